@@ -1,0 +1,149 @@
+#include "core/cpu_features.h"
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <cstring>
+
+#include "core/error.h"
+
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
+
+namespace hone {
+
+namespace {
+
+struct Features {
+  bool avx2 = false, fma = false, f16c = false;
+  bool avx512f = false, avx512bw = false, avx512dq = false, avx512vl = false, avx512_bf16 = false, avx512_fp16 = false;
+  bool amx_tile = false, amx_bf16 = false, amx_int8 = false;
+};
+
+#if defined(__x86_64__)
+
+struct Registers {
+  uint32_t eax = 0, ebx = 0, ecx = 0, edx = 0;
+};
+
+/// Zeros if the CPU has no such leaf.
+Registers cpuid(uint32_t leaf, uint32_t subleaf = 0) {
+  Registers r;
+  __get_cpuid_count(leaf, subleaf, &r.eax, &r.ebx, &r.ecx, &r.edx);
+  return r;
+}
+
+bool bit(uint32_t word, int i) { return (word >> i & 1) != 0; }
+
+/// XCR0: the register states that the operating system saves. Only after cpuid has shown OSXSAVE.
+uint64_t saved_states() {
+  uint32_t low = 0, high = 0;
+  __asm__ volatile("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
+  return static_cast<uint64_t>(high) << 32 | low;
+}
+
+// Bits: Intel 64 and IA-32 Architectures Software Developer's Manual, volume 2A, CPUID; volume 1, section 13.
+Features detect() {
+  Features f;
+  const Registers basic = cpuid(1);
+  if (!bit(basic.ecx, 27)) return f;
+  const uint64_t states = saved_states();
+  const auto saves = [&](uint64_t mask) { return (states & mask) == mask; };
+  const bool ymm = saves(0x6), zmm = saves(0xe6), tiles = saves(0x60000);
+  const Registers extended = cpuid(7), extended1 = cpuid(7, 1);
+  f.fma = ymm && bit(basic.ecx, 12);
+  f.f16c = ymm && bit(basic.ecx, 29);
+  f.avx2 = ymm && bit(extended.ebx, 5);
+  f.avx512f = zmm && bit(extended.ebx, 16);
+  f.avx512dq = zmm && bit(extended.ebx, 17);
+  f.avx512bw = zmm && bit(extended.ebx, 30);
+  f.avx512vl = zmm && bit(extended.ebx, 31);
+  f.avx512_fp16 = zmm && bit(extended.edx, 23);
+  f.avx512_bf16 = zmm && bit(extended1.eax, 5);
+  f.amx_bf16 = tiles && bit(extended.edx, 22);
+  f.amx_tile = tiles && bit(extended.edx, 24);
+  f.amx_int8 = tiles && bit(extended.edx, 25);
+  return f;
+}
+
+#else
+
+Features detect() { return {}; }
+
+#endif
+
+const Features& features() {
+  static const Features result = detect();
+  return result;
+}
+
+std::atomic<Isa>& chosen_isa() {
+  static std::atomic<Isa> isa{best_isa()};
+  return isa;
+}
+
+}  // namespace
+
+std::string_view name_of(Isa isa) {
+  switch (isa) {
+    case Isa::kAvx2:
+      return "avx2";
+    case Isa::kAvx512:
+      return "avx512";
+    case Isa::kBaseline:
+      break;
+  }
+  return "baseline";
+}
+
+Isa best_isa() {
+  const Features& f = features();
+  if (!(f.avx2 && f.fma && f.f16c)) return Isa::kBaseline;
+  return f.avx512f && f.avx512bw && f.avx512dq && f.avx512vl ? Isa::kAvx512 : Isa::kAvx2;
+}
+
+Isa active_isa() { return chosen_isa().load(std::memory_order_relaxed); }
+
+void force_isa(Isa isa) {
+  if (isa > best_isa()) {
+    throw UserError("this machine does not run " + std::string(name_of(isa)) + " kernels", "",
+                    "leave the instruction set to the program, or choose " + std::string(name_of(best_isa())));
+  }
+  chosen_isa().store(isa, std::memory_order_relaxed);
+}
+
+std::vector<CpuFeature> cpu_features() {
+  const Features& f = features();
+  return {{"avx2", f.avx2},
+          {"fma", f.fma},
+          {"f16c", f.f16c},
+          {"avx512f", f.avx512f},
+          {"avx512bw", f.avx512bw},
+          {"avx512dq", f.avx512dq},
+          {"avx512vl", f.avx512vl},
+          {"avx512_bf16", f.avx512_bf16},
+          {"avx512_fp16", f.avx512_fp16},
+          {"amx_tile", f.amx_tile},
+          {"amx_bf16", f.amx_bf16},
+          {"amx_int8", f.amx_int8}};
+}
+
+std::string cpu_name() {
+#if defined(__x86_64__)
+  constexpr uint32_t kBrandFirst = 0x80000002, kBrandLast = 0x80000004;
+  if (__get_cpuid_max(0x80000000, nullptr) < kBrandLast) return "unknown";
+  std::array<char, 3 * sizeof(Registers) + 1> brand{};
+  for (uint32_t leaf = kBrandFirst; leaf <= kBrandLast; ++leaf) {
+    const Registers r = cpuid(leaf);
+    std::memcpy(brand.data() + (leaf - kBrandFirst) * sizeof(Registers), &r, sizeof(Registers));
+  }
+  const std::string_view text(brand.data());
+  const size_t first = text.find_first_not_of(' '), last = text.find_last_not_of(' ');
+  return first == std::string_view::npos ? "unknown" : std::string(text.substr(first, last - first + 1));
+#else
+  return "unknown";
+#endif
+}
+
+}  // namespace hone

@@ -1,0 +1,84 @@
+// gemm: the matrix product under every CPU op (linear, experts, attention, head, LoRA).
+//
+//   C[m, n] = beta * C + row_scale[m] * alpha * A[m, k] x B[k, n]
+//
+// bf16 is a storage format only: packing converts it to float32, products and sums are float32, and a bf16 C is rounded
+// once, at the end (float32 FMA is the fastest arithmetic of the CPUs this targets short of AMX).
+//
+// Determinism. An element of C is a function of its row of A, its column of B, k and the instruction set, and of
+// nothing else: k is cut in blocks of kGemmDepth, each block is one chain of multiply-adds in rising k, and the blocks
+// are added in rising order. So the bits do not depend on the number of threads, on m or n, on the other rows, on
+// strides, on gathering, or on whether the product ran alone, in a group or serially.
+//
+// Error: |C - exact| <= (min(k, kGemmDepth) + k / kGemmDepth + 3) * 2^-24 * sum |a||b|, then C's rounding.
+//
+// Structure: Goto and van de Geijn, "Anatomy of High-Performance Matrix Multiplication", ACM TOMS 34(3), 2008.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "core/dtype.h"
+#include "core/tensor.h"
+
+namespace hone {
+
+class ThreadPool;
+
+/// Length of one chain of multiply-adds: the depth of the packed blocks.
+inline constexpr int64_t kGemmDepth = 256;
+
+/// A matrix in memory. Element (r, c) is data[R(r) * row_stride + C(c) * col_stride] with R(r) = row_index ?
+/// row_index[r] : r, and C likewise. One of the strides should be 1, and the dimension of stride 1 not gathered: other
+/// views are correct but packed element by element.
+///
+/// The indices gather while packing. In a product
+///   A.row_index: the rows of C;  A.col_index and B.row_index: the k dimension;  B.col_index: the columns of C.
+/// Experts:   Y[rows, I] = X[tokens[rows], H] x W[I, H]^T     a = {x, .row_index = tokens}, b = transposed(w)
+///            dW[I, H] = dY[rows, I]^T x X[tokens[rows], H]   a = transposed(dy), b = {x, .row_index = tokens}
+struct MatrixView {
+  const void* data = nullptr;
+  DType dtype = DType::kF32;           ///< kF32 or kBF16
+  int64_t row_stride = 0;              ///< elements between rows
+  int64_t col_stride = 1;              ///< elements between columns
+  const int32_t* row_index = nullptr;  ///< as many entries as the matrix has rows
+  const int32_t* col_index = nullptr;  ///< as many entries as the matrix has columns
+};
+
+/// One product. C is row-major and must not overlap A or B.
+struct GemmArgs {
+  int64_t m = 0;
+  int64_t n = 0;
+  int64_t k = 0;                ///< 0: the product is zero, beta is still applied
+  MatrixView a;                 ///< [m, k]
+  MatrixView b;                 ///< [k, n]
+  void* c = nullptr;            ///< [m, n]
+  DType c_dtype = DType::kF32;  ///< kF32 or kBF16
+  int64_t ldc = 0;              ///< elements between rows of C
+  float alpha = 1.0f;
+  float beta = 0.0f;                 ///< 0: C is not read, so NaN in it vanishes
+  const float* row_scale = nullptr;  ///< [m] or null: row r of the product is multiplied by row_scale[r]
+};
+
+/// A 2-dimensional tensor as a matrix.
+inline MatrixView matrix(const Tensor& t) {
+  HONE_ASSERT(t.shape.rank() == 2);
+  return {.data = t.data, .dtype = t.dtype, .row_stride = t.shape[1], .col_stride = 1};
+}
+
+/// The same memory with rows and columns exchanged.
+inline MatrixView transposed(const MatrixView& v) {
+  return {v.data, v.dtype, v.col_stride, v.row_stride, v.col_index, v.row_index};
+}
+
+/// One product on the threads of the pool. Inside a loop of the pool it runs serially.
+void gemm(ThreadPool& pool, const GemmArgs& args);
+
+/// Many products (experts) as one pool of tasks; empty ones (m, n or k of 0) are allowed. No C may overlap another's.
+void grouped_gemm(ThreadPool& pool, std::span<const GemmArgs> groups);
+
+/// One product on the calling thread, for use inside a task (attention: per head and block). The packing workspace is
+/// thread-local, of constant size (about 2 MiB), and allocated at a thread's first product.
+void gemm_serial(const GemmArgs& args);
+
+}  // namespace hone
