@@ -1,0 +1,41 @@
+#include "core/buffer.h"
+
+#include <fmt/format.h>
+#include <sys/mman.h>
+
+#include <utility>
+
+namespace hone {
+
+Buffer::Buffer(Device device, size_t bytes) : device_(device), size_(bytes) {
+  HONE_ASSERT(device.kind == DeviceKind::kCpu, "this build has no CUDA memory");
+  if (bytes == 0) return;
+  void* memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (memory == MAP_FAILED) {
+    throw Error(ExitCode::kDeviceFailed,
+                fmt::format("the machine has no {:.2f} GB of memory left", static_cast<double>(bytes) / 1e9), "",
+                "`hone estimate` shows what needs it and what would make it fit");
+  }
+  madvise(memory, bytes, MADV_HUGEPAGE);
+  data_ = static_cast<std::byte*>(memory);
+}
+
+void Buffer::reset() {
+  if (data_) munmap(data_, size_);
+  data_ = nullptr;
+  size_ = 0;
+}
+
+void Buffer::swap(Buffer& other) noexcept {
+  std::swap(device_, other.device_);
+  std::swap(data_, other.data_);
+  std::swap(size_, other.size_);
+}
+
+Tensor Buffer::tensor(Shape shape, DType dtype, size_t byte_offset) const {
+  Tensor view{data_ + byte_offset, dtype, shape, device_};
+  HONE_ASSERT(byte_offset + view.bytes() <= size_);
+  return view;
+}
+
+}  // namespace hone

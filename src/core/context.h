@@ -1,0 +1,33 @@
+// Context: what an op needs to run: a stream, scratch memory, and whether this is a dry pass.
+#pragma once
+
+#include <utility>
+
+#include "core/arena.h"
+#include "core/stream.h"
+
+namespace hone {
+
+/// Passed to every op. In a dry pass arenas only count and nothing is launched.
+class Context {
+ public:
+  Context(Stream& stream, Arena& scratch) : stream_(stream), scratch_(scratch) {}
+
+  Device device() const { return stream_.device(); }
+  Stream& stream() const { return stream_; }
+  /// Memory for the duration of one op (take it through an ArenaScope).
+  Arena& scratch() const { return scratch_; }
+  bool dry() const { return scratch_.dry(); }
+  int threads() const { return stream_.pool().size(); }
+
+  /// Queues CPU work; skipped in a dry pass. The work captures pointers and sizes by value.
+  void launch(Stream::Work work) const {
+    if (!dry()) stream_.enqueue(std::move(work));
+  }
+
+ private:
+  Stream& stream_;
+  Arena& scratch_;
+};
+
+}  // namespace hone

@@ -1,0 +1,17 @@
+// Where memory lies and work runs.
+#pragma once
+
+#include <compare>
+
+namespace hone {
+
+enum class DeviceKind { kCpu, kCuda };
+
+struct Device {
+  DeviceKind kind = DeviceKind::kCpu;
+  int index = 0;
+
+  auto operator<=>(const Device&) const = default;
+};
+
+}  // namespace hone

@@ -1,0 +1,61 @@
+#include "core/stream.h"
+
+#include <utility>
+
+namespace hone {
+
+Stream::Stream(Device device, ThreadPool& pool) : device_(device), pool_(pool), server_([this] { serve(); }) {
+  HONE_ASSERT(device.kind == DeviceKind::kCpu, "this build has no CUDA streams");
+}
+
+Stream::~Stream() {
+  {
+    const std::lock_guard lock(mutex_);
+    stopping_ = true;
+  }
+  wake_.notify_one();
+  server_.join();
+}
+
+void Stream::enqueue(Work work) {
+  {
+    const std::lock_guard lock(mutex_);
+    queue_.push_back(std::move(work));
+    if (queue_.size() > 1) return;  // the server is awake or has been woken
+  }
+  wake_.notify_one();
+}
+
+void Stream::synchronize() {
+  std::unique_lock lock(mutex_);
+  idle_.wait(lock, [&] { return queue_.empty() && !busy_; });
+  if (error_) std::rethrow_exception(std::exchange(error_, nullptr));
+}
+
+void Stream::serve() {
+  std::unique_lock lock(mutex_);
+  while (true) {
+    wake_.wait(lock, [&] { return stopping_ || !queue_.empty(); });
+    if (queue_.empty()) return;
+    Work work = std::move(queue_.front());
+    queue_.pop_front();
+    busy_ = true;
+    const bool skip = error_ != nullptr;
+    lock.unlock();
+    std::exception_ptr failure;
+    if (!skip) {
+      try {
+        work(pool_);
+      } catch (...) {
+        failure = std::current_exception();
+      }
+    }
+    work = nullptr;
+    lock.lock();
+    if (failure) error_ = failure;
+    busy_ = false;
+    if (queue_.empty()) idle_.notify_all();
+  }
+}
+
+}  // namespace hone

@@ -1,0 +1,67 @@
+// Stream: work in order, beside the host. A CPU stream is a queue served by one thread, which shares its loops with the
+// pool; so the host runs ahead on a CPU exactly as it does on a GPU, and code that reads results too early fails on
+// both.
+#pragma once
+
+#include <condition_variable>
+#include <cstring>
+#include <deque>
+#include <exception>
+#include <functional>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "core/tensor.h"
+#include "core/thread_pool.h"
+
+namespace hone {
+
+class Stream {
+ public:
+  using Work = std::function<void(ThreadPool&)>;
+
+  Stream(Device device, ThreadPool& pool);
+  /// Waits for the queued work; errors that nobody waited for are dropped.
+  ~Stream();
+  Stream(const Stream&) = delete;
+  Stream& operator=(const Stream&) = delete;
+
+  Device device() const { return device_; }
+  ThreadPool& pool() const { return pool_; }
+
+  /// Queues work behind everything queued before. After a failure the queue is skipped until synchronize().
+  void enqueue(Work work);
+  /// Waits until the queue is empty; throws the first exception of the work in it.
+  void synchronize();
+
+  /// Queues the copy of host values to the front of `destination`; the values are moved into the queue.
+  template <class T>
+  void upload(Tensor destination, std::vector<T> values) {
+    HONE_ASSERT(values.size() * sizeof(T) <= destination.bytes());
+    enqueue([destination, values = std::move(values)](ThreadPool&) {
+      if (!values.empty()) std::memcpy(destination.data, values.data(), values.size() * sizeof(T));
+    });
+  }
+  /// Waits, then returns the elements.
+  template <class T>
+  std::vector<T> download(Tensor source) {
+    synchronize();
+    const T* begin = source.as<T>();
+    return std::vector<T>(begin, begin + source.numel());
+  }
+
+ private:
+  void serve();
+
+  Device device_;
+  ThreadPool& pool_;
+  std::mutex mutex_;
+  std::condition_variable wake_, idle_;
+  std::deque<Work> queue_;
+  std::exception_ptr error_;
+  bool busy_ = false, stopping_ = false;
+  std::thread server_;
+};
+
+}  // namespace hone

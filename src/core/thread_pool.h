@@ -1,0 +1,50 @@
+// ThreadPool: the threads that CPU kernels share.
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <cstdint>
+#include <exception>
+#include <functional>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+namespace hone {
+
+/// A fixed set of threads for fork-join loops. One loop runs at a time; loops do not nest (a nested call runs inline).
+class ThreadPool {
+ public:
+  /// `threads` in all, the caller of parallel_for included; 0 means all cores.
+  explicit ThreadPool(int threads = 0);
+  ~ThreadPool();
+  ThreadPool(const ThreadPool&) = delete;
+  ThreadPool& operator=(const ThreadPool&) = delete;
+
+  int size() const { return static_cast<int>(workers_.size()) + 1; }
+
+  /// Calls body(i, thread) for each i in [0, count), thread in [0, size()). Which thread runs which i is not fixed: a
+  /// body must write only what i owns, so that results do not depend on the number of threads.
+  /// The first exception of a body is thrown here after all have ended.
+  void parallel_for(int64_t count, const std::function<void(int64_t i, int thread)>& body);
+
+  /// parallel_for over ranges: body(begin, end) with end - begin <= grain.
+  void parallel_ranges(int64_t count, int64_t grain, const std::function<void(int64_t begin, int64_t end)>& body);
+
+ private:
+  void work(int thread);
+  void run_tasks(int thread);
+
+  std::vector<std::thread> workers_;
+  std::mutex mutex_;
+  std::condition_variable wake_, done_;
+  const std::function<void(int64_t, int)>* body_ = nullptr;
+  std::atomic<int64_t> next_{0};
+  int64_t count_ = 0;
+  std::atomic<uint64_t> generation_{0};
+  std::atomic<int> active_{0};
+  std::exception_ptr error_;
+  bool stopping_ = false;
+};
+
+}  // namespace hone

@@ -1,0 +1,83 @@
+// What the tests of ops share: run an op through a tape, and compare it and its gradients with a float64 reference
+// whose gradients come from central differences.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "core/philox.h"
+#include "graph/tape.h"
+
+namespace hone::testing {
+
+using Values = std::vector<double>;
+
+/// A floating-point argument of an op under test.
+struct Argument {
+  Shape shape;
+  Values values;
+  bool differentiable = true;
+};
+
+/// Standard normal values × scale, from a fixed key.
+Argument random_argument(Shape shape, uint64_t key, double scale = 1.0, bool differentiable = true);
+
+/// Values rounded to a dtype, as the op will see them.
+Values rounded(const Values& values, DType dtype);
+
+/// A weight with its own bytes and a float32 gradient.
+class TestWeight : public Weight {
+ public:
+  TestWeight(const Argument& argument, DType dtype);
+  const Shape& shape() const override { return shape_; }
+  WeightView view() const override { return {payload_}; }
+  bool wants_grad() const override { return differentiable_; }
+  GradDest grad() override;
+  Values gradient() const;
+
+ private:
+  Shape shape_;
+  bool differentiable_;
+  Buffer bytes_, grad_bytes_;
+  Tensor payload_, grad_;
+  bool written_ = false;
+};
+
+/// An op with its arguments. `op` records it on a tape and returns the floating-point outputs to compare; `reference`
+/// computes the same outputs in float64 from inputs followed by weights.
+struct OpCase {
+  std::vector<Argument> inputs;
+  std::vector<Argument> weights;
+  std::function<std::vector<Var>(Tape&, const std::vector<Var>& inputs, const std::vector<Weight*>& weights)> op;
+  std::function<std::vector<Values>(const std::vector<Values>& arguments)> reference;
+};
+
+struct RunOptions {
+  DType dtype = DType::kF32;  ///< of inputs, outputs and weights
+  bool recompute = false;     ///< recompute everything in backward
+  int threads = 2;
+};
+
+/// Outputs, and gradients of Σ seed·output for all inputs then weights (empty where not differentiable).
+struct OpResult {
+  std::vector<Values> outputs;
+  std::vector<Values> gradients;
+};
+
+/// Fixed pseudo-random weights of the scalar Σ seed·output that is differentiated; rounded to `dtype`.
+std::vector<Values> output_seeds(const std::vector<Values>& outputs, DType dtype);
+
+OpResult run_op(const OpCase& op_case, const RunOptions& options);
+/// The reference with central differences (step 1e-5 of float64: error about 1e-9 relative) on arguments rounded to
+/// dtype.
+OpResult run_reference(const OpCase& op_case, DType dtype);
+
+/// Runs both and expects ‖a − b‖∞ ≤ tolerance · max(‖b‖∞, 1e-3) for every output and gradient, and bitwise equal
+/// results with recomputation and with one thread.
+void expect_matches_reference(const OpCase& op_case, DType dtype, double tolerance);
+
+}  // namespace hone::testing
