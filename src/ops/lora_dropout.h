@@ -1,0 +1,59 @@
+// Dropout on the input of a LoRA adapter: which features of which row are kept. The choice is a pure function of the
+// step's seed, the adapter, the sample, the position in it, the expert and the feature; so recomputation, packing,
+// resume and the number of ranks do not change it, and backward draws it again instead of keeping it.
+#pragma once
+
+#include <array>
+#include <cstdint>
+
+#include "core/dtype.h"
+#include "core/philox.h"
+#include "core/tensor.h"
+#include "graph/step_scalars.h"
+
+namespace hone {
+
+/// What identifies the rows x [T, in] of a dropout. Read on the device; all null or undefined where dropout is 0.
+struct LoraDropoutContext {
+  const StepScalars* scalars = nullptr;  ///< device memory: the seed
+  Tensor sample_ids;                     ///< i64 [T]: global index of the row's sample
+  Tensor positions;                      ///< i32 [T]: position of the row in its sample
+};
+
+/// Kept features are multiplied by this. Multiply it into the adapter's scaling (y += scaling · keep_scale · (mask ∘ x)
+/// Aᵀ Bᵀ) rather than into x: then mask ∘ x is exact in bfloat16.
+inline float lora_keep_scale(float dropout) { return 1.0f / (1.0f - dropout); }
+
+/// The key of one adapter's random numbers; expert is 0 for a dense weight. Once per (launch, expert), not per row.
+inline uint64_t lora_dropout_key(uint64_t seed, uint32_t stream_id, uint32_t expert = 0) {
+  return mix_key(seed, (uint64_t{expert} << 32) | stream_id);
+}
+
+/// 1 for kept, 0 for dropped, for the features 4 · feature_group … + 3 of one row. A feature is dropped with
+/// probability `dropout` (24 bits).
+inline std::array<float, 4> lora_keep(uint64_t key, float dropout, int64_t sample_id, int32_t position,
+                                      uint32_t feature_group) {
+  const auto sample = static_cast<uint64_t>(sample_id);
+  const auto words = philox(key, {static_cast<uint32_t>(sample), static_cast<uint32_t>(sample >> 32),
+                                  static_cast<uint32_t>(position), feature_group});
+  std::array<float, 4> keep{};
+  for (size_t i = 0; i < 4; ++i) keep[i] = to_uniform(words[i]) >= dropout ? 1.0f : 0.0f;
+  return keep;
+}
+
+/// dst[i] = mask[i] · src[i] + beta · dst[i] for the n features of one row (beta 0 or 1; dst is not read if 0; dst may
+/// be src).
+template <class T, class U>
+void lora_drop_row(uint64_t key, float dropout, int64_t sample_id, int32_t position, const T* src, U* dst, int64_t n,
+                   float beta = 0.0f) {
+  for (int64_t begin = 0; begin < n; begin += 4) {
+    const auto keep = lora_keep(key, dropout, sample_id, position, static_cast<uint32_t>(begin / 4));
+    const int64_t count = n - begin < 4 ? n - begin : 4;
+    for (int64_t i = 0; i < count; ++i) {
+      const float kept = keep[static_cast<size_t>(i)] != 0.0f ? static_cast<float>(src[begin + i]) : 0.0f;
+      dst[begin + i] = U(beta != 0.0f ? kept + static_cast<float>(dst[begin + i]) : kept);
+    }
+  }
+}
+
+}  // namespace hone
