@@ -1,0 +1,66 @@
+#include "report/metrics.h"
+
+namespace hone {
+namespace {
+
+class List {
+ public:
+  void add(const char* name, double value) { metrics_.push_back({name, value, false}); }
+  void add(const char* name, const std::optional<double>& value) {
+    if (value) add(name, *value);
+  }
+  void count(const char* name, int64_t value) { metrics_.push_back({name, static_cast<double>(value), true}); }
+  void count(const char* name, const std::optional<double>& value) {
+    if (value) metrics_.push_back({name, *value, true});
+  }
+  void add_named(std::string name, double value) { metrics_.push_back({std::move(name), value, false}); }
+  std::vector<Metric> take() { return std::move(metrics_); }
+
+ private:
+  std::vector<Metric> metrics_;
+};
+
+}  // namespace
+
+std::vector<Metric> metric_list(const StepMetrics& m) {
+  List list;
+  list.count("step", m.step);
+  list.add("epoch", m.epoch);
+  list.add("loss", m.loss);
+  list.add("loss_with_aux", m.loss_with_aux);
+  list.add("grad_norm", m.grad_norm);
+  list.add("learning_rate", m.learning_rate);
+  list.count("num_tokens", m.num_tokens);
+  list.count("num_supervised_tokens", m.num_supervised_tokens);
+  list.add("tokens_per_second", m.tokens_per_second);
+  list.add("samples_per_second", m.samples_per_second);
+  list.add("step_time", m.step_time);
+  list.add("mean_token_accuracy", m.mean_token_accuracy);
+  list.add("entropy", m.entropy);
+  list.add("mfu", m.mfu);
+  list.count("memory/max_alloc", m.max_alloc);
+  list.count("memory/host_rss", m.host_rss);
+  list.add("eta", m.eta);
+  list.add("router/aux_loss", m.router_aux_loss);
+  list.add("router/z_loss", m.router_z_loss);
+  list.add("router/load_max_over_mean", m.router_load_max_over_mean);
+  list.add("router/entropy", m.router_entropy);
+  list.add("router/dead_experts", m.router_dead_experts);
+  list.count("router/dropped_tokens", m.router_dropped_tokens);
+  list.add("data/packing_efficiency", m.packing_efficiency);
+  list.count("data/dropped_samples", m.dropped_samples);
+  for (const auto& [name, loss] : m.dataset_loss) list.add_named("loss/" + name, loss);
+  return list.take();
+}
+
+std::vector<Metric> metric_list(const EvalMetrics& m) {
+  List list;
+  list.count("step", m.step);
+  list.add("epoch", m.epoch);
+  list.add("eval_loss", m.eval_loss);
+  list.add("eval_perplexity", m.eval_perplexity);
+  list.add("eval_mean_token_accuracy", m.eval_mean_token_accuracy);
+  return list.take();
+}
+
+}  // namespace hone

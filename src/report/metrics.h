@@ -1,0 +1,67 @@
+// The numbers of a step and of an evaluation, under the names that every sink writes.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace hone {
+
+struct Metric {
+  std::string name;
+  double value = 0;
+  bool is_count = false;  ///< a whole number: written without a decimal point
+};
+
+/// The metrics of one optimizer step. An optional that is not set was not measured and is not written.
+struct StepMetrics {
+  int64_t step = 0;                   ///< optimizer steps done, this one included
+  double epoch = 0;                   ///< passes over the data done, with fraction
+  double loss = 0;                    ///< cross-entropy per supervised token, nats
+  double loss_with_aux = 0;           ///< loss + router_aux_loss_coef · router/aux_loss: what backward starts from
+  double grad_norm = 0;               ///< global norm before clipping
+  double learning_rate = 0;           ///< used by this step
+  int64_t num_tokens = 0;             ///< seen since the start of the run, over all ranks
+  int64_t num_supervised_tokens = 0;  ///< those of num_tokens that carry loss
+  double tokens_per_second = 0;       ///< of this step, over all ranks
+  double samples_per_second = 0;      ///< of this step, over all ranks
+  double step_time = 0;               ///< seconds
+  std::optional<double> mean_token_accuracy = {};  ///< share of supervised tokens whose argmax is the target
+  std::optional<double> entropy = {};              ///< mean entropy of the next-token distribution, nats
+  std::optional<double> mfu = {};                  ///< model FLOP/s as a share of the device's peak
+  std::optional<double> max_alloc = {};            ///< memory/max_alloc: peak bytes on the device
+  std::optional<double> host_rss = {};             ///< memory/host_rss: resident bytes of the process
+  std::optional<double> eta = {};                  ///< seconds to the end of the run; filled by Reporter when not set
+  std::optional<double> router_aux_loss = {};      ///< load-balancing loss before its coefficient
+  std::optional<double> router_z_loss = {};        ///< before its coefficient
+  std::optional<double> router_load_max_over_mean = {};  ///< busiest expert over the mean, mean over layers; 1 is even
+  std::optional<double> router_entropy = {};             ///< mean entropy of the router's distribution, nats
+  std::optional<double> router_dead_experts = {};        ///< experts that got no token, over all layers
+  std::optional<double> router_dropped_tokens = {};      ///< 0: tokens are never dropped
+  std::optional<double> packing_efficiency = {};         ///< data/packing_efficiency: filled share of the micro-batches
+  std::optional<double> dropped_samples = {};            ///< data/dropped_samples: since the start of the run
+  std::vector<std::pair<std::string, double>> dataset_loss = {};  ///< loss/<dataset name>
+
+  /// Supervised tokens of this step alone: its weight in the mean over logging_steps. Not written.
+  int64_t step_supervised_tokens = 0;
+};
+
+/// The metrics of one evaluation.
+struct EvalMetrics {
+  int64_t step = 0;
+  double epoch = 0;
+  double eval_loss = 0;                                 ///< cross-entropy per supervised token, nats
+  double eval_perplexity = 0;                           ///< exp(eval_loss)
+  std::optional<double> eval_mean_token_accuracy = {};  ///< share of supervised tokens whose argmax is the target
+
+  double seconds = 0;    ///< how long it took: shown, not written
+  bool is_best = false;  ///< the best so far by metric_for_best_model: shown, not written
+};
+
+/// The metrics in the order in which they are written; step and epoch come first.
+std::vector<Metric> metric_list(const StepMetrics& metrics);
+std::vector<Metric> metric_list(const EvalMetrics& metrics);
+
+}  // namespace hone

@@ -1,0 +1,99 @@
+#include "report/metrics_file.h"
+
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <system_error>
+
+#include "core/error.h"
+
+namespace hone {
+namespace {
+
+// A line of metrics has some kilobytes; a longer one is another file under this name.
+constexpr size_t kMaxLine = size_t{1} << 20;
+
+template <class Action>
+auto or_user_error(const std::string& path, Action action) {
+  try {
+    return action();
+  } catch (const std::system_error& error) {
+    const bool full = error.code() == std::errc::no_space_on_device;
+    throw UserError(error.what(), path,
+                    full ? "free space on the disk, then continue with resume_from_checkpoint: auto"
+                         : "make the folder writable or choose another output_dir");
+  }
+}
+
+// A parsed line, or nothing when it is not a JSON object.
+std::optional<Json> parse_line(std::string_view line) {
+  Json object = Json::parse(line, nullptr, /*allow_exceptions=*/false);
+  return object.is_object() ? std::optional(std::move(object)) : std::nullopt;
+}
+
+bool is_later(const Json& object, int64_t step) {
+  const auto at = object.find("step");
+  return at != object.end() && at->is_number() && at->get<double>() > static_cast<double>(step);
+}
+
+}  // namespace
+
+Json metrics_object(std::span<const Metric> metrics) {
+  Json object = Json::object(), nonfinite = Json::object();
+  for (const auto& [name, value, is_count] : metrics) {
+    if (!std::isfinite(value)) {
+      object[name] = nullptr;
+      nonfinite[name] = std::isnan(value) ? "NaN" : value > 0 ? "Infinity" : "-Infinity";
+    } else if (is_count && std::abs(value) < 9e15) {
+      object[name] = static_cast<int64_t>(std::llround(value));
+    } else {
+      object[name] = value;
+    }
+  }
+  if (!nonfinite.empty()) object["nonfinite"] = std::move(nonfinite);
+  return object;
+}
+
+MetricsFile MetricsFile::create(const std::string& path) {
+  return or_user_error(path, [&] {
+    std::error_code ignored;
+    std::filesystem::remove(path, ignored);
+    return MetricsFile(AppendFile(path));
+  });
+}
+
+MetricsFile MetricsFile::resume(const std::string& path, int64_t step, ResumedMetrics& found) {
+  found = {};
+  std::string kept, buffer(kMaxLine, '\0');
+  std::ifstream in(path, std::ios::binary);
+  while (in.getline(buffer.data(), static_cast<std::streamsize>(buffer.size())) || in.gcount() > 0) {
+    const std::string_view line(buffer.data());
+    if (in.fail()) {
+      throw UserError("a line too long for metrics in the file of the run to resume", path,
+                      "move this file away; the run then starts a new one");
+    }
+    if (line.empty()) continue;
+    auto object = parse_line(line);
+    if (!object) {
+      ++found.dropped_broken;
+    } else if (is_later(*object, step)) {
+      ++found.dropped_later;
+    } else {
+      kept.append(line) += '\n';
+      found.history.push_back(std::move(*object));
+    }
+  }
+  in.close();
+  return or_user_error(path, [&] {
+    // Rewritten also when nothing was dropped: a last line without its line end would join the next one.
+    if (std::filesystem::exists(path)) replace_file(path, kept);
+    return MetricsFile(AppendFile(path));
+  });
+}
+
+void MetricsFile::append(const Json& object) {
+  const std::string line = object.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
+  or_user_error(file_.path(), [&] { file_.write(line); });
+}
+
+}  // namespace hone

@@ -1,0 +1,184 @@
+#include "report/terminal.h"
+
+#include <fmt/format.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdlib>
+
+namespace hone {
+namespace {
+
+constexpr int kDefaultWidth = 100;
+
+struct Range {
+  char32_t first, last;
+};
+
+// Unicode 15: the blocks of combining marks, format characters and variation selectors.
+constexpr Range kZeroWidth[] = {{0x0300, 0x036F}, {0x0483, 0x0489}, {0x0591, 0x05BD}, {0x064B, 0x065F},
+                                {0x200B, 0x200F}, {0x202A, 0x202E}, {0x2060, 0x2064}, {0x2066, 0x206F},
+                                {0x20D0, 0x20F0}, {0xFE00, 0xFE0F}, {0xFE20, 0xFE2F}, {0xFEFF, 0xFEFF}};
+
+// Unicode 15, EastAsianWidth W and F by block, and the emoji blocks.
+constexpr Range kWide[] = {{0x1100, 0x115F},   {0x2E80, 0x303E},   {0x3041, 0xA4CF},   {0xAC00, 0xD7A3},
+                           {0xF900, 0xFAFF},   {0xFE30, 0xFE6F},   {0xFF00, 0xFF60},   {0xFFE0, 0xFFE6},
+                           {0x1F300, 0x1F64F}, {0x1F680, 0x1F6FF}, {0x1F900, 0x1FAFF}, {0x20000, 0x3FFFD}};
+
+template <size_t N>
+bool in_ranges(char32_t c, const Range (&ranges)[N]) {
+  return std::any_of(std::begin(ranges), std::end(ranges), [c](Range r) { return c >= r.first && c <= r.last; });
+}
+
+int code_point_width(char32_t c) {
+  if (c == kInvalidUtf8) return 1;
+  if (c < 0x20 || (c >= 0x7F && c < 0xA0) || in_ranges(c, kZeroWidth)) return 0;
+  return in_ranges(c, kWide) ? 2 : 1;
+}
+
+// Length of the colour sequence (ESC [ parameters letter) at `at`, 0 when there is none.
+size_t escape_length(std::string_view text, size_t at) {
+  if (text.substr(at, 2) != "\x1b[") return 0;
+  size_t end = at + 2;
+  while (end < text.size() && (text[end] == ';' || (text[end] >= '0' && text[end] <= '9'))) ++end;
+  return end < text.size() ? end + 1 - at : 0;
+}
+
+}  // namespace
+
+Terminal Terminal::of(int fd) {
+  Terminal terminal{.fd = fd};
+  const char* term = std::getenv("TERM");
+  const char* no_color = std::getenv("NO_COLOR");
+  terminal.interactive = isatty(fd) == 1 && std::string_view(term ? term : "") != "dumb";
+  terminal.color = terminal.interactive && (!no_color || !*no_color);
+  return terminal;
+}
+
+int Terminal::width() const {
+  if (fixed_width > 0) return fixed_width;
+  winsize size{};
+  if (interactive && ioctl(fd, TIOCGWINSZ, &size) == 0 && size.ws_col > 0) return size.ws_col;
+  return kDefaultWidth;
+}
+
+std::string styled(std::string_view text, Style style, bool color) {
+  static constexpr std::string_view kCodes[] = {"", "1", "2", "31", "32", "33", "36"};
+  const std::string_view code = kCodes[static_cast<size_t>(style)];
+  if (!color || code.empty() || text.empty()) return std::string(text);
+  return fmt::format("\x1b[{}m{}\x1b[0m", code, text);
+}
+
+char32_t next_code_point(std::string_view text, size_t& at) {
+  const auto byte = [&](size_t i) { return i < text.size() ? static_cast<unsigned char>(text[i]) : 0u; };
+  const unsigned lead = byte(at);
+  const int length = lead < 0x80                   ? 1
+                     : lead >= 0xC2 && lead < 0xE0 ? 2
+                     : lead >= 0xE0 && lead < 0xF0 ? 3
+                     : lead >= 0xF0 && lead < 0xF5 ? 4
+                                                   : 0;
+  if (length <= 1) {
+    ++at;
+    return length == 1 ? lead : kInvalidUtf8;
+  }
+  char32_t c = lead & (0x7Fu >> length);
+  for (int i = 1; i < length; ++i) {
+    if ((byte(at + i) & 0xC0u) != 0x80u) return ++at, kInvalidUtf8;
+    c = (c << 6) | (byte(at + i) & 0x3Fu);
+  }
+  static constexpr char32_t kSmallest[] = {0, 0, 0x80, 0x800, 0x10000};
+  if (c < kSmallest[length] || c > 0x10FFFF || (c >= 0xD800 && c < 0xE000)) return ++at, kInvalidUtf8;
+  at += length;
+  return c;
+}
+
+int display_width(std::string_view text) {
+  int width = 0;
+  for (size_t at = 0; at < text.size();) {
+    if (const size_t escape = escape_length(text, at)) {
+      at += escape;
+    } else {
+      width += code_point_width(next_code_point(text, at));
+    }
+  }
+  return width;
+}
+
+std::string fit_width(std::string_view text, int columns) {
+  if (display_width(text) <= columns) return std::string(text);
+  std::string result;
+  int width = 0;
+  bool full = false;
+  for (size_t at = 0; at < text.size();) {
+    const size_t begin = at;
+    if (const size_t escape = escape_length(text, at)) {
+      at += escape;
+      result += text.substr(begin, escape);
+      continue;
+    }
+    const int step = code_point_width(next_code_point(text, at));
+    if (full) continue;
+    if (width + step > columns - 1) {
+      full = true;
+      if (columns > 0) result += "…";
+      continue;
+    }
+    width += step;
+    result += text.substr(begin, at - begin);
+  }
+  return result;
+}
+
+std::string pad_right(std::string_view text, int columns) {
+  return std::string(text) + std::string(static_cast<size_t>(std::max(0, columns - display_width(text))), ' ');
+}
+
+std::string pad_left(std::string_view text, int columns) {
+  return std::string(static_cast<size_t>(std::max(0, columns - display_width(text))), ' ') + std::string(text);
+}
+
+std::string one_line(std::string_view text) {
+  std::string result;
+  for (size_t at = 0; at < text.size();) {
+    const size_t begin = at;
+    const char32_t c = next_code_point(text, at);
+    if (c == '\n') {
+      result += "\\n";
+    } else if (c == '\t') {
+      result += "\\t";
+    } else if (c == kInvalidUtf8 || c < 0x20 || c == 0x7F) {
+      result += fmt::format("\\x{:02x}", static_cast<unsigned char>(text[begin]));
+    } else if (c >= 0x80 && c < 0xA0) {
+      result += fmt::format("\\u{:04x}", static_cast<unsigned>(c));
+    } else {
+      result += text.substr(begin, at - begin);
+    }
+  }
+  return result;
+}
+
+std::vector<std::string> split_lines(std::string_view text) {
+  std::vector<std::string> lines;
+  while (!text.empty()) {
+    const size_t end = text.find('\n');
+    lines.emplace_back(text.substr(0, end));
+    text = end == std::string_view::npos ? std::string_view{} : text.substr(end + 1);
+  }
+  return lines;
+}
+
+std::string side_by_side(std::string_view left, std::string_view right, int gap) {
+  const auto a = split_lines(left), b = split_lines(right);
+  int width = 0;
+  for (const auto& line : a) width = std::max(width, display_width(line));
+  std::string result;
+  for (size_t i = 0; i < std::max(a.size(), b.size()); ++i) {
+    const std::string_view first = i < a.size() ? std::string_view(a[i]) : std::string_view{};
+    result += i < b.size() && !b[i].empty() ? pad_right(first, width + gap) + b[i] : std::string(first);
+    result += '\n';
+  }
+  return result;
+}
+
+}  // namespace hone
