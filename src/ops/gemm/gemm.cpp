@@ -1,0 +1,156 @@
+#include "ops/gemm/gemm.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <memory>
+#include <new>
+#include <vector>
+
+#include "core/cpu_features.h"
+#include "core/error.h"
+#include "core/thread_pool.h"
+#include "ops/gemm/tile_kernel.h"
+
+namespace hone {
+
+namespace {
+
+/// Costs are in multiply-adds. Packing an element takes as long as this many of them (measured: 4 to 8 elements a
+/// cycle against 32 to 64 multiply-adds), so a tile of few rows is not as cheap as it looks.
+constexpr int64_t kPackingCost = 8;
+/// Below this, waking the other threads costs more than they save.
+constexpr int64_t kSerialCost = 1 << 17;
+/// A task of this cost takes some 20 microseconds: long against a task's overhead, short against an imbalance.
+constexpr int64_t kLeastTaskCost = 1 << 20;
+constexpr int64_t kTasksPerThread = 6;
+
+const TileKernel& active_kernel() {
+  switch (active_isa()) {
+#if defined(__x86_64__)
+    case Isa::kAvx512:
+      return kTileKernelAvx512;
+    case Isa::kAvx2:
+      return kTileKernelAvx2;
+#endif
+    default:
+      return kTileKernelBaseline;
+  }
+}
+
+int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+struct FreeDeleter {
+  void operator()(float* p) const { std::free(p); }
+};
+
+const GemmWorkspace& thread_workspace() {
+  thread_local std::unique_ptr<float, FreeDeleter> memory;
+  thread_local GemmWorkspace workspace{};
+  if (!memory) {
+    constexpr size_t kAlignment = 4096;
+    constexpr size_t kBytes = (kBlockASize + kPanelsBSize + kTileCSize) * sizeof(float);
+    memory.reset(
+        static_cast<float*>(std::aligned_alloc(kAlignment, (kBytes + kAlignment - 1) / kAlignment * kAlignment)));
+    if (!memory) throw std::bad_alloc();
+    workspace = {memory.get(), memory.get() + kBlockASize, memory.get() + kBlockASize + kPanelsBSize};
+  }
+  return workspace;
+}
+
+/// How C is cut: tiles of tile_rows x tile_cols, those at the edges smaller.
+struct Tiling {
+  int64_t tile_rows = 0, tile_cols = 0;
+  int64_t across = 0, tiles = 0;
+
+  GemmTile tile(const GemmArgs& g, int64_t i) const {
+    const int64_t row = i / across * tile_rows, col = i % across * tile_cols;
+    return {row, std::min(tile_rows, g.m - row), col, std::min(tile_cols, g.n - col)};
+  }
+};
+
+int64_t cost(int64_t rows, int64_t cols, int64_t k) {
+  return rows * cols * (k + kPackingCost) + kPackingCost * (rows + cols) * k;
+}
+
+/// Cuts `extent` into equal parts of at most `most`, each a multiple of `unit`.
+int64_t even_part(int64_t extent, int64_t most, int64_t unit) {
+  return ceil_div(ceil_div(extent, ceil_div(extent, most)), unit) * unit;
+}
+
+Tiling tiling_of(const GemmArgs& g, const TileKernel& kernel, int64_t task_cost) {
+  if (g.m == 0 || g.n == 0) return {};
+  int64_t most_rows = kMaxTileRows / kernel.panel_rows * kernel.panel_rows, most_cols = kMaxTileCols;
+  Tiling t;
+  while (true) {
+    t.tile_rows = even_part(g.m, most_rows, kernel.panel_rows);
+    t.tile_cols = even_part(g.n, most_cols, kernel.panel_cols);
+    const int64_t rows = std::min(t.tile_rows, g.m), cols = std::min(t.tile_cols, g.n);
+    if (cost(rows, cols, g.k) <= task_cost) break;
+    if (rows >= cols && rows > kernel.panel_rows) {
+      most_rows = std::max(t.tile_rows / 2 / kernel.panel_rows, int64_t{1}) * kernel.panel_rows;
+    } else if (cols > kernel.panel_cols) {
+      most_cols = std::max(t.tile_cols / 2 / kernel.panel_cols, int64_t{1}) * kernel.panel_cols;
+    } else {
+      break;
+    }
+  }
+  t.across = ceil_div(g.n, t.tile_cols);
+  t.tiles = t.across * ceil_div(g.m, t.tile_rows);
+  return t;
+}
+
+void check(const MatrixView& v) { HONE_ASSERT(v.dtype == DType::kF32 || v.dtype == DType::kBF16); }
+
+void check(const GemmArgs& g) {
+  HONE_ASSERT(g.m >= 0 && g.n >= 0 && g.k >= 0 && (g.m <= 1 || g.ldc >= g.n));
+  HONE_ASSERT(g.c_dtype == DType::kF32 || g.c_dtype == DType::kBF16);
+  check(g.a);
+  check(g.b);
+}
+
+void run_serially(const GemmArgs& g, const TileKernel& kernel) {
+  const Tiling tiling = tiling_of(g, kernel, INT64_MAX);
+  for (int64_t i = 0; i < tiling.tiles; ++i) kernel.compute(g, tiling.tile(g, i), thread_workspace());
+}
+
+}  // namespace
+
+void gemm_serial(const GemmArgs& args) {
+  check(args);
+  run_serially(args, active_kernel());
+}
+
+void gemm(ThreadPool& pool, const GemmArgs& args) { grouped_gemm(pool, {&args, 1}); }
+
+void grouped_gemm(ThreadPool& pool, std::span<const GemmArgs> groups) {
+  int64_t total = 0;
+  for (const GemmArgs& g : groups) {
+    check(g);
+    total += cost(g.m, g.n, g.k);
+  }
+  const TileKernel& kernel = active_kernel();
+  if (pool.size() == 1 || total <= kSerialCost) {
+    for (const GemmArgs& g : groups) run_serially(g, kernel);
+    return;
+  }
+  const int64_t task_cost = std::max(kLeastTaskCost, total / (pool.size() * kTasksPerThread));
+  std::vector<Tiling> tilings;
+  std::vector<int64_t> first_task;
+  tilings.reserve(groups.size());
+  first_task.reserve(groups.size());
+  int64_t tasks = 0;
+  for (const GemmArgs& g : groups) {
+    first_task.push_back(tasks);
+    tilings.push_back(tiling_of(g, kernel, task_cost));
+    tasks += tilings.back().tiles;
+  }
+  pool.parallel_for(tasks, [&](int64_t task, int) {
+    // The last group that starts at or before the task: empty groups share a start with their successor.
+    const auto after = std::upper_bound(first_task.begin(), first_task.end(), task);
+    const size_t group = static_cast<size_t>(after - first_task.begin()) - 1;
+    const GemmArgs& g = groups[group];
+    kernel.compute(g, tilings[group].tile(g, task - first_task[group]), thread_workspace());
+  });
+}
+
+}  // namespace hone

@@ -1,0 +1,147 @@
+// Packing for the tile kernel: copies a part of A or B into a float32 panel [depth][Width], converting, transposing and
+// gathering on the way. Included only by tile_kernel_*.cpp; see tile_vector.h.
+#pragma once
+
+#include <cstdint>
+
+#include "ops/gemm/gemm.h"
+#include "ops/gemm/tile_vector.h"
+
+namespace hone {
+namespace {
+
+/// One operand, seen as lanes (the rows of A or the columns of B) by depth (k).
+struct PanelSource {
+  const void* data;
+  bool is_bf16;
+  int64_t lane_stride, depth_stride;
+  const int32_t* lane_index;
+  const int32_t* depth_index;
+  int64_t lanes;  ///< of the whole operand
+
+  static PanelSource of_a(const GemmArgs& g) {
+    return {g.a.data, g.a.dtype == DType::kBF16, g.a.row_stride, g.a.col_stride, g.a.row_index, g.a.col_index, g.m};
+  }
+  static PanelSource of_b(const GemmArgs& g) {
+    return {g.b.data, g.b.dtype == DType::kBF16, g.b.col_stride, g.b.row_stride, g.b.col_index, g.b.row_index, g.n};
+  }
+};
+
+/// The part of an operand that one panel holds: lanes [lane, lane + lanes), k in [k, k + depth).
+struct PanelRange {
+  int64_t lane, lanes, k, depth;
+};
+
+float to_float(float v) { return v; }
+float to_float(uint16_t bits) { return __builtin_bit_cast(float, static_cast<uint32_t>(bits) << 16); }
+
+/// Packs panels of Width lanes with vectors Vec. Lanes past the range's end hold anything; a store may run past the
+/// panel's end by less than a vector, so panels are packed in rising order.
+template <class Vec, int Width>
+class Packer {
+  static constexpr int kLanes = Vec::kLanes;
+  static_assert(Width <= kLanes || Width % kLanes == 0);
+  using U = typename Vec::U;
+  using F = typename Vec::F;
+
+ public:
+  static void pack(const PanelSource& source, const PanelRange& range, float* panel) {
+    if (range.depth == 0) return;
+    if (source.is_bf16) {
+      pack_as(static_cast<const uint16_t*>(source.data), source, range, panel);
+    } else {
+      pack_as(static_cast<const float*>(source.data), source, range, panel);
+    }
+  }
+
+ private:
+  template <class T>
+  static void pack_as(const T* data, const PanelSource& s, const PanelRange& r, float* panel) {
+    if (s.lane_stride == 1 && !s.lane_index) {
+      copy(data, s, r, panel);
+    } else if (s.depth_stride == 1 && !s.depth_index) {
+      for (int64_t lane = 0; lane < r.lanes; lane += kLanes) transpose(data, s, r, lane, panel + lane);
+    } else {
+      gather(data, s, r, panel);
+    }
+  }
+
+  /// Lanes are neighbours in memory.
+  template <class T>
+  static void copy(const T* data, const PanelSource& s, const PanelRange& r, float* panel) {
+    for (int64_t i = 0; i < r.depth; ++i) {
+      const int64_t k = s.depth_index ? s.depth_index[r.k + i] : r.k + i;
+      const T* from = data + k * s.depth_stride + r.lane;
+      for (int64_t lane = 0; lane < r.lanes; lane += kLanes) {
+        const int64_t readable = s.lanes - r.lane - lane;
+        Vec::store(panel + i * Width + lane,
+                   readable >= kLanes ? Vec::load(from + lane) : load_few(from + lane, readable));
+      }
+    }
+  }
+
+  /// k is contiguous in memory: vectors along k of kLanes lanes, transposed in registers.
+  template <class T>
+  static void transpose(const T* data, const PanelSource& s, const PanelRange& r, int64_t first, float* panel) {
+    constexpr int64_t kStep = kLanes * 4 / sizeof(T);
+    const T* lanes[kLanes];
+    for (int j = 0; j < kLanes; ++j) {
+      const int64_t nearest = first + j < r.lanes ? first + j : r.lanes - 1;
+      const int64_t lane = s.lane_index ? s.lane_index[r.lane + nearest] : r.lane + nearest;
+      lanes[j] = data + lane * s.lane_stride + r.k;
+    }
+    int64_t i = 0;
+    for (; i + kStep <= r.depth; i += kStep) {
+      U rows[kLanes];
+#pragma GCC unroll 16
+      for (int j = 0; j < kLanes; ++j) rows[j] = Vec::load_bits(lanes[j] + i);
+      store_transposed(rows, lanes[0], kStep, panel + i * Width);
+    }
+    if (i == r.depth) return;
+    U rows[kLanes];
+    for (int j = 0; j < kLanes; ++j) {
+      rows[j] = U{};
+      __builtin_memcpy(&rows[j], lanes[j] + i, static_cast<size_t>(r.depth - i) * sizeof(T));
+    }
+    store_transposed(rows, lanes[0], r.depth - i, panel + i * Width);
+  }
+
+  static void store_transposed(U (&rows)[kLanes], const float*, int64_t depth, float* panel) {
+    Vec::transpose(rows);
+#pragma GCC unroll 16
+    for (int i = 0; i < kLanes; ++i) {
+      if (i < depth) Vec::store(panel + i * Width, (F)rows[i]);
+    }
+  }
+
+  /// A 32-bit lane holds two neighbours in k: the lower half is the first.
+  static void store_transposed(U (&rows)[kLanes], const uint16_t*, int64_t depth, float* panel) {
+    Vec::transpose(rows);
+#pragma GCC unroll 16
+    for (int i = 0; i < kLanes; ++i) {
+      if (2 * i < depth) Vec::store(panel + 2 * i * Width, (F)(rows[i] << 16));
+      if (2 * i + 1 < depth) Vec::store(panel + (2 * i + 1) * Width, (F)(rows[i] & 0xffff0000u));
+    }
+  }
+
+  template <class T>
+  static void gather(const T* data, const PanelSource& s, const PanelRange& r, float* panel) {
+    for (int64_t j = 0; j < r.lanes; ++j) {
+      const T* lane = data + (s.lane_index ? s.lane_index[r.lane + j] : r.lane + j) * s.lane_stride;
+      for (int64_t i = 0; i < r.depth; ++i) {
+        const int64_t k = s.depth_index ? s.depth_index[r.k + i] : r.k + i;
+        panel[i * Width + j] = to_float(lane[k * s.depth_stride]);
+      }
+    }
+  }
+
+  template <class T>
+  static F load_few(const T* from, int64_t count) {
+    T few[kLanes] = {};
+    for (int64_t j = 0; j < count; ++j) few[j] = from[j];
+    return Vec::load(few);
+  }
+};
+
+}  // namespace
+}  // namespace hone
