@@ -1,0 +1,65 @@
+#include "ops/qk_norm_rope/qk_norm_rope.h"
+
+#include "ops/device_dispatch.h"
+
+namespace hone {
+
+void qk_norm_rope(const Context& context, const QkNormRopeArgs& args) { dispatch(context, args, &cpu::qk_norm_rope); }
+
+void qk_norm_rope_backward(const Context& context, const QkNormRopeBackwardArgs& args) {
+  dispatch(context, args, &cpu::qk_norm_rope_backward);
+}
+
+namespace {
+
+struct QkNormRopeNode : Node {
+  Weight* norm = nullptr;
+  QkNormRopeArgs constants;
+
+  std::string_view kind() const override { return "qk_norm_rope"; }
+
+  QkNormRopeArgs args() const {
+    QkNormRopeArgs result = constants;
+    if (norm) result.norm = norm->view().payload;
+    return result;
+  }
+
+  void forward(Tape& tape) override {
+    QkNormRopeArgs call = args();
+    call.x = tape.data(inputs[0]);
+    call.y = tape.data(outputs[0]);
+    qk_norm_rope(tape.context(), call);
+  }
+
+  void backward(Tape& tape) override {
+    QkNormRopeBackwardArgs call{.forward = args(), .dy = tape.grad(outputs[0]), .dx = {}, .dnorm = {}};
+    if (norm) call.forward.x = tape.data(inputs[0]);
+    call.dx = tape.grad_dest(inputs[0]);
+    if (norm && norm->wants_grad()) call.dnorm = norm->grad();
+    qk_norm_rope_backward(tape.context(), call);
+  }
+};
+
+}  // namespace
+
+Var qk_norm_rope(Tape& tape, Var x, Weight* norm, float eps, const RopeTable& table, Tensor positions, int head_dim) {
+  const Shape& shape = tape.shape(x);
+  HONE_ASSERT(shape.rank() == 2 && head_dim > 0 && shape[1] % head_dim == 0);
+  HONE_ASSERT(positions.shape == Shape{shape[0]} && positions.dtype == DType::kI32);
+  HONE_ASSERT(table.cos.shape.rank() == 2 && table.cos.shape == table.sin.shape && 2 * table.cos.shape[1] <= head_dim);
+  HONE_ASSERT(!norm || norm->shape() == Shape{head_dim});
+  auto node = std::make_unique<QkNormRopeNode>();
+  node->norm = norm;
+  node->constants = {
+      .x = {}, .norm = {}, .eps = eps, .table = table, .positions = positions, .head_dim = head_dim, .y = {}};
+  node->inputs = {x};
+  if (norm) {
+    node->saved = {x};
+    node->weights_want_grad = norm->wants_grad();
+  }
+  const Var y = tape.add_output(*node, shape, tape.dtype(x));
+  tape.record(std::move(node));
+  return y;
+}
+
+}  // namespace hone

@@ -1,0 +1,129 @@
+#include "ops/qk_norm_rope/qk_norm_rope.h"
+
+#include <cmath>
+
+#include "ops/op_harness.h"
+#include "ops/qk_norm_rope/rope_table.h"
+
+namespace hone {
+namespace {
+
+using testing::OpCase;
+using testing::Values;
+
+constexpr float kEps = 1e-6f;
+
+struct RopeShape {
+  int64_t tokens, heads, head_dim, rotary_dim;
+  bool norm;
+};
+
+/// Positions and table in memory of their own.
+struct RopeFixture {
+  Buffer cos_bytes, sin_bytes, position_bytes;
+  RopeTable table;
+  Tensor positions;
+
+  RopeFixture(const RopeShape& shape, std::vector<int32_t> at) {
+    const int64_t longest = *std::max_element(at.begin(), at.end()) + 1;
+    const auto values = rope_table_values(
+        rope_frequencies({.rotary_dim = shape.rotary_dim, .max_position_embeddings = 64}, 64), longest);
+    const auto upload = [](Buffer& buffer, const auto& host, Shape s, DType dtype) {
+      buffer = Buffer(Device{}, host.size() * 4);
+      Tensor tensor = buffer.tensor(s, dtype);
+      std::memcpy(tensor.data, host.data(), host.size() * 4);
+      return tensor;
+    };
+    table = {upload(cos_bytes, values.cos, {longest, shape.rotary_dim / 2}, DType::kF32),
+             upload(sin_bytes, values.sin, {longest, shape.rotary_dim / 2}, DType::kF32)};
+    positions = upload(position_bytes, at, {shape.tokens}, DType::kI32);
+  }
+};
+
+/// Positions of documents of 3, 5, 3, 5, … tokens.
+std::vector<int32_t> packed_positions(int64_t tokens) {
+  std::vector<int32_t> positions;
+  while (static_cast<int64_t>(positions.size()) < tokens) {
+    for (int32_t i = 0; i < 3; ++i) positions.push_back(i);
+    for (int32_t i = 0; i < 5; ++i) positions.push_back(7 + i);
+  }
+  positions.resize(static_cast<size_t>(tokens));
+  return positions;
+}
+
+Values reference(const RopeShape& s, const RopeFixture& fixture, const Values& x, const Values* w) {
+  Values y(x.size());
+  const int64_t half = s.rotary_dim / 2;
+  for (int64_t t = 0; t < s.tokens; ++t) {
+    const float* cos = fixture.table.cos.as<float>() + fixture.positions.as<int32_t>()[t] * half;
+    const float* sin = fixture.table.sin.as<float>() + fixture.positions.as<int32_t>()[t] * half;
+    for (int64_t h = 0; h < s.heads; ++h) {
+      const size_t at = static_cast<size_t>((t * s.heads + h) * s.head_dim);
+      Values z(x.begin() + static_cast<long>(at), x.begin() + static_cast<long>(at) + s.head_dim);
+      if (w) {
+        double squares = 0;
+        for (double value : z) squares += value * value;
+        const double scale = 1 / std::sqrt(squares / static_cast<double>(s.head_dim) + static_cast<double>(kEps));
+        for (size_t i = 0; i < z.size(); ++i) z[i] *= scale * (*w)[i];
+      }
+      for (size_t i = 0; i < z.size(); ++i) y[at + i] = z[i];
+      for (size_t i = 0, j = static_cast<size_t>(half); i < static_cast<size_t>(half); ++i, ++j) {
+        y[at + i] = z[i] * cos[i] - z[j] * sin[i];
+        y[at + j] = z[j] * cos[i] + z[i] * sin[i];
+      }
+    }
+  }
+  return y;
+}
+
+OpCase rope_case(const RopeShape& s, const std::shared_ptr<RopeFixture>& fixture) {
+  OpCase result;
+  result.inputs = {testing::random_argument({s.tokens, s.heads * s.head_dim}, 1)};
+  if (s.norm) result.weights = {testing::random_argument({s.head_dim}, 2)};
+  result.op = [s, fixture](Tape& tape, const std::vector<Var>& in, const std::vector<Weight*>& weights) {
+    Weight* norm = weights.empty() ? nullptr : weights[0];
+    return std::vector<Var>{
+        qk_norm_rope(tape, in[0], norm, kEps, fixture->table, fixture->positions, static_cast<int>(s.head_dim))};
+  };
+  result.reference = [s, fixture](const std::vector<Values>& a) {
+    return std::vector<Values>{reference(s, *fixture, a[0], s.norm ? &a[1] : nullptr)};
+  };
+  return result;
+}
+
+TEST(QkNormRope, MatchesTheReferenceAndItsGradients) {
+  for (const RopeShape& s : {RopeShape{1, 1, 16, 16, true}, RopeShape{7, 3, 6, 4, true}, RopeShape{37, 2, 32, 32, true},
+                             RopeShape{5, 2, 24, 24, false}, RopeShape{3, 1, 128, 32, true}}) {
+    const auto fixture = std::make_shared<RopeFixture>(s, packed_positions(s.tokens));
+    const OpCase op_case = rope_case(s, fixture);
+    SCOPED_TRACE("tokens " + std::to_string(s.tokens) + " head_dim " + std::to_string(s.head_dim));
+    // float32: sums of up to 128 terms, each rounded by 2^-24, plus the ten roundings around them.
+    expect_matches_reference(op_case, DType::kF32, 1e-5);
+    // bf16: y sees three roundings of 2^-9 (cast, product, result), of which two are turned into their sum over a pair
+    // (factor sqrt 2); dx and dw two of them.
+    expect_matches_reference(op_case, DType::kBF16, 4.0 * 0x1p-9);
+  }
+}
+
+TEST(QkNormRope, AFrozenWeightGetsNoGradient) {
+  const RopeShape s{5, 2, 8, 8, true};
+  OpCase op_case = rope_case(s, std::make_shared<RopeFixture>(s, packed_positions(s.tokens)));
+  op_case.weights[0].differentiable = false;
+  expect_matches_reference(op_case, DType::kF32, 1e-5);
+}
+
+TEST(QkNormRope, PositionZeroOnlyNormalises) {
+  const RopeShape s{2, 1, 8, 8, false};
+  const OpCase op_case = rope_case(s, std::make_shared<RopeFixture>(s, std::vector<int32_t>{0, 0}));
+  EXPECT_EQ(testing::run_op(op_case, {}).outputs[0], testing::rounded(op_case.inputs[0].values, DType::kF32));
+}
+
+TEST(QkNormRope, APositionBeyondTheTableIsAnError) {
+  const RopeShape s{2, 1, 8, 8, false};
+  const auto fixture = std::make_shared<RopeFixture>(s, std::vector<int32_t>{0, 4});
+  fixture->positions.as<int32_t>()[1] = 5;
+  EXPECT_ANY_THROW(testing::run_op(rope_case(s, fixture), {}));
+}
+
+}  // namespace
+}  // namespace hone

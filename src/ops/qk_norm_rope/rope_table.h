@@ -1,0 +1,67 @@
+// Cosines and sines of rotary position embeddings (RoPE), with the scalings that extend a model's context.
+//
+// Angles: position p turns pair i of the first rotary_dim dimensions by p · f_i, where the inverse frequency f_i is
+// theta^(-2i / rotary_dim), changed by the scaling. Sources: Su et al., "RoFormer" (arXiv:2104.09864); Peng et al.,
+// "YaRN" (arXiv:2309.00071). Defaults, order of operations and float32 roundings are those of Hugging Face
+// transformers 5 (modeling_rope_utils), so that tables agree to the last bits.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string_view>
+#include <vector>
+
+namespace hone {
+
+enum class RopeType {
+  kDefault,
+  kLinear,   ///< f / factor
+  kDynamic,  ///< theta grows with the run's length beyond max_position_embeddings ("NTK")
+  kYarn,     ///< f for fast dimensions, f / factor for slow ones, a linear ramp between; cos and sin are scaled
+  kLlama3,   ///< as kYarn with a ramp over wavelengths and no scaling of cos and sin
+};
+
+/// The type of a config's `rope_type` ("default", "linear", "dynamic", "yarn", "llama3"). Throws UserError for others.
+RopeType rope_type_of(std::string_view name);
+
+/// The members of a config's `rope_parameters` (older: `rope_scaling`), under their names.
+struct RopeScaling {
+  RopeType type = RopeType::kDefault;
+  std::optional<double> factor = {};  ///< required but for kDefault; kYarn: else max_position_embeddings / original
+  std::optional<int64_t> original_max_position_embeddings = {};  ///< kYarn, kLlama3; default max_position_embeddings
+  // kYarn
+  double beta_fast = 32.0;  ///< rotations over the original context from which a dimension keeps its frequency
+  double beta_slow = 1.0;   ///< rotations up to which a dimension's frequency is divided by factor
+  std::optional<double> mscale = {}, mscale_all_dim = {}, attention_factor = {};
+  bool truncate = true;  ///< round the ramp's borders to whole dimensions
+  // kLlama3
+  double low_freq_factor = 1.0;
+  double high_freq_factor = 4.0;
+};
+
+struct RopeParameters {
+  double rope_theta = 10000.0;
+  int64_t rotary_dim = 0;  ///< head_dim · partial_rotary_factor; even
+  int64_t max_position_embeddings = 0;
+  RopeScaling scaling = {};
+};
+
+struct RopeFrequencies {
+  std::vector<float> inverse;      ///< [rotary_dim / 2]
+  float attention_scaling = 1.0f;  ///< factor of cos and sin
+};
+
+/// Frequencies for sequences of up to `run_length` tokens. Only kDynamic depends on it: up to max_position_embeddings
+/// it is the default RoPE; beyond, one table for the run is made for sequences of `run_length` tokens (transformers
+/// makes a new one whenever a longer sequence arrives). Throws UserError for parameters out of range.
+RopeFrequencies rope_frequencies(const RopeParameters& parameters, int64_t run_length);
+
+/// [positions, rotary_dim / 2], row-major.
+struct RopeTableValues {
+  std::vector<float> cos, sin;
+};
+
+/// The table of positions [0, positions).
+RopeTableValues rope_table_values(const RopeFrequencies& frequencies, int64_t positions);
+
+}  // namespace hone

@@ -1,0 +1,130 @@
+#include "ops/qk_norm_rope/rope_table.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "core/error.h"
+
+namespace hone {
+namespace {
+
+struct Expected {
+  std::string name;
+  RopeParameters parameters;
+  int64_t run_length;
+  std::vector<float> inverse;
+  double attention_scaling;
+};
+
+/// Frequencies that transformers 5.17 computes for these parameters.
+std::vector<Expected> expectations() {
+  std::vector<Expected> all;
+  all.push_back({"default",
+                 {.rotary_dim = 16, .max_position_embeddings = 512},
+                 512,
+                 {1.0f, 0.316227764f, 0.100000001f, 0.0316227786f, 0.00999999978f, 0.00316227786f, 0.00100000005f,
+                  0.000316227786f},
+                 1.0});
+  RopeParameters linear{.rotary_dim = 8, .max_position_embeddings = 512, .scaling = {.type = RopeType::kLinear}};
+  linear.scaling.factor = 4.0;
+  all.push_back({"linear", linear, 512, {0.25f, 0.0250000004f, 0.00249999994f, 0.000250000012f}, 1.0});
+  RopeParameters dynamic{.rotary_dim = 8, .max_position_embeddings = 512, .scaling = {.type = RopeType::kDynamic}};
+  dynamic.scaling.factor = 2.0;
+  const std::vector<float> plain{1.0f, 0.100000001f, 0.00999999978f, 0.00100000005f};
+  all.push_back({"dynamic, short", dynamic, 100, plain, 1.0});
+  all.push_back({"dynamic, just full", dynamic, 512, plain, 1.0});
+  all.push_back({"dynamic, long", dynamic, 2048, {1.0f, 0.0522757992f, 0.00273275888f, 0.000142857127f}, 1.0});
+  RopeParameters yarn{.rotary_dim = 16, .max_position_embeddings = 512, .scaling = {.type = RopeType::kYarn}};
+  yarn.scaling.factor = 4.0;
+  yarn.scaling.original_max_position_embeddings = 64;
+  all.push_back({"yarn",
+                 yarn,
+                 512,
+                 {1.0f, 0.237170815f, 0.049999997f, 0.00790569466f, 0.00249999994f, 0.000790569466f, 0.000250000012f,
+                  7.90569466e-05f},
+                 1.13862944});
+  RopeParameters exact{.rope_theta = 150000.0,
+                       .rotary_dim = 32,
+                       .max_position_embeddings = 131072,
+                       .scaling = {.type = RopeType::kYarn}};
+  exact.scaling.original_max_position_embeddings = 4096;  // factor: 131072 / 4096 = 32
+  exact.scaling.truncate = false;
+  all.push_back({"yarn, not truncated, implied factor",
+                 exact,
+                 512,
+                 {1.0f, 0.47478205f, 0.225418001f, 0.107024424f, 0.05081328f, 0.0193350017f, 0.00679495931f,
+                  0.00209379266f, 0.000456483918f, 3.83088118e-05f, 1.8188337e-05f, 8.63549576e-06f, 4.09997847e-06f,
+                  1.94659629e-06f, 9.24208962e-07f, 4.38797855e-07f},
+                 1.34657359});
+  RopeParameters mscale{.rotary_dim = 16, .max_position_embeddings = 163840, .scaling = {.type = RopeType::kYarn}};
+  mscale.scaling.factor = 40.0;
+  mscale.scaling.original_max_position_embeddings = 4096;
+  mscale.scaling.mscale = 1.0;
+  mscale.scaling.mscale_all_dim = 0.5;
+  all.push_back({"yarn, mscale",
+                 mscale,
+                 512,
+                 {1.0f, 0.316227764f, 0.100000001f, 0.0239147246f, 0.00512499968f, 0.000849862176f, 2.49999994e-05f,
+                  7.90569447e-06f},
+                 1.15572199});
+  RopeParameters llama3{.rotary_dim = 16, .max_position_embeddings = 512, .scaling = {.type = RopeType::kLlama3}};
+  llama3.scaling.factor = 8.0;
+  llama3.scaling.original_max_position_embeddings = 64;
+  all.push_back({"llama3",
+                 llama3,
+                 512,
+                 {1.0f, 0.244384587f, 0.0130422562f, 0.00395284733f, 0.00124999997f, 0.000395284733f, 0.000125000006f,
+                  3.95284733e-05f},
+                 1.0});
+  return all;
+}
+
+TEST(RopeTable, FrequenciesAreThoseOfTransformers) {
+  for (const Expected& expected : expectations()) {
+    const RopeFrequencies got = rope_frequencies(expected.parameters, expected.run_length);
+    ASSERT_EQ(got.inverse.size(), expected.inverse.size()) << expected.name;
+    for (size_t i = 0; i < got.inverse.size(); ++i) {
+      // pow may differ by an ulp of float32 between libraries, and up to six operations follow it
+      EXPECT_NEAR(got.inverse[i], expected.inverse[i], 8 * 0x1p-24 * expected.inverse[i]) << expected.name << " " << i;
+    }
+    EXPECT_NEAR(got.attention_scaling, expected.attention_scaling, 1e-7) << expected.name;
+  }
+}
+
+TEST(RopeTable, AnExplicitAttentionFactorWins) {
+  RopeParameters parameters{.rotary_dim = 16, .max_position_embeddings = 512, .scaling = {.type = RopeType::kYarn}};
+  parameters.scaling.factor = 4.0;
+  parameters.scaling.attention_factor = 0.75;
+  EXPECT_EQ(rope_frequencies(parameters, 512).attention_scaling, 0.75f);
+}
+
+TEST(RopeTable, HoldsScaledCosinesAndSines) {
+  const RopeFrequencies frequencies{.inverse = {1.0f, 0.01f}, .attention_scaling = 1.5f};
+  const RopeTableValues table = rope_table_values(frequencies, 300);
+  ASSERT_EQ(table.cos.size(), 600u);
+  ASSERT_EQ(table.sin.size(), 600u);
+  for (int position : {0, 1, 7, 299}) {
+    for (size_t i = 0; i < 2; ++i) {
+      const float angle = frequencies.inverse[i] * static_cast<float>(position);
+      const size_t at = static_cast<size_t>(position) * 2 + i;
+      EXPECT_NEAR(table.cos[at], 1.5 * std::cos(static_cast<double>(angle)), 3e-7);
+      EXPECT_NEAR(table.sin[at], 1.5 * std::sin(static_cast<double>(angle)), 3e-7);
+    }
+  }
+}
+
+TEST(RopeTable, RefusesWhatItDoesNotKnow) {
+  EXPECT_EQ(rope_type_of("llama3"), RopeType::kLlama3);
+  EXPECT_THROW(rope_type_of("longrope"), UserError);
+  RopeParameters parameters{.rotary_dim = 16, .max_position_embeddings = 512, .scaling = {.type = RopeType::kLinear}};
+  EXPECT_THROW(rope_frequencies(parameters, 512), UserError);  // no factor
+  parameters.scaling.factor = -2.0;
+  EXPECT_THROW(rope_frequencies(parameters, 512), UserError);
+  parameters.scaling = {};
+  parameters.rotary_dim = 15;
+  EXPECT_THROW(rope_frequencies(parameters, 512), UserError);
+}
+
+}  // namespace
+}  // namespace hone
