@@ -1,0 +1,215 @@
+// The row functions, written once for vectors of kLanes float32.
+//
+// Included only by row_math_{baseline,avx2,avx512}.cpp, which define kLanes and are compiled for different instruction
+// sets (kLanes is not a template parameter: g++ 12 cannot convert vectors of dependent type). Everything
+// is in the anonymous namespace and nothing inline of other headers is called: a function with external linkage would
+// be merged across those files, and the linker could keep the copy that the running machine lacks.
+//
+// Loops over elements are left to the compiler's vectoriser. Sums are written with vector types, since a compiler may
+// not reorder them by itself.
+#pragma once
+
+#include "ops/row_math/row_math_tables.h"
+
+namespace hone {
+namespace {
+
+inline uint32_t bits_of(float x) {
+  uint32_t bits;
+  __builtin_memcpy(&bits, &x, sizeof(bits));
+  return bits;
+}
+
+inline float from_bits(uint32_t bits) {
+  float x;
+  __builtin_memcpy(&x, &bits, sizeof(x));
+  return x;
+}
+
+/// The bits of the nearest bfloat16, ties to even; NaN stays NaN.
+inline uint32_t bfloat16_bits(float x) {
+  const uint32_t u = bits_of(x);
+  const uint32_t rounded = (u + 0x7fffu + ((u >> 16) & 1u)) >> 16, quiet_nan = (u >> 16) | 0x40u;
+  return x != x ? quiet_nan : rounded;
+}
+
+/// exp(x) = 2^n · exp(r) with x = n · ln 2 + r, |r| <= ln 2 / 2, and the polynomial of Cephes (S. L. Moshier) for
+/// exp(r). 2^n is two factors, so that results overflow to infinity and underflow through subnormal numbers.
+inline float exponential(float x) {
+  x = x > 89.0f ? 89.0f : x;
+  x = x < -104.0f ? -104.0f : x;
+  constexpr float kRounder = 12582912.0f;  // 1.5 · 2^23: adding it leaves the nearest integer in the low bits
+  const float rounder_plus_n = x * 1.44269504088896341f + kRounder;
+  const float n = rounder_plus_n - kRounder;
+  const float r = (x - n * 0.693359375f) + n * 2.12194440e-4f;
+  float p = 1.9875691500e-4f;
+  p = p * r + 1.3981999507e-3f;
+  p = p * r + 8.3334519073e-3f;
+  p = p * r + 4.1665795894e-2f;
+  p = p * r + 1.6666665459e-1f;
+  p = p * r + 5.0000001201e-1f;
+  p = p * (r * r) + r + 1.0f;
+  const auto exponent = static_cast<int32_t>(bits_of(rounder_plus_n) - bits_of(kRounder));
+  const int32_t half = exponent >> 1;
+  const float scale1 = from_bits(static_cast<uint32_t>(half + 127) << 23);
+  const float scale2 = from_bits(static_cast<uint32_t>(exponent - half + 127) << 23);
+  return p * scale1 * scale2;
+}
+
+inline float sigmoid(float x) { return 1.0f / (1.0f + exponential(-x)); }
+
+typedef float F __attribute__((vector_size(4 * kLanes)));
+typedef double D __attribute__((vector_size(8 * kLanes)));
+
+F load(const float* p) {
+  F v;
+  __builtin_memcpy(&v, p, sizeof(v));
+  return v;
+}
+
+// bfloat16 is read and written as its bits: BFloat16's members are inline functions of another header.
+void widen(const BFloat16* x, float* y, int64_t n) {
+  const uint16_t* bits = &x->bits;
+  for (int64_t i = 0; i < n; ++i) y[i] = from_bits(static_cast<uint32_t>(bits[i]) << 16);
+}
+void narrow(const float* x, BFloat16* y, int64_t n) {
+  uint16_t* bits = &y->bits;
+  for (int64_t i = 0; i < n; ++i) bits[i] = static_cast<uint16_t>(bfloat16_bits(x[i]));
+}
+void round(float* x, int64_t n) {
+  for (int64_t i = 0; i < n; ++i) x[i] = from_bits(bfloat16_bits(x[i]) << 16);
+}
+
+void add(const float* x, const float* z, float* y, int64_t n) {
+  for (int64_t i = 0; i < n; ++i) y[i] = x[i] + z[i];
+}
+void multiply(const float* x, const float* z, float* y, int64_t n) {
+  for (int64_t i = 0; i < n; ++i) y[i] = x[i] * z[i];
+}
+void scale(float a, const float* x, float* y, int64_t n) {
+  for (int64_t i = 0; i < n; ++i) y[i] = a * x[i];
+}
+void add_scaled(float a, const float* x, float* y, int64_t n) {
+  for (int64_t i = 0; i < n; ++i) y[i] += a * x[i];
+}
+
+float total(F v) {
+  float lanes[kLanes], sum = 0;
+  __builtin_memcpy(lanes, &v, sizeof(v));
+  for (int lane = 0; lane < kLanes; ++lane) sum += lanes[lane];
+  return sum;
+}
+
+float dot(const float* x, const float* z, int64_t n) {
+  F sums[4] = {};
+  int64_t i = 0;
+  for (; i + 4 * kLanes <= n; i += 4 * kLanes) {
+    for (int j = 0; j < 4; ++j) sums[j] += load(x + i + j * kLanes) * load(z + i + j * kLanes);
+  }
+  float rest = 0;
+  for (; i < n; ++i) rest += x[i] * z[i];
+  return total((sums[0] + sums[1]) + (sums[2] + sums[3])) + rest;
+}
+
+double sum_squares(const float* x, int64_t n) {
+  D sums[2] = {};
+  int64_t i = 0;
+  for (; i + 2 * kLanes <= n; i += 2 * kLanes) {
+    for (int j = 0; j < 2; ++j) {
+      const F single = load(x + i + j * kLanes);
+      const D v = __builtin_convertvector(single, D);
+      sums[j] += v * v;
+    }
+  }
+  const D both = sums[0] + sums[1];
+  double lanes[kLanes], sum = 0;
+  __builtin_memcpy(lanes, &both, sizeof(both));
+  for (int lane = 0; lane < kLanes; ++lane) sum += lanes[lane];
+  for (; i < n; ++i) sum += static_cast<double>(x[i]) * static_cast<double>(x[i]);
+  return sum;
+}
+
+float maximum(const float* x, int64_t n) {
+  F largest[4];
+  for (F& v : largest) v = F{} - __builtin_inff();
+  int64_t i = 0;
+  for (; i + 4 * kLanes <= n; i += 4 * kLanes) {
+    for (int j = 0; j < 4; ++j) {
+      const F v = load(x + i + j * kLanes);
+      largest[j] = v > largest[j] ? v : largest[j];
+    }
+  }
+  float lanes[4 * kLanes], result = -__builtin_inff();
+  __builtin_memcpy(lanes, largest, sizeof(largest));
+  for (float v : lanes) result = v > result ? v : result;
+  for (; i < n; ++i) result = x[i] > result ? x[i] : result;
+  return result;
+}
+
+ExpSums exp_sums(const float* x, float shift, int64_t n) {
+  constexpr int64_t kBlock = 256;
+  float shifted[kBlock], e[kBlock];
+  float ones[kBlock];
+  for (float& one : ones) one = 1.0f;
+  ExpSums sums;
+  for (int64_t begin = 0; begin < n; begin += kBlock) {
+    const int64_t count = n - begin < kBlock ? n - begin : kBlock;
+    for (int64_t i = 0; i < count; ++i) {
+      shifted[i] = x[begin + i] - shift;
+      e[i] = exponential(shifted[i]);
+    }
+    sums.sum += dot(e, ones, count);
+    sums.weighted += dot(e, shifted, count);
+  }
+  return sums;
+}
+
+void scaled_exp(float a, float shift, const float* x, float* y, int64_t n) {
+  for (int64_t i = 0; i < n; ++i) y[i] = a * exponential(x[i] - shift);
+}
+void silu(const float* x, float* y, int64_t n) {
+  for (int64_t i = 0; i < n; ++i) y[i] = x[i] * sigmoid(x[i]);
+}
+void silu_and_slope(const float* x, float* y, float* dy_dx, int64_t n) {
+  for (int64_t i = 0; i < n; ++i) {
+    const float value = x[i], s = sigmoid(value);
+    y[i] = value * s;
+    dy_dx[i] = s * (1.0f + value * (1.0f - s));
+  }
+}
+
+void adamw(const AdamwRow& row, int64_t n) {
+  const AdamwRow a = row;
+  float* __restrict p = a.parameter, * __restrict m = a.m, * __restrict v = a.v;
+  const float* __restrict gradient = a.gradient;
+  for (int64_t i = 0; i < n; ++i) {
+    const float g = gradient[i] * a.gradient_scale;
+    const float new_m = m[i] + (g - m[i]) * a.one_minus_beta1;
+    const float new_v = v[i] * a.beta2 + a.one_minus_beta2 * g * g;
+    const float denominator = __builtin_sqrtf(new_v) / a.sqrt_bias_correction2 + a.eps;
+    p[i] = p[i] * a.decay - a.step_size * new_m / denominator;
+    m[i] = new_m;
+    v[i] = new_v;
+  }
+}
+
+constexpr RowMath kTable = {
+    .widen = &widen,
+    .narrow = &narrow,
+    .round = &round,
+    .add = &add,
+    .multiply = &multiply,
+    .scale = &scale,
+    .add_scaled = &add_scaled,
+    .dot = &dot,
+    .sum_squares = &sum_squares,
+    .maximum = &maximum,
+    .exp_sums = &exp_sums,
+    .scaled_exp = &scaled_exp,
+    .silu = &silu,
+    .silu_and_slope = &silu_and_slope,
+    .adamw = &adamw,
+};
+
+}  // namespace
+}  // namespace hone

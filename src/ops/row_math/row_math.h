@@ -1,0 +1,85 @@
+// row_math: arithmetic on rows of float32 for the instruction set in use: what the elementwise CPU ops are made of.
+//
+// An op walks a row in blocks of kRowBlock, which stay in the first-level cache: it widens a block to float32, combines
+// a few of these functions, and rounds the result once. Sums use a fixed number of partial sums per instruction set, so
+// that results depend on the data and the instruction set only.
+#pragma once
+
+#include <cstdint>
+
+#include "core/dtype.h"
+
+namespace hone {
+
+inline constexpr int64_t kRowBlock = 1024;
+
+/// Σ e and Σ (x - shift) · e over e = exp(x - shift).
+struct ExpSums {
+  float sum = 0;
+  float weighted = 0;
+};
+
+/// One AdamW update of n elements, all float32; the scalars are those of the step (ops/adamw/adamw.h has the formula).
+struct AdamwRow {
+  float* parameter = nullptr;
+  float* m = nullptr;
+  float* v = nullptr;
+  const float* gradient = nullptr;
+  float gradient_scale = 1;  ///< the clip coefficient
+  float decay = 1;           ///< 1 - learning rate × weight decay
+  float one_minus_beta1 = 0;
+  float beta2 = 0;
+  float one_minus_beta2 = 0;
+  float sqrt_bias_correction2 = 1;
+  float eps = 0;
+  float step_size = 0;  ///< learning rate / bias correction 1
+};
+
+/// Functions of one instruction set. x, y and z have n elements; an output may be one of the inputs, else ranges do not
+/// overlap. NaN and infinity propagate.
+struct RowMath {
+  void (*widen)(const BFloat16* x, float* y, int64_t n);
+  void (*narrow)(const float* x, BFloat16* y, int64_t n);  ///< to nearest, ties to even
+  void (*round)(float* x, int64_t n);                      ///< to the nearest bfloat16, kept as float32
+
+  void (*add)(const float* x, const float* z, float* y, int64_t n);       ///< y = x + z
+  void (*multiply)(const float* x, const float* z, float* y, int64_t n);  ///< y = x · z
+  void (*scale)(float a, const float* x, float* y, int64_t n);            ///< y = a · x
+  void (*add_scaled)(float a, const float* x, float* y, int64_t n);       ///< y += a · x
+
+  float (*dot)(const float* x, const float* z, int64_t n);  ///< Σ x · z
+  double (*sum_squares)(const float* x, int64_t n);         ///< Σ x², squared and summed in float64
+  float (*maximum)(const float* x, int64_t n);              ///< -infinity for n = 0; ignores NaN
+
+  ExpSums (*exp_sums)(const float* x, float shift, int64_t n);
+  void (*scaled_exp)(float a, float shift, const float* x, float* y, int64_t n);  ///< y = a · exp(x - shift)
+  void (*silu)(const float* x, float* y, int64_t n);                              ///< y = x · sigmoid(x)
+  /// y = x · s and dy_dx = s · (1 + x · (1 - s)) with s = sigmoid(x).
+  void (*silu_and_slope)(const float* x, float* y, float* dy_dx, int64_t n);
+
+  void (*adamw)(const AdamwRow& row, int64_t n);
+};
+
+/// The functions for active_isa(). exp has a relative error below 2^-22 where its result is a normal number.
+const RowMath& row_math();
+
+/// A row as float32: the row itself, or its values written to `buffer`.
+inline const float* widened(const RowMath&, const float* x, float*, int64_t) { return x; }
+inline const float* widened(const RowMath& math, const BFloat16* x, float* buffer, int64_t n) {
+  math.widen(x, buffer, n);
+  return buffer;
+}
+
+/// y = x in y's dtype; x may be y.
+inline void narrowed(const RowMath& math, const float* x, float* y, int64_t n) {
+  if (x != y) math.scale(1.0f, x, y, n);
+}
+inline void narrowed(const RowMath& math, const float* x, BFloat16* y, int64_t n) { math.narrow(x, y, n); }
+
+/// Calls body(begin, count) for the blocks of a row of n elements.
+template <class Body>
+void for_row_blocks(int64_t n, Body&& body) {
+  for (int64_t begin = 0; begin < n; begin += kRowBlock) body(begin, n - begin < kRowBlock ? n - begin : kRowBlock);
+}
+
+}  // namespace hone

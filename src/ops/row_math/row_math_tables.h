@@ -1,0 +1,12 @@
+// The tables of row functions, one for each instruction set.
+#pragma once
+
+#include "ops/row_math/row_math.h"
+
+namespace hone {
+
+extern const RowMath kRowMathBaseline;
+extern const RowMath kRowMathAvx2;
+extern const RowMath kRowMathAvx512;
+
+}  // namespace hone

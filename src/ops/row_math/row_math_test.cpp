@@ -1,0 +1,162 @@
+#include "ops/row_math/row_math.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <functional>
+#include <limits>
+#include <vector>
+
+#include "core/cpu_features.h"
+#include "core/philox.h"
+
+namespace hone {
+namespace {
+
+constexpr float kInfinity = std::numeric_limits<float>::infinity();
+constexpr double kUlp = 0x1p-23;
+const std::vector<int64_t> kSizes = {0, 1, 3, 16, 67, 1021};
+
+std::vector<float> random_row(int64_t n, uint64_t key, float scale = 3.0f) {
+  PhiloxSequence random(mix_key(77, key));
+  std::vector<float> row(static_cast<size_t>(n));
+  for (float& x : row) x = scale * random.normal();
+  return row;
+}
+
+/// Runs `body` with the functions of each instruction set this machine has.
+void for_each_isa(const std::function<void(const RowMath&)>& body) {
+  const Isa before = active_isa();
+  for (Isa isa : {Isa::kBaseline, Isa::kAvx2, Isa::kAvx512}) {
+    if (isa > best_isa()) continue;
+    SCOPED_TRACE(name_of(isa));
+    force_isa(isa);
+    body(row_math());
+  }
+  force_isa(before);
+}
+
+TEST(RowMath, ConvertsAsBFloat16Does) {
+  for_each_isa([](const RowMath& math) {
+    std::vector<float> x = random_row(1021, 1);
+    x[0] = kInfinity, x[1] = -kInfinity, x[2] = std::nanf(""), x[3] = -0.0f, x[4] = 1.00390625f, x[5] = 3.4e38f;
+    std::vector<BFloat16> narrow(x.size());
+    std::vector<float> wide(x.size()), rounded = x;
+    math.narrow(x.data(), narrow.data(), static_cast<int64_t>(x.size()));
+    math.widen(narrow.data(), wide.data(), static_cast<int64_t>(x.size()));
+    math.round(rounded.data(), static_cast<int64_t>(x.size()));
+    for (size_t i = 0; i < x.size(); ++i) {
+      EXPECT_EQ(narrow[i].bits, BFloat16(x[i]).bits) << x[i];
+      EXPECT_EQ(std::bit_cast<uint32_t>(wide[i]), std::bit_cast<uint32_t>(static_cast<float>(narrow[i])));
+      EXPECT_EQ(std::bit_cast<uint32_t>(rounded[i]), std::bit_cast<uint32_t>(wide[i]));
+    }
+  });
+}
+
+TEST(RowMath, ElementwiseFunctionsWriteAllElements) {
+  for_each_isa([](const RowMath& math) {
+    for (int64_t n : kSizes) {
+      const std::vector<float> x = random_row(n, 1), z = random_row(n, 2);
+      std::vector<float> sum(x.size()), product(x.size()), scaled(x.size()), axpy = z;
+      math.add(x.data(), z.data(), sum.data(), n);
+      math.multiply(x.data(), z.data(), product.data(), n);
+      math.scale(1.5f, x.data(), scaled.data(), n);
+      math.add_scaled(-2.0f, x.data(), axpy.data(), n);
+      for (size_t i = 0; i < x.size(); ++i) {
+        EXPECT_EQ(sum[i], x[i] + z[i]);
+        EXPECT_EQ(product[i], x[i] * z[i]);
+        EXPECT_EQ(scaled[i], 1.5f * x[i]);
+        EXPECT_NEAR(axpy[i], z[i] - 2.0f * x[i], kUlp * (std::abs(z[i]) + 2 * std::abs(x[i])));
+      }
+    }
+  });
+}
+
+TEST(RowMath, ReductionsMatchFloat64) {
+  for_each_isa([](const RowMath& math) {
+    for (int64_t n : kSizes) {
+      const std::vector<float> x = random_row(n, 3), z = random_row(n, 4);
+      double dot = 0, magnitude = 0, squares = 0;
+      float largest = -kInfinity;
+      for (size_t i = 0; i < x.size(); ++i) {
+        dot += static_cast<double>(x[i]) * z[i];
+        magnitude += std::abs(static_cast<double>(x[i]) * z[i]);
+        squares += static_cast<double>(x[i]) * x[i];
+        largest = std::max(largest, x[i]);
+      }
+      // A partial sum is a chain of at most n / 16 + 64 additions with one rounding of half a unit each.
+      EXPECT_NEAR(math.dot(x.data(), z.data(), n), dot, magnitude * kUlp / 2 * static_cast<double>(n / 16 + 64));
+      EXPECT_NEAR(math.sum_squares(x.data(), n), squares, squares * 1e-13);
+      EXPECT_EQ(math.maximum(x.data(), n), largest);
+    }
+    const std::vector<float> huge(40, 3e38f);
+    EXPECT_TRUE(std::isfinite(math.sum_squares(huge.data(), 40)));
+  });
+}
+
+TEST(RowMath, ExponentialIsAccurateOverItsWholeRange) {
+  for_each_isa([](const RowMath& math) {
+    std::vector<float> x;
+    for (float v = -110.0f; v < 90.0f; v += 0.0137f) x.push_back(v);
+    std::vector<float> y(x.size());
+    math.scaled_exp(1.0f, 0.0f, x.data(), y.data(), static_cast<int64_t>(x.size()));
+    for (size_t i = 0; i < x.size(); ++i) {
+      const double want = std::exp(static_cast<double>(x[i]));
+      if (want > std::numeric_limits<float>::max()) {
+        EXPECT_EQ(y[i], kInfinity) << x[i];
+      } else {
+        EXPECT_NEAR(y[i], want, std::max(want * 0x1p-22, 0x1p-149)) << x[i];
+      }
+    }
+    std::vector<float> special = {-kInfinity, kInfinity, std::nanf(""), 0.0f, -1e30f, 1e30f};
+    math.scaled_exp(1.0f, 0.0f, special.data(), special.data(), 6);
+    EXPECT_EQ(special[0], 0.0f);
+    EXPECT_EQ(special[1], kInfinity);
+    EXPECT_TRUE(std::isnan(special[2]));
+    EXPECT_EQ(special[3], 1.0f);
+    EXPECT_EQ(special[4], 0.0f);
+    EXPECT_EQ(special[5], kInfinity);
+  });
+}
+
+TEST(RowMath, ExponentialSumsMatchFloat64) {
+  for_each_isa([](const RowMath& math) {
+    for (int64_t n : kSizes) {
+      const std::vector<float> x = random_row(n, 5);
+      const float shift = 4.0f;
+      double sum = 0, weighted = 0, magnitude = 0;
+      for (float v : x) {
+        const double shifted = static_cast<double>(v) - shift, e = std::exp(shifted);
+        sum += e;
+        weighted += e * shifted;
+        magnitude += e * std::abs(shifted);
+      }
+      const ExpSums sums = math.exp_sums(x.data(), shift, n);
+      // Of a term: 2 units from exp, and one of the argument (|shifted| < 16: 8 units of exp). Sums as for dot.
+      const double relative = kUlp * (10 + static_cast<double>(n / 16 + 64) / 2);
+      EXPECT_NEAR(sums.sum, sum, sum * relative);
+      EXPECT_NEAR(sums.weighted, weighted, magnitude * relative);
+    }
+  });
+}
+
+TEST(RowMath, SiluAndItsSlopeMatchFloat64) {
+  for_each_isa([](const RowMath& math) {
+    for (int64_t n : kSizes) {
+      const std::vector<float> x = random_row(n, 6, 20.0f);
+      std::vector<float> y(x.size()), same(x.size()), slope(x.size());
+      math.silu(x.data(), y.data(), n);
+      math.silu_and_slope(x.data(), same.data(), slope.data(), n);
+      EXPECT_EQ(y, same);
+      for (size_t i = 0; i < x.size(); ++i) {
+        const double v = x[i], s = 1.0 / (1.0 + std::exp(-v));
+        EXPECT_NEAR(y[i], v * s, 8 * kUlp * std::abs(v * s) + 1e-37);
+        // 1 - s loses its digits where s is near 1: an error of a unit of 1, times x.
+        EXPECT_NEAR(slope[i], s * (1 + v * (1 - s)), 8 * kUlp * s * (1 + std::abs(v))) << v;
+      }
+    }
+  });
+}
+
+}  // namespace
+}  // namespace hone
