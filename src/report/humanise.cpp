@@ -71,7 +71,8 @@ std::string short_number(double value) {
                                              : 0;
     return fmt::format("{:.{}f}", value, decimals);
   }
-  std::string text = fmt::format("{:.2e}", value);
+  // An exponent of two digits takes the place of the second decimal.
+  std::string text = fmt::format("{:.{}e}", value, magnitude < 1e-9 || magnitude >= 1e10 ? 1 : 2);
   // 9.85e-05 -> 9.85e-5: the exponent's sign and leading zero carry nothing.
   const size_t e = text.find('e');
   const int exponent = std::stoi(text.substr(e + 1));

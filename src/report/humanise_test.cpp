@@ -59,6 +59,7 @@ TEST(Humanise, ShortNumbersKeepThreeDigits) {
   EXPECT_EQ(short_number(9.999), "10.0");
   EXPECT_EQ(short_number(123.4), "123");
   EXPECT_EQ(short_number(1.5e6), "1.50e6");
+  EXPECT_EQ(short_number(1.349e-15), "1.3e-15");
   EXPECT_EQ(short_number(0), "0");
 }
 

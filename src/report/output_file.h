@@ -14,7 +14,7 @@ class AppendFile {
   explicit AppendFile(std::string path, bool exclusive = false);
   ~AppendFile();
   AppendFile(AppendFile&& other) noexcept;
-  AppendFile& operator=(AppendFile&&) = delete;
+  AppendFile& operator=(AppendFile&& other) noexcept;
 
   void write(std::string_view record);
   void sync();

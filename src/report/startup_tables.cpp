@@ -14,6 +14,12 @@ std::string trainable_cell(int64_t trainable, int64_t all) {
   return trainable == all ? "all" : with_commas(trainable);
 }
 
+std::string share_cell(uint64_t part, uint64_t whole) {
+  if (part == 0 || whole == 0) return "0%";
+  const double share = 100.0 * static_cast<double>(part) / static_cast<double>(whole);
+  return share < 1 ? "<1%" : fmt::format("{:.0f}%", share);
+}
+
 double percent(double part, double whole) { return whole > 0 ? 100.0 * part / whole : 0.0; }
 
 }  // namespace
@@ -43,9 +49,7 @@ std::string memory_table(std::span<const MemoryRow> rows, uint64_t available, bo
   uint64_t total = 0;
   for (const auto& row : rows) total += row.bytes;
   for (const auto& row : rows) {
-    table.add_row({row.what, human_bytes(static_cast<double>(row.bytes)),
-                   fmt::format("{:.0f}%", percent(static_cast<double>(row.bytes), static_cast<double>(total))),
-                   row.note});
+    table.add_row({row.what, human_bytes(static_cast<double>(row.bytes)), share_cell(row.bytes, total), row.note});
   }
   std::string fit;
   if (available > 0) {

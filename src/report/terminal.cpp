@@ -158,6 +158,18 @@ std::string one_line(std::string_view text) {
   return result;
 }
 
+std::string strip_color(std::string_view text) {
+  std::string result;
+  for (size_t at = 0; at < text.size();) {
+    if (const size_t escape = escape_length(text, at)) {
+      at += escape;
+    } else {
+      result += text[at++];
+    }
+  }
+  return result;
+}
+
 std::vector<std::string> split_lines(std::string_view text) {
   std::vector<std::string> lines;
   while (!text.empty()) {

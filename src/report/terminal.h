@@ -45,6 +45,9 @@ std::string pad_left(std::string_view text, int columns);
 /// a name or message from outside cannot tear the screen.
 std::string one_line(std::string_view text);
 
+/// `text` without its colour sequences.
+std::string strip_color(std::string_view text);
+
 /// Lines of text without their line ends.
 std::vector<std::string> split_lines(std::string_view text);
 

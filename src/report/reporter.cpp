@@ -1,0 +1,207 @@
+#include "report/reporter.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <system_error>
+
+#include "core/error.h"
+#include "report/humanise.h"
+#include "report/metrics_file.h"
+#include "report/step_line.h"
+#include "report/step_window.h"
+#include "report/tensorboard.h"
+#include "report/terminal.h"
+
+namespace hone {
+namespace {
+
+// Steps whose time says little about the others: caches, page faults and library set-up.
+constexpr int64_t kWarmUpSteps = 2;
+
+// run.log has every field of a step, however narrow the terminal is.
+constexpr int kFileWidth = 200;
+
+bool names(const std::vector<std::string>& list, std::string_view name) {
+  return std::find(list.begin(), list.end(), name) != list.end();
+}
+
+void check_names(const std::vector<std::string>& report_to) {
+  static const std::vector<std::string> kKnown = {"jsonl", "tensorboard", "none"};
+  for (const auto& name : report_to) {
+    if (!names(kKnown, name)) {
+      throw UserError(fmt::format("unknown report '{}'.{}", name, did_you_mean(name, kKnown)), "report_to",
+                      "use jsonl, tensorboard or none");
+    }
+  }
+}
+
+// A run name comes from the user and becomes one folder name, never a path.
+std::string folder_name(std::string name) {
+  for (char& c : name) {
+    if (c == '/' || c == '\\' || static_cast<unsigned char>(c) < 0x20) c = '_';
+  }
+  return name == "." || name == ".." ? std::string(name.size(), '_') : name;
+}
+
+}  // namespace
+
+struct Reporter::Sinks {
+  std::optional<MetricsFile> metrics_file;
+  std::optional<TensorBoardWriter> tensorboard;
+  StepWindow window;
+  // For the time left: what a step takes, with its share of evaluations and saves.
+  int64_t steps_here = 0, timed_steps = 0;
+  double step_seconds = 0, timed_seconds = 0, other_seconds = 0;
+  std::optional<double> first_loss, last_loss;
+};
+
+Reporter::Reporter(ReportOptions options, Logger& logger)
+    : options_(std::move(options)), logger_(logger), sinks_(std::make_unique<Sinks>()) {
+  check_names(options_.report_to);
+  options_.logging_steps = std::max<int64_t>(1, options_.logging_steps);
+  if (options_.logging_dir.empty()) options_.logging_dir = options_.output_dir + "/runs";
+  if (!options_.run_name.empty()) options_.logging_dir += "/" + folder_name(options_.run_name);
+}
+
+Reporter::~Reporter() { logger_.console().clear_progress(); }
+
+void Reporter::on_start(const RunStart& start) {
+  start_ = start;
+  state_.global_step = start.resumed_step;
+  state_.max_steps = start.total_steps;
+  state_.num_train_epochs = start.num_train_epochs;
+  state_.train_batch_size = start.train_batch_size;
+  state_.logging_steps = options_.logging_steps;
+  state_.eval_steps = start.eval_steps;
+  state_.save_steps = start.save_steps;
+  if (names(options_.report_to, "jsonl")) {
+    const std::string path = options_.output_dir + "/metrics.jsonl";
+    if (start.resumed) {
+      ResumedMetrics found;
+      sinks_->metrics_file = MetricsFile::resume(path, start.resumed_step, found);
+      state_.log_history = std::move(found.history);
+      if (found.dropped_later + found.dropped_broken > 0) {
+        logger_.info("metrics.jsonl: {} lines after step {} removed, they are written again; {} broken lines removed",
+                     found.dropped_later, start.resumed_step, found.dropped_broken);
+      }
+    } else {
+      sinks_->metrics_file = MetricsFile::create(path);
+    }
+  }
+  if (names(options_.report_to, "tensorboard")) open_tensorboard(start);
+}
+
+void Reporter::open_tensorboard(const RunStart& start) {
+  try {
+    sinks_->tensorboard.emplace(options_.logging_dir);
+    if (start.resumed) sinks_->tensorboard->forget_from(start.resumed_step + 1);
+  } catch (const std::system_error& error) {
+    sinks_->tensorboard.reset();
+    logger_.warning("TensorBoard is switched off: {}", error.what());
+  }
+}
+
+void Reporter::on_step(StepMetrics metrics) {
+  Sinks& s = *sinks_;
+  ++s.steps_here;
+  s.step_seconds += metrics.step_time;
+  if (s.steps_here > kWarmUpSteps) {
+    ++s.timed_steps;
+    s.timed_seconds += metrics.step_time;
+  }
+  if (!metrics.eta) metrics.eta = seconds_left(metrics.step);
+  state_.global_step = metrics.step;
+  state_.epoch = metrics.epoch;
+  state_.num_input_tokens_seen = metrics.num_tokens;
+  show_progress(metrics);
+  const bool due = metrics.step % options_.logging_steps == 0 || metrics.step >= start_.total_steps ||
+                   (options_.logging_first_step && metrics.step == 1);
+  s.window.add(std::move(metrics));
+  if (due) emit(s.window.take());
+}
+
+void Reporter::emit(const StepMetrics& metrics) {
+  if (!sinks_->first_loss) sinks_->first_loss = metrics.loss;
+  sinks_->last_loss = metrics.loss;
+  show([&](const LineLayout& layout) { return step_line(metrics, layout); });
+  write(metrics.step, metric_list(metrics));
+}
+
+void Reporter::on_eval(const EvalMetrics& metrics) {
+  sinks_->other_seconds += metrics.seconds;
+  show([&](const LineLayout& layout) { return eval_line(metrics, layout); });
+  write(metrics.step, metric_list(metrics));
+}
+
+void Reporter::on_save(const SaveReport& save) {
+  sinks_->other_seconds += save.seconds;
+  std::string detail = human_duration(save.seconds);
+  if (save.bytes > 0) detail = human_bytes(static_cast<double>(save.bytes)) + ", " + detail;
+  show([&](const LineLayout& layout) {
+    return styled(step_column(save.step, layout), Style::kBold, layout.color) + "  " +
+           styled("saved ", Style::kDim, layout.color) + fmt::format("{} ({})", one_line(save.path), detail);
+  });
+  write_trainer_state(state_, options_.output_dir);
+}
+
+void Reporter::on_end(const RunEnd& end) {
+  if (!sinks_->window.empty()) emit(sinks_->window.take());
+  logger_.console().clear_progress();
+  write_trainer_state(state_, options_.output_dir);
+  summarise(end);
+}
+
+void Reporter::write(int64_t step, const std::vector<Metric>& metrics) {
+  Json object = metrics_object(metrics);
+  if (sinks_->metrics_file) sinks_->metrics_file->append(object);
+  state_.log_history.push_back(std::move(object));
+  if (!sinks_->tensorboard) return;
+  try {
+    sinks_->tensorboard->write(step, metrics);
+  } catch (const std::system_error& error) {
+    sinks_->tensorboard.reset();
+    logger_.warning("TensorBoard is switched off, metrics.jsonl goes on: {}", error.what());
+  }
+}
+
+void Reporter::show(const std::function<std::string(const LineLayout&)>& line) {
+  Console& console = logger_.console();
+  console.line(line({.total_steps = start_.total_steps, .width = console.width(), .color = console.color()}));
+  logger_.file_only(line({.total_steps = start_.total_steps, .width = kFileWidth}));
+}
+
+void Reporter::show_progress(const StepMetrics& metrics) {
+  Progress progress{.label = "train", .done = metrics.step, .total = start_.total_steps};
+  if (start_.num_train_epochs > 0) {
+    progress.detail = fmt::format("epoch {:.2f}/{:g}", metrics.epoch, start_.num_train_epochs);
+  }
+  progress.seconds_left = metrics.eta;
+  logger_.console().set_progress(std::move(progress));
+}
+
+double Reporter::seconds_left(int64_t step) const {
+  const Sinks& s = *sinks_;
+  const double per_step = s.timed_steps > 0 ? s.timed_seconds / static_cast<double>(s.timed_steps)
+                                            : s.step_seconds / static_cast<double>(s.steps_here);
+  const double other = s.other_seconds / static_cast<double>(s.steps_here);
+  return static_cast<double>(std::max<int64_t>(0, start_.total_steps - step)) * (per_step + other);
+}
+
+void Reporter::summarise(const RunEnd& end) {
+  const Sinks& s = *sinks_;
+  const bool color = logger_.console().color();
+  std::string text =
+      "\n  " + (end.finished ? styled("done", Style::kGreen, color) : styled("stopped", Style::kYellow, color));
+  text += fmt::format("  {} steps in {}", with_commas(state_.global_step - start_.resumed_step),
+                      human_duration(s.step_seconds + s.other_seconds));
+  if (!end.reason.empty()) text += ": " + one_line(end.reason);
+  text += '\n';
+  if (s.first_loss) text += fmt::format("  loss {:.4f} → {:.4f}", *s.first_loss, *s.last_loss);
+  if (state_.best) text += fmt::format("   best evaluation {:.4f} at step {}", state_.best->metric, state_.best->step);
+  if (s.first_loss || state_.best) text += '\n';
+  text += fmt::format("  output in {}\n", one_line(options_.output_dir));
+  logger_.block(text);
+}
+
+}  // namespace hone

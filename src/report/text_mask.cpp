@@ -1,0 +1,80 @@
+#include "report/text_mask.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "report/humanise.h"
+#include "report/terminal.h"
+
+namespace hone {
+namespace {
+
+// Characters that reorder or hide text: a reader of the mask must see them.
+bool is_hidden(char32_t c) {
+  return (c >= 0x80 && c < 0xA0) || (c >= 0x200B && c <= 0x200F) || (c >= 0x2028 && c <= 0x202E) ||
+         (c >= 0x2060 && c <= 0x206F) || c == 0xFEFF || c == 0x00AD;
+}
+
+std::string visible(std::string_view text) {
+  std::string result;
+  for (size_t at = 0; at < text.size();) {
+    const size_t begin = at;
+    const char32_t c = next_code_point(text, at);
+    if (c == kInvalidUtf8) {
+      result += fmt::format("<0x{:02X}>", static_cast<unsigned char>(text[begin]));
+    } else if (c == '\n') {
+      result += "⏎\n";
+    } else if (c == '\t') {
+      result += "⇥";
+    } else if (c < 0x20 || c == 0x7F) {
+      // U+2400 on are the symbols of the control characters.
+      const unsigned symbol = c == 0x7F ? 0x21 : static_cast<unsigned>(c);
+      result += {static_cast<char>(0xE2), static_cast<char>(0x90), static_cast<char>(0x80 | symbol)};
+    } else if (is_hidden(c)) {
+      result += fmt::format("<U+{:04X}>", static_cast<unsigned>(c));
+    } else {
+      result += text.substr(begin, at - begin);
+    }
+  }
+  return result;
+}
+
+// Styled line by line, so that a pager or a cut-off screen never stays green.
+std::string span_text(const std::string& text, bool supervised, bool color) {
+  if (!color) return supervised ? "[[" + text + "]]" : text;
+  std::string result;
+  for (size_t at = 0; at < text.size();) {
+    const size_t end = std::min(text.find('\n', at), text.size());
+    result += styled(text.substr(at, end - at), supervised ? Style::kGreen : Style::kDim, true);
+    if (end < text.size()) result += '\n';
+    at = end + 1;
+  }
+  return result;
+}
+
+}  // namespace
+
+std::string text_mask(std::span<const MaskPiece> pieces, const TextMaskOptions& options) {
+  const size_t shown = options.max_tokens > 0 ? std::min(options.max_tokens, pieces.size()) : pieces.size();
+  std::string text;
+  // Neighbours of one kind are joined first: a character may be spread over several tokens.
+  for (size_t i = 0; i < shown;) {
+    const bool supervised = pieces[i].supervised;
+    std::string joined;
+    for (; i < shown && pieces[i].supervised == supervised; ++i) joined += pieces[i].text;
+    text += span_text(visible(joined), supervised, options.color);
+  }
+  if (!text.empty() && text.back() != '\n') text += '\n';
+  const auto supervised =
+      std::count_if(pieces.begin(), pieces.end(), [](const auto& piece) { return piece.supervised; });
+  if (shown < pieces.size())
+    text += fmt::format("… {} more tokens\n", with_commas(static_cast<int64_t>(pieces.size() - shown)));
+  const double share =
+      pieces.empty() ? 0 : 100.0 * static_cast<double>(supervised) / static_cast<double>(pieces.size());
+  const std::string kind = options.color ? styled("supervised", Style::kGreen, true) : "[[supervised]]";
+  return text + fmt::format("{}: {} of {} tokens ({:.1f}%)\n", kind, with_commas(supervised),
+                            with_commas(static_cast<int64_t>(pieces.size())), share);
+}
+
+}  // namespace hone

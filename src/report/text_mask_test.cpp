@@ -1,0 +1,46 @@
+#include "report/text_mask.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <vector>
+
+namespace hone {
+namespace {
+
+using testing::HasSubstr;
+
+TEST(TextMask, WithoutColourBracketsWhatIsSupervised) {
+  const std::vector<MaskPiece> pieces = {
+      {"<user>", false}, {"hi\n", false}, {"Hel", true}, {"lo", true}, {"\n", false}};
+  EXPECT_EQ(text_mask(pieces, {}), "<user>hi⏎\n[[Hello]]⏎\n[[supervised]]: 2 of 5 tokens (40.0%)\n");
+}
+
+TEST(TextMask, InColourTheRestIsDimAndNoLineStaysGreen) {
+  const std::vector<MaskPiece> pieces = {{"hi ", false}, {"a\nb", true}};
+  const std::string text = text_mask(pieces, {.color = true});
+  EXPECT_THAT(text, HasSubstr("\x1b[2mhi \x1b[0m\x1b[32ma⏎\x1b[0m\n\x1b[32mb\x1b[0m\n"));
+}
+
+TEST(TextMask, ACharacterSpreadOverTokensIsWholeAgain) {
+  const std::vector<MaskPiece> pieces = {{"gr\xC3", true}, {"\xBC\xC3\x9F", true}};
+  EXPECT_THAT(text_mask(pieces, {}), HasSubstr("[[grüß]]"));
+  const std::vector<MaskPiece> split = {{"\xC3", true}, {"\xBC", false}};
+  EXPECT_THAT(text_mask(split, {}), HasSubstr("[[<0xC3>]]<0xBC>"));
+}
+
+TEST(TextMask, ControlCharactersAreShownNotExecuted) {
+  const std::vector<MaskPiece> pieces = {{"\t\x1b[2J\x7F\r", false}, {"\u202Eabc\xC2\x9B", true}};
+  EXPECT_THAT(text_mask(pieces, {}), HasSubstr("⇥␛[2J␡␍[[<U+202E>abc<U+009B>]]"));
+}
+
+TEST(TextMask, ALongSampleIsCutAndCountedWhole) {
+  const std::vector<MaskPiece> pieces(2000, {"x", true});
+  EXPECT_EQ(text_mask(pieces, {.max_tokens = 3}),
+            "[[xxx]]\n… 1,997 more tokens\n[[supervised]]: 2,000 of 2,000 tokens (100.0%)\n");
+}
+
+TEST(TextMask, NoTokensIsNotAnError) { EXPECT_EQ(text_mask({}, {}), "[[supervised]]: 0 of 0 tokens (0.0%)\n"); }
+
+}  // namespace
+}  // namespace hone
