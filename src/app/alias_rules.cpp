@@ -1,0 +1,152 @@
+#include "app/alias_rules.h"
+
+#include <algorithm>
+#include <cctype>
+
+namespace hone {
+namespace {
+
+using Kind = ConfigNode::Kind;
+
+ConfigNode scalar_at(const ConfigNode& place, std::string text) {
+  ConfigNode node;
+  node.kind = Kind::kScalar;
+  node.text = std::move(text);
+  node.where = place.where;
+  return node;
+}
+
+Rewritten says(const ConfigNode& place, const std::string& text) {
+  return text.empty() ? Rewritten{place, Emphasis::kNothing} : Rewritten{scalar_at(place, text)};
+}
+
+std::string lower(std::string text) {
+  std::transform(text.begin(), text.end(), text.begin(), [](unsigned char c) { return std::tolower(c); });
+  return text;
+}
+
+bool is_switch(const ConfigNode& node, bool& value) {
+  return node.kind == Kind::kScalar && parse_bool(node.text, value);
+}
+
+/// Nothing was chosen: null, false, "" or an empty list.
+bool is_off(const ConfigNode& node) {
+  bool value = true;
+  return node.kind == Kind::kNull || (node.kind == Kind::kScalar && node.text.empty()) ||
+         (node.kind == Kind::kSequence && node.items.empty()) || (is_switch(node, value) && !value);
+}
+
+/// A value that a switch cannot take, for the type check that follows to refuse with the right words.
+Rewritten not_a_switch(const ConfigNode& node) { return Rewritten{node}; }
+
+}  // namespace
+
+Rewrite when_true(std::string value) { return either(std::move(value), ""); }
+
+Rewrite either(std::string yes, std::string no, Emphasis of_no) {
+  return [=](const ConfigNode& node) {
+    bool on = false;
+    if (node.kind == Kind::kNull) return says(node, "");
+    if (!is_switch(node, on)) return not_a_switch(node);
+    Rewritten result = says(node, on ? yes : no);
+    if (!on && result.emphasis == Emphasis::kPlain) result.emphasis = of_no;
+    return result;
+  };
+}
+
+Rewrite negated() { return either("false", "true"); }
+
+Rewrite mapped(std::map<std::string, std::string> table) {
+  return [table = std::move(table)](const ConfigNode& node) {
+    if (node.kind == Kind::kNull) return says(node, "");
+    const auto found = node.kind == Kind::kScalar ? table.find(lower(node.text)) : table.end();
+    return found == table.end() ? Rewritten{node} : says(node, found->second);
+  };
+}
+
+Rewrite true_means(std::string value) {
+  return [=](const ConfigNode& node) {
+    bool on = false;
+    if (is_off(node)) return says(node, "");
+    return is_switch(node, on) ? says(node, value) : Rewritten{node};
+  };
+}
+
+Rewrite prefixed(std::string before) {
+  return [=](const ConfigNode& node) {
+    Rewritten result{node};
+    if (node.kind == Kind::kScalar) result.value.text = before + node.text;
+    for (ConfigNode& item : result.value.items) item.text = before + item.text;
+    return result;
+  };
+}
+
+Rewrite member_of(std::string name) {
+  return [=](const ConfigNode& node) {
+    Rewritten result;
+    result.value.kind = Kind::kMapping;
+    result.value.where = node.where;
+    result.value.members.emplace_back(name, node);
+    return result;
+  };
+}
+
+Rewrite roles_to_train() {
+  return [](const ConfigNode& node) {
+    const ConfigNode* only = &node;
+    if (node.kind == Kind::kSequence && node.items.size() == 1) only = &node.items[0];
+    const bool assistant = only->kind == Kind::kScalar && (only->text == "assistant" || only->text == "gpt");
+    return assistant ? says(node, "assistant") : Rewritten{scalar_at(node, shown(node))};
+  };
+}
+
+Rewrite deepspeed_stage() {
+  return [](const ConfigNode& node) {
+    if (is_off(node)) return says(node, "");
+    const std::string text = node.kind == Kind::kScalar ? lower(node.text) : "";
+    const std::string name = text.substr(text.find_last_of('/') + 1);
+    for (const char* prefix : {"zero", "z", "stage"}) {
+      const size_t at = name.rfind(prefix);
+      const size_t digit = at == std::string::npos ? at : at + std::string_view(prefix).size();
+      const size_t skip = digit < name.size() && (name[digit] == '_' || name[digit] == '-') ? digit + 1 : digit;
+      if (skip < name.size() && name[skip] >= '0' && name[skip] <= '3') return says(node, std::string(1, name[skip]));
+    }
+    return Rewritten{node};
+  };
+}
+
+Rewrite fsdp_stage() {
+  return [](const ConfigNode& node) {
+    if (is_off(node)) return says(node, "");
+    const std::string text = shown(node);
+    if (text.find("full_shard") != std::string::npos || text.find("hybrid_shard") != std::string::npos) {
+      return says(node, "3");
+    }
+    if (text.find("shard_grad_op") != std::string::npos) return says(node, "2");
+    return text == "no_shard" ? says(node, "0") : Rewritten{node};
+  };
+}
+
+Rewrite off_means_zero() { return either("", "0", Emphasis::kDecisive); }
+
+Rewrite list_means(std::string value) {
+  return [=](const ConfigNode& node) {
+    return node.kind == Kind::kSequence && !node.items.empty() ? says(node, value) : Rewritten{node};
+  };
+}
+
+Rewrite only_item() {
+  return [](const ConfigNode& node) {
+    return Rewritten{node.kind == Kind::kSequence && node.items.size() == 1 ? node.items[0] : node};
+  };
+}
+
+Rewrite per_epoch() {
+  return [](const ConfigNode& node) {
+    double count = 0;
+    if (node.kind != Kind::kScalar || !parse_number(node.text, count)) return Rewritten{node};
+    return says(node, count == 1 ? "epoch" : "several per epoch");
+  };
+}
+
+}  // namespace hone

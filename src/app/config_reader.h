@@ -1,0 +1,56 @@
+// Reads configuration text into a tree that remembers where each value was written.
+//
+// YAML and JSON files, `key=value` and `--key value` overrides. Nothing here knows a key: that is resolve.h's part.
+#pragma once
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "core/json.h"
+
+namespace hone {
+
+/// One value of a configuration, with its place. Scalars stay text: the schema decides what they mean.
+struct ConfigNode {
+  enum class Kind { kNull, kScalar, kSequence, kMapping };
+
+  Kind kind = Kind::kNull;
+  std::string text;               ///< kScalar, after ${ENV} expansion
+  bool quoted = false;            ///< kScalar: written in quotes, so never null, a number or a boolean
+  std::vector<ConfigNode> items;  ///< kSequence
+  std::vector<std::pair<std::string, ConfigNode>> members;  ///< kMapping, in the order of the file, repeats kept
+  std::string where;                                        ///< "run.yaml:12", "command line: lr=1e-4"
+
+  /// The member called `name`, or nullptr.
+  const ConfigNode* find(std::string_view name) const;
+};
+
+/// Reads a .yaml, .yml or .json file of at most 4 MiB. Throws UserError (file:line) if it cannot be read or parsed, is
+/// not a mapping at the top, or names an environment variable that is not set.
+ConfigNode read_config_file(const std::string& path);
+
+/// Same, from text; `name` stands for the file in messages. JSON is checked as JSON first if `json`.
+ConfigNode parse_config_text(const std::string& text, const std::string& name, bool json = false);
+
+/// Overrides of the command line: `key=value`, `--key=value`, `--key value`, `--key-with-dashes value`; `--flag` alone
+/// says true; `section.key=value` nests. A value in brackets, braces or quotes is read as YAML. Returns one mapping.
+ConfigNode parse_overrides(const std::vector<std::string>& arguments);
+
+/// `text` with ${NAME} replaced by the environment variable and ${NAME:-default} by it or the default; $${ writes ${.
+/// Throws UserError at `where` if the variable is not set and has no default.
+std::string expand_environment(const std::string& text, const std::string& where);
+
+/// What the value says by itself, as YAML reads it: null, true/false, numbers, text, lists, mappings.
+Json natural_json(const ConfigNode& node);
+
+/// The value as a person would write it, for messages: `0.5`, `[a, b]`, `{k: v}`; shortened to about 60 characters.
+std::string shown(const ConfigNode& node);
+
+/// true/false, yes/no, on/off, 1/0 in any case; false if `text` is none of them.
+bool parse_bool(std::string_view text, bool& value);
+
+/// A finite decimal number that fills the whole text; false otherwise.
+bool parse_number(std::string_view text, double& value);
+
+}  // namespace hone

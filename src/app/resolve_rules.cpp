@@ -1,0 +1,292 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+
+#include "app/resolve.h"
+#include "app/schema.h"
+#include "core/error.h"
+
+namespace hone {
+namespace {
+
+std::string where(const ResolvedConfig& config, const std::string& name) {
+  const auto found = config.stated.find(name);
+  return found == config.stated.end() ? name : found->second;
+}
+
+/// The key was stated, with something else than null or its default.
+bool says_something(const ResolvedConfig& config, const KeySpec& key) {
+  return config.states(key.name) && key.load(config.run) != key.default_value;
+}
+
+void resolve_method(ResolvedConfig& config) {
+  RunConfig::Model& model = config.run.model;
+  std::vector<const KeySpec*> lora_keys;
+  for (const KeySpec& key : schema()) {
+    const bool about_lora = key.group == key_spec("lora_r").group || key.name == "adapter_name_or_path";
+    if (about_lora && key.load && says_something(config, key)) lora_keys.push_back(&key);
+  }
+  if (lora_keys.empty()) return;
+  const std::string& first = lora_keys.front()->name;
+  if (!config.states("finetuning_type")) {
+    model.finetuning_type = "lora";
+    config.notes.push_back(
+        fmt::format("finetuning_type is lora, since {} is stated ({})", first, where(config, first)));
+  }
+  if (model.finetuning_type == "lora") return;
+  if (!model.adapter_name_or_path.empty()) {
+    throw UserError("adapter_name_or_path continues an adapter, but finetuning_type is full",
+                    where(config, "adapter_name_or_path"), "write finetuning_type: lora, or merge the adapter first");
+  }
+  for (const KeySpec* key : lora_keys) {
+    config.notes.push_back(
+        fmt::format("{} has no effect: finetuning_type is full ({})", key->name, where(config, key->name)));
+  }
+}
+
+void resolve_lora(ResolvedConfig& config) {
+  RunConfig::Lora& lora = config.run.lora;
+  if (config.run.model.finetuning_type != "lora" || !config.run.model.adapter_name_or_path.empty()) return;
+  lora.r = lora.r.value_or(16);
+  lora.alpha = lora.alpha.value_or(2.0 * static_cast<double>(*lora.r));
+  lora.dropout = lora.dropout.value_or(0);
+  if (lora.target_modules.empty() && lora.target_parameters.empty()) lora.target_modules = {"all-linear"};
+}
+
+void resolve_router(ResolvedConfig& config) {
+  RunConfig::Model& model = config.run.model;
+  std::vector<std::string>& saved = config.run.lora.modules_to_save;
+  const bool lora = model.finetuning_type == "lora";
+  const bool router_saved = lora && !saved.empty();
+  if (!config.states("freeze_router")) {
+    model.freeze_router = lora && !router_saved;
+  } else if (model.freeze_router && router_saved) {
+    throw UserError("lora_modules_to_save trains the router, but freeze_router is true",
+                    where(config, "lora_modules_to_save"), "keep one of them");
+  }
+  if (lora && !model.freeze_router) saved = {"router"};
+}
+
+/// tokens_per_step and gradient_accumulation_steps as a global batch; 0 if neither says one.
+int64_t global_batch_of_tokens(const ResolvedConfig& config) {
+  const RunConfig& run = config.run;
+  if (!run.schedule.tokens_per_step) return 0;
+  if (!run.data.max_length) {
+    throw UserError("tokens_per_step needs max_length", where(config, "tokens_per_step"),
+                    "state max_length, or global_batch_size instead");
+  }
+  if (*run.schedule.tokens_per_step % *run.data.max_length != 0) {
+    throw UserError(fmt::format("tokens_per_step {} is not a multiple of max_length {}", *run.schedule.tokens_per_step,
+                                *run.data.max_length),
+                    where(config, "tokens_per_step"), "state a multiple, or global_batch_size instead");
+  }
+  return *run.schedule.tokens_per_step / *run.data.max_length;
+}
+
+/// `total` = `part` × the result.
+int64_t divided(const ResolvedConfig& config, int64_t total, int64_t part, const char* name) {
+  if (total % part == 0) return total / part;
+  throw UserError(fmt::format("global_batch_size {} is not a multiple of {} {}", total, name, part),
+                  where(config, config.states("global_batch_size") ? "global_batch_size" : "tokens_per_step"),
+                  fmt::format("state a multiple of {}", part));
+}
+
+void resolve_batch(ResolvedConfig& config) {
+  RunConfig::Schedule& batch = config.run.schedule;
+  const int64_t of_tokens = global_batch_of_tokens(config);
+  const bool global = config.states("global_batch_size") || of_tokens > 0;
+  if (of_tokens > 0 && config.states("global_batch_size") && of_tokens != batch.global_batch_size) {
+    throw UserError(
+        fmt::format("tokens_per_step {} means a global_batch_size of {}, but it is {} ({})", *batch.tokens_per_step,
+                    of_tokens, batch.global_batch_size, where(config, "global_batch_size")),
+        where(config, "tokens_per_step"), "keep one of them");
+  }
+  if (of_tokens > 0) batch.global_batch_size = of_tokens;
+  const bool micro = config.states("per_device_train_batch_size");
+  const bool accumulation = config.states("gradient_accumulation_steps");
+  if (global && accumulation && !micro) {
+    batch.per_device_train_batch_size =
+        divided(config, batch.global_batch_size, batch.gradient_accumulation_steps, "gradient_accumulation_steps");
+  } else if (global && !accumulation) {
+    batch.gradient_accumulation_steps =
+        divided(config, batch.global_batch_size, batch.per_device_train_batch_size, "per_device_train_batch_size");
+  }
+  const int64_t product = batch.per_device_train_batch_size * batch.gradient_accumulation_steps;
+  if (global && product != batch.global_batch_size) {
+    throw UserError(
+        fmt::format(
+            "per_device_train_batch_size {} × gradient_accumulation_steps {} is {}, but global_batch_size is {}",
+            batch.per_device_train_batch_size, batch.gradient_accumulation_steps, product, batch.global_batch_size),
+        where(config, config.states("global_batch_size") ? "global_batch_size" : "tokens_per_step"),
+        "leave one of the three out: two fix the third");
+  }
+  batch.global_batch_size = product;
+}
+
+void resolve_warmup(ResolvedConfig& config) {
+  RunConfig::Schedule& schedule = config.run.schedule;
+  const bool steps = schedule.warmup_steps.value_or(0) > 0;
+  const bool ratio = config.states("warmup_ratio") && schedule.warmup_ratio > 0;
+  if (steps && ratio) {
+    throw UserError(
+        fmt::format("warmup_steps {} ({}) and warmup_ratio {} ({}) both state the warm-up", *schedule.warmup_steps,
+                    where(config, "warmup_steps"), schedule.warmup_ratio, where(config, "warmup_ratio")),
+        where(config, "warmup_ratio"), "keep one of them");
+  }
+  if (schedule.lr_scheduler_type == "constant") {
+    if (steps || ratio) {
+      throw UserError("lr_scheduler_type constant has no warm-up, but one is stated",
+                      where(config, steps ? "warmup_steps" : "warmup_ratio"), "write constant_with_warmup");
+    }
+    schedule.warmup_steps.reset();
+    schedule.warmup_ratio = 0;
+  }
+  if (schedule.warmup_steps && ratio) schedule.warmup_steps.reset();  // warmup_steps: 0 beside a ratio says nothing
+  if (schedule.warmup_steps) schedule.warmup_ratio = 0;
+}
+
+void resolve_rate(ResolvedConfig& config) {
+  RunConfig::Schedule& schedule = config.run.schedule;
+  if (!config.states("learning_rate"))
+    schedule.learning_rate = config.run.model.finetuning_type == "lora" ? 1e-4 : 1e-5;
+  if (schedule.min_lr && schedule.min_lr_ratio) {
+    throw UserError(fmt::format("min_lr ({}) and min_lr_ratio ({}) both state the end of the schedule",
+                                where(config, "min_lr"), where(config, "min_lr_ratio")),
+                    where(config, "min_lr_ratio"), "keep one of them");
+  }
+  if (schedule.min_lr && *schedule.min_lr > schedule.learning_rate) {
+    throw UserError(fmt::format("min_lr {} is above learning_rate {}", *schedule.min_lr, schedule.learning_rate),
+                    where(config, "min_lr"));
+  }
+  if (schedule.lr_scheduler_type == "cosine_with_min_lr" && !schedule.min_lr && !schedule.min_lr_ratio) {
+    throw UserError("cosine_with_min_lr needs min_lr or min_lr_ratio", where(config, "lr_scheduler_type"),
+                    "state one, or write cosine");
+  }
+}
+
+void resolve_template(const ResolvedConfig& config) {
+  const RunConfig::Data& data = config.run.data;
+  if (!data.chat_template.empty() && data.chat_template.find('{') == std::string::npos) {
+    throw UserError(fmt::format("'chat_template: {}' names a template of another tool: known, not in this version.",
+                                data.chat_template),
+                    where(config, "chat_template"),
+                    "leave it out to use the model's own template, or state chat_template_file");
+  }
+  if (!data.chat_template.empty() && !data.chat_template_file.empty()) {
+    throw UserError("chat_template and chat_template_file both state the template", where(config, "chat_template_file"),
+                    "keep one of them");
+  }
+}
+
+void resolve_evaluation(ResolvedConfig& config) {
+  RunConfig::Eval& eval = config.run.eval;
+  const RunConfig::Data& data = config.run.data;
+  if (data.val_split >= 1 && data.val_split != std::floor(data.val_split)) {
+    throw UserError(fmt::format("val_split {} is neither a share below 1 nor a whole number", data.val_split),
+                    where(config, "val_split"));
+  }
+  if (data.val_split > 0 && !data.eval_datasets.empty()) {
+    throw UserError("eval_datasets and val_split both say what to evaluate on", where(config, "val_split"),
+                    "keep one of them");
+  }
+  const bool something = data.val_split > 0 || !data.eval_datasets.empty();
+  if (!config.states("eval_strategy")) eval.eval_strategy = something ? "steps" : "no";
+  if (!something && eval.eval_strategy != "no") {
+    throw UserError(fmt::format("eval_strategy is {}, but there is nothing to evaluate on", eval.eval_strategy),
+                    where(config, "eval_strategy"), "state eval_datasets or val_split");
+  }
+  if (eval.eval_steps && eval.eval_strategy != "steps") {
+    config.notes.push_back(fmt::format("eval_steps has no effect: eval_strategy is {} ({})", eval.eval_strategy,
+                                       where(config, "eval_steps")));
+  }
+  if (eval.eval_on_start && !something) {
+    throw UserError("eval_on_start, but there is nothing to evaluate on", where(config, "eval_on_start"),
+                    "state eval_datasets or val_split");
+  }
+  if (!config.states("greater_is_better")) {
+    eval.greater_is_better = eval.metric_for_best_model == "eval_mean_token_accuracy";
+  }
+  if (!config.states("per_device_eval_batch_size")) {
+    eval.per_device_eval_batch_size = config.run.schedule.per_device_train_batch_size;
+  }
+}
+
+void resolve_checkpoints(ResolvedConfig& config) {
+  const RunConfig::Checkpoint& checkpoint = config.run.checkpoint;
+  if (checkpoint.save_steps && checkpoint.save_strategy != "steps") {
+    config.notes.push_back(fmt::format("save_steps has no effect: save_strategy is {} ({})", checkpoint.save_strategy,
+                                       where(config, "save_steps")));
+  }
+  if (!config.run.eval.load_best_model_at_end) return;
+  const bool evaluates = config.run.eval.eval_strategy != "no";
+  if (evaluates && checkpoint.save_strategy != "no") return;
+  throw UserError(fmt::format("load_best_model_at_end, but {} is no", evaluates ? "save_strategy" : "eval_strategy"),
+                  where(config, "load_best_model_at_end"),
+                  evaluates ? "state save_strategy: steps or epoch" : "state eval_datasets or val_split");
+}
+
+void resolve_names(ResolvedConfig& config) {
+  RunConfig::Report& report = config.run.report;
+  const std::filesystem::path folder = std::filesystem::path(report.output_dir).lexically_normal();
+  const std::filesystem::path last = folder.has_filename() ? folder.filename() : folder.parent_path().filename();
+  if (!config.states("run_name")) report.run_name = last.string();
+  if (!config.states("logging_dir")) report.logging_dir = (folder / "runs").string();
+  if (!config.states("data_seed")) config.run.machine.data_seed = config.run.machine.seed;
+}
+
+}  // namespace
+
+void apply_rules(ResolvedConfig& config) {
+  resolve_method(config);
+  resolve_lora(config);
+  resolve_router(config);
+  resolve_batch(config);
+  resolve_rate(config);
+  resolve_warmup(config);
+  resolve_template(config);
+  resolve_evaluation(config);
+  resolve_checkpoints(config);
+  resolve_names(config);
+}
+
+std::vector<std::string> default_lines(const ResolvedConfig& config) {
+  static const char* const kDisputed[] = {
+      "num_train_epochs",
+      "max_length",
+      "packing",
+      "train_on",
+      "per_device_train_batch_size",
+      "learning_rate",
+      "lr_scheduler_type",
+      "warmup_ratio",
+      "weight_decay",
+      "adam_beta2",
+      "adam_epsilon",
+      "max_grad_norm",
+      "router_aux_loss_coef",
+      "lora_r",
+      "lora_alpha",
+      "gradient_checkpointing",
+      "seed",
+      "logging_steps",
+      "save_steps",
+      "eval_steps",
+      "save_total_limit",
+  };
+  std::vector<std::string> lines;
+  for (const char* name : kDisputed) {
+    const KeySpec& key = key_spec(name);
+    const bool of_lora = key.group == key_spec("lora_r").group;
+    if (config.states(name) || (of_lora && config.run.model.finetuning_type != "lora")) continue;
+    const Json value = key.load(config.run);
+    lines.push_back(fmt::format("{} {}", name,
+                                value.is_null()     ? key.default_note
+                                : value.is_string() ? value.get<std::string>()
+                                                    : value.dump()));
+  }
+  return lines;
+}
+
+}  // namespace hone

@@ -1,0 +1,321 @@
+#include "app/resolve.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+
+#include "app/config_testing.h"
+
+namespace hone {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::StartsWith;
+
+TEST(Config, ReadsTheCanonicalExample) {
+  const ResolvedConfig config = resolved(R"(
+model_name_or_path: ./Qwen3-30B-A3B
+finetuning_type: lora
+datasets:
+  - {path: data/chat.jsonl, type: auto}
+val_split: 0.02
+max_length: 8192
+overlength: drop
+packing: true
+train_on: assistant
+num_train_epochs: 3
+per_device_train_batch_size: 1
+global_batch_size: 64
+learning_rate: 1.0e-4
+lr_scheduler_type: cosine
+min_lr_ratio: 0.1
+warmup_ratio: 0.03
+optim: adamw
+lora_r: 16
+lora_alpha: 32
+lora_target_modules: [attention, all-experts]
+freeze_router: true
+gradient_checkpointing: true
+output_dir: out/run1
+save_steps: 200
+save_total_limit: 3
+eval_steps: 200
+load_best_model_at_end: true
+report_to: [jsonl, tensorboard]
+)");
+  EXPECT_THAT(config.notes, IsEmpty());
+  const RunConfig& run = config.run;
+  EXPECT_EQ(run.model.model_name_or_path, "./Qwen3-30B-A3B");
+  EXPECT_EQ(run.data.datasets, (std::vector<DatasetConfig>{{"data/chat.jsonl", "auto", {}, ""}}));
+  EXPECT_EQ(run.schedule.gradient_accumulation_steps, 64);
+  EXPECT_EQ(run.data.max_length, 8192);
+  EXPECT_EQ(run.model.gradient_checkpointing, "true");
+  EXPECT_EQ(run.report.run_name, "run1");
+  EXPECT_EQ(run.report.logging_dir, "out/run1/runs");
+  EXPECT_EQ(run.eval.eval_strategy, "steps");
+  EXPECT_THAT(run.lora.target_modules, ElementsAre("attention", "all-experts"));
+}
+
+TEST(Config, ASectionIsOnlyANamespace) {
+  const ResolvedConfig config = resolved(R"(
+model: {model_name_or_path: m}
+training:
+  learning_rate: 2e-4
+  moe: {freeze_router: false}
+lora: {r: 8, alpha: 8}
+lr_scheduler_kwargs: {min_lr_rate: 0.1}
+inference: {temperature: 0.7}
+generation: {top_k: 50}
+advanced:
+)");
+  EXPECT_EQ(config.run.model.model_name_or_path, "m");
+  EXPECT_EQ(config.run.schedule.learning_rate, 2e-4);
+  EXPECT_FALSE(config.run.model.freeze_router);
+  EXPECT_EQ(config.run.lora.r, 8);
+  EXPECT_EQ(config.run.schedule.min_lr_ratio, 0.1);
+  EXPECT_EQ(config.run.generation.temperature, 0.7);
+  EXPECT_EQ(config.run.generation.top_k, 50);
+}
+
+TEST(Config, JsonArgumentsOfTheSourceSystemsAreSections) {
+  const ConfigNode file = parse_config_text(
+      R"({"model_args": {"model_name_or_path": "m"}, "data_args": {"dataset_path": "d.jsonl"}, "training_args": {"bf16": true, "tf32": true}})",
+      "c.json", true);
+  const ResolvedConfig config = resolve_config(file, ConfigNode());
+  EXPECT_EQ(config.run.data.datasets.at(0).path, "d.jsonl");
+  EXPECT_EQ(config.run.model.dtype, "bfloat16");
+}
+
+TEST(Config, AnUnknownKeyIsAnErrorWithASuggestionAndItsLine) {
+  EXPECT_THAT(refusal("seed: 1\nlearning_rat: 1\n"),
+              StartsWith("unknown key 'learning_rat'. Did you mean 'learning_rate'"));
+  EXPECT_THAT(refusal("seed: 1\nlearning_rat: 1\n"), HasSubstr("| run.yaml:2 |"));
+  EXPECT_THAT(refusal("trainin: {seed: 1}\n"), StartsWith("unknown key 'trainin'. Did you mean 'training'"));
+  EXPECT_THAT(refusal("", {"--sed", "1"}), AllOf(HasSubstr("'seed'"), HasSubstr("command line: --sed 1")));
+  EXPECT_THAT(refusal("training: 3\n"), StartsWith("'training' is a section"));
+}
+
+TEST(Config, EveryUseOfAnAliasSaysTheCanonicalNameOnce) {
+  const ResolvedConfig config = resolved("base_model: m\nlr: 1e-4\nadapter: lora\nlr: 1e-4\n");
+  EXPECT_THAT(config.notes, ElementsAre("base_model is called model_name_or_path here (run.yaml:1)",
+                                        "lr is called learning_rate here (run.yaml:2)",
+                                        "adapter is called finetuning_type here (run.yaml:3)",
+                                        "lr is called learning_rate here (run.yaml:4)"));
+  EXPECT_TRUE(has_note(resolved("bf16: true\n"), "bf16: true is called dtype: bfloat16 here (run.yaml:1)"));
+  EXPECT_THAT(resolved("generation: {top_k: 3}\n").notes, IsEmpty());
+}
+
+TEST(Config, TwoNamesOfOneKeyWithDifferentValuesAreAnErrorNamingBothLines) {
+  EXPECT_EQ(refusal("lr: 1e-4\nseed: 1\nlearning_rate: 2e-4\n"),
+            "learning_rate is stated twice with different values: 'lr: 1e-4' (run.yaml:1) and 'learning_rate: 2e-4' "
+            "(run.yaml:3) | run.yaml:3 | keep one of them");
+  EXPECT_THAT(refusal("seed: 1\nseed: 2\n"), HasSubstr("stated twice"));
+  EXPECT_THAT(refusal("bf16: true\ndtype: float32\n"), HasSubstr("stated twice"));
+  EXPECT_EQ(refusal("lr: 1e-4\nlearning_rate: 0.0001\nbf16: true\ntorch_dtype: bf16\n"), "");
+}
+
+TEST(Config, AValueOfTheWrongTypeOrRangeSaysWhatWasExpected) {
+  EXPECT_THAT(refusal("seed: 1\nlr: fast\n"),
+              StartsWith("lr is 'fast': expected a number of at least 0. | run.yaml:2 |"));
+  EXPECT_THAT(refusal("lora_dropout: 1\n"), StartsWith("lora_dropout is '1': expected a number in [0, 1)."));
+  EXPECT_THAT(refusal("num_train_epochs: 0\n"), StartsWith("num_train_epochs is '0': expected a number above 0."));
+  EXPECT_THAT(refusal("seed: 1.5\n"), StartsWith("seed is '1.5': expected an integer of at least 0."));
+  EXPECT_THAT(refusal("seed: \"1\"\n"), HasSubstr("expected an integer"));
+  EXPECT_THAT(refusal("packing: maybe\n"), StartsWith("packing is 'maybe': expected true or false."));
+  EXPECT_THAT(refusal("packing: {a: 1}\n"), HasSubstr("expected true or false"));
+  EXPECT_THAT(refusal("overlength: drp\n"),
+              StartsWith("overlength is 'drp': expected one of drop, truncate_left, truncate_right, split, error. Did "
+                         "you mean 'drop'?"));
+  EXPECT_THAT(refusal("overlength: \"\"\n"), HasSubstr("expected one of"));
+  EXPECT_THAT(refusal("max_shard_size: 5XB\n"), HasSubstr("expected a size such as 5GB"));
+  EXPECT_THAT(refusal("chat_template_kwargs: text\n"), HasSubstr("expected a mapping"));
+  EXPECT_THAT(refusal("output_dir: [a]\n"), HasSubstr("expected a path"));
+  EXPECT_THAT(refusal("report_to: [csv]\n"), HasSubstr("expected a list out of jsonl, tensorboard"));
+  EXPECT_THAT(refusal("learning_rate: .inf\n"), HasSubstr("expected a number"));
+}
+
+TEST(Config, ABareBatchSizeIsAnErrorThatAsksWhich) {
+  EXPECT_EQ(refusal("batch_size: 8\n"),
+            "'batch_size' is ambiguous: some tools mean one micro-batch on one device by it, others a whole optimizer "
+            "step: which is it? | run.yaml:1 | write per_device_train_batch_size for the first, global_batch_size for "
+            "the second");
+  EXPECT_THAT(refusal("", {"--batch-size", "8"}), HasSubstr("ambiguous"));
+}
+
+TEST(Config, WhatThisVersionDoesNotRunIsRefusedByName) {
+  EXPECT_EQ(
+      refusal("load_in_4bit: true\n"),
+      "'load_in_4bit: true' is known, not in this version. | run.yaml:1 | remove it. A base quantised to 4 bits.");
+  EXPECT_THAT(refusal("deepspeed: configs/ds_zero3.json\n"),
+              StartsWith("'deepspeed: configs/ds_zero3.json' (zero_stage) is known, not in this version."));
+  for (const char* yaml : {"zero_stage: 1",
+                           "fsdp: full_shard auto_wrap",
+                           "fp16: true",
+                           "fp8: true",
+                           "adapter: qlora",
+                           "finetuning_type: freeze",
+                           "device: cuda",
+                           "optim: adamw_8bit",
+                           "lr_scheduler_type: wsd",
+                           "early_stopping_patience: 3",
+                           "merge_after_training: true",
+                           "use_dora: true",
+                           "report_to: wandb",
+                           "report_to: [jsonl, mlflow]",
+                           "save_strategy: best",
+                           "saves_per_epoch: 2",
+                           "gradient_checkpointing: [0, 1]",
+                           "opt_m_dtype: int8",
+                           "master_dtype: bf16",
+                           "dtype: fp16",
+                           "adapter_layout: kt",
+                           "lora_modules_to_save: [lm_head]",
+                           "expert_parallel_size: 2",
+                           "label_smoothing: 0.1",
+                           "quantization_bit: 4",
+                           "use_cpu_offload: true",
+                           "use_kt: true",
+                           "kt_weight_path: w",
+                           "router_dtype: bfloat16",
+                           "packing_strategy: wrapped",
+                           "stage: dpo",
+                           "datasets: [{path: a, type: sharegpt}]",
+                           "datasets: [{path: a, weight: 2}]",
+                           "datasets: [{path: a, column_mapping: {prompt: q}}]",
+                           "template: qwen3",
+                           "num_cycles: 2"}) {
+    EXPECT_THAT(refusal(yaml), HasSubstr("known, not in this version")) << yaml;
+  }
+}
+
+TEST(Config, ASwitchThatIsOffIsAccepted) {
+  for (const char* yaml : {"fp16: false",
+                           "zero_stage: 0",
+                           "load_in_4bit: false",
+                           "deepspeed:",
+                           "deepspeed: \"\"",
+                           "fsdp: []",
+                           "fsdp: no_shard",
+                           "cpu_offload: []",
+                           "use_dora: false",
+                           "label_smoothing_factor: 0.0",
+                           "ep_degree: 1",
+                           "router_dtype: float32",
+                           "packing_strategy: bfd",
+                           "grad_dtype: fp32",
+                           "export_format: safetensors",
+                           "stage: sft",
+                           "neftune_noise_alpha: null",
+                           "save_gguf: false",
+                           "datasets: [{path: a, weight: 1.0, split: train}]",
+                           "lora_bias: none",
+                           "init_lora_weights: true",
+                           "quantization_bit: ~",
+                           "zero_stage: false",
+                           "use_lora: false"}) {
+    EXPECT_EQ(refusal(yaml), "") << yaml;
+  }
+}
+
+TEST(Config, WhatCannotChangeTheMathematicsIsAcceptedWithALine) {
+  const ResolvedConfig config = resolved("torch_compile: true\nflash_attn: fa2\nwandb: {project: p}\n");
+  EXPECT_THAT(config.notes,
+              ElementsAre("torch_compile has no effect: The kernels are compiled already. (run.yaml:1)",
+                          "flash_attn has no effect: Attention never builds the score matrix. (run.yaml:2)",
+                          "project has no effect: Only report_to wandb would read it, which is not in this version. "
+                          "(run.yaml:3)"));
+}
+
+TEST(Config, ValuesOfAliasesAreMapped) {
+  EXPECT_EQ(resolved("adapter: lora").run.model.finetuning_type, "lora");
+  EXPECT_EQ(resolved("lora: true").run.model.finetuning_type, "lora");
+  EXPECT_EQ(resolved("use_peft: false").run.model.finetuning_type, "full");
+  EXPECT_EQ(resolved("use_lora: true\nlora: {r: 4}").run.lora.r, 4);
+  EXPECT_EQ(resolved("bf16: false\nfp16: false").run.model.dtype, "float32");
+  EXPECT_EQ(resolved("torch_dtype: torch.bfloat16").run.model.dtype, "bfloat16");
+  EXPECT_EQ(resolved("optimizer: adamw_torch_fused").run.optim.name, "adamw");
+  EXPECT_EQ(resolved("train_on_inputs: true").run.data.train_on, "all");
+  EXPECT_EQ(resolved("mask_history: true").run.data.train_on, "last");
+  EXPECT_EQ(resolved("roles_to_train: [assistant]").run.data.train_on, "assistant");
+  EXPECT_THAT(refusal("roles_to_train: [assistant, user]"), HasSubstr("expected one of"));
+  EXPECT_EQ(resolved("assistant_only_loss: false\ncompletion_only_loss: true").run.data.train_on, "completion");
+  EXPECT_EQ(resolved("completion_only_loss: false").run.data.train_on, "all");
+  EXPECT_EQ(resolved("truncation_strategy: left").run.data.overlength, "truncate_left");
+  EXPECT_EQ(resolved("enable_thinking: false").run.data.chat_template_kwargs, Json({{"enable_thinking", false}}));
+  EXPECT_TRUE(resolved("lora: true\ntrain_router: false").run.model.freeze_router);
+  EXPECT_EQ(resolved("moe: {use_auxiliary_loss: false, auxiliary_loss_weight: 0.001}").run.model.router_aux_loss_coef,
+            0);
+  EXPECT_EQ(resolved("moe: {use_auxiliary_loss: true, auxiliary_loss_weight: 0.001}").run.model.router_aux_loss_coef,
+            0.001);
+  EXPECT_EQ(resolved("use_gradient_checkpointing: unsloth").run.model.gradient_checkpointing, "true");
+  EXPECT_EQ(resolved("use_cpu: true").run.machine.device, "cpu");
+  EXPECT_EQ(resolved("resume: true").run.checkpoint.resume_from_checkpoint, "auto");
+  EXPECT_EQ(resolved("resume: out/checkpoint-9").run.checkpoint.resume_from_checkpoint, "out/checkpoint-9");
+  EXPECT_EQ(resolved("auto_resume_from_checkpoints: false").run.checkpoint.resume_from_checkpoint, "false");
+  EXPECT_EQ(resolved("saves_per_epoch: 1").run.checkpoint.save_strategy, "epoch");
+  EXPECT_THAT(resolved("use_tensorboard: false").run.report.report_to, ElementsAre("jsonl"));
+  EXPECT_THAT(resolved("report_to: none").run.report.report_to, IsEmpty());
+  EXPECT_THAT(resolved("lora_target: q_proj,v_proj").run.lora.target_modules, ElementsAre("q_proj", "v_proj"));
+  EXPECT_THAT(resolved("target_regex: (q|k),v").run.lora.target_modules, ElementsAre("re:(q|k),v"));
+  EXPECT_THAT(resolved("lora_target: all").run.lora.target_modules, ElementsAre("all-linear"));
+  EXPECT_EQ(resolved("adapters: [a]").run.model.adapter_name_or_path, "a");
+  EXPECT_EQ(resolved("max_steps: -1\ntrain_steps: 100").run.schedule.max_steps, 100);
+  EXPECT_EQ(resolved("max_shard_size: 500MiB").run.checkpoint.max_shard_size, 500 << 20);
+  EXPECT_EQ(resolved("max_shard_size: 1.5 GB").run.checkpoint.max_shard_size, 1'500'000'000);
+  EXPECT_EQ(resolved("logging_steps: 1e2").run.report.logging_steps, 100);
+}
+
+TEST(Config, DatasetsAreAPathAListOrEntries) {
+  using Entries = std::vector<DatasetConfig>;
+  EXPECT_EQ(resolved("dataset: a.jsonl#200").run.data.datasets, (Entries{{"a.jsonl", "auto", 200, ""}}));
+  EXPECT_EQ(resolved("datasets: [a, b]").run.data.datasets, (Entries{{"a", "auto", {}, ""}, {"b", "auto", {}, ""}}));
+  EXPECT_EQ(resolved("dataset: {path: a, type: chat_template, max_samples: 3, name: n}").run.data.datasets,
+            (Entries{{"a", "messages", 3, "n"}}));
+  EXPECT_EQ(resolved("dataset: {train_file: a, val_file: null, shuffle: false}", {}).run.data.datasets.size(), 1u);
+  EXPECT_THAT(refusal("datasets:\n  - {pth: a}\n"),
+              StartsWith("an entry of datasets has no key 'pth'. Did you mean 'path'? | run.yaml:2"));
+  EXPECT_THAT(refusal("datasets: [{type: messages}]"), HasSubstr("an entry of datasets has no path"));
+  EXPECT_THAT(refusal("datasets: [{path: a, type: weird}]"),
+              StartsWith("datasets.type is 'weird': expected one of auto"));
+  EXPECT_THAT(refusal("datasets: [{path: a#5, samples: 6}]"), HasSubstr("states samples twice"));
+  EXPECT_THAT(refusal("datasets: a#0"), HasSubstr("expected a path"));
+}
+
+TEST(Config, PathsBelowHomeAreExpanded) {
+  setenv("HOME", "/home/someone", 1);
+  EXPECT_EQ(resolved("model: ~/m").run.model.model_name_or_path, "/home/someone/m");
+}
+
+TEST(Config, OverridesReplaceTheFileUnderAnyName) {
+  EXPECT_EQ(resolved("learning_rate: 1e-4", {"lr=3e-4", "--lr", "2e-4"}).run.schedule.learning_rate, 2e-4);
+  EXPECT_EQ(resolved("packing: true", {"--sample-packing=false"}).run.data.packing, false);
+  EXPECT_EQ(resolved("warmup_ratio: 0.1", {"warmup_steps=5"}).run.schedule.warmup_steps, 5);
+  EXPECT_EQ(resolved("min_lr: 1e-6", {"min_lr_ratio=0.1"}).run.schedule.min_lr, std::nullopt);
+  EXPECT_EQ(
+      resolved("chat_template_kwargs: {a: 1, b: 2}", {"chat_template_kwargs={a: 3}"}).run.data.chat_template_kwargs,
+      Json({{"a", 3}, {"b", 2}}));
+  const auto batch = resolved("per_device_train_batch_size: 1\nglobal_batch_size: 8\ngradient_accumulation_steps: 8",
+                              {"per_device_train_batch_size=2"});
+  EXPECT_EQ(batch.run.schedule.gradient_accumulation_steps, 4);
+}
+
+TEST(Config, RequiredKeysAreAskedForByName) {
+  const ResolvedConfig config = resolved("seed: 1");
+  EXPECT_NO_THROW(require_keys(config, {"seed"}));
+  EXPECT_THROW(require_keys(config, {"seed", "datasets"}), UserError);
+}
+
+TEST(Config, MappingsAddUpUnlessTheyDisagree) {
+  EXPECT_EQ(resolved("enable_thinking: false\nchat_template_kwargs: {tools: [1]}").run.data.chat_template_kwargs.size(),
+            2u);
+  EXPECT_EQ(resolved("chat_template_kwargs: '{\"a\": 1}'").run.data.chat_template_kwargs, Json({{"a", 1}}));
+  EXPECT_THAT(refusal("enable_thinking: false\nchat_template_kwargs: {enable_thinking: true}"),
+              HasSubstr("stated twice"));
+}
+
+}  // namespace
+}  // namespace hone

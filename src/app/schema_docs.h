@@ -1,0 +1,16 @@
+// What is generated from the schema: docs/config.md and the JSON Schema.
+#pragma once
+
+#include <string>
+
+#include "core/json.h"
+
+namespace hone {
+
+/// docs/config.md, whole.
+std::string schema_markdown();
+
+/// A JSON Schema (draft 2020-12) of a configuration file, for editors: flat or sectioned, aliases included.
+Json schema_json();
+
+}  // namespace hone

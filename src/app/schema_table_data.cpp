@@ -1,0 +1,121 @@
+#include "app/alias_rules.h"
+#include "app/schema_builder.h"
+#include "app/schema_table.h"
+
+namespace hone {
+namespace {
+
+using Data = RunConfig::Data;
+constexpr auto kData = &RunConfig::data;
+
+void add_sets(GroupBuilder group) {
+  group
+      .key("datasets",
+           "What to train on: a path, a list of paths, or a list of entries. `path#N` takes the first N samples.")
+      .field(kData, &Data::datasets)
+      .alias({"dataset", "dataset_path", "dataset_name", "train_file", "data_path", "train_dataset"});
+  group.key("eval_datasets", "What to evaluate on, written as datasets.")
+      .field(kData, &Data::eval_datasets)
+      .alias({"test_datasets", "eval_dataset", "val_dataset", "validation_datasets", "validation_file", "val_file"});
+  group.key("val_split", "Share (below 1) or number of training samples held back for evaluation.")
+      .field(kData, &Data::val_split)
+      .at_least(0)
+      .alias({"val_set_size", "val_size", "validation_split", "split_dataset_ratio", "test_split_size"})
+      .alias({"validation_split_ratio"});
+  group.key("shuffle", "Draw the samples in an order given by data_seed and the epoch.")
+      .field(kData, &Data::shuffle)
+      .alias({"dataset_shuffle", "shuffle_dataset"});
+  group.later("interleave_probs", KeyType::kStringList, "Mixing weights, one for each data set.");
+}
+
+void add_length(GroupBuilder group) {
+  group.key("max_length", "Longest sample in tokens, and the length of a pack.")
+      .field(kData, &Data::max_length)
+      .at_least(2)
+      .unset({"auto"})
+      .default_note("min(the model's, 4096)")
+      .alias({"sequence_len", "cutoff_len", "max_seq_length", "max_seq_len", "seq_len"});
+  group.key("overlength", "What becomes of a longer sample; counts and the share of tokens are printed.")
+      .field(kData, &Data::overlength)
+      .choices({"drop", "truncate_left", "truncate_right", "split", "error"})
+      .spelled({{"delete", "drop"},
+                {"truncate", "truncate_right"},
+                {"left", "truncate_left"},
+                {"right", "truncate_right"},
+                {"raise", "error"},
+                {"keep_start", "truncate_right"},
+                {"keep_end", "truncate_left"}})
+      .alias({"excess_length_strategy", "truncation_strategy", "truncation_mode"});
+  group.key("packing", "Put several samples into one sequence; they never see each other.")
+      .field(kData, &Data::packing)
+      .alias({"sample_packing", "neat_packing", "use_packing", "padding_free"});
+  group.later("packing_strategy", KeyType::kString, "Packing is best fit, decreasing.").neutral("bfd");
+}
+
+void add_template(GroupBuilder group) {
+  group.key("train_on", "Which tokens are learnt: every assistant turn, all, the last turn, or the completion.")
+      .field(kData, &Data::train_on)
+      .choices({"assistant", "all", "last", "completion"})
+      .alias("train_on_inputs", either("all", "assistant"))
+      .alias("train_on_prompt", either("all", "assistant"))
+      .alias("assistant_only_loss", either("assistant", "all", Emphasis::kWeak))
+      .alias("completion_only_loss", either("completion", "all", Emphasis::kWeak))
+      .alias("mask_history", when_true("last"))
+      .alias("roles_to_train", roles_to_train())
+      .alias("loss_scale", mapped({{"default", "assistant"}, {"last_round", "last"}}));
+  group.key("chat_template", "The chat template itself, in Jinja.")
+      .field(kData, &Data::chat_template)
+      .unset({"default", "tokenizer_default", "auto", "jinja"})
+      .default_note("the model's own")
+      .redirect([](const ConfigNode& node) {
+        const bool file = node.text.ends_with(".jinja") || node.text.ends_with(".j2");
+        return file && node.text.find('{') == std::string::npos ? "chat_template_file" : "";
+      })
+      .alias({"chat_template_jinja", "template"});
+  group.key("chat_template_file", "A file with the chat template.")
+      .field(kData, &Data::chat_template_file)
+      .type(KeyType::kPath)
+      .alias({"chat_template_path"});
+  group.key("chat_template_kwargs", "Variables for the chat template, such as enable_thinking.")
+      .field(kData, &Data::chat_template_kwargs)
+      .alias("enable_thinking", member_of("enable_thinking"));
+}
+
+}  // namespace
+
+void add_data_keys(std::vector<KeySpec>& table) {
+  add_sets({table, "Data sets"});
+  add_length({table, "Length and packing"});
+  add_template({table, "Templates and loss mask"});
+}
+
+void add_dataset_keys(std::vector<KeySpec>& table) {
+  GroupBuilder group(table, "An entry of datasets");
+  group.key("path", "A file, or a folder of files.").type(KeyType::kPath).alias({"data_path", "file", "dataset"});
+  group.key("type", "Format of the samples; auto goes by the columns and prints what it found.")
+      .choices({"auto", "messages", "prompt_completion", "tokenized"})
+      .later({"sharegpt", "alpaca", "text"})
+      .spelled({{"chat_template", "messages"},
+                {"conversation", "messages"},
+                {"chatml", "messages"},
+                {"openai", "messages"},
+                {"instruction", "alpaca"},
+                {"completion", "text"}})
+      .neutral("auto")
+      .alias({"formatting", "format_type"});
+  group.key("samples", "Use only the first so many samples.")
+      .type(KeyType::kInteger)
+      .at_least(1)
+      .alias({"num_samples", "max_samples"});
+  group.key("name", "Its name in logs and metrics.").default_note("from the path").alias({"subset"});
+  group.later("weight", KeyType::kNumber, "Share in the mixture.").neutral(1).alias({"fraction", "interleave_probs"});
+  group.later("split", KeyType::kString, "Split of a data set with several.")
+      .neutral("train")
+      .alias({"train_on_split"});
+  group.later("column_mapping", KeyType::kMapping, "Columns by role, where they have other names.")
+      .alias({"columns", "message_property_mappings", "tags", "text_field", "field", "field_messages"})
+      .alias({"field_instruction", "field_input", "field_output", "field_system"});
+  group.no_effect("ds_type", "The kind of file is read off its name.");
+}
+
+}  // namespace hone

@@ -1,0 +1,234 @@
+#include "app/alias_rules.h"
+#include "app/schema_builder.h"
+#include "app/schema_table.h"
+
+namespace hone {
+namespace {
+
+using Model = RunConfig::Model;
+using Lora = RunConfig::Lora;
+constexpr auto kModel = &RunConfig::model;
+constexpr auto kLora = &RunConfig::lora;
+
+const std::map<std::string, std::string> kFloatSpellings = {
+    {"bf16", "bfloat16"}, {"torch.bfloat16", "bfloat16"}, {"fp32", "float32"},
+    {"f32", "float32"},   {"float", "float32"},           {"torch.float32", "float32"},
+};
+
+std::map<std::string, std::string> dtype_spellings() {
+  std::map<std::string, std::string> all = kFloatSpellings;
+  all.merge(std::map<std::string, std::string>{{"fp16", "float16"}, {"half", "float16"}, {"torch.float16", "float16"}});
+  return all;
+}
+
+void add_model(GroupBuilder group) {
+  group.key("model_name_or_path", "Folder of the model in Hugging Face format, or an id that is in the local cache.")
+      .field(kModel, &Model::model_name_or_path)
+      .type(KeyType::kPath)
+      .alias({"base_model", "model", "model_path", "model_id", "model.name", "model.path"});
+  group.key("adapter_name_or_path", "Folder of a PEFT adapter to continue.")
+      .field(kModel, &Model::adapter_name_or_path)
+      .type(KeyType::kPath)
+      .rewrite(only_item())
+      .alias({"lora_model_dir", "adapters", "adapter_path", "resume_adapter"});
+  group.key("finetuning_type", "Train all weights, or low-rank adapters beside frozen ones.")
+      .field(kModel, &Model::finetuning_type)
+      .choices({"full", "lora"})
+      .later({"qlora", "freeze"})
+      .default_note("full; lora if any lora_ key or adapter_name_or_path is stated")
+      .alias("adapter", mapped({{"none", "full"}, {"", ""}}))
+      .alias({"tuner_type", "training_type", "train_type"})
+      .alias("use_lora", either("lora", "full", Emphasis::kWeak))
+      .alias("use_peft", either("lora", "full", Emphasis::kWeak))
+      .alias("lora", either("lora", "full", Emphasis::kWeak))
+      .alias("lora.enabled", either("lora", "full", Emphasis::kWeak));
+  group
+      .key("freeze_parameters",
+           "Patterns of parameters that are not trained: names, globs, or re: and a regular expression.")
+      .field(kModel, &Model::freeze_parameters)
+      .alias("freeze_parameters_regex", prefixed("re:"));
+  group.key("trainable_parameters", "Patterns of parameters that are trained even if freeze_parameters matches them.")
+      .field(kModel, &Model::trainable_parameters)
+      .alias({"unfrozen_parameters"});
+  group.later("tokenizer_name_or_path", KeyType::kPath, "Folder of the tokenizer, where it is not the model's.")
+      .alias({"tokenizer_path", "tokenizer_name"});
+}
+
+void add_lora(GroupBuilder group) {
+  group.key("lora_r", "Rank of the adapters.")
+      .field(kLora, &Lora::r)
+      .at_least(1)
+      .default_note("16; the adapter's with adapter_name_or_path")
+      .alias({"r", "rank", "lora_rank"});
+  group.key("lora_alpha", "Numerator of the scaling alpha / r, which is printed at start.")
+      .field(kLora, &Lora::alpha)
+      .above(0)
+      .default_note("2 × lora_r; the adapter's with adapter_name_or_path")
+      .alias({"alpha"});
+  group.key("lora_dropout", "Dropout on the input of the adapters.")
+      .field(kLora, &Lora::dropout)
+      .at_least(0)
+      .below(1)
+      .default_note("0; the adapter's with adapter_name_or_path")
+      .alias({"dropout"});
+  group
+      .key("lora_target_modules",
+           "What gets an adapter: attention, all-linear (attention, dense and shared MLPs), all-experts, names, globs, "
+           "re: and a regular expression. Each must match.")
+      .field(kLora, &Lora::target_modules)
+      .spelled({{"all", "all-linear"}})
+      .default_note("all-linear, unless lora_target_parameters or adapter_name_or_path is stated")
+      .alias({"target_modules", "lora_target"})
+      .alias("lora_target_linear", when_true("all-linear"))
+      .alias("target_regex", prefixed("re:"));
+  group.key("lora_target_parameters", "Fused expert tensors that get an adapter, as PEFT's target_parameters.")
+      .field(kLora, &Lora::target_parameters)
+      .alias({"target_parameters"});
+  group.key("lora_modules_to_save", "Modules trained whole beside the adapters and saved with them.")
+      .field(kLora, &Lora::modules_to_save)
+      .choices({"router"})
+      .later({"embed_tokens", "lm_head"})
+      .spelled(
+          {{"gate", "router"}, {"mlp.gate", "router"}, {"mlp.router", "router"}, {"block_sparse_moe.gate", "router"}})
+      .alias({"modules_to_save", "additional_target"});
+  group.key("use_rslora", "Scale by alpha / sqrt(r) instead of alpha / r.")
+      .field(kLora, &Lora::use_rslora)
+      .alias({"peft_use_rslora", "lora_use_rslora"});
+  group
+      .key("expert_lora",
+           "Experts' adapters: an A and a B for each of gate, up and down, or one A for the fused gate_up.")
+      .field(kLora, &Lora::expert_lora)
+      .choices({"split", "shared"});
+  group.key("adapter_layout", "Names in which expert adapters are written: per expert, or PEFT's target_parameters.")
+      .field(kLora, &Lora::adapter_layout)
+      .choices({"split", "target_parameters"})
+      .later({"kt", "sglang"})
+      .default_note("as trained");
+  group.later("use_dora", KeyType::kBool, "Weight-decomposed LoRA.")
+      .neutral(false)
+      .alias({"peft_use_dora", "lora_use_dora"});
+  group.later("loraplus_lr_ratio", KeyType::kNumber, "LoRA+: learning rate of B over that of A.")
+      .alias({"lorap_lr_ratio"});
+  group.later("lora_rank_pattern", KeyType::kMapping, "Ranks by pattern of names.").alias({"rank_pattern"});
+  group.later("lora_alpha_pattern", KeyType::kMapping, "Alphas by pattern of names.").alias({"alpha_pattern"});
+  group.later("lora_layers", KeyType::kStringList, "Layers that get adapters.")
+      .alias({"layers_to_transform", "lora_layers_to_transform"});
+  group.later("lora_init", KeyType::kString, "Initial values of the adapters other than PEFT's default.")
+      .unset({"true", "default"})
+      .alias({"init_lora_weights"});
+  group.later("lora_bias", KeyType::kString, "Biases trained beside the adapters.")
+      .neutral("none")
+      .alias({"lora.bias"});
+}
+
+void add_router(GroupBuilder group) {
+  group.key("freeze_router", "Keep the routers as they are.")
+      .field(kModel, &Model::freeze_router)
+      .default_note("true with LoRA, false in full fine-tuning")
+      .alias({"moe_freeze_router", "freeze_moe_router"})
+      .alias("train_router", negated());
+  group.key("router_aux_loss_coef", "Weight of the load-balancing loss, which is measured in any case.")
+      .field(kModel, &Model::router_aux_loss_coef)
+      .at_least(0)
+      .default_note("the model's in full fine-tuning with trained routers, else 0")
+      .alias({"moe_aux_loss_coef", "moe_aux_loss_coeff", "auxiliary_loss_weight"})
+      .alias("use_auxiliary_loss", off_means_zero());
+  group
+      .key("aux_loss_reduction",
+           "Over micro-batches: mean by tokens, or hf_sum, the sum that Hugging Face's trainer makes of it.")
+      .field(kModel, &Model::aux_loss_reduction)
+      .choices({"mean", "hf_sum"});
+  group.later("router_z_loss_coef", KeyType::kNumber, "Weight of the router's z-loss.")
+      .neutral(0)
+      .alias({"moe_z_loss_coef", "moe_z_loss_coeff"});
+  group.later("router_bias_update_rate", KeyType::kNumber, "Sign update of selection biases.").neutral(0);
+  group.later("router_jitter_noise", KeyType::kNumber, "Noise on the routers' input.").neutral(0);
+  group.later("router_dtype", KeyType::kString, "Routers compute in float32.")
+      .neutral("float32")
+      .unset({"fp32"})
+      .alias({"moe_router_dtype"});
+}
+
+void add_precision(GroupBuilder group) {
+  group.key("dtype", "Weights and activations while computing.")
+      .field(kModel, &Model::dtype)
+      .choices({"bfloat16", "float32"})
+      .later({"float16", "fp8", "fp8_hybrid", "e4m3", "nvfp4"})
+      .spelled(dtype_spellings())
+      .unset({"auto"})
+      .alias({"torch_dtype", "recipe", "matmul_dtype"})
+      .alias("bf16", mapped({{"true", "bfloat16"},
+                             {"yes", "bfloat16"},
+                             {"auto", "bfloat16"},
+                             {"full", "bfloat16"},
+                             {"false", "float32"},
+                             {"no", "float32"}}));
+  group.key("master_dtype", "The optimizer's copy of the trained weights.")
+      .field(kModel, &Model::master_dtype)
+      .choices({"float32"})
+      .later({"bfloat16"})
+      .spelled(kFloatSpellings);
+  group.key("opt_m_dtype", "First moments of the optimizer.")
+      .field(kModel, &Model::opt_m_dtype)
+      .choices({"float32"})
+      .later({"bfloat16", "int8"})
+      .spelled(kFloatSpellings);
+  group.key("opt_v_dtype", "Second moments of the optimizer.")
+      .field(kModel, &Model::opt_v_dtype)
+      .choices({"float32"})
+      .later({"bfloat16", "int8"})
+      .spelled(kFloatSpellings);
+  group
+      .key("gradient_checkpointing",
+           "Recompute activations in backward instead of keeping them; auto goes by the memory plan.")
+      .field(kModel, &Model::gradient_checkpointing)
+      .choices({"auto", "true", "false"})
+      .later({"selective"})
+      .spelled({{"full", "true"}, {"unsloth", "true"}, {"yes", "true"}, {"no", "false"}})
+      .rewrite(list_means("selective"))
+      .alias({"recompute", "use_gradient_checkpointing", "activation_checkpointing", "recompute_granularity",
+              "recompute_modules"});
+  group.later("grad_dtype", KeyType::kString, "Gradients are float32.").neutral("float32").unset({"fp32"});
+  group.later("fp16", KeyType::kBool, "Training in float16.").neutral(false);
+  group.later("fp8", KeyType::kBool, "Matrix products in 8-bit floats.").neutral(false).alias({"use_fp8"});
+  group.later("pure_bf16", KeyType::kBool, "No float32 copy of the weights.").neutral(false);
+  group.later("load_in_4bit", KeyType::kBool, "A base quantised to 4 bits.")
+      .neutral(false)
+      .alias({"quantization_bit", "quant_bits", "qlora_bnb"});
+  group.later("load_in_8bit", KeyType::kBool, "A base quantised to 8 bits.").neutral(false);
+  group.later("quantize_moe_experts", KeyType::kBool, "Experts quantised while they are read.").neutral(false);
+}
+
+void add_parallel(GroupBuilder group) {
+  group.later("zero_stage", KeyType::kInteger, "What is sharded over ranks: 1 optimizer, 2 gradients, 3 parameters.")
+      .neutral(0)
+      .alias({"zero_level"})
+      .alias("deepspeed", deepspeed_stage())
+      .alias("deepspeed_config", deepspeed_stage())
+      .alias("fsdp", fsdp_stage());
+  group
+      .later("cpu_offload", KeyType::kStringList, "What lives in host memory: optimizer, params, activations, experts.")
+      .alias({"use_cpu_offload", "offload_optimizer", "offload_param", "offload_params", "offload_activations",
+              "offload_experts"});
+  group.later("expert_parallel_size", KeyType::kInteger, "Ranks over which the experts are spread.")
+      .neutral(1)
+      .alias({"ep_size", "ep_degree", "expert_model_parallel_size"});
+  group.later("kt_backend", KeyType::kString, "Experts on the CPU beside a GPU, with KTransformers' names.")
+      .alias({"use_kt", "kt_config", "kt_optimize_rule", "kt_num_threads", "kt_tp_enabled", "kt_threadpool_count"})
+      .alias({"kt_weight_path", "kt_expert_checkpoint_path", "kt_non_expert_weight_path", "kt_num_gpu_experts"})
+      .alias({"kt_skip_expert_loading", "kt_share_backward_bb", "kt_share_cache_pool", "kt_max_cache_depth"})
+      .alias({"kt_model_max_length", "kt_lora_rank", "kt_lora_alpha", "kt_use_lora_experts", "kt_lora_expert_num"})
+      .alias({"kt_lora_expert_intermediate_size", "kt_cpu_activation"});
+}
+
+}  // namespace
+
+void add_model_keys(std::vector<KeySpec>& table) {
+  add_model({table, "Model and method"});
+  add_lora({table, "LoRA"});
+  add_router({table, "Routers"});
+  add_precision({table, "Precision and memory"});
+  add_parallel({table, "Ranks and placement"});
+}
+
+}  // namespace hone

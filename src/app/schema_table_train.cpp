@@ -1,0 +1,175 @@
+#include "app/alias_rules.h"
+#include "app/schema_builder.h"
+#include "app/schema_table.h"
+
+namespace hone {
+namespace {
+
+using Schedule = RunConfig::Schedule;
+using Optim = RunConfig::Optim;
+using Machine = RunConfig::Machine;
+constexpr auto kSchedule = &RunConfig::schedule;
+constexpr auto kOptim = &RunConfig::optim;
+constexpr auto kMachine = &RunConfig::machine;
+constexpr double kLargestBatch = 1e9;  // so that the product of two fits 64 bits
+
+std::string ratio_below_one(const ConfigNode& node) {
+  double value = 0;
+  return parse_number(node.text, value) && value > 0 && value < 1 ? "warmup_ratio" : "";
+}
+
+void add_length(GroupBuilder group) {
+  group.key("num_train_epochs", "Passes over the training data; may be a fraction.")
+      .field(kSchedule, &Schedule::num_train_epochs)
+      .above(0)
+      .alias({"num_epochs", "epochs"});
+  group.key("max_steps", "Optimizer steps; wins over num_train_epochs. -1 is unset.")
+      .field(kSchedule, &Schedule::max_steps)
+      .at_least(1)
+      .unset({"-1"})
+      .alias({"steps", "train_steps", "train_iters"});
+  group
+      .key("per_device_train_batch_size",
+           "Packs (or samples) in a micro-batch: max_length times this is its size in tokens.")
+      .field(kSchedule, &Schedule::per_device_train_batch_size)
+      .at_least(1)
+      .at_most(kLargestBatch)
+      .alias({"micro_batch_size"});
+  group.key("gradient_accumulation_steps", "Micro-batches in an optimizer step.")
+      .field(kSchedule, &Schedule::gradient_accumulation_steps)
+      .at_least(1)
+      .at_most(kLargestBatch)
+      .unset({"auto"})
+      .default_note("global_batch_size / per_device_train_batch_size")
+      .alias({"grad_accumulation"})
+      .alias("gradient_accumulation_steps_auto", mapped({{"true", ""}, {"false", ""}}));
+  group.key("global_batch_size", "Packs (or samples) in an optimizer step.")
+      .field(kSchedule, &Schedule::global_batch_size)
+      .at_least(1)
+      .at_most(kLargestBatch)
+      .unset({"auto"})
+      .default_note("per_device_train_batch_size × gradient_accumulation_steps")
+      .alias({"total_batch_size"});
+  group.key("tokens_per_step", "global_batch_size × max_length, stated instead of global_batch_size.")
+      .field(kSchedule, &Schedule::tokens_per_step)
+      .at_least(1);
+}
+
+void add_rate(GroupBuilder group) {
+  group.key("learning_rate", "Peak learning rate.")
+      .field(kSchedule, &Schedule::learning_rate)
+      .at_least(0)
+      .default_note("1e-5 full, 1e-4 LoRA")
+      .alias({"lr"});
+  group.key("lr_scheduler_type", "Shape after warm-up; cosine and linear end at min_lr, constant has no warm-up.")
+      .field(kSchedule, &Schedule::lr_scheduler_type)
+      .choices({"cosine", "cosine_with_min_lr", "linear", "constant", "constant_with_warmup"})
+      .later({"cosine_with_restarts", "warmup_stable_decay", "polynomial", "inverse_sqrt", "1-sqrt"})
+      .spelled({{"wsd", "warmup_stable_decay"}})
+      .alias({"lr_scheduler", "lr_decay_style", "lr_schedule"});
+  group.key("min_lr", "Learning rate at the end.")
+      .field(kSchedule, &Schedule::min_lr)
+      .at_least(0)
+      .default_note("0")
+      .alias({"min_learning_rate"});
+  group.key("min_lr_ratio", "The same as a fraction of learning_rate.")
+      .field(kSchedule, &Schedule::min_lr_ratio)
+      .at_least(0)
+      .at_most(1)
+      .alias({"cosine_min_lr_ratio", "final_lr_fraction", "min_lr_rate"});
+  group.key("warmup_steps", "Optimizer steps of linear warm-up; a number below 1 is a ratio.")
+      .field(kSchedule, &Schedule::warmup_steps)
+      .at_least(0)
+      .redirect(ratio_below_one)
+      .default_note("by warmup_ratio")
+      .alias({"lr_warmup_iters", "warmup"});
+  group.key("warmup_ratio", "Warm-up as a fraction of all optimizer steps, rounded up.")
+      .field(kSchedule, &Schedule::warmup_ratio)
+      .at_least(0)
+      .at_most(1)
+      .alias({"lr_warmup_fraction"});
+  group.later("num_cycles", KeyType::kNumber, "Cycles of the cosine.").neutral(0.5);
+  group.later("power", KeyType::kNumber, "Power of the polynomial schedule.").neutral(1);
+}
+
+void add_optimizer(GroupBuilder group) {
+  group.key("optim", "The optimizer.")
+      .field(kOptim, &Optim::name)
+      .choices({"adamw"})
+      .later({"adamw_8bit", "adafactor", "lion", "muon", "normuon", "sgd"})
+      .spelled({{"adamw_torch", "adamw"},
+                {"adamw_torch_fused", "adamw"},
+                {"adamw_hf", "adamw"},
+                {"paged_adamw", "adamw"},
+                {"paged_adamw_32bit", "adamw"},
+                {"adamw_bnb_8bit", "adamw_8bit"},
+                {"paged_adamw_8bit", "adamw_8bit"},
+                {"lion_32bit", "lion"}})
+      .alias({"optimizer"});
+  group.key("adam_beta1", "Decay of the first moments.")
+      .field(kOptim, &Optim::adam_beta1)
+      .at_least(0)
+      .below(1)
+      .alias({"adamw_beta1", "beta1"});
+  group.key("adam_beta2", "Decay of the second moments.")
+      .field(kOptim, &Optim::adam_beta2)
+      .at_least(0)
+      .below(1)
+      .alias({"adamw_beta2", "beta2"});
+  group.key("adam_epsilon", "Added to the root of the second moments.")
+      .field(kOptim, &Optim::adam_epsilon)
+      .above(0)
+      .alias({"adam_eps", "adamw_epsilon", "adamw_eps"});
+  group.key("weight_decay", "Decoupled weight decay.").field(kOptim, &Optim::weight_decay).at_least(0);
+  group.key("decay_norms_and_biases", "Decay tensors of fewer than two dimensions as well.")
+      .field(kOptim, &Optim::decay_norms_and_biases);
+  group.key("max_grad_norm", "Gradients are scaled down to this global norm; 0 is off.")
+      .field(kOptim, &Optim::max_grad_norm)
+      .at_least(0)
+      .alias({"clip_grad", "grad_clip", "gradient_clipping"});
+  group
+      .key("nan_policy",
+           "A loss or gradient that is not finite: stop the run (exit code 3), or skip the step and say so.")
+      .field(kOptim, &Optim::nan_policy)
+      .choices({"stop", "skip"});
+  group.later("optim_args", KeyType::kMapping, "Further arguments of the optimizer.");
+  group.later("label_smoothing_factor", KeyType::kNumber, "Label smoothing.").neutral(0).alias({"label_smoothing"});
+  group.later("neftune_noise_alpha", KeyType::kNumber, "Noise on the embeddings.").neutral(0);
+}
+
+void add_machine(GroupBuilder group) {
+  group.key("device", "Where to compute; auto takes the best there is.")
+      .field(kMachine, &Machine::device)
+      .choices({"auto", "cpu"})
+      .later({"cuda"})
+      .spelled({{"gpu", "cuda"}, {"cuda:0", "cuda"}})
+      .alias("use_cpu", when_true("cpu"))
+      .alias("no_cuda", when_true("cpu"));
+  group.key("threads", "CPU threads.")
+      .field(kMachine, &Machine::threads)
+      .at_least(1)
+      .unset({"auto", "all"})
+      .default_note("all cores")
+      .alias({"num_threads"});
+  group.key("seed", "Fixes everything that is random.")
+      .field(kMachine, &Machine::seed)
+      .at_least(0)
+      .alias({"random_seed", "train_seed"});
+  group.key("data_seed", "The order of the samples and the validation split.")
+      .field(kMachine, &Machine::data_seed)
+      .at_least(0)
+      .default_note("seed");
+  group.later("auto_find_batch_size", KeyType::kBool, "Halve the batch until it fits.").neutral(false);
+  group.later("profile", KeyType::kBool, "A time line of the ops.").neutral(false);
+}
+
+}  // namespace
+
+void add_train_keys(std::vector<KeySpec>& table) {
+  add_length({table, "Length of the run and batch"});
+  add_rate({table, "Learning rate"});
+  add_optimizer({table, "Optimizer"});
+  add_machine({table, "Machine and seeds"});
+}
+
+}  // namespace hone
