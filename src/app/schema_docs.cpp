@@ -2,7 +2,7 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
+#include <cmath>
 
 #include "app/schema.h"
 
@@ -108,8 +108,8 @@ Json typed(const KeySpec& key) {
   switch (key.type) {
     case KeyType::kBool:
       return {{"type", "boolean"}};
-    case KeyType::kInteger:
-      return {{"type", "integer"}};
+    case KeyType::kInteger:  // a redirected value may be a fraction: warmup_steps: 0.1
+      return {{"type", key.redirect ? "number" : "integer"}};
     case KeyType::kNumber:
       return {{"type", "number"}};
     case KeyType::kSize:
@@ -130,9 +130,21 @@ Json typed(const KeySpec& key) {
   return Json::object();
 }
 
+Json number_json(double value) { return value == std::floor(value) ? Json(static_cast<int64_t>(value)) : Json(value); }
+
 void add_range(Json& property, const Range& range) {
-  if (range.minimum) property[range.minimum_open ? "exclusiveMinimum" : "minimum"] = *range.minimum;
-  if (range.maximum) property[range.maximum_open ? "exclusiveMaximum" : "maximum"] = *range.maximum;
+  if (range.minimum) property[range.minimum_open ? "exclusiveMinimum" : "minimum"] = number_json(*range.minimum);
+  if (range.maximum) property[range.maximum_open ? "exclusiveMaximum" : "maximum"] = number_json(*range.maximum);
+}
+
+/// The values that say nothing: null, and those such as -1 or auto.
+Json unset_values(const KeySpec& key) {
+  Json values = Json::array({nullptr});
+  double number = 0;
+  for (const std::string& text : key.unset_texts) {
+    values.push_back(parse_number(text, number) ? number_json(number) : Json(text));
+  }
+  return values;
 }
 
 /// A choice under its own and other tools' words; true and false also as booleans.
@@ -146,8 +158,7 @@ Json choice_values(const KeySpec& key) {
   for (const auto& [other, choice] : key.choice_aliases) {
     if (key.is_choice(choice)) add(other);
   }
-  for (const std::string& text : key.unset_texts) add(text);
-  values.push_back(nullptr);
+  for (const Json& value : unset_values(key)) values.push_back(value);
   return values;
 }
 
@@ -160,10 +171,10 @@ Json property_of(const KeySpec& key) {
   }
   if (key.type == KeyType::kChoice) {
     property["enum"] = choice_values(key);
-  } else if (key.unset_texts.empty() && !key.rewrite) {
+  } else if (!key.rewrite) {
     Json value = typed(key);
-    add_range(value, key.range);
-    property["anyOf"] = {std::move(value), {{"type", "null"}}};
+    if (key.type != KeyType::kSize) add_range(value, key.range);
+    property["anyOf"] = {std::move(value), {{"enum", unset_values(key)}}};
   }
   if (!key.default_note.empty()) {
     property["description"] = fmt::format("{} Default: {}.", key.help, key.default_note);

@@ -107,7 +107,9 @@ TEST(JsonSchema, DescribesEveryName) {
   for (const std::string& name : writable_names(schema())) {
     EXPECT_TRUE(json["properties"].contains(name.substr(name.find('.') + 1))) << name;
   }
-  EXPECT_EQ(json["properties"]["seed"]["anyOf"][0], Json({{"type", "integer"}, {"minimum", 0.0}}));
+  EXPECT_EQ(json["properties"]["seed"]["anyOf"][0], Json({{"type", "integer"}, {"minimum", 0}}));
+  EXPECT_EQ(json["properties"]["max_steps"]["anyOf"][1]["enum"], Json::array({nullptr, -1}));
+  EXPECT_EQ(json["properties"]["warmup_steps"]["anyOf"][0]["type"], "number");
   EXPECT_EQ(json["properties"]["seed"]["default"], 42);
   EXPECT_EQ(json["properties"]["training"]["$ref"], "#");
   EXPECT_EQ(json["additionalProperties"], false);
