@@ -10,7 +10,8 @@
 // are added in rising order. So the bits do not depend on the number of threads, on m or n, on the other rows, on
 // strides, on gathering, or on whether the product ran alone, in a group or serially.
 //
-// Error: |C - exact| <= (min(k, kGemmDepth) + k / kGemmDepth + 3) * 2^-24 * sum |a||b|, then C's rounding.
+// Error: |C - exact| <= (min(k, kGemmDepth) + k / kGemmDepth + 4) * 2^-24 * |alpha row_scale| sum |a||b|, then C's
+// rounding; the first term is doubled where there is no fused multiply-add (Isa::kBaseline).
 //
 // Structure: Goto and van de Geijn, "Anatomy of High-Performance Matrix Multiplication", ACM TOMS 34(3), 2008.
 #pragma once

@@ -3,9 +3,10 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
-#include <cstring>
 #include <limits>
+#include <memory>
 #include <numeric>
 #include <random>
 #include <string>
@@ -87,9 +88,12 @@ struct Output {
     const auto i = static_cast<size_t>(r * ld + c);
     return dtype == DType::kBF16 ? static_cast<float>(bf16[i]) : f32[i];
   }
+  /// The same bits: zeros of different sign differ.
   bool operator==(const Output& other) const {
-    return std::memcmp(f32.data(), other.f32.data(), f32.size() * sizeof(float)) == 0 &&
-           std::memcmp(bf16.data(), other.bf16.data(), bf16.size() * sizeof(BFloat16)) == 0;
+    const auto same_f32 = [](float x, float y) { return std::bit_cast<uint32_t>(x) == std::bit_cast<uint32_t>(y); };
+    const auto same_bf16 = [](BFloat16 x, BFloat16 y) { return x.bits == y.bits; };
+    return std::equal(f32.begin(), f32.end(), other.f32.begin(), other.f32.end(), same_f32) &&
+           std::equal(bf16.begin(), bf16.end(), other.bf16.begin(), other.bf16.end(), same_bf16);
   }
 
   DType dtype;

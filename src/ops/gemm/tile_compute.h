@@ -17,76 +17,75 @@ class TileComputer {
   using F = typename Vec::F;
   static constexpr int kLanes = Vec::kLanes;
   static constexpr int kPanelCols = PanelVectors * kLanes;
-  static_assert(PanelRows <= kMaxPanelRows && kPanelCols <= kMaxPanelCols);
+  /// Elements between two k of an A panel: whole vectors, so that packing stores them aligned.
+  static constexpr int kPanelStride = (PanelRows + kLanes - 1) / kLanes * kLanes;
+  static_assert(kPanelCols <= kMaxPanelCols);
+  static_assert(kMaxTileRows / PanelRows * kPanelStride * kGemmDepth <= kBlockASize);
 
   /// With few rows, two panels of B at a time: a multiply-add takes 4 cycles and two start each cycle, so a row or two
   /// of one panel would leave most of them idle.
   static constexpr int kFewRows = PanelRows / 2 < 4 ? PanelRows / 2 : 4;
 
+  /// B panels that are packed together when the columns of B are neighbours in memory: reading 2 KiB of a row at a time
+  /// rather than one panel's cache line is worth the trip of the panels through the level-2 cache.
+  static constexpr int64_t kPanelsTogether = kPanelsBSize / kGemmDepth / kPanelCols;
+
+  /// A block of k, within a tile.
+  struct Block {
+    int64_t height;  ///< rows of an A panel: the tile's rows evenly over the panels, at most PanelRows
+    int64_t k, depth;
+    bool first, last;
+  };
+
   /// A run of columns that one pass over the A panels computes: one or two panels of B.
   struct Strip {
     int64_t col, cols;  ///< within the tile
-    bool first, last;   ///< block of k
+    const float* panels;
   };
 
  public:
   static void compute(const GemmArgs& g, const GemmTile& tile, const GemmWorkspace& w) {
     const int64_t panels = (tile.rows + PanelRows - 1) / PanelRows;
     const int64_t height = (tile.rows + panels - 1) / panels;
+    const PanelSource a = PanelSource::of_a(g), b = PanelSource::of_b(g);
     const int64_t strip_cols = height <= kFewRows ? 2 * kPanelCols : kPanelCols;
+    const int64_t packed_cols = b.lanes_are_neighbours() ? kPanelsTogether * kPanelCols : strip_cols;
     for (int64_t k = 0; k == 0 || k < g.k; k += kGemmDepth) {
       const int64_t depth = smaller(kGemmDepth, g.k - k);
-      pack_a(g, tile, {height, k, depth}, w.block_a);
-      for (int64_t col = 0; col < tile.cols; col += strip_cols) {
-        const Strip strip{col, smaller(strip_cols, tile.cols - col), k == 0, k + depth >= g.k};
-        pack_b(g, tile, strip, {height, k, depth}, w.panels_b);
-        multiply(g, tile, strip, {height, k, depth}, w);
+      const Block block{height, k, depth, k == 0, k + depth >= g.k};
+      Packer<Vec, kPanelStride>::pack(a, {tile.row, tile.rows, k, depth}, height, w.block_a);
+      for (int64_t col = 0; col < tile.cols; col += packed_cols) {
+        const int64_t end = smaller(col + packed_cols, tile.cols);
+        Packer<Vec, kPanelCols>::pack(b, {tile.col + col, end - col, k, depth}, kPanelCols, w.panels_b);
+        const float* packed = w.panels_b;
+        for (int64_t c = col; c < end; c += strip_cols, packed += strip_cols * depth) {
+          multiply(g, tile, block, {c, smaller(strip_cols, end - c), packed}, w);
+        }
       }
     }
   }
 
  private:
-  struct Block {
-    int64_t height;  ///< rows of an A panel: the tile's rows evenly over the panels, at most PanelRows
-    int64_t k, depth;
-  };
-
   static int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
 
-  static void pack_a(const GemmArgs& g, const GemmTile& tile, const Block& block, float* out) {
-    const PanelSource source = PanelSource::of_a(g);
-    for (int64_t row = 0; row < tile.rows; row += block.height, out += PanelRows * block.depth) {
-      const int64_t rows = smaller(block.height, tile.rows - row);
-      Packer<Vec, PanelRows>::pack(source, {tile.row + row, rows, block.k, block.depth}, out);
-    }
-  }
-
-  static void pack_b(const GemmArgs& g, const GemmTile& tile, const Strip& strip, const Block& block, float* out) {
-    const PanelSource source = PanelSource::of_b(g);
-    for (int64_t col = 0; col < strip.cols; col += kPanelCols, out += kPanelCols * block.depth) {
-      const int64_t cols = smaller(kPanelCols, strip.cols - col);
-      Packer<Vec, kPanelCols>::pack(source, {tile.col + strip.col + col, cols, block.k, block.depth}, out);
-    }
-  }
-
   /// All A panels over one strip. Sums between blocks of k live in the C tile; a product of one block needs none.
-  static void multiply(const GemmArgs& g, const GemmTile& tile, const Strip& strip, const Block& block,
+  static void multiply(const GemmArgs& g, const GemmTile& tile, const Block& block, const Strip& strip,
                        const GemmWorkspace& w) {
     alignas(64) float single[PanelRows * kPanelCols];
     const int64_t vectors = (strip.cols + kLanes - 1) / kLanes;
     const float* a = w.block_a;
-    for (int64_t row = 0; row < tile.rows; row += block.height, a += PanelRows * block.depth) {
+    for (int64_t row = 0; row < tile.rows; row += block.height, a += kPanelStride * block.depth) {
       const int64_t rows = smaller(block.height, tile.rows - row);
       float* sums = w.tile_c + row * kMaxTileCols + strip.col;
       int64_t sums_stride = kMaxTileCols;
-      if (strip.first && strip.last) {
+      if (block.first && block.last) {
         sums = single;
         sums_stride = vectors * kLanes;
       }
       const MicroKernel kernel = vectors <= PanelVectors ? kKernels[rows - 1][vectors - 1]
                                                          : kWideKernels[rows - 1][vectors - PanelVectors - 1];
-      kernel(block.depth, a, w.panels_b, sums, sums_stride, strip.first);
-      if (strip.last) {
+      kernel(block.depth, a, strip.panels, sums, sums_stride, block.first);
+      if (block.last) {
         store(g, {tile.row + row, rows, tile.col + strip.col, strip.cols}, sums, sums_stride);
       }
     }
@@ -94,7 +93,7 @@ class TileComputer {
 
   using MicroKernel = void (*)(int64_t depth, const float* a, const float* b, float* sums, int64_t stride, bool first);
 
-  /// sums[Rows][Vectors * kLanes] (= or +=) a[depth][PanelRows] x b: panels [depth][kPanelCols], one after another.
+  /// sums[Rows][Vectors * kLanes] (= or +=) a[depth][kPanelStride] x b: panels [depth][kPanelCols], one after another.
   template <int Rows, int Vectors>
   static void micro_kernel(int64_t depth, const float* a, const float* b, float* sums, int64_t stride, bool first) {
     F sum[Rows][Vectors] = {};
@@ -111,7 +110,7 @@ class TileComputer {
 #pragma GCC unroll 8
         for (int v = 0; v < Vectors; ++v) sum[r][v] = Vec::multiply_add(element_a, row_b[v], sum[r][v]);
       }
-      a += PanelRows;
+      a += kPanelStride;
       b += kPanelCols;
     }
 #pragma GCC unroll 16

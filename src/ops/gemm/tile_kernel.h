@@ -12,15 +12,13 @@ struct GemmTile {
   int64_t row, rows, col, cols;
 };
 
-// Sizes in float32 elements of a thread's buffers. One A block, one C tile and two B panels together stay in a 2 MiB
+// Sizes in float32 elements of a thread's buffers. One A block, one C tile and the B panels together stay in a 2 MiB
 // level-2 cache; a B panel is at most 32 KiB and stays in level 1 while all A panels pass over it.
 inline constexpr int64_t kMaxTileRows = 448;
 inline constexpr int64_t kMaxTileCols = 512;
-inline constexpr int64_t kMaxPanelRows = 16;
-inline constexpr int64_t kMaxPanelCols = 64;
-inline constexpr int64_t kVectorSlack = 16;  ///< packing stores whole vectors and may run past a panel's end
-inline constexpr int64_t kBlockASize = (kMaxTileRows + kMaxPanelRows) * kGemmDepth + kVectorSlack;
-inline constexpr int64_t kPanelsBSize = 2 * kMaxPanelCols * kGemmDepth;
+inline constexpr int64_t kMaxPanelCols = 32;
+inline constexpr int64_t kBlockASize = kMaxTileRows * 4 / 3 * kGemmDepth;  ///< panels of A are padded to whole vectors
+inline constexpr int64_t kPanelsBSize = 4 * kMaxPanelCols * kGemmDepth;
 inline constexpr int64_t kTileCSize = kMaxTileRows * kMaxTileCols;
 
 /// A thread's buffers, aligned to 64 bytes.

@@ -25,39 +25,52 @@ struct PanelSource {
   static PanelSource of_b(const GemmArgs& g) {
     return {g.b.data, g.b.dtype == DType::kBF16, g.b.col_stride, g.b.row_stride, g.b.col_index, g.b.row_index, g.n};
   }
+  bool lanes_are_neighbours() const { return lane_stride == 1 && !lane_index; }
 };
 
-/// The part of an operand that one panel holds: lanes [lane, lane + lanes), k in [k, k + depth).
+/// A part of an operand: lanes [lane, lane + lanes), k in [k, k + depth).
 struct PanelRange {
   int64_t lane, lanes, k, depth;
 };
 
-float to_float(float v) { return v; }
-float to_float(uint16_t bits) { return __builtin_bit_cast(float, static_cast<uint32_t>(bits) << 16); }
+inline float to_float(float v) { return v; }
+inline float to_float(uint16_t bits) { return __builtin_bit_cast(float, static_cast<uint32_t>(bits) << 16); }
 
-/// Packs panels of Width lanes with vectors Vec. Lanes past the range's end hold anything; a store may run past the
-/// panel's end by less than a vector, so panels are packed in rising order.
+/// Packs panels of Width lanes, a whole number of vectors. Lanes past the range's end hold anything.
 template <class Vec, int Width>
 class Packer {
   static constexpr int kLanes = Vec::kLanes;
-  static_assert(Width <= kLanes || Width % kLanes == 0);
+  static_assert(Width % kLanes == 0);
   using U = typename Vec::U;
   using F = typename Vec::F;
 
  public:
-  static void pack(const PanelSource& source, const PanelRange& range, float* panel) {
-    if (range.depth == 0) return;
-    if (source.is_bf16) {
-      pack_as(static_cast<const uint16_t*>(source.data), source, range, panel);
-    } else {
-      pack_as(static_cast<const float*>(source.data), source, range, panel);
+  /// Packs a range as panels of `height` lanes, one after another.
+  static void pack(const PanelSource& source, const PanelRange& range, int64_t height, float* panels) {
+    // Neighbouring lanes are read in memory's order, some k over all panels at a time.
+    const int64_t step = source.lanes_are_neighbours() ? kRowsTogether : range.depth;
+    for (int64_t i = 0; i < range.depth; i += step) {
+      const int64_t depth = smaller(step, range.depth - i);
+      float* panel = panels + i * Width;
+      for (int64_t lane = 0; lane < range.lanes; lane += height, panel += Width * range.depth) {
+        const PanelRange part{range.lane + lane, smaller(height, range.lanes - lane), range.k + i, depth};
+        if (source.is_bf16) {
+          pack_panel(static_cast<const uint16_t*>(source.data), source, part, panel);
+        } else {
+          pack_panel(static_cast<const float*>(source.data), source, part, panel);
+        }
+      }
     }
   }
 
  private:
+  static constexpr int64_t kRowsTogether = 16;
+
+  static int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
+
   template <class T>
-  static void pack_as(const T* data, const PanelSource& s, const PanelRange& r, float* panel) {
-    if (s.lane_stride == 1 && !s.lane_index) {
+  static void pack_panel(const T* data, const PanelSource& s, const PanelRange& r, float* panel) {
+    if (s.lanes_are_neighbours()) {
       copy(data, s, r, panel);
     } else if (s.depth_stride == 1 && !s.depth_index) {
       for (int64_t lane = 0; lane < r.lanes; lane += kLanes) transpose(data, s, r, lane, panel + lane);
@@ -69,14 +82,36 @@ class Packer {
   /// Lanes are neighbours in memory.
   template <class T>
   static void copy(const T* data, const PanelSource& s, const PanelRange& r, float* panel) {
-    for (int64_t i = 0; i < r.depth; ++i) {
-      const int64_t k = s.depth_index ? s.depth_index[r.k + i] : r.k + i;
-      const T* from = data + k * s.depth_stride + r.lane;
-      for (int64_t lane = 0; lane < r.lanes; lane += kLanes) {
-        const int64_t readable = s.lanes - r.lane - lane;
-        Vec::store(panel + i * Width + lane,
-                   readable >= kLanes ? Vec::load(from + lane) : load_few(from + lane, readable));
+    for (int64_t lane = 0; lane < r.lanes; lane += kLanes) {
+      const int64_t readable = s.lanes - r.lane - lane;
+      const T* from = data + r.lane + lane;
+      if (readable < kLanes) {
+        for_each_k(s, r, [&](int64_t i, int64_t k) {
+          Vec::store(panel + i * Width + lane, load_few(from + k * s.depth_stride, readable));
+        });
+      } else if (readable >= Width && lane == 0) {
+        for_each_k(s, r, [&](int64_t i, int64_t k) {
+#pragma GCC unroll 4
+          for (int v = 0; v < Width; v += kLanes) {
+            Vec::store(panel + i * Width + v, Vec::load(from + k * s.depth_stride + v));
+          }
+        });
+        return;
+      } else {
+        for_each_k(s, r, [&](int64_t i, int64_t k) {
+          Vec::store(panel + i * Width + lane, Vec::load(from + k * s.depth_stride));
+        });
       }
+    }
+  }
+
+  template <class F>
+  static void for_each_k(const PanelSource& s, const PanelRange& r, F f) {
+    if (s.depth_index) {
+      for (int64_t i = 0; i < r.depth; ++i) f(i, s.depth_index[r.k + i]);
+    } else {
+#pragma GCC unroll 4
+      for (int64_t i = 0; i < r.depth; ++i) f(i, r.k + i);
     }
   }
 
