@@ -1,0 +1,140 @@
+#include "data/loader.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+#include <utility>
+
+#include "core/error.h"
+#include "core/philox.h"
+
+namespace hone {
+
+namespace {
+
+/// Samples considered together by the packer: enough for nearly full packs, bounded in memory and in how far a sample
+/// moves from its shuffled place.
+constexpr int64_t kPackingWindow = 4096;
+
+}  // namespace
+
+Loader::Loader(const SampleStore& samples, const LoaderOptions& options) : samples_(samples), options_(options) {
+  HONE_ASSERT(samples.size() > 0);
+  longest_ = 0;
+  shortest_ = samples.length(0);
+  for (int64_t i = 0; i < samples.size(); ++i) {
+    longest_ = std::max(longest_, samples.length(i));
+    shortest_ = std::min(shortest_, samples.length(i));
+  }
+}
+
+BatchCapacity Loader::capacity() const {
+  BatchCapacity capacity;
+  const int64_t length = options_.packing ? samples_.max_length() : longest_;
+  capacity.max_tokens = options_.per_device_batch_size * length;
+  capacity.max_documents = options_.packing
+                               ? std::min(capacity.max_tokens / std::max<int64_t>(shortest_, 1) + 1, samples_.size())
+                               : options_.per_device_batch_size;
+  capacity.max_supervised = capacity.max_tokens;
+  capacity.max_seqlen = longest_;
+  return capacity;
+}
+
+Loader::Packs Loader::make_packs(int64_t epoch) const {
+  std::vector<int64_t> order(static_cast<size_t>(samples_.size()));
+  std::iota(order.begin(), order.end(), int64_t{0});
+  if (options_.shuffle) {
+    PhiloxSequence random(mix_key(options_.seed, static_cast<uint64_t>(epoch)));
+    for (size_t i = order.size(); i > 1; --i) std::swap(order[i - 1], order[random.below(i)]);
+  }
+  Packs packs;
+  if (options_.packing) {
+    std::vector<int64_t> lengths;
+    for (int64_t i : order) lengths.push_back(samples_.length(i));
+    const BatchCapacity limits = capacity();
+    packs = pack_best_fit(lengths, {limits.max_tokens, limits.max_documents}, kPackingWindow);
+  } else {
+    packs = pack_in_order(samples_.size(), options_.per_device_batch_size);
+  }
+  for (std::vector<int64_t>& pack : packs) {
+    for (int64_t& i : pack) i = order[static_cast<size_t>(i)];
+  }
+  return packs;
+}
+
+const Loader::Packs& Loader::packs_of(int64_t epoch) {
+  if (!current_ || current_->index != epoch) current_ = Epoch{epoch, make_packs(epoch)};
+  return current_->packs;
+}
+
+int64_t Loader::steps_in_epoch(int64_t epoch) {
+  while (static_cast<int64_t>(first_step_.size()) <= epoch + 1) {
+    const auto packs = static_cast<int64_t>(packs_of(static_cast<int64_t>(first_step_.size()) - 1).size());
+    const int64_t group = options_.gradient_accumulation_steps;
+    first_step_.push_back(first_step_.back() + (packs + group - 1) / group);
+  }
+  return first_step_[static_cast<size_t>(epoch) + 1] - first_step_[static_cast<size_t>(epoch)];
+}
+
+int64_t Loader::steps_in_epochs(double epochs) {
+  const auto whole = static_cast<int64_t>(epochs);
+  int64_t steps = 0;
+  for (int64_t epoch = 0; epoch < whole; ++epoch) steps += steps_in_epoch(epoch);
+  const double rest = epochs - static_cast<double>(whole);
+  if (rest > 0) steps += static_cast<int64_t>(std::ceil(rest * static_cast<double>(steps_in_epoch(whole)) - 1e-9));
+  return steps;
+}
+
+MicroBatch Loader::assemble(const std::vector<int64_t>& pack, int64_t epoch) const {
+  MicroBatch batch;
+  batch.cu_seqlens = {0};
+  for (int64_t index : pack) {
+    const SampleView sample = samples_[index];
+    const auto first = static_cast<int32_t>(batch.input_ids.size());
+    const auto length = static_cast<int32_t>(sample.input_ids.size());
+    batch.input_ids.insert(batch.input_ids.end(), sample.input_ids.begin(), sample.input_ids.end());
+    batch.sample_ids.insert(batch.sample_ids.end(), sample.input_ids.size(), epoch * samples_.size() + index);
+    for (int32_t i = 0; i < length; ++i) {
+      batch.positions.push_back(i);
+      const auto next = static_cast<size_t>(i) + 1;
+      if (i + 1 == length || sample.labels[next] == kIgnoredLabel) continue;
+      batch.rows.push_back(first + i);
+      batch.targets.push_back(sample.labels[next]);
+      batch.loss_weights.push_back(sample.weights[next]);
+      batch.dataset_ids.push_back(sample.dataset);
+    }
+    batch.cu_seqlens.push_back(first + length);
+    batch.max_seqlen = std::max<int64_t>(batch.max_seqlen, length);
+  }
+  return batch;
+}
+
+StepData Loader::step(int64_t step) {
+  int64_t epoch = 0;
+  while (steps_in_epoch(epoch), step >= first_step_[static_cast<size_t>(epoch) + 1]) ++epoch;
+  const Packs& packs = packs_of(epoch);
+  const int64_t in_epoch = step - first_step_[static_cast<size_t>(epoch)];
+  const int64_t begin = in_epoch * options_.gradient_accumulation_steps;
+  const int64_t end =
+      std::min<int64_t>(begin + options_.gradient_accumulation_steps, static_cast<int64_t>(packs.size()));
+  StepData data;
+  for (int64_t i = begin; i < end; ++i) {
+    data.micro_batches.push_back(assemble(packs[static_cast<size_t>(i)], epoch));
+    data.samples += static_cast<int64_t>(packs[static_cast<size_t>(i)].size());
+  }
+  data.epoch =
+      static_cast<double>(epoch) + static_cast<double>(in_epoch + 1) / static_cast<double>(steps_in_epoch(epoch));
+  data.packing_efficiency =
+      static_cast<double>(data.tokens()) / static_cast<double>((end - begin) * capacity().max_tokens);
+  return data;
+}
+
+std::vector<MicroBatch> Loader::all_in_order() const {
+  LoaderOptions options = options_;
+  options.shuffle = false;
+  std::vector<MicroBatch> batches;
+  for (const std::vector<int64_t>& pack : Loader(samples_, options).make_packs(0)) batches.push_back(assemble(pack, 0));
+  return batches;
+}
+
+}  // namespace hone

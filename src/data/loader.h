@@ -1,0 +1,58 @@
+// Loader: optimizer steps as a pure function of (data, seed, step). Resume needs the step number and nothing else.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+#include "data/micro_batch.h"
+#include "data/sample_store.h"
+
+namespace hone {
+
+struct LoaderOptions {
+  int64_t per_device_batch_size = 1;
+  int64_t gradient_accumulation_steps = 1;
+  bool packing = true;
+  bool shuffle = true;
+  uint64_t seed = 42;
+};
+
+class Loader {
+ public:
+  /// `samples` outlives the loader and is not empty.
+  Loader(const SampleStore& samples, const LoaderOptions& options);
+
+  /// What no micro-batch exceeds: per_device_batch_size × max_length tokens, in documents of up to max_length.
+  BatchCapacity capacity() const;
+
+  /// Optimizer steps of one epoch; packing may give epochs slightly different numbers.
+  int64_t steps_in_epoch(int64_t epoch);
+  /// Optimizer steps of `epochs` epochs, a fraction of the last one rounded up.
+  int64_t steps_in_epochs(double epochs);
+
+  /// The data of optimizer step `step` of the run, counted from 0 over all epochs. The last step of an epoch may have
+  /// fewer micro-batches.
+  StepData step(int64_t step);
+
+  /// All samples once, in order, in micro-batches (evaluation).
+  std::vector<MicroBatch> all_in_order() const;
+
+ private:
+  using Packs = std::vector<std::vector<int64_t>>;
+
+  const Packs& packs_of(int64_t epoch);
+  Packs make_packs(int64_t epoch) const;
+  MicroBatch assemble(const std::vector<int64_t>& pack, int64_t epoch) const;
+
+  const SampleStore& samples_;
+  LoaderOptions options_;
+  int64_t longest_ = 0, shortest_ = 0;
+  struct Epoch {
+    int64_t index;
+    Packs packs;
+  };
+  std::optional<Epoch> current_;
+  std::vector<int64_t> first_step_ = {0};  // of each epoch seen so far, and of the next
+};
+
+}  // namespace hone

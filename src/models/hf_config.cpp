@@ -1,0 +1,175 @@
+#include "models/hf_config.h"
+
+#include <fmt/format.h>
+
+#include <fstream>
+#include <map>
+
+#include "core/error.h"
+
+namespace hone {
+
+HfConfig HfConfig::read(const std::filesystem::path& directory) {
+  const std::filesystem::path path = directory / "config.json";
+  std::ifstream file(path);
+  if (!file) {
+    throw UserError("there is no config.json in the model folder", path.string(),
+                    "give the folder of a Hugging Face checkpoint (config.json, *.safetensors, tokenizer.json)");
+  }
+  Json json = Json::parse(file, nullptr, false);
+  if (!json.is_object()) throw UserError("config.json is not a JSON object", path.string(), "download it again");
+  return HfConfig(std::move(json), path.string());
+}
+
+void HfConfig::refuse(const std::string& what, const std::string& fix) const { throw UserError(what, file_, fix); }
+
+template <class T>
+T HfConfig::get(const std::string& key, const char* expected) const {
+  try {
+    return json_.at(key).get<T>();
+  } catch (const nlohmann::json::exception&) {
+    refuse(has(key) ? fmt::format("{}: {} is not {}", key, json_.at(key).dump(), expected)
+                    : fmt::format("{} is missing from the model's config", key));
+  }
+}
+
+int64_t HfConfig::integer(const std::string& key) const {
+  if (has(key) && !json_.at(key).is_number_integer())
+    refuse(fmt::format("{}: {} is not an integer", key, json_.at(key).dump()));
+  const auto value = get<int64_t>(key, "an integer");
+  if (value < 0 || value > (int64_t{1} << 40)) refuse(fmt::format("{}: {} is out of range", key, value));
+  return value;
+}
+
+double HfConfig::number_or(const std::string& key, double fallback) const {
+  return has(key) ? get<double>(key, "a number") : fallback;
+}
+
+bool HfConfig::boolean_or(const std::string& key, bool fallback) const {
+  return has(key) ? get<bool>(key, "true or false") : fallback;
+}
+
+std::string HfConfig::string_or(const std::string& key, const std::string& fallback) const {
+  return has(key) ? get<std::string>(key, "a string") : fallback;
+}
+
+void HfConfig::require(const std::string& key, const Json& allowed) const {
+  if (has(key) && json_.at(key) != allowed) {
+    refuse(fmt::format("{}: {} is not supported (only {})", key, json_.at(key).dump(), allowed.dump()));
+  }
+}
+
+std::string HfConfig::architecture() const {
+  if (has("architectures") && json_.at("architectures").is_array() && !json_.at("architectures").empty() &&
+      json_.at("architectures")[0].is_string()) {
+    return json_.at("architectures")[0].get<std::string>();
+  }
+  static const std::map<std::string, std::string> by_model_type = {{"qwen3_moe", "Qwen3MoeForCausalLM"},
+                                                                   {"qwen3", "Qwen3ForCausalLM"},
+                                                                   {"mixtral", "MixtralForCausalLM"},
+                                                                   {"llama", "LlamaForCausalLM"}};
+  const std::string type = string_or("model_type", "");
+  const auto it = by_model_type.find(type);
+  return it == by_model_type.end() ? type : it->second;
+}
+
+bool HfConfig::layer_uses_window(int64_t layer, bool fallback) const {
+  if (!has("layer_types")) return fallback;
+  const Json& types = json_.at("layer_types");
+  if (!types.is_array() || layer >= static_cast<int64_t>(types.size())) refuse("layer_types does not name every layer");
+  const Json& type = types[static_cast<size_t>(layer)];
+  if (type == "sliding_attention") return true;
+  if (type != "full_attention") refuse(fmt::format("layer_types: {} is not supported", type.dump()));
+  return false;
+}
+
+namespace {
+
+/// Fields of `rope_parameters`, read with the config's own typed getters.
+RopeScaling read_scaling(const HfConfig& rope) {
+  RopeScaling scaling;
+  scaling.type = rope_type_of(rope.string_or("rope_type", rope.string_or("type", "default")));
+  const auto number = [&](const char* key) {
+    return rope.has(key) ? std::optional<double>(rope.number_or(key, 0)) : std::nullopt;
+  };
+  scaling.factor = number("factor");
+  if (rope.has("original_max_position_embeddings")) {
+    scaling.original_max_position_embeddings = rope.integer("original_max_position_embeddings");
+  }
+  scaling.beta_fast = rope.number_or("beta_fast", scaling.beta_fast);
+  scaling.beta_slow = rope.number_or("beta_slow", scaling.beta_slow);
+  scaling.mscale = number("mscale");
+  scaling.mscale_all_dim = number("mscale_all_dim");
+  scaling.attention_factor = number("attention_factor");
+  scaling.truncate = rope.boolean_or("truncate", true);
+  scaling.low_freq_factor = rope.number_or("low_freq_factor", scaling.low_freq_factor);
+  scaling.high_freq_factor = rope.number_or("high_freq_factor", scaling.high_freq_factor);
+  return scaling;
+}
+
+}  // namespace
+
+void HfConfig::read_rope(DecoderConfig& config) const {
+  Json fields = Json::object();
+  for (const char* key : {"rope_parameters", "rope_scaling"}) {
+    if (!has(key)) continue;
+    if (!json_.at(key).is_object()) refuse(fmt::format("{} is not an object", key));
+    fields = json_.at(key);
+    break;
+  }
+  const HfConfig rope(fields, file_ + " (rope)");
+  rope.require("partial_rotary_factor", 1.0);
+  require("partial_rotary_factor", 1.0);
+  config.rope.rope_theta = rope.number_or("rope_theta", number_or("rope_theta", 10000.0));
+  config.rope.rotary_dim = config.head_dim;
+  config.rope.max_position_embeddings = integer_or("max_position_embeddings", 2048);
+  config.rope.scaling = read_scaling(rope);
+}
+
+DecoderConfig HfConfig::read_decoder() const {
+  require("hidden_act", "silu");
+  require("attention_dropout", 0.0);
+  require("pretraining_tp", 1);
+  if (has("quantization_config")) {
+    refuse("quantised checkpoints are not supported in this version", "use the bfloat16 checkpoint of the model");
+  }
+  DecoderConfig config;
+  config.vocab_size = integer("vocab_size");
+  config.hidden_size = integer("hidden_size");
+  config.num_attention_heads = integer("num_attention_heads");
+  config.num_key_value_heads = integer_or("num_key_value_heads", config.num_attention_heads);
+  const int64_t heads = config.num_attention_heads, kv_heads = config.num_key_value_heads;
+  if (heads == 0 || kv_heads == 0 || heads % kv_heads != 0) {
+    refuse(fmt::format("{} attention heads cannot share {} key-value heads", heads, kv_heads));
+  }
+  config.head_dim = integer_or("head_dim", config.hidden_size / heads);
+  if (config.vocab_size == 0 || config.hidden_size == 0 || config.head_dim == 0 || config.head_dim % 2 != 0) {
+    refuse("vocab_size, hidden_size and head_dim must be positive, head_dim even");
+  }
+  config.rms_norm_eps = number_or("rms_norm_eps", 1e-6);
+  config.tie_word_embeddings = boolean_or("tie_word_embeddings", false);
+  config.initializer_range = number_or("initializer_range", 0.02);
+  const int64_t layers = integer("num_hidden_layers");
+  if (layers == 0 || layers > 10000) refuse(fmt::format("num_hidden_layers: {} is out of range", layers));
+  config.layers.resize(static_cast<size_t>(layers));
+  read_rope(config);
+  return config;
+}
+
+MoeConfig HfConfig::read_moe(const std::string& intermediate_key) const {
+  require("router_jitter_noise", 0.0);
+  MoeConfig moe;
+  moe.num_experts = has("num_experts") ? integer("num_experts") : integer("num_local_experts");
+  if (has("num_experts") && has("num_local_experts") && integer("num_local_experts") != moe.num_experts) {
+    refuse("num_experts and num_local_experts differ");
+  }
+  moe.num_experts_per_tok = integer("num_experts_per_tok");
+  moe.moe_intermediate_size = integer(intermediate_key);
+  if (moe.num_experts_per_tok < 1 || moe.num_experts_per_tok > moe.num_experts) {
+    refuse(fmt::format("num_experts_per_tok: {} of {} experts", moe.num_experts_per_tok, moe.num_experts));
+  }
+  moe.router_aux_loss_coef = number_or("router_aux_loss_coef", 0.001);
+  return moe;
+}
+
+}  // namespace hone

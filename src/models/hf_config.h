@@ -1,0 +1,57 @@
+// HfConfig: reads a Hugging Face config.json field by field, and refuses by name what the program does not compute.
+#pragma once
+
+#include <filesystem>
+#include <optional>
+#include <string>
+
+#include "core/json.h"
+#include "nn/decoder_config.h"
+
+namespace hone {
+
+class HfConfig {
+ public:
+  /// `file` is named in errors.
+  HfConfig(Json json, std::string file) : json_(std::move(json)), file_(std::move(file)) {}
+
+  /// Reads config.json of a checkpoint directory. Throws UserError if it is missing or not a JSON object.
+  static HfConfig read(const std::filesystem::path& directory);
+
+  const Json& json() const { return json_; }
+  const std::string& file() const { return file_; }
+
+  bool has(const std::string& key) const { return json_.contains(key) && !json_.at(key).is_null(); }
+  /// A field that must be there; UserError with the field's name if it is missing or of another type.
+  int64_t integer(const std::string& key) const;
+  int64_t integer_or(const std::string& key, int64_t fallback) const { return has(key) ? integer(key) : fallback; }
+  double number_or(const std::string& key, double fallback) const;
+  bool boolean_or(const std::string& key, bool fallback) const;
+  std::string string_or(const std::string& key, const std::string& fallback) const;
+
+  /// UserError "KEY: VALUE is not supported" unless the field is absent, null, or equal to `allowed`.
+  void require(const std::string& key, const Json& allowed) const;
+  [[noreturn]] void refuse(const std::string& what, const std::string& fix = {}) const;
+
+  /// The first architecture of `architectures`, or what `model_type` implies.
+  std::string architecture() const;
+
+  /// Whether layer i has a sliding window: what `layer_types` says of it, else `fallback`.
+  bool layer_uses_window(int64_t layer, bool fallback) const;
+
+  /// rope_theta and the scaling, from `rope_parameters` (transformers 5) or `rope_theta` and `rope_scaling` (older).
+  void read_rope(DecoderConfig& config) const;
+  /// What all decoder models share: sizes, head_dim, norm eps, tied embeddings, rotary positions.
+  DecoderConfig read_decoder() const;
+  /// Experts: num_experts or num_local_experts, and the router's fields.
+  MoeConfig read_moe(const std::string& intermediate_key) const;
+
+ private:
+  template <class T>
+  T get(const std::string& key, const char* expected) const;
+
+  Json json_;
+  std::string file_;
+};
+
+}  // namespace hone

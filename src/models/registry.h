@@ -1,0 +1,30 @@
+// The architectures this program trains. Nothing outside this folder knows one by name.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "models/hf_config.h"
+#include "nn/decoder.h"
+
+namespace hone {
+
+/// One architecture: how its config.json becomes a decoder. Each has a file of its own.
+struct Architecture {
+  std::string name;        ///< as in `architectures` of config.json
+  std::string model_type;  ///< as in `model_type`
+  DecoderConfig (*read)(const HfConfig& config);
+};
+
+const std::vector<Architecture>& architectures();
+
+/// What config.json describes. Throws UserError for an architecture or option that is not supported, by its name.
+DecoderConfig read_decoder_config(const HfConfig& config);
+
+DecoderConfig read_qwen3_moe(const HfConfig& config);
+DecoderConfig read_qwen3(const HfConfig& config);
+DecoderConfig read_mixtral(const HfConfig& config);
+DecoderConfig read_llama(const HfConfig& config);
+
+}  // namespace hone

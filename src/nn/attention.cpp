@@ -1,0 +1,61 @@
+#include "nn/attention.h"
+
+#include <cmath>
+
+#include "ops/attention/attention.h"
+#include "ops/cached_attention/cached_attention.h"
+
+namespace hone {
+
+Attention::Attention(const DecoderConfig& config, int layer, ParameterStore& store, DType dtype)
+    : num_heads_(config.num_attention_heads),
+      num_kv_heads_(config.num_key_value_heads),
+      head_dim_(config.head_dim),
+      sliding_window_(config.layers[static_cast<size_t>(layer)].sliding_window),
+      rms_norm_eps_(static_cast<float>(config.rms_norm_eps)),
+      layer_(static_cast<size_t>(layer)) {
+  const std::string module = "model.layers." + std::to_string(layer) + ".self_attn.";
+  const int64_t hidden = config.hidden_size, q_size = num_heads_ * head_dim_, kv_size = num_kv_heads_ * head_dim_;
+  const auto make = [&](const char* name, int64_t out, int64_t in, bool bias) {
+    return Linear(store, module + name, out, in, bias, ParameterKind::kAttention, layer, dtype);
+  };
+  q_proj_ = make("q_proj", q_size, hidden, config.qkv_bias);
+  k_proj_ = make("k_proj", kv_size, hidden, config.qkv_bias);
+  v_proj_ = make("v_proj", kv_size, hidden, config.qkv_bias);
+  o_proj_ = make("o_proj", hidden, q_size, config.o_bias);
+  if (config.qk_norm) {
+    q_norm_ = &store.add({module + "q_norm.weight", {head_dim_}, ParameterKind::kNorm, layer, {}}, dtype);
+    k_norm_ = &store.add({module + "k_norm.weight", {head_dim_}, ParameterKind::kNorm, layer, {}}, dtype);
+  }
+}
+
+Var Attention::operator()(Tape& tape, Var x, const Forward& forward, const RopeTable& rope) const {
+  const DeviceBatch& batch = *forward.batch;
+  Var q = q_proj_(tape, x, forward);  // [T, Hq * D]
+  Var k = k_proj_(tape, x, forward);  // [T, Hkv * D]
+  const Var v = v_proj_(tape, x, forward);
+  q = qk_norm_rope(tape, q, q_norm_, rms_norm_eps_, rope, batch.positions, head_dim_);
+  k = qk_norm_rope(tape, k, k_norm_, rms_norm_eps_, rope, batch.positions, head_dim_);
+  const AttentionOptions options{.num_heads = num_heads_,
+                                 .num_kv_heads = num_kv_heads_,
+                                 .head_dim = head_dim_,
+                                 .scale = 1.0f / std::sqrt(static_cast<float>(head_dim_)),
+                                 .sliding_window = sliding_window_};
+  const PackedSequences sequences{
+      .cu_seqlens = batch.cu_seqlens, .num_documents = batch.documents, .max_seqlen = batch.max_seqlen};
+  const Var out = forward.cache == nullptr ? attention(tape, q, k, v, options, sequences)
+                                           : cached_attention(tape, q, k, v, options, sequences,
+                                                              {.keys = forward.cache->keys[layer_],
+                                                               .values = forward.cache->values[layer_],
+                                                               .lengths = forward.cache->lengths});
+  return o_proj_(tape, out, forward);
+}
+
+void Attention::collect(std::vector<Parameter*>& group) const {
+  for (const Linear* linear : {&q_proj_, &k_proj_, &v_proj_, &o_proj_}) linear->collect(group);
+  for (Parameter* norm : {q_norm_, k_norm_}) {
+    if (norm) group.push_back(norm);
+  }
+}
+
+}  // namespace hone

@@ -1,0 +1,35 @@
+// What a forward pass works on, in device memory.
+#pragma once
+
+#include "core/tensor.h"
+#include "graph/step_scalars.h"
+#include "ops/load_balancing/load_balancing.h"
+
+namespace hone {
+
+/// One micro-batch of packed documents: no padding, no attention across documents. T tokens, D documents, S supervised.
+struct DeviceBatch {
+  int64_t tokens = 0, documents = 0, supervised = 0;
+  int64_t max_seqlen = 0;  ///< tokens of the longest document (an upper bound is enough)
+  Tensor input_ids;        ///< i32 [T]
+  Tensor positions;        ///< i32 [T], from 0 in each document
+  Tensor sample_ids;       ///< i64 [T], the global sample a token belongs to (keys of random numbers)
+  Tensor cu_seqlens;       ///< i32 [D + 1], first token of each document, then T
+  Tensor rows;             ///< i32 [S], tokens whose next token is supervised
+  Tensor targets;          ///< i32 [S], that next token
+  Tensor loss_weights;     ///< f32 [S]
+};
+
+/// Router measurements of a micro-batch over L MoE layers and E experts, and what routers read back.
+struct RoutingBuffers {
+  RoutingMeasurements measurements;
+  Tensor fractions;  ///< f32 [E], share of all choices of all layers, finished after the last block
+};
+
+/// Per-step values in device memory.
+struct StepMemory {
+  StepScalars* scalars = nullptr;
+  LossTotals* totals = nullptr;
+};
+
+}  // namespace hone

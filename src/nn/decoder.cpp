@@ -1,0 +1,105 @@
+#include "nn/decoder.h"
+
+#include "ops/add/add.h"
+#include "ops/embedding/embedding.h"
+#include "ops/gather_rows/gather_rows.h"
+#include "ops/linear/linear.h"
+#include "ops/linear_cross_entropy/linear_cross_entropy.h"
+#include "ops/rms_norm/rms_norm.h"
+
+namespace hone {
+
+Decoder::Decoder(DecoderConfig config, ParameterStore& store, Placement& placement, DType dtype)
+    : config_(std::move(config)), dtype_(dtype) {
+  const int64_t vocab = config_.vocab_size, hidden = config_.hidden_size;
+  const auto norm = [&](const std::string& module, int layer) {
+    return &store.add({module + ".weight", {hidden}, ParameterKind::kNorm, layer, {}}, dtype_);
+  };
+  embedding_ = &store.add({"model.embed_tokens.weight", {vocab, hidden}, ParameterKind::kEmbedding, -1, {}}, dtype_);
+  embedding_group_ = placement.group({embedding_});
+  int64_t moe_index = 0;
+  for (int i = 0; i < static_cast<int>(config_.layers.size()); ++i) {
+    const std::string module = "model.layers." + std::to_string(i) + ".";
+    Layer layer;
+    layer.attention = std::make_unique<Attention>(config_, i, store, dtype_);
+    if (config_.layers[static_cast<size_t>(i)].moe) {
+      layer.feed_forward = std::make_unique<MixtureOfExperts>(config_, i, moe_index++, store, dtype_);
+    } else {
+      layer.feed_forward = std::make_unique<Mlp>(config_, i, store, dtype_);
+    }
+    layer.input_norm = norm(module + "input_layernorm", i);
+    layer.post_attention_norm = norm(module + "post_attention_layernorm", i);
+    std::vector<Parameter*> attention_group = {layer.input_norm}, feed_forward_group = {layer.post_attention_norm};
+    layer.attention->collect(attention_group);
+    layer.feed_forward->collect(feed_forward_group);
+    layer.attention_group = placement.group(std::move(attention_group));
+    layer.feed_forward_group = placement.group(std::move(feed_forward_group));
+    layers_.push_back(std::move(layer));
+  }
+  final_norm_ = norm("model.norm", -1);
+  head_ = config_.tie_word_embeddings
+              ? embedding_
+              : &store.add({"lm_head.weight", {vocab, hidden}, ParameterKind::kHead, -1, {}}, dtype_);
+  head_group_ = placement.group({final_norm_, head_});
+}
+
+void Decoder::prepare(Stream& stream, int64_t max_length) {
+  RopeTableValues values = rope_table_values(rope_frequencies(config_.rope, max_length), max_length);
+  const Shape shape{max_length, config_.rope.rotary_dim / 2};
+  const size_t bytes = values.cos.size() * sizeof(float);
+  rope_memory_ = Buffer(stream.device(), 2 * bytes);
+  rope_ = {.cos = rope_memory_.tensor(shape, DType::kF32), .sin = rope_memory_.tensor(shape, DType::kF32, bytes)};
+  stream.upload(rope_.cos, std::move(values.cos));
+  stream.upload(rope_.sin, std::move(values.sin));
+}
+
+Var Decoder::layer_forward(Tape& tape, const Layer& layer, Var x, const Forward& forward) const {
+  const auto eps = static_cast<float>(config_.rms_norm_eps);
+  Var attended, fed;
+  SumAndNorm residual;
+  tape.with(*layer.attention_group,
+            [&] { attended = (*layer.attention)(tape, rms_norm(tape, x, *layer.input_norm, eps), forward, rope_); });
+  tape.with(*layer.feed_forward_group, [&] {
+    residual = add_rms_norm(tape, x, attended, *layer.post_attention_norm, eps);
+    fed = (*layer.feed_forward)(tape, residual.y, forward);
+  });
+  return add(tape, residual.sum, fed);
+}
+
+Var Decoder::hidden_states(Tape& tape, const Forward& forward) const {
+  Var x;
+  tape.block([&] {
+    tape.with(*embedding_group_, [&] { x = embedding(tape, forward.batch->input_ids, *embedding_, dtype_); });
+  });
+  for (const Layer& layer : layers_) {
+    tape.block([&] { x = layer_forward(tape, layer, x, forward); });
+  }
+  return x;
+}
+
+void Decoder::loss(Tape& tape, const Forward& forward, Tensor token_loss) const {
+  const DeviceBatch& batch = *forward.batch;
+  const Var x = hidden_states(tape, forward);
+  tape.block([&] {
+    tape.with(*head_group_, [&] {
+      const Var y = rms_norm(tape, x, *final_norm_, static_cast<float>(config_.rms_norm_eps));
+      linear_cross_entropy(tape, y, *head_, adapter_of(*head_),
+                           {.rows = batch.rows, .targets = batch.targets, .weights = batch.loss_weights},
+                           {.scalars = forward.step.scalars, .totals = forward.step.totals, .token_loss = token_loss});
+    });
+  });
+}
+
+Var Decoder::logits(Tape& tape, const Forward& forward, Tensor rows) const {
+  const Var x = hidden_states(tape, forward);
+  Var logits;
+  tape.block([&] {
+    tape.with(*head_group_, [&] {
+      const Var y = rms_norm(tape, x, *final_norm_, static_cast<float>(config_.rms_norm_eps));
+      logits = linear(tape, gather_rows(tape, y, rows), *head_, nullptr, adapter_of(*head_), {});
+    });
+  });
+  return logits;
+}
+
+}  // namespace hone

@@ -1,0 +1,55 @@
+// Decoder: a decoder-only transformer, as a list of blocks.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "core/buffer.h"
+#include "nn/attention.h"
+#include "nn/feed_forward.h"
+#include "params/placement.h"
+
+namespace hone {
+
+class Decoder {
+ public:
+  /// Adds the model's parameters to `store`. Activations and weights are of `dtype` (float32 or bfloat16).
+  Decoder(DecoderConfig config, ParameterStore& store, Placement& placement, DType dtype);
+
+  const DecoderConfig& config() const { return config_; }
+  DType dtype() const { return dtype_; }
+
+  /// Makes the position tables for sequences up to `max_length`; before the first forward.
+  void prepare(Stream& stream, int64_t max_length);
+
+  /// Forward through the head's loss: totals are added to forward.step.totals, and the tape is ready for backward.
+  /// `token_loss` f32 [S], if defined, receives each supervised token's loss.
+  void loss(Tape& tape, const Forward& forward, Tensor token_loss = {}) const;
+
+  /// Forward through the head: logits [rows, V] of the listed tokens (i32 [rows]), in the model's dtype.
+  Var logits(Tape& tape, const Forward& forward, Tensor rows) const;
+
+ private:
+  struct Layer {
+    Parameter* input_norm;
+    Parameter* post_attention_norm;
+    std::unique_ptr<Attention> attention;
+    std::unique_ptr<FeedForward> feed_forward;
+    std::unique_ptr<Residency> attention_group, feed_forward_group;
+  };
+
+  Var hidden_states(Tape& tape, const Forward& forward) const;
+  Var layer_forward(Tape& tape, const Layer& layer, Var x, const Forward& forward) const;
+
+  DecoderConfig config_;
+  DType dtype_;
+  Parameter* embedding_;
+  Parameter* final_norm_;
+  Parameter* head_;  // the embedding where they are tied
+  std::vector<Layer> layers_;
+  std::unique_ptr<Residency> embedding_group_, head_group_;
+  Buffer rope_memory_;
+  RopeTable rope_;
+};
+
+}  // namespace hone

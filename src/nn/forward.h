@@ -1,0 +1,32 @@
+// What every block of a forward pass may read.
+#pragma once
+
+#include <vector>
+
+#include "nn/batch.h"
+#include "ops/lora_dropout.h"
+#include "ops/qk_norm_rope/qk_norm_rope.h"
+
+namespace hone {
+
+/// Keys and values of generated sequences: one pair of tensors [N, capacity, Hkv * D] a layer.
+struct KvCache {
+  std::vector<Tensor> keys, values;
+  Tensor lengths;  ///< i32 [N], rows filled before this call
+};
+
+/// One call of a model. Everything outlives the tape.
+struct Forward {
+  const DeviceBatch* batch = nullptr;
+  StepMemory step;
+  const RoutingBuffers* routing = nullptr;  ///< null: the model has no router
+  KvCache* cache = nullptr;                 ///< generation: attention reads and extends it
+  /// Expert choices to use instead of the router's own: i32 [T, k] for each MoE layer (verification), or empty.
+  std::vector<Tensor> forced_expert_ids;
+
+  LoraDropoutContext dropout_context() const {
+    return {.scalars = step.scalars, .sample_ids = batch->sample_ids, .positions = batch->positions};
+  }
+};
+
+}  // namespace hone

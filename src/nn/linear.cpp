@@ -1,0 +1,26 @@
+#include "nn/linear.h"
+
+#include "ops/linear/linear.h"
+
+namespace hone {
+
+Linear::Linear(ParameterStore& store, const std::string& module, int64_t out, int64_t in, bool bias, ParameterKind kind,
+               int layer, DType dtype) {
+  weight_ = &store.add({module + ".weight", {out, in}, kind, layer, {}}, dtype);
+  if (bias) bias_ = &store.add({module + ".bias", {out}, ParameterKind::kBias, layer, {}}, dtype);
+}
+
+Var Linear::operator()(Tape& tape, Var x, const Forward& forward) const {
+  return linear(tape, x, *weight_, bias_, adapter_of(*weight_), forward.dropout_context());
+}
+
+void Linear::collect(std::vector<Parameter*>& group) const {
+  group.push_back(weight_);
+  if (bias_) group.push_back(bias_);
+}
+
+const Adapter* adapter_of(const Parameter& weight) {
+  return weight.adapters().empty() ? nullptr : &weight.adapters().front().adapter;
+}
+
+}  // namespace hone

@@ -1,0 +1,29 @@
+// Linear: a weight, perhaps a bias, perhaps an adapter.
+#pragma once
+
+#include "nn/forward.h"
+#include "params/parameter_store.h"
+
+namespace hone {
+
+class Linear {
+ public:
+  Linear() = default;
+  /// Adds `<module>.weight` [out, in] and, with `bias`, `<module>.bias` [out].
+  Linear(ParameterStore& store, const std::string& module, int64_t out, int64_t in, bool bias, ParameterKind kind,
+         int layer, DType dtype);
+
+  /// x [T, in] -> [T, out]
+  Var operator()(Tape& tape, Var x, const Forward& forward) const;
+
+  void collect(std::vector<Parameter*>& group) const;
+
+ private:
+  Parameter* weight_ = nullptr;
+  Parameter* bias_ = nullptr;
+};
+
+/// The adapter of a dense weight, or null.
+const Adapter* adapter_of(const Parameter& weight);
+
+}  // namespace hone

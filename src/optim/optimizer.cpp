@@ -1,0 +1,51 @@
+#include "optim/optimizer.h"
+
+#include "ops/adamw/adamw.h"
+#include "ops/grad_norm/grad_norm.h"
+
+namespace hone {
+
+namespace {
+
+/// Results of sum_of_squares: the sum (float64), then the index of the first gradient that is not finite (i32).
+constexpr size_t kIndexOffset = 64;
+
+}  // namespace
+
+Optimizer::Optimizer(ParameterStore& store, const OptimizerOptions& options) : store_(store), options_(options) {}
+
+void Optimizer::measure(const Context& context, StepScalars* scalars) {
+  if (results_.size() == 0) results_ = Buffer(context.device(), 2 * kIndexOffset);
+  std::vector<Tensor> gradients;
+  for (const Parameter* parameter : store_.trainable()) gradients.push_back(parameter->gradient());
+  const Tensor sum = results_.tensor({1}, DType::kF64);
+  sum_of_squares(context, {.gradients = std::move(gradients),
+                           .sum_of_squares = sum,
+                           .first_nonfinite = results_.tensor({1}, DType::kI32, kIndexOffset)});
+  finish_grad_norm(context, {.sum_of_squares = sum, .scalars = scalars});
+}
+
+void Optimizer::update(const Context& context, const StepScalars* scalars) {
+  for (const Parameter* parameter : store_.trainable()) {
+    const bool decays = options_.decay_norms_and_biases || parameter->shape().rank() >= 2;
+    adamw(context, {.parameter = parameter->master(),
+                    .working_copy = parameter->has_master() ? parameter->value() : Tensor{},
+                    .m = parameter->moment1(),
+                    .v = parameter->moment2(),
+                    .gradient = parameter->gradient(),
+                    .scalars = scalars,
+                    .beta1 = options_.beta1,
+                    .beta2 = options_.beta2,
+                    .eps = options_.epsilon,
+                    .weight_decay = decays ? options_.weight_decay : 0.0});
+  }
+}
+
+std::string Optimizer::first_nonfinite(Stream& stream) {
+  const int32_t index = stream.download<int32_t>(results_.tensor({1}, DType::kI32, kIndexOffset)).front();
+  const std::vector<Parameter*> trainable = store_.trainable();
+  return index >= 0 && index < static_cast<int32_t>(trainable.size()) ? trainable[static_cast<size_t>(index)]->name()
+                                                                      : "";
+}
+
+}  // namespace hone

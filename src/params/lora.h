@@ -1,0 +1,43 @@
+// LoRA: which weights get a low-rank adapter, and the adapters' parameters.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "params/parameter_store.h"
+
+namespace hone {
+
+/// How the experts' adapters are parameterised.
+enum class ExpertLora {
+  kSplit,   ///< gate, up and down of each expert have an A and a B of their own
+  kShared,  ///< PEFT target_parameters: one A for the fused gate_up
+};
+
+struct LoraOptions {
+  int64_t r = 16;
+  double alpha = 32;
+  double dropout = 0;       ///< in [0, 1)
+  bool use_rslora = false;  ///< scaling alpha / sqrt(r) instead of alpha / r
+  ExpertLora expert_lora = ExpertLora::kSplit;
+  /// attention | all-linear (attention, dense and shared MLPs) | all-experts | names | globs | re:…
+  std::vector<std::string> target_modules;
+  /// PEFT target_parameters: names of fused expert tensors; those get the shared parameterisation.
+  std::vector<std::string> target_parameters;
+
+  double scaling() const;
+};
+
+/// Freezes every parameter of the store, then adds lora_a and lora_b (float32, trainable) for each weight the targets
+/// select and attaches them. A target that matches nothing adaptable is a UserError; so is dropout with shared experts
+/// (PEFT has none there).
+/// Names: <module>.lora_A.weight [r, in] and <module>.lora_B.weight [out, r]; for experts
+/// <experts>.{gate_proj,up_proj,gate_up_proj,down_proj}.lora_A [E, r, in] and .lora_B [E, out, r].
+void attach_lora(ParameterStore& store, const LoraOptions& options);
+
+/// lora_a uniform in ±sqrt(1 / in) (Kaiming with a = √5, as PEFT), lora_b zero; from the seed and the parameter's name
+/// only. Needs allocated memory.
+void initialise_lora(ParameterStore& store, uint64_t seed);
+
+}  // namespace hone

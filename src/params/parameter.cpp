@@ -1,0 +1,51 @@
+#include "params/parameter.h"
+
+namespace hone {
+
+std::string_view group_of(ParameterKind kind) {
+  switch (kind) {
+    case ParameterKind::kEmbedding:
+      return "embedding";
+    case ParameterKind::kNorm:
+      return "norms";
+    case ParameterKind::kBias:
+      return "biases";
+    case ParameterKind::kAttention:
+      return "attention";
+    case ParameterKind::kMlp:
+      return "dense mlp";
+    case ParameterKind::kRouter:
+      return "router";
+    case ParameterKind::kExpertsGateUp:
+    case ParameterKind::kExpertsDown:
+      return "experts";
+    case ParameterKind::kHead:
+      return "head";
+    case ParameterKind::kLora:
+      return "lora";
+  }
+  HONE_ASSERT(false, "kind out of range");
+}
+
+std::vector<FileLayout> Parameter::layouts() const {
+  std::vector<FileLayout> layouts = spec_.layouts;
+  layouts.push_back({{spec_.name, spec_.shape, 0}});
+  return layouts;
+}
+
+std::vector<std::string> Parameter::names() const {
+  std::vector<std::string> names = {spec_.name};
+  for (const FileLayout& layout : spec_.layouts) {
+    for (const FileTensor& tensor : layout) names.push_back(tensor.name);
+  }
+  return names;
+}
+
+GradDest Parameter::grad() {
+  if (!trainable_) return {};
+  const float beta = gradient_written_ ? 1.0f : 0.0f;
+  gradient_written_ = true;
+  return {gradient_, beta};
+}
+
+}  // namespace hone

@@ -1,0 +1,102 @@
+// Parameter: a named weight with its gradient, optimizer state, adapters and the ways files may hold it.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "graph/weight.h"
+
+namespace hone {
+
+/// What a parameter is to the model: decides what `attention`, `all-linear` and the like mean.
+enum class ParameterKind {
+  kEmbedding,
+  kNorm,
+  kBias,
+  kAttention,  ///< a linear weight of attention
+  kMlp,        ///< a linear weight of a dense or shared MLP
+  kRouter,
+  kExpertsGateUp,  ///< [E, 2I, H], gate rows first
+  kExpertsDown,    ///< [E, H, I]
+  kHead,
+  kLora,
+};
+
+/// The row of the start-up table a kind is counted in.
+std::string_view group_of(ParameterKind kind);
+
+/// One tensor of a file and where its elements stand in the parameter: a contiguous run from `offset`.
+struct FileTensor {
+  std::string name;
+  Shape shape;
+  int64_t offset = 0;  ///< elements from the parameter's start
+};
+
+/// One way in which files hold a parameter; its tensors cover every element exactly once.
+using FileLayout = std::vector<FileTensor>;
+
+struct ParameterSpec {
+  std::string name;  ///< canonical: the name transformers 5 has in memory
+  Shape shape;
+  ParameterKind kind = ParameterKind::kAttention;
+  int layer = -1;                   ///< -1: outside the layers
+  std::vector<FileLayout> layouts;  ///< the canonical name itself is always one; others that files may use
+};
+
+/// A low-rank adapter on some output rows of a weight: all of them, or gate or up of a fused gate_up.
+struct AttachedAdapter {
+  Adapter adapter;
+  std::string target;     ///< what it adapts, as PEFT names it: "q_proj", "gate_proj", "experts.gate_up_proj"
+  int64_t out_begin = 0;  ///< first output row of the weight it adds to
+  int64_t out_count = 0;
+  bool shared = false;  ///< PEFT target_parameters: one A for the fused gate_up
+};
+
+/// A parameter of a model. The store allocates it; ops see it as a Weight.
+class Parameter : public Weight {
+ public:
+  Parameter(ParameterSpec spec, DType dtype) : spec_(std::move(spec)), dtype_(dtype) {}
+
+  const std::string& name() const { return spec_.name; }
+  const Shape& shape() const override { return spec_.shape; }
+  ParameterKind kind() const { return spec_.kind; }
+  int layer() const { return spec_.layer; }
+  DType dtype() const { return dtype_; }
+  /// The ways files may hold it, the canonical one last.
+  std::vector<FileLayout> layouts() const;
+  /// Canonical name and every name a file may use for it or a part of it.
+  std::vector<std::string> names() const;
+
+  bool trainable() const { return trainable_; }
+  void set_trainable(bool trainable) { trainable_ = trainable; }
+
+  WeightView view() const override { return {value_}; }
+  bool wants_grad() const override { return trainable_; }
+  GradDest grad() override;
+
+  /// Bytes the store gives it: value in dtype(); for a trainable one float32 gradient, moments, and a float32 master
+  /// where dtype() is not float32.
+  const Tensor& value() const { return value_; }
+  const Tensor& gradient() const { return gradient_; }
+  const Tensor& moment1() const { return moment1_; }
+  const Tensor& moment2() const { return moment2_; }
+  /// The float32 values the optimizer steps: the master copy, or the value itself.
+  const Tensor& master() const { return master_.defined() ? master_ : value_; }
+  bool has_master() const { return master_.defined(); }
+  bool gradient_written() const { return gradient_written_; }
+
+  std::vector<AttachedAdapter>& adapters() { return adapters_; }
+  const std::vector<AttachedAdapter>& adapters() const { return adapters_; }
+
+ private:
+  friend class ParameterStore;
+
+  ParameterSpec spec_;
+  DType dtype_;
+  bool trainable_ = true;
+  bool gradient_written_ = false;
+  Tensor value_, gradient_, moment1_, moment2_, master_;
+  std::vector<AttachedAdapter> adapters_;
+};
+
+}  // namespace hone

@@ -1,0 +1,151 @@
+#include "params/parameter_store.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+#include <set>
+
+#include "ops/cast/cast.h"
+
+namespace hone {
+
+ParameterBytes& ParameterBytes::operator+=(const ParameterBytes& other) {
+  weights += other.weights;
+  master += other.master;
+  gradients += other.gradients;
+  moments += other.moments;
+  return *this;
+}
+
+Parameter& ParameterStore::add(ParameterSpec spec, DType dtype) {
+  HONE_ASSERT(!by_name_.contains(spec.name), spec.name);
+  Parameter& parameter = parameters_.emplace_back(std::move(spec), dtype);
+  by_name_[parameter.name()] = &parameter;
+  return parameter;
+}
+
+Parameter* ParameterStore::find(const std::string& name) {
+  const auto it = by_name_.find(name);
+  return it == by_name_.end() ? nullptr : it->second;
+}
+
+std::vector<Parameter*> ParameterStore::trainable() {
+  std::vector<Parameter*> result;
+  for (Parameter& parameter : parameters_) {
+    if (parameter.trainable()) result.push_back(&parameter);
+  }
+  return result;
+}
+
+namespace {
+
+/// Whether a pattern selects a parameter. Matching only some of the names under which a file holds its parts is
+/// refused.
+bool selects(const Pattern& pattern, const Parameter& parameter, const std::string& key) {
+  if (pattern.matches(parameter.name())) return true;
+  for (const FileLayout& layout : parameter.layouts()) {
+    const auto matched =
+        std::count_if(layout.begin(), layout.end(), [&](const FileTensor& t) { return pattern.matches(t.name); });
+    if (matched == static_cast<std::ptrdiff_t>(layout.size())) return true;
+    if (matched > 0) {
+      throw UserError(fmt::format("{} '{}' matches {} of the {} tensors that make up '{}'", key, pattern.text(),
+                                  matched, layout.size(), parameter.name()),
+                      key, "the experts of a layer are trained or frozen together: match all of them");
+    }
+  }
+  return false;
+}
+
+}  // namespace
+
+std::vector<Parameter*> ParameterStore::select(const std::vector<std::string>& patterns, const std::string& key) {
+  std::set<const Parameter*> chosen;
+  for (const std::string& text : patterns) {
+    const Pattern pattern(text);
+    size_t matches = 0;
+    for (Parameter& parameter : parameters_) {
+      if (selects(pattern, parameter, key)) {
+        chosen.insert(&parameter);
+        ++matches;
+      }
+    }
+    if (matches == 0) {
+      std::set<std::string> names;
+      for (const Parameter& parameter : parameters_) names.insert(parameter.name());
+      throw UserError(fmt::format("{} '{}' matches no parameter.{}", key, text, did_you_mean(text, names)), key,
+                      "`hone inspect MODEL` lists the names");
+    }
+  }
+  std::vector<Parameter*> result;
+  for (Parameter& parameter : parameters_) {
+    if (chosen.contains(&parameter)) result.push_back(&parameter);
+  }
+  return result;
+}
+
+ParameterBytes ParameterStore::bytes_of(const Parameter& parameter) {
+  const int64_t n = parameter.shape().numel();
+  ParameterBytes bytes;
+  bytes.weights = n * static_cast<int64_t>(size_of(parameter.dtype()));
+  if (parameter.trainable()) {
+    bytes.gradients = n * 4;
+    bytes.moments = n * 8;
+    if (parameter.dtype() != DType::kF32) bytes.master = n * 4;
+  }
+  return bytes;
+}
+
+void ParameterStore::allocate(Device device, bool inference) {
+  for (Parameter& parameter : parameters_) {
+    const auto make = [&](DType dtype) {
+      buffers_.emplace_back(device, static_cast<size_t>(parameter.shape().numel()) * size_of(dtype));
+      return buffers_.back().tensor(parameter.shape(), dtype);
+    };
+    parameter.value_ = make(parameter.dtype());
+    if (!parameter.trainable() || inference) continue;
+    parameter.gradient_ = make(DType::kF32);
+    parameter.moment1_ = make(DType::kF32);
+    parameter.moment2_ = make(DType::kF32);
+    if (parameter.dtype() != DType::kF32) parameter.master_ = make(DType::kF32);
+  }
+}
+
+void ParameterStore::allocate_dry() {
+  auto* const address = reinterpret_cast<std::byte*>(Buffer::kAlignment);
+  for (Parameter& parameter : parameters_) {
+    parameter.value_ = {address, parameter.dtype(), parameter.shape(), Device{}};
+    if (!parameter.trainable()) continue;
+    parameter.gradient_ = parameter.moment1_ = parameter.moment2_ = {address, DType::kF32, parameter.shape(), Device{}};
+    if (parameter.dtype() != DType::kF32) parameter.master_ = parameter.gradient_;
+  }
+}
+
+void ParameterStore::begin_step() {
+  for (Parameter& parameter : parameters_) parameter.gradient_written_ = false;
+}
+
+void ParameterStore::zero_unwritten(const Context& context) {
+  for (Parameter& parameter : parameters_) {
+    if (parameter.trainable_ && !parameter.gradient_written_) {
+      fill_zero(context, parameter.gradient_);
+      parameter.gradient_written_ = true;
+    }
+  }
+}
+
+void write_values(Parameter& parameter, int64_t offset, const float* values, int64_t count) {
+  HONE_ASSERT(offset >= 0 && offset + count <= parameter.shape().numel(), parameter.name());
+  const Tensor& value = parameter.value();
+  if (value.dtype == DType::kF32) {
+    std::memcpy(value.as<float>() + offset, values, static_cast<size_t>(count) * sizeof(float));
+    return;
+  }
+  BFloat16* destination = value.as<BFloat16>() + offset;
+  for (int64_t i = 0; i < count; ++i) destination[i] = BFloat16(values[i]);
+  if (parameter.has_master()) {
+    std::memcpy(parameter.master().as<float>() + offset, values, static_cast<size_t>(count) * sizeof(float));
+  }
+}
+
+}  // namespace hone

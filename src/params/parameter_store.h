@@ -1,0 +1,64 @@
+// ParameterStore: all parameters of a run, their memory, and what is trained.
+#pragma once
+
+#include <deque>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "core/buffer.h"
+#include "core/context.h"
+#include "params/parameter.h"
+#include "params/pattern.h"
+
+namespace hone {
+
+/// Bytes by what they hold.
+struct ParameterBytes {
+  int64_t weights = 0, master = 0, gradients = 0, moments = 0;
+  int64_t total() const { return weights + master + gradients + moments; }
+  ParameterBytes& operator+=(const ParameterBytes& other);
+};
+
+class ParameterStore {
+ public:
+  ParameterStore() = default;
+  ParameterStore(const ParameterStore&) = delete;
+  ParameterStore& operator=(const ParameterStore&) = delete;
+
+  /// Adds a parameter; its address stays valid. Names are unique.
+  Parameter& add(ParameterSpec spec, DType dtype);
+  /// Null if there is none of this canonical name.
+  Parameter* find(const std::string& name);
+
+  std::deque<Parameter>& all() { return parameters_; }
+  const std::deque<Parameter>& all() const { return parameters_; }
+  std::vector<Parameter*> trainable();
+
+  /// The parameters some pattern matches, in order. A pattern that matches none is a UserError with near names; one
+  /// that matches only some experts of a fused tensor too. `key` is the config key, for the message.
+  std::vector<Parameter*> select(const std::vector<std::string>& patterns, const std::string& key);
+
+  /// What a parameter will need, before any of it is allocated.
+  static ParameterBytes bytes_of(const Parameter& parameter);
+  /// Allocates values, and for trainable ones gradients, moments and masters (not for `inference`).
+  void allocate(Device device, bool inference = false);
+  /// Gives every parameter an address that only a dry pass may use.
+  void allocate_dry();
+
+  /// Starts an optimizer step: the next gradient of each parameter overwrites.
+  void begin_step();
+  /// After backward: gradients nobody wrote become zero.
+  void zero_unwritten(const Context& context);
+
+ private:
+  std::deque<Parameter> parameters_;
+  std::map<std::string, Parameter*> by_name_;
+  std::vector<Buffer> buffers_;
+};
+
+/// Host values (float32) into a parameter: value in its dtype and the float32 master, from element `offset` on.
+void write_values(Parameter& parameter, int64_t offset, const float* values, int64_t count);
+
+}  // namespace hone

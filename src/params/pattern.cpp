@@ -1,0 +1,48 @@
+#include "params/pattern.h"
+
+#include <fnmatch.h>
+
+#include <regex>
+
+#include "core/error.h"
+
+namespace hone {
+
+namespace {
+
+constexpr std::string_view kWeightSuffix = ".weight";
+
+std::string_view without_weight(std::string_view name) {
+  return name.ends_with(kWeightSuffix) ? name.substr(0, name.size() - kWeightSuffix.size()) : name;
+}
+
+std::regex compile(const std::string& pattern) {
+  try {
+    return std::regex(pattern, std::regex::ECMAScript | std::regex::optimize);
+  } catch (const std::regex_error& error) {
+    throw UserError("'" + pattern + "' is not a regular expression: " + error.what(), "re:" + pattern,
+                    "check brackets and backslashes (ECMAScript syntax)");
+  }
+}
+
+}  // namespace
+
+Pattern::Pattern(std::string text) : text_(std::move(text)) {
+  if (text_.starts_with("re:")) {
+    test_ = [expression = compile(text_.substr(3))](const std::string& name) {
+      return std::regex_search(name, expression);
+    };
+  } else if (text_.find_first_of("*?[") != std::string::npos) {
+    test_ = [glob = text_](const std::string& name) { return fnmatch(glob.c_str(), name.c_str(), 0) == 0; };
+  } else {
+    test_ = [end = text_](const std::string& name) {
+      return name == end || (name.ends_with(end) && name[name.size() - end.size() - 1] == '.');
+    };
+  }
+}
+
+bool Pattern::matches(std::string_view name) const {
+  return test_(std::string(name)) || test_(std::string(without_weight(name)));
+}
+
+}  // namespace hone

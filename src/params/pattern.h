@@ -1,0 +1,31 @@
+// Patterns over parameter and module names: what LoRA targets, freezing and weight-decay groups are written in.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+
+namespace hone {
+
+/// One pattern of a config:
+///   re:EXPRESSION     an ECMAScript regular expression that must match somewhere in the name
+///   a*b, a?c, [xy]    a shell glob over the whole name ('*' also matches dots)
+///   q_proj            otherwise: a name, or the end of one at a dot ("self_attn.q_proj")
+/// A name is tried with and without a final ".weight".
+class Pattern {
+ public:
+  /// Throws UserError for a regular expression that does not parse.
+  explicit Pattern(std::string text);
+
+  bool matches(std::string_view name) const;
+  const std::string& text() const { return text_; }
+
+ private:
+  bool matches_exactly(const std::string& name) const;
+
+  std::string text_;
+  std::function<bool(const std::string&)> test_;
+};
+
+}  // namespace hone

@@ -1,0 +1,250 @@
+#include "train/engine.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "ops/add/add.h"
+#include "ops/cast/cast.h"
+
+namespace hone {
+
+/// Device memory besides parameters and arenas.
+struct Engine::Buffers {
+  Buffers(const Engine& engine, Device device, const BatchCapacity& capacity)
+      : batch(device, capacity), step(device, sizeof(StepScalars) + sizeof(LossTotals) + 256) {
+    const DecoderConfig& config = engine.decoder_.config();
+    const int64_t layers = config.num_moe_layers(), experts = config.moe.num_experts;
+    scalars = reinterpret_cast<StepScalars*>(step.data());
+    totals = reinterpret_cast<LossTotals*>(step.data() + 128);
+    if (layers == 0) return;
+    // Measurements of a micro-batch, their sums over the step, and the fractions, one after another.
+    routing_memory =
+        Buffer(device, static_cast<size_t>(3 * layers * experts + 2 * layers + experts) * sizeof(float) + 6 * 64);
+    size_t offset = 0;
+    const auto next = [&](Shape shape) {
+      const Tensor tensor = routing_memory.tensor(shape, DType::kF32, offset);
+      offset += (tensor.bytes() + 63) / 64 * 64;
+      return tensor;
+    };
+    routing.measurements = {
+        .counts = next({layers, experts}), .prob_sum = next({layers, experts}), .entropy = next({layers})};
+    routing.fractions = next({experts});
+    step_counts = next({layers, experts});
+    step_entropy = next({layers});
+  }
+
+  DeviceBatchMemory batch;
+  Buffer step;
+  StepScalars* scalars = nullptr;
+  LossTotals* totals = nullptr;
+  Buffer routing_memory;
+  RoutingBuffers routing;
+  Tensor step_counts, step_entropy;  // sums over the micro-batches of a step
+};
+
+static_assert(sizeof(StepScalars) <= 128);
+
+namespace {
+
+Tensor bytes_at(void* address, size_t bytes, Device device) {
+  return {static_cast<std::byte*>(address), DType::kU8, {static_cast<int64_t>(bytes)}, device};
+}
+
+template <class T>
+std::vector<std::byte> bytes_of(const T& value) {
+  const auto* begin = reinterpret_cast<const std::byte*>(&value);
+  return {begin, begin + sizeof(T)};
+}
+
+template <class T>
+T read_struct(Stream& stream, T* address) {
+  const std::vector<uint8_t> bytes = stream.download<uint8_t>(bytes_at(address, sizeof(T), stream.device()));
+  T value;
+  std::memcpy(&value, bytes.data(), sizeof(T));
+  return value;
+}
+
+LossResult loss_result(const LossTotals& totals) {
+  LossResult result;
+  const double tokens = std::max(totals.tokens, 1.0);
+  result.loss = totals.weight > 0 ? totals.weighted_loss / totals.weight : 0.0;
+  result.aux_loss = totals.aux_loss;
+  result.mean_token_accuracy = totals.hits / tokens;
+  result.entropy = totals.entropy / tokens;
+  result.supervised = static_cast<int64_t>(totals.tokens);
+  return result;
+}
+
+}  // namespace
+
+Engine::Engine(Decoder& decoder, ParameterStore& store, Stream& stream, EngineOptions options)
+    : decoder_(decoder),
+      store_(store),
+      stream_(stream),
+      options_(std::move(options)),
+      memory_(stream.device()),
+      context_(stream, memory_.scratch),
+      optimizer_(store, options_.optimizer) {}
+
+Engine::~Engine() {
+  try {
+    stream_.synchronize();  // queued work reads our buffers
+  } catch (const std::exception&) {
+    // Whoever cares about the failure has waited for it; the buffers are free now either way.
+  }
+}
+
+Forward Engine::forward_of(const DeviceBatch& batch) const {
+  Forward forward;
+  forward.batch = &batch;
+  forward.step = {.scalars = buffers_->scalars, .totals = buffers_->totals};
+  forward.routing = &buffers_->routing;
+  forward.forced_expert_ids = forced_experts_;
+  return forward;
+}
+
+void Engine::run_micro_batch(const DeviceBatch& batch, double share) {
+  const RoutingBuffers& routing = buffers_->routing;
+  const bool routed = routing.fractions.defined();
+  if (routed) start_load_balancing(context_, routing.measurements);
+  Tape tape(context_, memory_, training_plan_, {.training = true, .recompute = options_.recompute});
+  const Forward forward = forward_of(batch);
+  decoder_.loss(tape, forward, token_losses_);
+  if (routed) {
+    const RoutingMeasurements& measured = routing.measurements;
+    finish_load_balancing(context_, {.counts = measured.counts,
+                                     .prob_sum = measured.prob_sum,
+                                     .tokens = batch.tokens,
+                                     .fractions = routing.fractions,
+                                     .totals = buffers_->totals,
+                                     .share = share});
+    add(context_, {.a = measured.counts, .b = {}, .y = buffers_->step_counts, .beta = 1.0f});
+    add(context_, {.a = measured.entropy, .b = {}, .y = buffers_->step_entropy, .beta = 1.0f});
+  }
+  tape.backward();
+}
+
+void Engine::dry_passes() {
+  if (!buffers_) buffers_ = std::make_unique<Buffers>(*this, stream_.device(), options_.capacity);
+  const DeviceBatch batch = buffers_->batch.largest();
+  training_plan_ = evaluation_plan_ = {};
+  // The first pass of each kind records what is kept, the second measures.
+  for (int pass = 0; pass < 2; ++pass) {
+    memory_.begin_dry();
+    store_.begin_step();
+    run_micro_batch(batch, 1.0);
+    optimizer_.measure(context_, buffers_->scalars);
+    optimizer_.update(context_, buffers_->scalars);
+    Tape tape(context_, memory_, evaluation_plan_, {});
+    const Forward forward = forward_of(batch);
+    decoder_.loss(tape, forward);
+  }
+}
+
+MemoryPlan Engine::plan() {
+  dry_passes();
+  MemoryPlan plan;
+  plan.activations = static_cast<int64_t>(memory_.bytes());
+  plan.batch = static_cast<int64_t>(buffers_->batch.bytes() + buffers_->step.size() + buffers_->routing_memory.size());
+  for (const Parameter& parameter : store_.all()) plan.parameters += ParameterStore::bytes_of(parameter);
+  return plan;
+}
+
+void Engine::reserve() {
+  dry_passes();
+  memory_.reserve();
+}
+
+void Engine::accumulate(const StepData& data, int64_t step) {
+  step_tokens_ = data.tokens();
+  step_loss_weight_ = data.loss_weight();
+  store_.begin_step();
+  stream_.upload(bytes_at(buffers_->totals, sizeof(LossTotals), stream_.device()), bytes_of(LossTotals{}));
+  if (buffers_->step_counts.defined()) {
+    fill_zero(context_, buffers_->step_counts);
+    fill_zero(context_, buffers_->step_entropy);
+  }
+  for (const MicroBatch& micro_batch : data.micro_batches) {
+    const double share = static_cast<double>(micro_batch.tokens()) / static_cast<double>(step_tokens_);
+    StepScalars scalars;
+    scalars.inv_loss_weight = step_loss_weight_ > 0 ? static_cast<float>(1.0 / step_loss_weight_) : 0.0f;
+    scalars.aux_scale = static_cast<float>(options_.router_aux_loss_coef * (options_.aux_loss_sum ? 1.0 : share));
+    scalars.seed = mix_key(options_.seed, static_cast<uint64_t>(step));
+    stream_.upload(bytes_at(buffers_->scalars, sizeof(StepScalars), stream_.device()), bytes_of(scalars));
+    run_micro_batch(buffers_->batch.upload(stream_, micro_batch), share);
+  }
+  store_.zero_unwritten(context_);
+}
+
+StepResult Engine::measure() {
+  StepScalars scalars;
+  scalars.max_grad_norm = static_cast<float>(options_.optimizer.max_grad_norm);
+  stream_.upload(bytes_at(buffers_->scalars, sizeof(StepScalars), stream_.device()), bytes_of(scalars));
+  optimizer_.measure(context_, buffers_->scalars);
+  return read_results();
+}
+
+StepResult Engine::update(double learning_rate, int64_t step) {
+  const auto t = static_cast<double>(step + 1);
+  StepScalars scalars;
+  scalars.learning_rate = static_cast<float>(learning_rate);
+  scalars.bias_correction1 = static_cast<float>(1.0 - std::pow(options_.optimizer.beta1, t));
+  scalars.bias_correction2 = static_cast<float>(1.0 - std::pow(options_.optimizer.beta2, t));
+  scalars.max_grad_norm = static_cast<float>(options_.optimizer.max_grad_norm);
+  stream_.upload(bytes_at(buffers_->scalars, sizeof(StepScalars), stream_.device()), bytes_of(scalars));
+  optimizer_.measure(context_, buffers_->scalars);
+  optimizer_.update(context_, buffers_->scalars);
+  return read_results();
+}
+
+StepResult Engine::read_results() {
+  StepResult result;
+  result.loss = loss_result(read_struct(stream_, buffers_->totals));
+  result.loss.tokens = step_tokens_;
+  result.loss_with_aux = result.loss.loss + options_.router_aux_loss_coef * result.loss.aux_loss;
+  const StepScalars scalars = read_struct(stream_, buffers_->scalars);
+  result.grad_norm = static_cast<double>(scalars.grad_norm);
+  result.nonfinite = scalars.nonfinite != 0 || !std::isfinite(result.loss.loss);
+  if (result.nonfinite) result.first_nonfinite = optimizer_.first_nonfinite(stream_);
+  result.routing = read_routing();
+  return result;
+}
+
+RoutingLoad Engine::read_routing() {
+  RoutingLoad load;
+  if (!buffers_->step_counts.defined()) return load;
+  load.layers = buffers_->step_counts.shape[0];
+  load.experts = buffers_->step_counts.shape[1];
+  load.counts = stream_.download<float>(buffers_->step_counts);
+  load.entropy = stream_.download<float>(buffers_->step_entropy);
+  for (float& entropy : load.entropy) entropy /= static_cast<float>(std::max<int64_t>(step_tokens_, 1));
+  return load;
+}
+
+LossResult Engine::evaluate(const std::vector<MicroBatch>& batches) {
+  stream_.upload(bytes_at(buffers_->totals, sizeof(LossTotals), stream_.device()), bytes_of(LossTotals{}));
+  int64_t tokens = 0;
+  for (const MicroBatch& micro_batch : batches) tokens += micro_batch.tokens();
+  for (const MicroBatch& micro_batch : batches) {
+    const RoutingBuffers& routing = buffers_->routing;
+    if (routing.fractions.defined()) start_load_balancing(context_, routing.measurements);
+    const DeviceBatch batch = buffers_->batch.upload(stream_, micro_batch);
+    Tape tape(context_, memory_, evaluation_plan_, {});
+    const Forward forward = forward_of(batch);
+    decoder_.loss(tape, forward, token_losses_);
+    if (routing.fractions.defined()) {
+      finish_load_balancing(context_,
+                            {.counts = routing.measurements.counts,
+                             .prob_sum = routing.measurements.prob_sum,
+                             .tokens = batch.tokens,
+                             .fractions = routing.fractions,
+                             .totals = buffers_->totals,
+                             .share = static_cast<double>(micro_batch.tokens()) / static_cast<double>(tokens)});
+    }
+  }
+  LossResult result = loss_result(read_struct(stream_, buffers_->totals));
+  result.tokens = tokens;
+  return result;
+}
+
+}  // namespace hone

@@ -1,0 +1,113 @@
+// Engine: one optimizer step on one device. It owns the memory a step needs, sized by a dry pass, and reads results
+// back once a step; what happens between steps (data, schedules, files) is the trainer's.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "data/micro_batch.h"
+#include "nn/decoder.h"
+#include "optim/optimizer.h"
+#include "train/device_batch.h"
+
+namespace hone {
+
+struct EngineOptions {
+  BatchCapacity capacity;
+  RecomputePolicy recompute;
+  OptimizerOptions optimizer;
+  double router_aux_loss_coef = 0;
+  bool aux_loss_sum = false;  ///< Hugging Face's scale: the sum over micro-batches, not their token-weighted mean
+  uint64_t seed = 42;
+};
+
+/// What the routers of a step did, over L MoE layers and E experts.
+struct RoutingLoad {
+  int64_t layers = 0, experts = 0;
+  std::vector<float> counts;   ///< [L, E] choices of each expert
+  std::vector<float> entropy;  ///< [L] mean entropy of the router's distribution, nats
+};
+
+/// Means over the supervised tokens of an optimizer step, or of an evaluation.
+struct LossResult {
+  double loss = 0;      ///< Σ w·nll / Σ w
+  double aux_loss = 0;  ///< without coefficient; token-weighted mean over micro-batches
+  double mean_token_accuracy = 0;
+  double entropy = 0;
+  int64_t tokens = 0, supervised = 0;
+};
+
+struct StepResult {
+  LossResult loss;
+  double loss_with_aux = 0;
+  double grad_norm = 0;  ///< before clipping
+  bool nonfinite = false;
+  std::string first_nonfinite;  ///< the parameter whose gradient is not finite
+  RoutingLoad routing;
+};
+
+/// Bytes a run needs.
+struct MemoryPlan {
+  int64_t activations = 0;  ///< arenas of the tape
+  int64_t batch = 0;        ///< packed tokens, routing measurements, position tables
+  ParameterBytes parameters;
+
+  int64_t total() const { return activations + batch + parameters.total(); }
+};
+
+class Engine {
+ public:
+  /// The decoder's parameters are in `store`, allocated before the first step. `stream` runs everything.
+  Engine(Decoder& decoder, ParameterStore& store, Stream& stream, EngineOptions options);
+  ~Engine();
+
+  /// Measures with dry passes (training and evaluation) what a step needs; allocates nothing.
+  MemoryPlan plan();
+  /// Plans and allocates; before the first step.
+  void reserve();
+  const EngineOptions& options() const { return options_; }
+  /// Changes what backward recomputes; before reserve().
+  void set_recompute(RecomputePolicy policy) { options_.recompute = std::move(policy); }
+
+  /// Forward and backward of all micro-batches: gradients are in the store.
+  void accumulate(const StepData& data, int64_t step);
+  /// Clips and steps the optimizer; `step` counts from 0. Waits, and returns what the step measured.
+  StepResult update(double learning_rate, int64_t step);
+  /// As update without touching the parameters: gradients and the norm only (verification, dry runs).
+  StepResult measure();
+
+  /// Loss over micro-batches, without gradients.
+  LossResult evaluate(const std::vector<MicroBatch>& batches);
+
+  /// Verification: expert choices to use for every micro-batch instead of the routers' own, i32 [T, k] a MoE layer.
+  void force_experts(std::vector<Tensor> ids) { forced_experts_ = std::move(ids); }
+  /// Verification: where each supervised token's loss of the next micro-batches goes, f32 [max_supervised].
+  void record_token_losses(Tensor losses) { token_losses_ = losses; }
+
+ private:
+  struct Buffers;
+
+  void run_micro_batch(const DeviceBatch& batch, double share);
+  void dry_passes();
+  Forward forward_of(const DeviceBatch& batch) const;
+  StepResult read_results();
+  RoutingLoad read_routing();
+
+  Decoder& decoder_;
+  ParameterStore& store_;
+  Stream& stream_;
+  EngineOptions options_;
+  TapeMemory memory_;
+  TapePlan training_plan_, evaluation_plan_;
+  Context context_;
+  Optimizer optimizer_;
+  std::unique_ptr<Buffers> buffers_;
+  std::vector<Tensor> forced_experts_;
+  Tensor token_losses_;
+  double step_loss_weight_ = 0;
+  int64_t step_tokens_ = 0;
+};
+
+}  // namespace hone

@@ -1,0 +1,88 @@
+#include "train/loaded_model.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <fstream>
+
+#include "core/error.h"
+
+namespace hone {
+
+LoadedModel::LoadedModel(std::filesystem::path directory, DType dtype)
+    : directory_(std::move(directory)), config_(HfConfig::read(directory_)) {
+  decoder_ = std::make_unique<Decoder>(read_decoder_config(config_), store_, placement_, dtype);
+  checkpoint_ = Checkpoint::open(directory_);
+  map_ = map_checkpoint(checkpoint_, store_);
+}
+
+void LoadedModel::set_trainable(const TrainableOptions& options) {
+  adapter_ = options.adapter;
+  lora_ = options.lora;
+  bool train_router = options.train_router;
+  if (!adapter_.empty()) {
+    const AdapterDescription description = describe_adapter(adapter_, store_);
+    lora_ = description.lora;
+    train_router |= description.trains_router;
+  }
+  if (lora_) {
+    attach_lora(store_, *lora_);
+    for (Parameter& parameter : store_.all()) {
+      if (parameter.kind() == ParameterKind::kRouter) parameter.set_trainable(train_router);
+    }
+  } else {
+    for (Parameter& parameter : store_.all()) {
+      const bool router = parameter.kind() == ParameterKind::kRouter;
+      parameter.set_trainable(options.train_base && (options.train_router || !router));
+    }
+  }
+  for (Parameter* parameter : store_.select(options.freeze, "freeze_parameters")) parameter->set_trainable(false);
+  for (Parameter* parameter : store_.select(options.unfreeze, "trainable_parameters")) parameter->set_trainable(true);
+}
+
+void LoadedModel::load(Device device, ThreadPool& pool, uint64_t seed, bool inference,
+                       const std::function<void(int64_t)>& progress) {
+  store_.allocate(device, inference);
+  load_parameters(checkpoint_, map_, store_, pool, progress);
+  if (lora_) initialise_lora(store_, seed);
+  if (!adapter_.empty()) load_adapter(adapter_, store_);
+}
+
+namespace {
+
+std::filesystem::path hub_cache() {
+  if (const char* cache = std::getenv("HF_HUB_CACHE")) return cache;
+  if (const char* home = std::getenv("HF_HOME")) return std::filesystem::path(home) / "hub";
+  if (const char* home = std::getenv("HOME")) return std::filesystem::path(home) / ".cache/huggingface/hub";
+  return {};
+}
+
+/// models--ORG--NAME/snapshots/<commit in refs/main>
+std::filesystem::path cached_snapshot(const std::string& id) {
+  std::string folder = "models--" + id;
+  if (const size_t slash = folder.find('/'); slash != std::string::npos) folder.replace(slash, 1, "--");
+  const std::filesystem::path model = hub_cache() / folder;
+  std::ifstream ref(model / "refs" / "main");
+  std::string commit;
+  return ref >> commit ? model / "snapshots" / commit : std::filesystem::path();
+}
+
+}  // namespace
+
+std::filesystem::path resolve_model_path(const std::string& name_or_path) {
+  const std::filesystem::path path(name_or_path);
+  if (std::filesystem::is_directory(path)) return path;
+  const auto slashes = std::count(name_or_path.begin(), name_or_path.end(), '/');
+  const bool is_id = slashes == 1 && name_or_path.front() != '/' && name_or_path.front() != '.';
+  if (!is_id) {
+    throw UserError("there is no such model folder", name_or_path,
+                    "give the folder of a Hugging Face checkpoint, or an id such as Qwen/Qwen3-30B-A3B");
+  }
+  const std::filesystem::path snapshot = cached_snapshot(name_or_path);
+  if (!snapshot.empty() && std::filesystem::exists(snapshot / "config.json")) return snapshot;
+  throw UserError(fmt::format("the model '{}' is neither a folder nor in the local Hugging Face cache", name_or_path),
+                  hub_cache().string(), fmt::format("download it first: hf download {}", name_or_path));
+}
+
+}  // namespace hone

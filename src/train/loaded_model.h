@@ -1,0 +1,62 @@
+// LoadedModel: a model folder turned into a decoder with parameters, and, if asked for, adapters.
+#pragma once
+
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <optional>
+
+#include "models/registry.h"
+#include "params/lora.h"
+#include "weights/adapter.h"
+#include "weights/checkpoint.h"
+
+namespace hone {
+
+/// What is trained.
+struct TrainableOptions {
+  bool train_base = true;             ///< full fine-tuning; false: LoRA, or nothing
+  std::optional<LoraOptions> lora;    ///< a new adapter
+  std::filesystem::path adapter;      ///< an adapter folder to continue (empty: none)
+  bool train_router = true;           ///< under LoRA: the router is trained too and saved whole
+  std::vector<std::string> freeze;    ///< patterns of parameters that are not trained
+  std::vector<std::string> unfreeze;  ///< patterns that win over `freeze`
+};
+
+class LoadedModel {
+ public:
+  /// Reads config.json and the headers of the weights, and builds the decoder; no weight is read yet.
+  LoadedModel(std::filesystem::path directory, DType dtype);
+
+  /// Applies what is trained: freezing, and adapters with the rank of a continued adapter's file. Before allocate.
+  void set_trainable(const TrainableOptions& options);
+  /// Allocates parameters (with optimizer state unless `inference`), reads the weights, initialises or reads adapters.
+  void load(Device device, ThreadPool& pool, uint64_t seed, bool inference = false,
+            const std::function<void(int64_t bytes)>& progress = {});
+
+  const std::filesystem::path& directory() const { return directory_; }
+  const HfConfig& config() const { return config_; }
+  Decoder& decoder() { return *decoder_; }
+  ParameterStore& store() { return store_; }
+  const Checkpoint& checkpoint() const { return checkpoint_; }
+  const CheckpointMap& map() const { return map_; }
+  /// The adapter options in force; empty without adapters.
+  const std::optional<LoraOptions>& lora() const { return lora_; }
+
+ private:
+  std::filesystem::path directory_;
+  HfConfig config_;
+  ParameterStore store_;
+  ResidentPlacement placement_;
+  std::unique_ptr<Decoder> decoder_;
+  Checkpoint checkpoint_;
+  CheckpointMap map_;
+  std::optional<LoraOptions> lora_;
+  std::filesystem::path adapter_;
+};
+
+/// The folder of a model: a path, or a Hugging Face id ("Qwen/Qwen3-30B-A3B") looked up in the local cache
+/// (HF_HUB_CACHE, HF_HOME or ~/.cache/huggingface). UserError with the download command if it is not there.
+std::filesystem::path resolve_model_path(const std::string& name_or_path);
+
+}  // namespace hone

@@ -1,0 +1,122 @@
+#include "train/training_state.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <fstream>
+#include <functional>
+
+#include "core/error.h"
+#include "weights/checkpoint.h"
+#include "weights/safetensors.h"
+
+namespace hone {
+
+namespace {
+
+constexpr int kVersion = 1;
+constexpr const char* kTensors = "training_state.safetensors";
+constexpr const char* kValues = "training_state.json";
+
+/// The tensors of a parameter's state under their names.
+struct StateTensor {
+  std::string name;
+  Tensor tensor;
+};
+
+std::vector<StateTensor> state_tensors(const Parameter& parameter) {
+  return {{parameter.name() + "/m", parameter.moment1()},
+          {parameter.name() + "/v", parameter.moment2()},
+          {parameter.name() + "/master", parameter.master()}};
+}
+
+std::vector<int64_t> dims_of(const Shape& shape) {
+  std::vector<int64_t> dims;
+  for (int i = 0; i < shape.rank(); ++i) dims.push_back(shape[i]);
+  return dims;
+}
+
+}  // namespace
+
+void save_training_state(const std::filesystem::path& directory, const ParameterStore& store, const RunState& state) {
+  std::vector<StateTensor> tensors;
+  for (const Parameter& parameter : store.all()) {
+    if (!parameter.trainable()) continue;
+    for (StateTensor& tensor : state_tensors(parameter)) tensors.push_back(std::move(tensor));
+  }
+  std::vector<SafetensorsWriter::Announced> announced;
+  for (const StateTensor& tensor : tensors)
+    announced.push_back({tensor.name, DType::kF32, dims_of(tensor.tensor.shape)});
+  SafetensorsWriter writer(directory / kTensors, std::move(announced));
+  for (const StateTensor& tensor : tensors) writer.write(tensor.tensor.as<float>(), tensor.tensor.bytes());
+  writer.finish();
+  const Json json = {{"version", kVersion},
+                     {"step", state.step},
+                     {"optimizer_step", state.optimizer_step},
+                     {"num_tokens", state.num_tokens},
+                     {"num_supervised_tokens", state.num_supervised_tokens},
+                     {"num_samples", state.num_samples},
+                     {"best_metric", state.best_metric},
+                     {"best_step", state.best_step},
+                     {"seed", state.seed},
+                     {"data_fingerprint", state.data_fingerprint},
+                     {"total_steps", state.total_steps}};
+  write_text_file(directory / kValues, json.dump(2) + "\n");
+}
+
+RunState load_training_state(const std::filesystem::path& directory, ParameterStore& store) {
+  std::ifstream file(directory / kValues);
+  if (!file) {
+    throw UserError("the checkpoint has no training state, so it cannot be resumed", (directory / kValues).string(),
+                    "it was saved with save_only_model; start a new run from its weights instead");
+  }
+  const Json json = Json::parse(file, nullptr, false);
+  RunState state;
+  try {
+    if (json.at("version") != kVersion) {
+      throw UserError(fmt::format("the training state has version {}, this program reads version {}",
+                                  json.at("version").dump(), kVersion),
+                      (directory / kValues).string(), "resume with the version of the program that wrote it");
+    }
+    json.at("step").get_to(state.step);
+    json.at("optimizer_step").get_to(state.optimizer_step);
+    json.at("num_tokens").get_to(state.num_tokens);
+    json.at("num_supervised_tokens").get_to(state.num_supervised_tokens);
+    json.at("num_samples").get_to(state.num_samples);
+    json.at("best_metric").get_to(state.best_metric);
+    json.at("best_step").get_to(state.best_step);
+    json.at("seed").get_to(state.seed);
+    json.at("data_fingerprint").get_to(state.data_fingerprint);
+    json.at("total_steps").get_to(state.total_steps);
+  } catch (const nlohmann::json::exception& error) {
+    throw UserError(std::string("the training state is damaged: ") + error.what(), (directory / kValues).string(),
+                    "resume from an older checkpoint");
+  }
+  const SafetensorsFile tensors(directory / kTensors);
+  size_t used = 0;
+  for (Parameter& parameter : store.all()) {
+    if (!parameter.trainable()) continue;
+    for (const StateTensor& wanted : state_tensors(parameter)) {
+      const SafetensorsEntry* entry = tensors.find(wanted.name);
+      if (!entry || entry->dtype != DType::kF32 || entry->shape != dims_of(wanted.tensor.shape)) {
+        throw UserError("the training state has no '" + wanted.name + "' of the right shape", tensors.path().string(),
+                        "resume with the same model, finetuning_type, LoRA and freezing options");
+      }
+      std::vector<float> values(static_cast<size_t>(entry->numel()));
+      tensors.read(*entry, 0, values.data(), entry->bytes);
+      if (wanted.tensor.data == parameter.master().data) {
+        write_values(parameter, 0, values.data(), entry->numel());
+      } else {
+        std::copy(values.begin(), values.end(), wanted.tensor.as<float>());
+      }
+      ++used;
+    }
+  }
+  if (used != tensors.entries().size()) {
+    throw UserError("the training state has parameters that this run does not train", tensors.path().string(),
+                    "resume with the same finetuning_type, LoRA and freezing options");
+  }
+  return state;
+}
+
+}  // namespace hone

@@ -1,0 +1,31 @@
+// What a checkpoint holds besides the model so that a stopped run goes on as if it had not stopped.
+#pragma once
+
+#include <filesystem>
+
+#include "core/json.h"
+#include "params/parameter_store.h"
+
+namespace hone {
+
+/// Everything that is not a tensor.
+struct RunState {
+  int64_t step = 0;            ///< optimizer steps done; the data position follows from it
+  int64_t optimizer_step = 0;  ///< steps that were not skipped (Adam's t)
+  int64_t num_tokens = 0, num_supervised_tokens = 0, num_samples = 0;
+  double best_metric = 0;
+  int64_t best_step = -1;  ///< -1: no evaluation yet
+  uint64_t seed = 0;
+  std::string data_fingerprint;  ///< of samples and packing: resuming on other data is refused
+  int64_t total_steps = 0;
+};
+
+/// Writes training_state.safetensors (NAME/m, NAME/v, NAME/master, float32, of every trainable parameter) and
+/// training_state.json into an existing folder.
+void save_training_state(const std::filesystem::path& directory, const ParameterStore& store, const RunState& state);
+
+/// Reads both back: moments, masters and the values that follow from them are bitwise those of the run that stopped.
+/// UserError if the folder has no state, or one of another version, or of other trainable parameters.
+RunState load_training_state(const std::filesystem::path& directory, ParameterStore& store);
+
+}  // namespace hone

@@ -1,0 +1,219 @@
+#include "weights/adapter.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <fstream>
+#include <map>
+#include <optional>
+#include <set>
+
+#include "core/error.h"
+#include "weights/adapter_keys.h"
+#include "weights/safetensors.h"
+
+namespace hone {
+
+namespace {
+
+constexpr std::string_view kLoraA = ".lora_A.weight";
+
+Json read_adapter_config(const std::filesystem::path& path) {
+  std::ifstream file(path);
+  if (!file)
+    throw UserError("the adapter folder has no adapter_config.json", path.string(),
+                    "give the folder that PEFT or `hone train` wrote");
+  Json json = Json::parse(file, nullptr, false);
+  if (!json.is_object()) throw UserError("adapter_config.json is not a JSON object", path.string());
+  return json;
+}
+
+void refuse_unsupported(const Json& config, const std::filesystem::path& path) {
+  const auto allowed = [&](const char* key, const Json& neutral) {
+    if (!config.contains(key) || config[key].is_null() || config[key] == neutral) return;
+    throw UserError(fmt::format("the adapter uses {}: {}, which is not supported", key, config[key].dump()),
+                    path.string());
+  };
+  allowed("peft_type", "LORA");
+  allowed("bias", "none");
+  allowed("use_dora", false);
+  allowed("lora_bias", false);
+  allowed("fan_in_fan_out", false);
+  allowed("rank_pattern", Json::object());
+  allowed("alpha_pattern", Json::object());
+  allowed("layer_replication", Json(nullptr));
+}
+
+/// PEFT 0.19 turned the orientation of target_parameters round; older files look alike and mean something else.
+void refuse_old_target_parameters(const Json& config, const std::filesystem::path& path) {
+  const std::string version = config.contains("peft_version") && config["peft_version"].is_string()
+                                  ? config["peft_version"].get<std::string>()
+                                  : "0.0";
+  int major = 0, minor = 0;
+  const char* end = version.data() + version.size();
+  const auto parsed = std::from_chars(version.data(), end, major);
+  if (parsed.ptr != end) std::from_chars(parsed.ptr + 1, end, minor);
+  if (major > 0 || minor >= 19) return;
+  throw UserError(
+      fmt::format("the adapter's target_parameters were written by PEFT {}, which laid them out the other way round",
+                  version),
+      path.string(), "load and save it with PEFT 0.19 or newer");
+}
+
+const Parameter* find_by_name(const ParameterStore& store, const std::string& name) {
+  for (const Parameter& p : store.all()) {
+    if (p.name() == name) return &p;
+  }
+  return nullptr;
+}
+
+/// The glob that selects a part of all experts of a layer in attach_lora, if `module` is one expert's projection.
+std::optional<std::string> expert_part_glob(const ParameterStore& store, const std::string& module) {
+  for (const Parameter& p : store.all()) {
+    const bool gate_up = p.kind() == ParameterKind::kExpertsGateUp;
+    if (!gate_up && p.kind() != ParameterKind::kExpertsDown) continue;
+    const int64_t out = p.shape()[1];
+    using Part = std::pair<std::string, int64_t>;
+    const std::vector<Part> parts =
+        gate_up ? std::vector<Part>{{"gate_proj", 0}, {"up_proj", out / 2}} : std::vector<Part>{{"down_proj", 0}};
+    for (const auto& [name, out_begin] : parts) {
+      const std::string file_name = file_expert_module(p, 0, out_begin);  // ….experts.0.w1
+      const size_t leaf = file_name.rfind('.');
+      const std::string file_prefix = file_name.substr(0, leaf - 1), file_leaf = file_name.substr(leaf);
+      const std::string own_prefix = experts_module(p) + ".", own_leaf = "." + name;
+      const auto is_expert = [&](const std::string& prefix, const std::string& end) {
+        if (!module.starts_with(prefix) || !module.ends_with(end) || module.size() <= prefix.size() + end.size())
+          return false;
+        const std::string number = module.substr(prefix.size(), module.size() - prefix.size() - end.size());
+        return std::all_of(number.begin(), number.end(), [](char c) { return c >= '0' && c <= '9'; });
+      };
+      if (is_expert(file_prefix, file_leaf) || is_expert(own_prefix, own_leaf)) return file_prefix + "*" + file_leaf;
+    }
+  }
+  return std::nullopt;
+}
+
+/// The fused weight that a shared adapter with A [r·E, in] belongs to: gate_up takes H, down takes I.
+const Parameter* shared_target(const ParameterStore& store, const std::string& module, const SafetensorsEntry& a,
+                               const SafetensorsEntry& b) {
+  const size_t base = module.rfind(".base_layer");
+  const std::string experts = base == std::string::npos ? module : module.substr(0, base);
+  for (const Parameter& p : store.all()) {
+    const bool is_experts = p.kind() == ParameterKind::kExpertsGateUp || p.kind() == ParameterKind::kExpertsDown;
+    if (is_experts && experts_module(p) == experts && a.shape.size() == 2 && b.shape.size() == 2 &&
+        a.shape[1] == p.shape()[2] && b.shape[0] == p.shape()[1]) {
+      return &p;
+    }
+  }
+  return nullptr;
+}
+
+}  // namespace
+
+AdapterDescription describe_adapter(const std::filesystem::path& directory, const ParameterStore& store) {
+  const std::filesystem::path config_path = directory / "adapter_config.json";
+  const Json config = read_adapter_config(config_path);
+  refuse_unsupported(config, config_path);
+  const SafetensorsFile file(directory / "adapter_model.safetensors");
+  const auto number = [&](const char* key, double fallback) {
+    return config.contains(key) && config[key].is_number() ? config[key].get<double>() : fallback;
+  };
+  AdapterDescription description;
+  LoraOptions& lora = description.lora;
+  lora.r = static_cast<int64_t>(number("r", 0));
+  if (lora.r < 1) throw UserError("the adapter has no rank r", config_path.string());
+  lora.alpha = number("lora_alpha", 8);
+  lora.dropout = number("lora_dropout", 0);
+  lora.use_rslora = config.value("use_rslora", false);
+  std::set<std::string> modules, parameters;
+  for (const SafetensorsEntry& entry : file.entries()) {
+    if (!entry.name.starts_with(kAdapterKeyPrefix)) {
+      throw UserError("'" + entry.name + "' is not a tensor of a PEFT adapter", file.path().string());
+    }
+    const std::string name = entry.name.substr(std::string_view(kAdapterKeyPrefix).size());
+    const Parameter* whole = find_by_name(store, name);
+    if (whole && whole->kind() == ParameterKind::kRouter) {
+      description.trains_router = true;
+      continue;
+    }
+    if (!name.ends_with(kLoraA)) continue;
+    const std::string module = name.substr(0, name.size() - kLoraA.size());
+    if (find_by_name(store, module + ".weight")) {
+      modules.insert(module);
+    } else if (const auto glob = expert_part_glob(store, module)) {
+      modules.insert(*glob);
+    } else if (const Parameter* p = shared_target(
+                   store, module, entry, file.at(std::string(kAdapterKeyPrefix) + module + ".lora_B.weight"))) {
+      refuse_old_target_parameters(config, config_path);
+      parameters.insert(p->name());
+    } else {
+      throw UserError("the adapter adapts '" + module + "', which this model does not have", file.path().string(),
+                      "use the base model that the adapter was trained on");
+    }
+  }
+  lora.target_modules.assign(modules.begin(), modules.end());
+  lora.target_parameters.assign(parameters.begin(), parameters.end());
+  if (modules.empty() && parameters.empty()) {
+    throw UserError("the adapter file holds no LoRA tensors", file.path().string());
+  }
+  return description;
+}
+
+void load_adapter(const std::filesystem::path& directory, ParameterStore& store) {
+  const SafetensorsFile file(directory / "adapter_model.safetensors");
+  std::set<std::string> used;
+  const std::vector<AdapterTensor> as_files = adapter_tensors(store, false), canonical = adapter_tensors(store, true);
+  for (size_t i = 0; i < as_files.size(); ++i) {
+    const AdapterTensor& tensor = file.find(as_files[i].key) ? as_files[i] : canonical[i];
+    const SafetensorsEntry* entry = file.find(tensor.key);
+    if (!entry) {
+      // A router that the run trains but the adapter left alone keeps the base model's values.
+      if (tensor.form == AdapterTensor::Form::kWhole) continue;
+      throw UserError("the adapter lacks the tensor '" + tensor.key + "'", file.path().string());
+    }
+    if (entry->shape != std::vector<int64_t>{tensor.rows, tensor.columns}) {
+      throw UserError(fmt::format("'{}' has the shape {}, the model and rank ask for [{}, {}]", tensor.key,
+                                  entry->shape_text(), tensor.rows, tensor.columns),
+                      file.path().string(), "check lora_r and the base model");
+    }
+    scatter_adapter_tensor(tensor, file.read_floats(tensor.key));
+    used.insert(tensor.key);
+  }
+  for (const SafetensorsEntry& entry : file.entries()) {
+    if (!used.contains(entry.name)) {
+      throw UserError("the adapter's tensor '" + entry.name + "' has no place in the model", file.path().string());
+    }
+  }
+}
+
+void merge_adapters(ParameterStore& store) {
+  for (Parameter& p : store.all()) {
+    const int64_t out = p.shape().rank() >= 2 ? p.shape()[-2] : 0, in = p.shape()[-1];
+    std::vector<float> row(static_cast<size_t>(in));
+    for (const AttachedAdapter& attached : p.adapters()) {
+      const auto& a = *static_cast<const Parameter*>(attached.adapter.lora_a);
+      const auto& b = *static_cast<const Parameter*>(attached.adapter.lora_b);
+      const int64_t r = a.shape()[-2], experts = p.shape().rank() == 3 ? p.shape()[0] : 1;
+      for (int64_t e = 0; e < experts; ++e) {
+        for (int64_t o = 0; o < attached.out_count; ++o) {
+          const int64_t first = (e * out + attached.out_begin + o) * in;
+          dispatch_float(p.master().dtype, [&](auto element) {
+            const auto* weight = p.master().as<decltype(element)>() + first;
+            std::copy(weight, weight + in, row.begin());
+          });
+          for (int64_t rho = 0; rho < r; ++rho) {
+            const float factor =
+                attached.adapter.scaling * b.value().as<float>()[(e * attached.out_count + o) * r + rho];
+            const float* direction = a.value().as<float>() + (e * r + rho) * in;
+            for (int64_t i = 0; i < in; ++i) row[static_cast<size_t>(i)] += factor * direction[i];
+          }
+          write_values(p, first, row.data(), in);
+        }
+      }
+    }
+    p.adapters().clear();
+  }
+}
+
+}  // namespace hone

@@ -1,0 +1,53 @@
+// PEFT adapters: adapter_config.json and adapter_model.safetensors, in both parameterisations of expert LoRA.
+//
+// Keys are base_model.model.<module>.lora_A.weight [r, in] and .lora_B.weight [out, r]. For experts:
+//   split   <experts>.<e>.<projection>, one A and B for each expert and projection, under the names files use
+//   shared  PEFT target_parameters (ParamWrapper): <experts>.base_layer.lora_{A,B}.weight for gate_up and
+//           <experts>.lora_{A,B}.weight for down (or the one that is alone); A [r·E, in] is viewed as [E, r, in],
+//           expert outermost, and B [out, r·E] as [out, r, E], expert innermost. Source: PEFT 0.19 and later,
+//           lora/layer.py; older versions applied A to dimension 1 of the stored tensor.
+#pragma once
+
+#include <filesystem>
+
+#include "core/json.h"
+#include "params/lora.h"
+
+namespace hone {
+
+/// Which parameterisation of expert adapters a file has.
+enum class AdapterLayout { kSplit, kTargetParameters };
+
+/// What an adapter folder says: rank, scaling and targets as attach_lora takes them, and whether a router is saved
+/// whole.
+struct AdapterDescription {
+  LoraOptions lora;
+  bool trains_router = false;
+};
+
+/// Reads adapter_config.json and the keys of adapter_model.safetensors. UserError names what is not supported (DoRA,
+/// bias, rank patterns, …) or a module the model does not have.
+AdapterDescription describe_adapter(const std::filesystem::path& directory, const ParameterStore& store);
+
+/// Reads the adapter's values into the LoRA parameters that attach_lora made (and routers that are saved whole). Every
+/// tensor of the file is used once and every LoRA parameter is written, or a UserError names them.
+void load_adapter(const std::filesystem::path& directory, ParameterStore& store);
+
+struct AdapterSaveOptions {
+  LoraOptions lora;
+  AdapterLayout layout = AdapterLayout::kSplit;  ///< of expert adapters, where the other one was trained too
+  std::string base_model;                        ///< base_model_name_or_path
+};
+
+/// Writes adapter_config.json and adapter_model.safetensors (float32) into an existing folder. Shared → split is exact
+/// (A is copied). Split → target_parameters is exact with rank 2r: B of the fused gate_up is block-diagonal, every
+/// other adapter is padded with zeros, and alpha grows so that the scaling stays. Trainable routers are saved whole, as
+/// modules_to_save.
+void save_adapter(const std::filesystem::path& directory, const ParameterStore& store,
+                  const AdapterSaveOptions& options);
+
+/// Adds scaling · B A into the base weights in float32, in place, and detaches every adapter. Where a weight has a
+/// float32 master (or is float32) nothing is rounded twice.
+void merge_adapters(ParameterStore& store);
+
+}  // namespace hone

@@ -1,0 +1,127 @@
+#include "weights/adapter_keys.h"
+
+#include <fmt/format.h>
+
+namespace hone {
+
+namespace {
+
+std::string without_weight(const std::string& name) {
+  return name.ends_with(".weight") ? name.substr(0, name.size() - 7) : name;
+}
+
+bool is_experts(const Parameter& p) {
+  return p.kind() == ParameterKind::kExpertsGateUp || p.kind() == ParameterKind::kExpertsDown;
+}
+
+Parameter* lora_a(const AttachedAdapter& attached) { return static_cast<Parameter*>(attached.adapter.lora_a); }
+Parameter* lora_b(const AttachedAdapter& attached) { return static_cast<Parameter*>(attached.adapter.lora_b); }
+
+void add_pair(std::vector<AdapterTensor>& tensors, const std::string& module, const AttachedAdapter& attached,
+              int64_t expert) {
+  for (Parameter* p : {lora_a(attached), lora_b(attached)}) {
+    const int64_t rows = p->shape()[-2], columns = p->shape()[-1];
+    const char* which = p == lora_a(attached) ? ".lora_A.weight" : ".lora_B.weight";
+    tensors.push_back(
+        {kAdapterKeyPrefix + module + which, rows, columns, AdapterTensor::Form::kMatrix, p, expert * rows * columns});
+  }
+}
+
+void add_shared(std::vector<AdapterTensor>& tensors, const std::string& module, const AttachedAdapter& attached) {
+  Parameter &a = *lora_a(attached), &b = *lora_b(attached);
+  const int64_t experts = a.shape()[0], r = a.shape()[1];
+  tensors.push_back({kAdapterKeyPrefix + module + ".lora_A.weight", r * experts, a.shape()[2],
+                     AdapterTensor::Form::kExpertOuter, &a, 0});
+  tensors.push_back({kAdapterKeyPrefix + module + ".lora_B.weight", b.shape()[1], r * experts,
+                     AdapterTensor::Form::kExpertInner, &b, 0});
+}
+
+/// Whether the other fused weight of the same experts has a shared adapter too: then gate_up is the inner wrapper.
+bool has_shared_sibling(const ParameterStore& store, const Parameter& experts) {
+  for (const Parameter& other : store.all()) {
+    if (&other == &experts || !is_experts(other) || experts_module(other) != experts_module(experts)) continue;
+    for (const AttachedAdapter& attached : other.adapters()) {
+      if (attached.shared) return true;
+    }
+  }
+  return false;
+}
+
+std::string shared_module(const ParameterStore& store, const Parameter& experts) {
+  const bool inner = experts.kind() == ParameterKind::kExpertsGateUp && has_shared_sibling(store, experts);
+  return experts_module(experts) + (inner ? ".base_layer" : "");
+}
+
+}  // namespace
+
+std::string experts_module(const Parameter& experts) { return experts.name().substr(0, experts.name().rfind('.')); }
+
+std::string file_expert_module(const Parameter& experts, int64_t expert, int64_t out_begin) {
+  const int64_t columns = experts.shape()[2];
+  const int64_t offset = (expert * experts.shape()[1] + out_begin) * columns;
+  for (const FileTensor& tensor : experts.layouts().front()) {
+    if (tensor.offset == offset) return without_weight(tensor.name);
+  }
+  HONE_ASSERT(false, experts.name());
+}
+
+std::vector<AdapterTensor> adapter_tensors(const ParameterStore& store, bool canonical) {
+  std::vector<AdapterTensor> tensors;
+  for (const Parameter& p : store.all()) {
+    for (const AttachedAdapter& attached : p.adapters()) {
+      if (!is_experts(p)) {
+        add_pair(tensors, without_weight(p.name()), attached, 0);
+      } else if (attached.shared) {
+        add_shared(tensors, shared_module(store, p), attached);
+      } else {
+        for (int64_t e = 0; e < p.shape()[0]; ++e) {
+          const std::string module = canonical ? fmt::format("{}.{}.{}", experts_module(p), e, attached.target)
+                                               : file_expert_module(p, e, attached.out_begin);
+          add_pair(tensors, module, attached, e);
+        }
+      }
+    }
+    if (p.kind() == ParameterKind::kRouter && p.trainable()) {
+      tensors.push_back({kAdapterKeyPrefix + p.name(), p.shape()[0], p.shape()[1], AdapterTensor::Form::kWhole,
+                         const_cast<Parameter*>(&p), 0});
+    }
+  }
+  return tensors;
+}
+
+void scatter_adapter_tensor(const AdapterTensor& tensor, const std::vector<float>& file_values) {
+  Parameter& p = *tensor.parameter;
+  if (tensor.form != AdapterTensor::Form::kExpertInner) {
+    write_values(p, tensor.offset, file_values.data(), static_cast<int64_t>(file_values.size()));
+    return;
+  }
+  const int64_t experts = p.shape()[0], out = p.shape()[1], r = p.shape()[2];
+  std::vector<float> values(file_values.size());
+  for (int64_t e = 0; e < experts; ++e) {
+    for (int64_t o = 0; o < out; ++o) {
+      for (int64_t rho = 0; rho < r; ++rho) {
+        values[static_cast<size_t>((e * out + o) * r + rho)] =
+            file_values[static_cast<size_t>((o * r + rho) * experts + e)];
+      }
+    }
+  }
+  write_values(p, 0, values.data(), static_cast<int64_t>(values.size()));
+}
+
+std::vector<float> gather_adapter_tensor(const AdapterTensor& tensor) {
+  const Parameter& p = *tensor.parameter;
+  const float* source = p.master().as<float>() + tensor.offset;
+  std::vector<float> values(source, source + tensor.rows * tensor.columns);
+  if (tensor.form != AdapterTensor::Form::kExpertInner) return values;
+  const int64_t experts = p.shape()[0], out = p.shape()[1], r = p.shape()[2];
+  for (int64_t e = 0; e < experts; ++e) {
+    for (int64_t o = 0; o < out; ++o) {
+      for (int64_t rho = 0; rho < r; ++rho) {
+        values[static_cast<size_t>((o * r + rho) * experts + e)] = source[(e * out + o) * r + rho];
+      }
+    }
+  }
+  return values;
+}
+
+}  // namespace hone

@@ -1,0 +1,43 @@
+// How the tensors of an adapter file lie in the LoRA parameters.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "params/parameter_store.h"
+#include "weights/adapter.h"
+
+namespace hone {
+
+/// One tensor of an adapter file, element by element: file index (i, j) of a matrix [rows, columns] stands at
+/// parameter element `offset + expert(…)…`, as its form says.
+struct AdapterTensor {
+  enum class Form {
+    kMatrix,       ///< contiguous: a dense A or B, or one expert's
+    kExpertOuter,  ///< A of target_parameters [r·E, in]: contiguous as [E, r, in]
+    kExpertInner,  ///< B of target_parameters [out, r·E]: element (o, ρ·E + e) is [e, o, ρ]
+    kWhole,        ///< a weight that is saved whole
+  };
+  std::string key;  ///< with base_model.model.
+  int64_t rows = 0, columns = 0;
+  Form form = Form::kMatrix;
+  Parameter* parameter = nullptr;
+  int64_t offset = 0;  ///< elements, for kMatrix
+};
+
+inline constexpr const char* kAdapterKeyPrefix = "base_model.model.";
+
+/// The tensors a file of this store's adapters has, expert adapters as they are parameterised in memory. `canonical`
+/// names experts by their in-memory module instead of the names files use.
+std::vector<AdapterTensor> adapter_tensors(const ParameterStore& store, bool canonical);
+
+/// Values of a file tensor, from or to the parameter's float32 memory.
+void scatter_adapter_tensor(const AdapterTensor& tensor, const std::vector<float>& file_values);
+std::vector<float> gather_adapter_tensor(const AdapterTensor& tensor);
+
+/// "…mlp.experts" of a fused expert parameter.
+std::string experts_module(const Parameter& experts);
+/// The module a file's per-expert tensor of a part belongs to: "…block_sparse_moe.experts.3.w1".
+std::string file_expert_module(const Parameter& experts, int64_t expert, int64_t out_begin);
+
+}  // namespace hone

@@ -1,0 +1,216 @@
+#include "weights/checkpoint.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <fstream>
+#include <mutex>
+#include <set>
+
+#include "core/error.h"
+
+namespace hone {
+
+namespace {
+
+constexpr const char* kIndex = "model.safetensors.index.json";
+
+/// "a, b, c and 40 more"
+std::string some_of(const std::vector<std::string>& names) {
+  std::string text;
+  for (size_t i = 0; i < names.size() && i < 5; ++i) text += (i ? ", " : "") + names[i];
+  if (names.size() > 5) text += fmt::format(" and {} more", names.size() - 5);
+  return text;
+}
+
+std::map<std::string, std::string> read_index(const std::filesystem::path& path) {
+  std::ifstream file(path);
+  const Json json = Json::parse(file, nullptr, false);
+  if (!json.is_object() || !json.contains("weight_map") || !json["weight_map"].is_object()) {
+    throw UserError("the index has no weight_map", path.string(), "download it again");
+  }
+  std::map<std::string, std::string> shard_of;
+  for (const auto& [name, shard] : json["weight_map"].items()) {
+    if (!shard.is_string() || std::filesystem::path(shard.get<std::string>()).has_parent_path()) {
+      throw UserError("the index names no file of this folder for '" + name + "'", path.string());
+    }
+    shard_of[name] = shard.get<std::string>();
+  }
+  return shard_of;
+}
+
+}  // namespace
+
+const Checkpoint::Tensor* Checkpoint::find(const std::string& name) const {
+  const auto it = tensors_.find(name);
+  return it == tensors_.end() ? nullptr : &it->second;
+}
+
+Checkpoint Checkpoint::open(const std::filesystem::path& directory) {
+  Checkpoint checkpoint;
+  checkpoint.directory_ = directory;
+  std::map<std::string, std::string> shard_of;
+  std::set<std::string> names;
+  if (std::filesystem::exists(directory / kIndex)) {
+    shard_of = read_index(directory / kIndex);
+    for (const auto& [tensor, shard] : shard_of) names.insert(shard);
+  } else {
+    names.insert("model.safetensors");
+  }
+  for (const std::string& name : names) {
+    if (!std::filesystem::exists(directory / name)) {
+      throw UserError(
+          names.size() > 1 ? "a shard of the checkpoint is missing" : "the model folder has no weights",
+          (directory / name).string(),
+          names.size() > 1 ? "download this file too" : "give a folder with model.safetensors or its shards and index");
+    }
+    checkpoint.files_.emplace_back(directory / name);
+  }
+  for (const SafetensorsFile& file : checkpoint.files_) {
+    for (const SafetensorsEntry& entry : file.entries()) {
+      if (!checkpoint.tensors_.emplace(entry.name, Tensor{&file, &entry}).second) {
+        throw UserError("two shards have the tensor '" + entry.name + "'", file.path().string());
+      }
+    }
+  }
+  for (const auto& [tensor, shard] : shard_of) {
+    if (!checkpoint.find(tensor)) {
+      throw UserError(fmt::format("the index promises '{}', which is not there", tensor), (directory / shard).string(),
+                      "download this file again");
+    }
+  }
+  return checkpoint;
+}
+
+namespace {
+
+/// The first layout of which the checkpoint has any tensor; null if it has none.
+const FileLayout* used_layout(const Checkpoint& checkpoint, const std::vector<FileLayout>& layouts) {
+  for (const FileLayout& layout : layouts) {
+    const bool any =
+        std::any_of(layout.begin(), layout.end(), [&](const FileTensor& t) { return checkpoint.find(t.name); });
+    if (any) return &layout;
+  }
+  return nullptr;
+}
+
+/// A tied head that is in the file all the same must say what the embedding says.
+void check_tied_head(const Checkpoint& checkpoint, const std::string& head, const std::string& embedding) {
+  const auto &a = *checkpoint.find(head), &b = *checkpoint.find(embedding);
+  bool equal = a.entry->shape == b.entry->shape;
+  std::vector<float> x, y;
+  for (int64_t first = 0; equal && first < a.entry->numel(); first += 1 << 20) {
+    const int64_t count = std::min<int64_t>(1 << 20, a.entry->numel() - first);
+    x.resize(static_cast<size_t>(count));
+    y.resize(static_cast<size_t>(count));
+    a.file->read_floats(*a.entry, first, x.data(), count);
+    b.file->read_floats(*b.entry, first, y.data(), count);
+    equal = x == y;
+  }
+  if (equal) return;
+  throw UserError(fmt::format("'{}' differs from '{}', though config.json ties them", head, embedding),
+                  a.file->path().string(), "set tie_word_embeddings: false in config.json, or remove the tensor");
+}
+
+}  // namespace
+
+CheckpointMap map_checkpoint(const Checkpoint& checkpoint, const ParameterStore& store,
+                             const std::vector<std::string>& carried_prefixes) {
+  CheckpointMap map;
+  std::set<std::string> used;
+  std::vector<std::string> missing;
+  for (const Parameter& parameter : store.all()) {
+    if (parameter.kind() == ParameterKind::kLora) continue;
+    const std::vector<FileLayout> layouts = parameter.layouts();
+    const FileLayout* layout = used_layout(checkpoint, layouts);
+    if (!layout) {
+      missing.push_back(layouts.front().front().name);
+      continue;
+    }
+    for (const FileTensor& tensor : *layout) {
+      const Checkpoint::Tensor* found = checkpoint.find(tensor.name);
+      if (!found) {
+        missing.push_back(tensor.name);
+        continue;
+      }
+      Shape shape;
+      for (int64_t dim : found->entry->shape) {
+        if (shape.rank() == Shape::kMaxRank) break;
+        shape.push_back(dim);
+      }
+      if (!(shape == tensor.shape)) {
+        throw UserError(fmt::format("'{}' has the shape {}, config.json asks for {}", tensor.name,
+                                    found->entry->shape_text(), tensor.shape.to_string()),
+                        found->file->path().string(), "use the config.json that belongs to these weights");
+      }
+      used.insert(tensor.name);
+    }
+    map.layouts[&parameter] = *layout;
+  }
+  if (!missing.empty()) {
+    throw UserError(fmt::format("the checkpoint lacks {} of the model's tensors: {}", missing.size(), some_of(missing)),
+                    checkpoint.directory().string(),
+                    "use a complete checkpoint of the architecture that config.json names");
+  }
+  std::vector<std::string> unexpected;
+  for (const auto& [name, tensor] : checkpoint.tensors()) {
+    if (used.contains(name)) continue;
+    const auto carries = [&n = name](const std::string& prefix) { return n.starts_with(prefix); };
+    if (name == "lm_head.weight" && used.contains("model.embed_tokens.weight")) {
+      check_tied_head(checkpoint, name, "model.embed_tokens.weight");
+    } else if (std::any_of(carried_prefixes.begin(), carried_prefixes.end(), carries)) {
+      map.carried.push_back(name);
+    } else if (!name.ends_with("rotary_emb.inv_freq")) {  // a buffer that old versions of transformers saved
+      unexpected.push_back(name);
+    }
+  }
+  if (!unexpected.empty()) {
+    throw UserError(fmt::format("the checkpoint has {} tensors the model does not know: {}", unexpected.size(),
+                                some_of(unexpected)),
+                    checkpoint.directory().string(), "is config.json the one that belongs to these weights?");
+  }
+  return map;
+}
+
+void load_parameters(const Checkpoint& checkpoint, const CheckpointMap& map, ParameterStore& store, ThreadPool& pool,
+                     const std::function<void(int64_t)>& progress) {
+  struct Piece {
+    Parameter* parameter;
+    const Checkpoint::Tensor* source;
+    int64_t source_begin, destination_begin, count;
+  };
+  constexpr int64_t kPiece = int64_t{1} << 20;
+  std::vector<Piece> pieces;
+  for (Parameter& parameter : store.all()) {
+    const auto layout = map.layouts.find(&parameter);
+    if (layout == map.layouts.end()) continue;
+    for (const FileTensor& tensor : layout->second) {
+      const int64_t count = tensor.shape.numel();
+      for (int64_t begin = 0; begin < count; begin += kPiece) {
+        pieces.push_back(
+            {&parameter, checkpoint.find(tensor.name), begin, tensor.offset + begin, std::min(kPiece, count - begin)});
+      }
+    }
+  }
+  std::mutex mutex;
+  int64_t bytes_read = 0;
+  pool.parallel_for(static_cast<int64_t>(pieces.size()), [&](int64_t i, int) {
+    const Piece& piece = pieces[static_cast<size_t>(i)];
+    const SafetensorsEntry& entry = *piece.source->entry;
+    const auto element = static_cast<int64_t>(size_of(entry.dtype));
+    if (entry.dtype == piece.parameter->dtype() && !piece.parameter->has_master()) {
+      piece.source->file->read(entry, static_cast<uint64_t>(piece.source_begin * element),
+                               piece.parameter->value().data + piece.destination_begin * element,
+                               static_cast<uint64_t>(piece.count * element));
+    } else {
+      std::vector<float> values(static_cast<size_t>(piece.count));
+      piece.source->file->read_floats(entry, piece.source_begin, values.data(), piece.count);
+      write_values(*piece.parameter, piece.destination_begin, values.data(), piece.count);
+    }
+    const std::lock_guard lock(mutex);
+    bytes_read += piece.count * element;
+    if (progress) progress(bytes_read);
+  });
+}
+
+}  // namespace hone

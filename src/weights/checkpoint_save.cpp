@@ -1,0 +1,198 @@
+// Writing checkpoint directories: nothing that was there before is lost until the new files are complete.
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+#include "core/error.h"
+#include "weights/checkpoint.h"
+
+namespace hone {
+
+namespace {
+
+/// One tensor to write: a slice of a parameter, or a tensor carried over from the source.
+struct Output {
+  SafetensorsWriter::Announced announced;
+  const Parameter* parameter = nullptr;
+  int64_t offset = 0;
+  const Checkpoint::Tensor* carried = nullptr;
+
+  int64_t numel() const {
+    int64_t n = 1;
+    for (int64_t dim : announced.shape) n *= dim;
+    return n;
+  }
+  int64_t bytes() const { return numel() * static_cast<int64_t>(size_of(announced.dtype)); }
+};
+
+std::vector<int64_t> dims_of(const Shape& shape) {
+  std::vector<int64_t> dims;
+  for (int i = 0; i < shape.rank(); ++i) dims.push_back(shape[i]);
+  return dims;
+}
+
+/// Files hold float64 weights as float32.
+DType file_dtype(const Checkpoint* source, const FileTensor& tensor, const Parameter& parameter) {
+  const Checkpoint::Tensor* found = source ? source->find(tensor.name) : nullptr;
+  const DType dtype = found ? found->entry->dtype : parameter.dtype();
+  return dtype == DType::kF64 ? DType::kF32 : dtype;
+}
+
+std::vector<Output> outputs_of(const ParameterStore& store, const Checkpoint* source, const CheckpointMap* map) {
+  std::vector<Output> outputs;
+  for (const Parameter& parameter : store.all()) {
+    if (parameter.kind() == ParameterKind::kLora) continue;
+    const FileLayout layout = map ? map->layouts.at(&parameter) : parameter.layouts().front();
+    for (const FileTensor& tensor : layout) {
+      outputs.push_back({{tensor.name, file_dtype(source, tensor, parameter), dims_of(tensor.shape)},
+                         &parameter,
+                         tensor.offset,
+                         nullptr});
+    }
+  }
+  if (map) {
+    for (const std::string& name : map->carried) {
+      const Checkpoint::Tensor* tensor = source->find(name);
+      outputs.push_back({{name, tensor->entry->dtype, tensor->entry->shape}, nullptr, 0, tensor});
+    }
+  }
+  return outputs;
+}
+
+void write_slice(SafetensorsWriter& writer, const Output& output) {
+  constexpr int64_t kPiece = int64_t{1} << 20;
+  const Tensor& master = output.parameter->master();
+  std::vector<float> values;
+  for (int64_t begin = 0; begin < output.numel(); begin += kPiece) {
+    const int64_t count = std::min(kPiece, output.numel() - begin), first = output.offset + begin;
+    if (master.dtype == DType::kF32) {
+      writer.write_floats(output.announced.dtype, master.as<float>() + first, count);
+    } else if (output.announced.dtype == master.dtype) {
+      writer.write(master.as<BFloat16>() + first, static_cast<uint64_t>(count) * sizeof(BFloat16));
+    } else {
+      values.assign(master.as<BFloat16>() + first, master.as<BFloat16>() + first + count);
+      writer.write_floats(output.announced.dtype, values.data(), count);
+    }
+  }
+}
+
+void write_carried(SafetensorsWriter& writer, const Checkpoint::Tensor& tensor) {
+  constexpr uint64_t kPiece = uint64_t{1} << 22;
+  std::vector<std::byte> bytes;
+  for (uint64_t begin = 0; begin < tensor.entry->bytes; begin += kPiece) {
+    bytes.resize(std::min(kPiece, tensor.entry->bytes - begin));
+    tensor.file->read(*tensor.entry, begin, bytes.data(), bytes.size());
+    writer.write(bytes.data(), bytes.size());
+  }
+}
+
+void write_shard(const std::filesystem::path& path, const std::vector<Output>& outputs) {
+  std::vector<SafetensorsWriter::Announced> announced;
+  for (const Output& output : outputs) announced.push_back(output.announced);
+  SafetensorsWriter writer(path, std::move(announced));
+  for (const Output& output : outputs) {
+    if (output.carried) {
+      write_carried(writer, *output.carried);
+    } else {
+      write_slice(writer, output);
+    }
+  }
+  writer.finish();
+}
+
+void sync_directory(const std::filesystem::path& directory) {
+  const int descriptor = open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (descriptor < 0) return;
+  fsync(descriptor);
+  close(descriptor);
+}
+
+[[noreturn]] void not_writable(const std::filesystem::path& path, const std::string& reason) {
+  throw UserError("the folder cannot be written: " + reason, path.string(), "check its permissions and the free space");
+}
+
+}  // namespace
+
+void save_parameters(const std::filesystem::path& directory, const ParameterStore& store, const Checkpoint* source,
+                     const CheckpointMap* map, const SaveOptions& options) {
+  std::vector<std::vector<Output>> shards(1);
+  int64_t shard_bytes = 0, total_bytes = 0;
+  for (Output& output : outputs_of(store, source, map)) {
+    if (shard_bytes > 0 && shard_bytes + output.bytes() > options.max_shard_size) {
+      shards.emplace_back();
+      shard_bytes = 0;
+    }
+    shard_bytes += output.bytes();
+    total_bytes += output.bytes();
+    shards.back().push_back(std::move(output));
+  }
+  if (shards.size() == 1) return write_shard(directory / "model.safetensors", shards.front());
+  Json index = {{"metadata", {{"total_size", total_bytes}}}, {"weight_map", Json::object()}};
+  for (size_t i = 0; i < shards.size(); ++i) {
+    const std::string name = fmt::format("model-{:05}-of-{:05}.safetensors", i + 1, shards.size());
+    write_shard(directory / name, shards[i]);
+    for (const Output& output : shards[i]) index["weight_map"][output.announced.name] = name;
+  }
+  write_text_file(directory / "model.safetensors.index.json", index.dump(2) + "\n");
+}
+
+void copy_model_files(const std::filesystem::path& from, const std::filesystem::path& to) {
+  constexpr uintmax_t kLargest = 256u << 20;  // a tokenizer is tens of megabytes; larger files are weights of some kind
+  for (const auto& entry : std::filesystem::directory_iterator(from)) {
+    const std::filesystem::path& path = entry.path();
+    const std::string name = path.filename().string(), extension = path.extension().string();
+    const bool text = extension == ".json" || extension == ".jinja" || extension == ".txt" || extension == ".model" ||
+                      extension == ".py" || name == "LICENSE";
+    const bool ours = name.ends_with(".index.json") || name == "trainer_state.json" || name == "adapter_config.json" ||
+                      name == "training_state.json";
+    if (!text || ours || !entry.is_regular_file() || entry.file_size() > kLargest) continue;
+    std::filesystem::copy_file(path, to / name, std::filesystem::copy_options::overwrite_existing);
+  }
+}
+
+void write_directory(const std::filesystem::path& directory,
+                     const std::function<void(const std::filesystem::path&)>& fill) {
+  const std::filesystem::path temporary = directory.string() + ".tmp", old = directory.string() + ".old";
+  std::error_code error;
+  std::filesystem::remove_all(temporary, error);
+  std::filesystem::create_directories(temporary, error);
+  if (error) not_writable(directory, error.message());
+  try {
+    fill(temporary);
+  } catch (...) {
+    std::filesystem::remove_all(temporary, error);
+    throw;
+  }
+  sync_directory(temporary);
+  std::filesystem::remove_all(old, error);
+  if (std::filesystem::exists(directory)) std::filesystem::rename(directory, old);
+  std::filesystem::rename(temporary, directory);
+  sync_directory(directory.parent_path().empty() ? "." : directory.parent_path());
+  std::filesystem::remove_all(old, error);
+}
+
+void write_text_file(const std::filesystem::path& path, const std::string& text) {
+  const std::filesystem::path temporary = path.string() + ".tmp";
+  const int descriptor = open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+  if (descriptor < 0) not_writable(path, std::strerror(errno));
+  size_t written = 0;
+  while (written < text.size()) {
+    const ssize_t put = write(descriptor, text.data() + written, text.size() - written);
+    if (put < 0 && errno == EINTR) continue;
+    if (put < 0) {
+      const std::string reason = std::strerror(errno);
+      close(descriptor);
+      not_writable(path, reason);
+    }
+    written += static_cast<size_t>(put);
+  }
+  fsync(descriptor);
+  close(descriptor);
+  std::filesystem::rename(temporary, path);
+}
+
+}  // namespace hone

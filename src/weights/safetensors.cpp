@@ -1,0 +1,325 @@
+#include "weights/safetensors.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <set>
+#include <utility>
+
+#include "core/error.h"
+
+namespace hone {
+
+namespace {
+
+constexpr uint64_t kMaxHeaderBytes = 100'000'000;
+
+constexpr std::array<std::pair<std::string_view, DType>, 10> kDTypes = {{{"F32", DType::kF32},
+                                                                         {"BF16", DType::kBF16},
+                                                                         {"F16", DType::kF16},
+                                                                         {"F64", DType::kF64},
+                                                                         {"I64", DType::kI64},
+                                                                         {"I32", DType::kI32},
+                                                                         {"I16", DType::kI16},
+                                                                         {"I8", DType::kI8},
+                                                                         {"U8", DType::kU8},
+                                                                         {"BOOL", DType::kBool}}};
+
+/// The names of the header's entries, in order, with repeats (a JSON object drops those).
+std::string repeated_name(std::string_view header) {
+  std::set<std::string> names;
+  std::string repeated;
+  const auto note = [&](int depth, Json::parse_event_t event, Json& parsed) {
+    if (depth == 1 && event == Json::parse_event_t::key && !names.insert(parsed.get<std::string>()).second) {
+      repeated = parsed.get<std::string>();
+    }
+    return true;
+  };
+  Json unused = Json::parse(header, note, false);
+  return repeated;
+}
+
+}  // namespace
+
+std::string_view safetensors_name(DType dtype) {
+  for (const auto& [name, value] : kDTypes) {
+    if (value == dtype) return name;
+  }
+  HONE_ASSERT(false, std::string(name_of(dtype)));
+}
+
+int64_t SafetensorsEntry::numel() const {
+  int64_t n = 1;
+  for (int64_t dim : shape) n *= dim;
+  return n;
+}
+
+std::string SafetensorsEntry::shape_text() const { return fmt::format("[{}]", fmt::join(shape, ", ")); }
+
+SafetensorsFile::SafetensorsFile(std::filesystem::path path) : path_(std::move(path)) {
+  descriptor_ = open(path_.c_str(), O_RDONLY | O_CLOEXEC);
+  struct stat status {};
+  if (descriptor_ < 0 || fstat(descriptor_, &status) != 0 || !S_ISREG(status.st_mode)) {
+    throw UserError("the file cannot be read: " + std::string(std::strerror(errno)), path_.string(),
+                    "check the path and its permissions");
+  }
+  try {
+    parse(static_cast<uint64_t>(status.st_size));
+  } catch (...) {
+    close(descriptor_);
+    throw;
+  }
+}
+
+SafetensorsFile::SafetensorsFile(SafetensorsFile&& other) noexcept
+    : path_(std::move(other.path_)),
+      descriptor_(std::exchange(other.descriptor_, -1)),
+      entries_(std::move(other.entries_)),
+      by_name_(std::move(other.by_name_)),
+      metadata_(std::move(other.metadata_)) {}
+
+SafetensorsFile::~SafetensorsFile() {
+  if (descriptor_ >= 0) close(descriptor_);
+}
+
+void SafetensorsFile::broken(const std::string& what) const {
+  throw UserError("broken safetensors file: " + what, path_.string(),
+                  "the file is damaged or incomplete: download or copy it again");
+}
+
+void SafetensorsFile::parse(uint64_t file_size) {
+  uint64_t header_bytes = 0;
+  if (file_size < 8 || pread(descriptor_, &header_bytes, 8, 0) != 8)
+    broken(fmt::format("{} bytes are too few", file_size));
+  if (header_bytes > kMaxHeaderBytes || header_bytes > file_size - 8) {
+    broken(fmt::format("its header claims {} bytes, the file has {}", header_bytes, file_size));
+  }
+  std::string header(header_bytes, '\0');
+  if (pread(descriptor_, header.data(), header_bytes, 8) != static_cast<ssize_t>(header_bytes))
+    broken("the header cannot be read");
+  const Json json = Json::parse(header, nullptr, false);
+  if (!json.is_object()) broken("its header is not a JSON object");
+  if (const std::string name = repeated_name(header); !name.empty()) broken("'" + name + "' appears twice");
+
+  const uint64_t data_begin = 8 + header_bytes;
+  for (const auto& [name, value] : json.items()) {
+    if (name == "__metadata__") {
+      if (!value.is_object()) broken("__metadata__ is not an object");
+      for (const auto& [key, text] : value.items())
+        metadata_[key] = text.is_string() ? text.get<std::string>() : text.dump();
+      continue;
+    }
+    entries_.push_back(parse_entry(name, value, data_begin, file_size - data_begin));
+  }
+  std::stable_sort(entries_.begin(), entries_.end(), [](const auto& a, const auto& b) { return a.begin < b.begin; });
+  uint64_t end = data_begin;
+  for (size_t i = 0; i < entries_.size(); ++i) {
+    const SafetensorsEntry& entry = entries_[i];
+    if (entry.begin < end)
+      broken(
+          fmt::format("the bytes of '{}' overlap those of '{}'", entry.name, i ? entries_[i - 1].name : "the header"));
+    if (entry.begin > end)
+      broken(fmt::format("{} bytes before '{}' belong to no tensor", entry.begin - end, entry.name));
+    end = entry.begin + entry.bytes;
+    by_name_[entry.name] = i;
+  }
+  if (end != file_size) broken(fmt::format("{} bytes after the last tensor belong to none", file_size - end));
+}
+
+SafetensorsEntry SafetensorsFile::parse_entry(const std::string& name, const Json& value, uint64_t data_begin,
+                                              uint64_t data_bytes) const {
+  SafetensorsEntry entry;
+  entry.name = name;
+  if (!value.is_object() || !value.contains("dtype") || !value.contains("shape") || !value.contains("data_offsets")) {
+    broken("'" + name + "' lacks dtype, shape or data_offsets");
+  }
+  const Json &dtype = value["dtype"], &shape = value["shape"], &offsets = value["data_offsets"];
+  const auto known =
+      std::find_if(kDTypes.begin(), kDTypes.end(), [&](const auto& pair) { return dtype == pair.first; });
+  if (known == kDTypes.end()) {
+    throw UserError(fmt::format("tensor '{}' has the dtype {}, which is not supported", name, dtype.dump()),
+                    path_.string(), "use a checkpoint in bfloat16, float16 or float32");
+  }
+  entry.dtype = known->second;
+  uint64_t bytes = size_of(entry.dtype);
+  if (!shape.is_array()) broken("the shape of '" + name + "' is not a list");
+  for (const Json& dim : shape) {
+    if (!dim.is_number_unsigned()) broken("the shape of '" + name + "' is not a list of sizes");
+    const auto size = dim.get<uint64_t>();
+    if (size > (uint64_t{1} << 48) || (size != 0 && bytes > (uint64_t{1} << 62) / size))
+      broken("the shape of '" + name + "' is too large");
+    bytes *= size;
+    entry.shape.push_back(static_cast<int64_t>(size));
+  }
+  if (!offsets.is_array() || offsets.size() != 2 || !offsets[0].is_number_unsigned() ||
+      !offsets[1].is_number_unsigned()) {
+    broken("the data_offsets of '" + name + "' are not two sizes");
+  }
+  const auto begin = offsets[0].get<uint64_t>(), end = offsets[1].get<uint64_t>();
+  if (begin > end || end > data_bytes) {
+    broken(fmt::format("'{}' ends at byte {} of {}: the file is truncated", name, end, data_bytes));
+  }
+  if (end - begin != bytes) {
+    broken(fmt::format("'{}' has {} bytes, its shape {} needs {}", name, end - begin, entry.shape_text(), bytes));
+  }
+  entry.begin = data_begin + begin;
+  entry.bytes = bytes;
+  return entry;
+}
+
+const SafetensorsEntry* SafetensorsFile::find(const std::string& name) const {
+  const auto it = by_name_.find(name);
+  return it == by_name_.end() ? nullptr : &entries_[it->second];
+}
+
+const SafetensorsEntry& SafetensorsFile::at(const std::string& name) const {
+  if (const SafetensorsEntry* entry = find(name)) return *entry;
+  throw UserError("the file has no tensor '" + name + "'", path_.string());
+}
+
+void SafetensorsFile::read(const SafetensorsEntry& entry, uint64_t offset, void* destination, uint64_t count) const {
+  HONE_ASSERT(offset + count <= entry.bytes, entry.name);
+  auto* out = static_cast<char*>(destination);
+  uint64_t position = entry.begin + offset;
+  while (count > 0) {
+    const ssize_t got =
+        pread(descriptor_, out, std::min<uint64_t>(count, uint64_t{1} << 30), static_cast<off_t>(position));
+    if (got < 0 && errno == EINTR) continue;
+    if (got <= 0) broken(got == 0 ? "it became shorter while it was read" : std::strerror(errno));
+    out += got;
+    position += static_cast<uint64_t>(got);
+    count -= static_cast<uint64_t>(got);
+  }
+}
+
+namespace {
+
+template <class T>
+void convert(const std::vector<std::byte>& bytes, float* destination, int64_t count) {
+  for (int64_t i = 0; i < count; ++i) {
+    T value;
+    std::memcpy(&value, bytes.data() + static_cast<size_t>(i) * sizeof(T), sizeof(T));
+    destination[i] = static_cast<float>(value);
+  }
+}
+
+}  // namespace
+
+void SafetensorsFile::read_floats(const SafetensorsEntry& entry, int64_t first, float* destination,
+                                  int64_t count) const {
+  const uint64_t element = size_of(entry.dtype);
+  const uint64_t offset = static_cast<uint64_t>(first) * element;
+  if (entry.dtype == DType::kF32) return read(entry, offset, destination, static_cast<uint64_t>(count) * element);
+  std::vector<std::byte> bytes(static_cast<size_t>(count) * element);
+  read(entry, offset, bytes.data(), bytes.size());
+  switch (entry.dtype) {
+    case DType::kBF16:
+      return convert<BFloat16>(bytes, destination, count);
+    case DType::kF16:
+      return convert<Float16>(bytes, destination, count);
+    case DType::kF64:
+      return convert<double>(bytes, destination, count);
+    default:
+      throw UserError(fmt::format("tensor '{}' is {}, not floating point", entry.name, name_of(entry.dtype)),
+                      path_.string());
+  }
+}
+
+std::vector<float> SafetensorsFile::read_floats(const std::string& name) const {
+  const SafetensorsEntry& entry = at(name);
+  std::vector<float> values(static_cast<size_t>(entry.numel()));
+  read_floats(entry, 0, values.data(), entry.numel());
+  return values;
+}
+
+std::vector<int64_t> SafetensorsFile::read_integers(const std::string& name) const {
+  const SafetensorsEntry& entry = at(name);
+  std::vector<int64_t> values(static_cast<size_t>(entry.numel()));
+  if (entry.dtype == DType::kI64) {
+    read(entry, 0, values.data(), entry.bytes);
+  } else if (entry.dtype == DType::kI32) {
+    std::vector<int32_t> narrow(values.size());
+    read(entry, 0, narrow.data(), entry.bytes);
+    std::copy(narrow.begin(), narrow.end(), values.begin());
+  } else {
+    throw UserError(fmt::format("tensor '{}' is {}, not int64 or int32", name, name_of(entry.dtype)), path_.string());
+  }
+  return values;
+}
+
+SafetensorsWriter::SafetensorsWriter(std::filesystem::path path, std::vector<Announced> tensors,
+                                     const std::map<std::string, std::string>& metadata)
+    : path_(std::move(path)), temporary_(path_.string() + ".tmp"), tensors_(std::move(tensors)) {
+  Json header = Json::object();
+  if (!metadata.empty()) header["__metadata__"] = metadata;
+  for (const Announced& tensor : tensors_) {
+    uint64_t bytes = size_of(tensor.dtype);
+    for (int64_t dim : tensor.shape) bytes *= static_cast<uint64_t>(dim);
+    header[tensor.name] = {{"dtype", safetensors_name(tensor.dtype)},
+                           {"shape", tensor.shape},
+                           {"data_offsets", {announced_bytes_, announced_bytes_ + bytes}}};
+    announced_bytes_ += bytes;
+  }
+  std::string text = header.dump();
+  text.append((8 - text.size() % 8) % 8, ' ');  // tensor bytes start at a multiple of 8
+  descriptor_ = open(temporary_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+  if (descriptor_ < 0) {
+    throw UserError("the file cannot be written: " + std::string(std::strerror(errno)), path_.string(),
+                    "check the folder's permissions and free space");
+  }
+  const uint64_t length = text.size();
+  write(&length, 8);
+  write(text.data(), text.size());
+  written_ = 0;
+}
+
+SafetensorsWriter::~SafetensorsWriter() {
+  if (descriptor_ < 0) return;
+  close(descriptor_);
+  std::error_code ignored;
+  std::filesystem::remove(temporary_, ignored);
+}
+
+void SafetensorsWriter::write(const void* data, uint64_t bytes) {
+  const auto* in = static_cast<const char*>(data);
+  written_ += bytes;
+  while (bytes > 0) {
+    const ssize_t put = ::write(descriptor_, in, std::min<uint64_t>(bytes, uint64_t{1} << 30));
+    if (put < 0 && errno == EINTR) continue;
+    if (put < 0) {
+      throw UserError("the file cannot be written: " + std::string(std::strerror(errno)), path_.string(),
+                      "free space on the disk; nothing that was saved before is lost");
+    }
+    in += put;
+    bytes -= static_cast<uint64_t>(put);
+  }
+}
+
+void SafetensorsWriter::write_floats(DType dtype, const float* values, int64_t count) {
+  if (dtype == DType::kF32) return write(values, static_cast<uint64_t>(count) * sizeof(float));
+  HONE_ASSERT(dtype == DType::kBF16 || dtype == DType::kF16);
+  std::vector<uint16_t> bits(static_cast<size_t>(count));
+  for (int64_t i = 0; i < count; ++i) {
+    bits[static_cast<size_t>(i)] = dtype == DType::kBF16 ? BFloat16(values[i]).bits : Float16(values[i]).bits;
+  }
+  write(bits.data(), bits.size() * sizeof(uint16_t));
+}
+
+void SafetensorsWriter::finish() {
+  HONE_ASSERT(written_ == announced_bytes_, path_.string());
+  const bool synced = fsync(descriptor_) == 0;
+  close(std::exchange(descriptor_, -1));
+  if (!synced) throw UserError("the file cannot be synced to disk", path_.string(), "check the disk");
+  const SafetensorsFile check(temporary_);
+  HONE_ASSERT(check.entries().size() == tensors_.size(), path_.string());
+  std::filesystem::rename(temporary_, path_);
+}
+
+}  // namespace hone

@@ -1,0 +1,99 @@
+// safetensors files: u64 header length, JSON header {name: {dtype, shape, data_offsets}}, tensor bytes.
+// Format: https://github.com/huggingface/safetensors
+#pragma once
+
+#include <filesystem>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "core/json.h"
+#include "core/tensor.h"
+
+namespace hone {
+
+/// One tensor of a file.
+struct SafetensorsEntry {
+  std::string name;
+  DType dtype = DType::kF32;
+  std::vector<int64_t> shape;  ///< any rank
+  uint64_t begin = 0;          ///< byte offset in the file
+  uint64_t bytes = 0;
+
+  int64_t numel() const;
+  std::string shape_text() const;
+};
+
+/// Reads one file. Everything in the header is checked before it is used: lengths, dtypes, shapes, bounds, overlaps,
+/// gaps, repeated names; a UserError names the file and the tensor.
+class SafetensorsFile {
+ public:
+  explicit SafetensorsFile(std::filesystem::path path);
+  ~SafetensorsFile();
+  SafetensorsFile(SafetensorsFile&& other) noexcept;
+  SafetensorsFile(const SafetensorsFile&) = delete;
+  SafetensorsFile& operator=(const SafetensorsFile&) = delete;
+
+  const std::filesystem::path& path() const { return path_; }
+  /// In the order of their bytes.
+  const std::vector<SafetensorsEntry>& entries() const { return entries_; }
+  const std::map<std::string, std::string>& metadata() const { return metadata_; }
+  /// Null if the file has no such tensor.
+  const SafetensorsEntry* find(const std::string& name) const;
+  /// As find; UserError if it is missing.
+  const SafetensorsEntry& at(const std::string& name) const;
+
+  /// Bytes [offset, offset + count) of a tensor. Thread-safe.
+  void read(const SafetensorsEntry& entry, uint64_t offset, void* destination, uint64_t count) const;
+  /// Elements [first, first + count) of a floating-point tensor (f64, f32, f16, bf16) as float32. Thread-safe.
+  void read_floats(const SafetensorsEntry& entry, int64_t first, float* destination, int64_t count) const;
+  std::vector<float> read_floats(const std::string& name) const;
+  std::vector<int64_t> read_integers(const std::string& name) const;
+
+ private:
+  void parse(uint64_t file_size);
+  SafetensorsEntry parse_entry(const std::string& name, const Json& value, uint64_t data_begin,
+                               uint64_t data_bytes) const;
+  [[noreturn]] void broken(const std::string& what) const;
+
+  std::filesystem::path path_;
+  int descriptor_ = -1;
+  std::vector<SafetensorsEntry> entries_;
+  std::map<std::string, size_t> by_name_;
+  std::map<std::string, std::string> metadata_;
+};
+
+/// Writes one file under a temporary name, one tensor after another, in the order and with the sizes announced.
+class SafetensorsWriter {
+ public:
+  struct Announced {
+    std::string name;
+    DType dtype;
+    std::vector<int64_t> shape;
+  };
+
+  /// Opens `<path>.tmp` and writes the header. UserError if the folder is not writable.
+  SafetensorsWriter(std::filesystem::path path, std::vector<Announced> tensors,
+                    const std::map<std::string, std::string>& metadata = {{"format", "pt"}});
+  ~SafetensorsWriter();
+  SafetensorsWriter(const SafetensorsWriter&) = delete;
+  SafetensorsWriter& operator=(const SafetensorsWriter&) = delete;
+
+  /// Appends bytes of the announced tensors.
+  void write(const void* data, uint64_t bytes);
+  /// Appends float32 values of the current tensor, converted to its announced dtype (float32, bfloat16, float16).
+  void write_floats(DType dtype, const float* values, int64_t count);
+  /// Syncs, re-opens and checks the header, and renames to the final name.
+  void finish();
+
+ private:
+  std::filesystem::path path_, temporary_;
+  std::vector<Announced> tensors_;
+  int descriptor_ = -1;
+  uint64_t written_ = 0, announced_bytes_ = 0;
+};
+
+/// "F32", "BF16", … of the format.
+std::string_view safetensors_name(DType dtype);
+
+}  // namespace hone
