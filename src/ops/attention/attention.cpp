@@ -1,0 +1,61 @@
+#include "ops/attention/attention.h"
+
+#include "ops/device_dispatch.h"
+
+namespace hone {
+
+void attention(const Context& context, const AttentionArgs& args) { dispatch(context, args, &cpu::attention); }
+
+void attention_backward(const Context& context, const AttentionBackwardArgs& args) {
+  dispatch(context, args, &cpu::attention_backward);
+}
+
+namespace {
+
+struct AttentionNode : Node {
+  AttentionOptions options;
+  PackedSequences sequences;
+
+  std::string_view kind() const override { return "attention"; }
+
+  AttentionArgs args(Tape& tape) const {
+    return {.q = tape.data(inputs[0]),
+            .k = tape.data(inputs[1]),
+            .v = tape.data(inputs[2]),
+            .out = tape.data(outputs[0]),
+            .lse = tape.data(outputs[1]),
+            .options = options,
+            .sequences = sequences};
+  }
+
+  void forward(Tape& tape) override { attention(tape.context(), args(tape)); }
+
+  void backward(Tape& tape) override {
+    attention_backward(tape.context(), {.forward = args(tape),
+                                        .dout = tape.grad(outputs[0]),
+                                        .dq = tape.grad_dest(inputs[0]),
+                                        .dk = tape.grad_dest(inputs[1]),
+                                        .dv = tape.grad_dest(inputs[2])});
+  }
+};
+
+}  // namespace
+
+Var attention(Tape& tape, Var q, Var k, Var v, const AttentionOptions& options, const PackedSequences& sequences) {
+  const int64_t tokens = tape.shape(q)[0];
+  const Shape of_keys{tokens, options.num_kv_heads * options.head_dim};
+  HONE_ASSERT(tape.shape(q) == (Shape{tokens, options.num_heads * options.head_dim}));
+  HONE_ASSERT(tape.shape(k) == of_keys && tape.shape(v) == of_keys);
+  HONE_ASSERT(tape.dtype(q) == tape.dtype(k) && tape.dtype(q) == tape.dtype(v));
+  auto node = std::make_unique<AttentionNode>();
+  node->options = options;
+  node->sequences = sequences;
+  node->inputs = {q, k, v};
+  const Var out = tape.add_output(*node, tape.shape(q), tape.dtype(q));
+  const Var lse = tape.add_output(*node, {options.num_heads, tokens}, DType::kF32);
+  node->saved = {q, k, v, out, lse};
+  tape.record(std::move(node));
+  return out;
+}
+
+}  // namespace hone

@@ -1,0 +1,59 @@
+// attention: causal softmax attention over packed documents, with grouped key-value heads and an optional window.
+#pragma once
+
+#include "graph/tape.h"
+
+namespace hone {
+
+struct AttentionOptions {
+  int64_t num_heads = 0;       ///< Hq, a multiple of Hkv; heads [g·Hq/Hkv, (g+1)·Hq/Hkv) share key-value head g
+  int64_t num_kv_heads = 0;    ///< Hkv
+  int64_t head_dim = 0;        ///< D
+  float scale = 0.0f;          ///< of the scores, usually 1 / sqrt(D)
+  int64_t sliding_window = 0;  ///< position j is seen from i if i − window < j <= i; 0: all j <= i
+};
+
+/// Documents laid one after another in T rows: document n owns rows [cu_seqlens[n], cu_seqlens[n + 1]); some may be
+/// empty. cu_seqlens[0] = 0 and cu_seqlens[num_documents] = T.
+struct PackedSequences {
+  Tensor cu_seqlens;  ///< [num_documents + 1] int32, read by the launched work only
+  int64_t num_documents = 0;
+  int64_t max_seqlen = 0;  ///< at least the length of the longest document
+};
+
+/// Per head h with key-value head g, and row i of a document, over the rows j of the same document that i sees:
+///   s_ij = scale · q_i·k_j     lse_i = log Σ_j exp(s_ij)     out_i = Σ_j exp(s_ij − lse_i) v_j
+/// Blocks of scores in float32, never a T x T matrix (Dao, "FlashAttention-2", arXiv:2307.08691). Blocks start at the
+/// document's first row, so a document's bits do not depend on what it is packed with, nor on the number of threads.
+/// Scratch: a constant number of blocks a thread, and one small record a block of queries.
+struct AttentionArgs {
+  Tensor q;    ///< [T, Hq·D] float32 or bfloat16
+  Tensor k;    ///< [T, Hkv·D]
+  Tensor v;    ///< [T, Hkv·D]
+  Tensor out;  ///< [T, Hq·D], dtype of q
+  Tensor lse;  ///< [Hq, T] float32, natural logarithm
+  AttentionOptions options;
+  PackedSequences sequences;
+};
+
+/// Gradients of q, k and v (each may be unwanted), with P_ij = exp(s_ij − lse_i), dP_ij = dout_i·v_j and
+/// δ_i = dout_i·out_i:  dS = P (dP − δ),  dq = scale · dS k,  dk = scale · dSᵀ q,  dv = Pᵀ dout.
+/// Sums run over blocks in a fixed order. Scratch: as forward, δ [Hq, T], and for bfloat16 the gradients in float32.
+struct AttentionBackwardArgs {
+  AttentionArgs forward;
+  Tensor dout;  ///< [T, Hq·D], dtype of q
+  GradDest dq, dk, dv;
+};
+
+void attention(const Context& context, const AttentionArgs& args);
+void attention_backward(const Context& context, const AttentionBackwardArgs& args);
+
+/// Records out = attention(q, k, v). Backward saves q, k, v, out and lse.
+Var attention(Tape& tape, Var q, Var k, Var v, const AttentionOptions& options, const PackedSequences& sequences);
+
+namespace cpu {
+void attention(const Context& context, const AttentionArgs& args);
+void attention_backward(const Context& context, const AttentionBackwardArgs& args);
+}  // namespace cpu
+
+}  // namespace hone

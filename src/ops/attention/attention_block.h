@@ -1,0 +1,94 @@
+// What the CPU code of attention and cached_attention shares: cutting packed sequences into blocks, and one block of
+// queries against all keys that it sees.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <limits>
+#include <span>
+
+#include "core/context.h"
+#include "ops/attention/attention.h"
+#include "ops/gemm/gemm.h"
+
+namespace hone::cpu {
+
+/// Rows of queries (tokens x the heads that share their keys) and keys in a block of scores. 128 x 128 runs the matrix
+/// products at over 90 % of their peak for head_dim 64 to 128 and keeps a block's data in a level-2 cache.
+inline constexpr int64_t kBlockRows = 128;
+inline constexpr int64_t kBlockKeys = 128;
+
+/// A view of rows from `begin` on.
+MatrixView rows_from(const MatrixView& view, int64_t begin);
+
+/// Block `block` of sequence `sequence`.
+struct SequenceBlock {
+  int32_t sequence;
+  int32_t block;
+};
+
+/// Blocks of `block_tokens` tokens over packed sequences, the last ones of their sequence first: these see most keys,
+/// and long tasks should start early.
+class SequenceBlocks {
+ public:
+  /// Takes memory for the list.
+  SequenceBlocks(ArenaScope& scratch, int64_t tokens, int64_t num_sequences, int64_t block_tokens);
+
+  /// For launched work: the list for these offsets, which must rise from 0 to `tokens`.
+  std::span<const SequenceBlock> cut(const Tensor& cu_seqlens) const;
+
+ private:
+  Tensor memory_;
+  int64_t tokens_, num_sequences_, block_tokens_;
+};
+
+/// The constants of one call.
+struct AttentionShape {
+  int64_t num_heads, num_kv_heads, head_dim;
+  float scale;
+  int64_t window;  ///< 0: none
+  DType dtype;
+
+  AttentionShape(const AttentionOptions& options, DType activations);
+  int64_t group() const { return num_heads / num_kv_heads; }
+  int64_t query_width() const { return num_heads * head_dim; }
+  int64_t kv_width() const { return num_kv_heads * head_dim; }
+  /// Tokens in a block of queries.
+  int64_t query_tokens() const { return std::max<int64_t>(1, kBlockRows / group()); }
+  int64_t padded_dim() const { return (head_dim + 15) / 16 * 16; }
+};
+
+/// Scratch of attend(), one a thread.
+class AttendScratch {
+ public:
+  AttendScratch(ArenaScope& scratch, const AttentionShape& shape, int threads);
+
+  /// For launched work, before the threads start.
+  void prepare() const;
+  const int32_t* row_index() const { return row_index_.as<int32_t>(); }
+  float* scores(int thread) const { return per_thread_.as<float>() + thread * per_thread_.shape[1]; }
+  float* out(int thread) const { return scores(thread) + rows_ * kBlockKeys; }
+  float* largest(int thread) const { return out(thread) + rows_ * padded_dim_; }
+  float* sum(int thread) const { return largest(thread) + rows_; }
+
+ private:
+  Tensor row_index_;   // [rows] of a block of queries: rows of the matrix [tokens · heads, D]
+  Tensor per_thread_;  // [threads, floats]
+  int64_t rows_, padded_dim_, group_, num_heads_;
+};
+
+/// A block of queries of one sequence that share a key-value head.
+struct QueryBlock {
+  const std::byte* q;      ///< first token and head of the block
+  std::byte* out;          ///< same place
+  float* lse;              ///< same place in [Hq, lse_stride], or null
+  int64_t lse_stride;      ///< between heads
+  int64_t tokens;          ///< at most shape.query_tokens()
+  int64_t first_position;  ///< in the sequence
+  MatrixView k, v;         ///< [positions, D] from position 0 of the sequence on
+};
+
+/// Writes out (and lse) of the block, on the calling thread.
+void attend(const AttentionShape& shape, const QueryBlock& block, const AttendScratch& scratch, int thread);
+
+}  // namespace hone::cpu

@@ -1,0 +1,300 @@
+#include "ops/attention/attention.h"
+
+#include <cmath>
+#include <cstring>
+#include <numeric>
+
+#include "core/cpu_features.h"
+#include "ops/op_harness.h"
+
+namespace hone {
+namespace {
+
+using testing::OpCase;
+using testing::OpResult;
+using testing::Values;
+
+struct AttentionCase {
+  std::vector<int32_t> lengths;  ///< of the documents
+  int64_t num_heads, num_kv_heads, head_dim;
+  int64_t window = 0;
+
+  int64_t tokens() const { return std::accumulate(lengths.begin(), lengths.end(), int64_t{0}); }
+  double scale() const { return static_cast<double>(static_cast<float>(1 / std::sqrt(static_cast<double>(head_dim)))); }
+  int64_t kv_head_of(int64_t head) const { return head / (num_heads / num_kv_heads); }
+  std::string name() const {
+    std::string result = "lengths";
+    for (size_t i = 0; i < std::min<size_t>(lengths.size(), 5); ++i) result += " " + std::to_string(lengths[i]);
+    return result + " heads " + std::to_string(num_heads) + "/" + std::to_string(num_kv_heads) + " dim " +
+           std::to_string(head_dim) + " window " + std::to_string(window);
+  }
+};
+
+/// Offsets of the documents in memory of their own.
+struct Sequences {
+  Buffer bytes;
+  PackedSequences packed;
+
+  explicit Sequences(const std::vector<int32_t>& lengths) {
+    std::vector<int32_t> offsets{0};
+    for (int32_t length : lengths) offsets.push_back(offsets.back() + length);
+    bytes = Buffer(Device{}, offsets.size() * sizeof(int32_t));
+    const auto documents = static_cast<int64_t>(lengths.size());
+    packed = {.cu_seqlens = bytes.tensor({documents + 1}, DType::kI32),
+              .num_documents = documents,
+              .max_seqlen = *std::max_element(lengths.begin(), lengths.end())};
+    std::memcpy(packed.cu_seqlens.data, offsets.data(), offsets.size() * sizeof(int32_t));
+  }
+};
+
+/// Calls visit(i, j range) for each row with the rows that it sees.
+template <class Visit>
+void for_each_row(const AttentionCase& c, const Visit& visit) {
+  int64_t begin = 0;
+  for (int32_t length : c.lengths) {
+    for (int64_t i = begin; i < begin + length; ++i) {
+      visit(i, c.window > 0 ? std::max(begin, i - c.window + 1) : begin);
+    }
+    begin += length;
+  }
+}
+
+double dot(const double* a, const double* b, int64_t n) {
+  double sum = 0;
+  for (int64_t i = 0; i < n; ++i) sum += a[i] * b[i];
+  return sum;
+}
+
+/// Softmax probabilities of row i and head h over the keys [first, i].
+std::vector<double> probabilities(const AttentionCase& c, const std::vector<Values>& qkv, int64_t i, int64_t first,
+                                  int64_t head) {
+  const double* q = qkv[0].data() + (i * c.num_heads + head) * c.head_dim;
+  std::vector<double> p;
+  double sum = 0;
+  for (int64_t j = first; j <= i; ++j) {
+    const double* k = qkv[1].data() + (j * c.num_kv_heads + c.kv_head_of(head)) * c.head_dim;
+    p.push_back(std::exp(c.scale() * dot(q, k, c.head_dim)));
+    sum += p.back();
+  }
+  for (double& value : p) value /= sum;
+  return p;
+}
+
+Values reference(const AttentionCase& c, const std::vector<Values>& qkv) {
+  Values out(qkv[0].size());
+  for_each_row(c, [&](int64_t i, int64_t first) {
+    for (int64_t head = 0; head < c.num_heads; ++head) {
+      const auto p = probabilities(c, qkv, i, first, head);
+      for (int64_t j = first; j <= i; ++j) {
+        const double* v = qkv[2].data() + (j * c.num_kv_heads + c.kv_head_of(head)) * c.head_dim;
+        double* to = out.data() + (i * c.num_heads + head) * c.head_dim;
+        for (int64_t x = 0; x < c.head_dim; ++x) to[x] += p[static_cast<size_t>(j - first)] * v[x];
+      }
+    }
+  });
+  return out;
+}
+
+/// dq, dk, dv by the formulas; checked against differences where those are affordable.
+std::vector<Values> reference_gradients(const AttentionCase& c, const std::vector<Values>& qkv, const Values& d_out) {
+  std::vector<Values> gradients{Values(qkv[0].size()), Values(qkv[1].size()), Values(qkv[2].size())};
+  const int64_t dim = c.head_dim;
+  for_each_row(c, [&](int64_t i, int64_t first) {
+    for (int64_t head = 0; head < c.num_heads; ++head) {
+      const auto p = probabilities(c, qkv, i, first, head);
+      const int64_t query = (i * c.num_heads + head) * dim;
+      std::vector<double> d_p;
+      double delta = 0;
+      for (int64_t j = first; j <= i; ++j) {
+        const int64_t key = (j * c.num_kv_heads + c.kv_head_of(head)) * dim;
+        d_p.push_back(dot(d_out.data() + query, qkv[2].data() + key, dim));
+        delta += p[static_cast<size_t>(j - first)] * d_p.back();
+      }
+      for (int64_t j = first; j <= i; ++j) {
+        const int64_t key = (j * c.num_kv_heads + c.kv_head_of(head)) * dim;
+        const double probability = p[static_cast<size_t>(j - first)];
+        const double d_s = c.scale() * probability * (d_p[static_cast<size_t>(j - first)] - delta);
+        for (int64_t x = 0; x < dim; ++x) {
+          gradients[0][static_cast<size_t>(query + x)] += d_s * qkv[1][static_cast<size_t>(key + x)];
+          gradients[1][static_cast<size_t>(key + x)] += d_s * qkv[0][static_cast<size_t>(query + x)];
+          gradients[2][static_cast<size_t>(key + x)] += probability * d_out[static_cast<size_t>(query + x)];
+        }
+      }
+    }
+  });
+  return gradients;
+}
+
+OpCase op_case_of(const AttentionCase& c, uint64_t key = 1) {
+  OpCase result;
+  const int64_t q = c.num_heads * c.head_dim, kv = c.num_kv_heads * c.head_dim;
+  result.inputs = {testing::random_argument({c.tokens(), q}, key), testing::random_argument({c.tokens(), kv}, key + 1),
+                   testing::random_argument({c.tokens(), kv}, key + 2)};
+  result.op = [c, sequences = std::make_shared<Sequences>(c.lengths)](Tape& tape, const std::vector<Var>& in,
+                                                                      const std::vector<Weight*>&) {
+    const AttentionOptions options{.num_heads = c.num_heads,
+                                   .num_kv_heads = c.num_kv_heads,
+                                   .head_dim = c.head_dim,
+                                   .scale = static_cast<float>(c.scale()),
+                                   .sliding_window = c.window};
+    return std::vector<Var>{attention(tape, in[0], in[1], in[2], options, sequences->packed)};
+  };
+  result.reference = [c](const std::vector<Values>& arguments) { return std::vector<Values>{reference(c, arguments)}; };
+  return result;
+}
+
+/// Bound on errors relative to the largest value, standard normal inputs. A score is off by at most
+/// (D + 3) 2^-24 scale Σ|q||k|, where Σ|q||k| < 2 D; a probability by twice that, and by the sum of up to T terms; a
+/// gradient is a product of two such factors, each of which also enters through δ.
+double float_tolerance(const AttentionCase& c) {
+  const double dim = static_cast<double>(c.head_dim);
+  const double longest = *std::max_element(c.lengths.begin(), c.lengths.end());
+  return 4 * 0x1p-24 * (2 * (dim + 3) * c.scale() * 2 * dim / 4 + longest + dim + 10);
+}
+
+/// out is rounded by 2^-9 of itself; δ sums D such errors of random sign, and dS is a difference with it.
+double bfloat16_tolerance(const AttentionCase& c) {
+  return 0x1p-9 * (2 + std::sqrt(static_cast<double>(c.head_dim)) / 2);
+}
+
+TEST(PackedAttention, MatchesTheReferenceAndItsGradients) {
+  for (const AttentionCase& c :
+       {AttentionCase{{1}, 1, 1, 16}, AttentionCase{{1, 1, 1}, 2, 1, 4}, AttentionCase{{7}, 2, 2, 5, 3},
+        AttentionCase{{3, 1, 5}, 8, 1, 3}, AttentionCase{{2, 11}, 2, 1, 8, 4}, AttentionCase{{4, 0, 6}, 3, 1, 6, 2}}) {
+    SCOPED_TRACE(c.name());
+    expect_matches_reference(op_case_of(c), DType::kF32, float_tolerance(c));
+    expect_matches_reference(op_case_of(c), DType::kBF16, bfloat16_tolerance(c));
+  }
+}
+
+void expect_close(const Values& got, const Values& want, double tolerance, const std::string& what) {
+  ASSERT_EQ(got.size(), want.size());
+  double scale = 0, worst = 0;
+  for (double value : want) scale = std::max(scale, std::abs(value));
+  for (size_t i = 0; i < got.size(); ++i) {
+    const double error = std::abs(got[i] - want[i]);
+    worst = error <= worst ? worst : error;
+  }
+  EXPECT_LE(worst, tolerance * scale) << what;
+}
+
+void expect_matches_formulas(const AttentionCase& c, DType dtype, double tolerance) {
+  SCOPED_TRACE(c.name());
+  const OpCase op_case = op_case_of(c);
+  const OpResult got = testing::run_op(op_case, {.dtype = dtype});
+  std::vector<Values> arguments;
+  for (const auto& input : op_case.inputs) arguments.push_back(testing::rounded(input.values, dtype));
+  expect_close(got.outputs[0], reference(c, arguments), tolerance, "out");
+  const auto want = reference_gradients(c, arguments, testing::output_seeds(got.outputs, dtype)[0]);
+  const std::string names[] = {"dq", "dk", "dv"};
+  for (size_t i = 0; i < 3; ++i) expect_close(got.gradients[i], want[i], tolerance, names[i]);
+  const OpResult again = testing::run_op(op_case, {.dtype = dtype, .recompute = true, .threads = 3});
+  EXPECT_EQ(got.outputs, again.outputs);
+  EXPECT_EQ(got.gradients, again.gradients);
+}
+
+TEST(PackedAttention, MatchesTheFormulasAcrossBlocks) {
+  for (const AttentionCase& c : {AttentionCase{{300}, 2, 1, 16}, AttentionCase{{130, 1, 0, 169}, 2, 2, 64, 100},
+                                 AttentionCase{{257, 127}, 2, 1, 32, 128}, AttentionCase{{290}, 2, 2, 16, 129},
+                                 AttentionCase{{270}, 2, 2, 16, 130}, AttentionCase{{137}, 1, 1, 128, 5},
+                                 AttentionCase{{150, 20}, 16, 2, 16}, AttentionCase{{400}, 3, 1, 20, 40}}) {
+    expect_matches_formulas(c, DType::kF32, float_tolerance(c));
+    expect_matches_formulas(c, DType::kBF16, bfloat16_tolerance(c));
+  }
+}
+
+TEST(PackedAttention, FiveHundredShortDocumentsAreExact) {
+  AttentionCase c{{}, 2, 1, 16};
+  for (int32_t i = 0; i < 500; ++i) c.lengths.push_back(1 + i % 7);
+  expect_matches_formulas(c, DType::kF32, float_tolerance(c));
+}
+
+TEST(PackedAttention, EveryInstructionSetMatchesTheFormulas) {
+  for (Isa isa : {Isa::kBaseline, Isa::kAvx2, Isa::kAvx512}) {
+    if (isa > best_isa()) continue;
+    force_isa(isa);
+    SCOPED_TRACE(name_of(isa));
+    const AttentionCase c{{131, 40}, 4, 2, 32, 90};
+    expect_matches_formulas(c, DType::kF32, float_tolerance(c));
+  }
+  force_isa(best_isa());
+}
+
+/// Rows [begin, begin + count) of all outputs and gradients.
+std::vector<Values> rows_of(const OpResult& result, int64_t tokens, int64_t begin, int64_t count) {
+  std::vector<Values> rows;
+  for (const auto* list : {&result.outputs, &result.gradients}) {
+    for (const Values& values : *list) {
+      const int64_t width = static_cast<int64_t>(values.size()) / tokens;
+      rows.emplace_back(values.begin() + begin * width, values.begin() + (begin + count) * width);
+    }
+  }
+  return rows;
+}
+
+TEST(PackedAttention, DocumentsDoNotSeeEachOther) {
+  const AttentionCase c{{140, 33, 150}, 4, 2, 16};
+  for (double planted : {7.0, std::nan("")}) {
+    OpCase op_case = op_case_of(c);
+    const OpResult before = testing::run_op(op_case, {});
+    for (auto& input : op_case.inputs) {
+      const int64_t width = input.shape[1];
+      std::fill_n(input.values.begin() + 140 * width, 33 * width, planted);
+    }
+    const OpResult after = testing::run_op(op_case, {});
+    EXPECT_NE(rows_of(before, 323, 140, 33), rows_of(after, 323, 140, 33));
+    EXPECT_EQ(rows_of(before, 323, 0, 140), rows_of(after, 323, 0, 140));
+    EXPECT_EQ(rows_of(before, 323, 173, 150), rows_of(after, 323, 173, 150));
+  }
+}
+
+TEST(PackedAttention, ADocumentInAPackIsBitwiseTheDocumentAlone) {
+  for (int64_t window : {0, 50}) {
+    const AttentionCase packed{{140, 33, 1, 150}, 4, 2, 32, window};
+    const OpCase all = op_case_of(packed);
+    const OpResult together = testing::run_op(all, {});
+    const Values seeds = testing::output_seeds(together.outputs, DType::kF32)[0];
+    int64_t begin = 0;
+    for (int32_t length : packed.lengths) {
+      AttentionCase alone = packed;
+      alone.lengths = {length};
+      OpCase one = op_case_of(alone);
+      for (size_t i = 0; i < one.inputs.size(); ++i) {
+        const auto from = all.inputs[i].values.begin() + begin * one.inputs[i].shape[1];
+        one.inputs[i].values.assign(from, from + length * one.inputs[i].shape[1]);
+      }
+      EXPECT_EQ(testing::run_op(one, {}).outputs[0], rows_of(together, packed.tokens(), begin, length)[0]);
+      begin += length;
+    }
+  }
+}
+
+TEST(PackedAttention, AWindowOfOneCopiesTheValue) {
+  const AttentionCase c{{4, 0, 131}, 1, 1, 8, 1};
+  const OpCase op_case = op_case_of(c);
+  const OpResult got = testing::run_op(op_case, {});
+  EXPECT_EQ(got.outputs[0], testing::rounded(op_case.inputs[2].values, DType::kF32));
+  EXPECT_EQ(got.gradients[2], testing::output_seeds(got.outputs, DType::kF32)[0]);
+  // dS = dP − δ, of which both are the same sum of 8 products below 16, each off by at most 8 roundings
+  for (double value : got.gradients[0]) EXPECT_LE(std::abs(value), 2 * 8 * 8 * 16 * 0x1p-24 * 4);
+}
+
+TEST(PackedAttention, LargeScoresDoNotOverflow) {
+  const AttentionCase c{{40}, 1, 1, 16};
+  OpCase op_case = op_case_of(c);
+  for (double& value : op_case.inputs[0].values) value *= 100;
+  const OpResult got = testing::run_op(op_case, {});
+  std::vector<Values> arguments;
+  for (const auto& input : op_case.inputs) arguments.push_back(testing::rounded(input.values, DType::kF32));
+  expect_close(got.outputs[0], reference(c, arguments), 100 * float_tolerance(c), "out");
+}
+
+TEST(PackedAttention, OffsetsThatDoNotCoverTheTokensAreAnError) {
+  const AttentionCase c{{4, 3}, 1, 1, 8};
+  OpCase op_case = op_case_of({{4, 2}, 1, 1, 8});
+  op_case.inputs = op_case_of(c).inputs;
+  EXPECT_ANY_THROW(testing::run_op(op_case, {}));
+}
+
+}  // namespace
+}  // namespace hone
