@@ -5,10 +5,12 @@ namespace hone::cpu {
 
 namespace {
 
-/// Queries and keys are cut at the same places: blocks of kBlockKeys tokens. The pairs (queries i, keys i − distance)
+/// Queries and keys are cut at the same places, into blocks of kTokens. The pairs (queries i, keys i − distance)
 /// of one distance share no queries and no keys, so they run in parallel, and distance after distance each gradient is
 /// summed in a fixed order, without a second pass over the scores and without atomics.
-constexpr int64_t kTokens = kBlockKeys;
+constexpr int64_t kTokens = 128;
+/// Where a block of queries meets the keys of its own tokens it is cut further: half of those pairs are not seen.
+constexpr int64_t kDiagonalTokens = 64;
 
 /// One gradient as float32 sums: the destination itself, or scratch that is added to it at the end.
 struct Accumulator {
@@ -136,18 +138,24 @@ void run_pairs(const Backward& backward, const SequenceBlock& cut, int64_t dista
   const int32_t* offsets = backward.forward.sequences.cu_seqlens.as<int32_t>();
   const int64_t begin = offsets[cut.sequence], length = offsets[cut.sequence + 1] - begin;
   const int64_t query = cut.block * kTokens, key = (cut.block - distance) * kTokens;
+  const int64_t key_tokens = std::min(kTokens, length - key), step = distance == 0 ? kDiagonalTokens : kTokens;
   for (int64_t i = 0; i < shape.group(); ++i) {
-    backward.run({.head = kv_head * shape.group() + i,
-                  .kv_head = kv_head,
-                  .query_row = begin + query,
-                  .query_tokens = std::min(kTokens, length - query),
-                  .key_row = begin + key,
-                  .key_tokens = std::min(kTokens, length - key),
-                  .first_query = query,
-                  .first_key = key,
-                  .first_of_queries = distance == 0,
-                  .first_of_keys = distance == 0 && i == 0},
-                 thread);
+    const int64_t query_end = std::min(query + kTokens, length);
+    // The last part first: it meets all of the block's keys, and so can be what their gradients start from.
+    for (int64_t end = query_end; end > query; end = query + (end - 1 - query) / step * step) {
+      const int64_t first = query + (end - 1 - query) / step * step;
+      backward.run({.head = kv_head * shape.group() + i,
+                    .kv_head = kv_head,
+                    .query_row = begin + first,
+                    .query_tokens = end - first,
+                    .key_row = begin + key,
+                    .key_tokens = std::min(key_tokens, end - key),
+                    .first_query = first,
+                    .first_key = key,
+                    .first_of_queries = distance == 0,
+                    .first_of_keys = distance == 0 && i == 0 && end == query_end},
+                   thread);
+    }
   }
 }
 

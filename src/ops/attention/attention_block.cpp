@@ -93,8 +93,7 @@ void attend(const AttentionShape& shape, const QueryBlock& block, const AttendSc
                             .out_stride = shape.padded_dim()};
   std::fill_n(state.largest, rows, -std::numeric_limits<float>::infinity());
   std::fill_n(state.sum, rows, 0.0f);
-  const int64_t first_block = first_seen / kBlockKeys * kBlockKeys;
-  for (int64_t key = first_block; key < end; key += kBlockKeys) {
+  for (int64_t key = first_seen; key < end; key += kBlockKeys) {
     const ScoreBlock scores{.scores = scratch.scores(thread),
                             .stride = kBlockKeys,
                             .rows = rows,
@@ -119,7 +118,7 @@ void attend(const AttentionShape& shape, const QueryBlock& block, const AttendSc
                  .b = rows_from(block.v, key),
                  .c = state.out,
                  .ldc = state.out_stride,
-                 .beta = key == first_block ? 0.0f : 1.0f});
+                 .beta = key == first_seen ? 0.0f : 1.0f});
   }
   dispatch_float(shape.dtype, [&](auto element) { finish<decltype(element)>(shape, block, state); });
 }

@@ -13,10 +13,10 @@
 
 namespace hone::cpu {
 
-/// Rows of queries (tokens x the heads that share their keys) and keys in a block of scores. 128 x 128 runs the matrix
-/// products at over 90 % of their peak for head_dim 64 to 128 and keeps a block's data in a level-2 cache.
+/// Rows of queries (tokens x the heads that share their keys) and keys in a block of scores: large enough for matrix
+/// products near their peak at head_dim 64 to 128, small enough for a level-2 cache.
 inline constexpr int64_t kBlockRows = 128;
-inline constexpr int64_t kBlockKeys = 128;
+inline constexpr int64_t kBlockKeys = 256;
 
 /// A view of rows from `begin` on.
 MatrixView rows_from(const MatrixView& view, int64_t begin);

@@ -55,13 +55,12 @@ class ScoreComputer {
       const float* p = block.scores + r * block.stride;
       float* g = gradients + r * block.stride;
       const Seen seen = rows.seen();
-      const int64_t begin = seen.begin / kLanes * kLanes;
-      clear(g, 0, begin);
-      int64_t c = begin;
-      for (; c < seen.end; c += kLanes) {
-        store(g + c, seen.holds(c) & (I)(load(p + c) * (load(g + c) - broadcast(delta[r]))));
-      }
-      clear(g, c, block.cols);
+      clear(g, 0, first_vector(seen));
+      const auto gradient = [&](int64_t c) { return load(p + c) * (load(g + c) - delta[r]); };
+      for_each_vector(
+          seen, [&](int64_t c, I mask) { store(g + c, mask & (I)gradient(c)); },
+          [&](int64_t c) { store(g + c, gradient(c)); });
+      clear(g, end_vector(seen), block.cols);
     }
   }
 
@@ -123,34 +122,50 @@ class ScoreComputer {
     for (int64_t i = 0; i < size; i += kLanes) store(row + i, load(row + i) * factor);
   }
 
+  /// Calls visit(c, seen lanes) for the vectors of seen columns; all lanes of the inner ones are seen.
+  template <class Edge, class Inner>
+  static void for_each_vector(const Seen& seen, const Edge& edge, const Inner& inner) {
+    int64_t c = first_vector(seen);
+    if (c < seen.begin) {
+      edge(c, seen.holds(c));
+      c += kLanes;
+    }
+    for (; c + kLanes <= seen.end; c += kLanes) inner(c);
+    if (c < seen.end) edge(c, seen.holds(c));
+  }
+
   static float row_maximum(const float* row, const Seen& seen) {
     F largest = broadcast(-kInfinity);
-    for (int64_t c = seen.begin / kLanes * kLanes; c < seen.end; c += kLanes) {
-      const F score = seen.holds(c) ? load(row + c) : broadcast(-kInfinity);
-      largest = score > largest ? score : largest;
-    }
-    float result = largest[0];
-    for (int i = 1; i < kLanes; ++i) result = larger(result, largest[i]);
-    return result;
+    const auto include = [&](F score) { largest = score > largest ? score : largest; };
+    for_each_vector(
+        seen, [&](int64_t c, I mask) { include(mask ? load(row + c) : broadcast(-kInfinity)); },
+        [&](int64_t c) { include(load(row + c)); });
+    for (int width = kLanes / 2; width > 0; width /= 2) include(rotated(largest, width));
+    return largest[0];
   }
 
   /// row = exp(row − offset) where seen, else 0; returns the sum.
   static float exponentials(float* row, int64_t cols, const Seen& seen, float offset) {
-    const int64_t begin = seen.begin / kLanes * kLanes;
-    clear(row, 0, begin);
+    clear(row, 0, first_vector(seen));
     F sum{};
-    int64_t c = begin;
-    for (; c < seen.end; c += kLanes) {
-      const F value = (F)(seen.holds(c) & (I)exp(load(row + c) - offset));
+    const auto include = [&](int64_t c, F value) {
       store(row + c, value);
       sum += value;
-    }
-    clear(row, c, cols);
-    for (int width = kLanes / 2; width > 0; width /= 2) {
-      for (int i = 0; i < width; ++i) sum[i] += sum[i + width];
-    }
+    };
+    for_each_vector(
+        seen, [&](int64_t c, I mask) { include(c, (F)(mask & (I)exp(load(row + c) - offset))); },
+        [&](int64_t c) { include(c, exp(load(row + c) - offset)); });
+    clear(row, end_vector(seen), cols);
+    for (int width = kLanes / 2; width > 0; width /= 2) sum += rotated(sum, width);
     return sum[0];
   }
+
+  /// The vectors that hold the seen columns are [first_vector, end_vector).
+  static int64_t first_vector(const Seen& seen) { return seen.begin / kLanes * kLanes; }
+  static int64_t end_vector(const Seen& seen) { return (seen.end + kLanes - 1) / kLanes * kLanes; }
+
+  /// Lane i holds what lane i + count (modulo the lanes) held.
+  static F rotated(F value, int count) { return __builtin_shuffle(value, (lane_numbers() + count) & (kLanes - 1)); }
 
   static float scalar_exp(float x) { return exp(broadcast(x))[0]; }
 

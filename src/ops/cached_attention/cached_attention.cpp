@@ -1,0 +1,54 @@
+#include "ops/cached_attention/cached_attention.h"
+
+#include "ops/device_dispatch.h"
+
+namespace hone {
+
+void cached_attention(const Context& context, const CachedAttentionArgs& args) {
+  dispatch(context, args, &cpu::cached_attention);
+}
+
+void advance_cache(const Context& context, const AdvanceCacheArgs& args) {
+  dispatch(context, args, &cpu::advance_cache);
+}
+
+namespace {
+
+struct CachedAttentionNode : Node {
+  AttentionOptions options;
+  KvCache cache;
+
+  std::string_view kind() const override { return "cached_attention"; }
+
+  void forward(Tape& tape) override {
+    cached_attention(tape.context(), {.q = tape.data(inputs[0]),
+                                      .k = tape.data(inputs[1]),
+                                      .v = tape.data(inputs[2]),
+                                      .out = tape.data(outputs[0]),
+                                      .options = options,
+                                      .cache = cache});
+  }
+
+  void backward(Tape&) override { HONE_ASSERT(false, "a key-value cache has no gradient"); }
+};
+
+}  // namespace
+
+Var cached_attention(Tape& tape, Var q, Var k, Var v, const AttentionOptions& options, const KvCache& cache) {
+  HONE_ASSERT(!tape.training(), "a key-value cache is for generation");
+  const int64_t tokens = tape.shape(q)[0], width = options.num_kv_heads * options.head_dim;
+  HONE_ASSERT(tape.shape(q) == (Shape{tokens, options.num_heads * options.head_dim}));
+  HONE_ASSERT(tape.shape(k) == (Shape{tokens, width}) && tape.shape(v) == tape.shape(k));
+  HONE_ASSERT(cache.k.shape.rank() == 3 && cache.k.shape[2] == width && cache.v.shape == cache.k.shape);
+  HONE_ASSERT(cache.k.dtype == tape.dtype(q) && cache.v.dtype == tape.dtype(q) && tape.dtype(k) == tape.dtype(q));
+  HONE_ASSERT(cache.lengths.shape == Shape{cache.k.shape[0]} && cache.added.num_documents == cache.k.shape[0]);
+  auto node = std::make_unique<CachedAttentionNode>();
+  node->options = options;
+  node->cache = cache;
+  node->inputs = {q, k, v};
+  const Var out = tape.add_output(*node, tape.shape(q), tape.dtype(q));
+  tape.record(std::move(node));
+  return out;
+}
+
+}  // namespace hone

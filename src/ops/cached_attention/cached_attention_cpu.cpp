@@ -1,0 +1,84 @@
+#include <cstring>
+
+#include "ops/attention/attention_block.h"
+#include "ops/cached_attention/cached_attention.h"
+
+namespace hone::cpu {
+
+namespace {
+
+/// Where the tokens of a pass are: rows of q, k, v and positions in their sequence's cache.
+struct Pass {
+  const int32_t* offsets;
+  const int32_t* lengths;
+
+  explicit Pass(const KvCache& cache)
+      : offsets(cache.added.cu_seqlens.as<int32_t>()), lengths(cache.lengths.as<int32_t>()) {}
+  int64_t row(int64_t n) const { return offsets[n]; }
+  int64_t tokens(int64_t n) const { return offsets[n + 1] - offsets[n]; }
+  int64_t position(int64_t n) const { return lengths[n]; }
+};
+
+/// Copies the new rows of sequence n into its cache.
+void append(const Pass& pass, const Tensor& rows, const Tensor& cache, int64_t n) {
+  const int64_t capacity = cache.shape[1];
+  const auto row_bytes = static_cast<size_t>(cache.shape[2]) * size_of(cache.dtype);
+  HONE_ASSERT(pass.position(n) >= 0 && pass.position(n) + pass.tokens(n) <= capacity, "the key-value cache is full");
+  std::memcpy(cache.data + static_cast<size_t>(n * capacity + pass.position(n)) * row_bytes,
+              rows.data + static_cast<size_t>(pass.row(n)) * row_bytes,
+              static_cast<size_t>(pass.tokens(n)) * row_bytes);
+}
+
+/// A key-value head of sequence n, all positions.
+MatrixView cached_rows(const Tensor& cache, int64_t n, int64_t kv_head, int64_t head_dim) {
+  const int64_t capacity = cache.shape[1], width = cache.shape[2];
+  const int64_t first = n * capacity * width + kv_head * head_dim;
+  return {.data = cache.data + first * static_cast<int64_t>(size_of(cache.dtype)),
+          .dtype = cache.dtype,
+          .row_stride = width};
+}
+
+}  // namespace
+
+void cached_attention(const Context& context, const CachedAttentionArgs& args) {
+  const AttentionShape shape(args.options, args.q.dtype);
+  const int64_t tokens = args.q.shape[0], sequences = args.cache.k.shape[0];
+  ArenaScope memory(context.scratch());
+  const SequenceBlocks blocks(memory, tokens, sequences, shape.query_tokens());
+  const AttendScratch scratch(memory, shape, context.threads());
+  context.launch([args, shape, sequences, blocks, scratch](ThreadPool& pool) {
+    scratch.prepare();
+    const auto list = blocks.cut(args.cache.added.cu_seqlens);
+    const Pass pass(args.cache);
+    pool.parallel_for(sequences, [&](int64_t n, int) {
+      append(pass, args.k, args.cache.k, n);
+      append(pass, args.v, args.cache.v, n);
+    });
+    pool.parallel_for(static_cast<int64_t>(list.size()) * shape.num_kv_heads, [&](int64_t i, int thread) {
+      const SequenceBlock& cut = list[static_cast<size_t>(i / shape.num_kv_heads)];
+      const int64_t n = cut.sequence, kv_head = i % shape.num_kv_heads, first = cut.block * shape.query_tokens();
+      const int64_t row = pass.row(n) + first, column = kv_head * shape.group() * shape.head_dim;
+      const int64_t place = (row * shape.query_width() + column) * static_cast<int64_t>(size_of(shape.dtype));
+      attend(shape,
+             {.q = args.q.data + place,
+              .out = args.out.data + place,
+              .lse = nullptr,
+              .lse_stride = 0,
+              .tokens = std::min(shape.query_tokens(), pass.tokens(n) - first),
+              .first_position = pass.position(n) + first,
+              .k = cached_rows(args.cache.k, n, kv_head, shape.head_dim),
+              .v = cached_rows(args.cache.v, n, kv_head, shape.head_dim)},
+             scratch, thread);
+    });
+  });
+}
+
+void advance_cache(const Context& context, const AdvanceCacheArgs& args) {
+  context.launch([args](ThreadPool&) {
+    const int32_t* offsets = args.added.cu_seqlens.as<int32_t>();
+    int32_t* lengths = args.lengths.as<int32_t>();
+    for (int64_t n = 0; n < args.added.num_documents; ++n) lengths[n] += offsets[n + 1] - offsets[n];
+  });
+}
+
+}  // namespace hone::cpu
