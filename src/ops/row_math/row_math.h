@@ -1,6 +1,6 @@
 // row_math: arithmetic on rows of float32 for the instruction set in use: what the elementwise CPU ops are made of.
 //
-// An op walks a row in blocks of kRowBlock, which stay in the first-level cache: it widens a block to float32, combines
+// An op walks a row in blocks that stay in the first-level cache (row_blocks.h): it widens a block to float32, combines
 // a few of these functions, and rounds the result once. Sums use a fixed number of partial sums per instruction set, so
 // that results depend on the data and the instruction set only.
 #pragma once
@@ -10,8 +10,6 @@
 #include "core/dtype.h"
 
 namespace hone {
-
-inline constexpr int64_t kRowBlock = 1024;
 
 /// Σ e and Σ (x - shift) · e over e = exp(x - shift).
 struct ExpSums {
@@ -62,24 +60,5 @@ struct RowMath {
 
 /// The functions for active_isa(). exp has a relative error below 2^-22 where its result is a normal number.
 const RowMath& row_math();
-
-/// A row as float32: the row itself, or its values written to `buffer`.
-inline const float* widened(const RowMath&, const float* x, float*, int64_t) { return x; }
-inline const float* widened(const RowMath& math, const BFloat16* x, float* buffer, int64_t n) {
-  math.widen(x, buffer, n);
-  return buffer;
-}
-
-/// y = x in y's dtype; x may be y.
-inline void narrowed(const RowMath& math, const float* x, float* y, int64_t n) {
-  if (x != y) math.scale(1.0f, x, y, n);
-}
-inline void narrowed(const RowMath& math, const float* x, BFloat16* y, int64_t n) { math.narrow(x, y, n); }
-
-/// Calls body(begin, count) for the blocks of a row of n elements.
-template <class Body>
-void for_row_blocks(int64_t n, Body&& body) {
-  for (int64_t begin = 0; begin < n; begin += kRowBlock) body(begin, n - begin < kRowBlock ? n - begin : kRowBlock);
-}
 
 }  // namespace hone

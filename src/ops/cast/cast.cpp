@@ -1,0 +1,14 @@
+#include "ops/cast/cast.h"
+
+#include "ops/device_dispatch.h"
+
+namespace hone {
+
+void cast(const Context& context, const CastArgs& args) {
+  HONE_ASSERT(args.src.numel() == args.dst.numel());
+  dispatch(context, args, &cpu::cast);
+}
+
+void fill_zero(const Context& context, const Tensor& tensor) { dispatch(context, tensor, &cpu::fill_zero); }
+
+}  // namespace hone

@@ -1,0 +1,26 @@
+#include <cstring>
+
+#include "ops/cast/cast.h"
+#include "ops/row_math/row_blocks.h"
+
+namespace hone::cpu {
+
+void cast(const Context& context, const CastArgs& args) {
+  context.launch([args](ThreadPool& pool) {
+    const RowMath& math = row_math();
+    parallel_blocks(pool, args.dst.numel(), [&](int64_t begin, int64_t n) {
+      float buffer[kRowBlock];
+      store_block(math, load_block(math, args.src, begin, buffer, n), args.dst, begin, n);
+    });
+  });
+}
+
+void fill_zero(const Context& context, const Tensor& tensor) {
+  context.launch([tensor](ThreadPool& pool) {
+    pool.parallel_ranges(static_cast<int64_t>(tensor.bytes()), int64_t{1} << 18, [&](int64_t begin, int64_t end) {
+      std::memset(tensor.data + begin, 0, static_cast<size_t>(end - begin));
+    });
+  });
+}
+
+}  // namespace hone::cpu

@@ -1,0 +1,67 @@
+#include "ops/cast/cast.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "core/philox.h"
+
+namespace hone {
+namespace {
+
+class Cast : public ::testing::Test {
+ protected:
+  Cast() : pool_(2), stream_(Device{}, pool_), scratch_(Device{}, "scratch"), context_(stream_, scratch_) {
+    scratch_.reserve(0);
+  }
+
+  ThreadPool pool_;
+  Stream stream_;
+  Arena scratch_;
+  Context context_;
+};
+
+TEST_F(Cast, RoundsToNearestEvenAndKeepsNaN) {
+  for (int64_t n : {1, 7, 1024, 50021}) {
+    std::vector<float> values(static_cast<size_t>(n));
+    PhiloxSequence random(5);
+    for (float& value : values) value = random.normal();
+    values[0] = std::nanf("");
+    values.back() = 1.00390625f;  // halfway between two bfloat16
+    Buffer single(Device{}, values.size() * 4), half(Device{}, values.size() * 2), back(Device{}, values.size() * 4);
+    const Tensor x = single.tensor({n}, DType::kF32), y = half.tensor({n}, DType::kBF16);
+    const Tensor z = back.tensor({n}, DType::kF32);
+    stream_.upload<float>(x, values);
+    cast(context_, x, y);
+    cast(context_, y, z);
+    const std::vector<BFloat16> rounded = stream_.download<BFloat16>(y);
+    const std::vector<float> widened = stream_.download<float>(z);
+    for (size_t i = 0; i < values.size(); ++i) {
+      ASSERT_EQ(rounded[i].bits, BFloat16(values[i]).bits) << values[i];
+      ASSERT_EQ(std::bit_cast<uint32_t>(widened[i]), std::bit_cast<uint32_t>(static_cast<float>(rounded[i])));
+    }
+  }
+}
+
+TEST_F(Cast, BetweenEqualFormatsCopiesAllBits) {
+  Buffer from(Device{}, 3000 * 2), to(Device{}, 3000 * 2);
+  const Tensor x = from.tensor({3, 1000}, DType::kBF16), y = to.tensor({3000}, DType::kBF16);
+  std::vector<BFloat16> values(3000);
+  for (size_t i = 0; i < values.size(); ++i) values[i] = BFloat16(static_cast<float>(i) - 1500.0f);
+  stream_.upload<BFloat16>(x, values);
+  cast(context_, x, y);
+  const std::vector<BFloat16> copied = stream_.download<BFloat16>(y);
+  for (size_t i = 0; i < values.size(); ++i) ASSERT_EQ(copied[i].bits, values[i].bits);
+}
+
+TEST_F(Cast, FillZeroClearsOnlyItsTensor) {
+  Buffer memory(Device{}, 4 * 4096);
+  const Tensor all = memory.tensor({4096}, DType::kI32);
+  stream_.upload<int32_t>(all, std::vector<int32_t>(4096, 7));
+  fill_zero(context_, all.rows(1, 4094));
+  const std::vector<int32_t> values = stream_.download<int32_t>(all);
+  for (size_t i = 0; i < values.size(); ++i) ASSERT_EQ(values[i], i == 0 || i == 4095 ? 7 : 0) << i;
+}
+
+}  // namespace
+}  // namespace hone
