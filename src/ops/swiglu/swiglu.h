@@ -1,0 +1,35 @@
+// swiglu: the gated activation of dense MLPs, y = silu(gate) · up.
+// Source: Shazeer, "GLU Variants Improve Transformer" (arXiv:2002.05202).
+#pragma once
+
+#include "graph/tape.h"
+
+namespace hone {
+
+/// y[i] = round(silu(gate[i])) · up[i] with silu(x) = x / (1 + exp(-x)). All [T, I] of one dtype, float32 or bfloat16;
+/// round is to that dtype (as Hugging Face's MLPs do), the arithmetic is float32. Deterministic.
+struct SwigluArgs {
+  Tensor gate, up, y;
+};
+
+void swiglu(const Context& context, const SwigluArgs& args);
+
+/// With s = sigmoid(gate):
+///   dgate[i] = dy[i] · up[i] · s · (1 + gate[i] · (1 - s)),   dup[i] = dy[i] · round(silu(gate[i]))
+/// Either may be unwanted; dtype of the destinations as of gate.
+struct SwigluGradArgs {
+  Tensor gate, up, dy;
+  GradDest dgate, dup;
+};
+
+void swiglu_grad(const Context& context, const SwigluGradArgs& args);
+
+/// Records y = silu(gate) · up; backward saves gate and up.
+Var swiglu(Tape& tape, Var gate, Var up);
+
+namespace cpu {
+void swiglu(const Context& context, const SwigluArgs& args);
+void swiglu_grad(const Context& context, const SwigluGradArgs& args);
+}  // namespace cpu
+
+}  // namespace hone
