@@ -1,0 +1,100 @@
+#include "ops/rms_norm/rms_norm.h"
+
+#include "ops/add/add.h"
+#include "ops/device_dispatch.h"
+
+namespace hone {
+
+void rms_norm(const Context& context, const RmsNormArgs& args) { dispatch(context, args, &cpu::rms_norm); }
+void rms_norm_grad(const Context& context, const RmsNormGradArgs& args) {
+  dispatch(context, args, &cpu::rms_norm_grad);
+}
+
+namespace {
+
+/// The residual sum whose value the following norm writes; alone only when it is computed again.
+struct ResidualSumNode : Node {
+  std::string_view kind() const override { return "add"; }
+
+  void forward(Tape& tape) override {
+    if (!tape.replaying()) return;
+    add(tape.context(), {.a = tape.data(inputs[0]), .b = tape.data(inputs[1]), .y = tape.data(outputs[0])});
+  }
+
+  void backward(Tape& tape) override {
+    const Tensor dsum = tape.grad(outputs[0]);
+    bool given = false;
+    for (Var input : inputs) {
+      if (!tape.requires_grad(input)) continue;
+      if (!given && tape.alias_grad(input, dsum)) {
+        given = true;
+        continue;
+      }
+      const GradDest dest = tape.grad_dest(input);
+      add(tape.context(), {.a = dsum, .b = {}, .y = dest.dst, .beta = dest.beta});
+    }
+  }
+};
+
+struct RmsNormNode : Node {
+  Weight* w = nullptr;
+  float eps = 0;
+  Var residual, delta;  // defined if inputs[0] is their sum, which this node writes when it first runs
+
+  std::string_view kind() const override { return "rms_norm"; }
+
+  void forward(Tape& tape) override {
+    RmsNormArgs args{.x = tape.data(inputs[0]), .w = w->view().payload, .y = tape.data(outputs[0]), .eps = eps};
+    if (delta.defined() && !tape.replaying()) {
+      args.sum = args.x;
+      args.x = tape.data(residual);
+      args.delta = tape.data(delta);
+    }
+    rms_norm(tape.context(), args);
+  }
+
+  void backward(Tape& tape) override {
+    rms_norm_grad(tape.context(), {.x = tape.data(inputs[0]),
+                                   .w = w->view().payload,
+                                   .dy = tape.grad(outputs[0]),
+                                   .dx = tape.grad_dest(inputs[0]),
+                                   .dw = w->grad(),
+                                   .eps = eps});
+  }
+};
+
+std::unique_ptr<RmsNormNode> make_norm(Tape& tape, Var x, Weight& w, float eps) {
+  HONE_ASSERT(tape.shape(x).rank() == 2 && w.shape() == Shape({tape.shape(x)[1]}));
+  auto node = std::make_unique<RmsNormNode>();
+  node->w = &w;
+  node->eps = eps;
+  node->inputs = {x};
+  node->saved = {x};
+  node->weights_want_grad = w.wants_grad();
+  return node;
+}
+
+}  // namespace
+
+Var rms_norm(Tape& tape, Var x, Weight& w, float eps) {
+  auto node = make_norm(tape, x, w, eps);
+  const Var y = tape.add_output(*node, tape.shape(x), tape.dtype(x));
+  tape.record(std::move(node));
+  return y;
+}
+
+SumAndNorm add_rms_norm(Tape& tape, Var x, Var delta, Weight& w, float eps) {
+  HONE_ASSERT(tape.shape(x) == tape.shape(delta) && tape.dtype(x) == tape.dtype(delta));
+  auto sum_node = std::make_unique<ResidualSumNode>();
+  sum_node->inputs = {x, delta};
+  const Var sum = tape.add_output(*sum_node, tape.shape(x), tape.dtype(x));
+  tape.record(std::move(sum_node));
+  auto node = make_norm(tape, sum, w, eps);
+  node->residual = x;
+  node->delta = delta;
+  const Var y = tape.add_output(*node, tape.shape(x), tape.dtype(x));
+  tape.record(std::move(node));
+  return {sum, y};
+}
+
+}  // namespace hone

@@ -1,0 +1,132 @@
+#include <algorithm>
+#include <cmath>
+
+#include "ops/rms_norm/rms_norm.h"
+#include "ops/row_math/row_blocks.h"
+
+namespace hone::cpu {
+
+namespace {
+
+/// Rows whose gradients of w one task adds up, whatever the number of threads.
+constexpr int64_t kRowsPerChunk = 64;
+
+float inverse_rms(const RowMath& math, const Tensor& x, int64_t row, float eps) {
+  const int64_t hidden = x.shape[1];
+  float squares = 0;
+  for_row_blocks(hidden, [&](int64_t begin, int64_t n) {
+    float buffer[kRowBlock];
+    const float* values = load_block(math, x, row * hidden + begin, buffer, n);
+    squares += math.dot(values, values, n);
+  });
+  return 1.0f / std::sqrt(squares / static_cast<float>(hidden) + eps);
+}
+
+/// sum = x + delta for one row.
+void add_row(const RowMath& math, const RmsNormArgs& args, int64_t row) {
+  const int64_t hidden = args.x.shape[1];
+  for_row_blocks(hidden, [&](int64_t begin, int64_t n) {
+    float x[kRowBlock], delta[kRowBlock], sum[kRowBlock];
+    const int64_t at = row * hidden + begin;
+    math.add(load_block(math, args.x, at, x, n), load_block(math, args.delta, at, delta, n), sum, n);
+    store_block(math, sum, args.sum, at, n);
+  });
+}
+
+void normalise_row(const RowMath& math, const RmsNormArgs& args, int64_t row) {
+  const Tensor& x = args.delta.defined() ? args.sum : args.x;
+  const int64_t hidden = x.shape[1];
+  const float r = inverse_rms(math, x, row, args.eps);
+  for_row_blocks(hidden, [&](int64_t begin, int64_t n) {
+    float buffer[kRowBlock], y[kRowBlock];
+    math.scale(r, load_block(math, x, row * hidden + begin, buffer, n), y, n);
+    if (x.dtype == DType::kBF16) math.round(y, n);
+    math.multiply(y, load_block(math, args.w, begin, buffer, n), y, n);
+    store_block(math, y, args.y, row * hidden + begin, n);
+  });
+}
+
+/// A block of g = dy · w and of n = x · r.
+struct GradBlock {
+  float g[kRowBlock], normalised[kRowBlock], dy_buffer[kRowBlock];
+  const float* dy;
+
+  GradBlock(const RowMath& math, const RmsNormGradArgs& args, int64_t row, float r, int64_t begin, int64_t n) {
+    const int64_t at = row * args.x.shape[1] + begin;
+    dy = load_block(math, args.dy, at, dy_buffer, n);
+    math.multiply(dy, load_block(math, args.w, begin, g, n), g, n);
+    math.scale(r, load_block(math, args.x, at, normalised, n), normalised, n);
+  }
+};
+
+/// Gradients of one row; dw is added to dw_sums unless that is null.
+void differentiate_row(const RowMath& math, const RmsNormGradArgs& args, int64_t row, float* dw_sums) {
+  const int64_t hidden = args.x.shape[1];
+  const float r = inverse_rms(math, args.x, row, args.eps);
+  float projection = 0;
+  for_row_blocks(hidden, [&](int64_t begin, int64_t n) {
+    GradBlock block(math, args, row, r, begin, n);
+    projection += math.dot(block.g, block.normalised, n);
+    if (dw_sums != nullptr) {
+      if (args.x.dtype == DType::kBF16) math.round(block.normalised, n);
+      math.multiply(block.dy, block.normalised, block.normalised, n);
+      math.add_scaled(1.0f, block.normalised, dw_sums + begin, n);
+    }
+  });
+  if (!args.dx.wanted()) return;
+  const float mean = projection / static_cast<float>(hidden);
+  for_row_blocks(hidden, [&](int64_t begin, int64_t n) {
+    GradBlock block(math, args, row, r, begin, n);
+    math.add_scaled(-mean, block.normalised, block.g, n);
+    math.scale(r, block.g, block.g, n);
+    store_block(math, block.g, args.dx, row * hidden + begin, n);
+  });
+}
+
+/// dw = Σ over chunks of partial sums [chunks, H], in order.
+void sum_chunks(ThreadPool& pool, const Tensor& partial, const GradDest& dw) {
+  const int64_t chunks = partial.shape[0], hidden = partial.shape[1];
+  const RowMath& math = row_math();
+  pool.parallel_ranges(hidden, 256, [&](int64_t begin, int64_t end) {
+    float sum[kRowBlock] = {};
+    for (int64_t c = 0; c < chunks; ++c) {
+      math.add_scaled(1.0f, partial.as<float>() + c * hidden + begin, sum, end - begin);
+    }
+    store_block(math, sum, dw, begin, end - begin);
+  });
+}
+
+}  // namespace
+
+void rms_norm(const Context& context, const RmsNormArgs& args) {
+  context.launch([args](ThreadPool& pool) {
+    const RowMath& math = row_math();
+    pool.parallel_ranges(args.x.shape[0], 8, [&](int64_t row, int64_t end) {
+      for (; row < end; ++row) {
+        if (args.delta.defined()) add_row(math, args, row);
+        normalise_row(math, args, row);
+      }
+    });
+  });
+}
+
+void rms_norm_grad(const Context& context, const RmsNormGradArgs& args) {
+  const int64_t rows = args.x.shape[0], hidden = args.x.shape[1];
+  const int64_t chunks = (rows + kRowsPerChunk - 1) / kRowsPerChunk;
+  ArenaScope scratch(context.scratch());
+  Tensor partial;
+  if (args.dw.wanted()) partial = scratch.take({chunks, hidden}, DType::kF32);
+  context.launch([args, rows, hidden, chunks, partial](ThreadPool& pool) {
+    const RowMath& math = row_math();
+    pool.parallel_for(chunks, [&](int64_t chunk, int) {
+      float* dw_sums = partial.defined() ? partial.as<float>() + chunk * hidden : nullptr;
+      if (dw_sums != nullptr) std::fill_n(dw_sums, hidden, 0.0f);
+      for (int64_t row = chunk * kRowsPerChunk; row < std::min(rows, (chunk + 1) * kRowsPerChunk); ++row) {
+        differentiate_row(math, args, row, dw_sums);
+      }
+    });
+    if (partial.defined()) sum_chunks(pool, partial, args.dw);
+  });
+}
+
+}  // namespace hone::cpu

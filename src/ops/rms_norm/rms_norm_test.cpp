@@ -1,0 +1,116 @@
+#include "ops/rms_norm/rms_norm.h"
+
+#include <cmath>
+
+#include "ops/op_harness.h"
+
+namespace hone {
+namespace {
+
+using testing::OpCase;
+using testing::Values;
+
+constexpr double kEps = 1e-5;
+
+Values norm_of(const Values& x, const Values& w) {
+  const size_t hidden = w.size();
+  Values y(x.size());
+  for (size_t begin = 0; begin < x.size(); begin += hidden) {
+    double squares = 0;
+    for (size_t i = 0; i < hidden; ++i) squares += x[begin + i] * x[begin + i];
+    const double r = 1 / std::sqrt(squares / static_cast<double>(hidden) + kEps);
+    for (size_t i = 0; i < hidden; ++i) y[begin + i] = x[begin + i] * r * w[i];
+  }
+  return y;
+}
+
+OpCase norm_case(int64_t rows, int64_t hidden) {
+  return {.inputs = {testing::random_argument({rows, hidden}, 1)},
+          .weights = {testing::random_argument({hidden}, 2)},
+          .op =
+              [](Tape& tape, const std::vector<Var>& in, const std::vector<Weight*>& w) {
+                return std::vector<Var>{rms_norm(tape, in[0], *w[0], static_cast<float>(kEps))};
+              },
+          .reference = [](const std::vector<Values>& a) { return std::vector<Values>{norm_of(a[0], a[1])}; }};
+}
+
+/// Two layers of residual stream, so that sum has a gradient of its own.
+OpCase residual_case(int64_t rows, int64_t hidden) {
+  return {.inputs = {testing::random_argument({rows, hidden}, 1), testing::random_argument({rows, hidden}, 2)},
+          .weights = {testing::random_argument({hidden}, 3)},
+          .op =
+              [](Tape& tape, const std::vector<Var>& in, const std::vector<Weight*>& w) {
+                const SumAndNorm first = add_rms_norm(tape, in[0], in[1], *w[0], static_cast<float>(kEps));
+                const SumAndNorm second = add_rms_norm(tape, first.sum, first.y, *w[0], static_cast<float>(kEps));
+                return std::vector<Var>{second.sum, second.y};
+              },
+          .reference =
+              [](const std::vector<Values>& a) {
+                Values sum(a[0].size());
+                for (size_t i = 0; i < sum.size(); ++i) sum[i] = a[0][i] + a[1][i];
+                const Values y = norm_of(sum, a[2]);
+                for (size_t i = 0; i < sum.size(); ++i) sum[i] += y[i];
+                return std::vector<Values>{sum, norm_of(sum, a[2])};
+              }};
+}
+
+TEST(RmsNorm, MatchesTheReferenceAndItsGradients) {
+  // float32: a sum of up to 1031 squares or products in 64 chains of 17, then elementwise work: some 30 roundings of
+  // 2^-24. bfloat16: x · r and the product are rounded, 2^-8 each; dw sums terms that carry the first.
+  for (const auto& [rows, hidden] : {std::pair{3, 2}, {1, 17}, {131, 7}, {2, 1031}}) {
+    expect_matches_reference(norm_case(rows, hidden), DType::kF32, 4e-6);
+    expect_matches_reference(norm_case(rows, hidden), DType::kBF16, 0x1p-7);
+  }
+}
+
+/// With one feature y is ±w, and dx is what eps leaves of terms of order w · r, which cancel.
+TEST(RmsNorm, OfOneFeatureIsItsSign) {
+  for (const int64_t rows : {1, 3}) expect_matches_reference(norm_case(rows, 1), DType::kF32, 1e-4);
+}
+
+TEST(RmsNorm, FusedWithTheResidualSumMatchesTheReference) {
+  for (const auto& [rows, hidden] : {std::pair{1, 3}, {5, 13}, {67, 5}}) {
+    expect_matches_reference(residual_case(rows, hidden), DType::kF32, 4e-6);
+    // Seven roundings of 2^-8 follow one another in forward (sum, x · r, product, twice, sum) and as many in backward,
+    // where a row with small entries could amplify them by |w| r; they partly cancel.
+    expect_matches_reference(residual_case(rows, hidden), DType::kBF16, 8 * 0x1p-8);
+  }
+}
+
+/// y, bit for bit, is round(w · round(x · r)): the order of Hugging Face's norms.
+TEST(RmsNorm, RoundsBeforeTheWeight) {
+  const OpCase op_case = norm_case(64, 48);
+  const testing::OpResult got = run_op(op_case, {.dtype = DType::kBF16});
+  const Values x = testing::rounded(op_case.inputs[0].values, DType::kBF16);
+  const Values w = testing::rounded(op_case.weights[0].values, DType::kBF16);
+  Values y = testing::rounded(norm_of(x, Values(w.size(), 1.0)), DType::kBF16);
+  for (size_t i = 0; i < y.size(); ++i) y[i] *= w[i % w.size()];
+  y = testing::rounded(y, DType::kBF16);
+  size_t different = 0;  // float32 statistics may fall on the other side of a tie, rarely
+  for (size_t i = 0; i < y.size(); ++i) different += got.outputs[0][i] != y[i];
+  EXPECT_LE(different, y.size() / 1000);
+}
+
+TEST(RmsNorm, TakesAFloat32WeightBesideBfloat16Activations) {
+  OpCase op_case = norm_case(5, 7);
+  const testing::OpResult want = run_op(op_case, {.dtype = DType::kBF16});
+  testing::Argument weight = op_case.weights[0];
+  weight.values = testing::rounded(weight.values, DType::kBF16);
+  const auto wide = std::make_shared<testing::TestWeight>(weight, DType::kF32);
+  op_case.op = [wide](Tape& tape, const std::vector<Var>& in, const std::vector<Weight*>&) {
+    return std::vector<Var>{rms_norm(tape, in[0], *wide, static_cast<float>(kEps))};
+  };
+  op_case.weights.clear();
+  const testing::OpResult got = run_op(op_case, {.dtype = DType::kBF16});
+  EXPECT_EQ(got.outputs, want.outputs);
+  EXPECT_EQ(got.gradients[0], want.gradients[0]);
+}
+
+TEST(RmsNorm, AFrozenWeightGetsNoGradientAndTheInputStillDoes) {
+  OpCase op_case = norm_case(5, 7);
+  op_case.weights[0].differentiable = false;
+  expect_matches_reference(op_case, DType::kF32, 4e-6);
+}
+
+}  // namespace
+}  // namespace hone
