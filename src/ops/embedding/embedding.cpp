@@ -1,0 +1,43 @@
+#include "ops/embedding/embedding.h"
+
+#include "ops/device_dispatch.h"
+
+namespace hone {
+
+void embedding(const Context& context, const EmbeddingArgs& args) { dispatch(context, args, &cpu::embedding); }
+void embedding_grad(const Context& context, const EmbeddingGradArgs& args) {
+  dispatch(context, args, &cpu::embedding_grad);
+}
+
+namespace {
+
+struct EmbeddingNode : Node {
+  Tensor tokens;
+  Weight* w = nullptr;
+
+  std::string_view kind() const override { return "embedding"; }
+
+  void forward(Tape& tape) override {
+    embedding(tape.context(), {.tokens = tokens, .w = w->view().payload, .y = tape.data(outputs[0])});
+  }
+
+  void backward(Tape& tape) override {
+    const GradDest dw = w->grad();
+    if (dw.wanted()) embedding_grad(tape.context(), {.tokens = tokens, .dy = tape.grad(outputs[0]), .dw = dw});
+  }
+};
+
+}  // namespace
+
+Var embedding(Tape& tape, Tensor tokens, Weight& w, DType dtype) {
+  HONE_ASSERT(tokens.shape.rank() == 1 && tokens.dtype == DType::kI32 && w.shape().rank() == 2);
+  auto node = std::make_unique<EmbeddingNode>();
+  node->tokens = tokens;
+  node->w = &w;
+  node->weights_want_grad = w.wants_grad();
+  const Var y = tape.add_output(*node, {tokens.shape[0], w.shape()[1]}, dtype);
+  tape.record(std::move(node));
+  return y;
+}
+
+}  // namespace hone

@@ -1,0 +1,33 @@
+// embedding: rows of a table picked by token id.
+#pragma once
+
+#include "graph/tape.h"
+
+namespace hone {
+
+/// y[t, :] = w[tokens[t], :] in y's dtype. tokens i32 [T], each in [0, V) (checked: our own mistake otherwise);
+/// w [V, H] and y [T, H] float32 or bfloat16.
+struct EmbeddingArgs {
+  Tensor tokens, w, y;
+};
+
+void embedding(const Context& context, const EmbeddingArgs& args);
+
+/// dw[v, :] = Σ over t with tokens[t] = v of dy[t, :], in rising t: deterministic. dw float32 [V, H]; with beta 0 the
+/// rows of absent tokens become zero.
+struct EmbeddingGradArgs {
+  Tensor tokens, dy;
+  GradDest dw;
+};
+
+void embedding_grad(const Context& context, const EmbeddingGradArgs& args);
+
+/// Records y [T, H] = w[tokens] in `dtype`. The tokens must outlive the tape. Backward saves nothing else.
+Var embedding(Tape& tape, Tensor tokens, Weight& w, DType dtype);
+
+namespace cpu {
+void embedding(const Context& context, const EmbeddingArgs& args);
+void embedding_grad(const Context& context, const EmbeddingGradArgs& args);
+}  // namespace cpu
+
+}  // namespace hone

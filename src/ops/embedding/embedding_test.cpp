@@ -1,0 +1,86 @@
+#include "ops/embedding/embedding.h"
+
+#include "ops/op_harness.h"
+
+namespace hone {
+namespace {
+
+using testing::OpCase;
+using testing::Values;
+
+struct TokenCase {
+  Buffer memory;
+  Tensor tokens;
+  std::vector<int32_t> ids;
+
+  explicit TokenCase(std::vector<int32_t> list)
+      : memory(Device{}, std::max<size_t>(list.size() * sizeof(int32_t), 1)), ids(std::move(list)) {
+    tokens = memory.tensor({static_cast<int64_t>(ids.size())}, DType::kI32);
+    std::copy(ids.begin(), ids.end(), tokens.as<int32_t>());
+  }
+
+  OpCase op_case(int64_t vocab, int64_t hidden) const {
+    return {.inputs = {},
+            .weights = {testing::random_argument({vocab, hidden}, 1)},
+            .op =
+                [this](Tape& tape, const std::vector<Var>&, const std::vector<Weight*>& w) {
+                  return std::vector<Var>{embedding(tape, tokens, *w[0], w[0]->view().payload.dtype)};
+                },
+            .reference =
+                [this, hidden](const std::vector<Values>& a) {
+                  Values y;
+                  for (int32_t id : ids) {
+                    const auto row = a[0].begin() + id * hidden;
+                    y.insert(y.end(), row, row + hidden);
+                  }
+                  return std::vector<Values>{y};
+                }};
+  }
+};
+
+TEST(Embedding, MatchesTheReferenceAndItsGradientWithRepeatedAndAbsentTokens) {
+  struct Case {
+    std::vector<int32_t> ids;
+    int64_t vocab, hidden;
+  };
+  const Case cases[] = {{{0}, 1, 1}, {{6, 0, 6, 6, 2}, 7, 131}, {std::vector<int32_t>(501, 4), 5, 3}};
+  for (const Case& c : cases) {
+    const TokenCase tokens(c.ids);
+    // Values are copied; a gradient is a sum of up to 501 terms of order 1 in float32.
+    expect_matches_reference(tokens.op_case(c.vocab, c.hidden), DType::kF32, 1e-5);
+    expect_matches_reference(tokens.op_case(c.vocab, c.hidden), DType::kBF16, 1e-5);
+  }
+}
+
+TEST(Embedding, ReadsAFloat32TableIntoBfloat16Activations) {
+  const TokenCase tokens({2, 1, 2});
+  OpCase op_case = tokens.op_case(3, 5);
+  op_case.op = [&](Tape& tape, const std::vector<Var>&, const std::vector<Weight*>& w) {
+    return std::vector<Var>{embedding(tape, tokens.tokens, *w[0], DType::kBF16)};
+  };
+  const testing::OpResult got = run_op(op_case, {});
+  EXPECT_EQ(got.outputs[0], testing::rounded(op_case.reference({op_case.weights[0].values})[0], DType::kBF16));
+}
+
+TEST(Embedding, AddsToAGradientThatIsThere) {
+  const TokenCase tokens({1, 0, 1});
+  OpCase twice = tokens.op_case(3, 4);
+  const auto once = twice.op;
+  twice.op = [once](Tape& tape, const std::vector<Var>& in, const std::vector<Weight*>& w) {
+    const Var first = once(tape, in, w)[0];
+    return std::vector<Var>{first, once(tape, in, w)[0]};
+  };
+  const auto reference = twice.reference;
+  twice.reference = [reference](const std::vector<Values>& a) {
+    return std::vector<Values>{reference(a)[0], reference(a)[0]};
+  };
+  expect_matches_reference(twice, DType::kF32, 1e-6);
+}
+
+TEST(Embedding, ATokenOutsideTheTableIsCaught) {
+  const TokenCase tokens({3});
+  EXPECT_ANY_THROW(run_op(tokens.op_case(3, 4), {}));
+}
+
+}  // namespace
+}  // namespace hone
