@@ -1,0 +1,35 @@
+// adamw: one update of a parameter by Adam with decoupled weight decay.
+// Source: Loshchilov and Hutter, "Decoupled Weight Decay Regularization" (arXiv:1711.05101); order of operations as in
+// torch.optim.AdamW.
+#pragma once
+
+#include "core/context.h"
+#include "graph/step_scalars.h"
+
+namespace hone {
+
+/// In this order, all in float32, with the step's scalars (lr, 1 - beta1^t, 1 - beta2^t, clip) read on the device:
+///   g = gradient · clip_coefficient
+///   p = p · (1 - lr · weight_decay)
+///   m = m + (g - m) · (1 - beta1)
+///   v = v · beta2 + (1 - beta2) · g²
+///   p = p - lr / (1 - beta1^t) · m / (sqrt(v) / sqrt(1 - beta2^t) + eps)
+///   working_copy = round(p)
+/// Nothing is written if the step's nonfinite flag is set. Elementwise, deterministic.
+struct AdamwArgs {
+  Tensor parameter;          ///< float32: the master weight, or the parameter itself
+  Tensor working_copy = {};  ///< bfloat16 copy of the parameter to refresh, or undefined
+  Tensor m, v;               ///< float32 moments; zero before the first step
+  Tensor gradient;           ///< float32
+  const StepScalars* scalars = nullptr;
+  double beta1 = 0.9, beta2 = 0.999, eps = 1e-8;
+  double weight_decay = 0;
+};
+
+void adamw(const Context& context, const AdamwArgs& args);
+
+namespace cpu {
+void adamw(const Context& context, const AdamwArgs& args);
+}
+
+}  // namespace hone
