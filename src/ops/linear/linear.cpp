@@ -1,0 +1,117 @@
+#include "ops/linear/linear.h"
+
+#include "ops/device_dispatch.h"
+
+namespace hone {
+
+void linear(const Context& context, const LinearArgs& args) { dispatch(context, args, &cpu::linear); }
+void linear_grad(const Context& context, const LinearGradArgs& args) { dispatch(context, args, &cpu::linear_grad); }
+void lora_down(const Context& context, const LoraDownArgs& args) { dispatch(context, args, &cpu::lora_down); }
+void lora_down_grad(const Context& context, const LoraDownGradArgs& args) {
+  dispatch(context, args, &cpu::lora_down_grad);
+}
+
+namespace {
+
+struct LoraDownNode : Node {
+  Weight* lora_a = nullptr;
+  LoraDropout dropout;
+
+  std::string_view kind() const override { return "lora_down"; }
+
+  void forward(Tape& tape) override {
+    lora_down(
+        tape.context(),
+        {.x = tape.data(inputs[0]), .lora_a = lora_a->view().payload, .dropout = dropout, .xa = tape.data(outputs[0])});
+  }
+
+  void backward(Tape& tape) override {
+    LoraDownGradArgs args{.dxa = tape.grad(outputs[0]),
+                          .lora_a = lora_a->view().payload,
+                          .dropout = dropout,
+                          .dx = tape.grad_dest(inputs[0]),
+                          .dlora_a = lora_a->grad()};
+    if (args.dlora_a.wanted()) args.x = tape.data(inputs[0]);
+    lora_down_grad(tape.context(), args);
+  }
+};
+
+/// Inputs: x and, with an adapter, xa.
+struct LinearNode : Node {
+  Weight* w = nullptr;
+  Weight* bias = nullptr;
+  Weight* lora_b = nullptr;
+  float scaling = 0;
+
+  std::string_view kind() const override { return "linear"; }
+
+  void forward(Tape& tape) override {
+    LinearArgs args{.x = tape.data(inputs[0]), .w = w->view().payload, .scaling = scaling, .y = tape.data(outputs[0])};
+    if (bias != nullptr) args.bias = bias->view().payload;
+    if (lora_b != nullptr) {
+      args.xa = tape.data(inputs[1]);
+      args.lora_b = lora_b->view().payload;
+    }
+    linear(tape.context(), args);
+  }
+
+  void backward(Tape& tape) override {
+    LinearGradArgs args{.dy = tape.grad(outputs[0]),
+                        .w = w->view().payload,
+                        .scaling = scaling,
+                        .dx = tape.grad_dest(inputs[0]),
+                        .dw = w->grad(),
+                        .dbias = bias != nullptr ? bias->grad() : GradDest{},
+                        .dxa = {},
+                        .dlora_b = {}};
+    if (args.dw.wanted()) args.x = tape.data(inputs[0]);
+    if (lora_b != nullptr) {
+      args.dxa = tape.grad_dest(inputs[1]);
+      args.dlora_b = lora_b->grad();
+      args.lora_b = lora_b->view().payload;
+      if (args.dlora_b.wanted()) args.xa = tape.data(inputs[1]);
+    }
+    linear_grad(tape.context(), args);
+  }
+};
+
+}  // namespace
+
+Var lora_down(Tape& tape, Var x, const Adapter& adapter, const LoraDropoutContext& rows) {
+  HONE_ASSERT(adapter.lora_a->shape().rank() == 2 && adapter.lora_a->shape()[1] == tape.shape(x)[1]);
+  HONE_ASSERT(adapter.dropout >= 0.0f && adapter.dropout < 1.0f);
+  auto node = std::make_unique<LoraDownNode>();
+  node->lora_a = adapter.lora_a;
+  if (tape.training()) node->dropout = {adapter.dropout, adapter.stream_id, rows};
+  node->inputs = {x};
+  node->weights_want_grad = adapter.lora_a->wants_grad();
+  if (adapter.lora_a->wants_grad()) node->saved = {x};
+  const Var xa = tape.add_output(*node, {tape.shape(x)[0], adapter.lora_a->shape()[0]}, DType::kF32);
+  tape.record(std::move(node));
+  return xa;
+}
+
+Var linear(Tape& tape, Var x, Weight& w, Weight* bias, const Adapter* adapter, const LoraDropoutContext& dropout) {
+  const int64_t out = w.shape()[0];
+  HONE_ASSERT(tape.shape(x).rank() == 2 && w.shape() == Shape({out, tape.shape(x)[1]}));
+  HONE_ASSERT(bias == nullptr || bias->shape() == Shape({out}));
+  auto node = std::make_unique<LinearNode>();
+  node->w = &w;
+  node->bias = bias;
+  node->inputs = {x};
+  node->weights_want_grad = w.wants_grad() || (bias != nullptr && bias->wants_grad());
+  if (w.wants_grad()) node->saved.push_back(x);
+  if (adapter != nullptr) {
+    HONE_ASSERT(adapter->lora_b->shape() == Shape({out, adapter->lora_a->shape()[0]}));
+    node->lora_b = adapter->lora_b;
+    node->scaling = adapter->scaling;
+    node->inputs.push_back(lora_down(tape, x, *adapter, dropout));
+    node->weights_want_grad |= adapter->lora_b->wants_grad();
+    if (adapter->lora_b->wants_grad()) node->saved.push_back(node->inputs[1]);
+  }
+  const Var y = tape.add_output(*node, {tape.shape(x)[0], out}, tape.dtype(x));
+  tape.record(std::move(node));
+  return y;
+}
+
+}  // namespace hone

@@ -1,0 +1,86 @@
+// linear: y = x Wᵀ + b, with an optional low-rank adapter computed beside it (never merged):
+//   y = x Wᵀ + b + scaling · (dropout(x) Aᵀ) Bᵀ
+// Source of the adapter: Hu et al., "LoRA" (arXiv:2106.09685).
+#pragma once
+
+#include "graph/tape.h"
+#include "ops/lora_dropout.h"
+
+namespace hone {
+
+/// y[t, o] = Σ_i x[t, i] · w[o, i] + bias[o] + scaling · Σ_ρ xa[t, ρ] · lora_b[o, ρ]
+///   x [T, in], y [T, out] of one dtype, float32 or bfloat16; w [out, in], bias [out] (or undefined), lora_b [out, r],
+///   each float32 or bfloat16; xa [T, r] float32. xa and lora_b are undefined without an adapter.
+/// Float32 accumulation. A bfloat16 y is rounded after the base product (bias included) and again after the adapter's.
+/// Deterministic, and a row of y depends on its row of x only.
+struct LinearArgs {
+  Tensor x, w;
+  Tensor bias = {};
+  Tensor xa = {}, lora_b = {};
+  float scaling = 0;
+  Tensor y;
+};
+
+void linear(const Context& context, const LinearArgs& args);
+
+/// dx = dy W,  dw = dyᵀ x,  dbias = Σ_t dy,  dxa = scaling · dy B,  dlora_b = scaling · dyᵀ xa.
+/// Shapes as above; each destination may be unwanted, and then what only it needs may be undefined. dx in x's dtype,
+/// the others float32. Sums over T run in one fixed order.
+struct LinearGradArgs {
+  Tensor dy;
+  Tensor x = {};  ///< for dw
+  Tensor w = {};  ///< for dx
+  Tensor xa = {}, lora_b = {};
+  float scaling = 0;
+  GradDest dx, dw, dbias, dxa, dlora_b;
+};
+
+void linear_grad(const Context& context, const LinearGradArgs& args);
+
+/// Dropout of one adapter in one launch (ops/lora_dropout.h). rows are those of x.
+struct LoraDropout {
+  float probability = 0;
+  uint32_t stream_id = 0;
+  LoraDropoutContext rows;  ///< read only if probability > 0
+};
+
+/// xa[t, ρ] = Σ_i dropout(x)[t, i] · lora_a[ρ, i]
+///   x [T, in] and lora_a [r, in], each float32 or bfloat16; xa [T, r] float32.
+struct LoraDownArgs {
+  Tensor x, lora_a;
+  LoraDropout dropout;
+  Tensor xa;
+};
+
+void lora_down(const Context& context, const LoraDownArgs& args);
+
+/// dx = dropout'(dxa A),  dlora_a = dxaᵀ dropout(x). Each may be unwanted. dx in x's dtype, dlora_a float32.
+struct LoraDownGradArgs {
+  Tensor dxa;
+  Tensor x = {};       ///< for dlora_a
+  Tensor lora_a = {};  ///< for dx
+  LoraDropout dropout;
+  GradDest dx, dlora_a;
+};
+
+void lora_down_grad(const Context& context, const LoraDownGradArgs& args);
+
+/// Records xa [T, r] float32 = dropout(x) Aᵀ. Saved: x if A is trained. Dropout acts only on a training tape. What
+/// `adapter` and `rows` point to must outlive the tape.
+Var lora_down(Tape& tape, Var x, const Adapter& adapter, const LoraDropoutContext& rows);
+
+/// Records y [T, out] = x Wᵀ + bias + adapter, in x's dtype. With an adapter there are two nodes, "lora_down" for
+/// xa and "linear", so that computing xa again costs no base product. Saved: x if W or A is trained, xa
+/// if B is trained. Backward computes only what is wanted.
+/// `bias` and `adapter` may be null; what they and `dropout` point to must outlive the tape.
+Var linear(Tape& tape, Var x, Weight& w, Weight* bias = nullptr, const Adapter* adapter = nullptr,
+           const LoraDropoutContext& dropout = {});
+
+namespace cpu {
+void linear(const Context& context, const LinearArgs& args);
+void linear_grad(const Context& context, const LinearGradArgs& args);
+void lora_down(const Context& context, const LoraDownArgs& args);
+void lora_down_grad(const Context& context, const LoraDownGradArgs& args);
+}  // namespace cpu
+
+}  // namespace hone

@@ -1,0 +1,82 @@
+#include "ops/gemm/gemm.h"
+#include "ops/linear/linear.h"
+#include "ops/row_math/row_blocks.h"
+
+namespace hone::cpu {
+
+namespace {
+
+/// c = alpha · a b + beta · c, the shape of c given by its tensor.
+void product(ThreadPool& pool, const MatrixView& a, const MatrixView& b, int64_t k, const Tensor& c, float alpha = 1.0f,
+             float beta = 0.0f) {
+  gemm(pool, {.m = c.shape[0],
+              .n = c.shape[1],
+              .k = k,
+              .a = a,
+              .b = b,
+              .c = c.data,
+              .c_dtype = c.dtype,
+              .ldc = c.shape[1],
+              .alpha = alpha,
+              .beta = beta});
+}
+
+void product(ThreadPool& pool, const MatrixView& a, const MatrixView& b, int64_t k, const GradDest& c,
+             float alpha = 1.0f) {
+  product(pool, a, b, k, c.dst, alpha, c.beta);
+}
+
+/// y[t, :] = bias.
+void broadcast(ThreadPool& pool, const Tensor& bias, const Tensor& y) {
+  const RowMath& math = row_math();
+  const int64_t out = y.shape[1];
+  pool.parallel_ranges(y.shape[0], 16, [&](int64_t row, int64_t end) {
+    for (; row < end; ++row) {
+      for_row_blocks(out, [&](int64_t begin, int64_t n) {
+        float buffer[kRowBlock];
+        store_block(math, load_block(math, bias, begin, buffer, n), y, row * out + begin, n);
+      });
+    }
+  });
+}
+
+/// dbias = Σ_t dy[t, :]; a task owns columns and walks the rows in order.
+void sum_rows(ThreadPool& pool, const Tensor& dy, const GradDest& dbias) {
+  const RowMath& math = row_math();
+  const int64_t rows = dy.shape[0], out = dy.shape[1];
+  pool.parallel_ranges(out, 128, [&](int64_t begin, int64_t end) {
+    float sum[kRowBlock] = {}, buffer[kRowBlock];
+    for (int64_t row = 0; row < rows; ++row) {
+      math.add_scaled(1.0f, load_block(math, dy, row * out + begin, buffer, end - begin), sum, end - begin);
+    }
+    store_block(math, sum, dbias, begin, end - begin);
+  });
+}
+
+}  // namespace
+
+void linear(const Context& context, const LinearArgs& args) {
+  context.launch([args](ThreadPool& pool) {
+    // The bias goes first, so that a bfloat16 y is rounded once for both.
+    if (args.bias.defined()) broadcast(pool, args.bias, args.y);
+    product(pool, matrix(args.x), transposed(matrix(args.w)), args.x.shape[1], args.y, 1.0f,
+            args.bias.defined() ? 1.0f : 0.0f);
+    if (args.xa.defined()) {
+      product(pool, matrix(args.xa), transposed(matrix(args.lora_b)), args.xa.shape[1], args.y, args.scaling, 1.0f);
+    }
+  });
+}
+
+void linear_grad(const Context& context, const LinearGradArgs& args) {
+  context.launch([args](ThreadPool& pool) {
+    const MatrixView dy = matrix(args.dy);
+    const int64_t rows = args.dy.shape[0], out = args.dy.shape[1];
+    if (args.dx.wanted()) product(pool, dy, matrix(args.w), out, args.dx);
+    if (args.dw.wanted()) product(pool, transposed(dy), matrix(args.x), rows, args.dw);
+    if (args.dbias.wanted()) sum_rows(pool, args.dy, args.dbias);
+    if (args.dxa.wanted()) product(pool, dy, matrix(args.lora_b), out, args.dxa, args.scaling);
+    if (args.dlora_b.wanted()) product(pool, transposed(dy), matrix(args.xa), rows, args.dlora_b, args.scaling);
+  });
+}
+
+}  // namespace hone::cpu
