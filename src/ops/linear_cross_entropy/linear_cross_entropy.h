@@ -1,0 +1,72 @@
+// linear_cross_entropy: the head. Logits of supervised tokens, their cross-entropy, and its gradients, in chunks of
+// rows, so that the logits never exist as a whole.
+#pragma once
+
+#include "graph/step_scalars.h"
+#include "graph/tape.h"
+#include "ops/lora_dropout.h"
+
+namespace hone {
+
+/// Which rows of x [T, H] predict what. S is known to the host and may be 0 (then the tensors may be undefined).
+struct SupervisedTokens {
+  Tensor rows = {};     ///< i32 [S]: rows of x, each at most once
+  Tensor targets = {};  ///< i32 [S]: token ids in [0, V)
+  Tensor weights = {};  ///< float32 [S]: loss weights
+
+  int64_t count() const { return rows.shape.rank() == 0 ? 0 : rows.shape[0]; }
+};
+
+/// Logits that exist at once, in bytes, unless one row takes more. A chunk this large reads the weight often enough
+/// for the products to dominate (110 rows at a vocabulary of 151,936).
+inline constexpr int64_t kMaxLogitsBytes = int64_t{64} << 20;
+
+/// For each supervised token s with row t = rows[s]:
+///   logits[v] = x[t] · w[v] + scaling · xa[t] · lora_b[v]                       float32
+///   loss      = log Σ_v exp(logits[v]) - logits[target]                          nats
+///   dlogits   = (softmax(logits) - onehot(target)) · weight · inv_loss_weight
+/// and from them
+///   totals += {Σ weight · loss, Σ weight, number whose target has the largest logit (the first of equal ones),
+///              Σ entropy of softmax(logits), S}, in float64, in the order of s
+///   dx[t] = dlogits W,  dw = dlogitsᵀ x,  dxa[t] = scaling · dlogits B,  dlora_b = scaling · dlogitsᵀ xa
+/// x [T, H]; w [V, H], lora_b [V, r]; each float32 or bfloat16; xa [T, r] float32 (ops/linear makes it).
+/// Float32 arithmetic; sums over V in partial sums of float32 that are added in float64; deterministic. A loss, a row
+/// of dx and of dxa depend on their row of x only; dw and dlora_b sum over s chunk by chunk.
+struct LinearCrossEntropyArgs {
+  Tensor x, w;
+  Tensor xa = {}, lora_b = {};  ///< undefined without an adapter
+  float scaling = 0;
+  SupervisedTokens tokens;
+  const StepScalars* scalars = nullptr;  ///< device: inv_loss_weight
+  LossTotals* totals = nullptr;          ///< device: added to; may be null
+  Tensor token_loss = {};                ///< float32 [S]: the losses, not weighted; may be undefined
+  Tensor dx = {};                        ///< [T, H] in x's dtype, zero for unsupervised rows; undefined if unwanted
+  Tensor dxa = {};                       ///< [T, r] float32, likewise
+  GradDest dw, dlora_b;
+  int64_t max_logits_bytes = kMaxLogitsBytes;
+
+  bool wants_grad() const { return dx.defined() || dxa.defined() || dw.wanted() || dlora_b.wanted(); }
+};
+
+void linear_cross_entropy(const Context& context, const LinearCrossEntropyArgs& args);
+
+/// What the loss is taken over and where its sums go; everything must outlive the tape.
+struct CrossEntropyLoss {
+  SupervisedTokens tokens;
+  const StepScalars* scalars = nullptr;
+  LossTotals* totals = nullptr;
+  Tensor token_loss = {};                      ///< may be undefined
+  LoraDropoutContext dropout = {};             ///< rows of x, for an adapter with dropout
+  int64_t max_logits_bytes = kMaxLogitsBytes;  ///< at least one row is computed at once
+};
+
+/// Records the loss, where the gradient starts. On a training tape, forward computes dX, dXA, dW and dB as well (those
+/// that are wanted; dX and dXA stay until backward hands them over; dW and dB go to their destinations at once);
+/// otherwise the loss only. `adapter` may be null.
+void linear_cross_entropy(Tape& tape, Var x, Weight& w, const Adapter* adapter, const CrossEntropyLoss& loss);
+
+namespace cpu {
+void linear_cross_entropy(const Context& context, const LinearCrossEntropyArgs& args);
+}
+
+}  // namespace hone
