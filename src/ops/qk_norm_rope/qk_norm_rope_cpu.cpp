@@ -1,135 +1,72 @@
 #include <algorithm>
 #include <array>
-#include <cmath>
 
+#include "core/cpu_features.h"
+#include "ops/qk_norm_rope/head_kernel.h"
 #include "ops/qk_norm_rope/qk_norm_rope.h"
 
 namespace hone::cpu {
 
 namespace {
 
-constexpr int64_t kMaxHeadDim = 1024;
 /// Tokens whose weight gradients are summed in one go; fixed, so that sums do not depend on the threads.
 constexpr int64_t kChunkTokens = 32;
 
-using HeadBuffer = std::array<float, kMaxHeadDim>;
-
-/// Σ a[i] b[i] in an order that the compiler can keep in vector registers.
-float dot(const float* a, const float* b, int64_t n) {
-  constexpr int64_t kLanes = 16;
-  std::array<float, kLanes> sums{};
-  int64_t i = 0;
-  for (; i + kLanes <= n; i += kLanes) {
-    for (size_t lane = 0; lane < kLanes; ++lane)
-      sums[lane] += a[i + static_cast<int64_t>(lane)] * b[i + static_cast<int64_t>(lane)];
+const HeadKernels& head_kernels() {
+  switch (active_isa()) {
+#if defined(__x86_64__)
+    case Isa::kAvx512:
+      return kHeadKernelsAvx512;
+    case Isa::kAvx2:
+      return kHeadKernelsAvx2;
+#endif
+    default:
+      return kHeadKernelsBaseline;
   }
-  for (size_t lane = 0; i < n; ++i, ++lane) sums[lane] += a[i] * b[i];
-  for (size_t width = kLanes / 2; width > 0; width /= 2) {
-    for (size_t lane = 0; lane < width; ++lane) sums[lane] += sums[lane + width];
-  }
-  return sums[0];
 }
 
-template <class T>
-void load(const T* source, int64_t n, float* target) {
-  for (int64_t i = 0; i < n; ++i) target[i] = static_cast<float>(source[i]);
-}
-
-/// The weight as float32; false if there is none.
-bool load_weight(const Tensor& norm, HeadBuffer& w) {
-  if (!norm.defined()) return false;
-  dispatch_float(norm.dtype, [&](auto element) { load(norm.as<decltype(element)>(), norm.numel(), w.data()); });
-  return true;
-}
-
-/// A token's row of the table.
-struct Angles {
-  const float* cos;
-  const float* sin;
-  int64_t half;
-
-  Angles(const QkNormRopeArgs& args, int64_t token) : half(args.table.cos.shape[1]) {
-    const int64_t position = args.positions.as<int32_t>()[token];
-    HONE_ASSERT(position >= 0 && position < args.table.cos.shape[0],
-                "position " + std::to_string(position) + " is beyond the table of rotary embeddings");
-    cos = args.table.cos.as<float>() + position * half;
-    sin = args.table.sin.as<float>() + position * half;
+/// The weight as float32, if there is one.
+class NormWeight {
+ public:
+  explicit NormWeight(const Tensor& norm) : present_(norm.defined()) {
+    if (!present_) return;
+    dispatch_float(norm.dtype,
+                   [&](auto element) { std::copy_n(norm.as<decltype(element)>(), norm.numel(), values_.begin()); });
   }
+  const float* data() const { return present_ ? values_.data() : nullptr; }
 
-  /// Turns the pairs of a head, by the angles or (direction -1) by their negatives.
-  void turn(float* head, float direction) const {
-    for (int64_t i = 0; i < half; ++i) {
-      const float a = head[i], b = head[i + half], s = direction * sin[i];
-      head[i] = a * cos[i] - b * s;
-      head[i + half] = b * cos[i] + a * s;
-    }
-  }
+ private:
+  bool present_;
+  std::array<float, kMaxHeadDim> values_;
 };
 
-float inverse_rms(const float* x, int64_t n, float eps) {
-  return 1.0f / std::sqrt(dot(x, x, n) / static_cast<float>(n) + eps);
+HeadRow row_of(const QkNormRopeArgs& args, int64_t width, const NormWeight& norm, int64_t token) {
+  const int64_t position = args.positions.as<int32_t>()[token], half = args.table.cos.shape[1];
+  HONE_ASSERT(position >= 0 && position < args.table.cos.shape[0],
+              "position " + std::to_string(position) + " is beyond the table of rotary embeddings");
+  return {.heads = width / args.head_dim,
+          .head_dim = args.head_dim,
+          .norm = norm.data(),
+          .eps = args.eps,
+          .cos = args.table.cos.as<float>() + position * half,
+          .sin = args.table.sin.as<float>() + position * half,
+          .half = half};
 }
 
+/// Row `token` as the kernel sees it: float, or the bits of bfloat16; null for an undefined tensor.
 template <class T>
-float round_to(float value) {
-  return static_cast<float>(T(value));
+T* row_data(const Tensor& tensor, int64_t token) {
+  return tensor.defined() ? reinterpret_cast<T*>(tensor.data) + token * tensor.shape[1] : nullptr;
 }
 
-template <class T>
-void forward_token(const QkNormRopeArgs& args, const float* w, int64_t token) {
-  const int64_t width = args.x.shape[1], dim = args.head_dim;
-  const Angles angles(args, token);
-  HeadBuffer z;
-  for (int64_t column = 0; column < width; column += dim) {
-    load(args.x.as<T>() + token * width + column, dim, z.data());
-    if (w) {
-      const float scale = inverse_rms(z.data(), dim, args.eps);
-      for (int64_t i = 0; i < dim; ++i) {
-        float& value = z[static_cast<size_t>(i)];
-        value = round_to<T>(w[i] * round_to<T>(value * scale));
-      }
-    }
-    angles.turn(z.data(), 1.0f);
-    T* y = args.y.as<T>() + token * width + column;
-    for (int64_t i = 0; i < dim; ++i) y[i] = T(z[static_cast<size_t>(i)]);
-  }
-}
-
-/// From d loss / d z in `dz` to d loss / d x in place; adds the weight's gradient to `dw`.
-template <class T>
-void norm_backward(const float* x, const float* w, float eps, int64_t dim, float* dz, float* dw) {
-  const float scale = inverse_rms(x, dim, eps);
-  HeadBuffer normed;
-  for (int64_t i = 0; i < dim; ++i) {
-    normed[static_cast<size_t>(i)] = x[i] * scale;
-    if (dw) dw[i] += dz[i] * round_to<T>(normed[static_cast<size_t>(i)]);
-    dz[i] *= w[i];
-  }
-  const float mean = dot(dz, normed.data(), dim) / static_cast<float>(dim);
-  for (int64_t i = 0; i < dim; ++i) dz[i] = scale * (dz[i] - normed[static_cast<size_t>(i)] * mean);
-}
-
-template <class T>
-void backward_token(const QkNormRopeBackwardArgs& args, const float* w, int64_t token, float* dw) {
-  const QkNormRopeArgs& forward = args.forward;
-  const int64_t width = args.dy.shape[1], dim = forward.head_dim;
-  const Angles angles(forward, token);
-  HeadBuffer gradient, x;
-  for (int64_t column = 0; column < width; column += dim) {
-    const int64_t at = token * width + column;
-    load(args.dy.as<T>() + at, dim, gradient.data());
-    angles.turn(gradient.data(), -1.0f);
-    if (w) {
-      load(forward.x.as<T>() + at, dim, x.data());
-      norm_backward<T>(x.data(), w, forward.eps, dim, gradient.data(), dw);
-    }
-    if (!args.dx.wanted()) continue;
-    T* dx = args.dx.dst.as<T>() + at;
-    const bool accumulate = args.dx.beta != 0.0f;
-    for (int64_t i = 0; i < dim; ++i) {
-      const float value = gradient[static_cast<size_t>(i)];
-      dx[i] = T(accumulate ? value + static_cast<float>(dx[i]) : value);
-    }
+/// Calls f with the kernel for a dtype and an element of the type that it works on.
+template <class F>
+void with_kernel(DType dtype, const F& f) {
+  if (dtype == DType::kBF16) {
+    f(head_kernels().bf16, uint16_t{});
+  } else {
+    HONE_ASSERT(dtype == DType::kF32);
+    f(head_kernels().f32, float{});
   }
 }
 
@@ -150,11 +87,14 @@ void sum_partials(const Tensor& partials, const GradDest& dest) {
 void qk_norm_rope(const Context& context, const QkNormRopeArgs& args) {
   HONE_ASSERT(args.head_dim <= kMaxHeadDim);
   context.launch([args](ThreadPool& pool) {
-    HeadBuffer weight;
-    const float* w = load_weight(args.norm, weight) ? weight.data() : nullptr;
-    dispatch_float(args.x.dtype, [&](auto element) {
+    const NormWeight norm(args.norm);
+    with_kernel(args.x.dtype, [&](const auto& kernel, auto element) {
+      using T = decltype(element);
       pool.parallel_ranges(args.x.shape[0], kChunkTokens, [&](int64_t begin, int64_t end) {
-        for (int64_t token = begin; token < end; ++token) forward_token<decltype(element)>(args, w, token);
+        for (int64_t token = begin; token < end; ++token) {
+          kernel.forward(row_of(args, args.x.shape[1], norm, token), row_data<T>(args.x, token),
+                         row_data<T>(args.y, token));
+        }
       });
     });
   });
@@ -167,13 +107,16 @@ void qk_norm_rope_backward(const Context& context, const QkNormRopeBackwardArgs&
   Tensor partials;
   if (args.dnorm.wanted()) partials = scratch.take({(tokens + kChunkTokens - 1) / kChunkTokens, dim}, DType::kF32);
   context.launch([args, partials, tokens, dim](ThreadPool& pool) {
-    HeadBuffer weight;
-    const float* w = load_weight(args.forward.norm, weight) ? weight.data() : nullptr;
-    dispatch_float(args.dy.dtype, [&](auto element) {
+    const NormWeight norm(args.forward.norm);
+    with_kernel(args.dy.dtype, [&](const auto& kernel, auto element) {
+      using T = decltype(element);
       pool.parallel_ranges(tokens, kChunkTokens, [&](int64_t begin, int64_t end) {
         float* dw = partials.defined() ? partials.as<float>() + begin / kChunkTokens * dim : nullptr;
         if (dw) std::fill_n(dw, dim, 0.0f);
-        for (int64_t token = begin; token < end; ++token) backward_token<decltype(element)>(args, w, token, dw);
+        for (int64_t token = begin; token < end; ++token) {
+          kernel.backward(row_of(args.forward, args.dy.shape[1], norm, token), row_data<T>(args.forward.x, token),
+                          row_data<T>(args.dy, token), row_data<T>(args.dx.dst, token), args.dx.beta, dw);
+        }
       });
     });
     if (partials.defined()) sum_partials(partials, args.dnorm);

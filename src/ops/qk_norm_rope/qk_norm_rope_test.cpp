@@ -2,6 +2,7 @@
 
 #include <cmath>
 
+#include "core/cpu_features.h"
 #include "ops/op_harness.h"
 #include "ops/qk_norm_rope/rope_table.h"
 
@@ -103,6 +104,19 @@ TEST(QkNormRope, MatchesTheReferenceAndItsGradients) {
     // (factor sqrt 2); dx and dw two of them.
     expect_matches_reference(op_case, DType::kBF16, 4.0 * 0x1p-9);
   }
+}
+
+TEST(QkNormRope, EveryInstructionSetMatchesTheReference) {
+  for (Isa isa : {Isa::kBaseline, Isa::kAvx2, Isa::kAvx512}) {
+    if (isa > best_isa()) continue;
+    SCOPED_TRACE(name_of(isa));
+    force_isa(isa);
+    const RopeShape s{9, 2, 40, 32, true};
+    const OpCase op_case = rope_case(s, std::make_shared<RopeFixture>(s, packed_positions(s.tokens)));
+    expect_matches_reference(op_case, DType::kF32, 1e-5);
+    expect_matches_reference(op_case, DType::kBF16, 4.0 * 0x1p-9);
+  }
+  force_isa(best_isa());
 }
 
 TEST(QkNormRope, AFrozenWeightGetsNoGradient) {
