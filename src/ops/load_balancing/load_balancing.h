@@ -1,0 +1,42 @@
+// load_balancing: the auxiliary loss of all routers of a model together, from what they measured.
+//
+//   f_e = Σ_l counts[l, e] / (L · N)        the share of tokens that chose expert e, times k
+//   P_e = Σ_l prob_sum[l, e] / (L · N)      its mean probability
+//   aux = E · Σ_e f_e · P_e                 k under perfect balance
+//
+// Means are taken over all layers together, as in Hugging Face's load_balancing_loss_func; the average of per-layer
+// losses is something else. Source: Fedus et al., "Switch Transformers" (arXiv:2101.03961), equations 4 to 6.
+#pragma once
+
+#include "core/context.h"
+#include "graph/step_scalars.h"
+
+namespace hone {
+
+/// Measurements of one micro-batch by the L routers of a model.
+struct RoutingMeasurements {
+  Tensor counts;    ///< f32 [L, E], choices of each expert
+  Tensor prob_sum;  ///< f32 [L, E], Σ over tokens of the routers' probabilities
+  Tensor entropy;   ///< f32 [L], Σ over tokens of the entropy of the routers' distributions, nats
+};
+
+/// Zeroes the measurements, before the first block of a micro-batch.
+void start_load_balancing(const Context& context, const RoutingMeasurements& measurements);
+
+struct LoadBalancingArgs {
+  Tensor counts, prob_sum;       ///< f32 [L, E]
+  int64_t tokens = 0;            ///< N, tokens of the micro-batch
+  Tensor fractions;              ///< out, f32 [E]: f, which router backward reads
+  LossTotals* totals = nullptr;  ///< device memory; totals->aux_loss += aux · share
+  double share = 1.0;            ///< tokens of the micro-batch / tokens of the optimizer step
+};
+
+/// After the last block of a micro-batch. Sums are float64 in a fixed order.
+void finish_load_balancing(const Context& context, const LoadBalancingArgs& args);
+
+namespace cpu {
+void start_load_balancing(const Context& context, const RoutingMeasurements& measurements);
+void finish_load_balancing(const Context& context, const LoadBalancingArgs& args);
+}  // namespace cpu
+
+}  // namespace hone

@@ -1,0 +1,275 @@
+#include "ops/router/router.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "ops/load_balancing/load_balancing.h"
+#include "ops/op_harness.h"
+
+namespace hone {
+namespace {
+
+using testing::Argument;
+using testing::OpCase;
+using testing::random_argument;
+using testing::Values;
+
+/// A tensor with memory of its own.
+template <class T>
+struct Owned {
+  Buffer buffer;
+  Tensor tensor;
+
+  explicit Owned(Shape shape, std::vector<T> values = {}) : buffer(Device{}, std::max<size_t>(1, bytes_of(shape))) {
+    tensor = buffer.tensor(shape, DTypeOf<T>::value);
+    std::copy(values.begin(), values.end(), tensor.as<T>());
+  }
+  static size_t bytes_of(const Shape& shape) { return static_cast<size_t>(shape.numel()) * sizeof(T); }
+  std::vector<T> values() const { return {tensor.as<T>(), tensor.as<T>() + tensor.numel()}; }
+};
+
+struct Sizes {
+  int64_t tokens, hidden, experts, k;
+};
+
+/// Any k different experts for each token.
+std::vector<int32_t> some_routing(const Sizes& s) {
+  std::vector<int32_t> ids;
+  for (int64_t n = 0; n < s.tokens; ++n) {
+    for (int64_t j = 0; j < s.k; ++j) ids.push_back(static_cast<int32_t>((5 * n + 3 + j) % s.experts));
+  }
+  return ids;
+}
+
+/// [T, E] probabilities in float64.
+Values probabilities(const Values& x, const Values& w, const Sizes& s) {
+  Values p(static_cast<size_t>(s.tokens * s.experts));
+  for (int64_t n = 0; n < s.tokens; ++n) {
+    double* row = p.data() + n * s.experts;
+    for (int64_t e = 0; e < s.experts; ++e) {
+      row[e] = 0;
+      for (int64_t h = 0; h < s.hidden; ++h) {
+        row[e] += x[static_cast<size_t>(n * s.hidden + h)] * w[static_cast<size_t>(e * s.hidden + h)];
+      }
+    }
+    const double largest = *std::max_element(row, row + s.experts);
+    double sum = 0;
+    for (int64_t e = 0; e < s.experts; ++e) sum += row[e] = std::exp(row[e] - largest);
+    for (int64_t e = 0; e < s.experts; ++e) row[e] /= sum;
+  }
+  return p;
+}
+
+Values weights_at(const Values& p, const std::vector<int32_t>& ids, const Sizes& s, bool normalise) {
+  Values weights(ids.size());
+  for (int64_t n = 0; n < s.tokens; ++n) {
+    double sum = 0;
+    for (int64_t j = 0; j < s.k; ++j) {
+      const auto at = static_cast<size_t>(n * s.k + j);
+      sum += weights[at] = p[static_cast<size_t>(n * s.experts + ids[at])];
+    }
+    for (int64_t j = 0; normalise && j < s.k; ++j) weights[static_cast<size_t>(n * s.k + j)] /= sum;
+  }
+  return weights;
+}
+
+OpCase router_case(const Sizes& s, bool normalise, bool frozen = false) {
+  const auto ids = std::make_shared<Owned<int32_t>>(Shape{s.tokens, s.k}, some_routing(s));
+  return {.inputs = {random_argument({s.tokens, s.hidden}, 1)},
+          .weights = {random_argument({s.experts, s.hidden}, 2, 1 / std::sqrt(static_cast<double>(s.hidden)), !frozen)},
+          .op =
+              [=](Tape& tape, const std::vector<Var>& in, const std::vector<Weight*>& w) {
+                const RouterOptions options{
+                    .top_k = s.k, .normalise = normalise, .statistics = {}, .aux = {}, .forced_ids = ids->tensor};
+                return std::vector<Var>{router(tape, in[0], *w[0], options).weights};
+              },
+          .reference =
+              [=](const std::vector<Values>& a) {
+                return std::vector<Values>{weights_at(probabilities(a[0], a[1], s), ids->values(), s, normalise)};
+              }};
+}
+
+TEST(Router, MatchesTheReferenceAndItsGradients) {
+  const Sizes sizes[] = {{1, 1, 1, 1}, {7, 5, 3, 2}, {13, 17, 12, 12}, {3, 8, 5, 1}, {37, 3, 6, 4}};
+  for (const Sizes& s : sizes) {
+    for (bool normalise : {true, false}) {
+      SCOPED_TRACE(::testing::Message() << s.tokens << " x " << s.hidden << ", " << s.experts << " experts");
+      // Sums of at most 37 products of size 1: 37 · 2^-24, twice for the chain of two products, and softmax's own.
+      expect_matches_reference(router_case(s, normalise), DType::kF32, 1e-5);
+      // Weights and dx are rounded once from float32 (2^-8), nothing else is.
+      expect_matches_reference(router_case(s, normalise), DType::kBF16, 0x1p-8 + 1e-5);
+    }
+  }
+}
+
+TEST(Router, FrozenStillPassesTheGradientToItsInput) {
+  expect_matches_reference(router_case({7, 5, 3, 2}, true, true), DType::kF32, 1e-5);
+}
+
+/// Runs launchers without a tape.
+struct Launcher {
+  ThreadPool pool;
+  Stream stream{Device{}, pool};
+  Arena arena{Device{}, "scratch"};
+  Context context{stream, arena};
+
+  explicit Launcher(int threads = 2) : pool(threads) { arena.reserve(1 << 20); }
+};
+
+struct Measured {
+  Owned<float> counts, prob_sum, entropy;
+
+  Measured(int64_t layers, int64_t experts)
+      : counts({layers, experts}), prob_sum({layers, experts}), entropy({layers}) {}
+  RouterStatistics layer(int64_t l) const {
+    const Shape row{counts.tensor.shape[1]};
+    return {counts.tensor.rows(l, 1).reshaped(row), prob_sum.tensor.rows(l, 1).reshaped(row),
+            entropy.tensor.rows(l, 1)};
+  }
+  RoutingMeasurements all() const { return {counts.tensor, prob_sum.tensor, entropy.tensor}; }
+};
+
+std::vector<int32_t> chosen(const std::vector<float>& logits, int64_t experts, int64_t k) {
+  // x = 1 and w = logits: one feature, one token.
+  const Owned<float> x({1, 1}, {1.0f}), w({experts, 1}, logits), weights({1, k});
+  const Owned<int32_t> ids({1, k});
+  Launcher on;
+  router(on.context, {.x = x.tensor,
+                      .weight = w.tensor,
+                      .given_ids = {},
+                      .ids = ids.tensor,
+                      .weights = weights.tensor,
+                      .normalise = true,
+                      .statistics = {}});
+  on.stream.synchronize();
+  return ids.values();
+}
+
+TEST(Router, ChoosesTheLargestAndOfEqualOnesTheLowestExpert) {
+  using Ids = std::vector<int32_t>;
+  EXPECT_EQ(chosen({0, 0, 0, 0, 0}, 5, 3), (Ids{0, 1, 2}));
+  EXPECT_EQ(chosen({1, 3, 2, 3, 3}, 5, 2), (Ids{1, 3}));
+  EXPECT_EQ(chosen({2, 1, 2, 3, 1}, 5, 4), (Ids{3, 0, 2, 1}));
+  EXPECT_EQ(chosen({-1, 4, 4}, 3, 3), (Ids{1, 2, 0}));
+}
+
+TEST(Router, NaNStillChoosesDifferentExperts) {
+  const float nan = std::nanf("");
+  std::vector<int32_t> ids = chosen({nan, 1, nan, 2}, 4, 3);
+  std::sort(ids.begin(), ids.end());
+  EXPECT_EQ(std::unique(ids.begin(), ids.end()), ids.end());
+  EXPECT_GE(ids.front(), 0);
+  EXPECT_LT(ids.back(), 4);
+}
+
+TEST(Router, MeasuresCountsProbabilitiesAndEntropyWhateverTheThreads) {
+  const Sizes s{101, 6, 37, 3};
+  const Argument x = random_argument({s.tokens, s.hidden}, 1), w = random_argument({s.experts, s.hidden}, 2);
+  const Owned<float> x_tensor(x.shape, {x.values.begin(), x.values.end()});
+  const Owned<float> w_tensor(w.shape, {w.values.begin(), w.values.end()});
+  const auto measure = [&](int threads) {
+    Launcher on(threads);
+    auto measured = std::make_unique<Measured>(1, s.experts);
+    const Owned<float> weights({s.tokens, s.k});
+    const Owned<int32_t> ids({s.tokens, s.k});
+    start_load_balancing(on.context, measured->all());
+    router(on.context, {.x = x_tensor.tensor,
+                        .weight = w_tensor.tensor,
+                        .given_ids = {},
+                        .ids = ids.tensor,
+                        .weights = weights.tensor,
+                        .normalise = true,
+                        .statistics = measured->layer(0)});
+    on.stream.synchronize();
+    std::vector<float> counts(static_cast<size_t>(s.experts));
+    for (int32_t id : ids.values()) counts[static_cast<size_t>(id)] += 1;
+    EXPECT_EQ(measured->counts.values(), counts);
+    return measured;
+  };
+  const auto measured = measure(2), alone = measure(1);
+  EXPECT_EQ(measured->prob_sum.values(), alone->prob_sum.values());
+  EXPECT_EQ(measured->entropy.values(), alone->entropy.values());
+
+  const Values p = probabilities(testing::rounded(x.values, DType::kF32), testing::rounded(w.values, DType::kF32), s);
+  double entropy = 0;
+  for (double value : p) entropy -= value * std::log(value);
+  // Logits of size 10 carry an error of some 10 · 2^-23, which is the relative error of p.
+  EXPECT_NEAR(measured->entropy.values()[0], entropy, 1e-5 * entropy);
+  for (int64_t e = 0; e < s.experts; ++e) {
+    double sum = 0;
+    for (int64_t n = 0; n < s.tokens; ++n) sum += p[static_cast<size_t>(n * s.experts + e)];
+    EXPECT_NEAR(measured->prob_sum.values()[static_cast<size_t>(e)], sum, 1e-5 * sum);
+  }
+}
+
+/// Two layers that share one auxiliary loss: weights of both are outputs; the third reference output stands for
+/// aux_scale · aux, which the op adds to the gradients only.
+TEST(Router, ReceivesTheGradientOfTheAuxiliaryLossOfAllLayersTogether) {
+  const Sizes s{11, 4, 5, 2};
+  constexpr int64_t kLayers = 2;
+  const auto ids = std::make_shared<Owned<int32_t>>(Shape{s.tokens, s.k}, some_routing(s));
+  const auto measured = std::make_shared<Measured>(kLayers, s.experts);
+  const auto fractions = std::make_shared<Owned<float>>(Shape{s.experts});
+  const auto totals = std::make_shared<LossTotals>();
+  const auto scalars = std::make_shared<StepScalars>();
+  scalars->aux_scale = 0.75f;
+
+  OpCase with_aux{.inputs = {random_argument({s.tokens, s.hidden}, 1), random_argument({s.tokens, s.hidden}, 2)},
+                  .weights = {random_argument({s.experts, s.hidden}, 3), random_argument({s.experts, s.hidden}, 4)},
+                  .op = {},
+                  .reference = {}};
+  with_aux.op = [=](Tape& tape, const std::vector<Var>& in, const std::vector<Weight*>& w) {
+    start_load_balancing(tape.context(), measured->all());
+    std::vector<Var> outputs;
+    for (int64_t l = 0; l < kLayers; ++l) {
+      const auto i = static_cast<size_t>(l);
+      outputs.push_back(
+          router(tape, in[i], *w[i],
+                 {.top_k = s.k,
+                  .normalise = true,
+                  .statistics = measured->layer(l),
+                  .aux = {.fractions = fractions->tensor, .num_layers = kLayers, .scalars = scalars.get()},
+                  .forced_ids = ids->tensor})
+              .weights);
+    }
+    finish_load_balancing(tape.context(), {.counts = measured->counts.tensor,
+                                           .prob_sum = measured->prob_sum.tensor,
+                                           .tokens = s.tokens,
+                                           .fractions = fractions->tensor,
+                                           .totals = totals.get(),
+                                           .share = 0.5});
+    return outputs;
+  };
+  const auto aux_of = [=](const std::vector<Values>& p) {
+    Values f(static_cast<size_t>(s.experts)), mean(f.size());
+    const double rows = static_cast<double>(kLayers * s.tokens);
+    for (int32_t id : ids->values()) f[static_cast<size_t>(id)] += kLayers / rows;
+    for (const Values& layer : p) {
+      for (size_t i = 0; i < layer.size(); ++i) mean[i % f.size()] += layer[i] / rows;
+    }
+    return static_cast<double>(s.experts) * std::inner_product(f.begin(), f.end(), mean.begin(), 0.0);
+  };
+  const double aux_seed = testing::output_seeds({{0}, {0}, {0}}, DType::kF32)[2][0];
+  with_aux.reference = [=](const std::vector<Values>& a) {
+    const std::vector<Values> p = {probabilities(a[0], a[2], s), probabilities(a[1], a[3], s)};
+    return std::vector<Values>{weights_at(p[0], ids->values(), s, true),
+                               weights_at(p[1], ids->values(), s, true),
+                               {static_cast<double>(scalars->aux_scale) * aux_of(p) / aux_seed}};
+  };
+  const testing::OpResult want = run_reference(with_aux, DType::kF32);
+  for (bool recompute : {false, true}) {
+    *totals = {};
+    const testing::OpResult got = run_op(with_aux, {.dtype = DType::kF32, .recompute = recompute});
+    for (size_t i = 0; i < want.gradients.size(); ++i) {
+      for (size_t j = 0; j < want.gradients[i].size(); ++j) {
+        EXPECT_NEAR(got.gradients[i][j], want.gradients[i][j], 1e-5) << "argument " << i << " element " << j;
+      }
+    }
+    const double aux = want.outputs[2][0] * aux_seed / static_cast<double>(scalars->aux_scale);
+    EXPECT_NEAR(totals->aux_loss, 0.5 * aux, 1e-6);
+  }
+}
+
+}  // namespace
+}  // namespace hone
