@@ -1,0 +1,54 @@
+// The products of one expert adapter, inside launched CPU work.
+//
+// With a the adapter's input rows [R, in], m the dropout mask and s' = scaling / (1 - dropout):
+//   xa = (m ∘ a) Aᵀ        y += s' · xa Bᵀ
+//   v  = dy B              da += s' · m ∘ (v A)      dB = s' · dyᵀ xa      dA = s' · vᵀ (m ∘ a)
+#pragma once
+
+#include "ops/moe_experts/expert_rows_cpu.h"
+
+namespace hone::cpu {
+
+class ExpertLora {
+ public:
+  /// `wide` f32 [R, in] holds masked rows; undefined without dropout.
+  ExpertLora(ThreadPool& pool, const ExpertRows& rows, const ExpertAdapterView& adapter,
+             const LoraDropoutContext& dropout, const Tensor& wide)
+      : pool_(pool), rows_(rows), adapter_(adapter), dropout_(dropout), wide_(wide) {}
+
+  /// The adapter's input: m ∘ a, formed in `wide` if features are dropped, else a itself.
+  RowMatrix masked(const RowMatrix& a) const;
+  /// xa f32 [R, r] from masked input.
+  void project(const RowMatrix& masked_input, const Tensor& xa) const;
+  /// y[:, out_begin...] += s' · xa Bᵀ.
+  void expand(const Tensor& xa, const Tensor& y) const;
+  /// v f32 [R, r] = dy B; dy holds all outputs of the base weight.
+  void project_grad(const RowMatrix& dy, const Tensor& v) const;
+  /// da f32 [R, in] += s' · m ∘ (v A); overwrites `wide`.
+  void add_input_grad(const Tensor& v, const Tensor& da) const;
+  void lora_a_grad(const Tensor& v, const RowMatrix& masked_input, const GradDest& dest) const;
+  void lora_b_grad(const RowMatrix& dy, const Tensor& xa, const GradDest& dest) const;
+
+ private:
+  RowMatrix outputs(RowMatrix y) const {
+    y.col_begin += adapter_.out_begin;
+    return y;
+  }
+  /// dst row = mask · src row + beta · dst row for all rows; src f32 or bf16.
+  template <class T>
+  void mask_rows(const RowMatrix& src, const Tensor& dst, float beta) const;
+
+  ThreadPool& pool_;
+  const ExpertRows& rows_;
+  const ExpertAdapterView& adapter_;
+  const LoraDropoutContext& dropout_;
+  Tensor wide_;
+};
+
+/// Some adapter drops features, so that `wide` is needed.
+bool any_dropout(const std::vector<ExpertAdapterView>& adapters);
+
+/// For each adapter an f32 [R, r].
+std::vector<Tensor> take_rank_rows(ArenaScope& scratch, const std::vector<ExpertAdapterView>& adapters, int64_t rows);
+
+}  // namespace hone::cpu

@@ -1,0 +1,113 @@
+// How launched CPU work of moe_experts walks the rows of experts: as one product for each expert, or row by row.
+#pragma once
+
+#include <algorithm>
+#include <vector>
+
+#include "ops/gemm/gemm.h"
+#include "ops/moe_experts/moe_experts.h"
+#include "ops/row_math/row_blocks.h"
+
+namespace hone::cpu {
+
+/// Rows [begin, begin + count) of one expert.
+struct ExpertSlice {
+  int64_t expert = 0, begin = 0, count = 0;
+};
+
+/// Rows in the order of experts, stored so (index null) or gathered from [T, n] by token; of them the columns from
+/// col_begin.
+struct RowMatrix {
+  Tensor tensor;
+  const int32_t* index = nullptr;
+  int64_t col_begin = 0;
+
+  MatrixView from(int64_t row) const {
+    MatrixView view = matrix(tensor);
+    const int64_t first = (index ? 0 : row * view.row_stride) + col_begin;
+    view.data = tensor.data + static_cast<size_t>(first) * size_of(tensor.dtype);
+    if (index) view.row_index = index + row;
+    return view;
+  }
+};
+
+/// Matrix e of a stack [E, rows, cols].
+inline Tensor expert_tensor(const Tensor& stack, int64_t e) {
+  return stack.rows(e, 1).reshaped({stack.shape[1], stack.shape[2]});
+}
+inline MatrixView expert_matrix(const Tensor& stack, int64_t e) { return matrix(expert_tensor(stack, e)); }
+
+/// Element i of a float32 or bfloat16 tensor.
+inline float element_of(const Tensor& t, int64_t i) {
+  return t.dtype == DType::kF32 ? t.as<float>()[i] : static_cast<float>(t.as<BFloat16>()[i]);
+}
+
+/// Runs product(slice) of every expert, those without rows too, as one pool of tasks.
+template <class Product>
+void expert_products(ThreadPool& pool, const ExpertRows& rows, Product product) {
+  const int64_t* offsets = rows.offsets.as<int64_t>();
+  const int64_t experts = rows.offsets.numel() - 1;
+  std::vector<GemmArgs> groups;
+  groups.reserve(static_cast<size_t>(experts));
+  for (int64_t e = 0; e < experts; ++e) {
+    groups.push_back(product(ExpertSlice{e, offsets[e], offsets[e + 1] - offsets[e]}));
+  }
+  grouped_gemm(pool, groups);
+}
+
+/// c[rows of e, :] = alpha · a[rows of e, :] · b(e) + beta · c, for every expert. b(e) is [k, n].
+template <class B>
+void rows_product(ThreadPool& pool, const ExpertRows& rows, const RowMatrix& a, B b, int64_t k, const RowMatrix& c,
+                  int64_t n, float alpha = 1.0f, float beta = 0.0f) {
+  expert_products(pool, rows, [&](ExpertSlice s) {
+    const MatrixView dst = c.from(s.begin);
+    return GemmArgs{.m = s.count,
+                    .n = n,
+                    .k = k,
+                    .a = a.from(s.begin),
+                    .b = b(s.expert),
+                    .c = const_cast<void*>(dst.data),
+                    .c_dtype = dst.dtype,
+                    .ldc = dst.row_stride,
+                    .alpha = alpha,
+                    .beta = beta};
+  });
+}
+
+/// dst[e] [m, n] = alpha · a[rows of e, :m]ᵀ · b[rows of e, :n] + beta · dst[e]: the gradient of a stacked weight.
+/// Experts without rows get zeros (beta 0) or keep what they have.
+inline void weight_product(ThreadPool& pool, const ExpertRows& rows, const RowMatrix& a, const RowMatrix& b,
+                           const GradDest& dest, float alpha = 1.0f) {
+  expert_products(pool, rows, [&](ExpertSlice s) {
+    const Tensor dst = expert_tensor(dest.dst, s.expert);
+    return GemmArgs{.m = dst.shape[0],
+                    .n = dst.shape[1],
+                    .k = s.count,
+                    .a = transposed(a.from(s.begin)),
+                    .b = b.from(s.begin),
+                    .c = dst.data,
+                    .c_dtype = dst.dtype,
+                    .ldc = dst.shape[1],
+                    .alpha = alpha,
+                    .beta = dest.beta};
+  });
+}
+
+/// body(expert, row) for every row; rows run in parallel.
+template <class Body>
+void for_each_expert_row(ThreadPool& pool, const ExpertRows& rows, Body body) {
+  const int64_t* offsets = rows.offsets.as<int64_t>();
+  const int64_t* end_offset = offsets + rows.offsets.numel();
+  pool.parallel_ranges(rows.token.numel(), 32, [&](int64_t begin, int64_t end) {
+    int64_t e = std::upper_bound(offsets, end_offset, begin) - offsets - 1;
+    for (int64_t r = begin; r < end; ++r) {
+      while (r >= offsets[e + 1]) ++e;
+      body(e, r);
+    }
+  });
+}
+
+/// dst[t] = Σ_j w[t, j] · y[row[t, j]] + beta · dst[t], j in rising order; without weights w = 1. y f32 [R, n].
+void combine_rows(ThreadPool& pool, const ExpertRows& rows, const Tensor& y, const Tensor& weights, GradDest dst);
+
+}  // namespace hone::cpu

@@ -1,0 +1,214 @@
+#include "ops/moe_experts/moe_experts.h"
+
+#include <algorithm>
+
+#include "ops/device_dispatch.h"
+
+namespace hone {
+
+void moe_permutation(const Context& context, const ExpertRowsArgs& args) {
+  HONE_ASSERT(args.ids.numel() <= INT32_MAX);
+  dispatch(context, args, &cpu::moe_permutation);
+}
+void moe_gate_up(const Context& context, const MoeGateUpArgs& args) { dispatch(context, args, &cpu::moe_gate_up); }
+void moe_gate_up_grad(const Context& context, const MoeGateUpGradArgs& args) {
+  dispatch(context, args, &cpu::moe_gate_up_grad);
+}
+void moe_down(const Context& context, const MoeDownArgs& args) { dispatch(context, args, &cpu::moe_down); }
+void moe_down_grad(const Context& context, const MoeDownGradArgs& args) {
+  dispatch(context, args, &cpu::moe_down_grad);
+}
+
+namespace {
+
+/// ExpertRows as values of a tape.
+struct RowVars {
+  Var offsets, token, assignment, row;
+
+  ExpertRows data(const Tape& tape) const {
+    return {tape.data(offsets), tape.data(token), tape.data(assignment), tape.data(row)};
+  }
+  void append_to(std::vector<Var>& vars) const { vars.insert(vars.end(), {offsets, token, assignment, row}); }
+};
+
+struct PermutationNode : Node {
+  RowVars rows;
+
+  std::string_view kind() const override { return "moe_permutation"; }
+  void forward(Tape& tape) override {
+    moe_permutation(tape.context(), {.ids = tape.data(inputs[0]), .rows = rows.data(tape)});
+  }
+  void backward(Tape&) override {}
+};
+
+RowVars record_permutation(Tape& tape, Var ids, int64_t experts) {
+  const Shape routed = tape.shape(ids);
+  auto node = std::make_unique<PermutationNode>();
+  // Integers have no gradient: outputs are added before the input, lest they inherit that the router wants one.
+  RowVars& rows = node->rows;
+  rows.offsets = tape.add_output(*node, {experts + 1}, DType::kI64);
+  rows.token = tape.add_output(*node, {routed.numel()}, DType::kI32);
+  rows.assignment = tape.add_output(*node, {routed.numel()}, DType::kI32);
+  rows.row = tape.add_output(*node, routed, DType::kI32);
+  node->inputs = {ids};
+  const RowVars result = rows;
+  tape.record(std::move(node));
+  return result;
+}
+
+/// What both halves share: the base weight and its adapters.
+struct ExpertNode : Node {
+  RowVars rows;
+  Weight* weight = nullptr;
+  std::vector<ExpertAdapter> adapters;
+  LoraDropoutContext dropout;
+
+  void set_weights(const Tape& tape, Weight& w, const std::vector<ExpertAdapter>& list,
+                   const LoraDropoutContext& context) {
+    weight = &w;
+    adapters = list;
+    dropout = context;
+    weights_want_grad = w.wants_grad();
+    for (const ExpertAdapter& a : list) {
+      weights_want_grad |= a.adapter.wants_grad();
+      const int64_t experts = w.shape()[0], rank = a.adapter.lora_a->shape()[1];
+      HONE_ASSERT(a.out_begin >= 0 && a.out_begin + a.out_count <= w.shape()[1]);
+      HONE_ASSERT(a.adapter.lora_a->shape() == (Shape{experts, rank, w.shape()[2]}));
+      HONE_ASSERT(a.adapter.lora_b->shape() == (Shape{experts, a.out_count, rank}));
+      HONE_ASSERT(!tape.training() || a.adapter.dropout == 0.0f ||
+                  (context.scalars != nullptr && context.sample_ids.defined() && context.positions.defined()));
+    }
+  }
+
+  bool wants_lora_a() const {
+    return std::any_of(adapters.begin(), adapters.end(),
+                       [](const ExpertAdapter& a) { return a.adapter.lora_a->wants_grad(); });
+  }
+
+  std::vector<ExpertAdapterView> adapter_views(const Tape& tape) const {
+    std::vector<ExpertAdapterView> views;
+    for (const ExpertAdapter& a : adapters) {
+      views.push_back({.lora_a = a.adapter.lora_a->view().payload,
+                       .lora_b = a.adapter.lora_b->view().payload,
+                       .out_begin = a.out_begin,
+                       .out_count = a.out_count,
+                       .scaling = a.adapter.scaling,
+                       .dropout = tape.training() ? a.adapter.dropout : 0.0f,
+                       .stream_id = a.adapter.stream_id});
+    }
+    return views;
+  }
+
+  std::vector<ExpertAdapterGrad> adapter_grads() const {
+    std::vector<ExpertAdapterGrad> grads;
+    for (const ExpertAdapter& a : adapters) grads.push_back({a.adapter.lora_a->grad(), a.adapter.lora_b->grad()});
+    return grads;
+  }
+};
+
+struct GateUpNode : ExpertNode {
+  std::string_view kind() const override { return "moe_gate_up"; }
+
+  /// Outputs: h, then x Aᵀ of each adapter.
+  std::vector<Tensor> xa(const Tape& tape, bool only_for_lora_b) const {
+    std::vector<Tensor> tensors;
+    for (size_t i = 0; i < adapters.size(); ++i) {
+      const bool read = !only_for_lora_b || adapters[i].adapter.lora_b->wants_grad();
+      tensors.push_back(read ? tape.data(outputs[i + 1]) : Tensor{});
+    }
+    return tensors;
+  }
+
+  void forward(Tape& tape) override {
+    moe_gate_up(tape.context(), {.rows = rows.data(tape),
+                                 .x = tape.data(inputs[0]),
+                                 .weight = weight->view().payload,
+                                 .adapters = adapter_views(tape),
+                                 .dropout = dropout,
+                                 .xa = xa(tape, false),
+                                 .h = tape.data(outputs[0])});
+  }
+
+  bool reads_x() const { return weight->wants_grad() || wants_lora_a(); }
+
+  void backward(Tape& tape) override {
+    moe_gate_up_grad(tape.context(), {.rows = rows.data(tape),
+                                      .x = reads_x() ? tape.data(inputs[0]) : Tensor{},
+                                      .weight = weight->view().payload,
+                                      .adapters = adapter_views(tape),
+                                      .dropout = dropout,
+                                      .xa = xa(tape, true),
+                                      .dh = tape.grad(outputs[0]),
+                                      .dx = tape.grad_dest(inputs[0]),
+                                      .dweight = weight->grad(),
+                                      .dadapters = adapter_grads()});
+  }
+};
+
+struct DownNode : ExpertNode {
+  std::string_view kind() const override { return "moe_down"; }
+
+  void forward(Tape& tape) override {
+    moe_down(tape.context(), {.rows = rows.data(tape),
+                              .h = tape.data(inputs[0]),
+                              .weights = tape.data(inputs[1]),
+                              .weight = weight->view().payload,
+                              .adapters = adapter_views(tape),
+                              .dropout = dropout,
+                              .out = tape.data(outputs[0])});
+  }
+
+  void backward(Tape& tape) override {
+    moe_down_grad(tape.context(), {.rows = rows.data(tape),
+                                   .h = tape.data(inputs[0]),
+                                   .weights = tape.data(inputs[1]),
+                                   .weight = weight->view().payload,
+                                   .adapters = adapter_views(tape),
+                                   .dropout = dropout,
+                                   .dout = tape.grad(outputs[0]),
+                                   .dh = tape.grad_dest(inputs[0]),
+                                   .dweights = tape.grad_dest(inputs[1]),
+                                   .dweight = weight->grad(),
+                                   .dadapters = adapter_grads()});
+  }
+};
+
+}  // namespace
+
+Var moe_experts(Tape& tape, Var x, const RoutedTokens& routed, const ExpertWeights& weights,
+                const ExpertAdapters& adapters, const LoraDropoutContext& dropout) {
+  const Shape up = weights.gate_up->shape();  // [E, 2I, H]
+  const int64_t experts = up[0], intermediate = up[1] / 2, hidden = up[2];
+  const int64_t tokens = tape.shape(x)[0], rows_count = tape.shape(routed.ids).numel();
+  HONE_ASSERT(up[1] % 2 == 0 && weights.down->shape() == (Shape{experts, hidden, intermediate}));
+  HONE_ASSERT(tape.shape(x) == (Shape{tokens, hidden}) && tape.shape(routed.ids)[0] == tokens);
+  HONE_ASSERT(tape.shape(routed.weights) == tape.shape(routed.ids) && tape.dtype(routed.weights) == tape.dtype(x));
+  const RowVars rows = record_permutation(tape, routed.ids, experts);
+
+  auto gate_up = std::make_unique<GateUpNode>();
+  gate_up->rows = rows;
+  gate_up->set_weights(tape, *weights.gate_up, adapters.gate_up, dropout);
+  gate_up->inputs = {x};
+  rows.append_to(gate_up->inputs);
+  const Var h = tape.add_output(*gate_up, {rows_count, 2 * intermediate}, tape.dtype(x));
+  rows.append_to(gate_up->saved);
+  if (gate_up->reads_x()) gate_up->saved.push_back(x);
+  for (const ExpertAdapter& a : adapters.gate_up) {
+    const Var xa = tape.add_output(*gate_up, {rows_count, a.adapter.lora_a->shape()[1]}, DType::kF32);
+    if (a.adapter.lora_b->wants_grad()) gate_up->saved.push_back(xa);
+  }
+  tape.record(std::move(gate_up));
+
+  auto down = std::make_unique<DownNode>();
+  down->rows = rows;
+  down->set_weights(tape, *weights.down, adapters.down, dropout);
+  down->inputs = {h, routed.weights};
+  rows.append_to(down->inputs);
+  down->saved = {h, routed.weights};
+  rows.append_to(down->saved);
+  const Var out = tape.add_output(*down, {tokens, hidden}, tape.dtype(x));
+  tape.record(std::move(down));
+  return out;
+}
+
+}  // namespace hone

@@ -1,0 +1,144 @@
+// moe_experts: each token through its k chosen gated MLPs.
+//
+//   out[t] = Σ_j weights[t, j] · down_e (silu(gate_e x_t) ∘ (up_e x_t)),   e = ids[t, j]
+//
+// The R = T · k (token, expert) pairs are sorted by expert ("rows"), so that each expert is one matrix product; rows of
+// x are gathered while the product packs them. Three nodes, which a recomputation policy names one by one:
+//   moe_permutation  ids [T, k] -> the order of rows (integers)
+//   moe_gate_up      x [T, H] -> h [R, 2I], gate and up before the activation; and x Aᵀ of its adapters
+//   moe_down         h, weights -> out [T, H]
+// The activation is never kept: backward forms it from h. Sizes on the host depend on T and k only; where each expert's
+// rows begin is read by the launched work.
+//
+// Adapters (LoRA) are computed beside the base product, never merged:
+//   h[:, out_begin : out_begin + out_count] += scaling · drop(x) A_eᵀ B_eᵀ, and likewise for down.
+//
+// Arithmetic is float32; h is rounded to its dtype once for the base product and once for each adapter that covers it.
+// Deterministic: products do not depend on threads (gemm.h); a token's rows are added in the order of its k choices.
+// Sources: Gale et al., "MegaBlocks" (arXiv:2211.15841) for the permuted products; Hu et al. (arXiv:2106.09685).
+#pragma once
+
+#include <vector>
+
+#include "graph/tape.h"
+#include "ops/lora_dropout.h"
+#include "ops/router/router.h"
+
+namespace hone {
+
+/// Rows sorted by expert, those of one expert by token. R = T · k < 2^31.
+struct ExpertRows {
+  Tensor offsets;     ///< i64 [E + 1]: rows [offsets[e], offsets[e + 1]) are of expert e
+  Tensor token;       ///< i32 [R]: the token of a row
+  Tensor assignment;  ///< i32 [R]: t · k + j, the choice that a row serves
+  Tensor row;         ///< i32 [T, k]: the row of a choice
+};
+
+struct ExpertRowsArgs {
+  Tensor ids;  ///< i32 [T, k], in [0, E) (asserted)
+  ExpertRows rows;
+};
+
+/// An adapter of each expert's weight W [out, in] while an op runs; it adds to outputs [out_begin, out_begin +
+/// out_count).
+struct ExpertAdapterView {
+  Tensor lora_a;  ///< [E, r, in] float32 or bfloat16
+  Tensor lora_b;  ///< [E, out_count, r]
+  int64_t out_begin = 0, out_count = 0;
+  float scaling = 1.0f;
+  float dropout = 0.0f;  ///< 0 outside of training
+  uint32_t stream_id = 0;
+
+  int64_t rank() const { return lora_a.shape[1]; }
+  /// scaling, and the factor of the input features that dropout keeps.
+  float input_scaling() const { return scaling * lora_keep_scale(dropout); }
+};
+
+struct ExpertAdapterGrad {
+  GradDest lora_a, lora_b;  ///< float32, shapes of the weights
+};
+
+struct MoeGateUpArgs {
+  ExpertRows rows;
+  Tensor x;       ///< [T, H] float32 or bfloat16
+  Tensor weight;  ///< [E, 2I, H], gate rows first
+  std::vector<ExpertAdapterView> adapters;
+  LoraDropoutContext dropout;
+  std::vector<Tensor> xa;  ///< out, for each adapter: mask(x) Aᵀ, f32 [R, r]
+  Tensor h;                ///< out, [R, 2I], dtype of x
+};
+
+/// Gradients that are not wanted are not computed. Experts without rows get exact zeros where beta is 0.
+struct MoeGateUpGradArgs {
+  ExpertRows rows;
+  Tensor x;  ///< read where dweight or a lora_a is wanted
+  Tensor weight;
+  std::vector<ExpertAdapterView> adapters;
+  LoraDropoutContext dropout;
+  std::vector<Tensor> xa;  ///< read where a lora_b is wanted
+  Tensor dh;               ///< [R, 2I], dtype of x
+  GradDest dx;             ///< [T, H], dtype of x
+  GradDest dweight;        ///< [E, 2I, H] float32
+  std::vector<ExpertAdapterGrad> dadapters;
+};
+
+struct MoeDownArgs {
+  ExpertRows rows;
+  Tensor h;        ///< [R, 2I]
+  Tensor weights;  ///< [T, k], the router's; dtype of h
+  Tensor weight;   ///< [E, H, I]
+  std::vector<ExpertAdapterView> adapters;
+  LoraDropoutContext dropout;
+  Tensor out;  ///< out, [T, H], dtype of h
+};
+
+/// No expert's output is needed: d weights[t, j] = <dout[t], y_row> = <dout[t] W_down, act_row>.
+struct MoeDownGradArgs {
+  ExpertRows rows;
+  Tensor h, weights, weight;
+  std::vector<ExpertAdapterView> adapters;
+  LoraDropoutContext dropout;
+  Tensor dout;        ///< [T, H], dtype of h
+  GradDest dh;        ///< [R, 2I], dtype of h
+  GradDest dweights;  ///< [T, k], dtype of h
+  GradDest dweight;   ///< [E, H, I] float32
+  std::vector<ExpertAdapterGrad> dadapters;
+};
+
+void moe_permutation(const Context& context, const ExpertRowsArgs& args);
+void moe_gate_up(const Context& context, const MoeGateUpArgs& args);
+void moe_gate_up_grad(const Context& context, const MoeGateUpGradArgs& args);
+void moe_down(const Context& context, const MoeDownArgs& args);
+void moe_down_grad(const Context& context, const MoeDownGradArgs& args);
+
+struct ExpertWeights {
+  Weight* gate_up = nullptr;  ///< [E, 2I, H], gate rows first
+  Weight* down = nullptr;     ///< [E, H, I]
+};
+
+/// An adapter of part of the outputs of a stacked expert weight.
+struct ExpertAdapter {
+  Adapter adapter;  ///< lora_a [E, r, in], lora_b [E, out_count, r]
+  int64_t out_begin = 0, out_count = 0;
+};
+
+/// Split: gate on [0, I) and up on [I, 2I). Shared: one adapter on [0, 2I). None, or down only, are fine too.
+struct ExpertAdapters {
+  std::vector<ExpertAdapter> gate_up, down;
+};
+
+/// Records the experts of x [T, H] for `routed`. `dropout` is read in training if an adapter drops features.
+/// Returns [T, H], dtype of x. Saved for backward: h, the rows' order, weights; x and x Aᵀ where adapters or gate_up
+/// are trained.
+Var moe_experts(Tape& tape, Var x, const RoutedTokens& routed, const ExpertWeights& weights,
+                const ExpertAdapters& adapters = {}, const LoraDropoutContext& dropout = {});
+
+namespace cpu {
+void moe_permutation(const Context& context, const ExpertRowsArgs& args);
+void moe_gate_up(const Context& context, const MoeGateUpArgs& args);
+void moe_gate_up_grad(const Context& context, const MoeGateUpGradArgs& args);
+void moe_down(const Context& context, const MoeDownArgs& args);
+void moe_down_grad(const Context& context, const MoeDownGradArgs& args);
+}  // namespace cpu
+
+}  // namespace hone

@@ -1,0 +1,40 @@
+// A float64 reference of moe_experts, and the cases that its tests share.
+#pragma once
+
+#include "ops/moe_experts/moe_experts.h"
+#include "ops/op_harness.h"
+
+namespace hone::testing {
+
+struct MoeSizes {
+  int64_t tokens, hidden, intermediate, experts, k;
+};
+
+enum class MoeLora { kNone, kSplit, kShared, kDownOnly };
+
+/// What a case runs, beyond its sizes.
+struct MoeOptions {
+  MoeLora lora = MoeLora::kNone;
+  float dropout = 0.0f;
+  bool base_trained = true;
+  bool x_trained = true;
+  bool router_weights_trained = true;
+  std::vector<int32_t> ids = {};  ///< [T, k]; empty: k different experts for each token, from all of them
+};
+
+/// Inputs x [T, H] and router weights [T, k]; weights gate_up, down, then lora_a and lora_b of each adapter.
+OpCase moe_case(const MoeSizes& sizes, const MoeOptions& options);
+
+/// The routing that a case has unless it gives its own.
+std::vector<int32_t> spread_routing(const MoeSizes& sizes);
+
+/// Device memory that lives as long as its last owner.
+template <class T>
+std::shared_ptr<Tensor> shared_tensor(Shape shape, const std::vector<T>& values) {
+  auto buffer = std::make_shared<Buffer>(Device{}, values.size() * sizeof(T));
+  auto tensor = std::make_shared<Tensor>(buffer->tensor(shape, DTypeOf<T>::value));
+  std::copy(values.begin(), values.end(), tensor->template as<T>());
+  return {tensor.get(), [buffer, tensor](Tensor*) {}};
+}
+
+}  // namespace hone::testing

@@ -1,0 +1,290 @@
+#include "ops/moe_experts/moe_experts.h"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <numeric>
+#include <set>
+
+#include "core/cpu_features.h"
+#include "ops/moe_experts/moe_experts_cases.h"
+
+namespace hone {
+namespace {
+
+using testing::moe_case;
+using testing::MoeLora;
+using testing::MoeOptions;
+using testing::MoeSizes;
+using testing::OpCase;
+using testing::OpResult;
+using testing::Values;
+
+/// Chains of two products of at most 67 terms of size 1, forward and backward: 4 · 67 · 2^-24.
+constexpr double kFloatTolerance = 2e-5;
+/// bfloat16 rounds by 2^-8 at most: x Aᵀ and sums not at all; h (once, and once for its adapter), act, w · act, dh, and
+/// the result. A sum of products of both signs may be some three times smaller than the sum of their magnitudes.
+constexpr double kBFloat16Tolerance = 6 * 3 * 0x1p-8;
+
+void expect_matches(const MoeSizes& sizes, const MoeOptions& options) {
+  SCOPED_TRACE(::testing::Message() << "T " << sizes.tokens << " H " << sizes.hidden << " I " << sizes.intermediate
+                                    << " E " << sizes.experts << " k " << sizes.k);
+  const OpCase c = moe_case(sizes, options);
+  expect_matches_reference(c, DType::kF32, kFloatTolerance);
+  expect_matches_reference(c, DType::kBF16, kBFloat16Tolerance);
+}
+
+std::vector<int32_t> all_to(int32_t expert, int64_t choices) {
+  return std::vector<int32_t>(static_cast<size_t>(choices), expert);
+}
+
+TEST(MoeExperts, MatchesTheReferenceAndItsGradients) {
+  const MoeSizes sizes[] = {
+      {1, 1, 1, 1, 1},  // one of everything
+      {7, 5, 3, 5, 2},  // primes, not a power of two
+      {3, 6, 3, 4, 4},  // every expert for every token; 2I = H
+      {5, 4, 4, 3, 1},  // one expert for each token; I = H
+      {3, 1, 5, 3, 2},  // one hidden feature
+      {4, 5, 1, 3, 2},  // one intermediate feature
+      {1, 7, 2, 9, 3},  // one token, most experts empty
+      {2, 2, 67, 2, 2},
+  };
+  for (const MoeSizes& s : sizes) expect_matches(s, {});
+}
+
+TEST(MoeExperts, MatchTheReferenceWhereOneExpertTakesAll) {
+  expect_matches({7, 5, 3, 4, 1}, {.ids = all_to(2, 7)});
+  expect_matches({7, 5, 3, 4, 1}, {.lora = MoeLora::kSplit, .ids = all_to(3, 7)});
+}
+
+TEST(MoeExperts, AdaptersMatchTheReference) {
+  const MoeSizes sizes[] = {{1, 1, 1, 1, 1}, {7, 5, 3, 5, 2}, {3, 6, 3, 4, 4}, {5, 4, 2, 3, 1}};
+  for (const MoeSizes& s : sizes) {
+    for (MoeLora lora : {MoeLora::kSplit, MoeLora::kShared, MoeLora::kDownOnly}) expect_matches(s, {.lora = lora});
+  }
+}
+
+TEST(MoeExperts, AdaptersWithDropoutMatchTheReferenceWithTheSameMask) {
+  for (MoeLora lora : {MoeLora::kSplit, MoeLora::kShared}) {
+    expect_matches({7, 5, 6, 5, 2}, {.lora = lora, .dropout = 0.25f});
+  }
+}
+
+TEST(MoeExperts, EveryInstructionSetMatchesTheReference) {
+  for (Isa isa : {Isa::kBaseline, Isa::kAvx2, Isa::kAvx512}) {
+    if (isa > best_isa()) continue;
+    force_isa(isa);
+    expect_matches({7, 19, 17, 5, 2}, {.lora = MoeLora::kDownOnly, .base_trained = false});
+  }
+  force_isa(best_isa());
+}
+
+TEST(MoeExperts, AFrozenBaseGetsNoGradientAndItsAdaptersDo) {
+  for (bool x_trained : {true, false}) {
+    for (MoeLora lora : {MoeLora::kSplit, MoeLora::kDownOnly}) {
+      // With neither x nor an adapter of gate_up trained, nothing flows into gate_up at all.
+      expect_matches(
+          {7, 5, 3, 5, 2},
+          {.lora = lora, .base_trained = false, .x_trained = x_trained, .router_weights_trained = x_trained});
+    }
+  }
+}
+
+TEST(MoeExperts, RouterWeightsAloneGetTheirGradient) {
+  expect_matches({7, 5, 3, 5, 2}, {.base_trained = false, .x_trained = false});
+}
+
+TEST(MoeExperts, WeightsThatAreUsedTwiceAddTheirGradients) {
+  OpCase c = moe_case({5, 4, 3, 3, 2}, {.lora = MoeLora::kSplit});
+  c.op = [once = c.op](Tape& tape, const std::vector<Var>& in, const std::vector<Weight*>& w) {
+    const Var first = once(tape, in, w)[0];
+    return once(tape, {first, in[1]}, w);
+  };
+  c.reference = [once = c.reference](const std::vector<Values>& a) {
+    std::vector<Values> again = a;
+    again[0] = once(a)[0];
+    return once(again);
+  };
+  // Values and their errors grow through the second pass.
+  expect_matches_reference(c, DType::kF32, 4 * kFloatTolerance);
+}
+
+TEST(MoeExperts, ExpertsWithoutTokensGetExactZeros) {
+  const MoeSizes s{6, 5, 3, 4, 2};
+  std::vector<int32_t> ids;
+  for (int i = 0; i < 6; ++i) ids.insert(ids.end(), {0, 3});
+  const OpCase c = moe_case(s, {.lora = MoeLora::kSplit, .ids = ids});
+  const OpResult result = run_op(c, {.dtype = DType::kF32});
+  for (size_t i = c.inputs.size(); i < result.gradients.size(); ++i) {
+    const Values& gradient = result.gradients[i];
+    const size_t each = gradient.size() / 4;
+    for (size_t j = 0; j < gradient.size(); ++j) {
+      if (j / each == 1 || j / each == 2) {
+        EXPECT_EQ(gradient[j], 0.0);
+      }
+    }
+    EXPECT_TRUE(std::any_of(gradient.begin(), gradient.begin() + static_cast<int64_t>(each),
+                            [](double g) { return g != 0.0; }));
+  }
+}
+
+TEST(MoeExperts, ResultsDoNotDependOnThreadsNorOnRecomputation) {
+  // Large enough that products and rows are shared among threads.
+  for (DType dtype : {DType::kF32, DType::kBF16}) {
+    const OpCase c = moe_case({97, 96, 40, 6, 2}, {.lora = MoeLora::kSplit, .dropout = 0.1f});
+    const OpResult want = run_op(c, {.dtype = dtype, .threads = 1});
+    for (int threads : {2, 3}) {
+      const OpResult got = run_op(c, {.dtype = dtype, .recompute = threads == 3, .threads = threads});
+      EXPECT_EQ(got.outputs, want.outputs);
+      EXPECT_EQ(got.gradients, want.gradients);
+    }
+  }
+}
+
+/// A router and its experts; equal logits of all experts make the choice a matter of ties. `counts` f32 [E] receives
+/// the statistics.
+OpCase routed_case(const MoeSizes& s, Tensor counts, Tensor prob_sum, Tensor entropy) {
+  const auto hidden_scale = 0.4;
+  OpCase c = {.inputs = {testing::random_argument({s.tokens, s.hidden}, 1)},
+              .weights = {testing::random_argument({s.experts, s.hidden}, 2),
+                          testing::random_argument({s.experts, 2 * s.intermediate, s.hidden}, 3, hidden_scale),
+                          testing::random_argument({s.experts, s.hidden, s.intermediate}, 4, hidden_scale)},
+              .op = {},
+              .reference = {}};
+  // Experts 2 and 3 have the same router weights.
+  for (int64_t h = 0; h < s.hidden; ++h) {
+    Values& router_weights = c.weights[0].values;
+    router_weights[static_cast<size_t>(3 * s.hidden + h)] = router_weights[static_cast<size_t>(2 * s.hidden + h)];
+  }
+  c.op = [=](Tape& tape, const std::vector<Var>& in, const std::vector<Weight*>& w) {
+    tape.context().launch([=](ThreadPool&) { std::fill_n(counts.as<float>(), s.experts, 0.0f); });
+    const RoutedTokens routed = router(
+        tape, in[0], *w[0],
+        {.top_k = s.k, .normalise = true, .statistics = {counts, prob_sum, entropy}, .aux = {}, .forced_ids = {}});
+    return std::vector<Var>{moe_experts(tape, in[0], routed, {w[1], w[2]})};
+  };
+  return c;
+}
+
+TEST(MoeExperts, RecomputationReplaysTheRoutingAndCountsItOnce) {
+  const MoeSizes s{31, 12, 7, 5, 2};
+  const Buffer memory(Device{}, 4096);
+  const Tensor counts = memory.tensor({s.experts}, DType::kF32),
+               prob_sum = memory.tensor({s.experts}, DType::kF32, 512), entropy = memory.tensor({1}, DType::kF32, 1024);
+  for (DType dtype : {DType::kF32, DType::kBF16}) {
+    const OpCase c = routed_case(s, counts, prob_sum, entropy);
+    const OpResult want = run_op(c, {.dtype = dtype});
+    const OpResult got = run_op(c, {.dtype = dtype, .recompute = true});
+    EXPECT_EQ(got.outputs, want.outputs);
+    EXPECT_EQ(got.gradients, want.gradients);
+    const float* count = counts.as<float>();
+    EXPECT_EQ(std::accumulate(count, count + s.experts, 0.0f), static_cast<float>(s.tokens * s.k));
+    EXPECT_GE(count[2], count[3]) << "of two experts that are always equal the lower one is chosen first";
+  }
+}
+
+/// Runs launchers without a tape.
+struct Launcher {
+  ThreadPool pool{2};
+  Stream stream{Device{}, pool};
+  Arena arena{Device{}, "launcher"};
+  Context context{stream, arena};
+
+  Launcher() { arena.reserve(1 << 20); }
+  ExpertRows rows(const std::shared_ptr<Tensor>& ids, int64_t experts) {
+    const int64_t choices = ids->numel();
+    const ExpertRows result{arena.take({experts + 1}, DType::kI64), arena.take({choices}, DType::kI32),
+                            arena.take({choices}, DType::kI32), arena.take(ids->shape, DType::kI32)};
+    moe_permutation(context, {*ids, result});
+    stream.synchronize();
+    return result;
+  }
+};
+
+constexpr int64_t kMaskTokens = 8, kMaskExperts = 4, kMaskFeatures = 64;
+constexpr float kMaskDropout = 0.25f;
+
+/// What dropout keeps of each feature for (sample, expert), where token t is of sample samples[t] and goes to experts
+/// sample % 4 and (sample + 1) % 4: with x = 1 and lora_a the identity, x Aᵀ is the mask.
+std::map<std::pair<int64_t, int64_t>, std::vector<float>> dropout_masks(const std::vector<int64_t>& samples) {
+  constexpr int64_t kT = kMaskTokens, kE = kMaskExperts, kF = kMaskFeatures;
+  std::vector<int32_t> ids;
+  for (int64_t sample : samples) {
+    for (int64_t j = 0; j < 2; ++j) ids.push_back(static_cast<int32_t>((sample + j) % kE));
+  }
+  std::vector<float> identity(static_cast<size_t>(kE * kF * kF));
+  for (int64_t i = 0; i < kE * kF; ++i) identity[static_cast<size_t>(i * kF + i % kF)] = 1;
+  const auto ids_tensor = testing::shared_tensor<int32_t>({kT, 2}, ids);
+  const auto x = testing::shared_tensor<float>({kT, kF}, std::vector<float>(kT * kF, 1.0f));
+  const auto weight = testing::shared_tensor<float>({kE, 2, kF}, std::vector<float>(kE * 2 * kF));
+  const auto lora_a = testing::shared_tensor<float>({kE, kF, kF}, identity);
+  const auto lora_b = testing::shared_tensor<float>({kE, 2, kF}, std::vector<float>(kE * 2 * kF));
+  const auto sample_ids = testing::shared_tensor<int64_t>({kT}, samples);
+  const auto positions = testing::shared_tensor<int32_t>({kT}, std::vector<int32_t>(kT, 5));
+  const StepScalars scalars;
+  Launcher on;
+  const ExpertRows rows = on.rows(ids_tensor, kE);
+  const Tensor xa = on.arena.take({2 * kT, kF}, DType::kF32), h = on.arena.take({2 * kT, 2}, DType::kF32);
+  moe_gate_up(on.context, {.rows = rows,
+                           .x = *x,
+                           .weight = *weight,
+                           .adapters = {{.lora_a = *lora_a,
+                                         .lora_b = *lora_b,
+                                         .out_begin = 0,
+                                         .out_count = 2,
+                                         .scaling = 1.0f,
+                                         .dropout = kMaskDropout,
+                                         .stream_id = 3}},
+                           .dropout = {&scalars, *sample_ids, *positions},
+                           .xa = {xa},
+                           .h = h});
+  on.stream.synchronize();
+  std::map<std::pair<int64_t, int64_t>, std::vector<float>> masks;
+  for (size_t choice = 0; choice < ids.size(); ++choice) {
+    const float* row = xa.as<float>() + rows.row.as<int32_t>()[choice] * kF;
+    masks[{samples[choice / 2], ids[choice]}] = {row, row + kF};
+  }
+  return masks;
+}
+
+TEST(MoeExperts, DropoutKeepsItsShareAndFollowsTheSampleNotTheRow) {
+  const auto masks = dropout_masks({0, 1, 2, 3, 4, 5, 6, 7});
+  EXPECT_EQ(dropout_masks({5, 2, 7, 0, 1, 6, 3, 4}), masks);
+  double kept = 0;
+  std::set<std::vector<float>> different;
+  for (const auto& [row, mask] : masks) {
+    kept += std::accumulate(mask.begin(), mask.end(), 0.0);
+    different.insert(mask);
+  }
+  EXPECT_EQ(different.size(), masks.size()) << "each pair of sample and expert has a mask of its own";
+  const double features = 2.0 * kMaskTokens * kMaskFeatures, p = kMaskDropout;
+  EXPECT_NEAR(kept / features, 1 - p, 4 * std::sqrt(p * (1 - p) / features));  // four standard deviations
+}
+
+/// The rows of experts, from the launcher.
+std::vector<std::vector<int64_t>> permutation(Shape shape, const std::vector<int32_t>& ids, int64_t experts) {
+  Launcher on;
+  const ExpertRows rows = on.rows(testing::shared_tensor<int32_t>(shape, ids), experts);
+  std::vector<std::vector<int64_t>> result(1, on.stream.download<int64_t>(rows.offsets));
+  for (const Tensor& t : {rows.token, rows.assignment, rows.row}) {
+    const std::vector<int32_t> values = on.stream.download<int32_t>(t);
+    result.emplace_back(values.begin(), values.end());
+  }
+  return result;
+}
+
+TEST(MoePermutation, SortsChoicesByExpertAndKeepsTheOrderOfTokens) {
+  using Rows = std::vector<std::vector<int64_t>>;
+  EXPECT_EQ(permutation({3, 2}, {2, 0, 0, 3, 2, 0}, 5), (Rows{{0, 3, 3, 5, 6, 6},     // offsets
+                                                              {0, 1, 2, 0, 2, 1},     // token
+                                                              {1, 2, 5, 0, 4, 3},     // assignment
+                                                              {3, 0, 1, 5, 4, 2}}));  // row
+}
+
+TEST(MoePermutation, RefusesAnExpertThatDoesNotExist) {
+  EXPECT_ANY_THROW(permutation({1, 1}, {5}, 5));
+  EXPECT_ANY_THROW(permutation({1, 1}, {-1}, 5));
+}
+
+}  // namespace
+}  // namespace hone
