@@ -7,6 +7,7 @@
 
 #include "core/error.h"
 #include "core/philox.h"
+#include "data/packing.h"
 
 namespace hone {
 
@@ -15,6 +16,10 @@ namespace {
 /// Samples considered together by the packer: enough for nearly full packs, bounded in memory and in how far a sample
 /// moves from its shuffled place.
 constexpr int64_t kPackingWindow = 4096;
+
+void shuffle_with(PhiloxSequence& random, auto& items) {
+  for (size_t i = items.size(); i > 1; --i) std::swap(items[i - 1], items[random.below(i)]);
+}
 
 }  // namespace
 
@@ -43,16 +48,16 @@ BatchCapacity Loader::capacity() const {
 Loader::Packs Loader::make_packs(int64_t epoch) const {
   std::vector<int64_t> order(static_cast<size_t>(samples_.size()));
   std::iota(order.begin(), order.end(), int64_t{0});
-  if (options_.shuffle) {
-    PhiloxSequence random(mix_key(options_.seed, static_cast<uint64_t>(epoch)));
-    for (size_t i = order.size(); i > 1; --i) std::swap(order[i - 1], order[random.below(i)]);
-  }
+  PhiloxSequence random(mix_key(options_.seed, static_cast<uint64_t>(epoch)));
+  if (options_.shuffle) shuffle_with(random, order);
   Packs packs;
   if (options_.packing) {
     std::vector<int64_t> lengths;
     for (int64_t i : order) lengths.push_back(samples_.length(i));
     const BatchCapacity limits = capacity();
     packs = pack_best_fit(lengths, {limits.max_tokens, limits.max_documents}, kPackingWindow);
+    // In the order of their earliest sample, packs of many short samples would all come first.
+    if (options_.shuffle) shuffle_with(random, packs);
   } else {
     packs = pack_in_order(samples_.size(), options_.per_device_batch_size);
   }

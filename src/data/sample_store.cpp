@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <bit>
 #include <set>
 
 #include "core/error.h"
@@ -111,6 +112,7 @@ std::string SampleStore::fingerprint() const {
   for (size_t i = 0; i < input_ids_.size(); ++i) {
     mix((uint64_t{static_cast<uint32_t>(input_ids_[i])} << 32) | static_cast<uint32_t>(labels_[i]));
   }
+  for (float weight : weights_) mix(std::bit_cast<uint32_t>(weight));
   for (int64_t offset : offsets_) mix(static_cast<uint64_t>(offset));
   return fmt::format("{:016x}", hash);
 }

@@ -57,7 +57,7 @@ class SampleStore {
   /// Moves the listed samples out into a store of their own (a validation split); the rest keep their order.
   SampleStore extract(const std::vector<int64_t>& indices);
 
-  /// A hash of every token and label.
+  /// A hash of every token, label and weight.
   std::string fingerprint() const;
 
  private:

@@ -1,0 +1,59 @@
+// Conversations to tokens: rendered by the chat template, masked by where each character came from.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "data/encoded_row.h"
+#include "data/sample_format.h"
+#include "text/chat_mask.h"
+#include "text/chat_template.h"
+#include "text/tokenizer.h"
+
+namespace hone {
+
+struct ChatEncoderOptions {
+  TrainOn train_on = TrainOn::kAssistant;
+  /// The Jinja text of the template; empty: the tokenizer's own.
+  std::string chat_template = {};
+  /// The file it is from, for errors.
+  std::string chat_template_name = "chat_template";
+  /// Variables of the template, beside bos_token and the like; those of a row win.
+  Json chat_template_kwargs = Json::object();
+};
+
+/// Immutable; may be used from many threads.
+class ChatEncoder {
+ public:
+  /// Throws UserError if the template is broken. `tokenizer` outlives this.
+  ChatEncoder(const Tokenizer& tokenizer, const ChatEncoderOptions& options);
+
+  /// Renders and encodes one conversation, without special tokens beside those the template writes. A token is
+  /// supervised iff its first byte is: of a token that lies across the seam of header and answer nothing is learnt.
+  ///   train_on assistant, last, all: text/chat_mask.h. Messages of a prompt (prompt_completion) are learnt with all
+  ///   only. completion: the messages of the completion; in rows of `messages` those behind the last user message.
+  /// Throws UserError at `where`: no template, an error of the template.
+  EncodedRow encode(const Conversation& conversation, const std::string& where) const;
+
+ private:
+  struct WeightedRange {
+    size_t begin, end;
+    float weight;
+  };
+
+  const ChatTemplate& template_for(const Conversation& conversation, const std::string& where) const;
+  RenderedChat render(const Conversation& conversation, const std::string& where) const;
+  std::vector<SupervisedRange> ranges_of(const RenderedChat& chat, const Conversation& conversation) const;
+  static std::vector<WeightedRange> weighted(const RenderedChat& chat, const std::vector<SupervisedRange>& ranges,
+                                             const std::vector<float>& weights);
+  std::string turn_end_problem(const RenderedChat& chat, const SupervisedRange& range, const Encoding& encoding) const;
+
+  const Tokenizer& tokenizer_;
+  TrainOn train_on_;
+  Json variables_;
+  MaskOptions mask_;
+  std::optional<ChatTemplate> template_, tool_template_;
+};
+
+}  // namespace hone

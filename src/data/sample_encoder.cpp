@@ -1,0 +1,113 @@
+#include "data/sample_encoder.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "core/error.h"
+
+namespace hone {
+
+namespace {
+
+std::vector<int32_t> leading_ids(const Tokenizer& tokenizer) {
+  const Encoding encoding = tokenizer.encode_with_offsets("a", true);
+  std::vector<int32_t> ids;
+  for (size_t i = 0; i < encoding.ids.size() && encoding.offsets[i].end == 0; ++i) ids.push_back(encoding.ids[i]);
+  return ids;
+}
+
+/// False of tokenizers that put a space in front of every text.
+bool parts_join(const Tokenizer& tokenizer) {
+  std::vector<int32_t> ids = tokenizer.encode("a", false);
+  const std::vector<int32_t> second = tokenizer.encode("b", false);
+  ids.insert(ids.end(), second.begin(), second.end());
+  return tokenizer.decode(ids, false) == "ab";
+}
+
+}  // namespace
+
+SampleEncoder::SampleEncoder(const Tokenizer* tokenizer, const ChatEncoderOptions& options, int64_t vocab_size)
+    : tokenizer_(tokenizer), train_on_(options.train_on), vocab_size_(vocab_size) {
+  if (!tokenizer) return;
+  chat_.emplace(*tokenizer, options);
+  leading_ids_ = leading_ids(*tokenizer);
+  parts_join_ = parts_join(*tokenizer);
+}
+
+EncodedRow SampleEncoder::encode(FormattedRow formatted, const std::string& where) const {
+  EncodedRow row;
+  if (auto* tokens = std::get_if<TokenizedRow>(&formatted)) {
+    row.sample = {std::move(tokens->input_ids), std::move(tokens->labels), std::move(tokens->weights), 0};
+    if (row.sample.supervised() == 0) row.nothing_learnt = "no label behind the first token is learnt";
+    check_ids(row.sample, false, where);
+    return row;
+  }
+  if (!tokenizer_) {
+    throw UserError("the model folder has no tokenizer.json, which text needs", where,
+                    "put tokenizer.json beside config.json, or give tokenized data");
+  }
+  if (const auto* conversation = std::get_if<Conversation>(&formatted)) {
+    row = chat_->encode(*conversation, where);
+  } else {
+    row = encode_completion(std::get<PromptCompletion>(formatted));
+  }
+  check_ids(row.sample, true, where);
+  return row;
+}
+
+EncodedRow SampleEncoder::encode_completion(const PromptCompletion& text) const {
+  EncodedRow row;
+  std::vector<int32_t>& ids = row.sample.input_ids;
+  ids = leading_ids_;
+  size_t learnt_from = 0;
+  if (parts_join_) {
+    const std::vector<int32_t> prompt = tokenizer_->encode(text.prompt, false);
+    const std::vector<int32_t> completion = tokenizer_->encode(text.completion, false);
+    ids.insert(ids.end(), prompt.begin(), prompt.end());
+    learnt_from = ids.size();
+    ids.insert(ids.end(), completion.begin(), completion.end());
+  } else {
+    const Encoding whole = tokenizer_->encode_with_offsets(text.prompt + text.completion, false);
+    const auto first = std::partition_point(whole.offsets.begin(), whole.offsets.end(),
+                                            [&](const ByteRange& token) { return token.end <= text.prompt.size(); });
+    learnt_from = ids.size() + static_cast<size_t>(first - whole.offsets.begin());
+    ids.insert(ids.end(), whole.ids.begin(), whole.ids.end());
+  }
+  const SpecialTokens& special = tokenizer_->special_tokens();
+  const bool ended =
+      ids.size() > learnt_from && std::find(special.stop.begin(), special.stop.end(), ids.back()) != special.stop.end();
+  if (special.eos && !ended) ids.push_back(*special.eos);
+  row.doubled_bos = special.bos && ids.size() > 1 && ids[0] == *special.bos && ids[1] == *special.bos;
+  row.sample.labels = ids;
+  if (train_on_ != TrainOn::kAll) {
+    std::fill_n(row.sample.labels.begin(), learnt_from, kIgnoredLabel);
+  }
+  if (row.sample.supervised() == 0)
+    row.nothing_learnt = "the completion is empty, or prompt and completion together are one token";
+  return row;
+}
+
+void SampleEncoder::check_ids(const Sample& sample, bool from_text, const std::string& where) const {
+  for (size_t i = 0; i < sample.input_ids.size(); ++i) {
+    const int32_t id = sample.input_ids[i], label = sample.labels[i];
+    if (id < 0 || id >= vocab_size_) {
+      const auto token = from_text ? tokenizer_->id_to_token(id) : std::nullopt;
+      throw UserError(from_text
+                          ? fmt::format("token id {} ('{}') is not in the model's vocabulary of {}", id,
+                                        token.value_or("?"), vocab_size_)
+                          : fmt::format("input_ids[{}] is {}, not in the model's vocabulary of {}", i, id, vocab_size_),
+                      where,
+                      from_text ? "the tokenizer has tokens that the model's embedding has no row for: use the model's "
+                                  "own tokenizer"
+                                : "the data was tokenized for another model");
+    }
+    if (label != kIgnoredLabel && (label < 0 || label >= vocab_size_)) {
+      throw UserError(
+          fmt::format("labels[{}] is {}, neither -100 nor in the model's vocabulary of {}", i, label, vocab_size_),
+          where, "-100 marks what is not learnt");
+    }
+  }
+}
+
+}  // namespace hone

@@ -1,0 +1,67 @@
+// Sample formats: what the columns of a row mean.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "core/json.h"
+
+namespace hone {
+
+enum class SampleFormat { kAuto, kMessages, kPromptCompletion, kTokenized };
+
+/// "auto", "messages", "prompt_completion" or "tokenized"; anything else is a UserError.
+SampleFormat sample_format_of(std::string_view name);
+std::string_view name_of(SampleFormat format);
+
+/// A chat, for the chat template.
+struct Conversation {
+  Json messages = Json::array();  ///< without the keys that say what is learnt
+  Json tools = nullptr;
+  Json template_kwargs = Json::object();
+  /// [messages] factor of each message's loss, from its `train`, `weight`, `loss` or `loss_mask`; 0: not learnt.
+  std::vector<float> weights;
+  /// Of prompt_completion: the first message of the completion.
+  std::optional<size_t> completion_begin;
+  /// A message of another role than assistant asks to be learnt.
+  bool other_roles_ask = false;
+};
+
+/// Plain text and what is to follow it.
+struct PromptCompletion {
+  std::string prompt, completion;
+};
+
+/// Tokens as they are. labels are aligned with input_ids, kIgnoredLabel where nothing is learnt.
+struct TokenizedRow {
+  std::vector<int32_t> input_ids, labels;
+  std::vector<float> weights;  ///< of each label; empty: all 1
+};
+
+using FormattedRow = std::variant<Conversation, PromptCompletion, TokenizedRow>;
+
+/// Reads the columns of `row` (an object) as `format`, which is not kAuto. Throws UserError at `where` (file:line):
+/// a missing column (with those found and the nearest name), a column of the wrong type, a format of another tool.
+FormattedRow format_row(Json row, SampleFormat format, const std::string& where);
+
+/// A row for detection.
+struct LocatedRow {
+  Json row;
+  std::string where;
+};
+
+struct DetectedFormat {
+  SampleFormat format = SampleFormat::kAuto;
+  std::string reason;  ///< "column 'messages' in chat.jsonl:1"
+};
+
+/// The format that the columns of all `rows` (at least one) fit. Throws UserError: no format or several fit, rows
+/// disagree, the columns are those of a format that this version does not read.
+DetectedFormat detect_format(std::span<const LocatedRow> rows);
+
+}  // namespace hone
