@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <chrono>
+#include <functional>
+#include <vector>
 
 #include "ops/gemm/gemm.h"
 #include "ops/linear/linear.h"
