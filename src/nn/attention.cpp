@@ -44,10 +44,11 @@ Var Attention::operator()(Tape& tape, Var x, const Forward& forward, const RopeT
   const PackedSequences sequences{
       .cu_seqlens = batch.cu_seqlens, .num_documents = batch.documents, .max_seqlen = batch.max_seqlen};
   const Var out = forward.cache == nullptr ? attention(tape, q, k, v, options, sequences)
-                                           : cached_attention(tape, q, k, v, options, sequences,
-                                                              {.keys = forward.cache->keys[layer_],
-                                                               .values = forward.cache->values[layer_],
-                                                               .lengths = forward.cache->lengths});
+                                           : cached_attention(tape, q, k, v, options,
+                                                              {.k = forward.cache->keys[layer_],
+                                                               .v = forward.cache->values[layer_],
+                                                               .lengths = forward.cache->lengths,
+                                                               .added = sequences});
   return o_proj_(tape, out, forward);
 }
 

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "ops/cast/cast.h"
 #include "ops/moe_experts/moe_experts.h"
 #include "ops/router/router.h"
 #include "ops/swiglu/swiglu.h"
@@ -83,19 +84,25 @@ MixtureOfExperts::MixtureOfExperts(const DecoderConfig& config, int layer, int64
 }
 
 Var MixtureOfExperts::operator()(Tape& tape, Var x, const Forward& forward) const {
-  const RoutingBuffers& routing = *forward.routing;
   const auto index = static_cast<size_t>(moe_index_);
-  const RoutingMeasurements& measured = routing.measurements;
   const int64_t experts = router_->shape()[0];
-  const RouterOptions options{
-      .top_k = top_k_,
-      .normalise = norm_topk_prob_,
-      .statistics = {.counts = measured.counts.rows(moe_index_, 1).reshaped({experts}),
-                     .prob_sum = measured.prob_sum.rows(moe_index_, 1).reshaped({experts}),
-                     .entropy = measured.entropy.rows(moe_index_, 1)},
-      .aux = {.fractions = routing.fractions, .num_layers = measured.counts.shape[0], .scalars = forward.step.scalars},
-      .forced_ids = forward.forced_expert_ids.empty() ? Tensor{} : forward.forced_expert_ids[index]};
+  RouterOptions options;
+  options.top_k = top_k_;
+  options.normalise = norm_topk_prob_;
+  if (forward.routing != nullptr) {
+    const RoutingMeasurements& measured = forward.routing->measurements;
+    options.statistics = {.counts = measured.counts.rows(moe_index_, 1).reshaped({experts}),
+                          .prob_sum = measured.prob_sum.rows(moe_index_, 1).reshaped({experts}),
+                          .entropy = measured.entropy.rows(moe_index_, 1)};
+    options.aux = {.fractions = forward.routing->fractions,
+                   .num_layers = measured.counts.shape[0],
+                   .scalars = forward.step.scalars};
+  }
+  if (!forward.forced_expert_ids.empty()) options.forced_ids = forward.forced_expert_ids[index];
   const RoutedTokens routed = router(tape, x, *router_, options);
+  if (!forward.recorded_expert_ids.empty()) {
+    copy(tape.context(), tape.data(routed.ids), forward.recorded_expert_ids[index]);
+  }
   ExpertAdapters adapters;
   for (const AttachedAdapter& a : gate_up_->adapters())
     adapters.gate_up.push_back({a.adapter, a.out_begin, a.out_count});

@@ -10,7 +10,7 @@
 namespace hone {
 
 /// Keys and values of generated sequences: one pair of tensors [N, capacity, Hkv * D] a layer.
-struct KvCache {
+struct DecoderCache {
   std::vector<Tensor> keys, values;
   Tensor lengths;  ///< i32 [N], rows filled before this call
 };
@@ -19,10 +19,12 @@ struct KvCache {
 struct Forward {
   const DeviceBatch* batch = nullptr;
   StepMemory step;
-  const RoutingBuffers* routing = nullptr;  ///< null: the model has no router
-  KvCache* cache = nullptr;                 ///< generation: attention reads and extends it
+  const RoutingBuffers* routing = nullptr;  ///< null: routers measure nothing and have no auxiliary loss
+  DecoderCache* cache = nullptr;            ///< generation: attention reads and extends it
   /// Expert choices to use instead of the router's own: i32 [T, k] for each MoE layer (verification), or empty.
   std::vector<Tensor> forced_expert_ids;
+  /// Where the experts that were chosen go: i32 [T, k] for each MoE layer (verification), or empty.
+  std::vector<Tensor> recorded_expert_ids;
 
   LoraDropoutContext dropout_context() const {
     return {.scalars = step.scalars, .sample_ids = batch->sample_ids, .positions = batch->positions};

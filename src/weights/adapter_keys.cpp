@@ -59,7 +59,8 @@ std::string experts_module(const Parameter& experts) { return experts.name().sub
 std::string file_expert_module(const Parameter& experts, int64_t expert, int64_t out_begin) {
   const int64_t columns = experts.shape()[2];
   const int64_t offset = (expert * experts.shape()[1] + out_begin) * columns;
-  for (const FileTensor& tensor : experts.layouts().front()) {
+  const std::vector<FileLayout> layouts = experts.layouts();
+  for (const FileTensor& tensor : layouts.front()) {
     if (tensor.offset == offset) return without_weight(tensor.name);
   }
   HONE_ASSERT(false, experts.name());
@@ -109,8 +110,12 @@ void scatter_adapter_tensor(const AdapterTensor& tensor, const std::vector<float
 }
 
 std::vector<float> gather_adapter_tensor(const AdapterTensor& tensor) {
+  return gather_adapter_tensor(tensor, tensor.parameter->master().as<float>());
+}
+
+std::vector<float> gather_adapter_tensor(const AdapterTensor& tensor, const float* parameter_values) {
   const Parameter& p = *tensor.parameter;
-  const float* source = p.master().as<float>() + tensor.offset;
+  const float* source = parameter_values + tensor.offset;
   std::vector<float> values(source, source + tensor.rows * tensor.columns);
   if (tensor.form != AdapterTensor::Form::kExpertInner) return values;
   const int64_t experts = p.shape()[0], out = p.shape()[1], r = p.shape()[2];

@@ -34,6 +34,8 @@ std::vector<AdapterTensor> adapter_tensors(const ParameterStore& store, bool can
 /// Values of a file tensor, from or to the parameter's float32 memory.
 void scatter_adapter_tensor(const AdapterTensor& tensor, const std::vector<float>& file_values);
 std::vector<float> gather_adapter_tensor(const AdapterTensor& tensor);
+/// The same of other values in the parameter's shape (its gradient).
+std::vector<float> gather_adapter_tensor(const AdapterTensor& tensor, const float* parameter_values);
 
 /// "…mlp.experts" of a fused expert parameter.
 std::string experts_module(const Parameter& experts);

@@ -9,6 +9,11 @@ void cast(const Context& context, const CastArgs& args) {
   dispatch(context, args, &cpu::cast);
 }
 
+void copy(const Context& context, Tensor src, Tensor dst) {
+  HONE_ASSERT(src.numel() == dst.numel() && src.dtype == dst.dtype);
+  dispatch(context, CastArgs{src, dst}, &cpu::copy);
+}
+
 void fill_zero(const Context& context, const Tensor& tensor) { dispatch(context, tensor, &cpu::fill_zero); }
 
 }  // namespace hone

@@ -1,4 +1,4 @@
-// cast: copies between float32 and bfloat16; fill_zero: clears a tensor.
+// cast: copies between float32 and bfloat16; copy: copies as they are; fill_zero: clears a tensor.
 #pragma once
 
 #include "core/context.h"
@@ -15,11 +15,15 @@ struct CastArgs {
 void cast(const Context& context, const CastArgs& args);
 inline void cast(const Context& context, Tensor src, Tensor dst) { cast(context, CastArgs{src, dst}); }
 
+/// Copies the bytes of src to dst, of equal dtype and number of elements; they do not overlap.
+void copy(const Context& context, Tensor src, Tensor dst);
+
 /// Sets every byte of the tensor to zero, whatever its dtype.
 void fill_zero(const Context& context, const Tensor& tensor);
 
 namespace cpu {
 void cast(const Context& context, const CastArgs& args);
+void copy(const Context& context, const CastArgs& args);
 void fill_zero(const Context& context, const Tensor& tensor);
 }  // namespace cpu
 

@@ -5,6 +5,12 @@
 
 namespace hone::cpu {
 
+namespace {
+
+constexpr int64_t kBytesPerTask = int64_t{1} << 18;
+
+}  // namespace
+
 void cast(const Context& context, const CastArgs& args) {
   context.launch([args](ThreadPool& pool) {
     const RowMath& math = row_math();
@@ -15,9 +21,17 @@ void cast(const Context& context, const CastArgs& args) {
   });
 }
 
+void copy(const Context& context, const CastArgs& args) {
+  context.launch([args](ThreadPool& pool) {
+    pool.parallel_ranges(static_cast<int64_t>(args.dst.bytes()), kBytesPerTask, [&](int64_t begin, int64_t end) {
+      std::memcpy(args.dst.data + begin, args.src.data + begin, static_cast<size_t>(end - begin));
+    });
+  });
+}
+
 void fill_zero(const Context& context, const Tensor& tensor) {
   context.launch([tensor](ThreadPool& pool) {
-    pool.parallel_ranges(static_cast<int64_t>(tensor.bytes()), int64_t{1} << 18, [&](int64_t begin, int64_t end) {
+    pool.parallel_ranges(static_cast<int64_t>(tensor.bytes()), kBytesPerTask, [&](int64_t begin, int64_t end) {
       std::memset(tensor.data + begin, 0, static_cast<size_t>(end - begin));
     });
   });

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <numeric>
 
 #include "core/philox.h"
 
@@ -61,6 +62,16 @@ TEST_F(Cast, FillZeroClearsOnlyItsTensor) {
   fill_zero(context_, all.rows(1, 4094));
   const std::vector<int32_t> values = stream_.download<int32_t>(all);
   for (size_t i = 0; i < values.size(); ++i) ASSERT_EQ(values[i], i == 0 || i == 4095 ? 7 : 0) << i;
+}
+
+TEST_F(Cast, CopiesIntegersToo) {
+  const Buffer memory(Device{}, 2 * 4096 * sizeof(int32_t));
+  const Tensor from = memory.tensor({4096}, DType::kI32), to = memory.tensor({4096}, DType::kI32, from.bytes());
+  std::vector<int32_t> values(4096);
+  std::iota(values.begin(), values.end(), -2048);
+  stream_.upload<int32_t>(from, values);
+  copy(context_, from, to);
+  EXPECT_EQ(stream_.download<int32_t>(to), values);
 }
 
 }  // namespace

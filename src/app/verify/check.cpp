@@ -1,0 +1,194 @@
+#include "app/verify/check.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "core/error.h"
+
+namespace hone {
+
+namespace {
+
+constexpr size_t kWorst = 10;
+/// A gradient smaller than this share of all gradients together is compared with that share.
+constexpr double kSmallGradient = 1e-4;
+
+/// Larger of two errors; one that is not a number is the largest.
+double worse(double a, double b) { return std::isnan(a) || a > b ? a : b; }
+
+double norm(const std::vector<float>& values) {
+  double sum = 0;
+  for (float v : values) sum += static_cast<double>(v) * static_cast<double>(v);
+  return std::sqrt(sum);
+}
+
+double distance(const std::vector<float>& a, const std::vector<float>& b) {
+  double sum = 0;
+  for (size_t i = 0; i < a.size(); ++i) {
+    const double d = static_cast<double>(a[i]) - static_cast<double>(b[i]);
+    sum += d * d;
+  }
+  return std::sqrt(sum);
+}
+
+double norm_of_all(const HostTensors& tensors) {
+  double sum = 0;
+  for (const auto& [name, tensor] : tensors) sum += norm(tensor.values) * norm(tensor.values);
+  return std::sqrt(sum);
+}
+
+/// a / b, where nothing over nothing is no error.
+double ratio(double a, double b) { return a == 0 ? 0 : a / b; }
+
+void sort_worst(std::vector<TensorError>& errors) {
+  std::sort(errors.begin(), errors.end(), [](const TensorError& a, const TensorError& b) {
+    const bool a_nan = std::isnan(a.error), b_nan = std::isnan(b.error);
+    return a_nan != b_nan ? a_nan : a.error > b.error;
+  });
+}
+
+void keep_worst(Check& check, std::vector<TensorError> errors) {
+  sort_worst(errors);
+  for (const TensorError& error : errors) check.error = worse(error.error, check.error);
+  errors.resize(std::min(errors.size(), kWorst));
+  check.worst = std::move(errors);
+}
+
+std::string shape_text(const std::vector<int64_t>& shape) { return fmt::format("[{}]", fmt::join(shape, ", ")); }
+
+/// Both have the same tensors, or the case does not belong to this model.
+void expect_same_tensors(const HostTensors& ours, const HostTensors& reference, const std::string& file) {
+  for (const auto& [name, tensor] : ours) {
+    if (!reference.contains(name)) throw UserError("the case lacks the tensor '" + name + "'", file);
+  }
+  for (const auto& [name, tensor] : reference) {
+    const auto it = ours.find(name);
+    if (it == ours.end()) throw UserError("the case has a tensor '" + name + "' that the model does not have", file);
+    if (it->second.shape != tensor.shape) {
+      throw UserError(fmt::format("'{}' has the shape {} in the case and {} in the model", name,
+                                  shape_text(tensor.shape), shape_text(it->second.shape)),
+                      file);
+    }
+  }
+}
+
+/// Rows of the first dimension that are zero in the reference and not in ours. Fewer than two dimensions: one row.
+int64_t nonzero_rows(const HostTensor& ours, const HostTensor& reference) {
+  const auto rows = reference.shape.size() > 1 ? static_cast<size_t>(reference.shape[0]) : size_t{1};
+  const size_t size = rows == 0 ? 0 : reference.values.size() / rows;
+  int64_t count = 0;
+  for (size_t row = 0; row < rows; ++row) {
+    const auto is_zero = [&](const HostTensor& tensor) {
+      const auto begin = tensor.values.begin() + static_cast<std::ptrdiff_t>(row * size);
+      return std::all_of(begin, begin + static_cast<std::ptrdiff_t>(size), [](float v) { return v == 0.0f; });
+    };
+    count += is_zero(reference) && !is_zero(ours);
+  }
+  return count;
+}
+
+HostTensor change(const HostTensor& initial, const HostTensor& final) {
+  HostTensor delta{initial.shape, final.values};
+  for (size_t i = 0; i < delta.values.size(); ++i) delta.values[i] -= initial.values[i];
+  return delta;
+}
+
+}  // namespace
+
+Check compare_number(std::string name, double ours, double reference, double bound) {
+  return compare_numbers(std::move(name), {&ours, 1}, {&reference, 1}, bound);
+}
+
+Check compare_numbers(std::string name, std::span<const double> ours, std::span<const double> reference, double bound) {
+  HONE_ASSERT(ours.size() == reference.size());
+  Check check{.name = std::move(name), .bound = bound, .measure = "relative", .worst = {}};
+  for (size_t i = 0; i < ours.size(); ++i) {
+    check.error = worse(ratio(std::abs(ours[i] - reference[i]), std::abs(reference[i])), check.error);
+  }
+  return check;
+}
+
+Check compare_absolute(std::string name, std::span<const double> ours, std::span<const double> reference,
+                       double bound) {
+  HONE_ASSERT(ours.size() == reference.size());
+  Check check{.name = std::move(name), .bound = bound, .measure = "absolute", .worst = {}};
+  for (size_t i = 0; i < ours.size(); ++i) check.error = worse(std::abs(ours[i] - reference[i]), check.error);
+  return check;
+}
+
+Check compare_logits(std::string name, std::span<const float> ours, std::span<const float> reference, double bound) {
+  HONE_ASSERT(ours.size() == reference.size());
+  Check check{.name = std::move(name), .bound = bound, .measure = "of the largest", .worst = {}};
+  double largest = 0;
+  for (size_t i = 0; i < ours.size(); ++i) {
+    check.error = worse(std::abs(static_cast<double>(ours[i]) - static_cast<double>(reference[i])), check.error);
+    largest = worse(std::abs(static_cast<double>(reference[i])), largest);
+  }
+  check.error = ratio(check.error, largest);
+  return check;
+}
+
+Check compare_tokens(std::string name, std::span<const int32_t> ours, std::span<const int32_t> reference) {
+  HONE_ASSERT(ours.size() == reference.size());
+  Check check{.name = std::move(name), .bound = 0, .measure = "tokens that differ", .worst = {}};
+  for (size_t i = 0; i < ours.size(); ++i) check.error += ours[i] != reference[i];
+  return check;
+}
+
+std::vector<Check> compare_gradients(const std::string& name, const HostTensors& ours, const HostTensors& reference,
+                                     const std::string& file, double bound) {
+  expect_same_tensors(ours, reference, file);
+  Check gradients{.name = name, .bound = bound, .measure = "of a tensor's norm", .worst = {}};
+  Check zeros{.name = name + ", zeros", .bound = 0, .measure = "rows not zero", .worst = {}};
+  const double smallest = kSmallGradient * norm_of_all(reference);
+  std::vector<TensorError> errors;
+  for (const auto& [key, expected] : reference) {
+    const HostTensor& actual = ours.at(key);
+    const double scale = std::max(norm(expected.values), smallest);
+    errors.push_back({key, ratio(distance(actual.values, expected.values), scale)});
+    zeros.error += static_cast<double>(nonzero_rows(actual, expected));
+  }
+  keep_worst(gradients, std::move(errors));
+  return {gradients, zeros};
+}
+
+std::vector<Check> compare_updates(const std::string& name, const HostTensors& initial, const HostTensors& ours,
+                                   const HostTensors& reference, const std::string& file, double bound) {
+  expect_same_tensors(ours, reference, file);
+  HostTensors change_ours, change_reference;
+  double elements = 0;
+  for (const auto& [key, tensor] : reference) {
+    change_ours[key] = change(initial.at(key), ours.at(key));
+    change_reference[key] = change(initial.at(key), tensor);
+    elements += static_cast<double>(tensor.values.size());
+  }
+  Check all{.name = name, .bound = bound, .measure = "of the change", .worst = {}};
+  Check tensors{.name = name + ", tensors", .bound = bound, .measure = "of a tensor's change", .worst = {}};
+  const double size = norm_of_all(change_reference);
+  std::vector<TensorError> errors;
+  double sum = 0;
+  for (const auto& [key, expected] : change_reference) {
+    const double error = distance(change_ours.at(key).values, expected.values);
+    const double share = size * std::sqrt(static_cast<double>(expected.values.size()) / elements);
+    errors.push_back({key, ratio(error, std::max(norm(expected.values), share))});
+    sum += error * error;
+  }
+  all.error = ratio(std::sqrt(sum), size);
+  keep_worst(tensors, std::move(errors));
+  return {all, tensors};
+}
+
+std::vector<TensorError> relative_errors(const HostTensors& ours, const HostTensors& reference,
+                                         const std::string& file) {
+  expect_same_tensors(ours, reference, file);
+  std::vector<TensorError> errors;
+  for (const auto& [key, expected] : reference) {
+    errors.push_back({key, ratio(distance(ours.at(key).values, expected.values), norm(expected.values))});
+  }
+  sort_worst(errors);
+  return errors;
+}
+
+}  // namespace hone

@@ -1,0 +1,58 @@
+// Comparisons of our numbers with a case's, each against a bound.
+#pragma once
+
+#include <span>
+#include <string>
+#include <vector>
+
+#include "app/verify/golden_case.h"
+
+namespace hone {
+
+struct TensorError {
+  std::string name;
+  double error = 0;
+};
+
+/// One row of the report.
+struct Check {
+  std::string name;
+  double error = 0;                ///< the worst one
+  double bound = 0;                ///< what it may be at most
+  std::string measure;             ///< what the error is relative to
+  bool required = true;            ///< false: shown only
+  std::vector<TensorError> worst;  ///< where tensors are compared: the ten largest errors
+
+  /// An error that is not a number does not hold.
+  bool ok() const { return error <= bound; }
+};
+
+/// |ours − reference| / |reference|
+Check compare_number(std::string name, double ours, double reference, double bound);
+/// The worst of several numbers, each relative to its own reference.
+Check compare_numbers(std::string name, std::span<const double> ours, std::span<const double> reference, double bound);
+/// max |ours − reference|
+Check compare_absolute(std::string name, std::span<const double> ours, std::span<const double> reference, double bound);
+/// max |ours − reference| / max |reference|
+Check compare_logits(std::string name, std::span<const float> ours, std::span<const float> reference, double bound);
+/// The number of positions that differ; none may.
+Check compare_tokens(std::string name, std::span<const int32_t> ours, std::span<const int32_t> reference);
+
+/// Gradients. Two rows:
+///   NAME             ‖ours − reference‖ / max(‖reference‖, 1e-4 ‖all references‖), the worst tensor
+///   NAME, zeros      rows (experts of a fused tensor) that are all zero in the reference and not in ours; none may be
+/// Tensors that only one side has are a UserError naming `file`.
+std::vector<Check> compare_gradients(const std::string& name, const HostTensors& ours, const HostTensors& reference,
+                                     const std::string& file, double bound);
+
+/// What training changed, Δ = final − initial. Two rows:
+///   NAME             ‖Δ − Δref‖ / ‖Δref‖ over all tensors
+///   NAME, tensors    the same of the worst tensor, of at least its share of ‖Δref‖ by number of elements
+std::vector<Check> compare_updates(const std::string& name, const HostTensors& initial, const HostTensors& ours,
+                                   const HostTensors& reference, const std::string& file, double bound);
+
+/// ‖ours − reference‖ / ‖reference‖ of each tensor.
+std::vector<TensorError> relative_errors(const HostTensors& ours, const HostTensors& reference,
+                                         const std::string& file);
+
+}  // namespace hone

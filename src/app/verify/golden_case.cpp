@@ -1,0 +1,186 @@
+#include "app/verify/golden_case.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <fstream>
+#include <limits>
+
+#include "core/error.h"
+#include "data/sample_store.h"
+#include "weights/safetensors.h"
+
+namespace hone {
+
+namespace {
+
+constexpr const char* kRemake = "make the case again with tools/make_case.py";
+
+/// Reads one JSON object field by field; errors name the file and the field.
+class Fields {
+ public:
+  Fields(const Json& json, std::string file, std::string path)
+      : json_(json), file_(std::move(file)), path_(std::move(path)) {
+    if (!json_.is_object()) fail(path_, "an object");
+  }
+
+  bool has(const std::string& key) const { return json_.contains(key) && !json_.at(key).is_null(); }
+  template <class T>
+  T get(const std::string& key) const {
+    try {
+      return json_.at(key).get<T>();
+    } catch (const nlohmann::json::exception&) {
+      fail(path_ + key, "of the type the format asks for");
+    }
+  }
+  template <class T>
+  std::optional<T> optional(const std::string& key) const {
+    return has(key) ? std::optional<T>(get<T>(key)) : std::nullopt;
+  }
+  Fields object(const std::string& key) const {
+    if (!has(key)) fail(path_ + key, "there");
+    return Fields(json_.at(key), file_, path_ + key + ".");
+  }
+  std::vector<Fields> objects(const std::string& key) const {
+    if (!has(key) || !json_.at(key).is_array()) fail(path_ + key, "a list");
+    std::vector<Fields> result;
+    for (const Json& item : json_.at(key)) result.emplace_back(item, file_, path_ + key + "[].");
+    return result;
+  }
+  void expect(bool holds, const std::string& key, const std::string& what) const {
+    if (!holds) fail(path_ + key, what);
+  }
+
+ private:
+  [[noreturn]] void fail(const std::string& field, const std::string& expected) const {
+    throw UserError(fmt::format("'{}' is not {}", field, expected), file_, kRemake);
+  }
+
+  const Json& json_;
+  std::string file_, path_;
+};
+
+Json read_json(const std::filesystem::path& path) {
+  std::ifstream file(path);
+  if (!file) {
+    throw UserError("the case has no expected.json", path.string(),
+                    "give the folder of a reference case (tools/make_case.py makes one from a checkpoint)");
+  }
+  Json json = Json::parse(file, nullptr, false);
+  if (!json.is_object()) throw UserError("expected.json is not a JSON object", path.string(), kRemake);
+  return json;
+}
+
+ReferenceRun read_run(const Fields& fields) {
+  const Fields optimizer = fields.object("optimizer");
+  optimizer.expect(optimizer.get<std::string>("name") == "adamw", "name", "adamw, the only optimizer of this format");
+  optimizer.expect(optimizer.get<std::string>("decay_on") == "every parameter", "decay_on", "'every parameter'");
+  const auto betas = optimizer.get<std::vector<double>>("betas");
+  optimizer.expect(betas.size() == 2, "betas", "a pair");
+  ReferenceRun run;
+  run.learning_rate = optimizer.get<double>("lr");
+  run.optimizer = {.beta1 = betas[0],
+                   .beta2 = betas[1],
+                   .epsilon = optimizer.get<double>("eps"),
+                   .weight_decay = optimizer.get<double>("weight_decay"),
+                   .max_grad_norm = optimizer.get<double>("max_grad_norm"),
+                   .decay_norms_and_biases = true};
+  for (const Fields& step : fields.objects("steps")) {
+    run.steps.push_back({step.get<double>("loss"), step.optional<double>("aux_loss"), step.get<double>("grad_norm")});
+  }
+  fields.expect(!run.steps.empty(), "steps", "a list of at least one step");
+  return run;
+}
+
+ReferenceDocuments read_documents(const Fields& fields) {
+  ReferenceDocuments documents;
+  for (auto& ids : fields.get<std::vector<std::vector<int32_t>>>("input_ids")) {
+    fields.expect(!ids.empty(), "input_ids", "a list of documents with tokens");
+    documents.documents.push_back({ids, ids});
+  }
+  documents.token_losses = fields.get<std::vector<std::vector<double>>>("token_losses");
+  bool matches = documents.token_losses.size() == documents.documents.size() && !documents.documents.empty();
+  for (size_t i = 0; matches && i < documents.documents.size(); ++i) {
+    matches = documents.token_losses[i].size() + 1 == documents.documents[i].input_ids.size();
+  }
+  fields.expect(matches, "token_losses", "one loss for each token of a document but the first");
+  return documents;
+}
+
+std::vector<int32_t> narrow(const int64_t* values, int64_t count, const std::filesystem::path& path) {
+  std::vector<int32_t> result;
+  for (int64_t i = 0; i < count; ++i) {
+    if (values[i] < kIgnoredLabel || values[i] > std::numeric_limits<int32_t>::max()) {
+      throw UserError(fmt::format("{} is not a token id", values[i]), path.string(), kRemake);
+    }
+    result.push_back(static_cast<int32_t>(values[i]));
+  }
+  return result;
+}
+
+std::vector<std::vector<LabelledDocument>> read_batches(const std::filesystem::path& path) {
+  const SafetensorsFile file(path);
+  const std::vector<int64_t> shape = file.at("input_ids").shape;
+  if (shape.size() != 3 || file.at("labels").shape != shape || std::count(shape.begin(), shape.end(), 0) > 0) {
+    throw UserError("input_ids and labels are not both [batches, rows, tokens]", path.string(), kRemake);
+  }
+  const std::vector<int64_t> ids = file.read_integers("input_ids"), labels = file.read_integers("labels");
+  std::vector<std::vector<LabelledDocument>> batches(static_cast<size_t>(shape[0]));
+  int64_t offset = 0;
+  for (auto& batch : batches) {
+    for (int64_t row = 0; row < shape[1]; ++row, offset += shape[2]) {
+      batch.push_back({narrow(ids.data() + offset, shape[2], path), narrow(labels.data() + offset, shape[2], path)});
+    }
+  }
+  return batches;
+}
+
+}  // namespace
+
+HostTensors read_host_tensors(const std::filesystem::path& path) {
+  const SafetensorsFile file(path);
+  HostTensors tensors;
+  for (const SafetensorsEntry& entry : file.entries()) {
+    tensors[entry.name] = {entry.shape, file.read_floats(entry.name)};
+  }
+  return tensors;
+}
+
+GoldenCase GoldenCase::read(const std::filesystem::path& directory) {
+  const std::filesystem::path path = directory / "expected.json";
+  const Json json = read_json(path);
+  const Fields fields(json, path.string(), "");
+  GoldenCase golden;
+  golden.directory = directory;
+  golden.aux = fields.get<bool>("aux");
+  golden.loss = fields.get<double>("loss");
+  golden.aux_loss = fields.optional<double>("aux_loss");
+  if (fields.has("bfloat16")) {
+    golden.bfloat16_gradient_error = fields.object("bfloat16").get<std::map<std::string, double>>("gradient_error");
+  }
+  golden.documents = read_documents(fields.object("documents"));
+  const Fields accumulation = fields.object("accumulation");
+  golden.accumulation = {accumulation.get<std::vector<int64_t>>("batches"),
+                         accumulation.get<int64_t>("supervised_tokens"), accumulation.get<double>("loss"),
+                         accumulation.get<double>("grad_norm")};
+  const Fields greedy = fields.object("greedy");
+  golden.greedy = {greedy.get<std::vector<int32_t>>("prompt"), greedy.get<std::vector<int32_t>>("tokens")};
+  greedy.expect(!golden.greedy.prompt.empty(), "prompt", "a list of at least one token");
+  golden.split_adapter = fields.get<bool>("split_adapter");
+  golden.full = read_run(fields.object("full"));
+  if (fields.has("lora_attention")) golden.lora_attention = read_run(fields.object("lora_attention"));
+  if (fields.has("lora_experts")) golden.lora_experts = read_run(fields.object("lora_experts"));
+  golden.batches = read_batches(directory / "batches.safetensors");
+  const auto batches = static_cast<int64_t>(golden.batches.size());
+  for (int64_t i : golden.accumulation.batches) {
+    accumulation.expect(i >= 0 && i < batches, "batches", "a list of batches of the case");
+  }
+  for (const auto* run : {&golden.full, golden.lora_attention ? &*golden.lora_attention : nullptr,
+                          golden.lora_experts ? &*golden.lora_experts : nullptr}) {
+    fields.expect(run == nullptr || static_cast<int64_t>(run->steps.size()) <= batches, "steps",
+                  "a list with a batch for each step");
+  }
+  return golden;
+}
+
+}  // namespace hone

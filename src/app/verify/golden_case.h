@@ -1,0 +1,88 @@
+// A reference case: what another trainer computed on a small checkpoint, as numbers to be reproduced.
+//
+// Files of a case, all produced by tools/make_case.py:
+//   model/                         a Hugging Face checkpoint
+//   batches.safetensors            input_ids, labels [N, B, S]; labels aligned with input_ids, -100 not trained on
+//   logits.safetensors             logits [B, S, V] of batch 0
+//   grads, packed_grads, accumulation_grads, full_final .safetensors   tensors by canonical parameter name
+//   lora_attention_{init,final}/, lora_experts_{init,final}/           PEFT adapters
+//   split_adapter/                 a per-expert adapter, and expected.safetensors: its logits and gradients
+//   expected.json                  everything that is not a tensor
+#pragma once
+
+#include <filesystem>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/json.h"
+#include "optim/optimizer.h"
+
+namespace hone {
+
+/// A tensor in host memory.
+struct HostTensor {
+  std::vector<int64_t> shape;
+  std::vector<float> values;
+};
+
+using HostTensors = std::map<std::string, HostTensor>;
+
+/// Every tensor of a safetensors file as float32.
+HostTensors read_host_tensors(const std::filesystem::path& path);
+
+struct ReferenceStep {
+  double loss = 0;  ///< with the auxiliary loss where the case has one
+  std::optional<double> aux_loss;
+  double grad_norm = 0;  ///< before clipping
+};
+
+/// A training run, one batch a step.
+struct ReferenceRun {
+  double learning_rate = 0;  ///< constant
+  OptimizerOptions optimizer;
+  std::vector<ReferenceStep> steps;
+};
+
+/// A sequence with its labels, a document of its own in a packed micro-batch.
+struct LabelledDocument {
+  std::vector<int32_t> input_ids, labels;
+};
+
+/// Documents and the loss of each next token, every document run alone.
+struct ReferenceDocuments {
+  std::vector<LabelledDocument> documents;
+  std::vector<std::vector<double>> token_losses;
+};
+
+struct ReferenceAccumulation {
+  std::vector<int64_t> batches;
+  int64_t supervised_tokens = 0;
+  double loss = 0, grad_norm = 0;
+};
+
+struct ReferenceGeneration {
+  std::vector<int32_t> prompt, tokens;
+};
+
+/// expected.json and batches.safetensors, read and checked. Tensors are read where they are compared.
+struct GoldenCase {
+  std::filesystem::path directory;
+  bool aux = false;  ///< losses include router_aux_loss_coef × the auxiliary loss
+  double loss = 0;   ///< of batch 0
+  std::optional<double> aux_loss;
+  std::map<std::string, double> bfloat16_gradient_error;  ///< ‖g_bf16 − g_f32‖ / ‖g_f32‖ of the reference itself
+  ReferenceDocuments documents;
+  ReferenceAccumulation accumulation;
+  ReferenceGeneration greedy;
+  bool split_adapter = false;
+  ReferenceRun full;
+  std::optional<ReferenceRun> lora_attention, lora_experts;
+  std::vector<std::vector<LabelledDocument>> batches;  ///< [N][B]
+
+  /// UserError if a file is missing or not in the format.
+  static GoldenCase read(const std::filesystem::path& directory);
+};
+
+}  // namespace hone

@@ -1,0 +1,150 @@
+#include "app/verify/replay.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "data/sample_store.h"
+#include "weights/adapter_keys.h"
+
+namespace hone {
+
+MicroBatch pack_documents(const std::vector<LabelledDocument>& documents) {
+  MicroBatch batch;
+  batch.cu_seqlens = {0};
+  for (const LabelledDocument& document : documents) {
+    const auto first = static_cast<int32_t>(batch.input_ids.size());
+    const auto length = static_cast<int32_t>(document.input_ids.size());
+    batch.input_ids.insert(batch.input_ids.end(), document.input_ids.begin(), document.input_ids.end());
+    batch.sample_ids.insert(batch.sample_ids.end(), document.input_ids.size(), batch.documents());
+    for (int32_t i = 0; i < length; ++i) {
+      batch.positions.push_back(i);
+      if (i + 1 == length || document.labels[static_cast<size_t>(i) + 1] == kIgnoredLabel) continue;
+      batch.rows.push_back(first + i);
+      batch.targets.push_back(document.labels[static_cast<size_t>(i) + 1]);
+    }
+    batch.cu_seqlens.push_back(first + length);
+    batch.max_seqlen = std::max<int64_t>(batch.max_seqlen, length);
+  }
+  batch.loss_weights.assign(batch.rows.size(), 1.0f);
+  batch.dataset_ids.assign(batch.rows.size(), 0);
+  return batch;
+}
+
+Replay::Replay(const std::filesystem::path& model, Stream& stream, const BatchCapacity& capacity,
+               const ReplayOptions& options)
+    : stream_(stream), capacity_(capacity), model_(model, options.dtype) {
+  TrainableOptions trainable;
+  trainable.adapter = options.adapter;
+  trainable.train_base = trainable.train_router = options.adapter.empty();
+  model_.set_trainable(trainable);
+  model_.load(stream.device(), stream.pool(), 0);
+  model_.decoder().prepare(stream, capacity.max_seqlen);
+}
+
+std::unique_ptr<Engine> Replay::make_engine(double router_aux_loss_coef, const OptimizerOptions& optimizer) {
+  EngineOptions options;
+  options.capacity = capacity_;
+  options.optimizer = optimizer;
+  options.router_aux_loss_coef = router_aux_loss_coef;
+  auto engine = std::make_unique<Engine>(model_.decoder(), model_.store(), stream_, std::move(options));
+  engine->reserve();
+  return engine;
+}
+
+std::vector<float> Replay::logits(const MicroBatch& host, ExpertChoices* choices) {
+  const Device device = stream_.device();
+  DeviceBatchMemory batch_memory(device, capacity_);
+  const DeviceBatch batch = batch_memory.upload(stream_, host);
+  const Buffer row_memory(device, static_cast<size_t>(batch.tokens) * sizeof(int32_t));
+  const Tensor rows = row_memory.tensor({batch.tokens}, DType::kI32);
+  std::vector<int32_t> every(static_cast<size_t>(batch.tokens));
+  std::iota(every.begin(), every.end(), 0);
+  stream_.upload(rows, std::move(every));
+  const Buffer scalar_memory(device, sizeof(StepScalars));
+  Forward forward;
+  forward.batch = &batch;
+  forward.step.scalars = reinterpret_cast<StepScalars*>(scalar_memory.data());
+  if (choices != nullptr) {
+    const Shape shape{batch.tokens, config().moe.num_experts_per_tok};
+    const auto layers = config().num_moe_layers();
+    choices->memory = Buffer(device, static_cast<size_t>(layers * shape.numel()) * sizeof(int32_t));
+    choices->ids.clear();
+    for (int64_t i = 0; i < layers; ++i) {
+      choices->ids.push_back(
+          choices->memory.tensor(shape, DType::kI32, static_cast<size_t>(i * shape.numel()) * sizeof(int32_t)));
+    }
+    forward.recorded_expert_ids = choices->ids;
+  }
+  TapeMemory memory(device);
+  TapePlan plan;
+  const Context context(stream_, memory.scratch);
+  // Two dry passes measure: the first records what is kept, the second the memory; then the real one.
+  for (int pass = 0; pass < 2; ++pass) {
+    memory.begin_dry();
+    Tape tape(context, memory, plan, {});
+    model_.decoder().logits(tape, forward, rows);
+  }
+  memory.reserve();
+  Tape tape(context, memory, plan, {});
+  const Tensor logits = tape.data(model_.decoder().logits(tape, forward, rows));
+  std::vector<float> result;
+  dispatch_float(logits.dtype, [&](auto element) {
+    const auto values = stream_.download<decltype(element)>(logits);
+    result.assign(values.begin(), values.end());
+  });
+  return result;
+}
+
+std::vector<double> Replay::token_losses(Engine& engine, const MicroBatch& batch) {
+  const Buffer memory(stream_.device(), static_cast<size_t>(capacity_.max_supervised) * sizeof(float));
+  const Tensor losses = memory.tensor({capacity_.max_supervised}, DType::kF32);
+  engine.record_token_losses(losses);
+  engine.evaluate({batch});
+  engine.record_token_losses({});
+  const std::vector<float> values = stream_.download<float>(losses);
+  return {values.begin(), values.begin() + batch.supervised()};
+}
+
+std::vector<int32_t> Replay::generate(const std::vector<int32_t>& prompt, int64_t count) {
+  LabelledDocument document{prompt, prompt};
+  std::vector<int32_t> tokens;
+  for (int64_t i = 0; i < count; ++i) {
+    const std::vector<float> all = logits(pack_documents({document}));
+    const auto last = all.end() - static_cast<std::ptrdiff_t>(config().vocab_size);
+    tokens.push_back(static_cast<int32_t>(std::max_element(last, all.end()) - last));
+    document.input_ids.push_back(tokens.back());
+    document.labels.push_back(tokens.back());
+  }
+  return tokens;
+}
+
+namespace {
+
+std::vector<int64_t> dims_of(const Shape& shape) {
+  std::vector<int64_t> dims;
+  for (int i = 0; i < shape.rank(); ++i) dims.push_back(shape[i]);
+  return dims;
+}
+
+}  // namespace
+
+HostTensors Replay::collect(const Tensor& (Parameter::*tensor)() const) const {
+  HostTensors result;
+  const ParameterStore& store = model_.store();
+  if (!model_.lora()) {
+    for (const Parameter& parameter : store.all()) {
+      result[parameter.name()] = {dims_of(parameter.shape()), stream_.download<float>((parameter.*tensor)())};
+    }
+    return result;
+  }
+  for (const AdapterTensor& part : adapter_tensors(store, true)) {
+    result[part.key] = {{part.rows, part.columns},
+                        gather_adapter_tensor(part, stream_.download<float>((part.parameter->*tensor)()).data())};
+  }
+  return result;
+}
+
+HostTensors Replay::values() const { return collect(&Parameter::master); }
+HostTensors Replay::gradients() const { return collect(&Parameter::gradient); }
+
+}  // namespace hone

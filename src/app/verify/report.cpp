@@ -1,0 +1,63 @@
+// What verify prints.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+
+#include "app/verify/verify.h"
+#include "core/error.h"
+
+namespace hone {
+
+namespace {
+
+const char* verdict(const Check& check) { return !check.required ? "shown" : check.ok() ? "ok" : "FAILED"; }
+
+/// JSON has no NaN or infinity: those become null.
+Json number(double value) { return std::isfinite(value) ? Json(value) : Json(nullptr); }
+
+}  // namespace
+
+std::string report_table(const VerifyReport& report) {
+  size_t width = 0;
+  for (const Check& check : report.checks) width = std::max(width, check.name.size());
+  std::string text = fmt::format("{} in {}\n\n{:<{}}  {:>10}  {:>10}  {:<6}\n", report.case_name, report.dtype, "row",
+                                 width, "worst", "bound", "");
+  for (const Check& check : report.checks) {
+    text += fmt::format("{:<{}}  {:>10.3g}  {:>10.3g}  {:<6}  {}\n", check.name, width, check.error, check.bound,
+                        verdict(check), check.measure);
+  }
+  for (const Check& check : report.checks) {
+    if (check.worst.empty()) continue;
+    text += fmt::format("\nworst tensors of {}\n", check.name);
+    for (const TensorError& tensor : check.worst) text += fmt::format("  {:>10.3g}  {}\n", tensor.error, tensor.name);
+  }
+  const auto failed =
+      std::count_if(report.checks.begin(), report.checks.end(), [](const Check& c) { return c.required && !c.ok(); });
+  text += failed == 0 ? fmt::format("\nall {} rows hold\n", report.checks.size())
+                      : fmt::format("\n{} of {} rows FAILED\n", failed, report.checks.size());
+  return text;
+}
+
+Json report_json(const VerifyReport& report) {
+  Json rows = Json::array();
+  for (const Check& check : report.checks) {
+    Json row = {{"name", check.name},       {"worst", number(check.error)}, {"bound", number(check.bound)},
+                {"measure", check.measure}, {"required", check.required},   {"ok", check.ok()}};
+    for (const TensorError& tensor : check.worst) {
+      row["tensors"].push_back({{"name", tensor.name}, {"error", number(tensor.error)}});
+    }
+    rows.push_back(std::move(row));
+  }
+  return {{"case", report.case_name}, {"dtype", report.dtype}, {"ok", report.ok()}, {"rows", std::move(rows)}};
+}
+
+int run_verify(const VerifyOptions& options) {
+  const VerifyReport report = verify_case(options);
+  const std::string text = options.json ? report_json(report).dump(2) + "\n" : report_table(report);
+  std::fwrite(text.data(), 1, text.size(), stdout);
+  return static_cast<int>(report.ok() ? ExitCode::kOk : ExitCode::kCheckFailed);
+}
+
+}  // namespace hone
