@@ -83,9 +83,13 @@ void Decoder::loss(Tape& tape, const Forward& forward, Tensor token_loss) const 
   tape.block([&] {
     tape.with(*head_group_, [&] {
       const Var y = rms_norm(tape, x, *final_norm_, static_cast<float>(config_.rms_norm_eps));
-      linear_cross_entropy(tape, y, *head_, adapter_of(*head_),
-                           {.rows = batch.rows, .targets = batch.targets, .weights = batch.loss_weights},
-                           {.scalars = forward.step.scalars, .totals = forward.step.totals, .token_loss = token_loss});
+      linear_cross_entropy(
+          tape, y, *head_, adapter_of(*head_),
+          {.tokens = {.rows = batch.rows, .targets = batch.targets, .weights = batch.loss_weights},
+           .scalars = forward.step.scalars,
+           .totals = forward.step.totals,
+           .token_loss = token_loss.defined() ? token_loss.rows(0, batch.supervised) : Tensor{},
+           .dropout = forward.dropout_context()});
     });
   });
 }
@@ -96,7 +100,8 @@ Var Decoder::logits(Tape& tape, const Forward& forward, Tensor rows) const {
   tape.block([&] {
     tape.with(*head_group_, [&] {
       const Var y = rms_norm(tape, x, *final_norm_, static_cast<float>(config_.rms_norm_eps));
-      logits = linear(tape, gather_rows(tape, y, rows), *head_, nullptr, adapter_of(*head_), {});
+      logits = linear(tape, gather_rows(tape, y, rows), *head_, nullptr, adapter_of(*head_), forward.dropout_context());
+      tape.expose(logits);
     });
   });
   return logits;

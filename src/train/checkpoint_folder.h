@@ -1,0 +1,35 @@
+// The checkpoints of an output folder: checkpoint-<step>, newest by number.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace hone {
+
+class CheckpointFolder {
+ public:
+  explicit CheckpointFolder(std::filesystem::path output_dir) : output_dir_(std::move(output_dir)) {}
+
+  std::filesystem::path path_of(int64_t step) const;
+  /// Steps of the complete checkpoints, ascending (as numbers: 1000 comes after 999).
+  std::vector<int64_t> steps() const;
+  /// Deletes the oldest so that `limit` stay; never `best`, never the newest.
+  void prune(std::optional<int64_t> limit, int64_t best) const;
+
+  /// UserError if the folder is not empty and neither `resume` nor `overwrite` is set. Changes nothing.
+  void check(bool resume, bool overwrite) const;
+  /// As check, then makes the folder. UserError if it is not writable;
+  /// `overwrite` deletes what an earlier run wrote.
+  void prepare(bool resume, bool overwrite) const;
+
+  /// What resume_from_checkpoint names: "auto" is the newest one (nothing if there is none); else a path.
+  std::optional<std::filesystem::path> find(const std::string& resume_from_checkpoint) const;
+
+ private:
+  std::filesystem::path output_dir_;
+};
+
+}  // namespace hone

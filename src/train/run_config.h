@@ -1,0 +1,181 @@
+// What a run is told to do, typed: one struct per room, filled from the schema table (schema.h) by resolve.h.
+//
+// Names, meanings and defaults are those of the schema (docs/config.md is generated from it). A closed set of values is
+// kept as its canonical text, already checked against the table. An optional that is unset has a default that depends
+// on the model or on the data: whoever knows those fills it in before the run starts.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/json.h"
+
+namespace hone {
+
+/// One entry of `datasets` or `eval_datasets`.
+struct DatasetConfig {
+  std::string path;                ///< a file, or a folder of files
+  std::string type = "auto";       ///< auto | messages | prompt_completion | tokenized
+  std::optional<int64_t> samples;  ///< use only the first N samples (also written path#N)
+  std::string name;                ///< its name in logs and metrics; "" = from the path
+
+  bool operator==(const DatasetConfig&) const = default;
+};
+
+struct RunConfig {
+  struct Model {
+    std::string model_name_or_path;
+    std::string adapter_name_or_path;               ///< adapter to continue; "" = none
+    std::string finetuning_type = "full";           ///< full | lora
+    std::string dtype = "bfloat16";                 ///< weights and activations: bfloat16 | float32
+    std::string master_dtype = "float32";           ///< float32
+    std::string opt_m_dtype = "float32";            ///< float32
+    std::string opt_v_dtype = "float32";            ///< float32
+    std::string gradient_checkpointing = "auto";    ///< auto (by the memory plan) | true | false
+    bool freeze_router = false;                     ///< resolved: true with LoRA unless stated otherwise
+    std::vector<std::string> freeze_parameters;     ///< patterns over parameter names
+    std::vector<std::string> trainable_parameters;  ///< patterns that win over freeze_parameters
+    std::optional<double> router_aux_loss_coef;     ///< unset: the model's in full fine-tuning, else 0
+    std::string aux_loss_reduction = "mean";        ///< mean | hf_sum
+
+    bool operator==(const Model&) const = default;
+  };
+
+  /// Used only when finetuning_type is lora. r, alpha and dropout are unset only if the adapter that is continued
+  /// (adapter_name_or_path) is to say them.
+  struct Lora {
+    std::optional<int64_t> r;                    ///< default 16
+    std::optional<double> alpha;                 ///< default 2 r
+    std::optional<double> dropout;               ///< default 0; in [0, 1)
+    std::vector<std::string> target_modules;     ///< attention, all-linear, all-experts, names, globs, re:…
+    std::vector<std::string> target_parameters;  ///< PEFT target_parameters: fused expert tensors
+    std::vector<std::string> modules_to_save;    ///< empty or {"router"}: trained and saved whole
+    bool use_rslora = false;                     ///< scaling alpha / sqrt(r) instead of alpha / r
+    std::string expert_lora = "split";           ///< split | shared
+    std::string adapter_layout;                  ///< split | target_parameters; "" = as trained
+
+    bool operator==(const Lora&) const = default;
+  };
+
+  struct Data {
+    std::vector<DatasetConfig> datasets;
+    std::vector<DatasetConfig> eval_datasets;
+    double val_split = 0;               ///< < 1: fraction of the samples, >= 1: their number, 0: none
+    std::optional<int64_t> max_length;  ///< tokens; unset: min(the model's, 4096)
+    std::string overlength = "drop";    ///< drop | truncate_left | truncate_right | split | error
+    bool packing = true;
+    bool shuffle = true;
+    std::string train_on = "assistant";  ///< assistant | all | last | completion
+    std::string chat_template;           ///< Jinja text; "" = the model's own, or chat_template_file
+    std::string chat_template_file;
+    Json chat_template_kwargs = Json::object();  ///< variables for the template, any JSON
+
+    bool operator==(const Data&) const = default;
+  };
+
+  /// The three batch numbers always agree: global_batch_size = per_device_train_batch_size ×
+  /// gradient_accumulation_steps (× ranks, one in this version).
+  struct Schedule {
+    double num_train_epochs = 3;
+    std::optional<int64_t> max_steps;  ///< optimizer steps; wins over num_train_epochs
+    int64_t per_device_train_batch_size = 1;
+    int64_t gradient_accumulation_steps = 1;
+    int64_t global_batch_size = 1;
+    std::optional<int64_t> tokens_per_step;  ///< if stated: global_batch_size × max_length
+    double learning_rate = 1e-5;             ///< resolved: 1e-5 full, 1e-4 LoRA
+    std::string lr_scheduler_type =
+        "cosine";                         ///< cosine | cosine_with_min_lr | linear | constant | constant_with_warmup
+    std::optional<double> min_lr;         ///< absolute floor; at most one of min_lr and min_lr_ratio is set
+    std::optional<double> min_lr_ratio;   ///< floor as a fraction of learning_rate; both unset = 0
+    std::optional<int64_t> warmup_steps;  ///< set: warmup_ratio is 0 and not used
+    double warmup_ratio = 0.03;           ///< fraction of all optimizer steps, rounded up
+
+    bool operator==(const Schedule&) const = default;
+  };
+
+  struct Optim {
+    std::string name = "adamw";  ///< adamw
+    double adam_beta1 = 0.9;
+    double adam_beta2 = 0.999;
+    double adam_epsilon = 1e-8;
+    double weight_decay = 0;
+    double max_grad_norm = 1;             ///< 0 = no clipping
+    bool decay_norms_and_biases = false;  ///< false: no decay on tensors of fewer than two dimensions
+    std::string nan_policy = "stop";      ///< stop (exit 3) | skip the step
+
+    bool operator==(const Optim&) const = default;
+  };
+
+  struct Machine {
+    std::string device = "auto";     ///< auto | cpu
+    std::optional<int64_t> threads;  ///< unset: all cores
+    int64_t seed = 42;
+    int64_t data_seed = 42;  ///< resolved: the seed unless stated
+
+    bool operator==(const Machine&) const = default;
+  };
+
+  struct Report {
+    std::string output_dir = "out";
+    std::string run_name;  ///< resolved: the last part of output_dir unless stated
+    int64_t logging_steps = 1;
+    bool logging_first_step = true;
+    std::vector<std::string> report_to{"jsonl", "tensorboard"};  ///< any of jsonl, tensorboard
+    std::string logging_dir;                                     ///< resolved: output_dir/runs unless stated
+
+    bool operator==(const Report&) const = default;
+  };
+
+  struct Checkpoint {
+    std::string save_strategy = "steps";           ///< no | steps | epoch
+    std::optional<int64_t> save_steps;             ///< unset: once an epoch
+    std::optional<int64_t> save_total_limit = 3;   ///< best and last are never deleted; unset: keep all
+    bool save_only_model = false;                  ///< true: without optimizer state, so not resumable
+    int64_t max_shard_size = 5'000'000'000;        ///< bytes
+    std::string resume_from_checkpoint = "false";  ///< "false" | "auto" (the newest in output_dir) | path
+    bool overwrite_output_dir = false;
+
+    bool operator==(const Checkpoint&) const = default;
+  };
+
+  struct Eval {
+    std::string eval_strategy = "no";   ///< no | steps | epoch; resolved: steps if there is something to evaluate on
+    std::optional<int64_t> eval_steps;  ///< unset: once an epoch
+    bool eval_on_start = false;
+    int64_t per_device_eval_batch_size = 1;  ///< resolved: per_device_train_batch_size unless stated
+    bool load_best_model_at_end = false;
+    std::string metric_for_best_model = "eval_loss";  ///< eval_loss | eval_perplexity | eval_mean_token_accuracy
+    bool greater_is_better = false;                   ///< resolved: by the metric unless stated
+
+    bool operator==(const Eval&) const = default;
+  };
+
+  /// Sampling; unset: the model's generation_config.json, else the value named here.
+  struct Generation {
+    int64_t max_new_tokens = 256;
+    std::optional<double> temperature;         ///< 1
+    std::optional<double> top_p;               ///< 1
+    std::optional<int64_t> top_k;              ///< 0 = off
+    std::optional<double> repetition_penalty;  ///< 1
+    std::optional<bool> do_sample;             ///< false
+
+    bool operator==(const Generation&) const = default;
+  };
+
+  Model model;
+  Lora lora;
+  Data data;
+  Schedule schedule;
+  Optim optim;
+  Machine machine;
+  Report report;
+  Checkpoint checkpoint;
+  Eval eval;
+  Generation generation;
+
+  bool operator==(const RunConfig&) const = default;
+};
+
+}  // namespace hone

@@ -1,0 +1,122 @@
+#include "train/run_options.h"
+
+#include <cmath>
+#include <fstream>
+#include <sstream>
+
+#include "core/error.h"
+
+namespace hone {
+
+namespace {
+
+std::string read_file(const std::string& path, const std::string& key) {
+  std::ifstream file(path);
+  std::ostringstream text;
+  if (!(text << file.rdbuf())) throw UserError("the file cannot be read", path, "check the path in " + key);
+  return text.str();
+}
+
+std::vector<DatasetEntry> entries_of(const std::vector<DatasetConfig>& configs) {
+  std::vector<DatasetEntry> entries;
+  for (const DatasetConfig& config : configs) {
+    entries.push_back({config.path, sample_format_of(config.type), config.samples, config.name});
+  }
+  return entries;
+}
+
+}  // namespace
+
+DType dtype_of(const RunConfig& config) { return config.model.dtype == "float32" ? DType::kF32 : DType::kBF16; }
+
+LoraOptions lora_options(const RunConfig::Lora& lora) {
+  LoraOptions options;
+  options.r = lora.r.value_or(16);
+  options.alpha = lora.alpha.value_or(2.0 * static_cast<double>(options.r));
+  options.dropout = lora.dropout.value_or(0.0);
+  options.use_rslora = lora.use_rslora;
+  options.expert_lora = lora.expert_lora == "shared" ? ExpertLora::kShared : ExpertLora::kSplit;
+  options.target_modules = lora.target_modules;
+  options.target_parameters = lora.target_parameters;
+  return options;
+}
+
+TrainableOptions trainable_options(const RunConfig& config) {
+  TrainableOptions options;
+  const bool lora = config.model.finetuning_type == "lora";
+  options.train_base = !lora;
+  options.adapter = config.model.adapter_name_or_path;
+  if (lora && options.adapter.empty()) options.lora = lora_options(config.lora);
+  options.train_router = !config.model.freeze_router;
+  options.freeze = config.model.freeze_parameters;
+  options.unfreeze = config.model.trainable_parameters;
+  return options;
+}
+
+DataOptions data_options(const RunConfig& config, int64_t vocab_size) {
+  const RunConfig::Data& data = config.data;
+  DataOptions options;
+  options.datasets = entries_of(data.datasets);
+  options.eval_datasets = entries_of(data.eval_datasets);
+  options.val_split = data.val_split;
+  options.max_length = data.max_length.value();
+  options.overlength = overlength_of(data.overlength);
+  options.chat.train_on = train_on_of(data.train_on);
+  options.chat.chat_template = data.chat_template;
+  if (!data.chat_template_file.empty()) {
+    options.chat.chat_template = read_file(data.chat_template_file, "chat_template_file");
+    options.chat.chat_template_name = data.chat_template_file;
+  }
+  options.chat.chat_template_kwargs = data.chat_template_kwargs;
+  options.data_seed = static_cast<uint64_t>(config.machine.data_seed);
+  options.vocab_size = vocab_size;
+  return options;
+}
+
+LoaderOptions train_loader_options(const RunConfig& config) {
+  return {.per_device_batch_size = config.schedule.per_device_train_batch_size,
+          .gradient_accumulation_steps = config.schedule.gradient_accumulation_steps,
+          .packing = config.data.packing,
+          .shuffle = config.data.shuffle,
+          .seed = static_cast<uint64_t>(config.machine.data_seed)};
+}
+
+LoaderOptions eval_loader_options(const RunConfig& config) {
+  return {.per_device_batch_size = config.eval.per_device_eval_batch_size,
+          .gradient_accumulation_steps = 1,
+          .packing = config.data.packing,
+          .shuffle = false,
+          .seed = static_cast<uint64_t>(config.machine.data_seed)};
+}
+
+OptimizerOptions optimizer_options(const RunConfig& config) {
+  const RunConfig::Optim& optim = config.optim;
+  return {.beta1 = optim.adam_beta1,
+          .beta2 = optim.adam_beta2,
+          .epsilon = optim.adam_epsilon,
+          .weight_decay = optim.weight_decay,
+          .max_grad_norm = optim.max_grad_norm,
+          .decay_norms_and_biases = optim.decay_norms_and_biases};
+}
+
+Schedule schedule_of(const RunConfig& config, int64_t total_steps) {
+  const RunConfig::Schedule& options = config.schedule;
+  Schedule schedule;
+  schedule.type = options.lr_scheduler_type.starts_with("cosine")     ? ScheduleType::kCosine
+                  : options.lr_scheduler_type.starts_with("constant") ? ScheduleType::kConstant
+                                                                      : ScheduleType::kLinear;
+  schedule.learning_rate = options.learning_rate;
+  schedule.min_lr = options.min_lr.value_or(options.min_lr_ratio.value_or(0.0) * options.learning_rate);
+  schedule.total_steps = total_steps;
+  schedule.warmup_steps = options.warmup_steps.value_or(
+      static_cast<int64_t>(std::ceil(options.warmup_ratio * static_cast<double>(total_steps))));
+  return schedule;
+}
+
+double aux_loss_coefficient(const RunConfig& config, const DecoderConfig& model) {
+  if (model.num_moe_layers() == 0) return 0.0;
+  const bool trains_router = config.model.finetuning_type == "full" && !config.model.freeze_router;
+  return config.model.router_aux_loss_coef.value_or(trains_router ? model.moe.router_aux_loss_coef : 0.0);
+}
+
+}  // namespace hone

@@ -1,0 +1,32 @@
+// From the run's configuration to the options of each room.
+#pragma once
+
+#include <string>
+
+#include "data/dataset_builder.h"
+#include "data/loader.h"
+#include "optim/optimizer.h"
+#include "optim/schedule.h"
+#include "train/loaded_model.h"
+#include "train/run_config.h"
+
+namespace hone {
+
+DType dtype_of(const RunConfig& config);
+
+/// Unset LoRA values get their defaults (r 16, alpha 2r, dropout 0).
+LoraOptions lora_options(const RunConfig::Lora& lora);
+TrainableOptions trainable_options(const RunConfig& config);
+
+/// Reads chat_template_file. `max_length` must be set.
+DataOptions data_options(const RunConfig& config, int64_t vocab_size);
+LoaderOptions train_loader_options(const RunConfig& config);
+LoaderOptions eval_loader_options(const RunConfig& config);
+
+OptimizerOptions optimizer_options(const RunConfig& config);
+Schedule schedule_of(const RunConfig& config, int64_t total_steps);
+
+/// The coefficient in force: the configured one; else the model's in full fine-tuning with a trained router; else 0.
+double aux_loss_coefficient(const RunConfig& config, const DecoderConfig& model);
+
+}  // namespace hone

@@ -1,0 +1,312 @@
+#include "train/trainer.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <fstream>
+#include <numeric>
+
+#include "core/error.h"
+#include "report/humanise.h"
+#include "train/host_memory.h"
+
+namespace hone {
+
+namespace {
+
+/// With nan_policy: skip, a run that loses this many steps in a row is not learning any more.
+constexpr int64_t kMostSkippedSteps = 10;
+
+using Clock = std::chrono::steady_clock;
+
+double seconds_since(Clock::time_point begin) { return std::chrono::duration<double>(Clock::now() - begin).count(); }
+
+/// Busiest expert over the mean, averaged over layers; experts without tokens, over all layers.
+struct LoadSummary {
+  double max_over_mean = 0;
+  int64_t dead = 0;
+};
+
+LoadSummary summarise(const RoutingLoad& load) {
+  LoadSummary summary;
+  for (int64_t layer = 0; layer < load.layers; ++layer) {
+    const auto begin = load.counts.begin() + layer * load.experts, end = begin + load.experts;
+    const double mean = std::accumulate(begin, end, 0.0) / static_cast<double>(load.experts);
+    summary.max_over_mean +=
+        static_cast<double>(*std::max_element(begin, end)) / mean / static_cast<double>(load.layers);
+    summary.dead += std::count(begin, end, 0.0f);
+  }
+  return summary;
+}
+
+}  // namespace
+
+ExitCode Trainer::run() {
+  const std::optional<std::filesystem::path> checkpoint = checkpoints_.find(config_.checkpoint.resume_from_checkpoint);
+  const bool resuming = config_.checkpoint.resume_from_checkpoint != "false";
+  load_model_headers();
+  report_model();
+  load_data();
+  report_data();
+  checkpoints_.prepare(resuming, config_.checkpoint.overwrite_output_dir);
+  logger_.open_file(config_.report.output_dir + "/run.log");
+  make_engine(data_->train);
+  choose_recomputation();
+  load_weights(false);
+  engine_->reserve();
+  state_.seed = static_cast<uint64_t>(config_.machine.seed);
+  state_.data_fingerprint = data_fingerprint();
+  if (checkpoint) resume(*checkpoint);
+  state_.total_steps = schedule_.total_steps;
+  if (config_writer_)
+    write_text_file(std::filesystem::path(config_.report.output_dir) / "config.resolved.yaml", config_writer_(config_));
+
+  const StopSignal stop;
+  Reporter reporter({.output_dir = config_.report.output_dir,
+                     .report_to = config_.report.report_to,
+                     .logging_dir = config_.report.logging_dir,
+                     .run_name = "",
+                     .logging_steps = config_.report.logging_steps,
+                     .logging_first_step = config_.report.logging_first_step},
+                    logger_);
+  reporter.on_start({.total_steps = schedule_.total_steps,
+                     .num_train_epochs = config_.schedule.num_train_epochs,
+                     .resumed_step = state_.step,
+                     .resumed = checkpoint.has_value(),
+                     .train_batch_size = config_.schedule.per_device_train_batch_size,
+                     .eval_steps = *config_.eval.eval_steps,
+                     .save_steps = *config_.checkpoint.save_steps});
+  if (state_.best_step >= 0)
+    reporter.set_best({state_.best_metric, state_.best_step, checkpoints_.path_of(state_.best_step).string()});
+  if (config_.eval.eval_on_start && state_.step == 0) evaluate(reporter);
+  while (state_.step < schedule_.total_steps) {
+    train_step(reporter);
+    const bool last = state_.step == schedule_.total_steps;
+    if (!eval_batches_.empty() && config_.eval.eval_strategy != "no" &&
+        (last || due(config_.eval.eval_strategy, config_.eval.eval_steps))) {
+      evaluate(reporter);
+    }
+    const bool save = config_.checkpoint.save_strategy != "no" &&
+                      (last || due(config_.checkpoint.save_strategy, config_.checkpoint.save_steps));
+    if (save || (stop.requested() && !last)) save_checkpoint(reporter);
+    if (stop.requested() && !last) {
+      reporter.on_end({.finished = false, .reason = stop.name()});
+      logger_.info("stopped by {}: go on with resume=auto", stop.name());
+      return ExitCode::kResumable;
+    }
+  }
+  if (config_.eval.load_best_model_at_end) restore_best();
+  save_model(config_.report.output_dir);
+  reporter.on_end({});
+  return ExitCode::kOk;
+}
+
+bool Trainer::due(const std::string& strategy, const std::optional<int64_t>& steps) const {
+  if (strategy == "epoch") return std::abs(epoch_ - std::round(epoch_)) < 1e-9;
+  return strategy == "steps" && steps && *steps > 0 && state_.step % *steps == 0;
+}
+
+void Trainer::train_step(Reporter& reporter) {
+  const Clock::time_point begin = Clock::now();
+  const StepData data = loader_->step(state_.step);
+  engine_->accumulate(data, state_.step);
+  const StepResult result = engine_->update(schedule_.at(state_.step), state_.optimizer_step);
+  check_numbers(data, result);
+  ++state_.step;
+  if (!result.nonfinite) ++state_.optimizer_step;
+  state_.num_tokens += result.loss.tokens;
+  state_.num_supervised_tokens += result.loss.supervised;
+  state_.num_samples += data.samples;
+  epoch_ = data.epoch;
+  reporter.on_step(step_metrics(data, result, seconds_since(begin)));
+}
+
+StepMetrics Trainer::step_metrics(const StepData& data, const StepResult& result, double seconds) const {
+  StepMetrics metrics;
+  metrics.step = state_.step;
+  metrics.epoch = data.epoch;
+  metrics.loss = result.loss.loss;
+  metrics.loss_with_aux = result.loss_with_aux;
+  metrics.grad_norm = result.grad_norm;
+  metrics.learning_rate = schedule_.at(state_.step - 1);
+  metrics.num_tokens = state_.num_tokens;
+  metrics.num_supervised_tokens = state_.num_supervised_tokens;
+  metrics.step_supervised_tokens = result.loss.supervised;
+  metrics.tokens_per_second = static_cast<double>(result.loss.tokens) / seconds;
+  metrics.samples_per_second = static_cast<double>(data.samples) / seconds;
+  metrics.step_time = seconds;
+  metrics.mean_token_accuracy = result.loss.mean_token_accuracy;
+  metrics.entropy = result.loss.entropy;
+  metrics.max_alloc = static_cast<double>(peak_resident_bytes());
+  metrics.host_rss = static_cast<double>(resident_bytes());
+  metrics.packing_efficiency = data.packing_efficiency;
+  const SampleStore::Counts& counts = data_->train.counts();
+  metrics.dropped_samples = static_cast<double>(counts.too_long + counts.unsupervised);
+  if (result.routing.layers > 0) {
+    const LoadSummary load = summarise(result.routing);
+    const std::vector<float>& entropy = result.routing.entropy;
+    metrics.router_aux_loss = result.loss.aux_loss;
+    metrics.router_load_max_over_mean = load.max_over_mean;
+    metrics.router_dead_experts = static_cast<double>(load.dead);
+    metrics.router_entropy = std::accumulate(entropy.begin(), entropy.end(), 0.0) / static_cast<double>(entropy.size());
+    metrics.router_dropped_tokens = 0.0;
+  }
+  return metrics;
+}
+
+void Trainer::check_numbers(const StepData& data, const StepResult& result) {
+  if (!result.nonfinite) {
+    skipped_in_a_row_ = 0;
+    return;
+  }
+  Json samples = Json::array();
+  for (const MicroBatch& batch : data.micro_batches) {
+    for (size_t i = 0; i + 1 < batch.cu_seqlens.size(); ++i) {
+      if (batch.cu_seqlens[i] < batch.cu_seqlens[i + 1])
+        samples.push_back(batch.sample_ids[static_cast<size_t>(batch.cu_seqlens[i])]);
+    }
+  }
+  const std::filesystem::path dump =
+      std::filesystem::path(config_.report.output_dir) / fmt::format("nonfinite-step-{}.json", state_.step + 1);
+  write_text_file(dump, Json{{"step", state_.step + 1},
+                             {"loss", fmt::format("{}", result.loss.loss)},
+                             {"grad_norm", fmt::format("{}", result.grad_norm)},
+                             {"first_nonfinite_gradient", result.first_nonfinite},
+                             {"sample_ids", samples}}
+                                .dump(2) +
+                            "\n");
+  const std::string what =
+      fmt::format("step {}: loss {} and gradient norm {} are not finite numbers{}", state_.step + 1, result.loss.loss,
+                  result.grad_norm,
+                  result.first_nonfinite.empty() ? "" : "; the first bad gradient is of " + result.first_nonfinite);
+  if (config_.optim.nan_policy == "skip" && ++skipped_in_a_row_ < kMostSkippedSteps) {
+    logger_.warning("{}: the step is skipped; its samples are in {}", what, dump.string());
+    return;
+  }
+  throw Error(ExitCode::kNumbersLost, what, dump.string(),
+              "the parameters were not touched; look at the samples listed in that file, lower the learning rate, or "
+              "set nan_policy: skip");
+}
+
+void Trainer::evaluate(Reporter& reporter) {
+  const Clock::time_point begin = Clock::now();
+  reporter.on_progress({.label = "eval", .done = 0, .total = static_cast<int64_t>(eval_batches_.size())});
+  const LossResult result = engine_->evaluate(eval_batches_);
+  EvalMetrics metrics;
+  metrics.step = state_.step;
+  metrics.epoch = epoch_;
+  metrics.eval_loss = result.loss;
+  metrics.eval_perplexity = std::exp(result.loss);
+  metrics.eval_mean_token_accuracy = result.mean_token_accuracy;
+  metrics.seconds = seconds_since(begin);
+  const std::string& name = config_.eval.metric_for_best_model;
+  const double value = name == "eval_perplexity" ? metrics.eval_perplexity
+                       : name == "eval_loss"     ? metrics.eval_loss
+                                                 : result.mean_token_accuracy;
+  metrics.is_best = std::isfinite(value) &&
+                    (state_.best_step < 0 ||
+                     (config_.eval.greater_is_better ? value > state_.best_metric : value < state_.best_metric));
+  if (metrics.is_best && state_.step > 0) {
+    state_.best_metric = value;
+    state_.best_step = state_.step;
+  }
+  reporter.on_eval(metrics);
+  if (metrics.is_best && state_.step > 0 && config_.checkpoint.save_strategy != "no") {
+    reporter.set_best({value, state_.step, checkpoints_.path_of(state_.step).string()});
+    save_checkpoint(reporter);
+  }
+}
+
+void Trainer::save_checkpoint(Reporter& reporter) {
+  if (last_saved_ == state_.step) return;
+  const Clock::time_point begin = Clock::now();
+  const std::filesystem::path path = checkpoints_.path_of(state_.step);
+  write_directory(path, [&](const std::filesystem::path& temporary) {
+    save_model(temporary);
+    if (!config_.checkpoint.save_only_model) save_training_state(temporary, model_->store(), state_);
+    write_trainer_state(reporter.state(), temporary.string());
+  });
+  last_saved_ = state_.step;
+  checkpoints_.prune(config_.checkpoint.save_total_limit, state_.best_step);
+  reporter.on_save({.path = path.string(), .step = state_.step, .seconds = seconds_since(begin)});
+}
+
+void Trainer::save_model(const std::filesystem::path& directory) {
+  if (const auto& lora = model_->lora()) {
+    const bool shared_wanted = config_.lora.adapter_layout == "target_parameters" ||
+                               (config_.lora.adapter_layout.empty() && lora->expert_lora == ExpertLora::kShared) ||
+                               (config_.lora.adapter_layout.empty() && !lora->target_parameters.empty());
+    save_adapter(directory, model_->store(),
+                 {.lora = *lora,
+                  .layout = shared_wanted ? AdapterLayout::kTargetParameters : AdapterLayout::kSplit,
+                  .base_model = config_.model.model_name_or_path});
+    for (const char* name :
+         {"tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "chat_template.jinja"}) {
+      if (std::filesystem::exists(model_->directory() / name)) {
+        std::filesystem::copy_file(model_->directory() / name, directory / name,
+                                   std::filesystem::copy_options::overwrite_existing);
+      }
+    }
+    return;
+  }
+  copy_model_files(model_->directory(), directory);
+  save_parameters(directory, model_->store(), &model_->checkpoint(), &model_->map(),
+                  {.max_shard_size = config_.checkpoint.max_shard_size});
+}
+
+void Trainer::restore_best() {
+  if (state_.best_step < 0 || state_.best_step == state_.step) return;
+  const std::filesystem::path best = checkpoints_.path_of(state_.best_step);
+  if (model_->lora()) {
+    load_adapter(best, model_->store());
+  } else {
+    const Checkpoint weights = Checkpoint::open(best);
+    load_parameters(weights, map_checkpoint(weights, model_->store()), model_->store(), pool_);
+  }
+  logger_.info("the best model (step {}, {} {:.4f}) is the one that is saved", state_.best_step,
+               config_.eval.metric_for_best_model, state_.best_metric);
+}
+
+void Trainer::dry_run() {
+  load_model_headers();
+  report_model();
+  load_data();
+  report_data();
+  make_engine(data_->train);
+  choose_recomputation();
+  load_weights(false);
+  engine_->reserve();
+  const StepData data = loader_->step(0);
+  engine_->accumulate(data, 0);
+  engine_->measure();  // the first step touches all memory for the first time
+  const Clock::time_point begin = Clock::now();
+  engine_->accumulate(data, 0);
+  const StepResult result = engine_->measure();
+  const double seconds = seconds_since(begin);
+  logger_.info("one step: loss {:.4f}, gradient norm {:.4f}, {:.2f} s, {:.0f} tokens/s, {:.2f} GB resident at most",
+               result.loss.loss, result.grad_norm, seconds, static_cast<double>(result.loss.tokens) / seconds,
+               static_cast<double>(peak_resident_bytes()) / 1e9);
+  const double all = seconds * static_cast<double>(schedule_.total_steps);
+  logger_.info("{} steps would take about {}; nothing was written", schedule_.total_steps, human_duration(all));
+}
+
+void Trainer::validate() {
+  load_model_headers();
+  report_model();
+  load_data();
+  report_data();
+  checkpoints_.check(config_.checkpoint.resume_from_checkpoint != "false", config_.checkpoint.overwrite_output_dir);
+}
+
+LossResult Trainer::evaluate_only() {
+  load_model_headers();
+  load_data();
+  if (eval_batches_.empty()) eval_batches_ = Loader(data_->train, eval_loader_options(config_)).all_in_order();
+  make_engine(data_->train);
+  load_weights(false);
+  engine_->reserve();
+  return engine_->evaluate(eval_batches_);
+}
+
+}  // namespace hone

@@ -1,0 +1,87 @@
+// Trainer: a whole run, from its configuration to the saved model.
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "report/reporter.h"
+#include "text/tokenizer.h"
+#include "train/checkpoint_folder.h"
+#include "train/engine.h"
+#include "train/run_options.h"
+#include "train/stop_signal.h"
+#include "train/training_state.h"
+
+namespace hone {
+
+class Trainer {
+ public:
+  /// The text of config.resolved.yaml for a configuration.
+  using ConfigWriter = std::function<std::string(const RunConfig&)>;
+
+  /// `config` may leave what depends on model and data open. Logger and console outlive the trainer.
+  Trainer(RunConfig config, Logger& logger, ConfigWriter config_writer = {});
+  ~Trainer();
+
+  /// Trains, evaluates and saves. kResumable if a signal stopped it after a checkpoint was written. Throws UserError,
+  /// and Error(kNumbersLost) where a loss or gradient is not finite and nan_policy is stop.
+  ExitCode run();
+
+  /// Loads, shows the mask of a sample and the memory plan, runs one step without updating, estimates the time; writes
+  /// nothing.
+  void dry_run();
+
+  /// Checks the model's headers, the data and the output folder, and shows a sample's mask; reads no weight, writes
+  /// nothing.
+  void validate();
+
+  /// Only the evaluation of the data's eval part (or, without one, of `datasets`), reported as metrics.
+  LossResult evaluate_only();
+
+  /// The configuration with everything filled in, after the model and the data are known.
+  const RunConfig& config() const { return config_; }
+
+ private:
+  void load_model_headers();
+  void load_data();
+  void make_engine(const SampleStore& capacity_from);
+  void choose_recomputation();
+  void load_weights(bool inference);
+  void report_model();
+  void report_data();
+  void report_memory(const MemoryPlan& plan);
+  void resume(const std::filesystem::path& checkpoint);
+  std::string data_fingerprint() const;
+
+  void train_step(Reporter& reporter);
+  StepMetrics step_metrics(const StepData& data, const StepResult& result, double seconds) const;
+  void check_numbers(const StepData& data, const StepResult& result);
+  void evaluate(Reporter& reporter);
+  bool due(const std::string& strategy, const std::optional<int64_t>& steps) const;
+  void save_checkpoint(Reporter& reporter);
+  void save_model(const std::filesystem::path& directory);
+  void restore_best();
+
+  RunConfig config_;
+  Logger& logger_;
+  ConfigWriter config_writer_;
+  ThreadPool pool_;
+  Stream stream_;
+  std::unique_ptr<LoadedModel> model_;
+  std::optional<Tokenizer> tokenizer_;
+  std::optional<TrainingData> data_;
+  std::unique_ptr<Loader> loader_;
+  std::unique_ptr<Engine> engine_;
+  std::vector<MicroBatch> eval_batches_;
+  CheckpointFolder checkpoints_;
+  Schedule schedule_;
+  RunState state_;
+  double epoch_ = 0;
+  int64_t skipped_in_a_row_ = 0;
+  int64_t last_saved_ = -1;
+};
+
+}  // namespace hone

@@ -1,0 +1,205 @@
+// The trainer before its first step: model, data, memory.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+
+#include "core/error.h"
+#include "report/startup_tables.h"
+#include "report/text_mask.h"
+#include "train/host_memory.h"
+#include "train/trainer.h"
+
+namespace hone {
+
+Trainer::Trainer(RunConfig config, Logger& logger, ConfigWriter config_writer)
+    : config_(std::move(config)),
+      logger_(logger),
+      config_writer_(std::move(config_writer)),
+      pool_(static_cast<int>(config_.machine.threads.value_or(0))),
+      stream_(Device{}, pool_),
+      checkpoints_(config_.report.output_dir) {}
+
+Trainer::~Trainer() = default;
+
+void Trainer::load_model_headers() {
+  const std::filesystem::path directory = resolve_model_path(config_.model.model_name_or_path);
+  model_ = std::make_unique<LoadedModel>(directory, dtype_of(config_));
+  model_->set_trainable(trainable_options(config_));
+  const DecoderConfig& decoder = model_->decoder().config();
+  if (!config_.data.max_length) {
+    config_.data.max_length = std::min<int64_t>(decoder.rope.max_position_embeddings, 4096);
+    logger_.info("max_length {} (the model allows {})", *config_.data.max_length, decoder.rope.max_position_embeddings);
+  }
+  config_.model.router_aux_loss_coef = aux_loss_coefficient(config_, decoder);
+  if (const auto& lora = model_->lora()) {
+    config_.lora.r = lora->r;
+    config_.lora.alpha = lora->alpha;
+    config_.lora.dropout = lora->dropout;
+    logger_.info("LoRA r {} alpha {} scaling {:.4g}", lora->r, lora->alpha, lora->scaling());
+  }
+}
+
+void Trainer::load_data() {
+  if (std::filesystem::exists(model_->directory() / "tokenizer.json"))
+    tokenizer_ = Tokenizer::load(model_->directory());
+  const DataOptions options = data_options(config_, model_->decoder().config().vocab_size);
+  data_ = build_training_data(options, tokenizer_ ? &*tokenizer_ : nullptr, pool_, [&](const DataProgress& progress) {
+    logger_.console().set_progress(
+        {.label = "read " + std::string(progress.dataset), .done = progress.bytes_read, .total = progress.bytes_total});
+  });
+  logger_.console().clear_progress();
+  loader_ = std::make_unique<Loader>(data_->train, train_loader_options(config_));
+  if (data_->eval.size() > 0) eval_batches_ = Loader(data_->eval, eval_loader_options(config_)).all_in_order();
+  const int64_t total = config_.schedule.max_steps ? *config_.schedule.max_steps
+                                                   : loader_->steps_in_epochs(config_.schedule.num_train_epochs);
+  schedule_ = schedule_of(config_, total);
+  const int64_t per_epoch = loader_->steps_in_epoch(0);
+  if (!config_.checkpoint.save_steps) config_.checkpoint.save_steps = per_epoch;
+  if (!config_.eval.eval_steps) config_.eval.eval_steps = per_epoch;
+}
+
+void Trainer::make_engine(const SampleStore& capacity_from) {
+  EngineOptions options;
+  options.capacity = Loader(capacity_from, train_loader_options(config_)).capacity();
+  if (!eval_batches_.empty()) {
+    const BatchCapacity eval = Loader(data_->eval, eval_loader_options(config_)).capacity();
+    for (int64_t BatchCapacity::*field : {&BatchCapacity::max_tokens, &BatchCapacity::max_documents,
+                                          &BatchCapacity::max_supervised, &BatchCapacity::max_seqlen}) {
+      options.capacity.*field = std::max(options.capacity.*field, eval.*field);
+    }
+  }
+  options.optimizer = optimizer_options(config_);
+  options.router_aux_loss_coef = config_.model.router_aux_loss_coef.value_or(0);
+  options.aux_loss_sum = config_.model.aux_loss_reduction == "hf_sum";
+  options.seed = static_cast<uint64_t>(config_.machine.seed);
+  model_->decoder().prepare(stream_, options.capacity.max_seqlen);
+  engine_ = std::make_unique<Engine>(model_->decoder(), model_->store(), stream_, options);
+}
+
+void Trainer::choose_recomputation() {
+  const std::string& wanted = config_.model.gradient_checkpointing;
+  model_->store().allocate_dry();
+  engine_->set_recompute({.everything = wanted == "true", .kinds = {}});
+  MemoryPlan plan = engine_->plan();
+  const auto available = static_cast<int64_t>(available_host_memory());
+  if (wanted == "auto" && plan.total() > available * 9 / 10) {
+    engine_->set_recompute({.everything = true, .kinds = {}});
+    plan = engine_->plan();
+    logger_.info("gradient_checkpointing on: without it the run would not fit in memory");
+  }
+  report_memory(plan);
+  if (plan.total() > available) {
+    throw UserError(
+        fmt::format("the run needs {:.2f} GB, the machine has {:.2f} GB free", static_cast<double>(plan.total()) / 1e9,
+                    static_cast<double>(available) / 1e9),
+        "memory plan",
+        "lower per_device_train_batch_size or max_length, set gradient_checkpointing: true, or train with LoRA");
+  }
+}
+
+void Trainer::load_weights(bool inference) {
+  int64_t total = 0;
+  for (const auto& [name, tensor] : model_->checkpoint().tensors()) total += static_cast<int64_t>(tensor.entry->bytes);
+  const auto begin = std::chrono::steady_clock::now();
+  model_->load(stream_.device(), pool_, static_cast<uint64_t>(config_.machine.seed), inference, [&](int64_t bytes) {
+    logger_.console().set_progress({.label = "load weights", .done = bytes, .total = total});
+  });
+  logger_.console().clear_progress();
+  const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  logger_.info("weights loaded: {:.2f} GB in {:.1f} s", static_cast<double>(total) / 1e9, seconds);
+}
+
+void Trainer::report_model() {
+  std::vector<ParameterGroupRow> rows;
+  int64_t trainable = 0, all = 0;
+  for (const Parameter& parameter : model_->store().all()) {
+    const std::string group(group_of(parameter.kind()));
+    auto row = std::find_if(rows.begin(), rows.end(), [&](const ParameterGroupRow& r) { return r.group == group; });
+    if (row == rows.end()) row = rows.insert(rows.end(), {group});
+    const int64_t n = parameter.shape().numel();
+    ++row->tensors;
+    row->parameters += n;
+    if (parameter.trainable()) row->trainable_parameters += n;
+    all += n;
+    if (parameter.trainable()) trainable += n;
+  }
+  logger_.block(parameter_table(rows, logger_.console().color()));
+  logger_.info("{}", trainable_summary(trainable, all));
+  if (trainable == 0) {
+    throw UserError("nothing is trained: every parameter is frozen", "freeze_parameters",
+                    "unfreeze some with trainable_parameters");
+  }
+}
+
+void Trainer::report_data() {
+  for (const auto* reports : {&data_->train_reports, &data_->eval_reports}) {
+    for (const DatasetReport& report : *reports) {
+      logger_.info("data {}: {} rows, {} samples, {} tokens, {:.1f} % supervised; length p50 {} p90 {} p99 {} max {}",
+                   report.name, report.rows, report.counts.kept, report.counts.tokens, 100 * report.supervised_share(),
+                   report.lengths.p50, report.lengths.p90, report.lengths.p99, report.lengths.max);
+      const SampleStore::Counts& counts = report.counts;
+      if (counts.too_long + counts.truncated + counts.split + counts.unsupervised > 0) {
+        logger_.warning(
+            "data {}: {} dropped as longer than max_length {}, {} truncated, {} split, {} dropped with nothing to "
+            "learn ({} tokens not used)",
+            report.name, counts.too_long, *config_.data.max_length, counts.truncated, counts.split, counts.unsupervised,
+            counts.dropped_tokens);
+      }
+      if (!report.decision.empty()) logger_.info("data {}: {}", report.name, report.decision);
+    }
+  }
+  for (const std::string& warning : data_->warnings) logger_.warning("{}", warning);
+  std::vector<MaskPiece> pieces;
+  for (const PreviewToken& token : preview_sample(data_->train, 0, tokenizer_ ? &*tokenizer_ : nullptr)) {
+    pieces.push_back({token.text, token.supervised});
+  }
+  logger_.info("the first sample, with what is learnt marked:");
+  logger_.block(text_mask(pieces, {.color = logger_.console().color(), .max_tokens = 200}));
+  logger_.info("{} optimizer steps, {} an epoch; {} × {} sequences of up to {} tokens a step", schedule_.total_steps,
+               loader_->steps_in_epoch(0), config_.schedule.per_device_train_batch_size,
+               config_.schedule.gradient_accumulation_steps, *config_.data.max_length);
+}
+
+void Trainer::report_memory(const MemoryPlan& plan) {
+  const ParameterBytes& p = plan.parameters;
+  const std::vector<MemoryRow> rows = {
+      {"weights", static_cast<uint64_t>(p.weights), std::string(name_of(dtype_of(config_)))},
+      {"master weights", static_cast<uint64_t>(p.master), "float32"},
+      {"gradients", static_cast<uint64_t>(p.gradients), "float32"},
+      {"optimizer", static_cast<uint64_t>(p.moments), "AdamW, float32 moments"},
+      {"activations", static_cast<uint64_t>(plan.activations),
+       engine_->options().recompute.everything ? "recomputed in backward" : "kept"},
+      {"batch", static_cast<uint64_t>(plan.batch), ""}};
+  logger_.block(memory_table(rows, available_host_memory(), logger_.console().color()));
+}
+
+std::string Trainer::data_fingerprint() const {
+  const LoaderOptions loader = train_loader_options(config_);
+  return fmt::format("{}-{}-{}-{}-{}-{}", data_->train.fingerprint(), loader.per_device_batch_size,
+                     loader.gradient_accumulation_steps, loader.packing, loader.shuffle, loader.seed);
+}
+
+void Trainer::resume(const std::filesystem::path& checkpoint) {
+  if (model_->lora()) {
+    load_adapter(checkpoint, model_->store());
+  } else {
+    const Checkpoint weights = Checkpoint::open(checkpoint);
+    load_parameters(weights, map_checkpoint(weights, model_->store()), model_->store(), pool_);
+  }
+  state_ = load_training_state(checkpoint, model_->store());
+  if (state_.data_fingerprint != data_fingerprint()) {
+    throw UserError(
+        "the data or how it is batched is not what the stopped run had, so resuming would not continue it",
+        checkpoint.string(),
+        "use the same data, max_length, batch sizes, packing, shuffle and seed; or start a new run from these weights");
+  }
+  if (state_.total_steps != schedule_.total_steps) {
+    logger_.warning("the stopped run was planned for {} steps, this one for {}: the learning rates of the rest differ",
+                    state_.total_steps, schedule_.total_steps);
+  }
+  last_saved_ = state_.step;
+  logger_.info("resumed from {} at step {}", checkpoint.string(), state_.step);
+}
+
+}  // namespace hone
