@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "app/config_reader.h"
-#include "app/run_config.h"
+#include "train/run_config.h"
 
 namespace hone {
 

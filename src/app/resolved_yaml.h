@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "app/run_config.h"
+#include "train/run_config.h"
 
 namespace hone {
 

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "app/config_reader.h"
-#include "app/run_config.h"
+#include "train/run_config.h"
 #include "core/json.h"
 
 namespace hone {

@@ -1,0 +1,58 @@
+# Thin targets over CMake. Each installs what it needs first (tools/setup.sh says what it does) and then builds.
+#   make quickstart [SEED=7]   set up, build, and fine-tune a small model in two acts
+#   make build                 build/hone
+#   make test                  all tests
+#   make bench                 benchmarks of the ops
+#   make format | lint         clang-format | clang-format check and clang-tidy
+#   make dist                  dist/hone-VERSION-linux-x86_64.tar.gz
+#   make op OP=rms_norm        tests and benchmark of one op
+SEED ?= 42
+JOBS ?= $(shell nproc)
+BUILD ?= build
+CONFIGURE = cmake -S . -B $(BUILD) -G "Unix Makefiles" -DCMAKE_BUILD_TYPE=Release
+SOURCES = $(shell find src tests -name '*.h' -o -name '*.cpp')
+
+.PHONY: setup build quickstart test bench format lint dist op clean
+
+setup:
+	@tools/setup.sh build
+
+build: setup
+	@$(CONFIGURE) -DHONE_TESTS=OFF >/dev/null
+	@cmake --build $(BUILD) --target hone -j $(JOBS)
+	@echo "built $(BUILD)/hone"
+
+quickstart: build
+	@$(BUILD)/hone quickstart --output quickstart --seed $(SEED)
+
+test: setup
+	@$(CONFIGURE) -DHONE_TESTS=ON >/dev/null
+	@cmake --build $(BUILD) -j $(JOBS)
+	@cd $(BUILD) && ctest --output-on-failure -j 1
+
+bench: setup
+	@$(CONFIGURE) -DHONE_BENCH=ON >/dev/null
+	@cmake --build $(BUILD) --target hone_ops_bench -j $(JOBS)
+	@$(BUILD)/hone_ops_bench
+
+op: setup
+	@test -n "$(OP)" || { echo "say which: make op OP=rms_norm"; exit 2; }
+	@$(CONFIGURE) -DHONE_TESTS=ON -DHONE_BENCH=ON >/dev/null
+	@cmake --build $(BUILD) --target hone_ops_test hone_ops_bench -j $(JOBS)
+	@$(BUILD)/hone_ops_test --gtest_filter="*$(shell echo $(OP) | sed -r 's/(^|_)([a-z])/\U\2/g')*"
+	@$(BUILD)/hone_ops_bench --benchmark_filter=$(OP)
+
+format:
+	@tools/setup.sh lint
+	@clang-format -i $(SOURCES)
+
+lint:
+	@tools/setup.sh lint
+	@clang-format --dry-run --Werror $(SOURCES)
+	@tools/lint.sh $(BUILD)
+
+dist: build
+	@tools/dist.sh $(BUILD)
+
+clean:
+	rm -rf $(BUILD) dist
