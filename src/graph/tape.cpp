@@ -162,6 +162,11 @@ void Tape::record(std::unique_ptr<Node> node) {
   blocks_.back().nodes.push_back(std::move(node));
 }
 
+void Tape::expose(Var var) {
+  if (recording_plan_) plan_.values[static_cast<size_t>(var.id)].crosses = true;
+  HONE_ASSERT(at(var).kept, "the tape differs from its plan");
+}
+
 void Tape::ensure(Var var) {
   Value& value = at(var);
   if (value.data.defined()) return;

@@ -117,6 +117,10 @@ class Tape {
   /// For ops: runs a node's forward and records the node.
   void record(std::unique_ptr<Node> node);
 
+  /// Keeps `var` after its block, for whoever holds the tape to read: through the next block or, of the last one, until
+  /// another tape uses the memory.
+  void expose(Var var);
+
   /// Differentiates all recorded nodes, last block first.
   void backward();
 

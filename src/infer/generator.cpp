@@ -1,0 +1,190 @@
+#include "infer/generator.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "core/arena.h"
+
+namespace hone {
+
+namespace {
+
+size_t aligned(size_t bytes) { return (bytes + Arena::kAlignment - 1) / Arena::kAlignment * Arena::kAlignment; }
+
+/// The host's logits of a pass, [rows, V], in float32.
+std::vector<float> download_logits(Stream& stream, Tensor logits) {
+  return dispatch_float(logits.dtype, [&](auto element) -> std::vector<float> {
+    auto values = stream.download<decltype(element)>(logits);
+    if constexpr (std::is_same_v<decltype(values), std::vector<float>>) {
+      return values;
+    } else {
+      return {values.begin(), values.end()};
+    }
+  });
+}
+
+}  // namespace
+
+/// Device memory of the cache and of a pass's inputs.
+struct Generator::Buffers {
+  Buffers(const DecoderConfig& config, DType dtype, Device device, const GeneratorOptions& options)
+      : max_tokens(options.max_prefill_tokens + options.max_sequences),
+        max_sequences(options.max_sequences),
+        inputs(device, 2 * aligned(static_cast<size_t>(max_tokens) * sizeof(int32_t)) +
+                           3 * aligned(static_cast<size_t>(max_sequences + 1) * sizeof(int32_t))) {
+    const Shape shape{max_sequences, options.max_length, config.num_key_value_heads * config.head_dim};
+    const size_t bytes = static_cast<size_t>(shape.numel()) * size_of(dtype);
+    for (size_t layer = 0; layer < config.layers.size(); ++layer) {
+      for (std::vector<Tensor>* tensors : {&cache.keys, &cache.values}) {
+        cache_memory.emplace_back(device, bytes);
+        tensors->push_back(cache_memory.back().tensor(shape, dtype));
+      }
+    }
+  }
+
+  /// The inputs of a pass, of these sizes.
+  DeviceBatch batch(int64_t tokens, int64_t sequences, int64_t rows, int64_t max_seqlen) {
+    HONE_ASSERT(tokens <= max_tokens && sequences <= max_sequences && rows <= max_sequences);
+    size_t offset = 0;
+    const auto next = [&](int64_t count, int64_t most) {
+      const Tensor tensor = inputs.tensor({count}, DType::kI32, offset);
+      offset += aligned(static_cast<size_t>(most) * sizeof(int32_t));
+      return tensor;
+    };
+    DeviceBatch result;
+    result.tokens = tokens;
+    result.documents = sequences;
+    result.max_seqlen = max_seqlen;
+    result.input_ids = next(tokens, max_tokens);
+    result.positions = next(tokens, max_tokens);
+    result.cu_seqlens = next(sequences + 1, max_sequences + 1);
+    result.rows = next(rows, max_sequences + 1);
+    cache.lengths = next(sequences, max_sequences + 1);
+    return result;
+  }
+
+  /// The cache of the first N slots.
+  DecoderCache slots(int64_t sequences) const {
+    DecoderCache result;
+    for (const Tensor& keys : cache.keys) result.keys.push_back(keys.rows(0, sequences));
+    for (const Tensor& values : cache.values) result.values.push_back(values.rows(0, sequences));
+    result.lengths = cache.lengths;
+    return result;
+  }
+
+  int64_t max_tokens, max_sequences;
+  Buffer inputs;
+  std::vector<Buffer> cache_memory;
+  DecoderCache cache;
+};
+
+Generator::Generator(const Decoder& decoder, Stream& stream, const GeneratorOptions& options)
+    : decoder_(decoder),
+      stream_(stream),
+      options_(options),
+      memory_(stream.device()),
+      context_(stream, memory_.scratch) {
+  HONE_ASSERT(options_.max_sequences >= 1 && options_.max_length >= 2 && options_.max_prefill_tokens >= 1);
+  options_.max_prefill_tokens =
+      std::min(options_.max_prefill_tokens, options_.max_sequences * (options_.max_length - 1));
+  buffers_ = std::make_unique<Buffers>(decoder.config(), decoder.dtype(), stream.device(), options_);
+  const DeviceBatch largest = buffers_->batch(buffers_->max_tokens, options_.max_sequences, options_.max_sequences,
+                                              options_.max_prefill_tokens);
+  // The first dry pass records which values cross blocks, the second measures.
+  for (int pass = 0; pass < 2; ++pass) {
+    memory_.begin_dry();
+    forward(largest, [](Tensor) {});
+  }
+  memory_.reserve();
+}
+
+Generator::~Generator() {
+  try {
+    stream_.synchronize();  // queued work reads our buffers
+  } catch (const std::exception&) {
+    // Whoever cares about the failure has waited for it; the buffers are free now either way.
+  }
+}
+
+void Generator::forward(const DeviceBatch& batch, const std::function<void(Tensor logits)>& use) {
+  DecoderCache cache = buffers_->slots(batch.documents);
+  Forward call;
+  call.batch = &batch;
+  call.cache = &cache;
+  Tape tape(context_, memory_, plan_, {});
+  use(tape.data(decoder_.logits(tape, call, batch.rows)));
+}
+
+std::vector<float> Generator::run(const GenerationPass& pass) {
+  const auto size = [](const auto& values) { return static_cast<int64_t>(values.size()); };
+  const DeviceBatch batch = buffers_->batch(size(pass.input_ids), size(pass.lengths), size(pass.rows), pass.max_seqlen);
+  stream_.upload(batch.input_ids, pass.input_ids);
+  stream_.upload(batch.positions, pass.positions);
+  stream_.upload(batch.cu_seqlens, pass.cu_seqlens);
+  stream_.upload(batch.rows, pass.rows);
+  stream_.upload(buffers_->cache.lengths, pass.lengths);
+  std::vector<float> result;
+  forward(batch, [&](Tensor logits) {
+    if (!pass.choices.empty()) result = download_logits(stream_, logits);
+  });
+  return result;
+}
+
+void Generator::check(const GenerationRequest& request) const {
+  check_sampling(request.sampling);
+  const int64_t vocab_size = decoder_.config().vocab_size;
+  for (size_t i = 0; i < request.prompts.size(); ++i) {
+    const std::vector<int32_t>& prompt = request.prompts[i];
+    const std::string where = fmt::format("prompt {}", i + 1);
+    if (prompt.empty()) throw UserError("the prompt is empty", where, "give at least one token");
+    if (static_cast<int64_t>(prompt.size()) >= options_.max_length) {
+      throw UserError(fmt::format("the prompt has {} tokens, and a sequence may have {} with its answer", prompt.size(),
+                                  options_.max_length),
+                      where, "shorten the prompt");
+    }
+    for (const int32_t id : prompt) {
+      if (id < 0 || id >= vocab_size) {
+        throw UserError(fmt::format("token id {} is outside of the model's vocabulary of {}", id, vocab_size), where,
+                        "use the tokenizer that belongs to the model");
+      }
+    }
+  }
+}
+
+std::vector<GeneratedSequence> Generator::generate(const GenerationRequest& request) {
+  check(request);
+  const SamplingOptions& sampling = request.sampling;
+  GenerationSchedule schedule(request.prompts, {.max_sequences = options_.max_sequences,
+                                                .max_length = options_.max_length,
+                                                .max_prefill_tokens = options_.max_prefill_tokens,
+                                                .max_new_tokens = sampling.max_new_tokens,
+                                                .stop_ids = request.stop_ids,
+                                                .track_seen = sampling.repetition_penalty != 1.0});
+  const auto vocab_size = static_cast<size_t>(decoder_.config().vocab_size);
+  GenerationPass pass;
+  while (schedule.next(pass)) {
+    std::vector<float> logits = run(pass);
+    std::vector<int32_t> ids(pass.choices.size());
+    // The stream is idle, so its threads are free.
+    stream_.pool().parallel_for(static_cast<int64_t>(ids.size()), [&](int64_t i, int) {
+      const auto [row, sequence] = pass.choices[static_cast<size_t>(i)];
+      ids[static_cast<size_t>(i)] =
+          sample_token(std::span(logits).subspan(row * vocab_size, vocab_size), schedule.seen(sequence), sampling,
+                       {.sequence = sequence, .position = static_cast<uint64_t>(schedule.length(sequence))});
+    });
+    for (size_t i = 0; i < ids.size(); ++i) {
+      schedule.accept(pass.choices[i].sequence, ids[i]);
+      if (request.on_token) request.on_token(pass.choices[i].sequence, ids[i]);
+    }
+  }
+  return schedule.take_results();
+}
+
+int64_t Generator::bytes() const {
+  size_t total = memory_.bytes() + buffers_->inputs.size();
+  for (const Buffer& buffer : buffers_->cache_memory) total += buffer.size();
+  return static_cast<int64_t>(total);
+}
+
+}  // namespace hone

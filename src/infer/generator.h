@@ -1,0 +1,67 @@
+// Generator: continues many prompts at once, each as if it were alone.
+//
+// Sequences live in the slots of a key-value cache. A pass of the model runs one token of every sequence that is being
+// answered and, packed beside them, the next pieces of prompts that are still being read. A sequence that has ended
+// leaves the batch at once, and the next prompt takes its slot.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "infer/generation_schedule.h"
+#include "infer/sampling.h"
+#include "nn/decoder.h"
+
+namespace hone {
+
+struct GeneratorOptions {
+  int64_t max_sequences = 16;         ///< that run at once; further prompts wait in order
+  int64_t max_length = 0;             ///< tokens of the longest sequence, prompt and answer
+  int64_t max_prefill_tokens = 2048;  ///< prompt tokens a pass reads; longer prompts are read in pieces of that many
+};
+
+/// Prompts and how to continue them.
+struct GenerationRequest {
+  std::vector<std::vector<int32_t>> prompts;
+  SamplingOptions sampling;
+  std::vector<int32_t> stop_ids;  ///< a sequence ends with any of them
+  /// Called for each new token, stop tokens included, in the order of each sequence's tokens.
+  std::function<void(size_t sequence, int32_t id)> on_token;
+};
+
+class Generator {
+ public:
+  /// `decoder` has been prepared for max_length positions, and its parameters are loaded before generate(). Both
+  /// outlive this. Allocates the cache (layers · max_sequences · max_length · 2 · kv_heads · head_dim elements) and, by
+  /// dry passes, the memory of the largest pass.
+  Generator(const Decoder& decoder, Stream& stream, const GeneratorOptions& options);
+  ~Generator();
+
+  /// The answers, in the order of the prompts. A sequence ends at a stop token, after max_new_tokens or at max_length.
+  /// Its tokens do not depend on the prompts beside it, nor on max_sequences or the number of threads.
+  /// UserError: an empty prompt, one of max_length tokens or more, an id outside of the vocabulary, sampling options
+  /// out of range. Error(kNumbersLost): logits that are not finite.
+  std::vector<GeneratedSequence> generate(const GenerationRequest& request);
+
+  /// Bytes of cache, inputs and activations.
+  int64_t bytes() const;
+
+ private:
+  struct Buffers;
+
+  /// Runs the model and hands out the logits [rows, V], which are there until `use` returns.
+  void forward(const DeviceBatch& batch, const std::function<void(Tensor logits)>& use);
+  std::vector<float> run(const GenerationPass& pass);
+  void check(const GenerationRequest& request) const;
+
+  const Decoder& decoder_;
+  Stream& stream_;
+  GeneratorOptions options_;
+  TapeMemory memory_;
+  TapePlan plan_;
+  Context context_;
+  std::unique_ptr<Buffers> buffers_;
+};
+
+}  // namespace hone

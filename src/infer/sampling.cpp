@@ -1,0 +1,138 @@
+#include "infer/sampling.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <limits>
+#include <numeric>
+
+#include "core/error.h"
+#include "core/philox.h"
+
+namespace hone {
+
+void check_sampling(const SamplingOptions& options) {
+  const auto require = [](bool holds, const char* name, const auto& value, const char* range) {
+    if (!holds) throw UserError(fmt::format("{} is {}", name, value), name, fmt::format("give {}", range));
+  };
+  require(options.max_new_tokens >= 1, "max_new_tokens", options.max_new_tokens, "at least 1");
+  require(options.temperature >= 0 && std::isfinite(options.temperature), "temperature", options.temperature,
+          "0 (the most probable token) or more");
+  require(options.top_k >= 0, "top_k", options.top_k, "0 (all tokens) or more");
+  require(options.top_p >= 0 && options.top_p <= 1, "top_p", options.top_p, "a number from 0 to 1");
+  require(options.repetition_penalty > 0 && std::isfinite(options.repetition_penalty), "repetition_penalty",
+          options.repetition_penalty, "a number above 0; 1 is no penalty");
+}
+
+namespace {
+
+struct Candidate {
+  float logit;
+  int32_t id;
+};
+
+/// Whether a comes first: the larger logit, of equal ones the lower index.
+bool more_probable(const Candidate& a, const Candidate& b) {
+  return a.logit > b.logit || (a.logit == b.logit && a.id < b.id);
+}
+
+void penalise(std::span<float> logits, std::span<const int32_t> seen, double penalty) {
+  const auto factor = static_cast<float>(penalty);
+  for (const int32_t id : seen) {
+    float& logit = logits[static_cast<size_t>(id)];
+    logit = logit < 0 ? logit * factor : logit / factor;
+  }
+}
+
+/// Index of the largest logit.
+size_t most_probable(std::span<const float> logits) {
+  size_t best = 0;
+  bool finite = true;
+  for (size_t i = 0; i < logits.size(); ++i) {
+    finite &= logits[i] < std::numeric_limits<float>::infinity();  // false for NaN
+    if (logits[i] > logits[best]) best = i;
+  }
+  if (!finite || std::isinf(logits[best])) {
+    throw Error(ExitCode::kNumbersLost, "the model's logits are not finite", "",
+                "check the weights, or run in float32 instead of bfloat16");
+  }
+  return best;
+}
+
+/// Keeps the top_k largest, sorted.
+void keep_top_k(std::vector<Candidate>& candidates, int64_t top_k) {
+  if (top_k < static_cast<int64_t>(candidates.size())) {
+    std::nth_element(candidates.begin(), candidates.begin() + top_k, candidates.end(), more_probable);
+    candidates.resize(static_cast<size_t>(top_k));
+  }
+  std::sort(candidates.begin(), candidates.end(), more_probable);
+}
+
+/// exp(logit - largest): softmax up to its denominator.
+double weight_of(const Candidate& candidate, float largest) {
+  return std::exp(static_cast<double>(candidate.logit) - static_cast<double>(largest));
+}
+
+double total_weight(const std::vector<Candidate>& candidates, float largest) {
+  return std::accumulate(candidates.begin(), candidates.end(), 0.0,
+                         [&](double sum, const Candidate& candidate) { return sum + weight_of(candidate, largest); });
+}
+
+/// Keeps the fewest largest whose share of the total weight reaches top_p. A heap hands them out in order, so that only
+/// what is kept gets sorted.
+void keep_top_p(std::vector<Candidate>& candidates, double top_p, float largest) {
+  const double wanted = top_p * total_weight(candidates, largest);
+  const auto less_probable = [](const Candidate& a, const Candidate& b) { return more_probable(b, a); };
+  std::make_heap(candidates.begin(), candidates.end(), less_probable);
+  double reached = 0;
+  auto heap_end = candidates.end();
+  do {
+    std::pop_heap(candidates.begin(), heap_end--, less_probable);
+    reached += weight_of(*heap_end, largest);
+  } while (reached < wanted && heap_end != candidates.begin());
+  candidates.erase(candidates.begin(), heap_end);
+  std::reverse(candidates.begin(), candidates.end());
+}
+
+/// Uniform in [0, 1), 53 bits.
+double uniform(uint64_t seed, SamplePoint point) {
+  constexpr uint64_t kUse = 0x73616d706c65;  // "sample"
+  const auto words =
+      philox(mix_key(mix_key(seed, kUse), point.sequence),
+             {static_cast<uint32_t>(point.position), static_cast<uint32_t>(point.position >> 32), 0u, 0u});
+  return static_cast<double>(((uint64_t{words[1]} << 32) | words[0]) >> 11) * 0x1p-53;
+}
+
+int32_t draw(const std::vector<Candidate>& candidates, float largest, double random) {
+  const double target = random * total_weight(candidates, largest);
+  double reached = 0;
+  const Candidate* last = &candidates.front();
+  for (const Candidate& candidate : candidates) {
+    const double weight = weight_of(candidate, largest);
+    reached += weight;
+    if (weight > 0) last = &candidate;
+    if (reached > target) return candidate.id;
+  }
+  return last->id;  // the sum rounded down to the target
+}
+
+}  // namespace
+
+int32_t sample_token(std::span<float> logits, std::span<const int32_t> seen, const SamplingOptions& options,
+                     SamplePoint point) {
+  if (options.repetition_penalty != 1.0) penalise(logits, seen, options.repetition_penalty);
+  const size_t best = most_probable(logits);
+  if (options.greedy()) return static_cast<int32_t>(best);
+  const auto temperature = static_cast<float>(options.temperature);
+  std::vector<Candidate> candidates(logits.size());
+  for (size_t i = 0; i < logits.size(); ++i) candidates[i] = {logits[i] / temperature, static_cast<int32_t>(i)};
+  const float largest = logits[best] / temperature;
+  if (std::isinf(largest)) return static_cast<int32_t>(best);  // a temperature as good as 0
+  if (options.top_k > 0) keep_top_k(candidates, options.top_k);
+  if (options.top_p < 1) keep_top_p(candidates, options.top_p, largest);
+  return draw(candidates, largest, uniform(options.seed, point));
+}
+
+}  // namespace hone
