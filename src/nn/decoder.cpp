@@ -51,6 +51,7 @@ void Decoder::prepare(Stream& stream, int64_t max_length) {
   rope_ = {.cos = rope_memory_.tensor(shape, DType::kF32), .sin = rope_memory_.tensor(shape, DType::kF32, bytes)};
   stream.upload(rope_.cos, std::move(values.cos));
   stream.upload(rope_.sin, std::move(values.sin));
+  stream.synchronize();  // the tables are ours: nobody else waits before they are freed
 }
 
 Var Decoder::layer_forward(Tape& tape, const Layer& layer, Var x, const Forward& forward) const {
