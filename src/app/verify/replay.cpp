@@ -4,6 +4,7 @@
 #include <numeric>
 
 #include "data/sample_store.h"
+#include "infer/generator.h"
 #include "weights/adapter_keys.h"
 
 namespace hone {
@@ -106,16 +107,12 @@ std::vector<double> Replay::token_losses(Engine& engine, const MicroBatch& batch
 }
 
 std::vector<int32_t> Replay::generate(const std::vector<int32_t>& prompt, int64_t count) {
-  LabelledDocument document{prompt, prompt};
-  std::vector<int32_t> tokens;
-  for (int64_t i = 0; i < count; ++i) {
-    const std::vector<float> all = logits(pack_documents({document}));
-    const auto last = all.end() - static_cast<std::ptrdiff_t>(config().vocab_size);
-    tokens.push_back(static_cast<int32_t>(std::max_element(last, all.end()) - last));
-    document.input_ids.push_back(tokens.back());
-    document.labels.push_back(tokens.back());
-  }
-  return tokens;
+  Generator generator(model_.decoder(), stream_,
+                      {.max_sequences = 1, .max_length = static_cast<int64_t>(prompt.size()) + count});
+  GenerationRequest request;
+  request.prompts = {prompt};
+  request.sampling.max_new_tokens = count;
+  return generator.generate(request).front().ids;
 }
 
 namespace {

@@ -41,7 +41,7 @@ class Replay {
   /// Losses of the supervised tokens of a micro-batch.
   std::vector<double> token_losses(Engine& engine, const MicroBatch& batch);
 
-  /// Greedy continuation of a prompt by `count` tokens.
+  /// Greedy continuation of a prompt by `count` tokens, through the key-value cache.
   std::vector<int32_t> generate(const std::vector<int32_t>& prompt, int64_t count);
 
   /// Trainable values and their gradients under the names of a case: parameters by canonical name, adapters as PEFT

@@ -6,6 +6,7 @@
 
 #include "app/verify/replay.h"
 #include "core/error.h"
+#include "data/sample_store.h"
 
 namespace hone {
 
@@ -68,6 +69,7 @@ class Verification {
     return golden_.aux ? replay.config().moe.router_aux_loss_coef : 0.0;
   }
 
+  void expect_tokens_of(const DecoderConfig& config) const;
   void check_model();
   void check_batch(Replay& replay);
   void check_documents(Replay& replay, Engine& engine);
@@ -94,8 +96,28 @@ StepData step_of(std::vector<MicroBatch> micro_batches) {
   return data;
 }
 
+void Verification::expect_tokens_of(const DecoderConfig& config) const {
+  const auto expect = [&](const std::vector<int32_t>& ids, bool labels, const char* file) {
+    for (int32_t id : ids) {
+      if ((id < 0 || id >= config.vocab_size) && !(labels && id == kIgnoredLabel)) {
+        throw UserError(fmt::format("{} is not a token of the model, whose vocab_size is {}", id, config.vocab_size),
+                        path(file).string());
+      }
+    }
+  };
+  for (const auto& batch : golden_.batches) {
+    for (const LabelledDocument& document : batch) {
+      expect(document.input_ids, false, "batches.safetensors");
+      expect(document.labels, true, "batches.safetensors");
+    }
+  }
+  for (const auto& document : golden_.documents.documents) expect(document.input_ids, false, "expected.json");
+  expect(golden_.greedy.prompt, false, "expected.json");
+}
+
 void Verification::check_model() {
   Replay replay(model_path(), stream_, capacity_, {});
+  expect_tokens_of(replay.config());
   check_batch(replay);
   {
     const std::unique_ptr<Engine> engine = replay.make_engine(0.0);
@@ -231,7 +253,11 @@ std::vector<Check> Verification::bfloat16_rows() {
                     "make the case again with tools/make_case.py");
   }
   ExpertChoices choices;
-  Replay(model_path(), stream_, capacity_, {}).logits(batches_[0], &choices);
+  {
+    Replay float32(model_path(), stream_, capacity_, {});
+    expect_tokens_of(float32.config());
+    float32.logits(batches_[0], &choices);
+  }
   Replay replay(model_path(), stream_, capacity_, {.dtype = DType::kBF16, .adapter = {}});
   const std::unique_ptr<Engine> engine = replay.make_engine(aux_coefficient(replay));
   engine->force_experts(choices.ids);

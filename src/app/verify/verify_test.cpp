@@ -1,0 +1,272 @@
+#include "app/verify/verify.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <fstream>
+
+#include "core/error.h"
+#include "weights/safetensors.h"
+
+namespace hone {
+namespace {
+
+namespace fs = std::filesystem;
+
+const fs::path kCase = fs::path(HONE_SOURCE_DIR) / "tests/fixtures/goldens/qwen3_moe";
+
+double norm(const std::vector<float>& values) {
+  double sum = 0;
+  for (float v : values) sum += static_cast<double>(v) * static_cast<double>(v);
+  return std::sqrt(sum);
+}
+
+/// The names of the required rows that do not hold.
+std::vector<std::string> failed_rows(const VerifyReport& report) {
+  std::vector<std::string> names;
+  for (const Check& check : report.checks) {
+    if (check.required && !check.ok()) names.push_back(check.name);
+  }
+  return names;
+}
+
+/// A copy of the case in which a test changes numbers; each change is taken back by the next restore().
+class PlantedCase : public ::testing::Test {
+ protected:
+  PlantedCase()
+      : directory_(fs::path(::testing::TempDir()) /
+                   (std::string("hone_") + ::testing::UnitTest::GetInstance()->current_test_info()->name())) {
+    fs::remove_all(directory_);
+    fs::copy(kCase, directory_, fs::copy_options::recursive);
+  }
+  ~PlantedCase() override { fs::remove_all(directory_); }
+
+  fs::path path(const std::string& file) const { return directory_ / file; }
+  VerifyOptions options() const {
+    VerifyOptions options;
+    options.case_directory = directory_;
+    options.threads = 1;
+    return options;
+  }
+  std::vector<std::string> verify_failures() const { return failed_rows(verify_case(options())); }
+
+  void restore(const std::string& file) {
+    fs::copy_file(kCase / file, path(file), fs::copy_options::overwrite_existing);
+  }
+
+  /// Adds to one number of a tensor, in place.
+  void add(const std::string& file, const std::string& tensor, int64_t element, double amount) {
+    const SafetensorsFile tensors(path(file));
+    const SafetensorsEntry& entry = tensors.at(tensor);
+    ASSERT_EQ(entry.dtype, DType::kF32);
+    const auto value =
+        static_cast<float>(static_cast<double>(tensors.read_floats(tensor).at(static_cast<size_t>(element))) + amount);
+    std::fstream stream(path(file), std::ios::in | std::ios::out | std::ios::binary);
+    stream.seekp(static_cast<std::streamoff>(entry.begin) + element * 4);
+    stream.write(reinterpret_cast<const char*>(&value), sizeof(value));
+    ASSERT_TRUE(stream.good());
+  }
+
+  /// Changes expected.json.
+  void edit(const std::function<void(Json&)>& change) {
+    Json json = expected();
+    change(json);
+    std::ofstream(path("expected.json")) << json.dump();
+  }
+  Json expected() const {
+    std::ifstream file(kCase / "expected.json");
+    return Json::parse(file);
+  }
+
+  /// Ten times the bound of a gradient: 1e-4 of the tensor's norm, or of 1e-4 of the norm of all.
+  double ten_gradient_bounds(const std::string& file, const std::string& tensor) const {
+    double all = 0;
+    const HostTensors tensors = read_host_tensors(path(file));
+    for (const auto& [name, values] : tensors) all += norm(values.values) * norm(values.values);
+    return 10 * 1e-4 * std::max(norm(tensors.at(tensor).values), 1e-4 * std::sqrt(all));
+  }
+
+  /// Ten times the bound of what training changed in one tensor.
+  double ten_change_bounds(const std::vector<float>& initial, std::vector<float> final, double bound) const {
+    for (size_t i = 0; i < final.size(); ++i) final[i] -= initial[i];
+    return 10 * bound * norm(final);
+  }
+
+ private:
+  fs::path directory_;
+};
+
+TEST_F(PlantedCase, EveryRowOfTheCaseHolds) {
+  const VerifyReport report = verify_case(options());
+  EXPECT_TRUE(report.ok()) << report_table(report);
+  EXPECT_EQ(report.checks.size(), 34u) << report_table(report);
+}
+
+TEST_F(PlantedCase, OneWrongLogitIsNoticed) {
+  const auto logits = read_host_tensors(path("logits.safetensors")).at("logits").values;
+  double largest = 0;
+  for (float v : logits) largest = std::max(largest, std::abs(static_cast<double>(v)));
+  add("logits.safetensors", "logits", 12345, 10 * 2e-5 * largest);
+  EXPECT_THAT(verify_failures(), ::testing::ElementsAre("logits"));
+}
+
+TEST_F(PlantedCase, OneWrongGradientIsNoticedInEveryFileOfGradients) {
+  const std::string large = "lm_head.weight", small = "model.layers.0.self_attn.q_norm.weight";
+  const auto plant = [&](const std::string& file, const std::string& tensor, int64_t element) {
+    add(file, tensor, element, ten_gradient_bounds(file, tensor));
+  };
+  plant("grads.safetensors", large, 7);
+  plant("packed_grads.safetensors", small, 3);
+  plant("accumulation_grads.safetensors", "model.layers.1.mlp.experts.down_proj", 64 * 24 + 5);
+  const std::string adapter = "base_model.model.model.layers.0.mlp.experts.3.up_proj.lora_B.weight";
+  plant("split_adapter/expected.safetensors", adapter, 9);
+  EXPECT_THAT(verify_failures(), ::testing::ElementsAre("gradients", "documents packed, gradients",
+                                                        "accumulation, gradients", "split adapter, gradients"));
+}
+
+TEST_F(PlantedCase, AGradientThatIsZeroInTheCaseMustBeZero) {
+  // The case's number is made zero, so that ours is the one that should not be there.
+  const std::string tensor = "model.layers.0.mlp.experts.gate_up_proj";
+  const HostTensor gradient = read_host_tensors(path("grads.safetensors")).at(tensor);
+  const int64_t expert = gradient.shape[1] * gradient.shape[2];
+  for (int64_t i = 0; i < expert; ++i) {
+    const float value = gradient.values[static_cast<size_t>(i)];
+    if (value != 0) add("grads.safetensors", tensor, i, -static_cast<double>(value));
+  }
+  EXPECT_THAT(verify_failures(), ::testing::ElementsAre("gradients", "gradients, zeros"));
+}
+
+TEST_F(PlantedCase, OneWrongFinalWeightIsNoticedInEveryRun) {
+  const std::string weight = "model.layers.1.input_layernorm.weight";
+  std::vector<float> initial;
+  for (const auto& entry : fs::directory_iterator(path("model"))) {
+    if (entry.path().extension() != ".safetensors") continue;
+    const HostTensors tensors = read_host_tensors(entry.path());
+    if (tensors.contains(weight)) initial = tensors.at(weight).values;
+  }
+  ASSERT_FALSE(initial.empty());
+  const auto final = read_host_tensors(path("full_final.safetensors")).at(weight).values;
+  add("full_final.safetensors", weight, 40, ten_change_bounds(initial, final, 2e-2));
+  const std::string dense = "base_model.model.model.layers.0.self_attn.v_proj.lora_B.weight";
+  const std::string experts = "base_model.model.model.layers.1.mlp.experts.base_layer.lora_A.weight";
+  const auto plant = [&](const std::string& run, const std::string& tensor, double bound) {
+    const auto before = read_host_tensors(path(run + "_init/adapter_model.safetensors")).at(tensor).values;
+    const auto after = read_host_tensors(path(run + "_final/adapter_model.safetensors")).at(tensor).values;
+    add(run + "_final/adapter_model.safetensors", tensor, 11, ten_change_bounds(before, after, bound));
+  };
+  plant("lora_attention", dense, 2e-3);
+  plant("lora_experts", experts, 2e-2);
+  EXPECT_THAT(verify_failures(),
+              ::testing::IsSupersetOf({"full, change of weights, tensors", "lora_attention, change of weights, tensors",
+                                       "lora_experts, change of weights, tensors"}));
+}
+
+TEST_F(PlantedCase, EveryNumberOfExpectedJsonIsHeld) {
+  const auto grow = [](Json& number, double bound) { number = number.get<double>() * (1 + 10 * bound); };
+  edit([&](Json& json) {
+    grow(json["loss"], 1e-5);
+    grow(json["aux_loss"], 1e-5);
+    Json& token_loss = json["documents"]["token_losses"][2][13];
+    token_loss = token_loss.get<double>() + 10 * 1e-4;
+    grow(json["accumulation"]["loss"], 1e-5);
+    grow(json["accumulation"]["grad_norm"], 1e-4);
+    json["accumulation"]["supervised_tokens"] = json["accumulation"]["supervised_tokens"].get<int>() + 1;
+    json["greedy"]["tokens"][23] = json["greedy"]["tokens"][23].get<int>() + 1;
+    for (const char* run : {"full", "lora_attention", "lora_experts"}) {
+      const bool full = run == std::string("full");
+      grow(json[run]["steps"][19]["loss"], full ? 5e-5 : 2e-5);
+      grow(json[run]["steps"][7]["aux_loss"], full ? 5e-5 : 2e-5);
+      grow(json[run]["steps"][0]["grad_norm"], full ? 5e-4 : 2e-4);
+    }
+  });
+  EXPECT_THAT(
+      verify_failures(),
+      ::testing::ElementsAre("loss", "aux loss", "documents alone, token losses", "documents packed, token losses",
+                             "accumulation, supervised tokens", "accumulation, loss", "accumulation, grad norm",
+                             "greedy tokens", "full, loss", "full, aux loss", "full, grad norm", "lora_attention, loss",
+                             "lora_attention, aux loss", "lora_attention, grad norm", "lora_experts, loss",
+                             "lora_experts, aux loss", "lora_experts, grad norm"));
+}
+
+TEST_F(PlantedCase, AWrongTokenOfAnInputIsNoticed) {
+  edit([](Json& json) {
+    json["documents"]["input_ids"][1][4] = json["documents"]["input_ids"][1][4].get<int>() + 1;
+    json["greedy"]["prompt"][3] = json["greedy"]["prompt"][3].get<int>() + 1;
+  });
+  EXPECT_THAT(verify_failures(), ::testing::IsSupersetOf({"documents alone, token losses",
+                                                          "documents packed, gradients", "greedy, prompt is batch 0"}));
+}
+
+/// Errors that a trainer could make, planted in ours.
+class PlantedOptimizer : public ::testing::TestWithParam<std::pair<const char*, void (*)(OptimizerOptions&)>> {};
+
+TEST_P(PlantedOptimizer, IsNoticed) {
+  VerifyOptions options;
+  options.case_directory = kCase;
+  options.threads = 1;
+  options.change_optimizer = GetParam().second;
+  EXPECT_THAT(failed_rows(verify_case(options)), ::testing::Contains("full, change of weights"));
+}
+
+INSTANTIATE_TEST_SUITE_P(Errors, PlantedOptimizer,
+                         ::testing::Values(std::pair{"NoDecay", +[](OptimizerOptions& o) { o.weight_decay = 0; }},
+                                           std::pair{"DecayOfMatricesOnly",
+                                                     +[](OptimizerOptions& o) { o.decay_norms_and_biases = false; }},
+                                           std::pair{"WrongBeta1", +[](OptimizerOptions& o) { o.beta1 = 0.95; }},
+                                           std::pair{"WrongBeta2", +[](OptimizerOptions& o) { o.beta2 = 0.99; }},
+                                           std::pair{"NoClipping", +[](OptimizerOptions& o) { o.max_grad_norm = 0; }}),
+                         [](const auto& test) { return test.param.first; });
+
+TEST_F(PlantedCase, MissingAndBrokenFilesAreTheUsersMistakes) {
+  const auto complaint = [&]() -> std::string {
+    try {
+      verify_case(options());
+    } catch (const UserError& error) {
+      return error.what();
+    }
+    return "no error";
+  };
+  fs::remove(path("packed_grads.safetensors"));
+  EXPECT_THAT(complaint(), ::testing::HasSubstr("packed_grads.safetensors"));
+  restore("packed_grads.safetensors");
+  fs::resize_file(path("grads.safetensors"), 5000);
+  EXPECT_THAT(complaint(), ::testing::HasSubstr("grads.safetensors"));
+  restore("grads.safetensors");
+  edit([](Json& json) { json["full"].erase("steps"); });
+  EXPECT_THAT(complaint(), ::testing::HasSubstr("'full.steps'"));
+  edit([](Json& json) { json["greedy"]["prompt"][0] = 5000; });
+  EXPECT_THAT(complaint(), ::testing::HasSubstr("5000 is not a token of the model"));
+  std::ofstream(path("expected.json")) << "{";
+  EXPECT_THAT(complaint(), ::testing::HasSubstr("not a JSON object"));
+  fs::remove(path("expected.json"));
+  EXPECT_THAT(complaint(), ::testing::HasSubstr("has no expected.json"));
+}
+
+TEST_F(PlantedCase, UnknownDevicesAndDtypesAreRefused) {
+  VerifyOptions wrong = options();
+  wrong.dtype = "float16";
+  EXPECT_THROW(verify_case(wrong), UserError);
+  wrong = options();
+  wrong.device = "cuda:0";
+  EXPECT_THROW(verify_case(wrong), UserError);
+}
+
+TEST(VerifyReport, AnErrorThatIsNotANumberDoesNotHold) {
+  VerifyReport report{"tiny", "float32", {compare_number("loss", std::nan(""), 1.0, 1e-5)}};
+  EXPECT_FALSE(report.ok());
+  EXPECT_EQ(report_json(report)["rows"][0]["worst"], Json(nullptr));
+  EXPECT_EQ(report_json(report)["ok"], false);
+}
+
+TEST(VerifyReport, RowsThatAreOnlyShownDoNotDecide) {
+  VerifyReport report{"tiny", "bfloat16", {compare_number("loss", 2.0, 1.0, 0.0)}};
+  EXPECT_FALSE(report.ok());
+  report.checks[0].required = false;
+  EXPECT_TRUE(report.ok());
+  EXPECT_THAT(report_table(report), ::testing::HasSubstr("shown"));
+}
+
+}  // namespace
+}  // namespace hone

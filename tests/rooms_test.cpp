@@ -1,0 +1,146 @@
+// Every #include of src/ stays within what its room may include (docs/architecture.md, section 1).
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <regex>
+#include <set>
+#include <string>
+#include <vector>
+
+namespace {
+
+namespace fs = std::filesystem;
+
+using Rooms = std::map<std::string, std::set<std::string>>;
+
+const fs::path kRoot = HONE_SOURCE_DIR;
+
+/// The table, with what follows from it: whoever may include a room sees what that room's headers include.
+Rooms allowed_rooms() {
+  Rooms rooms = {
+      {"core", {}},
+      {"graph", {"core"}},
+      {"ops", {"core", "graph"}},
+      {"params", {"core", "graph", "ops"}},
+      {"dist", {"core", "ops", "params"}},
+      {"nn", {"core", "graph", "ops", "params"}},
+      {"weights", {"core", "ops", "params"}},
+      {"models", {"nn", "params", "weights"}},
+      {"text", {"core"}},
+      {"data", {"core", "text"}},
+      {"optim", {"core", "ops", "params", "dist"}},
+      {"report", {"core"}},
+      {"infer", {"core", "graph", "ops", "params", "dist", "nn", "weights", "models", "text"}},
+  };
+  rooms["train"] = {"dist", "models", "data", "optim", "report", "infer"};
+  rooms["app"] = {"train"};
+  for (size_t round = 0; round < rooms.size(); ++round) {
+    for (auto& [name, allowed] : rooms) {
+      const std::set<std::string> direct = allowed;
+      for (const std::string& room : direct) allowed.insert(rooms[room].begin(), rooms[room].end());
+    }
+  }
+  for (auto& [name, allowed] : rooms) allowed.insert(name);
+  return rooms;
+}
+
+struct Include {
+  std::string where;   ///< file:line
+  std::string target;  ///< as written
+  bool quoted = false;
+};
+
+std::vector<Include> includes_of(const fs::path& path) {
+  static const std::regex pattern(R"re(^\s*#\s*include\s*(["<])([^">]+)[">])re");
+  std::ifstream file(path);
+  std::vector<Include> includes;
+  std::string line;
+  for (int number = 1; std::getline(file, line); ++number) {
+    std::smatch match;
+    if (!std::regex_search(line, match, pattern)) continue;
+    includes.push_back(
+        {fs::relative(path, kRoot).string() + ":" + std::to_string(number), match[2].str(), match[1] == "\""});
+  }
+  return includes;
+}
+
+/// What is wrong with the includes of a file in `room`, a line each.
+std::vector<std::string> violations(const fs::path& path, const std::string& room, const Rooms& rooms) {
+  std::vector<std::string> result;
+  const bool may_use_cuda = room == "core" || room == "dist" || path.filename().string().ends_with("_cuda.cu");
+  for (const Include& include : includes_of(path)) {
+    const std::string target = include.target.substr(0, include.target.find('/'));
+    if (!include.quoted) {
+      if ((include.target.starts_with("cuda") || include.target.starts_with("nccl")) && !may_use_cuda) {
+        result.push_back(include.where + ": " + include.target + " outside core, dist and *_cuda.cu");
+      }
+    } else if (!rooms.contains(target)) {
+      result.push_back(include.where + ": \"" + include.target + "\" does not start with a room");
+    } else if (!rooms.at(room).contains(target)) {
+      result.push_back(include.where + ": " + room + " may not include " + include.target);
+    }
+  }
+  return result;
+}
+
+std::string joined(const std::vector<std::string>& lines) {
+  std::string text;
+  for (const std::string& line : lines) text += line + "\n";
+  return text;
+}
+
+TEST(Rooms, IncludeOnlyWhatTheTableAllows) {
+  const Rooms rooms = allowed_rooms();
+  std::vector<std::string> wrong;
+  size_t files = 0;
+  for (const auto& entry : fs::recursive_directory_iterator(kRoot / "src")) {
+    const std::string extension = entry.path().extension().string();
+    if (!entry.is_regular_file() || (extension != ".h" && extension != ".cpp" && extension != ".cu")) continue;
+    const std::string room = fs::relative(entry.path(), kRoot / "src").begin()->string();
+    ASSERT_TRUE(rooms.contains(room)) << entry.path() << " is in no room";
+    const std::vector<std::string> found = violations(entry.path(), room, rooms);
+    wrong.insert(wrong.end(), found.begin(), found.end());
+    ++files;
+  }
+  EXPECT_GT(files, 100u);
+  EXPECT_TRUE(wrong.empty()) << joined(wrong);
+}
+
+TEST(Rooms, TheBuildLinksOnlyWhatTheTableAllows) {
+  const Rooms rooms = allowed_rooms();
+  std::ifstream file(kRoot / "CMakeLists.txt");
+  const std::regex pattern(R"(^hone_room\((\w+)\s*(.*)\))");
+  std::set<std::string> built;
+  std::string line;
+  for (int number = 1; std::getline(file, line); ++number) {
+    std::smatch match;
+    if (!std::regex_search(line, match, pattern)) continue;
+    const std::string room = match[1], arguments = match[2];
+    ASSERT_TRUE(rooms.contains(room)) << "CMakeLists.txt:" << number;
+    built.insert(room);
+    const size_t begin = arguments.find("ROOMS "), end = arguments.find("LINKS ");
+    if (begin == std::string::npos) continue;
+    std::istringstream linked(arguments.substr(begin + 6, end == std::string::npos ? end : end - begin - 6));
+    for (std::string other; linked >> other;) {
+      EXPECT_TRUE(rooms.at(room).contains(other)) << "CMakeLists.txt:" << number << ": " << room << " links " << other;
+    }
+  }
+  EXPECT_GE(built.size(), 14u);
+}
+
+TEST(Rooms, AWrongIncludeIsNamedWithFileAndLine) {
+  const fs::path path = fs::path(::testing::TempDir()) / "rooms_test_wrong.h";
+  std::ofstream(path) << "#pragma once\n\n#include <cuda_runtime.h>\n#include \"core/error.h\"\n"
+                      << "#include \"train/engine.h\"\n#include \"engine.h\"\n";
+  const std::vector<std::string> found = violations(path, "nn", allowed_rooms());
+  fs::remove(path);
+  ASSERT_EQ(found.size(), 3u) << joined(found);
+  EXPECT_NE(found[0].find("rooms_test_wrong.h:3: cuda_runtime.h"), std::string::npos) << found[0];
+  EXPECT_NE(found[1].find("rooms_test_wrong.h:5: nn may not include train/engine.h"), std::string::npos) << found[1];
+  EXPECT_NE(found[2].find("does not start with a room"), std::string::npos) << found[2];
+}
+
+}  // namespace
