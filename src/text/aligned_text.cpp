@@ -1,0 +1,37 @@
+#include "text/aligned_text.h"
+
+namespace hone {
+
+ByteRange AlignedText::origin(size_t begin, size_t end) const {
+  if (!rewritten_) return {uint32_t(origin_ + begin), uint32_t(origin_ + end)};
+  if (begin < end) return {ranges_[begin].begin, ranges_[end - 1].end};
+  const uint32_t at = begin < ranges_.size() ? ranges_[begin].begin : ranges_.empty() ? origin_ : ranges_.back().end;
+  return {at, at};
+}
+
+AlignedText AlignedText::slice(size_t begin, size_t end) const {
+  if (!rewritten_) return AlignedText(borrowed_.substr(begin, end - begin), uint32_t(origin_ + begin));
+  AlignedText part(std::string_view(), origin(begin, begin).begin);
+  part.rewritten_ = true;
+  part.owned_ = owned_.substr(begin, end - begin);
+  part.ranges_.assign(ranges_.begin() + std::ptrdiff_t(begin), ranges_.begin() + std::ptrdiff_t(end));
+  return part;
+}
+
+void TextRewriter::copy(size_t begin, size_t end) {
+  result_.owned_.append(source_.text().substr(begin, end - begin));
+  for (size_t i = begin; i < end; ++i) result_.ranges_.push_back(source_.origin(i, i + 1));
+}
+
+void TextRewriter::replace(size_t begin, size_t end, std::string_view with) {
+  result_.owned_.append(with);
+  result_.ranges_.insert(result_.ranges_.end(), with.size(), source_.origin(begin, end));
+}
+
+AlignedText TextRewriter::finish() {
+  result_.rewritten_ = true;
+  result_.origin_ = source_.origin(0, 0).begin;
+  return std::move(result_);
+}
+
+}  // namespace hone
