@@ -1,0 +1,36 @@
+// The "pre_tokenizer" of tokenizer.json: cuts a normalised text into the pieces that BPE merges within.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "text/aligned_text.h"
+#include "text/json_cursor.h"
+
+namespace hone {
+
+/// A text and its pieces, in order; bytes between pieces have been removed.
+struct PreTokenized {
+  AlignedText text;
+  std::vector<ByteRange> pieces;
+
+  /// The whole text as one piece (none if it is empty).
+  explicit PreTokenized(AlignedText source);
+};
+
+class PreTokenizer {
+ public:
+  virtual ~PreTokenizer() = default;
+  /// Cuts every piece further; some types also insert characters.
+  virtual void apply(PreTokenized& split) const = 0;
+};
+
+struct PreTokenizerSpec {
+  std::unique_ptr<PreTokenizer> steps;  // null: the text stays one piece
+  bool byte_level = false;              // vocabulary and merges are written in the byte-level alphabet
+};
+
+/// Split, ByteLevel (as the last step), Digits, Metaspace and Sequence, or null; another type is a UserError naming it.
+PreTokenizerSpec make_pre_tokenizer(const std::optional<JsonCursor>& json);
+
+}  // namespace hone
