@@ -1,0 +1,116 @@
+#include "text/bpe_merge.h"
+
+#include <algorithm>
+#include <bit>
+
+#include "core/error.h"
+
+namespace hone {
+namespace {
+
+constexpr Merge kNoMerge{~uint32_t{0}, -1};
+constexpr uint32_t kNone = ~uint32_t{0};
+
+Merge merge_of(const MergeTable& table, const Symbol& left, const Symbol& right) {
+  const Merge* merge = table.find(left.id, right.id);
+  return merge ? *merge : kNoMerge;
+}
+
+/// The symbols of a piece as a linked list with a heap of pairs that may merge.
+class HeapMerger {
+ public:
+  HeapMerger(const MergeTable& table, std::vector<Symbol>& symbols, MergeScratch& scratch)
+      : table_(table), symbols_(symbols), scratch_(scratch) {
+    const uint32_t count = uint32_t(symbols.size());
+    scratch_.merges.assign(count, kNoMerge);
+    scratch_.previous.resize(count);
+    scratch_.next.resize(count);
+    scratch_.heap.clear();
+    for (uint32_t i = 0; i < count; ++i) {
+      scratch_.previous[i] = i == 0 ? kNone : i - 1;
+      scratch_.next[i] = i + 1 == count ? kNone : i + 1;
+    }
+    for (uint32_t i = 0; i + 1 < count; ++i) update_pair(i);
+  }
+
+  void run() {
+    while (!scratch_.heap.empty()) {
+      std::pop_heap(scratch_.heap.begin(), scratch_.heap.end(), std::greater<>());
+      const auto candidate = scratch_.heap.back();
+      scratch_.heap.pop_back();
+      // Ranks are unique to a pair, so a stale entry shows as another rank than the pair's present one.
+      if (scratch_.merges[candidate.position].rank == candidate.rank) merge_at(candidate.position);
+    }
+    std::erase_if(symbols_, [](const Symbol& symbol) { return symbol.id < 0; });
+  }
+
+ private:
+  void update_pair(uint32_t left) {
+    const uint32_t right = scratch_.next[left];
+    scratch_.merges[left] = right == kNone ? kNoMerge : merge_of(table_, symbols_[left], symbols_[right]);
+    if (scratch_.merges[left].id < 0) return;
+    scratch_.heap.push_back({scratch_.merges[left].rank, left});
+    std::push_heap(scratch_.heap.begin(), scratch_.heap.end(), std::greater<>());
+  }
+
+  void merge_at(uint32_t left) {
+    const uint32_t right = scratch_.next[left];
+    symbols_[left] = {scratch_.merges[left].id, symbols_[left].begin, symbols_[right].end};
+    symbols_[right].id = -1;
+    scratch_.merges[right] = kNoMerge;
+    const uint32_t after = scratch_.next[right];
+    scratch_.next[left] = after;
+    if (after != kNone) scratch_.previous[after] = left;
+    update_pair(left);
+    if (scratch_.previous[left] != kNone) update_pair(scratch_.previous[left]);
+  }
+
+  const MergeTable& table_;
+  std::vector<Symbol>& symbols_;
+  MergeScratch& scratch_;
+};
+
+}  // namespace
+
+MergeTable::MergeTable(size_t expected) : entries_(std::bit_ceil(2 * expected + 2)), mask_(entries_.size() - 1) {}
+
+void MergeTable::set(int32_t left, int32_t right, Merge merge) {
+  const uint64_t pair = key(left, right);
+  size_t slot = first_slot(pair);
+  while (entries_[slot].key != pair && entries_[slot].key != kEmpty) slot = (slot + 1) & mask_;
+  size_ += entries_[slot].key == kEmpty;
+  HONE_ASSERT(size_ < entries_.size(), "more merges than announced");
+  entries_[slot] = {pair, merge};
+}
+
+void merge_symbols_scanning(const MergeTable& table, std::vector<Symbol>& symbols, MergeScratch& scratch) {
+  std::vector<Merge>& merges = scratch.merges;  // of symbol i with symbol i + 1
+  merges.clear();
+  for (size_t i = 0; i + 1 < symbols.size(); ++i) merges.push_back(merge_of(table, symbols[i], symbols[i + 1]));
+  while (!merges.empty()) {
+    size_t best = 0;
+    for (size_t i = 1; i < merges.size(); ++i)
+      if (merges[i].rank < merges[best].rank) best = i;
+    if (merges[best].id < 0) break;
+    symbols[best] = {merges[best].id, symbols[best].begin, symbols[best + 1].end};
+    symbols.erase(symbols.begin() + std::ptrdiff_t(best) + 1);
+    merges.erase(merges.begin() + std::ptrdiff_t(best));
+    if (best < merges.size()) merges[best] = merge_of(table, symbols[best], symbols[best + 1]);
+    if (best > 0) merges[best - 1] = merge_of(table, symbols[best - 1], symbols[best]);
+  }
+}
+
+void merge_symbols_with_heap(const MergeTable& table, std::vector<Symbol>& symbols, MergeScratch& scratch) {
+  HeapMerger(table, symbols, scratch).run();
+}
+
+void merge_symbols(const MergeTable& table, std::vector<Symbol>& symbols, MergeScratch& scratch) {
+  constexpr size_t kScanningLimit = 32;
+  if (symbols.size() <= kScanningLimit) {
+    merge_symbols_scanning(table, symbols, scratch);
+  } else {
+    merge_symbols_with_heap(table, symbols, scratch);
+  }
+}
+
+}  // namespace hone
