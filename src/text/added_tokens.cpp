@@ -1,0 +1,167 @@
+#include "text/added_tokens.h"
+
+#include <utf8proc.h>
+
+#include <algorithm>
+
+#include "text/utf8.h"
+
+namespace hone {
+namespace {
+
+AddedToken read_token(const JsonCursor& json) {
+  AddedToken token;
+  json.at("id").integer(0, UINT32_MAX);  // checked, not used
+  token.content = json.at("content").string();
+  token.special = json.at("special").boolean();
+  token.normalized = json.at("normalized").boolean();
+  token.single_word = json.at("single_word").boolean();
+  token.lstrip = json.at("lstrip").boolean();
+  token.rstrip = json.at("rstrip").boolean();
+  return token;
+}
+
+/// Letters, marks, decimal digits, letter numbers, connectors and joiners: what a word is made of (UTS #18, \w).
+bool is_word_character(char32_t code) {
+  const bool circled_letter = (code >= 0x24B6 && code <= 0x24E9) || (code >= 0x1F130 && code <= 0x1F149) ||
+                              (code >= 0x1F150 && code <= 0x1F169) || (code >= 0x1F170 && code <= 0x1F189);
+  if (circled_letter || code == 0x200C || code == 0x200D) return true;
+  switch (utf8proc_category(utf8proc_int32_t(code))) {
+    case UTF8PROC_CATEGORY_LU:
+    case UTF8PROC_CATEGORY_LL:
+    case UTF8PROC_CATEGORY_LT:
+    case UTF8PROC_CATEGORY_LM:
+    case UTF8PROC_CATEGORY_LO:
+    case UTF8PROC_CATEGORY_MN:
+    case UTF8PROC_CATEGORY_MC:
+    case UTF8PROC_CATEGORY_ME:
+    case UTF8PROC_CATEGORY_ND:
+    case UTF8PROC_CATEGORY_NL:
+    case UTF8PROC_CATEGORY_PC:
+      return true;
+    default:
+      return false;
+  }
+}
+
+size_t start_of_last_character(std::string_view text) {
+  size_t position = text.size() - 1;
+  while (position > 0 && (uint8_t(text[position]) & 0xC0) == 0x80) --position;
+  return position;
+}
+
+bool starts_with_word(std::string_view text) { return !text.empty() && is_word_character(utf8_step(text, 0).code); }
+
+bool ends_with_word(std::string_view text) {
+  return !text.empty() && is_word_character(utf8_step(text, start_of_last_character(text)).code);
+}
+
+size_t start_of_trailing_space(std::string_view text) {
+  while (!text.empty()) {
+    const size_t last = start_of_last_character(text);
+    if (!is_white_space(utf8_step(text, last).code)) break;
+    text = text.substr(0, last);
+  }
+  return text.size();
+}
+
+size_t end_of_leading_space(std::string_view text) {
+  size_t position = 0;
+  while (position < text.size()) {
+    const Utf8Step step = utf8_step(text, position);
+    if (!is_white_space(step.code)) break;
+    position += step.length;
+  }
+  return position;
+}
+
+}  // namespace
+
+void TokenTrie::insert(std::string_view text, int32_t id) {
+  if (text.empty()) return;
+  first_bytes_[uint8_t(text[0])] = true;
+  uint32_t node = 0;
+  for (const char byte : text) {
+    const auto [child, is_new] = nodes_[node].children.try_emplace(byte, uint32_t(nodes_.size()));
+    node = child->second;
+    if (is_new) nodes_.emplace_back();
+  }
+  nodes_[node].id = id;
+}
+
+std::optional<TokenTrie::Match> TokenTrie::longest_at(std::string_view text, size_t position) const {
+  std::optional<Match> longest;
+  uint32_t node = 0;
+  for (size_t end = position; end < text.size();) {
+    const auto child = nodes_[node].children.find(text[end]);
+    if (child == nodes_[node].children.end()) break;
+    node = child->second;
+    ++end;
+    if (nodes_[node].id >= 0) longest = Match{position, end, nodes_[node].id};
+  }
+  return longest;
+}
+
+std::optional<TokenTrie::Match> TokenTrie::find(std::string_view text, size_t from) const {
+  for (size_t position = from; position < text.size(); ++position) {
+    if (!first_bytes_[uint8_t(text[position])]) continue;
+    if (const auto match = longest_at(text, position)) return match;
+  }
+  return std::nullopt;
+}
+
+AddedTokens::AddedTokens(const std::optional<JsonCursor>& json, const BpeModel& model, const Normalizer* normalizer) {
+  std::vector<AddedToken> tokens;
+  for (size_t i = 0; json && i < json->array_size(); ++i) {
+    AddedToken token = read_token(json->element(i));
+    if (!token.content.empty()) tokens.push_back(std::move(token));
+  }
+  int32_t next_id = int32_t(model.size());
+  for (AddedToken& token : tokens) {
+    const AddedToken* known = find(token.content);
+    token.id = known ? known->id : model.token_to_id(token.content).value_or(-1);
+    if (token.id < 0) token.id = next_id++;
+    max_id_ = std::max(max_id_, token.id);
+    ids_[token.content] = token.id;
+    if (token.special) special_[token.content] = token.id;
+    AlignedText pattern(token.content);
+    if (token.normalized && normalizer) normalizer->apply(pattern);
+    token.pattern = pattern.text();
+    by_id_[token.id] = token;
+  }
+  for (const auto& [id, token] : by_id_) (token.normalized ? normalized_ : original_).insert(token.pattern, id);
+}
+
+const AddedToken* AddedTokens::find(int32_t id) const {
+  const auto found = by_id_.find(id);
+  return found == by_id_.end() ? nullptr : &found->second;
+}
+
+const AddedToken* AddedTokens::find(std::string_view content) const {
+  const auto found = ids_.find(content);
+  return found == ids_.end() ? nullptr : find(found->second);
+}
+
+std::vector<TextSection> AddedTokens::split(std::string_view text, const TokenTrie& trie) const {
+  std::vector<TextSection> sections;
+  size_t covered = 0;
+  const auto add_text = [&](size_t end) {
+    if (covered < end) sections.push_back({{uint32_t(covered), uint32_t(end)}, std::nullopt});
+  };
+  size_t position = 0;
+  while (const auto match = trie.find(text, position)) {
+    position = match->end;
+    const AddedToken& token = *find(match->id);
+    const std::string_view before = text.substr(0, match->begin), after = text.substr(match->end);
+    if (token.single_word && (ends_with_word(before) || starts_with_word(after))) continue;
+    const size_t begin = token.lstrip ? std::max(start_of_trailing_space(before), covered) : match->begin;
+    const size_t end = token.rstrip ? match->end + end_of_leading_space(after) : match->end;
+    add_text(begin);
+    sections.push_back({{uint32_t(begin), uint32_t(end)}, match->id});
+    covered = end;
+  }
+  add_text(text.size());
+  return sections;
+}
+
+}  // namespace hone

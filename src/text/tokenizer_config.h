@@ -1,0 +1,27 @@
+// What stands beside tokenizer.json: names of the special tokens, the chat template, the ids that end generation.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace hone {
+
+/// The contents of tokenizer_config.json, special_tokens_map.json, generation_config.json and chat_template.jinja;
+/// members of absent files are empty.
+struct TokenizerConfig {
+  std::optional<std::string> bos_token, eos_token, pad_token, unk_token;
+  /// Templates by name; the one that is used unless another is asked for is "default".
+  std::vector<std::pair<std::string, std::string>> chat_templates;
+  std::optional<int32_t> generation_bos_id, generation_pad_id;
+  std::vector<int32_t> generation_eos_ids;
+};
+
+/// Reads the files of a model directory. tokenizer_config.json takes precedence over special_tokens_map.json, and
+/// chat_template.jinja over a template in tokenizer_config.json. Broken files are UserErrors naming file and key.
+TokenizerConfig read_tokenizer_config(const std::filesystem::path& directory);
+
+}  // namespace hone

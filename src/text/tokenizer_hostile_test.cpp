@@ -1,0 +1,203 @@
+// tokenizer.json comes from the internet: every file either loads or is refused by a UserError that names it.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <random>
+
+#include "core/error.h"
+#include "text/tokenizer.h"
+
+namespace hone {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+
+/// A whole, small tokenizer that uses most of the format.
+IndexedJson small_tokenizer() {
+  return IndexedJson::parse(R"({
+    "version": "1.0",
+    "added_tokens": [{"id": 4, "content": "<s>", "single_word": false, "lstrip": false, "rstrip": false,
+                      "normalized": false, "special": true}],
+    "normalizer": {"type": "Sequence", "normalizers": [
+      {"type": "NFC"}, {"type": "Replace", "pattern": {"String": "q"}, "content": "a"}]},
+    "pre_tokenizer": {"type": "Sequence", "pretokenizers": [
+      {"type": "Split", "pattern": {"Regex": "\\s+|[a-c]+"}, "behavior": "Isolated", "invert": false},
+      {"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": true}]},
+    "post_processor": {"type": "TemplateProcessing",
+      "single": [{"SpecialToken": {"id": "<s>", "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}}],
+      "special_tokens": {"<s>": {"id": "<s>", "ids": [4], "tokens": ["<s>"]}}},
+    "decoder": {"type": "Sequence", "decoders": [
+      {"type": "Strip", "content": " ", "start": 1, "stop": 0}, {"type": "ByteLevel"}]},
+    "model": {"type": "BPE", "unk_token": null, "byte_fallback": false, "ignore_merges": false,
+              "vocab": {"a": 0, "b": 1, "ab": 2, "Ġ": 3}, "merges": [["a", "b"]]}
+  })");
+}
+
+std::string error_of(const std::string& json) {
+  try {
+    Tokenizer::parse(json, "model/tokenizer.json");
+  } catch (const UserError& error) {
+    EXPECT_THAT(error.where(), HasSubstr("model/tokenizer.json"));
+    return error.where() + " | " + error.message();
+  }
+  return "no error";
+}
+
+/// The error of the small tokenizer with the value at `pointer` replaced.
+std::string error_with(const std::string& pointer, const IndexedJson& value) {
+  IndexedJson json = small_tokenizer();
+  json[IndexedJson::json_pointer(pointer)] = value;
+  return error_of(json.dump());
+}
+
+std::string error_without(const std::string& parent, const std::string& key) {
+  IndexedJson json = small_tokenizer();
+  json[IndexedJson::json_pointer(parent)].erase(key);
+  return error_of(json.dump());
+}
+
+TEST(HostileTokenizer, TheSmallTokenizerIsFineBeforeItIsBroken) {
+  const Tokenizer tokenizer = Tokenizer::parse(small_tokenizer().dump(), "small");
+  EXPECT_THAT(tokenizer.encode("qb a", true), testing::ElementsAre(4, 2, 3, 0));
+}
+
+TEST(HostileTokenizer, NamesWhatItDoesNotSupport) {
+  EXPECT_THAT(error_with("/model/type", "Unigram"), AllOf(HasSubstr("model.type"), HasSubstr("'Unigram'")));
+  EXPECT_THAT(error_with("/normalizer", {{"type", "Precompiled"}}), HasSubstr("normalizer 'Precompiled'"));
+  EXPECT_THAT(error_with("/normalizer/normalizers/0/type", "Nmt"),
+              AllOf(HasSubstr("normalizer.normalizers[0].type"), HasSubstr("'Nmt'")));
+  EXPECT_THAT(error_with("/pre_tokenizer/pretokenizers/0/type", "Whitespace"), HasSubstr("'Whitespace'"));
+  EXPECT_THAT(error_with("/post_processor/type", "BertProcessing"), HasSubstr("'BertProcessing'"));
+  EXPECT_THAT(error_with("/decoder/decoders/0/type", "CTC"), HasSubstr("'CTC'"));
+  EXPECT_THAT(error_with("/model/dropout", 0.1), HasSubstr("dropout"));
+  EXPECT_THAT(error_with("/model/end_of_word_suffix", "</w>"), HasSubstr("end_of_word_suffix"));
+  EXPECT_THAT(error_with("/version", "2.0"), HasSubstr("'2.0'"));
+}
+
+TEST(HostileTokenizer, NamesTheKeyThatIsMissingOrOfTheWrongType) {
+  EXPECT_THAT(error_without("/model", "vocab"), AllOf(HasSubstr("model"), HasSubstr("'vocab' is missing")));
+  EXPECT_THAT(error_without("/model", "merges"), HasSubstr("'merges' is missing"));
+  EXPECT_THAT(error_without("/added_tokens/0", "content"), HasSubstr("added_tokens[0]"));
+  EXPECT_THAT(error_with("/model/vocab", IndexedJson::array({1, 2})), HasSubstr("expected an object, found array"));
+  EXPECT_THAT(error_with("/model/merges", 5), HasSubstr("expected an array, found number"));
+  EXPECT_THAT(error_with("/model/merges/0", "a b c"), AllOf(HasSubstr("merges[0]"), HasSubstr("expected a merge")));
+  EXPECT_THAT(error_with("/model/merges/0", IndexedJson::array({"a", 1})), HasSubstr("expected a merge"));
+  EXPECT_THAT(error_with("/model/ignore_merges", "yes"), HasSubstr("expected true or false"));
+  EXPECT_THAT(error_with("/added_tokens/0/special", 1), HasSubstr("added_tokens[0].special"));
+  EXPECT_THAT(error_with("/decoder/decoders/0/start", -1), HasSubstr("is not between"));
+  EXPECT_THAT(error_with("/decoder/decoders/0/start", ~uint64_t{0}), HasSubstr("is not between"));
+  EXPECT_THAT(error_of("[]"), HasSubstr("expected an object"));
+}
+
+TEST(HostileTokenizer, RefusesAVocabularyThatContradictsItself) {
+  EXPECT_THAT(error_with("/model/vocab/zz", 1), HasSubstr("both have the id 1"));
+  EXPECT_THAT(error_with("/model/vocab/zz", 4'000'000'000u), HasSubstr("is not between 0 and"));
+  EXPECT_THAT(error_with("/model/vocab/zz", -1), HasSubstr("is not between 0 and"));
+  EXPECT_THAT(error_with("/model/vocab/zz", 1.5), HasSubstr("not an integer"));
+  EXPECT_THAT(error_with("/model/merges/0", "a zz"), HasSubstr("'zz' is not in the vocabulary"));
+  EXPECT_THAT(error_with("/model/merges/0", "b a"), HasSubstr("'ba' is not in the vocabulary"));
+}
+
+TEST(HostileTokenizer, RefusesDeepNesting) {
+  std::string json = R"({"model": {}, "normalizer": )";
+  for (int i = 0; i < 100'000; ++i) json += R"({"type": "Sequence", "normalizers": [)";
+  json += R"({"type": "NFC"})";
+  for (int i = 0; i < 100'000; ++i) json += "]}";
+  EXPECT_THAT(error_of(json + "}"), HasSubstr("nested deeper"));
+}
+
+TEST(HostileTokenizer, StopsARegularExpressionThatDoesNotEnd) {
+  IndexedJson json = small_tokenizer();
+  json["pre_tokenizer"]["pretokenizers"][0]["pattern"] = {{"Regex", "(?:a+)+$"}};
+  const Tokenizer tokenizer = Tokenizer::parse(json.dump(), "tokenizer.json");
+  try {
+    tokenizer.encode(std::string(60, 'a') + "b", false);
+    FAIL() << "no error";
+  } catch (const UserError& error) {
+    EXPECT_THAT(error.where(), HasSubstr("pretokenizers[0].pattern.Regex"));
+  }
+}
+
+TEST(HostileTokenizer, RefusesEveryTruncation) {
+  const std::string json = small_tokenizer().dump();
+  for (size_t size = 0; size < json.size(); ++size)
+    EXPECT_THAT(error_of(json.substr(0, size)), HasSubstr("not valid JSON")) << size;
+}
+
+TEST(HostileTokenizer, LoadsOrRefusesRandomlyDamagedFiles) {
+  const std::string json = small_tokenizer().dump();
+  int refused = 0;
+  for (uint32_t seed = 0; seed < 2000; ++seed) {
+    std::mt19937 random(seed);
+    std::string damaged = json;
+    for (uint32_t i = 1 + random() % 4; i > 0; --i) damaged[random() % damaged.size()] = char(random());
+    try {
+      const Tokenizer tokenizer = Tokenizer::parse(damaged, "tokenizer.json");
+      tokenizer.decode(tokenizer.encode("ab <s> qé\xFF", true), false);
+    } catch (const UserError&) {
+      ++refused;
+    }
+  }
+  EXPECT_GT(refused, 1000);
+}
+
+TEST(HostileTokenizer, LoadsOrRefusesRandomlyReplacedValues) {
+  const IndexedJson flat = small_tokenizer().flatten();
+  const std::vector<IndexedJson> values{
+      nullptr, true, -1, 1e300, "", "\\", "(", "[", "\xF0\x9F\x99\x82", IndexedJson::array(), IndexedJson::object()};
+  for (const auto& [pointer, original] : flat.items()) {
+    for (const IndexedJson& value : values) {
+      IndexedJson json = small_tokenizer();
+      json[IndexedJson::json_pointer(pointer)] = value;
+      try {
+        const Tokenizer tokenizer = Tokenizer::parse(json.dump(), "tokenizer.json");
+        tokenizer.decode(tokenizer.encode("ab <s> qé", true), false);
+      } catch (const UserError& error) {
+        EXPECT_FALSE(error.where().empty()) << pointer << " = " << value;
+      }
+    }
+  }
+}
+
+TEST(HostileTokenizer, NamesAFileThatIsMissing) {
+  EXPECT_THROW(Tokenizer::load("/no/such/tokenizer.json"), UserError);
+  try {
+    Tokenizer::load(testing::TempDir() + "/no-such-directory/tokenizer.json");
+    FAIL() << "no error";
+  } catch (const UserError& error) {
+    EXPECT_THAT(error.where(), HasSubstr("no-such-directory"));
+  }
+}
+
+TEST(HostileTokenizer, SaysThatADirectoryHasNoTokenizer) {
+  const auto directory = std::filesystem::path(testing::TempDir()) / "model_without_tokenizer";
+  std::filesystem::create_directories(directory);
+  try {
+    Tokenizer::load(directory);
+    FAIL() << "no error";
+  } catch (const UserError& error) {
+    EXPECT_THAT(error.message(), HasSubstr("no tokenizer.json"));
+  }
+}
+
+TEST(HostileTokenizer, NamesTheBrokenFileBesideIt) {
+  const auto directory = std::filesystem::path(testing::TempDir()) / "model_with_broken_config";
+  std::filesystem::create_directories(directory);
+  std::ofstream(directory / "tokenizer.json") << small_tokenizer().dump();
+  for (const char* broken : {"{", "[]", R"({"eos_token": 5})", R"({"chat_template": 5})", R"({"eos_token": {}})"}) {
+    std::ofstream(directory / "tokenizer_config.json") << broken;
+    try {
+      Tokenizer::load(directory);
+      FAIL() << "no error for " << broken;
+    } catch (const UserError& error) {
+      EXPECT_THAT(error.where(), HasSubstr("tokenizer_config.json")) << broken;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace hone

@@ -1,0 +1,273 @@
+#include "text/tokenizer.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <random>
+#include <thread>
+
+#include "core/error.h"
+#include "text/utf8.h"
+
+namespace hone {
+namespace {
+
+using testing::ElementsAre;
+
+const std::filesystem::path kFixtures = std::filesystem::path(HONE_SOURCE_DIR) / "tests/fixtures/tokenizers";
+
+Tokenizer fixture(const std::string& name) { return Tokenizer::load(kFixtures / name); }
+
+IndexedJson read(const std::filesystem::path& path) { return read_json_file(path, 64 << 20); }
+
+/// `base`'s tokenizer.json with a JSON merge patch.
+Tokenizer patched(const std::string& base, const IndexedJson& patch) {
+  IndexedJson json = read(kFixtures / base / "tokenizer.json");
+  json.merge_patch(patch);
+  return Tokenizer::parse(json.dump(), base);
+}
+
+void expect_case(const Tokenizer& tokenizer, const IndexedJson& expected) {
+  const std::string text = expected["text"];
+  const std::vector<int32_t> ids = expected["ids"];
+  EXPECT_EQ(tokenizer.encode(text, true), ids) << text;
+  if (expected.contains("ids_no_special")) {
+    EXPECT_EQ(tokenizer.encode(text, false), expected["ids_no_special"].get<std::vector<int32_t>>()) << text;
+  }
+  EXPECT_EQ(tokenizer.decode(ids, false), expected["decoded"].get<std::string>()) << text;
+  EXPECT_EQ(tokenizer.decode(ids, true), expected["decoded_skip"].get<std::string>()) << text;
+}
+
+class FixtureTokenizer : public testing::TestWithParam<const char*> {};
+INSTANTIATE_TEST_SUITE_P(All, FixtureTokenizer, testing::Values("qwen3", "qwen3_5", "deepseek", "gpt_oss", "mixtral"),
+                         [](const auto& parameter) { return std::string(parameter.param); });
+
+TEST_P(FixtureTokenizer, EncodesAndDecodesAsHuggingFaceDoes) {
+  const Tokenizer tokenizer = fixture(GetParam());
+  const IndexedJson cases = read(kFixtures / GetParam() / "encodings.json");
+  ASSERT_GT(cases.size(), 100u);
+  for (const auto& expected : cases) expect_case(tokenizer, expected);
+}
+
+TEST_P(FixtureTokenizer, AnswersFromItsCacheAsFromTheMerges) {
+  const Tokenizer tokenizer = fixture(GetParam());
+  for (const auto& expected : read(kFixtures / GetParam() / "encodings.json")) {
+    const std::string text = expected["text"];
+    EXPECT_EQ(tokenizer.encode(text, true), tokenizer.encode(text, true)) << text;
+  }
+}
+
+/// Well-formed text of ASCII, Latin, CJK, emoji and added tokens; no character that NFC changes.
+std::string random_text(std::mt19937& random) {
+  static const std::vector<std::string> kParts{"the",     " cat",      "X",  "9", "42",   " ",
+                                               "\n",      "\r\n",      "'s", ".", "é",    "ß",
+                                               "漢",      "字",        "한", "ж", "🙂", "👩‍👩‍👧",
+                                               "<think>", "<|im_end|>"};
+  std::string text;
+  for (uint32_t i = random() % 60; i > 0; --i) text += kParts[random() % kParts.size()];
+  return text;
+}
+
+TEST_P(FixtureTokenizer, GivesRandomTextBack) {
+  const bool is_mixtral = std::string(GetParam()) == "mixtral";  // puts a space before every stretch of text
+  const Tokenizer tokenizer = fixture(GetParam());
+  for (uint32_t seed = 0; seed < 200 && !is_mixtral; ++seed) {
+    std::mt19937 random(seed);
+    const std::string text = random_text(random);
+    EXPECT_EQ(tokenizer.decode(tokenizer.encode(text, false), false), text) << "seed " << seed;
+  }
+}
+
+TEST_P(FixtureTokenizer, OffsetsCoverUnchangedTextWithoutGapOrOverlap) {
+  const Tokenizer tokenizer = fixture(GetParam());
+  const bool byte_level = std::string(GetParam()) != "mixtral";
+  for (uint32_t seed = 0; seed < 200; ++seed) {
+    std::mt19937 random(seed);
+    const std::string text = random_text(random);
+    const Encoding encoding = tokenizer.encode_with_offsets(text, true);
+    ASSERT_EQ(encoding.offsets.size(), encoding.ids.size());
+    EXPECT_EQ(encoding.ids, tokenizer.encode(text, true));
+    uint32_t covered = 0;
+    for (const ByteRange range : encoding.offsets) {
+      // A "▁" of three bytes stands for one space, and may be split: then each part has the space.
+      if (byte_level) {
+        EXPECT_EQ(range.begin, covered) << "seed " << seed;
+      }
+      EXPECT_LE(range.begin, covered) << "seed " << seed;
+      EXPECT_LE(range.begin, range.end);
+      covered = std::max(covered, range.end);
+    }
+    EXPECT_EQ(covered, text.size()) << "seed " << seed;
+  }
+}
+
+TEST_P(FixtureTokenizer, TokenTextEqualsTheBytesOfItsOffsets) {
+  if (std::string(GetParam()) == "mixtral") return;  // its tokens hold ▁ for the text's spaces
+  const Tokenizer tokenizer = fixture(GetParam());
+  const std::string text = "The quick brown fox's 1234 tests.\n\n  <think>ok</think> done";
+  const Encoding encoding = tokenizer.encode_with_offsets(text, false);
+  for (size_t i = 0; i < encoding.ids.size(); ++i) {
+    const ByteRange range = encoding.offsets[i];
+    EXPECT_EQ(tokenizer.decode({{encoding.ids[i]}}, false), text.substr(range.begin, range.end - range.begin));
+  }
+}
+
+TEST(Tokenizer, FollowsHuggingFaceInEverySupportedOption) {
+  const IndexedJson variants = read(kFixtures / "variants.json");
+  ASSERT_GT(variants.size(), 40u);
+  for (const auto& variant : variants) {
+    SCOPED_TRACE(variant["base"].get<std::string>() + ": " + variant["name"].get<std::string>());
+    const Tokenizer tokenizer = patched(variant["base"], variant["patch"]);
+    for (const auto& expected : variant["cases"]) expect_case(tokenizer, expected);
+  }
+}
+
+TEST(Tokenizer, OffsetsOfNormalisedTextPointIntoTheOriginal) {
+  const Tokenizer tokenizer = fixture("qwen3");
+  // "e" and a combining acute become "é", two byte tokens in this vocabulary or one; "x" and "y" keep their places.
+  const Encoding encoding = tokenizer.encode_with_offsets(
+      "x\n"
+      "e\u0301\n"
+      "y",
+      false);
+  ASSERT_GE(encoding.ids.size(), 5u);
+  EXPECT_EQ(encoding.offsets.front(), (ByteRange{0, 1}));
+  EXPECT_EQ(encoding.offsets[1], (ByteRange{1, 2}));
+  for (size_t i = 2; i + 2 < encoding.ids.size(); ++i) EXPECT_EQ(encoding.offsets[i], (ByteRange{2, 5}));
+  EXPECT_EQ(encoding.offsets[encoding.ids.size() - 2], (ByteRange{5, 6}));
+  EXPECT_EQ(encoding.offsets.back(), (ByteRange{6, 7}));
+}
+
+TEST(Tokenizer, TokensAroundTheTextHaveEmptyRanges) {
+  const Tokenizer tokenizer = fixture("deepseek");
+  const Encoding with = tokenizer.encode_with_offsets("hi", true);
+  const Encoding without = tokenizer.encode_with_offsets("hi", false);
+  ASSERT_EQ(with.ids.size(), without.ids.size() + 1);
+  EXPECT_EQ(with.ids.front(), tokenizer.token_to_id("<｜begin▁of▁sentence｜>"));
+  EXPECT_EQ(with.offsets.front(), (ByteRange{0, 0}));
+}
+
+TEST(Tokenizer, ReadsIllFormedUtf8AsReplacementCharacters) {
+  const Tokenizer tokenizer = fixture("gpt_oss");
+  // A stray continuation, a truncated sequence (one replacement), an overlong form (two), a surrogate (three).
+  const std::string broken =
+      "a\x80"
+      "b\xE6\xBC"
+      "c\xC0\xAF"
+      "d\xED\xA0\x80"
+      "e\xF0\x9F";
+  const std::string repaired = "a\uFFFDb\uFFFDc\uFFFD\uFFFDd\uFFFD\uFFFD\uFFFDe\uFFFD";
+  const Encoding encoding = tokenizer.encode_with_offsets(broken, false);
+  EXPECT_EQ(encoding.ids, tokenizer.encode(repaired, false));
+  EXPECT_EQ(tokenizer.decode(encoding.ids, false), repaired);
+  EXPECT_EQ(encoding.offsets.back().end, broken.size());
+}
+
+TEST(Tokenizer, EncodesTheSameInManyThreads) {
+  const Tokenizer tokenizer = fixture("qwen3");
+  const IndexedJson cases = read(kFixtures / "qwen3/encodings.json");
+  std::vector<std::thread> threads;
+  std::vector<int> wrong(4, 0);
+  for (int& mistakes : wrong) {
+    threads.emplace_back([&] {
+      for (int repeat = 0; repeat < 3; ++repeat)
+        for (const auto& expected : cases)
+          mistakes += tokenizer.encode(expected["text"].get<std::string>(), true) !=
+                      expected["ids"].get<std::vector<int32_t>>();
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_THAT(wrong, testing::Each(0));
+}
+
+TEST(Tokenizer, EncodesLongPiecesInLessThanQuadraticTime) {
+  const Tokenizer tokenizer = fixture("qwen3");
+  // A quadratic merge of a million symbols would run for an hour.
+  for (const char unit : {'a', ' ', '\n', '-'}) {
+    const std::string text(1'000'000, unit);
+    EXPECT_EQ(tokenizer.decode(tokenizer.encode(text, false), false), text);
+  }
+}
+
+TEST(Tokenizer, KnowsItsTokens) {
+  const Tokenizer tokenizer = fixture("qwen3");
+  EXPECT_EQ(tokenizer.vocab_size(), 4103);
+  EXPECT_EQ(tokenizer.token_to_id("<|im_end|>"), 4098);
+  EXPECT_EQ(tokenizer.id_to_token(4098), "<|im_end|>");
+  EXPECT_EQ(tokenizer.token_to_id("no such token"), std::nullopt);
+  EXPECT_EQ(tokenizer.id_to_token(-1), std::nullopt);
+  EXPECT_EQ(tokenizer.id_to_token(4103), std::nullopt);
+  EXPECT_TRUE(tokenizer.is_special(4098));
+  EXPECT_FALSE(tokenizer.is_special(4099));  // <think>
+  EXPECT_FALSE(tokenizer.is_special(0));
+  ASSERT_EQ(tokenizer.added_tokens().size(), 7u);
+  EXPECT_EQ(tokenizer.added_tokens()[3].content, "<think>");
+  EXPECT_EQ(tokenizer.decode({{-7, 1 << 30, 4098}}, false), "<|im_end|>");
+}
+
+TEST(Tokenizer, NumbersAddedTokensAfterTheVocabularyWhateverTheFileSays) {
+  IndexedJson json = read(kFixtures / "qwen3/tokenizer.json");
+  json["added_tokens"][3]["id"] = 5000;
+  const Tokenizer tokenizer = Tokenizer::parse(json.dump(), "qwen3");
+  EXPECT_EQ(tokenizer.token_to_id("<think>"), 4099);
+}
+
+/// A model directory with the qwen3 tokenizer and files of one's own.
+class TokenizerDirectory : public testing::Test {
+ protected:
+  void SetUp() override {
+    directory_ =
+        std::filesystem::path(testing::TempDir()) / testing::UnitTest::GetInstance()->current_test_info()->name();
+    std::filesystem::create_directories(directory_);
+    std::filesystem::copy_file(kFixtures / "qwen3/tokenizer.json", directory_ / "tokenizer.json",
+                               std::filesystem::copy_options::overwrite_existing);
+  }
+  void TearDown() override { std::filesystem::remove_all(directory_); }
+
+  void write(const std::string& name, const std::string& text) { std::ofstream(directory_ / name) << text; }
+
+  std::filesystem::path directory_;
+};
+
+TEST_F(TokenizerDirectory, TakesSpecialTokensFromTheFilesBesideIt) {
+  write("tokenizer_config.json", R"({"bos_token": null, "eos_token": {"content": "<|im_end|>", "lstrip": false}})");
+  write("special_tokens_map.json", R"({"eos_token": "<|im_start|>", "pad_token": "<|endoftext|>"})");
+  write("generation_config.json", R"({"bos_token_id": 4096, "eos_token_id": [4098, 4096], "pad_token_id": 7})");
+  const Tokenizer tokenizer = Tokenizer::load(directory_);
+  const SpecialTokens& special = tokenizer.special_tokens();
+  EXPECT_EQ(special.bos, 4096);
+  EXPECT_EQ(special.eos, 4098);
+  EXPECT_EQ(special.pad, 4096);
+  EXPECT_EQ(special.unk, std::nullopt);
+  EXPECT_THAT(special.stop, ElementsAre(4098, 4096));
+}
+
+TEST_F(TokenizerDirectory, HasNoSpecialTokensWithoutThoseFiles) {
+  const Tokenizer tokenizer = Tokenizer::load(directory_);
+  EXPECT_EQ(tokenizer.special_tokens().eos, std::nullopt);
+  EXPECT_TRUE(tokenizer.special_tokens().stop.empty());
+  EXPECT_EQ(tokenizer.chat_template(), std::nullopt);
+}
+
+TEST_F(TokenizerDirectory, PrefersTheTemplateFileAndKeepsNamedTemplates) {
+  write("tokenizer_config.json",
+        R"({"chat_template": [{"name": "default", "template": "old"}, {"name": "tool_use", "template": "tools"}]})");
+  EXPECT_EQ(Tokenizer::load(directory_).chat_template(), "old");
+  write("chat_template.jinja", "new");
+  EXPECT_EQ(Tokenizer::load(directory_).chat_template(), "new");
+  EXPECT_EQ(Tokenizer::load(directory_).chat_template("tool_use"), "tools");
+}
+
+TEST_F(TokenizerDirectory, NamesASpecialTokenThatTheTokenizerLacks) {
+  write("tokenizer_config.json", R"({"eos_token": "</s>"})");
+  try {
+    Tokenizer::load(directory_);
+    FAIL() << "no error";
+  } catch (const UserError& error) {
+    EXPECT_THAT(error.message(), testing::HasSubstr("eos_token '</s>'"));
+  }
+}
+
+}  // namespace
+}  // namespace hone
