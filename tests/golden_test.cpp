@@ -40,6 +40,11 @@ TEST_P(Golden, TheMedianGradientOfBFloat16IsAsGoodAsTheReferences) {
 INSTANTIATE_TEST_SUITE_P(Cases, Golden, ::testing::Values("qwen3_moe", "qwen3_moe_hard", "qwen3", "mixtral", "llama"),
                          [](const auto& test) { return test.param; });
 
+void expect_same_bits(const HostTensors& a, const HostTensors& b) {
+  ASSERT_EQ(a.size(), b.size());
+  for (const auto& [key, tensor] : a) EXPECT_EQ(tensor.values, b.at(key).values) << key;
+}
+
 /// Writes a model folder with every parameter under its canonical name: experts fused.
 void write_fused(const fs::path& from, const fs::path& to, ThreadPool& pool) {
   LoadedModel model(from, DType::kF32);
@@ -92,10 +97,38 @@ TEST(ExpertStorage, PerExpertAndFusedFilesGiveBitwiseTheSameRun) {
     const ShortRun b = run_three_steps(fused, golden, stream);
     fs::remove_all(fused);
     EXPECT_EQ(a.losses, b.losses) << name;
-    ASSERT_EQ(a.weights.size(), b.weights.size());
-    for (const auto& [key, tensor] : a.weights)
-      EXPECT_EQ(tensor.values, b.weights.at(key).values) << name << " " << key;
+    expect_same_bits(a.weights, b.weights);
   }
+}
+
+/// Gradients of batch 0 with the auxiliary loss.
+HostTensors gradients_of(const fs::path& directory, int threads, bool checkpointing) {
+  ThreadPool pool(threads);
+  Stream stream(Device{}, pool);
+  const GoldenCase golden = GoldenCase::read(directory);
+  StepData data;
+  data.micro_batches = {pack_documents(golden.batches[0])};
+  const MicroBatch& batch = data.micro_batches[0];
+  Replay replay(directory / "model", stream, {batch.tokens(), batch.documents(), batch.tokens(), batch.max_seqlen}, {});
+  const auto engine = replay.make_engine(replay.config().moe.router_aux_loss_coef);
+  if (checkpointing) {
+    engine->set_recompute({.everything = true, .kinds = {}});
+    engine->reserve();
+  }
+  engine->accumulate(data, 0);
+  engine->measure();
+  return replay.gradients();
+}
+
+TEST(Gradients, DoNotDependOnActivationCheckpointing) {
+  for (const char* name : {"qwen3_moe_hard", "mixtral"}) {
+    expect_same_bits(gradients_of(kGoldens / name, 2, false), gradients_of(kGoldens / name, 2, true));
+  }
+}
+
+TEST(Gradients, DoNotDependOnTheNumberOfThreads) {
+  const HostTensors one = gradients_of(kGoldens / "qwen3_moe_hard", 1, false);
+  for (int threads : {2, 3, 7}) expect_same_bits(one, gradients_of(kGoldens / "qwen3_moe_hard", threads, false));
 }
 
 }  // namespace
