@@ -25,31 +25,39 @@ Json special_token_variables(const Tokenizer& tokenizer) {
 
 }  // namespace
 
-ChatPrompt::ChatPrompt(const Tokenizer& tokenizer)
+ChatPrompt::ChatPrompt(const Tokenizer& tokenizer, const ChatTemplateSource& source)
     : tokenizer_(tokenizer), special_tokens_(special_token_variables(tokenizer)) {
-  if (const auto source = tokenizer.chat_template()) template_.emplace(*source, "chat_template");
+  if (!source.text.empty()) {
+    template_.emplace(source.text, source.name);
+  } else if (const auto own = tokenizer.chat_template()) {
+    template_.emplace(*own, source.name);
+    if (const auto tools = tokenizer.chat_template("tool_use"))
+      tool_template_.emplace(*tools, source.name + " tool_use");
+  }
 }
 
-std::string ChatPrompt::render(const Json& messages, const std::string& where, const Json& variables) const {
+std::string ChatPrompt::render(ChatInput input, const std::string& where) const {
   if (!template_) {
     throw UserError("the model has no chat template, which messages need", where,
-                    "give the prompt as plain text (raw), or put a chat_template.jinja into the model folder");
+                    "give the text itself with --raw, or a template with --chat-template");
   }
-  ChatInput input;
-  input.messages = messages;
-  input.variables = special_tokens_;
-  input.variables.update(variables);
+  Json variables = special_tokens_;
+  variables.update(input.variables);
+  input.variables = std::move(variables);
   input.add_generation_prompt = true;
+  // As transformers: of several templates, the one named tool_use where there are tools.
+  const ChatTemplate& chosen = tool_template_ && input.tools.is_array() ? *tool_template_ : *template_;
   try {
-    return template_->render(input).text;
+    return chosen.render(input).text;
   } catch (const UserError& error) {
+    if (error.where() == where) throw;
     const std::string place = error.where().empty() ? where : fmt::format("{}, at {}", where, error.where());
     throw UserError(error.message(), place, error.fix());
   }
 }
 
-std::vector<int32_t> ChatPrompt::encode(const Json& messages, const std::string& where, const Json& variables) const {
-  return tokenizer_.encode(render(messages, where, variables), false);
+std::vector<int32_t> ChatPrompt::encode(ChatInput input, const std::string& where) const {
+  return tokenizer_.encode(render(std::move(input), where), false);
 }
 
 }  // namespace hone

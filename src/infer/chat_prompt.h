@@ -11,27 +11,32 @@
 
 namespace hone {
 
+/// A chat template that is not the tokenizer's own.
+struct ChatTemplateSource {
+  std::string text;                    ///< Jinja; empty: the tokenizer's own
+  std::string name = "chat_template";  ///< its file, for errors
+};
+
 /// Builds prompts of one model. Immutable; may be used from many threads.
 class ChatPrompt {
  public:
-  /// `tokenizer` outlives this. UserError if its chat template is broken; one that has none is an error of render().
-  explicit ChatPrompt(const Tokenizer& tokenizer);
+  /// `tokenizer` outlives this. UserError if the template is broken; to have none is an error of render().
+  explicit ChatPrompt(const Tokenizer& tokenizer, const ChatTemplateSource& source = {});
 
   bool has_template() const { return template_.has_value(); }
 
-  /// The text of `messages` (a list of {"role", "content"}) followed by what the template writes before an answer.
-  /// `variables` are further variables of the template (enable_thinking, …). UserError at `where`: there is no
-  /// template, it refuses the messages, or they are no list of messages.
-  std::string render(const Json& messages, const std::string& where, const Json& variables = Json::object()) const;
+  /// The text of `input` followed by what the template writes before an answer (add_generation_prompt is set). The
+  /// names of the special tokens are added to its variables. UserError at `where`: there is no template, or it refuses
+  /// the messages.
+  std::string render(ChatInput input, const std::string& where) const;
 
   /// The tokens of render(), without special tokens beside those the template writes.
-  std::vector<int32_t> encode(const Json& messages, const std::string& where,
-                              const Json& variables = Json::object()) const;
+  std::vector<int32_t> encode(ChatInput input, const std::string& where) const;
 
  private:
   const Tokenizer& tokenizer_;
   Json special_tokens_;
-  std::optional<ChatTemplate> template_;
+  std::optional<ChatTemplate> template_, tool_template_;
 };
 
 }  // namespace hone

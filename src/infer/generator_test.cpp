@@ -1,0 +1,315 @@
+#include "infer/generator.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <numeric>
+
+#include "core/philox.h"
+#include "params/lora.h"
+
+namespace hone {
+namespace {
+
+using testing::HasSubstr;
+using Tokens = std::vector<int32_t>;
+
+/// A mixture of experts of 3 layers, the second one dense, with 8 experts, 2 for each token.
+DecoderConfig tiny_moe() {
+  DecoderConfig config;
+  config.vocab_size = 97;
+  config.hidden_size = 32;
+  config.num_attention_heads = 4;
+  config.num_key_value_heads = 2;
+  config.head_dim = 8;
+  config.qk_norm = true;
+  config.rope = {.rope_theta = 10000.0, .rotary_dim = 8, .max_position_embeddings = 256};
+  config.layers = {{.moe = true}, {.intermediate_size = 48}, {.moe = true}};
+  config.moe = {.num_experts = 8, .num_experts_per_tok = 2, .moe_intermediate_size = 24};
+  return config;
+}
+
+DecoderConfig with_window(DecoderConfig config, int64_t window) {
+  for (LayerConfig& layer : config.layers) layer.sliding_window = window;
+  return config;
+}
+
+constexpr int64_t kMaxLength = 120;
+
+/// A decoder with random weights.
+class TestModel {
+ public:
+  explicit TestModel(const DecoderConfig& config, DType dtype = DType::kF32, int threads = 2)
+      : pool_(threads), stream_(Device{}, pool_), decoder_(config, store_, placement_, dtype) {}
+
+  /// Adds adapters to attention and experts; before fill().
+  void attach(ExpertLora kind) {
+    LoraOptions lora;
+    lora.r = 4;
+    lora.dropout = kind == ExpertLora::kSplit ? 0.5 : 0.0;  // has no effect outside of training
+    lora.expert_lora = kind;
+    lora.target_modules = {"attention", "all-experts"};
+    attach_lora(store_, lora);
+  }
+
+  void fill() {
+    store_.allocate(Device{}, true);
+    uint64_t key = 1;
+    for (Parameter& parameter : store_.all()) {
+      PhiloxSequence random(mix_key(17, key++));
+      std::vector<float> values(static_cast<size_t>(parameter.shape().numel()));
+      const bool norm = parameter.kind() == ParameterKind::kNorm;
+      const float scale = parameter.kind() == ParameterKind::kEmbedding ? 1.0f : 0.3f;
+      for (float& value : values) value = norm ? 1.0f + 0.1f * random.normal() : scale * random.normal();
+      write_values(parameter, 0, values.data(), static_cast<int64_t>(values.size()));
+    }
+    decoder_.prepare(stream_, kMaxLength);
+  }
+
+  Decoder& decoder() { return decoder_; }
+  Stream& stream() { return stream_; }
+
+  /// The largest logit behind `ids`, from a forward over all of them without a cache.
+  int32_t next_of_full_forward(const Tokens& ids) {
+    const auto tokens = static_cast<int64_t>(ids.size());
+    const Buffer buffer(Device{}, 4096 + 3 * ids.size() * sizeof(int32_t));
+    const auto upload = [&](Tokens values, size_t offset) {
+      const Tensor tensor = buffer.tensor({static_cast<int64_t>(values.size())}, DType::kI32, offset);
+      stream_.upload(tensor, std::move(values));
+      return tensor;
+    };
+    Tokens positions(ids.size());
+    std::iota(positions.begin(), positions.end(), 0);
+    const size_t stride = (ids.size() + 16) * sizeof(int32_t);
+    DeviceBatch batch;
+    batch.tokens = batch.max_seqlen = tokens;
+    batch.documents = 1;
+    batch.input_ids = upload(ids, 0);
+    batch.positions = upload(positions, stride);
+    batch.cu_seqlens = upload({0, static_cast<int32_t>(tokens)}, 2 * stride);
+    batch.rows = upload({static_cast<int32_t>(tokens) - 1}, 2 * stride + 16);
+    Forward forward;
+    forward.batch = &batch;
+    TapeMemory memory(Device{});
+    TapePlan plan;
+    const Context context(stream_, memory.scratch);
+    for (int pass = 0; pass < 2; ++pass) {
+      memory.begin_dry();
+      Tape tape(context, memory, plan, {});
+      decoder_.logits(tape, forward, batch.rows);
+    }
+    memory.reserve();
+    Tape tape(context, memory, plan, {});
+    const Tensor logits = tape.data(decoder_.logits(tape, forward, batch.rows));
+    return dispatch_float(logits.dtype, [&](auto element) {
+      const auto values = stream_.download<decltype(element)>(logits);
+      const auto less = [](auto a, auto b) { return static_cast<float>(a) < static_cast<float>(b); };
+      return static_cast<int32_t>(std::max_element(values.begin(), values.end(), less) - values.begin());
+    });
+  }
+
+  Tokens greedy_without_cache(Tokens ids, int64_t count) {
+    const size_t prompt = ids.size();
+    for (int64_t i = 0; i < count; ++i) ids.push_back(next_of_full_forward(ids));
+    return {ids.begin() + static_cast<std::ptrdiff_t>(prompt), ids.end()};
+  }
+
+ private:
+  ThreadPool pool_;
+  Stream stream_;
+  ParameterStore store_;
+  ResidentPlacement placement_;
+  Decoder decoder_;
+};
+
+std::vector<Tokens> random_prompts(const std::vector<int64_t>& lengths, int64_t vocab_size = 97) {
+  PhiloxSequence random(5);
+  std::vector<Tokens> prompts;
+  for (const int64_t length : lengths) {
+    Tokens& prompt = prompts.emplace_back();
+    for (int64_t i = 0; i < length; ++i) {
+      prompt.push_back(static_cast<int32_t>(random.below(static_cast<uint64_t>(vocab_size))));
+    }
+  }
+  return prompts;
+}
+
+std::vector<Tokens> generate(TestModel& model, const GeneratorOptions& options, const GenerationRequest& request) {
+  Generator generator(model.decoder(), model.stream(), options);
+  std::vector<Tokens> ids;
+  for (GeneratedSequence& sequence : generator.generate(request)) ids.push_back(std::move(sequence.ids));
+  return ids;
+}
+
+GenerationRequest greedy(std::vector<Tokens> prompts, int64_t max_new_tokens) {
+  GenerationRequest request;
+  request.prompts = std::move(prompts);
+  request.sampling.max_new_tokens = max_new_tokens;
+  return request;
+}
+
+/// More prompts than slots, lengths around the size of a piece.
+const std::vector<int64_t> kLengths = {1, 7, 40, 8, 9, 2, 33, 16};
+
+void expect_same_as_full_forward(TestModel& model) {
+  const std::vector<Tokens> prompts = random_prompts(kLengths);
+  const auto ids =
+      generate(model, {.max_sequences = 3, .max_length = kMaxLength, .max_prefill_tokens = 8}, greedy(prompts, 12));
+  for (size_t i = 0; i < prompts.size(); ++i) {
+    EXPECT_EQ(ids[i], model.greedy_without_cache(prompts[i], 12)) << "prompt " << i;
+  }
+}
+
+TEST(Generator, GreedyEqualsFullForwardsWithoutCache) {
+  TestModel model(tiny_moe());
+  model.fill();
+  expect_same_as_full_forward(model);
+}
+
+TEST(Generator, GreedyEqualsFullForwardsWithASlidingWindow) {
+  TestModel model(with_window(tiny_moe(), 6));
+  model.fill();
+  expect_same_as_full_forward(model);
+}
+
+TEST(Generator, AdaptersWorkAsInTraining) {
+  const Tokens prompt = random_prompts({9})[0];
+  TestModel base(tiny_moe());
+  base.fill();
+  const Tokens plain = generate(base, {.max_length = 40}, greedy({prompt}, 12))[0];
+  for (const ExpertLora kind : {ExpertLora::kSplit, ExpertLora::kShared}) {
+    TestModel model(tiny_moe());
+    model.attach(kind);
+    model.fill();
+    expect_same_as_full_forward(model);
+    EXPECT_NE(generate(model, {.max_length = 40}, greedy({prompt}, 12))[0], plain);
+  }
+}
+
+void expect_independence(const DecoderConfig& config, DType dtype, const SamplingOptions& sampling) {
+  TestModel model(config, dtype);
+  model.fill();
+  GenerationRequest request = greedy(random_prompts(kLengths), 0);
+  request.sampling = sampling;
+  const GeneratorOptions options{.max_sequences = 5, .max_length = kMaxLength, .max_prefill_tokens = 8};
+  const auto together = generate(model, options, request);
+  for (size_t i = 0; i < request.prompts.size(); ++i) {
+    // The others are replaced by one token each, so that this one keeps its index.
+    GenerationRequest alone = request;
+    for (size_t j = 0; j < request.prompts.size(); ++j) {
+      if (j != i) alone.prompts[j] = {3};
+    }
+    GeneratorOptions fewer = options;
+    fewer.max_sequences = 1;
+    EXPECT_EQ(generate(model, fewer, alone)[i], together[i]) << "prompt " << i;
+  }
+}
+
+TEST(Generator, NeighboursInTheBatchChangeNothing) {
+  SamplingOptions sampling;
+  sampling.max_new_tokens = 16;
+  expect_independence(tiny_moe(), DType::kF32, sampling);
+  expect_independence(tiny_moe(), DType::kBF16, sampling);
+  expect_independence(with_window(tiny_moe(), 5), DType::kF32, sampling);
+}
+
+TEST(Generator, NeighboursInTheBatchChangeNothingWhenDrawing) {
+  SamplingOptions sampling;
+  sampling.max_new_tokens = 16;
+  sampling.do_sample = true;
+  sampling.temperature = 1.5;
+  sampling.top_p = 0.95;
+  sampling.repetition_penalty = 1.1;
+  expect_independence(tiny_moe(), DType::kF32, sampling);
+}
+
+TEST(Generator, ThreadsChangeNothing) {
+  const GenerationRequest request = greedy(random_prompts(kLengths), 16);
+  TestModel one(tiny_moe(), DType::kF32, 1), three(tiny_moe(), DType::kF32, 3);
+  one.fill();
+  three.fill();
+  const GeneratorOptions options{.max_sequences = 4, .max_length = kMaxLength, .max_prefill_tokens = 32};
+  EXPECT_EQ(generate(one, options, request), generate(three, options, request));
+}
+
+TEST(Generator, TheSeedDecidesWhatIsDrawn) {
+  TestModel model(tiny_moe());
+  model.fill();
+  GenerationRequest request = greedy(random_prompts({5, 5}), 20);
+  request.prompts[1] = request.prompts[0];
+  request.sampling.do_sample = true;
+  request.sampling.temperature = 2.0;
+  const GeneratorOptions options{.max_sequences = 2, .max_length = kMaxLength};
+  const auto first = generate(model, options, request);
+  EXPECT_EQ(generate(model, options, request), first);
+  EXPECT_NE(first[0], first[1]);  // equal prompts draw their own numbers
+  request.sampling.seed = 43;
+  EXPECT_NE(generate(model, options, request)[0], first[0]);
+}
+
+TEST(Generator, StopsAtStopTokensAndLimits) {
+  TestModel model(tiny_moe());
+  model.fill();
+  const Tokens prompt = random_prompts({6})[0];
+  Generator generator(model.decoder(), model.stream(), {.max_sequences = 2, .max_length = 20});
+  const Tokens free = generator.generate(greedy({prompt}, 8))[0].ids;
+  EXPECT_EQ(free.size(), 8u);
+  GenerationRequest stopped = greedy({prompt}, 8);
+  stopped.stop_ids = {96, free[3]};
+  const GeneratedSequence sequence = generator.generate(stopped)[0];
+  const size_t end = static_cast<size_t>(std::find(free.begin(), free.end(), free[3]) - free.begin()) + 1;
+  EXPECT_EQ(sequence.ids, Tokens(free.begin(), free.begin() + static_cast<std::ptrdiff_t>(end)));
+  EXPECT_EQ(sequence.finish, FinishReason::kStop);
+  EXPECT_EQ(sequence.answer().size(), end - 1);
+  const GeneratedSequence full = generator.generate(greedy({prompt}, 500))[0];
+  EXPECT_EQ(full.ids.size(), 14u);  // 6 + 14 = max_length
+  EXPECT_EQ(full.finish, FinishReason::kLength);
+}
+
+TEST(Generator, ReportsTokensAsTheyCome) {
+  TestModel model(tiny_moe());
+  model.fill();
+  GenerationRequest request = greedy(random_prompts({4, 9, 2}), 5);
+  std::vector<Tokens> seen(3);
+  request.on_token = [&](size_t sequence, int32_t id) { seen[sequence].push_back(id); };
+  EXPECT_EQ(generate(model, {.max_sequences = 2, .max_length = 40}, request), seen);
+}
+
+TEST(Generator, PenaltyCountsPromptAndAnswer) {
+  TestModel model(tiny_moe());
+  model.fill();
+  GenerationRequest request = greedy(random_prompts({30}), 20);
+  request.sampling.repetition_penalty = 1e6;  // as good as a ban
+  const Tokens ids = generate(model, {.max_sequences = 1, .max_length = kMaxLength}, request)[0];
+  Tokens all = request.prompts[0];
+  std::sort(all.begin(), all.end());
+  const size_t distinct_prompt = static_cast<size_t>(std::unique(all.begin(), all.end()) - all.begin());
+  all.resize(distinct_prompt);
+  all.insert(all.end(), ids.begin(), ids.end());
+  std::sort(all.begin(), all.end());
+  EXPECT_EQ(static_cast<size_t>(std::unique(all.begin(), all.end()) - all.begin()), distinct_prompt + ids.size());
+}
+
+TEST(Generator, RefusesPromptsItCannotContinue) {
+  TestModel model(tiny_moe());
+  model.fill();
+  Generator generator(model.decoder(), model.stream(), {.max_sequences = 2, .max_length = 10});
+  const auto problem = [&](Tokens prompt) -> std::string {
+    try {
+      generator.generate(greedy({{1}, std::move(prompt)}, 4));
+    } catch (const UserError& error) {
+      EXPECT_EQ(error.where(), "prompt 2");
+      return error.message();
+    }
+    return "none";
+  };
+  EXPECT_EQ(problem({}), "the prompt is empty");
+  EXPECT_THAT(problem(Tokens(10, 1)), HasSubstr("the prompt has 10 tokens"));
+  EXPECT_EQ(problem(Tokens(9, 1)), "none");
+  EXPECT_THAT(problem({5, 97}), HasSubstr("token id 97 is outside of the model's vocabulary of 97"));
+  EXPECT_THAT(problem({-1}), HasSubstr("token id -1"));
+}
+
+}  // namespace
+}  // namespace hone
