@@ -31,6 +31,7 @@ namespace {
 struct Candidate {
   float logit;
   int32_t id;
+  double weight = 0;  ///< exp(logit - largest): softmax up to its denominator
 };
 
 /// Whether a comes first: the larger logit, of equal ones the lower index.
@@ -70,27 +71,22 @@ void keep_top_k(std::vector<Candidate>& candidates, int64_t top_k) {
   std::sort(candidates.begin(), candidates.end(), more_probable);
 }
 
-/// exp(logit - largest): softmax up to its denominator.
-double weight_of(const Candidate& candidate, float largest) {
-  return std::exp(static_cast<double>(candidate.logit) - static_cast<double>(largest));
-}
-
-double total_weight(const std::vector<Candidate>& candidates, float largest) {
+double total_weight(const std::vector<Candidate>& candidates) {
   return std::accumulate(candidates.begin(), candidates.end(), 0.0,
-                         [&](double sum, const Candidate& candidate) { return sum + weight_of(candidate, largest); });
+                         [](double sum, const Candidate& candidate) { return sum + candidate.weight; });
 }
 
 /// Keeps the fewest largest whose share of the total weight reaches top_p. A heap hands them out in order, so that only
 /// what is kept gets sorted.
-void keep_top_p(std::vector<Candidate>& candidates, double top_p, float largest) {
-  const double wanted = top_p * total_weight(candidates, largest);
+void keep_top_p(std::vector<Candidate>& candidates, double top_p) {
+  const double wanted = top_p * total_weight(candidates);
   const auto less_probable = [](const Candidate& a, const Candidate& b) { return more_probable(b, a); };
   std::make_heap(candidates.begin(), candidates.end(), less_probable);
   double reached = 0;
   auto heap_end = candidates.end();
   do {
     std::pop_heap(candidates.begin(), heap_end--, less_probable);
-    reached += weight_of(*heap_end, largest);
+    reached += heap_end->weight;
   } while (reached < wanted && heap_end != candidates.begin());
   candidates.erase(candidates.begin(), heap_end);
   std::reverse(candidates.begin(), candidates.end());
@@ -105,14 +101,13 @@ double uniform(uint64_t seed, SamplePoint point) {
   return static_cast<double>(((uint64_t{words[1]} << 32) | words[0]) >> 11) * 0x1p-53;
 }
 
-int32_t draw(const std::vector<Candidate>& candidates, float largest, double random) {
-  const double target = random * total_weight(candidates, largest);
+int32_t draw(const std::vector<Candidate>& candidates, double random) {
+  const double target = random * total_weight(candidates);
   double reached = 0;
   const Candidate* last = &candidates.front();
   for (const Candidate& candidate : candidates) {
-    const double weight = weight_of(candidate, largest);
-    reached += weight;
-    if (weight > 0) last = &candidate;
+    reached += candidate.weight;
+    if (candidate.weight > 0) last = &candidate;
     if (reached > target) return candidate.id;
   }
   return last->id;  // the sum rounded down to the target
@@ -129,10 +124,13 @@ int32_t sample_token(std::span<float> logits, std::span<const int32_t> seen, con
   std::vector<Candidate> candidates(logits.size());
   for (size_t i = 0; i < logits.size(); ++i) candidates[i] = {logits[i] / temperature, static_cast<int32_t>(i)};
   const float largest = logits[best] / temperature;
-  if (std::isinf(largest)) return static_cast<int32_t>(best);  // a temperature as good as 0
+  if (!std::isfinite(largest)) return static_cast<int32_t>(best);  // a temperature as good as 0
   if (options.top_k > 0) keep_top_k(candidates, options.top_k);
-  if (options.top_p < 1) keep_top_p(candidates, options.top_p, largest);
-  return draw(candidates, largest, uniform(options.seed, point));
+  for (Candidate& candidate : candidates) {
+    candidate.weight = std::exp(static_cast<double>(candidate.logit) - static_cast<double>(largest));
+  }
+  if (options.top_p < 1) keep_top_p(candidates, options.top_p);
+  return draw(candidates, uniform(options.seed, point));
 }
 
 }  // namespace hone

@@ -83,6 +83,8 @@ TEST(Sampling, TemperatureDividesTheLogits) {
   expect_shares({0.0f, 1.0f, 2.0f}, options, {1 / z, std::exp(2.0) / z, std::exp(4.0) / z});
   options.temperature = 1e-40;  // quotients overflow
   EXPECT_EQ(sample({0.0f, 1.0f, 2.0f}, options), 2);
+  options.temperature = 1e-60;  // is 0 in float32
+  EXPECT_EQ(sample({-1.0f, 0.0f, -2.0f}, options), 1);
 }
 
 TEST(Sampling, TopKKeepsTheKMostProbable) {

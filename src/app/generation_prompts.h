@@ -1,0 +1,45 @@
+// The prompts of `hone generate`: from the command line or the rows of a file to tokens.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "infer/chat_prompt.h"
+
+namespace hone {
+
+/// A prompt and where it came from.
+struct PromptRow {
+  Json row;           ///< of a file; null for a prompt of the command line
+  std::string where;  ///< file:line
+  std::vector<int32_t> ids;
+};
+
+struct PromptReaderOptions {
+  std::string system;  ///< put before messages that do not begin with a system message
+  bool raw = false;    ///< texts are encoded as they are
+};
+
+class PromptReader {
+ public:
+  /// Both outlive this.
+  PromptReader(const Tokenizer& tokenizer, const ChatPrompt& chat, const PromptReaderOptions& options);
+
+  /// A text of the command line. UserError if it has no tokens.
+  PromptRow read_text(const std::string& text, const std::string& where) const;
+
+  /// The rows of a JSONL file. UserError with file:line: neither `prompt` nor `messages`, nothing to answer, the errors
+  /// of JSON and of the chat template; with the file: no rows.
+  std::vector<PromptRow> read_file(const std::string& path) const;
+
+ private:
+  std::vector<int32_t> encode(const Json& row, const std::string& where) const;
+  std::vector<int32_t> encode_text(const std::string& text, const std::string& where) const;
+  std::vector<int32_t> encode_messages(ChatInput input, const std::string& where) const;
+
+  const Tokenizer& tokenizer_;
+  const ChatPrompt& chat_;
+  PromptReaderOptions options_;
+};
+
+}  // namespace hone
