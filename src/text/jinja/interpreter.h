@@ -1,0 +1,112 @@
+// Runs a syntax tree: scopes, control flow, calls, and the limits that make foreign templates safe to run.
+#pragma once
+
+#include <ctime>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "text/jinja/ast.h"
+#include "text/jinja/value.h"
+
+namespace hone::jinja {
+
+/// What one rendering may use up. Passing a limit is an error of the template.
+struct Limits {
+  size_t max_steps = 20'000'000;         ///< expressions and statements evaluated, plus work on long values
+  size_t max_string = 64 * 1024 * 1024;  ///< bytes of the output or of any string
+  int max_depth = 600;                   ///< nested expressions, statements and macro calls
+};
+
+/// Variables by name; names not found are looked up in the parent.
+struct Scope {
+  Scope* parent = nullptr;
+  std::vector<std::pair<std::string, Value>> variables;
+  bool captured = false;  ///< a macro defined here may still need it after its block has ended
+
+  const Value* find(std::string_view name) const;
+  void set(std::string_view name, Value value);
+};
+
+class Interpreter {
+ public:
+  Interpreter(const Limits& limits, std::optional<std::time_t> now);
+  ~Interpreter();
+  Interpreter(const Interpreter&) = delete;
+  Interpreter& operator=(const Interpreter&) = delete;
+
+  /// Output of `block` with the variables of `context`. Throws TemplateError with the line.
+  MarkedString render(const Block& block, std::vector<std::pair<std::string, Value>> context);
+
+  /// Accounts for `steps` of work; throws when the template has used up its share.
+  void charge(size_t steps);
+  /// A string value after checking its size.
+  Value make_string(MarkedString text);
+
+  Value attribute(const Value& object, std::string_view name);
+  Value item(const Value& object, const Value& key);
+  Value call(const Value& function, const Arguments& arguments);
+  Value filter(std::string_view name, const Value& subject, const Arguments& arguments);
+  bool test(std::string_view name, const Value& subject, const Arguments& arguments);
+  /// The items that a for loop over `value` sees. Not iterable: an error.
+  std::vector<Value> iterate(const Value& value);
+  /// namespace(): registered here, so that cycles through it are cut at the end.
+  std::shared_ptr<Namespace> new_namespace();
+  /// str(value), with history.
+  MarkedString text_of(const Value& value);
+
+  std::time_t now() const { return now_ ? *now_ : std::time(nullptr); }
+
+ private:
+  enum class Flow { kNormal, kBreak, kContinue };
+  class DepthGuard;
+  class ScopeGuard;
+
+  Flow run(const Block& block);
+  Flow run(const Stmt& stmt);
+  Flow run_if(const Stmt& stmt);
+  Flow run_for(const Stmt& stmt);
+  Flow run_iteration(const Stmt& stmt, const Value& item, const std::shared_ptr<Loop>& loop);
+  Flow run_with(const Stmt& stmt);
+  Flow run_generation(const Stmt& stmt);
+  std::vector<Value> loop_items(const Stmt& stmt);
+  void run_set_block(const Stmt& stmt);
+  void run_filter_block(const Stmt& stmt);
+  void define_macro(const Stmt& stmt);
+  Value call_macro(const Stmt& macro, Scope& defined_in, const Arguments& arguments);
+  MarkedString capture(const Block& block);
+  void write(const MarkedString& text);
+  void assign(const Expr& target, const Value& value);
+
+  Value evaluate(const Expr& expr);
+  Value evaluate_kind(const Expr& expr);
+  Value lookup(const std::string& name) const;
+  std::vector<Value> evaluate_children(const Expr& expr, size_t first = 0);
+  Arguments evaluate_arguments(const Expr& expr);
+  Value evaluate_dict(const Expr& expr);
+  Value evaluate_slice(const Expr& expr);
+  Value evaluate_call(const Expr& expr);
+  Value evaluate_concat(const Expr& expr);
+  Value evaluate_compare(const Expr& expr);
+  Value evaluate_conditional(const Expr& expr);
+  bool compare(Operator op, const Value& left, const Value& right);
+
+  Limits limits_;
+  std::optional<std::time_t> now_;
+  size_t steps_ = 0;
+  int depth_ = 0;
+  int line_ = 0;
+  int loop_depth_ = 0;
+  SourceId owner_ = 0;
+  bool generation_ = false;
+  MarkedString* output_ = nullptr;
+  Scope* scope_ = nullptr;
+  const Value* captured_ = nullptr;
+  std::vector<std::unique_ptr<Scope>> kept_scopes_;
+  std::vector<std::shared_ptr<Namespace>> namespaces_;
+};
+
+}  // namespace hone::jinja

@@ -1,0 +1,62 @@
+// Text that knows where each of its characters came from: the ground of exact loss masks.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace hone::jinja {
+
+/// Names one input value of a rendering (a string, number, list or object handed to the template).
+/// The caller hands out the numbers; the engine only carries them.
+using SourceId = uint32_t;
+
+/// Text that the template itself wrote.
+constexpr SourceId kTemplateText = 0;
+
+/// A stretch of characters with one history. It covers the bytes from the end of the run before it to `end`.
+struct Run {
+  size_t end = 0;
+  SourceId source = kTemplateText;  ///< the input whose characters these are
+  size_t offset = 0;                ///< byte of that input that the first byte came from; 0 for template text
+  SourceId owner = 0;               ///< the input object whose loop iteration wrote them; 0: none
+  bool generation = false;          ///< written inside {% generation %}
+};
+
+/// UTF-8 bytes plus runs that cover them without gaps. Positions are bytes.
+class MarkedString {
+ public:
+  MarkedString() = default;
+  explicit MarkedString(std::string text, SourceId source = kTemplateText);
+
+  const std::string& text() const { return text_; }
+  std::string_view view() const { return text_; }
+  size_t size() const { return text_.size(); }
+  bool empty() const { return text_.empty(); }
+  const std::vector<Run>& runs() const { return runs_; }
+
+  void append(const MarkedString& other) { append_part(other, 0, other.size()); }
+  /// Appends bytes [begin, end) of `other` with their history.
+  void append_part(const MarkedString& other, size_t begin, size_t end);
+  /// Appends `replacement`, which stands for the character at byte `at` of `other` (an escape, a changed case).
+  void append_standing_for(std::string_view replacement, const MarkedString& other, size_t at);
+  /// Appends text whose bytes all came from the start of `source`; by default text of the template.
+  void append_text(std::string_view text, SourceId source = kTemplateText);
+  /// Appends `other` as output written in the iteration of `owner`: runs that have an owner keep it.
+  void append_output(const MarkedString& other, SourceId owner, bool generation);
+
+  /// Bytes [begin, end) with their history.
+  MarkedString part(size_t begin, size_t end) const;
+  /// The run that covers byte `at` (at < size()).
+  const Run& run_at(size_t at) const;
+
+ private:
+  void push_run(Run run);
+
+  std::string text_;
+  std::vector<Run> runs_;
+};
+
+}  // namespace hone::jinja

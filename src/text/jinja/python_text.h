@@ -1,0 +1,32 @@
+// How Python writes values: str(), repr() and json.dumps().
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "text/jinja/value.h"
+
+namespace hone::jinja {
+
+/// repr(float): the shortest digits that give the number back; 1.0, 1e+16, nan, -inf.
+std::string float_text(double value);
+
+/// str(value), with the history of the strings in it. Undefined gives "".
+MarkedString str_text(const Value& value);
+
+/// repr(value), with the history of the strings in it.
+MarkedString repr_text(const Value& value);
+
+/// Keyword arguments of json.dumps.
+struct JsonStyle {
+  bool ensure_ascii = false;
+  bool sort_keys = false;
+  std::optional<std::string> indent;  ///< what one level is indented with; none: one line
+  std::string item_separator = ", ";
+  std::string key_separator = ": ";
+};
+
+/// json.dumps(value), with the history of the strings in it. Values that JSON has no form for are an error.
+MarkedString json_text(const Value& value, const JsonStyle& style);
+
+}  // namespace hone::jinja

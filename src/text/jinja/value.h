@@ -1,0 +1,189 @@
+// The values of a template: Python's, as far as Jinja templates can see them.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "text/jinja/marked_string.h"
+
+namespace hone::jinja {
+
+class Interpreter;
+class Value;
+struct List;
+struct Dict;
+struct Namespace;
+struct Callable;
+struct Loop;
+
+/// What goes wrong inside a template. `line` is 0 until the place is known; Template turns it into a UserError.
+struct TemplateError : std::runtime_error {
+  explicit TemplateError(const std::string& message, int at_line = 0, std::string how_to_fix = {})
+      : std::runtime_error(message), line(at_line), fix(std::move(how_to_fix)) {}
+  int line;
+  std::string fix;
+};
+
+/// A missing value; its description becomes the message of the error when it is used.
+struct Undefined {
+  std::shared_ptr<const std::string> description;
+};
+struct None {};
+
+/// One value. Strings, lists and dicts are immutable and shared; a copy is cheap.
+class Value {
+ public:
+  using Storage = std::variant<Undefined, None, bool, int64_t, double, std::shared_ptr<const MarkedString>,
+                               std::shared_ptr<const List>, std::shared_ptr<const Dict>, std::shared_ptr<Namespace>,
+                               std::shared_ptr<const Callable>, std::shared_ptr<Loop>>;
+
+  Value() : data_(Undefined{}) {}
+  static Value undefined(std::string description);
+  static Value none() { return Value(Storage(None{})); }
+  static Value boolean(bool b) { return Value(Storage(b)); }
+  static Value integer(int64_t i) { return Value(Storage(i)); }
+  static Value real(double d) { return Value(Storage(d)); }
+  static Value string(MarkedString text);
+  static Value string(std::string text) { return string(MarkedString(std::move(text))); }
+  static Value list(std::vector<Value> items);
+  static Value tuple(std::vector<Value> items);
+  static Value list(List list);
+  static Value dict(std::vector<std::pair<Value, Value>> entries);
+  static Value callable(Callable callable);
+  static Value of(std::shared_ptr<Namespace> ns) { return Value(Storage(std::move(ns))); }
+  static Value of(std::shared_ptr<Loop> loop) { return Value(Storage(std::move(loop))); }
+
+  /// The same value, known to be the input `source`.
+  Value with_source(SourceId source) const {
+    Value copy = *this;
+    copy.source_ = source;
+    return copy;
+  }
+  SourceId source() const { return source_; }
+
+  template <class T>
+  const T* get() const {
+    return std::get_if<T>(&data_);
+  }
+  bool is_undefined() const { return get<Undefined>() != nullptr; }
+  bool is_none() const { return get<None>() != nullptr; }
+  bool is_bool() const { return get<bool>() != nullptr; }
+  /// bool counts as a number, as in Python.
+  bool is_number() const { return is_bool() || get<int64_t>() || get<double>(); }
+  bool is_integral() const { return is_bool() || get<int64_t>(); }
+  const MarkedString* as_string() const { return pointee<std::shared_ptr<const MarkedString>>(); }
+  const List* as_list() const { return pointee<std::shared_ptr<const List>>(); }
+  const Dict* as_dict() const { return pointee<std::shared_ptr<const Dict>>(); }
+  Namespace* as_namespace() const { return pointee<std::shared_ptr<Namespace>>(); }
+  const Callable* as_callable() const { return pointee<std::shared_ptr<const Callable>>(); }
+  Loop* as_loop() const { return pointee<std::shared_ptr<Loop>>(); }
+  /// bool or int as int64 (is_integral() holds).
+  int64_t as_int() const;
+  /// Any number as double (is_number() holds).
+  double as_double() const;
+
+  /// Levels of lists and dicts in this value; bounded, so that recursion over values is.
+  int depth() const;
+  /// What a walk over the whole value costs (shared parts count each time), in steps; bounded too.
+  size_t weight() const;
+
+ private:
+  explicit Value(Storage data) : data_(std::move(data)) {}
+  template <class P>
+  auto pointee() const -> typename P::element_type* {
+    const P* pointer = std::get_if<P>(&data_);
+    return pointer ? pointer->get() : nullptr;
+  }
+
+  Storage data_;
+  SourceId source_ = 0;
+};
+
+/// Deepest nesting of lists and dicts, and the largest weight; anything beyond is refused when it is made.
+constexpr int kMaxValueDepth = 200;
+constexpr size_t kMaxValueWeight = 50'000'000;
+
+/// Anything that holds items in order. Python's differences between these types show in templates.
+struct List {
+  enum class Type { kList, kTuple, kRange, kKeys, kValues, kItems, kGenerator };
+  Type type = Type::kList;
+  std::vector<Value> items;
+  int depth = 1;
+  size_t weight = 1;
+  int64_t stop = 0;               ///< what a range was made with; only repr() shows it
+  mutable bool consumed = false;  ///< a generator gives its items once
+
+  bool indexable() const { return type == Type::kList || type == Type::kTuple || type == Type::kRange; }
+};
+
+struct Dict {
+  std::vector<std::pair<Value, Value>> entries;
+  std::unordered_map<std::string_view, size_t> index;  ///< of string keys, only in large dicts
+  int depth = 1;
+  size_t weight = 1;
+
+  /// The value under `key`, or null. An unhashable key (list, dict) is an error.
+  const Value* find(const Value& key) const;
+  const Value* find(std::string_view key) const;
+};
+
+/// The only mutable object: namespace().
+struct Namespace {
+  std::vector<std::pair<std::string, Value>> attributes;
+
+  const Value* find(std::string_view name) const;
+  void set(std::string_view name, Value value);
+};
+
+/// Arguments of a call.
+struct Arguments {
+  std::vector<Value> positional;
+  std::vector<std::pair<std::string, Value>> named;
+
+  /// The arguments in the order of `names`, null where one is missing. Errors: unknown or doubled names, too many,
+  /// fewer than `required`.
+  std::vector<const Value*> bind(std::string_view function, std::initializer_list<std::string_view> names,
+                                 size_t required = 0) const;
+};
+
+struct Callable {
+  std::string name;
+  std::function<Value(Interpreter&, const Arguments&)> call;
+};
+
+/// The variable `loop` of a for statement.
+struct Loop {
+  std::shared_ptr<const List> items;
+  size_t index = 0;
+  int depth = 1;
+};
+
+/// Python's name of the type: str, int, NoneType, ...
+std::string_view type_name(const Value& value);
+std::string_view type_name(List::Type type);
+
+/// Truth as in Python. Undefined is false.
+bool is_true(const Value& value);
+
+/// ==, deep, 1 == 1.0 == true.
+bool equals(const Value& a, const Value& b);
+
+/// < : numbers, strings, lists of one type; anything else is an error.
+bool less_than(const Value& a, const Value& b, std::string_view op = "<");
+
+/// The error of using a missing value.
+[[noreturn]] void fail_undefined(const Value& value);
+
+/// The string inside, or an error that names `what`.
+const MarkedString& require_string(const Value& value, std::string_view what);
+int64_t require_integer(const Value& value, std::string_view what);
+
+}  // namespace hone::jinja
