@@ -1,0 +1,179 @@
+#include "text/chat_inputs.h"
+
+#include <fmt/format.h>
+
+#include <array>
+
+#include "core/error.h"
+
+namespace hone {
+
+using jinja::SourceId;
+using jinja::Value;
+
+namespace {
+
+/// Counts for coverage: every character once, white space not.
+bool counts(char byte) {
+  const auto b = static_cast<unsigned char>(byte);
+  return b > 0x20 && (b & 0xC0) != 0x80;
+}
+
+SpanKind kind_of_field(std::string_view name) {
+  if (name == "content") return SpanKind::kContent;
+  if (name == "role") return SpanKind::kRole;
+  if (name == "reasoning_content" || name == "reasoning" || name == "thinking") return SpanKind::kReasoning;
+  if (name == "tool_calls" || name == "function_call") return SpanKind::kToolCall;
+  return SpanKind::kField;
+}
+
+Coverage* coverage_of(RenderedMessage& message, SpanKind kind) {
+  switch (kind) {
+    case SpanKind::kContent:
+      return &message.content;
+    case SpanKind::kReasoning:
+      return &message.reasoning;
+    case SpanKind::kToolCall:
+      return &message.tool_calls;
+    default:
+      return nullptr;
+  }
+}
+
+}  // namespace
+
+SourceId ChatInputs::add(const Origin& origin) {
+  sources_.push_back({origin, false, {}});
+  return static_cast<SourceId>(sources_.size() - 1);
+}
+
+Value ChatInputs::convert_string(const std::string& text, const Origin& origin, bool counted) {
+  const SourceId source = add(origin);
+  if (counted) {
+    sources_.back().counted = true;
+    sources_.back().text = text;
+  }
+  return Value::string(jinja::MarkedString(text, source)).with_source(source);
+}
+
+Value ChatInputs::convert(const Json& json, const Origin& origin, bool counted, int depth) {
+  if (depth >= jinja::kMaxValueDepth) {
+    throw UserError("chat template: an input is nested too deep", {}, "give flatter messages, tools and variables");
+  }
+  if (json.is_string()) return convert_string(json.get_ref<const std::string&>(), origin, counted);
+  const SourceId source = add(origin);
+  if (json.is_array()) {
+    std::vector<Value> items;
+    for (const Json& item : json) items.push_back(convert(item, origin, counted, depth + 1));
+    return Value::list(std::move(items)).with_source(source);
+  }
+  if (json.is_object()) {
+    std::vector<std::pair<Value, Value>> entries;
+    for (const auto& [name, item] : json.items()) {
+      const bool counts_below = counted || (origin.kind == SpanKind::kContent && name == "text") ||
+                                (origin.kind == SpanKind::kToolCall && (name == "name" || name == "arguments"));
+      Value key = convert_string(name, origin, counted && origin.kind == SpanKind::kToolCall);
+      entries.emplace_back(std::move(key), convert(item, origin, counts_below, depth + 1));
+    }
+    return Value::dict(std::move(entries)).with_source(source);
+  }
+  if (json.is_boolean()) return Value::boolean(json.get<bool>()).with_source(source);
+  if (json.is_number_unsigned() && json.get<uint64_t>() > static_cast<uint64_t>(INT64_MAX)) {
+    return Value::real(json.get<double>()).with_source(source);
+  }
+  if (json.is_number_integer()) return Value::integer(json.get<int64_t>()).with_source(source);
+  if (json.is_number_float()) return Value::real(json.get<double>()).with_source(source);
+  return Value::none().with_source(source);
+}
+
+Value ChatInputs::convert_message(const Json& message, int index) {
+  const auto where = fmt::format("messages[{}]", index);
+  if (!message.is_object()) {
+    throw UserError("chat template: a message is not an object", where, "write {\"role\": ..., \"content\": ...}");
+  }
+  roles_.push_back(message.contains("role") && message["role"].is_string() ? message["role"].get<std::string>() : "");
+  const SourceId source = add({index, SpanKind::kField});
+  std::vector<std::pair<Value, Value>> entries;
+  for (const auto& [name, item] : message.items()) {
+    const SpanKind kind = kind_of_field(name);
+    const bool counted = item.is_string() && (kind == SpanKind::kContent || kind == SpanKind::kReasoning);
+    Value key = convert_string(name, {index, SpanKind::kField}, false);
+    entries.emplace_back(std::move(key), convert(item, {index, kind}, counted, 1));
+  }
+  return Value::dict(std::move(entries)).with_source(source);
+}
+
+std::vector<std::pair<std::string, Value>> ChatInputs::context(const ChatInput& input) {
+  static constexpr std::array<std::string_view, 4> kReserved = {"messages", "tools", "documents",
+                                                                "add_generation_prompt"};
+  if (!input.messages.is_array()) {
+    throw UserError("chat template: the messages are not an array", "messages", "write [{\"role\": ..., ...}, ...]");
+  }
+  std::vector<Value> messages;
+  for (const Json& message : input.messages) {
+    messages.push_back(convert_message(message, static_cast<int>(messages.size())));
+  }
+  const Origin variable{-1, SpanKind::kVariable};
+  std::vector<std::pair<std::string, Value>> context;
+  context.emplace_back("messages", Value::list(std::move(messages)));
+  context.emplace_back("tools", convert(input.tools, variable, false, 0));
+  context.emplace_back("documents", convert(input.documents, variable, false, 0));
+  context.emplace_back("add_generation_prompt", Value::boolean(input.add_generation_prompt));
+  for (const auto& [name, item] : input.variables.items()) {
+    for (auto reserved : kReserved) {
+      if (name != reserved) continue;
+      throw UserError(fmt::format("chat template: the variable '{}' is set by the program", name),
+                      "chat_template_kwargs", "remove it from chat_template_kwargs");
+    }
+    context.emplace_back(name, convert(item, variable, false, 0));
+  }
+  return context;
+}
+
+void ChatInputs::describe(const jinja::MarkedString& text, RenderedChat& chat) const {
+  chat.text = text.text();
+  size_t begin = 0;
+  for (const jinja::Run& run : text.runs()) {
+    Span span{begin, run.end, -1, SpanKind::kTemplate, run.generation};
+    const Origin from = origin(run.source);
+    span.kind = from.kind;
+    span.message_index = from.message_index >= 0 ? from.message_index : origin(run.owner).message_index;
+    begin = run.end;
+    Span* last = chat.spans.empty() ? nullptr : &chat.spans.back();
+    if (last && last->kind == span.kind && last->message_index == span.message_index &&
+        last->generation == span.generation) {
+      last->end = span.end;
+    } else {
+      chat.spans.push_back(span);
+    }
+  }
+  for (const std::string& role : roles_) chat.messages.push_back({role, {}, {}, {}});
+  count_rendered(text, chat);
+}
+
+void ChatInputs::count_rendered(const jinja::MarkedString& text, RenderedChat& chat) const {
+  std::vector<std::vector<bool>> shown(sources_.size());
+  for (size_t i = 0; i < sources_.size(); ++i) {
+    if (sources_[i].counted) shown[i].resize(sources_[i].text.size());
+  }
+  size_t begin = 0;
+  for (const jinja::Run& run : text.runs()) {
+    std::vector<bool>& bytes = shown[run.source];
+    for (size_t i = 0; i < run.end - begin && run.offset + i < bytes.size(); ++i) bytes[run.offset + i] = true;
+    begin = run.end;
+  }
+  for (size_t i = 0; i < sources_.size(); ++i) {
+    const Source& source = sources_[i];
+    if (!source.counted) continue;
+    Coverage* coverage =
+        coverage_of(chat.messages[static_cast<size_t>(source.origin.message_index)], source.origin.kind);
+    if (!coverage) continue;
+    for (size_t byte = 0; byte < source.text.size(); ++byte) {
+      if (!counts(source.text[byte])) continue;
+      ++coverage->characters;
+      coverage->rendered += shown[i][byte] ? 1 : 0;
+    }
+  }
+}
+
+}  // namespace hone

@@ -1,0 +1,194 @@
+#include "text/chat_mask.h"
+
+#include <algorithm>
+#include <array>
+#include <cctype>
+#include <optional>
+#include <string_view>
+
+namespace hone {
+
+namespace {
+
+constexpr std::string_view kBlanks = " \t\r\n";
+
+bool is_answer(const Span& span, int message) {
+  return span.message_index == message &&
+         (span.kind == SpanKind::kContent || span.kind == SpanKind::kReasoning || span.kind == SpanKind::kToolCall);
+}
+
+/// Spans [first, last] of a message's own characters with the template's text between them.
+struct AnswerSpans {
+  size_t first, last;
+};
+
+/// A token found in a text: bytes [begin, end).
+struct Found {
+  size_t begin, end;
+};
+
+class Masker {
+ public:
+  Masker(const RenderedChat& chat, const MaskOptions& options) : chat_(chat), options_(options), text_(chat.text) {}
+
+  std::vector<SupervisedRange> answers(int message) const {
+    std::vector<SupervisedRange> ranges;
+    const bool owned = std::any_of(chat_.spans.begin(), chat_.spans.end(), [&](const Span& span) {
+      return span.message_index == message && (span.kind == SpanKind::kTemplate || span.kind == SpanKind::kVariable);
+    });
+    for (const AnswerSpans& spans : groups(message)) {
+      SupervisedRange range;
+      range.message_index = message;
+      range.begin = answer_begin(spans.first, message, owned);
+      set_end(spans.last, message, owned, range);
+      ranges.push_back(range);
+    }
+    return ranges;
+  }
+
+ private:
+  /// The message's own spans; text of other messages between two of them parts them.
+  std::vector<AnswerSpans> groups(int message) const {
+    std::vector<AnswerSpans> groups;
+    bool parted = true;
+    for (size_t i = 0; i < chat_.spans.size(); ++i) {
+      const Span& span = chat_.spans[i];
+      if (is_answer(span, message)) {
+        if (parted) groups.push_back({i, i});
+        groups.back().last = i;
+        parted = false;
+      } else if (span.message_index != message && span.message_index != -1) {
+        parted = true;
+      }
+    }
+    return groups;
+  }
+
+  /// Whether span i may hold the header or the end of the message: written in its iteration of the template's loop, or,
+  /// where the template's loop does not tell, by no other message's.
+  bool belongs(size_t i, int message, bool owned) const {
+    const Span& span = chat_.spans[i];
+    return !is_answer(span, message) && (span.message_index == message || (!owned && span.message_index == -1));
+  }
+
+  size_t answer_begin(size_t first_span, int message, bool owned) const {
+    const size_t first = chat_.spans[first_span].begin;
+    size_t lead_begin = first;
+    size_t role_end = 0;
+    for (size_t i = first_span; i > 0 && belongs(i - 1, message, owned); --i) {
+      const Span& span = chat_.spans[i - 1];
+      lead_begin = span.begin;
+      if (span.kind == SpanKind::kRole) role_end = std::max(role_end, span.end);
+    }
+    const size_t begin = std::max(header_end(lead_begin, first, owned), role_end);
+    return behind_closed_thinking(begin, first);
+  }
+
+  /// Where the header in text [lead_begin, first) ends. Without a match nothing in front of the answer is trained on.
+  size_t header_end(size_t lead_begin, size_t first, bool owned) const {
+    if (!chat_.answer_header) return first;
+    const std::string& header = *chat_.answer_header;
+    if (header.empty()) return owned ? lead_begin : first;
+    if (first >= header.size()) {
+      const size_t at = text_.rfind(header, first - header.size());
+      if (at != std::string_view::npos && at + header.size() >= lead_begin) return at + header.size();
+    }
+    const std::string_view lead = text_.substr(lead_begin, first - lead_begin);
+    for (size_t size = std::min(header.size() - 1, lead.size()); size > 0; --size) {
+      const size_t at = lead.rfind(std::string_view(header).substr(0, size));
+      if (at == std::string_view::npos) continue;
+      // A part of the header ends where a tag or line of it ends, not in the middle of "<thi".
+      const size_t cut = std::string_view(header).substr(0, size).find_last_of("\n>]");
+      return cut == std::string_view::npos ? first : lead_begin + at + cut + 1;
+    }
+    return first;
+  }
+
+  /// A think block that is closed before the first character of the message was put there by the template.
+  size_t behind_closed_thinking(size_t begin, size_t first) const {
+    const std::string_view lead = text_.substr(begin, first - begin);
+    static constexpr std::array<std::string_view, 7> kClosing = {
+        "</think>", "</thinking>", "</thought>", "</reasoning>", "</seed:think>", "[/THINK]", "◁/think▷"};
+    size_t end = 0;
+    for (auto tag : kClosing) {
+      const size_t at = lead.rfind(tag);
+      if (at != std::string_view::npos) end = std::max(end, at + tag.size());
+    }
+    if (end == 0) return begin;
+    end = std::min(lead.find_first_not_of(kBlanks, end), lead.size());
+    return begin + end;
+  }
+
+  /// The earliest of `tokens` in `text`, the longest of those that begin there.
+  static std::optional<Found> earliest(std::string_view text, const std::vector<std::string>& tokens) {
+    std::optional<Found> best;
+    for (const std::string& token : tokens) {
+      const size_t at = token.empty() ? std::string_view::npos : text.find(token);
+      if (at == std::string_view::npos) continue;
+      const Found found{at, at + token.size()};
+      if (!best || found.begin < best->begin || (found.begin == best->begin && found.end > best->end)) best = found;
+    }
+    return best;
+  }
+
+  /// A special token that directly follows byte `at`, white space aside.
+  std::optional<Found> directly_behind(size_t at) const {
+    const size_t begin = std::min(text_.find_first_not_of(kBlanks, at), text_.size());
+    std::optional<Found> best;
+    for (const auto* tokens : {&options_.end_tokens, &options_.special_tokens}) {
+      for (const std::string& token : *tokens) {
+        if (token.empty() || !text_.substr(begin).starts_with(token)) continue;
+        if (!best || best->end < begin + token.size()) best = Found{begin, begin + token.size()};
+      }
+    }
+    return best;
+  }
+
+  void set_end(size_t last_span, int message, bool owned, SupervisedRange& range) const {
+    const size_t last = chat_.spans[last_span].end;
+    size_t tail_end = last;
+    for (size_t i = last_span + 1; i < chat_.spans.size() && belongs(i, message, owned); ++i) {
+      tail_end = chat_.spans[i].end;
+    }
+    const std::string_view tail = text_.substr(last, tail_end - last);
+    std::optional<Found> end;
+    if (owned) end = earliest(tail, options_.end_tokens);
+    if (owned && !end) end = earliest(tail, options_.special_tokens);
+    if (end) end = Found{end->begin + last, end->end + last};
+    const size_t tail_text_end = tail.find_last_not_of(kBlanks);
+    const bool only_blanks = tail_text_end == std::string_view::npos;
+    if (!end && (only_blanks || !owned)) end = directly_behind(last);
+    range.ends_turn = end.has_value();
+    range.end = end ? end->end : owned && !only_blanks ? last + tail_text_end + 1 : last;
+  }
+
+  const RenderedChat& chat_;
+  const MaskOptions& options_;
+  std::string_view text_;
+};
+
+}  // namespace
+
+std::vector<SupervisedRange> supervised_ranges(const RenderedChat& chat, const MaskOptions& options) {
+  if (options.train_on == TrainOn::kAll) {
+    return chat.text.empty() ? std::vector<SupervisedRange>()
+                             : std::vector<SupervisedRange>{{0, chat.text.size(), -1, true}};
+  }
+  std::vector<SupervisedRange> ranges;
+  const Masker masker(chat, options);
+  for (size_t i = chat.messages.size(); i-- > 0;) {
+    if (chat.messages[i].role != "assistant") continue;
+    if (options.train_on == TrainOn::kCompletion && i < options.completion_begin) break;
+    const auto found = masker.answers(static_cast<int>(i));
+    ranges.insert(ranges.end(), found.begin(), found.end());
+    if (options.train_on == TrainOn::kLast) break;
+  }
+  std::sort(ranges.begin(), ranges.end(), [](const auto& a, const auto& b) { return a.begin < b.begin; });
+  if (options.train_on == TrainOn::kCompletion && !ranges.empty()) {
+    return {{ranges.front().begin, chat.text.size(), -1, true}};
+  }
+  for (size_t i = 1; i < ranges.size(); ++i) ranges[i].begin = std::max(ranges[i].begin, ranges[i - 1].end);
+  return ranges;
+}
+
+}  // namespace hone
