@@ -1,0 +1,334 @@
+#include "data/dataset_builder.h"
+
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+
+#include "core/philox.h"
+#include "data/data_testing.h"
+#include "data/loader.h"
+
+namespace hone {
+namespace {
+
+using testing::AllOf;
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+std::string chat_row(const std::string& question, const std::string& answer) {
+  return Json{{"messages", {{{"role", "user"}, {"content", question}}, {{"role", "assistant"}, {"content", answer}}}}}
+             .dump() +
+         "\n";
+}
+
+std::string chat_rows(int count) {
+  std::string rows;
+  for (int i = 0; i < count; ++i) rows += chat_row(fmt::format("question {}", i), fmt::format("answer {}", i * i));
+  return rows;
+}
+
+std::string token_rows(int count, int length = 4) {
+  std::string rows;
+  for (int i = 0; i < count; ++i) {
+    rows += fmt::format("{{\"input_ids\": [{}]}}\n", fmt::join(std::vector<int>(static_cast<size_t>(length), i), ","));
+  }
+  return rows;
+}
+
+class DatasetBuilding : public testing::Test {
+ protected:
+  DatasetBuilding() {
+    options_.vocab_size = 5000;
+    options_.max_length = 64;
+  }
+
+  TrainingData build(const Tokenizer* tokenizer = &shared_tokenizer()) {
+    return build_training_data(options_, tokenizer, pool_);
+  }
+  std::string error(const Tokenizer* tokenizer = &shared_tokenizer()) {
+    return refusal([&] { build(tokenizer); });
+  }
+  /// Trains on one file with this content.
+  void give(const std::string& content, const std::string& name = "chat.jsonl") {
+    options_.datasets = {{folder_.write(name, content)}};
+  }
+
+  static const Tokenizer& shared_tokenizer() {
+    static const Tokenizer tokenizer = qwen_tokenizer();
+    return tokenizer;
+  }
+
+  DataFolder folder_;
+  DataOptions options_;
+  ThreadPool pool_{3};
+};
+
+TEST_F(DatasetBuilding, ReportsWhatBecameOfEveryRow) {
+  give(chat_rows(300) + chat_row("long", std::string(400, 'x') + "!"));
+  const TrainingData data = build();
+  EXPECT_EQ(data.train.size(), 300);
+  EXPECT_EQ(data.eval.size(), 0);
+  EXPECT_THAT(data.train_names, ElementsAre("chat"));
+  ASSERT_EQ(data.train_reports.size(), 1u);
+  const DatasetReport& report = data.train_reports[0];
+  EXPECT_EQ(report.format, SampleFormat::kMessages);
+  EXPECT_EQ(report.decision, "column 'messages' in " + folder_.path() + "/chat.jsonl:1");
+  EXPECT_EQ(report.rows, 301);
+  EXPECT_EQ(report.counts.kept, 300);
+  EXPECT_EQ(report.counts.too_long, 1);
+  EXPECT_EQ(report.counts.tokens, data.train.counts().tokens);
+  EXPECT_GT(report.lengths.max, 64);
+  EXPECT_LE(report.lengths.p99, 64);
+  EXPECT_LE(report.lengths.p50, report.lengths.p90);
+  EXPECT_GT(report.supervised_share(), 0.1);
+  EXPECT_LT(report.supervised_share(), 0.5);
+  EXPECT_TRUE(data.warnings.empty());
+}
+
+TEST_F(DatasetBuilding, DoesNotDependOnThreadsOrBatches) {
+  give(chat_rows(5000));
+  ThreadPool one(1), four(4);
+  const auto a = build_training_data(options_, &shared_tokenizer(), one);
+  const auto b = build_training_data(options_, &shared_tokenizer(), four);
+  EXPECT_EQ(a.train.size(), 5000);
+  EXPECT_EQ(a.train.fingerprint(), b.train.fingerprint());
+}
+
+TEST_F(DatasetBuilding, MixesDataSetsAndLimitsTheirRows) {
+  options_.datasets = {
+      {folder_.write("a/chat.jsonl", chat_rows(20)), SampleFormat::kAuto, 5},
+      {folder_.write("b/chat.jsonl", chat_rows(3))},
+      {folder_.write("t.json", "[{\"input_ids\": [1, 2, 3]}]"), SampleFormat::kTokenized, {}, "tokens"}};
+  const TrainingData data = build();
+  EXPECT_THAT(data.train_names, ElementsAre("chat", "chat_2", "tokens"));
+  EXPECT_EQ(data.train.size(), 9);
+  EXPECT_EQ(data.train[4].dataset, 0);
+  EXPECT_EQ(data.train[5].dataset, 1);
+  EXPECT_EQ(data.train[8].dataset, 2);
+  EXPECT_EQ(data.train_reports[1].rows, 3);
+  EXPECT_EQ(data.train_reports[2].counts.tokens, 3);
+  options_.datasets[0].name = options_.datasets[1].name = "x";
+  EXPECT_THAT(error(), HasSubstr("two data sets have the name 'x'"));
+}
+
+TEST_F(DatasetBuilding, ReportsProgress) {
+  give(chat_rows(3000));
+  std::vector<int64_t> rows;
+  build_training_data(options_, &shared_tokenizer(), pool_, [&](const DataProgress& progress) {
+    EXPECT_EQ(progress.dataset, "chat");
+    EXPECT_LE(progress.bytes_read, progress.bytes_total);
+    rows.push_back(progress.rows);
+  });
+  ASSERT_EQ(rows.size(), 2u);
+  EXPECT_EQ(rows.back(), 3000);
+}
+
+TEST_F(DatasetBuilding, SplitsOffValidationRowsByTheSeed) {
+  give(token_rows(100));
+  const auto eval_tokens = [&] {
+    const TrainingData data = build();
+    EXPECT_EQ(data.train.size() + data.eval.size(), 100);
+    EXPECT_EQ(data.eval_names, data.train_names);
+    std::vector<int32_t> tokens;
+    for (int64_t i = 0; i < data.eval.size(); ++i) tokens.push_back(data.eval[i].input_ids[0]);
+    return tokens;
+  };
+  options_.val_split = 0.1;
+  const auto first = eval_tokens();
+  EXPECT_EQ(first.size(), 10u);
+  EXPECT_EQ(eval_tokens(), first);
+  options_.data_seed = 43;
+  EXPECT_NE(eval_tokens(), first);
+  options_.val_split = 7;
+  EXPECT_EQ(eval_tokens().size(), 7u);
+  options_.val_split = 0.0001;
+  EXPECT_EQ(eval_tokens().size(), 1u);
+  options_.val_split = 100;
+  EXPECT_THAT(error(), HasSubstr("val_split 100 leaves none of the 100 samples to train on"));
+}
+
+TEST_F(DatasetBuilding, PartsOfOneRowAreNotSpreadOverTrainingAndValidation) {
+  give(token_rows(50, 10));
+  options_.max_length = 4;
+  options_.overlength = Overlength::kSplit;
+  options_.val_split = 10;
+  const TrainingData data = build(nullptr);
+  EXPECT_EQ(data.eval.size(), 30);
+  EXPECT_EQ(data.train.size(), 120);
+}
+
+TEST_F(DatasetBuilding, ReadsEvaluationDataApart) {
+  give(chat_rows(10));
+  options_.eval_datasets = {{folder_.write("val.jsonl", chat_rows(4))}};
+  const TrainingData data = build();
+  EXPECT_EQ(data.train.size(), 10);
+  EXPECT_EQ(data.eval.size(), 4);
+  EXPECT_THAT(data.eval_names, ElementsAre("val"));
+  EXPECT_EQ(data.eval_reports[0].rows, 4);
+}
+
+TEST_F(DatasetBuilding, RefusesDataWithNothingInIt) {
+  EXPECT_THAT(error(), HasSubstr("there is no data set to train on"));
+  give("\n\n");
+  EXPECT_THAT(error(), AllOf(HasSubstr("the data set is empty"), HasSubstr("chat.jsonl")));
+  give(R"({"messages": [{"role": "user", "content": "a"}, {"role": "bot", "content": "b"}]})");
+  EXPECT_THAT(error(), AllOf(HasSubstr("there is nothing to learn in the data set 'chat'"),
+                             HasSubstr("1 rows: no message has the role 'assistant' (roles: user, bot)"),
+                             HasSubstr("chat.jsonl:1")));
+  options_.max_length = 3;
+  give(chat_rows(5));
+  EXPECT_THAT(error(), HasSubstr("5 rows: longer than max_length (the longest has "));
+  options_.overlength = Overlength::kTruncateRight;
+  EXPECT_THAT(error(), HasSubstr("what is learnt of them was cut off"));
+  options_.datasets = {{folder_ / "absent.jsonl"}};
+  EXPECT_THAT(error(), HasSubstr("there is no such file or folder"));
+}
+
+TEST_F(DatasetBuilding, StopsIfNothingIsLearntOfMoreThanOnePercentOfTheRows) {
+  const std::string unanswered = R"({"messages": [{"role": "user", "content": "a"}]})"
+                                 "\n";
+  give(chat_rows(99) + unanswered);
+  const TrainingData data = build();
+  EXPECT_EQ(data.train.size(), 99);
+  EXPECT_EQ(data.train_reports[0].unsupervised_rows(), 1);
+  EXPECT_THAT(data.train_reports[0].nothing_learnt[0].first_where, HasSubstr("chat.jsonl:100"));
+  give(chat_rows(98) + unanswered + unanswered);
+  EXPECT_THAT(error(), AllOf(HasSubstr("nothing would be learnt of 2 of the 100 rows (2.0 %) of 'chat'"),
+                             HasSubstr("no message has the role 'assistant'"), HasSubstr("chat.jsonl:99")));
+  options_.chat.train_on = TrainOn::kAll;
+  EXPECT_EQ(build().train.size(), 100);
+}
+
+TEST_F(DatasetBuilding, RowsThatAskNotToBeLearntAreNoError) {
+  const std::string masked =
+      R"({"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b", "train": false}]})"
+      "\n";
+  give(chat_rows(5) + masked + masked);
+  const TrainingData data = build();
+  EXPECT_EQ(data.train.size(), 5);
+  EXPECT_EQ(data.train_reports[0].unsupervised_rows(), 2);
+}
+
+TEST_F(DatasetBuilding, StopsIfTheShareOfSupervisedTokensIsNoMasksWork) {
+  options_.max_length = 100'000;
+  const std::string everything = "{% for m in messages %}{{ m.content }}{% endfor %}";
+  std::string words;
+  for (int i = 0; i < 3000; ++i) words += fmt::format("word {} ", i);
+  give(chat_row(words, "ok") + chat_row(words, "ok"));
+  EXPECT_THAT(error(), AllOf(HasSubstr("of the tokens of 'chat' are supervised"), HasSubstr("--dry-run")));
+  options_.chat.chat_template = everything;
+  give(R"({"messages": [{"role": "assistant", "content": ")" + words + R"("}]})");
+  EXPECT_THAT(error(), HasSubstr("say train_on: all"));
+  options_.chat.train_on = TrainOn::kAll;
+  EXPECT_EQ(build().train.size(), 1);
+}
+
+TEST_F(DatasetBuilding, TheFirstBadRowIsTheOneNamed) {
+  give(chat_rows(50) + "{\"messages\": 3}\n" + chat_rows(20) + "{broken\n");
+  for (int i = 0; i < 5; ++i) EXPECT_THAT(error(), HasSubstr("chat.jsonl:51"));
+}
+
+TEST_F(DatasetBuilding, WarningsAreCountedOnce) {
+  const std::string asks = R"({"messages": [{"role": "user", "content": "a", "train": true},
+      {"role": "assistant", "content": "b"}]})";
+  std::string row = asks;
+  std::erase(row, '\n');
+  give(chat_rows(3) + row + "\n" + row + "\n");
+  const TrainingData data = build();
+  EXPECT_THAT(data.warnings, ElementsAre(AllOf(HasSubstr("another role than assistant"), HasSubstr("2 rows, first: "),
+                                               HasSubstr("chat.jsonl:4"))));
+}
+
+TEST_F(DatasetBuilding, PreviewShowsTheTextAndWhatIsLearnt) {
+  give(chat_row("Wie spät?", "Élan vital ✓"));
+  const TrainingData data = build();
+  std::string text, learnt;
+  for (const PreviewToken& token : preview_sample(data.train, 0, &shared_tokenizer())) {
+    text += token.text;
+    if (token.supervised) learnt += token.text;
+  }
+  EXPECT_EQ(text, "<|im_start|>user\nWie spät?<|im_end|>\n<|im_start|>assistant\nÉlan vital ✓<|im_end|>\n");
+  EXPECT_EQ(learnt, "Élan vital ✓<|im_end|>");
+  options_.datasets = {{folder_.write("t.jsonl", "{\"input_ids\": [7, 8]}")}};
+  const auto tokens = preview_sample(build(nullptr).train, 0, nullptr);
+  ASSERT_EQ(tokens.size(), 2u);
+  EXPECT_EQ(tokens[1].text, "8 ");
+  EXPECT_FALSE(tokens[0].supervised);
+  EXPECT_TRUE(tokens[1].supervised);
+}
+
+TEST_F(DatasetBuilding, PackedLabelsNeverCrossDocuments) {
+  give(chat_rows(60));
+  const TrainingData data = build();
+  Loader loader(data.train, {});
+  int64_t supervised = 0;
+  EXPECT_LT(loader.steps_in_epoch(0), 60);  // some packs hold several samples
+  for (int64_t step = 0; step < loader.steps_in_epoch(0); ++step) {
+    for (const MicroBatch& batch : loader.step(step).micro_batches) {
+      supervised += batch.supervised();
+      for (const int32_t row : batch.rows) {
+        ASSERT_LT(row + 1, batch.tokens());
+        EXPECT_EQ(batch.sample_ids[static_cast<size_t>(row)], batch.sample_ids[static_cast<size_t>(row) + 1]);
+      }
+    }
+  }
+  EXPECT_EQ(supervised, data.train.counts().supervised);
+}
+
+TEST_F(DatasetBuilding, RandomRowsAreRefusedOrReadButNeverCrash) {
+  static constexpr std::array<const char*, 24> kPieces = {R"({"messages":)",
+                                                          R"([{"role":)",
+                                                          R"("user")",
+                                                          R"("assistant")",
+                                                          R"(,"content":)",
+                                                          R"("text")",
+                                                          R"(}])",
+                                                          R"(})",
+                                                          R"({"prompt":)",
+                                                          R"("completion":)",
+                                                          R"({"input_ids":)",
+                                                          R"([1,2,3])",
+                                                          R"(,"labels":)",
+                                                          R"(null)",
+                                                          R"(,"weight":)",
+                                                          R"(-1.5)",
+                                                          R"(,"train":)",
+                                                          R"(true)",
+                                                          R"(,"tools":)",
+                                                          R"([])",
+                                                          R"({})",
+                                                          R"("\u00e9\ud83d\ude00")",
+                                                          R"(,)",
+                                                          "\n"};
+  for (uint64_t seed = 0; seed < 300; ++seed) {
+    PhiloxSequence random(seed);
+    std::string content = seed % 3 == 0 ? R"({"messages":[{"role":"assistant","content":"a")" : "";
+    for (uint64_t i = 0, count = random.below(20); i < count; ++i) content += kPieces[random.below(kPieces.size())];
+    if (seed % 3 == 0) content += "}]}";
+    give(content);
+    options_.datasets[0].format = static_cast<SampleFormat>(random.below(4));
+    refusal([&] { build(); });
+  }
+}
+
+TEST(DataOptions, NamesAreChecked) {
+  EXPECT_EQ(overlength_of("truncate_left"), Overlength::kTruncateLeft);
+  EXPECT_EQ(train_on_of("last"), TrainOn::kLast);
+  EXPECT_THAT(refusal([] { overlength_of("truncate"); }),
+              AllOf(HasSubstr("overlength is 'truncate'"), HasSubstr("drop, truncate_left, truncate_right")));
+  EXPECT_THAT(refusal([] { train_on_of("asistant"); }), HasSubstr("Did you mean 'assistant'?"));
+}
+
+TEST(LengthSummary, GivesNearestRanks) {
+  std::vector<int32_t> lengths;
+  for (int32_t i = 200; i > 0; --i) lengths.push_back(i);
+  const LengthSummary summary = summarise_lengths(lengths);
+  EXPECT_EQ(summary.p50, 100);
+  EXPECT_EQ(summary.p90, 180);
+  EXPECT_EQ(summary.p99, 198);
+  EXPECT_EQ(summary.max, 200);
+  EXPECT_EQ(summarise_lengths({3}).p50, 3);
+  EXPECT_EQ(summarise_lengths({}).max, 0);
+}
+
+}  // namespace
+}  // namespace hone

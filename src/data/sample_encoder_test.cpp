@@ -1,0 +1,254 @@
+#include "data/sample_encoder.h"
+
+#include <gmock/gmock.h>
+
+#include "data/data_testing.h"
+
+namespace hone {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+
+constexpr int64_t kVocab = 10'000;
+
+EncodedRow encoded(const Tokenizer* tokenizer, const std::string& row, SampleFormat format,
+                   const ChatEncoderOptions& options = {}, int64_t vocab_size = kVocab) {
+  const SampleEncoder encoder(tokenizer, options, vocab_size);
+  return encoder.encode(format_row(Json::parse(row), format, "d.jsonl:7"), "d.jsonl:7");
+}
+
+const Tokenizer& qwen() {
+  static const Tokenizer tokenizer = qwen_tokenizer();
+  return tokenizer;
+}
+
+EncodedRow chat(const std::string& row, TrainOn train_on = TrainOn::kAssistant) {
+  return encoded(&qwen(), row, SampleFormat::kMessages, {.train_on = train_on});
+}
+
+std::string learnt(const EncodedRow& row) { return supervised_text(row.sample, qwen()); }
+
+const std::string kTwoTurns = R"({"messages": [
+  {"role": "system", "content": "Be brief."}, {"role": "user", "content": "Hello there"},
+  {"role": "assistant", "content": "Hi! How are you?"}, {"role": "user", "content": "Fine, bye"},
+  {"role": "assistant", "content": "Good bye."}]})";
+
+TEST(ChatMasking, SupervisesTheAssistantsTextWithItsEndOfTurnTokenAndNothingElse) {
+  const EncodedRow row = chat(kTwoTurns);
+  EXPECT_EQ(learnt(row), "Hi! How are you?<|im_end|>|Good bye.<|im_end|>");
+  EXPECT_EQ(qwen().decode(row.sample.input_ids, false),
+            "<|im_start|>system\nBe brief.<|im_end|>\n<|im_start|>user\nHello there<|im_end|>\n"
+            "<|im_start|>assistant\nHi! How are you?<|im_end|>\n<|im_start|>user\nFine, bye<|im_end|>\n"
+            "<|im_start|>assistant\nGood bye.<|im_end|>\n");
+  for (size_t i = 0; i < row.sample.labels.size(); ++i) {
+    const int32_t label = row.sample.labels[i];
+    EXPECT_TRUE(label == kIgnoredLabel || label == row.sample.input_ids[i]);
+  }
+  EXPECT_TRUE(row.nothing_learnt.empty());
+  EXPECT_TRUE(row.turn_end_problem.empty());
+  EXPECT_TRUE(row.sample.weights.empty());
+  EXPECT_FALSE(row.partly_shown);
+}
+
+TEST(ChatMasking, TrainOnChoosesTheTurns) {
+  EXPECT_EQ(learnt(chat(kTwoTurns, TrainOn::kLast)), "Good bye.<|im_end|>");
+  EXPECT_EQ(learnt(chat(kTwoTurns, TrainOn::kCompletion)), "Good bye.<|im_end|>\n");
+  const EncodedRow all = chat(kTwoTurns, TrainOn::kAll);
+  EXPECT_EQ(all.sample.labels, all.sample.input_ids);
+}
+
+TEST(ChatMasking, ACompletionOfMessagesIsWhatFollowsTheLastQuestion) {
+  const EncodedRow row = chat(R"({"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"},
+      {"role": "user", "content": "c"}, {"role": "assistant", "content": "d"}, {"role": "tool", "content": "e"},
+      {"role": "assistant", "content": "f"}]})",
+                              TrainOn::kCompletion);
+  EXPECT_EQ(learnt(row), "d<|im_end|>\n<|im_start|>tool\ne<|im_end|>\n<|im_start|>assistant\nf<|im_end|>\n");
+}
+
+TEST(ChatMasking, MessagesWithoutWeightAreNotLearnt) {
+  const EncodedRow row = chat(R"({"messages": [{"role": "user", "content": "q"},
+      {"role": "assistant", "content": "one", "train": false}, {"role": "user", "content": "q"},
+      {"role": "assistant", "content": "two", "weight": 0.25}, {"role": "assistant", "content": "three"}]})");
+  EXPECT_EQ(learnt(row), "two<|im_end|>|three<|im_end|>");
+  ASSERT_EQ(row.sample.weights.size(), row.sample.labels.size());
+  float sum = 0;
+  for (size_t i = 0; i < row.sample.labels.size(); ++i) {
+    if (row.sample.labels[i] != kIgnoredLabel) sum += row.sample.weights[i];
+  }
+  const auto tokens = [](const char* text) { return static_cast<float>(qwen().encode(text, false).size()); };
+  EXPECT_FLOAT_EQ(sum, 0.25f * tokens("two<|im_end|>") + tokens("three<|im_end|>"));
+}
+
+TEST(ChatMasking, WeightsCountUnderTrainOnAllToo) {
+  const EncodedRow row = chat(R"({"messages": [{"role": "user", "content": "question", "weight": 0},
+      {"role": "assistant", "content": "answer"}]})",
+                              TrainOn::kAll);
+  EXPECT_EQ(learnt(row), "<|im_start|>assistant\nanswer<|im_end|>\n");
+}
+
+TEST(ChatMasking, AConversationWithoutAnythingToLearnSaysWhy) {
+  const EncodedRow unanswered =
+      chat(R"({"messages": [{"role": "user", "content": "q"}, {"role": "gpt", "content": "a"}]})");
+  EXPECT_EQ(unanswered.nothing_learnt, "no message has the role 'assistant' (roles: user, gpt)");
+  EXPECT_FALSE(unanswered.masked_by_data);
+  const EncodedRow masked =
+      chat(R"({"messages": [{"role": "user", "content": "q"}, {"role": "assistant", "content": "a", "loss": 0}]})");
+  EXPECT_EQ(masked.nothing_learnt, "every message that would be learnt has the weight 0");
+  EXPECT_TRUE(masked.masked_by_data);
+  const EncodedRow hidden = encoded(&qwen(), kTwoTurns, SampleFormat::kMessages,
+                                    {.chat_template = "{% for m in messages %}{{ m.role }}: ?\n{% endfor %}"});
+  EXPECT_THAT(hidden.nothing_learnt, HasSubstr("the template shows nothing of the assistant's messages"));
+}
+
+TEST(ChatMasking, OtherRolesThatAskToBeLearntAreReported) {
+  const std::string row = R"({"messages": [{"role": "user", "content": "q", "train": true},
+      {"role": "assistant", "content": "a"}]})";
+  EXPECT_TRUE(chat(row).other_roles_ask);
+  EXPECT_FALSE(chat(row, TrainOn::kAll).other_roles_ask);
+}
+
+TEST(ChatMasking, DroppedThoughtsAreReportedAndToolCallsLearnt) {
+  const std::string think = read_fixture("templates/think_tools.jinja");
+  const EncodedRow row = encoded(&qwen(), R"({"messages": [{"role": "user", "content": "q"},
+      {"role": "assistant", "content": "one", "reasoning_content": "because"}, {"role": "user", "content": "r"},
+      {"role": "assistant", "content": "two", "reasoning_content": "hence",
+       "tool_calls": [{"function": {"name": "f", "arguments": {"x": 1}}}]}]})",
+                                 SampleFormat::kMessages, {.chat_template = think});
+  EXPECT_EQ(learnt(row),
+            "one<|im_end|>|<think>\nhence\n</think>\n\ntwo\n<tool_call>\n"
+            "{\"name\": \"f\", \"arguments\": {\"x\": 1}}\n</tool_call><|im_end|>");
+  EXPECT_TRUE(row.partly_shown);
+}
+
+TEST(ChatMasking, ATokenAcrossTheSeamIsNotLearnt) {
+  // The space that ends the header and the answer's first word form one token, which begins in the header.
+  ASSERT_EQ(qwen().encode(": the", false).size(), 2u);
+  const EncodedRow row = encoded(
+      &qwen(), R"({"messages": [{"role": "user", "content": "q"}, {"role": "assistant", "content": "the end"}]})",
+      SampleFormat::kMessages,
+      {.chat_template = "{% for m in messages %}{{ m.role + ': ' + m.content + '<|im_end|>' }}{% endfor %}"});
+  EXPECT_EQ(learnt(row), " end<|im_end|>");
+}
+
+TEST(ChatMasking, TemplateVariablesComeFromTokenizerOptionsAndRow) {
+  const ChatEncoderOptions options{.train_on = TrainOn::kAll,
+                                   .chat_template = "{{ eos_token }}{{ a }}{{ b }}",
+                                   .chat_template_kwargs = {{"a", "x"}, {"b", "y"}}};
+  const EncodedRow row = encoded(&qwen(), R"({"messages": [{"role": "user", "content": "q"}],
+      "chat_template_kwargs": {"b": "z"}})",
+                                 SampleFormat::kMessages, options);
+  EXPECT_EQ(qwen().decode(row.sample.input_ids, false), "<|im_end|>xz");
+}
+
+TEST(ChatMasking, EndsOfTurnAreChecked) {
+  const std::string row = R"({"messages": [{"role": "user", "content": "q"}, {"role": "assistant", "content": "a"}]})";
+  const auto problem = [&](const Tokenizer& tokenizer, const std::string& text) {
+    return encoded(&tokenizer, row, SampleFormat::kMessages, {.chat_template = text}).turn_end_problem;
+  };
+  const std::string chatml = read_fixture("templates/chatml.jinja");
+  EXPECT_EQ(problem(qwen(), chatml), "");
+  const Tokenizer other = fixture_tokenizer("qwen3", {{"eos_token", "<|endoftext|>"}});
+  EXPECT_THAT(problem(other, chatml), AllOf(HasSubstr("answers end with '<|im_end|>'"), HasSubstr("will not stop")));
+  const Tokenizer both = fixture_tokenizer("qwen3", {{"eos_token", "<|endoftext|>"}}, {{"eos_token_id", {4096, 4098}}});
+  EXPECT_EQ(problem(both, chatml), "");
+  EXPECT_THAT(problem(qwen(), "{% for m in messages %}{{ m.role + ': ' + m.content + '\n' }}{% endfor %}"),
+              HasSubstr("without an end-of-turn token"));
+  EXPECT_THAT(problem(qwen(), "{% for m in messages %}{{ m.role + ': ' + m.content + '</end>\n' }}{% endfor %}"),
+              AllOf(HasSubstr("'</end>', which is "), HasSubstr(" tokens")));
+}
+
+TEST(ChatMasking, TemplateErrorsNameTheRow) {
+  const std::string error = refusal([] {
+    encoded(&qwen(), kTwoTurns, SampleFormat::kMessages,
+            {.chat_template = "{{ raise_exception('no system') }}", .chat_template_name = "mine.jinja"});
+  });
+  EXPECT_THAT(error, AllOf(HasSubstr("no system"), HasSubstr("where: d.jsonl:7, at mine.jinja:1")));
+}
+
+TEST(ChatMasking, NeedsATemplate) {
+  const Tokenizer bare = fixture_tokenizer("qwen3", Json::object());
+  EXPECT_THAT(refusal([&] { encoded(&bare, kTwoTurns, SampleFormat::kMessages); }),
+              AllOf(HasSubstr("no chat template"), HasSubstr("d.jsonl:7"), HasSubstr("chat_template_file")));
+}
+
+TEST(ChatMasking, DoubledBosIsReported) {
+  const Tokenizer tokenizer = fixture_tokenizer("qwen3", {{"eos_token", "<|im_end|>"}, {"bos_token", "<|endoftext|>"}});
+  const auto doubled = [&](const std::string& start) {
+    const std::string text = start + "{% for m in messages %}{{ m.content }}<|im_end|>{% endfor %}";
+    return encoded(&tokenizer, kTwoTurns, SampleFormat::kMessages, {.chat_template = text}).doubled_bos;
+  };
+  EXPECT_TRUE(doubled("{{ bos_token }}<|endoftext|>"));
+  EXPECT_FALSE(doubled("{{ bos_token }}"));
+}
+
+TEST(CompletionEncoding, ConversationsLearnTheirCompletionOnly) {
+  const std::string row = R"({"prompt": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"},
+      {"role": "user", "content": "c"}], "completion": [{"role": "assistant", "content": "d"}]})";
+  for (const TrainOn train_on : {TrainOn::kAssistant, TrainOn::kLast}) {
+    const EncodedRow encoded_row = encoded(&qwen(), row, SampleFormat::kPromptCompletion, {.train_on = train_on});
+    EXPECT_EQ(learnt(encoded_row), "d<|im_end|>");
+  }
+  EXPECT_EQ(learnt(encoded(&qwen(), row, SampleFormat::kPromptCompletion, {.train_on = TrainOn::kCompletion})),
+            "d<|im_end|>\n");
+}
+
+TEST(CompletionEncoding, TextIsSplitExactlyAtTheSeamAndEndsWithEos) {
+  const EncodedRow row =
+      encoded(&qwen(), R"({"prompt": "Question: one ", "completion": " answer"})", SampleFormat::kPromptCompletion);
+  EXPECT_EQ(learnt(row), " answer<|im_end|>");
+  const std::vector<int32_t> prompt = qwen().encode("Question: one ", false);
+  ASSERT_GT(row.sample.input_ids.size(), prompt.size());
+  EXPECT_TRUE(std::equal(prompt.begin(), prompt.end(), row.sample.input_ids.begin()));
+}
+
+TEST(CompletionEncoding, EosIsNotDoubled) {
+  const EncodedRow row =
+      encoded(&qwen(), R"({"prompt": "a", "completion": "b<|im_end|>"})", SampleFormat::kPromptCompletion);
+  EXPECT_EQ(learnt(row), "b<|im_end|>");
+}
+
+TEST(CompletionEncoding, TrainOnAllLearnsThePromptToo) {
+  const EncodedRow row = encoded(&qwen(), R"({"prompt": "a", "completion": "b"})", SampleFormat::kPromptCompletion,
+                                 {.train_on = TrainOn::kAll});
+  EXPECT_EQ(row.sample.labels, row.sample.input_ids);
+}
+
+TEST(CompletionEncoding, TokenizersThatPutASpaceInFrontEncodeTheWholeText) {
+  const Tokenizer mixtral = fixture_tokenizer("mixtral", {{"eos_token", "</s>"}, {"bos_token", "<s>"}});
+  const EncodedRow row =
+      encoded(&mixtral, R"({"prompt": "Hello", "completion": " world"})", SampleFormat::kPromptCompletion);
+  std::vector<int32_t> expected = mixtral.encode("Hello world", true);
+  EXPECT_EQ(expected.front(), *mixtral.special_tokens().bos);
+  expected.push_back(*mixtral.special_tokens().eos);
+  EXPECT_EQ(row.sample.input_ids, expected);
+  EXPECT_EQ(supervised_text(row.sample, mixtral), "world</s>");
+  EXPECT_FALSE(row.doubled_bos);
+}
+
+TEST(TokenizedEncoding, NeedsNoTokenizerAndKeepsWhatItIsGiven) {
+  const EncodedRow row =
+      encoded(nullptr, R"({"input_ids": [1, 2, 3], "labels": [-100, 2, 3]})", SampleFormat::kTokenized);
+  EXPECT_THAT(row.sample.labels, testing::ElementsAre(kIgnoredLabel, 2, 3));
+  EXPECT_THAT(
+      refusal([] { encoded(nullptr, R"({"prompt": "", "completion": "a"})", SampleFormat::kPromptCompletion); }),
+      HasSubstr("no tokenizer.json"));
+  EXPECT_FALSE(encoded(nullptr, R"({"input_ids": [1, 2], "labels": [1, -100]})", SampleFormat::kTokenized)
+                   .nothing_learnt.empty());
+}
+
+TEST(TokenizedEncoding, IdsOutsideTheVocabularyAreRefused) {
+  const auto error = [](const std::string& row) {
+    return refusal([&] { encoded(nullptr, row, SampleFormat::kTokenized, {}, 100); });
+  };
+  EXPECT_THAT(error(R"({"input_ids": [1, 100]})"),
+              AllOf(HasSubstr("input_ids[1] is 100, not in the model's vocabulary of 100"), HasSubstr("d.jsonl:7")));
+  EXPECT_THAT(error(R"({"input_ids": [1, -1]})"), HasSubstr("input_ids[1] is -1"));
+  EXPECT_THAT(error(R"({"input_ids": [1, 2], "labels": [1, 100]})"), HasSubstr("labels[1] is 100"));
+  EXPECT_EQ(error(R"({"input_ids": [1, 99]})"), "");
+  const std::string text = refusal([] { encoded(&qwen(), kTwoTurns, SampleFormat::kMessages, {}, 4097); });
+  EXPECT_THAT(text, AllOf(HasSubstr("token id 4097 ('<|im_start|>')"), HasSubstr("the model's own tokenizer")));
+}
+
+}  // namespace
+}  // namespace hone

@@ -1,0 +1,178 @@
+#include "data/sample_format.h"
+
+#include <gmock/gmock.h>
+
+#include "data/data_testing.h"
+
+namespace hone {
+namespace {
+
+using testing::AllOf;
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+template <class Row>
+Row formatted(const std::string& row, SampleFormat format) {
+  return std::get<Row>(format_row(Json::parse(row), format, "d.jsonl:7"));
+}
+
+Conversation messages(const std::string& row) { return formatted<Conversation>(row, SampleFormat::kMessages); }
+
+std::string error_of(const std::string& row, SampleFormat format) {
+  return refusal([&] { format_row(Json::parse(row), format, "d.jsonl:7"); });
+}
+
+DetectedFormat detected(const std::vector<std::string>& rows) {
+  std::vector<LocatedRow> located;
+  for (const std::string& row : rows) {
+    located.push_back({Json::parse(row), "d.jsonl:" + std::to_string(located.size() + 1)});
+  }
+  return detect_format(located);
+}
+
+TEST(Messages, KeepMessagesToolsAndTheOrderOfKeys) {
+  const Conversation chat = messages(
+      R"({"id": 3, "tools": [{"type": "function", "function": {"name": "f", "parameters": {}}}],
+          "messages": [{"role": "user", "content": "q", "name": "Ann"},
+                       {"role": "assistant", "content": null, "reasoning_content": "r",
+                        "tool_calls": [{"function": {"name": "f", "arguments": {"z": 1, "a": 2}}}]}],
+          "chat_template_kwargs": {"enable_thinking": false}})");
+  EXPECT_EQ(chat.messages.dump(),
+            R"([{"role":"user","content":"q","name":"Ann"},{"role":"assistant","content":null,"reasoning_content":"r",)"
+            R"("tool_calls":[{"function":{"name":"f","arguments":{"z":1,"a":2}}}]}])");
+  EXPECT_EQ(chat.tools[0]["function"]["name"], "f");
+  EXPECT_EQ(chat.template_kwargs, (Json{{"enable_thinking", false}}));
+  EXPECT_THAT(chat.weights, ElementsAre(1, 1));
+  EXPECT_FALSE(chat.completion_begin);
+}
+
+TEST(Messages, ToolsMayBeJsonAsText) {
+  const std::string chat = R"("messages": [{"role": "user", "content": "q"}])";
+  EXPECT_EQ(messages(R"({"tools": "[{\"name\": \"f\"}]", )" + chat + "}").tools.dump(), R"([{"name":"f"}])");
+  EXPECT_TRUE(messages(R"({"tools": "", )" + chat + "}").tools.is_null());
+  EXPECT_TRUE(messages(R"({"tools": null, )" + chat + "}").tools.is_null());
+  EXPECT_THAT(error_of(R"({"tools": "[{", )" + chat + "}", SampleFormat::kMessages), HasSubstr("not a JSON list"));
+  EXPECT_THAT(error_of(R"({"tools": {"a": 1}, )" + chat + "}", SampleFormat::kMessages),
+              HasSubstr("'tools' is an object, not a list"));
+}
+
+TEST(Messages, WeightsOfMessagesAreReadAndKeptFromTheTemplate) {
+  const Conversation chat = messages(
+      R"({"messages": [{"role": "user", "content": "q", "train": false},
+                       {"role": "assistant", "content": "a", "weight": 0.5},
+                       {"role": "assistant", "content": "b", "loss": true, "loss_mask": 1},
+                       {"role": "assistant", "content": "c", "loss_mask": 0},
+                       {"role": "assistant", "content": "d", "weight": null}]})");
+  EXPECT_THAT(chat.weights, ElementsAre(0, 0.5f, 1, 0, 1));
+  for (const Json& message : chat.messages) EXPECT_LE(message.size(), 3u);
+  EXPECT_EQ(chat.messages[1].dump(), R"({"role":"assistant","content":"a"})");
+  EXPECT_FALSE(chat.other_roles_ask);
+  EXPECT_TRUE(messages(R"({"messages": [{"role": "user", "content": "q", "train": true}]})").other_roles_ask);
+}
+
+TEST(Messages, TextPartsAreJoined) {
+  const Conversation chat = messages(
+      R"({"messages": [{"role": "user", "content": [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]}]})");
+  EXPECT_EQ(chat.messages[0]["content"], "ab");
+}
+
+TEST(Messages, RefusalsNamePlaceAndReason) {
+  const auto error = [](const std::string& list) {
+    return error_of(R"({"messages": )" + list + "}", SampleFormat::kMessages);
+  };
+  EXPECT_THAT(error("[]"), AllOf(HasSubstr("'messages' is an empty list"), HasSubstr("where: d.jsonl:7")));
+  EXPECT_THAT(error(R"("hi")"), HasSubstr("'messages' is text, not a list of messages"));
+  EXPECT_THAT(error(R"([{"content": "a"}])"), HasSubstr("messages[0] has no 'role'"));
+  EXPECT_THAT(error(R"([{"role": 3, "content": "a"}])"), HasSubstr("'messages[0].role' is a number, not text"));
+  EXPECT_THAT(error(R"([{"role": "user"}])"), HasSubstr("messages[0] has neither content nor tool calls"));
+  EXPECT_THAT(error(R"([{"role": "user", "content": 5}])"), HasSubstr("'messages[0].content' is a number, not text"));
+  EXPECT_THAT(error(R"([{"from": "human", "value": "a"}])"), HasSubstr("of the format sharegpt"));
+  EXPECT_THAT(error(R"([{"role": "user", "content": [{"type": "image"}]}])"), HasSubstr("a part that is not text"));
+  EXPECT_THAT(error(R"([{"role": "user", "content": "a", "weight": -1}])"), HasSubstr("messages[0].weight is -1"));
+  EXPECT_THAT(error(R"([{"role": "user", "content": "a", "train": "no"}])"), HasSubstr("true, false or a number"));
+  EXPECT_THAT(error(R"([{"role": "user", "content": "a", "train": false, "weight": 1}])"),
+              HasSubstr("says twice, differently"));
+}
+
+TEST(PromptCompletion, TakesTextOrMessages) {
+  const auto text =
+      formatted<PromptCompletion>(R"({"prompt": "p", "completion": "c"})", SampleFormat::kPromptCompletion);
+  EXPECT_EQ(text.prompt + "|" + text.completion, "p|c");
+  const auto chat = formatted<Conversation>(
+      R"({"prompt": [{"role": "system", "content": "s"}, {"role": "user", "content": "q"}],
+          "completion": [{"role": "assistant", "content": "a", "weight": 2}]})",
+      SampleFormat::kPromptCompletion);
+  EXPECT_EQ(chat.messages.size(), 3u);
+  EXPECT_EQ(chat.completion_begin, 2u);
+  EXPECT_THAT(chat.weights, ElementsAre(1, 1, 2));
+  EXPECT_THAT(error_of(R"({"prompt": "p", "completion": [{}]})", SampleFormat::kPromptCompletion),
+              HasSubstr("'completion' is an array, not text as the prompt is"));
+}
+
+TEST(Tokenized, LabelsDefaultToTheTokens) {
+  const auto row = formatted<TokenizedRow>(R"({"input_ids": [5, 6, 7]})", SampleFormat::kTokenized);
+  EXPECT_THAT(row.labels, ElementsAre(5, 6, 7));
+  EXPECT_TRUE(row.weights.empty());
+}
+
+TEST(Tokenized, ReadsLabelsWeightsAndAMaskOfOnes) {
+  const auto row = formatted<TokenizedRow>(
+      R"({"input_ids": [5, 6, 7], "labels": [-100, 6, 7], "weights": [1, 0, 0.5], "attention_mask": [1, 1, 1],
+          "position_ids": [0, 1, 2]})",
+      SampleFormat::kTokenized);
+  EXPECT_THAT(row.labels, ElementsAre(-100, -100, 7));
+  EXPECT_THAT(row.weights, ElementsAre(1, 0, 0.5f));
+}
+
+TEST(Tokenized, RefusalsNamePlaceAndReason) {
+  const auto error = [](const std::string& row) { return error_of(row, SampleFormat::kTokenized); };
+  EXPECT_THAT(error(R"({"input_ids": [1, 2], "labels": [1]})"), HasSubstr("'labels' has 1 entries, 'input_ids' has 2"));
+  EXPECT_THAT(error(R"({"input_ids": []})"), HasSubstr("'input_ids' is an empty list"));
+  EXPECT_THAT(error(R"({"input_ids": [1, "a"]})"), HasSubstr("'input_ids[1]' is text, not a whole number"));
+  EXPECT_THAT(error(R"({"input_ids": [1, 1.5]})"), HasSubstr("'input_ids[1]' is a number, not a whole number"));
+  EXPECT_THAT(error(R"({"input_ids": [1, 99999999999]})"), HasSubstr("input_ids[1] is 99999999999"));
+  EXPECT_THAT(error(R"({"input_ids": [1, 18446744073709551615]})"), HasSubstr("token ids fit 32 bits"));
+  EXPECT_THAT(error(R"({"input_ids": [1, 2], "attention_mask": [1, 0]})"), HasSubstr("remove the padding"));
+  EXPECT_THAT(error(R"({"input_ids": [1, 2], "position_ids": [0, 0]})"), HasSubstr("write one document a row"));
+  EXPECT_THAT(error(R"({"input_ids": [1, 2], "weights": [1, -1]})"), HasSubstr("weights[1] is -1"));
+}
+
+TEST(SampleFormat, AMissingColumnIsNamedWithThoseFound) {
+  EXPECT_THAT(
+      error_of(R"({"id": 1, "mesages": []})", SampleFormat::kMessages),
+      AllOf(HasSubstr("the column 'messages' is missing, which the format messages needs"),
+            HasSubstr("the row has the columns: id, mesages. Did you mean 'mesages'?"), HasSubstr("where: d.jsonl:7")));
+  EXPECT_THAT(error_of(R"({"prompt": "a", "completion": null})", SampleFormat::kPromptCompletion),
+              HasSubstr("the column 'completion' is null"));
+  EXPECT_THAT(error_of(R"({"conversations": []})", SampleFormat::kMessages), HasSubstr("format 'sharegpt'"));
+}
+
+TEST(SampleFormat, IsDetectedByColumns) {
+  const DetectedFormat format = detected({R"({"messages": [], "id": 1})", R"({"messages": []})"});
+  EXPECT_EQ(format.format, SampleFormat::kMessages);
+  EXPECT_EQ(format.reason, "column 'messages' in d.jsonl:1");
+  EXPECT_EQ(detected({R"({"prompt": "", "completion": ""})"}).format, SampleFormat::kPromptCompletion);
+  EXPECT_EQ(detected({R"({"input_ids": [], "labels": []})"}).format, SampleFormat::kTokenized);
+  EXPECT_EQ(detected({R"({"prompt": "x", "messages": []})"}).format, SampleFormat::kMessages);
+}
+
+TEST(SampleFormat, DetectionRefusesWhatItCannotTell) {
+  const auto error = [](const std::vector<std::string>& rows) { return refusal([&] { detected(rows); }); };
+  EXPECT_THAT(error({R"({"conversations": []})"}), HasSubstr("format 'sharegpt', which is not read in this version"));
+  EXPECT_THAT(error({R"({"instruction": "", "input": "", "output": ""})"}), HasSubstr("format 'alpaca'"));
+  EXPECT_THAT(error({R"({"text": ""})"}), HasSubstr("format 'text'"));
+  EXPECT_THAT(error({R"({"message": []})"}),
+              AllOf(HasSubstr("the columns fit no format: message"), HasSubstr("Did you mean 'messages'?")));
+  EXPECT_THAT(error({R"({"messages": [], "input_ids": []})"}), HasSubstr("fit messages and tokenized"));
+  EXPECT_THAT(error({R"({"messages": []})", R"({"input_ids": []})"}),
+              AllOf(HasSubstr("this row is tokenized, but d.jsonl:1 is messages"), HasSubstr("where: d.jsonl:2")));
+}
+
+TEST(SampleFormat, NamesAreChecked) {
+  EXPECT_EQ(sample_format_of("prompt_completion"), SampleFormat::kPromptCompletion);
+  EXPECT_EQ(name_of(SampleFormat::kTokenized), "tokenized");
+  EXPECT_THAT(refusal([] { sample_format_of("mesages"); }), HasSubstr("Did you mean 'messages'?"));
+}
+
+}  // namespace
+}  // namespace hone
