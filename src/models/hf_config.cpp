@@ -148,6 +148,7 @@ DecoderConfig HfConfig::read_decoder() const {
   }
   config.rms_norm_eps = number_or("rms_norm_eps", 1e-6);
   config.tie_word_embeddings = boolean_or("tie_word_embeddings", false);
+  config.pad_token_id = has("pad_token_id") && json_.at("pad_token_id") != -1 ? integer("pad_token_id") : -1;
   config.initializer_range = number_or("initializer_range", 0.02);
   const int64_t layers = integer("num_hidden_layers");
   if (layers == 0 || layers > 10000) refuse(fmt::format("num_hidden_layers: {} is out of range", layers));

@@ -70,7 +70,8 @@ Var Decoder::layer_forward(Tape& tape, const Layer& layer, Var x, const Forward&
 Var Decoder::hidden_states(Tape& tape, const Forward& forward) const {
   Var x;
   tape.block([&] {
-    tape.with(*embedding_group_, [&] { x = embedding(tape, forward.batch->input_ids, *embedding_, dtype_); });
+    tape.with(*embedding_group_,
+              [&] { x = embedding(tape, forward.batch->input_ids, *embedding_, dtype_, config_.pad_token_id); });
   });
   for (const Layer& layer : layers_) {
     tape.block([&] { x = layer_forward(tape, layer, x, forward); });

@@ -40,6 +40,7 @@ struct DecoderConfig {
   double rms_norm_eps = 1e-6;
   RopeParameters rope;
   bool tie_word_embeddings = false;
+  int64_t pad_token_id = -1;  ///< its row of the embedding is not trained by its use as input; -1: none
   double initializer_range = 0.02;
   std::vector<LayerConfig> layers;
   MoeConfig moe;

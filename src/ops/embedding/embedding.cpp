@@ -14,6 +14,7 @@ namespace {
 struct EmbeddingNode : Node {
   Tensor tokens;
   Weight* w = nullptr;
+  int64_t padding_idx = -1;
 
   std::string_view kind() const override { return "embedding"; }
 
@@ -23,17 +24,20 @@ struct EmbeddingNode : Node {
 
   void backward(Tape& tape) override {
     const GradDest dw = w->grad();
-    if (dw.wanted()) embedding_grad(tape.context(), {.tokens = tokens, .dy = tape.grad(outputs[0]), .dw = dw});
+    if (!dw.wanted()) return;
+    embedding_grad(tape.context(),
+                   {.tokens = tokens, .dy = tape.grad(outputs[0]), .dw = dw, .padding_idx = padding_idx});
   }
 };
 
 }  // namespace
 
-Var embedding(Tape& tape, Tensor tokens, Weight& w, DType dtype) {
+Var embedding(Tape& tape, Tensor tokens, Weight& w, DType dtype, int64_t padding_idx) {
   HONE_ASSERT(tokens.shape.rank() == 1 && tokens.dtype == DType::kI32 && w.shape().rank() == 2);
   auto node = std::make_unique<EmbeddingNode>();
   node->tokens = tokens;
   node->w = &w;
+  node->padding_idx = padding_idx;
   node->weights_want_grad = w.wants_grad();
   const Var y = tape.add_output(*node, {tokens.shape[0], w.shape()[1]}, dtype);
   tape.record(std::move(node));

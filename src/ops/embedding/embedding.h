@@ -14,16 +14,18 @@ struct EmbeddingArgs {
 void embedding(const Context& context, const EmbeddingArgs& args);
 
 /// dw[v, :] = Σ over t with tokens[t] = v of dy[t, :], in rising t: deterministic. dw float32 [V, H]; with beta 0 the
-/// rows of absent tokens become zero.
+/// rows of absent tokens become zero. The row of padding_idx gets nothing from this use (torch.nn.Embedding's
+/// padding_idx: checkpoints often hold zeros there, which a norm would turn into huge gradients).
 struct EmbeddingGradArgs {
   Tensor tokens, dy;
   GradDest dw;
+  int64_t padding_idx = -1;  ///< -1: none
 };
 
 void embedding_grad(const Context& context, const EmbeddingGradArgs& args);
 
 /// Records y [T, H] = w[tokens] in `dtype`. The tokens must outlive the tape. Backward saves nothing else.
-Var embedding(Tape& tape, Tensor tokens, Weight& w, DType dtype);
+Var embedding(Tape& tape, Tensor tokens, Weight& w, DType dtype, int64_t padding_idx = -1);
 
 namespace cpu {
 void embedding(const Context& context, const EmbeddingArgs& args);

@@ -46,6 +46,7 @@ void embedding_grad(const Context& context, const EmbeddingGradArgs& args) {
     float* dw = args.dw.dst.as<float>();
     pool.parallel_ranges(hidden, kColumnsPerTask, [&](int64_t begin, int64_t end) {
       for (int64_t row = 0; row < rows; ++row) {
+        if (tokens[row] == args.padding_idx) continue;
         float buffer[kColumnsPerTask];
         const float* dy = load_block(math, args.dy, row * hidden + begin, buffer, end - begin);
         float* sums = dw + tokens[row] * hidden + begin;
