@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "app/config_reader.h"
-#include "train/run_config.h"
 #include "core/json.h"
+#include "train/run_config.h"
 
 namespace hone {
 

@@ -17,7 +17,7 @@ struct BpeTrainerOptions {
   /// Added tokens that decoding may skip, in the order of their ids, which follow the merges.
   std::vector<std::string> special_tokens;
   /// Added tokens that are ordinary text (<think>), after the special ones.
-  std::vector<std::string> text_tokens;
+  std::vector<std::string> text_tokens = {};
   /// A pair seen less often is not merged.
   int64_t min_frequency = 2;
 };

@@ -2,15 +2,26 @@
 
 #include <algorithm>
 #include <array>
-#include <cctype>
 #include <optional>
 #include <string_view>
+#include <utility>
 
 namespace hone {
 
 namespace {
 
 constexpr std::string_view kBlanks = " \t\r\n";
+
+/// What models write around their thoughts.
+constexpr std::array<std::pair<std::string_view, std::string_view>, 7> kThinkTags = {{
+    {"<think>", "</think>"},
+    {"<thinking>", "</thinking>"},
+    {"<thought>", "</thought>"},
+    {"<reasoning>", "</reasoning>"},
+    {"<seed:think>", "</seed:think>"},
+    {"[THINK]", "[/THINK]"},
+    {"◁think▷", "◁/think▷"},
+}};
 
 bool is_answer(const Span& span, int message) {
   return span.message_index == message &&
@@ -87,32 +98,47 @@ class Masker {
   /// Where the header in text [lead_begin, first) ends. Without a match nothing in front of the answer is trained on.
   size_t header_end(size_t lead_begin, size_t first, bool owned) const {
     if (!chat_.answer_header) return first;
-    const std::string& header = *chat_.answer_header;
-    if (header.empty()) return owned ? lead_begin : first;
-    if (first >= header.size()) {
-      const size_t at = text_.rfind(header, first - header.size());
-      if (at != std::string_view::npos && at + header.size() >= lead_begin) return at + header.size();
+    if (chat_.answer_header->empty()) return owned ? lead_begin : first;
+    const std::string_view header = *chat_.answer_header;
+    const std::string_view unthinking = without_closed_thinking(header);
+    for (std::string_view candidate : {header, unthinking}) {
+      if (candidate.empty() || candidate.size() > first) continue;
+      const size_t at = text_.rfind(candidate, first - candidate.size());
+      if (at != std::string_view::npos && at + candidate.size() >= lead_begin) return at + candidate.size();
     }
+    return part_of_header_end(unthinking, lead_begin, first);
+  }
+
+  /// Where the longest beginning of `header` in text [lead_begin, first) ends: "<|assistant|><think>" before an answer
+  /// without thoughts. It ends where a tag or line of it does, not in the middle of "<thi".
+  size_t part_of_header_end(std::string_view header, size_t lead_begin, size_t first) const {
     const std::string_view lead = text_.substr(lead_begin, first - lead_begin);
-    for (size_t size = std::min(header.size() - 1, lead.size()); size > 0; --size) {
-      const size_t at = lead.rfind(std::string_view(header).substr(0, size));
+    for (size_t size = std::min(header.size(), lead.size()); size > 0; --size) {
+      const size_t at = lead.rfind(header.substr(0, size));
       if (at == std::string_view::npos) continue;
-      // A part of the header ends where a tag or line of it ends, not in the middle of "<thi".
-      const size_t cut = std::string_view(header).substr(0, size).find_last_of("\n>]");
+      const size_t cut = header.substr(0, size).find_last_of("\n>]");
       return cut == std::string_view::npos ? first : lead_begin + at + cut + 1;
     }
     return first;
   }
 
+  /// A header that closes the thoughts (thinking is switched off) up to them: for an answer that has thoughts all the
+  /// same.
+  static std::string_view without_closed_thinking(std::string_view header) {
+    for (const auto& [open, close] : kThinkTags) {
+      const size_t end = header.find(close);
+      if (end != std::string_view::npos) return header.substr(0, std::min(header.rfind(open, end), end));
+    }
+    return header;
+  }
+
   /// A think block that is closed before the first character of the message was put there by the template.
   size_t behind_closed_thinking(size_t begin, size_t first) const {
     const std::string_view lead = text_.substr(begin, first - begin);
-    static constexpr std::array<std::string_view, 7> kClosing = {
-        "</think>", "</thinking>", "</thought>", "</reasoning>", "</seed:think>", "[/THINK]", "◁/think▷"};
     size_t end = 0;
-    for (auto tag : kClosing) {
-      const size_t at = lead.rfind(tag);
-      if (at != std::string_view::npos) end = std::max(end, at + tag.size());
+    for (const auto& [open, close] : kThinkTags) {
+      const size_t at = lead.rfind(close);
+      if (at != std::string_view::npos) end = std::max(end, at + close.size());
     }
     if (end == 0) return begin;
     end = std::min(lead.find_first_not_of(kBlanks, end), lead.size());

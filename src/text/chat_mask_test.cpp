@@ -126,6 +126,13 @@ TEST(ChatMask, AnEmptyThinkBlockOfTheTemplateIsNotSupervised) {
             "<|im_start|>user\n2+2?<|im_end|>\n<|im_start|>assistant\n<think>\n\n</think>\n\n«4<|im_end|>»\n");
 }
 
+TEST(ChatMask, ThoughtsAreSupervisedFromTheirOpeningTagWhereThinkingIsSwitchedOff) {
+  ChatInput chat = input({user("2+2?"), thinking("Easy.", "4")});
+  chat.variables["enable_thinking"] = false;  // the generation prompt then ends in an empty think block
+  EXPECT_EQ(masked(fixture("think_tools.jinja"), chat, chatml_options()),
+            "<|im_start|>user\n2+2?<|im_end|>\n<|im_start|>assistant\n«<think>\nEasy.\n</think>\n\n4<|im_end|>»\n");
+}
+
 TEST(ChatMask, ThoughtsThatTheTemplateDropsAreCountedNotSupervised) {
   const ChatInput chat = input({user("1+1?"), thinking("One and one.", "2"), user("2+2?"),
                                 assistant("<think>\nHm.\n</think>\n\n4"), user("3+3?"), thinking("Six.", "6")});

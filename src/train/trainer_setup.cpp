@@ -63,7 +63,8 @@ void Trainer::make_engine(const SampleStore& capacity_from) {
   EngineOptions options;
   options.capacity = Loader(capacity_from, train_loader_options(config_)).capacity();
   if (!eval_batches_.empty()) {
-    const BatchCapacity eval = Loader(data_->eval, eval_loader_options(config_)).capacity();
+    const SampleStore& evaluated = data_->eval.size() > 0 ? data_->eval : data_->train;
+    const BatchCapacity eval = Loader(evaluated, eval_loader_options(config_)).capacity();
     for (int64_t BatchCapacity::*field : {&BatchCapacity::max_tokens, &BatchCapacity::max_documents,
                                           &BatchCapacity::max_supervised, &BatchCapacity::max_seqlen}) {
       options.capacity.*field = std::max(options.capacity.*field, eval.*field);

@@ -42,13 +42,14 @@ DType file_dtype(const Checkpoint* source, const FileTensor& tensor, const Param
   return dtype == DType::kF64 ? DType::kF32 : dtype;
 }
 
-std::vector<Output> outputs_of(const ParameterStore& store, const Checkpoint* source, const CheckpointMap* map) {
+std::vector<Output> outputs_of(const ParameterStore& store, const Checkpoint* source, const CheckpointMap* map,
+                               std::optional<DType> dtype) {
   std::vector<Output> outputs;
   for (const Parameter& parameter : store.all()) {
     if (parameter.kind() == ParameterKind::kLora) continue;
     const FileLayout layout = map ? map->layouts.at(&parameter) : parameter.layouts().front();
     for (const FileTensor& tensor : layout) {
-      outputs.push_back({{tensor.name, file_dtype(source, tensor, parameter), dims_of(tensor.shape)},
+      outputs.push_back({{tensor.name, dtype.value_or(file_dtype(source, tensor, parameter)), dims_of(tensor.shape)},
                          &parameter,
                          tensor.offset,
                          nullptr});
@@ -121,7 +122,7 @@ void save_parameters(const std::filesystem::path& directory, const ParameterStor
                      const CheckpointMap* map, const SaveOptions& options) {
   std::vector<std::vector<Output>> shards(1);
   int64_t shard_bytes = 0, total_bytes = 0;
-  for (Output& output : outputs_of(store, source, map)) {
+  for (Output& output : outputs_of(store, source, map, options.dtype)) {
     if (shard_bytes > 0 && shard_bytes + output.bytes() > options.max_shard_size) {
       shards.emplace_back();
       shard_bytes = 0;

@@ -1,0 +1,125 @@
+#include "app/cli.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <csignal>
+#include <exception>
+#include <new>
+#include <stdexcept>
+#include <system_error>
+
+#include "app/cli_verbs.h"
+#include "app/environment.h"
+#include "app/output.h"
+#include "core/error.h"
+#include "report/terminal.h"
+
+namespace hone {
+
+namespace {
+
+constexpr const char* kOverview = R"(hone {}: fine-tunes Mixture-of-Experts language models
+
+From a model folder to a better model:
+  hone init ./Qwen3-30B-A3B --data chat.jsonl    write a commented run.yaml
+  hone estimate run.yaml                         memory it needs, and what makes it fit
+  hone train run.yaml --dry-run                  check model, data and one step; nothing is written
+  hone train run.yaml                            train
+  hone eval run.yaml --checkpoint out/run1       loss and accuracy of the result
+  hone generate --model ./Qwen3-30B-A3B --adapter out/run1 --prompt "Hello"
+  hone merge --model ./Qwen3-30B-A3B --adapter out/run1 --output merged
+
+Verbs:
+)";
+
+std::string overview(const CLI::App& app) {
+  std::string text = fmt::format(kOverview, HONE_VERSION);
+  for (const CLI::App* verb : app.get_subcommands([](const CLI::App*) { return true; })) {
+    text += fmt::format("  {:<10} {}\n", verb->get_name(), verb->get_description());
+  }
+  return text + "\nhone VERB --help explains a verb. Configuration keys: docs/config.md, or hone schema.\n";
+}
+
+std::vector<std::string> verb_names(const CLI::App& app) {
+  std::vector<std::string> names;
+  for (const CLI::App* verb : app.get_subcommands([](const CLI::App*) { return true; }))
+    names.push_back(verb->get_name());
+  return names;
+}
+
+/// Refuses what a verb without configuration overrides does not know.
+void refuse_extras(const CLI::App& verb) {
+  const std::vector<std::string> extras = verb.remaining();
+  if (extras.empty() || takes_overrides(verb.get_name())) return;
+  std::vector<std::string> names;
+  for (const CLI::Option* option : verb.get_options()) {
+    for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
+  }
+  throw UserError(fmt::format("hone {} does not know '{}'.{}", verb.get_name(), extras.front(),
+                              did_you_mean(extras.front(), names)),
+                  "", fmt::format("hone {} --help lists its options", verb.get_name()));
+}
+
+/// Parses and runs; throws what goes wrong.
+int run(int argc, const char* const* argv) {
+  CLI::App app("fine-tunes Mixture-of-Experts language models", "hone");
+  Action action;
+  add_verbs(app, action);
+  app.require_subcommand(1);  // so that an argument may be called like a verb
+  const std::string first = argc > 1 ? argv[1] : "";
+  if (first.empty() || first == "--help" || first == "-h" || first == "help") {
+    print_text(overview(app));
+    return 0;
+  }
+  const std::vector<std::string> verbs = verb_names(app);
+  if (first == "--version") return run_version();
+  if (std::find(verbs.begin(), verbs.end(), first) == verbs.end()) {
+    throw UserError(fmt::format("'{}' is not a verb of hone.{}", first, did_you_mean(first, verbs)), "",
+                    "hone --help lists them");
+  }
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::CallForHelp&) {
+    print_text(app.get_subcommand(first)->help("hone"));
+    return 0;
+  } catch (const CLI::ParseError& error) {
+    throw UserError(error.what(), "hone " + first, fmt::format("hone {} --help has examples", first));
+  }
+  refuse_extras(*app.get_subcommand(first));
+  return action();
+}
+
+int failed(const std::string& text, ExitCode code) {
+  print_error(text + "\n");
+  return static_cast<int>(code);
+}
+
+std::string plain(const std::string& what, const std::string& fix) { return "error: " + what + "\n  fix:   " + fix; }
+
+}  // namespace
+
+int run_command_line(int argc, const char* const* argv) {
+  std::signal(SIGPIPE, SIG_IGN);
+  try {
+    return run(argc, argv);
+  } catch (const Error& error) {
+    return failed(error.what(), error.code());
+  } catch (const std::bad_alloc&) {
+    return failed(plain("the machine is out of memory", "hone estimate says what the run needs"),
+                  ExitCode::kDeviceFailed);
+  } catch (const std::system_error& error) {  // files, threads
+    return failed(plain(error.what(), "check the path, its permissions and the free space"), ExitCode::kUserInput);
+  } catch (const std::logic_error& error) {
+    const std::string what = error.what();
+    return failed(plain(what.starts_with("internal error") ? what : "internal error: " + what,
+                        "this is a fault of the program: please report it with the output of hone env"),
+                  ExitCode::kDeviceFailed);
+  } catch (const std::exception& error) {
+    return failed(plain(std::string("internal error: ") + error.what(),
+                        "this is a fault of the program: please report it with the output of hone env"),
+                  ExitCode::kDeviceFailed);
+  }
+}
+
+}  // namespace hone

@@ -1,0 +1,274 @@
+#include "app/cli_verbs.h"
+
+#include <memory>
+
+#include "app/environment.h"
+#include "app/estimate.h"
+#include "app/generate.h"
+#include "app/init.h"
+#include "app/inspect.h"
+#include "app/merge.h"
+#include "app/new_model.h"
+#include "app/output.h"
+#include "app/quickstart/quickstart.h"
+#include "app/schema_docs.h"
+#include "app/train_verbs.h"
+#include "app/verify/verify.h"
+#include "core/error.h"
+
+namespace hone {
+
+namespace {
+
+/// The options of a verb outlive its parsing.
+template <class Options>
+std::shared_ptr<Options> options_of() {
+  return std::make_shared<Options>();
+}
+
+CLI::App* add_verb(CLI::App& app, const char* name, const char* what, const char* examples) {
+  CLI::App* verb = app.add_subcommand(name, what);
+  verb->footer(std::string("Examples:\n") + examples);
+  verb->allow_extras();
+  return verb;
+}
+
+/// A verb of a configuration: options CONFIG, --log-level; everything else is an override.
+struct ConfigOptions {
+  std::string config, log_level = "info";
+};
+
+std::shared_ptr<ConfigOptions> add_config(CLI::App* verb) {
+  auto options = options_of<ConfigOptions>();
+  verb->add_option("CONFIG", options->config, "YAML or JSON file; then key=value or --key value to change keys");
+  verb->add_option("--log-level", options->log_level, "trace, debug, info, warning, error or off")
+      ->capture_default_str();
+  return options;
+}
+
+/// Without a file, the first argument is an override already.
+bool is_override(const std::string& argument) { return argument.find('=') != std::string::npos; }
+
+RunRequest request_of(const ConfigOptions& options, std::vector<std::string> overrides) {
+  RunRequest request;
+  if (is_override(options.config)) {
+    overrides.insert(overrides.begin(), options.config);
+  } else {
+    request.config = options.config;
+  }
+  if (request.config.empty() && overrides.empty()) {
+    throw UserError("no configuration is given", "CONFIG", "hone init MODEL writes one");
+  }
+  request.overrides = std::move(overrides);
+  const std::optional<LogLevel> level = parse_log_level(options.log_level);
+  if (!level) {
+    throw UserError("'" + options.log_level + "' is not a log level", "--log-level",
+                    "use trace, debug, info, warning, error or off");
+  }
+  request.log_level = *level;
+  return request;
+}
+
+void add_train(CLI::App& app, Action& action) {
+  CLI::App* verb = add_verb(app, "train", "Fine-tune a model",
+                            "  hone train run.yaml\n"
+                            "  hone train run.yaml learning_rate=2e-5 --max_steps 100\n"
+                            "  hone train run.yaml --dry-run        everything but training: nothing is written\n"
+                            "  hone train run.yaml resume=auto      go on where the run stopped");
+  auto options = add_config(verb);
+  auto dry_run = options_of<bool>();
+  verb->add_flag("--dry-run", *dry_run, "load, show a sample and the memory plan, run one step, estimate the time");
+  verb->callback(
+      [=, &action] { action = [=] { return run_train(request_of(*options, verb->remaining()), *dry_run); }; });
+}
+
+void add_eval(CLI::App& app, Action& action) {
+  CLI::App* verb = add_verb(app, "eval", "Loss, perplexity and accuracy of a model on data",
+                            "  hone eval run.yaml\n"
+                            "  hone eval run.yaml --checkpoint out/run1\n"
+                            "  hone eval run.yaml eval_datasets=test.jsonl val_split=0 --json");
+  auto options = add_config(verb);
+  auto request = options_of<EvalRequest>();
+  verb->add_option("--checkpoint", request->checkpoint, "evaluate this folder instead of the configuration's model");
+  verb->add_flag("--json", request->json, "print JSON");
+  verb->callback([=, &action] {
+    action = [=] {
+      request->run = request_of(*options, verb->remaining());
+      return run_eval(*request);
+    };
+  });
+}
+
+void add_validate(CLI::App& app, Action& action) {
+  CLI::App* verb = add_verb(app, "validate", "Check a configuration, its model and its data; writes nothing",
+                            "  hone validate run.yaml");
+  auto options = add_config(verb);
+  verb->callback([=, &action] { action = [=] { return run_validate(request_of(*options, verb->remaining())); }; });
+}
+
+void add_estimate(CLI::App& app, Action& action) {
+  CLI::App* verb = add_verb(app, "estimate", "Memory a run needs, from headers alone",
+                            "  hone estimate run.yaml\n"
+                            "  hone estimate ./Qwen3-30B-A3B --method lora max_length=8192\n"
+                            "  hone estimate run.yaml per_device_train_batch_size=4 --json");
+  auto options = options_of<EstimateOptions>();
+  auto method = options_of<std::string>();
+  verb->add_option("CONFIG_OR_MODEL", options->target, "configuration or model folder; then key=value")->required();
+  verb->add_option("--method", *method, "full or lora");
+  verb->add_flag("--json", options->json, "print JSON");
+  verb->callback([=, &action] {
+    action = [=] {
+      options->overrides = verb->remaining();
+      if (!method->empty()) options->overrides.push_back("finetuning_type=" + *method);
+      return run_estimate(*options);
+    };
+  });
+}
+
+void add_init(CLI::App& app, Action& action) {
+  CLI::App* verb =
+      add_verb(app, "init", "Write a commented configuration for a model, or a new model with random weights",
+               "  hone init ./Qwen3-30B-A3B --data data/chat.jsonl\n"
+               "  hone init ./Qwen3-8B --method full --output full.yaml\n"
+               "  hone init --new-model config.json ./tiny --tokenizer ./Qwen3-8B --seed 7");
+  auto options = options_of<InitOptions>();
+  auto create = options_of<NewModelOptions>();
+  auto folders = options_of<std::vector<std::string>>();
+  verb->add_option("MODEL", options->model, "model folder; with --new-model the folder to write");
+  verb->add_option("--method", options->method, "lora or full")->capture_default_str();
+  verb->add_option("--data", options->data, "data set: a .jsonl file or a folder of them");
+  verb->add_option("--output", options->output, "file to write, - for standard output")->capture_default_str();
+  verb->add_option("--new-model", create->config, "config.json of a model to make: MODEL is then where");
+  verb->add_option("--tokenizer", create->tokenizer, "with --new-model: folder whose tokenizer files are copied");
+  verb->add_option("--dtype", create->dtype, "with --new-model: float32 or bfloat16; default: what the config says");
+  verb->add_option("--seed", create->seed, "with --new-model: seed of the weights")->capture_default_str();
+  verb->add_option("--threads", create->threads, "0: all cores")->capture_default_str();
+  verb->add_flag("--force", options->force, "replace what is there");
+  verb->callback([=, &action] {
+    action = [=] {
+      if (options->model.empty()) {
+        throw UserError("no model folder is given", "MODEL", "hone init --help has examples");
+      }
+      if (create->config.empty()) return run_init(*options);
+      create->output = options->model;
+      create->force = options->force;
+      return run_new_model(*create);
+    };
+  });
+}
+
+void add_inspect(CLI::App& app, Action& action) {
+  CLI::App* verb = add_verb(app, "inspect", "What a model or adapter folder holds",
+                            "  hone inspect ./Qwen3-30B-A3B\n"
+                            "  hone inspect out/run1 --tensors");
+  auto options = options_of<InspectOptions>();
+  verb->add_option("MODEL", options->path, "model folder, Hugging Face id in the local cache, or adapter folder")
+      ->required();
+  verb->add_flag("--tensors", options->tensors, "list every tensor of the files");
+  verb->callback([=, &action] { action = [=] { return run_inspect(*options); }; });
+}
+
+void add_merge(CLI::App& app, Action& action) {
+  CLI::App* verb = add_verb(app, "merge", "Merge an adapter into its base model, with a check of the result",
+                            "  hone merge --model ./Qwen3-30B-A3B --adapter out/run1 --output merged");
+  auto options = options_of<MergeOptions>();
+  verb->add_option("--model", options->model, "folder of the base model")->required();
+  verb->add_option("--adapter", options->adapter, "folder of the adapter")->required();
+  verb->add_option("--output", options->output, "folder to write")->required();
+  verb->add_option("--dtype", options->dtype, "of the written weights: float32 or bfloat16; default: the base's");
+  verb->add_option("--tolerance", options->tolerance, "relative drift of float32 logits that is allowed");
+  verb->add_option("--threads", options->threads, "0: all cores")->capture_default_str();
+  verb->add_flag("--force", options->force, "replace the model in the output folder");
+  verb->callback([=, &action] { action = [=] { return run_merge(*options); }; });
+}
+
+void add_generate(CLI::App& app, Action& action) {
+  CLI::App* verb =
+      add_verb(app, "generate", "Answers of a model, with or without an adapter",
+               "  hone generate --model out/run1 --prompt \"What is a mixture of experts?\"\n"
+               "  hone generate --model ./Qwen3-30B-A3B --adapter out/run1 --prompt Hello --temperature 0.7\n"
+               "  hone generate --model out/run1 --input questions.jsonl --output answers.jsonl");
+  auto options = options_of<GenerateOptions>();
+  verb->add_option("--model", options->model, "model folder, or Hugging Face id in the local cache")->required();
+  verb->add_option("--adapter", options->adapter, "folder of an adapter");
+  verb->add_option("--prompt", options->prompt, "the user's message; with --raw the start of a text");
+  verb->add_option("--input", options->input, "JSONL: {\"prompt\": text or messages} or {\"messages\": [...]} a line");
+  verb->add_option("--output", options->output, "with --input: JSONL to write, - for standard output")
+      ->capture_default_str();
+  verb->add_option("--system", options->system, "system message of chats that have none");
+  verb->add_option("--chat-template", options->chat_template, "Jinja file to use instead of the model's");
+  verb->add_flag("--raw", options->raw, "continue prompts as they are, without chat template");
+  SamplingOverrides& sampling = options->sampling;
+  verb->add_option("--max-new-tokens", sampling.max_new_tokens, "default: the model's, else 512");
+  verb->add_option("--temperature", sampling.temperature, "0: always the most probable token");
+  verb->add_option("--top-k", sampling.top_k, "only the k most probable tokens; 0: all");
+  verb->add_option("--top-p", sampling.top_p, "only the most probable tokens that make up this share");
+  verb->add_option("--repetition-penalty", sampling.repetition_penalty, "above 1: repeats less");
+  verb->add_option("--do-sample", sampling.do_sample, "draw tokens at random; default: if one of the above says how");
+  verb->add_option("--seed", sampling.seed, "of what is drawn");
+  verb->add_option("--batch-size", options->batch_size, "sequences that run at once")->capture_default_str();
+  verb->add_option("--dtype", options->dtype, "float32 or bfloat16; default: what the model's config says");
+  verb->add_option("--threads", options->threads, "0: all cores")->capture_default_str();
+  verb->add_flag("--force", options->force, "replace the output file");
+  verb->callback([=, &action] { action = [=] { return run_generate(*options); }; });
+}
+
+void add_verify(CLI::App& app, Action& action) {
+  CLI::App* verb = add_verb(app, "verify", "Replay a reference case and hold every number against its bound",
+                            "  hone verify cases/qwen3_moe\n"
+                            "  hone verify cases/qwen3_moe --dtype bfloat16 --json");
+  auto options = options_of<VerifyOptions>();
+  verb->add_option("CASE_DIR", options->case_directory, "folder of the case")->required();
+  verb->add_option("--device", options->device, "cpu")->capture_default_str();
+  verb->add_option("--dtype", options->dtype, "float32 or bfloat16")->capture_default_str();
+  verb->add_option("--threads", options->threads, "0: all cores")->capture_default_str();
+  verb->add_flag("--json", options->json, "print JSON");
+  verb->callback([=, &action] { action = [=] { return run_verify(*options); }; });
+}
+
+void add_about(CLI::App& app, Action& action) {
+  CLI::App* schema = add_verb(app, "schema", "Every configuration key, as JSON Schema",
+                              "  hone schema > hone.schema.json\n"
+                              "  hone schema --markdown");
+  auto markdown = options_of<bool>();
+  schema->add_flag("--markdown", *markdown, "as a document instead");
+  schema->callback([=, &action] {
+    action = [=] {
+      print_text(*markdown ? schema_markdown() : schema_json().dump(2) + "\n");
+      return 0;
+    };
+  });
+  CLI::App* env = add_verb(app, "env", "This program and this machine", "  hone env\n  hone env --json");
+  auto json = options_of<bool>();
+  env->add_flag("--json", *json, "print JSON");
+  env->callback([=, &action] { action = [=] { return run_env(*json); }; });
+  auto quickstart = options_of<QuickstartOptions>();
+  CLI::App* show = add_verb(app, "quickstart", "Fine-tune a small model in two acts, in minutes, without a download",
+                            "  hone quickstart\n  hone quickstart --output /tmp/quickstart --seed 7");
+  show->add_option("--output", quickstart->output, "folder for data, model and runs")->capture_default_str();
+  show->add_option("--seed", quickstart->seed, "of data, model and training")->capture_default_str();
+  show->callback([=, &action] { action = [=] { return run_quickstart(*quickstart); }; });
+  CLI::App* version = add_verb(app, "version", "The version of this program", "  hone version");
+  version->callback([&action] { action = run_version; });
+}
+
+}  // namespace
+
+void add_verbs(CLI::App& app, Action& action) {
+  add_init(app, action);
+  add_inspect(app, action);
+  add_estimate(app, action);
+  add_validate(app, action);
+  add_train(app, action);
+  add_eval(app, action);
+  add_generate(app, action);
+  add_merge(app, action);
+  add_verify(app, action);
+  add_about(app, action);
+}
+
+bool takes_overrides(const std::string& verb) {
+  return verb == "train" || verb == "eval" || verb == "validate" || verb == "estimate";
+}
+
+}  // namespace hone

@@ -1,0 +1,27 @@
+// hone estimate: the memory that a run needs, from the model's headers alone.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "train/engine.h"
+#include "train/run_config.h"
+
+namespace hone {
+
+struct EstimateOptions {
+  std::string target;                  ///< a configuration, a model folder, or a Hugging Face id in the local cache
+  std::vector<std::string> overrides;  ///< key=value
+  bool json = false;
+};
+
+/// What a run of this configuration allocates on its device: the plan that training makes, for full micro-batches of
+/// per_device_train_batch_size × max_length tokens (max_length must be set). Reads no weight and no data.
+MemoryPlan plan_memory(const RunConfig& config, bool checkpointing, Stream& stream);
+
+/// Prints the plan of the configured run by group, of full fine-tuning and LoRA with and without gradient
+/// checkpointing, and what would make the run fit in this machine's free memory. Returns the exit code, 0 also where it
+/// does not fit.
+int run_estimate(const EstimateOptions& options);
+
+}  // namespace hone

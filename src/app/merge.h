@@ -1,0 +1,35 @@
+// hone merge: an adapter merged into its base model, with a proof that nothing was lost.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "core/dtype.h"
+#include "nn/decoder_config.h"
+
+namespace hone {
+
+struct MergeOptions {
+  std::string model, adapter, output;
+  std::string dtype;                ///< of the written weights: float32 or bfloat16; "" = each as in the base
+  std::optional<double> tolerance;  ///< of float32 logits, relative; unset: merge_tolerance()
+  int threads = 0;                  ///< 0: all cores
+  bool force = false;               ///< replace the model in `output`
+};
+
+/// How far logits in float32 may drift, ‖merged − (base + adapter)‖ / ‖base + adapter‖. A product of depth K rounds
+/// each result by about √K · 2^-24 of its size; the errors of the 4 products in a row of each of L layers and of the
+/// head add up in quadrature: √(K (4L + 1)) · 2^-24, times 16 for norms and cancelling sums.
+double merge_tolerance(const DecoderConfig& model);
+
+/// How far rounding every weight to `dtype` may move logits, relative. A weight moves by at most u of itself (2^-8 in
+/// bfloat16, 2^-11 in float16), by about u / 2 in the mean and independently of the others, so each product by as much,
+/// and the 4L + 1 products in a row by √(4L + 1) · u / 2, times 4. Of float32 it is merge_tolerance().
+double rounding_tolerance(const DecoderConfig& model, DType dtype);
+
+/// Computes the logits of base + adapter on a few prompts, merges in float32, compares, writes the model in the base's
+/// layout and dtypes, re-opens what was written and compares again. Error(kCheckFailed) and nothing written if a
+/// comparison fails. Returns the exit code.
+int run_merge(const MergeOptions& options);
+
+}  // namespace hone

@@ -1,0 +1,117 @@
+#include "app/new_model.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+
+#include "app/model_summary.h"
+#include "app/output.h"
+#include "core/error.h"
+#include "core/philox.h"
+#include "models/registry.h"
+#include "report/humanise.h"
+#include "text/tokenizer.h"
+#include "weights/checkpoint.h"
+
+namespace hone {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+/// FNV-1a
+uint64_t hash_of(const std::string& name) {
+  uint64_t hash = 1469598103934665603u;
+  for (char c : name) hash = (hash ^ static_cast<uint8_t>(c)) * 1099511628211u;
+  return hash;
+}
+
+HfConfig read_config(const std::string& path) {
+  const fs::path file = fs::is_directory(path) ? fs::path(path) / "config.json" : fs::path(path);
+  std::ifstream stream(file);
+  if (!stream) throw UserError("the config.json cannot be read", file.string(), "give a config.json or its folder");
+  Json json = Json::parse(stream, nullptr, false);
+  if (!json.is_object()) throw UserError("config.json is not a JSON object", file.string());
+  return HfConfig(std::move(json), file.string());
+}
+
+DType dtype_of(const NewModelOptions& options, const HfConfig& config) {
+  const std::string name =
+      options.dtype.empty() ? config.string_or("dtype", config.string_or("torch_dtype", "bfloat16")) : options.dtype;
+  for (const DType dtype : {DType::kF32, DType::kBF16}) {
+    if (name_of(dtype) == name) return dtype;
+  }
+  throw UserError(fmt::format("a new model cannot be written in {}", name), options.dtype.empty() ? config.file() : "",
+                  "use --dtype bfloat16 or --dtype float32");
+}
+
+/// Copies what belongs to a tokenizer.
+void copy_tokenizer(const fs::path& from, const fs::path& to) {
+  for (const char* name : {"tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "chat_template.jinja",
+                           "generation_config.json"}) {
+    if (fs::exists(from / name)) fs::copy_file(from / name, to / name);
+  }
+}
+
+void check_tokenizer(const std::string& directory, int64_t vocab_size) {
+  if (directory.empty()) return;
+  const int32_t tokens = Tokenizer::load(directory).vocab_size();
+  if (tokens <= vocab_size) return;
+  throw UserError(fmt::format("the tokenizer has {} tokens, vocab_size is {}", tokens, vocab_size), directory,
+                  fmt::format("set vocab_size to {} or more in the config", tokens));
+}
+
+}  // namespace
+
+void initialise_weights(ParameterStore& store, double initializer_range, uint64_t seed, ThreadPool& pool) {
+  constexpr int64_t kPiece = int64_t{1} << 16;
+  // A normal takes two of the four words of a counter.
+  constexpr uint64_t kCountersPerPiece = kPiece / 2;
+  for (Parameter& parameter : store.all()) {
+    const int64_t count = parameter.shape().numel();
+    const uint64_t key = mix_key(seed, hash_of(parameter.name()));
+    const ParameterKind kind = parameter.kind();
+    pool.parallel_for((count + kPiece - 1) / kPiece, [&](int64_t piece, int) {
+      const int64_t begin = piece * kPiece;
+      std::vector<float> values(static_cast<size_t>(std::min(kPiece, count - begin)),
+                                kind == ParameterKind::kNorm ? 1.0f : 0.0f);
+      if (kind != ParameterKind::kNorm && kind != ParameterKind::kBias) {
+        PhiloxSequence random(key, static_cast<uint64_t>(piece) * kCountersPerPiece);
+        for (float& value : values) value = static_cast<float>(initializer_range) * random.normal();
+      }
+      write_values(parameter, begin, values.data(), static_cast<int64_t>(values.size()));
+    });
+  }
+}
+
+int run_new_model(const NewModelOptions& options) {
+  require_free_folder(options.output, options.force);
+  const HfConfig config = read_config(options.config);
+  const DecoderConfig decoder_config = read_decoder_config(config);
+  const DType dtype = dtype_of(options, config);
+  check_tokenizer(options.tokenizer, decoder_config.vocab_size);
+  ParameterStore store;
+  ResidentPlacement placement;
+  const Decoder decoder(decoder_config, store, placement, dtype);
+  store.allocate(Device{}, true);
+  ThreadPool pool(options.threads);
+  initialise_weights(store, decoder_config.initializer_range, options.seed, pool);
+  Json json = config.json();
+  json.erase("torch_dtype");
+  json["dtype"] = std::string(name_of(dtype));
+  if (!json.contains("architectures")) json["architectures"] = {config.architecture()};
+  write_directory(options.output, [&](const fs::path& temporary) {
+    if (!options.tokenizer.empty()) copy_tokenizer(options.tokenizer, temporary);
+    write_text_file(temporary / "config.json", json.dump(2) + "\n");
+    save_parameters(temporary, store, nullptr, nullptr, {});
+  });
+  const GroupCount total = total_of(count_groups(store, decoder_config.moe));
+  print_text(fmt::format("{}: {} with {} parameters ({} active for each token), {}, seed {}\n", options.output,
+                         config.architecture(), human_count(static_cast<double>(total.parameters)),
+                         human_count(static_cast<double>(total.active)), name_of(dtype), options.seed));
+  return 0;
+}
+
+}  // namespace hone

@@ -1,0 +1,42 @@
+#include "app/output.h"
+
+#include <cstdio>
+
+#include "core/error.h"
+
+namespace hone {
+
+namespace {
+
+void write(std::FILE* file, std::string_view text) {
+  std::fwrite(text.data(), 1, text.size(), file);
+  std::fflush(file);
+}
+
+}  // namespace
+
+void print_text(std::string_view text) { write(stdout, text); }
+void print_error(std::string_view text) { write(stderr, text); }
+
+void require_free_file(const std::filesystem::path& path, bool replace) {
+  std::error_code error;
+  if (std::filesystem::is_directory(path, error)) {
+    throw UserError("the output is a folder, not a file", path.string(), "name a file in it");
+  }
+  if (replace || !std::filesystem::exists(path, error)) return;
+  throw UserError("the output file exists already", path.string(), "choose another one, or replace it with --force");
+}
+
+void require_free_folder(const std::filesystem::path& path, bool replace) {
+  std::error_code error;
+  if (!std::filesystem::exists(path, error)) return;
+  const bool folder = std::filesystem::is_directory(path, error);
+  if (folder && std::filesystem::is_empty(path, error)) return;
+  if (!folder) throw UserError("the output is a file, not a folder", path.string(), "choose another one");
+  const bool model = std::filesystem::exists(path / "config.json", error);
+  if (model && replace) return;
+  throw UserError("the output folder is not empty", path.string(),
+                  model ? "choose another one, or replace the model in it with --force" : "choose another one");
+}
+
+}  // namespace hone

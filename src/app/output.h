@@ -1,0 +1,23 @@
+// Text on standard output and standard error, where a reader that has gone away is no error.
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <string_view>
+
+namespace hone {
+
+/// Writes to standard output and flushes. A closed pipe (`hone schema | head`) is ignored.
+void print_text(std::string_view text);
+
+/// Same, to standard error.
+void print_error(std::string_view text);
+
+/// Refuses to write a file where one is already: UserError unless `path` does not exist or `replace` is set.
+void require_free_file(const std::filesystem::path& path, bool replace);
+
+/// Refuses to write a model folder over something else: UserError unless `path` does not exist, is an empty folder, or
+/// `replace` is set and it is a model folder (it has a config.json).
+void require_free_folder(const std::filesystem::path& path, bool replace);
+
+}  // namespace hone

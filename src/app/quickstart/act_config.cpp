@@ -1,0 +1,110 @@
+#include "app/quickstart/act_config.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "core/json.h"
+
+namespace hone {
+
+namespace {
+
+using fmt::arg;
+
+/// A path as a YAML scalar.
+std::string quoted(const std::filesystem::path& path) { return Json(path.generic_string()).dump(); }
+
+int64_t logging_steps(int64_t steps, const QuickstartBudget& budget) {
+  return std::max<int64_t>(1, steps / budget.log_lines);
+}
+
+}  // namespace
+
+std::string english_yaml(const std::filesystem::path& folder, const QuickstartBudget& budget, uint64_t seed) {
+  return fmt::format(
+      R"(# Act 1 of the quickstart: a model with random weights learns to read English calendar entries.
+# Run it again into another folder: hone train {file} output_dir=again
+model_name_or_path: {model}
+finetuning_type: full            # all weights; act2.yaml trains small adapters instead
+dtype: float32                   # bfloat16 is the default, and right for larger models
+
+datasets:
+  - path: {data}
+    type: messages               # chats; a sample's text comes from the model's chat template
+val_split: 200                   # samples kept back for the evaluation loss
+max_length: 96                   # tokens of the longest sample
+packing: true                    # short samples share a batch; they do not see each other
+train_on: assistant              # questions are read, answers are learnt
+
+max_steps: {steps}
+per_device_train_batch_size: 32  # sequences of max_length at once
+learning_rate: 3.0e-3            # high, for a small model from scratch; 1e-5 is usual for a trained one
+lr_scheduler_type: cosine
+min_lr_ratio: 0.02
+warmup_ratio: 0.05
+weight_decay: 0.0
+adam_beta2: 0.98
+max_grad_norm: 1.0
+seed: {seed}
+
+output_dir: {output}
+logging_steps: {logging}
+eval_steps: {evaluation}
+save_strategy: "no"              # no checkpoints on the way; the model is saved at the end
+)",
+      arg("file", (folder / "act1.yaml").generic_string()), arg("model", quoted(folder / "model")),
+      arg("data", quoted(folder / "data" / "english_train.jsonl")), arg("steps", budget.english_steps),
+      arg("seed", seed), arg("output", quoted(folder / "act1")),
+      arg("logging", logging_steps(budget.english_steps, budget)),
+      arg("evaluation", std::max<int64_t>(1, budget.english_steps / 4)));
+}
+
+std::string german_yaml(const std::filesystem::path& folder, const QuickstartBudget& budget, uint64_t seed) {
+  return fmt::format(
+      R"(# Act 2 of the quickstart: adapters teach the model of act 1 German, without forgetting English.
+# Run it again into another folder: hone train {file} output_dir=again
+model_name_or_path: {model}
+finetuning_type: lora            # the weights stay as they are; small matrices beside them learn
+lora_r: 16
+lora_alpha: 32
+lora_target_modules: [attention, all-experts]
+expert_lora: split               # gate, up and down of each expert have adapters of their own
+freeze_router: true              # tokens keep going to the experts the model chose
+dtype: float32
+
+datasets:
+  - path: {german}
+    type: messages
+  - path: {english}
+    type: messages
+    samples: {replay}            # some of what is known already, so that it is not forgotten
+val_split: 200
+max_length: 96
+packing: true
+train_on: assistant
+
+max_steps: {steps}
+per_device_train_batch_size: 32
+learning_rate: 4.0e-3
+lr_scheduler_type: cosine
+min_lr_ratio: 0.02
+warmup_ratio: 0.05
+adam_beta2: 0.98
+max_grad_norm: 1.0
+seed: {seed}
+
+output_dir: {output}
+logging_steps: {logging}
+eval_steps: {evaluation}
+save_strategy: "no"
+)",
+      arg("file", (folder / "act2.yaml").generic_string()), arg("model", quoted(folder / "act1")),
+      arg("german", quoted(folder / "data" / "german_train.jsonl")),
+      arg("english", quoted(folder / "data" / "english_train.jsonl")), arg("replay", budget.replay_examples),
+      arg("steps", budget.german_steps), arg("seed", seed), arg("output", quoted(folder / "act2")),
+      arg("logging", logging_steps(budget.german_steps, budget)),
+      arg("evaluation", std::max<int64_t>(1, budget.german_steps / 2)));
+}
+
+}  // namespace hone

@@ -1,0 +1,25 @@
+// The configurations of the quickstart's two acts, as files that `hone train` runs.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+
+namespace hone {
+
+/// How much is drawn, trained and asked; the defaults reach the bars with a margin.
+struct QuickstartBudget {
+  int64_t english_examples = 24'000, german_examples = 8'000, replay_examples = 3'000;
+  int64_t english_steps = 400, german_steps = 150;
+  int64_t log_lines = 16;       ///< lines of the console in each act
+  int64_t test_examples = 300;  ///< unseen moments asked in each language
+  int64_t new_examples = 200;   ///< of wordings that training never showed
+};
+
+/// Full fine-tuning of `folder`/model on English, with comments.
+std::string english_yaml(const std::filesystem::path& folder, const QuickstartBudget& budget, uint64_t seed);
+
+/// LoRA on what the first act saved: German, with some English replayed.
+std::string german_yaml(const std::filesystem::path& folder, const QuickstartBudget& budget, uint64_t seed);
+
+}  // namespace hone

@@ -1,0 +1,56 @@
+#include "app/quickstart/answers.h"
+
+#include <algorithm>
+
+#include "infer/chat_prompt.h"
+#include "infer/generator.h"
+#include "train/loaded_model.h"
+
+namespace hone {
+
+namespace {
+
+/// An ISO moment and the end of the turn, with room for a model that does not know yet when to stop.
+constexpr int64_t kMaxNewTokens = 20;
+constexpr int64_t kMaxSequences = 64;
+
+void load(LoadedModel& model, const std::filesystem::path& adapter, Stream& stream) {
+  TrainableOptions nothing;
+  nothing.train_base = nothing.train_router = false;
+  nothing.adapter = adapter;
+  model.set_trainable(nothing);
+  model.load(stream.device(), stream.pool(), 0, true);
+}
+
+}  // namespace
+
+double Answers::accuracy() const {
+  return texts.empty() ? 0.0 : static_cast<double>(right) / static_cast<double>(texts.size());
+}
+
+Answers ask(const ModelPath& path, const std::vector<Example>& examples, Stream& stream) {
+  const Tokenizer tokenizer = Tokenizer::load(path.model);
+  const ChatPrompt chat(tokenizer);
+  GenerationRequest request;
+  request.sampling.max_new_tokens = kMaxNewTokens;
+  request.stop_ids = tokenizer.special_tokens().stop;
+  size_t longest = 0;
+  for (const Example& example : examples) {
+    request.prompts.push_back(chat.encode({.messages = question_messages(example)}, "the quickstart's questions"));
+    longest = std::max(longest, request.prompts.back().size());
+  }
+  LoadedModel model(path.model, DType::kF32);
+  load(model, path.adapter, stream);
+  const GeneratorOptions options{.max_sequences = kMaxSequences,
+                                 .max_length = static_cast<int64_t>(longest) + kMaxNewTokens};
+  model.decoder().prepare(stream, options.max_length);
+  Answers answers;
+  for (const GeneratedSequence& sequence : Generator(model.decoder(), stream, options).generate(request)) {
+    const Example& example = examples[answers.texts.size()];
+    answers.texts.push_back(tokenizer.decode(sequence.answer(), false));
+    if (answers.texts.back() == example.answer && sequence.finish == FinishReason::kStop) ++answers.right;
+  }
+  return answers;
+}
+
+}  // namespace hone

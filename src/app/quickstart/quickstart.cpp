@@ -1,0 +1,255 @@
+#include "app/quickstart/quickstart.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+
+#include "app/merge.h"
+#include "app/quickstart/expert_load.h"
+#include "app/quickstart/story.h"
+#include "app/quickstart/tiny_model.h"
+#include "app/resolve.h"
+#include "app/resolved_yaml.h"
+#include "core/error.h"
+#include "report/humanise.h"
+#include "train/trainer.h"
+#include "weights/checkpoint.h"
+
+namespace hone {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr double kEnglishBar = 0.95, kGermanBar = 0.85, kEnglishKeptBar = 0.90;
+constexpr size_t kShownAnswers = 4;
+constexpr int64_t kLoadSamples = 400;
+/// Stands in the folder from the first file on, so that a stopped quickstart can be replaced too.
+constexpr const char* kMarker = ".hone-quickstart";
+
+/// Removes an earlier quickstart; refuses what is something else.
+void clear_output(const fs::path& folder) {
+  std::error_code error;
+  if (fs::exists(folder, error) && !(fs::is_directory(folder, error) && fs::is_empty(folder, error))) {
+    if (!fs::exists(folder / kMarker, error)) {
+      throw UserError("the output exists and is no quickstart's", folder.string(),
+                      "name another folder with --output, or remove this one");
+    }
+    fs::remove_all(folder, error);
+  }
+  fs::create_directories(folder / "data", error);
+  if (error) throw UserError(fmt::format("the output folder cannot be made: {}", error.message()), folder.string());
+  write_text_file(folder / kMarker, "made by hone quickstart; the next one replaces this folder\n");
+}
+
+/// How this program is called from here: "build/hone".
+std::string program_name() {
+  std::error_code error;
+  const fs::path program = fs::read_symlink("/proc/self/exe", error);
+  const fs::path here = fs::relative(program, fs::current_path(error), error);
+  return error || here.empty() || *here.begin() == ".." ? "hone" : here.generic_string();
+}
+
+struct Tests {
+  std::vector<Example> english, german, english_new, german_new;
+};
+
+class Quickstart {
+ public:
+  explicit Quickstart(const QuickstartOptions& options)
+      : options_(options),
+        folder_(options.output),
+        console_(Terminal::of(1)),
+        story_(console_),
+        stream_(Device{}, pool_) {}
+
+  int run() {
+    clear_output(folder_);
+    introduce();
+    make_files();
+    if (const ExitCode code = english(); code != ExitCode::kOk) return static_cast<int>(code);
+    if (const ExitCode code = german(); code != ExitCode::kOk) return static_cast<int>(code);
+    merge();
+    show_experts();
+    show_new_wordings();
+    write_report();
+    return conclude();
+  }
+
+ private:
+  void introduce() {
+    story_.title("Hone quickstart", fmt::format("seed {}", options_.seed));
+    story_.say(fmt::format(
+        "A small Mixture-of-Experts model with random weights learns to read calendar entries, here and now,\n"
+        "in about five minutes. Data, model and configurations are made first; then everything takes the path\n"
+        "that your own model would take. It is asked for moments it has never seen, so nothing can be memorised.\n"
+        "\n"
+        "{0}/data         chats, one a line: questions and answers\n"
+        "{0}/model        Qwen3-MoE: 4 layers of 8 experts, 2 of them for each token, and a tokenizer\n"
+        "{0}/act1.yaml, act2.yaml",
+        folder_.generic_string()));
+  }
+
+  std::vector<Example> draw(Language language, Phrasing phrasing, bool held_out, int64_t count) const {
+    return draw_examples({.language = language, .phrasing = phrasing, .held_out = held_out, .count = count},
+                         options_.seed);
+  }
+
+  void make_files() {
+    const QuickstartBudget& budget = options_.budget;
+    const std::vector<Example> english_train =
+        draw(Language::kEnglish, Phrasing::kTaught, false, budget.english_examples);
+    const fs::path data = folder_ / "data";
+    write_chat_data(english_train, data / "english_train.jsonl");
+    write_chat_data(draw(Language::kGerman, Phrasing::kTaught, false, budget.german_examples),
+                    data / "german_train.jsonl");
+    tests_.english = draw(Language::kEnglish, Phrasing::kTaught, true, budget.test_examples);
+    tests_.german = draw(Language::kGerman, Phrasing::kTaught, true, budget.test_examples);
+    tests_.english_new = draw(Language::kEnglish, Phrasing::kNew, true, budget.new_examples);
+    tests_.german_new = draw(Language::kGerman, Phrasing::kNew, true, budget.new_examples);
+    write_chat_data(tests_.english, data / "english_test.jsonl");
+    write_chat_data(tests_.german, data / "german_test.jsonl");
+    write_chat_data(tests_.english_new, data / "english_new_wordings.jsonl");
+    write_chat_data(tests_.german_new, data / "german_new_wordings.jsonl");
+    std::vector<std::string> texts;
+    for (const Example& example : english_train) texts.push_back(example.question + "\n" + example.answer);
+    write_tiny_model(folder_ / "model", texts, options_.seed, pool_);
+    write_text_file(folder_ / "act1.yaml", english_yaml(folder_, budget, options_.seed));
+    write_text_file(folder_ / "act2.yaml", german_yaml(folder_, budget, options_.seed));
+  }
+
+  /// Trains as `hone train FILE` does.
+  ExitCode train(const char* file, double& seconds) {
+    const auto begin = std::chrono::steady_clock::now();
+    Logger logger(console_, LogLevel::kWarning);
+    const ExitCode code = Trainer(load_config((folder_ / file).string(), {}).run, logger, resolved_yaml).run();
+    seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+    return code;
+  }
+
+  ExitCode english() {
+    story_.act("Act 1", "full fine-tuning: English to ISO 8601");
+    story_.say(
+        fmt::format("hone train {}\n\nWhat is trained, a sample of which the marked part is learnt, and the "
+                    "memory it takes:",
+                    (folder_ / "act1.yaml").generic_string()));
+    const Answers before = ask({folder_ / "model"}, tests_.english, stream_);
+    if (const ExitCode code = train("act1.yaml", english_seconds_); code != ExitCode::kOk) return code;
+    const Answers after = ask({folder_ / "act1"}, tests_.english, stream_);
+    story_.loss_curve(folder_ / "act1");
+    show_answers(tests_.english, before, after);
+    english_ = {"English, unseen moments", before.accuracy(), after.accuracy(), kEnglishBar};
+    story_.measures({english_});
+    return ExitCode::kOk;
+  }
+
+  ExitCode german() {
+    story_.act("Act 2", "LoRA on attention and experts: the same in German");
+    story_.say(
+        fmt::format("hone train {}\n\nThe weights of act 1 stay as they are; small adapters beside them learn, "
+                    "with some English replayed:",
+                    (folder_ / "act2.yaml").generic_string()));
+    const ModelPath base{folder_ / "act1"}, adapted{folder_ / "act1", folder_ / "act2"};
+    const Answers before = ask(base, tests_.german, stream_);
+    if (const ExitCode code = train("act2.yaml", german_seconds_); code != ExitCode::kOk) return code;
+    const Answers after = ask(adapted, tests_.german, stream_);
+    story_.loss_curve(folder_ / "act2");
+    show_answers(tests_.german, before, after);
+    german_ = {"German, unseen moments", before.accuracy(), after.accuracy(), kGermanBar};
+    kept_ = {"English, still", english_.after, ask(adapted, tests_.english, stream_).accuracy(), kEnglishKeptBar};
+    story_.measures({german_, kept_});
+    return ExitCode::kOk;
+  }
+
+  void merge() {
+    const std::string model = (folder_ / "act1").string(), adapter = (folder_ / "act2").string(),
+                      output = (folder_ / "merged").string();
+    story_.act("Merge", "the adapter becomes part of the weights, and the logits are compared");
+    story_.say(fmt::format("hone merge {} {} {}", model, adapter, output));
+    MergeOptions options;
+    options.model = model;
+    options.adapter = adapter;
+    options.output = output;
+    run_merge(options);
+  }
+
+  void show_answers(const std::vector<Example>& examples, const Answers& before, const Answers& after) {
+    story_.say("Answers to moments that are in no training data:");
+    std::vector<AnswerPair> pairs;
+    for (size_t i = 0; i < std::min(kShownAnswers, examples.size()); ++i) {
+      pairs.push_back({&examples[i], before.texts[i], after.texts[i]});
+    }
+    story_.answers(pairs);
+  }
+
+  void show_experts() {
+    story_.act("Experts", "where the merged model sends each language");
+    const fs::path data = folder_ / "data";
+    story_.expert_load(measure_expert_load(folder_ / "merged", data / "english_test.jsonl", kLoadSamples, stream_),
+                       measure_expert_load(folder_ / "merged", data / "german_test.jsonl", kLoadSamples, stream_));
+  }
+
+  void show_new_wordings() {
+    story_.act("Beyond", "wordings that no training sentence had");
+    const ModelPath base{folder_ / "act1"}, merged{folder_ / "merged"};
+    story_.say(
+        fmt::format("As in “{}”. This is what it does, not what it must do:", tests_.english_new.front().question));
+    story_.measures({{"English, new wordings", ask(base, tests_.english_new, stream_).accuracy(),
+                      ask(merged, tests_.english_new, stream_).accuracy()},
+                     {"German, new wordings", ask(base, tests_.german_new, stream_).accuracy(),
+                      ask(merged, tests_.german_new, stream_).accuracy()}});
+  }
+
+  void write_report() const {
+    const Json report = {{"act1",
+                          {{"exact_match_before", english_.before},
+                           {"exact_match_after", english_.after},
+                           {"seconds", english_seconds_}}},
+                         {"act2",
+                          {{"german_before", german_.before},
+                           {"german_after", german_.after},
+                           {"english_after", kept_.after},
+                           {"seconds", german_seconds_}}},
+                         {"seed", options_.seed}};
+    write_text_file(folder_ / "report.json", report.dump(2) + "\n");
+  }
+
+  int conclude() {
+    story_.act("Done",
+               fmt::format("{} and {} of training", human_duration(english_seconds_), human_duration(german_seconds_)));
+    const std::string folder = folder_.generic_string(), hone = program_name();
+    story_.commands({{folder + "/merged", "the model, as any Hugging Face checkpoint"},
+                     {folder + "/act2", "the adapter, as PEFT reads it"},
+                     {folder + "/act1", "the model of act 1; metrics.jsonl, TensorBoard files, run.log"},
+                     {folder + "/report.json", "the numbers above"}});
+    story_.say("Next, with your own model and data:");
+    story_.commands({{hone + " init ./YOUR-MODEL --data chats.jsonl", "writes run.yaml, commented"},
+                     {hone + " estimate run.yaml", "the memory it needs, from headers alone"},
+                     {hone + " train run.yaml --dry-run", "one step, how long it will take; writes nothing"}});
+    bool reached = true;
+    for (const Measure& measure : {english_, german_, kept_}) {
+      if (measure.reached()) continue;
+      reached = false;
+      story_.say(fmt::format("A check did not hold: {} answered {:.1f} %, at least {:.1f} % was expected.",
+                             measure.what, 100 * measure.after, 100 * measure.bar));
+    }
+    return static_cast<int>(reached ? ExitCode::kOk : ExitCode::kCheckFailed);
+  }
+
+  QuickstartOptions options_;
+  fs::path folder_;
+  Console console_;
+  Story story_;
+  ThreadPool pool_;
+  Stream stream_;
+  Tests tests_;
+  Measure english_, german_, kept_;
+  double english_seconds_ = 0, german_seconds_ = 0;
+};
+
+}  // namespace
+
+int run_quickstart(const QuickstartOptions& options) { return Quickstart(options).run(); }
+
+}  // namespace hone

@@ -1,0 +1,143 @@
+#include "app/quickstart/story.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <fstream>
+#include <numeric>
+
+#include "core/json.h"
+#include "report/chart.h"
+#include "report/heat_map.h"
+#include "report/table.h"
+#include "report/terminal.h"
+
+namespace hone {
+
+namespace {
+
+constexpr int kWidth = 96;
+constexpr int kShownAnswer = 24;
+
+std::string percent(double fraction) { return fmt::format("{:.1f} %", 100 * fraction); }
+
+/// The points of one metric.
+ChartSeries series_of(const std::vector<Json>& lines, const std::string& metric, const std::string& name, bool marks) {
+  ChartSeries series{.name = name, .points = {}, .marks = marks};
+  for (const Json& line : lines) {
+    if (line.contains(metric)) series.points.emplace_back(line.at("step").get<double>(), line.at(metric).get<double>());
+  }
+  return series;
+}
+
+/// Adds a layer's share of choices for each expert; returns the largest.
+double append_shares(const RoutingLoad& load, int64_t layer, std::vector<double>& values) {
+  const auto begin = load.counts.begin() + layer * load.experts, end = begin + load.experts;
+  const double total = std::max(1.0, std::accumulate(begin, end, 0.0));
+  double largest = 0;
+  for (auto count = begin; count != end; ++count) {
+    values.push_back(static_cast<double>(*count) / total);
+    largest = std::max(largest, values.back());
+  }
+  return largest;
+}
+
+}  // namespace
+
+int Story::width() const { return std::min(console_.width(), kWidth); }
+
+void Story::title(std::string_view text, std::string_view right) {
+  const std::string line = styled(text, Style::kBold, console_.color());
+  console_.line("\n" + pad_right(line, std::max(0, width() - display_width(right))) +
+                styled(right, Style::kDim, console_.color()) + "\n");
+}
+
+void Story::act(std::string_view name, std::string_view what) {
+  const std::string head = fmt::format("{} ", name), rest = fmt::format(" {}", what);
+  std::string rule;
+  for (int i = display_width(head) + display_width(rest); i < width(); ++i) rule += "─";
+  console_.line(fmt::format("\n{}{}{}\n", styled(head, Style::kBold, console_.color()),
+                            styled(rule, Style::kDim, console_.color()), styled(rest, Style::kCyan, console_.color())));
+}
+
+void Story::say(std::string_view text) {
+  std::string block;
+  for (const std::string& line : split_lines(text)) block += (line.empty() ? "" : "  " + line) + "\n";
+  console_.line(block);
+}
+
+void Story::answers(const std::vector<AnswerPair>& pairs) {
+  const bool color = console_.color();
+  const auto row = [&](std::string_view when, const std::string& answer, bool right) {
+    const std::string shown = fit_width(one_line(answer), kShownAnswer);
+    return fmt::format("    {} {} {}\n", styled(when, Style::kDim, color),
+                       styled(right ? "✓" : "✗", right ? Style::kGreen : Style::kRed, color),
+                       shown.empty() ? "(nothing)" : shown);
+  };
+  std::string block;
+  for (const AnswerPair& pair : pairs) {
+    block += fmt::format("  “{}”\n", pair.example->question);
+    block += row("before", pair.before, pair.before == pair.example->answer);
+    block += row("after ", pair.after, pair.after == pair.example->answer);
+  }
+  console_.line(block);
+}
+
+void Story::measures(const std::vector<Measure>& measures) {
+  const bool color = console_.color();
+  Table table(
+      {{"exact match"}, {"before", Align::kRight}, {"after", Align::kRight}, {"at least", Align::kRight}, {""}});
+  for (const Measure& m : measures) {
+    const bool judged = m.bar >= 0;
+    table.add_row({m.what, m.before < 0 ? "" : percent(m.before), percent(m.after), judged ? percent(m.bar) : "",
+                   !judged       ? ""
+                   : m.reached() ? styled("✓", Style::kGreen, color)
+                                 : styled("✗ missed", Style::kRed, color)});
+  }
+  console_.line(table.to_string(color) + "\n");
+}
+
+void Story::loss_curve(const std::filesystem::path& run) {
+  std::vector<Json> lines;
+  std::ifstream file(run / "metrics.jsonl");
+  for (std::string line; std::getline(file, line);) {
+    Json json = Json::parse(line, nullptr, false);
+    if (json.is_object()) lines.push_back(std::move(json));
+  }
+  const std::vector<ChartSeries> series = {series_of(lines, "loss", "training loss", false),
+                                           series_of(lines, "eval_loss", "evaluation loss", true)};
+  console_.line(line_chart(series, {.width = std::min(width(), 80), .height = 8, .color = console_.color()}));
+}
+
+void Story::expert_load(const RoutingLoad& english, const RoutingLoad& german) {
+  HeatMap map{
+      .title = "share of the tokens' choices, by layer and language", .row_labels = {}, .columns = 0, .values = {}};
+  map.column_title = "expert";
+  map.columns = static_cast<int>(english.experts);
+  double largest = 0;
+  for (int64_t layer = 0; layer < english.layers; ++layer) {
+    map.row_labels.push_back(fmt::format("layer {}  English", layer));
+    largest = std::max(largest, append_shares(english, layer, map.values));
+    map.row_labels.push_back("         German");
+    largest = std::max(largest, append_shares(german, layer, map.values));
+  }
+  if (largest > 0) {
+    for (double& value : map.values) value /= largest;
+  }
+  map.low_label = "0 %";
+  map.high_label = fmt::format("{:.0f} %", 100 * largest);
+  console_.line(heat_map(map, {.max_width = width(), .color = console_.color()}));
+}
+
+void Story::commands(const std::vector<std::pair<std::string, std::string>>& commands) {
+  int column = 0;
+  for (const auto& [command, what] : commands) column = std::max(column, display_width(command));
+  std::string block;
+  for (const auto& [command, what] : commands) {
+    block += fmt::format("    {}   {}\n", pad_right(styled(command, Style::kBold, console_.color()), column),
+                         styled(what, Style::kDim, console_.color()));
+  }
+  console_.line(block);
+}
+
+}  // namespace hone

@@ -1,0 +1,282 @@
+// Whole runs through the command line on a tiny model.
+#include <signal.h>
+
+#include <cmath>
+#include <map>
+#include <thread>
+
+#include "program.h"
+#include "weights/safetensors.h"
+
+namespace hone {
+namespace {
+
+namespace fs = std::filesystem;
+
+Outcome train(const Folder& folder, const std::string& model, const std::string& output,
+              const std::vector<std::string>& more) {
+  const std::string data = folder.write("data.jsonl", progressions(40));
+  return run_hone(train_arguments(model, data, folder / output, more));
+}
+
+void expect_same_file(const fs::path& a, const fs::path& b) {
+  EXPECT_TRUE(read_file(a) == read_file(b)) << a << " and " << b << " differ";
+}
+
+TEST(Runs, FullFineTuningLearnsAndWritesAModelWithItsRecords) {
+  const Folder folder;
+  const std::string model = make_model(folder);
+  const Outcome outcome = train(folder, model, "out", {"num_train_epochs=8", "dtype=float32", "val_split=4"});
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_NE(outcome.out.find("trainable params: "), std::string::npos) << outcome.out;
+  std::vector<Json> steps, evaluations;
+  for (const Json& line : read_json_lines(folder / "out/metrics.jsonl")) {
+    (line.contains("eval_loss") ? evaluations : steps).push_back(line);
+  }
+  ASSERT_GT(steps.size(), 8u);
+  for (const char* name : {"step", "epoch", "loss", "loss_with_aux", "grad_norm", "learning_rate", "num_tokens",
+                           "num_supervised_tokens", "tokens_per_second", "samples_per_second", "step_time",
+                           "mean_token_accuracy", "router/aux_loss", "router/load_max_over_mean"}) {
+    EXPECT_TRUE(steps.front().contains(name)) << name;
+  }
+  const double first = steps.front()["loss"], last = steps.back()["loss"];
+  EXPECT_NEAR(first, std::log(64.0), 0.3);  // a random model knows nothing
+  EXPECT_LT(last, 0.5 * first);
+  ASSERT_FALSE(evaluations.empty());
+  EXPECT_LT(evaluations.back()["eval_loss"].get<double>(), evaluations.front()["eval_loss"].get<double>());
+  for (const char* name :
+       {"config.json", "model.safetensors", "trainer_state.json", "run.log", "config.resolved.yaml"}) {
+    EXPECT_TRUE(fs::exists(folder / "out" / name)) << name;
+  }
+  EXPECT_FALSE(fs::is_empty(folder / "out/runs"));
+  // The tensors have the names and dtypes that the model had.
+  const SafetensorsFile before(fs::path(model) / "model.safetensors"), after(folder / "out/model.safetensors");
+  ASSERT_EQ(before.entries().size(), after.entries().size());
+  for (const SafetensorsEntry& entry : before.entries()) {
+    ASSERT_TRUE(after.find(entry.name)) << entry.name;
+    EXPECT_EQ(after.find(entry.name)->dtype, entry.dtype);
+  }
+}
+
+TEST(Runs, AResolvedConfigurationRunsAgainToTheSameBits) {
+  const Folder folder;
+  const std::string model = make_model(folder);
+  ASSERT_EQ(train(folder, model, "one", {"max_steps=3"}).code, 0);
+  const Outcome again = run_hone({"train", (folder / "one/config.resolved.yaml").string(),
+                                  "output_dir=" + (folder / "two").string(), "threads=2"});
+  ASSERT_EQ(again.code, 0) << again.err;
+  expect_same_file(folder / "one/model.safetensors", folder / "two/model.safetensors");
+}
+
+/// 2N steps, and N steps, then N more after a resume.
+void expect_resume_changes_nothing(const std::vector<std::string>& options, const std::string& weights) {
+  const Folder folder;
+  const std::string model = make_model(folder);
+  const auto with = [&](std::vector<std::string> more) {
+    more.insert(more.end(), options.begin(), options.end());
+    return more;
+  };
+  const Outcome whole = train(folder, model, "whole", with({"max_steps=8", "save_steps=4"}));
+  ASSERT_EQ(whole.code, 0) << whole.err;
+  ASSERT_EQ(train(folder, model, "parts", with({"max_steps=4", "save_steps=4"})).code, 0);
+  const Outcome resumed = train(folder, model, "parts", with({"max_steps=8", "save_steps=4", "resume=auto"}));
+  ASSERT_EQ(resumed.code, 0) << resumed.err;
+  EXPECT_NE(resumed.out.find("resumed from"), std::string::npos) << resumed.out;
+  for (const std::string& name :
+       {std::string("checkpoint-8/") + weights, weights, std::string("checkpoint-8/training_state.safetensors"),
+        std::string("checkpoint-8/training_state.json")}) {
+    expect_same_file(folder / "whole" / name, folder / "parts" / name);
+  }
+  EXPECT_EQ(read_json_lines(folder / "parts/metrics.jsonl").size(), 8u);
+}
+
+TEST(Runs, ResumingAFullRunGivesTheSameBits) { expect_resume_changes_nothing({"val_split=0"}, "model.safetensors"); }
+
+TEST(Runs, ResumingALoraRunWithDropoutGivesTheSameBits) {
+  expect_resume_changes_nothing(
+      {"finetuning_type=lora", "lora_dropout=0.1", "lora_r=4", "lora_target_modules=[attention,all-experts]"},
+      "adapter_model.safetensors");
+}
+
+TEST(Runs, ASignalSavesAndTheResumedRunEndsAsIfThereHadBeenNone) {
+  const Folder folder;
+  const std::string model = make_model(folder);
+  const std::string data = folder.write("data.jsonl", progressions(40));
+  Process process(train_arguments(model, data, folder / "stopped", {"max_steps=1000000"}));
+  for (int i = 0; i < 1000; ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    if (fs::exists(folder / "stopped/metrics.jsonl") && fs::file_size(folder / "stopped/metrics.jsonl") > 1000) break;
+  }
+  process.send(SIGTERM);
+  const Outcome outcome = process.wait();
+  ASSERT_EQ(outcome.code, 75) << outcome.out << outcome.err;
+  EXPECT_NE(outcome.out.find("stopped by SIGTERM"), std::string::npos) << outcome.out;
+  const std::vector<Json> metrics = read_json_lines(folder / "stopped/metrics.jsonl");
+  const auto stopped = metrics.back()["step"].get<int64_t>();
+  ASSERT_TRUE(fs::exists(folder / "stopped" / ("checkpoint-" + std::to_string(stopped))));
+  const std::string steps = "max_steps=" + std::to_string(stopped + 3);
+  ASSERT_EQ(run_hone(train_arguments(model, data, folder / "stopped", {steps, "resume=auto"})).code, 0);
+  ASSERT_EQ(run_hone(train_arguments(model, data, folder / "whole", {steps})).code, 0);
+  expect_same_file(folder / "whole/model.safetensors", folder / "stopped/model.safetensors");
+}
+
+TEST(Runs, KeepsTheLastCheckpoints) {
+  const Folder folder;
+  const std::string model = make_model(folder);
+  ASSERT_EQ(train(folder, model, "out", {"max_steps=11", "save_steps=1", "save_total_limit=2"}).code, 0);
+  std::vector<std::string> kept;
+  for (const std::string& name : names_in(folder / "out")) {
+    if (name.starts_with("checkpoint-")) kept.push_back(name);
+  }
+  EXPECT_EQ(kept, (std::vector<std::string>{"checkpoint-10", "checkpoint-11"}));
+}
+
+TEST(Runs, TheBestModelIsKeptAndSavedAtTheEnd) {
+  const Folder folder;
+  const std::string model = make_model(folder);
+  // What is trained on says nothing about what is evaluated on, so evaluation gets worse from the first steps on.
+  const std::string eval = folder.write("eval.jsonl", random_tokens(20));
+  const Outcome outcome = train(folder, model, "out",
+                                {"eval_datasets=" + eval, "max_steps=12", "eval_steps=2", "save_steps=2",
+                                 "save_total_limit=1", "load_best_model_at_end=true", "learning_rate=1e-2"});
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  double best = 1e9;
+  int64_t best_step = 0;
+  for (const Json& line : read_json_lines(folder / "out/metrics.jsonl")) {
+    if (!line.contains("eval_loss") || line["eval_loss"].get<double>() >= best) continue;
+    best = line["eval_loss"];
+    best_step = line["step"];
+  }
+  ASSERT_LT(best_step, 12);
+  const fs::path kept = folder / "out" / ("checkpoint-" + std::to_string(best_step));
+  ASSERT_TRUE(fs::exists(kept)) << kept;
+  EXPECT_TRUE(fs::exists(folder / "out/checkpoint-12"));
+  expect_same_file(folder / "out/model.safetensors", kept / "model.safetensors");
+}
+
+double eval_loss(const std::string& model, const std::string& data, const std::string& checkpoint = "") {
+  std::vector<std::string> arguments = {"eval",          "model=" + model, "datasets=" + data,
+                                        "dtype=float32", "max_length=32",  "--json"};
+  if (!checkpoint.empty()) arguments.insert(arguments.end(), {"--checkpoint", checkpoint});
+  const Outcome outcome = run_hone(arguments);
+  EXPECT_EQ(outcome.code, 0) << outcome.err;
+  return Json::parse(outcome.out)["eval_loss"];
+}
+
+TEST(Runs, AMergedAdapterEvaluatesAsTheAdapterBesideItsBase) {
+  const Folder folder;
+  const std::string model = make_model(folder);
+  const Outcome outcome = train(folder, model, "lora",
+                                {"finetuning_type=lora", "lora_r=4", "lora_target_modules=[attention,all-experts]",
+                                 "train_router=true", "num_train_epochs=4", "dtype=float32", "learning_rate=1e-2"});
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  const std::string data = (folder / "data.jsonl").string(), lora = (folder / "lora").string(),
+                    merged = (folder / "merged").string();
+  const Outcome merge = run_hone({"merge", "--model", model, "--adapter", lora, "--output", merged});
+  ASSERT_EQ(merge.code, 0) << merge.err;
+  const double base = eval_loss(model, data), beside = eval_loss(model, data, lora);
+  EXPECT_LT(beside, base - 0.1);
+  // A mean over hundreds of tokens of sums in float32.
+  EXPECT_NEAR(eval_loss(model, data, merged), beside, 1e-4);
+}
+
+TEST(Runs, AMergeThatDriftsWritesNothing) {
+  const Folder folder;
+  const std::string model = make_model(folder);
+  ASSERT_EQ(train(folder, model, "lora", {"finetuning_type=lora", "max_steps=2", "learning_rate=1e-2"}).code, 0);
+  const Outcome outcome = run_hone({"merge", "--model", model, "--adapter", (folder / "lora").string(), "--output",
+                                    (folder / "merged").string(), "--tolerance", "0"});
+  EXPECT_EQ(outcome.code, 1);
+  EXPECT_NE(outcome.err.find("merged in memory: the logits differ"), std::string::npos) << outcome.err;
+  EXPECT_FALSE(fs::exists(folder / "merged"));
+}
+
+TEST(Runs, TheConfigurationOfInitTrainsUnchanged) {
+  const Folder folder;
+  const std::string model = make_model(folder);
+  const std::string data = folder.write("data.jsonl", progressions(40));
+  for (const std::string method : {"lora", "full"}) {
+    const std::string yaml = (folder / (method + ".yaml")).string();
+    ASSERT_EQ(run_hone({"init", model, "--method", method, "--data", data, "--output", yaml}).code, 0);
+    // Only the place of the outputs is the test's.
+    const Outcome outcome = run_hone({"train", yaml, "output_dir=" + (folder / method).string()});
+    ASSERT_EQ(outcome.code, 0) << outcome.err;
+    EXPECT_EQ(outcome.out.find(" is called "), std::string::npos) << "init uses canonical names\n" << outcome.out;
+    EXPECT_EQ(outcome.out.find(" has no effect"), std::string::npos) << outcome.out;
+    EXPECT_TRUE(fs::exists(folder / method / (method == "lora" ? "adapter_model.safetensors" : "model.safetensors")));
+  }
+}
+
+TEST(Runs, ChatsTrainFromATokenizerAndItsTemplate) {
+  const Folder folder;
+  const fs::path fixtures = fs::path(HONE_SOURCE_DIR) / "tests/fixtures";
+  const fs::path tokenizer = folder / "tokenizer";
+  fs::create_directories(tokenizer);
+  fs::copy_file(fixtures / "tokenizers/qwen3/tokenizer.json", tokenizer / "tokenizer.json");
+  fs::copy_file(fixtures / "templates/chatml.jinja", tokenizer / "chat_template.jinja");
+  folder.write("tokenizer/tokenizer_config.json", R"({"eos_token": "<|im_end|>"})");
+  Json config = tiny_config();
+  config["vocab_size"] = 151936;
+  const std::string model = make_model(folder, config, tokenizer.string());
+  std::string rows;
+  for (int i = 0; i < 8; ++i) {
+    const std::string number = std::to_string(i);
+    rows += Json{{"messages",
+                  {{{"role", "user"}, {"content", "Say " + number}}, {{"role", "assistant"}, {"content", number}}}}}
+                .dump() +
+            "\n";
+  }
+  const std::string data = folder.write("chat.jsonl", rows);
+  const Outcome outcome = run_hone(train_arguments(
+      model, data, folder / "out", {"finetuning_type=lora", "max_steps=1", "report_to=jsonl", "threads=2"}));
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  // Only the answer is learnt, with the token that ends it.
+  EXPECT_NE(outcome.out.find("[[0<|im_end|>]]"), std::string::npos) << outcome.out;
+  EXPECT_TRUE(fs::exists(folder / "out/tokenizer.json"));
+}
+
+TEST(Runs, PeakMemoryIsWithinATenthOfTheEstimate) {
+  const Folder folder;
+  Json config = tiny_config();
+  // Large enough that the program itself (about 12 MB) is a few percent.
+  for (const auto& [key, value] : std::map<std::string, int64_t>{{"hidden_size", 256},
+                                                                 {"moe_intermediate_size", 128},
+                                                                 {"num_experts", 32},
+                                                                 {"vocab_size", 16000},
+                                                                 {"head_dim", 64},
+                                                                 {"max_position_embeddings", 1024}}) {
+    config[key] = value;
+  }
+  const std::string model = make_model(folder, config), data = folder.write("data.jsonl", progressions(200));
+  for (const std::string method : {"finetuning_type=full", "finetuning_type=lora"}) {
+    const std::vector<std::string> options = {method, "max_length=1024", "per_device_train_batch_size=1"};
+    std::vector<std::string> estimate = {"estimate", model, "--json"};
+    estimate.insert(estimate.end(), options.begin(), options.end());
+    const Outcome outcome = run_hone(estimate);
+    ASSERT_EQ(outcome.code, 0) << outcome.err;
+    const double planned = Json::parse(outcome.out)["configured"]["total"];
+    std::vector<std::string> train = train_arguments(model, data, folder / method, {"max_steps=2", "save_strategy=no"});
+    train.insert(train.end(), options.begin(), options.end());
+    const Outcome run = run_hone(train);
+    ASSERT_EQ(run.code, 0) << run.err;
+    const double peak = read_json_lines(folder / method / "metrics.jsonl").back()["memory/max_alloc"];
+    EXPECT_NEAR(peak / planned, 1.0, 0.1) << method << ": " << peak << " of " << planned;
+  }
+}
+
+TEST(Runs, ADryRunAndAValidationWriteNothing) {
+  const Folder folder;
+  const std::string model = make_model(folder);
+  const Outcome dry = train(folder, model, "out", {"--dry-run"});
+  EXPECT_EQ(dry.code, 0) << dry.err;
+  EXPECT_NE(dry.out.find("steps would take about"), std::string::npos) << dry.out;
+  std::vector<std::string> arguments = train_arguments(model, (folder / "data.jsonl").string(), folder / "out");
+  arguments.front() = "validate";
+  const Outcome valid = run_hone(arguments);
+  EXPECT_EQ(valid.code, 0) << valid.err;
+  EXPECT_NE(valid.out.find("valid: nothing was written"), std::string::npos) << valid.out;
+  EXPECT_FALSE(fs::exists(folder / "out"));
+}
+
+}  // namespace
+}  // namespace hone
