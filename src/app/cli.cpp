@@ -21,6 +21,9 @@ namespace {
 
 constexpr const char* kOverview = R"(hone {}: fine-tunes Mixture-of-Experts language models
 
+See it work, in minutes, on a model made on the spot:
+  hone quickstart
+
 From a model folder to a better model:
   hone init ./Qwen3-30B-A3B --data chat.jsonl    write a commented run.yaml
   hone estimate run.yaml                         memory it needs, and what makes it fit
