@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 
 #include "core/error.h"
@@ -49,10 +50,8 @@ SourceId ChatInputs::add(const Origin& origin) {
 
 Value ChatInputs::convert_string(const std::string& text, const Origin& origin, bool counted) {
   const SourceId source = add(origin);
-  if (counted) {
-    sources_.back().counted = true;
-    sources_.back().text = text;
-  }
+  sources_.back().counted = counted;
+  sources_.back().text = text;
   return Value::string(jinja::MarkedString(text, source)).with_source(source);
 }
 
@@ -130,15 +129,49 @@ std::vector<std::pair<std::string, Value>> ChatInputs::context(const ChatInput& 
   return context;
 }
 
+/// One span per run; `shown` gets the bytes of every source that are in the text.
+std::vector<Span> ChatInputs::run_spans(const jinja::MarkedString& text, std::vector<std::vector<bool>>& shown) const {
+  std::vector<bool> shows_at_its_own(roles_.size(), false);
+  for (const jinja::Run& run : text.runs()) {
+    const int from = origin(run.source).message_index, at = origin(run.owner).message_index;
+    if (from >= 0 && (at == from || at == -1)) shows_at_its_own[static_cast<size_t>(from)] = true;
+  }
+  std::vector<Span> spans;
+  size_t begin = 0;
+  const jinja::Run* previous = nullptr;
+  bool repeated = false;
+  for (const jinja::Run& run : text.runs()) {
+    const Origin from = origin(run.source);
+    const int at = origin(run.owner).message_index;
+    // Escapes give several runs for one character: a run that goes on where the last one was is new if that one was.
+    const bool goes_on = previous && previous->source == run.source && run.offset >= previous->offset;
+    std::vector<bool>& bytes = shown[run.source];
+    const size_t end = run.offset < bytes.size() ? std::min(bytes.size(), run.offset + (run.end - begin)) : 0;
+    if (!goes_on) repeated = end > run.offset;
+    for (size_t i = run.offset; i < end; ++i) {
+      if (!goes_on && !bytes[i]) repeated = false;
+      bytes[i] = true;
+    }
+    Span span{begin, run.end, from.message_index, from.kind, run.generation};
+    if (from.message_index < 0) {
+      span.message_index = at;
+    } else if (at >= 0 && at != from.message_index && shows_at_its_own[static_cast<size_t>(from.message_index)]) {
+      span.kind = SpanKind::kQuote;
+    } else if (repeated) {
+      span.kind = SpanKind::kField;
+    }
+    spans.push_back(span);
+    begin = run.end;
+    previous = &run;
+  }
+  return spans;
+}
+
 void ChatInputs::describe(const jinja::MarkedString& text, RenderedChat& chat) const {
   chat.text = text.text();
-  size_t begin = 0;
-  for (const jinja::Run& run : text.runs()) {
-    Span span{begin, run.end, -1, SpanKind::kTemplate, run.generation};
-    const Origin from = origin(run.source);
-    span.kind = from.kind;
-    span.message_index = from.message_index >= 0 ? from.message_index : origin(run.owner).message_index;
-    begin = run.end;
+  std::vector<std::vector<bool>> shown(sources_.size());
+  for (size_t i = 0; i < sources_.size(); ++i) shown[i].resize(sources_[i].text.size());
+  for (const Span& span : run_spans(text, shown)) {
     Span* last = chat.spans.empty() ? nullptr : &chat.spans.back();
     if (last && last->kind == span.kind && last->message_index == span.message_index &&
         last->generation == span.generation) {
@@ -148,20 +181,10 @@ void ChatInputs::describe(const jinja::MarkedString& text, RenderedChat& chat) c
     }
   }
   for (const std::string& role : roles_) chat.messages.push_back({role, {}, {}, {}});
-  count_rendered(text, chat);
+  count_rendered(shown, chat);
 }
 
-void ChatInputs::count_rendered(const jinja::MarkedString& text, RenderedChat& chat) const {
-  std::vector<std::vector<bool>> shown(sources_.size());
-  for (size_t i = 0; i < sources_.size(); ++i) {
-    if (sources_[i].counted) shown[i].resize(sources_[i].text.size());
-  }
-  size_t begin = 0;
-  for (const jinja::Run& run : text.runs()) {
-    std::vector<bool>& bytes = shown[run.source];
-    for (size_t i = 0; i < run.end - begin && run.offset + i < bytes.size(); ++i) bytes[run.offset + i] = true;
-    begin = run.end;
-  }
+void ChatInputs::count_rendered(const std::vector<std::vector<bool>>& shown, RenderedChat& chat) const {
   for (size_t i = 0; i < sources_.size(); ++i) {
     const Source& source = sources_[i];
     if (!source.counted) continue;

@@ -30,14 +30,15 @@ class ChatInputs {
   struct Source {
     Origin origin;
     bool counted = false;  ///< its characters count for the coverage
-    std::string text;      ///< kept only if counted
+    std::string text;      ///< of strings
   };
 
   jinja::SourceId add(const Origin& origin);
   jinja::Value convert(const Json& json, const Origin& origin, bool counted, int depth);
   jinja::Value convert_string(const std::string& text, const Origin& origin, bool counted);
   jinja::Value convert_message(const Json& message, int index);
-  void count_rendered(const jinja::MarkedString& text, RenderedChat& chat) const;
+  std::vector<Span> run_spans(const jinja::MarkedString& text, std::vector<std::vector<bool>>& shown) const;
+  void count_rendered(const std::vector<std::vector<bool>>& shown, RenderedChat& chat) const;
 
   std::vector<Source> sources_ = std::vector<Source>(1);
   std::vector<std::string> roles_;

@@ -68,7 +68,7 @@ class Masker {
         if (parted) groups.push_back({i, i});
         groups.back().last = i;
         parted = false;
-      } else if (span.message_index != message && span.message_index != -1) {
+      } else if (span.kind == SpanKind::kQuote || (span.message_index != message && span.message_index != -1)) {
         parted = true;
       }
     }
@@ -79,7 +79,8 @@ class Masker {
   /// where the template's loop does not tell, by no other message's.
   bool belongs(size_t i, int message, bool owned) const {
     const Span& span = chat_.spans[i];
-    return !is_answer(span, message) && (span.message_index == message || (!owned && span.message_index == -1));
+    return !is_answer(span, message) && span.kind != SpanKind::kQuote &&
+           (span.message_index == message || (!owned && span.message_index == -1));
   }
 
   size_t answer_begin(size_t first_span, int message, bool owned) const {
@@ -172,9 +173,9 @@ class Masker {
 
   void set_end(size_t last_span, int message, bool owned, SupervisedRange& range) const {
     const size_t last = chat_.spans[last_span].end;
-    size_t tail_end = last;
-    for (size_t i = last_span + 1; i < chat_.spans.size() && belongs(i, message, owned); ++i) {
-      tail_end = chat_.spans[i].end;
+    size_t tail_end = last, next_span = last_span + 1;
+    for (; next_span < chat_.spans.size() && belongs(next_span, message, owned); ++next_span) {
+      tail_end = chat_.spans[next_span].end;
     }
     const std::string_view tail = text_.substr(last, tail_end - last);
     std::optional<Found> end;
@@ -185,7 +186,10 @@ class Masker {
     const bool only_blanks = tail_text_end == std::string_view::npos;
     if (!end && (only_blanks || !owned)) end = directly_behind(last);
     range.ends_turn = end.has_value();
-    range.end = end ? end->end : owned && !only_blanks ? last + tail_text_end + 1 : last;
+    const bool runs_out = next_span == chat_.spans.size() || chat_.spans[next_span].kind == SpanKind::kTemplate ||
+                          chat_.spans[next_span].kind == SpanKind::kVariable;
+    const bool closes = owned && !only_blanks && runs_out;  // "</tool_call>" where no token ends the turn
+    range.end = end ? end->end : closes ? last + tail_text_end + 1 : last;
   }
 
   const RenderedChat& chat_;

@@ -210,6 +210,21 @@ TEST(ChatMask, ChannelsBetweenThoughtsAndAnswerAreSupervised) {
             "<|start|>assistant<|channel|>final<|message|>4<|return|>»");
 }
 
+TEST(ChatMask, AToolResultThatQuotesTheCallIsNotSupervised) {
+  MaskOptions options;
+  options.end_tokens = {"<|return|>", "<|call|>"};
+  options.special_tokens = {"<|end|>"};
+  const RenderedChat chat = ChatTemplate(fixture("channels.jinja"), "t", 0)
+                                .render(input({user("Time?"), calling("", "clock", {{"zone", "UTC"}}),
+                                               tool_result("14:45"), assistant("Late.")}));
+  const std::string text = masked(chat, options);
+  EXPECT_EQ(
+      text.substr(text.find("<|start|>user")),
+      "<|start|>user<|message|>Time?<|end|><|start|>assistant« to=functions.clock<|channel|>commentary json"
+      "<|message|>{\"zone\": \"UTC\"}<|call|>»<|start|>functions.clock to=assistant<|channel|>commentary<|message|>"
+      "\"14:45\"<|end|><|start|>assistant«<|channel|>final<|message|>Late.<|return|>»");
+}
+
 TEST(ChatMask, ATurnEndsAtASpecialTokenWhenTheEndTokenIsAnother) {
   MaskOptions options = chatml_options();
   options.end_tokens = {"<|endoftext|>"};
@@ -234,6 +249,15 @@ TEST(ChatMask, ALoopOverNumbersIsMaskedByProvenanceAlone) {
           "{% for i in range(messages | length) %}<{{ messages[i].role }}>{{ messages[i].content }}</s>\n{% endfor %}",
           input({user("Hi"), assistant("Hello"), user("Bye"), assistant("Ciao")}), options),
       "<user>Hi</s>\n<assistant>«Hello</s>»\n<user>Bye</s>\n<assistant>«Ciao</s>»\n");
+}
+
+TEST(ChatMask, ALoopOverPairsIsMaskedByProvenanceAlone) {
+  MaskOptions options;
+  options.end_tokens = {"</s>"};
+  EXPECT_EQ(masked("{% for m in messages[::2] %}Q: {{ m.content }} A: {{ messages[2 * loop.index0 + 1].content }}</s>\n"
+                   "{% endfor %}",
+                   input({user("Hi"), assistant("Hello"), user("Bye"), assistant("Ciao")}), options),
+            "Q: Hi A: «Hello</s>»\nQ: Bye A: «Ciao</s>»\n");
 }
 
 TEST(ChatMask, AnAnswerThatShowsNothingHasNoRange) {

@@ -21,14 +21,16 @@ enum class SpanKind {
   kContent,    ///< messages[i].content, or the text of its parts
   kReasoning,  ///< messages[i].reasoning_content, .reasoning or .thinking
   kToolCall,   ///< anything in messages[i].tool_calls or .function_call
-  kField,      ///< any other field of messages[i]
+  kField,      ///< any other field of messages[i], or characters of the message that were shown before
+  kQuote,      ///< characters of messages[i] written while the template's loop is at another message, if it also
+               ///< shows some at its own
 };
 
 /// Bytes [begin, end) of the text, of one history. Spans cover the text in order, without gaps.
 struct Span {
   size_t begin = 0, end = 0;
-  /// The message the characters came from; for kTemplate and kVariable the message in whose iteration of the
-  /// template's loop they were written; -1: none.
+  /// The message the characters came from; for kTemplate and kVariable the message that the template's loop was at when
+  /// they were written; -1: none.
   int message_index = -1;
   SpanKind kind = SpanKind::kTemplate;
   bool generation = false;  ///< inside {% generation %}

@@ -17,7 +17,8 @@ ChatInput question(const std::string& text) {
 
 /// "kind message text" per span.
 std::string spans(const RenderedChat& chat) {
-  static constexpr const char* kNames[] = {"template", "variable", "role", "content", "reasoning", "call", "field"};
+  static constexpr const char* kNames[] = {"template",  "variable", "role",  "content",
+                                           "reasoning", "call",     "field", "quote"};
   std::string result;
   for (const Span& span : chat.spans) {
     result += std::string(kNames[static_cast<int>(span.kind)]) + " " + std::to_string(span.message_index) + " " +
@@ -44,6 +45,22 @@ TEST(ChatTemplate, SpansSayWhereTextCameFrom) {
             "template 0 (\nrole 0 user\ntemplate 0 :\ncontent 0 Hi\n"
             "template 1 (\nrole 1 assistant\ntemplate 1 :\ncontent 1 Yo\nreasoning 1 Hm\nfield 1 Bob\ntemplate 1 [\n"
             "call 1 {\"name\": \"f\", \"arguments\": {\"a\": 1}}\ntemplate 1 ]\n");
+}
+
+TEST(ChatTemplate, CharactersShownAgainAreNotTheMessageItself) {
+  ChatInput input = question("Hi");
+  input.messages.push_back({{"role", "assistant"}, {"content", "a\n\"b"}});
+  EXPECT_EQ(spans(ChatTemplate("{% for m in messages %}{{ m.content | tojson }}{{ m.content[:1] }};"
+                               "{{ messages[0].content }}{% endfor %}",
+                               "t")
+                      .render(input)),
+            "content 0 \"Hi\"\nfield 0 H\ntemplate 0 ;\nfield 0 Hi\n"
+            "content 1 \"a\\n\\\"b\"\nfield 1 a\ntemplate 1 ;\nquote 0 Hi\n");
+  EXPECT_EQ(spans(ChatTemplate("{% for m in messages[::2] %}{{ m.content }}>{{ messages[loop.index].content }}"
+                               "{% endfor %}",
+                               "t")
+                      .render(input)),
+            "content 0 Hi\ntemplate 0 >\ncontent 1 a\n\"b\n");
 }
 
 TEST(ChatTemplate, AbsentToolsAreNoneAndOtherNamesUndefined) {

@@ -60,7 +60,7 @@ void MarkedString::append_standing_for(std::string_view replacement, const Marke
 void MarkedString::append_text(std::string_view text, SourceId source) {
   if (text.empty()) return;
   text_ += text;
-  push_run({text_.size(), source, 0, 0, false});
+  push_run({text_.size(), source, source == kTemplateText ? 0 : kWholeInput, 0, false});
 }
 
 void MarkedString::append_output(const MarkedString& other, SourceId owner, bool generation) {

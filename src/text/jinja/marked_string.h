@@ -16,11 +16,14 @@ using SourceId = uint32_t;
 /// Text that the template itself wrote.
 constexpr SourceId kTemplateText = 0;
 
+/// Offset of characters that stand for an input as a whole: the digits of a number, quotes and brackets of JSON.
+constexpr size_t kWholeInput = SIZE_MAX / 2;
+
 /// A stretch of characters with one history. It covers the bytes from the end of the run before it to `end`.
 struct Run {
   size_t end = 0;
   SourceId source = kTemplateText;  ///< the input whose characters these are
-  size_t offset = 0;                ///< byte of that input that the first byte came from; 0 for template text
+  size_t offset = 0;                ///< byte of that input that the first byte came from, or kWholeInput; else 0
   SourceId owner = 0;               ///< the input object whose loop iteration wrote them; 0: none
   bool generation = false;          ///< written inside {% generation %}
 };
@@ -42,7 +45,7 @@ class MarkedString {
   void append_part(const MarkedString& other, size_t begin, size_t end);
   /// Appends `replacement`, which stands for the character at byte `at` of `other` (an escape, a changed case).
   void append_standing_for(std::string_view replacement, const MarkedString& other, size_t at);
-  /// Appends text whose bytes all came from the start of `source`; by default text of the template.
+  /// Appends text that stands for `source` as a whole; by default text of the template.
   void append_text(std::string_view text, SourceId source = kTemplateText);
   /// Appends `other` as output written in the iteration of `owner`: runs that have an owner keep it.
   void append_output(const MarkedString& other, SourceId owner, bool generation);

@@ -38,7 +38,8 @@ std::vector<size_t> offsets(const std::string& source) {
   std::vector<size_t> result;
   size_t begin = 0;
   for (const Run& run : text.runs()) {
-    for (size_t i = 0; i < run.end - begin; ++i) result.push_back(run.source ? run.offset + i : 0);
+    for (size_t i = 0; i < run.end - begin; ++i)
+      result.push_back(run.source && run.offset < kWholeInput ? run.offset + i : 0);
     begin = run.end;
   }
   return result;
