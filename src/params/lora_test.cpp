@@ -1,0 +1,126 @@
+#include "params/lora.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <map>
+
+#include "params/test_store.h"
+
+namespace hone {
+namespace {
+
+using ::testing::HasSubstr;
+
+LoraOptions options_for(std::vector<std::string> targets, ExpertLora experts = ExpertLora::kSplit) {
+  return {.r = 2, .alpha = 8, .expert_lora = experts, .target_modules = std::move(targets), .target_parameters = {}};
+}
+
+std::map<std::string, Shape> lora_shapes(const LoraOptions& options) {
+  ParameterStore store;
+  testing::add_model(store, {});
+  attach_lora(store, options);
+  std::map<std::string, Shape> shapes;
+  for (const Parameter& p : store.all()) {
+    if (p.kind() == ParameterKind::kLora) shapes[p.name()] = p.shape();
+  }
+  return shapes;
+}
+
+const std::string kLayer = "model.layers.0.";
+
+TEST(Lora, TargetWordsSelectGroups) {
+  const std::map<std::string, Shape> attention = {{kLayer + "self_attn.q_proj.lora_A.weight", {2, 4}},
+                                                  {kLayer + "self_attn.q_proj.lora_B.weight", {6, 2}},
+                                                  {kLayer + "self_attn.o_proj.lora_A.weight", {2, 6}},
+                                                  {kLayer + "self_attn.o_proj.lora_B.weight", {4, 2}}};
+  EXPECT_EQ(lora_shapes(options_for({"attention"})), attention);
+  auto linear = attention;
+  linear[kLayer + "mlp.shared.up_proj.lora_A.weight"] = {2, 4};
+  linear[kLayer + "mlp.shared.up_proj.lora_B.weight"] = {5, 2};
+  EXPECT_EQ(lora_shapes(options_for({"all-linear"})), linear);
+  EXPECT_EQ(lora_shapes(options_for({"q_proj", "o_proj"})), attention);
+  EXPECT_EQ(lora_shapes(options_for({"attention", "*q_proj"})), attention);
+}
+
+TEST(Lora, SplitExpertAdaptersHaveAPairForEachProjection) {
+  const std::map<std::string, Shape> expected = {
+      {kLayer + "mlp.experts.gate_proj.lora_A", {3, 2, 4}}, {kLayer + "mlp.experts.gate_proj.lora_B", {3, 5, 2}},
+      {kLayer + "mlp.experts.up_proj.lora_A", {3, 2, 4}},   {kLayer + "mlp.experts.up_proj.lora_B", {3, 5, 2}},
+      {kLayer + "mlp.experts.down_proj.lora_A", {3, 2, 5}}, {kLayer + "mlp.experts.down_proj.lora_B", {3, 4, 2}}};
+  EXPECT_EQ(lora_shapes(options_for({"all-experts"})), expected);
+  EXPECT_EQ(lora_shapes(options_for({"w1", "w2", "w3"})), expected);  // the names files use
+  EXPECT_EQ(lora_shapes(options_for({"w3"})).size(), 2u);
+}
+
+TEST(Lora, SharedExpertAdaptersHaveOneAForTheFusedWeight) {
+  const std::map<std::string, Shape> expected = {{kLayer + "mlp.experts.gate_up_proj.lora_A", {3, 2, 4}},
+                                                 {kLayer + "mlp.experts.gate_up_proj.lora_B", {3, 10, 2}},
+                                                 {kLayer + "mlp.experts.down_proj.lora_A", {3, 2, 5}},
+                                                 {kLayer + "mlp.experts.down_proj.lora_B", {3, 4, 2}}};
+  EXPECT_EQ(lora_shapes(options_for({"all-experts"}, ExpertLora::kShared)), expected);
+  LoraOptions parameters = options_for({});
+  parameters.target_parameters = {"experts.gate_up_proj", "experts.down_proj"};
+  EXPECT_EQ(lora_shapes(parameters), expected);
+}
+
+TEST(Lora, TargetsThatSelectNothingOrAPartAreRefused) {
+  const auto error = [](const LoraOptions& options) { return testing::user_error([&] { lora_shapes(options); }); };
+  EXPECT_THAT(error(options_for({"q_porj"})), HasSubstr("Did you mean 'q_proj'"));
+  EXPECT_THAT(error(options_for({"norm"})), HasSubstr("matches no linear weight"));  // exists, but is not linear
+  EXPECT_THAT(error(options_for({"*.experts.1.w1"})), HasSubstr("1 of the 3 experts"));
+  EXPECT_THAT(error(options_for({"w1"}, ExpertLora::kShared)), HasSubstr("only a part"));
+  LoraOptions parameters = options_for({});
+  parameters.target_parameters = {"self_attn.q_proj"};
+  EXPECT_THAT(error(parameters), HasSubstr("lora_target_parameters"));
+}
+
+TEST(Lora, DropoutOnSharedExpertAdaptersIsRefused) {
+  LoraOptions options = options_for({"all-experts"}, ExpertLora::kShared);
+  options.dropout = 0.1;
+  EXPECT_THAT(testing::user_error([&] { lora_shapes(options); }), HasSubstr("lora_dropout"));
+  options.expert_lora = ExpertLora::kSplit;
+  EXPECT_NO_THROW(lora_shapes(options));
+}
+
+TEST(Lora, OnlyAdaptersAreTrainedAndTheyKnowTheirPlace) {
+  ParameterStore store;
+  testing::add_model(store, {.dtype = DType::kBF16});
+  LoraOptions options = options_for({"all-experts", "attention"});
+  options.use_rslora = true;
+  attach_lora(store, options);
+  for (const Parameter& p : store.all()) EXPECT_EQ(p.trainable(), p.kind() == ParameterKind::kLora) << p.name();
+  for (const Parameter* p : store.trainable()) EXPECT_EQ(p->dtype(), DType::kF32);
+  const auto& adapters = store.find(kLayer + "mlp.experts.gate_up_proj")->adapters();
+  ASSERT_EQ(adapters.size(), 2u);
+  EXPECT_EQ(adapters[0].out_begin, 0);
+  EXPECT_EQ(adapters[1].out_begin, 5);
+  EXPECT_EQ(adapters[1].out_count, 5);
+  EXPECT_FLOAT_EQ(adapters[0].adapter.scaling, static_cast<float>(8 / std::sqrt(2.0)));
+  EXPECT_NE(adapters[0].adapter.stream_id, adapters[1].adapter.stream_id);
+}
+
+TEST(Lora, InitialValuesFollowFromSeedAndNameAlone) {
+  const auto values = [](std::vector<std::string> targets, uint64_t seed, const std::string& name) {
+    ParameterStore store;
+    testing::add_model(store, {});
+    attach_lora(store, options_for(std::move(targets)));
+    store.allocate(Device{});
+    initialise_lora(store, seed);
+    const Tensor& value = store.find(name)->value();
+    return std::vector<float>(value.as<float>(), value.as<float>() + value.numel());
+  };
+  const std::string a = kLayer + "self_attn.o_proj.lora_A.weight", b = kLayer + "self_attn.o_proj.lora_B.weight";
+  const std::vector<float> first = values({"attention"}, 1, a);
+  EXPECT_EQ(values({"o_proj"}, 1, a), first);  // whatever else is adapted
+  EXPECT_NE(values({"attention"}, 2, a), first);
+  float largest = 0;
+  for (float v : first) largest = std::max(largest, std::abs(v));
+  EXPECT_LE(largest, std::sqrt(1.0f / 6));
+  EXPECT_GT(largest, 0.0f);
+  EXPECT_EQ(values({"attention"}, 1, b), std::vector<float>(8, 0.0f));
+}
+
+}  // namespace
+}  // namespace hone

@@ -1,0 +1,80 @@
+// A small model's parameters for the tests of this room and of the rooms above: dense and expert weights, named as
+// Mixtral files name them.
+#pragma once
+
+#include <fmt/format.h>
+
+#include "core/philox.h"
+#include "params/parameter_store.h"
+
+namespace hone::testing {
+
+struct StoreSizes {
+  int64_t experts = 3, hidden = 4, intermediate = 5, vocab = 7;
+  DType dtype = DType::kF32;
+};
+
+/// Files hold one tensor for each expert and projection: w1 is gate, w3 up, w2 down.
+inline void add_experts(ParameterStore& store, const StoreSizes& s, int layer) {
+  const std::string own = fmt::format("model.layers.{}.mlp.experts.", layer);
+  FileLayout gate_up, down;
+  for (int64_t e = 0; e < s.experts; ++e) {
+    const std::string file = fmt::format("model.layers.{}.block_sparse_moe.experts.{}.", layer, e);
+    const int64_t part = s.intermediate * s.hidden;
+    gate_up.push_back({file + "w1.weight", {s.intermediate, s.hidden}, 2 * e * part});
+    gate_up.push_back({file + "w3.weight", {s.intermediate, s.hidden}, (2 * e + 1) * part});
+    down.push_back({file + "w2.weight", {s.hidden, s.intermediate}, e * part});
+  }
+  store.add({own + "gate_up_proj",
+             {s.experts, 2 * s.intermediate, s.hidden},
+             ParameterKind::kExpertsGateUp,
+             layer,
+             {gate_up}},
+            s.dtype);
+  store.add({own + "down_proj", {s.experts, s.hidden, s.intermediate}, ParameterKind::kExpertsDown, layer, {down}},
+            s.dtype);
+}
+
+/// One layer with attention, a dense MLP weight, a router and experts, between an embedding and a head.
+inline void add_model(ParameterStore& store, const StoreSizes& s) {
+  const std::string layer = "model.layers.0.";
+  store.add({"model.embed_tokens.weight", {s.vocab, s.hidden}, ParameterKind::kEmbedding, -1, {}}, s.dtype);
+  store.add({layer + "self_attn.q_proj.weight", {6, s.hidden}, ParameterKind::kAttention, 0, {}}, s.dtype);
+  store.add({layer + "self_attn.o_proj.weight", {s.hidden, 6}, ParameterKind::kAttention, 0, {}}, s.dtype);
+  store.add({layer + "mlp.shared.up_proj.weight", {5, s.hidden}, ParameterKind::kMlp, 0, {}}, s.dtype);
+  store.add({layer + "mlp.gate.weight",
+             {s.experts, s.hidden},
+             ParameterKind::kRouter,
+             0,
+             {{{layer + "block_sparse_moe.gate.weight", {s.experts, s.hidden}, 0}}}},
+            s.dtype);
+  add_experts(store, s, 0);
+  store.add({"model.norm.weight", {s.hidden}, ParameterKind::kNorm, -1, {}}, s.dtype);
+}
+
+/// Every parameter's values, from its name.
+inline void fill(ParameterStore& store, uint64_t seed) {
+  for (Parameter& parameter : store.all()) {
+    uint64_t key = seed;
+    for (char c : parameter.name()) key = mix_key(key, static_cast<uint8_t>(c));
+    PhiloxSequence random(key);
+    std::vector<float> values(static_cast<size_t>(parameter.shape().numel()));
+    for (float& value : values) value = random.normal();
+    write_values(parameter, 0, values.data(), parameter.shape().numel());
+  }
+}
+
+inline std::vector<std::byte> bytes_of(const Tensor& tensor) { return {tensor.data, tensor.data + tensor.bytes()}; }
+
+/// The message of the UserError that `f` must throw; "" and a failure otherwise.
+template <class F>
+std::string user_error(F&& f) {
+  try {
+    f();
+  } catch (const UserError& error) {
+    return error.what();
+  }
+  return "";
+}
+
+}  // namespace hone::testing
