@@ -102,8 +102,8 @@ class Quickstart {
         draw(Language::kEnglish, Phrasing::kTaught, false, budget.english_examples);
     const fs::path data = folder_ / "data";
     write_chat_data(english_train, data / "english_train.jsonl");
-    write_chat_data(draw(Language::kGerman, Phrasing::kTaught, false, budget.german_examples),
-                    data / "german_train.jsonl");
+    const std::vector<Example> german_train = draw(Language::kGerman, Phrasing::kTaught, false, budget.german_examples);
+    write_chat_data(german_train, data / "german_train.jsonl");
     tests_.english = draw(Language::kEnglish, Phrasing::kTaught, true, budget.test_examples);
     tests_.german = draw(Language::kGerman, Phrasing::kTaught, true, budget.test_examples);
     tests_.english_new = draw(Language::kEnglish, Phrasing::kNew, true, budget.new_examples);
@@ -113,7 +113,9 @@ class Quickstart {
     write_chat_data(tests_.english_new, data / "english_new_wordings.jsonl");
     write_chat_data(tests_.german_new, data / "german_new_wordings.jsonl");
     std::vector<std::string> texts;
-    for (const Example& example : english_train) texts.push_back(example.question + "\n" + example.answer);
+    for (const auto* examples : {&english_train, &german_train}) {
+      for (const Example& example : *examples) texts.push_back(example.question + "\n" + example.answer);
+    }
     write_tiny_model(folder_ / "model", texts, options_.seed, pool_);
     write_text_file(folder_ / "act1.yaml", english_yaml(folder_, budget, options_.seed));
     write_text_file(folder_ / "act2.yaml", german_yaml(folder_, budget, options_.seed));
@@ -198,7 +200,8 @@ class Quickstart {
     story_.measures({{"English, new wordings", ask(base, tests_.english_new, stream_).accuracy(),
                       ask(merged, tests_.english_new, stream_).accuracy()},
                      {"German, new wordings", ask(base, tests_.german_new, stream_).accuracy(),
-                      ask(merged, tests_.german_new, stream_).accuracy()}});
+                      ask(merged, tests_.german_new, stream_).accuracy()}},
+                    "after act 1", "after act 2");
   }
 
   void write_report() const {

@@ -3,12 +3,14 @@
 
 #include <fstream>
 
+#include "app/quickstart/corpus.h"
 #include "app/quickstart/quickstart.h"
 #include "app/quickstart/tiny_model.h"
 #include "app/resolve.h"
 #include "core/error.h"
 #include "report/test_folder.h"
 #include "text/tokenizer.h"
+#include "train/loaded_model.h"
 
 namespace hone {
 namespace {

@@ -33,14 +33,20 @@ constexpr std::array<std::string_view, 12> kGermanMonths = {"Januar",    "Februa
                                                             "September", "Oktober", "November", "Dezember"};
 
 // Named fields: {event}, {month}, {short} (month in three letters), {day}, {th} (3rd), {year}, {time}.
-constexpr std::array<std::string_view, 8> kEnglishTaught = {"{event} {month} {day}, {year} at {time}",
-                                                            "{event} on {month} {th}, {year} at {time}",
-                                                            "{event} at {time} on {month} {day}, {year}",
-                                                            "{time} on the {th} of {month} {year}: {event}",
-                                                            "please schedule {event} for {short} {day} {year}, {time}",
-                                                            "{month} {day} {year}, {time}, {event}",
-                                                            "{event} on the {th} of {month} {year}, {time}",
-                                                            "{short} {th} {year} at {time} {event}"};
+constexpr std::array<std::string_view, 14> kEnglishTaught = {"{event} {month} {day}, {year} at {time}",
+                                                             "{event} on {month} {th}, {year} at {time}",
+                                                             "{event} at {time} on {month} {day}, {year}",
+                                                             "{event} on the {th} of {month} {year}, {time}",
+                                                             "{event}, {time}, {short} {day} {year}",
+                                                             "{event} ({month} {th} {year}, {time})",
+                                                             "{time} on the {th} of {month} {year}: {event}",
+                                                             "{month} {day} {year}, {time}, {event}",
+                                                             "{short} {th} {year} at {time} {event}",
+                                                             "on {short} {day}, {year} at {time}: {event}",
+                                                             "please schedule {event} for {short} {day} {year}, {time}",
+                                                             "remind me of {event} at {time}, {month} {day}, {year}",
+                                                             "is {event} on the {th} of {month} {year} at {time}?",
+                                                             "there is {event} at {time} on {short} {th}, {year}"};
 
 constexpr std::array<std::string_view, 5> kEnglishNew = {
     "can we move {event} to {time}, {month} {th}, {year}?", "don't forget: {event} ({month} {day}, {year}, {time})",
@@ -48,13 +54,16 @@ constexpr std::array<std::string_view, 5> kEnglishNew = {
     "{year}, {month} the {th}, {time}: {event}"};
 
 // Also {dd} and {mm}, day and month in two digits.
-constexpr std::array<std::string_view, 6> kGermanTaught = {
+constexpr std::array<std::string_view, 9> kGermanTaught = {
     "{event} am {day}. {month} {year} um {time}",
     "am {day}. {month} {year} um {time}: {event}",
     "{event}, {dd}.{mm}.{year}, {time}",
     "um {time} am {dd}.{mm}.{year} {event}",
+    "{event} um {time} am {day}. {month} {year}",
+    "{event} ({day}. {month} {year}, {time})",
     "bitte {event} für den {day}. {month} {year}, {time} eintragen",
-    "{event} um {time} am {day}. {month} {year}"};
+    "ist am {dd}.{mm}.{year} um {time} {event}?",
+    "erinnere mich an {event} um {time} am {day}. {month} {year}"};
 
 constexpr std::array<std::string_view, 4> kGermanNew = {
     "können wir {event} auf den {day}. {month} {year}, {time} verschieben?",

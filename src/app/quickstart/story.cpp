@@ -49,52 +49,53 @@ int Story::width() const { return std::min(console_.width(), kWidth); }
 void Story::title(std::string_view text, std::string_view right) {
   const std::string line = styled(text, Style::kBold, console_.color());
   console_.line("\n" + pad_right(line, std::max(0, width() - display_width(right))) +
-                styled(right, Style::kDim, console_.color()) + "\n");
+                styled(right, Style::kDim, console_.color()));
 }
 
 void Story::act(std::string_view name, std::string_view what) {
   const std::string head = fmt::format("{} ", name), rest = fmt::format(" {}", what);
   std::string rule;
   for (int i = display_width(head) + display_width(rest); i < width(); ++i) rule += "─";
-  console_.line(fmt::format("\n{}{}{}\n", styled(head, Style::kBold, console_.color()),
+  console_.line(fmt::format("\n\n{}{}{}\n", styled(head, Style::kBold, console_.color()),
                             styled(rule, Style::kDim, console_.color()), styled(rest, Style::kCyan, console_.color())));
 }
 
 void Story::say(std::string_view text) {
-  std::string block;
+  std::string block = "\n";
   for (const std::string& line : split_lines(text)) block += (line.empty() ? "" : "  " + line) + "\n";
   console_.line(block);
 }
 
 void Story::answers(const std::vector<AnswerPair>& pairs) {
   const bool color = console_.color();
-  const auto row = [&](std::string_view when, const std::string& answer, bool right) {
-    const std::string shown = fit_width(one_line(answer), kShownAnswer);
-    return fmt::format("    {} {} {}\n", styled(when, Style::kDim, color),
-                       styled(right ? "✓" : "✗", right ? Style::kGreen : Style::kRed, color),
-                       shown.empty() ? "(nothing)" : shown);
+  const auto marked = [&](const std::string& answer, const std::string& expected) {
+    const bool right = answer == expected;
+    const std::string shown = answer.empty() ? "(nothing)" : fit_width(one_line(answer), kShownAnswer);
+    return styled(right ? "✓ " : "✗ ", right ? Style::kGreen : Style::kRed, color) + shown;
   };
-  std::string block;
-  for (const AnswerPair& pair : pairs) {
-    block += fmt::format("  “{}”\n", pair.example->question);
-    block += row("before", pair.before, pair.before == pair.example->answer);
-    block += row("after ", pair.after, pair.after == pair.example->answer);
+  std::string block = "\n";
+  for (const auto& [example, before, after] : pairs) {
+    block += fmt::format("  “{}”\n    {} → {}\n", example->question,
+                         pad_right(marked(before, example->answer), kShownAnswer + 3), marked(after, example->answer));
   }
   console_.line(block);
 }
 
-void Story::measures(const std::vector<Measure>& measures) {
+void Story::measures(const std::vector<Measure>& measures, const std::string& before, const std::string& after) {
   const bool color = console_.color();
-  Table table(
-      {{"exact match"}, {"before", Align::kRight}, {"after", Align::kRight}, {"at least", Align::kRight}, {""}});
+  const bool judged = std::any_of(measures.begin(), measures.end(), [](const Measure& m) { return m.bar >= 0; });
+  std::vector<Table::Column> columns = {{"exact match"}, {before, Align::kRight}, {after, Align::kRight}};
+  if (judged) columns.insert(columns.end(), {{"at least", Align::kRight}, {""}});
+  Table table(std::move(columns));
   for (const Measure& m : measures) {
-    const bool judged = m.bar >= 0;
-    table.add_row({m.what, m.before < 0 ? "" : percent(m.before), percent(m.after), judged ? percent(m.bar) : "",
-                   !judged       ? ""
-                   : m.reached() ? styled("✓", Style::kGreen, color)
-                                 : styled("✗ missed", Style::kRed, color)});
+    std::vector<std::string> row = {m.what, percent(m.before), percent(m.after)};
+    if (judged) {
+      row.push_back(percent(m.bar));
+      row.push_back(m.reached() ? styled("✓", Style::kGreen, color) : styled("✗ missed", Style::kRed, color));
+    }
+    table.add_row(std::move(row));
   }
-  console_.line(table.to_string(color) + "\n");
+  console_.line("\n" + table.to_string(color));
 }
 
 void Story::loss_curve(const std::filesystem::path& run) {
@@ -106,7 +107,7 @@ void Story::loss_curve(const std::filesystem::path& run) {
   }
   const std::vector<ChartSeries> series = {series_of(lines, "loss", "training loss", false),
                                            series_of(lines, "eval_loss", "evaluation loss", true)};
-  console_.line(line_chart(series, {.width = std::min(width(), 80), .height = 8, .color = console_.color()}));
+  console_.line("\n" + line_chart(series, {.width = std::min(width(), 80), .height = 8, .color = console_.color()}));
 }
 
 void Story::expert_load(const RoutingLoad& english, const RoutingLoad& german) {
@@ -126,13 +127,13 @@ void Story::expert_load(const RoutingLoad& english, const RoutingLoad& german) {
   }
   map.low_label = "0 %";
   map.high_label = fmt::format("{:.0f} %", 100 * largest);
-  console_.line(heat_map(map, {.max_width = width(), .color = console_.color()}));
+  console_.line("\n" + heat_map(map, {.max_width = width(), .color = console_.color()}));
 }
 
 void Story::commands(const std::vector<std::pair<std::string, std::string>>& commands) {
   int column = 0;
   for (const auto& [command, what] : commands) column = std::max(column, display_width(command));
-  std::string block;
+  std::string block = "\n";
   for (const auto& [command, what] : commands) {
     block += fmt::format("    {}   {}\n", pad_right(styled(command, Style::kBold, console_.color()), column),
                          styled(what, Style::kDim, console_.color()));

@@ -21,9 +21,9 @@ struct AnswerPair {
 /// A measure, and what it has to reach.
 struct Measure {
   std::string what;
-  double before = -1;  ///< fraction; negative: not measured
-  double after = 0;    ///< fraction
-  double bar = -1;     ///< fraction; negative: reported without one
+  double before = 0;  ///< fraction
+  double after = 0;   ///< fraction
+  double bar = -1;    ///< fraction; negative: reported without one
 
   bool reached() const { return after >= bar; }
 };
@@ -37,7 +37,9 @@ class Story {
   /// A paragraph; its lines are laid out already.
   void say(std::string_view text);
   void answers(const std::vector<AnswerPair>& pairs);
-  void measures(const std::vector<Measure>& measures);
+  /// A table; all of the measures have a bar, or none. `before` and `after` head the columns.
+  void measures(const std::vector<Measure>& measures, const std::string& before = "before",
+                const std::string& after = "after");
   /// Loss and evaluation loss of a run, from its metrics.jsonl.
   void loss_curve(const std::filesystem::path& run);
   /// Share of each expert, English and German beside each other, layer by layer.

@@ -13,7 +13,7 @@ namespace {
 constexpr const char* kUser = "<|user|>";
 constexpr const char* kAssistant = "<|assistant|>";
 constexpr const char* kEnd = "<|end|>";
-constexpr int32_t kVocabSize = 512;
+constexpr int32_t kVocabSize = 768;
 constexpr int kMaxPositions = 256;
 
 constexpr const char* kChatTemplate =
@@ -40,7 +40,7 @@ Json model_config(int32_t end_id) {
           {"max_position_embeddings", kMaxPositions},
           {"rope_theta", 10000.0},
           {"rms_norm_eps", 1e-6},
-          {"tie_word_embeddings", true},
+          {"tie_word_embeddings", false},
           {"use_sliding_window", false},
           {"num_experts", 8},
           {"num_experts_per_tok", 2},
