@@ -15,7 +15,14 @@ DecoderConfig read_qwen3_moe(const HfConfig& config) {
   const int64_t window = config.boolean_or("use_sliding_window", false) ? config.integer_or("sliding_window", 0) : 0;
   const int64_t sparse_step = std::max<int64_t>(config.integer_or("decoder_sparse_step", 1), 1);
   std::vector<int64_t> dense;
-  if (config.has("mlp_only_layers")) dense = config.json().at("mlp_only_layers").get<std::vector<int64_t>>();
+  if (config.has("mlp_only_layers")) {
+    const Json& layers = config.json().at("mlp_only_layers");
+    const auto is_index = [](const Json& layer) { return layer.is_number_integer(); };
+    if (!layers.is_array() || !std::all_of(layers.begin(), layers.end(), is_index)) {
+      config.refuse("mlp_only_layers is not a list of layers");
+    }
+    dense = layers.get<std::vector<int64_t>>();
+  }
   for (int64_t i = 0; i < static_cast<int64_t>(decoder.layers.size()); ++i) {
     LayerConfig& layer = decoder.layers[static_cast<size_t>(i)];
     layer.sliding_window = window;

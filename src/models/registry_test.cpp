@@ -1,0 +1,149 @@
+#include "models/registry.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "core/error.h"
+
+namespace hone {
+namespace {
+
+using ::testing::HasSubstr;
+
+Json base(const char* architecture) {
+  return {{"architectures", {architecture}}, {"vocab_size", 32},         {"hidden_size", 16},
+          {"num_attention_heads", 4},        {"num_key_value_heads", 2}, {"num_hidden_layers", 4},
+          {"intermediate_size", 24},         {"rms_norm_eps", 1e-5}};
+}
+
+Json moe(const char* architecture, const char* experts_key) {
+  Json json = base(architecture);
+  json[experts_key] = 8;
+  json["num_experts_per_tok"] = 2;
+  json["moe_intermediate_size"] = 12;
+  return json;
+}
+
+DecoderConfig read(const Json& json) { return read_decoder_config(HfConfig(json, "config.json")); }
+
+std::string refusal(const Json& json) {
+  try {
+    read(json);
+  } catch (const UserError& error) {
+    return error.what();
+  }
+  return "";
+}
+
+std::vector<int64_t> windows(const DecoderConfig& config) {
+  std::vector<int64_t> result;
+  for (const LayerConfig& layer : config.layers) result.push_back(layer.sliding_window);
+  return result;
+}
+
+std::vector<bool> sparse(const DecoderConfig& config) {
+  std::vector<bool> result;
+  for (const LayerConfig& layer : config.layers) result.push_back(layer.moe);
+  return result;
+}
+
+TEST(Registry, LlamaIsDenseWithFullAttention) {
+  const DecoderConfig config = read(base("LlamaForCausalLM"));
+  EXPECT_EQ(config.head_dim, 4);
+  EXPECT_EQ(config.rope.rope_theta, 10000.0);
+  EXPECT_FALSE(config.qk_norm || config.qkv_bias || config.tie_word_embeddings);
+  EXPECT_EQ(windows(config), (std::vector<int64_t>{0, 0, 0, 0}));
+  EXPECT_EQ(config.layers[3].intermediate_size, 24);
+}
+
+TEST(Registry, RopeThetaMayStandAtTheTopOrInRopeParameters) {
+  Json json = base("LlamaForCausalLM");
+  json["rope_theta"] = 500000.0;
+  EXPECT_EQ(read(json).rope.rope_theta, 500000.0);
+  json.erase("rope_theta");
+  json["rope_parameters"] = {{"rope_type", "default"}, {"rope_theta", 1e6}};
+  EXPECT_EQ(read(json).rope.rope_theta, 1e6);
+}
+
+TEST(Registry, TheNumberOfExpertsHasTwoNames) {
+  EXPECT_EQ(read(moe("Qwen3MoeForCausalLM", "num_experts")).moe.num_experts, 8);
+  EXPECT_EQ(read(moe("Qwen3MoeForCausalLM", "num_local_experts")).moe.num_experts, 8);
+  Json both = moe("Qwen3MoeForCausalLM", "num_experts");
+  both["num_local_experts"] = 4;
+  EXPECT_THAT(refusal(both), HasSubstr("differ"));
+}
+
+TEST(Registry, MixtralIsSparseEverywhereAndNamesItsFilesItsOwnWay) {
+  Json json = moe("MixtralForCausalLM", "num_local_experts");
+  json["sliding_window"] = 9;
+  const DecoderConfig config = read(json);
+  EXPECT_EQ(config.moe.moe_intermediate_size, 24);  // intermediate_size
+  EXPECT_TRUE(config.moe.norm_topk_prob);
+  EXPECT_EQ(sparse(config), (std::vector<bool>{true, true, true, true}));
+  EXPECT_EQ(windows(config), (std::vector<int64_t>{9, 9, 9, 9}));
+  EXPECT_EQ(config.names.file_moe, "block_sparse_moe");
+}
+
+TEST(Registry, Qwen3MoeMixesDenseAndSparseLayers) {
+  Json json = moe("Qwen3MoeForCausalLM", "num_experts");
+  EXPECT_EQ(sparse(read(json)), (std::vector<bool>{true, true, true, true}));
+  json["decoder_sparse_step"] = 2;
+  EXPECT_EQ(sparse(read(json)), (std::vector<bool>{false, true, false, true}));
+  json["mlp_only_layers"] = {3};
+  const DecoderConfig config = read(json);
+  EXPECT_EQ(sparse(config), (std::vector<bool>{false, true, false, false}));
+  EXPECT_EQ(config.layers[0].intermediate_size, 24);
+  EXPECT_EQ(config.layers[1].intermediate_size, 0);
+  EXPECT_TRUE(config.qk_norm);
+  EXPECT_FALSE(config.moe.norm_topk_prob);
+  for (const Json& wrong : {Json(3), Json("0"), Json{{"a", 1}}, Json::array({"x"})}) {
+    json["mlp_only_layers"] = wrong;
+    EXPECT_THAT(refusal(json), HasSubstr("mlp_only_layers")) << wrong;
+  }
+}
+
+TEST(Registry, Qwen3UsesAWindowOnlyWhereItIsSwitchedOn) {
+  Json json = base("Qwen3ForCausalLM");
+  json["sliding_window"] = 7;
+  json["max_window_layers"] = 2;
+  EXPECT_EQ(windows(read(json)), (std::vector<int64_t>{0, 0, 0, 0}));
+  json["use_sliding_window"] = true;
+  EXPECT_EQ(windows(read(json)), (std::vector<int64_t>{0, 0, 7, 7}));
+  json["layer_types"] = {"sliding_attention", "full_attention", "full_attention", "sliding_attention"};
+  EXPECT_EQ(windows(read(json)), (std::vector<int64_t>{7, 0, 0, 7}));
+  json["layer_types"] = {"sliding_attention"};
+  EXPECT_THAT(refusal(json), HasSubstr("layer_types"));
+}
+
+TEST(Registry, WhatIsNotSupportedIsRefusedByName) {
+  EXPECT_THAT(refusal(base("GptNeoForCausalLM")), HasSubstr("'GptNeoForCausalLM' is not supported"));
+  const auto with = [](const char* key, const Json& value) {
+    Json json = base("LlamaForCausalLM");
+    json[key] = value;
+    return refusal(json);
+  };
+  EXPECT_THAT(with("hidden_act", "gelu"), HasSubstr("hidden_act: \"gelu\""));
+  EXPECT_THAT(with("attention_dropout", 0.1), HasSubstr("attention_dropout"));
+  EXPECT_THAT(with("quantization_config", Json{{"bits", 4}}), HasSubstr("quantised"));
+  EXPECT_THAT(with("num_attention_heads", 3), HasSubstr("3 attention heads"));
+  EXPECT_THAT(with("vocab_size", "many"), HasSubstr("vocab_size"));
+  EXPECT_THAT(with("hidden_size", -1), HasSubstr("hidden_size"));
+  EXPECT_THAT(with("num_hidden_layers", 0), HasSubstr("num_hidden_layers"));
+  EXPECT_THAT(with("head_dim", 5), HasSubstr("head_dim"));
+  Json missing = base("LlamaForCausalLM");
+  missing.erase("vocab_size");
+  EXPECT_THAT(refusal(missing), HasSubstr("vocab_size is missing"));
+}
+
+TEST(Registry, TheModelTypeNamesTheArchitectureWhereNothingElseDoes) {
+  for (const Architecture& architecture : architectures()) {
+    Json json = moe("", "num_experts");
+    json.erase("architectures");
+    json["model_type"] = architecture.model_type;
+    EXPECT_EQ(HfConfig(json, "").architecture(), architecture.name);
+    EXPECT_NO_THROW(read(json));
+  }
+}
+
+}  // namespace
+}  // namespace hone
