@@ -18,6 +18,7 @@ namespace hone {
 namespace {
 
 constexpr std::string_view kLoraA = ".lora_A.weight";
+constexpr double kLargestRank = 1 << 20;
 
 Json read_adapter_config(const std::filesystem::path& path) {
   std::ifstream file(path);
@@ -121,11 +122,12 @@ AdapterDescription describe_adapter(const std::filesystem::path& directory, cons
   };
   AdapterDescription description;
   LoraOptions& lora = description.lora;
-  lora.r = static_cast<int64_t>(number("r", 0));
-  if (lora.r < 1) throw UserError("the adapter has no rank r", config_path.string());
+  const double rank = number("r", 0);
+  if (!(rank >= 1 && rank <= kLargestRank)) throw UserError("the adapter has no usable rank r", config_path.string());
+  lora.r = static_cast<int64_t>(rank);
   lora.alpha = number("lora_alpha", 8);
   lora.dropout = number("lora_dropout", 0);
-  lora.use_rslora = config.value("use_rslora", false);
+  lora.use_rslora = config.contains("use_rslora") && config["use_rslora"] == true;
   std::set<std::string> modules, parameters;
   for (const SafetensorsEntry& entry : file.entries()) {
     if (!entry.name.starts_with(kAdapterKeyPrefix)) {

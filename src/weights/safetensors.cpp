@@ -32,6 +32,24 @@ constexpr std::array<std::pair<std::string_view, DType>, 10> kDTypes = {{{"F32",
                                                                          {"U8", DType::kU8},
                                                                          {"BOOL", DType::kBool}}};
 
+/// Whether brackets stand deeper than any header needs: the JSON library recurses on them.
+bool nested_deeply(std::string_view header) {
+  constexpr int kDeepest = 64;
+  int depth = 0;
+  bool in_string = false;
+  for (size_t i = 0; i < header.size() && depth <= kDeepest; ++i) {
+    const char c = header[i];
+    if (in_string && c == '\\') {
+      ++i;
+    } else if (c == '"') {
+      in_string = !in_string;
+    } else if (!in_string) {
+      depth += (c == '[' || c == '{') - (c == ']' || c == '}');
+    }
+  }
+  return depth > kDeepest;
+}
+
 /// The names of the header's entries, in order, with repeats (a JSON object drops those).
 std::string repeated_name(std::string_view header) {
   std::set<std::string> names;
@@ -67,8 +85,9 @@ SafetensorsFile::SafetensorsFile(std::filesystem::path path) : path_(std::move(p
   descriptor_ = open(path_.c_str(), O_RDONLY | O_CLOEXEC);
   struct stat status {};
   if (descriptor_ < 0 || fstat(descriptor_, &status) != 0 || !S_ISREG(status.st_mode)) {
-    throw UserError("the file cannot be read: " + std::string(std::strerror(errno)), path_.string(),
-                    "check the path and its permissions");
+    const std::string reason = descriptor_ < 0 ? std::strerror(errno) : "it is not a regular file";
+    if (descriptor_ >= 0) close(descriptor_);
+    throw UserError("the file cannot be read: " + reason, path_.string(), "check the path and its permissions");
   }
   try {
     parse(static_cast<uint64_t>(status.st_size));
@@ -104,6 +123,7 @@ void SafetensorsFile::parse(uint64_t file_size) {
   std::string header(header_bytes, '\0');
   if (pread(descriptor_, header.data(), header_bytes, 8) != static_cast<ssize_t>(header_bytes))
     broken("the header cannot be read");
+  if (nested_deeply(header)) broken("its header is nested too deeply");
   const Json json = Json::parse(header, nullptr, false);
   if (!json.is_object()) broken("its header is not a JSON object");
   if (const std::string name = repeated_name(header); !name.empty()) broken("'" + name + "' appears twice");
@@ -112,8 +132,10 @@ void SafetensorsFile::parse(uint64_t file_size) {
   for (const auto& [name, value] : json.items()) {
     if (name == "__metadata__") {
       if (!value.is_object()) broken("__metadata__ is not an object");
-      for (const auto& [key, text] : value.items())
-        metadata_[key] = text.is_string() ? text.get<std::string>() : text.dump();
+      for (const auto& [key, text] : value.items()) {
+        if (!text.is_string()) broken("__metadata__ '" + key + "' is not a string");
+        metadata_[key] = text.get<std::string>();
+      }
       continue;
     }
     entries_.push_back(parse_entry(name, value, data_begin, file_size - data_begin));
@@ -141,6 +163,7 @@ SafetensorsEntry SafetensorsFile::parse_entry(const std::string& name, const Jso
     broken("'" + name + "' lacks dtype, shape or data_offsets");
   }
   const Json &dtype = value["dtype"], &shape = value["shape"], &offsets = value["data_offsets"];
+  if (!dtype.is_string()) broken("the dtype of '" + name + "' is not a string");
   const auto known =
       std::find_if(kDTypes.begin(), kDTypes.end(), [&](const auto& pair) { return dtype == pair.first; });
   if (known == kDTypes.end()) {

@@ -1,0 +1,155 @@
+#include "weights/adapter.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <fstream>
+
+#include "params/test_store.h"
+#include "weights/checkpoint.h"
+#include "weights/safetensors.h"
+
+namespace hone {
+namespace {
+
+using ::testing::HasSubstr;
+namespace fs = std::filesystem;
+
+constexpr const char* kExperts = "base_model.model.model.layers.0.mlp.experts";
+
+LoraOptions lora_of(ExpertLora experts) {
+  return {.r = 2,
+          .alpha = 6,
+          .expert_lora = experts,
+          .target_modules = {"attention", "all-experts"},
+          .target_parameters = {}};
+}
+
+class Adapters : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    directory_ = fs::temp_directory_path() / ("hone_adapter_" + std::to_string(getpid()));
+    fs::create_directories(directory_);
+  }
+  void TearDown() override { fs::remove_all(directory_); }
+
+  static void make(ParameterStore& store, const LoraOptions& lora) {
+    testing::add_model(store, {});
+    attach_lora(store, lora);
+    store.allocate(Device{});
+    testing::fill(store, 3);
+  }
+  /// The base weights after merging what a fresh model reads from the folder.
+  std::vector<float> merged_after_loading() const {
+    ParameterStore store;
+    testing::add_model(store, {});
+    attach_lora(store, describe_adapter(directory_, store).lora);
+    store.allocate(Device{});
+    testing::fill(store, 3);
+    load_adapter(directory_, store);
+    return merged(store);
+  }
+  static std::vector<float> merged(ParameterStore& store) {
+    merge_adapters(store);
+    std::vector<float> values;
+    for (const Parameter& p : store.all()) {
+      if (p.kind() == ParameterKind::kLora) continue;
+      values.insert(values.end(), p.value().as<float>(), p.value().as<float>() + p.shape().numel());
+    }
+    return values;
+  }
+  void edit_config(const std::string& key, const Json& value) const {
+    std::ifstream file(directory_ / "adapter_config.json");
+    Json json = Json::parse(file);
+    json[key] = value;
+    write_text_file(directory_ / "adapter_config.json", json.dump());
+  }
+  std::string describe_error() const {
+    ParameterStore store;
+    testing::add_model(store, {});
+    return testing::user_error([&] { describe_adapter(directory_, store); });
+  }
+
+  fs::path directory_;
+};
+
+TEST_F(Adapters, EveryParameterisationAndExportGivesTheSameWeights) {
+  for (const ExpertLora trained : {ExpertLora::kSplit, ExpertLora::kShared}) {
+    for (const AdapterLayout layout : {AdapterLayout::kSplit, AdapterLayout::kTargetParameters}) {
+      SCOPED_TRACE(::testing::Message() << static_cast<int>(trained) << " " << static_cast<int>(layout));
+      ParameterStore store;
+      make(store, lora_of(trained));
+      save_adapter(directory_, store, {.lora = lora_of(trained), .layout = layout, .base_model = "base"});
+      const std::vector<float> loaded = merged_after_loading(), expected = merged(store);
+      // Added zeros and a copied A change no sum; scaling 6/2 and 12/4 are equal: the same bits.
+      EXPECT_EQ(loaded, expected);
+    }
+  }
+}
+
+TEST_F(Adapters, FusingSplitAdaptersDoublesTheRankWithABlockDiagonalB) {
+  ParameterStore store;
+  make(store, lora_of(ExpertLora::kSplit));
+  save_adapter(directory_, store,
+               {.lora = lora_of(ExpertLora::kSplit), .layout = AdapterLayout::kTargetParameters, .base_model = ""});
+  std::ifstream config_file(directory_ / "adapter_config.json");
+  const Json config = Json::parse(config_file);
+  EXPECT_EQ(config["r"], 4);
+  EXPECT_EQ(config["lora_alpha"], 12.0);
+  const SafetensorsFile file(directory_ / "adapter_model.safetensors");
+  const std::string key = std::string(kExperts) + ".base_layer.lora_B.weight";
+  ASSERT_EQ(file.at(key).shape, (std::vector<int64_t>{10, 12}));  // [2I, 2r·E]
+  const std::vector<float> b = file.read_floats(key);
+  for (size_t row = 0; row < 10; ++row) {
+    for (size_t column = 0; column < 12; ++column) {
+      const bool of_gate = column / 3 < 2;  // expert innermost
+      EXPECT_EQ(b[row * 12 + column] != 0.0f, of_gate == (row < 5)) << row << " " << column;
+    }
+  }
+}
+
+TEST_F(Adapters, TargetParametersOfOldPeftAreRefused) {
+  ParameterStore store;
+  make(store, lora_of(ExpertLora::kShared));
+  save_adapter(directory_, store,
+               {.lora = lora_of(ExpertLora::kShared), .layout = AdapterLayout::kTargetParameters, .base_model = ""});
+  EXPECT_EQ(describe_error(), "");
+  edit_config("peft_version", "0.18.1");
+  EXPECT_THAT(describe_error(), HasSubstr("PEFT 0.18.1"));
+  edit_config("peft_version", nullptr);
+  EXPECT_NE(describe_error(), "");
+  edit_config("peft_version", "1.0.0");
+  EXPECT_EQ(describe_error(), "");
+}
+
+TEST_F(Adapters, UnsupportedOptionsAreRefusedByName) {
+  ParameterStore store;
+  make(store, lora_of(ExpertLora::kSplit));
+  save_adapter(directory_, store, {.lora = lora_of(ExpertLora::kSplit), .base_model = ""});
+  edit_config("use_rslora", "yes");
+  EXPECT_NO_THROW(describe_error());
+  edit_config("use_dora", true);
+  EXPECT_THAT(describe_error(), HasSubstr("use_dora"));
+  edit_config("use_dora", false);
+  for (const Json& rank : {Json(0), Json(-3), Json(1e300), Json("x")}) {
+    edit_config("r", rank);
+    EXPECT_THAT(describe_error(), HasSubstr("rank r")) << rank;
+  }
+}
+
+TEST_F(Adapters, MissingAndExtraTensorsAreNamed) {
+  ParameterStore store;
+  make(store, lora_of(ExpertLora::kSplit));
+  LoraOptions attention = lora_of(ExpertLora::kSplit);
+  attention.target_modules = {"attention"};
+  ParameterStore smaller;
+  make(smaller, attention);
+  save_adapter(directory_, smaller, {.lora = attention, .base_model = ""});
+  EXPECT_THAT(testing::user_error([&] { load_adapter(directory_, store); }), HasSubstr("lacks the tensor"));
+  save_adapter(directory_, store, {.lora = lora_of(ExpertLora::kSplit), .base_model = ""});
+  EXPECT_THAT(testing::user_error([&] { load_adapter(directory_, smaller); }), HasSubstr("experts.0.w1"));
+}
+
+}  // namespace
+}  // namespace hone

@@ -1,0 +1,140 @@
+#include "weights/checkpoint.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <fstream>
+#include <sstream>
+
+#include "params/test_store.h"
+
+namespace hone {
+namespace {
+
+using ::testing::HasSubstr;
+namespace fs = std::filesystem;
+
+std::string contents(const fs::path& path) {
+  std::stringstream text;
+  text << std::ifstream(path, std::ios::binary).rdbuf();
+  return text.str();
+}
+
+class CheckpointFiles : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    root_ = fs::temp_directory_path() / ("hone_checkpoint_" + std::to_string(getpid()));
+    fs::remove_all(root_);
+    for (const char* name : {"a", "b"}) fs::create_directories(root_ / name);
+  }
+  void TearDown() override { fs::remove_all(root_); }
+
+  /// A checkpoint of random values in root/a.
+  void make(const SaveOptions& options, DType dtype = DType::kF32) {
+    ParameterStore store;
+    testing::add_model(store, {.dtype = dtype});
+    store.allocate(Device{});
+    testing::fill(store, 5);
+    save_parameters(root_ / "a", store, nullptr, nullptr, options);
+  }
+  /// One file with these float32 tensors, all ones.
+  void write(const std::vector<SafetensorsWriter::Announced>& tensors) {
+    SafetensorsWriter writer(root_ / "a/model.safetensors", tensors);
+    for (const auto& tensor : tensors) {
+      for (int64_t n = Shape{tensor.shape[0], tensor.shape[1]}.numel(); n > 0; --n) {
+        const float one = 1.0f;
+        writer.write_floats(tensor.dtype, &one, 1);
+      }
+    }
+    writer.finish();
+  }
+
+  fs::path root_;
+  ThreadPool pool_{2};
+};
+
+TEST_F(CheckpointFiles, LoadingAndSavingGivesTheSameBytes) {
+  for (const DType file : {DType::kF32, DType::kBF16, DType::kF16}) {
+    for (const int64_t shard : {int64_t{100}, int64_t{1} << 30}) {
+      SCOPED_TRACE(std::string(name_of(file)) + " " + std::to_string(shard));
+      TearDown();
+      SetUp();
+      const SaveOptions options{.max_shard_size = shard, .dtype = file};
+      make(options);
+      const Checkpoint source = Checkpoint::open(root_ / "a");
+      ParameterStore store;  // trained in bfloat16 with float32 masters: nothing is lost
+      testing::add_model(store, {.dtype = DType::kBF16});
+      store.allocate(Device{});
+      const CheckpointMap map = map_checkpoint(source, store);
+      load_parameters(source, map, store, pool_);
+      save_parameters(root_ / "b", store, &source, &map, {.max_shard_size = shard});
+      size_t files = 0;
+      for (const auto& entry : fs::directory_iterator(root_ / "a")) {
+        EXPECT_EQ(contents(entry.path()), contents(root_ / "b" / entry.path().filename())) << entry.path();
+        ++files;
+      }
+      EXPECT_EQ(files > 1, shard == 100);
+    }
+  }
+}
+
+TEST_F(CheckpointFiles, AMissingShardOrABrokenPromiseOfTheIndexIsNamed) {
+  make({.max_shard_size = 100});
+  const fs::path shard = *std::find_if(fs::directory_iterator(root_ / "a"), fs::directory_iterator(),
+                                       [](const auto& e) { return e.path().extension() == ".safetensors"; });
+  fs::remove(shard);
+  EXPECT_THAT(testing::user_error([&] { Checkpoint::open(root_ / "a"); }), HasSubstr(shard.filename().string()));
+  std::ofstream(root_ / "a/model.safetensors.index.json") << R"({"weight_map":{"x":"../secret.safetensors"}})";
+  EXPECT_THAT(testing::user_error([&] { Checkpoint::open(root_ / "a"); }), HasSubstr("'x'"));
+  EXPECT_THAT(testing::user_error([&] { Checkpoint::open(root_ / "b"); }), HasSubstr("no weights"));
+}
+
+TEST_F(CheckpointFiles, MissingUnexpectedAndMisshapenTensorsAreNamed) {
+  ParameterStore store;
+  store.add({"model.embed_tokens.weight", {3, 2}, ParameterKind::kEmbedding, -1, {}}, DType::kF32);
+  store.add({"q.weight", {2, 2}, ParameterKind::kAttention, 0, {}}, DType::kF32);
+  const auto error = [&] {
+    return testing::user_error([&] { map_checkpoint(Checkpoint::open(root_ / "a"), store, {"mtp."}); });
+  };
+  const SafetensorsWriter::Announced embedding{"model.embed_tokens.weight", DType::kF32, {3, 2}};
+  write({embedding});
+  EXPECT_THAT(error(), HasSubstr("q.weight"));
+  write({embedding, {"q.weight", DType::kF32, {2, 3}}});
+  EXPECT_THAT(error(), HasSubstr("'q.weight' has the shape [2, 3]"));
+  write({embedding, {"q.weight", DType::kF32, {2, 2}}, {"k.weight", DType::kF32, {2, 2}}});
+  EXPECT_THAT(error(), HasSubstr("k.weight"));
+  write({embedding, {"q.weight", DType::kF32, {2, 2}}, {"lm_head.weight", DType::kF32, {3, 2}}});
+  EXPECT_EQ(error(), "");  // a tied head that says the same
+  write({embedding, {"q.weight", DType::kF32, {2, 2}}, {"lm_head.weight", DType::kF32, {2, 3}}});
+  EXPECT_THAT(error(), HasSubstr("'lm_head.weight' differs"));
+}
+
+TEST_F(CheckpointFiles, CarriedTensorsAreWrittenBack) {
+  ParameterStore store;
+  store.add({"q.weight", {2, 2}, ParameterKind::kAttention, 0, {}}, DType::kF32);
+  store.allocate(Device{});
+  write({{"q.weight", DType::kF32, {2, 2}}, {"mtp.x", DType::kF16, {3, 1}}});
+  const Checkpoint source = Checkpoint::open(root_ / "a");
+  const CheckpointMap map = map_checkpoint(source, store, {"mtp."});
+  EXPECT_EQ(map.carried, std::vector<std::string>{"mtp.x"});
+  load_parameters(source, map, store, pool_);
+  save_parameters(root_ / "b", store, &source, &map, {});
+  EXPECT_EQ(contents(root_ / "b/model.safetensors"), contents(root_ / "a/model.safetensors"));
+}
+
+TEST_F(CheckpointFiles, AnInterruptedWriteLeavesWhatWasThere) {
+  write_text_file(root_ / "a/kept", "old");
+  EXPECT_ANY_THROW(write_directory(root_ / "a", [](const fs::path& temporary) {
+    write_text_file(temporary / "kept", "new");
+    throw std::runtime_error("disk full");
+  }));
+  EXPECT_EQ(contents(root_ / "a/kept"), "old");
+  EXPECT_FALSE(fs::exists(root_ / "a.tmp"));
+  write_directory(root_ / "a", [](const fs::path& temporary) { write_text_file(temporary / "fresh", "new"); });
+  EXPECT_EQ(contents(root_ / "a/fresh"), "new");
+  EXPECT_FALSE(fs::exists(root_ / "a/kept") || fs::exists(root_ / "a.old"));
+}
+
+}  // namespace
+}  // namespace hone
