@@ -247,6 +247,10 @@ void add_about(CLI::App& app, Action& action) {
                             "  hone quickstart\n  hone quickstart --output /tmp/quickstart --seed 7");
   show->add_option("--output", quickstart->output, "folder for data, model and runs")->capture_default_str();
   show->add_option("--seed", quickstart->seed, "of data, model and training")->capture_default_str();
+  show->add_option("--english-steps", quickstart->budget.english_steps, "optimizer steps of act 1")
+      ->capture_default_str();
+  show->add_option("--german-steps", quickstart->budget.german_steps, "optimizer steps of act 2")
+      ->capture_default_str();
   show->callback([=, &action] { action = [=] { return run_quickstart(*quickstart); }; });
   CLI::App* version = add_verb(app, "version", "The version of this program", "  hone version");
   version->callback([&action] { action = run_version; });

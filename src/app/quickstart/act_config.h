@@ -10,7 +10,7 @@ namespace hone {
 /// How much is drawn, trained and asked; the defaults reach the bars with a margin.
 struct QuickstartBudget {
   int64_t english_examples = 40'000, german_examples = 14'000, replay_examples = 6'000;
-  int64_t english_steps = 800, german_steps = 400;
+  int64_t english_steps = 700, german_steps = 350;
   int64_t log_lines = 16;       ///< lines of the console in each act
   int64_t test_examples = 300;  ///< unseen moments asked in each language
   int64_t new_examples = 200;   ///< of wordings that training never showed

@@ -77,6 +77,21 @@ TEST(Embedding, AddsToAGradientThatIsThere) {
   expect_matches_reference(twice, DType::kF32, 1e-6);
 }
 
+TEST(Embedding, ThePaddingRowGetsNoGradientAndTheOthersKeepTheirs) {
+  const TokenCase tokens({1, 0, 2, 1});
+  const OpCase plain = tokens.op_case(3, 4);
+  OpCase padded = plain;
+  padded.op = [&](Tape& tape, const std::vector<Var>&, const std::vector<Weight*>& w) {
+    return std::vector<Var>{embedding(tape, tokens.tokens, *w[0], DType::kF32, 1)};
+  };
+  const testing::OpResult with = run_op(padded, {}), without = run_op(plain, {});
+  EXPECT_EQ(with.outputs, without.outputs);
+  Values expected = without.gradients[0];
+  EXPECT_NE(expected[4], 0.0);
+  std::fill(expected.begin() + 4, expected.begin() + 8, 0.0);
+  EXPECT_EQ(with.gradients[0], expected);
+}
+
 TEST(Embedding, ATokenOutsideTheTableIsCaught) {
   const TokenCase tokens({3});
   EXPECT_ANY_THROW(run_op(tokens.op_case(3, 4), {}));
