@@ -6,6 +6,7 @@
 #   make format | lint         clang-format | clang-format check and clang-tidy
 #   make dist                  dist/hone-VERSION-linux-x86_64.tar.gz
 #   make op OP=rms_norm        tests and benchmark of one op
+MAKEFLAGS += --no-print-directory
 SEED ?= 42
 JOBS ?= $(shell nproc)
 BUILD ?= build
