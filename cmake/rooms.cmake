@@ -1,6 +1,7 @@
 # A room is a folder of src/: one static library from its sources, one test program from its *_test.cpp,
 # one benchmark program from its *_bench.cpp. A source whose name ends in an instruction set is compiled for it
-# and called only after a run-time check.
+# and called only after a run-time check. With CUDA, *_cuda.cu and *_cuda.cpp belong to the room as well; without,
+# *_absent.cpp stand in for them.
 
 if(HONE_TESTS)
   enable_testing()
@@ -34,6 +35,13 @@ function(hone_room name)
   list(FILTER tests INCLUDE REGEX "_test\\.cpp$")
   list(FILTER benches INCLUDE REGEX "_bench\\.cpp$")
   list(FILTER sources EXCLUDE REGEX "(_test|_bench|/main)\\.cpp$")
+  if(HONE_CUDA)
+    file(GLOB_RECURSE kernels CONFIGURE_DEPENDS ${folder}/*_cuda.cu)
+    list(APPEND sources ${kernels})
+    list(FILTER sources EXCLUDE REGEX "_absent\\.cpp$")
+  else()
+    list(FILTER sources EXCLUDE REGEX "_cuda\\.cpp$")
+  endif()
   set(links ${ROOM_LINKS})
   foreach(room ${ROOM_ROOMS})
     list(APPEND links hone_${room})
@@ -51,6 +59,11 @@ function(hone_room name)
     target_link_libraries(hone_${name}_test PRIVATE hone_${name} GTest::gtest_main GTest::gmock)
     target_compile_definitions(hone_${name}_test PRIVATE HONE_SOURCE_DIR="${CMAKE_SOURCE_DIR}")
     add_test(NAME ${name} COMMAND hone_${name}_test)
+    if(HONE_CUDA AND name STREQUAL "ops")
+      add_test(NAME ops_cuda COMMAND hone_ops_test --device cuda)
+      add_test(NAME ops_cuda_general COMMAND hone_ops_test --device cuda --kernels general)
+      set_tests_properties(ops_cuda ops_cuda_general PROPERTIES SKIP_RETURN_CODE 77)
+    endif()
   endif()
   if(HONE_BENCH AND benches)
     add_executable(hone_${name}_bench ${benches})

@@ -5,11 +5,16 @@
 
 #include <utility>
 
+#include "core/cuda_device.h"
+
 namespace hone {
 
 Buffer::Buffer(Device device, size_t bytes) : device_(device), size_(bytes) {
-  HONE_ASSERT(device.kind == DeviceKind::kCpu, "this build has no CUDA memory");
   if (bytes == 0) return;
+  if (device.kind == DeviceKind::kCuda) {
+    data_ = cuda::allocate(device.index, bytes);
+    return;
+  }
   void* memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (memory == MAP_FAILED) {
     throw Error(ExitCode::kDeviceFailed,
@@ -21,7 +26,8 @@ Buffer::Buffer(Device device, size_t bytes) : device_(device), size_(bytes) {
 }
 
 void Buffer::reset() {
-  if (data_) munmap(data_, size_);
+  if (data_ != nullptr && device_.kind == DeviceKind::kCuda) cuda::release(device_.index, data_);
+  if (data_ != nullptr && device_.kind == DeviceKind::kCpu) munmap(data_, size_);
   data_ = nullptr;
   size_ = 0;
 }

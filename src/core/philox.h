@@ -6,10 +6,12 @@
 #include <cmath>
 #include <cstdint>
 
+#include "core/host_device.h"
+
 namespace hone {
 
 /// Four random words for (key, counter).
-inline std::array<uint32_t, 4> philox(uint64_t key, std::array<uint32_t, 4> counter) {
+HONE_HOST_DEVICE inline std::array<uint32_t, 4> philox(uint64_t key, std::array<uint32_t, 4> counter) {
   uint32_t k0 = static_cast<uint32_t>(key), k1 = static_cast<uint32_t>(key >> 32);
   for (int round = 0; round < 10; ++round) {
     const uint64_t p0 = uint64_t{0xD2511F53u} * counter[0], p1 = uint64_t{0xCD9E8D57u} * counter[2];
@@ -22,10 +24,10 @@ inline std::array<uint32_t, 4> philox(uint64_t key, std::array<uint32_t, 4> coun
 }
 
 /// Uniform in [0, 1), 24 bits.
-inline float to_uniform(uint32_t word) { return static_cast<float>(word >> 8) * 0x1p-24f; }
+HONE_HOST_DEVICE inline float to_uniform(uint32_t word) { return static_cast<float>(word >> 8) * 0x1p-24f; }
 
 /// Mixes two words into a key: distinct uses of one seed get independent keys.
-inline uint64_t mix_key(uint64_t seed, uint64_t use) {
+HONE_HOST_DEVICE inline uint64_t mix_key(uint64_t seed, uint64_t use) {
   const auto words = philox(seed, {static_cast<uint32_t>(use), static_cast<uint32_t>(use >> 32), 0x686f6e65u, 0u});
   return (uint64_t{words[1]} << 32) | words[0];
 }

@@ -4,11 +4,16 @@
 
 namespace hone {
 
-Stream::Stream(Device device, ThreadPool& pool) : device_(device), pool_(pool), server_([this] { serve(); }) {
-  HONE_ASSERT(device.kind == DeviceKind::kCpu, "this build has no CUDA streams");
+Stream::Stream(Device device, ThreadPool& pool) : device_(device), pool_(pool) {
+  if (device.kind == DeviceKind::kCuda) {
+    cuda_ = std::make_unique<CudaQueue>(device.index);
+  } else {
+    server_ = std::thread([this] { serve(); });
+  }
 }
 
 Stream::~Stream() {
+  if (!server_.joinable()) return;
   {
     const std::lock_guard lock(mutex_);
     stopping_ = true;
@@ -18,6 +23,7 @@ Stream::~Stream() {
 }
 
 void Stream::enqueue(Work work) {
+  HONE_ASSERT(!cuda_, "a GPU runs kernels only");
   {
     const std::lock_guard lock(mutex_);
     queue_.push_back(std::move(work));
@@ -27,6 +33,7 @@ void Stream::enqueue(Work work) {
 }
 
 void Stream::synchronize() {
+  if (cuda_) return cuda_->synchronize();
   std::unique_lock lock(mutex_);
   idle_.wait(lock, [&] { return queue_.empty() && !busy_; });
   if (error_) std::rethrow_exception(std::exchange(error_, nullptr));

@@ -1,6 +1,6 @@
 // Stream: work in order, beside the host. A CPU stream is a queue served by one thread, which shares its loops with the
 // pool; so the host runs ahead on a CPU exactly as it does on a GPU, and code that reads results too early fails on
-// both.
+// both. A CUDA stream is CUDA's own.
 #pragma once
 
 #include <condition_variable>
@@ -8,10 +8,12 @@
 #include <deque>
 #include <exception>
 #include <functional>
+#include <memory>
 #include <mutex>
 #include <thread>
 #include <vector>
 
+#include "core/cuda_queue.h"
 #include "core/tensor.h"
 #include "core/thread_pool.h"
 
@@ -30,7 +32,17 @@ class Stream {
   Device device() const { return device_; }
   ThreadPool& pool() const { return pool_; }
 
-  /// Queues work behind everything queued before. After a failure the queue is skipped until synchronize().
+  /// The CUDA half; only on a GPU.
+  CudaQueue& cuda() const {
+    HONE_ASSERT(cuda_ != nullptr, "not a GPU");
+    return *cuda_;
+  }
+  /// Selects the kernels that run on every GPU instead of those for its generation: they are the oracle of the others
+  /// in tests.
+  void use_general_kernels(bool general) { general_kernels_ = general; }
+  bool general_kernels() const { return general_kernels_; }
+
+  /// CPU only: queues work behind everything queued before. After a failure the queue is skipped until synchronize().
   void enqueue(Work work);
   /// Waits until the queue is empty; throws the first exception of the work in it.
   void synchronize();
@@ -39,6 +51,7 @@ class Stream {
   template <class T>
   void upload(Tensor destination, std::vector<T> values) {
     HONE_ASSERT(values.size() * sizeof(T) <= destination.bytes());
+    if (cuda_) return cuda_->upload(destination.data, values.data(), values.size() * sizeof(T));
     enqueue([destination, values = std::move(values)](ThreadPool&) {
       if (!values.empty()) std::memcpy(destination.data, values.data(), values.size() * sizeof(T));
     });
@@ -46,6 +59,11 @@ class Stream {
   /// Waits, then returns the elements.
   template <class T>
   std::vector<T> download(Tensor source) {
+    if (cuda_) {
+      std::vector<T> values(static_cast<size_t>(source.numel()));
+      cuda_->download(values.data(), reinterpret_cast<const std::byte*>(source.as<T>()), source.bytes());
+      return values;
+    }
     synchronize();
     const T* begin = source.as<T>();
     return std::vector<T>(begin, begin + source.numel());
@@ -61,6 +79,8 @@ class Stream {
   std::deque<Work> queue_;
   std::exception_ptr error_;
   bool busy_ = false, stopping_ = false;
+  bool general_kernels_ = false;
+  std::unique_ptr<CudaQueue> cuda_;
   std::thread server_;
 };
 

@@ -3,13 +3,22 @@
 
 #include "core/context.h"
 
+/// The CUDA implementation of an op, for dispatch(); null in a build without CUDA.
+#if HONE_CUDA
+#define HONE_CUDA_OP(name) (&::hone::cuda::name)
+#else
+#define HONE_CUDA_OP(name) nullptr
+#endif
+
 namespace hone {
 
-/// Runs the implementation for the context's device.
+/// Runs the implementation for the context's device: dispatch(context, args, &cpu::linear, HONE_CUDA_OP(linear)).
 template <class Args>
-void dispatch(const Context& context, const Args& args, void (*on_cpu)(const Context&, const Args&)) {
-  HONE_ASSERT(context.device().kind == DeviceKind::kCpu, "this build runs ops on CPUs only");
-  on_cpu(context, args);
+void dispatch(const Context& context, const Args& args, void (*on_cpu)(const Context&, const Args&),
+              void (*on_cuda)(const Context&, const Args&)) {
+  if (context.device().kind == DeviceKind::kCpu) return on_cpu(context, args);
+  HONE_ASSERT(on_cuda != nullptr, "built without CUDA");
+  on_cuda(context, args);
 }
 
 }  // namespace hone

@@ -22,16 +22,16 @@ struct LoraDropoutContext {
 
 /// Kept features are multiplied by this. Multiply it into the adapter's scaling (y += scaling · keep_scale · (mask ∘ x)
 /// Aᵀ Bᵀ) rather than into x: then mask ∘ x is exact in bfloat16.
-inline float lora_keep_scale(float dropout) { return 1.0f / (1.0f - dropout); }
+HONE_HOST_DEVICE inline float lora_keep_scale(float dropout) { return 1.0f / (1.0f - dropout); }
 
 /// The key of one adapter's random numbers; expert is 0 for a dense weight. Once per (launch, expert), not per row.
-inline uint64_t lora_dropout_key(uint64_t seed, uint32_t stream_id, uint32_t expert = 0) {
+HONE_HOST_DEVICE inline uint64_t lora_dropout_key(uint64_t seed, uint32_t stream_id, uint32_t expert = 0) {
   return mix_key(seed, (uint64_t{expert} << 32) | stream_id);
 }
 
 /// 1 for kept, 0 for dropped, for the features 4 · feature_group … + 3 of one row. A feature is dropped with
 /// probability `dropout` (24 bits).
-inline std::array<float, 4> lora_keep(uint64_t key, float dropout, int64_t sample_id, int32_t position,
+HONE_HOST_DEVICE inline std::array<float, 4> lora_keep(uint64_t key, float dropout, int64_t sample_id, int32_t position,
                                       uint32_t feature_group) {
   const auto sample = static_cast<uint64_t>(sample_id);
   const auto words = philox(key, {static_cast<uint32_t>(sample), static_cast<uint32_t>(sample >> 32),

@@ -4,15 +4,73 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <functional>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "core/philox.h"
+#include "core/transfer.h"
 #include "graph/tape.h"
 
 namespace hone::testing {
+
+/// What this run of the test program checks: the CPU, or with `--device cuda` the first GPU, whose general kernels
+/// `--kernels general` selects. Every test of an op runs on it.
+Device test_device();
+
+/// A stream of the device under test.
+class TestStream : public Stream {
+ public:
+  explicit TestStream(ThreadPool& pool);
+};
+
+/// Memory of the device under test that holds `values`.
+template <class T>
+class TestTensor {
+ public:
+  TestTensor(const std::vector<T>& values, Shape shape)
+      : buffer_(test_device(), std::max<size_t>(values.size() * sizeof(T), 1)),
+        tensor_(buffer_.tensor(shape, DTypeOf<T>::value)) {
+    HONE_ASSERT(static_cast<size_t>(shape.numel()) == values.size());
+    copy_from_host(tensor_, values.data(), values.size() * sizeof(T));
+  }
+  const Tensor& tensor() const { return tensor_; }
+  operator const Tensor&() const { return tensor_; }
+
+ private:
+  Buffer buffer_;
+  Tensor tensor_;
+};
+
+/// The elements of a tensor wherever it is; after stream.synchronize().
+template <class T>
+std::vector<T> host_values(const Tensor& tensor) {
+  std::vector<T> values(static_cast<size_t>(tensor.numel()));
+  tensor.as<T>();  // asserts the type
+  copy_to_host(values.data(), tensor);
+  return values;
+}
+
+/// A struct in memory of the device under test, such as StepScalars.
+template <class T>
+class TestStruct {
+ public:
+  explicit TestStruct(const T& value = {}) : buffer_(test_device(), sizeof(T)) { write(value); }
+  T* get() const { return reinterpret_cast<T*>(buffer_.data()); }
+  void write(const T& value) { copy_from_host(bytes(), &value, sizeof(T)); }
+  T read() const {
+    T value;
+    copy_to_host(&value, bytes());
+    return value;
+  }
+
+ private:
+  Tensor bytes() const { return buffer_.tensor({static_cast<int64_t>(sizeof(T))}, DType::kU8); }
+
+  Buffer buffer_;
+};
 
 using Values = std::vector<double>;
 

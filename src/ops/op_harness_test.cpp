@@ -1,4 +1,6 @@
 #include <cmath>
+#include <cstdio>
+#include <cstring>
 
 #include "ops/op_harness.h"
 
@@ -6,21 +8,30 @@ namespace hone::testing {
 
 namespace {
 
+Device device_under_test;
+bool use_general = false;
+
+template <class T>
+std::vector<T> converted(const Values& values) {
+  std::vector<T> result(values.size());
+  for (size_t i = 0; i < values.size(); ++i) result[i] = T(static_cast<float>(values[i]));
+  return result;
+}
+
 Tensor to_device(Buffer& buffer, const Values& values, Shape shape, DType dtype) {
-  buffer = Buffer(Device{}, std::max<size_t>(values.size() * size_of(dtype), 1));
-  Tensor tensor = buffer.tensor(shape, dtype);
+  buffer = Buffer(test_device(), std::max<size_t>(values.size() * size_of(dtype), 1));
+  const Tensor tensor = buffer.tensor(shape, dtype);
   dispatch_float(dtype, [&](auto element) {
-    using T = decltype(element);
-    for (size_t i = 0; i < values.size(); ++i) tensor.as<T>()[i] = T(static_cast<float>(values[i]));
+    copy_from_host(tensor, converted<decltype(element)>(values).data(), tensor.bytes());
   });
   return tensor;
 }
 
 Values to_host(Tensor tensor) {
-  Values values(static_cast<size_t>(tensor.numel()));
+  Values values;
   dispatch_float(tensor.dtype, [&](auto element) {
-    using T = decltype(element);
-    for (size_t i = 0; i < values.size(); ++i) values[i] = static_cast<double>(static_cast<float>(tensor.as<T>()[i]));
+    for (auto value : host_values<decltype(element)>(tensor))
+      values.push_back(static_cast<double>(static_cast<float>(value)));
   });
   return values;
 }
@@ -35,11 +46,10 @@ struct SeedGradients : Node {
     for (size_t i = 0; i < inputs.size(); ++i) {
       const GradDest dest = tape.grad_dest(inputs[i]);
       if (!dest.wanted()) continue;
-      tape.context().launch([dst = dest.dst, seed = seeds.empty() ? Values{} : seeds[i]](ThreadPool&) {
-        dispatch_float(dst.dtype, [&](auto element) {
-          using T = decltype(element);
-          for (size_t j = 0; j < seed.size(); ++j) dst.as<T>()[j] = T(static_cast<float>(seed[j]));
-        });
+      if (tape.context().dry()) continue;
+      dispatch_float(dest.dst.dtype, [&](auto element) {
+        using T = decltype(element);
+        tape.context().stream().upload<T>(dest.dst, converted<T>(seeds[i]));
       });
     }
   }
@@ -71,6 +81,10 @@ void expect_near(const Values& got, const Values& want, double tolerance, const 
 }
 
 }  // namespace
+
+Device test_device() { return device_under_test; }
+
+TestStream::TestStream(ThreadPool& pool) : Stream(test_device(), pool) { use_general_kernels(use_general); }
 
 Argument random_argument(Shape shape, uint64_t key, double scale, bool differentiable) {
   PhiloxSequence random(mix_key(1234, key));
@@ -115,8 +129,8 @@ std::vector<Values> output_seeds(const std::vector<Values>& outputs, DType dtype
 
 OpResult run_op(const OpCase& op_case, const RunOptions& options) {
   ThreadPool pool(options.threads);
-  Stream stream(Device{}, pool);
-  TapeMemory memory{Device{}};
+  TestStream stream(pool);
+  TapeMemory memory{test_device()};
   const Context context(stream, memory.scratch);
   std::vector<Buffer> buffers(op_case.inputs.size()), grad_buffers(op_case.inputs.size());
   std::vector<Tensor> tensors, grads;
@@ -215,3 +229,23 @@ void expect_matches_reference(const OpCase& op_case, DType dtype, double toleran
 }
 
 }  // namespace hone::testing
+
+int main(int argc, char** argv) {
+  ::testing::InitGoogleTest(&argc, argv);
+  constexpr int kSkipped = 77;  // CTest's SKIP_RETURN_CODE
+  for (int i = 1; i + 1 < argc; i += 2) {
+    if (std::strcmp(argv[i], "--device") == 0 && std::strcmp(argv[i + 1], "cuda") == 0) {
+      hone::testing::device_under_test = {hone::DeviceKind::kCuda, 0};
+    } else if (std::strcmp(argv[i], "--kernels") == 0 && std::strcmp(argv[i + 1], "general") == 0) {
+      hone::testing::use_general = true;
+    } else {
+      std::fprintf(stderr, "usage: %s [--device cuda [--kernels general]] [gtest options]\n", argv[0]);
+      return 2;
+    }
+  }
+  if (hone::testing::test_device().kind == hone::DeviceKind::kCuda && hone::cuda::device_count() == 0) {
+    std::printf("skipped: %s\n", hone::cuda::why_no_device().c_str());
+    return kSkipped;
+  }
+  return RUN_ALL_TESTS();
+}

@@ -32,4 +32,8 @@ namespace cpu {
 void adamw(const Context& context, const AdamwArgs& args);
 }
 
+namespace cuda {
+void adamw(const Context& context, const AdamwArgs& args);
+}
+
 }  // namespace hone

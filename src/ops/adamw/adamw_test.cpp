@@ -5,9 +5,13 @@
 #include <cmath>
 
 #include "core/philox.h"
+#include "ops/op_harness.h"
 
 namespace hone {
 namespace {
+
+using testing::test_device;
+using testing::TestStream;
 
 std::vector<float> random_values(int64_t n, uint64_t key) {
   PhiloxSequence random(mix_key(31, key));
@@ -20,9 +24,9 @@ std::vector<float> random_values(int64_t n, uint64_t key) {
 struct Fixture {
   explicit Fixture(int64_t n, int threads = 2)
       : pool(threads),
-        stream(Device{}, pool),
-        scratch(Device{}, "scratch"),
-        memory(Device{}, static_cast<size_t>(n) * 5 * sizeof(float)) {
+        stream(pool),
+        scratch(test_device(), "scratch"),
+        memory(test_device(), static_cast<size_t>(n) * 5 * sizeof(float)) {
     scratch.reserve(0);
     const size_t bytes = static_cast<size_t>(n) * sizeof(float);
     args = {.parameter = memory.tensor({n}, DType::kF32),
@@ -47,7 +51,7 @@ struct Fixture {
   }
 
   ThreadPool pool;
-  Stream stream;
+  TestStream stream;
   Arena scratch;
   Buffer memory;
   StepScalars scalars;

@@ -4,7 +4,7 @@
 
 namespace hone {
 
-void add(const Context& context, const AddArgs& args) { dispatch(context, args, &cpu::add); }
+void add(const Context& context, const AddArgs& args) { dispatch(context, args, &cpu::add, HONE_CUDA_OP(add)); }
 
 namespace {
 

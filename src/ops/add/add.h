@@ -24,4 +24,8 @@ namespace cpu {
 void add(const Context& context, const AddArgs& args);
 }
 
+namespace cuda {
+void add(const Context& context, const AddArgs& args);
+}
+
 }  // namespace hone

@@ -4,10 +4,12 @@
 
 namespace hone {
 
-void attention(const Context& context, const AttentionArgs& args) { dispatch(context, args, &cpu::attention); }
+void attention(const Context& context, const AttentionArgs& args) {
+  dispatch(context, args, &cpu::attention, HONE_CUDA_OP(attention));
+}
 
 void attention_backward(const Context& context, const AttentionBackwardArgs& args) {
-  dispatch(context, args, &cpu::attention_backward);
+  dispatch(context, args, &cpu::attention_backward, HONE_CUDA_OP(attention_backward));
 }
 
 namespace {

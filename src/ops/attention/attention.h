@@ -56,4 +56,9 @@ void attention(const Context& context, const AttentionArgs& args);
 void attention_backward(const Context& context, const AttentionBackwardArgs& args);
 }  // namespace cpu
 
+namespace cuda {
+void attention(const Context& context, const AttentionArgs& args);
+void attention_backward(const Context& context, const AttentionBackwardArgs& args);
+}  // namespace cuda
+
 }  // namespace hone

@@ -10,6 +10,9 @@
 namespace hone {
 namespace {
 
+using testing::test_device;
+using testing::TestStream;
+
 using testing::OpCase;
 using testing::OpResult;
 using testing::Values;
@@ -38,7 +41,7 @@ struct Sequences {
   explicit Sequences(const std::vector<int32_t>& lengths) {
     std::vector<int32_t> offsets{0};
     for (int32_t length : lengths) offsets.push_back(offsets.back() + length);
-    bytes = Buffer(Device{}, offsets.size() * sizeof(int32_t));
+    bytes = Buffer(test_device(), offsets.size() * sizeof(int32_t));
     const auto documents = static_cast<int64_t>(lengths.size());
     packed = {.cu_seqlens = bytes.tensor({documents + 1}, DType::kI32),
               .num_documents = documents,

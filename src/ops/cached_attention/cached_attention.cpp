@@ -5,11 +5,11 @@
 namespace hone {
 
 void cached_attention(const Context& context, const CachedAttentionArgs& args) {
-  dispatch(context, args, &cpu::cached_attention);
+  dispatch(context, args, &cpu::cached_attention, HONE_CUDA_OP(cached_attention));
 }
 
 void advance_cache(const Context& context, const AdvanceCacheArgs& args) {
-  dispatch(context, args, &cpu::advance_cache);
+  dispatch(context, args, &cpu::advance_cache, HONE_CUDA_OP(advance_cache));
 }
 
 namespace {

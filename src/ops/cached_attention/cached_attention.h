@@ -44,4 +44,9 @@ void cached_attention(const Context& context, const CachedAttentionArgs& args);
 void advance_cache(const Context& context, const AdvanceCacheArgs& args);
 }  // namespace cpu
 
+namespace cuda {
+void cached_attention(const Context& context, const CachedAttentionArgs& args);
+void advance_cache(const Context& context, const AdvanceCacheArgs& args);
+}  // namespace cuda
+
 }  // namespace hone

@@ -8,6 +8,9 @@
 namespace hone {
 namespace {
 
+using testing::test_device;
+using testing::TestStream;
+
 using testing::Values;
 
 struct Model {
@@ -25,14 +28,14 @@ struct Model {
 };
 
 Tensor to_device(std::vector<Buffer>& memory, const std::vector<int32_t>& values) {
-  memory.emplace_back(Device{}, values.size() * sizeof(int32_t));
+  memory.emplace_back(test_device(), values.size() * sizeof(int32_t));
   const Tensor tensor = memory.back().tensor({static_cast<int64_t>(values.size())}, DType::kI32);
   std::memcpy(tensor.data, values.data(), tensor.bytes());
   return tensor;
 }
 
 Tensor empty(std::vector<Buffer>& memory, Shape shape, DType dtype) {
-  memory.emplace_back(Device{}, static_cast<size_t>(shape.numel()) * size_of(dtype));
+  memory.emplace_back(test_device(), static_cast<size_t>(shape.numel()) * size_of(dtype));
   return memory.back().tensor(shape, dtype);
 }
 
@@ -64,7 +67,11 @@ Values token_values(char what, int64_t sequence, int64_t position, int64_t width
 class Generation {
  public:
   Generation(const Model& model, int64_t sequences, int64_t capacity)
-      : model_(model), pool_(model.threads), stream_(Device{}, pool_), memory_(Device{}), lengths_host_(sequences) {
+      : model_(model),
+        pool_(model.threads),
+        stream_(pool_),
+        memory_(test_device()),
+        lengths_host_(sequences) {
     const Shape shape{sequences, capacity, model.num_kv_heads * model.head_dim};
     cache_.k = empty(buffers_, shape, model.dtype);
     cache_.v = empty(buffers_, shape, model.dtype);
@@ -116,7 +123,7 @@ class Generation {
 
   Model model_;
   ThreadPool pool_;
-  Stream stream_;
+  TestStream stream_;
   TapeMemory memory_;
   std::vector<Buffer> buffers_;
   KvCache cache_;
@@ -142,8 +149,8 @@ std::vector<Values> full_attention(const Model& model, int64_t sequence, int64_t
                            .options = model.options(),
                            .sequences = {to_device(buffers, {0, static_cast<int32_t>(length)}), 1, length}};
   ThreadPool pool(2);
-  Stream stream(Device{}, pool);
-  Arena scratch(Device{}, "scratch");
+  TestStream stream(pool);
+  Arena scratch(test_device(), "scratch");
   const Context context(stream, scratch);
   attention(context, args);
   scratch.reserve(scratch.high_water());

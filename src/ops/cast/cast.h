@@ -27,4 +27,10 @@ void copy(const Context& context, const CastArgs& args);
 void fill_zero(const Context& context, const Tensor& tensor);
 }  // namespace cpu
 
+namespace cuda {
+void cast(const Context& context, const CastArgs& args);
+void copy(const Context& context, const CastArgs& args);
+void fill_zero(const Context& context, const Tensor& tensor);
+}  // namespace cuda
+
 }  // namespace hone

@@ -6,18 +6,22 @@
 #include <numeric>
 
 #include "core/philox.h"
+#include "ops/op_harness.h"
 
 namespace hone {
 namespace {
 
+using testing::test_device;
+using testing::TestStream;
+
 class Cast : public ::testing::Test {
  protected:
-  Cast() : pool_(2), stream_(Device{}, pool_), scratch_(Device{}, "scratch"), context_(stream_, scratch_) {
+  Cast() : pool_(2), stream_(pool_), scratch_(test_device(), "scratch"), context_(stream_, scratch_) {
     scratch_.reserve(0);
   }
 
   ThreadPool pool_;
-  Stream stream_;
+  TestStream stream_;
   Arena scratch_;
   Context context_;
 };
@@ -29,7 +33,8 @@ TEST_F(Cast, RoundsToNearestEvenAndKeepsNaN) {
     for (float& value : values) value = random.normal();
     values[0] = std::nanf("");
     values.back() = 1.00390625f;  // halfway between two bfloat16
-    Buffer single(Device{}, values.size() * 4), half(Device{}, values.size() * 2), back(Device{}, values.size() * 4);
+    Buffer single(test_device(), values.size() * 4), half(test_device(), values.size() * 2),
+        back(test_device(), values.size() * 4);
     const Tensor x = single.tensor({n}, DType::kF32), y = half.tensor({n}, DType::kBF16);
     const Tensor z = back.tensor({n}, DType::kF32);
     stream_.upload<float>(x, values);
@@ -45,7 +50,7 @@ TEST_F(Cast, RoundsToNearestEvenAndKeepsNaN) {
 }
 
 TEST_F(Cast, BetweenEqualFormatsCopiesAllBits) {
-  Buffer from(Device{}, 3000 * 2), to(Device{}, 3000 * 2);
+  Buffer from(test_device(), 3000 * 2), to(test_device(), 3000 * 2);
   const Tensor x = from.tensor({3, 1000}, DType::kBF16), y = to.tensor({3000}, DType::kBF16);
   std::vector<BFloat16> values(3000);
   for (size_t i = 0; i < values.size(); ++i) values[i] = BFloat16(static_cast<float>(i) - 1500.0f);
@@ -56,7 +61,7 @@ TEST_F(Cast, BetweenEqualFormatsCopiesAllBits) {
 }
 
 TEST_F(Cast, FillZeroClearsOnlyItsTensor) {
-  Buffer memory(Device{}, 4 * 4096);
+  Buffer memory(test_device(), 4 * 4096);
   const Tensor all = memory.tensor({4096}, DType::kI32);
   stream_.upload<int32_t>(all, std::vector<int32_t>(4096, 7));
   fill_zero(context_, all.rows(1, 4094));
@@ -65,7 +70,7 @@ TEST_F(Cast, FillZeroClearsOnlyItsTensor) {
 }
 
 TEST_F(Cast, CopiesIntegersToo) {
-  const Buffer memory(Device{}, 2 * 4096 * sizeof(int32_t));
+  const Buffer memory(test_device(), 2 * 4096 * sizeof(int32_t));
   const Tensor from = memory.tensor({4096}, DType::kI32), to = memory.tensor({4096}, DType::kI32, from.bytes());
   std::vector<int32_t> values(4096);
   std::iota(values.begin(), values.end(), -2048);

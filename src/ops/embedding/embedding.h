@@ -32,4 +32,9 @@ void embedding(const Context& context, const EmbeddingArgs& args);
 void embedding_grad(const Context& context, const EmbeddingGradArgs& args);
 }  // namespace cpu
 
+namespace cuda {
+void embedding(const Context& context, const EmbeddingArgs& args);
+void embedding_grad(const Context& context, const EmbeddingGradArgs& args);
+}  // namespace cuda
+
 }  // namespace hone

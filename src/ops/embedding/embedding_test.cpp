@@ -5,6 +5,9 @@
 namespace hone {
 namespace {
 
+using testing::test_device;
+using testing::TestStream;
+
 using testing::OpCase;
 using testing::Values;
 
@@ -14,7 +17,7 @@ struct TokenCase {
   std::vector<int32_t> ids;
 
   explicit TokenCase(std::vector<int32_t> list)
-      : memory(Device{}, std::max<size_t>(list.size() * sizeof(int32_t), 1)), ids(std::move(list)) {
+      : memory(test_device(), std::max<size_t>(list.size() * sizeof(int32_t), 1)), ids(std::move(list)) {
     tokens = memory.tensor({static_cast<int64_t>(ids.size())}, DType::kI32);
     std::copy(ids.begin(), ids.end(), tokens.as<int32_t>());
   }

@@ -4,7 +4,9 @@
 
 namespace hone {
 
-void gather_rows(const Context& context, const GatherRowsArgs& args) { dispatch(context, args, &cpu::gather_rows); }
+void gather_rows(const Context& context, const GatherRowsArgs& args) {
+  dispatch(context, args, &cpu::gather_rows, HONE_CUDA_OP(gather_rows));
+}
 
 namespace {
 

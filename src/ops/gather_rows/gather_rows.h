@@ -19,4 +19,8 @@ namespace cpu {
 void gather_rows(const Context& context, const GatherRowsArgs& args);
 }
 
+namespace cuda {
+void gather_rows(const Context& context, const GatherRowsArgs& args);
+}
+
 }  // namespace hone

@@ -7,12 +7,15 @@
 namespace hone {
 namespace {
 
+using testing::test_device;
+using testing::TestStream;
+
 TEST(GatherRows, PicksRowsInTheOrderAskedForWithRepeats) {
   ThreadPool pool(2);
-  Stream stream(Device{}, pool);
-  Arena scratch(Device{}, "scratch");
+  TestStream stream(pool);
+  Arena scratch(test_device(), "scratch");
   scratch.reserve(1);
-  const Buffer memory(Device{}, 4096);
+  const Buffer memory(test_device(), 4096);
   const Tensor x = memory.tensor({3, 2}, DType::kF32), rows = memory.tensor({4}, DType::kI32, 1024);
   const Tensor y = memory.tensor({4, 2}, DType::kF32, 2048);
   stream.upload<float>(x, {0, 1, 10, 11, 20, 21});

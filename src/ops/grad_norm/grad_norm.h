@@ -34,4 +34,9 @@ void sum_of_squares(const Context& context, const SumOfSquaresArgs& args);
 void finish_grad_norm(const Context& context, const FinishGradNormArgs& args);
 }  // namespace cpu
 
+namespace cuda {
+void sum_of_squares(const Context& context, const SumOfSquaresArgs& args);
+void finish_grad_norm(const Context& context, const FinishGradNormArgs& args);
+}  // namespace cuda
+
 }  // namespace hone

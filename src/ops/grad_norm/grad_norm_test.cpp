@@ -6,20 +6,24 @@
 #include <limits>
 
 #include "core/philox.h"
+#include "ops/op_harness.h"
 
 namespace hone {
 namespace {
 
+using testing::test_device;
+using testing::TestStream;
+
 struct Fixture {
   explicit Fixture(int threads = 2)
-      : pool(threads), stream(Device{}, pool), scratch(Device{}, "scratch"), results(Device{}, 512) {
+      : pool(threads), stream(pool), scratch(test_device(), "scratch"), results(test_device(), 512) {
     scratch.reserve(4096);
     args.sum_of_squares = results.tensor({1}, DType::kF64);
     args.first_nonfinite = results.tensor({1}, DType::kI32, 256);
   }
 
   void add_gradient(const std::vector<float>& values) {
-    buffers.emplace_back(Device{}, std::max<size_t>(values.size() * sizeof(float), 1));
+    buffers.emplace_back(test_device(), std::max<size_t>(values.size() * sizeof(float), 1));
     args.gradients.push_back(buffers.back().tensor({static_cast<int64_t>(values.size())}, DType::kF32));
     stream.upload<float>(args.gradients.back(), values);
   }
@@ -33,7 +37,7 @@ struct Fixture {
   int32_t first_nonfinite() { return stream.download<int32_t>(args.first_nonfinite)[0]; }
 
   ThreadPool pool;
-  Stream stream;
+  TestStream stream;
   Arena scratch;
   Buffer results;
   std::vector<Buffer> buffers;

@@ -4,11 +4,17 @@
 
 namespace hone {
 
-void linear(const Context& context, const LinearArgs& args) { dispatch(context, args, &cpu::linear); }
-void linear_grad(const Context& context, const LinearGradArgs& args) { dispatch(context, args, &cpu::linear_grad); }
-void lora_down(const Context& context, const LoraDownArgs& args) { dispatch(context, args, &cpu::lora_down); }
+void linear(const Context& context, const LinearArgs& args) {
+  dispatch(context, args, &cpu::linear, HONE_CUDA_OP(linear));
+}
+void linear_grad(const Context& context, const LinearGradArgs& args) {
+  dispatch(context, args, &cpu::linear_grad, HONE_CUDA_OP(linear_grad));
+}
+void lora_down(const Context& context, const LoraDownArgs& args) {
+  dispatch(context, args, &cpu::lora_down, HONE_CUDA_OP(lora_down));
+}
 void lora_down_grad(const Context& context, const LoraDownGradArgs& args) {
-  dispatch(context, args, &cpu::lora_down_grad);
+  dispatch(context, args, &cpu::lora_down_grad, HONE_CUDA_OP(lora_down_grad));
 }
 
 namespace {

@@ -83,4 +83,11 @@ void lora_down(const Context& context, const LoraDownArgs& args);
 void lora_down_grad(const Context& context, const LoraDownGradArgs& args);
 }  // namespace cpu
 
+namespace cuda {
+void linear(const Context& context, const LinearArgs& args);
+void linear_grad(const Context& context, const LinearGradArgs& args);
+void lora_down(const Context& context, const LoraDownArgs& args);
+void lora_down_grad(const Context& context, const LoraDownGradArgs& args);
+}  // namespace cuda
+
 }  // namespace hone

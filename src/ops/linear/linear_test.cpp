@@ -7,6 +7,9 @@
 namespace hone {
 namespace {
 
+using testing::test_device;
+using testing::TestStream;
+
 using testing::Argument;
 using testing::OpCase;
 using testing::OpResult;
@@ -27,7 +30,7 @@ struct Rows {
   Buffer memory;
   LoraDropoutContext context;
 
-  explicit Rows(int64_t tokens) : memory(Device{}, static_cast<size_t>(tokens) * 12) {
+  explicit Rows(int64_t tokens) : memory(test_device(), static_cast<size_t>(tokens) * 12) {
     scalars.seed = 42;
     context = {.scalars = &scalars,
                .sample_ids = memory.tensor({tokens}, DType::kI64),
@@ -224,10 +227,10 @@ TEST(Linear, DropoutActsOnlyInTraining) {
     pointers.push_back(weights.back().get());
   }
   ThreadPool pool(2);
-  Stream stream(Device{}, pool);
-  TapeMemory memory{Device{}};
+  TestStream stream(pool);
+  TapeMemory memory{test_device()};
   TapePlan plan;
-  Buffer x_memory(Device{}, 6 * 8 * sizeof(float));
+  Buffer x_memory(test_device(), 6 * 8 * sizeof(float));
   const Tensor x = x_memory.tensor({6, 8}, DType::kF32);
   for (size_t i = 0; i < 48; ++i) x.as<float>()[i] = static_cast<float>(op_case.inputs[0].values[i]);
   for (int pass = 0; pass < 3; ++pass) {

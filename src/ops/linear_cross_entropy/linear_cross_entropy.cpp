@@ -10,7 +10,7 @@ namespace hone {
 void linear_cross_entropy(const Context& context, const LinearCrossEntropyArgs& args) {
   if (args.dx.defined()) fill_zero(context, args.dx);
   if (args.dxa.defined()) fill_zero(context, args.dxa);
-  dispatch(context, args, &cpu::linear_cross_entropy);
+  dispatch(context, args, &cpu::linear_cross_entropy, HONE_CUDA_OP(linear_cross_entropy));
 }
 
 namespace {

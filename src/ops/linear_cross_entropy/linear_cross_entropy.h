@@ -69,4 +69,8 @@ namespace cpu {
 void linear_cross_entropy(const Context& context, const LinearCrossEntropyArgs& args);
 }
 
+namespace cuda {
+void linear_cross_entropy(const Context& context, const LinearCrossEntropyArgs& args);
+}
+
 }  // namespace hone

@@ -10,6 +10,9 @@
 namespace hone {
 namespace {
 
+using testing::test_device;
+using testing::TestStream;
+
 using testing::Argument;
 using testing::OpCase;
 using testing::OpResult;
@@ -33,7 +36,7 @@ struct HeadCase {
   LossTotals totals;
   OpCase op_case;
 
-  explicit HeadCase(Sizes s) : sizes(s), memory(Device{}, static_cast<size_t>(s.supervised) * 16 + 4096) {
+  explicit HeadCase(Sizes s) : sizes(s), memory(test_device(), static_cast<size_t>(s.supervised) * 16 + 4096) {
     PhiloxSequence random(3);
     for (int64_t t = 0; t < s.tokens; ++t) rows.push_back(static_cast<int32_t>(t));
     for (size_t i = rows.size(); i > 1; --i) std::swap(rows[i - 1], rows[random.below(i)]);
@@ -239,7 +242,7 @@ TEST(LinearCrossEntropy, ATrainedHeadOverAFrozenBodyGetsItsGradient) {
 TEST(LinearCrossEntropy, SharesItsWeightWithTheEmbedding) {
   HeadCase c({6, 5, 17, 4});
   const std::vector<int32_t> ids = {3, 16, 3, 0, 3, 7};
-  Buffer memory(Device{}, ids.size() * sizeof(int32_t));
+  Buffer memory(test_device(), ids.size() * sizeof(int32_t));
   const Tensor tokens = memory.tensor({6}, DType::kI32);
   std::copy(ids.begin(), ids.end(), tokens.as<int32_t>());
 
@@ -266,8 +269,8 @@ TEST(LinearCrossEntropy, SharesItsWeightWithTheEmbedding) {
 
 /// Runs the launcher alone on logits given by x = 1, w = logits.
 struct Direct {
-  explicit Direct(std::vector<float> logits) : pool(2), stream(Device{}, pool), scratch(Device{}, "scratch") {
-    memory = Buffer(Device{}, 4096 + logits.size() * 4);
+  explicit Direct(std::vector<float> logits) : pool(2), stream(pool), scratch(test_device(), "scratch") {
+    memory = Buffer(test_device(), 4096 + logits.size() * 4);
     scratch.reserve(size_t{1} << 20);
     args.x = memory.tensor({1, 1}, DType::kF32);
     args.w = memory.tensor({static_cast<int64_t>(logits.size()), 1}, DType::kF32, 4096);
@@ -288,7 +291,7 @@ struct Direct {
   }
 
   ThreadPool pool;
-  Stream stream;
+  TestStream stream;
   Arena scratch;
   Buffer memory;
   StepScalars scalars;
@@ -336,10 +339,10 @@ TEST(LinearCrossEntropy, EvaluationComputesTheLossOnly) {
   HeadCase c({7, 13, 31, 3});
   const Reference want = reference_of(c, DType::kF32);
   ThreadPool pool(2);
-  Stream stream(Device{}, pool);
-  TapeMemory memory{Device{}};
+  TestStream stream(pool);
+  TapeMemory memory{test_device()};
   TapePlan plan;
-  Buffer x_memory(Device{}, 7 * 13 * sizeof(float));
+  Buffer x_memory(test_device(), 7 * 13 * sizeof(float));
   const Tensor x = x_memory.tensor({7, 13}, DType::kF32);
   for (size_t i = 0; i < 7 * 13; ++i) x.as<float>()[i] = static_cast<float>(c.op_case.inputs[0].values[i]);
   testing::TestWeight w(c.op_case.weights[0], DType::kF32);

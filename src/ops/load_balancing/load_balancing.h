@@ -39,4 +39,9 @@ void start_load_balancing(const Context& context, const RoutingMeasurements& mea
 void finish_load_balancing(const Context& context, const LoadBalancingArgs& args);
 }  // namespace cpu
 
+namespace cuda {
+void start_load_balancing(const Context& context, const RoutingMeasurements& measurements);
+void finish_load_balancing(const Context& context, const LoadBalancingArgs& args);
+}  // namespace cuda
+
 }  // namespace hone

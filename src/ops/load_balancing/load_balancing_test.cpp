@@ -3,16 +3,20 @@
 #include <gtest/gtest.h>
 
 #include "core/buffer.h"
+#include "ops/op_harness.h"
 
 namespace hone {
 namespace {
 
+using testing::test_device;
+using testing::TestStream;
+
 struct LoadBalancing : ::testing::Test {
   ThreadPool pool{2};
-  Stream stream{Device{}, pool};
-  Arena arena{Device{}, "scratch"};
+  TestStream stream{pool};
+  Arena arena{test_device(), "scratch"};
   Context context{stream, arena};
-  Buffer memory{Device{}, 4096};
+  Buffer memory{test_device(), 4096};
   LossTotals totals;
   size_t used = 0;
 

@@ -8,15 +8,19 @@ namespace hone {
 
 void moe_permutation(const Context& context, const ExpertRowsArgs& args) {
   HONE_ASSERT(args.ids.numel() <= INT32_MAX);
-  dispatch(context, args, &cpu::moe_permutation);
+  dispatch(context, args, &cpu::moe_permutation, HONE_CUDA_OP(moe_permutation));
 }
-void moe_gate_up(const Context& context, const MoeGateUpArgs& args) { dispatch(context, args, &cpu::moe_gate_up); }
+void moe_gate_up(const Context& context, const MoeGateUpArgs& args) {
+  dispatch(context, args, &cpu::moe_gate_up, HONE_CUDA_OP(moe_gate_up));
+}
 void moe_gate_up_grad(const Context& context, const MoeGateUpGradArgs& args) {
-  dispatch(context, args, &cpu::moe_gate_up_grad);
+  dispatch(context, args, &cpu::moe_gate_up_grad, HONE_CUDA_OP(moe_gate_up_grad));
 }
-void moe_down(const Context& context, const MoeDownArgs& args) { dispatch(context, args, &cpu::moe_down); }
+void moe_down(const Context& context, const MoeDownArgs& args) {
+  dispatch(context, args, &cpu::moe_down, HONE_CUDA_OP(moe_down));
+}
 void moe_down_grad(const Context& context, const MoeDownGradArgs& args) {
-  dispatch(context, args, &cpu::moe_down_grad);
+  dispatch(context, args, &cpu::moe_down_grad, HONE_CUDA_OP(moe_down_grad));
 }
 
 namespace {

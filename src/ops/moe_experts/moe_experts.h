@@ -141,4 +141,12 @@ void moe_down(const Context& context, const MoeDownArgs& args);
 void moe_down_grad(const Context& context, const MoeDownGradArgs& args);
 }  // namespace cpu
 
+namespace cuda {
+void moe_permutation(const Context& context, const ExpertRowsArgs& args);
+void moe_gate_up(const Context& context, const MoeGateUpArgs& args);
+void moe_gate_up_grad(const Context& context, const MoeGateUpGradArgs& args);
+void moe_down(const Context& context, const MoeDownArgs& args);
+void moe_down_grad(const Context& context, const MoeDownGradArgs& args);
+}  // namespace cuda
+
 }  // namespace hone

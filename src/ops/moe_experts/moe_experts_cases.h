@@ -31,7 +31,7 @@ std::vector<int32_t> spread_routing(const MoeSizes& sizes);
 /// Device memory that lives as long as its last owner.
 template <class T>
 std::shared_ptr<Tensor> shared_tensor(Shape shape, const std::vector<T>& values) {
-  auto buffer = std::make_shared<Buffer>(Device{}, values.size() * sizeof(T));
+  auto buffer = std::make_shared<Buffer>(test_device(), values.size() * sizeof(T));
   auto tensor = std::make_shared<Tensor>(buffer->tensor(shape, DTypeOf<T>::value));
   std::copy(values.begin(), values.end(), tensor->template as<T>());
   return {tensor.get(), [buffer, tensor](Tensor*) {}};

@@ -8,9 +8,13 @@
 
 #include "core/cpu_features.h"
 #include "ops/moe_experts/moe_experts_cases.h"
+#include "ops/op_harness.h"
 
 namespace hone {
 namespace {
+
+using testing::test_device;
+using testing::TestStream;
 
 using testing::moe_case;
 using testing::MoeLora;
@@ -168,7 +172,7 @@ OpCase routed_case(const MoeSizes& s, Tensor counts, Tensor prob_sum, Tensor ent
 
 TEST(MoeExperts, RecomputationReplaysTheRoutingAndCountsItOnce) {
   const MoeSizes s{31, 12, 7, 5, 2};
-  const Buffer memory(Device{}, 4096);
+  const Buffer memory(test_device(), 4096);
   const Tensor counts = memory.tensor({s.experts}, DType::kF32),
                prob_sum = memory.tensor({s.experts}, DType::kF32, 512), entropy = memory.tensor({1}, DType::kF32, 1024);
   for (DType dtype : {DType::kF32, DType::kBF16}) {
@@ -186,8 +190,8 @@ TEST(MoeExperts, RecomputationReplaysTheRoutingAndCountsItOnce) {
 /// Runs launchers without a tape.
 struct Launcher {
   ThreadPool pool{2};
-  Stream stream{Device{}, pool};
-  Arena arena{Device{}, "launcher"};
+  TestStream stream{pool};
+  Arena arena{test_device(), "launcher"};
   Context context{stream, arena};
 
   Launcher() { arena.reserve(1 << 20); }

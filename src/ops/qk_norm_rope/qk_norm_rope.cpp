@@ -4,10 +4,12 @@
 
 namespace hone {
 
-void qk_norm_rope(const Context& context, const QkNormRopeArgs& args) { dispatch(context, args, &cpu::qk_norm_rope); }
+void qk_norm_rope(const Context& context, const QkNormRopeArgs& args) {
+  dispatch(context, args, &cpu::qk_norm_rope, HONE_CUDA_OP(qk_norm_rope));
+}
 
 void qk_norm_rope_backward(const Context& context, const QkNormRopeBackwardArgs& args) {
-  dispatch(context, args, &cpu::qk_norm_rope_backward);
+  dispatch(context, args, &cpu::qk_norm_rope_backward, HONE_CUDA_OP(qk_norm_rope_backward));
 }
 
 namespace {

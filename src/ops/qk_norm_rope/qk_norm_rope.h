@@ -50,4 +50,9 @@ void qk_norm_rope(const Context& context, const QkNormRopeArgs& args);
 void qk_norm_rope_backward(const Context& context, const QkNormRopeBackwardArgs& args);
 }  // namespace cpu
 
+namespace cuda {
+void qk_norm_rope(const Context& context, const QkNormRopeArgs& args);
+void qk_norm_rope_backward(const Context& context, const QkNormRopeBackwardArgs& args);
+}  // namespace cuda
+
 }  // namespace hone

@@ -9,6 +9,9 @@
 namespace hone {
 namespace {
 
+using testing::test_device;
+using testing::TestStream;
+
 using testing::OpCase;
 using testing::Values;
 
@@ -30,7 +33,7 @@ struct RopeFixture {
     const auto values = rope_table_values(
         rope_frequencies({.rotary_dim = shape.rotary_dim, .max_position_embeddings = 64}, 64), longest);
     const auto upload = [](Buffer& buffer, const auto& host, Shape s, DType dtype) {
-      buffer = Buffer(Device{}, host.size() * 4);
+      buffer = Buffer(test_device(), host.size() * 4);
       Tensor tensor = buffer.tensor(s, dtype);
       std::memcpy(tensor.data, host.data(), host.size() * 4);
       return tensor;

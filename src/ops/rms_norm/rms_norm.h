@@ -53,4 +53,9 @@ void rms_norm(const Context& context, const RmsNormArgs& args);
 void rms_norm_grad(const Context& context, const RmsNormGradArgs& args);
 }  // namespace cpu
 
+namespace cuda {
+void rms_norm(const Context& context, const RmsNormArgs& args);
+void rms_norm_grad(const Context& context, const RmsNormGradArgs& args);
+}  // namespace cuda
+
 }  // namespace hone

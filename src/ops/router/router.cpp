@@ -4,8 +4,12 @@
 
 namespace hone {
 
-void router(const Context& context, const RouterArgs& args) { dispatch(context, args, &cpu::router); }
-void router_grad(const Context& context, const RouterGradArgs& args) { dispatch(context, args, &cpu::router_grad); }
+void router(const Context& context, const RouterArgs& args) {
+  dispatch(context, args, &cpu::router, HONE_CUDA_OP(router));
+}
+void router_grad(const Context& context, const RouterGradArgs& args) {
+  dispatch(context, args, &cpu::router_grad, HONE_CUDA_OP(router_grad));
+}
 
 namespace {
 

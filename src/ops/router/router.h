@@ -81,4 +81,9 @@ void router(const Context& context, const RouterArgs& args);
 void router_grad(const Context& context, const RouterGradArgs& args);
 }  // namespace cpu
 
+namespace cuda {
+void router(const Context& context, const RouterArgs& args);
+void router_grad(const Context& context, const RouterGradArgs& args);
+}  // namespace cuda
+
 }  // namespace hone

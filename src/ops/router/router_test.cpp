@@ -10,6 +10,9 @@
 namespace hone {
 namespace {
 
+using testing::test_device;
+using testing::TestStream;
+
 using testing::Argument;
 using testing::OpCase;
 using testing::random_argument;
@@ -21,7 +24,8 @@ struct Owned {
   Buffer buffer;
   Tensor tensor;
 
-  explicit Owned(Shape shape, std::vector<T> values = {}) : buffer(Device{}, std::max<size_t>(1, bytes_of(shape))) {
+  explicit Owned(Shape shape, std::vector<T> values = {})
+      : buffer(test_device(), std::max<size_t>(1, bytes_of(shape))) {
     tensor = buffer.tensor(shape, DTypeOf<T>::value);
     std::copy(values.begin(), values.end(), tensor.as<T>());
   }
@@ -110,8 +114,8 @@ TEST(Router, FrozenStillPassesTheGradientToItsInput) {
 /// Runs launchers without a tape.
 struct Launcher {
   ThreadPool pool;
-  Stream stream{Device{}, pool};
-  Arena arena{Device{}, "scratch"};
+  TestStream stream{pool};
+  Arena arena{test_device(), "scratch"};
   Context context{stream, arena};
 
   explicit Launcher(int threads = 2) : pool(threads) { arena.reserve(1 << 20); }

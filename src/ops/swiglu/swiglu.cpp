@@ -4,8 +4,12 @@
 
 namespace hone {
 
-void swiglu(const Context& context, const SwigluArgs& args) { dispatch(context, args, &cpu::swiglu); }
-void swiglu_grad(const Context& context, const SwigluGradArgs& args) { dispatch(context, args, &cpu::swiglu_grad); }
+void swiglu(const Context& context, const SwigluArgs& args) {
+  dispatch(context, args, &cpu::swiglu, HONE_CUDA_OP(swiglu));
+}
+void swiglu_grad(const Context& context, const SwigluGradArgs& args) {
+  dispatch(context, args, &cpu::swiglu_grad, HONE_CUDA_OP(swiglu_grad));
+}
 
 namespace {
 

@@ -32,4 +32,9 @@ void swiglu(const Context& context, const SwigluArgs& args);
 void swiglu_grad(const Context& context, const SwigluGradArgs& args);
 }  // namespace cpu
 
+namespace cuda {
+void swiglu(const Context& context, const SwigluArgs& args);
+void swiglu_grad(const Context& context, const SwigluGradArgs& args);
+}  // namespace cuda
+
 }  // namespace hone

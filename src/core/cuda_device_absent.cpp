@@ -1,0 +1,35 @@
+// The build without CUDA: there are no devices, so nothing else is ever called.
+#include "core/cuda_device.h"
+#include "core/cuda_queue.h"
+#include "core/error.h"
+
+namespace hone {
+
+namespace cuda {
+
+bool built() { return false; }
+int device_count() { return 0; }
+std::string why_no_device() { return "this program was built without CUDA"; }
+DeviceInfo device_info(int) { HONE_ASSERT(false, "built without CUDA"); }
+std::byte* allocate(int, size_t) { HONE_ASSERT(false, "built without CUDA"); }
+void release(int, std::byte*) noexcept {}
+std::byte* allocate_pinned(size_t) { HONE_ASSERT(false, "built without CUDA"); }
+void release_pinned(std::byte*) noexcept {}
+void copy_to_device(int, std::byte*, const void*, size_t) { HONE_ASSERT(false, "built without CUDA"); }
+void copy_to_host(int, void*, const std::byte*, size_t) { HONE_ASSERT(false, "built without CUDA"); }
+
+}  // namespace cuda
+
+struct CudaQueue::State {};
+CudaQueue::CudaQueue(int) { HONE_ASSERT(false, "built without CUDA"); }
+CudaQueue::~CudaQueue() = default;
+int CudaQueue::device() const { return 0; }
+int CudaQueue::multiprocessors() const { return 0; }
+int CudaQueue::compute_capability() const { return 0; }
+void* CudaQueue::stream() const { return nullptr; }
+const CudaLibraries& CudaQueue::libraries() const { HONE_ASSERT(false, "built without CUDA"); }
+void CudaQueue::upload(std::byte*, const void*, size_t) {}
+void CudaQueue::download(void*, const std::byte*, size_t) {}
+void CudaQueue::synchronize() {}
+
+}  // namespace hone

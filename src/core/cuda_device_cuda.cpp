@@ -1,0 +1,81 @@
+#include <cuda_runtime_api.h>
+#include <fmt/format.h>
+
+#include "core/cuda_check.h"
+#include "core/cuda_device.h"
+
+namespace hone::cuda {
+
+bool built() { return true; }
+
+int device_count() {
+  int count = 0;
+  if (cudaGetDeviceCount(&count) != cudaSuccess) {
+    cudaGetLastError();  // forget it: a machine without a GPU is no failure
+    return 0;
+  }
+  return count;
+}
+
+std::string why_no_device() {
+  int count = 0;
+  const cudaError_t status = cudaGetDeviceCount(&count);
+  cudaGetLastError();
+  if (status == cudaSuccess && count > 0) return "";
+  if (status == cudaErrorInsufficientDriver) return "no NVIDIA driver, or one too old for CUDA 13, is installed";
+  return "the NVIDIA driver shows no GPU";
+}
+
+DeviceInfo device_info(int index) {
+  cudaDeviceProp properties{};
+  check(cudaGetDeviceProperties(&properties, index), "reading a GPU's properties");
+  DeviceInfo info{.name = properties.name,
+                  .major = properties.major,
+                  .minor = properties.minor,
+                  .multiprocessors = properties.multiProcessorCount,
+                  .l2_bytes = static_cast<size_t>(properties.l2CacheSize)};
+  check(cudaSetDevice(index), "selecting a GPU");
+  check(cudaMemGetInfo(&info.free_bytes, &info.total_bytes), "reading a GPU's memory");
+  return info;
+}
+
+std::byte* allocate(int device, size_t bytes) {
+  check(cudaSetDevice(device), "selecting a GPU");
+  void* memory = nullptr;
+  if (cudaMalloc(&memory, bytes) != cudaSuccess) {
+    cudaGetLastError();
+    const DeviceInfo info = device_info(device);
+    throw Error(ExitCode::kDeviceFailed,
+                fmt::format("the GPU has no {:.2f} GB of memory left", static_cast<double>(bytes) / 1e9),
+                fmt::format("{}: {:.2f} GB of {:.2f} GB are free", info.name,
+                            static_cast<double>(info.free_bytes) / 1e9, static_cast<double>(info.total_bytes) / 1e9),
+                "`hone estimate` shows what needs it and what would make it fit");
+  }
+  check(cudaMemset(memory, 0, bytes), "clearing memory");
+  return static_cast<std::byte*>(memory);
+}
+
+void release(int device, std::byte* memory) noexcept {
+  cudaSetDevice(device);
+  cudaFree(memory);
+}
+
+std::byte* allocate_pinned(size_t bytes) {
+  void* memory = nullptr;
+  check(cudaMallocHost(&memory, bytes), "allocating pinned host memory");
+  return static_cast<std::byte*>(memory);
+}
+
+void release_pinned(std::byte* memory) noexcept { cudaFreeHost(memory); }
+
+void copy_to_device(int device, std::byte* destination, const void* source, size_t bytes) {
+  check(cudaSetDevice(device), "selecting a GPU");
+  check(cudaMemcpy(destination, source, bytes, cudaMemcpyHostToDevice), "copying to the GPU");
+}
+
+void copy_to_host(int device, void* destination, const std::byte* source, size_t bytes) {
+  check(cudaSetDevice(device), "selecting a GPU");
+  check(cudaMemcpy(destination, source, bytes, cudaMemcpyDeviceToHost), "copying from the GPU");
+}
+
+}  // namespace hone::cuda

@@ -1,0 +1,121 @@
+#include <cublasLt.h>
+#include <cuda_runtime_api.h>
+#include <cudnn.h>
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+
+#include "core/cuda_check.h"
+#include "core/cuda_device.h"
+#include "core/cuda_queue.h"
+
+namespace hone {
+
+namespace {
+
+/// Uploads pass through two halves of pinned memory; a half is written again once its copies have run.
+constexpr size_t kStagingBytes = size_t{4} << 20;
+
+}  // namespace
+
+struct CudaQueue::State {
+  struct Staging {
+    std::byte* memory = nullptr;
+    size_t used = 0;
+    cudaEvent_t copied = nullptr;
+  };
+
+  int device = 0;
+  int multiprocessors = 0, compute_capability = 0;
+  cudaStream_t stream = nullptr;
+  std::array<Staging, 2> staging;
+  size_t current = 0;
+  CudaLibraries libraries;
+
+  /// Pinned memory for `bytes` <= kStagingBytes; waits only if copies of the other half are still queued.
+  std::byte* stage(size_t bytes) {
+    if (staging[current].used + bytes > kStagingBytes) {
+      cuda::check(cudaEventRecord(staging[current].copied, stream), "queuing an upload");
+      current = 1 - current;
+      cuda::check(cudaEventSynchronize(staging[current].copied), "waiting for an upload");
+      staging[current].used = 0;
+    }
+    std::byte* memory = staging[current].memory + staging[current].used;
+    staging[current].used += (bytes + 255) / 256 * 256;
+    return memory;
+  }
+};
+
+CudaQueue::CudaQueue(int device) : state_(std::make_unique<State>()) {
+  State& s = *state_;
+  s.device = device;
+  const cuda::DeviceInfo info = cuda::device_info(device);
+  s.multiprocessors = info.multiprocessors;
+  s.compute_capability = 10 * info.major + info.minor;
+  cuda::check(cudaStreamCreateWithFlags(&s.stream, cudaStreamNonBlocking), "creating a stream");
+  for (State::Staging& half : s.staging) {
+    half.memory = cuda::allocate_pinned(kStagingBytes + 256);
+    cuda::check(cudaEventCreateWithFlags(&half.copied, cudaEventDisableTiming), "creating an event");
+  }
+}
+
+CudaQueue::~CudaQueue() {
+  State& s = *state_;
+  cudaSetDevice(s.device);
+  cudaStreamSynchronize(s.stream);
+  if (s.libraries.cudnn != nullptr) cudnnDestroy(static_cast<cudnnHandle_t>(s.libraries.cudnn));
+  if (s.libraries.cublaslt != nullptr) cublasLtDestroy(static_cast<cublasLtHandle_t>(s.libraries.cublaslt));
+  if (s.libraries.workspace != nullptr) cuda::release(s.device, s.libraries.workspace);
+  for (State::Staging& half : s.staging) {
+    cudaEventDestroy(half.copied);
+    cuda::release_pinned(half.memory);
+  }
+  cudaStreamDestroy(s.stream);
+}
+
+int CudaQueue::device() const { return state_->device; }
+int CudaQueue::multiprocessors() const { return state_->multiprocessors; }
+int CudaQueue::compute_capability() const { return state_->compute_capability; }
+void* CudaQueue::stream() const { return state_->stream; }
+
+const CudaLibraries& CudaQueue::libraries() const {
+  CudaLibraries& libraries = state_->libraries;
+  if (libraries.workspace == nullptr) {
+    cuda::check(cudaSetDevice(state_->device), "selecting a GPU");
+    cublasLtHandle_t cublaslt = nullptr;
+    cudnnHandle_t cudnn = nullptr;
+    const bool created = cublasLtCreate(&cublaslt) == CUBLAS_STATUS_SUCCESS &&
+                         cudnnCreate(&cudnn) == CUDNN_STATUS_SUCCESS &&
+                         cudnnSetStream(cudnn, state_->stream) == CUDNN_STATUS_SUCCESS;
+    if (!created) {
+      throw Error(ExitCode::kDeviceFailed, "cuBLAS or cuDNN cannot start on this GPU", "",
+                  "`hone env` shows the driver and the libraries found; CUDA 13 and cuDNN 9 are needed");
+    }
+    libraries.cublaslt = cublaslt;
+    libraries.cudnn = cudnn;
+    libraries.workspace = cuda::allocate(state_->device, kWorkspaceBytes);
+    libraries.workspace_bytes = kWorkspaceBytes;
+  }
+  return libraries;
+}
+
+void CudaQueue::upload(std::byte* destination, const void* source, size_t bytes) {
+  for (size_t begin = 0; begin < bytes; begin += kStagingBytes) {
+    const size_t count = std::min(kStagingBytes, bytes - begin);
+    std::byte* staged = state_->stage(count);
+    std::memcpy(staged, static_cast<const std::byte*>(source) + begin, count);
+    cuda::check(cudaMemcpyAsync(destination + begin, staged, count, cudaMemcpyHostToDevice, state_->stream),
+                "copying to the GPU");
+  }
+}
+
+void CudaQueue::download(void* destination, const std::byte* source, size_t bytes) {
+  cuda::check(cudaMemcpyAsync(destination, source, bytes, cudaMemcpyDeviceToHost, state_->stream),
+              "copying from the GPU");
+  synchronize();
+}
+
+void CudaQueue::synchronize() { cuda::check(cudaStreamSynchronize(state_->stream), "running a step"); }
+
+}  // namespace hone
