@@ -35,12 +35,11 @@ void grouped_gemm(const Context& context, const GroupedGemmArgs& args);
 
 /// The gradient of the second expert product and of the activation, in one pass (no expert output is kept):
 /// for row r with token t = token[r], choice c = assignment[r], s = weights[c], (g, u) = (h[r, i], h[r, I + i]):
-///   dact[i]      = Σ_k dout[t, k] · w[e, k, i] + Σ_j extra_a[r, j] · extra_w[e, i, j] / s      float32
+///   dact[i]      = Σ_k dout[t, k] · w[e, k, i] + Σ_j extra_a[r, j] · extra_w[e, i, j]      float32
 ///   act[i]       = silu(g) · u
 ///   dweights[c]  = Σ_i dact[i] · act[i]               fixed order
 ///   dh[r, i]     = s · dact[i] · u · dsilu(g),  dh[r, I + i] = s · dact[i] · silu(g)
 ///   scaled_act[r, i] = s · act[i]                      the left factor of dw
-/// (the adapter's extra_a is already scaled by s; where s is 0 its term is dropped from dweights and kept in dh).
 struct GroupedDswigluArgs {
   RowGroups groups;
   Tensor token, assignment;           ///< i32 [R]
