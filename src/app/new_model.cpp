@@ -9,8 +9,8 @@
 #include "app/model_summary.h"
 #include "app/output.h"
 #include "core/error.h"
-#include "core/philox.h"
 #include "models/registry.h"
+#include "params/random_weights.h"
 #include "report/humanise.h"
 #include "text/tokenizer.h"
 #include "weights/checkpoint.h"
@@ -20,13 +20,6 @@ namespace hone {
 namespace {
 
 namespace fs = std::filesystem;
-
-/// FNV-1a
-uint64_t hash_of(const std::string& name) {
-  uint64_t hash = 1469598103934665603u;
-  for (char c : name) hash = (hash ^ static_cast<uint8_t>(c)) * 1099511628211u;
-  return hash;
-}
 
 HfConfig read_config(const std::string& path) {
   const fs::path file = fs::is_directory(path) ? fs::path(path) / "config.json" : fs::path(path);
@@ -66,24 +59,11 @@ void check_tokenizer(const std::string& directory, int64_t vocab_size) {
 }  // namespace
 
 void initialise_weights(ParameterStore& store, double initializer_range, uint64_t seed, ThreadPool& pool) {
-  constexpr int64_t kPiece = int64_t{1} << 16;
-  // A normal takes two of the four words of a counter.
-  constexpr uint64_t kCountersPerPiece = kPiece / 2;
-  for (Parameter& parameter : store.all()) {
-    const int64_t count = parameter.shape().numel();
-    const uint64_t key = mix_key(seed, hash_of(parameter.name()));
-    const ParameterKind kind = parameter.kind();
-    pool.parallel_for((count + kPiece - 1) / kPiece, [&](int64_t piece, int) {
-      const int64_t begin = piece * kPiece;
-      std::vector<float> values(static_cast<size_t>(std::min(kPiece, count - begin)),
-                                kind == ParameterKind::kNorm ? 1.0f : 0.0f);
-      if (kind != ParameterKind::kNorm && kind != ParameterKind::kBias) {
-        PhiloxSequence random(key, static_cast<uint64_t>(piece) * kCountersPerPiece);
-        for (float& value : values) value = static_cast<float>(initializer_range) * random.normal();
-      }
-      write_values(parameter, begin, values.data(), static_cast<int64_t>(values.size()));
-    });
-  }
+  Stream stream(Device{}, pool);
+  Arena scratch(Device{}, "initialise");
+  scratch.reserve(0);
+  initialise_weights(Context(stream, scratch), store, initializer_range, seed);
+  stream.synchronize();
 }
 
 int run_new_model(const NewModelOptions& options) {

@@ -18,8 +18,7 @@ struct NewModelOptions {
   bool force = false;  ///< replace the model in `output`
 };
 
-/// Norms 1, biases 0, every other weight normal with standard deviation `initializer_range`. A value depends on the
-/// seed, the parameter's name and its place in it only. Needs allocated memory.
+/// As initialise_weights of params/random_weights.h, of weights in host memory; waits.
 void initialise_weights(ParameterStore& store, double initializer_range, uint64_t seed, ThreadPool& pool);
 
 /// Writes the folder and says what it holds. Returns the exit code. UserError for an unsupported config, a tokenizer

@@ -19,6 +19,8 @@
 
 namespace hone {
 
+class Profiler;
+
 class Stream {
  public:
   using Work = std::function<void(ThreadPool&)>;
@@ -41,6 +43,10 @@ class Stream {
   /// in tests.
   void use_general_kernels(bool general) { general_kernels_ = general; }
   bool general_kernels() const { return general_kernels_; }
+
+  /// Who is told which op runs when (core/profiler.h), or null.
+  void set_profiler(Profiler* profiler) { profiler_ = profiler; }
+  Profiler* profiler() const { return profiler_; }
 
   /// CPU only: queues work behind everything queued before. After a failure the queue is skipped until synchronize().
   void enqueue(Work work);
@@ -80,6 +86,7 @@ class Stream {
   std::exception_ptr error_;
   bool busy_ = false, stopping_ = false;
   bool general_kernels_ = false;
+  Profiler* profiler_ = nullptr;
   std::unique_ptr<CudaQueue> cuda_;
   std::thread server_;
 };

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "core/profiler.h"
+
 namespace hone {
 
 struct Tape::Value {
@@ -98,7 +100,10 @@ void Tape::block(const std::function<void()>& body) {
   blocks_.back().kept_mark = memory_.kept.mark();
   memory_.block.release(0);
   if (!training()) memory_.boundary[index % 2].release(0);
-  body();
+  {
+    const ProfileScope scope(context_, SpanKind::kBlock, "block", "forward", index);
+    body();
+  }
   HONE_ASSERT(static_cast<int32_t>(blocks_.size()) == index + 1, "blocks do not nest");
   for (int32_t id : blocks_.back().values) {
     Value& value = at({id});
@@ -152,7 +157,10 @@ void Tape::record(std::unique_ptr<Node> node) {
       }
     }
   }
-  node->forward(*this);
+  {
+    const ProfileScope scope(context_, SpanKind::kOp, node->kind(), "forward");
+    node->forward(*this);
+  }
   const bool differentiated =
       std::any_of(node->outputs.begin(), node->outputs.end(), [&](Var v) { return requires_grad(v); });
   if (recording_plan_ && differentiated) {
@@ -177,7 +185,10 @@ void Tape::ensure(Var var) {
   }
   hold(value.residency);
   replaying_ = true;
-  node.forward(*this);
+  {
+    const ProfileScope scope(context_, SpanKind::kOp, node.kind(), "recompute");
+    node.forward(*this);
+  }
   replaying_ = false;
 }
 
@@ -225,6 +236,7 @@ void Tape::backward() {
 }
 
 void Tape::backward_block(int32_t index) {
+  const ProfileScope block_scope(context_, SpanKind::kBlock, "block", "backward", index);
   Block& block = blocks_[static_cast<size_t>(index)];
   for (size_t i = block.nodes.size(); i-- > 0;) {
     Node& node = *block.nodes[i];
@@ -235,6 +247,7 @@ void Tape::backward_block(int32_t index) {
     if (!flows || !differentiated) continue;
     for (Var var : node.saved) ensure(var);
     hold(block.residencies[i]);
+    const ProfileScope scope(context_, SpanKind::kOp, node.kind(), "backward");
     node.backward(*this);
   }
 }

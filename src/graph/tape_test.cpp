@@ -3,6 +3,9 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <map>
+
+#include "core/profiler.h"
 
 namespace hone {
 namespace {
@@ -131,6 +134,8 @@ class Runner {
     return stream_.download<float>(dx_.tensor({n}, DType::kF32));
   }
 
+  Stream& stream() { return stream_; }
+
   Log log;
   TapeMemory memory{Device{}};
   size_t measured = 0, boundary_bytes = 0, kept_bytes = 0;
@@ -197,6 +202,27 @@ TEST(Tape, RecomputationGivesTheSameBitsInLessMemory) {
   EXPECT_EQ(everything.gradient(100), expected);
   EXPECT_GT(everything.log.replays, 0);
   EXPECT_LT(everything.kept_bytes, kept.kept_bytes);
+}
+
+TEST(Tape, AProfilerSeesEveryRunOfEveryNode) {
+  Runner runner(chain(2), 10, {.everything = true, .kinds = {}});
+  std::vector<ProfileSpan> spans;
+  {
+    Profiler profiler(runner.stream());
+    runner.gradient(10);
+    spans = profiler.take();
+  }
+  std::map<std::pair<std::string_view, std::string_view>, int> count;
+  for (const ProfileSpan& span : spans) {
+    ++count[{span.name, span.pass}];
+    EXPECT_LE(span.begin, span.end);
+  }
+  EXPECT_EQ((count[{"block", "forward"}]), 3);
+  EXPECT_EQ((count[{"block", "backward"}]), 3);
+  EXPECT_EQ((count[{"sin", "forward"}]), 6);
+  EXPECT_EQ((count[{"sin", "backward"}]), 6);
+  EXPECT_EQ((count[{"sin", "recompute"}]), runner.log.replays);
+  EXPECT_EQ((count[{"sum", "backward"}]), 1);
 }
 
 TEST(Tape, WhatIsKeptAlwaysIsNotRunAgain) {

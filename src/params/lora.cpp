@@ -8,7 +8,9 @@
 #include <map>
 #include <set>
 
-#include "core/philox.h"
+#include "ops/cast/cast.h"
+#include "ops/random_fill/random_fill.h"
+#include "params/random_weights.h"
 
 namespace hone {
 
@@ -200,21 +202,16 @@ void attach_lora(ParameterStore& store, const LoraOptions& options) {
   }
 }
 
-void initialise_lora(ParameterStore& store, uint64_t seed) {
+void initialise_lora(const Context& context, ParameterStore& store, uint64_t seed) {
   for (Parameter& p : store.all()) {
     for (const AttachedAdapter& attached : p.adapters()) {
-      auto& a = *static_cast<Parameter*>(attached.adapter.lora_a);
-      auto& b = *static_cast<Parameter*>(attached.adapter.lora_b);
-      const float bound = std::sqrt(1.0f / static_cast<float>(a.shape()[-1]));
-      uint64_t name_hash =
-          1469598103934665603u;  // FNV-1a: the draw depends on the name, not on the order of parameters
-      for (char c : a.name()) name_hash = (name_hash ^ static_cast<uint8_t>(c)) * 1099511628211u;
-      PhiloxSequence random(mix_key(seed, name_hash));
-      std::vector<float> values(static_cast<size_t>(a.shape().numel()));
-      for (float& value : values) value = (2 * random.uniform() - 1) * bound;
-      write_values(a, 0, values.data(), a.shape().numel());
-      values.assign(static_cast<size_t>(b.shape().numel()), 0.0f);
-      write_values(b, 0, values.data(), b.shape().numel());
+      const auto& a = *static_cast<Parameter*>(attached.adapter.lora_a);
+      const auto& b = *static_cast<Parameter*>(attached.adapter.lora_b);
+      random_fill(context, {.dst = a.value(),
+                            .distribution = Distribution::kUniform,
+                            .scale = std::sqrt(1.0f / static_cast<float>(a.shape()[-1])),
+                            .key = random_key(seed, a.name())});
+      fill_zero(context, b.value());
     }
   }
 }

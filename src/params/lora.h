@@ -37,7 +37,7 @@ struct LoraOptions {
 void attach_lora(ParameterStore& store, const LoraOptions& options);
 
 /// lora_a uniform in ±sqrt(1 / in) (Kaiming with a = √5, as PEFT), lora_b zero; from the seed and the parameter's name
-/// only. Needs allocated memory.
-void initialise_lora(ParameterStore& store, uint64_t seed);
+/// only. Needs allocated memory on the context's device; queued there.
+void initialise_lora(const Context& context, ParameterStore& store, uint64_t seed);
 
 }  // namespace hone

@@ -107,7 +107,12 @@ TEST(Lora, InitialValuesFollowFromSeedAndNameAlone) {
     testing::add_model(store, {});
     attach_lora(store, options_for(std::move(targets)));
     store.allocate(Device{});
-    initialise_lora(store, seed);
+    ThreadPool pool(1);
+    Stream stream(Device{}, pool);
+    Arena scratch(Device{}, "scratch");
+    scratch.reserve(0);
+    initialise_lora(Context(stream, scratch), store, seed);
+    stream.synchronize();
     const Tensor& value = store.find(name)->value();
     return std::vector<float>(value.as<float>(), value.as<float>() + value.numel());
   };

@@ -45,7 +45,13 @@ void LoadedModel::load(Device device, ThreadPool& pool, uint64_t seed, bool infe
                        const std::function<void(int64_t)>& progress) {
   store_.allocate(device, inference);
   load_parameters(checkpoint_, map_, store_, pool, progress);
-  if (lora_) initialise_lora(store_, seed);
+  if (lora_) {
+    Stream stream(device, pool);
+    Arena scratch(device, "initialise");
+    scratch.reserve(0);
+    initialise_lora(Context(stream, scratch), store_, seed);
+    stream.synchronize();
+  }
   if (!adapter_.empty()) load_adapter(adapter_, store_);
 }
 

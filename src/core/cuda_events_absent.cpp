@@ -1,0 +1,15 @@
+// The build without CUDA: there is no queue that events could be made for.
+#include "core/cuda_events.h"
+#include "core/error.h"
+
+namespace hone {
+
+struct CudaEvents::State {};
+CudaEvents::CudaEvents(CudaQueue&) { HONE_ASSERT(false, "built without CUDA"); }
+CudaEvents::~CudaEvents() = default;
+void CudaEvents::record() {}
+size_t CudaEvents::size() const { return 0; }
+std::vector<double> CudaEvents::seconds() { return {}; }
+void CudaEvents::clear() {}
+
+}  // namespace hone

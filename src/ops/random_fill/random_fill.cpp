@@ -1,0 +1,11 @@
+#include "ops/random_fill/random_fill.h"
+
+#include "ops/device_dispatch.h"
+
+namespace hone {
+
+void random_fill(const Context& context, const RandomFillArgs& args) {
+  dispatch(context, args, &cpu::random_fill, HONE_CUDA_OP(random_fill));
+}
+
+}  // namespace hone

@@ -1,0 +1,36 @@
+// random_fill: random numbers for weights, made where the weights are.
+#pragma once
+
+#include <cstdint>
+
+#include "core/context.h"
+
+namespace hone {
+
+enum class Distribution {
+  kNormal,   ///< mean 0, standard deviation `scale`
+  kUniform,  ///< in [-scale, scale)
+};
+
+/// dst[i] = scale · number i of the PhiloxSequence of `key` (core/philox.h), rounded once to the dtype of dst:
+/// normal(), or 2 · uniform() − 1. dst is float32 or bfloat16, of any size. An element depends on the key and on its
+/// index only; of a normal, CPU and GPU differ by what their float64 logarithm and cosine do, before rounding to
+/// float32.
+struct RandomFillArgs {
+  Tensor dst;
+  Distribution distribution = Distribution::kNormal;
+  float scale = 1.0f;
+  uint64_t key = 0;
+};
+
+void random_fill(const Context& context, const RandomFillArgs& args);
+
+namespace cpu {
+void random_fill(const Context& context, const RandomFillArgs& args);
+}
+
+namespace cuda {
+void random_fill(const Context& context, const RandomFillArgs& args);
+}
+
+}  // namespace hone

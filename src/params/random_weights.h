@@ -1,0 +1,16 @@
+// Random weights, made on the device that holds them.
+#pragma once
+
+#include "params/parameter_store.h"
+
+namespace hone {
+
+/// Norms 1, biases 0, every other weight normal with standard deviation `initializer_range`; adapters are left to
+/// initialise_lora. A value depends on the seed, the parameter's name and its place in it only. Needs allocated memory
+/// on the context's device; queued there.
+void initialise_weights(const Context& context, ParameterStore& store, double initializer_range, uint64_t seed);
+
+/// The key of a parameter's random numbers.
+uint64_t random_key(uint64_t seed, const std::string& parameter_name);
+
+}  // namespace hone
