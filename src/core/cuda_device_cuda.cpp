@@ -52,6 +52,8 @@ std::byte* allocate(int device, size_t bytes) {
                 "`hone estimate` shows what needs it and what would make it fit");
   }
   check(cudaMemset(memory, 0, bytes), "clearing memory");
+  // Our streams do not wait for the default one, where the memory is being cleared.
+  check(cudaStreamSynchronize(cudaStreamLegacy), "clearing memory");
   return static_cast<std::byte*>(memory);
 }
 
@@ -71,6 +73,8 @@ void release_pinned(std::byte* memory) noexcept { cudaFreeHost(memory); }
 void copy_to_device(int device, std::byte* destination, const void* source, size_t bytes) {
   check(cudaSetDevice(device), "selecting a GPU");
   check(cudaMemcpy(destination, source, bytes, cudaMemcpyHostToDevice), "copying to the GPU");
+  // From memory that is not pinned it may still be on its way.
+  check(cudaStreamSynchronize(cudaStreamLegacy), "copying to the GPU");
 }
 
 void copy_to_host(int device, void* destination, const std::byte* source, size_t bytes) {

@@ -3,9 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstring>
 #include <set>
 
+#include "core/arena.h"
+#include "core/transfer.h"
 #include "ops/cast/cast.h"
 
 namespace hone {
@@ -97,26 +98,34 @@ ParameterBytes ParameterStore::bytes_of(const Parameter& parameter) {
 }
 
 void ParameterStore::allocate(Device device, bool inference) {
-  for (Parameter& parameter : parameters_) {
-    const auto make = [&](DType dtype) {
-      buffers_.emplace_back(device, static_cast<size_t>(parameter.shape().numel()) * size_of(dtype));
-      return buffers_.back().tensor(parameter.shape(), dtype);
-    };
-    parameter.value_ = make(parameter.dtype());
-    if (!parameter.trainable() || inference) continue;
-    parameter.gradient_ = make(DType::kF32);
-    parameter.moment1_ = make(DType::kF32);
-    parameter.moment2_ = make(DType::kF32);
-    if (parameter.dtype() != DType::kF32) parameter.master_ = make(DType::kF32);
+  for (Tensor Parameter::*member :
+       {&Parameter::value_, &Parameter::gradient_, &Parameter::moment1_, &Parameter::moment2_, &Parameter::master_}) {
+    const bool of_value = member == &Parameter::value_, of_master = member == &Parameter::master_;
+    std::vector<std::pair<Parameter*, size_t>> places;
+    size_t bytes = 0;
+    for (Parameter& parameter : parameters_) {
+      const bool trained = parameter.trainable() && !inference;
+      if (!of_value && (!trained || (of_master && parameter.dtype() == DType::kF32))) continue;
+      places.emplace_back(&parameter, bytes);
+      const size_t size = size_of(of_value ? parameter.dtype() : DType::kF32);
+      bytes += (static_cast<size_t>(parameter.shape().numel()) * size + Arena::kAlignment - 1) / Arena::kAlignment *
+               Arena::kAlignment;
+    }
+    // One allocation for all of a kind: a GPU rounds each up to 2 MiB, and clears it.
+    buffers_.emplace_back(device, bytes);
+    for (const auto& [parameter, offset] : places) {
+      const DType dtype = of_value ? parameter->dtype() : DType::kF32;
+      parameter->*member = buffers_.back().tensor(parameter->shape(), dtype, offset);
+    }
   }
 }
 
-void ParameterStore::allocate_dry() {
+void ParameterStore::allocate_dry(Device device) {
   auto* const address = reinterpret_cast<std::byte*>(Buffer::kAlignment);
   for (Parameter& parameter : parameters_) {
-    parameter.value_ = {address, parameter.dtype(), parameter.shape(), Device{}};
+    parameter.value_ = {address, parameter.dtype(), parameter.shape(), device};
     if (!parameter.trainable()) continue;
-    parameter.gradient_ = parameter.moment1_ = parameter.moment2_ = {address, DType::kF32, parameter.shape(), Device{}};
+    parameter.gradient_ = parameter.moment1_ = parameter.moment2_ = {address, DType::kF32, parameter.shape(), device};
     if (parameter.dtype() != DType::kF32) parameter.master_ = parameter.gradient_;
   }
 }
@@ -136,16 +145,17 @@ void ParameterStore::zero_unwritten(const Context& context) {
 
 void write_values(Parameter& parameter, int64_t offset, const float* values, int64_t count) {
   HONE_ASSERT(offset >= 0 && offset + count <= parameter.shape().numel(), parameter.name());
+  const auto write = [&](const Tensor& tensor, const void* source) {
+    Tensor slice = tensor;
+    slice.data += static_cast<size_t>(offset) * size_of(tensor.dtype);
+    slice.shape = {count};
+    copy_from_host(slice, source, slice.bytes());
+  };
   const Tensor& value = parameter.value();
-  if (value.dtype == DType::kF32) {
-    std::memcpy(value.as<float>() + offset, values, static_cast<size_t>(count) * sizeof(float));
-    return;
-  }
-  BFloat16* destination = value.as<BFloat16>() + offset;
-  for (int64_t i = 0; i < count; ++i) destination[i] = BFloat16(values[i]);
-  if (parameter.has_master()) {
-    std::memcpy(parameter.master().as<float>() + offset, values, static_cast<size_t>(count) * sizeof(float));
-  }
+  if (value.dtype == DType::kF32) return write(value, values);
+  const std::vector<BFloat16> rounded(values, values + count);
+  write(value, rounded.data());
+  if (parameter.has_master()) write(parameter.master(), values);
 }
 
 }  // namespace hone

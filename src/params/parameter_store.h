@@ -45,7 +45,7 @@ class ParameterStore {
   /// Allocates values, and for trainable ones gradients, moments and masters (not for `inference`).
   void allocate(Device device, bool inference = false);
   /// Gives every parameter an address that only a dry pass may use.
-  void allocate_dry();
+  void allocate_dry(Device device = {});
 
   /// Starts an optimizer step: the next gradient of each parameter overwrites.
   void begin_step();
@@ -58,7 +58,8 @@ class ParameterStore {
   std::vector<Buffer> buffers_;
 };
 
-/// Host values (float32) into a parameter: value in its dtype and the float32 master, from element `offset` on.
+/// Host values (float32) into a parameter, wherever it is: value in its dtype and the float32 master, from element
+/// `offset` on.
 void write_values(Parameter& parameter, int64_t offset, const float* values, int64_t count);
 
 }  // namespace hone

@@ -5,10 +5,12 @@
 #include <algorithm>
 #include <fstream>
 #include <functional>
+#include <optional>
 
 #include "core/error.h"
 #include "weights/checkpoint.h"
 #include "weights/safetensors.h"
+#include "weights/tensor_pieces.h"
 
 namespace hone {
 
@@ -48,7 +50,13 @@ void save_training_state(const std::filesystem::path& directory, const Parameter
   for (const StateTensor& tensor : tensors)
     announced.push_back({tensor.name, DType::kF32, dims_of(tensor.tensor.shape)});
   SafetensorsWriter writer(directory / kTensors, std::move(announced));
-  for (const StateTensor& tensor : tensors) writer.write(tensor.tensor.as<float>(), tensor.tensor.bytes());
+  PieceReader reader;
+  for (const StateTensor& state_tensor : tensors) {
+    const Tensor& tensor = state_tensor.tensor;
+    reader.read(tensor, 0, tensor.numel(), [&](const std::byte* elements, int64_t count) {
+      writer.write(elements, static_cast<uint64_t>(count) * sizeof(float));
+    });
+  }
   writer.finish();
   const Json json = {{"version", kVersion},
                      {"step", state.step},
@@ -93,25 +101,31 @@ RunState load_training_state(const std::filesystem::path& directory, ParameterSt
                     "resume from an older checkpoint");
   }
   const SafetensorsFile tensors(directory / kTensors);
+  constexpr int64_t kPiece = int64_t{1} << 22;
+  std::optional<PieceWriter> writer;
   size_t used = 0;
   for (Parameter& parameter : store.all()) {
     if (!parameter.trainable()) continue;
+    if (!writer) writer.emplace(parameter.value().device, kPiece * sizeof(float));
     for (const StateTensor& wanted : state_tensors(parameter)) {
       const SafetensorsEntry* entry = tensors.find(wanted.name);
       if (!entry || entry->dtype != DType::kF32 || entry->shape != dims_of(wanted.tensor.shape)) {
         throw UserError("the training state has no '" + wanted.name + "' of the right shape", tensors.path().string(),
                         "resume with the same model, finetuning_type, LoRA and freezing options");
       }
-      std::vector<float> values(static_cast<size_t>(entry->numel()));
-      tensors.read(*entry, 0, values.data(), entry->bytes);
-      if (wanted.tensor.data == parameter.master().data) {
-        write_values(parameter, 0, values.data(), entry->numel());
-      } else {
-        std::copy(values.begin(), values.end(), wanted.tensor.as<float>());
+      for (int64_t first = 0; first < entry->numel(); first += kPiece) {
+        const int64_t count = std::min(kPiece, entry->numel() - first);
+        auto* values = reinterpret_cast<float*>(writer->open(wanted.tensor, first, count));
+        tensors.read(*entry, static_cast<uint64_t>(first) * sizeof(float), values,
+                     static_cast<uint64_t>(count) * sizeof(float));
+        if (wanted.tensor.data != parameter.master().data || !parameter.has_master()) continue;
+        auto* rounded = reinterpret_cast<BFloat16*>(writer->open(parameter.value(), first, count));
+        for (int64_t i = 0; i < count; ++i) rounded[i] = BFloat16(values[i]);
       }
       ++used;
     }
   }
+  if (writer) writer->finish();
   if (used != tensors.entries().size()) {
     throw UserError("the training state has parameters that this run does not train", tensors.path().string(),
                     "resume with the same finetuning_type, LoRA and freezing options");

@@ -47,7 +47,7 @@ void save_adapter(const std::filesystem::path& directory, const ParameterStore& 
                   const AdapterSaveOptions& options);
 
 /// Adds scaling · B A into the base weights in float32, in place, and detaches every adapter. Where a weight has a
-/// float32 master (or is float32) nothing is rounded twice.
+/// float32 master (or is float32) nothing is rounded twice. The parameters are in host memory.
 void merge_adapters(ParameterStore& store);
 
 }  // namespace hone

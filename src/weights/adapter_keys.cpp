@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include "weights/tensor_pieces.h"
+
 namespace hone {
 
 namespace {
@@ -109,10 +111,6 @@ void scatter_adapter_tensor(const AdapterTensor& tensor, const std::vector<float
   write_values(p, 0, values.data(), static_cast<int64_t>(values.size()));
 }
 
-std::vector<float> gather_adapter_tensor(const AdapterTensor& tensor) {
-  return gather_adapter_tensor(tensor, tensor.parameter->master().as<float>());
-}
-
 std::vector<float> gather_adapter_tensor(const AdapterTensor& tensor, const float* parameter_values) {
   const Parameter& p = *tensor.parameter;
   const float* source = parameter_values + tensor.offset;
@@ -127,6 +125,14 @@ std::vector<float> gather_adapter_tensor(const AdapterTensor& tensor, const floa
     }
   }
   return values;
+}
+
+const float* HostParameters::operator[](const Parameter& parameter) {
+  const Tensor& values = parameter.master();
+  if (values.device.kind == DeviceKind::kCpu) return values.as<float>();
+  const auto [copy, added] = copies_.try_emplace(&parameter);
+  if (added) copy->second = host_values<float>(values);
+  return copy->second.data();
 }
 
 }  // namespace hone

@@ -1,6 +1,7 @@
 // How the tensors of an adapter file lie in the LoRA parameters.
 #pragma once
 
+#include <map>
 #include <string>
 #include <vector>
 
@@ -31,11 +32,21 @@ inline constexpr const char* kAdapterKeyPrefix = "base_model.model.";
 /// names experts by their in-memory module instead of the names files use.
 std::vector<AdapterTensor> adapter_tensors(const ParameterStore& store, bool canonical);
 
-/// Values of a file tensor, from or to the parameter's float32 memory.
+/// Writes the values of a file tensor into the parameter.
 void scatter_adapter_tensor(const AdapterTensor& tensor, const std::vector<float>& file_values);
-std::vector<float> gather_adapter_tensor(const AdapterTensor& tensor);
-/// The same of other values in the parameter's shape (its gradient).
+/// The values of a file tensor, out of host values of the parameter (or of its gradient).
 std::vector<float> gather_adapter_tensor(const AdapterTensor& tensor, const float* parameter_values);
+
+/// Float32 values of parameters in host memory; those on a device are read once, whole, since an adapter of many
+/// experts has many small tensors.
+class HostParameters {
+ public:
+  /// The exact values, in the parameter's shape; there as long as this is.
+  const float* operator[](const Parameter& parameter);
+
+ private:
+  std::map<const Parameter*, std::vector<float>> copies_;
+};
 
 /// "…mlp.experts" of a fused expert parameter.
 std::string experts_module(const Parameter& experts);

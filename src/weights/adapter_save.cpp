@@ -32,51 +32,52 @@ const Parameter& lora_b(const AttachedAdapter& attached) {
   return *static_cast<const Parameter*>(attached.adapter.lora_b);
 }
 
-std::vector<FileMatrix> as_parameterised(const ParameterStore& store) {
+FileMatrix as_it_is(const AdapterTensor& tensor, HostParameters& values) {
+  return {tensor.key, tensor.rows, tensor.columns, gather_adapter_tensor(tensor, values[*tensor.parameter])};
+}
+
+std::vector<FileMatrix> as_parameterised(const ParameterStore& store, HostParameters& values) {
   std::vector<FileMatrix> matrices;
-  for (const AdapterTensor& tensor : adapter_tensors(store, false)) {
-    matrices.push_back({tensor.key, tensor.rows, tensor.columns, gather_adapter_tensor(tensor)});
-  }
+  for (const AdapterTensor& tensor : adapter_tensors(store, false)) matrices.push_back(as_it_is(tensor, values));
   return matrices;
 }
 
 /// Shared → split: each projection of each expert gets the shared A and its rows of B.
-void split_shared(const Parameter& p, const AttachedAdapter& attached, std::vector<FileMatrix>& matrices) {
+void split_shared(const Parameter& p, const AttachedAdapter& attached, HostParameters& values,
+                  std::vector<FileMatrix>& matrices) {
   const Parameter &a = lora_a(attached), &b = lora_b(attached);
   const int64_t experts = a.shape()[0], r = a.shape()[1], in = a.shape()[2], out = b.shape()[1];
   const int64_t parts = p.kind() == ParameterKind::kExpertsGateUp ? 2 : 1, rows = out / parts;
   for (int64_t e = 0; e < experts; ++e) {
     for (int64_t part = 0; part < parts; ++part) {
       const std::string module = kAdapterKeyPrefix + file_expert_module(p, e, part * rows);
-      const float* from_a = a.value().as<float>() + e * r * in;
-      const float* from_b = b.value().as<float>() + (e * out + part * rows) * r;
+      const float* from_a = values[a] + e * r * in;
+      const float* from_b = values[b] + (e * out + part * rows) * r;
       matrices.push_back({module + ".lora_A.weight", r, in, {from_a, from_a + r * in}});
       matrices.push_back({module + ".lora_B.weight", rows, r, {from_b, from_b + rows * r}});
     }
   }
 }
 
-std::vector<FileMatrix> as_split(const ParameterStore& store) {
+std::vector<FileMatrix> as_split(const ParameterStore& store, HostParameters& values) {
   std::vector<FileMatrix> matrices;
   std::set<const Parameter*> shared;
   for (const Parameter& p : store.all()) {
     for (const AttachedAdapter& attached : p.adapters()) {
       if (!attached.shared) continue;
-      split_shared(p, attached, matrices);
+      split_shared(p, attached, values, matrices);
       shared.insert({&lora_a(attached), &lora_b(attached)});
     }
   }
   for (const AdapterTensor& tensor : adapter_tensors(store, false)) {
-    if (!shared.contains(tensor.parameter)) {
-      matrices.push_back({tensor.key, tensor.rows, tensor.columns, gather_adapter_tensor(tensor)});
-    }
+    if (!shared.contains(tensor.parameter)) matrices.push_back(as_it_is(tensor, values));
   }
   return matrices;
 }
 
 /// A dense pair with rank 2r: the added rows of A and columns of B are zero.
-FileMatrix padded(const AdapterTensor& tensor, int64_t r) {
-  const std::vector<float> values = gather_adapter_tensor(tensor);
+FileMatrix padded(const AdapterTensor& tensor, int64_t r, HostParameters& parameters) {
+  const std::vector<float> values = gather_adapter_tensor(tensor, parameters[*tensor.parameter]);
   const bool is_a = tensor.key.ends_with(".lora_A.weight");
   FileMatrix matrix{tensor.key, is_a ? 2 * r : tensor.rows, is_a ? tensor.columns : 2 * r, {}};
   matrix.values.assign(static_cast<size_t>(matrix.rows * matrix.columns), 0.0f);
@@ -90,15 +91,16 @@ FileMatrix padded(const AdapterTensor& tensor, int64_t r) {
 
 /// Split → shared with rank 2r: the A of gate and of up below one another, B block-diagonal; a part without an adapter,
 /// and the second half of down, are zero.
-void fuse_split(const Parameter& p, int64_t r, const std::string& module, std::vector<FileMatrix>& matrices) {
+void fuse_split(const Parameter& p, int64_t r, const std::string& module, HostParameters& values,
+                std::vector<FileMatrix>& matrices) {
   const int64_t experts = p.shape()[0], out = p.shape()[1], in = p.shape()[2], rank = 2 * r;
   FileMatrix a{module + ".lora_A.weight", rank * experts, in,
                std::vector<float>(static_cast<size_t>(rank * experts * in))};
   FileMatrix b{module + ".lora_B.weight", out, rank * experts,
                std::vector<float>(static_cast<size_t>(out * rank * experts))};
   for (const AttachedAdapter& attached : p.adapters()) {
-    const float* from_a = lora_a(attached).value().as<float>();
-    const float* from_b = lora_b(attached).value().as<float>();
+    const float* from_a = values[lora_a(attached)];
+    const float* from_b = values[lora_b(attached)];
     const int64_t first = attached.out_begin > 0 ? r : 0;
     for (int64_t e = 0; e < experts; ++e) {
       for (int64_t rho = 0; rho < r; ++rho) {
@@ -116,7 +118,7 @@ void fuse_split(const Parameter& p, int64_t r, const std::string& module, std::v
   matrices.push_back(std::move(b));
 }
 
-std::vector<FileMatrix> as_target_parameters(const ParameterStore& store, int64_t r) {
+std::vector<FileMatrix> as_target_parameters(const ParameterStore& store, int64_t r, HostParameters& values) {
   std::vector<FileMatrix> matrices;
   std::map<std::string, int> adapted;  // experts module -> fused weights with adapters
   for (const Parameter& p : store.all()) {
@@ -125,13 +127,13 @@ std::vector<FileMatrix> as_target_parameters(const ParameterStore& store, int64_
   for (const Parameter& p : store.all()) {
     if (!is_experts(p) || p.adapters().empty()) continue;
     const bool inner = p.kind() == ParameterKind::kExpertsGateUp && adapted[experts_module(p)] == 2;
-    fuse_split(p, r, kAdapterKeyPrefix + experts_module(p) + (inner ? ".base_layer" : ""), matrices);
+    fuse_split(p, r, kAdapterKeyPrefix + experts_module(p) + (inner ? ".base_layer" : ""), values, matrices);
   }
   for (const AdapterTensor& tensor : adapter_tensors(store, false)) {
     if (tensor.form == AdapterTensor::Form::kWhole) {
-      matrices.push_back({tensor.key, tensor.rows, tensor.columns, gather_adapter_tensor(tensor)});
+      matrices.push_back(as_it_is(tensor, values));
     } else if (tensor.parameter->shape().rank() == 2) {
-      matrices.push_back(padded(tensor, r));
+      matrices.push_back(padded(tensor, r, values));
     }
   }
   return matrices;
@@ -179,9 +181,10 @@ void save_adapter(const std::filesystem::path& directory, const ParameterStore& 
   const bool fuse = any_split && !any_shared && options.layout == AdapterLayout::kTargetParameters;
   const bool split = any_shared && options.layout == AdapterLayout::kSplit;
   const LoraOptions& lora = options.lora;
-  const std::vector<FileMatrix> matrices = fuse    ? as_target_parameters(store, lora.r)
-                                           : split ? as_split(store)
-                                                   : as_parameterised(store);
+  HostParameters values;
+  const std::vector<FileMatrix> matrices = fuse    ? as_target_parameters(store, lora.r, values)
+                                           : split ? as_split(store, values)
+                                                   : as_parameterised(store, values);
   const Targets targets = targets_of(store, (any_shared && !split) || fuse);
 
   Json config = Json::object();

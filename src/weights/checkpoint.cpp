@@ -8,6 +8,7 @@
 #include <set>
 
 #include "core/error.h"
+#include "weights/tensor_pieces.h"
 
 namespace hone {
 
@@ -172,13 +173,43 @@ CheckpointMap map_checkpoint(const Checkpoint& checkpoint, const ParameterStore&
   return map;
 }
 
+namespace {
+
+/// Part of a tensor of a file and where it goes.
+struct Piece {
+  Parameter* parameter;
+  const Checkpoint::Tensor* source;
+  int64_t source_begin, destination_begin, count;
+};
+
+void load_piece(const Piece& piece, PieceWriter& writer) {
+  const SafetensorsEntry& entry = *piece.source->entry;
+  const Parameter& parameter = *piece.parameter;
+  const int64_t first = piece.destination_begin, count = piece.count;
+  if (entry.dtype == parameter.dtype() && !parameter.has_master()) {
+    const size_t element = size_of(entry.dtype);
+    return piece.source->file->read(entry, static_cast<uint64_t>(piece.source_begin) * element,
+                                    writer.open(parameter.value(), first, count),
+                                    static_cast<uint64_t>(count) * element);
+  }
+  std::vector<float> values;
+  float* exact = nullptr;
+  if (parameter.master().dtype == DType::kF32) {
+    exact = reinterpret_cast<float*>(writer.open(parameter.master(), first, count));
+  } else {
+    values.resize(static_cast<size_t>(count));
+    exact = values.data();
+  }
+  piece.source->file->read_floats(entry, piece.source_begin, exact, count);
+  if (parameter.value().dtype == DType::kF32) return;
+  auto* rounded = reinterpret_cast<BFloat16*>(writer.open(parameter.value(), first, count));
+  for (int64_t i = 0; i < count; ++i) rounded[i] = BFloat16(exact[i]);
+}
+
+}  // namespace
+
 void load_parameters(const Checkpoint& checkpoint, const CheckpointMap& map, ParameterStore& store, ThreadPool& pool,
                      const std::function<void(int64_t)>& progress) {
-  struct Piece {
-    Parameter* parameter;
-    const Checkpoint::Tensor* source;
-    int64_t source_begin, destination_begin, count;
-  };
   constexpr int64_t kPiece = int64_t{1} << 20;
   std::vector<Piece> pieces;
   for (Parameter& parameter : store.all()) {
@@ -192,25 +223,21 @@ void load_parameters(const Checkpoint& checkpoint, const CheckpointMap& map, Par
       }
     }
   }
+  if (pieces.empty()) return;
+  std::vector<PieceWriter> writers;
+  for (int i = 0; i < pool.size(); ++i) {
+    writers.emplace_back(pieces.front().parameter->value().device, kPiece * sizeof(float));
+  }
   std::mutex mutex;
   int64_t bytes_read = 0;
-  pool.parallel_for(static_cast<int64_t>(pieces.size()), [&](int64_t i, int) {
+  pool.parallel_for(static_cast<int64_t>(pieces.size()), [&](int64_t i, int thread) {
     const Piece& piece = pieces[static_cast<size_t>(i)];
-    const SafetensorsEntry& entry = *piece.source->entry;
-    const auto element = static_cast<int64_t>(size_of(entry.dtype));
-    if (entry.dtype == piece.parameter->dtype() && !piece.parameter->has_master()) {
-      piece.source->file->read(entry, static_cast<uint64_t>(piece.source_begin * element),
-                               piece.parameter->value().data + piece.destination_begin * element,
-                               static_cast<uint64_t>(piece.count * element));
-    } else {
-      std::vector<float> values(static_cast<size_t>(piece.count));
-      piece.source->file->read_floats(entry, piece.source_begin, values.data(), piece.count);
-      write_values(*piece.parameter, piece.destination_begin, values.data(), piece.count);
-    }
+    load_piece(piece, writers[static_cast<size_t>(thread)]);
     const std::lock_guard lock(mutex);
-    bytes_read += piece.count * element;
+    bytes_read += piece.count * static_cast<int64_t>(size_of(piece.source->entry->dtype));
     if (progress) progress(bytes_read);
   });
+  for (PieceWriter& writer : writers) writer.finish();
 }
 
 }  // namespace hone

@@ -9,6 +9,7 @@
 
 #include "core/error.h"
 #include "weights/checkpoint.h"
+#include "weights/tensor_pieces.h"
 
 namespace hone {
 
@@ -64,21 +65,24 @@ std::vector<Output> outputs_of(const ParameterStore& store, const Checkpoint* so
   return outputs;
 }
 
-void write_slice(SafetensorsWriter& writer, const Output& output) {
+void write_slice(SafetensorsWriter& writer, PieceReader& reader, const Output& output) {
   constexpr int64_t kPiece = int64_t{1} << 20;
   const Tensor& master = output.parameter->master();
+  const DType dtype = output.announced.dtype;
   std::vector<float> values;
-  for (int64_t begin = 0; begin < output.numel(); begin += kPiece) {
-    const int64_t count = std::min(kPiece, output.numel() - begin), first = output.offset + begin;
-    if (master.dtype == DType::kF32) {
-      writer.write_floats(output.announced.dtype, master.as<float>() + first, count);
-    } else if (output.announced.dtype == master.dtype) {
-      writer.write(master.as<BFloat16>() + first, static_cast<uint64_t>(count) * sizeof(BFloat16));
-    } else {
-      values.assign(master.as<BFloat16>() + first, master.as<BFloat16>() + first + count);
-      writer.write_floats(output.announced.dtype, values.data(), count);
+  reader.read(master, output.offset, output.numel(), [&](const std::byte* elements, int64_t all) {
+    if (dtype == master.dtype) return writer.write(elements, static_cast<uint64_t>(all) * size_of(dtype));
+    for (int64_t begin = 0; begin < all; begin += kPiece) {
+      const int64_t count = std::min(kPiece, all - begin);
+      if (master.dtype == DType::kF32) {
+        writer.write_floats(dtype, reinterpret_cast<const float*>(elements) + begin, count);
+        continue;
+      }
+      const auto* rounded = reinterpret_cast<const BFloat16*>(elements) + begin;
+      values.assign(rounded, rounded + count);
+      writer.write_floats(dtype, values.data(), count);
     }
-  }
+  });
 }
 
 void write_carried(SafetensorsWriter& writer, const Checkpoint::Tensor& tensor) {
@@ -95,11 +99,12 @@ void write_shard(const std::filesystem::path& path, const std::vector<Output>& o
   std::vector<SafetensorsWriter::Announced> announced;
   for (const Output& output : outputs) announced.push_back(output.announced);
   SafetensorsWriter writer(path, std::move(announced));
+  PieceReader reader;
   for (const Output& output : outputs) {
     if (output.carried) {
       write_carried(writer, *output.carried);
     } else {
-      write_slice(writer, output);
+      write_slice(writer, reader, output);
     }
   }
   writer.finish();
