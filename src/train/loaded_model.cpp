@@ -17,28 +17,33 @@ LoadedModel::LoadedModel(std::filesystem::path directory, DType dtype)
   map_ = map_checkpoint(checkpoint_, store_);
 }
 
-void LoadedModel::set_trainable(const TrainableOptions& options) {
-  adapter_ = options.adapter;
-  lora_ = options.lora;
+std::optional<LoraOptions> set_trainable(ParameterStore& store, const TrainableOptions& options) {
+  std::optional<LoraOptions> lora = options.lora;
   bool train_router = options.train_router;
-  if (!adapter_.empty()) {
-    const AdapterDescription description = describe_adapter(adapter_, store_);
-    lora_ = description.lora;
+  if (!options.adapter.empty()) {
+    const AdapterDescription description = describe_adapter(options.adapter, store);
+    lora = description.lora;
     train_router |= description.trains_router;
   }
-  if (lora_) {
-    attach_lora(store_, *lora_);
-    for (Parameter& parameter : store_.all()) {
+  if (lora) {
+    attach_lora(store, *lora);
+    for (Parameter& parameter : store.all()) {
       if (parameter.kind() == ParameterKind::kRouter) parameter.set_trainable(train_router);
     }
   } else {
-    for (Parameter& parameter : store_.all()) {
+    for (Parameter& parameter : store.all()) {
       const bool router = parameter.kind() == ParameterKind::kRouter;
       parameter.set_trainable(options.train_base && (options.train_router || !router));
     }
   }
-  for (Parameter* parameter : store_.select(options.freeze, "freeze_parameters")) parameter->set_trainable(false);
-  for (Parameter* parameter : store_.select(options.unfreeze, "trainable_parameters")) parameter->set_trainable(true);
+  for (Parameter* parameter : store.select(options.freeze, "freeze_parameters")) parameter->set_trainable(false);
+  for (Parameter* parameter : store.select(options.unfreeze, "trainable_parameters")) parameter->set_trainable(true);
+  return lora;
+}
+
+void LoadedModel::set_trainable(const TrainableOptions& options) {
+  adapter_ = options.adapter;
+  lora_ = hone::set_trainable(store_, options);
 }
 
 void LoadedModel::load(Device device, ThreadPool& pool, uint64_t seed, bool inference,

@@ -23,12 +23,16 @@ struct TrainableOptions {
   std::vector<std::string> unfreeze;  ///< patterns that win over `freeze`
 };
 
+/// Applies what is trained: freezing, and adapters with the rank of a continued adapter's file. Before allocation.
+/// Returns the adapters' options in force; empty without adapters.
+std::optional<LoraOptions> set_trainable(ParameterStore& store, const TrainableOptions& options);
+
 class LoadedModel {
  public:
   /// Reads config.json and the headers of the weights, and builds the decoder; no weight is read yet.
   LoadedModel(std::filesystem::path directory, DType dtype);
 
-  /// Applies what is trained: freezing, and adapters with the rank of a continued adapter's file. Before allocate.
+  /// As above, of this model; before load().
   void set_trainable(const TrainableOptions& options);
   /// Allocates parameters (with optimizer state unless `inference`), reads the weights, initialises or reads adapters.
   void load(Device device, ThreadPool& pool, uint64_t seed, bool inference = false,

@@ -1,0 +1,66 @@
+#include "train/device_facts.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <vector>
+
+#include "core/cpu_features.h"
+#include "core/cuda_device.h"
+#include "core/error.h"
+#include "train/host_memory.h"
+
+namespace hone {
+
+uint64_t available_memory(Device device) {
+  return device.kind == DeviceKind::kCpu ? available_host_memory() : cuda::device_info(device.index).free_bytes;
+}
+
+uint64_t used_memory(Device device) {
+  if (device.kind == DeviceKind::kCpu) return peak_resident_bytes();
+  const cuda::DeviceInfo info = cuda::device_info(device.index);
+  return info.total_bytes - info.free_bytes;
+}
+
+namespace {
+
+/// The N of cuda:N, 0 of cuda, -1 of anything else.
+int gpu_index(const std::string& name) {
+  if (name == "cuda") return 0;
+  const std::string prefix = "cuda:", number = name.substr(std::min(name.size(), prefix.size()));
+  constexpr size_t kMostDigits = 3;
+  if (!name.starts_with(prefix) || number.empty() || number.size() > kMostDigits) return -1;
+  const bool digits = std::all_of(number.begin(), number.end(), [](char c) { return c >= '0' && c <= '9'; });
+  return digits ? std::stoi(number) : -1;
+}
+
+}  // namespace
+
+bool is_device_name(const std::string& name) { return name == "auto" || name == "cpu" || gpu_index(name) >= 0; }
+
+Device choose_device(const std::string& name, const std::string& where) {
+  if (name == "cpu") return {};
+  const int count = cuda::device_count();
+  if (name == "auto") return count > 0 ? Device{DeviceKind::kCuda, 0} : Device{};
+  const int index = gpu_index(name);
+  if (index < 0) {
+    const std::vector<std::string> names = {"auto", "cpu", "cuda"};
+    throw UserError(fmt::format("'{}' is not a device.{}", name, did_you_mean(name, names)), where,
+                    "use auto, cpu, cuda or cuda:N");
+  }
+  if (count == 0) {
+    throw UserError("there is no GPU to run on: " + cuda::why_no_device(), where,
+                    "use the device cpu; hone env shows what this program and this machine have");
+  }
+  if (index >= count) {
+    throw UserError(fmt::format("there is no GPU {}: the last one is cuda:{}", name, count - 1), where,
+                    "hone env lists them");
+  }
+  return {DeviceKind::kCuda, index};
+}
+
+std::string device_name(Device device) {
+  return device.kind == DeviceKind::kCpu ? cpu_name() : cuda::device_info(device.index).name;
+}
+
+}  // namespace hone

@@ -1,0 +1,27 @@
+// What is to be known of a device, whichever kind it is. Memory in bytes.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "core/device.h"
+
+namespace hone {
+
+/// What could still be allocated: the host's free memory, or what a GPU's driver counts as free.
+uint64_t available_memory(Device device);
+
+/// In use now: the largest resident set of this process, or what a GPU's driver counts as used, by whomever.
+uint64_t used_memory(Device device);
+
+/// auto (a GPU if there is one), cpu, cuda or cuda:N. UserError, naming `where`, for another name, for a GPU where
+/// there is none (it says why), and for a number beyond the last.
+Device choose_device(const std::string& name, const std::string& where = "device");
+
+/// Whether choose_device knows the name.
+bool is_device_name(const std::string& name);
+
+/// The processor's or the GPU's name.
+std::string device_name(Device device);
+
+}  // namespace hone
