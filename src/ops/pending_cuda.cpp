@@ -1,54 +1,7 @@
 // Stand-ins for CUDA ops that are still to be written; each line goes when its op arrives.
-#include "ops/adamw/adamw.h"
-#include "ops/add/add.h"
-#include "ops/gather_rows/gather_rows.h"
-#include "ops/linear_cross_entropy/linear_cross_entropy.h"
-#include "ops/attention/attention.h"
-#include "ops/cached_attention/cached_attention.h"
-#include "ops/cast/cast.h"
-#include "ops/embedding/embedding.h"
-#include "ops/grad_norm/grad_norm.h"
-#include "ops/linear/linear.h"
-#include "ops/load_balancing/load_balancing.h"
-#include "ops/moe_experts/moe_experts.h"
-#include "ops/qk_norm_rope/qk_norm_rope.h"
-#include "ops/rms_norm/rms_norm.h"
 #include "ops/router/router.h"
-#include "ops/swiglu/swiglu.h"
 #define PENDING(name, Args) void name(const Context&, const Args&) { HONE_ASSERT(false, "no CUDA yet: " #name); }
 namespace hone::cuda {
-PENDING(cast, CastArgs)
-PENDING(copy, CastArgs)
-PENDING(fill_zero, Tensor)
-PENDING(cached_attention, CachedAttentionArgs)
-PENDING(advance_cache, AdvanceCacheArgs)
-PENDING(qk_norm_rope, QkNormRopeArgs)
-PENDING(qk_norm_rope_backward, QkNormRopeBackwardArgs)
-PENDING(attention, AttentionArgs)
-PENDING(attention_backward, AttentionBackwardArgs)
-PENDING(rms_norm, RmsNormArgs)
-PENDING(rms_norm_grad, RmsNormGradArgs)
-PENDING(sum_of_squares, SumOfSquaresArgs)
-PENDING(finish_grad_norm, FinishGradNormArgs)
-PENDING(start_load_balancing, RoutingMeasurements)
-PENDING(finish_load_balancing, LoadBalancingArgs)
-PENDING(embedding, EmbeddingArgs)
-PENDING(embedding_grad, EmbeddingGradArgs)
-PENDING(moe_permutation, ExpertRowsArgs)
-PENDING(moe_gate_up, MoeGateUpArgs)
-PENDING(moe_gate_up_grad, MoeGateUpGradArgs)
-PENDING(moe_down, MoeDownArgs)
-PENDING(moe_down_grad, MoeDownGradArgs)
 PENDING(router, RouterArgs)
 PENDING(router_grad, RouterGradArgs)
-PENDING(swiglu, SwigluArgs)
-PENDING(swiglu_grad, SwigluGradArgs)
-PENDING(linear, LinearArgs)
-PENDING(linear_grad, LinearGradArgs)
-PENDING(lora_down, LoraDownArgs)
-PENDING(lora_down_grad, LoraDownGradArgs)
-PENDING(add, AddArgs)
-PENDING(adamw, AdamwArgs)
-PENDING(gather_rows, GatherRowsArgs)
-PENDING(linear_cross_entropy, LinearCrossEntropyArgs)
 }  // namespace hone::cuda

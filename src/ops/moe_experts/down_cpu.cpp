@@ -4,20 +4,21 @@
 namespace hone::cpu {
 
 void moe_down(const Context& context, const MoeDownArgs& args) {
-  const int64_t rows_count = args.h.shape[0], hidden = args.weight.shape[1], intermediate = args.weight.shape[2];
+  const int64_t rows_count = args.activation.shape[0], hidden = args.weight.shape[1];
+  const int64_t intermediate = args.weight.shape[2];
+  const DType dtype = args.activation.dtype;
   ArenaScope scratch(context.scratch());
-  const Tensor act = scratch.take({rows_count, intermediate}, args.h.dtype);
   const Tensor y = scratch.take({rows_count, hidden}, DType::kF32);
-  const Tensor wide = any_dropout(args.adapters) ? scratch.take({rows_count, intermediate}, args.h.dtype) : Tensor{};
+  const Tensor wide = any_dropout(args.adapters) ? scratch.take({rows_count, intermediate}, dtype) : Tensor{};
   const std::vector<Tensor> xa = take_rank_rows(scratch, args.adapters, rows_count);
   context.launch([=](ThreadPool& pool) {
-    activate_rows(pool, args.h, act);
+    const RowMatrix act{args.activation};
     const auto w_transposed = [&](int64_t e) { return transposed(expert_matrix(args.weight, e)); };
-    rows_product(pool, args.rows, {act}, w_transposed, intermediate, {y}, hidden);
+    rows_product(pool, args.rows, act, w_transposed, intermediate, {y}, hidden);
     for (size_t i = 0; i < args.adapters.size(); ++i) {
       const ExpertLora lora(pool, args.rows, args.adapters[i], args.dropout, wide);
-      lora.project(lora.masked({act}), xa[i]);
-      lora.expand(xa[i], y);
+      lora.project(lora.masked(act), {xa[i]});
+      lora.expand({xa[i]}, y);
     }
     combine_rows(pool, args.rows, y, args.weights, {args.out});
   });
@@ -69,8 +70,8 @@ void down_weight_grad(ThreadPool& pool, const MoeDownGradArgs& args, const DownG
     const RowMatrix masked = lora.masked(act);
     if (grad.lora_a.wanted()) lora.lora_a_grad(scratch.v[i], masked, grad.lora_a);
     if (grad.lora_b.wanted()) {
-      lora.project(masked, scratch.xa[i]);
-      lora.lora_b_grad(dout, scratch.xa[i], grad.lora_b);
+      lora.project(masked, {scratch.xa[i]});
+      lora.lora_b_grad(dout, {scratch.xa[i]}, grad.lora_b);
     }
   }
 }

@@ -26,14 +26,14 @@ RowMatrix ExpertLora::masked(const RowMatrix& a) const {
   return {rows};
 }
 
-void ExpertLora::project(const RowMatrix& masked_input, const Tensor& xa) const {
+void ExpertLora::project(const RowMatrix& masked_input, const RowMatrix& xa) const {
   const auto a_transposed = [&](int64_t e) { return transposed(expert_matrix(adapter_.lora_a, e)); };
-  rows_product(pool_, rows_, masked_input, a_transposed, adapter_.lora_a.shape[2], {xa}, adapter_.rank());
+  rows_product(pool_, rows_, masked_input, a_transposed, adapter_.lora_a.shape[2], xa, adapter_.rank());
 }
 
-void ExpertLora::expand(const Tensor& xa, const Tensor& y) const {
+void ExpertLora::expand(const RowMatrix& xa, const Tensor& y) const {
   const auto b_transposed = [&](int64_t e) { return transposed(expert_matrix(adapter_.lora_b, e)); };
-  rows_product(pool_, rows_, {xa}, b_transposed, adapter_.rank(), outputs({y}), adapter_.out_count,
+  rows_product(pool_, rows_, xa, b_transposed, adapter_.rank(), outputs({y}), adapter_.out_count,
                adapter_.input_scaling(), 1.0f);
 }
 
@@ -54,12 +54,18 @@ void ExpertLora::lora_a_grad(const Tensor& v, const RowMatrix& masked_input, con
   weight_product(pool_, rows_, {v}, masked_input, dest, adapter_.input_scaling());
 }
 
-void ExpertLora::lora_b_grad(const RowMatrix& dy, const Tensor& xa, const GradDest& dest) const {
-  weight_product(pool_, rows_, outputs(dy), {xa}, dest, adapter_.input_scaling());
+void ExpertLora::lora_b_grad(const RowMatrix& dy, const RowMatrix& xa, const GradDest& dest) const {
+  weight_product(pool_, rows_, outputs(dy), xa, dest, adapter_.input_scaling());
 }
 
 bool any_dropout(const std::vector<ExpertAdapterView>& adapters) {
   return std::any_of(adapters.begin(), adapters.end(), [](const ExpertAdapterView& a) { return a.dropout != 0.0f; });
+}
+
+RowMatrix rank_columns(const std::vector<ExpertAdapterView>& adapters, size_t i, const Tensor& xa) {
+  RowMatrix columns{xa};
+  for (size_t before = 0; before < i; ++before) columns.col_begin += adapters[before].rank();
+  return columns;
 }
 
 std::vector<Tensor> take_rank_rows(ArenaScope& scratch, const std::vector<ExpertAdapterView>& adapters, int64_t rows) {

@@ -18,16 +18,16 @@ class ExpertLora {
 
   /// The adapter's input: m ∘ a, formed in `wide` if features are dropped, else a itself.
   RowMatrix masked(const RowMatrix& a) const;
-  /// xa f32 [R, r] from masked input.
-  void project(const RowMatrix& masked_input, const Tensor& xa) const;
+  /// The first r columns of xa from masked input.
+  void project(const RowMatrix& masked_input, const RowMatrix& xa) const;
   /// y[:, out_begin...] += s' · xa Bᵀ.
-  void expand(const Tensor& xa, const Tensor& y) const;
+  void expand(const RowMatrix& xa, const Tensor& y) const;
   /// v f32 [R, r] = dy B; dy holds all outputs of the base weight.
   void project_grad(const RowMatrix& dy, const Tensor& v) const;
   /// da f32 [R, in] += s' · m ∘ (v A); overwrites `wide`.
   void add_input_grad(const Tensor& v, const Tensor& da) const;
   void lora_a_grad(const Tensor& v, const RowMatrix& masked_input, const GradDest& dest) const;
-  void lora_b_grad(const RowMatrix& dy, const Tensor& xa, const GradDest& dest) const;
+  void lora_b_grad(const RowMatrix& dy, const RowMatrix& xa, const GradDest& dest) const;
 
  private:
   RowMatrix outputs(RowMatrix y) const {
@@ -47,6 +47,9 @@ class ExpertLora {
 
 /// Some adapter drops features, so that `wide` is needed.
 bool any_dropout(const std::vector<ExpertAdapterView>& adapters);
+
+/// The columns of xa [R, J] that belong to adapter i.
+RowMatrix rank_columns(const std::vector<ExpertAdapterView>& adapters, size_t i, const Tensor& xa);
 
 /// For each adapter an f32 [R, r].
 std::vector<Tensor> take_rank_rows(ArenaScope& scratch, const std::vector<ExpertAdapterView>& adapters, int64_t rows);

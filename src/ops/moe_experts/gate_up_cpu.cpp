@@ -1,4 +1,5 @@
 #include "ops/moe_experts/expert_lora_cpu.h"
+#include "ops/moe_experts/swiglu_rows_cpu.h"
 
 namespace hone::cpu {
 
@@ -12,9 +13,11 @@ void moe_gate_up(const Context& context, const MoeGateUpArgs& args) {
     rows_product(pool, args.rows, x, w_transposed, hidden, {args.h}, args.h.shape[1]);
     for (size_t i = 0; i < args.adapters.size(); ++i) {
       const ExpertLora lora(pool, args.rows, args.adapters[i], args.dropout, wide);
-      lora.project(lora.masked(x), args.xa[i]);
-      lora.expand(args.xa[i], args.h);
+      const RowMatrix xa = rank_columns(args.adapters, i, args.xa);
+      lora.project(lora.masked(x), xa);
+      lora.expand(xa, args.h);
     }
+    activate_rows(pool, args.h, args.activation);
   });
 }
 
@@ -37,7 +40,7 @@ void moe_gate_up_grad(const Context& context, const MoeGateUpGradArgs& args) {
       const ExpertAdapterGrad& grad = args.dadapters[i];
       if (wants_dx || grad.lora_a.wanted()) lora.project_grad(dh, v[i]);
       if (grad.lora_a.wanted()) lora.lora_a_grad(v[i], lora.masked(x), grad.lora_a);
-      if (grad.lora_b.wanted()) lora.lora_b_grad(dh, args.xa[i], grad.lora_b);
+      if (grad.lora_b.wanted()) lora.lora_b_grad(dh, rank_columns(args.adapters, i, args.xa), grad.lora_b);
       if (wants_dx) lora.add_input_grad(v[i], dx_rows);
     }
     if (wants_dx) combine_rows(pool, args.rows, dx_rows, {}, args.dx);

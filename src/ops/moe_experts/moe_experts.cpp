@@ -89,6 +89,11 @@ struct ExpertNode : Node {
                        [](const ExpertAdapter& a) { return a.adapter.lora_a->wants_grad(); });
   }
 
+  bool wants_lora_b() const {
+    return std::any_of(adapters.begin(), adapters.end(),
+                       [](const ExpertAdapter& a) { return a.adapter.lora_b->wants_grad(); });
+  }
+
   std::vector<ExpertAdapterView> adapter_views(const Tape& tape) const {
     std::vector<ExpertAdapterView> views;
     for (const ExpertAdapter& a : adapters) {
@@ -113,24 +118,16 @@ struct ExpertNode : Node {
 struct GateUpNode : ExpertNode {
   std::string_view kind() const override { return "moe_gate_up"; }
 
-  /// Outputs: h, then x Aᵀ of each adapter.
-  std::vector<Tensor> xa(const Tape& tape, bool only_for_lora_b) const {
-    std::vector<Tensor> tensors;
-    for (size_t i = 0; i < adapters.size(); ++i) {
-      const bool read = !only_for_lora_b || adapters[i].adapter.lora_b->wants_grad();
-      tensors.push_back(read ? tape.data(outputs[i + 1]) : Tensor{});
-    }
-    return tensors;
-  }
-
+  // Outputs: h, the activation, and with adapters x Aᵀ.
   void forward(Tape& tape) override {
     moe_gate_up(tape.context(), {.rows = rows.data(tape),
                                  .x = tape.data(inputs[0]),
                                  .weight = weight->view().payload,
                                  .adapters = adapter_views(tape),
                                  .dropout = dropout,
-                                 .xa = xa(tape, false),
-                                 .h = tape.data(outputs[0])});
+                                 .xa = adapters.empty() ? Tensor{} : tape.data(outputs[2]),
+                                 .h = tape.data(outputs[0]),
+                                 .activation = tape.data(outputs[1])});
   }
 
   bool reads_x() const { return weight->wants_grad() || wants_lora_a(); }
@@ -141,7 +138,7 @@ struct GateUpNode : ExpertNode {
                                       .weight = weight->view().payload,
                                       .adapters = adapter_views(tape),
                                       .dropout = dropout,
-                                      .xa = xa(tape, true),
+                                      .xa = wants_lora_b() ? tape.data(outputs[2]) : Tensor{},
                                       .dh = tape.grad(outputs[0]),
                                       .dx = tape.grad_dest(inputs[0]),
                                       .dweight = weight->grad(),
@@ -152,9 +149,10 @@ struct GateUpNode : ExpertNode {
 struct DownNode : ExpertNode {
   std::string_view kind() const override { return "moe_down"; }
 
+  // Inputs: h, the router's weights, the activation.
   void forward(Tape& tape) override {
     moe_down(tape.context(), {.rows = rows.data(tape),
-                              .h = tape.data(inputs[0]),
+                              .activation = tape.data(inputs[2]),
                               .weights = tape.data(inputs[1]),
                               .weight = weight->view().payload,
                               .adapters = adapter_views(tape),
@@ -163,14 +161,17 @@ struct DownNode : ExpertNode {
   }
 
   void backward(Tape& tape) override {
+    // Nothing reads h after this: its gradient takes its place.
+    const Tensor h = tape.data(inputs[0]);
+    const GradDest dh = tape.alias_grad(inputs[0], h) ? GradDest{h, 0.0f} : tape.grad_dest(inputs[0]);
     moe_down_grad(tape.context(), {.rows = rows.data(tape),
-                                   .h = tape.data(inputs[0]),
+                                   .h = h,
                                    .weights = tape.data(inputs[1]),
                                    .weight = weight->view().payload,
                                    .adapters = adapter_views(tape),
                                    .dropout = dropout,
                                    .dout = tape.grad(outputs[0]),
-                                   .dh = tape.grad_dest(inputs[0]),
+                                   .dh = dh,
                                    .dweights = tape.grad_dest(inputs[1]),
                                    .dweight = weight->grad(),
                                    .dadapters = adapter_grads()});
@@ -195,18 +196,21 @@ Var moe_experts(Tape& tape, Var x, const RoutedTokens& routed, const ExpertWeigh
   gate_up->inputs = {x};
   rows.append_to(gate_up->inputs);
   const Var h = tape.add_output(*gate_up, {rows_count, 2 * intermediate}, tape.dtype(x));
+  const Var activation = tape.add_output(*gate_up, {rows_count, intermediate}, tape.dtype(x));
   rows.append_to(gate_up->saved);
   if (gate_up->reads_x()) gate_up->saved.push_back(x);
-  for (const ExpertAdapter& a : adapters.gate_up) {
-    const Var xa = tape.add_output(*gate_up, {rows_count, a.adapter.lora_a->shape()[1]}, DType::kF32);
-    if (a.adapter.lora_b->wants_grad()) gate_up->saved.push_back(xa);
+  if (!adapters.gate_up.empty()) {
+    int64_t ranks = 0;
+    for (const ExpertAdapter& a : adapters.gate_up) ranks += a.adapter.lora_a->shape()[1];
+    const Var xa = tape.add_output(*gate_up, {rows_count, expert_rank_columns(ranks)}, tape.dtype(x));
+    if (gate_up->wants_lora_b()) gate_up->saved.push_back(xa);
   }
   tape.record(std::move(gate_up));
 
   auto down = std::make_unique<DownNode>();
   down->rows = rows;
   down->set_weights(tape, *weights.down, adapters.down, dropout);
-  down->inputs = {h, routed.weights};
+  down->inputs = {h, routed.weights, activation};
   rows.append_to(down->inputs);
   down->saved = {h, routed.weights};
   rows.append_to(down->saved);

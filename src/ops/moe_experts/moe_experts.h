@@ -5,15 +5,17 @@
 // The R = T · k (token, expert) pairs are sorted by expert ("rows"), so that each expert is one matrix product; rows of
 // x are gathered while the product packs them. Three nodes, which a recomputation policy names one by one:
 //   moe_permutation  ids [T, k] -> the order of rows (integers)
-//   moe_gate_up      x [T, H] -> h [R, 2I], gate and up before the activation; and x Aᵀ of its adapters
-//   moe_down         h, weights -> out [T, H]
-// The activation is never kept: backward forms it from h. Sizes on the host depend on T and k only; where each expert's
-// rows begin is read by the launched work.
+//   moe_gate_up      x [T, H] -> h [R, 2I], gate and up; activation [R, I] = silu(gate) ∘ up; x Aᵀ of its adapters
+//   moe_down         activation, weights -> out [T, H]
+// The activation is never kept: it lives until moe_down has run, and backward forms it from h. Sizes on the host depend
+// on T and k only; where each expert's rows begin is read by the launched work.
 //
 // Adapters (LoRA) are computed beside the base product, never merged:
 //   h[:, out_begin : out_begin + out_count] += scaling · drop(x) A_eᵀ B_eᵀ, and likewise for down.
 //
-// Arithmetic is float32; h is rounded to its dtype once for the base product and once for each adapter that covers it.
+// Sums are float32. Rounded to the dtype of x are h (on a CPU once for the base product and once for each adapter that
+// covers it), the activation, x Aᵀ and, in backward, dh and the activation times the router's weight; on a GPU also the
+// rows of the down product and of dx before a token's are added, factors of adapters, and dy B.
 // Deterministic: products do not depend on threads (gemm.h); a token's rows are added in the order of its k choices.
 // Sources: Gale et al., "MegaBlocks" (arXiv:2211.15841) for the permuted products; Hu et al. (arXiv:2106.09685).
 #pragma once
@@ -35,7 +37,7 @@ struct ExpertRows {
 };
 
 struct ExpertRowsArgs {
-  Tensor ids;  ///< i32 [T, k], in [0, E) (asserted)
+  Tensor ids;  ///< i32 [T, k], in [0, E) (asserted; a GPU stops with a trap)
   ExpertRows rows;
 };
 
@@ -54,6 +56,10 @@ struct ExpertAdapterView {
   float input_scaling() const { return scaling * lora_keep_scale(dropout); }
 };
 
+/// Columns of x Aᵀ of all adapters of a weight side by side, from the sum of their ranks: a multiple of 8, since
+/// kernels read 16 bytes at once.
+constexpr int64_t expert_rank_columns(int64_t ranks) { return (ranks + 7) / 8 * 8; }
+
 struct ExpertAdapterGrad {
   GradDest lora_a, lora_b;  ///< float32, shapes of the weights
 };
@@ -64,8 +70,9 @@ struct MoeGateUpArgs {
   Tensor weight;  ///< [E, 2I, H], gate rows first
   std::vector<ExpertAdapterView> adapters;
   LoraDropoutContext dropout;
-  std::vector<Tensor> xa;  ///< out, for each adapter: mask(x) Aᵀ, f32 [R, r]
-  Tensor h;                ///< out, [R, 2I], dtype of x
+  Tensor xa;          ///< out, [R, expert_rank_columns]: mask(x) Aᵀ of one adapter after the other
+  Tensor h;           ///< out, [R, 2I], dtype of x
+  Tensor activation;  ///< out, [R, I] = silu(gate) ∘ up, formed from the rounded h
 };
 
 /// Gradients that are not wanted are not computed. Experts without rows get exact zeros where beta is 0.
@@ -75,21 +82,21 @@ struct MoeGateUpGradArgs {
   Tensor weight;
   std::vector<ExpertAdapterView> adapters;
   LoraDropoutContext dropout;
-  std::vector<Tensor> xa;  ///< read where a lora_b is wanted
-  Tensor dh;               ///< [R, 2I], dtype of x
-  GradDest dx;             ///< [T, H], dtype of x
-  GradDest dweight;        ///< [E, 2I, H] float32
+  Tensor xa;         ///< read where a lora_b is wanted
+  Tensor dh;         ///< [R, 2I], dtype of x
+  GradDest dx;       ///< [T, H], dtype of x
+  GradDest dweight;  ///< [E, 2I, H] float32
   std::vector<ExpertAdapterGrad> dadapters;
 };
 
 struct MoeDownArgs {
   ExpertRows rows;
-  Tensor h;        ///< [R, 2I]
-  Tensor weights;  ///< [T, k], the router's; dtype of h
-  Tensor weight;   ///< [E, H, I]
+  Tensor activation;  ///< [R, I]
+  Tensor weights;     ///< [T, k], the router's; dtype of the activation
+  Tensor weight;      ///< [E, H, I]
   std::vector<ExpertAdapterView> adapters;
   LoraDropoutContext dropout;
-  Tensor out;  ///< out, [T, H], dtype of h
+  Tensor out;  ///< out, [T, H], dtype of the activation
 };
 
 /// No expert's output is needed: d weights[t, j] = <dout[t], y_row> = <dout[t] W_down, act_row>.
@@ -99,7 +106,7 @@ struct MoeDownGradArgs {
   std::vector<ExpertAdapterView> adapters;
   LoraDropoutContext dropout;
   Tensor dout;        ///< [T, H], dtype of h
-  GradDest dh;        ///< [R, 2I], dtype of h
+  GradDest dh;        ///< [R, 2I], dtype of h; may be h, with beta 0
   GradDest dweights;  ///< [T, k], dtype of h
   GradDest dweight;   ///< [E, H, I] float32
   std::vector<ExpertAdapterGrad> dadapters;

@@ -33,7 +33,7 @@ template <class T>
 std::shared_ptr<Tensor> shared_tensor(Shape shape, const std::vector<T>& values) {
   auto buffer = std::make_shared<Buffer>(test_device(), values.size() * sizeof(T));
   auto tensor = std::make_shared<Tensor>(buffer->tensor(shape, DTypeOf<T>::value));
-  std::copy(values.begin(), values.end(), tensor->template as<T>());
+  copy_from_host(*tensor, values.data(), values.size() * sizeof(T));
   return {tensor.get(), [buffer, tensor](Tensor*) {}};
 }
 

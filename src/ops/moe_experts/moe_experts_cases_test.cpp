@@ -121,8 +121,9 @@ OpCase moe_case(const MoeSizes& s, const MoeOptions& options) {
   const auto ids_tensor = shared_tensor<int32_t>({s.tokens, s.k}, ids);
   const auto samples_tensor = shared_tensor<int64_t>({s.tokens}, samples);
   const auto positions_tensor = shared_tensor<int32_t>({s.tokens}, positions);
-  const auto scalars = std::make_shared<StepScalars>();
-  scalars->seed = kSeed;
+  StepScalars seeded;
+  seeded.seed = kSeed;
+  const auto scalars = std::make_shared<TestStruct<StepScalars>>(seeded);
   c.op = [=](Tape& tape, const std::vector<Var>& in, const std::vector<Weight*>& w) {
     ExpertAdapters adapters;
     for (size_t i = 0; i < specs.size(); ++i) {
@@ -136,7 +137,7 @@ OpCase moe_case(const MoeSizes& s, const MoeOptions& options) {
     }
     const Var ids_var = tape.input(*ids_tensor);
     return std::vector<Var>{moe_experts(tape, in[0], {ids_var, in[1]}, {w[0], w[1]}, adapters,
-                                        {scalars.get(), *samples_tensor, *positions_tensor})};
+                                        {scalars->get(), *samples_tensor, *positions_tensor})};
   };
   c.reference = [=](const std::vector<Values>& a) {
     return std::vector<Values>{Reference{s, specs, options.dropout, ids}(a)};

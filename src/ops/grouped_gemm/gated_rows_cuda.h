@@ -1,0 +1,25 @@
+// The activation between the two products of an expert, silu(gate) · up, and its gradient: row by row, for products
+// that do not form them themselves. CUDA only.
+#pragma once
+
+#include "core/context.h"
+#include "core/tensor.h"
+
+namespace hone::cuda {
+
+/// activation[r] = silu(h[r, :I]) · h[r, I:]; h [R, 2I], activation [R, I] of its dtype.
+void activate_rows(const Context& context, const Tensor& h, const Tensor& activation);
+
+/// The rest of grouped_dswiglu (grouped_gemm.h) once dact is known.
+struct GatedGradArgs {
+  Tensor assignment;       ///< i32 [R]
+  Tensor h;                ///< [R, 2I]
+  Tensor weights;          ///< [T, k], dtype of h
+  Tensor dact = {};        ///< [R, I] f32 or dtype of h; undefined if neither dh nor dweights is
+  Tensor dh = {};          ///< [R, 2I] or undefined; may be h
+  Tensor scaled_act = {};  ///< [R, I] or undefined
+  Tensor dweights = {};    ///< f32 [T, k] or undefined
+};
+void gated_rows_grad(const Context& context, const GatedGradArgs& args);
+
+}  // namespace hone::cuda

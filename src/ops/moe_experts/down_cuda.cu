@@ -1,0 +1,102 @@
+#include "ops/grouped_gemm/gated_rows_cuda.h"
+#include "ops/moe_experts/expert_lora_cuda.h"
+
+namespace hone::cuda {
+
+void moe_down(const Context& context, const MoeDownArgs& args) {
+  const DType dtype = args.activation.dtype;
+  ArenaScope scratch(context.scratch());
+  const ExpertLora lora(context, scratch, {args.rows, args.adapters, args.dropout, args.weight.shape, dtype});
+  const Tensor xa = lora.take_rank_rows(scratch);
+  lora.project({args.activation}, xa);
+  const Tensor y = scratch.take({args.activation.shape[0], args.weight.shape[1]}, dtype);
+  grouped_gemm(context, {.groups = groups_of(args.rows),
+                         .a = args.activation,
+                         .w = in_dtype(context, scratch, args.weight, dtype),
+                         .extra_a = xa,
+                         .extra_w = lora.b(),
+                         .c = y});
+  combine_rows(context, {.rows = args.rows, .y = y, .weights = args.weights, .dst = {args.out}});
+}
+
+namespace {
+
+/// dh and the gradient of the router's weights, and on the way the scaled activation if it is defined.
+void input_grad(const Context& context, const MoeDownGradArgs& args, const ExpertLora& lora, const Tensor& v,
+                const Tensor& scaled_act) {
+  const DType dtype = args.h.dtype;
+  const RowGroups groups = groups_of(args.rows);
+  ArenaScope scratch(context.scratch());
+  const Tensor weight = in_dtype(context, scratch, args.weight, dtype);
+  const bool in_place = args.dh.wanted() && args.dh.beta == 0.0f;
+  const Tensor dh = in_place ? args.dh.dst : scratch.take(args.h.shape, dtype);
+  const Tensor dweights = args.dweights.wanted() ? scratch.take(args.weights.shape, DType::kF32) : Tensor{};
+  if (lora.drops()) {
+    // A mask stands between the adapters' product and dact, so dact must be formed before the activation's gradient.
+    const Tensor dact = scratch.take({groups.rows, args.weight.shape[2]}, dtype);
+    grouped_gemm(
+        context,
+        {.groups = groups, .a = args.dout, .a_rows = args.rows.token, .w = weight, .w_transposed = true, .c = dact});
+    lora.add_masked_input_grad(v, dact);
+    gated_rows_grad(context, {.assignment = args.rows.assignment,
+                              .h = args.h,
+                              .weights = args.weights,
+                              .dact = dact,
+                              .dh = dh,
+                              .scaled_act = scaled_act,
+                              .dweights = dweights});
+  } else {
+    grouped_dswiglu(context, {.groups = groups,
+                              .token = args.rows.token,
+                              .assignment = args.rows.assignment,
+                              .dout = args.dout,
+                              .w = weight,
+                              .extra_a = v,
+                              .extra_w = lora.a_transposed(scratch),
+                              .h = args.h,
+                              .weights = args.weights,
+                              .dh = dh,
+                              .scaled_act = scaled_act,
+                              .dweights = dweights});
+  }
+  if (args.dh.wanted() && !in_place) store_gradient(context, dh, args.dh);
+  if (args.dweights.wanted()) store_gradient(context, dweights, args.dweights);
+}
+
+}  // namespace
+
+void moe_down_grad(const Context& context, const MoeDownGradArgs& args) {
+  const bool wants_input = args.dh.wanted() || args.dweights.wanted();
+  const bool wants_a = wants_lora_a(args.dadapters), wants_b = wants_lora_b(args.dadapters);
+  ArenaScope scratch(context.scratch());
+  const ExpertLora lora(context, scratch, {args.rows, args.adapters, args.dropout, args.weight.shape, args.h.dtype});
+  const ExpertInput dout{args.dout, args.rows.token};
+  const Tensor v = lora.take_rank_rows(scratch);
+  if (wants_input || wants_a) lora.project_grad(dout, v);
+  // The router's weight of a row goes into the activation, so that dout enters products as it is.
+  const bool wants_factor = args.dweight.wanted() || wants_a || wants_b;
+  const Tensor scaled_act =
+      wants_factor ? scratch.take({args.h.shape[0], args.weight.shape[2]}, args.h.dtype) : Tensor{};
+  if (wants_input) {
+    input_grad(context, args, lora, v, scaled_act);
+  } else if (wants_factor) {
+    gated_rows_grad(
+        context, {.assignment = args.rows.assignment, .h = args.h, .weights = args.weights, .scaled_act = scaled_act});
+  }
+  if (args.dweight.wanted()) {
+    grouped_wgrad(context, {.groups = groups_of(args.rows),
+                            .a = args.dout,
+                            .a_rows = args.rows.token,
+                            .b = scaled_act,
+                            .dw = args.dweight.dst,
+                            .beta = args.dweight.beta});
+  }
+  lora.lora_a_grad(v, {scaled_act}, args.dadapters);
+  if (wants_b) {
+    const Tensor xa = lora.take_rank_rows(scratch);
+    lora.project({scaled_act}, xa);
+    lora.lora_b_grad(dout, xa, args.dadapters);
+  }
+}
+
+}  // namespace hone::cuda

@@ -1,0 +1,66 @@
+// The adapters of one expert weight W [E, out, in] as products beside the base product.
+//
+// With a the input rows [R, in], m an adapter's dropout mask and s' = scaling / (1 - dropout):
+//   xa = (m ∘ a) Aᵀ       y += xa (s' B)ᵀ
+//   v  = dy (s' B)        da += m ∘ (v A)        dA = vᵀ (m ∘ a)        dB = s' dyᵀ xa
+// All adapters of the weight are computed as one: their ranks side by side are the J columns of xa and v, and B is
+// zero outside of each adapter's outputs. J and the zeros cost little beside what is read anyway, the rows.
+#pragma once
+
+#include "ops/moe_experts/expert_rows_cuda.h"
+
+namespace hone::cuda {
+
+/// Rows [R, n]: stored so, or where `index` (i32 [R]) is defined gathered by it.
+struct ExpertInput {
+  Tensor rows;
+  Tensor index = {};
+};
+
+class ExpertLora {
+ public:
+  struct Args {
+    const ExpertRows& rows;
+    const std::vector<ExpertAdapterView>& adapters;
+    const LoraDropoutContext& dropout;
+    Shape weight;  ///< of W
+    DType dtype;   ///< of activations, and of all factors here
+  };
+  /// Queues the forming of the factors in scratch; nothing without adapters.
+  ExpertLora(const Context& context, ArenaScope& scratch, const Args& args);
+
+  bool any() const { return columns_ > 0; }
+  /// Some adapter drops features, so that m ∘ is more than the identity.
+  bool drops() const { return drops_; }
+  /// [R, J]; undefined without adapters.
+  Tensor take_rank_rows(ArenaScope& scratch) const;
+
+  /// s' B [E, out, J], the second factor of y += xa (s' B)ᵀ.
+  const Tensor& b() const { return b_; }
+  /// Aᵀ [E, in, J], the second factor of da += v A.
+  Tensor a_transposed(ArenaScope& scratch) const;
+
+  void project(const ExpertInput& input, const Tensor& xa) const;
+  void project_grad(const ExpertInput& dy, const Tensor& v) const;
+  /// da [R, in] += m ∘ (v A), for adapters that drop features; without masks it belongs into the base product.
+  void add_masked_input_grad(const Tensor& v, const Tensor& da) const;
+  void lora_a_grad(const Tensor& v, const ExpertInput& input, const std::vector<ExpertAdapterGrad>& grads) const;
+  void lora_b_grad(const ExpertInput& dy, const Tensor& xa, const std::vector<ExpertAdapterGrad>& grads) const;
+
+ private:
+  Tensor masked(ArenaScope& scratch, const ExpertInput& input) const;
+  void mask(size_t adapter, const ExpertInput& input, const Tensor& masked) const;
+
+  const Context& context_;
+  Args args_;
+  RowGroups groups_;
+  std::vector<int64_t> begins_;  // the first column of each adapter
+  int64_t columns_ = 0;          // J
+  bool drops_ = false;
+  Tensor a_, b_;  // [E, J, in], [E, out, J]
+};
+
+bool wants_lora_a(const std::vector<ExpertAdapterGrad>& grads);
+bool wants_lora_b(const std::vector<ExpertAdapterGrad>& grads);
+
+}  // namespace hone::cuda

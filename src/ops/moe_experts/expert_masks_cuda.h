@@ -1,0 +1,31 @@
+// Dropout masks of expert adapters, drawn where rows are read or added. CUDA only.
+#pragma once
+
+#include "ops/moe_experts/expert_rows_cuda.h"
+
+namespace hone::cuda {
+
+/// dst[r] = m ∘ src[index[r]] (index undefined: r) with the adapter's mask for row r.
+struct MaskRowsArgs {
+  const ExpertRows& rows;
+  const LoraDropoutContext& dropout;
+  const ExpertAdapterView& adapter;
+  Tensor src;         ///< [·, n]
+  Tensor index = {};  ///< i32 [R]
+  Tensor dst;         ///< [R, n]
+};
+void mask_rows(const Context& context, const MaskRowsArgs& args);
+
+/// dst[r] += Σ_i m_i ∘ (v[r, begins[i] …] A_i), adapters in order, float32 sums, rounded once.
+struct AddMaskedArgs {
+  const ExpertRows& rows;
+  const LoraDropoutContext& dropout;
+  const std::vector<ExpertAdapterView>& adapters;
+  const std::vector<int64_t>& begins;
+  Tensor v;    ///< [R, J]
+  Tensor a;    ///< [E, J, n]
+  Tensor dst;  ///< [R, n]
+};
+void add_masked(const Context& context, const AddMaskedArgs& args);
+
+}  // namespace hone::cuda

@@ -1,0 +1,160 @@
+#include <algorithm>
+
+#include "core/cuda_launch.h"
+#include "ops/moe_experts/moe_experts.h"
+
+namespace hone::cuda {
+
+namespace {
+
+// A stable counting sort. A chunk of choices belongs to one warp, which takes them in order, 32 at a time; so a
+// choice's place among its equals is a count of what stands before it, and no order of atomics matters.
+constexpr int kWarps = 4;
+constexpr int kThreads = 32 * kWarps;
+constexpr int64_t kMaxExperts = 3072;  // counts of all warps of a block in 48 KiB of shared memory
+
+struct Chunks {
+  int64_t choices, per_chunk, count;
+
+  explicit Chunks(int64_t all) : choices(all) {
+    // 512 choices keep the device busy at the sizes of training; never more than 4096 chunks, whose counts are scanned.
+    per_chunk = std::max<int64_t>(512, (all + 4095) / 4096);
+    count = std::max<int64_t>(1, (all + per_chunk - 1) / per_chunk);
+  }
+};
+
+/// Calls f(index, id, rank, equals) for the choices of this warp's chunk: rank among the lanes before with the same
+/// id, equals lanes in all; lanes past the end have id -1. Traps on an id that is no expert.
+template <class F>
+__device__ void for_each_choice(const int32_t* ids, const Chunks& chunks, int64_t chunk, int experts, F f) {
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  const int64_t begin = chunk * chunks.per_chunk;
+  const int64_t last = begin + chunks.per_chunk;
+  const int64_t end = last < chunks.choices ? last : chunks.choices;
+  for (int64_t first = begin; first < end; first += 32) {
+    const int32_t id = first + lane < end ? ids[first + lane] : -1;
+    if (first + lane < end && (id < 0 || id >= experts)) __trap();
+    const unsigned same = __match_any_sync(0xffffffffu, id);
+    f(first + lane, id, __popc(same & ((1u << lane) - 1)), __popc(same));
+    __syncwarp();
+  }
+}
+
+/// counts[e, chunk] = choices of expert e in the chunk.
+__global__ void __launch_bounds__(kThreads) count_kernel(const int32_t* ids, Chunks chunks, int experts, int* counts) {
+  extern __shared__ int shared[];
+  const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
+  const int64_t chunk = int64_t{blockIdx.x} * kWarps + warp;
+  if (chunk >= chunks.count) return;
+  int* count = shared + warp * experts;
+  for (int e = lane; e < experts; e += 32) count[e] = 0;
+  __syncwarp();
+  for_each_choice(ids, chunks, chunk, experts, [&](int64_t, int32_t id, int rank, int equals) {
+    if (id >= 0 && rank == 0) count[id] += equals;
+  });
+  for (int e = lane; e < experts; e += 32) counts[e * chunks.count + chunk] = count[e];
+}
+
+/// A block for each expert: counts[e, chunk] becomes the choices of e in chunks before; totals[e] those of all.
+__global__ void __launch_bounds__(kThreads) scan_chunks_kernel(int* counts, int64_t chunks, int* totals) {
+  __shared__ int sums[kWarps];
+  const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
+  int* count = counts + blockIdx.x * chunks;
+  int before = 0;
+  for (int64_t first = 0; first < chunks; first += kThreads) {
+    const int64_t chunk = first + threadIdx.x;
+    const int own = chunk < chunks ? count[chunk] : 0;
+    int up_to = own;
+#pragma unroll
+    for (int step = 1; step < 32; step *= 2) {
+      const int lower = __shfl_up_sync(0xffffffffu, up_to, step);
+      if (lane >= step) up_to += lower;
+    }
+    if (lane == 31) sums[warp] = up_to;
+    __syncthreads();
+    int all = 0;
+#pragma unroll
+    for (int other = 0; other < kWarps; ++other) {
+      if (other < warp) up_to += sums[other];
+      all += sums[other];
+    }
+    if (chunk < chunks) count[chunk] = before + up_to - own;
+    before += all;
+    __syncthreads();
+  }
+  if (threadIdx.x == 0) totals[blockIdx.x] = before;
+}
+
+/// offsets[e] = Σ totals before e, by one warp.
+__global__ void offsets_kernel(const int* totals, int experts, int64_t* offsets) {
+  const int lane = static_cast<int>(threadIdx.x);
+  int64_t before = 0;
+  for (int first = 0; first < experts; first += 32) {
+    const int64_t own = first + lane < experts ? totals[first + lane] : 0;
+    int64_t up_to = own;
+#pragma unroll
+    for (int step = 1; step < 32; step *= 2) {
+      const int64_t lower = __shfl_up_sync(0xffffffffu, up_to, step);
+      if (lane >= step) up_to += lower;
+    }
+    if (first + lane < experts) offsets[first + lane] = before + up_to - own;
+    before += __shfl_sync(0xffffffffu, up_to, 31);
+  }
+  if (lane == 0) offsets[experts] = before;
+}
+
+struct RowOrder {
+  const int64_t* offsets;
+  int32_t *token, *assignment, *row;
+  int64_t k;
+};
+
+__global__ void __launch_bounds__(kThreads)
+    scatter_kernel(const int32_t* ids, Chunks chunks, int experts, const int* counts, RowOrder order) {
+  extern __shared__ int shared[];
+  const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
+  const int64_t chunk = int64_t{blockIdx.x} * kWarps + warp;
+  if (chunk >= chunks.count) return;
+  int* next = shared + warp * experts;
+  for (int e = lane; e < experts; e += 32) {
+    next[e] = static_cast<int>(order.offsets[e]) + counts[e * chunks.count + chunk];
+  }
+  __syncwarp();
+  for_each_choice(ids, chunks, chunk, experts, [&](int64_t index, int32_t id, int rank, int equals) {
+    const int first = id >= 0 ? next[id] : 0;
+    __syncwarp();
+    if (id < 0) return;
+    if (rank == 0) next[id] = first + equals;
+    const int row = first + rank;
+    order.token[row] = static_cast<int32_t>(index / order.k);
+    order.assignment[row] = static_cast<int32_t>(index);
+    order.row[index] = row;
+  });
+}
+
+}  // namespace
+
+void moe_permutation(const Context& context, const ExpertRowsArgs& args) {
+  const Chunks chunks(args.ids.numel());
+  const int64_t experts = args.rows.offsets.numel() - 1;
+  HONE_ASSERT(experts <= kMaxExperts);
+  ArenaScope scratch(context.scratch());
+  const Tensor counts = scratch.take({experts, chunks.count}, DType::kI32);
+  const Tensor totals = scratch.take({experts}, DType::kI32);
+  if (context.dry()) return;
+  const cudaStream_t stream = stream_of(context);
+  const unsigned blocks = blocks_for(chunks.count, kWarps);
+  const size_t shared = static_cast<size_t>(kWarps * experts) * sizeof(int);
+  const auto* ids = args.ids.as<int32_t>();
+  const int count = static_cast<int>(experts);
+  count_kernel<<<blocks, kThreads, shared, stream>>>(ids, chunks, count, counts.as<int32_t>());
+  scan_chunks_kernel<<<blocks_for(experts, 1), kThreads, 0, stream>>>(counts.as<int32_t>(), chunks.count,
+                                                                      totals.as<int32_t>());
+  offsets_kernel<<<1, 32, 0, stream>>>(totals.as<int32_t>(), count, args.rows.offsets.as<int64_t>());
+  const RowOrder order{args.rows.offsets.as<int64_t>(), args.rows.token.as<int32_t>(),
+                       args.rows.assignment.as<int32_t>(), args.rows.row.as<int32_t>(), args.ids.shape[1]};
+  scatter_kernel<<<blocks, kThreads, shared, stream>>>(ids, chunks, count, counts.as<int32_t>(), order);
+  check_launch("sorting tokens by expert");
+}
+
+}  // namespace hone::cuda
