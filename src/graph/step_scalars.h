@@ -17,7 +17,8 @@ struct StepScalars {
   float clip_coefficient = 1;  ///< written by clip: min(1, max_grad_norm / (grad_norm + 1e-6))
   int32_t nonfinite = 0;       ///< written by clip: 1 voids the optimizer step
   int32_t reserved = 0;
-  uint64_t seed = 0;  ///< key of the run's random numbers for this optimizer step
+  uint64_t seed = 0;       ///< key of the run's random numbers for this optimizer step
+  double token_share = 1;  ///< tokens of this micro-batch / tokens of the step (of all batches in evaluation)
 };
 
 /// Sums over the supervised tokens of an optimizer step, in device memory; zeroed before it.

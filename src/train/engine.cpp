@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "core/profiler.h"
 #include "ops/add/add.h"
 #include "ops/cast/cast.h"
 
@@ -10,16 +11,20 @@ namespace hone {
 
 /// Device memory besides parameters and arenas.
 struct Engine::Buffers {
-  Buffers(const Engine& engine, Device device, const BatchCapacity& capacity)
-      : batch(device, capacity), step(device, sizeof(StepScalars) + sizeof(LossTotals) + 256) {
+  Buffers(const Engine& engine, Device device, const BatchCapacity& capacity) : batch(device, capacity) {
     const DecoderConfig& config = engine.decoder_.config();
     const int64_t layers = config.num_moe_layers(), experts = config.moe.num_experts;
+    const size_t counts_bytes = (static_cast<size_t>(layers * experts) * sizeof(float) + 63) / 64 * 64;
+    entropy_offset = kRoutingOffset + counts_bytes;
+    step = Buffer(device, entropy_offset + static_cast<size_t>(layers) * sizeof(float));
     scalars = reinterpret_cast<StepScalars*>(step.data());
-    totals = reinterpret_cast<LossTotals*>(step.data() + 128);
+    totals = reinterpret_cast<LossTotals*>(step.data() + kTotalsOffset);
     if (layers == 0) return;
-    // Measurements of a micro-batch, their sums over the step, and the fractions, one after another.
+    step_counts = step.tensor({layers, experts}, DType::kF32, kRoutingOffset);
+    step_entropy = step.tensor({layers}, DType::kF32, entropy_offset);
+    // Measurements of a micro-batch and the fractions, one after another.
     routing_memory =
-        Buffer(device, static_cast<size_t>(3 * layers * experts + 2 * layers + experts) * sizeof(float) + 6 * 64);
+        Buffer(device, static_cast<size_t>(2 * layers * experts + layers + experts) * sizeof(float) + 4 * 64);
     size_t offset = 0;
     const auto next = [&](Shape shape) {
       const Tensor tensor = routing_memory.tensor(shape, DType::kF32, offset);
@@ -29,12 +34,13 @@ struct Engine::Buffers {
     routing.measurements = {
         .counts = next({layers, experts}), .prob_sum = next({layers, experts}), .entropy = next({layers})};
     routing.fractions = next({experts});
-    step_counts = next({layers, experts});
-    step_entropy = next({layers});
   }
 
+  static constexpr size_t kTotalsOffset = 128, kRoutingOffset = 256;
+  size_t entropy_offset = 0;
+
   DeviceBatchMemory batch;
-  Buffer step;
+  Buffer step;  // scalars, totals and routing of a step, which the host reads at once
   StepScalars* scalars = nullptr;
   LossTotals* totals = nullptr;
   Buffer routing_memory;
@@ -42,7 +48,7 @@ struct Engine::Buffers {
   Tensor step_counts, step_entropy;  // sums over the micro-batches of a step
 };
 
-static_assert(sizeof(StepScalars) <= 128);
+static_assert(sizeof(StepScalars) <= 128 && sizeof(LossTotals) <= 128);
 
 namespace {
 
@@ -57,10 +63,9 @@ std::vector<std::byte> bytes_of(const T& value) {
 }
 
 template <class T>
-T read_struct(Stream& stream, T* address) {
-  const std::vector<uint8_t> bytes = stream.download<uint8_t>(bytes_at(address, sizeof(T), stream.device()));
+T struct_at(const std::vector<uint8_t>& bytes, size_t offset) {
   T value;
-  std::memcpy(&value, bytes.data(), sizeof(T));
+  std::memcpy(&value, bytes.data() + offset, sizeof(T));
   return value;
 }
 
@@ -103,21 +108,25 @@ Forward Engine::forward_of(const DeviceBatch& batch) const {
   return forward;
 }
 
-void Engine::run_micro_batch(const DeviceBatch& batch, double share) {
+void Engine::run_micro_batch(const DeviceBatch& batch) {
   const RoutingBuffers& routing = buffers_->routing;
   const bool routed = routing.fractions.defined();
-  if (routed) start_load_balancing(context_, routing.measurements);
+  if (routed) {
+    const ProfileScope scope(context_, SpanKind::kOp, "load_balancing");
+    start_load_balancing(context_, routing.measurements);
+  }
   Tape tape(context_, memory_, training_plan_, {.training = true, .recompute = options_.recompute});
   const Forward forward = forward_of(batch);
   decoder_.loss(tape, forward, token_losses_);
   if (routed) {
+    const ProfileScope scope(context_, SpanKind::kOp, "load_balancing");
     const RoutingMeasurements& measured = routing.measurements;
     finish_load_balancing(context_, {.counts = measured.counts,
                                      .prob_sum = measured.prob_sum,
                                      .tokens = batch.tokens,
                                      .fractions = routing.fractions,
                                      .totals = buffers_->totals,
-                                     .share = share});
+                                     .scalars = buffers_->scalars});
     add(context_, {.a = measured.counts, .b = {}, .y = buffers_->step_counts, .beta = 1.0f});
     add(context_, {.a = measured.entropy, .b = {}, .y = buffers_->step_entropy, .beta = 1.0f});
   }
@@ -131,10 +140,12 @@ void Engine::dry_passes() {
   // The first pass of each kind records what is kept, the second measures.
   for (int pass = 0; pass < 2; ++pass) {
     memory_.begin_dry();
-    store_.begin_step();
-    run_micro_batch(batch, 1.0);
-    optimizer_.measure(context_, buffers_->scalars);
-    optimizer_.update(context_, buffers_->scalars);
+    if (options_.training) {
+      store_.begin_step();
+      run_micro_batch(batch);
+      optimizer_.measure(context_, buffers_->scalars);
+      optimizer_.update(context_, buffers_->scalars);
+    }
     Tape tape(context_, memory_, evaluation_plan_, {});
     const Forward forward = forward_of(batch);
     decoder_.loss(tape, forward);
@@ -146,7 +157,10 @@ MemoryPlan Engine::plan() {
   MemoryPlan plan;
   plan.activations = static_cast<int64_t>(memory_.bytes());
   plan.batch = static_cast<int64_t>(buffers_->batch.bytes() + buffers_->step.size() + buffers_->routing_memory.size());
-  for (const Parameter& parameter : store_.all()) plan.parameters += ParameterStore::bytes_of(parameter);
+  for (const Parameter& parameter : store_.all()) {
+    const ParameterBytes bytes = ParameterStore::bytes_of(parameter);
+    plan.parameters += options_.training ? bytes : ParameterBytes{.weights = bytes.weights};
+  }
   return plan;
 }
 
@@ -170,10 +184,17 @@ void Engine::accumulate(const StepData& data, int64_t step) {
     scalars.inv_loss_weight = step_loss_weight_ > 0 ? static_cast<float>(1.0 / step_loss_weight_) : 0.0f;
     scalars.aux_scale = static_cast<float>(options_.router_aux_loss_coef * (options_.aux_loss_sum ? 1.0 : share));
     scalars.seed = mix_key(options_.seed, static_cast<uint64_t>(step));
+    scalars.token_share = share;
     stream_.upload(bytes_at(buffers_->scalars, sizeof(StepScalars), stream_.device()), bytes_of(scalars));
-    run_micro_batch(buffers_->batch.upload(stream_, micro_batch), share);
+    run_micro_batch(upload(micro_batch));
   }
+  const ProfileScope scope(context_, SpanKind::kOp, "zero_gradients");
   store_.zero_unwritten(context_);
+}
+
+DeviceBatch Engine::upload(const MicroBatch& micro_batch) {
+  const ProfileScope scope(context_, SpanKind::kOp, "upload");
+  return buffers_->batch.upload(stream_, micro_batch);
 }
 
 StepResult Engine::measure() {
@@ -184,7 +205,7 @@ StepResult Engine::measure() {
   return read_results();
 }
 
-StepResult Engine::update(double learning_rate, int64_t step) {
+void Engine::start_update(double learning_rate, int64_t step) {
   const auto t = static_cast<double>(step + 1);
   StepScalars scalars;
   scalars.learning_rate = static_cast<float>(learning_rate);
@@ -192,31 +213,42 @@ StepResult Engine::update(double learning_rate, int64_t step) {
   scalars.bias_correction2 = static_cast<float>(1.0 - std::pow(options_.optimizer.beta2, t));
   scalars.max_grad_norm = static_cast<float>(options_.optimizer.max_grad_norm);
   stream_.upload(bytes_at(buffers_->scalars, sizeof(StepScalars), stream_.device()), bytes_of(scalars));
-  optimizer_.measure(context_, buffers_->scalars);
+  {
+    const ProfileScope scope(context_, SpanKind::kOp, "grad_norm");
+    optimizer_.measure(context_, buffers_->scalars);
+  }
+  const ProfileScope scope(context_, SpanKind::kOp, "adamw");
   optimizer_.update(context_, buffers_->scalars);
-  return read_results();
+}
+
+std::vector<uint8_t> Engine::read_step() {
+  const Buffer& step = buffers_->step;
+  return stream_.download<uint8_t>(step.tensor({static_cast<int64_t>(step.size())}, DType::kU8));
 }
 
 StepResult Engine::read_results() {
+  const std::vector<uint8_t> bytes = read_step();
   StepResult result;
-  result.loss = loss_result(read_struct(stream_, buffers_->totals));
+  result.loss = loss_result(struct_at<LossTotals>(bytes, Buffers::kTotalsOffset));
   result.loss.tokens = step_tokens_;
   result.loss_with_aux = result.loss.loss + options_.router_aux_loss_coef * result.loss.aux_loss;
-  const StepScalars scalars = read_struct(stream_, buffers_->scalars);
+  const auto scalars = struct_at<StepScalars>(bytes, 0);
   result.grad_norm = static_cast<double>(scalars.grad_norm);
   result.nonfinite = scalars.nonfinite != 0 || !std::isfinite(result.loss.loss);
   if (result.nonfinite) result.first_nonfinite = optimizer_.first_nonfinite(stream_);
-  result.routing = read_routing();
+  result.routing = routing_load(bytes);
   return result;
 }
 
-RoutingLoad Engine::read_routing() {
+RoutingLoad Engine::routing_load(const std::vector<uint8_t>& step) const {
   RoutingLoad load;
   if (!buffers_->step_counts.defined()) return load;
   load.layers = buffers_->step_counts.shape[0];
   load.experts = buffers_->step_counts.shape[1];
-  load.counts = stream_.download<float>(buffers_->step_counts);
-  load.entropy = stream_.download<float>(buffers_->step_entropy);
+  load.counts.resize(static_cast<size_t>(load.layers * load.experts));
+  load.entropy.resize(static_cast<size_t>(load.layers));
+  std::memcpy(load.counts.data(), step.data() + Buffers::kRoutingOffset, buffers_->step_counts.bytes());
+  std::memcpy(load.entropy.data(), step.data() + buffers_->entropy_offset, buffers_->step_entropy.bytes());
   for (float& entropy : load.entropy) entropy /= static_cast<float>(std::max<int64_t>(step_tokens_, 1));
   return load;
 }
@@ -226,6 +258,9 @@ LossResult Engine::evaluate(const std::vector<MicroBatch>& batches) {
   int64_t tokens = 0;
   for (const MicroBatch& micro_batch : batches) tokens += micro_batch.tokens();
   for (const MicroBatch& micro_batch : batches) {
+    StepScalars scalars;
+    scalars.token_share = static_cast<double>(micro_batch.tokens()) / static_cast<double>(tokens);
+    stream_.upload(bytes_at(buffers_->scalars, sizeof(StepScalars), stream_.device()), bytes_of(scalars));
     const RoutingBuffers& routing = buffers_->routing;
     if (routing.fractions.defined()) start_load_balancing(context_, routing.measurements);
     const DeviceBatch batch = buffers_->batch.upload(stream_, micro_batch);
@@ -233,16 +268,15 @@ LossResult Engine::evaluate(const std::vector<MicroBatch>& batches) {
     const Forward forward = forward_of(batch);
     decoder_.loss(tape, forward, token_losses_);
     if (routing.fractions.defined()) {
-      finish_load_balancing(context_,
-                            {.counts = routing.measurements.counts,
-                             .prob_sum = routing.measurements.prob_sum,
-                             .tokens = batch.tokens,
-                             .fractions = routing.fractions,
-                             .totals = buffers_->totals,
-                             .share = static_cast<double>(micro_batch.tokens()) / static_cast<double>(tokens)});
+      finish_load_balancing(context_, {.counts = routing.measurements.counts,
+                                       .prob_sum = routing.measurements.prob_sum,
+                                       .tokens = batch.tokens,
+                                       .fractions = routing.fractions,
+                                       .totals = buffers_->totals,
+                                       .scalars = buffers_->scalars});
     }
   }
-  LossResult result = loss_result(read_struct(stream_, buffers_->totals));
+  LossResult result = loss_result(struct_at<LossTotals>(read_step(), Buffers::kTotalsOffset));
   result.tokens = tokens;
   return result;
 }

@@ -21,6 +21,7 @@ struct EngineOptions {
   double router_aux_loss_coef = 0;
   bool aux_loss_sum = false;  ///< Hugging Face's scale: the sum over micro-batches, not their token-weighted mean
   uint64_t seed = 42;
+  bool training = true;  ///< false: only evaluate() will be called, so parameters need neither gradients nor moments
 };
 
 /// What the routers of a step did, over L MoE layers and E experts.
@@ -59,7 +60,8 @@ struct MemoryPlan {
 
 class Engine {
  public:
-  /// The decoder's parameters are in `store`, allocated before the first step. `stream` runs everything.
+  /// The decoder's parameters are in `store`, allocated before the first step (for inference if not `training`).
+  /// `stream` runs everything.
   Engine(Decoder& decoder, ParameterStore& store, Stream& stream, EngineOptions options);
   ~Engine();
 
@@ -73,8 +75,15 @@ class Engine {
 
   /// Forward and backward of all micro-batches: gradients are in the store.
   void accumulate(const StepData& data, int64_t step);
-  /// Clips and steps the optimizer; `step` counts from 0. Waits, and returns what the step measured.
-  StepResult update(double learning_rate, int64_t step);
+  /// Queues clipping and the optimizer; `step` counts from 0. finish_update() waits, and returns what the step
+  /// measured: what the host has to do meanwhile costs no time.
+  void start_update(double learning_rate, int64_t step);
+  StepResult finish_update() { return read_results(); }
+  /// Both.
+  StepResult update(double learning_rate, int64_t step) {
+    start_update(learning_rate, step);
+    return finish_update();
+  }
   /// As update without touching the parameters: gradients and the norm only (verification, dry runs).
   StepResult measure();
 
@@ -89,11 +98,14 @@ class Engine {
  private:
   struct Buffers;
 
-  void run_micro_batch(const DeviceBatch& batch, double share);
+  DeviceBatch upload(const MicroBatch& micro_batch);
+  void run_micro_batch(const DeviceBatch& batch);
   void dry_passes();
   Forward forward_of(const DeviceBatch& batch) const;
+  /// Waits; the bytes of the step's scalars, totals and routing.
+  std::vector<uint8_t> read_step();
   StepResult read_results();
-  RoutingLoad read_routing();
+  RoutingLoad routing_load(const std::vector<uint8_t>& step) const;
 
   Decoder& decoder_;
   ParameterStore& store_;

@@ -24,11 +24,11 @@ struct RoutingMeasurements {
 void start_load_balancing(const Context& context, const RoutingMeasurements& measurements);
 
 struct LoadBalancingArgs {
-  Tensor counts, prob_sum;       ///< f32 [L, E]
-  int64_t tokens = 0;            ///< N, tokens of the micro-batch
-  Tensor fractions;              ///< out, f32 [E]: f, which router backward reads
-  LossTotals* totals = nullptr;  ///< device memory; totals->aux_loss += aux · share
-  double share = 1.0;            ///< tokens of the micro-batch / tokens of the optimizer step
+  Tensor counts, prob_sum;               ///< f32 [L, E]
+  int64_t tokens = 0;                    ///< N, tokens of the micro-batch
+  Tensor fractions;                      ///< out, f32 [E]: f, which router backward reads
+  LossTotals* totals = nullptr;          ///< device memory; totals->aux_loss += aux · token_share
+  const StepScalars* scalars = nullptr;  ///< device memory: token_share
 };
 
 /// After the last block of a micro-batch. Sums are float64 in a fixed order.

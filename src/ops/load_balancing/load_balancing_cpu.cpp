@@ -26,7 +26,7 @@ void finish_load_balancing(const Context& context, const LoadBalancingArgs& args
       args.fractions.as<float>()[e] = static_cast<float>(count / rows);
       aux += (count / rows) * (prob / rows);
     }
-    args.totals->aux_loss += static_cast<double>(experts) * aux * args.share;
+    args.totals->aux_loss += static_cast<double>(experts) * aux * args.scalars->token_share;
   });
 }
 

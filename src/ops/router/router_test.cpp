@@ -10,28 +10,15 @@
 namespace hone {
 namespace {
 
-using testing::test_device;
-using testing::TestStream;
-
 using testing::Argument;
+using testing::host_values;
 using testing::OpCase;
 using testing::random_argument;
+using testing::test_device;
+using testing::TestStream;
+using testing::TestStruct;
+using testing::TestTensor;
 using testing::Values;
-
-/// A tensor with memory of its own.
-template <class T>
-struct Owned {
-  Buffer buffer;
-  Tensor tensor;
-
-  explicit Owned(Shape shape, std::vector<T> values = {})
-      : buffer(test_device(), std::max<size_t>(1, bytes_of(shape))) {
-    tensor = buffer.tensor(shape, DTypeOf<T>::value);
-    std::copy(values.begin(), values.end(), tensor.as<T>());
-  }
-  static size_t bytes_of(const Shape& shape) { return static_cast<size_t>(shape.numel()) * sizeof(T); }
-  std::vector<T> values() const { return {tensor.as<T>(), tensor.as<T>() + tensor.numel()}; }
-};
 
 struct Sizes {
   int64_t tokens, hidden, experts, k;
@@ -79,18 +66,19 @@ Values weights_at(const Values& p, const std::vector<int32_t>& ids, const Sizes&
 }
 
 OpCase router_case(const Sizes& s, bool normalise, bool frozen = false) {
-  const auto ids = std::make_shared<Owned<int32_t>>(Shape{s.tokens, s.k}, some_routing(s));
+  const std::vector<int32_t> routing = some_routing(s);
+  const auto ids = std::make_shared<TestTensor<int32_t>>(routing, Shape{s.tokens, s.k});
   return {.inputs = {random_argument({s.tokens, s.hidden}, 1)},
           .weights = {random_argument({s.experts, s.hidden}, 2, 1 / std::sqrt(static_cast<double>(s.hidden)), !frozen)},
           .op =
               [=](Tape& tape, const std::vector<Var>& in, const std::vector<Weight*>& w) {
                 const RouterOptions options{
-                    .top_k = s.k, .normalise = normalise, .statistics = {}, .aux = {}, .forced_ids = ids->tensor};
+                    .top_k = s.k, .normalise = normalise, .statistics = {}, .aux = {}, .forced_ids = *ids};
                 return std::vector<Var>{router(tape, in[0], *w[0], options).weights};
               },
           .reference =
               [=](const std::vector<Values>& a) {
-                return std::vector<Values>{weights_at(probabilities(a[0], a[1], s), ids->values(), s, normalise)};
+                return std::vector<Values>{weights_at(probabilities(a[0], a[1], s), routing, s, normalise)};
               }};
 }
 
@@ -121,33 +109,35 @@ struct Launcher {
   explicit Launcher(int threads = 2) : pool(threads) { arena.reserve(1 << 20); }
 };
 
+template <class T>
+TestTensor<T> zeros(Shape shape) {
+  return {std::vector<T>(static_cast<size_t>(shape.numel())), shape};
+}
+
 struct Measured {
-  Owned<float> counts, prob_sum, entropy;
+  TestTensor<float> counts, prob_sum, entropy;
 
   Measured(int64_t layers, int64_t experts)
-      : counts({layers, experts}), prob_sum({layers, experts}), entropy({layers}) {}
+      : counts(zeros<float>({layers, experts})),
+        prob_sum(zeros<float>({layers, experts})),
+        entropy(zeros<float>({layers})) {}
   RouterStatistics layer(int64_t l) const {
-    const Shape row{counts.tensor.shape[1]};
-    return {counts.tensor.rows(l, 1).reshaped(row), prob_sum.tensor.rows(l, 1).reshaped(row),
-            entropy.tensor.rows(l, 1)};
+    const Shape row{counts.tensor().shape[1]};
+    return {counts.tensor().rows(l, 1).reshaped(row), prob_sum.tensor().rows(l, 1).reshaped(row),
+            entropy.tensor().rows(l, 1)};
   }
-  RoutingMeasurements all() const { return {counts.tensor, prob_sum.tensor, entropy.tensor}; }
+  RoutingMeasurements all() const { return {counts, prob_sum, entropy}; }
 };
 
 std::vector<int32_t> chosen(const std::vector<float>& logits, int64_t experts, int64_t k) {
   // x = 1 and w = logits: one feature, one token.
-  const Owned<float> x({1, 1}, {1.0f}), w({experts, 1}, logits), weights({1, k});
-  const Owned<int32_t> ids({1, k});
+  const TestTensor<float> x({1.0f}, {1, 1}), w(logits, {experts, 1}), weights = zeros<float>({1, k});
+  const TestTensor<int32_t> ids = zeros<int32_t>({1, k});
   Launcher on;
-  router(on.context, {.x = x.tensor,
-                      .weight = w.tensor,
-                      .given_ids = {},
-                      .ids = ids.tensor,
-                      .weights = weights.tensor,
-                      .normalise = true,
-                      .statistics = {}});
+  router(on.context,
+         {.x = x, .weight = w, .given_ids = {}, .ids = ids, .weights = weights, .normalise = true, .statistics = {}});
   on.stream.synchronize();
-  return ids.values();
+  return host_values<int32_t>(ids);
 }
 
 TEST(Router, ChoosesTheLargestAndOfEqualOnesTheLowestExpert) {
@@ -170,40 +160,40 @@ TEST(Router, NaNStillChoosesDifferentExperts) {
 TEST(Router, MeasuresCountsProbabilitiesAndEntropyWhateverTheThreads) {
   const Sizes s{101, 6, 37, 3};
   const Argument x = random_argument({s.tokens, s.hidden}, 1), w = random_argument({s.experts, s.hidden}, 2);
-  const Owned<float> x_tensor(x.shape, {x.values.begin(), x.values.end()});
-  const Owned<float> w_tensor(w.shape, {w.values.begin(), w.values.end()});
+  const TestTensor<float> x_tensor({x.values.begin(), x.values.end()}, x.shape);
+  const TestTensor<float> w_tensor({w.values.begin(), w.values.end()}, w.shape);
   const auto measure = [&](int threads) {
     Launcher on(threads);
     auto measured = std::make_unique<Measured>(1, s.experts);
-    const Owned<float> weights({s.tokens, s.k});
-    const Owned<int32_t> ids({s.tokens, s.k});
+    const TestTensor<float> weights = zeros<float>({s.tokens, s.k});
+    const TestTensor<int32_t> ids = zeros<int32_t>({s.tokens, s.k});
     start_load_balancing(on.context, measured->all());
-    router(on.context, {.x = x_tensor.tensor,
-                        .weight = w_tensor.tensor,
+    router(on.context, {.x = x_tensor,
+                        .weight = w_tensor,
                         .given_ids = {},
-                        .ids = ids.tensor,
-                        .weights = weights.tensor,
+                        .ids = ids,
+                        .weights = weights,
                         .normalise = true,
                         .statistics = measured->layer(0)});
     on.stream.synchronize();
     std::vector<float> counts(static_cast<size_t>(s.experts));
-    for (int32_t id : ids.values()) counts[static_cast<size_t>(id)] += 1;
-    EXPECT_EQ(measured->counts.values(), counts);
+    for (int32_t id : host_values<int32_t>(ids)) counts[static_cast<size_t>(id)] += 1;
+    EXPECT_EQ(host_values<float>(measured->counts), counts);
     return measured;
   };
   const auto measured = measure(2), alone = measure(1);
-  EXPECT_EQ(measured->prob_sum.values(), alone->prob_sum.values());
-  EXPECT_EQ(measured->entropy.values(), alone->entropy.values());
+  EXPECT_EQ(host_values<float>(measured->prob_sum), host_values<float>(alone->prob_sum));
+  EXPECT_EQ(host_values<float>(measured->entropy), host_values<float>(alone->entropy));
 
   const Values p = probabilities(testing::rounded(x.values, DType::kF32), testing::rounded(w.values, DType::kF32), s);
   double entropy = 0;
   for (double value : p) entropy -= value * std::log(value);
   // Logits of size 10 carry an error of some 10 · 2^-23, which is the relative error of p.
-  EXPECT_NEAR(measured->entropy.values()[0], entropy, 1e-5 * entropy);
+  EXPECT_NEAR(host_values<float>(measured->entropy)[0], entropy, 1e-5 * entropy);
   for (int64_t e = 0; e < s.experts; ++e) {
     double sum = 0;
     for (int64_t n = 0; n < s.tokens; ++n) sum += p[static_cast<size_t>(n * s.experts + e)];
-    EXPECT_NEAR(measured->prob_sum.values()[static_cast<size_t>(e)], sum, 1e-5 * sum);
+    EXPECT_NEAR(host_values<float>(measured->prob_sum)[static_cast<size_t>(e)], sum, 1e-5 * sum);
   }
 }
 
@@ -212,12 +202,15 @@ TEST(Router, MeasuresCountsProbabilitiesAndEntropyWhateverTheThreads) {
 TEST(Router, ReceivesTheGradientOfTheAuxiliaryLossOfAllLayersTogether) {
   const Sizes s{11, 4, 5, 2};
   constexpr int64_t kLayers = 2;
-  const auto ids = std::make_shared<Owned<int32_t>>(Shape{s.tokens, s.k}, some_routing(s));
+  const std::vector<int32_t> routing = some_routing(s);
+  const auto ids = std::make_shared<TestTensor<int32_t>>(routing, Shape{s.tokens, s.k});
   const auto measured = std::make_shared<Measured>(kLayers, s.experts);
-  const auto fractions = std::make_shared<Owned<float>>(Shape{s.experts});
-  const auto totals = std::make_shared<LossTotals>();
-  const auto scalars = std::make_shared<StepScalars>();
-  scalars->aux_scale = 0.75f;
+  const auto fractions = std::make_shared<TestTensor<float>>(zeros<float>({s.experts}));
+  const auto totals = std::make_shared<TestStruct<LossTotals>>();
+  StepScalars step;
+  step.aux_scale = 0.75f;
+  step.token_share = 0.5;
+  const auto scalars = std::make_shared<TestStruct<StepScalars>>(step);
 
   OpCase with_aux{.inputs = {random_argument({s.tokens, s.hidden}, 1), random_argument({s.tokens, s.hidden}, 2)},
                   .weights = {random_argument({s.experts, s.hidden}, 3), random_argument({s.experts, s.hidden}, 4)},
@@ -228,27 +221,26 @@ TEST(Router, ReceivesTheGradientOfTheAuxiliaryLossOfAllLayersTogether) {
     std::vector<Var> outputs;
     for (int64_t l = 0; l < kLayers; ++l) {
       const auto i = static_cast<size_t>(l);
-      outputs.push_back(
-          router(tape, in[i], *w[i],
-                 {.top_k = s.k,
-                  .normalise = true,
-                  .statistics = measured->layer(l),
-                  .aux = {.fractions = fractions->tensor, .num_layers = kLayers, .scalars = scalars.get()},
-                  .forced_ids = ids->tensor})
-              .weights);
+      outputs.push_back(router(tape, in[i], *w[i],
+                               {.top_k = s.k,
+                                .normalise = true,
+                                .statistics = measured->layer(l),
+                                .aux = {.fractions = *fractions, .num_layers = kLayers, .scalars = scalars->get()},
+                                .forced_ids = *ids})
+                            .weights);
     }
-    finish_load_balancing(tape.context(), {.counts = measured->counts.tensor,
-                                           .prob_sum = measured->prob_sum.tensor,
+    finish_load_balancing(tape.context(), {.counts = measured->counts,
+                                           .prob_sum = measured->prob_sum,
                                            .tokens = s.tokens,
-                                           .fractions = fractions->tensor,
-                                           .totals = totals.get(),
-                                           .share = 0.5});
+                                           .fractions = *fractions,
+                                           .totals = totals->get(),
+                                           .scalars = scalars->get()});
     return outputs;
   };
   const auto aux_of = [=](const std::vector<Values>& p) {
     Values f(static_cast<size_t>(s.experts)), mean(f.size());
     const double rows = static_cast<double>(kLayers * s.tokens);
-    for (int32_t id : ids->values()) f[static_cast<size_t>(id)] += kLayers / rows;
+    for (int32_t id : routing) f[static_cast<size_t>(id)] += kLayers / rows;
     for (const Values& layer : p) {
       for (size_t i = 0; i < layer.size(); ++i) mean[i % f.size()] += layer[i] / rows;
     }
@@ -257,21 +249,21 @@ TEST(Router, ReceivesTheGradientOfTheAuxiliaryLossOfAllLayersTogether) {
   const double aux_seed = testing::output_seeds({{0}, {0}, {0}}, DType::kF32)[2][0];
   with_aux.reference = [=](const std::vector<Values>& a) {
     const std::vector<Values> p = {probabilities(a[0], a[2], s), probabilities(a[1], a[3], s)};
-    return std::vector<Values>{weights_at(p[0], ids->values(), s, true),
-                               weights_at(p[1], ids->values(), s, true),
-                               {static_cast<double>(scalars->aux_scale) * aux_of(p) / aux_seed}};
+    return std::vector<Values>{weights_at(p[0], routing, s, true),
+                               weights_at(p[1], routing, s, true),
+                               {static_cast<double>(step.aux_scale) * aux_of(p) / aux_seed}};
   };
   const testing::OpResult want = run_reference(with_aux, DType::kF32);
   for (bool recompute : {false, true}) {
-    *totals = {};
+    totals->write({});
     const testing::OpResult got = run_op(with_aux, {.dtype = DType::kF32, .recompute = recompute});
     for (size_t i = 0; i < want.gradients.size(); ++i) {
       for (size_t j = 0; j < want.gradients[i].size(); ++j) {
         EXPECT_NEAR(got.gradients[i][j], want.gradients[i][j], 1e-5) << "argument " << i << " element " << j;
       }
     }
-    const double aux = want.outputs[2][0] * aux_seed / static_cast<double>(scalars->aux_scale);
-    EXPECT_NEAR(totals->aux_loss, 0.5 * aux, 1e-6);
+    const double aux = want.outputs[2][0] * aux_seed / static_cast<double>(step.aux_scale);
+    EXPECT_NEAR(totals->read().aux_loss, 0.5 * aux, 1e-6);
   }
 }
 
