@@ -26,19 +26,18 @@ void Optimizer::measure(const Context& context, StepScalars* scalars) {
 }
 
 void Optimizer::update(const Context& context, const StepScalars* scalars) {
+  AdamwArgs args{
+      .tensors = {}, .scalars = scalars, .beta1 = options_.beta1, .beta2 = options_.beta2, .eps = options_.epsilon};
   for (const Parameter* parameter : store_.trainable()) {
     const bool decays = options_.decay_norms_and_biases || parameter->shape().rank() >= 2;
-    adamw(context, {.parameter = parameter->master(),
-                    .working_copy = parameter->has_master() ? parameter->value() : Tensor{},
-                    .m = parameter->moment1(),
-                    .v = parameter->moment2(),
-                    .gradient = parameter->gradient(),
-                    .scalars = scalars,
-                    .beta1 = options_.beta1,
-                    .beta2 = options_.beta2,
-                    .eps = options_.epsilon,
-                    .weight_decay = decays ? options_.weight_decay : 0.0});
+    args.tensors.push_back({.parameter = parameter->master(),
+                            .working_copy = parameter->has_master() ? parameter->value() : Tensor{},
+                            .m = parameter->moment1(),
+                            .v = parameter->moment2(),
+                            .gradient = parameter->gradient(),
+                            .weight_decay = decays ? options_.weight_decay : 0.0});
   }
+  adamw(context, args);
 }
 
 std::string Optimizer::first_nonfinite(Stream& stream) {

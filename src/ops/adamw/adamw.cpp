@@ -5,9 +5,11 @@
 namespace hone {
 
 void adamw(const Context& context, const AdamwArgs& args) {
-  const int64_t n = args.parameter.numel();
-  HONE_ASSERT(args.m.numel() == n && args.v.numel() == n && args.gradient.numel() == n);
-  HONE_ASSERT(!args.working_copy.defined() || args.working_copy.numel() == n);
+  for (const AdamwTensor& tensor : args.tensors) {
+    const int64_t n = tensor.parameter.numel();
+    HONE_ASSERT(tensor.m.numel() == n && tensor.v.numel() == n && tensor.gradient.numel() == n);
+    HONE_ASSERT(!tensor.working_copy.defined() || tensor.working_copy.numel() == n);
+  }
   dispatch(context, args, &cpu::adamw, HONE_CUDA_OP(adamw));
 }
 

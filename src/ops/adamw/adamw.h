@@ -1,14 +1,26 @@
-// adamw: one update of a parameter by Adam with decoupled weight decay.
+// adamw: one update of parameters by Adam with decoupled weight decay.
 // Source: Loshchilov and Hutter, "Decoupled Weight Decay Regularization" (arXiv:1711.05101); order of operations as in
 // torch.optim.AdamW.
 #pragma once
+
+#include <vector>
 
 #include "core/context.h"
 #include "graph/step_scalars.h"
 
 namespace hone {
 
-/// In this order, all in float32, with the step's scalars (lr, 1 - beta1^t, 1 - beta2^t, clip) read on the device:
+/// A parameter with its optimizer state; all of one number of elements.
+struct AdamwTensor {
+  Tensor parameter;          ///< float32: the master weight, or the parameter itself
+  Tensor working_copy = {};  ///< bfloat16 copy of the parameter to refresh, or undefined
+  Tensor m, v;               ///< float32 moments; zero before the first step
+  Tensor gradient;           ///< float32
+  double weight_decay = 0;
+};
+
+/// For each tensor, in this order, all in float32, with the step's scalars (lr, 1 - beta1^t, 1 - beta2^t, clip) read on
+/// the device:
 ///   g = gradient · clip_coefficient
 ///   p = p · (1 - lr · weight_decay)
 ///   m = m + (g - m) · (1 - beta1)
@@ -17,13 +29,9 @@ namespace hone {
 ///   working_copy = round(p)
 /// Nothing is written if the step's nonfinite flag is set. Elementwise, deterministic.
 struct AdamwArgs {
-  Tensor parameter;          ///< float32: the master weight, or the parameter itself
-  Tensor working_copy = {};  ///< bfloat16 copy of the parameter to refresh, or undefined
-  Tensor m, v;               ///< float32 moments; zero before the first step
-  Tensor gradient;           ///< float32
+  std::vector<AdamwTensor> tensors;  ///< of any number and sizes: a GPU takes many small ones in one launch
   const StepScalars* scalars = nullptr;
   double beta1 = 0.9, beta2 = 0.999, eps = 1e-8;
-  double weight_decay = 0;
 };
 
 void adamw(const Context& context, const AdamwArgs& args);

@@ -8,15 +8,15 @@ namespace hone::cpu {
 namespace {
 
 /// The update of the whole parameter; scalars are computed in float64 and rounded once, as torch does.
-AdamwRow whole_row(const AdamwArgs& args) {
+AdamwRow whole_row(const AdamwArgs& args, const AdamwTensor& tensor) {
   const StepScalars& step = *args.scalars;
   const double lr = step.learning_rate;
-  return {.parameter = args.parameter.as<float>(),
-          .m = args.m.as<float>(),
-          .v = args.v.as<float>(),
-          .gradient = args.gradient.as<float>(),
+  return {.parameter = tensor.parameter.as<float>(),
+          .m = tensor.m.as<float>(),
+          .v = tensor.v.as<float>(),
+          .gradient = tensor.gradient.as<float>(),
           .gradient_scale = step.clip_coefficient,
-          .decay = static_cast<float>(1.0 - lr * args.weight_decay),
+          .decay = static_cast<float>(1.0 - lr * tensor.weight_decay),
           .one_minus_beta1 = static_cast<float>(1.0 - args.beta1),
           .beta2 = static_cast<float>(args.beta2),
           .one_minus_beta2 = static_cast<float>(1.0 - args.beta2),
@@ -31,16 +31,18 @@ void adamw(const Context& context, const AdamwArgs& args) {
   context.launch([args](ThreadPool& pool) {
     if (args.scalars->nonfinite != 0) return;
     const RowMath& math = row_math();
-    const AdamwRow whole = whole_row(args);
-    parallel_blocks(pool, args.parameter.numel(), [&](int64_t begin, int64_t n) {
-      AdamwRow block = whole;
-      block.parameter += begin;
-      block.m += begin;
-      block.v += begin;
-      block.gradient += begin;
-      math.adamw(block, n);
-      if (args.working_copy.defined()) store_block(math, block.parameter, args.working_copy, begin, n);
-    });
+    for (const AdamwTensor& tensor : args.tensors) {
+      const AdamwRow whole = whole_row(args, tensor);
+      parallel_blocks(pool, tensor.parameter.numel(), [&](int64_t begin, int64_t n) {
+        AdamwRow block = whole;
+        block.parameter += begin;
+        block.m += begin;
+        block.v += begin;
+        block.gradient += begin;
+        math.adamw(block, n);
+        if (tensor.working_copy.defined()) store_block(math, block.parameter, tensor.working_copy, begin, n);
+      });
+    }
   });
 }
 

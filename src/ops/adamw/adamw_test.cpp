@@ -10,8 +10,10 @@
 namespace hone {
 namespace {
 
+using testing::host_values;
 using testing::test_device;
 using testing::TestStream;
+using testing::TestStruct;
 
 std::vector<float> random_values(int64_t n, uint64_t key) {
   PhiloxSequence random(mix_key(31, key));
@@ -20,99 +22,151 @@ std::vector<float> random_values(int64_t n, uint64_t key) {
   return values;
 }
 
-/// A parameter of n elements with its optimizer state in one buffer.
-struct Fixture {
-  explicit Fixture(int64_t n, int threads = 2)
-      : pool(threads),
-        stream(pool),
-        scratch(test_device(), "scratch"),
-        memory(test_device(), static_cast<size_t>(n) * 5 * sizeof(float)) {
-    scratch.reserve(0);
-    const size_t bytes = static_cast<size_t>(n) * sizeof(float);
-    args = {.parameter = memory.tensor({n}, DType::kF32),
-            .working_copy = memory.tensor({n}, DType::kBF16, 4 * bytes),
-            .m = memory.tensor({n}, DType::kF32, bytes),
-            .v = memory.tensor({n}, DType::kF32, 2 * bytes),
-            .gradient = memory.tensor({n}, DType::kF32, 3 * bytes),
-            .scalars = &scalars,
-            .weight_decay = 0.1};
-    stream.upload<float>(args.m, std::vector<float>(static_cast<size_t>(n), 0.0f));
-    stream.upload<float>(args.v, std::vector<float>(static_cast<size_t>(n), 0.0f));
+/// A parameter of n elements with its optimizer state, `offset` elements into their memory.
+struct Parameter {
+  Parameter(int64_t n, double weight_decay, int64_t offset = 0)
+      : start(random_values(n, static_cast<uint64_t>(n))),
+        memory(test_device(), static_cast<size_t>(n + 16) * 5 * sizeof(float)) {
+    const auto at = [&](int64_t i, DType dtype) {
+      return memory.tensor(
+          {n}, dtype,
+          static_cast<size_t>(i * (n + 16) / 4 * 4) * sizeof(float) + static_cast<size_t>(offset) * size_of(dtype));
+    };
+    tensor = {.parameter = at(0, DType::kF32),
+              .working_copy = at(4, DType::kBF16),
+              .m = at(1, DType::kF32),
+              .v = at(2, DType::kF32),
+              .gradient = at(3, DType::kF32),
+              .weight_decay = weight_decay};
+    write(tensor.parameter, start);
+    write(tensor.m, std::vector<float>(start.size()));
+    write(tensor.v, std::vector<float>(start.size()));
+  }
+  static void write(const Tensor& to, const std::vector<float>& values) {
+    copy_from_host(to, values.data(), values.size() * sizeof(float));
   }
 
-  void step(int t, const std::vector<float>& gradient) {
+  std::vector<float> start;
+  Buffer memory;
+  AdamwTensor tensor;
+};
+
+struct Fixture {
+  explicit Fixture(int threads = 2) : pool(threads), stream(pool), scratch(test_device(), "scratch") {
+    scratch.reserve(0);
+    args.scalars = scalars.get();
+  }
+
+  void add(int64_t n, double weight_decay = 0.1, int64_t offset = 0) {
+    parameters.push_back(std::make_unique<Parameter>(n, weight_decay, offset));
+    args.tensors.push_back(parameters.back()->tensor);
+  }
+
+  /// Step t with a gradient for each tensor.
+  void step(int t, const std::vector<std::vector<float>>& gradients, int32_t nonfinite = 0) {
     stream.synchronize();
-    scalars.learning_rate = 1e-2f;
-    scalars.clip_coefficient = 0.25f;
-    scalars.bias_correction1 = static_cast<float>(1 - std::pow(args.beta1, t));
-    scalars.bias_correction2 = static_cast<float>(1 - std::pow(args.beta2, t));
-    stream.upload<float>(args.gradient, gradient);
+    StepScalars values;
+    values.learning_rate = 1e-2f;
+    values.clip_coefficient = 0.25f;
+    values.bias_correction1 = static_cast<float>(1 - std::pow(args.beta1, t));
+    values.bias_correction2 = static_cast<float>(1 - std::pow(args.beta2, t));
+    values.nonfinite = nonfinite;
+    scalars.write(values);
+    for (size_t i = 0; i < gradients.size(); ++i) Parameter::write(args.tensors[i].gradient, gradients[i]);
     adamw(Context(stream, scratch), args);
+    stream.synchronize();
   }
 
   ThreadPool pool;
   TestStream stream;
   Arena scratch;
-  Buffer memory;
-  StepScalars scalars;
+  TestStruct<StepScalars> scalars;
+  std::vector<std::unique_ptr<Parameter>> parameters;
   AdamwArgs args;
 };
 
-TEST(Adamw, FollowsTheFormulaOverSeveralSteps) {
-  for (int64_t n : {1, 17, 20011}) {
-    Fixture fixture(n);
-    const std::vector<float> start = random_values(n, 1);
-    fixture.stream.upload<float>(fixture.args.parameter, start);
-    std::vector<double> p(start.begin(), start.end()), m(p.size(), 0.0), v(p.size(), 0.0);
-    for (int t = 1; t <= 5; ++t) {
-      const std::vector<float> gradient = random_values(n, 100 + static_cast<uint64_t>(t));
-      fixture.step(t, gradient);
-      for (size_t i = 0; i < p.size(); ++i) {
-        const double g = gradient[i] * 0.25;
-        m[i] = 0.9 * m[i] + 0.1 * g;
-        v[i] = 0.999 * v[i] + 0.001 * g * g;
-        const double corrected_m = m[i] / (1 - std::pow(0.9, t)), corrected_v = v[i] / (1 - std::pow(0.999, t));
-        p[i] = p[i] * (1 - 1e-2 * 0.1) - 1e-2 * corrected_m / (std::sqrt(corrected_v) + 1e-8);
+/// Five steps of the tensors of a fixture, against float64.
+void expect_follows_formula(Fixture& fixture) {
+  const size_t count = fixture.parameters.size();
+  std::vector<std::vector<double>> p(count), m(count), v(count);
+  for (size_t i = 0; i < count; ++i) {
+    const std::vector<float>& start = fixture.parameters[i]->start;
+    p[i].assign(start.begin(), start.end());
+    m[i].resize(start.size());
+    v[i].resize(start.size());
+  }
+  for (int t = 1; t <= 5; ++t) {
+    std::vector<std::vector<float>> gradients;
+    for (size_t i = 0; i < count; ++i) {
+      gradients.push_back(random_values(static_cast<int64_t>(p[i].size()), 100 * i + static_cast<uint64_t>(t)));
+      for (size_t j = 0; j < p[i].size(); ++j) {
+        const double g = static_cast<double>(gradients[i][j]) * 0.25;
+        double &mj = m[i][j], &vj = v[i][j], &pj = p[i][j];
+        mj = 0.9 * mj + 0.1 * g;
+        vj = 0.999 * vj + 0.001 * g * g;
+        const double corrected_m = mj / (1 - std::pow(0.9, t)), corrected_v = vj / (1 - std::pow(0.999, t));
+        pj = pj * (1 - 1e-2 * fixture.args.tensors[i].weight_decay) -
+             1e-2 * corrected_m / (std::sqrt(corrected_v) + 1e-8);
       }
     }
-    const std::vector<float> got = fixture.stream.download<float>(fixture.args.parameter);
-    const std::vector<BFloat16> copy = fixture.stream.download<BFloat16>(fixture.args.working_copy);
-    for (size_t i = 0; i < p.size(); ++i) {
+    fixture.step(t, gradients);
+  }
+  for (size_t i = 0; i < count; ++i) {
+    const std::vector<float> got = host_values<float>(fixture.args.tensors[i].parameter);
+    const std::vector<BFloat16> copy = host_values<BFloat16>(fixture.args.tensors[i].working_copy);
+    for (size_t j = 0; j < p[i].size(); ++j) {
       // Per step the parameter is rounded twice (2^-24 of it), and its change, at most 2 · lr, carries some thirty
       // roundings.
-      ASSERT_NEAR(got[i], p[i], 5 * (2 * 0x1p-24 * std::abs(p[i]) + 2e-2 * 2e-6)) << i;
-      ASSERT_EQ(copy[i].bits, BFloat16(got[i]).bits);
+      ASSERT_NEAR(got[j], p[i][j], 5 * (2 * 0x1p-24 * std::abs(p[i][j]) + 2e-2 * 2e-6)) << i << ", " << j;
+      ASSERT_EQ(copy[j].bits, BFloat16(got[j]).bits);
     }
   }
 }
 
+TEST(Adamw, FollowsTheFormulaOverSeveralSteps) {
+  for (int64_t n : {1, 17, 20011}) {
+    Fixture fixture;
+    fixture.add(n);
+    expect_follows_formula(fixture);
+  }
+}
+
+TEST(Adamw, TakesManyTensorsOfDifferentSizesAndDecays) {
+  Fixture fixture;
+  for (int64_t i = 0; i < 150; ++i) fixture.add(i % 7 == 0 ? 0 : 1 + 37 * i, i % 2 == 0 ? 0.1 : 0.0);
+  expect_follows_formula(fixture);
+}
+
+TEST(Adamw, TakesTensorsThatStartAnywhere) {
+  Fixture fixture;
+  for (int64_t offset : {1, 2, 3}) fixture.add(9001, 0.1, offset);
+  expect_follows_formula(fixture);
+}
+
 TEST(Adamw, TheFirstStepMovesByTheLearningRate) {
-  Fixture fixture(1);
-  fixture.args.weight_decay = 0;
-  fixture.stream.upload<float>(fixture.args.parameter, {1.0f});
-  fixture.step(1, {-3.0f});
-  EXPECT_NEAR(fixture.stream.download<float>(fixture.args.parameter)[0], 1.01f, 1e-6);
+  Fixture fixture;
+  fixture.add(1, 0.0);
+  Parameter::write(fixture.args.tensors[0].parameter, {1.0f});
+  fixture.step(1, {{-3.0f}});
+  EXPECT_NEAR(host_values<float>(fixture.args.tensors[0].parameter)[0], 1.01f, 1e-6);
 }
 
 TEST(Adamw, LostNumbersVoidTheStep) {
-  Fixture fixture(3);
-  const std::vector<float> start = {1, 2, 3};
-  fixture.stream.upload<float>(fixture.args.parameter, start);
-  fixture.stream.synchronize();
-  fixture.scalars.nonfinite = 1;
-  fixture.step(1, {std::nanf(""), 1, 1});
-  EXPECT_EQ(fixture.stream.download<float>(fixture.args.parameter), start);
-  EXPECT_EQ(fixture.stream.download<float>(fixture.args.m), std::vector<float>(3, 0.0f));
-  EXPECT_EQ(fixture.stream.download<float>(fixture.args.v), std::vector<float>(3, 0.0f));
+  Fixture fixture;
+  fixture.add(3);
+  fixture.step(1, {{std::nanf(""), 1, 1}}, 1);
+  EXPECT_EQ(host_values<float>(fixture.args.tensors[0].parameter), fixture.parameters[0]->start);
+  EXPECT_EQ(host_values<float>(fixture.args.tensors[0].m), std::vector<float>(3, 0.0f));
+  EXPECT_EQ(host_values<float>(fixture.args.tensors[0].v), std::vector<float>(3, 0.0f));
 }
 
 TEST(Adamw, DoesNotDependOnTheNumberOfThreads) {
   std::vector<float> results[2];
   for (int threads : {1, 2}) {
-    Fixture fixture(30001, threads);
-    fixture.stream.upload<float>(fixture.args.parameter, random_values(30001, 1));
-    fixture.step(1, random_values(30001, 2));
-    results[threads - 1] = fixture.stream.download<float>(fixture.args.parameter);
+    Fixture fixture(threads);
+    fixture.add(30001);
+    fixture.step(1, {random_values(30001, 2)});
+    results[threads - 1] = host_values<float>(fixture.args.tensors[0].parameter);
   }
   EXPECT_EQ(results[0], results[1]);
 }
