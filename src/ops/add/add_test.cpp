@@ -25,7 +25,7 @@ OpCase add_case(Shape shape) {
 }
 
 TEST(Add, MatchesTheReferenceAndItsGradients) {
-  for (const Shape& shape : {Shape{1, 1}, Shape{7, 13}, Shape{3, 5}}) {
+  for (const Shape& shape : {Shape{1, 1}, Shape{7, 13}, Shape{3, 5}, Shape{0, 4}, Shape{3, 1000}}) {
     expect_matches_reference(add_case(shape), DType::kF32, 1e-6);
     expect_matches_reference(add_case(shape), DType::kBF16,
                              0x1p-7);  // two roundings of 2^-9 each, of values up to twice

@@ -13,11 +13,12 @@ namespace {
 
 using testing::test_device;
 using testing::TestStream;
+using testing::TestStruct;
 
 struct Fixture {
   explicit Fixture(int threads = 2)
       : pool(threads), stream(pool), scratch(test_device(), "scratch"), results(test_device(), 512) {
-    scratch.reserve(4096);
+    scratch.reserve(1 << 16);
     args.sum_of_squares = results.tensor({1}, DType::kF64);
     args.first_nonfinite = results.tensor({1}, DType::kI32, 256);
   }
@@ -29,9 +30,11 @@ struct Fixture {
   }
   void run() {
     const Context context(stream, scratch);
+    const TestStruct<StepScalars> memory(scalars);
     sum_of_squares(context, args);
-    finish_grad_norm(context, {.sum_of_squares = args.sum_of_squares, .scalars = &scalars});
+    finish_grad_norm(context, {.sum_of_squares = args.sum_of_squares, .scalars = memory.get()});
     stream.synchronize();
+    scalars = memory.read();
   }
   double sum() { return stream.download<double>(args.sum_of_squares)[0]; }
   int32_t first_nonfinite() { return stream.download<int32_t>(args.first_nonfinite)[0]; }
@@ -72,6 +75,30 @@ TEST(GradNorm, IsTheNormOfAllGradientsWhateverTheNumberOfThreads) {
     EXPECT_EQ(fixture.first_nonfinite(), -1);
   }
   EXPECT_EQ(sums[0], sums[1]);
+}
+
+TEST(GradNorm, TakesHundredsOfSmallGradients) {
+  Fixture fixture;
+  double want = 0;
+  for (uint64_t i = 0; i < 300; ++i) {
+    const std::vector<float> values = random_values(1 + 5 * i, i);
+    for (float value : values) want += static_cast<double>(value) * static_cast<double>(value);
+    fixture.add_gradient(values);
+  }
+  fixture.add_gradient({1.0f, std::nanf("")});
+  fixture.run();
+  EXPECT_EQ(fixture.first_nonfinite(), 300);
+  fixture.args.gradients.pop_back();
+  fixture.run();
+  EXPECT_NEAR(fixture.sum(), want, want * 1e-12);
+  EXPECT_EQ(fixture.first_nonfinite(), -1);
+}
+
+TEST(GradNorm, OfNothingIsZero) {
+  Fixture fixture;
+  fixture.run();
+  EXPECT_EQ(fixture.sum(), 0.0);
+  EXPECT_EQ(fixture.first_nonfinite(), -1);
 }
 
 TEST(GradNorm, ClipsOnlyAboveTheMaximum) {

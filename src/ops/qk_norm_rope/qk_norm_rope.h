@@ -24,7 +24,7 @@ struct QkNormRopeArgs {
   Tensor norm;  ///< w [D] float32 or bfloat16, or undefined
   float eps = 0;
   RopeTable table;
-  Tensor positions;  ///< [T] int32, below max_position
+  Tensor positions;  ///< [T] int32, below max_position: others are an assertion on a CPU, angles of NaN on a GPU
   int64_t head_dim = 0;
   Tensor y;  ///< [T, heads·D], dtype of x; may be x
 };

@@ -57,9 +57,47 @@ OpCase residual_case(int64_t rows, int64_t hidden) {
 TEST(RmsNorm, MatchesTheReferenceAndItsGradients) {
   // float32: a sum of up to 1031 squares or products in 64 chains of 17, then elementwise work: some 30 roundings of
   // 2^-24. bfloat16: x · r and the product are rounded, 2^-8 each; dw sums terms that carry the first.
-  for (const auto& [rows, hidden] : {std::pair{3, 2}, {1, 17}, {131, 7}, {2, 1031}}) {
+  for (const auto& [rows, hidden] : {std::pair{3, 2}, {1, 17}, {131, 7}, {2, 1031}, {75, 8}, {9, 264}, {0, 8}}) {
     expect_matches_reference(norm_case(rows, hidden), DType::kF32, 4e-6);
     expect_matches_reference(norm_case(rows, hidden), DType::kBF16, 0x1p-7);
+  }
+}
+
+/// Rows wider than central differences can afford: the gradients' formulas in float64 instead.
+TEST(RmsNorm, WideRowsMatchTheFormulas) {
+  constexpr int64_t kRows = 70;
+  for (const int64_t hidden : {2048, 5000, 8200, 33000}) {
+    for (const DType dtype : {DType::kF32, DType::kBF16}) {
+      SCOPED_TRACE(::testing::Message() << hidden << " " << name_of(dtype));
+      const OpCase op_case = norm_case(kRows, hidden);
+      const testing::OpResult got = run_op(op_case, {.dtype = dtype});
+      const Values x = testing::rounded(op_case.inputs[0].values, dtype);
+      const Values w = testing::rounded(op_case.weights[0].values, dtype);
+      const Values dy = testing::output_seeds(got.outputs, dtype)[0];
+      const Values y = norm_of(x, w);
+      Values dx(x.size()), dw(w.size());
+      for (size_t begin = 0; begin < x.size(); begin += w.size()) {
+        double squares = 0, projection = 0;
+        for (size_t i = 0; i < w.size(); ++i) {
+          squares += x[begin + i] * x[begin + i];
+          projection += x[begin + i] * dy[begin + i] * w[i];
+        }
+        const double r = 1 / std::sqrt(squares / static_cast<double>(hidden) + kEps);
+        for (size_t i = 0; i < w.size(); ++i) {
+          const double n = x[begin + i] * r;
+          dx[begin + i] = r * (dy[begin + i] * w[i] - n * projection * r / static_cast<double>(hidden));
+          dw[i] += dy[begin + i] * n;
+        }
+      }
+      // As above; elements are now bounded one by one: y by its own two roundings, dx by its one and by the float32
+      // sums, and dw by the roundings of its 70 terms, each of which is at most 5 · 5 in size.
+      const double unit = dtype == DType::kBF16 ? 0x1p-8 : 0x1p-24;
+      for (size_t i = 0; i < x.size(); ++i) {
+        ASSERT_NEAR(got.outputs[0][i], y[i], (2.01 * unit + 4e-6) * std::abs(y[i])) << i;
+        ASSERT_NEAR(got.gradients[0][i], dx[i], (1.01 * unit + 4e-6) * std::abs(dx[i]) + 4e-6) << i;
+      }
+      for (size_t i = 0; i < w.size(); ++i) ASSERT_NEAR(got.gradients[1][i], dw[i], 70 * 25 * (unit + 0x1p-20)) << i;
+    }
   }
 }
 
@@ -69,7 +107,7 @@ TEST(RmsNorm, OfOneFeatureIsItsSign) {
 }
 
 TEST(RmsNorm, FusedWithTheResidualSumMatchesTheReference) {
-  for (const auto& [rows, hidden] : {std::pair{1, 3}, {5, 13}, {67, 5}}) {
+  for (const auto& [rows, hidden] : {std::pair{1, 3}, {5, 13}, {67, 5}, {5, 72}}) {
     expect_matches_reference(residual_case(rows, hidden), DType::kF32, 4e-6);
     // Seven roundings of 2^-8 follow one another in forward (sum, x · r, product, twice, sum) and as many in backward,
     // where a row with small entries could amplify them by |w| r; they partly cancel.

@@ -1,0 +1,106 @@
+#include "ops/qk_norm_rope/head_rows_cuda.h"
+
+namespace hone::cuda {
+
+namespace {
+
+constexpr int kHeads = 2;  // of a thread: two of them are loaded at once
+
+/// values = w · round(values · r), rounded.
+template <class T>
+__device__ void normalise(HalfValues& values, float r, const HalfValues& w) {
+#pragma unroll
+  for (float& value : values) value *= r;
+  widen(narrow<T>(values), values);
+#pragma unroll
+  for (int i = 0; i < kHalfValues; ++i) values[i] *= w[i];
+  widen(narrow<T>(values), values);
+}
+
+/// y may be x: a thread reads what it writes, and nothing else.
+template <class T, int kDim>
+__global__ void __launch_bounds__(kHeadThreads) forward_vectors(const HeadRows<T> a, T* y) {
+  const uint32_t item = blockIdx.x * kHeadWarps + threadIdx.x / 32;
+  if (item >= a.tokens * a.warps_per_token) return;
+  const HeadPlace<kDim, kHeads> place(a, item);
+  HeadPart<T> x[kHeads];
+#pragma unroll
+  for (int h = 0; h < kHeads; ++h) {
+    if (place.has(h)) x[h].load(a.x + place.offset(h), kDim / 2);
+  }
+  Angles angles;
+  a.load_angles(place.token, place.column, angles);
+  HalfValues w_first, w_second;
+  const bool has_norm = a.norm.values != nullptr;
+  if (has_norm) {
+    a.norm.load(place.column, w_first);
+    a.norm.load(place.column + kDim / 2, w_second);
+  }
+#pragma unroll
+  for (int h = 0; h < kHeads; ++h) {
+    HalfValues first, second;
+    widen(x[h].first, first);
+    widen(x[h].second, second);
+    if (has_norm) {
+      const float squares = lanes_sum<kDim / 16>(dot(first, first) + dot(second, second));
+      const float r = rsqrtf(squares / kDim + a.eps);
+      normalise<T>(first, r, w_first);
+      normalise<T>(second, r, w_second);
+    }
+    turn(angles, 1.0f, first, second);
+    if (!place.has(h)) continue;
+    store_floats(y + place.offset(h), first);
+    store_floats(y + place.offset(h) + kDim / 2, second);
+  }
+}
+
+/// A warp a head, of any size and any number of rotated pairs. y may be x: a lane reads a pair before it writes it.
+template <class T>
+__global__ void __launch_bounds__(kHeadThreads) forward_general(const HeadRows<T> a, T* y) {
+  const int64_t item = int64_t{blockIdx.x} * kHeadWarps + threadIdx.x / 32;
+  if (item >= a.tokens * a.heads) return;
+  const T* x = a.x + item * a.head_dim;
+  y += item * a.head_dim;
+  const int64_t lane = threadIdx.x % 32;
+  float r = 0.0f;
+  if (a.norm.values != nullptr) {
+    float squares = 0.0f;
+    for (int64_t i = lane; i < a.head_dim; i += 32) squares += to_float(x[i]) * to_float(x[i]);
+    r = rsqrtf(warp_sum(squares) / static_cast<float>(a.head_dim) + a.eps);
+  }
+  const auto z = [&](int64_t i) {
+    const float value = to_float(x[i]);
+    return a.norm.values == nullptr ? value : rounded<T>(rounded<T>(value * r) * a.norm.at(i));
+  };
+  for (int64_t i = lane; i < a.half; i += 32) {
+    const float2 angle = a.angle(item / a.heads, i);
+    const float first = z(i), second = z(i + a.half);
+    y[i] = from_float<T>(first * angle.x - second * angle.y);
+    y[i + a.half] = from_float<T>(second * angle.x + first * angle.y);
+  }
+  for (int64_t i = 2 * a.half + lane; i < a.head_dim; i += 32) y[i] = from_float<T>(z(i));
+}
+
+}  // namespace
+
+void qk_norm_rope(const Context& context, const QkNormRopeArgs& args) {
+  if (context.dry() || args.x.numel() == 0) return;
+  cuda::dispatch_float(args.x.dtype, [&](auto element) {
+    using T = decltype(element);
+    HeadRows<T> rows = head_rows<T>(args, args.x.shape[0], args.x.shape[1]);
+    T* y = elements<T>(args.y);
+    if (allows_head_vectors(context, args, {args.x, args.y})) {
+      rows.warps_per_token = warps_per_token(rows.heads, rows.head_dim, kHeads);
+      const unsigned blocks = blocks_for(rows.tokens * rows.warps_per_token, kHeadWarps);
+      with_head_dim(args.head_dim, [&](auto dim) {
+        forward_vectors<T, dim()><<<blocks, kHeadThreads, 0, stream_of(context)>>>(rows, y);
+      });
+    } else {
+      forward_general<T>
+          <<<blocks_for(rows.tokens * rows.heads, kHeadWarps), kHeadThreads, 0, stream_of(context)>>>(rows, y);
+    }
+  });
+  check_launch("rotating heads");
+}
+
+}  // namespace hone::cuda
