@@ -4,9 +4,11 @@
 #include <memory>
 #include <vector>
 
-#include "core/philox.h"
+#include "core/transfer.h"
 #include "graph/tape.h"
+#include "ops/cast/cast.h"
 #include "ops/moe_experts/moe_experts.h"
+#include "ops/random_fill/random_fill.h"
 
 namespace hone {
 namespace {
@@ -14,18 +16,13 @@ namespace {
 /// A weight of random values, with a float32 gradient where it is trained.
 class BenchWeight : public Weight {
  public:
-  BenchWeight(Shape shape, DType dtype, bool trained)
+  BenchWeight(const Context& context, Shape shape, DType dtype, bool trained)
       : shape_(shape),
-        values_(Device{}, static_cast<size_t>(shape.numel()) * size_of(dtype)),
-        gradients_(Device{}, trained ? static_cast<size_t>(shape.numel()) * sizeof(float) : 1),
+        values_(context.device(), static_cast<size_t>(shape.numel()) * size_of(dtype)),
+        gradients_(context.device(), trained ? static_cast<size_t>(shape.numel()) * sizeof(float) : 1),
         dtype_(dtype),
         trained_(trained) {
-    PhiloxSequence random(1);
-    dispatch_float(dtype, [&](auto element) {
-      using T = decltype(element);
-      T* values = view().payload.as<T>();
-      for (int64_t i = 0; i < shape.numel(); ++i) values[i] = T(0.05f * (random.uniform() - 0.5f));
-    });
+    random_fill(context, {.dst = view().payload, .scale = 0.02f, .key = static_cast<uint64_t>(shape.numel())});
   }
   const Shape& shape() const override { return shape_; }
   WeightView view() const override { return {values_.tensor(shape_, dtype_)}; }
@@ -39,48 +36,52 @@ class BenchWeight : public Weight {
   bool trained_;
 };
 
-/// Hands the gradient `ones` to its input.
+/// Hands a gradient to its input.
 struct StartGradient : Node {
+  Tensor gradient;
   std::string_view kind() const override { return "start_gradient"; }
   bool starts_gradient() const override { return true; }
   void forward(Tape&) override {}
-  void backward(Tape& tape) override {
-    const GradDest dest = tape.grad_dest(inputs[0]);
-    tape.context().launch([dst = dest.dst](ThreadPool&) {
-      dispatch_float(dst.dtype, [&](auto element) {
-        using T = decltype(element);
-        std::fill_n(dst.as<T>(), dst.numel(), T(1.0f));
-      });
-    });
-  }
+  void backward(Tape& tape) override { copy(tape.context(), gradient, tape.grad_dest(inputs[0]).dst); }
 };
 
 struct Setting {
-  int64_t experts, hidden, intermediate, k;
+  DeviceKind device = DeviceKind::kCpu;
+  int64_t tokens = 2048, experts, hidden, intermediate, k;
   int64_t rank = 0;  // 0: full training; else a frozen base with split adapters
 };
 
-/// Forward and backward of one layer of experts for 2048 tokens, spread evenly. FLOP: two for each multiply-add of the
+/// Forward and backward of one layer of experts whose tokens are spread evenly. FLOP: two for each multiply-add of the
 /// base products, forward and the backward that is wanted; adapters not counted.
 void moe_forward_backward(benchmark::State& state, Setting s, DType dtype) {
-  constexpr int64_t kTokens = 2048;
+  if (s.device == DeviceKind::kCuda && cuda::device_count() == 0)
+    return state.SkipWithError(cuda::why_no_device().c_str());
+  const Device device{s.device, 0};
   ThreadPool pool;
-  Stream stream(Device{}, pool);
-  TapeMemory memory{Device{}};
+  Stream stream(device, pool);
+  TapeMemory memory{device};
   const Context context(stream, memory.scratch);
+  Arena no_scratch(device, "no scratch");
+  no_scratch.reserve(1);
+  const Context filling(stream, no_scratch);
   const bool full = s.rank == 0;
-  BenchWeight gate_up({s.experts, 2 * s.intermediate, s.hidden}, dtype, full);
-  BenchWeight down({s.experts, s.hidden, s.intermediate}, dtype, full);
-  BenchWeight x({kTokens, s.hidden}, dtype, true), router_weights({kTokens, s.k}, dtype, true);
-  const Buffer ids_memory(Device{}, kTokens * static_cast<size_t>(s.k) * sizeof(int32_t));
-  const Buffer dx(Device{}, x.view().payload.bytes()), dweights(Device{}, router_weights.view().payload.bytes());
-  const Tensor ids = ids_memory.tensor({kTokens, s.k}, DType::kI32);
-  for (int64_t i = 0; i < ids.numel(); ++i) ids.as<int32_t>()[i] = static_cast<int32_t>((i * 7 + i / s.k) % s.experts);
+  BenchWeight gate_up(filling, {s.experts, 2 * s.intermediate, s.hidden}, dtype, full);
+  BenchWeight down(filling, {s.experts, s.hidden, s.intermediate}, dtype, full);
+  BenchWeight x(filling, {s.tokens, s.hidden}, dtype, true), router_weights(filling, {s.tokens, s.k}, dtype, true);
+  BenchWeight dout(filling, {s.tokens, s.hidden}, dtype, false);
+  const Buffer dx(device, x.view().payload.bytes()), dweights(device, router_weights.view().payload.bytes());
+  std::vector<int32_t> id_values(static_cast<size_t>(s.tokens * s.k));
+  for (size_t i = 0; i < id_values.size(); ++i) {
+    id_values[i] = static_cast<int32_t>((i * 7 + i / static_cast<size_t>(s.k)) % static_cast<size_t>(s.experts));
+  }
+  const Buffer ids_memory(device, id_values.size() * sizeof(int32_t));
+  const Tensor ids = ids_memory.tensor({s.tokens, s.k}, DType::kI32);
+  copy_from_host(ids, id_values.data(), ids.bytes());
   std::vector<std::unique_ptr<BenchWeight>> lora;
   ExpertAdapters adapters;
   const auto add_adapter = [&](std::vector<ExpertAdapter>& list, int64_t in, int64_t begin, int64_t out) {
-    lora.push_back(std::make_unique<BenchWeight>(Shape{s.experts, s.rank, in}, DType::kF32, true));
-    lora.push_back(std::make_unique<BenchWeight>(Shape{s.experts, out, s.rank}, DType::kF32, true));
+    lora.push_back(std::make_unique<BenchWeight>(filling, Shape{s.experts, s.rank, in}, DType::kF32, true));
+    lora.push_back(std::make_unique<BenchWeight>(filling, Shape{s.experts, out, s.rank}, DType::kF32, true));
     list.push_back({{.lora_a = lora[lora.size() - 2].get(), .lora_b = lora.back().get()}, begin, out});
   };
   if (!full) {
@@ -97,6 +98,7 @@ void moe_forward_backward(benchmark::State& state, Setting s, DType dtype) {
       const Var out = moe_experts(tape, in, {tape.input(ids), weights}, {&gate_up, &down}, adapters);
       auto start = std::make_unique<StartGradient>();
       start->inputs = {out};
+      start->gradient = dout.view().payload;
       tape.add_output(*start, {1}, DType::kF32);
       tape.record(std::move(start));
     });
@@ -111,24 +113,28 @@ void moe_forward_backward(benchmark::State& state, Setting s, DType dtype) {
   step();
   for (auto _ : state) step();
   const double products = full ? 3 : 2;  // forward, gradient of the input, gradient of the weights
-  const double flop = 2 * products * 3 * static_cast<double>(kTokens * s.k * s.hidden * s.intermediate);
+  const double flop = 2 * products * 3 * static_cast<double>(s.tokens * s.k * s.hidden * s.intermediate);
   state.counters["FLOP/s"] = benchmark::Counter(flop, benchmark::Counter::kIsIterationInvariantRate);
   state.counters["tokens/s"] =
-      benchmark::Counter(static_cast<double>(kTokens), benchmark::Counter::kIsIterationInvariantRate);
+      benchmark::Counter(static_cast<double>(s.tokens), benchmark::Counter::kIsIterationInvariantRate);
 }
 
-BENCHMARK_CAPTURE(moe_forward_backward, e32_h1024_i512_k4_f32, Setting{32, 1024, 512, 4}, DType::kF32)
-    ->Unit(benchmark::kMillisecond)
-    ->UseRealTime();
-BENCHMARK_CAPTURE(moe_forward_backward, e32_h1024_i512_k4_bf16, Setting{32, 1024, 512, 4}, DType::kBF16)
-    ->Unit(benchmark::kMillisecond)
-    ->UseRealTime();
-BENCHMARK_CAPTURE(moe_forward_backward, e32_h1024_i512_k4_bf16_lora16, Setting{32, 1024, 512, 4, 16}, DType::kBF16)
-    ->Unit(benchmark::kMillisecond)
-    ->UseRealTime();
-BENCHMARK_CAPTURE(moe_forward_backward, e8_h128_i64_k2_f32, Setting{8, 128, 64, 2}, DType::kF32)
-    ->Unit(benchmark::kMillisecond)
-    ->UseRealTime();
+void register_all() {
+  constexpr DeviceKind kCpu = DeviceKind::kCpu, kCuda = DeviceKind::kCuda;
+  const auto add = [](const char* name, const Setting& setting, DType dtype) {
+    benchmark::RegisterBenchmark(name, &moe_forward_backward, setting, dtype)
+        ->Unit(benchmark::kMillisecond)
+        ->UseRealTime();
+  };
+  add("moe/cpu/e32_h1024_i512_k4_f32", {kCpu, 2048, 32, 1024, 512, 4}, DType::kF32);
+  add("moe/cpu/e32_h1024_i512_k4_bf16", {kCpu, 2048, 32, 1024, 512, 4}, DType::kBF16);
+  add("moe/cpu/e32_h1024_i512_k4_bf16_lora16", {kCpu, 2048, 32, 1024, 512, 4, 16}, DType::kBF16);
+  add("moe/cpu/e8_h128_i64_k2_f32", {kCpu, 2048, 8, 128, 64, 2}, DType::kF32);
+  add("moe/cuda/e128_h2048_i768_k8_bf16", {kCuda, 16384, 128, 2048, 768, 8}, DType::kBF16);
+  add("moe/cuda/e128_h2048_i768_k8_bf16_lora16", {kCuda, 16384, 128, 2048, 768, 8, 16}, DType::kBF16);
+  add("moe/cuda/e8_h4096_i14336_k2_bf16", {kCuda, 8192, 8, 4096, 14336, 2}, DType::kBF16);
+}
+const bool registered = (register_all(), true);
 
 }  // namespace
 }  // namespace hone
