@@ -9,7 +9,9 @@
 
 #include "app/output.h"
 #include "core/cpu_features.h"
+#include "core/cuda_device.h"
 #include "core/json.h"
+#include "core/nvml.h"
 #include "report/humanise.h"
 #include "train/host_memory.h"
 
@@ -49,8 +51,45 @@ std::string features(bool present) {
   return text.empty() ? "none" : text;
 }
 
-std::vector<std::pair<std::string, std::string>> facts() {
-  std::vector<std::pair<std::string, std::string>> rows = {
+/// "23 % busy, 115 W, 41 °C", as far as it is known.
+std::string sensors(const GpuReading& reading) {
+  std::string text;
+  const auto add = [&](const std::optional<double>& value, const char* unit) {
+    if (value) text += fmt::format("{}{:.0f} {}", text.empty() ? "" : ", ", *value, unit);
+  };
+  add(reading.utilization, "% busy");
+  add(reading.power, "W");
+  add(reading.temperature, "°C");
+  return text;
+}
+
+using Facts = std::vector<std::pair<std::string, std::string>>;
+
+/// The GPUs and what runs them; in one line why there is none.
+Facts gpu_facts() {
+  const int count = cuda::device_count();
+  if (count == 0) return {{"gpu", "none: " + cuda::why_no_device()}};
+  const std::unique_ptr<Nvml> nvml = Nvml::open();
+  Facts rows;
+  for (int i = 0; i < count; ++i) {
+    const cuda::DeviceInfo info = cuda::device_info(i);
+    std::string text =
+        fmt::format("{}, {} of {} free, compute capability {}.{}, {} multiprocessors", info.name,
+                    human_bytes(static_cast<double>(info.free_bytes)),
+                    human_bytes(static_cast<double>(info.total_bytes)), info.major, info.minor, info.multiprocessors);
+    const std::string now = nvml ? sensors(nvml->read(info.pci_bus_id)) : "";
+    rows.emplace_back(fmt::format("cuda:{}", i), now.empty() ? text : text + ", " + now);
+  }
+  const cuda::Versions versions = cuda::versions();
+  rows.emplace_back("nvidia_driver", fmt::format("{} (CUDA {})", nvml ? nvml->driver_version() : "version unknown",
+                                                 versions.driver_cuda));
+  rows.emplace_back("cuda", versions.runtime);
+  rows.emplace_back("cudnn", versions.cudnn);
+  return rows;
+}
+
+Facts facts() {
+  Facts rows = {
       {"version", HONE_VERSION},
       {"build", build_type()},
       {"compiler", compiler()},
@@ -62,7 +101,7 @@ std::vector<std::pair<std::string, std::string>> facts() {
       {"instruction_set", std::string(name_of(active_isa()))},
   };
   for (const char* kernel : kKernels) rows.emplace_back(kernel, std::string(name_of(active_isa())));
-  rows.emplace_back("gpu", "none in this build");
+  for (auto& row : gpu_facts()) rows.push_back(std::move(row));
   return rows;
 }
 

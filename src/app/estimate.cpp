@@ -10,12 +10,16 @@
 #include "app/model_summary.h"
 #include "app/output.h"
 #include "app/resolve.h"
+#include "core/cuda_device.h"
 #include "core/error.h"
+#include "core/planned_device.h"
 #include "report/humanise.h"
 #include "report/startup_tables.h"
 #include "report/table.h"
 #include "report/terminal.h"
-#include "train/host_memory.h"
+#include "train/device_facts.h"
+#include "train/memory_fit.h"
+#include "train/recompute.h"
 #include "train/run_options.h"
 
 namespace hone {
@@ -26,13 +30,50 @@ namespace {
 constexpr int64_t kShortDocument = 32;
 constexpr int64_t kShortestLength = 128;
 
+/// The device of a name, as training chooses it; but a GPU need not be there.
+Device device_to_plan_for(const std::string& name) {
+  if (name == "auto" || name == "cpu" || cuda::device_count() > 0) return choose_device(name);
+  if (!cuda::built()) throw UserError("this program was built without CUDA, so it cannot plan for a GPU", "device");
+  return kPlannedGpu;
+}
+
+/// The device that is planned for, and what it has.
+struct Target {
+  Target(Device on, int64_t memory) : device(on), stream(on, pool) {
+    if (device.kind == DeviceKind::kCuda) fixed = kCudaFixedBytes;
+    known = memory > 0 || !is_planned(device);
+    if (memory > 0) {
+      limit = {memory - fixed, memory - fixed};
+    } else if (known) {
+      limit = memory_limit(stream);
+    } else {
+      limit.comfortable = limit.most = std::numeric_limits<int64_t>::max();
+    }
+  }
+
+  bool fits(const MemoryPlan& plan) const { return plan.total() <= limit.most; }
+  /// Bytes for plan and fixed costs together; 0: not known.
+  int64_t available() const { return known ? limit.most + fixed : 0; }
+
+  Device device;
+  ThreadPool pool{1};
+  Stream stream;
+  bool known = true;
+  int64_t fixed = 0;  ///< taken besides the plan
+  MemoryLimit limit;
+};
+
 /// A run that could be made instead.
 struct Variant {
   std::string name;
   RunConfig config;
-  bool checkpointing = false;
+  std::string level;  ///< of recomputation
   MemoryPlan plan;
 };
+
+MemoryPlan plan_level(const RunConfig& config, const std::string& level, Stream& stream) {
+  return plan_memory(config, recompute_policy(level), stream);
+}
 
 std::string bytes_text(int64_t bytes) { return human_bytes(static_cast<double>(bytes)); }
 
@@ -79,64 +120,75 @@ std::string lora_name(const RunConfig& config) {
   return fmt::format("LoRA r {}{}", config.lora.r.value_or(16), targets.empty() ? "" : " on " + targets);
 }
 
+const std::string& smallest_level() { return recompute_levels().back(); }
+
+std::string with_level(const std::string& name, const std::string& level) {
+  const std::string setting = level_setting(level);
+  if (setting == "false") return name;
+  return name + ", gradient checkpointing" + (setting == "true" ? "" : " of " + setting);
+}
+
 /// Full fine-tuning and LoRA, each with and without checkpointing.
 std::vector<Variant> variants_of(const RunConfig& config, bool sparse, Stream& stream) {
   const RunConfig full = as_full(config), lora = as_lora(config, sparse);
-  std::vector<Variant> variants = {{"full", full, false, {}},
-                                   {"full, gradient checkpointing", full, true, {}},
-                                   {lora_name(lora), lora, false, {}},
-                                   {lora_name(lora) + ", gradient checkpointing", lora, true, {}}};
-  for (Variant& variant : variants) variant.plan = plan_memory(variant.config, variant.checkpointing, stream);
+  std::vector<Variant> variants;
+  for (const auto& [name, run] : {std::pair{std::string("full"), full}, {lora_name(lora), lora}}) {
+    for (const std::string& level : {recompute_levels().front(), smallest_level()}) {
+      variants.push_back({with_level(name, level), run, level, plan_level(run, level, stream)});
+    }
+  }
   return variants;
 }
 
-/// The variant that training would run: with gradient_checkpointing auto, the one that fits.
-const Variant& configured(const std::vector<Variant>& variants, const RunConfig& config, int64_t available) {
-  const size_t plain = config.model.finetuning_type == "full" ? 0 : 2;
-  const std::string& wanted = config.model.gradient_checkpointing;
-  // The same margin as in training.
-  const bool tight = variants[plain].plan.total() > available * 9 / 10;
-  return variants[plain + (wanted == "true" || (wanted == "auto" && tight) ? 1 : 0)];
+/// What training would run: with gradient_checkpointing auto, the first level that fits.
+Variant configured(const RunConfig& config, Target& target) {
+  const FittingLevel choice =
+      choose_level(allowed_levels(config.model.gradient_checkpointing), target.limit,
+                   [&](const RecomputePolicy& policy) { return plan_memory(config, policy, target.stream); });
+  const std::string name = config.model.finetuning_type == "full" ? "full" : lora_name(config);
+  return {with_level(name, choice.level), config, choice.level, choice.plan};
 }
 
 /// The longest max_length, by halving, with which the run fits; none if not even a short one does.
-std::optional<int64_t> length_that_fits(RunConfig config, int64_t available, Stream& stream) {
+std::optional<int64_t> length_that_fits(RunConfig config, Target& target) {
   config.schedule.per_device_train_batch_size = 1;
   for (int64_t length = *config.data.max_length; length >= kShortestLength; length /= 2) {
     config.data.max_length = length;
-    if (plan_memory(config, true, stream).total() <= available) return length;
+    if (target.fits(plan_level(config, smallest_level(), target.stream))) return length;
   }
   return std::nullopt;
 }
 
 /// What makes the run fit, in the order of what it costs.
-std::string advice(const std::vector<Variant>& variants, const Variant& chosen, int64_t available, Stream& stream) {
-  if (chosen.plan.total() <= available) return "It fits.";
-  const size_t same = chosen.config.model.finetuning_type == "full" ? 1 : 3;
-  if (variants[same].plan.total() <= available) return "It fits with gradient_checkpointing: true.";
+std::string advice(const std::vector<Variant>& variants, const Variant& chosen, Target& target) {
+  if (!target.known) return "Say how much it has (--memory 80GB) to see what fits.";
+  if (target.fits(chosen.plan)) return "It fits.";
+  for (const std::string& level : recompute_levels()) {
+    if (!target.fits(plan_level(chosen.config, level, target.stream))) continue;
+    return fmt::format("It fits with gradient_checkpointing: {}.", level_setting(level));
+  }
   const int64_t length = *chosen.config.data.max_length;
-  if (const auto shorter = length_that_fits(chosen.config, available, stream)) {
+  if (const auto shorter = length_that_fits(chosen.config, target)) {
     if (*shorter == length) {
       return "It fits with per_device_train_batch_size: 1 and gradient_checkpointing: true (global_batch_size keeps "
-             "the "
-             "step as large).";
+             "the step as large).";
     }
     return fmt::format("It fits with max_length: {}, per_device_train_batch_size: 1 and gradient_checkpointing: true.",
                        *shorter);
   }
-  if (variants[3].plan.total() <= available)
-    return "It fits with finetuning_type: lora and gradient_checkpointing: true.";
-  if (const auto shorter = length_that_fits(variants[3].config, available, stream)) {
+  const Variant& smallest = variants.back();
+  if (target.fits(smallest.plan)) return "It fits with finetuning_type: lora and gradient_checkpointing: true.";
+  if (const auto shorter = length_that_fits(smallest.config, target)) {
     return fmt::format(
         "It fits with finetuning_type: lora, max_length: {}, per_device_train_batch_size: 1 and "
         "gradient_checkpointing: true.",
         *shorter);
   }
   return fmt::format("No setting makes it fit: LoRA with gradient checkpointing needs {}, the weights alone {}.",
-                     bytes_text(variants[3].plan.total()), bytes_text(variants[3].plan.parameters.weights));
+                     bytes_text(smallest.plan.total() + target.fixed), bytes_text(smallest.plan.parameters.weights));
 }
 
-std::string variants_table(const std::vector<Variant>& variants, int64_t available, bool color) {
+std::string variants_table(const std::vector<Variant>& variants, const Target& target, bool color) {
   Table table({{"method"},
                {"weights", Align::kRight},
                {"master", Align::kRight},
@@ -149,37 +201,42 @@ std::string variants_table(const std::vector<Variant>& variants, int64_t availab
     const ParameterBytes& bytes = variant.plan.parameters;
     table.add_row({variant.name, bytes_text(bytes.weights), bytes_text(bytes.master), bytes_text(bytes.gradients),
                    bytes_text(bytes.moments), bytes_text(variant.plan.activations + variant.plan.batch),
-                   bytes_text(variant.plan.total()), variant.plan.total() <= available ? "fits" : "too large"});
+                   bytes_text(variant.plan.total() + target.fixed),
+                   !target.known               ? ""
+                   : target.fits(variant.plan) ? "fits"
+                                               : "too large"});
   }
   return table.to_string(color);
 }
 
-std::string chosen_table(const Variant& chosen, int64_t available, bool color) {
+std::string chosen_table(const Variant& chosen, const Target& target, bool color) {
   const ParameterBytes& bytes = chosen.plan.parameters;
-  const std::vector<MemoryRow> rows = {
+  std::vector<MemoryRow> rows = {
       {"weights", static_cast<uint64_t>(bytes.weights), std::string(name_of(dtype_of(chosen.config)))},
       {"master weights", static_cast<uint64_t>(bytes.master), "float32"},
       {"gradients", static_cast<uint64_t>(bytes.gradients), "float32"},
       {"optimizer", static_cast<uint64_t>(bytes.moments), "AdamW, float32 moments"},
       {"activations", static_cast<uint64_t>(chosen.plan.activations),
-       chosen.checkpointing ? "recomputed in backward" : "kept"},
+       chosen.level == smallest_level() ? "recomputed in backward" : "kept"},
       {"batch", static_cast<uint64_t>(chosen.plan.batch), ""}};
-  return memory_table(rows, static_cast<uint64_t>(available), color);
+  if (target.device.kind == DeviceKind::kCuda)
+    rows.push_back({"CUDA", static_cast<uint64_t>(target.fixed), "context, libraries, kernels"});
+  return memory_table(rows, static_cast<uint64_t>(target.available()), color);
 }
 
-Json json_of(const Variant& variant) {
+Json json_of(const Variant& variant, const Target& target) {
   const ParameterBytes& bytes = variant.plan.parameters;
-  return {{"name", variant.name},         {"weights", bytes.weights},     {"master", bytes.master},
-          {"gradients", bytes.gradients}, {"optimizer", bytes.moments},   {"activations", variant.plan.activations},
-          {"batch", variant.plan.batch},  {"total", variant.plan.total()}};
+  return {{"name", variant.name},         {"weights", bytes.weights},   {"master", bytes.master},
+          {"gradients", bytes.gradients}, {"optimizer", bytes.moments}, {"activations", variant.plan.activations},
+          {"batch", variant.plan.batch},  {"fixed", target.fixed},      {"total", variant.plan.total() + target.fixed}};
 }
 
 }  // namespace
 
-MemoryPlan plan_memory(const RunConfig& config, bool checkpointing, Stream& stream) {
+MemoryPlan plan_memory(const RunConfig& config, const RecomputePolicy& recompute, Stream& stream) {
   LoadedModel model(resolve_model_path(config.model.model_name_or_path), dtype_of(config));
   model.set_trainable(trainable_options(config));
-  model.store().allocate_dry();
+  model.store().allocate_dry(stream.device());
   const DecoderConfig& decoder = model.decoder().config();
   const int64_t batch = config.schedule.per_device_train_batch_size, length = config.data.max_length.value();
   // Rows of experts are numbered with 32 bits.
@@ -193,7 +250,7 @@ MemoryPlan plan_memory(const RunConfig& config, bool checkpointing, Stream& stre
                       .max_documents = config.data.packing ? batch * length / kShortDocument + 1 : batch,
                       .max_supervised = batch * length,
                       .max_seqlen = length};
-  options.recompute.everything = checkpointing;
+  options.recompute = recompute;
   options.optimizer = optimizer_options(config);
   options.router_aux_loss_coef = aux_loss_coefficient(config, decoder);
   model.decoder().prepare(stream, length);
@@ -205,16 +262,16 @@ int run_estimate(const EstimateOptions& options) {
   LoadedModel model(resolve_model_path(config.model.model_name_or_path), dtype_of(config));
   const DecoderConfig& decoder = model.decoder().config();
   if (!config.data.max_length) config.data.max_length = std::min<int64_t>(decoder.rope.max_position_embeddings, 4096);
-  ThreadPool pool(1);
-  Stream stream(Device{}, pool);
-  const auto available = static_cast<int64_t>(available_host_memory());
-  const std::vector<Variant> variants = variants_of(config, decoder.num_moe_layers() > 0, stream);
-  const Variant& chosen = configured(variants, config, available);
-  const std::string verdict = advice(variants, chosen, available, stream);
+  Target target(device_to_plan_for(config.machine.device), options.memory);
+  const std::vector<Variant> variants = variants_of(config, decoder.num_moe_layers() > 0, target.stream);
+  const Variant chosen = configured(config, target);
+  const std::string verdict = advice(variants, chosen, target);
   if (options.json) {
-    Json json = {
-        {"configured", json_of(chosen)}, {"variants", Json::array()}, {"available", available}, {"verdict", verdict}};
-    for (const Variant& variant : variants) json["variants"].push_back(json_of(variant));
+    Json json = {{"configured", json_of(chosen, target)},
+                 {"variants", Json::array()},
+                 {"available", target.known ? Json(target.available()) : Json(nullptr)},
+                 {"verdict", verdict}};
+    for (const Variant& variant : variants) json["variants"].push_back(json_of(variant, target));
     print_text(json.dump(2) + "\n");
     return 0;
   }
@@ -223,8 +280,14 @@ int run_estimate(const EstimateOptions& options) {
   print_text(fmt::format("{}, {} parameters, {} × {} tokens at once: {}\n", model.config().architecture(),
                          human_count(static_cast<double>(total.parameters)),
                          config.schedule.per_device_train_batch_size, *config.data.max_length, chosen.name));
-  print_text(chosen_table(chosen, available, color) + "\n" + variants_table(variants, available, color) + "\n");
-  print_text(fmt::format("This machine has {} free. {}\n", bytes_text(available), verdict));
+  print_text(chosen_table(chosen, target, color) + "\n" + variants_table(variants, target, color) + "\n");
+  const std::string where = is_planned(target.device)                 ? "A GPU"
+                            : target.device.kind == DeviceKind::kCuda ? device_text(target.device)
+                                                                      : "This machine";
+  if (target.known) {
+    print_text(fmt::format("{}, {}{}. ", where, bytes_text(target.available()), options.memory > 0 ? "" : " free"));
+  }
+  print_text(verdict + "\n");
   return 0;
 }
 

@@ -12,16 +12,17 @@ namespace hone {
 struct EstimateOptions {
   std::string target;                  ///< a configuration, a model folder, or a Hugging Face id in the local cache
   std::vector<std::string> overrides;  ///< key=value
+  int64_t memory = 0;                  ///< bytes of the device, all of them for this run; 0: what is free on the device
   bool json = false;
 };
 
 /// What a run of this configuration allocates on its device: the plan that training makes, for full micro-batches of
 /// per_device_train_batch_size × max_length tokens (max_length must be set). Reads no weight and no data.
-MemoryPlan plan_memory(const RunConfig& config, bool checkpointing, Stream& stream);
+MemoryPlan plan_memory(const RunConfig& config, const RecomputePolicy& recompute, Stream& stream);
 
 /// Prints the plan of the configured run by group, of full fine-tuning and LoRA with and without gradient
-/// checkpointing, and what would make the run fit in this machine's free memory. Returns the exit code, 0 also where it
-/// does not fit.
+/// checkpointing, and what would make the run fit in the device's free memory. The device is the configuration's; a GPU
+/// need not be there. Returns the exit code, 0 also where the run does not fit.
 int run_estimate(const EstimateOptions& options);
 
 }  // namespace hone

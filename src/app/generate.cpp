@@ -15,6 +15,7 @@
 #include "report/humanise.h"
 #include "report/output_file.h"
 #include "text/stream_decoder.h"
+#include "train/device_facts.h"
 #include "train/loaded_model.h"
 
 namespace hone {
@@ -117,7 +118,7 @@ class Generation {
         directory_(resolve_model_path(options.model)),
         tokenizer_(load_tokenizer(directory_)),
         pool_(options.threads),
-        stream_(Device{}, pool_),
+        stream_(choose_device(options.device, "--device"), pool_),
         model_(directory_, dtype_of(options, directory_)) {
     const SamplingDefaults defaults = read_sampling_defaults(directory_);
     request_.sampling = options.sampling.apply(defaults.options);
@@ -177,7 +178,7 @@ class Generation {
     nothing.train_base = nothing.train_router = false;
     nothing.adapter = options_.adapter;
     model_.set_trainable(nothing);
-    model_.load(Device{}, pool_, 0, true);
+    model_.load(stream_.device(), pool_, 0, true);
     model_.decoder().prepare(stream_, max_length);
     const auto sequences = std::min(options_.batch_size, static_cast<int64_t>(prompts_.size()));
     generator_ = std::make_unique<Generator>(model_.decoder(), stream_,

@@ -30,9 +30,10 @@ struct GenerateOptions {
   bool raw = false;           ///< prompts are continued as they are, without chat template
   SamplingOverrides sampling;
   int64_t batch_size = 64;  ///< sequences that run at once
-  std::string dtype;        ///< float32 or bfloat16; "" = what the model's config says, else bfloat16
-  int threads = 0;          ///< 0: all cores
-  bool force = false;       ///< replace the output file
+  std::string device = "auto";
+  std::string dtype;   ///< float32 or bfloat16; "" = what the model's config says, else bfloat16
+  int threads = 0;     ///< 0: all cores
+  bool force = false;  ///< replace the output file
 };
 
 /// One prompt: streams the answer to standard output. A file: writes each row with `generated_text`, `finish_reason`

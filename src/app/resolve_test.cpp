@@ -158,7 +158,6 @@ TEST(Config, WhatThisVersionDoesNotRunIsRefusedByName) {
                            "fp8: true",
                            "adapter: qlora",
                            "finetuning_type: freeze",
-                           "device: cuda",
                            "optim: adamw_8bit",
                            "lr_scheduler_type: wsd",
                            "early_stopping_patience: 3",
@@ -253,6 +252,10 @@ TEST(Config, ValuesOfAliasesAreMapped) {
             0.001);
   EXPECT_EQ(resolved("use_gradient_checkpointing: unsloth").run.model.gradient_checkpointing, "true");
   EXPECT_EQ(resolved("use_cpu: true").run.machine.device, "cpu");
+  EXPECT_EQ(resolved("device: gpu").run.machine.device, "cuda");
+  EXPECT_EQ(resolved("device: cuda:3").run.machine.device, "cuda:3");
+  EXPECT_THAT(refusal("device: cuda:x"), HasSubstr("expected one of auto, cpu, cuda, cuda:N"));
+  EXPECT_THAT(refusal("device: cpu:1"), HasSubstr("expected one of"));
   EXPECT_EQ(resolved("resume: true").run.checkpoint.resume_from_checkpoint, "auto");
   EXPECT_EQ(resolved("resume: out/checkpoint-9").run.checkpoint.resume_from_checkpoint, "out/checkpoint-9");
   EXPECT_EQ(resolved("auto_resume_from_checkpoints: false").run.checkpoint.resume_from_checkpoint, "false");

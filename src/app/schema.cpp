@@ -78,6 +78,11 @@ std::vector<DatasetConfig> FieldCodec<std::vector<DatasetConfig>>::from_json(con
 }
 
 bool KeySpec::is_choice(std::string_view value) const {
+  const size_t colon = value.find(':');
+  if (!numbered_choice.empty() && colon != std::string_view::npos && value.substr(0, colon) == numbered_choice) {
+    const std::string_view number = value.substr(colon + 1);
+    return !number.empty() && number.size() <= 3 && number.find_first_not_of("0123456789") == std::string_view::npos;
+  }
   return std::find(choices.begin(), choices.end(), value) != choices.end();
 }
 
@@ -184,7 +189,8 @@ std::string expectation(const KeySpec& key) {
     case KeyType::kPath:
       return "a path";
     case KeyType::kChoice:
-      return fmt::format("one of {}", fmt::join(key.choices, ", "));
+      return fmt::format("one of {}{}", fmt::join(key.choices, ", "),
+                         key.numbered_choice.empty() ? "" : fmt::format(", {}:N", key.numbered_choice));
     case KeyType::kStringList:
       if (!key.choices.empty()) return fmt::format("a list out of {}", fmt::join(key.choices, ", "));
       return "a list of texts";

@@ -62,6 +62,7 @@ struct KeySpec {
   std::vector<Alias> aliases;
   Range range;
   std::vector<std::string> choices;                   ///< kChoice, and the items of a kStringList if not empty
+  std::string numbered_choice;                        ///< a choice that may be followed by a number: "cuda:1"
   std::vector<std::string> later_choices;             ///< known values, not in this version
   std::map<std::string, std::string> choice_aliases;  ///< other spellings of choices
   std::vector<std::string> unset_texts;               ///< values that mean "not stated", such as -1 or auto

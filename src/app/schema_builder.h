@@ -87,6 +87,11 @@ class KeyBuilder {
     spec_.choices = std::move(values);
     return *this;
   }
+  /// One of the choices may be followed by a colon and a number.
+  KeyBuilder& numbered(std::string choice) {
+    spec_.numbered_choice = std::move(choice);
+    return *this;
+  }
   KeyBuilder& later(std::vector<std::string> values) {
     spec_.later_choices = std::move(values);
     return *this;

@@ -50,7 +50,10 @@ std::string join_code(const std::vector<std::string>& words) {
 }
 
 std::string type_cell(const KeySpec& key) {
-  if (key.type == KeyType::kChoice) return join_code(key.choices);
+  if (key.type == KeyType::kChoice) {
+    return join_code(key.choices) +
+           (key.numbered_choice.empty() ? "" : ", " + code(fmt::format("{}:N", key.numbered_choice)));
+  }
   return expectation(key);
 }
 
@@ -169,7 +172,10 @@ Json property_of(const KeySpec& key) {
     property["description"] = (later ? "Known, not in this version. " : "No effect. ") + key.help;
     return property;
   }
-  if (key.type == KeyType::kChoice) {
+  if (key.type == KeyType::kChoice && !key.numbered_choice.empty()) {
+    property["anyOf"] = {{{"enum", choice_values(key)}},
+                         {{"pattern", fmt::format("^{}:[0-9]+$", key.numbered_choice)}}};
+  } else if (key.type == KeyType::kChoice) {
     property["enum"] = choice_values(key);
   } else if (!key.rewrite) {
     Json value = typed(key);

@@ -180,11 +180,18 @@ void add_precision(GroupBuilder group) {
       .spelled(kFloatSpellings);
   group
       .key("gradient_checkpointing",
-           "Recompute activations in backward instead of keeping them; auto goes by the memory plan.")
+           "Recompute activations in backward instead of keeping them: all (true), or norms and rotations; with "
+           "activations also those of dense MLPs; with experts also gate and up of experts. auto takes the first that "
+           "the memory plan allows.")
       .field(kModel, &Model::gradient_checkpointing)
-      .choices({"auto", "true", "false"})
+      .choices({"auto", "true", "false", "norms", "activations", "experts"})
       .later({"selective"})
-      .spelled({{"full", "true"}, {"unsloth", "true"}, {"yes", "true"}, {"no", "false"}})
+      .spelled({{"full", "true"},
+                {"unsloth", "true"},
+                {"yes", "true"},
+                {"everything", "true"},
+                {"no", "false"},
+                {"none", "false"}})
       .rewrite(list_means("selective"))
       .alias({"recompute", "use_gradient_checkpointing", "activation_checkpointing", "recompute_granularity",
               "recompute_modules"});

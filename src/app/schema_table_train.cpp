@@ -138,11 +138,11 @@ void add_optimizer(GroupBuilder group) {
 }
 
 void add_machine(GroupBuilder group) {
-  group.key("device", "Where to compute; auto takes the best there is.")
+  group.key("device", "Where to compute: auto takes a GPU if there is one; cuda:1 is the second.")
       .field(kMachine, &Machine::device)
-      .choices({"auto", "cpu"})
-      .later({"cuda"})
-      .spelled({{"gpu", "cuda"}, {"cuda:0", "cuda"}})
+      .choices({"auto", "cpu", "cuda"})
+      .numbered("cuda")
+      .spelled({{"gpu", "cuda"}})
       .alias("use_cpu", when_true("cpu"))
       .alias("no_cuda", when_true("cpu"));
   group.key("threads", "CPU threads.")
@@ -159,7 +159,10 @@ void add_machine(GroupBuilder group) {
       .field(kMachine, &Machine::data_seed)
       .at_least(0)
       .default_note("seed");
-  group.later("auto_find_batch_size", KeyType::kBool, "Halve the batch until it fits.").neutral(false);
+  group
+      .key("auto_find_batch_size",
+           "Halve per_device_train_batch_size, and double the accumulation, until the memory plan fits.")
+      .field(kMachine, &Machine::auto_find_batch_size);
   group.later("profile", KeyType::kBool, "A time line of the ops.").neutral(false);
 }
 

@@ -6,11 +6,16 @@
 #include <utility>
 
 #include "core/cuda_device.h"
+#include "core/planned_device.h"
 
 namespace hone {
 
 Buffer::Buffer(Device device, size_t bytes) : device_(device), size_(bytes) {
   if (bytes == 0) return;
+  if (is_planned(device)) {
+    data_ = reinterpret_cast<std::byte*>(kAlignment);
+    return;
+  }
   if (device.kind == DeviceKind::kCuda) {
     data_ = cuda::allocate(device.index, bytes);
     return;
@@ -26,6 +31,7 @@ Buffer::Buffer(Device device, size_t bytes) : device_(device), size_(bytes) {
 }
 
 void Buffer::reset() {
+  if (is_planned(device_)) data_ = nullptr;
   if (data_ != nullptr && device_.kind == DeviceKind::kCuda) cuda::release(device_.index, data_);
   if (data_ != nullptr && device_.kind == DeviceKind::kCpu) munmap(data_, size_);
   data_ = nullptr;

@@ -18,13 +18,21 @@ std::string why_no_device();
 
 struct DeviceInfo {
   std::string name;
-  int major = 0, minor = 0;  ///< compute capability
+  std::string pci_bus_id = {};  ///< "0000:1b:00.0": its name for other tools
+  int major = 0, minor = 0;     ///< compute capability
   int multiprocessors = 0;
   size_t l2_bytes = 0;
   size_t total_bytes = 0, free_bytes = 0;  ///< of its memory, as the driver counts it
 };
 
 DeviceInfo device_info(int index);
+
+/// "13.0": of the driver (the newest CUDA it runs), of the runtime this program was built with, and of cuDNN; "" if not
+/// known.
+struct Versions {
+  std::string driver_cuda, runtime, cudnn;
+};
+Versions versions();
 
 /// Zero-filled device memory. Throws Error(kDeviceFailed) with what is asked for and what is free.
 std::byte* allocate(int device, size_t bytes);

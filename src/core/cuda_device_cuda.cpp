@@ -1,5 +1,8 @@
 #include <cuda_runtime_api.h>
+#include <cudnn.h>
 #include <fmt/format.h>
+
+#include <array>
 
 #include "core/cuda_check.h"
 #include "core/cuda_device.h"
@@ -34,9 +37,24 @@ DeviceInfo device_info(int index) {
                   .minor = properties.minor,
                   .multiprocessors = properties.multiProcessorCount,
                   .l2_bytes = static_cast<size_t>(properties.l2CacheSize)};
+  std::array<char, 32> bus{};
+  check(cudaDeviceGetPCIBusId(bus.data(), bus.size(), index), "reading a GPU's properties");
+  info.pci_bus_id = bus.data();
   check(cudaSetDevice(index), "selecting a GPU");
   check(cudaMemGetInfo(&info.free_bytes, &info.total_bytes), "reading a GPU's memory");
   return info;
+}
+
+Versions versions() {
+  const auto cuda_text = [](int version) {
+    return version == 0 ? "" : fmt::format("{}.{}", version / 1000, version % 1000 / 10);
+  };
+  int driver = 0, runtime = 0;
+  cudaDriverGetVersion(&driver);
+  cudaRuntimeGetVersion(&runtime);
+  const size_t cudnn = cudnnGetVersion();
+  return {cuda_text(driver), cuda_text(runtime),
+          fmt::format("{}.{}.{}", cudnn / 10000, cudnn % 10000 / 100, cudnn % 100)};
 }
 
 std::byte* allocate(int device, size_t bytes) {

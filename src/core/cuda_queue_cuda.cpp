@@ -9,6 +9,7 @@
 #include "core/cuda_check.h"
 #include "core/cuda_device.h"
 #include "core/cuda_queue.h"
+#include "core/planned_device.h"
 
 namespace hone {
 
@@ -50,6 +51,11 @@ struct CudaQueue::State {
 CudaQueue::CudaQueue(int device) : state_(std::make_unique<State>()) {
   State& s = *state_;
   s.device = device;
+  if (is_planned({DeviceKind::kCuda, device})) {  // a Hopper GPU on which nothing will run
+    s.multiprocessors = 132;
+    s.compute_capability = 90;
+    return;
+  }
   const cuda::DeviceInfo info = cuda::device_info(device);
   s.multiprocessors = info.multiprocessors;
   s.compute_capability = 10 * info.major + info.minor;
@@ -62,6 +68,7 @@ CudaQueue::CudaQueue(int device) : state_(std::make_unique<State>()) {
 
 CudaQueue::~CudaQueue() {
   State& s = *state_;
+  if (s.stream == nullptr) return;
   cudaSetDevice(s.device);
   cudaStreamSynchronize(s.stream);
   if (s.libraries.cudnn != nullptr) cudnnDestroy(static_cast<cudnnHandle_t>(s.libraries.cudnn));
@@ -101,6 +108,7 @@ const CudaLibraries& CudaQueue::libraries() const {
 }
 
 void CudaQueue::upload(std::byte* destination, const void* source, size_t bytes) {
+  if (state_->stream == nullptr) return;
   for (size_t begin = 0; begin < bytes; begin += kStagingBytes) {
     const size_t count = std::min(kStagingBytes, bytes - begin);
     std::byte* staged = state_->stage(count);
@@ -116,6 +124,8 @@ void CudaQueue::download(void* destination, const std::byte* source, size_t byte
   synchronize();
 }
 
-void CudaQueue::synchronize() { cuda::check(cudaStreamSynchronize(state_->stream), "running a step"); }
+void CudaQueue::synchronize() {
+  if (state_->stream != nullptr) cuda::check(cudaStreamSynchronize(state_->stream), "running a step");
+}
 
 }  // namespace hone

@@ -40,6 +40,9 @@ std::vector<Metric> metric_list(const StepMetrics& m) {
   list.add("mfu", m.mfu);
   list.count("memory/max_alloc", m.max_alloc);
   list.count("memory/host_rss", m.host_rss);
+  list.add("gpu/utilization", m.gpu_utilization);
+  list.add("gpu/power", m.gpu_power);
+  list.add("gpu/temperature", m.gpu_temperature);
   list.add("eta", m.eta);
   list.add("router/aux_loss", m.router_aux_loss);
   list.add("router/z_loss", m.router_z_loss);

@@ -33,6 +33,9 @@ struct StepMetrics {
   std::optional<double> mfu = {};                  ///< model FLOP/s as a share of the device's peak
   std::optional<double> max_alloc = {};            ///< memory/max_alloc: peak bytes on the device
   std::optional<double> host_rss = {};             ///< memory/host_rss: resident bytes of the process
+  std::optional<double> gpu_utilization = {};      ///< gpu/utilization: percent, as the last reading says
+  std::optional<double> gpu_power = {};            ///< gpu/power: watts
+  std::optional<double> gpu_temperature = {};      ///< gpu/temperature: degrees Celsius
   std::optional<double> eta = {};                  ///< seconds to the end of the run; filled by Reporter when not set
   std::optional<double> router_aux_loss = {};      ///< load-balancing loss before its coefficient
   std::optional<double> router_z_loss = {};        ///< before its coefficient

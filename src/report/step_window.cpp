@@ -90,7 +90,9 @@ StepMetrics StepWindow::take() {
   for (const Required field : {&StepMetrics::tokens_per_second, &StepMetrics::samples_per_second}) {
     result.*field = mean(steps, field, by_time);
   }
-  result.mfu = mean(steps, &StepMetrics::mfu, by_time);
+  for (const Optional field : {&StepMetrics::mfu, &StepMetrics::gpu_utilization, &StepMetrics::gpu_power}) {
+    result.*field = mean(steps, field, by_time);
+  }
   result.step_time = mean(steps, &StepMetrics::step_time, by_step);
   for (const Optional field :
        {&StepMetrics::router_aux_loss, &StepMetrics::router_z_loss, &StepMetrics::router_load_max_over_mean,

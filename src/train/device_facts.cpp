@@ -59,6 +59,11 @@ Device choose_device(const std::string& name, const std::string& where) {
   return {DeviceKind::kCuda, index};
 }
 
+std::string device_text(Device device) {
+  const std::string kind = device.kind == DeviceKind::kCpu ? "cpu" : fmt::format("cuda:{}", device.index);
+  return fmt::format("{} ({})", kind, device_name(device));
+}
+
 std::string device_name(Device device) {
   return device.kind == DeviceKind::kCpu ? cpu_name() : cuda::device_info(device.index).name;
 }

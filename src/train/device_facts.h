@@ -24,4 +24,7 @@ bool is_device_name(const std::string& name);
 /// The processor's or the GPU's name.
 std::string device_name(Device device);
 
+/// "cpu (…)" or "cuda:0 (NVIDIA H200)"
+std::string device_text(Device device);
+
 }  // namespace hone

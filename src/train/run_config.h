@@ -33,7 +33,7 @@ struct RunConfig {
     std::string master_dtype = "float32";           ///< float32
     std::string opt_m_dtype = "float32";            ///< float32
     std::string opt_v_dtype = "float32";            ///< float32
-    std::string gradient_checkpointing = "auto";    ///< auto (by the memory plan) | true | false
+    std::string gradient_checkpointing = "auto";    ///< auto (by the memory plan) | true | false | a level
     bool freeze_router = false;                     ///< resolved: true with LoRA unless stated otherwise
     std::vector<std::string> freeze_parameters;     ///< patterns over parameter names
     std::vector<std::string> trainable_parameters;  ///< patterns that win over freeze_parameters
@@ -109,8 +109,9 @@ struct RunConfig {
   };
 
   struct Machine {
-    std::string device = "auto";     ///< auto | cpu
-    std::optional<int64_t> threads;  ///< unset: all cores
+    std::string device = "auto";        ///< auto (a GPU if there is one) | cpu | cuda | cuda:N
+    bool auto_find_batch_size = false;  ///< halve the batch on the device until the memory plan fits
+    std::optional<int64_t> threads;     ///< unset: all cores
     int64_t seed = 42;
     int64_t data_seed = 42;  ///< resolved: the seed unless stated
 

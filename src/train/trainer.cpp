@@ -9,6 +9,7 @@
 
 #include "core/error.h"
 #include "report/humanise.h"
+#include "train/device_facts.h"
 #include "train/host_memory.h"
 
 namespace hone {
@@ -51,8 +52,8 @@ ExitCode Trainer::run() {
   report_data();
   checkpoints_.prepare(resuming, config_.checkpoint.overwrite_output_dir);
   logger_.open_file(config_.report.output_dir + "/run.log");
-  make_engine(data_->train);
-  choose_recomputation();
+  make_engine();
+  fit_memory();
   load_weights(false);
   engine_->reserve();
   state_.seed = static_cast<uint64_t>(config_.machine.seed);
@@ -62,6 +63,7 @@ ExitCode Trainer::run() {
   if (config_writer_)
     write_text_file(std::filesystem::path(config_.report.output_dir) / "config.resolved.yaml", config_writer_(config_));
 
+  gpu_monitor_ = std::make_unique<GpuMonitor>(stream_.device());
   const StopSignal stop;
   Reporter reporter({.output_dir = config_.report.output_dir,
                      .report_to = config_.report.report_to,
@@ -109,9 +111,11 @@ bool Trainer::due(const std::string& strategy, const std::optional<int64_t>& ste
 
 void Trainer::train_step(Reporter& reporter) {
   const Clock::time_point begin = Clock::now();
-  const StepData data = loader_->step(state_.step);
+  const StepData data = take_data();
   engine_->accumulate(data, state_.step);
-  const StepResult result = engine_->update(schedule_.at(state_.step), state_.optimizer_step);
+  engine_->start_update(schedule_.at(state_.step), state_.optimizer_step);
+  if (state_.step + 1 < schedule_.total_steps) next_data_ = loader_->step(state_.step + 1);
+  const StepResult result = engine_->finish_update();
   check_numbers(data, result);
   ++state_.step;
   if (!result.nonfinite) ++state_.optimizer_step;
@@ -120,6 +124,13 @@ void Trainer::train_step(Reporter& reporter) {
   state_.num_samples += data.samples;
   epoch_ = data.epoch;
   reporter.on_step(step_metrics(data, result, seconds_since(begin)));
+}
+
+StepData Trainer::take_data() {
+  if (!next_data_) return loader_->step(state_.step);
+  StepData data = std::move(*next_data_);
+  next_data_.reset();
+  return data;
 }
 
 StepMetrics Trainer::step_metrics(const StepData& data, const StepResult& result, double seconds) const {
@@ -138,7 +149,11 @@ StepMetrics Trainer::step_metrics(const StepData& data, const StepResult& result
   metrics.step_time = seconds;
   metrics.mean_token_accuracy = result.loss.mean_token_accuracy;
   metrics.entropy = result.loss.entropy;
-  metrics.max_alloc = static_cast<double>(peak_resident_bytes());
+  metrics.max_alloc = static_cast<double>(used_memory(stream_.device()));
+  const GpuReading gpu = gpu_monitor_->latest();
+  metrics.gpu_utilization = gpu.utilization;
+  metrics.gpu_power = gpu.power;
+  metrics.gpu_temperature = gpu.temperature;
   metrics.host_rss = static_cast<double>(resident_bytes());
   metrics.packing_efficiency = data.packing_efficiency;
   const SampleStore::Counts& counts = data_->train.counts();
@@ -233,6 +248,7 @@ void Trainer::save_checkpoint(Reporter& reporter) {
 }
 
 void Trainer::save_model(const std::filesystem::path& directory) {
+  stream_.synchronize();
   if (const auto& lora = model_->lora()) {
     const bool shared_wanted = config_.lora.adapter_layout == "target_parameters" ||
                                (config_.lora.adapter_layout.empty() && lora->expert_lora == ExpertLora::kShared) ||
@@ -258,6 +274,7 @@ void Trainer::save_model(const std::filesystem::path& directory) {
 void Trainer::restore_best() {
   if (state_.best_step < 0 || state_.best_step == state_.step) return;
   const std::filesystem::path best = checkpoints_.path_of(state_.best_step);
+  stream_.synchronize();
   if (model_->lora()) {
     load_adapter(best, model_->store());
   } else {
@@ -273,8 +290,8 @@ void Trainer::dry_run() {
   report_model();
   load_data();
   report_data();
-  make_engine(data_->train);
-  choose_recomputation();
+  make_engine();
+  fit_memory();
   load_weights(false);
   engine_->reserve();
   const StepData data = loader_->step(0);
@@ -284,9 +301,10 @@ void Trainer::dry_run() {
   engine_->accumulate(data, 0);
   const StepResult result = engine_->measure();
   const double seconds = seconds_since(begin);
-  logger_.info("one step: loss {:.4f}, gradient norm {:.4f}, {:.2f} s, {:.0f} tokens/s, {:.2f} GB resident at most",
-               result.loss.loss, result.grad_norm, seconds, static_cast<double>(result.loss.tokens) / seconds,
-               static_cast<double>(peak_resident_bytes()) / 1e9);
+  logger_.info("one step: loss {:.4f}, gradient norm {:.4f}, {:.2f} s, {:.0f} tokens/s, {:.2f} GB {}", result.loss.loss,
+               result.grad_norm, seconds, static_cast<double>(result.loss.tokens) / seconds,
+               static_cast<double>(used_memory(stream_.device())) / 1e9,
+               stream_.device().kind == DeviceKind::kCpu ? "resident at most" : "of the GPU in use");
   const double all = seconds * static_cast<double>(schedule_.total_steps);
   logger_.info("{} steps would take about {}; nothing was written", schedule_.total_steps, human_duration(all));
 }
@@ -303,8 +321,13 @@ LossResult Trainer::evaluate_only() {
   load_model_headers();
   load_data();
   if (eval_batches_.empty()) eval_batches_ = Loader(data_->train, eval_loader_options(config_)).all_in_order();
-  make_engine(data_->train);
-  load_weights(false);
+  make_engine(false);
+  model_->store().allocate_dry(stream_.device());
+  const MemoryPlan plan = engine_->plan();
+  if (const MemoryLimit limit = memory_limit(stream_); plan.total() > limit.most) {
+    throw does_not_fit("evaluation", plan, limit, "lower per_device_eval_batch_size or max_length");
+  }
+  load_weights(true);
   engine_->reserve();
   return engine_->evaluate(eval_batches_);
 }

@@ -11,6 +11,8 @@
 #include "text/tokenizer.h"
 #include "train/checkpoint_folder.h"
 #include "train/engine.h"
+#include "train/gpu_monitor.h"
+#include "train/memory_fit.h"
 #include "train/run_options.h"
 #include "train/stop_signal.h"
 #include "train/training_state.h"
@@ -47,16 +49,21 @@ class Trainer {
  private:
   void load_model_headers();
   void load_data();
-  void make_engine(const SampleStore& capacity_from);
-  void choose_recomputation();
+  void make_loader();
+  void make_engine(bool training = true);
+  void fit_memory();
+  bool fits(const MemoryLimit& limit, MemoryPlan& plan);
+  bool halve_batch();
+  std::string what_fits(const MemoryLimit& limit);
   void load_weights(bool inference);
   void report_model();
   void report_data();
-  void report_memory(const MemoryPlan& plan);
+  void report_memory(const MemoryPlan& plan, const MemoryLimit& limit);
   void resume(const std::filesystem::path& checkpoint);
   std::string data_fingerprint() const;
 
   void train_step(Reporter& reporter);
+  StepData take_data();
   StepMetrics step_metrics(const StepData& data, const StepResult& result, double seconds) const;
   void check_numbers(const StepData& data, const StepResult& result);
   void evaluate(Reporter& reporter);
@@ -75,7 +82,10 @@ class Trainer {
   std::optional<TrainingData> data_;
   std::unique_ptr<Loader> loader_;
   std::unique_ptr<Engine> engine_;
+  std::string recompute_level_;
+  std::unique_ptr<GpuMonitor> gpu_monitor_;
   std::vector<MicroBatch> eval_batches_;
+  std::optional<StepData> next_data_;  // of the step after this one, prepared while the device works
   CheckpointFolder checkpoints_;
   Schedule schedule_;
   RunState state_;

@@ -7,7 +7,7 @@
 #include "core/error.h"
 #include "report/startup_tables.h"
 #include "report/text_mask.h"
-#include "train/host_memory.h"
+#include "train/device_facts.h"
 #include "train/trainer.h"
 
 namespace hone {
@@ -17,7 +17,7 @@ Trainer::Trainer(RunConfig config, Logger& logger, ConfigWriter config_writer)
       logger_(logger),
       config_writer_(std::move(config_writer)),
       pool_(static_cast<int>(config_.machine.threads.value_or(0))),
-      stream_(Device{}, pool_),
+      stream_(choose_device(config_.machine.device), pool_),
       checkpoints_(config_.report.output_dir) {}
 
 Trainer::~Trainer() = default;
@@ -49,8 +49,7 @@ void Trainer::load_data() {
         {.label = "read " + std::string(progress.dataset), .done = progress.bytes_read, .total = progress.bytes_total});
   });
   logger_.console().clear_progress();
-  loader_ = std::make_unique<Loader>(data_->train, train_loader_options(config_));
-  if (data_->eval.size() > 0) eval_batches_ = Loader(data_->eval, eval_loader_options(config_)).all_in_order();
+  make_loader();
   const int64_t total = config_.schedule.max_steps ? *config_.schedule.max_steps
                                                    : loader_->steps_in_epochs(config_.schedule.num_train_epochs);
   schedule_ = schedule_of(config_, total);
@@ -59,9 +58,15 @@ void Trainer::load_data() {
   if (!config_.eval.eval_steps) config_.eval.eval_steps = per_epoch;
 }
 
-void Trainer::make_engine(const SampleStore& capacity_from) {
+void Trainer::make_loader() {
+  loader_ = std::make_unique<Loader>(data_->train, train_loader_options(config_));
+  if (data_->eval.size() > 0) eval_batches_ = Loader(data_->eval, eval_loader_options(config_)).all_in_order();
+}
+
+void Trainer::make_engine(bool training) {
   EngineOptions options;
-  options.capacity = Loader(capacity_from, train_loader_options(config_)).capacity();
+  options.training = training;
+  if (training) options.capacity = loader_->capacity();
   if (!eval_batches_.empty()) {
     const SampleStore& evaluated = data_->eval.size() > 0 ? data_->eval : data_->train;
     const BatchCapacity eval = Loader(evaluated, eval_loader_options(config_)).capacity();
@@ -75,28 +80,8 @@ void Trainer::make_engine(const SampleStore& capacity_from) {
   options.aux_loss_sum = config_.model.aux_loss_reduction == "hf_sum";
   options.seed = static_cast<uint64_t>(config_.machine.seed);
   model_->decoder().prepare(stream_, options.capacity.max_seqlen);
+  engine_.reset();
   engine_ = std::make_unique<Engine>(model_->decoder(), model_->store(), stream_, options);
-}
-
-void Trainer::choose_recomputation() {
-  const std::string& wanted = config_.model.gradient_checkpointing;
-  model_->store().allocate_dry();
-  engine_->set_recompute({.everything = wanted == "true", .kinds = {}});
-  MemoryPlan plan = engine_->plan();
-  const auto available = static_cast<int64_t>(available_host_memory());
-  if (wanted == "auto" && plan.total() > available * 9 / 10) {
-    engine_->set_recompute({.everything = true, .kinds = {}});
-    plan = engine_->plan();
-    logger_.info("gradient_checkpointing on: without it the run would not fit in memory");
-  }
-  report_memory(plan);
-  if (plan.total() > available) {
-    throw UserError(
-        fmt::format("the run needs {:.2f} GB, the machine has {:.2f} GB free", static_cast<double>(plan.total()) / 1e9,
-                    static_cast<double>(available) / 1e9),
-        "memory plan",
-        "lower per_device_train_batch_size or max_length, set gradient_checkpointing: true, or train with LoRA");
-  }
 }
 
 void Trainer::load_weights(bool inference) {
@@ -162,19 +147,6 @@ void Trainer::report_data() {
                config_.schedule.gradient_accumulation_steps, *config_.data.max_length);
 }
 
-void Trainer::report_memory(const MemoryPlan& plan) {
-  const ParameterBytes& p = plan.parameters;
-  const std::vector<MemoryRow> rows = {
-      {"weights", static_cast<uint64_t>(p.weights), std::string(name_of(dtype_of(config_)))},
-      {"master weights", static_cast<uint64_t>(p.master), "float32"},
-      {"gradients", static_cast<uint64_t>(p.gradients), "float32"},
-      {"optimizer", static_cast<uint64_t>(p.moments), "AdamW, float32 moments"},
-      {"activations", static_cast<uint64_t>(plan.activations),
-       engine_->options().recompute.everything ? "recomputed in backward" : "kept"},
-      {"batch", static_cast<uint64_t>(plan.batch), ""}};
-  logger_.block(memory_table(rows, available_host_memory(), logger_.console().color()));
-}
-
 std::string Trainer::data_fingerprint() const {
   const LoaderOptions loader = train_loader_options(config_);
   return fmt::format("{}-{}-{}-{}-{}-{}", data_->train.fingerprint(), loader.per_device_batch_size,
@@ -182,6 +154,7 @@ std::string Trainer::data_fingerprint() const {
 }
 
 void Trainer::resume(const std::filesystem::path& checkpoint) {
+  stream_.synchronize();
   if (model_->lora()) {
     load_adapter(checkpoint, model_->store());
   } else {

@@ -21,7 +21,8 @@ int64_t logging_steps(int64_t steps, const QuickstartBudget& budget) {
 
 }  // namespace
 
-std::string english_yaml(const std::filesystem::path& folder, const QuickstartBudget& budget, uint64_t seed) {
+std::string english_yaml(const std::filesystem::path& folder, const QuickstartBudget& budget,
+                         const RunSettings& settings) {
   return fmt::format(
       R"(# Act 1 of the quickstart: a model with random weights learns to read English calendar entries.
 # Run it again into another folder: hone train {file} output_dir=again
@@ -47,6 +48,7 @@ weight_decay: 0.0
 adam_beta2: 0.98
 max_grad_norm: 1.0
 seed: {seed}
+device: {device}                 # auto takes a GPU if there is one
 
 output_dir: {output}
 logging_steps: {logging}
@@ -55,12 +57,13 @@ save_strategy: "no"              # no checkpoints on the way; the model is saved
 )",
       arg("file", (folder / "act1.yaml").generic_string()), arg("model", quoted(folder / "model")),
       arg("data", quoted(folder / "data" / "english_train.jsonl")), arg("steps", budget.english_steps),
-      arg("seed", seed), arg("output", quoted(folder / "act1")),
+      arg("seed", settings.seed), arg("device", settings.device), arg("output", quoted(folder / "act1")),
       arg("logging", logging_steps(budget.english_steps, budget)),
       arg("evaluation", std::max<int64_t>(1, budget.english_steps / 4)));
 }
 
-std::string german_yaml(const std::filesystem::path& folder, const QuickstartBudget& budget, uint64_t seed) {
+std::string german_yaml(const std::filesystem::path& folder, const QuickstartBudget& budget,
+                        const RunSettings& settings) {
   return fmt::format(
       R"(# Act 2 of the quickstart: adapters teach the model of act 1 German, without forgetting English.
 # Run it again into another folder: hone train {file} output_dir=again
@@ -93,6 +96,7 @@ warmup_ratio: 0.05
 adam_beta2: 0.98
 max_grad_norm: 1.0
 seed: {seed}
+device: {device}
 
 output_dir: {output}
 logging_steps: {logging}
@@ -102,8 +106,8 @@ save_strategy: "no"
       arg("file", (folder / "act2.yaml").generic_string()), arg("model", quoted(folder / "act1")),
       arg("german", quoted(folder / "data" / "german_train.jsonl")),
       arg("english", quoted(folder / "data" / "english_train.jsonl")), arg("replay", budget.replay_examples),
-      arg("steps", budget.german_steps), arg("seed", seed), arg("output", quoted(folder / "act2")),
-      arg("logging", logging_steps(budget.german_steps, budget)),
+      arg("steps", budget.german_steps), arg("seed", settings.seed), arg("device", settings.device),
+      arg("output", quoted(folder / "act2")), arg("logging", logging_steps(budget.german_steps, budget)),
       arg("evaluation", std::max<int64_t>(1, budget.german_steps / 2)));
 }
 

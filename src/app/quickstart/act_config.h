@@ -16,10 +16,18 @@ struct QuickstartBudget {
   int64_t new_examples = 200;   ///< of wordings that training never showed
 };
 
+/// What both acts run with.
+struct RunSettings {
+  uint64_t seed = 42;
+  std::string device = "cpu";
+};
+
 /// Full fine-tuning of `folder`/model on English, with comments.
-std::string english_yaml(const std::filesystem::path& folder, const QuickstartBudget& budget, uint64_t seed);
+std::string english_yaml(const std::filesystem::path& folder, const QuickstartBudget& budget,
+                         const RunSettings& settings);
 
 /// LoRA on what the first act saved: German, with some English replayed.
-std::string german_yaml(const std::filesystem::path& folder, const QuickstartBudget& budget, uint64_t seed);
+std::string german_yaml(const std::filesystem::path& folder, const QuickstartBudget& budget,
+                        const RunSettings& settings);
 
 }  // namespace hone

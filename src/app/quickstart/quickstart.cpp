@@ -13,6 +13,7 @@
 #include "app/resolved_yaml.h"
 #include "core/error.h"
 #include "report/humanise.h"
+#include "train/device_facts.h"
 #include "train/trainer.h"
 #include "weights/checkpoint.h"
 
@@ -62,7 +63,7 @@ class Quickstart {
         folder_(options.output),
         console_(Terminal::of(1)),
         story_(console_),
-        stream_(Device{}, pool_) {}
+        stream_(choose_device(options.device, "--device"), pool_) {}
 
   int run() {
     clear_output(folder_);
@@ -117,9 +118,11 @@ class Quickstart {
       for (const Example& example : *examples) texts.push_back(example.question + "\n" + example.answer);
     }
     write_tiny_model(folder_ / "model", texts, options_.seed, pool_);
-    write_text_file(folder_ / "act1.yaml", english_yaml(folder_, budget, options_.seed));
-    write_text_file(folder_ / "act2.yaml", german_yaml(folder_, budget, options_.seed));
+    write_text_file(folder_ / "act1.yaml", english_yaml(folder_, budget, settings()));
+    write_text_file(folder_ / "act2.yaml", german_yaml(folder_, budget, settings()));
   }
+
+  RunSettings settings() const { return {options_.seed, options_.device}; }
 
   /// Trains as `hone train FILE` does.
   ExitCode train(const char* file, double& seconds) {

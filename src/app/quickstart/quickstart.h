@@ -11,6 +11,7 @@ namespace hone {
 struct QuickstartOptions {
   std::string output = "quickstart";  ///< folder; an earlier quickstart in it is replaced
   uint64_t seed = 42;
+  std::string device = "cpu";  ///< as the key of a configuration; a model this small gains nothing on a GPU
   QuickstartBudget budget = {};
 };
 

@@ -64,7 +64,8 @@ TEST(TinyModel, IsAModelOfOneToFourMillionParameters) {
 
 TEST(Quickstart, ConfigurationsAreReadWithoutRemark) {
   const TestFolder folder;
-  for (const std::string& text : {english_yaml(folder.path(), kSmall, 7), german_yaml(folder.path(), kSmall, 7)}) {
+  for (const std::string& text :
+       {english_yaml(folder.path(), kSmall, {.seed = 7}), german_yaml(folder.path(), kSmall, {.seed = 7})}) {
     write_text(folder / "act.yaml", text);
     const ResolvedConfig config = load_config(folder / "act.yaml", {});
     EXPECT_TRUE(config.notes.empty());

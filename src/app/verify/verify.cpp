@@ -7,6 +7,7 @@
 #include "app/verify/replay.h"
 #include "core/error.h"
 #include "data/sample_store.h"
+#include "train/device_facts.h"
 
 namespace hone {
 
@@ -28,11 +29,18 @@ constexpr RunBounds kFull = {5e-5, 5e-4, 2e-2};
 constexpr RunBounds kLoraAttention = {2e-5, 2e-4, 2e-3};
 constexpr RunBounds kLoraExperts = {2e-5, 2e-4, 2e-2};
 
+/// On a GPU sums run over more and shorter parts and its functions (exp, rsqrt) are a few units off, so the errors of
+/// float32 are larger there.
+constexpr double kGpuFactor = 5;
+
 /// The replay of one case.
 class Verification {
  public:
   Verification(const VerifyOptions& options, Stream& stream)
-      : options_(options), stream_(stream), golden_(GoldenCase::read(options.case_directory)) {
+      : options_(options),
+        stream_(stream),
+        factor_(stream.device().kind == DeviceKind::kCuda ? kGpuFactor : 1.0),
+        golden_(GoldenCase::read(options.case_directory)) {
     for (const auto& batch : golden_.batches) batches_.push_back(pack_documents(batch));
     packed_documents_ = pack_documents(golden_.documents.documents);
     std::vector<const MicroBatch*> all = {&packed_documents_};
@@ -83,6 +91,7 @@ class Verification {
 
   const VerifyOptions& options_;
   Stream& stream_;
+  double factor_;  // of every float32 bound
   GoldenCase golden_;
   std::vector<MicroBatch> batches_;
   MicroBatch packed_documents_;
@@ -139,7 +148,7 @@ void Verification::check_logits(const std::string& name, const std::vector<float
         fmt::format("'logits' has {} numbers, the model and batch 0 give {}", it->second.values.size(), ours.size()),
         file.string());
   }
-  add(compare_logits(name, ours, it->second.values, kLogits));
+  add(compare_logits(name, ours, it->second.values, factor_ * kLogits));
 }
 
 void Verification::check_batch(Replay& replay) {
@@ -147,10 +156,10 @@ void Verification::check_batch(Replay& replay) {
   const std::unique_ptr<Engine> engine = replay.make_engine(aux_coefficient(replay));
   engine->accumulate(step_of({batches_[0]}), 0);
   const StepResult result = engine->measure();
-  add(compare_number("loss", result.loss_with_aux, golden_.loss, kLoss));
-  if (golden_.aux_loss) add(compare_number("aux loss", result.loss.aux_loss, *golden_.aux_loss, kLoss));
+  add(compare_number("loss", result.loss_with_aux, golden_.loss, factor_ * kLoss));
+  if (golden_.aux_loss) add(compare_number("aux loss", result.loss.aux_loss, *golden_.aux_loss, factor_ * kLoss));
   const std::filesystem::path file = path("grads.safetensors");
-  add(compare_gradients("gradients", replay.gradients(), read_host_tensors(file), file.string(), kGradient));
+  add(compare_gradients("gradients", replay.gradients(), read_host_tensors(file), file.string(), factor_ * kGradient));
 }
 
 void Verification::check_documents(Replay& replay, Engine& engine) {
@@ -161,14 +170,14 @@ void Verification::check_documents(Replay& replay, Engine& engine) {
     const auto& reference = golden_.documents.token_losses[i];
     expected.insert(expected.end(), reference.begin(), reference.end());
   }
-  add(compare_absolute("documents alone, token losses", alone, expected, kTokenLoss));
+  add(compare_absolute("documents alone, token losses", alone, expected, factor_ * kTokenLoss));
   add(compare_absolute("documents packed, token losses", replay.token_losses(engine, packed_documents_), expected,
-                       kTokenLoss));
+                       factor_ * kTokenLoss));
   engine.accumulate(step_of({packed_documents_}), 0);
   engine.measure();
   const std::filesystem::path file = path("packed_grads.safetensors");
   add(compare_gradients("documents packed, gradients", replay.gradients(), read_host_tensors(file), file.string(),
-                        kGradient));
+                        factor_ * kGradient));
 }
 
 void Verification::check_accumulation(Replay& replay, Engine& engine) {
@@ -180,11 +189,11 @@ void Verification::check_accumulation(Replay& replay, Engine& engine) {
   const auto supervised = static_cast<double>(result.loss.supervised);
   const auto expected = static_cast<double>(reference.supervised_tokens);
   add(compare_absolute("accumulation, supervised tokens", {&supervised, 1}, {&expected, 1}, 0.0));
-  add(compare_number("accumulation, loss", result.loss.loss, reference.loss, kLoss));
-  add(compare_number("accumulation, grad norm", result.grad_norm, reference.grad_norm, kGradient));
+  add(compare_number("accumulation, loss", result.loss.loss, reference.loss, factor_ * kLoss));
+  add(compare_number("accumulation, grad norm", result.grad_norm, reference.grad_norm, factor_ * kGradient));
   const std::filesystem::path file = path("accumulation_grads.safetensors");
   add(compare_gradients("accumulation, gradients", replay.gradients(), read_host_tensors(file), file.string(),
-                        kGradient));
+                        factor_ * kGradient));
 }
 
 void Verification::check_greedy(Replay& replay) {
@@ -216,10 +225,11 @@ void Verification::check_run(const std::string& name, Replay& replay, const Refe
     aux_loss.push_back(result.loss.aux_loss);
     aux_loss_reference.push_back(*run.steps[i].aux_loss);
   }
-  add(compare_numbers(name + ", loss", loss, loss_reference, bounds.loss));
-  if (!aux_loss.empty()) add(compare_numbers(name + ", aux loss", aux_loss, aux_loss_reference, bounds.loss));
-  add(compare_numbers(name + ", grad norm", grad_norm, grad_norm_reference, bounds.grad_norm));
-  add(compare_updates(name + ", change of weights", initial, replay.values(), expected, file.string(), bounds.change));
+  add(compare_numbers(name + ", loss", loss, loss_reference, factor_ * bounds.loss));
+  if (!aux_loss.empty()) add(compare_numbers(name + ", aux loss", aux_loss, aux_loss_reference, factor_ * bounds.loss));
+  add(compare_numbers(name + ", grad norm", grad_norm, grad_norm_reference, factor_ * bounds.grad_norm));
+  add(compare_updates(name + ", change of weights", initial, replay.values(), expected, file.string(),
+                      factor_ * bounds.change));
 }
 
 void Verification::check_lora(const std::string& name, const ReferenceRun& run, const RunBounds& bounds) {
@@ -237,7 +247,7 @@ void Verification::check_split_adapter() {
   engine->measure();
   HostTensors expected = read_host_tensors(file);
   expected.erase("logits");
-  add(compare_gradients("split adapter, gradients", replay.gradients(), expected, file.string(), kGradient));
+  add(compare_gradients("split adapter, gradients", replay.gradients(), expected, file.string(), factor_ * kGradient));
 }
 
 double median(std::vector<double> values) {
@@ -274,16 +284,10 @@ std::vector<Check> Verification::bfloat16_rows() {
   for (const auto& [name, error] : golden_.bfloat16_gradient_error) reference.push_back(error);
   check.error = median(std::move(ours));
   check.bound = kBFloat16Factor * median(std::move(reference));
-  // The reference's router chose again in bfloat16, ours did not: its figures bound ours only where there is no router.
-  check.required = choices.ids.empty();
+  // The reference's router chose again in bfloat16, ours did not: where there are routers the bound is a loose one.
   check.worst.resize(std::min<size_t>(check.worst.size(), 10));
   add(check);
   return std::move(checks_);
-}
-
-Device parse_device(const std::string& name) {
-  if (name == "cpu" || name == "auto") return Device{};
-  throw UserError(fmt::format("the device '{}' is not in this version", name), "--device", "use --device cpu");
 }
 
 }  // namespace
@@ -297,7 +301,9 @@ VerifyReport verify_case(const VerifyOptions& options) {
     throw UserError(fmt::format("'{}' is not a dtype of verify", options.dtype), "--dtype", "use float32 or bfloat16");
   }
   ThreadPool pool(options.threads);
-  Stream stream(parse_device(options.device), pool);
+  Stream stream(choose_device(options.device, "--device"), pool);
+  // Float32 is the proof of the mathematics, by the kernels that run everywhere; bfloat16 is how training runs.
+  stream.use_general_kernels(options.dtype == "float32");
   Verification verification(options, stream);
   const std::filesystem::path directory = std::filesystem::absolute(options.case_directory).lexically_normal();
   VerifyReport report;

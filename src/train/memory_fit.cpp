@@ -1,0 +1,64 @@
+#include "train/memory_fit.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "core/error.h"
+#include "train/device_facts.h"
+#include "train/recompute.h"
+
+namespace hone {
+
+namespace {
+
+/// Kernels are loaded when they are first used, the libraries' among them.
+constexpr int64_t kLoadedLater = int64_t{400} << 20;
+
+}  // namespace
+
+MemoryLimit memory_limit(Stream& stream) {
+  const Device device = stream.device();
+  if (device.kind == DeviceKind::kCuda) stream.cuda().libraries();
+  const auto available = static_cast<int64_t>(available_memory(device));
+  if (device.kind == DeviceKind::kCuda) return {available - kLoadedLater, available - kLoadedLater};
+  // The host's other programs take and give memory as they please.
+  return {available * 9 / 10, available};
+}
+
+std::vector<std::string> allowed_levels(const std::string& gradient_checkpointing) {
+  if (gradient_checkpointing == "auto") return recompute_levels();
+  if (gradient_checkpointing == "true") return {recompute_levels().back()};
+  if (gradient_checkpointing == "false") return {recompute_levels().front()};
+  return {gradient_checkpointing};
+}
+
+std::string level_setting(const std::string& level) {
+  if (level == recompute_levels().front()) return "false";
+  return level == recompute_levels().back() ? "true" : level;
+}
+
+FittingLevel choose_level(const std::vector<std::string>& levels, const MemoryLimit& limit,
+                          const std::function<MemoryPlan(const RecomputePolicy&)>& plan) {
+  HONE_ASSERT(!levels.empty());
+  FittingLevel choice;
+  for (const std::string& level : levels) {
+    const bool last = level == levels.back();
+    choice = {level, plan(recompute_policy(level)), false};
+    choice.fits = choice.plan.total() <= (last ? limit.most : limit.comfortable);
+    if (choice.fits) break;
+  }
+  return choice;
+}
+
+UserError does_not_fit(const std::string& what, const MemoryPlan& plan, const MemoryLimit& limit,
+                       const std::string& fix) {
+  const auto gigabytes = [](int64_t bytes) {
+    return fmt::format("{:.2f} GB", static_cast<double>(std::max<int64_t>(bytes, 0)) / 1e9);
+  };
+  return UserError(
+      fmt::format("{} needs {} of memory, {} are free", what, gigabytes(plan.total()), gigabytes(limit.most)),
+      "memory plan", fix);
+}
+
+}  // namespace hone

@@ -1,0 +1,48 @@
+// Whether a run fits in its device's memory, and how much of the forward pass to compute again so that it does.
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/stream.h"
+#include "train/engine.h"
+
+namespace hone {
+
+/// What a plan may take on a device.
+struct MemoryLimit {
+  int64_t comfortable = 0;  ///< up to here no activation is computed again
+  int64_t most = 0;         ///< beyond it the run does not start
+};
+
+/// Of what is free now. On a GPU, what its libraries hold has been taken, and room is left for what they and the
+/// driver load with the first kernels.
+MemoryLimit memory_limit(Stream& stream);
+
+/// What CUDA takes on a GPU besides a plan: the driver's context, libraries and their workspaces, kernels.
+inline constexpr int64_t kCudaFixedBytes = int64_t{1100} << 20;
+
+/// The levels of recomputation (train/recompute.h) that gradient_checkpointing allows, the fastest first: all for auto,
+/// else one.
+std::vector<std::string> allowed_levels(const std::string& gradient_checkpointing);
+
+/// The value of gradient_checkpointing that means a level.
+std::string level_setting(const std::string& level);
+
+struct FittingLevel {
+  std::string level;
+  MemoryPlan plan;
+  bool fits = false;
+};
+
+/// The first level whose plan fits, comfortably where there is a smaller one to try; the last one if none does.
+FittingLevel choose_level(const std::vector<std::string>& levels, const MemoryLimit& limit,
+                          const std::function<MemoryPlan(const RecomputePolicy&)>& plan);
+
+/// That `what` does not fit, and what to do about it.
+UserError does_not_fit(const std::string& what, const MemoryPlan& plan, const MemoryLimit& limit,
+                       const std::string& fix);
+
+}  // namespace hone

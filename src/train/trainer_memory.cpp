@@ -1,0 +1,103 @@
+// The trainer before its first step: what the run needs in memory, and what is chosen so that it fits.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "core/error.h"
+#include "report/startup_tables.h"
+#include "train/device_facts.h"
+#include "train/recompute.h"
+#include "train/trainer.h"
+
+namespace hone {
+
+namespace {
+
+/// What is done with activations, for the table.
+std::string level_note(const std::string& level) {
+  if (level == recompute_levels().front()) return "kept";
+  return level == recompute_levels().back() ? "recomputed in backward" : fmt::format("kept, {} recomputed", level);
+}
+
+}  // namespace
+
+/// Chooses the level of recomputation; false if no allowed one fits.
+bool Trainer::fits(const MemoryLimit& limit, MemoryPlan& plan) {
+  const FittingLevel choice =
+      choose_level(allowed_levels(config_.model.gradient_checkpointing), limit, [&](const RecomputePolicy& policy) {
+        engine_->set_recompute(policy);
+        return engine_->plan();
+      });
+  recompute_level_ = choice.level;
+  plan = choice.plan;
+  return choice.fits;
+}
+
+/// Half the batch on the device and twice the accumulation, so that an optimizer step stays what it is; false if it
+/// cannot be halved.
+bool Trainer::halve_batch() {
+  RunConfig::Schedule& schedule = config_.schedule;
+  if (schedule.per_device_train_batch_size % 2 != 0) return false;
+  schedule.per_device_train_batch_size /= 2;
+  schedule.gradient_accumulation_steps *= 2;
+  config_.eval.per_device_eval_batch_size =
+      std::min(config_.eval.per_device_eval_batch_size, schedule.per_device_train_batch_size);
+  make_loader();
+  make_engine();
+  return true;
+}
+
+void Trainer::fit_memory() {
+  logger_.info("device {}", device_text(stream_.device()));
+  model_->store().allocate_dry(stream_.device());
+  const MemoryLimit limit = memory_limit(stream_);
+  const int64_t wanted_batch = config_.schedule.per_device_train_batch_size;
+  MemoryPlan plan;
+  bool fitting = fits(limit, plan);
+  while (!fitting && config_.machine.auto_find_batch_size && halve_batch()) fitting = fits(limit, plan);
+  report_memory(plan, limit);
+  if (!fitting) throw does_not_fit("the run", plan, limit, what_fits(limit));
+  const RunConfig::Schedule& schedule = config_.schedule;
+  if (schedule.per_device_train_batch_size != wanted_batch) {
+    logger_.info("per_device_train_batch_size {} and gradient_accumulation_steps {}: {} at once do not fit in memory",
+                 schedule.per_device_train_batch_size, schedule.gradient_accumulation_steps, wanted_batch);
+  }
+  if (config_.model.gradient_checkpointing == "auto" && recompute_level_ != recompute_levels().front()) {
+    logger_.info("gradient_checkpointing {}: keeping more of the forward pass would not fit in memory",
+                 level_setting(recompute_level_));
+  }
+}
+
+/// The setting that costs least and makes the run fit, tried with dry passes.
+std::string Trainer::what_fits(const MemoryLimit& limit) {
+  const auto fits_with = [&](const std::string& level) {
+    engine_->set_recompute(recompute_policy(level));
+    return engine_->plan().total() <= limit.most;
+  };
+  for (const std::string& level : recompute_levels()) {
+    if (fits_with(level)) return fmt::format("it fits with gradient_checkpointing: {}", level_setting(level));
+  }
+  while (halve_batch()) {
+    if (!fits_with(recompute_levels().back())) continue;
+    return fmt::format(
+        "it fits with gradient_checkpointing: true, per_device_train_batch_size: {} and gradient_accumulation_steps: "
+        "{}, which is the same training",
+        config_.schedule.per_device_train_batch_size, config_.schedule.gradient_accumulation_steps);
+  }
+  return fmt::format("{}lower max_length; `hone estimate` shows what fits",
+                     config_.model.finetuning_type == "full" ? "train with finetuning_type: lora, or " : "");
+}
+
+void Trainer::report_memory(const MemoryPlan& plan, const MemoryLimit& limit) {
+  const ParameterBytes& p = plan.parameters;
+  const std::vector<MemoryRow> rows = {
+      {"weights", static_cast<uint64_t>(p.weights), std::string(name_of(dtype_of(config_)))},
+      {"master weights", static_cast<uint64_t>(p.master), "float32"},
+      {"gradients", static_cast<uint64_t>(p.gradients), "float32"},
+      {"optimizer", static_cast<uint64_t>(p.moments), "AdamW, float32 moments"},
+      {"activations", static_cast<uint64_t>(plan.activations), level_note(recompute_level_)},
+      {"batch", static_cast<uint64_t>(plan.batch), ""}};
+  logger_.block(memory_table(rows, static_cast<uint64_t>(std::max<int64_t>(limit.most, 0)), logger_.console().color()));
+}
+
+}  // namespace hone
