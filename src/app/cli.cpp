@@ -51,17 +51,28 @@ std::vector<std::string> verb_names(const CLI::App& app) {
   return names;
 }
 
+/// The verb that was written, or the part of it (bench step).
+const CLI::App& innermost(const CLI::App& verb) {
+  const auto parts = verb.get_subcommands();
+  return parts.empty() ? verb : innermost(*parts.front());
+}
+
+/// As it is written: hone bench step.
+std::string full_name(const CLI::App& verb) {
+  return verb.get_parent() == nullptr ? verb.get_name() : full_name(*verb.get_parent()) + " " + verb.get_name();
+}
+
 /// Refuses what a verb without configuration overrides does not know.
 void refuse_extras(const CLI::App& verb) {
   const std::vector<std::string> extras = verb.remaining();
   if (extras.empty() || takes_overrides(verb.get_name())) return;
-  std::vector<std::string> names;
+  std::vector<std::string> names = verb_names(verb);
   for (const CLI::Option* option : verb.get_options()) {
     for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
   }
-  throw UserError(fmt::format("hone {} does not know '{}'.{}", verb.get_name(), extras.front(),
-                              did_you_mean(extras.front(), names)),
-                  "", fmt::format("hone {} --help lists its options", verb.get_name()));
+  const std::string name = full_name(verb);
+  throw UserError(fmt::format("{} does not know '{}'.{}", name, extras.front(), did_you_mean(extras.front(), names)),
+                  "", fmt::format("{} --help lists its options", name));
 }
 
 /// Parses and runs; throws what goes wrong.
@@ -84,12 +95,14 @@ int run(int argc, const char* const* argv) {
   try {
     app.parse(argc, argv);
   } catch (const CLI::CallForHelp&) {
-    print_text(app.get_subcommand(first)->help("hone"));
+    const CLI::App& verb = innermost(*app.get_subcommand(first));
+    print_text(verb.help(verb.get_parent() == &app ? "hone" : full_name(*verb.get_parent())));
     return 0;
   } catch (const CLI::ParseError& error) {
-    throw UserError(error.what(), "hone " + first, fmt::format("hone {} --help has examples", first));
+    const std::string name = full_name(innermost(*app.get_subcommand(first)));
+    throw UserError(error.what(), name, fmt::format("{} --help has examples", name));
   }
-  refuse_extras(*app.get_subcommand(first));
+  refuse_extras(innermost(*app.get_subcommand(first)));
   return action();
 }
 

@@ -2,6 +2,7 @@
 
 #include <memory>
 
+#include "app/bench/bench_verbs.h"
 #include "app/environment.h"
 #include "app/estimate.h"
 #include "app/generate.h"
@@ -110,11 +111,14 @@ void add_estimate(CLI::App& app, Action& action) {
   CLI::App* verb = add_verb(app, "estimate", "Memory a run needs, from headers alone",
                             "  hone estimate run.yaml\n"
                             "  hone estimate ./Qwen3-30B-A3B --method lora max_length=8192\n"
+                            "  hone estimate run.yaml device=cuda --memory 80GB   a GPU that need not be there\n"
                             "  hone estimate run.yaml per_device_train_batch_size=4 --json");
   auto options = options_of<EstimateOptions>();
   auto method = options_of<std::string>();
   verb->add_option("CONFIG_OR_MODEL", options->target, "configuration or model folder; then key=value")->required();
   verb->add_option("--method", *method, "full or lora");
+  verb->add_option("--memory", options->memory, "what the device has, such as 80GB; default: what is free on it")
+      ->transform(CLI::AsSizeValue(true));
   verb->add_flag("--json", options->json, "print JSON");
   verb->callback([=, &action] {
     action = [=] {
@@ -207,6 +211,8 @@ void add_generate(CLI::App& app, Action& action) {
   verb->add_option("--do-sample", sampling.do_sample, "draw tokens at random; default: if one of the above says how");
   verb->add_option("--seed", sampling.seed, "of what is drawn");
   verb->add_option("--batch-size", options->batch_size, "sequences that run at once")->capture_default_str();
+  verb->add_option("--device", options->device, "auto (a GPU if there is one), cpu, cuda or cuda:N")
+      ->capture_default_str();
   verb->add_option("--dtype", options->dtype, "float32 or bfloat16; default: what the model's config says");
   verb->add_option("--threads", options->threads, "0: all cores")->capture_default_str();
   verb->add_flag("--force", options->force, "replace the output file");
@@ -216,10 +222,11 @@ void add_generate(CLI::App& app, Action& action) {
 void add_verify(CLI::App& app, Action& action) {
   CLI::App* verb = add_verb(app, "verify", "Replay a reference case and hold every number against its bound",
                             "  hone verify cases/qwen3_moe\n"
+                            "  hone verify cases/qwen3_moe --device cuda\n"
                             "  hone verify cases/qwen3_moe --dtype bfloat16 --json");
   auto options = options_of<VerifyOptions>();
   verb->add_option("CASE_DIR", options->case_directory, "folder of the case")->required();
-  verb->add_option("--device", options->device, "cpu")->capture_default_str();
+  verb->add_option("--device", options->device, "cpu, cuda, cuda:N or auto")->capture_default_str();
   verb->add_option("--dtype", options->dtype, "float32 or bfloat16")->capture_default_str();
   verb->add_option("--threads", options->threads, "0: all cores")->capture_default_str();
   verb->add_flag("--json", options->json, "print JSON");
@@ -246,6 +253,7 @@ void add_about(CLI::App& app, Action& action) {
   CLI::App* show = add_verb(app, "quickstart", "Fine-tune a small model in two acts, in minutes, without a download",
                             "  hone quickstart\n  hone quickstart --output /tmp/quickstart --seed 7");
   show->add_option("--output", quickstart->output, "folder for data, model and runs")->capture_default_str();
+  show->add_option("--device", quickstart->device, "cpu, cuda, cuda:N or auto")->capture_default_str();
   show->add_option("--seed", quickstart->seed, "of data, model and training")->capture_default_str();
   show->add_option("--english-steps", quickstart->budget.english_steps, "optimizer steps of act 1")
       ->capture_default_str();
@@ -268,6 +276,7 @@ void add_verbs(CLI::App& app, Action& action) {
   add_generate(app, action);
   add_merge(app, action);
   add_verify(app, action);
+  add_bench(app, action);
   add_about(app, action);
 }
 

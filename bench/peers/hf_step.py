@@ -1,0 +1,113 @@
+"""A training step of transformers (and peft) on random weights and tokens: the work of `hone bench step`.
+
+Prints a line of JSON: tokens a second, model TFLOP/s, peak memory. Weights, gradients and AdamW moments are bfloat16
+(adapters float32), as transformers trains by default; Hone keeps float32 masters and moments.
+"""
+import argparse
+import contextlib
+import json
+import resource
+import statistics
+import time
+
+import torch
+import transformers
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+import shapes
+
+WARM_UP = 3
+BACKENDS = {
+    "cudnn": [SDPBackend.CUDNN_ATTENTION, SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH],
+    "flash": [SDPBackend.FLASH_ATTENTION, SDPBackend.CUDNN_ATTENTION, SDPBackend.MATH],
+}
+
+
+def arguments():
+    p = argparse.ArgumentParser(description=__doc__)
+    p.add_argument("--model", required=True)
+    p.add_argument("--layers", type=int, default=0)
+    p.add_argument("--mode", default="full", choices=("full", "lora", "lora-all"))
+    p.add_argument("--seq", type=int, default=4096)
+    p.add_argument("--batch", type=int, default=4)
+    p.add_argument("--steps", type=int, default=8)
+    p.add_argument("--device", default="cuda")
+    p.add_argument("--experts", default="grouped_mm", help="grouped_mm, batched_mm or eager")
+    p.add_argument("--sdpa", default="cudnn", choices=tuple(BACKENDS))
+    p.add_argument("--no-checkpointing", action="store_true")
+    p.add_argument("--compile", action="store_true")
+    p.add_argument("--liger", action="store_true")
+    p.add_argument("--threads", type=int, default=0)
+    return p.parse_args()
+
+
+def build(a):
+    cfg = shapes.config(a.model, a.layers)
+    cfg.use_cache = False
+    cfg._attn_implementation = "sdpa"
+    if shapes.is_sparse(cfg):
+        cfg._experts_implementation = a.experts
+    torch.set_default_dtype(torch.bfloat16)
+    with torch.device(a.device):
+        model = transformers.AutoModelForCausalLM.from_config(cfg, dtype=torch.bfloat16)
+    if shapes.is_sparse(cfg) and hasattr(model, "set_experts_implementation"):
+        model.set_experts_implementation(a.experts)
+    if a.liger:
+        import liger_kernel.transformers as liger
+        {"qwen3-30b-a3b": liger.apply_liger_kernel_to_qwen3_moe, "mixtral-8x7b": liger.apply_liger_kernel_to_mixtral,
+         "qwen3-8b": liger.apply_liger_kernel_to_qwen3}[a.model](model=model)
+    if a.mode != "full":
+        from peft import LoraConfig, get_peft_model
+        targets = dict(target_modules=["q_proj", "k_proj", "v_proj", "o_proj"])
+        if a.mode == "lora-all" and shapes.is_sparse(cfg):
+            targets["target_parameters"] = ["experts.gate_up_proj", "experts.down_proj"]
+        elif a.mode == "lora-all":
+            targets["target_modules"] += ["gate_proj", "up_proj", "down_proj"]
+        model = get_peft_model(model, LoraConfig(r=16, lora_alpha=32, **targets))
+        model.enable_input_require_grads()
+    if not a.no_checkpointing:
+        model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+    return cfg, model.train()
+
+
+def main():
+    a = arguments()
+    torch.manual_seed(0)
+    if a.threads:
+        torch.set_num_threads(a.threads)
+    on_gpu = a.device == "cuda"
+    synchronize = torch.cuda.synchronize if on_gpu else (lambda: None)
+    cfg, model = build(a)
+    trained = [p for p in model.parameters() if p.requires_grad]
+    optimizer = torch.optim.AdamW(trained, lr=1e-5, fused=on_gpu)
+    if a.compile:
+        model = torch.compile(model)
+    if on_gpu:
+        torch.cuda.reset_peak_memory_stats()
+    seconds = []
+    for _ in range(WARM_UP + a.steps):
+        x = torch.randint(0, cfg.vocab_size, (a.batch, a.seq), device=a.device)
+        synchronize()
+        begin = time.perf_counter()
+        with sdpa_kernel(BACKENDS[a.sdpa], set_priority=True) if on_gpu else contextlib.nullcontext():
+            loss = model(input_ids=x, labels=x).loss
+            loss.backward()
+        torch.nn.utils.clip_grad_norm_(trained, 1.0)
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+        synchronize()
+        seconds.append(time.perf_counter() - begin)
+    seconds = seconds[WARM_UP:]
+    median, tokens = statistics.median(seconds), a.batch * a.seq
+    flops = shapes.forward_flops(cfg, a.seq) * (3 if a.mode == "full" else 2)
+    peak = torch.cuda.max_memory_allocated() if on_gpu else resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    print(json.dumps({
+        "bench": "step", "peer": "transformers", "transformers": transformers.__version__, "torch": torch.__version__,
+        **vars(a), "layers": cfg.num_hidden_layers, "trained": sum(p.numel() for p in trained),
+        "loss": loss.item(), "tokens_per_second": tokens / median,
+        "step_ms": {"median": median * 1e3, "min": min(seconds) * 1e3, "max": max(seconds) * 1e3},
+        "model_tflops": flops * tokens / median / 1e12, "memory": {"used": peak}}), flush=True)
+
+
+if __name__ == "__main__":
+    main()

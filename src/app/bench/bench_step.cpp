@@ -1,0 +1,323 @@
+#include "app/bench/bench_step.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <limits>
+
+#include "app/bench/bench_model.h"
+#include "app/bench/bench_report.h"
+#include "app/model_summary.h"
+#include "app/output.h"
+#include "app/verify/replay.h"
+#include "core/error.h"
+#include "core/philox.h"
+#include "core/profiler.h"
+#include "params/random_weights.h"
+#include "report/humanise.h"
+#include "report/startup_tables.h"
+#include "report/table.h"
+#include "report/terminal.h"
+#include "train/device_facts.h"
+#include "train/engine.h"
+#include "train/loaded_model.h"
+#include "train/memory_fit.h"
+#include "train/profile_report.h"
+#include "train/recompute.h"
+#include "weights/checkpoint.h"
+
+namespace hone {
+
+namespace {
+
+constexpr int64_t kWarmUpSteps = 3, kProfiledSteps = 3;
+constexpr double kLearningRate = 1e-5;
+
+struct Mode {
+  bool lora = false, experts = false;
+};
+
+Mode mode_of(const BenchStepOptions& options) {
+  const std::vector<std::string> modes = {"full", "lora", "lora-all"};
+  if (std::find(modes.begin(), modes.end(), options.mode) == modes.end()) {
+    throw UserError(fmt::format("'{}' is not a mode.{}", options.mode, did_you_mean(options.mode, modes)), "--mode",
+                    "use full, lora or lora-all");
+  }
+  return {options.mode != "full", options.mode == "lora-all"};
+}
+
+TrainableOptions trainable_of(const BenchStepOptions& options, bool sparse) {
+  const Mode mode = mode_of(options);
+  TrainableOptions trainable;
+  if (!mode.lora) return trainable;
+  trainable.train_base = trainable.train_router = false;
+  LoraOptions lora;
+  lora.target_modules = {mode.experts && !sparse ? "all-linear" : "attention"};
+  if (mode.experts && sparse && options.expert_lora == "shared") {
+    lora.target_parameters = {"experts.gate_up_proj", "experts.down_proj"};
+  } else if (mode.experts && sparse && options.expert_lora == "split") {
+    lora.target_modules.push_back("all-experts");
+  } else if (mode.experts && sparse) {
+    throw UserError(fmt::format("'{}' is no way to adapt experts", options.expert_lora), "--expert-lora",
+                    "use shared or split");
+  }
+  trainable.lora = lora;
+  return trainable;
+}
+
+DType dtype_named(const std::string& name) {
+  for (const DType dtype : {DType::kF32, DType::kBF16}) {
+    if (name_of(dtype) == name) return dtype;
+  }
+  throw UserError(fmt::format("'{}' is not a dtype to train in", name), "--dtype", "use bfloat16 or float32");
+}
+
+/// Documents of random tokens, packed into one micro-batch; another for each step.
+StepData random_step(const BenchStepOptions& options, int64_t vocab_size, int64_t step) {
+  PhiloxSequence random(mix_key(options.seed, static_cast<uint64_t>(step)));
+  std::vector<LabelledDocument> documents(static_cast<size_t>(options.batch));
+  for (LabelledDocument& document : documents) {
+    for (int64_t i = 0; i < options.seq; ++i) {
+      document.input_ids.push_back(static_cast<int32_t>(random.below(static_cast<uint64_t>(vocab_size))));
+    }
+    document.labels = document.input_ids;
+  }
+  StepData data;
+  data.micro_batches = {pack_documents(documents)};
+  data.samples = options.batch;
+  return data;
+}
+
+/// A model with random weights and the engine that trains it.
+class BenchTraining {
+ public:
+  explicit BenchTraining(const BenchStepOptions& options)
+      : options_(options),
+        config_(bench_model(options.model, options.layers)),
+        pool_(options.threads),
+        stream_(choose_device(options.device, "--device"), pool_),
+        decoder_(read_decoder_config(config_), store_, placement_, dtype_named(options.dtype)) {
+    check_sizes();
+    memory_before = used_memory(device());
+    set_trainable(store_, trainable_of(options, decoder_.config().num_moe_layers() > 0));
+    EngineOptions engine_options;
+    engine_options.capacity = {.max_tokens = options.batch * options.seq,
+                               .max_documents = options.batch,
+                               .max_supervised = options.batch * options.seq,
+                               .max_seqlen = options.seq};
+    decoder_.prepare(stream_, options.seq);
+    engine_ = std::make_unique<Engine>(decoder_, store_, stream_, engine_options);
+    choose_recomputation();
+    allocate();
+  }
+
+  Device device() const { return stream_.device(); }
+  const DecoderConfig& config() const { return decoder_.config(); }
+  const ParameterStore& store() const { return store_; }
+  Stream& stream() { return stream_; }
+
+  /// Seconds of a step; its results are in `result`.
+  double step(int64_t index) {
+    const StepData data = random_step(options_, config().vocab_size, index);
+    const auto begin = std::chrono::steady_clock::now();
+    {
+      const ProfileScope scope(stream_, SpanKind::kStep, "step", "", index);
+      engine_->accumulate(data, index);
+      result = engine_->update(kLearningRate, index);
+    }
+    return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  }
+
+  MemoryPlan plan;
+  std::string recompute;
+  uint64_t memory_before = 0;
+  StepResult result;
+
+ private:
+  void check_sizes() const {
+    if (options_.seq < 2 || options_.batch < 1 || options_.steps < 1) {
+      throw UserError("a step needs documents of two tokens or more, and there must be one", "--seq, --batch, --steps");
+    }
+    const int64_t choices = std::max<int64_t>(1, config().moe.num_experts_per_tok);
+    if (options_.seq > std::numeric_limits<int32_t>::max() / options_.batch / choices) {
+      throw UserError("these are more tokens than a micro-batch can be", "--seq, --batch", "lower one of them");
+    }
+  }
+
+  void choose_recomputation() {
+    store_.allocate_dry();
+    const std::vector<std::string> levels =
+        options_.recompute == "auto" ? recompute_levels() : std::vector<std::string>{options_.recompute};
+    const MemoryLimit limit = memory_limit(stream_);
+    const FittingLevel choice = choose_level(levels, limit, [&](const RecomputePolicy& policy) {
+      engine_->set_recompute(policy);
+      return engine_->plan();
+    });
+    recompute = choice.level;
+    plan = choice.plan;
+    if (choice.fits) return;
+    throw UserError(fmt::format("the step needs {}, {} are free", human_bytes(static_cast<double>(plan.total())),
+                                human_bytes(static_cast<double>(limit.most))),
+                    "memory plan", "lower --layers, --batch or --seq, or use --mode lora");
+  }
+
+  void allocate() {
+    store_.allocate(device());
+    {
+      Arena scratch(device(), "initialise");
+      scratch.reserve(0);
+      const Context context(stream_, scratch);
+      initialise_weights(context, store_, config().initializer_range, options_.seed);
+      initialise_lora(context, store_, options_.seed);
+      stream_.synchronize();
+    }
+    engine_->reserve();
+  }
+
+  const BenchStepOptions& options_;
+  HfConfig config_;
+  ThreadPool pool_;
+  Stream stream_;
+  ParameterStore store_;
+  ResidentPlacement placement_;
+  Decoder decoder_;
+  std::unique_ptr<Engine> engine_;  // last: its queued work uses the members above
+};
+
+struct Times {
+  double median = 0, min = 0, max = 0;
+  std::vector<double> all;
+};
+
+Times summary_of(std::vector<double> seconds) {
+  Times times;
+  times.all = seconds;
+  std::sort(seconds.begin(), seconds.end());
+  const size_t n = seconds.size();
+  times.median = (seconds[(n - 1) / 2] + seconds[n / 2]) / 2;
+  times.min = seconds.front();
+  times.max = seconds.back();
+  return times;
+}
+
+/// The formats of what is trained: of the largest trainable parameter.
+Json precision_of(const ParameterStore& store) {
+  const Parameter* largest = nullptr;
+  for (const Parameter& p : store.all()) {
+    if (p.trainable() && (largest == nullptr || p.shape().numel() > largest->shape().numel())) largest = &p;
+  }
+  HONE_ASSERT(largest != nullptr);
+  const auto format = [](const Tensor& tensor) { return std::string(name_of(tensor.dtype)); };
+  return {{"weights", std::string(name_of(store.all().front().dtype()))},
+          {"trained", format(largest->value())},
+          {"master", format(largest->master())},
+          {"gradients", format(largest->gradient())},
+          {"moments", {format(largest->moment1()), format(largest->moment2())}}};
+}
+
+Json memory_json(const BenchTraining& training, uint64_t used) {
+  const ParameterBytes& p = training.plan.parameters;
+  return {{"weights", p.weights},
+          {"master", p.master},
+          {"gradients", p.gradients},
+          {"moments", p.moments},
+          {"activations", training.plan.activations},
+          {"batch", training.plan.batch},
+          {"plan", training.plan.total()},
+          {"used", used},
+          {"used_before", training.memory_before}};
+}
+
+Json results_of(const BenchStepOptions& options, const BenchTraining& training, const Times& times) {
+  const double tokens = static_cast<double>(options.batch * options.seq);
+  const double flops = forward_flops_per_token(training.config(), options.seq) * (options.mode == "full" ? 3 : 2);
+  int64_t trained = 0;
+  for (const Parameter& p : training.store().all()) trained += p.trainable() ? p.shape().numel() : 0;
+  const GroupCount total = total_of(count_groups(training.store(), training.config().moe));
+  Json milliseconds = Json::array();
+  for (const double seconds : times.all) milliseconds.push_back(seconds * 1e3);
+  Json json = bench_facts("step", training.device());
+  json.update(
+      {{"model", options.model},
+       {"layers", training.config().layers.size()},
+       {"mode", options.mode},
+       {"seq", options.seq},
+       {"batch", options.batch},
+       {"steps", options.steps},
+       {"dtype", options.dtype},
+       {"recompute", training.recompute},
+       {"parameters", total.parameters},
+       {"active", total.active},
+       {"trained", trained},
+       {"precision", precision_of(training.store())},
+       {"tokens_per_second", tokens / times.median},
+       {"step_ms",
+        {{"median", times.median * 1e3}, {"min", times.min * 1e3}, {"max", times.max * 1e3}, {"all", milliseconds}}},
+       {"model_flops_per_token", flops},
+       {"model_tflops", flops * tokens / times.median / 1e12},
+       {"memory", memory_json(training, used_memory(training.device()))},
+       {"loss", training.result.loss.loss},
+       {"grad_norm", training.result.grad_norm}});
+  if (options.mode == "lora-all" && training.config().num_moe_layers() > 0) json["expert_lora"] = options.expert_lora;
+  return json;
+}
+
+std::string heading(const Json& r) {
+  return fmt::format(
+      "{}, {} layers, {} parameters ({} active): {}, {} trained\n{} × {} tokens a step on {}, recompute {}\n",
+      r["model"].get<std::string>(), r["layers"].get<int64_t>(), human_count(r["parameters"].get<double>()),
+      human_count(r["active"].get<double>()), r["mode"].get<std::string>(), human_count(r["trained"].get<double>()),
+      r["batch"].get<int64_t>(), r["seq"].get<int64_t>(), r["device_name"].get<std::string>(),
+      r["recompute"].get<std::string>());
+}
+
+std::string tables(const Json& r, bool color) {
+  Table speed({{"step"}, {"", Align::kRight}});
+  speed.add_row({"tokens a second", with_commas(static_cast<int64_t>(r["tokens_per_second"].get<double>()))});
+  const Json& ms = r["step_ms"];
+  speed.add_row({"ms: median (least – most)", fmt::format("{:.1f} ({:.1f} – {:.1f})", ms["median"].get<double>(),
+                                                          ms["min"].get<double>(), ms["max"].get<double>())});
+  speed.add_row({"model TFLOP/s", fmt::format("{:.4g}", r["model_tflops"].get<double>())});
+  speed.add_row({"loss", fmt::format("{:.4f}", r["loss"].get<double>())});
+  const Json &memory = r["memory"], &precision = r["precision"];
+  const auto bytes = [&](const char* key) { return memory[key].get<uint64_t>(); };
+  const auto format = [&](const char* key) { return precision[key].get<std::string>(); };
+  const std::vector<MemoryRow> rows = {
+      {"weights", bytes("weights"), format("weights")},
+      {"master weights", bytes("master"), format("master")},
+      {"gradients", bytes("gradients"), format("gradients")},
+      {"optimizer", bytes("moments"), "AdamW, " + precision["moments"][0].get<std::string>()},
+      {"activations", bytes("activations"), "recompute " + r["recompute"].get<std::string>()},
+      {"batch", bytes("batch"), ""}};
+  return speed.to_string(color) + "\n" + memory_table(rows, 0, color) +
+         fmt::format("  in use: {}\n", human_bytes(memory["used"].get<double>()));
+}
+
+}  // namespace
+
+int run_bench_step(const BenchStepOptions& options) {
+  mode_of(options);
+  BenchTraining training(options);
+  std::vector<double> seconds;
+  for (int64_t i = 0; i < kWarmUpSteps + options.steps; ++i) {
+    const double time = training.step(i);
+    if (i >= kWarmUpSteps) seconds.push_back(time);
+  }
+  Json results = results_of(options, training, summary_of(seconds));
+  const bool color = Terminal::of(1).color;
+  if (options.json != "-") print_text(heading(results) + tables(results, color));
+  if (!options.profile.empty()) {
+    Profiler profiler(training.stream());
+    for (int64_t i = 0; i < kProfiledSteps; ++i) training.step(kWarmUpSteps + options.steps + i);
+    const std::vector<ProfileSpan> spans = profiler.take();
+    const ProfileSummary summary = summarise_profile(spans);
+    results["profile"] = profile_json(summary);
+    write_text_file(options.profile, chrome_trace(spans).dump() + "\n");
+    if (options.json != "-") print_text("\n" + profile_table(summary, color));
+  }
+  write_bench_json(options.json, results);
+  return 0;
+}
+
+}  // namespace hone

@@ -1,0 +1,31 @@
+// hone bench step: the speed and memory of a training step of a released model's shape, with random weights.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+namespace hone {
+
+struct BenchStepOptions {
+  std::string model;                   ///< a shape's name or a folder with a config.json
+  int64_t layers = 0;                  ///< the first so many; 0: all
+  std::string mode = "full";           ///< full, lora (attention) or lora-all (attention and every expert or MLP)
+  std::string expert_lora = "shared";  ///< with lora-all: shared, as PEFT's target_parameters, or split
+  int64_t seq = 4096;                  ///< tokens of a document
+  int64_t batch = 4;                   ///< documents of a step, packed into one micro-batch
+  int64_t steps = 8;                   ///< that are timed, after three that are not
+  std::string device = "auto";
+  std::string dtype = "bfloat16";
+  std::string recompute = "auto";  ///< a level of train/recompute.h, or auto: the first that fits
+  int threads = 0;                 ///< 0: all cores
+  uint64_t seed = 42;
+  std::string json;     ///< file for the results; "-": JSON alone on standard output
+  std::string profile;  ///< file for a time line of three further steps
+};
+
+/// Trains on random tokens, all of them supervised: LoRA r 16 and alpha 32, AdamW, clipping at 1, no auxiliary loss.
+/// Steps are timed from queuing the batch until the loss has been read; model FLOP/s count forward FLOPs three times
+/// (LoRA: twice) and recomputation not at all. Returns the exit code.
+int run_bench_step(const BenchStepOptions& options);
+
+}  // namespace hone

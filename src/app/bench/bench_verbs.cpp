@@ -1,0 +1,85 @@
+#include "app/bench/bench_verbs.h"
+
+#include <fmt/format.h>
+
+#include "app/bench/bench_model.h"
+#include "app/bench/bench_ops.h"
+#include "app/bench/bench_step.h"
+#include "core/error.h"
+
+namespace hone {
+
+namespace {
+
+CLI::App* add_part(CLI::App& bench, const char* name, const char* what, const char* examples) {
+  CLI::App* part = bench.add_subcommand(name, what);
+  part->footer(std::string("Examples:\n") + examples);
+  part->allow_extras();
+  return part;
+}
+
+std::string shapes_text() {
+  return fmt::format("{}, or a folder with a config.json", fmt::join(bench_model_names(), ", "));
+}
+
+void add_step(CLI::App& bench, Action& action) {
+  CLI::App* verb = add_part(bench, "step", "Speed and memory of a training step, with random weights",
+                            "  hone bench step --model qwen3-30b-a3b --mode lora --json step.json\n"
+                            "  hone bench step --model qwen3-30b-a3b --layers 8 --profile trace.json\n"
+                            "  hone bench step --model ./Qwen3-8B --recompute everything");
+  auto options = std::make_shared<BenchStepOptions>();
+  verb->add_option("--model", options->model, shapes_text())->required();
+  verb->add_option("--layers", options->layers, "the first so many; 0: all")->capture_default_str();
+  verb->add_option("--mode", options->mode, "full, lora (attention) or lora-all (experts or MLPs too)")
+      ->capture_default_str();
+  verb->add_option("--expert-lora", options->expert_lora, "with lora-all: shared (PEFT's target_parameters) or split")
+      ->capture_default_str();
+  verb->add_option("--seq", options->seq, "tokens of a document")->capture_default_str();
+  verb->add_option("--batch", options->batch, "documents of a step")->capture_default_str();
+  verb->add_option("--steps", options->steps, "steps that are timed, after three that are not")->capture_default_str();
+  verb->add_option("--device", options->device, "auto, cpu or cuda")->capture_default_str();
+  verb->add_option("--dtype", options->dtype, "bfloat16 or float32")->capture_default_str();
+  verb->add_option("--recompute", options->recompute,
+                   "none, norms, activations, experts, everything; auto: the first that fits")
+      ->capture_default_str();
+  verb->add_option("--threads", options->threads, "0: all cores")->capture_default_str();
+  verb->add_option("--seed", options->seed, "of weights and tokens")->capture_default_str();
+  verb->add_option("--json", options->json, "file for the results, - for standard output");
+  verb->add_option("--profile", options->profile, "file for a time line of three more steps (chrome://tracing)");
+  verb->callback([=, &action] { action = [=] { return run_bench_step(*options); }; });
+}
+
+void add_ops(CLI::App& bench, Action& action) {
+  CLI::App* verb = add_part(bench, "ops", "Time of each op at a model's shapes, and its share of the machine's rates",
+                            "  hone bench ops\n"
+                            "  hone bench ops --model mixtral-8x7b --op moe --json now.json\n"
+                            "  hone bench ops --compare before.json      exit code 1 if an op is 5 % slower");
+  auto options = std::make_shared<BenchOpsOptions>();
+  verb->add_option("--model", options->model, shapes_text() + "; default: qwen3-30b-a3b on a GPU, cpu-moe on a CPU");
+  verb->add_option("--op", options->op, "only rows whose name contains this");
+  verb->add_option("--tokens", options->tokens, "rows of the ops; default: 16384 on a GPU, 2048 on a CPU");
+  verb->add_option("--seq", options->seq, "tokens of a document")->capture_default_str();
+  verb->add_option("--device", options->device, "auto, cpu or cuda")->capture_default_str();
+  verb->add_option("--dtype", options->dtype, "bfloat16 or float32")->capture_default_str();
+  verb->add_option("--threads", options->threads, "0: all cores")->capture_default_str();
+  verb->add_option("--json", options->json, "file for the results, - for standard output");
+  verb->add_option("--compare", options->compare, "JSON of an earlier run");
+  verb->callback([=, &action] { action = [=] { return run_bench_ops(*options); }; });
+}
+
+}  // namespace
+
+void add_bench(CLI::App& app, Action& action) {
+  CLI::App* bench = app.add_subcommand("bench", "Speed of training steps and of ops");
+  bench->allow_extras();
+  bench->callback([bench, &action] {
+    if (!bench->get_subcommands().empty()) return;
+    action = []() -> int {
+      throw UserError("hone bench needs to know what", "hone bench", "use hone bench step or hone bench ops");
+    };
+  });
+  add_step(*bench, action);
+  add_ops(*bench, action);
+}
+
+}  // namespace hone

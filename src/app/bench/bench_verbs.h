@@ -1,0 +1,10 @@
+// hone bench step and hone bench ops on the command line.
+#pragma once
+
+#include "app/cli_verbs.h"
+
+namespace hone {
+
+void add_bench(CLI::App& app, Action& action);
+
+}  // namespace hone

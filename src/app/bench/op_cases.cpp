@@ -1,0 +1,341 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <numeric>
+
+#include "app/bench/op_case.h"
+#include "core/philox.h"
+#include "core/profiler.h"
+#include "ops/adamw/adamw.h"
+#include "ops/add/add.h"
+#include "ops/attention/attention.h"
+#include "ops/embedding/embedding.h"
+#include "ops/linear_cross_entropy/linear_cross_entropy.h"
+#include "ops/moe_experts/moe_experts.h"
+#include "ops/qk_norm_rope/qk_norm_rope.h"
+#include "ops/rms_norm/rms_norm.h"
+#include "ops/router/router.h"
+#include "ops/swiglu/swiglu.h"
+
+namespace hone {
+
+namespace {
+
+constexpr int64_t kLoraRank = 16;
+
+/// What the cases below share.
+struct Maker {
+  DecoderConfig config;
+  OpSizes sizes;
+
+  int64_t tokens() const { return sizes.tokens; }
+  int64_t hidden() const { return config.hidden_size; }
+  double element() const { return static_cast<double>(size_of(sizes.dtype)); }
+  /// Bytes of [T, width] in the dtype of activations.
+  double rows(int64_t width) const { return element() * static_cast<double>(tokens() * width); }
+  std::string shape(int64_t width) const { return fmt::format("[{}, {}]", tokens(), width); }
+  Tensor activations(BenchData& data, int64_t width) const { return data.random({tokens(), width}, sizes.dtype); }
+  /// A value with a gradient, made anew on each tape.
+  std::function<Var(Tape&)> input(BenchData& data, int64_t width) const {
+    const Tensor x = activations(data, width), dx = data.take(x.shape, x.dtype);
+    return [x, dx](Tape& tape) { return tape.input(x, dx); };
+  }
+};
+
+OpCase rms_norm_case(const Maker& m, BenchData& data) {
+  const auto x = m.input(data, m.hidden());
+  Weight& w = data.weight({m.hidden()}, m.sizes.dtype, true);
+  OpCase result;
+  const std::string shape = m.shape(m.hidden());
+  result.parts = {{"rms_norm", shape, "rms_norm", "forward", 0, 2 * m.rows(m.hidden())},
+                  {"rms_norm grad", shape, "rms_norm", "backward", 0, 3 * m.rows(m.hidden())}};
+  result.record = [=, &w](Tape& tape) { return rms_norm(tape, x(tape), w, 1e-6f); };
+  result.gradient = m.activations(data, m.hidden());
+  return result;
+}
+
+OpCase add_rms_norm_case(const Maker& m, BenchData& data) {
+  const auto x = m.input(data, m.hidden()), delta = m.input(data, m.hidden());
+  Weight& w = data.weight({m.hidden()}, m.sizes.dtype, true);
+  OpCase result;
+  // Both nodes are reported by the step: where the sum is taken is the op's business.
+  result.parts = {{"add_rms_norm with grad", m.shape(m.hidden()), "step", "", 0, 9 * m.rows(m.hidden())}};
+  result.record = [=, &w](Tape& tape) { return add_rms_norm(tape, x(tape), delta(tape), w, 1e-6f).y; };
+  result.gradient = m.activations(data, m.hidden());
+  return result;
+}
+
+OpCase add_case(const Maker& m, BenchData& data) {
+  const auto a = m.input(data, m.hidden()), b = m.input(data, m.hidden());
+  OpCase result;
+  result.parts = {{"add", m.shape(m.hidden()), "add", "forward", 0, 3 * m.rows(m.hidden())}};
+  result.record = [=](Tape& tape) { return add(tape, a(tape), b(tape)); };
+  result.gradient = m.activations(data, m.hidden());
+  return result;
+}
+
+std::vector<int32_t> positions_of(const OpSizes& sizes) {
+  std::vector<int32_t> positions(static_cast<size_t>(sizes.tokens));
+  for (size_t i = 0; i < positions.size(); ++i)
+    positions[i] = static_cast<int32_t>(static_cast<int64_t>(i) % sizes.seq);
+  return positions;
+}
+
+OpCase qk_norm_rope_case(const Maker& m, BenchData& data) {
+  const int64_t width = m.config.num_attention_heads * m.config.head_dim, half = m.config.rope.rotary_dim / 2;
+  const auto x = m.input(data, width);
+  Weight* norm = m.config.qk_norm ? &data.weight({m.config.head_dim}, m.sizes.dtype, true) : nullptr;
+  RopeTableValues values = rope_table_values(rope_frequencies(m.config.rope, m.sizes.seq), m.sizes.seq);
+  const RopeTable table{.cos = data.upload({m.sizes.seq, half}, std::move(values.cos)),
+                        .sin = data.upload({m.sizes.seq, half}, std::move(values.sin))};
+  const Tensor positions = data.upload({m.tokens()}, positions_of(m.sizes));
+  const auto head_dim = static_cast<int>(m.config.head_dim);
+  OpCase result;
+  result.parts = {{"qk_norm_rope", m.shape(width), "qk_norm_rope", "forward", 0, 2 * m.rows(width)},
+                  {"qk_norm_rope grad", m.shape(width), "qk_norm_rope", "backward", 0, 3 * m.rows(width)}};
+  result.record = [=](Tape& tape) { return qk_norm_rope(tape, x(tape), norm, 1e-6f, table, positions, head_dim); };
+  result.gradient = m.activations(data, width);
+  return result;
+}
+
+OpCase attention_case(const Maker& m, BenchData& data) {
+  const int64_t heads = m.config.num_attention_heads, kv_heads = m.config.num_key_value_heads, dim = m.config.head_dim;
+  const auto q = m.input(data, heads * dim), k = m.input(data, kv_heads * dim), v = m.input(data, kv_heads * dim);
+  const AttentionOptions options{.num_heads = heads,
+                                 .num_kv_heads = kv_heads,
+                                 .head_dim = dim,
+                                 .scale = 1.0f / std::sqrt(static_cast<float>(dim))};
+  std::vector<int32_t> starts;
+  for (int64_t row = 0; row < m.tokens(); row += m.sizes.seq) starts.push_back(static_cast<int32_t>(row));
+  starts.push_back(static_cast<int32_t>(m.tokens()));
+  const auto documents = static_cast<int64_t>(starts.size()) - 1;
+  const PackedSequences sequences{.cu_seqlens = data.upload({documents + 1}, std::move(starts)),
+                                  .num_documents = documents,
+                                  .max_seqlen = m.sizes.seq};
+  // q·k and p·v over half the positions; backward has five such products where forward has two.
+  const double flops = 2.0 * static_cast<double>(m.tokens() * m.sizes.seq * heads * dim);
+  const double bytes = m.rows(2 * (heads + kv_heads) * dim);
+  const std::string shape = fmt::format("{} × {}, {} / {} heads of {}", documents, m.sizes.seq, heads, kv_heads, dim);
+  OpCase result;
+  result.parts = {{"attention", shape, "attention", "forward", flops, bytes},
+                  {"attention grad", shape, "attention", "backward", 2.5 * flops, 2 * bytes}};
+  result.record = [=](Tape& tape) { return attention(tape, q(tape), k(tape), v(tape), options, sequences); };
+  result.gradient = m.activations(data, heads * dim);
+  return result;
+}
+
+OpCase swiglu_case(const Maker& m, BenchData& data) {
+  const int64_t width = m.config.layers.front().intermediate_size;
+  const auto gate = m.input(data, width), up = m.input(data, width);
+  OpCase result;
+  result.parts = {{"swiglu", m.shape(width), "swiglu", "forward", 0, 3 * m.rows(width)},
+                  {"swiglu grad", m.shape(width), "swiglu", "backward", 0, 5 * m.rows(width)}};
+  result.record = [=](Tape& tape) { return swiglu(tape, gate(tape), up(tape)); };
+  result.gradient = m.activations(data, width);
+  return result;
+}
+
+OpCase router_case(const Maker& m, BenchData& data) {
+  const int64_t experts = m.config.moe.num_experts;
+  const auto x = m.input(data, m.hidden());
+  Weight& w = data.weight({experts, m.hidden()}, m.sizes.dtype, true);
+  RouterOptions options;
+  options.top_k = m.config.moe.num_experts_per_tok;
+  options.normalise = m.config.moe.norm_topk_prob;
+  const double flops = 2.0 * static_cast<double>(m.tokens() * m.hidden() * experts);
+  const std::string shape = fmt::format("[{}, {}] → {} of {}", m.tokens(), m.hidden(), options.top_k, experts);
+  OpCase result;
+  result.parts = {{"router", shape, "router", "forward", flops, m.rows(m.hidden())},
+                  {"router grad", shape, "router", "backward", 3 * flops, 2 * m.rows(m.hidden())}};
+  result.record = [=, &w](Tape& tape) { return router(tape, x(tape), w, options).weights; };
+  result.gradient = m.activations(data, options.top_k);
+  return result;
+}
+
+/// k different experts of each token; expert e is preferred as (e + 1)^-zipf: the k largest of log preference + Gumbel.
+std::vector<int32_t> choose_experts(int64_t tokens, int64_t experts, int64_t k, double zipf) {
+  PhiloxSequence random(17);
+  std::vector<int32_t> ids, order(static_cast<size_t>(experts));
+  std::vector<double> score(order.size());
+  for (int64_t t = 0; t < tokens; ++t) {
+    for (size_t e = 0; e < score.size(); ++e) {
+      const double uniform = (static_cast<double>(random.next()) + 0.5) * 0x1p-32;
+      score[e] = -std::log(-std::log(uniform)) - zipf * std::log(static_cast<double>(e + 1));
+    }
+    std::iota(order.begin(), order.end(), 0);
+    std::partial_sort(order.begin(), order.begin() + k, order.end(), [&](int32_t a, int32_t b) {
+      return score[static_cast<size_t>(a)] > score[static_cast<size_t>(b)];
+    });
+    ids.insert(ids.end(), order.begin(), order.begin() + k);
+  }
+  return ids;
+}
+
+enum class Training { kFull, kLora };
+
+/// Experts with routing given. Parts: the nodes, if `nodes`, and the layer as a whole, whose model FLOPs are those of
+/// forward three times (with LoRA twice).
+OpCase moe_case(const Maker& m, BenchData& data, const std::string& name, double zipf, Training training, bool nodes) {
+  const int64_t experts = m.config.moe.num_experts, k = m.config.moe.num_experts_per_tok;
+  const int64_t inner = m.config.moe.moe_intermediate_size, tokens = m.tokens(), hidden = m.hidden();
+  const bool full = training == Training::kFull;
+  const auto x = m.input(data, hidden), weights = m.input(data, k);
+  const Tensor ids = data.upload({tokens, k}, choose_experts(tokens, experts, k, zipf));
+  Weight& gate_up = data.weight({experts, 2 * inner, hidden}, m.sizes.dtype, full);
+  Weight& down = data.weight({experts, hidden, inner}, m.sizes.dtype, full);
+  ExpertAdapters adapters;
+  const auto adapt = [&](std::vector<ExpertAdapter>& list, int64_t in, int64_t begin, int64_t out) {
+    Weight& a = data.weight({experts, kLoraRank, in}, DType::kF32, true);
+    Weight& b = data.weight({experts, out, kLoraRank}, DType::kF32, true);
+    list.push_back({{.lora_a = &a, .lora_b = &b, .scaling = 2.0f}, begin, out});
+  };
+  if (!full) {
+    adapt(adapters.gate_up, hidden, 0, inner);
+    adapt(adapters.gate_up, hidden, inner, inner);
+    adapt(adapters.down, inner, 0, hidden);
+  }
+  const auto rows = static_cast<double>(tokens * k);
+  const double up_weights = static_cast<double>(experts * 2 * inner * hidden), down_weights = up_weights / 2;
+  const double up_flops = 4 * rows * static_cast<double>(hidden * inner), down_flops = up_flops / 2;
+  const double size = m.element(), h = size * rows * 2 * static_cast<double>(inner), y = m.rows(hidden);
+  const std::string shape = fmt::format("[{}, {}], {} of {} × {}", tokens, hidden, k, experts, inner);
+  OpCase result;
+  if (nodes) {
+    result.parts = {
+        {"moe_permutation", shape, "moe_permutation", "forward", 0, 16 * rows},
+        {"moe_gate_up", shape, "moe_gate_up", "forward", up_flops, y + h + size * up_weights},
+        {"moe_down", shape, "moe_down", "forward", down_flops, h / 2 + y + size * down_weights},
+        {"moe_down grad", shape, "moe_down", "backward", 2 * down_flops, 2 * h + y + (size + 4) * down_weights},
+        {"moe_gate_up grad", shape, "moe_gate_up", "backward", 2 * up_flops, h + 2 * y + (size + 4) * up_weights}};
+  }
+  result.parts.push_back({name, shape, "step", "", (full ? 3 : 2) * (up_flops + down_flops), 0});
+  result.record = [=, &gate_up, &down](Tape& tape) {
+    return moe_experts(tape, x(tape), {tape.input(ids), weights(tape)}, {&gate_up, &down}, adapters);
+  };
+  result.gradient = m.activations(data, hidden);
+  return result;
+}
+
+std::vector<int32_t> random_ids(int64_t count, int64_t bound) {
+  PhiloxSequence random(23);
+  std::vector<int32_t> ids(static_cast<size_t>(count));
+  for (int32_t& id : ids) id = static_cast<int32_t>(random.below(static_cast<uint64_t>(bound)));
+  return ids;
+}
+
+OpCase head_case(const Maker& m, BenchData& data, const std::string& name, bool trained) {
+  const int64_t vocab = m.config.vocab_size, tokens = m.tokens();
+  const auto x = m.input(data, m.hidden());
+  Weight& w = data.weight({vocab, m.hidden()}, m.sizes.dtype, trained);
+  std::vector<int32_t> rows(static_cast<size_t>(tokens));
+  std::iota(rows.begin(), rows.end(), 0);
+  CrossEntropyLoss loss;
+  loss.tokens = {.rows = data.upload({tokens}, std::move(rows)),
+                 .targets = data.upload({tokens}, random_ids(tokens, vocab)),
+                 .weights = data.upload({tokens}, std::vector<float>(static_cast<size_t>(tokens), 1.0f))};
+  const Tensor memory = data.take({512}, DType::kU8);
+  std::vector<uint8_t> bytes(512, 0);
+  StepScalars scalars;
+  scalars.inv_loss_weight = 1.0f / static_cast<float>(tokens);
+  std::memcpy(bytes.data(), &scalars, sizeof(scalars));
+  data.stream().upload(memory, std::move(bytes));
+  loss.scalars = reinterpret_cast<StepScalars*>(memory.data);
+  loss.totals = reinterpret_cast<LossTotals*>(memory.data + 256);
+  const double weights = static_cast<double>(vocab * m.hidden()), flops = 2 * weights * static_cast<double>(tokens);
+  OpCase result;
+  result.parts = {{name, fmt::format("[{}, {}] → {}", tokens, m.hidden(), vocab), "linear_cross_entropy", "forward",
+                   (trained ? 3 : 2) * flops, 2 * m.rows(m.hidden()) + (m.element() + (trained ? 4 : 0)) * weights}};
+  result.record = [=, &w](Tape& tape) {
+    linear_cross_entropy(tape, x(tape), w, nullptr, loss);
+    return Var{};
+  };
+  return result;
+}
+
+OpCase embedding_case(const Maker& m, BenchData& data) {
+  const Tensor ids = data.upload({m.tokens()}, random_ids(m.tokens(), m.config.vocab_size));
+  Weight& w = data.weight({m.config.vocab_size, m.hidden()}, m.sizes.dtype, true);
+  const std::string shape = fmt::format("{} of [{}, {}]", m.tokens(), m.config.vocab_size, m.hidden());
+  const double table = 4 * static_cast<double>(m.config.vocab_size * m.hidden());
+  OpCase result;
+  result.parts = {{"embedding", shape, "embedding", "forward", 0, 2 * m.rows(m.hidden())},
+                  {"embedding grad", shape, "embedding", "backward", 0, m.rows(m.hidden()) + table}};
+  result.record = [=, &w, dtype = m.sizes.dtype](Tape& tape) { return embedding(tape, ids, w, dtype); };
+  result.gradient = m.activations(data, m.hidden());
+  return result;
+}
+
+OpCase adamw_case(const Maker& m, BenchData& data) {
+  const int64_t count = int64_t{1} << (data.stream().device().kind == DeviceKind::kCuda ? 28 : 24);
+  const bool copies = m.sizes.dtype != DType::kF32;
+  AdamwTensor tensor;
+  tensor.parameter = data.random({count}, DType::kF32, 0.02f);
+  if (copies) tensor.working_copy = data.take({count}, m.sizes.dtype);
+  tensor.m = data.random({count}, DType::kF32, 1e-3f);
+  tensor.v = data.take({count}, DType::kF32);
+  tensor.gradient = data.random({count}, DType::kF32, 1e-3f);
+  const Tensor memory =
+      data.upload({static_cast<int64_t>(sizeof(StepScalars))}, std::vector<uint8_t>(sizeof(StepScalars), 0));
+  const AdamwArgs args{.tensors = {tensor}, .scalars = reinterpret_cast<StepScalars*>(memory.data)};
+  OpCase result;
+  result.parts = {{"adamw", fmt::format("[{}]", count), "adamw", "", 0,
+                   static_cast<double>(count) * (7 * 4 + (copies ? m.element() : 0))}};
+  result.backward = false;
+  result.record = [args](Tape& tape) {
+    const ProfileScope scope(tape.context(), SpanKind::kOp, "adamw");
+    adamw(tape.context(), args);
+    return Var{};
+  };
+  return result;
+}
+
+}  // namespace
+
+std::vector<OpCaseMaker> op_cases(const DecoderConfig& config, const OpSizes& sizes) {
+  const Maker m{config, sizes};
+  std::vector<OpCaseMaker> makers;
+  const auto add = [&](std::vector<std::string> names, std::function<OpCase(BenchData&)> make) {
+    makers.push_back({std::move(names), std::move(make)});
+  };
+  const auto add_plain = [&](std::vector<std::string> names, OpCase (*make)(const Maker&, BenchData&)) {
+    add(std::move(names), [=](BenchData& data) { return make(m, data); });
+  };
+  const auto add_linear = [&](const std::string& projection, int64_t in, int64_t out) {
+    const std::string name = "linear " + projection;
+    add({name, name + " grad dx dW"}, [=](BenchData& data) { return linear_case(data, name, sizes, in, out, true); });
+    add({name + " grad dx"}, [=](BenchData& data) { return linear_case(data, name, sizes, in, out, false); });
+  };
+  const int64_t hidden = config.hidden_size, q_size = config.num_attention_heads * config.head_dim;
+  add_linear("q_proj", hidden, q_size);
+  add_linear("k_proj, v_proj", hidden, config.num_key_value_heads * config.head_dim);
+  add_linear("o_proj", q_size, hidden);
+  add_plain({"attention", "attention grad"}, attention_case);
+  add_plain({"rms_norm", "rms_norm grad"}, rms_norm_case);
+  add_plain({"add_rms_norm with grad"}, add_rms_norm_case);
+  add_plain({"add"}, add_case);
+  add_plain({"qk_norm_rope", "qk_norm_rope grad"}, qk_norm_rope_case);
+  if (const int64_t inner = config.layers.front().intermediate_size; inner > 0) {
+    add_linear("gate_proj, up_proj", hidden, inner);
+    add_linear("down_proj", inner, hidden);
+    add_plain({"swiglu", "swiglu grad"}, swiglu_case);
+  }
+  if (config.num_moe_layers() > 0) {
+    add_plain({"router", "router grad"}, router_case);
+    add({"moe_permutation", "moe_gate_up", "moe_down", "moe_down grad", "moe_gate_up grad", "moe layer"},
+        [=](BenchData& data) { return moe_case(m, data, "moe layer", 0, Training::kFull, true); });
+    add({"moe layer, Zipf"},
+        [=](BenchData& data) { return moe_case(m, data, "moe layer, Zipf", 1, Training::kFull, false); });
+    add({"moe layer, LoRA"},
+        [=](BenchData& data) { return moe_case(m, data, "moe layer, LoRA", 0, Training::kLora, false); });
+  }
+  add({"linear_cross_entropy"}, [=](BenchData& data) { return head_case(m, data, "linear_cross_entropy", true); });
+  add({"linear_cross_entropy frozen"},
+      [=](BenchData& data) { return head_case(m, data, "linear_cross_entropy frozen", false); });
+  add_plain({"embedding", "embedding grad"}, embedding_case);
+  add_plain({"adamw"}, adamw_case);
+  return makers;
+}
+
+}  // namespace hone

@@ -1,0 +1,133 @@
+// hone bench, as a user runs it.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <fstream>
+#include <map>
+
+#include "program.h"
+
+namespace hone {
+namespace {
+
+/// A step of one layer of the smallest shape, quick enough for a test.
+std::vector<std::string> step_arguments(const std::vector<std::string>& more) {
+  std::vector<std::string> arguments = {"bench", "step",  "--model", "cpu-moe", "--layers", "1",       "--device",
+                                        "cpu",   "--seq", "16",      "--batch", "2",        "--steps", "2"};
+  arguments.insert(arguments.end(), more.begin(), more.end());
+  return arguments;
+}
+
+bool contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+
+TEST(BenchStep, MeasuresFullTraining) {
+  const Outcome outcome = run_hone(step_arguments({"--json", "-"}));
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  const Json json = Json::parse(outcome.out);
+  // Embedding, head, attention, router, 32 experts of three matrices, norms.
+  const int64_t hidden = 1024, attention = 2 * hidden * (1024 + 256), experts = 32 * 3 * hidden * 512;
+  const int64_t parameters = 2 * 32000 * hidden + attention + 32 * hidden + experts + 3 * hidden + 2 * 64;
+  EXPECT_EQ(json["parameters"], parameters);
+  EXPECT_EQ(json["trained"], parameters);
+  EXPECT_EQ(json["step_ms"]["all"].size(), 2u);
+  EXPECT_EQ(json["precision"]["master"], "float32");
+  EXPECT_EQ(json["memory"]["weights"], 2 * parameters);
+  EXPECT_EQ(json["memory"]["moments"], 8 * parameters);
+  EXPECT_NEAR(json["loss"].get<double>(), std::log(32000.0), 0.5) << "random tokens, weights near zero";
+  EXPECT_GT(json["grad_norm"].get<double>(), 0);
+  EXPECT_EQ(json["recompute"], "none") << "this fits everywhere";
+  // Forward three times: products, four experts of a token, half of sixteen positions.
+  const double flops =
+      2.0 * static_cast<double>(attention + 32 * hidden + 4 * 3 * hidden * 512 + hidden * 32000 + 16 * hidden);
+  EXPECT_NEAR(json["model_flops_per_token"].get<double>(), 3 * flops, 1);
+  const double median = json["step_ms"]["median"];
+  EXPECT_NEAR(json["tokens_per_second"].get<double>(), 32 / (median * 1e-3), 1e-6 * 32 / (median * 1e-3));
+}
+
+TEST(BenchStep, MeasuresLoraAndWritesATimeLine) {
+  const Folder folder;
+  const std::string trace = (folder / "trace.json").string();
+  const Outcome outcome = run_hone(step_arguments({"--mode", "lora-all", "--profile", trace, "--json",
+                                                   (folder / "step.json").string(), "--recompute", "everything"}));
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  for (const char* text : {"tokens a second", "model TFLOP/s", "activations", "moe_gate_up backward", "idle"}) {
+    EXPECT_TRUE(contains(outcome.out, text)) << text << " is not in\n" << outcome.out;
+  }
+  const Json json = Json::parse(read_file(folder / "step.json"));
+  // r 16 on q, k, v, o and, shared by gate and up, on every expert.
+  EXPECT_EQ(json["trained"], 16 * (2 * (1024 + 1024) + 2 * (1024 + 256)) + 32 * 16 * (1024 + 1024 + 512 + 1024));
+  EXPECT_EQ(json["expert_lora"], "shared");
+  double sum = 0;
+  for (const Json& group : json["profile"]["groups"]) sum += group["ms"].get<double>();
+  EXPECT_NEAR(sum, json["profile"]["step_ms"].get<double>(), 1e-6 * sum) << "groups and idle are the whole step";
+  std::map<std::string, int> passes;
+  const Json time_line = Json::parse(read_file(trace));
+  for (const Json& event : time_line["traceEvents"]) {
+    if (event["name"] == "attention") ++passes[event["args"]["pass"]];
+  }
+  EXPECT_EQ(passes["forward"], 3) << "three steps of one layer";
+  EXPECT_EQ(passes["recompute"], 3);
+  EXPECT_EQ(passes["backward"], 3);
+}
+
+TEST(BenchStep, ReadsAModelFolder) {
+  const Folder folder;
+  const Outcome outcome = run_hone({"bench", "step", "--model", make_model(folder), "--device", "cpu", "--seq", "8",
+                                    "--batch", "1", "--steps", "1", "--mode", "lora", "--dtype", "float32"});
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_TRUE(contains(outcome.out, "2 layers")) << outcome.out;
+}
+
+TEST(BenchStep, RefusesWhatItDoesNotKnow) {
+  const auto expect = [](const std::vector<std::string>& arguments, const std::string& text) {
+    const Outcome outcome = run_hone(arguments);
+    EXPECT_EQ(outcome.code, 2);
+    EXPECT_TRUE(contains(outcome.err, text)) << text << " is not in\n" << outcome.err;
+  };
+  expect({"bench", "step", "--model", "mixtral-8x7"}, "Did you mean 'mixtral-8x7b'?");
+  expect({"bench", "step"}, "--model is required");
+  expect({"bench", "step", "--model", "cpu-moe", "--bach", "3"}, "Did you mean '--batch'");
+  expect({"bench", "steps"}, "Did you mean 'step'?");
+  expect({"bench"}, "hone bench step");
+  expect(step_arguments({"--mode", "fulll"}), "Did you mean 'full'?");
+  expect(step_arguments({"--recompute", "norm"}), "Did you mean 'norms'");
+  expect({"bench", "step", "--model", "cpu-moe", "--device", "gpu0"}, "not a device");
+  expect({"bench", "step", "--model", "cpu-moe", "--device", "cpu", "--layers", "9"}, "9 of 8 layers");
+  EXPECT_TRUE(contains(run_hone({"bench", "step", "--help"}).out, "--recompute"));
+}
+
+TEST(BenchOps, TimesEveryOpAndFindsRegressions) {
+  const Folder folder;
+  const std::string model = make_model(folder);
+  const auto file = [&](const char* name) { return (folder / name).string(); };
+  const std::vector<std::string> common = {"bench", "ops", "--device", "cpu", "--model", model, "--tokens", "16"};
+  const auto run = [&](std::vector<std::string> more) {
+    more.insert(more.begin(), common.begin(), common.end());
+    return run_hone(more);
+  };
+  const Outcome all = run({"--json", file("all.json"), "--op", "moe"});
+  ASSERT_EQ(all.code, 0) << all.err;
+  Json json = Json::parse(read_file(folder / "all.json"));
+  EXPECT_GT(json["gemm_tflops"].get<double>(), 0);
+  EXPECT_GT(json["copy_gbs"].get<double>(), 0);
+  ASSERT_GE(json["ops"].size(), 7u);
+  for (const Json& row : json["ops"]) {
+    EXPECT_TRUE(contains(row["name"], "moe"));
+    EXPECT_GT(row["ms"].get<double>(), 0) << row;
+  }
+  for (Json& row : json["ops"]) row["ms"] = 1e6;
+  std::ofstream(folder / "slow.json") << json;
+  for (Json& row : json["ops"]) row["ms"] = 1e-6;
+  std::ofstream(folder / "fast.json") << json;
+  EXPECT_EQ(run({"--op", "moe", "--compare", file("slow.json")}).code, 0);
+  const Outcome slower = run({"--op", "moe_down", "--compare", file("fast.json")});
+  EXPECT_EQ(slower.code, 1);
+  EXPECT_TRUE(contains(slower.err, "slower: moe_down")) << slower.err;
+  EXPECT_EQ(run({"--op", "moe_down", "--compare", model}).code, 2);
+  const Outcome unknown = run({"--op", "attentoin"});
+  EXPECT_EQ(unknown.code, 2);
+  EXPECT_TRUE(contains(unknown.err, "Did you mean 'attention'")) << unknown.err;
+}
+
+}  // namespace
+}  // namespace hone
