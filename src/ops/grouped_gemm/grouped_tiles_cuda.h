@@ -75,7 +75,8 @@ struct TileSums {
 };
 
 struct TileMemory {
-  float a[kTileDepth][kTile + 4], b[kTileDepth][kTile + 4];
+  alignas(16) float a[kTileDepth][kTile + 4];
+  alignas(16) float b[kTileDepth][kTile + 4];
 };
 
 /// One step of the inner dimension into shared memory; zeros beyond the edges.

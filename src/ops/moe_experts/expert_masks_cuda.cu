@@ -104,7 +104,8 @@ struct MaskedSum {
 /// A block adds to 32 rows of one expert × 256 features; a thread to 8 rows × 4 features.
 template <class T>
 __global__ void __launch_bounds__(kThreads) add_masked_kernel(MaskedSum<T> s) {
-  __shared__ float a[kMaskedRanks][kMaskedColumns], v[kMaskedRows][kMaskedRanks];
+  __shared__ alignas(16) float a[kMaskedRanks][kMaskedColumns];
+  __shared__ float v[kMaskedRows][kMaskedRanks];
   const GroupTile tile = find_group_tile<kMaskedRows>(s.offsets, s.experts, blockIdx.x);
   if (tile.group < 0) return;
   const int thread = static_cast<int>(threadIdx.x), lane = thread % (kMaskedColumns / kGroup);
