@@ -44,7 +44,8 @@ struct RouterArgs {
   RouterStatistics statistics;
 };
 
-/// p is formed again from x; ids are those of the forward. Scratch: [T, E] float32.
+/// p is formed again from x; ids are those of the forward. Scratch: [T, E] float32. Where a GPU multiplies bfloat16 it
+/// takes dlogits in two parts that carry 16 bits together.
 struct RouterGradArgs {
   Tensor x, weight;
   Tensor ids;       ///< i32 [T, k]
@@ -55,7 +56,9 @@ struct RouterGradArgs {
   GradDest dweight;  ///< [E, H] float32
 };
 
-/// Deterministic: a token's results depend on its row only, and statistics add up in the order of tokens.
+/// Deterministic: a token's results depend on its row only (on a GPU also on how many rows there are, in the last
+/// bits), and statistics add up in one fixed order. given_ids are in [0, E): others are an assertion on a CPU; on a
+/// GPU, which takes up to 1024 experts, their weights are NaN and their ids 0.
 void router(const Context& context, const RouterArgs& args);
 void router_grad(const Context& context, const RouterGradArgs& args);
 
