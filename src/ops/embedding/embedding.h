@@ -13,8 +13,8 @@ struct EmbeddingArgs {
 
 void embedding(const Context& context, const EmbeddingArgs& args);
 
-/// dw[v, :] = Σ over t with tokens[t] = v of dy[t, :], in rising t: deterministic. dw float32 [V, H]; with beta 0 the
-/// rows of absent tokens become zero. The row of padding_idx gets nothing from this use (torch.nn.Embedding's
+/// dw[v, :] = Σ over t with tokens[t] = v of dy[t, :], in one fixed order: deterministic. dw float32 [V, H]; with beta
+/// 0 the rows of absent tokens become zero. The row of padding_idx gets nothing from this use (torch.nn.Embedding's
 /// padding_idx: checkpoints often hold zeros there, which a norm would turn into huge gradients).
 struct EmbeddingGradArgs {
   Tensor tokens, dy;

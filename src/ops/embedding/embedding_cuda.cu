@@ -94,50 +94,113 @@ __global__ void __launch_bounds__(kThreads)
   sorted[rank] = key;
 }
 
-/// The warp whose key is the first of its token adds that token's rows to dw in rising order, for 32 · kWidth columns.
+/// Places of the sorted tokens that a warp adds up. A run of one token that goes on in the next window leaves its sum
+/// there in `partial`: were a frequent token left to one warp, all would wait for it.
+constexpr int kWindow = 32;
+
+struct SortedTokens {
+  const uint64_t* keys;
+  int64_t count, vocab, padding_idx;
+
+  __device__ int64_t token(int64_t i) const { return token_of(keys[i]); }
+  __device__ bool continues(int64_t i) const { return i > 0 && token(i - 1) == token(i); }
+  __device__ bool wanted(int64_t token) const { return token < vocab && token != padding_idx; }
+};
+
+/// Columns of a warp's lane: kWidth of them.
+template <int kWidth>
+__device__ int64_t column_of_lane() {
+  return ((int64_t{blockIdx.y} * kThreads + threadIdx.x) * kWidth);
+}
+
+/// A block adds up the rows of a window: dw (or for a run that has come from the window before, its row of partial
+/// [windows, H]) = Σ dy + before.
 template <class T, int kWidth>
 __global__ void __launch_bounds__(kThreads)
-    sum_rows(const uint64_t* keys, const T* dy, float* dw, bool accumulate, int64_t count, int64_t vocab,
-             int64_t hidden, int64_t padding_idx) {
-  const int64_t first = int64_t{blockIdx.x};
-  const int64_t token = token_of(keys[first]);
-  if (first > 0 && token_of(keys[first - 1]) == token) return;
-  if (token == padding_idx || token >= vocab) return;
-  const int64_t warp = int64_t{blockIdx.y} * (kThreads / 32) + threadIdx.x / 32;
-  const int64_t column = (warp * 32 + threadIdx.x % 32) * kWidth;
+    sum_windows(const SortedTokens sorted, const T* dy, float* dw, float* partial, bool accumulate, int64_t hidden) {
+  constexpr int kRows = 8;  // loaded at once, and added one after another
+  const int64_t column = column_of_lane<kWidth>();
   if (column >= hidden) return;
-  float sums[kWidth] = {};
-  if (accumulate) load_floats(dw + token * hidden + column, sums);
-  // The rows of a frequent token are loaded several at a time, and added one after another.
-  constexpr int kRows = 8;
-  for (int64_t i = first; i < count && token_of(keys[i]) == token; i += kRows) {
+  const int64_t begin = int64_t{blockIdx.x} * kWindow, end = min(sorted.count, begin + kWindow);
+  const bool continued = sorted.continues(begin);
+  float sums[kWidth];
+  float* target = nullptr;
+  for (int64_t first = begin; first < end; first += kRows) {
     Vector<T, kWidth> rows[kRows];
-    bool present[kRows];
+    Vector<float, kWidth> before[kRows];
 #pragma unroll
     for (int r = 0; r < kRows; ++r) {
-      const uint64_t key = i + r < count ? keys[i + r] : ~uint64_t{0};
-      present[r] = token_of(key) == token;
-      if (present[r]) rows[r] = load_vector<kWidth>(dy + place_of(key) * hidden + column);
+      const int64_t i = first + r;
+      if (i >= end) continue;
+      rows[r] = load_vector<kWidth>(dy + place_of(sorted.keys[i]) * hidden + column);
+      const bool starts = i == begin ? !continued : !sorted.continues(i);
+      if (accumulate && starts && sorted.wanted(sorted.token(i))) {
+        before[r] = load_vector<kWidth>(dw + sorted.token(i) * hidden + column);
+      }
     }
 #pragma unroll
     for (int r = 0; r < kRows; ++r) {
-      if (!present[r]) continue;
+      const int64_t i = first + r;
+      if (i >= end) continue;
+      if (i == begin || !sorted.continues(i)) {
+        if (target != nullptr) store_floats(target, sums);
+        const int64_t token = sorted.token(i);
+        const bool own = i != begin || !continued;
+        target = !sorted.wanted(token) ? nullptr
+                 : own                 ? dw + token * hidden + column
+                                       : partial + int64_t{blockIdx.x} * hidden + column;
+#pragma unroll
+        for (float& sum : sums) sum = 0.0f;
+        if (accumulate && own && target != nullptr) widen(before[r], sums);
+      }
       float values[kWidth];
       widen(rows[r], values);
 #pragma unroll
       for (int c = 0; c < kWidth; ++c) sums[c] += values[c];
     }
   }
+  if (target != nullptr) store_floats(target, sums);
+}
+
+/// The block of the window after the one in which a run began adds the run's further sums to dw, in their order.
+template <int kWidth>
+__global__ void __launch_bounds__(kThreads)
+    join_windows(const SortedTokens sorted, const float* partial, float* dw, int64_t hidden) {
+  const int64_t column = column_of_lane<kWidth>();
+  int64_t window = int64_t{blockIdx.x} + 1;
+  const int64_t token = sorted.token(window * kWindow);
+  const auto goes_on = [&](int64_t w) {
+    return w * kWindow < sorted.count && sorted.token(w * kWindow) == token && sorted.continues(w * kWindow);
+  };
+  if (column >= hidden || !goes_on(window) || goes_on(window - 1) || !sorted.wanted(token)) return;
+  float sums[kWidth];
+  load_floats(dw + token * hidden + column, sums);
+#pragma unroll 4
+  for (; goes_on(window); ++window) {
+    float values[kWidth];
+    load_floats(partial + window * hidden + column, values);
+#pragma unroll
+    for (int c = 0; c < kWidth; ++c) sums[c] += values[c];
+  }
   store_floats(dw + token * hidden + column, sums);
 }
 
 template <class T, int kWidth>
-void launch_sum_rows(const Context& context, const EmbeddingGradArgs& args, const Tensor& sorted) {
-  const int64_t rows = args.tokens.numel(), vocab = args.dw.dst.shape[0], hidden = args.dw.dst.shape[1];
-  const dim3 grid(blocks_for(rows, 1), blocks_for(hidden, kThreads * kWidth));
-  sum_rows<T, kWidth><<<grid, kThreads, 0, stream_of(context)>>>(
-      reinterpret_cast<const uint64_t*>(sorted.data), elements<T>(args.dy), elements<float>(args.dw.dst),
-      args.dw.beta != 0.0f, rows, vocab, hidden, args.padding_idx);
+void launch_sums(const Context& context, const EmbeddingGradArgs& args, const Tensor& keys, const Tensor& partial) {
+  const int64_t windows = partial.shape[0], hidden = partial.shape[1];
+  const SortedTokens sorted{.keys = reinterpret_cast<const uint64_t*>(keys.data),
+                            .count = args.tokens.numel(),
+                            .vocab = args.dw.dst.shape[0],
+                            .padding_idx = args.padding_idx};
+  const unsigned column_blocks = blocks_for(hidden, kThreads * kWidth);
+  sum_windows<T, kWidth><<<dim3(blocks_for(windows, 1), column_blocks), kThreads, 0, stream_of(context)>>>(
+      sorted, elements<T>(args.dy), elements<float>(args.dw.dst), elements<float>(partial), args.dw.beta != 0.0f,
+      hidden);
+  check_launch("summing gradients of embeddings");
+  if (windows == 1) return;
+  join_windows<kWidth><<<dim3(blocks_for(windows - 1, 1), column_blocks), kThreads, 0, stream_of(context)>>>(
+      sorted, elements<float>(partial), elements<float>(args.dw.dst), hidden);
+  check_launch("joining gradients of embeddings");
 }
 
 }  // namespace
@@ -164,6 +227,7 @@ void embedding_grad(const Context& context, const EmbeddingGradArgs& args) {
   const int64_t chunks = (rows + kChunk - 1) / kChunk;
   ArenaScope scratch(context.scratch());
   const Tensor keys = scratch.take({chunks * kChunk}, DType::kI64), sorted = scratch.take({rows}, DType::kI64);
+  const Tensor partial = scratch.take({(rows + kWindow - 1) / kWindow, hidden}, DType::kF32);
   if (context.dry()) return;
   if (args.dw.beta == 0.0f) cuda::fill_zero(context, args.dw.dst);
   if (rows == 0) return;
@@ -180,12 +244,11 @@ void embedding_grad(const Context& context, const EmbeddingGradArgs& args) {
   cuda::dispatch_float(args.dy.dtype, [&](auto element) {
     using T = decltype(element);
     if (vectors) {
-      launch_sum_rows<T, kWidth>(context, args, sorted);
+      launch_sums<T, kWidth>(context, args, sorted, partial);
     } else {
-      launch_sum_rows<T, 1>(context, args, sorted);
+      launch_sums<T, 1>(context, args, sorted, partial);
     }
   });
-  check_launch("summing gradients of embeddings");
 }
 
 }  // namespace hone::cuda

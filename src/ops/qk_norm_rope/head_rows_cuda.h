@@ -19,8 +19,10 @@ namespace hone::cuda {
 inline constexpr int kHeadThreads = 256, kHeadWarps = kHeadThreads / 32;
 inline constexpr int kHalfValues = 8;
 
-/// Warps that work on a token's heads of a common size, where a thread has parts of `heads_per_thread` heads.
+/// Warps that work on a token's heads of a common size, where a thread has parts of `heads_per_thread` heads; 0
+/// for sizes that are not.
 inline uint32_t warps_per_token(int64_t heads, int64_t head_dim, int heads_per_thread) {
+  if (head_dim < 16 || head_dim > 512) return 0;
   const int64_t per_warp = 32 / (head_dim / 16) * heads_per_thread;
   return static_cast<uint32_t>((heads + per_warp - 1) / per_warp);
 }

@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include "ops/qk_norm_rope/head_rows_cuda.h"
 #include "ops/row_math/chunk_sums_cuda.h"
 
@@ -5,9 +7,17 @@ namespace hone::cuda {
 
 namespace {
 
-/// Items of a warp (a token and a group of its heads) whose weight gradients it adds up, and heads of a block of the
-/// general kernel: fixed, so that sums do not depend on the device.
-constexpr int64_t kItemsPerWarp = 16, kHeadsPerChunk = 512;
+/// Heads of a block of the general kernel.
+constexpr int64_t kHeadsPerChunk = 512;
+
+/// Items (a token and a group of its heads) of a warp of the kernels for common sizes. With a weight gradient as many
+/// as leave about 1024 blocks, so that adding up the blocks' sums is cheap: a function of the shape alone.
+constexpr int64_t kMaxChunks = 2048;
+
+int64_t items_per_warp(int64_t items, bool weight_grad) {
+  constexpr int64_t kWarps = int64_t{1024} * kHeadWarps;
+  return weight_grad ? std::max<int64_t>(1, items / kWarps) : 2;
+}
 
 template <class T>
 struct HeadGrads {
@@ -16,6 +26,7 @@ struct HeadGrads {
   T* dx;  // null: not wanted
   bool accumulate;
   float* partial;  // [chunks, head_dim], or null
+  uint32_t items_per_warp;
 };
 
 template <class T>
@@ -32,18 +43,18 @@ __device__ void store_gradient(const HeadGrads<T>& a, int64_t offset, const Vect
 
 /// With z = w · round(n), n = x · r: dx = r · (dz · w - n · mean(dz · w · n)), dw = Σ dz · round(n).
 template <class T, int kDim, bool kNorm, bool kWeightGrad>
-__global__ void __launch_bounds__(kHeadThreads, 2) backward_vectors(const HeadGrads<T> a) {
+__global__ void __launch_bounds__(kHeadThreads, kWeightGrad ? 2 : 3) backward_vectors(const HeadGrads<T> a) {
   constexpr int kHalf = kDim / 2, kLanes = kDim / 16;
   HalfValues w[2], dw[2] = {};
   const int column = static_cast<int>(threadIdx.x) % kLanes * kHalfValues;
-  if constexpr (kNorm) {
+  const auto load_weight = [&] {
     a.forward.norm.load(column, w[0]);
     a.forward.norm.load(column + kHalf, w[1]);
-  }
+  };
+  if constexpr (kWeightGrad) load_weight();
   const uint32_t items = static_cast<uint32_t>(a.forward.tokens) * a.forward.warps_per_token;
-  const uint32_t items_per_warp = kWeightGrad ? kItemsPerWarp : 1;
-  const uint32_t begin = blockIdx.x * items_per_warp * kHeadWarps;
-  const uint32_t end = min(items, begin + items_per_warp * kHeadWarps);
+  const uint32_t begin = blockIdx.x * a.items_per_warp * kHeadWarps;
+  const uint32_t end = min(items, begin + a.items_per_warp * kHeadWarps);
   for (uint32_t item = begin + threadIdx.x / 32; item < end; item += kHeadWarps) {
     const HeadPlace<kDim, 1> place(a.forward, item);
     const bool present = place.has(0);
@@ -54,7 +65,7 @@ __global__ void __launch_bounds__(kHeadThreads, 2) backward_vectors(const HeadGr
       if constexpr (kNorm) x_part.load(a.forward.x + offset, kHalf);
       if (a.dx != nullptr && a.accumulate) before.load(a.dx + offset, kHalf);
     }
-    HalfValues dz[2], x[2];
+    HalfValues dz[2];
     {
       Angles angles;
       a.forward.load_angles(place.token, column, angles);
@@ -63,15 +74,17 @@ __global__ void __launch_bounds__(kHeadThreads, 2) backward_vectors(const HeadGr
       turn(angles, -1.0f, dz[0], dz[1]);
     }
     if constexpr (kNorm) {
-      widen(x_part.first, x[0]);
-      widen(x_part.second, x[1]);
+      if constexpr (!kWeightGrad) load_weight();  // again for each item: it need not stay in registers
+      const auto x = [&](int part, int i) { return element(part == 0 ? x_part.first : x_part.second, i); };
       float squares = 0.0f, projection = 0.0f;
 #pragma unroll
       for (int part = 0; part < 2; ++part) {
 #pragma unroll
         for (int i = 0; i < kHalfValues; ++i) {
-          squares += x[part][i] * x[part][i];
-          projection += x[part][i] * (dz[part][i] * w[part][i]);
+          const float gradient = dz[part][i] * w[part][i];
+          squares += x(part, i) * x(part, i);
+          projection += x(part, i) * gradient;
+          if constexpr (!kWeightGrad) dz[part][i] = gradient;
         }
       }
       squares = lanes_sum<kLanes>(squares);
@@ -81,9 +94,12 @@ __global__ void __launch_bounds__(kHeadThreads, 2) backward_vectors(const HeadGr
       for (int part = 0; part < 2; ++part) {
 #pragma unroll
         for (int i = 0; i < kHalfValues; ++i) {
-          const float n = x[part][i] * r;
-          if (kWeightGrad && present) dw[part][i] += dz[part][i] * rounded<T>(n);
-          dz[part][i] = r * (dz[part][i] * w[part][i] - n * mean);
+          const float n = x(part, i) * r;
+          if constexpr (kWeightGrad) {
+            if (present) dw[part][i] += dz[part][i] * rounded<T>(n);
+            dz[part][i] *= w[part][i];
+          }
+          dz[part][i] = r * (dz[part][i] - n * mean);
         }
       }
     }
@@ -166,7 +182,7 @@ template <class T>
 void launch_vectors(const Context& context, const HeadGrads<T>& grads) {
   const int64_t items = grads.forward.tokens * grads.forward.warps_per_token;
   const bool norm = grads.forward.norm.values != nullptr, sums = grads.partial != nullptr;
-  const unsigned blocks = blocks_for(items, sums ? kItemsPerWarp * kHeadWarps : kHeadWarps);
+  const unsigned blocks = blocks_for(items, grads.items_per_warp * kHeadWarps);
   with_head_dim(grads.forward.head_dim, [&](auto dim) {
     const auto kernel = sums   ? &backward_vectors<T, dim(), true, true>
                         : norm ? &backward_vectors<T, dim(), true, false>
@@ -183,16 +199,19 @@ void qk_norm_rope_backward(const Context& context, const QkNormRopeBackwardArgs&
   constexpr int64_t kMaxHeadDim = 1024;  // shared memory of the general kernel
   HONE_ASSERT(dim <= kMaxHeadDim && (forward.norm.defined() || !args.dnorm.wanted()));
   const bool vectors = allows_head_vectors(context, forward, {forward.x, args.dy, args.dx.dst});
+  const int64_t items = tokens * warps_per_token(heads, dim, 1), per_warp = items_per_warp(items, args.dnorm.wanted());
+  HONE_ASSERT(!vectors || items <= INT32_MAX);
   const int64_t general_chunks = (tokens * heads + kHeadsPerChunk - 1) / kHeadsPerChunk;
-  int64_t chunks = general_chunks;
-  if (vectors) {
-    const int64_t items = tokens * warps_per_token(heads, dim, 1);
-    HONE_ASSERT(items <= INT32_MAX);
-    chunks = (items + kItemsPerWarp * kHeadWarps - 1) / (kItemsPerWarp * kHeadWarps);
-  }
+  const int64_t chunks = vectors ? (items + per_warp * kHeadWarps - 1) / (per_warp * kHeadWarps) : general_chunks;
   ArenaScope scratch(context.scratch());
   Tensor partial;
-  if (args.dnorm.wanted()) partial = scratch.take({chunks, dim}, DType::kF32);
+  if (args.dnorm.wanted()) {
+    // Fewer items may make more chunks: what a dry pass takes at the largest shape must be enough for all.
+    const int64_t most = std::max(std::min((items + kHeadWarps - 1) / kHeadWarps, kMaxChunks), general_chunks);
+    HONE_ASSERT(chunks <= most);
+    partial = scratch.take({most, dim}, DType::kF32);
+    partial.shape = {chunks, dim};
+  }
   if (context.dry()) return;
   if (tokens > 0 && (args.dx.wanted() || args.dnorm.wanted())) {
     cuda::dispatch_float(args.dy.dtype, [&](auto element) {
@@ -201,13 +220,14 @@ void qk_norm_rope_backward(const Context& context, const QkNormRopeBackwardArgs&
                          .dy = elements<T>(args.dy),
                          .dx = elements<T>(args.dx.dst),
                          .accumulate = args.dx.beta != 0.0f,
-                         .partial = elements<float>(partial)};
+                         .partial = elements<float>(partial),
+                         .items_per_warp = static_cast<uint32_t>(per_warp)};
       if (vectors) {
         grads.forward.warps_per_token = warps_per_token(heads, dim, 1);
         launch_vectors(context, grads);
       } else {
         const size_t shared = args.dnorm.wanted() ? static_cast<size_t>(kHeadWarps * dim) * sizeof(float) : 0;
-        backward_general<T><<<blocks_for(general_chunks, 1), kHeadThreads, shared, stream_of(context)>>>(grads);
+        backward_general<T><<<blocks_for(chunks, 1), kHeadThreads, shared, stream_of(context)>>>(grads);
       }
     });
     check_launch("differentiating rotated heads");

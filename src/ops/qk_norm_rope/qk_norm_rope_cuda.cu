@@ -4,8 +4,6 @@ namespace hone::cuda {
 
 namespace {
 
-constexpr int kHeads = 2;  // of a thread: two of them are loaded at once
-
 /// values = w · round(values · r), rounded.
 template <class T>
 __device__ void normalise(HalfValues& values, float r, const HalfValues& w) {
@@ -17,8 +15,8 @@ __device__ void normalise(HalfValues& values, float r, const HalfValues& w) {
   widen(narrow<T>(values), values);
 }
 
-/// y may be x: a thread reads what it writes, and nothing else.
-template <class T, int kDim>
+/// A thread has parts of kHeads heads. y may be x: a thread reads what it writes, and nothing else.
+template <class T, int kDim, int kHeads>
 __global__ void __launch_bounds__(kHeadThreads) forward_vectors(const HeadRows<T> a, T* y) {
   const uint32_t item = blockIdx.x * kHeadWarps + threadIdx.x / 32;
   if (item >= a.tokens * a.warps_per_token) return;
@@ -90,10 +88,14 @@ void qk_norm_rope(const Context& context, const QkNormRopeArgs& args) {
     HeadRows<T> rows = head_rows<T>(args, args.x.shape[0], args.x.shape[1]);
     T* y = elements<T>(args.y);
     if (allows_head_vectors(context, args, {args.x, args.y})) {
-      rows.warps_per_token = warps_per_token(rows.heads, rows.head_dim, kHeads);
-      const unsigned blocks = blocks_for(rows.tokens * rows.warps_per_token, kHeadWarps);
+      // Two heads a thread, whose loads overlap, unless there are too few heads for that.
+      const uint32_t one = warps_per_token(rows.heads, rows.head_dim, 1);
+      const uint32_t two = warps_per_token(rows.heads, rows.head_dim, 2);
+      rows.warps_per_token = two;
+      const unsigned blocks = blocks_for(rows.tokens * two, kHeadWarps);
       with_head_dim(args.head_dim, [&](auto dim) {
-        forward_vectors<T, dim()><<<blocks, kHeadThreads, 0, stream_of(context)>>>(rows, y);
+        const auto kernel = two < one ? &forward_vectors<T, dim(), 2> : &forward_vectors<T, dim(), 1>;
+        kernel<<<blocks, kHeadThreads, 0, stream_of(context)>>>(rows, y);
       });
     } else {
       forward_general<T>

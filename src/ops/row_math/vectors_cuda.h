@@ -33,19 +33,23 @@ __device__ inline void store_vector(T* address, const Vector<T, kCount>& vector)
   *reinterpret_cast<Vector<T, kCount>*>(address) = vector;
 }
 
+/// Element i, a constant.
+template <class T, int kCount>
+__device__ inline float element(const Vector<T, kCount>& vector, int i) {
+  if constexpr (sizeof(T) == 4) {
+    return __uint_as_float(vector.words[i]);
+  } else if constexpr (kCount == 1) {
+    return __uint_as_float(uint32_t{vector.words[i]} << 16);
+  } else {
+    const uint32_t word = vector.words[i / 2];
+    return __uint_as_float(i % 2 == 0 ? word << 16 : word & 0xffff0000u);
+  }
+}
+
 template <class T, int kCount>
 __device__ inline void widen(const Vector<T, kCount>& vector, float (&values)[kCount]) {
 #pragma unroll
-  for (int i = 0; i < kCount; ++i) {
-    if constexpr (sizeof(T) == 4) {
-      values[i] = __uint_as_float(vector.words[i]);
-    } else if constexpr (kCount == 1) {
-      values[i] = __uint_as_float(uint32_t{vector.words[i]} << 16);
-    } else {
-      const uint32_t word = vector.words[i / 2];
-      values[i] = __uint_as_float(i % 2 == 0 ? word << 16 : word & 0xffff0000u);
-    }
-  }
+  for (int i = 0; i < kCount; ++i) values[i] = element(vector, i);
 }
 
 /// Rounds to T; kCount is even.
