@@ -40,4 +40,14 @@ add_library(hone_cuda_flags INTERFACE)
 target_compile_options(hone_cuda_flags INTERFACE "$<$<COMPILE_LANGUAGE:CUDA>:${hone_nvcc_options}>")
 target_compile_definitions(hone_cuda_flags INTERFACE HONE_CUDA=1)
 target_include_directories(hone_cuda_flags SYSTEM INTERFACE ${CUDAToolkit_INCLUDE_DIRS})
+
+# cuDNN's attention is reached through its header library, which tools/setup.sh fetches.
+set(HONE_CUDNN_FRONTEND ${CMAKE_SOURCE_DIR}/third_party/cudnn-frontend/include CACHE PATH "Headers of cudnn-frontend")
+if(EXISTS ${HONE_CUDNN_FRONTEND}/cudnn_frontend.h)
+  set_source_files_properties(${CMAKE_SOURCE_DIR}/src/ops/attention/attention_cudnn_cuda.cpp PROPERTIES
+    COMPILE_DEFINITIONS HONE_CUDNN_FRONTEND=1 COMPILE_OPTIONS "-isystem;${HONE_CUDNN_FRONTEND}")
+  message(STATUS "GPU attention: cuDNN, and general kernels for what it does not serve")
+else()
+  message(STATUS "GPU attention: general kernels only, which are slow (tools/setup.sh fetches cuDNN's header library)")
+endif()
 message(STATUS "GPU kernels: CUDA ${CUDAToolkit_VERSION} for ${HONE_CUDA_ARCHITECTURES}")

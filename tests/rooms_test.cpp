@@ -67,15 +67,22 @@ std::vector<Include> includes_of(const fs::path& path) {
   return includes;
 }
 
+/// How the headers of CUDA and of its libraries begin.
+const std::vector<const char*> kCudaHeaders = {"cuda", "cublas", "cudnn", "nccl", "nvrtc"};
+
 /// What is wrong with the includes of a file in `room`, a line each.
 std::vector<std::string> violations(const fs::path& path, const std::string& room, const Rooms& rooms) {
   std::vector<std::string> result;
-  const bool may_use_cuda = room == "core" || room == "dist" || path.filename().string().ends_with("_cuda.cu");
+  const std::string name = path.filename().string();
+  const bool may_use_cuda =
+      room == "core" || room == "dist" || name.ends_with("_cuda.cu") || name.ends_with("_cuda.cpp");
   for (const Include& include : includes_of(path)) {
     const std::string target = include.target.substr(0, include.target.find('/'));
     if (!include.quoted) {
-      if ((include.target.starts_with("cuda") || include.target.starts_with("nccl")) && !may_use_cuda) {
-        result.push_back(include.where + ": " + include.target + " outside core, dist and *_cuda.cu");
+      const bool is_cuda = std::any_of(kCudaHeaders.begin(), kCudaHeaders.end(),
+                                       [&](const char* prefix) { return include.target.starts_with(prefix); });
+      if (is_cuda && !may_use_cuda) {
+        result.push_back(include.where + ": " + include.target + " outside core, dist and *_cuda.cu, *_cuda.cpp");
       }
     } else if (!rooms.contains(target)) {
       result.push_back(include.where + ": \"" + include.target + "\" does not start with a room");

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Installs what a target needs from Debian's packages, and says what it does.
-#   tools/setup.sh build   compiler, CMake and libraries
+#   tools/setup.sh build   compiler, CMake and libraries; where nvcc is found, cuDNN's header library for attention
 #   tools/setup.sh lint    clang-format and clang-tidy
 # With root (or sudo without a password) packages are installed; without, it lists what is missing and how to get it.
 set -euo pipefail
@@ -11,16 +11,47 @@ case "${1:-build}" in
   *) echo "usage: tools/setup.sh build|lint" >&2; exit 2 ;;
 esac
 
+frontend_version=1.32.0
+frontend=$(cd "$(dirname "$0")/.." && pwd)/third_party/cudnn-frontend
+wants_frontend() {
+  [ "${1:-build}" = build ] && [ ! -f "$frontend/include/cudnn_frontend.h" ] &&
+    { command -v nvcc >/dev/null || [ -x /usr/local/cuda/bin/nvcc ]; }
+}
+# Headers only, from the Python package; without them the build works, with slower attention on a GPU.
+fetch_frontend() {
+  local folder
+  folder=$(mktemp -d)
+  echo "fetching cudnn-frontend $frontend_version into third_party/cudnn-frontend"
+  if python3 -m pip download --quiet --disable-pip-version-check --no-deps --only-binary=:all: --dest "$folder" \
+      "nvidia-cudnn-frontend==$frontend_version" && python3 -m zipfile -e "$folder"/*.whl "$folder/package" &&
+      [ -f "$folder/package/include/cudnn_frontend.h" ]; then
+    mkdir -p "$frontend"
+    rm -rf "$frontend/include"
+    mv "$folder/package/include" "$frontend/include"
+  else
+    echo "cudnn-frontend could not be fetched: attention on a GPU will use its general kernels, which are slow." >&2
+    echo "With access to a Python package index run tools/setup.sh build again." >&2
+  fi
+  rm -rf "$folder"
+}
+if wants_frontend "$@"; then packages+=(python3-pip); fi
+
 missing=()
 for package in "${packages[@]}"; do
   dpkg-query -W -f='${Status}' "$package" 2>/dev/null | grep -q 'install ok installed' || missing+=("$package")
 done
-[ ${#missing[@]} -eq 0 ] && exit 0
+if [ ${#missing[@]} -eq 0 ]; then
+  if wants_frontend "$@"; then fetch_frontend; fi
+  exit 0
+fi
 
 if [ "$(id -u)" -eq 0 ]; then
   as_root=()
 elif command -v sudo >/dev/null && sudo -n true 2>/dev/null; then
   as_root=(sudo)
+elif [ "${missing[*]}" = python3-pip ]; then
+  fetch_frontend  # says what is lost without
+  exit 0
 else
   echo "These packages are missing and this user cannot install them: ${missing[*]}" >&2
   echo "Ask an administrator to run: apt-get install ${missing[*]}" >&2
@@ -29,3 +60,4 @@ fi
 echo "installing ${missing[*]}"
 "${as_root[@]}" apt-get update -qq
 "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
+if wants_frontend "$@"; then fetch_frontend; fi

@@ -14,7 +14,7 @@ struct AttentionOptions {
 };
 
 /// Documents laid one after another in T rows: document n owns rows [cu_seqlens[n], cu_seqlens[n + 1]); some may be
-/// empty. cu_seqlens[0] = 0 and cu_seqlens[num_documents] = T.
+/// empty. cu_seqlens rises from cu_seqlens[0] = 0 to cu_seqlens[num_documents] = T (checked on a CPU).
 struct PackedSequences {
   Tensor cu_seqlens;  ///< [num_documents + 1] int32, read by the launched work only
   int64_t num_documents = 0;
@@ -23,22 +23,26 @@ struct PackedSequences {
 
 /// Per head h with key-value head g, and row i of a document, over the rows j of the same document that i sees:
 ///   s_ij = scale · q_i·k_j     lse_i = log Σ_j exp(s_ij)     out_i = Σ_j exp(s_ij − lse_i) v_j
-/// Blocks of scores in float32, never a T x T matrix (Dao, "FlashAttention-2", arXiv:2307.08691). Blocks start at the
-/// document's first row, so a document's bits do not depend on what it is packed with, nor on the number of threads.
-/// Scratch: a constant number of blocks a thread, and one small record a block of queries.
+/// Blocks of scores in float32, never a T x T matrix (Dao, "FlashAttention-2", arXiv:2307.08691); for bfloat16 on a GPU
+/// with tensor cores the probabilities are rounded to bfloat16 before they weigh v. Blocks start at the document's
+/// first row, so a document's bits do not depend on what it is packed with, nor on the number of threads; cuDNN, which
+/// computes bfloat16 where it can, promises this for documents of one length class only (a power of two).
+/// Scratch: CPU: a constant number of blocks a thread, and one small record a block of queries; GPU: a few integers a
+/// document.
 struct AttentionArgs {
   Tensor q;    ///< [T, Hq·D] float32 or bfloat16
   Tensor k;    ///< [T, Hkv·D]
   Tensor v;    ///< [T, Hkv·D]
   Tensor out;  ///< [T, Hq·D], dtype of q
-  Tensor lse;  ///< [Hq, T] float32, natural logarithm
+  Tensor lse;  ///< [Hq, T] float32, natural logarithm; the order of elements is the implementation's
   AttentionOptions options;
   PackedSequences sequences;
 };
 
 /// Gradients of q, k and v (each may be unwanted), with P_ij = exp(s_ij − lse_i), dP_ij = dout_i·v_j and
 /// δ_i = dout_i·out_i:  dS = P (dP − δ),  dq = scale · dS k,  dk = scale · dSᵀ q,  dv = Pᵀ dout.
-/// Sums run over blocks in a fixed order. Scratch: as forward, δ [Hq, T], and for bfloat16 the gradients in float32.
+/// Sums run over blocks in a fixed order. Scratch: as forward, δ [Hq, T], and for bfloat16 on a CPU the gradients in
+/// float32.
 struct AttentionBackwardArgs {
   AttentionArgs forward;
   Tensor dout;  ///< [T, Hq·D], dtype of q

@@ -12,12 +12,15 @@ struct KvCache {
   Tensor v;               ///< same
   Tensor lengths;         ///< [N] int32: tokens of earlier passes
   PackedSequences added;  ///< new tokens, num_documents = N; a sequence may add none. lengths[n] + new <= capacity
+                          ///< (checked on a CPU)
 };
 
 /// Writes the rows of k and v at their positions into the cache; then each row attends to the cached positions up to
 /// its own (see attention.h for the formula and the window). Serves a prefill of many tokens and a decoding step of one
-/// token each. Without a window the bits of a row do not depend on the cuts between passes; they never depend on the
-/// other sequences or the number of threads. Lengths are not advanced: see advance_cache().
+/// token each. Without a window the bits of a row do not depend on the cuts between passes, except that on a GPU a pass
+/// that adds one token sums in another order than one that adds several; they never depend on the other sequences or
+/// the number of threads. Lengths are not advanced: see advance_cache(). Scratch on a GPU: Hq (D + 2) floats for every
+/// 256 positions of the cache's capacity.
 struct CachedAttentionArgs {
   Tensor q;    ///< [T, Hq·D] float32 or bfloat16
   Tensor k;    ///< [T, Hkv·D]

@@ -1,0 +1,51 @@
+// The attention kernels that run on every GPU: float32 arithmetic, any head_dim up to 256, lse as [Hq, T].
+// Included by *_cuda.cu only.
+#pragma once
+
+#include "ops/attention/attention_tiles_cuda.h"
+#include "ops/cached_attention/cached_attention.h"
+
+namespace hone::cuda {
+
+/// Queries against the keys of their documents, or against a cache. All offsets are device memory.
+template <class T>
+struct GeneralForward {
+  const T *q, *k, *v;
+  T* out;
+  float* lse;  ///< [Hq, T], or null
+  const int32_t* cu_seqlens;
+  int num_documents;
+  int64_t tokens;
+  int num_heads, num_kv_heads, head_dim;
+  float scale;
+  int64_t window;
+  /// Of a cache, else null: k and v are [num_documents, capacity, Hkv·D], and query t of document n is at position
+  /// cached[n] + t.
+  const int32_t* cached;
+  int64_t capacity;
+  /// Documents with fewer queries are left to another kernel.
+  int least_queries;
+};
+
+/// Launches the forward kernel; the bits of a row depend on its position and on the rows that it sees only.
+template <class T>
+void launch_general_forward(const Context& context, const GeneralForward<T>& args);
+
+/// How a forward kernel has laid out lse.
+enum class LseLayout { kHeadsFirst, kRowsFirst };  // [Hq, T], [T, Hq]
+
+/// Backward of attention. `delta` is scratch, [Hq, T].
+void general_attention_backward(const Context& context, const AttentionBackwardArgs& args, const Tensor& delta,
+                                LseLayout layout);
+
+/// Calls f with the smallest of 32, 64, 128 and 256 that holds head_dim, as an integral constant.
+template <class F>
+void dispatch_padded_dim(int64_t head_dim, F&& f) {
+  HONE_ASSERT(head_dim <= 256);
+  if (head_dim <= 32) return f(std::integral_constant<int, 32>{});
+  if (head_dim <= 64) return f(std::integral_constant<int, 64>{});
+  if (head_dim <= 128) return f(std::integral_constant<int, 128>{});
+  f(std::integral_constant<int, 256>{});
+}
+
+}  // namespace hone::cuda

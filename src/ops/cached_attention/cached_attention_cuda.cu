@@ -1,0 +1,279 @@
+// Sequences that add many tokens go through the general kernel of attention. One that adds a single token would leave
+// most of that kernel's tile empty and most of the GPU idle: its cached positions are cut into parts of kPartKeys, a
+// block each, and a second kernel joins the parts in order. Which of the two serves a sequence depends on it alone.
+#include "ops/attention/attention_general_cuda.h"
+#include "ops/cached_attention/cached_attention.h"
+
+namespace hone::cuda {
+
+namespace {
+
+constexpr int kThreads = 256, kWarps = kThreads / 32;
+constexpr int kPartKeys = 256;
+/// Heads that a block computes at once; a group of more takes several turns.
+constexpr int kHeads = 16;
+
+template <class T>
+struct DecodingArgs {
+  const T *q, *k, *v;  ///< k and v are the cache
+  T* out;
+  float* sums;   ///< [N, Hq, parts, D]: Σ exp(score − largest) v of a part
+  float* stats;  ///< [N, Hq, parts, 2]: the largest score of a part, Σ exp(score − largest)
+  const int32_t *cu_seqlens, *lengths;
+  int64_t capacity;
+  int num_heads, num_kv_heads, head_dim, parts;
+  float scale;
+  int64_t window;
+
+  /// Whether sequence n adds one token, and it fits.
+  __device__ bool decodes(int n) const { return cu_seqlens[n + 1] - cu_seqlens[n] == 1 && lengths[n] < capacity; }
+  /// The first position that the new token of sequence n sees; it is at lengths[n].
+  __device__ int64_t first_key(int n) const {
+    return window > 0 ? max(lengths[n] - window + 1, int64_t{0}) : int64_t{0};
+  }
+};
+
+/// Scores of the block's keys for `heads` heads: scores[h, key] = scale · q_h·k, a warp for each key in turn.
+template <class T, int kDim>
+__device__ void score_keys(const DecodingArgs<T>& args, const float (*q)[kDim], int heads, const T* k, int keys,
+                           float (*scores)[kPartKeys]) {
+  constexpr int kAtOnce = 4;
+  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+  const int64_t stride = int64_t{args.num_kv_heads} * args.head_dim;
+  for (int first = warp * kAtOnce; first < keys; first += kWarps * kAtOnce) {
+    float rows[kAtOnce][kDim / 32];
+#pragma unroll
+    for (int j = 0; j < kAtOnce; ++j) {
+#pragma unroll
+      for (int i = 0; i < kDim / 32; ++i) {
+        const bool inside = first + j < keys && lane + 32 * i < args.head_dim;
+        rows[j][i] = inside ? to_float(k[(first + j) * stride + lane + 32 * i]) : 0.0f;
+      }
+    }
+    for (int head = 0; head < heads; ++head) {
+#pragma unroll
+      for (int j = 0; j < kAtOnce; ++j) {
+        float sum = 0.0f;
+#pragma unroll
+        for (int i = 0; i < kDim / 32; ++i) sum = fmaf(q[head][lane + 32 * i], rows[j][i], sum);
+        sum = warp_sum(sum);
+        if (lane == 0 && first + j < keys) scores[head][first + j] = args.scale * sum;
+      }
+    }
+  }
+}
+
+/// scores = exp(scores − largest) of each head, a warp each; writes the part's statistics.
+__device__ void exponentiate(float (*scores)[kPartKeys], int heads, int keys, float* stats, int64_t stats_stride) {
+  const int lane = threadIdx.x % 32;
+  for (int head = threadIdx.x / 32; head < heads; head += kWarps) {
+    float largest = -INFINITY, sum = 0.0f;
+    for (int key = lane; key < keys; key += 32) largest = fmaxf(largest, scores[head][key]);
+#pragma unroll
+    for (int offset = 16; offset > 0; offset /= 2) {
+      largest = fmaxf(largest, __shfl_xor_sync(0xffffffffu, largest, offset));
+    }
+    for (int key = lane; key < keys; key += 32) {
+      scores[head][key] = expf(scores[head][key] - largest);
+      sum += scores[head][key];
+    }
+    sum = warp_sum(sum);
+    if (lane == 0) {
+      stats[head * stats_stride] = largest;
+      stats[head * stats_stride + 1] = sum;
+    }
+  }
+}
+
+/// One part of the keys of one sequence, for the heads of one key-value head.
+template <class T, int kDim>
+__global__ void __launch_bounds__(kThreads) decode_part_kernel(DecodingArgs<T> args) {
+  constexpr int kSplits = kThreads / kDim;  // threads that share a dimension and sum over different keys
+  __shared__ float q[kHeads][kDim];
+  __shared__ float scores[kHeads][kPartKeys];
+  __shared__ float partial[kSplits][kDim];
+  const int part = blockIdx.x, kv_head = blockIdx.y, n = blockIdx.z, dim = args.head_dim;
+  if (!args.decodes(n)) return;
+  const int64_t begin = max(int64_t{part} * kPartKeys, args.first_key(n));
+  const int keys = static_cast<int>(min(int64_t{part + 1} * kPartKeys, int64_t{args.lengths[n]} + 1) - begin);
+  if (keys <= 0) return;
+
+  const int64_t stride = int64_t{args.num_kv_heads} * dim;
+  const T* k = args.k + (n * args.capacity + begin) * stride + kv_head * dim;
+  const T* v = args.v + (n * args.capacity + begin) * stride + kv_head * dim;
+  const int group = args.num_heads / args.num_kv_heads, column = threadIdx.x % kDim, split = threadIdx.x / kDim;
+  for (int done = 0; done < group; done += kHeads) {
+    const int heads = min(group - done, kHeads), head = kv_head * group + done;
+    const int64_t at = (int64_t{n} * args.num_heads + head) * args.parts + part;  // of the first head's part
+    __syncthreads();
+    for (int i = threadIdx.x; i < heads * kDim; i += kThreads) {
+      const T* row = args.q + (int64_t{args.cu_seqlens[n]} * args.num_heads + head + i / kDim) * dim;
+      q[i / kDim][i % kDim] = i % kDim < dim ? to_float(row[i % kDim]) : 0.0f;
+    }
+    __syncthreads();
+    score_keys<T, kDim>(args, q, heads, k, keys, scores);
+    __syncthreads();
+    exponentiate(scores, heads, keys, args.stats + 2 * at, 2 * args.parts);
+    __syncthreads();
+    float sums[kHeads] = {};
+#pragma unroll 4
+    for (int key = split; key < keys; key += kSplits) {
+      const float value = column < dim ? to_float(v[key * stride + column]) : 0.0f;
+#pragma unroll
+      for (int i = 0; i < kHeads; ++i) {
+        if (i < heads) sums[i] = fmaf(scores[i][key], value, sums[i]);
+      }
+    }
+#pragma unroll
+    for (int i = 0; i < kHeads; ++i) {
+      if (i >= heads) continue;
+      __syncthreads();
+      partial[split][column] = sums[i];
+      __syncthreads();
+      if (split != 0 || column >= dim) continue;
+      float sum = 0.0f;
+#pragma unroll
+      for (int s = 0; s < kSplits; ++s) sum += partial[s][column];
+      args.sums[(at + int64_t{i} * args.parts) * dim + column] = sum;
+    }
+  }
+}
+
+/// Joins the parts of one head of one sequence.
+template <class T>
+__global__ void join_parts_kernel(DecodingArgs<T> args) {
+  const int head = blockIdx.x, n = blockIdx.y;
+  if (!args.decodes(n)) return;
+  const int64_t at = (int64_t{n} * args.num_heads + head) * args.parts;
+  const int first = static_cast<int>(args.first_key(n) / kPartKeys), last = args.lengths[n] / kPartKeys;
+  const float* stats = args.stats + 2 * at;
+  float largest = -INFINITY, total = 0.0f;
+  for (int part = first; part <= last; ++part) largest = fmaxf(largest, stats[2 * part]);
+  for (int part = first; part <= last; ++part) total += expf(stats[2 * part] - largest) * stats[2 * part + 1];
+  for (int column = threadIdx.x; column < args.head_dim; column += blockDim.x) {
+    float sum = 0.0f;
+    for (int part = first; part <= last; ++part) {
+      sum = fmaf(expf(stats[2 * part] - largest), args.sums[(at + part) * args.head_dim + column], sum);
+    }
+    args.out[(int64_t{args.cu_seqlens[n]} * args.num_heads + head) * args.head_dim + column] =
+        from_float<T>(sum / total);
+  }
+}
+
+struct AppendArgs {
+  const int32_t *cu_seqlens, *lengths;
+  int num_documents;
+  int64_t capacity, row_bytes;
+  const std::byte *k, *v;
+  std::byte *cached_k, *cached_v;
+};
+
+/// Copies a row of k and of v into the cache in units of Unit.
+template <class Unit>
+__global__ void append_kernel(AppendArgs args) {
+  const int row = blockIdx.x;
+  int low = 0, high = args.num_documents;  // the sequence is the last one that starts at or before the row
+  while (high - low > 1) {
+    const int middle = (low + high) / 2;
+    (args.cu_seqlens[middle] <= row ? low : high) = middle;
+  }
+  const int64_t position = int64_t{args.lengths[low]} + row - args.cu_seqlens[low];
+  if (position >= args.capacity) return;
+  const int64_t from = row * args.row_bytes, to = (low * args.capacity + position) * args.row_bytes;
+  for (int64_t i = threadIdx.x * sizeof(Unit); i < args.row_bytes; i += blockDim.x * sizeof(Unit)) {
+    *reinterpret_cast<Unit*>(args.cached_k + to + i) = *reinterpret_cast<const Unit*>(args.k + from + i);
+    *reinterpret_cast<Unit*>(args.cached_v + to + i) = *reinterpret_cast<const Unit*>(args.v + from + i);
+  }
+}
+
+void append(const Context& context, const CachedAttentionArgs& args) {
+  const AppendArgs kernel_args{.cu_seqlens = elements<int32_t>(args.cache.added.cu_seqlens),
+                               .lengths = elements<int32_t>(args.cache.lengths),
+                               .num_documents = static_cast<int>(args.cache.added.num_documents),
+                               .capacity = args.cache.k.shape[1],
+                               .row_bytes = args.k.shape[1] * static_cast<int64_t>(size_of(args.k.dtype)),
+                               .k = args.k.data,
+                               .v = args.v.data,
+                               .cached_k = args.cache.k.data,
+                               .cached_v = args.cache.v.data};
+  auto* kernel = kernel_args.row_bytes % sizeof(uint4) == 0 ? append_kernel<uint4> : append_kernel<uint16_t>;
+  kernel<<<blocks_for(args.k.shape[0], 1), 128, 0, stream_of(context)>>>(kernel_args);
+  check_launch("appending to the key-value cache");
+}
+
+template <class T>
+void decode(const Context& context, const DecodingArgs<T>& args, int64_t num_sequences) {
+  const auto sequences = static_cast<unsigned>(num_sequences);
+  dispatch_padded_dim(args.head_dim, [&](auto padded) {
+    const dim3 grid(static_cast<unsigned>(args.parts), static_cast<unsigned>(args.num_kv_heads), sequences);
+    decode_part_kernel<T, padded.value><<<grid, kThreads, 0, stream_of(context)>>>(args);
+    check_launch("attending to cached keys");
+  });
+  join_parts_kernel<T><<<dim3(static_cast<unsigned>(args.num_heads), sequences), 128, 0, stream_of(context)>>>(args);
+  check_launch("joining parts of attention");
+}
+
+__global__ void advance_kernel(int32_t* lengths, const int32_t* cu_seqlens, int num_sequences) {
+  const int n = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x);
+  if (n < num_sequences) lengths[n] += cu_seqlens[n + 1] - cu_seqlens[n];
+}
+
+}  // namespace
+
+void cached_attention(const Context& context, const CachedAttentionArgs& args) {
+  const AttentionOptions& options = args.options;
+  const int64_t tokens = args.q.shape[0], sequences = args.cache.k.shape[0], capacity = args.cache.k.shape[1];
+  const int64_t parts = (capacity + kPartKeys - 1) / kPartKeys;
+  ArenaScope memory(context.scratch());
+  const Tensor sums = memory.take({sequences, options.num_heads, parts, options.head_dim}, DType::kF32);
+  const Tensor stats = memory.take({sequences, options.num_heads, parts, 2}, DType::kF32);
+  if (context.dry() || tokens == 0) return;
+  append(context, args);
+  cuda::dispatch_float(args.q.dtype, [&](auto element) {
+    using T = decltype(element);
+    decode<T>(context,
+              {.q = elements<T>(args.q),
+               .k = elements<T>(args.cache.k),
+               .v = elements<T>(args.cache.v),
+               .out = elements<T>(args.out),
+               .sums = elements<float>(sums),
+               .stats = elements<float>(stats),
+               .cu_seqlens = elements<int32_t>(args.cache.added.cu_seqlens),
+               .lengths = elements<int32_t>(args.cache.lengths),
+               .capacity = capacity,
+               .num_heads = static_cast<int>(options.num_heads),
+               .num_kv_heads = static_cast<int>(options.num_kv_heads),
+               .head_dim = static_cast<int>(options.head_dim),
+               .parts = static_cast<int>(parts),
+               .scale = options.scale,
+               .window = options.sliding_window},
+              sequences);
+    if (args.cache.added.max_seqlen == 1) return;
+    launch_general_forward<T>(context, {.q = elements<T>(args.q),
+                                        .k = elements<T>(args.cache.k),
+                                        .v = elements<T>(args.cache.v),
+                                        .out = elements<T>(args.out),
+                                        .lse = nullptr,
+                                        .cu_seqlens = elements<int32_t>(args.cache.added.cu_seqlens),
+                                        .num_documents = static_cast<int>(sequences),
+                                        .tokens = tokens,
+                                        .num_heads = static_cast<int>(options.num_heads),
+                                        .num_kv_heads = static_cast<int>(options.num_kv_heads),
+                                        .head_dim = static_cast<int>(options.head_dim),
+                                        .scale = options.scale,
+                                        .window = options.sliding_window,
+                                        .cached = elements<int32_t>(args.cache.lengths),
+                                        .capacity = capacity,
+                                        .least_queries = 2});
+  });
+}
+
+void advance_cache(const Context& context, const AdvanceCacheArgs& args) {
+  const int64_t sequences = args.added.num_documents;
+  if (context.dry() || sequences == 0) return;
+  advance_kernel<<<blocks_for(sequences, 128), 128, 0, stream_of(context)>>>(
+      elements<int32_t>(args.lengths), elements<int32_t>(args.added.cu_seqlens), static_cast<int>(sequences));
+  check_launch("advancing the key-value cache");
+}
+
+}  // namespace hone::cuda
