@@ -73,16 +73,15 @@ const std::vector<const char*> kCudaHeaders = {"cuda", "cublas", "cudnn", "nccl"
 /// What is wrong with the includes of a file in `room`, a line each.
 std::vector<std::string> violations(const fs::path& path, const std::string& room, const Rooms& rooms) {
   std::vector<std::string> result;
-  const std::string name = path.filename().string();
   const bool may_use_cuda =
-      room == "core" || room == "dist" || name.ends_with("_cuda.cu") || name.ends_with("_cuda.cpp");
+      room == "core" || room == "dist" || path.filename().string().find("_cuda.") != std::string::npos;
   for (const Include& include : includes_of(path)) {
     const std::string target = include.target.substr(0, include.target.find('/'));
     if (!include.quoted) {
       const bool is_cuda = std::any_of(kCudaHeaders.begin(), kCudaHeaders.end(),
                                        [&](const char* prefix) { return include.target.starts_with(prefix); });
       if (is_cuda && !may_use_cuda) {
-        result.push_back(include.where + ": " + include.target + " outside core, dist and *_cuda.cu, *_cuda.cpp");
+        result.push_back(include.where + ": " + include.target + " outside core, dist and *_cuda.{cu,cpp,h}");
       }
     } else if (!rooms.contains(target)) {
       result.push_back(include.where + ": \"" + include.target + "\" does not start with a room");
