@@ -7,6 +7,8 @@
 
 #include "app/verify/replay.h"
 #include "app/verify/verify.h"
+#include "device_main.h"
+#include "train/device_facts.h"
 #include "weights/safetensors.h"
 
 namespace hone {
@@ -14,11 +16,14 @@ namespace {
 
 namespace fs = std::filesystem;
 
-const fs::path kGoldens = fs::path(HONE_SOURCE_DIR) / "tests/fixtures/goldens";
+fs::path goldens() { return test_run().fixtures / "goldens"; }
+
+Device device_under_test() { return choose_device(test_run().device); }
 
 VerifyReport verify(const std::string& name, const std::string& dtype) {
   VerifyOptions options;
-  options.case_directory = kGoldens / name;
+  options.case_directory = goldens() / name;
+  options.device = test_run().device;
   options.dtype = dtype;
   return verify_case(options);
 }
@@ -87,13 +92,13 @@ ShortRun run_three_steps(const fs::path& model, const GoldenCase& golden, Stream
 
 TEST(ExpertStorage, PerExpertAndFusedFilesGiveBitwiseTheSameRun) {
   ThreadPool pool(2);
-  Stream stream(Device{}, pool);
+  Stream stream(device_under_test(), pool);
   for (const char* name : {"qwen3_moe", "mixtral"}) {
-    const GoldenCase golden = GoldenCase::read(kGoldens / name);
+    const GoldenCase golden = GoldenCase::read(goldens() / name);
     const fs::path fused = fs::path(::testing::TempDir()) / (std::string("hone_fused_") + name);
-    write_fused(kGoldens / name / "model", fused, pool);
+    write_fused(goldens() / name / "model", fused, pool);
     ASSERT_NE(SafetensorsFile(fused / "model.safetensors").find("model.layers.0.mlp.experts.gate_up_proj"), nullptr);
-    const ShortRun a = run_three_steps(kGoldens / name / "model", golden, stream);
+    const ShortRun a = run_three_steps(goldens() / name / "model", golden, stream);
     const ShortRun b = run_three_steps(fused, golden, stream);
     fs::remove_all(fused);
     EXPECT_EQ(a.losses, b.losses) << name;
@@ -104,7 +109,7 @@ TEST(ExpertStorage, PerExpertAndFusedFilesGiveBitwiseTheSameRun) {
 /// Gradients of batch 0 with the auxiliary loss.
 HostTensors gradients_of(const fs::path& directory, int threads, bool checkpointing) {
   ThreadPool pool(threads);
-  Stream stream(Device{}, pool);
+  Stream stream(device_under_test(), pool);
   const GoldenCase golden = GoldenCase::read(directory);
   StepData data;
   data.micro_batches = {pack_documents(golden.batches[0])};
@@ -122,13 +127,13 @@ HostTensors gradients_of(const fs::path& directory, int threads, bool checkpoint
 
 TEST(Gradients, DoNotDependOnActivationCheckpointing) {
   for (const char* name : {"qwen3_moe_hard", "mixtral"}) {
-    expect_same_bits(gradients_of(kGoldens / name, 2, false), gradients_of(kGoldens / name, 2, true));
+    expect_same_bits(gradients_of(goldens() / name, 2, false), gradients_of(goldens() / name, 2, true));
   }
 }
 
 TEST(Gradients, DoNotDependOnTheNumberOfThreads) {
-  const HostTensors one = gradients_of(kGoldens / "qwen3_moe_hard", 1, false);
-  for (int threads : {2, 3, 7}) expect_same_bits(one, gradients_of(kGoldens / "qwen3_moe_hard", threads, false));
+  const HostTensors one = gradients_of(goldens() / "qwen3_moe_hard", 1, false);
+  for (int threads : {2, 3, 7}) expect_same_bits(one, gradients_of(goldens() / "qwen3_moe_hard", threads, false));
 }
 
 }  // namespace

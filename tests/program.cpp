@@ -11,6 +11,7 @@
 #include <iterator>
 
 #include "core/philox.h"
+#include "device_main.h"
 
 extern char** environ;
 
@@ -35,7 +36,8 @@ std::string Folder::write(const std::string& name, const std::string& text) cons
 }
 
 Process::Process(const std::vector<std::string>& arguments) {
-  std::vector<std::string> words = {HONE_BINARY};
+  const std::string program = test_run().program.empty() ? HONE_BINARY : test_run().program.string();
+  std::vector<std::string> words = {program};
   words.insert(words.end(), arguments.begin(), arguments.end());
   std::vector<char*> pointers;
   for (std::string& word : words) pointers.push_back(word.data());
@@ -45,7 +47,7 @@ Process::Process(const std::vector<std::string>& arguments) {
   posix_spawn_file_actions_addopen(&files, 0, "/dev/null", O_RDONLY, 0);
   posix_spawn_file_actions_addopen(&files, 1, (folder_ / "out").c_str(), O_WRONLY | O_CREAT, 0644);
   posix_spawn_file_actions_addopen(&files, 2, (folder_ / "err").c_str(), O_WRONLY | O_CREAT, 0644);
-  EXPECT_EQ(posix_spawn(&id_, HONE_BINARY, &files, nullptr, pointers.data(), environ), 0) << HONE_BINARY;
+  EXPECT_EQ(posix_spawn(&id_, program.c_str(), &files, nullptr, pointers.data(), environ), 0) << program;
   posix_spawn_file_actions_destroy(&files);
 }
 
@@ -155,7 +157,8 @@ std::vector<std::string> train_arguments(const std::string& model, const std::st
                                         "lr_scheduler_type=constant",
                                         "warmup_steps=0",
                                         "learning_rate=3e-3",
-                                        "threads=1"};
+                                        "threads=1",
+                                        "device=" + test_run().device};
   arguments.insert(arguments.end(), more.begin(), more.end());
   return arguments;
 }

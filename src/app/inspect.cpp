@@ -12,6 +12,7 @@
 #include "app/model_summary.h"
 #include "app/output.h"
 #include "core/error.h"
+#include "core/untrusted_json.h"
 #include "data/chat_encoder.h"
 #include "report/humanise.h"
 #include "report/table.h"
@@ -228,7 +229,7 @@ std::string field_text(const Json& config, const char* key) {
 void inspect_adapter(Page& page, const fs::path& directory, bool tensors) {
   const fs::path config_path = directory / "adapter_config.json";
   std::ifstream stream(config_path);
-  const Json config = Json::parse(stream, nullptr, false);
+  const Json config = parse_json(stream);
   if (!config.is_object()) throw UserError("adapter_config.json is not a JSON object", config_path.string());
   const SafetensorsFile file(directory / "adapter_model.safetensors");
   page.title(fmt::format("{} adapter  ({})", field_text(config, "peft_type"), directory.string()));

@@ -9,6 +9,7 @@
 #include "app/model_summary.h"
 #include "app/output.h"
 #include "core/error.h"
+#include "core/untrusted_json.h"
 #include "models/registry.h"
 #include "params/random_weights.h"
 #include "report/humanise.h"
@@ -25,7 +26,7 @@ HfConfig read_config(const std::string& path) {
   const fs::path file = fs::is_directory(path) ? fs::path(path) / "config.json" : fs::path(path);
   std::ifstream stream(file);
   if (!stream) throw UserError("the config.json cannot be read", file.string(), "give a config.json or its folder");
-  Json json = Json::parse(stream, nullptr, false);
+  Json json = parse_json(stream);
   if (!json.is_object()) throw UserError("config.json is not a JSON object", file.string());
   return HfConfig(std::move(json), file.string());
 }

@@ -6,6 +6,7 @@
 
 #include "core/error.h"
 #include "core/json.h"
+#include "core/untrusted_json.h"
 #include "infer/sampling.h"
 
 namespace hone {
@@ -45,7 +46,7 @@ Json read_object(const std::filesystem::path& path) {
   std::string text(static_cast<size_t>(kMaxBytes), '\0');
   file.read(text.data(), kMaxBytes);
   text.resize(static_cast<size_t>(file.gcount()));
-  Json json = Json::parse(text, nullptr, false);
+  Json json = parse_json(std::string_view(text));
   if (!json.is_object())
     throw UserError("the file is not a JSON object", path.string(), "copy it from the model again");
   return json;

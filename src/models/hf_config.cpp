@@ -6,6 +6,7 @@
 #include <map>
 
 #include "core/error.h"
+#include "core/untrusted_json.h"
 
 namespace hone {
 
@@ -16,7 +17,7 @@ HfConfig HfConfig::read(const std::filesystem::path& directory) {
     throw UserError("there is no config.json in the model folder", path.string(),
                     "give the folder of a Hugging Face checkpoint (config.json, *.safetensors, tokenizer.json)");
   }
-  Json json = Json::parse(file, nullptr, false);
+  Json json = parse_json(file);
   if (!json.is_object()) throw UserError("config.json is not a JSON object", path.string(), "download it again");
   return HfConfig(std::move(json), path.string());
 }

@@ -8,6 +8,7 @@
 #include <optional>
 
 #include "core/error.h"
+#include "core/untrusted_json.h"
 #include "weights/checkpoint.h"
 #include "weights/safetensors.h"
 #include "weights/tensor_pieces.h"
@@ -78,7 +79,7 @@ RunState load_training_state(const std::filesystem::path& directory, ParameterSt
     throw UserError("the checkpoint has no training state, so it cannot be resumed", (directory / kValues).string(),
                     "it was saved with save_only_model; start a new run from its weights instead");
   }
-  const Json json = Json::parse(file, nullptr, false);
+  const Json json = parse_json(file);
   RunState state;
   try {
     if (json.at("version") != kVersion) {

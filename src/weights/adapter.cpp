@@ -10,6 +10,7 @@
 #include <set>
 
 #include "core/error.h"
+#include "core/untrusted_json.h"
 #include "weights/adapter_keys.h"
 #include "weights/safetensors.h"
 
@@ -25,7 +26,7 @@ Json read_adapter_config(const std::filesystem::path& path) {
   if (!file)
     throw UserError("the adapter folder has no adapter_config.json", path.string(),
                     "give the folder that PEFT or `hone train` wrote");
-  Json json = Json::parse(file, nullptr, false);
+  Json json = parse_json(file);
   if (!json.is_object()) throw UserError("adapter_config.json is not a JSON object", path.string());
   return json;
 }

@@ -8,6 +8,7 @@
 #include <set>
 
 #include "core/error.h"
+#include "core/untrusted_json.h"
 #include "weights/tensor_pieces.h"
 
 namespace hone {
@@ -26,7 +27,7 @@ std::string some_of(const std::vector<std::string>& names) {
 
 std::map<std::string, std::string> read_index(const std::filesystem::path& path) {
   std::ifstream file(path);
-  const Json json = Json::parse(file, nullptr, false);
+  const Json json = parse_json(file);
   if (!json.is_object() || !json.contains("weight_map") || !json["weight_map"].is_object()) {
     throw UserError("the index has no weight_map", path.string(), "download it again");
   }

@@ -14,6 +14,7 @@
 #include <utility>
 
 #include "core/error.h"
+#include "core/untrusted_json.h"
 
 namespace hone {
 
@@ -31,24 +32,6 @@ constexpr std::array<std::pair<std::string_view, DType>, 10> kDTypes = {{{"F32",
                                                                          {"I8", DType::kI8},
                                                                          {"U8", DType::kU8},
                                                                          {"BOOL", DType::kBool}}};
-
-/// Whether brackets stand deeper than any header needs: the JSON library recurses on them.
-bool nested_deeply(std::string_view header) {
-  constexpr int kDeepest = 64;
-  int depth = 0;
-  bool in_string = false;
-  for (size_t i = 0; i < header.size() && depth <= kDeepest; ++i) {
-    const char c = header[i];
-    if (in_string && c == '\\') {
-      ++i;
-    } else if (c == '"') {
-      in_string = !in_string;
-    } else if (!in_string) {
-      depth += (c == '[' || c == '{') - (c == ']' || c == '}');
-    }
-  }
-  return depth > kDeepest;
-}
 
 /// The names of the header's entries, in order, with repeats (a JSON object drops those).
 std::string repeated_name(std::string_view header) {

@@ -1,0 +1,19 @@
+// What the tests of whole runs are told on their command line.
+#pragma once
+
+#include <filesystem>
+#include <string>
+
+namespace hone {
+
+struct TestRun {
+  std::string device = "cpu";      ///< --device: cpu or cuda
+  std::filesystem::path program;   ///< --hone: the program to run; "" = the one that was built with the tests
+  std::filesystem::path fixtures;  ///< --fixtures: where tests/fixtures is; "" = in the source folder
+};
+
+const TestRun& test_run();
+
+inline bool on_gpu() { return test_run().device != "cpu"; }
+
+}  // namespace hone
