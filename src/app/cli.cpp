@@ -12,6 +12,7 @@
 #include "app/cli_verbs.h"
 #include "app/environment.h"
 #include "app/output.h"
+#include "app/schema.h"
 #include "core/error.h"
 #include "report/terminal.h"
 
@@ -75,6 +76,32 @@ void refuse_extras(const CLI::App& verb) {
                   "", fmt::format("{} --help lists its options", name));
 }
 
+/// Whether `value` is said about the key of an override `--NAME value`, and not an argument of its own.
+bool is_value(const std::string& name, const std::string& value) {
+  if (value.starts_with("--")) return false;
+  std::string key = name.substr(2);
+  std::replace(key.begin(), key.end(), '-', '_');
+  const FoundKey found = find_key(schema(), "", key);
+  bool unused = false;
+  return found.key == nullptr || found.key->type != KeyType::kBool || parse_bool(value, unused);
+}
+
+/// The arguments behind the program's name, each override `--key value` in one word: its value is not CONFIG.
+std::vector<std::string> arguments_of(const CLI::App& app, int argc, const char* const* argv) {
+  std::vector<std::string> arguments(argv + 1, argv + argc);
+  const CLI::App* verb = app.get_subcommand(arguments.front());
+  if (!takes_overrides(arguments.front())) return arguments;
+  for (size_t i = 1; i + 1 < arguments.size(); ++i) {
+    const std::string& name = arguments[i];
+    const bool override = name.starts_with("--") && name.size() > 2 && name.find('=') == std::string::npos &&
+                          verb->get_option_no_throw(name) == nullptr;
+    if (!override || !is_value(name, arguments[i + 1])) continue;
+    arguments[i] += "=" + arguments[i + 1];
+    arguments.erase(arguments.begin() + static_cast<std::ptrdiff_t>(i) + 1);
+  }
+  return arguments;
+}
+
 /// Parses and runs; throws what goes wrong.
 int run(int argc, const char* const* argv) {
   CLI::App app("fine-tunes Mixture-of-Experts language models", "hone");
@@ -93,7 +120,9 @@ int run(int argc, const char* const* argv) {
                     "hone --help lists them");
   }
   try {
-    app.parse(argc, argv);
+    std::vector<std::string> arguments = arguments_of(app, argc, argv);
+    std::reverse(arguments.begin(), arguments.end());  // as CLI11 takes them
+    app.parse(std::move(arguments));
   } catch (const CLI::CallForHelp&) {
     const CLI::App& verb = innermost(*app.get_subcommand(first));
     print_text(verb.help(verb.get_parent() == &app ? "hone" : full_name(*verb.get_parent())));
