@@ -129,5 +129,24 @@ TEST(BenchOps, TimesEveryOpAndFindsRegressions) {
   EXPECT_TRUE(contains(unknown.err, "Did you mean 'attention'")) << unknown.err;
 }
 
+TEST(TrainProfile, WritesATimeLineOfThreeSteps) {
+  const Folder folder;
+  const std::string data = folder.write("data.jsonl", progressions(40));
+  const std::string model = make_model(folder);
+  const auto steps_in_profile = [&](const char* output, const char* max_steps) {
+    const Outcome outcome = run_hone(train_arguments(model, data, folder / output, {"profile=true", max_steps}));
+    EXPECT_EQ(outcome.code, 0) << outcome.err;
+    EXPECT_TRUE(contains(outcome.out, "moe_down backward")) << outcome.out;
+    const Json time_line = Json::parse(read_file(folder / output / "profile.json"));
+    std::vector<std::string> steps;
+    for (const Json& event : time_line["traceEvents"]) {
+      if (event.contains("cat") && event["cat"] == "step") steps.push_back(event["name"]);
+    }
+    return steps;
+  };
+  EXPECT_EQ(steps_in_profile("long", "max_steps=9"), (std::vector<std::string>{"step 4", "step 5", "step 6"}));
+  EXPECT_EQ(steps_in_profile("short", "max_steps=2"), (std::vector<std::string>{"step 1", "step 2"}));
+}
+
 }  // namespace
 }  // namespace hone

@@ -163,7 +163,8 @@ void add_machine(GroupBuilder group) {
       .key("auto_find_batch_size",
            "Halve per_device_train_batch_size, and double the accumulation, until the memory plan fits.")
       .field(kMachine, &Machine::auto_find_batch_size);
-  group.later("profile", KeyType::kBool, "A time line of the ops.").neutral(false);
+  group.key("profile", "Log where the time of three steps goes, and write their time line to output_dir/profile.json.")
+      .field(kMachine, &Machine::profile);
 }
 
 }  // namespace

@@ -1,5 +1,8 @@
 #include "core/profiler.h"
 
+#include <exception>
+#include <utility>
+
 namespace hone {
 
 Profiler::~Profiler() {
@@ -11,13 +14,22 @@ Profiler::~Profiler() {
   }
 }
 
-size_t Profiler::open(SpanKind kind, std::string_view name, std::string_view pass, int64_t index) {
+size_t Profiler::open(ProfileKind kind, std::string_view name, std::string_view pass, int64_t index) {
   spans_.push_back({.kind = kind, .name = name, .pass = pass, .index = index});
   marks_.push_back({clock_.mark(), 0});
   return spans_.size() - 1;
 }
 
 void Profiler::close(size_t span) { marks_[span].end = clock_.mark(); }
+
+ProfileScope::~ProfileScope() {
+  if (profiler_ == nullptr) return;
+  try {
+    profiler_->close(span_);
+  } catch (const std::exception&) {
+    // The device has failed: the op in this scope, or who waits for the stream, says so.
+  }
+}
 
 std::vector<ProfileSpan> Profiler::take() {
   const std::vector<double> seconds = clock_.seconds();

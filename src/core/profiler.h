@@ -10,11 +10,11 @@
 
 namespace hone {
 
-enum class SpanKind { kStep, kBlock, kOp };
+enum class ProfileKind { kStep, kBlock, kOp };
 
 /// A stretch of a stream's work. Spans nest: ops in blocks, blocks in steps.
 struct ProfileSpan {
-  SpanKind kind = SpanKind::kOp;
+  ProfileKind kind = ProfileKind::kOp;
   std::string_view name;      ///< "step", "block", or the op's name as recomputation policies know it
   std::string_view pass;      ///< "forward", "recompute", "backward", or "" outside of both
   int64_t index = 0;          ///< of a step or block
@@ -31,7 +31,7 @@ class Profiler {
   Profiler& operator=(const Profiler&) = delete;
 
   /// Opens a span at the stream's present end; returns its number for close().
-  size_t open(SpanKind kind, std::string_view name, std::string_view pass, int64_t index);
+  size_t open(ProfileKind kind, std::string_view name, std::string_view pass, int64_t index);
   void close(size_t span);
 
   /// Waits; the closed spans in the order in which they were opened. Starts again from nothing.
@@ -51,18 +51,16 @@ class Profiler {
 /// A span for as long as it lives; nothing in a dry pass, or where nobody profiles.
 class ProfileScope {
  public:
-  ProfileScope(Stream& stream, SpanKind kind, std::string_view name, std::string_view pass = "", int64_t index = 0)
+  ProfileScope(Stream& stream, ProfileKind kind, std::string_view name, std::string_view pass = "", int64_t index = 0)
       : profiler_(stream.profiler()) {
     if (profiler_ != nullptr) span_ = profiler_->open(kind, name, pass, index);
   }
-  ProfileScope(const Context& context, SpanKind kind, std::string_view name, std::string_view pass = "",
+  ProfileScope(const Context& context, ProfileKind kind, std::string_view name, std::string_view pass = "",
                int64_t index = 0)
       : profiler_(context.dry() ? nullptr : context.stream().profiler()) {
     if (profiler_ != nullptr) span_ = profiler_->open(kind, name, pass, index);
   }
-  ~ProfileScope() {
-    if (profiler_ != nullptr) profiler_->close(span_);
-  }
+  ~ProfileScope();
   ProfileScope(const ProfileScope&) = delete;
   ProfileScope& operator=(const ProfileScope&) = delete;
 

@@ -46,9 +46,9 @@ TEST_F(ProfilerTest, AClockTellsWhenTheWorkRanNotWhenItWasQueued) {
 TEST_F(ProfilerTest, SpansNestAndAreNamed) {
   Profiler profiler(stream_);
   {
-    const ProfileScope step(stream_, SpanKind::kStep, "step", "", 7);
+    const ProfileScope step(stream_, ProfileKind::kStep, "step", "", 7);
     {
-      const ProfileScope op(context_, SpanKind::kOp, "linear", "forward");
+      const ProfileScope op(context_, ProfileKind::kOp, "linear", "forward");
       sleep(milliseconds(15));
     }
     sleep(milliseconds(5));
@@ -66,13 +66,13 @@ TEST_F(ProfilerTest, SpansNestAndAreNamed) {
 }
 
 TEST_F(ProfilerTest, DryPassesAndStreamsWithoutProfilerRecordNothing) {
-  { const ProfileScope nobody(stream_, SpanKind::kOp, "linear"); }
+  { const ProfileScope nobody(stream_, ProfileKind::kOp, "linear"); }
   EXPECT_EQ(stream_.profiler(), nullptr);
   {
     Profiler profiler(stream_);
     EXPECT_EQ(stream_.profiler(), &profiler);
     Arena dry(Device{}, "dry");
-    { const ProfileScope scope(Context(stream_, dry), SpanKind::kOp, "linear"); }
+    { const ProfileScope scope(Context(stream_, dry), ProfileKind::kOp, "linear"); }
     EXPECT_TRUE(profiler.take().empty());
   }
   EXPECT_EQ(stream_.profiler(), nullptr);

@@ -101,7 +101,7 @@ void Tape::block(const std::function<void()>& body) {
   memory_.block.release(0);
   if (!training()) memory_.boundary[index % 2].release(0);
   {
-    const ProfileScope scope(context_, SpanKind::kBlock, "block", "forward", index);
+    const ProfileScope scope(context_, ProfileKind::kBlock, "block", "forward", index);
     body();
   }
   HONE_ASSERT(static_cast<int32_t>(blocks_.size()) == index + 1, "blocks do not nest");
@@ -158,7 +158,7 @@ void Tape::record(std::unique_ptr<Node> node) {
     }
   }
   {
-    const ProfileScope scope(context_, SpanKind::kOp, node->kind(), "forward");
+    const ProfileScope scope(context_, ProfileKind::kOp, node->kind(), "forward");
     node->forward(*this);
   }
   const bool differentiated =
@@ -186,7 +186,7 @@ void Tape::ensure(Var var) {
   hold(value.residency);
   replaying_ = true;
   {
-    const ProfileScope scope(context_, SpanKind::kOp, node.kind(), "recompute");
+    const ProfileScope scope(context_, ProfileKind::kOp, node.kind(), "recompute");
     node.forward(*this);
   }
   replaying_ = false;
@@ -236,7 +236,7 @@ void Tape::backward() {
 }
 
 void Tape::backward_block(int32_t index) {
-  const ProfileScope block_scope(context_, SpanKind::kBlock, "block", "backward", index);
+  const ProfileScope block_scope(context_, ProfileKind::kBlock, "block", "backward", index);
   Block& block = blocks_[static_cast<size_t>(index)];
   for (size_t i = block.nodes.size(); i-- > 0;) {
     Node& node = *block.nodes[i];
@@ -247,7 +247,7 @@ void Tape::backward_block(int32_t index) {
     if (!flows || !differentiated) continue;
     for (Var var : node.saved) ensure(var);
     hold(block.residencies[i]);
-    const ProfileScope scope(context_, SpanKind::kOp, node.kind(), "backward");
+    const ProfileScope scope(context_, ProfileKind::kOp, node.kind(), "backward");
     node.backward(*this);
   }
 }

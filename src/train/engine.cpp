@@ -112,14 +112,14 @@ void Engine::run_micro_batch(const DeviceBatch& batch) {
   const RoutingBuffers& routing = buffers_->routing;
   const bool routed = routing.fractions.defined();
   if (routed) {
-    const ProfileScope scope(context_, SpanKind::kOp, "load_balancing");
+    const ProfileScope scope(context_, ProfileKind::kOp, "load_balancing");
     start_load_balancing(context_, routing.measurements);
   }
   Tape tape(context_, memory_, training_plan_, {.training = true, .recompute = options_.recompute});
   const Forward forward = forward_of(batch);
   decoder_.loss(tape, forward, token_losses_);
   if (routed) {
-    const ProfileScope scope(context_, SpanKind::kOp, "load_balancing");
+    const ProfileScope scope(context_, ProfileKind::kOp, "load_balancing");
     const RoutingMeasurements& measured = routing.measurements;
     finish_load_balancing(context_, {.counts = measured.counts,
                                      .prob_sum = measured.prob_sum,
@@ -188,12 +188,12 @@ void Engine::accumulate(const StepData& data, int64_t step) {
     stream_.upload(bytes_at(buffers_->scalars, sizeof(StepScalars), stream_.device()), bytes_of(scalars));
     run_micro_batch(upload(micro_batch));
   }
-  const ProfileScope scope(context_, SpanKind::kOp, "zero_gradients");
+  const ProfileScope scope(context_, ProfileKind::kOp, "zero_gradients");
   store_.zero_unwritten(context_);
 }
 
 DeviceBatch Engine::upload(const MicroBatch& micro_batch) {
-  const ProfileScope scope(context_, SpanKind::kOp, "upload");
+  const ProfileScope scope(context_, ProfileKind::kOp, "upload");
   return buffers_->batch.upload(stream_, micro_batch);
 }
 
@@ -214,10 +214,10 @@ void Engine::start_update(double learning_rate, int64_t step) {
   scalars.max_grad_norm = static_cast<float>(options_.optimizer.max_grad_norm);
   stream_.upload(bytes_at(buffers_->scalars, sizeof(StepScalars), stream_.device()), bytes_of(scalars));
   {
-    const ProfileScope scope(context_, SpanKind::kOp, "grad_norm");
+    const ProfileScope scope(context_, ProfileKind::kOp, "grad_norm");
     optimizer_.measure(context_, buffers_->scalars);
   }
-  const ProfileScope scope(context_, SpanKind::kOp, "adamw");
+  const ProfileScope scope(context_, ProfileKind::kOp, "adamw");
   optimizer_.update(context_, buffers_->scalars);
 }
 

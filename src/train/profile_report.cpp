@@ -50,12 +50,12 @@ ProfileSummary summarise_profile(std::span<const ProfileSpan> spans) {
   std::map<std::string, ProfileRow> groups, ops;
   double total = 0, busy = 0, end_of_step = -1;
   for (const ProfileSpan& span : spans) {
-    if (span.kind == SpanKind::kStep) {
+    if (span.kind == ProfileKind::kStep) {
       ++summary.steps;
       total += length_of(span);
       end_of_step = span.end;
     }
-    if (span.kind != SpanKind::kOp || span.end > end_of_step) continue;
+    if (span.kind != ProfileKind::kOp || span.end > end_of_step) continue;
     for (ProfileRow* row : {&groups[std::string(profile_group(span.name))], &ops[op_name(span)]}) {
       row->calls += 1;
       row->seconds += length_of(span);
@@ -98,7 +98,7 @@ Json chrome_trace(std::span<const ProfileSpan> spans) {
         {{"name", "thread_name"}, {"ph", "M"}, {"pid", 0}, {"tid", line}, {"args", {{"name", lines[line]}}}});
   }
   for (const ProfileSpan& span : spans) {
-    const bool numbered = span.kind != SpanKind::kOp;
+    const bool numbered = span.kind != ProfileKind::kOp;
     Json event = {{"name", numbered ? fmt::format("{} {}", span.name, span.index) : std::string(span.name)},
                   {"cat", numbered ? std::string(span.name) : std::string(profile_group(span.name))},
                   {"ph", "X"},

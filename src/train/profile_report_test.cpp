@@ -7,15 +7,15 @@ namespace {
 
 /// Two steps of 10 ms; 4 ms of each are experts, 3 ms attention, 1 ms the optimizer. An op stands before the first.
 std::vector<ProfileSpan> two_steps() {
-  std::vector<ProfileSpan> spans = {{SpanKind::kOp, "linear", "forward", 0, 0.0, 0.5}};
+  std::vector<ProfileSpan> spans = {{ProfileKind::kOp, "linear", "forward", 0, 0.0, 0.5}};
   for (int64_t i = 0; i < 2; ++i) {
     const double begin = 1.0 + 0.01 * static_cast<double>(i);
-    spans.push_back({SpanKind::kStep, "step", "", i, begin, begin + 0.010});
-    spans.push_back({SpanKind::kBlock, "block", "forward", 0, begin, begin + 0.008});
-    spans.push_back({SpanKind::kOp, "attention", "forward", 0, begin + 0.001, begin + 0.004});
-    spans.push_back({SpanKind::kOp, "moe_gate_up", "backward", 0, begin + 0.004, begin + 0.007});
-    spans.push_back({SpanKind::kOp, "router", "backward", 0, begin + 0.007, begin + 0.008});
-    spans.push_back({SpanKind::kOp, "adamw", "", 0, begin + 0.008, begin + 0.009});
+    spans.push_back({ProfileKind::kStep, "step", "", i, begin, begin + 0.010});
+    spans.push_back({ProfileKind::kBlock, "block", "forward", 0, begin, begin + 0.008});
+    spans.push_back({ProfileKind::kOp, "attention", "forward", 0, begin + 0.001, begin + 0.004});
+    spans.push_back({ProfileKind::kOp, "moe_gate_up", "backward", 0, begin + 0.004, begin + 0.007});
+    spans.push_back({ProfileKind::kOp, "router", "backward", 0, begin + 0.007, begin + 0.008});
+    spans.push_back({ProfileKind::kOp, "adamw", "", 0, begin + 0.008, begin + 0.009});
   }
   return spans;
 }

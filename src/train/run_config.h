@@ -114,6 +114,7 @@ struct RunConfig {
     std::optional<int64_t> threads;     ///< unset: all cores
     int64_t seed = 42;
     int64_t data_seed = 42;  ///< resolved: the seed unless stated
+    bool profile = false;    ///< a time line of a few steps
 
     bool operator==(const Machine&) const = default;
   };

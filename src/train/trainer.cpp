@@ -64,6 +64,11 @@ ExitCode Trainer::run() {
     write_text_file(std::filesystem::path(config_.report.output_dir) / "config.resolved.yaml", config_writer_(config_));
 
   gpu_monitor_ = std::make_unique<GpuMonitor>(stream_.device());
+  if (config_.machine.profile) {
+    profile_ = std::make_unique<RunProfile>(stream_, logger_,
+                                            std::filesystem::path(config_.report.output_dir) / "profile.json",
+                                            schedule_.total_steps - state_.step);
+  }
   const StopSignal stop;
   Reporter reporter({.output_dir = config_.report.output_dir,
                      .report_to = config_.report.report_to,
@@ -112,10 +117,9 @@ bool Trainer::due(const std::string& strategy, const std::optional<int64_t>& ste
 void Trainer::train_step(Reporter& reporter) {
   const Clock::time_point begin = Clock::now();
   const StepData data = take_data();
-  engine_->accumulate(data, state_.step);
-  engine_->start_update(schedule_.at(state_.step), state_.optimizer_step);
-  if (state_.step + 1 < schedule_.total_steps) next_data_ = loader_->step(state_.step + 1);
-  const StepResult result = engine_->finish_update();
+  if (profile_) profile_->before_step();
+  const StepResult result = run_step(data);
+  if (profile_) profile_->after_step();
   check_numbers(data, result);
   ++state_.step;
   if (!result.nonfinite) ++state_.optimizer_step;
@@ -124,6 +128,14 @@ void Trainer::train_step(Reporter& reporter) {
   state_.num_samples += data.samples;
   epoch_ = data.epoch;
   reporter.on_step(step_metrics(data, result, seconds_since(begin)));
+}
+
+StepResult Trainer::run_step(const StepData& data) {
+  const ProfileScope scope(stream_, ProfileKind::kStep, "step", "", state_.step + 1);
+  engine_->accumulate(data, state_.step);
+  engine_->start_update(schedule_.at(state_.step), state_.optimizer_step);
+  if (state_.step + 1 < schedule_.total_steps) next_data_ = loader_->step(state_.step + 1);
+  return engine_->finish_update();
 }
 
 StepData Trainer::take_data() {

@@ -14,6 +14,7 @@
 #include "train/gpu_monitor.h"
 #include "train/memory_fit.h"
 #include "train/run_options.h"
+#include "train/run_profile.h"
 #include "train/stop_signal.h"
 #include "train/training_state.h"
 
@@ -63,6 +64,7 @@ class Trainer {
   std::string data_fingerprint() const;
 
   void train_step(Reporter& reporter);
+  StepResult run_step(const StepData& data);
   StepData take_data();
   StepMetrics step_metrics(const StepData& data, const StepResult& result, double seconds) const;
   void check_numbers(const StepData& data, const StepResult& result);
@@ -84,6 +86,7 @@ class Trainer {
   std::unique_ptr<Engine> engine_;
   std::string recompute_level_;
   std::unique_ptr<GpuMonitor> gpu_monitor_;
+  std::unique_ptr<RunProfile> profile_;
   std::vector<MicroBatch> eval_batches_;
   std::optional<StepData> next_data_;  // of the step after this one, prepared while the device works
   CheckpointFolder checkpoints_;

@@ -43,8 +43,8 @@ SpanTimes medians_of(const std::vector<ProfileSpan>& spans) {
   int64_t steps = 0;
   double start_gradient = 0;
   for (const ProfileSpan& span : spans) {
-    if (span.kind == SpanKind::kBlock) continue;
-    if (span.kind == SpanKind::kStep) ++steps;
+    if (span.kind == ProfileKind::kBlock) continue;
+    if (span.kind == ProfileKind::kStep) ++steps;
     auto& runs = times[{std::string(span.name), std::string(span.pass)}];
     runs.resize(static_cast<size_t>(steps), 0.0);
     runs.back() += span.end - span.begin;  // an op may have several nodes
@@ -70,7 +70,7 @@ class OpTimer {
     const Context context(stream_, memory.scratch);
     TapePlan plan;
     const auto run = [&] {
-      const ProfileScope scope(context, SpanKind::kStep, "step");
+      const ProfileScope scope(context, ProfileKind::kStep, "step");
       Tape tape(context, memory, plan, {.training = true, .recompute = {}});
       tape.block([&] {
         const Var output = op_case.record(tape);
@@ -138,6 +138,7 @@ class OpsBenchmark {
     measure_ceilings();
     std::vector<Row> rows;
     for (const OpCaseMaker& maker : makers) {
+      if (!failure_.empty()) break;
       for (Row& row : run(maker)) {
         if (row.part.name.find(options_.op) != std::string::npos) rows.push_back(std::move(row));
       }
@@ -146,6 +147,8 @@ class OpsBenchmark {
   }
 
   const Ceilings& ceilings() const { return ceilings_; }
+  /// Why the run ended early; "" if it did not.
+  const std::string& failure() const { return failure_; }
 
   Json json(const std::vector<Row>& rows) const {
     Json json = bench_facts("ops", stream_.device());
@@ -195,11 +198,19 @@ class OpsBenchmark {
         const auto found = times.find({part.span, part.pass});
         rows.push_back(found == times.end() ? Row{part, 0, "did not run"} : Row{part, found->second, ""});
       }
-    } catch (const std::logic_error& error) {
-      // An assertion: this device has no such op yet.
-      rows.clear();
-      for (const std::string& name : maker.names)
-        rows.push_back({OpPart{.name = name, .shape = "", .span = "", .pass = ""}, 0, error.what()});
+    } catch (const std::logic_error& error) {  // an assertion: this device has no such op
+      rows = missing(maker, error.what());
+    } catch (const Error& error) {  // a device that has failed runs nothing more
+      failure_ = error.message();
+      rows = missing(maker, failure_);
+    }
+    return rows;
+  }
+
+  static std::vector<Row> missing(const OpCaseMaker& maker, const std::string& why) {
+    std::vector<Row> rows;
+    for (const std::string& name : maker.names) {
+      rows.push_back({OpPart{.name = name, .shape = "", .span = "", .pass = ""}, 0, why});
     }
     return rows;
   }
@@ -225,6 +236,7 @@ class OpsBenchmark {
   OpTimer timer_;
   OpSizes sizes_;
   Ceilings ceilings_;
+  std::string failure_;
 };
 
 std::string share_text(double rate, double ceiling) {
@@ -293,6 +305,7 @@ int run_bench_ops(const BenchOpsOptions& options) {
   const Json results = benchmark.json(rows);
   if (options.json != "-") print_text(table_of(rows, benchmark.ceilings(), Terminal::of(1).color));
   write_bench_json(options.json, results);
+  if (!benchmark.failure().empty()) throw Error(ExitCode::kDeviceFailed, benchmark.failure(), "", "");
   if (options.compare.empty()) return 0;
   const std::vector<std::string> slower = regressions(results, earlier);
   for (const std::string& line : slower) print_error("slower: " + line + "\n");

@@ -122,7 +122,7 @@ class BenchTraining {
     const StepData data = random_step(options_, config().vocab_size, index);
     const auto begin = std::chrono::steady_clock::now();
     {
-      const ProfileScope scope(stream_, SpanKind::kStep, "step", "", index);
+      const ProfileScope scope(stream_, ProfileKind::kStep, "step", "", index);
       engine_->accumulate(data, index);
       result = engine_->update(kLearningRate, index);
     }

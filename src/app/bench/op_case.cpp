@@ -74,7 +74,7 @@ OpCase copy_case(BenchData& data, int64_t bytes) {
       {"copy", fmt::format("{} MB", bytes / 1000000), "copy", "", 0, 2 * static_cast<double>(bytes)});
   result.backward = false;
   result.record = [from, to](Tape& tape) {
-    const ProfileScope scope(tape.context(), SpanKind::kOp, "copy");
+    const ProfileScope scope(tape.context(), ProfileKind::kOp, "copy");
     copy(tape.context(), from, to);
     return Var{};
   };

@@ -284,7 +284,7 @@ OpCase adamw_case(const Maker& m, BenchData& data) {
                    static_cast<double>(count) * (7 * 4 + (copies ? m.element() : 0))}};
   result.backward = false;
   result.record = [args](Tape& tape) {
-    const ProfileScope scope(tape.context(), SpanKind::kOp, "adamw");
+    const ProfileScope scope(tape.context(), ProfileKind::kOp, "adamw");
     adamw(tape.context(), args);
     return Var{};
   };
