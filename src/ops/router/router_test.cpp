@@ -160,13 +160,14 @@ TEST(Router, ManyExpertsMatchTheFormulas) {
             gradients_of(s, x, w, some_routing(s), testing::output_seeds(got.outputs, dtype)[0], normalise);
         // As above; sums of up to 301 terms that partly cancel.
         const double unit = dtype == DType::kBF16 ? 0x1p-8 : 0.0;
+        const double largest_dx = largest(dx), largest_dw = largest(dw);
         for (size_t i = 0; i < want.size(); ++i) ASSERT_NEAR(got.outputs[0][i], want[i], (unit + 1e-5) * want[i]);
         for (size_t i = 0; i < dx.size(); ++i) {
-          ASSERT_NEAR(got.gradients[0][i], dx[i], unit * std::abs(dx[i]) + 3e-5 * largest(dx)) << i;
+          ASSERT_NEAR(got.gradients[0][i], dx[i], unit * std::abs(dx[i]) + 3e-5 * largest_dx) << i;
         }
         const double parts = dtype == DType::kBF16 ? 0x1p-17 * 20 : 0.0;  // a walk of up to 301 such errors
         for (size_t i = 0; i < dw.size(); ++i) {
-          ASSERT_NEAR(got.gradients[1][i], dw[i], (parts + 3e-5) * largest(dw)) << i;
+          ASSERT_NEAR(got.gradients[1][i], dw[i], (parts + 3e-5) * largest_dw) << i;
         }
       }
     }
