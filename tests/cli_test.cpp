@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstdlib>
 
+#include "core/cuda_device.h"
 #include "program.h"
 #include "weights/safetensors.h"
 
@@ -43,7 +44,11 @@ TEST(CommandLine, VersionAndEnvironment) {
        {"version", "cpu", "features", "instruction_set", "cores", "memory_free", "build", "compiler"}) {
     EXPECT_TRUE(env.contains(key)) << key;
   }
-  EXPECT_EQ(env["gpu"], "none in this build");
+  if (cuda::device_count() == 0) {
+    EXPECT_EQ(env["gpu"], "none: " + cuda::why_no_device());
+  } else {
+    EXPECT_TRUE(contains(env["cuda:0"].get<std::string>(), "compute capability")) << env.dump();
+  }
   EXPECT_TRUE(contains(run_hone({"env"}).out, "matrix products"));
 }
 
@@ -195,6 +200,23 @@ TEST(Estimate, TakesAConfiguration) {
   const Outcome outcome = run_hone({"estimate", yaml, "lora_r=8"});
   ASSERT_EQ(outcome.code, 0) << outcome.err;
   EXPECT_TRUE(contains(outcome.out, "LoRA r 8")) << outcome.out;
+  // The value of an override that stands before it is not the configuration.
+  const Outcome before = run_hone({"estimate", "--lora-r", "9", "--packing", yaml, "--max-length", "64"});
+  ASSERT_EQ(before.code, 0) << before.err;
+  EXPECT_TRUE(contains(before.out, "LoRA r 9")) << before.out;
+}
+
+TEST(Estimate, PlansForAGpuThatIsNotThere) {
+  if (!cuda::built()) GTEST_SKIP() << "built without CUDA";
+  const Folder folder;
+  const std::string model = make_model(folder);
+  const Json planned = estimate({model, "device=cuda", "--memory", "80GB", "max_length=64"});
+  EXPECT_EQ(planned["available"], 80'000'000'000);
+  EXPECT_GT(planned["configured"]["fixed"], 0) << "CUDA's own";
+  const Json host = estimate({model, "device=cpu", "max_length=64"});
+  EXPECT_EQ(planned["configured"]["optimizer"], host["configured"]["optimizer"]);
+  const Outcome small = run_hone({"estimate", model, "device=cuda", "--memory", "1GB"});
+  EXPECT_TRUE(contains(small.out, "No setting makes it fit")) << small.out;
 }
 
 }  // namespace
