@@ -4,6 +4,7 @@
 #pragma once
 
 #include <array>
+#include <cmath>
 #include <cstdint>
 
 #include "core/dtype.h"
@@ -29,15 +30,27 @@ HONE_HOST_DEVICE inline uint64_t lora_dropout_key(uint64_t seed, uint32_t stream
   return mix_key(seed, (uint64_t{expert} << 32) | stream_id);
 }
 
+/// The random words of the features 4 · feature_group … + 3 of one row.
+HONE_HOST_DEVICE inline std::array<uint32_t, 4> lora_words(uint64_t key, int64_t sample_id, int32_t position,
+                                                           uint32_t feature_group) {
+  const auto sample = static_cast<uint64_t>(sample_id);
+  return philox(key, {static_cast<uint32_t>(sample), static_cast<uint32_t>(sample >> 32),
+                      static_cast<uint32_t>(position), feature_group});
+}
+
+/// The least word of a feature that is kept: its upper 24 bits, as a fraction, are at least `dropout`.
+HONE_HOST_DEVICE inline uint32_t lora_kept_from(float dropout) {
+  return static_cast<uint32_t>(ceilf(dropout * 0x1p24f)) << 8;
+}
+
 /// 1 for kept, 0 for dropped, for the features 4 · feature_group … + 3 of one row. A feature is dropped with
 /// probability `dropout` (24 bits).
 HONE_HOST_DEVICE inline std::array<float, 4> lora_keep(uint64_t key, float dropout, int64_t sample_id, int32_t position,
-                                      uint32_t feature_group) {
-  const auto sample = static_cast<uint64_t>(sample_id);
-  const auto words = philox(key, {static_cast<uint32_t>(sample), static_cast<uint32_t>(sample >> 32),
-                                  static_cast<uint32_t>(position), feature_group});
+                                                       uint32_t feature_group) {
+  const auto words = lora_words(key, sample_id, position, feature_group);
+  const uint32_t kept_from = lora_kept_from(dropout);
   std::array<float, 4> keep{};
-  for (size_t i = 0; i < 4; ++i) keep[i] = to_uniform(words[i]) >= dropout ? 1.0f : 0.0f;
+  for (size_t i = 0; i < 4; ++i) keep[i] = words[i] >= kept_from ? 1.0f : 0.0f;
   return keep;
 }
 

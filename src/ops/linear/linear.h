@@ -11,8 +11,12 @@ namespace hone {
 /// y[t, o] = Σ_i x[t, i] · w[o, i] + bias[o] + scaling · Σ_ρ xa[t, ρ] · lora_b[o, ρ]
 ///   x [T, in], y [T, out] of one dtype, float32 or bfloat16; w [out, in], bias [out] (or undefined), lora_b [out, r],
 ///   each float32 or bfloat16; xa [T, r] float32. xa and lora_b are undefined without an adapter.
-/// Float32 accumulation. A bfloat16 y is rounded after the base product (bias included) and again after the adapter's.
-/// Deterministic, and a row of y depends on its row of x only.
+/// Float32 accumulation. A bfloat16 y is rounded after the base product (bias included) and again with the adapter's
+/// added to it. Deterministic, and a row of y depends on its row of x only.
+///
+/// On a GPU, here and below: with a bfloat16 x (or dy), all that is multiplied with it is rounded to bfloat16; a
+/// product that is added to something in bfloat16 is rounded before and after; and the bits of a row may depend on the
+/// number of rows. A bias is rounded to y's dtype everywhere.
 struct LinearArgs {
   Tensor x, w;
   Tensor bias = {};

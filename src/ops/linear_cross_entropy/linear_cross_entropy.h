@@ -9,6 +9,7 @@
 namespace hone {
 
 /// Which rows of x [T, H] predict what. S is known to the host and may be 0 (then the tensors may be undefined).
+/// A target outside [0, V) is our own mistake: it stops a CPU, and makes the loss and its gradients NaN on a GPU.
 struct SupervisedTokens {
   Tensor rows = {};     ///< i32 [S]: rows of x, each at most once
   Tensor targets = {};  ///< i32 [S]: token ids in [0, V)
@@ -17,21 +18,27 @@ struct SupervisedTokens {
   int64_t count() const { return rows.shape.rank() == 0 ? 0 : rows.shape[0]; }
 };
 
-/// Logits that exist at once, in bytes, unless one row takes more. A chunk this large reads the weight often enough
-/// for the products to dominate (110 rows at a vocabulary of 151,936).
-inline constexpr int64_t kMaxLogitsBytes = int64_t{64} << 20;
+/// Logits that exist at once, in bytes, unless one row takes more or the caller says otherwise. Chunks this large read
+/// the weight, and add to its gradient, seldom enough for the products to dominate: at a vocabulary of 151,936 they are
+/// 110 rows of float32 on a CPU and 4096 rows of bfloat16 on a GPU.
+constexpr int64_t default_logits_bytes(DeviceKind device) {
+  return device == DeviceKind::kCpu ? int64_t{64} << 20 : int64_t{5} << 28;
+}
 
 /// For each supervised token s with row t = rows[s]:
-///   logits[v] = x[t] · w[v] + scaling · xa[t] · lora_b[v]                       float32
+///   logits[v] = x[t] · w[v] + scaling · xa[t] · lora_b[v]
 ///   loss      = log Σ_v exp(logits[v]) - logits[target]                          nats
 ///   dlogits   = (softmax(logits) - onehot(target)) · weight · inv_loss_weight
 /// and from them
 ///   totals += {Σ weight · loss, Σ weight, number whose target has the largest logit (the first of equal ones),
-///              Σ entropy of softmax(logits), S}, in float64, in the order of s
+///              Σ entropy of softmax(logits), S}, in float64, in a fixed order of s
 ///   dx[t] = dlogits W,  dw = dlogitsᵀ x,  dxa[t] = scaling · dlogits B,  dlora_b = scaling · dlogitsᵀ xa
 /// x [T, H]; w [V, H], lora_b [V, r]; each float32 or bfloat16; xa [T, r] float32 (ops/linear makes it).
 /// Float32 arithmetic; sums over V in partial sums of float32 that are added in float64; deterministic. A loss, a row
 /// of dx and of dxa depend on their row of x only; dw and dlora_b sum over s chunk by chunk.
+/// On a GPU, if x is bfloat16: logits are rounded to bfloat16 (after the adapter's product, and again with the base
+/// product added to it), and so are dlogits, xa, w and lora_b where the products read them; and the bits of a loss may
+/// depend on the size of the chunk.
 struct LinearCrossEntropyArgs {
   Tensor x, w;
   Tensor xa = {}, lora_b = {};  ///< undefined without an adapter
@@ -43,7 +50,7 @@ struct LinearCrossEntropyArgs {
   Tensor dx = {};                        ///< [T, H] in x's dtype, zero for unsupervised rows; undefined if unwanted
   Tensor dxa = {};                       ///< [T, r] float32, likewise
   GradDest dw, dlora_b;
-  int64_t max_logits_bytes = kMaxLogitsBytes;
+  int64_t max_logits_bytes = 0;  ///< 0: default_logits_bytes(); at least one row is computed at once
 
   bool wants_grad() const { return dx.defined() || dxa.defined() || dw.wanted() || dlora_b.wanted(); }
 };
@@ -55,9 +62,9 @@ struct CrossEntropyLoss {
   SupervisedTokens tokens;
   const StepScalars* scalars = nullptr;
   LossTotals* totals = nullptr;
-  Tensor token_loss = {};                      ///< may be undefined
-  LoraDropoutContext dropout = {};             ///< rows of x, for an adapter with dropout
-  int64_t max_logits_bytes = kMaxLogitsBytes;  ///< at least one row is computed at once
+  Tensor token_loss = {};           ///< may be undefined
+  LoraDropoutContext dropout = {};  ///< rows of x, for an adapter with dropout
+  int64_t max_logits_bytes = 0;     ///< as in LinearCrossEntropyArgs
 };
 
 /// Records the loss, where the gradient starts. On a training tape, forward computes dX, dXA, dW and dB as well (those

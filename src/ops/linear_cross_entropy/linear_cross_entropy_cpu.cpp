@@ -51,7 +51,8 @@ struct Head {
   explicit Head(const LinearCrossEntropyArgs& a)
       : args(a), supervised(a.tokens.count()), vocab(a.w.shape[0]), hidden(a.w.shape[1]) {
     if (args.xa.defined()) rank = args.xa.shape[1];
-    const int64_t most = std::max<int64_t>(1, args.max_logits_bytes / (vocab * static_cast<int64_t>(sizeof(float))));
+    const int64_t bytes = args.max_logits_bytes > 0 ? args.max_logits_bytes : default_logits_bytes(DeviceKind::kCpu);
+    const int64_t most = std::max<int64_t>(1, bytes / (vocab * static_cast<int64_t>(sizeof(float))));
     // Whole blocks of the sums over rows, where there is room: then dW has the same bits whatever the chunk.
     chunk_rows = std::min(supervised, most >= kGemmDepth ? most / kGemmDepth * kGemmDepth : most);
   }

@@ -1,0 +1,103 @@
+// The products of low_rank by cuBLAS, with dropout in a pass of its own: for float32, for shapes that the tensor-core
+// kernels do not take, and as their oracle.
+#include "ops/linear/low_rank_cuda.h"
+
+#include "core/cuda_launch.h"
+#include "ops/linear/low_rank_kernels_cuda.h"
+#include "ops/matmul/matmul_cuda.h"
+
+namespace hone::cuda {
+
+namespace {
+
+/// to = keep ∘ from + beta · to, one thread a group of 4 features.
+template <class From, class To>
+__global__ void drop_kernel(RowMask mask, const From* from, To* to, int64_t rows, int64_t columns, float beta) {
+  const int64_t groups = (columns + 3) / 4;
+  const int64_t index = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
+  if (index >= rows * groups) return;
+  const int64_t row = index / groups, group = index - row * groups;
+  const uint64_t key = lora_dropout_key(mask.scalars->seed, mask.stream_id);
+  const auto keep =
+      lora_keep(key, mask.probability, mask.samples[row], mask.positions[row], static_cast<uint32_t>(group));
+  for (int i = 0; i < 4 && 4 * group + i < columns; ++i) {
+    const int64_t at = row * columns + 4 * group + i;
+    const float kept = keep[static_cast<size_t>(i)] != 0.0f ? to_float(from[at]) : 0.0f;
+    to[at] = from_float<To>(beta != 0.0f ? kept + to_float(to[at]) : kept);
+  }
+}
+
+void drop(const Context& context, const LoraDropout& dropout, const Tensor& from, const Tensor& to, float beta) {
+  if (context.dry() || from.numel() == 0) return;
+  const int64_t rows = from.shape[0], columns = from.shape[1];
+  cuda::dispatch_float(from.dtype, [&](auto from_element) {
+    cuda::dispatch_float(to.dtype, [&](auto to_element) {
+      using From = decltype(from_element);
+      using To = decltype(to_element);
+      constexpr int kThreads = 256;
+      drop_kernel<<<blocks_for(rows * ((columns + 3) / 4), kThreads), kThreads, 0, stream_of(context)>>>(
+          RowMask(dropout), elements<From>(from), elements<To>(to), rows, columns, beta);
+      check_launch("dropping features");
+    });
+  });
+}
+
+/// wide' in scratch, or wide where nothing is dropped.
+Tensor dropped(const Context& context, ArenaScope& scratch, const Tensor& wide, const LoraDropout& dropout) {
+  if (dropout.probability <= 0.0f) return wide;
+  const Tensor result = scratch.take(wide.shape, wide.dtype);
+  drop(context, dropout, wide, result, 0.0f);
+  return result;
+}
+
+}  // namespace
+
+void low_rank_narrow(const Context& context, const LowRankNarrowArgs& args) {
+  if (args.dropout.probability > 0.0f &&
+      low_rank_kernels_fit(context, args.wide, args.thin.dst.shape[1], kMostNarrowRanks)) {
+    return low_rank_narrow_kernels(context, args);
+  }
+  ArenaScope scratch(context.scratch());
+  matmul(context, {.a = dropped(context, scratch, args.wide, args.dropout),
+                   .b = args.factor,
+                   .b_transposed = !args.factor_transposed,
+                   .c = args.thin.dst,
+                   .operands = args.wide.dtype,
+                   .alpha = args.alpha,
+                   .beta = args.thin.beta});
+}
+
+void low_rank_widen(const Context& context, const LowRankWidenArgs& args) {
+  if (low_rank_kernels_fit(context, args.wide.dst, args.thin.shape[1], kMostWidenRanks)) {
+    return low_rank_widen_kernels(context, args);
+  }
+  ArenaScope scratch(context.scratch());
+  const bool drops = args.dropout.probability > 0.0f;
+  const Tensor product = drops ? scratch.take(args.wide.dst.shape, DType::kF32) : args.wide.dst;
+  matmul(context, {.a = args.thin,
+                   .b = args.factor,
+                   .b_transposed = args.factor_transposed,
+                   .c = product,
+                   .operands = args.wide.dst.dtype,
+                   .alpha = args.alpha,
+                   .beta = drops ? 0.0f : args.wide.beta});
+  if (drops) drop(context, args.dropout, product, args.wide.dst, args.wide.beta);
+}
+
+void low_rank_factor(const Context& context, const LowRankFactorArgs& args) {
+  if (args.dropout.probability > 0.0f &&
+      low_rank_kernels_fit(context, args.wide, args.thin.shape[1], kMostFactorRanks)) {
+    return low_rank_factor_kernels(context, args);
+  }
+  ArenaScope scratch(context.scratch());
+  const Tensor wide = dropped(context, scratch, args.wide, args.dropout);
+  matmul(context, {.a = args.factor_transposed ? wide : args.thin,
+                   .a_transposed = true,
+                   .b = args.factor_transposed ? args.thin : wide,
+                   .c = args.factor.dst,
+                   .operands = args.wide.dtype,
+                   .alpha = args.alpha,
+                   .beta = args.factor.beta});
+}
+
+}  // namespace hone::cuda

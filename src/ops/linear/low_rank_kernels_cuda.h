@@ -1,0 +1,108 @@
+// What the kernels of low_rank share: tensor-core products of bfloat16 fragments that are loaded 16 bytes a thread, and
+// dropout on them.
+//
+// mma.m16n8k16 gives a thread four elements of k that are not neighbours, but a sum does not mind the order of its
+// terms: the kernels number k so that what a thread needs lies together in memory, alike for both operands.
+#pragma once
+
+#include "core/cuda_launch.h"
+#include "ops/linear/linear.h"
+
+namespace hone::cuda {
+
+/// Dropout as kernels take it.
+struct RowMask {
+  const StepScalars* scalars = nullptr;
+  const int64_t* samples = nullptr;
+  const int32_t* positions = nullptr;
+  float probability = 0;
+  uint32_t stream_id = 0;
+
+  RowMask() = default;
+  explicit RowMask(const LoraDropout& dropout) {
+    if (dropout.probability <= 0.0f) return;
+    scalars = dropout.rows.scalars;
+    samples = dropout.rows.sample_ids.as<int64_t>();
+    positions = dropout.rows.positions.as<int32_t>();
+    probability = dropout.probability;
+    stream_id = dropout.stream_id;
+  }
+};
+
+struct LowRankShape {
+  int64_t rows = 0;  ///< T
+  int columns = 0;   ///< N, a multiple of 8
+  int rank = 0;
+};
+
+/// True if the tensor-core kernels take the product: they beat cuBLAS where features are dropped, which cuBLAS needs
+/// passes of their own for.
+inline bool low_rank_kernels_fit(const Context& context, const Tensor& wide, int64_t rank, int64_t most_ranks) {
+  return !context.stream().general_kernels() && wide.dtype == DType::kBF16 && wide.shape[1] % 8 == 0 &&
+         wide.shape[1] <= INT32_MAX / 2 && wide.numel() > 0 && rank <= most_ranks && rank > 0;
+}
+
+inline LowRankShape low_rank_shape(const Tensor& wide, int64_t rank) {
+  HONE_ASSERT(reinterpret_cast<uintptr_t>(wide.data) % 16 == 0);
+  return {wide.shape[0], static_cast<int>(wide.shape[1]), static_cast<int>(rank)};
+}
+
+inline constexpr int64_t kMostNarrowRanks = 64, kMostWidenRanks = 64, kMostFactorRanks = 32;
+
+void low_rank_narrow_kernels(const Context& context, const LowRankNarrowArgs& args);
+void low_rank_widen_kernels(const Context& context, const LowRankWidenArgs& args);
+void low_rank_factor_kernels(const Context& context, const LowRankFactorArgs& args);
+
+/// to[a, b] = from[a, b] in bfloat16, zero where `from` [A, B] (or, transposed, [B, A]) has no element.
+void pad_factor(const Context& context, const Tensor& from, bool transposed, const Tensor& to);
+
+#ifdef __CUDACC__
+
+/// sum += a [16, 16] · b [16, 8]; the layouts are PTX's.
+__device__ inline void multiply_add(float (&sum)[4], uint32_t a0, uint32_t a1, uint32_t a2, uint32_t a3, uint32_t b0,
+                                    uint32_t b1) {
+  asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+      : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3])
+      : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
+}
+
+/// Two bfloat16 in a register, the first in the low half.
+__device__ inline uint32_t pair_of(float low, float high) {
+  const __nv_bfloat162 pair = __floats2bfloat162_rn(low, high);
+  return *reinterpret_cast<const uint32_t*>(&pair);
+}
+
+/// 8 bfloat16, or zeros.
+__device__ inline uint4 load_eight(const __nv_bfloat16* address, bool inside) {
+  return inside ? __ldg(reinterpret_cast<const uint4*>(address)) : make_uint4(0, 0, 0, 0);
+}
+
+/// A row of the mask.
+struct MaskRow {
+  int64_t sample = 0;
+  int32_t position = 0;
+};
+
+__device__ inline MaskRow mask_row(const RowMask& mask, int64_t row) {
+  return {mask.samples[row], mask.positions[row]};
+}
+
+/// Bits of the kept ones of the features column … column + 7 (a multiple of 4).
+__device__ inline uint4 keep_bits(const RowMask& mask, uint64_t key, const MaskRow& row, int column) {
+  const uint32_t kept_from = lora_kept_from(mask.probability);
+  const auto group = static_cast<uint32_t>(column / 4);
+  const auto a = lora_words(key, row.sample, row.position, group),
+             b = lora_words(key, row.sample, row.position, group + 1);
+  const auto bits = [&](uint32_t low, uint32_t high) {
+    return (low >= kept_from ? 0xFFFFu : 0u) | (high >= kept_from ? 0xFFFF0000u : 0u);
+  };
+  return make_uint4(bits(a[0], a[1]), bits(a[2], a[3]), bits(b[0], b[1]), bits(b[2], b[3]));
+}
+
+__device__ inline uint4 masked(const uint4& values, const uint4& bits) {
+  return make_uint4(values.x & bits.x, values.y & bits.y, values.z & bits.z, values.w & bits.w);
+}
+
+#endif  // __CUDACC__
+
+}  // namespace hone::cuda

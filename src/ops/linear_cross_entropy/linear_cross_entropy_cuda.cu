@@ -1,0 +1,184 @@
+#include "ops/linear_cross_entropy/linear_cross_entropy.h"
+
+#include <algorithm>
+
+#include "ops/gather_rows/gather_rows.h"
+#include "ops/linear_cross_entropy/loss_rows_cuda.h"
+#include "ops/matmul/matmul_cuda.h"
+
+namespace hone::cuda {
+
+namespace {
+
+/// to[rows[i], :] = from[i, :], one thread an element of `Word`.
+template <class Word>
+__global__ void scatter_rows_kernel(const Word* from, const int32_t* rows, int64_t count, int64_t width, Word* to) {
+  const int64_t index = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
+  if (index >= count * width) return;
+  const int64_t row = index / width;
+  to[rows[row] * width + index - row * width] = from[index];
+}
+
+void scatter_rows(const Context& context, const Tensor& from, const Tensor& rows, const Tensor& to) {
+  if (context.dry()) return;
+  const int64_t count = from.shape[0], bytes = from.shape[1] * static_cast<int64_t>(size_of(from.dtype));
+  const auto launch = [&](auto word) {
+    using Word = decltype(word);
+    constexpr int kThreads = 256;
+    const int64_t width = bytes / static_cast<int64_t>(sizeof(Word));
+    scatter_rows_kernel<<<blocks_for(count * width, kThreads), kThreads, 0, stream_of(context)>>>(
+        reinterpret_cast<const Word*>(from.data), elements<int32_t>(rows), count, width,
+        reinterpret_cast<Word*>(to.data));
+    check_launch("scattering rows");
+  };
+  bytes % 16 == 0 && reinterpret_cast<uintptr_t>(to.data) % 16 == 0 ? launch(uint4{}) : launch(uint16_t{});
+}
+
+/// Rows that chunks have at most. Whole multiples of 512 keep the products' last tiles full.
+int64_t most_rows(const LinearCrossEntropyArgs& args, int64_t pitch, DType dtype) {
+  const int64_t bytes = args.max_logits_bytes > 0 ? args.max_logits_bytes : default_logits_bytes(DeviceKind::kCuda);
+  const int64_t rows = std::max<int64_t>(1, bytes / (pitch * static_cast<int64_t>(size_of(dtype))));
+  return rows > 512 ? rows / 512 * 512 : rows;
+}
+
+/// One launch: its sizes and its scratch memory, whose tensors have `capacity` rows except `results`.
+struct Head {
+  const Context& context;
+  const LinearCrossEntropyArgs& args;
+  DType dtype;  // of logits and of the products' operands: that of x
+  int64_t supervised, vocab, hidden, pitch, capacity;
+  Tensor w;  // in `dtype`
+  Tensor logits;
+  Tensor x_rows, dx_rows, xa_rows, dxa_rows;
+  Tensor results;  // float64 [S, 3]: TokenResult
+
+  Head(const Context& c, const LinearCrossEntropyArgs& a, ArenaScope& scratch)
+      : context(c), args(a), dtype(a.x.dtype), supervised(a.tokens.count()), vocab(a.w.shape[0]), hidden(a.w.shape[1]) {
+    pitch = aligned_pitch(vocab, dtype);
+    capacity = std::min(most_rows(args, pitch, dtype), supervised);
+    logits = scratch.take({capacity, pitch}, dtype);
+    x_rows = scratch.take({capacity, hidden}, dtype);
+    if (args.dx.defined()) dx_rows = scratch.take({capacity, hidden}, dtype);
+    if (args.xa.defined()) xa_rows = scratch.take({capacity, args.xa.shape[1]}, DType::kF32);
+    if (args.dxa.defined()) dxa_rows = scratch.take({capacity, args.dxa.shape[1]}, DType::kF32);
+    results = scratch.take({supervised, 3}, DType::kF64);
+    w = args.w;
+    if (w.dtype != dtype && supervised > 0) {
+      w = scratch.take(args.w.shape, dtype);
+      copy_matrix(context, args.w, hidden, w, hidden);
+    }
+  }
+
+  void run() {
+    // Chunks of one size: a short last one would leave much of the GPU idle.
+    const int64_t chunks = supervised == 0 ? 1 : (supervised + capacity - 1) / capacity;
+    const int64_t rows = std::min(capacity, ((supervised + chunks - 1) / chunks + 127) / 128 * 128);
+    for (int64_t begin = 0; begin < supervised; begin += rows) run_chunk(begin, std::min(rows, supervised - begin));
+    if (supervised == 0) add_weight_gradients(0, 0);
+    if (args.totals != nullptr && supervised > 0 && !context.dry()) {
+      add_totals(context, token_results(), elements<float>(args.tokens.weights), supervised, args.totals);
+    }
+  }
+
+  TokenResult* token_results() const { return reinterpret_cast<TokenResult*>(results.data); }
+
+  /// The logits of a chunk; their rows are `pitch` apart.
+  Tensor chunk_logits(int64_t count) const {
+    Tensor result = logits;
+    result.shape = {count, vocab};
+    return result;
+  }
+
+  void run_chunk(int64_t begin, int64_t count) {
+    const Tensor rows = args.tokens.rows.rows(begin, count);
+    compute_logits(rows, count);
+    if (!context.dry()) differentiate(begin, count);
+    if (args.dx.defined()) {
+      const Tensor dx = dx_rows.rows(0, count);
+      matmul(context, {.a = chunk_logits(count), .b = w, .c = dx, .operands = dtype, .a_pitch = pitch});
+      scatter_rows(context, dx, rows, args.dx);
+    }
+    if (args.dxa.defined()) {
+      const Tensor dxa = dxa_rows.rows(0, count);
+      matmul(context, {.a = chunk_logits(count),
+                       .b = args.lora_b,
+                       .c = dxa,
+                       .operands = dtype,
+                       .alpha = args.scaling,
+                       .a_pitch = pitch});
+      scatter_rows(context, dxa, rows, args.dxa);
+    }
+    add_weight_gradients(begin, count);
+  }
+
+  void compute_logits(const Tensor& rows, int64_t count) {
+    const Tensor x = x_rows.rows(0, count);
+    if (!context.dry()) cuda::gather_rows(context, {.x = args.x, .rows = rows, .y = x});
+    const bool adapted = args.xa.defined();
+    if (adapted) {
+      const Tensor xa = xa_rows.rows(0, count);
+      if (!context.dry()) cuda::gather_rows(context, {.x = args.xa, .rows = rows, .y = xa});
+      matmul(context, {.a = xa,
+                       .b = args.lora_b,
+                       .b_transposed = true,
+                       .c = chunk_logits(count),
+                       .operands = dtype,
+                       .alpha = args.scaling,
+                       .c_pitch = pitch});
+    }
+    matmul(context, {.a = x,
+                     .b = w,
+                     .b_transposed = true,
+                     .c = chunk_logits(count),
+                     .operands = dtype,
+                     .beta = adapted ? 1.0f : 0.0f,
+                     .c_pitch = pitch});
+  }
+
+  void differentiate(int64_t begin, int64_t count) {
+    cuda::dispatch_float(dtype, [&](auto element) {
+      using T = decltype(element);
+      const LossRows<T> rows{
+          .logits = elements<T>(logits),
+          .pitch = pitch,
+          .vocab = static_cast<int>(vocab),
+          .rows = count,
+          .targets = elements<int32_t>(args.tokens.targets) + begin,
+          .weights = elements<float>(args.tokens.weights) + begin,
+          .scalars = args.scalars,
+          .token_loss = args.token_loss.defined() ? elements<float>(args.token_loss) + begin : nullptr,
+          .results = token_results() + begin,
+          .wants_grad = args.wants_grad()};
+      if constexpr (sizeof(T) == 2) {
+        if (hopper(context) && differentiate_rows_hopper(context, rows)) return;
+      }
+      differentiate_rows(context, rows);
+    });
+  }
+
+  void add_weight_gradients(int64_t begin, int64_t count) {
+    const auto add = [&](const GradDest& dest, const Tensor& inputs, float alpha) {
+      if (!dest.wanted()) return;
+      matmul(context, {.a = chunk_logits(count),
+                       .a_transposed = true,
+                       .b = inputs.rows(0, count),
+                       .c = dest.dst,
+                       .operands = dtype,
+                       .alpha = alpha,
+                       .beta = begin == 0 ? dest.beta : 1.0f,
+                       .a_pitch = pitch});
+    };
+    add(args.dw, x_rows, 1.0f);
+    add(args.dlora_b, xa_rows, args.scaling);
+  }
+};
+
+}  // namespace
+
+void linear_cross_entropy(const Context& context, const LinearCrossEntropyArgs& args) {
+  HONE_ASSERT(args.w.shape[0] <= INT32_MAX / 2);
+  ArenaScope scratch(context.scratch());
+  Head(context, args, scratch).run();
+}
+
+}  // namespace hone::cuda

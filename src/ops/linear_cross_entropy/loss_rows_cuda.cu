@@ -1,0 +1,107 @@
+// Losses of rows of any length and dtype: a block a row, which it reads from memory for the maximum, the sums and the
+// gradient.
+#include "ops/linear_cross_entropy/loss_rows_cuda.h"
+
+namespace hone::cuda {
+
+namespace {
+
+constexpr int kThreads = 512;
+
+/// Calls f(pack, column) for the thread's packs of a row of `vocab` logits; the last may reach beyond.
+template <class T, class F>
+__device__ inline void for_packs(T* row, int vocab, F&& f) {
+  for (int column = threadIdx.x * Pack<T>::kSize; column < vocab; column += kThreads * Pack<T>::kSize) {
+    f(load_pack(row + column), column);
+  }
+}
+
+template <class T>
+__global__ void __launch_bounds__(kThreads) differentiate_kernel(LossRows<T> k) {
+  constexpr int kSize = Pack<T>::kSize;
+  __shared__ double partial_sums[kThreads / 32];
+  __shared__ float partial_max[kThreads / 32];
+  const int64_t row = blockIdx.x;
+  const int target = k.targets[row], vocab = k.vocab;
+  T* logits = k.logits + row * k.pitch;
+  const float logit_of_target = target_logit(k, row);
+
+  RowSums sums;
+  for_packs(logits, vocab, [&](const Pack<T>& pack, int column) {
+    for (int i = 0; i < kSize && column + i < vocab; ++i) {
+      float& largest = column + i < target ? sums.before : sums.rest;
+      largest = fmaxf(largest, to_float(pack.values[i]));
+    }
+  });
+  sums.before = block_max<kThreads>(sums.before, partial_max);
+  sums.rest = block_max<kThreads>(sums.rest, partial_max);
+  const float largest = sums.largest();
+
+  float sum = 0.0f, weighted = 0.0f;
+  for_packs(logits, vocab, [&](const Pack<T>& pack, int column) {
+    for (int i = 0; i < kSize && column + i < vocab; ++i) {
+      const float below = to_float(pack.values[i]) - largest, e = exp_of(below);
+      sum += e;
+      weighted += e * below;
+    }
+  });
+  sums.sum = block_sum<kThreads>(static_cast<double>(sum), partial_sums);
+  sums.weighted = block_sum<kThreads>(static_cast<double>(weighted), partial_sums);
+  if (threadIdx.x == 0) write_result(k, row, sums, logit_of_target);
+
+  if (!k.wants_grad) return;
+  const float scale = gradient_scale(k, row, logit_of_target);
+  const auto share = static_cast<float>(scale / sums.sum);
+  for_packs(logits, vocab, [&](Pack<T> pack, int column) {
+    for (int i = 0; i < kSize; ++i) {
+      const bool inside = column + i < vocab;
+      const float softmax = inside ? share * exp_of(to_float(pack.values[i]) - largest) : 0.0f;
+      pack.values[i] = from_float<T>(softmax - (column + i == target ? scale : 0.0f));
+    }
+    store_pack(logits + column, pack);
+  });
+}
+
+constexpr int kTotalsThreads = 1024;
+
+__global__ void __launch_bounds__(kTotalsThreads)
+    add_totals_kernel(const TokenResult* results, const float* weights, int64_t count, LossTotals* totals) {
+  __shared__ double partial[kTotalsThreads / 32];
+  double loss = 0, weight = 0, hits = 0, entropy = 0;
+  for (int64_t s = threadIdx.x; s < count; s += kTotalsThreads) {
+    const TokenResult result = results[s];
+    const double w = weights[s];
+    loss += w * result.loss;
+    weight += w;
+    hits += result.hit;
+    entropy += result.entropy;
+  }
+  loss = block_sum<kTotalsThreads>(loss, partial);
+  weight = block_sum<kTotalsThreads>(weight, partial);
+  hits = block_sum<kTotalsThreads>(hits, partial);
+  entropy = block_sum<kTotalsThreads>(entropy, partial);
+  if (threadIdx.x != 0) return;
+  totals->weighted_loss += loss;
+  totals->weight += weight;
+  totals->hits += hits;
+  totals->entropy += entropy;
+  totals->tokens += static_cast<double>(count);
+}
+
+}  // namespace
+
+template <class T>
+void differentiate_rows(const Context& context, const LossRows<T>& rows) {
+  differentiate_kernel<<<blocks_for(rows.rows, 1), kThreads, 0, stream_of(context)>>>(rows);
+  check_launch("computing losses");
+}
+template void differentiate_rows(const Context& context, const LossRows<float>& rows);
+template void differentiate_rows(const Context& context, const LossRows<__nv_bfloat16>& rows);
+
+void add_totals(const Context& context, const TokenResult* results, const float* weights, int64_t count,
+                LossTotals* totals) {
+  add_totals_kernel<<<1, kTotalsThreads, 0, stream_of(context)>>>(results, weights, count, totals);
+  check_launch("adding losses");
+}
+
+}  // namespace hone::cuda

@@ -1,0 +1,106 @@
+// The step between the products of linear_cross_entropy: from rows of logits to losses and, in place, to gradients.
+// Included by *_cuda.cu only.
+#pragma once
+
+#include "core/cuda_launch.h"
+#include "graph/step_scalars.h"
+
+namespace hone::cuda {
+
+/// What one supervised token contributes to the totals.
+struct TokenResult {
+  double loss = 0, entropy = 0, hit = 0;
+};
+
+/// Rows of logits with what each predicts, as kernels take them.
+template <class T>
+struct LossRows {
+  T* logits = nullptr;  ///< [R, pitch]; the columns from `vocab` on are written, not read
+  int64_t pitch = 0;    ///< a multiple of 16 bytes
+  int vocab = 0;
+  int64_t rows = 0;
+  const int32_t* targets = nullptr;
+  const float* weights = nullptr;
+  const StepScalars* scalars = nullptr;
+  float* token_loss = nullptr;  ///< may be null
+  TokenResult* results = nullptr;
+  bool wants_grad = false;
+};
+
+/// Writes results and token_loss; where gradients are wanted, logits becomes
+///   (softmax(logits) - onehot(target)) · weight · inv_loss_weight.
+template <class T>
+void differentiate_rows(const Context& context, const LossRows<T>& rows);
+
+/// The same on Hopper with the rows in registers; false where a row is too long for them.
+bool differentiate_rows_hopper(const Context& context, const LossRows<__nv_bfloat16>& rows);
+
+/// Adds the results of S tokens, in a fixed order.
+void add_totals(const Context& context, const TokenResult* results, const float* weights, int64_t count,
+                LossTotals* totals);
+
+#ifdef __CUDACC__
+
+/// The least number that bfloat16 and float32 share: it stands for what is not there, and its exponential is 0.
+inline constexpr float kLowestLogit = -3.3895314e38f;
+
+/// e^x; results below 2^-126 become 0.
+__device__ inline float exp_of(float x) {
+  float result;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(x * 1.4426950408889634f));
+  return result;
+}
+
+/// What is known of a row, or of a part of one.
+struct RowSums {
+  float before = kLowestLogit;  ///< largest logit before the target
+  float rest = kLowestLogit;    ///< largest logit from the target on
+  double sum = 0;               ///< Σ exp(x - m) with m the larger of the two
+  double weighted = 0;          ///< Σ exp(x - m) · (x - m)
+
+  __device__ float largest() const { return fmaxf(before, rest); }
+};
+
+/// The larger of values over a block of kThreads threads, in every thread.
+template <int kThreads>
+__device__ inline float block_max(float value, float* partial) {
+#pragma unroll
+  for (int offset = 16; offset > 0; offset /= 2) value = fmaxf(value, __shfl_xor_sync(0xffffffffu, value, offset));
+  __syncthreads();
+  if (threadIdx.x % 32 == 0) partial[threadIdx.x / 32] = value;
+  __syncthreads();
+  value = partial[0];
+#pragma unroll
+  for (int warp = 1; warp < kThreads / 32; ++warp) value = fmaxf(value, partial[warp]);
+  return value;
+}
+
+/// The logit of the target; NaN for a target outside the vocabulary, which loses the row's numbers where all can see.
+template <class T>
+__device__ inline float target_logit(const LossRows<T>& k, int64_t row) {
+  const int target = k.targets[row];
+  return target >= 0 && target < k.vocab ? to_float(k.logits[row * k.pitch + target]) : __int_as_float(0x7fffffff);
+}
+
+/// By one thread for each row.
+template <class T>
+__device__ inline void write_result(const LossRows<T>& k, int64_t row, const RowSums& sums, float target_logit) {
+  const float largest = sums.largest();
+  const double log_sum = log(sums.sum);
+  const TokenResult result{log_sum + (static_cast<double>(largest) - static_cast<double>(target_logit)),
+                           log_sum - sums.weighted / sums.sum,
+                           target_logit == largest && sums.before < largest ? 1.0 : 0.0};
+  k.results[row] = result;
+  if (k.token_loss != nullptr) k.token_loss[row] = static_cast<float>(result.loss);
+}
+
+/// The factor of softmax - onehot.
+template <class T>
+__device__ inline float gradient_scale(const LossRows<T>& k, int64_t row, float target_logit) {
+  const float lost = target_logit != target_logit ? target_logit : 0.0f;
+  return k.weights[row] * k.scalars->inv_loss_weight + lost;
+}
+
+#endif  // __CUDACC__
+
+}  // namespace hone::cuda

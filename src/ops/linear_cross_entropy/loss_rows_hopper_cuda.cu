@@ -1,0 +1,283 @@
+// Losses of bfloat16 rows that stay in registers: a cluster of up to 8 blocks holds a row, so that it is read from
+// memory once and written once, however long it is. Clusters walk the rows; while one computes a row, its next is on
+// the way to shared memory.
+#include <cooperative_groups.h>
+
+#include <algorithm>
+#include <map>
+#include <utility>
+
+#include "ops/linear_cross_entropy/loss_rows_cuda.h"
+
+namespace hone::cuda {
+
+namespace {
+
+constexpr int kThreads = 256, kWarps = kThreads / 32;
+constexpr int kSize = Pack<__nv_bfloat16>::kSize;
+constexpr int kMostParts = 8;                  ///< the largest cluster that every Hopper GPU runs
+constexpr uint32_t kLowestPair = 0xFF7FFF7Fu;  ///< kLowestLogit, twice
+
+/// Logits 2 i and 2 i + 1 of a pack.
+__device__ inline float2 logits_of(const uint4& pack, int i) {
+  const uint32_t pair = i == 0 ? pack.x : i == 1 ? pack.y : i == 2 ? pack.z : pack.w;
+  return make_float2(__uint_as_float(pair << 16), __uint_as_float(pair & 0xFFFF0000u));
+}
+
+/// The pack with kLowestLogit for its logits from `left` on.
+__device__ inline uint4 only_first(const uint4& pack, int left) {
+  uint32_t words[4] = {pack.x, pack.y, pack.z, pack.w};
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    if (2 * i >= left) words[i] = kLowestPair;
+    if (2 * i + 1 == left) words[i] = (words[i] & 0xFFFFu) | (kLowestPair & 0xFFFF0000u);
+  }
+  return make_uint4(words[0], words[1], words[2], words[3]);
+}
+
+__device__ inline uint32_t shared_address(const void* pointer) {
+  return static_cast<uint32_t>(__cvta_generic_to_shared(pointer));
+}
+
+/// A copy to shared memory by the copy engine, one at a time: begin() by one thread, wait() by all.
+struct Staging {
+  uint64_t barrier;
+
+  __device__ void init() {
+    asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(shared_address(&barrier)) : "memory");
+  }
+  __device__ void begin(void* to, const void* from, uint32_t bytes) {
+    // What ordinary instructions did there comes first.
+    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(&barrier)), "r"(bytes)
+                 : "memory");
+    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(
+                     shared_address(to)),
+                 "l"(from), "r"(bytes), "r"(shared_address(&barrier))
+                 : "memory");
+  }
+  __device__ void wait(uint32_t phase) {
+    uint32_t done = 0;
+    while (done == 0) {
+      asm volatile("{ .reg .pred p; mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2; selp.u32 %0, 1, 0, p; }"
+                   : "=r"(done)
+                   : "r"(shared_address(&barrier)), "r"(phase)
+                   : "memory");
+    }
+  }
+};
+
+__device__ inline float warp_max(float value) {
+#pragma unroll
+  for (int offset = 16; offset > 0; offset /= 2) value = fmaxf(value, __shfl_xor_sync(0xffffffffu, value, offset));
+  return value;
+}
+
+/// Logits from one pack of a thread to its next.
+constexpr int kStep = kThreads * kSize;
+
+/// In pairs, as they are: floats made here would be kept for the sums, at twice the registers.
+__device__ inline float largest_of(const uint4& pack) {
+  const auto* pairs = reinterpret_cast<const __nv_bfloat162*>(&pack);
+  const __nv_bfloat162 pair = __hmax2(__hmax2(pairs[0], pairs[1]), __hmax2(pairs[2], pairs[3]));
+  return fmaxf(to_float(pair.x), to_float(pair.y));
+}
+
+/// Maxima of a thread's packs but the one with the target, which is `target` logits from the first one of the thread.
+template <int kPacks>
+__device__ inline RowSums largest_of(const uint4 (&packs)[kPacks], int target) {
+  RowSums sums;
+#pragma unroll
+  for (int j = 0; j < kPacks; ++j) {
+    const float largest = largest_of(packs[j]);
+    sums.before = fmaxf(sums.before, j * kStep + kSize <= target ? largest : kLowestLogit);
+    sums.rest = fmaxf(sums.rest, j * kStep > target ? largest : kLowestLogit);
+  }
+  return sums;
+}
+
+/// Maxima of the pack with the target, if it is the thread's.
+template <int kPacks>
+__device__ inline RowSums largest_around(const uint4* staged, int target) {
+  RowSums sums;
+  if (target < 0 || target >= kPacks * kStep || target % kStep >= kSize) return sums;
+  const auto* logits = reinterpret_cast<const __nv_bfloat16*>(staged + target / kStep * kThreads + threadIdx.x);
+  for (int i = 0; i < kSize; ++i) {
+    const float logit = to_float(logits[i]);
+    sums.before = fmaxf(sums.before, i < target % kStep ? logit : kLowestLogit);
+    sums.rest = fmaxf(sums.rest, i < target % kStep ? kLowestLogit : logit);
+  }
+  return sums;
+}
+
+/// What the parts of a row, one a lane, say together; in every lane.
+__device__ inline RowSums together(const RowSums& part) {
+  RowSums whole;
+  whole.before = warp_max(part.before);
+  whole.rest = warp_max(part.rest);
+  // Bounded, so that a part with nothing in it adds 0 and not 0 · infinity.
+  const float below = fmaxf(part.largest() - whole.largest(), -1e30f);
+  const double share = exp_of(below) * part.sum;
+  whole.sum = warp_sum(share);
+  whole.weighted = warp_sum(exp_of(below) * part.weighted + share * below);
+  return whole;
+}
+
+/// kPacks: packs of a thread. A part of a row is `packs_of_part` packs, the last one what is left.
+template <int kPacks>
+__global__ void __launch_bounds__(kThreads, kPacks <= 10 ? 3 : 2)
+    differentiate_kernel(LossRows<__nv_bfloat16> k, int packs_of_part) {
+  extern __shared__ uint4 staged[];
+  __shared__ Staging staging;
+  __shared__ float2 maxima[kWarps];
+  __shared__ double2 partial_sums[kWarps];
+  __shared__ RowSums of_part[2];
+  const cooperative_groups::cluster_group cluster = cooperative_groups::this_cluster();
+  const int part = static_cast<int>(cluster.block_rank()), parts = static_cast<int>(cluster.num_blocks());
+  const int thread = static_cast<int>(threadIdx.x), warp = thread / 32, lane = thread % 32;
+  const int vocab = k.vocab, first = part * packs_of_part;
+  const int packs_here = min(packs_of_part, (vocab + kSize - 1) / kSize - first);
+  const int left = vocab % kSize != 0 && part == parts - 1 ? vocab % kSize : kSize;  // logits in the last pack
+  const int first_column = (first + thread) * kSize;
+  const auto stage = [&](int64_t row) {
+    staging.begin(staged, k.logits + row * k.pitch + first * kSize, static_cast<uint32_t>(packs_here) * 16);
+  };
+
+  const int64_t stride = gridDim.x / parts;
+  int64_t row = blockIdx.x / parts;
+  if (thread == 0) {
+    staging.init();
+    stage(row);
+  }
+  for (int index = packs_here + thread; index < kPacks * kThreads; index += kThreads) {
+    staged[index] = make_uint4(kLowestPair, kLowestPair, kLowestPair, kLowestPair);
+  }
+  __syncthreads();
+  for (uint32_t phase = 0; row < k.rows; row += stride, phase ^= 1) {
+    const int target = k.targets[row] - first_column;
+    const float logit_of_target = target_logit(k, row);
+    staging.wait(phase);
+    if (left < kSize) {
+      if (thread == 0) staged[packs_here - 1] = only_first(staged[packs_here - 1], left);
+      __syncthreads();
+    }
+    uint4 packs[kPacks];
+#pragma unroll
+    for (int j = 0; j < kPacks; ++j) packs[j] = staged[j * kThreads + thread];
+    const RowSums around = largest_around<kPacks>(staged, target);
+    __syncthreads();
+    if (thread == 0 && row + stride < k.rows) stage(row + stride);
+
+    RowSums sums = largest_of(packs, target);
+    const float2 of_warp =
+        make_float2(warp_max(fmaxf(sums.before, around.before)), warp_max(fmaxf(sums.rest, around.rest)));
+    if (lane == 0) maxima[warp] = of_warp;
+    __syncthreads();
+#pragma unroll
+    for (int other = 0; other < kWarps; ++other) {
+      sums.before = fmaxf(sums.before, maxima[other].x);
+      sums.rest = fmaxf(sums.rest, maxima[other].y);
+    }
+
+    float sum = 0.0f, weighted = 0.0f;
+    const float largest_of_part = sums.largest();
+#pragma unroll
+    for (int j = 0; j < kPacks; ++j) {
+#pragma unroll
+      for (int i = 0; i < kSize / 2; ++i) {
+        const float2 pair = logits_of(packs[j], i);
+        const float below_x = pair.x - largest_of_part, below_y = pair.y - largest_of_part;
+        const float exp_x = exp_of(below_x), exp_y = exp_of(below_y);
+        sum += exp_x + exp_y;
+        weighted += exp_x * below_x + exp_y * below_y;
+      }
+    }
+    const double2 sums_of_warp =
+        make_double2(warp_sum(static_cast<double>(sum)), warp_sum(static_cast<double>(weighted)));
+    if (lane == 0) partial_sums[warp] = sums_of_warp;
+    __syncthreads();
+    if (thread == 0) {
+      for (int other = 0; other < kWarps; ++other) {
+        sums.sum += partial_sums[other].x;
+        sums.weighted += partial_sums[other].y;
+      }
+      of_part[phase] = sums;  // the other one may still be read by blocks that are a row behind
+    }
+    cluster.sync();
+
+    RowSums of_lane;
+    if (lane < parts) of_lane = *cluster.map_shared_rank(&of_part[phase], static_cast<unsigned>(lane));
+    const RowSums whole = together(of_lane);
+    if (part == 0 && thread == 0) write_result(k, row, whole, logit_of_target);
+    if (!k.wants_grad) continue;
+    const float scale = gradient_scale(k, row, logit_of_target), largest = whole.largest();
+    const auto share = static_cast<float>(scale / whole.sum);
+    __nv_bfloat16* logits = k.logits + row * k.pitch + first_column;
+#pragma unroll
+    for (int j = 0; j < kPacks; ++j) {
+      if (j * kThreads + thread >= packs_here) continue;
+      Pack<__nv_bfloat16> gradient;
+#pragma unroll
+      for (int i = 0; i < kSize; ++i) {
+        const float2 pair = logits_of(packs[j], i / 2);
+        const float softmax = share * exp_of((i % 2 == 0 ? pair.x : pair.y) - largest);
+        gradient.values[i] = __float2bfloat16_rn(softmax - (j * kStep + i == target ? scale : 0.0f));
+      }
+      store_pack(logits + j * kStep, gradient);
+    }
+  }
+  cluster.sync();  // no block leaves, and with it its shared memory, before all have read
+}
+
+/// How many clusters a GPU runs at once, by packs of a thread and blocks of a cluster.
+struct ResidentClusters {
+  std::map<std::pair<int, int>, int> count;
+};
+
+template <int kPacks>
+void launch(const Context& context, const LossRows<__nv_bfloat16>& rows, int parts) {
+  const int packs = (rows.vocab + kSize - 1) / kSize, packs_of_part = (packs + parts - 1) / parts;
+  constexpr int kStagedBytes = kPacks * kThreads * 16;
+  const auto kernel = differentiate_kernel<kPacks>;
+  cudaLaunchAttribute cluster = {};
+  cluster.id = cudaLaunchAttributeClusterDimension;
+  cluster.val.clusterDim.x = static_cast<unsigned>(parts);
+  cluster.val.clusterDim.y = cluster.val.clusterDim.z = 1;
+  cudaLaunchConfig_t config = {};
+  config.gridDim = blocks_for(rows.rows * parts, 1);
+  config.blockDim = kThreads;
+  config.dynamicSmemBytes = kStagedBytes;
+  config.stream = stream_of(context);
+  config.attrs = &cluster;
+  config.numAttrs = 1;
+  int& resident = queue_of(context).state<ResidentClusters>().count[{kPacks, parts}];
+  if (resident == 0) {
+    check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kStagedBytes),
+          "asking for shared memory");
+    check(cudaOccupancyMaxActiveClusters(&resident, kernel, &config), "asking for clusters");
+  }
+  config.gridDim = blocks_for(std::min<int64_t>(rows.rows, std::max(resident, 1)) * parts, 1);
+  check(cudaLaunchKernelEx(&config, kernel, rows, packs_of_part), "computing losses");
+}
+
+}  // namespace
+
+bool differentiate_rows_hopper(const Context& context, const LossRows<__nv_bfloat16>& rows) {
+  const auto packs_of = [&](int parts) {
+    const int block = parts * kThreads * kSize;
+    return (rows.vocab + block - 1) / block;
+  };
+  // 10 packs leave registers for three blocks on a multiprocessor; 16 for two.
+  int parts = 1;
+  while (parts < kMostParts && packs_of(parts) > 10) parts *= 2;
+  const int packs = packs_of(parts);
+  if (packs <= 2) return launch<2>(context, rows, parts), true;
+  if (packs <= 4) return launch<4>(context, rows, parts), true;
+  if (packs <= 6) return launch<6>(context, rows, parts), true;
+  if (packs <= 8) return launch<8>(context, rows, parts), true;
+  if (packs <= 10) return launch<10>(context, rows, parts), true;
+  if (packs <= 16) return launch<16>(context, rows, parts), true;
+  return false;
+}
+
+}  // namespace hone::cuda
