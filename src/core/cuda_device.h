@@ -25,7 +25,14 @@ struct DeviceInfo {
   size_t total_bytes = 0, free_bytes = 0;  ///< of its memory, as the driver counts it
 };
 
+/// Slow: some milliseconds.
 DeviceInfo device_info(int index);
+
+/// Of a GPU's memory, as the driver counts it: fast enough for every step.
+struct MemoryCount {
+  size_t free = 0, total = 0;
+};
+MemoryCount memory_count(int index);
 
 /// "13.0": of the driver (the newest CUDA it runs), of the runtime this program was built with, and of cuDNN; "" if not
 /// known.

@@ -11,6 +11,7 @@ bool built() { return false; }
 int device_count() { return 0; }
 std::string why_no_device() { return "this program was built without CUDA"; }
 DeviceInfo device_info(int) { HONE_ASSERT(false, "built without CUDA"); }
+MemoryCount memory_count(int) { HONE_ASSERT(false, "built without CUDA"); }
 Versions versions() { return {}; }
 std::byte* allocate(int, size_t) { HONE_ASSERT(false, "built without CUDA"); }
 void release(int, std::byte*) noexcept {}

@@ -40,9 +40,17 @@ DeviceInfo device_info(int index) {
   std::array<char, 32> bus{};
   check(cudaDeviceGetPCIBusId(bus.data(), bus.size(), index), "reading a GPU's properties");
   info.pci_bus_id = bus.data();
-  check(cudaSetDevice(index), "selecting a GPU");
-  check(cudaMemGetInfo(&info.free_bytes, &info.total_bytes), "reading a GPU's memory");
+  const MemoryCount memory = memory_count(index);
+  info.free_bytes = memory.free;
+  info.total_bytes = memory.total;
   return info;
+}
+
+MemoryCount memory_count(int index) {
+  MemoryCount memory;
+  check(cudaSetDevice(index), "selecting a GPU");
+  check(cudaMemGetInfo(&memory.free, &memory.total), "reading a GPU's memory");
+  return memory;
 }
 
 Versions versions() {

@@ -13,13 +13,13 @@
 namespace hone {
 
 uint64_t available_memory(Device device) {
-  return device.kind == DeviceKind::kCpu ? available_host_memory() : cuda::device_info(device.index).free_bytes;
+  return device.kind == DeviceKind::kCpu ? available_host_memory() : cuda::memory_count(device.index).free;
 }
 
 uint64_t used_memory(Device device) {
   if (device.kind == DeviceKind::kCpu) return peak_resident_bytes();
-  const cuda::DeviceInfo info = cuda::device_info(device.index);
-  return info.total_bytes - info.free_bytes;
+  const cuda::MemoryCount memory = cuda::memory_count(device.index);
+  return memory.total - memory.free;
 }
 
 namespace {
