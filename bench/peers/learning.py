@@ -64,6 +64,8 @@ def prepare(folder):
     with torch.device(device):
         model = AutoModelForCausalLM.from_config(Qwen3MoeConfig(**MODEL), dtype=torch.bfloat16)
     model.save_pretrained(folder / "model")
+    # transformers takes minutes to put experts together that its own checkpoints hold one by one.
+    torch.save(model.state_dict(), folder / "peer.pt")
     add_adapter(model).save_pretrained(folder / "adapter")
     with open(folder / "data.jsonl", "w") as file:
         for row in documents().tolist():
@@ -96,10 +98,12 @@ class MasterAdamW:
 def peer(folder, mode, kernels):
     import torch
     from torch.nn.attention import sdpa_kernel
-    from transformers import AutoModelForCausalLM
+    from transformers import AutoModelForCausalLM, Qwen3MoeConfig
     from hf_step import BACKENDS
     experts, sdpa = KERNELS[kernels]
-    model = AutoModelForCausalLM.from_pretrained(folder / "model", dtype=torch.bfloat16, attn_implementation="sdpa").cuda()
+    with torch.device("cuda"):
+        model = AutoModelForCausalLM.from_config(Qwen3MoeConfig(**MODEL), dtype=torch.bfloat16, attn_implementation="sdpa")
+    model.load_state_dict(torch.load(folder / "peer.pt", map_location="cuda"))
     model.config.use_cache = False
     model.set_experts_implementation(experts)
     if mode == "lora":

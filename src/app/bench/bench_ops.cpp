@@ -222,11 +222,13 @@ class OpsBenchmark {
       const Row row = run(maker).front();
       return row.missing.empty() ? row.part.*work / row.seconds : 0.0;
     };
-    ceilings_.flops = rate({{"gemm"},
-                            [&](BenchData& data) {
-                              return linear_case(data, "gemm", {side, side, sizes_.dtype}, side, side, true);
-                            }},
-                           &OpPart::flops);
+    const auto gemm = [&](BenchData& data) {
+      OpCase result = linear_case(data, "gemm", {side, side, sizes_.dtype}, side, side, true);
+      result.backward = false;
+      result.gradient = {};
+      return result;
+    };
+    ceilings_.flops = rate({{"gemm"}, gemm}, &OpPart::flops);
     ceilings_.bytes = rate({{"copy"}, [&](BenchData& data) { return copy_case(data, bytes); }}, &OpPart::bytes);
   }
 
