@@ -36,8 +36,6 @@ int gpu_index(const std::string& name) {
 
 }  // namespace
 
-bool is_device_name(const std::string& name) { return name == "auto" || name == "cpu" || gpu_index(name) >= 0; }
-
 Device choose_device(const std::string& name, const std::string& where) {
   if (name == "cpu") return {};
   const int count = cuda::device_count();

@@ -18,9 +18,6 @@ uint64_t used_memory(Device device);
 /// there is none (it says why), and for a number beyond the last.
 Device choose_device(const std::string& name, const std::string& where = "device");
 
-/// Whether choose_device knows the name.
-bool is_device_name(const std::string& name);
-
 /// The processor's or the GPU's name.
 std::string device_name(Device device);
 
