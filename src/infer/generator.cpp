@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <span>
 
 #include "core/arena.h"
 
@@ -12,16 +13,14 @@ namespace {
 
 size_t aligned(size_t bytes) { return (bytes + Arena::kAlignment - 1) / Arena::kAlignment * Arena::kAlignment; }
 
-/// The host's logits of a pass, [rows, V], in float32.
-std::vector<float> download_logits(Stream& stream, Tensor logits) {
-  return dispatch_float(logits.dtype, [&](auto element) -> std::vector<float> {
-    auto values = stream.download<decltype(element)>(logits);
-    if constexpr (std::is_same_v<decltype(values), std::vector<float>>) {
-      return values;
-    } else {
-      return {values.begin(), values.end()};
-    }
-  });
+/// A row of logits in float32, in place or in `scratch`: many rows are converted by many threads.
+std::span<float> logits_row(GeneratedLogits& logits, size_t row, size_t vocab_size, std::vector<float>& scratch) {
+  if (auto* exact = std::get_if<std::vector<float>>(&logits)) {
+    return std::span(*exact).subspan(row * vocab_size, vocab_size);
+  }
+  const auto begin = std::get<std::vector<BFloat16>>(logits).begin() + static_cast<std::ptrdiff_t>(row * vocab_size);
+  scratch.assign(begin, begin + static_cast<std::ptrdiff_t>(vocab_size));
+  return scratch;
 }
 
 }  // namespace
@@ -116,7 +115,7 @@ void Generator::forward(const DeviceBatch& batch, const std::function<void(Tenso
   use(tape.data(decoder_.logits(tape, call, batch.rows)));
 }
 
-std::vector<float> Generator::run(const GenerationPass& pass) {
+GeneratedLogits Generator::run(const GenerationPass& pass) {
   const auto size = [](const auto& values) { return static_cast<int64_t>(values.size()); };
   const DeviceBatch batch = buffers_->batch(size(pass.input_ids), size(pass.lengths), size(pass.rows), pass.max_seqlen);
   stream_.upload(batch.input_ids, pass.input_ids);
@@ -124,9 +123,10 @@ std::vector<float> Generator::run(const GenerationPass& pass) {
   stream_.upload(batch.cu_seqlens, pass.cu_seqlens);
   stream_.upload(batch.rows, pass.rows);
   stream_.upload(buffers_->cache.lengths, pass.lengths);
-  std::vector<float> result;
+  GeneratedLogits result;
   forward(batch, [&](Tensor logits) {
-    if (!pass.choices.empty()) result = download_logits(stream_, logits);
+    if (pass.choices.empty()) return;
+    dispatch_float(logits.dtype, [&](auto element) { result = stream_.download<decltype(element)>(logits); });
   });
   return result;
 }
@@ -163,15 +163,16 @@ std::vector<GeneratedSequence> Generator::generate(const GenerationRequest& requ
                                                 .track_seen = sampling.repetition_penalty != 1.0});
   const auto vocab_size = static_cast<size_t>(decoder_.config().vocab_size);
   GenerationPass pass;
+  std::vector<std::vector<float>> scratch(static_cast<size_t>(stream_.pool().size()));
   while (schedule.next(pass)) {
-    std::vector<float> logits = run(pass);
+    GeneratedLogits logits = run(pass);
     std::vector<int32_t> ids(pass.choices.size());
     // The stream is idle, so its threads are free.
-    stream_.pool().parallel_for(static_cast<int64_t>(ids.size()), [&](int64_t i, int) {
+    stream_.pool().parallel_for(static_cast<int64_t>(ids.size()), [&](int64_t i, int thread) {
       const auto [row, sequence] = pass.choices[static_cast<size_t>(i)];
-      ids[static_cast<size_t>(i)] =
-          sample_token(std::span(logits).subspan(row * vocab_size, vocab_size), schedule.seen(sequence), sampling,
-                       {.sequence = sequence, .position = static_cast<uint64_t>(schedule.length(sequence))});
+      ids[static_cast<size_t>(i)] = sample_token(
+          logits_row(logits, row, vocab_size, scratch[static_cast<size_t>(thread)]), schedule.seen(sequence), sampling,
+          {.sequence = sequence, .position = static_cast<uint64_t>(schedule.length(sequence))});
     });
     for (size_t i = 0; i < ids.size(); ++i) {
       schedule.accept(pass.choices[i].sequence, ids[i]);

@@ -7,6 +7,7 @@
 
 #include <functional>
 #include <memory>
+#include <variant>
 #include <vector>
 
 #include "infer/generation_schedule.h"
@@ -30,6 +31,9 @@ struct GenerationRequest {
   std::function<void(size_t sequence, int32_t id)> on_token;
 };
 
+/// [rows, V] in host memory, as the model computes them.
+using GeneratedLogits = std::variant<std::vector<float>, std::vector<BFloat16>>;
+
 class Generator {
  public:
   /// `decoder` has been prepared for max_length positions, and its parameters are loaded before generate(). Both
@@ -52,7 +56,7 @@ class Generator {
 
   /// Runs the model and hands out the logits [rows, V], which are there until `use` returns.
   void forward(const DeviceBatch& batch, const std::function<void(Tensor logits)>& use);
-  std::vector<float> run(const GenerationPass& pass);
+  GeneratedLogits run(const GenerationPass& pass);
   void check(const GenerationRequest& request) const;
 
   const Decoder& decoder_;
