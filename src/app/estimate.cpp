@@ -215,7 +215,8 @@ std::string chosen_table(const Variant& chosen, const Target& target, bool color
       {"weights", static_cast<uint64_t>(bytes.weights), std::string(name_of(dtype_of(chosen.config)))},
       {"master weights", static_cast<uint64_t>(bytes.master), "float32"},
       {"gradients", static_cast<uint64_t>(bytes.gradients), "float32"},
-      {"optimizer", static_cast<uint64_t>(bytes.moments), "AdamW, float32 moments"},
+      {"optimizer", static_cast<uint64_t>(bytes.moments),
+       fmt::format("AdamW, {} moments", chosen.config.optim.state_dtype)},
       {"activations", static_cast<uint64_t>(chosen.plan.activations),
        chosen.level == smallest_level() ? "recomputed in backward" : "kept"},
       {"batch", static_cast<uint64_t>(chosen.plan.batch), ""}};

@@ -106,6 +106,11 @@ void add_optimizer(GroupBuilder group) {
                 {"paged_adamw_8bit", "adamw_8bit"},
                 {"lion_32bit", "lion"}})
       .alias({"optimizer"});
+  group
+      .key("optim_state_dtype",
+           "The optimizer's moments. bfloat16 rounds them stochastically: half of their memory, and less to move.")
+      .field(kOptim, &Optim::state_dtype)
+      .choices({"float32", "bfloat16"});
   group.key("adam_beta1", "Decay of the first moments.")
       .field(kOptim, &Optim::adam_beta1)
       .at_least(0)

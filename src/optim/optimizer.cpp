@@ -35,7 +35,8 @@ void Optimizer::update(const Context& context, const StepScalars* scalars) {
                             .m = parameter->moment1(),
                             .v = parameter->moment2(),
                             .gradient = parameter->gradient(),
-                            .weight_decay = decays ? options_.weight_decay : 0.0});
+                            .weight_decay = decays ? options_.weight_decay : 0.0,
+                            .stream_id = static_cast<uint32_t>(args.tensors.size())});
   }
   adamw(context, args);
 }

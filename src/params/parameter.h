@@ -70,12 +70,16 @@ class Parameter : public Weight {
   bool trainable() const { return trainable_; }
   void set_trainable(bool trainable) { trainable_ = trainable; }
 
+  /// Of the optimizer's moments: float32, or bfloat16 (which the optimizer rounds stochastically).
+  DType moment_dtype() const { return moment_dtype_; }
+  void set_moment_dtype(DType dtype) { moment_dtype_ = dtype; }
+
   WeightView view() const override { return {value_}; }
   bool wants_grad() const override { return trainable_; }
   GradDest grad() override;
 
-  /// Bytes the store gives it: value in dtype(); for a trainable one float32 gradient, moments, and a float32 master
-  /// where dtype() is not float32.
+  /// Bytes the store gives it: value in dtype(); for a trainable one float32 gradient, moments in moment_dtype(), and a
+  /// float32 master where dtype() is not float32.
   const Tensor& value() const { return value_; }
   const Tensor& gradient() const { return gradient_; }
   const Tensor& moment1() const { return moment1_; }
@@ -92,7 +96,7 @@ class Parameter : public Weight {
   friend class ParameterStore;
 
   ParameterSpec spec_;
-  DType dtype_;
+  DType dtype_, moment_dtype_ = DType::kF32;
   bool trainable_ = true;
   bool gradient_written_ = false;
   Tensor value_, gradient_, moment1_, moment2_, master_;

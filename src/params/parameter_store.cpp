@@ -91,7 +91,7 @@ ParameterBytes ParameterStore::bytes_of(const Parameter& parameter) {
   bytes.weights = n * static_cast<int64_t>(size_of(parameter.dtype()));
   if (parameter.trainable()) {
     bytes.gradients = n * 4;
-    bytes.moments = n * 8;
+    bytes.moments = n * 2 * static_cast<int64_t>(size_of(parameter.moment_dtype()));
     if (parameter.dtype() != DType::kF32) bytes.master = n * 4;
   }
   return bytes;
@@ -101,21 +101,24 @@ void ParameterStore::allocate(Device device, bool inference) {
   for (Tensor Parameter::*member :
        {&Parameter::value_, &Parameter::gradient_, &Parameter::moment1_, &Parameter::moment2_, &Parameter::master_}) {
     const bool of_value = member == &Parameter::value_, of_master = member == &Parameter::master_;
+    const bool of_moment = member == &Parameter::moment1_ || member == &Parameter::moment2_;
+    const auto dtype_of = [&](const Parameter& parameter) {
+      return of_value ? parameter.dtype() : of_moment ? parameter.moment_dtype() : DType::kF32;
+    };
     std::vector<std::pair<Parameter*, size_t>> places;
     size_t bytes = 0;
     for (Parameter& parameter : parameters_) {
       const bool trained = parameter.trainable() && !inference;
       if (!of_value && (!trained || (of_master && parameter.dtype() == DType::kF32))) continue;
       places.emplace_back(&parameter, bytes);
-      const size_t size = size_of(of_value ? parameter.dtype() : DType::kF32);
+      const size_t size = size_of(dtype_of(parameter));
       bytes += (static_cast<size_t>(parameter.shape().numel()) * size + Arena::kAlignment - 1) / Arena::kAlignment *
                Arena::kAlignment;
     }
     // One allocation for all of a kind: a GPU rounds each up to 2 MiB, and clears it.
     buffers_.emplace_back(device, bytes);
     for (const auto& [parameter, offset] : places) {
-      const DType dtype = of_value ? parameter->dtype() : DType::kF32;
-      parameter->*member = buffers_.back().tensor(parameter->shape(), dtype, offset);
+      parameter->*member = buffers_.back().tensor(parameter->shape(), dtype_of(*parameter), offset);
     }
   }
 }
@@ -125,7 +128,8 @@ void ParameterStore::allocate_dry(Device device) {
   for (Parameter& parameter : parameters_) {
     parameter.value_ = {address, parameter.dtype(), parameter.shape(), device};
     if (!parameter.trainable()) continue;
-    parameter.gradient_ = parameter.moment1_ = parameter.moment2_ = {address, DType::kF32, parameter.shape(), device};
+    parameter.gradient_ = {address, DType::kF32, parameter.shape(), device};
+    parameter.moment1_ = parameter.moment2_ = {address, parameter.moment_dtype(), parameter.shape(), device};
     if (parameter.dtype() != DType::kF32) parameter.master_ = parameter.gradient_;
   }
 }

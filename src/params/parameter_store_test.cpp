@@ -57,6 +57,17 @@ TEST(ParameterStore, TrainableParametersGetStateAndFrozenOnesDoNot) {
   EXPECT_ANY_THROW(store.add({"a", {1}, ParameterKind::kNorm, 0, {}}, DType::kF32));
 }
 
+TEST(ParameterStore, KeepsMomentsInTheirDtype) {
+  ParameterStore store;
+  Parameter& parameter = store.add({"a", {2, 3}, ParameterKind::kAttention, 0, {}}, DType::kBF16);
+  parameter.set_moment_dtype(DType::kBF16);
+  EXPECT_EQ(ParameterStore::bytes_of(parameter).moments, 6 * 4);
+  store.allocate(Device{});
+  EXPECT_EQ(parameter.moment1().dtype, DType::kBF16);
+  EXPECT_EQ(parameter.moment2().dtype, DType::kBF16);
+  EXPECT_EQ(parameter.gradient().dtype, DType::kF32);
+}
+
 TEST(ParameterStore, WrittenValuesReachTheRoundedWeightAndTheExactMaster) {
   ParameterStore store;
   Parameter& p = store.add({"a", {3}, ParameterKind::kNorm, 0, {}}, DType::kBF16);

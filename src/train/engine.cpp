@@ -212,6 +212,7 @@ void Engine::start_update(double learning_rate, int64_t step) {
   scalars.bias_correction1 = static_cast<float>(1.0 - std::pow(options_.optimizer.beta1, t));
   scalars.bias_correction2 = static_cast<float>(1.0 - std::pow(options_.optimizer.beta2, t));
   scalars.max_grad_norm = static_cast<float>(options_.optimizer.max_grad_norm);
+  scalars.seed = mix_key(options_.seed, static_cast<uint64_t>(step));
   stream_.upload(bytes_at(buffers_->scalars, sizeof(StepScalars), stream_.device()), bytes_of(scalars));
   {
     const ProfileScope scope(context_, ProfileKind::kOp, "grad_norm");

@@ -38,6 +38,7 @@ std::optional<LoraOptions> set_trainable(ParameterStore& store, const TrainableO
   }
   for (Parameter* parameter : store.select(options.freeze, "freeze_parameters")) parameter->set_trainable(false);
   for (Parameter* parameter : store.select(options.unfreeze, "trainable_parameters")) parameter->set_trainable(true);
+  for (Parameter& parameter : store.all()) parameter.set_moment_dtype(options.moments);
   return lora;
 }
 

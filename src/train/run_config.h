@@ -96,7 +96,8 @@ struct RunConfig {
   };
 
   struct Optim {
-    std::string name = "adamw";  ///< adamw
+    std::string name = "adamw";           ///< adamw
+    std::string state_dtype = "float32";  ///< of the moments: float32 | bfloat16
     double adam_beta1 = 0.9;
     double adam_beta2 = 0.999;
     double adam_epsilon = 1e-8;

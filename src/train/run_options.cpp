@@ -48,6 +48,7 @@ TrainableOptions trainable_options(const RunConfig& config) {
   options.adapter = config.model.adapter_name_or_path;
   if (lora && options.adapter.empty()) options.lora = lora_options(config.lora);
   options.train_router = !config.model.freeze_router;
+  options.moments = config.optim.state_dtype == "bfloat16" ? DType::kBF16 : DType::kF32;
   options.freeze = config.model.freeze_parameters;
   options.unfreeze = config.model.trainable_parameters;
   return options;

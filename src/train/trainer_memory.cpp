@@ -94,7 +94,7 @@ void Trainer::report_memory(const MemoryPlan& plan, const MemoryLimit& limit) {
       {"weights", static_cast<uint64_t>(p.weights), std::string(name_of(dtype_of(config_)))},
       {"master weights", static_cast<uint64_t>(p.master), "float32"},
       {"gradients", static_cast<uint64_t>(p.gradients), "float32"},
-      {"optimizer", static_cast<uint64_t>(p.moments), "AdamW, float32 moments"},
+      {"optimizer", static_cast<uint64_t>(p.moments), fmt::format("AdamW, {} moments", config_.optim.state_dtype)},
       {"activations", static_cast<uint64_t>(plan.activations), level_note(recompute_level_)},
       {"batch", static_cast<uint64_t>(plan.batch), ""}};
   logger_.block(memory_table(rows, static_cast<uint64_t>(std::max<int64_t>(limit.most, 0)), logger_.console().color()));

@@ -49,13 +49,13 @@ void save_training_state(const std::filesystem::path& directory, const Parameter
   }
   std::vector<SafetensorsWriter::Announced> announced;
   for (const StateTensor& tensor : tensors)
-    announced.push_back({tensor.name, DType::kF32, dims_of(tensor.tensor.shape)});
+    announced.push_back({tensor.name, tensor.tensor.dtype, dims_of(tensor.tensor.shape)});
   SafetensorsWriter writer(directory / kTensors, std::move(announced));
   PieceReader reader;
   for (const StateTensor& state_tensor : tensors) {
     const Tensor& tensor = state_tensor.tensor;
     reader.read(tensor, 0, tensor.numel(), [&](const std::byte* elements, int64_t count) {
-      writer.write(elements, static_cast<uint64_t>(count) * sizeof(float));
+      writer.write(elements, static_cast<uint64_t>(count) * size_of(tensor.dtype));
     });
   }
   writer.finish();
@@ -110,16 +110,18 @@ RunState load_training_state(const std::filesystem::path& directory, ParameterSt
     if (!writer) writer.emplace(parameter.value().device, kPiece * sizeof(float));
     for (const StateTensor& wanted : state_tensors(parameter)) {
       const SafetensorsEntry* entry = tensors.find(wanted.name);
-      if (!entry || entry->dtype != DType::kF32 || entry->shape != dims_of(wanted.tensor.shape)) {
-        throw UserError("the training state has no '" + wanted.name + "' of the right shape", tensors.path().string(),
-                        "resume with the same model, finetuning_type, LoRA and freezing options");
+      if (!entry || entry->dtype != wanted.tensor.dtype || entry->shape != dims_of(wanted.tensor.shape)) {
+        throw UserError("the training state has no '" + wanted.name + "' of the right shape and dtype",
+                        tensors.path().string(),
+                        "resume with the same model, finetuning_type, LoRA, freezing and optim_state_dtype options");
       }
+      const uint64_t size = size_of(entry->dtype);
       for (int64_t first = 0; first < entry->numel(); first += kPiece) {
         const int64_t count = std::min(kPiece, entry->numel() - first);
-        auto* values = reinterpret_cast<float*>(writer->open(wanted.tensor, first, count));
-        tensors.read(*entry, static_cast<uint64_t>(first) * sizeof(float), values,
-                     static_cast<uint64_t>(count) * sizeof(float));
+        std::byte* elements = writer->open(wanted.tensor, first, count);
+        tensors.read(*entry, static_cast<uint64_t>(first) * size, elements, static_cast<uint64_t>(count) * size);
         if (wanted.tensor.data != parameter.master().data || !parameter.has_master()) continue;
+        const auto* values = reinterpret_cast<const float*>(elements);
         auto* rounded = reinterpret_cast<BFloat16*>(writer->open(parameter.value(), first, count));
         for (int64_t i = 0; i < count; ++i) rounded[i] = BFloat16(values[i]);
       }

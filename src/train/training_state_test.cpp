@@ -21,9 +21,10 @@ class TrainingState : public ::testing::Test {
   }
   void TearDown() override { fs::remove_all(path_); }
 
-  static void make(ParameterStore& store, bool train_norm) {
+  static void make(ParameterStore& store, bool train_norm, DType moments = DType::kF32) {
     store.add({"w", {2, 3}, ParameterKind::kAttention, 0, {}}, DType::kBF16);
     store.add({"norm", {4}, ParameterKind::kNorm, 0, {}}, DType::kF32).set_trainable(train_norm);
+    for (Parameter& parameter : store.all()) parameter.set_moment_dtype(moments);
     store.allocate(Device{});
   }
   std::string load_error(bool train_norm) const {
@@ -65,6 +66,18 @@ TEST_F(TrainingState, ComesBackBitwise) {
     EXPECT_EQ(testing::bytes_of(a.moment1()), testing::bytes_of(b.moment1()));
     EXPECT_EQ(testing::bytes_of(a.moment2()), testing::bytes_of(b.moment2()));
   }
+}
+
+TEST_F(TrainingState, KeepsMomentsInTheirDtypeAndRefusesAnother) {
+  ParameterStore saved, loaded, other;
+  make(saved, true, DType::kBF16);
+  make(loaded, true, DType::kBF16);
+  make(other, true);
+  for (int i = 0; i < 6; ++i) saved.find("w")->moment2().as<BFloat16>()[i] = BFloat16(0.1f * static_cast<float>(i));
+  save_training_state(path_, saved, {});
+  load_training_state(path_, loaded);
+  EXPECT_EQ(testing::bytes_of(saved.find("w")->moment2()), testing::bytes_of(loaded.find("w")->moment2()));
+  EXPECT_THAT(testing::user_error([&] { load_training_state(path_, other); }), HasSubstr("optim_state_dtype"));
 }
 
 TEST_F(TrainingState, OfOtherTrainableParametersOrAnotherVersionIsRefused) {

@@ -14,9 +14,10 @@ namespace hone {
 struct AdamwTensor {
   Tensor parameter;          ///< float32: the master weight, or the parameter itself
   Tensor working_copy = {};  ///< bfloat16 copy of the parameter to refresh, or undefined
-  Tensor m, v;               ///< float32 moments; zero before the first step
+  Tensor m, v;               ///< moments, both float32 or both bfloat16; zero before the first step
   Tensor gradient;           ///< float32
   double weight_decay = 0;
+  uint32_t stream_id = 0;  ///< separates this tensor's random numbers from all others; for bfloat16 moments
 };
 
 /// For each tensor, in this order, all in float32, with the step's scalars (lr, 1 - beta1^t, 1 - beta2^t, clip) read on
@@ -27,7 +28,10 @@ struct AdamwTensor {
 ///   v = v · beta2 + (1 - beta2) · g²
 ///   p = p - lr / (1 - beta1^t) · m / (sqrt(v) / sqrt(1 - beta2^t) + eps)
 ///   working_copy = round(p)
-/// Nothing is written if the step's nonfinite flag is set. Elementwise, deterministic.
+/// Moments of bfloat16 are widened, and rounded stochastically where they are stored (stochastic_rounding.h), with
+/// random numbers that depend on the step's seed, the tensor's stream_id and the element; the parameter's step takes
+/// them unrounded. All tensors have moments of one dtype. Nothing is written if the step's nonfinite flag is set.
+/// Elementwise, deterministic.
 struct AdamwArgs {
   std::vector<AdamwTensor> tensors;  ///< of any number and sizes: a GPU takes many small ones in one launch
   const StepScalars* scalars = nullptr;

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <bit>
 #include <cmath>
 
 #include "core/philox.h"
@@ -24,7 +25,7 @@ std::vector<float> random_values(int64_t n, uint64_t key) {
 
 /// A parameter of n elements with its optimizer state, `offset` elements into their memory.
 struct Parameter {
-  Parameter(int64_t n, double weight_decay, int64_t offset = 0)
+  Parameter(int64_t n, double weight_decay, int64_t offset = 0, DType moments = DType::kF32)
       : start(random_values(n, static_cast<uint64_t>(n))),
         memory(test_device(), static_cast<size_t>(n + 16) * 5 * sizeof(float)) {
     const auto at = [&](int64_t i, DType dtype) {
@@ -34,13 +35,11 @@ struct Parameter {
     };
     tensor = {.parameter = at(0, DType::kF32),
               .working_copy = at(4, DType::kBF16),
-              .m = at(1, DType::kF32),
-              .v = at(2, DType::kF32),
+              .m = at(1, moments),
+              .v = at(2, moments),
               .gradient = at(3, DType::kF32),
               .weight_decay = weight_decay};
     write(tensor.parameter, start);
-    write(tensor.m, std::vector<float>(start.size()));
-    write(tensor.v, std::vector<float>(start.size()));
   }
   static void write(const Tensor& to, const std::vector<float>& values) {
     copy_from_host(to, values.data(), values.size() * sizeof(float));
@@ -57,9 +56,10 @@ struct Fixture {
     args.scalars = scalars.get();
   }
 
-  void add(int64_t n, double weight_decay = 0.1, int64_t offset = 0) {
-    parameters.push_back(std::make_unique<Parameter>(n, weight_decay, offset));
+  void add(int64_t n, double weight_decay = 0.1, int64_t offset = 0, DType moments = DType::kF32) {
+    parameters.push_back(std::make_unique<Parameter>(n, weight_decay, offset, moments));
     args.tensors.push_back(parameters.back()->tensor);
+    args.tensors.back().stream_id = static_cast<uint32_t>(args.tensors.size());
   }
 
   /// Step t with a gradient for each tensor.
@@ -71,6 +71,7 @@ struct Fixture {
     values.bias_correction1 = static_cast<float>(1 - std::pow(args.beta1, t));
     values.bias_correction2 = static_cast<float>(1 - std::pow(args.beta2, t));
     values.nonfinite = nonfinite;
+    values.seed = mix_key(7, static_cast<uint64_t>(t));
     scalars.write(values);
     for (size_t i = 0; i < gradients.size(); ++i) Parameter::write(args.tensors[i].gradient, gradients[i]);
     adamw(Context(stream, scratch), args);
@@ -85,8 +86,8 @@ struct Fixture {
   AdamwArgs args;
 };
 
-/// Five steps of the tensors of a fixture, against float64.
-void expect_follows_formula(Fixture& fixture) {
+/// Five steps of the tensors of a fixture, against float64; `slack` is what they may add to the parameter's error.
+void expect_follows_formula(Fixture& fixture, double slack = 0) {
   const size_t count = fixture.parameters.size();
   std::vector<std::vector<double>> p(count), m(count), v(count);
   for (size_t i = 0; i < count; ++i) {
@@ -117,7 +118,7 @@ void expect_follows_formula(Fixture& fixture) {
     for (size_t j = 0; j < p[i].size(); ++j) {
       // Per step the parameter is rounded twice (2^-24 of it), and its change, at most 2 · lr, carries some thirty
       // roundings.
-      ASSERT_NEAR(got[j], p[i][j], 5 * (2 * 0x1p-24 * std::abs(p[i][j]) + 2e-2 * 2e-6)) << i << ", " << j;
+      ASSERT_NEAR(got[j], p[i][j], 5 * (2 * 0x1p-24 * std::abs(p[i][j]) + 2e-2 * 2e-6) + slack) << i << ", " << j;
       ASSERT_EQ(copy[j].bits, BFloat16(got[j]).bits);
     }
   }
@@ -141,6 +142,56 @@ TEST(Adamw, TakesTensorsThatStartAnywhere) {
   Fixture fixture;
   for (int64_t offset : {1, 2, 3}) fixture.add(9001, 0.1, offset);
   expect_follows_formula(fixture);
+}
+
+TEST(Adamw, KeepsMomentsInBfloat16) {
+  Fixture fixture;
+  for (int64_t i = 0; i < 70; ++i) fixture.add(1 + 301 * i, 0.1, i % 3, DType::kBF16);
+  // Before step t each moment carries t - 1 roundings by at most 2^-7 of its largest value, and v's root half of
+  // them: Σ_t (t - 1) · 1.5 · 2^-7 of a move of at most 2 · lr.
+  expect_follows_formula(fixture, 10 * 1.5 * 0x1p-7 * 2e-2);
+}
+
+TEST(Adamw, RoundsMomentsWithoutBias) {
+  constexpr int64_t kElements = 50003;
+  Fixture fixture;
+  fixture.add(kElements, 0.0, 0, DType::kBF16);
+  fixture.add(kElements, 0.0, 0, DType::kBF16);
+  const std::vector<float> gradient(kElements, 1.2345f);
+  fixture.step(1, {gradient, gradient});
+  const double g = static_cast<double>(0.25f * 1.2345f);
+  std::vector<uint16_t> bits;
+  for (const auto& [tensor, value] :
+       {std::pair{fixture.args.tensors[0].m, 0.1 * g}, std::pair{fixture.args.tensors[0].v, 0.001 * g * g}}) {
+    const auto single = static_cast<float>(value);
+    const uint32_t upper_half = std::bit_cast<uint32_t>(single) & 0xffff0000u;
+    const auto below = std::bit_cast<float>(upper_half), above = std::bit_cast<float>(upper_half + 0x10000u);
+    double sum = 0;
+    for (BFloat16 rounded : host_values<BFloat16>(tensor)) {
+      const auto stored = static_cast<float>(rounded);
+      ASSERT_TRUE(stored == below || stored == above) << stored;
+      sum += static_cast<double>(stored);
+      bits.push_back(rounded.bits);
+    }
+    // A coin of standard deviation at most half the distance: six of them, over the root of the number of elements.
+    EXPECT_NEAR(sum / kElements, value, 3 * static_cast<double>(above - below) / std::sqrt(kElements));
+  }
+  const std::vector<BFloat16> other = host_values<BFloat16>(fixture.args.tensors[1].m);
+  size_t same = 0;
+  for (size_t i = 0; i < other.size(); ++i) same += other[i].bits == bits[i];
+  EXPECT_LT(same, other.size()) << "another tensor has other random numbers";
+}
+
+/// Rounded to nearest, a second moment that grows by a thousandth would stand still long before it arrives.
+TEST(Adamw, SmallChangesOfBfloat16MomentsAddUp) {
+  Fixture fixture;
+  fixture.add(4096, 0.0, 0, DType::kBF16);
+  const std::vector<float> gradient(4096, 4.0f);  // times the clip coefficient: 1
+  for (int t = 1; t <= 700; ++t) fixture.step(t, {gradient});
+  double sum = 0;
+  for (BFloat16 v : host_values<BFloat16>(fixture.args.tensors[0].v)) sum += static_cast<double>(static_cast<float>(v));
+  // Each element is a walk of 700 coins of at most 2^-8; the mean of 4096 of them is within six deviations.
+  EXPECT_NEAR(sum / 4096, 1 - std::pow(0.999, 700), 6 * 0x1p-8 * std::sqrt(700.0) / 2 / 64);
 }
 
 TEST(Adamw, TheFirstStepMovesByTheLearningRate) {
