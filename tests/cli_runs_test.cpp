@@ -93,6 +93,22 @@ void expect_resume_changes_nothing(const std::vector<std::string>& options, cons
 
 TEST(Runs, ResumingAFullRunGivesTheSameBits) { expect_resume_changes_nothing({"val_split=0"}, "model.safetensors"); }
 
+TEST(Runs, ResumingARunWithBfloat16MomentsGivesTheSameBits) {
+  expect_resume_changes_nothing({"val_split=0", "optim_state_dtype=bfloat16"}, "model.safetensors");
+}
+
+TEST(Runs, Bfloat16MomentsLearnAsFloat32OnesDo) {
+  const Folder folder;
+  const std::string model = make_model(folder);
+  std::vector<double> losses;
+  for (const std::string dtype : {"float32", "bfloat16"}) {
+    const Outcome outcome = train(folder, model, dtype, {"num_train_epochs=8", "optim_state_dtype=" + dtype});
+    ASSERT_EQ(outcome.code, 0) << outcome.err;
+    losses.push_back(read_json_lines(folder / dtype / "metrics.jsonl").back()["loss"]);
+  }
+  EXPECT_LT(losses[1], 1.1 * losses[0]);
+}
+
 TEST(Runs, ResumingALoraRunWithDropoutGivesTheSameBits) {
   expect_resume_changes_nothing(
       {"finetuning_type=lora", "lora_dropout=0.1", "lora_r=4", "lora_target_modules=[attention,all-experts]"},
@@ -277,6 +293,26 @@ TEST(Runs, PeakMemoryIsWithinATenthOfTheEstimate) {
     if (!on_gpu()) continue;
     EXPECT_LT(b.peak, b.planned) << method << ": what CUDA takes is planned for with room";
   }
+}
+
+TEST(Runs, ABatchTooLargeForTheMemoryIsRefusedOrHalved) {
+  if (on_gpu()) GTEST_SKIP() << "would take most of the GPU's memory from everything beside it";
+  const Folder folder;
+  const std::string model = make_model(folder);
+  // A terabyte of activations; what is reserved of a CPU's memory and not used costs nothing.
+  const std::vector<std::string> large = {"per_device_train_batch_size=16777216", "gradient_accumulation_steps=1",
+                                          "max_steps=1", "report_to=jsonl"};
+  const Outcome refused = train(folder, model, "refused", large);
+  EXPECT_EQ(refused.code, 2);
+  EXPECT_NE(refused.err.find("it fits with gradient_checkpointing: true, per_device_train_batch_size: "),
+            std::string::npos)
+      << refused.err;
+  std::vector<std::string> halving = large;
+  halving.push_back("auto_find_batch_size=true");
+  const Outcome halved = train(folder, model, "halved", halving);
+  ASSERT_EQ(halved.code, 0) << halved.err;
+  EXPECT_NE(halved.out.find("16777216 at once do not fit in memory"), std::string::npos) << halved.out;
+  EXPECT_NE(read_file(folder / "halved/config.resolved.yaml").find("global_batch_size: 16777216"), std::string::npos);
 }
 
 TEST(Runs, ADryRunAndAValidationWriteNothing) {
