@@ -24,9 +24,9 @@ struct PackedSequences {
 /// Per head h with key-value head g, and row i of a document, over the rows j of the same document that i sees:
 ///   s_ij = scale · q_i·k_j     lse_i = log Σ_j exp(s_ij)     out_i = Σ_j exp(s_ij − lse_i) v_j
 /// Blocks of scores in float32, never a T x T matrix (Dao, "FlashAttention-2", arXiv:2307.08691); for bfloat16 on a GPU
-/// with tensor cores the probabilities are rounded to bfloat16 before they weigh v. Blocks start at the document's
-/// first row, so a document's bits do not depend on what it is packed with, nor on the number of threads; cuDNN, which
-/// computes bfloat16 where it can, promises this for documents of one length class only (a power of two).
+/// with tensor cores P (and dS, below) are rounded to bfloat16 before they enter products. Blocks start at the
+/// document's first row, so a document's bits do not depend on what it is packed with, nor on the number of threads;
+/// cuDNN, which computes bfloat16 where it can, promises this for documents of one length class only (a power of two).
 /// Scratch: CPU: a constant number of blocks a thread, and one small record a block of queries; GPU: a few integers a
 /// document.
 struct AttentionArgs {

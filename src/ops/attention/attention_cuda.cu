@@ -1,8 +1,10 @@
-// Chooses between cuDNN and the general kernels.
+// Chooses between cuDNN, the kernels for Hopper and the general ones.
 #include <bit>
+#include <optional>
 
 #include "ops/attention/attention_cudnn.h"
 #include "ops/attention/attention_general_cuda.h"
+#include "ops/attention/attention_hopper_cuda.h"
 
 namespace hone::cuda {
 
@@ -98,12 +100,24 @@ void attention(const Context& context, const AttentionArgs& args) {
 
 void attention_backward(const Context& context, const AttentionBackwardArgs& args) {
   const int64_t tokens = args.forward.q.shape[0];
+  const int64_t num_heads = args.forward.options.num_heads;
   ArenaScope memory(context.scratch());
   const CudnnSequences sequences = take_sequences(memory, args.forward);
-  const Tensor delta = memory.take({args.forward.options.num_heads, tokens}, DType::kF32);
+  const bool by_hopper = sm90::hopper_attention_backward_serves(context, args.forward);
+  std::optional<sm90::HopperScratch> hopper_scratch;
+  Tensor delta;
+  if (by_hopper) {
+    hopper_scratch.emplace(memory, args.forward);
+  } else {
+    delta = memory.take({num_heads, tokens}, DType::kF32);
+  }
   if (context.dry() || tokens == 0) return;
-  const bool by_cudnn = cudnn_attention_serves(context, args.forward, sequences);
-  general_attention_backward(context, args, delta, by_cudnn ? LseLayout::kRowsFirst : LseLayout::kHeadsFirst);
+  const LseStrides strides =
+      cudnn_attention_serves(context, args.forward, sequences) ? LseStrides{1, num_heads} : LseStrides{tokens, 1};
+  if (!by_hopper) return general_attention_backward(context, args, delta, strides);
+  sm90::prepare_hopper_backward(context, args, strides, *hopper_scratch);
+  if (args.dk.wanted() || args.dv.wanted()) sm90::hopper_dk_dv(context, args, *hopper_scratch);
+  if (args.dq.wanted()) sm90::hopper_dq(context, args, *hopper_scratch);
 }
 
 }  // namespace hone::cuda

@@ -11,7 +11,7 @@ template <class T>
 struct GeneralBackward {
   const T *q, *k, *v, *out, *dout;
   const float* lse;
-  int64_t lse_head_stride, lse_row_stride;
+  LseStrides lse_strides;
   float* delta;  ///< [Hq, T]
   const int32_t* cu_seqlens;
   int num_documents;
@@ -21,7 +21,7 @@ struct GeneralBackward {
   int64_t window;
   Gradient dq, dk, dv;
 
-  __device__ float lse_of(int head, int64_t row) const { return lse[head * lse_head_stride + row * lse_row_stride]; }
+  __device__ float lse_of(int head, int64_t row) const { return lse[head * lse_strides.head + row * lse_strides.row]; }
   __device__ int64_t query_stride() const { return int64_t{num_heads} * head_dim; }
   __device__ int64_t key_stride() const { return int64_t{num_kv_heads} * head_dim; }
   __device__ bool sees(int64_t query, int64_t key) const {
@@ -221,7 +221,7 @@ void launch_backward(const Context& context, const GeneralBackward<T>& args) {
 }  // namespace
 
 void general_attention_backward(const Context& context, const AttentionBackwardArgs& args, const Tensor& delta,
-                                LseLayout layout) {
+                                LseStrides strides) {
   const AttentionArgs& forward = args.forward;
   const int64_t tokens = forward.q.shape[0], num_heads = forward.options.num_heads;
   if (tokens == 0) return;
@@ -233,8 +233,7 @@ void general_attention_backward(const Context& context, const AttentionBackwardA
                                  .out = elements<T>(forward.out),
                                  .dout = elements<T>(args.dout),
                                  .lse = elements<float>(forward.lse),
-                                 .lse_head_stride = layout == LseLayout::kHeadsFirst ? tokens : 1,
-                                 .lse_row_stride = layout == LseLayout::kHeadsFirst ? 1 : num_heads,
+                                 .lse_strides = strides,
                                  .delta = elements<float>(delta),
                                  .cu_seqlens = elements<int32_t>(forward.sequences.cu_seqlens),
                                  .num_documents = static_cast<int>(forward.sequences.num_documents),

@@ -2,6 +2,7 @@
 // Included by *_cuda.cu only.
 #pragma once
 
+#include "ops/attention/attention_gradient_cuda.h"
 #include "ops/attention/attention_tiles_cuda.h"
 #include "ops/cached_attention/cached_attention.h"
 
@@ -31,12 +32,9 @@ struct GeneralForward {
 template <class T>
 void launch_general_forward(const Context& context, const GeneralForward<T>& args);
 
-/// How a forward kernel has laid out lse.
-enum class LseLayout { kHeadsFirst, kRowsFirst };  // [Hq, T], [T, Hq]
-
 /// Backward of attention. `delta` is scratch, [Hq, T].
 void general_attention_backward(const Context& context, const AttentionBackwardArgs& args, const Tensor& delta,
-                                LseLayout layout);
+                                LseStrides strides);
 
 /// Calls f with the smallest of 32, 64, 128 and 256 that holds head_dim, as an integral constant.
 template <class F>

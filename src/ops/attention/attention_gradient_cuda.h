@@ -1,4 +1,4 @@
-// Where a kernel writes a gradient. Included by *_cuda.cu only.
+// What kernels of attention's backward take, whichever they are. Included by *_cuda.cu only.
 #pragma once
 
 #include "core/cuda_launch.h"
@@ -6,6 +6,12 @@
 
 namespace hone::cuda {
 
+/// Distances between heads and rows of lse, as the forward kernel has laid it out.
+struct LseStrides {
+  int64_t head, row;
+};
+
+/// Where a kernel writes a gradient.
 struct Gradient {
   std::byte* data;  ///< null: unwanted
   bool is_float32;

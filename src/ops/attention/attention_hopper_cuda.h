@@ -1,0 +1,262 @@
+// The gradients of attention on Hopper's tensor cores: what their kernels share. Included by *_cuda.cu only.
+//
+// dk and dv come from one kernel, dq from another that forms the scores and their gradients again: 7 products instead
+// of the 5 of a kernel that adds its part of dq to memory from every block of keys. In return each sum has one owner:
+// the results are the same bits in every run, and no float32 copy of dq (nor of dk and dv for every query head) is
+// kept.
+#pragma once
+
+#include "ops/attention/attention.h"
+#include "ops/attention/attention_gradient_cuda.h"
+#include "ops/grouped_gemm/tma_cuda.h"
+#include "ops/grouped_gemm/wgmma_cuda.h"
+
+namespace hone::cuda::sm90 {
+
+/// Rows of a tile that belongs to one block: keys of dk and dv, queries of dq. Two warpgroups have half of them each.
+inline constexpr int kHopperRows = 128;
+/// Statistics of queries are padded to multiples of this in each document.
+inline constexpr int kStatsRows = 64;
+
+/// A tile of kHopperRows rows of one document.
+struct HopperTile {
+  int32_t begin;   ///< first row of the document
+  int32_t length;  ///< rows of the document
+  int32_t first;   ///< first row of the tile, counted from `begin`; not below `length`: an empty tile
+  int32_t stats;   ///< where the document's statistics begin
+};
+
+/// Of one query and head.
+struct alignas(8) HopperStats {
+  float lse;    ///< lse · log2 e; infinity beyond the end of a document, so that its probabilities are 0
+  float delta;  ///< dout · out
+};
+
+/// Scratch of the kernels below.
+struct HopperScratch {
+  Tensor stats;        ///< [Hq, stats_rows, 2] float32
+  Tensor unsorted;     ///< [tiles, 4] int32
+  Tensor key_tiles;    ///< [tiles, 4] int32: those with most queries to go through first
+  Tensor query_tiles;  ///< [tiles, 4] int32: those with most keys first
+  int64_t stats_rows = 0, tiles = 0;
+
+  HopperScratch(ArenaScope& memory, const AttentionArgs& args);
+};
+
+/// Whether the kernels serve these arguments.
+bool hopper_attention_backward_serves(const Context& context, const AttentionArgs& args);
+
+void prepare_hopper_backward(const Context& context, const AttentionBackwardArgs& args, LseStrides strides,
+                             const HopperScratch& scratch);
+void hopper_dk_dv(const Context& context, const AttentionBackwardArgs& args, const HopperScratch& scratch);
+void hopper_dq(const Context& context, const AttentionBackwardArgs& args, const HopperScratch& scratch);
+
+/// Boxes of 64 elements of one head by `box_rows` rows of a [rows, heads · dim] tensor. Coordinates of copy_box:
+/// element of the head, head, row. Elements beyond the head and rows beyond the tensor are zero.
+CUtensorMap head_map(const Tensor& tensor, int64_t heads, int64_t dim, int box_rows);
+
+/// Arguments of both kernels.
+struct HopperBackward {
+  const HopperTile* tiles;  ///< sorted
+  int num_tiles;
+  const HopperStats* stats;  ///< [Hq, stats_rows]
+  int64_t stats_rows;
+  int num_heads, num_kv_heads, head_dim;
+  float scale;
+  int window;  ///< 0: none
+  Gradient dq, dk, dv;
+
+  HopperBackward(const AttentionBackwardArgs& args, const HopperScratch& scratch, const Tensor& sorted_tiles);
+};
+
+#ifdef __CUDACC__
+
+constexpr uint32_t kMultiplyingWarps = 8;
+constexpr int kHopperThreads = 384;  // two warpgroups multiply, the third loads
+// Together what a block has at its start: 384 times 168, the most that leaves room for it. More would be waited for
+// forever.
+constexpr int kMultiplyRegisters = 240, kLoadRegisters = 24;
+static_assert(2 * kMultiplyRegisters + kLoadRegisters == 3 * 168);
+
+/// Tiles and heads of a persistent block: those of all blocks are dealt out in turns that change direction, so that
+/// each block has about the same work.
+class HopperItems {
+ public:
+  __device__ HopperItems(const HopperTile* tiles, int num_tiles, int heads)
+      : tiles_(tiles), heads_(heads), count_(num_tiles * heads) {}
+
+  __device__ bool next(HopperTile& tile, int& head) {
+    const int blocks = static_cast<int>(gridDim.x), block = static_cast<int>(blockIdx.x);
+    const int item = round_ * blocks + (round_ % 2 == 0 ? block : blocks - 1 - block);
+    ++round_;
+    if (item >= count_) return false;
+    tile = tiles_[item / heads_];
+    head = item % heads_;
+    return tile.first < tile.length;
+  }
+
+ private:
+  const HopperTile* tiles_;
+  int heads_, count_, round_ = 0;
+};
+
+/// A stage of a ring and the parity of its phase.
+template <int kStages>
+struct HopperRing {
+  int stage = 0;
+  uint32_t phase = 0;
+
+  __device__ void advance() {
+    if (++stage == kStages) stage = 0, phase ^= 1;
+  }
+};
+
+__device__ inline float exp2_approximate(float x) {
+  float y;
+  asm("ex2.approx.ftz.f32 %0, %1;\n" : "=f"(y) : "f"(x));
+  return y;
+}
+
+__device__ inline uint32_t pack_bfloat16(float low, float high) {
+  const __nv_bfloat162 pair = __floats2bfloat162_rn(low, high);
+  return *reinterpret_cast<const uint32_t*>(&pair);
+}
+
+/// Sums [64, 2 n] of a warpgroup as the first factors of n / 8 products over 16 columns: the layouts agree.
+template <int kSums>
+__device__ inline void pack_sums(uint32_t (&packed)[kSums / 2], const float (&sums)[kSums]) {
+#pragma unroll
+  for (int i = 0; i < kSums / 2; ++i) packed[i] = pack_bfloat16(sums[2 * i], sums[2 * i + 1]);
+}
+
+/// A thread's part of the sums [64, n] of its warpgroup: sums[4 j + 2 i + x] is that of row sums_row() + 8 i and column
+/// 8 j + sums_column() + x, i, x < 2.
+__device__ inline int sums_row() {
+  return static_cast<int>(threadIdx.x) % 128 / 32 * 16 + static_cast<int>(threadIdx.x) % 32 / 4;
+}
+__device__ inline int sums_column() { return 2 * (static_cast<int>(threadIdx.x) % 4); }
+
+/// Writes sums times `factor` as rows of a gradient [rows, heads · head_dim], the first of them `first_row` of the
+/// tile's document; nothing beyond that.
+template <int kSums>
+__device__ inline void store_sums(const Gradient& gradient, const float (&sums)[kSums], float factor,
+                                  const HopperTile& tile, int first_row, int head, int heads, int head_dim) {
+  if (gradient.data == nullptr) return;
+#pragma unroll
+  for (int i = 0; i < 2; ++i) {
+    const int row = first_row + sums_row() + 8 * i;
+    if (row >= tile.length) continue;
+    const int64_t begin = (static_cast<int64_t>(tile.begin + row) * heads + head) * head_dim;
+#pragma unroll
+    for (int j = 0; j < kSums / 4; ++j) {
+      const int element = 8 * j + sums_column();
+      if (element >= head_dim) continue;
+      gradient.store_pair(begin + element, factor * sums[4 * j + 2 * i], factor * sums[4 * j + 2 * i + 1]);
+    }
+  }
+}
+
+/// Keeps uses of sums behind this point; see hold_sums.
+template <int kSize>
+__device__ inline void hold(float (&d)[kSize]) {
+#pragma unroll
+  for (int i = 0; i < kSize; ++i) asm volatile("" : "+f"(d[i])::"memory");
+}
+
+#define HONE_SUMS_8(i)                                                                                        \
+  "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3]), "+f"(d[i + 4]), "+f"(d[i + 5]), "+f"(d[i + 6]), \
+      "+f"(d[i + 7])
+
+/// d [64, 64] (+)= a [64, 16] · b [16, 64], both factors by rows in shared memory; see wgmma_cuda.h.
+__device__ inline void multiply_64(float (&d)[32], uint64_t a, uint64_t b, bool accumulate) {
+  asm volatile(
+      "{\n"
+      ".reg .pred p;\n"
+      "setp.ne.b32 p, %34, 0;\n"
+      "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 "
+      "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20,"
+      "%21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}, "
+      "%32, %33, p, 1, 1, 0, 0;\n"
+      "}\n"
+      : HONE_SUMS_8(0), HONE_SUMS_8(8), HONE_SUMS_8(16), HONE_SUMS_8(24)
+      : "l"(a), "l"(b), "r"(static_cast<int>(accumulate)));
+}
+__device__ inline void multiply_rows(float (&d)[32], uint64_t a, uint64_t b, bool accumulate) {
+  multiply_64(d, a, b, accumulate);
+}
+__device__ inline void multiply_rows(float (&d)[64], uint64_t a, uint64_t b, bool accumulate) {
+  Wgmma<128, false, false>::add(d, a, b, accumulate);
+}
+
+/// d [64, n] += a [64, 16] · b [16, n], a in registers as pack_sums makes it, b by columns in shared memory.
+__device__ inline void add_columns(float (&d)[32], const uint32_t* a, uint64_t b) {
+  asm volatile(
+      "{\n"
+      ".reg .pred p;\n"
+      "setp.ne.b32 p, %37, 0;\n"
+      "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 "
+      "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20,"
+      "%21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}, "
+      "{%32, %33, %34, %35}, %36, p, 1, 1, 1;\n"
+      "}\n"
+      : HONE_SUMS_8(0), HONE_SUMS_8(8), HONE_SUMS_8(16), HONE_SUMS_8(24)
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(1));
+}
+__device__ inline void add_columns(float (&d)[64], const uint32_t* a, uint64_t b) {
+  asm volatile(
+      "{\n"
+      ".reg .pred p;\n"
+      "setp.ne.b32 p, %69, 0;\n"
+      "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 "
+      "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20,"
+      "%21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39,"
+      "%40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58,"
+      "%59, %60, %61, %62, %63}, "
+      "{%64, %65, %66, %67}, %68, p, 1, 1, 1;\n"
+      "}\n"
+      : HONE_SUMS_8(0), HONE_SUMS_8(8), HONE_SUMS_8(16), HONE_SUMS_8(24), HONE_SUMS_8(32), HONE_SUMS_8(40),
+        HONE_SUMS_8(48), HONE_SUMS_8(56)
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(1));
+}
+
+#undef HONE_SUMS_8
+
+/// A tile of `kRows` rows of one head: boxes of 64 elements, one behind the other.
+template <int kDim, int kRows>
+struct HopperOperand {
+  static constexpr int kBoxBytes = kRows * 128, kBytes = kDim / 64 * kBoxBytes;
+
+  uint32_t address;
+
+  /// One thread: copies it from row `row` of head `head` on.
+  __device__ void load(const CUtensorMap& map, int head, int row, uint32_t barrier) const {
+#pragma unroll
+    for (int box = 0; box < kDim / 64; ++box) copy_box(map, 64 * box, head, row, address + box * kBoxBytes, barrier);
+  }
+  /// As a factor by rows, from row `row` on: elements [16 step, 16 step + 16) of the head.
+  __device__ uint64_t rows(int row, int step) const {
+    return wgmma_factor(address + row * 128, 0) + static_cast<uint64_t>((step / 4 * kBoxBytes + step % 4 * 32) / 16);
+  }
+  /// As a second factor by columns: rows [16 step, 16 step + 16), all elements of the head.
+  __device__ uint64_t columns(int step) const {
+    return wgmma_factor(address, kBoxBytes) + static_cast<uint64_t>(step * 2048 / 16);
+  }
+};
+
+/// d (+)= a bᵀ over a head: a's 64 rows from `row` on against all rows of b.
+template <int kDim, int kSums, class A, class B>
+__device__ inline void multiply_heads(float (&d)[kSums], const A& a, int row, const B& b) {
+#pragma unroll
+  for (int step = 0; step < kDim / 16; ++step) multiply_rows(d, a.rows(row, step), b.rows(0, step), step > 0);
+}
+
+/// Copies `bytes` (a multiple of 16, as both addresses) to shared memory.
+__device__ inline void copy_bytes(uint32_t to, const void* from, uint32_t bytes, uint32_t barrier) {
+  asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];\n" ::"r"(to),
+               "l"(from), "r"(bytes), "r"(barrier)
+               : "memory");
+}
+
+#endif  // __CUDACC__
+
+}  // namespace hone::cuda::sm90
