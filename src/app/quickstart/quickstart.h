@@ -11,7 +11,7 @@ namespace hone {
 struct QuickstartOptions {
   std::string output = "quickstart";  ///< folder; an earlier quickstart in it is replaced
   uint64_t seed = 42;
-  std::string device = "cpu";  ///< as the key of a configuration; a model this small gains nothing on a GPU
+  std::string device = "cpu";  ///< as the key of a configuration; the CPU, so that it is seen to need nothing
   QuickstartBudget budget = {};
 };
 
