@@ -68,11 +68,12 @@ void low_rank_narrow(const Context& context, const LowRankNarrowArgs& args) {
 }
 
 void low_rank_widen(const Context& context, const LowRankWidenArgs& args) {
-  if (low_rank_kernels_fit(context, args.wide.dst, args.thin.shape[1], kMostWidenRanks)) {
+  const bool drops = args.dropout.probability > 0.0f;
+  const int64_t most_ranks = drops ? kMostWidenRanks : kMostWidenRanksUndropped;
+  if (low_rank_kernels_fit(context, args.wide.dst, args.thin.shape[1], most_ranks)) {
     return low_rank_widen_kernels(context, args);
   }
   ArenaScope scratch(context.scratch());
-  const bool drops = args.dropout.probability > 0.0f;
   const Tensor product = drops ? scratch.take(args.wide.dst.shape, DType::kF32) : args.wide.dst;
   matmul(context, {.a = args.thin,
                    .b = args.factor,

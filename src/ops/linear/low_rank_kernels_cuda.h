@@ -35,8 +35,8 @@ struct LowRankShape {
   int rank = 0;
 };
 
-/// True if the tensor-core kernels take the product: they beat cuBLAS where features are dropped, which cuBLAS needs
-/// passes of their own for.
+/// True if the tensor-core kernels take the product. Where features are dropped they beat cuBLAS, which needs passes of
+/// their own for that.
 inline bool low_rank_kernels_fit(const Context& context, const Tensor& wide, int64_t rank, int64_t most_ranks) {
   return !context.stream().general_kernels() && wide.dtype == DType::kBF16 && wide.shape[1] % 8 == 0 &&
          wide.shape[1] <= INT32_MAX / 2 && wide.numel() > 0 && rank <= most_ranks && rank > 0;
@@ -47,7 +47,9 @@ inline LowRankShape low_rank_shape(const Tensor& wide, int64_t rank) {
   return {wide.shape[0], static_cast<int>(wide.shape[1]), static_cast<int>(rank)};
 }
 
+/// The most ranks for which each kernel beats cuBLAS, with dropout; and without, where only one does.
 inline constexpr int64_t kMostNarrowRanks = 64, kMostWidenRanks = 64, kMostFactorRanks = 32;
+inline constexpr int64_t kMostWidenRanksUndropped = 16;
 
 void low_rank_narrow_kernels(const Context& context, const LowRankNarrowArgs& args);
 void low_rank_widen_kernels(const Context& context, const LowRankWidenArgs& args);

@@ -5,12 +5,12 @@ namespace hone::cuda {
 
 namespace {
 
-/// A block is 256 rows and 256 columns; a warp is 32 of the rows, which it walks 32 columns at a time. All warps of a
-/// block read the factor together, which leaves its traffic to L1.
+/// A block is 128 rows and 512 columns; a warp is 16 of the rows, of which it takes 64 columns, or 128 bytes, at a
+/// time. All warps of a block read the factor together, which leaves its traffic to L1.
 constexpr int kThreads = 256;
-constexpr int kRowTiles = 2;  ///< of 16 rows, in a warp
-constexpr int kBlockRows = kThreads / 32 * kRowTiles * 16;
-constexpr int kBlockColumns = 256;
+constexpr int kBlockRows = kThreads / 32 * 16;
+constexpr int kBlockColumns = 512;
+constexpr int kHalves = 2;  ///< of 32 columns, in a step
 
 struct WidenKernel {
   LowRankShape shape;
@@ -32,74 +32,68 @@ __device__ inline uint2 thin_values(const WidenKernel& k, int64_t row, int p) {
 
 template <int kDepth, bool kMasked>
 __global__ void __launch_bounds__(kThreads, 2) widen_kernel(WidenKernel k) {
-  constexpr bool kAhead = !kMasked && kDepth <= 2;  // loads one step ahead, where there are registers for it
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, group = lane / 4, quad = lane % 4;
-  const int64_t first_row = static_cast<int64_t>(blockIdx.x) * kBlockRows + warp * kRowTiles * 16 + group;
+  const int64_t first_row = static_cast<int64_t>(blockIdx.x) * kBlockRows + warp * 16 + group;
   const int columns = k.shape.columns;
 
-  uint2 thin[kDepth][2 * kRowTiles];
+  uint2 thin[kDepth][2];
+  MaskRow mask_rows[2];
+  const uint64_t key = kMasked ? lora_dropout_key(k.mask.scalars->seed, k.mask.stream_id) : 0;
 #pragma unroll
-  for (int depth = 0; depth < kDepth; ++depth) {
+  for (int i = 0; i < 2; ++i) {
 #pragma unroll
-    for (int i = 0; i < 2 * kRowTiles; ++i) thin[depth][i] = thin_values(k, first_row + 8 * i, depth * 16 + 4 * quad);
-  }
-  MaskRow mask_rows[2 * kRowTiles];
-  uint64_t key = 0;
-  if constexpr (kMasked) {
-    key = lora_dropout_key(k.mask.scalars->seed, k.mask.stream_id);
-#pragma unroll
-    for (int i = 0; i < 2 * kRowTiles; ++i) mask_rows[i] = mask_row(k.mask, min(first_row + 8 * i, k.shape.rows - 1));
+    for (int depth = 0; depth < kDepth; ++depth)
+      thin[depth][i] = thin_values(k, first_row + 8 * i, depth * 16 + 4 * quad);
+    if constexpr (kMasked) mask_rows[i] = mask_row(k.mask, min(first_row + 8 * i, k.shape.rows - 1));
   }
 
-  const auto load = [&](int begin, Pack<__nv_bfloat16>(&packs)[2 * kRowTiles]) {
-    const int column = begin + quad * 8;
+  // A thread has eight columns of a half: two in each of four tiles of 8 columns.
+  const int first = static_cast<int>(blockIdx.y) * kBlockColumns, end = min(columns, first + kBlockColumns);
+  const auto inside = [&](int i, int column) { return first_row + 8 * i < k.shape.rows && column < end; };
+  const auto address = [&](int i, int column) { return k.wide + (first_row + 8 * i) * columns + column; };
+  for (int begin = first; begin < end; begin += 32 * kHalves) {
+    Pack<__nv_bfloat16> packs[kHalves][2];
 #pragma unroll
-    for (int i = 0; i < 2 * kRowTiles; ++i) {
-      const int64_t row = first_row + 8 * i;
-      if (row < k.shape.rows && column < columns) packs[i] = load_pack(k.wide + row * columns + column);
+    for (int half = 0; half < kHalves; ++half) {
+      const int column = begin + half * 32 + quad * 8;
+#pragma unroll
+      for (int i = 0; i < 2; ++i) {
+        if (k.beta != 0.0f && inside(i, column)) packs[half][i] = load_pack(address(i, column));
+      }
     }
-  };
-  const int end = min(columns, static_cast<int>(blockIdx.y + 1) * kBlockColumns);
-  int begin = static_cast<int>(blockIdx.y) * kBlockColumns;
-  Pack<__nv_bfloat16> next[2 * kRowTiles];
-  if (kAhead && k.beta != 0.0f) load(begin, next);
-  for (; begin < end; begin += 32) {
-    const int column = begin + quad * 8;  // the eight of this thread: 2 in each of 4 tiles of 8 columns
-    Pack<__nv_bfloat16> packs[2 * kRowTiles];
+    float sums[kHalves][4][4] = {};
 #pragma unroll
-    for (int i = 0; i < 2 * kRowTiles; ++i) packs[i] = next[i];
-    if (!kAhead && k.beta != 0.0f) load(begin, packs);
-    if (kAhead && k.beta != 0.0f && begin + 32 < end) load(begin + 32, next);
-    float sums[kRowTiles][4][4] = {};
+    for (int half = 0; half < kHalves; ++half) {
 #pragma unroll
-    for (int tile = 0; tile < 4; ++tile) {
-      const int factor_column = min(begin + group / 2 * 8 + 2 * tile + group % 2, columns - 1);
-      const __nv_bfloat16* from = k.factor + static_cast<int64_t>(factor_column) * (16 * kDepth) + 4 * quad;
+      for (int tile = 0; tile < 4; ++tile) {
+        const int column = min(begin + half * 32 + group / 2 * 8 + 2 * tile + group % 2, columns - 1);
+        const __nv_bfloat16* from = k.factor + static_cast<int64_t>(column) * (16 * kDepth) + 4 * quad;
 #pragma unroll
-      for (int depth = 0; depth < kDepth; ++depth) {
-        const uint2 b = __ldg(reinterpret_cast<const uint2*>(from + 16 * depth));
-#pragma unroll
-        for (int m = 0; m < kRowTiles; ++m) {
-          const uint2 &upper = thin[depth][2 * m], &lower = thin[depth][2 * m + 1];
-          multiply_add(sums[m][tile], upper.x, lower.x, upper.y, lower.y, b.x, b.y);
+        for (int depth = 0; depth < kDepth; ++depth) {
+          const uint2 b = __ldg(reinterpret_cast<const uint2*>(from + 16 * depth));
+          const uint2 &upper = thin[depth][0], &lower = thin[depth][1];
+          multiply_add(sums[half][tile], upper.x, lower.x, upper.y, lower.y, b.x, b.y);
         }
       }
     }
 #pragma unroll
-    for (int i = 0; i < 2 * kRowTiles; ++i) {
-      const int64_t row = first_row + 8 * i;
-      if (row >= k.shape.rows || column >= columns) continue;
-      uint4 bits = make_uint4(~0u, ~0u, ~0u, ~0u);
-      if constexpr (kMasked) bits = keep_bits(k.mask, key, mask_rows[i], column);
-      const uint32_t words[4] = {bits.x, bits.y, bits.z, bits.w};
-      Pack<__nv_bfloat16> result;
+    for (int half = 0; half < kHalves; ++half) {
+      const int column = begin + half * 32 + quad * 8;
 #pragma unroll
-      for (int j = 0; j < 8; ++j) {
-        const bool kept = !kMasked || (words[j / 2] >> (16 * (j % 2)) & 1u) != 0;
-        const float added = kept ? k.alpha * sums[i / 2][j / 2][2 * (i % 2) + j % 2] : 0.0f;
-        result.values[j] = __float2bfloat16_rn(added + (k.beta != 0.0f ? to_float(packs[i].values[j]) : 0.0f));
+      for (int i = 0; i < 2; ++i) {
+        uint4 bits = make_uint4(~0u, ~0u, ~0u, ~0u);
+        if constexpr (kMasked) bits = keep_bits(k.mask, key, mask_rows[i], column);
+        const uint32_t words[4] = {bits.x, bits.y, bits.z, bits.w};
+        Pack<__nv_bfloat16> result;
+#pragma unroll
+        for (int j = 0; j < 8; ++j) {
+          const bool kept = !kMasked || (words[j / 2] >> (16 * (j % 2)) & 1u) != 0;
+          const float added = kept ? k.alpha * sums[half][j / 2][2 * i + j % 2] : 0.0f;
+          const float before = k.beta != 0.0f ? to_float(packs[half][i].values[j]) : 0.0f;
+          result.values[j] = __float2bfloat16_rn(added + before);
+        }
+        if (inside(i, column)) store_pack(address(i, column), result);
       }
-      store_pack(k.wide + row * columns + column, result);
     }
   }
 }

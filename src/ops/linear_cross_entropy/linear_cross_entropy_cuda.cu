@@ -70,9 +70,11 @@ struct Head {
   }
 
   void run() {
-    // Chunks of one size: a short last one would leave much of the GPU idle.
+    // Chunks of one size: a short last one would leave much of the GPU idle. A dry pass takes what any number of tokens
+    // up to this one may need.
     const int64_t chunks = supervised == 0 ? 1 : (supervised + capacity - 1) / capacity;
-    const int64_t rows = std::min(capacity, ((supervised + chunks - 1) / chunks + 127) / 128 * 128);
+    const int64_t even = ((supervised + chunks - 1) / chunks + 127) / 128 * 128;
+    const int64_t rows = context.dry() ? capacity : std::min(capacity, even);
     for (int64_t begin = 0; begin < supervised; begin += rows) run_chunk(begin, std::min(rows, supervised - begin));
     if (supervised == 0) add_weight_gradients(0, 0);
     if (args.totals != nullptr && supervised > 0 && !context.dry()) {
