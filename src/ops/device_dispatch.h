@@ -1,6 +1,8 @@
 // Chooses an op's implementation by the device its context runs on.
 #pragma once
 
+#include <type_traits>
+
 #include "core/context.h"
 
 /// The CUDA implementation of an op, for dispatch(); null in a build without CUDA.
@@ -15,7 +17,7 @@ namespace hone {
 /// Runs the implementation for the context's device: dispatch(context, args, &cpu::linear, HONE_CUDA_OP(linear)).
 template <class Args>
 void dispatch(const Context& context, const Args& args, void (*on_cpu)(const Context&, const Args&),
-              void (*on_cuda)(const Context&, const Args&)) {
+              std::type_identity_t<void (*)(const Context&, const Args&)> on_cuda) {
   if (context.device().kind == DeviceKind::kCpu) return on_cpu(context, args);
   HONE_ASSERT(on_cuda != nullptr, "built without CUDA");
   on_cuda(context, args);
