@@ -21,8 +21,9 @@ struct MemoryLimit {
 /// driver load with the first kernels.
 MemoryLimit memory_limit(Stream& stream);
 
-/// What CUDA takes on a GPU besides a plan: the driver's context, libraries and their workspaces, kernels.
-inline constexpr int64_t kCudaFixedBytes = int64_t{1100} << 20;
+/// What CUDA takes on a GPU besides a plan: context, libraries and their workspaces, kernels. Measured on an H200 after
+/// steps of a Qwen3-MoE: 1.25 GB.
+inline constexpr int64_t kCudaFixedBytes = int64_t{1300} << 20;
 
 /// The levels of recomputation (train/recompute.h) that gradient_checkpointing allows, the fastest first: all for auto,
 /// else one.
