@@ -38,6 +38,7 @@ struct HopperScratch {
   Tensor unsorted;     ///< [tiles, 4] int32
   Tensor key_tiles;    ///< [tiles, 4] int32: those with most queries to go through first
   Tensor query_tiles;  ///< [tiles, 4] int32: those with most keys first
+  Tensor counters;     ///< [2] int32: items that blocks have taken, of dk and dv and of dq
   int64_t stats_rows = 0, tiles = 0;
 
   HopperScratch(ArenaScope& memory, const AttentionArgs& args);
@@ -59,6 +60,7 @@ CUtensorMap head_map(const Tensor& tensor, int64_t heads, int64_t dim, int box_r
 struct HopperBackward {
   const HopperTile* tiles;  ///< sorted
   int num_tiles;
+  int* counter;
   const HopperStats* stats;  ///< [Hq, stats_rows]
   int64_t stats_rows;
   int num_heads, num_kv_heads, head_dim;
@@ -66,7 +68,8 @@ struct HopperBackward {
   int window;  ///< 0: none
   Gradient dq, dk, dv;
 
-  HopperBackward(const AttentionBackwardArgs& args, const HopperScratch& scratch, const Tensor& sorted_tiles);
+  HopperBackward(const AttentionBackwardArgs& args, const HopperScratch& scratch, const Tensor& sorted_tiles,
+                 int counter_index);
 };
 
 #ifdef __CUDACC__
@@ -78,26 +81,20 @@ constexpr int kHopperThreads = 384;  // two warpgroups multiply, the third loads
 constexpr int kMultiplyRegisters = 240, kLoadRegisters = 24;
 static_assert(2 * kMultiplyRegisters + kLoadRegisters == 3 * 168);
 
-/// Tiles and heads of a persistent block: those of all blocks are dealt out in turns that change direction, so that
-/// each block has about the same work.
-class HopperItems {
- public:
-  __device__ HopperItems(const HopperTile* tiles, int num_tiles, int heads)
-      : tiles_(tiles), heads_(heads), count_(num_tiles * heads) {}
+/// Tiles and heads of the persistent blocks: a block takes the next one of the sorted list when it is through with its
+/// last, so that all end at about the same time. Who computes a tile does not change its bits.
+struct HopperItems {
+  const HopperTile* tiles;
+  int heads, count;
+  int* counter;
 
-  __device__ bool next(HopperTile& tile, int& head) {
-    const int blocks = static_cast<int>(gridDim.x), block = static_cast<int>(blockIdx.x);
-    const int item = round_ * blocks + (round_ % 2 == 0 ? block : blocks - 1 - block);
-    ++round_;
-    if (item >= count_) return false;
-    tile = tiles_[item / heads_];
-    head = item % heads_;
-    return tile.first < tile.length;
+  /// One thread of the block: the next item, or -1 if none is left.
+  __device__ int take() const {
+    const int item = atomicAdd(counter, 1);
+    return item < count && tiles[item / heads].first < tiles[item / heads].length ? item : -1;
   }
-
- private:
-  const HopperTile* tiles_;
-  int heads_, count_, round_ = 0;
+  __device__ HopperTile tile(int item) const { return tiles[item / heads]; }
+  __device__ int head(int item) const { return item % heads; }
 };
 
 /// A stage of a ring and the parity of its phase.

@@ -17,7 +17,8 @@ struct Shared {
   static constexpr int kStatsBytes = kQueries * static_cast<int>(sizeof(HopperStats));
   static constexpr int kStageBytes = 2 * Queries::kBytes;
   static constexpr int kBarriers = 2 * kStages + 2;
-  static constexpr size_t kBytes = 1024 + 2 * Keys::kBytes + kStages * (kStageBytes + kStatsBytes) + 8 * kBarriers;
+  static constexpr size_t kBytes =
+      1024 + 2 * Keys::kBytes + kStages * (kStageBytes + kStatsBytes) + 8 * (kBarriers + 1);
 
   char* memory;  ///< aligned to 1024
   uint32_t begin;
@@ -43,6 +44,8 @@ struct Shared {
   __device__ uint32_t empty(int stage) const { return barrier(kStages + stage); }
   __device__ uint32_t keys_full() const { return barrier(2 * kStages); }
   __device__ uint32_t keys_empty() const { return barrier(2 * kStages + 1); }
+  /// The item whose keys are there, or -1 at the end; goes with keys_full.
+  __device__ int& item() const { return *reinterpret_cast<int*>(memory + stats_offset(kStages) + 8 * kBarriers); }
 };
 
 struct Maps {
@@ -62,12 +65,16 @@ struct Steps {
 template <int kDim>
 __device__ void load(const Maps& maps, const HopperBackward& args, const Shared<kDim>& shared) {
   const int group = args.num_heads / args.num_kv_heads;
-  HopperItems items(args.tiles, args.num_tiles, args.num_kv_heads);
+  const HopperItems items{args.tiles, args.num_kv_heads, args.num_tiles * args.num_kv_heads, args.counter};
   HopperRing<kStages> ring;
   HopperRing<1> keys_ring;
-  HopperTile tile;
-  for (int kv_head; items.next(tile, kv_head); keys_ring.advance()) {
+  for (;; keys_ring.advance()) {
+    const int item = items.take();
     barrier_wait(shared.keys_empty(), keys_ring.phase ^ 1);
+    shared.item() = item;
+    if (item < 0) return barrier_arrive(shared.keys_full());
+    const HopperTile tile = items.tile(item);
+    const int kv_head = items.head(item);
     barrier_arrive_expect(shared.keys_full(), 2 * Shared<kDim>::Keys::kBytes);
     shared.k().load(maps.k, kv_head, tile.begin + tile.first, shared.keys_full());
     shared.v().load(maps.v, kv_head, tile.begin + tile.first, shared.keys_full());
@@ -129,15 +136,18 @@ __device__ void multiply(const HopperBackward& args, const Shared<kDim>& shared)
   const auto release = [&](uint32_t barrier) {
     if (lane == 0) barrier_arrive(barrier);
   };
-  HopperItems items(args.tiles, args.num_tiles, args.num_kv_heads);
+  const HopperItems items{args.tiles, args.num_kv_heads, args.num_tiles * args.num_kv_heads, args.counter};
   HopperRing<kStages> ring;
   HopperRing<1> keys_ring;
-  HopperTile tile;
-  for (int kv_head; items.next(tile, kv_head); keys_ring.advance()) {
+  for (;; keys_ring.advance()) {
+    barrier_wait(shared.keys_full(), keys_ring.phase);
+    const int item = shared.item();
+    if (item < 0) return;
+    const HopperTile tile = items.tile(item);
+    const int kv_head = items.head(item);
     const Steps steps(tile, args.window);
     const int key = tile.first + 64 * warpgroup;  // the warpgroup's first
     float dk[kDim / 2] = {}, dv[kDim / 2] = {};
-    barrier_wait(shared.keys_full(), keys_ring.phase);
     for (int head = 0; head < group; ++head) {
       for (int query = steps.begin; query < steps.end; query += kQueries, ring.advance()) {
         const int stage = ring.stage;
@@ -223,7 +233,7 @@ void launch(const Context& context, const AttentionBackwardArgs& args, const Hop
                   .dout = head_map(args.dout, options.num_heads, options.head_dim, kQueries),
                   .k = head_map(forward.k, options.num_kv_heads, options.head_dim, kHopperRows),
                   .v = head_map(forward.v, options.num_kv_heads, options.head_dim, kHopperRows)};
-  const HopperBackward kernel_args(args, scratch, scratch.key_tiles);
+  const HopperBackward kernel_args(args, scratch, scratch.key_tiles, 0);
   constexpr size_t kBytes = Shared<kDim>::kBytes;
   check(cudaFuncSetAttribute(dk_dv_kernel<kDim>, cudaFuncAttributeMaxDynamicSharedMemorySize, int{kBytes}),
         "preparing attention's gradients");

@@ -16,11 +16,16 @@ struct Shared {
   using Queries = HopperOperand<kDim, kHopperRows>;
   static constexpr int kStageBytes = 2 * Keys::kBytes;
   static constexpr int kBarriers = 2 * kStages + 2;
-  static constexpr size_t kBytes = 1024 + 2 * Queries::kBytes + kStages * kStageBytes + 8 * kBarriers;
+  static constexpr size_t kBytes = 1024 + 2 * Queries::kBytes + kStages * kStageBytes + 8 * (kBarriers + 1);
 
-  uint32_t begin;  ///< aligned to 1024
+  char* memory;  ///< aligned to 1024
+  uint32_t begin;
 
-  __device__ explicit Shared(char* dynamic) : begin((shared_address(dynamic) + 1023) / 1024 * 1024) {}
+  __device__ explicit Shared(char* dynamic) {
+    const uint32_t address = shared_address(dynamic), padding = (1024 - address % 1024) % 1024;
+    memory = dynamic + padding;
+    begin = address + padding;
+  }
   __device__ Queries q() const { return {begin}; }
   __device__ Queries dout() const { return {begin + Queries::kBytes}; }
   __device__ Keys k(int stage) const { return {begin + 2 * Queries::kBytes + stage * kStageBytes}; }
@@ -30,6 +35,8 @@ struct Shared {
   __device__ uint32_t empty(int stage) const { return barrier(kStages + stage); }
   __device__ uint32_t queries_full() const { return barrier(2 * kStages); }
   __device__ uint32_t queries_empty() const { return barrier(2 * kStages + 1); }
+  /// The item whose queries are there, or -1 at the end; goes with queries_full.
+  __device__ int& item() const { return *reinterpret_cast<int*>(memory + (barrier(kBarriers) - begin)); }
 };
 
 struct Maps {
@@ -50,13 +57,16 @@ template <int kDim>
 __device__ void load(const Maps& maps, const HopperBackward& args, const Shared<kDim>& shared) {
   constexpr int kKeys = Shared<kDim>::kKeys;
   const int group = args.num_heads / args.num_kv_heads;
-  HopperItems items(args.tiles, args.num_tiles, args.num_heads);
+  const HopperItems items{args.tiles, args.num_heads, args.num_tiles * args.num_heads, args.counter};
   HopperRing<kStages> ring;
   HopperRing<1> queries_ring;
-  HopperTile tile;
-  for (int head; items.next(tile, head); queries_ring.advance()) {
-    const int row = tile.begin + tile.first;
+  for (;; queries_ring.advance()) {
+    const int item = items.take();
     barrier_wait(shared.queries_empty(), queries_ring.phase ^ 1);
+    shared.item() = item;
+    if (item < 0) return barrier_arrive(shared.queries_full());
+    const HopperTile tile = items.tile(item);
+    const int head = items.head(item), row = tile.begin + tile.first;
     barrier_arrive_expect(shared.queries_full(), 2 * Shared<kDim>::Queries::kBytes);
     shared.q().load(maps.q, head, row, shared.queries_full());
     shared.dout().load(maps.dout, head, row, shared.queries_full());
@@ -98,17 +108,20 @@ __device__ void multiply(const HopperBackward& args, const Shared<kDim>& shared)
   const auto release = [&](uint32_t barrier) {
     if (lane == 0) barrier_arrive(barrier);
   };
-  HopperItems items(args.tiles, args.num_tiles, args.num_heads);
+  const HopperItems items{args.tiles, args.num_heads, args.num_tiles * args.num_heads, args.counter};
   HopperRing<kStages> ring;
   HopperRing<1> queries_ring;
-  HopperTile tile;
-  for (int head; items.next(tile, head); queries_ring.advance()) {
+  for (;; queries_ring.advance()) {
+    barrier_wait(shared.queries_full(), queries_ring.phase);
+    const int item = shared.item();
+    if (item < 0) return;
+    const HopperTile tile = items.tile(item);
+    const int head = items.head(item);
     const Steps<kKeys> steps(tile, args.window);
     const int query = tile.first + 64 * warpgroup;  // the warpgroup's first
     const HopperStats* row_stats = args.stats + head * args.stats_rows + tile.stats + query + sums_row();
     const HopperStats stats[2] = {row_stats[0], row_stats[8]};
     float dq[kDim / 2] = {};
-    barrier_wait(shared.queries_full(), queries_ring.phase);
     for (int step = steps.count - 1; step >= 0; --step, ring.advance()) {
       const int stage = ring.stage, key = steps.begin + step * kKeys;
       barrier_wait(shared.full(stage), ring.phase);
@@ -175,7 +188,7 @@ void launch(const Context& context, const AttentionBackwardArgs& args, const Hop
                   .dout = head_map(args.dout, options.num_heads, options.head_dim, kHopperRows),
                   .k = head_map(forward.k, options.num_kv_heads, options.head_dim, Shared<kDim>::kKeys),
                   .v = head_map(forward.v, options.num_kv_heads, options.head_dim, Shared<kDim>::kKeys)};
-  const HopperBackward kernel_args(args, scratch, scratch.query_tiles);
+  const HopperBackward kernel_args(args, scratch, scratch.query_tiles, 1);
   constexpr size_t kBytes = Shared<kDim>::kBytes;
   check(cudaFuncSetAttribute(dq_kernel<kDim>, cudaFuncAttributeMaxDynamicSharedMemorySize, int{kBytes}),
         "preparing attention's gradients");

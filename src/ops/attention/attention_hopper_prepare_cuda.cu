@@ -25,10 +25,12 @@ struct TilesArgs {
   int num_documents, num_tiles;
   int window;
   int4 *unsorted, *key_tiles, *query_tiles;  // HopperTile
+  int* counters;
 };
 
 __global__ void list_tiles_kernel(TilesArgs args) {
   const int tile = static_cast<int>(blockIdx.x) * kThreads + static_cast<int>(threadIdx.x);
+  if (tile < 2) args.counters[tile] = 0;
   if (tile >= args.num_tiles) return;
   const int n = document_of<kHopperRows>(args.cu_seqlens, args.num_documents, tile);
   const int begin = args.cu_seqlens[n], first = (tile - (begin / kHopperRows + n)) * kHopperRows;
@@ -140,6 +142,7 @@ HopperScratch::HopperScratch(ArenaScope& memory, const AttentionArgs& args) {
   stats_rows = (tokens / kStatsRows + documents + 1) * kStatsRows;
   stats = memory.take({args.options.num_heads, stats_rows, 2}, DType::kF32);
   for (Tensor* list : {&unsorted, &key_tiles, &query_tiles}) *list = memory.take({tiles, 4}, DType::kI32);
+  counters = memory.take({2}, DType::kI32);
 }
 
 bool hopper_attention_backward_serves(const Context& context, const AttentionArgs& args) {
@@ -160,7 +163,8 @@ void prepare_hopper_backward(const Context& context, const AttentionBackwardArgs
                         .window = static_cast<int>(forward.options.sliding_window),
                         .unsorted = reinterpret_cast<int4*>(scratch.unsorted.data),
                         .key_tiles = reinterpret_cast<int4*>(scratch.key_tiles.data),
-                        .query_tiles = reinterpret_cast<int4*>(scratch.query_tiles.data)};
+                        .query_tiles = reinterpret_cast<int4*>(scratch.query_tiles.data),
+                        .counters = elements<int>(scratch.counters)};
   const unsigned tile_blocks = blocks_for(scratch.tiles, kThreads);
   list_tiles_kernel<<<tile_blocks, kThreads, 0, stream>>>(tiles);
   check_launch("listing tiles of documents");
@@ -182,9 +186,10 @@ void prepare_hopper_backward(const Context& context, const AttentionBackwardArgs
 }
 
 HopperBackward::HopperBackward(const AttentionBackwardArgs& args, const HopperScratch& scratch,
-                               const Tensor& sorted_tiles)
+                               const Tensor& sorted_tiles, int counter_index)
     : tiles(reinterpret_cast<const HopperTile*>(sorted_tiles.data)),
       num_tiles(static_cast<int>(scratch.tiles)),
+      counter(elements<int>(scratch.counters) + counter_index),
       stats(reinterpret_cast<const HopperStats*>(scratch.stats.data)),
       stats_rows(scratch.stats_rows),
       num_heads(static_cast<int>(args.forward.options.num_heads)),
