@@ -2,7 +2,7 @@
 
   learning.py prepare FOLDER            a Qwen3-MoE of 1.7 B random parameters, a LoRA adapter, and data, once
   learning.py peer FOLDER MODE KERNELS  transformers: MODE full or lora, KERNELS fast (grouped_mm, cuDNN) or other
-                                        (eager experts, FlashAttention)
+                                        (grouped_mm, FlashAttention)
   learning.py hone FOLDER MODE PROGRAM  Hone on the same
   learning.py verdict FOLDER            compares the means of the last 50 losses
   learning.py all FOLDER PROGRAM        everything above; the peer's runs share the GPU
@@ -26,7 +26,7 @@ RATE = {"full": 2e-4, "lora": 1e-3}
 MODEL = dict(vocab_size=32000, hidden_size=1024, intermediate_size=3072, num_hidden_layers=16, num_attention_heads=16,
              num_key_value_heads=4, head_dim=64, moe_intermediate_size=512, num_experts=64, num_experts_per_tok=8,
              norm_topk_prob=True, max_position_embeddings=2048, rope_theta=1e6, tie_word_embeddings=False)
-KERNELS = {"fast": ("grouped_mm", "cudnn"), "other": ("eager", "flash")}
+KERNELS = {"fast": ("grouped_mm", "cudnn"), "other": ("grouped_mm", "flash")}
 STATES, SUCCESSORS, COPY_FROM = 2048, 8, 384
 
 
