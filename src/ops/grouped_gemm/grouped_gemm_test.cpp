@@ -1,73 +1,23 @@
 #include "ops/grouped_gemm/grouped_gemm.h"
 
-#include <cmath>
-#include <numeric>
-
-#include "ops/op_harness.h"
+#include "ops/grouped_gemm/grouped_testing.h"
 
 #if HONE_CUDA
 
 namespace hone {
 namespace {
 
-using testing::random_argument;
-using testing::rounded;
-using testing::TestStream;
+using testing::expect_within;
+using testing::kTiny;
+using testing::kUneven;
+using testing::rounding;
+using testing::sum_error;
 using testing::TestTensor;
-using testing::Values;
+using Device = testing::GroupedRun;
+using Matrix = testing::GroupedMatrix;
+using Rows = testing::GroupedRows;
+using Sum = testing::GroupedSum;
 
-/// A matrix of values in memory of the device, and as float64.
-class Matrix {
- public:
-  Matrix(Shape shape, uint64_t key, DType dtype, double scale = 1.0)
-      : Matrix(shape, rounded(random_argument(shape, key, scale).values, dtype), dtype) {}
-  Matrix(Shape shape, Values values, DType dtype)
-      : values_(std::move(values)),
-        buffer_(testing::test_device(), std::max<size_t>(values_.size() * size_of(dtype), 1)),
-        tensor_(buffer_.tensor(shape, dtype)) {
-    dispatch_float(dtype, [&](auto element) {
-      using T = decltype(element);
-      std::vector<T> converted;
-      for (double value : values_) converted.push_back(T(static_cast<float>(value)));
-      copy_from_host(tensor_, converted.data(), converted.size() * sizeof(T));
-    });
-  }
-  /// NaN, so that what is not written shows.
-  static Matrix unwritten(Shape shape, DType dtype) {
-    return {shape, Values(static_cast<size_t>(shape.numel()), std::nan("")), dtype};
-  }
-
-  operator const Tensor&() const { return tensor_; }
-  double operator[](int64_t i) const { return values_[static_cast<size_t>(i)]; }
-  /// Reads back what the device has written.
-  void read() {
-    size_t i = 0;
-    dispatch_float(tensor_.dtype, [&](auto element) {
-      for (auto value : testing::host_values<decltype(element)>(tensor_)) {
-        values_[i++] = static_cast<double>(static_cast<float>(value));
-      }
-    });
-  }
-
- private:
-  Values values_;
-  Buffer buffer_;
-  Tensor tensor_;
-};
-
-/// A sum and what an error bound needs: the sum of magnitudes.
-struct Sum {
-  double value = 0, magnitude = 0;
-  void add(double a, double b) {
-    value += a * b;
-    magnitude += std::abs(a * b);
-  }
-};
-
-/// Largest error of a float32 sum of n products, where each addition may lose 2^-22 of the magnitudes so far: tensor
-/// cores align addends to the largest and truncate.
-double sum_error(const Sum& sum, int64_t n) { return static_cast<double>(n + 1) * 0x1p-22 * sum.magnitude; }
-double rounding(DType dtype) { return dtype == DType::kBF16 ? 0x1p-8 : 0x1p-23; }
 /// Relative error of silu and its slope in float32, with the fast exponential of gates up to 10.
 constexpr double kGateError = 0x1p-17;
 
@@ -77,72 +27,12 @@ struct Sizes {
   int64_t extra = 0;
 };
 
-/// Sorted rows, each of a token; every token serves several rows.
-struct Rows {
-  int64_t count, tokens;
-  std::vector<int64_t> group;  // of a row
-  std::vector<int32_t> token;
-  TestTensor<int64_t> offsets;
-  TestTensor<int32_t> token_tensor;
-
-  explicit Rows(const std::vector<int64_t>& groups)
-      : count(std::accumulate(groups.begin(), groups.end(), int64_t{0})),
-        tokens(count / 2 + 1),
-        offsets(starts(groups), {static_cast<int64_t>(groups.size()) + 1}),
-        token_tensor(gathered(count, tokens), {count}) {
-    for (size_t e = 0; e < groups.size(); ++e) {
-      group.insert(group.end(), static_cast<size_t>(groups[e]), static_cast<int64_t>(e));
-    }
-    token = gathered(count, tokens);
-  }
-  cuda::RowGroups groups() const { return {offsets, count}; }
-
- private:
-  static std::vector<int64_t> starts(const std::vector<int64_t>& groups) {
-    std::vector<int64_t> offsets(groups.size() + 1);
-    std::partial_sum(groups.begin(), groups.end(), offsets.begin() + 1);
-    return offsets;
-  }
-  static std::vector<int32_t> gathered(int64_t rows, int64_t tokens) {
-    std::vector<int32_t> token;
-    for (int64_t r = 0; r < rows; ++r) token.push_back(static_cast<int32_t>(r * 7 % tokens));
-    return token;
-  }
-};
-
-/// A stream, and scratch whose size a dry call measures.
-struct Device {
-  ThreadPool pool{1};
-  TestStream stream{pool};
-  Arena arena{testing::test_device(), "scratch"};
-  Context context{stream, arena};
-
-  template <class Args>
-  void run(void (*op)(const Context&, const Args&), const Args& args) {
-    arena.begin_dry();
-    op(context, args);
-    arena.reserve(arena.high_water());
-    op(context, args);
-    stream.synchronize();
-  }
-};
-
-/// Groups of no rows, one row, a tile less one, one tile, one more, and several.
-const std::vector<int64_t> kUneven = {0, 1, 63, 64, 0, 65, 130, 5, 127, 128, 257, 0};
-const std::vector<int64_t> kTiny = {3, 0, 2, 1};
-
 std::vector<Sizes> product_sizes() {
   return {
       {kTiny, 1, 1},     {kTiny, 5, 3},          {kTiny, 8, 16, 8},      {kTiny, 17, 2, 8},
       {{0, 0}, 16, 16},  {{0, 300, 0}, 64, 128}, {kUneven, 40, 48},      {kUneven, 37, 66, 8},
       {kUneven, 64, 96}, {kUneven, 192, 320, 8}, {kUneven, 136, 72, 40}, {kUneven, 64, 512, 128},
   };
-}
-
-void expect_within(double got, double want, double bound, const char* what, int64_t at) {
-  if (!(std::abs(got - want) <= bound)) {
-    ADD_FAILURE() << what << " " << at << ": got " << got << ", want " << want << " within " << bound;
-  }
 }
 
 class GroupedGemm : public ::testing::Test {

@@ -14,7 +14,7 @@ void moe_down(const Context& context, const MoeDownArgs& args) {
                          .a = args.activation,
                          .w = in_dtype(context, scratch, args.weight, dtype),
                          .extra_a = xa,
-                         .extra_w = lora.b(),
+                         .extra_w = lora.b(scratch),
                          .c = y});
   combine_rows(context, {.rows = args.rows, .y = y, .weights = args.weights, .dst = {args.out}});
 }

@@ -64,7 +64,7 @@ bool any_dropout(const std::vector<ExpertAdapterView>& adapters) {
 
 RowMatrix rank_columns(const std::vector<ExpertAdapterView>& adapters, size_t i, const Tensor& xa) {
   RowMatrix columns{xa};
-  for (size_t before = 0; before < i; ++before) columns.col_begin += adapters[before].rank();
+  for (size_t before = 0; before < i; ++before) columns.col_begin += expert_rank_columns(adapters[before].rank());
   return columns;
 }
 

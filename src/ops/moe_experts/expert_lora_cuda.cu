@@ -4,51 +4,11 @@
 
 #include "core/cuda_launch.h"
 #include "ops/moe_experts/expert_masks_cuda.h"
+#include "ops/moe_experts/slice_copy_cuda.h"
 
 namespace hone::cuda {
 
 namespace {
-
-constexpr int kThreads = 256;
-
-/// Elements (e, x, y) of a stack of matrices at e · expert + x · row + y · column.
-struct SliceStrides {
-  int64_t expert, row, column;
-};
-
-/// dst(e, x, y) = scale · src(e, x, y) + beta · dst(e, x, y) for e < experts, x < rows, y < columns.
-struct SliceCopy {
-  int64_t experts, rows, columns;
-  SliceStrides from, to;
-  float scale = 1.0f;
-  bool adds = false;
-};
-
-template <class S, class D>
-__global__ void __launch_bounds__(kThreads) copy_slice_kernel(SliceCopy copy, const S* src, D* dst) {
-  const int64_t at = int64_t{blockIdx.x} * kThreads + threadIdx.x;
-  if (at >= copy.rows * copy.columns) return;
-  const int64_t e = blockIdx.y, x = at / copy.columns, y = at % copy.columns;
-  D& to = dst[e * copy.to.expert + x * copy.to.row + y * copy.to.column];
-  const float value = copy.scale * to_float(src[e * copy.from.expert + x * copy.from.row + y * copy.from.column]);
-  to = from_float<D>(copy.adds ? value + to_float(to) : value);
-}
-
-/// Copies from element `from_at` of src to element `to_at` of dst on.
-void copy_slice(const Context& context, const SliceCopy& copy, const Tensor& src, int64_t from_at, const Tensor& dst,
-                int64_t to_at) {
-  if (context.dry() || copy.experts * copy.rows * copy.columns == 0) return;
-  cuda::dispatch_float(src.dtype, [&](auto from) {
-    cuda::dispatch_float(dst.dtype, [&](auto to) {
-      using S = decltype(from);
-      using D = decltype(to);
-      const dim3 grid(blocks_for(copy.rows * copy.columns, kThreads), static_cast<unsigned>(copy.experts));
-      copy_slice_kernel<S, D>
-          <<<grid, kThreads, 0, stream_of(context)>>>(copy, elements<S>(src) + from_at, elements<D>(dst) + to_at);
-    });
-  });
-  check_launch("arranging expert adapters");
-}
 
 void clear(const Context& context, const Tensor& tensor) {
   if (context.dry() || tensor.numel() == 0) return;
@@ -59,34 +19,21 @@ void clear(const Context& context, const Tensor& tensor) {
 
 ExpertLora::ExpertLora(const Context& context, ArenaScope& scratch, const Args& args)
     : context_(context), args_(args), groups_(groups_of(args.rows)) {
-  int64_t ranks = 0;
   for (const ExpertAdapterView& adapter : args.adapters) {
-    begins_.push_back(ranks);
-    ranks += adapter.rank();
+    slices_.push_back({columns_, adapter.rank()});
+    columns_ += expert_rank_columns(adapter.rank());
+    fills_ &= adapter.rank() % 8 == 0;
     drops_ |= adapter.dropout != 0.0f;
   }
-  columns_ = expert_rank_columns(ranks);
-  if (!any()) return;
-  const int64_t experts = args.weight[0], out = args.weight[1], in = args.weight[2];
-  a_ = scratch.take({experts, columns_, in}, args.dtype);
-  b_ = scratch.take({experts, out, columns_}, args.dtype);
-  if (ranks < columns_) clear(context, a_);
-  clear(context, b_);
-  for (size_t i = 0; i < args.adapters.size(); ++i) {
-    const ExpertAdapterView& adapter = args.adapters[i];
-    const int64_t rank = adapter.rank();
-    copy_slice(
+  unmasked_ = slices_;
+  const int64_t out = args.weight[1], in = args.weight[2];
+  fits_ = rank_products_fit(context, args.dtype, columns_, slices_.size(), {out, in});
+  if (!fits_ || !drops_) return;
+  for (size_t i = 0; i < slices_.size(); ++i) {
+    slices_[i].mask = scratch.take({groups_.rows, mask_stride(in)}, DType::kU8);
+    draw_masks(
         context,
-        {.experts = experts, .rows = rank, .columns = in, .from = {rank * in, in, 1}, .to = {columns_ * in, in, 1}},
-        adapter.lora_a, 0, a_, begins_[i] * in);
-    copy_slice(context,
-               {.experts = experts,
-                .rows = adapter.out_count,
-                .columns = rank,
-                .from = {adapter.out_count * rank, rank, 1},
-                .to = {out * columns_, columns_, 1},
-                .scale = adapter.input_scaling()},
-               adapter.lora_b, 0, b_, adapter.out_begin * columns_ + begins_[i]);
+        {.rows = args.rows, .dropout = args.dropout, .adapter = args.adapters[i], .n = in, .dst = slices_[i].mask});
   }
 }
 
@@ -94,18 +41,76 @@ Tensor ExpertLora::take_rank_rows(ArenaScope& scratch) const {
   return any() ? scratch.take({groups_.rows, columns_}, args_.dtype) : Tensor{};
 }
 
+Tensor ExpertLora::a(ArenaScope& scratch) const {
+  const int64_t experts = args_.weight[0], in = args_.weight[2];
+  const Tensor all = scratch.take({experts, columns_, in}, args_.dtype);
+  if (!fills_) clear(context_, all);
+  for (size_t i = 0; i < slices_.size(); ++i) {
+    copy_slice(context_,
+               {.experts = experts,
+                .rows = slices_[i].rank,
+                .columns = in,
+                .from = {slices_[i].rank * in, in, 1},
+                .to = {columns_ * in, in, 1}},
+               args_.adapters[i].lora_a, 0, all, slices_[i].begin * in);
+  }
+  return all;
+}
+
 Tensor ExpertLora::a_transposed(ArenaScope& scratch) const {
   if (!any()) return {};
   const int64_t experts = args_.weight[0], in = args_.weight[2];
-  const Tensor transposed = scratch.take({experts, in, columns_}, args_.dtype);
-  copy_slice(context_,
-             {.experts = experts,
-              .rows = in,
-              .columns = columns_,
-              .from = {columns_ * in, 1, in},
-              .to = {in * columns_, columns_, 1}},
-             a_, 0, transposed, 0);
-  return transposed;
+  const Tensor all = scratch.take({experts, in, columns_}, args_.dtype);
+  if (!fills_) clear(context_, all);
+  for (size_t i = 0; i < slices_.size(); ++i) {
+    copy_slice(context_,
+               {.experts = experts,
+                .rows = in,
+                .columns = slices_[i].rank,
+                .from = {slices_[i].rank * in, 1, in},
+                .to = {in * columns_, columns_, 1}},
+               args_.adapters[i].lora_a, 0, all, slices_[i].begin);
+  }
+  return all;
+}
+
+Tensor ExpertLora::b(ArenaScope& scratch) const {
+  if (!any()) return {};
+  const int64_t experts = args_.weight[0], out = args_.weight[1];
+  const Tensor all = scratch.take({experts, out, columns_}, args_.dtype);
+  clear(context_, all);
+  for (size_t i = 0; i < slices_.size(); ++i) {
+    const ExpertAdapterView& adapter = args_.adapters[i];
+    const int64_t rank = slices_[i].rank;
+    copy_slice(context_,
+               {.experts = experts,
+                .rows = adapter.out_count,
+                .columns = rank,
+                .from = {adapter.out_count * rank, rank, 1},
+                .to = {out * columns_, columns_, 1},
+                .scale = adapter.input_scaling()},
+               adapter.lora_b, 0, all, adapter.out_begin * columns_ + slices_[i].begin);
+  }
+  return all;
+}
+
+Tensor ExpertLora::b_transposed(ArenaScope& scratch) const {
+  const int64_t experts = args_.weight[0], out = args_.weight[1];
+  const Tensor all = scratch.take({experts, columns_, out}, args_.dtype);
+  clear(context_, all);
+  for (size_t i = 0; i < slices_.size(); ++i) {
+    const ExpertAdapterView& adapter = args_.adapters[i];
+    const int64_t rank = slices_[i].rank;
+    copy_slice(context_,
+               {.experts = experts,
+                .rows = rank,
+                .columns = adapter.out_count,
+                .from = {adapter.out_count * rank, 1, rank},
+                .to = {out * columns_, out, 1},
+                .scale = adapter.input_scaling()},
+               adapter.lora_b, 0, all, slices_[i].begin * out + adapter.out_begin);
+  }
+  return all;
 }
 
 Tensor ExpertLora::masked(ArenaScope& scratch, const ExpertInput& input) const {
@@ -123,43 +128,71 @@ void ExpertLora::mask(size_t adapter, const ExpertInput& input, const Tensor& ma
 
 void ExpertLora::project(const ExpertInput& input, const Tensor& xa) const {
   if (!any()) return;
-  if (!drops()) {
-    return grouped_gemm(context_, {.groups = groups_, .a = input.rows, .a_rows = input.index, .w = a_, .c = xa});
+  ArenaScope scratch(context_.scratch());
+  const Tensor factor = a(scratch);
+  if (fits_) {
+    rank_rows(
+        context_,
+        {.groups = groups_, .a = input.rows, .a_rows = input.index, .factor = factor, .slices = slices_, .c = xa});
+  } else if (drops_) {
+    project_masked(input, factor, xa);
+  } else {
+    grouped_gemm(context_, {.groups = groups_, .a = input.rows, .a_rows = input.index, .w = factor, .c = xa});
   }
-  // Each adapter has a mask and so an input of its own; of its product with all of A only its columns count.
+}
+
+/// Each adapter has a mask and so an input of its own; of its product with all of A only its columns count.
+void ExpertLora::project_masked(const ExpertInput& input, const Tensor& factor, const Tensor& xa) const {
   ArenaScope scratch(context_.scratch());
   const Tensor rows = masked(scratch, input);
-  const bool several = args_.adapters.size() > 1;
+  const bool several = slices_.size() > 1;
   const Tensor product = several ? take_rank_rows(scratch) : xa;
   if (several) clear(context_, xa);
-  for (size_t i = 0; i < args_.adapters.size(); ++i) {
+  for (size_t i = 0; i < slices_.size(); ++i) {
     mask(i, input, rows);
-    grouped_gemm(context_, {.groups = groups_, .a = rows, .w = a_, .c = product});
+    grouped_gemm(context_, {.groups = groups_, .a = rows, .w = factor, .c = product});
     if (!several) continue;
     copy_slice(context_,
                {.experts = 1,
                 .rows = groups_.rows,
-                .columns = args_.adapters[i].rank(),
+                .columns = slices_[i].rank,
                 .from = {0, columns_, 1},
                 .to = {0, columns_, 1}},
-               product, begins_[i], xa, begins_[i]);
+               product, slices_[i].begin, xa, slices_[i].begin);
   }
 }
 
 void ExpertLora::project_grad(const ExpertInput& dy, const Tensor& v) const {
   if (!any()) return;
-  grouped_gemm(context_, {.groups = groups_, .a = dy.rows, .a_rows = dy.index, .w = b_, .w_transposed = true, .c = v});
+  ArenaScope scratch(context_.scratch());
+  if (fits_) {
+    rank_rows(context_, {.groups = groups_,
+                         .a = dy.rows,
+                         .a_rows = dy.index,
+                         .factor = b_transposed(scratch),
+                         .slices = unmasked_,
+                         .c = v});
+  } else {
+    grouped_gemm(context_,
+                 {.groups = groups_, .a = dy.rows, .a_rows = dy.index, .w = b(scratch), .w_transposed = true, .c = v});
+  }
 }
 
 void ExpertLora::add_masked_input_grad(const Tensor& v, const Tensor& da) const {
   if (!any()) return;
-  add_masked(context_, {.rows = args_.rows,
-                        .dropout = args_.dropout,
-                        .adapters = args_.adapters,
-                        .begins = begins_,
-                        .v = v,
-                        .a = a_,
-                        .dst = da});
+  ArenaScope scratch(context_.scratch());
+  if (fits_) {
+    add_rank_sum(context_,
+                 {.groups = groups_, .thin = v, .factor = a_transposed(scratch), .slices = slices_, .dst = da});
+  } else {
+    add_masked(context_, {.rows = args_.rows,
+                          .dropout = args_.dropout,
+                          .adapters = args_.adapters,
+                          .slices = slices_,
+                          .v = v,
+                          .a = a(scratch),
+                          .dst = da});
+  }
 }
 
 void ExpertLora::lora_a_grad(const Tensor& v, const ExpertInput& input,
@@ -167,42 +200,69 @@ void ExpertLora::lora_a_grad(const Tensor& v, const ExpertInput& input,
   if (!any() || !wants_lora_a(grads)) return;
   const int64_t experts = args_.weight[0], in = args_.weight[2];
   ArenaScope scratch(context_.scratch());
-  const Tensor rows = drops() ? masked(scratch, input) : input.rows;
+  if (fits_) {
+    std::vector<RankGradientDest> dests;
+    for (const ExpertAdapterGrad& grad : grads) dests.push_back({.dest = grad.lora_a, .count = in});
+    rank_gradient(
+        context_,
+        {.groups = groups_, .thin = v, .b = input.rows, .b_rows = input.index, .slices = slices_, .dests = dests});
+    return;
+  }
   const Tensor all = scratch.take({experts, columns_, in}, DType::kF32);
-  const auto form_all = [&] {
-    grouped_wgrad(context_,
-                  {.groups = groups_, .a = v, .b = rows, .b_rows = drops() ? Tensor{} : input.index, .dw = all});
-  };
-  if (!drops()) form_all();
+  if (!drops_) {
+    grouped_wgrad(context_, {.groups = groups_, .a = v, .b = input.rows, .b_rows = input.index, .dw = all});
+    for (size_t i = 0; i < grads.size(); ++i) store_lora_a(i, all, grads[i].lora_a);
+    return;
+  }
+  const Tensor rows = masked(scratch, input);
   for (size_t i = 0; i < grads.size(); ++i) {
     if (!grads[i].lora_a.wanted()) continue;
-    if (drops()) {
-      mask(i, input, rows);
-      form_all();
-    }
-    const int64_t rank = args_.adapters[i].rank();
-    copy_slice(context_,
-               {.experts = experts,
-                .rows = rank,
-                .columns = in,
-                .from = {columns_ * in, in, 1},
-                .to = {rank * in, in, 1},
-                .adds = grads[i].lora_a.beta != 0.0f},
-               all, begins_[i] * in, grads[i].lora_a.dst, 0);
+    mask(i, input, rows);
+    grouped_wgrad(context_, {.groups = groups_, .a = v, .b = rows, .dw = all});
+    store_lora_a(i, all, grads[i].lora_a);
   }
+}
+
+/// From the gradient of all columns, [E, J, in].
+void ExpertLora::store_lora_a(size_t adapter, const Tensor& all, const GradDest& dest) const {
+  if (!dest.wanted()) return;
+  const int64_t experts = args_.weight[0], in = args_.weight[2], rank = slices_[adapter].rank;
+  copy_slice(context_,
+             {.experts = experts,
+              .rows = rank,
+              .columns = in,
+              .from = {columns_ * in, in, 1},
+              .to = {rank * in, in, 1},
+              .adds = dest.beta != 0.0f},
+             all, slices_[adapter].begin * in, dest.dst, 0);
 }
 
 void ExpertLora::lora_b_grad(const ExpertInput& dy, const Tensor& xa,
                              const std::vector<ExpertAdapterGrad>& grads) const {
   if (!any() || !wants_lora_b(grads)) return;
   const int64_t experts = args_.weight[0], out = args_.weight[1];
+  if (fits_) {
+    std::vector<RankGradientDest> dests;
+    for (size_t i = 0; i < grads.size(); ++i) {
+      const ExpertAdapterView& adapter = args_.adapters[i];
+      dests.push_back({grads[i].lora_b, adapter.input_scaling(), adapter.out_begin, adapter.out_count});
+    }
+    rank_gradient(context_, {.groups = groups_,
+                             .thin = xa,
+                             .b = dy.rows,
+                             .b_rows = dy.index,
+                             .slices = unmasked_,
+                             .dests = dests,
+                             .ranks_last = true});
+    return;
+  }
   ArenaScope scratch(context_.scratch());
   const Tensor all = scratch.take({experts, out, columns_}, DType::kF32);
   grouped_wgrad(context_, {.groups = groups_, .a = dy.rows, .a_rows = dy.index, .b = xa, .dw = all});
   for (size_t i = 0; i < grads.size(); ++i) {
     if (!grads[i].lora_b.wanted()) continue;
     const ExpertAdapterView& adapter = args_.adapters[i];
-    const int64_t rank = adapter.rank();
+    const int64_t rank = slices_[i].rank;
     copy_slice(context_,
                {.experts = experts,
                 .rows = adapter.out_count,
@@ -211,7 +271,7 @@ void ExpertLora::lora_b_grad(const ExpertInput& dy, const Tensor& xa,
                 .to = {adapter.out_count * rank, rank, 1},
                 .scale = adapter.input_scaling(),
                 .adds = grads[i].lora_b.beta != 0.0f},
-               all, adapter.out_begin * columns_ + begins_[i], grads[i].lora_b.dst, 0);
+               all, adapter.out_begin * columns_ + slices_[i].begin, grads[i].lora_b.dst, 0);
   }
 }
 

@@ -3,11 +3,13 @@
 // With a the input rows [R, in], m an adapter's dropout mask and s' = scaling / (1 - dropout):
 //   xa = (m ∘ a) Aᵀ       y += xa (s' B)ᵀ
 //   v  = dy (s' B)        da += m ∘ (v A)        dA = vᵀ (m ∘ a)        dB = s' dyᵀ xa
-// All adapters of the weight are computed as one: their ranks side by side are the J columns of xa and v, and B is
-// zero outside of each adapter's outputs. J and the zeros cost little beside what is read anyway, the rows.
+// All adapters of the weight are computed as one: their ranks side by side, each from a multiple of 8 on, are the J
+// columns of xa and v, and B is zero outside of each adapter's outputs. J and the zeros cost little beside what is read
+// anyway, the rows.
 #pragma once
 
 #include "ops/moe_experts/expert_rows_cuda.h"
+#include "ops/moe_experts/rank_products_cuda.h"
 
 namespace hone::cuda {
 
@@ -26,17 +28,17 @@ class ExpertLora {
     Shape weight;  ///< of W
     DType dtype;   ///< of activations, and of all factors here
   };
-  /// Queues the forming of the factors in scratch; nothing without adapters.
+  /// Draws masks into scratch where they are drawn once for all products.
   ExpertLora(const Context& context, ArenaScope& scratch, const Args& args);
 
   bool any() const { return columns_ > 0; }
   /// Some adapter drops features, so that m ∘ is more than the identity.
   bool drops() const { return drops_; }
-  /// [R, J]; undefined without adapters.
+  /// [R, J]; this and the factors below are undefined without adapters.
   Tensor take_rank_rows(ArenaScope& scratch) const;
 
   /// s' B [E, out, J], the second factor of y += xa (s' B)ᵀ.
-  const Tensor& b() const { return b_; }
+  Tensor b(ArenaScope& scratch) const;
   /// Aᵀ [E, in, J], the second factor of da += v A.
   Tensor a_transposed(ArenaScope& scratch) const;
 
@@ -48,16 +50,21 @@ class ExpertLora {
   void lora_b_grad(const ExpertInput& dy, const Tensor& xa, const std::vector<ExpertAdapterGrad>& grads) const;
 
  private:
+  Tensor a(ArenaScope& scratch) const;             // [E, J, in]
+  Tensor b_transposed(ArenaScope& scratch) const;  // [E, J, out]
   Tensor masked(ArenaScope& scratch, const ExpertInput& input) const;
   void mask(size_t adapter, const ExpertInput& input, const Tensor& masked) const;
+  void project_masked(const ExpertInput& input, const Tensor& factor, const Tensor& xa) const;
+  void store_lora_a(size_t adapter, const Tensor& all, const GradDest& dest) const;
 
   const Context& context_;
   Args args_;
   RowGroups groups_;
-  std::vector<int64_t> begins_;  // the first column of each adapter
-  int64_t columns_ = 0;          // J
-  bool drops_ = false;
-  Tensor a_, b_;  // [E, J, in], [E, out, J]
+  std::vector<RankSlice> slices_;      // with masks
+  std::vector<RankSlice> unmasked_;    // the same without
+  int64_t columns_ = 0;                // J
+  bool drops_ = false, fills_ = true;  // fills_: no column of J is padding
+  bool fits_ = false;                  // the kernels of rank_products_cuda.h take it
 };
 
 bool wants_lora_a(const std::vector<ExpertAdapterGrad>& grads);

@@ -83,6 +83,30 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
+/// A warp for each row, 8 features for each thread at a time.
+__global__ void __launch_bounds__(kThreads)
+    draw_masks_kernel(Mask mask, const int64_t* offsets, int experts, const int32_t* token, uint8_t* dst, int64_t rows,
+                      int bytes, int64_t stride) {
+  const int64_t row = int64_t{blockIdx.x} * (kThreads / 32) + threadIdx.x / 32;
+  if (row >= rows) return;
+  const uint64_t key = mask.key(expert_of(offsets, experts, row));
+  const int32_t from = token[row];
+  const int64_t sample = mask.sample_ids[from];
+  const int32_t position = mask.positions[from];
+  const uint32_t kept_from = lora_kept_from(mask.dropout);
+  for (int byte = static_cast<int>(threadIdx.x) % 32; byte < bytes; byte += 32) {
+    uint32_t bits = 0;
+#pragma unroll
+    for (int group = 0; group < 2; ++group) {
+      const auto words = lora_words(key, sample, position, static_cast<uint32_t>(2 * byte + group));
+#pragma unroll
+      for (int i = 0; i < kGroup; ++i)
+        bits |= words[static_cast<size_t>(i)] >= kept_from ? 1u << (kGroup * group + i) : 0u;
+    }
+    dst[row * stride + byte] = static_cast<uint8_t>(bits);
+  }
+}
+
 constexpr int kMaxAdapters = 4;
 constexpr int kMaskedRows = 32, kMaskedColumns = 256, kMaskedRanks = 16;
 constexpr int kRowLanes = kThreads / (kMaskedColumns / kGroup);
@@ -187,6 +211,16 @@ void mask_rows(const Context& context, const MaskRowsArgs& args) {
   check_launch("masking the input of expert adapters");
 }
 
+void draw_masks(const Context& context, const DrawMasksArgs& args) {
+  const int64_t rows = args.dst.shape[0];
+  if (context.dry() || rows == 0) return;
+  draw_masks_kernel<<<blocks_for(rows, kThreads / 32), kThreads, 0, stream_of(context)>>>(
+      mask_of(args.dropout, args.adapter), args.rows.offsets.as<int64_t>(),
+      static_cast<int>(args.rows.offsets.numel() - 1), args.rows.token.as<int32_t>(), args.dst.as<uint8_t>(), rows,
+      static_cast<int>((args.n + 7) / 8), args.dst.shape[1]);
+  check_launch("drawing the masks of expert adapters");
+}
+
 void add_masked(const Context& context, const AddMaskedArgs& args) {
   const int64_t rows = args.dst.shape[0], n = args.dst.shape[1], experts = args.a.shape[0];
   if (context.dry() || args.dst.numel() == 0) return;
@@ -196,7 +230,7 @@ void add_masked(const Context& context, const AddMaskedArgs& args) {
     MaskedSum<T> sum{};
     for (const ExpertAdapterView& adapter : args.adapters) {
       sum.masks[sum.adapters] = mask_of(args.dropout, adapter);
-      sum.begins[sum.adapters] = static_cast<int>(args.begins[static_cast<size_t>(sum.adapters)]);
+      sum.begins[sum.adapters] = static_cast<int>(args.slices[static_cast<size_t>(sum.adapters)].begin);
       sum.ranks[sum.adapters++] = static_cast<int>(adapter.rank());
     }
     sum.offsets = args.rows.offsets.as<int64_t>();

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "ops/moe_experts/expert_rows_cuda.h"
+#include "ops/moe_experts/rank_products_cuda.h"
 
 namespace hone::cuda {
 
@@ -16,12 +17,22 @@ struct MaskRowsArgs {
 };
 void mask_rows(const Context& context, const MaskRowsArgs& args);
 
-/// dst[r] += Σ_i m_i ∘ (v[r, begins[i] …] A_i), adapters in order, float32 sums, rounded once.
+/// The bits of an adapter's masks, as RankSlice has them: dst u8 [R, mask_stride(n)]. Bits past n are any.
+struct DrawMasksArgs {
+  const ExpertRows& rows;
+  const LoraDropoutContext& dropout;
+  const ExpertAdapterView& adapter;
+  int64_t n;
+  Tensor dst;
+};
+void draw_masks(const Context& context, const DrawMasksArgs& args);
+
+/// dst[r] += Σ_i m_i ∘ (v[r, slice i] A_i), adapters in order, float32 sums, rounded once.
 struct AddMaskedArgs {
   const ExpertRows& rows;
   const LoraDropoutContext& dropout;
   const std::vector<ExpertAdapterView>& adapters;
-  const std::vector<int64_t>& begins;
+  const std::vector<RankSlice>& slices;
   Tensor v;    ///< [R, J]
   Tensor a;    ///< [E, J, n]
   Tensor dst;  ///< [R, n]

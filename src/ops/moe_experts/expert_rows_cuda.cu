@@ -1,5 +1,7 @@
 #include "ops/moe_experts/expert_rows_cuda.h"
 
+#include <algorithm>
+
 #include "core/cuda_launch.h"
 #include "ops/cast/cast.h"
 
@@ -19,45 +21,45 @@ struct Combine {
   bool adds;
 };
 
-/// kWidth columns of a token for each thread. Eight rows are on their way at once: the top 8 of common models in one
-/// go.
+/// A block for each token, kWidth columns for each thread. Four rows on their way and 1024 threads on a multiprocessor
+/// hide the way from memory; eight rows would need the registers of half of the threads.
 template <class T, int kWidth>
-__global__ void __launch_bounds__(kThreads) combine_kernel(Combine<T> c, int64_t groups_in_row, int64_t groups) {
+__global__ void __launch_bounds__(kThreads, 4) combine_kernel(Combine<T> c) {
   struct alignas(sizeof(T) * kWidth) Vector {
     T values[kWidth];
   };
-  const int64_t at = int64_t{blockIdx.x} * kThreads + threadIdx.x;
-  if (at >= groups) return;
-  const int64_t token = at / groups_in_row, column = at % groups_in_row * kWidth;
+  const int64_t token = blockIdx.x;
   const int32_t* rows = c.row + token * c.k;
-  float sums[kWidth] = {};
-  constexpr int kInFlight = 8;
-  for (int64_t first = 0; first < c.k; first += kInFlight) {
-    Vector values[kInFlight];
-    float weights[kInFlight];
+  for (int64_t column = threadIdx.x * kWidth; column < c.n; column += blockDim.x * kWidth) {
+    float sums[kWidth] = {};
+    constexpr int kInFlight = 4;
+    for (int64_t first = 0; first < c.k; first += kInFlight) {
+      Vector values[kInFlight];
+      float weights[kInFlight];
 #pragma unroll
-    for (int j = 0; j < kInFlight; ++j) {
-      if (first + j >= c.k) break;
-      values[j] = *reinterpret_cast<const Vector*>(c.y + rows[first + j] * c.n + column);
-      weights[j] = c.weights != nullptr ? to_float(c.weights[token * c.k + first + j]) : 1.0f;
+      for (int j = 0; j < kInFlight; ++j) {
+        if (first + j >= c.k) break;
+        values[j] = *reinterpret_cast<const Vector*>(c.y + rows[first + j] * c.n + column);
+        weights[j] = c.weights != nullptr ? to_float(c.weights[token * c.k + first + j]) : 1.0f;
+      }
+#pragma unroll
+      for (int j = 0; j < kInFlight; ++j) {
+        if (first + j >= c.k) break;
+#pragma unroll
+        for (int i = 0; i < kWidth; ++i) sums[i] += weights[j] * to_float(values[j].values[i]);
+      }
     }
+    Vector& dst = *reinterpret_cast<Vector*>(c.dst + token * c.n + column);
+    if (c.adds) {
+      const Vector before = dst;
 #pragma unroll
-    for (int j = 0; j < kInFlight; ++j) {
-      if (first + j >= c.k) break;
-#pragma unroll
-      for (int i = 0; i < kWidth; ++i) sums[i] += weights[j] * to_float(values[j].values[i]);
+      for (int i = 0; i < kWidth; ++i) sums[i] += to_float(before.values[i]);
     }
-  }
-  Vector& dst = *reinterpret_cast<Vector*>(c.dst + token * c.n + column);
-  if (c.adds) {
-    const Vector before = dst;
+    Vector result;
 #pragma unroll
-    for (int i = 0; i < kWidth; ++i) sums[i] += to_float(before.values[i]);
+    for (int i = 0; i < kWidth; ++i) result.values[i] = from_float<T>(sums[i]);
+    dst = result;
   }
-  Vector result;
-#pragma unroll
-  for (int i = 0; i < kWidth; ++i) result.values[i] = from_float<T>(sums[i]);
-  dst = result;
 }
 
 template <class S, class D>
@@ -71,20 +73,19 @@ __global__ void __launch_bounds__(kThreads) store_gradient_kernel(const S* src, 
 }  // namespace
 
 void combine_rows(const Context& context, const CombineArgs& args) {
-  const int64_t n = args.y.shape[1], numel = args.dst.dst.numel();
-  if (context.dry() || numel == 0) return;
+  const int64_t tokens = args.dst.dst.shape[0], n = args.y.shape[1];
+  if (context.dry() || args.dst.dst.numel() == 0) return;
   cuda::dispatch_float(args.y.dtype, [&](auto element) {
     using T = decltype(element);
     const Combine<T> combine{elements<T>(args.y),       elements<T>(args.weights), args.rows.row.as<int32_t>(),
                              elements<T>(args.dst.dst), args.rows.row.shape[1],    n,
                              args.dst.beta != 0.0f};
     constexpr int kWidth = Pack<T>::kSize;
-    if (n % kWidth == 0) {
-      combine_kernel<T, kWidth><<<blocks_for(numel / kWidth, kThreads), kThreads, 0, stream_of(context)>>>(
-          combine, n / kWidth, numel / kWidth);
-    } else {
-      combine_kernel<T, 1><<<blocks_for(numel, kThreads), kThreads, 0, stream_of(context)>>>(combine, n, numel);
-    }
+    const bool wide = n % kWidth == 0;
+    const int64_t groups = wide ? n / kWidth : n;
+    const auto threads = static_cast<unsigned>(std::min<int64_t>(kThreads, (groups + 31) / 32 * 32));
+    auto* kernel = wide ? combine_kernel<T, kWidth> : combine_kernel<T, 1>;
+    kernel<<<blocks_for(tokens, 1), threads, 0, stream_of(context)>>>(combine);
   });
   check_launch("adding the rows of tokens");
 }

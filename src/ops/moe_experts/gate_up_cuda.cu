@@ -12,7 +12,7 @@ void moe_gate_up(const Context& context, const MoeGateUpArgs& args) {
                          .a_rows = args.rows.token,
                          .w = in_dtype(context, scratch, args.weight, dtype),
                          .extra_a = args.xa,
-                         .extra_w = lora.b(),
+                         .extra_w = lora.b(scratch),
                          .c = args.h,
                          .activation = args.activation});
 }

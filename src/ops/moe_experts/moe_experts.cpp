@@ -200,9 +200,9 @@ Var moe_experts(Tape& tape, Var x, const RoutedTokens& routed, const ExpertWeigh
   rows.append_to(gate_up->saved);
   if (gate_up->reads_x()) gate_up->saved.push_back(x);
   if (!adapters.gate_up.empty()) {
-    int64_t ranks = 0;
-    for (const ExpertAdapter& a : adapters.gate_up) ranks += a.adapter.lora_a->shape()[1];
-    const Var xa = tape.add_output(*gate_up, {rows_count, expert_rank_columns(ranks)}, tape.dtype(x));
+    int64_t columns = 0;
+    for (const ExpertAdapter& a : adapters.gate_up) columns += expert_rank_columns(a.adapter.lora_a->shape()[1]);
+    const Var xa = tape.add_output(*gate_up, {rows_count, columns}, tape.dtype(x));
     if (gate_up->wants_lora_b()) gate_up->saved.push_back(xa);
   }
   tape.record(std::move(gate_up));

@@ -56,9 +56,9 @@ struct ExpertAdapterView {
   float input_scaling() const { return scaling * lora_keep_scale(dropout); }
 };
 
-/// Columns of x Aᵀ of all adapters of a weight side by side, from the sum of their ranks: a multiple of 8, since
-/// kernels read 16 bytes at once.
-constexpr int64_t expert_rank_columns(int64_t ranks) { return (ranks + 7) / 8 * 8; }
+/// Columns that an adapter of this rank has in x Aᵀ, where those of all adapters stand side by side: a multiple of 8,
+/// since kernels read 16 bytes at once.
+constexpr int64_t expert_rank_columns(int64_t rank) { return (rank + 7) / 8 * 8; }
 
 struct ExpertAdapterGrad {
   GradDest lora_a, lora_b;  ///< float32, shapes of the weights
@@ -70,7 +70,7 @@ struct MoeGateUpArgs {
   Tensor weight;  ///< [E, 2I, H], gate rows first
   std::vector<ExpertAdapterView> adapters;
   LoraDropoutContext dropout;
-  Tensor xa;          ///< out, [R, expert_rank_columns]: mask(x) Aᵀ of one adapter after the other
+  Tensor xa;          ///< out, [R, J = Σ expert_rank_columns]: mask(x) Aᵀ of one adapter after the other
   Tensor h;           ///< out, [R, 2I], dtype of x
   Tensor activation;  ///< out, [R, I] = silu(gate) ∘ up, formed from the rounded h
 };
