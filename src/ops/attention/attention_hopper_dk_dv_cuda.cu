@@ -94,8 +94,8 @@ __device__ void load(const Maps& maps, const HopperBackward& args, const Shared<
 }
 
 /// s = exp(scale · s − lse) of keys (rows) and queries (columns), 0 where `first_key` + row is not seen.
-__device__ void make_probabilities(float (&s)[kQueries / 2], const HopperStats* stats, float scale_log2, bool masked,
-                                   int query, int key, int window) {
+__device__ inline void make_probabilities(float (&s)[kQueries / 2], const HopperStats* stats, float scale_log2,
+                                          bool masked, int query, int key, int window) {
 #pragma unroll
   for (int j = 0; j < kQueries / 8; ++j) {
 #pragma unroll
@@ -115,8 +115,8 @@ __device__ void make_probabilities(float (&s)[kQueries / 2], const HopperStats* 
 }
 
 /// dp = p (dp − δ)
-__device__ void make_score_gradients(float (&dp)[kQueries / 2], const float (&p)[kQueries / 2],
-                                     const HopperStats* stats) {
+__device__ inline void make_score_gradients(float (&dp)[kQueries / 2], const float (&p)[kQueries / 2],
+                                            const HopperStats* stats) {
 #pragma unroll
   for (int j = 0; j < kQueries / 8; ++j) {
 #pragma unroll
