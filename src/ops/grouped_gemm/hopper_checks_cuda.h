@@ -1,0 +1,16 @@
+// What the Hopper kernels of grouped products ask of tensors.
+#pragma once
+
+#include <cstdint>
+
+#include "core/tensor.h"
+
+namespace hone::cuda::sm90 {
+
+/// An undefined tensor, or bfloat16 whose rows TMA and 16-byte accesses can take.
+inline bool takes_rows(const Tensor& tensor) {
+  return !tensor.defined() || (tensor.dtype == DType::kBF16 && tensor.shape[-1] > 0 && tensor.shape[-1] % 8 == 0 &&
+                               reinterpret_cast<uintptr_t>(tensor.data) % 16 == 0);
+}
+
+}  // namespace hone::cuda::sm90

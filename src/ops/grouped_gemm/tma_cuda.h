@@ -1,0 +1,183 @@
+// What feeds tensor cores on Hopper: barriers in shared memory that count threads and bytes, copies of tiles by the
+// tensor memory accelerator (TMA), copies of 16 bytes by threads, and clusters of blocks. Included by *_cuda.cu only.
+#pragma once
+
+#include <cuda.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+
+#include "core/cuda_check.h"
+#include "core/tensor.h"
+
+namespace hone::cuda::sm90 {
+
+// -- On the host: how TMA sees a tensor
+
+/// Boxes of `tensor` as TMA copies them to shared memory: 64 elements (128 bytes, swizzled) of the last dimension, by
+/// `box_rows` rows, of one matrix. The tensor is bfloat16 [matrices, rows, columns], columns a multiple of 8. What a
+/// box covers outside of a matrix is zero.
+inline CUtensorMap tensor_map(const Tensor& tensor, int64_t matrices, int64_t rows, int64_t columns, int box_rows) {
+  using Encode = CUresult (*)(CUtensorMap*, CUtensorMapDataType, cuuint32_t, void*, const cuuint64_t*,
+                              const cuuint64_t*, const cuuint32_t*, const cuuint32_t*, CUtensorMapInterleave,
+                              CUtensorMapSwizzle, CUtensorMapL2promotion, CUtensorMapFloatOOBfill);
+  // Found at run time, so that the program also starts where there is no driver.
+  static const Encode encode = [] {
+    void* function = nullptr;
+    cudaDriverEntryPointQueryResult found;
+    check(cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &function, 12000, cudaEnableDefault, &found),
+          "looking for cuTensorMapEncodeTiled");
+    HONE_ASSERT(found == cudaDriverEntryPointSuccess);
+    return reinterpret_cast<Encode>(function);
+  }();
+  // A tensor without elements is described as if it had some; no box of it is copied.
+  const auto size = [](int64_t n) { return static_cast<cuuint64_t>(std::max<int64_t>(n, 1)); };
+  const std::array<cuuint64_t, 3> sizes{size(columns), size(rows), size(matrices)};
+  const std::array<cuuint64_t, 2> strides{sizes[0] * 2, sizes[0] * sizes[1] * 2};
+  const std::array<cuuint32_t, 3> box{64, static_cast<cuuint32_t>(box_rows), 1};
+  const std::array<cuuint32_t, 3> steps{1, 1, 1};
+  CUtensorMap map;
+  const CUresult result = encode(&map, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 3, tensor.data, sizes.data(), strides.data(),
+                                 box.data(), steps.data(), CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
+                                 CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+  HONE_ASSERT(result == CUDA_SUCCESS, "cuTensorMapEncodeTiled refused " + tensor.shape.to_string());
+  return map;
+}
+
+#ifdef __CUDACC__
+
+__device__ inline uint32_t shared_address(const void* pointer) {
+  return static_cast<uint32_t>(__cvta_generic_to_shared(pointer));
+}
+
+// -- Barriers (mbarrier). `barrier` is the shared address of 8 bytes; phases alternate between parity 0 and 1.
+
+__device__ inline void barrier_init(uint32_t barrier, uint32_t arrivals) {
+  asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;\n" ::"r"(barrier), "r"(arrivals) : "memory");
+}
+/// After the last barrier_init, in the thread that did it; a barrier of the cluster follows.
+__device__ inline void barrier_init_done() { asm volatile("fence.mbarrier_init.release.cluster;\n" ::: "memory"); }
+
+__device__ inline void barrier_arrive(uint32_t barrier) {
+  asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];\n" ::"r"(barrier) : "memory");
+}
+/// Arrives at the barrier that block `rank` of the cluster has at the same address.
+__device__ inline void barrier_arrive_at(uint32_t barrier, uint32_t rank) {
+  asm volatile(
+      "{\n"
+      ".reg .b32 remote;\n"
+      "mapa.shared::cluster.u32 remote, %0, %1;\n"
+      "mbarrier.arrive.shared::cluster.b64 _, [remote];\n"
+      "}\n" ::"r"(barrier),
+      "r"(rank)
+      : "memory");
+}
+/// Arrives, and adds bytes that must come before the phase ends.
+__device__ inline void barrier_arrive_expect(uint32_t barrier, uint32_t bytes) {
+  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;\n" ::"r"(barrier), "r"(bytes) : "memory");
+}
+/// Waits for the end of the phase of this parity. A fresh barrier is as if a phase of parity 1 had ended.
+__device__ inline void barrier_wait(uint32_t barrier, uint32_t parity) {
+  uint32_t done = 0;
+  do {
+    asm volatile(
+        "{\n"
+        ".reg .pred p;\n"
+        "mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2;\n"
+        "selp.u32 %0, 1, 0, p;\n"
+        "}\n"
+        : "=r"(done)
+        : "r"(barrier), "r"(parity)
+        : "memory");
+  } while (done == 0);
+}
+
+// -- Copies of boxes. Coordinates are those of tensor_map: column, row, matrix.
+
+__device__ inline void prefetch_map(const CUtensorMap& map) {
+  asm volatile("prefetch.tensormap [%0];\n" ::"l"(reinterpret_cast<uint64_t>(&map)) : "memory");
+}
+__device__ inline void copy_box(const CUtensorMap& map, int column, int row, int matrix, uint32_t to,
+                                uint32_t barrier) {
+  asm volatile(
+      "cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4, %5}], [%2];\n" ::
+          "r"(to),
+      "l"(reinterpret_cast<uint64_t>(&map)), "r"(barrier), "r"(column), "r"(row), "r"(matrix)
+      : "memory");
+}
+/// To the same shared address, and with the same barrier's address, in every block of the cluster that `blocks` has a
+/// bit for.
+__device__ inline void copy_box_to_cluster(const CUtensorMap& map, int column, int row, int matrix, uint32_t to,
+                                           uint32_t barrier, uint16_t blocks) {
+  asm volatile(
+      "cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster "
+      "[%0], [%1, {%3, %4, %5}], [%2], %6;\n" ::"r"(to),
+      "l"(reinterpret_cast<uint64_t>(&map)), "r"(barrier), "r"(column), "r"(row), "r"(matrix), "h"(blocks)
+      : "memory");
+}
+
+/// Brings bytes (a multiple of 16, aligned) to L2.
+__device__ inline void prefetch_bytes(const void* from, uint32_t bytes) {
+  asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;\n" ::"l"(from), "r"(bytes) : "memory");
+}
+
+// -- Copies of 16 bytes by one thread (cp.async).
+
+/// Zeros come instead of the bytes where !valid; `from` is a legal address all the same.
+__device__ inline void copy_16(uint32_t to, const void* from, bool valid) {
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;\n" ::"r"(to), "l"(from), "r"(valid ? 16 : 0) : "memory");
+}
+/// Arrives at a barrier once all copies that this thread has asked for have come.
+__device__ inline void barrier_arrive_after_copies(uint32_t barrier) {
+  asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];\n" ::"r"(barrier) : "memory");
+}
+
+/// Between ordinary writes (and cp.async) to shared memory and reads of them by wgmma or TMA: in the writing thread, or
+/// in the reading one after a barrier.
+__device__ inline void fence_for_async_reads() { asm volatile("fence.proxy.async.shared::cta;\n" ::: "memory"); }
+
+// -- Clusters, warpgroups
+
+__device__ inline uint32_t cluster_rank() {
+  uint32_t rank;
+  asm volatile("mov.u32 %0, %%cluster_ctarank;\n" : "=r"(rank));
+  return rank;
+}
+/// All threads of all blocks of the cluster.
+__device__ inline void cluster_sync() {
+  asm volatile("barrier.cluster.arrive.release.aligned;\nbarrier.cluster.wait.acquire.aligned;\n" ::: "memory");
+}
+/// A barrier of `threads` threads of the block; id 1..15.
+__device__ inline void named_sync(int id, int threads) {
+  asm volatile("bar.sync %0, %1;\n" ::"r"(id), "r"(threads) : "memory");
+}
+
+/// Registers for each thread of this warpgroup from here on; a multiple of 8.
+template <int kRegisters>
+__device__ inline void fewer_registers() {
+  asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;\n" ::"n"(kRegisters));
+}
+template <int kRegisters>
+__device__ inline void more_registers() {
+  asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;\n" ::"n"(kRegisters));
+}
+
+// -- 8x8 matrices of 16-bit elements between registers and shared memory. Lane 8 i + j gives the address of row j of
+// matrix i (16 bytes); lane l holds columns 2 (l % 4) and the next of row l / 4.
+
+__device__ inline void store_matrices(uint32_t address, const uint32_t (&registers)[4]) {
+  asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};\n" ::"r"(address), "r"(registers[0]),
+               "r"(registers[1]), "r"(registers[2]), "r"(registers[3])
+               : "memory");
+}
+__device__ inline void load_matrices(uint32_t address, uint32_t (&registers)[4]) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];\n"
+               : "=r"(registers[0]), "=r"(registers[1]), "=r"(registers[2]), "=r"(registers[3])
+               : "r"(address)
+               : "memory");
+}
+
+#endif  // __CUDACC__
+
+}  // namespace hone::cuda::sm90
