@@ -93,11 +93,12 @@ __device__ void load(const Maps& maps, const HopperBackward& args, const Shared<
   }
 }
 
-/// s = exp(scale · s − lse) of keys (rows) and queries (columns), 0 where `first_key` + row is not seen.
-__device__ inline void make_probabilities(float (&s)[kQueries / 2], const HopperStats* stats, float scale_log2,
-                                          bool masked, int query, int key, int window) {
+/// s = exp(scale · s − lse) of keys (rows, from `key` on) and queries (columns, from `query` on), 0 where not seen.
+template <int kSums>
+__device__ void make_probabilities(float (&s)[kSums], const HopperStats* stats, float scale_log2, bool masked,
+                                   int query, int key, int window) {
 #pragma unroll
-  for (int j = 0; j < kQueries / 8; ++j) {
+  for (int j = 0; j < kSums / 4; ++j) {
 #pragma unroll
     for (int x = 0; x < 2; ++x) {
       const float lse = stats[8 * j + sums_column() + x].lse;
@@ -115,10 +116,10 @@ __device__ inline void make_probabilities(float (&s)[kQueries / 2], const Hopper
 }
 
 /// dp = p (dp − δ)
-__device__ inline void make_score_gradients(float (&dp)[kQueries / 2], const float (&p)[kQueries / 2],
-                                            const HopperStats* stats) {
+template <int kSums>
+__device__ void make_score_gradients(float (&dp)[kSums], const float (&p)[kSums], const HopperStats* stats) {
 #pragma unroll
-  for (int j = 0; j < kQueries / 8; ++j) {
+  for (int j = 0; j < kSums / 4; ++j) {
 #pragma unroll
     for (int x = 0; x < 2; ++x) {
       const float delta = stats[8 * j + sums_column() + x].delta;

@@ -84,8 +84,8 @@ __device__ void load(const Maps& maps, const HopperBackward& args, const Shared<
 
 /// s = exp(scale · s − lse), 0 where a key (column) from `key` on is not seen from the row's query.
 template <int kSums>
-__device__ inline void make_probabilities(float (&s)[kSums], const HopperStats (&stats)[2], float scale_log2,
-                                          bool masked, int query, int key, int window) {
+__device__ void make_probabilities(float (&s)[kSums], const HopperStats (&stats)[2], float scale_log2, bool masked,
+                                   int query, int key, int window) {
 #pragma unroll
   for (int j = 0; j < kSums / 4; ++j) {
 #pragma unroll
