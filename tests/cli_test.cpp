@@ -59,7 +59,7 @@ TEST(CommandLine, SchemaIsJsonOrADocument) {
 }
 
 TEST(CommandLine, AReaderThatGoesAwayIsNoError) {
-  const std::string command = "bash -c 'set -o pipefail; \"" HONE_BINARY "\" schema | head -c 10 >/dev/null'";
+  const std::string command = "bash -c 'set -o pipefail; \"" + hone_program() + "\" schema | head -c 10 >/dev/null'";
   EXPECT_EQ(WEXITSTATUS(std::system(command.c_str())), 0);
 }
 

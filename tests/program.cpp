@@ -36,7 +36,7 @@ std::string Folder::write(const std::string& name, const std::string& text) cons
 }
 
 Process::Process(const std::vector<std::string>& arguments) {
-  const std::string program = test_run().program.empty() ? HONE_BINARY : test_run().program.string();
+  const std::string program = hone_program();
   std::vector<std::string> words = {program};
   words.insert(words.end(), arguments.begin(), arguments.end());
   std::vector<char*> pointers;
@@ -66,6 +66,8 @@ Outcome Process::wait() {
   return {WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status), read_file(folder_ / "out"),
           read_file(folder_ / "err")};
 }
+
+std::string hone_program() { return test_run().program.empty() ? HONE_BINARY : test_run().program.string(); }
 
 Outcome run_hone(const std::vector<std::string>& arguments) { return Process(arguments).wait(); }
 

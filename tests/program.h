@@ -48,6 +48,9 @@ class Process {
   int id_ = -1;
 };
 
+/// The program under test.
+std::string hone_program();
+
 /// Runs hone to its end.
 Outcome run_hone(const std::vector<std::string>& arguments);
 
