@@ -49,7 +49,7 @@ inline LowRankShape low_rank_shape(const Tensor& wide, int64_t rank) {
 
 /// The most ranks for which each kernel beats cuBLAS, with dropout; and without, where only one does.
 inline constexpr int64_t kMostNarrowRanks = 64, kMostWidenRanks = 64, kMostFactorRanks = 32;
-inline constexpr int64_t kMostWidenRanksUndropped = 16;
+inline constexpr int64_t kMostWidenRanksUndropped = 32;
 
 void low_rank_narrow_kernels(const Context& context, const LowRankNarrowArgs& args);
 void low_rank_widen_kernels(const Context& context, const LowRankWidenArgs& args);

@@ -37,8 +37,8 @@ constexpr int64_t default_logits_bytes(DeviceKind device) {
 /// Float32 arithmetic; sums over V in partial sums of float32 that are added in float64; deterministic. A loss, a row
 /// of dx and of dxa depend on their row of x only; dw and dlora_b sum over s chunk by chunk.
 /// On a GPU, if x is bfloat16: logits are rounded to bfloat16 (after the adapter's product, and again with the base
-/// product added to it), and so are dlogits, xa, w and lora_b where the products read them; and the bits of a loss may
-/// depend on the size of the chunk.
+/// product added to it), and so are dlogits and what else the products read; and the bits of a loss may depend on the
+/// size of the chunk.
 struct LinearCrossEntropyArgs {
   Tensor x, w;
   Tensor xa = {}, lora_b = {};  ///< undefined without an adapter

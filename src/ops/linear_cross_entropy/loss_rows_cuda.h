@@ -41,15 +41,19 @@ void add_totals(const Context& context, const TokenResult* results, const float*
 
 #ifdef __CUDACC__
 
-/// The least number that bfloat16 and float32 share: it stands for what is not there, and its exponential is 0.
-inline constexpr float kLowestLogit = -3.3895314e38f;
+/// Stands for what is not there: less than any logit, its exponential is 0, and it may be scaled without overflow.
+inline constexpr float kLowestLogit = -0x1p100f;
 
-/// e^x; results below 2^-126 become 0.
-__device__ inline float exp_of(float x) {
+inline constexpr float kLog2E = 1.4426950408889634f;
+
+/// 2^x; results below 2^-126 become 0.
+__device__ inline float exp2_of(float x) {
   float result;
-  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(x * 1.4426950408889634f));
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(x));
   return result;
 }
+
+__device__ inline float exp_of(float x) { return exp2_of(x * kLog2E); }
 
 /// What is known of a row, or of a part of one.
 struct RowSums {

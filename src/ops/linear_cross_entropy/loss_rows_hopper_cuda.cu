@@ -16,7 +16,7 @@ namespace {
 constexpr int kThreads = 256, kWarps = kThreads / 32;
 constexpr int kSize = Pack<__nv_bfloat16>::kSize;
 constexpr int kMostParts = 8;                  ///< the largest cluster that every Hopper GPU runs
-constexpr uint32_t kLowestPair = 0xFF7FFF7Fu;  ///< kLowestLogit, twice
+constexpr uint32_t kLowestPair = 0xF180F180u;  ///< kLowestLogit, twice
 
 /// Logits 2 i and 2 i + 1 of a pack.
 __device__ inline float2 logits_of(const uint4& pack, int i) {
@@ -179,19 +179,21 @@ __global__ void __launch_bounds__(kThreads, kPacks <= 10 ? 3 : 2)
       sums.rest = fmaxf(sums.rest, maxima[other].y);
     }
 
+    // In units of log 2, one instruction makes an exponent.
     float sum = 0.0f, weighted = 0.0f;
-    const float largest_of_part = sums.largest();
+    const float offset_of_part = -sums.largest() * kLog2E;
 #pragma unroll
     for (int j = 0; j < kPacks; ++j) {
 #pragma unroll
       for (int i = 0; i < kSize / 2; ++i) {
         const float2 pair = logits_of(packs[j], i);
-        const float below_x = pair.x - largest_of_part, below_y = pair.y - largest_of_part;
-        const float exp_x = exp_of(below_x), exp_y = exp_of(below_y);
+        const float below_x = fmaf(pair.x, kLog2E, offset_of_part), below_y = fmaf(pair.y, kLog2E, offset_of_part);
+        const float exp_x = exp2_of(below_x), exp_y = exp2_of(below_y);
         sum += exp_x + exp_y;
         weighted += exp_x * below_x + exp_y * below_y;
       }
     }
+    weighted *= 0.6931471805599453f;
     const double2 sums_of_warp =
         make_double2(warp_sum(static_cast<double>(sum)), warp_sum(static_cast<double>(weighted)));
     if (lane == 0) partial_sums[warp] = sums_of_warp;
@@ -210,7 +212,7 @@ __global__ void __launch_bounds__(kThreads, kPacks <= 10 ? 3 : 2)
     const RowSums whole = together(of_lane);
     if (part == 0 && thread == 0) write_result(k, row, whole, logit_of_target);
     if (!k.wants_grad) continue;
-    const float scale = gradient_scale(k, row, logit_of_target), largest = whole.largest();
+    const float scale = gradient_scale(k, row, logit_of_target), offset = -whole.largest() * kLog2E;
     const auto share = static_cast<float>(scale / whole.sum);
     __nv_bfloat16* logits = k.logits + row * k.pitch + first_column;
 #pragma unroll
@@ -220,7 +222,7 @@ __global__ void __launch_bounds__(kThreads, kPacks <= 10 ? 3 : 2)
 #pragma unroll
       for (int i = 0; i < kSize; ++i) {
         const float2 pair = logits_of(packs[j], i / 2);
-        const float softmax = share * exp_of((i % 2 == 0 ? pair.x : pair.y) - largest);
+        const float softmax = share * exp2_of(fmaf(i % 2 == 0 ? pair.x : pair.y, kLog2E, offset));
         gradient.values[i] = __float2bfloat16_rn(softmax - (j * kStep + i == target ? scale : 0.0f));
       }
       store_pack(logits + j * kStep, gradient);
