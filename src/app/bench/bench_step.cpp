@@ -31,7 +31,7 @@ namespace hone {
 
 namespace {
 
-constexpr int64_t kWarmUpSteps = 3, kProfiledSteps = 3;
+constexpr int64_t kProfiledSteps = 3;
 constexpr double kLearningRate = 1e-5;
 
 struct Mode {
@@ -136,8 +136,9 @@ class BenchTraining {
 
  private:
   void check_sizes() const {
-    if (options_.seq < 2 || options_.batch < 1 || options_.steps < 1) {
-      throw UserError("a step needs documents of two tokens or more, and there must be one", "--seq, --batch, --steps");
+    if (options_.seq < 2 || options_.batch < 1 || options_.steps < 1 || options_.warmup < 0) {
+      throw UserError("a step needs documents of two tokens or more, and there must be one",
+                      "--seq, --batch, --steps, --warmup");
     }
     const int64_t choices = std::max<int64_t>(1, config().moe.num_experts_per_tok);
     if (options_.seq > std::numeric_limits<int32_t>::max() / options_.batch / choices) {
@@ -244,6 +245,7 @@ Json results_of(const BenchStepOptions& options, const BenchTraining& training, 
        {"mode", options.mode},
        {"seq", options.seq},
        {"batch", options.batch},
+       {"warmup", options.warmup},
        {"steps", options.steps},
        {"dtype", options.dtype},
        {"recompute", training.recompute},
@@ -300,16 +302,16 @@ int run_bench_step(const BenchStepOptions& options) {
   mode_of(options);
   BenchTraining training(options);
   std::vector<double> seconds;
-  for (int64_t i = 0; i < kWarmUpSteps + options.steps; ++i) {
+  for (int64_t i = 0; i < options.warmup + options.steps; ++i) {
     const double time = training.step(i);
-    if (i >= kWarmUpSteps) seconds.push_back(time);
+    if (i >= options.warmup) seconds.push_back(time);
   }
   Json results = results_of(options, training, summary_of(seconds));
   const bool color = Terminal::of(1).color;
   if (options.json != "-") print_text(heading(results) + tables(results, color));
   if (!options.profile.empty()) {
     Profiler profiler(training.stream());
-    for (int64_t i = 0; i < kProfiledSteps; ++i) training.step(kWarmUpSteps + options.steps + i);
+    for (int64_t i = 0; i < kProfiledSteps; ++i) training.step(options.warmup + options.steps + i);
     const std::vector<ProfileSpan> spans = profiler.take();
     const ProfileSummary summary = summarise_profile(spans);
     results["profile"] = profile_json(summary);

@@ -13,7 +13,8 @@ struct BenchStepOptions {
   std::string expert_lora = "shared";  ///< with lora-all: shared, as PEFT's target_parameters, or split
   int64_t seq = 4096;                  ///< tokens of a document
   int64_t batch = 4;                   ///< documents of a step, packed into one micro-batch
-  int64_t steps = 8;                   ///< that are timed, after three that are not
+  int64_t warmup = 3;                  ///< steps before those that are timed
+  int64_t steps = 8;                   ///< that are timed
   std::string device = "auto";
   std::string dtype = "bfloat16";
   std::string recompute = "auto";  ///< a level of train/recompute.h, or auto: the first that fits

@@ -36,7 +36,8 @@ void add_step(CLI::App& bench, Action& action) {
       ->capture_default_str();
   verb->add_option("--seq", options->seq, "tokens of a document")->capture_default_str();
   verb->add_option("--batch", options->batch, "documents of a step")->capture_default_str();
-  verb->add_option("--steps", options->steps, "steps that are timed, after three that are not")->capture_default_str();
+  verb->add_option("--warmup", options->warmup, "steps before those that are timed")->capture_default_str();
+  verb->add_option("--steps", options->steps, "steps that are timed")->capture_default_str();
   verb->add_option("--device", options->device, "auto, cpu or cuda")->capture_default_str();
   verb->add_option("--dtype", options->dtype, "bfloat16 or float32")->capture_default_str();
   verb->add_option("--recompute", options->recompute,
