@@ -11,7 +11,7 @@ SEED ?= 42
 JOBS ?= $(shell nproc)
 BUILD ?= build
 CONFIGURE = cmake -S . -B $(BUILD) -G "Unix Makefiles" -DCMAKE_BUILD_TYPE=Release
-SOURCES = $(shell find src tests -name '*.h' -o -name '*.cpp')
+SOURCES = $(shell find src tests -name '*.h' -o -name '*.cpp' -o -name '*.cu')
 
 .PHONY: setup build quickstart test bench format lint dist op clean
 
