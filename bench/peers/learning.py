@@ -1,6 +1,7 @@
 """Does Hone learn what transformers learns? The same 300 steps of both, from the same weights on the same data.
 
-  learning.py prepare FOLDER            a Qwen3-MoE of 1.7 B random parameters, a LoRA adapter, and data, once
+  learning.py prepare FOLDER            a Qwen3-MoE of 1.7 B random parameters, a LoRA adapter, and data, once; LoRA
+                                        itself starts from what `peer FOLDER full fast` leaves
   learning.py peer FOLDER MODE KERNELS  transformers: MODE full or lora, KERNELS fast (grouped_mm, cuDNN) or other
                                         (grouped_mm, FlashAttention)
   learning.py hone FOLDER MODE PROGRAM  Hone on the same
@@ -27,25 +28,28 @@ MODEL = dict(vocab_size=32000, hidden_size=1024, intermediate_size=3072, num_hid
              num_key_value_heads=4, head_dim=64, moe_intermediate_size=512, num_experts=64, num_experts_per_tok=8,
              norm_topk_prob=True, max_position_embeddings=2048, rope_theta=1e6, tie_word_embeddings=False)
 KERNELS = {"fast": ("grouped_mm", "cudnn"), "other": ("grouped_mm", "flash")}
-STATES, SUCCESSORS, COPY_FROM = 2048, 8, 384
+# Few enough that 300 steps learn them: on the slope of a loss, runs that differ by a step's worth of luck would differ by
+# several per cent.
+STATES, SUCCESSORS = 256, 4
+# Full fine-tuning begins with random weights, LoRA with what transformers' full fine-tuning made of them.
+BASE = {"full": "model", "lora": "trained"}
 
 
-def documents():
-    """Walks of a Markov chain of 2048 tokens with 8 successors each, one step in ten at random; the last quarter of a
-    document repeats its beginning, so that attention has something to learn too."""
+def documents(seed):
+    """Walks of a Markov chain of 256 tokens with 4 successors each, one step in ten at random. The seed chooses the
+    chain; its tokens are always the same."""
     import numpy
-    random = numpy.random.default_rng(5)
-    tokens = random.choice(MODEL["vocab_size"] - 10, STATES, replace=False) + 5
+    tokens = numpy.random.default_rng(5).choice(MODEL["vocab_size"] - 10, STATES, replace=False) + 5
+    random = numpy.random.default_rng(seed)
     successors = random.integers(0, STATES, (STATES, SUCCESSORS))
     odds = 1.0 / numpy.arange(1, SUCCESSORS + 1)
     odds /= odds.sum()
     rows = numpy.empty((STEPS * BATCH, SEQ), numpy.int64)
     state = random.integers(0, STATES, STEPS * BATCH)
-    for i in range(COPY_FROM):
+    for i in range(SEQ):
         rows[:, i] = tokens[state]
         follow = successors[state, random.choice(SUCCESSORS, len(state), p=odds)]
         state = numpy.where(random.random(len(state)) < 0.1, random.integers(0, STATES, len(state)), follow)
-    rows[:, COPY_FROM:] = rows[:, : SEQ - COPY_FROM]
     return rows
 
 
@@ -63,13 +67,20 @@ def prepare(folder):
     device = "cuda" if torch.cuda.is_available() else "cpu"
     with torch.device(device):
         model = AutoModelForCausalLM.from_config(Qwen3MoeConfig(**MODEL), dtype=torch.bfloat16)
-    model.save_pretrained(folder / "model")
-    # transformers takes minutes to put experts together that its own checkpoints hold one by one.
-    torch.save(model.state_dict(), folder / "peer.pt")
+    save(model, folder / BASE["full"])
     add_adapter(model).save_pretrained(folder / "adapter")
-    with open(folder / "data.jsonl", "w") as file:
-        for row in documents().tolist():
-            file.write(json.dumps({"input_ids": row}) + "\n")
+    for seed, mode in enumerate(BASE):
+        with open(folder / f"{mode}.jsonl", "w") as file:
+            for row in documents(seed).tolist():
+                file.write(json.dumps({"input_ids": row}) + "\n")
+
+
+def save(model, folder):
+    """A checkpoint, and beside it what the peers load: transformers takes minutes to put experts together that its own
+    checkpoints hold one by one."""
+    import torch
+    model.save_pretrained(folder)
+    torch.save(model.state_dict(), folder.with_suffix(".pt"))
 
 
 class MasterAdamW:
@@ -103,7 +114,7 @@ def peer(folder, mode, kernels):
     experts, sdpa = KERNELS[kernels]
     with torch.device("cuda"):
         model = AutoModelForCausalLM.from_config(Qwen3MoeConfig(**MODEL), dtype=torch.bfloat16, attn_implementation="sdpa")
-    model.load_state_dict(torch.load(folder / "peer.pt", map_location="cuda"))
+    model.load_state_dict(torch.load((folder / BASE[mode]).with_suffix(".pt"), map_location="cuda"))
     model.config.use_cache = False
     model.set_experts_implementation(experts)
     if mode == "lora":
@@ -111,7 +122,7 @@ def peer(folder, mode, kernels):
         model = PeftModel.from_pretrained(model, folder / "adapter", is_trainable=True)
     model.train()
     optimizer = MasterAdamW([p for p in model.parameters() if p.requires_grad], RATE[mode])
-    rows = torch.tensor([json.loads(line)["input_ids"] for line in open(folder / "data.jsonl")]).view(STEPS, BATCH, SEQ)
+    rows = torch.tensor([json.loads(line)["input_ids"] for line in open(folder / f"{mode}.jsonl")]).view(STEPS, BATCH, SEQ)
     losses, begin = [], time.time()
     for step in range(STEPS):
         x = rows[step].cuda()
@@ -121,10 +132,12 @@ def peer(folder, mode, kernels):
         optimizer.step(RATE[mode] * min(1.0, (step + 1) / WARM_UP))
         losses.append(loss.detach())
     write(folder, f"peer-{kernels}-{mode}", [l.item() for l in losses], time.time() - begin)
+    if mode == "full" and kernels == "fast":
+        save(model, folder / BASE["lora"])
 
 
 def hone(folder, mode, program):
-    settings = dict(model_name_or_path=folder / "model", datasets=folder / "data.jsonl", max_length=SEQ, packing="false",
+    settings = dict(model_name_or_path=folder / BASE[mode], datasets=folder / f"{mode}.jsonl", max_length=SEQ, packing="false",
                     shuffle="false", train_on="all", per_device_train_batch_size=BATCH, max_steps=STEPS,
                     learning_rate=RATE[mode], lr_scheduler_type="constant_with_warmup", warmup_steps=WARM_UP,
                     router_aux_loss_coef=0, weight_decay=0, dtype="bfloat16", finetuning_type=mode, device="cuda",
@@ -167,15 +180,15 @@ def verdict(folder):
 
 
 def everything(folder, program):
-    """The peers wait for their kernels' launches most of the time, so their four runs go side by side, then Hone's."""
+    """The peers wait for their kernels' launches most of the time, so two runs go side by side, then Hone's."""
     prepare(folder)
     script = os.path.abspath(__file__)
-    runs = [subprocess.Popen([sys.executable, script, "--steps", str(STEPS), "peer", str(folder), mode, kernels])
-            for mode in RATE for kernels in KERNELS]
-    failed = [run.args[2:] for run in runs if run.wait() != 0]
-    if failed:
-        raise SystemExit(f"failed: {failed}")
     for mode in RATE:
+        runs = [subprocess.Popen([sys.executable, script, "--steps", str(STEPS), "peer", str(folder), mode, kernels])
+                for kernels in KERNELS]
+        failed = [run.args[2:] for run in runs if run.wait() != 0]
+        if failed:
+            raise SystemExit(f"failed: {failed}")
         hone(folder, mode, program)
     return verdict(folder)
 
