@@ -1,12 +1,16 @@
 #!/usr/bin/env bash
-# Packs the program with its documents and examples: tools/dist.sh BUILD_DIR
+# Packs the program with the libraries it needs, its documents and examples: tools/dist.sh BUILD_DIR
+# What stays outside: the C library, and CUDA's own (driver, cuBLASLt, cuDNN), which a GPU machine has.
 set -euo pipefail
 build=$1
 version=$("$build/hone" version | awk '{print $2}')
 name="hone-$version-linux-$(uname -m)"
 rm -rf "dist/$name"
-mkdir -p "dist/$name"
+mkdir -p "dist/$name/lib"
 strip -o "dist/$name/hone" "$build/hone"
+ldd "$build/hone" | awk '$2 == "=>" && $3 ~ /^\// { print $3 }' |
+  grep -vE '/(libc|libm|librt|libdl|libpthread|libcublas.*|libcudnn.*|libcuda|libnvidia.*)\.so' |
+  while read -r library; do cp -L "$library" "dist/$name/lib/"; done
 cp -r README.md CHANGELOG.md LICENSE docs examples "dist/$name/"
 tar -C dist -czf "dist/$name.tar.gz" "$name"
 echo "dist/$name.tar.gz"
