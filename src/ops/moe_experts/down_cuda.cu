@@ -33,7 +33,8 @@ void input_grad(const Context& context, const MoeDownGradArgs& args, const Exper
   const Tensor dweights = args.dweights.wanted() ? scratch.take(args.weights.shape, DType::kF32) : Tensor{};
   if (lora.drops()) {
     // A mask stands between the adapters' product and dact, so dact must be formed before the activation's gradient.
-    const Tensor dact = scratch.take({groups.rows, args.weight.shape[2]}, dtype);
+    // The scaled activation takes its place.
+    const Tensor dact = scaled_act.defined() ? scaled_act : scratch.take({groups.rows, args.weight.shape[2]}, dtype);
     grouped_gemm(
         context,
         {.groups = groups, .a = args.dout, .a_rows = args.rows.token, .w = weight, .w_transposed = true, .c = dact});

@@ -15,7 +15,8 @@
 //
 // Sums are float32. Rounded to the dtype of x are h (on a CPU once for the base product and once for each adapter that
 // covers it), the activation, x Aᵀ and, in backward, dh and the activation times the router's weight; on a GPU also the
-// rows of the down product and of dx before a token's are added, factors of adapters, and dy B.
+// rows of the down product and of dx before a token's are added, the gradient of the activation, factors of adapters,
+// and dy B.
 // Deterministic: products do not depend on threads (gemm.h); a token's rows are added in the order of its k choices.
 // Sources: Gale et al., "MegaBlocks" (arXiv:2211.15841) for the permuted products; Hu et al. (arXiv:2106.09685).
 #pragma once

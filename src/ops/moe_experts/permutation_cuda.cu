@@ -17,8 +17,9 @@ struct Chunks {
   int64_t choices, per_chunk, count;
 
   explicit Chunks(int64_t all) : choices(all) {
-    // 512 choices keep the device busy at the sizes of training; never more than 4096 chunks, whose counts are scanned.
-    per_chunk = std::max<int64_t>(512, (all + 4095) / 4096);
+    // A warp takes its choices one after the other, so chunks are short; never more than 4096, whose counts are
+    // scanned.
+    per_chunk = std::max<int64_t>(128, (all + 4095) / 4096);
     count = std::max<int64_t>(1, (all + per_chunk - 1) / per_chunk);
   }
 };
