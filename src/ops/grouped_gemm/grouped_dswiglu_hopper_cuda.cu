@@ -23,21 +23,14 @@ struct DswigluArgs {
 class StoreDswiglu {
  public:
   using Args = DswigluArgs;
+  /// Sums of 192 columns would leave too few registers here: what spills does not stay in L1, of which shared memory
+  /// has left little.
+  static constexpr int kColumns = 128;
   static constexpr bool kNarrowTiles = true;
 
   __device__ StoreDswiglu(const Args& args, const ProductFactors& factors) : args_(args), width_(factors.n) {}
 
-  /// Before the product: what write() will read comes to L2 meanwhile.
-  __device__ void prefetch(const PairTile& tile) const {
-    const int row = static_cast<int>(threadIdx.x) % 128, column = tile.n_tile * kTileN;
-    if (row >= tile.m_count) return;
-    const __nv_bfloat16* gate = args_.h + (static_cast<int64_t>(tile.m_begin) + row) * 2 * width_ + column;
-    const auto bytes = static_cast<uint32_t>(min(kTileN, width_ - column) * 2);
-    prefetch_bytes(gate, bytes);
-    prefetch_bytes(gate + width_, bytes);
-  }
-
-  __device__ void write(const WarpgroupSums& sums, const PairTile& tile, uint32_t strip) const {
+  __device__ void write(const WarpgroupSums<kColumns>& sums, const PairTile& tile, uint32_t strip) const {
     const int warp_row = static_cast<int>(threadIdx.x) / 32 % 4 * kStripRows;
 #pragma unroll
     for (int block = 0; block < 2; ++block) {
@@ -49,7 +42,7 @@ class StoreDswiglu {
 
  private:
   /// A warp's 16 rows.
-  __device__ void write_rows(const float (&sums)[kTileN / 2], const PairTile& tile, int first_row, int rows,
+  __device__ void write_rows(const float (&sums)[kColumns / 2], const PairTile& tile, int first_row, int rows,
                              uint32_t strip) const {
     const int own_row = lane_index() / 4;  // and own_row + 8
     float scales[2], dots[2] = {};
@@ -60,11 +53,10 @@ class StoreDswiglu {
     }
     const uint32_t other = strip + kStripPartBytes;
 #pragma unroll
-    for (int part = 0; part < kTileN / kStripColumns; ++part) {
-      const int column = tile.n_tile * kTileN + part * kStripColumns;
+    for (int part = 0; part < kColumns / kStripColumns; ++part) {
+      const int column = tile.n_tile * kColumns + part * kStripColumns;
       if (column >= width_) break;
       const int64_t at = static_cast<int64_t>(first_row) * 2 * width_ + column;
-      StripFragment gate, up;
       {
         const StripSource source{args_.h + at, 2 * width_, rows, width_ - column};
         uint4 gate_values[2], up_values[2];
@@ -73,23 +65,27 @@ class StoreDswiglu {
         put_strip(strip, gate_values);
         put_strip(other, up_values);
         __syncwarp();
-        get_fragment(strip, gate);
-        get_fragment(other, up);
-        __syncwarp();
       }
       StripFragment scaled_act;
 #pragma unroll
-      for (int i = 0; i < 8; ++i) {
-        const float2 g = unpack_bf16(gate.pairs[i / 4][i % 4]), u = unpack_bf16(up.pairs[i / 4][i % 4]);
-        const float scale = scales[i % 2];
-        const Element first = differentiate(sums[16 * part + 2 * i], g.x, u.x, scale, dots[i % 2]);
-        const Element second = differentiate(sums[16 * part + 2 * i + 1], g.y, u.y, scale, dots[i % 2]);
-        gate.pairs[i / 4][i % 4] = pack_bf16(first.dgate, second.dgate);
-        up.pairs[i / 4][i % 4] = pack_bf16(first.dup, second.dup);
-        scaled_act.pairs[i / 4][i % 4] = pack_bf16(first.scaled_act, second.scaled_act);
+      for (int half = 0; half < 2; ++half) {  // few registers are left beside the sums
+        uint32_t gate[4], up[4];
+        get_half(strip, half, gate);
+        get_half(other, half, up);
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+          const float2 g = unpack_bf16(gate[i]), u = unpack_bf16(up[i]);
+          const int sum = 16 * part + 8 * half + 2 * i;
+          const Element first = differentiate(sums[sum], g.x, u.x, scales[i % 2], dots[i % 2]);
+          const Element second = differentiate(sums[sum + 1], g.y, u.y, scales[i % 2], dots[i % 2]);
+          gate[i] = pack_bf16(first.dgate, second.dgate);
+          up[i] = pack_bf16(first.dup, second.dup);
+          scaled_act.pairs[half][i] = pack_bf16(first.scaled_act, second.scaled_act);
+        }
+        __syncwarp();
+        put_half(strip, half, gate);
+        put_half(other, half, up);
       }
-      put_fragment(strip, gate);
-      put_fragment(other, up);
       __syncwarp();
       const StripTarget target{args_.dh + at, 2 * width_, rows, width_ - column};
       strip_to_memory(strip, target);
@@ -154,12 +150,12 @@ void grouped_dswiglu_hopper(const Context& context, const GroupedDswigluArgs& ar
   HONE_ASSERT(hopper_can_run(context, args));
   const int64_t rows = args.groups.rows, width = args.w.shape[2];
   ArenaScope scratch(context.scratch());
-  const int64_t tiles = (width + kTileN - 1) / kTileN;
+  const int64_t tiles = (width + StoreDswiglu::kColumns - 1) / StoreDswiglu::kColumns;
   Tensor partial_dots;
   if (args.dweights.defined()) partial_dots = scratch.take({tiles, rows}, DType::kF32);
   if (context.dry() || rows == 0) return;
-  const ProductFactors factors =
-      product_factors(args.groups, args.dout, args.token, args.w, true, args.extra_a, args.extra_w, false);
+  const ProductFactors factors = product_factors(args.groups, args.dout, args.token, args.w, true, args.extra_a,
+                                                 args.extra_w, false, StoreDswiglu::kColumns);
   HONE_ASSERT(factors.n_tiles == tiles);
   const DswigluArgs kernel_args{.assignment = args.assignment.as<int32_t>(),
                                 .weights = elements<__nv_bfloat16>(args.weights),

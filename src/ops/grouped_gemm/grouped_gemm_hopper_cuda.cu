@@ -18,12 +18,12 @@ struct StoreArgs {
 class StoreSums {
  public:
   using Args = StoreArgs;
+  static constexpr int kColumns = kTileN;
   static constexpr bool kNarrowTiles = true;
 
   __device__ StoreSums(const Args& args, const ProductFactors& factors) : args_(args), n_(factors.n) {}
 
-  __device__ void prefetch(const PairTile&) const {}
-  __device__ void write(const WarpgroupSums& sums, const PairTile& tile, uint32_t strip) const {
+  __device__ void write(const WarpgroupSums<kColumns>& sums, const PairTile& tile, uint32_t strip) const {
     const int warp_row = static_cast<int>(threadIdx.x) / 32 % 4 * kStripRows;
     const int first_column = tile.n_tile * kTileN;
 #pragma unroll
@@ -55,12 +55,12 @@ __device__ inline float silu(float x) { return __fdividef(x, 1.0f + __expf(-x));
 class StoreActivated {
  public:
   using Args = StoreArgs;
+  static constexpr int kColumns = kTileN;
   static constexpr bool kNarrowTiles = false;
 
   __device__ StoreActivated(const Args& args, const ProductFactors& factors) : args_(args), half_(factors.n / 2) {}
 
-  __device__ void prefetch(const PairTile&) const {}
-  __device__ void write(const WarpgroupSums& sums, const PairTile& tile, uint32_t strip) const {
+  __device__ void write(const WarpgroupSums<kColumns>& sums, const PairTile& tile, uint32_t strip) const {
     const int warp_row = static_cast<int>(threadIdx.x) / 32 % 4 * kStripRows;
     const int first_column = tile.n_tile * kHalfN;
     constexpr int kParts = kHalfN / kStripColumns;

@@ -209,7 +209,7 @@ TEST_F(GroupedGemmHopper, TilesOfManyGroupsShareTheBlocks) {
 TEST_F(GroupedGemmHopper, OneGroupTakesAllRowsOrNone) {
   check_product({{0, 0, 2900, 0}, 64, 776, 8, true, false, false});
   check_product({{2900}, 128, 384, 0, false, true, false});
-  check_product({std::vector<int64_t>(300, 1), 200, 136, 32, true, false, true});
+  check_product({std::vector<int64_t>(300, 1), 200, 144, 32, true, false, true});
   check_product({{0, 0, 0}, 64, 64, 0, false, false, false});
 }
 

@@ -161,7 +161,7 @@ __device__ inline void write_two(float* to, int64_t distance, float first, float
 /// Threads have two columns s, s + 1 of rows p; a warp's accesses cover whole sectors of 32 bytes: 8 columns of a row,
 /// or where transposed 8 rows of a column.
 template <bool kTransposed, bool kAdd>
-__device__ void write_sums(const WeightFactors& f, const WarpgroupSums& sums, const PairTile& tile) {
+__device__ void write_sums(const WeightFactors& f, const WarpgroupSums<kTileN>& sums, const PairTile& tile) {
   const int lane = static_cast<int>(threadIdx.x) % 32;
   const int row = static_cast<int>(threadIdx.x) / 32 % 4 * 16 + lane / 4,
             column = tile.n_tile * kTileN + 2 * (lane % 4);
@@ -213,7 +213,7 @@ __global__ void __launch_bounds__(kThreads, 1) grouped_weight_gradient(const __g
     __syncwarp();
   } else {
     more_registers<kConsumerRegisters>();
-    WarpgroupSums sums;
+    WarpgroupSums<kTileN> sums;
     RingPosition at;
     PairTile tile;
     Turns turns(shared, warpgroup);

@@ -32,7 +32,8 @@ constexpr size_t shared_bytes(int tile_list_size) {
 }
 
 /// Sums of one tile in a warpgroup: two blocks of 64 rows, as Wgmma has them.
-using WarpgroupSums = float[2][kTileN / 2];
+template <int kColumns>
+using WarpgroupSums = float[2][kColumns / 2];
 
 struct RingPosition {
   int stage = 0;
@@ -95,8 +96,8 @@ template <bool kColumns>
 constexpr uint64_t kNext16 = (kColumns ? 16 * 128 : 32) / 16;
 
 /// One stage: k16 steps of 16 elements.
-template <int kBlocks, int kN, bool kAColumns, bool kBColumns>
-__device__ inline void multiply_16(WarpgroupSums& sums, uint64_t a, uint64_t b, int k16, bool accumulate) {
+template <int kBlocks, int kN, bool kAColumns, bool kBColumns, int kSums>
+__device__ inline void multiply_16(float (&sums)[2][kSums], uint64_t a, uint64_t b, int k16, bool accumulate) {
 #pragma unroll
   for (int block = 0; block < kBlocks; ++block) {
     Wgmma<kN, kAColumns, kBColumns>::add(
@@ -130,8 +131,8 @@ class Turns {
 
 /// sums (+)= the product of `steps` stages; the sums start at zero where `fresh`. Besides, prepare(stage, step) may
 /// change a stage that has come, and last() is called when all have.
-template <int kBlocks, int kN, bool kAColumns, bool kBColumns, class Besides>
-__device__ inline void multiply(WarpgroupSums& sums, const SharedMemory& shared, RingPosition& at, int steps,
+template <int kBlocks, int kN, bool kAColumns, bool kBColumns, int kSums, class Besides>
+__device__ inline void multiply(float (&sums)[2][kSums], const SharedMemory& shared, RingPosition& at, int steps,
                                 bool fresh, const Besides& besides) {
   hold_sums(sums);
   int previous = 0;
@@ -161,8 +162,8 @@ __device__ inline void multiply(WarpgroupSums& sums, const SharedMemory& shared,
 }
 
 /// The same of a tile with `rows` by `columns` of use: less work for the same sums.
-template <bool kAColumns, bool kBColumns, class Besides>
-__device__ inline void multiply_tile(WarpgroupSums& sums, const SharedMemory& shared, RingPosition& at, int steps,
+template <bool kAColumns, bool kBColumns, int kSums, class Besides>
+__device__ inline void multiply_tile(float (&sums)[2][kSums], const SharedMemory& shared, RingPosition& at, int steps,
                                      int rows, int columns, const Besides& besides) {
   if (rows == 0) {  // the stages pass all the same, for this block loads half of B for the other
     for (int step = 0; step < steps; ++step) {
@@ -171,16 +172,18 @@ __device__ inline void multiply_tile(WarpgroupSums& sums, const SharedMemory& sh
       at.advance();
     }
     besides.last();
-  } else if (columns <= 128) {
+  } else if (2 * kSums == 128 || columns <= 128) {
     if (rows <= kBlockM) {
       multiply<1, 128, kAColumns, kBColumns>(sums, shared, at, steps, true, besides);
     } else {
       multiply<2, 128, kAColumns, kBColumns>(sums, shared, at, steps, true, besides);
     }
-  } else if (rows <= kBlockM) {
-    multiply<1, kTileN, kAColumns, kBColumns>(sums, shared, at, steps, true, besides);
-  } else {
-    multiply<2, kTileN, kAColumns, kBColumns>(sums, shared, at, steps, true, besides);
+  } else if constexpr (2 * kSums > 128) {
+    if (rows <= kBlockM) {
+      multiply<1, 2 * kSums, kAColumns, kBColumns>(sums, shared, at, steps, true, besides);
+    } else {
+      multiply<2, 2 * kSums, kAColumns, kBColumns>(sums, shared, at, steps, true, besides);
+    }
   }
 }
 

@@ -27,7 +27,7 @@ constexpr int kHalfN = kTileN / 2;
 
 /// The loading warpgroup: fills stages with 64 elements along k of A (this block's rows) and of B (half of it for both
 /// blocks of the pair; the other block loads the other half).
-template <bool kBColumns>
+template <bool kBColumns, int kColumns>
 class ProductLoader {
  public:
   __device__ ProductLoader(const ProductFactors& factors, const SharedMemory& shared, int rank)
@@ -60,10 +60,13 @@ class ProductLoader {
   __device__ static int blocks(const PairTile& tile) { return (tile.m_count + kBlockM - 1) / kBlockM; }
 
   __device__ void load(const PairTile& tile, int k, bool gather) {
-    expect_and_load_a(f_.a, tile, k, gather ? 0 : blocks(tile));
+    // By columns only those of the tile come; by rows always two halves of kHalfN.
+    constexpr int kBytes = kBColumns ? kColumns * kTileK * 2 : kBBytes;
+    expect_and_load_a(f_.a, tile, k, gather ? 0 : blocks(tile), kBytes);
     if constexpr (kBColumns) {
       load_halves(tile, [&](int half, auto copy) {
-        for (int block = 0; block < kTileN / 64; ++block) {  // 32 of the 64 lines, a line for each k
+#pragma unroll
+        for (int block = 0; block < kColumns / 64; ++block) {  // 32 of the 64 lines, a line for each k
           copy(f_.w, f_.first_column(tile) + 64 * block, k + 32 * half,
                block * kLineBlockBytes + half * (kLineBlockBytes / 2));
         }
@@ -73,12 +76,12 @@ class ProductLoader {
     }
   }
   __device__ void load_extra(const PairTile& tile, int k) {
-    expect_and_load_a(f_.extra_a, tile, k, blocks(tile));
+    expect_and_load_a(f_.extra_a, tile, k, blocks(tile), kBBytes);
     load_rows_of_b(f_.extra_w, tile, k);
   }
 
-  __device__ void expect_and_load_a(const CUtensorMap& map, const PairTile& tile, int k, int a_blocks) {
-    const int b_bytes = tile.shared || tile.m_count > 0 ? kBBytes : 0;
+  __device__ void expect_and_load_a(const CUtensorMap& map, const PairTile& tile, int k, int a_blocks, int b_bytes) {
+    if (!tile.shared && tile.m_count == 0) b_bytes = 0;
     const uint32_t full = shared_.full(at_.stage), a = shared_.a(at_.stage);
     barrier_arrive_expect(full, static_cast<uint32_t>(b_bytes + a_blocks * kLineBlockBytes));
     for (int block = 0; block < a_blocks; ++block) {
@@ -156,8 +159,8 @@ struct PassTurn {
   }
 };
 
-/// Each multiplying warpgroup calls Epilogue(args, factors).prefetch(tile) and .write(sums, tile, strip) for its tiles;
-/// `strip` is kStripBytes of shared memory for each warp.
+/// Each multiplying warpgroup calls Epilogue(args, factors).write(sums, tile, strip) for its tiles, which have
+/// Epilogue::kColumns columns; `strip` is kStripBytes of shared memory for each warp.
 template <bool kBColumns, class Epilogue>
 __global__ void __launch_bounds__(kThreads, 1) grouped_product(const __grid_constant__ ProductFactors factors,
                                                                const __grid_constant__ typename Epilogue::Args args) {
@@ -173,12 +176,12 @@ __global__ void __launch_bounds__(kThreads, 1) grouped_product(const __grid_cons
   cluster_sync();
   if (warpgroup == kConsumers) {
     fewer_registers<kProducerRegisters>();
-    ProductLoader<kBColumns>(factors, shared, rank).run(tiles);
+    ProductLoader<kBColumns, Epilogue::kColumns>(factors, shared, rank).run(tiles);
     __syncwarp();
   } else {
     more_registers<kConsumerRegisters>();
     const uint32_t strip = shared.strips + threadIdx.x / 32 * kStripBytes;
-    WarpgroupSums sums;
+    WarpgroupSums<Epilogue::kColumns> sums;
     RingPosition at;
     PairTile tile;
     Turns turns(shared, warpgroup);
@@ -189,17 +192,16 @@ __global__ void __launch_bounds__(kThreads, 1) grouped_product(const __grid_cons
       }
       const int columns = Epilogue::kNarrowTiles ? factors.n - factors.first_column(tile) : kTileN;
       const bool extra = factors.extra_steps > 0;
-      const Epilogue epilogue(args, factors);
-      epilogue.prefetch(tile);
       turns.wait();
       multiply_tile<false, kBColumns>(sums, shared, at, factors.k_steps, tile.m_count, columns,
                                       PassTurn{turns, gathered, !extra});
       if (extra && tile.m_count == 0) {
         multiply_tile<false, false>(sums, shared, at, factors.extra_steps, 0, columns, PassTurn{turns, false, true});
       } else if (extra) {
-        multiply<2, kTileN, false, false>(sums, shared, at, factors.extra_steps, false, PassTurn{turns, false, true});
+        multiply<2, Epilogue::kColumns, false, false>(sums, shared, at, factors.extra_steps, false,
+                                                      PassTurn{turns, false, true});
       }
-      if (tile.m_count > 0) epilogue.write(sums, tile, strip);
+      if (tile.m_count > 0) Epilogue(args, factors).write(sums, tile, strip);
     }
   }
   cluster_sync();  // a block may be written to by the other until here
@@ -209,7 +211,8 @@ __global__ void __launch_bounds__(kThreads, 1) grouped_product(const __grid_cons
 /// Of K-major weights a tile has two halves of rows, `half_distance` apart; where the halves are gate and up, a tile
 /// has kHalfN columns of each.
 inline ProductFactors product_factors(const RowGroups& groups, const Tensor& a, const Tensor& a_rows, const Tensor& w,
-                                      bool w_transposed, const Tensor& extra_a, const Tensor& extra_w, bool halves) {
+                                      bool w_transposed, const Tensor& extra_a, const Tensor& extra_w, bool halves,
+                                      int columns_of_tile = kTileN) {
   ProductFactors f;
   f.groups = static_cast<int>(groups.groups());
   f.n = static_cast<int>(w.shape[w_transposed ? 2 : 1]);
@@ -228,7 +231,7 @@ inline ProductFactors product_factors(const RowGroups& groups, const Tensor& a, 
     f.extra_w = tensor_map(extra_w, extra_w.shape[0], extra_w.shape[1], f.extra_k, kHalfN);
     f.extra_steps = (f.extra_k + kTileK - 1) / kTileK;
   }
-  f.tile_columns = halves ? kHalfN : kTileN;
+  f.tile_columns = halves ? kHalfN : columns_of_tile;
   f.half_distance = halves ? f.n / 2 : kHalfN;
   const int columns = halves ? f.n / 2 : f.n;
   f.n_tiles = (columns + f.tile_columns - 1) / f.tile_columns;

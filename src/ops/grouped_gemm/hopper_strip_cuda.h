@@ -31,16 +31,16 @@ __device__ inline uint32_t strip_unit(uint32_t strip, int row, int unit) {
 
 __device__ inline int lane_index() { return static_cast<int>(threadIdx.x) % 32; }
 
-/// Registers to shared memory and back; __syncwarp between threads that meet is the caller's.
-__device__ inline void put_fragment(uint32_t strip, const StripFragment& fragment) {
-  const int row = lane_index() % 16, unit = lane_index() / 16;
-  store_matrices(strip_unit(strip, row, unit), fragment.pairs[0]);
-  store_matrices(strip_unit(strip, row, unit + 2), fragment.pairs[1]);
+/// Registers to shared memory and back, 16 columns at a time; __syncwarp between threads that meet is the caller's.
+__device__ inline void put_half(uint32_t strip, int half, const uint32_t (&pairs)[4]) {
+  store_matrices(strip_unit(strip, lane_index() % 16, lane_index() / 16 + 2 * half), pairs);
 }
-__device__ inline void get_fragment(uint32_t strip, StripFragment& fragment) {
-  const int row = lane_index() % 16, unit = lane_index() / 16;
-  load_matrices(strip_unit(strip, row, unit), fragment.pairs[0]);
-  load_matrices(strip_unit(strip, row, unit + 2), fragment.pairs[1]);
+__device__ inline void get_half(uint32_t strip, int half, uint32_t (&pairs)[4]) {
+  load_matrices(strip_unit(strip, lane_index() % 16, lane_index() / 16 + 2 * half), pairs);
+}
+__device__ inline void put_fragment(uint32_t strip, const StripFragment& fragment) {
+  put_half(strip, 0, fragment.pairs[0]);
+  put_half(strip, 1, fragment.pairs[1]);
 }
 
 /// 16 rows by 32 columns of a matrix in device memory, of which `rows` by `columns` (a multiple of 8) exist.

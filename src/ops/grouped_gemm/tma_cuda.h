@@ -117,11 +117,6 @@ __device__ inline void copy_box_to_cluster(const CUtensorMap& map, int column, i
       : "memory");
 }
 
-/// Brings bytes (a multiple of 16, aligned) to L2.
-__device__ inline void prefetch_bytes(const void* from, uint32_t bytes) {
-  asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;\n" ::"l"(from), "r"(bytes) : "memory");
-}
-
 // -- Copies of 16 bytes by one thread (cp.async).
 
 /// Zeros come instead of the bytes where !valid; `from` is a legal address all the same.

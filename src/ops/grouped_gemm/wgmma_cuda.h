@@ -17,8 +17,8 @@ namespace hone::cuda::sm90 {
 __device__ inline uint64_t wgmma_factor(uint32_t address, uint32_t line_group_bytes) {
   constexpr uint64_t kAtomBytes = 1024, kSwizzle128 = 1;
   constexpr uint64_t kInBlock = 0x3ffff;  // in a cluster the bits above say whose memory it is
-  return (address & kInBlock) >> 4 | (static_cast<uint64_t>(line_group_bytes) >> 4) << 16 |
-         (kAtomBytes >> 4) << 32 | kSwizzle128 << 62;
+  return (address & kInBlock) >> 4 | (static_cast<uint64_t>(line_group_bytes) >> 4) << 16 | (kAtomBytes >> 4) << 32 |
+         kSwizzle128 << 62;
 }
 
 /// Before the first wgmma that reads registers which other instructions have written.
