@@ -17,7 +17,7 @@ struct GatedGradArgs {
   Tensor weights;          ///< [T, k], dtype of h
   Tensor dact = {};        ///< [R, I] f32 or dtype of h; undefined if neither dh nor dweights is
   Tensor dh = {};          ///< [R, 2I] or undefined; may be h
-  Tensor scaled_act = {};  ///< [R, I] or undefined
+  Tensor scaled_act = {};  ///< [R, I] or undefined; may be dact
   Tensor dweights = {};    ///< f32 [T, k] or undefined
 };
 void gated_rows_grad(const Context& context, const GatedGradArgs& args);
