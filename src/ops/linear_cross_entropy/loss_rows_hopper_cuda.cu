@@ -9,6 +9,9 @@
 
 #include "ops/linear_cross_entropy/loss_rows_cuda.h"
 
+// For targets before Hopper the kernel is empty, and what only it calls is unused.
+#pragma nv_diag_suppress 177
+
 namespace hone::cuda {
 
 namespace {
@@ -127,6 +130,7 @@ __device__ inline RowSums together(const RowSums& part) {
 template <int kPacks>
 __global__ void __launch_bounds__(kThreads, kPacks <= 10 ? 3 : 2)
     differentiate_kernel(LossRows<__nv_bfloat16> k, int packs_of_part) {
+#if __CUDA_ARCH__ >= 900  // clusters
   extern __shared__ uint4 staged[];
   __shared__ Staging staging;
   __shared__ float2 maxima[kWarps];
@@ -229,6 +233,7 @@ __global__ void __launch_bounds__(kThreads, kPacks <= 10 ? 3 : 2)
     }
   }
   cluster.sync();  // no block leaves, and with it its shared memory, before all have read
+#endif
 }
 
 /// How many clusters a GPU runs at once, by packs of a thread and blocks of a cluster.
