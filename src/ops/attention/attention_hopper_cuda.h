@@ -8,8 +8,8 @@
 
 #include "ops/attention/attention.h"
 #include "ops/attention/attention_gradient_cuda.h"
-#include "ops/grouped_gemm/tma_cuda.h"
-#include "ops/grouped_gemm/wgmma_cuda.h"
+#include "ops/hopper/tma_cuda.h"
+#include "ops/hopper/wgmma_cuda.h"
 
 namespace hone::cuda::sm90 {
 
@@ -53,8 +53,10 @@ void hopper_dk_dv(const Context& context, const AttentionBackwardArgs& args, con
 void hopper_dq(const Context& context, const AttentionBackwardArgs& args, const HopperScratch& scratch);
 
 /// Boxes of 64 elements of one head by `box_rows` rows of a [rows, heads · dim] tensor. Coordinates of copy_box:
-/// element of the head, head, row. Elements beyond the head and rows beyond the tensor are zero.
-CUtensorMap head_map(const Tensor& tensor, int64_t heads, int64_t dim, int box_rows);
+/// element of the head, head, row.
+inline CUtensorMap head_map(const Tensor& tensor, int64_t heads, int64_t dim, int box_rows) {
+  return tensor_map(tensor, {dim, heads, tensor.shape[0]}, {dim, heads * dim}, {1, box_rows});
+}
 
 /// Arguments of both kernels.
 struct HopperBackward {
@@ -97,41 +99,11 @@ struct HopperItems {
   __device__ int head(int item) const { return item % heads; }
 };
 
-/// A stage of a ring and the parity of its phase.
-template <int kStages>
-struct HopperRing {
-  int stage = 0;
-  uint32_t phase = 0;
-
-  __device__ void advance() {
-    if (++stage == kStages) stage = 0, phase ^= 1;
-  }
-};
-
 __device__ inline float exp2_approximate(float x) {
   float y;
   asm("ex2.approx.ftz.f32 %0, %1;\n" : "=f"(y) : "f"(x));
   return y;
 }
-
-__device__ inline uint32_t pack_bfloat16(float low, float high) {
-  const __nv_bfloat162 pair = __floats2bfloat162_rn(low, high);
-  return *reinterpret_cast<const uint32_t*>(&pair);
-}
-
-/// Sums [64, 2 n] of a warpgroup as the first factors of n / 8 products over 16 columns: the layouts agree.
-template <int kSums>
-__device__ inline void pack_sums(uint32_t (&packed)[kSums / 2], const float (&sums)[kSums]) {
-#pragma unroll
-  for (int i = 0; i < kSums / 2; ++i) packed[i] = pack_bfloat16(sums[2 * i], sums[2 * i + 1]);
-}
-
-/// A thread's part of the sums [64, n] of its warpgroup: sums[4 j + 2 i + x] is that of row sums_row() + 8 i and column
-/// 8 j + sums_column() + x, i, x < 2.
-__device__ inline int sums_row() {
-  return static_cast<int>(threadIdx.x) % 128 / 32 * 16 + static_cast<int>(threadIdx.x) % 32 / 4;
-}
-__device__ inline int sums_column() { return 2 * (static_cast<int>(threadIdx.x) % 4); }
 
 /// Writes sums times `factor` as rows of a gradient [rows, heads · head_dim], the first of them `first_row` of the
 /// tile's document; nothing beyond that.
@@ -152,71 +124,6 @@ __device__ inline void store_sums(const Gradient& gradient, const float (&sums)[
     }
   }
 }
-
-/// Keeps uses of sums behind this point; see hold_sums.
-template <int kSize>
-__device__ inline void hold(float (&d)[kSize]) {
-#pragma unroll
-  for (int i = 0; i < kSize; ++i) asm volatile("" : "+f"(d[i])::"memory");
-}
-
-#define HONE_SUMS_8(i)                                                                                        \
-  "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3]), "+f"(d[i + 4]), "+f"(d[i + 5]), "+f"(d[i + 6]), \
-      "+f"(d[i + 7])
-
-/// d [64, 64] (+)= a [64, 16] · b [16, 64], both factors by rows in shared memory; see wgmma_cuda.h.
-__device__ inline void multiply_64(float (&d)[32], uint64_t a, uint64_t b, bool accumulate) {
-  asm volatile(
-      "{\n"
-      ".reg .pred p;\n"
-      "setp.ne.b32 p, %34, 0;\n"
-      "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 "
-      "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20,"
-      "%21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}, "
-      "%32, %33, p, 1, 1, 0, 0;\n"
-      "}\n"
-      : HONE_SUMS_8(0), HONE_SUMS_8(8), HONE_SUMS_8(16), HONE_SUMS_8(24)
-      : "l"(a), "l"(b), "r"(static_cast<int>(accumulate)));
-}
-__device__ inline void multiply_rows(float (&d)[32], uint64_t a, uint64_t b, bool accumulate) {
-  multiply_64(d, a, b, accumulate);
-}
-__device__ inline void multiply_rows(float (&d)[64], uint64_t a, uint64_t b, bool accumulate) {
-  Wgmma<128, false, false>::add(d, a, b, accumulate);
-}
-
-/// d [64, n] += a [64, 16] · b [16, n], a in registers as pack_sums makes it, b by columns in shared memory.
-__device__ inline void add_columns(float (&d)[32], const uint32_t* a, uint64_t b) {
-  asm volatile(
-      "{\n"
-      ".reg .pred p;\n"
-      "setp.ne.b32 p, %37, 0;\n"
-      "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 "
-      "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20,"
-      "%21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}, "
-      "{%32, %33, %34, %35}, %36, p, 1, 1, 1;\n"
-      "}\n"
-      : HONE_SUMS_8(0), HONE_SUMS_8(8), HONE_SUMS_8(16), HONE_SUMS_8(24)
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(1));
-}
-__device__ inline void add_columns(float (&d)[64], const uint32_t* a, uint64_t b) {
-  asm volatile(
-      "{\n"
-      ".reg .pred p;\n"
-      "setp.ne.b32 p, %69, 0;\n"
-      "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 "
-      "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20,"
-      "%21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39,"
-      "%40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58,"
-      "%59, %60, %61, %62, %63}, "
-      "{%64, %65, %66, %67}, %68, p, 1, 1, 1;\n"
-      "}\n"
-      : HONE_SUMS_8(0), HONE_SUMS_8(8), HONE_SUMS_8(16), HONE_SUMS_8(24), HONE_SUMS_8(32), HONE_SUMS_8(40),
-        HONE_SUMS_8(48), HONE_SUMS_8(56)
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(1));
-}
-
-#undef HONE_SUMS_8
 
 /// A tile of `kRows` rows of one head: boxes of 64 elements, one behind the other.
 template <int kDim, int kRows>
@@ -245,13 +152,6 @@ template <int kDim, int kSums, class A, class B>
 __device__ inline void multiply_heads(float (&d)[kSums], const A& a, int row, const B& b) {
 #pragma unroll
   for (int step = 0; step < kDim / 16; ++step) multiply_rows(d, a.rows(row, step), b.rows(0, step), step > 0);
-}
-
-/// Copies `bytes` (a multiple of 16, as both addresses) to shared memory.
-__device__ inline void copy_bytes(uint32_t to, const void* from, uint32_t bytes, uint32_t barrier) {
-  asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];\n" ::"r"(to),
-               "l"(from), "r"(bytes), "r"(barrier)
-               : "memory");
 }
 
 #endif  // __CUDACC__

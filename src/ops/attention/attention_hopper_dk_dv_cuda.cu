@@ -66,8 +66,8 @@ template <int kDim>
 __device__ void load(const Maps& maps, const HopperBackward& args, const Shared<kDim>& shared) {
   const int group = args.num_heads / args.num_kv_heads;
   const HopperItems items{args.tiles, args.num_kv_heads, args.num_tiles * args.num_kv_heads, args.counter};
-  HopperRing<kStages> ring;
-  HopperRing<1> keys_ring;
+  RingPosition<kStages> ring;
+  RingPosition<1> keys_ring;
   for (;; keys_ring.advance()) {
     const int item = items.take();
     barrier_wait(shared.keys_empty(), keys_ring.phase ^ 1);
@@ -138,8 +138,8 @@ __device__ void multiply(const HopperBackward& args, const Shared<kDim>& shared)
     if (lane == 0) barrier_arrive(barrier);
   };
   const HopperItems items{args.tiles, args.num_kv_heads, args.num_tiles * args.num_kv_heads, args.counter};
-  HopperRing<kStages> ring;
-  HopperRing<1> keys_ring;
+  RingPosition<kStages> ring;
+  RingPosition<1> keys_ring;
   for (;; keys_ring.advance()) {
     barrier_wait(shared.keys_full(), keys_ring.phase);
     const int item = shared.item();

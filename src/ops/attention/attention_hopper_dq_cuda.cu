@@ -58,8 +58,8 @@ __device__ void load(const Maps& maps, const HopperBackward& args, const Shared<
   constexpr int kKeys = Shared<kDim>::kKeys;
   const int group = args.num_heads / args.num_kv_heads;
   const HopperItems items{args.tiles, args.num_heads, args.num_tiles * args.num_heads, args.counter};
-  HopperRing<kStages> ring;
-  HopperRing<1> queries_ring;
+  RingPosition<kStages> ring;
+  RingPosition<1> queries_ring;
   for (;; queries_ring.advance()) {
     const int item = items.take();
     barrier_wait(shared.queries_empty(), queries_ring.phase ^ 1);
@@ -109,8 +109,8 @@ __device__ void multiply(const HopperBackward& args, const Shared<kDim>& shared)
     if (lane == 0) barrier_arrive(barrier);
   };
   const HopperItems items{args.tiles, args.num_heads, args.num_tiles * args.num_heads, args.counter};
-  HopperRing<kStages> ring;
-  HopperRing<1> queries_ring;
+  RingPosition<kStages> ring;
+  RingPosition<1> queries_ring;
   for (;; queries_ring.advance()) {
     barrier_wait(shared.queries_full(), queries_ring.phase);
     const int item = shared.item();

@@ -110,31 +110,6 @@ __global__ void __launch_bounds__(kThreads) stats_kernel(StatsArgs args) {
 
 }  // namespace
 
-CUtensorMap head_map(const Tensor& tensor, int64_t heads, int64_t dim, int box_rows) {
-  using Encode = CUresult (*)(CUtensorMap*, CUtensorMapDataType, cuuint32_t, void*, const cuuint64_t*,
-                              const cuuint64_t*, const cuuint32_t*, const cuuint32_t*, CUtensorMapInterleave,
-                              CUtensorMapSwizzle, CUtensorMapL2promotion, CUtensorMapFloatOOBfill);
-  // Found at run time, so that the program also starts where there is no driver.
-  static const Encode encode = [] {
-    void* function = nullptr;
-    cudaDriverEntryPointQueryResult found;
-    check(cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &function, 12000, cudaEnableDefault, &found),
-          "looking for cuTensorMapEncodeTiled");
-    HONE_ASSERT(found == cudaDriverEntryPointSuccess);
-    return reinterpret_cast<Encode>(function);
-  }();
-  const auto size = [](int64_t n) { return static_cast<cuuint64_t>(n); };
-  const std::array<cuuint64_t, 3> sizes{size(dim), size(heads), size(tensor.shape[0])};
-  const std::array<cuuint64_t, 2> strides{size(dim * 2), size(heads * dim * 2)};
-  const std::array<cuuint32_t, 3> box{64, 1, static_cast<cuuint32_t>(box_rows)}, steps{1, 1, 1};
-  CUtensorMap map;
-  const CUresult result = encode(&map, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 3, tensor.data, sizes.data(), strides.data(),
-                                 box.data(), steps.data(), CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
-                                 CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
-  HONE_ASSERT(result == CUDA_SUCCESS, "cuTensorMapEncodeTiled refused " + tensor.shape.to_string());
-  return map;
-}
-
 HopperScratch::HopperScratch(ArenaScope& memory, const AttentionArgs& args) {
   const int64_t tokens = args.q.shape[0], documents = args.sequences.num_documents;
   tiles = tokens / kHopperRows + documents;

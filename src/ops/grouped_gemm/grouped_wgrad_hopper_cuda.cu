@@ -106,7 +106,7 @@ class WeightLoader {
   const WeightFactors& f_;
   const SharedMemory& shared_;
   int rank_;
-  RingPosition at_;
+  RingPosition<kStages> at_;
   int rows_[kRowsEach];
 };
 
@@ -214,7 +214,7 @@ __global__ void __launch_bounds__(kThreads, 1) grouped_weight_gradient(const __g
   } else {
     more_registers<kConsumerRegisters>();
     WarpgroupSums<kTileN> sums;
-    RingPosition at;
+    RingPosition<kStages> at;
     PairTile tile;
     Turns turns(shared, warpgroup);
     for (int index = 0; tiles.next(tile); ++index) {
@@ -261,8 +261,8 @@ void grouped_wgrad_hopper(const Context& context, const GroupedWgradArgs& args) 
   f.p_width = static_cast<int>(p.shape[1]);
   f.s_width = static_cast<int>(s.shape[1]);
   f.n_tiles = (f.s_width + kTileN - 1) / kTileN;
-  f.p = tensor_map(p, 1, p.shape[0], f.p_width, kTileK);
-  f.s = tensor_map(s, 1, s.shape[0], f.s_width, kTileK / 2);
+  f.p = matrix_map(p, 1, p.shape[0], f.p_width, kTileK);
+  f.s = matrix_map(s, 1, s.shape[0], f.s_width, kTileK / 2);
   f.offsets = args.groups.offsets.as<int64_t>();
   if (p_rows.defined()) {
     f.gathered = elements<__nv_bfloat16>(p);

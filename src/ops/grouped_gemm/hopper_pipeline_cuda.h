@@ -8,8 +8,8 @@
 
 #include "core/cuda_launch.h"
 #include "ops/grouped_gemm/hopper_tiles_cuda.h"
-#include "ops/grouped_gemm/tma_cuda.h"
-#include "ops/grouped_gemm/wgmma_cuda.h"
+#include "ops/hopper/tma_cuda.h"
+#include "ops/hopper/wgmma_cuda.h"
 
 namespace hone::cuda::sm90 {
 
@@ -34,23 +34,6 @@ constexpr size_t shared_bytes(int tile_list_size) {
 /// Sums of one tile in a warpgroup: two blocks of 64 rows, as Wgmma has them.
 template <int kColumns>
 using WarpgroupSums = float[2][kColumns / 2];
-
-struct RingPosition {
-  int stage = 0;
-  uint32_t phase = 0;
-
-  __device__ void advance() {
-    if (++stage == kStages) {
-      stage = 0;
-      phase ^= 1;
-    }
-  }
-  __device__ void skip(int steps) {
-    const int sum = stage + steps;
-    phase ^= static_cast<uint32_t>(sum / kStages) & 1;
-    stage = sum % kStages;
-  }
-};
 
 struct SharedMemory {
   uint32_t stages, strips, barriers;
@@ -132,9 +115,9 @@ class Turns {
 /// sums (+)= the product of `steps` stages; the sums start at zero where `fresh`. Besides, prepare(stage, step) may
 /// change a stage that has come, and last() is called when all have.
 template <int kBlocks, int kN, bool kAColumns, bool kBColumns, int kSums, class Besides>
-__device__ inline void multiply(float (&sums)[2][kSums], const SharedMemory& shared, RingPosition& at, int steps,
-                                bool fresh, const Besides& besides) {
-  hold_sums(sums);
+__device__ inline void multiply(float (&sums)[2][kSums], const SharedMemory& shared, RingPosition<kStages>& at,
+                                int steps, bool fresh, const Besides& besides) {
+  hold(sums);
   int previous = 0;
   for (int step = 0; step < steps; ++step) {
     barrier_wait(shared.full(at.stage), at.phase);
@@ -157,14 +140,14 @@ __device__ inline void multiply(float (&sums)[2][kSums], const SharedMemory& sha
   }
   besides.last();
   wgmma_wait<0>();
-  hold_sums(sums);
+  hold(sums);
   if (steps > 0) shared.release(previous);
 }
 
 /// The same of a tile with `rows` by `columns` of use: less work for the same sums.
 template <bool kAColumns, bool kBColumns, int kSums, class Besides>
-__device__ inline void multiply_tile(float (&sums)[2][kSums], const SharedMemory& shared, RingPosition& at, int steps,
-                                     int rows, int columns, const Besides& besides) {
+__device__ inline void multiply_tile(float (&sums)[2][kSums], const SharedMemory& shared, RingPosition<kStages>& at,
+                                     int steps, int rows, int columns, const Besides& besides) {
   if (rows == 0) {  // the stages pass all the same, for this block loads half of B for the other
     for (int step = 0; step < steps; ++step) {
       barrier_wait(shared.full(at.stage), at.phase);

@@ -142,7 +142,7 @@ class ProductLoader {
   const ProductFactors& f_;
   const SharedMemory& shared_;
   int rank_;
-  RingPosition at_;
+  RingPosition<kStages> at_;
   uint32_t units_[kRowsEach];  // of 16 bytes: where this thread's rows begin
   int rows_ = 0;               // from this thread's first line on
 };
@@ -182,7 +182,7 @@ __global__ void __launch_bounds__(kThreads, 1) grouped_product(const __grid_cons
     more_registers<kConsumerRegisters>();
     const uint32_t strip = shared.strips + threadIdx.x / 32 * kStripBytes;
     WarpgroupSums<Epilogue::kColumns> sums;
-    RingPosition at;
+    RingPosition<kStages> at;
     PairTile tile;
     Turns turns(shared, warpgroup);
     for (int index = 0; tiles.next(tile); ++index) {
@@ -222,13 +222,13 @@ inline ProductFactors product_factors(const RowGroups& groups, const Tensor& a, 
     f.gathered = elements<__nv_bfloat16>(a);
     f.a_rows = a_rows.as<int32_t>();
   }
-  f.a = tensor_map(a, 1, a.shape[0], f.k, kBlockM);
-  f.w = tensor_map(w, w.shape[0], w.shape[1], w.shape[2], w_transposed ? kTileK / 2 : kHalfN);
+  f.a = matrix_map(a, 1, a.shape[0], f.k, kBlockM);
+  f.w = matrix_map(w, w.shape[0], w.shape[1], w.shape[2], w_transposed ? kTileK / 2 : kHalfN);
   f.k_steps = (f.k + kTileK - 1) / kTileK;
   if (extra_a.defined()) {
     f.extra_k = static_cast<int>(extra_a.shape[1]);
-    f.extra_a = tensor_map(extra_a, 1, extra_a.shape[0], f.extra_k, kBlockM);
-    f.extra_w = tensor_map(extra_w, extra_w.shape[0], extra_w.shape[1], f.extra_k, kHalfN);
+    f.extra_a = matrix_map(extra_a, 1, extra_a.shape[0], f.extra_k, kBlockM);
+    f.extra_w = matrix_map(extra_w, extra_w.shape[0], extra_w.shape[1], f.extra_k, kHalfN);
     f.extra_steps = (f.extra_k + kTileK - 1) / kTileK;
   }
   f.tile_columns = halves ? kHalfN : columns_of_tile;

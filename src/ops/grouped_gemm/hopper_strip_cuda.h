@@ -3,26 +3,19 @@
 #pragma once
 
 #include "core/cuda_launch.h"
-#include "ops/grouped_gemm/tma_cuda.h"
+#include "ops/hopper/tma_cuda.h"
+#include "ops/hopper/wgmma_cuda.h"
 
 namespace hone::cuda::sm90 {
 
 constexpr int kStripRows = 16, kStripColumns = 32;
 constexpr uint32_t kStripPartBytes = kStripRows * kStripColumns * 2;
 
-/// Packed pairs of bfloat16 as matrices have them (tma_cuda.h): matrices [0, 4) are columns [0, 16), rows [0, 8) then
-/// [8, 16) of columns [0, 8), and so on.
+/// Packed pairs of bfloat16 as matrices have them (ops/hopper/tma_cuda.h): matrices [0, 4) are columns [0, 16), rows
+/// [0, 8) then [8, 16) of columns [0, 8), and so on.
 struct StripFragment {
   uint32_t pairs[2][4];
 };
-
-__device__ inline uint32_t pack_bf16(float low, float high) {
-  const __nv_bfloat162 pair = __floats2bfloat162_rn(low, high);
-  return reinterpret_cast<const uint32_t&>(pair);
-}
-__device__ inline float2 unpack_bf16(uint32_t pair) {
-  return {__uint_as_float(pair << 16), __uint_as_float(pair & 0xffff0000u)};
-}
 
 /// The 16-byte unit u of row r; 8 rows of one unit, and the 4 units of 2 rows, are in different banks.
 __device__ inline uint32_t strip_unit(uint32_t strip, int row, int unit) {

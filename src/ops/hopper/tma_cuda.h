@@ -8,41 +8,21 @@
 #include <array>
 #include <cstdint>
 
-#include "core/cuda_check.h"
 #include "core/tensor.h"
 
 namespace hone::cuda::sm90 {
 
 // -- On the host: how TMA sees a tensor
 
-/// Boxes of `tensor` as TMA copies them to shared memory: 64 elements (128 bytes, swizzled) of the last dimension, by
-/// `box_rows` rows, of one matrix. The tensor is bfloat16 [matrices, rows, columns], columns a multiple of 8. What a
-/// box covers outside of a matrix is zero.
-inline CUtensorMap tensor_map(const Tensor& tensor, int64_t matrices, int64_t rows, int64_t columns, int box_rows) {
-  using Encode = CUresult (*)(CUtensorMap*, CUtensorMapDataType, cuuint32_t, void*, const cuuint64_t*,
-                              const cuuint64_t*, const cuuint32_t*, const cuuint32_t*, CUtensorMapInterleave,
-                              CUtensorMapSwizzle, CUtensorMapL2promotion, CUtensorMapFloatOOBfill);
-  // Found at run time, so that the program also starts where there is no driver.
-  static const Encode encode = [] {
-    void* function = nullptr;
-    cudaDriverEntryPointQueryResult found;
-    check(cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &function, 12000, cudaEnableDefault, &found),
-          "looking for cuTensorMapEncodeTiled");
-    HONE_ASSERT(found == cudaDriverEntryPointSuccess);
-    return reinterpret_cast<Encode>(function);
-  }();
-  // A tensor without elements is described as if it had some; no box of it is copied.
-  const auto size = [](int64_t n) { return static_cast<cuuint64_t>(std::max<int64_t>(n, 1)); };
-  const std::array<cuuint64_t, 3> sizes{size(columns), size(rows), size(matrices)};
-  const std::array<cuuint64_t, 2> strides{sizes[0] * 2, sizes[0] * sizes[1] * 2};
-  const std::array<cuuint32_t, 3> box{64, static_cast<cuuint32_t>(box_rows), 1};
-  const std::array<cuuint32_t, 3> steps{1, 1, 1};
-  CUtensorMap map;
-  const CUresult result = encode(&map, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 3, tensor.data, sizes.data(), strides.data(),
-                                 box.data(), steps.data(), CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
-                                 CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
-  HONE_ASSERT(result == CUDA_SUCCESS, "cuTensorMapEncodeTiled refused " + tensor.shape.to_string());
-  return map;
+/// Boxes of a bfloat16 tensor as TMA copies them to shared memory. `sizes` are its three dimensions, the contiguous one
+/// first; `strides` those of the other two, in elements, multiples of 8. A box has 64 elements of the first dimension
+/// (128 bytes, swizzled) and box[i] of dimension i + 1. What a box covers outside of the sizes is zero.
+CUtensorMap tensor_map(const Tensor& tensor, const std::array<int64_t, 3>& sizes, const std::array<int64_t, 2>& strides,
+                       const std::array<int, 2>& box);
+
+/// The boxes of 64 columns by `box_rows` rows of one matrix of [matrices, rows, columns], columns a multiple of 8.
+inline CUtensorMap matrix_map(const Tensor& tensor, int64_t matrices, int64_t rows, int64_t columns, int box_rows) {
+  return tensor_map(tensor, {columns, rows, matrices}, {columns, std::max<int64_t>(rows, 1) * columns}, {box_rows, 1});
 }
 
 #ifdef __CUDACC__
@@ -93,11 +73,27 @@ __device__ inline void barrier_wait(uint32_t barrier, uint32_t parity) {
   } while (done == 0);
 }
 
-// -- Copies of boxes. Coordinates are those of tensor_map: column, row, matrix.
+/// A stage of a ring of barriers, and the parity of its phase.
+template <int kStages>
+struct RingPosition {
+  int stage = 0;
+  uint32_t phase = 0;
 
-__device__ inline void prefetch_map(const CUtensorMap& map) {
-  asm volatile("prefetch.tensormap [%0];\n" ::"l"(reinterpret_cast<uint64_t>(&map)) : "memory");
-}
+  __device__ void advance() {
+    if (++stage == kStages) {
+      stage = 0;
+      phase ^= 1;
+    }
+  }
+  __device__ void skip(int steps) {
+    const int sum = stage + steps;
+    phase ^= static_cast<uint32_t>(sum / kStages) & 1;
+    stage = sum % kStages;
+  }
+};
+
+// -- Copies of boxes. Coordinates follow the sizes of the map: for a matrix_map column, row, matrix.
+
 __device__ inline void copy_box(const CUtensorMap& map, int column, int row, int matrix, uint32_t to,
                                 uint32_t barrier) {
   asm volatile(
@@ -115,6 +111,13 @@ __device__ inline void copy_box_to_cluster(const CUtensorMap& map, int column, i
       "[%0], [%1, {%3, %4, %5}], [%2], %6;\n" ::"r"(to),
       "l"(reinterpret_cast<uint64_t>(&map)), "r"(barrier), "r"(column), "r"(row), "r"(matrix), "h"(blocks)
       : "memory");
+}
+
+/// `bytes` of memory, a multiple of 16 as both addresses.
+__device__ inline void copy_bytes(uint32_t to, const void* from, uint32_t bytes, uint32_t barrier) {
+  asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];\n" ::"r"(to),
+               "l"(from), "r"(bytes), "r"(barrier)
+               : "memory");
 }
 
 // -- Copies of 16 bytes by one thread (cp.async).
