@@ -14,7 +14,7 @@ Attention::Attention(const DecoderConfig& config, int layer, ParameterStore& sto
       sliding_window_(config.layers[static_cast<size_t>(layer)].sliding_window),
       rms_norm_eps_(static_cast<float>(config.rms_norm_eps)),
       layer_(static_cast<size_t>(layer)) {
-  const std::string module = "model.layers." + std::to_string(layer) + ".self_attn.";
+  const std::string module = config.layer_module(layer) + "self_attn.";
   const int64_t hidden = config.hidden_size, q_size = num_heads_ * head_dim_, kv_size = num_kv_heads_ * head_dim_;
   const auto make = [&](const char* name, int64_t out, int64_t in, bool bias) {
     return Linear(store, module + name, out, in, bias, ParameterKind::kAttention, layer, dtype);

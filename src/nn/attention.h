@@ -2,19 +2,16 @@
 // optional RMSNorm on queries and keys.
 #pragma once
 
-#include "nn/decoder_config.h"
-#include "nn/linear.h"
+#include "nn/mixer.h"
 
 namespace hone {
 
-class Attention {
+class Attention : public Mixer {
  public:
   Attention(const DecoderConfig& config, int layer, ParameterStore& store, DType dtype);
 
-  /// x [T, H], normalised -> [T, H]. `cache_index` is the layer's place in the KV cache.
-  Var operator()(Tape& tape, Var x, const Forward& forward, const RopeTable& rope) const;
-
-  void collect(std::vector<Parameter*>& group) const;
+  Var operator()(Tape& tape, Var x, const Forward& forward, const RopeTable& rope) const override;
+  void collect(std::vector<Parameter*>& group) const override;
 
  private:
   int64_t num_heads_, num_kv_heads_, head_dim_, sliding_window_;

@@ -15,13 +15,14 @@ Decoder::Decoder(DecoderConfig config, ParameterStore& store, Placement& placeme
   const auto norm = [&](const std::string& module, int layer) {
     return &store.add({module + ".weight", {hidden}, ParameterKind::kNorm, layer, {}}, dtype_);
   };
-  embedding_ = &store.add({"model.embed_tokens.weight", {vocab, hidden}, ParameterKind::kEmbedding, -1, {}}, dtype_);
+  embedding_ = &store.add(
+      {config_.names.prefix + "embed_tokens.weight", {vocab, hidden}, ParameterKind::kEmbedding, -1, {}}, dtype_);
   embedding_group_ = placement.group({embedding_});
   int64_t moe_index = 0;
   for (int i = 0; i < static_cast<int>(config_.layers.size()); ++i) {
-    const std::string module = "model.layers." + std::to_string(i) + ".";
+    const std::string module = config_.layer_module(i);
     Layer layer;
-    layer.attention = std::make_unique<Attention>(config_, i, store, dtype_);
+    layer.mixer = make_mixer(config_, i, store, dtype_);
     if (config_.layers[static_cast<size_t>(i)].moe) {
       layer.feed_forward = std::make_unique<MixtureOfExperts>(config_, i, moe_index++, store, dtype_);
     } else {
@@ -29,14 +30,14 @@ Decoder::Decoder(DecoderConfig config, ParameterStore& store, Placement& placeme
     }
     layer.input_norm = norm(module + "input_layernorm", i);
     layer.post_attention_norm = norm(module + "post_attention_layernorm", i);
-    std::vector<Parameter*> attention_group = {layer.input_norm}, feed_forward_group = {layer.post_attention_norm};
-    layer.attention->collect(attention_group);
+    std::vector<Parameter*> mixer_group = {layer.input_norm}, feed_forward_group = {layer.post_attention_norm};
+    layer.mixer->collect(mixer_group);
     layer.feed_forward->collect(feed_forward_group);
-    layer.attention_group = placement.group(std::move(attention_group));
+    layer.mixer_group = placement.group(std::move(mixer_group));
     layer.feed_forward_group = placement.group(std::move(feed_forward_group));
     layers_.push_back(std::move(layer));
   }
-  final_norm_ = norm("model.norm", -1);
+  final_norm_ = norm(config_.names.prefix + "norm", -1);
   head_ = config_.tie_word_embeddings
               ? embedding_
               : &store.add({"lm_head.weight", {vocab, hidden}, ParameterKind::kHead, -1, {}}, dtype_);
@@ -56,12 +57,12 @@ void Decoder::prepare(Stream& stream, int64_t max_length) {
 
 Var Decoder::layer_forward(Tape& tape, const Layer& layer, Var x, const Forward& forward) const {
   const auto eps = static_cast<float>(config_.rms_norm_eps);
-  Var attended, fed;
+  Var mixed, fed;
   SumAndNorm residual;
-  tape.with(*layer.attention_group,
-            [&] { attended = (*layer.attention)(tape, rms_norm(tape, x, *layer.input_norm, eps), forward, rope_); });
+  tape.with(*layer.mixer_group,
+            [&] { mixed = (*layer.mixer)(tape, rms_norm(tape, x, *layer.input_norm, eps), forward, rope_); });
   tape.with(*layer.feed_forward_group, [&] {
-    residual = add_rms_norm(tape, x, attended, *layer.post_attention_norm, eps);
+    residual = add_rms_norm(tape, x, mixed, *layer.post_attention_norm, eps);
     fed = (*layer.feed_forward)(tape, residual.y, forward);
   });
   return add(tape, residual.sum, fed);

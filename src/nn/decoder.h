@@ -5,8 +5,8 @@
 #include <vector>
 
 #include "core/buffer.h"
-#include "nn/attention.h"
 #include "nn/feed_forward.h"
+#include "nn/mixer.h"
 #include "params/placement.h"
 
 namespace hone {
@@ -33,9 +33,9 @@ class Decoder {
   struct Layer {
     Parameter* input_norm;
     Parameter* post_attention_norm;
-    std::unique_ptr<Attention> attention;
+    std::unique_ptr<Mixer> mixer;
     std::unique_ptr<FeedForward> feed_forward;
-    std::unique_ptr<Residency> attention_group, feed_forward_group;
+    std::unique_ptr<Residency> mixer_group, feed_forward_group;
   };
 
   Var hidden_states(Tape& tape, const Forward& forward) const;

@@ -9,8 +9,14 @@
 
 namespace hone {
 
+/// What mixes the tokens of a layer.
+enum class MixerKind {
+  kAttention,  ///< nn/attention.h
+};
+
 /// One layer of a decoder.
 struct LayerConfig {
+  MixerKind mixer = MixerKind::kAttention;
   int64_t sliding_window = 0;     ///< 0: full attention
   int64_t intermediate_size = 0;  ///< of the dense MLP; 0 in a MoE layer
   bool moe = false;
@@ -24,10 +30,11 @@ struct MoeConfig {
   double router_aux_loss_coef = 0;
 };
 
-/// How an architecture names its tensors below model.layers.N. in memory and in files.
+/// How an architecture names its tensors in memory and in files.
 struct DecoderNames {
-  std::string moe = "mlp";       ///< module of router and experts in memory ("mlp.gate", "mlp.experts")
-  std::string file_moe = "mlp";  ///< the same in files
+  std::string prefix = "model.";  ///< of everything but the head; a text model inside a larger one has a longer one
+  std::string moe = "mlp";        ///< module of router and experts in memory ("mlp.gate", "mlp.experts")
+  std::string file_moe = "mlp";   ///< the same in files
   std::string gate = "gate_proj", up = "up_proj", down = "down_proj";  ///< per-expert tensors in files
 };
 
@@ -45,7 +52,12 @@ struct DecoderConfig {
   std::vector<LayerConfig> layers;
   MoeConfig moe;
   DecoderNames names;
+  /// Tensors of files that are not the decoder's (a vision tower, heads that predict further tokens) begin with one of
+  /// these: they are not trained, and written back as they are.
+  std::vector<std::string> carried_prefixes;
 
+  /// "model.layers.3.": what the names of a layer's tensors begin with.
+  std::string layer_module(int layer) const { return names.prefix + "layers." + std::to_string(layer) + "."; }
   int64_t num_moe_layers() const {
     int64_t n = 0;
     for (const LayerConfig& layer : layers) n += layer.moe;

@@ -10,7 +10,7 @@
 namespace hone {
 
 Mlp::Mlp(const DecoderConfig& config, int layer, ParameterStore& store, DType dtype) {
-  const std::string module = "model.layers." + std::to_string(layer) + ".mlp.";
+  const std::string module = config.layer_module(layer) + "mlp.";
   const int64_t hidden = config.hidden_size, inner = config.layers[static_cast<size_t>(layer)].intermediate_size;
   const auto make = [&](const char* name, int64_t out, int64_t in) {
     return Linear(store, module + name, out, in, config.mlp_bias, ParameterKind::kMlp, layer, dtype);
@@ -36,8 +36,10 @@ struct ExpertLayouts {
   std::vector<FileLayout> gate_up, down;
 };
 
-ExpertLayouts expert_layouts(const DecoderNames& names, int layer, int64_t experts, int64_t inner, int64_t hidden) {
-  const std::string file = fmt::format("model.layers.{}.{}.experts.", layer, names.file_moe);
+ExpertLayouts expert_layouts(const DecoderConfig& config, int layer) {
+  const int64_t experts = config.moe.num_experts, inner = config.moe.moe_intermediate_size, hidden = config.hidden_size;
+  const DecoderNames& names = config.names;
+  const std::string file = config.layer_module(layer) + names.file_moe + ".experts.";
   ExpertLayouts layouts{{FileLayout{}}, {FileLayout{}}};
   for (int64_t e = 0; e < experts; ++e) {
     const auto name = [&](const std::string& projection) { return fmt::format("{}{}.{}.weight", file, e, projection); };
@@ -60,13 +62,12 @@ MixtureOfExperts::MixtureOfExperts(const DecoderConfig& config, int layer, int64
     : top_k_(config.moe.num_experts_per_tok), moe_index_(moe_index), norm_topk_prob_(config.moe.norm_topk_prob) {
   const int64_t experts = config.moe.num_experts, inner = config.moe.moe_intermediate_size, hidden = config.hidden_size;
   const DecoderNames& names = config.names;
-  const std::string module = fmt::format("model.layers.{}.{}.", layer, names.moe);
+  const std::string module = config.layer_module(layer) + names.moe + ".";
   std::vector<FileLayout> router_layouts;
   if (names.file_moe != names.moe) {
-    router_layouts.push_back(
-        {{fmt::format("model.layers.{}.{}.gate.weight", layer, names.file_moe), {experts, hidden}, 0}});
+    router_layouts.push_back({{config.layer_module(layer) + names.file_moe + ".gate.weight", {experts, hidden}, 0}});
   }
-  ExpertLayouts layouts = expert_layouts(names, layer, experts, inner, hidden);
+  ExpertLayouts layouts = expert_layouts(config, layer);
   router_ =
       &store.add({module + "gate.weight", {experts, hidden}, ParameterKind::kRouter, layer, router_layouts}, dtype);
   gate_up_ = &store.add({module + "experts.gate_up_proj",

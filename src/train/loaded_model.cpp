@@ -14,7 +14,7 @@ LoadedModel::LoadedModel(std::filesystem::path directory, DType dtype)
     : directory_(std::move(directory)), config_(HfConfig::read(directory_)) {
   decoder_ = std::make_unique<Decoder>(read_decoder_config(config_), store_, placement_, dtype);
   checkpoint_ = Checkpoint::open(directory_);
-  map_ = map_checkpoint(checkpoint_, store_);
+  map_ = map_of(checkpoint_);
 }
 
 std::optional<LoraOptions> set_trainable(ParameterStore& store, const TrainableOptions& options) {

@@ -45,6 +45,10 @@ class LoadedModel {
   ParameterStore& store() { return store_; }
   const Checkpoint& checkpoint() const { return checkpoint_; }
   const CheckpointMap& map() const { return map_; }
+  /// How a checkpoint of this model, its own or one that a run saved, holds the parameters.
+  CheckpointMap map_of(const Checkpoint& checkpoint) const {
+    return map_checkpoint(checkpoint, store_, decoder_->config().carried_prefixes);
+  }
   /// The adapter options in force; empty without adapters.
   const std::optional<LoraOptions>& lora() const { return lora_; }
 

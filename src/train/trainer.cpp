@@ -291,7 +291,7 @@ void Trainer::restore_best() {
     load_adapter(best, model_->store());
   } else {
     const Checkpoint weights = Checkpoint::open(best);
-    load_parameters(weights, map_checkpoint(weights, model_->store()), model_->store(), pool_);
+    load_parameters(weights, model_->map_of(weights), model_->store(), pool_);
   }
   logger_.info("the best model (step {}, {} {:.4f}) is the one that is saved", state_.best_step,
                config_.eval.metric_for_best_model, state_.best_metric);

@@ -159,7 +159,7 @@ void Trainer::resume(const std::filesystem::path& checkpoint) {
     load_adapter(checkpoint, model_->store());
   } else {
     const Checkpoint weights = Checkpoint::open(checkpoint);
-    load_parameters(weights, map_checkpoint(weights, model_->store()), model_->store(), pool_);
+    load_parameters(weights, model_->map_of(weights), model_->store(), pool_);
   }
   state_ = load_training_state(checkpoint, model_->store());
   if (state_.data_fingerprint != data_fingerprint()) {

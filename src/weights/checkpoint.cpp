@@ -154,12 +154,16 @@ CheckpointMap map_checkpoint(const Checkpoint& checkpoint, const ParameterStore&
                     checkpoint.directory().string(),
                     "use a complete checkpoint of the architecture that config.json names");
   }
+  const Parameter* embedding = nullptr;
+  for (const Parameter& parameter : store.all()) {
+    if (parameter.kind() == ParameterKind::kEmbedding) embedding = &parameter;
+  }
   std::vector<std::string> unexpected;
   for (const auto& [name, tensor] : checkpoint.tensors()) {
     if (used.contains(name)) continue;
     const auto carries = [&n = name](const std::string& prefix) { return n.starts_with(prefix); };
-    if (name == "lm_head.weight" && used.contains("model.embed_tokens.weight")) {
-      check_tied_head(checkpoint, name, "model.embed_tokens.weight");
+    if (name == "lm_head.weight" && embedding != nullptr) {
+      check_tied_head(checkpoint, name, embedding->name());
     } else if (std::any_of(carried_prefixes.begin(), carried_prefixes.end(), carries)) {
       map.carried.push_back(name);
     } else if (!name.ends_with("rotary_emb.inv_freq")) {  // a buffer that old versions of transformers saved

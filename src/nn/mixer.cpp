@@ -1,0 +1,16 @@
+#include "nn/mixer.h"
+
+#include "core/error.h"
+#include "nn/attention.h"
+
+namespace hone {
+
+std::unique_ptr<Mixer> make_mixer(const DecoderConfig& config, int layer, ParameterStore& store, DType dtype) {
+  switch (config.layers[static_cast<size_t>(layer)].mixer) {
+    case MixerKind::kAttention:
+      return std::make_unique<Attention>(config, layer, store, dtype);
+  }
+  HONE_ASSERT(false, "not a mixer");
+}
+
+}  // namespace hone

@@ -1,0 +1,22 @@
+// Mixer: the first half of a block, where tokens of a document see each other.
+#pragma once
+
+#include <memory>
+
+#include "nn/decoder_config.h"
+#include "nn/linear.h"
+
+namespace hone {
+
+/// Maps x [T, H], normalised, to [T, H]. Tokens see only their own document's, and none that follow them.
+class Mixer {
+ public:
+  virtual ~Mixer() = default;
+  virtual Var operator()(Tape& tape, Var x, const Forward& forward, const RopeTable& rope) const = 0;
+  virtual void collect(std::vector<Parameter*>& group) const = 0;
+};
+
+/// What config.layers[layer].mixer asks for.
+std::unique_ptr<Mixer> make_mixer(const DecoderConfig& config, int layer, ParameterStore& store, DType dtype);
+
+}  // namespace hone
