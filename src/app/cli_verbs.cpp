@@ -251,7 +251,7 @@ void add_about(CLI::App& app, Action& action) {
   env->callback([=, &action] { action = [=] { return run_env(*json); }; });
   auto quickstart = options_of<QuickstartOptions>();
   CLI::App* show = add_verb(app, "quickstart", "Fine-tune a small model in two acts, in minutes, without a download",
-                            "  hone quickstart\n  hone quickstart --output /tmp/quickstart --seed 7");
+                            "  hone quickstart\n  hone quickstart --output runs/quickstart --seed 7");
   show->add_option("--output", quickstart->output, "folder for data, model and runs")->capture_default_str();
   show->add_option("--device", quickstart->device, "cpu, cuda, cuda:N or auto")->capture_default_str();
   show->add_option("--seed", quickstart->seed, "of data, model and training")->capture_default_str();

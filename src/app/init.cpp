@@ -17,7 +17,7 @@ namespace hone {
 
 namespace {
 
-constexpr const char* kPlaceholder = "data/chat.jsonl";
+constexpr const char* kExampleData = "data/chat.jsonl";
 
 struct Line {
   std::string text;     ///< "key: value", or "" for an empty line
@@ -85,7 +85,7 @@ std::string initial_yaml(const InitOptions& options, const DecoderConfig& model)
       lines,
       {{"", ""},
        {"datasets:", ""},
-       {"  - path: " + yaml_path(options.data.empty() ? kPlaceholder : options.data),
+       {"  - path: " + yaml_path(options.data.empty() ? kExampleData : options.data),
         options.data.empty() ? "YOUR DATA: a .jsonl file, or a folder of them" : "a .jsonl file, or a folder of them"},
        {"    type: auto", "messages | prompt_completion | tokenized; auto looks at the columns"},
        {"val_split: 0.02", "share of the samples that is only evaluated on"},
