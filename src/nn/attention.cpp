@@ -39,6 +39,7 @@ Var Attention::operator()(Tape& tape, Var x, const Forward& forward, const RopeT
   const AttentionOptions options{.num_heads = num_heads_,
                                  .num_kv_heads = num_kv_heads_,
                                  .head_dim = head_dim_,
+                                 .v_head_dim = head_dim_,
                                  .scale = 1.0f / std::sqrt(static_cast<float>(head_dim_)),
                                  .sliding_window = sliding_window_};
   const PackedSequences sequences{

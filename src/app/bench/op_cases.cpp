@@ -91,7 +91,7 @@ OpCase qk_norm_rope_case(const Maker& m, BenchData& data) {
   const RopeTable table{.cos = data.upload({m.sizes.seq, half}, std::move(values.cos)),
                         .sin = data.upload({m.sizes.seq, half}, std::move(values.sin))};
   const Tensor positions = data.upload({m.tokens()}, positions_of(m.sizes));
-  const auto head_dim = static_cast<int>(m.config.head_dim);
+  const int64_t head_dim = m.config.head_dim;
   OpCase result;
   result.parts = {{"qk_norm_rope", m.shape(width), "qk_norm_rope", "forward", 0, 2 * m.rows(width)},
                   {"qk_norm_rope grad", m.shape(width), "qk_norm_rope", "backward", 0, 3 * m.rows(width)}};
@@ -106,6 +106,7 @@ OpCase attention_case(const Maker& m, BenchData& data) {
   const AttentionOptions options{.num_heads = heads,
                                  .num_kv_heads = kv_heads,
                                  .head_dim = dim,
+                                 .v_head_dim = dim,
                                  .scale = 1.0f / std::sqrt(static_cast<float>(dim))};
   std::vector<int32_t> starts;
   for (int64_t row = 0; row < m.tokens(); row += m.sizes.seq) starts.push_back(static_cast<int32_t>(row));

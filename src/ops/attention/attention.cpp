@@ -45,15 +45,15 @@ struct AttentionNode : Node {
 
 Var attention(Tape& tape, Var q, Var k, Var v, const AttentionOptions& options, const PackedSequences& sequences) {
   const int64_t tokens = tape.shape(q)[0];
-  const Shape of_keys{tokens, options.num_kv_heads * options.head_dim};
   HONE_ASSERT(tape.shape(q) == (Shape{tokens, options.num_heads * options.head_dim}));
-  HONE_ASSERT(tape.shape(k) == of_keys && tape.shape(v) == of_keys);
+  HONE_ASSERT(tape.shape(k) == (Shape{tokens, options.num_kv_heads * options.head_dim}));
+  HONE_ASSERT(tape.shape(v) == (Shape{tokens, options.num_kv_heads * options.v_head_dim}));
   HONE_ASSERT(tape.dtype(q) == tape.dtype(k) && tape.dtype(q) == tape.dtype(v));
   auto node = std::make_unique<AttentionNode>();
   node->options = options;
   node->sequences = sequences;
   node->inputs = {q, k, v};
-  const Var out = tape.add_output(*node, tape.shape(q), tape.dtype(q));
+  const Var out = tape.add_output(*node, {tokens, options.num_heads * options.v_head_dim}, tape.dtype(q));
   const Var lse = tape.add_output(*node, {options.num_heads, tokens}, DType::kF32);
   node->saved = {q, k, v, out, lse};
   tape.record(std::move(node));

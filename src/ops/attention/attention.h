@@ -8,7 +8,8 @@ namespace hone {
 struct AttentionOptions {
   int64_t num_heads = 0;       ///< Hq, a multiple of Hkv; heads [g·Hq/Hkv, (g+1)·Hq/Hkv) share key-value head g
   int64_t num_kv_heads = 0;    ///< Hkv
-  int64_t head_dim = 0;        ///< D
+  int64_t head_dim = 0;        ///< D of queries and keys
+  int64_t v_head_dim = 0;      ///< Dv of values and outputs
   float scale = 0.0f;          ///< of the scores, usually 1 / sqrt(D)
   int64_t sliding_window = 0;  ///< position j is seen from i if i − window < j <= i; 0: all j <= i
 };
@@ -32,8 +33,8 @@ struct PackedSequences {
 struct AttentionArgs {
   Tensor q;    ///< [T, Hq·D] float32 or bfloat16
   Tensor k;    ///< [T, Hkv·D]
-  Tensor v;    ///< [T, Hkv·D]
-  Tensor out;  ///< [T, Hq·D], dtype of q
+  Tensor v;    ///< [T, Hkv·Dv]
+  Tensor out;  ///< [T, Hq·Dv], dtype of q
   Tensor lse;  ///< [Hq, T] float32, natural logarithm; the order of elements is the implementation's
   AttentionOptions options;
   PackedSequences sequences;
@@ -45,7 +46,7 @@ struct AttentionArgs {
 /// float32.
 struct AttentionBackwardArgs {
   AttentionArgs forward;
-  Tensor dout;  ///< [T, Hq·D], dtype of q
+  Tensor dout;  ///< [T, Hq·Dv], dtype of q
   GradDest dq, dk, dv;
 };
 

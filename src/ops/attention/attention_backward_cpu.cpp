@@ -55,33 +55,25 @@ struct Backward {
   Tensor delta;    // [Hq, T]
   Tensor scratch;  // [threads, 2, kTokens, kTokens]
 
-  MatrixView head_rows(const Tensor& tensor, int64_t row, int64_t head) const {
-    const int64_t width = tensor.shape[1];
-    return rows_from({.data = tensor.data + head * shape.head_dim * static_cast<int64_t>(size_of(tensor.dtype)),
-                      .dtype = tensor.dtype,
-                      .row_stride = width},
-                     row);
-  }
-
-  /// gradient += alpha a b, rows of the block from `row` on.
-  void add_product(const Accumulator& gradient, int64_t row, int64_t head, GemmArgs product, bool first) const {
-    product.n = shape.head_dim;
-    product.ldc = gradient.sums.shape[1];
-    product.c = gradient.sums.as<float>() + row * product.ldc + head * shape.head_dim;
-    product.beta = first ? gradient.first_beta() : 1.0f;
-    gemm_serial(product);
-  }
-
   void run(const BlockPair& pair, int thread) const;
   void make_delta(ThreadPool& pool) const;
 };
 
+/// gradient += alpha a b (product.n dimensions of a head), rows of the block from `row` on.
+void add_product(const Accumulator& gradient, int64_t row, int64_t head, GemmArgs product, bool first) {
+  product.ldc = gradient.sums.shape[1];
+  product.c = gradient.sums.as<float>() + row * product.ldc + head * product.n;
+  product.beta = first ? gradient.first_beta() : 1.0f;
+  gemm_serial(product);
+}
+
 void Backward::run(const BlockPair& pair, int thread) const {
-  const int64_t tokens = forward.q.shape[0], m = pair.query_tokens, n = pair.key_tokens, dim = shape.head_dim;
-  const MatrixView q = head_rows(forward.q, pair.query_row, pair.head),
-                   d_out = head_rows(dout, pair.query_row, pair.head);
-  const MatrixView k = head_rows(forward.k, pair.key_row, pair.kv_head),
-                   v = head_rows(forward.v, pair.key_row, pair.kv_head);
+  const int64_t tokens = forward.q.shape[0], m = pair.query_tokens, n = pair.key_tokens;
+  const int64_t dim = shape.head_dim, v_dim = shape.v_head_dim;
+  const MatrixView q = head_rows(forward.q, pair.query_row, pair.head, dim),
+                   d_out = head_rows(dout, pair.query_row, pair.head, v_dim);
+  const MatrixView k = head_rows(forward.k, pair.key_row, pair.kv_head, dim),
+                   v = head_rows(forward.v, pair.key_row, pair.kv_head, v_dim);
   float* p = scratch.as<float>() + thread * 2 * kTokens * kTokens;
   float* ds = p + kTokens * kTokens;
   const int64_t stats = pair.head * tokens + pair.query_row;
@@ -97,31 +89,32 @@ void Backward::run(const BlockPair& pair, int thread) const {
   score_kernel().probabilities(block, forward.lse.as<float>() + stats);
   const MatrixView probabilities{.data = p, .row_stride = kTokens}, gradients{.data = ds, .row_stride = kTokens};
   if (dv.wanted()) {
-    add_product(dv, pair.key_row, pair.kv_head, {.m = n, .k = m, .a = transposed(probabilities), .b = d_out},
-                pair.first_of_keys);
+    add_product(dv, pair.key_row, pair.kv_head,
+                {.m = n, .n = v_dim, .k = m, .a = transposed(probabilities), .b = d_out}, pair.first_of_keys);
   }
   if (!dq.wanted() && !dk.wanted()) return;
-  gemm_serial({.m = m, .n = n, .k = dim, .a = d_out, .b = transposed(v), .c = ds, .ldc = kTokens});
+  gemm_serial({.m = m, .n = n, .k = v_dim, .a = d_out, .b = transposed(v), .c = ds, .ldc = kTokens});
   score_kernel().gradients(block, ds, delta.as<float>() + stats);
   if (dq.wanted()) {
-    add_product(dq, pair.query_row, pair.head, {.m = m, .k = n, .a = gradients, .b = k, .alpha = shape.scale},
+    add_product(dq, pair.query_row, pair.head, {.m = m, .n = dim, .k = n, .a = gradients, .b = k, .alpha = shape.scale},
                 pair.first_of_queries);
   }
   if (dk.wanted()) {
     add_product(dk, pair.key_row, pair.kv_head,
-                {.m = n, .k = m, .a = transposed(gradients), .b = q, .alpha = shape.scale}, pair.first_of_keys);
+                {.m = n, .n = dim, .k = m, .a = transposed(gradients), .b = q, .alpha = shape.scale},
+                pair.first_of_keys);
   }
 }
 
 /// delta[h, t] = dout · out.
 void Backward::make_delta(ThreadPool& pool) const {
-  const int64_t tokens = dout.shape[0], dim = shape.head_dim;
+  const int64_t tokens = dout.shape[0], dim = shape.v_head_dim, width = dout.shape[1];
   dispatch_float(dout.dtype, [&](auto element) {
     using T = decltype(element);
     pool.parallel_ranges(tokens, 64, [&](int64_t begin, int64_t end) {
       for (int64_t token = begin; token < end; ++token) {
-        const T* a = dout.as<T>() + token * shape.query_width();
-        const T* b = forward.out.as<T>() + token * shape.query_width();
+        const T* a = dout.as<T>() + token * width;
+        const T* b = forward.out.as<T>() + token * width;
         for (int64_t head = 0; head < shape.num_heads; ++head, a += dim, b += dim) {
           float sum = 0.0f;
           for (int64_t i = 0; i < dim; ++i) sum += static_cast<float>(a[i]) * static_cast<float>(b[i]);

@@ -48,7 +48,7 @@ void attention_speed(benchmark::State& state) {
       .v = make(2, of_kv, dtype),
       .out = make(3, of_q, dtype),
       .lse = make(4, {kHeads, tokens}, DType::kF32),
-      .options = {.num_heads = kHeads, .num_kv_heads = kKvHeads, .head_dim = dim, .scale = 0.1f},
+      .options = {.num_heads = kHeads, .num_kv_heads = kKvHeads, .head_dim = dim, .v_head_dim = dim, .scale = 0.1f},
       .sequences = {cu_seqlens, documents, length}};
   const AttentionBackwardArgs backward{.forward = forward,
                                        .dout = make(5, of_q, dtype),

@@ -13,6 +13,14 @@ MatrixView rows_from(const MatrixView& view, int64_t begin) {
   return rows;
 }
 
+std::byte* head_data(const Tensor& tensor, int64_t row, int64_t head, int64_t head_dim) {
+  return tensor.data + (row * tensor.shape[1] + head * head_dim) * static_cast<int64_t>(size_of(tensor.dtype));
+}
+
+MatrixView head_rows(const Tensor& tensor, int64_t row, int64_t head, int64_t head_dim) {
+  return {.data = head_data(tensor, row, head, head_dim), .dtype = tensor.dtype, .row_stride = tensor.shape[1]};
+}
+
 SequenceBlocks::SequenceBlocks(ArenaScope& scratch, int64_t tokens, int64_t num_sequences, int64_t block_tokens)
     : memory_(scratch.take({tokens / block_tokens + num_sequences, 2}, DType::kI32)),
       tokens_(tokens),
@@ -43,19 +51,21 @@ AttentionShape::AttentionShape(const AttentionOptions& options, DType activation
     : num_heads(options.num_heads),
       num_kv_heads(options.num_kv_heads),
       head_dim(options.head_dim),
+      v_head_dim(options.v_head_dim),
       scale(options.scale),
       window(options.sliding_window),
       dtype(activations) {
-  HONE_ASSERT(num_kv_heads > 0 && num_heads % num_kv_heads == 0 && head_dim > 0 && window >= 0);
+  HONE_ASSERT(num_kv_heads > 0 && num_heads % num_kv_heads == 0 && window >= 0);
+  HONE_ASSERT(head_dim > 0 && v_head_dim > 0);
 }
 
 AttendScratch::AttendScratch(ArenaScope& scratch, const AttentionShape& shape, int threads)
     : rows_((shape.query_tokens() * shape.group() + 15) / 16 * 16),
-      padded_dim_(shape.padded_dim()),
+      padded_v_dim_(shape.padded_v_dim()),
       group_(shape.group()),
       num_heads_(shape.num_heads) {
   row_index_ = scratch.take({rows_}, DType::kI32);
-  per_thread_ = scratch.take({threads, rows_ * (kBlockKeys + padded_dim_ + 2)}, DType::kF32);
+  per_thread_ = scratch.take({threads, rows_ * (kBlockKeys + padded_v_dim_ + 2)}, DType::kF32);
 }
 
 void AttendScratch::prepare() const {
@@ -69,7 +79,7 @@ namespace {
 /// out = Σ / sum and lse = largest + log(sum), row by row.
 template <class T>
 void finish(const AttentionShape& shape, const QueryBlock& block, const OnlineSoftmax& state) {
-  const int64_t group = shape.group(), dim = shape.head_dim;
+  const int64_t group = shape.group(), dim = shape.v_head_dim;
   for (int64_t row = 0; row < block.tokens * group; ++row) {
     const int64_t token = row / group, head = row % group;
     const float inverse = 1.0f / state.sum[row];
@@ -90,7 +100,7 @@ void attend(const AttentionShape& shape, const QueryBlock& block, const AttendSc
   const OnlineSoftmax state{.largest = scratch.largest(thread),
                             .sum = scratch.sum(thread),
                             .out = scratch.out(thread),
-                            .out_stride = shape.padded_dim()};
+                            .out_stride = shape.padded_v_dim()};
   std::fill_n(state.largest, rows, -std::numeric_limits<float>::infinity());
   std::fill_n(state.sum, rows, 0.0f);
   for (int64_t key = first_seen; key < end; key += kBlockKeys) {
@@ -112,7 +122,7 @@ void attend(const AttentionShape& shape, const QueryBlock& block, const AttendSc
                  .alpha = shape.scale});
     score_kernel().softmax(scores, state);
     gemm_serial({.m = rows,
-                 .n = dim,
+                 .n = shape.v_head_dim,
                  .k = scores.cols,
                  .a = {.data = scores.scores, .row_stride = scores.stride},
                  .b = rows_from(block.v, key),

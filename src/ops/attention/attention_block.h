@@ -21,6 +21,10 @@ inline constexpr int64_t kBlockKeys = 256;
 /// A view of rows from `begin` on.
 MatrixView rows_from(const MatrixView& view, int64_t begin);
 
+/// Head `head` of [rows, heads · head_dim] from row `row` on.
+std::byte* head_data(const Tensor& tensor, int64_t row, int64_t head, int64_t head_dim);
+MatrixView head_rows(const Tensor& tensor, int64_t row, int64_t head, int64_t head_dim);
+
 /// Block `block` of sequence `sequence`.
 struct SequenceBlock {
   int32_t sequence;
@@ -44,18 +48,16 @@ class SequenceBlocks {
 
 /// The constants of one call.
 struct AttentionShape {
-  int64_t num_heads, num_kv_heads, head_dim;
+  int64_t num_heads, num_kv_heads, head_dim, v_head_dim;
   float scale;
   int64_t window;  ///< 0: none
   DType dtype;
 
   AttentionShape(const AttentionOptions& options, DType activations);
   int64_t group() const { return num_heads / num_kv_heads; }
-  int64_t query_width() const { return num_heads * head_dim; }
-  int64_t kv_width() const { return num_kv_heads * head_dim; }
   /// Tokens in a block of queries.
   int64_t query_tokens() const { return std::max<int64_t>(1, kBlockRows / group()); }
-  int64_t padded_dim() const { return (head_dim + 15) / 16 * 16; }
+  int64_t padded_v_dim() const { return (v_head_dim + 15) / 16 * 16; }
 };
 
 /// Scratch of attend(), one a thread.
@@ -68,24 +70,24 @@ class AttendScratch {
   const int32_t* row_index() const { return row_index_.as<int32_t>(); }
   float* scores(int thread) const { return per_thread_.as<float>() + thread * per_thread_.shape[1]; }
   float* out(int thread) const { return scores(thread) + rows_ * kBlockKeys; }
-  float* largest(int thread) const { return out(thread) + rows_ * padded_dim_; }
+  float* largest(int thread) const { return out(thread) + rows_ * padded_v_dim_; }
   float* sum(int thread) const { return largest(thread) + rows_; }
 
  private:
   Tensor row_index_;   // [rows] of a block of queries: rows of the matrix [tokens · heads, D]
   Tensor per_thread_;  // [threads, floats]
-  int64_t rows_, padded_dim_, group_, num_heads_;
+  int64_t rows_, padded_v_dim_, group_, num_heads_;
 };
 
 /// A block of queries of one sequence that share a key-value head.
 struct QueryBlock {
-  const std::byte* q;      ///< first token and head of the block
-  std::byte* out;          ///< same place
+  const std::byte* q;      ///< first token and head of the block in [T, Hq·D]
+  std::byte* out;          ///< same place in [T, Hq·Dv]
   float* lse;              ///< same place in [Hq, lse_stride], or null
   int64_t lse_stride;      ///< between heads
   int64_t tokens;          ///< at most shape.query_tokens()
   int64_t first_position;  ///< in the sequence
-  MatrixView k, v;         ///< [positions, D] from position 0 of the sequence on
+  MatrixView k, v;         ///< [positions, D] and [positions, Dv] from position 0 of the sequence on
 };
 
 /// Writes out (and lse) of the block, on the calling thread.

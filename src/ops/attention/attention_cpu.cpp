@@ -2,15 +2,6 @@
 
 namespace hone::cpu {
 
-namespace {
-
-/// Head `head` of [rows, width] from row `row` on.
-std::byte* place(const Tensor& tensor, int64_t row, int64_t head, int64_t head_dim) {
-  return tensor.data + (row * tensor.shape[1] + head * head_dim) * static_cast<int64_t>(size_of(tensor.dtype));
-}
-
-}  // namespace
-
 void attention(const Context& context, const AttentionArgs& args) {
   const AttentionShape shape(args.options, args.q.dtype);
   const int64_t tokens = args.q.shape[0];
@@ -23,22 +14,18 @@ void attention(const Context& context, const AttentionArgs& args) {
     const int32_t* offsets = args.sequences.cu_seqlens.as<int32_t>();
     pool.parallel_for(static_cast<int64_t>(list.size()) * shape.num_kv_heads, [&](int64_t i, int thread) {
       const SequenceBlock& cut = list[static_cast<size_t>(i / shape.num_kv_heads)];
-      const int64_t kv_head = i % shape.num_kv_heads, head = kv_head * shape.group(), dim = shape.head_dim;
+      const int64_t kv_head = i % shape.num_kv_heads, head = kv_head * shape.group();
       const int64_t begin = offsets[cut.sequence], length = offsets[cut.sequence + 1] - begin;
       const int64_t first = cut.block * shape.query_tokens(), row = begin + first;
-      const auto keys = [&](const Tensor& tensor) {
-        return MatrixView{
-            .data = place(tensor, begin, kv_head, dim), .dtype = shape.dtype, .row_stride = shape.kv_width()};
-      };
       attend(shape,
-             {.q = place(args.q, row, head, dim),
-              .out = place(args.out, row, head, dim),
+             {.q = head_data(args.q, row, head, shape.head_dim),
+              .out = head_data(args.out, row, head, shape.v_head_dim),
               .lse = args.lse.as<float>() + head * tokens + row,
               .lse_stride = tokens,
               .tokens = std::min(shape.query_tokens(), length - first),
               .first_position = first,
-              .k = keys(args.k),
-              .v = keys(args.v)},
+              .k = head_rows(args.k, begin, kv_head, shape.head_dim),
+              .v = head_rows(args.v, begin, kv_head, shape.v_head_dim)},
              scratch, thread);
     });
   });

@@ -79,6 +79,7 @@ void general_attention(const Context& context, const AttentionArgs& args) {
                                         .num_heads = static_cast<int>(args.options.num_heads),
                                         .num_kv_heads = static_cast<int>(args.options.num_kv_heads),
                                         .head_dim = static_cast<int>(args.options.head_dim),
+                                        .v_head_dim = static_cast<int>(args.options.v_head_dim),
                                         .scale = args.options.scale,
                                         .window = args.options.sliding_window,
                                         .cached = nullptr,

@@ -164,6 +164,7 @@ bool cudnn_attention_serves(const Context& context, const AttentionArgs& args, c
   // Packed documents need sm_90.
   if (context.stream().general_kernels() || context.stream().cuda().compute_capability() < 90) return false;
   if (args.q.dtype != DType::kBF16 || args.options.head_dim % 8 != 0 || args.options.head_dim > 256) return false;
+  if (args.options.v_head_dim != args.options.head_dim) return false;
   return plan_of(context, args, sequences).graph != nullptr;
 }
 

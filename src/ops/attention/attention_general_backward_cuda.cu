@@ -16,7 +16,7 @@ struct GeneralBackward {
   const int32_t* cu_seqlens;
   int num_documents;
   int64_t tokens;
-  int num_heads, num_kv_heads, head_dim;
+  int num_heads, num_kv_heads, head_dim, v_head_dim;
   float scale;
   int64_t window;
   Gradient dq, dk, dv;
@@ -24,6 +24,8 @@ struct GeneralBackward {
   __device__ float lse_of(int head, int64_t row) const { return lse[head * lse_strides.head + row * lse_strides.row]; }
   __device__ int64_t query_stride() const { return int64_t{num_heads} * head_dim; }
   __device__ int64_t key_stride() const { return int64_t{num_kv_heads} * head_dim; }
+  __device__ int64_t out_stride() const { return int64_t{num_heads} * v_head_dim; }
+  __device__ int64_t value_stride() const { return int64_t{num_kv_heads} * v_head_dim; }
   __device__ bool sees(int64_t query, int64_t key) const {
     return key <= query && (window == 0 || key > query - window);
   }
@@ -40,7 +42,7 @@ __global__ void delta_kernel(GeneralBackward<T> args) {
   if (pair >= args.tokens * args.num_heads) return;
   const int64_t token = pair / args.num_heads, head = pair % args.num_heads;
   float sum = 0.0f;
-  for (int64_t i = pair * args.head_dim; i < (pair + 1) * args.head_dim; ++i) {
+  for (int64_t i = pair * args.v_head_dim; i < (pair + 1) * args.v_head_dim; ++i) {
     sum = fmaf(to_float(args.dout[i]), to_float(args.out[i]), sum);
   }
   args.delta[head * args.tokens + token] = sum;
@@ -79,7 +81,8 @@ __device__ void store_rows(const Gradient& gradient, const RowSums<kChunks>& sum
   }
 }
 
-/// dk and dv of one tile of keys of one key-value head. Tiles of scores are [keys, queries].
+/// dk and dv of one tile of keys of one key-value head. Tiles of scores are [keys, queries]. kDim holds both head
+/// sizes.
 template <class T, int kDim>
 __global__ void __launch_bounds__(kTileThreads) dk_dv_kernel(GeneralBackward<T> args) {
   constexpr int kChunks = kDim / kChunk;
@@ -89,10 +92,13 @@ __global__ void __launch_bounds__(kTileThreads) dk_dv_kernel(GeneralBackward<T> 
   // Earlier tiles of a document are seen by more queries; they start first.
   const DocumentTile tile = find_document_tile(args.cu_seqlens, args.num_documents, static_cast<int>(blockIdx.x));
   if (tile.first >= tile.length) return;
-  const int kv_head = blockIdx.y, group = args.num_heads / args.num_kv_heads, dim = args.head_dim;
+  const int kv_head = blockIdx.y, group = args.num_heads / args.num_kv_heads;
+  const int dim = args.head_dim, v_dim = args.v_head_dim;
   const int64_t query_stride = args.query_stride(), key_stride = args.key_stride();
+  const int64_t out_stride = args.out_stride(), value_stride = args.value_stride();
   const int64_t keys = min(tile.length - tile.first, int64_t{kTileRows});
   const int64_t first_key = (tile.begin + tile.first) * key_stride + kv_head * dim;
+  const int64_t first_value = (tile.begin + tile.first) * value_stride + kv_head * v_dim;
   int64_t end = tile.length;
   if (args.window > 0) end = min(end, tile.first + keys - 1 + args.window);
 
@@ -100,14 +106,14 @@ __global__ void __launch_bounds__(kTileThreads) dk_dv_kernel(GeneralBackward<T> 
   for (int head = kv_head * group; head < (kv_head + 1) * group; ++head) {
     for (int64_t query = tile.first; query < end; query += kTileRows) {
       const int64_t queries = min(end - query, int64_t{kTileRows}), row = tile.begin + query;
-      const int64_t first_query = row * query_stride + head * dim;
+      const int64_t first_query = row * query_stride + head * dim, first_out = row * out_stride + head * v_dim;
       Scores p = {}, ds = {};
       for (int chunk = 0; chunk < kChunks; ++chunk) {
         __syncthreads();
         load_chunk(tiles.q, args.q + first_query, query_stride, queries, chunk * kChunk, dim);
-        load_chunk(tiles.dout, args.dout + first_query, query_stride, queries, chunk * kChunk, dim);
+        load_chunk(tiles.dout, args.dout + first_out, out_stride, queries, chunk * kChunk, v_dim);
         load_chunk(tiles.k, args.k + first_key, key_stride, keys, chunk * kChunk, dim);
-        load_chunk(tiles.v, args.v + first_key, key_stride, keys, chunk * kChunk, dim);
+        load_chunk(tiles.v, args.v + first_value, value_stride, keys, chunk * kChunk, v_dim);
         __syncthreads();
         add_chunk_product(p, tiles.k, tiles.q);
         add_chunk_product(ds, tiles.v, tiles.dout);
@@ -130,7 +136,7 @@ __global__ void __launch_bounds__(kTileThreads) dk_dv_kernel(GeneralBackward<T> 
       for (int chunk = 0; chunk < kChunks; ++chunk) {
         __syncthreads();
         load_chunk(tiles.q, args.q + first_query, query_stride, queries, chunk * kChunk, dim);
-        load_chunk(tiles.dout, args.dout + first_query, query_stride, queries, chunk * kChunk, dim);
+        load_chunk(tiles.dout, args.dout + first_out, out_stride, queries, chunk * kChunk, v_dim);
         __syncthreads();
         add_weighted_rows<kChunks>(dk, chunk, tiles.ds, tiles.q);
         add_weighted_rows<kChunks>(dv, chunk, tiles.p, tiles.dout);
@@ -138,10 +144,10 @@ __global__ void __launch_bounds__(kTileThreads) dk_dv_kernel(GeneralBackward<T> 
     }
   }
   if (args.dk.data != nullptr) store_rows<kChunks>(args.dk, dk, args.scale, first_key, key_stride, keys, dim);
-  if (args.dv.data != nullptr) store_rows<kChunks>(args.dv, dv, 1.0f, first_key, key_stride, keys, dim);
+  if (args.dv.data != nullptr) store_rows<kChunks>(args.dv, dv, 1.0f, first_value, value_stride, keys, v_dim);
 }
 
-/// dq of one tile of queries of one head. Tiles of scores are [queries, keys].
+/// dq of one tile of queries of one head. Tiles of scores are [queries, keys]. kDim holds both head sizes.
 template <class T, int kDim>
 __global__ void __launch_bounds__(kTileThreads) dq_kernel(GeneralBackward<T> args) {
   constexpr int kChunks = kDim / kChunk;
@@ -151,10 +157,13 @@ __global__ void __launch_bounds__(kTileThreads) dq_kernel(GeneralBackward<T> arg
   const DocumentTile tile =
       find_document_tile(args.cu_seqlens, args.num_documents, static_cast<int>(gridDim.x - 1 - blockIdx.x));
   if (tile.first >= tile.length) return;
-  const int head = blockIdx.y, kv_head = head / (args.num_heads / args.num_kv_heads), dim = args.head_dim;
+  const int head = blockIdx.y, kv_head = head / (args.num_heads / args.num_kv_heads);
+  const int dim = args.head_dim, v_dim = args.v_head_dim;
   const int64_t query_stride = args.query_stride(), key_stride = args.key_stride();
+  const int64_t out_stride = args.out_stride(), value_stride = args.value_stride();
   const int64_t queries = min(tile.length - tile.first, int64_t{kTileRows}), row = tile.begin + tile.first;
-  const int64_t first_query = row * query_stride + head * dim, end = tile.first + queries;
+  const int64_t first_query = row * query_stride + head * dim, first_out = row * out_stride + head * v_dim;
+  const int64_t end = tile.first + queries;
   float lse[4], delta[4];
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
@@ -168,13 +177,14 @@ __global__ void __launch_bounds__(kTileThreads) dq_kernel(GeneralBackward<T> arg
   for (; key < end; key += kTileRows) {
     const int64_t keys = min(end - key, int64_t{kTileRows});
     const int64_t first_key = (tile.begin + key) * key_stride + kv_head * dim;
+    const int64_t first_value = (tile.begin + key) * value_stride + kv_head * v_dim;
     Scores p = {}, ds = {};
     for (int chunk = 0; chunk < kChunks; ++chunk) {
       __syncthreads();
       load_chunk(tiles.q, args.q + first_query, query_stride, queries, chunk * kChunk, dim);
-      load_chunk(tiles.dout, args.dout + first_query, query_stride, queries, chunk * kChunk, dim);
+      load_chunk(tiles.dout, args.dout + first_out, out_stride, queries, chunk * kChunk, v_dim);
       load_chunk(tiles.k, args.k + first_key, key_stride, keys, chunk * kChunk, dim);
-      load_chunk(tiles.v, args.v + first_key, key_stride, keys, chunk * kChunk, dim);
+      load_chunk(tiles.v, args.v + first_value, value_stride, keys, chunk * kChunk, v_dim);
       __syncthreads();
       add_chunk_product(p, tiles.q, tiles.k);
       add_chunk_product(ds, tiles.dout, tiles.v);
@@ -205,7 +215,7 @@ void launch_backward(const Context& context, const GeneralBackward<T>& args) {
   const cudaStream_t stream = stream_of(context);
   delta_kernel<T><<<blocks_for(args.tokens * args.num_heads, 256), 256, 0, stream>>>(args);
   check_launch("computing the delta of attention");
-  dispatch_padded_dim(args.head_dim, [&](auto padded) {
+  dispatch_padded_dim(std::max(args.head_dim, args.v_head_dim), [&](auto padded) {
     const unsigned tiles = tiles_of_documents(args.tokens, args.num_documents);
     const auto launch = [&](auto* kernel, int heads) {
       check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, int{kBackwardSharedBytes}),
@@ -241,6 +251,7 @@ void general_attention_backward(const Context& context, const AttentionBackwardA
                                  .num_heads = static_cast<int>(num_heads),
                                  .num_kv_heads = static_cast<int>(forward.options.num_kv_heads),
                                  .head_dim = static_cast<int>(forward.options.head_dim),
+                                 .v_head_dim = static_cast<int>(forward.options.v_head_dim),
                                  .scale = forward.options.scale,
                                  .window = forward.options.sliding_window,
                                  .dq = Gradient(args.dq),

@@ -18,7 +18,7 @@ __device__ float sum_of_row(float value) {
 
 constexpr size_t kForwardSharedBytes = sizeof(float) * kTileRows * (2 * kChunkStride + kScoreStride);
 
-/// One tile of queries of one head against all keys that it sees.
+/// One tile of queries of one head against all keys that it sees. kDim holds v_head_dim.
 template <class T, int kDim>
 __global__ void __launch_bounds__(kTileThreads) general_forward_kernel(GeneralForward<T> args) {
   constexpr int kChunks = kDim / kChunk;
@@ -31,14 +31,16 @@ __global__ void __launch_bounds__(kTileThreads) general_forward_kernel(GeneralFo
   const DocumentTile tile =
       find_document_tile(args.cu_seqlens, args.num_documents, static_cast<int>(gridDim.x - 1 - blockIdx.x));
   if (tile.first >= tile.length || tile.length < args.least_queries) return;
-  const int head = blockIdx.y, kv_head = head / (args.num_heads / args.num_kv_heads), dim = args.head_dim;
+  const int head = blockIdx.y, kv_head = head / (args.num_heads / args.num_kv_heads);
+  const int dim = args.head_dim, v_dim = args.v_head_dim;
   const int64_t query_stride = int64_t{args.num_heads} * dim, key_stride = int64_t{args.num_kv_heads} * dim;
+  const int64_t out_stride = int64_t{args.num_heads} * v_dim, v_stride = int64_t{args.num_kv_heads} * v_dim;
   const int64_t cached = args.cached == nullptr ? 0 : args.cached[tile.document];
   if (args.cached != nullptr && cached + tile.length > args.capacity) return;  // a broken contract: no stray accesses
   const int64_t first_key_row = args.cached == nullptr ? tile.begin : tile.document * args.capacity;
   const T* q = args.q + (tile.begin + tile.first) * query_stride + head * dim;
   const T* k = args.k + first_key_row * key_stride + kv_head * dim;
-  const T* v = args.v + first_key_row * key_stride + kv_head * dim;
+  const T* v = args.v + first_key_row * v_stride + kv_head * v_dim;
   const int64_t queries = min(tile.length - tile.first, int64_t{kTileRows});
   const int64_t first_query = cached + tile.first, last_query = first_query + queries - 1;  // positions
 
@@ -50,10 +52,10 @@ __global__ void __launch_bounds__(kTileThreads) general_forward_kernel(GeneralFo
   for (; key <= last_query; key += kTileRows) {
     const int64_t keys = min(last_query + 1 - key, int64_t{kTileRows});
     Scores scores = {};
-    for (int chunk = 0; chunk < kChunks; ++chunk) {
+    for (int first = 0; first < dim; first += kChunk) {
       __syncthreads();
-      load_chunk(a_chunk, q, query_stride, queries, chunk * kChunk, dim);
-      load_chunk(b_chunk, k + key * key_stride, key_stride, keys, chunk * kChunk, dim);
+      load_chunk(a_chunk, q, query_stride, queries, first, dim);
+      load_chunk(b_chunk, k + key * key_stride, key_stride, keys, first, dim);
       __syncthreads();
       add_chunk_product(scores, a_chunk, b_chunk);
     }
@@ -84,7 +86,7 @@ __global__ void __launch_bounds__(kTileThreads) general_forward_kernel(GeneralFo
 #pragma unroll
     for (int chunk = 0; chunk < kChunks; ++chunk) {
       __syncthreads();
-      load_chunk(b_chunk, v + key * key_stride, key_stride, keys, chunk * kChunk, dim);
+      load_chunk(b_chunk, v + key * v_stride, v_stride, keys, chunk * kChunk, v_dim);
       __syncthreads();
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
@@ -95,7 +97,7 @@ __global__ void __launch_bounds__(kTileThreads) general_forward_kernel(GeneralFo
     }
   }
 
-  T* to = args.out + (tile.begin + tile.first) * query_stride + head * dim;
+  T* to = args.out + (tile.begin + tile.first) * out_stride + head * v_dim;
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
     const float total = sum_of_row(sum[i]);
@@ -104,8 +106,8 @@ __global__ void __launch_bounds__(kTileThreads) general_forward_kernel(GeneralFo
 #pragma unroll
     for (int chunk = 0; chunk < kChunks; ++chunk) {
       const int column = chunk * kChunk + 2 * thread_column();
-      if (column < dim) to[row * query_stride + column] = from_float<T>(out[i][chunk][0] / total);
-      if (column + 1 < dim) to[row * query_stride + column + 1] = from_float<T>(out[i][chunk][1] / total);
+      if (column < v_dim) to[row * out_stride + column] = from_float<T>(out[i][chunk][0] / total);
+      if (column + 1 < v_dim) to[row * out_stride + column + 1] = from_float<T>(out[i][chunk][1] / total);
     }
     if (args.lse != nullptr && thread_column() == 0) {
       args.lse[head * args.tokens + tile.begin + tile.first + row] = largest[i] + logf(total);
@@ -117,8 +119,9 @@ __global__ void __launch_bounds__(kTileThreads) general_forward_kernel(GeneralFo
 
 template <class T>
 void launch_general_forward(const Context& context, const GeneralForward<T>& args) {
+  HONE_ASSERT(args.head_dim <= kMaxGeneralHeadDim);
   if (args.tokens == 0) return;
-  dispatch_padded_dim(args.head_dim, [&](auto padded) {
+  dispatch_padded_dim(args.v_head_dim, [&](auto padded) {
     const dim3 grid(tiles_of_documents(args.tokens, args.num_documents), static_cast<unsigned>(args.num_heads));
     general_forward_kernel<T, padded.value><<<grid, kTileThreads, kForwardSharedBytes, stream_of(context)>>>(args);
     check_launch("computing attention");

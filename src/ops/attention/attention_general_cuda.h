@@ -1,5 +1,5 @@
-// The attention kernels that run on every GPU: float32 arithmetic, any head_dim up to 256, lse as [Hq, T].
-// Included by *_cuda.cu only.
+// The attention kernels that run on every GPU: float32 arithmetic, any head_dim and v_head_dim up to 256, lse as [Hq,
+// T]. Included by *_cuda.cu only.
 #pragma once
 
 #include "ops/attention/attention_gradient_cuda.h"
@@ -7,6 +7,8 @@
 #include "ops/cached_attention/cached_attention.h"
 
 namespace hone::cuda {
+
+inline constexpr int kMaxGeneralHeadDim = 256;
 
 /// Queries against the keys of their documents, or against a cache. All offsets are device memory.
 template <class T>
@@ -17,10 +19,10 @@ struct GeneralForward {
   const int32_t* cu_seqlens;
   int num_documents;
   int64_t tokens;
-  int num_heads, num_kv_heads, head_dim;
+  int num_heads, num_kv_heads, head_dim, v_head_dim;
   float scale;
   int64_t window;
-  /// Of a cache, else null: k and v are [num_documents, capacity, Hkv·D], and query t of document n is at position
+  /// Of a cache, else null: k and v have rows [num_documents, capacity], and query t of document n is at position
   /// cached[n] + t.
   const int32_t* cached;
   int64_t capacity;
@@ -36,14 +38,14 @@ void launch_general_forward(const Context& context, const GeneralForward<T>& arg
 void general_attention_backward(const Context& context, const AttentionBackwardArgs& args, const Tensor& delta,
                                 LseStrides strides);
 
-/// Calls f with the smallest of 32, 64, 128 and 256 that holds head_dim, as an integral constant.
+/// Calls f with the smallest of 32, 64, 128 and 256 that holds `dim`, as an integral constant.
 template <class F>
-void dispatch_padded_dim(int64_t head_dim, F&& f) {
-  HONE_ASSERT(head_dim <= 256);
-  if (head_dim <= 32) return f(std::integral_constant<int, 32>{});
-  if (head_dim <= 64) return f(std::integral_constant<int, 64>{});
-  if (head_dim <= 128) return f(std::integral_constant<int, 128>{});
-  f(std::integral_constant<int, 256>{});
+void dispatch_padded_dim(int64_t dim, F&& f) {
+  HONE_ASSERT(dim <= kMaxGeneralHeadDim);
+  if (dim <= 32) return f(std::integral_constant<int, 32>{});
+  if (dim <= 64) return f(std::integral_constant<int, 64>{});
+  if (dim <= 128) return f(std::integral_constant<int, 128>{});
+  f(std::integral_constant<int, kMaxGeneralHeadDim>{});
 }
 
 }  // namespace hone::cuda

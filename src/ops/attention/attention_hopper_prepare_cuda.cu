@@ -123,7 +123,8 @@ HopperScratch::HopperScratch(ArenaScope& memory, const AttentionArgs& args) {
 bool hopper_attention_backward_serves(const Context& context, const AttentionArgs& args) {
   const AttentionOptions& options = args.options;
   return hopper(context) && args.q.dtype == DType::kBF16 && options.head_dim % 8 == 0 && options.head_dim <= 128 &&
-         args.q.shape[0] <= INT32_MAX / 2 && options.sliding_window <= INT32_MAX / 2;
+         options.v_head_dim == options.head_dim && args.q.shape[0] <= INT32_MAX / 2 &&
+         options.sliding_window <= INT32_MAX / 2;
 }
 
 void prepare_hopper_backward(const Context& context, const AttentionBackwardArgs& args, LseStrides strides,

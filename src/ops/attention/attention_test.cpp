@@ -20,7 +20,9 @@ struct AttentionCase {
   std::vector<int32_t> lengths;  ///< of the documents
   int64_t num_heads, num_kv_heads, head_dim;
   int64_t window = 0;
+  int64_t other_v_head_dim = 0;  ///< where it is not head_dim
 
+  int64_t v_head_dim() const { return other_v_head_dim > 0 ? other_v_head_dim : head_dim; }
   int64_t tokens() const { return std::accumulate(lengths.begin(), lengths.end(), int64_t{0}); }
   double scale() const { return static_cast<double>(static_cast<float>(1 / std::sqrt(static_cast<double>(head_dim)))); }
   int64_t kv_head_of(int64_t head) const { return head / (num_heads / num_kv_heads); }
@@ -28,7 +30,7 @@ struct AttentionCase {
     std::string result = "lengths";
     for (size_t i = 0; i < std::min<size_t>(lengths.size(), 5); ++i) result += " " + std::to_string(lengths[i]);
     return result + " heads " + std::to_string(num_heads) + "/" + std::to_string(num_kv_heads) + " dim " +
-           std::to_string(head_dim) + " window " + std::to_string(window);
+           std::to_string(head_dim) + "/" + std::to_string(v_head_dim()) + " window " + std::to_string(window);
   }
 };
 
@@ -83,14 +85,15 @@ std::vector<double> probabilities(const AttentionCase& c, const std::vector<Valu
 }
 
 Values reference(const AttentionCase& c, const std::vector<Values>& qkv) {
-  Values out(qkv[0].size());
+  const int64_t v_dim = c.v_head_dim();
+  Values out(static_cast<size_t>(c.tokens() * c.num_heads * v_dim));
   for_each_row(c, [&](int64_t i, int64_t first) {
     for (int64_t head = 0; head < c.num_heads; ++head) {
       const auto p = probabilities(c, qkv, i, first, head);
       for (int64_t j = first; j <= i; ++j) {
-        const double* v = qkv[2].data() + (j * c.num_kv_heads + c.kv_head_of(head)) * c.head_dim;
-        double* to = out.data() + (i * c.num_heads + head) * c.head_dim;
-        for (int64_t x = 0; x < c.head_dim; ++x) to[x] += p[static_cast<size_t>(j - first)] * v[x];
+        const double* v = qkv[2].data() + (j * c.num_kv_heads + c.kv_head_of(head)) * v_dim;
+        double* to = out.data() + (i * c.num_heads + head) * v_dim;
+        for (int64_t x = 0; x < v_dim; ++x) to[x] += p[static_cast<size_t>(j - first)] * v[x];
       }
     }
   });
@@ -100,26 +103,28 @@ Values reference(const AttentionCase& c, const std::vector<Values>& qkv) {
 /// dq, dk, dv by the formulas; checked against differences where those are affordable.
 std::vector<Values> reference_gradients(const AttentionCase& c, const std::vector<Values>& qkv, const Values& d_out) {
   std::vector<Values> gradients{Values(qkv[0].size()), Values(qkv[1].size()), Values(qkv[2].size())};
-  const int64_t dim = c.head_dim;
+  const int64_t dim = c.head_dim, v_dim = c.v_head_dim();
   for_each_row(c, [&](int64_t i, int64_t first) {
     for (int64_t head = 0; head < c.num_heads; ++head) {
       const auto p = probabilities(c, qkv, i, first, head);
-      const int64_t query = (i * c.num_heads + head) * dim;
+      const int64_t query = (i * c.num_heads + head) * dim, row = (i * c.num_heads + head) * v_dim;
       std::vector<double> d_p;
       double delta = 0;
       for (int64_t j = first; j <= i; ++j) {
-        const int64_t key = (j * c.num_kv_heads + c.kv_head_of(head)) * dim;
-        d_p.push_back(dot(d_out.data() + query, qkv[2].data() + key, dim));
+        const int64_t value = (j * c.num_kv_heads + c.kv_head_of(head)) * v_dim;
+        d_p.push_back(dot(d_out.data() + row, qkv[2].data() + value, v_dim));
         delta += p[static_cast<size_t>(j - first)] * d_p.back();
       }
       for (int64_t j = first; j <= i; ++j) {
-        const int64_t key = (j * c.num_kv_heads + c.kv_head_of(head)) * dim;
+        const int64_t kv_row = j * c.num_kv_heads + c.kv_head_of(head), key = kv_row * dim, value = kv_row * v_dim;
         const double probability = p[static_cast<size_t>(j - first)];
         const double d_s = c.scale() * probability * (d_p[static_cast<size_t>(j - first)] - delta);
         for (int64_t x = 0; x < dim; ++x) {
           gradients[0][static_cast<size_t>(query + x)] += d_s * qkv[1][static_cast<size_t>(key + x)];
           gradients[1][static_cast<size_t>(key + x)] += d_s * qkv[0][static_cast<size_t>(query + x)];
-          gradients[2][static_cast<size_t>(key + x)] += probability * d_out[static_cast<size_t>(query + x)];
+        }
+        for (int64_t x = 0; x < v_dim; ++x) {
+          gradients[2][static_cast<size_t>(value + x)] += probability * d_out[static_cast<size_t>(row + x)];
         }
       }
     }
@@ -129,14 +134,15 @@ std::vector<Values> reference_gradients(const AttentionCase& c, const std::vecto
 
 OpCase op_case_of(const AttentionCase& c, uint64_t key = 1) {
   OpCase result;
-  const int64_t q = c.num_heads * c.head_dim, kv = c.num_kv_heads * c.head_dim;
-  result.inputs = {testing::random_argument({c.tokens(), q}, key), testing::random_argument({c.tokens(), kv}, key + 1),
-                   testing::random_argument({c.tokens(), kv}, key + 2)};
+  result.inputs = {testing::random_argument({c.tokens(), c.num_heads * c.head_dim}, key),
+                   testing::random_argument({c.tokens(), c.num_kv_heads * c.head_dim}, key + 1),
+                   testing::random_argument({c.tokens(), c.num_kv_heads * c.v_head_dim()}, key + 2)};
   result.op = [c, sequences = std::make_shared<Sequences>(c.lengths)](Tape& tape, const std::vector<Var>& in,
                                                                       const std::vector<Weight*>&) {
     const AttentionOptions options{.num_heads = c.num_heads,
                                    .num_kv_heads = c.num_kv_heads,
                                    .head_dim = c.head_dim,
+                                   .v_head_dim = c.v_head_dim(),
                                    .scale = static_cast<float>(c.scale()),
                                    .sliding_window = c.window};
     return std::vector<Var>{attention(tape, in[0], in[1], in[2], options, sequences->packed)};
@@ -149,7 +155,7 @@ OpCase op_case_of(const AttentionCase& c, uint64_t key = 1) {
 /// (D + 3) 2^-24 scale Σ|q||k|, where Σ|q||k| < 2 D; a probability by twice that, and by the sum of up to T terms; a
 /// gradient is a product of two such factors, each of which also enters through δ.
 double float_tolerance(const AttentionCase& c) {
-  const double dim = static_cast<double>(c.head_dim);
+  const double dim = static_cast<double>(std::max(c.head_dim, c.v_head_dim()));
   const double longest = *std::max_element(c.lengths.begin(), c.lengths.end());
   return 4 * 0x1p-24 * (2 * (dim + 3) * c.scale() * 2 * dim / 4 + longest + dim + 10);
 }
@@ -159,13 +165,14 @@ double float_tolerance(const AttentionCase& c) {
 /// deviations of their sum are 4 · 2^-9 / √3 of the root of the sum of their squares, which the largest sum exceeds.
 double bfloat16_tolerance(const AttentionCase& c) {
   const double tensor_cores = test_device().kind == DeviceKind::kCuda ? 4 / std::sqrt(3.0) : 0;
-  return 0x1p-9 * (2 + tensor_cores + std::sqrt(static_cast<double>(c.head_dim)) / 2);
+  return 0x1p-9 * (2 + tensor_cores + std::sqrt(static_cast<double>(c.v_head_dim())) / 2);
 }
 
 TEST(PackedAttention, MatchesTheReferenceAndItsGradients) {
   for (const AttentionCase& c :
        {AttentionCase{{1}, 1, 1, 16}, AttentionCase{{1, 1, 1}, 2, 1, 4}, AttentionCase{{7}, 2, 2, 5, 3},
-        AttentionCase{{3, 1, 5}, 8, 1, 3}, AttentionCase{{2, 11}, 2, 1, 8, 4}, AttentionCase{{4, 0, 6}, 3, 1, 6, 2}}) {
+        AttentionCase{{3, 1, 5}, 8, 1, 3}, AttentionCase{{2, 11}, 2, 1, 8, 4}, AttentionCase{{4, 0, 6}, 3, 1, 6, 2},
+        AttentionCase{{3, 6}, 2, 2, 6, 0, 4}, AttentionCase{{7}, 4, 2, 3, 4, 5}}) {
     SCOPED_TRACE(c.name());
     expect_matches_reference(op_case_of(c), DType::kF32, float_tolerance(c));
     expect_matches_reference(op_case_of(c), DType::kBF16, bfloat16_tolerance(c));
@@ -205,7 +212,8 @@ TEST(PackedAttention, MatchesTheFormulasAcrossBlocks) {
         AttentionCase{{270}, 2, 2, 16, 130}, AttentionCase{{137}, 1, 1, 128, 5}, AttentionCase{{150, 20}, 16, 2, 16},
         AttentionCase{{400}, 3, 1, 20, 40}, AttentionCase{{1, 131, 0, 64, 200}, 4, 1, 128},
         AttentionCase{{390}, 2, 1, 128, 150}, AttentionCase{{70, 129}, 2, 1, 80}, AttentionCase{{90, 40}, 2, 1, 96, 33},
-        AttentionCase{{140}, 1, 1, 256}}) {
+        AttentionCase{{140}, 1, 1, 256}, AttentionCase{{150, 1, 40}, 3, 3, 192, 0, 128},
+        AttentionCase{{135, 30}, 4, 2, 32, 50, 24}, AttentionCase{{131}, 2, 1, 24, 0, 72}}) {
     expect_matches_formulas(c, DType::kF32, float_tolerance(c));
     expect_matches_formulas(c, DType::kBF16, bfloat16_tolerance(c));
   }

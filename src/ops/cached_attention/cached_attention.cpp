@@ -36,17 +36,19 @@ struct CachedAttentionNode : Node {
 
 Var cached_attention(Tape& tape, Var q, Var k, Var v, const AttentionOptions& options, const KvCache& cache) {
   HONE_ASSERT(!tape.training(), "a key-value cache is for generation");
-  const int64_t tokens = tape.shape(q)[0], width = options.num_kv_heads * options.head_dim;
+  const int64_t tokens = tape.shape(q)[0], sequences = cache.added.num_documents, capacity = cache.k.shape[1];
+  const int64_t k_width = options.num_kv_heads * options.head_dim, v_width = options.num_kv_heads * options.v_head_dim;
   HONE_ASSERT(tape.shape(q) == (Shape{tokens, options.num_heads * options.head_dim}));
-  HONE_ASSERT(tape.shape(k) == (Shape{tokens, width}) && tape.shape(v) == tape.shape(k));
-  HONE_ASSERT(cache.k.shape.rank() == 3 && cache.k.shape[2] == width && cache.v.shape == cache.k.shape);
+  HONE_ASSERT(tape.shape(k) == (Shape{tokens, k_width}) && tape.shape(v) == (Shape{tokens, v_width}));
+  HONE_ASSERT(cache.k.shape == (Shape{sequences, capacity, k_width}));
+  HONE_ASSERT(cache.v.shape == (Shape{sequences, capacity, v_width}));
   HONE_ASSERT(cache.k.dtype == tape.dtype(q) && cache.v.dtype == tape.dtype(q) && tape.dtype(k) == tape.dtype(q));
-  HONE_ASSERT(cache.lengths.shape == Shape{cache.k.shape[0]} && cache.added.num_documents == cache.k.shape[0]);
+  HONE_ASSERT(cache.lengths.shape == Shape{sequences});
   auto node = std::make_unique<CachedAttentionNode>();
   node->options = options;
   node->cache = cache;
   node->inputs = {q, k, v};
-  const Var out = tape.add_output(*node, tape.shape(q), tape.dtype(q));
+  const Var out = tape.add_output(*node, {tokens, options.num_heads * options.v_head_dim}, tape.dtype(q));
   tape.record(std::move(node));
   return out;
 }

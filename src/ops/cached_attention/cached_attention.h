@@ -9,7 +9,7 @@ namespace hone {
 /// lengths and the added offsets. Row t of sequence n is the token at position lengths[n] + t − cu_seqlens[n].
 struct KvCache {
   Tensor k;               ///< [N, capacity, Hkv·D] dtype of the activations; rows below lengths[n] are set
-  Tensor v;               ///< same
+  Tensor v;               ///< [N, capacity, Hkv·Dv] same
   Tensor lengths;         ///< [N] int32: tokens of earlier passes
   PackedSequences added;  ///< new tokens, num_documents = N; a sequence may add none. lengths[n] + new <= capacity
                           ///< (checked on a CPU)
@@ -19,13 +19,13 @@ struct KvCache {
 /// its own (see attention.h for the formula and the window). Serves a prefill of many tokens and a decoding step of one
 /// token each. Without a window the bits of a row do not depend on the cuts between passes, except that on a GPU a pass
 /// that adds one token sums in another order than one that adds several; they never depend on the other sequences or
-/// the number of threads. Lengths are not advanced: see advance_cache(). Scratch on a GPU: Hq (D + 2) floats for every
+/// the number of threads. Lengths are not advanced: see advance_cache(). Scratch on a GPU: Hq (Dv + 2) floats for every
 /// 256 positions of the cache's capacity.
 struct CachedAttentionArgs {
   Tensor q;    ///< [T, Hq·D] float32 or bfloat16
   Tensor k;    ///< [T, Hkv·D]
-  Tensor v;    ///< [T, Hkv·D]
-  Tensor out;  ///< [T, Hq·D]
+  Tensor v;    ///< [T, Hkv·Dv]
+  Tensor out;  ///< [T, Hq·Dv]
   AttentionOptions options;
   KvCache cache;
 };

@@ -43,7 +43,8 @@ void decoding_speed(benchmark::State& state) {
       .k = random_tensor<T>(bytes[1], of_kv, 2),
       .v = random_tensor<T>(bytes[2], of_kv, 3),
       .out = random_tensor<T>(bytes[3], of_q, 4),
-      .options = {.num_heads = kHeads, .num_kv_heads = kKvHeads, .head_dim = kHeadDim, .scale = 0.1f},
+      .options =
+          {.num_heads = kHeads, .num_kv_heads = kKvHeads, .head_dim = kHeadDim, .v_head_dim = kHeadDim, .scale = 0.1f},
       .cache = {.k = random_tensor<T>(bytes[4], of_cache, 5),
                 .v = random_tensor<T>(bytes[5], of_cache, 6),
                 .lengths = integers(bytes[6],

@@ -31,11 +31,8 @@ void append(const Pass& pass, const Tensor& rows, const Tensor& cache, int64_t n
 
 /// A key-value head of sequence n, all positions.
 MatrixView cached_rows(const Tensor& cache, int64_t n, int64_t kv_head, int64_t head_dim) {
-  const int64_t capacity = cache.shape[1], width = cache.shape[2];
-  const int64_t first = n * capacity * width + kv_head * head_dim;
-  return {.data = cache.data + first * static_cast<int64_t>(size_of(cache.dtype)),
-          .dtype = cache.dtype,
-          .row_stride = width};
+  const int64_t sequences = cache.shape[0], capacity = cache.shape[1], width = cache.shape[2];
+  return head_rows(cache.reshaped({sequences * capacity, width}), n * capacity, kv_head, head_dim);
 }
 
 }  // namespace
@@ -57,17 +54,16 @@ void cached_attention(const Context& context, const CachedAttentionArgs& args) {
     pool.parallel_for(static_cast<int64_t>(list.size()) * shape.num_kv_heads, [&](int64_t i, int thread) {
       const SequenceBlock& cut = list[static_cast<size_t>(i / shape.num_kv_heads)];
       const int64_t n = cut.sequence, kv_head = i % shape.num_kv_heads, first = cut.block * shape.query_tokens();
-      const int64_t row = pass.row(n) + first, column = kv_head * shape.group() * shape.head_dim;
-      const int64_t place = (row * shape.query_width() + column) * static_cast<int64_t>(size_of(shape.dtype));
+      const int64_t row = pass.row(n) + first, head = kv_head * shape.group();
       attend(shape,
-             {.q = args.q.data + place,
-              .out = args.out.data + place,
+             {.q = head_data(args.q, row, head, shape.head_dim),
+              .out = head_data(args.out, row, head, shape.v_head_dim),
               .lse = nullptr,
               .lse_stride = 0,
               .tokens = std::min(shape.query_tokens(), pass.tokens(n) - first),
               .first_position = pass.position(n) + first,
               .k = cached_rows(args.cache.k, n, kv_head, shape.head_dim),
-              .v = cached_rows(args.cache.v, n, kv_head, shape.head_dim)},
+              .v = cached_rows(args.cache.v, n, kv_head, shape.v_head_dim)},
              scratch, thread);
     });
   });

@@ -17,11 +17,11 @@ template <class T>
 struct DecodingArgs {
   const T *q, *k, *v;  ///< k and v are the cache
   T* out;
-  float* sums;   ///< [N, Hq, parts, D]: Σ exp(score − largest) v of a part
+  float* sums;   ///< [N, Hq, parts, Dv]: Σ exp(score − largest) v of a part
   float* stats;  ///< [N, Hq, parts, 2]: the largest score of a part, Σ exp(score − largest)
   const int32_t *cu_seqlens, *lengths;
   int64_t capacity;
-  int num_heads, num_kv_heads, head_dim, parts;
+  int num_heads, num_kv_heads, head_dim, v_head_dim, parts;
   float scale;
   int64_t window;
 
@@ -92,15 +92,16 @@ __global__ void __launch_bounds__(kThreads) decode_part_kernel(DecodingArgs<T> a
   __shared__ float q[kHeads][kDim];
   __shared__ float scores[kHeads][kPartKeys];
   __shared__ float partial[kSplits][kDim];
-  const int part = blockIdx.x, kv_head = blockIdx.y, n = blockIdx.z, dim = args.head_dim;
+  const int part = blockIdx.x, kv_head = blockIdx.y, n = blockIdx.z, dim = args.head_dim, v_dim = args.v_head_dim;
   if (!args.decodes(n)) return;
   const int64_t begin = max(int64_t{part} * kPartKeys, args.first_key(n));
   const int keys = static_cast<int>(min(int64_t{part + 1} * kPartKeys, int64_t{args.lengths[n]} + 1) - begin);
   if (keys <= 0) return;
 
-  const int64_t stride = int64_t{args.num_kv_heads} * dim;
-  const T* k = args.k + (n * args.capacity + begin) * stride + kv_head * dim;
-  const T* v = args.v + (n * args.capacity + begin) * stride + kv_head * dim;
+  const int64_t heads_before = (n * args.capacity + begin) * args.num_kv_heads + kv_head;
+  const int64_t v_stride = int64_t{args.num_kv_heads} * v_dim;
+  const T* k = args.k + heads_before * dim;
+  const T* v = args.v + heads_before * v_dim;
   const int group = args.num_heads / args.num_kv_heads, column = threadIdx.x % kDim, split = threadIdx.x / kDim;
   for (int done = 0; done < group; done += kHeads) {
     const int heads = min(group - done, kHeads), head = kv_head * group + done;
@@ -118,7 +119,7 @@ __global__ void __launch_bounds__(kThreads) decode_part_kernel(DecodingArgs<T> a
     float sums[kHeads] = {};
 #pragma unroll 4
     for (int key = split; key < keys; key += kSplits) {
-      const float value = column < dim ? to_float(v[key * stride + column]) : 0.0f;
+      const float value = column < v_dim ? to_float(v[key * v_stride + column]) : 0.0f;
 #pragma unroll
       for (int i = 0; i < kHeads; ++i) {
         if (i < heads) sums[i] = fmaf(scores[i][key], value, sums[i]);
@@ -130,11 +131,11 @@ __global__ void __launch_bounds__(kThreads) decode_part_kernel(DecodingArgs<T> a
       __syncthreads();
       partial[split][column] = sums[i];
       __syncthreads();
-      if (split != 0 || column >= dim) continue;
+      if (split != 0 || column >= v_dim) continue;
       float sum = 0.0f;
 #pragma unroll
       for (int s = 0; s < kSplits; ++s) sum += partial[s][column];
-      args.sums[(at + int64_t{i} * args.parts) * dim + column] = sum;
+      args.sums[(at + int64_t{i} * args.parts) * v_dim + column] = sum;
     }
   }
 }
@@ -150,12 +151,12 @@ __global__ void join_parts_kernel(DecodingArgs<T> args) {
   float largest = -INFINITY, total = 0.0f;
   for (int part = first; part <= last; ++part) largest = fmaxf(largest, stats[2 * part]);
   for (int part = first; part <= last; ++part) total += expf(stats[2 * part] - largest) * stats[2 * part + 1];
-  for (int column = threadIdx.x; column < args.head_dim; column += blockDim.x) {
+  for (int column = threadIdx.x; column < args.v_head_dim; column += blockDim.x) {
     float sum = 0.0f;
     for (int part = first; part <= last; ++part) {
-      sum = fmaf(expf(stats[2 * part] - largest), args.sums[(at + part) * args.head_dim + column], sum);
+      sum = fmaf(expf(stats[2 * part] - largest), args.sums[(at + part) * args.v_head_dim + column], sum);
     }
-    args.out[(int64_t{args.cu_seqlens[n]} * args.num_heads + head) * args.head_dim + column] =
+    args.out[(int64_t{args.cu_seqlens[n]} * args.num_heads + head) * args.v_head_dim + column] =
         from_float<T>(sum / total);
   }
 }
@@ -164,11 +165,11 @@ struct AppendArgs {
   const int32_t *cu_seqlens, *lengths;
   int num_documents;
   int64_t capacity, row_bytes;
-  const std::byte *k, *v;
-  std::byte *cached_k, *cached_v;
+  const std::byte* rows;
+  std::byte* cache;
 };
 
-/// Copies a row of k and of v into the cache in units of Unit.
+/// Copies a row into the cache in units of Unit.
 template <class Unit>
 __global__ void append_kernel(AppendArgs args) {
   const int row = blockIdx.x;
@@ -181,30 +182,28 @@ __global__ void append_kernel(AppendArgs args) {
   if (position >= args.capacity) return;
   const int64_t from = row * args.row_bytes, to = (low * args.capacity + position) * args.row_bytes;
   for (int64_t i = threadIdx.x * sizeof(Unit); i < args.row_bytes; i += blockDim.x * sizeof(Unit)) {
-    *reinterpret_cast<Unit*>(args.cached_k + to + i) = *reinterpret_cast<const Unit*>(args.k + from + i);
-    *reinterpret_cast<Unit*>(args.cached_v + to + i) = *reinterpret_cast<const Unit*>(args.v + from + i);
+    *reinterpret_cast<Unit*>(args.cache + to + i) = *reinterpret_cast<const Unit*>(args.rows + from + i);
   }
 }
 
-void append(const Context& context, const CachedAttentionArgs& args) {
-  const AppendArgs kernel_args{.cu_seqlens = elements<int32_t>(args.cache.added.cu_seqlens),
-                               .lengths = elements<int32_t>(args.cache.lengths),
-                               .num_documents = static_cast<int>(args.cache.added.num_documents),
-                               .capacity = args.cache.k.shape[1],
-                               .row_bytes = args.k.shape[1] * static_cast<int64_t>(size_of(args.k.dtype)),
-                               .k = args.k.data,
-                               .v = args.v.data,
-                               .cached_k = args.cache.k.data,
-                               .cached_v = args.cache.v.data};
+/// Copies `rows` [T, width] to their positions in `cache` [N, capacity, width].
+void append(const Context& context, const KvCache& sequences, const Tensor& rows, const Tensor& cache) {
+  const AppendArgs kernel_args{.cu_seqlens = elements<int32_t>(sequences.added.cu_seqlens),
+                               .lengths = elements<int32_t>(sequences.lengths),
+                               .num_documents = static_cast<int>(sequences.added.num_documents),
+                               .capacity = cache.shape[1],
+                               .row_bytes = rows.shape[1] * static_cast<int64_t>(size_of(rows.dtype)),
+                               .rows = rows.data,
+                               .cache = cache.data};
   auto* kernel = kernel_args.row_bytes % sizeof(uint4) == 0 ? append_kernel<uint4> : append_kernel<uint16_t>;
-  kernel<<<blocks_for(args.k.shape[0], 1), 128, 0, stream_of(context)>>>(kernel_args);
+  kernel<<<blocks_for(rows.shape[0], 1), 128, 0, stream_of(context)>>>(kernel_args);
   check_launch("appending to the key-value cache");
 }
 
 template <class T>
 void decode(const Context& context, const DecodingArgs<T>& args, int64_t num_sequences) {
   const auto sequences = static_cast<unsigned>(num_sequences);
-  dispatch_padded_dim(args.head_dim, [&](auto padded) {
+  dispatch_padded_dim(std::max(args.head_dim, args.v_head_dim), [&](auto padded) {
     const dim3 grid(static_cast<unsigned>(args.parts), static_cast<unsigned>(args.num_kv_heads), sequences);
     decode_part_kernel<T, padded.value><<<grid, kThreads, 0, stream_of(context)>>>(args);
     check_launch("attending to cached keys");
@@ -225,10 +224,11 @@ void cached_attention(const Context& context, const CachedAttentionArgs& args) {
   const int64_t tokens = args.q.shape[0], sequences = args.cache.k.shape[0], capacity = args.cache.k.shape[1];
   const int64_t parts = (capacity + kPartKeys - 1) / kPartKeys;
   ArenaScope memory(context.scratch());
-  const Tensor sums = memory.take({sequences, options.num_heads, parts, options.head_dim}, DType::kF32);
+  const Tensor sums = memory.take({sequences, options.num_heads, parts, options.v_head_dim}, DType::kF32);
   const Tensor stats = memory.take({sequences, options.num_heads, parts, 2}, DType::kF32);
   if (context.dry() || tokens == 0) return;
-  append(context, args);
+  append(context, args.cache, args.k, args.cache.k);
+  append(context, args.cache, args.v, args.cache.v);
   cuda::dispatch_float(args.q.dtype, [&](auto element) {
     using T = decltype(element);
     decode<T>(context,
@@ -244,6 +244,7 @@ void cached_attention(const Context& context, const CachedAttentionArgs& args) {
                .num_heads = static_cast<int>(options.num_heads),
                .num_kv_heads = static_cast<int>(options.num_kv_heads),
                .head_dim = static_cast<int>(options.head_dim),
+               .v_head_dim = static_cast<int>(options.v_head_dim),
                .parts = static_cast<int>(parts),
                .scale = options.scale,
                .window = options.sliding_window},
@@ -260,6 +261,7 @@ void cached_attention(const Context& context, const CachedAttentionArgs& args) {
                                         .num_heads = static_cast<int>(options.num_heads),
                                         .num_kv_heads = static_cast<int>(options.num_kv_heads),
                                         .head_dim = static_cast<int>(options.head_dim),
+                                        .v_head_dim = static_cast<int>(options.v_head_dim),
                                         .scale = options.scale,
                                         .window = options.sliding_window,
                                         .cached = elements<int32_t>(args.cache.lengths),

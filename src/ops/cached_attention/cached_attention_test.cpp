@@ -15,7 +15,7 @@ using testing::TestStream;
 using testing::Values;
 
 struct Model {
-  int64_t num_heads = 4, num_kv_heads = 2, head_dim = 16, window = 0;
+  int64_t num_heads = 4, num_kv_heads = 2, head_dim = 16, v_head_dim = 16, window = 0;
   DType dtype = DType::kF32;
   int threads = 2;
 
@@ -23,6 +23,7 @@ struct Model {
     return {.num_heads = num_heads,
             .num_kv_heads = num_kv_heads,
             .head_dim = head_dim,
+            .v_head_dim = v_head_dim,
             .scale = 1.0f / std::sqrt(static_cast<float>(head_dim)),
             .sliding_window = window};
   }
@@ -78,10 +79,9 @@ struct Tokens {
   std::vector<Values> q, k, v;
 
   void add(const Model& model, int64_t sequence, int64_t position) {
-    const int64_t kv = model.num_kv_heads * model.head_dim;
     q.push_back(token_values('q', sequence, position, model.num_heads * model.head_dim));
-    k.push_back(token_values('k', sequence, position, kv));
-    v.push_back(token_values('v', sequence, position, kv));
+    k.push_back(token_values('k', sequence, position, model.num_kv_heads * model.head_dim));
+    v.push_back(token_values('v', sequence, position, model.num_kv_heads * model.v_head_dim));
   }
 };
 
@@ -96,9 +96,8 @@ class Generation {
         memory_(test_device()),
         first_sequence_(first_sequence),
         lengths_host_(static_cast<size_t>(sequences)) {
-    const Shape shape{sequences, capacity, model.num_kv_heads * model.head_dim};
-    cache_.k = unwritten(buffers_, shape, model.dtype);
-    cache_.v = unwritten(buffers_, shape, model.dtype);
+    cache_.k = unwritten(buffers_, {sequences, capacity, model.num_kv_heads * model.head_dim}, model.dtype);
+    cache_.v = unwritten(buffers_, {sequences, capacity, model.num_kv_heads * model.v_head_dim}, model.dtype);
     cache_.lengths = to_device(buffers_, std::vector<int32_t>(static_cast<size_t>(sequences), 0));
   }
 
@@ -116,9 +115,9 @@ class Generation {
       }
       lengths_host_[n] += counts[n];
     }
-    const int64_t kv = model_.num_kv_heads * model_.head_dim;
     return run(to_device(inputs, tokens.q, model_.num_heads * model_.head_dim, model_.dtype),
-               to_device(inputs, tokens.k, kv, model_.dtype), to_device(inputs, tokens.v, kv, model_.dtype));
+               to_device(inputs, tokens.k, model_.num_kv_heads * model_.head_dim, model_.dtype),
+               to_device(inputs, tokens.v, model_.num_kv_heads * model_.v_head_dim, model_.dtype));
   }
 
  private:
@@ -154,11 +153,10 @@ std::vector<Values> full_attention(const Model& model, int64_t sequence, int64_t
   std::vector<Buffer> buffers;
   Tokens tokens;
   for (int64_t row = 0; row < length; ++row) tokens.add(model, sequence, row);
-  const int64_t width = model.num_heads * model.head_dim, kv = model.num_kv_heads * model.head_dim;
-  const AttentionArgs args{.q = to_device(buffers, tokens.q, width, model.dtype),
-                           .k = to_device(buffers, tokens.k, kv, model.dtype),
-                           .v = to_device(buffers, tokens.v, kv, model.dtype),
-                           .out = unwritten(buffers, {length, width}, model.dtype),
+  const AttentionArgs args{.q = to_device(buffers, tokens.q, model.num_heads * model.head_dim, model.dtype),
+                           .k = to_device(buffers, tokens.k, model.num_kv_heads * model.head_dim, model.dtype),
+                           .v = to_device(buffers, tokens.v, model.num_kv_heads * model.v_head_dim, model.dtype),
+                           .out = unwritten(buffers, {length, model.num_heads * model.v_head_dim}, model.dtype),
                            .lse = unwritten(buffers, {model.num_heads, length}, DType::kF32),
                            .options = model.options(),
                            .sequences = {to_device(buffers, {0, static_cast<int32_t>(length)}), 1, length}};
@@ -194,9 +192,15 @@ bool keeps_bits(int32_t count) { return count > 1 || test_device().kind == Devic
 
 TEST(CachedAttention, PrefillAndDecodingGiveWhatFullAttentionGives) {
   for (DType dtype : {DType::kF32, DType::kBF16}) {
-    for (const auto& [heads, kv_heads, dim] :
-         {std::array<int64_t, 3>{2, 2, 16}, {8, 1, 16}, {34, 2, 20}, {4, 2, 128}, {2, 1, 256}}) {
-      const Model model{.num_heads = heads, .num_kv_heads = kv_heads, .head_dim = dim, .dtype = dtype};
+    for (const auto& [heads, kv_heads, dim, v_dim] : {std::array<int64_t, 4>{2, 2, 16, 16},
+                                                      {8, 1, 16, 16},
+                                                      {34, 2, 20, 20},
+                                                      {4, 2, 128, 128},
+                                                      {2, 1, 256, 256},
+                                                      {3, 3, 192, 128},
+                                                      {4, 2, 20, 33}}) {
+      const Model model{
+          .num_heads = heads, .num_kv_heads = kv_heads, .head_dim = dim, .v_head_dim = v_dim, .dtype = dtype};
       Generation generation(model, 1, 300);
       const auto want = full_attention(model, 0, 277);
       size_t row = 0;
