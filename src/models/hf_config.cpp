@@ -119,10 +119,14 @@ void HfConfig::read_rope(DecoderConfig& config) const {
     break;
   }
   const HfConfig rope(fields, file_ + " (rope)");
-  rope.require("partial_rotary_factor", 1.0);
-  require("partial_rotary_factor", 1.0);
+  const double factor = rope.number_or("partial_rotary_factor", number_or("partial_rotary_factor", 1.0));
+  if (!(factor > 0 && factor <= 1)) refuse(fmt::format("partial_rotary_factor: {} is not in (0, 1]", factor));
   config.rope.rope_theta = rope.number_or("rope_theta", number_or("rope_theta", 10000.0));
-  config.rope.rotary_dim = config.head_dim;
+  config.rope.rotary_dim = static_cast<int64_t>(static_cast<double>(config.head_dim) * factor);
+  if (config.rope.rotary_dim < 2 || config.rope.rotary_dim % 2 != 0) {
+    refuse(fmt::format("partial_rotary_factor: {} of head_dim {} are {} dimensions, which do not pair up", factor,
+                       config.head_dim, config.rope.rotary_dim));
+  }
   config.rope.max_position_embeddings = integer_or("max_position_embeddings", 2048);
   config.rope.scaling = read_scaling(rope);
 }

@@ -65,6 +65,20 @@ TEST(Registry, RopeThetaMayStandAtTheTopOrInRopeParameters) {
   EXPECT_EQ(read(json).rope.rope_theta, 1e6);
 }
 
+TEST(Registry, AFactorMayLeaveAPartOfEachHeadUnturned) {
+  Json json = base("LlamaForCausalLM");
+  json["head_dim"] = 16;
+  EXPECT_EQ(read(json).rope.rotary_dim, 16);
+  json["partial_rotary_factor"] = 0.25;
+  EXPECT_EQ(read(json).rope.rotary_dim, 4);
+  json["rope_parameters"] = {{"rope_type", "default"}, {"partial_rotary_factor", 0.5}};  // wins
+  EXPECT_EQ(read(json).rope.rotary_dim, 8);
+  for (const double wrong : {0.0, 1.5, 0.2}) {
+    json["rope_parameters"]["partial_rotary_factor"] = wrong;
+    EXPECT_THAT(refusal(json), HasSubstr("partial_rotary_factor")) << wrong;
+  }
+}
+
 TEST(Registry, TheNumberOfExpertsHasTwoNames) {
   EXPECT_EQ(read(moe("Qwen3MoeForCausalLM", "num_experts")).moe.num_experts, 8);
   EXPECT_EQ(read(moe("Qwen3MoeForCausalLM", "num_local_experts")).moe.num_experts, 8);

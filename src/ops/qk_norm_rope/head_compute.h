@@ -59,15 +59,25 @@ float inverse_rms(const float* x, const HeadRow& row) {
   return 1.0f / __builtin_sqrtf(dot(x, x, row.head_dim) / static_cast<float>(row.head_dim) + row.eps);
 }
 
-/// Turns the pairs of a head by the angles, or (direction −1) by their negatives.
-void turn(const HeadRow& row, float direction, float* __restrict first) {
-  float* __restrict second = first + row.half;
+/// Turns the pairs of a head by the angles, or (direction −1) by their negatives: the elements kStride · i of `first`
+/// and of `second`.
+template <int kStride>
+void turn_pairs(const HeadRow& row, float direction, float* __restrict first, float* __restrict second) {
   const float* __restrict cos = row.cos;
   const float* __restrict sin = row.sin;
   for (int64_t i = 0; i < row.half; ++i) {
-    const float a = first[i], b = second[i], s = direction * sin[i];
-    first[i] = a * cos[i] - b * s;
-    second[i] = b * cos[i] + a * s;
+    const float a = first[kStride * i], b = second[kStride * i], s = direction * sin[i];
+    first[kStride * i] = a * cos[i] - b * s;
+    second[kStride * i] = b * cos[i] + a * s;
+  }
+}
+
+void turn(const HeadRow& row, float direction, float* head) {
+  float* first = head + row.offset;
+  if (row.interleaved) {
+    turn_pairs<2>(row, direction, first, first + 1);
+  } else {
+    turn_pairs<1>(row, direction, first, first + row.half);
   }
 }
 

@@ -14,7 +14,9 @@ struct HeadRow {
   float eps;
   const float* cos;  ///< [half] of the token's position
   const float* sin;
-  int64_t half;  ///< rotated pairs
+  int64_t half;    ///< rotated pairs
+  int64_t offset;  ///< of the first rotated element
+  bool interleaved;
 };
 
 /// T is float, or uint16_t for the bits of bfloat16. Pointers are to [heads, head_dim].

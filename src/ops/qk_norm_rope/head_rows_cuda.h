@@ -31,7 +31,8 @@ inline uint32_t warps_per_token(int64_t heads, int64_t head_dim, int heads_per_t
 inline bool allows_head_vectors(const Context& context, const QkNormRopeArgs& args,
                                 std::initializer_list<Tensor> tensors) {
   const int64_t dim = args.head_dim, half = args.table.cos.shape[1];
-  bool vectors = !context.stream().general_kernels() && (dim == 64 || dim == 128 || dim == 256) && 2 * half == dim;
+  bool vectors = !context.stream().general_kernels() && (dim == 64 || dim == 128 || dim == 256) && 2 * half == dim &&
+                 !args.layout.interleaved;
   for (const Tensor& tensor : tensors) vectors = vectors && allows_vectors(tensor, dim, kHalfValues);
   for (const Tensor& tensor : {args.norm, args.table.cos, args.table.sin}) {
     vectors = vectors && allows_vectors(tensor, half, kHalfValues);
@@ -65,6 +66,7 @@ struct HeadRows {
   int64_t half, positions_in_table;
   const int32_t* positions;
   int64_t tokens, heads, head_dim;
+  RotaryLayout layout;
   uint32_t warps_per_token = 0;  // of the kernels for common sizes
 
   /// Angles of positions that the table lacks are NaN, which shows in the loss.
@@ -73,6 +75,9 @@ struct HeadRows {
     if (position < 0 || position >= positions_in_table) return {CUDART_NAN_F, CUDART_NAN_F};
     return {cos[position * half + i], sin[position * half + i]};
   }
+  /// The place of pair i's first element in a head, and how far the second is behind it.
+  __device__ int64_t first_of_pair(int64_t i) const { return layout.offset + (layout.interleaved ? 2 * i : i); }
+  __device__ int64_t pair_distance() const { return layout.interleaved ? 1 : half; }
   __device__ void load_angles(int64_t token, int column, Angles& angles) const {
     const int64_t position = positions[token];
     if (position >= 0 && position < positions_in_table) {
@@ -98,7 +103,8 @@ HeadRows<T> head_rows(const QkNormRopeArgs& args, int64_t tokens, int64_t width)
           .positions = elements<int32_t>(args.positions),
           .tokens = tokens,
           .heads = heads,
-          .head_dim = args.head_dim};
+          .head_dim = args.head_dim,
+          .layout = args.layout};
 }
 
 /// The kHeads heads and the columns of a thread whose warp works on item `item`: a token and a group of its heads.

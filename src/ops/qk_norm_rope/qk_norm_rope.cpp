@@ -44,16 +44,24 @@ struct QkNormRopeNode : Node {
 
 }  // namespace
 
-Var qk_norm_rope(Tape& tape, Var x, Weight* norm, float eps, const RopeTable& table, Tensor positions, int head_dim) {
+Var qk_norm_rope(Tape& tape, Var x, Weight* norm, float eps, const RopeTable& table, Tensor positions, int64_t head_dim,
+                 const RotaryLayout& layout) {
   const Shape& shape = tape.shape(x);
   HONE_ASSERT(shape.rank() == 2 && head_dim > 0 && shape[1] % head_dim == 0);
   HONE_ASSERT(positions.shape == Shape{shape[0]} && positions.dtype == DType::kI32);
-  HONE_ASSERT(table.cos.shape.rank() == 2 && table.cos.shape == table.sin.shape && 2 * table.cos.shape[1] <= head_dim);
+  HONE_ASSERT(table.cos.shape.rank() == 2 && table.cos.shape == table.sin.shape);
+  HONE_ASSERT(layout.offset >= 0 && layout.offset + 2 * table.cos.shape[1] <= head_dim);
   HONE_ASSERT(!norm || norm->shape() == Shape{head_dim});
   auto node = std::make_unique<QkNormRopeNode>();
   node->norm = norm;
-  node->constants = {
-      .x = {}, .norm = {}, .eps = eps, .table = table, .positions = positions, .head_dim = head_dim, .y = {}};
+  node->constants = {.x = {},
+                     .norm = {},
+                     .eps = eps,
+                     .table = table,
+                     .positions = positions,
+                     .head_dim = head_dim,
+                     .layout = layout,
+                     .y = {}};
   node->inputs = {x};
   if (norm) {
     node->saved = {x};

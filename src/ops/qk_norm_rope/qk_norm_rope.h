@@ -1,5 +1,5 @@
 // qk_norm_rope: what happens to queries and keys between their projection and attention: an optional RMSNorm over each
-// head, then rotary position embeddings.
+// head, then rotary position embeddings of the head or of a part of it.
 #pragma once
 
 #include "graph/tape.h"
@@ -12,13 +12,20 @@ struct RopeTable {
   Tensor sin;  ///< same
 };
 
-/// Per token t and head, with x, y of D = head_dim elements, R = rotary_dim and p = positions[t]:
+/// Which dimensions of a head are turned, and with which other one each is paired. R = rotary_dim is the table's.
+struct RotaryLayout {
+  int64_t offset = 0;        ///< the first turned dimension; offset + R <= D
+  bool interleaved = false;  ///< pair i is (offset + 2i, offset + 2i + 1); else (offset + i, offset + i + R/2)
+};
+
+/// Per token t and head, with x, y of D = head_dim elements and p = positions[t]:
 ///   z = w · cast(x / sqrt(mean(x²) + eps))   product and cast rounded to the dtype of x; without w: z = x
-///   y[i]         = z[i] cos[p, i] − z[i + R/2] sin[p, i]          i < R/2
-///   y[i + R/2]   = z[i + R/2] cos[p, i] + z[i] sin[p, i]
-///   y[i]         = z[i]                                           i >= R
+///   y[a] = z[a] cos[p, i] − z[b] sin[p, i]   of each pair i = (a, b) of the layout, i < R/2
+///   y[b] = z[b] cos[p, i] + z[a] sin[p, i]
+///   y[j] = z[j]                              outside [offset, offset + R)
 /// in float32, rounded once to the dtype of y. Sources: Zhang and Sennrich, "Root Mean Square Layer Normalization"
-/// (arXiv:1910.07467); Su et al., "RoFormer" (arXiv:2104.09864), dimensions paired as in Hugging Face ("rotate_half").
+/// (arXiv:1910.07467); Su et al., "RoFormer" (arXiv:2104.09864), whose pairs are interleaved; Hugging Face's
+/// "rotate_half" pairs the halves.
 struct QkNormRopeArgs {
   Tensor x;     ///< [T, heads·D] float32 or bfloat16
   Tensor norm;  ///< w [D] float32 or bfloat16, or undefined
@@ -26,6 +33,7 @@ struct QkNormRopeArgs {
   RopeTable table;
   Tensor positions;  ///< [T] int32, below max_position: others are an assertion on a CPU, angles of NaN on a GPU
   int64_t head_dim = 0;
+  RotaryLayout layout;
   Tensor y;  ///< [T, heads·D], dtype of x; may be x
 };
 
@@ -43,7 +51,8 @@ void qk_norm_rope_backward(const Context& context, const QkNormRopeBackwardArgs&
 
 /// Records y = rope(norm(x)); x is [T, heads·head_dim]. `norm` may be null. Table and positions outlive the tape.
 /// Backward saves x if there is a norm, else nothing.
-Var qk_norm_rope(Tape& tape, Var x, Weight* norm, float eps, const RopeTable& table, Tensor positions, int head_dim);
+Var qk_norm_rope(Tape& tape, Var x, Weight* norm, float eps, const RopeTable& table, Tensor positions, int64_t head_dim,
+                 const RotaryLayout& layout = {});
 
 namespace cpu {
 void qk_norm_rope(const Context& context, const QkNormRopeArgs& args);

@@ -141,10 +141,12 @@ __global__ void __launch_bounds__(kHeadThreads) backward_general(const HeadGrads
     const T* dy = a.dy + head * dim;
     const auto dz = [&](int64_t i) {
       const float own = to_float(dy[i]);
-      if (i >= 2 * rows.half) return own;
-      const float2 angle = rows.angle(head / rows.heads, i % rows.half);
-      const float other = to_float(dy[i < rows.half ? i + rows.half : i - rows.half]);
-      return own * angle.x + (i < rows.half ? other : -other) * angle.y;
+      const int64_t at = i - rows.layout.offset, distance = rows.pair_distance();
+      if (at < 0 || at >= 2 * rows.half) return own;
+      const bool first = at / distance % 2 == 0;
+      const float2 angle = rows.angle(head / rows.heads, rows.layout.interleaved ? at / 2 : at % rows.half);
+      const float other = to_float(dy[first ? i + distance : i - distance]);
+      return own * angle.x + (first ? other : -other) * angle.y;
     };
     float r = 0.0f, mean = 0.0f;
     if (norm) {

@@ -50,7 +50,9 @@ HeadRow row_of(const QkNormRopeArgs& args, int64_t width, const NormWeight& norm
           .eps = args.eps,
           .cos = args.table.cos.as<float>() + position * half,
           .sin = args.table.sin.as<float>() + position * half,
-          .half = half};
+          .half = half,
+          .offset = args.layout.offset,
+          .interleaved = args.layout.interleaved};
 }
 
 /// Row `token` as the kernel sees it: float, or the bits of bfloat16; null for an undefined tensor.

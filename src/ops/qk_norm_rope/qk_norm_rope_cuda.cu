@@ -72,11 +72,15 @@ __global__ void __launch_bounds__(kHeadThreads) forward_general(const HeadRows<T
   };
   for (int64_t i = lane; i < a.half; i += 32) {
     const float2 angle = a.angle(item / a.heads, i);
-    const float first = z(i), second = z(i + a.half);
-    y[i] = from_float<T>(first * angle.x - second * angle.y);
-    y[i + a.half] = from_float<T>(second * angle.x + first * angle.y);
+    const int64_t at = a.first_of_pair(i), partner = at + a.pair_distance();
+    const float first = z(at), second = z(partner);
+    y[at] = from_float<T>(first * angle.x - second * angle.y);
+    y[partner] = from_float<T>(second * angle.x + first * angle.y);
   }
-  for (int64_t i = 2 * a.half + lane; i < a.head_dim; i += 32) y[i] = from_float<T>(z(i));
+  for (int64_t i = lane; i < a.head_dim - 2 * a.half; i += 32) {
+    const int64_t at = i < a.layout.offset ? i : i + 2 * a.half;
+    y[at] = from_float<T>(z(at));
+  }
 }
 
 }  // namespace

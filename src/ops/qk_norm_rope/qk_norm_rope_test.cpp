@@ -21,6 +21,7 @@ constexpr float kEps = 1e-6f;
 struct RopeShape {
   int64_t tokens, heads, head_dim, rotary_dim;
   bool norm;
+  RotaryLayout layout = {};
 };
 
 /// Positions and table in memory of their own.
@@ -74,9 +75,11 @@ Values reference(const RopeShape& s, const RopeFixture& fixture, const Values& x
         for (size_t i = 0; i < z.size(); ++i) z[i] *= scale * (*w)[i];
       }
       for (size_t i = 0; i < z.size(); ++i) y[at + i] = z[i];
-      for (size_t i = 0, j = static_cast<size_t>(half); i < static_cast<size_t>(half); ++i, ++j) {
-        y[at + i] = z[i] * cos[i] - z[j] * sin[i];
-        y[at + j] = z[j] * cos[i] + z[i] * sin[i];
+      for (int64_t pair = 0; pair < half; ++pair) {
+        const auto i = static_cast<size_t>(s.layout.offset + (s.layout.interleaved ? 2 * pair : pair));
+        const size_t j = i + (s.layout.interleaved ? 1 : static_cast<size_t>(half));
+        y[at + i] = z[i] * cos[pair] - z[j] * sin[pair];
+        y[at + j] = z[j] * cos[pair] + z[i] * sin[pair];
       }
     }
   }
@@ -90,7 +93,7 @@ OpCase rope_case(const RopeShape& s, const std::shared_ptr<RopeFixture>& fixture
   result.op = [s, fixture](Tape& tape, const std::vector<Var>& in, const std::vector<Weight*>& weights) {
     Weight* norm = weights.empty() ? nullptr : weights[0];
     return std::vector<Var>{
-        qk_norm_rope(tape, in[0], norm, kEps, fixture->table, fixture->positions, static_cast<int>(s.head_dim))};
+        qk_norm_rope(tape, in[0], norm, kEps, fixture->table, fixture->positions, s.head_dim, s.layout)};
   };
   result.reference = [s, fixture](const std::vector<Values>& a) {
     return std::vector<Values>{reference(s, *fixture, a[0], s.norm ? &a[1] : nullptr)};
@@ -102,7 +105,11 @@ TEST(QkNormRope, MatchesTheReferenceAndItsGradients) {
   for (const RopeShape& s :
        {RopeShape{1, 1, 16, 16, true}, RopeShape{7, 3, 6, 4, true}, RopeShape{37, 2, 32, 32, true},
         RopeShape{5, 2, 24, 24, false}, RopeShape{3, 1, 128, 32, true}, RopeShape{3, 5, 64, 64, true},
-        RopeShape{2, 9, 64, 64, false}, RopeShape{3, 3, 128, 128, true}, RopeShape{2, 1, 256, 256, true}}) {
+        RopeShape{2, 9, 64, 64, false}, RopeShape{3, 3, 128, 128, true}, RopeShape{2, 1, 256, 256, true},
+        RopeShape{3, 2, 64, 64, false, {.interleaved = true}}, RopeShape{7, 2, 10, 6, true, {.offset = 4}},
+        RopeShape{5, 3, 12, 4, true, {.offset = 3, .interleaved = true}},
+        RopeShape{3, 2, 192, 64, false, {.offset = 128, .interleaved = true}}, RopeShape{2, 2, 256, 64, true},
+        RopeShape{9, 1, 64, 64, false, {.interleaved = true}}}) {
     const auto fixture = std::make_shared<RopeFixture>(s, packed_positions(s.tokens));
     const OpCase op_case = rope_case(s, fixture);
     SCOPED_TRACE("tokens " + std::to_string(s.tokens) + " head_dim " + std::to_string(s.head_dim));
@@ -116,8 +123,9 @@ TEST(QkNormRope, MatchesTheReferenceAndItsGradients) {
 
 /// More tokens than central differences can afford: the gradients' formulas in float64 instead.
 TEST(QkNormRope, ManyTokensMatchTheFormulas) {
-  for (const RopeShape& s : {RopeShape{300, 5, 128, 128, true}, RopeShape{700, 1, 64, 64, true},
-                             RopeShape{150, 3, 256, 256, true}, RopeShape{600, 3, 48, 32, true}}) {
+  for (const RopeShape& s :
+       {RopeShape{300, 5, 128, 128, true}, RopeShape{700, 1, 64, 64, true}, RopeShape{150, 3, 256, 256, true},
+        RopeShape{600, 3, 48, 32, true}, RopeShape{300, 2, 192, 64, true, {.offset = 128, .interleaved = true}}}) {
     for (const DType dtype : {DType::kF32, DType::kBF16}) {
       SCOPED_TRACE(::testing::Message() << "tokens " << s.tokens << " head_dim " << s.head_dim);
       const auto fixture = std::make_shared<RopeFixture>(s, packed_positions(s.tokens));
@@ -163,10 +171,12 @@ TEST(QkNormRope, EveryInstructionSetMatchesTheReference) {
     if (isa > best_isa()) continue;
     SCOPED_TRACE(name_of(isa));
     force_isa(isa);
-    const RopeShape s{9, 2, 40, 32, true};
-    const OpCase op_case = rope_case(s, std::make_shared<RopeFixture>(s, packed_positions(s.tokens)));
-    expect_matches_reference(op_case, DType::kF32, 1e-5);
-    expect_matches_reference(op_case, DType::kBF16, 4.0 * 0x1p-9);
+    for (const RotaryLayout& layout : {RotaryLayout{}, RotaryLayout{.offset = 8, .interleaved = true}}) {
+      const RopeShape s{9, 2, 40, 32, true, layout};
+      const OpCase op_case = rope_case(s, std::make_shared<RopeFixture>(s, packed_positions(s.tokens)));
+      expect_matches_reference(op_case, DType::kF32, 1e-5);
+      expect_matches_reference(op_case, DType::kBF16, 4.0 * 0x1p-9);
+    }
   }
   force_isa(best_isa());
 }
