@@ -14,6 +14,7 @@
 #include "app/quickstart/quickstart.h"
 #include "app/schema_docs.h"
 #include "app/train_verbs.h"
+#include "app/verb_options.h"
 #include "app/verify/verify.h"
 #include "core/error.h"
 
@@ -25,13 +26,6 @@ namespace {
 template <class Options>
 std::shared_ptr<Options> options_of() {
   return std::make_shared<Options>();
-}
-
-CLI::App* add_verb(CLI::App& app, const char* name, const char* what, const char* examples) {
-  CLI::App* verb = app.add_subcommand(name, what);
-  verb->footer(std::string("Examples:\n") + examples);
-  verb->allow_extras();
-  return verb;
 }
 
 /// A verb of a configuration: options CONFIG, --log-level; everything else is an override.
@@ -91,7 +85,7 @@ void add_eval(CLI::App& app, Action& action) {
   auto options = add_config(verb);
   auto request = options_of<EvalRequest>();
   verb->add_option("--checkpoint", request->checkpoint, "evaluate this folder instead of the configuration's model");
-  verb->add_flag("--json", request->json, "print JSON");
+  add_json(verb, request->json);
   verb->callback([=, &action] {
     action = [=] {
       request->run = request_of(*options, verb->remaining());
@@ -119,7 +113,7 @@ void add_estimate(CLI::App& app, Action& action) {
   verb->add_option("--method", *method, "full or lora");
   verb->add_option("--memory", options->memory, "what the device has, such as 80GB; default: what is free on it")
       ->transform(CLI::AsSizeValue(true));
-  verb->add_flag("--json", options->json, "print JSON");
+  add_json(verb, options->json);
   verb->callback([=, &action] {
     action = [=] {
       options->overrides = verb->remaining();
@@ -146,7 +140,7 @@ void add_init(CLI::App& app, Action& action) {
   verb->add_option("--tokenizer", create->tokenizer, "with --new-model: folder whose tokenizer files are copied");
   verb->add_option("--dtype", create->dtype, "with --new-model: float32 or bfloat16; default: what the config says");
   verb->add_option("--seed", create->seed, "with --new-model: seed of the weights")->capture_default_str();
-  verb->add_option("--threads", create->threads, "0: all cores")->capture_default_str();
+  add_threads(verb, create->threads);
   verb->add_flag("--force", options->force, "replace what is there");
   verb->callback([=, &action] {
     action = [=] {
@@ -181,7 +175,7 @@ void add_merge(CLI::App& app, Action& action) {
   verb->add_option("--output", options->output, "folder to write")->required();
   verb->add_option("--dtype", options->dtype, "of the written weights: float32 or bfloat16; default: the base's");
   verb->add_option("--tolerance", options->tolerance, "relative drift of float32 logits that is allowed");
-  verb->add_option("--threads", options->threads, "0: all cores")->capture_default_str();
+  add_threads(verb, options->threads);
   verb->add_flag("--force", options->force, "replace the model in the output folder");
   verb->callback([=, &action] { action = [=] { return run_merge(*options); }; });
 }
@@ -214,7 +208,7 @@ void add_generate(CLI::App& app, Action& action) {
   verb->add_option("--device", options->device, "auto (a GPU if there is one), cpu, cuda or cuda:N")
       ->capture_default_str();
   verb->add_option("--dtype", options->dtype, "float32 or bfloat16; default: what the model's config says");
-  verb->add_option("--threads", options->threads, "0: all cores")->capture_default_str();
+  add_threads(verb, options->threads);
   verb->add_flag("--force", options->force, "replace the output file");
   verb->callback([=, &action] { action = [=] { return run_generate(*options); }; });
 }
@@ -228,8 +222,8 @@ void add_verify(CLI::App& app, Action& action) {
   verb->add_option("CASE_DIR", options->case_directory, "folder of the case")->required();
   verb->add_option("--device", options->device, "cpu, cuda, cuda:N or auto")->capture_default_str();
   verb->add_option("--dtype", options->dtype, "float32 or bfloat16")->capture_default_str();
-  verb->add_option("--threads", options->threads, "0: all cores")->capture_default_str();
-  verb->add_flag("--json", options->json, "print JSON");
+  add_threads(verb, options->threads);
+  add_json(verb, options->json);
   verb->callback([=, &action] { action = [=] { return run_verify(*options); }; });
 }
 
@@ -247,7 +241,7 @@ void add_about(CLI::App& app, Action& action) {
   });
   CLI::App* env = add_verb(app, "env", "This program and this machine", "  hone env\n  hone env --json");
   auto json = options_of<bool>();
-  env->add_flag("--json", *json, "print JSON");
+  add_json(env, *json);
   env->callback([=, &action] { action = [=] { return run_env(*json); }; });
   auto quickstart = options_of<QuickstartOptions>();
   CLI::App* show = add_verb(app, "quickstart", "Fine-tune a small model in two acts, in minutes, without a download",

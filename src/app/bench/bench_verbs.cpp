@@ -5,25 +5,19 @@
 #include "app/bench/bench_model.h"
 #include "app/bench/bench_ops.h"
 #include "app/bench/bench_step.h"
+#include "app/verb_options.h"
 #include "core/error.h"
 
 namespace hone {
 
 namespace {
 
-CLI::App* add_part(CLI::App& bench, const char* name, const char* what, const char* examples) {
-  CLI::App* part = bench.add_subcommand(name, what);
-  part->footer(std::string("Examples:\n") + examples);
-  part->allow_extras();
-  return part;
-}
-
 std::string shapes_text() {
   return fmt::format("{}, or a folder with a config.json", fmt::join(bench_model_names(), ", "));
 }
 
 void add_step(CLI::App& bench, Action& action) {
-  CLI::App* verb = add_part(bench, "step", "Speed and memory of a training step, with random weights",
+  CLI::App* verb = add_verb(bench, "step", "Speed and memory of a training step, with random weights",
                             "  hone bench step --model qwen3-30b-a3b --mode lora --json step.json\n"
                             "  hone bench step --model qwen3-30b-a3b --layers 8 --profile trace.json\n"
                             "  hone bench step --model ./Qwen3-8B --recompute everything");
@@ -43,7 +37,7 @@ void add_step(CLI::App& bench, Action& action) {
   verb->add_option("--recompute", options->recompute,
                    "none, norms, activations, experts, everything; auto: the first that fits")
       ->capture_default_str();
-  verb->add_option("--threads", options->threads, "0: all cores")->capture_default_str();
+  add_threads(verb, options->threads);
   verb->add_option("--seed", options->seed, "of weights and tokens")->capture_default_str();
   verb->add_option("--json", options->json, "file for the results, - for standard output");
   verb->add_option("--profile", options->profile, "file for a time line of three more steps (chrome://tracing)");
@@ -51,7 +45,7 @@ void add_step(CLI::App& bench, Action& action) {
 }
 
 void add_ops(CLI::App& bench, Action& action) {
-  CLI::App* verb = add_part(bench, "ops", "Time of each op at a model's shapes, and its share of the machine's rates",
+  CLI::App* verb = add_verb(bench, "ops", "Time of each op at a model's shapes, and its share of the machine's rates",
                             "  hone bench ops\n"
                             "  hone bench ops --model mixtral-8x7b --op moe --json now.json\n"
                             "  hone bench ops --compare before.json      exit code 1 if an op is 5 % slower");
@@ -62,7 +56,7 @@ void add_ops(CLI::App& bench, Action& action) {
   verb->add_option("--seq", options->seq, "tokens of a document")->capture_default_str();
   verb->add_option("--device", options->device, "auto, cpu or cuda")->capture_default_str();
   verb->add_option("--dtype", options->dtype, "bfloat16 or float32")->capture_default_str();
-  verb->add_option("--threads", options->threads, "0: all cores")->capture_default_str();
+  add_threads(verb, options->threads);
   verb->add_option("--json", options->json, "file for the results, - for standard output");
   verb->add_option("--compare", options->compare, "JSON of an earlier run");
   verb->callback([=, &action] { action = [=] { return run_bench_ops(*options); }; });
