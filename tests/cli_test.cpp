@@ -58,6 +58,18 @@ TEST(CommandLine, SchemaIsJsonOrADocument) {
   EXPECT_EQ(run_hone({"schema", "--markdown"}).out, read_file(fs::path(HONE_SOURCE_DIR) / "docs/config.md"));
 }
 
+TEST(CommandLine, TheSupportTableOfTheReadmeIsTheRegistrys) {
+  const std::string table = run_hone({"models", "--markdown"}).out;
+  EXPECT_TRUE(contains(read_file(fs::path(HONE_SOURCE_DIR) / "README.md"), table)) << table;
+  for (const Json& model : Json::parse(run_hone({"models", "--json"}).out)) {
+    for (const Json& name : model["cases"]) {
+      const fs::path config =
+          fs::path(HONE_SOURCE_DIR) / "tests/fixtures/goldens" / name.get<std::string>() / "model/config.json";
+      EXPECT_EQ(Json::parse(read_file(config))["architectures"][0], model["architecture"]) << config;
+    }
+  }
+}
+
 TEST(CommandLine, AReaderThatGoesAwayIsNoError) {
   const std::string command = "bash -c 'set -o pipefail; \"" + hone_program() + "\" schema | head -c 10 >/dev/null'";
   EXPECT_EQ(WEXITSTATUS(std::system(command.c_str())), 0);

@@ -8,6 +8,7 @@
 #include "app/verify/replay.h"
 #include "app/verify/verify.h"
 #include "device_main.h"
+#include "models/registry.h"
 #include "train/device_facts.h"
 #include "weights/safetensors.h"
 
@@ -28,7 +29,16 @@ VerifyReport verify(const std::string& name, const std::string& dtype) {
   return verify_case(options);
 }
 
-class Golden : public ::testing::TestWithParam<const char*> {};
+/// The cases of every architecture.
+std::vector<std::string> all_cases() {
+  std::vector<std::string> names;
+  for (const Architecture& architecture : architectures()) {
+    names.insert(names.end(), architecture.cases.begin(), architecture.cases.end());
+  }
+  return names;
+}
+
+class Golden : public ::testing::TestWithParam<std::string> {};
 
 TEST_P(Golden, EveryRowHoldsInFloat32) {
   const VerifyReport report = verify(GetParam(), "float32");
@@ -42,8 +52,7 @@ TEST_P(Golden, TheMedianGradientOfBFloat16IsAsGoodAsTheReferences) {
   EXPECT_LE(report.checks.back().error, 0.05) << report_table(report);
 }
 
-INSTANTIATE_TEST_SUITE_P(Cases, Golden, ::testing::Values("qwen3_moe", "qwen3_moe_hard", "qwen3", "mixtral", "llama"),
-                         [](const auto& test) { return test.param; });
+INSTANTIATE_TEST_SUITE_P(Cases, Golden, ::testing::ValuesIn(all_cases()), [](const auto& test) { return test.param; });
 
 void expect_same_bits(const HostTensors& a, const HostTensors& b) {
   ASSERT_EQ(a.size(), b.size());

@@ -9,6 +9,7 @@
 #include "app/init.h"
 #include "app/inspect.h"
 #include "app/merge.h"
+#include "app/models.h"
 #include "app/new_model.h"
 #include "app/output.h"
 #include "app/quickstart/quickstart.h"
@@ -239,6 +240,13 @@ void add_about(CLI::App& app, Action& action) {
       return 0;
     };
   });
+  CLI::App* models =
+      add_verb(app, "models", "The architectures this program trains", "  hone models\n  hone models --json");
+  auto models_document = options_of<bool>();
+  auto models_data = options_of<bool>();
+  models->add_flag("--markdown", *models_document, "as a Markdown table");
+  add_json(models, *models_data);
+  models->callback([=, &action] { action = [=] { return run_models(*models_document, *models_data); }; });
   CLI::App* env = add_verb(app, "env", "This program and this machine", "  hone env\n  hone env --json");
   auto json = options_of<bool>();
   add_json(env, *json);

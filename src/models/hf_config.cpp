@@ -3,10 +3,10 @@
 #include <fmt/format.h>
 
 #include <fstream>
-#include <map>
 
 #include "core/error.h"
 #include "core/untrusted_json.h"
+#include "models/registry.h"
 
 namespace hone {
 
@@ -65,13 +65,11 @@ std::string HfConfig::architecture() const {
       json_.at("architectures")[0].is_string()) {
     return json_.at("architectures")[0].get<std::string>();
   }
-  static const std::map<std::string, std::string> by_model_type = {{"qwen3_moe", "Qwen3MoeForCausalLM"},
-                                                                   {"qwen3", "Qwen3ForCausalLM"},
-                                                                   {"mixtral", "MixtralForCausalLM"},
-                                                                   {"llama", "LlamaForCausalLM"}};
   const std::string type = string_or("model_type", "");
-  const auto it = by_model_type.find(type);
-  return it == by_model_type.end() ? type : it->second;
+  for (const Architecture& known : architectures()) {
+    if (known.model_type == type) return known.name;
+  }
+  return type;
 }
 
 bool HfConfig::layer_uses_window(int64_t layer, bool fallback) const {

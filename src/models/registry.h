@@ -15,6 +15,9 @@ struct Architecture {
   std::string name;        ///< as in `architectures` of config.json
   std::string model_type;  ///< as in `model_type`
   DecoderConfig (*read)(const HfConfig& config);
+  bool experts = true;                  ///< has a router and experts
+  std::string released = {};            ///< what was released of it, for people: "Qwen3-30B-A3B, Qwen3-235B-A22B"
+  std::vector<std::string> cases = {};  ///< reference cases (tests/fixtures/goldens) that hold it in every test run
 };
 
 const std::vector<Architecture>& architectures();
