@@ -35,6 +35,11 @@ float rounded(float value) {
   return to_float(bits);
 }
 
+template <class T>
+void round_all(float* __restrict values, int64_t n) {
+  for (int64_t i = 0; i < n; ++i) values[i] = rounded<T>(values[i]);
+}
+
 /// Σ a[i] b[i] in 16 sums, so that it stays in vector registers.
 float dot(const float* a, const float* b, int64_t n) {
   constexpr int kLanes = 16;
@@ -89,7 +94,9 @@ void forward(const HeadRow& row, const T* x, T* y) {
     load(x, row.head_dim, z);
     if (w) {
       const float scale = inverse_rms(z, row);
-      for (int64_t i = 0; i < row.head_dim; ++i) z[i] = rounded<T>(w[i] * rounded<T>(z[i] * scale));
+      for (int64_t i = 0; i < row.head_dim; ++i) z[i] *= scale;
+      if (row.rounds_first) round_all<T>(z, row.head_dim);
+      for (int64_t i = 0; i < row.head_dim; ++i) z[i] = rounded<T>(w[i] * z[i]);
     }
     turn(row, 1.0f, z);
     for (int64_t i = 0; i < row.head_dim; ++i) assign(y[i], z[i]);
@@ -104,7 +111,10 @@ void norm_backward(const HeadRow& row, float* __restrict x, float* __restrict dz
   const float* __restrict w = row.norm;
   for (int64_t i = 0; i < dim; ++i) x[i] *= scale;
   if (dnorm) {
-    for (int64_t i = 0; i < dim; ++i) dnorm[i] += dz[i] * rounded<T>(x[i]);
+    alignas(64) float factor[kMaxHeadDim];
+    for (int64_t i = 0; i < dim; ++i) factor[i] = x[i];
+    if (row.rounds_first) round_all<T>(factor, dim);
+    for (int64_t i = 0; i < dim; ++i) dnorm[i] += dz[i] * factor[i];
   }
   for (int64_t i = 0; i < dim; ++i) dz[i] *= w[i];
   const float mean = dot(dz, x, dim) / static_cast<float>(dim);

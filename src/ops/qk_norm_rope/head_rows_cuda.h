@@ -94,7 +94,7 @@ template <class T>
 HeadRows<T> head_rows(const QkNormRopeArgs& args, int64_t tokens, int64_t width) {
   const int64_t heads = width / args.head_dim;
   return {.x = elements<T>(args.x),
-          .norm = NormWeight(args.norm),
+          .norm = NormWeight(args.norm, args.weighting),
           .eps = args.eps,
           .cos = elements<float>(args.table.cos),
           .sin = elements<float>(args.table.sin),

@@ -45,7 +45,7 @@ struct QkNormRopeNode : Node {
 }  // namespace
 
 Var qk_norm_rope(Tape& tape, Var x, Weight* norm, float eps, const RopeTable& table, Tensor positions, int64_t head_dim,
-                 const RotaryLayout& layout) {
+                 const RotaryLayout& layout, NormWeighting weighting) {
   const Shape& shape = tape.shape(x);
   HONE_ASSERT(shape.rank() == 2 && head_dim > 0 && shape[1] % head_dim == 0);
   HONE_ASSERT(positions.shape == Shape{shape[0]} && positions.dtype == DType::kI32);
@@ -61,7 +61,8 @@ Var qk_norm_rope(Tape& tape, Var x, Weight* norm, float eps, const RopeTable& ta
                      .positions = positions,
                      .head_dim = head_dim,
                      .layout = layout,
-                     .y = {}};
+                     .y = {},
+                     .weighting = weighting};
   node->inputs = {x};
   if (norm) {
     node->saved = {x};

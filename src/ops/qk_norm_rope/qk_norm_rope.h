@@ -3,6 +3,7 @@
 #pragma once
 
 #include "graph/tape.h"
+#include "ops/rms_norm/norm_weighting.h"
 
 namespace hone {
 
@@ -19,7 +20,8 @@ struct RotaryLayout {
 };
 
 /// Per token t and head, with x, y of D = head_dim elements and p = positions[t]:
-///   z = w · cast(x / sqrt(mean(x²) + eps))   product and cast rounded to the dtype of x; without w: z = x
+///   z = w · cast(x / sqrt(mean(x²) + eps))   product and cast rounded to the dtype of x; without w: z = x;
+///                                            with NormWeighting::kFromOne: z = cast((1 + w) · x / sqrt(…))
 ///   y[a] = z[a] cos[p, i] − z[b] sin[p, i]   of each pair i = (a, b) of the layout, i < R/2
 ///   y[b] = z[b] cos[p, i] + z[a] sin[p, i]
 ///   y[j] = z[j]                              outside [offset, offset + R)
@@ -35,6 +37,7 @@ struct QkNormRopeArgs {
   int64_t head_dim = 0;
   RotaryLayout layout;
   Tensor y;  ///< [T, heads·D], dtype of x; may be x
+  NormWeighting weighting = NormWeighting::kPlain;
 };
 
 /// dx of the above, and dw when asked for. The norm's statistics are computed again from x. dw is summed over chunks of
@@ -52,7 +55,7 @@ void qk_norm_rope_backward(const Context& context, const QkNormRopeBackwardArgs&
 /// Records y = rope(norm(x)); x is [T, heads·head_dim]. `norm` may be null. Table and positions outlive the tape.
 /// Backward saves x if there is a norm, else nothing.
 Var qk_norm_rope(Tape& tape, Var x, Weight* norm, float eps, const RopeTable& table, Tensor positions, int64_t head_dim,
-                 const RotaryLayout& layout = {});
+                 const RotaryLayout& layout = {}, NormWeighting weighting = NormWeighting::kPlain);
 
 namespace cpu {
 void qk_norm_rope(const Context& context, const QkNormRopeArgs& args);

@@ -41,7 +41,8 @@ __device__ void store_gradient(const HeadGrads<T>& a, int64_t offset, const Vect
   store_floats(a.dx + offset, gradient);
 }
 
-/// With z = w · round(n), n = x · r: dx = r · (dz · w - n · mean(dz · w · n)), dw = Σ dz · round(n).
+/// With z = w · round(n), n = x · r: dx = r · (dz · w - n · mean(dz · w · n)), dw = Σ dz · round(n); where w counts
+/// from one, n is not rounded.
 template <class T, int kDim, bool kNorm, bool kWeightGrad>
 __global__ void __launch_bounds__(kHeadThreads, kWeightGrad ? 2 : 3) backward_vectors(const HeadGrads<T> a) {
   constexpr int kHalf = kDim / 2, kLanes = kDim / 16;
@@ -96,7 +97,7 @@ __global__ void __launch_bounds__(kHeadThreads, kWeightGrad ? 2 : 3) backward_ve
         for (int i = 0; i < kHalfValues; ++i) {
           const float n = x(part, i) * r;
           if constexpr (kWeightGrad) {
-            if (present) dw[part][i] += dz[part][i] * rounded<T>(n);
+            if (present) dw[part][i] += dz[part][i] * a.forward.norm.template factor<T>(n);
             dz[part][i] *= w[part][i];
           }
           dz[part][i] = r * (dz[part][i] - n * mean);
@@ -163,7 +164,7 @@ __global__ void __launch_bounds__(kHeadThreads) backward_general(const HeadGrads
       float gradient = dz(i);
       if (norm) {
         const float normed = to_float(x[i]) * r;
-        if (a.partial != nullptr) dw[i] += gradient * rounded<T>(normed);
+        if (a.partial != nullptr) dw[i] += gradient * rows.norm.template factor<T>(normed);
         gradient = r * (gradient * rows.norm.at(i) - normed * mean);
       }
       if (a.dx == nullptr) continue;

@@ -25,13 +25,15 @@ const HeadKernels& head_kernels() {
   }
 }
 
-/// The weight as float32, if there is one.
+/// What heads are multiplied by, if there is a weight.
 class NormWeight {
  public:
-  explicit NormWeight(const Tensor& norm) : present_(norm.defined()) {
+  NormWeight(const Tensor& norm, NormWeighting weighting) : present_(norm.defined()) {
     if (!present_) return;
     dispatch_float(norm.dtype,
                    [&](auto element) { std::copy_n(norm.as<decltype(element)>(), norm.numel(), values_.begin()); });
+    if (weighting == NormWeighting::kPlain) return;
+    for (int64_t i = 0; i < norm.numel(); ++i) values_[static_cast<size_t>(i)] += 1.0f;
   }
   const float* data() const { return present_ ? values_.data() : nullptr; }
 
@@ -47,6 +49,7 @@ HeadRow row_of(const QkNormRopeArgs& args, int64_t width, const NormWeight& norm
   return {.heads = width / args.head_dim,
           .head_dim = args.head_dim,
           .norm = norm.data(),
+          .rounds_first = args.weighting == NormWeighting::kPlain,
           .eps = args.eps,
           .cos = args.table.cos.as<float>() + position * half,
           .sin = args.table.sin.as<float>() + position * half,
@@ -89,7 +92,7 @@ void sum_partials(const Tensor& partials, const GradDest& dest) {
 void qk_norm_rope(const Context& context, const QkNormRopeArgs& args) {
   HONE_ASSERT(args.head_dim <= kMaxHeadDim);
   context.launch([args](ThreadPool& pool) {
-    const NormWeight norm(args.norm);
+    const NormWeight norm(args.norm, args.weighting);
     with_kernel(args.x.dtype, [&](const auto& kernel, auto element) {
       using T = decltype(element);
       pool.parallel_ranges(args.x.shape[0], kChunkTokens, [&](int64_t begin, int64_t end) {
@@ -109,7 +112,7 @@ void qk_norm_rope_backward(const Context& context, const QkNormRopeBackwardArgs&
   Tensor partials;
   if (args.dnorm.wanted()) partials = scratch.take({(tokens + kChunkTokens - 1) / kChunkTokens, dim}, DType::kF32);
   context.launch([args, partials, tokens, dim](ThreadPool& pool) {
-    const NormWeight norm(args.forward.norm);
+    const NormWeight norm(args.forward.norm, args.forward.weighting);
     with_kernel(args.dy.dtype, [&](const auto& kernel, auto element) {
       using T = decltype(element);
       pool.parallel_ranges(tokens, kChunkTokens, [&](int64_t begin, int64_t end) {

@@ -4,14 +4,11 @@ namespace hone::cuda {
 
 namespace {
 
-/// values = w · round(values · r), rounded.
+/// values = w · round(values · r) or w · values · r, rounded.
 template <class T>
-__device__ void normalise(HalfValues& values, float r, const HalfValues& w) {
+__device__ void normalise(HalfValues& values, float r, const NormWeight& norm, const HalfValues& w) {
 #pragma unroll
-  for (float& value : values) value *= r;
-  widen(narrow<T>(values), values);
-#pragma unroll
-  for (int i = 0; i < kHalfValues; ++i) values[i] *= w[i];
+  for (int i = 0; i < kHalfValues; ++i) values[i] = norm.factor<T>(values[i] * r) * w[i];
   widen(narrow<T>(values), values);
 }
 
@@ -42,8 +39,8 @@ __global__ void __launch_bounds__(kHeadThreads) forward_vectors(const HeadRows<T
     if (has_norm) {
       const float squares = lanes_sum<kDim / 16>(dot(first, first) + dot(second, second));
       const float r = rsqrtf(squares / kDim + a.eps);
-      normalise<T>(first, r, w_first);
-      normalise<T>(second, r, w_second);
+      normalise<T>(first, r, a.norm, w_first);
+      normalise<T>(second, r, a.norm, w_second);
     }
     turn(angles, 1.0f, first, second);
     if (!place.has(h)) continue;
@@ -68,7 +65,7 @@ __global__ void __launch_bounds__(kHeadThreads) forward_general(const HeadRows<T
   }
   const auto z = [&](int64_t i) {
     const float value = to_float(x[i]);
-    return a.norm.values == nullptr ? value : rounded<T>(rounded<T>(value * r) * a.norm.at(i));
+    return a.norm.values == nullptr ? value : rounded<T>(a.norm.template factor<T>(value * r) * a.norm.at(i));
   };
   for (int64_t i = lane; i < a.half; i += 32) {
     const float2 angle = a.angle(item / a.heads, i);

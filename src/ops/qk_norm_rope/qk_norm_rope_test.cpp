@@ -22,6 +22,7 @@ struct RopeShape {
   int64_t tokens, heads, head_dim, rotary_dim;
   bool norm;
   RotaryLayout layout = {};
+  NormWeighting weighting = NormWeighting::kPlain;
 };
 
 /// Positions and table in memory of their own.
@@ -72,7 +73,8 @@ Values reference(const RopeShape& s, const RopeFixture& fixture, const Values& x
         double squares = 0;
         for (double value : z) squares += value * value;
         const double scale = 1 / std::sqrt(squares / static_cast<double>(s.head_dim) + static_cast<double>(kEps));
-        for (size_t i = 0; i < z.size(); ++i) z[i] *= scale * (*w)[i];
+        for (size_t i = 0; i < z.size(); ++i)
+          z[i] *= scale * ((*w)[i] + (s.weighting == NormWeighting::kFromOne ? 1 : 0));
       }
       for (size_t i = 0; i < z.size(); ++i) y[at + i] = z[i];
       for (int64_t pair = 0; pair < half; ++pair) {
@@ -93,7 +95,7 @@ OpCase rope_case(const RopeShape& s, const std::shared_ptr<RopeFixture>& fixture
   result.op = [s, fixture](Tape& tape, const std::vector<Var>& in, const std::vector<Weight*>& weights) {
     Weight* norm = weights.empty() ? nullptr : weights[0];
     return std::vector<Var>{
-        qk_norm_rope(tape, in[0], norm, kEps, fixture->table, fixture->positions, s.head_dim, s.layout)};
+        qk_norm_rope(tape, in[0], norm, kEps, fixture->table, fixture->positions, s.head_dim, s.layout, s.weighting)};
   };
   result.reference = [s, fixture](const std::vector<Values>& a) {
     return std::vector<Values>{reference(s, *fixture, a[0], s.norm ? &a[1] : nullptr)};
@@ -109,7 +111,9 @@ TEST(QkNormRope, MatchesTheReferenceAndItsGradients) {
         RopeShape{3, 2, 64, 64, false, {.interleaved = true}}, RopeShape{7, 2, 10, 6, true, {.offset = 4}},
         RopeShape{5, 3, 12, 4, true, {.offset = 3, .interleaved = true}},
         RopeShape{3, 2, 192, 64, false, {.offset = 128, .interleaved = true}}, RopeShape{2, 2, 256, 64, true},
-        RopeShape{9, 1, 64, 64, false, {.interleaved = true}}}) {
+        RopeShape{9, 1, 64, 64, false, {.interleaved = true}},
+        RopeShape{3, 2, 64, 64, true, {}, NormWeighting::kFromOne},
+        RopeShape{5, 2, 32, 8, true, {}, NormWeighting::kFromOne}}) {
     const auto fixture = std::make_shared<RopeFixture>(s, packed_positions(s.tokens));
     const OpCase op_case = rope_case(s, fixture);
     SCOPED_TRACE("tokens " + std::to_string(s.tokens) + " head_dim " + std::to_string(s.head_dim));

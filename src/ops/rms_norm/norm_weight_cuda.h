@@ -1,6 +1,7 @@
 // The weight of a norm as its kernels read it: of either dtype, whatever the activations are.
 #pragma once
 
+#include "ops/rms_norm/norm_weighting.h"
 #include "ops/row_math/vectors_cuda.h"
 
 namespace hone::cuda {
@@ -9,13 +10,23 @@ namespace hone::cuda {
 struct NormWeight {
   const void* values = nullptr;
   bool bf16 = false;
+  bool from_one = false;
 
   NormWeight() = default;
-  explicit NormWeight(const Tensor& w) : values(w.data), bf16(w.dtype == DType::kBF16) {}
+  explicit NormWeight(const Tensor& w, NormWeighting weighting = NormWeighting::kPlain)
+      : values(w.data), bf16(w.dtype == DType::kBF16), from_one(weighting == NormWeighting::kFromOne) {}
 
 #ifdef __CUDACC__
+  /// What rows are multiplied by.
   __device__ float at(int64_t i) const {
-    return bf16 ? to_float(static_cast<const __nv_bfloat16*>(values)[i]) : static_cast<const float*>(values)[i];
+    const float w =
+        bf16 ? to_float(static_cast<const __nv_bfloat16*>(values)[i]) : static_cast<const float*>(values)[i];
+    return from_one ? 1.0f + w : w;
+  }
+  /// The normalised element n as it is multiplied.
+  template <class T>
+  __device__ float factor(float n) const {
+    return from_one ? n : rounded<T>(n);
   }
   /// kCount weights from `begin`, a multiple of kCount.
   template <int kCount>
@@ -25,6 +36,9 @@ struct NormWeight {
     } else {
       load_floats(static_cast<const float*>(values) + begin, w);
     }
+    if (!from_one) return;
+#pragma unroll
+    for (float& value : w) value += 1.0f;
   }
 #endif
 };

@@ -41,12 +41,17 @@ struct ResidualSumNode : Node {
 struct RmsNormNode : Node {
   Weight* w = nullptr;
   float eps = 0;
+  NormWeighting weighting = NormWeighting::kPlain;
   Var residual, delta;  // defined if inputs[0] is their sum, which this node writes when it first runs
 
   std::string_view kind() const override { return "rms_norm"; }
 
   void forward(Tape& tape) override {
-    RmsNormArgs args{.x = tape.data(inputs[0]), .w = w->view().payload, .y = tape.data(outputs[0]), .eps = eps};
+    RmsNormArgs args{.x = tape.data(inputs[0]),
+                     .w = w->view().payload,
+                     .y = tape.data(outputs[0]),
+                     .eps = eps,
+                     .weighting = weighting};
     if (delta.defined() && !tape.replaying()) {
       args.sum = args.x;
       args.x = tape.data(residual);
@@ -61,15 +66,17 @@ struct RmsNormNode : Node {
                                    .dy = tape.grad(outputs[0]),
                                    .dx = tape.grad_dest(inputs[0]),
                                    .dw = w->grad(),
-                                   .eps = eps});
+                                   .eps = eps,
+                                   .weighting = weighting});
   }
 };
 
-std::unique_ptr<RmsNormNode> make_norm(Tape& tape, Var x, Weight& w, float eps) {
+std::unique_ptr<RmsNormNode> make_norm(Tape& tape, Var x, Weight& w, float eps, NormWeighting weighting) {
   HONE_ASSERT(tape.shape(x).rank() == 2 && w.shape() == Shape({tape.shape(x)[1]}));
   auto node = std::make_unique<RmsNormNode>();
   node->w = &w;
   node->eps = eps;
+  node->weighting = weighting;
   node->inputs = {x};
   node->saved = {x};
   node->weights_want_grad = w.wants_grad();
@@ -78,20 +85,20 @@ std::unique_ptr<RmsNormNode> make_norm(Tape& tape, Var x, Weight& w, float eps) 
 
 }  // namespace
 
-Var rms_norm(Tape& tape, Var x, Weight& w, float eps) {
-  auto node = make_norm(tape, x, w, eps);
+Var rms_norm(Tape& tape, Var x, Weight& w, float eps, NormWeighting weighting) {
+  auto node = make_norm(tape, x, w, eps, weighting);
   const Var y = tape.add_output(*node, tape.shape(x), tape.dtype(x));
   tape.record(std::move(node));
   return y;
 }
 
-SumAndNorm add_rms_norm(Tape& tape, Var x, Var delta, Weight& w, float eps) {
+SumAndNorm add_rms_norm(Tape& tape, Var x, Var delta, Weight& w, float eps, NormWeighting weighting) {
   HONE_ASSERT(tape.shape(x) == tape.shape(delta) && tape.dtype(x) == tape.dtype(delta));
   auto sum_node = std::make_unique<ResidualSumNode>();
   sum_node->inputs = {x, delta};
   const Var sum = tape.add_output(*sum_node, tape.shape(x), tape.dtype(x));
   tape.record(std::move(sum_node));
-  auto node = make_norm(tape, sum, w, eps);
+  auto node = make_norm(tape, sum, w, eps, weighting);
   node->residual = x;
   node->delta = delta;
   const Var y = tape.add_output(*node, tape.shape(x), tape.dtype(x));

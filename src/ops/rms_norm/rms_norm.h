@@ -1,15 +1,17 @@
 // rms_norm: root mean square layer normalisation, alone or fused with the residual sum before it.
 // Source: Zhang and Sennrich, "Root Mean Square Layer Normalization" (arXiv:1910.07467); rounding as in Hugging Face's
-// Llama, Qwen3 and Mixtral.
+// Llama, Qwen3 and Mixtral, or Qwen3-Next and Qwen3.5 (norm_weighting.h).
 #pragma once
 
 #include "graph/tape.h"
+#include "ops/rms_norm/norm_weighting.h"
 
 namespace hone {
 
 /// y[t, :] = w · round(x[t, :] · rsqrt(mean(x[t, :]²) + eps)), rounded again; statistics in float32.
 /// x, y [T, H] of one dtype, float32 or bfloat16, to which round rounds; w [H] of either dtype. With delta (as x),
-/// x + delta is rounded, written to sum (as x) and normalised in place of x. Deterministic.
+/// x + delta is rounded, written to sum (as x) and normalised in place of x. With NormWeighting::kFromOne
+/// y = round((1 + w) · x · r). Deterministic.
 struct RmsNormArgs {
   Tensor x;
   Tensor delta = {};  ///< may be undefined
@@ -17,12 +19,13 @@ struct RmsNormArgs {
   Tensor w;
   Tensor y;
   float eps = 0;
+  NormWeighting weighting = NormWeighting::kPlain;
 };
 
 void rms_norm(const Context& context, const RmsNormArgs& args);
 
-/// With n = x · r, r = rsqrt(mean(x²) + eps) and g = dy · w, each row:
-///   dx = r · (g - n · mean(g · n)),   dw = Σ_t dy · round(n)
+/// With n = x · r, r = rsqrt(mean(x²) + eps) and g = dy · w (kFromOne: dy · (1 + w)), each row:
+///   dx = r · (g - n · mean(g · n)),   dw = Σ_t dy · round(n)  (kFromOne: dy · n)
 /// dx in x's dtype, dw float32 [H]; either may be unwanted. dw sums rows in chunks of fixed size: deterministic, and
 /// independent of the number of threads.
 struct RmsNormGradArgs {
@@ -31,12 +34,13 @@ struct RmsNormGradArgs {
   Tensor dy;
   GradDest dx, dw;
   float eps = 0;
+  NormWeighting weighting = NormWeighting::kPlain;
 };
 
 void rms_norm_grad(const Context& context, const RmsNormGradArgs& args);
 
 /// Records y = rms_norm(x). Backward saves x and computes the statistics again.
-Var rms_norm(Tape& tape, Var x, Weight& w, float eps);
+Var rms_norm(Tape& tape, Var x, Weight& w, float eps, NormWeighting weighting = NormWeighting::kPlain);
 
 struct SumAndNorm {
   Var sum;
@@ -46,7 +50,8 @@ struct SumAndNorm {
 /// Records sum = x + delta and y = rms_norm(sum) in one pass over memory. For recomputation these are two nodes, "add"
 /// and "rms_norm", so that y can be computed again from a kept sum. Backward: the gradient of sum (its own and what
 /// comes through the norm) goes to x and to delta.
-SumAndNorm add_rms_norm(Tape& tape, Var x, Var delta, Weight& w, float eps);
+SumAndNorm add_rms_norm(Tape& tape, Var x, Var delta, Weight& w, float eps,
+                        NormWeighting weighting = NormWeighting::kPlain);
 
 namespace cpu {
 void rms_norm(const Context& context, const RmsNormArgs& args);

@@ -11,6 +11,19 @@ namespace {
 /// Rows whose gradients of w one task adds up, whatever the number of threads.
 constexpr int64_t kRowsPerChunk = 64;
 
+/// Elements [begin, begin + n) of what rows are multiplied by.
+const float* load_weight(const RowMath& math, const Tensor& w, NormWeighting weighting, int64_t begin, float* buffer,
+                         int64_t n) {
+  const float* values = load_block(math, w, begin, buffer, n);
+  if (weighting == NormWeighting::kPlain) return values;
+  for (int64_t i = 0; i < n; ++i) buffer[i] = 1.0f + values[i];
+  return buffer;
+}
+
+bool rounds_first(const Tensor& x, NormWeighting weighting) {
+  return x.dtype == DType::kBF16 && weighting == NormWeighting::kPlain;
+}
+
 float inverse_rms(const RowMath& math, const Tensor& x, int64_t row, float eps) {
   const int64_t hidden = x.shape[1];
   float squares = 0;
@@ -40,8 +53,8 @@ void normalise_row(const RowMath& math, const RmsNormArgs& args, int64_t row) {
   for_row_blocks(hidden, [&](int64_t begin, int64_t n) {
     float buffer[kRowBlock], y[kRowBlock];
     math.scale(r, load_block(math, x, row * hidden + begin, buffer, n), y, n);
-    if (x.dtype == DType::kBF16) math.round(y, n);
-    math.multiply(y, load_block(math, args.w, begin, buffer, n), y, n);
+    if (rounds_first(x, args.weighting)) math.round(y, n);
+    math.multiply(y, load_weight(math, args.w, args.weighting, begin, buffer, n), y, n);
     store_block(math, y, args.y, row * hidden + begin, n);
   });
 }
@@ -54,7 +67,7 @@ struct GradBlock {
   GradBlock(const RowMath& math, const RmsNormGradArgs& args, int64_t row, float r, int64_t begin, int64_t n) {
     const int64_t at = row * args.x.shape[1] + begin;
     dy = load_block(math, args.dy, at, dy_buffer, n);
-    math.multiply(dy, load_block(math, args.w, begin, g, n), g, n);
+    math.multiply(dy, load_weight(math, args.w, args.weighting, begin, g, n), g, n);
     math.scale(r, load_block(math, args.x, at, normalised, n), normalised, n);
   }
 };
@@ -68,7 +81,7 @@ void differentiate_row(const RowMath& math, const RmsNormGradArgs& args, int64_t
     GradBlock block(math, args, row, r, begin, n);
     projection += math.dot(block.g, block.normalised, n);
     if (dw_sums != nullptr) {
-      if (args.x.dtype == DType::kBF16) math.round(block.normalised, n);
+      if (rounds_first(args.x, args.weighting)) math.round(block.normalised, n);
       math.multiply(block.dy, block.normalised, block.normalised, n);
       math.add_scaled(1.0f, block.normalised, dw_sums + begin, n);
     }

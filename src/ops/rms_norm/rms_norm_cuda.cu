@@ -83,9 +83,8 @@ __global__ void __launch_bounds__(block_of(kThreads)) norm_vectors(const NormRow
     a.w.load(column(v), w);
 #pragma unroll
     for (int i = 0; i < kSize; ++i) values[i] *= r;
-    widen(narrow<T>(values), values);
 #pragma unroll
-    for (int i = 0; i < kSize; ++i) values[i] *= w[i];
+    for (int i = 0; i < kSize; ++i) values[i] = a.w.template factor<T>(values[i]) * w[i];
     store_floats(a.y + row * a.hidden + column(v), values);
   }
 }
@@ -111,7 +110,7 @@ __global__ void __launch_bounds__(kGeneralThreads) norm_general(const NormRows<T
   for (int64_t i = threadIdx.x; i < a.hidden; i += kGeneralThreads) {
     const float value = value_at(i);
     if (a.delta != nullptr) a.sum[begin + i] = from_float<T>(value);
-    a.y[begin + i] = from_float<T>(rounded<T>(value * r) * a.w.at(i));
+    a.y[begin + i] = from_float<T>(a.w.template factor<T>(value * r) * a.w.at(i));
   }
 }
 
@@ -140,7 +139,7 @@ void rms_norm(const Context& context, const RmsNormArgs& args) {
     const NormRows<T> rows{.x = elements<T>(args.x),
                            .delta = elements<T>(args.delta),
                            .sum = elements<T>(args.sum),
-                           .w = NormWeight(args.w),
+                           .w = NormWeight(args.w, args.weighting),
                            .y = elements<T>(args.y),
                            .rows = count,
                            .hidden = hidden,

@@ -108,9 +108,8 @@ __global__ void __launch_bounds__(kThreads) grad_vectors(const GradRows<T> a) {
         gradient[i] = r * (dy[i] * w[v][i] - x[i] * mean);
       }
       if constexpr (kWeightGrad) {
-        widen(narrow<T>(x), x);
 #pragma unroll
-        for (int i = 0; i < kSize; ++i) dw[v][i] += dy[i] * x[i];
+        for (int i = 0; i < kSize; ++i) dw[v][i] += dy[i] * a.w.template factor<T>(x[i]);
       }
       if (a.dx == nullptr) continue;
       if (a.accumulate) {
@@ -153,7 +152,7 @@ __global__ void __launch_bounds__(kGeneralThreads) grad_general(const GradRows<T
       const float normalised = to_float(x[i]) * r, gradient = to_float(dy[i]);
       if (a.partial != nullptr) {
         float& dw = a.partial[int64_t{blockIdx.x} * a.hidden + i];
-        dw = (row == begin ? 0.0f : dw) + gradient * rounded<T>(normalised);
+        dw = (row == begin ? 0.0f : dw) + gradient * a.w.template factor<T>(normalised);
       }
       if (a.dx == nullptr) continue;
       T& dx = a.dx[row * a.hidden + i];
@@ -194,7 +193,7 @@ void rms_norm_grad(const Context& context, const RmsNormGradArgs& args) {
       using T = decltype(element);
       constexpr int64_t kSize = 16 / sizeof(T);
       const GradRows<T> rows{.x = elements<T>(args.x),
-                             .w = NormWeight(args.w),
+                             .w = NormWeight(args.w, args.weighting),
                              .dy = elements<T>(args.dy),
                              .dx = elements<T>(args.dx.dst),
                              .accumulate = args.dx.beta != 0.0f,

@@ -1,0 +1,11 @@
+// How the weight of a norm enters its result; n is the normalised row in float32.
+#pragma once
+
+namespace hone {
+
+enum class NormWeighting {
+  kPlain,    ///< round(w · round(n)): Llama, Mixtral, Qwen3
+  kFromOne,  ///< round((1 + w) · n): Qwen3-Next and Qwen3.5, whose w counts from one
+};
+
+}  // namespace hone
