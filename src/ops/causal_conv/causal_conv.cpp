@@ -1,0 +1,63 @@
+#include "ops/causal_conv/causal_conv.h"
+
+#include "ops/device_dispatch.h"
+
+namespace hone {
+
+void causal_conv(const Context& context, const CausalConvArgs& args) {
+  dispatch(context, args, &cpu::causal_conv, HONE_CUDA_OP(causal_conv));
+}
+void causal_conv_grad(const Context& context, const CausalConvGradArgs& args) {
+  dispatch(context, args, &cpu::causal_conv_grad, HONE_CUDA_OP(causal_conv_grad));
+}
+
+namespace {
+
+struct CausalConvNode : Node {
+  Weight* w = nullptr;
+  PackedSequences sequences;
+  ConvState state;
+
+  std::string_view kind() const override { return "causal_conv"; }
+
+  void forward(Tape& tape) override {
+    causal_conv(tape.context(), {.x = tape.data(inputs[0]),
+                                 .w = w->view().payload,
+                                 .y = tape.data(outputs[0]),
+                                 .sequences = sequences,
+                                 .state = state});
+  }
+
+  void backward(Tape& tape) override {
+    causal_conv_grad(tape.context(), {.x = tape.data(inputs[0]),
+                                      .w = w->view().payload,
+                                      .dy = tape.grad(outputs[0]),
+                                      .dx = tape.grad_dest(inputs[0]),
+                                      .dw = w->grad(),
+                                      .sequences = sequences});
+  }
+};
+
+}  // namespace
+
+Var causal_conv(Tape& tape, Var x, Weight& w, const PackedSequences& sequences, const ConvState& state) {
+  const int64_t channels = tape.shape(x)[1], taps = w.shape()[2];
+  HONE_ASSERT(w.shape() == (Shape{channels, 1, taps}) && taps >= 1 && taps <= kMaxConvTaps);
+  if (state.inputs.defined()) {
+    HONE_ASSERT(!tape.training(), "a convolution's state is for generation");
+    HONE_ASSERT(state.inputs.shape == (Shape{sequences.num_documents, taps - 1, channels}));
+    HONE_ASSERT(state.inputs.dtype == tape.dtype(x) && state.lengths.shape == Shape{sequences.num_documents});
+  }
+  auto node = std::make_unique<CausalConvNode>();
+  node->w = &w;
+  node->sequences = sequences;
+  node->state = state;
+  node->inputs = {x};
+  node->saved = {x};
+  node->weights_want_grad = w.wants_grad();
+  const Var y = tape.add_output(*node, tape.shape(x), tape.dtype(x));
+  tape.record(std::move(node));
+  return y;
+}
+
+}  // namespace hone

@@ -1,0 +1,57 @@
+// causal_conv: a short causal convolution of each channel along its document, then SiLU: what gated DeltaNet layers do
+// to queries, keys and values. Source: Yang, Kautz and Hatamizadeh, "Gated Delta Networks" (arXiv:2412.06464).
+#pragma once
+
+#include "graph/tape.h"
+#include "ops/attention/attention.h"
+
+namespace hone {
+
+/// Taps of the widest convolution served.
+inline constexpr int64_t kMaxConvTaps = 4;
+
+/// The last K − 1 inputs of N sequences, for generation; sequence n has had lengths[n] tokens (0: its state counts as
+/// zeros, whatever it holds). All layers share lengths.
+struct ConvState {
+  Tensor inputs;   ///< [N, K − 1, C] dtype of x, oldest first; undefined: documents begin with nothing before them
+  Tensor lengths;  ///< [N] int32
+};
+
+/// Per document with rows x_0, x_1, … (x_i = 0, or what the state holds, for i < 0) and channel c:
+///   z[t, c] = Σ_{j < K} w[c, j] · x[t − (K − 1) + j, c]        y = z · sigmoid(z)
+/// in float32, rounded once. No document sees another. With a state, documents are the sequences: afterwards it holds
+/// each one's last inputs, those that add no tokens as before.
+struct CausalConvArgs {
+  Tensor x;  ///< [T, C] float32 or bfloat16
+  Tensor w;  ///< [C, 1, K] of either dtype, K <= kMaxConvTaps
+  Tensor y;  ///< [T, C], dtype of x
+  PackedSequences sequences;
+  ConvState state = {};
+};
+
+/// dx (dtype of x) and dw (float32) of the above without a state; either may be unwanted. z is computed again. dw is
+/// summed over chunks of rows of fixed size, in their order.
+struct CausalConvGradArgs {
+  Tensor x, w;
+  Tensor dy;  ///< [T, C], dtype of x
+  GradDest dx, dw;
+  PackedSequences sequences;
+};
+
+void causal_conv(const Context& context, const CausalConvArgs& args);
+void causal_conv_grad(const Context& context, const CausalConvGradArgs& args);
+
+/// Records y. Backward saves x. With a state (generation) there is no backward.
+Var causal_conv(Tape& tape, Var x, Weight& w, const PackedSequences& sequences, const ConvState& state = {});
+
+namespace cpu {
+void causal_conv(const Context& context, const CausalConvArgs& args);
+void causal_conv_grad(const Context& context, const CausalConvGradArgs& args);
+}  // namespace cpu
+
+namespace cuda {
+void causal_conv(const Context& context, const CausalConvArgs& args);
+void causal_conv_grad(const Context& context, const CausalConvGradArgs& args);
+}  // namespace cuda
+
+}  // namespace hone
