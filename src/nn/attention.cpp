@@ -27,6 +27,9 @@ Attention::Attention(const DecoderConfig& config, int layer, ParameterStore& sto
     q_norm_ = &store.add({module + "q_norm.weight", {head_dim_}, ParameterKind::kNorm, layer, {}}, dtype);
     k_norm_ = &store.add({module + "k_norm.weight", {head_dim_}, ParameterKind::kNorm, layer, {}}, dtype);
   }
+  if (config.attention_sinks) {
+    sinks_ = &store.add({module + "sinks", {num_heads_}, ParameterKind::kBias, layer, {}}, dtype);
+  }
 }
 
 Var Attention::operator()(Tape& tape, Var x, const Forward& forward, const RopeTable& rope) const {
@@ -44,19 +47,20 @@ Var Attention::operator()(Tape& tape, Var x, const Forward& forward, const RopeT
                                  .sliding_window = sliding_window_};
   const PackedSequences sequences{
       .cu_seqlens = batch.cu_seqlens, .num_documents = batch.documents, .max_seqlen = batch.max_seqlen};
-  const Var out = forward.cache == nullptr ? attention(tape, q, k, v, options, sequences)
+  const Var out = forward.cache == nullptr ? attention(tape, q, k, v, options, sequences, sinks_)
                                            : cached_attention(tape, q, k, v, options,
                                                               {.k = forward.cache->keys[layer_],
                                                                .v = forward.cache->values[layer_],
                                                                .lengths = forward.cache->lengths,
-                                                               .added = sequences});
+                                                               .added = sequences},
+                                                              sinks_);
   return o_proj_(tape, out, forward);
 }
 
 void Attention::collect(std::vector<Parameter*>& group) const {
   for (const Linear* linear : {&q_proj_, &k_proj_, &v_proj_, &o_proj_}) linear->collect(group);
-  for (Parameter* norm : {q_norm_, k_norm_}) {
-    if (norm) group.push_back(norm);
+  for (Parameter* parameter : {q_norm_, k_norm_, sinks_}) {
+    if (parameter) group.push_back(parameter);
   }
 }
 

@@ -20,6 +20,7 @@ class Attention : public Mixer {
   Linear q_proj_, k_proj_, v_proj_, o_proj_;
   Parameter* q_norm_ = nullptr;
   Parameter* k_norm_ = nullptr;
+  Parameter* sinks_ = nullptr;
 };
 
 }  // namespace hone

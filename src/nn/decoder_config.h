@@ -44,6 +44,7 @@ struct DecoderConfig {
   int64_t num_attention_heads = 0, num_key_value_heads = 0, head_dim = 0;
   bool qkv_bias = false, o_bias = false, mlp_bias = false;
   bool qk_norm = false;  ///< RMSNorm over head_dim on queries and keys
+  bool attention_sinks = false;  ///< a learned logit for each head in the denominator of attention's softmax
   double rms_norm_eps = 1e-6;
   RopeParameters rope;
   bool tie_word_embeddings = false;

@@ -17,6 +17,7 @@ namespace {
 struct AttentionNode : Node {
   AttentionOptions options;
   PackedSequences sequences;
+  Weight* sinks = nullptr;
 
   std::string_view kind() const override { return "attention"; }
 
@@ -26,6 +27,7 @@ struct AttentionNode : Node {
             .v = tape.data(inputs[2]),
             .out = tape.data(outputs[0]),
             .lse = tape.data(outputs[1]),
+            .sinks = sinks ? sinks->view().payload : Tensor{},
             .options = options,
             .sequences = sequences};
   }
@@ -37,20 +39,25 @@ struct AttentionNode : Node {
                                         .dout = tape.grad(outputs[0]),
                                         .dq = tape.grad_dest(inputs[0]),
                                         .dk = tape.grad_dest(inputs[1]),
-                                        .dv = tape.grad_dest(inputs[2])});
+                                        .dv = tape.grad_dest(inputs[2]),
+                                        .dsinks = sinks ? sinks->grad() : GradDest{}});
   }
 };
 
 }  // namespace
 
-Var attention(Tape& tape, Var q, Var k, Var v, const AttentionOptions& options, const PackedSequences& sequences) {
+Var attention(Tape& tape, Var q, Var k, Var v, const AttentionOptions& options, const PackedSequences& sequences,
+              Weight* sinks) {
   const int64_t tokens = tape.shape(q)[0];
   HONE_ASSERT(tape.shape(q) == (Shape{tokens, options.num_heads * options.head_dim}));
   HONE_ASSERT(tape.shape(k) == (Shape{tokens, options.num_kv_heads * options.head_dim}));
   HONE_ASSERT(tape.shape(v) == (Shape{tokens, options.num_kv_heads * options.v_head_dim}));
   HONE_ASSERT(tape.dtype(q) == tape.dtype(k) && tape.dtype(q) == tape.dtype(v));
+  HONE_ASSERT(sinks == nullptr || sinks->shape() == Shape{options.num_heads});
   auto node = std::make_unique<AttentionNode>();
   node->options = options;
+  node->sinks = sinks;
+  node->weights_want_grad = sinks != nullptr && sinks->wants_grad();
   node->sequences = sequences;
   node->inputs = {q, k, v};
   const Var out = tape.add_output(*node, {tokens, options.num_heads * options.v_head_dim}, tape.dtype(q));

@@ -1,4 +1,5 @@
-// attention: causal softmax attention over packed documents, with grouped key-value heads and an optional window.
+// attention: causal softmax attention over packed documents, with grouped key-value heads, an optional window, and
+// optional sinks.
 #pragma once
 
 #include "graph/tape.h"
@@ -31,16 +32,17 @@ struct PackedSequences {
 /// Scratch: CPU: a constant number of blocks a thread, and one small record a block of queries; GPU: a few integers a
 /// document.
 struct AttentionArgs {
-  Tensor q;    ///< [T, Hq·D] float32 or bfloat16
-  Tensor k;    ///< [T, Hkv·D]
-  Tensor v;    ///< [T, Hkv·Dv]
-  Tensor out;  ///< [T, Hq·Dv], dtype of q
-  Tensor lse;  ///< [Hq, T] float32, natural logarithm; the order of elements is the implementation's
+  Tensor q;           ///< [T, Hq·D] float32 or bfloat16
+  Tensor k;           ///< [T, Hkv·D]
+  Tensor v;           ///< [T, Hkv·Dv]
+  Tensor out;         ///< [T, Hq·Dv], dtype of q
+  Tensor lse;         ///< [Hq, T] float32, natural logarithm; the order of elements is the implementation's
+  Tensor sinks = {};  ///< [Hq] or undefined: out and lse with a further logit in the denominator (attention_sinks.h)
   AttentionOptions options;
   PackedSequences sequences;
 };
 
-/// Gradients of q, k and v (each may be unwanted), with P_ij = exp(s_ij − lse_i), dP_ij = dout_i·v_j and
+/// Gradients of q, k, v and sinks (each may be unwanted), with P_ij = exp(s_ij − lse_i), dP_ij = dout_i·v_j and
 /// δ_i = dout_i·out_i:  dS = P (dP − δ),  dq = scale · dS k,  dk = scale · dSᵀ q,  dv = Pᵀ dout.
 /// Sums run over blocks in a fixed order. Scratch: as forward, δ [Hq, T], and for bfloat16 on a CPU the gradients in
 /// float32.
@@ -48,13 +50,15 @@ struct AttentionBackwardArgs {
   AttentionArgs forward;
   Tensor dout;  ///< [T, Hq·Dv], dtype of q
   GradDest dq, dk, dv;
+  GradDest dsinks = {};  ///< [Hq] float32
 };
 
 void attention(const Context& context, const AttentionArgs& args);
 void attention_backward(const Context& context, const AttentionBackwardArgs& args);
 
-/// Records out = attention(q, k, v). Backward saves q, k, v, out and lse.
-Var attention(Tape& tape, Var q, Var k, Var v, const AttentionOptions& options, const PackedSequences& sequences);
+/// Records out = attention(q, k, v). Backward saves q, k, v, out and lse. `sinks` [Hq] may be null.
+Var attention(Tape& tape, Var q, Var k, Var v, const AttentionOptions& options, const PackedSequences& sequences,
+              Weight* sinks = nullptr);
 
 namespace cpu {
 void attention(const Context& context, const AttentionArgs& args);

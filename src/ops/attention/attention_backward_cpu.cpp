@@ -1,4 +1,5 @@
 #include "ops/attention/attention_block.h"
+#include "ops/attention/attention_sinks.h"
 #include "ops/attention/score_kernel.h"
 
 namespace hone::cpu {
@@ -162,6 +163,10 @@ int64_t last_distance(int64_t blocks_of_longest, int64_t window) {
 
 void attention_backward(const Context& context, const AttentionBackwardArgs& args) {
   const int64_t tokens = args.forward.q.shape[0];
+  if (args.dsinks.wanted()) {
+    const AttentionArgs& forward = args.forward;
+    sinks_grad(context, {{forward.sinks, forward.out, forward.lse, tokens, 1}, args.dout, args.dsinks});
+  }
   ArenaScope memory(context.scratch());
   const SequenceBlocks blocks(memory, tokens, args.forward.sequences.num_documents, kTokens);
   const Backward backward{.forward = args.forward,

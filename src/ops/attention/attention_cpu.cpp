@@ -1,4 +1,5 @@
 #include "ops/attention/attention_block.h"
+#include "ops/attention/attention_sinks.h"
 
 namespace hone::cpu {
 
@@ -29,6 +30,7 @@ void attention(const Context& context, const AttentionArgs& args) {
              scratch, thread);
     });
   });
+  if (args.sinks.defined()) apply_sinks(context, {args.sinks, args.out, args.lse, tokens, 1});
 }
 
 }  // namespace hone::cpu

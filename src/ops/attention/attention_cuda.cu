@@ -5,6 +5,7 @@
 #include "ops/attention/attention_cudnn.h"
 #include "ops/attention/attention_general_cuda.h"
 #include "ops/attention/attention_hopper_cuda.h"
+#include "ops/attention/attention_sinks.h"
 
 namespace hone::cuda {
 
@@ -88,15 +89,33 @@ void general_attention(const Context& context, const AttentionArgs& args) {
   });
 }
 
+/// How the forward kernel that serves these arguments lays lse out.
+LseStrides lse_strides(const Context& context, const AttentionArgs& args, const CudnnSequences& sequences) {
+  return cudnn_attention_serves(context, args, sequences) ? LseStrides{1, args.options.num_heads}
+                                                          : LseStrides{args.q.shape[0], 1};
+}
+
+AttentionSinks sinks_of(const AttentionArgs& args, LseStrides strides) {
+  return {.sinks = args.sinks,
+          .out = args.out,
+          .lse = args.lse,
+          .lse_head_stride = strides.head,
+          .lse_row_stride = strides.row};
+}
+
 }  // namespace
 
 void attention(const Context& context, const AttentionArgs& args) {
   ArenaScope memory(context.scratch());
   const CudnnSequences sequences = take_sequences(memory, args);
   if (context.dry() || args.q.shape[0] == 0) return;
-  if (!cudnn_attention_serves(context, args, sequences)) return general_attention(context, args);
-  fill_sequences(context, args, sequences);
-  cudnn_attention(context, args, sequences);
+  if (cudnn_attention_serves(context, args, sequences)) {
+    fill_sequences(context, args, sequences);
+    cudnn_attention(context, args, sequences);
+  } else {
+    general_attention(context, args);
+  }
+  if (args.sinks.defined()) apply_sinks(context, sinks_of(args, lse_strides(context, args, sequences)));
 }
 
 void attention_backward(const Context& context, const AttentionBackwardArgs& args) {
@@ -112,9 +131,9 @@ void attention_backward(const Context& context, const AttentionBackwardArgs& arg
   } else {
     delta = memory.take({num_heads, tokens}, DType::kF32);
   }
+  const LseStrides strides = context.dry() ? LseStrides{} : lse_strides(context, args.forward, sequences);
+  if (args.dsinks.wanted()) sinks_grad(context, {sinks_of(args.forward, strides), args.dout, args.dsinks});
   if (context.dry() || tokens == 0) return;
-  const LseStrides strides =
-      cudnn_attention_serves(context, args.forward, sequences) ? LseStrides{1, num_heads} : LseStrides{tokens, 1};
   if (!by_hopper) return general_attention_backward(context, args, delta, strides);
   sm90::prepare_hopper_backward(context, args, strides, *hopper_scratch);
   if (args.dk.wanted() || args.dv.wanted()) sm90::hopper_dk_dv(context, args, *hopper_scratch);

@@ -21,6 +21,7 @@ struct AttentionCase {
   int64_t num_heads, num_kv_heads, head_dim;
   int64_t window = 0;
   int64_t other_v_head_dim = 0;  ///< where it is not head_dim
+  bool sinks = false;            ///< a fourth argument
 
   int64_t v_head_dim() const { return other_v_head_dim > 0 ? other_v_head_dim : head_dim; }
   int64_t tokens() const { return std::accumulate(lengths.begin(), lengths.end(), int64_t{0}); }
@@ -30,7 +31,8 @@ struct AttentionCase {
     std::string result = "lengths";
     for (size_t i = 0; i < std::min<size_t>(lengths.size(), 5); ++i) result += " " + std::to_string(lengths[i]);
     return result + " heads " + std::to_string(num_heads) + "/" + std::to_string(num_kv_heads) + " dim " +
-           std::to_string(head_dim) + "/" + std::to_string(v_head_dim()) + " window " + std::to_string(window);
+           std::to_string(head_dim) + "/" + std::to_string(v_head_dim()) + " window " + std::to_string(window) +
+           (sinks ? " sinks" : "");
   }
 };
 
@@ -74,7 +76,7 @@ std::vector<double> probabilities(const AttentionCase& c, const std::vector<Valu
                                   int64_t head) {
   const double* q = qkv[0].data() + (i * c.num_heads + head) * c.head_dim;
   std::vector<double> p;
-  double sum = 0;
+  double sum = c.sinks ? std::exp(qkv[3][static_cast<size_t>(head)]) : 0;
   for (int64_t j = first; j <= i; ++j) {
     const double* k = qkv[1].data() + (j * c.num_kv_heads + c.kv_head_of(head)) * c.head_dim;
     p.push_back(std::exp(c.scale() * dot(q, k, c.head_dim)));
@@ -100,9 +102,10 @@ Values reference(const AttentionCase& c, const std::vector<Values>& qkv) {
   return out;
 }
 
-/// dq, dk, dv by the formulas; checked against differences where those are affordable.
+/// dq, dk, dv and dsinks by the formulas; checked against differences where those are affordable.
 std::vector<Values> reference_gradients(const AttentionCase& c, const std::vector<Values>& qkv, const Values& d_out) {
   std::vector<Values> gradients{Values(qkv[0].size()), Values(qkv[1].size()), Values(qkv[2].size())};
+  if (c.sinks) gradients.emplace_back(qkv[3].size());
   const int64_t dim = c.head_dim, v_dim = c.v_head_dim();
   for_each_row(c, [&](int64_t i, int64_t first) {
     for (int64_t head = 0; head < c.num_heads; ++head) {
@@ -115,6 +118,8 @@ std::vector<Values> reference_gradients(const AttentionCase& c, const std::vecto
         d_p.push_back(dot(d_out.data() + row, qkv[2].data() + value, v_dim));
         delta += p[static_cast<size_t>(j - first)] * d_p.back();
       }
+      // What the keys leave of the probability is the sink's.
+      if (c.sinks) gradients[3][static_cast<size_t>(head)] -= (1 - std::accumulate(p.begin(), p.end(), 0.0)) * delta;
       for (int64_t j = first; j <= i; ++j) {
         const int64_t kv_row = j * c.num_kv_heads + c.kv_head_of(head), key = kv_row * dim, value = kv_row * v_dim;
         const double probability = p[static_cast<size_t>(j - first)];
@@ -137,15 +142,17 @@ OpCase op_case_of(const AttentionCase& c, uint64_t key = 1) {
   result.inputs = {testing::random_argument({c.tokens(), c.num_heads * c.head_dim}, key),
                    testing::random_argument({c.tokens(), c.num_kv_heads * c.head_dim}, key + 1),
                    testing::random_argument({c.tokens(), c.num_kv_heads * c.v_head_dim()}, key + 2)};
+  if (c.sinks) result.weights = {testing::random_argument({c.num_heads}, key + 3)};
   result.op = [c, sequences = std::make_shared<Sequences>(c.lengths)](Tape& tape, const std::vector<Var>& in,
-                                                                      const std::vector<Weight*>&) {
+                                                                      const std::vector<Weight*>& weights) {
     const AttentionOptions options{.num_heads = c.num_heads,
                                    .num_kv_heads = c.num_kv_heads,
                                    .head_dim = c.head_dim,
                                    .v_head_dim = c.v_head_dim(),
                                    .scale = static_cast<float>(c.scale()),
                                    .sliding_window = c.window};
-    return std::vector<Var>{attention(tape, in[0], in[1], in[2], options, sequences->packed)};
+    Weight* const sinks = c.sinks ? weights[0] : nullptr;
+    return std::vector<Var>{attention(tape, in[0], in[1], in[2], options, sequences->packed, sinks)};
   };
   result.reference = [c](const std::vector<Values>& arguments) { return std::vector<Values>{reference(c, arguments)}; };
   return result;
@@ -160,19 +167,22 @@ double float_tolerance(const AttentionCase& c) {
   return 4 * 0x1p-24 * (2 * (dim + 3) * c.scale() * 2 * dim / 4 + longest + dim + 10);
 }
 
-/// out is rounded by 2^-9 of itself; δ sums D such errors of random sign, and dS is a difference with it. Tensor cores
-/// see P and dS rounded, too: each term of a sum is off by up to 2^-9 of itself, with random signs. Four standard
-/// deviations of their sum are 4 · 2^-9 / √3 of the root of the sum of their squares, which the largest sum exceeds.
+/// out is rounded by 2^-9 of itself, with sinks twice; their gradient is a sum of p · δ over all rows, with both signs,
+/// which may be some three times smaller than the root of the sum of their squares. δ sums D such errors of random
+/// sign, and dS is a difference with it. Tensor cores see P and dS rounded, too: each term of a sum is off by up to
+/// 2^-9 of itself, with random signs. Four standard deviations of their sum are 4 · 2^-9 / √3 of the root of the sum of
+/// their squares, which the largest sum exceeds.
 double bfloat16_tolerance(const AttentionCase& c) {
   const double tensor_cores = test_device().kind == DeviceKind::kCuda ? 4 / std::sqrt(3.0) : 0;
-  return 0x1p-9 * (2 + tensor_cores + std::sqrt(static_cast<double>(c.v_head_dim())) / 2);
+  return 0x1p-9 * ((c.sinks ? 2 * 3 : 2) + tensor_cores + std::sqrt(static_cast<double>(c.v_head_dim())) / 2);
 }
 
 TEST(PackedAttention, MatchesTheReferenceAndItsGradients) {
   for (const AttentionCase& c :
        {AttentionCase{{1}, 1, 1, 16}, AttentionCase{{1, 1, 1}, 2, 1, 4}, AttentionCase{{7}, 2, 2, 5, 3},
         AttentionCase{{3, 1, 5}, 8, 1, 3}, AttentionCase{{2, 11}, 2, 1, 8, 4}, AttentionCase{{4, 0, 6}, 3, 1, 6, 2},
-        AttentionCase{{3, 6}, 2, 2, 6, 0, 4}, AttentionCase{{7}, 4, 2, 3, 4, 5}}) {
+        AttentionCase{{3, 6}, 2, 2, 6, 0, 4}, AttentionCase{{7}, 4, 2, 3, 4, 5},
+        AttentionCase{{5, 0, 8}, 4, 2, 6, 3, 0, true}, AttentionCase{{1, 4}, 3, 1, 5, 0, 7, true}}) {
     SCOPED_TRACE(c.name());
     expect_matches_reference(op_case_of(c), DType::kF32, float_tolerance(c));
     expect_matches_reference(op_case_of(c), DType::kBF16, bfloat16_tolerance(c));
@@ -195,11 +205,13 @@ void expect_matches_formulas(const AttentionCase& c, DType dtype, double toleran
   const OpCase op_case = op_case_of(c);
   const OpResult got = testing::run_op(op_case, {.dtype = dtype});
   std::vector<Values> arguments;
-  for (const auto& input : op_case.inputs) arguments.push_back(testing::rounded(input.values, dtype));
+  for (const auto* list : {&op_case.inputs, &op_case.weights}) {
+    for (const auto& argument : *list) arguments.push_back(testing::rounded(argument.values, dtype));
+  }
   expect_close(got.outputs[0], reference(c, arguments), tolerance, "out");
   const auto want = reference_gradients(c, arguments, testing::output_seeds(got.outputs, dtype)[0]);
-  const std::string names[] = {"dq", "dk", "dv"};
-  for (size_t i = 0; i < 3; ++i) expect_close(got.gradients[i], want[i], tolerance, names[i]);
+  const std::string names[] = {"dq", "dk", "dv", "dsinks"};
+  for (size_t i = 0; i < want.size(); ++i) expect_close(got.gradients[i], want[i], tolerance, names[i]);
   const OpResult again = testing::run_op(op_case, {.dtype = dtype, .recompute = true, .threads = 3});
   EXPECT_EQ(got.outputs, again.outputs);
   EXPECT_EQ(got.gradients, again.gradients);
@@ -213,7 +225,9 @@ TEST(PackedAttention, MatchesTheFormulasAcrossBlocks) {
         AttentionCase{{400}, 3, 1, 20, 40}, AttentionCase{{1, 131, 0, 64, 200}, 4, 1, 128},
         AttentionCase{{390}, 2, 1, 128, 150}, AttentionCase{{70, 129}, 2, 1, 80}, AttentionCase{{90, 40}, 2, 1, 96, 33},
         AttentionCase{{140}, 1, 1, 256}, AttentionCase{{150, 1, 40}, 3, 3, 192, 0, 128},
-        AttentionCase{{135, 30}, 4, 2, 32, 50, 24}, AttentionCase{{131}, 2, 1, 24, 0, 72}}) {
+        AttentionCase{{135, 30}, 4, 2, 32, 50, 24}, AttentionCase{{131}, 2, 1, 24, 0, 72},
+        AttentionCase{{150, 1, 0, 70}, 4, 2, 64, 0, 0, true}, AttentionCase{{200, 33}, 8, 1, 64, 128, 0, true},
+        AttentionCase{{130}, 2, 1, 128, 0, 0, true}}) {
     expect_matches_formulas(c, DType::kF32, float_tolerance(c));
     expect_matches_formulas(c, DType::kBF16, bfloat16_tolerance(c));
   }

@@ -17,6 +17,7 @@ namespace {
 struct CachedAttentionNode : Node {
   AttentionOptions options;
   KvCache cache;
+  Weight* sinks = nullptr;
 
   std::string_view kind() const override { return "cached_attention"; }
 
@@ -25,6 +26,7 @@ struct CachedAttentionNode : Node {
                                       .k = tape.data(inputs[1]),
                                       .v = tape.data(inputs[2]),
                                       .out = tape.data(outputs[0]),
+                                      .sinks = sinks ? sinks->view().payload : Tensor{},
                                       .options = options,
                                       .cache = cache});
   }
@@ -34,7 +36,8 @@ struct CachedAttentionNode : Node {
 
 }  // namespace
 
-Var cached_attention(Tape& tape, Var q, Var k, Var v, const AttentionOptions& options, const KvCache& cache) {
+Var cached_attention(Tape& tape, Var q, Var k, Var v, const AttentionOptions& options, const KvCache& cache,
+                     Weight* sinks) {
   HONE_ASSERT(!tape.training(), "a key-value cache is for generation");
   const int64_t tokens = tape.shape(q)[0], sequences = cache.added.num_documents, capacity = cache.k.shape[1];
   const int64_t k_width = options.num_kv_heads * options.head_dim, v_width = options.num_kv_heads * options.v_head_dim;
@@ -47,6 +50,7 @@ Var cached_attention(Tape& tape, Var q, Var k, Var v, const AttentionOptions& op
   auto node = std::make_unique<CachedAttentionNode>();
   node->options = options;
   node->cache = cache;
+  node->sinks = sinks;
   node->inputs = {q, k, v};
   const Var out = tape.add_output(*node, {tokens, options.num_heads * options.v_head_dim}, tape.dtype(q));
   tape.record(std::move(node));

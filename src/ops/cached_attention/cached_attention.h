@@ -20,12 +20,13 @@ struct KvCache {
 /// token each. Without a window the bits of a row do not depend on the cuts between passes, except that on a GPU a pass
 /// that adds one token sums in another order than one that adds several; they never depend on the other sequences or
 /// the number of threads. Lengths are not advanced: see advance_cache(). Scratch on a GPU: Hq (Dv + 2) floats for every
-/// 256 positions of the cache's capacity.
+/// 256 positions of the cache's capacity; with sinks lse [Hq, T].
 struct CachedAttentionArgs {
-  Tensor q;    ///< [T, Hq·D] float32 or bfloat16
-  Tensor k;    ///< [T, Hkv·D]
-  Tensor v;    ///< [T, Hkv·Dv]
-  Tensor out;  ///< [T, Hq·Dv]
+  Tensor q;           ///< [T, Hq·D] float32 or bfloat16
+  Tensor k;           ///< [T, Hkv·D]
+  Tensor v;           ///< [T, Hkv·Dv]
+  Tensor out;         ///< [T, Hq·Dv]
+  Tensor sinks = {};  ///< [Hq] or undefined, as in attention
   AttentionOptions options;
   KvCache cache;
 };
@@ -39,8 +40,9 @@ struct AdvanceCacheArgs {
 };
 void advance_cache(const Context& context, const AdvanceCacheArgs& args);
 
-/// Runs the above on a tape that does not train.
-Var cached_attention(Tape& tape, Var q, Var k, Var v, const AttentionOptions& options, const KvCache& cache);
+/// Runs the above on a tape that does not train. `sinks` [Hq] may be null.
+Var cached_attention(Tape& tape, Var q, Var k, Var v, const AttentionOptions& options, const KvCache& cache,
+                     Weight* sinks = nullptr);
 
 namespace cpu {
 void cached_attention(const Context& context, const CachedAttentionArgs& args);

@@ -1,6 +1,7 @@
 #include <cstring>
 
 #include "ops/attention/attention_block.h"
+#include "ops/attention/attention_sinks.h"
 #include "ops/cached_attention/cached_attention.h"
 
 namespace hone::cpu {
@@ -43,7 +44,8 @@ void cached_attention(const Context& context, const CachedAttentionArgs& args) {
   ArenaScope memory(context.scratch());
   const SequenceBlocks blocks(memory, tokens, sequences, shape.query_tokens());
   const AttendScratch scratch(memory, shape, context.threads());
-  context.launch([args, shape, sequences, blocks, scratch](ThreadPool& pool) {
+  const Tensor lse = args.sinks.defined() ? memory.take({args.options.num_heads, tokens}, DType::kF32) : Tensor{};
+  context.launch([args, shape, tokens, sequences, blocks, scratch, lse](ThreadPool& pool) {
     scratch.prepare();
     const auto list = blocks.cut(args.cache.added.cu_seqlens);
     const Pass pass(args.cache);
@@ -58,8 +60,8 @@ void cached_attention(const Context& context, const CachedAttentionArgs& args) {
       attend(shape,
              {.q = head_data(args.q, row, head, shape.head_dim),
               .out = head_data(args.out, row, head, shape.v_head_dim),
-              .lse = nullptr,
-              .lse_stride = 0,
+              .lse = lse.defined() ? lse.as<float>() + head * tokens + row : nullptr,
+              .lse_stride = tokens,
               .tokens = std::min(shape.query_tokens(), pass.tokens(n) - first),
               .first_position = pass.position(n) + first,
               .k = cached_rows(args.cache.k, n, kv_head, shape.head_dim),
@@ -67,6 +69,7 @@ void cached_attention(const Context& context, const CachedAttentionArgs& args) {
              scratch, thread);
     });
   });
+  if (lse.defined()) apply_sinks(context, {args.sinks, args.out, lse, tokens, 1});
 }
 
 void advance_cache(const Context& context, const AdvanceCacheArgs& args) {

@@ -2,6 +2,7 @@
 // most of that kernel's tile empty and most of the GPU idle: its cached positions are cut into parts of kPartKeys, a
 // block each, and a second kernel joins the parts in order. Which of the two serves a sequence depends on it alone.
 #include "ops/attention/attention_general_cuda.h"
+#include "ops/attention/attention_sinks.h"
 #include "ops/cached_attention/cached_attention.h"
 
 namespace hone::cuda {
@@ -17,10 +18,11 @@ template <class T>
 struct DecodingArgs {
   const T *q, *k, *v;  ///< k and v are the cache
   T* out;
+  float* lse;    ///< [Hq, T], or null
   float* sums;   ///< [N, Hq, parts, Dv]: Σ exp(score − largest) v of a part
   float* stats;  ///< [N, Hq, parts, 2]: the largest score of a part, Σ exp(score − largest)
   const int32_t *cu_seqlens, *lengths;
-  int64_t capacity;
+  int64_t tokens, capacity;
   int num_heads, num_kv_heads, head_dim, v_head_dim, parts;
   float scale;
   int64_t window;
@@ -151,6 +153,9 @@ __global__ void join_parts_kernel(DecodingArgs<T> args) {
   float largest = -INFINITY, total = 0.0f;
   for (int part = first; part <= last; ++part) largest = fmaxf(largest, stats[2 * part]);
   for (int part = first; part <= last; ++part) total += expf(stats[2 * part] - largest) * stats[2 * part + 1];
+  if (args.lse != nullptr && threadIdx.x == 0) {
+    args.lse[head * args.tokens + args.cu_seqlens[n]] = largest + logf(total);
+  }
   for (int column = threadIdx.x; column < args.v_head_dim; column += blockDim.x) {
     float sum = 0.0f;
     for (int part = first; part <= last; ++part) {
@@ -226,6 +231,7 @@ void cached_attention(const Context& context, const CachedAttentionArgs& args) {
   ArenaScope memory(context.scratch());
   const Tensor sums = memory.take({sequences, options.num_heads, parts, options.v_head_dim}, DType::kF32);
   const Tensor stats = memory.take({sequences, options.num_heads, parts, 2}, DType::kF32);
+  const Tensor lse = args.sinks.defined() ? memory.take({options.num_heads, tokens}, DType::kF32) : Tensor{};
   if (context.dry() || tokens == 0) return;
   append(context, args.cache, args.k, args.cache.k);
   append(context, args.cache, args.v, args.cache.v);
@@ -236,10 +242,12 @@ void cached_attention(const Context& context, const CachedAttentionArgs& args) {
                .k = elements<T>(args.cache.k),
                .v = elements<T>(args.cache.v),
                .out = elements<T>(args.out),
+               .lse = elements<float>(lse),
                .sums = elements<float>(sums),
                .stats = elements<float>(stats),
                .cu_seqlens = elements<int32_t>(args.cache.added.cu_seqlens),
                .lengths = elements<int32_t>(args.cache.lengths),
+               .tokens = tokens,
                .capacity = capacity,
                .num_heads = static_cast<int>(options.num_heads),
                .num_kv_heads = static_cast<int>(options.num_kv_heads),
@@ -254,7 +262,7 @@ void cached_attention(const Context& context, const CachedAttentionArgs& args) {
                                         .k = elements<T>(args.cache.k),
                                         .v = elements<T>(args.cache.v),
                                         .out = elements<T>(args.out),
-                                        .lse = nullptr,
+                                        .lse = elements<float>(lse),
                                         .cu_seqlens = elements<int32_t>(args.cache.added.cu_seqlens),
                                         .num_documents = static_cast<int>(sequences),
                                         .tokens = tokens,
@@ -268,6 +276,7 @@ void cached_attention(const Context& context, const CachedAttentionArgs& args) {
                                         .capacity = capacity,
                                         .least_queries = 2});
   });
+  if (lse.defined()) apply_sinks(context, {args.sinks, args.out, lse, tokens, 1});
 }
 
 void advance_cache(const Context& context, const AdvanceCacheArgs& args) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <memory>
 
 #include "ops/op_harness.h"
 
@@ -18,7 +19,12 @@ struct Model {
   int64_t num_heads = 4, num_kv_heads = 2, head_dim = 16, v_head_dim = 16, window = 0;
   DType dtype = DType::kF32;
   int threads = 2;
+  bool has_sinks = false;
 
+  /// Null without.
+  std::unique_ptr<testing::TestWeight> sinks() const {
+    return has_sinks ? std::make_unique<testing::TestWeight>(testing::random_argument({num_heads}, 9), dtype) : nullptr;
+  }
   AttentionOptions options() const {
     return {.num_heads = num_heads,
             .num_kv_heads = num_kv_heads,
@@ -94,6 +100,7 @@ class Generation {
         pool_(model.threads),
         stream_(pool_),
         memory_(test_device()),
+        sinks_(model.sinks()),
         first_sequence_(first_sequence),
         lengths_host_(static_cast<size_t>(sequences)) {
     cache_.k = unwritten(buffers_, {sequences, capacity, model.num_kv_heads * model.head_dim}, model.dtype);
@@ -130,7 +137,9 @@ class Generation {
       if (pass == 2) memory_.reserve();
       Tape tape(context, memory_, plan, {});
       const Var in[] = {tape.input(q), tape.input(k), tape.input(v)};
-      tape.block([&] { out = tape.data(cached_attention(tape, in[0], in[1], in[2], model_.options(), cache_)); });
+      tape.block([&] {
+        out = tape.data(cached_attention(tape, in[0], in[1], in[2], model_.options(), cache_, sinks_.get()));
+      });
       advance_cache(context, {cache_.lengths, cache_.added});
     }
     stream_.synchronize();
@@ -143,6 +152,7 @@ class Generation {
   TapeMemory memory_;
   std::vector<Buffer> buffers_;
   KvCache cache_;
+  std::unique_ptr<testing::TestWeight> sinks_;
   int64_t first_sequence_;
   std::vector<int64_t> lengths_host_;
 };
@@ -153,11 +163,13 @@ std::vector<Values> full_attention(const Model& model, int64_t sequence, int64_t
   std::vector<Buffer> buffers;
   Tokens tokens;
   for (int64_t row = 0; row < length; ++row) tokens.add(model, sequence, row);
+  const auto sinks = model.sinks();
   const AttentionArgs args{.q = to_device(buffers, tokens.q, model.num_heads * model.head_dim, model.dtype),
                            .k = to_device(buffers, tokens.k, model.num_kv_heads * model.head_dim, model.dtype),
                            .v = to_device(buffers, tokens.v, model.num_kv_heads * model.v_head_dim, model.dtype),
                            .out = unwritten(buffers, {length, model.num_heads * model.v_head_dim}, model.dtype),
                            .lse = unwritten(buffers, {model.num_heads, length}, DType::kF32),
+                           .sinks = sinks ? sinks->view().payload : Tensor{},
                            .options = model.options(),
                            .sequences = {to_device(buffers, {0, static_cast<int32_t>(length)}), 1, length}};
   ThreadPool pool(2);
@@ -180,11 +192,12 @@ void expect_near(const Values& got, const Values& want, double tolerance) {
 constexpr double kLargestValue = 6;  // of the standard normal numbers that these tests draw
 
 /// Between two orders of summing `keys` probabilities and values: a score is off by (D + 3) 2^-24 scale Σ|q||k|, with
-/// Σ|q||k| < 2 D, a probability by twice that. A bfloat16 result may be rounded to either of two neighbours.
+/// Σ|q||k| < 2 D, a probability by twice that. A bfloat16 result may be rounded to either of two neighbours,
+/// with sinks twice.
 double order_tolerance(const Model& model, int64_t keys) {
   const double dim = static_cast<double>(model.head_dim), scale = static_cast<double>(model.options().scale);
   const double sums = 2 * 0x1p-24 * (2 * (dim + 3) * scale * 2 * dim + static_cast<double>(keys));
-  return kLargestValue * (sums + (model.dtype == DType::kBF16 ? 0x1p-8 : 0));
+  return kLargestValue * (sums + (model.dtype == DType::kBF16 ? (model.has_sinks ? 2 : 1) * 0x1p-8 : 0));
 }
 
 /// On a GPU a pass of a single token has a kernel of its own, which sums in another order.
@@ -229,6 +242,23 @@ TEST(CachedAttention, AWindowHidesOldTokens) {
   const auto want = full_attention(model, 0, 284);
   ASSERT_EQ(rows.size(), want.size());
   for (size_t i = 0; i < rows.size(); ++i) expect_near(rows[i], want[i], order_tolerance(model, 40));
+}
+
+TEST(CachedAttention, SinksTakeTheirShareInEveryPass) {
+  for (DType dtype : {DType::kF32, DType::kBF16}) {
+    for (int64_t window : {int64_t{0}, int64_t{40}}) {
+      const Model model{.window = window, .dtype = dtype, .has_sinks = true};
+      Generation generation(model, 1, 300);
+      const auto want = full_attention(model, 0, 274);
+      Model without = model;
+      without.has_sinks = false;
+      EXPECT_NE(want, full_attention(without, 0, 274));
+      size_t row = 0;
+      for (int32_t count : {150, 1, 1, 110, 1, 10, 1}) {
+        for (const Values& got : generation.add({count})) expect_near(got, want[row++], order_tolerance(model, 274));
+      }
+    }
+  }
 }
 
 TEST(CachedAttention, SequencesOfABatchDoNotSeeEachOther) {

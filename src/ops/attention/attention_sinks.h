@@ -1,0 +1,41 @@
+// Attention sinks: one learned logit z for each query head that joins the softmax's denominator and no sum (gpt-oss).
+//
+// With lse and out of attention without it, for each row and head:
+//   p = exp(z − lse'),  lse' = log(exp(lse) + exp(z)),  out' = (1 − p) · out
+// so that any kernel of attention serves: out and lse become out' and lse' in place, and its backward is attention's
+// with those (P = exp(s − lse') and δ = dout·out' are what the formulas of attention.h ask for). The sink's own
+// gradient:
+//   dz = −Σ_rows p · δ
+// For bfloat16 out is rounded a second time. Source: openai/gpt-oss model card; Xiao et al. (arXiv:2309.17453).
+#pragma once
+
+#include "core/context.h"
+#include "graph/weight.h"
+
+namespace hone {
+
+struct AttentionSinks {
+  Tensor sinks;                                     ///< [Hq] float32 or bfloat16
+  Tensor out;                                       ///< [T, Hq·Dv]
+  Tensor lse;                                       ///< float32, head h and row t at h · lse_head + t · lse_row
+  int64_t lse_head_stride = 0, lse_row_stride = 0;  ///< elements
+};
+
+struct AttentionSinksGrad {
+  AttentionSinks forward;  ///< after apply_sinks
+  Tensor dout;             ///< [T, Hq·Dv], dtype of out
+  GradDest dsinks;         ///< [Hq] float32
+};
+
+// Sums run over chunks of rows in a fixed order. Scratch: a float for each head and chunk of 64 rows.
+namespace cpu {
+void apply_sinks(const Context& context, const AttentionSinks& args);
+void sinks_grad(const Context& context, const AttentionSinksGrad& args);
+}  // namespace cpu
+
+namespace cuda {
+void apply_sinks(const Context& context, const AttentionSinks& args);
+void sinks_grad(const Context& context, const AttentionSinksGrad& args);
+}  // namespace cuda
+
+}  // namespace hone
