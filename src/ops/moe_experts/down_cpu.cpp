@@ -1,5 +1,5 @@
+#include "ops/moe_experts/activation_rows_cpu.h"
 #include "ops/moe_experts/expert_lora_cpu.h"
-#include "ops/moe_experts/swiglu_rows_cpu.h"
 
 namespace hone::cpu {
 
@@ -14,7 +14,9 @@ void moe_down(const Context& context, const MoeDownArgs& args) {
   context.launch([=](ThreadPool& pool) {
     const RowMatrix act{args.activation};
     const auto w_transposed = [&](int64_t e) { return transposed(expert_matrix(args.weight, e)); };
-    rows_product(pool, args.rows, act, w_transposed, intermediate, {y}, hidden);
+    const float beta = args.bias.defined() ? 1.0f : 0.0f;
+    if (args.bias.defined()) fill_bias(pool, args.rows, args.bias, y);
+    rows_product(pool, args.rows, act, w_transposed, intermediate, {y}, hidden, 1.0f, beta);
     for (size_t i = 0; i < args.adapters.size(); ++i) {
       const ExpertLora lora(pool, args.rows, args.adapters[i], args.dropout, wide);
       lora.project(lora.masked(act), {xa[i]});
@@ -93,11 +95,17 @@ void moe_down_grad(const Context& context, const MoeDownGradArgs& args) {
     activation_grad(pool, {.rows = args.rows,
                            .h = args.h,
                            .weights = args.weights,
+                           .dout = args.dout,
+                           .bias = args.bias,
+                           .function = args.function,
                            .dact = scratch.dact,
                            .weighted_act = scratch.weighted_act,
                            .dh = args.dh,
                            .dweights = args.dweights});
     if (plan.weight) down_weight_grad(pool, args, scratch);
+    if (args.dbias.wanted()) {
+      bias_grad(pool, args.rows, {args.dout, args.rows.token.as<int32_t>()}, args.weights, args.dbias);
+    }
   });
 }
 

@@ -1,4 +1,5 @@
 #include "ops/grouped_gemm/gated_rows_cuda.h"
+#include "ops/moe_experts/biased_rows_cuda.h"
 #include "ops/moe_experts/expert_lora_cuda.h"
 
 namespace hone::cuda {
@@ -16,10 +17,42 @@ void moe_down(const Context& context, const MoeDownArgs& args) {
                          .extra_a = xa,
                          .extra_w = lora.b(scratch),
                          .c = y});
+  if (args.bias.defined()) add_bias_rows(context, args.rows, in_dtype(context, scratch, args.bias, dtype), y);
   combine_rows(context, {.rows = args.rows, .y = y, .weights = args.weights, .dst = {args.out}});
 }
 
 namespace {
+
+/// What an activation's gradient gives; each where it is defined.
+struct ActivationGradients {
+  Tensor dh, scaled_act, dweights;
+};
+
+/// The activation's gradient from dact, row by row; dact is undefined where only the scaled activation is wanted.
+void activation_grad(const Context& context, const MoeDownGradArgs& args, const Tensor& dact,
+                     const ActivationGradients& to) {
+  if (!needs_row_passes(args.bias, args.function)) {
+    return gated_rows_grad(context, {.assignment = args.rows.assignment,
+                                     .h = args.h,
+                                     .weights = args.weights,
+                                     .dact = dact,
+                                     .dh = to.dh,
+                                     .scaled_act = to.scaled_act,
+                                     .dweights = to.dweights});
+  }
+  ArenaScope scratch(context.scratch());
+  const Tensor bias = args.bias.defined() ? in_dtype(context, scratch, args.bias, args.h.dtype) : Tensor{};
+  biased_activation_grad(context, {.rows = args.rows,
+                                   .h = args.h,
+                                   .weights = args.weights,
+                                   .dout = args.dout,
+                                   .bias = bias,
+                                   .function = args.function,
+                                   .dact = dact,
+                                   .dh = to.dh,
+                                   .scaled_act = to.scaled_act,
+                                   .dweights = to.dweights});
+}
 
 /// dh and the gradient of the router's weights, and on the way the scaled activation if it is defined.
 void input_grad(const Context& context, const MoeDownGradArgs& args, const ExpertLora& lora, const Tensor& v,
@@ -31,21 +64,22 @@ void input_grad(const Context& context, const MoeDownGradArgs& args, const Exper
   const bool in_place = args.dh.wanted() && args.dh.beta == 0.0f;
   const Tensor dh = in_place ? args.dh.dst : scratch.take(args.h.shape, dtype);
   const Tensor dweights = args.dweights.wanted() ? scratch.take(args.weights.shape, DType::kF32) : Tensor{};
-  if (lora.drops()) {
-    // A mask stands between the adapters' product and dact, so dact must be formed before the activation's gradient.
-    // The scaled activation takes its place.
+  const bool apart = needs_row_passes(args.bias, args.function);
+  if (lora.drops() || apart) {
+    // A mask stands between the adapters' product and dact, or the product does not know the activation: dact is formed
+    // before the activation's gradient. The scaled activation takes its place.
     const Tensor dact = scaled_act.defined() ? scaled_act : scratch.take({groups.rows, args.weight.shape[2]}, dtype);
-    grouped_gemm(
-        context,
-        {.groups = groups, .a = args.dout, .a_rows = args.rows.token, .w = weight, .w_transposed = true, .c = dact});
-    lora.add_masked_input_grad(v, dact);
-    gated_rows_grad(context, {.assignment = args.rows.assignment,
-                              .h = args.h,
-                              .weights = args.weights,
-                              .dact = dact,
-                              .dh = dh,
-                              .scaled_act = scaled_act,
-                              .dweights = dweights});
+    const bool inside = lora.any() && !lora.drops();
+    grouped_gemm(context, {.groups = groups,
+                           .a = args.dout,
+                           .a_rows = args.rows.token,
+                           .w = weight,
+                           .w_transposed = true,
+                           .extra_a = inside ? v : Tensor{},
+                           .extra_w = inside ? lora.a_transposed(scratch) : Tensor{},
+                           .c = dact});
+    if (lora.drops()) lora.add_masked_input_grad(v, dact);
+    activation_grad(context, args, dact, {dh, scaled_act, dweights});
   } else {
     grouped_dswiglu(context, {.groups = groups,
                               .token = args.rows.token,
@@ -81,8 +115,7 @@ void moe_down_grad(const Context& context, const MoeDownGradArgs& args) {
   if (wants_input) {
     input_grad(context, args, lora, v, scaled_act);
   } else if (wants_factor) {
-    gated_rows_grad(
-        context, {.assignment = args.rows.assignment, .h = args.h, .weights = args.weights, .scaled_act = scaled_act});
+    activation_grad(context, args, {}, {.dh = {}, .scaled_act = scaled_act, .dweights = {}});
   }
   if (args.dweight.wanted()) {
     grouped_wgrad(context, {.groups = groups_of(args.rows),
@@ -91,6 +124,10 @@ void moe_down_grad(const Context& context, const MoeDownGradArgs& args) {
                             .b = scaled_act,
                             .dw = args.dweight.dst,
                             .beta = args.dweight.beta});
+  }
+  if (args.dbias.wanted()) {
+    bias_rows_grad(
+        context, {.rows = args.rows, .dy = args.dout, .gathered = true, .weights = args.weights, .dbias = args.dbias});
   }
   lora.lora_a_grad(v, {scaled_act}, args.dadapters);
   if (wants_b) {

@@ -24,6 +24,35 @@ void moe_permutation(const Context& context, const ExpertRowsArgs& args) {
   });
 }
 
+void fill_bias(ThreadPool& pool, const ExpertRows& rows, const Tensor& bias, const Tensor& y) {
+  const RowMath& math = row_math();
+  const int64_t n = y.shape[1];
+  for_each_expert_row(pool, rows, [&](int64_t expert, int64_t r) {
+    float buffer[kRowBlock];
+    for_row_blocks(n, [&](int64_t column, int64_t count) {
+      store_block(math, load_block(math, bias, expert * n + column, buffer, count), y, r * n + column, count);
+    });
+  });
+}
+
+void bias_grad(ThreadPool& pool, const ExpertRows& rows, const RowMatrix& dy, const Tensor& weights,
+               const GradDest& dbias) {
+  constexpr int64_t kColumns = 256;  // of a task
+  const RowMath& math = row_math();
+  const int64_t n = dy.tensor.shape[1], blocks = (n + kColumns - 1) / kColumns;
+  const int64_t* offsets = rows.offsets.as<int64_t>();
+  pool.parallel_for(dbias.dst.shape[0] * blocks, [&](int64_t task, int) {
+    const int64_t expert = task / blocks, column = task % blocks * kColumns, count = std::min(kColumns, n - column);
+    float sum[kColumns] = {}, buffer[kColumns];
+    for (int64_t r = offsets[expert]; r < offsets[expert + 1]; ++r) {
+      const float w = weights.defined() ? element_of(weights, rows.assignment.as<int32_t>()[r]) : 1.0f;
+      const int64_t row = dy.index ? dy.index[r] : r;
+      math.add_scaled(w, load_block(math, dy.tensor, row * n + column, buffer, count), sum, count);
+    }
+    store_block(math, sum, dbias, expert * n + column, count);
+  });
+}
+
 void combine_rows(ThreadPool& pool, const ExpertRows& rows, const Tensor& y, const Tensor& weights, GradDest dst) {
   const RowMath& math = row_math();
   const int64_t k = rows.row.shape[1], n = y.shape[1];

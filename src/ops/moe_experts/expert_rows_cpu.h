@@ -107,6 +107,14 @@ void for_each_expert_row(ThreadPool& pool, const ExpertRows& rows, Body body) {
   });
 }
 
+/// y[r] = bias[e] for every row r of expert e, y [R, n] float32 or bfloat16: what a product then adds to.
+void fill_bias(ThreadPool& pool, const ExpertRows& rows, const Tensor& bias, const Tensor& y);
+
+/// dbias[e] = Σ of w_r · dy[r] over the rows of e, in their order, float32, + beta · dbias[e]; w_r the router weight of
+/// the row's choice in `weights` [T, k], or 1.
+void bias_grad(ThreadPool& pool, const ExpertRows& rows, const RowMatrix& dy, const Tensor& weights,
+               const GradDest& dbias);
+
 /// dst[t] = Σ_j w[t, j] · y[row[t, j]] + beta · dst[t], j in rising order; without weights w = 1. y f32 [R, n].
 void combine_rows(ThreadPool& pool, const ExpertRows& rows, const Tensor& y, const Tensor& weights, GradDest dst);
 

@@ -1,5 +1,5 @@
+#include "ops/moe_experts/activation_rows_cpu.h"
 #include "ops/moe_experts/expert_lora_cpu.h"
-#include "ops/moe_experts/swiglu_rows_cpu.h"
 
 namespace hone::cpu {
 
@@ -10,14 +10,16 @@ void moe_gate_up(const Context& context, const MoeGateUpArgs& args) {
   context.launch([=](ThreadPool& pool) {
     const RowMatrix x{args.x, args.rows.token.as<int32_t>()};
     const auto w_transposed = [&](int64_t e) { return transposed(expert_matrix(args.weight, e)); };
-    rows_product(pool, args.rows, x, w_transposed, hidden, {args.h}, args.h.shape[1]);
+    const float beta = args.bias.defined() ? 1.0f : 0.0f;
+    if (args.bias.defined()) fill_bias(pool, args.rows, args.bias, args.h);
+    rows_product(pool, args.rows, x, w_transposed, hidden, {args.h}, args.h.shape[1], 1.0f, beta);
     for (size_t i = 0; i < args.adapters.size(); ++i) {
       const ExpertLora lora(pool, args.rows, args.adapters[i], args.dropout, wide);
       const RowMatrix xa = rank_columns(args.adapters, i, args.xa);
       lora.project(lora.masked(x), xa);
       lora.expand(xa, args.h);
     }
-    activate_rows(pool, args.h, args.activation);
+    activate_rows(pool, args.function, args.h, args.activation);
   });
 }
 
@@ -31,6 +33,7 @@ void moe_gate_up_grad(const Context& context, const MoeGateUpGradArgs& args) {
   context.launch([=](ThreadPool& pool) {
     const RowMatrix x{args.x, args.rows.token.as<int32_t>()}, dh{args.dh};
     if (args.dweight.wanted()) weight_product(pool, args.rows, dh, x, args.dweight);
+    if (args.dbias.wanted()) bias_grad(pool, args.rows, dh, {}, args.dbias);
     if (wants_dx) {
       const auto w = [&](int64_t e) { return expert_matrix(args.weight, e); };
       rows_product(pool, args.rows, dh, w, args.dh.shape[1], {dx_rows}, hidden);

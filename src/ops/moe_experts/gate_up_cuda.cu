@@ -1,3 +1,4 @@
+#include "ops/moe_experts/biased_rows_cuda.h"
 #include "ops/moe_experts/expert_lora_cuda.h"
 
 namespace hone::cuda {
@@ -7,6 +8,7 @@ void moe_gate_up(const Context& context, const MoeGateUpArgs& args) {
   const DType dtype = args.x.dtype;
   const ExpertLora lora(context, scratch, {args.rows, args.adapters, args.dropout, args.weight.shape, dtype});
   lora.project({args.x, args.rows.token}, args.xa);
+  const bool apart = needs_row_passes(args.bias, args.function);
   grouped_gemm(context, {.groups = groups_of(args.rows),
                          .a = args.x,
                          .a_rows = args.rows.token,
@@ -14,7 +16,12 @@ void moe_gate_up(const Context& context, const MoeGateUpArgs& args) {
                          .extra_a = args.xa,
                          .extra_w = lora.b(scratch),
                          .c = args.h,
-                         .activation = args.activation});
+                         .activation = apart ? Tensor{} : args.activation});
+  if (!apart) return;
+  const Tensor bias = args.bias.defined() ? in_dtype(context, scratch, args.bias, dtype) : Tensor{};
+  activate_biased_rows(
+      context,
+      {.rows = args.rows, .bias = bias, .function = args.function, .h = args.h, .activation = args.activation});
 }
 
 namespace {
@@ -50,6 +57,7 @@ void moe_gate_up_grad(const Context& context, const MoeGateUpGradArgs& args) {
                             .dw = args.dweight.dst,
                             .beta = args.dweight.beta});
   }
+  if (args.dbias.wanted()) bias_rows_grad(context, {.rows = args.rows, .dy = args.dh, .dbias = args.dbias});
   const Tensor v = lora.take_rank_rows(scratch);
   if (args.dx.wanted() || wants_lora_a(args.dadapters)) lora.project_grad(dh, v);
   lora.lora_a_grad(v, x, args.dadapters);

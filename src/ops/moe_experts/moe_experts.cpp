@@ -60,19 +60,23 @@ RowVars record_permutation(Tape& tape, Var ids, int64_t experts) {
   return result;
 }
 
-/// What both halves share: the base weight and its adapters.
+/// What both halves share: the base weight, its bias and its adapters.
 struct ExpertNode : Node {
   RowVars rows;
   Weight* weight = nullptr;
+  Weight* bias = nullptr;
+  ExpertActivation function;
   std::vector<ExpertAdapter> adapters;
   LoraDropoutContext dropout;
 
-  void set_weights(const Tape& tape, Weight& w, const std::vector<ExpertAdapter>& list,
+  void set_weights(const Tape& tape, Weight& w, Weight* bias_or_null, const std::vector<ExpertAdapter>& list,
                    const LoraDropoutContext& context) {
     weight = &w;
+    bias = bias_or_null;
     adapters = list;
     dropout = context;
-    weights_want_grad = w.wants_grad();
+    HONE_ASSERT(bias == nullptr || bias->shape() == (Shape{w.shape()[0], w.shape()[1]}));
+    weights_want_grad = w.wants_grad() || (bias != nullptr && bias->wants_grad());
     for (const ExpertAdapter& a : list) {
       weights_want_grad |= a.adapter.wants_grad();
       const int64_t experts = w.shape()[0], rank = a.adapter.lora_a->shape()[1];
@@ -93,6 +97,9 @@ struct ExpertNode : Node {
     return std::any_of(adapters.begin(), adapters.end(),
                        [](const ExpertAdapter& a) { return a.adapter.lora_b->wants_grad(); });
   }
+
+  Tensor bias_view() const { return bias ? bias->view().payload : Tensor{}; }
+  GradDest bias_grad() const { return bias ? bias->grad() : GradDest{}; }
 
   std::vector<ExpertAdapterView> adapter_views(const Tape& tape) const {
     std::vector<ExpertAdapterView> views;
@@ -123,8 +130,10 @@ struct GateUpNode : ExpertNode {
     moe_gate_up(tape.context(), {.rows = rows.data(tape),
                                  .x = tape.data(inputs[0]),
                                  .weight = weight->view().payload,
+                                 .bias = bias_view(),
                                  .adapters = adapter_views(tape),
                                  .dropout = dropout,
+                                 .function = function,
                                  .xa = adapters.empty() ? Tensor{} : tape.data(outputs[2]),
                                  .h = tape.data(outputs[0]),
                                  .activation = tape.data(outputs[1])});
@@ -142,6 +151,7 @@ struct GateUpNode : ExpertNode {
                                       .dh = tape.grad(outputs[0]),
                                       .dx = tape.grad_dest(inputs[0]),
                                       .dweight = weight->grad(),
+                                      .dbias = bias_grad(),
                                       .dadapters = adapter_grads()});
   }
 };
@@ -155,6 +165,7 @@ struct DownNode : ExpertNode {
                               .activation = tape.data(inputs[2]),
                               .weights = tape.data(inputs[1]),
                               .weight = weight->view().payload,
+                              .bias = bias_view(),
                               .adapters = adapter_views(tape),
                               .dropout = dropout,
                               .out = tape.data(outputs[0])});
@@ -168,12 +179,15 @@ struct DownNode : ExpertNode {
                                    .h = h,
                                    .weights = tape.data(inputs[1]),
                                    .weight = weight->view().payload,
+                                   .bias = bias_view(),
                                    .adapters = adapter_views(tape),
                                    .dropout = dropout,
+                                   .function = function,
                                    .dout = tape.grad(outputs[0]),
                                    .dh = dh,
                                    .dweights = tape.grad_dest(inputs[1]),
                                    .dweight = weight->grad(),
+                                   .dbias = bias_grad(),
                                    .dadapters = adapter_grads()});
   }
 };
@@ -192,7 +206,8 @@ Var moe_experts(Tape& tape, Var x, const RoutedTokens& routed, const ExpertWeigh
 
   auto gate_up = std::make_unique<GateUpNode>();
   gate_up->rows = rows;
-  gate_up->set_weights(tape, *weights.gate_up, adapters.gate_up, dropout);
+  gate_up->set_weights(tape, *weights.gate_up, weights.gate_up_bias, adapters.gate_up, dropout);
+  gate_up->function = weights.function;
   gate_up->inputs = {x};
   rows.append_to(gate_up->inputs);
   const Var h = tape.add_output(*gate_up, {rows_count, 2 * intermediate}, tape.dtype(x));
@@ -209,7 +224,8 @@ Var moe_experts(Tape& tape, Var x, const RoutedTokens& routed, const ExpertWeigh
 
   auto down = std::make_unique<DownNode>();
   down->rows = rows;
-  down->set_weights(tape, *weights.down, adapters.down, dropout);
+  down->set_weights(tape, *weights.down, weights.down_bias, adapters.down, dropout);
+  down->function = weights.function;
   down->inputs = {h, routed.weights, activation};
   rows.append_to(down->inputs);
   down->saved = {h, routed.weights};

@@ -1,11 +1,13 @@
 // moe_experts: each token through its k chosen gated MLPs.
 //
-//   out[t] = Σ_j weights[t, j] · down_e (silu(gate_e x_t) ∘ (up_e x_t)),   e = ids[t, j]
+//   out[t] = Σ_j weights[t, j] · (down_e f(gate_e x_t, up_e x_t)),   e = ids[t, j],   f(g, u) = silu(g) ∘ u
+//
+// Each product may have a bias for each expert, and f may be another (ExpertActivation).
 //
 // The R = T · k (token, expert) pairs are sorted by expert ("rows"), so that each expert is one matrix product; rows of
 // x are gathered while the product packs them. Three nodes, which a recomputation policy names one by one:
 //   moe_permutation  ids [T, k] -> the order of rows (integers)
-//   moe_gate_up      x [T, H] -> h [R, 2I], gate and up; activation [R, I] = silu(gate) ∘ up; x Aᵀ of its adapters
+//   moe_gate_up      x [T, H] -> h [R, 2I], gate and up; activation [R, I] = f(gate, up); x Aᵀ of its adapters
 //   moe_down         activation, weights -> out [T, H]
 // The activation is never kept: it lives until moe_down has run, and backward forms it from h. Sizes on the host depend
 // on T and k only; where each expert's rows begin is read by the launched work.
@@ -15,9 +17,10 @@
 //
 // Sums are float32. Rounded to the dtype of x are h (on a CPU once for the base product and once for each adapter that
 // covers it), the activation, x Aᵀ and, in backward, dh and the activation times the router's weight; on a GPU also the
-// rows of the down product and of dx before a token's are added, the gradient of the activation, factors of adapters,
-// and dy B.
+// rows of the down product and of dx before a token's are added, products before their bias is, the gradient of the
+// activation, factors of adapters, and dy B.
 // Deterministic: products do not depend on threads (gemm.h); a token's rows are added in the order of its k choices.
+// Speed on a GPU: the plain f without biases has kernels of its own; the rest is passes over rows beside the products.
 // Sources: Gale et al., "MegaBlocks" (arXiv:2211.15841) for the permuted products; Hu et al. (arXiv:2106.09685).
 #pragma once
 
@@ -40,6 +43,16 @@ struct ExpertRows {
 struct ExpertRowsArgs {
   Tensor ids;  ///< i32 [T, k], in [0, E) (asserted; a GPU stops with a trap)
   ExpertRows rows;
+};
+
+/// f between the two products, element by element.
+struct ExpertActivation {
+  enum class Kind {
+    kSwiglu,         ///< silu(g) · u
+    kClampedSwiglu,  ///< gpt-oss: g' · sigmoid(alpha · g') · (u' + 1), g' = min(g, limit), u' = u within ±limit
+  };
+  Kind kind = Kind::kSwiglu;
+  float alpha = 1.0f, limit = 0.0f;  ///< kClampedSwiglu; a clamp has gradient 1 up to its limit, 0 beyond
 };
 
 /// An adapter of each expert's weight W [out, in] while an op runs; it adds to outputs [out_begin, out_begin +
@@ -67,13 +80,15 @@ struct ExpertAdapterGrad {
 
 struct MoeGateUpArgs {
   ExpertRows rows;
-  Tensor x;       ///< [T, H] float32 or bfloat16
-  Tensor weight;  ///< [E, 2I, H], gate rows first
+  Tensor x;          ///< [T, H] float32 or bfloat16
+  Tensor weight;     ///< [E, 2I, H], gate rows first
+  Tensor bias = {};  ///< [E, 2I], or undefined
   std::vector<ExpertAdapterView> adapters;
   LoraDropoutContext dropout;
+  ExpertActivation function = {};
   Tensor xa;          ///< out, [R, J = Σ expert_rank_columns]: mask(x) Aᵀ of one adapter after the other
   Tensor h;           ///< out, [R, 2I], dtype of x
-  Tensor activation;  ///< out, [R, I] = silu(gate) ∘ up, formed from the rounded h
+  Tensor activation;  ///< out, [R, I] = f(gate, up), formed from the rounded h
 };
 
 /// Gradients that are not wanted are not computed. Experts without rows get exact zeros where beta is 0.
@@ -83,10 +98,11 @@ struct MoeGateUpGradArgs {
   Tensor weight;
   std::vector<ExpertAdapterView> adapters;
   LoraDropoutContext dropout;
-  Tensor xa;         ///< read where a lora_b is wanted
-  Tensor dh;         ///< [R, 2I], dtype of x
-  GradDest dx;       ///< [T, H], dtype of x
-  GradDest dweight;  ///< [E, 2I, H] float32
+  Tensor xa;            ///< read where a lora_b is wanted
+  Tensor dh;            ///< [R, 2I], dtype of x
+  GradDest dx;          ///< [T, H], dtype of x
+  GradDest dweight;     ///< [E, 2I, H] float32
+  GradDest dbias = {};  ///< [E, 2I] float32
   std::vector<ExpertAdapterGrad> dadapters;
 };
 
@@ -95,21 +111,24 @@ struct MoeDownArgs {
   Tensor activation;  ///< [R, I]
   Tensor weights;     ///< [T, k], the router's; dtype of the activation
   Tensor weight;      ///< [E, H, I]
+  Tensor bias = {};   ///< [E, H], or undefined
   std::vector<ExpertAdapterView> adapters;
   LoraDropoutContext dropout;
   Tensor out;  ///< out, [T, H], dtype of the activation
 };
 
-/// No expert's output is needed: d weights[t, j] = <dout[t], y_row> = <dout[t] W_down, act_row>.
+/// No expert's output is needed: d weights[t, j] = <dout[t], y_row> = <dout[t] W_down, act_row> + <dout[t], bias_e>.
 struct MoeDownGradArgs {
   ExpertRows rows;
-  Tensor h, weights, weight;
+  Tensor h, weights, weight, bias = {};
   std::vector<ExpertAdapterView> adapters;
   LoraDropoutContext dropout;
-  Tensor dout;        ///< [T, H], dtype of h
-  GradDest dh;        ///< [R, 2I], dtype of h; may be h, with beta 0
-  GradDest dweights;  ///< [T, k], dtype of h
-  GradDest dweight;   ///< [E, H, I] float32
+  ExpertActivation function = {};
+  Tensor dout;          ///< [T, H], dtype of h
+  GradDest dh;          ///< [R, 2I], dtype of h; may be h, with beta 0
+  GradDest dweights;    ///< [T, k], dtype of h
+  GradDest dweight;     ///< [E, H, I] float32
+  GradDest dbias = {};  ///< [E, H] float32
   std::vector<ExpertAdapterGrad> dadapters;
 };
 
@@ -120,8 +139,11 @@ void moe_down(const Context& context, const MoeDownArgs& args);
 void moe_down_grad(const Context& context, const MoeDownGradArgs& args);
 
 struct ExpertWeights {
-  Weight* gate_up = nullptr;  ///< [E, 2I, H], gate rows first
-  Weight* down = nullptr;     ///< [E, H, I]
+  Weight* gate_up = nullptr;       ///< [E, 2I, H], gate rows first
+  Weight* down = nullptr;          ///< [E, H, I]
+  Weight* gate_up_bias = nullptr;  ///< [E, 2I], or null
+  Weight* down_bias = nullptr;     ///< [E, H], or null
+  ExpertActivation function = {};
 };
 
 /// An adapter of part of the outputs of a stacked expert weight.

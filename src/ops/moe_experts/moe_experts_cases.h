@@ -19,10 +19,13 @@ struct MoeOptions {
   bool base_trained = true;
   bool x_trained = true;
   bool router_weights_trained = true;
+  bool biases = false, biases_trained = true;
+  bool clamped = false;           ///< the activation is kClampedSwiglu, with a limit that some values pass
   std::vector<int32_t> ids = {};  ///< [T, k]; empty: k different experts for each token, from all of them
 };
 
-/// Inputs x [T, H] and router weights [T, k]; weights gate_up, down, then lora_a and lora_b of each adapter.
+/// Inputs x [T, H] and router weights [T, k]; weights gate_up, down, then lora_a and lora_b of each adapter, then the
+/// biases of gate_up and down.
 OpCase moe_case(const MoeSizes& sizes, const MoeOptions& options);
 
 /// The routing that a case has unless it gives its own.

@@ -1,5 +1,6 @@
 #include "ops/moe_experts/moe_experts_cases.h"
 
+#include <algorithm>
 #include <cmath>
 
 namespace hone::testing {
@@ -41,6 +42,8 @@ struct Reference {
   std::vector<AdapterSpec> adapters;
   float dropout;
   std::vector<int32_t> ids;
+  bool biases;
+  ExpertActivation function;
 
   /// y += stack[e] · in for a stack [E, out, in].
   static void add_product(const Values& stack, int64_t e, const Values& in, double factor, double* y, int64_t out) {
@@ -67,17 +70,41 @@ struct Reference {
     }
   }
 
+  /// Argument of the first bias.
+  size_t first_bias() const { return 4 + 2 * adapters.size(); }
+
+  void add_bias(const Values& bias, int64_t e, Values& y) const {
+    for (size_t i = 0; biases && i < y.size(); ++i) y[i] += bias[static_cast<size_t>(e) * y.size() + i];
+  }
+
+  double activate(double gate, double up) const {
+    if (function.kind == ExpertActivation::Kind::kSwiglu) return gate / (1 + std::exp(-gate)) * up;
+    const auto limit = static_cast<double>(function.limit), alpha = static_cast<double>(function.alpha);
+    const double g = std::min(gate, limit);
+    return (std::clamp(up, -limit, limit) + 1) * g / (1 + std::exp(-alpha * g));
+  }
+
+  /// h of a choice.
+  Values gate_up(const std::vector<Values>& a, int64_t choice) const {
+    const int64_t t = choice / s.k, e = ids[static_cast<size_t>(choice)];
+    const Values x(a[0].begin() + t * s.hidden, a[0].begin() + (t + 1) * s.hidden);
+    Values h(static_cast<size_t>(2 * s.intermediate));
+    add_product(a[2], e, x, 1, h.data(), 2 * s.intermediate);
+    add_adapters(false, a, t, e, x, h);
+    if (biases) add_bias(a[first_bias()], e, h);
+    return h;
+  }
+
   Values operator()(const std::vector<Values>& a) const {
     Values out(static_cast<size_t>(s.tokens * s.hidden));
     for (int64_t choice = 0; choice < s.tokens * s.k; ++choice) {
       const int64_t t = choice / s.k, e = ids[static_cast<size_t>(choice)], width = s.intermediate;
-      const Values x(a[0].begin() + t * s.hidden, a[0].begin() + (t + 1) * s.hidden);
-      Values h(static_cast<size_t>(2 * width)), act(static_cast<size_t>(width)), y(static_cast<size_t>(s.hidden));
-      add_product(a[2], e, x, 1, h.data(), 2 * width);
-      add_adapters(false, a, t, e, x, h);
-      for (size_t i = 0; i < act.size(); ++i) act[i] = h[i] / (1 + std::exp(-h[i])) * h[i + act.size()];
+      const Values h = gate_up(a, choice);
+      Values act(static_cast<size_t>(width)), y(static_cast<size_t>(s.hidden));
+      for (size_t i = 0; i < act.size(); ++i) act[i] = activate(h[i], h[i + act.size()]);
       add_product(a[3], e, act, 1, y.data(), s.hidden);
       add_adapters(true, a, t, e, act, y);
+      if (biases) add_bias(a[first_bias() + 1], e, y);
       for (size_t i = 0; i < y.size(); ++i) {
         out[static_cast<size_t>(t * s.hidden) + i] += a[1][static_cast<size_t>(choice)] * y[i];
       }
@@ -85,6 +112,33 @@ struct Reference {
     return out;
   }
 };
+
+/// A limit that cuts off the largest quarter or so of the magnitudes in h and lies in the widest gap among them: the
+/// derivative jumps there, so no rounding may carry a value across.
+float limit_within(std::vector<double> magnitudes) {
+  std::sort(magnitudes.begin(), magnitudes.end());
+  const size_t begin = magnitudes.size() / 2, end = magnitudes.size() * 15 / 16;
+  double middle = magnitudes.back() / 2, widest = 0;
+  for (size_t i = begin; i < end; ++i) {
+    const double gap = magnitudes[i + 1] - magnitudes[i];
+    if (gap <= widest) continue;
+    widest = gap;
+    middle = magnitudes[i] + gap / 2;
+  }
+  return static_cast<float>(middle);
+}
+
+ExpertActivation clamped_activation(const Reference& reference, const OpCase& c) {
+  std::vector<Values> arguments;
+  for (const auto* list : {&c.inputs, &c.weights}) {
+    for (const Argument& argument : *list) arguments.push_back(argument.values);
+  }
+  std::vector<double> magnitudes;
+  for (int64_t choice = 0; choice < reference.s.tokens * reference.s.k; ++choice) {
+    for (double h : reference.gate_up(arguments, choice)) magnitudes.push_back(std::fabs(h));
+  }
+  return {ExpertActivation::Kind::kClampedSwiglu, 1.702f, limit_within(std::move(magnitudes))};
+}
 
 }  // namespace
 
@@ -111,6 +165,12 @@ OpCase moe_case(const MoeSizes& s, const MoeOptions& options) {
     c.weights.push_back(random_argument({s.experts, kRank, in}, 10 * spec.stream_id, size_one(in)));
     c.weights.push_back(random_argument({s.experts, spec.out_count, kRank}, 10 * spec.stream_id + 1));
   }
+  if (options.biases) {
+    c.weights.push_back(random_argument({s.experts, 2 * s.intermediate}, 100, 0.5, options.biases_trained));
+    c.weights.push_back(random_argument({s.experts, s.hidden}, 101, 0.5, options.biases_trained));
+  }
+  Reference reference{s, specs, options.dropout, ids, options.biases, {}};
+  if (options.clamped) reference.function = clamped_activation(reference, c);
 
   std::vector<int64_t> samples;
   std::vector<int32_t> positions;
@@ -136,12 +196,15 @@ OpCase moe_case(const MoeSizes& s, const MoeOptions& options) {
       list.push_back({adapter, specs[i].out_begin, specs[i].out_count});
     }
     const Var ids_var = tape.input(*ids_tensor);
-    return std::vector<Var>{moe_experts(tape, in[0], {ids_var, in[1]}, {w[0], w[1]}, adapters,
+    const ExpertWeights weights{.gate_up = w[0],
+                                .down = w[1],
+                                .gate_up_bias = options.biases ? w[w.size() - 2] : nullptr,
+                                .down_bias = options.biases ? w[w.size() - 1] : nullptr,
+                                .function = reference.function};
+    return std::vector<Var>{moe_experts(tape, in[0], {ids_var, in[1]}, weights, adapters,
                                         {scalars->get(), *samples_tensor, *positions_tensor})};
   };
-  c.reference = [=](const std::vector<Values>& a) {
-    return std::vector<Values>{Reference{s, specs, options.dropout, ids}(a)};
-  };
+  c.reference = [=](const std::vector<Values>& a) { return std::vector<Values>{reference(a)}; };
   return c;
 }
 

@@ -78,6 +78,31 @@ TEST(MoeExperts, AdaptersWithDropoutMatchTheReferenceWithTheSameMask) {
   }
 }
 
+TEST(MoeExperts, BiasesMatchTheReference) {
+  const MoeSizes sizes[] = {{1, 1, 1, 1, 1}, {7, 5, 3, 5, 2}, {3, 6, 3, 4, 4}, {1, 7, 2, 9, 3}, {19, 16, 8, 3, 2}};
+  for (const MoeSizes& s : sizes) {
+    expect_matches(s, {.biases = true});
+    expect_matches(s, {.lora = MoeLora::kShared, .base_trained = false, .biases = true, .biases_trained = false});
+  }
+  expect_matches({7, 5, 3, 4, 1}, {.biases = true, .ids = all_to(2, 7)});
+  // Nothing but the biases is trained.
+  expect_matches({7, 5, 3, 5, 2},
+                 {.base_trained = false, .x_trained = false, .router_weights_trained = false, .biases = true});
+}
+
+TEST(MoeExperts, TheClampedActivationMatchesTheReference) {
+  const MoeSizes sizes[] = {{1, 1, 1, 1, 1}, {7, 5, 3, 5, 2}, {5, 4, 4, 3, 1}, {1, 7, 2, 9, 3}, {9, 8, 8, 3, 2}};
+  for (const MoeSizes& s : sizes) {
+    expect_matches(s, {.clamped = true});
+    for (MoeLora lora : {MoeLora::kNone, MoeLora::kSplit, MoeLora::kShared}) {
+      expect_matches(s, {.lora = lora, .biases = true, .clamped = true});
+    }
+  }
+  expect_matches({7, 5, 6, 5, 2}, {.lora = MoeLora::kSplit, .dropout = 0.25f, .biases = true, .clamped = true});
+  expect_matches({7, 5, 3, 5, 2},
+                 {.lora = MoeLora::kDownOnly, .base_trained = false, .x_trained = false, .clamped = true});
+}
+
 TEST(MoeExperts, EveryInstructionSetMatchesTheReference) {
   for (Isa isa : {Isa::kBaseline, Isa::kAvx2, Isa::kAvx512}) {
     if (isa > best_isa()) continue;

@@ -1,0 +1,53 @@
+// Rows of experts that have biases, or another activation than SwiGLU: passes beside the products. CUDA only.
+#pragma once
+
+#include "ops/moe_experts/moe_experts.h"
+
+namespace hone::cuda {
+
+/// Whether the kernels that form the activation inside of a product do not serve.
+inline bool needs_row_passes(const Tensor& bias, const ExpertActivation& function) {
+  return bias.defined() || function.kind != ExpertActivation::Kind::kSwiglu;
+}
+
+/// y[r] += bias[e] for every row r of expert e; y [R, n], bias [E, n] of one dtype.
+void add_bias_rows(const Context& context, const ExpertRows& rows, const Tensor& bias, const Tensor& y);
+
+/// h[r] += bias[e], rounded, where bias is defined; then activation[r] = f(gate, up) of it.
+struct BiasedActivationArgs {
+  ExpertRows rows;
+  Tensor bias;  ///< [E, 2I] or undefined; dtype of h
+  ExpertActivation function;
+  Tensor h;           ///< in and out, [R, 2I]
+  Tensor activation;  ///< out, [R, I], dtype of h
+};
+void activate_biased_rows(const Context& context, const BiasedActivationArgs& args);
+
+/// With s = weights[c] of the row's choice c, per row r of expert e:
+///   dweights[c] = <dact[r], act[r]> + <dout[token[r]], bias[e]>     dh[r] = s · dact[r] through f
+///   scaled_act[r] = s · act[r]
+struct BiasedActivationGradArgs {
+  ExpertRows rows;
+  Tensor h;        ///< [R, 2I]
+  Tensor weights;  ///< [T, k], dtype of h
+  Tensor dout;     ///< [T, H], dtype of h
+  Tensor bias;     ///< [E, H] or undefined; dtype of h
+  ExpertActivation function;
+  Tensor dact = {};        ///< [R, I], dtype of h; undefined if neither dh nor dweights is wanted
+  Tensor dh = {};          ///< [R, 2I] or undefined; may be h
+  Tensor scaled_act = {};  ///< [R, I] or undefined; may be dact
+  Tensor dweights = {};    ///< f32 [T, k] or undefined
+};
+void biased_activation_grad(const Context& context, const BiasedActivationGradArgs& args);
+
+/// dbias[e] = Σ of s · dy[r] over the rows of e + beta · dbias[e], float32, in a fixed order.
+struct BiasRowsGradArgs {
+  ExpertRows rows;
+  Tensor dy;  ///< [R, n]; with `gathered` [T, n], row r at token[r]
+  bool gathered = false;
+  Tensor weights = {};  ///< [T, k], s as above; undefined: 1
+  GradDest dbias;       ///< f32 [E, n]
+};
+void bias_rows_grad(const Context& context, const BiasRowsGradArgs& args);
+
+}  // namespace hone::cuda
