@@ -95,10 +95,10 @@ void print_groups(Page& page, const ParameterStore& store, const DecoderConfig& 
 }
 
 /// "bfloat16" or "bfloat16 (3.1 GB), float32 (12 kB)"
-std::string dtypes_text(const std::map<DType, uint64_t>& bytes) {
+std::string dtypes_text(const std::map<std::string_view, uint64_t>& bytes) {
   std::string text;
   for (const auto& [dtype, size] : bytes) {
-    text += (text.empty() ? "" : ", ") + std::string(name_of(dtype));
+    text += (text.empty() ? "" : ", ") + std::string(dtype);
     if (bytes.size() > 1) text += fmt::format(" ({})", human_bytes(static_cast<double>(size)));
   }
   return text;
@@ -119,11 +119,11 @@ std::string layout_text(const LoadedModel& model) {
 
 void print_files(Page& page, const LoadedModel& model) {
   page.title("files");
-  std::map<DType, uint64_t> bytes;
+  std::map<std::string_view, uint64_t> bytes;
   std::set<fs::path> shards;
   uint64_t total = 0;
   for (const auto& [name, tensor] : model.checkpoint().tensors()) {
-    bytes[tensor.entry->dtype] += tensor.entry->bytes;
+    bytes[tensor.entry->dtype_name()] += tensor.entry->bytes;
     total += tensor.entry->bytes;
     shards.insert(tensor.file->path());
   }
@@ -131,6 +131,9 @@ void print_files(Page& page, const LoadedModel& model) {
                                    shards.size(), shards.size() == 1 ? "" : "s",
                                    with_commas(static_cast<int64_t>(model.checkpoint().tensors().size()))));
   page.fact("dtype", dtypes_text(bytes));
+  if (const auto& quantization = model.checkpoint().quantization()) {
+    page.fact("quantised", quantization->name() + ", dequantised as it loads; trained weights are saved in bfloat16");
+  }
   page.fact("layout", layout_text(model));
   if (!model.map().carried.empty()) {
     page.fact("not trained", fmt::format("{} tensors, kept and written back", model.map().carried.size()));
@@ -193,7 +196,7 @@ Table tensor_table(const std::vector<const SafetensorsFile*>& files) {
   Table table({{"tensor"}, {"dtype"}, {"shape"}, {"size", Align::kRight}, {"file"}});
   for (const SafetensorsFile* file : files) {
     for (const SafetensorsEntry& entry : file->entries()) {
-      table.add_row({one_line(entry.name), std::string(name_of(entry.dtype)), entry.shape_text(),
+      table.add_row({one_line(entry.name), std::string(entry.dtype_name()), entry.shape_text(),
                      human_bytes(static_cast<double>(entry.bytes)), file->path().filename().string()});
     }
   }
@@ -239,14 +242,14 @@ void inspect_adapter(Page& page, const fs::path& directory, bool tensors) {
     page.fact(key, field_text(config, key));
   }
   std::map<std::string, GroupCount> groups;
-  std::map<DType, uint64_t> bytes;
+  std::map<std::string_view, uint64_t> bytes;
   int64_t parameters = 0;
   for (const SafetensorsEntry& entry : file.entries()) {
     GroupCount& group = groups[glob_of(entry.name)];
     ++group.tensors;
     group.parameters += entry.numel();
     parameters += entry.numel();
-    bytes[entry.dtype] += entry.bytes;
+    bytes[entry.dtype_name()] += entry.bytes;
   }
   page.fact("dtype", dtypes_text(bytes));
   page.fact("parameters", with_commas(parameters));

@@ -119,7 +119,7 @@ class MergeRun {
   void write(const fs::path& directory) {
     copy_model_files(model_->directory(), directory);
     if (dtype_) {
-      Json json = model_->config().json();
+      Json json = unquantized_config(model_->config().json());
       json.erase("torch_dtype");
       json["dtype"] = std::string(name_of(*dtype_));
       write_text_file(directory / "config.json", json.dump(2) + "\n");

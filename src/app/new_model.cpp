@@ -15,6 +15,7 @@
 #include "report/humanise.h"
 #include "text/tokenizer.h"
 #include "weights/checkpoint.h"
+#include "weights/quantization.h"
 
 namespace hone {
 
@@ -79,7 +80,7 @@ int run_new_model(const NewModelOptions& options) {
   store.allocate(Device{}, true);
   ThreadPool pool(options.threads);
   initialise_weights(store, decoder_config.initializer_range, options.seed, pool);
-  Json json = config.json();
+  Json json = unquantized_config(config.json());
   json.erase("torch_dtype");
   json["dtype"] = std::string(name_of(dtype));
   if (!json.contains("architectures")) json["architectures"] = {config.architecture()};

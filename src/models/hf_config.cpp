@@ -7,6 +7,7 @@
 #include "core/error.h"
 #include "core/untrusted_json.h"
 #include "models/registry.h"
+#include "weights/quantization.h"
 
 namespace hone {
 
@@ -133,9 +134,7 @@ DecoderConfig HfConfig::read_decoder() const {
   require("hidden_act", "silu");
   require("attention_dropout", 0.0);
   require("pretraining_tp", 1);
-  if (has("quantization_config")) {
-    refuse("quantised checkpoints are not supported in this version", "use the bfloat16 checkpoint of the model");
-  }
+  read_quantization(json_, file_);  // refuses what cannot be read
   DecoderConfig config;
   config.vocab_size = integer("vocab_size");
   config.hidden_size = integer("hidden_size");

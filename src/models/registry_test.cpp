@@ -138,7 +138,7 @@ TEST(Registry, WhatIsNotSupportedIsRefusedByName) {
   };
   EXPECT_THAT(with("hidden_act", "gelu"), HasSubstr("hidden_act: \"gelu\""));
   EXPECT_THAT(with("attention_dropout", 0.1), HasSubstr("attention_dropout"));
-  EXPECT_THAT(with("quantization_config", Json{{"bits", 4}}), HasSubstr("quantised"));
+  EXPECT_THAT(with("quantization_config", Json{{"bits", 4}}), HasSubstr("quant_method"));
   EXPECT_THAT(with("num_attention_heads", 3), HasSubstr("3 attention heads"));
   EXPECT_THAT(with("vocab_size", "many"), HasSubstr("vocab_size"));
   EXPECT_THAT(with("hidden_size", -1), HasSubstr("hidden_size"));

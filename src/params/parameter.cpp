@@ -29,7 +29,7 @@ std::string_view group_of(ParameterKind kind) {
 
 std::vector<FileLayout> Parameter::layouts() const {
   std::vector<FileLayout> layouts = spec_.layouts;
-  layouts.push_back({{spec_.name, spec_.shape, 0}});
+  layouts.push_back({{spec_.name, spec_.shape, 0, spec_.order}});
   return layouts;
 }
 

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "graph/weight.h"
+#include "params/file_order.h"
 
 namespace hone {
 
@@ -25,11 +26,12 @@ enum class ParameterKind {
 /// The row of the start-up table a kind is counted in.
 std::string_view group_of(ParameterKind kind);
 
-/// One tensor of a file and where its elements stand in the parameter: a contiguous run from `offset`.
+/// One tensor of a file and where its elements stand in the parameter: a contiguous run from `offset`, in some order.
 struct FileTensor {
   std::string name;
-  Shape shape;
+  Shape shape;         ///< in the parameter; the file's is file_shape(order, shape)
   int64_t offset = 0;  ///< elements from the parameter's start
+  FileOrder order = FileOrder::kSame;
 };
 
 /// One way in which files hold a parameter; its tensors cover every element exactly once.
@@ -39,8 +41,9 @@ struct ParameterSpec {
   std::string name;  ///< canonical: the name transformers 5 has in memory
   Shape shape;
   ParameterKind kind = ParameterKind::kAttention;
-  int layer = -1;                   ///< -1: outside the layers
-  std::vector<FileLayout> layouts;  ///< the canonical name itself is always one; others that files may use
+  int layer = -1;                      ///< -1: outside the layers
+  std::vector<FileLayout> layouts;     ///< the canonical name itself is always one; others that files may use
+  FileOrder order = FileOrder::kSame;  ///< of the tensor with the canonical name
 };
 
 /// A low-rank adapter on some output rows of a weight: all of them, or gate or up of a fused gate_up.
@@ -61,6 +64,8 @@ class Parameter : public Weight {
   const Shape& shape() const override { return spec_.shape; }
   ParameterKind kind() const { return spec_.kind; }
   int layer() const { return spec_.layer; }
+  /// How the tensor with the canonical name, in files and in transformers, stands against the parameter.
+  FileOrder order() const { return spec_.order; }
   DType dtype() const { return dtype_; }
   /// The ways files may hold it, the canonical one last.
   std::vector<FileLayout> layouts() const;

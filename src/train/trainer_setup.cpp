@@ -87,6 +87,10 @@ void Trainer::make_engine(bool training) {
 void Trainer::load_weights(bool inference) {
   int64_t total = 0;
   for (const auto& [name, tensor] : model_->checkpoint().tensors()) total += static_cast<int64_t>(tensor.entry->bytes);
+  if (const auto& quantization = model_->checkpoint().quantization()) {
+    logger_.info("the checkpoint is {}: dequantised to {} as it loads; trained weights are saved in bfloat16",
+                 quantization->name(), name_of(model_->decoder().dtype()));
+  }
   const auto begin = std::chrono::steady_clock::now();
   model_->load(stream_.device(), pool_, static_cast<uint64_t>(config_.machine.seed), inference, [&](int64_t bytes) {
     logger_.console().set_progress({.label = "load weights", .done = bytes, .total = total});

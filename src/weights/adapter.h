@@ -42,7 +42,8 @@ struct AdapterSaveOptions {
 /// Writes adapter_config.json and adapter_model.safetensors (float32) into an existing folder. Shared → split is exact
 /// (A is copied). Split → target_parameters is exact with rank 2r: B of the fused gate_up is block-diagonal, every
 /// other adapter is padded with zeros, and alpha grows so that the scaling stays. Trainable routers are saved whole, as
-/// modules_to_save.
+/// modules_to_save. Experts that no file holds one by one (gpt-oss) always get target_parameters: PEFT has no other
+/// form.
 void save_adapter(const std::filesystem::path& directory, const ParameterStore& store,
                   const AdapterSaveOptions& options);
 

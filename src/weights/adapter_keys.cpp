@@ -29,13 +29,14 @@ void add_pair(std::vector<AdapterTensor>& tensors, const std::string& module, co
   }
 }
 
-void add_shared(std::vector<AdapterTensor>& tensors, const std::string& module, const AttachedAdapter& attached) {
+void add_shared(std::vector<AdapterTensor>& tensors, const std::string& module, const Parameter& adapted,
+                const AttachedAdapter& attached) {
   Parameter &a = *lora_a(attached), &b = *lora_b(attached);
   const int64_t experts = a.shape()[0], r = a.shape()[1];
   tensors.push_back({kAdapterKeyPrefix + module + ".lora_A.weight", r * experts, a.shape()[2],
                      AdapterTensor::Form::kExpertOuter, &a, 0});
   tensors.push_back({kAdapterKeyPrefix + module + ".lora_B.weight", b.shape()[1], r * experts,
-                     AdapterTensor::Form::kExpertInner, &b, 0});
+                     AdapterTensor::Form::kExpertInner, &b, 0, &adapted});
 }
 
 /// Whether the other fused weight of the same experts has a shared adapter too: then gate_up is the inner wrapper.
@@ -61,11 +62,21 @@ std::string experts_module(const Parameter& experts) { return experts.name().sub
 std::string file_expert_module(const Parameter& experts, int64_t expert, int64_t out_begin) {
   const int64_t columns = experts.shape()[2];
   const int64_t offset = (expert * experts.shape()[1] + out_begin) * columns;
+  if (!has_expert_files(experts)) {
+    const char* part = experts.kind() == ParameterKind::kExpertsDown ? "down_proj"
+                       : out_begin == 0                              ? "gate_proj"
+                                                                     : "up_proj";
+    return fmt::format("{}.{}.{}", experts_module(experts), expert, part);
+  }
   const std::vector<FileLayout> layouts = experts.layouts();
   for (const FileTensor& tensor : layouts.front()) {
     if (tensor.offset == offset) return without_weight(tensor.name);
   }
   HONE_ASSERT(false, experts.name());
+}
+
+bool has_expert_files(const Parameter& experts) {
+  return experts.layouts().front().front().shape.rank() < experts.shape().rank();
 }
 
 std::vector<AdapterTensor> adapter_tensors(const ParameterStore& store, bool canonical) {
@@ -75,7 +86,7 @@ std::vector<AdapterTensor> adapter_tensors(const ParameterStore& store, bool can
       if (!is_experts(p)) {
         add_pair(tensors, without_weight(p.name()), attached, 0);
       } else if (attached.shared) {
-        add_shared(tensors, shared_module(store, p), attached);
+        add_shared(tensors, shared_module(store, p), p, attached);
       } else {
         for (int64_t e = 0; e < p.shape()[0]; ++e) {
           const std::string module = canonical ? fmt::format("{}.{}.{}", experts_module(p), e, attached.target)
@@ -92,38 +103,42 @@ std::vector<AdapterTensor> adapter_tensors(const ParameterStore& store, bool can
   return tensors;
 }
 
+namespace {
+
+/// Calls body(element of the parameter, element of the file) for all of a kExpertInner tensor.
+template <class Body>
+void for_each_element(const AdapterTensor& tensor, const Body& body) {
+  const Shape& shape = tensor.parameter->shape();  // [E, out, r]
+  const int64_t experts = shape[0], out = shape[1], r = shape[2];
+  const MatrixOrder order(tensor.adapted->order(), tensor.adapted->shape());
+  for (int64_t e = 0; e < experts; ++e) {
+    for (int64_t o = 0; o < out; ++o) {
+      const int64_t row = order.file_output(o);
+      for (int64_t rho = 0; rho < r; ++rho) {
+        body(static_cast<size_t>((e * out + o) * r + rho), static_cast<size_t>((row * r + rho) * experts + e));
+      }
+    }
+  }
+}
+
+}  // namespace
+
 void scatter_adapter_tensor(const AdapterTensor& tensor, const std::vector<float>& file_values) {
   Parameter& p = *tensor.parameter;
   if (tensor.form != AdapterTensor::Form::kExpertInner) {
     write_values(p, tensor.offset, file_values.data(), static_cast<int64_t>(file_values.size()));
     return;
   }
-  const int64_t experts = p.shape()[0], out = p.shape()[1], r = p.shape()[2];
   std::vector<float> values(file_values.size());
-  for (int64_t e = 0; e < experts; ++e) {
-    for (int64_t o = 0; o < out; ++o) {
-      for (int64_t rho = 0; rho < r; ++rho) {
-        values[static_cast<size_t>((e * out + o) * r + rho)] =
-            file_values[static_cast<size_t>((o * r + rho) * experts + e)];
-      }
-    }
-  }
+  for_each_element(tensor, [&](size_t in_parameter, size_t in_file) { values[in_parameter] = file_values[in_file]; });
   write_values(p, 0, values.data(), static_cast<int64_t>(values.size()));
 }
 
 std::vector<float> gather_adapter_tensor(const AdapterTensor& tensor, const float* parameter_values) {
-  const Parameter& p = *tensor.parameter;
   const float* source = parameter_values + tensor.offset;
   std::vector<float> values(source, source + tensor.rows * tensor.columns);
   if (tensor.form != AdapterTensor::Form::kExpertInner) return values;
-  const int64_t experts = p.shape()[0], out = p.shape()[1], r = p.shape()[2];
-  for (int64_t e = 0; e < experts; ++e) {
-    for (int64_t o = 0; o < out; ++o) {
-      for (int64_t rho = 0; rho < r; ++rho) {
-        values[static_cast<size_t>((o * r + rho) * experts + e)] = source[(e * out + o) * r + rho];
-      }
-    }
-  }
+  for_each_element(tensor, [&](size_t in_parameter, size_t in_file) { values[in_file] = source[in_parameter]; });
   return values;
 }
 

@@ -16,14 +16,15 @@ struct AdapterTensor {
   enum class Form {
     kMatrix,       ///< contiguous: a dense A or B, or one expert's
     kExpertOuter,  ///< A of target_parameters [r·E, in]: contiguous as [E, r, in]
-    kExpertInner,  ///< B of target_parameters [out, r·E]: element (o, ρ·E + e) is [e, o, ρ]
+    kExpertInner,  ///< B of target_parameters [out, r·E]: element (o, ρ·E + e) is [e, o, ρ], o in the file's order
     kWhole,        ///< a weight that is saved whole
   };
   std::string key;  ///< with base_model.model.
   int64_t rows = 0, columns = 0;
   Form form = Form::kMatrix;
   Parameter* parameter = nullptr;
-  int64_t offset = 0;  ///< elements, for kMatrix
+  int64_t offset = 0;                  ///< elements, for kMatrix
+  const Parameter* adapted = nullptr;  ///< the weight whose order of outputs B has, for kExpertInner
 };
 
 inline constexpr const char* kAdapterKeyPrefix = "base_model.model.";
@@ -50,7 +51,10 @@ class HostParameters {
 
 /// "…mlp.experts" of a fused expert parameter.
 std::string experts_module(const Parameter& experts);
-/// The module a file's per-expert tensor of a part belongs to: "…block_sparse_moe.experts.3.w1".
+/// The module a file's per-expert tensor of a part belongs to: "…block_sparse_moe.experts.3.w1"; where no file has such
+/// tensors, "…mlp.experts.3.gate_proj".
 std::string file_expert_module(const Parameter& experts, int64_t expert, int64_t out_begin);
+/// Whether some files hold each expert in tensors of its own.
+bool has_expert_files(const Parameter& experts);
 
 }  // namespace hone

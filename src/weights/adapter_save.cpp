@@ -90,7 +90,7 @@ FileMatrix padded(const AdapterTensor& tensor, int64_t r, HostParameters& parame
 }
 
 /// Split → shared with rank 2r: the A of gate and of up below one another, B block-diagonal; a part without an adapter,
-/// and the second half of down, are zero.
+/// and the second half of down, are zero. Rows of B are in the file's order.
 void fuse_split(const Parameter& p, int64_t r, const std::string& module, HostParameters& values,
                 std::vector<FileMatrix>& matrices) {
   const int64_t experts = p.shape()[0], out = p.shape()[1], in = p.shape()[2], rank = 2 * r;
@@ -98,6 +98,7 @@ void fuse_split(const Parameter& p, int64_t r, const std::string& module, HostPa
                std::vector<float>(static_cast<size_t>(rank * experts * in))};
   FileMatrix b{module + ".lora_B.weight", out, rank * experts,
                std::vector<float>(static_cast<size_t>(out * rank * experts))};
+  const MatrixOrder order(p.order(), p.shape());
   for (const AttachedAdapter& attached : p.adapters()) {
     const float* from_a = values[lora_a(attached)];
     const float* from_b = values[lora_b(attached)];
@@ -108,7 +109,7 @@ void fuse_split(const Parameter& p, int64_t r, const std::string& module, HostPa
           a.values[static_cast<size_t>((e * rank + first + rho) * in + i)] = from_a[(e * r + rho) * in + i];
         }
         for (int64_t o = 0; o < attached.out_count; ++o) {
-          const int64_t row = attached.out_begin + o, column = (first + rho) * experts + e;
+          const int64_t row = order.file_output(attached.out_begin + o), column = (first + rho) * experts + e;
           b.values[static_cast<size_t>(row * rank * experts + column)] = from_b[(e * attached.out_count + o) * r + rho];
         }
       }
@@ -173,13 +174,15 @@ Targets targets_of(const ParameterStore& store, bool shared_experts) {
 
 void save_adapter(const std::filesystem::path& directory, const ParameterStore& store,
                   const AdapterSaveOptions& options) {
-  bool any_shared = false, any_split = false;
+  bool any_shared = false, any_split = false, fused_files = false;
   for (const Parameter& p : store.all()) {
-    for (const AttachedAdapter& attached : p.adapters())
-      (is_experts(p) && attached.shared ? any_shared : any_split) |= is_experts(p);
+    if (!is_experts(p)) continue;
+    for (const AttachedAdapter& attached : p.adapters()) (attached.shared ? any_shared : any_split) = true;
+    fused_files |= !p.adapters().empty() && !has_expert_files(p);
   }
-  const bool fuse = any_split && !any_shared && options.layout == AdapterLayout::kTargetParameters;
-  const bool split = any_shared && options.layout == AdapterLayout::kSplit;
+  const AdapterLayout layout = fused_files ? AdapterLayout::kTargetParameters : options.layout;
+  const bool fuse = any_split && !any_shared && layout == AdapterLayout::kTargetParameters;
+  const bool split = any_shared && layout == AdapterLayout::kSplit;
   const LoraOptions& lora = options.lora;
   HostParameters values;
   const std::vector<FileMatrix> matrices = fuse    ? as_target_parameters(store, lora.r, values)

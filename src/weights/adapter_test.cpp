@@ -151,5 +151,48 @@ TEST_F(Adapters, MissingAndExtraTensorsAreNamed) {
   EXPECT_THAT(testing::user_error([&] { load_adapter(directory_, smaller); }), HasSubstr("experts.0.w1"));
 }
 
+/// gpt-oss: experts that files hold transposed, outputs interleaved, and never one by one.
+void add_transposed_experts(ParameterStore& store) {
+  const std::string experts = "model.layers.0.mlp.experts.";
+  store.add(
+      {experts + "gate_up_proj", {3, 10, 4}, ParameterKind::kExpertsGateUp, 0, {}, FileOrder::kTransposedInterleaved},
+      DType::kF32);
+  store.add({experts + "down_proj", {3, 4, 5}, ParameterKind::kExpertsDown, 0, {}, FileOrder::kTransposed},
+            DType::kF32);
+}
+
+TEST_F(Adapters, OfInterleavedExpertsAreTargetParametersInTheFilesOrder) {
+  for (const ExpertLora trained : {ExpertLora::kSplit, ExpertLora::kShared}) {
+    const LoraOptions lora{
+        .r = 2, .alpha = 6, .expert_lora = trained, .target_modules = {"all-experts"}, .target_parameters = {}};
+    ParameterStore store, again;
+    add_transposed_experts(store);
+    attach_lora(store, lora);
+    store.allocate(Device{});
+    testing::fill(store, 3);
+    save_adapter(directory_, store, {.lora = lora, .layout = AdapterLayout::kSplit, .base_model = {}});
+    if (trained == ExpertLora::kShared) {
+      // B is [2I, r E]: row 2 i of the file is output i of gate, row 2 i + 1 output i of up.
+      const SafetensorsFile file(directory_ / "adapter_model.safetensors");
+      const std::vector<float> b = file.read_floats(std::string(kExperts) + ".base_layer.lora_B.weight");
+      const float* ours = store.find("model.layers.0.mlp.experts.gate_up_proj.lora_B")->value().as<float>();
+      for (size_t row = 0; row < 10; ++row) {
+        const size_t output = row % 2 * 5 + row / 2;
+        for (size_t e = 0; e < 3; ++e) {
+          for (size_t rho = 0; rho < 2; ++rho) EXPECT_EQ(b[(row * 2 + rho) * 3 + e], ours[(e * 10 + output) * 2 + rho]);
+        }
+      }
+    }
+    add_transposed_experts(again);
+    attach_lora(again, describe_adapter(directory_, again).lora);
+    again.allocate(Device{});
+    testing::fill(again, 3);
+    load_adapter(directory_, again);
+    const std::vector<float> want = merged(store), got = merged(again);
+    ASSERT_EQ(got.size(), want.size());
+    for (size_t i = 0; i < got.size(); ++i) EXPECT_NEAR(got[i], want[i], 1e-5) << i;
+  }
+}
+
 }  // namespace
 }  // namespace hone

@@ -4,12 +4,11 @@
 
 #include <algorithm>
 #include <fstream>
-#include <mutex>
 #include <set>
 
 #include "core/error.h"
 #include "core/untrusted_json.h"
-#include "weights/tensor_pieces.h"
+#include "weights/stored_tensor.h"
 
 namespace hone {
 
@@ -51,6 +50,7 @@ const Checkpoint::Tensor* Checkpoint::find(const std::string& name) const {
 Checkpoint Checkpoint::open(const std::filesystem::path& directory) {
   Checkpoint checkpoint;
   checkpoint.directory_ = directory;
+  checkpoint.quantization_ = read_quantization(directory);
   std::map<std::string, std::string> shard_of;
   std::set<std::string> names;
   if (std::filesystem::exists(directory / kIndex)) {
@@ -86,14 +86,31 @@ Checkpoint Checkpoint::open(const std::filesystem::path& directory) {
 
 namespace {
 
-/// The first layout of which the checkpoint has any tensor; null if it has none.
-const FileLayout* used_layout(const Checkpoint& checkpoint, const std::vector<FileLayout>& layouts) {
+/// The first layout of which the checkpoint has any tensor, with what it has of it; none of either if it has nothing.
+struct UsedLayout {
+  const FileLayout* layout = nullptr;
+  std::vector<StoredTensor> tensors;
+};
+
+UsedLayout used_layout(const Checkpoint& checkpoint, const std::vector<FileLayout>& layouts,
+                       std::vector<std::string>& missing) {
+  UsedLayout used;
   for (const FileLayout& layout : layouts) {
-    const bool any =
-        std::any_of(layout.begin(), layout.end(), [&](const FileTensor& t) { return checkpoint.find(t.name); });
-    if (any) return &layout;
+    std::vector<std::string> absent;
+    for (const FileTensor& tensor : layout) {
+      if (auto stored = StoredTensor::find(checkpoint, tensor, absent)) {
+        used.tensors.push_back(std::move(*stored));
+      } else {
+        absent.push_back(tensor.name);
+      }
+    }
+    if (used.tensors.empty()) continue;
+    used.layout = &layout;
+    missing.insert(missing.end(), absent.begin(), absent.end());
+    return used;
   }
-  return nullptr;
+  missing.push_back(layouts.front().front().name);
+  return used;
 }
 
 /// A tied head that is in the file all the same must say what the embedding says.
@@ -124,30 +141,11 @@ CheckpointMap map_checkpoint(const Checkpoint& checkpoint, const ParameterStore&
   for (const Parameter& parameter : store.all()) {
     if (parameter.kind() == ParameterKind::kLora) continue;
     const std::vector<FileLayout> layouts = parameter.layouts();
-    const FileLayout* layout = used_layout(checkpoint, layouts);
-    if (!layout) {
-      missing.push_back(layouts.front().front().name);
-      continue;
+    const UsedLayout found = used_layout(checkpoint, layouts, missing);
+    for (const StoredTensor& tensor : found.tensors) {
+      for (const std::string& name : tensor.names()) used.insert(name);
     }
-    for (const FileTensor& tensor : *layout) {
-      const Checkpoint::Tensor* found = checkpoint.find(tensor.name);
-      if (!found) {
-        missing.push_back(tensor.name);
-        continue;
-      }
-      Shape shape;
-      for (int64_t dim : found->entry->shape) {
-        if (shape.rank() == Shape::kMaxRank) break;
-        shape.push_back(dim);
-      }
-      if (!(shape == tensor.shape)) {
-        throw UserError(fmt::format("'{}' has the shape {}, config.json asks for {}", tensor.name,
-                                    found->entry->shape_text(), tensor.shape.to_string()),
-                        found->file->path().string(), "use the config.json that belongs to these weights");
-      }
-      used.insert(tensor.name);
-    }
-    map.layouts[&parameter] = *layout;
+    if (found.layout) map.layouts[&parameter] = *found.layout;
   }
   if (!missing.empty()) {
     throw UserError(fmt::format("the checkpoint lacks {} of the model's tensors: {}", missing.size(), some_of(missing)),
@@ -176,73 +174,6 @@ CheckpointMap map_checkpoint(const Checkpoint& checkpoint, const ParameterStore&
                     checkpoint.directory().string(), "is config.json the one that belongs to these weights?");
   }
   return map;
-}
-
-namespace {
-
-/// Part of a tensor of a file and where it goes.
-struct Piece {
-  Parameter* parameter;
-  const Checkpoint::Tensor* source;
-  int64_t source_begin, destination_begin, count;
-};
-
-void load_piece(const Piece& piece, PieceWriter& writer) {
-  const SafetensorsEntry& entry = *piece.source->entry;
-  const Parameter& parameter = *piece.parameter;
-  const int64_t first = piece.destination_begin, count = piece.count;
-  if (entry.dtype == parameter.dtype() && !parameter.has_master()) {
-    const size_t element = size_of(entry.dtype);
-    return piece.source->file->read(entry, static_cast<uint64_t>(piece.source_begin) * element,
-                                    writer.open(parameter.value(), first, count),
-                                    static_cast<uint64_t>(count) * element);
-  }
-  std::vector<float> values;
-  float* exact = nullptr;
-  if (parameter.master().dtype == DType::kF32) {
-    exact = reinterpret_cast<float*>(writer.open(parameter.master(), first, count));
-  } else {
-    values.resize(static_cast<size_t>(count));
-    exact = values.data();
-  }
-  piece.source->file->read_floats(entry, piece.source_begin, exact, count);
-  if (parameter.value().dtype == DType::kF32) return;
-  auto* rounded = reinterpret_cast<BFloat16*>(writer.open(parameter.value(), first, count));
-  for (int64_t i = 0; i < count; ++i) rounded[i] = BFloat16(exact[i]);
-}
-
-}  // namespace
-
-void load_parameters(const Checkpoint& checkpoint, const CheckpointMap& map, ParameterStore& store, ThreadPool& pool,
-                     const std::function<void(int64_t)>& progress) {
-  constexpr int64_t kPiece = int64_t{1} << 20;
-  std::vector<Piece> pieces;
-  for (Parameter& parameter : store.all()) {
-    const auto layout = map.layouts.find(&parameter);
-    if (layout == map.layouts.end()) continue;
-    for (const FileTensor& tensor : layout->second) {
-      const int64_t count = tensor.shape.numel();
-      for (int64_t begin = 0; begin < count; begin += kPiece) {
-        pieces.push_back(
-            {&parameter, checkpoint.find(tensor.name), begin, tensor.offset + begin, std::min(kPiece, count - begin)});
-      }
-    }
-  }
-  if (pieces.empty()) return;
-  std::vector<PieceWriter> writers;
-  for (int i = 0; i < pool.size(); ++i) {
-    writers.emplace_back(pieces.front().parameter->value().device, kPiece * sizeof(float));
-  }
-  std::mutex mutex;
-  int64_t bytes_read = 0;
-  pool.parallel_for(static_cast<int64_t>(pieces.size()), [&](int64_t i, int thread) {
-    const Piece& piece = pieces[static_cast<size_t>(i)];
-    load_piece(piece, writers[static_cast<size_t>(thread)]);
-    const std::lock_guard lock(mutex);
-    bytes_read += piece.count * static_cast<int64_t>(size_of(piece.source->entry->dtype));
-    if (progress) progress(bytes_read);
-  });
-  for (PieceWriter& writer : writers) writer.finish();
 }
 
 }  // namespace hone

@@ -10,6 +10,7 @@
 
 #include "core/thread_pool.h"
 #include "params/parameter_store.h"
+#include "weights/quantization.h"
 #include "weights/safetensors.h"
 
 namespace hone {
@@ -18,7 +19,8 @@ namespace hone {
 class Checkpoint {
  public:
   /// Opens model.safetensors, or every shard that model.safetensors.index.json names. UserError for a missing shard, a
-  /// tensor the index promises and no shard has, a tensor in two shards, a broken file.
+  /// tensor the index promises and no shard has, a tensor in two shards, a broken file, a quantisation that is not
+  /// read.
   static Checkpoint open(const std::filesystem::path& directory);
 
   struct Tensor {
@@ -28,10 +30,13 @@ class Checkpoint {
 
   const std::filesystem::path& directory() const { return directory_; }
   const std::map<std::string, Tensor>& tensors() const { return tensors_; }
+  /// What its config.json says of quantised weights.
+  const std::optional<Quantization>& quantization() const { return quantization_; }
   const Tensor* find(const std::string& name) const;
 
  private:
   std::filesystem::path directory_;
+  std::optional<Quantization> quantization_;
   std::vector<SafetensorsFile> files_;
   std::map<std::string, Tensor> tensors_;
 };
@@ -48,8 +53,8 @@ struct CheckpointMap {
 CheckpointMap map_checkpoint(const Checkpoint& checkpoint, const ParameterStore& store,
                              const std::vector<std::string>& carried_prefixes = {});
 
-/// Reads every parameter from the checkpoint, converting to its dtype (and to its float32 master): each byte written
-/// exactly once. `progress` is called with the bytes read so far, from one thread at a time.
+/// Reads every parameter from the checkpoint, dequantising and converting to its dtype (and to its float32 master):
+/// each byte written exactly once. `progress` is called with the bytes read so far, from one thread at a time.
 void load_parameters(const Checkpoint& checkpoint, const CheckpointMap& map, ParameterStore& store, ThreadPool& pool,
                      const std::function<void(int64_t bytes)>& progress = {});
 
@@ -59,13 +64,13 @@ struct SaveOptions {
 };
 
 /// Writes the parameters (LoRA parameters aside) in the layout of `map` and in the dtypes of `source`, with its carried
-/// tensors, as model.safetensors or as numbered shards with an index, into an existing directory. Without a source:
-/// each parameter's first layout, in its own dtype.
+/// tensors (what is quantised there, as bfloat16), as model.safetensors or as numbered shards with an index, into an
+/// existing directory. Without a source: each parameter's first layout, in its own dtype.
 void save_parameters(const std::filesystem::path& directory, const ParameterStore& store, const Checkpoint* source,
                      const CheckpointMap* map, const SaveOptions& options);
 
-/// Copies what makes a model folder complete besides weights: config, tokenizer, chat template, generation_config, and
-/// other small files; not weights, adapters, optimizer state or logs.
+/// Copies what makes a model folder complete besides weights: config (as unquantized_config), tokenizer, chat template,
+/// generation_config, and other small files; not weights, adapters, optimizer state or logs.
 void copy_model_files(const std::filesystem::path& from, const std::filesystem::path& to);
 
 /// Makes `<directory>.tmp`, lets `fill` write into it, syncs and renames it to `directory` (replacing an older one).

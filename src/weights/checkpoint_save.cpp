@@ -6,9 +6,13 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <fstream>
+#include <set>
 
 #include "core/error.h"
+#include "core/untrusted_json.h"
 #include "weights/checkpoint.h"
+#include "weights/stored_tensor.h"
 #include "weights/tensor_pieces.h"
 
 namespace hone {
@@ -19,8 +23,8 @@ namespace {
 struct Output {
   SafetensorsWriter::Announced announced;
   const Parameter* parameter = nullptr;
-  int64_t offset = 0;
-  const Checkpoint::Tensor* carried = nullptr;
+  FileTensor slice = {};
+  std::optional<StoredTensor> carried = {};
 
   int64_t numel() const {
     int64_t n = 1;
@@ -36,10 +40,11 @@ std::vector<int64_t> dims_of(const Shape& shape) {
   return dims;
 }
 
-/// Files hold float64 weights as float32.
+/// Files hold float64 weights as float32, and quantised ones as bfloat16.
 DType file_dtype(const Checkpoint* source, const FileTensor& tensor, const Parameter& parameter) {
-  const Checkpoint::Tensor* found = source ? source->find(tensor.name) : nullptr;
-  const DType dtype = found ? found->entry->dtype : parameter.dtype();
+  std::vector<std::string> missing;
+  const auto stored = source ? StoredTensor::find(*source, tensor, missing) : std::nullopt;
+  const DType dtype = stored ? stored->dtype() : parameter.dtype();
   return dtype == DType::kF64 ? DType::kF32 : dtype;
 }
 
@@ -50,48 +55,79 @@ std::vector<Output> outputs_of(const ParameterStore& store, const Checkpoint* so
     if (parameter.kind() == ParameterKind::kLora) continue;
     const FileLayout layout = map ? map->layouts.at(&parameter) : parameter.layouts().front();
     for (const FileTensor& tensor : layout) {
-      outputs.push_back({{tensor.name, dtype.value_or(file_dtype(source, tensor, parameter)), dims_of(tensor.shape)},
-                         &parameter,
-                         tensor.offset,
-                         nullptr});
+      const DType in_file = dtype.value_or(file_dtype(source, tensor, parameter));
+      outputs.push_back({{tensor.name, in_file, dims_of(file_shape(tensor.order, tensor.shape))}, &parameter, tensor});
     }
   }
   if (map) {
+    std::set<std::string> scales;  // of carried tensors, which are written dequantised
+    std::vector<StoredTensor> carried;
     for (const std::string& name : map->carried) {
-      const Checkpoint::Tensor* tensor = source->find(name);
-      outputs.push_back({{name, tensor->entry->dtype, tensor->entry->shape}, nullptr, 0, tensor});
+      carried.push_back(StoredTensor::carried(*source, name));
+      const std::vector<std::string> names = carried.back().names();
+      scales.insert(names.begin() + 1, names.end());
+    }
+    for (size_t i = 0; i < carried.size(); ++i) {
+      const std::string& name = map->carried[i];
+      if (scales.contains(name)) continue;
+      outputs.push_back({{name, carried[i].dtype(), source->find(name)->entry->shape}, nullptr, {}, carried[i]});
     }
   }
   return outputs;
 }
 
-void write_slice(SafetensorsWriter& writer, PieceReader& reader, const Output& output) {
-  constexpr int64_t kPiece = int64_t{1} << 20;
-  const Tensor& master = output.parameter->master();
-  const DType dtype = output.announced.dtype;
+constexpr int64_t kPiece = int64_t{1} << 20;
+
+/// Appends elements of a parameter to a tensor of the file.
+void write_elements(SafetensorsWriter& writer, DType dtype, const std::byte* elements, DType from, int64_t all) {
+  if (dtype == from) return writer.write(elements, static_cast<uint64_t>(all) * size_of(dtype));
   std::vector<float> values;
-  reader.read(master, output.offset, output.numel(), [&](const std::byte* elements, int64_t all) {
-    if (dtype == master.dtype) return writer.write(elements, static_cast<uint64_t>(all) * size_of(dtype));
-    for (int64_t begin = 0; begin < all; begin += kPiece) {
-      const int64_t count = std::min(kPiece, all - begin);
-      if (master.dtype == DType::kF32) {
-        writer.write_floats(dtype, reinterpret_cast<const float*>(elements) + begin, count);
-        continue;
-      }
-      const auto* rounded = reinterpret_cast<const BFloat16*>(elements) + begin;
-      values.assign(rounded, rounded + count);
-      writer.write_floats(dtype, values.data(), count);
+  for (int64_t begin = 0; begin < all; begin += kPiece) {
+    const int64_t count = std::min(kPiece, all - begin);
+    if (from == DType::kF32) {
+      writer.write_floats(dtype, reinterpret_cast<const float*>(elements) + begin, count);
+      continue;
     }
-  });
+    const auto* rounded = reinterpret_cast<const BFloat16*>(elements) + begin;
+    values.assign(rounded, rounded + count);
+    writer.write_floats(dtype, values.data(), count);
+  }
 }
 
-void write_carried(SafetensorsWriter& writer, const Checkpoint::Tensor& tensor) {
-  constexpr uint64_t kPiece = uint64_t{1} << 22;
-  std::vector<std::byte> bytes;
-  for (uint64_t begin = 0; begin < tensor.entry->bytes; begin += kPiece) {
-    bytes.resize(std::min(kPiece, tensor.entry->bytes - begin));
-    tensor.file->read(*tensor.entry, begin, bytes.data(), bytes.size());
-    writer.write(bytes.data(), bytes.size());
+void write_slice(SafetensorsWriter& writer, PieceReader& reader, const Output& output) {
+  const Tensor& master = output.parameter->master();
+  const FileTensor& slice = output.slice;
+  if (slice.order == FileOrder::kSame) {
+    return reader.read(master, slice.offset, output.numel(), [&](const std::byte* elements, int64_t count) {
+      write_elements(writer, output.announced.dtype, elements, master.dtype, count);
+    });
+  }
+  // One matrix at a time passes through host memory.
+  const MatrixOrder order(slice.order, slice.shape);
+  const size_t element = size_of(master.dtype), bytes = static_cast<size_t>(order.numel()) * element;
+  std::vector<std::byte> matrix(bytes), in_file_order(bytes);
+  for (int64_t begin = 0; begin < output.numel(); begin += order.numel()) {
+    size_t done = 0;
+    reader.read(master, slice.offset + begin, order.numel(), [&](const std::byte* elements, int64_t count) {
+      std::memcpy(matrix.data() + done, elements, static_cast<size_t>(count) * element);
+      done += static_cast<size_t>(count) * element;
+    });
+    dispatch_float(master.dtype, [&](auto type) {
+      using T = decltype(type);
+      order.to_file(reinterpret_cast<const T*>(matrix.data()), reinterpret_cast<T*>(in_file_order.data()));
+    });
+    write_elements(writer, output.announced.dtype, in_file_order.data(), master.dtype, order.numel());
+  }
+}
+
+void write_carried(SafetensorsWriter& writer, const Output& output) {
+  const DType dtype = output.announced.dtype;
+  ReadScratch scratch;
+  std::vector<std::byte> bytes(static_cast<size_t>(kPiece) * size_of(dtype));
+  for (int64_t begin = 0; begin < output.numel(); begin += kPiece) {
+    const int64_t count = std::min(kPiece, output.numel() - begin);
+    output.carried->read(scratch, begin, count, dtype, bytes.data());
+    writer.write(bytes.data(), static_cast<uint64_t>(count) * size_of(dtype));
   }
 }
 
@@ -102,7 +138,7 @@ void write_shard(const std::filesystem::path& path, const std::vector<Output>& o
   PieceReader reader;
   for (const Output& output : outputs) {
     if (output.carried) {
-      write_carried(writer, *output.carried);
+      write_carried(writer, output);
     } else {
       write_slice(writer, reader, output);
     }
@@ -158,6 +194,9 @@ void copy_model_files(const std::filesystem::path& from, const std::filesystem::
     if (!text || ours || !entry.is_regular_file() || entry.file_size() > kLargest) continue;
     std::filesystem::copy_file(path, to / name, std::filesystem::copy_options::overwrite_existing);
   }
+  if (!read_quantization(from)) return;
+  std::ifstream config(from / "config.json");
+  write_text_file(to / "config.json", unquantized_config(parse_json(config)).dump(2) + "\n");
 }
 
 void write_directory(const std::filesystem::path& directory,

@@ -33,6 +33,8 @@ constexpr std::array<std::pair<std::string_view, DType>, 10> kDTypes = {{{"F32",
                                                                          {"U8", DType::kU8},
                                                                          {"BOOL", DType::kBool}}};
 
+constexpr std::string_view kFloat8E4m3 = "F8_E4M3";
+
 /// The names of the header's entries, in order, with repeats (a JSON object drops those).
 std::string repeated_name(std::string_view header) {
   std::set<std::string> names;
@@ -147,11 +149,14 @@ SafetensorsEntry SafetensorsFile::parse_entry(const std::string& name, const Jso
   }
   const Json &dtype = value["dtype"], &shape = value["shape"], &offsets = value["data_offsets"];
   if (!dtype.is_string()) broken("the dtype of '" + name + "' is not a string");
-  const auto known =
-      std::find_if(kDTypes.begin(), kDTypes.end(), [&](const auto& pair) { return dtype == pair.first; });
+  entry.float8_e4m3 = dtype == kFloat8E4m3;
+  const auto known = std::find_if(kDTypes.begin(), kDTypes.end(), [&](const auto& pair) {
+    return entry.float8_e4m3 ? pair.second == DType::kU8 : dtype == pair.first;
+  });
   if (known == kDTypes.end()) {
     throw UserError(fmt::format("tensor '{}' has the dtype {}, which is not supported", name, dtype.dump()),
-                    path_.string(), "use a checkpoint in bfloat16, float16 or float32");
+                    path_.string(),
+                    "use a checkpoint in bfloat16, float16, float32, or float8_e4m3fn with block scales");
   }
   entry.dtype = known->second;
   uint64_t bytes = size_of(entry.dtype);
@@ -233,7 +238,7 @@ void SafetensorsFile::read_floats(const SafetensorsEntry& entry, int64_t first, 
     case DType::kF64:
       return convert<double>(bytes, destination, count);
     default:
-      throw UserError(fmt::format("tensor '{}' is {}, not floating point", entry.name, name_of(entry.dtype)),
+      throw UserError(fmt::format("tensor '{}' is {}, not floating point", entry.name, entry.dtype_name()),
                       path_.string());
   }
 }
@@ -268,7 +273,7 @@ SafetensorsWriter::SafetensorsWriter(std::filesystem::path path, std::vector<Ann
   for (const Announced& tensor : tensors_) {
     uint64_t bytes = size_of(tensor.dtype);
     for (int64_t dim : tensor.shape) bytes *= static_cast<uint64_t>(dim);
-    header[tensor.name] = {{"dtype", safetensors_name(tensor.dtype)},
+    header[tensor.name] = {{"dtype", tensor.float8_e4m3 ? kFloat8E4m3 : safetensors_name(tensor.dtype)},
                            {"shape", tensor.shape},
                            {"data_offsets", {announced_bytes_, announced_bytes_ + bytes}}};
     announced_bytes_ += bytes;

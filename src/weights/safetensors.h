@@ -16,12 +16,16 @@ namespace hone {
 struct SafetensorsEntry {
   std::string name;
   DType dtype = DType::kF32;
+  /// dtype is kU8, and the bytes are codes of float8_e4m3fn (OCP OFP8), which tensors in memory never are.
+  bool float8_e4m3 = false;
   std::vector<int64_t> shape;  ///< any rank
   uint64_t begin = 0;          ///< byte offset in the file
   uint64_t bytes = 0;
 
   int64_t numel() const;
   std::string shape_text() const;
+  /// "bfloat16", "float8_e4m3fn", …
+  std::string_view dtype_name() const { return float8_e4m3 ? "float8_e4m3fn" : name_of(dtype); }
 };
 
 /// Reads one file. Everything in the header is checked before it is used: lengths, dtypes, shapes, bounds, overlaps,
@@ -70,6 +74,7 @@ class SafetensorsWriter {
     std::string name;
     DType dtype;
     std::vector<int64_t> shape;
+    bool float8_e4m3 = false;  ///< as in SafetensorsEntry
   };
 
   /// Opens `<path>.tmp` and writes the header. UserError if the folder is not writable.

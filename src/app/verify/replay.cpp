@@ -123,6 +123,18 @@ std::vector<int64_t> dims_of(const Shape& shape) {
   return dims;
 }
 
+/// Values of a parameter as the tensor with its name in files and in transformers has them.
+HostTensor in_file_order(const Parameter& parameter, std::vector<float> values) {
+  const std::vector<int64_t> dims = dims_of(file_shape(parameter.order(), parameter.shape()));
+  if (parameter.order() == FileOrder::kSame) return {dims, std::move(values)};
+  const MatrixOrder order(parameter.order(), parameter.shape());
+  std::vector<float> ordered(values.size());
+  for (int64_t begin = 0; begin < parameter.shape().numel(); begin += order.numel()) {
+    order.to_file(values.data() + begin, ordered.data() + begin);
+  }
+  return {dims, std::move(ordered)};
+}
+
 }  // namespace
 
 HostTensors Replay::collect(const Tensor& (Parameter::*tensor)() const) const {
@@ -130,7 +142,7 @@ HostTensors Replay::collect(const Tensor& (Parameter::*tensor)() const) const {
   const ParameterStore& store = model_.store();
   if (!model_.lora()) {
     for (const Parameter& parameter : store.all()) {
-      result[parameter.name()] = {dims_of(parameter.shape()), stream_.download<float>((parameter.*tensor)())};
+      result[parameter.name()] = in_file_order(parameter, stream_.download<float>((parameter.*tensor)()));
     }
     return result;
   }

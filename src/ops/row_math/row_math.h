@@ -40,6 +40,12 @@ struct RowMath {
   void (*narrow)(const float* x, BFloat16* y, int64_t n);  ///< to nearest, ties to even
   void (*round)(float* x, int64_t n);                      ///< to the nearest bfloat16, kept as float32
 
+  /// y = scale · x, x the codes of float8_e4m3fn.
+  void (*scale_e4m3)(float scale, const uint8_t* x, float* y, int64_t n);
+  /// MXFP4 (OCP Microscaling Formats 1.0): y = 2^(scales[i / 32] - 127) · x[i]. `codes` has two e2m1 numbers a byte,
+  /// the lower half first; n is a multiple of 32. Scale 255 is NaN; products leave float32 as IEEE 754 says.
+  void (*scale_mxfp4)(const uint8_t* scales, const uint8_t* codes, float* y, int64_t n);
+
   void (*add)(const float* x, const float* z, float* y, int64_t n);       ///< y = x + z
   void (*multiply)(const float* x, const float* z, float* y, int64_t n);  ///< y = x · z
   void (*scale)(float a, const float* x, float* y, int64_t n);            ///< y = a · x

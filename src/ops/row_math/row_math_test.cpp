@@ -53,6 +53,57 @@ TEST(RowMath, ConvertsAsBFloat16Does) {
   });
 }
 
+/// A small float by the book: sign, exponent with a bias, mantissa, subnormal numbers at exponent 0.
+double small_float(uint32_t code, int exponent_bits, int mantissa_bits) {
+  const int bias = (1 << (exponent_bits - 1)) - 1, mantissa_units = 1 << mantissa_bits;
+  const int exponent = static_cast<int>(code >> mantissa_bits) & ((1 << exponent_bits) - 1);
+  const double mantissa = static_cast<double>(code & static_cast<uint32_t>(mantissa_units - 1)) / mantissa_units;
+  const double magnitude = exponent == 0 ? std::ldexp(mantissa, 1 - bias) : std::ldexp(1 + mantissa, exponent - bias);
+  return code >> (exponent_bits + mantissa_bits) & 1 ? -magnitude : magnitude;
+}
+
+TEST(RowMath, EveryCodeOfE4m3IsItsNumberTimesTheScale) {
+  for_each_isa([](const RowMath& math) {
+    std::vector<uint8_t> codes(256 + 3);
+    for (size_t i = 0; i < codes.size(); ++i) codes[i] = static_cast<uint8_t>(i);
+    std::vector<float> y(codes.size());
+    for (const float scale : {1.0f, -0.37f, 3e38f, 1e-44f}) {
+      math.scale_e4m3(scale, codes.data(), y.data(), static_cast<int64_t>(codes.size()));
+      for (size_t i = 0; i < codes.size(); ++i) {
+        if ((codes[i] & 0x7f) == 0x7f) {
+          EXPECT_TRUE(std::isnan(y[i])) << i;
+        } else {
+          const double want = small_float(codes[i], 4, 3) * static_cast<double>(scale);
+          EXPECT_EQ(y[i], static_cast<float>(want)) << i;
+          EXPECT_EQ(std::signbit(y[i]), std::signbit(want)) << i;
+        }
+      }
+    }
+  });
+}
+
+TEST(RowMath, EveryScaleAndCodeOfMxfp4) {
+  for_each_isa([](const RowMath& math) {
+    // Block b has the scale b, and all codes twice.
+    std::vector<uint8_t> scales(256), codes(256 * 16);
+    for (size_t b = 0; b < 256; ++b) {
+      scales[b] = static_cast<uint8_t>(b);
+      for (size_t i = 0; i < 16; ++i) codes[16 * b + i] = static_cast<uint8_t>(i | (15 - i) << 4);
+    }
+    std::vector<float> y(256 * 32);
+    math.scale_mxfp4(scales.data(), codes.data(), y.data(), static_cast<int64_t>(y.size()));
+    for (size_t i = 0; i < y.size(); ++i) {
+      const uint32_t code = i % 2 == 0 ? i % 32 / 2 : 15 - i % 32 / 2;
+      const double want = std::ldexp(small_float(code, 2, 1), static_cast<int>(i / 32) - 127);
+      if (i / 32 == 255) {
+        EXPECT_TRUE(std::isnan(y[i])) << i;
+      } else {
+        EXPECT_EQ(y[i], static_cast<float>(want)) << i;
+      }
+    }
+  });
+}
+
 TEST(RowMath, ElementwiseFunctionsWriteAllElements) {
   for_each_isa([](const RowMath& math) {
     for (int64_t n : kSizes) {

@@ -1,0 +1,146 @@
+// Reading the weights of a checkpoint into parameters: pieces of tensors, each by one thread, from the file to where it
+// belongs.
+#include <algorithm>
+#include <mutex>
+
+#include "ops/row_math/row_math.h"
+#include "weights/checkpoint.h"
+#include "weights/stored_tensor.h"
+#include "weights/tensor_pieces.h"
+
+namespace hone {
+
+namespace {
+
+/// Elements of a piece.
+constexpr int64_t kPiece = int64_t{1} << 20;
+
+/// A tensor of a file, where it goes, and how its order must change on the way.
+struct Source {
+  Parameter* parameter;
+  StoredTensor stored;
+  int64_t offset;     // elements from the parameter's start
+  MatrixOrder order;  // of a matrix; MXFP4 is never transposed, whatever the tensor that it stands for
+
+  bool contiguous() const { return !order.transposed && !order.interleaved; }
+};
+
+/// Elements [first, first + count) of a source, in the file's order. Where that differs from the parameter's: rows of
+/// one matrix (gate and up in turn), or one whole matrix that is to be transposed.
+struct Piece {
+  const Source* source;
+  int64_t first, count;
+};
+
+void cut(const Source& source, int64_t numel, std::vector<Piece>& pieces) {
+  const MatrixOrder& order = source.order;
+  const int64_t matrix = source.contiguous() ? numel : order.numel();
+  // Pairs of rows stay together.
+  const int64_t size = order.transposed    ? matrix
+                       : order.interleaved ? std::max<int64_t>(kPiece / (2 * order.in), 1) * 2 * order.in
+                                           : kPiece;
+  for (int64_t begin = 0; matrix > 0 && begin < numel; begin += matrix) {
+    for (int64_t at = 0; at < matrix; at += size) pieces.push_back({&source, begin + at, std::min(size, matrix - at)});
+  }
+}
+
+/// What one thread loads with.
+class PieceLoader {
+ public:
+  explicit PieceLoader(Device device) : writer_(device, kPiece * sizeof(float)) {}
+
+  void load(const Piece& piece) {
+    const Source& source = *piece.source;
+    if (!source.contiguous()) return load_reordered(piece);
+    deliver(source, piece.first, piece.count, [&](DType dtype, std::byte* destination) {
+      source.stored.read(scratch_, piece.first, piece.count, dtype, destination);
+    });
+  }
+  void finish() { writer_.finish(); }
+
+ private:
+  /// Has fill(dtype, destination) write elements [first, first + count) of the source's place once: in float32 where
+  /// there is a master, from which the value is rounded, else in the value's dtype.
+  template <class Fill>
+  void deliver(const Source& source, int64_t first, int64_t count, const Fill& fill) {
+    const Tensor& exact = source.parameter->master();
+    std::byte* destination = writer_.open(exact, source.offset + first, count);
+    fill(exact.dtype, destination);
+    if (!source.parameter->has_master()) return;
+    std::byte* rounded = writer_.open(source.parameter->value(), source.offset + first, count);
+    row_math().narrow(reinterpret_cast<const float*>(destination), reinterpret_cast<BFloat16*>(rounded), count);
+  }
+
+  void load_reordered(const Piece& piece) {
+    const MatrixOrder& order = piece.source->order;
+    const DType dtype = piece.source->parameter->master().dtype;
+    in_file_order_.resize(static_cast<size_t>(piece.count) * size_of(dtype));
+    piece.source->stored.read(scratch_, piece.first, piece.count, dtype, in_file_order_.data());
+    if (order.transposed) return place_rows(piece, order, piece.first, 0, order.out);
+    // Rows [begin, end) of the file, begin and end even: gate rows and up rows from begin / 2 on.
+    const int64_t matrix = piece.first / order.numel() * order.numel();
+    const int64_t begin = (piece.first - matrix) / order.in, pairs = piece.count / order.in / 2;
+    MatrixOrder part = order;
+    part.out = 2 * pairs;
+    place_rows(piece, part, matrix + begin / 2 * order.in, 0, pairs);
+    place_rows(piece, part, matrix + (order.out / 2 + begin / 2 - pairs) * order.in, pairs, 2 * pairs);
+  }
+
+  /// Rows [begin, end) of the matrix in in_file_order_ go to row `begin` and on of the place at element `first`.
+  void place_rows(const Piece& piece, const MatrixOrder& order, int64_t first, int64_t begin, int64_t end) {
+    const int64_t rows = std::max<int64_t>(kPiece / order.in, 1);
+    for (int64_t row = begin; row < end; row += rows) {
+      const int64_t row_end = std::min(row + rows, end);
+      deliver(*piece.source, first + row * order.in, (row_end - row) * order.in,
+              [&](DType dtype, std::byte* destination) {
+                dispatch_float(dtype, [&](auto element) {
+                  using T = decltype(element);
+                  order.rows_from_file(reinterpret_cast<const T*>(in_file_order_.data()), row, row_end,
+                                       reinterpret_cast<T*>(destination));
+                });
+              });
+    }
+  }
+
+  PieceWriter writer_;
+  ReadScratch scratch_;
+  std::vector<std::byte> in_file_order_;
+};
+
+}  // namespace
+
+void load_parameters(const Checkpoint& checkpoint, const CheckpointMap& map, ParameterStore& store, ThreadPool& pool,
+                     const std::function<void(int64_t)>& progress) {
+  std::vector<Source> sources;
+  std::vector<int64_t> sizes;
+  for (Parameter& parameter : store.all()) {
+    const auto layout = map.layouts.find(&parameter);
+    if (layout == map.layouts.end()) continue;
+    for (const FileTensor& tensor : layout->second) {
+      std::vector<std::string> missing;
+      auto stored = StoredTensor::find(checkpoint, tensor, missing);
+      HONE_ASSERT(stored && missing.empty(), tensor.name);
+      MatrixOrder order(tensor.order, tensor.shape);
+      if (stored->format() == StoredTensor::Format::kMxfp4) order.transposed = false;
+      sources.push_back({&parameter, std::move(*stored), tensor.offset, order});
+      sizes.push_back(tensor.shape.numel());
+    }
+  }
+  std::vector<Piece> pieces;
+  for (size_t i = 0; i < sources.size(); ++i) cut(sources[i], sizes[i], pieces);
+  if (pieces.empty()) return;
+  std::vector<PieceLoader> loaders;
+  for (int i = 0; i < pool.size(); ++i) loaders.emplace_back(sources.front().parameter->value().device);
+  std::mutex mutex;
+  int64_t bytes_read = 0;
+  pool.parallel_for(static_cast<int64_t>(pieces.size()), [&](int64_t i, int thread) {
+    const Piece& piece = pieces[static_cast<size_t>(i)];
+    loaders[static_cast<size_t>(thread)].load(piece);
+    const std::lock_guard lock(mutex);
+    bytes_read += piece.source->stored.bytes_of(piece.count);
+    if (progress) progress(bytes_read);
+  });
+  for (PieceLoader& loader : loaders) loader.finish();
+}
+
+}  // namespace hone

@@ -1,0 +1,66 @@
+#include "weights/quantization.h"
+
+#include <fmt/format.h>
+
+#include <fstream>
+
+#include "core/error.h"
+#include "core/untrusted_json.h"
+
+namespace hone {
+
+namespace {
+
+constexpr const char* kKey = "quantization_config";
+constexpr const char* kReadable = "use the bfloat16 checkpoint of the model, or one quantised as fp8 blocks or mxfp4";
+constexpr int64_t kLargestBlock = 1 << 20;
+
+[[noreturn]] void refuse(const std::string& field, const Json& value, const std::string& file) {
+  throw UserError(fmt::format("{}.{}: {} is not supported", kKey, field, value.dump()), file, kReadable);
+}
+
+void read_block_size(const Json& quantization, const std::string& file, Quantization& result) {
+  constexpr const char* kBlockSize = "weight_block_size";
+  const Json size = quantization.contains(kBlockSize) ? quantization[kBlockSize] : Json(nullptr);
+  const auto is_size = [](const Json& n) {
+    return n.is_number_integer() && n.get<int64_t>() > 0 && n.get<int64_t>() <= kLargestBlock;
+  };
+  if (!size.is_array() || size.size() != 2 || !is_size(size[0]) || !is_size(size[1])) refuse(kBlockSize, size, file);
+  result.block_rows = size[0].get<int64_t>();
+  result.block_columns = size[1].get<int64_t>();
+}
+
+}  // namespace
+
+std::optional<Quantization> read_quantization(const Json& config, const std::string& file) {
+  if (!config.is_object() || !config.contains(kKey) || config[kKey].is_null()) return std::nullopt;
+  const Json& quantization = config[kKey];
+  if (!quantization.is_object()) throw UserError(fmt::format("{} is not an object", kKey), file);
+  const Json method = quantization.contains("quant_method") ? quantization["quant_method"] : Json(nullptr);
+  Quantization result;
+  if (method == "mxfp4") {
+    result.method = QuantMethod::kMxfp4;
+  } else if (method == "fp8") {
+    const Json format = quantization.contains("fmt") ? quantization["fmt"] : Json("e4m3");
+    if (format != "e4m3" && format != "float8_e4m3fn") refuse("fmt", format, file);
+    read_block_size(quantization, file, result);
+  } else {
+    refuse("quant_method", method, file);
+  }
+  return result;
+}
+
+std::optional<Quantization> read_quantization(const std::filesystem::path& directory) {
+  const std::filesystem::path path = directory / "config.json";
+  std::ifstream file(path);
+  return file ? read_quantization(parse_json(file), path.string()) : std::nullopt;
+}
+
+Json unquantized_config(Json config) {
+  if (config.erase(kKey) == 0) return config;
+  config.erase("torch_dtype");
+  config["dtype"] = "bfloat16";
+  return config;
+}
+
+}  // namespace hone

@@ -1,0 +1,35 @@
+// What config.json says of the format of quantised weights.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+
+#include "core/json.h"
+
+namespace hone {
+
+/// The formats that are read. Weights are dequantised while they load; nothing is written in them.
+enum class QuantMethod {
+  kBlockFp8,  ///< "fp8" with weight_block_size: e4m3 weights, a scale for each block of rows and columns
+  kMxfp4,     ///< "mxfp4": two e2m1 numbers a byte, an e8m0 scale for 32 along the input dimension
+};
+
+struct Quantization {
+  QuantMethod method = QuantMethod::kBlockFp8;
+  int64_t block_rows = 128, block_columns = 128;  ///< kBlockFp8: of output and input features
+
+  std::string name() const { return method == QuantMethod::kMxfp4 ? "MXFP4" : "block FP8"; }
+};
+
+/// quantization_config of a config.json; none if it has none. UserError, naming `file`, for a method that is not read.
+std::optional<Quantization> read_quantization(const Json& config, const std::string& file);
+
+/// The same for the config.json of a checkpoint folder; none without such a file.
+std::optional<Quantization> read_quantization(const std::filesystem::path& directory);
+
+/// What config.json says once the weights are saved dequantised: no quantization_config, dtype bfloat16. Others stay.
+Json unquantized_config(Json config);
+
+}  // namespace hone

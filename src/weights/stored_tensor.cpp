@@ -1,0 +1,249 @@
+#include "weights/stored_tensor.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+
+#include "core/error.h"
+#include "ops/row_math/row_math.h"
+
+namespace hone {
+
+namespace {
+
+constexpr int64_t kMxfp4Block = 32;
+/// Numbers that are dequantised to float32 before they are rounded to bfloat16: they stay in the first-level cache.
+constexpr int64_t kChunk = 1024;
+
+std::vector<int64_t> dims_of(const Shape& shape) {
+  std::vector<int64_t> dims;
+  for (int i = 0; i < shape.rank(); ++i) dims.push_back(shape[i]);
+  return dims;
+}
+
+int64_t blocks(int64_t n, int64_t size) { return (n + size - 1) / size; }
+
+void expect_shape(const Checkpoint::Tensor& tensor, const std::vector<int64_t>& expected, const std::string& source,
+                  const std::string& fix) {
+  if (tensor.entry->shape == expected) return;
+  throw UserError(fmt::format("'{}' has the shape {}, {} asks for [{}]", tensor.entry->name, tensor.entry->shape_text(),
+                              source, fmt::join(expected, ", ")),
+                  tensor.file->path().string(), fix);
+}
+
+void expect_dtype(const Checkpoint::Tensor& tensor, bool holds, const char* expected) {
+  if (holds) return;
+  throw UserError(fmt::format("'{}' is {}, not {}", tensor.entry->name, tensor.entry->dtype_name(), expected),
+                  tensor.file->path().string(), "download the checkpoint again, or use its bfloat16 version");
+}
+
+bool is_float(DType dtype) {
+  return dtype == DType::kF32 || dtype == DType::kBF16 || dtype == DType::kF16 || dtype == DType::kF64;
+}
+
+constexpr const char* kOtherConfig = "use the config.json that belongs to these weights";
+
+const Quantization& quantization_of(const Checkpoint& checkpoint, const Checkpoint::Tensor& tensor,
+                                    QuantMethod method) {
+  const std::optional<Quantization>& quantization = checkpoint.quantization();
+  if (quantization && quantization->method == method) return *quantization;
+  throw UserError(
+      fmt::format("'{}' is quantised, but config.json has no quantization_config that says how", tensor.entry->name),
+      tensor.file->path().string(), kOtherConfig);
+}
+
+std::vector<std::byte>& resized(std::vector<std::byte>& buffer, int64_t bytes) {
+  if (static_cast<int64_t>(buffer.size()) < bytes) buffer.resize(static_cast<size_t>(bytes));
+  return buffer;
+}
+
+/// Calls make(begin, count, floats) for parts of [0, count) and puts what it wrote to floats where it belongs.
+template <class Make>
+void in_dtype(int64_t count, DType dtype, std::byte* destination, const Make& make) {
+  if (dtype == DType::kF32) return make(int64_t{0}, count, reinterpret_cast<float*>(destination));
+  HONE_ASSERT(dtype == DType::kBF16);
+  const RowMath& math = row_math();
+  float floats[kChunk];
+  for (int64_t begin = 0; begin < count; begin += kChunk) {
+    const int64_t n = std::min(kChunk, count - begin);
+    make(begin, n, floats);
+    math.narrow(floats, reinterpret_cast<BFloat16*>(destination) + begin, n);
+  }
+}
+
+}  // namespace
+
+std::optional<StoredTensor> StoredTensor::find(const Checkpoint& checkpoint, const FileTensor& tensor,
+                                               std::vector<std::string>& missing) {
+  if (const Checkpoint::Tensor* found = checkpoint.find(tensor.name)) {
+    expect_shape(*found, dims_of(file_shape(tensor.order, tensor.shape)), "config.json", kOtherConfig);
+    if (found->entry->float8_e4m3) return block_fp8(checkpoint, tensor.name, missing);
+    StoredTensor plain;
+    plain.values_ = *found;
+    return plain;
+  }
+  if (checkpoint.find(tensor.name + "_blocks") || checkpoint.find(tensor.name + "_scales")) {
+    return mxfp4(checkpoint, tensor, missing);
+  }
+  return std::nullopt;
+}
+
+StoredTensor StoredTensor::carried(const Checkpoint& checkpoint, const std::string& name) {
+  const Checkpoint::Tensor& found = *checkpoint.find(name);
+  std::vector<std::string> missing;
+  StoredTensor stored;
+  stored.values_ = found;
+  if (found.entry->float8_e4m3) stored = block_fp8(checkpoint, name, missing);
+  if (missing.empty()) return stored;
+  throw UserError(fmt::format("'{}' is quantised and its scales '{}' are missing", name, missing.front()),
+                  found.file->path().string(), "download the checkpoint again");
+}
+
+StoredTensor StoredTensor::block_fp8(const Checkpoint& checkpoint, const std::string& name,
+                                     std::vector<std::string>& missing) {
+  StoredTensor stored;
+  stored.format_ = Format::kBlockFp8;
+  stored.values_ = *checkpoint.find(name);
+  stored.quantization_ = quantization_of(checkpoint, stored.values_, QuantMethod::kBlockFp8);
+  const Checkpoint::Tensor* scales = checkpoint.find(name + "_scale_inv");
+  if (scales == nullptr) {
+    missing.push_back(name + "_scale_inv");
+    return stored;
+  }
+  stored.scales_ = *scales;
+  std::vector<int64_t> expected = stored.values_.entry->shape;
+  const size_t rank = expected.size();
+  if (rank < 2) {
+    throw UserError(fmt::format("'{}' is quantised and no matrix", name), stored.values_.file->path().string());
+  }
+  expected[rank - 2] = blocks(expected[rank - 2], stored.quantization_.block_rows);
+  expected[rank - 1] = blocks(expected[rank - 1], stored.quantization_.block_columns);
+  expect_shape(
+      *scales, expected,
+      fmt::format("weight_block_size [{}, {}]", stored.quantization_.block_rows, stored.quantization_.block_columns),
+      kOtherConfig);
+  expect_dtype(*scales, is_float(scales->entry->dtype), "floating point");
+  return stored;
+}
+
+StoredTensor StoredTensor::mxfp4(const Checkpoint& checkpoint, const FileTensor& tensor,
+                                 std::vector<std::string>& missing) {
+  StoredTensor stored;
+  stored.format_ = Format::kMxfp4;
+  const Checkpoint::Tensor* codes = checkpoint.find(tensor.name + "_blocks");
+  const Checkpoint::Tensor* scales = checkpoint.find(tensor.name + "_scales");
+  stored.quantization_ = quantization_of(checkpoint, codes ? *codes : *scales, QuantMethod::kMxfp4);
+  std::vector<int64_t> expected = dims_of(tensor.shape);
+  if (expected.empty() || expected.back() % kMxfp4Block != 0) {
+    throw UserError(fmt::format("'{}' is quantised in blocks of {}, and config.json gives it the shape {}", tensor.name,
+                                kMxfp4Block, tensor.shape.to_string()),
+                    checkpoint.directory().string(), kOtherConfig);
+  }
+  expected.back() /= kMxfp4Block;
+  if (scales) {
+    expect_dtype(*scales, scales->entry->dtype == DType::kU8 && !scales->entry->float8_e4m3, "uint8");
+    expect_shape(*scales, expected, "config.json", kOtherConfig);
+    stored.scales_ = *scales;
+  } else {
+    missing.push_back(tensor.name + "_scales");
+  }
+  expected.push_back(kMxfp4Block / 2);
+  if (codes) {
+    expect_dtype(*codes, codes->entry->dtype == DType::kU8 && !codes->entry->float8_e4m3, "uint8");
+    expect_shape(*codes, expected, "config.json", kOtherConfig);
+    stored.values_ = *codes;
+  } else {
+    missing.push_back(tensor.name + "_blocks");
+  }
+  return stored;
+}
+
+std::vector<std::string> StoredTensor::names() const {
+  std::vector<std::string> names;
+  for (const Checkpoint::Tensor& tensor : {values_, scales_}) {
+    if (tensor.entry) names.push_back(tensor.entry->name);
+  }
+  return names;
+}
+
+int64_t StoredTensor::bytes_of(int64_t count) const {
+  if (format_ == Format::kMxfp4) return count / 2;
+  return count * static_cast<int64_t>(size_of(values_.entry->dtype));
+}
+
+void StoredTensor::read(ReadScratch& scratch, int64_t first, int64_t count, DType dtype, std::byte* destination) const {
+  switch (format_) {
+    case Format::kPlain:
+      return read_plain(scratch, first, count, dtype, destination);
+    case Format::kBlockFp8:
+      return read_block_fp8(scratch, first, count, dtype, destination);
+    case Format::kMxfp4:
+      return read_mxfp4(scratch, first, count, dtype, destination);
+  }
+}
+
+void StoredTensor::read_plain(ReadScratch& scratch, int64_t first, int64_t count, DType dtype,
+                              std::byte* destination) const {
+  const SafetensorsEntry& entry = *values_.entry;
+  if (entry.dtype == dtype) {
+    const size_t element = size_of(dtype);
+    return values_.file->read(entry, static_cast<uint64_t>(first) * element, destination,
+                              static_cast<uint64_t>(count) * element);
+  }
+  if (dtype == DType::kF32) {
+    return values_.file->read_floats(entry, first, reinterpret_cast<float*>(destination), count);
+  }
+  HONE_ASSERT(dtype == DType::kBF16);
+  scratch.values.resize(static_cast<size_t>(count));
+  values_.file->read_floats(entry, first, scratch.values.data(), count);
+  row_math().narrow(scratch.values.data(), reinterpret_cast<BFloat16*>(destination), count);
+}
+
+void StoredTensor::read_block_fp8(ReadScratch& scratch, int64_t first, int64_t count, DType dtype,
+                                  std::byte* destination) const {
+  if (count == 0) return;
+  const std::vector<int64_t>& shape = values_.entry->shape;
+  const int64_t rows = shape[shape.size() - 2], columns = shape.back();
+  const int64_t block_rows = quantization_.block_rows, block_columns = quantization_.block_columns;
+  const int64_t scale_columns = blocks(columns, block_columns);
+  // Row r of all matrices, one below another, has its scales in row scale_row(r) of theirs.
+  const auto scale_row = [&](int64_t r) { return r / rows * blocks(rows, block_rows) + r % rows / block_rows; };
+  const int64_t first_scale_row = scale_row(first / columns);
+  const int64_t scale_count = (scale_row((first + count - 1) / columns) + 1 - first_scale_row) * scale_columns;
+  scratch.scales.resize(static_cast<size_t>(scale_count));
+  scales_.file->read_floats(*scales_.entry, first_scale_row * scale_columns, scratch.scales.data(), scale_count);
+  auto* codes = reinterpret_cast<uint8_t*>(resized(scratch.codes, count).data());
+  values_.file->read(*values_.entry, static_cast<uint64_t>(first), codes, static_cast<uint64_t>(count));
+  const RowMath& math = row_math();
+  in_dtype(count, dtype, destination, [&](int64_t begin, int64_t n, float* floats) {
+    for (int64_t i = 0; i < n;) {
+      const int64_t row = (first + begin + i) / columns;
+      int64_t column = (first + begin + i) % columns;
+      const float* row_scales = scratch.scales.data() + (scale_row(row) - first_scale_row) * scale_columns;
+      for (const int64_t row_end = std::min(n, i + columns - column); i < row_end;) {
+        const int64_t block = column / block_columns;
+        const int64_t run = std::min((block + 1) * block_columns - column, row_end - i);
+        math.scale_e4m3(row_scales[block], codes + begin + i, floats + i, run);
+        column += run;
+        i += run;
+      }
+    }
+  });
+}
+
+void StoredTensor::read_mxfp4(ReadScratch& scratch, int64_t first, int64_t count, DType dtype,
+                              std::byte* destination) const {
+  HONE_ASSERT(first % kMxfp4Block == 0 && count % kMxfp4Block == 0);
+  auto* codes = reinterpret_cast<uint8_t*>(resized(scratch.codes, count / 2).data());
+  auto* scales = reinterpret_cast<uint8_t*>(resized(scratch.scale_codes, count / kMxfp4Block).data());
+  values_.file->read(*values_.entry, static_cast<uint64_t>(first / 2), codes, static_cast<uint64_t>(count / 2));
+  scales_.file->read(*scales_.entry, static_cast<uint64_t>(first / kMxfp4Block), scales,
+                     static_cast<uint64_t>(count / kMxfp4Block));
+  const RowMath& math = row_math();
+  in_dtype(count, dtype, destination, [&](int64_t begin, int64_t n, float* floats) {
+    math.scale_mxfp4(scales + begin / kMxfp4Block, codes + begin / 2, floats, n);
+  });
+}
+
+}  // namespace hone

@@ -1,0 +1,66 @@
+// StoredTensor: the numbers of one weight as a checkpoint holds them, plain or quantised with their scales.
+//
+// Block FP8 (DeepSeek-V3): NAME [.., N, K] float8_e4m3fn and NAME_scale_inv [.., ceil(N / rows), ceil(K / columns)]
+// floating point, blocks from the first row and column on:
+//   w[n, k] = code[n, k] · scale[n / rows, k / columns]
+// MXFP4 (OCP Microscaling Formats 1.0, as gpt-oss holds its experts): NAME_blocks u8 [.., out, in / 32, 16] and
+// NAME_scales u8 [.., out, in / 32]:
+//   w[o, 32 g + 2 i] = e2m1(blocks[o, g, i] & 15) · 2^(scales[o, g] - 127), the next from the upper half; scale 255:
+//   NaN
+// Products are rounded to float32, and from there to the dtype that is asked for.
+//
+// On a GPU, too, dequantising is the host's work: its vector instructions make bfloat16 faster than storage delivers
+// codes (several GB/s a core), so that kernels would save half of the bytes over PCIe and no time.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "weights/checkpoint.h"
+
+namespace hone {
+
+/// Memory that reading needs; each thread has one.
+struct ReadScratch {
+  std::vector<std::byte> codes, scale_codes;
+  std::vector<float> scales, values;
+};
+
+class StoredTensor {
+ public:
+  enum class Format { kPlain, kBlockFp8, kMxfp4 };
+
+  /// What of `tensor` the checkpoint has under any format, with what is missing to complete it; none if it has nothing.
+  /// UserError for wrong shapes and dtypes, and for codes that config.json does not say how to read.
+  static std::optional<StoredTensor> find(const Checkpoint& checkpoint, const FileTensor& tensor,
+                                          std::vector<std::string>& missing);
+  /// A tensor that belongs to no parameter, as it is in the file, or with the scales that it needs.
+  static StoredTensor carried(const Checkpoint& checkpoint, const std::string& name);
+
+  Format format() const { return format_; }
+  /// Of the numbers: the file's, or bfloat16 for what is quantised.
+  DType dtype() const { return format_ == Format::kPlain ? values_.entry->dtype : DType::kBF16; }
+  /// The tensors of the checkpoint that it is made of.
+  std::vector<std::string> names() const;
+  /// Bytes that `count` elements take in the file, their scales not counted.
+  int64_t bytes_of(int64_t count) const;
+
+  /// Elements [first, first + count), in the file's order, as float32 or bfloat16 in host memory. For MXFP4 both are
+  /// multiples of 32, and the order is that of [.., out, in]. Thread-safe.
+  void read(ReadScratch& scratch, int64_t first, int64_t count, DType dtype, std::byte* destination) const;
+
+ private:
+  void read_plain(ReadScratch& scratch, int64_t first, int64_t count, DType dtype, std::byte* destination) const;
+  void read_block_fp8(ReadScratch& scratch, int64_t first, int64_t count, DType dtype, std::byte* destination) const;
+  void read_mxfp4(ReadScratch& scratch, int64_t first, int64_t count, DType dtype, std::byte* destination) const;
+  static StoredTensor block_fp8(const Checkpoint& checkpoint, const std::string& name,
+                                std::vector<std::string>& missing);
+  static StoredTensor mxfp4(const Checkpoint& checkpoint, const FileTensor& tensor, std::vector<std::string>& missing);
+
+  Format format_ = Format::kPlain;
+  Checkpoint::Tensor values_, scales_;
+  Quantization quantization_;
+};
+
+}  // namespace hone

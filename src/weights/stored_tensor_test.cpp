@@ -1,0 +1,322 @@
+// Quantised checkpoints: what is loaded against the formats' formulas in float64, from files that
+// tools/make_quantized_fixtures.py wrote.
+#include "weights/stored_tensor.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <cmath>
+#include <fstream>
+#include <sstream>
+
+#include "core/cpu_features.h"
+#include "params/test_store.h"
+
+namespace hone {
+namespace {
+
+using ::testing::HasSubstr;
+namespace fs = std::filesystem;
+
+const fs::path kFixtures = fs::path(HONE_SOURCE_DIR) / "tests/fixtures/quantized";
+
+// The formats, number by number. OCP OFP8: sign, 4 bits of exponent (bias 7), 3 of mantissa; s.1111.111 is NaN.
+double e4m3(uint8_t code) {
+  const int exponent = code >> 3 & 15, mantissa = code & 7;
+  if (exponent == 15 && mantissa == 7) return std::nan("");
+  const double magnitude =
+      exponent == 0 ? std::ldexp(mantissa / 8.0, -6) : std::ldexp(1 + mantissa / 8.0, exponent - 7);
+  return code & 0x80 ? -magnitude : magnitude;
+}
+// OCP MX: sign, 2 bits of exponent (bias 1), 1 of mantissa.
+double e2m1(int code) {
+  const int exponent = code >> 1 & 3, mantissa = code & 1;
+  const double magnitude = exponent == 0 ? mantissa / 2.0 : std::ldexp(1 + mantissa / 2.0, exponent - 1);
+  return code & 8 ? -magnitude : magnitude;
+}
+double e8m0(uint8_t code) { return code == 255 ? std::nan("") : std::ldexp(1.0, code - 127); }
+
+std::vector<uint8_t> bytes_of(const Checkpoint& checkpoint, const std::string& name) {
+  const Checkpoint::Tensor& tensor = *checkpoint.find(name);
+  std::vector<uint8_t> bytes(tensor.entry->bytes);
+  tensor.file->read(*tensor.entry, 0, bytes.data(), bytes.size());
+  return bytes;
+}
+
+/// Every number of NAME and NAME_scale_inv, in the file's order.
+std::vector<double> block_fp8_values(const Checkpoint& checkpoint, const std::string& name) {
+  const std::vector<int64_t> shape = checkpoint.find(name)->entry->shape;
+  const int64_t rows = shape[shape.size() - 2], columns = shape.back();
+  const int64_t row_blocks = (rows + 15) / 16, column_blocks = (columns + 31) / 32;
+  const std::vector<uint8_t> codes = bytes_of(checkpoint, name);
+  const Checkpoint::Tensor& scale_tensor = *checkpoint.find(name + "_scale_inv");
+  const std::vector<float> scales = scale_tensor.file->read_floats(name + "_scale_inv");
+  std::vector<double> values;
+  for (size_t i = 0; i < codes.size(); ++i) {
+    const auto at = static_cast<int64_t>(i);
+    const int64_t matrix = at / (rows * columns), row = at / columns % rows, column = at % columns;
+    const int64_t scale = (matrix * row_blocks + row / 16) * column_blocks + column / 32;
+    values.push_back(e4m3(codes[i]) * static_cast<double>(scales[static_cast<size_t>(scale)]));
+  }
+  return values;
+}
+
+/// Every number of NAME_blocks and NAME_scales, [E, out, in] with the file's order of outputs.
+std::vector<double> mxfp4_values(const Checkpoint& checkpoint, const std::string& name) {
+  const std::vector<uint8_t> codes = bytes_of(checkpoint, name + "_blocks");
+  const std::vector<uint8_t> scales = bytes_of(checkpoint, name + "_scales");
+  std::vector<double> values;
+  for (size_t i = 0; i < 2 * codes.size(); ++i) {
+    values.push_back(e2m1(i % 2 == 0 ? codes[i / 2] & 15 : codes[i / 2] >> 4) * e8m0(scales[i / 32]));
+  }
+  return values;
+}
+
+/// The parameter's element is the number rounded once to float32, and for bfloat16 from there.
+void expect_element(const Parameter& parameter, int64_t i, double expected) {
+  const auto exact = static_cast<float>(expected);
+  const bool nan = std::isnan(expected);
+  if (parameter.dtype() == DType::kF32 || parameter.has_master()) {
+    const float value = parameter.master().as<float>()[i];
+    ASSERT_TRUE(nan ? std::isnan(value) : value == exact)
+        << parameter.name() << " " << i << ": " << value << " " << exact;
+  }
+  if (parameter.dtype() == DType::kF32) return;
+  const BFloat16 value = parameter.value().as<BFloat16>()[i];
+  ASSERT_TRUE(nan ? std::isnan(static_cast<float>(value)) : value.bits == BFloat16(exact).bits)
+      << parameter.name() << " " << i << ": " << static_cast<float>(value) << " " << exact;
+}
+
+void add_fp8_model(ParameterStore& store, DType dtype) {
+  const std::string layer = "model.layers.0.self_attn.";
+  const auto kind = ParameterKind::kAttention;
+  store.add({layer + "q_proj.weight", {50, 70}, kind, 0, {}}, dtype);
+  store.add({layer + "k_proj.weight", {32, 64}, kind, 0, {}}, dtype);
+  store.add({layer + "v_proj.weight", {1, 3}, kind, 0, {}}, dtype);
+  store.add({layer + "o_proj.weight", {17, 33}, kind, 0, {}}, dtype);
+  store.add({"model.norm.weight", {5}, ParameterKind::kNorm, -1, {}}, dtype);
+  testing::add_experts(store, {.experts = 3, .hidden = 40, .intermediate = 20, .dtype = dtype}, 0);
+  store.add({"model.layers.1.mlp.experts.down_proj", {3, 40, 20}, ParameterKind::kExpertsDown, 1, {}}, dtype);
+}
+
+void add_mxfp4_model(ParameterStore& store, DType dtype) {
+  const std::string experts = "model.layers.0.mlp.experts.";
+  store.add(
+      {experts + "gate_up_proj", {3, 34, 96}, ParameterKind::kExpertsGateUp, 0, {}, FileOrder::kTransposedInterleaved},
+      dtype);
+  store.add({experts + "down_proj", {3, 96, 32}, ParameterKind::kExpertsDown, 0, {}, FileOrder::kTransposed}, dtype);
+  store.add({experts + "gate_up_proj_bias", {3, 34}, ParameterKind::kBias, 0, {}, FileOrder::kInterleaved}, dtype);
+}
+
+void expect_fp8_model(const Checkpoint& checkpoint, const CheckpointMap& map, const ParameterStore& store) {
+  for (const Parameter& parameter : store.all()) {
+    if (parameter.kind() == ParameterKind::kNorm) continue;
+    for (const FileTensor& tensor : map.layouts.at(&parameter)) {
+      const std::vector<double> expected = block_fp8_values(checkpoint, tensor.name);
+      for (size_t i = 0; i < expected.size(); ++i) {
+        expect_element(parameter, tensor.offset + static_cast<int64_t>(i), expected[i]);
+      }
+    }
+  }
+}
+
+/// Row `file_row` of the file's outputs: gate 0, up 0, gate 1, …
+int64_t memory_row(int64_t file_row, int64_t rows) { return file_row % 2 * (rows / 2) + file_row / 2; }
+
+void expect_mxfp4_model(const Checkpoint& checkpoint, const ParameterStore& store) {
+  for (const Parameter& parameter : store.all()) {
+    const bool interleaved = parameter.kind() != ParameterKind::kExpertsDown;
+    const bool bias = parameter.kind() == ParameterKind::kBias;
+    std::vector<double> expected;
+    for (int i = 0; i < 102 && bias; ++i) expected.push_back(i);
+    if (!bias) expected = mxfp4_values(checkpoint, parameter.name());
+    const int64_t rows = parameter.shape()[1], columns = bias ? 1 : parameter.shape()[2];
+    for (size_t i = 0; i < expected.size(); ++i) {
+      const auto at = static_cast<int64_t>(i);
+      const int64_t matrix = at / (rows * columns), row = at / columns % rows;
+      const int64_t place = interleaved ? memory_row(row, rows) : row;
+      expect_element(parameter, (matrix * rows + place) * columns + at % columns, expected[i]);
+    }
+  }
+}
+
+class QuantizedCheckpoint : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    root_ = fs::temp_directory_path() / ("hone_quantized_" + std::to_string(getpid()));
+    fs::remove_all(root_);
+    fs::create_directories(root_);
+  }
+  void TearDown() override { fs::remove_all(root_); }
+
+  /// Loads into float32, frozen bfloat16, and bfloat16 with float32 masters.
+  template <class Add, class Expect>
+  void expect_loads(const fs::path& directory, const Add& add, const Expect& expect) {
+    const Checkpoint checkpoint = Checkpoint::open(directory);
+    for (const auto& [dtype, inference] :
+         {std::pair(DType::kF32, false), {DType::kBF16, true}, {DType::kBF16, false}}) {
+      ParameterStore store;
+      add(store, dtype);
+      store.allocate(Device{}, inference);
+      const CheckpointMap map = map_checkpoint(checkpoint, store, {"mtp."});
+      int64_t bytes = 0;
+      load_parameters(checkpoint, map, store, pool_, [&](int64_t done) { bytes = done; });
+      EXPECT_GT(bytes, 0);
+      expect(checkpoint, map, store);
+    }
+  }
+
+  /// A checkpoint of these tensors, all bytes zero.
+  std::string error_of(const std::vector<SafetensorsWriter::Announced>& tensors, const std::string& quantization,
+                       void (*add)(ParameterStore&)) {
+    std::ofstream(root_ / "config.json") << "{" << quantization << "}";
+    SafetensorsWriter writer(root_ / "model.safetensors", tensors);
+    for (const auto& tensor : tensors) {
+      size_t bytes = size_of(tensor.dtype);
+      for (int64_t dim : tensor.shape) bytes *= static_cast<size_t>(dim);
+      writer.write(std::vector<std::byte>(bytes).data(), bytes);
+    }
+    writer.finish();
+    ParameterStore store;
+    add(store);
+    return testing::user_error([&] { map_checkpoint(Checkpoint::open(root_), store); });
+  }
+
+  fs::path root_;
+  ThreadPool pool_{2};
+};
+
+TEST_F(QuantizedCheckpoint, BlockFp8IsTheCodeTimesTheScaleOfItsBlock) {
+  const Isa before = active_isa();
+  for (Isa isa : {Isa::kBaseline, Isa::kAvx2, Isa::kAvx512}) {
+    if (isa > best_isa()) continue;
+    SCOPED_TRACE(name_of(isa));
+    force_isa(isa);
+    expect_loads(kFixtures / "fp8", add_fp8_model, expect_fp8_model);
+  }
+  force_isa(before);
+}
+
+TEST_F(QuantizedCheckpoint, Mxfp4IsTheCodeTimesThePowerOfTwoOfItsBlock) {
+  const Isa before = active_isa();
+  for (Isa isa : {Isa::kBaseline, Isa::kAvx2, Isa::kAvx512}) {
+    if (isa > best_isa()) continue;
+    SCOPED_TRACE(name_of(isa));
+    force_isa(isa);
+    expect_loads(kFixtures / "mxfp4", add_mxfp4_model,
+                 [](const Checkpoint& c, const CheckpointMap&, const ParameterStore& s) { expect_mxfp4_model(c, s); });
+  }
+  force_isa(before);
+}
+
+TEST_F(QuantizedCheckpoint, IsSavedInBFloat16UnderThePlainNamesAndOrders) {
+  const Checkpoint source = Checkpoint::open(kFixtures / "mxfp4");
+  ParameterStore store, again;
+  add_mxfp4_model(store, DType::kBF16);
+  add_mxfp4_model(again, DType::kBF16);
+  for (ParameterStore* each : {&store, &again}) each->allocate(Device{}, true);
+  const CheckpointMap map = map_checkpoint(source, store);
+  load_parameters(source, map, store, pool_);
+  save_parameters(root_, store, &source, &map, {});
+  copy_model_files(kFixtures / "mxfp4", root_);
+  const Checkpoint saved = Checkpoint::open(root_);
+  EXPECT_FALSE(saved.quantization());
+  const std::string experts = "model.layers.0.mlp.experts.";
+  EXPECT_EQ(saved.tensors().size(), 3u);
+  EXPECT_EQ(saved.find(experts + "gate_up_proj")->entry->shape, (std::vector<int64_t>{3, 96, 34}));
+  EXPECT_EQ(saved.find(experts + "gate_up_proj")->entry->dtype, DType::kBF16);
+  EXPECT_EQ(saved.find(experts + "gate_up_proj_bias")->entry->dtype, DType::kF32);
+  // Number by number: element [e, column, row] of the file is the code [e, row, column].
+  const std::vector<double> codes = mxfp4_values(source, experts + "gate_up_proj");
+  const std::vector<float> numbers = saved.find(experts + "gate_up_proj")->file->read_floats(experts + "gate_up_proj");
+  for (size_t i = 0; i < numbers.size(); ++i) {
+    const size_t matrix = i / (96 * 34), column = i / 34 % 96, row = i % 34;
+    const auto expected = static_cast<float>(BFloat16(static_cast<float>(codes[(matrix * 34 + row) * 96 + column])));
+    ASSERT_TRUE(std::isnan(expected) ? std::isnan(numbers[i]) : numbers[i] == expected) << i;
+  }
+  load_parameters(saved, map_checkpoint(saved, again), again, pool_);
+  for (size_t i = 0; i < store.all().size(); ++i) {
+    EXPECT_EQ(testing::bytes_of(store.all()[i].value()), testing::bytes_of(again.all()[i].value()));
+  }
+}
+
+TEST_F(QuantizedCheckpoint, CarriedTensorsAreSavedDequantised) {
+  const Checkpoint source = Checkpoint::open(kFixtures / "fp8");
+  ParameterStore store;
+  add_fp8_model(store, DType::kF32);
+  store.allocate(Device{}, true);
+  const CheckpointMap map = map_checkpoint(source, store, {"mtp."});
+  load_parameters(source, map, store, pool_);
+  save_parameters(root_, store, &source, &map, {});
+  const Checkpoint saved = Checkpoint::open(root_);
+  EXPECT_EQ(saved.find("mtp.proj.weight_scale_inv"), nullptr);
+  const std::vector<double> expected = block_fp8_values(source, "mtp.proj.weight");
+  const std::vector<float> numbers = saved.find("mtp.proj.weight")->file->read_floats("mtp.proj.weight");
+  EXPECT_EQ(saved.find("mtp.proj.weight")->entry->dtype, DType::kBF16);
+  ASSERT_EQ(numbers.size(), expected.size());
+  for (size_t i = 0; i < numbers.size(); ++i) {
+    const auto rounded = static_cast<float>(BFloat16(static_cast<float>(expected[i])));
+    ASSERT_TRUE(std::isnan(rounded) ? std::isnan(numbers[i]) : numbers[i] == rounded) << i;
+  }
+}
+
+TEST_F(QuantizedCheckpoint, MissingAndMisshapenScalesAreNamed) {
+  const std::string fp8 = R"("quantization_config": {"quant_method": "fp8", "weight_block_size": [128, 128]})";
+  const auto linear = [](ParameterStore& store) {
+    store.add({"q.weight", {130, 256}, ParameterKind::kAttention, 0, {}}, DType::kF32);
+  };
+  const SafetensorsWriter::Announced codes{"q.weight", DType::kU8, {130, 256}, true};
+  EXPECT_THAT(error_of({codes}, fp8, linear), HasSubstr("lacks 1 of the model's tensors: q.weight_scale_inv"));
+  EXPECT_THAT(error_of({codes, {"q.weight_scale_inv", DType::kF32, {1, 2}}}, fp8, linear),
+              HasSubstr("'q.weight_scale_inv' has the shape [1, 2], weight_block_size [128, 128] asks for [2, 2]"));
+  EXPECT_THAT(error_of({codes, {"q.weight_scale_inv", DType::kU8, {2, 2}}}, fp8, linear), HasSubstr("uint8"));
+  EXPECT_THAT(error_of({codes, {"q.weight_scale_inv", DType::kF32, {2, 2}}}, "", linear),
+              HasSubstr("no quantization_config"));
+  EXPECT_EQ(error_of({codes, {"q.weight_scale_inv", DType::kF32, {2, 2}}}, fp8, linear), "");
+  EXPECT_THAT(
+      error_of({{"q.weight", DType::kF32, {130, 256}}, {"q.weight_scale_inv", DType::kF32, {2, 2}}}, fp8, linear),
+      HasSubstr("does not know: q.weight_scale_inv"));
+
+  const std::string mxfp4 = R"("quantization_config": {"quant_method": "mxfp4"})";
+  const auto experts = [](ParameterStore& store) {
+    store.add({"experts.down_proj", {2, 3, 64}, ParameterKind::kExpertsDown, 0, {}, FileOrder::kTransposed},
+              DType::kF32);
+  };
+  const SafetensorsWriter::Announced blocks{"experts.down_proj_blocks", DType::kU8, {2, 3, 2, 16}};
+  const SafetensorsWriter::Announced scales{"experts.down_proj_scales", DType::kU8, {2, 3, 2}};
+  EXPECT_EQ(error_of({blocks, scales}, mxfp4, experts), "");
+  EXPECT_THAT(error_of({blocks}, mxfp4, experts), HasSubstr("experts.down_proj_scales"));
+  EXPECT_THAT(error_of({scales}, mxfp4, experts), HasSubstr("experts.down_proj_blocks"));
+  EXPECT_THAT(error_of({blocks, {"experts.down_proj_scales", DType::kU8, {2, 3, 3}}}, mxfp4, experts),
+              HasSubstr("'experts.down_proj_scales' has the shape [2, 3, 3]"));
+  EXPECT_THAT(error_of({blocks, {"experts.down_proj_scales", DType::kF32, {2, 3, 2}}}, mxfp4, experts),
+              HasSubstr("float32, not uint8"));
+  EXPECT_THAT(error_of({blocks, scales}, fp8, experts), HasSubstr("no quantization_config"));
+  EXPECT_THAT(error_of({{"experts.down_proj", DType::kF32, {2, 3, 64}}}, mxfp4, experts),
+              HasSubstr("config.json asks for [2, 64, 3]"));
+}
+
+TEST_F(QuantizedCheckpoint, ATruncatedFileIsRefused) {
+  std::stringstream contents;
+  contents << std::ifstream(kFixtures / "mxfp4/model.safetensors", std::ios::binary).rdbuf();
+  const std::string text = contents.str();
+  std::ofstream(root_ / "model.safetensors", std::ios::binary) << text.substr(0, text.size() - 100);
+  EXPECT_THAT(testing::user_error([&] { Checkpoint::open(root_); }), HasSubstr("truncated"));
+}
+
+TEST_F(QuantizedCheckpoint, OtherMethodsAreRefusedByName) {
+  const auto error = [&](const char* quantization) {
+    std::ofstream(root_ / "config.json") << R"({"quantization_config": )" << quantization << "}";
+    return testing::user_error([&] { read_quantization(root_); });
+  };
+  EXPECT_THAT(error(R"({"quant_method": "gptq", "bits": 4})"), HasSubstr("quant_method: \"gptq\" is not supported"));
+  EXPECT_THAT(error(R"({"quant_method": "fp8"})"), HasSubstr("weight_block_size"));
+  EXPECT_THAT(error(R"({"quant_method": "fp8", "weight_block_size": [128, 0]})"), HasSubstr("weight_block_size"));
+  EXPECT_THAT(error(R"({"quant_method": "fp8", "fmt": "e5m2", "weight_block_size": [1, 1]})"), HasSubstr("fmt"));
+  EXPECT_THAT(error(R"(7)"), HasSubstr("not an object"));
+  EXPECT_EQ(error(R"({"quant_method": "fp8", "weight_block_size": [1, 128]})"), "");
+}
+
+}  // namespace
+}  // namespace hone
