@@ -5,6 +5,7 @@
 #include <map>
 #include <thread>
 
+#include "core/philox.h"
 #include "device_main.h"
 #include "program.h"
 #include "weights/safetensors.h"
@@ -252,6 +253,76 @@ TEST(Runs, ChatsTrainFromATokenizerAndItsTemplate) {
   // Only the answer is learnt, with the token that ends it.
   EXPECT_NE(outcome.out.find("[[0<|im_end|>]]"), std::string::npos) << outcome.out;
   EXPECT_TRUE(fs::exists(folder / "out/tokenizer.json"));
+}
+
+/// Documents of 4 to 12 tokens, which fill packs of 64 tokens in many ways.
+std::string short_rows(int rows) {
+  PhiloxSequence random(7);
+  std::string text;
+  for (int row = 0; row < rows; ++row) {
+    Json ids = Json::array();
+    const auto length = static_cast<int>(4 + random.below(9));
+    for (int i = 0; i < length; ++i) ids.push_back((row + i * (1 + row % 3)) % 60);
+    text += Json{{"input_ids", ids}}.dump() + "\n";
+  }
+  return text;
+}
+
+TEST(Runs, StepsQueuedFromRecordedGraphsHaveTheSameBits) {
+  const Folder folder;
+  const std::string model = make_model(folder), data = folder.write("short.jsonl", short_rows(400));
+  const auto run = [&](const std::string& output, std::vector<std::string> options) {
+    options.insert(options.end(), {"max_steps=12", "val_split=0", "save_steps=6"});
+    const Outcome outcome = run_hone(train_arguments(model, data, folder / output, options));
+    EXPECT_EQ(outcome.code, 0) << outcome.err;
+    return outcome.out;
+  };
+  const std::vector<std::string> full = {"dtype=float32"}, lora = {"finetuning_type=lora", "lora_dropout=0.1",
+                                                                   "lora_target_modules=[attention,all-experts]"};
+  for (const auto& [name, options] : std::map<std::string, std::vector<std::string>>{{"full", full}, {"lora", lora}}) {
+    const auto with = [&](const std::string& option) {
+      std::vector<std::string> all = options;
+      all.push_back(option);
+      return all;
+    };
+    const std::string replaying = run(name + "-graphs", with("cuda_graphs=true")), report = "cuda_graphs: ";
+    const size_t reported = replaying.find(report);
+    if (on_gpu()) {
+      // Of each step's two micro-batches and update. Updates alone are replayed ten times, and most packs are full.
+      ASSERT_NE(reported, std::string::npos) << replaying;
+      EXPECT_GE(std::stoi(replaying.substr(reported + report.size())), 18) << replaying;
+      EXPECT_NE(replaying.find(" of 36 micro-batches and updates were replayed"), std::string::npos) << replaying;
+    } else {
+      EXPECT_EQ(reported, std::string::npos) << "a CPU has no graphs";
+    }
+    EXPECT_EQ(run(name + "-eager", with("cuda_graphs=false")).find(report), std::string::npos);
+    const std::string weights = name == "full" ? "model.safetensors" : "adapter_model.safetensors";
+    expect_same_file(folder / (name + "-graphs") / weights, folder / (name + "-eager") / weights);
+    expect_same_file(folder / (name + "-graphs/checkpoint-6/training_state.safetensors"),
+                     folder / (name + "-eager/checkpoint-6/training_state.safetensors"));
+  }
+}
+
+TEST(Runs, AProfileIsATimeLineOfThreeSteps) {
+  const Folder folder;
+  const std::string data = folder.write("data.jsonl", progressions(40));
+  const std::string model = make_model(folder);
+  const auto steps_in_profile = [&](const char* output, const char* max_steps) {
+    const Outcome outcome = run_hone(train_arguments(model, data, folder / output, {"profile=true", max_steps}));
+    EXPECT_EQ(outcome.code, 0) << outcome.err;
+    EXPECT_NE(outcome.out.find("moe_down backward"), std::string::npos) << outcome.out;
+    const Json time_line = Json::parse(read_file(folder / output / "profile.json"));
+    std::vector<std::string> steps;
+    for (const Json& event : time_line["traceEvents"]) {
+      if (event["ph"] != "X") continue;
+      EXPECT_GE(event["ts"].get<double>(), 0) << event;
+      EXPECT_GE(event["dur"].get<double>(), 0) << event;
+      if (event["cat"] == "step") steps.push_back(event["name"]);
+    }
+    return steps;
+  };
+  EXPECT_EQ(steps_in_profile("long", "max_steps=9"), (std::vector<std::string>{"step 4", "step 5", "step 6"}));
+  EXPECT_EQ(steps_in_profile("short", "max_steps=2"), (std::vector<std::string>{"step 1", "step 2"}));
 }
 
 struct MemoryUse {

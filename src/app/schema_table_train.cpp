@@ -168,6 +168,13 @@ void add_machine(GroupBuilder group) {
       .key("auto_find_batch_size",
            "Halve per_device_train_batch_size, and double the accumulation, until the memory plan fits.")
       .field(kMachine, &Machine::auto_find_batch_size);
+  group
+      .key("cuda_graphs",
+           "Queue a step whose sizes were seen before in one call, which saves the time that small models leave a GPU "
+           "waiting for the host; auto: where that can be done, true: or stop with an error.")
+      .field(kMachine, &Machine::cuda_graphs)
+      .choices({"auto", "true", "false"})
+      .spelled({{"yes", "true"}, {"no", "false"}});
   group.key("profile", "Log where the time of three steps goes, and write their time line to output_dir/profile.json.")
       .field(kMachine, &Machine::profile);
 }

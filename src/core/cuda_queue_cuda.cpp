@@ -109,6 +109,12 @@ const CudaLibraries& CudaQueue::libraries() const {
 
 void CudaQueue::upload(std::byte* destination, const void* source, size_t bytes) {
   if (state_->stream == nullptr) return;
+  cudaStreamCaptureStatus recording = cudaStreamCaptureStatusNone;
+  cuda::check(cudaStreamIsCapturing(state_->stream, &recording), "copying to the GPU");
+  if (recording != cudaStreamCaptureStatusNone) {  // it would be replayed from memory that holds other bytes by then
+    throw Error(ExitCode::kDeviceFailed, "a copy from the host cannot be part of a recorded graph", "",
+                "set cuda_graphs: false");
+  }
   for (size_t begin = 0; begin < bytes; begin += kStagingBytes) {
     const size_t count = std::min(kStagingBytes, bytes - begin);
     std::byte* staged = state_->stage(count);

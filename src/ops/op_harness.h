@@ -96,6 +96,9 @@ class TestWeight : public Weight {
   bool wants_grad() const override { return differentiable_; }
   GradDest grad() override;
   Values gradient() const;
+  /// The next gradient overwrites; until then NaN shows a destination that is read, or not written at all.
+  void begin_step() { written_ = false; }
+  void forget_gradient();
 
  private:
   Shape shape_;
@@ -118,6 +121,7 @@ struct RunOptions {
   DType dtype = DType::kF32;  ///< of inputs, outputs and weights
   bool recompute = false;     ///< recompute everything in backward
   int threads = 2;
+  bool recorded = false;  ///< on a GPU: from a recorded graph
 };
 
 /// Outputs, and gradients of Σ seed·output for all inputs then weights (empty where not differentiable).
@@ -135,7 +139,7 @@ OpResult run_op(const OpCase& op_case, const RunOptions& options);
 OpResult run_reference(const OpCase& op_case, DType dtype);
 
 /// Runs both and expects ‖a − b‖∞ ≤ tolerance · max(‖b‖∞, 1e-3) for every output and gradient, and bitwise equal
-/// results with recomputation and with one thread.
+/// results with recomputation, with one thread and, on a GPU, from a recorded graph.
 void expect_matches_reference(const OpCase& op_case, DType dtype, double tolerance);
 
 }  // namespace hone::testing

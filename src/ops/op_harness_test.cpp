@@ -2,6 +2,8 @@
 #include <cstdio>
 #include <cstring>
 
+#include "core/graph_cache.h"
+#include "ops/cast/cast.h"
 #include "ops/op_harness.h"
 
 namespace hone::testing {
@@ -38,22 +40,28 @@ Values to_host(Tensor tensor) {
 
 /// Hands fixed gradients to the outputs of the op under test.
 struct SeedGradients : Node {
-  std::vector<Values> seeds;
+  std::vector<Tensor> seeds;  // empty in a dry pass
   std::string_view kind() const override { return "seed_gradients"; }
   bool starts_gradient() const override { return true; }
   void forward(Tape&) override {}
   void backward(Tape& tape) override {
     for (size_t i = 0; i < inputs.size(); ++i) {
       const GradDest dest = tape.grad_dest(inputs[i]);
-      if (!dest.wanted()) continue;
-      if (tape.context().dry()) continue;
-      dispatch_float(dest.dst.dtype, [&](auto element) {
-        using T = decltype(element);
-        tape.context().stream().upload<T>(dest.dst, converted<T>(seeds[i]));
-      });
+      if (dest.wanted() && !tape.context().dry()) copy(tape.context(), seeds[i], dest.dst);
     }
   }
 };
+
+/// Device memory of one argument, output or gradient.
+struct DeviceValues {
+  DeviceValues() = default;
+  DeviceValues(const Values& values, Shape shape, DType dtype) : tensor(to_device(buffer, values, shape, dtype)) {}
+
+  Buffer buffer;
+  Tensor tensor;
+};
+
+Values unwritten(const Shape& shape) { return Values(static_cast<size_t>(shape.numel()), std::nan("")); }
 
 std::vector<Values> rounded_arguments(const OpCase& op_case, DType dtype) {
   std::vector<Values> arguments;
@@ -105,8 +113,12 @@ Values rounded(const Values& values, DType dtype) {
 TestWeight::TestWeight(const Argument& argument, DType dtype)
     : shape_(argument.shape), differentiable_(argument.differentiable) {
   payload_ = to_device(bytes_, argument.values, shape_, dtype);
-  // NaN shows a destination that is read although its beta is 0, or not written at all.
-  grad_ = to_device(grad_bytes_, Values(argument.values.size(), std::nan("")), shape_, DType::kF32);
+  grad_ = to_device(grad_bytes_, unwritten(shape_), shape_, DType::kF32);
+}
+
+void TestWeight::forget_gradient() {
+  const std::vector<float> values = converted<float>(unwritten(shape_));
+  copy_from_host(grad_, values.data(), grad_.bytes());
 }
 
 GradDest TestWeight::grad() {
@@ -127,55 +139,125 @@ std::vector<Values> output_seeds(const std::vector<Values>& outputs, DType dtype
   return seeds;
 }
 
-OpResult run_op(const OpCase& op_case, const RunOptions& options) {
-  ThreadPool pool(options.threads);
-  TestStream stream(pool);
-  TapeMemory memory{test_device()};
-  const Context context(stream, memory.scratch);
-  std::vector<Buffer> buffers(op_case.inputs.size()), grad_buffers(op_case.inputs.size());
-  std::vector<Tensor> tensors, grads;
-  for (size_t i = 0; i < op_case.inputs.size(); ++i) {
-    const Argument& input = op_case.inputs[i];
-    tensors.push_back(to_device(buffers[i], input.values, input.shape, options.dtype));
-    const Values unwritten(input.values.size(), std::nan(""));
-    grads.push_back(input.differentiable ? to_device(grad_buffers[i], unwritten, input.shape, options.dtype)
-                                         : Tensor{});
-  }
-  std::vector<std::unique_ptr<TestWeight>> weights;
-  TapePlan plan;
-  OpResult result;
-  // Dry to record the plan, dry to size the arenas, then for real.
-  for (int pass = 0; pass < 3; ++pass) {
-    if (pass < 2) memory.begin_dry();
-    if (pass == 2) memory.reserve();
-    weights.clear();
-    std::vector<Weight*> weight_pointers;
-    for (const Argument& weight : op_case.weights) {
-      weights.push_back(std::make_unique<TestWeight>(weight, options.dtype));
-      weight_pointers.push_back(weights.back().get());
+namespace {
+
+/// An op case on the device under test.
+class OpRun {
+ public:
+  OpRun(const OpCase& op_case, const RunOptions& options)
+      : case_(op_case), options_(options), pool_(options.threads), stream_(pool_) {
+    for (const Argument& input : op_case.inputs) {
+      inputs_.emplace_back(input.values, input.shape, options.dtype);
+      grads_.push_back(input.differentiable ? DeviceValues(unwritten(input.shape), input.shape, options.dtype)
+                                            : DeviceValues());
     }
-    Tape tape(context, memory, plan, {.training = true, .recompute = {.everything = options.recompute, .kinds = {}}});
-    std::vector<Var> inputs, outputs;
-    for (size_t i = 0; i < tensors.size(); ++i) inputs.push_back(tape.input(tensors[i], grads[i]));
-    tape.block([&] {
-      outputs = op_case.op(tape, inputs, weight_pointers);
-      auto seed = std::make_unique<SeedGradients>();
-      seed->inputs = outputs;
-      if (pass == 2) {
-        stream.synchronize();
-        for (Var output : outputs) result.outputs.push_back(to_host(tape.data(output)));
-        seed->seeds = output_seeds(result.outputs, options.dtype);
+    for (const Argument& weight : op_case.weights) {
+      weights_.push_back(std::make_unique<TestWeight>(weight, options.dtype));
+    }
+  }
+
+  OpResult run() {
+    // Dry to record the plan, dry to size the arenas, then for real.
+    for (int dry = 0; dry < 2; ++dry) {
+      memory_.begin_dry();
+      pass([](Tape&, const std::vector<Var>&) {});
+    }
+    memory_.reserve();
+    OpResult result;
+    pass([&](Tape& tape, const std::vector<Var>& outputs) {
+      stream_.synchronize();
+      for (Var output : outputs) {
+        result.outputs.push_back(to_host(tape.data(output)));
+        outputs_.emplace_back(result.outputs.back(), tape.shape(output), tape.dtype(output));
       }
+      const std::vector<Values> seeds = output_seeds(result.outputs, options_.dtype);
+      for (size_t i = 0; i < seeds.size(); ++i) {
+        seeds_.emplace_back(seeds[i], outputs_[i].tensor.shape, outputs_[i].tensor.dtype);
+      }
+    });
+    result.gradients = gradients();
+    return result;
+  }
+
+  /// After run(): called, recorded and replayed; results of the replay.
+  OpResult run_recorded() {
+    GraphCache graphs(stream_, GraphUse::kAlways);
+    for (int call = 0; call < 3; ++call) {
+      stream_.synchronize();
+      forget_results();
+      graphs.run({0}, [&] {
+        pass([&](Tape& tape, const std::vector<Var>& outputs) {
+          for (size_t i = 0; i < outputs.size(); ++i) copy(tape.context(), tape.data(outputs[i]), outputs_[i].tensor);
+        });
+      });
+    }
+    EXPECT_EQ(graphs.counts().replayed, 1);
+    OpResult result{.outputs = {}, .gradients = gradients()};
+    for (const DeviceValues& output : outputs_) result.outputs.push_back(to_host(output.tensor));
+    return result;
+  }
+
+ private:
+  /// Forward, what is to be done with the outputs while they are there, backward.
+  void pass(const std::function<void(Tape&, const std::vector<Var>& outputs)>& after_forward) {
+    std::vector<Weight*> weights;
+    for (const auto& weight : weights_) {
+      weight->begin_step();
+      weights.push_back(weight.get());
+    }
+    Tape tape(context_, memory_, plan_,
+              {.training = true, .recompute = {.everything = options_.recompute, .kinds = {}}});
+    std::vector<Var> inputs;
+    for (size_t i = 0; i < inputs_.size(); ++i) inputs.push_back(tape.input(inputs_[i].tensor, grads_[i].tensor));
+    tape.block([&] {
+      auto seed = std::make_unique<SeedGradients>();
+      seed->inputs = case_.op(tape, inputs, weights);
+      if (!context_.dry()) after_forward(tape, seed->inputs);
+      for (const DeviceValues& values : seeds_) seed->seeds.push_back(values.tensor);
       tape.add_output(*seed, {1}, DType::kF32);
       tape.record(std::move(seed));
     });
     tape.backward();
-    stream.synchronize();
   }
-  for (size_t i = 0; i < grads.size(); ++i)
-    result.gradients.push_back(grads[i].defined() ? to_host(grads[i]) : Values{});
-  for (const auto& weight : weights) result.gradients.push_back(weight->gradient());
-  return result;
+
+  std::vector<Values> gradients() {
+    stream_.synchronize();
+    std::vector<Values> result;
+    for (const DeviceValues& grad : grads_) result.push_back(grad.tensor.defined() ? to_host(grad.tensor) : Values{});
+    for (const auto& weight : weights_) result.push_back(weight->gradient());
+    return result;
+  }
+
+  void forget_results() {
+    for (auto* list : {&outputs_, &grads_}) {
+      for (DeviceValues& values : *list) {
+        if (!values.tensor.defined()) continue;
+        dispatch_float(values.tensor.dtype, [&](auto element) {
+          const auto lost = converted<decltype(element)>(unwritten(values.tensor.shape));
+          copy_from_host(values.tensor, lost.data(), values.tensor.bytes());
+        });
+      }
+    }
+    for (const auto& weight : weights_) weight->forget_gradient();
+  }
+
+  const OpCase& case_;
+  const RunOptions options_;
+  ThreadPool pool_;
+  TestStream stream_;
+  TapeMemory memory_{test_device()};
+  const Context context_{stream_, memory_.scratch};
+  std::vector<DeviceValues> inputs_, grads_, outputs_, seeds_;
+  std::vector<std::unique_ptr<TestWeight>> weights_;
+  TapePlan plan_;
+};
+
+}  // namespace
+
+OpResult run_op(const OpCase& op_case, const RunOptions& options) {
+  OpRun run(op_case, options);
+  const OpResult result = run.run();
+  return options.recorded ? run.run_recorded() : result;
 }
 
 OpResult run_reference(const OpCase& op_case, DType dtype) {
@@ -220,11 +302,15 @@ void expect_matches_reference(const OpCase& op_case, DType dtype, double toleran
   for (size_t i = 0; i < want.gradients.size(); ++i) {
     expect_near(got.gradients[i], want.gradients[i], tolerance, "gradient of argument " + std::to_string(i));
   }
-  for (const RunOptions& options :
-       {RunOptions{.dtype = dtype, .recompute = true}, RunOptions{.dtype = dtype, .threads = 1}}) {
+  std::vector<RunOptions> others = {{.dtype = dtype, .recompute = true}, {.dtype = dtype, .threads = 1}};
+  if (test_device().kind == DeviceKind::kCuda) others.push_back({.dtype = dtype, .recorded = true});
+  for (const RunOptions& options : others) {
     const OpResult again = run_op(op_case, options);
-    EXPECT_EQ(again.outputs, got.outputs) << (options.recompute ? "recomputed" : "one thread");
-    EXPECT_EQ(again.gradients, got.gradients) << (options.recompute ? "recomputed" : "one thread");
+    const char* const how = options.recompute  ? "recomputed"
+                            : options.recorded ? "from a recorded graph"
+                                               : "one thread";
+    EXPECT_EQ(again.outputs, got.outputs) << how;
+    EXPECT_EQ(again.gradients, got.gradients) << how;
   }
 }
 

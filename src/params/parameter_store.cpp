@@ -138,6 +138,10 @@ void ParameterStore::begin_step() {
   for (Parameter& parameter : parameters_) parameter.gradient_written_ = false;
 }
 
+void ParameterStore::continue_step() {
+  for (Parameter& parameter : parameters_) parameter.gradient_written_ = true;
+}
+
 void ParameterStore::zero_unwritten(const Context& context) {
   for (Parameter& parameter : parameters_) {
     if (parameter.trainable_ && !parameter.gradient_written_) {

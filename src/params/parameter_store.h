@@ -49,6 +49,8 @@ class ParameterStore {
 
   /// Starts an optimizer step: the next gradient of each parameter overwrites.
   void begin_step();
+  /// Goes on with one: all gradients have been written, so the next ones add.
+  void continue_step();
   /// After backward: gradients nobody wrote become zero.
   void zero_unwritten(const Context& context);
 

@@ -52,6 +52,18 @@ static_assert(sizeof(StepScalars) <= 128 && sizeof(LossTotals) <= 128);
 
 namespace {
 
+/// What a recorded graph is of; the first number of its key.
+enum class Recorded : int64_t { kMicroBatch, kUpdate };
+
+GraphCache::Key key_of(const DeviceBatch& batch, bool first) {
+  return {static_cast<int64_t>(Recorded::kMicroBatch),
+          batch.tokens,
+          batch.documents,
+          batch.supervised,
+          batch.max_seqlen,
+          first};
+}
+
 Tensor bytes_at(void* address, size_t bytes, Device device) {
   return {static_cast<std::byte*>(address), DType::kU8, {static_cast<int64_t>(bytes)}, device};
 }
@@ -89,7 +101,8 @@ Engine::Engine(Decoder& decoder, ParameterStore& store, Stream& stream, EngineOp
       options_(std::move(options)),
       memory_(stream.device()),
       context_(stream, memory_.scratch),
-      optimizer_(store, options_.optimizer) {}
+      optimizer_(store, options_.optimizer),
+      graphs_(stream, options_.cuda_graphs) {}
 
 Engine::~Engine() {
   try {
@@ -167,17 +180,18 @@ MemoryPlan Engine::plan() {
 void Engine::reserve() {
   dry_passes();
   memory_.reserve();
+  graphs_.clear();
 }
 
 void Engine::accumulate(const StepData& data, int64_t step) {
   step_tokens_ = data.tokens();
   step_loss_weight_ = data.loss_weight();
-  store_.begin_step();
   stream_.upload(bytes_at(buffers_->totals, sizeof(LossTotals), stream_.device()), bytes_of(LossTotals{}));
   if (buffers_->step_counts.defined()) {
     fill_zero(context_, buffers_->step_counts);
     fill_zero(context_, buffers_->step_entropy);
   }
+  HONE_ASSERT(!data.micro_batches.empty());
   for (const MicroBatch& micro_batch : data.micro_batches) {
     const double share = static_cast<double>(micro_batch.tokens()) / static_cast<double>(step_tokens_);
     StepScalars scalars;
@@ -186,10 +200,18 @@ void Engine::accumulate(const StepData& data, int64_t step) {
     scalars.seed = mix_key(options_.seed, static_cast<uint64_t>(step));
     scalars.token_share = share;
     stream_.upload(bytes_at(buffers_->scalars, sizeof(StepScalars), stream_.device()), bytes_of(scalars));
-    run_micro_batch(upload(micro_batch));
+    queue_micro_batch(upload(micro_batch), &micro_batch == &data.micro_batches.front());
   }
-  const ProfileScope scope(context_, ProfileKind::kOp, "zero_gradients");
-  store_.zero_unwritten(context_);
+}
+
+void Engine::queue_micro_batch(const DeviceBatch& batch, bool first) {
+  graphs_.run(key_of(batch, first), [&] {
+    first ? store_.begin_step() : store_.continue_step();
+    run_micro_batch(batch);
+    const ProfileScope scope(context_, ProfileKind::kOp, "zero_gradients");
+    store_.zero_unwritten(context_);
+  });
+  store_.continue_step();
 }
 
 DeviceBatch Engine::upload(const MicroBatch& micro_batch) {
@@ -214,12 +236,14 @@ void Engine::start_update(double learning_rate, int64_t step) {
   scalars.max_grad_norm = static_cast<float>(options_.optimizer.max_grad_norm);
   scalars.seed = mix_key(options_.seed, static_cast<uint64_t>(step));
   stream_.upload(bytes_at(buffers_->scalars, sizeof(StepScalars), stream_.device()), bytes_of(scalars));
-  {
-    const ProfileScope scope(context_, ProfileKind::kOp, "grad_norm");
-    optimizer_.measure(context_, buffers_->scalars);
-  }
-  const ProfileScope scope(context_, ProfileKind::kOp, "adamw");
-  optimizer_.update(context_, buffers_->scalars);
+  graphs_.run({static_cast<int64_t>(Recorded::kUpdate)}, [&] {
+    {
+      const ProfileScope scope(context_, ProfileKind::kOp, "grad_norm");
+      optimizer_.measure(context_, buffers_->scalars);
+    }
+    const ProfileScope scope(context_, ProfileKind::kOp, "adamw");
+    optimizer_.update(context_, buffers_->scalars);
+  });
 }
 
 std::vector<uint8_t> Engine::read_step() {

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "core/graph_cache.h"
 #include "data/micro_batch.h"
 #include "nn/decoder.h"
 #include "optim/optimizer.h"
@@ -22,6 +23,7 @@ struct EngineOptions {
   bool aux_loss_sum = false;  ///< Hugging Face's scale: the sum over micro-batches, not their token-weighted mean
   uint64_t seed = 42;
   bool training = true;  ///< false: only evaluate() will be called, so parameters need neither gradients nor moments
+  GraphUse cuda_graphs = GraphUse::kAuto;  ///< for micro-batches of sizes that come again, and for the update
 };
 
 /// What the routers of a step did, over L MoE layers and E experts.
@@ -91,15 +93,26 @@ class Engine {
   LossResult evaluate(const std::vector<MicroBatch>& batches);
 
   /// Verification: expert choices to use for every micro-batch instead of the routers' own, i32 [T, k] a MoE layer.
-  void force_experts(std::vector<Tensor> ids) { forced_experts_ = std::move(ids); }
+  void force_experts(std::vector<Tensor> ids) {
+    forced_experts_ = std::move(ids);
+    graphs_.clear();
+  }
   /// Verification: where each supervised token's loss of the next micro-batches goes, f32 [max_supervised].
-  void record_token_losses(Tensor losses) { token_losses_ = losses; }
+  void record_token_losses(Tensor losses) {
+    token_losses_ = losses;
+    graphs_.clear();
+  }
+
+  /// How micro-batches and updates were queued.
+  const GraphCache::Counts& graph_counts() const { return graphs_.counts(); }
 
  private:
   struct Buffers;
 
   DeviceBatch upload(const MicroBatch& micro_batch);
   void run_micro_batch(const DeviceBatch& batch);
+  /// As above, from a recording if there is one; `first` of the optimizer step's: its gradients overwrite.
+  void queue_micro_batch(const DeviceBatch& batch, bool first);
   void dry_passes();
   Forward forward_of(const DeviceBatch& batch) const;
   /// Waits; the bytes of the step's scalars, totals and routing.
@@ -115,6 +128,7 @@ class Engine {
   TapePlan training_plan_, evaluation_plan_;
   Context context_;
   Optimizer optimizer_;
+  GraphCache graphs_;
   std::unique_ptr<Buffers> buffers_;
   std::vector<Tensor> forced_experts_;
   Tensor token_losses_;

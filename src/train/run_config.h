@@ -114,8 +114,9 @@ struct RunConfig {
     bool auto_find_batch_size = false;  ///< halve the batch on the device until the memory plan fits
     std::optional<int64_t> threads;     ///< unset: all cores
     int64_t seed = 42;
-    int64_t data_seed = 42;  ///< resolved: the seed unless stated
-    bool profile = false;    ///< a time line of a few steps
+    int64_t data_seed = 42;            ///< resolved: the seed unless stated
+    std::string cuda_graphs = "auto";  ///< auto | true | false
+    bool profile = false;              ///< a time line of a few steps
 
     bool operator==(const Machine&) const = default;
   };

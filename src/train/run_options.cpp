@@ -114,6 +114,10 @@ Schedule schedule_of(const RunConfig& config, int64_t total_steps) {
   return schedule;
 }
 
+GraphUse graph_use_of(const std::string& cuda_graphs) {
+  return cuda_graphs == "auto" ? GraphUse::kAuto : cuda_graphs == "true" ? GraphUse::kAlways : GraphUse::kNever;
+}
+
 double aux_loss_coefficient(const RunConfig& config, const DecoderConfig& model) {
   if (model.num_moe_layers() == 0) return 0.0;
   const bool trains_router = config.model.finetuning_type == "full" && !config.model.freeze_router;

@@ -3,6 +3,7 @@
 
 #include <string>
 
+#include "core/graph_cache.h"
 #include "data/dataset_builder.h"
 #include "data/loader.h"
 #include "optim/optimizer.h"
@@ -25,6 +26,9 @@ LoaderOptions eval_loader_options(const RunConfig& config);
 
 OptimizerOptions optimizer_options(const RunConfig& config);
 Schedule schedule_of(const RunConfig& config, int64_t total_steps);
+
+/// auto, true or false.
+GraphUse graph_use_of(const std::string& cuda_graphs);
 
 /// The coefficient in force: the configured one; else the model's in full fine-tuning with a trained router; else 0.
 double aux_loss_coefficient(const RunConfig& config, const DecoderConfig& model);

@@ -103,10 +103,18 @@ ExitCode Trainer::run() {
       return ExitCode::kResumable;
     }
   }
+  report_graphs();
   if (config_.eval.load_best_model_at_end) restore_best();
   save_model(config_.report.output_dir);
   reporter.on_end({});
   return ExitCode::kOk;
+}
+
+void Trainer::report_graphs() {
+  const GraphCache::Counts& counts = engine_->graph_counts();
+  if (counts.replayed == 0) return;
+  logger_.info("cuda_graphs: {} of {} micro-batches and updates were replayed", counts.replayed,
+               counts.called + counts.recorded + counts.replayed);
 }
 
 bool Trainer::due(const std::string& strategy, const std::optional<int64_t>& steps) const {

@@ -69,6 +69,7 @@ class Trainer {
   StepMetrics step_metrics(const StepData& data, const StepResult& result, double seconds) const;
   void check_numbers(const StepData& data, const StepResult& result);
   void evaluate(Reporter& reporter);
+  void report_graphs();
   bool due(const std::string& strategy, const std::optional<int64_t>& steps) const;
   void save_checkpoint(Reporter& reporter);
   void save_model(const std::filesystem::path& directory);

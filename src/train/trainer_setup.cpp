@@ -79,6 +79,7 @@ void Trainer::make_engine(bool training) {
   options.router_aux_loss_coef = config_.model.router_aux_loss_coef.value_or(0);
   options.aux_loss_sum = config_.model.aux_loss_reduction == "hf_sum";
   options.seed = static_cast<uint64_t>(config_.machine.seed);
+  options.cuda_graphs = graph_use_of(config_.machine.cuda_graphs);
   model_->decoder().prepare(stream_, options.capacity.max_seqlen);
   engine_.reset();
   engine_ = std::make_unique<Engine>(model_->decoder(), model_->store(), stream_, options);

@@ -25,6 +25,7 @@
 #include "train/memory_fit.h"
 #include "train/profile_report.h"
 #include "train/recompute.h"
+#include "train/run_options.h"
 #include "weights/checkpoint.h"
 
 namespace hone {
@@ -89,6 +90,11 @@ StepData random_step(const BenchStepOptions& options, int64_t vocab_size, int64_
   return data;
 }
 
+/// Seconds of a step: until the host has queued it, and until its loss has been read.
+struct StepTime {
+  double host = 0, whole = 0;
+};
+
 /// A model with random weights and the engine that trains it.
 class BenchTraining {
  public:
@@ -106,6 +112,7 @@ class BenchTraining {
                                .max_documents = options.batch,
                                .max_supervised = options.batch * options.seq,
                                .max_seqlen = options.seq};
+    engine_options.cuda_graphs = graph_use_of(options.cuda_graphs);
     decoder_.prepare(stream_, options.seq);
     engine_ = std::make_unique<Engine>(decoder_, store_, stream_, engine_options);
     choose_recomputation();
@@ -117,16 +124,23 @@ class BenchTraining {
   const ParameterStore& store() const { return store_; }
   Stream& stream() { return stream_; }
 
-  /// Seconds of a step; its results are in `result`.
-  double step(int64_t index) {
+  /// A step; its results are in `result`.
+  StepTime step(int64_t index) {
     const StepData data = random_step(options_, config().vocab_size, index);
     const auto begin = std::chrono::steady_clock::now();
+    const auto elapsed = [&] {
+      return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+    };
+    StepTime time;
     {
       const ProfileScope scope(stream_, ProfileKind::kStep, "step", "", index);
       engine_->accumulate(data, index);
-      result = engine_->update(kLearningRate, index);
+      engine_->start_update(kLearningRate, index);
+      time.host = elapsed();
+      result = engine_->finish_update();
     }
-    return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+    time.whole = elapsed();
+    return time;
   }
 
   MemoryPlan plan;
@@ -230,7 +244,7 @@ Json memory_json(const BenchTraining& training, uint64_t used) {
           {"used_before", training.memory_before}};
 }
 
-Json results_of(const BenchStepOptions& options, const BenchTraining& training, const Times& times) {
+Json results_of(const BenchStepOptions& options, const BenchTraining& training, const Times& times, const Times& host) {
   const double tokens = static_cast<double>(options.batch * options.seq);
   const double flops = forward_flops_per_token(training.config(), options.seq) * (options.mode == "full" ? 3 : 2);
   int64_t trained = 0;
@@ -256,6 +270,8 @@ Json results_of(const BenchStepOptions& options, const BenchTraining& training, 
        {"tokens_per_second", tokens / times.median},
        {"step_ms",
         {{"median", times.median * 1e3}, {"min", times.min * 1e3}, {"max", times.max * 1e3}, {"all", milliseconds}}},
+       {"host_ms", host.median * 1e3},
+       {"cuda_graphs", options.cuda_graphs},
        {"model_flops_per_token", flops},
        {"model_tflops", flops * tokens / times.median / 1e12},
        {"memory", memory_json(training, used_memory(training.device()))},
@@ -280,6 +296,7 @@ std::string tables(const Json& r, bool color) {
   const Json& ms = r["step_ms"];
   speed.add_row({"ms: median (least – most)", fmt::format("{:.1f} ({:.1f} – {:.1f})", ms["median"].get<double>(),
                                                           ms["min"].get<double>(), ms["max"].get<double>())});
+  speed.add_row({"ms until the host has queued it", fmt::format("{:.1f}", r["host_ms"].get<double>())});
   speed.add_row({"model TFLOP/s", fmt::format("{:.4g}", r["model_tflops"].get<double>())});
   speed.add_row({"loss", fmt::format("{:.4f}", r["loss"].get<double>())});
   const Json &memory = r["memory"], &precision = r["precision"];
@@ -301,12 +318,14 @@ std::string tables(const Json& r, bool color) {
 int run_bench_step(const BenchStepOptions& options) {
   mode_of(options);
   BenchTraining training(options);
-  std::vector<double> seconds;
+  std::vector<double> seconds, host_seconds;
   for (int64_t i = 0; i < options.warmup + options.steps; ++i) {
-    const double time = training.step(i);
-    if (i >= options.warmup) seconds.push_back(time);
+    const StepTime time = training.step(i);
+    if (i < options.warmup) continue;
+    seconds.push_back(time.whole);
+    host_seconds.push_back(time.host);
   }
-  Json results = results_of(options, training, summary_of(seconds));
+  Json results = results_of(options, training, summary_of(seconds), summary_of(host_seconds));
   const bool color = Terminal::of(1).color;
   if (options.json != "-") print_text(heading(results) + tables(results, color));
   if (!options.profile.empty()) {

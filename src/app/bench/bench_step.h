@@ -17,7 +17,8 @@ struct BenchStepOptions {
   int64_t steps = 8;                   ///< that are timed
   std::string device = "auto";
   std::string dtype = "bfloat16";
-  std::string recompute = "auto";  ///< a level of train/recompute.h, or auto: the first that fits
+  std::string recompute = "auto";    ///< a level of train/recompute.h, or auto: the first that fits
+  std::string cuda_graphs = "auto";  ///< as the config key
   int threads = 0;                 ///< 0: all cores
   uint64_t seed = 42;
   std::string json;     ///< file for the results; "-": JSON alone on standard output

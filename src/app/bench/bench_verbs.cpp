@@ -37,6 +37,9 @@ void add_step(CLI::App& bench, Action& action) {
   verb->add_option("--recompute", options->recompute,
                    "none, norms, activations, experts, everything; auto: the first that fits")
       ->capture_default_str();
+  verb->add_option("--cuda-graphs", options->cuda_graphs, "as the config key of that name")
+      ->check(CLI::IsMember({"auto", "true", "false"}))
+      ->capture_default_str();
   add_threads(verb, options->threads);
   verb->add_option("--seed", options->seed, "of weights and tokens")->capture_default_str();
   verb->add_option("--json", options->json, "file for the results, - for standard output");

@@ -1,0 +1,12 @@
+// The build without CUDA: there is no queue whose launches could be recorded.
+#include "core/cuda_graph.h"
+#include "core/error.h"
+
+namespace hone {
+
+struct CudaGraph::State {};
+CudaGraph::CudaGraph(CudaQueue&, const std::function<void()>&) { HONE_ASSERT(false, "built without CUDA"); }
+CudaGraph::~CudaGraph() = default;
+void CudaGraph::launch() {}
+
+}  // namespace hone
