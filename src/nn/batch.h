@@ -7,7 +7,8 @@
 
 namespace hone {
 
-/// One micro-batch of packed documents: no padding, no attention across documents. T tokens, D documents, S supervised.
+/// One micro-batch of packed documents: no attention across documents. T tokens, D documents, S supervised. No token is
+/// padding; documents and supervised rows may end with some that are empty, which all ops leave out.
 struct DeviceBatch {
   int64_t tokens = 0, documents = 0, supervised = 0;
   int64_t max_seqlen = 0;  ///< tokens of the longest document (an upper bound is enough)
@@ -18,6 +19,7 @@ struct DeviceBatch {
   Tensor rows;             ///< i32 [S], tokens whose next token is supervised
   Tensor targets;          ///< i32 [S], that next token
   Tensor loss_weights;     ///< f32 [S]
+  Tensor present;          ///< i32 [1], supervised rows in front of the empty ones
 };
 
 /// Router measurements of a micro-batch over L MoE layers and E experts, and what routers read back.

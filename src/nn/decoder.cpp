@@ -87,7 +87,10 @@ void Decoder::loss(Tape& tape, const Forward& forward, Tensor token_loss) const 
     tape.with(*head_group_, [&] {
       const Var y = rms_norm(tape, x, *final_norm_, static_cast<float>(config_.rms_norm_eps));
       linear_cross_entropy(tape, y, *head_, adapter_of(*head_),
-                           {.tokens = {.rows = batch.rows, .targets = batch.targets, .weights = batch.loss_weights},
+                           {.tokens = {.rows = batch.rows,
+                                       .targets = batch.targets,
+                                       .weights = batch.loss_weights,
+                                       .present = batch.present},
                             .scalars = forward.step.scalars,
                             .totals = forward.step.totals,
                             .token_loss = token_loss.defined() ? token_loss.rows(0, batch.supervised) : Tensor{},

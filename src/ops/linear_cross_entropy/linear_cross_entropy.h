@@ -9,11 +9,15 @@
 namespace hone {
 
 /// Which rows of x [T, H] predict what. S is known to the host and may be 0 (then the tensors may be undefined).
+/// The entries from `present` on are padding, so that launches for different numbers of tokens can be the same ones: of
+/// weight 0 and with any target in [0, V), at a row that no token in front of them has; it may be the same row for all.
+/// They count for nothing.
 /// A target outside [0, V) is our own mistake: it stops a CPU, and makes the loss and its gradients NaN on a GPU.
 struct SupervisedTokens {
   Tensor rows = {};     ///< i32 [S]: rows of x, each at most once
   Tensor targets = {};  ///< i32 [S]: token ids in [0, V)
   Tensor weights = {};  ///< float32 [S]: loss weights
+  Tensor present = {};  ///< i32 [1]: tokens in front of the padding; undefined: all S
 
   int64_t count() const { return rows.shape.rank() == 0 ? 0 : rows.shape[0]; }
 };
@@ -31,7 +35,7 @@ constexpr int64_t default_logits_bytes(DeviceKind device) {
 ///   dlogits   = (softmax(logits) - onehot(target)) · weight · inv_loss_weight
 /// and from them
 ///   totals += {Σ weight · loss, Σ weight, number whose target has the largest logit (the first of equal ones),
-///              Σ entropy of softmax(logits), S}, in float64, in a fixed order of s
+///              Σ entropy of softmax(logits), number of tokens}, in float64, in a fixed order of s
 ///   dx[t] = dlogits W,  dw = dlogitsᵀ x,  dxa[t] = scaling · dlogits B,  dlora_b = scaling · dlogitsᵀ xa
 /// x [T, H]; w [V, H], lora_b [V, r]; each float32 or bfloat16; xa [T, r] float32 (ops/linear makes it).
 /// Float32 arithmetic; sums over V in partial sums of float32 that are added in float64; deterministic. A loss, a row

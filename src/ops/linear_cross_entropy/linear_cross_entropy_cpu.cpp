@@ -64,6 +64,11 @@ struct Head {
     results = scratch.take({supervised, 3}, DType::kF64);
   }
 
+  /// Where `present` may be read. A CPU needs no launches of equal sizes.
+  void leave_out_padding() {
+    if (args.tokens.present.defined()) supervised = *args.tokens.present.as<int32_t>();
+  }
+
   const int32_t* rows(int64_t begin) const {
     return supervised == 0 ? nullptr : args.tokens.rows.as<int32_t>() + begin;
   }
@@ -196,7 +201,11 @@ void linear_cross_entropy(const Context& context, const LinearCrossEntropyArgs& 
   Head head(args);
   ArenaScope scratch(context.scratch());
   head.take_scratch(scratch);
-  context.launch([head](ThreadPool& pool) { head.run(pool); });
+  context.launch([head](ThreadPool& pool) {
+    Head now = head;
+    now.leave_out_padding();
+    now.run(pool);
+  });
 }
 
 }  // namespace hone::cpu

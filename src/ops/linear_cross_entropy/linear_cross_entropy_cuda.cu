@@ -78,7 +78,8 @@ struct Head {
     for (int64_t begin = 0; begin < supervised; begin += rows) run_chunk(begin, std::min(rows, supervised - begin));
     if (supervised == 0) add_weight_gradients(0, 0);
     if (args.totals != nullptr && supervised > 0 && !context.dry()) {
-      add_totals(context, token_results(), elements<float>(args.tokens.weights), supervised, args.totals);
+      add_totals(context, token_results(), elements<float>(args.tokens.weights), supervised,
+                 elements<int32_t>(args.tokens.present), args.totals);
     }
   }
 

@@ -73,6 +73,19 @@ struct HeadCase {
 
   bool s_rank() const { return sizes.rank > 0; }
 
+  /// Padding behind the supervised tokens, at the row `at`.
+  void pad(int64_t entries, int32_t at) {
+    const auto padded = [&](auto values, auto with) {
+      values.insert(values.end(), static_cast<size_t>(entries), with);
+      return upload(values);
+    };
+    loss.tokens = {.rows = padded(rows, at),
+                   .targets = padded(targets, 0),
+                   .weights = padded(weights, 0.0f),
+                   .present = upload(std::vector<int32_t>{static_cast<int32_t>(sizes.supervised)})};
+    loss.token_loss = upload(std::vector<float>(static_cast<size_t>(sizes.supervised + entries)));
+  }
+
   template <class T>
   Tensor upload(const std::vector<T>& values) {
     memory.emplace_back(test_device(), values.size() * sizeof(T));
@@ -235,6 +248,8 @@ void expect_right(const Sizes& sizes) {
   }
 }
 
+constexpr DType kDTypes[] = {DType::kF32, DType::kBF16};
+
 const Sizes kSizes[] = {{1, 1, 1, 1},      {1, 5, 3, 0},      {7, 13, 31, 3},
                         {19, 3, 1031, 19}, {64, 33, 127, 31}, {300, 17, 67, 300}};
 
@@ -268,6 +283,19 @@ TEST(LinearCrossEntropy, NoSupervisedTokenGivesZeroGradients) {
   const OpResult got = run_op(c.op_case, {});
   for (const Values& gradient : got.gradients) EXPECT_EQ(gradient, Values(gradient.size(), 0.0));
   EXPECT_EQ(c.totals().tokens, 0);
+}
+
+TEST(LinearCrossEntropy, PaddingCountsForNothing) {
+  for (const Sizes& sizes : {Sizes{7, 13, 31, 3, 0}, {40, 11, 53, 37, 3}, {300, 17, 67, 130, 0}, {5, 7, 11, 0, 2}}) {
+    for (const int64_t entries : {1, 5, 64}) {
+      HeadCase c(sizes);
+      int32_t unsupervised = 0;
+      while (std::count(c.rows.begin(), c.rows.end(), unsupervised) > 0) ++unsupervised;
+      c.pad(entries, unsupervised);
+      c.loss.max_logits_bytes = 40 * sizes.vocab * 4;  // padding fills the last chunk, or stands in one of its own
+      for (const DType dtype : kDTypes) expect_right(c, dtype);
+    }
+  }
 }
 
 TEST(LinearCrossEntropy, FrozenWeightsStillPassTheGradientOn) {
@@ -352,8 +380,6 @@ struct Direct {
   Arena scratch;
   LinearCrossEntropyArgs args;
 };
-
-constexpr DType kDTypes[] = {DType::kF32, DType::kBF16};
 
 TEST(LinearCrossEntropy, OfEqualLogitsTheFirstIsTheHit) {
   for (const DType dtype : kDTypes) {

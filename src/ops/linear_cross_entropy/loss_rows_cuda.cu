@@ -65,8 +65,10 @@ __global__ void __launch_bounds__(kThreads) differentiate_kernel(LossRows<T> k) 
 constexpr int kTotalsThreads = 1024;
 
 __global__ void __launch_bounds__(kTotalsThreads)
-    add_totals_kernel(const TokenResult* results, const float* weights, int64_t count, LossTotals* totals) {
+    add_totals_kernel(const TokenResult* results, const float* weights, int64_t count, const int32_t* present,
+                      LossTotals* totals) {
   __shared__ double partial[kTotalsThreads / 32];
+  if (present != nullptr) count = *present;
   double loss = 0, weight = 0, hits = 0, entropy = 0;
   for (int64_t s = threadIdx.x; s < count; s += kTotalsThreads) {
     const TokenResult result = results[s];
@@ -99,8 +101,8 @@ template void differentiate_rows(const Context& context, const LossRows<float>& 
 template void differentiate_rows(const Context& context, const LossRows<__nv_bfloat16>& rows);
 
 void add_totals(const Context& context, const TokenResult* results, const float* weights, int64_t count,
-                LossTotals* totals) {
-  add_totals_kernel<<<1, kTotalsThreads, 0, stream_of(context)>>>(results, weights, count, totals);
+                const int32_t* present, LossTotals* totals) {
+  add_totals_kernel<<<1, kTotalsThreads, 0, stream_of(context)>>>(results, weights, count, present, totals);
   check_launch("adding losses");
 }
 

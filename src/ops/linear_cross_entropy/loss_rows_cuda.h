@@ -35,9 +35,9 @@ void differentiate_rows(const Context& context, const LossRows<T>& rows);
 /// The same on Hopper with the rows in registers; false where a row is too long for them.
 bool differentiate_rows_hopper(const Context& context, const LossRows<__nv_bfloat16>& rows);
 
-/// Adds the results of S tokens, in a fixed order.
+/// Adds the results of S tokens, in a fixed order; of the first `present` ones (device memory) unless that is null.
 void add_totals(const Context& context, const TokenResult* results, const float* weights, int64_t count,
-                LossTotals* totals);
+                const int32_t* present, LossTotals* totals);
 
 #ifdef __CUDACC__
 
