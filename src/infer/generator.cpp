@@ -6,6 +6,9 @@
 #include <span>
 
 #include "core/arena.h"
+#include "core/error.h"
+#include "ops/argmax/argmax.h"
+#include "ops/cast/cast.h"
 
 namespace hone {
 
@@ -14,7 +17,7 @@ namespace {
 size_t aligned(size_t bytes) { return (bytes + Arena::kAlignment - 1) / Arena::kAlignment * Arena::kAlignment; }
 
 /// A row of logits in float32, in place or in `scratch`: many rows are converted by many threads.
-std::span<float> logits_row(GeneratedLogits& logits, size_t row, size_t vocab_size, std::vector<float>& scratch) {
+std::span<float> logits_row(PassResult& logits, size_t row, size_t vocab_size, std::vector<float>& scratch) {
   if (auto* exact = std::get_if<std::vector<float>>(&logits)) {
     return std::span(*exact).subspan(row * vocab_size, vocab_size);
   }
@@ -25,13 +28,17 @@ std::span<float> logits_row(GeneratedLogits& logits, size_t row, size_t vocab_si
 
 }  // namespace
 
-/// Device memory of the cache and of a pass's inputs.
+/// Device memory of the cache and of a pass's inputs and results.
 struct Generator::Buffers {
   Buffers(const DecoderConfig& config, DType dtype, Device device, const GeneratorOptions& options)
       : max_tokens(options.max_prefill_tokens + options.max_sequences),
         max_sequences(options.max_sequences),
         inputs(device, 2 * aligned(static_cast<size_t>(max_tokens) * sizeof(int32_t)) +
-                           3 * aligned(static_cast<size_t>(max_sequences + 1) * sizeof(int32_t))) {
+                           3 * aligned(static_cast<size_t>(max_sequences + 1) * sizeof(int32_t))),
+        results(device, aligned(static_cast<size_t>(max_sequences) * sizeof(int32_t)) +
+                            static_cast<size_t>(max_sequences * config.vocab_size) * size_of(dtype)),
+        logits_shape{max_sequences, config.vocab_size},
+        logits_dtype(dtype) {
     const Shape shape{max_sequences, options.max_length, config.num_key_value_heads * config.head_dim};
     const size_t bytes = static_cast<size_t>(shape.numel()) * size_of(dtype);
     for (size_t layer = 0; layer < config.layers.size(); ++layer) {
@@ -63,6 +70,13 @@ struct Generator::Buffers {
     return result;
   }
 
+  /// The results of a pass.
+  Tensor ids(int64_t rows) const { return results.tensor({rows}, DType::kI32); }
+  Tensor logits(int64_t rows) const {
+    return results.tensor(logits_shape, logits_dtype, aligned(static_cast<size_t>(max_sequences) * sizeof(int32_t)))
+        .rows(0, rows);
+  }
+
   /// The cache of the first N slots.
   DecoderCache slots(int64_t sequences) const {
     DecoderCache result;
@@ -73,7 +87,9 @@ struct Generator::Buffers {
   }
 
   int64_t max_tokens, max_sequences;
-  Buffer inputs;
+  Buffer inputs, results;
+  Shape logits_shape;
+  DType logits_dtype;
   std::vector<Buffer> cache_memory;
   DecoderCache cache;
 };
@@ -83,7 +99,9 @@ Generator::Generator(const Decoder& decoder, Stream& stream, const GeneratorOpti
       stream_(stream),
       options_(options),
       memory_(stream.device()),
-      context_(stream, memory_.scratch) {
+      context_(stream, memory_.scratch),
+      graphs_(stream, options.cuda_graphs),
+      scratch_(static_cast<size_t>(stream.pool().size())) {
   HONE_ASSERT(options_.max_sequences >= 1 && options_.max_length >= 2 && options_.max_prefill_tokens >= 1);
   options_.max_prefill_tokens =
       std::min(options_.max_prefill_tokens, options_.max_sequences * (options_.max_length - 1));
@@ -93,7 +111,7 @@ Generator::Generator(const Decoder& decoder, Stream& stream, const GeneratorOpti
   // The first dry pass records which values cross blocks, the second measures.
   for (int pass = 0; pass < 2; ++pass) {
     memory_.begin_dry();
-    forward(largest, [](Tensor) {});
+    forward(largest, Wanted::kNothing);
   }
   memory_.reserve();
 }
@@ -106,28 +124,35 @@ Generator::~Generator() {
   }
 }
 
-void Generator::forward(const DeviceBatch& batch, const std::function<void(Tensor logits)>& use) {
+void Generator::forward(const DeviceBatch& batch, Wanted wanted) {
   DecoderCache cache = buffers_->slots(batch.documents);
   Forward call;
   call.batch = &batch;
   call.cache = &cache;
   Tape tape(context_, memory_, plan_, {});
-  use(tape.data(decoder_.logits(tape, call, batch.rows)));
+  const Tensor logits = tape.data(decoder_.logits(tape, call, batch.rows));
+  const int64_t rows = batch.rows.shape[0];
+  if (wanted == Wanted::kIds) argmax(context_, {.x = logits, .ids = buffers_->ids(rows)});
+  if (wanted == Wanted::kLogits) copy(context_, logits, buffers_->logits(rows));
 }
 
-GeneratedLogits Generator::run(const GenerationPass& pass) {
+PassResult Generator::run(const GenerationPass& pass, Wanted wanted) {
   const auto size = [](const auto& values) { return static_cast<int64_t>(values.size()); };
-  const DeviceBatch batch = buffers_->batch(size(pass.input_ids), size(pass.lengths), size(pass.rows), pass.max_seqlen);
+  const int64_t rows = size(pass.rows);
+  const DeviceBatch batch = buffers_->batch(size(pass.input_ids), size(pass.lengths), rows, pass.max_seqlen);
   stream_.upload(batch.input_ids, pass.input_ids);
   stream_.upload(batch.positions, pass.positions);
   stream_.upload(batch.cu_seqlens, pass.cu_seqlens);
   stream_.upload(batch.rows, pass.rows);
   stream_.upload(buffers_->cache.lengths, pass.lengths);
-  GeneratedLogits result;
-  forward(batch, [&](Tensor logits) {
-    if (pass.choices.empty()) return;
+  graphs_.run({batch.tokens, batch.documents, rows, batch.max_seqlen, static_cast<int64_t>(wanted)},
+              [&] { forward(batch, wanted); });
+  PassResult result;
+  if (wanted == Wanted::kIds) result = stream_.download<int32_t>(buffers_->ids(rows));
+  if (wanted == Wanted::kLogits) {
+    const Tensor logits = buffers_->logits(rows);
     dispatch_float(logits.dtype, [&](auto element) { result = stream_.download<decltype(element)>(logits); });
-  });
+  }
   return result;
 }
 
@@ -152,6 +177,27 @@ void Generator::check(const GenerationRequest& request) const {
   }
 }
 
+std::vector<int32_t> Generator::choose(const GenerationPass& pass, PassResult& result, const SamplingOptions& sampling,
+                                       const GenerationSchedule& schedule) {
+  std::vector<int32_t> ids(pass.choices.size());
+  if (const auto* chosen = std::get_if<std::vector<int32_t>>(&result)) {
+    for (size_t i = 0; i < ids.size(); ++i) {
+      ids[i] = (*chosen)[pass.choices[i].row];
+      if (ids[i] < 0) throw logits_not_finite();
+    }
+    return ids;
+  }
+  const auto vocab_size = static_cast<size_t>(decoder_.config().vocab_size);
+  // The stream is idle, so its threads are free.
+  stream_.pool().parallel_for(static_cast<int64_t>(ids.size()), [&](int64_t i, int thread) {
+    const auto [row, sequence] = pass.choices[static_cast<size_t>(i)];
+    ids[static_cast<size_t>(i)] = sample_token(
+        logits_row(result, row, vocab_size, scratch_[static_cast<size_t>(thread)]), schedule.seen(sequence), sampling,
+        {.sequence = sequence, .position = static_cast<uint64_t>(schedule.length(sequence))});
+  });
+  return ids;
+}
+
 std::vector<GeneratedSequence> Generator::generate(const GenerationRequest& request) {
   check(request);
   const SamplingOptions& sampling = request.sampling;
@@ -161,19 +207,11 @@ std::vector<GeneratedSequence> Generator::generate(const GenerationRequest& requ
                                                 .max_new_tokens = sampling.max_new_tokens,
                                                 .stop_ids = request.stop_ids,
                                                 .track_seen = sampling.repetition_penalty != 1.0});
-  const auto vocab_size = static_cast<size_t>(decoder_.config().vocab_size);
+  const Wanted wanted = takes_most_probable(sampling) ? Wanted::kIds : Wanted::kLogits;
   GenerationPass pass;
-  std::vector<std::vector<float>> scratch(static_cast<size_t>(stream_.pool().size()));
   while (schedule.next(pass)) {
-    GeneratedLogits logits = run(pass);
-    std::vector<int32_t> ids(pass.choices.size());
-    // The stream is idle, so its threads are free.
-    stream_.pool().parallel_for(static_cast<int64_t>(ids.size()), [&](int64_t i, int thread) {
-      const auto [row, sequence] = pass.choices[static_cast<size_t>(i)];
-      ids[static_cast<size_t>(i)] = sample_token(
-          logits_row(logits, row, vocab_size, scratch[static_cast<size_t>(thread)]), schedule.seen(sequence), sampling,
-          {.sequence = sequence, .position = static_cast<uint64_t>(schedule.length(sequence))});
-    });
+    PassResult result = run(pass, pass.choices.empty() ? Wanted::kNothing : wanted);
+    const std::vector<int32_t> ids = choose(pass, result, sampling, schedule);
     for (size_t i = 0; i < ids.size(); ++i) {
       schedule.accept(pass.choices[i].sequence, ids[i]);
       if (request.on_token) request.on_token(pass.choices[i].sequence, ids[i]);
@@ -183,7 +221,7 @@ std::vector<GeneratedSequence> Generator::generate(const GenerationRequest& requ
 }
 
 int64_t Generator::bytes() const {
-  size_t total = memory_.bytes() + buffers_->inputs.size();
+  size_t total = memory_.bytes() + buffers_->inputs.size() + buffers_->results.size();
   for (const Buffer& buffer : buffers_->cache_memory) total += buffer.size();
   return static_cast<int64_t>(total);
 }

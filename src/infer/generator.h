@@ -10,6 +10,7 @@
 #include <variant>
 #include <vector>
 
+#include "core/graph_cache.h"
 #include "infer/generation_schedule.h"
 #include "infer/sampling.h"
 #include "nn/decoder.h"
@@ -20,6 +21,7 @@ struct GeneratorOptions {
   int64_t max_sequences = 16;         ///< that run at once; further prompts wait in order
   int64_t max_length = 0;             ///< tokens of the longest sequence, prompt and answer
   int64_t max_prefill_tokens = 2048;  ///< prompt tokens a pass reads; longer prompts are read in pieces of that many
+  GraphUse cuda_graphs = GraphUse::kAuto;  ///< for passes of sizes that come again, as those of one token each do
 };
 
 /// Prompts and how to continue them.
@@ -31,8 +33,9 @@ struct GenerationRequest {
   std::function<void(size_t sequence, int32_t id)> on_token;
 };
 
-/// [rows, V] in host memory, as the model computes them.
-using GeneratedLogits = std::variant<std::vector<float>, std::vector<BFloat16>>;
+/// What a pass says of each of its rows, in host memory: the most probable token, or logits [rows, V] as the model
+/// computes them.
+using PassResult = std::variant<std::vector<int32_t>, std::vector<float>, std::vector<BFloat16>>;
 
 class Generator {
  public:
@@ -48,15 +51,23 @@ class Generator {
   /// out of range. Error(kNumbersLost): logits that are not finite.
   std::vector<GeneratedSequence> generate(const GenerationRequest& request);
 
-  /// Bytes of cache, inputs and activations.
+  /// Bytes of cache, inputs, results and activations.
   int64_t bytes() const;
+
+  /// How passes were queued.
+  const GraphCache::Counts& graph_counts() const { return graphs_.counts(); }
 
  private:
   struct Buffers;
 
-  /// Runs the model and hands out the logits [rows, V], which are there until `use` returns.
-  void forward(const DeviceBatch& batch, const std::function<void(Tensor logits)>& use);
-  GeneratedLogits run(const GenerationPass& pass);
+  /// What of a pass is read back.
+  enum class Wanted { kNothing, kIds, kLogits };
+
+  /// Runs the model, and leaves what is wanted of it in the buffers.
+  void forward(const DeviceBatch& batch, Wanted wanted);
+  PassResult run(const GenerationPass& pass, Wanted wanted);
+  std::vector<int32_t> choose(const GenerationPass& pass, PassResult& result, const SamplingOptions& sampling,
+                              const GenerationSchedule& schedule);
   void check(const GenerationRequest& request) const;
 
   const Decoder& decoder_;
@@ -65,7 +76,9 @@ class Generator {
   TapeMemory memory_;
   TapePlan plan_;
   Context context_;
+  GraphCache graphs_;
   std::unique_ptr<Buffers> buffers_;
+  std::vector<std::vector<float>> scratch_;  // a row of logits for each thread
 };
 
 }  // namespace hone

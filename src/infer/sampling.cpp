@@ -13,6 +13,11 @@
 
 namespace hone {
 
+Error logits_not_finite() {
+  return Error(ExitCode::kNumbersLost, "the model's logits are not finite", "",
+               "check the weights, or run in float32 instead of bfloat16");
+}
+
 void check_sampling(const SamplingOptions& options) {
   const auto require = [](bool holds, const char* name, const auto& value, const char* range) {
     if (!holds) throw UserError(fmt::format("{} is {}", name, value), name, fmt::format("give {}", range));
@@ -55,10 +60,7 @@ size_t most_probable(std::span<const float> logits) {
     finite &= logits[i] < std::numeric_limits<float>::infinity();  // false for NaN
     if (logits[i] > logits[best]) best = i;
   }
-  if (!finite || std::isinf(logits[best])) {
-    throw Error(ExitCode::kNumbersLost, "the model's logits are not finite", "",
-                "check the weights, or run in float32 instead of bfloat16");
-  }
+  if (!finite || std::isinf(logits[best])) throw logits_not_finite();
   return best;
 }
 

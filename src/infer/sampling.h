@@ -7,6 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "core/error.h"
+
 namespace hone {
 
 /// How tokens are chosen; defaults are those of transformers' GenerationConfig, except for max_new_tokens.
@@ -21,6 +23,11 @@ struct SamplingOptions {
 
   bool greedy() const { return !do_sample || temperature == 0; }
 };
+
+/// Whether the token is the one with the largest logit, whatever stands before it: nothing but argmax is needed.
+inline bool takes_most_probable(const SamplingOptions& options) {
+  return options.greedy() && options.repetition_penalty == 1.0;
+}
 
 /// UserError naming the option for a value outside of its range.
 void check_sampling(const SamplingOptions& options);
@@ -39,6 +46,9 @@ struct SamplePoint {
   uint64_t sequence = 0;  ///< index of the prompt
   uint64_t position = 0;  ///< of the new token, from the start of the prompt
 };
+
+/// What is thrown for them.
+Error logits_not_finite();
 
 /// The next token. `logits` [V] are the model's, in float32; they are overwritten. `seen` holds the distinct tokens of
 /// prompt and answer so far (read only with a repetition penalty). In this order:
