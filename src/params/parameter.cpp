@@ -23,6 +23,8 @@ std::string_view group_of(ParameterKind kind) {
       return "head";
     case ParameterKind::kLora:
       return "lora";
+    case ParameterKind::kBuffer:
+      return "buffers";
   }
   HONE_ASSERT(false, "kind out of range");
 }

@@ -21,6 +21,7 @@ enum class ParameterKind {
   kExpertsDown,    ///< [E, H, I]
   kHead,
   kLora,
+  kBuffer,  ///< stored and loaded, never trained: the router's e_score_correction_bias
 };
 
 /// The row of the start-up table a kind is counted in.
@@ -58,7 +59,8 @@ struct AttachedAdapter {
 /// A parameter of a model. The store allocates it; ops see it as a Weight.
 class Parameter : public Weight {
  public:
-  Parameter(ParameterSpec spec, DType dtype) : spec_(std::move(spec)), dtype_(dtype) {}
+  Parameter(ParameterSpec spec, DType dtype)
+      : spec_(std::move(spec)), dtype_(dtype), trainable_(spec_.kind != ParameterKind::kBuffer) {}
 
   const std::string& name() const { return spec_.name; }
   const Shape& shape() const override { return spec_.shape; }
@@ -73,7 +75,8 @@ class Parameter : public Weight {
   std::vector<std::string> names() const;
 
   bool trainable() const { return trainable_; }
-  void set_trainable(bool trainable) { trainable_ = trainable; }
+  /// A buffer stays as it is.
+  void set_trainable(bool trainable) { trainable_ = trainable && kind() != ParameterKind::kBuffer; }
 
   /// Of the optimizer's moments: float32, or bfloat16 (which the optimizer rounds stochastically).
   DType moment_dtype() const { return moment_dtype_; }
@@ -102,7 +105,7 @@ class Parameter : public Weight {
 
   ParameterSpec spec_;
   DType dtype_, moment_dtype_ = DType::kF32;
-  bool trainable_ = true;
+  bool trainable_;
   bool gradient_written_ = false;
   Tensor value_, gradient_, moment1_, moment2_, master_;
   std::vector<AttachedAdapter> adapters_;

@@ -66,14 +66,16 @@ std::vector<Parameter*> ParameterStore::select(const std::vector<std::string>& p
     const Pattern pattern(text);
     size_t matches = 0;
     for (Parameter& parameter : parameters_) {
-      if (selects(pattern, parameter, key)) {
+      if (parameter.kind() != ParameterKind::kBuffer && selects(pattern, parameter, key)) {
         chosen.insert(&parameter);
         ++matches;
       }
     }
     if (matches == 0) {
       std::set<std::string> names;
-      for (const Parameter& parameter : parameters_) names.insert(parameter.name());
+      for (const Parameter& parameter : parameters_) {
+        if (parameter.kind() != ParameterKind::kBuffer) names.insert(parameter.name());
+      }
       throw UserError(fmt::format("{} '{}' matches no parameter.{}", key, text, did_you_mean(text, names)), key,
                       "`hone inspect MODEL` lists the names");
     }

@@ -36,8 +36,8 @@ class ParameterStore {
   const std::deque<Parameter>& all() const { return parameters_; }
   std::vector<Parameter*> trainable();
 
-  /// The parameters some pattern matches, in order. A pattern that matches none is a UserError with near names; one
-  /// that matches only some experts of a fused tensor too. `key` is the config key, for the message.
+  /// The parameters some pattern matches, in order; buffers match none. A pattern that matches none is a UserError with
+  /// near names; one that matches only some experts of a fused tensor too. `key` is the config key, for the message.
   std::vector<Parameter*> select(const std::vector<std::string>& patterns, const std::string& key);
 
   /// What a parameter will need, before any of it is allocated.

@@ -36,6 +36,19 @@ TEST(ParameterStore, APatternThatMatchesNothingIsAnErrorWithNearNames) {
   EXPECT_THAT(message, HasSubstr("Did you mean 'model.norm.weight'"));
 }
 
+TEST(ParameterStore, ABufferIsNeverSelectedOrTrained) {
+  ParameterStore store;
+  testing::add_model(store, {});
+  Parameter& buffer = store.add({"gate.e_score_correction_bias", {3}, ParameterKind::kBuffer, 0, {}}, DType::kF32);
+  for (Parameter* parameter : store.select({"*"}, "trainable_parameters")) EXPECT_NE(parameter, &buffer);
+  EXPECT_THAT(testing::user_error([&] { store.select({"*e_score*"}, "trainable_parameters"); }),
+              HasSubstr("matches no parameter"));
+  buffer.set_trainable(true);
+  EXPECT_FALSE(buffer.trainable());
+  EXPECT_FALSE(buffer.grad().wanted());
+  EXPECT_EQ(ParameterStore::bytes_of(buffer).total(), 12);
+}
+
 TEST(ParameterStore, SomeExpertsOfALayerCannotBeSelectedAlone) {
   ParameterStore store;
   testing::add_model(store, {});

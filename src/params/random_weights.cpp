@@ -33,7 +33,7 @@ void initialise_weights(const Context& context, ParameterStore& store, double in
     for (const Tensor& copy : copies) {
       if (kind == ParameterKind::kNorm) {
         fill_ones(context, copy);
-      } else if (kind == ParameterKind::kBias) {
+      } else if (kind == ParameterKind::kBias || kind == ParameterKind::kBuffer) {
         fill_zero(context, copy);
       } else {
         random_fill(context, {.dst = copy,

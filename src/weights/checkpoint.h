@@ -60,7 +60,7 @@ void load_parameters(const Checkpoint& checkpoint, const CheckpointMap& map, Par
 
 struct SaveOptions {
   int64_t max_shard_size = 5'000'000'000;  ///< bytes
-  std::optional<DType> dtype = {};         ///< of the parameters in the files; unset: the source's
+  std::optional<DType> dtype = {};         ///< of the parameters in the files, buffers aside; unset: the source's
 };
 
 /// Writes the parameters (LoRA parameters aside) in the layout of `map` and in the dtypes of `source`, with its carried

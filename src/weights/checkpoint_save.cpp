@@ -54,8 +54,9 @@ std::vector<Output> outputs_of(const ParameterStore& store, const Checkpoint* so
   for (const Parameter& parameter : store.all()) {
     if (parameter.kind() == ParameterKind::kLora) continue;
     const FileLayout layout = map ? map->layouts.at(&parameter) : parameter.layouts().front();
+    const bool converted = dtype && parameter.kind() != ParameterKind::kBuffer;
     for (const FileTensor& tensor : layout) {
-      const DType in_file = dtype.value_or(file_dtype(source, tensor, parameter));
+      const DType in_file = converted ? *dtype : file_dtype(source, tensor, parameter);
       outputs.push_back({{tensor.name, in_file, dims_of(file_shape(tensor.order, tensor.shape))}, &parameter, tensor});
     }
   }

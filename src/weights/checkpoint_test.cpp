@@ -123,6 +123,32 @@ TEST_F(CheckpointFiles, CarriedTensorsAreWrittenBack) {
   EXPECT_EQ(contents(root_ / "b/model.safetensors"), contents(root_ / "a/model.safetensors"));
 }
 
+TEST_F(CheckpointFiles, ABufferKeepsItsBytesInFilesOfAnotherDtype) {
+  const std::string name = "model.layers.0.mlp.gate.e_score_correction_bias";
+  const auto add = [&](ParameterStore& store) {
+    testing::add_model(store, {.dtype = DType::kBF16});
+    store.add({name, {3}, ParameterKind::kBuffer, 0, {}}, DType::kF32);
+    store.allocate(Device{});
+  };
+  ParameterStore made, loaded;
+  add(made);
+  testing::fill(made, 5);
+  save_parameters(root_ / "a", made, nullptr, nullptr, {.dtype = DType::kBF16});
+  add(loaded);
+  const Checkpoint source = Checkpoint::open(root_ / "a");
+  const CheckpointMap map = map_checkpoint(source, loaded);
+  load_parameters(source, map, loaded, pool_);
+  EXPECT_EQ(testing::bytes_of(loaded.find(name)->value()), testing::bytes_of(made.find(name)->value()));
+  save_parameters(root_ / "b", loaded, &source, &map, {.dtype = DType::kF16});
+  const Checkpoint saved = Checkpoint::open(root_ / "b");
+  EXPECT_EQ(saved.find(name)->entry->dtype, DType::kF32);
+  EXPECT_EQ(saved.find("model.norm.weight")->entry->dtype, DType::kF16);
+  std::vector<float> values(3);
+  saved.find(name)->file->read_floats(*saved.find(name)->entry, 0, values.data(), 3);
+  const float* want = made.find(name)->value().as<float>();
+  EXPECT_EQ(values, (std::vector<float>{want, want + 3}));
+}
+
 TEST_F(CheckpointFiles, AnInterruptedWriteLeavesWhatWasThere) {
   write_text_file(root_ / "a/kept", "old");
   EXPECT_ANY_THROW(write_directory(root_ / "a", [](const fs::path& temporary) {

@@ -142,6 +142,7 @@ HostTensors Replay::collect(const Tensor& (Parameter::*tensor)() const) const {
   const ParameterStore& store = model_.store();
   if (!model_.lora()) {
     for (const Parameter& parameter : store.all()) {
+      if (parameter.kind() == ParameterKind::kBuffer) continue;
       result[parameter.name()] = in_file_order(parameter, stream_.download<float>((parameter.*tensor)()));
     }
     return result;
