@@ -216,6 +216,9 @@ ExpSums exp_sums(const float* x, float shift, int64_t n) {
 void scaled_exp(float a, float shift, const float* x, float* y, int64_t n) {
   for (int64_t i = 0; i < n; ++i) y[i] = a * exponential(x[i] - shift);
 }
+void sigmoid_row(const float* x, float* y, int64_t n) {
+  for (int64_t i = 0; i < n; ++i) y[i] = sigmoid(x[i]);
+}
 void silu(const float* x, float* y, int64_t n) {
   for (int64_t i = 0; i < n; ++i) y[i] = x[i] * sigmoid(x[i]);
 }
@@ -257,6 +260,7 @@ constexpr RowMath kTable = {
     .maximum = &maximum,
     .exp_sums = &exp_sums,
     .scaled_exp = &scaled_exp,
+    .sigmoid = &sigmoid_row,
     .silu = &silu,
     .silu_and_slope = &silu_and_slope,
     .adamw = &adamw,

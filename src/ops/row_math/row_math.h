@@ -57,6 +57,7 @@ struct RowMath {
 
   ExpSums (*exp_sums)(const float* x, float shift, int64_t n);
   void (*scaled_exp)(float a, float shift, const float* x, float* y, int64_t n);  ///< y = a · exp(x - shift)
+  void (*sigmoid)(const float* x, float* y, int64_t n);                           ///< y = 1 / (1 + exp(-x))
   void (*silu)(const float* x, float* y, int64_t n);                              ///< y = x · sigmoid(x)
   /// y = x · s and dy_dx = s · (1 + x · (1 - s)) with s = sigmoid(x).
   void (*silu_and_slope)(const float* x, float* y, float* dy_dx, int64_t n);

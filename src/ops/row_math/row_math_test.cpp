@@ -191,16 +191,18 @@ TEST(RowMath, ExponentialSumsMatchFloat64) {
   });
 }
 
-TEST(RowMath, SiluAndItsSlopeMatchFloat64) {
+TEST(RowMath, SigmoidSiluAndItsSlopeMatchFloat64) {
   for_each_isa([](const RowMath& math) {
     for (int64_t n : kSizes) {
       const std::vector<float> x = random_row(n, 6, 20.0f);
-      std::vector<float> y(x.size()), same(x.size()), slope(x.size());
+      std::vector<float> y(x.size()), same(x.size()), slope(x.size()), sigmoid(x.size());
+      math.sigmoid(x.data(), sigmoid.data(), n);
       math.silu(x.data(), y.data(), n);
       math.silu_and_slope(x.data(), same.data(), slope.data(), n);
       EXPECT_EQ(y, same);
       for (size_t i = 0; i < x.size(); ++i) {
         const double v = x[i], s = 1.0 / (1.0 + std::exp(-v));
+        EXPECT_NEAR(sigmoid[i], s, 8 * kUlp * s);
         EXPECT_NEAR(y[i], v * s, 8 * kUlp * std::abs(v * s) + 1e-37);
         // 1 - s loses its digits where s is near 1: an error of a unit of 1, times x.
         EXPECT_NEAR(slope[i], s * (1 + v * (1 - s)), 8 * kUlp * s * (1 + std::abs(v))) << v;
