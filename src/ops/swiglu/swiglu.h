@@ -10,6 +10,7 @@ namespace hone {
 /// round is to that dtype (as Hugging Face's MLPs do), the arithmetic is float32. Deterministic.
 struct SwigluArgs {
   Tensor gate, up, y;
+  int64_t pitch = 0;  ///< elements from row to row of gate and up (the halves of one tensor); 0: I
 };
 
 void swiglu(const Context& context, const SwigluArgs& args);
@@ -20,12 +21,15 @@ void swiglu(const Context& context, const SwigluArgs& args);
 struct SwigluGradArgs {
   Tensor gate, up, dy;
   GradDest dgate, dup;
+  int64_t pitch = 0;  ///< as above; of dgate and dup too
 };
 
 void swiglu_grad(const Context& context, const SwigluGradArgs& args);
 
 /// Records y = silu(gate) · up; backward saves gate and up.
 Var swiglu(Tape& tape, Var gate, Var up);
+/// The same of gate_up [T, 2I], whose rows hold gate, then up.
+Var swiglu(Tape& tape, Var gate_up);
 
 namespace cpu {
 void swiglu(const Context& context, const SwigluArgs& args);

@@ -21,6 +21,15 @@ struct SwigluTensors {
   T* dgate = nullptr;  ///< may be null, as dup
   T* dup = nullptr;
   float dgate_beta = 0, dup_beta = 0;
+  int64_t columns = 0, pitch = 0;  ///< pitch 0: gate and up lie as y does
+
+  /// Where the group of kWidth elements stands in gate and up, in groups.
+  template <int kWidth>
+  __device__ int64_t place_of(int64_t group) const {
+    if (pitch == 0) return group;
+    const int64_t groups = columns / kWidth, row = group / groups;
+    return row * (pitch / kWidth) + group - row * groups;
+  }
 };
 
 __device__ inline float sigmoid(float x) { return __fdividef(1.0f, 1.0f + __expf(-x)); }
@@ -35,7 +44,8 @@ __global__ void __launch_bounds__(kThreads) swiglu_kernel(SwigluTensors<T> t, in
   using G = Group<T, kWidth>;
   const int64_t index = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
   if (index >= groups) return;
-  const G gate = reinterpret_cast<const G*>(t.gate)[index], up = reinterpret_cast<const G*>(t.up)[index];
+  const int64_t place = t.template place_of<kWidth>(index);
+  const G gate = reinterpret_cast<const G*>(t.gate)[place], up = reinterpret_cast<const G*>(t.up)[place];
   G y;
 #pragma unroll
   for (int i = 0; i < kWidth; ++i) {
@@ -64,9 +74,10 @@ __global__ void __launch_bounds__(kThreads) swiglu_grad_kernel(SwigluTensors<T> 
   using G = Group<T, kWidth>;
   const int64_t index = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
   if (index >= groups) return;
-  const G gate = reinterpret_cast<const G*>(t.gate)[index], dy = reinterpret_cast<const G*>(t.dy)[index];
+  const int64_t place = t.template place_of<kWidth>(index);
+  const G gate = reinterpret_cast<const G*>(t.gate)[place], dy = reinterpret_cast<const G*>(t.dy)[index];
   G up = gate;
-  if (t.dgate != nullptr) up = reinterpret_cast<const G*>(t.up)[index];
+  if (t.dgate != nullptr) up = reinterpret_cast<const G*>(t.up)[place];
   float dgate[kWidth], dup[kWidth];
 #pragma unroll
   for (int i = 0; i < kWidth; ++i) {
@@ -74,19 +85,20 @@ __global__ void __launch_bounds__(kThreads) swiglu_grad_kernel(SwigluTensors<T> 
     dgate[i] = s * (1.0f + g * (1.0f - s)) * d * to_float(up.values[i]);
     dup[i] = rounded_silu<T>(g, s) * d;
   }
-  if (t.dgate != nullptr) store(t.dgate, index, dgate, t.dgate_beta);
-  if (t.dup != nullptr) store(t.dup, index, dup, t.dup_beta);
+  if (t.dgate != nullptr) store(t.dgate, place, dgate, t.dgate_beta);
+  if (t.dup != nullptr) store(t.dup, place, dup, t.dup_beta);
 }
 
-/// Calls body(element, width) with a value of the element type and the elements that a thread takes at once.
+/// Calls body(element, width) with a value of the element type and the elements that a thread takes at once, of which
+/// `unit` is a multiple.
 template <class Body>
-void dispatch_width(DType dtype, int64_t count, std::initializer_list<const std::byte*> addresses, Body&& body) {
+void dispatch_width(DType dtype, int64_t unit, std::initializer_list<const std::byte*> addresses, Body&& body) {
   uintptr_t bits = 0;
   for (const std::byte* address : addresses) bits |= reinterpret_cast<uintptr_t>(address);
   cuda::dispatch_float(dtype, [&](auto element) {
     using T = decltype(element);
     constexpr int kWidth = Pack<T>::kSize;
-    if (bits % 16 == 0 && count % kWidth == 0) {
+    if (bits % 16 == 0 && unit % kWidth == 0) {
       body(element, std::integral_constant<int, kWidth>{});
     } else {
       body(element, std::integral_constant<int, 1>{});
@@ -99,20 +111,27 @@ void dispatch_width(DType dtype, int64_t count, std::initializer_list<const std:
 void swiglu(const Context& context, const SwigluArgs& args) {
   const int64_t count = args.y.numel();
   if (context.dry() || count == 0) return;
-  dispatch_width(args.y.dtype, count, {args.gate.data, args.up.data, args.y.data}, [&](auto element, auto width) {
-    using T = decltype(element);
-    const SwigluTensors<T> tensors{
-        .gate = elements<T>(args.gate), .up = elements<T>(args.up), .y = elements<T>(args.y)};
-    const int64_t groups = count / width;
-    swiglu_kernel<T, width><<<blocks_for(groups, kThreads), kThreads, 0, stream_of(context)>>>(tensors, groups);
-    check_launch("computing SwiGLU");
-  });
+  const int64_t columns = args.y.shape[-1];
+  dispatch_width(args.y.dtype, args.pitch == 0 ? count : columns, {args.gate.data, args.up.data, args.y.data},
+                 [&](auto element, auto width) {
+                   using T = decltype(element);
+                   const SwigluTensors<T> tensors{.gate = elements<T>(args.gate),
+                                                  .up = elements<T>(args.up),
+                                                  .y = elements<T>(args.y),
+                                                  .columns = columns,
+                                                  .pitch = args.pitch};
+                   const int64_t groups = count / width;
+                   swiglu_kernel<T, width>
+                       <<<blocks_for(groups, kThreads), kThreads, 0, stream_of(context)>>>(tensors, groups);
+                   check_launch("computing SwiGLU");
+                 });
 }
 
 void swiglu_grad(const Context& context, const SwigluGradArgs& args) {
   const int64_t count = args.gate.numel();
   if (context.dry() || count == 0 || (!args.dgate.wanted() && !args.dup.wanted())) return;
-  dispatch_width(args.gate.dtype, count,
+  const int64_t columns = args.gate.shape[-1];
+  dispatch_width(args.gate.dtype, args.pitch == 0 ? count : columns,
                  {args.gate.data, args.up.data, args.dy.data, args.dgate.dst.data, args.dup.dst.data},
                  [&](auto element, auto width) {
                    using T = decltype(element);
@@ -122,7 +141,9 @@ void swiglu_grad(const Context& context, const SwigluGradArgs& args) {
                                                   .dgate = elements<T>(args.dgate.dst),
                                                   .dup = elements<T>(args.dup.dst),
                                                   .dgate_beta = args.dgate.beta,
-                                                  .dup_beta = args.dup.beta};
+                                                  .dup_beta = args.dup.beta,
+                                                  .columns = columns,
+                                                  .pitch = args.pitch};
                    const int64_t groups = count / width;
                    swiglu_grad_kernel<T, width>
                        <<<blocks_for(groups, kThreads), kThreads, 0, stream_of(context)>>>(tensors, groups);

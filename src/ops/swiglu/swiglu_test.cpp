@@ -31,6 +31,33 @@ TEST(Swiglu, MatchesTheReferenceAndItsGradients) {
   }
 }
 
+/// gate and up side by side, used twice.
+TEST(Swiglu, TakesGateAndUpFromOneTensor) {
+  for (const auto& [rows, columns] : {std::pair<int64_t, int64_t>{1, 1}, {7, 13}, {3, 701}, {5, 64}, {2, 1100}}) {
+    const OpCase fused{.inputs = {testing::random_argument({rows, 2 * columns}, 1)},
+                       .weights = {},
+                       .op =
+                           [](Tape& tape, const std::vector<Var>& in, const std::vector<Weight*>&) {
+                             return std::vector<Var>{swiglu(tape, in[0]), swiglu(tape, in[0])};
+                           },
+                       .reference =
+                           [rows, columns](const std::vector<Values>& a) {
+                             Values y;
+                             for (int64_t row = 0; row < rows; ++row) {
+                               for (int64_t i = 0; i < columns; ++i) {
+                                 const double gate = a[0][static_cast<size_t>(row * 2 * columns + i)];
+                                 const double up = a[0][static_cast<size_t>((row * 2 + 1) * columns + i)];
+                                 y.push_back(gate / (1 + std::exp(-gate)) * up);
+                               }
+                             }
+                             return std::vector<Values>{y, y};
+                           }};
+    SCOPED_TRACE(::testing::Message() << rows << " x " << columns);
+    expect_matches_reference(fused, DType::kF32, 1e-6);
+    expect_matches_reference(fused, DType::kBF16, 0x1p-6);  // as below, and the sum of two gradients, rounded
+  }
+}
+
 TEST(Swiglu, AddsToGradientsThatAreThere) {
   OpCase twice = swiglu_case({5, 11});
   twice.op = [](Tape& tape, const std::vector<Var>& in, const std::vector<Weight*>&) {
