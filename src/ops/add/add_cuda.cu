@@ -9,15 +9,19 @@ constexpr int kThreads = 256, kElements = 8;
 
 /// b may be null; y may be a or b.
 template <class T, bool kVectors>
-__global__ void __launch_bounds__(kThreads) add_kernel(const T* a, const T* b, T* y, bool accumulate, int64_t count) {
+__global__ void __launch_bounds__(kThreads)
+    add_kernel(const T* a, const T* b, T* y, bool accumulate, float scale, int64_t count) {
+  const float scale_a = b == nullptr ? scale : 1.0f;
   const int64_t begin = (int64_t{blockIdx.x} * kThreads + threadIdx.x) * kElements;
   if (kVectors && begin + kElements <= count) {
     float sum[kElements], values[kElements];
     load_floats(a + begin, sum);
+#pragma unroll
+    for (int i = 0; i < kElements; ++i) sum[i] *= scale_a;
     if (b != nullptr) {
       load_floats(b + begin, values);
 #pragma unroll
-      for (int i = 0; i < kElements; ++i) sum[i] += values[i];
+      for (int i = 0; i < kElements; ++i) sum[i] += rounded<T>(scale * values[i]);
     }
     if (accumulate) {
       load_floats(y + begin, values);
@@ -28,8 +32,8 @@ __global__ void __launch_bounds__(kThreads) add_kernel(const T* a, const T* b, T
     return;
   }
   for (int64_t i = begin; i < count && i < begin + kElements; ++i) {
-    float sum = to_float(a[i]);
-    if (b != nullptr) sum += to_float(b[i]);
+    float sum = scale_a * to_float(a[i]);
+    if (b != nullptr) sum += rounded<T>(scale * to_float(b[i]));
     if (accumulate) sum += to_float(y[i]);
     y[i] = from_float<T>(sum);
   }
@@ -46,7 +50,7 @@ void add(const Context& context, const AddArgs& args) {
     using T = decltype(element);
     const auto kernel = vectors ? &add_kernel<T, true> : &add_kernel<T, false>;
     kernel<<<blocks_for(count, kThreads * kElements), kThreads, 0, stream_of(context)>>>(
-        elements<T>(args.a), elements<T>(args.b), elements<T>(args.y), args.beta != 0.0f, count);
+        elements<T>(args.a), elements<T>(args.b), elements<T>(args.y), args.beta != 0.0f, args.scale, count);
   });
   check_launch("adding");
 }

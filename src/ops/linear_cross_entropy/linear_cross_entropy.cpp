@@ -32,6 +32,7 @@ struct LinearCrossEntropyNode : Node {
     LinearCrossEntropyArgs args{.x = tape.data(inputs[0]),
                                 .w = w->view().payload,
                                 .scaling = scaling,
+                                .logit_scale = loss.logit_scale,
                                 .tokens = loss.tokens,
                                 .scalars = loss.scalars,
                                 .totals = loss.totals,

@@ -30,13 +30,14 @@ constexpr int64_t default_logits_bytes(DeviceKind device) {
 }
 
 /// For each supervised token s with row t = rows[s]:
-///   logits[v] = x[t] · w[v] + scaling · xa[t] · lora_b[v]
+///   logits[v] = logit_scale · (x[t] · w[v] + scaling · xa[t] · lora_b[v])
 ///   loss      = log Σ_v exp(logits[v]) - logits[target]                          nats
 ///   dlogits   = (softmax(logits) - onehot(target)) · weight · inv_loss_weight
 /// and from them
 ///   totals += {Σ weight · loss, Σ weight, number whose target has the largest logit (the first of equal ones),
 ///              Σ entropy of softmax(logits), number of tokens}, in float64, in a fixed order of s
-///   dx[t] = dlogits W,  dw = dlogitsᵀ x,  dxa[t] = scaling · dlogits B,  dlora_b = scaling · dlogitsᵀ xa
+///   dx[t] = dlogits W,  dw = dlogitsᵀ x,  dxa[t] = scaling · dlogits B,  dlora_b = scaling · dlogitsᵀ xa,
+/// each times logit_scale.
 /// x [T, H]; w [V, H], lora_b [V, r]; each float32 or bfloat16; xa [T, r] float32 (ops/linear makes it).
 /// Float32 arithmetic; sums over V in partial sums of float32 that are added in float64; deterministic. A loss, a row
 /// of dx and of dxa depend on their row of x only; dw and dlora_b sum over s chunk by chunk.
@@ -47,6 +48,7 @@ struct LinearCrossEntropyArgs {
   Tensor x, w;
   Tensor xa = {}, lora_b = {};  ///< undefined without an adapter
   float scaling = 0;
+  float logit_scale = 1.0f;
   SupervisedTokens tokens;
   const StepScalars* scalars = nullptr;  ///< device: inv_loss_weight
   LossTotals* totals = nullptr;          ///< device: added to; may be null
@@ -67,6 +69,7 @@ struct CrossEntropyLoss {
   const StepScalars* scalars = nullptr;
   LossTotals* totals = nullptr;
   Tensor token_loss = {};           ///< may be undefined
+  float logit_scale = 1.0f;         ///< 1 / logits_scaling of Granite
   LoraDropoutContext dropout = {};  ///< rows of x, for an adapter with dropout
   int64_t max_logits_bytes = 0;     ///< as in LinearCrossEntropyArgs
 };

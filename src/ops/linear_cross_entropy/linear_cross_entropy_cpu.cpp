@@ -101,13 +101,14 @@ struct Head {
                      .a = gathered(args.x, begin),
                      .b = transposed(matrix(args.w)),
                      .c = logits.data,
-                     .ldc = vocab};
+                     .ldc = vocab,
+                     .alpha = args.logit_scale};
     gemm(pool, product);
     if (!args.xa.defined()) return;
     product.k = rank;
     product.a = gathered(args.xa, begin);
     product.b = transposed(matrix(args.lora_b));
-    product.alpha = args.scaling;
+    product.alpha = args.scaling * args.logit_scale;
     product.beta = 1.0f;
     gemm(pool, product);
   }
@@ -135,7 +136,8 @@ struct Head {
                 .a = matrix(logits),
                 .b = matrix(args.w),
                 .c = dx_rows.data,
-                .ldc = hidden});
+                .ldc = hidden,
+                .alpha = args.logit_scale});
     scatter(pool, dx_rows, args.dx, begin, count);
   }
 
@@ -147,7 +149,7 @@ struct Head {
                 .b = matrix(args.lora_b),
                 .c = dxa_rows.data,
                 .ldc = rank,
-                .alpha = args.scaling});
+                .alpha = args.scaling * args.logit_scale});
     scatter(pool, dxa_rows, args.dxa, begin, count);
   }
 
@@ -174,7 +176,7 @@ struct Head {
                   .b = inputs,
                   .c = dest.dst.data,
                   .ldc = width,
-                  .alpha = alpha,
+                  .alpha = alpha * args.logit_scale,
                   .beta = begin == 0 ? dest.beta : 1.0f});
     };
     if (args.dw.wanted()) add(args.dw, gathered(args.x, begin), 1.0f);

@@ -98,7 +98,9 @@ struct Head {
     if (!context.dry()) differentiate(begin, count);
     if (args.dx.defined()) {
       const Tensor dx = dx_rows.rows(0, count);
-      matmul(context, {.a = chunk_logits(count), .b = w, .c = dx, .operands = dtype, .a_pitch = pitch});
+      matmul(
+          context,
+          {.a = chunk_logits(count), .b = w, .c = dx, .operands = dtype, .alpha = args.logit_scale, .a_pitch = pitch});
       scatter_rows(context, dx, rows, args.dx);
     }
     if (args.dxa.defined()) {
@@ -107,7 +109,7 @@ struct Head {
                        .b = args.lora_b,
                        .c = dxa,
                        .operands = dtype,
-                       .alpha = args.scaling,
+                       .alpha = args.scaling * args.logit_scale,
                        .a_pitch = pitch});
       scatter_rows(context, dxa, rows, args.dxa);
     }
@@ -126,7 +128,7 @@ struct Head {
                        .b_transposed = true,
                        .c = chunk_logits(count),
                        .operands = dtype,
-                       .alpha = args.scaling,
+                       .alpha = args.scaling * args.logit_scale,
                        .c_pitch = pitch});
     }
     matmul(context, {.a = x,
@@ -134,6 +136,7 @@ struct Head {
                      .b_transposed = true,
                      .c = chunk_logits(count),
                      .operands = dtype,
+                     .alpha = args.logit_scale,
                      .beta = adapted ? 1.0f : 0.0f,
                      .c_pitch = pitch});
   }
@@ -167,7 +170,7 @@ struct Head {
                        .b = inputs.rows(0, count),
                        .c = dest.dst,
                        .operands = dtype,
-                       .alpha = alpha,
+                       .alpha = alpha * args.logit_scale,
                        .beta = begin == 0 ? dest.beta : 1.0f,
                        .a_pitch = pitch});
     };

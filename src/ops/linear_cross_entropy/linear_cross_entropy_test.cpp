@@ -263,6 +263,26 @@ TEST(LinearCrossEntropy, MatchesTheReferenceWithAnAdapter) {
   }
 }
 
+/// A scale of the logits is a scale of the weights; a power of two changes no digit.
+TEST(LinearCrossEntropy, ScalesLogitsAsScaledWeightsWould) {
+  const Sizes sizes{23, 6, 101, 11, 5};
+  for (const DType dtype : {DType::kF32, DType::kBF16}) {
+    HeadCase scaled(sizes), reference(sizes);
+    scaled.loss.logit_scale = 0.25f;
+    for (const size_t weight : {size_t{0}, size_t{2}}) {
+      for (double& value : reference.op_case.weights[weight].values) value *= 0.25;
+    }
+    const OpResult got = run_op(scaled.op_case, {.dtype = dtype});
+    OpResult want = run_op(reference.op_case, {.dtype = dtype});
+    for (const size_t gradient : {size_t{1}, size_t{3}}) {  // of w and B
+      for (double& value : want.gradients[gradient]) value *= 0.25;
+    }
+    EXPECT_EQ(got.gradients, want.gradients);
+    EXPECT_EQ(scaled.token_losses(), reference.token_losses());
+    EXPECT_EQ(scaled.totals().entropy, reference.totals().entropy);
+  }
+}
+
 TEST(LinearCrossEntropy, ChunksOfAnySizeGiveTheSame) {
   HeadCase c({40, 11, 53, 37, 3});
   const OpResult whole = run_op(c.op_case, {});

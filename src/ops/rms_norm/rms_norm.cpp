@@ -16,31 +16,22 @@ namespace {
 
 /// The residual sum whose value the following norm writes; alone only when it is computed again.
 struct ResidualSumNode : Node {
+  float scale = 1.0f;
+
   std::string_view kind() const override { return "add"; }
 
   void forward(Tape& tape) override {
     if (!tape.replaying()) return;
-    add(tape.context(), {.a = tape.data(inputs[0]), .b = tape.data(inputs[1]), .y = tape.data(outputs[0])});
+    add(tape.context(),
+        {.a = tape.data(inputs[0]), .b = tape.data(inputs[1]), .y = tape.data(outputs[0]), .scale = scale});
   }
 
-  void backward(Tape& tape) override {
-    const Tensor dsum = tape.grad(outputs[0]);
-    bool given = false;
-    for (Var input : inputs) {
-      if (!tape.requires_grad(input)) continue;
-      if (!given && tape.alias_grad(input, dsum)) {
-        given = true;
-        continue;
-      }
-      const GradDest dest = tape.grad_dest(input);
-      add(tape.context(), {.a = dsum, .b = {}, .y = dest.dst, .beta = dest.beta});
-    }
-  }
+  void backward(Tape& tape) override { hand_down_sum(tape, inputs[0], inputs[1], scale, tape.grad(outputs[0])); }
 };
 
 struct RmsNormNode : Node {
   Weight* w = nullptr;
-  float eps = 0;
+  float eps = 0, delta_scale = 1.0f;
   NormWeighting weighting = NormWeighting::kPlain;
   Var residual, delta;  // defined if inputs[0] is their sum, which this node writes when it first runs
 
@@ -56,6 +47,7 @@ struct RmsNormNode : Node {
       args.sum = args.x;
       args.x = tape.data(residual);
       args.delta = tape.data(delta);
+      args.delta_scale = delta_scale;
     }
     rms_norm(tape.context(), args);
   }
@@ -92,15 +84,17 @@ Var rms_norm(Tape& tape, Var x, Weight& w, float eps, NormWeighting weighting) {
   return y;
 }
 
-SumAndNorm add_rms_norm(Tape& tape, Var x, Var delta, Weight& w, float eps, NormWeighting weighting) {
+SumAndNorm add_rms_norm(Tape& tape, Var x, Var delta, Weight& w, float eps, NormWeighting weighting, float scale) {
   HONE_ASSERT(tape.shape(x) == tape.shape(delta) && tape.dtype(x) == tape.dtype(delta));
   auto sum_node = std::make_unique<ResidualSumNode>();
   sum_node->inputs = {x, delta};
+  sum_node->scale = scale;
   const Var sum = tape.add_output(*sum_node, tape.shape(x), tape.dtype(x));
   tape.record(std::move(sum_node));
   auto node = make_norm(tape, sum, w, eps, weighting);
   node->residual = x;
   node->delta = delta;
+  node->delta_scale = scale;
   const Var y = tape.add_output(*node, tape.shape(x), tape.dtype(x));
   tape.record(std::move(node));
   return {sum, y};

@@ -10,12 +10,13 @@ namespace hone {
 
 /// y[t, :] = w · round(x[t, :] · rsqrt(mean(x[t, :]²) + eps)), rounded again; statistics in float32.
 /// x, y [T, H] of one dtype, float32 or bfloat16, to which round rounds; w [H] of either dtype. With delta (as x),
-/// x + delta is rounded, written to sum (as x) and normalised in place of x. With NormWeighting::kFromOne
-/// y = round((1 + w) · x · r). Deterministic.
+/// x + round(delta_scale · delta) is rounded, written to sum (as x) and normalised in place of x. With
+/// NormWeighting::kFromOne y = round((1 + w) · x · r). Deterministic.
 struct RmsNormArgs {
   Tensor x;
   Tensor delta = {};  ///< may be undefined
   Tensor sum = {};    ///< defined if delta is
+  float delta_scale = 1.0f;
   Tensor w;
   Tensor y;
   float eps = 0;
@@ -47,11 +48,11 @@ struct SumAndNorm {
   Var y;
 };
 
-/// Records sum = x + delta and y = rms_norm(sum) in one pass over memory. For recomputation these are two nodes, "add"
-/// and "rms_norm", so that y can be computed again from a kept sum. Backward: the gradient of sum (its own and what
-/// comes through the norm) goes to x and to delta.
+/// Records sum = x + scale · delta and y = rms_norm(sum) in one pass over memory. For recomputation these are two
+/// nodes, "add" and "rms_norm", so that y can be computed again from a kept sum. Backward: the gradient of sum (its own
+/// and what comes through the norm) goes to x and, times scale, to delta.
 SumAndNorm add_rms_norm(Tape& tape, Var x, Var delta, Weight& w, float eps,
-                        NormWeighting weighting = NormWeighting::kPlain);
+                        NormWeighting weighting = NormWeighting::kPlain, float scale = 1.0f);
 
 namespace cpu {
 void rms_norm(const Context& context, const RmsNormArgs& args);

@@ -35,13 +35,19 @@ float inverse_rms(const RowMath& math, const Tensor& x, int64_t row, float eps) 
   return 1.0f / std::sqrt(squares / static_cast<float>(hidden) + eps);
 }
 
-/// sum = x + delta for one row.
+/// sum = x + delta_scale · delta for one row.
 void add_row(const RowMath& math, const RmsNormArgs& args, int64_t row) {
   const int64_t hidden = args.x.shape[1];
   for_row_blocks(hidden, [&](int64_t begin, int64_t n) {
     float x[kRowBlock], delta[kRowBlock], sum[kRowBlock];
     const int64_t at = row * hidden + begin;
-    math.add(load_block(math, args.x, at, x, n), load_block(math, args.delta, at, delta, n), sum, n);
+    const float* term = load_block(math, args.delta, at, delta, n);
+    if (args.delta_scale != 1.0f) {
+      math.scale(args.delta_scale, term, delta, n);
+      if (args.delta.dtype == DType::kBF16) math.round(delta, n);
+      term = delta;
+    }
+    math.add(load_block(math, args.x, at, x, n), term, sum, n);
     store_block(math, sum, args.sum, at, n);
   });
 }

@@ -10,6 +10,7 @@ template <class T>
 struct NormRows {
   const T* x;
   const T* delta;  // null: normalise x
+  float delta_scale;
   T* sum;
   NormWeight w;
   T* y;
@@ -51,7 +52,7 @@ __global__ void __launch_bounds__(block_of(kThreads)) norm_vectors(const NormRow
         widen(x[v], sum);
         widen(delta[v], values);
 #pragma unroll
-        for (int i = 0; i < kSize; ++i) sum[i] += values[i];
+        for (int i = 0; i < kSize; ++i) sum[i] += rounded<T>(a.delta_scale * values[i]);
         x[v] = narrow<T>(sum);
         store_vector(a.sum + row * a.hidden + column(v), x[v]);
       }
@@ -98,7 +99,7 @@ __global__ void __launch_bounds__(kGeneralThreads) norm_general(const NormRows<T
   const int64_t begin = int64_t{blockIdx.x} * a.hidden;
   const auto value_at = [&](int64_t i) {
     if (a.delta == nullptr) return to_float(a.x[begin + i]);
-    return rounded<T>(to_float(a.x[begin + i]) + to_float(a.delta[begin + i]));
+    return rounded<T>(to_float(a.x[begin + i]) + rounded<T>(a.delta_scale * to_float(a.delta[begin + i])));
   };
   float squares = 0.0f;
   for (int64_t i = threadIdx.x; i < a.hidden; i += kGeneralThreads) {
@@ -138,6 +139,7 @@ void rms_norm(const Context& context, const RmsNormArgs& args) {
     constexpr int64_t kSize = 16 / sizeof(T);
     const NormRows<T> rows{.x = elements<T>(args.x),
                            .delta = elements<T>(args.delta),
+                           .delta_scale = args.delta_scale,
                            .sum = elements<T>(args.sum),
                            .w = NormWeight(args.w, args.weighting),
                            .y = elements<T>(args.y),

@@ -35,21 +35,23 @@ OpCase norm_case(int64_t rows, int64_t hidden) {
 }
 
 /// Two layers of residual stream, so that sum has a gradient of its own.
-OpCase residual_case(int64_t rows, int64_t hidden) {
+OpCase residual_case(int64_t rows, int64_t hidden, float scale = 1.0f) {
   return {.inputs = {testing::random_argument({rows, hidden}, 1), testing::random_argument({rows, hidden}, 2)},
           .weights = {testing::random_argument({hidden}, 3)},
           .op =
-              [](Tape& tape, const std::vector<Var>& in, const std::vector<Weight*>& w) {
-                const SumAndNorm first = add_rms_norm(tape, in[0], in[1], *w[0], static_cast<float>(kEps));
-                const SumAndNorm second = add_rms_norm(tape, first.sum, first.y, *w[0], static_cast<float>(kEps));
+              [scale](Tape& tape, const std::vector<Var>& in, const std::vector<Weight*>& w) {
+                const auto eps = static_cast<float>(kEps);
+                const SumAndNorm first = add_rms_norm(tape, in[0], in[1], *w[0], eps, NormWeighting::kPlain, scale);
+                const SumAndNorm second =
+                    add_rms_norm(tape, first.sum, first.y, *w[0], eps, NormWeighting::kPlain, scale);
                 return std::vector<Var>{second.sum, second.y};
               },
           .reference =
-              [](const std::vector<Values>& a) {
+              [m = static_cast<double>(scale)](const std::vector<Values>& a) {
                 Values sum(a[0].size());
-                for (size_t i = 0; i < sum.size(); ++i) sum[i] = a[0][i] + a[1][i];
+                for (size_t i = 0; i < sum.size(); ++i) sum[i] = a[0][i] + m * a[1][i];
                 const Values y = norm_of(sum, a[2]);
-                for (size_t i = 0; i < sum.size(); ++i) sum[i] += y[i];
+                for (size_t i = 0; i < sum.size(); ++i) sum[i] += m * y[i];
                 return std::vector<Values>{sum, norm_of(sum, a[2])};
               }};
 }
@@ -109,10 +111,13 @@ TEST(RmsNorm, OfOneFeatureIsItsSign) {
 
 TEST(RmsNorm, FusedWithTheResidualSumMatchesTheReference) {
   for (const auto& [rows, hidden] : {std::pair{1, 3}, {5, 13}, {67, 5}, {5, 72}}) {
-    expect_matches_reference(residual_case(rows, hidden), DType::kF32, 4e-6);
-    // Seven roundings of 2^-8 follow one another in forward (sum, x · r, product, twice, sum) and as many in backward,
-    // where a row with small entries could amplify them by |w| r; they partly cancel.
-    expect_matches_reference(residual_case(rows, hidden), DType::kBF16, 8 * 0x1p-8);
+    for (const float scale : {1.0f, 0.22f}) {
+      const OpCase op_case = residual_case(rows, hidden, scale);
+      expect_matches_reference(op_case, DType::kF32, 4e-6);
+      // Seven roundings of 2^-8 follow one another in forward (sum, x · r, product, twice, sum) and as many in
+      // backward, where a row with small entries could amplify them by |w| r; they partly cancel.
+      expect_matches_reference(op_case, DType::kBF16, 8 * 0x1p-8);
+    }
   }
 }
 

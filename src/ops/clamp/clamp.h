@@ -1,0 +1,39 @@
+// clamp: values kept within a bound (clip_qkv of OLMoE).
+#pragma once
+
+#include "graph/tape.h"
+
+namespace hone {
+
+/// y[i] = min(max(x[i], -limit), limit); NaN stays NaN. x and y of one dtype, float32 or bfloat16; y may be x. The
+/// limit is rounded to that dtype.
+struct ClampArgs {
+  Tensor x, y;
+  float limit = 0;
+};
+
+void clamp(const Context& context, const ClampArgs& args);
+
+/// dx[i] = dy[i] where |x[i]| <= limit, else 0 (as torch.clamp).
+struct ClampGradArgs {
+  Tensor x, dy;
+  GradDest dx;
+  float limit = 0;
+};
+
+void clamp_grad(const Context& context, const ClampGradArgs& args);
+
+/// Records y = clamp(x); limit > 0. Backward saves x.
+Var clamp(Tape& tape, Var x, float limit);
+
+namespace cpu {
+void clamp(const Context& context, const ClampArgs& args);
+void clamp_grad(const Context& context, const ClampGradArgs& args);
+}  // namespace cpu
+
+namespace cuda {
+void clamp(const Context& context, const ClampArgs& args);
+void clamp_grad(const Context& context, const ClampGradArgs& args);
+}  // namespace cuda
+
+}  // namespace hone
