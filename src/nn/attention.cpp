@@ -1,9 +1,9 @@
 #include "nn/attention.h"
 
-#include <cmath>
-
 #include "ops/attention/attention.h"
 #include "ops/cached_attention/cached_attention.h"
+#include "ops/clamp/clamp.h"
+#include "ops/rms_norm/rms_norm.h"
 
 namespace hone {
 
@@ -13,6 +13,9 @@ Attention::Attention(const DecoderConfig& config, int layer, ParameterStore& sto
       head_dim_(config.head_dim),
       sliding_window_(config.layers[static_cast<size_t>(layer)].sliding_window),
       rms_norm_eps_(static_cast<float>(config.rms_norm_eps)),
+      clip_(static_cast<float>(config.clip_qkv)),
+      scale_(config.softmax_scale()),
+      whole_norm_(config.qk_norm_whole),
       layer_(static_cast<size_t>(layer)) {
   const std::string module = config.layer_module(layer) + "self_attn.";
   const int64_t hidden = config.hidden_size, q_size = num_heads_ * head_dim_, kv_size = num_kv_heads_ * head_dim_;
@@ -23,9 +26,12 @@ Attention::Attention(const DecoderConfig& config, int layer, ParameterStore& sto
   k_proj_ = make("k_proj", kv_size, hidden, config.qkv_bias);
   v_proj_ = make("v_proj", kv_size, hidden, config.qkv_bias);
   o_proj_ = make("o_proj", hidden, q_size, config.o_bias);
-  if (config.qk_norm) {
-    q_norm_ = &store.add({module + "q_norm.weight", {head_dim_}, ParameterKind::kNorm, layer, {}}, dtype);
-    k_norm_ = &store.add({module + "k_norm.weight", {head_dim_}, ParameterKind::kNorm, layer, {}}, dtype);
+  if (config.qk_norm || whole_norm_) {
+    const auto norm = [&](const char* name, int64_t size) {
+      return &store.add({module + name, {whole_norm_ ? size : head_dim_}, ParameterKind::kNorm, layer, {}}, dtype);
+    };
+    q_norm_ = norm("q_norm.weight", q_size);
+    k_norm_ = norm("k_norm.weight", kv_size);
   }
   if (config.attention_sinks) {
     sinks_ = &store.add({module + "sinks", {num_heads_}, ParameterKind::kBias, layer, {}}, dtype);
@@ -36,14 +42,21 @@ Var Attention::operator()(Tape& tape, Var x, const Forward& forward, const RopeT
   const DeviceBatch& batch = *forward.batch;
   Var q = q_proj_(tape, x, forward);  // [T, Hq * D]
   Var k = k_proj_(tape, x, forward);  // [T, Hkv * D]
-  const Var v = v_proj_(tape, x, forward);
-  q = qk_norm_rope(tape, q, q_norm_, rms_norm_eps_, rope, batch.positions, head_dim_);
-  k = qk_norm_rope(tape, k, k_norm_, rms_norm_eps_, rope, batch.positions, head_dim_);
+  Var v = v_proj_(tape, x, forward);
+  if (whole_norm_) {
+    q = rms_norm(tape, q, *q_norm_, rms_norm_eps_);
+    k = rms_norm(tape, k, *k_norm_, rms_norm_eps_);
+  }
+  if (clip_ > 0) {
+    for (Var* projected : {&q, &k, &v}) *projected = clamp(tape, *projected, clip_);
+  }
+  q = qk_norm_rope(tape, q, whole_norm_ ? nullptr : q_norm_, rms_norm_eps_, rope, batch.positions, head_dim_);
+  k = qk_norm_rope(tape, k, whole_norm_ ? nullptr : k_norm_, rms_norm_eps_, rope, batch.positions, head_dim_);
   const AttentionOptions options{.num_heads = num_heads_,
                                  .num_kv_heads = num_kv_heads_,
                                  .head_dim = head_dim_,
                                  .v_head_dim = head_dim_,
-                                 .scale = 1.0f / std::sqrt(static_cast<float>(head_dim_)),
+                                 .scale = scale_,
                                  .sliding_window = sliding_window_};
   const PackedSequences sequences{
       .cu_seqlens = batch.cu_seqlens, .num_documents = batch.documents, .max_seqlen = batch.max_seqlen};

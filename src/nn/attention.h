@@ -15,7 +15,8 @@ class Attention : public Mixer {
 
  private:
   int64_t num_heads_, num_kv_heads_, head_dim_, sliding_window_;
-  float rms_norm_eps_;
+  float rms_norm_eps_, clip_, scale_;
+  bool whole_norm_;
   size_t layer_;
   Linear q_proj_, k_proj_, v_proj_, o_proj_;
   Parameter* q_norm_ = nullptr;

@@ -18,16 +18,11 @@ Decoder::Decoder(DecoderConfig config, ParameterStore& store, Placement& placeme
   embedding_ = &store.add(
       {config_.names.prefix + "embed_tokens.weight", {vocab, hidden}, ParameterKind::kEmbedding, -1, {}}, dtype_);
   embedding_group_ = placement.group({embedding_});
-  int64_t moe_index = 0;
   for (int i = 0; i < static_cast<int>(config_.layers.size()); ++i) {
     const std::string module = config_.layer_module(i);
     Layer layer;
     layer.mixer = make_mixer(config_, i, store, dtype_);
-    if (config_.layers[static_cast<size_t>(i)].moe) {
-      layer.feed_forward = std::make_unique<MixtureOfExperts>(config_, i, moe_index++, store, dtype_);
-    } else {
-      layer.feed_forward = std::make_unique<Mlp>(config_, i, store, dtype_);
-    }
+    layer.feed_forward = make_feed_forward(config_, i, store, dtype_);
     layer.input_norm = norm(module + "input_layernorm", i);
     layer.post_attention_norm = norm(module + "post_attention_layernorm", i);
     std::vector<Parameter*> mixer_group = {layer.input_norm}, feed_forward_group = {layer.post_attention_norm};
@@ -56,23 +51,25 @@ void Decoder::prepare(Stream& stream, int64_t max_length) {
 }
 
 Var Decoder::layer_forward(Tape& tape, const Layer& layer, Var x, const Forward& forward) const {
-  const auto eps = static_cast<float>(config_.rms_norm_eps);
+  const auto eps = static_cast<float>(config_.rms_norm_eps), scale = static_cast<float>(config_.residual_multiplier);
   Var mixed, fed;
   SumAndNorm residual;
   tape.with(*layer.mixer_group,
             [&] { mixed = (*layer.mixer)(tape, rms_norm(tape, x, *layer.input_norm, eps), forward, rope_); });
   tape.with(*layer.feed_forward_group, [&] {
-    residual = add_rms_norm(tape, x, mixed, *layer.post_attention_norm, eps);
+    residual = add_rms_norm(tape, x, mixed, *layer.post_attention_norm, eps, NormWeighting::kPlain, scale);
     fed = (*layer.feed_forward)(tape, residual.y, forward);
   });
-  return add(tape, residual.sum, fed);
+  return add(tape, residual.sum, fed, scale);
 }
 
 Var Decoder::hidden_states(Tape& tape, const Forward& forward) const {
   Var x;
   tape.block([&] {
-    tape.with(*embedding_group_,
-              [&] { x = embedding(tape, forward.batch->input_ids, *embedding_, dtype_, config_.pad_token_id); });
+    tape.with(*embedding_group_, [&] {
+      x = embedding(tape, forward.batch->input_ids, *embedding_, dtype_, config_.pad_token_id);
+      x = scale(tape, x, static_cast<float>(config_.embedding_multiplier));
+    });
   });
   for (const Layer& layer : layers_) {
     tape.block([&] { x = layer_forward(tape, layer, x, forward); });
@@ -94,6 +91,7 @@ void Decoder::loss(Tape& tape, const Forward& forward, Tensor token_loss) const 
                             .scalars = forward.step.scalars,
                             .totals = forward.step.totals,
                             .token_loss = token_loss.defined() ? token_loss.rows(0, batch.supervised) : Tensor{},
+                            .logit_scale = static_cast<float>(1.0 / config_.logits_scaling),
                             .dropout = forward.dropout_context()});
     });
   });
@@ -106,6 +104,7 @@ Var Decoder::logits(Tape& tape, const Forward& forward, Tensor rows) const {
     tape.with(*head_group_, [&] {
       const Var y = rms_norm(tape, x, *final_norm_, static_cast<float>(config_.rms_norm_eps));
       logits = linear(tape, gather_rows(tape, y, rows), *head_, nullptr, adapter_of(*head_), forward.dropout_context());
+      logits = scale(tape, logits, static_cast<float>(1.0 / config_.logits_scaling));
       tape.expose(logits);
     });
   });

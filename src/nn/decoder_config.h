@@ -1,11 +1,13 @@
 // What a decoder-only transformer is built from; model files fill it from config.json.
 #pragma once
 
+#include <cmath>
 #include <string>
 #include <vector>
 
 #include "core/dtype.h"
 #include "ops/qk_norm_rope/rope_table.h"
+#include "ops/router/router_rule.h"
 
 namespace hone {
 
@@ -26,8 +28,19 @@ struct MoeConfig {
   int64_t num_experts = 0;
   int64_t num_experts_per_tok = 0;
   int64_t moe_intermediate_size = 0;
-  bool norm_topk_prob = true;
+  RouterRule router;
+  bool router_bias = false;                     ///< the router's linear weight has a bias
+  bool selection_bias = false;                  ///< the router has e_score_correction_bias, a buffer
+  double router_jitter_noise = 0;               ///< training multiplies the layer's input by numbers in 1 ± this
+  int64_t shared_expert_intermediate_size = 0;  ///< of the expert that all tokens go through; 0: none
+  bool shared_expert_gate = false;              ///< its output is multiplied by the sigmoid of a linear weight [1, H]
   double router_aux_loss_coef = 0;
+};
+
+/// How files hold the experts of a layer.
+enum class ExpertFiles {
+  kSeparate,  ///< a tensor for each expert and projection, or as kFused
+  kFused,     ///< all experts in one tensor
 };
 
 /// How an architecture names its tensors in memory and in files.
@@ -35,16 +48,30 @@ struct DecoderNames {
   std::string prefix = "model.";  ///< of everything but the head; a text model inside a larger one has a longer one
   std::string moe = "mlp";        ///< module of router and experts in memory ("mlp.gate", "mlp.experts")
   std::string file_moe = "mlp";   ///< the same in files
+  std::string router = "gate";    ///< below moe
+  std::string file_router = "gate";
+  ExpertFiles experts = ExpertFiles::kSeparate;
   std::string gate = "gate_proj", up = "up_proj", down = "down_proj";  ///< per-expert tensors in files
+  /// Fused tensors in files, below file_moe.
+  std::string fused_gate_up = "experts.gate_up_proj", fused_down = "experts.down_proj";
+  std::string shared_expert = "mlp.shared_expert";  ///< below the layer; its gate has "_gate" behind this
+  bool shared_expert_fused = false;                 ///< it has gate and up in one weight, input_linear
 };
 
 struct DecoderConfig {
   int64_t vocab_size = 0;
   int64_t hidden_size = 0;
-  int64_t num_attention_heads = 0, num_key_value_heads = 0, head_dim = 0;
+  int64_t num_attention_heads = 0, num_key_value_heads = 0;
+  int64_t head_dim = 0;        ///< of queries and keys
+  double attention_scale = 0;  ///< of attention's scores; 0: 1 / sqrt(head_dim)
   bool qkv_bias = false, o_bias = false, mlp_bias = false;
-  bool qk_norm = false;  ///< RMSNorm over head_dim on queries and keys
   bool attention_sinks = false;  ///< a learned logit for each head in the denominator of attention's softmax
+  bool qk_norm = false;          ///< RMSNorm over head_dim on queries and keys
+  bool qk_norm_whole = false;    ///< the same over all heads together (OLMoE)
+  double clip_qkv = 0;           ///< queries, keys and values are clamped to ± this; 0: not
+  /// Granite's: of the embedding, of what each half of a layer adds to the residual stream; logits are divided by the
+  /// last.
+  double embedding_multiplier = 1, residual_multiplier = 1, logits_scaling = 1;
   double rms_norm_eps = 1e-6;
   RopeParameters rope;
   bool tie_word_embeddings = false;
@@ -59,6 +86,9 @@ struct DecoderConfig {
 
   /// "model.layers.3.": what the names of a layer's tensors begin with.
   std::string layer_module(int layer) const { return names.prefix + "layers." + std::to_string(layer) + "."; }
+  float softmax_scale() const {
+    return static_cast<float>(attention_scale != 0 ? attention_scale : 1 / std::sqrt(static_cast<double>(head_dim)));
+  }
   int64_t num_moe_layers() const {
     int64_t n = 0;
     for (const LayerConfig& layer : layers) n += layer.moe;

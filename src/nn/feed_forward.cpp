@@ -2,22 +2,24 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
+#include "ops/add/add.h"
 #include "ops/cast/cast.h"
 #include "ops/moe_experts/moe_experts.h"
-#include "ops/router/router.h"
+#include "ops/router_jitter/router_jitter.h"
+#include "ops/sigmoid_gate/sigmoid_gate.h"
 #include "ops/swiglu/swiglu.h"
 
 namespace hone {
 
-Mlp::Mlp(const DecoderConfig& config, int layer, ParameterStore& store, DType dtype) {
-  const std::string module = config.layer_module(layer) + "mlp.";
-  const int64_t hidden = config.hidden_size, inner = config.layers[static_cast<size_t>(layer)].intermediate_size;
+Mlp::Mlp(ParameterStore& store, const std::string& module, const MlpSizes& sizes, int layer, DType dtype) {
   const auto make = [&](const char* name, int64_t out, int64_t in) {
-    return Linear(store, module + name, out, in, config.mlp_bias, ParameterKind::kMlp, layer, dtype);
+    return Linear(store, module + "." + name, out, in, sizes.bias, ParameterKind::kMlp, layer, dtype);
   };
-  gate_proj_ = make("gate_proj", inner, hidden);
-  up_proj_ = make("up_proj", inner, hidden);
-  down_proj_ = make("down_proj", hidden, inner);
+  gate_proj_ = make("gate_proj", sizes.intermediate, sizes.hidden);
+  up_proj_ = make("up_proj", sizes.intermediate, sizes.hidden);
+  down_proj_ = make("down_proj", sizes.hidden, sizes.intermediate);
 }
 
 Var Mlp::operator()(Tape& tape, Var x, const Forward& forward) const {
@@ -28,30 +30,82 @@ void Mlp::collect(std::vector<Parameter*>& group) const {
   for (const Linear* linear : {&gate_proj_, &up_proj_, &down_proj_}) linear->collect(group);
 }
 
+FusedMlp::FusedMlp(ParameterStore& store, const std::string& module, const MlpSizes& sizes, int layer, DType dtype)
+    : input_linear_(store, module + ".input_linear", 2 * sizes.intermediate, sizes.hidden, sizes.bias,
+                    ParameterKind::kMlp, layer, dtype),
+      output_linear_(store, module + ".output_linear", sizes.hidden, sizes.intermediate, sizes.bias,
+                     ParameterKind::kMlp, layer, dtype) {}
+
+Var FusedMlp::operator()(Tape& tape, Var x, const Forward& forward) const {
+  return output_linear_(tape, swiglu(tape, input_linear_(tape, x, forward)), forward);
+}
+
+void FusedMlp::collect(std::vector<Parameter*>& group) const {
+  for (const Linear* linear : {&input_linear_, &output_linear_}) linear->collect(group);
+}
+
+SharedExpert::SharedExpert(const DecoderConfig& config, int layer, ParameterStore& store, DType dtype) {
+  const std::string module = config.layer_module(layer) + config.names.shared_expert;
+  const MlpSizes sizes{.hidden = config.hidden_size, .intermediate = config.moe.shared_expert_intermediate_size};
+  if (config.names.shared_expert_fused) {
+    mlp_ = std::make_unique<FusedMlp>(store, module, sizes, layer, dtype);
+  } else {
+    mlp_ = std::make_unique<Mlp>(store, module, sizes, layer, dtype);
+  }
+  if (config.moe.shared_expert_gate) {
+    gate_.emplace(store, module + "_gate", 1, sizes.hidden, false, ParameterKind::kMlp, layer, dtype);
+  }
+}
+
+Var SharedExpert::operator()(Tape& tape, Var x, const Forward& forward) const {
+  const Var y = (*mlp_)(tape, x, forward);
+  return gate_ ? sigmoid_gate(tape, (*gate_)(tape, x, forward), y) : y;
+}
+
+void SharedExpert::collect(std::vector<Parameter*>& group) const {
+  mlp_->collect(group);
+  if (gate_) gate_->collect(group);
+}
+
 namespace {
 
-/// How files may hold the experts of a layer: a tensor per expert and projection, or fused under the module's file
-/// name.
+/// How files may hold the experts of a layer.
 struct ExpertLayouts {
   std::vector<FileLayout> gate_up, down;
 };
 
+/// One tensor of another name than the parameter's own.
+void add_whole_layout(const std::string& file_name, const std::string& own_name, const Shape& shape,
+                      std::vector<FileLayout>& layouts) {
+  if (file_name != own_name) layouts.push_back({{file_name, shape, 0}});
+}
+
+/// A tensor for each expert and projection.
+void add_separate_layout(const DecoderConfig& config, const std::string& module, ExpertLayouts& layouts) {
+  const int64_t inner = config.moe.moe_intermediate_size, hidden = config.hidden_size;
+  FileLayout gate_up, down;
+  for (int64_t e = 0; e < config.moe.num_experts; ++e) {
+    const auto name = [&](const std::string& projection) {
+      return fmt::format("{}experts.{}.{}.weight", module, e, projection);
+    };
+    const int64_t begin = e * 2 * inner * hidden;
+    gate_up.push_back({name(config.names.gate), {inner, hidden}, begin});
+    gate_up.push_back({name(config.names.up), {inner, hidden}, begin + inner * hidden});
+    down.push_back({name(config.names.down), {hidden, inner}, e * hidden * inner});
+  }
+  layouts.gate_up.push_back(std::move(gate_up));
+  layouts.down.push_back(std::move(down));
+}
+
 ExpertLayouts expert_layouts(const DecoderConfig& config, int layer) {
   const int64_t experts = config.moe.num_experts, inner = config.moe.moe_intermediate_size, hidden = config.hidden_size;
   const DecoderNames& names = config.names;
-  const std::string file = config.layer_module(layer) + names.file_moe + ".experts.";
-  ExpertLayouts layouts{{FileLayout{}}, {FileLayout{}}};
-  for (int64_t e = 0; e < experts; ++e) {
-    const auto name = [&](const std::string& projection) { return fmt::format("{}{}.{}.weight", file, e, projection); };
-    const int64_t begin = e * 2 * inner * hidden;
-    layouts.gate_up[0].push_back({name(names.gate), {inner, hidden}, begin});
-    layouts.gate_up[0].push_back({name(names.up), {inner, hidden}, begin + inner * hidden});
-    layouts.down[0].push_back({name(names.down), {hidden, inner}, e * hidden * inner});
-  }
-  if (names.file_moe != names.moe) {
-    layouts.gate_up.push_back({{file + "gate_up_proj", {experts, 2 * inner, hidden}, 0}});
-    layouts.down.push_back({{file + "down_proj", {experts, hidden, inner}, 0}});
-  }
+  const std::string module = config.layer_module(layer) + names.file_moe + ".";
+  ExpertLayouts layouts;
+  if (names.experts == ExpertFiles::kSeparate) add_separate_layout(config, module, layouts);
+  const std::string own = config.layer_module(layer) + names.moe + ".experts.";
+  add_whole_layout(module + names.fused_gate_up, own + "gate_up_proj", {experts, 2 * inner, hidden}, layouts.gate_up);
+  add_whole_layout(module + names.fused_down, own + "down_proj", {experts, hidden, inner}, layouts.down);
   return layouts;
 }
 
@@ -59,17 +113,26 @@ ExpertLayouts expert_layouts(const DecoderConfig& config, int layer) {
 
 MixtureOfExperts::MixtureOfExperts(const DecoderConfig& config, int layer, int64_t moe_index, ParameterStore& store,
                                    DType dtype)
-    : top_k_(config.moe.num_experts_per_tok), moe_index_(moe_index), norm_topk_prob_(config.moe.norm_topk_prob) {
+    : top_k_(config.moe.num_experts_per_tok),
+      moe_index_(moe_index),
+      rule_(config.moe.router),
+      jitter_noise_(static_cast<float>(config.moe.router_jitter_noise)),
+      layer_(static_cast<uint32_t>(layer)) {
   const int64_t experts = config.moe.num_experts, inner = config.moe.moe_intermediate_size, hidden = config.hidden_size;
   const DecoderNames& names = config.names;
   const std::string module = config.layer_module(layer) + names.moe + ".";
-  std::vector<FileLayout> router_layouts;
-  if (names.file_moe != names.moe) {
-    router_layouts.push_back({{config.layer_module(layer) + names.file_moe + ".gate.weight", {experts, hidden}, 0}});
+  const std::string file_router = config.layer_module(layer) + names.file_moe + "." + names.file_router + ".";
+  const auto add_of_router = [&](const char* name, const Shape& shape, ParameterKind kind, DType its_dtype) {
+    ParameterSpec spec{module + names.router + "." + name, shape, kind, layer, {}};
+    add_whole_layout(file_router + name, spec.name, shape, spec.layouts);
+    return &store.add(std::move(spec), its_dtype);
+  };
+  router_ = add_of_router("weight", {experts, hidden}, ParameterKind::kRouter, dtype);
+  if (config.moe.router_bias) router_bias_ = add_of_router("bias", {experts}, ParameterKind::kRouter, dtype);
+  if (config.moe.selection_bias) {
+    selection_bias_ = add_of_router("e_score_correction_bias", {experts}, ParameterKind::kBuffer, DType::kF32);
   }
   ExpertLayouts layouts = expert_layouts(config, layer);
-  router_ =
-      &store.add({module + "gate.weight", {experts, hidden}, ParameterKind::kRouter, layer, router_layouts}, dtype);
   gate_up_ = &store.add({module + "experts.gate_up_proj",
                          {experts, 2 * inner, hidden},
                          ParameterKind::kExpertsGateUp,
@@ -82,14 +145,15 @@ MixtureOfExperts::MixtureOfExperts(const DecoderConfig& config, int layer, int64
                       layer,
                       std::move(layouts.down)},
                      dtype);
+  if (config.moe.shared_expert_intermediate_size > 0) {
+    shared_expert_ = std::make_unique<SharedExpert>(config, layer, store, dtype);
+  }
 }
 
-Var MixtureOfExperts::operator()(Tape& tape, Var x, const Forward& forward) const {
+RoutedTokens MixtureOfExperts::route(Tape& tape, Var x, const Forward& forward) const {
   const auto index = static_cast<size_t>(moe_index_);
   const int64_t experts = router_->shape()[0];
-  RouterOptions options;
-  options.top_k = top_k_;
-  options.normalise = norm_topk_prob_;
+  RouterOptions options{.top_k = top_k_, .rule = rule_};
   if (forward.routing != nullptr) {
     const RoutingMeasurements& measured = forward.routing->measurements;
     options.statistics = {.counts = measured.counts.rows(moe_index_, 1).reshaped({experts}),
@@ -100,19 +164,44 @@ Var MixtureOfExperts::operator()(Tape& tape, Var x, const Forward& forward) cons
                    .scalars = forward.step.scalars};
   }
   if (!forward.forced_expert_ids.empty()) options.forced_ids = forward.forced_expert_ids[index];
-  const RoutedTokens routed = router(tape, x, *router_, options);
+  const RoutedTokens routed =
+      router(tape, x, {.weight = router_, .bias = router_bias_, .selection_bias = selection_bias_}, options);
   if (!forward.recorded_expert_ids.empty()) {
     copy(tape.context(), tape.data(routed.ids), forward.recorded_expert_ids[index]);
   }
+  return routed;
+}
+
+Var MixtureOfExperts::operator()(Tape& tape, Var x, const Forward& forward) const {
+  if (tape.training() && jitter_noise_ > 0) {
+    x = router_jitter(tape, x, {.noise = jitter_noise_, .layer = layer_, .rows = forward.dropout_context()});
+  }
+  const RoutedTokens routed = route(tape, x, forward);
   ExpertAdapters adapters;
   for (const AttachedAdapter& a : gate_up_->adapters())
     adapters.gate_up.push_back({a.adapter, a.out_begin, a.out_count});
   for (const AttachedAdapter& a : down_->adapters()) adapters.down.push_back({a.adapter, a.out_begin, a.out_count});
-  return moe_experts(tape, x, routed, {.gate_up = gate_up_, .down = down_}, adapters, forward.dropout_context());
+  const Var y = moe_experts(tape, x, routed, {.gate_up = gate_up_, .down = down_}, adapters, forward.dropout_context());
+  return shared_expert_ ? add(tape, y, (*shared_expert_)(tape, x, forward)) : y;
 }
 
 void MixtureOfExperts::collect(std::vector<Parameter*>& group) const {
-  for (Parameter* parameter : {router_, gate_up_, down_}) group.push_back(parameter);
+  for (Parameter* parameter : {router_, router_bias_, selection_bias_, gate_up_, down_}) {
+    if (parameter) group.push_back(parameter);
+  }
+  if (shared_expert_) shared_expert_->collect(group);
+}
+
+std::unique_ptr<FeedForward> make_feed_forward(const DecoderConfig& config, int layer, ParameterStore& store,
+                                               DType dtype) {
+  const LayerConfig& own = config.layers[static_cast<size_t>(layer)];
+  if (own.moe) {
+    const auto sparse = [](const LayerConfig& other) { return other.moe; };
+    const int64_t moe_index = std::count_if(config.layers.begin(), config.layers.begin() + layer, sparse);
+    return std::make_unique<MixtureOfExperts>(config, layer, moe_index, store, dtype);
+  }
+  const MlpSizes sizes{.hidden = config.hidden_size, .intermediate = own.intermediate_size, .bias = config.mlp_bias};
+  return std::make_unique<Mlp>(store, config.layer_module(layer) + "mlp", sizes, layer, dtype);
 }
 
 }  // namespace hone

@@ -1,8 +1,12 @@
-// The second half of a block: a dense MLP, or a router with experts.
+// The second half of a block: a dense MLP, or a router with experts and perhaps one that all tokens share.
 #pragma once
+
+#include <memory>
+#include <optional>
 
 #include "nn/decoder_config.h"
 #include "nn/linear.h"
+#include "ops/router/router.h"
 
 namespace hone {
 
@@ -14,10 +18,15 @@ class FeedForward {
   virtual void collect(std::vector<Parameter*>& group) const = 0;
 };
 
-/// down(silu(gate(x)) * up(x))
+struct MlpSizes {
+  int64_t hidden = 0, intermediate = 0;
+  bool bias = false;
+};
+
+/// down(silu(gate(x)) * up(x)): MODULE.gate_proj, .up_proj and .down_proj.
 class Mlp : public FeedForward {
  public:
-  Mlp(const DecoderConfig& config, int layer, ParameterStore& store, DType dtype);
+  Mlp(ParameterStore& store, const std::string& module, const MlpSizes& sizes, int layer, DType dtype);
   Var operator()(Tape& tape, Var x, const Forward& forward) const override;
   void collect(std::vector<Parameter*>& group) const override;
 
@@ -25,7 +34,31 @@ class Mlp : public FeedForward {
   Linear gate_proj_, up_proj_, down_proj_;
 };
 
-/// Σ over the chosen experts of weight × expert(x). `moe_index` counts the MoE layers from 0.
+/// The same with gate and up in one weight: MODULE.input_linear [2I, H], gate rows first, and .output_linear.
+class FusedMlp : public FeedForward {
+ public:
+  FusedMlp(ParameterStore& store, const std::string& module, const MlpSizes& sizes, int layer, DType dtype);
+  Var operator()(Tape& tape, Var x, const Forward& forward) const override;
+  void collect(std::vector<Parameter*>& group) const override;
+
+ private:
+  Linear input_linear_, output_linear_;
+};
+
+/// An expert that all tokens go through: its output, or that times sigmoid(x · gateᵀ).
+class SharedExpert : public FeedForward {
+ public:
+  SharedExpert(const DecoderConfig& config, int layer, ParameterStore& store, DType dtype);
+  Var operator()(Tape& tape, Var x, const Forward& forward) const override;
+  void collect(std::vector<Parameter*>& group) const override;
+
+ private:
+  std::unique_ptr<FeedForward> mlp_;
+  std::optional<Linear> gate_;
+};
+
+/// Σ over the chosen experts of weight × expert(x), plus the shared expert's output if there is one. `moe_index` counts
+/// the MoE layers from 0.
 class MixtureOfExperts : public FeedForward {
  public:
   MixtureOfExperts(const DecoderConfig& config, int layer, int64_t moe_index, ParameterStore& store, DType dtype);
@@ -33,11 +66,22 @@ class MixtureOfExperts : public FeedForward {
   void collect(std::vector<Parameter*>& group) const override;
 
  private:
+  RoutedTokens route(Tape& tape, Var x, const Forward& forward) const;
+
   int64_t top_k_, moe_index_;
-  bool norm_topk_prob_;
+  RouterRule rule_;
+  float jitter_noise_;
+  uint32_t layer_;
   Parameter* router_;
+  Parameter* router_bias_ = nullptr;
+  Parameter* selection_bias_ = nullptr;
   Parameter* gate_up_;
   Parameter* down_;
+  std::unique_ptr<SharedExpert> shared_expert_;
 };
+
+/// What config.layers[layer] asks for.
+std::unique_ptr<FeedForward> make_feed_forward(const DecoderConfig& config, int layer, ParameterStore& store,
+                                               DType dtype);
 
 }  // namespace hone

@@ -144,13 +144,13 @@ OpCase router_case(const Maker& m, BenchData& data) {
   Weight& w = data.weight({experts, m.hidden()}, m.sizes.dtype, true);
   RouterOptions options;
   options.top_k = m.config.moe.num_experts_per_tok;
-  options.normalise = m.config.moe.norm_topk_prob;
+  options.rule = m.config.moe.router;
   const double flops = 2.0 * static_cast<double>(m.tokens() * m.hidden() * experts);
   const std::string shape = fmt::format("[{}, {}] → {} of {}", m.tokens(), m.hidden(), options.top_k, experts);
   OpCase result;
   result.parts = {{"router", shape, "router", "forward", flops, m.rows(m.hidden())},
                   {"router grad", shape, "router", "backward", 3 * flops, 2 * m.rows(m.hidden())}};
-  result.record = [=, &w](Tape& tape) { return router(tape, x(tape), w, options).weights; };
+  result.record = [=, &w](Tape& tape) { return router(tape, x(tape), {.weight = &w}, options).weights; };
   result.gradient = m.activations(data, options.top_k);
   return result;
 }

@@ -40,19 +40,6 @@ void broadcast(ThreadPool& pool, const Tensor& bias, const Tensor& y) {
   });
 }
 
-/// dbias = Σ_t dy[t, :]; a task owns columns and walks the rows in order.
-void sum_rows(ThreadPool& pool, const Tensor& dy, const GradDest& dbias) {
-  const RowMath& math = row_math();
-  const int64_t rows = dy.shape[0], out = dy.shape[1];
-  pool.parallel_ranges(out, 128, [&](int64_t begin, int64_t end) {
-    float sum[kRowBlock] = {}, buffer[kRowBlock];
-    for (int64_t row = 0; row < rows; ++row) {
-      math.add_scaled(1.0f, load_block(math, dy, row * out + begin, buffer, end - begin), sum, end - begin);
-    }
-    store_block(math, sum, dbias, begin, end - begin);
-  });
-}
-
 }  // namespace
 
 void linear(const Context& context, const LinearArgs& args) {
@@ -73,7 +60,7 @@ void linear_grad(const Context& context, const LinearGradArgs& args) {
     const int64_t rows = args.dy.shape[0], out = args.dy.shape[1];
     if (args.dx.wanted()) product(pool, dy, matrix(args.w), out, args.dx);
     if (args.dw.wanted()) product(pool, transposed(dy), matrix(args.x), rows, args.dw);
-    if (args.dbias.wanted()) sum_rows(pool, args.dy, args.dbias);
+    if (args.dbias.wanted()) sum_over_rows(pool, args.dy, args.dbias);
     if (args.dxa.wanted()) product(pool, dy, matrix(args.lora_b), out, args.dxa, args.scaling);
     if (args.dlora_b.wanted()) product(pool, transposed(dy), matrix(args.xa), rows, args.dlora_b, args.scaling);
   });

@@ -193,9 +193,8 @@ OpCase routed_case(const MoeSizes& s, Tensor counts, Tensor prob_sum, Tensor ent
     if (!tape.context().dry()) {
       tape.context().stream().upload(counts, std::vector<float>(static_cast<size_t>(s.experts)));
     }
-    const RoutedTokens routed = router(
-        tape, in[0], *w[0],
-        {.top_k = s.k, .normalise = true, .statistics = {counts, prob_sum, entropy}, .aux = {}, .forced_ids = {}});
+    const RoutedTokens routed =
+        router(tape, in[0], {.weight = w[0]}, {.top_k = s.k, .statistics = {counts, prob_sum, entropy}});
     return std::vector<Var>{moe_experts(tape, in[0], routed, {w[1], w[2]})};
   };
   return c;

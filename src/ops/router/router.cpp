@@ -14,53 +14,70 @@ void router_grad(const Context& context, const RouterGradArgs& args) {
 namespace {
 
 struct RouterNode : Node {
-  Weight* weight = nullptr;
+  RouterWeights weights;
   RouterOptions options;
+
+  Tensor bias() const { return weights.bias ? weights.bias->view().payload : Tensor{}; }
 
   std::string_view kind() const override { return "router"; }
 
   void forward(Tape& tape) override {
     const Tensor ids = tape.data(outputs[0]);
-    router(tape.context(), {.x = tape.data(inputs[0]),
-                            .weight = weight->view().payload,
-                            .given_ids = tape.replaying() ? ids : options.forced_ids,
-                            .ids = ids,
-                            .weights = tape.data(outputs[1]),
-                            .normalise = options.normalise,
-                            .statistics = tape.replaying() ? RouterStatistics{} : options.statistics});
+    router(tape.context(),
+           {.x = tape.data(inputs[0]),
+            .weight = weights.weight->view().payload,
+            .bias = bias(),
+            .selection_bias = weights.selection_bias ? weights.selection_bias->view().payload : Tensor{},
+            .given_ids = tape.replaying() ? ids : options.forced_ids,
+            .ids = ids,
+            .weights = tape.data(outputs[1]),
+            .rule = options.rule,
+            .statistics = tape.replaying() ? RouterStatistics{} : options.statistics});
   }
 
   void backward(Tape& tape) override {
     router_grad(tape.context(), {.x = tape.data(inputs[0]),
-                                 .weight = weight->view().payload,
+                                 .weight = weights.weight->view().payload,
+                                 .bias = bias(),
                                  .ids = tape.data(outputs[0]),
                                  .dweights = tape.grad(outputs[1]),
-                                 .normalise = options.normalise,
+                                 .rule = options.rule,
                                  .aux = options.aux,
                                  .dx = tape.grad_dest(inputs[0]),
-                                 .dweight = weight->grad()});
+                                 .dweight = weights.weight->grad(),
+                                 .dbias = weights.bias ? weights.bias->grad() : GradDest{}});
   }
 };
 
 }  // namespace
 
-RoutedTokens router(Tape& tape, Var x, Weight& w, const RouterOptions& options) {
-  const int64_t tokens = tape.shape(x)[0], experts = w.shape()[0];
-  HONE_ASSERT(tape.shape(x).rank() == 2 && w.shape() == (Shape{experts, tape.shape(x)[1]}));
-  HONE_ASSERT(options.top_k >= 1 && options.top_k <= experts);
+RoutedTokens router(Tape& tape, Var x, const RouterWeights& weights, const RouterOptions& options) {
+  const RouterRule& rule = options.rule;
+  const int64_t tokens = tape.shape(x)[0], experts = weights.weight->shape()[0];
+  HONE_ASSERT(tape.shape(x).rank() == 2 && weights.weight->shape() == (Shape{experts, tape.shape(x)[1]}));
+  for (const Weight* bias : {static_cast<const Weight*>(weights.bias), weights.selection_bias}) {
+    HONE_ASSERT(bias == nullptr || bias->shape() == Shape{experts});
+  }
+  HONE_ASSERT(weights.selection_bias == nullptr || rule.scores == RouterScores::kSigmoid);
+  HONE_ASSERT(rule.groups >= 1 && rule.groups <= kMaxRouterGroups && experts % rule.groups == 0);
+  HONE_ASSERT(rule.kept_groups >= 1 && rule.kept_groups <= rule.groups);
+  if (rule.group_score == GroupScore::kTopTwo) {
+    HONE_ASSERT(rule.scores == RouterScores::kSigmoid && experts >= 2 * rule.groups);
+  }
+  HONE_ASSERT(options.top_k >= 1 && options.top_k <= experts / rule.groups * rule.kept_groups);
   const Shape routed{tokens, options.top_k};
   HONE_ASSERT(!options.forced_ids.defined() || options.forced_ids.shape == routed);
   HONE_ASSERT(!options.aux.fractions.defined() || (options.aux.scalars != nullptr && options.aux.num_layers > 0));
   auto node = std::make_unique<RouterNode>();
-  node->weight = &w;
+  node->weights = weights;
   node->options = options;
   node->inputs = {x};
-  node->weights_want_grad = w.wants_grad();
+  node->weights_want_grad = weights.weight->wants_grad() || (weights.bias != nullptr && weights.bias->wants_grad());
   const Var ids = tape.add_output(*node, routed, DType::kI32, Keep::kAlways);
-  const Var weights = tape.add_output(*node, routed, tape.dtype(x));
+  const Var chosen = tape.add_output(*node, routed, tape.dtype(x));
   node->saved = {x, ids};
   tape.record(std::move(node));
-  return {ids, weights};
+  return {ids, chosen};
 }
 
 }  // namespace hone

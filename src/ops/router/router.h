@@ -1,18 +1,27 @@
 // router: which experts each token goes to, and with which weights.
 //
-//   logits[n, e] = Σ_h x[n, h] · w[e, h]         float32, from the stored dtypes
-//   p[n, :]      = softmax(logits[n, :])         over all E experts, float32
-//   ids[n, :]    = the top_k largest logits, largest first; of equal ones the lowest expert first
-//   weights      = p at ids, divided by their sum if normalise; rounded once to the dtype of x
+//   logits[n, e] = Σ_h x[n, h] · w[e, h] + b[e]    float32, from the stored dtypes; b is optional
+//   s[n, e]      = softmax(logits[n, :]) over all E experts, or sigmoid(logits[n, e]); float32
+//   c[n, e]      = logits[n, e] with softmax; s[n, e] + selection_bias[e] with sigmoid
+//   ids[n, :]    = the top_k largest c, largest first; of equal ones the lowest expert first
+//   weights      = s at ids, divided by (their sum + 1e-20) if normalised; times scale; rounded once to the dtype of x
+//   p[n, e]      = s with softmax; s / (Σ_e s + 1e-20) with sigmoid: what statistics and the auxiliary loss measure
 //
-// The largest logits are the largest p, without what rounding in exp would make of near ties.
+// With softmax the largest logits are the largest s, without what rounding in exp would make of near ties. With groups
+// a token first keeps its kept_groups best groups, of equal ones the lowest first; c of all other experts then counts
+// as 0, which with softmax is below every s (their logits count as -infinity).
 //
-// Sources: Shazeer et al., "Outrageously Large Neural Networks" (arXiv:1701.06538); the order softmax, top-k,
-// renormalisation is Mixtral's (arXiv:2401.04088) and, with norm_topk_prob, Qwen3-MoE's.
+// Normalised softmax is also the softmax over the chosen logits alone.
+//
+// Sources: Shazeer et al., "Outrageously Large Neural Networks" (arXiv:1701.06538); softmax, top-k, renormalisation:
+// Mixtral (arXiv:2401.04088), Qwen3-MoE, and as a softmax over the chosen logits Granite and gpt-oss (which has b);
+// groups and scale: DeepSeek-V2 (arXiv:2405.04434); sigmoid and the bias of the selection: DeepSeek-V3
+// (arXiv:2412.19437), Kimi-K2 and GLM-4.5 after it.
 #pragma once
 
 #include "graph/step_scalars.h"
 #include "graph/tape.h"
+#include "ops/router/router_rule.h"
 
 namespace hone {
 
@@ -35,25 +44,32 @@ struct RouterAuxLoss {
 };
 
 struct RouterArgs {
-  Tensor x;          ///< [T, H] float32 or bfloat16
-  Tensor weight;     ///< [E, H] float32 or bfloat16
-  Tensor given_ids;  ///< i32 [T, k]; defined: these experts instead of the top-k. May be `ids`
-  Tensor ids;        ///< out, i32 [T, k]
-  Tensor weights;    ///< out, [T, k], dtype of x
-  bool normalise = true;
-  RouterStatistics statistics;
+  Tensor x;                    ///< [T, H] float32 or bfloat16
+  Tensor weight;               ///< [E, H] float32 or bfloat16
+  Tensor bias = {};            ///< [E] float32 or bfloat16, or undefined: b
+  Tensor selection_bias = {};  ///< f32 [E] or undefined; with sigmoid only
+  Tensor given_ids = {};       ///< i32 [T, k]; defined: these experts instead of the top-k. May be `ids`
+  Tensor ids;                  ///< out, i32 [T, k]
+  Tensor weights;              ///< out, [T, k], dtype of x
+  RouterRule rule = {};
+  RouterStatistics statistics = {};
 };
 
-/// p is formed again from x; ids are those of the forward. Scratch: [T, E] float32. Where a GPU multiplies bfloat16 it
-/// takes dlogits in two parts that carry 16 bits together.
+/// s is formed again from x; ids are those of the forward. With S = Σ s at ids + 1e-20:
+///   ds_j = scale · (dw_j − Σ_i dw_i · s_i / S) / S at the chosen experts if weights are normalised, else scale · dw_j;
+///   the auxiliary loss adds its own; dlogits = s ∘ (ds − Σ_e s_e · ds_e) with softmax, s · (1 − s) · ds with sigmoid.
+/// The selection bias has no gradient. Scratch: [T, E] float32. Where a GPU multiplies bfloat16 it takes dlogits in two
+/// parts that carry 16 bits together.
 struct RouterGradArgs {
   Tensor x, weight;
+  Tensor bias = {};
   Tensor ids;       ///< i32 [T, k]
   Tensor dweights;  ///< [T, k], dtype of x
-  bool normalise = true;
-  RouterAuxLoss aux;
-  GradDest dx;       ///< [T, H], dtype of x
-  GradDest dweight;  ///< [E, H] float32
+  RouterRule rule = {};
+  RouterAuxLoss aux = {};
+  GradDest dx;          ///< [T, H], dtype of x
+  GradDest dweight;     ///< [E, H] float32
+  GradDest dbias = {};  ///< [E] float32
 };
 
 /// Deterministic: a token's results depend on its row only (on a GPU also on how many rows there are, in the last
@@ -63,11 +79,17 @@ void router(const Context& context, const RouterArgs& args);
 void router_grad(const Context& context, const RouterGradArgs& args);
 
 struct RouterOptions {
-  int64_t top_k = 0;      ///< 1 … E
-  bool normalise = true;  ///< norm_topk_prob
-  RouterStatistics statistics;
-  RouterAuxLoss aux;
-  Tensor forced_ids;  ///< i32 [T, k], routing given from outside (verification); undefined: top-k
+  int64_t top_k = 0;  ///< 1 … E, and no more than the kept groups have
+  RouterRule rule = {};
+  RouterStatistics statistics = {};
+  RouterAuxLoss aux = {};
+  Tensor forced_ids = {};  ///< i32 [T, k], routing given from outside (verification); undefined: top-k
+};
+
+struct RouterWeights {
+  Weight* weight = nullptr;                ///< [E, H]
+  Weight* bias = nullptr;                  ///< [E], or null
+  const Weight* selection_bias = nullptr;  ///< f32 [E], or null
 };
 
 struct RoutedTokens {
@@ -75,9 +97,9 @@ struct RoutedTokens {
   Var weights;  ///< [T, k], dtype of x
 };
 
-/// Records the router of x [T, H] with w [E, H]. Backward saves x and ids. Statistics are not taken by a replay.
-/// A frozen router (w wants no gradient) still passes the gradient to x.
-RoutedTokens router(Tape& tape, Var x, Weight& w, const RouterOptions& options);
+/// Records the router of x [T, H]. Backward saves x and ids. Statistics are not taken by a replay. A frozen router (its
+/// weights want no gradient) still passes the gradient to x.
+RoutedTokens router(Tape& tape, Var x, const RouterWeights& weights, const RouterOptions& options);
 
 namespace cpu {
 void router(const Context& context, const RouterArgs& args);

@@ -1,9 +1,11 @@
 #include <algorithm>
+#include <array>
 #include <cmath>
+#include <limits>
 
 #include "ops/gemm/gemm.h"
 #include "ops/router/router.h"
-#include "ops/row_math/row_math.h"
+#include "ops/row_math/row_blocks.h"
 
 namespace hone::cpu {
 
@@ -11,16 +13,29 @@ namespace {
 
 constexpr int64_t kTokensPerTask = 32;
 
-/// logits [T, E] = x wᵀ.
-void router_logits(ThreadPool& pool, const Tensor& x, const Tensor& weight, const Tensor& logits) {
+/// logits [T, E] = x wᵀ + bias.
+void router_logits(ThreadPool& pool, const Tensor& x, const Tensor& weight, const Tensor& bias, const Tensor& logits) {
+  const RowMath& math = row_math();
+  const int64_t experts = weight.shape[0];
+  if (bias.defined()) {
+    pool.parallel_ranges(x.shape[0], kTokensPerTask, [&](int64_t row, int64_t end) {
+      for (; row < end; ++row) {
+        for_row_blocks(experts, [&](int64_t begin, int64_t n) {
+          float buffer[kRowBlock];
+          store_block(math, load_block(math, bias, begin, buffer, n), logits, row * experts + begin, n);
+        });
+      }
+    });
+  }
   gemm(pool, {.m = x.shape[0],
-              .n = weight.shape[0],
+              .n = experts,
               .k = x.shape[1],
               .a = matrix(x),
               .b = transposed(matrix(weight)),
               .c = logits.data,
               .c_dtype = DType::kF32,
-              .ldc = weight.shape[0]});
+              .ldc = experts,
+              .beta = bias.defined() ? 1.0f : 0.0f});
 }
 
 /// Turns logits into probabilities in place; returns their entropy in nats: log Z − Σ p · (logit − max).
@@ -31,22 +46,95 @@ float softmax_row(const RowMath& math, float* p, int64_t n) {
   return std::log(sums.sum) - sums.weighted / sums.sum;
 }
 
-/// The k largest logits, by insertion into a sorted list: an equal value goes behind those of lower index. With NaN
-/// the choice is arbitrary but still k different experts.
-void top_k_row(const float* logits, int64_t n, int32_t* ids, int64_t k) {
+/// 1 / (Σ s + epsilon): what makes a distribution of sigmoids.
+float inverse_of_sum(const float* s, int64_t n) {
+  float sum = 0.0f;
+  for (int64_t e = 0; e < n; ++e) sum += s[e];
+  return 1.0f / (sum + kRouterEpsilon);
+}
+
+/// Turns sigmoids into the distribution p in place; returns its entropy in nats: −Σ p · log p.
+float distribution_row(const RowMath& math, float* s, int64_t n) {
+  math.scale(inverse_of_sum(s, n), s, s, n);
+  float entropy = 0.0f;
+  for (int64_t e = 0; e < n; ++e) entropy -= s[e] > 0.0f ? s[e] * std::log(s[e]) : 0.0f;
+  return entropy;
+}
+
+/// The k largest values, by insertion into a sorted list: an equal value goes behind those of lower index. With NaN
+/// the choice is arbitrary but still k different indices.
+void top_k_row(const float* values, int64_t n, int32_t* ids, int64_t k) {
   int64_t found = 0;
   for (int64_t e = 0; e < n; ++e) {
-    if (found == k && !(logits[e] > logits[ids[k - 1]])) continue;
+    if (found == k && !(values[e] > values[ids[k - 1]])) continue;
     int64_t at = found < k ? found++ : k - 1;
-    for (; at > 0 && logits[ids[at - 1]] < logits[e]; --at) ids[at] = ids[at - 1];
+    for (; at > 0 && values[ids[at - 1]] < values[e]; --at) ids[at] = ids[at - 1];
     ids[at] = static_cast<int32_t>(e);
   }
 }
 
-float sum_at(const float* p, const int32_t* ids, int64_t k) {
-  float sum = 0.0f;
-  for (int64_t j = 0; j < k; ++j) sum += p[ids[j]];
-  return sum;
+float score_of_group(const float* c, int64_t n, GroupScore score) {
+  constexpr float kNone = -std::numeric_limits<float>::infinity();
+  float best = kNone, second = kNone;
+  for (int64_t e = 0; e < n; ++e) {
+    second = std::max(second, std::min(best, c[e]));
+    best = std::max(best, c[e]);
+  }
+  return score == GroupScore::kLargest ? best : best + second;
+}
+
+/// Overwrites c of all groups but the best.
+void mask_groups(const RouterRule& rule, float* c, int64_t experts) {
+  const int64_t size = experts / rule.groups;
+  std::array<float, kMaxRouterGroups> scores{};
+  for (int64_t g = 0; g < rule.groups; ++g) {
+    scores[static_cast<size_t>(g)] = score_of_group(c + g * size, size, rule.group_score);
+  }
+  std::array<int32_t, kMaxRouterGroups> kept{};
+  top_k_row(scores.data(), rule.groups, kept.data(), rule.kept_groups);
+  const float masked = rule.scores == RouterScores::kSoftmax ? -std::numeric_limits<float>::infinity() : 0.0f;
+  for (int64_t g = 0; g < rule.groups; ++g) {
+    const auto end = kept.begin() + rule.kept_groups;
+    if (std::find(kept.begin(), end, static_cast<int32_t>(g)) == end) std::fill_n(c + g * size, size, masked);
+  }
+}
+
+/// Chooses the experts of one token from its logits (softmax) or sigmoids; c is scratch of E floats.
+void choose_row(const RowMath& math, const RouterArgs& args, const float* scores, float* c, int32_t* ids) {
+  const int64_t experts = args.weight.shape[0], k = args.ids.shape[1];
+  const bool biased = args.selection_bias.defined(), grouped = args.rule.groups > 1;
+  if (!biased && !grouped) return top_k_row(scores, experts, ids, k);
+  if (biased) {
+    math.add(scores, args.selection_bias.as<float>(), c, experts);
+  } else {
+    std::copy_n(scores, experts, c);
+  }
+  if (grouped) mask_groups(args.rule, c, experts);
+  top_k_row(c, experts, ids, k);
+}
+
+/// One token: ids, weights, and in place of its logits the distribution p. Returns the entropy of p.
+template <class T>
+float route_row(const RowMath& math, const RouterArgs& args, int64_t n, float* row, float* c) {
+  const int64_t experts = args.weight.shape[0], k = args.ids.shape[1];
+  const bool softmax = args.rule.scores == RouterScores::kSoftmax;
+  int32_t* ids = args.ids.as<int32_t>() + n * k;
+  if (!softmax) math.sigmoid(row, row, experts);
+  if (!args.given_ids.defined()) {
+    choose_row(math, args, row, c, ids);
+  } else {
+    const int32_t* given = args.given_ids.as<int32_t>() + n * k;
+    HONE_ASSERT(std::all_of(given, given + k, [&](int32_t e) { return e >= 0 && e < experts; }));
+    std::copy(given, given + k, ids);
+  }
+  float entropy = 0.0f;
+  if (softmax) entropy = softmax_row(math, row, experts);
+  float sum = args.rule.normalise ? kRouterEpsilon : 1.0f;
+  for (int64_t j = 0; args.rule.normalise && j < k; ++j) sum += row[ids[j]];
+  T* weights = args.weights.as<T>() + n * k;
+  for (int64_t j = 0; j < k; ++j) weights[j] = T(row[ids[j]] / sum * args.rule.scale);
+  if (!softmax && args.statistics.wanted()) entropy = distribution_row(math, row, experts);
+  return entropy;
 }
 
 /// Columns of p are summed over the tokens in rising order, so the sums do not depend on the threads.
@@ -70,54 +158,70 @@ void add_statistics(ThreadPool& pool, const RouterArgs& args, const Tensor& prob
   *args.statistics.entropy.as<float>() += static_cast<float>(entropy);
 }
 
-/// d loss / d logits of one token, in place of its probabilities. With s = p at ids and S = Σ s:
-/// ds_j = (dw_j − Σ_i dw_i · s_i / S) / S if weights are normalised, else dw_j; dp gathers ds and the auxiliary loss's
-/// gradient; dlogits = p ∘ (dp − Σ_e p_e · dp_e).
+/// ds of the auxiliary loss, which is Σ_e p_e · factor · f_e: with softmax p is s, with sigmoid s / Σ s.
+void aux_scores_grad_row(const RouterGradArgs& args, float factor, const float* s, float* ds) {
+  const int64_t experts = args.weight.shape[0];
+  const float* fractions = args.aux.fractions.as<float>();
+  for (int64_t e = 0; e < experts; ++e) ds[e] = factor * fractions[e];
+  if (args.rule.scores == RouterScores::kSoftmax) return;
+  const float inverse = inverse_of_sum(s, experts);
+  float dot = 0.0f;
+  for (int64_t e = 0; e < experts; ++e) dot += s[e] * ds[e];
+  for (int64_t e = 0; e < experts; ++e) ds[e] = (ds[e] - dot * inverse) * inverse;
+}
+
+/// d loss / d logits of one token, in place of its scores s; ds is scratch of E floats.
 template <class T>
-void logits_grad_row(const RouterGradArgs& args, float aux_factor, int64_t n, float* p, float* dp) {
+void logits_grad_row(const RouterGradArgs& args, float aux_factor, int64_t n, float* s, float* ds) {
   const int64_t k = args.ids.shape[1], experts = args.weight.shape[0];
   const int32_t* ids = args.ids.as<int32_t>() + n * k;
   const T* dw = args.dweights.as<T>() + n * k;
-  const float* fractions = args.aux.fractions.defined() ? args.aux.fractions.as<float>() : nullptr;
-  for (int64_t e = 0; e < experts; ++e) dp[e] = fractions ? aux_factor * fractions[e] : 0.0f;
-  float mean = 0.0f, inverse_sum = 1.0f;
-  if (args.normalise) {
-    inverse_sum = 1.0f / sum_at(p, ids, k);
-    for (int64_t j = 0; j < k; ++j) mean += static_cast<float>(dw[j]) * p[ids[j]] * inverse_sum;
+  if (args.aux.fractions.defined()) {
+    aux_scores_grad_row(args, aux_factor, s, ds);
+  } else {
+    std::fill_n(ds, experts, 0.0f);
   }
-  for (int64_t j = 0; j < k; ++j) dp[ids[j]] += (static_cast<float>(dw[j]) - mean) * inverse_sum;
+  float mean = 0.0f, factor = args.rule.scale;
+  if (args.rule.normalise) {
+    float sum = kRouterEpsilon;
+    for (int64_t j = 0; j < k; ++j) sum += s[ids[j]];
+    for (int64_t j = 0; j < k; ++j) mean += static_cast<float>(dw[j]) * s[ids[j]] / sum;
+    factor /= sum;
+  }
+  for (int64_t j = 0; j < k; ++j) ds[ids[j]] += (static_cast<float>(dw[j]) - mean) * factor;
+  if (args.rule.scores == RouterScores::kSigmoid) {
+    for (int64_t e = 0; e < experts; ++e) s[e] *= (1.0f - s[e]) * ds[e];
+    return;
+  }
   float dot = 0.0f;
-  for (int64_t e = 0; e < experts; ++e) dot += p[e] * dp[e];
-  for (int64_t e = 0; e < experts; ++e) p[e] *= dp[e] - dot;
+  for (int64_t e = 0; e < experts; ++e) dot += s[e] * ds[e];
+  for (int64_t e = 0; e < experts; ++e) s[e] *= ds[e] - dot;
+}
+
+/// Calls body(token, thread) for all tokens.
+template <class Body>
+void for_tokens(ThreadPool& pool, int64_t tokens, const Body& body) {
+  pool.parallel_for((tokens + kTokensPerTask - 1) / kTokensPerTask, [&](int64_t task, int thread) {
+    const int64_t begin = task * kTokensPerTask, end = std::min(tokens, begin + kTokensPerTask);
+    for (int64_t n = begin; n < end; ++n) body(n, thread);
+  });
 }
 
 }  // namespace
 
 void router(const Context& context, const RouterArgs& args) {
-  const int64_t tokens = args.x.shape[0], experts = args.weight.shape[0], k = args.ids.shape[1];
+  const int64_t tokens = args.x.shape[0], experts = args.weight.shape[0];
   ArenaScope scratch(context.scratch());
   const Tensor probabilities = scratch.take({tokens, experts}, DType::kF32);
   const Tensor entropies = scratch.take({tokens}, DType::kF32);
+  const Tensor choice = scratch.take({context.threads(), experts}, DType::kF32);
   context.launch([=](ThreadPool& pool) {
-    router_logits(pool, args.x, args.weight, probabilities);
+    router_logits(pool, args.x, args.weight, args.bias, probabilities);
     const RowMath& math = row_math();
     dispatch_float(args.weights.dtype, [&](auto element) {
-      using T = decltype(element);
-      pool.parallel_ranges(tokens, kTokensPerTask, [&](int64_t begin, int64_t end) {
-        for (int64_t n = begin; n < end; ++n) {
-          float* p = probabilities.as<float>() + n * experts;
-          int32_t* ids = args.ids.as<int32_t>() + n * k;
-          if (!args.given_ids.defined()) {
-            top_k_row(p, experts, ids, k);
-          } else {
-            const int32_t* given = args.given_ids.as<int32_t>() + n * k;
-            HONE_ASSERT(std::all_of(given, given + k, [&](int32_t e) { return e >= 0 && e < experts; }));
-            std::copy(given, given + k, ids);
-          }
-          entropies.as<float>()[n] = softmax_row(math, p, experts);
-          const float sum = args.normalise ? sum_at(p, ids, k) : 1.0f;
-          for (int64_t j = 0; j < k; ++j) args.weights.as<T>()[n * k + j] = T(p[ids[j]] / sum);
-        }
+      for_tokens(pool, tokens, [&](int64_t n, int thread) {
+        entropies.as<float>()[n] = route_row<decltype(element)>(math, args, n, probabilities.as<float>() + n * experts,
+                                                                choice.as<float>() + thread * experts);
       });
     });
     if (args.statistics.wanted()) add_statistics(pool, args, probabilities, entropies);
@@ -126,26 +230,26 @@ void router(const Context& context, const RouterArgs& args) {
 
 void router_grad(const Context& context, const RouterGradArgs& args) {
   const int64_t tokens = args.x.shape[0], hidden = args.x.shape[1], experts = args.weight.shape[0];
-  if (!args.dx.wanted() && !args.dweight.wanted()) return;
+  if (!args.dx.wanted() && !args.dweight.wanted() && !args.dbias.wanted()) return;
   ArenaScope scratch(context.scratch());
   const Tensor dlogits = scratch.take({tokens, experts}, DType::kF32);
-  const Tensor dp = scratch.take({context.threads(), experts}, DType::kF32);
+  const Tensor ds = scratch.take({context.threads(), experts}, DType::kF32);
   context.launch([=](ThreadPool& pool) {
-    router_logits(pool, args.x, args.weight, dlogits);
+    router_logits(pool, args.x, args.weight, args.bias, dlogits);
     const RowMath& math = row_math();
     const RouterAuxLoss& aux = args.aux;
     const float aux_factor = aux.fractions.defined() ? aux.scalars->aux_scale * static_cast<float>(experts) /
                                                            static_cast<float>(aux.num_layers * tokens)
                                                      : 0.0f;
     dispatch_float(args.dweights.dtype, [&](auto element) {
-      using T = decltype(element);
-      pool.parallel_for((tokens + kTokensPerTask - 1) / kTokensPerTask, [&](int64_t task, int thread) {
-        const int64_t begin = task * kTokensPerTask, end = std::min(tokens, begin + kTokensPerTask);
-        for (int64_t n = begin; n < end; ++n) {
-          float* p = dlogits.as<float>() + n * experts;
-          softmax_row(math, p, experts);
-          logits_grad_row<T>(args, aux_factor, n, p, dp.as<float>() + thread * experts);
+      for_tokens(pool, tokens, [&](int64_t n, int thread) {
+        float* s = dlogits.as<float>() + n * experts;
+        if (args.rule.scores == RouterScores::kSoftmax) {
+          softmax_row(math, s, experts);
+        } else {
+          math.sigmoid(s, s, experts);
         }
+        logits_grad_row<decltype(element)>(args, aux_factor, n, s, ds.as<float>() + thread * experts);
       });
     });
     if (args.dx.wanted()) {
@@ -170,6 +274,7 @@ void router_grad(const Context& context, const RouterGradArgs& args) {
                   .ldc = hidden,
                   .beta = args.dweight.beta});
     }
+    if (args.dbias.wanted()) sum_over_rows(pool, dlogits, args.dbias);
   });
 }
 

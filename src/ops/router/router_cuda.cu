@@ -13,14 +13,15 @@ constexpr int64_t kTokensPerBlock = 32;
 
 template <class T>
 struct ChoiceRows {
-  const float* logits;  // [T, E]
+  const float* logits;          // [T, E]
+  const float* selection_bias;  // [E] or null
   const int32_t* given_ids;
   int32_t* ids;
   T* weights;
   float* partial;  // [blocks, 2 E + 1]: counts, sums of p, entropy; or null
   int64_t tokens;
   int experts, top_k;
-  bool normalise;
+  RouterRule rule;
 };
 
 /// Orders floats as unsigned integers; NaN lowest, both zeros alike. Never 0.
@@ -30,13 +31,85 @@ __device__ inline uint32_t ordered(float value) {
   return (bits & 0x80000000u) != 0 ? ~bits : bits | 0x80000000u;
 }
 
-/// Writes the experts with the largest logits, of equal ones the lowest first.
+/// The two largest of some values.
+struct TopTwo {
+  float best, second;
+
+  __device__ TopTwo() { best = second = -CUDART_INF_F; }
+
+  __device__ void take(float other_best, float other_second) {
+    second = fmaxf(fminf(best, other_best), fmaxf(second, other_second));
+    best = fmaxf(best, other_best);
+  }
+
+  __device__ void over_warp() {
+#pragma unroll
+    for (int offset = 16; offset > 0; offset /= 2) {
+      const float other_best = __shfl_xor_sync(0xffffffffu, best, offset);
+      take(other_best, __shfl_xor_sync(0xffffffffu, second, offset));
+    }
+  }
+};
+
+/// The index of the largest key of the warp's lanes, of equal ones the lowest index.
+__device__ inline uint32_t index_of_largest(uint32_t key, uint32_t index) {
+  const uint32_t largest = __reduce_max_sync(0xffffffffu, key);
+  return __reduce_min_sync(0xffffffffu, key == largest ? index : UINT32_MAX);
+}
+
+/// The groups that a token keeps, a bit each, from its c.
 template <int kPerLane>
-__device__ void choose(const LogitRow<kPerLane>& row, int experts, int top_k, int32_t* ids) {
+__device__ uint32_t kept_groups(const float (&c)[kPerLane], const RouterRule& rule, int group_size) {
+  const int lane = static_cast<int>(threadIdx.x % 32);
+  uint32_t key = 0;  // lane g holds group g
+  for (int g = 0; g < rule.groups; ++g) {
+    TopTwo top;
+#pragma unroll
+    for (int i = 0; i < kPerLane; ++i) {
+      const int place = LogitRow<kPerLane>::expert(i) - g * group_size;
+      if (place >= 0 && place < group_size) top.take(c[i], -CUDART_INF_F);
+    }
+    top.over_warp();
+    const float score = rule.group_score == GroupScore::kLargest ? top.best : top.best + top.second;
+    if (lane == g) key = ordered(score);
+  }
+  uint32_t kept = 0;
+  for (int j = 0; j < rule.kept_groups; ++j) {
+    const uint32_t chosen = index_of_largest(key, static_cast<uint32_t>(lane));
+    kept |= 1u << chosen;
+    if (lane == static_cast<int>(chosen)) key = 0;
+  }
+  return kept;
+}
+
+/// c of all experts; of groups that are not kept what stands for 0.
+template <class T, int kPerLane>
+__device__ void form_choice(const LogitRow<kPerLane>& row, const ChoiceRows<T>& a, float (&c)[kPerLane]) {
+  const bool softmax = a.rule.scores == RouterScores::kSoftmax;
+#pragma unroll
+  for (int i = 0; i < kPerLane; ++i) {
+    c[i] = softmax ? row.logits[i] : row.score(row.logits[i]);
+    if (a.selection_bias != nullptr && row.expert(i) < a.experts) c[i] += a.selection_bias[row.expert(i)];
+  }
+  if (a.rule.groups == 1) return;
+  const int group_size = a.experts / static_cast<int>(a.rule.groups);
+  const uint32_t kept = kept_groups(c, a.rule, group_size);
+#pragma unroll
+  for (int i = 0; i < kPerLane; ++i) {
+    const int group = min(row.expert(i) / group_size, 31);
+    if ((kept >> group & 1u) == 0) c[i] = softmax ? -CUDART_INF_F : 0.0f;
+  }
+}
+
+/// Writes the experts with the largest c, of equal ones the lowest first.
+template <class T, int kPerLane>
+__device__ void choose(const LogitRow<kPerLane>& row, const ChoiceRows<T>& a, int32_t* ids) {
+  float c[kPerLane];
+  form_choice(row, a, c);
   uint32_t keys[kPerLane];  // 0: no such expert, or chosen
 #pragma unroll
-  for (int i = 0; i < kPerLane; ++i) keys[i] = row.expert(i) < experts ? ordered(row.logits[i]) : 0;
-  for (int j = 0; j < top_k; ++j) {
+  for (int i = 0; i < kPerLane; ++i) keys[i] = row.expert(i) < a.experts ? ordered(c[i]) : 0;
+  for (int j = 0; j < a.top_k; ++j) {
     uint32_t best = 0;
     uint32_t expert = UINT32_MAX;
 #pragma unroll
@@ -45,8 +118,7 @@ __device__ void choose(const LogitRow<kPerLane>& row, int experts, int top_k, in
       best = keys[i];
       expert = static_cast<uint32_t>(row.expert(i));
     }
-    const uint32_t largest = __reduce_max_sync(0xffffffffu, best);
-    const uint32_t chosen = __reduce_min_sync(0xffffffffu, best == largest ? expert : UINT32_MAX);
+    const uint32_t chosen = index_of_largest(best, expert);
 #pragma unroll
     for (int i = 0; i < kPerLane; ++i) {
       if (static_cast<uint32_t>(row.expert(i)) == chosen) keys[i] = 0;
@@ -64,23 +136,25 @@ __global__ void __launch_bounds__(kThreads) choose_experts(const ChoiceRows<T> a
   for (int64_t n = begin + warp; n < end; n += kWarps) {
     const float* logits = a.logits + n * a.experts;
     int32_t* ids = a.ids + n * a.top_k;
-    LogitRow<kPerLane> row(logits, a.experts);
-    if (a.given_ids == nullptr) choose(row, a.experts, a.top_k, ids);
+    LogitRow<kPerLane> row(logits, a.experts, a.rule.scores);
+    if (a.given_ids == nullptr) choose(row, a, ids);
     __syncwarp();
     float p[kPerLane];
-    const float token_entropy = row.softmax(p);
-    // p of the j-th choice. Of experts that do not exist it is NaN, which shows in the loss; the first one stands for
+    const float token_entropy = row.distribute(p);
+    // s of the j-th choice. Of experts that do not exist it is NaN, which shows in the loss; the first one stands for
     // them.
-    const auto probability = [&](int j) {
+    const auto score = [&](int j) {
       const int32_t id = a.given_ids != nullptr ? a.given_ids[n * a.top_k + j] : ids[j];
       const bool exists = id >= 0 && id < a.experts;
       if (a.given_ids != nullptr) ids[j] = exists ? id : 0;
-      return exists ? row.probability(logits[id]) : CUDART_NAN_F;
+      return exists ? row.score(logits[id]) : CUDART_NAN_F;
     };
     float sum = 0.0f;
-    for (int j = lane; j < a.top_k; j += 32) sum += probability(j);
-    sum = a.normalise ? warp_sum(sum) : 1.0f;
-    for (int j = lane; j < a.top_k; j += 32) a.weights[n * a.top_k + j] = from_float<T>(probability(j) / sum);
+    for (int j = lane; j < a.top_k; j += 32) sum += score(j);
+    sum = a.rule.normalise ? warp_sum(sum) + kRouterEpsilon : 1.0f;
+    for (int j = lane; j < a.top_k; j += 32) {
+      a.weights[n * a.top_k + j] = from_float<T>(score(j) / sum * a.rule.scale);
+    }
     __syncwarp();
     if (a.partial == nullptr) continue;
     entropy += token_entropy;
@@ -122,11 +196,12 @@ void router(const Context& context, const RouterArgs& args) {
   const Tensor logits = scratch.take({tokens, experts}, DType::kF32);
   Tensor partial;
   if (args.statistics.wanted()) partial = scratch.take({blocks, columns}, DType::kF32);
-  router_logits(context, args.x, args.weight, logits);
+  router_logits(context, args.x, args.weight, args.bias, logits);
   if (context.dry() || tokens == 0) return;
   cuda::dispatch_float(args.weights.dtype, [&](auto element) {
     using T = decltype(element);
     const ChoiceRows<T> rows{.logits = elements<float>(logits),
+                             .selection_bias = elements<float>(args.selection_bias),
                              .given_ids = elements<int32_t>(args.given_ids),
                              .ids = elements<int32_t>(args.ids),
                              .weights = elements<T>(args.weights),
@@ -134,7 +209,7 @@ void router(const Context& context, const RouterArgs& args) {
                              .tokens = tokens,
                              .experts = static_cast<int>(experts),
                              .top_k = static_cast<int>(args.ids.shape[1]),
-                             .normalise = args.normalise};
+                             .rule = args.rule};
     const size_t shared = partial.defined() ? static_cast<size_t>(kWarps * columns) * sizeof(float) : 0;
     with_logits_per_lane(experts, [&](auto per_lane) {
       const auto kernel = &choose_experts<T, per_lane()>;

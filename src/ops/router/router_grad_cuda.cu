@@ -1,3 +1,4 @@
+#include "ops/linear/partial_sums_cuda.h"
 #include "ops/router/router.h"
 #include "ops/router/router_logits_cuda.h"
 #include "ops/router/router_rows_cuda.h"
@@ -24,7 +25,7 @@ struct GradRows {
   int parts;
   int64_t tokens, num_layers;
   int experts, top_k;
-  bool normalise;
+  RouterRule rule;
 
   __device__ float dweight(int64_t i) const {
     return bf16_weights ? to_float(static_cast<const __nv_bfloat16*>(dweights)[i])
@@ -38,53 +39,66 @@ struct Parts {
       : hi(__float2bfloat16_rn(value)), lo(__float2bfloat16_rn(value - __bfloat162float(hi))) {}
 };
 
-/// A warp a token. With s = p at ids and S = Σ s: ds_j = (dw_j − Σ_i dw_i · s_i / S) / S if weights are normalised,
-/// else dw_j; dp gathers ds and the auxiliary loss's gradient; dlogits = p ∘ (dp − Σ_e p_e · dp_e).
+/// Gradient of the auxiliary loss Σ_e p_e · factor · f_e for s: with softmax p is s, with sigmoid s / Σ s.
+template <int kPerLane>
+__device__ void differentiate_aux(const GradRows& a, const LogitRow<kPerLane>& row, const float (&p)[kPerLane],
+                                  float (&ds)[kPerLane]) {
+  const float factor =
+      a.scalars->aux_scale * static_cast<float>(a.experts) / static_cast<float>(a.num_layers * a.tokens);
+  float dot = 0.0f;
+#pragma unroll
+  for (int i = 0; i < kPerLane; ++i) {
+    if (row.expert(i) < a.experts) ds[i] = factor * a.fractions[row.expert(i)];
+    dot += p[i] * ds[i];
+  }
+  if (a.rule.scores == RouterScores::kSoftmax) return;
+  dot = warp_sum(dot);
+#pragma unroll
+  for (int i = 0; i < kPerLane; ++i) ds[i] = (ds[i] - dot) * row.inverse_sum;
+}
+
+/// A warp a token.
 template <int kPerLane>
 __global__ void __launch_bounds__(kThreads) differentiate_choices(const GradRows a) {
   const int lane = static_cast<int>(threadIdx.x % 32);
   const int64_t n = int64_t{blockIdx.x} * kWarps + threadIdx.x / 32;
   if (n >= a.tokens) return;
+  const bool softmax = a.rule.scores == RouterScores::kSoftmax;
   const float* logits = a.logits + n * a.experts;
-  LogitRow<kPerLane> row(logits, a.experts);
-  float p[kPerLane], dp[kPerLane] = {};
-  row.softmax(p);
-  if (a.fractions != nullptr) {
-    const float factor =
-        a.scalars->aux_scale * static_cast<float>(a.experts) / static_cast<float>(a.num_layers * a.tokens);
-#pragma unroll
-    for (int i = 0; i < kPerLane; ++i) {
-      if (row.expert(i) < a.experts) dp[i] = factor * a.fractions[row.expert(i)];
-    }
-  }
+  LogitRow<kPerLane> row(logits, a.experts, a.rule.scores);
+  float p[kPerLane], ds[kPerLane] = {};
+  row.distribute(p);
+  if (a.fractions != nullptr) differentiate_aux(a, row, p, ds);
   const int64_t first = n * a.top_k;
-  float mean = 0.0f, inverse_sum = 1.0f;
-  if (a.normalise) {
+  float mean = 0.0f, factor = a.rule.scale;
+  if (a.rule.normalise) {
     float sum = 0.0f;
     for (int j = lane; j < a.top_k; j += 32) {
-      const float s = row.probability(logits[a.ids[first + j]]);
+      const float s = row.score(logits[a.ids[first + j]]);
       sum += s;
       mean += a.dweight(first + j) * s;
     }
-    inverse_sum = 1.0f / warp_sum(sum);
+    const float inverse_sum = 1.0f / (warp_sum(sum) + kRouterEpsilon);
     mean = warp_sum(mean) * inverse_sum;
+    factor *= inverse_sum;
   }
   for (int j = 0; j < a.top_k; ++j) {
     const int id = a.ids[first + j];
-    const float ds = (a.dweight(first + j) - mean) * inverse_sum;
+    const float change = (a.dweight(first + j) - mean) * factor;
 #pragma unroll
-    for (int i = 0; i < kPerLane; ++i) dp[i] += row.expert(i) == id ? ds : 0.0f;
+    for (int i = 0; i < kPerLane; ++i) ds[i] += row.expert(i) == id ? change : 0.0f;
   }
   float dot = 0.0f;
 #pragma unroll
-  for (int i = 0; i < kPerLane; ++i) dot += p[i] * dp[i];
-  dot = warp_sum(dot);
+  for (int i = 0; i < kPerLane; ++i) dot += p[i] * ds[i];
+  dot = softmax ? warp_sum(dot) : 0.0f;
   __syncwarp();  // dlogits may be logits
 #pragma unroll
   for (int i = 0; i < kPerLane; ++i) {
     const int expert = row.expert(i);
     if (expert >= a.experts) continue;
-    const float gradient = p[i] * (dp[i] - dot);
+    const float s = softmax ? p[i] : row.score(row.logits[i]);
+    const float gradient = softmax ? s * (ds[i] - dot) : s * (1.0f - s) * ds[i];
     if (a.dlogits != nullptr) a.dlogits[n * a.experts + expert] = gradient;
     if (a.dlogit_parts == nullptr) continue;
     const Parts parts(gradient);
@@ -107,7 +121,7 @@ __global__ void __launch_bounds__(kThreads) split_weight(const W* w, __nv_bfloat
 
 /// dw = the gradients of both parts + beta · dw.
 __global__ void __launch_bounds__(kThreads)
-    add_parts(const float* parts, float* dw, bool accumulate, int64_t elements) {
+    add_both_parts(const float* parts, float* dw, bool accumulate, int64_t elements) {
   const int64_t i = int64_t{blockIdx.x} * kThreads + threadIdx.x;
   if (i >= elements) return;
   const float sum = parts[i] + parts[elements + i];
@@ -159,7 +173,7 @@ void gradient_of_weight(const Context& context, const RouterGradArgs& args, cons
       context,
       {.a = both, .a_transposed = true, .b = args.x, .c = sums, .operands = DType::kBF16, .a_pitch = dlogits.shape[1]});
   if (context.dry()) return;
-  add_parts<<<blocks_for(count, kThreads), kThreads, 0, stream_of(context)>>>(
+  add_both_parts<<<blocks_for(count, kThreads), kThreads, 0, stream_of(context)>>>(
       elements<float>(sums), elements<float>(args.dweight.dst), args.dweight.beta != 0.0f, count);
   check_launch("adding the router's gradient");
 }
@@ -168,28 +182,29 @@ void gradient_of_weight(const Context& context, const RouterGradArgs& args, cons
 
 void router_grad(const Context& context, const RouterGradArgs& args) {
   const int64_t tokens = args.x.shape[0], experts = args.weight.shape[0];
-  if (!args.dx.wanted() && !args.dweight.wanted()) return;
+  if (!args.dx.wanted() && !args.dweight.wanted() && !args.dbias.wanted()) return;
   const bool narrow = args.x.dtype == DType::kBF16;
   const int64_t parts = args.weight.dtype == DType::kBF16 ? 2 : 3;
   ArenaScope scratch(context.scratch());
   const Tensor logits = scratch.take({tokens, experts}, DType::kF32);
   Tensor dlogit_parts;
   if (narrow) dlogit_parts = scratch.take({tokens, parts * experts}, DType::kBF16);
-  router_logits(context, args.x, args.weight, logits);
+  router_logits(context, args.x, args.weight, args.bias, logits);
   differentiate(context, {.logits = elements<float>(logits),
                           .ids = elements<int32_t>(args.ids),
                           .dweights = args.dweights.data,
                           .bf16_weights = args.dweights.dtype == DType::kBF16,
                           .fractions = elements<float>(args.aux.fractions),
                           .scalars = args.aux.scalars,
-                          .dlogits = narrow ? nullptr : elements<float>(logits),
+                          .dlogits = narrow && !args.dbias.wanted() ? nullptr : elements<float>(logits),
                           .dlogit_parts = elements<__nv_bfloat16>(dlogit_parts),
                           .parts = static_cast<int>(parts),
                           .tokens = tokens,
                           .num_layers = args.aux.num_layers,
                           .experts = static_cast<int>(experts),
                           .top_k = static_cast<int>(args.ids.shape[1]),
-                          .normalise = args.normalise});
+                          .rule = args.rule});
+  if (args.dbias.wanted()) sum_over_rows(context, logits, args.dbias);
   if (!narrow) return products_in_float32(context, args, logits);
   if (args.dx.wanted()) gradient_of_input(context, args, dlogit_parts);
   if (args.dweight.wanted()) gradient_of_weight(context, args, dlogit_parts);

@@ -1,8 +1,9 @@
-// What the kernels of the router share: a token's logits in the registers of a warp, and their softmax.
+// What the kernels of the router share: a token's logits in the registers of a warp, and their scores.
 #pragma once
 
 #include <math_constants.h>
 
+#include "ops/router/router_rule.h"
 #include "ops/row_math/vectors_cuda.h"
 
 namespace hone::cuda {
@@ -18,6 +19,7 @@ void with_logits_per_lane(int64_t experts, F&& f) {
   if (experts <= 64) return f(std::integral_constant<int, 2>{});
   if (experts <= 128) return f(std::integral_constant<int, 4>{});
   if (experts <= 256) return f(std::integral_constant<int, 8>{});
+  if (experts <= 384) return f(std::integral_constant<int, 12>{});
   f(std::integral_constant<int, 32>{});
 }
 
@@ -27,42 +29,50 @@ void with_logits_per_lane(int64_t experts, F&& f) {
 template <int kPerLane>
 struct LogitRow {
   float logits[kPerLane];
-  float largest, inverse_sum;
+  RouterScores scores;
+  float largest, inverse_sum;  // of exp(logit - largest), or of sigmoids; once distribute() has run
 
   __device__ static int expert(int i) { return static_cast<int>(threadIdx.x % 32) + 32 * i; }
 
-  __device__ LogitRow(const float* row, int experts) {
+  __device__ LogitRow(const float* row, int experts, RouterScores kind) : scores(kind), largest(0.0f) {
+#pragma unroll
+    for (int i = 0; i < kPerLane; ++i) logits[i] = expert(i) < experts ? row[expert(i)] : -CUDART_INF_F;
+    if (scores == RouterScores::kSigmoid) return;
     largest = -CUDART_INF_F;
 #pragma unroll
-    for (int i = 0; i < kPerLane; ++i) {
-      logits[i] = expert(i) < experts ? row[expert(i)] : -CUDART_INF_F;
-      largest = fmaxf(largest, logits[i]);
-    }
+    for (int i = 0; i < kPerLane; ++i) largest = fmaxf(largest, logits[i]);
 #pragma unroll
     for (int offset = 16; offset > 0; offset /= 2) {
       largest = fmaxf(largest, __shfl_xor_sync(0xffffffffu, largest, offset));
     }
   }
 
-  /// p of all experts; returns the entropy in nats: log Z − Σ p · (logit − max).
-  __device__ float softmax(float (&p)[kPerLane]) {
+  __device__ static float sigmoid(float logit) { return 1.0f / (1.0f + expf(-logit)); }
+
+  /// p of all experts; returns its entropy in nats: log Z − Σ p · log(unnormalised p).
+  __device__ float distribute(float (&p)[kPerLane]) {
+    const bool softmax = scores == RouterScores::kSoftmax;
     float sum = 0.0f, weighted = 0.0f;
 #pragma unroll
     for (int i = 0; i < kPerLane; ++i) {
       const float centred = logits[i] - largest;
-      p[i] = expf(centred);
+      p[i] = softmax ? expf(centred) : sigmoid(logits[i]);
       sum += p[i];
-      weighted += p[i] > 0.0f ? p[i] * centred : 0.0f;
+      // log sigmoid(x) = min(x, 0) − log(1 + exp(−|x|))
+      const float log_p = softmax ? centred : fminf(logits[i], 0.0f) - log1pf(expf(-fabsf(logits[i])));
+      weighted += p[i] > 0.0f ? p[i] * log_p : 0.0f;
     }
-    sum = warp_sum(sum);
+    sum = warp_sum(sum) + (softmax ? 0.0f : kRouterEpsilon);
     inverse_sum = 1.0f / sum;
 #pragma unroll
     for (int i = 0; i < kPerLane; ++i) p[i] *= inverse_sum;
     return logf(sum) - warp_sum(weighted) * inverse_sum;
   }
 
-  /// p of one expert from its logit: the same bits as in softmax(), which has run.
-  __device__ float probability(float logit) const { return expf(logit - largest) * inverse_sum; }
+  /// s of one expert from its logit, after distribute(); with softmax the same bits as there.
+  __device__ float score(float logit) const {
+    return scores == RouterScores::kSoftmax ? expf(logit - largest) * inverse_sum : sigmoid(logit);
+  }
 };
 
 #endif  // __CUDACC__

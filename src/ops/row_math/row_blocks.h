@@ -46,4 +46,18 @@ void parallel_blocks(ThreadPool& pool, int64_t numel, const Body& body) {
   });
 }
 
+/// sum[j] = Σ_t rows[t, j] + beta · sum for rows [T, J]; a task owns columns and walks the rows in order.
+inline void sum_over_rows(ThreadPool& pool, const Tensor& rows, const GradDest& sum) {
+  constexpr int64_t kColumns = 128;
+  const RowMath& math = row_math();
+  const int64_t count = rows.shape[0], columns = rows.shape[1];
+  pool.parallel_ranges(columns, kColumns, [&](int64_t begin, int64_t end) {
+    float sums[kColumns] = {}, buffer[kColumns];
+    for (int64_t row = 0; row < count; ++row) {
+      math.add_scaled(1.0f, load_block(math, rows, row * columns + begin, buffer, end - begin), sums, end - begin);
+    }
+    store_block(math, sums, sum, begin, end - begin);
+  });
+}
+
 }  // namespace hone
