@@ -10,30 +10,15 @@
 
 #include "ops/cast/cast.h"
 #include "ops/random_fill/random_fill.h"
+#include "params/expert_parts.h"
 #include "params/random_weights.h"
 
 namespace hone {
 
 namespace {
 
-bool is_experts(const Parameter& p) {
-  return p.kind() == ParameterKind::kExpertsGateUp || p.kind() == ParameterKind::kExpertsDown;
-}
-
 bool is_linear(const Parameter& p) {
   return p.kind() == ParameterKind::kAttention || p.kind() == ParameterKind::kMlp || p.kind() == ParameterKind::kHead;
-}
-
-/// The parts of a fused expert weight that a split adapter may target, with the file names of each part.
-struct ExpertPart {
-  std::string name;  // gate_proj, up_proj, down_proj
-  int64_t out_begin, out_count;
-};
-
-std::vector<ExpertPart> parts_of(const Parameter& p) {
-  const int64_t out = p.shape()[1];
-  if (p.kind() == ParameterKind::kExpertsDown) return {{"down_proj", 0, out}};
-  return {{"gate_proj", 0, out / 2}, {"up_proj", out / 2, out / 2}};
 }
 
 /// What the targets select: whole linear weights, parts of expert weights (by out_begin), fused expert weights.
@@ -59,13 +44,20 @@ bool select_expert_parts(Parameter& p, const Pattern& pattern, const LoraOptions
   }
   std::set<int64_t> parts;
   const int64_t per_expert = p.shape()[1] * p.shape()[2];
-  for (const FileLayout& layout : p.layouts()) {
+  std::vector<FileLayout> layouts = p.layouts();
+  if (!has_expert_files(p)) layouts.push_back(separate_experts(p));
+  for (const FileLayout& layout : layouts) {
     std::map<int64_t, int64_t> matched;  // out_begin -> experts
     for (const FileTensor& tensor : layout) {
-      if (pattern.matches(tensor.name)) ++matched[tensor.offset % per_expert / p.shape()[2]];
+      if (!pattern.matches(tensor.name)) continue;
+      if (tensor.shape == p.shape()) {
+        select_whole_experts(p, options, selection);
+        return true;
+      }
+      ++matched[tensor.offset % per_expert / p.shape()[2]];
     }
     for (const auto& [out_begin, experts] : matched) {
-      if (experts != p.shape()[0] && layout.size() > 1) {
+      if (experts != p.shape()[0]) {
         throw UserError(fmt::format("LoRA target '{}' matches {} of the {} experts of '{}'", pattern.text(), experts,
                                     p.shape()[0], p.name()),
                         "lora_target_modules", "all experts of a layer are adapted together: match all of them");

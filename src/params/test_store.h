@@ -12,9 +12,11 @@ namespace hone::testing {
 struct StoreSizes {
   int64_t experts = 3, hidden = 4, intermediate = 5, vocab = 7;
   DType dtype = DType::kF32;
+  bool separate_files = true;  ///< of experts; false: one tensor of a layer's
+  bool router_bias = false;
 };
 
-/// Files hold one tensor for each expert and projection: w1 is gate, w3 up, w2 down.
+/// Files hold one tensor for each expert and projection: w1 is gate, w3 up, w2 down; or input_linear, output_linear.
 inline void add_experts(ParameterStore& store, const StoreSizes& s, int layer) {
   const std::string own = fmt::format("model.layers.{}.mlp.experts.", layer);
   FileLayout gate_up, down;
@@ -24,6 +26,11 @@ inline void add_experts(ParameterStore& store, const StoreSizes& s, int layer) {
     gate_up.push_back({file + "w1.weight", {s.intermediate, s.hidden}, 2 * e * part});
     gate_up.push_back({file + "w3.weight", {s.intermediate, s.hidden}, (2 * e + 1) * part});
     down.push_back({file + "w2.weight", {s.hidden, s.intermediate}, e * part});
+  }
+  if (!s.separate_files) {
+    const std::string file = fmt::format("model.layers.{}.block_sparse_moe.", layer);
+    gate_up = {{file + "input_linear.weight", {s.experts, 2 * s.intermediate, s.hidden}, 0}};
+    down = {{file + "output_linear.weight", {s.experts, s.hidden, s.intermediate}, 0}};
   }
   store.add({own + "gate_up_proj",
              {s.experts, 2 * s.intermediate, s.hidden},
@@ -48,6 +55,7 @@ inline void add_model(ParameterStore& store, const StoreSizes& s) {
              0,
              {{{layer + "block_sparse_moe.gate.weight", {s.experts, s.hidden}, 0}}}},
             s.dtype);
+  if (s.router_bias) store.add({layer + "mlp.gate.bias", {s.experts}, ParameterKind::kRouter, 0, {}}, s.dtype);
   add_experts(store, s, 0);
   store.add({"model.norm.weight", {s.hidden}, ParameterKind::kNorm, -1, {}}, s.dtype);
 }

@@ -1,6 +1,7 @@
 #include "weights/adapter.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <charconv>
@@ -73,17 +74,12 @@ const Parameter* find_by_name(const ParameterStore& store, const std::string& na
 /// The glob that selects a part of all experts of a layer in attach_lora, if `module` is one expert's projection.
 std::optional<std::string> expert_part_glob(const ParameterStore& store, const std::string& module) {
   for (const Parameter& p : store.all()) {
-    const bool gate_up = p.kind() == ParameterKind::kExpertsGateUp;
-    if (!gate_up && p.kind() != ParameterKind::kExpertsDown) continue;
-    const int64_t out = p.shape()[1];
-    using Part = std::pair<std::string, int64_t>;
-    const std::vector<Part> parts =
-        gate_up ? std::vector<Part>{{"gate_proj", 0}, {"up_proj", out / 2}} : std::vector<Part>{{"down_proj", 0}};
-    for (const auto& [name, out_begin] : parts) {
-      const std::string file_name = file_expert_module(p, 0, out_begin);  // ….experts.0.w1
+    if (!is_experts(p)) continue;
+    for (const ExpertPart& part : parts_of(p)) {
+      const std::string file_name = file_expert_module(p, 0, part.out_begin);  // ….experts.0.w1
       const size_t leaf = file_name.rfind('.');
       const std::string file_prefix = file_name.substr(0, leaf - 1), file_leaf = file_name.substr(leaf);
-      const std::string own_prefix = experts_module(p) + ".", own_leaf = "." + name;
+      const std::string own_prefix = experts_module(p) + ".", own_leaf = "." + part.name;
       const auto is_expert = [&](const std::string& prefix, const std::string& end) {
         if (!module.starts_with(prefix) || !module.ends_with(end) || module.size() <= prefix.size() + end.size())
           return false;
@@ -102,8 +98,7 @@ const Parameter* shared_target(const ParameterStore& store, const std::string& m
   const size_t base = module.rfind(".base_layer");
   const std::string experts = base == std::string::npos ? module : module.substr(0, base);
   for (const Parameter& p : store.all()) {
-    const bool is_experts = p.kind() == ParameterKind::kExpertsGateUp || p.kind() == ParameterKind::kExpertsDown;
-    if (is_experts && experts_module(p) == experts && a.shape.size() == 2 && b.shape.size() == 2 &&
+    if (is_experts(p) && experts_module(p) == experts && a.shape.size() == 2 && b.shape.size() == 2 &&
         a.shape[1] == p.shape()[2] && b.shape[0] == p.shape()[1]) {
       return &p;
     }
@@ -175,9 +170,9 @@ void load_adapter(const std::filesystem::path& directory, ParameterStore& store)
       if (tensor.form == AdapterTensor::Form::kWhole) continue;
       throw UserError("the adapter lacks the tensor '" + tensor.key + "'", file.path().string());
     }
-    if (entry->shape != std::vector<int64_t>{tensor.rows, tensor.columns}) {
-      throw UserError(fmt::format("'{}' has the shape {}, the model and rank ask for [{}, {}]", tensor.key,
-                                  entry->shape_text(), tensor.rows, tensor.columns),
+    if (entry->shape != tensor.dims()) {
+      throw UserError(fmt::format("'{}' has the shape {}, the model and rank ask for [{}]", tensor.key,
+                                  entry->shape_text(), fmt::join(tensor.dims(), ", ")),
                       file.path().string(), "check lora_r and the base model");
     }
     scatter_adapter_tensor(tensor, file.read_floats(tensor.key));

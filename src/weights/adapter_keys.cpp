@@ -12,10 +12,6 @@ std::string without_weight(const std::string& name) {
   return name.ends_with(".weight") ? name.substr(0, name.size() - 7) : name;
 }
 
-bool is_experts(const Parameter& p) {
-  return p.kind() == ParameterKind::kExpertsGateUp || p.kind() == ParameterKind::kExpertsDown;
-}
-
 Parameter* lora_a(const AttachedAdapter& attached) { return static_cast<Parameter*>(attached.adapter.lora_a); }
 Parameter* lora_b(const AttachedAdapter& attached) { return static_cast<Parameter*>(attached.adapter.lora_b); }
 
@@ -57,26 +53,13 @@ std::string shared_module(const ParameterStore& store, const Parameter& experts)
 
 }  // namespace
 
-std::string experts_module(const Parameter& experts) { return experts.name().substr(0, experts.name().rfind('.')); }
-
 std::string file_expert_module(const Parameter& experts, int64_t expert, int64_t out_begin) {
   const int64_t columns = experts.shape()[2];
   const int64_t offset = (expert * experts.shape()[1] + out_begin) * columns;
-  if (!has_expert_files(experts)) {
-    const char* part = experts.kind() == ParameterKind::kExpertsDown ? "down_proj"
-                       : out_begin == 0                              ? "gate_proj"
-                                                                     : "up_proj";
-    return fmt::format("{}.{}.{}", experts_module(experts), expert, part);
-  }
-  const std::vector<FileLayout> layouts = experts.layouts();
-  for (const FileTensor& tensor : layouts.front()) {
+  for (const FileTensor& tensor : separate_experts(experts)) {
     if (tensor.offset == offset) return without_weight(tensor.name);
   }
   HONE_ASSERT(false, experts.name());
-}
-
-bool has_expert_files(const Parameter& experts) {
-  return experts.layouts().front().front().shape.rank() < experts.shape().rank();
 }
 
 std::vector<AdapterTensor> adapter_tensors(const ParameterStore& store, bool canonical) {
@@ -96,8 +79,8 @@ std::vector<AdapterTensor> adapter_tensors(const ParameterStore& store, bool can
       }
     }
     if (p.kind() == ParameterKind::kRouter && p.trainable()) {
-      tensors.push_back({kAdapterKeyPrefix + p.name(), p.shape()[0], p.shape()[1], AdapterTensor::Form::kWhole,
-                         const_cast<Parameter*>(&p), 0});
+      tensors.push_back({kAdapterKeyPrefix + p.name(), p.shape()[0], p.shape().rank() == 1 ? 1 : p.shape()[1],
+                         AdapterTensor::Form::kWhole, const_cast<Parameter*>(&p), 0});
     }
   }
   return tensors;

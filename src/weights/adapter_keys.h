@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "params/expert_parts.h"
 #include "params/parameter_store.h"
 #include "weights/adapter.h"
 
@@ -25,6 +26,12 @@ struct AdapterTensor {
   Parameter* parameter = nullptr;
   int64_t offset = 0;                  ///< elements, for kMatrix
   const Parameter* adapted = nullptr;  ///< the weight whose order of outputs B has, for kExpertInner
+
+  /// Its shape in the file; a bias that is saved whole has one dimension.
+  std::vector<int64_t> dims() const {
+    if (parameter->shape().rank() == 1) return {rows};
+    return {rows, columns};
+  }
 };
 
 inline constexpr const char* kAdapterKeyPrefix = "base_model.model.";
@@ -49,12 +56,8 @@ class HostParameters {
   std::map<const Parameter*, std::vector<float>> copies_;
 };
 
-/// "…mlp.experts" of a fused expert parameter.
-std::string experts_module(const Parameter& experts);
 /// The module a file's per-expert tensor of a part belongs to: "…block_sparse_moe.experts.3.w1"; where no file has such
 /// tensors, "…mlp.experts.3.gate_proj".
 std::string file_expert_module(const Parameter& experts, int64_t expert, int64_t out_begin);
-/// Whether some files hold each expert in tensors of its own.
-bool has_expert_files(const Parameter& experts);
 
 }  // namespace hone

@@ -19,11 +19,13 @@ struct FileMatrix {
   std::string key;
   int64_t rows = 0, columns = 0;
   std::vector<float> values;
-};
+  bool is_vector = false;  ///< has one dimension, rows
 
-bool is_experts(const Parameter& p) {
-  return p.kind() == ParameterKind::kExpertsGateUp || p.kind() == ParameterKind::kExpertsDown;
-}
+  std::vector<int64_t> dims() const {
+    if (is_vector) return {rows};
+    return {rows, columns};
+  }
+};
 
 const Parameter& lora_a(const AttachedAdapter& attached) {
   return *static_cast<const Parameter*>(attached.adapter.lora_a);
@@ -33,7 +35,8 @@ const Parameter& lora_b(const AttachedAdapter& attached) {
 }
 
 FileMatrix as_it_is(const AdapterTensor& tensor, HostParameters& values) {
-  return {tensor.key, tensor.rows, tensor.columns, gather_adapter_tensor(tensor, values[*tensor.parameter])};
+  return {tensor.key, tensor.rows, tensor.columns, gather_adapter_tensor(tensor, values[*tensor.parameter]),
+          tensor.dims().size() == 1};
 }
 
 std::vector<FileMatrix> as_parameterised(const ParameterStore& store, HostParameters& values) {
@@ -207,8 +210,7 @@ void save_adapter(const std::filesystem::path& directory, const ParameterStore& 
   config["modules_to_save"] = targets.saved.empty() ? Json(nullptr) : Json(targets.saved);
 
   std::vector<SafetensorsWriter::Announced> announced;
-  for (const FileMatrix& matrix : matrices)
-    announced.push_back({matrix.key, DType::kF32, {matrix.rows, matrix.columns}});
+  for (const FileMatrix& matrix : matrices) announced.push_back({matrix.key, DType::kF32, matrix.dims()});
   SafetensorsWriter writer(directory / "adapter_model.safetensors", std::move(announced));
   for (const FileMatrix& matrix : matrices)
     writer.write_floats(DType::kF32, matrix.values.data(), matrix.rows * matrix.columns);

@@ -34,8 +34,8 @@ class Adapters : public ::testing::Test {
   }
   void TearDown() override { fs::remove_all(directory_); }
 
-  static void make(ParameterStore& store, const LoraOptions& lora) {
-    testing::add_model(store, {});
+  void make(ParameterStore& store, const LoraOptions& lora) const {
+    testing::add_model(store, sizes_);
     attach_lora(store, lora);
     store.allocate(Device{});
     testing::fill(store, 3);
@@ -43,7 +43,7 @@ class Adapters : public ::testing::Test {
   /// The base weights after merging what a fresh model reads from the folder.
   std::vector<float> merged_after_loading() const {
     ParameterStore store;
-    testing::add_model(store, {});
+    testing::add_model(store, sizes_);
     attach_lora(store, describe_adapter(directory_, store).lora);
     store.allocate(Device{});
     testing::fill(store, 3);
@@ -72,6 +72,7 @@ class Adapters : public ::testing::Test {
   }
 
   fs::path directory_;
+  testing::StoreSizes sizes_;
 };
 
 TEST_F(Adapters, EveryParameterisationAndExportGivesTheSameWeights) {
@@ -106,6 +107,47 @@ TEST_F(Adapters, FusingSplitAdaptersDoublesTheRankWithABlockDiagonalB) {
       const bool of_gate = column / 3 < 2;  // expert innermost
       EXPECT_EQ(b[row * 12 + column] != 0.0f, of_gate == (row < 5)) << row << " " << column;
     }
+  }
+}
+
+/// PEFT has no per-expert form for a model whose files hold all experts of a layer in one tensor.
+TEST_F(Adapters, SplitAdaptersOfFusedFilesAreWrittenAsTargetParameters) {
+  sizes_.separate_files = false;
+  for (const std::vector<std::string>& targets :
+       {std::vector<std::string>{"all-experts"}, {"gate_proj", "up_proj", "down_proj"}, {"*linear"}}) {
+    LoraOptions lora = lora_of(ExpertLora::kSplit);
+    lora.target_modules = targets;
+    ParameterStore store;
+    make(store, lora);
+    save_adapter(directory_, store, {.lora = lora, .base_model = ""});
+    const SafetensorsFile file(directory_ / "adapter_model.safetensors");
+    EXPECT_EQ(file.at(std::string(kExperts) + ".base_layer.lora_B.weight").shape, (std::vector<int64_t>{10, 12}));
+    EXPECT_EQ(merged_after_loading(), merged(store));
+  }
+}
+
+TEST_F(Adapters, ATrainedRouterIsSavedWholeWithItsBias) {
+  sizes_.router_bias = true;
+  const LoraOptions lora = lora_of(ExpertLora::kSplit);
+  ParameterStore store, loaded;
+  make(store, lora);
+  for (const char* name : {"model.layers.0.mlp.gate.weight", "model.layers.0.mlp.gate.bias"}) {
+    store.find(name)->set_trainable(true);
+  }
+  save_adapter(directory_, store, {.lora = lora, .base_model = ""});
+  std::ifstream config(directory_ / "adapter_config.json");
+  EXPECT_EQ(Json::parse(config)["modules_to_save"], Json::array({"mlp.gate"}));
+  testing::add_model(loaded, sizes_);
+  EXPECT_TRUE(describe_adapter(directory_, loaded).trains_router);
+  attach_lora(loaded, lora);
+  for (Parameter& p : loaded.all()) {
+    if (p.kind() == ParameterKind::kRouter) p.set_trainable(true);
+  }
+  loaded.allocate(Device{});
+  testing::fill(loaded, 4);
+  load_adapter(directory_, loaded);
+  for (const char* name : {"model.layers.0.mlp.gate.weight", "model.layers.0.mlp.gate.bias"}) {
+    EXPECT_EQ(testing::bytes_of(loaded.find(name)->value()), testing::bytes_of(store.find(name)->value())) << name;
   }
 }
 

@@ -1,0 +1,31 @@
+// The projections of a fused expert weight, and the names that each expert's have.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "params/parameter.h"
+
+namespace hone {
+
+bool is_experts(const Parameter& p);
+
+/// Output rows of every expert: gate_proj and up_proj of a gate_up, down_proj of a down.
+struct ExpertPart {
+  std::string name;
+  int64_t out_begin, out_count;
+};
+
+std::vector<ExpertPart> parts_of(const Parameter& experts);
+
+/// "…mlp.experts" of a fused expert parameter.
+std::string experts_module(const Parameter& experts);
+
+/// Whether some file layout has a tensor for each expert and projection. It is then the first.
+bool has_expert_files(const Parameter& experts);
+
+/// A tensor for each expert and projection: as files name them, or <experts>.<e>.<part> where files hold all experts in
+/// one tensor.
+FileLayout separate_experts(const Parameter& experts);
+
+}  // namespace hone
