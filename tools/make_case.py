@@ -31,6 +31,7 @@ def parse_arguments():
     parser.add_argument("--length", type=int, default=48, help="tokens of a row")
     parser.add_argument("--steps", type=int, default=20, help="optimizer steps of each trajectory (at least 7 batches are made)")
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--no-aux", action="store_true", help="no auxiliary loss: transformers cannot compute Granite's")
     return parser.parse_args()
 
 
@@ -213,7 +214,7 @@ def main():
     model = load(path)
     vocab = model.config.get_text_config().vocab_size
     fused = any(name.endswith("experts.gate_up_proj") for name, _ in model.named_parameters())
-    aux = fused and hasattr(model.config, "router_aux_loss_coef")
+    aux = fused and hasattr(model.config, "router_aux_loss_coef") and not args.no_aux
     tokens, labels = make_batches(generator, max(7, args.steps), args.rows, args.length, vocab)
     save_file({"input_ids": tokens, "labels": labels}, args.case / "batches.safetensors")
     expected = {"arch": model.config.architectures, "aux": aux}

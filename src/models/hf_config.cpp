@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <fstream>
 
 #include "core/error.h"
@@ -160,19 +161,77 @@ DecoderConfig HfConfig::read_decoder() const {
 }
 
 MoeConfig HfConfig::read_moe(const std::string& intermediate_key) const {
-  require("router_jitter_noise", 0.0);
   MoeConfig moe;
-  moe.num_experts = has("num_experts") ? integer("num_experts") : integer("num_local_experts");
-  if (has("num_experts") && has("num_local_experts") && integer("num_local_experts") != moe.num_experts) {
-    refuse("num_experts and num_local_experts differ");
+  for (const char* key : {"num_experts", "num_local_experts", "n_routed_experts"}) {
+    if (!has(key)) continue;
+    if (moe.num_experts > 0 && integer(key) != moe.num_experts) {
+      refuse(fmt::format("{} and another name of it differ", key));
+    }
+    moe.num_experts = integer(key);
   }
+  if (moe.num_experts == 0) refuse("num_experts is missing from the model's config");
   moe.num_experts_per_tok = integer("num_experts_per_tok");
   moe.moe_intermediate_size = integer(intermediate_key);
   if (moe.num_experts_per_tok < 1 || moe.num_experts_per_tok > moe.num_experts) {
     refuse(fmt::format("num_experts_per_tok: {} of {} experts", moe.num_experts_per_tok, moe.num_experts));
   }
   moe.router_aux_loss_coef = number_or("router_aux_loss_coef", 0.001);
+  moe.router_jitter_noise = number_or("router_jitter_noise", 0.0);
+  if (!(moe.router_jitter_noise >= 0 && moe.router_jitter_noise < 1)) {
+    refuse(fmt::format("router_jitter_noise: {} is not in [0, 1)", moe.router_jitter_noise));
+  }
   return moe;
+}
+
+void HfConfig::read_expert_groups(GroupScore score, MoeConfig& moe) const {
+  const int64_t groups = integer_or("n_group", 1), kept = integer_or("topk_group", 1);
+  if (groups < 1 || groups > kMaxRouterGroups || moe.num_experts % groups != 0) {
+    refuse(fmt::format("n_group: {} experts cannot be cut into {} groups (1 to {})", moe.num_experts, groups,
+                       kMaxRouterGroups));
+  }
+  const int64_t size = moe.num_experts / groups;
+  if (kept < 1 || kept > groups || moe.num_experts_per_tok > kept * size) {
+    refuse(fmt::format("topk_group: {} of {} groups of {} experts do not hold the {} that a token chooses", kept,
+                       groups, size, moe.num_experts_per_tok));
+  }
+  if (score == GroupScore::kTopTwo && size < 2) {
+    refuse(fmt::format("n_group: {} groups of one expert have no two best ones", groups));
+  }
+  moe.router.groups = groups;
+  moe.router.kept_groups = kept;
+  moe.router.group_score = score;
+}
+
+void HfConfig::read_sparse_layers(DecoderConfig& config) const {
+  const int64_t sparse_step = std::max<int64_t>(integer_or("decoder_sparse_step", 1), 1);
+  std::vector<int64_t> dense;
+  if (has("mlp_only_layers")) {
+    const Json& layers = json_.at("mlp_only_layers");
+    const auto is_index = [](const Json& layer) { return layer.is_number_integer(); };
+    if (!layers.is_array() || !std::all_of(layers.begin(), layers.end(), is_index)) {
+      refuse("mlp_only_layers is not a list of layers");
+    }
+    dense = layers.get<std::vector<int64_t>>();
+  }
+  for (int64_t i = 0; i < static_cast<int64_t>(config.layers.size()); ++i) {
+    LayerConfig& layer = config.layers[static_cast<size_t>(i)];
+    layer.moe = std::find(dense.begin(), dense.end(), i) == dense.end() && (i + 1) % sparse_step == 0;
+    if (!layer.moe) layer.intermediate_size = integer("intermediate_size");
+  }
+}
+
+void HfConfig::read_leading_dense_layers(int64_t first_k_dense_replace, DecoderConfig& config) const {
+  const int64_t first_sparse = integer_or("first_k_dense_replace", first_k_dense_replace);
+  const int64_t frequency = integer_or("moe_layer_freq", 1), count = static_cast<int64_t>(config.layers.size());
+  if (frequency == 0) refuse("moe_layer_freq: 0 is out of range");
+  for (int64_t i = 0; i < count; ++i) {
+    LayerConfig& layer = config.layers[static_cast<size_t>(i)];
+    layer.moe = i >= first_sparse && i % frequency == 0;
+    if (!layer.moe) layer.intermediate_size = integer("intermediate_size");
+  }
+  for (int64_t i = 0; i < integer_or("num_nextn_predict_layers", 0); ++i) {
+    config.carried_prefixes.push_back(config.layer_module(static_cast<int>(count + i)));
+  }
 }
 
 }  // namespace hone

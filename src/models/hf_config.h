@@ -43,8 +43,15 @@ class HfConfig {
   void read_rope(DecoderConfig& config) const;
   /// What all decoder models share: sizes, head_dim, norm eps, tied embeddings, rotary positions.
   DecoderConfig read_decoder() const;
-  /// Experts: num_experts or num_local_experts, and the router's fields.
+  /// Experts: num_experts, num_local_experts or n_routed_experts, and the router's fields.
   MoeConfig read_moe(const std::string& intermediate_key) const;
+  /// The groups of experts that a token's choice is limited to, from `n_group` and `topk_group`.
+  void read_expert_groups(GroupScore score, MoeConfig& moe) const;
+  /// Which layers are sparse: all that mlp_only_layers does not list, every decoder_sparse_step-th (Qwen's MoE models).
+  void read_sparse_layers(DecoderConfig& config) const;
+  /// Which layers are sparse: all from `first_k_dense_replace` on, of those every moe_layer_freq-th; and the layers
+  /// that predict further tokens (num_nextn_predict_layers), which stay as they are (DeepSeek's models, GLM).
+  void read_leading_dense_layers(int64_t first_k_dense_replace, DecoderConfig& config) const;
 
  private:
   template <class T>

@@ -27,7 +27,12 @@ DecoderConfig read_decoder_config(const HfConfig& config);
 
 DecoderConfig read_qwen3_moe(const HfConfig& config);
 DecoderConfig read_qwen3(const HfConfig& config);
+DecoderConfig read_qwen2_moe(const HfConfig& config);
 DecoderConfig read_mixtral(const HfConfig& config);
+DecoderConfig read_olmoe(const HfConfig& config);
+DecoderConfig read_granitemoe(const HfConfig& config);
+DecoderConfig read_granitemoeshared(const HfConfig& config);
+DecoderConfig read_glm4_moe(const HfConfig& config);
 DecoderConfig read_llama(const HfConfig& config);
 
 }  // namespace hone

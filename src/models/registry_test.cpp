@@ -92,7 +92,7 @@ TEST(Registry, MixtralIsSparseEverywhereAndNamesItsFilesItsOwnWay) {
   json["sliding_window"] = 9;
   const DecoderConfig config = read(json);
   EXPECT_EQ(config.moe.moe_intermediate_size, 24);  // intermediate_size
-  EXPECT_TRUE(config.moe.norm_topk_prob);
+  EXPECT_TRUE(config.moe.router.normalise);
   EXPECT_EQ(sparse(config), (std::vector<bool>{true, true, true, true}));
   EXPECT_EQ(windows(config), (std::vector<int64_t>{9, 9, 9, 9}));
   EXPECT_EQ(config.names.file_moe, "block_sparse_moe");
@@ -109,11 +109,93 @@ TEST(Registry, Qwen3MoeMixesDenseAndSparseLayers) {
   EXPECT_EQ(config.layers[0].intermediate_size, 24);
   EXPECT_EQ(config.layers[1].intermediate_size, 0);
   EXPECT_TRUE(config.qk_norm);
-  EXPECT_FALSE(config.moe.norm_topk_prob);
+  EXPECT_FALSE(config.moe.router.normalise);
   for (const Json& wrong : {Json(3), Json("0"), Json{{"a", 1}}, Json::array({"x"})}) {
     json["mlp_only_layers"] = wrong;
     EXPECT_THAT(refusal(json), HasSubstr("mlp_only_layers")) << wrong;
   }
+}
+
+TEST(Registry, Qwen2MoeHasAGatedSharedExpert) {
+  Json json = moe("Qwen2MoeForCausalLM", "num_experts");
+  EXPECT_THAT(refusal(json), HasSubstr("shared_expert_intermediate_size is missing"));
+  json["shared_expert_intermediate_size"] = 20;
+  json["mlp_only_layers"] = {1};
+  const DecoderConfig config = read(json);
+  EXPECT_EQ(config.moe.shared_expert_intermediate_size, 20);
+  EXPECT_TRUE(config.moe.shared_expert_gate && config.qkv_bias);
+  EXPECT_FALSE(config.moe.router.normalise || config.o_bias || config.qk_norm);
+  EXPECT_EQ(sparse(config), (std::vector<bool>{true, false, true, true}));
+  json["use_sliding_window"] = true;
+  EXPECT_THAT(refusal(json), HasSubstr("use_sliding_window"));
+}
+
+TEST(Registry, OlmoeNormalisesAllHeadsTogetherAndMayClip) {
+  Json json = moe("OlmoeForCausalLM", "num_experts");
+  EXPECT_TRUE(read(json).qk_norm_whole);
+  EXPECT_EQ(read(json).clip_qkv, 0.0);
+  EXPECT_EQ(read(json).moe.moe_intermediate_size, 24);  // intermediate_size
+  json["clip_qkv"] = 8.0;
+  EXPECT_EQ(read(json).clip_qkv, 8.0);
+  json["clip_qkv"] = -1.0;
+  EXPECT_THAT(refusal(json), HasSubstr("clip_qkv"));
+}
+
+TEST(Registry, GraniteScalesWhatItsConfigSays) {
+  Json json = moe("GraniteMoeForCausalLM", "num_local_experts");
+  EXPECT_EQ(read(json).softmax_scale(), 1.0f);  // attention_multiplier is 1 where it is not given
+  json["attention_multiplier"] = 0.125;
+  json["embedding_multiplier"] = 12.0;
+  json["residual_multiplier"] = 0.22;
+  json["logits_scaling"] = 6.0;
+  const DecoderConfig config = read(json);
+  EXPECT_EQ(config.softmax_scale(), 0.125f);
+  EXPECT_EQ(config.embedding_multiplier, 12.0);
+  EXPECT_EQ(config.residual_multiplier, 0.22);
+  EXPECT_EQ(config.logits_scaling, 6.0);
+  EXPECT_EQ(config.moe.shared_expert_intermediate_size, 0);
+  json["logits_scaling"] = 0.0;
+  EXPECT_THAT(refusal(json), HasSubstr("logits_scaling"));
+  json["logits_scaling"] = 1.0;
+  json["architectures"] = {"GraniteMoeSharedForCausalLM"};
+  EXPECT_THAT(refusal(json), HasSubstr("shared_intermediate_size is missing"));
+  json["shared_intermediate_size"] = 40;
+  EXPECT_EQ(read(json).moe.shared_expert_intermediate_size, 40);
+}
+
+TEST(Registry, Glm4MoeRoutesAsDeepseekV3Does) {
+  Json json = moe("Glm4MoeForCausalLM", "n_routed_experts");
+  json["head_dim"] = 16;
+  json["partial_rotary_factor"] = 0.5;
+  json["n_shared_experts"] = 2;
+  json["n_group"] = 4;
+  json["topk_group"] = 2;
+  json["routed_scaling_factor"] = 2.5;
+  json["num_nextn_predict_layers"] = 1;
+  const DecoderConfig config = read(json);
+  EXPECT_EQ(config.rope.rotary_dim, 8);
+  EXPECT_EQ(config.moe.router.scores, RouterScores::kSigmoid);
+  EXPECT_EQ(config.moe.router.group_score, GroupScore::kTopTwo);
+  EXPECT_EQ(config.moe.router.groups, 4);
+  EXPECT_EQ(config.moe.router.kept_groups, 2);
+  EXPECT_EQ(config.moe.router.scale, 2.5f);
+  EXPECT_TRUE(config.moe.router.normalise && config.moe.selection_bias);
+  EXPECT_EQ(config.moe.shared_expert_intermediate_size, 24);
+  EXPECT_EQ(sparse(config), (std::vector<bool>{false, true, true, true}));
+  EXPECT_EQ(config.carried_prefixes, (std::vector<std::string>{"model.layers.4."}));
+  for (const auto& [groups, kept] : {std::pair{3, 1}, {4, 5}, {8, 4}, {8, 1}, {0, 1}}) {
+    json["n_group"] = groups;
+    json["topk_group"] = kept;
+    EXPECT_THAT(refusal(json), HasSubstr("_group")) << groups << ", " << kept;
+  }
+}
+
+TEST(Registry, JitterIsAFractionOfOne) {
+  Json json = moe("MixtralForCausalLM", "num_local_experts");
+  json["router_jitter_noise"] = 0.01;
+  EXPECT_EQ(read(json).moe.router_jitter_noise, 0.01);
+  json["router_jitter_noise"] = 1.0;
+  EXPECT_THAT(refusal(json), HasSubstr("router_jitter_noise"));
 }
 
 TEST(Registry, Qwen3UsesAWindowOnlyWhereItIsSwitchedOn) {
@@ -152,6 +234,7 @@ TEST(Registry, WhatIsNotSupportedIsRefusedByName) {
 TEST(Registry, TheModelTypeNamesTheArchitectureWhereNothingElseDoes) {
   for (const Architecture& architecture : architectures()) {
     Json json = moe("", "num_experts");
+    json["shared_expert_intermediate_size"] = json["shared_intermediate_size"] = 20;
     json.erase("architectures");
     json["model_type"] = architecture.model_type;
     EXPECT_EQ(HfConfig(json, "").architecture(), architecture.name);

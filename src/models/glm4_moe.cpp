@@ -1,0 +1,25 @@
+// GLM-4.5 and its successors (GLM-4.5-Air, GLM-4.6): grouped-query attention of which half of each head is turned, an
+// optional RMSNorm on queries and keys, and DeepSeek-V3's sigmoid router, shared expert and leading dense layers.
+#include "models/registry.h"
+
+namespace hone {
+
+DecoderConfig read_glm4_moe(const HfConfig& config) {
+  DecoderConfig decoder = config.read_decoder();
+  decoder.qk_norm = config.boolean_or("use_qk_norm", false);
+  decoder.qkv_bias = config.boolean_or("attention_bias", false);
+  MoeConfig& moe = decoder.moe = config.read_moe("moe_intermediate_size");
+  // Hugging Face's model has no auxiliary loss: its selection bias balances, which fine-tuning leaves alone.
+  moe.router_aux_loss_coef = config.number_or("router_aux_loss_coef", 0.0);
+  moe.router.scores = RouterScores::kSigmoid;
+  moe.router.normalise = config.boolean_or("norm_topk_prob", true);
+  moe.router.scale = static_cast<float>(config.number_or("routed_scaling_factor", 1.0));
+  config.read_expert_groups(GroupScore::kTopTwo, moe);
+  moe.selection_bias = true;
+  moe.shared_expert_intermediate_size = moe.moe_intermediate_size * config.integer_or("n_shared_experts", 1);
+  decoder.names.shared_expert = "mlp.shared_experts";
+  config.read_leading_dense_layers(1, decoder);
+  return decoder;
+}
+
+}  // namespace hone
