@@ -1,6 +1,7 @@
 #include <algorithm>
 
 #include "ops/qk_norm_rope/head_rows_cuda.h"
+#include "ops/qk_norm_rope/neighbours_cuda.h"
 #include "ops/row_math/chunk_sums_cuda.h"
 
 namespace hone::cuda {
@@ -216,6 +217,9 @@ void qk_norm_rope_backward(const Context& context, const QkNormRopeBackwardArgs&
     partial.shape = {chunks, dim};
   }
   if (context.dry()) return;
+  if (tokens > 0 && args.dx.wanted() && allows_turning_neighbours(context, forward, args.dy, args.dx.dst)) {
+    return turn_neighbours(context, forward, args.dy, args.dx, -1.0f);
+  }
   if (tokens > 0 && (args.dx.wanted() || args.dnorm.wanted())) {
     cuda::dispatch_float(args.dy.dtype, [&](auto element) {
       using T = decltype(element);

@@ -1,4 +1,5 @@
 #include "ops/qk_norm_rope/head_rows_cuda.h"
+#include "ops/qk_norm_rope/neighbours_cuda.h"
 
 namespace hone::cuda {
 
@@ -84,6 +85,9 @@ __global__ void __launch_bounds__(kHeadThreads) forward_general(const HeadRows<T
 
 void qk_norm_rope(const Context& context, const QkNormRopeArgs& args) {
   if (context.dry() || args.x.numel() == 0) return;
+  if (allows_turning_neighbours(context, args, args.x, args.y)) {
+    return turn_neighbours(context, args, args.x, {args.y}, 1.0f);
+  }
   cuda::dispatch_float(args.x.dtype, [&](auto element) {
     using T = decltype(element);
     HeadRows<T> rows = head_rows<T>(args, args.x.shape[0], args.x.shape[1]);

@@ -192,6 +192,21 @@ TEST(QkNormRope, AFrozenWeightGetsNoGradient) {
   expect_matches_reference(op_case, DType::kF32, 1e-5);
 }
 
+TEST(QkNormRope, GradientsOfTwoUsesAdd) {
+  for (const RopeShape& s : {RopeShape{5, 3, 64, 64, true}, RopeShape{5, 2, 24, 16, false},
+                             RopeShape{5, 2, 96, 32, false, {.offset = 64, .interleaved = true}}}) {
+    OpCase twice = rope_case(s, std::make_shared<RopeFixture>(s, packed_positions(s.tokens)));
+    twice.op = [once = twice.op](Tape& tape, const std::vector<Var>& in, const std::vector<Weight*>& weights) {
+      return std::vector<Var>{once(tape, in, weights)[0], once(tape, in, weights)[0]};
+    };
+    twice.reference = [once = twice.reference](const std::vector<Values>& a) {
+      return std::vector<Values>{once(a)[0], once(a)[0]};
+    };
+    expect_matches_reference(twice, DType::kF32, 1e-5);
+    expect_matches_reference(twice, DType::kBF16, 5.0 * 0x1p-9);  // the sum of two gradients is rounded once more
+  }
+}
+
 TEST(QkNormRope, PositionZeroOnlyNormalises) {
   const RopeShape s{2, 1, 8, 8, false};
   const OpCase op_case = rope_case(s, std::make_shared<RopeFixture>(s, std::vector<int32_t>{0, 0}));
