@@ -56,8 +56,14 @@ void print_architecture(Page& page, const LoadedModel& model, const DecoderConfi
   page.fact("layers", sparse == 0 ? fmt::format("{}", config.layers.size())
                                   : fmt::format("{}, {} of them with experts", config.layers.size(), sparse));
   page.fact("hidden size", with_commas(config.hidden_size));
-  page.fact("attention", fmt::format("{} heads of {}, {} for keys and values", config.num_attention_heads,
-                                     config.head_dim, config.num_key_value_heads));
+  if (config.latent.kv_lora_rank > 0) {
+    page.fact("attention", fmt::format("{} heads of {} + {} (turned), values of {}, from a latent of {}",
+                                       config.num_attention_heads, config.latent.qk_nope_head_dim,
+                                       config.latent.qk_rope_head_dim, config.v_head_dim, config.latent.kv_lora_rank));
+  } else {
+    page.fact("attention", fmt::format("{} heads of {}, {} for keys and values", config.num_attention_heads,
+                                       config.head_dim, config.num_key_value_heads));
+  }
   if (sparse > 0) {
     page.fact("experts", fmt::format("{} a layer of width {}, {} for each token", config.moe.num_experts,
                                      config.moe.moe_intermediate_size, config.moe.num_experts_per_tok));

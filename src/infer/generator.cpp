@@ -39,13 +39,14 @@ struct Generator::Buffers {
                             static_cast<size_t>(max_sequences * config.vocab_size) * size_of(dtype)),
         logits_shape{max_sequences, config.vocab_size},
         logits_dtype(dtype) {
-    const Shape shape{max_sequences, options.max_length, config.num_key_value_heads * config.head_dim};
-    const size_t bytes = static_cast<size_t>(shape.numel()) * size_of(dtype);
+    const auto take = [&](int64_t head_dim) {
+      const Shape shape{max_sequences, options.max_length, config.num_key_value_heads * head_dim};
+      cache_memory.emplace_back(device, static_cast<size_t>(shape.numel()) * size_of(dtype));
+      return cache_memory.back().tensor(shape, dtype);
+    };
     for (size_t layer = 0; layer < config.layers.size(); ++layer) {
-      for (std::vector<Tensor>* tensors : {&cache.keys, &cache.values}) {
-        cache_memory.emplace_back(device, bytes);
-        tensors->push_back(cache_memory.back().tensor(shape, dtype));
-      }
+      cache.keys.push_back(take(config.head_dim));
+      cache.values.push_back(take(config.v_head_dim));
     }
   }
 

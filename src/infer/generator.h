@@ -40,8 +40,8 @@ using PassResult = std::variant<std::vector<int32_t>, std::vector<float>, std::v
 class Generator {
  public:
   /// `decoder` has been prepared for max_length positions, and its parameters are loaded before generate(). Both
-  /// outlive this. Allocates the cache (layers · max_sequences · max_length · 2 · kv_heads · head_dim elements) and, by
-  /// dry passes, the memory of the largest pass.
+  /// outlive this. Allocates the cache (layers · max_sequences · max_length · kv_heads · (head_dim + v_head_dim)
+  /// elements) and, by dry passes, the memory of the largest pass.
   Generator(const Decoder& decoder, Stream& stream, const GeneratorOptions& options);
   ~Generator();
 

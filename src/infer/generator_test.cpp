@@ -22,11 +22,11 @@ DecoderConfig tiny_moe() {
   config.hidden_size = 32;
   config.num_attention_heads = 4;
   config.num_key_value_heads = 2;
-  config.head_dim = 8;
+  config.head_dim = config.v_head_dim = 8;
   config.qk_norm = true;
   config.rope = {.rope_theta = 10000.0, .rotary_dim = 8, .max_position_embeddings = 256};
   config.layers = {{.moe = true}, {.intermediate_size = 48}, {.moe = true}};
-  config.moe = {.num_experts = 8, .num_experts_per_tok = 2, .moe_intermediate_size = 24};
+  config.moe = {.num_experts = 8, .num_experts_per_tok = 2, .moe_intermediate_size = 24, .router = {}};
   return config;
 }
 

@@ -14,13 +14,18 @@ namespace hone {
 
 HfConfig HfConfig::read(const std::filesystem::path& directory) {
   const std::filesystem::path path = directory / "config.json";
-  std::ifstream file(path);
-  if (!file) {
+  if (!std::filesystem::exists(path)) {
     throw UserError("there is no config.json in the model folder", path.string(),
                     "give the folder of a Hugging Face checkpoint (config.json, *.safetensors, tokenizer.json)");
   }
+  return read_file(path);
+}
+
+HfConfig HfConfig::read_file(const std::filesystem::path& path) {
+  std::ifstream file(path);
+  if (!file) throw UserError("the model's config cannot be read", path.string(), "check the path and its permissions");
   Json json = parse_json(file);
-  if (!json.is_object()) throw UserError("config.json is not a JSON object", path.string(), "download it again");
+  if (!json.is_object()) throw UserError("the model's config is not a JSON object", path.string(), "download it again");
   return HfConfig(std::move(json), path.string());
 }
 
@@ -149,6 +154,7 @@ DecoderConfig HfConfig::read_decoder() const {
   if (config.vocab_size == 0 || config.hidden_size == 0 || config.head_dim == 0 || config.head_dim % 2 != 0) {
     refuse("vocab_size, hidden_size and head_dim must be positive, head_dim even");
   }
+  config.v_head_dim = config.head_dim;
   config.rms_norm_eps = number_or("rms_norm_eps", 1e-6);
   config.tie_word_embeddings = boolean_or("tie_word_embeddings", false);
   config.pad_token_id = has("pad_token_id") && json_.at("pad_token_id") != -1 ? integer("pad_token_id") : -1;

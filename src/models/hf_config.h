@@ -17,6 +17,8 @@ class HfConfig {
 
   /// Reads config.json of a checkpoint directory. Throws UserError if it is missing or not a JSON object.
   static HfConfig read(const std::filesystem::path& directory);
+  /// The same of a config.json of any name.
+  static HfConfig read_file(const std::filesystem::path& path);
 
   const Json& json() const { return json_; }
   const std::string& file() const { return file_; }

@@ -34,5 +34,7 @@ DecoderConfig read_granitemoe(const HfConfig& config);
 DecoderConfig read_granitemoeshared(const HfConfig& config);
 DecoderConfig read_glm4_moe(const HfConfig& config);
 DecoderConfig read_llama(const HfConfig& config);
+DecoderConfig read_deepseek_v2(const HfConfig& config);
+DecoderConfig read_deepseek_v3(const HfConfig& config);
 
 }  // namespace hone

@@ -235,6 +235,8 @@ TEST(Registry, TheModelTypeNamesTheArchitectureWhereNothingElseDoes) {
   for (const Architecture& architecture : architectures()) {
     Json json = moe("", "num_experts");
     json["shared_expert_intermediate_size"] = json["shared_intermediate_size"] = 20;
+    json["num_key_value_heads"] = 4;
+    for (const char* key : {"kv_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim"}) json[key] = 8;
     json.erase("architectures");
     json["model_type"] = architecture.model_type;
     EXPECT_EQ(HfConfig(json, "").architecture(), architecture.name);

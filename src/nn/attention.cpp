@@ -1,22 +1,36 @@
 #include "nn/attention.h"
 
-#include "ops/attention/attention.h"
 #include "ops/cached_attention/cached_attention.h"
 #include "ops/clamp/clamp.h"
 #include "ops/rms_norm/rms_norm.h"
 
 namespace hone {
 
+Var attend(Tape& tape, Var q, Var k, Var v, const AttentionOptions& options, const Forward& forward, int layer,
+           Weight* sinks) {
+  const DeviceBatch& batch = *forward.batch;
+  const PackedSequences sequences{
+      .cu_seqlens = batch.cu_seqlens, .num_documents = batch.documents, .max_seqlen = batch.max_seqlen};
+  if (forward.cache == nullptr) return attention(tape, q, k, v, options, sequences, sinks);
+  const auto index = static_cast<size_t>(layer);
+  return cached_attention(tape, q, k, v, options,
+                          {.k = forward.cache->keys[index],
+                           .v = forward.cache->values[index],
+                           .lengths = forward.cache->lengths,
+                           .added = sequences},
+                          sinks);
+}
+
 Attention::Attention(const DecoderConfig& config, int layer, ParameterStore& store, DType dtype)
     : num_heads_(config.num_attention_heads),
       num_kv_heads_(config.num_key_value_heads),
       head_dim_(config.head_dim),
       sliding_window_(config.layers[static_cast<size_t>(layer)].sliding_window),
+      scale_(config.softmax_scale()),
       rms_norm_eps_(static_cast<float>(config.rms_norm_eps)),
       clip_(static_cast<float>(config.clip_qkv)),
-      scale_(config.softmax_scale()),
       whole_norm_(config.qk_norm_whole),
-      layer_(static_cast<size_t>(layer)) {
+      layer_(layer) {
   const std::string module = config.layer_module(layer) + "self_attn.";
   const int64_t hidden = config.hidden_size, q_size = num_heads_ * head_dim_, kv_size = num_kv_heads_ * head_dim_;
   const auto make = [&](const char* name, int64_t out, int64_t in, bool bias) {
@@ -58,16 +72,7 @@ Var Attention::operator()(Tape& tape, Var x, const Forward& forward, const RopeT
                                  .v_head_dim = head_dim_,
                                  .scale = scale_,
                                  .sliding_window = sliding_window_};
-  const PackedSequences sequences{
-      .cu_seqlens = batch.cu_seqlens, .num_documents = batch.documents, .max_seqlen = batch.max_seqlen};
-  const Var out = forward.cache == nullptr ? attention(tape, q, k, v, options, sequences, sinks_)
-                                           : cached_attention(tape, q, k, v, options,
-                                                              {.k = forward.cache->keys[layer_],
-                                                               .v = forward.cache->values[layer_],
-                                                               .lengths = forward.cache->lengths,
-                                                               .added = sequences},
-                                                              sinks_);
-  return o_proj_(tape, out, forward);
+  return o_proj_(tape, attend(tape, q, k, v, options, forward, layer_, sinks_), forward);
 }
 
 void Attention::collect(std::vector<Parameter*>& group) const {

@@ -3,8 +3,13 @@
 #pragma once
 
 #include "nn/mixer.h"
+#include "ops/attention/attention.h"
 
 namespace hone {
+
+/// Attention of a pass to its documents or, in generation, to the cache of layer `layer`, which it extends.
+Var attend(Tape& tape, Var q, Var k, Var v, const AttentionOptions& options, const Forward& forward, int layer,
+           Weight* sinks = nullptr);
 
 class Attention : public Mixer {
  public:
@@ -15,9 +20,9 @@ class Attention : public Mixer {
 
  private:
   int64_t num_heads_, num_kv_heads_, head_dim_, sliding_window_;
-  float rms_norm_eps_, clip_, scale_;
+  float scale_, rms_norm_eps_, clip_;
   bool whole_norm_;
-  size_t layer_;
+  int layer_;
   Linear q_proj_, k_proj_, v_proj_, o_proj_;
   Parameter* q_norm_ = nullptr;
   Parameter* k_norm_ = nullptr;

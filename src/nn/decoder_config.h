@@ -13,7 +13,8 @@ namespace hone {
 
 /// What mixes the tokens of a layer.
 enum class MixerKind {
-  kAttention,  ///< nn/attention.h
+  kAttention,        ///< nn/attention.h
+  kLatentAttention,  ///< nn/latent_attention.h
 };
 
 /// One layer of a decoder.
@@ -43,6 +44,16 @@ enum class ExpertFiles {
   kFused,     ///< all experts in one tensor
 };
 
+/// What latent attention projects to, and the parts of a head.
+struct LatentConfig {
+  int64_t q_lora_rank = 0;  ///< 0: queries are projected in one step
+  int64_t kv_lora_rank = 0;
+  int64_t qk_nope_head_dim = 0, qk_rope_head_dim = 0, v_head_dim = 0;
+  bool rope_interleave = true;  ///< neighbouring dimensions are turned together
+
+  int64_t qk_head_dim() const { return qk_nope_head_dim + qk_rope_head_dim; }
+};
+
 /// How an architecture names its tensors in memory and in files.
 struct DecoderNames {
   std::string prefix = "model.";  ///< of everything but the head; a text model inside a larger one has a longer one
@@ -63,6 +74,7 @@ struct DecoderConfig {
   int64_t hidden_size = 0;
   int64_t num_attention_heads = 0, num_key_value_heads = 0;
   int64_t head_dim = 0;        ///< of queries and keys
+  int64_t v_head_dim = 0;      ///< of values
   double attention_scale = 0;  ///< of attention's scores; 0: 1 / sqrt(head_dim)
   bool qkv_bias = false, o_bias = false, mlp_bias = false;
   bool attention_sinks = false;  ///< a learned logit for each head in the denominator of attention's softmax
@@ -78,6 +90,7 @@ struct DecoderConfig {
   int64_t pad_token_id = -1;  ///< its row of the embedding is not trained by its use as input; -1: none
   double initializer_range = 0.02;
   std::vector<LayerConfig> layers;
+  LatentConfig latent;
   MoeConfig moe;
   DecoderNames names;
   /// Tensors of files that are not the decoder's (a vision tower, heads that predict further tokens) begin with one of

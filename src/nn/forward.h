@@ -9,7 +9,8 @@
 
 namespace hone {
 
-/// Keys and values of generated sequences: one pair of tensors [N, capacity, Hkv * D] a layer.
+/// Keys and values of generated sequences: a layer has one of [N, capacity, Hkv * D] and one of [N, capacity, Hkv *
+/// Dv].
 struct DecoderCache {
   std::vector<Tensor> keys, values;
   Tensor lengths;  ///< i32 [N], rows filled before this call

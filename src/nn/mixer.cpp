@@ -2,6 +2,7 @@
 
 #include "core/error.h"
 #include "nn/attention.h"
+#include "nn/latent_attention.h"
 
 namespace hone {
 
@@ -9,6 +10,8 @@ std::unique_ptr<Mixer> make_mixer(const DecoderConfig& config, int layer, Parame
   switch (config.layers[static_cast<size_t>(layer)].mixer) {
     case MixerKind::kAttention:
       return std::make_unique<Attention>(config, layer, store, dtype);
+    case MixerKind::kLatentAttention:
+      return std::make_unique<LatentAttention>(config, layer, store, dtype);
   }
   HONE_ASSERT(false, "not a mixer");
 }

@@ -24,7 +24,7 @@ RecomputePolicy recompute_policy(const std::string& level) {
   RecomputePolicy policy;
   policy.everything = level == "everything";
   if (policy.everything) return policy;
-  if (index >= 1) policy.kinds = {"rms_norm", "qk_norm_rope"};
+  if (index >= 1) policy.kinds = {"rms_norm", "qk_norm_rope", "latent_heads"};
   if (index >= 2) policy.kinds.push_back("swiglu");
   if (index >= 3) policy.kinds.push_back("moe_gate_up");
   return policy;

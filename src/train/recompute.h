@@ -11,8 +11,8 @@ namespace hone {
 /// none, norms, activations, experts, everything: from the fastest to the smallest.
 const std::vector<std::string>& recompute_levels();
 
-/// What a level computes again: norms and rotations; activations of dense MLPs; gate and up of experts (a third of the
-/// experts' products more); everything but what crosses blocks. UserError for another name.
+/// What a level computes again: norms, rotations and latent keys; activations of dense MLPs; gate and up of experts (a
+/// third of the experts' products more); everything but what crosses blocks. UserError for another name.
 RecomputePolicy recompute_policy(const std::string& level);
 
 }  // namespace hone

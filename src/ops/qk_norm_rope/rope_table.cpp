@@ -66,9 +66,6 @@ std::vector<float> dynamic(const RopeParameters& p, int64_t run_length) {
   return reciprocals(base_powers(p.rope_theta * std::pow(stretch, dim / (dim - 2)), p.rotary_dim));
 }
 
-/// "mscale" of the YaRN paper, equation 22.
-double yarn_mscale(double factor, double mscale) { return factor <= 1 ? 1.0 : 0.1 * mscale * std::log(factor) + 1.0; }
-
 RopeFrequencies yarn(const RopeParameters& p) {
   const RopeScaling& s = p.scaling;
   const auto original = static_cast<double>(original_length(p)), dim = static_cast<double>(p.rotary_dim);
@@ -126,6 +123,8 @@ std::vector<float> llama3(const RopeParameters& p) {
 }
 
 }  // namespace
+
+double yarn_mscale(double factor, double mscale) { return factor <= 1 ? 1.0 : 0.1 * mscale * std::log(factor) + 1.0; }
 
 RopeType rope_type_of(std::string_view name) {
   std::vector<std::string_view> names;

@@ -51,6 +51,10 @@ struct RopeFrequencies {
   float attention_scaling = 1.0f;  ///< factor of cos and sin
 };
 
+/// What YaRN scales queries and keys by where the context grows by `factor` (its paper's equation 22, whose weight of
+/// the logarithm is mscale / 10).
+double yarn_mscale(double factor, double mscale);
+
 /// Frequencies for sequences of up to `run_length` tokens. Only kDynamic depends on it: up to max_position_embeddings
 /// it is the default RoPE; beyond, one table for the run is made for sequences of `run_length` tokens (transformers
 /// makes a new one whenever a longer sequence arrives). Throws UserError for parameters out of range.

@@ -1,0 +1,67 @@
+#include "models/deepseek.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+
+namespace hone {
+
+namespace {
+
+/// Positive sizes of latent attention; head_dim and v_head_dim are theirs.
+void read_latent(const HfConfig& config, DecoderConfig& decoder) {
+  LatentConfig& latent = decoder.latent;
+  const auto size = [&](const char* key) {
+    const int64_t value = config.integer(key);
+    if (value == 0) config.refuse(fmt::format("{}: 0 is not a size of latent attention", key));
+    return value;
+  };
+  latent.q_lora_rank = config.integer_or("q_lora_rank", 0);
+  latent.kv_lora_rank = size("kv_lora_rank");
+  latent.qk_nope_head_dim = size("qk_nope_head_dim");
+  latent.qk_rope_head_dim = size("qk_rope_head_dim");
+  latent.v_head_dim = size("v_head_dim");
+  if (latent.qk_rope_head_dim % 2 != 0) {
+    config.refuse(fmt::format("qk_rope_head_dim: {} dimensions do not pair up", latent.qk_rope_head_dim));
+  }
+  if (decoder.num_key_value_heads != decoder.num_attention_heads) {
+    config.refuse(
+        fmt::format("num_key_value_heads: {} is not supported (latent attention has keys and values for each "
+                    "of its {} heads)",
+                    decoder.num_key_value_heads, decoder.num_attention_heads));
+  }
+  decoder.head_dim = latent.qk_head_dim();
+  decoder.v_head_dim = latent.v_head_dim;
+  decoder.rope.rotary_dim = latent.qk_rope_head_dim;
+  for (LayerConfig& layer : decoder.layers) layer.mixer = MixerKind::kLatentAttention;
+}
+
+/// YaRN scales scores by mscale²: once for queries, once for keys, of which only a part is turned.
+double attention_scale(const DecoderConfig& decoder) {
+  const double plain = 1 / std::sqrt(static_cast<double>(decoder.head_dim));
+  const RopeScaling& scaling = decoder.rope.scaling;
+  if (scaling.type == RopeType::kDefault || scaling.mscale_all_dim.value_or(0) == 0) return plain;
+  const double mscale = yarn_mscale(scaling.factor.value_or(1), *scaling.mscale_all_dim);
+  return plain * mscale * mscale;
+}
+
+}  // namespace
+
+DecoderConfig read_deepseek(const HfConfig& config, const DeepseekDefaults& defaults) {
+  DecoderConfig decoder = config.read_decoder();
+  read_latent(config, decoder);
+  decoder.attention_scale = attention_scale(decoder);
+  decoder.qkv_bias = decoder.o_bias = config.boolean_or("attention_bias", false);
+  config.require("mlp_bias", false);
+  MoeConfig& moe = decoder.moe = config.read_moe("moe_intermediate_size");
+  // Hugging Face's models have no auxiliary loss: V3 balances with its biases, which fine-tuning leaves alone.
+  moe.router_aux_loss_coef = config.number_or("router_aux_loss_coef", 0.0);
+  moe.router.scale = static_cast<float>(config.number_or("routed_scaling_factor", defaults.routed_scaling_factor));
+  moe.shared_expert_intermediate_size =
+      moe.moe_intermediate_size * config.integer_or("n_shared_experts", defaults.n_shared_experts);
+  decoder.names.shared_expert = "mlp.shared_experts";
+  config.read_leading_dense_layers(defaults.first_k_dense_replace, decoder);
+  return decoder;
+}
+
+}  // namespace hone

@@ -1,0 +1,26 @@
+// DeepSeek-V2 and V2-Lite: latent attention; a softmax router, whose choice may be limited to the best groups of
+// experts. Hugging Face's model ignores norm_topk_prob and the one released beside the weights normalises instead of
+// scaling; no released checkpoint sets it, so it is refused.
+#include <fmt/format.h>
+
+#include "models/deepseek.h"
+#include "models/registry.h"
+
+namespace hone {
+
+DecoderConfig read_deepseek_v2(const HfConfig& config) {
+  DecoderConfig decoder =
+      read_deepseek(config, {.first_k_dense_replace = 0, .n_shared_experts = 2, .routed_scaling_factor = 1.0});
+  config.require("scoring_func", "softmax");
+  config.require("norm_topk_prob", false);
+  decoder.moe.router.normalise = false;
+  const std::string method = config.string_or("topk_method", "greedy");
+  if (method == "group_limited_greedy") {
+    config.read_expert_groups(GroupScore::kLargest, decoder.moe);
+  } else if (method != "greedy") {
+    config.refuse(fmt::format("topk_method: \"{}\" is not supported (only greedy, group_limited_greedy)", method));
+  }
+  return decoder;
+}
+
+}  // namespace hone

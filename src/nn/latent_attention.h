@@ -1,0 +1,31 @@
+// LatentAttention: multi-head latent attention (MLA). Keys and values of all heads are projected from one narrow latent
+// of a token; rotary positions live in dimensions of their own, which the keys of all heads share.
+// Source: DeepSeek-AI, "DeepSeek-V2" (arXiv:2405.04434), section 2.1.
+#pragma once
+
+#include "nn/mixer.h"
+
+namespace hone {
+
+class LatentAttention : public Mixer {
+ public:
+  LatentAttention(const DecoderConfig& config, int layer, ParameterStore& store, DType dtype);
+
+  Var operator()(Tape& tape, Var x, const Forward& forward, const RopeTable& rope) const override;
+  void collect(std::vector<Parameter*>& group) const override;
+
+ private:
+  Var queries(Tape& tape, Var x, const Forward& forward) const;
+
+  LatentConfig latent_;
+  int64_t num_heads_;
+  float scale_;
+  int layer_;
+  Linear q_proj_;               // without a q_lora_rank
+  Linear q_a_proj_, q_b_proj_;  // with one
+  Linear kv_a_proj_, kv_b_proj_, o_proj_;
+  Parameter* q_a_norm_ = nullptr;
+  Parameter* kv_a_norm_;
+};
+
+}  // namespace hone
