@@ -24,6 +24,24 @@ const std::vector<std::pair<std::string, const char*>>& shapes() {
         "num_key_value_heads": 8, "num_local_experts": 8, "num_experts_per_tok": 2, "rms_norm_eps": 1e-05,
         "max_position_embeddings": 32768, "rope_theta": 1000000.0, "router_aux_loss_coef": 0.02,
         "tie_word_embeddings": false})"},
+      {"deepseek-v2-lite", R"({"architectures": ["DeepseekV2ForCausalLM"], "model_type": "deepseek_v2",
+        "vocab_size": 102400, "hidden_size": 2048, "intermediate_size": 10944, "num_hidden_layers": 27,
+        "num_attention_heads": 16, "num_key_value_heads": 16, "q_lora_rank": null, "kv_lora_rank": 512,
+        "qk_nope_head_dim": 128, "qk_rope_head_dim": 64, "v_head_dim": 128, "first_k_dense_replace": 1,
+        "moe_intermediate_size": 1408, "n_routed_experts": 64, "n_shared_experts": 2, "num_experts_per_tok": 6,
+        "topk_method": "greedy", "norm_topk_prob": false, "routed_scaling_factor": 1.0, "rms_norm_eps": 1e-06,
+        "max_position_embeddings": 163840, "rope_theta": 10000.0, "rope_scaling": {"type": "yarn", "factor": 40,
+        "beta_fast": 32, "beta_slow": 1, "mscale": 0.707, "mscale_all_dim": 0.707,
+        "original_max_position_embeddings": 4096}, "tie_word_embeddings": false})"},
+      {"deepseek-v3", R"({"architectures": ["DeepseekV3ForCausalLM"], "model_type": "deepseek_v3",
+        "vocab_size": 129280, "hidden_size": 7168, "intermediate_size": 18432, "num_hidden_layers": 61,
+        "num_attention_heads": 128, "num_key_value_heads": 128, "q_lora_rank": 1536, "kv_lora_rank": 512,
+        "qk_nope_head_dim": 128, "qk_rope_head_dim": 64, "v_head_dim": 128, "first_k_dense_replace": 3,
+        "moe_intermediate_size": 2048, "n_routed_experts": 256, "n_shared_experts": 1, "num_experts_per_tok": 8,
+        "n_group": 8, "topk_group": 4, "norm_topk_prob": true, "routed_scaling_factor": 2.5, "rms_norm_eps": 1e-06,
+        "max_position_embeddings": 163840, "rope_theta": 10000.0, "rope_scaling": {"type": "yarn", "factor": 40,
+        "beta_fast": 32, "beta_slow": 1, "mscale": 1.0, "mscale_all_dim": 1.0,
+        "original_max_position_embeddings": 4096}, "tie_word_embeddings": false})"},
       {"qwen3-8b", R"({"architectures": ["Qwen3ForCausalLM"], "model_type": "qwen3", "vocab_size": 151936,
         "hidden_size": 4096, "intermediate_size": 12288, "num_hidden_layers": 36, "num_attention_heads": 32,
         "num_key_value_heads": 8, "head_dim": 128, "max_position_embeddings": 40960, "rope_theta": 1000000.0,
@@ -42,10 +60,28 @@ HfConfig named_or_read(const std::string& name) {
     if (shape == name) return HfConfig(Json::parse(text), shape);
   }
   if (std::filesystem::is_directory(name)) return HfConfig::read(name);
+  if (std::filesystem::is_regular_file(name)) return HfConfig::read_file(name);
   const std::vector<std::string> names = bench_model_names();
-  throw UserError(
-      fmt::format("'{}' is neither a model folder nor a shape that is known.{}", name, did_you_mean(name, names)),
-      "--model", fmt::format("use one of {}, or a folder with a config.json", fmt::join(names, ", ")));
+  throw UserError(fmt::format("'{}' is neither a model folder, nor a config.json, nor a shape that is known.{}", name,
+                              did_you_mean(name, names)),
+                  "--model",
+                  fmt::format("use one of {}, or a config.json or the folder of one", fmt::join(names, ", ")));
+}
+
+/// Elements of a layer's projections of attention: the products of a token.
+double attention_weights(const DecoderConfig& config, const LayerConfig& layer) {
+  const int64_t hidden = config.hidden_size, heads = config.num_attention_heads;
+  int64_t count = heads * config.v_head_dim * hidden;  // o_proj
+  if (layer.mixer == MixerKind::kLatentAttention) {
+    const LatentConfig& latent = config.latent;
+    const int64_t q_width = heads * config.head_dim, q_rank = latent.q_lora_rank;
+    count += q_rank == 0 ? hidden * q_width : q_rank * (hidden + q_width);
+    count += hidden * (latent.kv_lora_rank + latent.qk_rope_head_dim);
+    count += latent.kv_lora_rank * heads * (latent.qk_nope_head_dim + latent.v_head_dim);
+  } else {
+    count += hidden * (heads * config.head_dim + config.num_key_value_heads * (config.head_dim + config.v_head_dim));
+  }
+  return static_cast<double>(count);
 }
 
 }  // namespace
@@ -70,17 +106,17 @@ HfConfig bench_model(const std::string& name_or_folder, int64_t layers) {
 }
 
 double forward_flops_per_token(const DecoderConfig& config, int64_t seq) {
-  const auto hidden = static_cast<double>(config.hidden_size), head_dim = static_cast<double>(config.head_dim);
-  const auto heads = static_cast<double>(config.num_attention_heads);
-  const double attention = hidden * head_dim * 2 * (heads + static_cast<double>(config.num_key_value_heads));
-  const double scores = 2 * heads * head_dim * static_cast<double>(seq) / 2;  // q·k and p·v
+  const auto hidden = static_cast<double>(config.hidden_size);
+  const int64_t head_dims = config.num_attention_heads * (config.head_dim + config.v_head_dim);
+  const double scores = static_cast<double>(head_dims) * static_cast<double>(seq) / 2;  // q·k and p·v
   double products = hidden * static_cast<double>(config.vocab_size);
   for (const LayerConfig& layer : config.layers) {
-    const double mlp = layer.moe
-                           ? static_cast<double>(config.moe.moe_intermediate_size * config.moe.num_experts_per_tok)
-                           : static_cast<double>(layer.intermediate_size);
-    const double router = layer.moe ? hidden * static_cast<double>(config.moe.num_experts) : 0;
-    products += attention + scores + 3 * hidden * mlp + router;
+    const MoeConfig& moe = config.moe;
+    const int64_t inner =
+        layer.moe ? moe.moe_intermediate_size * moe.num_experts_per_tok + moe.shared_expert_intermediate_size
+                  : layer.intermediate_size;
+    const double router = layer.moe ? hidden * static_cast<double>(moe.num_experts) : 0;
+    products += attention_weights(config, layer) + scores + 3 * hidden * static_cast<double>(inner) + router;
   }
   return 2 * products;
 }

@@ -7,7 +7,7 @@
 namespace hone {
 
 struct BenchOpsOptions {
-  std::string model;   ///< a shape's name or a folder with a config.json; "": what the device is meant for
+  std::string model;   ///< a shape's name or a config.json, or the folder of one; "": what the device is meant for
   std::string op;      ///< only rows whose name contains this
   int64_t tokens = 0;  ///< 0: 16384 on a GPU, 2048 on a CPU
   int64_t seq = 4096;  ///< tokens of a document, at most `tokens`

@@ -7,7 +7,7 @@
 namespace hone {
 
 struct BenchStepOptions {
-  std::string model;                   ///< a shape's name or a folder with a config.json
+  std::string model;                   ///< a shape's name or a config.json, or the folder of one
   int64_t layers = 0;                  ///< the first so many; 0: all
   std::string mode = "full";           ///< full, lora (attention) or lora-all (attention and every expert or MLP)
   std::string expert_lora = "shared";  ///< with lora-all: shared, as PEFT's target_parameters, or split
@@ -19,7 +19,7 @@ struct BenchStepOptions {
   std::string dtype = "bfloat16";
   std::string recompute = "auto";    ///< a level of train/recompute.h, or auto: the first that fits
   std::string cuda_graphs = "auto";  ///< as the config key
-  int threads = 0;                 ///< 0: all cores
+  int threads = 0;                   ///< 0: all cores
   uint64_t seed = 42;
   std::string json;     ///< file for the results; "-": JSON alone on standard output
   std::string profile;  ///< file for a time line of three further steps

@@ -13,7 +13,7 @@ namespace hone {
 namespace {
 
 std::string shapes_text() {
-  return fmt::format("{}, or a folder with a config.json", fmt::join(bench_model_names(), ", "));
+  return fmt::format("{}, or a config.json or the folder of one", fmt::join(bench_model_names(), ", "));
 }
 
 void add_step(CLI::App& bench, Action& action) {

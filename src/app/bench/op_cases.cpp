@@ -12,6 +12,7 @@
 #include "ops/add/add.h"
 #include "ops/attention/attention.h"
 #include "ops/embedding/embedding.h"
+#include "ops/latent_heads/latent_heads.h"
 #include "ops/linear_cross_entropy/linear_cross_entropy.h"
 #include "ops/moe_experts/moe_experts.h"
 #include "ops/qk_norm_rope/qk_norm_rope.h"
@@ -35,6 +36,7 @@ struct Maker {
   double element() const { return static_cast<double>(size_of(sizes.dtype)); }
   /// Bytes of [T, width] in the dtype of activations.
   double rows(int64_t width) const { return element() * static_cast<double>(tokens() * width); }
+  bool latent() const { return config.layers.front().mixer == MixerKind::kLatentAttention; }
   std::string shape(int64_t width) const { return fmt::format("[{}, {}]", tokens(), width); }
   Tensor activations(BenchData& data, int64_t width) const { return data.random({tokens(), width}, sizes.dtype); }
   /// A value with a gradient, made anew on each tape.
@@ -92,21 +94,51 @@ OpCase qk_norm_rope_case(const Maker& m, BenchData& data) {
                         .sin = data.upload({m.sizes.seq, half}, std::move(values.sin))};
   const Tensor positions = data.upload({m.tokens()}, positions_of(m.sizes));
   const int64_t head_dim = m.config.head_dim;
+  RotaryLayout layout;
+  if (m.latent()) {
+    layout = {.offset = m.config.latent.qk_nope_head_dim, .interleaved = m.config.latent.rope_interleave};
+  }
   OpCase result;
   result.parts = {{"qk_norm_rope", m.shape(width), "qk_norm_rope", "forward", 0, 2 * m.rows(width)},
                   {"qk_norm_rope grad", m.shape(width), "qk_norm_rope", "backward", 0, 3 * m.rows(width)}};
-  result.record = [=](Tape& tape) { return qk_norm_rope(tape, x(tape), norm, 1e-6f, table, positions, head_dim); };
+  result.record = [=](Tape& tape) {
+    return qk_norm_rope(tape, x(tape), norm, 1e-6f, table, positions, head_dim, layout);
+  };
   result.gradient = m.activations(data, width);
   return result;
 }
 
+LatentHeadSizes latent_sizes(const DecoderConfig& config) {
+  return {.heads = config.num_attention_heads,
+          .nope_dim = config.latent.qk_nope_head_dim,
+          .rope_dim = config.latent.qk_rope_head_dim,
+          .v_dim = config.latent.v_head_dim};
+}
+
+/// Keys and values, given or (with latent attention) assembled first, whose parts are then added.
+std::function<KeysAndValues(Tape&)> keys_and_values(const Maker& m, BenchData& data, std::vector<OpPart>& parts) {
+  const int64_t kv_heads = m.config.num_key_value_heads;
+  if (!m.latent()) {
+    const auto k = m.input(data, kv_heads * m.config.head_dim), v = m.input(data, kv_heads * m.config.v_head_dim);
+    return [=](Tape& tape) { return KeysAndValues{k(tape), v(tape)}; };
+  }
+  const LatentHeadSizes sizes = latent_sizes(m.config);
+  const auto kv = m.input(data, sizes.kv_width()), shared = m.input(data, sizes.rope_dim);
+  const double bytes = m.rows(sizes.kv_width() + sizes.rope_dim + sizes.k_width() + sizes.v_width());
+  const std::string shape = m.shape(sizes.k_width() + sizes.v_width());
+  parts.push_back({"latent_heads", shape, "latent_heads", "forward", 0, bytes});
+  parts.push_back({"latent_heads grad", shape, "latent_heads", "backward", 0, bytes});
+  return [=](Tape& tape) { return latent_heads(tape, kv(tape), shared(tape), sizes); };
+}
+
 OpCase attention_case(const Maker& m, BenchData& data) {
-  const int64_t heads = m.config.num_attention_heads, kv_heads = m.config.num_key_value_heads, dim = m.config.head_dim;
-  const auto q = m.input(data, heads * dim), k = m.input(data, kv_heads * dim), v = m.input(data, kv_heads * dim);
+  const int64_t heads = m.config.num_attention_heads, kv_heads = m.config.num_key_value_heads;
+  const int64_t dim = m.config.head_dim, v_dim = m.config.v_head_dim;
+  const auto q = m.input(data, heads * dim);
   const AttentionOptions options{.num_heads = heads,
                                  .num_kv_heads = kv_heads,
                                  .head_dim = dim,
-                                 .v_head_dim = dim,
+                                 .v_head_dim = v_dim,
                                  .scale = 1.0f / std::sqrt(static_cast<float>(dim))};
   std::vector<int32_t> starts;
   for (int64_t row = 0; row < m.tokens(); row += m.sizes.seq) starts.push_back(static_cast<int32_t>(row));
@@ -116,14 +148,19 @@ OpCase attention_case(const Maker& m, BenchData& data) {
                                   .num_documents = documents,
                                   .max_seqlen = m.sizes.seq};
   // q·k and p·v over half the positions; backward has five such products where forward has two.
-  const double flops = 2.0 * static_cast<double>(m.tokens() * m.sizes.seq * heads * dim);
-  const double bytes = m.rows(2 * (heads + kv_heads) * dim);
-  const std::string shape = fmt::format("{} × {}, {} / {} heads of {}", documents, m.sizes.seq, heads, kv_heads, dim);
+  const double flops = static_cast<double>(m.tokens() * m.sizes.seq * heads * (dim + v_dim));
+  const double bytes = m.rows((heads + kv_heads) * (dim + v_dim));
+  const std::string head = dim == v_dim ? std::to_string(dim) : fmt::format("{} and {}", dim, v_dim);
+  const std::string shape = fmt::format("{} × {}, {} / {} heads of {}", documents, m.sizes.seq, heads, kv_heads, head);
   OpCase result;
   result.parts = {{"attention", shape, "attention", "forward", flops, bytes},
                   {"attention grad", shape, "attention", "backward", 2.5 * flops, 2 * bytes}};
-  result.record = [=](Tape& tape) { return attention(tape, q(tape), k(tape), v(tape), options, sequences); };
-  result.gradient = m.activations(data, heads * dim);
+  const auto kv = keys_and_values(m, data, result.parts);
+  result.record = [=](Tape& tape) {
+    const auto [k, v] = kv(tape);
+    return attention(tape, q(tape), k, v, options, sequences);
+  };
+  result.gradient = m.activations(data, heads * v_dim);
   return result;
 }
 
@@ -309,10 +346,21 @@ std::vector<OpCaseMaker> op_cases(const DecoderConfig& config, const OpSizes& si
     add({name + " grad dx"}, [=](BenchData& data) { return linear_case(data, name, sizes, in, out, false); });
   };
   const int64_t hidden = config.hidden_size, q_size = config.num_attention_heads * config.head_dim;
-  add_linear("q_proj", hidden, q_size);
-  add_linear("k_proj, v_proj", hidden, config.num_key_value_heads * config.head_dim);
-  add_linear("o_proj", q_size, hidden);
-  add_plain({"attention", "attention grad"}, attention_case);
+  std::vector<std::string> attention_parts = {"attention", "attention grad"};
+  if (m.latent()) {
+    const LatentConfig& latent = config.latent;
+    if (latent.q_lora_rank > 0) add_linear("q_a_proj", hidden, latent.q_lora_rank);
+    add_linear(latent.q_lora_rank > 0 ? "q_b_proj" : "q_proj", latent.q_lora_rank > 0 ? latent.q_lora_rank : hidden,
+               q_size);
+    add_linear("kv_a_proj_with_mqa", hidden, latent.kv_lora_rank + latent.qk_rope_head_dim);
+    add_linear("kv_b_proj", latent.kv_lora_rank, latent_sizes(config).kv_width());
+    attention_parts.insert(attention_parts.end(), {"latent_heads", "latent_heads grad"});
+  } else {
+    add_linear("q_proj", hidden, q_size);
+    add_linear("k_proj, v_proj", hidden, config.num_key_value_heads * config.head_dim);
+  }
+  add_linear("o_proj", config.num_attention_heads * config.v_head_dim, hidden);
+  add_plain(std::move(attention_parts), attention_case);
   add_plain({"rms_norm", "rms_norm grad"}, rms_norm_case);
   add_plain({"add_rms_norm with grad"}, add_rms_norm_case);
   add_plain({"add"}, add_case);
