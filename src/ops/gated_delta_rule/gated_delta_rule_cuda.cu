@@ -1,11 +1,28 @@
-#include "ops/gated_delta_rule/delta_rule_cuda.h"
+#include "ops/gated_delta_rule/delta_chunks_cuda.h"
 
 namespace hone::cuda {
 
-void gated_delta_rule(const Context& context, const DeltaRuleArgs& args) { delta_rule_general(context, args); }
+void gated_delta_rule(const Context& context, const DeltaRuleArgs& args) {
+  if (!delta_chunks_serve(context, args)) return delta_rule_general(context, args);
+  ArenaScope memory(context.scratch());
+  const DeltaScratch scratch(memory, args, false);
+  if (context.dry() || args.qkv.shape[0] == 0) return;
+  prepare_delta_chunks(context, args, scratch);
+  scan_delta_chunks(context, args, scratch);
+}
 
 void gated_delta_rule_grad(const Context& context, const DeltaRuleGradArgs& args) {
-  delta_rule_general_grad(context, args);
+  bool served = delta_chunks_serve(context, args.forward);
+  for (const Tensor& tensor : {args.dout, args.dqkv.dst}) served = served && allows_vectors(tensor, kDeltaDim, 8);
+  if (!served) return delta_rule_general_grad(context, args);
+  ArenaScope memory(context.scratch());
+  const DeltaScratch scratch(memory, args.forward, true);
+  if (!context.dry() && args.forward.qkv.shape[0] > 0) {
+    prepare_delta_chunks(context, args.forward, scratch);
+    scan_delta_chunks(context, args.forward, scratch);
+    scan_delta_chunks_back(context, args, scratch);
+  }
+  delta_chunks_grad(context, args, scratch);
 }
 
 }  // namespace hone::cuda

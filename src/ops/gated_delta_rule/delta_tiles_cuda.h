@@ -1,0 +1,182 @@
+// Products of bfloat16 tiles in shared memory on tensor cores, from sm_80 on, for the kernels of the gated delta rule.
+// A chunk's products are 64 rows high and depend on each other, so what counts is their latency: warps issue them
+// themselves, and results stay in registers between them. Included by *_cuda.cu only.
+#pragma once
+
+#include "core/cuda_launch.h"
+
+namespace hone::cuda {
+
+/// Of rows in shared memory: 8 elements more than they hold keep the banks of neighbouring rows apart.
+constexpr int padded(int columns) { return columns + 8; }
+
+#ifdef __CUDACC__
+
+using Half = __nv_bfloat16;
+
+__device__ inline uint32_t shared_address(const void* pointer) {
+  return static_cast<uint32_t>(__cvta_generic_to_shared(pointer));
+}
+
+__device__ inline uint32_t pack_halves(float low, float high) {
+  const __nv_bfloat162 pair = __floats2bfloat162_rn(low, high);
+  return *reinterpret_cast<const uint32_t*>(&pair);
+}
+
+template <bool kTransposed>
+__device__ inline void load_matrices(uint32_t (&r)[4], uint32_t address) {
+  if constexpr (kTransposed) {
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];\n"
+                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+                 : "r"(address)
+                 : "memory");
+  } else {
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];\n"
+                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+                 : "r"(address)
+                 : "memory");
+  }
+}
+
+/// A factor in shared memory. Element (i, depth) stands at [i, depth], or at [depth, i] if kByDepth; rows of kStride.
+template <int kStride, bool kByDepth>
+struct Factor {
+  const Half* data;
+
+  /// As a first factor: rows [row, row + 16), depth [depth, depth + 16).
+  __device__ void load_first(uint32_t (&r)[4], int row, int depth) const {
+    const int lane = static_cast<int>(threadIdx.x) % 32, far = lane / 16 * 8, near = lane / 8 % 2 * 8;
+    const Half* at = kByDepth ? data + (depth + lane % 8 + far) * kStride + row + near
+                              : data + (row + lane % 8 + near) * kStride + depth + far;
+    load_matrices<kByDepth>(r, shared_address(at));
+  }
+  /// As a second factor: columns [column, column + 16), depth [depth, depth + 16).
+  __device__ void load_second(uint32_t (&r)[4], int column, int depth) const {
+    const int lane = static_cast<int>(threadIdx.x) % 32, far = lane / 16 * 8, near = lane / 8 % 2 * 8;
+    const Half* at = kByDepth ? data + (depth + lane % 8 + near) * kStride + column + far
+                              : data + (column + lane % 8 + far) * kStride + depth + near;
+    load_matrices<kByDepth>(r, shared_address(at));
+  }
+};
+/// Rows are what the product's rows or columns are.
+template <int kColumns>
+using ByRow = Factor<padded(kColumns), false>;
+/// Rows are the depth.
+template <int kColumns>
+using ByDepth = Factor<padded(kColumns), true>;
+
+__device__ inline void multiply_add(float (&d)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
+  asm volatile(
+      "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
+      "{%0, %1, %2, %3};\n"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+
+/// A warp's part of a product: 16 kHigh rows, 8 kWide columns. This lane has of element (16 m + row(i), 8 n + column()
+/// + i % 2) the value [m][n][i].
+template <int kHigh, int kWide>
+using Sums = float[kHigh][kWide][4];
+
+__device__ inline int sum_row(int i) { return static_cast<int>(threadIdx.x) % 32 / 4 + i / 2 * 8; }
+__device__ inline int sum_column() { return static_cast<int>(threadIdx.x) % 4 * 2; }
+
+/// sums += a b over depth [begin, end), multiples of 16; a from row `row` on, b from column `column` on.
+template <int kHigh, int kWide, class A, class B>
+__device__ inline void add_product(Sums<kHigh, kWide>& sums, const A& a, int row, const B& b, int column, int begin,
+                                   int end) {
+  static_assert(kWide % 2 == 0);
+#pragma unroll
+  for (int depth = begin; depth < end; depth += 16) {
+    uint32_t first[kHigh][4];
+#pragma unroll
+    for (int m = 0; m < kHigh; ++m) a.load_first(first[m], row + 16 * m, depth);
+#pragma unroll
+    for (int n = 0; n < kWide; n += 2) {
+      uint32_t second[4];
+      b.load_second(second, column + 8 * n, depth);
+#pragma unroll
+      for (int m = 0; m < kHigh; ++m) {
+        multiply_add(sums[m][n], first[m], second[0], second[1]);
+        multiply_add(sums[m][n + 1], first[m], second[2], second[3]);
+      }
+    }
+  }
+}
+
+/// Calls f(row, column, first, second) for the pairs of neighbours of this lane: elements (row, column) and (row,
+/// column
+/// + 1), counted from the part's own.
+template <int kHigh, int kWide, class F>
+__device__ inline void for_pairs(Sums<kHigh, kWide>& sums, const F& f) {
+#pragma unroll
+  for (int m = 0; m < kHigh; ++m) {
+#pragma unroll
+    for (int n = 0; n < kWide; ++n) {
+#pragma unroll
+      for (int i = 0; i < 4; i += 2) {
+        f(16 * m + sum_row(i), 8 * n + sum_column(), sums[m][n][i], sums[m][n][i + 1]);
+      }
+    }
+  }
+}
+
+/// Σ over the four lanes that share a row.
+__device__ inline float row_lanes_sum(float value) {
+  value += __shfl_xor_sync(0xffffffffu, value, 1);
+  return value + __shfl_xor_sync(0xffffffffu, value, 2);
+}
+/// Σ over the eight lanes that share a column.
+__device__ inline float column_lanes_sum(float value) {
+  value += __shfl_xor_sync(0xffffffffu, value, 4);
+  value += __shfl_xor_sync(0xffffffffu, value, 8);
+  return value + __shfl_xor_sync(0xffffffffu, value, 16);
+}
+
+__device__ inline void store_pair(Half* to, float first, float second) {
+  *reinterpret_cast<uint32_t*>(to) = pack_halves(first, second);
+}
+__device__ inline float2 load_pair(const Half* from) {
+  return __bfloat1622float2(*reinterpret_cast<const __nv_bfloat162*>(from));
+}
+
+/// Starts copies of kRows rows of kColumns elements, `stride` apart, to shared memory; rows from `valid` on are zeros.
+template <int kRows, int kColumns, int kThreads>
+__device__ inline void copy_rows(Half* to, const Half* from, int64_t stride, int valid) {
+  constexpr int kPieces = kColumns / 8;
+  static_assert(kRows * kPieces % kThreads == 0);
+#pragma unroll
+  for (int piece = 0; piece < kRows * kPieces / kThreads; ++piece) {
+    const int index = piece * kThreads + static_cast<int>(threadIdx.x);
+    const int row = index / kPieces, column = index % kPieces * 8;
+    const Half* source = from + (row < valid ? row * stride : 0) + column;
+    asm volatile(
+        "cp.async.cg.shared.global [%0], [%1], 16, %2;\n" ::"r"(shared_address(to + row * padded(kColumns) + column)),
+        "l"(source), "r"(row < valid ? 16 : 0)
+        : "memory");
+  }
+}
+__device__ inline void commit_copies() { asm volatile("cp.async.commit_group;\n" ::: "memory"); }
+/// Waits until at most kPending groups of this thread's copies are under way; others' need a barrier as well.
+template <int kPending>
+__device__ inline void wait_for_copies() {
+  asm volatile("cp.async.wait_group %0;\n" ::"n"(kPending) : "memory");
+}
+
+/// Writes the first `valid` rows of a tile to memory in whole vectors.
+template <int kRows, int kColumns, int kThreads>
+__device__ inline void write_rows(Half* to, int64_t stride, const Half* from, int valid) {
+  constexpr int kPieces = kColumns / 8;
+#pragma unroll
+  for (int piece = 0; piece < kRows * kPieces / kThreads; ++piece) {
+    const int index = piece * kThreads + static_cast<int>(threadIdx.x);
+    const int row = index / kPieces, column = index % kPieces * 8;
+    if (row >= valid) continue;
+    *reinterpret_cast<uint4*>(to + row * stride + column) =
+        *reinterpret_cast<const uint4*>(from + row * padded(kColumns) + column);
+  }
+}
+
+#endif  // __CUDACC__
+
+}  // namespace hone::cuda
