@@ -30,23 +30,22 @@ std::span<float> logits_row(PassResult& logits, size_t row, size_t vocab_size, s
 
 /// Device memory of the cache and of a pass's inputs and results.
 struct Generator::Buffers {
-  Buffers(const DecoderConfig& config, DType dtype, Device device, const GeneratorOptions& options)
+  Buffers(const Decoder& decoder, Device device, const GeneratorOptions& options)
       : max_tokens(options.max_prefill_tokens + options.max_sequences),
         max_sequences(options.max_sequences),
         inputs(device, 2 * aligned(static_cast<size_t>(max_tokens) * sizeof(int32_t)) +
                            3 * aligned(static_cast<size_t>(max_sequences + 1) * sizeof(int32_t))),
-        results(device, aligned(static_cast<size_t>(max_sequences) * sizeof(int32_t)) +
-                            static_cast<size_t>(max_sequences * config.vocab_size) * size_of(dtype)),
-        logits_shape{max_sequences, config.vocab_size},
-        logits_dtype(dtype) {
-    const auto take = [&](int64_t head_dim) {
-      const Shape shape{max_sequences, options.max_length, config.num_key_value_heads * head_dim};
-      cache_memory.emplace_back(device, static_cast<size_t>(shape.numel()) * size_of(dtype));
-      return cache_memory.back().tensor(shape, dtype);
-    };
-    for (size_t layer = 0; layer < config.layers.size(); ++layer) {
-      cache.keys.push_back(take(config.head_dim));
-      cache.values.push_back(take(config.v_head_dim));
+        results(device,
+                aligned(static_cast<size_t>(max_sequences) * sizeof(int32_t)) +
+                    static_cast<size_t>(max_sequences * decoder.config().vocab_size) * size_of(decoder.dtype())),
+        logits_shape{max_sequences, decoder.config().vocab_size},
+        logits_dtype(decoder.dtype()) {
+    for (const std::vector<CacheTensor>& layer : decoder.cache(max_sequences, options.max_length)) {
+      std::vector<Tensor>& tensors = cache.layers.emplace_back();
+      for (const auto& [shape, dtype] : layer) {
+        cache_memory.emplace_back(device, static_cast<size_t>(shape.numel()) * size_of(dtype));
+        tensors.push_back(cache_memory.back().tensor(shape, dtype));
+      }
     }
   }
 
@@ -81,8 +80,10 @@ struct Generator::Buffers {
   /// The cache of the first N slots.
   DecoderCache slots(int64_t sequences) const {
     DecoderCache result;
-    for (const Tensor& keys : cache.keys) result.keys.push_back(keys.rows(0, sequences));
-    for (const Tensor& values : cache.values) result.values.push_back(values.rows(0, sequences));
+    for (const std::vector<Tensor>& layer : cache.layers) {
+      std::vector<Tensor>& tensors = result.layers.emplace_back();
+      for (const Tensor& tensor : layer) tensors.push_back(tensor.rows(0, sequences));
+    }
     result.lengths = cache.lengths;
     return result;
   }
@@ -106,7 +107,7 @@ Generator::Generator(const Decoder& decoder, Stream& stream, const GeneratorOpti
   HONE_ASSERT(options_.max_sequences >= 1 && options_.max_length >= 2 && options_.max_prefill_tokens >= 1);
   options_.max_prefill_tokens =
       std::min(options_.max_prefill_tokens, options_.max_sequences * (options_.max_length - 1));
-  buffers_ = std::make_unique<Buffers>(decoder.config(), decoder.dtype(), stream.device(), options_);
+  buffers_ = std::make_unique<Buffers>(decoder, stream.device(), options_);
   const DeviceBatch largest = buffers_->batch(buffers_->max_tokens, options_.max_sequences, options_.max_sequences,
                                               options_.max_prefill_tokens);
   // The first dry pass records which values cross blocks, the second measures.

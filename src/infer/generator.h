@@ -1,8 +1,8 @@
 // Generator: continues many prompts at once, each as if it were alone.
 //
-// Sequences live in the slots of a key-value cache. A pass of the model runs one token of every sequence that is being
-// answered and, packed beside them, the next pieces of prompts that are still being read. A sequence that has ended
-// leaves the batch at once, and the next prompt takes its slot.
+// Sequences live in the slots of a cache of keys, values and states. A pass of the model runs one token of every
+// sequence that is being answered and, packed beside them, the next pieces of prompts that are still being read. A
+// sequence that has ended leaves the batch at once, and the next prompt takes its slot.
 #pragma once
 
 #include <functional>
@@ -40,8 +40,8 @@ using PassResult = std::variant<std::vector<int32_t>, std::vector<float>, std::v
 class Generator {
  public:
   /// `decoder` has been prepared for max_length positions, and its parameters are loaded before generate(). Both
-  /// outlive this. Allocates the cache (layers · max_sequences · max_length · kv_heads · (head_dim + v_head_dim)
-  /// elements) and, by dry passes, the memory of the largest pass.
+  /// outlive this. Allocates the cache (Decoder::cache, for max_sequences of max_length) and, by dry passes, the
+  /// memory of the largest pass.
   Generator(const Decoder& decoder, Stream& stream, const GeneratorOptions& options);
   ~Generator();
 

@@ -35,6 +35,15 @@ DecoderConfig with_window(DecoderConfig config, int64_t window) {
   return config;
 }
 
+/// Linear attention in the first two layers, gated full attention in the third.
+DecoderConfig with_linear_attention(DecoderConfig config) {
+  config.layers[0].mixer = config.layers[1].mixer = MixerKind::kGatedDeltaNet;
+  config.delta_net.heads = {.num_key_heads = 2, .num_value_heads = 4, .key_dim = 8, .value_dim = 16};
+  config.attention_output_gate = true;
+  config.norm_weighting = NormWeighting::kFromOne;
+  return config;
+}
+
 constexpr int64_t kMaxLength = 120;
 
 /// A decoder with random weights.
@@ -173,6 +182,12 @@ TEST(Generator, GreedyEqualsFullForwardsWithASlidingWindow) {
   expect_same_as_full_forward(model);
 }
 
+TEST(Generator, GreedyEqualsFullForwardsWithLinearAttention) {
+  TestModel model(with_linear_attention(tiny_moe()));
+  model.fill();
+  expect_same_as_full_forward(model);
+}
+
 TEST(Generator, AdaptersWorkAsInTraining) {
   const Tokens prompt = random_prompts({9})[0];
   TestModel base(tiny_moe());
@@ -212,6 +227,7 @@ TEST(Generator, NeighboursInTheBatchChangeNothing) {
   expect_independence(tiny_moe(), DType::kF32, sampling);
   expect_independence(tiny_moe(), DType::kBF16, sampling);
   expect_independence(with_window(tiny_moe(), 5), DType::kF32, sampling);
+  expect_independence(with_linear_attention(tiny_moe()), DType::kF32, sampling);
 }
 
 TEST(Generator, NeighboursInTheBatchChangeNothingWhenDrawing) {

@@ -61,6 +61,11 @@ std::string HfConfig::string_or(const std::string& key, const std::string& fallb
   return has(key) ? get<std::string>(key, "a string") : fallback;
 }
 
+HfConfig HfConfig::nested(const std::string& key) const {
+  if (!has(key) || !json_.at(key).is_object()) refuse(fmt::format("{} is missing from the model's config", key));
+  return HfConfig(json_.at(key), fmt::format("{} ({})", file_, key));
+}
+
 void HfConfig::require(const std::string& key, const Json& allowed) const {
   if (has(key) && json_.at(key) != allowed) {
     refuse(fmt::format("{}: {} is not supported (only {})", key, json_.at(key).dump(), allowed.dump()));

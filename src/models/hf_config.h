@@ -31,6 +31,9 @@ class HfConfig {
   bool boolean_or(const std::string& key, bool fallback) const;
   std::string string_or(const std::string& key, const std::string& fallback) const;
 
+  /// The object that a field is; UserError if it is missing or something else.
+  HfConfig nested(const std::string& key) const;
+
   /// UserError "KEY: VALUE is not supported" unless the field is absent, null, or equal to `allowed`.
   void require(const std::string& key, const Json& allowed) const;
   [[noreturn]] void refuse(const std::string& what, const std::string& fix = {}) const;

@@ -27,6 +27,9 @@ DecoderConfig read_decoder_config(const HfConfig& config);
 
 DecoderConfig read_qwen3_moe(const HfConfig& config);
 DecoderConfig read_qwen3(const HfConfig& config);
+DecoderConfig read_qwen3_next(const HfConfig& config);
+DecoderConfig read_qwen3_5_moe(const HfConfig& config);
+DecoderConfig read_qwen3_5_moe_text(const HfConfig& config);
 DecoderConfig read_qwen2_moe(const HfConfig& config);
 DecoderConfig read_mixtral(const HfConfig& config);
 DecoderConfig read_olmoe(const HfConfig& config);

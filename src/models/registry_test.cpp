@@ -211,6 +211,49 @@ TEST(Registry, Qwen3UsesAWindowOnlyWhereItIsSwitchedOn) {
   EXPECT_THAT(refusal(json), HasSubstr("layer_types"));
 }
 
+/// Of Qwen3-Next or, with "text_config" around it, Qwen3.5.
+Json gated_hybrid(const std::string& architecture) {
+  Json json = moe(architecture.c_str(), "num_experts");
+  json["shared_expert_intermediate_size"] = 20;
+  return json;
+}
+
+std::vector<bool> linear(const DecoderConfig& config) {
+  std::vector<bool> result;
+  for (const LayerConfig& layer : config.layers) result.push_back(layer.mixer == MixerKind::kGatedDeltaNet);
+  return result;
+}
+
+TEST(Registry, Qwen3NextMixesLinearAndFullAttention) {
+  Json json = gated_hybrid("Qwen3NextForCausalLM");
+  EXPECT_EQ(linear(read(json)), (std::vector<bool>{true, true, true, false}));
+  json["full_attention_interval"] = 2;
+  EXPECT_EQ(linear(read(json)), (std::vector<bool>{true, false, true, false}));
+  json["layer_types"] = {"full_attention", "linear_attention", "linear_attention", "full_attention"};
+  const DecoderConfig config = read(json);
+  EXPECT_EQ(linear(config), (std::vector<bool>{false, true, true, false}));
+  EXPECT_TRUE(config.delta_net.fused_projections && config.attention_output_gate && config.moe.shared_expert_gate);
+  EXPECT_EQ(config.delta_net.heads.num_value_heads, 32);
+  json["layer_types"][0] = "sliding_attention";
+  EXPECT_THAT(refusal(json), HasSubstr("layer_types"));
+  json["layer_types"] = {"full_attention"};
+  EXPECT_THAT(refusal(json), HasSubstr("layer_types"));
+}
+
+TEST(Registry, Qwen35IsTheTextModelOfALargerOne) {
+  Json json = base("Qwen3_5MoeForConditionalGeneration");
+  EXPECT_THAT(refusal(json), HasSubstr("text_config"));
+  json["text_config"] = gated_hybrid("");
+  json["vision_config"] = {{"depth", 1}};
+  const DecoderConfig config = read(json);
+  EXPECT_EQ(config.names.prefix, "model.language_model.");
+  EXPECT_THAT(config.carried_prefixes, ::testing::ElementsAre("mtp.", "model.visual."));
+  EXPECT_FALSE(config.delta_net.fused_projections);
+  EXPECT_EQ(sparse(config), (std::vector<bool>{true, true, true, true}));
+  json["text_config"]["linear_num_key_heads"] = 5;
+  EXPECT_THAT(refusal(json), HasSubstr("32 value heads cannot share 5 key heads"));
+}
+
 TEST(Registry, WhatIsNotSupportedIsRefusedByName) {
   EXPECT_THAT(refusal(base("GptNeoForCausalLM")), HasSubstr("'GptNeoForCausalLM' is not supported"));
   const auto with = [](const char* key, const Json& value) {
@@ -238,6 +281,7 @@ TEST(Registry, TheModelTypeNamesTheArchitectureWhereNothingElseDoes) {
     json["num_key_value_heads"] = 4;
     for (const char* key : {"kv_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim"}) json[key] = 8;
     json.erase("architectures");
+    json["text_config"] = json;
     json["model_type"] = architecture.model_type;
     EXPECT_EQ(HfConfig(json, "").architecture(), architecture.name);
     EXPECT_NO_THROW(read(json));

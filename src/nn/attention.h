@@ -1,5 +1,5 @@
 // Attention: grouped-query softmax attention with rotary positions, packed documents, an optional sliding window, and
-// optional RMSNorm on queries and keys.
+// optional RMSNorm on queries and keys, an optional gate on the output.
 #pragma once
 
 #include "nn/mixer.h"
@@ -7,7 +7,8 @@
 
 namespace hone {
 
-/// Attention of a pass to its documents or, in generation, to the cache of layer `layer`, which it extends.
+/// Attention of a pass to its documents or, in generation, to the cache of layer `layer` (its keys, then its values),
+/// which it extends.
 Var attend(Tape& tape, Var q, Var k, Var v, const AttentionOptions& options, const Forward& forward, int layer,
            Weight* sinks = nullptr);
 
@@ -17,11 +18,14 @@ class Attention : public Mixer {
 
   Var operator()(Tape& tape, Var x, const Forward& forward, const RopeTable& rope) const override;
   void collect(std::vector<Parameter*>& group) const override;
+  std::vector<CacheTensor> cache(int64_t sequences, int64_t capacity) const override;
 
  private:
   int64_t num_heads_, num_kv_heads_, head_dim_, sliding_window_;
   float scale_, rms_norm_eps_, clip_;
-  bool whole_norm_;
+  bool whole_norm_, output_gate_;
+  NormWeighting norm_weighting_;
+  DType dtype_;
   int layer_;
   Linear q_proj_, k_proj_, v_proj_, o_proj_;
   Parameter* q_norm_ = nullptr;

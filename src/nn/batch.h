@@ -3,6 +3,7 @@
 
 #include "core/tensor.h"
 #include "graph/step_scalars.h"
+#include "ops/attention/attention.h"
 #include "ops/load_balancing/load_balancing.h"
 
 namespace hone {
@@ -20,6 +21,10 @@ struct DeviceBatch {
   Tensor targets;          ///< i32 [S], that next token
   Tensor loss_weights;     ///< f32 [S]
   Tensor present;          ///< i32 [1], supervised rows in front of the empty ones
+
+  PackedSequences sequences() const {
+    return {.cu_seqlens = cu_seqlens, .num_documents = documents, .max_seqlen = max_seqlen};
+  }
 };
 
 /// Router measurements of a micro-batch over L MoE layers and E experts, and what routers read back.

@@ -13,7 +13,9 @@ Decoder::Decoder(DecoderConfig config, ParameterStore& store, Placement& placeme
     : config_(std::move(config)), dtype_(dtype) {
   const int64_t vocab = config_.vocab_size, hidden = config_.hidden_size;
   const auto norm = [&](const std::string& module, int layer) {
-    return &store.add({module + ".weight", {hidden}, ParameterKind::kNorm, layer, {}}, dtype_);
+    return &store.add(
+        {module + ".weight", {hidden}, ParameterKind::kNorm, layer, {}, FileOrder::kSame, config_.initial_norm()},
+        dtype_);
   };
   embedding_ = &store.add(
       {config_.names.prefix + "embed_tokens.weight", {vocab, hidden}, ParameterKind::kEmbedding, -1, {}}, dtype_);
@@ -50,14 +52,21 @@ void Decoder::prepare(Stream& stream, int64_t max_length) {
   stream.synchronize();  // the tables are ours: nobody else waits before they are freed
 }
 
+std::vector<std::vector<CacheTensor>> Decoder::cache(int64_t sequences, int64_t capacity) const {
+  std::vector<std::vector<CacheTensor>> result;
+  for (const Layer& layer : layers_) result.push_back(layer.mixer->cache(sequences, capacity));
+  return result;
+}
+
 Var Decoder::layer_forward(Tape& tape, const Layer& layer, Var x, const Forward& forward) const {
   const auto eps = static_cast<float>(config_.rms_norm_eps), scale = static_cast<float>(config_.residual_multiplier);
   Var mixed, fed;
   SumAndNorm residual;
-  tape.with(*layer.mixer_group,
-            [&] { mixed = (*layer.mixer)(tape, rms_norm(tape, x, *layer.input_norm, eps), forward, rope_); });
+  tape.with(*layer.mixer_group, [&] {
+    mixed = (*layer.mixer)(tape, rms_norm(tape, x, *layer.input_norm, eps, config_.norm_weighting), forward, rope_);
+  });
   tape.with(*layer.feed_forward_group, [&] {
-    residual = add_rms_norm(tape, x, mixed, *layer.post_attention_norm, eps, NormWeighting::kPlain, scale);
+    residual = add_rms_norm(tape, x, mixed, *layer.post_attention_norm, eps, config_.norm_weighting, scale);
     fed = (*layer.feed_forward)(tape, residual.y, forward);
   });
   return add(tape, residual.sum, fed, scale);
@@ -82,7 +91,7 @@ void Decoder::loss(Tape& tape, const Forward& forward, Tensor token_loss) const 
   const Var x = hidden_states(tape, forward);
   tape.block([&] {
     tape.with(*head_group_, [&] {
-      const Var y = rms_norm(tape, x, *final_norm_, static_cast<float>(config_.rms_norm_eps));
+      const Var y = rms_norm(tape, x, *final_norm_, static_cast<float>(config_.rms_norm_eps), config_.norm_weighting);
       linear_cross_entropy(tape, y, *head_, adapter_of(*head_),
                            {.tokens = {.rows = batch.rows,
                                        .targets = batch.targets,
@@ -102,7 +111,7 @@ Var Decoder::logits(Tape& tape, const Forward& forward, Tensor rows) const {
   Var logits;
   tape.block([&] {
     tape.with(*head_group_, [&] {
-      const Var y = rms_norm(tape, x, *final_norm_, static_cast<float>(config_.rms_norm_eps));
+      const Var y = rms_norm(tape, x, *final_norm_, static_cast<float>(config_.rms_norm_eps), config_.norm_weighting);
       logits = linear(tape, gather_rows(tape, y, rows), *head_, nullptr, adapter_of(*head_), forward.dropout_context());
       logits = scale(tape, logits, static_cast<float>(1.0 / config_.logits_scaling));
       tape.expose(logits);

@@ -22,6 +22,9 @@ class Decoder {
   /// Makes the position tables for sequences up to `max_length`; before the first forward.
   void prepare(Stream& stream, int64_t max_length);
 
+  /// What generation keeps of `sequences` sequences of at most `capacity` tokens, layer by layer.
+  std::vector<std::vector<CacheTensor>> cache(int64_t sequences, int64_t capacity) const;
+
   /// Forward through the head's loss: totals are added to forward.step.totals, and the tape is ready for backward.
   /// `token_loss` f32 [S], if defined, receives each supervised token's loss.
   void loss(Tape& tape, const Forward& forward, Tensor token_loss = {}) const;

@@ -6,8 +6,11 @@
 #include <vector>
 
 #include "core/dtype.h"
+#include "ops/gated_delta_rule/gated_delta_rule.h"
 #include "ops/qk_norm_rope/rope_table.h"
+#include "ops/rms_norm/norm_weighting.h"
 #include "ops/router/router_rule.h"
+#include "params/parameter.h"
 
 namespace hone {
 
@@ -15,6 +18,7 @@ namespace hone {
 enum class MixerKind {
   kAttention,        ///< nn/attention.h
   kLatentAttention,  ///< nn/latent_attention.h
+  kGatedDeltaNet,    ///< nn/gated_delta_net.h
 };
 
 /// One layer of a decoder.
@@ -36,6 +40,13 @@ struct MoeConfig {
   int64_t shared_expert_intermediate_size = 0;  ///< of the expert that all tokens go through; 0: none
   bool shared_expert_gate = false;              ///< its output is multiplied by the sigmoid of a linear weight [1, H]
   double router_aux_loss_coef = 0;
+};
+
+/// Layers of linear attention.
+struct DeltaNetConfig {
+  DeltaHeads heads;
+  int64_t conv_taps = 4;           ///< of the convolution
+  bool fused_projections = false;  ///< q, k, v and z in one weight, b and a in another, key head by key head
 };
 
 /// How files hold the experts of a layer.
@@ -77,14 +88,16 @@ struct DecoderConfig {
   int64_t v_head_dim = 0;      ///< of values
   double attention_scale = 0;  ///< of attention's scores; 0: 1 / sqrt(head_dim)
   bool qkv_bias = false, o_bias = false, mlp_bias = false;
-  bool attention_sinks = false;  ///< a learned logit for each head in the denominator of attention's softmax
-  bool qk_norm = false;          ///< RMSNorm over head_dim on queries and keys
-  bool qk_norm_whole = false;    ///< the same over all heads together (OLMoE)
-  double clip_qkv = 0;           ///< queries, keys and values are clamped to ± this; 0: not
+  bool attention_sinks = false;        ///< a learned logit for each head in the denominator of attention's softmax
+  bool qk_norm = false;                ///< RMSNorm over head_dim on queries and keys
+  bool qk_norm_whole = false;          ///< the same over all heads together (OLMoE)
+  bool attention_output_gate = false;  ///< q_proj gives each head a gate of attention's output as well
+  double clip_qkv = 0;                 ///< queries, keys and values are clamped to ± this; 0: not
   /// Granite's: of the embedding, of what each half of a layer adds to the residual stream; logits are divided by the
   /// last.
   double embedding_multiplier = 1, residual_multiplier = 1, logits_scaling = 1;
   double rms_norm_eps = 1e-6;
+  NormWeighting norm_weighting = NormWeighting::kPlain;  ///< of all norms but those of linear attention
   RopeParameters rope;
   bool tie_word_embeddings = false;
   int64_t pad_token_id = -1;  ///< its row of the embedding is not trained by its use as input; -1: none
@@ -92,6 +105,7 @@ struct DecoderConfig {
   std::vector<LayerConfig> layers;
   LatentConfig latent;
   MoeConfig moe;
+  DeltaNetConfig delta_net;
   DecoderNames names;
   /// Tensors of files that are not the decoder's (a vision tower, heads that predict further tokens) begin with one of
   /// these: they are not trained, and written back as they are.
@@ -101,6 +115,10 @@ struct DecoderConfig {
   std::string layer_module(int layer) const { return names.prefix + "layers." + std::to_string(layer) + "."; }
   float softmax_scale() const {
     return static_cast<float>(attention_scale != 0 ? attention_scale : 1 / std::sqrt(static_cast<double>(head_dim)));
+  }
+  /// What norms of a new model begin with: they multiply by one.
+  InitialValues initial_norm() const {
+    return norm_weighting == NormWeighting::kFromOne ? InitialValues::kZeros : InitialValues::kOnes;
   }
   int64_t num_moe_layers() const {
     int64_t n = 0;

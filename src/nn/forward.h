@@ -9,11 +9,10 @@
 
 namespace hone {
 
-/// Keys and values of generated sequences: a layer has one of [N, capacity, Hkv * D] and one of [N, capacity, Hkv *
-/// Dv].
+/// What layers keep of N generated sequences: of each layer what its mixer asks for (Mixer::cache).
 struct DecoderCache {
-  std::vector<Tensor> keys, values;
-  Tensor lengths;  ///< i32 [N], rows filled before this call
+  std::vector<std::vector<Tensor>> layers;
+  Tensor lengths;  ///< i32 [N], tokens of each sequence before this call
 };
 
 /// One call of a model. Everything outlives the tape.

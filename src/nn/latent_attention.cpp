@@ -15,7 +15,11 @@ constexpr float kLatentNormEps = 1e-6f;
 }  // namespace
 
 LatentAttention::LatentAttention(const DecoderConfig& config, int layer, ParameterStore& store, DType dtype)
-    : latent_(config.latent), num_heads_(config.num_attention_heads), scale_(config.softmax_scale()), layer_(layer) {
+    : latent_(config.latent),
+      num_heads_(config.num_attention_heads),
+      scale_(config.softmax_scale()),
+      layer_(layer),
+      dtype_(dtype) {
   const std::string module = config.layer_module(layer) + "self_attn.";
   const int64_t hidden = config.hidden_size, q_width = num_heads_ * latent_.qk_head_dim();
   const auto make = [&](const char* name, int64_t out, int64_t in, bool bias) {
@@ -63,6 +67,11 @@ Var LatentAttention::operator()(Tape& tape, Var x, const Forward& forward, const
                                  .v_head_dim = latent_.v_head_dim,
                                  .scale = scale_};
   return o_proj_(tape, attend(tape, q, k, v, options, forward, layer_), forward);
+}
+
+std::vector<CacheTensor> LatentAttention::cache(int64_t sequences, int64_t capacity) const {
+  return {{{sequences, capacity, num_heads_ * latent_.qk_head_dim()}, dtype_},
+          {{sequences, capacity, num_heads_ * latent_.v_head_dim}, dtype_}};
 }
 
 void LatentAttention::collect(std::vector<Parameter*>& group) const {

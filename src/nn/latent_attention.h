@@ -13,6 +13,7 @@ class LatentAttention : public Mixer {
 
   Var operator()(Tape& tape, Var x, const Forward& forward, const RopeTable& rope) const override;
   void collect(std::vector<Parameter*>& group) const override;
+  std::vector<CacheTensor> cache(int64_t sequences, int64_t capacity) const override;
 
  private:
   Var queries(Tape& tape, Var x, const Forward& forward) const;
@@ -21,6 +22,7 @@ class LatentAttention : public Mixer {
   int64_t num_heads_;
   float scale_;
   int layer_;
+  DType dtype_;
   Linear q_proj_;               // without a q_lora_rank
   Linear q_a_proj_, q_b_proj_;  // with one
   Linear kv_a_proj_, kv_b_proj_, o_proj_;

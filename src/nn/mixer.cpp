@@ -2,6 +2,7 @@
 
 #include "core/error.h"
 #include "nn/attention.h"
+#include "nn/gated_delta_net.h"
 #include "nn/latent_attention.h"
 
 namespace hone {
@@ -12,6 +13,8 @@ std::unique_ptr<Mixer> make_mixer(const DecoderConfig& config, int layer, Parame
       return std::make_unique<Attention>(config, layer, store, dtype);
     case MixerKind::kLatentAttention:
       return std::make_unique<LatentAttention>(config, layer, store, dtype);
+    case MixerKind::kGatedDeltaNet:
+      return std::make_unique<GatedDeltaNet>(config, layer, store, dtype);
   }
   HONE_ASSERT(false, "not a mixer");
 }

@@ -8,12 +8,20 @@
 
 namespace hone {
 
+/// A tensor that a layer keeps of N generated sequences, [N, …].
+struct CacheTensor {
+  Shape shape;
+  DType dtype;
+};
+
 /// Maps x [T, H], normalised, to [T, H]. Tokens see only their own document's, and none that follow them.
 class Mixer {
  public:
   virtual ~Mixer() = default;
   virtual Var operator()(Tape& tape, Var x, const Forward& forward, const RopeTable& rope) const = 0;
   virtual void collect(std::vector<Parameter*>& group) const = 0;
+  /// What forward.cache->layers has for this layer: of `sequences` sequences of at most `capacity` tokens.
+  virtual std::vector<CacheTensor> cache(int64_t sequences, int64_t capacity) const = 0;
 };
 
 /// What config.layers[layer].mixer asks for.

@@ -18,7 +18,15 @@ namespace hone {
 namespace {
 
 bool is_linear(const Parameter& p) {
-  return p.kind() == ParameterKind::kAttention || p.kind() == ParameterKind::kMlp || p.kind() == ParameterKind::kHead;
+  switch (p.kind()) {
+    case ParameterKind::kAttention:
+    case ParameterKind::kAttentionGate:
+    case ParameterKind::kMlp:
+    case ParameterKind::kHead:
+      return true;
+    default:
+      return false;
+  }
 }
 
 /// What the targets select: whole linear weights, parts of expert weights (by out_begin), fused expert weights.
@@ -111,7 +119,8 @@ Selection select_targets(ParameterStore& store, const LoraOptions& options) {
     each(target, "lora_target_modules", [&](Parameter& p) {
       const bool attention = p.kind() == ParameterKind::kAttention, mlp = p.kind() == ParameterKind::kMlp;
       if (target == "attention" || target == "all-linear") {
-        if (!(attention || (mlp && target == "all-linear"))) return false;
+        const bool gate = p.kind() == ParameterKind::kAttentionGate;
+        if (!(attention || ((mlp || gate) && target == "all-linear"))) return false;
         selection.linear.insert(&p);
         return true;
       }

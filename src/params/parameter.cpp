@@ -11,6 +11,8 @@ std::string_view group_of(ParameterKind kind) {
     case ParameterKind::kBias:
       return "biases";
     case ParameterKind::kAttention:
+    case ParameterKind::kAttentionGate:
+    case ParameterKind::kRecurrence:
       return "attention";
     case ParameterKind::kMlp:
       return "dense mlp";

@@ -14,8 +14,10 @@ enum class ParameterKind {
   kEmbedding,
   kNorm,
   kBias,
-  kAttention,  ///< a linear weight of attention
-  kMlp,        ///< a linear weight of a dense or shared MLP
+  kAttention,      ///< a linear weight of attention
+  kAttentionGate,  ///< a linear weight that only gates linear attention
+  kRecurrence,     ///< convolution, decay and step sizes of linear attention
+  kMlp,            ///< a linear weight of a dense or shared MLP
   kRouter,
   kExpertsGateUp,  ///< [E, 2I, H], gate rows first
   kExpertsDown,    ///< [E, H, I]
@@ -26,6 +28,15 @@ enum class ParameterKind {
 
 /// The row of the start-up table a kind is counted in.
 std::string_view group_of(ParameterKind kind);
+
+/// What a parameter of a new model begins with.
+enum class InitialValues {
+  kOfKind,  ///< norms ones, biases zeros, others kNormal
+  kNormal,  ///< standard deviation `initializer_range`
+  kZeros,
+  kOnes,
+  kLogOfUniform,  ///< logarithms of numbers from 0.01 to 16, so that their exponentials are spread evenly
+};
 
 /// One tensor of a file and where its elements stand in the parameter: a contiguous run from `offset`, in some order.
 struct FileTensor {
@@ -45,6 +56,7 @@ struct ParameterSpec {
   int layer = -1;                      ///< -1: outside the layers
   std::vector<FileLayout> layouts;     ///< the canonical name itself is always one; others that files may use
   FileOrder order = FileOrder::kSame;  ///< of the tensor with the canonical name
+  InitialValues initial = InitialValues::kOfKind;
 };
 
 /// A low-rank adapter on some output rows of a weight: all of them, or gate or up of a fused gate_up.
@@ -65,6 +77,7 @@ class Parameter : public Weight {
   const std::string& name() const { return spec_.name; }
   const Shape& shape() const override { return spec_.shape; }
   ParameterKind kind() const { return spec_.kind; }
+  InitialValues initial() const { return spec_.initial; }
   int layer() const { return spec_.layer; }
   /// How the tensor with the canonical name, in files and in transformers, stands against the parameter.
   FileOrder order() const { return spec_.order; }

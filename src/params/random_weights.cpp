@@ -1,5 +1,7 @@
 #include "params/random_weights.h"
 
+#include <cmath>
+
 #include "core/philox.h"
 #include "ops/cast/cast.h"
 #include "ops/random_fill/random_fill.h"
@@ -8,11 +10,52 @@ namespace hone {
 
 namespace {
 
-void fill_ones(const Context& context, const Tensor& tensor) {
+/// Each element from `next()`; for small tensors.
+template <class Next>
+void fill_each(const Context& context, const Tensor& tensor, Next next) {
   dispatch_float(tensor.dtype, [&](auto element) {
     using T = decltype(element);
-    context.stream().upload(tensor, std::vector<T>(static_cast<size_t>(tensor.numel()), T(1.0f)));
+    std::vector<T> values(static_cast<size_t>(tensor.numel()));
+    for (T& value : values) value = T(next());
+    context.stream().upload(tensor, std::move(values));
   });
+}
+
+InitialValues initial_of(const Parameter& parameter) {
+  if (parameter.initial() != InitialValues::kOfKind) return parameter.initial();
+  switch (parameter.kind()) {
+    case ParameterKind::kNorm:
+      return InitialValues::kOnes;
+    case ParameterKind::kBias:
+    case ParameterKind::kBuffer:
+      return InitialValues::kZeros;
+    default:
+      return InitialValues::kNormal;
+  }
+}
+
+struct RandomValues {
+  float standard_deviation;
+  uint64_t key;
+};
+
+void fill(const Context& context, const Tensor& tensor, InitialValues initial, const RandomValues& random) {
+  switch (initial) {
+    case InitialValues::kZeros:
+      return fill_zero(context, tensor);
+    case InitialValues::kOnes:
+      return fill_each(context, tensor, [] { return 1.0f; });
+    case InitialValues::kLogOfUniform: {
+      PhiloxSequence sequence(random.key);
+      return fill_each(context, tensor, [&] { return std::log(0.01f + (16.0f - 0.01f) * sequence.uniform()); });
+    }
+    case InitialValues::kOfKind:
+    case InitialValues::kNormal:
+      return random_fill(context, {.dst = tensor,
+                                   .distribution = Distribution::kNormal,
+                                   .scale = random.standard_deviation,
+                                   .key = random.key});
+  }
 }
 
 }  // namespace
@@ -25,22 +68,13 @@ uint64_t random_key(uint64_t seed, const std::string& parameter_name) {
 
 void initialise_weights(const Context& context, ParameterStore& store, double initializer_range, uint64_t seed) {
   for (const Parameter& parameter : store.all()) {
-    const ParameterKind kind = parameter.kind();
-    if (kind == ParameterKind::kLora) continue;
+    if (parameter.kind() == ParameterKind::kLora) continue;
     // The master copy draws the same numbers, so that the value is its rounding.
     std::vector<Tensor> copies = {parameter.value()};
     if (parameter.has_master()) copies.push_back(parameter.master());
     for (const Tensor& copy : copies) {
-      if (kind == ParameterKind::kNorm) {
-        fill_ones(context, copy);
-      } else if (kind == ParameterKind::kBias || kind == ParameterKind::kBuffer) {
-        fill_zero(context, copy);
-      } else {
-        random_fill(context, {.dst = copy,
-                              .distribution = Distribution::kNormal,
-                              .scale = static_cast<float>(initializer_range),
-                              .key = random_key(seed, parameter.name())});
-      }
+      fill(context, copy, initial_of(parameter),
+           {static_cast<float>(initializer_range), random_key(seed, parameter.name())});
     }
   }
 }

@@ -11,7 +11,10 @@
 #include "ops/adamw/adamw.h"
 #include "ops/add/add.h"
 #include "ops/attention/attention.h"
+#include "ops/causal_conv/causal_conv.h"
 #include "ops/embedding/embedding.h"
+#include "ops/gated_delta_rule/gated_delta_rule.h"
+#include "ops/gated_rms_norm/gated_rms_norm.h"
 #include "ops/latent_heads/latent_heads.h"
 #include "ops/linear_cross_entropy/linear_cross_entropy.h"
 #include "ops/moe_experts/moe_experts.h"
@@ -131,6 +134,17 @@ std::function<KeysAndValues(Tape&)> keys_and_values(const Maker& m, BenchData& d
   return [=](Tape& tape) { return latent_heads(tape, kv(tape), shared(tape), sizes); };
 }
 
+/// Documents of `seq` tokens, the last one perhaps shorter.
+PackedSequences sequences_of(const OpSizes& sizes, BenchData& data) {
+  std::vector<int32_t> starts;
+  for (int64_t row = 0; row < sizes.tokens; row += sizes.seq) starts.push_back(static_cast<int32_t>(row));
+  starts.push_back(static_cast<int32_t>(sizes.tokens));
+  const auto documents = static_cast<int64_t>(starts.size()) - 1;
+  return {.cu_seqlens = data.upload({documents + 1}, std::move(starts)),
+          .num_documents = documents,
+          .max_seqlen = sizes.seq};
+}
+
 OpCase attention_case(const Maker& m, BenchData& data) {
   const int64_t heads = m.config.num_attention_heads, kv_heads = m.config.num_key_value_heads;
   const int64_t dim = m.config.head_dim, v_dim = m.config.v_head_dim;
@@ -140,18 +154,13 @@ OpCase attention_case(const Maker& m, BenchData& data) {
                                  .head_dim = dim,
                                  .v_head_dim = v_dim,
                                  .scale = 1.0f / std::sqrt(static_cast<float>(dim))};
-  std::vector<int32_t> starts;
-  for (int64_t row = 0; row < m.tokens(); row += m.sizes.seq) starts.push_back(static_cast<int32_t>(row));
-  starts.push_back(static_cast<int32_t>(m.tokens()));
-  const auto documents = static_cast<int64_t>(starts.size()) - 1;
-  const PackedSequences sequences{.cu_seqlens = data.upload({documents + 1}, std::move(starts)),
-                                  .num_documents = documents,
-                                  .max_seqlen = m.sizes.seq};
+  const PackedSequences sequences = sequences_of(m.sizes, data);
   // q·k and p·v over half the positions; backward has five such products where forward has two.
   const double flops = static_cast<double>(m.tokens() * m.sizes.seq * heads * (dim + v_dim));
   const double bytes = m.rows((heads + kv_heads) * (dim + v_dim));
   const std::string head = dim == v_dim ? std::to_string(dim) : fmt::format("{} and {}", dim, v_dim);
-  const std::string shape = fmt::format("{} × {}, {} / {} heads of {}", documents, m.sizes.seq, heads, kv_heads, head);
+  const std::string shape =
+      fmt::format("{} × {}, {} / {} heads of {}", sequences.num_documents, m.sizes.seq, heads, kv_heads, head);
   OpCase result;
   result.parts = {{"attention", shape, "attention", "forward", flops, bytes},
                   {"attention grad", shape, "attention", "backward", 2.5 * flops, 2 * bytes}};
@@ -161,6 +170,59 @@ OpCase attention_case(const Maker& m, BenchData& data) {
     return attention(tape, q(tape), k, v, options, sequences);
   };
   result.gradient = m.activations(data, heads * v_dim);
+  return result;
+}
+
+OpCase causal_conv_case(const Maker& m, BenchData& data) {
+  const int64_t width = m.config.delta_net.heads.width();
+  const auto x = m.input(data, width);
+  Weight& w = data.weight({width, 1, m.config.delta_net.conv_taps}, m.sizes.dtype, true);
+  const PackedSequences sequences = sequences_of(m.sizes, data);
+  OpCase result;
+  result.parts = {{"causal_conv", m.shape(width), "causal_conv", "forward", 0, 2 * m.rows(width)},
+                  {"causal_conv grad", m.shape(width), "causal_conv", "backward", 0, 3 * m.rows(width)}};
+  result.record = [=, &w](Tape& tape) { return causal_conv(tape, x(tape), w, sequences); };
+  result.gradient = m.activations(data, width);
+  return result;
+}
+
+OpCase gated_delta_rule_case(const Maker& m, BenchData& data) {
+  const DeltaHeads& heads = m.config.delta_net.heads;
+  const int64_t out = heads.num_value_heads * heads.value_dim;
+  const auto qkv = m.input(data, heads.width()), a = m.input(data, heads.num_value_heads),
+             b = m.input(data, heads.num_value_heads);
+  Weight& a_log = data.weight({heads.num_value_heads}, m.sizes.dtype, true);
+  Weight& dt_bias = data.weight({heads.num_value_heads}, m.sizes.dtype, true);
+  const PackedSequences sequences = sequences_of(m.sizes, data);
+  // Of each token and value head, as products with a chunk's other tokens and with the state: k·k, q·k, T k, T v, P v;
+  // W S, q S, k V. Backward has both scans again and eleven more of the former and three of the latter.
+  const auto state = static_cast<double>(heads.key_dim * heads.value_dim);
+  const double chunk = static_cast<double>(kDeltaChunk) * static_cast<double>(heads.key_dim);
+  const double pairs = 2.0 * static_cast<double>(m.tokens() * heads.num_value_heads);
+  const double bytes = m.rows(heads.width() + out);
+  const std::string shape = fmt::format("{} × {}, {} / {} heads of {}", sequences.num_documents, m.sizes.seq,
+                                        heads.num_key_heads, heads.num_value_heads, heads.key_dim);
+  OpCase result;
+  result.parts = {
+      {"gated_delta_rule", shape, "gated_delta_rule", "forward", pairs * (5 * chunk + 3 * state), bytes},
+      {"gated_delta_rule grad", shape, "gated_delta_rule", "backward", pairs * (16 * chunk + 8 * state), 2 * bytes}};
+  result.record = [=, &a_log, &dt_bias](Tape& tape) {
+    return gated_delta_rule(tape, {qkv(tape), a(tape), b(tape), &a_log, &dt_bias}, heads, sequences);
+  };
+  result.gradient = m.activations(data, out);
+  return result;
+}
+
+OpCase gated_rms_norm_case(const Maker& m, BenchData& data) {
+  const DeltaHeads& heads = m.config.delta_net.heads;
+  const int64_t width = heads.num_value_heads * heads.value_dim;
+  const auto x = m.input(data, width), z = m.input(data, width);
+  Weight& w = data.weight({heads.value_dim}, m.sizes.dtype, true);
+  OpCase result;
+  result.parts = {{"gated_rms_norm", m.shape(width), "gated_rms_norm", "forward", 0, 3 * m.rows(width)},
+                  {"gated_rms_norm grad", m.shape(width), "gated_rms_norm", "backward", 0, 5 * m.rows(width)}};
+  result.record = [=, &w](Tape& tape) { return gated_rms_norm(tape, x(tape), z(tape), w, 1e-6f); };
+  result.gradient = m.activations(data, width);
   return result;
 }
 
@@ -361,6 +423,11 @@ std::vector<OpCaseMaker> op_cases(const DecoderConfig& config, const OpSizes& si
   }
   add_linear("o_proj", config.num_attention_heads * config.v_head_dim, hidden);
   add_plain(std::move(attention_parts), attention_case);
+  if (config.delta_net.heads.num_value_heads > 0) {
+    add_plain({"causal_conv", "causal_conv grad"}, causal_conv_case);
+    add_plain({"gated_delta_rule", "gated_delta_rule grad"}, gated_delta_rule_case);
+    add_plain({"gated_rms_norm", "gated_rms_norm grad"}, gated_rms_norm_case);
+  }
   add_plain({"rms_norm", "rms_norm grad"}, rms_norm_case);
   add_plain({"add_rms_norm with grad"}, add_rms_norm_case);
   add_plain({"add"}, add_case);

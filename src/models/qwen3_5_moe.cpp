@@ -1,0 +1,25 @@
+// Qwen3.5-MoE: the text model of a checkpoint that sees images as well (its vision tower and the heads that predict
+// further tokens are kept as they are), or alone.
+#include "models/qwen3_next.h"
+#include "models/registry.h"
+
+namespace hone {
+
+DecoderConfig read_qwen3_5_moe_text(const HfConfig& config) {
+  DecoderConfig decoder = read_gated_hybrid(config);
+  decoder.moe.router.normalise = true;
+  for (LayerConfig& layer : decoder.layers) layer.moe = true;
+  return decoder;
+}
+
+DecoderConfig read_qwen3_5_moe(const HfConfig& config) {
+  const HfConfig text = config.nested("text_config");
+  DecoderConfig decoder = read_qwen3_5_moe_text(text);
+  // The field may stand in the outer config alone, or in both.
+  decoder.tie_word_embeddings = config.boolean_or("tie_word_embeddings", decoder.tie_word_embeddings);
+  decoder.names.prefix = "model.language_model.";
+  decoder.carried_prefixes.push_back("model.visual.");
+  return decoder;
+}
+
+}  // namespace hone
