@@ -71,23 +71,41 @@ const Parameter* find_by_name(const ParameterStore& store, const std::string& na
   return nullptr;
 }
 
-/// The glob that selects a part of all experts of a layer in attach_lora, if `module` is one expert's projection.
-std::optional<std::string> expert_part_glob(const ParameterStore& store, const std::string& module) {
+/// How the modules of one projection of a layer's experts are named: a number stands between prefix and leaf.
+struct ExpertNames {
+  std::string file_prefix, file_leaf;  // "….block_sparse_moe.experts.", ".w1"
+  std::string own_prefix, own_leaf;    // "….mlp.experts.", ".gate_proj"
+
+  static bool is_expert(const std::string& module, const std::string& prefix, const std::string& leaf) {
+    if (!module.starts_with(prefix) || !module.ends_with(leaf) || module.size() <= prefix.size() + leaf.size())
+      return false;
+    const std::string number = module.substr(prefix.size(), module.size() - prefix.size() - leaf.size());
+    return std::all_of(number.begin(), number.end(), [](char c) { return c >= '0' && c <= '9'; });
+  }
+  bool have(const std::string& module) const {
+    return is_expert(module, file_prefix, file_leaf) || is_expert(module, own_prefix, own_leaf);
+  }
+};
+
+std::vector<ExpertNames> expert_names(const ParameterStore& store) {
+  std::vector<ExpertNames> names;
   for (const Parameter& p : store.all()) {
     if (!is_experts(p)) continue;
+    const FileExpertModules modules(p);
     for (const ExpertPart& part : parts_of(p)) {
-      const std::string file_name = file_expert_module(p, 0, part.out_begin);  // ….experts.0.w1
+      const std::string& file_name = modules.name(0, part.out_begin);  // ….experts.0.w1
       const size_t leaf = file_name.rfind('.');
-      const std::string file_prefix = file_name.substr(0, leaf - 1), file_leaf = file_name.substr(leaf);
-      const std::string own_prefix = experts_module(p) + ".", own_leaf = "." + part.name;
-      const auto is_expert = [&](const std::string& prefix, const std::string& end) {
-        if (!module.starts_with(prefix) || !module.ends_with(end) || module.size() <= prefix.size() + end.size())
-          return false;
-        const std::string number = module.substr(prefix.size(), module.size() - prefix.size() - end.size());
-        return std::all_of(number.begin(), number.end(), [](char c) { return c >= '0' && c <= '9'; });
-      };
-      if (is_expert(file_prefix, file_leaf) || is_expert(own_prefix, own_leaf)) return file_prefix + "*" + file_leaf;
+      names.push_back(
+          {file_name.substr(0, leaf - 1), file_name.substr(leaf), experts_module(p) + ".", "." + part.name});
     }
+  }
+  return names;
+}
+
+/// The glob that selects a part of all experts of a layer in attach_lora, if `module` is one expert's projection.
+std::optional<std::string> expert_part_glob(const std::vector<ExpertNames>& experts, const std::string& module) {
+  for (const ExpertNames& names : experts) {
+    if (names.have(module)) return names.file_prefix + "*" + names.file_leaf;
   }
   return std::nullopt;
 }
@@ -124,6 +142,7 @@ AdapterDescription describe_adapter(const std::filesystem::path& directory, cons
   lora.alpha = number("lora_alpha", 8);
   lora.dropout = number("lora_dropout", 0);
   lora.use_rslora = config.contains("use_rslora") && config["use_rslora"] == true;
+  const std::vector<ExpertNames> experts = expert_names(store);
   std::set<std::string> modules, parameters;
   for (const SafetensorsEntry& entry : file.entries()) {
     if (!entry.name.starts_with(kAdapterKeyPrefix)) {
@@ -139,7 +158,7 @@ AdapterDescription describe_adapter(const std::filesystem::path& directory, cons
     const std::string module = name.substr(0, name.size() - kLoraA.size());
     if (find_by_name(store, module + ".weight")) {
       modules.insert(module);
-    } else if (const auto glob = expert_part_glob(store, module)) {
+    } else if (const auto glob = expert_part_glob(experts, module)) {
       modules.insert(*glob);
     } else if (const Parameter* p = shared_target(
                    store, module, entry, file.at(std::string(kAdapterKeyPrefix) + module + ".lora_B.weight"))) {

@@ -2,7 +2,9 @@
 
 #include <fmt/format.h>
 
-#include "weights/tensor_pieces.h"
+#include <algorithm>
+
+#include "core/transfer.h"
 
 namespace hone {
 
@@ -53,13 +55,14 @@ std::string shared_module(const ParameterStore& store, const Parameter& experts)
 
 }  // namespace
 
-std::string file_expert_module(const Parameter& experts, int64_t expert, int64_t out_begin) {
-  const int64_t columns = experts.shape()[2];
-  const int64_t offset = (expert * experts.shape()[1] + out_begin) * columns;
-  for (const FileTensor& tensor : separate_experts(experts)) {
-    if (tensor.offset == offset) return without_weight(tensor.name);
-  }
-  HONE_ASSERT(false, experts.name());
+FileExpertModules::FileExpertModules(const Parameter& experts) : experts_(experts) {
+  for (const FileTensor& tensor : separate_experts(experts)) names_[tensor.offset] = without_weight(tensor.name);
+}
+
+const std::string& FileExpertModules::name(int64_t expert, int64_t out_begin) const {
+  const auto found = names_.find((expert * experts_.shape()[1] + out_begin) * experts_.shape()[2]);
+  HONE_ASSERT(found != names_.end(), experts_.name());
+  return found->second;
 }
 
 std::vector<AdapterTensor> adapter_tensors(const ParameterStore& store, bool canonical) {
@@ -71,9 +74,10 @@ std::vector<AdapterTensor> adapter_tensors(const ParameterStore& store, bool can
       } else if (attached.shared) {
         add_shared(tensors, shared_module(store, p), p, attached);
       } else {
+        const FileExpertModules modules(p);
         for (int64_t e = 0; e < p.shape()[0]; ++e) {
           const std::string module = canonical ? fmt::format("{}.{}.{}", experts_module(p), e, attached.target)
-                                               : file_expert_module(p, e, attached.out_begin);
+                                               : modules.name(e, attached.out_begin);
           add_pair(tensors, module, attached, e);
         }
       }
@@ -126,11 +130,27 @@ std::vector<float> gather_adapter_tensor(const AdapterTensor& tensor, const floa
 }
 
 const float* HostParameters::operator[](const Parameter& parameter) {
+  if (parameter.master().device.kind == DeviceKind::kCpu) return parameter.master().as<float>();
+  prefetch(parameter);
+  Copy& copy = copies_.front();
+  if (copy.read.valid()) copy.read.get();
+  return copy.values.data();
+}
+
+void HostParameters::prefetch(const Parameter& parameter) {
   const Tensor& values = parameter.master();
-  if (values.device.kind == DeviceKind::kCpu) return values.as<float>();
-  const auto [copy, added] = copies_.try_emplace(&parameter);
-  if (added) copy->second = host_values<float>(values);
-  return copy->second.data();
+  if (values.device.kind == DeviceKind::kCpu) return;
+  const auto found =
+      std::find_if(copies_.begin(), copies_.end(), [&](const Copy& copy) { return copy.parameter == &parameter; });
+  if (found != copies_.end()) return copies_.splice(copies_.begin(), copies_, found);
+  if (copies_.size() < kKept) copies_.emplace_back();
+  copies_.splice(copies_.begin(), copies_, std::prev(copies_.end()));
+  Copy& copy = copies_.front();
+  if (copy.read.valid()) copy.read.get();
+  copy.parameter = &parameter;
+  copy.values.resize(static_cast<size_t>(values.numel()));
+  values.as<float>();  // asserts the type
+  copy.read = std::async(std::launch::async, [values, to = copy.values.data()] { copy_to_host(to, values); });
 }
 
 }  // namespace hone

@@ -1,6 +1,8 @@
 // How the tensors of an adapter file lie in the LoRA parameters.
 #pragma once
 
+#include <future>
+#include <list>
 #include <map>
 #include <string>
 #include <vector>
@@ -45,19 +47,36 @@ void scatter_adapter_tensor(const AdapterTensor& tensor, const std::vector<float
 /// The values of a file tensor, out of host values of the parameter (or of its gradient).
 std::vector<float> gather_adapter_tensor(const AdapterTensor& tensor, const float* parameter_values);
 
-/// Float32 values of parameters in host memory; those on a device are read once, whole, since an adapter of many
-/// experts has many small tensors.
+/// Float32 values of parameters in host memory. Those on a device are read whole, since an adapter of many experts has
+/// many small tensors; the copies of the last few are kept, and their memory is used again.
 class HostParameters {
  public:
-  /// The exact values, in the parameter's shape; there as long as this is.
+  /// The exact values, in the parameter's shape, until kKept other parameters have been asked for.
   const float* operator[](const Parameter& parameter);
+  /// Begins to read what will be asked for next, beside what the caller does meanwhile.
+  void prefetch(const Parameter& parameter);
 
  private:
-  std::map<const Parameter*, std::vector<float>> copies_;
+  static constexpr size_t kKept = 8;
+  struct Copy {
+    const Parameter* parameter = nullptr;
+    std::vector<float> values;
+    std::future<void> read;  // of a copy that has not been asked for yet
+  };
+  std::list<Copy> copies_;  // used last comes first
 };
 
-/// The module a file's per-expert tensor of a part belongs to: "…block_sparse_moe.experts.3.w1"; where no file has such
-/// tensors, "…mlp.experts.3.gate_proj".
-std::string file_expert_module(const Parameter& experts, int64_t expert, int64_t out_begin);
+/// The modules that a file's per-expert tensors of a fused weight belong to.
+class FileExpertModules {
+ public:
+  explicit FileExpertModules(const Parameter& experts);
+  /// Of the part that begins at an output row: "…block_sparse_moe.experts.3.w1"; where no file has such tensors,
+  /// "…mlp.experts.3.gate_proj".
+  const std::string& name(int64_t expert, int64_t out_begin) const;
+
+ private:
+  const Parameter& experts_;
+  std::map<int64_t, std::string> names_;  // by the first element
+};
 
 }  // namespace hone

@@ -1,9 +1,12 @@
 // Writing PEFT adapters, and turning one parameterisation of expert LoRA into the other.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
+#include <functional>
 #include <map>
 #include <set>
+#include <span>
 
 #include "weights/adapter.h"
 #include "weights/adapter_keys.h"
@@ -14,13 +17,18 @@ namespace hone {
 
 namespace {
 
-/// A tensor of the file with its values.
+/// A tensor of the file. Its values are made when its turn to be written comes: those of many experts are more than a
+/// host should hold at once.
 struct FileMatrix {
   std::string key;
   int64_t rows = 0, columns = 0;
-  std::vector<float> values;
+  std::vector<const Parameter*> from;
+  /// [rows, columns], in the parameter's host memory or in `scratch`.
+  std::function<std::span<const float>(HostParameters& values, std::vector<float>& scratch)> make;
+
   bool is_vector = false;  ///< has one dimension, rows
 
+  int64_t numel() const { return rows * columns; }
   std::vector<int64_t> dims() const {
     if (is_vector) return {rows};
     return {rows, columns};
@@ -34,95 +42,122 @@ const Parameter& lora_b(const AttachedAdapter& attached) {
   return *static_cast<const Parameter*>(attached.adapter.lora_b);
 }
 
-FileMatrix as_it_is(const AdapterTensor& tensor, HostParameters& values) {
-  return {tensor.key, tensor.rows, tensor.columns, gather_adapter_tensor(tensor, values[*tensor.parameter]),
-          tensor.dims().size() == 1};
+/// `count` values from `offset` on, as they lie in the parameter.
+auto slice_of(const Parameter& parameter, int64_t offset, int64_t count) {
+  return [&parameter, offset, count](HostParameters& values, std::vector<float>&) {
+    return std::span(values[parameter] + offset, static_cast<size_t>(count));
+  };
 }
 
-std::vector<FileMatrix> as_parameterised(const ParameterStore& store, HostParameters& values) {
+FileMatrix as_it_is(const AdapterTensor& tensor) {
+  FileMatrix matrix{tensor.key, tensor.rows, tensor.columns, {tensor.parameter}, {}, tensor.dims().size() == 1};
+  if (tensor.form != AdapterTensor::Form::kExpertInner) {
+    matrix.make = slice_of(*tensor.parameter, tensor.offset, matrix.numel());
+  } else {
+    matrix.make = [tensor](HostParameters& values, std::vector<float>& scratch) -> std::span<const float> {
+      return scratch = gather_adapter_tensor(tensor, values[*tensor.parameter]);
+    };
+  }
+  return matrix;
+}
+
+std::vector<FileMatrix> as_parameterised(const ParameterStore& store) {
   std::vector<FileMatrix> matrices;
-  for (const AdapterTensor& tensor : adapter_tensors(store, false)) matrices.push_back(as_it_is(tensor, values));
+  for (const AdapterTensor& tensor : adapter_tensors(store, false)) matrices.push_back(as_it_is(tensor));
   return matrices;
 }
 
 /// Shared → split: each projection of each expert gets the shared A and its rows of B.
-void split_shared(const Parameter& p, const AttachedAdapter& attached, HostParameters& values,
-                  std::vector<FileMatrix>& matrices) {
+void split_shared(const Parameter& p, const AttachedAdapter& attached, std::vector<FileMatrix>& matrices) {
   const Parameter &a = lora_a(attached), &b = lora_b(attached);
   const int64_t experts = a.shape()[0], r = a.shape()[1], in = a.shape()[2], out = b.shape()[1];
   const int64_t parts = p.kind() == ParameterKind::kExpertsGateUp ? 2 : 1, rows = out / parts;
+  const FileExpertModules modules(p);
   for (int64_t e = 0; e < experts; ++e) {
     for (int64_t part = 0; part < parts; ++part) {
-      const std::string module = kAdapterKeyPrefix + file_expert_module(p, e, part * rows);
-      const float* from_a = values[a] + e * r * in;
-      const float* from_b = values[b] + (e * out + part * rows) * r;
-      matrices.push_back({module + ".lora_A.weight", r, in, {from_a, from_a + r * in}});
-      matrices.push_back({module + ".lora_B.weight", rows, r, {from_b, from_b + rows * r}});
+      const std::string module = kAdapterKeyPrefix + modules.name(e, part * rows);
+      matrices.push_back({module + ".lora_A.weight", r, in, {&a}, slice_of(a, e * r * in, r * in)});
+      matrices.push_back(
+          {module + ".lora_B.weight", rows, r, {&b}, slice_of(b, (e * out + part * rows) * r, rows * r)});
     }
   }
 }
 
-std::vector<FileMatrix> as_split(const ParameterStore& store, HostParameters& values) {
+std::vector<FileMatrix> as_split(const ParameterStore& store) {
   std::vector<FileMatrix> matrices;
   std::set<const Parameter*> shared;
   for (const Parameter& p : store.all()) {
     for (const AttachedAdapter& attached : p.adapters()) {
       if (!attached.shared) continue;
-      split_shared(p, attached, values, matrices);
+      split_shared(p, attached, matrices);
       shared.insert({&lora_a(attached), &lora_b(attached)});
     }
   }
   for (const AdapterTensor& tensor : adapter_tensors(store, false)) {
-    if (!shared.contains(tensor.parameter)) matrices.push_back(as_it_is(tensor, values));
+    if (!shared.contains(tensor.parameter)) matrices.push_back(as_it_is(tensor));
   }
   return matrices;
 }
 
 /// A dense pair with rank 2r: the added rows of A and columns of B are zero.
-FileMatrix padded(const AdapterTensor& tensor, int64_t r, HostParameters& parameters) {
-  const std::vector<float> values = gather_adapter_tensor(tensor, parameters[*tensor.parameter]);
+FileMatrix padded(const AdapterTensor& tensor, int64_t r) {
   const bool is_a = tensor.key.ends_with(".lora_A.weight");
-  FileMatrix matrix{tensor.key, is_a ? 2 * r : tensor.rows, is_a ? tensor.columns : 2 * r, {}};
-  matrix.values.assign(static_cast<size_t>(matrix.rows * matrix.columns), 0.0f);
-  for (int64_t i = 0; i < tensor.rows; ++i) {
-    for (int64_t j = 0; j < tensor.columns; ++j) {
-      matrix.values[static_cast<size_t>(i * matrix.columns + j)] = values[static_cast<size_t>(i * tensor.columns + j)];
+  FileMatrix matrix{tensor.key, is_a ? 2 * r : tensor.rows, is_a ? tensor.columns : 2 * r, {tensor.parameter}, {}};
+  matrix.make = [tensor, columns = matrix.columns, numel = matrix.numel()](
+                    HostParameters& parameters, std::vector<float>& scratch) -> std::span<const float> {
+    const float* values = parameters[*tensor.parameter] + tensor.offset;
+    scratch.assign(static_cast<size_t>(numel), 0.0f);
+    for (int64_t i = 0; i < tensor.rows; ++i) {
+      std::copy_n(values + i * tensor.columns, tensor.columns, scratch.begin() + i * columns);
     }
-  }
+    return scratch;
+  };
   return matrix;
 }
 
 /// Split → shared with rank 2r: the A of gate and of up below one another, B block-diagonal; a part without an adapter,
 /// and the second half of down, are zero. Rows of B are in the file's order.
-void fuse_split(const Parameter& p, int64_t r, const std::string& module, HostParameters& values,
-                std::vector<FileMatrix>& matrices) {
+void fuse_split(const Parameter& p, int64_t r, const std::string& module, std::vector<FileMatrix>& matrices) {
   const int64_t experts = p.shape()[0], out = p.shape()[1], in = p.shape()[2], rank = 2 * r;
-  FileMatrix a{module + ".lora_A.weight", rank * experts, in,
-               std::vector<float>(static_cast<size_t>(rank * experts * in))};
-  FileMatrix b{module + ".lora_B.weight", out, rank * experts,
-               std::vector<float>(static_cast<size_t>(out * rank * experts))};
-  const MatrixOrder order(p.order(), p.shape());
+  FileMatrix a{module + ".lora_A.weight", rank * experts, in, {}, {}},
+      b{module + ".lora_B.weight", out, rank * experts, {}, {}};
   for (const AttachedAdapter& attached : p.adapters()) {
-    const float* from_a = values[lora_a(attached)];
-    const float* from_b = values[lora_b(attached)];
-    const int64_t first = attached.out_begin > 0 ? r : 0;
-    for (int64_t e = 0; e < experts; ++e) {
-      for (int64_t rho = 0; rho < r; ++rho) {
-        for (int64_t i = 0; i < in; ++i) {
-          a.values[static_cast<size_t>((e * rank + first + rho) * in + i)] = from_a[(e * r + rho) * in + i];
-        }
-        for (int64_t o = 0; o < attached.out_count; ++o) {
-          const int64_t row = order.file_output(attached.out_begin + o), column = (first + rho) * experts + e;
-          b.values[static_cast<size_t>(row * rank * experts + column)] = from_b[(e * attached.out_count + o) * r + rho];
+    a.from.push_back(&lora_a(attached));
+    b.from.push_back(&lora_b(attached));
+  }
+  a.make = [=, &p](HostParameters& values, std::vector<float>& scratch) -> std::span<const float> {
+    scratch.assign(static_cast<size_t>(rank * experts * in), 0.0f);
+    for (const AttachedAdapter& attached : p.adapters()) {
+      const float* from = values[lora_a(attached)];
+      const int64_t first = attached.out_begin > 0 ? r : 0;
+      for (int64_t e = 0; e < experts; ++e) {
+        std::copy_n(from + e * r * in, r * in, scratch.begin() + (e * rank + first) * in);
+      }
+    }
+    return scratch;
+  };
+  b.make = [=, &p](HostParameters& values, std::vector<float>& scratch) -> std::span<const float> {
+    scratch.assign(static_cast<size_t>(out * rank * experts), 0.0f);
+    const MatrixOrder order(p.order(), p.shape());
+    for (const AttachedAdapter& attached : p.adapters()) {
+      const float* from = values[lora_b(attached)];
+      const int64_t first = attached.out_begin > 0 ? r : 0, count = attached.out_count;
+      for (int64_t e = 0; e < experts; ++e) {
+        for (int64_t o = 0; o < count; ++o) {
+          for (int64_t rho = 0; rho < r; ++rho) {
+            const int64_t row = order.file_output(attached.out_begin + o), column = (first + rho) * experts + e;
+            scratch[static_cast<size_t>(row * rank * experts + column)] = from[(e * count + o) * r + rho];
+          }
         }
       }
     }
-  }
+    return scratch;
+  };
   matrices.push_back(std::move(a));
   matrices.push_back(std::move(b));
 }
 
-std::vector<FileMatrix> as_target_parameters(const ParameterStore& store, int64_t r, HostParameters& values) {
+std::vector<FileMatrix> as_target_parameters(const ParameterStore& store, int64_t r) {
   std::vector<FileMatrix> matrices;
   std::map<std::string, int> adapted;  // experts module -> fused weights with adapters
   for (const Parameter& p : store.all()) {
@@ -131,16 +166,46 @@ std::vector<FileMatrix> as_target_parameters(const ParameterStore& store, int64_
   for (const Parameter& p : store.all()) {
     if (!is_experts(p) || p.adapters().empty()) continue;
     const bool inner = p.kind() == ParameterKind::kExpertsGateUp && adapted[experts_module(p)] == 2;
-    fuse_split(p, r, kAdapterKeyPrefix + experts_module(p) + (inner ? ".base_layer" : ""), values, matrices);
+    fuse_split(p, r, kAdapterKeyPrefix + experts_module(p) + (inner ? ".base_layer" : ""), matrices);
   }
   for (const AdapterTensor& tensor : adapter_tensors(store, false)) {
     if (tensor.form == AdapterTensor::Form::kWhole) {
-      matrices.push_back(as_it_is(tensor, values));
+      matrices.push_back(as_it_is(tensor));
     } else if (tensor.parameter->shape().rank() == 2) {
-      matrices.push_back(padded(tensor, r, values));
+      matrices.push_back(padded(tensor, r));
     }
   }
   return matrices;
+}
+
+/// Parameters in the order in which the matrices read them first.
+std::vector<const Parameter*> order_of_reading(const std::vector<FileMatrix>& matrices) {
+  std::vector<const Parameter*> order;
+  std::set<const Parameter*> known;
+  for (const FileMatrix& matrix : matrices) {
+    for (const Parameter* parameter : matrix.from) {
+      if (known.insert(parameter).second) order.push_back(parameter);
+    }
+  }
+  return order;
+}
+
+/// Writes each matrix while the parameters of the next ones are read.
+void write_matrices(SafetensorsWriter& writer, const std::vector<FileMatrix>& matrices) {
+  constexpr size_t kAhead = 2;  // the next A and B
+  const std::vector<const Parameter*> order = order_of_reading(matrices);
+  std::map<const Parameter*, size_t> place;
+  for (size_t i = 0; i < order.size(); ++i) place[order[i]] = i;
+  HostParameters values;
+  std::vector<float> scratch;
+  size_t asked_for = 0;
+  for (const FileMatrix& matrix : matrices) {
+    const std::span<const float> made = matrix.make(values, scratch);
+    HONE_ASSERT(static_cast<int64_t>(made.size()) == matrix.numel(), matrix.key);
+    const size_t most = std::min(order.size(), place[matrix.from.back()] + 1 + kAhead);
+    for (; asked_for < most; ++asked_for) values.prefetch(*order[asked_for]);
+    writer.write(made.data(), made.size_bytes());
+  }
 }
 
 /// What target_modules, target_parameters and modules_to_save of the config must say for these tensors.
@@ -158,8 +223,9 @@ Targets targets_of(const ParameterStore& store, bool shared_experts) {
         targets.parameters.insert("experts." + p.name().substr(p.name().rfind('.') + 1));
       } else {
         const int64_t parts = attached.shared && p.kind() == ParameterKind::kExpertsGateUp ? 2 : 1;
+        const FileExpertModules modules(p);
         for (int64_t part = 0; part < parts; ++part) {
-          const std::string module = file_expert_module(p, 0, attached.out_begin + part * attached.out_count / parts);
+          const std::string& module = modules.name(0, attached.out_begin + part * attached.out_count / parts);
           targets.modules.insert(module.substr(module.rfind('.') + 1));
         }
       }
@@ -187,10 +253,9 @@ void save_adapter(const std::filesystem::path& directory, const ParameterStore& 
   const bool fuse = any_split && !any_shared && layout == AdapterLayout::kTargetParameters;
   const bool split = any_shared && layout == AdapterLayout::kSplit;
   const LoraOptions& lora = options.lora;
-  HostParameters values;
-  const std::vector<FileMatrix> matrices = fuse    ? as_target_parameters(store, lora.r, values)
-                                           : split ? as_split(store, values)
-                                                   : as_parameterised(store, values);
+  const std::vector<FileMatrix> matrices = fuse    ? as_target_parameters(store, lora.r)
+                                           : split ? as_split(store)
+                                                   : as_parameterised(store);
   const Targets targets = targets_of(store, (any_shared && !split) || fuse);
 
   Json config = Json::object();
@@ -212,8 +277,7 @@ void save_adapter(const std::filesystem::path& directory, const ParameterStore& 
   std::vector<SafetensorsWriter::Announced> announced;
   for (const FileMatrix& matrix : matrices) announced.push_back({matrix.key, DType::kF32, matrix.dims()});
   SafetensorsWriter writer(directory / "adapter_model.safetensors", std::move(announced));
-  for (const FileMatrix& matrix : matrices)
-    writer.write_floats(DType::kF32, matrix.values.data(), matrix.rows * matrix.columns);
+  write_matrices(writer, matrices);
   writer.finish();
   write_text_file(directory / "adapter_config.json", config.dump(2) + "\n");
 }

@@ -310,7 +310,19 @@ void SafetensorsWriter::write(const void* data, uint64_t bytes) {
     }
     in += put;
     bytes -= static_cast<uint64_t>(put);
+    start_writing_back(static_cast<uint64_t>(put));
   }
+}
+
+void SafetensorsWriter::start_writing_back(uint64_t bytes) {
+  constexpr uint64_t kTogether = uint64_t{64} << 20;
+  not_started_ += bytes;
+  if (not_started_ < kTogether) return;
+  const off64_t end = lseek64(descriptor_, 0, SEEK_CUR);
+  // Where the file system does not know this, fsync has more to do.
+  sync_file_range(descriptor_, end - static_cast<off64_t>(not_started_), static_cast<off64_t>(not_started_),
+                  SYNC_FILE_RANGE_WRITE);
+  not_started_ = 0;
 }
 
 void SafetensorsWriter::write_floats(DType dtype, const float* values, int64_t count) {

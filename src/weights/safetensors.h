@@ -92,10 +92,14 @@ class SafetensorsWriter {
   void finish();
 
  private:
+  /// The disk begins with what has been written while the next tensors are made, so that finish() waits for little.
+  void start_writing_back(uint64_t bytes);
+
   std::filesystem::path path_, temporary_;
   std::vector<Announced> tensors_;
   int descriptor_ = -1;
   uint64_t written_ = 0, announced_bytes_ = 0;
+  uint64_t not_started_ = 0;  // bytes that the disk has not been told to write
 };
 
 /// "F32", "BF16", … of the format.
