@@ -10,6 +10,7 @@
 #include "device_main.h"
 #include "models/registry.h"
 #include "train/device_facts.h"
+#include "weights/checkpoint.h"
 #include "weights/safetensors.h"
 
 namespace hone {
@@ -143,6 +144,27 @@ TEST(Gradients, DoNotDependOnActivationCheckpointing) {
 TEST(Gradients, DoNotDependOnTheNumberOfThreads) {
   const HostTensors one = gradients_of(goldens() / "qwen3_moe_hard", 1, false);
   for (int threads : {2, 3, 7}) expect_same_bits(one, gradients_of(goldens() / "qwen3_moe_hard", threads, false));
+}
+
+/// A copy of a case whose config.json has one more field.
+fs::path case_with(const std::string& name, const std::string& key, const Json& value) {
+  const fs::path copy = fs::path(::testing::TempDir()) / ("hone_" + name + "_" + key);
+  fs::remove_all(copy);
+  fs::copy(goldens() / name, copy, fs::copy_options::recursive);
+  std::ifstream file(copy / "model/config.json");
+  Json config = Json::parse(file);
+  config[key] = value;
+  write_text_file(copy / "model/config.json", config.dump());
+  return copy;
+}
+
+TEST(RouterJitter, ChangesGradientsAndIsTheSameWhenComputedAgain) {
+  const fs::path with_jitter = case_with("mixtral", "router_jitter_noise", 0.1);
+  const HostTensors jittered = gradients_of(with_jitter, 2, false);
+  expect_same_bits(jittered, gradients_of(with_jitter, 1, true));
+  const std::string router = "model.layers.0.mlp.gate.weight";
+  EXPECT_NE(jittered.at(router).values, gradients_of(goldens() / "mixtral", 2, false).at(router).values);
+  fs::remove_all(with_jitter);
 }
 
 }  // namespace
