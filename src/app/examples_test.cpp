@@ -11,7 +11,7 @@ namespace {
 namespace fs = std::filesystem;
 
 TEST(Examples, ThereIsOneForEveryModelAndMethod) {
-  for (const char* model : {"qwen3_moe", "qwen3", "mixtral", "llama"}) {
+  for (const char* model : {"qwen3_moe", "qwen3", "qwen2_moe", "mixtral", "olmoe", "granitemoe", "glm4_moe", "llama"}) {
     for (const char* method : {"full", "lora"}) {
       const fs::path file = fs::path(HONE_SOURCE_DIR) / "examples" / (std::string(model) + "_" + method + ".yaml");
       ASSERT_TRUE(fs::exists(file)) << file;
@@ -29,7 +29,7 @@ TEST(Examples, AllAreReadWithoutRemark) {
     EXPECT_NO_THROW(require_keys(config, {"model_name_or_path", "datasets"})) << entry.path();
     ++files;
   }
-  EXPECT_GE(files, 8);
+  EXPECT_GE(files, 16);
 }
 
 }  // namespace
