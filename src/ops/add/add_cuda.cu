@@ -21,7 +21,7 @@ __global__ void __launch_bounds__(kThreads)
     if (b != nullptr) {
       load_floats(b + begin, values);
 #pragma unroll
-      for (int i = 0; i < kElements; ++i) sum[i] += rounded<T>(scale * values[i]);
+      for (int i = 0; i < kElements; ++i) sum[i] += scaled<T>(scale, values[i]);
     }
     if (accumulate) {
       load_floats(y + begin, values);
@@ -33,7 +33,7 @@ __global__ void __launch_bounds__(kThreads)
   }
   for (int64_t i = begin; i < count && i < begin + kElements; ++i) {
     float sum = scale_a * to_float(a[i]);
-    if (b != nullptr) sum += rounded<T>(scale * to_float(b[i]));
+    if (b != nullptr) sum += scaled<T>(scale, to_float(b[i]));
     if (accumulate) sum += to_float(y[i]);
     y[i] = from_float<T>(sum);
   }

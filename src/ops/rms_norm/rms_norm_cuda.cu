@@ -52,7 +52,7 @@ __global__ void __launch_bounds__(block_of(kThreads)) norm_vectors(const NormRow
         widen(x[v], sum);
         widen(delta[v], values);
 #pragma unroll
-        for (int i = 0; i < kSize; ++i) sum[i] += rounded<T>(a.delta_scale * values[i]);
+        for (int i = 0; i < kSize; ++i) sum[i] += scaled<T>(a.delta_scale, values[i]);
         x[v] = narrow<T>(sum);
         store_vector(a.sum + row * a.hidden + column(v), x[v]);
       }
@@ -99,7 +99,7 @@ __global__ void __launch_bounds__(kGeneralThreads) norm_general(const NormRows<T
   const int64_t begin = int64_t{blockIdx.x} * a.hidden;
   const auto value_at = [&](int64_t i) {
     if (a.delta == nullptr) return to_float(a.x[begin + i]);
-    return rounded<T>(to_float(a.x[begin + i]) + rounded<T>(a.delta_scale * to_float(a.delta[begin + i])));
+    return rounded<T>(to_float(a.x[begin + i]) + scaled<T>(a.delta_scale, to_float(a.delta[begin + i])));
   };
   float squares = 0.0f;
   for (int64_t i = threadIdx.x; i < a.hidden; i += kGeneralThreads) {

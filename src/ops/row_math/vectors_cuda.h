@@ -84,6 +84,12 @@ __device__ inline float rounded(float value) {
   return to_float(from_float<T>(value));
 }
 
+/// round(scale · value): never part of a multiply-add, so that every kernel gets the same bits from it.
+template <class T>
+__device__ inline float scaled(float scale, float value) {
+  return rounded<T>(__fmul_rn(scale, value));
+}
+
 /// The sum over groups of kLanes neighbouring lanes (a power of two), in every lane of a group; fixed order.
 template <int kLanes>
 __device__ inline float lanes_sum(float value) {
