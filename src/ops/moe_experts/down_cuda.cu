@@ -15,7 +15,7 @@ void moe_down(const Context& context, const MoeDownArgs& args) {
                          .a = args.activation,
                          .w = in_dtype(context, scratch, args.weight, dtype),
                          .extra_a = xa,
-                         .extra_w = lora.b(scratch),
+                         .extra_w = lora.b(scratch, Ranks::kLast),
                          .c = y});
   if (args.bias.defined()) add_bias_rows(context, args.rows, in_dtype(context, scratch, args.bias, dtype), y);
   combine_rows(context, {.rows = args.rows, .y = y, .weights = args.weights, .dst = {args.out}});
@@ -76,7 +76,7 @@ void input_grad(const Context& context, const MoeDownGradArgs& args, const Exper
                            .w = weight,
                            .w_transposed = true,
                            .extra_a = inside ? v : Tensor{},
-                           .extra_w = inside ? lora.a_transposed(scratch) : Tensor{},
+                           .extra_w = inside ? lora.a(scratch, Ranks::kLast) : Tensor{},
                            .c = dact});
     if (lora.drops()) lora.add_masked_input_grad(v, dact);
     activation_grad(context, args, dact, {dh, scaled_act, dweights});
@@ -87,7 +87,7 @@ void input_grad(const Context& context, const MoeDownGradArgs& args, const Exper
                               .dout = args.dout,
                               .w = weight,
                               .extra_a = v,
-                              .extra_w = lora.a_transposed(scratch),
+                              .extra_w = lora.a(scratch, Ranks::kLast),
                               .h = args.h,
                               .weights = args.weights,
                               .dh = dh,

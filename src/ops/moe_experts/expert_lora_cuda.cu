@@ -41,76 +41,61 @@ Tensor ExpertLora::take_rank_rows(ArenaScope& scratch) const {
   return any() ? scratch.take({groups_.rows, columns_}, args_.dtype) : Tensor{};
 }
 
-Tensor ExpertLora::a(ArenaScope& scratch) const {
-  const int64_t experts = args_.weight[0], in = args_.weight[2];
-  const Tensor all = scratch.take({experts, columns_, in}, args_.dtype);
-  if (!fills_) clear(context_, all);
-  for (size_t i = 0; i < slices_.size(); ++i) {
-    copy_slice(context_,
-               {.experts = experts,
-                .rows = slices_[i].rank,
-                .columns = in,
-                .from = {slices_[i].rank * in, in, 1},
-                .to = {columns_ * in, in, 1}},
-               args_.adapters[i].lora_a, 0, all, slices_[i].begin * in);
+Tensor ExpertLora::factor(ArenaScope& scratch, Ranks ranks, int64_t width, bool fills,
+                          const std::vector<FactorPiece>& pieces) const {
+  const bool last = ranks == Ranks::kLast;
+  const int64_t experts = args_.weight[0];
+  const Tensor all =
+      scratch.take(last ? Shape{experts, width, columns_} : Shape{experts, columns_, width}, args_.dtype);
+  if (!fills) clear(context_, all);
+  for (size_t i = 0; i < pieces.size(); ++i) {
+    const FactorPiece& piece = pieces[i];
+    const auto [begin, rank] = std::pair(slices_[i].begin, slices_[i].rank);
+    const int64_t expert = rank * piece.features;
+    if (last) {
+      copy_slice(context_,
+                 {.experts = experts,
+                  .rows = piece.features,
+                  .columns = rank,
+                  .from = {expert, piece.feature_stride, piece.rank_stride},
+                  .to = {width * columns_, columns_, 1},
+                  .scale = piece.scale},
+                 piece.values, 0, all, piece.first_feature * columns_ + begin);
+    } else {
+      copy_slice(context_,
+                 {.experts = experts,
+                  .rows = rank,
+                  .columns = piece.features,
+                  .from = {expert, piece.rank_stride, piece.feature_stride},
+                  .to = {width * columns_, width, 1},
+                  .scale = piece.scale},
+                 piece.values, 0, all, begin * width + piece.first_feature);
+    }
   }
   return all;
 }
 
-Tensor ExpertLora::a_transposed(ArenaScope& scratch) const {
+Tensor ExpertLora::a(ArenaScope& scratch, Ranks ranks) const {
   if (!any()) return {};
-  const int64_t experts = args_.weight[0], in = args_.weight[2];
-  const Tensor all = scratch.take({experts, in, columns_}, args_.dtype);
-  if (!fills_) clear(context_, all);
-  for (size_t i = 0; i < slices_.size(); ++i) {
-    copy_slice(context_,
-               {.experts = experts,
-                .rows = in,
-                .columns = slices_[i].rank,
-                .from = {slices_[i].rank * in, 1, in},
-                .to = {in * columns_, columns_, 1}},
-               args_.adapters[i].lora_a, 0, all, slices_[i].begin);
+  const int64_t in = args_.weight[2];
+  std::vector<FactorPiece> pieces;
+  for (const ExpertAdapterView& adapter : args_.adapters) {
+    pieces.push_back({.values = adapter.lora_a, .features = in, .rank_stride = in});
   }
-  return all;
+  return factor(scratch, ranks, in, fills_, pieces);
 }
 
-Tensor ExpertLora::b(ArenaScope& scratch) const {
+Tensor ExpertLora::b(ArenaScope& scratch, Ranks ranks) const {
   if (!any()) return {};
-  const int64_t experts = args_.weight[0], out = args_.weight[1];
-  const Tensor all = scratch.take({experts, out, columns_}, args_.dtype);
-  clear(context_, all);
-  for (size_t i = 0; i < slices_.size(); ++i) {
-    const ExpertAdapterView& adapter = args_.adapters[i];
-    const int64_t rank = slices_[i].rank;
-    copy_slice(context_,
-               {.experts = experts,
-                .rows = adapter.out_count,
-                .columns = rank,
-                .from = {adapter.out_count * rank, rank, 1},
-                .to = {out * columns_, columns_, 1},
-                .scale = adapter.input_scaling()},
-               adapter.lora_b, 0, all, adapter.out_begin * columns_ + slices_[i].begin);
+  std::vector<FactorPiece> pieces;
+  for (const ExpertAdapterView& adapter : args_.adapters) {
+    pieces.push_back({.values = adapter.lora_b,
+                      .first_feature = adapter.out_begin,
+                      .features = adapter.out_count,
+                      .feature_stride = adapter.rank(),
+                      .scale = adapter.input_scaling()});
   }
-  return all;
-}
-
-Tensor ExpertLora::b_transposed(ArenaScope& scratch) const {
-  const int64_t experts = args_.weight[0], out = args_.weight[1];
-  const Tensor all = scratch.take({experts, columns_, out}, args_.dtype);
-  clear(context_, all);
-  for (size_t i = 0; i < slices_.size(); ++i) {
-    const ExpertAdapterView& adapter = args_.adapters[i];
-    const int64_t rank = slices_[i].rank;
-    copy_slice(context_,
-               {.experts = experts,
-                .rows = rank,
-                .columns = adapter.out_count,
-                .from = {adapter.out_count * rank, 1, rank},
-                .to = {out * columns_, out, 1},
-                .scale = adapter.input_scaling()},
-               adapter.lora_b, 0, all, slices_[i].begin * out + adapter.out_begin);
-  }
-  return all;
+  return factor(scratch, ranks, args_.weight[1], false, pieces);
 }
 
 Tensor ExpertLora::masked(ArenaScope& scratch, const ExpertInput& input) const {
@@ -129,7 +114,7 @@ void ExpertLora::mask(size_t adapter, const ExpertInput& input, const Tensor& ma
 void ExpertLora::project(const ExpertInput& input, const Tensor& xa) const {
   if (!any()) return;
   ArenaScope scratch(context_.scratch());
-  const Tensor factor = a(scratch);
+  const Tensor factor = a(scratch, Ranks::kFirst);
   if (fits_) {
     rank_rows(
         context_,
@@ -169,12 +154,16 @@ void ExpertLora::project_grad(const ExpertInput& dy, const Tensor& v) const {
     rank_rows(context_, {.groups = groups_,
                          .a = dy.rows,
                          .a_rows = dy.index,
-                         .factor = b_transposed(scratch),
+                         .factor = b(scratch, Ranks::kFirst),
                          .slices = unmasked_,
                          .c = v});
   } else {
-    grouped_gemm(context_,
-                 {.groups = groups_, .a = dy.rows, .a_rows = dy.index, .w = b(scratch), .w_transposed = true, .c = v});
+    grouped_gemm(context_, {.groups = groups_,
+                            .a = dy.rows,
+                            .a_rows = dy.index,
+                            .w = b(scratch, Ranks::kLast),
+                            .w_transposed = true,
+                            .c = v});
   }
 }
 
@@ -183,14 +172,14 @@ void ExpertLora::add_masked_input_grad(const Tensor& v, const Tensor& da) const 
   ArenaScope scratch(context_.scratch());
   if (fits_) {
     add_rank_sum(context_,
-                 {.groups = groups_, .thin = v, .factor = a_transposed(scratch), .slices = slices_, .dst = da});
+                 {.groups = groups_, .thin = v, .factor = a(scratch, Ranks::kLast), .slices = slices_, .dst = da});
   } else {
     add_masked(context_, {.rows = args_.rows,
                           .dropout = args_.dropout,
                           .adapters = args_.adapters,
                           .slices = slices_,
                           .v = v,
-                          .a = a(scratch),
+                          .a = a(scratch, Ranks::kFirst),
                           .dst = da});
   }
 }

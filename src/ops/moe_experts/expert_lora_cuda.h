@@ -19,6 +19,9 @@ struct ExpertInput {
   Tensor index = {};
 };
 
+/// Whether the ranks of a factor come before or after its features.
+enum class Ranks { kFirst, kLast };
+
 class ExpertLora {
  public:
   struct Args {
@@ -37,10 +40,10 @@ class ExpertLora {
   /// [R, J]; this and the factors below are undefined without adapters.
   Tensor take_rank_rows(ArenaScope& scratch) const;
 
-  /// s' B [E, out, J], the second factor of y += xa (s' B)ᵀ.
-  Tensor b(ArenaScope& scratch) const;
-  /// Aᵀ [E, in, J], the second factor of da += v A.
-  Tensor a_transposed(ArenaScope& scratch) const;
+  /// A [E, J, in], or with ranks last [E, in, J]: the second factor of da += v A.
+  Tensor a(ArenaScope& scratch, Ranks ranks) const;
+  /// s' B [E, J, out], or with ranks last [E, out, J]: the second factor of y += xa (s' B)ᵀ.
+  Tensor b(ArenaScope& scratch, Ranks ranks) const;
 
   void project(const ExpertInput& input, const Tensor& xa) const;
   void project_grad(const ExpertInput& dy, const Tensor& v) const;
@@ -50,8 +53,16 @@ class ExpertLora {
   void lora_b_grad(const ExpertInput& dy, const Tensor& xa, const std::vector<ExpertAdapterGrad>& grads) const;
 
  private:
-  Tensor a(ArenaScope& scratch) const;             // [E, J, in]
-  Tensor b_transposed(ArenaScope& scratch) const;  // [E, J, out]
+  /// The part of an adapter in a factor: an [E, rank, features] or [E, features, rank] matrix.
+  struct FactorPiece {
+    Tensor values;
+    int64_t first_feature = 0, features;
+    int64_t rank_stride = 1, feature_stride = 1;
+    float scale = 1.0f;
+  };
+  /// [E, J, width] or [E, width, J], zero outside of the pieces unless they fill it.
+  Tensor factor(ArenaScope& scratch, Ranks ranks, int64_t width, bool fills,
+                const std::vector<FactorPiece>& pieces) const;
   Tensor masked(ArenaScope& scratch, const ExpertInput& input) const;
   void mask(size_t adapter, const ExpertInput& input, const Tensor& masked) const;
   void project_masked(const ExpertInput& input, const Tensor& factor, const Tensor& xa) const;

@@ -14,7 +14,7 @@ void moe_gate_up(const Context& context, const MoeGateUpArgs& args) {
                          .a_rows = args.rows.token,
                          .w = in_dtype(context, scratch, args.weight, dtype),
                          .extra_a = args.xa,
-                         .extra_w = lora.b(scratch),
+                         .extra_w = lora.b(scratch, Ranks::kLast),
                          .c = args.h,
                          .activation = apart ? Tensor{} : args.activation});
   if (!apart) return;
@@ -37,7 +37,7 @@ void input_grad(const Context& context, const MoeGateUpGradArgs& args, const Exp
                          .w = in_dtype(context, scratch, args.weight, dtype),
                          .w_transposed = true,
                          .extra_a = inside ? v : Tensor{},
-                         .extra_w = inside ? lora.a_transposed(scratch) : Tensor{},
+                         .extra_w = inside ? lora.a(scratch, Ranks::kLast) : Tensor{},
                          .c = rows});
   if (lora.drops()) lora.add_masked_input_grad(v, rows);
   combine_rows(context, {.rows = args.rows, .y = rows, .dst = args.dx});
