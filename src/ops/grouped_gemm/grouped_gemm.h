@@ -4,6 +4,7 @@
 
 #include "core/context.h"
 #include "core/tensor.h"
+#include "graph/weight.h"
 
 namespace hone::cuda {
 
@@ -54,16 +55,15 @@ struct GroupedDswigluArgs {
 };
 void grouped_dswiglu(const Context& context, const GroupedDswigluArgs& args);
 
-/// The weight gradient of each group: dw[e, m, n] = Σ_{r of e} a[a(r), m] · b[b(r), n] + beta · dw[e, m, n], float32.
-/// A group without rows gets zeros (beta 0) or keeps what it has (beta 1). Fixed order of rows.
+/// The weight gradient of each group: dw[e, m, n] = Σ_{r of e} a[a(r), m] · b[b(r), n] + beta · dw[e, m, n], summed in
+/// float32. A group without rows gets zeros (beta 0) or keeps what it has (beta 1). Fixed order of rows.
 struct GroupedWgradArgs {
   RowGroups groups;
   Tensor a;            ///< [·, M]
   Tensor a_rows = {};  ///< i32 [R] or undefined
   Tensor b;            ///< [·, N]
   Tensor b_rows = {};  ///< i32 [R] or undefined
-  Tensor dw;           ///< f32 [E, M, N]
-  float beta = 0.0f;
+  GradDest dw;         ///< [E, M, N] f32; or with beta 0 bf16, rounded to nearest
 };
 void grouped_wgrad(const Context& context, const GroupedWgradArgs& args);
 

@@ -82,20 +82,20 @@ void rows_product(const Context& context, const GroupedGemmArgs& args) {
 }
 
 /// dw[e, m, n] = Σ_r a(r)[m] · b(r)[n] + beta · dw[e, m, n].
-template <class T>
+template <class T, class D>
 struct WeightProduct {
   const int64_t* offsets;
   const T* a;
   const int32_t* a_rows;
   const T* b;
   const int32_t* b_rows;
-  float* dw;
+  D* dw;
   int64_t m, n;
-  float beta;
+  bool adds;
 };
 
-template <class T>
-__global__ void __launch_bounds__(kTileThreads) weight_product_kernel(WeightProduct<T> p) {
+template <class T, class D>
+__global__ void __launch_bounds__(kTileThreads) weight_product_kernel(WeightProduct<T, D> p) {
   __shared__ TileMemory memory;
   const int64_t group = blockIdx.z, begin = p.offsets[group], end = p.offsets[group + 1];
   const int64_t row = int64_t{blockIdx.x} * kTile, column = int64_t{blockIdx.y} * kTile;
@@ -112,10 +112,10 @@ __global__ void __launch_bounds__(kTileThreads) weight_product_kernel(WeightProd
                   .depth_index = p.b_rows != nullptr ? p.b_rows + begin : nullptr,
                   .count = columns},
                  end - begin, memory, sums);
-  float* dw = p.dw + (group * p.m + row) * p.n + column;
+  D* dw = p.dw + (group * p.m + row) * p.n + column;
   for_each_sum(sums, rows, columns, [&](int i, int j, float sum) {
-    float& to = dw[i * p.n + j];
-    to = p.beta != 0.0f ? sum + p.beta * to : sum;
+    D& to = dw[i * p.n + j];
+    to = from_float<D>(p.adds ? sum + to_float(to) : sum);
   });
 }
 
@@ -151,22 +151,27 @@ void grouped_dswiglu(const Context& context, const GroupedDswigluArgs& args) {
 }
 
 void grouped_wgrad(const Context& context, const GroupedWgradArgs& args) {
+  const Tensor& dw = args.dw.dst;
+  HONE_ASSERT(args.dw.beta == 0.0f || (args.dw.beta == 1.0f && dw.dtype == DType::kF32));
   if (hopper_can_run(context, args)) return grouped_wgrad_hopper(context, args);
-  const int64_t m = args.dw.shape[1], n = args.dw.shape[2];
-  if (context.dry() || args.dw.numel() == 0) return;
+  const int64_t m = dw.shape[1], n = dw.shape[2];
+  if (context.dry() || dw.numel() == 0) return;
   cuda::dispatch_float(args.a.dtype, [&](auto element) {
-    using T = decltype(element);
-    const WeightProduct<T> product{args.groups.offsets.as<int64_t>(),
-                                   elements<T>(args.a),
-                                   elements<int32_t>(args.a_rows),
-                                   elements<T>(args.b),
-                                   elements<int32_t>(args.b_rows),
-                                   elements<float>(args.dw),
-                                   m,
-                                   n,
-                                   args.beta};
-    const dim3 grid(blocks_for(m, kTile), blocks_for(n, kTile), static_cast<unsigned>(args.groups.groups()));
-    weight_product_kernel<T><<<grid, kTileThreads, 0, stream_of(context)>>>(product);
+    cuda::dispatch_float(dw.dtype, [&](auto to) {
+      using T = decltype(element);
+      using D = decltype(to);
+      const WeightProduct<T, D> product{args.groups.offsets.as<int64_t>(),
+                                        elements<T>(args.a),
+                                        elements<int32_t>(args.a_rows),
+                                        elements<T>(args.b),
+                                        elements<int32_t>(args.b_rows),
+                                        elements<D>(dw),
+                                        m,
+                                        n,
+                                        args.dw.beta != 0.0f};
+      const dim3 grid(blocks_for(m, kTile), blocks_for(n, kTile), static_cast<unsigned>(args.groups.groups()));
+      weight_product_kernel<<<grid, kTileThreads, 0, stream_of(context)>>>(product);
+    });
   });
   check_launch("summing the weight gradients of groups");
 }

@@ -294,11 +294,15 @@ void check_weight_gradient(const std::vector<int64_t>& counts, int64_t m, int64_
                               .a_rows = a_gathered ? rows.device_token->tensor() : Tensor{},
                               .b = b.tensor(),
                               .b_rows = b_gathered ? rows.device_token->tensor() : Tensor{},
-                              .dw = dw.tensor()};
+                              .dw = {dw.tensor()}};
   OnDevice on;
   on.run<cuda::GroupedWgradArgs>(&cuda::grouped_wgrad, args, {&dw});
   const std::vector<float> once = dw.floats();
-  args.beta = 1.0f;
+  Output narrow({groups, m, n}, DType::kBF16);
+  args.dw = {narrow.tensor()};
+  on.run<cuda::GroupedWgradArgs>(&cuda::grouped_wgrad, args, {&narrow});
+  const std::vector<float> rounded = narrow.floats();
+  args.dw = {dw.tensor(), 1.0f};
   cuda::grouped_wgrad(on.context, args);
   on.stream.synchronize();
   const std::vector<float> twice = dw.floats();
@@ -317,6 +321,7 @@ void check_weight_gradient(const std::vector<int64_t>& counts, int64_t m, int64_
       expect_sum(once[at], sum, magnitude, end - begin, 0x1p-23, static_cast<int64_t>(at));
       // Adding the same sum again is exact.
       EXPECT_EQ(twice[at], 2 * once[at]);
+      EXPECT_EQ(rounded[at], static_cast<float>(BFloat16(once[at])));
     }
   }
 }

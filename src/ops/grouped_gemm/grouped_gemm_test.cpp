@@ -178,25 +178,24 @@ TEST_F(GroupedGemm, GivesTheGradientOfTheGatedActivation) {
   }
 }
 
-void check_wgrad(const Sizes& s, DType dtype, bool gathers_a, bool gathers_b, float beta) {
+void check_wgrad(const Sizes& s, DType dtype, bool gathers_a, bool gathers_b, float beta, DType to = DType::kF32) {
   SCOPED_TRACE(::testing::Message() << s.groups.size() << " groups, M " << s.k << " N " << s.n
                                     << (gathers_a ? " a gathered" : "") << (gathers_b ? " b gathered" : "") << " beta "
-                                    << beta << " " << name_of(dtype));
+                                    << beta << " " << name_of(dtype) << " to " << name_of(to));
   const Rows rows(s.groups);
   const auto groups = static_cast<int64_t>(s.groups.size());
   const Matrix a({gathers_a ? rows.tokens : rows.count, s.k}, 1, dtype);
   const Matrix b({gathers_b ? rows.tokens : rows.count, s.n}, 2, dtype);
   const Shape stack{groups, s.k, s.n};
-  const Matrix before(stack, 3, DType::kF32);
-  Matrix dw = beta != 0 ? Matrix(stack, 3, DType::kF32) : Matrix::unwritten(stack, DType::kF32);
+  const Matrix before(stack, 3, to);
+  Matrix dw = beta != 0 ? Matrix(stack, 3, to) : Matrix::unwritten(stack, to);
   Device on;
   on.run<cuda::GroupedWgradArgs>(&cuda::grouped_wgrad, {.groups = rows.groups(),
                                                         .a = a,
                                                         .a_rows = gathers_a ? rows.token_tensor.tensor() : Tensor{},
                                                         .b = b,
                                                         .b_rows = gathers_b ? rows.token_tensor.tensor() : Tensor{},
-                                                        .dw = dw,
-                                                        .beta = beta});
+                                                        .dw = {dw, beta}});
   dw.read();
   for (int64_t e = 0, first = 0; e < groups; ++e) {
     const int64_t count = s.groups[static_cast<size_t>(e)];
@@ -209,7 +208,8 @@ void check_wgrad(const Sizes& s, DType dtype, bool gathers_a, bool gathers_b, fl
           sum.add(a[(gathers_a ? token : r) * s.k + m], b[(gathers_b ? token : r) * s.n + n]);
         }
         const double start = beta != 0 ? before[at] : 0.0;
-        const double bound = sum_error(sum, count) + 0x1p-23 * (std::abs(sum.value) + std::abs(start));
+        const double error = sum_error(sum, count);
+        const double bound = error + rounding(to) * (std::abs(sum.value) + error + std::abs(start));
         expect_within(dw[at], sum.value + start, count > 0 ? bound : 0.0, "weight gradient", at);
       }
     }
@@ -223,6 +223,7 @@ TEST_F(GroupedGemm, GivesTheGradientOfEachGroupsWeight) {
       check_wgrad(sizes, dtype, false, true, 0.0f);
       check_wgrad(sizes, dtype, true, false, 1.0f);
       check_wgrad(sizes, dtype, false, false, 0.0f);
+      check_wgrad(sizes, dtype, false, true, 0.0f, DType::kBF16);
     }
   }
 }

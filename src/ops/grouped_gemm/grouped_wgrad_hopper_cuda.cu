@@ -1,6 +1,7 @@
 #include "ops/grouped_gemm/grouped_gemm_hopper.h"
 #include "ops/grouped_gemm/hopper_checks_cuda.h"
 #include "ops/grouped_gemm/hopper_pipeline_cuda.h"
+#include "ops/grouped_gemm/hopper_weight_store_cuda.h"
 
 namespace hone::cuda {
 
@@ -18,9 +19,14 @@ struct WeightFactors {
   const int32_t* p_rows = nullptr;          // [R] or null
   int groups = 0;
   int p_width = 0, s_width = 0, n_tiles = 0;
-  float* dw = nullptr;  // [E, P, S], or [E, S, P] where transposed
+  void* dw = nullptr;  // float32 or bfloat16 [E, P, S], or [E, S, P] where transposed
   bool transposed = false, add = false;
 };
+
+// The loader keeps what it asked for; the multiplying warpgroups have all registers in use while they do nothing else.
+constexpr int kWeightConsumerRegisters = 224, kWeightProducerRegisters = 56;
+static_assert(kConsumers * kWeightConsumerRegisters + kWeightProducerRegisters ==
+              kConsumers * kConsumerRegisters + kProducerRegisters);
 
 __device__ inline int steps_of(const PairTile& tile) { return (tile.k_count + kTileK - 1) / kTileK; }
 __device__ inline int blocks_of(const PairTile& tile) { return (tile.m_count + kBlockM - 1) / kBlockM; }
@@ -35,17 +41,21 @@ class WeightLoader {
   __device__ void run(WeightTiles tiles) {
     const bool gather = f_.p_rows != nullptr;
     if (!gather && threadIdx.x % 128 != 0) return;
+    if (gather) request_rows(tiles.rows_of_next(), 0);
     PairTile tile;
     while (tiles.next(tile)) {
       const int steps = steps_of(tile);
-      if (gather) find_rows(tile, 0);
+      if (gather && steps == 0) request_rows(tiles.rows_of_next(), 0);
       for (int step = 0; step < steps; ++step) {
+        if (gather && step % kRequested == 0) {
+          take_requested();
+          const bool ends = step + kRequested >= steps;
+          request_rows(ends ? tiles.rows_of_next() : RowRange{tile.k_begin, tile.k_count},
+                       ends ? 0 : step + kRequested);
+        }
         barrier_wait(shared_.empty(at_.stage), at_.phase ^ 1);
         if (threadIdx.x % 128 == 0) load(tile, step * kTileK, gather);
-        if (gather) {
-          gather_rows(tile);
-          find_rows(tile, (step + 1) * kTileK);
-        }
+        if (gather) gather_rows(tile, step % kRequested);
         at_.advance();
       }
     }
@@ -53,6 +63,7 @@ class WeightLoader {
 
  private:
   static constexpr int kRowsApart = 16, kRowsEach = kTileK / kRowsApart;  // 8 threads copy a line of 128 bytes
+  static constexpr int kRequested = 8;                                    // steps
   static constexpr uint16_t kBothBlocks = 3;
 
   __device__ void load(const PairTile& tile, int k, bool gather) {
@@ -73,17 +84,26 @@ class WeightLoader {
   __device__ static int line() { return static_cast<int>(threadIdx.x % 128) / 8; }
   __device__ static int unit() { return static_cast<int>(threadIdx.x) % 8; }
 
-  /// The rows of the step at k; -1 beyond the group.
-  __device__ void find_rows(const PairTile& tile, int k) {
-    const int32_t* rows = f_.p_rows + tile.k_begin;
+  /// Of the 8 threads that copy a line, each asks for the rows of one of 8 steps, which are used when the 8 before
+  /// are through: a step lasts less than the way to memory. -1 beyond the group.
+  __device__ void request_rows(RowRange range, int first_step) {
+    const int32_t* rows = f_.p_rows + range.begin;
 #pragma unroll
     for (int i = 0; i < kRowsEach; ++i) {
-      const int row = k + line() + i * kRowsApart;
-      rows_[i] = row < tile.k_count ? rows[row] : -1;
+      const int row = (first_step + unit()) * kTileK + line() + i * kRowsApart;
+      requested_[i] = row < range.count ? rows[row] : -1;
     }
   }
+  __device__ void take_requested() {
+#pragma unroll
+    for (int i = 0; i < kRowsEach; ++i) rows_[i] = requested_[i];
+  }
 
-  __device__ void gather_rows(const PairTile& tile) {
+  __device__ void gather_rows(const PairTile& tile, int requested_step) {
+    const int holder = static_cast<int>(threadIdx.x) % 32 / kRequested * kRequested + requested_step;
+    int rows[kRowsEach];
+#pragma unroll
+    for (int i = 0; i < kRowsEach; ++i) rows[i] = __shfl_sync(0xffffffffu, rows_[i], holder);
     const uint32_t to = shared_.a(at_.stage) + static_cast<uint32_t>(line() * 128 + ((unit() ^ (line() % 8)) * 16));
     const uint32_t row_units = static_cast<uint32_t>(f_.p_width / 8);
     const uint4* from = reinterpret_cast<const uint4*>(f_.gathered + tile.m_begin);
@@ -93,9 +113,9 @@ class WeightLoader {
       const bool inside = tile.m_begin + block * kBlockM + unit() * 8 < f_.p_width;
 #pragma unroll
       for (int i = 0; i < kRowsEach; ++i) {
-        const bool exists = inside && rows_[i] >= 0;
+        const bool exists = inside && rows[i] >= 0;
         const uint32_t units =
-            exists ? static_cast<uint32_t>(rows_[i]) * row_units + static_cast<uint32_t>(block * (kBlockM / 8) + unit())
+            exists ? static_cast<uint32_t>(rows[i]) * row_units + static_cast<uint32_t>(block * (kBlockM / 8) + unit())
                    : 0;
         copy_16(to + static_cast<uint32_t>(block * kLineBlockBytes + i * kRowsApart * 128), from + units, exists);
       }
@@ -107,7 +127,7 @@ class WeightLoader {
   const SharedMemory& shared_;
   int rank_;
   RingPosition<kStages> at_;
-  int rows_[kRowsEach];
+  int rows_[kRowsEach], requested_[kRowsEach];
 };
 
 /// Makes the lines beyond a group's rows zero, in both factors: TMA has brought rows of the next group there.
@@ -141,61 +161,55 @@ class ClearOtherGroup {
   bool gathered_;
 };
 
-/// to[0] and to[distance] become the values, or grow by them. Each element is added to once, so that the order of
-/// threads does not show; nothing waits for what was there.
-template <bool kAdd, bool kAdjacent>
-__device__ inline void write_two(float* to, int64_t distance, float first, float second) {
-  if constexpr (kAdjacent && kAdd) {
-    asm volatile("red.global.add.v2.f32 [%0], {%1, %2};\n" ::"l"(to), "f"(first), "f"(second) : "memory");
-  } else if constexpr (kAdjacent) {
-    *reinterpret_cast<float2*>(to) = {first, second};
-  } else if constexpr (kAdd) {
-    asm volatile("red.global.add.f32 [%0], %1;\n" ::"l"(to), "f"(first) : "memory");
-    asm volatile("red.global.add.f32 [%0], %1;\n" ::"l"(to + distance), "f"(second) : "memory");
-  } else {
-    to[0] = first;
-    to[distance] = second;
-  }
-}
-
-/// Threads have two columns s, s + 1 of rows p; a warp's accesses cover whole sectors of 32 bytes: 8 columns of a row,
-/// or where transposed 8 rows of a column.
-template <bool kTransposed, bool kAdd>
-__device__ void write_sums(const WeightFactors& f, const WarpgroupSums<kTileN>& sums, const PairTile& tile) {
-  const int lane = static_cast<int>(threadIdx.x) % 32;
-  const int row = static_cast<int>(threadIdx.x) / 32 % 4 * 16 + lane / 4,
-            column = tile.n_tile * kTileN + 2 * (lane % 4);
-  const int rows = tile.m_count - row, columns = f.s_width - column;
-  const int64_t row_stride = kTransposed ? 1 : f.s_width, column_stride = kTransposed ? f.p_width : 1;
-  float* first = f.dw + static_cast<int64_t>(tile.group) * f.p_width * f.s_width + (tile.m_begin + row) * row_stride +
-                 column * column_stride;
+/// write(to, v) is called for each 4 neighbouring elements.
+template <class T, bool kTransposed, class Write>
+__device__ void write_sums(const WeightFactors& f, const WarpgroupSums<kTileN>& sums, const PairTile& tile,
+                           uint32_t strip_address, const Write& write) {
+  using Strip = WeightStrip<kTransposed>;
+  const Strip strip(strip_address);
+  const int warp_row = static_cast<int>(threadIdx.x) / 32 % 4 * 16;
+  const int p = warp_row + strip.p, s = tile.n_tile * kTileN + strip.s;
+  const int64_t stride = kTransposed ? f.p_width : f.s_width;  // of what a step goes along
+  T* to = static_cast<T*>(f.dw) + static_cast<int64_t>(tile.group) * f.p_width * f.s_width +
+          (kTransposed ? s * stride + tile.m_begin + p : (tile.m_begin + p) * stride + s);
 #pragma unroll
-  for (int i = 0; i < 4; ++i) {
-    const int down = i / 2 * kBlockM + i % 2 * 8;
-    if (down >= rows) break;
-    float* to = first + down * row_stride;
+  for (int block = 0; block < 2; ++block) {
+    const int rows = tile.m_count - block * kBlockM - p;
+    if (block * kBlockM + warp_row >= tile.m_count) break;
+    T* block_to = to + block * kBlockM * (kTransposed ? 1 : stride);
 #pragma unroll
-    for (int j = 0; j < kTileN / 8; ++j) {
-      if (8 * j >= columns) break;
-      write_two<kAdd, !kTransposed>(to, column_stride, sums[i / 2][4 * j + 2 * (i % 2)],
-                                    sums[i / 2][4 * j + 2 * (i % 2) + 1]);
-      to += 8 * column_stride;
+    for (int part = 0; part < kTileN / Strip::kColumns; ++part) {
+      const int columns = f.s_width - s - part * Strip::kColumns;
+      strip.put(sums[block], part);
+      __syncwarp();
+#pragma unroll
+      for (int i = 0; i < Strip::kGets; ++i) {
+        const float4 v = strip.get(i);
+        const int step = i * Strip::kStep;
+        if ((kTransposed ? 0 : step) < rows && (kTransposed ? step : 0) < columns) write(block_to, v);
+        block_to += Strip::kStep * stride;
+      }
+      block_to += kTransposed ? (Strip::kColumns - Strip::kGets * Strip::kStep) * stride
+                              : Strip::kColumns - Strip::kGets * Strip::kStep * stride;
+      __syncwarp();
     }
   }
 }
 
+template <class T>
 __device__ void write_zeros(const WeightFactors& f, const PairTile& tile) {
-  float* dw = f.dw + static_cast<int64_t>(tile.group) * f.p_width * f.s_width;
+  T* dw = static_cast<T*>(f.dw) + static_cast<int64_t>(tile.group) * f.p_width * f.s_width;
   const int columns = min(kTileN, f.s_width - tile.n_tile * kTileN);
   for (int i = static_cast<int>(threadIdx.x) % 128; i < tile.m_count * columns; i += 128) {
     // Consecutive threads write consecutive elements.
     const int row = f.transposed ? i % tile.m_count : i / columns,
               column = f.transposed ? i / tile.m_count : i % columns;
     const int64_t p = tile.m_begin + row, s = tile.n_tile * kTileN + column;
-    dw[f.transposed ? s * f.p_width + p : p * f.s_width + s] = 0.0f;
+    dw[f.transposed ? s * f.p_width + p : p * f.s_width + s] = from_float<T>(0.0f);
   }
 }
 
+template <class T>
 __global__ void __launch_bounds__(kThreads, 1) grouped_weight_gradient(const __grid_constant__ WeightFactors f) {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
   extern __shared__ char memory[];
@@ -208,11 +222,12 @@ __global__ void __launch_bounds__(kThreads, 1) grouped_weight_gradient(const __g
   WeightTiles tiles(shared.tile_list, f.offsets, f.groups, f.p_width, f.n_tiles, rank);
   cluster_sync();
   if (warpgroup == kConsumers) {
-    fewer_registers<kProducerRegisters>();
+    fewer_registers<kWeightProducerRegisters>();
     WeightLoader(f, shared, rank).run(tiles);
     __syncwarp();
   } else {
-    more_registers<kConsumerRegisters>();
+    more_registers<kWeightConsumerRegisters>();
+    const uint32_t strip = shared.strips + threadIdx.x / 32 * kStripBytes;
     WarpgroupSums<kTileN> sums;
     RingPosition<kStages> at;
     PairTile tile;
@@ -226,15 +241,19 @@ __global__ void __launch_bounds__(kThreads, 1) grouped_weight_gradient(const __g
       turns.wait();
       if (steps == 0) {
         turns.pass();
-        if (!f.add) write_zeros(f, tile);
+        if (!f.add) write_zeros<T>(f, tile);
         continue;
       }
       multiply_tile<true, true>(sums, shared, at, steps, tile.m_count, f.s_width - tile.n_tile * kTileN,
                                 ClearOtherGroup(shared, turns, tile.k_count, warpgroup, gathered));
-      if (f.transposed) {
-        f.add ? write_sums<true, true>(f, sums, tile) : write_sums<true, false>(f, sums, tile);
+      const auto write_tile = [&](auto write) {
+        f.transposed ? write_sums<T, true>(f, sums, tile, strip, write)
+                     : write_sums<T, false>(f, sums, tile, strip, write);
+      };
+      if constexpr (std::is_same_v<T, float>) {
+        f.add ? write_tile(AddToWeights{}) : write_tile(OverwriteWeights{});
       } else {
-        f.add ? write_sums<false, true>(f, sums, tile) : write_sums<false, false>(f, sums, tile);
+        write_tile(OverwriteWeights{});
       }
     }
   }
@@ -246,7 +265,7 @@ __global__ void __launch_bounds__(kThreads, 1) grouped_weight_gradient(const __g
 
 bool hopper_can_run(const Context& context, const GroupedWgradArgs& args) {
   return hopper(context) && args.groups.groups() <= kMaxGroups && takes_rows(args.a) && takes_rows(args.b) &&
-         !(args.a_rows.defined() && args.b_rows.defined());
+         reinterpret_cast<uintptr_t>(args.dw.dst.data) % 16 == 0 && !(args.a_rows.defined() && args.b_rows.defined());
 }
 
 void grouped_wgrad_hopper(const Context& context, const GroupedWgradArgs& args) {
@@ -268,13 +287,14 @@ void grouped_wgrad_hopper(const Context& context, const GroupedWgradArgs& args) 
     f.gathered = elements<__nv_bfloat16>(p);
     f.p_rows = p_rows.as<int32_t>();
   }
-  f.dw = args.dw.as<float>();
+  f.dw = args.dw.dst.data;
   f.transposed = transposed;
-  f.add = args.beta != 0.0f;
-  HONE_ASSERT(args.beta == 0.0f || args.beta == 1.0f);
+  f.add = args.dw.beta != 0.0f;
   const int64_t tiles = static_cast<int64_t>(f.groups) * f.n_tiles * ((f.p_width + kPairM - 1) / kPairM);
-  launch_pairs(context, "multiplying gradients of groups", grouped_weight_gradient, WeightTiles::shared_size(f.groups),
-               tiles, f);
+  cuda::dispatch_float(args.dw.dst.dtype, [&](auto element) {
+    launch_pairs(context, "multiplying gradients of groups", grouped_weight_gradient<decltype(element)>,
+                 WeightTiles::shared_size(f.groups), tiles, f);
+  });
 }
 
 }  // namespace hone::cuda

@@ -189,7 +189,7 @@ class PairCounts {
 template <class... Parameters>
 void launch_pairs(const Context& context, const char* doing, void (*kernel)(Parameters...), int tile_list_size,
                   int64_t tiles, const Parameters&... parameters) {
-  constexpr size_t kMostShared = shared_bytes(2 * (kMaxGroups + 1));
+  constexpr size_t kMostShared = shared_bytes(2 * (kMaxGroups + 2));
   check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(kMostShared)),
         doing);
   cudaLaunchAttribute pair{};

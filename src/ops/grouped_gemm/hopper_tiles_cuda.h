@@ -33,6 +33,10 @@ struct PairTile {
   }
 };
 
+struct RowRange {
+  int begin, count;
+};
+
 __device__ inline int pair_index() { return static_cast<int>(blockIdx.x) / 2; }
 __device__ inline int pair_count() { return static_cast<int>(gridDim.x) / 2; }
 
@@ -113,12 +117,12 @@ class RowTiles {
 /// first: for Zipf-distributed rows of 128 groups the busiest pair has 1 to 9 % more to do than the mean.
 class WeightTiles {
  public:
-  static constexpr int shared_size(int groups) { return 2 * groups + 1; }
+  static constexpr int shared_size(int groups) { return 2 * groups + 1 + kApart; }
 
   /// m rows and n_tiles tiles of columns for each group.
   __device__ WeightTiles(int32_t* shared, const int64_t* offsets, int groups, int m, int n_tiles, int rank)
       : row_begin_(shared),
-        order_(shared + groups + 1),
+        order_(shared + groups + 1 + kApart),
         groups_(groups),
         m_(m),
         m_pairs_((m + kPairM - 1) / kPairM),
@@ -141,22 +145,39 @@ class WeightTiles {
   }
 
   __device__ bool next(PairTile& tile) {
-    const int group_tiles = m_pairs_ * n_tiles_;
-    const int index = turn_ * pair_count() + (turn_ % 2 == 0 ? pair_index() : pair_count() - 1 - pair_index());
-    const int position = index / group_tiles;
+    const int index = next_index(), position = index / group_tiles();
     if (position >= groups_) return false;
-    const int in_group = index - position * group_tiles;
+    const int in_group = index - position * group_tiles();
     ++turn_;
     tile.group = order_[position];
     tile.n_tile = in_group / m_pairs_;
     const int begin = in_group % m_pairs_ * kPairM;
     tile.take_rows(begin, min(kPairM, m_ - begin), rank_);
-    tile.k_begin = row_begin_[tile.group];
-    tile.k_count = row_begin_[tile.group + 1] - tile.k_begin;
+    const RowRange rows = rows_of(tile.group);
+    tile.k_begin = rows.begin;
+    tile.k_count = rows.count;
     return true;
   }
 
+  /// The rows that the next tile sums over; none after the last tile.
+  __device__ RowRange rows_of_next() const {
+    const int position = next_index() / group_tiles();
+    return position < groups_ ? rows_of(order_[position]) : RowRange{0, 0};
+  }
+
  private:
+  /// The compiler reads row_begin_ 16 bytes at a time, beyond its end: racecheck would see it meet the writes of
+  /// order_.
+  static constexpr int kApart = 3;
+
+  __device__ int group_tiles() const { return m_pairs_ * n_tiles_; }
+  __device__ int next_index() const {
+    return turn_ * pair_count() + (turn_ % 2 == 0 ? pair_index() : pair_count() - 1 - pair_index());
+  }
+  __device__ RowRange rows_of(int group) const {
+    return {row_begin_[group], row_begin_[group + 1] - row_begin_[group]};
+  }
+
   int32_t* row_begin_;
   int32_t* order_;
   int groups_, m_, m_pairs_, n_tiles_, rank_;

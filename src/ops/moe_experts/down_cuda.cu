@@ -122,8 +122,7 @@ void moe_down_grad(const Context& context, const MoeDownGradArgs& args) {
                             .a = args.dout,
                             .a_rows = args.rows.token,
                             .b = scaled_act,
-                            .dw = args.dweight.dst,
-                            .beta = args.dweight.beta});
+                            .dw = args.dweight});
   }
   if (args.dbias.wanted()) {
     bias_rows_grad(

@@ -199,7 +199,7 @@ void ExpertLora::lora_a_grad(const Tensor& v, const ExpertInput& input,
   }
   const Tensor all = scratch.take({experts, columns_, in}, DType::kF32);
   if (!drops_) {
-    grouped_wgrad(context_, {.groups = groups_, .a = v, .b = input.rows, .b_rows = input.index, .dw = all});
+    grouped_wgrad(context_, {.groups = groups_, .a = v, .b = input.rows, .b_rows = input.index, .dw = {all}});
     for (size_t i = 0; i < grads.size(); ++i) store_lora_a(i, all, grads[i].lora_a);
     return;
   }
@@ -207,7 +207,7 @@ void ExpertLora::lora_a_grad(const Tensor& v, const ExpertInput& input,
   for (size_t i = 0; i < grads.size(); ++i) {
     if (!grads[i].lora_a.wanted()) continue;
     mask(i, input, rows);
-    grouped_wgrad(context_, {.groups = groups_, .a = v, .b = rows, .dw = all});
+    grouped_wgrad(context_, {.groups = groups_, .a = v, .b = rows, .dw = {all}});
     store_lora_a(i, all, grads[i].lora_a);
   }
 }
@@ -247,7 +247,7 @@ void ExpertLora::lora_b_grad(const ExpertInput& dy, const Tensor& xa,
   }
   ArenaScope scratch(context_.scratch());
   const Tensor all = scratch.take({experts, out, columns_}, DType::kF32);
-  grouped_wgrad(context_, {.groups = groups_, .a = dy.rows, .a_rows = dy.index, .b = xa, .dw = all});
+  grouped_wgrad(context_, {.groups = groups_, .a = dy.rows, .a_rows = dy.index, .b = xa, .dw = {all}});
   for (size_t i = 0; i < grads.size(); ++i) {
     if (!grads[i].lora_b.wanted()) continue;
     const ExpertAdapterView& adapter = args_.adapters[i];

@@ -50,12 +50,9 @@ void moe_gate_up_grad(const Context& context, const MoeGateUpGradArgs& args) {
   const ExpertLora lora(context, scratch, {args.rows, args.adapters, args.dropout, args.weight.shape, args.dh.dtype});
   const ExpertInput x{args.x, args.rows.token}, dh{args.dh};
   if (args.dweight.wanted()) {
-    grouped_wgrad(context, {.groups = groups_of(args.rows),
-                            .a = args.dh,
-                            .b = args.x,
-                            .b_rows = args.rows.token,
-                            .dw = args.dweight.dst,
-                            .beta = args.dweight.beta});
+    grouped_wgrad(
+        context,
+        {.groups = groups_of(args.rows), .a = args.dh, .b = args.x, .b_rows = args.rows.token, .dw = args.dweight});
   }
   if (args.dbias.wanted()) bias_rows_grad(context, {.rows = args.rows, .dy = args.dh, .dbias = args.dbias});
   const Tensor v = lora.take_rank_rows(scratch);
