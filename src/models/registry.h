@@ -31,6 +31,7 @@ DecoderConfig read_qwen3_next(const HfConfig& config);
 DecoderConfig read_qwen3_5_moe(const HfConfig& config);
 DecoderConfig read_qwen3_5_moe_text(const HfConfig& config);
 DecoderConfig read_qwen2_moe(const HfConfig& config);
+DecoderConfig read_gpt_oss(const HfConfig& config);
 DecoderConfig read_mixtral(const HfConfig& config);
 DecoderConfig read_olmoe(const HfConfig& config);
 DecoderConfig read_granitemoe(const HfConfig& config);

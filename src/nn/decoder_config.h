@@ -7,6 +7,7 @@
 
 #include "core/dtype.h"
 #include "ops/gated_delta_rule/gated_delta_rule.h"
+#include "ops/moe_experts/expert_activation.h"
 #include "ops/qk_norm_rope/rope_table.h"
 #include "ops/rms_norm/norm_weighting.h"
 #include "ops/router/router_rule.h"
@@ -39,6 +40,8 @@ struct MoeConfig {
   double router_jitter_noise = 0;               ///< training multiplies the layer's input by numbers in 1 ± this
   int64_t shared_expert_intermediate_size = 0;  ///< of the expert that all tokens go through; 0: none
   bool shared_expert_gate = false;              ///< its output is multiplied by the sigmoid of a linear weight [1, H]
+  bool expert_bias = false;                     ///< both products of an expert have a bias
+  ExpertActivation expert_activation;
   double router_aux_loss_coef = 0;
 };
 
@@ -51,8 +54,9 @@ struct DeltaNetConfig {
 
 /// How files hold the experts of a layer.
 enum class ExpertFiles {
-  kSeparate,  ///< a tensor for each expert and projection, or as kFused
-  kFused,     ///< all experts in one tensor
+  kSeparate,         ///< a tensor for each expert and projection, or as kFused
+  kFused,            ///< all experts in one tensor
+  kFusedTransposed,  ///< as kFused, [E, H, 2I] with columns of gate and up in turn, and [E, I, H] (gpt-oss)
 };
 
 /// What latent attention projects to, and the parts of a head.

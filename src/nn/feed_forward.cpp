@@ -117,7 +117,8 @@ MixtureOfExperts::MixtureOfExperts(const DecoderConfig& config, int layer, int64
       moe_index_(moe_index),
       rule_(config.moe.router),
       jitter_noise_(static_cast<float>(config.moe.router_jitter_noise)),
-      layer_(static_cast<uint32_t>(layer)) {
+      layer_(static_cast<uint32_t>(layer)),
+      activation_(config.moe.expert_activation) {
   const int64_t experts = config.moe.num_experts, inner = config.moe.moe_intermediate_size, hidden = config.hidden_size;
   const DecoderNames& names = config.names;
   const std::string module = config.layer_module(layer) + names.moe + ".";
@@ -133,18 +134,22 @@ MixtureOfExperts::MixtureOfExperts(const DecoderConfig& config, int layer, int64
     selection_bias_ = add_of_router("e_score_correction_bias", {experts}, ParameterKind::kBuffer, DType::kF32);
   }
   ExpertLayouts layouts = expert_layouts(config, layer);
-  gate_up_ = &store.add({module + "experts.gate_up_proj",
-                         {experts, 2 * inner, hidden},
-                         ParameterKind::kExpertsGateUp,
-                         layer,
-                         std::move(layouts.gate_up)},
-                        dtype);
-  down_ = &store.add({module + "experts.down_proj",
-                      {experts, hidden, inner},
-                      ParameterKind::kExpertsDown,
-                      layer,
-                      std::move(layouts.down)},
-                     dtype);
+  const bool transposed = names.experts == ExpertFiles::kFusedTransposed;
+  const auto add_of_experts = [&](const char* name, const Shape& shape, ParameterKind kind, FileOrder order,
+                                  std::vector<FileLayout> files) {
+    return &store.add(
+        {module + "experts." + name, shape, kind, layer, std::move(files), transposed ? order : FileOrder::kSame},
+        dtype);
+  };
+  gate_up_ = add_of_experts("gate_up_proj", {experts, 2 * inner, hidden}, ParameterKind::kExpertsGateUp,
+                            FileOrder::kTransposedInterleaved, std::move(layouts.gate_up));
+  down_ = add_of_experts("down_proj", {experts, hidden, inner}, ParameterKind::kExpertsDown, FileOrder::kTransposed,
+                         std::move(layouts.down));
+  if (config.moe.expert_bias) {
+    gate_up_bias_ =
+        add_of_experts("gate_up_proj_bias", {experts, 2 * inner}, ParameterKind::kBias, FileOrder::kInterleaved, {});
+    down_bias_ = add_of_experts("down_proj_bias", {experts, hidden}, ParameterKind::kBias, FileOrder::kSame, {});
+  }
   if (config.moe.shared_expert_intermediate_size > 0) {
     shared_expert_ = std::make_unique<SharedExpert>(config, layer, store, dtype);
   }
@@ -181,12 +186,17 @@ Var MixtureOfExperts::operator()(Tape& tape, Var x, const Forward& forward) cons
   for (const AttachedAdapter& a : gate_up_->adapters())
     adapters.gate_up.push_back({a.adapter, a.out_begin, a.out_count});
   for (const AttachedAdapter& a : down_->adapters()) adapters.down.push_back({a.adapter, a.out_begin, a.out_count});
-  const Var y = moe_experts(tape, x, routed, {.gate_up = gate_up_, .down = down_}, adapters, forward.dropout_context());
+  const ExpertWeights weights{.gate_up = gate_up_,
+                              .down = down_,
+                              .gate_up_bias = gate_up_bias_,
+                              .down_bias = down_bias_,
+                              .function = activation_};
+  const Var y = moe_experts(tape, x, routed, weights, adapters, forward.dropout_context());
   return shared_expert_ ? add(tape, y, (*shared_expert_)(tape, x, forward)) : y;
 }
 
 void MixtureOfExperts::collect(std::vector<Parameter*>& group) const {
-  for (Parameter* parameter : {router_, router_bias_, selection_bias_, gate_up_, down_}) {
+  for (Parameter* parameter : {router_, router_bias_, selection_bias_, gate_up_, down_, gate_up_bias_, down_bias_}) {
     if (parameter) group.push_back(parameter);
   }
   if (shared_expert_) shared_expert_->collect(group);

@@ -77,6 +77,9 @@ class MixtureOfExperts : public FeedForward {
   Parameter* selection_bias_ = nullptr;
   Parameter* gate_up_;
   Parameter* down_;
+  Parameter* gate_up_bias_ = nullptr;
+  Parameter* down_bias_ = nullptr;
+  ExpertActivation activation_;
   std::unique_ptr<SharedExpert> shared_expert_;
 };
 

@@ -11,6 +11,7 @@
 #include <sstream>
 
 #include "core/cpu_features.h"
+#include "core/transfer.h"
 #include "params/test_store.h"
 
 namespace hone {
@@ -208,6 +209,29 @@ TEST_F(QuantizedCheckpoint, Mxfp4IsTheCodeTimesThePowerOfTwoOfItsBlock) {
                  [](const Checkpoint& c, const CheckpointMap&, const ParameterStore& s) { expect_mxfp4_model(c, s); });
   }
   force_isa(before);
+}
+
+TEST_F(QuantizedCheckpoint, LoadsTheSameBytesOnAGpu) {
+  if (cuda::device_count() == 0) GTEST_SKIP() << "no GPU";
+  for (const std::string name : {"fp8", "mxfp4"}) {
+    for (const bool inference : {true, false}) {
+      const Checkpoint checkpoint = Checkpoint::open(kFixtures / name);
+      ParameterStore on_cpu, on_gpu;
+      for (const auto& [store, device] : {std::pair(&on_cpu, Device{}), {&on_gpu, Device{DeviceKind::kCuda, 0}}}) {
+        name == "fp8" ? add_fp8_model(*store, DType::kBF16) : add_mxfp4_model(*store, DType::kBF16);
+        store->allocate(device, inference);
+        load_parameters(checkpoint, map_checkpoint(checkpoint, *store, {"mtp."}), *store, pool_);
+      }
+      for (size_t i = 0; i < on_cpu.all().size(); ++i) {
+        const Parameter &ours = on_gpu.all()[i], &theirs = on_cpu.all()[i];
+        std::vector<std::byte> value(ours.value().bytes()), master(ours.master().bytes());
+        copy_to_host(value.data(), ours.value());
+        copy_to_host(master.data(), ours.master());
+        EXPECT_EQ(value, testing::bytes_of(theirs.value())) << ours.name();
+        EXPECT_EQ(master, testing::bytes_of(theirs.master())) << ours.name();
+      }
+    }
+  }
 }
 
 TEST_F(QuantizedCheckpoint, IsSavedInBFloat16UnderThePlainNamesAndOrders) {

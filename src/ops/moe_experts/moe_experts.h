@@ -28,6 +28,7 @@
 
 #include "graph/tape.h"
 #include "ops/lora_dropout.h"
+#include "ops/moe_experts/expert_activation.h"
 #include "ops/router/router.h"
 
 namespace hone {
@@ -43,16 +44,6 @@ struct ExpertRows {
 struct ExpertRowsArgs {
   Tensor ids;  ///< i32 [T, k], in [0, E) (asserted; a GPU stops with a trap)
   ExpertRows rows;
-};
-
-/// f between the two products, element by element.
-struct ExpertActivation {
-  enum class Kind {
-    kSwiglu,         ///< silu(g) · u
-    kClampedSwiglu,  ///< gpt-oss: g' · sigmoid(alpha · g') · (u' + 1), g' = min(g, limit), u' = u within ±limit
-  };
-  Kind kind = Kind::kSwiglu;
-  float alpha = 1.0f, limit = 0.0f;  ///< kClampedSwiglu; a clamp has gradient 1 up to its limit, 0 beyond
 };
 
 /// An adapter of each expert's weight W [out, in] while an op runs; it adds to outputs [out_begin, out_begin +

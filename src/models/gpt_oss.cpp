@@ -1,0 +1,31 @@
+// gpt-oss (gpt-oss-20b, gpt-oss-120b): attention with sinks and biases, a window in every second layer; every layer
+// sparse, a softmax over the chosen logits, which is a softmax over all that is renormalised; experts with biases and a
+// clamped activation. Files hold the experts transposed, gate and up in turn, or as MXFP4.
+#include <fmt/format.h>
+
+#include "models/registry.h"
+
+namespace hone {
+
+DecoderConfig read_gpt_oss(const HfConfig& config) {
+  DecoderConfig decoder = config.read_decoder();
+  decoder.qkv_bias = decoder.o_bias = config.boolean_or("attention_bias", true);
+  decoder.attention_sinks = true;
+  decoder.moe = config.read_moe("intermediate_size");
+  decoder.moe.router_bias = true;
+  decoder.moe.expert_bias = true;
+  const double limit = config.number_or("swiglu_limit", 7.0);
+  if (!(limit > 0)) config.refuse(fmt::format("swiglu_limit: {} is not positive", limit));
+  decoder.moe.expert_activation = {ExpertActivation::Kind::kClampedSwiglu, 1.702f, static_cast<float>(limit)};
+  decoder.names.router = decoder.names.file_router = "router";
+  decoder.names.experts = ExpertFiles::kFusedTransposed;
+  const int64_t window = config.integer_or("sliding_window", 128);
+  for (int64_t i = 0; i < static_cast<int64_t>(decoder.layers.size()); ++i) {
+    LayerConfig& layer = decoder.layers[static_cast<size_t>(i)];
+    layer.moe = true;
+    layer.sliding_window = config.layer_uses_window(i, i % 2 == 0) ? window : 0;
+  }
+  return decoder;
+}
+
+}  // namespace hone

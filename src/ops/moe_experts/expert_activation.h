@@ -1,0 +1,16 @@
+// ExpertActivation: what stands between the two products of an expert.
+#pragma once
+
+namespace hone {
+
+/// f(g, u) of gate and up, element by element.
+struct ExpertActivation {
+  enum class Kind {
+    kSwiglu,         ///< silu(g) · u
+    kClampedSwiglu,  ///< gpt-oss: g' · sigmoid(alpha · g') · (u' + 1), g' = min(g, limit), u' = u within ±limit
+  };
+  Kind kind = Kind::kSwiglu;
+  float alpha = 1.0f, limit = 0.0f;  ///< kClampedSwiglu; a clamp has gradient 1 up to its limit, 0 beyond
+};
+
+}  // namespace hone
