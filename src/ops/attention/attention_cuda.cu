@@ -24,7 +24,8 @@ CudnnSequences take_sequences(ArenaScope& memory, const AttentionArgs& args) {
   result.max_seqlen =
       std::max(kLeastSeqlen, next_power_of_two(std::min(packed.max_seqlen, std::max<int64_t>(args.q.shape[0], 1))));
   result.lengths = memory.take({result.num_documents}, DType::kI32);
-  for (Tensor* offsets : {&result.query_rows, &result.key_rows, &result.stats_rows}) {
+  for (Tensor* offsets :
+       {&result.query_rows, &result.key_rows, &result.value_rows, &result.out_rows, &result.stats_rows}) {
     *offsets = memory.take({result.num_documents + 1}, DType::kI64);
   }
   return result;
@@ -33,9 +34,9 @@ CudnnSequences take_sequences(ArenaScope& memory, const AttentionArgs& args) {
 struct SequencesArgs {
   const int32_t* cu_seqlens;
   int num_documents, padded_documents;
-  int64_t query_width, key_width, num_heads;
+  int64_t query_width, key_width, value_width, out_width, num_heads;
   int32_t* lengths;
-  int64_t *query_rows, *key_rows, *stats_rows;
+  int64_t *query_rows, *key_rows, *value_rows, *out_rows, *stats_rows;
 };
 
 __global__ void fill_sequences_kernel(SequencesArgs args) {
@@ -44,6 +45,8 @@ __global__ void fill_sequences_kernel(SequencesArgs args) {
   const int64_t row = args.cu_seqlens[min(i, args.num_documents)];
   args.query_rows[i] = row * args.query_width;
   args.key_rows[i] = row * args.key_width;
+  args.value_rows[i] = row * args.value_width;
+  args.out_rows[i] = row * args.out_width;
   args.stats_rows[i] = row * args.num_heads;
   if (i == args.padded_documents) return;
   args.lengths[i] = i < args.num_documents ? args.cu_seqlens[i + 1] - args.cu_seqlens[i] : 0;
@@ -56,10 +59,14 @@ void fill_sequences(const Context& context, const AttentionArgs& args, const Cud
                                   .padded_documents = static_cast<int>(sequences.num_documents),
                                   .query_width = args.q.shape[1],
                                   .key_width = args.k.shape[1],
+                                  .value_width = args.v.shape[1],
+                                  .out_width = args.out.shape[1],
                                   .num_heads = args.options.num_heads,
                                   .lengths = elements<int32_t>(sequences.lengths),
                                   .query_rows = elements<int64_t>(sequences.query_rows),
                                   .key_rows = elements<int64_t>(sequences.key_rows),
+                                  .value_rows = elements<int64_t>(sequences.value_rows),
+                                  .out_rows = elements<int64_t>(sequences.out_rows),
                                   .stats_rows = elements<int64_t>(sequences.stats_rows)};
   fill_sequences_kernel<<<blocks_for(sequences.num_documents + 1, kThreads), kThreads, 0, stream_of(context)>>>(
       kernel_args);
@@ -91,8 +98,9 @@ void general_attention(const Context& context, const AttentionArgs& args) {
 
 /// How the forward kernel that serves these arguments lays lse out.
 LseStrides lse_strides(const Context& context, const AttentionArgs& args, const CudnnSequences& sequences) {
-  return cudnn_attention_serves(context, args, sequences) ? LseStrides{1, args.options.num_heads}
-                                                          : LseStrides{args.q.shape[0], 1};
+  const bool by_cudnn =
+      !sm90::hopper_attention_serves(context, args) && cudnn_attention_serves(context, args, sequences);
+  return by_cudnn ? LseStrides{1, args.options.num_heads} : LseStrides{args.q.shape[0], 1};
 }
 
 AttentionSinks sinks_of(const AttentionArgs& args, LseStrides strides) {
@@ -108,8 +116,11 @@ AttentionSinks sinks_of(const AttentionArgs& args, LseStrides strides) {
 void attention(const Context& context, const AttentionArgs& args) {
   ArenaScope memory(context.scratch());
   const CudnnSequences sequences = take_sequences(memory, args);
+  const sm90::HopperTiles tiles(memory, args);
   if (context.dry() || args.q.shape[0] == 0) return;
-  if (cudnn_attention_serves(context, args, sequences)) {
+  if (sm90::hopper_attention_serves(context, args)) {
+    sm90::hopper_attention(context, args, tiles);
+  } else if (cudnn_attention_serves(context, args, sequences)) {
     fill_sequences(context, args, sequences);
     cudnn_attention(context, args, sequences);
   } else {
@@ -136,8 +147,7 @@ void attention_backward(const Context& context, const AttentionBackwardArgs& arg
   if (context.dry() || tokens == 0) return;
   if (!by_hopper) return general_attention_backward(context, args, delta, strides);
   sm90::prepare_hopper_backward(context, args, strides, *hopper_scratch);
-  if (args.dk.wanted() || args.dv.wanted()) sm90::hopper_dk_dv(context, args, *hopper_scratch);
-  if (args.dq.wanted()) sm90::hopper_dq(context, args, *hopper_scratch);
+  sm90::hopper_backward(context, args, *hopper_scratch);
 }
 
 }  // namespace hone::cuda

@@ -12,6 +12,8 @@ struct CudnnSequences {
   Tensor lengths;     ///< [B] int32
   Tensor query_rows;  ///< [B + 1] int64: elements of q before each document
   Tensor key_rows;    ///< [B + 1] int64: elements of k
+  Tensor value_rows;  ///< [B + 1] int64: elements of v
+  Tensor out_rows;    ///< [B + 1] int64: elements of out
   Tensor stats_rows;  ///< [B + 1] int64: elements of lse, which is [T, Hq]
 };
 

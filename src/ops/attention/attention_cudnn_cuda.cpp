@@ -45,7 +45,7 @@ namespace {
 namespace fe = cudnn_frontend;
 
 /// Names of tensors in a graph.
-enum Uid : int64_t { kQ = 1, kK, kV, kOut, kStats, kLengths, kQueryRows, kKeyRows, kStatsRows };
+enum Uid : int64_t { kQ = 1, kK, kV, kOut, kStats, kLengths, kQueryRows, kKeyRows, kValueRows, kOutRows, kStatsRows };
 
 /// What a plan is built for.
 struct Sizes {
@@ -53,8 +53,8 @@ struct Sizes {
   int64_t num_documents, max_seqlen;
 
   auto tied() const {
-    return std::tie(options.num_heads, options.num_kv_heads, options.head_dim, options.scale, options.sliding_window,
-                    num_documents, max_seqlen);
+    return std::tie(options.num_heads, options.num_kv_heads, options.head_dim, options.v_head_dim, options.scale,
+                    options.sliding_window, num_documents, max_seqlen);
   }
   bool operator<(const Sizes& other) const { return tied() < other.tied(); }
 };
@@ -79,10 +79,10 @@ class ForwardGraph {
         .set_intermediate_data_type(fe::DataType_t::FLOAT)
         .set_compute_data_type(fe::DataType_t::FLOAT);
     const TensorAttributes lengths = index("lengths", kLengths, sizes.num_documents, fe::DataType_t::INT32);
-    const TensorAttributes query_rows = offsets("query_rows", kQueryRows), key_rows = offsets("key_rows", kKeyRows);
-    const TensorAttributes q = rows("q", kQ, options.num_heads, query_rows);
-    const TensorAttributes k = rows("k", kK, options.num_kv_heads, key_rows);
-    const TensorAttributes v = rows("v", kV, options.num_kv_heads, key_rows);
+    const int64_t dim = options.head_dim, v_dim = options.v_head_dim;
+    const TensorAttributes q = rows("q", kQ, options.num_heads, dim, offsets("query_rows", kQueryRows));
+    const TensorAttributes k = rows("k", kK, options.num_kv_heads, dim, offsets("key_rows", kKeyRows));
+    const TensorAttributes v = rows("v", kV, options.num_kv_heads, v_dim, offsets("value_rows", kValueRows));
     fe::graph::SDPA_attributes attributes;
     attributes.set_name("attention")
         .set_generate_stats(true)
@@ -96,8 +96,9 @@ class ForwardGraph {
       attributes.set_diagonal_band_left_bound(static_cast<int>(options.sliding_window));
     }
     const auto [out, stats] = graph_->sdpa(q, k, v, attributes);
-    out->set_output(true).set_uid(kOut).set_dim(dims(options.num_heads)).set_stride(strides(options.num_heads));
-    out->set_ragged_offset(query_rows);
+    out->set_output(true).set_uid(kOut);
+    out->set_dim(dims(options.num_heads, v_dim)).set_stride(strides(options.num_heads, v_dim));
+    out->set_ragged_offset(offsets("out_rows", kOutRows));
     stats->set_output(true)
         .set_uid(kStats)
         .set_data_type(fe::DataType_t::FLOAT)
@@ -120,11 +121,10 @@ class ForwardGraph {
   }
 
  private:
-  std::vector<int64_t> dims(int64_t heads) const {
-    return {sizes_.num_documents, heads, sizes_.max_seqlen, sizes_.options.head_dim};
+  std::vector<int64_t> dims(int64_t heads, int64_t dim) const {
+    return {sizes_.num_documents, heads, sizes_.max_seqlen, dim};
   }
-  std::vector<int64_t> strides(int64_t heads) const {
-    const int64_t dim = sizes_.options.head_dim;
+  std::vector<int64_t> strides(int64_t heads, int64_t dim) const {
     return {sizes_.max_seqlen * heads * dim, dim, heads * dim, 1};
   }
   TensorAttributes index(const char* name, Uid uid, int64_t count, fe::DataType_t type) {
@@ -135,9 +135,10 @@ class ForwardGraph {
   TensorAttributes offsets(const char* name, Uid uid) {
     return index(name, uid, sizes_.num_documents + 1, fe::DataType_t::INT64);
   }
-  TensorAttributes rows(const char* name, Uid uid, int64_t heads, const TensorAttributes& offsets_of_documents) {
+  TensorAttributes rows(const char* name, Uid uid, int64_t heads, int64_t dim,
+                        const TensorAttributes& offsets_of_documents) {
     fe::graph::Tensor_attributes attributes;
-    attributes.set_name(name).set_uid(uid).set_dim(dims(heads)).set_stride(strides(heads));
+    attributes.set_name(name).set_uid(uid).set_dim(dims(heads, dim)).set_stride(strides(heads, dim));
     attributes.set_ragged_offset(offsets_of_documents);
     return graph_->tensor(attributes);
   }
@@ -163,8 +164,8 @@ const Plan& plan_of(const Context& context, const AttentionArgs& args, const Cud
 bool cudnn_attention_serves(const Context& context, const AttentionArgs& args, const CudnnSequences& sequences) {
   // Packed documents need sm_90.
   if (context.stream().general_kernels() || context.stream().cuda().compute_capability() < 90) return false;
-  if (args.q.dtype != DType::kBF16 || args.options.head_dim % 8 != 0 || args.options.head_dim > 256) return false;
-  if (args.options.v_head_dim != args.options.head_dim) return false;
+  const auto serves = [](int64_t dim) { return dim % 8 == 0 && dim <= 256; };
+  if (args.q.dtype != DType::kBF16 || !serves(args.options.head_dim) || !serves(args.options.v_head_dim)) return false;
   return plan_of(context, args, sequences).graph != nullptr;
 }
 
@@ -179,6 +180,8 @@ void cudnn_attention(const Context& context, const AttentionArgs& args, const Cu
                                              {kLengths, sequences.lengths.data},
                                              {kQueryRows, sequences.query_rows.data},
                                              {kKeyRows, sequences.key_rows.data},
+                                             {kValueRows, sequences.value_rows.data},
+                                             {kOutRows, sequences.out_rows.data},
                                              {kStatsRows, sequences.stats_rows.data}};
   fe::error_t status = plan.graph->execute(handle_of(context), tensors, context.stream().cuda().libraries().workspace);
   if (status.is_bad()) {

@@ -1,9 +1,7 @@
-// The gradients of attention on Hopper's tensor cores: what their kernels share. Included by *_cuda.cu only.
+// attention and its gradients on Hopper's tensor cores: what their kernels share. Included by *_cuda.cu only.
 //
-// dk and dv come from one kernel, dq from another that forms the scores and their gradients again: 7 products instead
-// of the 5 of a kernel that adds its part of dq to memory from every block of keys. In return each sum has one owner:
-// the results are the same bits in every run, and no float32 copy of dq (nor of dk and dv for every query head) is
-// kept.
+// A kernel of gradients forms the scores and their gradients once, for 5 products of matrices. A block of keys owns its
+// dk and dv; dq is a sum over blocks, which take turns: the results are the same bits in every run.
 #pragma once
 
 #include "ops/attention/attention.h"
@@ -13,10 +11,10 @@
 
 namespace hone::cuda::sm90 {
 
-/// Rows of a tile that belongs to one block: keys of dk and dv, queries of dq. Two warpgroups have half of them each.
+/// Rows of a tile, which belongs to one block: queries forward, keys backward. Two warpgroups have half of them each.
 inline constexpr int kHopperRows = 128;
 /// Statistics of queries are padded to multiples of this in each document.
-inline constexpr int kStatsRows = 64;
+inline constexpr int kStatsRows = 128;
 
 /// A tile of kHopperRows rows of one document.
 struct HopperTile {
@@ -32,14 +30,67 @@ struct alignas(8) HopperStats {
   float delta;  ///< dout · out
 };
 
+/// The tiles of all documents; scratch. It is the same list for each head.
+struct HopperTiles {
+  Tensor unsorted;  ///< [count, 4] int32
+  Tensor sorted;    ///< [count, 4] int32: those with most work first, of a document in its order where that is equal
+  Tensor counter;   ///< [1] int32: items that blocks have taken
+  int64_t count = 0;
+
+  HopperTiles(ArenaScope& memory, const AttentionArgs& args);
+};
+
+/// The work of a tile: the keys that its queries go through, or the queries that its keys go through.
+enum class HopperWork { kKeys, kQueries };
+void list_hopper_tiles(const Context& context, const AttentionArgs& args, HopperWork work, const HopperTiles& tiles);
+
+/// Whether the device, the dtype and the counts are right; head sizes are each kernel's.
+bool hopper_attention_may_serve(const Context& context, const AttentionArgs& args);
+
+// -- Forward: attention_hopper_forward_cuda.cu
+
+bool hopper_attention_serves(const Context& context, const AttentionArgs& args);
+
+/// Writes lse as [Hq, T].
+void hopper_attention(const Context& context, const AttentionArgs& args, const HopperTiles& tiles);
+
+/// Arguments of the kernel.
+struct HopperForward {
+  const HopperTile* tiles;  ///< sorted
+  int num_tiles;
+  int* counter;
+  int64_t tokens;
+  int num_heads, num_kv_heads, v_head_dim;
+  float scale;
+  int window;  ///< 0: none
+  __nv_bfloat16* out;
+  float* lse;  ///< [Hq, T]
+};
+
+// -- Backward: attention_hopper_backward_cuda.cu
+
+/// Sizes of heads that the kernel is compiled for, and queries that it goes through at once.
+struct HopperSizes {
+  int64_t head_dim, v_head_dim;
+  int queries;
+};
+inline constexpr HopperSizes kHopperSizes[] = {{64, 64, 128}, {128, 128, 64}, {192, 128, 64}};
+
+/// The smallest ones that hold these heads, or null.
+constexpr const HopperSizes* hopper_sizes(int64_t head_dim, int64_t v_head_dim) {
+  for (const HopperSizes& sizes : kHopperSizes) {
+    if (head_dim <= sizes.head_dim && v_head_dim <= sizes.v_head_dim) return &sizes;
+  }
+  return nullptr;
+}
+
 /// Scratch of the kernels below.
 struct HopperScratch {
-  Tensor stats;        ///< [Hq, stats_rows, 2] float32
-  Tensor unsorted;     ///< [tiles, 4] int32
-  Tensor key_tiles;    ///< [tiles, 4] int32: those with most queries to go through first
-  Tensor query_tiles;  ///< [tiles, 4] int32: those with most keys first
-  Tensor counters;     ///< [2] int32: items that blocks have taken, of dk and dv and of dq
-  int64_t stats_rows = 0, tiles = 0;
+  HopperTiles tiles;
+  Tensor stats;       ///< [Hq, stats_rows, 2] float32
+  Tensor turns;       ///< [Hq, query_blocks] int32: tiles of keys that have added to the dq of a block of queries
+  Tensor partial_dq;  ///< [Hq, query_blocks, rows of a block, head_dim padded] float32, as threads hold it
+  int64_t stats_rows = 0, query_blocks = 0;
 
   HopperScratch(ArenaScope& memory, const AttentionArgs& args);
 };
@@ -49,8 +100,7 @@ bool hopper_attention_backward_serves(const Context& context, const AttentionArg
 
 void prepare_hopper_backward(const Context& context, const AttentionBackwardArgs& args, LseStrides strides,
                              const HopperScratch& scratch);
-void hopper_dk_dv(const Context& context, const AttentionBackwardArgs& args, const HopperScratch& scratch);
-void hopper_dq(const Context& context, const AttentionBackwardArgs& args, const HopperScratch& scratch);
+void hopper_backward(const Context& context, const AttentionBackwardArgs& args, const HopperScratch& scratch);
 
 /// Boxes of 64 elements of one head by `box_rows` rows of a [rows, heads · dim] tensor. Coordinates of copy_box:
 /// element of the head, head, row.
@@ -58,20 +108,22 @@ inline CUtensorMap head_map(const Tensor& tensor, int64_t heads, int64_t dim, in
   return tensor_map(tensor, {dim, heads, tensor.shape[0]}, {dim, heads * dim}, {1, box_rows});
 }
 
-/// Arguments of both kernels.
+/// Arguments of the kernel.
 struct HopperBackward {
   const HopperTile* tiles;  ///< sorted
   int num_tiles;
   int* counter;
   const HopperStats* stats;  ///< [Hq, stats_rows]
   int64_t stats_rows;
-  int num_heads, num_kv_heads, head_dim;
+  int* turns;         ///< [Hq, query_blocks]
+  float* partial_dq;  ///< [Hq, query_blocks, …]
+  int64_t query_blocks;
+  int num_heads, num_kv_heads, head_dim, v_head_dim;
   float scale;
   int window;  ///< 0: none
   Gradient dq, dk, dv;
 
-  HopperBackward(const AttentionBackwardArgs& args, const HopperScratch& scratch, const Tensor& sorted_tiles,
-                 int counter_index);
+  HopperBackward(const AttentionBackwardArgs& args, const HopperScratch& scratch);
 };
 
 #ifdef __CUDACC__
@@ -106,10 +158,11 @@ __device__ inline float exp2_approximate(float x) {
 }
 
 /// Writes sums times `factor` as rows of a gradient [rows, heads · head_dim], the first of them `first_row` of the
-/// tile's document; nothing beyond that.
+/// tile's document, from element `first_element` of the head on; nothing beyond document and head.
 template <int kSums>
 __device__ inline void store_sums(const Gradient& gradient, const float (&sums)[kSums], float factor,
-                                  const HopperTile& tile, int first_row, int head, int heads, int head_dim) {
+                                  const HopperTile& tile, int first_row, int head, int heads, int head_dim,
+                                  int first_element = 0) {
   if (gradient.data == nullptr) return;
 #pragma unroll
   for (int i = 0; i < 2; ++i) {
@@ -118,11 +171,25 @@ __device__ inline void store_sums(const Gradient& gradient, const float (&sums)[
     const int64_t begin = (static_cast<int64_t>(tile.begin + row) * heads + head) * head_dim;
 #pragma unroll
     for (int j = 0; j < kSums / 4; ++j) {
-      const int element = 8 * j + sums_column();
+      const int element = first_element + 8 * j + sums_column();
       if (element >= head_dim) continue;
       gradient.store_pair(begin + element, factor * sums[4 * j + 2 * i], factor * sums[4 * j + 2 * i + 1]);
     }
   }
+}
+
+/// Of four threads that hold elements 8 i + 2 t and the next in packed[i], t the thread: afterwards thread t holds all
+/// of 8 t … 8 t + 7.
+__device__ inline void transpose_quad(uint32_t (&packed)[4]) {
+  const auto exchange = [](uint32_t& low, uint32_t& high, uint32_t bit) {
+    const bool upper = (threadIdx.x & bit) != 0;
+    const uint32_t other = __shfl_xor_sync(0xffffffffu, upper ? low : high, bit);
+    (upper ? low : high) = other;
+  };
+  exchange(packed[0], packed[1], 1);
+  exchange(packed[2], packed[3], 1);
+  exchange(packed[0], packed[2], 2);
+  exchange(packed[1], packed[3], 2);
 }
 
 /// A tile of `kRows` rows of one head: boxes of 64 elements, one behind the other.
@@ -145,6 +212,13 @@ struct HopperOperand {
   __device__ uint64_t columns(int step) const {
     return wgmma_factor(address, kBoxBytes) + static_cast<uint64_t>(step * 2048 / 16);
   }
+  /// The same of one box: 64 elements, or half of them.
+  __device__ uint64_t box_columns(int box, int step) const {
+    return wgmma_factor(address + box * kBoxBytes, 0) + static_cast<uint64_t>(step * 2048 / 16);
+  }
+  __device__ uint64_t half_box_columns(int box, int half, int step) const {
+    return wgmma_factor(address + box * kBoxBytes + half * 64, 0) + static_cast<uint64_t>(step * 2048 / 16);
+  }
 };
 
 /// d (+)= a bᵀ over a head: a's 64 rows from `row` on against all rows of b.
@@ -152,6 +226,16 @@ template <int kDim, int kSums, class A, class B>
 __device__ inline void multiply_heads(float (&d)[kSums], const A& a, int row, const B& b) {
 #pragma unroll
   for (int step = 0; step < kDim / 16; ++step) multiply_rows(d, a.rows(row, step), b.rows(0, step), step > 0);
+}
+
+/// A number in memory that blocks hand on to each other, with what they have written before.
+__device__ inline int load_acquire(const int* address) {
+  int value;
+  asm volatile("ld.acquire.gpu.global.b32 %0, [%1];\n" : "=r"(value) : "l"(address) : "memory");
+  return value;
+}
+__device__ inline void store_release(int* address, int value) {
+  asm volatile("st.release.gpu.global.b32 [%0], %1;\n" ::"l"(address), "r"(value) : "memory");
 }
 
 #endif  // __CUDACC__

@@ -24,47 +24,41 @@ struct TilesArgs {
   const int32_t* cu_seqlens;
   int num_documents, num_tiles;
   int window;
-  int4 *unsorted, *key_tiles, *query_tiles;  // HopperTile
-  int* counters;
+  HopperWork work;
+  int4 *unsorted, *sorted;  // HopperTile
+  int* counter;
 };
 
 __global__ void list_tiles_kernel(TilesArgs args) {
   const int tile = static_cast<int>(blockIdx.x) * kThreads + static_cast<int>(threadIdx.x);
-  if (tile < 2) args.counters[tile] = 0;
+  if (tile == 0) *args.counter = 0;
   if (tile >= args.num_tiles) return;
   const int n = document_of<kHopperRows>(args.cu_seqlens, args.num_documents, tile);
   const int begin = args.cu_seqlens[n], first = (tile - (begin / kHopperRows + n)) * kHopperRows;
   args.unsorted[tile] = {begin, args.cu_seqlens[n + 1] - begin, first, (begin / kStatsRows + n) * kStatsRows};
 }
 
-struct Work {
-  int queries;  ///< that go through a tile of keys
-  int keys;     ///< that go through a tile of queries
+/// In rows, about. Queries of keys do not rise from tile to tile of a document.
+__device__ int work_of(int4 tile, const TilesArgs& args) {
+  const int length = tile.y, first = tile.z;
+  if (first >= length) return 0;
+  if (args.work == HopperWork::kKeys) return first + kHopperRows - (args.window > 0 ? max(first - args.window, 0) : 0);
+  return (args.window > 0 ? min(length, first + kHopperRows + args.window) : length) - first;
+}
 
-  __device__ Work(int4 tile, int window) {
-    const int length = tile.y, first = tile.z;
-    const bool empty = first >= length;
-    const int end = window > 0 ? min(length, first + kHopperRows + window) : length;
-    const int begin = window > 0 ? max(0, first - window) : 0;
-    queries = empty ? 0 : end - first;
-    keys = empty ? 0 : first + kHopperRows - begin;
-  }
-};
-
-/// Each tile finds its place in both lists by counting the tiles before it.
+/// Each tile finds its place by counting the tiles before it. Those of a document keep their order, since their turns
+/// to add to dq come in it, and a block may only wait for tiles that come before its own.
 __global__ void sort_tiles_kernel(TilesArgs args) {
   const int tile = static_cast<int>(blockIdx.x) * kThreads + static_cast<int>(threadIdx.x);
   if (tile >= args.num_tiles) return;
   const int4 record = args.unsorted[tile];
-  const Work work(record, args.window);
-  int key_place = 0, query_place = 0;
+  const int work = work_of(record, args);
+  int place = 0;
   for (int i = 0; i < args.num_tiles; ++i) {
-    const Work other(args.unsorted[i], args.window);
-    key_place += other.queries > work.queries || (other.queries == work.queries && i < tile);
-    query_place += other.keys > work.keys || (other.keys == work.keys && i < tile);
+    const int other = work_of(args.unsorted[i], args);
+    place += other > work || (other == work && i < tile);
   }
-  args.key_tiles[key_place] = record;
-  args.query_tiles[query_place] = record;
+  args.sorted[place] = record;
 }
 
 struct StatsArgs {
@@ -78,16 +72,20 @@ struct StatsArgs {
   HopperStats* stats;
 };
 
-/// kLanes threads for each query and head, a block for kStatsRows / 4 queries of one tile.
+constexpr int kStatsQueries = 16;  // of a block
+constexpr int kStatsBlocks = kStatsRows / kStatsQueries;
+
+/// kLanes threads for each query and head, a block for kStatsQueries queries of one tile.
 template <int kLanes>
 __global__ void __launch_bounds__(kThreads) stats_kernel(StatsArgs args) {
-  constexpr int kQueries = kStatsRows / 4, kGroups = kThreads / kLanes;
-  const int tile = static_cast<int>(blockIdx.x) / 4, lane = static_cast<int>(threadIdx.x) % kLanes;
+  constexpr int kGroups = kThreads / kLanes;
+  const int tile = static_cast<int>(blockIdx.x) / kStatsBlocks, lane = static_cast<int>(threadIdx.x) % kLanes;
   const int n = document_of<kStatsRows>(args.cu_seqlens, args.num_documents, tile);
   const int begin = args.cu_seqlens[n], length = args.cu_seqlens[n + 1] - begin;
-  const int first = (tile - (begin / kStatsRows + n)) * kStatsRows + static_cast<int>(blockIdx.x) % 4 * kQueries;
+  const int first =
+      (tile - (begin / kStatsRows + n)) * kStatsRows + static_cast<int>(blockIdx.x) % kStatsBlocks * kStatsQueries;
   if (first / kStatsRows * kStatsRows >= length) return;
-  const int pairs = kQueries * args.num_heads;
+  const int pairs = kStatsQueries * args.num_heads;
   for (int done = 0; done < pairs; done += kGroups) {
     const int pair = done + static_cast<int>(threadIdx.x) / kLanes;
     const int query = first + pair / args.num_heads, head = pair % args.num_heads;
@@ -110,67 +108,86 @@ __global__ void __launch_bounds__(kThreads) stats_kernel(StatsArgs args) {
 
 }  // namespace
 
-HopperScratch::HopperScratch(ArenaScope& memory, const AttentionArgs& args) {
-  const int64_t tokens = args.q.shape[0], documents = args.sequences.num_documents;
-  tiles = tokens / kHopperRows + documents;
-  // One tile more: a block of queries reads statistics for all of its kHopperRows.
-  stats_rows = (tokens / kStatsRows + documents + 1) * kStatsRows;
-  stats = memory.take({args.options.num_heads, stats_rows, 2}, DType::kF32);
-  for (Tensor* list : {&unsorted, &key_tiles, &query_tiles}) *list = memory.take({tiles, 4}, DType::kI32);
-  counters = memory.take({2}, DType::kI32);
+HopperTiles::HopperTiles(ArenaScope& memory, const AttentionArgs& args)
+    : count(args.q.shape[0] / kHopperRows + args.sequences.num_documents) {
+  for (Tensor* list : {&unsorted, &sorted}) *list = memory.take({count, 4}, DType::kI32);
+  counter = memory.take({1}, DType::kI32);
+}
+
+void list_hopper_tiles(const Context& context, const AttentionArgs& args, HopperWork work, const HopperTiles& tiles) {
+  const cudaStream_t stream = stream_of(context);
+  const TilesArgs kernel_args{.cu_seqlens = elements<int32_t>(args.sequences.cu_seqlens),
+                              .num_documents = static_cast<int>(args.sequences.num_documents),
+                              .num_tiles = static_cast<int>(tiles.count),
+                              .window = static_cast<int>(args.options.sliding_window),
+                              .work = work,
+                              .unsorted = reinterpret_cast<int4*>(tiles.unsorted.data),
+                              .sorted = reinterpret_cast<int4*>(tiles.sorted.data),
+                              .counter = elements<int>(tiles.counter)};
+  const unsigned blocks = blocks_for(tiles.count, kThreads);
+  list_tiles_kernel<<<blocks, kThreads, 0, stream>>>(kernel_args);
+  check_launch("listing tiles of documents");
+  sort_tiles_kernel<<<blocks, kThreads, 0, stream>>>(kernel_args);
+  check_launch("sorting tiles of documents");
+}
+
+HopperScratch::HopperScratch(ArenaScope& memory, const AttentionArgs& args) : tiles(memory, args) {
+  const int64_t tokens = args.q.shape[0], documents = args.sequences.num_documents, heads = args.options.num_heads;
+  const HopperSizes& sizes = *hopper_sizes(args.options.head_dim, args.options.v_head_dim);
+  stats_rows = (tokens / kStatsRows + documents) * kStatsRows;
+  query_blocks = tokens / sizes.queries;
+  stats = memory.take({heads, stats_rows, 2}, DType::kF32);
+  turns = memory.take({heads, query_blocks}, DType::kI32);
+  partial_dq = memory.take({heads, query_blocks, sizes.queries, sizes.head_dim}, DType::kF32);
+}
+
+bool hopper_attention_may_serve(const Context& context, const AttentionArgs& args) {
+  const AttentionOptions& options = args.options;
+  return hopper(context) && args.q.dtype == DType::kBF16 && options.head_dim % 8 == 0 && options.v_head_dim % 8 == 0 &&
+         args.q.shape[0] <= INT32_MAX / 2 && options.sliding_window <= INT32_MAX / 2;
 }
 
 bool hopper_attention_backward_serves(const Context& context, const AttentionArgs& args) {
-  const AttentionOptions& options = args.options;
-  return hopper(context) && args.q.dtype == DType::kBF16 && options.head_dim % 8 == 0 && options.head_dim <= 128 &&
-         options.v_head_dim == options.head_dim && args.q.shape[0] <= INT32_MAX / 2 &&
-         options.sliding_window <= INT32_MAX / 2;
+  return hopper_attention_may_serve(context, args) &&
+         hopper_sizes(args.options.head_dim, args.options.v_head_dim) != nullptr;
 }
 
 void prepare_hopper_backward(const Context& context, const AttentionBackwardArgs& args, LseStrides strides,
                              const HopperScratch& scratch) {
   const AttentionArgs& forward = args.forward;
   const cudaStream_t stream = stream_of(context);
-  const auto* cu_seqlens = elements<int32_t>(forward.sequences.cu_seqlens);
-  const auto num_documents = static_cast<int>(forward.sequences.num_documents);
-  const TilesArgs tiles{.cu_seqlens = cu_seqlens,
-                        .num_documents = num_documents,
-                        .num_tiles = static_cast<int>(scratch.tiles),
-                        .window = static_cast<int>(forward.options.sliding_window),
-                        .unsorted = reinterpret_cast<int4*>(scratch.unsorted.data),
-                        .key_tiles = reinterpret_cast<int4*>(scratch.key_tiles.data),
-                        .query_tiles = reinterpret_cast<int4*>(scratch.query_tiles.data),
-                        .counters = elements<int>(scratch.counters)};
-  const unsigned tile_blocks = blocks_for(scratch.tiles, kThreads);
-  list_tiles_kernel<<<tile_blocks, kThreads, 0, stream>>>(tiles);
-  check_launch("listing tiles of documents");
-  sort_tiles_kernel<<<tile_blocks, kThreads, 0, stream>>>(tiles);
-  check_launch("sorting tiles of documents");
+  list_hopper_tiles(context, forward, HopperWork::kQueries, scratch.tiles);
+  if (scratch.query_blocks > 0) {
+    check(cudaMemsetAsync(scratch.turns.data, 0, scratch.turns.bytes(), stream), "clearing turns");
+  }
   const StatsArgs stats{.out = elements<__nv_bfloat16>(forward.out),
                         .dout = elements<__nv_bfloat16>(args.dout),
                         .lse = elements<float>(forward.lse),
                         .strides = strides,
-                        .cu_seqlens = cu_seqlens,
-                        .num_documents = num_documents,
+                        .cu_seqlens = elements<int32_t>(forward.sequences.cu_seqlens),
+                        .num_documents = static_cast<int>(forward.sequences.num_documents),
                         .stats_rows = scratch.stats_rows,
                         .num_heads = static_cast<int>(forward.options.num_heads),
-                        .head_dim = static_cast<int>(forward.options.head_dim),
+                        .head_dim = static_cast<int>(forward.options.v_head_dim),
                         .stats = reinterpret_cast<HopperStats*>(scratch.stats.data)};
-  auto* kernel = forward.options.head_dim <= 64 ? stats_kernel<8> : stats_kernel<16>;
-  kernel<<<blocks_for(scratch.stats_rows / kStatsRows - 1, 1) * 4, kThreads, 0, stream>>>(stats);
+  auto* kernel = forward.options.v_head_dim <= 64 ? stats_kernel<8> : stats_kernel<16>;
+  kernel<<<blocks_for(scratch.stats_rows, kStatsQueries), kThreads, 0, stream>>>(stats);
   check_launch("computing the delta of attention");
 }
 
-HopperBackward::HopperBackward(const AttentionBackwardArgs& args, const HopperScratch& scratch,
-                               const Tensor& sorted_tiles, int counter_index)
-    : tiles(reinterpret_cast<const HopperTile*>(sorted_tiles.data)),
-      num_tiles(static_cast<int>(scratch.tiles)),
-      counter(elements<int>(scratch.counters) + counter_index),
+HopperBackward::HopperBackward(const AttentionBackwardArgs& args, const HopperScratch& scratch)
+    : tiles(reinterpret_cast<const HopperTile*>(scratch.tiles.sorted.data)),
+      num_tiles(static_cast<int>(scratch.tiles.count)),
+      counter(elements<int>(scratch.tiles.counter)),
       stats(reinterpret_cast<const HopperStats*>(scratch.stats.data)),
       stats_rows(scratch.stats_rows),
+      turns(elements<int>(scratch.turns)),
+      partial_dq(elements<float>(scratch.partial_dq)),
+      query_blocks(scratch.query_blocks),
       num_heads(static_cast<int>(args.forward.options.num_heads)),
       num_kv_heads(static_cast<int>(args.forward.options.num_kv_heads)),
       head_dim(static_cast<int>(args.forward.options.head_dim)),
+      v_head_dim(static_cast<int>(args.forward.options.v_head_dim)),
       scale(args.forward.options.scale),
       window(static_cast<int>(args.forward.options.sliding_window)),
       dq(args.dq),

@@ -170,8 +170,8 @@ double float_tolerance(const AttentionCase& c) {
 /// out is rounded by 2^-9 of itself, with sinks twice; their gradient is a sum of p · δ over all rows, with both signs,
 /// which may be some three times smaller than the root of the sum of their squares. δ sums D such errors of random
 /// sign, and dS is a difference with it. Tensor cores see P and dS rounded, too: each term of a sum is off by up to
-/// 2^-9 of itself, with random signs. Four standard deviations of their sum are 4 · 2^-9 / √3 of the root of the sum of
-/// their squares, which the largest sum exceeds.
+/// 2^-9 of itself, with random signs. Four standard deviations of their sum (2.8 of dS, where it is formed from the
+/// rounded P) are 4 · 2^-9 / √3 of the root of the sum of their squares, which the largest sum exceeds.
 double bfloat16_tolerance(const AttentionCase& c) {
   const double tensor_cores = test_device().kind == DeviceKind::kCuda ? 4 / std::sqrt(3.0) : 0;
   return 0x1p-9 * ((c.sinks ? 2 * 3 : 2) + tensor_cores + std::sqrt(static_cast<double>(c.v_head_dim())) / 2);
@@ -218,16 +218,32 @@ void expect_matches_formulas(const AttentionCase& c, DType dtype, double toleran
 }
 
 TEST(PackedAttention, MatchesTheFormulasAcrossBlocks) {
-  for (const AttentionCase& c :
-       {AttentionCase{{300}, 2, 1, 16}, AttentionCase{{130, 1, 0, 169}, 2, 2, 64, 100},
-        AttentionCase{{257, 127}, 2, 1, 32, 128}, AttentionCase{{290}, 2, 2, 16, 129},
-        AttentionCase{{270}, 2, 2, 16, 130}, AttentionCase{{137}, 1, 1, 128, 5}, AttentionCase{{150, 20}, 16, 2, 16},
-        AttentionCase{{400}, 3, 1, 20, 40}, AttentionCase{{1, 131, 0, 64, 200}, 4, 1, 128},
-        AttentionCase{{390}, 2, 1, 128, 150}, AttentionCase{{70, 129}, 2, 1, 80}, AttentionCase{{90, 40}, 2, 1, 96, 33},
-        AttentionCase{{140}, 1, 1, 256}, AttentionCase{{150, 1, 40}, 3, 3, 192, 0, 128},
-        AttentionCase{{135, 30}, 4, 2, 32, 50, 24}, AttentionCase{{131}, 2, 1, 24, 0, 72},
-        AttentionCase{{150, 1, 0, 70}, 4, 2, 64, 0, 0, true}, AttentionCase{{200, 33}, 8, 1, 64, 128, 0, true},
-        AttentionCase{{130}, 2, 1, 128, 0, 0, true}}) {
+  for (const AttentionCase& c : {AttentionCase{{300}, 2, 1, 16},
+                                 AttentionCase{{130, 1, 0, 169}, 2, 2, 64, 100},
+                                 AttentionCase{{257, 127}, 2, 1, 32, 128},
+                                 AttentionCase{{290}, 2, 2, 16, 129},
+                                 AttentionCase{{270}, 2, 2, 16, 130},
+                                 AttentionCase{{137}, 1, 1, 128, 5},
+                                 AttentionCase{{150, 20}, 16, 2, 16},
+                                 AttentionCase{{400}, 3, 1, 20, 40},
+                                 AttentionCase{{1, 131, 0, 64, 200}, 4, 1, 128},
+                                 AttentionCase{{390}, 2, 1, 128, 150},
+                                 AttentionCase{{70, 129}, 2, 1, 80},
+                                 AttentionCase{{90, 40}, 2, 1, 96, 33},
+                                 AttentionCase{{140}, 1, 1, 256},
+                                 AttentionCase{{150, 1, 40}, 3, 3, 192, 0, 128},
+                                 AttentionCase{{600, 3, 140}, 4, 2, 128},
+                                 AttentionCase{{530}, 3, 1, 64},
+                                 AttentionCase{{640}, 2, 1, 128, 300},
+                                 AttentionCase{{520}, 2, 1, 64, 128},
+                                 AttentionCase{{400, 70}, 2, 2, 192, 0, 128},
+                                 AttentionCase{{390}, 2, 1, 160, 140, 96},
+                                 AttentionCase{{300, 20}, 2, 1, 256, 100},
+                                 AttentionCase{{135, 30}, 4, 2, 32, 50, 24},
+                                 AttentionCase{{131}, 2, 1, 24, 0, 72},
+                                 AttentionCase{{150, 1, 0, 70}, 4, 2, 64, 0, 0, true},
+                                 AttentionCase{{200, 33}, 8, 1, 64, 128, 0, true},
+                                 AttentionCase{{130}, 2, 1, 128, 0, 0, true}}) {
     expect_matches_formulas(c, DType::kF32, float_tolerance(c));
     expect_matches_formulas(c, DType::kBF16, bfloat16_tolerance(c));
   }
@@ -239,6 +255,21 @@ TEST(PackedAttention, FiveHundredShortDocumentsAreExact) {
   expect_matches_formulas(c, DType::kF32, float_tolerance(c));
   c.head_dim = 64;
   expect_matches_formulas(c, DType::kBF16, bfloat16_tolerance(c));
+}
+
+TEST(PackedAttention, ManyBlocksAtOnceAddInTheSameOrder) {
+  if (test_device().kind == DeviceKind::kCpu) GTEST_SKIP() << "blocks of a GPU; long documents";
+  for (const AttentionCase& c : {AttentionCase{{2300, 1, 1700, 129}, 16, 2, 128}, AttentionCase{{3000}, 16, 4, 64, 700},
+                                 AttentionCase{{1500, 900}, 8, 8, 192, 0, 128}}) {
+    SCOPED_TRACE(c.name());
+    const OpCase op_case = op_case_of(c);
+    const OpResult first = testing::run_op(op_case, {.dtype = DType::kBF16});
+    for (int run = 0; run < 3; ++run) {
+      const OpResult again = testing::run_op(op_case, {.dtype = DType::kBF16});
+      EXPECT_EQ(first.outputs, again.outputs);
+      EXPECT_EQ(first.gradients, again.gradients);
+    }
+  }
 }
 
 TEST(PackedAttention, NoTokensAreNoError) {

@@ -150,6 +150,10 @@ __device__ inline void cluster_sync() {
 __device__ inline void named_sync(int id, int threads) {
   asm volatile("bar.sync %0, %1;\n" ::"r"(id), "r"(threads) : "memory");
 }
+/// Counts for a barrier that `threads` threads, these among them, arrive at; does not wait.
+__device__ inline void named_arrive(int id, int threads) {
+  asm volatile("bar.arrive %0, %1;\n" ::"r"(id), "r"(threads) : "memory");
+}
 
 /// Registers for each thread of this warpgroup from here on; a multiple of 8.
 template <int kRegisters>

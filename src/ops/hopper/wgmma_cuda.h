@@ -92,6 +92,28 @@ struct RegisterWgmma;
   HONE_NAMES_64                                                                                                 \
   ", %64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, %80, %81, %82, %83, %84, " \
   "%85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95"
+#define HONE_NAMES_128                                                                                               \
+  HONE_NAMES_96                                                                                                      \
+  ", %96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111, %112, %113, %114, " \
+  "%115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, %126, %127"
+
+template <bool kAColumns, bool kBColumns>
+struct Wgmma<32, kAColumns, kBColumns> {
+  template <int kSize>
+  static __device__ void add(float (&d)[kSize], uint64_t a, uint64_t b, bool accumulate) {
+    asm volatile(
+        "{\n"
+        ".reg .pred p;\n"
+        "setp.ne.b32 p, %18, 0;\n"
+        "wgmma.mma_async.sync.aligned.m64n32k16.f32.bf16.bf16 {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, "
+        "%13, %14, %15}, "
+        "%16, %17, p, 1, 1, %19, %20;\n"
+        "}\n"
+        : HONE_SUMS_8(0), HONE_SUMS_8(8)
+        : "l"(a), "l"(b), "r"(static_cast<int>(accumulate)), "n"(static_cast<int>(kAColumns)),
+          "n"(static_cast<int>(kBColumns)));
+  }
+};
 
 template <bool kAColumns, bool kBColumns>
 struct Wgmma<64, kAColumns, kBColumns> {
@@ -183,11 +205,48 @@ struct RegisterWgmma<128, kBColumns> {
   }
 };
 
+template <bool kBColumns>
+struct RegisterWgmma<192, kBColumns> {
+  template <int kSize>
+  static __device__ void add(float (&d)[kSize], const uint32_t* a, uint64_t b, bool accumulate) {
+    asm volatile(
+        "{\n"
+        ".reg .pred p;\n"
+        "setp.ne.b32 p, %101, 0;\n"
+        "wgmma.mma_async.sync.aligned.m64n192k16.f32.bf16.bf16 {" HONE_NAMES_96
+        "}, "
+        "{%96, %97, %98, %99}, %100, p, 1, 1, %102;\n"
+        "}\n"
+        : HONE_SUMS_32(0), HONE_SUMS_32(32), HONE_SUMS_32(64)
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(static_cast<int>(accumulate)),
+          "n"(static_cast<int>(kBColumns)));
+  }
+};
+
+template <bool kBColumns>
+struct RegisterWgmma<256, kBColumns> {
+  template <int kSize>
+  static __device__ void add(float (&d)[kSize], const uint32_t* a, uint64_t b, bool accumulate) {
+    asm volatile(
+        "{\n"
+        ".reg .pred p;\n"
+        "setp.ne.b32 p, %133, 0;\n"
+        "wgmma.mma_async.sync.aligned.m64n256k16.f32.bf16.bf16 {" HONE_NAMES_128
+        "}, "
+        "{%128, %129, %130, %131}, %132, p, 1, 1, %134;\n"
+        "}\n"
+        : HONE_SUMS_32(0), HONE_SUMS_32(32), HONE_SUMS_32(64), HONE_SUMS_32(96)
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(static_cast<int>(accumulate)),
+          "n"(static_cast<int>(kBColumns)));
+  }
+};
+
 #undef HONE_SUMS_8
 #undef HONE_SUMS_32
 #undef HONE_NAMES_32
 #undef HONE_NAMES_64
 #undef HONE_NAMES_96
+#undef HONE_NAMES_128
 
 /// d [64, n] (+)= a · b, both by rows in shared memory.
 template <int kSums>
