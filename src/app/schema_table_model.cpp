@@ -73,8 +73,8 @@ void add_lora(GroupBuilder group) {
       .alias({"dropout"});
   group
       .key("lora_target_modules",
-           "What gets an adapter: attention, all-linear (attention, dense and shared MLPs), all-experts, names, globs, "
-           "re: and a regular expression. Each must match.")
+           "What gets an adapter: attention, all-linear (attention with its gates, dense and shared MLPs), "
+           "all-experts, names, globs, re: and a regular expression. Each must match.")
       .field(kLora, &Lora::target_modules)
       .spelled({{"all", "all-linear"}})
       .default_note("all-linear, unless lora_target_parameters or adapter_name_or_path is stated")

@@ -44,6 +44,26 @@ TEST(Lora, TargetWordsSelectGroups) {
   EXPECT_EQ(lora_shapes(options_for({"attention", "*q_proj"})), attention);
 }
 
+TEST(Lora, GatesOfLinearAttentionAreLinearButNotAttentionAndItsRecurrenceIsNeither) {
+  const auto adapted = [](const std::string& target) {
+    ParameterStore store;
+    const std::string layer = "model.layers.0.linear_attn.";
+    store.add({layer + "in_proj_qkv.weight", {6, 4}, ParameterKind::kAttention, 0, {}}, DType::kF32);
+    store.add({layer + "in_proj_z.weight", {6, 4}, ParameterKind::kAttentionGate, 0, {}}, DType::kF32);
+    store.add({layer + "conv1d.weight", {6, 1, 4}, ParameterKind::kRecurrence, 0, {}}, DType::kF32);
+    attach_lora(store, options_for({target}));
+    std::vector<bool> result;
+    for (const char* name : {"in_proj_qkv.weight", "in_proj_z.weight", "conv1d.weight"}) {
+      result.push_back(!store.find(layer + name)->adapters().empty());
+    }
+    return result;
+  };
+  EXPECT_EQ(adapted("attention"), (std::vector<bool>{true, false, false}));
+  EXPECT_EQ(adapted("all-linear"), (std::vector<bool>{true, true, false}));
+  EXPECT_EQ(adapted("in_proj_z"), (std::vector<bool>{false, true, false}));
+  EXPECT_THAT(testing::user_error([&] { adapted("conv1d"); }), HasSubstr("conv1d"));
+}
+
 TEST(Lora, SplitExpertAdaptersHaveAPairForEachProjection) {
   const std::map<std::string, Shape> expected = {
       {kLayer + "mlp.experts.gate_proj.lora_A", {3, 2, 4}}, {kLayer + "mlp.experts.gate_proj.lora_B", {3, 5, 2}},
