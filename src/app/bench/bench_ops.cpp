@@ -12,7 +12,7 @@
 #include "app/output.h"
 #include "core/error.h"
 #include "core/profiler.h"
-#include "ops/cast/cast.h"
+#include "ops/start_gradient.h"
 #include "report/table.h"
 #include "report/terminal.h"
 #include "train/device_facts.h"
@@ -24,16 +24,6 @@ namespace {
 /// Runs of a case that are timed: as many as take about this long, within these bounds.
 constexpr double kSecondsPerCase = 0.3;
 constexpr int64_t kFewestRuns = 5, kMostRuns = 50;
-
-/// Hands a gradient to its input.
-struct StartGradient : Node {
-  Tensor gradient;
-
-  std::string_view kind() const override { return "start_gradient"; }
-  bool starts_gradient() const override { return true; }
-  void forward(Tape&) override {}
-  void backward(Tape& tape) override { copy(tape.context(), gradient, tape.grad_dest(inputs[0]).dst); }
-};
 
 /// Seconds by (span, pass) of the medians over all runs.
 using SpanTimes = std::map<std::pair<std::string, std::string>, double>;
@@ -74,12 +64,7 @@ class OpTimer {
       Tape tape(context, memory, plan, {.training = true, .recompute = {}});
       tape.block([&] {
         const Var output = op_case.record(tape);
-        if (!op_case.gradient.defined()) return;
-        auto start = std::make_unique<StartGradient>();
-        start->gradient = op_case.gradient;
-        start->inputs = {output};
-        tape.add_output(*start, {1}, DType::kF32);
-        tape.record(std::move(start));
+        if (op_case.gradient.defined()) StartGradient::record(tape, output, op_case.gradient);
       });
       if (op_case.backward) tape.backward();
     };

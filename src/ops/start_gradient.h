@@ -1,0 +1,27 @@
+// A node that hands a given gradient to its input: how benchmarks of ops begin a backward pass.
+#pragma once
+
+#include "graph/tape.h"
+#include "ops/cast/cast.h"
+
+namespace hone {
+
+struct StartGradient : Node {
+  Tensor gradient;
+
+  std::string_view kind() const override { return "start_gradient"; }
+  bool starts_gradient() const override { return true; }
+  void forward(Tape&) override {}
+  void backward(Tape& tape) override { copy(tape.context(), gradient, tape.grad_dest(inputs[0]).dst); }
+
+  /// At the end of a tape's block, for `output`.
+  static void record(Tape& tape, Var output, const Tensor& gradient) {
+    auto start = std::make_unique<StartGradient>();
+    start->gradient = gradient;
+    start->inputs = {output};
+    tape.add_output(*start, {1}, DType::kF32);
+    tape.record(std::move(start));
+  }
+};
+
+}  // namespace hone
