@@ -94,7 +94,7 @@ ShortRun run_three_steps(const fs::path& model, const GoldenCase& golden, Stream
   ShortRun run;
   for (size_t i = 0; i < steps.size(); ++i) {
     engine->accumulate(steps[i], static_cast<int64_t>(i));
-    run.losses.push_back(engine->update(golden.full.learning_rate, static_cast<int64_t>(i)).loss_with_aux);
+    run.losses.push_back(engine->update({golden.full.learning_rate, static_cast<int64_t>(i)}).loss_with_aux);
   }
   run.weights = replay.values();
   return run;

@@ -14,7 +14,6 @@
 #include "core/error.h"
 #include "core/planned_device.h"
 #include "report/humanise.h"
-#include "report/startup_tables.h"
 #include "report/table.h"
 #include "report/terminal.h"
 #include "train/device_facts.h"
@@ -210,16 +209,8 @@ std::string variants_table(const std::vector<Variant>& variants, const Target& t
 }
 
 std::string chosen_table(const Variant& chosen, const Target& target, bool color) {
-  const ParameterBytes& bytes = chosen.plan.parameters;
-  std::vector<MemoryRow> rows = {
-      {"weights", static_cast<uint64_t>(bytes.weights), std::string(name_of(dtype_of(chosen.config)))},
-      {"master weights", static_cast<uint64_t>(bytes.master), "float32"},
-      {"gradients", static_cast<uint64_t>(bytes.gradients), "float32"},
-      {"optimizer", static_cast<uint64_t>(bytes.moments),
-       fmt::format("AdamW, {} moments", chosen.config.optim.state_dtype)},
-      {"activations", static_cast<uint64_t>(chosen.plan.activations),
-       chosen.level == smallest_level() ? "recomputed in backward" : "kept"},
-      {"batch", static_cast<uint64_t>(chosen.plan.batch), ""}};
+  std::vector<MemoryRow> rows = memory_rows(chosen.plan, precision_of(chosen.config),
+                                            chosen.level == smallest_level() ? "recomputed in backward" : "kept");
   if (target.device.kind == DeviceKind::kCuda)
     rows.push_back({"CUDA", static_cast<uint64_t>(target.fixed), "context, libraries, kernels"});
   return memory_table(rows, static_cast<uint64_t>(target.available()), color);
@@ -253,6 +244,7 @@ MemoryPlan plan_memory(const RunConfig& config, const RecomputePolicy& recompute
                       .max_seqlen = length};
   options.recompute = recompute;
   options.optimizer = optimizer_options(config);
+  options.accumulates = config.schedule.gradient_accumulation_steps > 1;
   options.router_aux_loss_coef = aux_loss_coefficient(config, decoder);
   model.decoder().prepare(stream, length);
   return Engine(model.decoder(), model.store(), stream, options).plan();

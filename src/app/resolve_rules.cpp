@@ -68,6 +68,46 @@ void resolve_router(ResolvedConfig& config) {
   if (lora && !model.freeze_router) saved = {"router"};
 }
 
+void resolve_precision(ResolvedConfig& config) {
+  RunConfig::Model& model = config.run.model;
+  if (config.run.optim.name == "adamw_8bit") {
+    for (auto [name, dtype] : {std::pair{"opt_m_dtype", &model.opt_m_dtype}, {"opt_v_dtype", &model.opt_v_dtype}}) {
+      if (config.states(name) && *dtype != "int8") {
+        throw UserError(fmt::format("optim adamw_8bit has moments of 8 bits, but {} is {}", name, *dtype),
+                        where(config, name), "keep one of them: optim: adamw takes every dtype");
+      }
+      *dtype = "int8";
+    }
+  }
+  if (model.master_dtype == "bfloat16" && model.dtype == "float32") {
+    throw UserError("master_dtype bfloat16 steps the bfloat16 weights themselves, but dtype is float32",
+                    where(config, "master_dtype"), "leave master_dtype out: float32 weights need no copy");
+  }
+}
+
+/// A layer that is stepped in backward sees neither what other layers' gradients are nor further micro-batches.
+void resolve_optimizer_in_backward(const ResolvedConfig& config) {
+  const RunConfig& run = config.run;
+  if (!run.optim.optimizer_in_backward) return;
+  const auto refuse = [&](const std::string& what, const char* key, const std::string& fix) {
+    throw UserError("optimizer_in_backward steps a layer before backward has reached the others: " + what,
+                    where(config, key), fix);
+  };
+  if (run.schedule.gradient_accumulation_steps != 1) {
+    refuse(fmt::format("it cannot wait for {} micro-batches", run.schedule.gradient_accumulation_steps),
+           config.states("gradient_accumulation_steps") ? "gradient_accumulation_steps" : "global_batch_size",
+           "write gradient_accumulation_steps: 1, or leave optimizer_in_backward out");
+  }
+  if (run.optim.max_grad_norm != 0) {
+    refuse(fmt::format("it cannot clip to a norm of all gradients ({})", run.optim.max_grad_norm), "max_grad_norm",
+           "write max_grad_norm: 0, or leave optimizer_in_backward out");
+  }
+  if (run.optim.nan_policy == "skip") {
+    refuse("a step that loses its numbers cannot be skipped as a whole", "nan_policy",
+           "write nan_policy: stop, or leave optimizer_in_backward out");
+  }
+}
+
 /// tokens_per_step and gradient_accumulation_steps as a global batch; 0 if neither says one.
 int64_t global_batch_of_tokens(const ResolvedConfig& config) {
   const RunConfig& run = config.run;
@@ -241,7 +281,9 @@ void apply_rules(ResolvedConfig& config) {
   resolve_method(config);
   resolve_lora(config);
   resolve_router(config);
+  resolve_precision(config);
   resolve_batch(config);
+  resolve_optimizer_in_backward(config);
   resolve_rate(config);
   resolve_warmup(config);
   resolve_template(config);

@@ -119,6 +119,33 @@ TEST(BatchNumbers, ThatDisagreeAreAnError) {
   EXPECT_THAT(refusal("per_device_train_batch_size: 3000000000"), HasSubstr("expected an integer in [1, 1000000000]"));
 }
 
+TEST(Precision, AdamwOf8BitsHasMomentsOf8Bits) {
+  for (const char* yaml : {"optim: adamw_8bit", "optim: adamw_bnb_8bit", "optim: paged_adamw_8bit"}) {
+    const RunConfig::Model model = resolved(yaml).run.model;
+    EXPECT_EQ(model.opt_m_dtype, "int8") << yaml;
+    EXPECT_EQ(model.opt_v_dtype, "int8") << yaml;
+  }
+  const RunConfig::Model mixed = resolved("opt_m_dtype: int8\nopt_v_dtype: bf16\ngrad_dtype: bf16").run.model;
+  EXPECT_EQ(mixed.opt_v_dtype, "bfloat16");
+  EXPECT_EQ(mixed.grad_dtype, "bfloat16");
+  EXPECT_THAT(refusal("optim: adamw_8bit\nopt_v_dtype: float32"), HasSubstr("opt_v_dtype is float32"));
+}
+
+TEST(Precision, OnlyBfloat16WeightsGoWithoutAMaster) {
+  EXPECT_EQ(resolved("pure_bf16: true").run.model.master_dtype, "bfloat16");
+  EXPECT_EQ(resolved("pure_bf16: false").run.model.master_dtype, "float32");
+  EXPECT_THAT(refusal("dtype: float32\nmaster_dtype: bfloat16"), HasSubstr("float32 weights need no copy"));
+}
+
+TEST(Precision, TheOptimizerInBackwardNeedsOneMicroBatchAndNoClipping) {
+  const std::string on = "optimizer_in_backward: true\n";
+  EXPECT_TRUE(resolved(on + "max_grad_norm: 0").run.optim.optimizer_in_backward);
+  EXPECT_THAT(refusal(on), HasSubstr("write max_grad_norm: 0"));
+  EXPECT_THAT(refusal(on + "max_grad_norm: 0\ngradient_accumulation_steps: 2"), HasSubstr("wait for 2 micro-batches"));
+  EXPECT_THAT(refusal(on + "max_grad_norm: 0\nglobal_batch_size: 4"), HasSubstr("wait for 4 micro-batches"));
+  EXPECT_THAT(refusal(on + "max_grad_norm: 0\nnan_policy: skip"), HasSubstr("nan_policy: stop"));
+}
+
 TEST(WarmUp, IsStepsOrARatio) {
   EXPECT_EQ(resolved("warmup_steps: 0.1").run.schedule.warmup_ratio, 0.1);
   EXPECT_EQ(resolved("warmup_steps: 0.1").run.schedule.warmup_steps, std::nullopt);

@@ -163,20 +163,31 @@ void add_precision(GroupBuilder group) {
                              {"full", "bfloat16"},
                              {"false", "float32"},
                              {"no", "float32"}}));
-  group.key("master_dtype", "The optimizer's copy of the trained weights.")
+  group
+      .key("grad_dtype",
+           "Gradients of trained weights; those of norms, biases and adapters stay float32. What further micro-batches "
+           "add in bfloat16 is rounded stochastically.")
+      .field(kModel, &Model::grad_dtype)
+      .choices({"float32", "bfloat16"})
+      .spelled(kFloatSpellings);
+  group
+      .key("master_dtype",
+           "The optimizer's copy of the trained weights. bfloat16: there is none, the bfloat16 weights themselves are "
+           "stepped and rounded stochastically.")
       .field(kModel, &Model::master_dtype)
-      .choices({"float32"})
-      .later({"bfloat16"})
-      .spelled(kFloatSpellings);
-  group.key("opt_m_dtype", "First moments of the optimizer.")
+      .choices({"float32", "bfloat16"})
+      .spelled(kFloatSpellings)
+      .alias("pure_bf16", when_true("bfloat16"));
+  group
+      .key("opt_m_dtype",
+           "First moments of the optimizer. bfloat16 and int8 (block-wise codes with a scale for each 256) are rounded "
+           "stochastically; in int8, tensors of fewer than 4096 elements stay float32.")
       .field(kModel, &Model::opt_m_dtype)
-      .choices({"float32"})
-      .later({"bfloat16", "int8"})
+      .choices({"float32", "bfloat16", "int8"})
       .spelled(kFloatSpellings);
-  group.key("opt_v_dtype", "Second moments of the optimizer.")
+  group.key("opt_v_dtype", "Second moments of the optimizer, as opt_m_dtype.")
       .field(kModel, &Model::opt_v_dtype)
-      .choices({"float32"})
-      .later({"bfloat16", "int8"})
+      .choices({"float32", "bfloat16", "int8"})
       .spelled(kFloatSpellings);
   group
       .key("gradient_checkpointing",
@@ -195,10 +206,8 @@ void add_precision(GroupBuilder group) {
       .rewrite(list_means("selective"))
       .alias({"recompute", "use_gradient_checkpointing", "activation_checkpointing", "recompute_granularity",
               "recompute_modules"});
-  group.later("grad_dtype", KeyType::kString, "Gradients are float32.").neutral("float32").unset({"fp32"});
   group.later("fp16", KeyType::kBool, "Training in float16.").neutral(false);
   group.later("fp8", KeyType::kBool, "Matrix products in 8-bit floats.").neutral(false).alias({"use_fp8"});
-  group.later("pure_bf16", KeyType::kBool, "No float32 copy of the weights.").neutral(false);
   group.later("load_in_4bit", KeyType::kBool, "A base quantised to 4 bits.")
       .neutral(false)
       .alias({"quantization_bit", "quant_bits", "qlora_bnb"});

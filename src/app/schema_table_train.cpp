@@ -93,10 +93,10 @@ void add_rate(GroupBuilder group) {
 }
 
 void add_optimizer(GroupBuilder group) {
-  group.key("optim", "The optimizer.")
+  group.key("optim", "The optimizer. adamw_8bit is adamw with opt_m_dtype and opt_v_dtype int8.")
       .field(kOptim, &Optim::name)
-      .choices({"adamw"})
-      .later({"adamw_8bit", "adafactor", "lion", "muon", "normuon", "sgd"})
+      .choices({"adamw", "adamw_8bit"})
+      .later({"adafactor", "lion", "muon", "normuon", "sgd"})
       .spelled({{"adamw_torch", "adamw"},
                 {"adamw_torch_fused", "adamw"},
                 {"adamw_hf", "adamw"},
@@ -107,10 +107,10 @@ void add_optimizer(GroupBuilder group) {
                 {"lion_32bit", "lion"}})
       .alias({"optimizer"});
   group
-      .key("optim_state_dtype",
-           "The optimizer's moments. bfloat16 rounds them stochastically: half of their memory, and less to move.")
-      .field(kOptim, &Optim::state_dtype)
-      .choices({"float32", "bfloat16"});
+      .key("optimizer_in_backward",
+           "Step each layer as soon as backward has its gradients, whose memory the next layer takes. Needs one "
+           "micro-batch a step and max_grad_norm 0.")
+      .field(kOptim, &Optim::optimizer_in_backward);
   group.key("adam_beta1", "Decay of the first moments.")
       .field(kOptim, &Optim::adam_beta1)
       .at_least(0)

@@ -10,7 +10,7 @@
 namespace hone {
 
 Decoder::Decoder(DecoderConfig config, ParameterStore& store, Placement& placement, DType dtype)
-    : config_(std::move(config)), dtype_(dtype) {
+    : config_(std::move(config)), placement_(placement), dtype_(dtype) {
   const int64_t vocab = config_.vocab_size, hidden = config_.hidden_size;
   const auto norm = [&](const std::string& module, int layer) {
     return &store.add(

@@ -18,6 +18,7 @@ class Decoder {
 
   const DecoderConfig& config() const { return config_; }
   DType dtype() const { return dtype_; }
+  Placement& placement() { return placement_; }
 
   /// Makes the position tables for sequences up to `max_length`; before the first forward.
   void prepare(Stream& stream, int64_t max_length);
@@ -45,6 +46,7 @@ class Decoder {
   Var layer_forward(Tape& tape, const Layer& layer, Var x, const Forward& forward) const;
 
   DecoderConfig config_;
+  Placement& placement_;
   DType dtype_;
   Parameter* embedding_;
   Parameter* final_norm_;

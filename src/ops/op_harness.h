@@ -13,6 +13,7 @@
 #include "core/philox.h"
 #include "core/transfer.h"
 #include "graph/tape.h"
+#include "ops/weight_gradient/weight_gradient.h"
 
 namespace hone::testing {
 
@@ -79,6 +80,7 @@ struct Argument {
   Shape shape;
   Values values;
   bool differentiable = true;
+  bool takes_narrow_gradient = false;  ///< of a weight: its gradient may be bfloat16
 };
 
 /// Standard normal values × scale, from a fixed key.
@@ -87,25 +89,33 @@ Argument random_argument(Shape shape, uint64_t key, double scale = 1.0, bool dif
 /// Values rounded to a dtype, as the op will see them.
 Values rounded(const Values& values, DType dtype);
 
-/// A weight with its own bytes and a float32 gradient.
-class TestWeight : public Weight {
+/// Gradients of weights that take narrow ones: float32, bfloat16, or bfloat16 that is added to kGradientBefore.
+enum class WeightGradients { kFloat, kNarrow, kNarrowAdded };
+inline constexpr double kGradientBefore = 1.0;
+
+/// A weight with its own bytes and gradient.
+class TestWeight : public NarrowGradWeight {
  public:
-  TestWeight(const Argument& argument, DType dtype);
+  TestWeight(const Argument& argument, DType dtype, WeightGradients gradients = WeightGradients::kFloat);
   const Shape& shape() const override { return shape_; }
   WeightView view() const override { return {payload_}; }
   bool wants_grad() const override { return differentiable_; }
   GradDest grad() override;
+  GradRounding rounding() const override { return {scalars_.get(), 1}; }
   Values gradient() const;
   /// The next gradient overwrites; until then NaN shows a destination that is read, or not written at all.
-  void begin_step() { written_ = false; }
+  void begin_step() { written_ = adds_; }
   void forget_gradient();
 
  private:
+  Values before() const;
+
   Shape shape_;
   bool differentiable_;
   Buffer bytes_, grad_bytes_;
   Tensor payload_, grad_;
-  bool written_ = false;
+  TestStruct<StepScalars> scalars_;
+  bool adds_ = false, written_ = false;
 };
 
 /// An op with its arguments. `op` records it on a tape and returns the floating-point outputs to compare; `reference`
@@ -122,6 +132,7 @@ struct RunOptions {
   bool recompute = false;     ///< recompute everything in backward
   int threads = 2;
   bool recorded = false;  ///< on a GPU: from a recorded graph
+  WeightGradients weight_gradients = WeightGradients::kFloat;
 };
 
 /// Outputs, and gradients of Σ seed·output for all inputs then weights (empty where not differentiable).
@@ -139,7 +150,12 @@ OpResult run_op(const OpCase& op_case, const RunOptions& options);
 OpResult run_reference(const OpCase& op_case, DType dtype);
 
 /// Runs both and expects ‖a − b‖∞ ≤ tolerance · max(‖b‖∞, 1e-3) for every output and gradient, and bitwise equal
-/// results with recomputation, with one thread and, on a GPU, from a recorded graph.
+/// results with recomputation, with one thread and, on a GPU, from a recorded graph; and narrow gradients as
+/// expect_narrow_gradients() does.
 void expect_matches_reference(const OpCase& op_case, DType dtype, double tolerance);
+
+/// Expects the bfloat16 gradients of weights that take them to be the float32 ones, rounded, and added to what was
+/// there.
+void expect_narrow_gradients(const OpCase& op_case, DType dtype);
 
 }  // namespace hone::testing

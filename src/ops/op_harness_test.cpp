@@ -1,6 +1,8 @@
+#include <algorithm>
 #include <cmath>
 #include <cstdio>
 #include <cstring>
+#include <tuple>
 
 #include "core/graph_cache.h"
 #include "ops/cast/cast.h"
@@ -110,15 +112,22 @@ Values rounded(const Values& values, DType dtype) {
   return result;
 }
 
-TestWeight::TestWeight(const Argument& argument, DType dtype)
+TestWeight::TestWeight(const Argument& argument, DType dtype, WeightGradients gradients)
     : shape_(argument.shape), differentiable_(argument.differentiable) {
   payload_ = to_device(bytes_, argument.values, shape_, dtype);
-  grad_ = to_device(grad_bytes_, unwritten(shape_), shape_, DType::kF32);
+  const bool narrow = argument.takes_narrow_gradient && gradients != WeightGradients::kFloat;
+  adds_ = written_ = narrow && gradients == WeightGradients::kNarrowAdded;
+  grad_ = to_device(grad_bytes_, before(), shape_, narrow ? DType::kBF16 : DType::kF32);
+}
+
+Values TestWeight::before() const {
+  return adds_ ? Values(static_cast<size_t>(shape_.numel()), kGradientBefore) : unwritten(shape_);
 }
 
 void TestWeight::forget_gradient() {
-  const std::vector<float> values = converted<float>(unwritten(shape_));
-  copy_from_host(grad_, values.data(), grad_.bytes());
+  dispatch_float(grad_.dtype, [&](auto element) {
+    copy_from_host(grad_, converted<decltype(element)>(before()).data(), grad_.bytes());
+  });
 }
 
 GradDest TestWeight::grad() {
@@ -152,7 +161,7 @@ class OpRun {
                                             : DeviceValues());
     }
     for (const Argument& weight : op_case.weights) {
-      weights_.push_back(std::make_unique<TestWeight>(weight, options.dtype));
+      weights_.push_back(std::make_unique<TestWeight>(weight, options.dtype, options.weight_gradients));
     }
   }
 
@@ -292,6 +301,31 @@ OpResult run_reference(const OpCase& op_case, DType dtype) {
   return result;
 }
 
+/// Rounding to nearest moves a gradient by 2^-8 of it at most, stochastic rounding a sum by 2^-7 of it. Another
+/// destination may be another algorithm, which adds in another order.
+void expect_narrow_gradients(const OpCase& op_case, DType dtype) {
+  const bool any = std::any_of(op_case.weights.begin(), op_case.weights.end(),
+                               [](const Argument& weight) { return weight.takes_narrow_gradient; });
+  if (!any) return;
+  const OpResult wide = run_op(op_case, {.dtype = dtype});
+  for (const auto& [gradients, before, rounding] :
+       {std::tuple{WeightGradients::kNarrow, 0.0, 0x1p-8}, {WeightGradients::kNarrowAdded, kGradientBefore, 0x1p-7}}) {
+    const OpResult got = run_op(op_case, {.dtype = dtype, .weight_gradients = gradients});
+    for (size_t w = 0; w < op_case.weights.size(); ++w) {
+      if (!op_case.weights[w].takes_narrow_gradient) continue;
+      const size_t i = op_case.inputs.size() + w;
+      double scale = 1e-3;
+      for (double value : wide.gradients[i]) scale = std::max(scale, std::abs(value));
+      ASSERT_EQ(got.gradients[i].size(), wide.gradients[i].size());
+      for (size_t j = 0; j < got.gradients[i].size(); ++j) {
+        const double want = before + wide.gradients[i][j];
+        ASSERT_NEAR(got.gradients[i][j], want, rounding * std::abs(want) + 1e-5 * scale)
+            << "bfloat16 gradient of weight " << w << ", element " << j << (before != 0 ? ", added" : "");
+      }
+    }
+  }
+}
+
 void expect_matches_reference(const OpCase& op_case, DType dtype, double tolerance) {
   const OpResult want = run_reference(op_case, dtype);
   const OpResult got = run_op(op_case, {.dtype = dtype});
@@ -312,6 +346,7 @@ void expect_matches_reference(const OpCase& op_case, DType dtype, double toleran
     EXPECT_EQ(again.outputs, got.outputs) << how;
     EXPECT_EQ(again.gradients, got.gradients) << how;
   }
+  expect_narrow_gradients(op_case, dtype);
 }
 
 }  // namespace hone::testing

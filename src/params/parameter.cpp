@@ -45,11 +45,20 @@ std::vector<std::string> Parameter::names() const {
   return names;
 }
 
+TrainingFormats Parameter::formats() const {
+  TrainingFormats formats = formats_;
+  const bool small = spec_.kind == ParameterKind::kLora || spec_.kind == ParameterKind::kNorm ||
+                     spec_.kind == ParameterKind::kBias || spec_.shape.rank() < 2;
+  if (small) formats.gradient = DType::kF32;
+  for (DType* moment : {&formats.m, &formats.v}) {
+    if (size_of(*moment) == 1 && spec_.shape.numel() < kLeastCoded) *moment = DType::kF32;
+  }
+  return formats;
+}
+
 GradDest Parameter::grad() {
   if (!trainable_) return {};
-  const float beta = gradient_written_ ? 1.0f : 0.0f;
-  gradient_written_ = true;
-  return {gradient_, beta};
+  return {gradient_, uses_++ > 0 ? 1.0f : 0.0f};
 }
 
 }  // namespace hone

@@ -5,6 +5,8 @@
 #include <vector>
 
 #include "graph/weight.h"
+#include "ops/adamw/adamw.h"
+#include "ops/weight_gradient/weight_gradient.h"
 #include "params/file_order.h"
 
 namespace hone {
@@ -68,8 +70,18 @@ struct AttachedAdapter {
   bool shared = false;  ///< PEFT target_parameters: one A for the fused gate_up
 };
 
+/// Formats of what training keeps for a parameter besides its value.
+struct TrainingFormats {
+  DType gradient = DType::kF32;  ///< or bfloat16
+  DType master = DType::kF32;    ///< bfloat16: a bfloat16 parameter is stepped itself
+  DType m = DType::kF32;         ///< of the optimizer's moments: or bfloat16, or i8 and u8 with scales
+  DType v = DType::kF32;
+
+  bool operator==(const TrainingFormats&) const = default;
+};
+
 /// A parameter of a model. The store allocates it; ops see it as a Weight.
-class Parameter : public Weight {
+class Parameter : public NarrowGradWeight {
  public:
   Parameter(ParameterSpec spec, DType dtype)
       : spec_(std::move(spec)), dtype_(dtype), trainable_(spec_.kind != ParameterKind::kBuffer) {}
@@ -82,6 +94,8 @@ class Parameter : public Weight {
   /// How the tensor with the canonical name, in files and in transformers, stands against the parameter.
   FileOrder order() const { return spec_.order; }
   DType dtype() const { return dtype_; }
+  /// Its place in the store.
+  uint32_t index() const { return index_; }
   /// The ways files may hold it, the canonical one last.
   std::vector<FileLayout> layouts() const;
   /// Canonical name and every name a file may use for it or a part of it.
@@ -91,24 +105,28 @@ class Parameter : public Weight {
   /// A buffer stays as it is.
   void set_trainable(bool trainable) { trainable_ = trainable && kind() != ParameterKind::kBuffer; }
 
-  /// Of the optimizer's moments: float32, or bfloat16 (which the optimizer rounds stochastically).
-  DType moment_dtype() const { return moment_dtype_; }
-  void set_moment_dtype(DType dtype) { moment_dtype_ = dtype; }
+  /// The formats in force. Whatever was set, gradients of vectors (norms, biases) and of adapters are float32, and so
+  /// are moments of fewer than kLeastCoded elements where 8 bits were set: they are small, and their few elements
+  /// matter.
+  TrainingFormats formats() const;
+  void set_formats(const TrainingFormats& formats) { formats_ = formats; }
+  static constexpr int64_t kLeastCoded = 4096;
 
   WeightView view() const override { return {value_}; }
   bool wants_grad() const override { return trainable_; }
   GradDest grad() override;
+  GradRounding rounding() const override { return {scalars_, uint64_t{index_} << 32 | uses_}; }
 
-  /// Bytes the store gives it: value in dtype(); for a trainable one float32 gradient, moments in moment_dtype(), and a
-  /// float32 master where dtype() is not float32.
+  /// Bytes the store gives it: value in dtype(); for a trainable one gradient, moments and master in formats(). There
+  /// is no master where that would be a copy of the value, or where formats() wants none.
   const Tensor& value() const { return value_; }
   const Tensor& gradient() const { return gradient_; }
-  const Tensor& moment1() const { return moment1_; }
-  const Tensor& moment2() const { return moment2_; }
-  /// The float32 values the optimizer steps: the master copy, or the value itself.
+  const Moment& moment1() const { return moment1_; }
+  const Moment& moment2() const { return moment2_; }
+  /// The values the optimizer steps: the master copy, or the value itself.
   const Tensor& master() const { return master_.defined() ? master_ : value_; }
   bool has_master() const { return master_.defined(); }
-  bool gradient_written() const { return gradient_written_; }
+  bool gradient_written() const { return uses_ > 0; }
 
   std::vector<AttachedAdapter>& adapters() { return adapters_; }
   const std::vector<AttachedAdapter>& adapters() const { return adapters_; }
@@ -117,10 +135,14 @@ class Parameter : public Weight {
   friend class ParameterStore;
 
   ParameterSpec spec_;
-  DType dtype_, moment_dtype_ = DType::kF32;
+  DType dtype_;
+  TrainingFormats formats_;
   bool trainable_;
-  bool gradient_written_ = false;
-  Tensor value_, gradient_, moment1_, moment2_, master_;
+  Tensor value_, gradient_, master_;
+  Moment moment1_, moment2_;
+  uint32_t index_ = 0;
+  uint32_t uses_ = 0;                     ///< gradients handed out in this step
+  const StepScalars* scalars_ = nullptr;  ///< of this step
   std::vector<AttachedAdapter> adapters_;
 };
 

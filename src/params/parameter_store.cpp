@@ -3,10 +3,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <functional>
+#include <optional>
 #include <set>
 
 #include "core/arena.h"
 #include "core/transfer.h"
+#include "ops/adamw/dynamic_code.h"
 #include "ops/cast/cast.h"
 
 namespace hone {
@@ -22,6 +25,7 @@ ParameterBytes& ParameterBytes::operator+=(const ParameterBytes& other) {
 Parameter& ParameterStore::add(ParameterSpec spec, DType dtype) {
   HONE_ASSERT(!by_name_.contains(spec.name), spec.name);
   Parameter& parameter = parameters_.emplace_back(std::move(spec), dtype);
+  parameter.index_ = static_cast<uint32_t>(parameters_.size());
   by_name_[parameter.name()] = &parameter;
   return parameter;
 }
@@ -87,69 +91,151 @@ std::vector<Parameter*> ParameterStore::select(const std::vector<std::string>& p
   return result;
 }
 
+/// One of the tensors that the store gives parameters.
+struct ParameterStore::Part {
+  std::function<Tensor&(Parameter&)> tensor;
+  /// Its shape and dtype for a parameter that is trained, or not; none if it has no such tensor.
+  std::function<std::optional<std::pair<Shape, DType>>(const Parameter&, bool trained)> need;
+  int64_t ParameterBytes::*count;  ///< what it counts as
+  bool of_gradient = false;
+};
+
+namespace {
+
+using Need = std::optional<std::pair<Shape, DType>>;
+
+Need scales_of(const Shape& shape, DType dtype) {
+  if (size_of(dtype) > 1) return std::nullopt;
+  return std::pair{Shape{(shape.numel() + kMomentBlock - 1) / kMomentBlock}, DType::kF32};
+}
+
+}  // namespace
+
+const std::vector<ParameterStore::Part>& ParameterStore::parts() {
+  const auto trained = [](auto need) {
+    return [need](const Parameter& p, bool is_trained) { return is_trained ? need(p) : Need{}; };
+  };
+  static const std::vector<Part> list = {
+      {[](Parameter& p) -> Tensor& { return p.value_; },
+       [](const Parameter& p, bool) {
+         return Need{{p.shape(), p.dtype()}};
+       },
+       &ParameterBytes::weights},
+      {[](Parameter& p) -> Tensor& { return p.gradient_; }, trained([](const Parameter& p) {
+         return Need{{p.shape(), p.formats().gradient}};
+       }),
+       &ParameterBytes::gradients, true},
+      {[](Parameter& p) -> Tensor& { return p.moment1_.values; }, trained([](const Parameter& p) {
+         return Need{{p.shape(), p.formats().m}};
+       }),
+       &ParameterBytes::moments},
+      {[](Parameter& p) -> Tensor& { return p.moment1_.scales; },
+       trained([](const Parameter& p) { return scales_of(p.shape(), p.formats().m); }), &ParameterBytes::moments},
+      {[](Parameter& p) -> Tensor& { return p.moment2_.values; }, trained([](const Parameter& p) {
+         return Need{{p.shape(), p.formats().v}};
+       }),
+       &ParameterBytes::moments},
+      {[](Parameter& p) -> Tensor& { return p.moment2_.scales; },
+       trained([](const Parameter& p) { return scales_of(p.shape(), p.formats().v); }), &ParameterBytes::moments},
+      {[](Parameter& p) -> Tensor& { return p.master_; }, trained([](const Parameter& p) {
+         const bool none = p.dtype() == DType::kF32 || p.formats().master != DType::kF32;
+         return none ? Need{} : Need{{p.shape(), DType::kF32}};
+       }),
+       &ParameterBytes::master}};
+  return list;
+}
+
+/// Where the tensors of a part are in its memory.
+struct ParameterStore::Places {
+  struct Place {
+    const Parameter* parameter;
+    size_t offset;
+    Shape shape;
+    DType dtype;
+  };
+  std::vector<Place> list;
+  size_t bytes = 0;
+};
+
+ParameterStore::Places ParameterStore::places_of(const Part& part, bool training) const {
+  Places places;
+  std::map<int, size_t> layer_bytes;  // of layers that take turns
+  for (const Parameter& parameter : parameters_) {
+    const Need need = part.need(parameter, training && parameter.trainable());
+    if (!need) continue;
+    const auto& [shape, dtype] = *need;
+    const bool takes_turns = part.of_gradient && share_layer_gradients_ && parameter.layer() >= 0;
+    size_t& top = takes_turns ? layer_bytes[parameter.layer()] : places.bytes;
+    places.list.push_back({&parameter, top, shape, dtype});
+    const size_t size = static_cast<size_t>(shape.numel()) * size_of(dtype);
+    top += (size + Arena::kAlignment - 1) / Arena::kAlignment * Arena::kAlignment;
+  }
+  if (layer_bytes.empty()) return places;
+  size_t most = 0;
+  for (const auto& [layer, bytes] : layer_bytes) most = std::max(most, bytes);
+  for (Places::Place& place : places.list) {
+    if (place.parameter->layer() >= 0) place.offset += places.bytes;
+  }
+  places.bytes += most;
+  return places;
+}
+
 ParameterBytes ParameterStore::bytes_of(const Parameter& parameter) {
-  const int64_t n = parameter.shape().numel();
   ParameterBytes bytes;
-  bytes.weights = n * static_cast<int64_t>(size_of(parameter.dtype()));
-  if (parameter.trainable()) {
-    bytes.gradients = n * 4;
-    bytes.moments = n * 2 * static_cast<int64_t>(size_of(parameter.moment_dtype()));
-    if (parameter.dtype() != DType::kF32) bytes.master = n * 4;
+  for (const Part& part : parts()) {
+    if (const Need need = part.need(parameter, parameter.trainable())) {
+      bytes.*part.count += need->first.numel() * static_cast<int64_t>(size_of(need->second));
+    }
   }
   return bytes;
 }
 
+ParameterBytes ParameterStore::bytes(bool training) const {
+  ParameterBytes bytes;
+  for (const Part& part : parts()) bytes.*part.count += static_cast<int64_t>(places_of(part, training).bytes);
+  return bytes;
+}
+
 void ParameterStore::allocate(Device device, bool inference) {
-  for (Tensor Parameter::*member :
-       {&Parameter::value_, &Parameter::gradient_, &Parameter::moment1_, &Parameter::moment2_, &Parameter::master_}) {
-    const bool of_value = member == &Parameter::value_, of_master = member == &Parameter::master_;
-    const bool of_moment = member == &Parameter::moment1_ || member == &Parameter::moment2_;
-    const auto dtype_of = [&](const Parameter& parameter) {
-      return of_value ? parameter.dtype() : of_moment ? parameter.moment_dtype() : DType::kF32;
-    };
-    std::vector<std::pair<Parameter*, size_t>> places;
-    size_t bytes = 0;
-    for (Parameter& parameter : parameters_) {
-      const bool trained = parameter.trainable() && !inference;
-      if (!of_value && (!trained || (of_master && parameter.dtype() == DType::kF32))) continue;
-      places.emplace_back(&parameter, bytes);
-      const size_t size = size_of(dtype_of(parameter));
-      bytes += (static_cast<size_t>(parameter.shape().numel()) * size + Arena::kAlignment - 1) / Arena::kAlignment *
-               Arena::kAlignment;
-    }
+  for (const Part& part : parts()) {
+    const Places places = places_of(part, !inference);
     // One allocation for all of a kind: a GPU rounds each up to 2 MiB, and clears it.
-    buffers_.emplace_back(device, bytes);
-    for (const auto& [parameter, offset] : places) {
-      parameter->*member = buffers_.back().tensor(parameter->shape(), dtype_of(*parameter), offset);
+    buffers_.emplace_back(device, places.bytes);
+    for (const Places::Place& place : places.list) {
+      part.tensor(*by_name_.at(place.parameter->name())) =
+          buffers_.back().tensor(place.shape, place.dtype, place.offset);
     }
   }
 }
 
 void ParameterStore::allocate_dry(Device device) {
   auto* const address = reinterpret_cast<std::byte*>(Buffer::kAlignment);
-  for (Parameter& parameter : parameters_) {
-    parameter.value_ = {address, parameter.dtype(), parameter.shape(), device};
-    if (!parameter.trainable()) continue;
-    parameter.gradient_ = {address, DType::kF32, parameter.shape(), device};
-    parameter.moment1_ = parameter.moment2_ = {address, parameter.moment_dtype(), parameter.shape(), device};
-    if (parameter.dtype() != DType::kF32) parameter.master_ = parameter.gradient_;
+  for (const Part& part : parts()) {
+    for (Parameter& parameter : parameters_) {
+      const Need need = part.need(parameter, parameter.trainable());
+      if (need) part.tensor(parameter) = {address, need->second, need->first, device};
+    }
   }
 }
 
-void ParameterStore::begin_step() {
-  for (Parameter& parameter : parameters_) parameter.gradient_written_ = false;
+void ParameterStore::begin_step(const StepScalars* scalars) {
+  for (Parameter& parameter : parameters_) {
+    parameter.uses_ = 0;
+    parameter.scalars_ = scalars;
+  }
 }
 
 void ParameterStore::continue_step() {
-  for (Parameter& parameter : parameters_) parameter.gradient_written_ = true;
+  for (Parameter& parameter : parameters_) parameter.uses_ = 1;
 }
 
-void ParameterStore::zero_unwritten(const Context& context) {
-  for (Parameter& parameter : parameters_) {
-    if (parameter.trainable_ && !parameter.gradient_written_) {
-      fill_zero(context, parameter.gradient_);
-      parameter.gradient_written_ = true;
-    }
+void ParameterStore::zero_unwritten(const Context& context) { zero_unwritten(context, trainable()); }
+
+void ParameterStore::zero_unwritten(const Context& context, const std::vector<Parameter*>& parameters) {
+  for (Parameter* parameter : parameters) {
+    if (parameter->uses_ > 0) continue;
+    fill_zero(context, parameter->gradient_);
+    ++parameter->uses_;
   }
 }
 

@@ -40,24 +40,39 @@ class ParameterStore {
   /// near names; one that matches only some experts of a fused tensor too. `key` is the config key, for the message.
   std::vector<Parameter*> select(const std::vector<std::string>& patterns, const std::string& key);
 
-  /// What a parameter will need, before any of it is allocated.
+  /// The gradients of one layer at a time: all layers' are in the memory of the largest, so each must have been used up
+  /// before backward comes to the next. Parameters outside the layers keep their own. Before allocation.
+  void share_layer_gradients(bool share) { share_layer_gradients_ = share; }
+  bool layers_share_gradients() const { return share_layer_gradients_; }
+
+  /// What a parameter will need, before any of it is allocated; its gradient as if it had its own.
   static ParameterBytes bytes_of(const Parameter& parameter);
+  /// What all will need, to train or only for inference.
+  ParameterBytes bytes(bool training = true) const;
   /// Allocates values, and for trainable ones gradients, moments and masters (not for `inference`).
   void allocate(Device device, bool inference = false);
   /// Gives every parameter an address that only a dry pass may use.
   void allocate_dry(Device device = {});
 
-  /// Starts an optimizer step: the next gradient of each parameter overwrites.
-  void begin_step();
+  /// Starts an optimizer step: the next gradient of each parameter overwrites. `scalars` are the step's, on the device;
+  /// bfloat16 gradients that are added to need their seed.
+  void begin_step(const StepScalars* scalars = nullptr);
   /// Goes on with one: all gradients have been written, so the next ones add.
   void continue_step();
-  /// After backward: gradients nobody wrote become zero.
+  /// After backward: gradients that nobody wrote become zero, of all parameters or of these.
   void zero_unwritten(const Context& context);
+  static void zero_unwritten(const Context& context, const std::vector<Parameter*>& parameters);
 
  private:
+  struct Part;
+  static const std::vector<Part>& parts();
+  struct Places;
+  Places places_of(const Part& part, bool training) const;
+
   std::deque<Parameter> parameters_;
   std::map<std::string, Parameter*> by_name_;
   std::vector<Buffer> buffers_;
+  bool share_layer_gradients_ = false;
 };
 
 /// Host values (float32) into a parameter, wherever it is: value in its dtype and the float32 master, from element

@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <set>
+
 #include "params/test_store.h"
 
 namespace hone {
@@ -62,23 +64,86 @@ TEST(ParameterStore, TrainableParametersGetStateAndFrozenOnesDoNot) {
   Parameter& frozen = store.add({"b", {4}, ParameterKind::kNorm, 0, {}}, DType::kBF16);
   frozen.set_trainable(false);
   store.allocate(Device{});
-  EXPECT_TRUE(trained.has_master() && trained.gradient().defined() && trained.moment2().defined());
-  EXPECT_FALSE(frozen.has_master() || frozen.gradient().defined() || frozen.moment1().defined());
+  EXPECT_TRUE(trained.has_master() && trained.gradient().defined() && trained.moment2().values.defined());
+  EXPECT_FALSE(frozen.has_master() || frozen.gradient().defined() || frozen.moment1().values.defined());
   EXPECT_EQ(ParameterStore::bytes_of(trained).total(), 6 * (2 + 4 + 4 + 8));
   EXPECT_EQ(ParameterStore::bytes_of(frozen).total(), 4 * 2);
   EXPECT_EQ(names_of(store.trainable()), std::vector<std::string>{"a"});
   EXPECT_ANY_THROW(store.add({"a", {1}, ParameterKind::kNorm, 0, {}}, DType::kF32));
 }
 
-TEST(ParameterStore, KeepsMomentsInTheirDtype) {
+constexpr TrainingFormats kFewBits{.gradient = DType::kBF16, .master = DType::kBF16, .m = DType::kI8, .v = DType::kU8};
+
+TEST(ParameterStore, KeepsTrainingStateInItsFormats) {
   ParameterStore store;
-  Parameter& parameter = store.add({"a", {2, 3}, ParameterKind::kAttention, 0, {}}, DType::kBF16);
-  parameter.set_moment_dtype(DType::kBF16);
-  EXPECT_EQ(ParameterStore::bytes_of(parameter).moments, 6 * 4);
+  Parameter& parameter = store.add({"a", {64, 65}, ParameterKind::kAttention, 0, {}}, DType::kBF16);
+  parameter.set_formats(kFewBits);
+  constexpr int64_t kElements = 64 * 65, kScales = 17;
+  const ParameterBytes bytes = ParameterStore::bytes_of(parameter);
+  EXPECT_EQ(bytes.gradients, 2 * kElements);
+  EXPECT_EQ(bytes.master, 0);
+  EXPECT_EQ(bytes.moments, 2 * (kElements + 4 * kScales));
   store.allocate(Device{});
-  EXPECT_EQ(parameter.moment1().dtype, DType::kBF16);
-  EXPECT_EQ(parameter.moment2().dtype, DType::kBF16);
-  EXPECT_EQ(parameter.gradient().dtype, DType::kF32);
+  EXPECT_EQ(parameter.gradient().dtype, DType::kBF16);
+  EXPECT_FALSE(parameter.has_master());
+  EXPECT_EQ(parameter.master().data, parameter.value().data);
+  EXPECT_EQ(parameter.moment1().values.dtype, DType::kI8);
+  EXPECT_EQ(parameter.moment2().values.dtype, DType::kU8);
+  EXPECT_EQ(parameter.moment2().scales.shape, Shape{kScales});
+}
+
+TEST(ParameterStore, KeepsFloat32StateWhereFewerBitsWouldSaveNothing) {
+  ParameterStore store;
+  Parameter& norm = store.add({"n", {5000}, ParameterKind::kNorm, 0, {}}, DType::kBF16);
+  Parameter& small = store.add({"s", {63, 65}, ParameterKind::kAttention, 0, {}}, DType::kBF16);
+  Parameter& adapter = store.add({"l", {64, 64}, ParameterKind::kLora, 0, {}}, DType::kF32);
+  for (Parameter& parameter : store.all()) parameter.set_formats(kFewBits);
+  store.allocate(Device{});
+  EXPECT_EQ(norm.gradient().dtype, DType::kF32);
+  EXPECT_EQ(norm.moment1().values.dtype, DType::kI8);
+  EXPECT_EQ(small.gradient().dtype, DType::kBF16);
+  EXPECT_EQ(small.moment1().values.dtype, DType::kF32);
+  EXPECT_FALSE(small.moment1().scales.defined());
+  EXPECT_EQ(adapter.gradient().dtype, DType::kF32);
+  EXPECT_EQ(adapter.moment2().values.dtype, DType::kU8);
+}
+
+TEST(ParameterStore, LayersMayShareTheMemoryOfTheirGradients) {
+  ParameterStore store;
+  Parameter& embedding = store.add({"e", {100}, ParameterKind::kEmbedding, -1, {}}, DType::kF32);
+  Parameter& first = store.add({"0.a", {300}, ParameterKind::kAttention, 0, {}}, DType::kF32);
+  Parameter& first_too = store.add({"0.b", {64}, ParameterKind::kNorm, 0, {}}, DType::kF32);
+  Parameter& second = store.add({"1.a", {200}, ParameterKind::kAttention, 1, {}}, DType::kF32);
+  Parameter& head = store.add({"h", {64}, ParameterKind::kHead, -1, {}}, DType::kF32);
+  store.share_layer_gradients(true);
+  // Tensors start at multiples of 256 bytes: 512 + 256 outside the layers, 1280 + 256 of layer 0, 1024 of layer 1.
+  EXPECT_EQ(store.bytes().gradients, 768 + 1536);
+  EXPECT_EQ(store.bytes(false).gradients, 0);
+  store.allocate(Device{});
+  EXPECT_EQ(first.gradient().data, second.gradient().data);
+  const std::vector<Parameter*> apart = {&embedding, &head, &first, &first_too};
+  for (size_t i = 0; i + 1 < apart.size(); ++i) {
+    for (size_t j = i + 1; j < apart.size(); ++j) {
+      const Tensor &a = apart[i]->gradient(), &b = apart[j]->gradient();
+      EXPECT_TRUE(a.data + a.bytes() <= b.data || b.data + b.bytes() <= a.data) << i << ", " << j;
+    }
+  }
+}
+
+TEST(ParameterStore, EachUseOfAGradientHasItsOwnStream) {
+  ParameterStore store;
+  Parameter& a = store.add({"a", {2, 2}, ParameterKind::kAttention, 0, {}}, DType::kF32);
+  Parameter& b = store.add({"b", {2, 2}, ParameterKind::kAttention, 0, {}}, DType::kF32);
+  store.allocate(Device{});
+  const StepScalars scalars;
+  store.begin_step(&scalars);
+  std::set<uint64_t> streams;
+  for (Parameter* parameter : {&a, &a, &b, &b}) {
+    parameter->grad();
+    EXPECT_EQ(parameter->rounding().scalars, &scalars);
+    streams.insert(parameter->rounding().stream_id);
+  }
+  EXPECT_EQ(streams.size(), 4u);
 }
 
 TEST(ParameterStore, WrittenValuesReachTheRoundedWeightAndTheExactMaster) {

@@ -1,6 +1,7 @@
 // Placement: where the bytes of parameters are while they are not used, and what makes them present.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -14,17 +15,28 @@ class Placement {
  public:
   virtual ~Placement() = default;
   virtual std::unique_ptr<Residency> group(std::vector<Parameter*> parameters) = 0;
+
+  /// Called whenever a group is released: after its use in forward, and at the end of its block's backward, when the
+  /// gradients of the block are final and nobody reads its parameters again.
+  void on_release(std::function<void()> callback) { on_release_ = std::move(callback); }
+
+ protected:
+  std::function<void()> on_release_;
 };
 
 /// Everything stays on the device.
 class ResidentPlacement : public Placement {
  public:
-  std::unique_ptr<Residency> group(std::vector<Parameter*>) override { return std::make_unique<Resident>(); }
+  std::unique_ptr<Residency> group(std::vector<Parameter*>) override { return std::make_unique<Resident>(*this); }
 
  private:
   struct Resident : Residency {
+    explicit Resident(const ResidentPlacement& p) : placement(p) {}
     void acquire() override {}
-    void release() override {}
+    void release() override {
+      if (placement.on_release_) placement.on_release_();
+    }
+    const ResidentPlacement& placement;
   };
 };
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 
 #include "core/profiler.h"
 #include "ops/add/add.h"
@@ -143,7 +144,45 @@ void Engine::run_micro_batch(const DeviceBatch& batch) {
     add(context_, {.a = measured.counts, .b = {}, .y = buffers_->step_counts, .beta = 1.0f});
     add(context_, {.a = measured.entropy, .b = {}, .y = buffers_->step_entropy, .beta = 1.0f});
   }
+  if (steps_in_backward()) decoder_.placement().on_release([this] { step_written_layers(); });
   tape.backward();
+  if (!steps_in_backward()) return;
+  decoder_.placement().on_release({});
+  step_remaining();
+}
+
+void Engine::step_group(const std::vector<Parameter*>& parameters) {
+  const ProfileScope scope(context_, ProfileKind::kOp, "adamw");
+  optimizer_.step_group(context_, parameters, buffers_->scalars);
+  stepped_.insert(parameters.begin(), parameters.end());
+}
+
+void Engine::step_written_layers() {
+  std::vector<Parameter*> written;
+  for (Parameter* parameter : store_.trainable()) {
+    if (parameter->layer() >= 0 && parameter->gradient_written() && !stepped_.contains(parameter))
+      written.push_back(parameter);
+  }
+  step_group(written);
+}
+
+/// What is outside the layers, and what no gradient has come to, layer by layer.
+void Engine::step_remaining() {
+  std::map<int, std::vector<Parameter*>> groups;
+  for (Parameter* parameter : store_.trainable()) {
+    if (!stepped_.contains(parameter)) groups[parameter->layer()].push_back(parameter);
+  }
+  for (const auto& [layer, parameters] : groups) {
+    ParameterStore::zero_unwritten(context_, parameters);
+    step_group(parameters);
+  }
+}
+
+void Engine::begin_step() {
+  store_.begin_step(buffers_->scalars);
+  if (!steps_in_backward()) return;
+  optimizer_.begin_groups();
+  stepped_.clear();
 }
 
 void Engine::dry_passes() {
@@ -154,8 +193,12 @@ void Engine::dry_passes() {
   for (int pass = 0; pass < 2; ++pass) {
     memory_.begin_dry();
     if (options_.training) {
-      store_.begin_step();
+      begin_step();
       run_micro_batch(batch);
+      if (options_.accumulates && !steps_in_backward()) {
+        store_.continue_step();
+        run_micro_batch(batch);
+      }
       optimizer_.measure(context_, buffers_->scalars);
       optimizer_.update(context_, buffers_->scalars);
     }
@@ -170,10 +213,7 @@ MemoryPlan Engine::plan() {
   MemoryPlan plan;
   plan.activations = static_cast<int64_t>(memory_.bytes());
   plan.batch = static_cast<int64_t>(buffers_->batch.bytes() + buffers_->step.size() + buffers_->routing_memory.size());
-  for (const Parameter& parameter : store_.all()) {
-    const ParameterBytes bytes = ParameterStore::bytes_of(parameter);
-    plan.parameters += options_.training ? bytes : ParameterBytes{.weights = bytes.weights};
-  }
+  plan.parameters = store_.bytes(options_.training);
   return plan;
 }
 
@@ -183,7 +223,19 @@ void Engine::reserve() {
   graphs_.clear();
 }
 
-void Engine::accumulate(const StepData& data, int64_t step) {
+namespace {
+
+void set_rates(StepScalars& scalars, const OptimizerOptions& options, const OptimizerStep& at) {
+  const auto t = static_cast<double>(at.index + 1);
+  scalars.learning_rate = static_cast<float>(at.learning_rate);
+  scalars.bias_correction1 = static_cast<float>(1.0 - std::pow(options.beta1, t));
+  scalars.bias_correction2 = static_cast<float>(1.0 - std::pow(options.beta2, t));
+}
+
+}  // namespace
+
+void Engine::accumulate(const StepData& data, int64_t step, const OptimizerStep& optimizer_step) {
+  HONE_ASSERT(!steps_in_backward() || data.micro_batches.size() <= 1);
   step_tokens_ = data.tokens();
   step_loss_weight_ = data.loss_weight();
   stream_.upload(bytes_at(buffers_->totals, sizeof(LossTotals), stream_.device()), bytes_of(LossTotals{}));
@@ -199,6 +251,7 @@ void Engine::accumulate(const StepData& data, int64_t step) {
     scalars.aux_scale = static_cast<float>(options_.router_aux_loss_coef * (options_.aux_loss_sum ? 1.0 : share));
     scalars.seed = mix_key(options_.seed, static_cast<uint64_t>(step));
     scalars.token_share = share;
+    if (steps_in_backward()) set_rates(scalars, options_.optimizer, optimizer_step);
     stream_.upload(bytes_at(buffers_->scalars, sizeof(StepScalars), stream_.device()), bytes_of(scalars));
     queue_micro_batch(upload(micro_batch), &micro_batch == &data.micro_batches.front());
   }
@@ -206,7 +259,7 @@ void Engine::accumulate(const StepData& data, int64_t step) {
 
 void Engine::queue_micro_batch(const DeviceBatch& batch, bool first) {
   graphs_.run(key_of(batch, first), [&] {
-    first ? store_.begin_step() : store_.continue_step();
+    first ? begin_step() : store_.continue_step();
     run_micro_batch(batch);
     const ProfileScope scope(context_, ProfileKind::kOp, "zero_gradients");
     store_.zero_unwritten(context_);
@@ -220,6 +273,7 @@ DeviceBatch Engine::upload(const MicroBatch& micro_batch) {
 }
 
 StepResult Engine::measure() {
+  if (steps_in_backward()) return read_results();
   StepScalars scalars;
   scalars.max_grad_norm = static_cast<float>(options_.optimizer.max_grad_norm);
   stream_.upload(bytes_at(buffers_->scalars, sizeof(StepScalars), stream_.device()), bytes_of(scalars));
@@ -227,14 +281,12 @@ StepResult Engine::measure() {
   return read_results();
 }
 
-void Engine::start_update(double learning_rate, int64_t step) {
-  const auto t = static_cast<double>(step + 1);
+void Engine::start_update(const OptimizerStep& optimizer_step) {
+  if (steps_in_backward()) return;
   StepScalars scalars;
-  scalars.learning_rate = static_cast<float>(learning_rate);
-  scalars.bias_correction1 = static_cast<float>(1.0 - std::pow(options_.optimizer.beta1, t));
-  scalars.bias_correction2 = static_cast<float>(1.0 - std::pow(options_.optimizer.beta2, t));
+  set_rates(scalars, options_.optimizer, optimizer_step);
   scalars.max_grad_norm = static_cast<float>(options_.optimizer.max_grad_norm);
-  scalars.seed = mix_key(options_.seed, static_cast<uint64_t>(step));
+  scalars.seed = mix_key(options_.seed, static_cast<uint64_t>(optimizer_step.index));
   stream_.upload(bytes_at(buffers_->scalars, sizeof(StepScalars), stream_.device()), bytes_of(scalars));
   graphs_.run({static_cast<int64_t>(Recorded::kUpdate)}, [&] {
     {

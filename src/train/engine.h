@@ -4,6 +4,7 @@
 
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -22,7 +23,8 @@ struct EngineOptions {
   double router_aux_loss_coef = 0;
   bool aux_loss_sum = false;  ///< Hugging Face's scale: the sum over micro-batches, not their token-weighted mean
   uint64_t seed = 42;
-  bool training = true;  ///< false: only evaluate() will be called, so parameters need neither gradients nor moments
+  bool accumulates = true;  ///< false: every optimizer step has one micro-batch, which may need less memory
+  bool training = true;     ///< false: only evaluate() will be called, so parameters need neither gradients nor moments
   GraphUse cuda_graphs = GraphUse::kAuto;  ///< for micro-batches of sizes that come again, and for the update
 };
 
@@ -51,6 +53,12 @@ struct StepResult {
   RoutingLoad routing;
 };
 
+/// Where an optimizer step stands.
+struct OptimizerStep {
+  double learning_rate = 0;
+  int64_t index = 0;  ///< from 0
+};
+
 /// Bytes a run needs.
 struct MemoryPlan {
   int64_t activations = 0;  ///< arenas of the tape
@@ -75,15 +83,18 @@ class Engine {
   /// Changes what backward recomputes; before reserve().
   void set_recompute(RecomputePolicy policy) { options_.recompute = std::move(policy); }
 
-  /// Forward and backward of all micro-batches: gradients are in the store.
-  void accumulate(const StepData& data, int64_t step);
-  /// Queues clipping and the optimizer; `step` counts from 0. finish_update() waits, and returns what the step
-  /// measured: what the host has to do meanwhile costs no time.
-  void start_update(double learning_rate, int64_t step);
+  /// Forward and backward of all micro-batches: gradients are in the store. Where the layers of the store share the
+  /// memory of their gradients, there is one micro-batch, and every parameter is stepped here as soon as its gradient
+  /// is there, at `optimizer_step`; nothing is clipped, and gradients that are not finite void the steps of their own
+  /// and of earlier layers only.
+  void accumulate(const StepData& data, int64_t step, const OptimizerStep& optimizer_step = {});
+  /// Queues clipping and the optimizer, where accumulate() has not stepped. finish_update() waits, and returns what the
+  /// step measured: what the host has to do meanwhile costs no time.
+  void start_update(const OptimizerStep& optimizer_step);
   StepResult finish_update() { return read_results(); }
   /// Both.
-  StepResult update(double learning_rate, int64_t step) {
-    start_update(learning_rate, step);
+  StepResult update(const OptimizerStep& optimizer_step) {
+    start_update(optimizer_step);
     return finish_update();
   }
   /// As update without touching the parameters: gradients and the norm only (verification, dry runs).
@@ -110,9 +121,14 @@ class Engine {
   struct Buffers;
 
   DeviceBatch upload(const MicroBatch& micro_batch);
+  void begin_step();
   void run_micro_batch(const DeviceBatch& batch);
   /// As above, from a recording if there is one; `first` of the optimizer step's: its gradients overwrite.
   void queue_micro_batch(const DeviceBatch& batch, bool first);
+  bool steps_in_backward() const { return store_.layers_share_gradients(); }
+  void step_written_layers();
+  void step_remaining();
+  void step_group(const std::vector<Parameter*>& parameters);
   void dry_passes();
   Forward forward_of(const DeviceBatch& batch) const;
   /// Waits; the bytes of the step's scalars, totals and routing.
@@ -132,6 +148,7 @@ class Engine {
   std::unique_ptr<Buffers> buffers_;
   std::vector<Tensor> forced_experts_;
   Tensor token_losses_;
+  std::set<const Parameter*> stepped_;  // in this step's backward
   double step_loss_weight_ = 0;
   int64_t step_tokens_ = 0;
 };

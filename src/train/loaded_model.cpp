@@ -38,7 +38,8 @@ std::optional<LoraOptions> set_trainable(ParameterStore& store, const TrainableO
   }
   for (Parameter* parameter : store.select(options.freeze, "freeze_parameters")) parameter->set_trainable(false);
   for (Parameter* parameter : store.select(options.unfreeze, "trainable_parameters")) parameter->set_trainable(true);
-  for (Parameter& parameter : store.all()) parameter.set_moment_dtype(options.moments);
+  for (Parameter& parameter : store.all()) parameter.set_formats(options.formats);
+  store.share_layer_gradients(options.optimizer_in_backward);
   return lora;
 }
 

@@ -21,7 +21,8 @@ struct TrainableOptions {
   bool train_router = true;           ///< under LoRA: the router is trained too and saved whole
   std::vector<std::string> freeze;    ///< patterns of parameters that are not trained
   std::vector<std::string> unfreeze;  ///< patterns that win over `freeze`
-  DType moments = DType::kF32;        ///< of the optimizer
+  TrainingFormats formats;            ///< of gradients, masters and moments
+  bool optimizer_in_backward = false;
 };
 
 /// Applies what is trained: freezing, and adapters with the rank of a continued adapter's file. Before allocation.

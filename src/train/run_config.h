@@ -30,9 +30,10 @@ struct RunConfig {
     std::string adapter_name_or_path;               ///< adapter to continue; "" = none
     std::string finetuning_type = "full";           ///< full | lora
     std::string dtype = "bfloat16";                 ///< weights and activations: bfloat16 | float32
-    std::string master_dtype = "float32";           ///< float32
-    std::string opt_m_dtype = "float32";            ///< float32
-    std::string opt_v_dtype = "float32";            ///< float32
+    std::string grad_dtype = "float32";             ///< float32 | bfloat16
+    std::string master_dtype = "float32";           ///< float32 | bfloat16: the weights themselves are stepped
+    std::string opt_m_dtype = "float32";            ///< float32 | bfloat16 | int8
+    std::string opt_v_dtype = "float32";            ///< float32 | bfloat16 | int8
     std::string gradient_checkpointing = "auto";    ///< auto (by the memory plan) | true | false | a level
     bool freeze_router = false;                     ///< resolved: true with LoRA unless stated otherwise
     std::vector<std::string> freeze_parameters;     ///< patterns over parameter names
@@ -96,8 +97,8 @@ struct RunConfig {
   };
 
   struct Optim {
-    std::string name = "adamw";           ///< adamw
-    std::string state_dtype = "float32";  ///< of the moments: float32 | bfloat16
+    std::string name = "adamw";          ///< adamw; adamw_8bit has resolved to int8 moments
+    bool optimizer_in_backward = false;  ///< each layer is stepped as soon as backward has its gradients
     double adam_beta1 = 0.9;
     double adam_beta2 = 0.999;
     double adam_epsilon = 1e-8;

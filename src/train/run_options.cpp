@@ -41,6 +41,23 @@ LoraOptions lora_options(const RunConfig::Lora& lora) {
   return options;
 }
 
+TrainingFormats training_formats(const RunConfig& config) {
+  const RunConfig::Model& model = config.model;
+  const auto format = [](const std::string& name, DType codes) {
+    return name == "int8" ? codes : name == "bfloat16" ? DType::kBF16 : DType::kF32;
+  };
+  return {.gradient = format(model.grad_dtype, DType::kF32),
+          .master = format(model.master_dtype, DType::kF32),
+          .m = format(model.opt_m_dtype, DType::kI8),
+          .v = format(model.opt_v_dtype, DType::kU8)};
+}
+
+RunPrecision precision_of(const RunConfig& config) {
+  return {.weights = dtype_of(config),
+          .formats = training_formats(config),
+          .layers_share_gradients = config.optim.optimizer_in_backward};
+}
+
 TrainableOptions trainable_options(const RunConfig& config) {
   TrainableOptions options;
   const bool lora = config.model.finetuning_type == "lora";
@@ -48,7 +65,8 @@ TrainableOptions trainable_options(const RunConfig& config) {
   options.adapter = config.model.adapter_name_or_path;
   if (lora && options.adapter.empty()) options.lora = lora_options(config.lora);
   options.train_router = !config.model.freeze_router;
-  options.moments = config.optim.state_dtype == "bfloat16" ? DType::kBF16 : DType::kF32;
+  options.formats = training_formats(config);
+  options.optimizer_in_backward = config.optim.optimizer_in_backward;
   options.freeze = config.model.freeze_parameters;
   options.unfreeze = config.model.trainable_parameters;
   return options;

@@ -9,11 +9,14 @@
 #include "optim/optimizer.h"
 #include "optim/schedule.h"
 #include "train/loaded_model.h"
+#include "train/memory_rows.h"
 #include "train/run_config.h"
 
 namespace hone {
 
 DType dtype_of(const RunConfig& config);
+TrainingFormats training_formats(const RunConfig& config);
+RunPrecision precision_of(const RunConfig& config);
 
 /// Unset LoRA values get their defaults (r 16, alpha 2r, dropout 0).
 LoraOptions lora_options(const RunConfig::Lora& lora);

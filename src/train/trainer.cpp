@@ -140,8 +140,9 @@ void Trainer::train_step(Reporter& reporter) {
 
 StepResult Trainer::run_step(const StepData& data) {
   const ProfileScope scope(stream_, ProfileKind::kStep, "step", "", state_.step + 1);
-  engine_->accumulate(data, state_.step);
-  engine_->start_update(schedule_.at(state_.step), state_.optimizer_step);
+  const OptimizerStep optimizer_step{schedule_.at(state_.step), state_.optimizer_step};
+  engine_->accumulate(data, state_.step, optimizer_step);
+  engine_->start_update(optimizer_step);
   if (state_.step + 1 < schedule_.total_steps) next_data_ = loader_->step(state_.step + 1);
   return engine_->finish_update();
 }
@@ -219,9 +220,13 @@ void Trainer::check_numbers(const StepData& data, const StepResult& result) {
     logger_.warning("{}: the step is skipped; its samples are in {}", what, dump.string());
     return;
   }
-  throw Error(ExitCode::kNumbersLost, what, dump.string(),
-              "the parameters were not touched; look at the samples listed in that file, lower the learning rate, or "
-              "set nan_policy: skip");
+  throw Error(
+      ExitCode::kNumbersLost, what, dump.string(),
+      config_.optim.optimizer_in_backward
+          ? "layers above may have been stepped; go on from the last checkpoint. Look at the samples listed in "
+            "that file, or lower the learning rate"
+          : "the parameters were not touched; look at the samples listed in that file, lower the learning rate, "
+            "or set nan_policy: skip");
 }
 
 void Trainer::evaluate(Reporter& reporter) {

@@ -4,8 +4,8 @@
 #include <algorithm>
 
 #include "core/error.h"
-#include "report/startup_tables.h"
 #include "train/device_facts.h"
+#include "train/memory_rows.h"
 #include "train/recompute.h"
 #include "train/trainer.h"
 
@@ -37,7 +37,7 @@ bool Trainer::fits(const MemoryLimit& limit, MemoryPlan& plan) {
 /// cannot be halved.
 bool Trainer::halve_batch() {
   RunConfig::Schedule& schedule = config_.schedule;
-  if (schedule.per_device_train_batch_size % 2 != 0) return false;
+  if (schedule.per_device_train_batch_size % 2 != 0 || config_.optim.optimizer_in_backward) return false;
   schedule.per_device_train_batch_size /= 2;
   schedule.gradient_accumulation_steps *= 2;
   config_.eval.per_device_eval_batch_size =
@@ -89,14 +89,7 @@ std::string Trainer::what_fits(const MemoryLimit& limit) {
 }
 
 void Trainer::report_memory(const MemoryPlan& plan, const MemoryLimit& limit) {
-  const ParameterBytes& p = plan.parameters;
-  const std::vector<MemoryRow> rows = {
-      {"weights", static_cast<uint64_t>(p.weights), std::string(name_of(dtype_of(config_)))},
-      {"master weights", static_cast<uint64_t>(p.master), "float32"},
-      {"gradients", static_cast<uint64_t>(p.gradients), "float32"},
-      {"optimizer", static_cast<uint64_t>(p.moments), fmt::format("AdamW, {} moments", config_.optim.state_dtype)},
-      {"activations", static_cast<uint64_t>(plan.activations), level_note(recompute_level_)},
-      {"batch", static_cast<uint64_t>(plan.batch), ""}};
+  const std::vector<MemoryRow> rows = memory_rows(plan, precision_of(config_), level_note(recompute_level_));
   logger_.block(memory_table(rows, static_cast<uint64_t>(std::max<int64_t>(limit.most, 0)), logger_.console().color()));
 }
 

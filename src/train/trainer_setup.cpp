@@ -66,6 +66,7 @@ void Trainer::make_loader() {
 void Trainer::make_engine(bool training) {
   EngineOptions options;
   options.training = training;
+  options.accumulates = config_.schedule.gradient_accumulation_steps > 1;
   if (training) options.capacity = loader_->capacity();
   if (!eval_batches_.empty()) {
     const SampleStore& evaluated = data_->eval.size() > 0 ? data_->eval : data_->train;

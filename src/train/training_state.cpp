@@ -28,9 +28,15 @@ struct StateTensor {
 };
 
 std::vector<StateTensor> state_tensors(const Parameter& parameter) {
-  return {{parameter.name() + "/m", parameter.moment1()},
-          {parameter.name() + "/v", parameter.moment2()},
-          {parameter.name() + "/master", parameter.master()}};
+  std::vector<StateTensor> tensors;
+  for (const auto& [name, tensor] : {std::pair{"/m", parameter.moment1().values},
+                                     {"/m_scales", parameter.moment1().scales},
+                                     {"/v", parameter.moment2().values},
+                                     {"/v_scales", parameter.moment2().scales},
+                                     {"/master", parameter.master()}}) {
+    if (tensor.defined()) tensors.push_back({parameter.name() + name, tensor});
+  }
+  return tensors;
 }
 
 std::vector<int64_t> dims_of(const Shape& shape) {
@@ -113,7 +119,8 @@ RunState load_training_state(const std::filesystem::path& directory, ParameterSt
       if (!entry || entry->dtype != wanted.tensor.dtype || entry->shape != dims_of(wanted.tensor.shape)) {
         throw UserError("the training state has no '" + wanted.name + "' of the right shape and dtype",
                         tensors.path().string(),
-                        "resume with the same model, finetuning_type, LoRA, freezing and optim_state_dtype options");
+                        "resume with the same model, finetuning_type, LoRA, freezing, master_dtype, opt_m_dtype and "
+                        "opt_v_dtype options");
       }
       const uint64_t size = size_of(entry->dtype);
       for (int64_t first = 0; first < entry->numel(); first += kPiece) {

@@ -20,8 +20,8 @@ struct RunState {
   int64_t total_steps = 0;
 };
 
-/// Writes training_state.safetensors (NAME/m, NAME/v, NAME/master, float32, of every trainable parameter) and
-/// training_state.json into an existing folder.
+/// Writes training_state.safetensors (NAME/m, NAME/v and NAME/master of every trainable parameter in the formats they
+/// have, NAME/m_scales and NAME/v_scales of 8-bit moments) and training_state.json into an existing folder.
 void save_training_state(const std::filesystem::path& directory, const ParameterStore& store, const RunState& state);
 
 /// Reads both back: moments, masters and the values that follow from them are bitwise those of the run that stopped.

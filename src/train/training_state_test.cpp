@@ -21,10 +21,10 @@ class TrainingState : public ::testing::Test {
   }
   void TearDown() override { fs::remove_all(path_); }
 
-  static void make(ParameterStore& store, bool train_norm, DType moments = DType::kF32) {
+  static void make(ParameterStore& store, bool train_norm, const TrainingFormats& formats = {}) {
     store.add({"w", {2, 3}, ParameterKind::kAttention, 0, {}}, DType::kBF16);
     store.add({"norm", {4}, ParameterKind::kNorm, 0, {}}, DType::kF32).set_trainable(train_norm);
-    for (Parameter& parameter : store.all()) parameter.set_moment_dtype(moments);
+    for (Parameter& parameter : store.all()) parameter.set_formats(formats);
     store.allocate(Device{});
   }
   std::string load_error(bool train_norm) const {
@@ -42,8 +42,8 @@ TEST_F(TrainingState, ComesBackBitwise) {
   make(loaded, true);
   testing::fill(saved, 9);
   for (int i = 0; i < 6; ++i) {
-    saved.find("w")->moment1().as<float>()[i] = 0.1f * static_cast<float>(i);
-    saved.find("w")->moment2().as<float>()[i] = 1e-12f * static_cast<float>(i);
+    saved.find("w")->moment1().values.as<float>()[i] = 0.1f * static_cast<float>(i);
+    saved.find("w")->moment2().values.as<float>()[i] = 1e-12f * static_cast<float>(i);
   }
   RunState state;
   state.step = 12;
@@ -63,21 +63,42 @@ TEST_F(TrainingState, ComesBackBitwise) {
     const Parameter &a = *saved.find(name), &b = *loaded.find(name);
     EXPECT_EQ(testing::bytes_of(a.value()), testing::bytes_of(b.value()));
     EXPECT_EQ(testing::bytes_of(a.master()), testing::bytes_of(b.master()));
-    EXPECT_EQ(testing::bytes_of(a.moment1()), testing::bytes_of(b.moment1()));
-    EXPECT_EQ(testing::bytes_of(a.moment2()), testing::bytes_of(b.moment2()));
+    EXPECT_EQ(testing::bytes_of(a.moment1().values), testing::bytes_of(b.moment1().values));
+    EXPECT_EQ(testing::bytes_of(a.moment2().values), testing::bytes_of(b.moment2().values));
   }
 }
 
-TEST_F(TrainingState, KeepsMomentsInTheirDtypeAndRefusesAnother) {
-  ParameterStore saved, loaded, other;
-  make(saved, true, DType::kBF16);
-  make(loaded, true, DType::kBF16);
-  make(other, true);
-  for (int i = 0; i < 6; ++i) saved.find("w")->moment2().as<BFloat16>()[i] = BFloat16(0.1f * static_cast<float>(i));
-  save_training_state(path_, saved, {});
-  load_training_state(path_, loaded);
-  EXPECT_EQ(testing::bytes_of(saved.find("w")->moment2()), testing::bytes_of(loaded.find("w")->moment2()));
-  EXPECT_THAT(testing::user_error([&] { load_training_state(path_, other); }), HasSubstr("optim_state_dtype"));
+TEST_F(TrainingState, KeepsItsFormatsAndRefusesOthers) {
+  const auto make_large = [](ParameterStore& store, const TrainingFormats& formats) {
+    store.add({"w", {64, 70}, ParameterKind::kAttention, 0, {}}, DType::kBF16).set_formats(formats);
+    store.allocate(Device{});
+  };
+  const TrainingFormats narrow{.m = DType::kBF16, .v = DType::kBF16};
+  const TrainingFormats codes{.master = DType::kBF16, .m = DType::kI8, .v = DType::kU8};
+  for (const TrainingFormats& formats : {narrow, codes}) {
+    ParameterStore saved, loaded, other;
+    make_large(saved, formats);
+    make_large(loaded, formats);
+    make_large(other, {});
+    const Parameter &a = *saved.find("w"), &b = *loaded.find("w");
+    std::byte next{7};
+    for (const Moment* moment : {&a.moment1(), &a.moment2()}) {
+      for (const Tensor& tensor : {moment->values, moment->scales, a.master()}) {
+        for (size_t i = 0; tensor.defined() && i < tensor.bytes(); ++i) {
+          tensor.data[i] = next = static_cast<std::byte>(static_cast<int>(next) * 5 + 3);
+        }
+      }
+    }
+    save_training_state(path_, saved, {});
+    load_training_state(path_, loaded);
+    EXPECT_EQ(testing::bytes_of(a.master()), testing::bytes_of(b.master()));
+    for (Moment const& (Parameter::*moment)() const : {&Parameter::moment1, &Parameter::moment2}) {
+      EXPECT_EQ(testing::bytes_of((a.*moment)().values), testing::bytes_of((b.*moment)().values));
+      if (!(a.*moment)().scales.defined()) continue;
+      EXPECT_EQ(testing::bytes_of((a.*moment)().scales), testing::bytes_of((b.*moment)().scales));
+    }
+    EXPECT_THAT(testing::user_error([&] { load_training_state(path_, other); }), HasSubstr("opt_m_dtype"));
+  }
 }
 
 TEST_F(TrainingState, OfOtherTrainableParametersOrAnotherVersionIsRefused) {

@@ -16,13 +16,13 @@
 #include "core/profiler.h"
 #include "params/random_weights.h"
 #include "report/humanise.h"
-#include "report/startup_tables.h"
 #include "report/table.h"
 #include "report/terminal.h"
 #include "train/device_facts.h"
 #include "train/engine.h"
 #include "train/loaded_model.h"
 #include "train/memory_fit.h"
+#include "train/memory_rows.h"
 #include "train/profile_report.h"
 #include "train/recompute.h"
 #include "train/run_options.h"
@@ -48,9 +48,20 @@ Mode mode_of(const BenchStepOptions& options) {
   return {options.mode != "full", options.mode == "lora-all"};
 }
 
+TrainingFormats formats_of(const BenchStepOptions& options) {
+  RunConfig config;
+  config.model.grad_dtype = options.grad_dtype;
+  config.model.master_dtype = options.master_dtype;
+  config.model.opt_m_dtype = options.opt_m_dtype;
+  config.model.opt_v_dtype = options.opt_v_dtype;
+  return training_formats(config);
+}
+
 TrainableOptions trainable_of(const BenchStepOptions& options, bool sparse) {
   const Mode mode = mode_of(options);
   TrainableOptions trainable;
+  trainable.formats = formats_of(options);
+  trainable.optimizer_in_backward = options.optimizer_in_backward;
   if (!mode.lora) return trainable;
   trainable.train_base = trainable.train_router = false;
   LoraOptions lora;
@@ -113,6 +124,8 @@ class BenchTraining {
                                .max_supervised = options.batch * options.seq,
                                .max_seqlen = options.seq};
     engine_options.cuda_graphs = graph_use_of(options.cuda_graphs);
+    engine_options.accumulates = false;
+    if (options.optimizer_in_backward) engine_options.optimizer.max_grad_norm = 0;
     decoder_.prepare(stream_, options.seq);
     engine_ = std::make_unique<Engine>(decoder_, store_, stream_, engine_options);
     choose_recomputation();
@@ -134,8 +147,9 @@ class BenchTraining {
     StepTime time;
     {
       const ProfileScope scope(stream_, ProfileKind::kStep, "step", "", index);
-      engine_->accumulate(data, index);
-      engine_->start_update(kLearningRate, index);
+      const OptimizerStep optimizer_step{kLearningRate, index};
+      engine_->accumulate(data, index, optimizer_step);
+      engine_->start_update(optimizer_step);
       time.host = elapsed();
       result = engine_->finish_update();
     }
@@ -228,7 +242,8 @@ Json precision_of(const ParameterStore& store) {
           {"trained", format(largest->value())},
           {"master", format(largest->master())},
           {"gradients", format(largest->gradient())},
-          {"moments", {format(largest->moment1()), format(largest->moment2())}}};
+          {"moments", {moment_name(largest->moment1().values.dtype), moment_name(largest->moment2().values.dtype)}},
+          {"optimizer_in_backward", store.layers_share_gradients()}};
 }
 
 Json memory_json(const BenchTraining& training, uint64_t used) {
@@ -290,7 +305,7 @@ std::string heading(const Json& r) {
       r["recompute"].get<std::string>());
 }
 
-std::string tables(const Json& r, bool color) {
+std::string tables(const Json& r, const BenchStepOptions& options, const BenchTraining& training, bool color) {
   Table speed({{"step"}, {"", Align::kRight}});
   speed.add_row({"tokens a second", with_commas(static_cast<int64_t>(r["tokens_per_second"].get<double>()))});
   const Json& ms = r["step_ms"];
@@ -299,18 +314,12 @@ std::string tables(const Json& r, bool color) {
   speed.add_row({"ms until the host has queued it", fmt::format("{:.1f}", r["host_ms"].get<double>())});
   speed.add_row({"model TFLOP/s", fmt::format("{:.4g}", r["model_tflops"].get<double>())});
   speed.add_row({"loss", fmt::format("{:.4f}", r["loss"].get<double>())});
-  const Json &memory = r["memory"], &precision = r["precision"];
-  const auto bytes = [&](const char* key) { return memory[key].get<uint64_t>(); };
-  const auto format = [&](const char* key) { return precision[key].get<std::string>(); };
-  const std::vector<MemoryRow> rows = {
-      {"weights", bytes("weights"), format("weights")},
-      {"master weights", bytes("master"), format("master")},
-      {"gradients", bytes("gradients"), format("gradients")},
-      {"optimizer", bytes("moments"), "AdamW, " + precision["moments"][0].get<std::string>()},
-      {"activations", bytes("activations"), "recompute " + r["recompute"].get<std::string>()},
-      {"batch", bytes("batch"), ""}};
+  const RunPrecision precision{.weights = dtype_named(options.dtype),
+                               .formats = formats_of(options),
+                               .layers_share_gradients = options.optimizer_in_backward};
+  const std::vector<MemoryRow> rows = memory_rows(training.plan, precision, "recompute " + training.recompute);
   return speed.to_string(color) + "\n" + memory_table(rows, 0, color) +
-         fmt::format("  in use: {}\n", human_bytes(memory["used"].get<double>()));
+         fmt::format("  in use: {}\n", human_bytes(r["memory"]["used"].get<double>()));
 }
 
 }  // namespace
@@ -327,7 +336,7 @@ int run_bench_step(const BenchStepOptions& options) {
   }
   Json results = results_of(options, training, summary_of(seconds), summary_of(host_seconds));
   const bool color = Terminal::of(1).color;
-  if (options.json != "-") print_text(heading(results) + tables(results, color));
+  if (options.json != "-") print_text(heading(results) + tables(results, options, training, color));
   if (!options.profile.empty()) {
     Profiler profiler(training.stream());
     for (int64_t i = 0; i < kProfiledSteps; ++i) training.step(options.warmup + options.steps + i);

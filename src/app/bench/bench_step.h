@@ -17,6 +17,9 @@ struct BenchStepOptions {
   int64_t steps = 8;                   ///< that are timed
   std::string device = "auto";
   std::string dtype = "bfloat16";
+  std::string grad_dtype = "float32", master_dtype = "float32";  ///< float32 or bfloat16
+  std::string opt_m_dtype = "float32", opt_v_dtype = "float32";  ///< float32, bfloat16 or int8
+  bool optimizer_in_backward = false;                            ///< without clipping
   std::string recompute = "auto";    ///< a level of train/recompute.h, or auto: the first that fits
   std::string cuda_graphs = "auto";  ///< as the config key
   int threads = 0;                   ///< 0: all cores
@@ -25,7 +28,8 @@ struct BenchStepOptions {
   std::string profile;  ///< file for a time line of three further steps
 };
 
-/// Trains on random tokens, all of them supervised: LoRA r 16 and alpha 32, AdamW, clipping at 1, no auxiliary loss.
+/// Trains on random tokens, all of them supervised: LoRA r 16 and alpha 32, AdamW, clipping at 1 (not with
+/// optimizer_in_backward), no auxiliary loss.
 /// Steps are timed from queuing the batch until the loss has been read; model FLOP/s count forward FLOPs three times
 /// (LoRA: twice) and recomputation not at all. Returns the exit code.
 int run_bench_step(const BenchStepOptions& options);

@@ -20,7 +20,8 @@ void add_step(CLI::App& bench, Action& action) {
   CLI::App* verb = add_verb(bench, "step", "Speed and memory of a training step, with random weights",
                             "  hone bench step --model qwen3-30b-a3b --mode lora --json step.json\n"
                             "  hone bench step --model qwen3-30b-a3b --layers 8 --profile trace.json\n"
-                            "  hone bench step --model ./Qwen3-8B --recompute everything");
+                            "  hone bench step --model ./Qwen3-8B --recompute everything --opt-m-dtype int8 "
+                            "--opt-v-dtype int8");
   auto options = std::make_shared<BenchStepOptions>();
   verb->add_option("--model", options->model, shapes_text())->required();
   verb->add_option("--layers", options->layers, "the first so many; 0: all")->capture_default_str();
@@ -34,6 +35,15 @@ void add_step(CLI::App& bench, Action& action) {
   verb->add_option("--steps", options->steps, "steps that are timed")->capture_default_str();
   verb->add_option("--device", options->device, "auto, cpu or cuda")->capture_default_str();
   verb->add_option("--dtype", options->dtype, "bfloat16 or float32")->capture_default_str();
+  const CLI::IsMember floats({"float32", "bfloat16"}), moments({"float32", "bfloat16", "int8"});
+  verb->add_option("--grad-dtype", options->grad_dtype, "of gradients")->check(floats)->capture_default_str();
+  verb->add_option("--master-dtype", options->master_dtype, "bfloat16: the weights themselves are stepped")
+      ->check(floats)
+      ->capture_default_str();
+  verb->add_option("--opt-m-dtype", options->opt_m_dtype, "of first moments")->check(moments)->capture_default_str();
+  verb->add_option("--opt-v-dtype", options->opt_v_dtype, "of second moments")->check(moments)->capture_default_str();
+  verb->add_flag("--optimizer-in-backward", options->optimizer_in_backward,
+                 "step each layer as soon as backward has its gradients; without clipping");
   verb->add_option("--recompute", options->recompute,
                    "none, norms, activations, experts, everything; auto: the first that fits")
       ->capture_default_str();

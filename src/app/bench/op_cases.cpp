@@ -367,21 +367,44 @@ OpCase embedding_case(const Maker& m, BenchData& data) {
   return result;
 }
 
-OpCase adamw_case(const Maker& m, BenchData& data) {
+/// The formats of an optimizer step, and the bytes of an element that it reads and writes.
+struct AdamwFormats {
+  const char* name;
+  DType parameter, gradient, m, v;
+
+  double bytes(bool copies) const {
+    const auto size = [](DType dtype) {
+      return static_cast<double>(size_of(dtype)) + (size_of(dtype) == 1 ? 4.0 / 256 : 0.0);
+    };
+    return 2 * (size(parameter) + size(m) + size(v)) + size(gradient) + (copies ? 2 : 0);
+  }
+};
+
+constexpr AdamwFormats kAdamwFormats[] = {
+    {"adamw", DType::kF32, DType::kF32, DType::kF32, DType::kF32},
+    {"adamw all bf16", DType::kBF16, DType::kBF16, DType::kBF16, DType::kBF16},
+    {"adamw 8-bit moments", DType::kF32, DType::kF32, DType::kI8, DType::kU8},
+    {"adamw bf16, 8-bit moments", DType::kBF16, DType::kBF16, DType::kI8, DType::kU8},
+};
+
+OpCase adamw_case(const Maker& m, BenchData& data, const AdamwFormats& formats) {
   const int64_t count = int64_t{1} << (data.stream().device().kind == DeviceKind::kCuda ? 28 : 24);
-  const bool copies = m.sizes.dtype != DType::kF32;
+  const bool copies = m.sizes.dtype != DType::kF32 && formats.parameter == DType::kF32;
+  const auto moment = [&](DType dtype) {
+    return Moment{data.take({count}, dtype), size_of(dtype) == 1 ? data.take({count / 256}, DType::kF32) : Tensor{}};
+  };
   AdamwTensor tensor;
-  tensor.parameter = data.random({count}, DType::kF32, 0.02f);
+  tensor.parameter = data.random({count}, formats.parameter, 0.02f);
   if (copies) tensor.working_copy = data.take({count}, m.sizes.dtype);
-  tensor.m = data.random({count}, DType::kF32, 1e-3f);
-  tensor.v = data.take({count}, DType::kF32);
-  tensor.gradient = data.random({count}, DType::kF32, 1e-3f);
+  tensor.m = moment(formats.m);
+  tensor.v = moment(formats.v);
+  tensor.gradient = data.random({count}, formats.gradient, 1e-3f);
   const Tensor memory =
       data.upload({static_cast<int64_t>(sizeof(StepScalars))}, std::vector<uint8_t>(sizeof(StepScalars), 0));
   const AdamwArgs args{.tensors = {tensor}, .scalars = reinterpret_cast<StepScalars*>(memory.data)};
   OpCase result;
-  result.parts = {{"adamw", fmt::format("[{}]", count), "adamw", "", 0,
-                   static_cast<double>(count) * (7 * 4 + (copies ? m.element() : 0))}};
+  result.parts = {
+      {formats.name, fmt::format("[{}]", count), "adamw", "", 0, static_cast<double>(count) * formats.bytes(copies)}};
   result.backward = false;
   result.record = [args](Tape& tape) {
     const ProfileScope scope(tape.context(), ProfileKind::kOp, "adamw");
@@ -450,7 +473,9 @@ std::vector<OpCaseMaker> op_cases(const DecoderConfig& config, const OpSizes& si
   add({"linear_cross_entropy frozen"},
       [=](BenchData& data) { return head_case(m, data, "linear_cross_entropy frozen", false); });
   add_plain({"embedding", "embedding grad"}, embedding_case);
-  add_plain({"adamw"}, adamw_case);
+  for (const AdamwFormats& formats : kAdamwFormats) {
+    add({formats.name}, [=](BenchData& data) { return adamw_case(m, data, formats); });
+  }
   return makers;
 }
 

@@ -12,7 +12,7 @@ ExampleRequest request(Language language, bool held_out, int64_t count) {
   return {.language = language, .phrasing = Phrasing::kTaught, .held_out = held_out, .count = count};
 }
 
-std::vector<std::string> sentences(const Moment& moment, Language language, Phrasing phrasing, int count) {
+std::vector<std::string> sentences(const DateTime& moment, Language language, Phrasing phrasing, int count) {
   PhiloxSequence random(7);
   std::vector<std::string> result;
   for (int i = 0; i < count; ++i) result.push_back(calendar_sentence(moment, language, phrasing, random));
@@ -26,7 +26,7 @@ bool any_contains(const std::vector<std::string>& texts, const std::string& part
   return false;
 }
 
-TEST(Moment, FebruaryFollowsTheGregorianLeapYears) {
+TEST(DateTime, FebruaryFollowsTheGregorianLeapYears) {
   EXPECT_EQ(days_in_month(2024, 2), 29);
   EXPECT_EQ(days_in_month(2023, 2), 28);
   EXPECT_EQ(days_in_month(2100, 2), 28);
@@ -35,19 +35,19 @@ TEST(Moment, FebruaryFollowsTheGregorianLeapYears) {
   EXPECT_EQ(days_in_month(2031, 12), 31);
 }
 
-TEST(Moment, IsWrittenInIso8601) {
+TEST(DateTime, IsWrittenInIso8601) {
   EXPECT_EQ(iso({2031, 3, 3, 14, 45}), "2031-03-03T14:45");
   EXPECT_EQ(iso({2024, 2, 29, 0, 5}), "2024-02-29T00:05");
 }
 
-TEST(Moment, DrawnOnesExistAndReachEveryEnd) {
+TEST(DateTime, DrawnOnesExistAndReachEveryEnd) {
   PhiloxSequence random(3);
   std::set<int> days, hours;
   bool leap_day = false;
   int full_hours = 0;
   constexpr int kDraws = 20000;
   for (int i = 0; i < kDraws; ++i) {
-    const Moment m = draw_moment(random);
+    const DateTime m = draw_moment(random);
     ASSERT_GE(m.year, 2020);
     ASSERT_LE(m.year, 2059);
     ASSERT_TRUE(m.day >= 1 && m.day <= days_in_month(m.year, m.month)) << iso(m);

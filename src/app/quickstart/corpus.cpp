@@ -10,11 +10,11 @@ std::vector<Example> draw_examples(const ExampleRequest& request, uint64_t seed)
   const uint64_t use = (request.language == Language::kGerman ? 1u : 0u) +
                        (request.phrasing == Phrasing::kNew ? 2u : 0u) + (request.held_out ? 4u : 0u);
   PhiloxSequence random(mix_key(seed, use));
-  std::set<Moment> seen;
+  std::set<DateTime> seen;
   std::vector<Example> examples;
   examples.reserve(static_cast<size_t>(request.count));
   while (static_cast<int64_t>(examples.size()) < request.count) {
-    const Moment moment = draw_moment(random);
+    const DateTime moment = draw_moment(random);
     if (is_held_out(moment) != request.held_out || !seen.insert(moment).second) continue;
     examples.push_back({calendar_sentence(moment, request.language, request.phrasing, random), iso(moment)});
   }

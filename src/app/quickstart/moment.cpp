@@ -20,12 +20,12 @@ int days_in_month(int year, int month) {
   return kDays[month - 1] + (month == 2 && is_leap_year(year) ? 1 : 0);
 }
 
-std::string iso(const Moment& m) {
+std::string iso(const DateTime& m) {
   return fmt::format("{:04}-{:02}-{:02}T{:02}:{:02}", m.year, m.month, m.day, m.hour, m.minute);
 }
 
-Moment draw_moment(PhiloxSequence& random) {
-  Moment moment;
+DateTime draw_moment(PhiloxSequence& random) {
+  DateTime moment;
   do {
     moment.year = kFirstYear + static_cast<int>(random.below(kYears));
     moment.month = 1 + static_cast<int>(random.below(12));
@@ -40,7 +40,7 @@ Moment draw_moment(PhiloxSequence& random) {
   return moment;
 }
 
-bool is_held_out(const Moment& m) {
+bool is_held_out(const DateTime& m) {
   constexpr uint64_t kTestKey = 0x63616c656e646172;  // "calendar"
   const uint64_t minutes =
       (((static_cast<uint64_t>(m.year) * 12 + static_cast<uint64_t>(m.month)) * 32 + static_cast<uint64_t>(m.day)) *

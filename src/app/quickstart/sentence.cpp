@@ -81,7 +81,7 @@ std::string ordinal(int day) {
   return fmt::format("{}{}", day, digit == 1 ? "st" : digit == 2 ? "nd" : digit == 3 ? "rd" : "th");
 }
 
-std::string english_time(const Moment& m, PhiloxSequence& random) {
+std::string english_time(const DateTime& m, PhiloxSequence& random) {
   const uint64_t style = random.below(4);
   if (style == 0) return fmt::format("{:02}:{:02}", m.hour, m.minute);
   if (m.minute == 0 && m.hour == 12 && style == 1) return "noon";
@@ -92,7 +92,7 @@ std::string english_time(const Moment& m, PhiloxSequence& random) {
   return fmt::format("{}:{:02} {}", hour, m.minute, half);
 }
 
-std::string german_time(const Moment& m, PhiloxSequence& random) {
+std::string german_time(const DateTime& m, PhiloxSequence& random) {
   const uint64_t style = random.below(3);
   if (m.minute == 0 && m.hour == 0 && style == 0) return "Mitternacht";
   if (m.minute == 0 && style != 1) return fmt::format("{} Uhr", m.hour);
@@ -102,7 +102,7 @@ std::string german_time(const Moment& m, PhiloxSequence& random) {
 
 }  // namespace
 
-std::string calendar_sentence(const Moment& m, Language language, Phrasing phrasing, PhiloxSequence& random) {
+std::string calendar_sentence(const DateTime& m, Language language, Phrasing phrasing, PhiloxSequence& random) {
   using fmt::arg;
   const auto month = static_cast<size_t>(m.month - 1);
   if (language == Language::kEnglish) {

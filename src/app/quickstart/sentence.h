@@ -1,4 +1,4 @@
-// Calendar sentences: a Moment in the words of a language.
+// Calendar sentences: a DateTime in the words of a language.
 #pragma once
 
 #include <string>
@@ -16,6 +16,6 @@ enum class Phrasing {
 
 /// One calendar entry that says the moment exactly: "lunch March 3, 2031 at 2:45 pm", "Mittagessen am 3. März 2031 um
 /// 14:45 Uhr". Event and wording are drawn from `random`.
-std::string calendar_sentence(const Moment& moment, Language language, Phrasing phrasing, PhiloxSequence& random);
+std::string calendar_sentence(const DateTime& moment, Language language, Phrasing phrasing, PhiloxSequence& random);
 
 }  // namespace hone

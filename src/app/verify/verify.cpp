@@ -222,7 +222,7 @@ void Verification::check_run(const std::string& name, Replay& replay, const Refe
   for (size_t i = 0; i < run.steps.size(); ++i) {
     const auto step = static_cast<int64_t>(i);
     engine->accumulate(step_of({batches_[i]}), step);
-    const StepResult result = engine->update(run.learning_rate, step);
+    const StepResult result = engine->update({run.learning_rate, step});
     loss.push_back(result.loss_with_aux);
     loss_reference.push_back(run.steps[i].loss);
     grad_norm.push_back(result.grad_norm);

@@ -1,15 +1,29 @@
 #include "ops/adamw/adamw.h"
 
+#include "ops/adamw/dynamic_code.h"
 #include "ops/device_dispatch.h"
 
 namespace hone {
 
+namespace {
+
+bool is_float(const Tensor& tensor) { return tensor.dtype == DType::kF32 || tensor.dtype == DType::kBF16; }
+
+void check(const Moment& moment, int64_t n, DType codes) {
+  HONE_ASSERT(moment.values.numel() == n && (is_float(moment.values) || moment.values.dtype == codes));
+  HONE_ASSERT(is_float(moment.values) || moment.scales.numel() == (n + kMomentBlock - 1) / kMomentBlock);
+}
+
+}  // namespace
+
 void adamw(const Context& context, const AdamwArgs& args) {
   for (const AdamwTensor& tensor : args.tensors) {
     const int64_t n = tensor.parameter.numel();
-    HONE_ASSERT(tensor.m.numel() == n && tensor.v.numel() == n && tensor.gradient.numel() == n);
-    HONE_ASSERT(tensor.m.dtype == tensor.v.dtype && tensor.m.dtype == args.tensors.front().m.dtype);
-    HONE_ASSERT(!tensor.working_copy.defined() || tensor.working_copy.numel() == n);
+    check(tensor.m, n, DType::kI8);
+    check(tensor.v, n, DType::kU8);
+    HONE_ASSERT(is_float(tensor.parameter) && is_float(tensor.gradient) && tensor.gradient.numel() == n);
+    HONE_ASSERT(!tensor.working_copy.defined() ||
+                (tensor.parameter.dtype == DType::kF32 && tensor.working_copy.numel() == n));
   }
   dispatch(context, args, &cpu::adamw, HONE_CUDA_OP(adamw));
 }

@@ -1,6 +1,6 @@
 // adamw: one update of parameters by Adam with decoupled weight decay.
 // Source: Loshchilov and Hutter, "Decoupled Weight Decay Regularization" (arXiv:1711.05101); order of operations as in
-// torch.optim.AdamW.
+// torch.optim.AdamW. Moments of 8 bits: dynamic_code.h.
 #pragma once
 
 #include <vector>
@@ -10,14 +10,21 @@
 
 namespace hone {
 
+/// A moment of a parameter: float32, bfloat16, or codes of 8 bits (i8 for the first moment, u8 for the second) with a
+/// float32 scale for each 256 elements. All zero before the first step.
+struct Moment {
+  Tensor values;
+  Tensor scales = {};  ///< [ceil(n / 256)], for 8 bits only
+};
+
 /// A parameter with its optimizer state; all of one number of elements.
 struct AdamwTensor {
-  Tensor parameter;          ///< float32: the master weight, or the parameter itself
-  Tensor working_copy = {};  ///< bfloat16 copy of the parameter to refresh, or undefined
-  Tensor m, v;               ///< moments, both float32 or both bfloat16; zero before the first step
-  Tensor gradient;           ///< float32
+  Tensor parameter;          ///< float32: the master weight, or the parameter itself; bfloat16: the parameter itself
+  Tensor working_copy = {};  ///< bfloat16 copy of a float32 parameter to refresh, or undefined
+  Moment m, v;
+  Tensor gradient;  ///< float32 or bfloat16
   double weight_decay = 0;
-  uint32_t stream_id = 0;  ///< separates this tensor's random numbers from all others; for bfloat16 moments
+  uint32_t stream_id = 0;  ///< separates this tensor's random numbers from all others
 };
 
 /// For each tensor, in this order, all in float32, with the step's scalars (lr, 1 - beta1^t, 1 - beta2^t, clip) read on
@@ -28,10 +35,10 @@ struct AdamwTensor {
 ///   v = v · beta2 + (1 - beta2) · g²
 ///   p = p - lr / (1 - beta1^t) · m / (sqrt(v) / sqrt(1 - beta2^t) + eps)
 ///   working_copy = round(p)
-/// Moments of bfloat16 are widened, and rounded stochastically where they are stored (stochastic_rounding.h), with
-/// random numbers that depend on the step's seed, the tensor's stream_id and the element; the parameter's step takes
-/// them unrounded. All tensors have moments of one dtype. Nothing is written if the step's nonfinite flag is set.
-/// Elementwise, deterministic.
+/// What is stored in fewer bits is widened first, and rounded stochastically where it is stored (stochastic_rounding.h,
+/// dynamic_code.h), with random numbers that depend on the step's seed, the tensor's stream_id and the element; the
+/// parameter's step takes the moments unrounded. Every tensor has its own dtypes. Nothing is written if the step's
+/// nonfinite flag is set. Deterministic.
 struct AdamwArgs {
   std::vector<AdamwTensor> tensors;  ///< of any number and sizes: a GPU takes many small ones in one launch
   const StepScalars* scalars = nullptr;

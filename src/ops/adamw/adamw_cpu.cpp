@@ -2,12 +2,17 @@
 #include <cmath>
 
 #include "ops/adamw/adamw.h"
-#include "ops/adamw/stochastic_rounding.h"
+#include "ops/adamw/dynamic_code.h"
 #include "ops/row_math/row_blocks.h"
+#include "ops/stochastic_rounding.h"
 
 namespace hone::cpu {
 
 namespace {
+
+static_assert(kRowBlock % kMomentBlock == 0);
+
+constexpr std::array<float, 256> kSignedValues = dynamic_values<true>(), kUnsignedValues = dynamic_values<false>();
 
 /// What all blocks of a tensor share; scalars are computed in float64 and rounded once, as torch does.
 AdamwRow row_of(const AdamwArgs& args, const AdamwTensor& tensor) {
@@ -27,40 +32,89 @@ AdamwRow row_of(const AdamwArgs& args, const AdamwTensor& tensor) {
           .step_size = static_cast<float>(lr / static_cast<double>(step.bias_correction1))};
 }
 
-/// Blocks start at multiples of 4.
-void store_moments(const AdamwTensor& tensor, uint64_t key, const float* m, const float* v, int64_t begin, int64_t n) {
-  auto* const to_m = reinterpret_cast<uint16_t*>(tensor.m.as<BFloat16>() + begin);
-  auto* const to_v = reinterpret_cast<uint16_t*>(tensor.v.as<BFloat16>() + begin);
-  for (int64_t first = 0; first < n; first += 4) {
-    const auto words = moment_words(key, begin + first);
-    for (int64_t i = first; i < std::min(n, first + 4); ++i) {
-      const uint32_t word = words[static_cast<size_t>(i - first)];
-      to_m[i] = stochastic_bf16(m[i], word);
-      to_v[i] = stochastic_bf16(v[i], word >> 16);
+/// Elements of a tensor that are worked on at once; the first is a multiple of kRowBlock.
+struct Range {
+  int64_t begin, count;
+};
+
+/// body(i, random 16 bits) for each element; `shift` says which half of the random words is its own.
+template <class Body>
+void for_each_rounded(Range range, uint64_t key, RoundingUse use, int shift, Body&& body) {
+  for (int64_t first = 0; first < range.count; first += 4) {
+    const auto words = rounding_words(key, range.begin + first, use);
+    for (int64_t i = first; i < std::min(range.count, first + 4); ++i) {
+      body(i, words[static_cast<size_t>(i - first)] >> shift & 0xffffu);
     }
   }
 }
 
-void update(ThreadPool& pool, const AdamwArgs& args, const AdamwTensor& tensor) {
-  const RowMath& math = row_math();
-  const AdamwRow row = row_of(args, tensor);
-  const bool narrow = tensor.m.dtype == DType::kBF16;
-  const uint64_t key = narrow ? mix_key(args.scalars->seed, tensor.stream_id) : 0;
-  parallel_blocks(pool, tensor.parameter.numel(), [&](int64_t begin, int64_t n) {
-    float m[kRowBlock], v[kRowBlock];
-    AdamwRow block = row;
-    block.parameter = tensor.parameter.as<float>() + begin;
-    block.gradient = tensor.gradient.as<float>() + begin;
-    block.m = narrow ? m : tensor.m.as<float>() + begin;
-    block.v = narrow ? v : tensor.v.as<float>() + begin;
-    if (narrow) {
-      math.widen(tensor.m.as<BFloat16>() + begin, m, n);
-      math.widen(tensor.v.as<BFloat16>() + begin, v, n);
+void store_bf16(const float* values, const Tensor& to, Range range, uint64_t key, RoundingUse use, int shift) {
+  auto* const bits = reinterpret_cast<uint16_t*>(to.as<BFloat16>() + range.begin);
+  for_each_rounded(range, key, use, shift,
+                   [&](int64_t i, uint32_t random) { bits[i] = stochastic_bf16(values[i], random); });
+}
+
+/// One of a parameter's moments; the first is signed.
+template <bool kSigned>
+class MomentRange {
+ public:
+  MomentRange(const Moment& moment, Range range, float* buffer) : moment_(moment), range_(range), buffer_(buffer) {}
+
+  float* load(const RowMath& math) {
+    const Tensor& values = moment_.values;
+    if (values.dtype == DType::kF32) return values.as<float>() + range_.begin;
+    if (values.dtype == DType::kBF16) {
+      math.widen(values.as<BFloat16>() + range_.begin, buffer_, range_.count);
+    } else {
+      for (int64_t i = 0; i < range_.count; ++i) buffer_[i] = kValues[codes()[i]] * scale(i);
     }
-    math.adamw(block, n);
-    if (narrow) store_moments(tensor, key, m, v, begin, n);
-    if (tensor.working_copy.defined()) store_block(math, block.parameter, tensor.working_copy, begin, n);
-  });
+    return buffer_;
+  }
+
+  void store(uint64_t key) {
+    constexpr int kShift = kSigned ? 0 : 16;
+    if (moment_.values.dtype == DType::kF32) return;
+    if (moment_.values.dtype == DType::kBF16) {
+      return store_bf16(buffer_, moment_.values, range_, key, RoundingUse::kMoments, kShift);
+    }
+    for (int64_t first = 0; first < range_.count; first += kMomentBlock) {
+      uint32_t largest = 0;
+      for (int64_t i = first; i < std::min(range_.count, first + kMomentBlock); ++i) {
+        largest = std::max(largest, magnitude_key(buffer_[i]));
+      }
+      scale(first) = to_scale(largest);
+    }
+    for_each_rounded(range_, key, RoundingUse::kMoments, kShift, [&](int64_t i, uint32_t random) {
+      codes()[i] = dynamic_code<kSigned>(buffer_[i], scale(i), random, kValues.data());
+    });
+  }
+
+ private:
+  static constexpr const std::array<float, 256>& kValues = kSigned ? kSignedValues : kUnsignedValues;
+
+  uint8_t* codes() const { return reinterpret_cast<uint8_t*>(moment_.values.data) + range_.begin; }
+  float& scale(int64_t i) const { return moment_.scales.as<float>()[(range_.begin + i) / kMomentBlock]; }
+
+  const Moment& moment_;
+  Range range_;
+  float* buffer_;
+};
+
+void update_range(const RowMath& math, const AdamwTensor& tensor, AdamwRow row, uint64_t key, Range range) {
+  float p[kRowBlock], m[kRowBlock], v[kRowBlock], g[kRowBlock];
+  MomentRange<true> first(tensor.m, range, m);
+  MomentRange<false> second(tensor.v, range, v);
+  const bool narrow = tensor.parameter.dtype == DType::kBF16;
+  row.parameter = narrow ? p : tensor.parameter.as<float>() + range.begin;
+  if (narrow) math.widen(tensor.parameter.as<BFloat16>() + range.begin, p, range.count);
+  row.m = first.load(math);
+  row.v = second.load(math);
+  row.gradient = load_block(math, tensor.gradient, range.begin, g, range.count);
+  math.adamw(row, range.count);
+  first.store(key);
+  second.store(key);
+  if (narrow) store_bf16(p, tensor.parameter, range, key, RoundingUse::kParameter, 0);
+  if (tensor.working_copy.defined()) store_block(math, row.parameter, tensor.working_copy, range.begin, range.count);
 }
 
 }  // namespace
@@ -68,7 +122,14 @@ void update(ThreadPool& pool, const AdamwArgs& args, const AdamwTensor& tensor) 
 void adamw(const Context& context, const AdamwArgs& args) {
   context.launch([args](ThreadPool& pool) {
     if (args.scalars->nonfinite != 0) return;
-    for (const AdamwTensor& tensor : args.tensors) update(pool, args, tensor);
+    const RowMath& math = row_math();
+    for (const AdamwTensor& tensor : args.tensors) {
+      const AdamwRow row = row_of(args, tensor);
+      const uint64_t key = mix_key(args.scalars->seed, tensor.stream_id);
+      parallel_blocks(pool, tensor.parameter.numel(), [&](int64_t begin, int64_t count) {
+        update_range(math, tensor, row, key, {begin, count});
+      });
+    }
   });
 }
 

@@ -1,30 +1,39 @@
+#include <algorithm>
+
 #include "ops/adamw/adamw.h"
-#include "ops/adamw/stochastic_rounding.h"
+#include "ops/adamw/dynamic_code.h"
 #include "ops/row_math/tensor_table_cuda.h"
 #include "ops/row_math/vectors_cuda.h"
+#include "ops/stochastic_rounding.h"
 
 namespace hone::cuda {
 
 namespace {
 
-constexpr int kThreads = 256, kWidth = 4, kUnroll = 2;
-constexpr int64_t kChunk = int64_t{kThreads} * kWidth * kUnroll * 4;
+/// A warp updates a block of elements that share the scales of 8-bit moments, a lane kUnroll times kWidth neighbours.
+constexpr int kThreads = 256, kWarps = kThreads / 32, kWidth = 4, kUnroll = 2;
+static_assert(32 * kWidth * kUnroll == kMomentBlock);
+constexpr int64_t kChunk = kWarps * kMomentBlock * 4;
 
-/// Moments are of type M: float, or __nv_bfloat16 with stochastic rounding.
-template <class M>
+/// float, or __nv_bfloat16 with stochastic rounding; moments also codes of 8 bits.
+template <class Parameter, class Gradient, class M, class V>
 struct Entry {
-  float* parameter;
+  Parameter* parameter;
   __nv_bfloat16* working_copy;  // or null
   M* m;
-  M* v;
-  const float* gradient;
+  V* v;
+  float* m_scales;  // null but for codes
+  float* v_scales;
+  const Gradient* gradient;
   int64_t elements;
   float weight_decay;
   uint32_t stream_id;
-};
 
-template <class M>
-using Table = TensorTable<Entry<M>, 64, kChunk>;
+  __device__ bool is_aligned() const {
+    const auto misplaced = [](const auto* p) { return reinterpret_cast<uintptr_t>(p) % (kWidth * sizeof(*p)); };
+    return (misplaced(parameter) | misplaced(working_copy) | misplaced(m) | misplaced(v) | misplaced(gradient)) == 0;
+  }
+};
 
 struct Constants {
   double beta1, beta2, eps;
@@ -44,9 +53,11 @@ struct Step {
   }
 };
 
-__device__ Step step_of(const StepScalars& scalars, const Constants& constants, double weight_decay) {
+__device__ Step step_of(const StepScalars& scalars, const Constants& constants, double weight_decay,
+                        uint32_t stream_id) {
   const double lr = static_cast<double>(scalars.learning_rate);
-  return {.gradient_scale = scalars.clip_coefficient,
+  return {.key = mix_key(scalars.seed, stream_id),
+          .gradient_scale = scalars.clip_coefficient,
           .decay = static_cast<float>(1.0 - lr * weight_decay),
           .one_minus_beta1 = static_cast<float>(1.0 - constants.beta1),
           .beta2 = static_cast<float>(constants.beta2),
@@ -56,111 +67,223 @@ __device__ Step step_of(const StepScalars& scalars, const Constants& constants, 
           .step_size = static_cast<float>(lr / static_cast<double>(scalars.bias_correction1))};
 }
 
-/// Four neighbouring elements of a moment; `half` says which 16 bits of the random words are its own.
-__device__ void store_moment(float* to, const float (&values)[kWidth], const std::array<uint32_t, kWidth>&, int) {
-  store_floats(to, values);
-}
-__device__ void store_moment(__nv_bfloat16* to, const float (&values)[kWidth],
-                             const std::array<uint32_t, kWidth>& words, int half) {
-  Vector<__nv_bfloat16, kWidth> rounded;
+/// Four neighbouring elements of a lane; `count` of them are in the tensor, and `vector` if all are and may be accessed
+/// at once.
+struct Place {
+  int64_t first;
+  int count;
+  bool vector;
+};
+
+template <class T>
+__device__ void load(const T* from, Place at, float (&values)[kWidth]) {
+  if (at.vector) return load_floats(from + at.first, values);
 #pragma unroll
-  for (int i = 0; i < kWidth; i += 2) {
-    rounded.words[i / 2] = stochastic_bf16(values[i], words[i] >> 16 * half) |
-                           uint32_t{stochastic_bf16(values[i + 1], words[i + 1] >> 16 * half)} << 16;
-  }
-  store_vector(to, rounded);
+  for (int i = 0; i < kWidth; ++i) values[i] = i < at.count ? to_float(from[at.first + i]) : 0.0f;
 }
 
-__device__ void store_moment(float& to, float value, uint32_t) { to = value; }
-__device__ void store_moment(__nv_bfloat16& to, float value, uint32_t word) {
-  to = __ushort_as_bfloat16(stochastic_bf16(value, word));
-}
-
-template <class M>
-__device__ void update_one(const Step& step, const Entry<M>& entry, int64_t i) {
-  float p = entry.parameter[i], m = to_float(entry.m[i]), v = to_float(entry.v[i]);
-  step.update(p, m, v, entry.gradient[i]);
+__device__ uint32_t load_codes(const void* from, Place at) {
+  const auto* codes = static_cast<const uint8_t*>(from) + at.first;
+  if (at.vector) return *reinterpret_cast<const uint32_t*>(codes);
   uint32_t word = 0;
-  if constexpr (sizeof(M) == 2) word = moment_words(step.key, i - i % kWidth)[static_cast<size_t>(i % kWidth)];
-  entry.parameter[i] = p;
-  store_moment(entry.m[i], m, word);
-  store_moment(entry.v[i], v, word >> 16);
-  if (entry.working_copy != nullptr) entry.working_copy[i] = from_float<__nv_bfloat16>(p);
+#pragma unroll
+  for (int i = 0; i < kWidth; ++i) word |= i < at.count ? uint32_t{codes[i]} << 8 * i : 0;
+  return word;
 }
 
-template <class M>
-__device__ bool is_aligned(const Entry<M>& entry) {
-  const auto address = [](const void* p) { return reinterpret_cast<uintptr_t>(p); };
-  return ((address(entry.parameter) | address(entry.m) | address(entry.v) | address(entry.gradient)) % 16 |
-          address(entry.working_copy) % 8) == 0;
+template <class T>
+__device__ void store(T* to, Place at, const float (&values)[kWidth]) {
+  if (at.vector) return store_floats(to + at.first, values);
+#pragma unroll
+  for (int i = 0; i < kWidth; ++i) {
+    if (i < at.count) to[at.first + i] = from_float<T>(values[i]);
+  }
 }
 
-/// A block updates a chunk of a tensor.
-template <class M>
-__global__ void __launch_bounds__(kThreads)
-    adamw_kernel(const __grid_constant__ Table<M> table, const Constants constants, const StepScalars* scalars) {
-  if (scalars->nonfinite != 0) return;
-  const int index = table.find(blockIdx.x);
-  const Entry<M>& entry = table.entries[index];
-  __shared__ Step shared;
-  if (threadIdx.x == 0) {
-    shared = step_of(*scalars, constants, static_cast<double>(entry.weight_decay));
-    shared.key = sizeof(M) == 2 ? mix_key(scalars->seed, entry.stream_id) : 0;
+/// Rounds stochastically where that rounds at all; `shift` says which half of the random words is its own.
+__device__ void store_rounded(float* to, Place at, const float (&values)[kWidth], const std::array<uint32_t, kWidth>&,
+                              int) {
+  store(to, at, values);
+}
+__device__ void store_rounded(__nv_bfloat16* to, Place at, const float (&values)[kWidth],
+                              const std::array<uint32_t, kWidth>& words, int shift) {
+  float rounded[kWidth];
+#pragma unroll
+  for (int i = 0; i < kWidth; ++i) {
+    rounded[i] = __uint_as_float(uint32_t{stochastic_bf16(values[i], words[i] >> shift)} << 16);
   }
-  __syncthreads();
-  const Step step = shared;
-  const int64_t begin = table.begin(index, blockIdx.x), end = min(entry.elements, begin + kChunk);
-  if (!constants.vectors || !is_aligned(entry)) {
-    for (int64_t i = begin + threadIdx.x; i < end; i += kThreads) update_one(step, entry, i);
-    return;
+  store(to, at, rounded);
+}
+
+/// A moment of a warp's block. Codes are looked up in shared memory.
+template <class T, bool kSigned>
+struct MomentBlock {
+  static constexpr bool kCodes = sizeof(T) == 1;
+  static constexpr int kShift = kSigned ? 0 : 16;
+
+  T* data;
+  float* scale;         // of the block
+  const float* values;  // dynamic_values()
+
+  __device__ void load_all(const Place (&places)[kUnroll], float (&x)[kUnroll][kWidth]) const {
+    if constexpr (kCodes) {
+      uint32_t codes[kUnroll];
+#pragma unroll
+      for (int u = 0; u < kUnroll; ++u) codes[u] = load_codes(data, places[u]);
+      const float scale_before = *scale;
+#pragma unroll
+      for (int u = 0; u < kUnroll; ++u) {
+#pragma unroll
+        for (int i = 0; i < kWidth; ++i) x[u][i] = values[codes[u] >> 8 * i & 0xffu] * scale_before;
+      }
+    } else {
+#pragma unroll
+      for (int u = 0; u < kUnroll; ++u) load(data, places[u], x[u]);
+    }
   }
-  const int64_t vectors_end = end - end % kWidth;
-  for (int64_t first = begin + threadIdx.x * kWidth; first < vectors_end; first += kThreads * kWidth * kUnroll) {
+
+  __device__ void store_all(const Place (&places)[kUnroll], const float (&x)[kUnroll][kWidth],
+                            const std::array<uint32_t, kWidth> (&words)[kUnroll], int lane) const {
+    if constexpr (!kCodes) {
+#pragma unroll
+      for (int u = 0; u < kUnroll; ++u) store_rounded(data, places[u], x[u], words[u], kShift);
+    } else {
+      uint32_t largest = 0;
+#pragma unroll
+      for (int u = 0; u < kUnroll; ++u) {
+#pragma unroll
+        for (int i = 0; i < kWidth; ++i) largest = max(largest, i < places[u].count ? magnitude_key(x[u][i]) : 0u);
+      }
+      const float scale_after = to_scale(__reduce_max_sync(0xffffffffu, largest));
+      if (lane == 0) *scale = scale_after;
+#pragma unroll
+      for (int u = 0; u < kUnroll; ++u) store_codes(places[u], x[u], scale_after, words[u]);
+    }
+  }
+
+  __device__ void store_codes(Place at, const float (&x)[kWidth], float scale_after,
+                              const std::array<uint32_t, kWidth>& words) const {
+    uint8_t codes[kWidth];
+#pragma unroll
+    for (int i = 0; i < kWidth; ++i) codes[i] = dynamic_code<kSigned>(x[i], scale_after, words[i] >> kShift, values);
+    auto* const to = reinterpret_cast<uint8_t*>(data) + at.first;
+    if (at.vector) {
+      *reinterpret_cast<uint32_t*>(to) =
+          uint32_t{codes[0]} | uint32_t{codes[1]} << 8 | uint32_t{codes[2]} << 16 | uint32_t{codes[3]} << 24;
+      return;
+    }
+#pragma unroll
+    for (int i = 0; i < kWidth; ++i) {
+      if (i < at.count) to[i] = codes[i];
+    }
+  }
+};
+
+__device__ constexpr std::array<float, 256> kSignedValues = dynamic_values<true>(),
+                                            kUnsignedValues = dynamic_values<false>();
+
+template <class Parameter, class Gradient, class M, class V>
+struct BlockUpdate {
+  const Entry<Parameter, Gradient, M, V>& entry;
+  const Step& step;
+  const float* signed_values;
+  const float* unsigned_values;
+  bool vectors;
+
+  __device__ void run(int64_t block, int lane) const {
+    Place places[kUnroll];
+#pragma unroll
+    for (int u = 0; u < kUnroll; ++u) {
+      const int64_t first = block * kMomentBlock + (u * 32 + lane) * kWidth, rest = entry.elements - first;
+      const int count = rest < 0 ? 0 : rest < kWidth ? static_cast<int>(rest) : kWidth;
+      places[u] = {first, count, vectors && count == kWidth};
+    }
+    const MomentBlock<M, true> m_block{entry.m, entry.m_scales + block, signed_values};
+    const MomentBlock<V, false> v_block{entry.v, entry.v_scales + block, unsigned_values};
     float p[kUnroll][kWidth], m[kUnroll][kWidth], v[kUnroll][kWidth], g[kUnroll][kWidth];
 #pragma unroll
     for (int u = 0; u < kUnroll; ++u) {
-      const int64_t i = first + u * kThreads * kWidth;
-      if (i >= vectors_end) continue;
-      load_floats(entry.parameter + i, p[u]);
-      load_floats(entry.m + i, m[u]);
-      load_floats(entry.v + i, v[u]);
-      load_floats(entry.gradient + i, g[u]);
+      load(entry.parameter, places[u], p[u]);
+      load(entry.gradient, places[u], g[u]);
     }
+    m_block.load_all(places, m);
+    v_block.load_all(places, v);
+    std::array<uint32_t, kWidth> words[kUnroll] = {};
 #pragma unroll
     for (int u = 0; u < kUnroll; ++u) {
-      const int64_t i = first + u * kThreads * kWidth;
-      if (i >= vectors_end) continue;
 #pragma unroll
-      for (int c = 0; c < kWidth; ++c) step.update(p[u][c], m[u][c], v[u][c], g[u][c]);
-      std::array<uint32_t, kWidth> words{};
-      if constexpr (sizeof(M) == 2) words = moment_words(step.key, i);
-      store_floats(entry.parameter + i, p[u]);
-      store_moment(entry.m + i, m[u], words, 0);
-      store_moment(entry.v + i, v[u], words, 1);
-      if (entry.working_copy != nullptr) store_floats(entry.working_copy + i, p[u]);
+      for (int i = 0; i < kWidth; ++i) step.update(p[u][i], m[u][i], v[u][i], g[u][i]);
+      if constexpr (sizeof(Parameter) == 2) {
+        words[u] = rounding_words(step.key, places[u].first, RoundingUse::kParameter);
+      }
+      store_rounded(entry.parameter, places[u], p[u], words[u], 0);
+      if (entry.working_copy != nullptr) store(entry.working_copy, places[u], p[u]);
+      if constexpr (sizeof(M) < 4 || sizeof(V) < 4) {
+        words[u] = rounding_words(step.key, places[u].first, RoundingUse::kMoments);
+      }
     }
+    m_block.store_all(places, m, words, lane);
+    v_block.store_all(places, v, words, lane);
   }
-  if (vectors_end + threadIdx.x < end) update_one(step, entry, vectors_end + threadIdx.x);
+};
+
+/// A block of threads updates a chunk of a tensor.
+template <class Table>
+__global__ void __launch_bounds__(kThreads, 3)
+    adamw_kernel(const __grid_constant__ Table table, const Constants constants, const StepScalars* scalars) {
+  if (scalars->nonfinite != 0) return;
+  const int index = table.find(blockIdx.x);
+  const auto& entry = table.entries[index];
+  __shared__ Step step;
+  __shared__ float signed_values[256], unsigned_values[256];
+  if (threadIdx.x == 0) {
+    step = step_of(*scalars, constants, static_cast<double>(entry.weight_decay), entry.stream_id);
+  }
+  static_assert(kThreads == 256);
+  if constexpr (sizeof(*entry.m) == 1) signed_values[threadIdx.x] = kSignedValues[threadIdx.x];
+  if constexpr (sizeof(*entry.v) == 1) unsigned_values[threadIdx.x] = kUnsignedValues[threadIdx.x];
+  __syncthreads();
+  const Step own = step;
+  const BlockUpdate update{entry, own, signed_values, unsigned_values, constants.vectors && entry.is_aligned()};
+  const int64_t begin = table.begin(index, blockIdx.x), end = min(entry.elements, begin + kChunk);
+  for (int64_t first = begin + threadIdx.x / 32 * kMomentBlock; first < end; first += kWarps * kMomentBlock) {
+    update.run(first / kMomentBlock, threadIdx.x % 32);
+  }
 }
 
-template <class M>
-void update(const Context& context, const AdamwArgs& args) {
+/// What one launch needs to be the same.
+struct Formats {
+  DType parameter, gradient, m, v;
+  bool operator==(const Formats&) const = default;
+};
+
+Formats formats_of(const AdamwTensor& tensor) {
+  return {tensor.parameter.dtype, tensor.gradient.dtype, tensor.m.values.dtype, tensor.v.values.dtype};
+}
+
+/// Updates the tensors of these formats.
+template <class Parameter, class Gradient, class M, class V>
+void update(const Context& context, const AdamwArgs& args, const Formats& formats) {
   const Constants constants{
       .beta1 = args.beta1, .beta2 = args.beta2, .eps = args.eps, .vectors = !context.stream().general_kernels()};
-  Table<M> table;
+  using Table = TensorTable<Entry<Parameter, Gradient, M, V>, 48, kChunk>;
+  Table table;
   const auto launch = [&] {
     if (table.chunks == 0) return;
-    adamw_kernel<M><<<table.chunks, kThreads, 0, stream_of(context)>>>(table, constants, args.scalars);
+    adamw_kernel<Table><<<table.chunks, kThreads, 0, stream_of(context)>>>(table, constants, args.scalars);
     check_launch("updating parameters");
     table = {};
   };
   for (const AdamwTensor& tensor : args.tensors) {
+    if (formats_of(tensor) != formats) continue;
     if (table.full()) launch();
-    table.add({.parameter = elements<float>(tensor.parameter),
+    table.add({.parameter = elements<Parameter>(tensor.parameter),
                .working_copy = elements<__nv_bfloat16>(tensor.working_copy),
-               .m = elements<M>(tensor.m),
-               .v = elements<M>(tensor.v),
-               .gradient = elements<float>(tensor.gradient),
+               .m = elements<M>(tensor.m.values),
+               .v = elements<V>(tensor.v.values),
+               .m_scales = elements<float>(tensor.m.scales),
+               .v_scales = elements<float>(tensor.v.scales),
+               .gradient = elements<Gradient>(tensor.gradient),
                .elements = tensor.parameter.numel(),
                .weight_decay = static_cast<float>(tensor.weight_decay),
                .stream_id = tensor.stream_id},
@@ -169,11 +292,31 @@ void update(const Context& context, const AdamwArgs& args) {
   launch();
 }
 
+template <class Codes, class F>
+void dispatch_moment(DType dtype, F&& f) {
+  if (size_of(dtype) == 1) return f(Codes{});
+  cuda::dispatch_float(dtype, f);
+}
+
 }  // namespace
 
 void adamw(const Context& context, const AdamwArgs& args) {
-  if (context.dry() || args.tensors.empty()) return;
-  cuda::dispatch_float(args.tensors.front().m.dtype, [&](auto element) { update<decltype(element)>(context, args); });
+  if (context.dry()) return;
+  std::vector<Formats> done;
+  for (const AdamwTensor& tensor : args.tensors) {
+    const Formats formats = formats_of(tensor);
+    if (std::find(done.begin(), done.end(), formats) != done.end()) continue;
+    done.push_back(formats);
+    cuda::dispatch_float(formats.parameter, [&](auto p) {
+      cuda::dispatch_float(formats.gradient, [&](auto g) {
+        dispatch_moment<int8_t>(formats.m, [&](auto m) {
+          dispatch_moment<uint8_t>(formats.v, [&](auto v) {
+            update<decltype(p), decltype(g), decltype(m), decltype(v)>(context, args, formats);
+          });
+        });
+      });
+    });
+  }
 }
 
 }  // namespace hone::cuda

@@ -1,113 +1,35 @@
 #include "ops/adamw/adamw.h"
 
-#include <gtest/gtest.h>
-
 #include <bit>
-#include <cmath>
 
-#include "core/philox.h"
-#include "ops/op_harness.h"
+#include "ops/adamw/adamw_testing.h"
 
 namespace hone {
 namespace {
 
+using testing::AdamwFormats;
+using testing::ExactAdamw;
 using testing::host_values;
-using testing::test_device;
-using testing::TestStream;
-using testing::TestStruct;
+using testing::random_values;
+using testing::values_of;
+using Fixture = testing::AdamwFixture;
+using Parameter = testing::AdamwParameter;
 
-std::vector<float> random_values(int64_t n, uint64_t key) {
-  PhiloxSequence random(mix_key(31, key));
-  std::vector<float> values(static_cast<size_t>(n));
-  for (float& value : values) value = random.normal();
-  return values;
-}
-
-/// A parameter of n elements with its optimizer state, `offset` elements into their memory.
-struct Parameter {
-  Parameter(int64_t n, double weight_decay, int64_t offset = 0, DType moments = DType::kF32)
-      : start(random_values(n, static_cast<uint64_t>(n))),
-        memory(test_device(), static_cast<size_t>(n + 16) * 5 * sizeof(float)) {
-    const auto at = [&](int64_t i, DType dtype) {
-      return memory.tensor(
-          {n}, dtype,
-          static_cast<size_t>(i * (n + 16) / 4 * 4) * sizeof(float) + static_cast<size_t>(offset) * size_of(dtype));
-    };
-    tensor = {.parameter = at(0, DType::kF32),
-              .working_copy = at(4, DType::kBF16),
-              .m = at(1, moments),
-              .v = at(2, moments),
-              .gradient = at(3, DType::kF32),
-              .weight_decay = weight_decay};
-    write(tensor.parameter, start);
-  }
-  static void write(const Tensor& to, const std::vector<float>& values) {
-    copy_from_host(to, values.data(), values.size() * sizeof(float));
-  }
-
-  std::vector<float> start;
-  Buffer memory;
-  AdamwTensor tensor;
-};
-
-struct Fixture {
-  explicit Fixture(int threads = 2) : pool(threads), stream(pool), scratch(test_device(), "scratch") {
-    scratch.reserve(0);
-    args.scalars = scalars.get();
-  }
-
-  void add(int64_t n, double weight_decay = 0.1, int64_t offset = 0, DType moments = DType::kF32) {
-    parameters.push_back(std::make_unique<Parameter>(n, weight_decay, offset, moments));
-    args.tensors.push_back(parameters.back()->tensor);
-    args.tensors.back().stream_id = static_cast<uint32_t>(args.tensors.size());
-  }
-
-  /// Step t with a gradient for each tensor.
-  void step(int t, const std::vector<std::vector<float>>& gradients, int32_t nonfinite = 0) {
-    stream.synchronize();
-    StepScalars values;
-    values.learning_rate = 1e-2f;
-    values.clip_coefficient = 0.25f;
-    values.bias_correction1 = static_cast<float>(1 - std::pow(args.beta1, t));
-    values.bias_correction2 = static_cast<float>(1 - std::pow(args.beta2, t));
-    values.nonfinite = nonfinite;
-    values.seed = mix_key(7, static_cast<uint64_t>(t));
-    scalars.write(values);
-    for (size_t i = 0; i < gradients.size(); ++i) Parameter::write(args.tensors[i].gradient, gradients[i]);
-    adamw(Context(stream, scratch), args);
-    stream.synchronize();
-  }
-
-  ThreadPool pool;
-  TestStream stream;
-  Arena scratch;
-  TestStruct<StepScalars> scalars;
-  std::vector<std::unique_ptr<Parameter>> parameters;
-  AdamwArgs args;
-};
+constexpr AdamwFormats kNarrowMoments{.m = DType::kBF16, .v = DType::kBF16};
 
 /// Five steps of the tensors of a fixture, against float64; `slack` is what they may add to the parameter's error.
 void expect_follows_formula(Fixture& fixture, double slack = 0) {
   const size_t count = fixture.parameters.size();
-  std::vector<std::vector<double>> p(count), m(count), v(count);
+  std::vector<std::vector<ExactAdamw>> exact(count);
   for (size_t i = 0; i < count; ++i) {
-    const std::vector<float>& start = fixture.parameters[i]->start;
-    p[i].assign(start.begin(), start.end());
-    m[i].resize(start.size());
-    v[i].resize(start.size());
+    for (float start : fixture.parameters[i]->start) exact[i].push_back({.p = static_cast<double>(start)});
   }
   for (int t = 1; t <= 5; ++t) {
     std::vector<std::vector<float>> gradients;
     for (size_t i = 0; i < count; ++i) {
-      gradients.push_back(random_values(static_cast<int64_t>(p[i].size()), 100 * i + static_cast<uint64_t>(t)));
-      for (size_t j = 0; j < p[i].size(); ++j) {
-        const double g = static_cast<double>(gradients[i][j]) * 0.25;
-        double &mj = m[i][j], &vj = v[i][j], &pj = p[i][j];
-        mj = 0.9 * mj + 0.1 * g;
-        vj = 0.999 * vj + 0.001 * g * g;
-        const double corrected_m = mj / (1 - std::pow(0.9, t)), corrected_v = vj / (1 - std::pow(0.999, t));
-        pj = pj * (1 - 1e-2 * fixture.args.tensors[i].weight_decay) -
-             1e-2 * corrected_m / (std::sqrt(corrected_v) + 1e-8);
+      gradients.push_back(random_values(static_cast<int64_t>(exact[i].size()), 100 * i + static_cast<uint64_t>(t)));
+      for (size_t j = 0; j < exact[i].size(); ++j) {
+        exact[i][j].step(t, static_cast<double>(gradients[i][j]), 1e-2, fixture.args.tensors[i].weight_decay);
       }
     }
     fixture.step(t, gradients);
@@ -115,10 +37,11 @@ void expect_follows_formula(Fixture& fixture, double slack = 0) {
   for (size_t i = 0; i < count; ++i) {
     const std::vector<float> got = host_values<float>(fixture.args.tensors[i].parameter);
     const std::vector<BFloat16> copy = host_values<BFloat16>(fixture.args.tensors[i].working_copy);
-    for (size_t j = 0; j < p[i].size(); ++j) {
+    for (size_t j = 0; j < exact[i].size(); ++j) {
+      const double want = exact[i][j].p;
       // Per step the parameter is rounded twice (2^-24 of it), and its change, at most 2 · lr, carries some thirty
       // roundings.
-      ASSERT_NEAR(got[j], p[i][j], 5 * (2 * 0x1p-24 * std::abs(p[i][j]) + 2e-2 * 2e-6) + slack) << i << ", " << j;
+      ASSERT_NEAR(got[j], want, 5 * (2 * 0x1p-24 * std::abs(want) + 2e-2 * 2e-6) + slack) << i << ", " << j;
       ASSERT_EQ(copy[j].bits, BFloat16(got[j]).bits);
     }
   }
@@ -146,7 +69,7 @@ TEST(Adamw, TakesTensorsThatStartAnywhere) {
 
 TEST(Adamw, KeepsMomentsInBfloat16) {
   Fixture fixture;
-  for (int64_t i = 0; i < 70; ++i) fixture.add(1 + 301 * i, 0.1, i % 3, DType::kBF16);
+  for (int64_t i = 0; i < 70; ++i) fixture.add(1 + 301 * i, 0.1, i % 3, kNarrowMoments);
   // Before step t each moment carries t - 1 roundings by at most 2^-7 of its largest value, and v's root half of
   // them: Σ_t (t - 1) · 1.5 · 2^-7 of a move of at most 2 · lr.
   expect_follows_formula(fixture, 10 * 1.5 * 0x1p-7 * 2e-2);
@@ -155,8 +78,8 @@ TEST(Adamw, KeepsMomentsInBfloat16) {
 TEST(Adamw, RoundsMomentsWithoutBias) {
   constexpr int64_t kElements = 50003;
   Fixture fixture;
-  fixture.add(kElements, 0.0, 0, DType::kBF16);
-  fixture.add(kElements, 0.0, 0, DType::kBF16);
+  fixture.add(kElements, 0.0, 0, kNarrowMoments);
+  fixture.add(kElements, 0.0, 0, kNarrowMoments);
   const std::vector<float> gradient(kElements, 1.2345f);
   fixture.step(1, {gradient, gradient});
   const double g = static_cast<double>(0.25f * 1.2345f);
@@ -167,7 +90,7 @@ TEST(Adamw, RoundsMomentsWithoutBias) {
     const uint32_t upper_half = std::bit_cast<uint32_t>(single) & 0xffff0000u;
     const auto below = std::bit_cast<float>(upper_half), above = std::bit_cast<float>(upper_half + 0x10000u);
     double sum = 0;
-    for (BFloat16 rounded : host_values<BFloat16>(tensor)) {
+    for (BFloat16 rounded : host_values<BFloat16>(tensor.values)) {
       const auto stored = static_cast<float>(rounded);
       ASSERT_TRUE(stored == below || stored == above) << stored;
       sum += static_cast<double>(stored);
@@ -176,7 +99,7 @@ TEST(Adamw, RoundsMomentsWithoutBias) {
     // A coin of standard deviation at most half the distance: six of them, over the root of the number of elements.
     EXPECT_NEAR(sum / kElements, value, 3 * static_cast<double>(above - below) / std::sqrt(kElements));
   }
-  const std::vector<BFloat16> other = host_values<BFloat16>(fixture.args.tensors[1].m);
+  const std::vector<BFloat16> other = host_values<BFloat16>(fixture.args.tensors[1].m.values);
   size_t same = 0;
   for (size_t i = 0; i < other.size(); ++i) same += other[i].bits == bits[i];
   EXPECT_LT(same, other.size()) << "another tensor has other random numbers";
@@ -185,11 +108,12 @@ TEST(Adamw, RoundsMomentsWithoutBias) {
 /// Rounded to nearest, a second moment that grows by a thousandth would stand still long before it arrives.
 TEST(Adamw, SmallChangesOfBfloat16MomentsAddUp) {
   Fixture fixture;
-  fixture.add(4096, 0.0, 0, DType::kBF16);
+  fixture.add(4096, 0.0, 0, kNarrowMoments);
   const std::vector<float> gradient(4096, 4.0f);  // times the clip coefficient: 1
   for (int t = 1; t <= 700; ++t) fixture.step(t, {gradient});
   double sum = 0;
-  for (BFloat16 v : host_values<BFloat16>(fixture.args.tensors[0].v)) sum += static_cast<double>(static_cast<float>(v));
+  for (BFloat16 v : host_values<BFloat16>(fixture.args.tensors[0].v.values))
+    sum += static_cast<double>(static_cast<float>(v));
   // Each element is a walk of 700 coins of at most 2^-8; the mean of 4096 of them is within six deviations.
   EXPECT_NEAR(sum / 4096, 1 - std::pow(0.999, 700), 6 * 0x1p-8 * std::sqrt(700.0) / 2 / 64);
 }
@@ -207,8 +131,8 @@ TEST(Adamw, LostNumbersVoidTheStep) {
   fixture.add(3);
   fixture.step(1, {{std::nanf(""), 1, 1}}, 1);
   EXPECT_EQ(host_values<float>(fixture.args.tensors[0].parameter), fixture.parameters[0]->start);
-  EXPECT_EQ(host_values<float>(fixture.args.tensors[0].m), std::vector<float>(3, 0.0f));
-  EXPECT_EQ(host_values<float>(fixture.args.tensors[0].v), std::vector<float>(3, 0.0f));
+  EXPECT_EQ(host_values<float>(fixture.args.tensors[0].m.values), std::vector<float>(3, 0.0f));
+  EXPECT_EQ(host_values<float>(fixture.args.tensors[0].v.values), std::vector<float>(3, 0.0f));
 }
 
 TEST(Adamw, DoesNotDependOnTheNumberOfThreads) {

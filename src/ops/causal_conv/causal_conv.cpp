@@ -1,6 +1,7 @@
 #include "ops/causal_conv/causal_conv.h"
 
 #include "ops/device_dispatch.h"
+#include "ops/weight_gradient/weight_gradient.h"
 
 namespace hone {
 
@@ -29,12 +30,14 @@ struct CausalConvNode : Node {
   }
 
   void backward(Tape& tape) override {
+    const NarrowGradient dw(tape.context(), *w);
     causal_conv_grad(tape.context(), {.x = tape.data(inputs[0]),
                                       .w = w->view().payload,
                                       .dy = tape.grad(outputs[0]),
                                       .dx = tape.grad_dest(inputs[0]),
-                                      .dw = w->grad(),
+                                      .dw = dw.dest,
                                       .sequences = sequences});
+    dw.store();
   }
 };
 

@@ -32,8 +32,10 @@ Values convolved(const Values& x, const Values& w, int64_t channels, const std::
 }
 
 OpCase conv_case(const Packed& packed, int64_t channels, int64_t taps) {
+  testing::Argument weight = testing::random_argument({channels, 1, taps}, 2);
+  weight.takes_narrow_gradient = true;
   return {.inputs = {testing::random_argument({packed.tokens(), channels}, 1)},
-          .weights = {testing::random_argument({channels, 1, taps}, 2)},
+          .weights = {weight},
           .op =
               [packed](Tape& tape, const std::vector<Var>& in, const std::vector<Weight*>& w) {
                 return std::vector<Var>{causal_conv(tape, in[0], *w[0], packed.sequences)};

@@ -1,6 +1,7 @@
 #include "ops/embedding/embedding.h"
 
 #include "ops/device_dispatch.h"
+#include "ops/weight_gradient/weight_gradient.h"
 
 namespace hone {
 
@@ -25,10 +26,11 @@ struct EmbeddingNode : Node {
   }
 
   void backward(Tape& tape) override {
-    const GradDest dw = w->grad();
-    if (!dw.wanted()) return;
+    const NarrowGradient dw(tape.context(), *w);
+    if (!dw.dest.wanted()) return;
     embedding_grad(tape.context(),
-                   {.tokens = tokens, .dy = tape.grad(outputs[0]), .dw = dw, .padding_idx = padding_idx});
+                   {.tokens = tokens, .dy = tape.grad(outputs[0]), .dw = dw.dest, .padding_idx = padding_idx});
+    dw.store();
   }
 };
 

@@ -20,8 +20,10 @@ struct TokenCase {
   explicit TokenCase(const std::vector<int32_t>& list) : ids(list), tokens(list, {static_cast<int64_t>(list.size())}) {}
 
   OpCase op_case(int64_t vocab, int64_t hidden) const {
+    testing::Argument table = testing::random_argument({vocab, hidden}, 1);
+    table.takes_narrow_gradient = true;
     return {.inputs = {},
-            .weights = {testing::random_argument({vocab, hidden}, 1)},
+            .weights = {table},
             .op =
                 [this](Tape& tape, const std::vector<Var>&, const std::vector<Weight*>& w) {
                   return std::vector<Var>{embedding(tape, tokens, *w[0], w[0]->view().payload.dtype)};
@@ -71,6 +73,7 @@ TEST(Embedding, ReadsAFloat32TableIntoBfloat16Activations) {
 TEST(Embedding, AddsToAGradientThatIsThere) {
   const TokenCase tokens({1, 0, 1});
   OpCase twice = tokens.op_case(3, 4);
+  twice.weights[0].takes_narrow_gradient = false;  // would be rounded twice
   const auto once = twice.op;
   twice.op = [once](Tape& tape, const std::vector<Var>& in, const std::vector<Weight*>& w) {
     const Var first = once(tape, in, w)[0];

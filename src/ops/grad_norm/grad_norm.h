@@ -11,9 +11,11 @@ namespace hone {
 /// sum_of_squares = Σ over tensors and elements of g², squared and added in float64 in chunks of fixed size, which are
 /// added in order: deterministic, and independent of the number of threads.
 struct SumOfSquaresArgs {
-  std::vector<Tensor> gradients;  ///< float32; each logical element once (tied weights are one tensor)
+  std::vector<Tensor> gradients;  ///< float32 or bfloat16; each logical element once (tied weights are one tensor)
   Tensor sum_of_squares;          ///< float64 [1], overwritten
   Tensor first_nonfinite;         ///< i32 [1], overwritten: index of the first gradient with a NaN or infinity, or -1
+  /// Goes on from what an earlier call of the step has written to both, which had so many gradients; -1: starts anew.
+  int32_t earlier_gradients = -1;
 };
 
 void sum_of_squares(const Context& context, const SumOfSquaresArgs& args);

@@ -2,13 +2,24 @@
 #include <cmath>
 
 #include "ops/grad_norm/grad_norm.h"
-#include "ops/row_math/row_math.h"
+#include "ops/row_math/row_blocks.h"
 
 namespace hone::cpu {
 
 namespace {
 /// Elements whose squares one task adds up, whatever the number of threads.
 constexpr int64_t kChunk = 65536;
+
+double sum_chunk(const RowMath& math, const Tensor& gradient, int64_t begin, int64_t count) {
+  if (gradient.dtype == DType::kF32) return math.sum_squares(gradient.as<float>() + begin, count);
+  double sum = 0;
+  for_row_blocks(count, [&](int64_t offset, int64_t n) {
+    float buffer[kRowBlock];
+    sum += math.sum_squares(load_block(math, gradient, begin + offset, buffer, n), n);
+  });
+  return sum;
+}
+
 }  // namespace
 
 void sum_of_squares(const Context& context, const SumOfSquaresArgs& args) {
@@ -32,14 +43,17 @@ void sum_of_squares(const Context& context, const SumOfSquaresArgs& args) {
       const size_t i = owner(chunk);
       const int64_t begin = (chunk - first_chunk[i]) * kChunk;
       const Tensor& gradient = args.gradients[i];
-      sums[chunk] = math.sum_squares(gradient.as<float>() + begin, std::min(kChunk, gradient.numel() - begin));
+      sums[chunk] = sum_chunk(math, gradient, begin, std::min(kChunk, gradient.numel() - begin));
     });
-    double sum = 0;
-    int32_t first_nonfinite = -1;
+    const bool goes_on = args.earlier_gradients >= 0;
+    double sum = goes_on ? *args.sum_of_squares.as<double>() : 0.0;
+    int32_t first_nonfinite = goes_on ? *args.first_nonfinite.as<int32_t>() : -1;
     for (int64_t chunk = 0; chunk < chunks; ++chunk) {
       sum += sums[chunk];
       // Squares of finite float32 do not overflow float64.
-      if (first_nonfinite < 0 && !std::isfinite(sums[chunk])) first_nonfinite = static_cast<int32_t>(owner(chunk));
+      if (first_nonfinite < 0 && !std::isfinite(sums[chunk])) {
+        first_nonfinite = static_cast<int32_t>(owner(chunk)) + (goes_on ? args.earlier_gradients : 0);
+      }
     }
     *args.sum_of_squares.as<double>() = sum;
     *args.first_nonfinite.as<int32_t>() = first_nonfinite;

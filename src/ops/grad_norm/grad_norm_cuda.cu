@@ -11,9 +11,10 @@ constexpr int kThreads = 512, kWidth = 4, kUnroll = 4;
 constexpr int64_t kChunk = 65536;
 
 struct Entry {
-  const float* gradient;
+  const void* gradient;
   int64_t elements;
   int32_t index;  // of the gradient in the list
+  bool narrow;    // bfloat16, else float32
 };
 
 using Table = TensorTable<Entry, 128, kChunk>;
@@ -23,23 +24,19 @@ __device__ double square(float value) {
   return wide * wide;
 }
 
-/// A block adds up the squares of a chunk of a tensor: [chunks] sums, and whose they are.
-__global__ void __launch_bounds__(kThreads)
-    square_chunks(const __grid_constant__ Table table, bool vectors, double* sums, int32_t* owners) {
-  __shared__ double partial[kThreads / 32];
-  const int index = table.find(blockIdx.x);
-  const Entry& entry = table.entries[index];
-  const int64_t begin = table.begin(index, blockIdx.x), end = min(entry.elements, begin + kChunk);
+/// A thread's share of the squares of elements [begin, end).
+template <class T>
+__device__ double sum_squares(const T* gradient, int64_t begin, int64_t end, bool vectors) {
   int64_t i = begin + threadIdx.x;
   double sum = 0.0;
-  if (vectors && reinterpret_cast<uintptr_t>(entry.gradient) % 16 == 0) {
+  if (vectors && reinterpret_cast<uintptr_t>(gradient) % (kWidth * sizeof(T)) == 0) {
     const int64_t vectors_end = end - end % kWidth;
     for (int64_t first = begin + threadIdx.x * kWidth; first < vectors_end; first += kThreads * kWidth * kUnroll) {
       float values[kUnroll][kWidth] = {};
 #pragma unroll
       for (int u = 0; u < kUnroll; ++u) {
         const int64_t at = first + u * kThreads * kWidth;
-        if (at < vectors_end) load_floats(entry.gradient + at, values[u]);
+        if (at < vectors_end) load_floats(gradient + at, values[u]);
       }
 #pragma unroll
       for (int u = 0; u < kUnroll; ++u) {
@@ -49,7 +46,19 @@ __global__ void __launch_bounds__(kThreads)
     }
     i = vectors_end + threadIdx.x;
   }
-  for (; i < end; i += kThreads) sum += square(entry.gradient[i]);
+  for (; i < end; i += kThreads) sum += square(to_float(gradient[i]));
+  return sum;
+}
+
+/// A block adds up the squares of a chunk of a tensor: [chunks] sums, and whose they are.
+__global__ void __launch_bounds__(kThreads)
+    square_chunks(const __grid_constant__ Table table, bool vectors, double* sums, int32_t* owners) {
+  __shared__ double partial[kThreads / 32];
+  const int index = table.find(blockIdx.x);
+  const Entry& entry = table.entries[index];
+  const int64_t begin = table.begin(index, blockIdx.x), end = min(entry.elements, begin + kChunk);
+  double sum = entry.narrow ? sum_squares(static_cast<const __nv_bfloat16*>(entry.gradient), begin, end, vectors)
+                            : sum_squares(static_cast<const float*>(entry.gradient), begin, end, vectors);
   sum = block_sum<kThreads>(sum, partial);
   if (threadIdx.x == 0) {
     sums[blockIdx.x] = sum;
@@ -60,8 +69,9 @@ __global__ void __launch_bounds__(kThreads)
 constexpr int kSumThreads = 1024;
 
 /// One block. Chunks are in the order of the gradients, so the first bad chunk is of the first bad gradient.
-__global__ void __launch_bounds__(kSumThreads) add_chunks(const double* sums, const int32_t* owners, int64_t chunks,
-                                                          double* sum_of_squares, int32_t* first_nonfinite) {
+__global__ void __launch_bounds__(kSumThreads)
+    add_chunks(const double* sums, const int32_t* owners, int64_t chunks, double* sum_of_squares,
+               int32_t* first_nonfinite, int32_t earlier_gradients) {
   __shared__ double partial[kSumThreads / 32];
   __shared__ int32_t first;
   if (threadIdx.x == 0) first = INT32_MAX;
@@ -77,8 +87,10 @@ __global__ void __launch_bounds__(kSumThreads) add_chunks(const double* sums, co
   if (bad < chunks) atomicMin(&first, static_cast<int32_t>(bad));
   sum = block_sum<kSumThreads>(sum, partial);
   if (threadIdx.x != 0) return;
-  *sum_of_squares = sum;
-  *first_nonfinite = first == INT32_MAX ? -1 : owners[first];
+  const bool goes_on = earlier_gradients >= 0;
+  *sum_of_squares = goes_on ? *sum_of_squares + sum : sum;
+  if (goes_on && *first_nonfinite >= 0) return;
+  *first_nonfinite = first == INT32_MAX ? -1 : owners[first] + max(earlier_gradients, 0);
 }
 
 __global__ void finish_kernel(const double* sum_of_squares, StepScalars* step) {
@@ -114,12 +126,13 @@ void sum_of_squares(const Context& context, const SumOfSquaresArgs& args) {
   for (size_t i = 0; i < args.gradients.size(); ++i) {
     if (table.full()) launch();
     const Tensor& gradient = args.gradients[i];
-    table.add({elements<float>(gradient), gradient.numel(), static_cast<int32_t>(i)}, gradient.numel());
+    table.add({gradient.data, gradient.numel(), static_cast<int32_t>(i), gradient.dtype == DType::kBF16},
+              gradient.numel());
   }
   launch();
-  add_chunks<<<1, kSumThreads, 0, stream_of(context)>>>(elements<double>(sums), elements<int32_t>(owners), chunks,
-                                                        elements<double>(args.sum_of_squares),
-                                                        elements<int32_t>(args.first_nonfinite));
+  add_chunks<<<1, kSumThreads, 0, stream_of(context)>>>(
+      elements<double>(sums), elements<int32_t>(owners), chunks, elements<double>(args.sum_of_squares),
+      elements<int32_t>(args.first_nonfinite), args.earlier_gradients);
   check_launch("adding up squares");
 }
 

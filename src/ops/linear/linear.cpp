@@ -1,6 +1,7 @@
 #include "ops/linear/linear.h"
 
 #include "ops/device_dispatch.h"
+#include "ops/weight_gradient/weight_gradient.h"
 
 namespace hone {
 
@@ -62,11 +63,13 @@ struct LinearNode : Node {
   }
 
   void backward(Tape& tape) override {
-    LinearGradArgs args{.dy = tape.grad(outputs[0]),
+    const Tensor dy = tape.grad(outputs[0]);
+    const NarrowGradient dw(tape.context(), *w, dy.dtype == DType::kBF16);
+    LinearGradArgs args{.dy = dy,
                         .w = w->view().payload,
                         .scaling = scaling,
                         .dx = tape.grad_dest(inputs[0]),
-                        .dw = w->grad(),
+                        .dw = dw.dest,
                         .dbias = bias != nullptr ? bias->grad() : GradDest{},
                         .dxa = {},
                         .dlora_b = {}};
@@ -78,6 +81,7 @@ struct LinearNode : Node {
       if (args.dlora_b.wanted()) args.xa = tape.data(inputs[1]);
     }
     linear_grad(tape.context(), args);
+    dw.store();
   }
 };
 

@@ -29,7 +29,7 @@ void linear(const Context& context, const LinearArgs& args);
 
 /// dx = dy W,  dw = dyᵀ x,  dbias = Σ_t dy,  dxa = scaling · dy B,  dlora_b = scaling · dyᵀ xa.
 /// Shapes as above; each destination may be unwanted, and then what only it needs may be undefined. dx in x's dtype,
-/// the others float32. Sums over T run in one fixed order.
+/// the others float32 (dw also bfloat16 with beta 0, where dy is bfloat16). Sums over T run in one fixed order.
 struct LinearGradArgs {
   Tensor dy;
   Tensor x = {};  ///< for dw

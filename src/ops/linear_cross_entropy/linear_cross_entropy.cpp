@@ -4,6 +4,7 @@
 #include "ops/cast/cast.h"
 #include "ops/device_dispatch.h"
 #include "ops/linear/linear.h"
+#include "ops/weight_gradient/weight_gradient.h"
 
 namespace hone {
 
@@ -15,13 +16,16 @@ void linear_cross_entropy(const Context& context, const LinearCrossEntropyArgs& 
 
 namespace {
 
-/// Inputs: x and, with an adapter, xa. Outputs: the gradients of those inputs that want one.
+/// Inputs: x and, with an adapter, xa. Outputs: the gradients of those inputs that want one, and the float32 sum of a
+/// bfloat16 gradient of the weight: in the memory of the block, which is empty here, while scratch is full of logits.
 struct LinearCrossEntropyNode : Node {
   Weight* w = nullptr;
   Weight* lora_b = nullptr;
   float scaling = 0;
   CrossEntropyLoss loss;
-  Var dx, dxa;
+  GradDest dw;
+  GradRounding rounding;
+  Var dx, dxa, wide_dw;
 
   std::string_view kind() const override { return "linear_cross_entropy"; }
   bool starts_gradient() const override { return true; }
@@ -37,7 +41,7 @@ struct LinearCrossEntropyNode : Node {
                                 .scalars = loss.scalars,
                                 .totals = loss.totals,
                                 .token_loss = loss.token_loss,
-                                .dw = tape.training() ? w->grad() : GradDest{},
+                                .dw = wide_dw.defined() ? GradDest{tape.data(wide_dw)} : dw,
                                 .dlora_b = {},
                                 .max_logits_bytes = loss.max_logits_bytes};
     if (lora_b != nullptr) {
@@ -48,6 +52,7 @@ struct LinearCrossEntropyNode : Node {
     if (dx.defined()) args.dx = tape.data(dx);
     if (dxa.defined()) args.dxa = tape.data(dxa);
     linear_cross_entropy(tape.context(), args);
+    if (wide_dw.defined()) store_gradient(tape.context(), {.src = args.dw.dst, .dst = dw, .rounding = rounding});
   }
 
   void backward(Tape& tape) override {
@@ -82,6 +87,11 @@ void linear_cross_entropy(Tape& tape, Var x, Weight& w, const Adapter* adapter, 
   };
   node->dx = add_gradient_of(x);
   if (adapter != nullptr) node->dxa = add_gradient_of(node->inputs[1]);
+  if (tape.training()) node->dw = w.grad();
+  if (node->dw.wanted() && node->dw.dst.dtype == DType::kBF16) {
+    node->wide_dw = tape.add_output(*node, w.shape(), DType::kF32);
+    if (const auto* narrow = dynamic_cast<const NarrowGradWeight*>(&w)) node->rounding = narrow->rounding();
+  }
   tape.record(std::move(node));
 }
 

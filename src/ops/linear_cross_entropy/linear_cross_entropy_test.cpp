@@ -298,6 +298,13 @@ TEST(LinearCrossEntropy, ChunksOfAnySizeGiveTheSame) {
   }
 }
 
+TEST(LinearCrossEntropy, ChunksAddUpInFloat32WhereTheGradientOfTheWeightIsBfloat16) {
+  HeadCase c({40, 11, 53, 37, 3});
+  c.op_case.weights[0].takes_narrow_gradient = true;
+  c.loss.max_logits_bytes = 5 * 53 * 4;
+  for (DType dtype : {DType::kF32, DType::kBF16}) testing::expect_narrow_gradients(c.op_case, dtype);
+}
+
 TEST(LinearCrossEntropy, NoSupervisedTokenGivesZeroGradients) {
   HeadCase c({5, 7, 11, 0, 2});
   const OpResult got = run_op(c.op_case, {});

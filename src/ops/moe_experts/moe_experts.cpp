@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "ops/device_dispatch.h"
+#include "ops/weight_gradient/weight_gradient.h"
 
 namespace hone {
 
@@ -142,6 +143,7 @@ struct GateUpNode : ExpertNode {
   bool reads_x() const { return weight->wants_grad() || wants_lora_a(); }
 
   void backward(Tape& tape) override {
+    const NarrowGradient dweight(tape.context(), *weight, true);
     moe_gate_up_grad(tape.context(), {.rows = rows.data(tape),
                                       .x = reads_x() ? tape.data(inputs[0]) : Tensor{},
                                       .weight = weight->view().payload,
@@ -150,9 +152,10 @@ struct GateUpNode : ExpertNode {
                                       .xa = wants_lora_b() ? tape.data(outputs[2]) : Tensor{},
                                       .dh = tape.grad(outputs[0]),
                                       .dx = tape.grad_dest(inputs[0]),
-                                      .dweight = weight->grad(),
+                                      .dweight = dweight.dest,
                                       .dbias = bias_grad(),
                                       .dadapters = adapter_grads()});
+    dweight.store();
   }
 };
 
@@ -175,6 +178,7 @@ struct DownNode : ExpertNode {
     // Nothing reads h after this: its gradient takes its place.
     const Tensor h = tape.data(inputs[0]);
     const GradDest dh = tape.alias_grad(inputs[0], h) ? GradDest{h, 0.0f} : tape.grad_dest(inputs[0]);
+    const NarrowGradient dweight(tape.context(), *weight, true);
     moe_down_grad(tape.context(), {.rows = rows.data(tape),
                                    .h = h,
                                    .weights = tape.data(inputs[1]),
@@ -186,9 +190,10 @@ struct DownNode : ExpertNode {
                                    .dout = tape.grad(outputs[0]),
                                    .dh = dh,
                                    .dweights = tape.grad_dest(inputs[1]),
-                                   .dweight = weight->grad(),
+                                   .dweight = dweight.dest,
                                    .dbias = bias_grad(),
                                    .dadapters = adapter_grads()});
+    dweight.store();
   }
 };
 

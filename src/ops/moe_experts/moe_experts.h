@@ -92,7 +92,7 @@ struct MoeGateUpGradArgs {
   Tensor xa;            ///< read where a lora_b is wanted
   Tensor dh;            ///< [R, 2I], dtype of x
   GradDest dx;          ///< [T, H], dtype of x
-  GradDest dweight;     ///< [E, 2I, H] float32
+  GradDest dweight;     ///< [E, 2I, H] float32, or bfloat16 with beta 0
   GradDest dbias = {};  ///< [E, 2I] float32
   std::vector<ExpertAdapterGrad> dadapters;
 };
@@ -118,7 +118,7 @@ struct MoeDownGradArgs {
   Tensor dout;          ///< [T, H], dtype of h
   GradDest dh;          ///< [R, 2I], dtype of h; may be h, with beta 0
   GradDest dweights;    ///< [T, k], dtype of h
-  GradDest dweight;     ///< [E, H, I] float32
+  GradDest dweight;     ///< [E, H, I] float32, or bfloat16 with beta 0
   GradDest dbias = {};  ///< [E, H] float32
   std::vector<ExpertAdapterGrad> dadapters;
 };

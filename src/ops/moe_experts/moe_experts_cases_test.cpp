@@ -160,6 +160,7 @@ OpCase moe_case(const MoeSizes& s, const MoeOptions& options) {
   c.weights = {
       random_argument({s.experts, 2 * s.intermediate, s.hidden}, 3, size_one(s.hidden), options.base_trained),
       random_argument({s.experts, s.hidden, s.intermediate}, 4, size_one(s.intermediate), options.base_trained)};
+  for (Argument& weight : c.weights) weight.takes_narrow_gradient = true;
   for (const AdapterSpec& spec : specs) {
     const int64_t in = spec.down ? s.intermediate : s.hidden;
     c.weights.push_back(random_argument({s.experts, kRank, in}, 10 * spec.stream_id, size_one(in)));

@@ -1,6 +1,7 @@
 #include "ops/router/router.h"
 
 #include "ops/device_dispatch.h"
+#include "ops/weight_gradient/weight_gradient.h"
 
 namespace hone {
 
@@ -36,6 +37,7 @@ struct RouterNode : Node {
   }
 
   void backward(Tape& tape) override {
+    const NarrowGradient dweight(tape.context(), *weights.weight);
     router_grad(tape.context(), {.x = tape.data(inputs[0]),
                                  .weight = weights.weight->view().payload,
                                  .bias = bias(),
@@ -44,8 +46,9 @@ struct RouterNode : Node {
                                  .rule = options.rule,
                                  .aux = options.aux,
                                  .dx = tape.grad_dest(inputs[0]),
-                                 .dweight = weights.weight->grad(),
+                                 .dweight = dweight.dest,
                                  .dbias = weights.bias ? weights.bias->grad() : GradDest{}});
+    dweight.store();
   }
 };
 

@@ -46,6 +46,7 @@ OpCase router_case(const Sizes& s, const CaseOptions& options) {
   OpCase result{.inputs = {random_argument({s.tokens, s.hidden}, 1)}, .weights = {}, .op = {}, .reference = {}};
   const double scale = 1 / std::sqrt(static_cast<double>(s.hidden));
   result.weights.push_back(random_argument({s.experts, s.hidden}, 2, scale, !options.frozen));
+  result.weights.back().takes_narrow_gradient = true;
   if (options.bias) result.weights.push_back(random_argument({s.experts}, 3, 1.0, !options.frozen));
   result.op = [=](Tape& tape, const std::vector<Var>& in, const std::vector<Weight*>& w) {
     const RouterWeights weights{.weight = w[0], .bias = w.size() > 1 ? w[1] : nullptr};

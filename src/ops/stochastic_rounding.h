@@ -1,0 +1,47 @@
+// Stochastic rounding to bfloat16 of what changes by little in a step: the optimizer's moments (a thousandth of
+// themselves), parameters without a float32 master, gradients that later micro-batches add to. Such changes are less
+// than half the distance between two bfloat16: rounding to nearest would lose them all. Source: Croci et al.,
+// "Stochastic rounding: implementation, error analysis and applications" (Royal Society Open Science, 2022).
+#pragma once
+
+#include <array>
+#include <bit>
+#include <cstdint>
+
+#include "core/host_device.h"
+#include "core/philox.h"
+
+namespace hone {
+
+/// The bits of the bfloat16 above or below a value, the upper with the probability of how near it is: the mean is the
+/// value. `random` is 16 bits. NaN stays NaN; the result is finite or infinite like its neighbours.
+HONE_HOST_DEVICE inline uint16_t stochastic_bf16(float value, uint32_t random) {
+  const auto bits = std::bit_cast<uint32_t>(value);
+  if ((bits & 0x7fffffffu) > 0x7f800000u) return static_cast<uint16_t>(bits >> 16 | 0x40u);
+  return static_cast<uint16_t>((bits + (random & 0xffffu)) >> 16);
+}
+
+/// What random numbers are for: each use has its own.
+enum class RoundingUse : uint32_t {
+  kMoments = 0x6d6f6dU,    ///< 16 bits of a word for each of two moments
+  kParameter = 0x706172U,  ///< the lower 16 bits
+  kGradient = 0x677264U,   ///< the lower 16 bits
+};
+
+/// Random words of four neighbouring elements, the first a multiple of 4; others for another `salt`.
+HONE_HOST_DEVICE inline std::array<uint32_t, 4> rounding_words(uint64_t key, int64_t first_element, RoundingUse use,
+                                                               uint32_t salt = 0) {
+  const auto group = static_cast<uint64_t>(first_element) / 4;
+  return philox(key,
+                {static_cast<uint32_t>(group), static_cast<uint32_t>(group >> 32), static_cast<uint32_t>(use), salt});
+}
+
+/// The salt of four addends. Micro-batches are replays of one recording, with the same key: what they add tells them
+/// apart.
+HONE_HOST_DEVICE inline uint32_t salt_of(const float (&addends)[4]) {
+  uint32_t salt = 0;
+  for (const float value : addends) salt = std::rotl(salt, 7) ^ std::bit_cast<uint32_t>(value);
+  return salt;
+}
+
+}  // namespace hone

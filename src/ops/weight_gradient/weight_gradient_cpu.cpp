@@ -1,0 +1,41 @@
+#include <algorithm>
+
+#include "ops/row_math/row_blocks.h"
+#include "ops/stochastic_rounding.h"
+#include "ops/weight_gradient/weight_gradient.h"
+
+namespace hone::cpu {
+
+namespace {
+
+/// Elements [begin, begin + count) of src + dst; begin is a multiple of 4.
+void add(const RowMath& math, const StoreGradientArgs& args, uint64_t key, int64_t begin, int64_t count) {
+  const float* const src = args.src.as<float>() + begin;
+  float sums[kRowBlock];
+  math.widen(args.dst.dst.as<BFloat16>() + begin, sums, count);
+  math.add(sums, src, sums, count);
+  auto* const bits = reinterpret_cast<uint16_t*>(args.dst.dst.as<BFloat16>() + begin);
+  for (int64_t first = 0; first < count; first += 4) {
+    const int64_t end = std::min(count, first + 4);
+    float addends[4] = {};
+    std::copy(src + first, src + end, addends);
+    const auto words = rounding_words(key, begin + first, RoundingUse::kGradient, salt_of(addends));
+    for (int64_t i = first; i < end; ++i) bits[i] = stochastic_bf16(sums[i], words[static_cast<size_t>(i - first)]);
+  }
+}
+
+}  // namespace
+
+void store_gradient(const Context& context, const StoreGradientArgs& args) {
+  context.launch([args](ThreadPool& pool) {
+    const RowMath& math = row_math();
+    const bool adds = args.dst.beta != 0.0f;
+    const uint64_t key = adds ? mix_key(args.rounding.scalars->seed, args.rounding.stream_id) : 0;
+    parallel_blocks(pool, args.src.numel(), [&](int64_t begin, int64_t count) {
+      if (adds) return add(math, args, key, begin, count);
+      math.narrow(args.src.as<float>() + begin, args.dst.dst.as<BFloat16>() + begin, count);
+    });
+  });
+}
+
+}  // namespace hone::cpu

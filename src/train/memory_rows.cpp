@@ -1,0 +1,26 @@
+#include "train/memory_rows.h"
+
+#include <fmt/format.h>
+
+namespace hone {
+
+std::string moment_name(DType dtype) { return size_of(dtype) == 1 ? "int8" : std::string(name_of(dtype)); }
+
+std::vector<MemoryRow> memory_rows(const MemoryPlan& plan, const RunPrecision& precision,
+                                   const std::string& activations) {
+  const ParameterBytes& p = plan.parameters;
+  const TrainingFormats& formats = precision.formats;
+  const std::string m = moment_name(formats.m), v = moment_name(formats.v);
+  const bool stepped = precision.weights == DType::kF32 || formats.master == DType::kBF16;
+  return {{"weights", static_cast<uint64_t>(p.weights), std::string(name_of(precision.weights))},
+          {"master weights", static_cast<uint64_t>(p.master), stepped ? "the weights themselves" : "float32"},
+          {"gradients", static_cast<uint64_t>(p.gradients),
+           fmt::format("{}{}", name_of(formats.gradient),
+                       precision.layers_share_gradients ? ", one layer after the other" : "")},
+          {"optimizer", static_cast<uint64_t>(p.moments),
+           fmt::format("AdamW, {} moments", m == v ? m : fmt::format("{} and {}", m, v))},
+          {"activations", static_cast<uint64_t>(plan.activations), activations},
+          {"batch", static_cast<uint64_t>(plan.batch), ""}};
+}
+
+}  // namespace hone

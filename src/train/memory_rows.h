@@ -1,0 +1,26 @@
+// What a run's memory holds, and in which formats: the rows of the tables that trainer, estimate and benchmark print.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "report/startup_tables.h"
+#include "train/engine.h"
+
+namespace hone {
+
+/// The formats a run keeps its state in.
+struct RunPrecision {
+  DType weights = DType::kBF16;
+  TrainingFormats formats;
+  bool layers_share_gradients = false;
+};
+
+/// "float32", "int8": signed and unsigned codes of moments are both int8 to users.
+std::string moment_name(DType dtype);
+
+/// weights, master weights, gradients, optimizer, activations (with `activations` as their note), batch.
+std::vector<MemoryRow> memory_rows(const MemoryPlan& plan, const RunPrecision& precision,
+                                   const std::string& activations);
+
+}  // namespace hone
