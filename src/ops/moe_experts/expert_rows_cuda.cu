@@ -21,8 +21,20 @@ struct Combine {
   bool adds;
 };
 
-/// A block for each token, kWidth columns for each thread. Four rows on their way and 1024 threads on a multiprocessor
-/// hide the way from memory; eight rows would need the registers of half of the threads.
+/// Loads where it stands: an ordinary load the compiler would move to where the value is used, behind branches.
+template <class T, class Vector>
+__device__ inline void load_here(const T* from, Vector& to) {
+  if constexpr (sizeof(Vector) == 16) {
+    auto& words = reinterpret_cast<uint4&>(to);
+    asm volatile("ld.global.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];\n"
+                 : "=r"(words.x), "=r"(words.y), "=r"(words.z), "=r"(words.w)
+                 : "l"(from));
+  } else {
+    to = *reinterpret_cast<const Vector*>(from);
+  }
+}
+
+/// A block for each token, kWidth columns for each thread.
 template <class T, int kWidth>
 __global__ void __launch_bounds__(kThreads, 4) combine_kernel(Combine<T> c) {
   struct alignas(sizeof(T) * kWidth) Vector {
@@ -30,23 +42,23 @@ __global__ void __launch_bounds__(kThreads, 4) combine_kernel(Combine<T> c) {
   };
   const int64_t token = blockIdx.x;
   const int32_t* rows = c.row + token * c.k;
+  constexpr int kInFlight = 8;
   for (int64_t column = threadIdx.x * kWidth; column < c.n; column += blockDim.x * kWidth) {
     float sums[kWidth] = {};
-    constexpr int kInFlight = 4;
     for (int64_t first = 0; first < c.k; first += kInFlight) {
+      // All are asked for at once; the last row again where there are fewer.
+      int32_t from[kInFlight];
       Vector values[kInFlight];
-      float weights[kInFlight];
+#pragma unroll
+      for (int j = 0; j < kInFlight; ++j) from[j] = rows[first + j < c.k ? first + j : c.k - 1];
+#pragma unroll
+      for (int j = 0; j < kInFlight; ++j) load_here(c.y + from[j] * c.n + column, values[j]);
 #pragma unroll
       for (int j = 0; j < kInFlight; ++j) {
         if (first + j >= c.k) break;
-        values[j] = *reinterpret_cast<const Vector*>(c.y + rows[first + j] * c.n + column);
-        weights[j] = c.weights != nullptr ? to_float(c.weights[token * c.k + first + j]) : 1.0f;
-      }
+        const float weight = c.weights != nullptr ? to_float(c.weights[token * c.k + first + j]) : 1.0f;
 #pragma unroll
-      for (int j = 0; j < kInFlight; ++j) {
-        if (first + j >= c.k) break;
-#pragma unroll
-        for (int i = 0; i < kWidth; ++i) sums[i] += weights[j] * to_float(values[j].values[i]);
+        for (int i = 0; i < kWidth; ++i) sums[i] += weight * to_float(values[j].values[i]);
       }
     }
     Vector& dst = *reinterpret_cast<Vector*>(c.dst + token * c.n + column);
