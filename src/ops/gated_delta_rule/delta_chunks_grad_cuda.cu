@@ -1,6 +1,7 @@
 // The gradients of the inputs, once the scans have the states on both sides of each chunk and what their gradients are:
-// all chunks at once. A block has a chunk and a key head, and goes through the value heads that share it. Eight warps:
-// four by rows, two by columns.
+// all chunks at once. A block has a chunk and a key head, and goes through the value heads that share it. Its tiles
+// take all of a multiprocessor's shared memory, so that it has many warps to hide latencies: four by rows, four by
+// columns.
 #include "ops/gated_delta_rule/delta_chunks_cuda.h"
 #include "ops/row_math/chunk_sums_cuda.h"
 
@@ -8,10 +9,14 @@ namespace hone::cuda {
 
 namespace {
 
-constexpr int kThreads = 256, kHighWarps = 4, kWideWarps = 2;
+constexpr int kHighWarps = 4, kWideWarps = 4, kThreads = 32 * kHighWarps * kWideWarps;
+/// Columns of a warp: of rows, and of matrices between tokens.
+constexpr int kPart = kDeltaDim / kWideWarps, kPairPart = kDeltaRows / kWideWarps;
+using RowSums = Sums<1, kPart / 8>;
+using PairSums = Sums<1, kPairPart / 8>;
 constexpr int kWide = padded(kDeltaDim), kNarrow = padded(kDeltaRows);
 
-/// A sum over each row, of which the warps of either half of the columns have a part.
+/// A sum over each row, of which each of the warps beside each other has a part.
 using RowParts = float[kWideWarps][kDeltaRows];
 
 struct GradShared {
@@ -28,22 +33,25 @@ struct GradShared {
   float kept[kThreads / 32];
 };
 
-/// Normalises rows in place, four threads a row, and leaves 1 / norm of those that are there.
+/// Normalises rows in place, eight threads a row, and leaves 1 / norm of those that are there.
 __device__ void normalise_rows(Half* rows, float* inverse, int valid, float length) {
-  const int row = static_cast<int>(threadIdx.x) / 4, part = static_cast<int>(threadIdx.x) % 4;
+  constexpr int kLanes = kThreads / kDeltaRows, kPairs = kDeltaDim / (2 * kLanes);
+  static_assert(kLanes == 8);
+  const int row = static_cast<int>(threadIdx.x) / kLanes, part = static_cast<int>(threadIdx.x) % kLanes;
   Half* own = rows + row * kWide + part * 2;
-  float2 values[kDeltaDim / 8];
+  float2 values[kPairs];
   float squares = 0.0f;
 #pragma unroll
-  for (int i = 0; i < kDeltaDim / 8; ++i) {
-    values[i] = load_pair(own + 8 * i);
+  for (int i = 0; i < kPairs; ++i) {
+    values[i] = load_pair(own + 2 * kLanes * i);
     squares = fmaf(values[i].x, values[i].x, fmaf(values[i].y, values[i].y, squares));
   }
   squares = row_lanes_sum(squares);
+  squares += __shfl_xor_sync(0xffffffffu, squares, 4);
   const float scale = row < valid ? rsqrtf(squares + kDeltaNormEps) : 0.0f;
 #pragma unroll
-  for (int i = 0; i < kDeltaDim / 8; ++i) {
-    store_pair(own + 8 * i, values[i].x * scale * length, values[i].y * scale * length);
+  for (int i = 0; i < kPairs; ++i) {
+    store_pair(own + 2 * kLanes * i, values[i].x * scale * length, values[i].y * scale * length);
   }
   if (part == 0) inverse[row] = scale;
 }
@@ -126,12 +134,12 @@ class ChunkGrad {
 
   /// By way of R: dv and what it gives to β. dr becomes minus the gradient of R.
   __device__ void differentiate_values(int head) {
-    const int row = static_cast<int>(threadIdx.x), column = 64 * wide_;
+    const int row = static_cast<int>(threadIdx.x), column = kPart * wide_;
     if (row < kDeltaRows) {
       s_.grown[row] = __expf(s_.g[row]);
       s_.to_end[row] = __expf(s_.g[kDeltaRows - 1] - s_.g[row]);
     }
-    Sums<1, 8> sums = {};
+    RowSums sums = {};
     for (int depth = row_; depth < kDeltaRows; depth += 16) {
       add_product(sums, ByDepth<kDeltaRows>{s_.pairs}, row_, ByDepth<kDeltaDim>{s_.dr}, column, depth, depth + 16);
     }
@@ -152,16 +160,16 @@ class ChunkGrad {
 
   /// P and A, and through them queries, keys, β and G.
   __device__ void differentiate_scores() {
-    const int column = 32 * wide_;
+    const int column = kPairPart * wide_;
     const ByRow<kDeltaDim> q{s_.q}, k{s_.k}, fresh{s_.fresh};
-    Sums<1, 4> da = {}, dp = {}, qk = {}, kk = {};
+    PairSums da = {}, dp = {}, qk = {}, kk = {};
     add_product(da, ByRow<kDeltaDim>{s_.dr}, row_, fresh, column, 0, kDeltaDim);
     add_product(dp, ByRow<kDeltaDim>{s_.dout}, row_, fresh, column, 0, kDeltaDim);
     add_product(qk, q, row_, k, column, 0, kDeltaDim);
     add_product(kk, k, row_, k, column, 0, kDeltaDim);
     float by_a[2] = {}, by_row[2] = {};
 #pragma unroll
-    for (int n = 0; n < 4; ++n) {
+    for (int n = 0; n < kPairPart / 8; ++n) {
       float by_column[2] = {};
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
@@ -184,7 +192,7 @@ class ChunkGrad {
     }
     store_parts(s_.by_a, by_a);
     store_parts(s_.by_row, by_row);
-    const auto store = [&](Sums<1, 4>& sums, Half* to) {
+    const auto store = [&](PairSums& sums, Half* to) {
       for_pairs(sums, [&](int r, int c, float first, float second) {
         store_pair(to + (row_ + r) * kNarrow + column + c, first, second);
       });
@@ -192,7 +200,7 @@ class ChunkGrad {
     store(dp, s_.pairs);
     store(da, s_.key_pairs);
     __syncthreads();
-    const int part = 64 * wide_;
+    const int part = kPart * wide_;
     const ByDepth<kDeltaDim> queries{s_.q}, keys{s_.k};
     for (int depth = 0; depth <= row_; depth += 16) {
       add_product(dq_, ByRow<kDeltaRows>{s_.pairs}, row_, keys, part, depth, depth + 16);
@@ -227,13 +235,13 @@ class ChunkGrad {
 
   /// x = factor · rows matrixᵀ; gradient += weight · x (weight null: 1), and parts of x · unit, row by row.
   __device__ void add_through(const Half* rows, const Half* matrix, const float* factor, const float* weight,
-                              Sums<1, 8>& gradient, const Half* unit, RowParts& parts) {
-    const int column = 64 * wide_;
-    Sums<1, 8> sums = {};
+                              RowSums& gradient, const Half* unit, RowParts& parts) {
+    const int column = kPart * wide_;
+    RowSums sums = {};
     add_product(sums, ByRow<kDeltaDim>{rows}, row_, ByRow<kDeltaDim>{matrix}, column, 0, kDeltaDim);
     float along[2] = {};
 #pragma unroll
-    for (int n = 0; n < 8; ++n) {
+    for (int n = 0; n < kPart / 8; ++n) {
 #pragma unroll
       for (int i = 0; i < 4; i += 2) {
         const int row = row_ + sum_row(i);
@@ -257,17 +265,17 @@ class ChunkGrad {
 #pragma unroll
       for (int x = 0; x < 2; ++x) {
         const int row = 2 * lane + x;
-        dbeta[x] = both(s_.by_value, row) + both(s_.by_a, row);
-        dg[x] = both(s_.by_row, row);
+        dbeta[x] = all_parts(s_.by_value, row) + all_parts(s_.by_a, row);
+        dg[x] = all_parts(s_.by_row, row);
 #pragma unroll
         for (const auto& part : s_.by_column) dg[x] -= part[row];
         if (before_) {
-          const float read = both(s_.by_key, row);
+          const float read = all_parts(s_.by_key, row);
           dbeta[x] += read;
-          dg[x] += both(s_.by_query, row) + s_.beta[row] * read;
+          dg[x] += all_parts(s_.by_query, row) + s_.beta[row] * read;
         }
         if (behind_) {
-          const float update = both(s_.by_update, row);
+          const float update = all_parts(s_.by_update, row);
           dg[x] -= update;
           updates += update;
         }
@@ -279,7 +287,12 @@ class ChunkGrad {
     __syncthreads();
   }
 
-  __device__ static float both(const RowParts& parts, int row) { return parts[0][row] + parts[1][row]; }
+  __device__ static float all_parts(const RowParts& parts, int row) {
+    float sum = 0.0f;
+#pragma unroll
+    for (const auto& part : parts) sum += part[row];
+    return sum;
+  }
 
   __device__ float kept_sum() const {
     float sum = 0.0f;
@@ -319,9 +332,9 @@ class ChunkGrad {
   }
 
   /// Through the norms, whose results are `unit` of this length.
-  __device__ void store_keys(Sums<1, 8>& gradient, const Half* unit, const float* inverse, float unit_length,
+  __device__ void store_keys(RowSums& gradient, const Half* unit, const float* inverse, float unit_length,
                              int64_t place, RowParts& parts) {
-    const int column = 64 * wide_;
+    const int column = kPart * wide_;
     float along[2] = {};
     for_pairs(gradient, [&](int r, int c, float first, float second) {
       const float2 by = load_pair(unit + (row_ + r) * kWide + column + c);
@@ -334,7 +347,7 @@ class ChunkGrad {
       const int row = row_ + r;
       if (row >= valid_) return;
       const float2 by = load_pair(unit + row * kWide + column + c);
-      const float projection = both(parts, row) / (unit_length * unit_length), scale = inverse[row] * unit_length;
+      const float projection = all_parts(parts, row) / (unit_length * unit_length), scale = inverse[row] * unit_length;
       store_gradient(place + row * in_.width + column + c, scale * (first - projection * by.x),
                      scale * (second - projection * by.y));
     });
@@ -371,7 +384,7 @@ class ChunkGrad {
   int key_head_, valid_;
   bool before_, behind_;
   int high_, wide_, row_;
-  Sums<1, 8> dq_ = {}, dk_ = {};
+  RowSums dq_ = {}, dk_ = {};
 };
 
 __global__ void __launch_bounds__(kThreads, 1)

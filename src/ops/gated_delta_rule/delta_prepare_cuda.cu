@@ -6,7 +6,7 @@ namespace {
 
 constexpr int kThreads = 128, kWide = padded(kDeltaDim), kNarrow = padded(kDeltaRows);
 /// Of rows of float32 matrices between tokens.
-constexpr int kExact = kDeltaRows + 4;
+constexpr int kExact = kDeltaRows + 8;
 
 struct PrepareShared {
   Half k[kDeltaRows * kWide];
@@ -15,8 +15,9 @@ struct PrepareShared {
     Half q[kDeltaRows * kWide];  // later W
     float a[kDeltaRows * kExact];
   };
-  Half factors[kDeltaRows * kNarrow];  // P, T in bfloat16
-  float q_inverse[kDeltaRows], k_inverse[kDeltaRows], beta[kDeltaRows], g[kDeltaRows];
+  Half factors[2][kDeltaRows * kNarrow];  // P; T in bfloat16 as W and as U want its columns scaled
+  float q_inverse[kDeltaRows], k_inverse[kDeltaRows], g[kDeltaRows];
+  alignas(16) float beta[kDeltaRows], to_w[kDeltaRows];  // of the columns of T
 };
 
 /// 1 / norm of each row, two threads a row; rows of zeros are told from real ones by `valid`.
@@ -64,7 +65,7 @@ __device__ void invert_triangle(float* a) {
   // Eight columns of a row to a thread. The upper right block is free: it holds A21 T11 between the two products.
   const int row = static_cast<int>(threadIdx.x) / 4, column = static_cast<int>(threadIdx.x) % 4 * 8;
   const auto multiply = [&](const float* left, const float* right, float(&sums)[8]) {
-#pragma unroll 8
+#pragma unroll
     for (int i = 0; i < kHalf; ++i) {
       const float factor = left[row * kExact + i];
       const float4 low = *reinterpret_cast<const float4*>(right + i * kExact + column);
@@ -90,6 +91,21 @@ __device__ void invert_triangle(float* a) {
     middle[row * kExact + column + i] = 0.0f;
   }
   __syncthreads();
+}
+
+/// a as bfloat16, its columns times `scale` unless that is null; two threads a row.
+__device__ void store_scaled(const float* a, const float* scale, Half* to) {
+  const int row = static_cast<int>(threadIdx.x) / 2, first = static_cast<int>(threadIdx.x) % 2 * 4;
+#pragma unroll
+  for (int column = first; column < kDeltaRows; column += 8) {
+    float4 values = *reinterpret_cast<const float4*>(a + row * kExact + column);
+    if (scale != nullptr) {
+      const float4 by = *reinterpret_cast<const float4*>(scale + column);
+      values.x *= by.x, values.y *= by.y, values.z *= by.z, values.w *= by.w;
+    }
+    *reinterpret_cast<uint2*>(to + row * kNarrow + column) = {pack_halves(values.x, values.y),
+                                                              pack_halves(values.z, values.w)};
+  }
 }
 
 __global__ void __launch_bounds__(kThreads, 3) prepare_kernel(const DeltaInputs<Half> in, const DeltaBuffers out) {
@@ -125,73 +141,71 @@ __global__ void __launch_bounds__(kThreads, 3) prepare_kernel(const DeltaInputs<
                                            .grown = grown,
                                            .beta = shared.beta[thread]};
   }
+  if (thread < kDeltaRows) {
+    shared.to_w[thread] = shared.beta[thread] * shared.k_inverse[thread] * __expf(shared.g[thread]);
+  }
 
   const int first_row = thread / 32 * 16;
   Sums<1, 8> qk = {}, kk = {};
   const ByRow<kDeltaDim> q{shared.q}, k{shared.k};
-  add_product(qk, q, first_row, k, 0, 0, kDeltaDim);
-  add_product(kk, k, first_row, k, 0, 0, kDeltaDim);
+  add_products(qk, kk, q, k, first_row, k, 0, kDeltaDim);
   __syncthreads();  // q is read; A takes its place
 #pragma unroll
   for (int n = 0; n < 8; ++n) {
+    const int column = 8 * n + sum_column();
+    const float2 g = *reinterpret_cast<const float2*>(shared.g + column);
+    const float2 inverse = *reinterpret_cast<const float2*>(shared.k_inverse + column);
 #pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      const int row = first_row + sum_row(i), column = 8 * n + sum_column() + i % 2;
-      const float decay = column <= row ? __expf(shared.g[row] - shared.g[column]) * shared.k_inverse[column] : 0.0f;
-      qk[0][n][i] *= shared.q_inverse[row] * decay;
-      shared.a[row * kExact + column] =
-          column < row ? shared.beta[row] * shared.k_inverse[row] * decay * kk[0][n][i] : 0.0f;
+    for (int i = 0; i < 4; i += 2) {
+      const int row = first_row + sum_row(i);
+      const float g_row = shared.g[row], to_p = shared.q_inverse[row], to_a = shared.beta[row] * shared.k_inverse[row];
+      const float decay = column <= row ? __expf(g_row - g.x) * inverse.x : 0.0f;
+      const float next = column < row ? __expf(g_row - g.y) * inverse.y : 0.0f;
+      store_pair(shared.factors[0] + row * kNarrow + column, to_p * decay * qk[0][n][i], to_p * next * qk[0][n][i + 1]);
+      *reinterpret_cast<float2*>(shared.a + row * kExact + column) = {
+          column < row ? to_a * decay * kk[0][n][i] : 0.0f, column + 1 < row ? to_a * next * kk[0][n][i + 1] : 0.0f};
     }
   }
-  for_pairs(qk, [&](int row, int column, float first, float second) {
-    store_pair(shared.factors + (first_row + row) * kNarrow + column, first, second);
-  });
   __syncthreads();
-  write_rows<kDeltaRows, kDeltaRows, kThreads>(out.p + place * kDeltaRows, stride * kDeltaRows, shared.factors, valid);
+  write_rows<kDeltaRows, kDeltaRows, kThreads>(out.p + place * kDeltaRows, stride * kDeltaRows, shared.factors[0],
+                                               valid);
   invert_triangle(shared.a);
 
-  // T, with columns scaled as the product wants them.
-  const auto make_factor = [&](auto&& scale) {
-    for (int i = thread; i < kDeltaRows * kDeltaRows / 2; i += kThreads) {
-      const int row = i / (kDeltaRows / 2), column = i % (kDeltaRows / 2) * 2;
-      store_pair(shared.factors + row * kNarrow + column, shared.a[row * kExact + column] * scale(column),
-                 shared.a[row * kExact + column + 1] * scale(column + 1));
-    }
+  if (out.inverse != nullptr) {
+    store_scaled(shared.a, nullptr, shared.factors[0]);
     __syncthreads();
-  };
-  const ByRow<kDeltaRows> factor{shared.factors};
+    write_rows<kDeltaRows, kDeltaRows, kThreads>(out.inverse + place * kDeltaRows, stride * kDeltaRows,
+                                                 shared.factors[0], valid);
+    __syncthreads();
+  }
+  store_scaled(shared.a, shared.to_w, shared.factors[0]);
+  store_scaled(shared.a, shared.beta, shared.factors[1]);
+  wait_for_copies<0>();
+  __syncthreads();
   const auto store_product = [&](Sums<1, 16>& sums, Half* to) {
     for_pairs(sums, [&](int row, int column, float first, float second) {
       store_pair(to + (first_row + row) * kWide + column, first, second);
     });
   };
-  if (out.inverse != nullptr) {
-    make_factor([](int) { return 1.0f; });
-    write_rows<kDeltaRows, kDeltaRows, kThreads>(out.inverse + place * kDeltaRows, stride * kDeltaRows, shared.factors,
-                                                 valid);
-    __syncthreads();
-  }
-  make_factor([&](int column) { return shared.beta[column] * shared.k_inverse[column] * __expf(shared.g[column]); });
   {
     Sums<1, 16> w = {};
     for (int depth = 0; depth <= first_row; depth += 16) {
-      add_product(w, factor, first_row, ByDepth<kDeltaDim>{shared.k}, 0, depth, depth + 16);
+      add_product(w, ByRow<kDeltaRows>{shared.factors[0]}, first_row, ByDepth<kDeltaDim>{shared.k}, 0, depth,
+                  depth + 16);
     }
-    __syncthreads();  // T and k are read
-    store_product(w, shared.k);
+    store_product(w, shared.q);  // A is read
   }
-  wait_for_copies<0>();
-  make_factor([&](int column) { return shared.beta[column]; });  // its barrier is behind the copies of v as well
   {
     Sums<1, 16> u = {};
     for (int depth = 0; depth <= first_row; depth += 16) {
-      add_product(u, factor, first_row, ByDepth<kDeltaDim>{shared.v}, 0, depth, depth + 16);
+      add_product(u, ByRow<kDeltaRows>{shared.factors[1]}, first_row, ByDepth<kDeltaDim>{shared.v}, 0, depth,
+                  depth + 16);
     }
-    __syncthreads();
+    __syncthreads();  // v is read
     store_product(u, shared.v);
   }
   __syncthreads();
-  write_rows<kDeltaRows, kDeltaDim, kThreads>(out.w + place * kDeltaDim, stride * kDeltaDim, shared.k, valid);
+  write_rows<kDeltaRows, kDeltaDim, kThreads>(out.w + place * kDeltaDim, stride * kDeltaDim, shared.q, valid);
   write_rows<kDeltaRows, kDeltaDim, kThreads>(out.u + place * kDeltaDim, stride * kDeltaDim, shared.v, valid);
 }
 

@@ -1,12 +1,13 @@
 // The ways of a state through its document, forward and backward, chunk after chunk. A block has some of the state's
-// columns, which do not depend on each other, in its registers: four warps with 32 rows each.
+// columns, which do not depend on each other, in its registers: eight warps with 16 rows each. Of products between
+// tokens and columns a warp has 16 tokens and half of the columns.
 #include "ops/gated_delta_rule/delta_chunks_cuda.h"
 
 namespace hone::cuda {
 
 namespace {
 
-constexpr int kThreads = 128, kWide = padded(kDeltaDim), kNarrow = padded(kDeltaRows);
+constexpr int kThreads = 256, kWide = padded(kDeltaDim), kNarrow = padded(kDeltaRows);
 
 /// What a chunk reads.
 template <int kColumns>
@@ -77,103 +78,107 @@ __device__ void copy_chunk(ChunkTiles<kColumns>& tiles, const DeltaInputs<Half>&
   commit_copies();
 }
 
-/// The state as bfloat16 to shared memory.
+/// The state's rows of this warp as bfloat16 to shared memory.
 template <int kColumns>
-__device__ void publish(Sums<2, kColumns / 8>& state, Half* to) {
-  const int first_row = static_cast<int>(threadIdx.x) / 32 * 32;
+__device__ void publish(Sums<1, kColumns / 8>& state, Half* to) {
+  const int first_row = static_cast<int>(threadIdx.x) / 32 * 16;
   for_pairs(state, [&](int row, int column, float first, float second) {
     store_pair(to + (first_row + row) * padded(kColumns) + column, first, second);
   });
 }
 
-template <int kColumns>
-__device__ void decay(Sums<2, kColumns / 8>& state, float factor) {
+template <int kWideTiles>
+__device__ void scale_all(Sums<1, kWideTiles>& sums, float factor) {
 #pragma unroll
-  for (auto& high : state) {
+  for (auto& wide : sums[0]) {
 #pragma unroll
-    for (auto& wide : high) {
-#pragma unroll
-      for (float& value : wide) value *= factor;
-    }
+    for (float& value : wide) value *= factor;
   }
 }
 
+/// Where a warp's part of a product between tokens and columns begins.
+template <int kColumns>
+struct WarpPart {
+  static constexpr int kTiles = kColumns / 16;
+  int warp = static_cast<int>(threadIdx.x) / 32;
+  int row = warp % 4 * 16, column = warp / 4 * (kColumns / 2);
+  __device__ int at(int r, int c) const { return (row + r) * padded(kColumns) + column + c; }
+};
+
+/// Copies run kStages − 1 chunks ahead; what they overwrite was read before the barrier in front of them.
 template <int kColumns, int kStages, bool kBackward>
 __global__ void __launch_bounds__(kThreads)
     scan_kernel(const DeltaInputs<Half> in, const DeltaBuffers buffers, Half* out) {
   extern __shared__ uint4 memory[];
   auto& shared = *reinterpret_cast<ScanShared<kColumns, kStages>*>(memory);
-  constexpr int kTiles = kColumns / 8;
   const ScanPlace place(in, kColumns);
   const auto copy = [&](int chunk) {
+    if (chunk >= place.chunks) return commit_copies();
     const bool before = chunk > 0, behind = chunk + 1 < place.chunks;
     copy_chunk(shared.tiles[chunk % kStages], in, buffers, place, chunk, buffers.u,
                {.w = before, .k = behind, .q = before && !kBackward, .p = !kBackward});
   };
-  const int first_row = static_cast<int>(threadIdx.x) / 32 * 16;
-  Sums<2, kTiles> state = {};
-  if (place.chunks > 0) copy(0);
+  const WarpPart<kColumns> part;
+  Sums<1, kColumns / 8> state = {};
+  for (int chunk = 0; chunk < kStages - 1; ++chunk) copy(chunk);
   for (int chunk = 0; chunk < place.chunks; ++chunk) {
     const ChunkTiles<kColumns>& tiles = shared.tiles[chunk % kStages];
     const int64_t at = place.token(chunk) * in.value_heads + place.head;
     const int valid = place.valid(chunk);
-    if (kStages > 1 && chunk + 1 < place.chunks) {
-      copy(chunk + 1);
-      wait_for_copies<1>();
-    } else {
+    if constexpr (kStages == 1) {
+      __syncthreads();
+      copy(chunk);
       wait_for_copies<0>();
+    } else {
+      wait_for_copies<kStages - 2>();
     }
-    if (chunk > 0) publish<kColumns>(state, shared.state);
     __syncthreads();
+    if constexpr (kStages > 1) copy(chunk + kStages - 1);
 
     const ByDepth<kColumns> before{shared.state};
-    Sums<1, kTiles> known = {}, read = {};
+    Sums<1, part.kTiles> known = {}, read = {};
     if (chunk > 0) {
-      add_product(known, ByRow<kDeltaDim>{tiles.w}, first_row, before, 0, 0, kDeltaDim);
       if constexpr (!kBackward) {
-        add_product(read, ByRow<kDeltaDim>{tiles.q}, first_row, before, 0, 0, kDeltaDim);
+        add_products(known, read, ByRow<kDeltaDim>{tiles.w}, ByRow<kDeltaDim>{tiles.q}, part.row, before, part.column,
+                     kDeltaDim);
       } else {
+        add_product(known, ByRow<kDeltaDim>{tiles.w}, part.row, before, part.column, 0, kDeltaDim);
         write_rows<kDeltaDim, kColumns, kThreads>(
             buffers.states + delta_slot(place.begin, chunk - 1, in.value_heads, place.head) + place.first_column,
             kDeltaDim, shared.state, kDeltaDim);
       }
     }
-    for_pairs(known, [&](int row, int column, float& first, float& second) {
-      const int at_row = (first_row + row) * padded(kColumns) + column;
-      const float2 u = load_pair(tiles.rows + at_row);
-      const float scale = tiles.scales[first_row + row].key;
-      store_pair(shared.plain + at_row, u.x - first, u.y - second);
-      store_pair(shared.scaled + at_row, scale * (u.x - first), scale * (u.y - second));
+    for_pairs(known, [&](int r, int c, float first, float second) {
+      const float2 u = load_pair(tiles.rows + part.at(r, c));
+      const float scale = tiles.scales[part.row + r].key;
+      store_pair(shared.plain + part.at(r, c), u.x - first, u.y - second);
+      store_pair(shared.scaled + part.at(r, c), scale * (u.x - first), scale * (u.y - second));
     });
     __syncthreads();
 
+    if (chunk + 1 < place.chunks) {
+      scale_all(state, tiles.scales[kDeltaRows - 1].grown);
+      add_product(state, ByDepth<kDeltaDim>{tiles.k}, 16 * part.warp, ByDepth<kColumns>{shared.scaled}, 0, 0,
+                  kDeltaRows);
+      publish<kColumns>(state, shared.state);
+    }
     if constexpr (kBackward) {
       write_rows<kDeltaRows, kColumns, kThreads>(buffers.u + at * kDeltaDim + place.first_column,
                                                  int64_t{in.value_heads} * kDeltaDim, shared.plain, valid);
     } else {
-      for_pairs(read, [&](int row, int, float& first, float& second) {
-        const float scale = tiles.scales[first_row + row].query;
+      for_pairs(read, [&](int r, int, float& first, float& second) {
+        const float scale = tiles.scales[part.row + r].query;
         first *= scale, second *= scale;
       });
-      for (int depth = 0; depth <= first_row; depth += 16) {
-        add_product(read, ByRow<kDeltaRows>{tiles.p}, first_row, ByDepth<kColumns>{shared.plain}, 0, depth, depth + 16);
-      }
-      for_pairs(read, [&](int row, int column, float first, float second) {
-        if (first_row + row >= valid) return;
-        store_pair(out + (at + (first_row + row) * int64_t{in.value_heads}) * kDeltaDim + place.first_column + column,
-                   first, second);
+      add_product(read, ByRow<kDeltaRows>{tiles.p}, part.row, ByDepth<kColumns>{shared.plain}, part.column, 0,
+                  kDeltaRows);
+      for_pairs(read, [&](int r, int c, float first, float second) {
+        const int row = part.row + r;
+        if (row >= valid) return;
+        store_pair(out + (at + row * int64_t{in.value_heads}) * kDeltaDim + place.first_column + part.column + c, first,
+                   second);
       });
     }
-    if (chunk + 1 < place.chunks) {
-      decay<kColumns>(state, tiles.scales[kDeltaRows - 1].grown);
-      add_product(state, ByDepth<kDeltaDim>{tiles.k}, 2 * first_row, ByDepth<kColumns>{shared.scaled}, 0, 0,
-                  kDeltaRows);
-      if (kStages == 1) {
-        __syncthreads();
-        copy(chunk + 1);
-      }
-    }
-    if (kStages > 1) __syncthreads();
   }
 }
 
@@ -182,75 +187,70 @@ __global__ void __launch_bounds__(kThreads)
     scan_back_kernel(const DeltaInputs<Half> in, const DeltaBuffers buffers, const Half* dout) {
   extern __shared__ uint4 memory[];
   auto& shared = *reinterpret_cast<ScanShared<kColumns, kStages>*>(memory);
-  constexpr int kTiles = kColumns / 8;
   const ScanPlace place(in, kColumns);
   const auto copy = [&](int chunk) {
+    if (chunk < 0) return commit_copies();
     const bool before = chunk > 0, behind = chunk + 1 < place.chunks;
     copy_chunk(shared.tiles[chunk % kStages], in, buffers, place, chunk, dout,
                {.w = before, .k = behind, .q = before, .p = true});
   };
-  const int first_row = static_cast<int>(threadIdx.x) / 32 * 16;
-  Sums<2, kTiles> dstate = {};
-  if (place.chunks > 0) copy(place.chunks - 1);
+  const WarpPart<kColumns> part;
+  Sums<1, kColumns / 8> dstate = {};
+  for (int i = 0; i < kStages - 1; ++i) copy(place.chunks - 1 - i);
   for (int chunk = place.chunks - 1; chunk >= 0; --chunk) {
     const ChunkTiles<kColumns>& tiles = shared.tiles[chunk % kStages];
     const int64_t at = place.token(chunk) * in.value_heads + place.head;
-    const bool behind = chunk + 1 < place.chunks;
-    if (kStages > 1 && chunk > 0) {
-      copy(chunk - 1);
-      wait_for_copies<1>();
-    } else {
+    if constexpr (kStages == 1) {
+      __syncthreads();
+      copy(chunk);
       wait_for_copies<0>();
+    } else {
+      wait_for_copies<kStages - 2>();
     }
-    if (behind) publish<kColumns>(dstate, shared.state);
     __syncthreads();
+    if constexpr (kStages > 1) copy(chunk - (kStages - 1));
 
-    Sums<1, kTiles> dfresh = {};
-    if (behind) {
-      add_product(dfresh, ByRow<kDeltaDim>{tiles.k}, first_row, ByDepth<kColumns>{shared.state}, 0, 0, kDeltaDim);
-      for_pairs(dfresh, [&](int row, int, float& first, float& second) {
-        const float scale = tiles.scales[first_row + row].key;
+    Sums<1, part.kTiles> dfresh = {};
+    if (chunk + 1 < place.chunks) {
+      add_product(dfresh, ByRow<kDeltaDim>{tiles.k}, part.row, ByDepth<kColumns>{shared.state}, part.column, 0,
+                  kDeltaDim);
+      for_pairs(dfresh, [&](int r, int, float& first, float& second) {
+        const float scale = tiles.scales[part.row + r].key;
         first *= scale, second *= scale;
       });
       write_rows<kDeltaDim, kColumns, kThreads>(
           buffers.dstates + delta_slot(place.begin, chunk, in.value_heads, place.head) + place.first_column, kDeltaDim,
           shared.state, kDeltaDim);
     }
-    for (int depth = first_row; depth < kDeltaRows; depth += 16) {
-      add_product(dfresh, ByDepth<kDeltaRows>{tiles.p}, first_row, ByDepth<kColumns>{tiles.rows}, 0, depth, depth + 16);
-    }
-    for_pairs(dfresh, [&](int row, int column, float first, float second) {
-      const int at_row = (first_row + row) * padded(kColumns) + column;
-      store_pair(shared.plain + at_row, -first, -second);
-      const float2 gradient = load_pair(tiles.rows + at_row);
-      const float scale = tiles.scales[first_row + row].query;
-      store_pair(shared.scaled + at_row, scale * gradient.x, scale * gradient.y);
+    add_product(dfresh, ByDepth<kDeltaRows>{tiles.p}, part.row, ByDepth<kColumns>{tiles.rows}, part.column, 0,
+                kDeltaRows);
+    for_pairs(dfresh, [&](int r, int c, float first, float second) {
+      store_pair(shared.plain + part.at(r, c), -first, -second);
+      const float2 gradient = load_pair(tiles.rows + part.at(r, c));
+      const float scale = tiles.scales[part.row + r].query;
+      store_pair(shared.scaled + part.at(r, c), scale * gradient.x, scale * gradient.y);
     });
     __syncthreads();
+    if (chunk > 0) {
+      scale_all(dstate, tiles.scales[kDeltaRows - 1].grown);
+      add_product(dstate, ByDepth<kDeltaDim>{tiles.q}, 16 * part.warp, ByDepth<kColumns>{shared.scaled}, 0, 0,
+                  kDeltaRows);
+      add_product(dstate, ByDepth<kDeltaDim>{tiles.w}, 16 * part.warp, ByDepth<kColumns>{shared.plain}, 0, 0,
+                  kDeltaRows);
+      publish<kColumns>(dstate, shared.state);
+    }
     write_rows<kDeltaRows, kColumns, kThreads>(buffers.du + at * kDeltaDim + place.first_column,
                                                int64_t{in.value_heads} * kDeltaDim, shared.plain, place.valid(chunk));
-    if (chunk > 0) {
-      decay<kColumns>(dstate, tiles.scales[kDeltaRows - 1].grown);
-      add_product(dstate, ByDepth<kDeltaDim>{tiles.q}, 2 * first_row, ByDepth<kColumns>{shared.scaled}, 0, 0,
-                  kDeltaRows);
-      add_product(dstate, ByDepth<kDeltaDim>{tiles.w}, 2 * first_row, ByDepth<kColumns>{shared.plain}, 0, 0,
-                  kDeltaRows);
-      if (kStages == 1) {
-        __syncthreads();
-        copy(chunk - 1);
-      }
-    }
-    if (kStages > 1) __syncthreads();
   }
 }
 
 /// Calls f with the columns of a block and the chunks it holds at once: where documents and heads alone do not fill the
-/// device, narrow blocks that copy the next chunk beside the work on one.
+/// device, narrow blocks that copy the next chunks beside the work on one.
 template <class F>
 void with_scan(const DeltaRuleArgs& args, const F& f) {
   constexpr int64_t kEnough = 128;
   if (args.sequences.num_documents * args.heads.num_value_heads < kEnough) {
-    f(std::integral_constant<int, 32>{}, std::integral_constant<int, 2>{});
+    f(std::integral_constant<int, 32>{}, std::integral_constant<int, 3>{});
   } else {
     f(std::integral_constant<int, 64>{}, std::integral_constant<int, 1>{});
   }

@@ -104,6 +104,28 @@ __device__ inline void add_product(Sums<kHigh, kWide>& sums, const A& a, int row
   }
 }
 
+/// first += a matrix and second += b matrix over depth [0, end): the matrix is loaded once.
+template <int kWide, class A, class B>
+__device__ inline void add_products(Sums<1, kWide>& first, Sums<1, kWide>& second, const A& a, const A& b, int row,
+                                    const B& matrix, int column, int end) {
+  static_assert(kWide % 2 == 0);
+#pragma unroll
+  for (int depth = 0; depth < end; depth += 16) {
+    uint32_t of_a[4], of_b[4];
+    a.load_first(of_a, row, depth);
+    b.load_first(of_b, row, depth);
+#pragma unroll
+    for (int n = 0; n < kWide; n += 2) {
+      uint32_t elements[4];
+      matrix.load_second(elements, column + 8 * n, depth);
+      multiply_add(first[0][n], of_a, elements[0], elements[1]);
+      multiply_add(second[0][n], of_b, elements[0], elements[1]);
+      multiply_add(first[0][n + 1], of_a, elements[2], elements[3]);
+      multiply_add(second[0][n + 1], of_b, elements[2], elements[3]);
+    }
+  }
+}
+
 /// Calls f(row, column, first, second) for the pairs of neighbours of this lane: elements (row, column) and (row,
 /// column
 /// + 1), counted from the part's own.
