@@ -25,7 +25,10 @@ void fill(ParameterStore& store) {
 TEST(ModelSummary, OnlyTheChosenExpertsAreActive) {
   ParameterStore store;
   fill(store);
-  const std::vector<GroupCount> groups = count_groups(store, {.num_experts = 8, .num_experts_per_tok = 2});
+  MoeConfig moe;
+  moe.num_experts = 8;
+  moe.num_experts_per_tok = 2;
+  const std::vector<GroupCount> groups = count_groups(store, moe);
   ASSERT_EQ(groups.size(), 3u);
   EXPECT_EQ(groups[2].group, "experts");
   EXPECT_EQ(groups[2].tensors, 4);
