@@ -191,6 +191,27 @@ TEST(GatedDeltaRule, DocumentsDoNotSeeEachOther) {
   }
 }
 
+/// How the work is cut depends on how many documents there are; what comes out for the first two does not.
+TEST(GatedDeltaRule, TheNumberOfDocumentsChangesNoBits) {
+  const auto run = [](int further) {
+    std::vector<int> lengths = {70, 130};
+    for (int i = 0; i < further; ++i) lengths.push_back(1 + i % 3);
+    OpCase op_case = delta_case(Packed(lengths), kReal);
+    return run_op(op_case, {.dtype = DType::kBF16});
+  };
+  const testing::OpResult alone = run(0);
+  for (const int further : {14, 80}) {
+    const testing::OpResult packed = run(further);
+    const auto expect_begins_with = [&](const Values& values, const Values& first, size_t input) {
+      for (size_t i = 0; i < first.size(); ++i) ASSERT_EQ(values[i], first[i]) << further << ", " << input << ", " << i;
+    };
+    expect_begins_with(packed.outputs[0], alone.outputs[0], 9);
+    for (size_t input = 0; input < 3; ++input) {
+      expect_begins_with(packed.gradients[input], alone.gradients[input], input);
+    }
+  }
+}
+
 TEST(GatedDeltaRule, FiveHundredShortDocuments) {
   std::vector<int> lengths(500);
   for (size_t i = 0; i < lengths.size(); ++i) lengths[i] = static_cast<int>(i % 5);
