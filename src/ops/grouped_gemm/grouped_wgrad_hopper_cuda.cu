@@ -40,7 +40,8 @@ class WeightLoader {
 
   __device__ void run(WeightTiles tiles) {
     const bool gather = f_.p_rows != nullptr;
-    if (!gather && threadIdx.x % 128 != 0) return;
+    const bool first_warp = threadIdx.x % 128 < 32;
+    if (!gather && !first_warp) return;
     if (gather) request_rows(tiles.rows_of_next(), 0);
     PairTile tile;
     while (tiles.next(tile)) {
@@ -54,7 +55,7 @@ class WeightLoader {
                        ends ? 0 : step + kRequested);
         }
         barrier_wait(shared_.empty(at_.stage), at_.phase ^ 1);
-        if (threadIdx.x % 128 == 0) load(tile, step * kTileK, gather);
+        if (first_warp && elect_one()) load(tile, step * kTileK, gather);
         if (gather) gather_rows(tile, step % kRequested);
         at_.advance();
       }

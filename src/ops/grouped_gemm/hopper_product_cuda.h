@@ -35,19 +35,20 @@ class ProductLoader {
 
   __device__ void run(RowTiles tiles) {
     const bool gather = f_.a_rows != nullptr;
-    if (!gather && threadIdx.x % 128 != 0) return;
+    const bool first_warp = threadIdx.x % 128 < 32;
+    if (!gather && !first_warp) return;
     PairTile tile;
     while (tiles.next(tile)) {
       if (gather) find_rows(tile);
       for (int step = 0; step < f_.k_steps; ++step) {
         barrier_wait(shared_.empty(at_.stage), at_.phase ^ 1);
-        if (threadIdx.x % 128 == 0) load(tile, step * kTileK, gather);
+        if (first_warp && elect_one()) load(tile, step * kTileK, gather);
         if (gather) gather_rows(step * kTileK);
         at_.advance();
       }
       for (int step = 0; step < f_.extra_steps; ++step) {
         barrier_wait(shared_.empty(at_.stage), at_.phase ^ 1);
-        if (threadIdx.x % 128 == 0) load_extra(tile, step * kTileK);
+        if (first_warp && elect_one()) load_extra(tile, step * kTileK);
         if (gather) barrier_arrive(shared_.full(at_.stage));
         at_.advance();
       }

@@ -155,6 +155,20 @@ __device__ inline void named_arrive(int id, int threads) {
   asm volatile("bar.arrive %0, %1;\n" ::"r"(id), "r"(threads) : "memory");
 }
 
+/// True in one thread of a warp whose lanes are all here. The compiler knows that it is one: copies by a thread that it
+/// does not know to be alone go through a loop over lanes, which takes longer than the tensor cores for a stage.
+__device__ inline bool elect_one() {
+  uint32_t elected;
+  asm volatile(
+      "{\n"
+      ".reg .pred p;\n"
+      "elect.sync _|p, 0xffffffff;\n"
+      "selp.u32 %0, 1, 0, p;\n"
+      "}\n"
+      : "=r"(elected));
+  return elected != 0;
+}
+
 /// Registers for each thread of this warpgroup from here on; a multiple of 8.
 template <int kRegisters>
 __device__ inline void fewer_registers() {
