@@ -59,9 +59,9 @@ __device__ inline void strip_to_memory(uint32_t strip, const StripTarget& target
                  : "r"(strip_unit(strip, row, unit))
                  : "memory");
     if (row < target.rows && unit * 8 < target.columns) {
-      // As one instruction: left to itself the compiler splits some.
+      // As one instruction: left to itself the compiler splits some. Nothing reads it soon (cs).
       asm volatile(
-          "st.global.v4.u32 [%0], {%1, %2, %3, %4};\n" ::"l"(target.first + row * target.row_stride + unit * 8),
+          "st.global.cs.v4.u32 [%0], {%1, %2, %3, %4};\n" ::"l"(target.first + row * target.row_stride + unit * 8),
           "r"(value.x), "r"(value.y), "r"(value.z), "r"(value.w)
           : "memory");
     }

@@ -73,14 +73,15 @@ class WeightStrip {
   uint32_t put_, get_;
 };
 
-/// Four neighbouring elements of a gradient become the values.
+/// Four neighbouring elements of a gradient become the values. Nothing reads them soon: they should not take the place
+/// of factors in L2.
 struct OverwriteWeights {
   __device__ void operator()(float* to, const float4& v) const {
-    asm volatile("st.global.v4.f32 [%0], {%1, %2, %3, %4};\n" ::"l"(to), "f"(v.x), "f"(v.y), "f"(v.z), "f"(v.w)
+    asm volatile("st.global.cs.v4.f32 [%0], {%1, %2, %3, %4};\n" ::"l"(to), "f"(v.x), "f"(v.y), "f"(v.z), "f"(v.w)
                  : "memory");
   }
   __device__ void operator()(__nv_bfloat16* to, const float4& v) const {
-    asm volatile("st.global.v2.b32 [%0], {%1, %2};\n" ::"l"(to), "r"(pack_bf16(v.x, v.y)), "r"(pack_bf16(v.z, v.w))
+    asm volatile("st.global.cs.v2.b32 [%0], {%1, %2};\n" ::"l"(to), "r"(pack_bf16(v.x, v.y)), "r"(pack_bf16(v.z, v.w))
                  : "memory");
   }
 };
