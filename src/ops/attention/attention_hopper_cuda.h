@@ -24,12 +24,6 @@ struct HopperTile {
   int32_t stats;   ///< where the document's statistics begin
 };
 
-/// Of one query and head.
-struct alignas(8) HopperStats {
-  float lse;    ///< lse · log2 e; infinity beyond the end of a document, so that its probabilities are 0
-  float delta;  ///< dout · out
-};
-
 /// The tiles of all documents; scratch. It is the same list for each head.
 struct HopperTiles {
   Tensor unsorted;  ///< [count, 4] int32
@@ -74,7 +68,7 @@ struct HopperSizes {
   int64_t head_dim, v_head_dim;
   int queries;
 };
-inline constexpr HopperSizes kHopperSizes[] = {{64, 64, 128}, {128, 128, 64}, {192, 128, 64}};
+inline constexpr HopperSizes kHopperSizes[] = {{64, 64, 128}, {128, 128, 64}, {192, 128, 64}, {256, 256, 64}};
 
 /// The smallest ones that hold these heads, or null.
 constexpr const HopperSizes* hopper_sizes(int64_t head_dim, int64_t v_head_dim) {
@@ -87,7 +81,8 @@ constexpr const HopperSizes* hopper_sizes(int64_t head_dim, int64_t v_head_dim) 
 /// Scratch of the kernels below.
 struct HopperScratch {
   HopperTiles tiles;
-  Tensor stats;       ///< [Hq, stats_rows, 2] float32
+  Tensor shifts;      ///< [Hq, stats_rows] float32: −lse · log2 e; −infinity beyond the end of a document
+  Tensor deltas;      ///< [Hq, stats_rows] float32: δ
   Tensor turns;       ///< [Hq, query_blocks] int32: tiles of keys that have added to the dq of a block of queries
   Tensor partial_dq;  ///< [Hq, query_blocks, rows of a block, head_dim padded] float32, as threads hold it
   int64_t stats_rows = 0, query_blocks = 0;
@@ -113,7 +108,7 @@ struct HopperBackward {
   const HopperTile* tiles;  ///< sorted
   int num_tiles;
   int* counter;
-  const HopperStats* stats;  ///< [Hq, stats_rows]
+  const float *shifts, *deltas;  ///< [Hq, stats_rows]
   int64_t stats_rows;
   int* turns;         ///< [Hq, query_blocks]
   float* partial_dq;  ///< [Hq, query_blocks, …]
@@ -208,26 +203,22 @@ struct HopperOperand {
   __device__ uint64_t rows(int row, int step) const {
     return wgmma_factor(address + row * 128, 0) + static_cast<uint64_t>((step / 4 * kBoxBytes + step % 4 * 32) / 16);
   }
-  /// As a second factor by columns: rows [16 step, 16 step + 16), all elements of the head.
-  __device__ uint64_t columns(int step) const {
-    return wgmma_factor(address, kBoxBytes) + static_cast<uint64_t>(step * 2048 / 16);
+  /// As a factor by columns: rows [16 step, 16 step + 16), elements of the head from a box of 64 on.
+  __device__ uint64_t columns(int step, int box = 0) const {
+    return wgmma_factor(address + box * kBoxBytes, kBoxBytes) + static_cast<uint64_t>(step * 2048 / 16);
   }
-  /// The same of one box: 64 elements, or half of them.
-  __device__ uint64_t box_columns(int box, int step) const {
-    return wgmma_factor(address + box * kBoxBytes, 0) + static_cast<uint64_t>(step * 2048 / 16);
-  }
-  __device__ uint64_t half_box_columns(int box, int half, int step) const {
+  /// The same of 32 elements: a half of a box.
+  __device__ uint64_t half_box_columns(int step, int box, int half) const {
     return wgmma_factor(address + box * kBoxBytes + half * 64, 0) + static_cast<uint64_t>(step * 2048 / 16);
   }
 };
 
-/// d (+)= a bᵀ over a head: a's 64 rows from `row` on against all rows of b.
+/// d = a bᵀ over a head: a's 64 rows from `row` on against all rows of b.
 template <int kDim, int kSums, class A, class B>
 __device__ inline void multiply_heads(float (&d)[kSums], const A& a, int row, const B& b) {
 #pragma unroll
   for (int step = 0; step < kDim / 16; ++step) multiply_rows(d, a.rows(row, step), b.rows(0, step), step > 0);
 }
-
 /// A number in memory that blocks hand on to each other, with what they have written before.
 __device__ inline int load_acquire(const int* address) {
   int value;

@@ -69,7 +69,7 @@ struct StatsArgs {
   int num_documents;
   int64_t stats_rows;
   int num_heads, head_dim;
-  HopperStats* stats;
+  float *shifts, *deltas;
 };
 
 constexpr int kStatsQueries = 16;  // of a block
@@ -100,9 +100,11 @@ __global__ void __launch_bounds__(kThreads) stats_kernel(StatsArgs args) {
     for (int offset = kLanes / 2; offset > 0; offset /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, offset);
     if (lane != 0 || pair >= pairs) continue;
     const int64_t row = (begin / kStatsRows + n) * kStatsRows + query;
+    const int64_t at = head * args.stats_rows + row;
     const float lse =
-        query < length ? kLog2E * args.lse[head * args.strides.head + (begin + query) * args.strides.row] : INFINITY;
-    args.stats[head * args.stats_rows + row] = {lse, sum};
+        query < length ? args.lse[head * args.strides.head + (begin + query) * args.strides.row] : INFINITY;
+    args.shifts[at] = -kLog2E * lse;
+    args.deltas[at] = sum;
   }
 }
 
@@ -136,7 +138,7 @@ HopperScratch::HopperScratch(ArenaScope& memory, const AttentionArgs& args) : ti
   const HopperSizes& sizes = *hopper_sizes(args.options.head_dim, args.options.v_head_dim);
   stats_rows = (tokens / kStatsRows + documents) * kStatsRows;
   query_blocks = tokens / sizes.queries;
-  stats = memory.take({heads, stats_rows, 2}, DType::kF32);
+  for (Tensor* stats : {&shifts, &deltas}) *stats = memory.take({heads, stats_rows}, DType::kF32);
   turns = memory.take({heads, query_blocks}, DType::kI32);
   partial_dq = memory.take({heads, query_blocks, sizes.queries, sizes.head_dim}, DType::kF32);
 }
@@ -169,8 +171,10 @@ void prepare_hopper_backward(const Context& context, const AttentionBackwardArgs
                         .stats_rows = scratch.stats_rows,
                         .num_heads = static_cast<int>(forward.options.num_heads),
                         .head_dim = static_cast<int>(forward.options.v_head_dim),
-                        .stats = reinterpret_cast<HopperStats*>(scratch.stats.data)};
-  auto* kernel = forward.options.v_head_dim <= 64 ? stats_kernel<8> : stats_kernel<16>;
+                        .shifts = elements<float>(scratch.shifts),
+                        .deltas = elements<float>(scratch.deltas)};
+  const int64_t v_dim = forward.options.v_head_dim;
+  auto* kernel = v_dim <= 64 ? stats_kernel<8> : v_dim <= 128 ? stats_kernel<16> : stats_kernel<32>;
   kernel<<<blocks_for(scratch.stats_rows, kStatsQueries), kThreads, 0, stream>>>(stats);
   check_launch("computing the delta of attention");
 }
@@ -179,7 +183,8 @@ HopperBackward::HopperBackward(const AttentionBackwardArgs& args, const HopperSc
     : tiles(reinterpret_cast<const HopperTile*>(scratch.tiles.sorted.data)),
       num_tiles(static_cast<int>(scratch.tiles.count)),
       counter(elements<int>(scratch.tiles.counter)),
-      stats(reinterpret_cast<const HopperStats*>(scratch.stats.data)),
+      shifts(elements<float>(scratch.shifts)),
+      deltas(elements<float>(scratch.deltas)),
       stats_rows(scratch.stats_rows),
       turns(elements<int>(scratch.turns)),
       partial_dq(elements<float>(scratch.partial_dq)),
