@@ -5,8 +5,8 @@
 
 namespace hone {
 
-/// Values as each parameter's `initial` says, normal ones with standard deviation `initializer_range`; adapters are left
-/// to initialise_lora. A value depends on the seed, the parameter's name and its place in it only. Needs allocated
+/// Values as each parameter's `initial` says, normal ones with standard deviation `initializer_range`; adapters are
+/// left to initialise_lora. A value depends on the seed, the parameter's name and its place in it only. Needs allocated
 /// memory on the context's device; queued there.
 void initialise_weights(const Context& context, ParameterStore& store, double initializer_range, uint64_t seed);
 
