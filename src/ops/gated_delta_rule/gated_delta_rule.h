@@ -37,8 +37,9 @@ struct DeltaState {
 };
 
 /// Per token t of a document and value head h, with raw rows q, k (of its key head) and v of qkv:
-///   q_t = Dk^-½ q / sqrt(Σ q² + 1e-6)    k_t = k / sqrt(Σ k² + 1e-6)    β_t = sigmoid(b)    g_t = −exp(A_log)
-///   softplus(a + dt_bias) S ← exp(g_t) S;   S ← S + k_t (β_t (v_t − Sᵀk_t))ᵀ;   out_t = Sᵀq_t
+///   q_t = Dk^-½ q / sqrt(Σ q² + 1e-6)             k_t = k / sqrt(Σ k² + 1e-6)
+///   g_t = −exp(A_log) softplus(a + dt_bias)       β_t = sigmoid(b)
+///   S ← exp(g_t) S;   S ← S + k_t (β_t (v_t − Sᵀk_t))ᵀ;   out_t = Sᵀq_t
 /// with S [Dk, Dv] of zeros before the document's first token. No document sees another.
 /// States, gates and sums are float32; for bfloat16 on a GPU with tensor cores, factors of products are rounded to
 /// bfloat16. Chunks start at the document's first token, so that a document's bits do not depend on what it is packed
