@@ -99,7 +99,7 @@ UsedLayout used_layout(const Checkpoint& checkpoint, const std::vector<FileLayou
     std::vector<std::string> absent;
     for (const FileTensor& tensor : layout) {
       if (auto stored = StoredTensor::find(checkpoint, tensor, absent)) {
-        used.tensors.push_back(std::move(*stored));
+        used.tensors.push_back(*stored);
       } else {
         absent.push_back(tensor.name);
       }

@@ -122,7 +122,7 @@ void load_parameters(const Checkpoint& checkpoint, const CheckpointMap& map, Par
       HONE_ASSERT(stored && missing.empty(), tensor.name);
       MatrixOrder order(tensor.order, tensor.shape);
       if (stored->format() == StoredTensor::Format::kMxfp4) order.transposed = false;
-      sources.push_back({&parameter, std::move(*stored), tensor.offset, order});
+      sources.push_back({&parameter, *stored, tensor.offset, order});
       sizes.push_back(tensor.shape.numel());
     }
   }
