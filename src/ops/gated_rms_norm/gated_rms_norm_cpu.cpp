@@ -1,8 +1,7 @@
-#include <algorithm>
 #include <cmath>
 
 #include "ops/gated_rms_norm/gated_rms_norm.h"
-#include "ops/row_math/row_blocks.h"
+#include "ops/row_math/chunk_sums.h"
 
 namespace hone::cpu {
 
@@ -86,21 +85,13 @@ void gated_rms_norm_grad(const Context& context, const GatedRmsNormGradArgs& arg
   ArenaScope scratch(context.scratch());
   Tensor partial;
   if (args.dw.wanted()) partial = scratch.take({chunks, dim}, DType::kF32);
-  context.launch([args, rows, dim, chunks, partial](ThreadPool& pool) {
+  context.launch([args, rows, dim, partial](ThreadPool& pool) {
     const RowMath& math = row_math();
     float w_buffer[kRowBlock];
     const float* w = load_block(math, args.w, 0, w_buffer, dim);
-    pool.parallel_for(chunks, [&](int64_t chunk, int) {
-      float* dw_sums = partial.defined() ? partial.as<float>() + chunk * dim : nullptr;
-      if (dw_sums != nullptr) std::fill_n(dw_sums, dim, 0.0f);
-      for (int64_t row = chunk * kRowsPerChunk; row < std::min(rows, (chunk + 1) * kRowsPerChunk); ++row) {
-        differentiate(math, args, w, row, dw_sums);
-      }
-    });
-    if (!partial.defined()) return;
-    float sum[kRowBlock] = {};
-    for (int64_t chunk = 0; chunk < chunks; ++chunk) math.add(sum, partial.as<float>() + chunk * dim, sum, dim);
-    store_block(math, sum, args.dw, 0, dim);
+    add_rows_by_chunk(pool, rows, kRowsPerChunk, partial,
+                      [&](int64_t row, float* dw_sums) { differentiate(math, args, w, row, dw_sums); });
+    if (partial.defined()) sum_chunks(pool, partial, args.dw);
   });
 }
 

@@ -1,9 +1,9 @@
-#include <algorithm>
 #include <array>
 
 #include "core/cpu_features.h"
 #include "ops/qk_norm_rope/head_kernel.h"
 #include "ops/qk_norm_rope/qk_norm_rope.h"
+#include "ops/row_math/chunk_sums.h"
 
 namespace hone::cpu {
 
@@ -75,18 +75,6 @@ void with_kernel(DType dtype, const F& f) {
   }
 }
 
-/// dw = Σ partials over chunks, in rising order.
-void sum_partials(const Tensor& partials, const GradDest& dest) {
-  const float* partial = partials.as<float>();
-  float* dw = dest.dst.as<float>();
-  const int64_t chunks = partials.shape[0], dim = partials.shape[1];
-  for (int64_t i = 0; i < dim; ++i) {
-    float sum = 0.0f;
-    for (int64_t chunk = 0; chunk < chunks; ++chunk) sum += partial[chunk * dim + i];
-    dw[i] = dest.beta != 0.0f ? dw[i] + sum : sum;
-  }
-}
-
 }  // namespace
 
 void qk_norm_rope(const Context& context, const QkNormRopeArgs& args) {
@@ -111,20 +99,16 @@ void qk_norm_rope_backward(const Context& context, const QkNormRopeBackwardArgs&
   ArenaScope scratch(context.scratch());
   Tensor partials;
   if (args.dnorm.wanted()) partials = scratch.take({(tokens + kChunkTokens - 1) / kChunkTokens, dim}, DType::kF32);
-  context.launch([args, partials, tokens, dim](ThreadPool& pool) {
+  context.launch([args, partials, tokens](ThreadPool& pool) {
     const NormWeight norm(args.forward.norm, args.forward.weighting);
     with_kernel(args.dy.dtype, [&](const auto& kernel, auto element) {
       using T = decltype(element);
-      pool.parallel_ranges(tokens, kChunkTokens, [&](int64_t begin, int64_t end) {
-        float* dw = partials.defined() ? partials.as<float>() + begin / kChunkTokens * dim : nullptr;
-        if (dw) std::fill_n(dw, dim, 0.0f);
-        for (int64_t token = begin; token < end; ++token) {
-          kernel.backward(row_of(args.forward, args.dy.shape[1], norm, token), row_data<T>(args.forward.x, token),
-                          row_data<T>(args.dy, token), row_data<T>(args.dx.dst, token), args.dx.beta, dw);
-        }
+      add_rows_by_chunk(pool, tokens, kChunkTokens, partials, [&](int64_t token, float* dw) {
+        kernel.backward(row_of(args.forward, args.dy.shape[1], norm, token), row_data<T>(args.forward.x, token),
+                        row_data<T>(args.dy, token), row_data<T>(args.dx.dst, token), args.dx.beta, dw);
       });
     });
-    if (partials.defined()) sum_partials(partials, args.dnorm);
+    if (partials.defined()) sum_chunks(pool, partials, args.dnorm);
   });
 }
 

@@ -1,8 +1,7 @@
-#include <algorithm>
 #include <cmath>
 
 #include "ops/rms_norm/rms_norm.h"
-#include "ops/row_math/row_blocks.h"
+#include "ops/row_math/chunk_sums.h"
 
 namespace hone::cpu {
 
@@ -102,19 +101,6 @@ void differentiate_row(const RowMath& math, const RmsNormGradArgs& args, int64_t
   });
 }
 
-/// dw = Σ over chunks of partial sums [chunks, H], in order.
-void sum_chunks(ThreadPool& pool, const Tensor& partial, const GradDest& dw) {
-  const int64_t chunks = partial.shape[0], hidden = partial.shape[1];
-  const RowMath& math = row_math();
-  pool.parallel_ranges(hidden, 256, [&](int64_t begin, int64_t end) {
-    float sum[kRowBlock] = {};
-    for (int64_t c = 0; c < chunks; ++c) {
-      math.add_scaled(1.0f, partial.as<float>() + c * hidden + begin, sum, end - begin);
-    }
-    store_block(math, sum, dw, begin, end - begin);
-  });
-}
-
 }  // namespace
 
 void rms_norm(const Context& context, const RmsNormArgs& args) {
@@ -135,15 +121,10 @@ void rms_norm_grad(const Context& context, const RmsNormGradArgs& args) {
   ArenaScope scratch(context.scratch());
   Tensor partial;
   if (args.dw.wanted()) partial = scratch.take({chunks, hidden}, DType::kF32);
-  context.launch([args, rows, hidden, chunks, partial](ThreadPool& pool) {
+  context.launch([args, rows, partial](ThreadPool& pool) {
     const RowMath& math = row_math();
-    pool.parallel_for(chunks, [&](int64_t chunk, int) {
-      float* dw_sums = partial.defined() ? partial.as<float>() + chunk * hidden : nullptr;
-      if (dw_sums != nullptr) std::fill_n(dw_sums, hidden, 0.0f);
-      for (int64_t row = chunk * kRowsPerChunk; row < std::min(rows, (chunk + 1) * kRowsPerChunk); ++row) {
-        differentiate_row(math, args, row, dw_sums);
-      }
-    });
+    add_rows_by_chunk(pool, rows, kRowsPerChunk, partial,
+                      [&](int64_t row, float* dw_sums) { differentiate_row(math, args, row, dw_sums); });
     if (partial.defined()) sum_chunks(pool, partial, args.dw);
   });
 }
