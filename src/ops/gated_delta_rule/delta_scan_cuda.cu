@@ -105,7 +105,21 @@ struct WarpPart {
   __device__ int at(int r, int c) const { return (row + r) * padded(kColumns) + column + c; }
 };
 
-/// Copies run kStages − 1 chunks ahead; what they overwrite was read before the barrier in front of them.
+/// Waits until `chunk` is there for all threads and begins to copy the chunk that is `ahead`. Copies run kStages − 1
+/// chunks ahead; what they overwrite was read before the barrier in front of them.
+template <int kStages, class Copy>
+__device__ void await_chunk(const Copy& copy, int chunk, int ahead) {
+  if constexpr (kStages == 1) {
+    __syncthreads();
+    copy(chunk);
+    wait_for_copies<0>();
+  } else {
+    wait_for_copies<kStages - 2>();
+  }
+  __syncthreads();
+  if constexpr (kStages > 1) copy(ahead);
+}
+
 template <int kColumns, int kStages, bool kBackward>
 __global__ void __launch_bounds__(kThreads)
     scan_kernel(const DeltaInputs<Half> in, const DeltaBuffers buffers, Half* out) {
@@ -125,15 +139,7 @@ __global__ void __launch_bounds__(kThreads)
     const ChunkTiles<kColumns>& tiles = shared.tiles[chunk % kStages];
     const int64_t at = place.token(chunk) * in.value_heads + place.head;
     const int valid = place.valid(chunk);
-    if constexpr (kStages == 1) {
-      __syncthreads();
-      copy(chunk);
-      wait_for_copies<0>();
-    } else {
-      wait_for_copies<kStages - 2>();
-    }
-    __syncthreads();
-    if constexpr (kStages > 1) copy(chunk + kStages - 1);
+    await_chunk<kStages>(copy, chunk, chunk + kStages - 1);
 
     const ByDepth<kColumns> before{shared.state};
     Sums<1, part.kTiles> known = {}, read = {};
@@ -200,15 +206,7 @@ __global__ void __launch_bounds__(kThreads)
   for (int chunk = place.chunks - 1; chunk >= 0; --chunk) {
     const ChunkTiles<kColumns>& tiles = shared.tiles[chunk % kStages];
     const int64_t at = place.token(chunk) * in.value_heads + place.head;
-    if constexpr (kStages == 1) {
-      __syncthreads();
-      copy(chunk);
-      wait_for_copies<0>();
-    } else {
-      wait_for_copies<kStages - 2>();
-    }
-    __syncthreads();
-    if constexpr (kStages > 1) copy(chunk - (kStages - 1));
+    await_chunk<kStages>(copy, chunk, chunk - (kStages - 1));
 
     Sums<1, part.kTiles> dfresh = {};
     if (chunk + 1 < place.chunks) {
