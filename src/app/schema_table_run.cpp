@@ -212,6 +212,7 @@ void add_ignored_keys(std::vector<KeySpec>& table) {
   group.no_effect("gradient_checkpointing_kwargs", "There is one way to recompute.");
   group.no_effect("tf32", "Float32 products are float32.");
   group.no_effect("full_determinism", "Every run is deterministic.");
+  group.no_effect("use_liger_efficiency_callback", "Efficiency metrics are always written.");
   group.no_effect("logging_nan_inf_filter", "Numbers that are not finite are never hidden.");
   group.no_effect("include_num_input_tokens_seen", "Tokens are always counted.").alias({"include_tokens_per_second"});
   group.no_effect("do_train", "The verb says what is done.").alias({"do_eval", "do_predict"});

@@ -20,6 +20,19 @@ class List {
   std::vector<Metric> metrics_;
 };
 
+void add_efficiency(List& list, const Efficiency& e) {
+  list.add("step_time_sec", e.step_time_sec);
+  list.add("avg_step_time_sec", e.avg_step_time_sec);
+  list.add("time_to_completion_sec", e.time_to_completion_sec);
+  list.add("estimated_total_time_sec", e.estimated_total_time_sec);
+  list.add("step_peak_memory_allocated_MB", e.step_peak_memory_allocated_MB);
+  list.add("step_peak_memory_reserved_MB", e.step_peak_memory_reserved_MB);
+  list.add("total_peak_memory_allocated_MB", e.total_peak_memory_allocated_MB);
+  list.add("total_peak_memory_reserved_MB", e.total_peak_memory_reserved_MB);
+  list.add("step_tokens_per_second", e.step_tokens_per_second);
+  list.add("avg_tokens_per_second", e.avg_tokens_per_second);
+}
+
 }  // namespace
 
 std::vector<Metric> metric_list(const StepMetrics& m) {
@@ -53,6 +66,7 @@ std::vector<Metric> metric_list(const StepMetrics& m) {
   list.add("data/packing_efficiency", m.packing_efficiency);
   list.count("data/dropped_samples", m.dropped_samples);
   for (const auto& [name, loss] : m.dataset_loss) list.add_named("loss/" + name, loss);
+  if (m.efficiency) add_efficiency(list, *m.efficiency);
   return list.take();
 }
 

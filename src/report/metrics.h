@@ -15,6 +15,17 @@ struct Metric {
   bool is_count = false;  ///< a whole number: written without a decimal point
 };
 
+/// How fast a run is and when it will be done, under the names that fine-tuning benchmarks use. Times in seconds, MB of
+/// 2^20 bytes. Averages leave out the first steps of the process, which are slower (see EfficiencyMeter).
+struct Efficiency {
+  double step_time_sec = 0, avg_step_time_sec = 0;
+  double time_to_completion_sec = 0;                                             ///< avg_step_time_sec × steps left
+  double estimated_total_time_sec = 0;                                           ///< avg_step_time_sec × all steps
+  double step_peak_memory_allocated_MB = 0, total_peak_memory_allocated_MB = 0;  ///< what tensors take
+  double step_peak_memory_reserved_MB = 0, total_peak_memory_reserved_MB = 0;    ///< what the device counts as used
+  double step_tokens_per_second = 0, avg_tokens_per_second = 0;
+};
+
 /// The metrics of one optimizer step. An optional that is not set was not measured and is not written.
 struct StepMetrics {
   int64_t step = 0;                   ///< optimizer steps done, this one included
@@ -47,6 +58,10 @@ struct StepMetrics {
   std::optional<double> dropped_samples = {};            ///< data/dropped_samples: since the start of the run
   std::vector<std::pair<std::string, double>> dataset_loss = {};  ///< loss/<dataset name>
 
+  std::optional<Efficiency> efficiency = {};  ///< filled by Reporter
+
+  /// Bytes of all tensors at the step's peak. Not written by itself.
+  double allocated = 0;
   /// Supervised tokens of this step alone: its weight in the mean over logging_steps. Not written.
   int64_t step_supervised_tokens = 0;
 };

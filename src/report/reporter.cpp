@@ -6,6 +6,7 @@
 #include <system_error>
 
 #include "core/error.h"
+#include "report/efficiency.h"
 #include "report/humanise.h"
 #include "report/metrics_file.h"
 #include "report/step_line.h"
@@ -15,9 +16,6 @@
 
 namespace hone {
 namespace {
-
-// Steps whose time says little about the others: caches, page faults and library set-up.
-constexpr int64_t kWarmUpSteps = 2;
 
 // run.log has every field of a step, however narrow the terminal is.
 constexpr int kFileWidth = 200;
@@ -50,6 +48,7 @@ struct Reporter::Sinks {
   std::optional<MetricsFile> metrics_file;
   std::optional<TensorBoardWriter> tensorboard;
   StepWindow window;
+  EfficiencyMeter efficiency;
   // For the time left: what a step takes, with its share of evaluations and saves.
   int64_t steps_here = 0, timed_steps = 0;
   double step_seconds = 0, timed_seconds = 0, other_seconds = 0;
@@ -68,6 +67,7 @@ Reporter::~Reporter() { logger_.console().clear_progress(); }
 
 void Reporter::on_start(const RunStart& start) {
   start_ = start;
+  sinks_->efficiency = EfficiencyMeter(start.total_steps);
   state_.global_step = start.resumed_step;
   state_.max_steps = start.total_steps;
   state_.num_train_epochs = start.num_train_epochs;
@@ -106,10 +106,11 @@ void Reporter::on_step(StepMetrics metrics) {
   Sinks& s = *sinks_;
   ++s.steps_here;
   s.step_seconds += metrics.step_time;
-  if (s.steps_here > kWarmUpSteps) {
+  if (s.steps_here > EfficiencyMeter::kWarmUpSteps) {
     ++s.timed_steps;
     s.timed_seconds += metrics.step_time;
   }
+  metrics.efficiency = s.efficiency.after(metrics);
   if (!metrics.eta) metrics.eta = seconds_left(metrics.step);
   state_.global_step = metrics.step;
   state_.epoch = metrics.epoch;

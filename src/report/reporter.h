@@ -62,7 +62,7 @@ class Reporter {
   /// Opens the files. A resumed run continues them: what was written for steps after resumed_step is removed.
   void on_start(const RunStart& start);
 
-  /// After every optimizer step. Fills in `eta` when it is not set.
+  /// After every optimizer step. Fills in `efficiency`, and `eta` when it is not set.
   void on_step(StepMetrics metrics);
 
   /// While something else than a step goes on (evaluating, tokenizing): only the progress bar.

@@ -9,7 +9,8 @@ namespace hone {
 ///   loss, loss_with_aux, mean_token_accuracy, entropy, loss/<name>: mean weighted by the steps' supervised tokens;
 ///   tokens_per_second, samples_per_second, mfu: mean weighted by step_time (that is, total over total time);
 ///   step_time, router/…, data/packing_efficiency: mean over steps; router/dropped_tokens: sum;
-///   memory/…: largest; everything else (step, epoch, grad_norm, learning_rate, counts, eta): of the last step.
+///   memory/…: largest; everything else (step, epoch, grad_norm, learning_rate, counts, eta, efficiency): of the last
+///   step.
 /// A NaN in any step makes the mean NaN. One step alone comes back bit for bit.
 class StepWindow {
  public:

@@ -11,6 +11,7 @@
 #include "report/humanise.h"
 #include "train/device_facts.h"
 #include "train/host_memory.h"
+#include "train/model_flops.h"
 
 namespace hone {
 
@@ -63,6 +64,8 @@ ExitCode Trainer::run() {
   if (config_writer_)
     write_text_file(std::filesystem::path(config_.report.output_dir) / "config.resolved.yaml", config_writer_(config_));
 
+  stream_.synchronize();  // the measurement of a CPU has its threads to itself
+  peak_flops_ = peak_flops(stream_.device(), dtype_of(config_), pool_);
   gpu_monitor_ = std::make_unique<GpuMonitor>(stream_.device());
   if (config_.machine.profile) {
     profile_ = std::make_unique<RunProfile>(stream_, logger_,
@@ -170,6 +173,12 @@ StepMetrics Trainer::step_metrics(const StepData& data, const StepResult& result
   metrics.step_time = seconds;
   metrics.mean_token_accuracy = result.loss.mean_token_accuracy;
   metrics.entropy = result.loss.entropy;
+  if (peak_flops_) {
+    const double backward = model_->lora() ? 1 : 2;  // of forward's cost: frozen weights have no gradient
+    const double flops = (1 + backward) * forward_flops(model_->decoder().config(), work_of(data));
+    metrics.mfu = flops / seconds / *peak_flops_;
+  }
+  metrics.allocated = static_cast<double>(planned_bytes_);
   metrics.max_alloc = static_cast<double>(used_memory(stream_.device()));
   const GpuReading gpu = gpu_monitor_->latest();
   metrics.gpu_utilization = gpu.utilization;

@@ -86,6 +86,8 @@ class Trainer {
   std::unique_ptr<Loader> loader_;
   std::unique_ptr<Engine> engine_;
   std::string recompute_level_;
+  int64_t planned_bytes_ = 0;         // of the memory plan
+  std::optional<double> peak_flops_;  // of the device, for mfu
   std::unique_ptr<GpuMonitor> gpu_monitor_;
   std::unique_ptr<RunProfile> profile_;
   std::vector<MicroBatch> eval_batches_;

@@ -56,6 +56,7 @@ void Trainer::fit_memory() {
   bool fitting = fits(limit, plan);
   while (!fitting && config_.machine.auto_find_batch_size && halve_batch()) fitting = fits(limit, plan);
   report_memory(plan, limit);
+  planned_bytes_ = plan.total();
   if (!fitting) throw does_not_fit("the run", plan, limit, what_fits(limit));
   const RunConfig::Schedule& schedule = config_.schedule;
   if (schedule.per_device_train_batch_size != wanted_batch) {

@@ -68,22 +68,6 @@ HfConfig named_or_read(const std::string& name) {
                   fmt::format("use one of {}, or a config.json or the folder of one", fmt::join(names, ", ")));
 }
 
-/// Elements of a layer's projections of attention: the products of a token.
-double attention_weights(const DecoderConfig& config, const LayerConfig& layer) {
-  const int64_t hidden = config.hidden_size, heads = config.num_attention_heads;
-  int64_t count = heads * config.v_head_dim * hidden;  // o_proj
-  if (layer.mixer == MixerKind::kLatentAttention) {
-    const LatentConfig& latent = config.latent;
-    const int64_t q_width = heads * config.head_dim, q_rank = latent.q_lora_rank;
-    count += q_rank == 0 ? hidden * q_width : q_rank * (hidden + q_width);
-    count += hidden * (latent.kv_lora_rank + latent.qk_rope_head_dim);
-    count += latent.kv_lora_rank * heads * (latent.qk_nope_head_dim + latent.v_head_dim);
-  } else {
-    count += hidden * (heads * config.head_dim + config.num_key_value_heads * (config.head_dim + config.v_head_dim));
-  }
-  return static_cast<double>(count);
-}
-
 }  // namespace
 
 std::vector<std::string> bench_model_names() {
@@ -103,22 +87,6 @@ HfConfig bench_model(const std::string& name_or_folder, int64_t layers) {
   }
   json["num_hidden_layers"] = layers;
   return HfConfig(std::move(json), config.file());
-}
-
-double forward_flops_per_token(const DecoderConfig& config, int64_t seq) {
-  const auto hidden = static_cast<double>(config.hidden_size);
-  const int64_t head_dims = config.num_attention_heads * (config.head_dim + config.v_head_dim);
-  const double scores = static_cast<double>(head_dims) * static_cast<double>(seq) / 2;  // q·k and p·v
-  double products = hidden * static_cast<double>(config.vocab_size);
-  for (const LayerConfig& layer : config.layers) {
-    const MoeConfig& moe = config.moe;
-    const int64_t inner =
-        layer.moe ? moe.moe_intermediate_size * moe.num_experts_per_tok + moe.shared_expert_intermediate_size
-                  : layer.intermediate_size;
-    const double router = layer.moe ? hidden * static_cast<double>(moe.num_experts) : 0;
-    products += attention_weights(config, layer) + scores + 3 * hidden * static_cast<double>(inner) + router;
-  }
-  return 2 * products;
 }
 
 }  // namespace hone

@@ -15,8 +15,4 @@ std::vector<std::string> bench_model_names();
 /// names if it is neither.
 HfConfig bench_model(const std::string& name_or_folder, int64_t layers);
 
-/// Multiply-adds × 2 of one token's forward pass: products of attention, MLPs or chosen experts, router and head, and
-/// causal attention over `seq` tokens, of which a token sees half on average. Windows are not counted.
-double forward_flops_per_token(const DecoderConfig& config, int64_t seq);
-
 }  // namespace hone

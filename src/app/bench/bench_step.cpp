@@ -23,6 +23,7 @@
 #include "train/loaded_model.h"
 #include "train/memory_fit.h"
 #include "train/memory_rows.h"
+#include "train/model_flops.h"
 #include "train/profile_report.h"
 #include "train/recompute.h"
 #include "train/run_options.h"
@@ -261,7 +262,9 @@ Json memory_json(const BenchTraining& training, uint64_t used) {
 
 Json results_of(const BenchStepOptions& options, const BenchTraining& training, const Times& times, const Times& host) {
   const double tokens = static_cast<double>(options.batch * options.seq);
-  const double flops = forward_flops_per_token(training.config(), options.seq) * (options.mode == "full" ? 3 : 2);
+  const double pairs = tokens * static_cast<double>(options.seq) / 2;
+  const double flops =
+      forward_flops(training.config(), {tokens, tokens, pairs}) / tokens * (options.mode == "full" ? 3 : 2);
   int64_t trained = 0;
   for (const Parameter& p : training.store().all()) trained += p.trainable() ? p.shape().numel() : 0;
   const GroupCount total = total_of(count_groups(training.store(), training.config().moe));

@@ -1,0 +1,129 @@
+#include "train/model_flops.h"
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "ops/gemm/gemm.h"
+#include "train/device_facts.h"
+
+namespace hone {
+
+namespace {
+
+/// Multiply-adds of a token in a layer of linear attention: projections, convolution, and the state of each head, which
+/// is read by the key, updated, and read by the query.
+double delta_net_products(const DecoderConfig& config) {
+  const DeltaHeads& heads = config.delta_net.heads;
+  const int64_t values = heads.num_value_heads * heads.value_dim;
+  const int64_t in = config.hidden_size * (heads.width() + values + 2 * heads.num_value_heads);
+  return static_cast<double>(in + values * config.hidden_size + config.delta_net.conv_taps * heads.width() +
+                             3 * values * heads.key_dim);
+}
+
+/// Elements of a layer's projections of attention: the products of a token.
+double attention_weights(const DecoderConfig& config, const LayerConfig& layer) {
+  const int64_t hidden = config.hidden_size, heads = config.num_attention_heads;
+  int64_t count = heads * config.v_head_dim * hidden;  // o_proj
+  if (layer.mixer == MixerKind::kLatentAttention) {
+    const LatentConfig& latent = config.latent;
+    const int64_t q_width = heads * config.head_dim, q_rank = latent.q_lora_rank;
+    count += q_rank == 0 ? hidden * q_width : q_rank * (hidden + q_width);
+    count += hidden * (latent.kv_lora_rank + latent.qk_rope_head_dim);
+    count += latent.kv_lora_rank * heads * (latent.qk_nope_head_dim + latent.v_head_dim);
+  } else {
+    const int64_t queries = config.attention_output_gate ? 2 : 1;
+    count += hidden *
+             (queries * heads * config.head_dim + config.num_key_value_heads * (config.head_dim + config.v_head_dim));
+  }
+  return static_cast<double>(count);
+}
+
+/// Multiply-adds of a token in a layer's MLP or experts.
+double feed_forward_products(const DecoderConfig& config, const LayerConfig& layer) {
+  const MoeConfig& moe = config.moe;
+  const int64_t inner = layer.moe
+                            ? moe.moe_intermediate_size * moe.num_experts_per_tok + moe.shared_expert_intermediate_size
+                            : layer.intermediate_size;
+  return static_cast<double>(config.hidden_size * (3 * inner + (layer.moe ? moe.num_experts : 0)));
+}
+
+struct GpuRate {
+  std::string_view name;
+  double bf16, float32;  ///< TFLOP/s, dense; float32 without tensor cores
+};
+
+/// NVIDIA's data sheets. A name is matched as a part of the driver's, the first that fits.
+constexpr std::array<GpuRate, 13> kGpuRates = {{{"H100 PCIe", 756, 51},
+                                                {"H100 NVL", 835, 60},
+                                                {"H100", 989.4, 66.9},
+                                                {"H200", 989.4, 66.9},
+                                                {"H20", 148, 44},
+                                                {"H800", 989.4, 66.9},
+                                                {"B200", 2250, 75},
+                                                {"A100", 312, 19.5},
+                                                {"A800", 312, 19.5},
+                                                {"A40", 149.7, 37.4},
+                                                {"L40S", 362, 91.6},
+                                                {"RTX 4090", 165.2, 82.6},
+                                                {"RTX 3090", 71, 35.6}}};
+
+double measured_rate(ThreadPool& pool) {
+  using Clock = std::chrono::steady_clock;
+  const int64_t n = pool.size() <= 8 ? 512 : 2048;
+  const std::vector<float> a(static_cast<size_t>(n * n), 1.0f);
+  std::vector<float> c(a.size());
+  const MatrixView view{.data = a.data(), .row_stride = n};
+  const GemmArgs product{.m = n, .n = n, .k = n, .a = view, .b = view, .c = c.data(), .ldc = n};
+  gemm(pool, product);  // touches the memory
+  double best = 1e30, all = 0;
+  for (int i = 0; i < 3 || all < 0.02; ++i) {
+    const Clock::time_point begin = Clock::now();
+    gemm(pool, product);
+    const double seconds = std::chrono::duration<double>(Clock::now() - begin).count();
+    best = std::min(best, seconds);
+    all += seconds;
+  }
+  const auto size = static_cast<double>(n);
+  return 2 * size * size * size / best;
+}
+
+}  // namespace
+
+ForwardWork work_of(const StepData& data) {
+  ForwardWork work{.tokens = static_cast<double>(data.tokens()), .supervised = static_cast<double>(data.supervised())};
+  for (const MicroBatch& batch : data.micro_batches) {
+    for (size_t i = 0; i + 1 < batch.cu_seqlens.size(); ++i) {
+      const double length = batch.cu_seqlens[i + 1] - batch.cu_seqlens[i];
+      work.pairs += length * length / 2;
+    }
+  }
+  return work;
+}
+
+double forward_flops(const DecoderConfig& config, const ForwardWork& work) {
+  // q·k and p·v of a pair
+  const auto pair = static_cast<double>(config.num_attention_heads * (config.head_dim + config.v_head_dim));
+  double products = work.supervised * static_cast<double>(config.hidden_size) * static_cast<double>(config.vocab_size);
+  for (const LayerConfig& layer : config.layers) {
+    products += work.tokens * feed_forward_products(config, layer);
+    products += layer.mixer == MixerKind::kGatedDeltaNet
+                    ? work.tokens * delta_net_products(config)
+                    : work.tokens * attention_weights(config, layer) + work.pairs * pair;
+  }
+  return 2 * products;
+}
+
+std::optional<double> peak_flops(Device device, DType dtype, ThreadPool& pool) {
+  if (device.kind == DeviceKind::kCpu) return measured_rate(pool);
+  const std::string name = device_name(device);
+  for (const GpuRate& gpu : kGpuRates) {
+    if (name.find(gpu.name) != std::string::npos) return 1e12 * (dtype == DType::kF32 ? gpu.float32 : gpu.bf16);
+  }
+  return std::nullopt;
+}
+
+}  // namespace hone
