@@ -48,12 +48,18 @@ DType dtype_of(const GenerateOptions& options, const std::filesystem::path& mode
   throw UserError(fmt::format("'{}' is not a dtype of generate", given), "--dtype", "use float32 or bfloat16");
 }
 
+/// The one that is asked for; else the adapter's, with which it was trained; else the model's own.
 ChatTemplateSource template_of(const GenerateOptions& options) {
-  if (options.chat_template.empty()) return {};
-  std::ifstream file(options.chat_template, std::ios::binary);
-  ChatTemplateSource source{{std::istreambuf_iterator<char>(file), {}}, options.chat_template};
+  std::filesystem::path path = options.chat_template;
+  if (path.empty() && !options.adapter.empty()) {
+    path = std::filesystem::path(options.adapter) / "chat_template.jinja";
+    if (!std::filesystem::exists(path)) return {};
+  }
+  if (path.empty()) return {};
+  std::ifstream file(path, std::ios::binary);
+  ChatTemplateSource source{{std::istreambuf_iterator<char>(file), {}}, path.string()};
   if (source.text.empty()) {
-    throw UserError("the chat template cannot be read, or is empty", options.chat_template, "give a Jinja file");
+    throw UserError("the chat template cannot be read, or is empty", path.string(), "give a Jinja file");
   }
   return source;
 }

@@ -13,6 +13,7 @@
 #include "core/error.h"
 #include "models/hf_config.h"
 #include "report/humanise.h"
+#include "train/saved_tokenizer.h"
 #include "weights/adapter.h"
 
 namespace hone {
@@ -118,6 +119,7 @@ class MergeRun {
 
   void write(const fs::path& directory) {
     copy_model_files(model_->directory(), directory);
+    copy_chat_template(options_.adapter, directory);
     if (dtype_) {
       Json json = unquantized_config(model_->config().json());
       json.erase("torch_dtype");

@@ -63,6 +63,12 @@ void add_template(GroupBuilder group) {
       .alias("mask_history", when_true("last"))
       .alias("roles_to_train", roles_to_train())
       .alias("loss_scale", mapped({{"default", "assistant"}, {"last_round", "last"}}));
+  group
+      .key("history_rewrites",
+           "Answers that the template shows otherwise once more follows (dropped thoughts): learnt in samples of "
+           "their own, not learnt, or refused.")
+      .field(kData, &Data::history_rewrites)
+      .choices({"expand", "mask", "error"});
   group.key("chat_template", "The chat template itself, in Jinja.")
       .field(kData, &Data::chat_template)
       .unset({"default", "tokenizer_default", "auto", "jinja"})

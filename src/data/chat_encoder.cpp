@@ -18,21 +18,6 @@ std::string roles_of(const RenderedChat& chat) {
   return fmt::format("{}", fmt::join(roles, ", "));
 }
 
-/// Names of the special tokens, as transformers hands them to a template.
-Json special_token_variables(const Tokenizer& tokenizer) {
-  Json variables = Json::object();
-  const SpecialTokens& special = tokenizer.special_tokens();
-  const auto add = [&](const char* name, std::optional<int32_t> id) {
-    const auto token = id ? tokenizer.id_to_token(*id) : std::nullopt;
-    if (token) variables[name] = *token;
-  };
-  add("bos_token", special.bos);
-  add("eos_token", special.eos);
-  add("pad_token", special.pad);
-  add("unk_token", special.unk);
-  return variables;
-}
-
 /// Index of the first message behind the last one of the user.
 size_t behind_last_question(const RenderedChat& chat) {
   size_t begin = 0;
@@ -50,19 +35,38 @@ std::string why_nothing_is_learnt(const RenderedChat& chat, bool has_ranges) {
   return "the template shows nothing of the assistant's messages that would be learnt";
 }
 
-/// Whether such characters are what the message says.
-bool is_own(SpanKind kind) {
-  return kind == SpanKind::kContent || kind == SpanKind::kReasoning || kind == SpanKind::kToolCall;
+/// The part [begin, end) of a span of content, cut where its factor changes; what no detail covers is not learnt.
+template <class Add>
+void cut_by_details(const Span& span, size_t begin, size_t end, const std::vector<TrainDetail>& details, Add add) {
+  size_t done = begin;
+  for (const TrainDetail& detail : details) {
+    // Details and span meet in bytes of the content.
+    const auto place = [&](size_t byte) {
+      return byte <= span.content_offset ? begin : std::min(end, span.begin + (byte - span.content_offset));
+    };
+    const size_t from = std::max(done, place(detail.begin)), to = std::max(done, place(detail.end));
+    if (done < from) add(done, from, 0.0f);
+    if (from < to) add(from, to, detail.weight);
+    done = std::max(done, to);
+  }
+  if (done < end) add(done, end, 0.0f);
 }
 
-bool shown_whole(const RenderedMessage& message) {
-  return message.content.complete() && message.reasoning.complete() && message.tool_calls.complete();
+[[noreturn]] void refuse_rewritten(const RewrittenTurns& turns, const std::string& where) {
+  throw UserError(fmt::format("the template shows messages[{}] otherwise once the conversation goes on (it drops the "
+                              "thoughts of earlier turns, say)",
+                              turns.messages.front()),
+                  where, "history_rewrites: expand learns it in a sample of its own, mask does not learn it");
 }
 
 }  // namespace
 
 ChatEncoder::ChatEncoder(const Tokenizer& tokenizer, const ChatEncoderOptions& options)
-    : tokenizer_(tokenizer), train_on_(options.train_on), variables_(special_token_variables(tokenizer)) {
+    : tokenizer_(tokenizer),
+      train_on_(options.train_on),
+      history_rewrites_(options.history_rewrites),
+      variables_(special_token_variables(tokenizer)),
+      mask_(mask_options(tokenizer, options.train_on)) {
   variables_.update(options.chat_template_kwargs);
   if (!options.chat_template.empty()) {
     template_.emplace(options.chat_template, options.chat_template_name);
@@ -70,13 +74,6 @@ ChatEncoder::ChatEncoder(const Tokenizer& tokenizer, const ChatEncoderOptions& o
     template_.emplace(*own, "chat_template");
     if (const auto tools = tokenizer.chat_template("tool_use"))
       tool_template_.emplace(*tools, "chat_template tool_use");
-  }
-  mask_.train_on = train_on_;
-  for (const int32_t id : tokenizer.special_tokens().stop) {
-    if (const auto token = tokenizer.id_to_token(id)) mask_.end_tokens.push_back(*token);
-  }
-  for (const AddedToken& token : tokenizer.added_tokens()) {
-    if (token.special) mask_.special_tokens.push_back(token.content);
   }
 }
 
@@ -88,9 +85,10 @@ const ChatTemplate& ChatEncoder::template_for(const Conversation& conversation, 
                   "state chat_template_file, or write the data as text: prompt and completion");
 }
 
-RenderedChat ChatEncoder::render(const Conversation& conversation, const std::string& where) const {
+RenderedChat ChatEncoder::render(const Conversation& conversation, size_t count, const std::string& where) const {
   ChatInput input;
   input.messages = conversation.messages;
+  input.messages.erase(input.messages.begin() + static_cast<std::ptrdiff_t>(count), input.messages.end());
   input.tools = conversation.tools;
   input.variables = variables_;
   input.variables.update(conversation.template_kwargs);
@@ -103,11 +101,21 @@ RenderedChat ChatEncoder::render(const Conversation& conversation, const std::st
   }
 }
 
-std::vector<SupervisedRange> ChatEncoder::ranges_of(const RenderedChat& chat, const Conversation& conversation) const {
-  MaskOptions mask = mask_;
-  if (train_on_ == TrainOn::kCompletion) {
-    mask.completion_begin = conversation.completion_begin.value_or(behind_last_question(chat));
+std::vector<size_t> ChatEncoder::learnt_messages(const RenderedChat& chat, const Conversation& conversation) const {
+  std::vector<size_t> learnt;
+  for (size_t i = chat.messages.size(); i-- > conversation.completion_begin.value_or(0);) {
+    if (chat.messages[i].role != "assistant") continue;
+    if (conversation.weights[i] > 0) learnt.push_back(i);
+    if (train_on_ == TrainOn::kLast) break;
   }
+  std::reverse(learnt.begin(), learnt.end());
+  return learnt;
+}
+
+std::vector<SupervisedRange> ChatEncoder::ranges_of(const RenderedChat& chat, const Conversation& conversation,
+                                                    size_t completion_begin) const {
+  MaskOptions mask = mask_;
+  mask.completion_begin = completion_begin;
   std::vector<SupervisedRange> ranges = supervised_ranges(chat, mask);
   if (conversation.completion_begin) {
     const auto first = static_cast<int>(*conversation.completion_begin);
@@ -119,54 +127,33 @@ std::vector<SupervisedRange> ChatEncoder::ranges_of(const RenderedChat& chat, co
 
 std::vector<ChatEncoder::WeightedRange> ChatEncoder::weighted(const RenderedChat& chat,
                                                               const std::vector<SupervisedRange>& ranges,
+                                                              const Conversation& conversation,
                                                               const std::vector<float>& weights) {
-  const auto weight_of = [&](int message) { return message < 0 ? 1.0f : weights[static_cast<size_t>(message)]; };
   std::vector<WeightedRange> result;
+  const auto add = [&](size_t begin, size_t end, float weight) { result.push_back({begin, end, weight}); };
   for (const SupervisedRange& range : ranges) {
-    if (range.message_index >= 0) {
-      result.push_back({range.begin, range.end, weight_of(range.message_index)});
-      continue;
-    }
     for (const Span& span : chat.spans) {
       const size_t begin = std::max(range.begin, span.begin), end = std::min(range.end, span.end);
-      if (begin < end) result.push_back({begin, end, weight_of(span.message_index)});
+      if (begin >= end) continue;
+      const int message = range.message_index >= 0 ? range.message_index : span.message_index;
+      const auto index = static_cast<size_t>(message);
+      const float weight = message < 0 ? 1.0f : weights[index];
+      const bool detailed = message >= 0 && span.message_index == message && span.kind == SpanKind::kContent &&
+                            index < conversation.details.size() && !conversation.details[index].empty();
+      if (!detailed) {
+        add(begin, end, weight);
+      } else {
+        cut_by_details(span, begin, end, conversation.details[index],
+                       [&](size_t from, size_t to, float factor) { add(from, to, weight * factor); });
+      }
     }
   }
   return result;
 }
 
-std::string ChatEncoder::turn_end_problem(const RenderedChat& chat, const SupervisedRange& range,
-                                          const Encoding& encoding) const {
-  if (!range.ends_turn) {
-    size_t own_end = range.begin;
-    for (const Span& span : chat.spans) {
-      if (span.message_index == range.message_index && is_own(span.kind) && span.end <= range.end) own_end = span.end;
-    }
-    const std::string tail = chat.text.substr(own_end, range.end - own_end);
-    if (tail.empty()) return "the template ends an answer without an end-of-turn token, so stopping is not learnt";
-    return fmt::format("the template ends an answer with '{}', which is {} tokens and not one of the tokenizer's own",
-                       tail, tokenizer_.encode(tail, false).size());
-  }
-  const auto behind = std::partition_point(encoding.offsets.begin(), encoding.offsets.end(),
-                                           [&](const ByteRange& token) { return token.begin < range.end; });
-  if (behind == encoding.offsets.begin()) return {};
-  const int32_t end = encoding.ids[static_cast<size_t>(behind - encoding.offsets.begin()) - 1];
-  const auto& stop = tokenizer_.special_tokens().stop;
-  if (std::find(stop.begin(), stop.end(), end) != stop.end()) return {};
-  return fmt::format(
-      "answers end with '{}', which is neither eos_token nor in eos_token_id of generation_config.json, so "
-      "generation will not stop there",
-      tokenizer_.id_to_token(end).value_or("?"));
-}
-
-EncodedRow ChatEncoder::encode(const Conversation& conversation, const std::string& where) const {
-  const RenderedChat chat = render(conversation, where);
-  const std::vector<SupervisedRange> ranges = ranges_of(chat, conversation);
-  const std::vector<WeightedRange> parts = weighted(chat, ranges, conversation.weights);
+Sample ChatEncoder::masked(const RenderedChat& chat, const std::vector<WeightedRange>& parts) const {
   Encoding encoding = tokenizer_.encode_with_offsets(chat.text, false);
-
-  EncodedRow row;
-  Sample& sample = row.sample;
+  Sample sample;
   sample.labels.assign(encoding.ids.size(), kIgnoredLabel);
   std::vector<float> weights(encoding.ids.size(), 1.0f);
   size_t part = 0;
@@ -180,21 +167,79 @@ EncodedRow ChatEncoder::encode(const Conversation& conversation, const std::stri
   if (std::any_of(weights.begin(), weights.end(), [](float weight) { return weight != 1.0f; })) {
     sample.weights = std::move(weights);
   }
+  sample.input_ids = std::move(encoding.ids);
+  return sample;
+}
+
+Sample ChatEncoder::expanded(const Conversation& conversation, const RewrittenTurns& turns, size_t completion_begin,
+                             const std::string& where) const {
+  const RenderedChat chat = render(conversation, turns.end, where);
+  std::vector<SupervisedRange> ranges;
+  for (const SupervisedRange& range : ranges_of(chat, conversation, completion_begin)) {
+    if (range.message_index >= 0) {
+      ranges.push_back(range);
+      continue;
+    }
+    // A stretch of the completion: of it what the rewritten messages themselves are, which the other samples leave out.
+    MaskOptions answers = mask_;
+    answers.train_on = TrainOn::kAssistant;
+    for (const SupervisedRange& answer : supervised_ranges(chat, answers)) ranges.push_back(answer);
+  }
+  std::vector<float> weights(conversation.weights.size(), 0.0f);
+  for (const size_t message : turns.messages) weights[message] = conversation.weights[message];
+  return masked(chat, weighted(chat, ranges, conversation, weights));
+}
+
+EncodedRow ChatEncoder::encode(const Conversation& conversation, const std::string& where) const {
+  const RenderedChat chat = render(conversation, conversation.messages.size(), where);
+  const size_t completion_begin = conversation.completion_begin.value_or(behind_last_question(chat));
+  std::vector<RewrittenTurns> rewritten;
+  if (train_on_ != TrainOn::kAll) {
+    rewritten = rewritten_turns(chat, learnt_messages(chat, conversation),
+                                [&](size_t count) { return render(conversation, count, where); });
+  }
+  std::vector<float> weights = conversation.weights;
+  std::vector<bool> is_rewritten(weights.size(), false);
+  for (const RewrittenTurns& turns : rewritten) {
+    if (history_rewrites_ == HistoryRewrites::kError) refuse_rewritten(turns, where);
+    for (const size_t message : turns.messages) {
+      weights[message] = 0;
+      is_rewritten[message] = true;
+    }
+  }
+
+  EncodedRow row;
+  row.history_rewritten = !rewritten.empty();
+  const std::vector<SupervisedRange> ranges = ranges_of(chat, conversation, completion_begin);
+  const std::vector<WeightedRange> parts = weighted(chat, ranges, conversation, weights);
+  row.sample = masked(chat, parts);
   for (const SupervisedRange& range : ranges) {
     if (range.message_index < 0) continue;
-    if (!shown_whole(chat.messages[static_cast<size_t>(range.message_index)])) row.partly_shown = true;
-    if (row.turn_end_problem.empty()) row.turn_end_problem = turn_end_problem(chat, range, encoding);
+    const auto message = static_cast<size_t>(range.message_index);
+    if (!chat.messages[message].shown_whole() && !is_rewritten[message]) row.partly_shown = true;
+    if (row.turn_end_problem.empty()) row.turn_end_problem = turn_end(chat, range, tokenizer_).problem(tokenizer_);
   }
-  const auto bos = tokenizer_.special_tokens().bos;
-  row.doubled_bos = bos && encoding.ids.size() > 1 && encoding.ids[0] == *bos && encoding.ids[1] == *bos;
+  row.doubled_bos = begins_with_two_bos(row.sample.input_ids, tokenizer_.special_tokens());
   row.other_roles_ask =
       conversation.other_roles_ask && (train_on_ == TrainOn::kAssistant || train_on_ == TrainOn::kLast);
-  sample.input_ids = std::move(encoding.ids);
-  if (sample.supervised() == 0) {
-    row.masked_by_data = !parts.empty() && std::all_of(parts.begin(), parts.end(),
-                                                       [](const WeightedRange& range) { return range.weight == 0; });
-    row.nothing_learnt = why_nothing_is_learnt(chat, row.masked_by_data);
+  if (history_rewrites_ == HistoryRewrites::kExpand) {
+    for (const RewrittenTurns& turns : rewritten) {
+      Sample sample = expanded(conversation, turns, completion_begin, where);
+      if (sample.supervised() > 0) row.expanded.push_back(std::move(sample));
+    }
   }
+  if (row.sample.supervised() > 0) return row;
+  if (!row.expanded.empty()) {
+    row.sample = std::move(row.expanded.back());
+    row.expanded.pop_back();
+    return row;
+  }
+  row.masked_by_data =
+      rewritten.empty() && !parts.empty() &&
+      std::all_of(parts.begin(), parts.end(), [](const WeightedRange& range) { return range.weight == 0; });
+  row.nothing_learnt = rewritten.empty() ? why_nothing_is_learnt(chat, row.masked_by_data)
+                                         : "every answer that would be learnt is one that the template shows otherwise "
+                                           "once more follows (history_rewrites: mask)";
   return row;
 }
 

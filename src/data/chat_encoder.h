@@ -6,8 +6,9 @@
 #include <vector>
 
 #include "data/encoded_row.h"
+#include "data/rewritten_turns.h"
 #include "data/sample_format.h"
-#include "text/chat_mask.h"
+#include "text/chat_facts.h"
 #include "text/chat_template.h"
 #include "text/tokenizer.h"
 
@@ -15,6 +16,7 @@ namespace hone {
 
 struct ChatEncoderOptions {
   TrainOn train_on = TrainOn::kAssistant;
+  HistoryRewrites history_rewrites = HistoryRewrites::kExpand;
   /// The Jinja text of the template; empty: the tokenizer's own.
   std::string chat_template = {};
   /// The file it is from, for errors.
@@ -33,7 +35,8 @@ class ChatEncoder {
   /// supervised iff its first byte is: of a token that lies across the seam of header and answer nothing is learnt.
   ///   train_on assistant, last, all: text/chat_mask.h. Messages of a prompt (prompt_completion) are learnt with all
   ///   only. completion: the messages of the completion; in rows of `messages` those behind the last user message.
-  /// Throws UserError at `where`: no template, an error of the template.
+  /// Answers that the template shows otherwise later go by history_rewrites (not under train_on all).
+  /// Throws UserError at `where`: no template, an error of the template, a rewritten answer under kError.
   EncodedRow encode(const Conversation& conversation, const std::string& where) const;
 
  private:
@@ -43,14 +46,20 @@ class ChatEncoder {
   };
 
   const ChatTemplate& template_for(const Conversation& conversation, const std::string& where) const;
-  RenderedChat render(const Conversation& conversation, const std::string& where) const;
-  std::vector<SupervisedRange> ranges_of(const RenderedChat& chat, const Conversation& conversation) const;
+  /// The first `count` messages.
+  RenderedChat render(const Conversation& conversation, size_t count, const std::string& where) const;
+  std::vector<size_t> learnt_messages(const RenderedChat& chat, const Conversation& conversation) const;
+  std::vector<SupervisedRange> ranges_of(const RenderedChat& chat, const Conversation& conversation,
+                                         size_t completion_begin) const;
   static std::vector<WeightedRange> weighted(const RenderedChat& chat, const std::vector<SupervisedRange>& ranges,
-                                             const std::vector<float>& weights);
-  std::string turn_end_problem(const RenderedChat& chat, const SupervisedRange& range, const Encoding& encoding) const;
+                                             const Conversation& conversation, const std::vector<float>& weights);
+  Sample masked(const RenderedChat& chat, const std::vector<WeightedRange>& parts) const;
+  Sample expanded(const Conversation& conversation, const RewrittenTurns& turns, size_t completion_begin,
+                  const std::string& where) const;
 
   const Tokenizer& tokenizer_;
   TrainOn train_on_;
+  HistoryRewrites history_rewrites_;
   Json variables_;
   MaskOptions mask_;
   std::optional<ChatTemplate> template_, tool_template_;

@@ -6,6 +6,7 @@
 #include <array>
 
 #include "data/jsonl_reader.h"
+#include "data/train_detail.h"
 
 namespace hone {
 
@@ -39,6 +40,7 @@ struct MessageReader {
       kept[key] = key == "content" && value.is_array() ? Json(joined_parts(value, name)) : value;
     }
     check_content(kept, name);
+    conversation.details.push_back(details_of(kept, name));
     conversation.messages.push_back(std::move(kept));
   }
 
@@ -88,18 +90,24 @@ struct MessageReader {
     return text;
   }
 
+  /// Takes the key `train_detail` off the message.
+  std::vector<TrainDetail> details_of(Json& message, const std::string& name) const {
+    const auto found = message.find("train_detail");
+    if (found == message.end()) return {};
+    const Json detail = std::move(*found);
+    message.erase("train_detail");
+    if (detail.is_null()) return {};
+    const auto content = message.find("content");
+    const bool has_text = content != message.end() && content->is_string();
+    return train_detail_of(detail, has_text ? content->get<std::string>() : "", columns, name + ".train_detail");
+  }
+
   std::optional<float> weight_of(const Json& message, const std::string& name) const {
     std::optional<float> weight;
     for (auto key : kWeightKeys) {
       const auto found = message.find(key);
       if (found == message.end() || found->is_null()) continue;
-      if (!found->is_boolean() && !found->is_number())
-        columns.fail_type(fmt::format("{}.{}", name, key), "true, false or a number", *found);
-      const double value = found->is_boolean() ? (found->get<bool>() ? 1.0 : 0.0) : found->get<double>();
-      if (!(value >= 0 && value <= kMaxWeight)) {
-        columns.fail(fmt::format("{}.{} is {}", name, key, value), fmt::format("a weight is in [0, {}]", kMaxWeight));
-      }
-      const auto factor = static_cast<float>(value);
+      const float factor = loss_factor(*found, columns, fmt::format("{}.{}", name, key));
       if (weight && *weight != factor) {
         columns.fail(fmt::format("{} says twice, differently, whether it is learnt", name),
                      "keep one of train, weight, loss and loss_mask");

@@ -68,6 +68,13 @@ struct Notice {
   std::string first_where;
 };
 
+std::string rewritten_text(HistoryRewrites policy) {
+  return std::string("the template shows answers otherwise once the conversation goes on (dropped thoughts): ") +
+         (policy == HistoryRewrites::kExpand ? "they are learnt in samples of their own, which end with them "
+                                               "(history_rewrites: expand)"
+                                             : "these are not learnt (history_rewrites: mask)");
+}
+
 class DatasetBuilder {
  public:
   DatasetBuilder(BuiltStore& built, const SampleEncoder& encoder, const DataOptions& options, ThreadPool& pool,
@@ -148,10 +155,9 @@ class DatasetBuilder {
 
   void add(EncodedRow& row, const std::string& where) {
     ++report_.rows;
-    lengths_.push_back(static_cast<int32_t>(row.sample.input_ids.size()));
-    row.sample.dataset = static_cast<int32_t>(built_.reports.size());
     const SampleStore::Counts before = built_.store.counts();
-    built_.store.add(row.sample, where);
+    add_sample(row.sample, where);
+    for (Sample& sample : row.expanded) add_sample(sample, where);
     const SampleStore::Counts& after = built_.store.counts();
     built_.row_of_sample.resize(static_cast<size_t>(built_.store.size()), rows_);
     ++rows_;
@@ -162,15 +168,17 @@ class DatasetBuilder {
     }
     if (!row.turn_end_problem.empty()) note(row.turn_end_problem, where);
     if (row.doubled_bos) note("the text begins with two bos tokens", where);
-    if (row.partly_shown) {
-      note(
-          "the template leaves out a part of an assistant's message (thoughts of earlier turns, for instance), which "
-          "is not learnt",
-          where);
-    }
+    if (row.partly_shown) note("the template leaves out a part of an assistant's message, which is not learnt", where);
+    if (row.history_rewritten) note(rewritten_text(options_.chat.history_rewrites), where);
     if (row.other_roles_ask) {
       note("messages of another role than assistant ask to be learnt; train_on: assistant and last do not", where);
     }
+  }
+
+  void add_sample(Sample& sample, const std::string& where) {
+    lengths_.push_back(static_cast<int32_t>(sample.input_ids.size()));
+    sample.dataset = static_cast<int32_t>(built_.reports.size());
+    built_.store.add(sample, where);
   }
 
   void count_nothing_learnt(const std::string& cause, bool masked_by_data, const std::string& where) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "data/sample_store.h"
 
@@ -9,15 +10,18 @@ namespace hone {
 
 struct EncodedRow {
   Sample sample;
+  /// Further samples of the row: answers that the template shows otherwise later (history_rewrites: expand).
+  std::vector<Sample> expanded = {};
   /// Why nothing of it is learnt; empty if something is.
   std::string nothing_learnt = {};
   /// Nothing is learnt since the row itself says so (weights of 0).
   bool masked_by_data = false;
   /// What is wrong with the end of an answer; empty: nothing.
   std::string turn_end_problem = {};
-  bool doubled_bos = false;      ///< the text begins with two bos tokens
-  bool partly_shown = false;     ///< the template leaves out characters of a message that is learnt
-  bool other_roles_ask = false;  ///< another role than assistant asks to be learnt, and is not
+  bool doubled_bos = false;        ///< the text begins with two bos tokens
+  bool partly_shown = false;       ///< the template leaves out characters of a message that is learnt
+  bool history_rewritten = false;  ///< the template shows an answer that is learnt otherwise once more follows
+  bool other_roles_ask = false;    ///< another role than assistant asks to be learnt, and is not
 };
 
 }  // namespace hone

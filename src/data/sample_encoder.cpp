@@ -53,6 +53,7 @@ EncodedRow SampleEncoder::encode(FormattedRow formatted, const std::string& wher
     row = encode_completion(std::get<PromptCompletion>(formatted));
   }
   check_ids(row.sample, true, where);
+  for (const Sample& sample : row.expanded) check_ids(sample, true, where);
   return row;
 }
 
@@ -78,7 +79,7 @@ EncodedRow SampleEncoder::encode_completion(const PromptCompletion& text) const 
   const bool ended =
       ids.size() > learnt_from && std::find(special.stop.begin(), special.stop.end(), ids.back()) != special.stop.end();
   if (special.eos && !ended) ids.push_back(*special.eos);
-  row.doubled_bos = special.bos && ids.size() > 1 && ids[0] == *special.bos && ids[1] == *special.bos;
+  row.doubled_bos = begins_with_two_bos(ids, special);
   row.sample.labels = ids;
   if (train_on_ != TrainOn::kAll) {
     std::fill_n(row.sample.labels.begin(), learnt_from, kIgnoredLabel);

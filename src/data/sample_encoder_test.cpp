@@ -108,17 +108,33 @@ TEST(ChatMasking, OtherRolesThatAskToBeLearntAreReported) {
   EXPECT_FALSE(chat(row, TrainOn::kAll).other_roles_ask);
 }
 
-TEST(ChatMasking, DroppedThoughtsAreReportedAndToolCallsLearnt) {
-  const std::string think = read_fixture("templates/think_tools.jinja");
-  const EncodedRow row = encoded(&qwen(), R"({"messages": [{"role": "user", "content": "q"},
-      {"role": "assistant", "content": "one", "reasoning_content": "because"}, {"role": "user", "content": "r"},
+TEST(ChatMasking, ToolCallsAreLearntWithTheThoughtsBeforeThem) {
+  const EncodedRow row =
+      encoded(&qwen(), R"({"messages": [{"role": "user", "content": "r"},
       {"role": "assistant", "content": "two", "reasoning_content": "hence",
        "tool_calls": [{"function": {"name": "f", "arguments": {"x": 1}}}]}]})",
-                                 SampleFormat::kMessages, {.chat_template = think});
+              SampleFormat::kMessages, {.chat_template = read_fixture("templates/think_tools.jinja")});
   EXPECT_EQ(learnt(row),
-            "one<|im_end|>|<think>\nhence\n</think>\n\ntwo\n<tool_call>\n"
+            "<think>\nhence\n</think>\n\ntwo\n<tool_call>\n"
             "{\"name\": \"f\", \"arguments\": {\"x\": 1}}\n</tool_call><|im_end|>");
+  EXPECT_FALSE(row.partly_shown);
+}
+
+TEST(ChatMasking, WhatTheTemplateShowsNowhereIsReported) {
+  const EncodedRow row = chat(R"({"messages": [{"role": "user", "content": "q"},
+      {"role": "assistant", "content": "one", "reasoning_content": "because"}]})");  // ChatML shows no reasoning
+  EXPECT_EQ(learnt(row), "one<|im_end|>");
   EXPECT_TRUE(row.partly_shown);
+  EXPECT_FALSE(row.history_rewritten);
+}
+
+TEST(ChatMasking, ThoughtsInTheContentAreNotMissedForTheTagsThatTheTemplateWritesItself) {
+  const EncodedRow row =
+      encoded(&qwen(), R"({"messages": [{"role": "user", "content": "q"},
+      {"role": "assistant", "content": "<think>\nhence\n</think>\n\ntwo"}]})",
+              SampleFormat::kMessages, {.chat_template = read_fixture("templates/think_tools.jinja")});
+  EXPECT_EQ(learnt(row), "<think>\nhence\n</think>\n\ntwo<|im_end|>");
+  EXPECT_FALSE(row.partly_shown);
 }
 
 TEST(ChatMasking, ATokenAcrossTheSeamIsNotLearnt) {

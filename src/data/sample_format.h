@@ -19,6 +19,12 @@ enum class SampleFormat { kAuto, kMessages, kPromptCompletion, kTokenized };
 SampleFormat sample_format_of(std::string_view name);
 std::string_view name_of(SampleFormat format);
 
+/// Characters of a message's content with a factor of their own: bytes [begin, end) of it.
+struct TrainDetail {
+  size_t begin = 0, end = 0;
+  float weight = 1;
+};
+
 /// A chat, for the chat template.
 struct Conversation {
   Json messages = Json::array();  ///< without the keys that say what is learnt
@@ -26,6 +32,8 @@ struct Conversation {
   Json template_kwargs = Json::object();
   /// [messages] factor of each message's loss, from its `train`, `weight`, `loss` or `loss_mask`; 0: not learnt.
   std::vector<float> weights;
+  /// [messages, or fewer] from `train_detail`: if not empty, what of the content is learnt, ascending, without overlap.
+  std::vector<std::vector<TrainDetail>> details = {};
   /// Of prompt_completion: the first message of the completion.
   std::optional<size_t> completion_begin;
   /// A message of another role than assistant asks to be learnt.

@@ -3,27 +3,9 @@
 #include <fmt/format.h>
 
 #include "core/error.h"
+#include "text/chat_facts.h"
 
 namespace hone {
-
-namespace {
-
-/// Names of the special tokens, as transformers hands them to a template.
-Json special_token_variables(const Tokenizer& tokenizer) {
-  Json variables = Json::object();
-  const SpecialTokens& special = tokenizer.special_tokens();
-  const auto add = [&](const char* name, std::optional<int32_t> id) {
-    const auto token = id ? tokenizer.id_to_token(*id) : std::nullopt;
-    if (token) variables[name] = *token;
-  };
-  add("bos_token", special.bos);
-  add("eos_token", special.eos);
-  add("pad_token", special.pad);
-  add("unk_token", special.unk);
-  return variables;
-}
-
-}  // namespace
 
 ChatPrompt::ChatPrompt(const Tokenizer& tokenizer, const ChatTemplateSource& source)
     : tokenizer_(tokenizer), special_tokens_(special_token_variables(tokenizer)) {

@@ -6,6 +6,7 @@
 #include <array>
 
 #include "core/error.h"
+#include "text/think_tags.h"
 
 namespace hone {
 
@@ -14,7 +15,7 @@ using jinja::Value;
 
 namespace {
 
-/// Counts for coverage: every character once, white space not.
+/// Whether a byte counts for coverage: one of every character, white space not.
 bool counts(char byte) {
   const auto b = static_cast<unsigned char>(byte);
   return b > 0x20 && (b & 0xC0) != 0x80;
@@ -26,6 +27,20 @@ SpanKind kind_of_field(std::string_view name) {
   if (name == "reasoning_content" || name == "reasoning" || name == "thinking") return SpanKind::kReasoning;
   if (name == "tool_calls" || name == "function_call") return SpanKind::kToolCall;
   return SpanKind::kField;
+}
+
+/// [text.size()] whether each byte counts: those of tags around thoughts do not.
+std::vector<bool> counted_bytes(std::string_view text) {
+  std::vector<bool> counted(text.size());
+  for (size_t i = 0; i < text.size(); ++i) counted[i] = counts(text[i]);
+  for (const auto& tags : kThinkTags) {
+    for (const std::string_view tag : {tags.first, tags.second}) {
+      for (size_t at = text.find(tag); at != std::string_view::npos; at = text.find(tag, at + tag.size())) {
+        std::fill_n(counted.begin() + static_cast<std::ptrdiff_t>(at), tag.size(), false);
+      }
+    }
+  }
+  return counted;
 }
 
 Coverage* coverage_of(RenderedMessage& message, SpanKind kind) {
@@ -152,7 +167,7 @@ std::vector<Span> ChatInputs::run_spans(const jinja::MarkedString& text, std::ve
       if (!goes_on && !bytes[i]) repeated = false;
       bytes[i] = true;
     }
-    Span span{begin, run.end, from.message_index, from.kind, run.generation};
+    Span span{begin, run.end, from.message_index, from.kind, run.generation, run.offset};
     if (from.message_index < 0) {
       span.message_index = at;
     } else if (at >= 0 && at != from.message_index && shows_at_its_own[static_cast<size_t>(from.message_index)]) {
@@ -173,8 +188,10 @@ void ChatInputs::describe(const jinja::MarkedString& text, RenderedChat& chat) c
   for (size_t i = 0; i < sources_.size(); ++i) shown[i].resize(sources_[i].text.size());
   for (const Span& span : run_spans(text, shown)) {
     Span* last = chat.spans.empty() ? nullptr : &chat.spans.back();
-    if (last && last->kind == span.kind && last->message_index == span.message_index &&
-        last->generation == span.generation) {
+    const bool alike = last && last->kind == span.kind && last->message_index == span.message_index &&
+                       last->generation == span.generation;
+    if (alike &&
+        (span.kind != SpanKind::kContent || last->content_offset + (last->end - last->begin) == span.content_offset)) {
       last->end = span.end;
     } else {
       chat.spans.push_back(span);
@@ -191,8 +208,9 @@ void ChatInputs::count_rendered(const std::vector<std::vector<bool>>& shown, Ren
     Coverage* coverage =
         coverage_of(chat.messages[static_cast<size_t>(source.origin.message_index)], source.origin.kind);
     if (!coverage) continue;
+    const std::vector<bool> counted = counted_bytes(source.text);
     for (size_t byte = 0; byte < source.text.size(); ++byte) {
-      if (!counts(source.text[byte])) continue;
+      if (!counted[byte]) continue;
       ++coverage->characters;
       coverage->rendered += shown[i][byte] ? 1 : 0;
     }

@@ -1,27 +1,16 @@
 #include "text/chat_mask.h"
 
 #include <algorithm>
-#include <array>
 #include <optional>
 #include <string_view>
-#include <utility>
+
+#include "text/think_tags.h"
 
 namespace hone {
 
 namespace {
 
 constexpr std::string_view kBlanks = " \t\r\n";
-
-/// What models write around their thoughts.
-constexpr std::array<std::pair<std::string_view, std::string_view>, 7> kThinkTags = {{
-    {"<think>", "</think>"},
-    {"<thinking>", "</thinking>"},
-    {"<thought>", "</thought>"},
-    {"<reasoning>", "</reasoning>"},
-    {"<seed:think>", "</seed:think>"},
-    {"[THINK]", "[/THINK]"},
-    {"◁think▷", "◁/think▷"},
-}};
 
 bool is_answer(const Span& span, int message) {
   return span.message_index == message &&
@@ -186,6 +175,7 @@ class Masker {
     const bool only_blanks = tail_text_end == std::string_view::npos;
     if (!end && (only_blanks || !owned)) end = directly_behind(last);
     range.ends_turn = end.has_value();
+    range.turn_end_begin = end ? end->begin : last;
     const bool runs_out = next_span == chat_.spans.size() || chat_.spans[next_span].kind == SpanKind::kTemplate ||
                           chat_.spans[next_span].kind == SpanKind::kVariable;
     const bool closes = owned && !only_blanks && runs_out;  // "</tool_call>" where no token ends the turn
@@ -202,7 +192,7 @@ class Masker {
 std::vector<SupervisedRange> supervised_ranges(const RenderedChat& chat, const MaskOptions& options) {
   if (options.train_on == TrainOn::kAll) {
     return chat.text.empty() ? std::vector<SupervisedRange>()
-                             : std::vector<SupervisedRange>{{0, chat.text.size(), -1, true}};
+                             : std::vector<SupervisedRange>{{0, chat.text.size(), chat.text.size(), -1, true}};
   }
   std::vector<SupervisedRange> ranges;
   const Masker masker(chat, options);
@@ -215,7 +205,7 @@ std::vector<SupervisedRange> supervised_ranges(const RenderedChat& chat, const M
   }
   std::sort(ranges.begin(), ranges.end(), [](const auto& a, const auto& b) { return a.begin < b.begin; });
   if (options.train_on == TrainOn::kCompletion && !ranges.empty()) {
-    return {{ranges.front().begin, chat.text.size(), -1, true}};
+    return {{ranges.front().begin, chat.text.size(), chat.text.size(), -1, true}};
   }
   for (size_t i = 1; i < ranges.size(); ++i) ranges[i].begin = std::max(ranges[i].begin, ranges[i - 1].end);
   return ranges;

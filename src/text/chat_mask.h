@@ -30,8 +30,9 @@ struct MaskOptions {
 /// Bytes [begin, end) of RenderedChat::text that are trained on.
 struct SupervisedRange {
   size_t begin = 0, end = 0;
-  int message_index = -1;  ///< the assistant message; -1 for kAll and kCompletion
-  bool ends_turn = false;  ///< an end token or special token closes it: the model learns to stop
+  size_t turn_end_begin = 0;  ///< [turn_end_begin, end): what closes the message, behind its own last character
+  int message_index = -1;     ///< the assistant message; -1 for kAll and kCompletion
+  bool ends_turn = false;     ///< an end token or special token closes it: the model learns to stop
 };
 
 /// The supervised ranges in order, without overlap. An answer's range holds

@@ -144,7 +144,7 @@ TEST(ChatMask, ThoughtsThatTheTemplateDropsAreCountedNotSupervised) {
   EXPECT_EQ(rendered.messages[1].reasoning.characters, 10u);  // "One and one." without blanks
   EXPECT_EQ(rendered.messages[1].reasoning.rendered, 0u);
   EXPECT_TRUE(rendered.messages[1].content.complete());
-  EXPECT_EQ(rendered.messages[3].content.characters, 19u);  // "<think>Hm.</think>4"
+  EXPECT_EQ(rendered.messages[3].content.characters, 4u);  // "Hm." and "4": the tags are the template's own
   EXPECT_EQ(rendered.messages[3].content.rendered, 1u);
   EXPECT_TRUE(rendered.messages[5].reasoning.complete());
 }

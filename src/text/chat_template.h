@@ -34,9 +34,12 @@ struct Span {
   int message_index = -1;
   SpanKind kind = SpanKind::kTemplate;
   bool generation = false;  ///< inside {% generation %}
+  /// kContent of a message whose content is text: the byte of it that `begin` came from; the span's others follow.
+  size_t content_offset = 0;
 };
 
-/// How many characters a message has (white space not counted), and how many of them are in the text.
+/// How many characters a message has, and how many of them are in the text. White space and the tags around thoughts
+/// are not counted, since templates trim them and write their own.
 struct Coverage {
   size_t characters = 0, rendered = 0;
 
@@ -47,6 +50,8 @@ struct Coverage {
 struct RenderedMessage {
   std::string role;
   Coverage content, reasoning, tool_calls;
+
+  bool shown_whole() const { return content.complete() && reasoning.complete() && tool_calls.complete(); }
 };
 
 struct RenderedChat {

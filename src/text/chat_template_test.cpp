@@ -15,14 +15,18 @@ ChatInput question(const std::string& text) {
   return input;
 }
 
-/// "kind message text" per span.
+/// "kind message text" per stretch of one history.
 std::string spans(const RenderedChat& chat) {
   static constexpr const char* kNames[] = {"template",  "variable", "role",  "content",
                                            "reasoning", "call",     "field", "quote"};
   std::string result;
+  std::string previous;
   for (const Span& span : chat.spans) {
-    result += std::string(kNames[static_cast<int>(span.kind)]) + " " + std::to_string(span.message_index) + " " +
-              chat.text.substr(span.begin, span.end - span.begin) + "\n";
+    const std::string history =
+        std::string(kNames[static_cast<int>(span.kind)]) + " " + std::to_string(span.message_index) + " ";
+    if (history == previous) result.pop_back();  // content whose characters do not follow each other
+    result += (history == previous ? "" : history) + chat.text.substr(span.begin, span.end - span.begin) + "\n";
+    previous = history;
   }
   return result;
 }
@@ -45,6 +49,17 @@ TEST(ChatTemplate, SpansSayWhereTextCameFrom) {
             "template 0 (\nrole 0 user\ntemplate 0 :\ncontent 0 Hi\n"
             "template 1 (\nrole 1 assistant\ntemplate 1 :\ncontent 1 Yo\nreasoning 1 Hm\nfield 1 Bob\ntemplate 1 [\n"
             "call 1 {\"name\": \"f\", \"arguments\": {\"a\": 1}}\ntemplate 1 ]\n");
+}
+
+TEST(ChatTemplate, ContentSaysWhichOfItsBytesAreShown) {
+  ChatInput input = question("  trimmed and [cut] out  ");
+  const RenderedChat chat =
+      ChatTemplate("{{ messages[0].content.strip().split('[cut]') | join('|') }}", "t").render(input);
+  ASSERT_EQ(chat.text, "trimmed and | out");
+  ASSERT_EQ(chat.spans.size(), 3u);
+  EXPECT_EQ(chat.spans[0].content_offset, 2u);
+  EXPECT_EQ(chat.spans[1].kind, SpanKind::kTemplate);
+  EXPECT_EQ(chat.spans[2].content_offset, 19u);  // behind "[cut]"
 }
 
 TEST(ChatTemplate, CharactersShownAgainAreNotTheMessageItself) {

@@ -68,8 +68,9 @@ struct RunConfig {
     std::string overlength = "drop";    ///< drop | truncate_left | truncate_right | split | error
     bool packing = true;
     bool shuffle = true;
-    std::string train_on = "assistant";  ///< assistant | all | last | completion
-    std::string chat_template;           ///< Jinja text; "" = the model's own, or chat_template_file
+    std::string train_on = "assistant";       ///< assistant | all | last | completion
+    std::string history_rewrites = "expand";  ///< expand | mask | error
+    std::string chat_template;                ///< Jinja text; "" = the model's own, or chat_template_file
     std::string chat_template_file;
     Json chat_template_kwargs = Json::object();  ///< variables for the template, any JSON
 

@@ -81,6 +81,7 @@ DataOptions data_options(const RunConfig& config, int64_t vocab_size) {
   options.max_length = data.max_length.value();
   options.overlength = overlength_of(data.overlength);
   options.chat.train_on = train_on_of(data.train_on);
+  options.chat.history_rewrites = history_rewrites_of(data.history_rewrites);
   options.chat.chat_template = data.chat_template;
   if (!data.chat_template_file.empty()) {
     options.chat.chat_template = read_file(data.chat_template_file, "chat_template_file");

@@ -12,6 +12,7 @@
 #include "train/device_facts.h"
 #include "train/host_memory.h"
 #include "train/model_flops.h"
+#include "train/saved_tokenizer.h"
 
 namespace hone {
 
@@ -291,16 +292,12 @@ void Trainer::save_model(const std::filesystem::path& directory) {
                  {.lora = *lora,
                   .layout = shared_wanted ? AdapterLayout::kTargetParameters : AdapterLayout::kSplit,
                   .base_model = config_.model.model_name_or_path});
-    for (const char* name :
-         {"tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "chat_template.jinja"}) {
-      if (std::filesystem::exists(model_->directory() / name)) {
-        std::filesystem::copy_file(model_->directory() / name, directory / name,
-                                   std::filesystem::copy_options::overwrite_existing);
-      }
-    }
+    copy_tokenizer_files(model_->directory(), directory);
+    if (!chat_template_.empty()) save_chat_template(directory, chat_template_);
     return;
   }
   copy_model_files(model_->directory(), directory);
+  if (!chat_template_.empty()) save_chat_template(directory, chat_template_);
   save_parameters(directory, model_->store(), &model_->checkpoint(), &model_->map(),
                   {.max_shard_size = config_.checkpoint.max_shard_size});
 }

@@ -82,6 +82,7 @@ class Trainer {
   Stream stream_;
   std::unique_ptr<LoadedModel> model_;
   std::optional<Tokenizer> tokenizer_;
+  std::string chat_template_;  // the configuration's; "" = the model's own
   std::optional<TrainingData> data_;
   std::unique_ptr<Loader> loader_;
   std::unique_ptr<Engine> engine_;

@@ -44,6 +44,7 @@ void Trainer::load_data() {
   if (std::filesystem::exists(model_->directory() / "tokenizer.json"))
     tokenizer_ = Tokenizer::load(model_->directory());
   const DataOptions options = data_options(config_, model_->decoder().config().vocab_size);
+  chat_template_ = options.chat.chat_template;
   data_ = build_training_data(options, tokenizer_ ? &*tokenizer_ : nullptr, pool_, [&](const DataProgress& progress) {
     logger_.console().set_progress(
         {.label = "read " + std::string(progress.dataset), .done = progress.bytes_read, .total = progress.bytes_total});

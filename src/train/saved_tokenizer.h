@@ -1,0 +1,19 @@
+// The tokenizer and the chat template beside a saved model or adapter, so that it is served as it was trained.
+#pragma once
+
+#include <filesystem>
+#include <string>
+
+namespace hone {
+
+/// Copies tokenizer.json, its configuration and its chat template, as far as `from` has them.
+void copy_tokenizer_files(const std::filesystem::path& from, const std::filesystem::path& to);
+
+/// Makes `chat_template` (Jinja) the only template of the tokenizer in `directory`: writes chat_template.jinja, and
+/// takes the templates out of tokenizer_config.json, of which one for tools would go before it.
+void save_chat_template(const std::filesystem::path& directory, const std::string& chat_template);
+
+/// Does that with the chat_template.jinja of `from`, if it has one.
+void copy_chat_template(const std::filesystem::path& from, const std::filesystem::path& to);
+
+}  // namespace hone
