@@ -246,6 +246,7 @@ MemoryPlan plan_memory(const RunConfig& config, const RecomputePolicy& recompute
   options.optimizer = optimizer_options(config);
   options.accumulates = config.schedule.gradient_accumulation_steps > 1;
   options.router_aux_loss_coef = aux_loss_coefficient(config, decoder);
+  options.methods = training_methods(config, decoder);
   model.decoder().prepare(stream, length);
   return Engine(model.decoder(), model.store(), stream, options).plan();
 }

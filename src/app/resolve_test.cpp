@@ -172,7 +172,6 @@ TEST(Config, WhatThisVersionDoesNotRunIsRefusedByName) {
                            "adapter_layout: kt",
                            "lora_modules_to_save: [lm_head]",
                            "expert_parallel_size: 2",
-                           "label_smoothing: 0.1",
                            "quantization_bit: 4",
                            "use_cpu_offload: true",
                            "use_kt: true",

@@ -138,11 +138,21 @@ void add_router(GroupBuilder group) {
            "Over micro-batches: mean by tokens, or hf_sum, the sum that Hugging Face's trainer makes of it.")
       .field(kModel, &Model::aux_loss_reduction)
       .choices({"mean", "hf_sum"});
-  group.later("router_z_loss_coef", KeyType::kNumber, "Weight of the router's z-loss.")
-      .neutral(0)
+  group
+      .key("router_z_loss_coef",
+           "Weight of the mean over tokens and routers of (log Σ exp(logits))², which keeps logits small; measured in "
+           "any case.")
+      .field(kModel, &Model::router_z_loss_coef)
+      .at_least(0)
       .alias({"moe_z_loss_coef", "moe_z_loss_coeff"});
   group.later("router_bias_update_rate", KeyType::kNumber, "Sign update of selection biases.").neutral(0);
-  group.later("router_jitter_noise", KeyType::kNumber, "Noise on the routers' input.").neutral(0);
+  group
+      .key("router_jitter_noise",
+           "Training multiplies the input of routers and experts by uniform numbers in 1 ± this; 0 is off.")
+      .field(kModel, &Model::router_jitter_noise)
+      .at_least(0)
+      .below(1)
+      .default_note("the model's");
   group.later("router_dtype", KeyType::kString, "Routers compute in float32.")
       .neutral("float32")
       .unset({"fp32"})

@@ -138,8 +138,20 @@ void add_optimizer(GroupBuilder group) {
       .field(kOptim, &Optim::nan_policy)
       .choices({"stop", "skip"});
   group.later("optim_args", KeyType::kMapping, "Further arguments of the optimizer.");
-  group.later("label_smoothing_factor", KeyType::kNumber, "Label smoothing.").neutral(0).alias({"label_smoothing"});
-  group.later("neftune_noise_alpha", KeyType::kNumber, "Noise on the embeddings.").neutral(0);
+  group
+      .key("label_smoothing_factor",
+           "Training's loss is (1 - ε) · cross-entropy + ε · the mean over the vocabulary of -log p; 0 is off. "
+           "Evaluation reports cross-entropy.")
+      .field(kOptim, &Optim::label_smoothing_factor)
+      .at_least(0)
+      .below(1)
+      .alias({"label_smoothing"});
+  group
+      .key("neftune_noise_alpha",
+           "NEFTune: training adds uniform noise of ± α / √(L · hidden size) to the embeddings of a document of L "
+           "tokens; 0 is off.")
+      .field(kOptim, &Optim::neftune_noise_alpha)
+      .at_least(0);
 }
 
 void add_machine(GroupBuilder group) {

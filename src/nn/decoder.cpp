@@ -2,6 +2,7 @@
 
 #include "ops/add/add.h"
 #include "ops/embedding/embedding.h"
+#include "ops/embedding_noise/embedding_noise.h"
 #include "ops/gather_rows/gather_rows.h"
 #include "ops/linear/linear.h"
 #include "ops/linear_cross_entropy/linear_cross_entropy.h"
@@ -77,6 +78,12 @@ Var Decoder::hidden_states(Tape& tape, const Forward& forward) const {
   tape.block([&] {
     tape.with(*embedding_group_, [&] {
       x = embedding(tape, forward.batch->input_ids, *embedding_, dtype_, config_.pad_token_id);
+      if (tape.training() && forward.methods.neftune_noise_alpha > 0) {
+        x = embedding_noise(tape, x,
+                            {.alpha = forward.methods.neftune_noise_alpha,
+                             .sequences = forward.batch->sequences(),
+                             .rows = forward.dropout_context()});
+      }
       x = scale(tape, x, static_cast<float>(config_.embedding_multiplier));
     });
   });
@@ -101,6 +108,7 @@ void Decoder::loss(Tape& tape, const Forward& forward, Tensor token_loss) const 
                             .totals = forward.step.totals,
                             .token_loss = token_loss.defined() ? token_loss.rows(0, batch.supervised) : Tensor{},
                             .logit_scale = static_cast<float>(1.0 / config_.logits_scaling),
+                            .label_smoothing = tape.training() ? forward.methods.label_smoothing : 0.0f,
                             .dropout = forward.dropout_context()});
     });
   });

@@ -163,10 +163,13 @@ RoutedTokens MixtureOfExperts::route(Tape& tape, Var x, const Forward& forward) 
     const RoutingMeasurements& measured = forward.routing->measurements;
     options.statistics = {.counts = measured.counts.rows(moe_index_, 1).reshaped({experts}),
                           .prob_sum = measured.prob_sum.rows(moe_index_, 1).reshaped({experts}),
-                          .entropy = measured.entropy.rows(moe_index_, 1)};
+                          .token_sums = measured.token_sums.rows(moe_index_, 1).reshaped({2})};
     options.aux = {.fractions = forward.routing->fractions,
                    .num_layers = measured.counts.shape[0],
                    .scalars = forward.step.scalars};
+    options.z_loss = {.coefficient = forward.methods.router_z_loss_coef,
+                      .num_layers = measured.counts.shape[0],
+                      .scalars = forward.step.scalars};
   }
   if (!forward.forced_expert_ids.empty()) options.forced_ids = forward.forced_expert_ids[index];
   const RoutedTokens routed =
@@ -178,8 +181,9 @@ RoutedTokens MixtureOfExperts::route(Tape& tape, Var x, const Forward& forward) 
 }
 
 Var MixtureOfExperts::operator()(Tape& tape, Var x, const Forward& forward) const {
-  if (tape.training() && jitter_noise_ > 0) {
-    x = router_jitter(tape, x, {.noise = jitter_noise_, .layer = layer_, .rows = forward.dropout_context()});
+  const float jitter_noise = forward.methods.router_jitter_noise.value_or(jitter_noise_);
+  if (tape.training() && jitter_noise > 0) {
+    x = router_jitter(tape, x, {.noise = jitter_noise, .layer = layer_, .rows = forward.dropout_context()});
   }
   const RoutedTokens routed = route(tape, x, forward);
   ExpertAdapters adapters;

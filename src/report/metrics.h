@@ -31,7 +31,7 @@ struct StepMetrics {
   int64_t step = 0;                   ///< optimizer steps done, this one included
   double epoch = 0;                   ///< passes over the data done, with fraction
   double loss = 0;                    ///< cross-entropy per supervised token, nats
-  double loss_with_aux = 0;           ///< loss + router_aux_loss_coef · router/aux_loss: what backward starts from
+  double loss_with_aux = 0;           ///< and the routers' losses times their coefficients: what backward starts from
   double grad_norm = 0;               ///< global norm before clipping
   double learning_rate = 0;           ///< used by this step
   int64_t num_tokens = 0;             ///< seen since the start of the run, over all ranks

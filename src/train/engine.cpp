@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <numeric>
 
 #include "core/profiler.h"
 #include "ops/add/add.h"
@@ -16,16 +17,16 @@ struct Engine::Buffers {
     const DecoderConfig& config = engine.decoder_.config();
     const int64_t layers = config.num_moe_layers(), experts = config.moe.num_experts;
     const size_t counts_bytes = (static_cast<size_t>(layers * experts) * sizeof(float) + 63) / 64 * 64;
-    entropy_offset = kRoutingOffset + counts_bytes;
-    step = Buffer(device, entropy_offset + static_cast<size_t>(layers) * sizeof(float));
+    token_sums_offset = kRoutingOffset + counts_bytes;
+    step = Buffer(device, token_sums_offset + static_cast<size_t>(2 * layers) * sizeof(float));
     scalars = reinterpret_cast<StepScalars*>(step.data());
     totals = reinterpret_cast<LossTotals*>(step.data() + kTotalsOffset);
     if (layers == 0) return;
     step_counts = step.tensor({layers, experts}, DType::kF32, kRoutingOffset);
-    step_entropy = step.tensor({layers}, DType::kF32, entropy_offset);
+    step_token_sums = step.tensor({layers, 2}, DType::kF32, token_sums_offset);
     // Measurements of a micro-batch and the fractions, one after another.
     routing_memory =
-        Buffer(device, static_cast<size_t>(2 * layers * experts + layers + experts) * sizeof(float) + 4 * 64);
+        Buffer(device, static_cast<size_t>(2 * layers * experts + 2 * layers + experts) * sizeof(float) + 4 * 64);
     size_t offset = 0;
     const auto next = [&](Shape shape) {
       const Tensor tensor = routing_memory.tensor(shape, DType::kF32, offset);
@@ -33,12 +34,12 @@ struct Engine::Buffers {
       return tensor;
     };
     routing.measurements = {
-        .counts = next({layers, experts}), .prob_sum = next({layers, experts}), .entropy = next({layers})};
+        .counts = next({layers, experts}), .prob_sum = next({layers, experts}), .token_sums = next({layers, 2})};
     routing.fractions = next({experts});
   }
 
   static constexpr size_t kTotalsOffset = 128, kRoutingOffset = 256;
-  size_t entropy_offset = 0;
+  size_t token_sums_offset = 0;
 
   DeviceBatchMemory batch;
   Buffer step;  // scalars, totals and routing of a step, which the host reads at once
@@ -46,7 +47,7 @@ struct Engine::Buffers {
   LossTotals* totals = nullptr;
   Buffer routing_memory;
   RoutingBuffers routing;
-  Tensor step_counts, step_entropy;  // sums over the micro-batches of a step
+  Tensor step_counts, step_token_sums;  // sums over the micro-batches of a step
 };
 
 static_assert(sizeof(StepScalars) <= 128 && sizeof(LossTotals) <= 128);
@@ -95,6 +96,10 @@ LossResult loss_result(const LossTotals& totals) {
 
 }  // namespace
 
+double RoutingLoad::mean_z_loss() const {
+  return std::accumulate(z_loss.begin(), z_loss.end(), 0.0) / static_cast<double>(std::max<int64_t>(layers, 1));
+}
+
 Engine::Engine(Decoder& decoder, ParameterStore& store, Stream& stream, EngineOptions options)
     : decoder_(decoder),
       store_(store),
@@ -117,6 +122,7 @@ Forward Engine::forward_of(const DeviceBatch& batch) const {
   Forward forward;
   forward.batch = &batch;
   forward.step = {.scalars = buffers_->scalars, .totals = buffers_->totals};
+  forward.methods = options_.methods;
   forward.routing = &buffers_->routing;
   forward.forced_expert_ids = forced_experts_;
   return forward;
@@ -142,7 +148,7 @@ void Engine::run_micro_batch(const DeviceBatch& batch) {
                                      .totals = buffers_->totals,
                                      .scalars = buffers_->scalars});
     add(context_, {.a = measured.counts, .b = {}, .y = buffers_->step_counts, .beta = 1.0f});
-    add(context_, {.a = measured.entropy, .b = {}, .y = buffers_->step_entropy, .beta = 1.0f});
+    add(context_, {.a = measured.token_sums, .b = {}, .y = buffers_->step_token_sums, .beta = 1.0f});
   }
   if (steps_in_backward()) decoder_.placement().on_release([this] { step_written_layers(); });
   tape.backward();
@@ -241,7 +247,7 @@ void Engine::accumulate(const StepData& data, int64_t step, const OptimizerStep&
   stream_.upload(bytes_at(buffers_->totals, sizeof(LossTotals), stream_.device()), bytes_of(LossTotals{}));
   if (buffers_->step_counts.defined()) {
     fill_zero(context_, buffers_->step_counts);
-    fill_zero(context_, buffers_->step_entropy);
+    fill_zero(context_, buffers_->step_token_sums);
   }
   HONE_ASSERT(!data.micro_batches.empty());
   for (const MicroBatch& micro_batch : data.micro_batches) {
@@ -308,12 +314,13 @@ StepResult Engine::read_results() {
   StepResult result;
   result.loss = loss_result(struct_at<LossTotals>(bytes, Buffers::kTotalsOffset));
   result.loss.tokens = step_tokens_;
-  result.loss_with_aux = result.loss.loss + options_.router_aux_loss_coef * result.loss.aux_loss;
   const auto scalars = struct_at<StepScalars>(bytes, 0);
   result.grad_norm = static_cast<double>(scalars.grad_norm);
   result.nonfinite = scalars.nonfinite != 0 || !std::isfinite(result.loss.loss);
   if (result.nonfinite) result.first_nonfinite = optimizer_.first_nonfinite(stream_);
   result.routing = routing_load(bytes);
+  result.loss_with_aux = result.loss.loss + options_.router_aux_loss_coef * result.loss.aux_loss +
+                         static_cast<double>(options_.methods.router_z_loss_coef) * result.routing.mean_z_loss();
   return result;
 }
 
@@ -323,10 +330,14 @@ RoutingLoad Engine::routing_load(const std::vector<uint8_t>& step) const {
   load.layers = buffers_->step_counts.shape[0];
   load.experts = buffers_->step_counts.shape[1];
   load.counts.resize(static_cast<size_t>(load.layers * load.experts));
-  load.entropy.resize(static_cast<size_t>(load.layers));
   std::memcpy(load.counts.data(), step.data() + Buffers::kRoutingOffset, buffers_->step_counts.bytes());
-  std::memcpy(load.entropy.data(), step.data() + buffers_->entropy_offset, buffers_->step_entropy.bytes());
-  for (float& entropy : load.entropy) entropy /= static_cast<float>(std::max<int64_t>(step_tokens_, 1));
+  std::vector<float> sums(static_cast<size_t>(2 * load.layers));
+  std::memcpy(sums.data(), step.data() + buffers_->token_sums_offset, buffers_->step_token_sums.bytes());
+  const auto tokens = static_cast<float>(std::max<int64_t>(step_tokens_, 1));
+  for (size_t i = 0; i < sums.size(); i += 2) {
+    load.entropy.push_back(sums[i] / tokens);
+    load.z_loss.push_back(sums[i + 1] / tokens);
+  }
   return load;
 }
 

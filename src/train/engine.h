@@ -20,6 +20,7 @@ struct EngineOptions {
   BatchCapacity capacity;
   RecomputePolicy recompute;
   OptimizerOptions optimizer;
+  TrainingMethods methods;
   double router_aux_loss_coef = 0;
   bool aux_loss_sum = false;  ///< Hugging Face's scale: the sum over micro-batches, not their token-weighted mean
   uint64_t seed = 42;
@@ -33,11 +34,14 @@ struct RoutingLoad {
   int64_t layers = 0, experts = 0;
   std::vector<float> counts;   ///< [L, E] choices of each expert
   std::vector<float> entropy;  ///< [L] mean entropy of the router's distribution, nats
+  std::vector<float> z_loss;   ///< [L] mean of (log Σ exp(logits))², without coefficient
+
+  double mean_z_loss() const;  ///< over the layers; 0 without any
 };
 
 /// Means over the supervised tokens of an optimizer step, or of an evaluation.
 struct LossResult {
-  double loss = 0;      ///< Σ w·nll / Σ w
+  double loss = 0;      ///< Σ w·l / Σ w; in training l is smoothed as label_smoothing says
   double aux_loss = 0;  ///< without coefficient; token-weighted mean over micro-batches
   double mean_token_accuracy = 0;
   double entropy = 0;
@@ -46,8 +50,8 @@ struct LossResult {
 
 struct StepResult {
   LossResult loss;
-  double loss_with_aux = 0;
-  double grad_norm = 0;  ///< before clipping
+  double loss_with_aux = 0;  ///< and with the auxiliary and the z-loss, each times its coefficient
+  double grad_norm = 0;      ///< before clipping
   bool nonfinite = false;
   std::string first_nonfinite;  ///< the parameter whose gradient is not finite
   RoutingLoad routing;

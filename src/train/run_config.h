@@ -40,6 +40,8 @@ struct RunConfig {
     std::vector<std::string> trainable_parameters;  ///< patterns that win over freeze_parameters
     std::optional<double> router_aux_loss_coef;     ///< unset: the model's in full fine-tuning, else 0
     std::string aux_loss_reduction = "mean";        ///< mean | hf_sum
+    double router_z_loss_coef = 0;                  ///< 0: measured only
+    std::optional<double> router_jitter_noise;      ///< in [0, 1); unset: the model's
 
     bool operator==(const Model&) const = default;
   };
@@ -107,6 +109,8 @@ struct RunConfig {
     double max_grad_norm = 1;             ///< 0 = no clipping
     bool decay_norms_and_biases = false;  ///< false: no decay on tensors of fewer than two dimensions
     std::string nan_policy = "stop";      ///< stop (exit 3) | skip the step
+    double label_smoothing_factor = 0;    ///< in [0, 1); of training's loss
+    double neftune_noise_alpha = 0;       ///< 0: no noise on the embeddings
 
     bool operator==(const Optim&) const = default;
   };

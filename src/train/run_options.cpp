@@ -1,5 +1,7 @@
 #include "train/run_options.h"
 
+#include <fmt/format.h>
+
 #include <cmath>
 #include <fstream>
 #include <sstream>
@@ -117,6 +119,21 @@ OptimizerOptions optimizer_options(const RunConfig& config) {
           .weight_decay = optim.weight_decay,
           .max_grad_norm = optim.max_grad_norm,
           .decay_norms_and_biases = optim.decay_norms_and_biases};
+}
+
+TrainingMethods training_methods(const RunConfig& config, const DecoderConfig& model) {
+  const double jitter = config.model.router_jitter_noise.value_or(0.0);
+  for (const auto& [key, value] :
+       {std::pair{"router_z_loss_coef", config.model.router_z_loss_coef}, {"router_jitter_noise", jitter}}) {
+    if (value == 0 || model.num_moe_layers() > 0) continue;
+    throw UserError(fmt::format("{} is {}, but the model has no routers", key, value), key, "leave it out");
+  }
+  TrainingMethods methods;
+  methods.label_smoothing = static_cast<float>(config.optim.label_smoothing_factor);
+  methods.neftune_noise_alpha = static_cast<float>(config.optim.neftune_noise_alpha);
+  methods.router_z_loss_coef = static_cast<float>(config.model.router_z_loss_coef);
+  if (config.model.router_jitter_noise) methods.router_jitter_noise = static_cast<float>(jitter);
+  return methods;
 }
 
 Schedule schedule_of(const RunConfig& config, int64_t total_steps) {

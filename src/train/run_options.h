@@ -28,6 +28,8 @@ LoaderOptions train_loader_options(const RunConfig& config);
 LoaderOptions eval_loader_options(const RunConfig& config);
 
 OptimizerOptions optimizer_options(const RunConfig& config);
+/// What the run adds to the model's forward pass and loss. UserError if it is about routers and the model has none.
+TrainingMethods training_methods(const RunConfig& config, const DecoderConfig& model);
 Schedule schedule_of(const RunConfig& config, int64_t total_steps);
 
 /// auto, true or false.

@@ -196,6 +196,7 @@ StepMetrics Trainer::step_metrics(const StepData& data, const StepResult& result
     metrics.router_load_max_over_mean = load.max_over_mean;
     metrics.router_dead_experts = static_cast<double>(load.dead);
     metrics.router_entropy = std::accumulate(entropy.begin(), entropy.end(), 0.0) / static_cast<double>(entropy.size());
+    metrics.router_z_loss = result.routing.mean_z_loss();
     metrics.router_dropped_tokens = 0.0;
   }
   return metrics;

@@ -76,6 +76,7 @@ class Trainer {
   void restore_best();
 
   RunConfig config_;
+  TrainingMethods methods_;
   Logger& logger_;
   ConfigWriter config_writer_;
   ThreadPool pool_;

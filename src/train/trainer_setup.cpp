@@ -32,6 +32,7 @@ void Trainer::load_model_headers() {
     logger_.info("max_length {} (the model allows {})", *config_.data.max_length, decoder.rope.max_position_embeddings);
   }
   config_.model.router_aux_loss_coef = aux_loss_coefficient(config_, decoder);
+  methods_ = training_methods(config_, decoder);
   if (const auto& lora = model_->lora()) {
     config_.lora.r = lora->r;
     config_.lora.alpha = lora->alpha;
@@ -79,6 +80,7 @@ void Trainer::make_engine(bool training) {
   }
   options.optimizer = optimizer_options(config_);
   options.router_aux_loss_coef = config_.model.router_aux_loss_coef.value_or(0);
+  options.methods = methods_;
   options.aux_loss_sum = config_.model.aux_loss_reduction == "hf_sum";
   options.seed = static_cast<uint64_t>(config_.machine.seed);
   options.cuda_graphs = graph_use_of(config_.machine.cuda_graphs);

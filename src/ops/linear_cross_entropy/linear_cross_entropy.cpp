@@ -9,6 +9,7 @@
 namespace hone {
 
 void linear_cross_entropy(const Context& context, const LinearCrossEntropyArgs& args) {
+  HONE_ASSERT(args.label_smoothing >= 0.0f && args.label_smoothing < 1.0f);
   if (args.dx.defined()) fill_zero(context, args.dx);
   if (args.dxa.defined()) fill_zero(context, args.dxa);
   dispatch(context, args, &cpu::linear_cross_entropy, HONE_CUDA_OP(linear_cross_entropy));
@@ -37,6 +38,7 @@ struct LinearCrossEntropyNode : Node {
                                 .w = w->view().payload,
                                 .scaling = scaling,
                                 .logit_scale = loss.logit_scale,
+                                .label_smoothing = loss.label_smoothing,
                                 .tokens = loss.tokens,
                                 .scalars = loss.scalars,
                                 .totals = loss.totals,

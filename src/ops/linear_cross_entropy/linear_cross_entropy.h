@@ -31,8 +31,10 @@ constexpr int64_t default_logits_bytes(DeviceKind device) {
 
 /// For each supervised token s with row t = rows[s]:
 ///   logits[v] = logit_scale · (x[t] · w[v] + scaling · xa[t] · lora_b[v])
-///   loss      = log Σ_v exp(logits[v]) - logits[target]                          nats
-///   dlogits   = (softmax(logits) - onehot(target)) · weight · inv_loss_weight
+///   loss      = log Σ_v exp(logits[v]) - Σ_v q[v] · logits[v]                    nats
+///   dlogits   = (softmax(logits) - q) · weight · inv_loss_weight
+/// with q = onehot(target), or smoothed by ε: q[v] = (1 - ε) · onehot(target)[v] + ε / V, so that
+///   loss      = (1 - ε) · (-log p[target]) + ε · mean over v of (-log p[v]),  p = softmax(logits)
 /// and from them
 ///   totals += {Σ weight · loss, Σ weight, number whose target has the largest logit (the first of equal ones),
 ///              Σ entropy of softmax(logits), number of tokens}, in float64, in a fixed order of s
@@ -41,6 +43,8 @@ constexpr int64_t default_logits_bytes(DeviceKind device) {
 /// x [T, H]; w [V, H], lora_b [V, r]; each float32 or bfloat16; xa [T, r] float32 (ops/linear makes it).
 /// Float32 arithmetic; sums over V in partial sums of float32 that are added in float64; deterministic. A loss, a row
 /// of dx and of dxa depend on their row of x only; dw and dlora_b sum over s chunk by chunk.
+/// Source of the smoothing: Szegedy et al., "Rethinking the Inception Architecture" (arXiv:1512.00567), section 7, with
+/// means as in Hugging Face's LabelSmoother.
 /// On a GPU, if x is bfloat16: logits are rounded to bfloat16 (after the adapter's product, and again with the base
 /// product added to it), and so are dlogits and what else the products read; and the bits of a loss may depend on the
 /// size of the chunk.
@@ -49,6 +53,7 @@ struct LinearCrossEntropyArgs {
   Tensor xa = {}, lora_b = {};  ///< undefined without an adapter
   float scaling = 0;
   float logit_scale = 1.0f;
+  float label_smoothing = 0;  ///< ε, in [0, 1)
   SupervisedTokens tokens;
   const StepScalars* scalars = nullptr;  ///< device: inv_loss_weight
   LossTotals* totals = nullptr;          ///< device: added to; may be null
@@ -70,6 +75,7 @@ struct CrossEntropyLoss {
   LossTotals* totals = nullptr;
   Tensor token_loss = {};           ///< may be undefined
   float logit_scale = 1.0f;         ///< 1 / logits_scaling of Granite
+  float label_smoothing = 0;        ///< ε, in [0, 1)
   LoraDropoutContext dropout = {};  ///< rows of x, for an adapter with dropout
   int64_t max_logits_bytes = 0;     ///< as in LinearCrossEntropyArgs
 };

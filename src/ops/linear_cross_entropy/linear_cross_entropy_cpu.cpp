@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <array>
 #include <cmath>
 
 #include "ops/gemm/gemm.h"
@@ -16,8 +17,21 @@ struct TokenResult {
   double hit = 0;
 };
 
-/// Loss of one row of logits; with `coefficient`, the row becomes coefficient · (softmax - onehot).
-TokenResult differentiate_logits(const RowMath& math, float* logits, int64_t vocab, int64_t target,
+/// Σ of a row.
+double sum_of(const RowMath& math, const float* row, int64_t n) {
+  static constexpr auto kOnes = [] {
+    std::array<float, kRowBlock> ones{};
+    ones.fill(1.0f);
+    return ones;
+  }();
+  double sum = 0;
+  for_row_blocks(
+      n, [&](int64_t begin, int64_t count) { sum += static_cast<double>(math.dot(row + begin, kOnes.data(), count)); });
+  return sum;
+}
+
+/// Loss of one row of logits; with `coefficient`, the row becomes coefficient · (softmax - q).
+TokenResult differentiate_logits(const RowMath& math, float* logits, int64_t vocab, int64_t target, float smoothing,
                                  const float* coefficient) {
   const float largest = math.maximum(logits, vocab);
   double sum = 0, weighted = 0;
@@ -29,12 +43,18 @@ TokenResult differentiate_logits(const RowMath& math, float* logits, int64_t voc
   const double log_sum = std::log(sum);
   TokenResult result;
   result.loss = log_sum + (static_cast<double>(largest) - static_cast<double>(logits[target]));
+  if (smoothing > 0) {
+    const double mean = sum_of(math, logits, vocab) / static_cast<double>(vocab);
+    result.loss += static_cast<double>(smoothing) * (static_cast<double>(logits[target]) - mean);
+  }
   result.entropy = log_sum - weighted / sum;
   const bool hit = logits[target] == largest && math.maximum(logits, target) < largest;
   result.hit = hit ? 1.0 : 0.0;
   if (coefficient != nullptr) {
     math.scaled_exp(static_cast<float>(*coefficient / sum), largest, logits, logits, vocab);
-    logits[target] -= *coefficient;
+    logits[target] -= *coefficient * (1.0f - smoothing);
+    const float of_all = *coefficient * smoothing / static_cast<float>(vocab);
+    for (int64_t v = 0; smoothing > 0 && v < vocab; ++v) logits[v] -= of_all;
   }
   return result;
 }
@@ -123,7 +143,7 @@ struct Head {
       HONE_ASSERT(targets[i] >= 0 && targets[i] < vocab);
       const float coefficient = weights[i] * args.scalars->inv_loss_weight;
       const TokenResult r = differentiate_logits(math, logits.as<float>() + i * vocab, vocab, targets[i],
-                                                 wants_grad ? &coefficient : nullptr);
+                                                 args.label_smoothing, wants_grad ? &coefficient : nullptr);
       result()[begin + i] = r;
       if (losses != nullptr) losses[i] = static_cast<float>(r.loss);
     });

@@ -152,6 +152,7 @@ struct Head {
           .targets = elements<int32_t>(args.tokens.targets) + begin,
           .weights = elements<float>(args.tokens.weights) + begin,
           .scalars = args.scalars,
+          .label_smoothing = args.label_smoothing,
           .token_loss = args.token_loss.defined() ? elements<float>(args.token_loss) + begin : nullptr,
           .results = token_results() + begin,
           .wants_grad = args.wants_grad()};

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <numeric>
 
 #include "ops/embedding/embedding.h"
 #include "ops/op_harness.h"
@@ -155,7 +156,10 @@ Reference reference_of(const HeadCase& c, DType dtype) {
     const auto target = static_cast<size_t>(c.targets[s]);
     const double weight = c.weights[s];
     // log Σ exp moves by no more than the logits do; of its probabilities p, none by more than p · (exp(2 error) - 1).
-    result.losses.push_back(log_sum - logits[target]);
+    // With a smoothed q, Σ q · logits moves by no more than the logits either.
+    const double smoothing = c.loss.label_smoothing;
+    const double mean = std::accumulate(logits.begin(), logits.end(), 0.0) / static_cast<double>(vocab);
+    result.losses.push_back(log_sum - (1 - smoothing) * logits[target] - smoothing * mean);
     result.loss_errors.push_back(2 * logit_error);
     result.weighted_loss_error += weight * 2 * logit_error;
     result.entropy_error += 2 * logit_error * (entropy + 1);
@@ -170,7 +174,7 @@ Reference reference_of(const HeadCase& c, DType dtype) {
     for (int64_t v = 0; v < vocab; ++v) {
       const auto i = static_cast<size_t>(v);
       const double scale = weight * kInvLossWeight, p = std::exp(logits[i] - log_sum);
-      const double d = scale * (p - (i == target ? 1 : 0));
+      const double d = scale * (p - (i == target ? 1 - smoothing : 0) - smoothing / static_cast<double>(vocab));
       const double d_error = scale * p * std::expm1(2 * logit_error) + 1.1 * unit * std::abs(d);
       for (int64_t h = 0; h < hidden; ++h) {
         const double w_value = w[0][static_cast<size_t>(v * hidden + h)];
@@ -239,9 +243,10 @@ void expect_right(HeadCase& c, DType dtype) {
 }
 
 /// Logits of order 1, which bfloat16 on a GPU keeps well, and of order sqrt(hidden).
-void expect_right(const Sizes& sizes) {
+void expect_right(const Sizes& sizes, float label_smoothing = 0) {
   SCOPED_TRACE(::testing::Message() << "T " << sizes.tokens << " V " << sizes.vocab << " S " << sizes.supervised);
   HeadCase large(sizes), small(sizes, 1 / std::sqrt(static_cast<double>(sizes.hidden)));
+  large.loss.label_smoothing = small.loss.label_smoothing = label_smoothing;
   for (const DType dtype : {DType::kF32, DType::kBF16}) {
     expect_right(large, dtype);
     expect_right(small, dtype);
@@ -260,6 +265,41 @@ TEST(LinearCrossEntropy, MatchesTheReferenceAndItsGradients) {
 TEST(LinearCrossEntropy, MatchesTheReferenceWithAnAdapter) {
   for (const Sizes& sizes : {Sizes{1, 1, 1, 1, 1}, {7, 13, 31, 3, 2}, {23, 6, 101, 11, 5}, {40, 24, 64, 33, 8}}) {
     expect_right(sizes);
+  }
+}
+
+TEST(LinearCrossEntropy, SmoothsLabels) {
+  for (const Sizes& sizes : kSizes) expect_right(sizes, 0.1f);
+  for (const Sizes& sizes : {Sizes{7, 13, 31, 3, 2}, {23, 6, 101, 11, 5}}) expect_right(sizes, 0.75f);
+}
+
+/// The reference's own gradient, of the weighted loss, against central differences of it.
+TEST(LinearCrossEntropy, TheReferenceDifferentiatesItsLoss) {
+  for (const float smoothing : {0.0f, 0.1f, 0.75f}) {
+    HeadCase c({7, 13, 31, 5, 2});
+    c.loss.label_smoothing = smoothing;
+    const std::vector<Values> gradients = reference_of(c, DType::kF32).gradients;
+    std::vector<Argument*> arguments = {&c.op_case.inputs[0]};
+    for (Argument& weight : c.op_case.weights) arguments.push_back(&weight);
+    for (size_t a = 0; a < arguments.size(); ++a) {
+      Values& values = arguments[a]->values;
+      double largest = 1e-3;
+      for (double value : gradients[a]) largest = std::max(largest, std::abs(value));
+      for (size_t i = 0; i < values.size(); i += 3) {
+        constexpr double kStep = 0x1p-10;
+        const double at = static_cast<double>(static_cast<float>(values[i]));  // the reference rounds its arguments
+        const auto loss_at = [&](double value) {
+          values[i] = value;
+          return reference_of(c, DType::kF32).totals.weighted_loss * static_cast<double>(kInvLossWeight);
+        };
+        const double above = loss_at(static_cast<float>(at + kStep)), below = loss_at(static_cast<float>(at - kStep));
+        const double distance =
+            static_cast<double>(static_cast<float>(at + kStep)) - static_cast<double>(static_cast<float>(at - kStep));
+        values[i] = at;
+        // Second order in the step: kStep² times third derivatives, which are those of a softmax of inputs of order 5.
+        ASSERT_NEAR((above - below) / distance, gradients[a][i], 1e-3 * largest) << "argument " << a << " at " << i;
+      }
+    }
   }
 }
 
@@ -492,8 +532,12 @@ TEST(LinearCrossEntropy, RunsTheLargestVocabularyInBoundedScratch) {
 /// so that only the order of sums differs, and a gradient of a logit that is rounded the other way.
 TEST(LinearCrossEntropy, KernelsForOneGenerationAgreeWithTheGeneralOnes) {
   if (test_device().kind == DeviceKind::kCpu) GTEST_SKIP() << "a CPU has one kind of kernels";
+  std::vector<std::pair<int64_t, float>> cases;
   for (const int64_t vocab : {31, 5000, 12000, 16001, 20001, 40007, 70001, 151936, 200003, 300001}) {
-    SCOPED_TRACE(vocab);
+    for (const float smoothing : {0.0f, 0.1f}) cases.emplace_back(vocab, smoothing);
+  }
+  for (const auto& [vocab, smoothing] : cases) {
+    SCOPED_TRACE(::testing::Message() << vocab << ", smoothing " << smoothing);
     HeadCase c({6, 8, vocab, 5}, 0.5);
     const Buffer dx_memory(test_device(), 6 * 8 * sizeof(BFloat16));
     const Tensor dx = dx_memory.tensor({6, 8}, DType::kBF16);
@@ -514,6 +558,7 @@ TEST(LinearCrossEntropy, KernelsForOneGenerationAgreeWithTheGeneralOnes) {
       c.device_totals.write({});
       linear_cross_entropy(Context(stream, scratch), {.x = x,
                                                       .w = w.view().payload,
+                                                      .label_smoothing = smoothing,
                                                       .tokens = c.loss.tokens,
                                                       .scalars = c.loss.scalars,
                                                       .totals = c.loss.totals,

@@ -16,7 +16,7 @@ __device__ inline void for_packs(T* row, int vocab, F&& f) {
   }
 }
 
-template <class T>
+template <class T, bool kSmooth>
 __global__ void __launch_bounds__(kThreads) differentiate_kernel(LossRows<T> k) {
   constexpr int kSize = Pack<T>::kSize;
   __shared__ double partial_sums[kThreads / 32];
@@ -37,26 +37,29 @@ __global__ void __launch_bounds__(kThreads) differentiate_kernel(LossRows<T> k) 
   sums.rest = block_max<kThreads>(sums.rest, partial_max);
   const float largest = sums.largest();
 
-  float sum = 0.0f, weighted = 0.0f;
+  float sum = 0.0f, weighted = 0.0f, total = 0.0f;
   for_packs(logits, vocab, [&](const Pack<T>& pack, int column) {
     for (int i = 0; i < kSize && column + i < vocab; ++i) {
       const float below = to_float(pack.values[i]) - largest, e = exp_of(below);
       sum += e;
       weighted += e * below;
+      if constexpr (kSmooth) total += to_float(pack.values[i]);
     }
   });
   sums.sum = block_sum<kThreads>(static_cast<double>(sum), partial_sums);
   sums.weighted = block_sum<kThreads>(static_cast<double>(weighted), partial_sums);
-  if (threadIdx.x == 0) write_result(k, row, sums, logit_of_target);
+  if constexpr (kSmooth) sums.logits = block_sum<kThreads>(static_cast<double>(total), partial_sums);
+  if (threadIdx.x == 0) write_result<kSmooth>(k, row, sums, logit_of_target);
 
   if (!k.wants_grad) return;
-  const float scale = gradient_scale(k, row, logit_of_target);
-  const auto share = static_cast<float>(scale / sums.sum);
+  const LabelGradient label = label_gradient<kSmooth>(k, row, logit_of_target);
+  const auto share = static_cast<float>(label.scale / sums.sum);
   for_packs(logits, vocab, [&](Pack<T> pack, int column) {
     for (int i = 0; i < kSize; ++i) {
       const bool inside = column + i < vocab;
       const float softmax = inside ? share * exp_of(to_float(pack.values[i]) - largest) : 0.0f;
-      pack.values[i] = from_float<T>(softmax - (column + i == target ? scale : 0.0f));
+      const float gradient = kSmooth ? softmax - label.of_all : softmax;
+      pack.values[i] = from_float<T>(gradient - (column + i == target ? label.of_target : 0.0f));
     }
     store_pack(logits + column, pack);
   });
@@ -94,7 +97,8 @@ __global__ void __launch_bounds__(kTotalsThreads)
 
 template <class T>
 void differentiate_rows(const Context& context, const LossRows<T>& rows) {
-  differentiate_kernel<<<blocks_for(rows.rows, 1), kThreads, 0, stream_of(context)>>>(rows);
+  const auto kernel = rows.label_smoothing > 0 ? differentiate_kernel<T, true> : differentiate_kernel<T, false>;
+  kernel<<<blocks_for(rows.rows, 1), kThreads, 0, stream_of(context)>>>(rows);
   check_launch("computing losses");
 }
 template void differentiate_rows(const Context& context, const LossRows<float>& rows);

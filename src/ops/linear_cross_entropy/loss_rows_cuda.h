@@ -22,13 +22,15 @@ struct LossRows {
   const int32_t* targets = nullptr;
   const float* weights = nullptr;
   const StepScalars* scalars = nullptr;
+  float label_smoothing = 0;
   float* token_loss = nullptr;  ///< may be null
   TokenResult* results = nullptr;
   bool wants_grad = false;
 };
 
 /// Writes results and token_loss; where gradients are wanted, logits becomes
-///   (softmax(logits) - onehot(target)) · weight · inv_loss_weight.
+///   (softmax(logits) - q) · weight · inv_loss_weight
+/// with q = onehot(target), or smoothed.
 template <class T>
 void differentiate_rows(const Context& context, const LossRows<T>& rows);
 
@@ -61,6 +63,7 @@ struct RowSums {
   float rest = kLowestLogit;    ///< largest logit from the target on
   double sum = 0;               ///< Σ exp(x - m) with m the larger of the two
   double weighted = 0;          ///< Σ exp(x - m) · (x - m)
+  double logits = 0;            ///< Σ x, where labels are smoothed
 
   __device__ float largest() const { return fmaxf(before, rest); }
 };
@@ -87,22 +90,32 @@ __device__ inline float target_logit(const LossRows<T>& k, int64_t row) {
 }
 
 /// By one thread for each row.
-template <class T>
+template <bool kSmooth, class T>
 __device__ inline void write_result(const LossRows<T>& k, int64_t row, const RowSums& sums, float target_logit) {
   const float largest = sums.largest();
   const double log_sum = log(sums.sum);
-  const TokenResult result{log_sum + (static_cast<double>(largest) - static_cast<double>(target_logit)),
-                           log_sum - sums.weighted / sums.sum,
-                           target_logit == largest && sums.before < largest ? 1.0 : 0.0};
+  TokenResult result{log_sum + (static_cast<double>(largest) - static_cast<double>(target_logit)),
+                     log_sum - sums.weighted / sums.sum, target_logit == largest && sums.before < largest ? 1.0 : 0.0};
+  if constexpr (kSmooth) {
+    result.loss += static_cast<double>(k.label_smoothing) * (static_cast<double>(target_logit) - sums.logits / k.vocab);
+  }
   k.results[row] = result;
   if (k.token_loss != nullptr) k.token_loss[row] = static_cast<float>(result.loss);
 }
 
-/// The factor of softmax - onehot.
-template <class T>
-__device__ inline float gradient_scale(const LossRows<T>& k, int64_t row, float target_logit) {
+/// What is subtracted from a row's scaled softmax.
+struct LabelGradient {
+  float scale;      ///< of the softmax: weight · inv_loss_weight
+  float of_target;  ///< more than of the others
+  float of_all;
+};
+
+template <bool kSmooth, class T>
+__device__ inline LabelGradient label_gradient(const LossRows<T>& k, int64_t row, float target_logit) {
   const float lost = target_logit != target_logit ? target_logit : 0.0f;
-  return k.weights[row] * k.scalars->inv_loss_weight + lost;
+  const float scale = k.weights[row] * k.scalars->inv_loss_weight + lost;
+  if constexpr (!kSmooth) return {scale, scale, 0.0f};
+  return {scale, scale * (1.0f - k.label_smoothing), scale * k.label_smoothing / static_cast<float>(k.vocab)};
 }
 
 #endif  // __CUDACC__

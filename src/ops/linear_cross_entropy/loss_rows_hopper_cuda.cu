@@ -5,7 +5,7 @@
 
 #include <algorithm>
 #include <map>
-#include <utility>
+#include <tuple>
 
 #include "ops/linear_cross_entropy/loss_rows_cuda.h"
 
@@ -114,6 +114,7 @@ __device__ inline RowSums largest_around(const uint4* staged, int target) {
 }
 
 /// What the parts of a row, one a lane, say together; in every lane.
+template <bool kSmooth>
 __device__ inline RowSums together(const RowSums& part) {
   RowSums whole;
   whole.before = warp_max(part.before);
@@ -123,11 +124,12 @@ __device__ inline RowSums together(const RowSums& part) {
   const double share = exp_of(below) * part.sum;
   whole.sum = warp_sum(share);
   whole.weighted = warp_sum(exp_of(below) * part.weighted + share * below);
+  if constexpr (kSmooth) whole.logits = warp_sum(part.logits);
   return whole;
 }
 
 /// kPacks: packs of a thread. A part of a row is `packs_of_part` packs, the last one what is left.
-template <int kPacks>
+template <int kPacks, bool kSmooth>
 __global__ void __launch_bounds__(kThreads, kPacks <= 10 ? 3 : 2)
     differentiate_kernel(LossRows<__nv_bfloat16> k, int packs_of_part) {
 #if __CUDA_ARCH__ >= 900  // clusters
@@ -135,6 +137,7 @@ __global__ void __launch_bounds__(kThreads, kPacks <= 10 ? 3 : 2)
   __shared__ Staging staging;
   __shared__ float2 maxima[kWarps];
   __shared__ double2 partial_sums[kWarps];
+  __shared__ double partial_logits[kSmooth ? kWarps : 1];
   __shared__ RowSums of_part[2];
   const cooperative_groups::cluster_group cluster = cooperative_groups::this_cluster();
   const int part = static_cast<int>(cluster.block_rank()), parts = static_cast<int>(cluster.num_blocks());
@@ -184,7 +187,7 @@ __global__ void __launch_bounds__(kThreads, kPacks <= 10 ? 3 : 2)
     }
 
     // In units of log 2, one instruction makes an exponent.
-    float sum = 0.0f, weighted = 0.0f;
+    float sum = 0.0f, weighted = 0.0f, total = 0.0f;
     const float offset_of_part = -sums.largest() * kLog2E;
 #pragma unroll
     for (int j = 0; j < kPacks; ++j) {
@@ -195,17 +198,25 @@ __global__ void __launch_bounds__(kThreads, kPacks <= 10 ? 3 : 2)
         const float exp_x = exp2_of(below_x), exp_y = exp2_of(below_y);
         sum += exp_x + exp_y;
         weighted += exp_x * below_x + exp_y * below_y;
+        if constexpr (kSmooth) {
+          total += (pair.x == kLowestLogit ? 0.0f : pair.x) + (pair.y == kLowestLogit ? 0.0f : pair.y);
+        }
       }
     }
     weighted *= 0.6931471805599453f;
     const double2 sums_of_warp =
         make_double2(warp_sum(static_cast<double>(sum)), warp_sum(static_cast<double>(weighted)));
     if (lane == 0) partial_sums[warp] = sums_of_warp;
+    if constexpr (kSmooth) {
+      const double logits_of_warp = warp_sum(static_cast<double>(total));
+      if (lane == 0) partial_logits[warp] = logits_of_warp;
+    }
     __syncthreads();
     if (thread == 0) {
       for (int other = 0; other < kWarps; ++other) {
         sums.sum += partial_sums[other].x;
         sums.weighted += partial_sums[other].y;
+        if constexpr (kSmooth) sums.logits += partial_logits[other];
       }
       of_part[phase] = sums;  // the other one may still be read by blocks that are a row behind
     }
@@ -213,11 +224,12 @@ __global__ void __launch_bounds__(kThreads, kPacks <= 10 ? 3 : 2)
 
     RowSums of_lane;
     if (lane < parts) of_lane = *cluster.map_shared_rank(&of_part[phase], static_cast<unsigned>(lane));
-    const RowSums whole = together(of_lane);
-    if (part == 0 && thread == 0) write_result(k, row, whole, logit_of_target);
+    const RowSums whole = together<kSmooth>(of_lane);
+    if (part == 0 && thread == 0) write_result<kSmooth>(k, row, whole, logit_of_target);
     if (!k.wants_grad) continue;
-    const float scale = gradient_scale(k, row, logit_of_target), offset = -whole.largest() * kLog2E;
-    const auto share = static_cast<float>(scale / whole.sum);
+    const LabelGradient label = label_gradient<kSmooth>(k, row, logit_of_target);
+    const float offset = -whole.largest() * kLog2E;
+    const auto share = static_cast<float>(label.scale / whole.sum);
     __nv_bfloat16* logits = k.logits + row * k.pitch + first_column;
 #pragma unroll
     for (int j = 0; j < kPacks; ++j) {
@@ -227,7 +239,8 @@ __global__ void __launch_bounds__(kThreads, kPacks <= 10 ? 3 : 2)
       for (int i = 0; i < kSize; ++i) {
         const float2 pair = logits_of(packs[j], i / 2);
         const float softmax = share * exp2_of(fmaf(i % 2 == 0 ? pair.x : pair.y, kLog2E, offset));
-        gradient.values[i] = __float2bfloat16_rn(softmax - (j * kStep + i == target ? scale : 0.0f));
+        const float smoothed = kSmooth ? softmax - label.of_all : softmax;
+        gradient.values[i] = __float2bfloat16_rn(smoothed - (j * kStep + i == target ? label.of_target : 0.0f));
       }
       store_pack(logits + j * kStep, gradient);
     }
@@ -236,16 +249,16 @@ __global__ void __launch_bounds__(kThreads, kPacks <= 10 ? 3 : 2)
 #endif
 }
 
-/// How many clusters a GPU runs at once, by packs of a thread and blocks of a cluster.
+/// How many clusters a GPU runs at once, by packs of a thread, blocks of a cluster and whether labels are smoothed.
 struct ResidentClusters {
-  std::map<std::pair<int, int>, int> count;
+  std::map<std::tuple<int, int, bool>, int> count;
 };
 
-template <int kPacks>
+template <int kPacks, bool kSmooth>
 void launch(const Context& context, const LossRows<__nv_bfloat16>& rows, int parts) {
   const int packs = (rows.vocab + kSize - 1) / kSize, packs_of_part = (packs + parts - 1) / parts;
   constexpr int kStagedBytes = kPacks * kThreads * 16;
-  const auto kernel = differentiate_kernel<kPacks>;
+  const auto kernel = differentiate_kernel<kPacks, kSmooth>;
   cudaLaunchAttribute cluster = {};
   cluster.id = cudaLaunchAttributeClusterDimension;
   cluster.val.clusterDim.x = static_cast<unsigned>(parts);
@@ -257,7 +270,7 @@ void launch(const Context& context, const LossRows<__nv_bfloat16>& rows, int par
   config.stream = stream_of(context);
   config.attrs = &cluster;
   config.numAttrs = 1;
-  int& resident = queue_of(context).state<ResidentClusters>().count[{kPacks, parts}];
+  int& resident = queue_of(context).state<ResidentClusters>().count[{kPacks, parts, kSmooth}];
   if (resident == 0) {
     check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kStagedBytes),
           "asking for shared memory");
@@ -266,6 +279,9 @@ void launch(const Context& context, const LossRows<__nv_bfloat16>& rows, int par
   config.gridDim = blocks_for(std::min<int64_t>(rows.rows, std::max(resident, 1)) * parts, 1);
   check(cudaLaunchKernelEx(&config, kernel, rows, packs_of_part), "computing losses");
 }
+
+template <int kPacks>
+using Packs = std::integral_constant<int, kPacks>;
 
 }  // namespace
 
@@ -278,13 +294,13 @@ bool differentiate_rows_hopper(const Context& context, const LossRows<__nv_bfloa
   int parts = 1;
   while (parts < kMostParts && packs_of(parts) > 10) parts *= 2;
   const int packs = packs_of(parts);
-  if (packs <= 2) return launch<2>(context, rows, parts), true;
-  if (packs <= 4) return launch<4>(context, rows, parts), true;
-  if (packs <= 6) return launch<6>(context, rows, parts), true;
-  if (packs <= 8) return launch<8>(context, rows, parts), true;
-  if (packs <= 10) return launch<10>(context, rows, parts), true;
-  if (packs <= 16) return launch<16>(context, rows, parts), true;
-  return false;
+  const auto launched = [&](auto most) {
+    if (packs > most()) return false;
+    rows.label_smoothing > 0 ? launch<most(), true>(context, rows, parts) : launch<most(), false>(context, rows, parts);
+    return true;
+  };
+  return launched(Packs<2>()) || launched(Packs<4>()) || launched(Packs<6>()) || launched(Packs<8>()) ||
+         launched(Packs<10>()) || launched(Packs<16>());
 }
 
 }  // namespace hone::cuda

@@ -15,9 +15,9 @@ namespace hone {
 
 /// Measurements of one micro-batch by the L routers of a model.
 struct RoutingMeasurements {
-  Tensor counts;    ///< f32 [L, E], choices of each expert
-  Tensor prob_sum;  ///< f32 [L, E], Σ over tokens of the routers' probabilities
-  Tensor entropy;   ///< f32 [L], Σ over tokens of the entropy of the routers' distributions, nats
+  Tensor counts;      ///< f32 [L, E], choices of each expert
+  Tensor prob_sum;    ///< f32 [L, E], Σ over tokens of the routers' probabilities
+  Tensor token_sums;  ///< f32 [L, 2], Σ over tokens of the entropy of the routers' distributions (nats), and of z
 };
 
 /// Zeroes the measurements, before the first block of a micro-batch.

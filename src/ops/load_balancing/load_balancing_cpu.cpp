@@ -6,7 +6,7 @@ namespace hone::cpu {
 
 void start_load_balancing(const Context& context, const RoutingMeasurements& measurements) {
   context.launch([measurements](ThreadPool&) {
-    for (const Tensor& t : {measurements.counts, measurements.prob_sum, measurements.entropy}) {
+    for (const Tensor& t : {measurements.counts, measurements.prob_sum, measurements.token_sums}) {
       std::fill_n(t.as<float>(), t.numel(), 0.0f);
     }
   });

@@ -30,7 +30,7 @@ __global__ void __launch_bounds__(kThreads)
 }  // namespace
 
 void start_load_balancing(const Context& context, const RoutingMeasurements& measurements) {
-  for (const Tensor& tensor : {measurements.counts, measurements.prob_sum, measurements.entropy}) {
+  for (const Tensor& tensor : {measurements.counts, measurements.prob_sum, measurements.token_sums}) {
     cuda::fill_zero(context, tensor);
   }
 }

@@ -92,10 +92,10 @@ TEST_F(LoadBalancing, HandlesMoreExpertsThanABlockHasThreads) {
 }
 
 TEST_F(LoadBalancing, StartsFromZero) {
-  const TestTensor<float> counts({1, 2}, {1, 2}), prob_sum({3, 4}, {1, 2}), entropy({5}, {1});
-  start_load_balancing(context, {counts, prob_sum, entropy});
+  const TestTensor<float> counts({1, 2}, {1, 2}), prob_sum({3, 4}, {1, 2}), token_sums({5, 6}, {1, 2});
+  start_load_balancing(context, {counts, prob_sum, token_sums});
   stream.synchronize();
-  for (const auto* tensor : {&counts, &prob_sum, &entropy}) {
+  for (const auto* tensor : {&counts, &prob_sum, &token_sums}) {
     for (float value : host_values<float>(*tensor)) EXPECT_EQ(value, 0.0f);
   }
 }

@@ -181,7 +181,7 @@ TEST(MoeExperts, ResultsDoNotDependOnThreadsNorOnRecomputation) {
 
 /// A router and its experts; equal logits of all experts make the choice a matter of ties. `counts` f32 [E] receives
 /// the statistics.
-OpCase routed_case(const MoeSizes& s, Tensor counts, Tensor prob_sum, Tensor entropy) {
+OpCase routed_case(const MoeSizes& s, Tensor counts, Tensor prob_sum, Tensor token_sums) {
   const auto hidden_scale = 0.4;
   OpCase c = {.inputs = {testing::random_argument({s.tokens, s.hidden}, 1)},
               .weights = {testing::random_argument({s.experts, s.hidden}, 2),
@@ -199,7 +199,7 @@ OpCase routed_case(const MoeSizes& s, Tensor counts, Tensor prob_sum, Tensor ent
       tape.context().stream().upload(counts, std::vector<float>(static_cast<size_t>(s.experts)));
     }
     const RoutedTokens routed =
-        router(tape, in[0], {.weight = w[0]}, {.top_k = s.k, .statistics = {counts, prob_sum, entropy}});
+        router(tape, in[0], {.weight = w[0]}, {.top_k = s.k, .statistics = {counts, prob_sum, token_sums}});
     return std::vector<Var>{moe_experts(tape, in[0], routed, {w[1], w[2]})};
   };
   return c;
@@ -209,9 +209,10 @@ TEST(MoeExperts, RecomputationReplaysTheRoutingAndCountsItOnce) {
   const MoeSizes s{31, 12, 7, 5, 2};
   const Buffer memory(test_device(), 4096);
   const Tensor counts = memory.tensor({s.experts}, DType::kF32),
-               prob_sum = memory.tensor({s.experts}, DType::kF32, 512), entropy = memory.tensor({1}, DType::kF32, 1024);
+               prob_sum = memory.tensor({s.experts}, DType::kF32, 512),
+               token_sums = memory.tensor({2}, DType::kF32, 1024);
   for (DType dtype : {DType::kF32, DType::kBF16}) {
-    const OpCase c = routed_case(s, counts, prob_sum, entropy);
+    const OpCase c = routed_case(s, counts, prob_sum, token_sums);
     const OpResult want = run_op(c, {.dtype = dtype});
     const OpResult got = run_op(c, {.dtype = dtype, .recompute = true});
     EXPECT_EQ(got.outputs, want.outputs);

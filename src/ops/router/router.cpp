@@ -45,6 +45,7 @@ struct RouterNode : Node {
                                  .dweights = tape.grad(outputs[1]),
                                  .rule = options.rule,
                                  .aux = options.aux,
+                                 .z_loss = options.z_loss,
                                  .dx = tape.grad_dest(inputs[0]),
                                  .dweight = dweight.dest,
                                  .dbias = weights.bias ? weights.bias->grad() : GradDest{}});
@@ -71,6 +72,7 @@ RoutedTokens router(Tape& tape, Var x, const RouterWeights& weights, const Route
   const Shape routed{tokens, options.top_k};
   HONE_ASSERT(!options.forced_ids.defined() || options.forced_ids.shape == routed);
   HONE_ASSERT(!options.aux.fractions.defined() || (options.aux.scalars != nullptr && options.aux.num_layers > 0));
+  HONE_ASSERT(options.z_loss.coefficient == 0 || (options.z_loss.scalars != nullptr && options.z_loss.num_layers > 0));
   auto node = std::make_unique<RouterNode>();
   node->weights = weights;
   node->options = options;

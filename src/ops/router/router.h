@@ -27,9 +27,9 @@ namespace hone {
 
 /// A layer's row of the routing measurements. A router adds to them; load_balancing zeroes them.
 struct RouterStatistics {
-  Tensor counts;    ///< f32 [E], how often each expert was chosen (exact up to 2^24)
-  Tensor prob_sum;  ///< f32 [E], Σ over tokens of p
-  Tensor entropy;   ///< f32 [1], Σ over tokens of the entropy of p, nats
+  Tensor counts;      ///< f32 [E], how often each expert was chosen (exact up to 2^24)
+  Tensor prob_sum;    ///< f32 [E], Σ over tokens of p
+  Tensor token_sums;  ///< f32 [2], Σ over tokens of the entropy of p (nats), and of z = (log Σ_e exp(logits[n, e]))²
 
   bool wanted() const { return counts.defined(); }
 };
@@ -41,6 +41,16 @@ struct RouterAuxLoss {
   Tensor fractions;                      ///< f32 [E], f; read by backward, when load_balancing has finished it
   int64_t num_layers = 0;                ///< L, routers that share the loss
   const StepScalars* scalars = nullptr;  ///< device memory: aux_scale multiplies the gradient
+};
+
+/// The z-loss, mean of z over all layers and tokens (Zoph et al., "ST-MoE", arXiv:2202.08906, equation 5), which keeps
+/// logits small: d / d logits[n, e] = 2 · log Σ exp(logits[n, :]) · softmax(logits[n, :])[e] / (L · N), times
+/// coefficient and the micro-batch's share of the step's tokens, so that over micro-batches it is the token-weighted
+/// mean.
+struct RouterZLoss {
+  float coefficient = 0;                 ///< 0: no such term
+  int64_t num_layers = 0;                ///< L, routers that share the loss
+  const StepScalars* scalars = nullptr;  ///< device memory: token_share
 };
 
 struct RouterArgs {
@@ -57,9 +67,10 @@ struct RouterArgs {
 
 /// s is formed again from x; ids are those of the forward. With S = Σ s at ids + 1e-20:
 ///   ds_j = scale · (dw_j − Σ_i dw_i · s_i / S) / S at the chosen experts if weights are normalised, else scale · dw_j;
-///   the auxiliary loss adds its own; dlogits = s ∘ (ds − Σ_e s_e · ds_e) with softmax, s · (1 − s) · ds with sigmoid.
-/// The selection bias has no gradient. Scratch: [T, E] float32. Where a GPU multiplies bfloat16 it takes dlogits in two
-/// parts that carry 16 bits together.
+///   the auxiliary loss adds its own; dlogits = s ∘ (ds − Σ_e s_e · ds_e) with softmax, s · (1 − s) · ds with sigmoid;
+///   the z-loss adds its own to that.
+/// The selection bias has no gradient. Scratch: [T, E] float32 (on a CPU [threads, 2 E] more). Where a GPU multiplies
+/// bfloat16 it takes dlogits in two parts that carry 16 bits together.
 struct RouterGradArgs {
   Tensor x, weight;
   Tensor bias = {};
@@ -67,6 +78,7 @@ struct RouterGradArgs {
   Tensor dweights;  ///< [T, k], dtype of x
   RouterRule rule = {};
   RouterAuxLoss aux = {};
+  RouterZLoss z_loss = {};
   GradDest dx;          ///< [T, H], dtype of x
   GradDest dweight;     ///< [E, H] float32
   GradDest dbias = {};  ///< [E] float32
@@ -83,6 +95,7 @@ struct RouterOptions {
   RouterRule rule = {};
   RouterStatistics statistics = {};
   RouterAuxLoss aux = {};
+  RouterZLoss z_loss = {};
   Tensor forced_ids = {};  ///< i32 [T, k], routing given from outside (verification); undefined: top-k
 };
 

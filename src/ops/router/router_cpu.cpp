@@ -38,12 +38,25 @@ void router_logits(ThreadPool& pool, const Tensor& x, const Tensor& weight, cons
               .beta = bias.defined() ? 1.0f : 0.0f});
 }
 
-/// Turns logits into probabilities in place; returns their entropy in nats: log Z − Σ p · (logit − max).
-float softmax_row(const RowMath& math, float* p, int64_t n) {
+/// log Σ exp of a row.
+float log_sum_exp(const RowMath& math, const float* logits, int64_t n) {
+  const float largest = math.maximum(logits, n);
+  return largest + std::log(math.exp_sums(logits, largest, n).sum);
+}
+
+/// What is measured of a token.
+struct TokenMeasures {
+  float entropy = 0;  ///< of p, nats
+  float z = 0;        ///< (log Σ exp(logits))²
+};
+
+/// Turns logits into probabilities in place; their entropy is log Z − Σ p · (logit − max).
+TokenMeasures softmax_row(const RowMath& math, float* p, int64_t n) {
   const float largest = math.maximum(p, n);
   const ExpSums sums = math.exp_sums(p, largest, n);
   math.scaled_exp(1.0f / sums.sum, largest, p, p, n);
-  return std::log(sums.sum) - sums.weighted / sums.sum;
+  const float log_sum = std::log(sums.sum);
+  return {log_sum - sums.weighted / sums.sum, (largest + log_sum) * (largest + log_sum)};
 }
 
 /// 1 / (Σ s + epsilon): what makes a distribution of sigmoids.
@@ -113,13 +126,18 @@ void choose_row(const RowMath& math, const RouterArgs& args, const float* scores
   top_k_row(c, experts, ids, k);
 }
 
-/// One token: ids, weights, and in place of its logits the distribution p. Returns the entropy of p.
+/// One token: ids, weights, and in place of its logits the distribution p.
 template <class T>
-float route_row(const RowMath& math, const RouterArgs& args, int64_t n, float* row, float* c) {
+TokenMeasures route_row(const RowMath& math, const RouterArgs& args, int64_t n, float* row, float* c) {
   const int64_t experts = args.weight.shape[0], k = args.ids.shape[1];
   const bool softmax = args.rule.scores == RouterScores::kSoftmax;
   int32_t* ids = args.ids.as<int32_t>() + n * k;
-  if (!softmax) math.sigmoid(row, row, experts);
+  TokenMeasures measures;
+  if (!softmax) {
+    const float log_sum = args.statistics.wanted() ? log_sum_exp(math, row, experts) : 0.0f;
+    measures.z = log_sum * log_sum;
+    math.sigmoid(row, row, experts);
+  }
   if (!args.given_ids.defined()) {
     choose_row(math, args, row, c, ids);
   } else {
@@ -127,18 +145,18 @@ float route_row(const RowMath& math, const RouterArgs& args, int64_t n, float* r
     HONE_ASSERT(std::all_of(given, given + k, [&](int32_t e) { return e >= 0 && e < experts; }));
     std::copy(given, given + k, ids);
   }
-  float entropy = 0.0f;
-  if (softmax) entropy = softmax_row(math, row, experts);
+  if (softmax) measures = softmax_row(math, row, experts);
   float sum = args.rule.normalise ? kRouterEpsilon : 1.0f;
   for (int64_t j = 0; args.rule.normalise && j < k; ++j) sum += row[ids[j]];
   T* weights = args.weights.as<T>() + n * k;
   for (int64_t j = 0; j < k; ++j) weights[j] = T(row[ids[j]] / sum * args.rule.scale);
-  if (!softmax && args.statistics.wanted()) entropy = distribution_row(math, row, experts);
-  return entropy;
+  if (!softmax && args.statistics.wanted()) measures.entropy = distribution_row(math, row, experts);
+  return measures;
 }
 
 /// Columns of p are summed over the tokens in rising order, so the sums do not depend on the threads.
-void add_statistics(ThreadPool& pool, const RouterArgs& args, const Tensor& probabilities, const Tensor& entropies) {
+void add_statistics(ThreadPool& pool, const RouterArgs& args, const Tensor& probabilities,
+                    const TokenMeasures* measures) {
   const int64_t tokens = args.x.shape[0], experts = args.weight.shape[0];
   const float* p = probabilities.as<float>();
   float* prob_sum = args.statistics.prob_sum.as<float>();
@@ -153,9 +171,13 @@ void add_statistics(ThreadPool& pool, const RouterArgs& args, const Tensor& prob
   float* counts = args.statistics.counts.as<float>();
   const int32_t* ids = args.ids.as<int32_t>();
   for (int64_t i = 0; i < args.ids.numel(); ++i) counts[ids[i]] += 1.0f;
-  double entropy = 0.0;
-  for (int64_t n = 0; n < tokens; ++n) entropy += static_cast<double>(entropies.as<float>()[n]);
-  *args.statistics.entropy.as<float>() += static_cast<float>(entropy);
+  double entropy = 0.0, z = 0.0;
+  for (int64_t n = 0; n < tokens; ++n) {
+    entropy += static_cast<double>(measures[n].entropy);
+    z += static_cast<double>(measures[n].z);
+  }
+  args.statistics.token_sums.as<float>()[0] += static_cast<float>(entropy);
+  args.statistics.token_sums.as<float>()[1] += static_cast<float>(z);
 }
 
 /// ds of the auxiliary loss, which is Σ_e p_e · factor · f_e: with softmax p is s, with sigmoid s / Σ s.
@@ -168,6 +190,12 @@ void aux_scores_grad_row(const RouterGradArgs& args, float factor, const float* 
   float dot = 0.0f;
   for (int64_t e = 0; e < experts; ++e) dot += s[e] * ds[e];
   for (int64_t e = 0; e < experts; ++e) ds[e] = (ds[e] - dot * inverse) * inverse;
+}
+
+/// factor · d z / d logits of one token = factor · 2 · log Σ exp · softmax.
+void z_grad_row(const RowMath& math, float factor, const float* logits, float* gradient, int64_t n) {
+  const float log_sum = log_sum_exp(math, logits, n);
+  math.scaled_exp(2.0f * factor * log_sum, log_sum, logits, gradient, n);
 }
 
 /// d loss / d logits of one token, in place of its scores s; ds is scratch of E floats.
@@ -213,18 +241,19 @@ void router(const Context& context, const RouterArgs& args) {
   const int64_t tokens = args.x.shape[0], experts = args.weight.shape[0];
   ArenaScope scratch(context.scratch());
   const Tensor probabilities = scratch.take({tokens, experts}, DType::kF32);
-  const Tensor entropies = scratch.take({tokens}, DType::kF32);
+  const Tensor measures = scratch.take({tokens, 2}, DType::kF32);
   const Tensor choice = scratch.take({context.threads(), experts}, DType::kF32);
   context.launch([=](ThreadPool& pool) {
     router_logits(pool, args.x, args.weight, args.bias, probabilities);
     const RowMath& math = row_math();
+    auto* const of_tokens = reinterpret_cast<TokenMeasures*>(measures.as<float>());
     dispatch_float(args.weights.dtype, [&](auto element) {
       for_tokens(pool, tokens, [&](int64_t n, int thread) {
-        entropies.as<float>()[n] = route_row<decltype(element)>(math, args, n, probabilities.as<float>() + n * experts,
-                                                                choice.as<float>() + thread * experts);
+        of_tokens[n] = route_row<decltype(element)>(math, args, n, probabilities.as<float>() + n * experts,
+                                                    choice.as<float>() + thread * experts);
       });
     });
-    if (args.statistics.wanted()) add_statistics(pool, args, probabilities, entropies);
+    if (args.statistics.wanted()) add_statistics(pool, args, probabilities, of_tokens);
   });
 }
 
@@ -233,7 +262,7 @@ void router_grad(const Context& context, const RouterGradArgs& args) {
   if (!args.dx.wanted() && !args.dweight.wanted() && !args.dbias.wanted()) return;
   ArenaScope scratch(context.scratch());
   const Tensor dlogits = scratch.take({tokens, experts}, DType::kF32);
-  const Tensor ds = scratch.take({context.threads(), experts}, DType::kF32);
+  const Tensor ds = scratch.take({context.threads(), 2, experts}, DType::kF32);
   context.launch([=](ThreadPool& pool) {
     router_logits(pool, args.x, args.weight, args.bias, dlogits);
     const RowMath& math = row_math();
@@ -241,15 +270,23 @@ void router_grad(const Context& context, const RouterGradArgs& args) {
     const float aux_factor = aux.fractions.defined() ? aux.scalars->aux_scale * static_cast<float>(experts) /
                                                            static_cast<float>(aux.num_layers * tokens)
                                                      : 0.0f;
+    const RouterZLoss& z = args.z_loss;
+    const bool has_z = z.coefficient != 0;
+    const float z_factor =
+        has_z ? z.coefficient * static_cast<float>(z.scalars->token_share) / static_cast<float>(z.num_layers * tokens)
+              : 0.0f;
     dispatch_float(args.dweights.dtype, [&](auto element) {
       for_tokens(pool, tokens, [&](int64_t n, int thread) {
         float* s = dlogits.as<float>() + n * experts;
+        float* const own = ds.as<float>() + thread * 2 * experts;
+        if (has_z) z_grad_row(math, z_factor, s, own + experts, experts);
         if (args.rule.scores == RouterScores::kSoftmax) {
           softmax_row(math, s, experts);
         } else {
           math.sigmoid(s, s, experts);
         }
-        logits_grad_row<decltype(element)>(args, aux_factor, n, s, ds.as<float>() + thread * experts);
+        logits_grad_row<decltype(element)>(args, aux_factor, n, s, own);
+        if (has_z) math.add(s, own + experts, s, experts);
       });
     });
     if (args.dx.wanted()) {

@@ -18,7 +18,7 @@ struct ChoiceRows {
   const int32_t* given_ids;
   int32_t* ids;
   T* weights;
-  float* partial;  // [blocks, 2 E + 1]: counts, sums of p, entropy; or null
+  float* partial;  // [blocks, 2 E + 2]: counts, sums of p, entropy, z; or null
   int64_t tokens;
   int experts, top_k;
   RouterRule rule;
@@ -131,7 +131,7 @@ __device__ void choose(const LogitRow<kPerLane>& row, const ChoiceRows<T>& a, in
 template <class T, int kPerLane>
 __global__ void __launch_bounds__(kThreads) choose_experts(const ChoiceRows<T> a) {
   const int lane = static_cast<int>(threadIdx.x % 32), warp = static_cast<int>(threadIdx.x / 32);
-  float counts[kPerLane] = {}, prob_sum[kPerLane] = {}, entropy = 0.0f;
+  float counts[kPerLane] = {}, prob_sum[kPerLane] = {}, entropy = 0.0f, z = 0.0f;
   const int64_t begin = int64_t{blockIdx.x} * kTokensPerBlock, end = min(a.tokens, begin + kTokensPerBlock);
   for (int64_t n = begin + warp; n < end; n += kWarps) {
     const float* logits = a.logits + n * a.experts;
@@ -158,6 +158,8 @@ __global__ void __launch_bounds__(kThreads) choose_experts(const ChoiceRows<T> a
     __syncwarp();
     if (a.partial == nullptr) continue;
     entropy += token_entropy;
+    const float log_sum = row.log_sum_exp();
+    z += log_sum * log_sum;
 #pragma unroll
     for (int i = 0; i < kPerLane; ++i) prob_sum[i] += p[i];
     for (int j = 0; j < a.top_k; ++j) {
@@ -167,8 +169,8 @@ __global__ void __launch_bounds__(kThreads) choose_experts(const ChoiceRows<T> a
     }
   }
   if (a.partial == nullptr) return;
-  extern __shared__ float sums[];  // [warps, 2 E + 1]
-  const int columns = 2 * a.experts + 1;
+  extern __shared__ float sums[];  // [warps, 2 E + 2]
+  const int columns = 2 * a.experts + 2;
   float* own = sums + warp * columns;
 #pragma unroll
   for (int i = 0; i < kPerLane; ++i) {
@@ -177,7 +179,10 @@ __global__ void __launch_bounds__(kThreads) choose_experts(const ChoiceRows<T> a
     own[expert] = counts[i];
     own[a.experts + expert] = prob_sum[i];
   }
-  if (lane == 0) own[columns - 1] = entropy;
+  if (lane == 0) {
+    own[columns - 2] = entropy;
+    own[columns - 1] = z;
+  }
   __syncthreads();
   for (int c = static_cast<int>(threadIdx.x); c < columns; c += kThreads) {
     float sum = 0.0f;
@@ -191,7 +196,7 @@ __global__ void __launch_bounds__(kThreads) choose_experts(const ChoiceRows<T> a
 
 void router(const Context& context, const RouterArgs& args) {
   const int64_t tokens = args.x.shape[0], experts = args.weight.shape[0];
-  const int64_t blocks = (tokens + kTokensPerBlock - 1) / kTokensPerBlock, columns = 2 * experts + 1;
+  const int64_t blocks = (tokens + kTokensPerBlock - 1) / kTokensPerBlock, columns = 2 * experts + 2;
   ArenaScope scratch(context.scratch());
   const Tensor logits = scratch.take({tokens, experts}, DType::kF32);
   Tensor partial;
@@ -223,7 +228,7 @@ void router(const Context& context, const RouterArgs& args) {
   check_launch("choosing experts");
   if (!partial.defined()) return;
   const RouterStatistics& statistics = args.statistics;
-  sum_chunks(context, partial, {{statistics.counts, 1.0f}, {statistics.prob_sum, 1.0f}, {statistics.entropy, 1.0f}});
+  sum_chunks(context, partial, {{statistics.counts, 1.0f}, {statistics.prob_sum, 1.0f}, {statistics.token_sums, 1.0f}});
 }
 
 }  // namespace hone::cuda

@@ -18,8 +18,9 @@ struct GradRows {
   const int32_t* ids;
   const void* dweights;
   bool bf16_weights;
-  const float* fractions;  // or null
-  const StepScalars* scalars;
+  const float* fractions;      // or null
+  const StepScalars* scalars;  // aux_scale
+  RouterZLoss z_loss;
   float* dlogits;               // [T, E], may be logits; or null
   __nv_bfloat16* dlogit_parts;  // [T, parts, E]; or null
   int parts;
@@ -92,13 +93,20 @@ __global__ void __launch_bounds__(kThreads) differentiate_choices(const GradRows
 #pragma unroll
   for (int i = 0; i < kPerLane; ++i) dot += p[i] * ds[i];
   dot = softmax ? warp_sum(dot) : 0.0f;
+  const bool has_z = a.z_loss.coefficient != 0.0f;
+  const float log_sum = has_z ? row.log_sum_exp() : 0.0f;
+  const float z_factor = has_z ? 2.0f * log_sum * a.z_loss.coefficient *
+                                     static_cast<float>(a.z_loss.scalars->token_share) /
+                                     static_cast<float>(a.z_loss.num_layers * a.tokens)
+                               : 0.0f;
   __syncwarp();  // dlogits may be logits
 #pragma unroll
   for (int i = 0; i < kPerLane; ++i) {
     const int expert = row.expert(i);
     if (expert >= a.experts) continue;
     const float s = softmax ? p[i] : row.score(row.logits[i]);
-    const float gradient = softmax ? s * (ds[i] - dot) : s * (1.0f - s) * ds[i];
+    float gradient = softmax ? s * (ds[i] - dot) : s * (1.0f - s) * ds[i];
+    if (has_z) gradient += z_factor * expf(row.logits[i] - log_sum);
     if (a.dlogits != nullptr) a.dlogits[n * a.experts + expert] = gradient;
     if (a.dlogit_parts == nullptr) continue;
     const Parts parts(gradient);
@@ -196,6 +204,7 @@ void router_grad(const Context& context, const RouterGradArgs& args) {
                           .bf16_weights = args.dweights.dtype == DType::kBF16,
                           .fractions = elements<float>(args.aux.fractions),
                           .scalars = args.aux.scalars,
+                          .z_loss = args.z_loss,
                           .dlogits = narrow && !args.dbias.wanted() ? nullptr : elements<float>(logits),
                           .dlogit_parts = elements<__nv_bfloat16>(dlogit_parts),
                           .parts = static_cast<int>(parts),

@@ -69,6 +69,19 @@ struct LogitRow {
     return logf(sum) - warp_sum(weighted) * inverse_sum;
   }
 
+  /// log Σ exp of the logits, after distribute().
+  __device__ float log_sum_exp() const {
+    if (scores == RouterScores::kSoftmax) return largest - logf(inverse_sum);
+    float most = -CUDART_INF_F, sum = 0.0f;
+#pragma unroll
+    for (int i = 0; i < kPerLane; ++i) most = fmaxf(most, logits[i]);
+#pragma unroll
+    for (int offset = 16; offset > 0; offset /= 2) most = fmaxf(most, __shfl_xor_sync(0xffffffffu, most, offset));
+#pragma unroll
+    for (int i = 0; i < kPerLane; ++i) sum += expf(logits[i] - most);
+    return most + logf(warp_sum(sum));
+  }
+
   /// s of one expert from its logit, after distribute(); with softmax the same bits as there.
   __device__ float score(float logit) const {
     return scores == RouterScores::kSoftmax ? expf(logit - largest) * inverse_sum : sigmoid(logit);

@@ -172,18 +172,18 @@ TEST(Router, FrozenStillPassesTheGradientToItsInput) {
 }
 
 struct Measured {
-  TestTensor<float> counts, prob_sum, entropy;
+  TestTensor<float> counts, prob_sum, token_sums;
 
   Measured(int64_t layers, int64_t experts)
       : counts(zeros<float>({layers, experts})),
         prob_sum(zeros<float>({layers, experts})),
-        entropy(zeros<float>({layers})) {}
+        token_sums(zeros<float>({layers, 2})) {}
   RouterStatistics layer(int64_t l) const {
     const Shape row{counts.tensor().shape[1]};
     return {counts.tensor().rows(l, 1).reshaped(row), prob_sum.tensor().rows(l, 1).reshaped(row),
-            entropy.tensor().rows(l, 1)};
+            token_sums.tensor().rows(l, 1).reshaped({2})};
   }
-  RoutingMeasurements all() const { return {counts, prob_sum, entropy}; }
+  RoutingMeasurements all() const { return {counts, prob_sum, token_sums}; }
 };
 
 TEST(Router, MeasuresCountsProbabilitiesAndEntropyWhateverTheThreads) {
@@ -212,7 +212,7 @@ TEST(Router, MeasuresCountsProbabilitiesAndEntropyWhateverTheThreads) {
     };
     const auto measured = measure(2), alone = measure(1);
     EXPECT_EQ(host_values<float>(measured->prob_sum), host_values<float>(alone->prob_sum));
-    EXPECT_EQ(host_values<float>(measured->entropy), host_values<float>(alone->entropy));
+    EXPECT_EQ(host_values<float>(measured->token_sums), host_values<float>(alone->token_sums));
 
     const Values p = router_distribution(router_scores(testing::rounded(x.values, DType::kF32),
                                                        testing::rounded(w.values, DType::kF32), {}, s, rule.scores),
@@ -220,7 +220,12 @@ TEST(Router, MeasuresCountsProbabilitiesAndEntropyWhateverTheThreads) {
     double entropy = 0;
     for (double value : p) entropy -= value * std::log(value);
     // Logits of size 10 carry an error of some 10 · 2^-23, which is the relative error of p.
-    EXPECT_NEAR(host_values<float>(measured->entropy)[0], entropy, 1e-5 * entropy);
+    const std::vector<float> sums = host_values<float>(measured->token_sums);
+    EXPECT_NEAR(sums[0], entropy, 1e-5 * entropy);
+    const Values z =
+        testing::router_z(testing::rounded(x.values, DType::kF32), testing::rounded(w.values, DType::kF32), {}, s);
+    const double sum_of_z = std::accumulate(z.begin(), z.end(), 0.0);
+    EXPECT_NEAR(sums[1], sum_of_z, 1e-5 * sum_of_z);
     for (int64_t e = 0; e < s.experts; ++e) {
       double sum = 0;
       for (int64_t n = 0; n < s.tokens; ++n) sum += p[static_cast<size_t>(n * s.experts + e)];
@@ -303,6 +308,69 @@ void expect_gradient_of_the_auxiliary_loss(const RouterRule& rule) {
 
 TEST(Router, ReceivesTheGradientOfTheAuxiliaryLossOfAllLayersTogether) {
   for (const RouterRule& rule : {kRules[0], kRules[1], kRules[3]}) expect_gradient_of_the_auxiliary_loss(rule);
+}
+
+/// Two layers that share one z-loss; the third reference output stands for coefficient · token_share · z-loss, which
+/// the op adds to the gradients only.
+void expect_gradient_of_the_z_loss(const RouterRule& rule, bool bias, const Sizes& s) {
+  constexpr int64_t kLayers = 2;
+  constexpr double kCoefficient = 0.5, kShare = 0.25;
+  const std::vector<int32_t> routing = some_routing(s);
+  const auto ids = std::make_shared<TestTensor<int32_t>>(routing, Shape{s.tokens, s.k});
+  StepScalars step;
+  step.token_share = kShare;
+  const auto scalars = std::make_shared<TestStruct<StepScalars>>(step);
+  OpCase op_case{.inputs = {random_argument({s.tokens, s.hidden}, 1), random_argument({s.tokens, s.hidden}, 2)},
+                 .weights = {random_argument({s.experts, s.hidden}, 3), random_argument({s.experts, s.hidden}, 4)},
+                 .op = {},
+                 .reference = {}};
+  if (bias) {
+    for (uint64_t key : {5, 6}) op_case.weights.push_back(random_argument({s.experts}, key));
+  }
+  op_case.op = [=](Tape& tape, const std::vector<Var>& in, const std::vector<Weight*>& w) {
+    std::vector<Var> outputs;
+    for (size_t l = 0; l < kLayers; ++l) {
+      outputs.push_back(router(tape, in[l], {.weight = w[l], .bias = bias ? w[kLayers + l] : nullptr},
+                               {.top_k = s.k,
+                                .rule = rule,
+                                .z_loss = {.coefficient = static_cast<float>(kCoefficient),
+                                           .num_layers = kLayers,
+                                           .scalars = scalars->get()},
+                                .forced_ids = *ids})
+                            .weights);
+    }
+    return outputs;
+  };
+  const double seed = testing::output_seeds({{0}, {0}, {0}}, DType::kF32)[2][0];
+  op_case.reference = [=](const std::vector<Values>& a) {
+    std::vector<Values> outputs;
+    double z = 0;
+    for (size_t l = 0; l < kLayers; ++l) {
+      const Values b = bias ? a[2 * kLayers + l] : Values{};
+      outputs.push_back(router_weights(router_scores(a[l], a[kLayers + l], b, s, rule.scores), routing, s, rule));
+      const Values of_tokens = testing::router_z(a[l], a[kLayers + l], b, s);
+      z += std::accumulate(of_tokens.begin(), of_tokens.end(), 0.0) / static_cast<double>(kLayers * s.tokens);
+    }
+    outputs.push_back({kCoefficient * kShare * z / seed});
+    return outputs;
+  };
+  const testing::OpResult want = run_reference(op_case, DType::kF32);
+  for (bool recompute : {false, true}) {
+    const testing::OpResult got = run_op(op_case, {.dtype = DType::kF32, .recompute = recompute});
+    for (size_t i = 0; i < want.gradients.size(); ++i) {
+      for (size_t j = 0; j < want.gradients[i].size(); ++j) {
+        EXPECT_NEAR(got.gradients[i][j], want.gradients[i][j], 1e-5) << "argument " << i << " element " << j;
+      }
+    }
+  }
+}
+
+TEST(Router, ReceivesTheGradientOfTheZLoss) {
+  for (const RouterRule& rule : {kRules[0], kRules[1], kRules[3]}) {
+    for (const bool bias : {false, true}) expect_gradient_of_the_z_loss(rule, bias, {11, 4, 5, 2});
+    expect_gradient_of_the_z_loss(rule, false, {1, 1, 1, 1});
+    expect_gradient_of_the_z_loss(rule, false, {3, 2, 40, 2});
+  }
 }
 
 }  // namespace

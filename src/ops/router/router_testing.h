@@ -63,6 +63,26 @@ inline Values router_scores(const Values& x, const Values& w, const Values& bias
   return scores;
 }
 
+/// [T] z = (log Σ exp(logits))² of each token; `bias` may be empty.
+inline Values router_z(const Values& x, const Values& w, const Values& bias, const RouterSizes& s) {
+  Values z(static_cast<size_t>(s.tokens));
+  for (int64_t n = 0; n < s.tokens; ++n) {
+    Values logits(static_cast<size_t>(s.experts));
+    for (int64_t e = 0; e < s.experts; ++e) {
+      double& logit = logits[static_cast<size_t>(e)];
+      logit = bias.empty() ? 0.0 : bias[static_cast<size_t>(e)];
+      for (int64_t h = 0; h < s.hidden; ++h) {
+        logit += x[static_cast<size_t>(n * s.hidden + h)] * w[static_cast<size_t>(e * s.hidden + h)];
+      }
+    }
+    const double largest = *std::max_element(logits.begin(), logits.end());
+    double sum = 0;
+    for (double logit : logits) sum += std::exp(logit - largest);
+    z[static_cast<size_t>(n)] = (largest + std::log(sum)) * (largest + std::log(sum));
+  }
+  return z;
+}
+
 /// [T, E] the distribution p of scores: what is measured.
 inline Values router_distribution(Values scores, const RouterSizes& s) {
   for (int64_t n = 0; n < s.tokens; ++n) {
