@@ -62,19 +62,20 @@ void DeltaChunk::load(const DeltaRuleArgs& args, const DeltaKeys& keys, int64_t 
   const RowMath& math = row_math();
   const int64_t key_dim = args.heads.key_dim, dim = args.heads.value_dim;
   n = rows;
-  float negative[kDeltaChunk], sum = 0;
+  double sums[kDeltaChunk], sum = 0;  // a decay is the exponential of a difference of these
   for (int64_t i = 0; i < n; ++i) {
     const DeltaGate gate = delta_gate(args, row + i, head);
     beta[i] = gate.beta;
-    g_sum[i] = sum += gate.g;
-    negative[i] = -sum;
-    grown[i] = std::exp(sum);
+    sums[i] = sum += static_cast<double>(gate.g);
+    grown[i] = std::exp(static_cast<float>(sum));
     load_row(args.qkv, (row + i) * args.heads.width() + 2 * args.heads.num_key_heads * key_dim + head * dim,
              v + i * dim, dim);
   }
   for (int64_t i = 0; i < n; ++i) {
-    to_end[i] = std::exp(sum - g_sum[i]);
-    math.scaled_exp(1.0f, negative[i], negative, decay + i * kDeltaChunk, i + 1);
+    float* row_decay = decay + i * kDeltaChunk;
+    to_end[i] = std::exp(static_cast<float>(sum - sums[i]));
+    for (int64_t j = 0; j <= i; ++j) row_decay[j] = static_cast<float>(sums[i] - sums[j]);
+    math.scaled_exp(1.0f, 0.0f, row_decay, row_decay, i + 1);
   }
   const MatrixView k = rows_of(keys.k, key_dim);
   gemm_serial({.m = n, .n = n, .k = key_dim, .a = k, .b = transposed(k), .c = b, .ldc = kDeltaChunk});

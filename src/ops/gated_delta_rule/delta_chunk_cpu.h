@@ -52,13 +52,13 @@ struct DeltaKeys {
 /// A value head in one chunk. Matrices [n, n] have rows kDeltaChunk apart.
 struct DeltaChunk {
   int64_t n = 0;
-  float beta[kDeltaChunk], g_sum[kDeltaChunk];  ///< G
-  float grown[kDeltaChunk];                     ///< exp(G_i)
-  float to_end[kDeltaChunk];                    ///< exp(G_last − G_i)
-  float* v;                                     ///< [n, Dv]
-  float* decay;                                 ///< exp(G_i − G_j), j <= i
-  float* b;                                     ///< k_i·k_j exp(G_i − G_j), j < i: A without β
-  float* fresh;                                 ///< V [n, Dv]
+  float beta[kDeltaChunk];
+  float grown[kDeltaChunk];   ///< exp(G_i)
+  float to_end[kDeltaChunk];  ///< exp(G_last − G_i)
+  float* v;                   ///< [n, Dv]
+  float* decay;               ///< exp(G_i − G_j), j <= i
+  float* b;                   ///< k_i·k_j exp(G_i − G_j), j < i: A without β
+  float* fresh;               ///< V [n, Dv]
 
   DeltaChunk(const DeltaRuleArgs& args, FloatStack& memory);
 

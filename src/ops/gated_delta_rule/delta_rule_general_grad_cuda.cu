@@ -39,8 +39,9 @@ struct Workspace {
 /// Scalars of the tokens of a chunk, in shared memory.
 struct Tokens {
   float q_inverse[kDeltaRows], k_inverse[kDeltaRows];
-  float beta[kDeltaRows], g_sum[kDeltaRows], grown[kDeltaRows], to_end[kDeltaRows];
+  float beta[kDeltaRows], grown[kDeltaRows], to_end[kDeltaRows];
   float dbeta[kDeltaRows];
+  double g_sum[kDeltaRows];   // a decay is the exponential of a difference of these
   double dg_sum[kDeltaRows];  // differences of larger sums where much is forgotten
   double kept[kThreads];
 };
@@ -139,20 +140,20 @@ class Backward {
   /// See DeltaChunk of the CPU.
   __device__ void load_chunk(int64_t row, int n, int head, const float* before) {
     if (threadIdx.x == 0) {
-      float sum = 0.0f;
+      double sum = 0.0;
       for (int i = 0; i < n; ++i) {
         const DeltaGate gate = in_.gate(row + i, head);
         t_.beta[i] = gate.beta;
-        t_.g_sum[i] = sum += gate.g;
-        t_.grown[i] = expf(sum);
+        t_.g_sum[i] = sum += static_cast<double>(gate.g);
+        t_.grown[i] = expf(static_cast<float>(sum));
         t_.dbeta[i] = 0.0f;
         t_.dg_sum[i] = 0.0;
       }
-      for (int i = 0; i < n; ++i) t_.to_end[i] = expf(sum - t_.g_sum[i]);
+      for (int i = 0; i < n; ++i) t_.to_end[i] = expf(static_cast<float>(sum - t_.g_sum[i]));
     }
     __syncthreads();
     for_elements(n, n, [&](int i, int j) {
-      const float decay = j <= i ? expf(t_.g_sum[i] - t_.g_sum[j]) : 0.0f;
+      const float decay = j <= i ? expf(static_cast<float>(t_.g_sum[i] - t_.g_sum[j])) : 0.0f;
       const float product = sum_over(dk_, at(w_.k + i * dk_), at(w_.k + j * dk_));
       w_.decay[i * kDeltaRows + j] = decay;
       w_.b[i * kDeltaRows + j] = j < i ? product * decay : 0.0f;
