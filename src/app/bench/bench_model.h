@@ -8,7 +8,7 @@
 
 namespace hone {
 
-/// Names of the shapes that need no folder.
+/// Names of the shapes that need no folder (bench_shapes.h).
 std::vector<std::string> bench_model_names();
 
 /// One of those shapes, or the config.json of a model folder; with `layers` > 0 cut to that many. UserError with near
