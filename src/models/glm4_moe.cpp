@@ -5,7 +5,7 @@
 namespace hone {
 
 DecoderConfig read_glm4_moe(const HfConfig& config) {
-  DecoderConfig decoder = config.read_decoder();
+  DecoderConfig decoder = config.read_decoder(0.5);
   decoder.qk_norm = config.boolean_or("use_qk_norm", false);
   decoder.qkv_bias = config.boolean_or("attention_bias", false);
   MoeConfig& moe = decoder.moe = config.read_moe("moe_intermediate_size");

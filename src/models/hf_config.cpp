@@ -120,7 +120,7 @@ RopeScaling read_scaling(const HfConfig& rope) {
 
 }  // namespace
 
-void HfConfig::read_rope(DecoderConfig& config) const {
+void HfConfig::read_rope(DecoderConfig& config, double partial_rotary_factor) const {
   Json fields = Json::object();
   for (const char* key : {"rope_parameters", "rope_scaling"}) {
     if (!has(key)) continue;
@@ -129,7 +129,8 @@ void HfConfig::read_rope(DecoderConfig& config) const {
     break;
   }
   const HfConfig rope(fields, file_ + " (rope)");
-  const double factor = rope.number_or("partial_rotary_factor", number_or("partial_rotary_factor", 1.0));
+  const double factor =
+      rope.number_or("partial_rotary_factor", number_or("partial_rotary_factor", partial_rotary_factor));
   if (!(factor > 0 && factor <= 1)) refuse(fmt::format("partial_rotary_factor: {} is not in (0, 1]", factor));
   config.rope.rope_theta = rope.number_or("rope_theta", number_or("rope_theta", 10000.0));
   config.rope.rotary_dim = static_cast<int64_t>(static_cast<double>(config.head_dim) * factor);
@@ -141,7 +142,7 @@ void HfConfig::read_rope(DecoderConfig& config) const {
   config.rope.scaling = read_scaling(rope);
 }
 
-DecoderConfig HfConfig::read_decoder() const {
+DecoderConfig HfConfig::read_decoder(double partial_rotary_factor) const {
   require("hidden_act", "silu");
   require("attention_dropout", 0.0);
   require("pretraining_tp", 1);
@@ -167,7 +168,7 @@ DecoderConfig HfConfig::read_decoder() const {
   const int64_t layers = integer("num_hidden_layers");
   if (layers == 0 || layers > 10000) refuse(fmt::format("num_hidden_layers: {} is out of range", layers));
   config.layers.resize(static_cast<size_t>(layers));
-  read_rope(config);
+  read_rope(config, partial_rotary_factor);
   return config;
 }
 

@@ -45,9 +45,10 @@ class HfConfig {
   bool layer_uses_window(int64_t layer, bool fallback) const;
 
   /// rope_theta and the scaling, from `rope_parameters` (transformers 5) or `rope_theta` and `rope_scaling` (older).
-  void read_rope(DecoderConfig& config) const;
+  /// `partial_rotary_factor`, the share of each head that is turned, holds where the file does not say.
+  void read_rope(DecoderConfig& config, double partial_rotary_factor) const;
   /// What all decoder models share: sizes, head_dim, norm eps, tied embeddings, rotary positions.
-  DecoderConfig read_decoder() const;
+  DecoderConfig read_decoder(double partial_rotary_factor = 1.0) const;
   /// Experts: num_experts, num_local_experts or n_routed_experts, and the router's fields.
   MoeConfig read_moe(const std::string& intermediate_key) const;
   /// The groups of experts that a token's choice is limited to, from `n_group` and `topk_group`.

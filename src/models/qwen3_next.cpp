@@ -58,7 +58,7 @@ void read_delta_net(const HfConfig& config, DeltaNetConfig& delta) {
 }  // namespace
 
 DecoderConfig read_gated_hybrid(const HfConfig& config) {
-  DecoderConfig decoder = config.read_decoder();
+  DecoderConfig decoder = config.read_decoder(0.25);
   decoder.qk_norm = true;
   decoder.norm_weighting = NormWeighting::kFromOne;
   decoder.attention_output_gate = true;

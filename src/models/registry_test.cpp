@@ -193,6 +193,8 @@ TEST(Registry, Glm4MoeRoutesAsDeepseekV3Does) {
   json["num_nextn_predict_layers"] = 1;
   const DecoderConfig config = read(json);
   EXPECT_EQ(config.rope.rotary_dim, 8);
+  json.erase("partial_rotary_factor");
+  EXPECT_EQ(read(json).rope.rotary_dim, 8);  // half of a head is what files mean that do not say
   EXPECT_EQ(config.moe.router.scores, RouterScores::kSigmoid);
   EXPECT_EQ(config.moe.router.group_score, GroupScore::kTopTwo);
   EXPECT_EQ(config.moe.router.groups, 4);
@@ -234,6 +236,7 @@ TEST(Registry, Qwen3UsesAWindowOnlyWhereItIsSwitchedOn) {
 Json gated_hybrid(const std::string& architecture) {
   Json json = moe(architecture.c_str(), "num_experts");
   json["shared_expert_intermediate_size"] = 20;
+  json["head_dim"] = 8;
   return json;
 }
 
@@ -246,6 +249,7 @@ std::vector<bool> linear(const DecoderConfig& config) {
 TEST(Registry, Qwen3NextMixesLinearAndFullAttention) {
   Json json = gated_hybrid("Qwen3NextForCausalLM");
   EXPECT_EQ(linear(read(json)), (std::vector<bool>{true, true, true, false}));
+  EXPECT_EQ(read(json).rope.rotary_dim, 2);  // a quarter where the file does not say
   json["full_attention_interval"] = 2;
   EXPECT_EQ(linear(read(json)), (std::vector<bool>{true, false, true, false}));
   json["layer_types"] = {"full_attention", "linear_attention", "linear_attention", "full_attention"};
@@ -298,6 +302,7 @@ TEST(Registry, TheModelTypeNamesTheArchitectureWhereNothingElseDoes) {
     Json json = moe("", "num_experts");
     json["shared_expert_intermediate_size"] = json["shared_intermediate_size"] = 20;
     json["num_key_value_heads"] = 4;
+    json["head_dim"] = 8;
     for (const char* key : {"kv_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim"}) json[key] = 8;
     json.erase("architectures");
     json["text_config"] = json;
