@@ -1,7 +1,7 @@
 # A room is a folder of src/: one static library from its sources, one test program from its *_test.cpp,
 # one benchmark program from its *_bench.cpp. A source whose name ends in an instruction set is compiled for it
 # and called only after a run-time check. With CUDA, *_cuda.cu and *_cuda.cpp belong to the room as well; without,
-# *_absent.cpp stand in for them.
+# *_absent.cpp stand in for them. *_module.cpp are libraries of their own.
 
 if(HONE_TESTS)
   enable_testing()
@@ -34,7 +34,7 @@ function(hone_room name)
   set(benches ${sources})
   list(FILTER tests INCLUDE REGEX "_test\\.cpp$")
   list(FILTER benches INCLUDE REGEX "_bench\\.cpp$")
-  list(FILTER sources EXCLUDE REGEX "(_test|_bench|/main)\\.cpp$")
+  list(FILTER sources EXCLUDE REGEX "(_test|_bench|_module|/main)\\.cpp$")
   if(HONE_CUDA)
     file(GLOB_RECURSE kernels CONFIGURE_DEPENDS ${folder}/*_cuda.cu)
     list(APPEND sources ${kernels})

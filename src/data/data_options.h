@@ -2,24 +2,14 @@
 #pragma once
 
 #include <cstdint>
-#include <optional>
-#include <string>
 #include <string_view>
 #include <vector>
 
 #include "data/chat_encoder.h"
-#include "data/sample_format.h"
+#include "data/dataset_reader.h"
 #include "data/sample_store.h"
 
 namespace hone {
-
-/// One data set.
-struct DatasetEntry {
-  std::string path;  ///< a file, or a folder of .jsonl files
-  SampleFormat format = SampleFormat::kAuto;
-  std::optional<int64_t> samples = {};  ///< only the first so many rows
-  std::string name = {};                ///< in logs and metrics; empty: from the path
-};
 
 struct DataOptions {
   std::vector<DatasetEntry> datasets = {};

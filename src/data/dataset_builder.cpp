@@ -4,13 +4,13 @@
 
 #include <algorithm>
 #include <exception>
-#include <filesystem>
 #include <numeric>
 #include <optional>
+#include <utility>
 
 #include "core/error.h"
 #include "core/philox.h"
-#include "data/jsonl_reader.h"
+#include "data/dataset_reader.h"
 #include "data/sample_encoder.h"
 #include "text/stream_decoder.h"
 
@@ -21,16 +21,7 @@ namespace {
 /// Rows that are parsed and encoded together: enough for all threads, few enough to bound memory.
 constexpr size_t kBatchRows = 2048;
 constexpr size_t kBatchBytes = size_t{32} << 20;
-constexpr size_t kDetectionRows = 8;
 constexpr uint64_t kValidationDraw = 0x76616c;  // the use of data_seed
-
-std::string name_from_path(const std::string& path) {
-  std::filesystem::path file(path);
-  if (!file.has_filename()) file = file.parent_path();
-  const bool is_file = file.extension() == ".jsonl" || file.extension() == ".json";
-  const std::string name = (is_file ? file.stem() : file.filename()).string();
-  return name.empty() || name == "." || name == ".." ? "data" : name;
-}
 
 /// Names by entry: those stated, and from the paths, with a number where two would be alike.
 std::vector<std::string> names_of(const std::vector<DatasetEntry>& entries) {
@@ -50,15 +41,6 @@ std::vector<std::string> names_of(const std::vector<DatasetEntry>& entries) {
     names[i] = name;
   }
   return names;
-}
-
-DetectedFormat detect(const DatasetEntry& entry) {
-  if (entry.format != SampleFormat::kAuto) return {entry.format, ""};
-  JsonlReader reader(entry.path);
-  std::vector<LocatedRow> rows;
-  const auto most = static_cast<size_t>(std::min<int64_t>(entry.samples.value_or(kDetectionRows), kDetectionRows));
-  for (RawRow raw; rows.size() < most && reader.next(raw);) rows.push_back({parse_row(raw), raw.where()});
-  return rows.empty() ? DetectedFormat{} : detect_format(rows);
 }
 
 /// What is told once for all rows that share it.
@@ -83,20 +65,20 @@ class DatasetBuilder {
 
   void read(const DatasetEntry& entry, const std::string& name) {
     report_ = {name, entry.path, SampleFormat::kAuto, "", 0, {}, {}, {}};
-    const DetectedFormat detected = detect(entry);
-    report_.format = detected.format;
-    report_.decision = detected.reason;
     lengths_.clear();
     const SampleStore::Counts before = built_.store.counts();
-    JsonlReader reader(entry.path);
-    while (read_batch(reader, entry.samples)) {
-      encode_batch();
-      for (size_t i = 0; i < raw_.size(); ++i) add(encoded_[i], raw_[i].where());
+    DatasetReader reader(entry);
+    while (read_batch(reader)) {
+      encode_batch(entry.mapping);
+      for (size_t i = 0; i < rows_read_.size(); ++i) add(encoded_[i], rows_read_[i].where());
       report_.counts = difference(built_.store.counts(), before);
       if (progress_) {
         progress_({report_.name, report_.rows, report_.counts.tokens, reader.bytes_read(), reader.bytes_total()});
       }
     }
+    reader.finish();
+    report_.format = reader.format();
+    report_.decision = reader.decision();
     report_.lengths = summarise_lengths(lengths_);
     check_dataset(report_, options_.chat.train_on != TrainOn::kAll);
     built_.reports.push_back(std::move(report_));
@@ -123,27 +105,30 @@ class DatasetBuilder {
             a.dropped_tokens - b.dropped_tokens};
   }
 
-  bool read_batch(JsonlReader& reader, const std::optional<int64_t>& limit) {
-    raw_.clear();
+  /// An error behind rows that were read waits for them: of several bad rows the first is named.
+  bool read_batch(DatasetReader& reader) {
+    if (reading_error_) std::rethrow_exception(std::exchange(reading_error_, nullptr));
+    rows_read_.clear();
     size_t bytes = 0;
-    RawRow row;
-    while (raw_.size() < kBatchRows && bytes < kBatchBytes) {
-      const bool enough = limit && report_.rows + static_cast<int64_t>(raw_.size()) >= *limit;
-      if (enough || !reader.next(row)) break;
-      bytes += row.text.size();
-      raw_.push_back(std::move(row));
+    try {
+      for (DatasetRow row; rows_read_.size() < kBatchRows && bytes < kBatchBytes && reader.next(row);) {
+        bytes += row.raw.text.size();
+        rows_read_.push_back(std::move(row));
+      }
+    } catch (...) {
+      if (rows_read_.empty()) throw;
+      reading_error_ = std::current_exception();
     }
-    return !raw_.empty();
+    return !rows_read_.empty();
   }
 
-  void encode_batch() {
-    encoded_.assign(raw_.size(), {});
-    std::vector<std::exception_ptr> errors(raw_.size());
-    pool_.parallel_for(static_cast<int64_t>(raw_.size()), [&](int64_t index, int) {
+  void encode_batch(const ColumnMapping& mapping) {
+    encoded_.assign(rows_read_.size(), {});
+    std::vector<std::exception_ptr> errors(rows_read_.size());
+    pool_.parallel_for(static_cast<int64_t>(rows_read_.size()), [&](int64_t index, int) {
       const auto i = static_cast<size_t>(index);
       try {
-        const std::string where = raw_[i].where();
-        encoded_[i] = encoder_.encode(format_row(parse_row(raw_[i]), report_.format, where), where);
+        encoded_[i] = encoder_.encode(read_row(rows_read_[i], mapping), rows_read_[i].where());
       } catch (...) {
         errors[i] = std::current_exception();
       }
@@ -206,7 +191,8 @@ class DatasetBuilder {
   const DataProgressCallback& progress_;
   DatasetReport report_;
   std::vector<int32_t> lengths_;
-  std::vector<RawRow> raw_;
+  std::vector<DatasetRow> rows_read_;
+  std::exception_ptr reading_error_;
   std::vector<EncodedRow> encoded_;
   std::vector<Notice> notices_;
   int64_t rows_ = 0;  // of all data sets

@@ -1,4 +1,4 @@
-// Data sets to sample stores: reads, formats, encodes in parallel, checks, and splits off the validation samples.
+// Data sets to sample stores: reads, encodes in parallel, checks, and splits off the validation samples.
 #pragma once
 
 #include <cstdint>
@@ -33,7 +33,7 @@ struct BuiltStore {
 };
 
 /// Reads `entries` (at least one). The result does not depend on the number of threads. `tokenizer` may be null if all
-/// data is tokenized. Throws UserError: what JsonlReader, parse_row, format_row, SampleEncoder and check_dataset refuse
+/// data is tokenized. Throws UserError: what DatasetReader, read_row, SampleEncoder and check_dataset refuse
 /// (of several bad rows, the first), two data sets of one name.
 BuiltStore build_store(const std::vector<DatasetEntry>& entries, const DataOptions& options, const Tokenizer* tokenizer,
                        ThreadPool& pool, const DataProgressCallback& progress = {});

@@ -305,7 +305,7 @@ TEST_F(DatasetBuilding, RandomRowsAreRefusedOrReadButNeverCrash) {
     for (uint64_t i = 0, count = random.below(20); i < count; ++i) content += kPieces[random.below(kPieces.size())];
     if (seed % 3 == 0) content += "}]}";
     give(content);
-    options_.datasets[0].format = static_cast<SampleFormat>(random.below(4));
+    options_.datasets[0].format = static_cast<SampleFormat>(random.below(8));
     refusal([&] { build(); });
   }
 }

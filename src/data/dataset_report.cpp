@@ -60,7 +60,7 @@ void check_dataset(const DatasetReport& report, bool masked) {
                                 report.rows, 100 * share, report.name, causes_of(report)),
                     report.path, "repair or remove these rows (at most 1 % may be like that), or change train_on");
   }
-  if (!masked || report.format != SampleFormat::kMessages) return;
+  if (!masked || !is_chat(report.format)) return;
   const double supervised = report.supervised_share();
   if (supervised >= kLeastSupervised && supervised <= kMostSupervised) return;
   throw UserError(

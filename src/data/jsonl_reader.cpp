@@ -4,195 +4,212 @@
 
 #include <algorithm>
 #include <array>
-#include <filesystem>
 
 #include "core/error.h"
-#include "text/utf8.h"
 
 namespace hone {
 
 namespace {
 
-constexpr size_t kBufferBytes = size_t{1} << 20;
-constexpr int kMaxDepth = 256;
-constexpr std::string_view kOneObjectALine =
-    "write one JSON object on each line; a file that is one array of objects must be named .json";
+/// Lists of objects with these names are columns of a row, not the rows of a file.
+constexpr std::array<std::string_view, 7> kListColumns = {"messages",   "conversations", "conversation", "prompt",
+                                                          "completion", "tools",         "history"};
 
-bool is_blank(int byte) { return byte == ' ' || byte == '\t' || byte == '\r' || byte == '\n'; }
-
-/// Kinds of data files that other tools read and this version does not.
-void refuse_other_kinds(const std::filesystem::path& path) {
-  static constexpr std::array<std::string_view, 11> kOther = {".parquet", ".arrow", ".csv", ".tsv", ".txt", ".gz",
-                                                              ".zst",     ".bz2",   ".xz",  ".zip", ".tar"};
-  const std::string extension = path.extension().string();
-  if (std::find(kOther.begin(), kOther.end(), extension) == kOther.end()) return;
-  throw UserError(fmt::format("{} files are not read in this version", extension), path.string(),
-                  "convert the data to JSONL: one JSON object on each line");
+void skip_blanks(ByteReader& in) {
+  while (is_blank(in.peek())) in.get();
 }
 
-std::vector<std::string> files_of_folder(const std::filesystem::path& folder) {
-  std::vector<std::string> files, others;
-  std::error_code error;
-  for (const auto& entry : std::filesystem::directory_iterator(folder, error)) {
-    (entry.path().extension() == ".jsonl" ? files : others).push_back(entry.path().string());
+/// Reads past a string whose opening quote is next; keeps up to 1000 bytes of it, quotes included.
+std::string read_string(ByteReader& in) {
+  constexpr size_t kLongest = 1000;
+  std::string text;
+  const auto keep = [&](int byte) {
+    if (text.size() < kLongest && byte >= 0) text.push_back(static_cast<char>(byte));
+    return byte;
+  };
+  keep(in.get());
+  while (true) {
+    const int byte = keep(in.get());
+    if (byte < 0 || byte == '"') return text;
+    if (byte == '\\') keep(in.get());
   }
-  if (error) throw UserError("cannot read the folder: " + error.message(), folder.string());
-  if (files.empty()) {
-    std::sort(others.begin(), others.end());
-    std::string found;
-    for (size_t i = 0; i < std::min<size_t>(others.size(), 5); ++i) {
-      found += (i ? ", " : "") + std::filesystem::path(others[i]).filename().string();
+}
+
+/// Reads past one value, well-formed or not, up to the comma or bracket behind it.
+void skip_value(ByteReader& in) {
+  int depth = 0;
+  while (in.peek() >= 0) {
+    const int byte = in.peek();
+    if (byte == '"') {
+      read_string(in);
+      continue;
     }
-    throw UserError("the folder holds no .jsonl file", folder.string(),
-                    others.empty() ? "the folder is empty" : fmt::format("it holds {}: name one of its files", found));
+    if (depth == 0 && (byte == ',' || byte == '}' || byte == ']')) return;
+    if (byte == '{' || byte == '[') ++depth;
+    if (byte == '}' || byte == ']') --depth;
+    in.get();
   }
-  std::sort(files.begin(), files.end());
-  return files;
 }
 
-/// "parse error at line 1, column 5: syntax error while parsing value - ..." without its first part, and short.
-std::string reason_of(std::string message) {
-  const size_t bracket = message.find("] ");
-  if (bracket != std::string::npos) message.erase(0, bracket + 2);
-  const size_t column = message.find("column ");
-  if (message.starts_with("parse error at ") && column != std::string::npos) {
-    message.erase(0, std::min(message.size(), message.find(": ", column) + 2));
-  }
-  constexpr size_t kLongest = 200;
-  if (message.size() > kLongest) message = repair_utf8(message.substr(0, kLongest)) + "…";
-  return message;
-}
+/// The members of an object whose opening brace has been read.
+class MemberWalk {
+ public:
+  explicit MemberWalk(ByteReader& in) : in_(in) {}
 
-/// The error of JSON that breaks at byte `at` of the row.
-UserError broken_json(const RawRow& row, size_t at, const std::string& reason) {
-  const std::string_view before = std::string_view(row.text).substr(0, std::min(at, row.text.size()));
-  const auto line = row.line + std::count(before.begin(), before.end(), '\n');
-  const size_t line_begin = before.rfind('\n');
-  const size_t column = line_begin == std::string_view::npos ? before.size() : before.size() - line_begin - 1;
-  return UserError(fmt::format("broken JSON at column {}: {}", std::max<size_t>(column, 1), reason),
-                   fmt::format("{}:{}", row.file, line), std::string(kOneObjectALine));
+  /// Goes to the value of the next member; false behind the last one, and where the object is not well-formed.
+  bool next() {
+    skip_blanks(in_);
+    if (!first_ && in_.peek() == ',') {
+      in_.get();
+      skip_blanks(in_);
+    } else if (!first_ || in_.peek() == '}') {
+      closed_ = in_.peek() == '}';
+      if (closed_) in_.get();
+      return false;
+    }
+    first_ = false;
+    if (in_.peek() != '"') return false;
+    const Json name = Json::parse(read_string(in_), nullptr, false);
+    skip_blanks(in_);
+    if (!name.is_string() || in_.get() != ':') return false;
+    name_ = name.get<std::string>();
+    skip_blanks(in_);
+    return true;
+  }
+  const std::string& name() const { return name_; }
+  bool closed() const { return closed_; }
+
+ private:
+  ByteReader& in_;
+  std::string name_;
+  bool first_ = true, closed_ = false;
+};
+
+/// Reads `[` and says whether an object follows.
+bool enters_list_of_objects(ByteReader& in) {
+  if (in.peek() != '[') return false;
+  in.get();
+  skip_blanks(in);
+  return in.peek() == '{';
 }
 
 }  // namespace
 
-bool nested_too_deep(std::string_view text) {
-  int depth = 0;
-  bool in_string = false;
-  for (size_t i = 0; i < text.size(); ++i) {
-    const char c = text[i];
-    if (in_string) {
-      if (c == '\\') ++i;
-      if (c == '"') in_string = false;
-    } else if (c == '"') {
-      in_string = true;
-    } else if (c == '{' || c == '[') {
-      if (++depth > kMaxDepth) return true;
-    } else if (c == '}' || c == ']') {
-      --depth;
+JsonOutline outline_of(const std::string& file) {
+  JsonOutline outline;
+  ByteReader in(file);
+  skip_blanks(in);
+  if (in.get() != '{') return outline;
+  MemberWalk members(in);
+  while (members.next()) {
+    const bool list = in.peek() == '[';
+    if (enters_list_of_objects(in)) outline.tables.push_back(members.name());
+    if (!list) {
+      skip_value(in);
+      continue;
     }
+    while (in.peek() >= 0 && in.peek() != ']') {
+      skip_value(in);
+      if (in.peek() == ',') in.get();
+      if (in.peek() == '}') return {};
+    }
+    in.get();
   }
-  return false;
+  skip_blanks(in);
+  outline.single_object = members.closed() && in.peek() < 0;
+  return outline;
 }
 
-std::string RawRow::where() const { return fmt::format("{}:{}", file, line); }
-
-ByteReader::ByteReader(const std::string& path) : path_(path), in_(path, std::ios::binary) {
-  if (!in_) throw UserError("cannot open the file", path, "check that it exists and that you may read it");
-  fill();
-  if (buffer_.starts_with("\xEF\xBB\xBF")) position_ = 3;
-  if (buffer_.starts_with("\xFF\xFE") || buffer_.starts_with("\xFE\xFF")) {
-    throw UserError("the file is UTF-16", path, "convert it to UTF-8");
+JsonlReader::JsonlReader(const std::string& file, const Options& options) : file_(file), options_(options), in_(file) {
+  choose_layout();
+  const bool is_split = layout_ != Layout::kTable && !options_.table.empty() && options_.table != "train";
+  if (is_split) {
+    throw UserError(fmt::format("the file has no part '{}'", options_.table), file_,
+                    "split names a list in a .json file, or a file or folder in a folder");
   }
 }
 
-bool ByteReader::fill() {
-  buffer_.resize(kBufferBytes);
-  in_.read(buffer_.data(), static_cast<std::streamsize>(kBufferBytes));
-  buffer_.resize(static_cast<size_t>(in_.gcount()));
-  if (in_.bad()) throw UserError("cannot read the file", fmt::format("{}:{}", path_, line_));
-  loaded_ += in_.gcount();
-  position_ = 0;
-  return !buffer_.empty();
+void JsonlReader::choose_layout() {
+  if (!file_.ends_with(".json")) return;
+  skip_blanks(in_);
+  if (in_.peek() == '[') {
+    in_.get();
+    layout_ = Layout::kArray;
+    return;
+  }
+  if (in_.peek() != '{') return;
+  const JsonOutline outline = outline_of(file_);
+  if (outline.single_object) choose_table(outline);
 }
 
-int ByteReader::get() {
-  const int byte = peek();
-  if (byte < 0) return byte;
-  ++position_;
-  if (byte == '\n') ++line_;
-  return byte;
+void JsonlReader::choose_table(const JsonOutline& outline) {
+  const auto is_column = [&](const std::string& name) {
+    return std::find(kListColumns.begin(), kListColumns.end(), name) != kListColumns.end() ||
+           std::find(options_.columns.begin(), options_.columns.end(), name) != options_.columns.end();
+  };
+  const std::vector<std::string>& tables = outline.tables;
+  layout_ = Layout::kOneRow;
+  if (tables.empty() || std::any_of(tables.begin(), tables.end(), is_column)) return;
+  layout_ = Layout::kTable;
+  const bool named = std::find(tables.begin(), tables.end(), options_.table) != tables.end();
+  if (!named && tables.size() == 1 && (options_.table.empty() || options_.table == "train")) {
+    options_.table = tables.front();
+  } else if (!named) {
+    throw UserError(options_.table.empty() ? "the file is one object with several lists that could be its rows"
+                                           : fmt::format("the file has no list '{}'", options_.table),
+                    file_, fmt::format("say split: one of {}", fmt::join(tables, ", ")));
+  }
+  skip_to_table();
 }
 
-JsonlReader::JsonlReader(const std::string& path, size_t max_row_bytes) : max_row_bytes_(max_row_bytes) {
-  std::error_code error;
-  const auto status = std::filesystem::status(path, error);
-  if (!std::filesystem::exists(status)) {
-    throw UserError("there is no such file or folder", path,
-                    "give the path of a local file; data sets are not downloaded");
-  }
-  if (std::filesystem::is_directory(status)) {
-    files_ = files_of_folder(path);
-  } else {
-    refuse_other_kinds(path);
-    files_ = {path};
-  }
-  for (const std::string& file : files_) {
-    const auto size = std::filesystem::file_size(file, error);
-    if (!error) bytes_total_ += static_cast<int64_t>(size);
-  }
-  open_next();
-}
-
-void JsonlReader::open_next() {
-  if (open_) bytes_before_ += open_->bytes_read();
-  const std::string& file = files_[next_file_++];
-  open_.emplace(file);
-  layout_ = Layout::kLines;
-  array_closed_ = false;
-  first_element_ = true;
-  if (!file.ends_with(".json")) return;
-  while (is_blank(open_->peek())) open_->get();
-  if (open_->peek() != '[') return;
-  open_->get();
-  layout_ = Layout::kArray;
+void JsonlReader::skip_to_table() {
+  in_.get();
+  MemberWalk members(in_);
+  while (members.next() && members.name() != options_.table) skip_value(in_);
+  in_.get();
 }
 
 bool JsonlReader::next(RawRow& row) {
-  while (true) {
-    row.text.clear();
-    row.file = files_[next_file_ - 1];
-    if (layout_ == Layout::kLines ? next_line(row) : next_element(row)) return true;
-    if (next_file_ == files_.size()) return false;
-    open_next();
+  row = {};
+  row.file = file_;
+  switch (layout_) {
+    case Layout::kLines:
+      return next_line(row);
+    case Layout::kArray:
+    case Layout::kTable:
+      return next_element(row);
+    case Layout::kOneRow:
+      break;
   }
+  return whole_file(row);
 }
 
 void JsonlReader::append(RawRow& row, int byte) const {
-  if (row.text.size() == max_row_bytes_) {
-    throw UserError(fmt::format("the row is longer than {} bytes", max_row_bytes_), row.where(),
-                    std::string(kOneObjectALine));
+  if (row.text.size() == options_.max_row_bytes) {
+    throw UserError(fmt::format("the row is longer than {} bytes", options_.max_row_bytes), row.where(),
+                    "write one JSON object on each line; a file that is one array of objects must be named .json");
   }
   row.text.push_back(static_cast<char>(byte));
 }
 
 bool JsonlReader::next_line(RawRow& row) {
-  while (is_blank(open_->peek())) open_->get();
-  if (open_->peek() < 0) return false;
-  row.line = open_->line();
-  while (open_->peek() >= 0 && open_->peek() != '\n') append(row, open_->get());
+  skip_blanks(in_);
+  if (in_.peek() < 0) return false;
+  row.line = in_.line();
+  while (in_.peek() >= 0 && in_.peek() != '\n') append(row, in_.get());
   while (is_blank(static_cast<unsigned char>(row.text.back()))) row.text.pop_back();
   return true;
 }
 
 bool JsonlReader::next_element(RawRow& row) {
-  while (is_blank(open_->peek())) open_->get();
-  row.line = open_->line();
+  skip_blanks(in_);
+  row.line = in_.line();
   if (array_closed_) {
-    if (open_->peek() < 0) return false;
+    if (in_.peek() < 0 || layout_ == Layout::kTable) return false;
     throw UserError("there is text behind the end of the array", row.where(), "a .json file holds one array");
   }
-  if (first_element_ && open_->peek() == ']') {
-    open_->get();
+  if (first_element_ && in_.peek() == ']') {
+    in_.get();
     array_closed_ = true;
     return next_element(row);
   }
@@ -200,11 +217,11 @@ bool JsonlReader::next_element(RawRow& row) {
   int depth = 0;
   bool in_string = false;
   while (true) {
-    const int byte = open_->get();
+    const int byte = in_.get();
     if (byte < 0) throw UserError("the file ends before its array is closed", row.where(), "the file may be cut off");
     if (in_string) {
       append(row, byte);
-      if (byte == '\\' && open_->peek() >= 0) append(row, open_->get());
+      if (byte == '\\' && in_.peek() >= 0) append(row, in_.get());
       in_string = byte != '"';
       continue;
     }
@@ -219,29 +236,12 @@ bool JsonlReader::next_element(RawRow& row) {
   }
 }
 
-Json parse_row(const RawRow& row) {
-  const size_t valid = valid_utf8_prefix(row.text);
-  if (valid != row.text.size()) {
-    throw UserError(fmt::format("byte {} of the row is not UTF-8", valid + 1), row.where(),
-                    "save the file as UTF-8, or repair the row");
-  }
-  if (nested_too_deep(row.text)) {
-    throw UserError(fmt::format("the JSON is nested deeper than {} levels", kMaxDepth), row.where(),
-                    "flatten the row, or remove it");
-  }
-  Json json;
-  try {
-    json = Json::parse(row.text);
-  } catch (const Json::parse_error& error) {
-    throw broken_json(row, error.byte, reason_of(error.what()));
-  } catch (const Json::exception& error) {
-    throw broken_json(row, 0, reason_of(error.what()));
-  }
-  if (!json.is_object()) {
-    throw UserError(fmt::format("the row is a JSON {}, not an object", json.type_name()), row.where(),
-                    std::string(kOneObjectALine));
-  }
-  return json;
+bool JsonlReader::whole_file(RawRow& row) {
+  if (done_) return false;
+  done_ = true;
+  row.line = in_.line();
+  while (in_.peek() >= 0) append(row, in_.get());
+  return true;
 }
 
 }  // namespace hone

@@ -13,8 +13,8 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 
 /// "line:text" of each row.
-std::vector<std::string> rows_of(const std::string& path, size_t max_row_bytes = kMaxRowBytes) {
-  JsonlReader reader(path, max_row_bytes);
+std::vector<std::string> rows_of(const std::string& path, const JsonlReader::Options& options = {}) {
+  JsonlReader reader(path, options);
   std::vector<std::string> rows;
   for (RawRow row; reader.next(row);) rows.push_back(std::to_string(row.line) + ":" + row.text);
   return rows;
@@ -25,7 +25,7 @@ std::string error_of(const std::string& content, const std::string& name = "d.js
   const DataFolder folder;
   const std::string path = folder.write(name, content);
   return refusal([&] {
-    JsonlReader reader(path, 1000);
+    JsonlReader reader(path, {.max_row_bytes = 1000});
     for (RawRow row; reader.next(row);) parse_row(row);
   });
 }
@@ -64,27 +64,39 @@ TEST(JsonlReader, ReadsAnArrayElementByElement) {
   EXPECT_THAT(rows_of(folder.write("l.json", "{\"a\":1}\n{\"a\":2}\n")), ElementsAre("1:{\"a\":1}", "2:{\"a\":2}"));
 }
 
-TEST(JsonlReader, ReadsTheFilesOfAFolderInTheOrderOfTheirNames) {
+TEST(JsonlReader, ReadsTheOneListOfObjectsInAnObject) {
   const DataFolder folder;
-  folder.write("d/b.jsonl", "{\"b\":1}\n");
-  folder.write("d/a.jsonl", "{\"a\":1}\n{\"a\":2}\n");
-  folder.write("d/readme.md", "x");
-  EXPECT_THAT(rows_of(folder / "d"), ElementsAre("1:{\"a\":1}", "2:{\"a\":2}", "1:{\"b\":1}"));
-  JsonlReader reader(folder / "d");
-  for (RawRow row; reader.next(row);) {
-  }
-  EXPECT_EQ(reader.bytes_total(), 24);
-  EXPECT_EQ(reader.bytes_read(), 24);
+  const std::string path = folder.write(
+      "d.json", "{\"version\": \"1,]\", \"n\": [1, 2],\n \"data\": [\n{\"a\": 1},\n{\"a\": [{}]}],\n\"x\": 3}\n");
+  EXPECT_THAT(rows_of(path), ElementsAre("3:{\"a\": 1}", "4:{\"a\": [{}]}"));
+  EXPECT_THAT(rows_of(path, {.table = "train"}), testing::SizeIs(2));
+  EXPECT_THAT(refusal([&] { rows_of(path, {.table = "test"}); }), HasSubstr("the file has no list 'test'"));
+}
+
+TEST(JsonlReader, AsksWhichOfSeveralLists) {
+  const DataFolder folder;
+  const std::string path = folder.write("d.json", R"({"train": [{"a": 1}], "test": [{"a": 2}, {"a": 3}]})");
+  EXPECT_THAT(refusal([&] { rows_of(path); }),
+              AllOf(HasSubstr("several lists that could be its rows"), HasSubstr("split: one of train, test")));
+  EXPECT_THAT(rows_of(path, {.table = "test"}), ElementsAre("1:{\"a\": 2}", "1: {\"a\": 3}"));
+  EXPECT_THAT(rows_of(path, {.table = "train"}), ElementsAre("1:{\"a\": 1}"));
+}
+
+TEST(JsonlReader, AnObjectWithTheColumnsOfARowIsOneRow) {
+  const DataFolder folder;
+  const std::string chat = "{\n\"messages\": [{\"role\": \"user\"}]\n}\n";
+  EXPECT_THAT(rows_of(folder.write("d.json", chat)), ElementsAre("1:" + chat));
+  EXPECT_THAT(rows_of(folder.write("p.json", R"({"dialog": [{"a": 1}]})"), {.columns = {"dialog"}}),
+              ElementsAre(R"(1:{"dialog": [{"a": 1}]})"));
+  EXPECT_THAT(rows_of(folder.write("s.json", R"({"text": "a"})")), ElementsAre(R"(1:{"text": "a"})"));
+  EXPECT_THAT(refusal([&] { rows_of(folder / "s.json", {.table = "test"}); }),
+              HasSubstr("the file has no part 'test'"));
 }
 
 TEST(JsonlReader, SaysWhatCannotBeRead) {
   const DataFolder folder;
   EXPECT_THAT(refusal([&] { JsonlReader reader(folder / "none.jsonl"); }),
-              AllOf(HasSubstr("there is no such file or folder"), HasSubstr("none.jsonl")));
-  folder.write("f/x.csv", "a,b");
-  EXPECT_THAT(refusal([&] { JsonlReader reader(folder / "f"); }),
-              AllOf(HasSubstr("the folder holds no .jsonl file"), HasSubstr("it holds x.csv")));
-  EXPECT_THAT(refusal([&] { JsonlReader reader(folder / "f/x.csv"); }), HasSubstr(".csv files are not read"));
+              AllOf(HasSubstr("cannot open the file"), HasSubstr("none.jsonl")));
 }
 
 TEST(JsonlReader, NamesFileAndLineOfBrokenRows) {
@@ -110,7 +122,8 @@ TEST(JsonlReader, NamesTheLineInsideAnElementOfAnArray) {
 }
 
 TEST(JsonlReader, KeysKeepTheirOrderAndRowsStandAlone) {
-  EXPECT_EQ(parse_row({R"({"z":1,"a":{"y":null,"b":2}})", "d", 1}).dump(), R"({"z":1,"a":{"y":null,"b":2}})");
+  EXPECT_EQ(parse_row({R"({"z":1,"a":{"y":null,"b":2}})", "d", 1, RowSyntax::kJson, {}}).dump(),
+            R"({"z":1,"a":{"y":null,"b":2}})");
 }
 
 TEST(JsonlReader, RandomBytesAreRefusedOrReadButNeverCrash) {
@@ -124,9 +137,10 @@ TEST(JsonlReader, RandomBytesAreRefusedOrReadButNeverCrash) {
       content += random.below(8) == 0 ? static_cast<char>(random.below(256)) : kBytes[random.below(kBytes.size())];
     }
     if (random.below(2)) content = "[" + content;
+    if (random.below(3) == 0) content = "{\"a\":" + content;
     const std::string path = folder.write(seed % 2 ? "d.json" : "d.jsonl", content);
     try {
-      JsonlReader reader(path, 150);
+      JsonlReader reader(path, {.max_row_bytes = 150});
       for (RawRow row; reader.next(row);) EXPECT_TRUE(parse_row(row).is_object());
     } catch (const UserError&) {
       // Nothing else may be thrown.

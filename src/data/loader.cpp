@@ -2,11 +2,11 @@
 
 #include <algorithm>
 #include <cmath>
-#include <numeric>
 #include <utility>
 
 #include "core/error.h"
 #include "core/philox.h"
+#include "data/mixture.h"
 #include "data/packing.h"
 
 namespace hone {
@@ -45,24 +45,34 @@ BatchCapacity Loader::capacity() const {
   return capacity;
 }
 
+std::vector<Loader::Draw> Loader::draws(int64_t epoch) const {
+  const std::vector<int64_t> samples =
+      mix_epoch(samples_, {options_.shuffle, options_.seed, options_.dataset_weights}, epoch);
+  std::vector<Draw> result;
+  const int64_t first = epoch * samples_.size();
+  for (size_t i = 0; i < samples.size(); ++i) result.push_back({samples[i], first + static_cast<int64_t>(i)});
+  return result;
+}
+
 Loader::Packs Loader::make_packs(int64_t epoch) const {
-  std::vector<int64_t> order(static_cast<size_t>(samples_.size()));
-  std::iota(order.begin(), order.end(), int64_t{0});
+  std::vector<Draw> order = draws(epoch);
   PhiloxSequence random(mix_key(options_.seed, static_cast<uint64_t>(epoch)));
   if (options_.shuffle) shuffle_with(random, order);
-  Packs packs;
+  std::vector<std::vector<int64_t>> places;
   if (options_.packing) {
     std::vector<int64_t> lengths;
-    for (int64_t i : order) lengths.push_back(samples_.length(i));
+    for (const Draw& draw : order) lengths.push_back(samples_.length(draw.sample));
     const BatchCapacity limits = capacity();
-    packs = pack_best_fit(lengths, {limits.max_tokens, limits.max_documents}, kPackingWindow);
+    places = pack_best_fit(lengths, {limits.max_tokens, limits.max_documents}, kPackingWindow);
     // In the order of their earliest sample, packs of many short samples would all come first.
-    if (options_.shuffle) shuffle_with(random, packs);
+    if (options_.shuffle) shuffle_with(random, places);
   } else {
-    packs = pack_in_order(samples_.size(), options_.per_device_batch_size);
+    places = pack_in_order(samples_.size(), options_.per_device_batch_size);
   }
-  for (std::vector<int64_t>& pack : packs) {
-    for (int64_t& i : pack) i = order[static_cast<size_t>(i)];
+  Packs packs;
+  for (const std::vector<int64_t>& pack : places) {
+    std::vector<Draw>& draws_of_pack = packs.emplace_back();
+    for (const int64_t i : pack) draws_of_pack.push_back(order[static_cast<size_t>(i)]);
   }
   return packs;
 }
@@ -90,15 +100,15 @@ int64_t Loader::steps_in_epochs(double epochs) {
   return steps;
 }
 
-MicroBatch Loader::assemble(const std::vector<int64_t>& pack, int64_t epoch) const {
+MicroBatch Loader::assemble(const std::vector<Draw>& pack) const {
   MicroBatch batch;
   batch.cu_seqlens = {0};
-  for (int64_t index : pack) {
-    const SampleView sample = samples_[index];
+  for (const Draw& draw : pack) {
+    const SampleView sample = samples_[draw.sample];
     const auto first = static_cast<int32_t>(batch.input_ids.size());
     const auto length = static_cast<int32_t>(sample.input_ids.size());
     batch.input_ids.insert(batch.input_ids.end(), sample.input_ids.begin(), sample.input_ids.end());
-    batch.sample_ids.insert(batch.sample_ids.end(), sample.input_ids.size(), epoch * samples_.size() + index);
+    batch.sample_ids.insert(batch.sample_ids.end(), sample.input_ids.size(), draw.id);
     for (int32_t i = 0; i < length; ++i) {
       batch.positions.push_back(i);
       const auto next = static_cast<size_t>(i) + 1;
@@ -124,7 +134,7 @@ StepData Loader::step(int64_t step) {
       std::min<int64_t>(begin + options_.gradient_accumulation_steps, static_cast<int64_t>(packs.size()));
   StepData data;
   for (int64_t i = begin; i < end; ++i) {
-    data.micro_batches.push_back(assemble(packs[static_cast<size_t>(i)], epoch));
+    data.micro_batches.push_back(assemble(packs[static_cast<size_t>(i)]));
     data.samples += static_cast<int64_t>(packs[static_cast<size_t>(i)].size());
   }
   data.epoch =
@@ -137,8 +147,9 @@ StepData Loader::step(int64_t step) {
 std::vector<MicroBatch> Loader::all_in_order() const {
   LoaderOptions options = options_;
   options.shuffle = false;
+  options.dataset_weights.clear();
   std::vector<MicroBatch> batches;
-  for (const std::vector<int64_t>& pack : Loader(samples_, options).make_packs(0)) batches.push_back(assemble(pack, 0));
+  for (const std::vector<Draw>& pack : Loader(samples_, options).make_packs(0)) batches.push_back(assemble(pack));
   return batches;
 }
 

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <vector>
 
 #include "data/micro_batch.h"
 #include "data/sample_store.h"
@@ -15,6 +16,8 @@ struct LoaderOptions {
   bool packing = true;
   bool shuffle = true;
   uint64_t seed = 42;
+  /// Shares of the data sets in the mixture (mixture.h); empty: every epoch has each sample once.
+  std::vector<double> dataset_weights = {};
 };
 
 class Loader {
@@ -38,11 +41,17 @@ class Loader {
   std::vector<MicroBatch> all_in_order() const;
 
  private:
-  using Packs = std::vector<std::vector<int64_t>>;
+  /// A sample and its number among all samples of the run: one that comes twice in an epoch has two numbers, so that
+  /// its random numbers (dropout) differ.
+  struct Draw {
+    int64_t sample, id;
+  };
+  using Packs = std::vector<std::vector<Draw>>;
 
   const Packs& packs_of(int64_t epoch);
   Packs make_packs(int64_t epoch) const;
-  MicroBatch assemble(const std::vector<int64_t>& pack, int64_t epoch) const;
+  std::vector<Draw> draws(int64_t epoch) const;
+  MicroBatch assemble(const std::vector<Draw>& pack) const;
 
   const SampleStore& samples_;
   LoaderOptions options_;

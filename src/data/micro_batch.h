@@ -15,7 +15,7 @@ struct MicroBatch {
   std::vector<int32_t> rows;         ///< [S], tokens whose next token is supervised
   std::vector<int32_t> targets;      ///< [S], that next token; always of the same document
   std::vector<float> loss_weights;   ///< [S]
-  std::vector<int32_t> dataset_ids;  ///< [S], the data set each supervised token comes from
+  std::vector<int32_t> dataset_ids;  ///< [S], the data set of each supervised token: index into TrainingData::*_names
   int64_t max_seqlen = 0;
 
   int64_t tokens() const { return static_cast<int64_t>(input_ids.size()); }

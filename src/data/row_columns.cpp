@@ -2,10 +2,10 @@
 
 #include <fmt/format.h>
 
-#include <array>
 #include <vector>
 
 #include "core/error.h"
+#include "data/raw_row.h"
 
 namespace hone {
 
@@ -18,20 +18,47 @@ std::string_view kind_of(const Json& value) {
 }
 
 const Json* RowColumns::find(std::string_view name) const {
-  const auto found = row_.find(name);
-  return found == row_.end() || found->is_null() ? nullptr : &*found;
+  const std::string* mapped = mapping_.column(name);
+  if (!mapped && mapping_.takes(name)) return nullptr;
+  const auto found = row_.find(mapped ? std::string_view(*mapped) : name);
+  if (found == row_.end()) return nullptr;
+  if (mapped) mapping_.mark_found(name);
+  return found->is_null() ? nullptr : &*found;
 }
 
 const Json& RowColumns::at(std::string_view name) const {
   if (const Json* column = find(name)) return *column;
-  const bool is_null = row_.contains(name);
-  if (format_ == "messages") refuse_other_formats(row_, where_);
-  std::vector<std::string> names;
-  for (const auto& [key, value] : row_.items()) {
-    if (key != name) names.push_back(key);
-  }
-  fail(fmt::format("the column '{}' is {}, which the format {} needs", name, is_null ? "null" : "missing", format_),
-       fmt::format("the row has the columns: {}.{}", column_names(row_), did_you_mean(name, names)));
+  const std::string* mapped = mapping_.column(name);
+  const std::string column = label(name);
+  const std::string fix =
+      fmt::format("the row has the columns: {}.{}", column_names(row_), nearest_column(row_, column));
+  const bool is_null = row_.contains(column) && (mapped || !mapping_.takes(name));
+  const char* state = is_null ? "null" : "missing";
+  if (mapped) fail(fmt::format("the column '{}' is {}, which column_mapping reads as {}", column, state, name), fix);
+  fail(fmt::format("the column '{}' is {}, which the format {} needs", name, state, format_), fix);
+}
+
+const std::string& RowColumns::text_at(std::string_view name) const {
+  const Json& column = at(name);
+  if (!column.is_string()) fail_type(label(name), "text", column);
+  return column.get_ref<const std::string&>();
+}
+
+std::string RowColumns::text_or_empty(std::string_view name) const { return find(name) ? text_at(name) : ""; }
+
+Json RowColumns::list_of(std::string_view name, const Json& column, std::string_view expected) const {
+  if (column.is_array()) return column;
+  if (!column.is_string()) fail_type(name, expected, column);
+  const auto& text = column.get_ref<const std::string&>();
+  Json parsed = nested_too_deep(text) ? Json() : Json::parse(text, nullptr, false);
+  if (parsed.is_array()) return parsed;
+  fail(fmt::format("'{}' is text that is not a JSON list, but should be {}", name, expected),
+       fmt::format("write the list itself, or as JSON; see the format {} in docs/data.md", format_));
+}
+
+std::string RowColumns::label(std::string_view name) const {
+  const std::string* mapped = mapping_.column(name);
+  return mapped ? *mapped : std::string(name);
 }
 
 void RowColumns::fail_type(std::string_view column, std::string_view expected, const Json& found) const {
@@ -54,24 +81,12 @@ std::string column_names(const Json& row) {
   return names.empty() ? "none" : names;
 }
 
-void refuse_other_formats(const Json& row, const std::string& where) {
-  struct Other {
-    std::string_view column, second, format;
-  };
-  static constexpr std::array<Other, 6> kOthers = {{{"conversations", "", "sharegpt"},
-                                                    {"conversation", "", "sharegpt"},
-                                                    {"instruction", "output", "alpaca"},
-                                                    {"chosen", "rejected", "preference pairs"},
-                                                    {"question", "answer", "question and answer"},
-                                                    {"text", "", "text"}}};
-  for (const Other& other : kOthers) {
-    if (!row.contains(other.column) || (!other.second.empty() && !row.contains(other.second))) continue;
-    throw UserError(
-        fmt::format("the columns ({}) are those of the format '{}', which is not read in this version",
-                    column_names(row), other.format),
-        where,
-        R"(convert the rows to {"messages": [{"role": "user", "content": …}, {"role": "assistant", "content": …}]})");
+std::string nearest_column(const Json& row, std::string_view name) {
+  std::vector<std::string> names;
+  for (const auto& [key, value] : row.items()) {
+    if (key != name) names.push_back(key);
   }
+  return did_you_mean(name, names);
 }
 
 }  // namespace hone

@@ -1,11 +1,11 @@
 // Access to the columns of a row, with errors that help.
 #pragma once
 
-#include <initializer_list>
 #include <string>
 #include <string_view>
 
 #include "core/json.h"
+#include "data/column_mapping.h"
 
 namespace hone {
 
@@ -15,35 +15,48 @@ inline constexpr double kMaxWeight = 1e6;
 /// "array", "text", "number", "true or false", "object" or "null".
 std::string_view kind_of(const Json& value);
 
-/// The columns of one row, which outlives this.
+/// The columns of one row, under our names. Row and mapping outlive this.
 class RowColumns {
  public:
   /// `format` and `where` (file:line) stand in errors.
-  RowColumns(const Json& row, std::string_view format, const std::string& where)
-      : row_(row), format_(format), where_(where) {}
+  RowColumns(const Json& row, std::string_view format, const std::string& where, const ColumnMapping& mapping)
+      : row_(row), format_(format), where_(where), mapping_(mapping) {}
 
-  /// A column, or null if it is absent or null.
+  /// A column, or null if it is absent or null. A column that the mapping reads as something else is absent.
   const Json* find(std::string_view name) const;
 
   /// A column that the format needs. Throws UserError with the columns found and the nearest name.
   const Json& at(std::string_view name) const;
 
+  /// The text of a column that is needed. Throws UserError if it is not text.
+  const std::string& text_at(std::string_view name) const;
+  /// The text of a column; "" if it is absent or null. Throws UserError if it is not text.
+  std::string text_or_empty(std::string_view name) const;
+  /// The list in a column (which is not null), given as such or as JSON text. Throws UserError: it is not a list.
+  Json list_of(std::string_view name, const Json& column, std::string_view expected) const;
+
+  /// Its name in the data.
+  std::string label(std::string_view name) const;
+
   /// Throws UserError: `column` should be `expected`.
   [[noreturn]] void fail_type(std::string_view column, std::string_view expected, const Json& found) const;
   [[noreturn]] void fail(const std::string& what, const std::string& fix) const;
 
+  const Json& row() const { return row_; }
   const std::string& where() const { return where_; }
+  const ColumnMapping& mapping() const { return mapping_; }
 
  private:
   const Json& row_;
   std::string_view format_;
   const std::string& where_;
+  const ColumnMapping& mapping_;
 };
 
 /// The names of the columns of `row`: "id, text", or "none".
 std::string column_names(const Json& row);
 
-/// Throws UserError if the columns of `row` are those of a format that this version does not read.
-void refuse_other_formats(const Json& row, const std::string& where);
+/// " Did you mean 'prompt'?" by the names of the columns of `row`, or "".
+std::string nearest_column(const Json& row, std::string_view name);
 
 }  // namespace hone

@@ -84,8 +84,7 @@ EncodedRow SampleEncoder::encode_completion(const PromptCompletion& text) const 
   if (train_on_ != TrainOn::kAll) {
     std::fill_n(row.sample.labels.begin(), learnt_from, kIgnoredLabel);
   }
-  if (row.sample.supervised() == 0)
-    row.nothing_learnt = "the completion is empty, or prompt and completion together are one token";
+  if (row.sample.supervised() == 0) row.nothing_learnt = "what would be learnt is empty, or the text is a single token";
   return row;
 }
 

@@ -10,14 +10,28 @@
 #include <vector>
 
 #include "core/json.h"
+#include "data/column_mapping.h"
 
 namespace hone {
 
-enum class SampleFormat { kAuto, kMessages, kPromptCompletion, kTokenized };
+enum class SampleFormat {
+  kAuto,
+  kMessages,
+  kShareGpt,
+  kAlpaca,
+  kPromptResponse,
+  kPromptCompletion,
+  kText,
+  kTokenized,
+};
 
-/// "auto", "messages", "prompt_completion" or "tokenized"; anything else is a UserError.
+/// "auto", "messages", "sharegpt", "alpaca", "prompt_response", "prompt_completion", "text" or "tokenized"; anything
+/// else is a UserError.
 SampleFormat sample_format_of(std::string_view name);
 std::string_view name_of(SampleFormat format);
+
+/// Rows of the format go through the chat template (of prompt_completion those that are messages).
+bool is_chat(SampleFormat format);
 
 /// Characters of a message's content with a factor of their own: bytes [begin, end) of it.
 struct TrainDetail {
@@ -40,7 +54,7 @@ struct Conversation {
   bool other_roles_ask = false;
 };
 
-/// Plain text and what is to follow it.
+/// Plain text and what is to follow it. Of the format text the prompt is empty.
 struct PromptCompletion {
   std::string prompt, completion;
 };
@@ -54,8 +68,9 @@ struct TokenizedRow {
 using FormattedRow = std::variant<Conversation, PromptCompletion, TokenizedRow>;
 
 /// Reads the columns of `row` (an object) as `format`, which is not kAuto. Throws UserError at `where` (file:line):
-/// a missing column (with those found and the nearest name), a column of the wrong type, a format of another tool.
-FormattedRow format_row(Json row, SampleFormat format, const std::string& where);
+/// a missing column (with those found and the nearest name), a column of the wrong type.
+FormattedRow format_row(const Json& row, SampleFormat format, const std::string& where,
+                        const ColumnMapping& mapping = {});
 
 /// A row for detection.
 struct LocatedRow {
@@ -68,8 +83,11 @@ struct DetectedFormat {
   std::string reason;  ///< "column 'messages' in chat.jsonl:1"
 };
 
-/// The format that the columns of all `rows` (at least one) fit. Throws UserError: no format or several fit, rows
-/// disagree, the columns are those of a format that this version does not read.
-DetectedFormat detect_format(std::span<const LocatedRow> rows);
+/// The format that the columns of all `rows` (at least one) fit and that reads every column of the mapping. Throws
+/// UserError: no format or several fit (with their names), rows disagree, the columns are those of preference pairs.
+DetectedFormat detect_format(std::span<const LocatedRow> rows, const ColumnMapping& mapping = {});
+
+/// Throws UserError at `where` if the mapping names a column that the format does not read.
+void check_mapping(SampleFormat format, const ColumnMapping& mapping, const std::string& where);
 
 }  // namespace hone

@@ -86,7 +86,8 @@ TEST(Messages, RefusalsNamePlaceAndReason) {
   EXPECT_THAT(error(R"([{"role": 3, "content": "a"}])"), HasSubstr("'messages[0].role' is a number, not text"));
   EXPECT_THAT(error(R"([{"role": "user"}])"), HasSubstr("messages[0] has neither content nor tool calls"));
   EXPECT_THAT(error(R"([{"role": "user", "content": 5}])"), HasSubstr("'messages[0].content' is a number, not text"));
-  EXPECT_THAT(error(R"([{"from": "human", "value": "a"}])"), HasSubstr("of the format sharegpt"));
+  EXPECT_THAT(error(R"([{"from": "human", "value": "a"}])"),
+              AllOf(HasSubstr("of the format sharegpt"), HasSubstr("type: sharegpt")));
   EXPECT_THAT(error(R"([{"role": "user", "content": [{"type": "image"}]}])"), HasSubstr("a part that is not text"));
   EXPECT_THAT(error(R"([{"role": "user", "content": "a", "weight": -1}])"), HasSubstr("messages[0].weight is -1"));
   EXPECT_THAT(error(R"([{"role": "user", "content": "a", "train": "no"}])"), HasSubstr("true, false or a number"));
@@ -144,7 +145,8 @@ TEST(SampleFormat, AMissingColumnIsNamedWithThoseFound) {
             HasSubstr("the row has the columns: id, mesages. Did you mean 'mesages'?"), HasSubstr("where: d.jsonl:7")));
   EXPECT_THAT(error_of(R"({"prompt": "a", "completion": null})", SampleFormat::kPromptCompletion),
               HasSubstr("the column 'completion' is null"));
-  EXPECT_THAT(error_of(R"({"conversations": []})", SampleFormat::kMessages), HasSubstr("format 'sharegpt'"));
+  EXPECT_THAT(error_of(R"({"conversations": [{"from": "human", "value": "a"}]})", SampleFormat::kMessages),
+              HasSubstr("conversations[0] has the keys 'from' and 'value' of the format sharegpt"));
 }
 
 TEST(SampleFormat, IsDetectedByColumns) {
@@ -153,19 +155,155 @@ TEST(SampleFormat, IsDetectedByColumns) {
   EXPECT_EQ(format.reason, "column 'messages' in d.jsonl:1");
   EXPECT_EQ(detected({R"({"prompt": "", "completion": ""})"}).format, SampleFormat::kPromptCompletion);
   EXPECT_EQ(detected({R"({"input_ids": [], "labels": []})"}).format, SampleFormat::kTokenized);
+  EXPECT_EQ(detected({R"({"text": ""})"}).format, SampleFormat::kText);
+  EXPECT_EQ(detected({R"({"conversations": [], "system": "s"})"}).format, SampleFormat::kShareGpt);
+  EXPECT_EQ(detected({R"({"messages": [{"from": "human", "value": "a"}]})"}).format, SampleFormat::kShareGpt);
+  EXPECT_EQ(detected({R"({"instruction": "", "input": "", "output": ""})"}).reason,
+            "columns 'instruction', 'input' and 'output' in d.jsonl:1");
+  EXPECT_EQ(detected({R"({"prompt": "", "question": "", "response": ""})"}).reason,
+            "columns 'prompt' as system, 'question' as user and 'response' as assistant in d.jsonl:1");
+  EXPECT_EQ(detected({R"({"question": "", "answer": ""})"}).reason,
+            "columns 'question' as user and 'answer' as assistant in d.jsonl:1");
+  EXPECT_EQ(detected({R"({"prompt": "", "response": ""})"}).format, SampleFormat::kPromptResponse);
   EXPECT_EQ(detected({R"({"prompt": "x", "messages": []})"}).format, SampleFormat::kMessages);
 }
 
 TEST(SampleFormat, DetectionRefusesWhatItCannotTell) {
   const auto error = [](const std::vector<std::string>& rows) { return refusal([&] { detected(rows); }); };
-  EXPECT_THAT(error({R"({"conversations": []})"}), HasSubstr("format 'sharegpt', which is not read in this version"));
-  EXPECT_THAT(error({R"({"instruction": "", "input": "", "output": ""})"}), HasSubstr("format 'alpaca'"));
-  EXPECT_THAT(error({R"({"text": ""})"}), HasSubstr("format 'text'"));
+  EXPECT_THAT(error({R"({"chosen": "", "rejected": ""})"}), HasSubstr("those of preference pairs"));
+  EXPECT_THAT(error({R"({"instruction": "", "output": "", "text": ""})"}),
+              AllOf(HasSubstr("fit several formats: alpaca (columns 'instruction' and 'output'), text (column 'text')"),
+                    HasSubstr("type: alpaca, or type: text")));
+  EXPECT_THAT(error({R"({"messages": [], "conversations": []})"}),
+              HasSubstr("messages (column 'messages'), sharegpt (column 'conversations')"));
+  EXPECT_THAT(error({R"({"conversations": [], "conversation": []})"}), HasSubstr("several columns could be it"));
   EXPECT_THAT(error({R"({"message": []})"}),
               AllOf(HasSubstr("the columns fit no format: message"), HasSubstr("Did you mean 'messages'?")));
-  EXPECT_THAT(error({R"({"messages": [], "input_ids": []})"}), HasSubstr("fit messages and tokenized"));
+  EXPECT_THAT(error({R"({"messages": [], "input_ids": []})"}),
+              HasSubstr("messages (column 'messages'), tokenized (column 'input_ids')"));
   EXPECT_THAT(error({R"({"messages": []})", R"({"input_ids": []})"}),
               AllOf(HasSubstr("this row is tokenized, but d.jsonl:1 is messages"), HasSubstr("where: d.jsonl:2")));
+}
+
+Conversation sharegpt(const std::string& row) { return formatted<Conversation>(row, SampleFormat::kShareGpt); }
+
+TEST(ShareGpt, SpeakersBecomeRoles) {
+  const Conversation chat = sharegpt(
+      R"({"system": "S", "tools": "[{\"name\": \"f\"}]", "conversations": [
+          {"from": "human", "value": "q"},
+          {"from": "function_call", "value": "{\"name\": \"f\", \"arguments\": {\"z\": 1, \"a\": 2}}", "weight": 0.5},
+          {"from": "observation", "value": "42"},
+          {"from": "gpt", "value": "a", "train": false}]})");
+  EXPECT_EQ(chat.messages.dump(),
+            R"([{"role":"system","content":"S"},{"role":"user","content":"q"},)"
+            R"({"role":"assistant","content":"","tool_calls":[{"type":"function","function":{"name":"f",)"
+            R"("arguments":{"z":1,"a":2}}}]},{"role":"tool","content":"42"},{"role":"assistant","content":"a"}])");
+  EXPECT_THAT(chat.weights, ElementsAre(1, 1, 0.5f, 1, 0));
+  EXPECT_EQ(chat.tools.dump(), R"([{"name":"f"}])");
+  EXPECT_FALSE(chat.other_roles_ask);
+}
+
+TEST(ShareGpt, EverySpeakerIsKnown) {
+  const auto role = [](const std::string& speaker) {
+    return sharegpt(R"({"conversations": [{"from": ")" + speaker + R"(", "value": "[{\"name\": \"f\"}]"}]})")
+        .messages[0]["role"]
+        .get<std::string>();
+  };
+  for (const char* speaker : {"human", "user"}) EXPECT_EQ(role(speaker), "user");
+  for (const char* speaker : {"gpt", "assistant", "model", "bot", "chatgpt", "function_call", "tool_call"}) {
+    EXPECT_EQ(role(speaker), "assistant") << speaker;
+  }
+  for (const char* speaker : {"tool", "function", "observation", "tool_response"}) EXPECT_EQ(role(speaker), "tool");
+  EXPECT_EQ(role("system"), "system");
+}
+
+TEST(ShareGpt, TakesRolesAndContentsToo) {
+  EXPECT_EQ(sharegpt(R"({"conversations": [{"role": "human", "content": "q"}, {"from": "gpt", "content": "a"}]})")
+                .messages.dump(),
+            R"([{"role":"user","content":"q"},{"role":"assistant","content":"a"}])");
+}
+
+TEST(ShareGpt, RefusalsNamePlaceAndReason) {
+  const auto error = [](const std::string& row) { return error_of(row, SampleFormat::kShareGpt); };
+  EXPECT_THAT(error(R"({"conversations": [{"from": "asistant", "value": "a"}]})"),
+              AllOf(HasSubstr("conversations[0].from is 'asistant', which is no speaker of sharegpt. Did you mean "
+                              "'assistant'?"),
+                    HasSubstr("column_mapping: {roles: {assistant: asistant}}"), HasSubstr("where: d.jsonl:7")));
+  EXPECT_THAT(error(R"({"conversations": [{"value": "a"}]})"), HasSubstr("conversations[0] has no 'from'"));
+  EXPECT_THAT(error(R"({"conversations": [{"from": "gpt"}]})"), HasSubstr("neither content nor tool calls"));
+  EXPECT_THAT(error(R"({"conversations": "x"})"), HasSubstr("text that is not a JSON list"));
+  EXPECT_THAT(error(R"({"conversations": [{"from": "function_call", "value": "f(1)"
+}]
+})"),
+              HasSubstr("is a function call, but not JSON"));
+EXPECT_THAT(error(R"({"system": "S", "conversations": [{"from": "system", "value": "T"}]})"),
+            HasSubstr("the column 'system' has another one"));
+EXPECT_THAT(error(R"({"conversation": null})"), HasSubstr("the column 'messages' is missing"));
+}
+
+TEST(Messages, TheListMayBeJsonAsText) {
+  EXPECT_EQ(messages(R"({"messages": "[{\"role\": \"user\", \"content\": \"q\"}]"})").messages.size(), 1u);
+}
+
+TEST(Messages, ASystemColumnStandsInFrontUnlessItIsThere) {
+  const Conversation chat = messages(R"({"system": "S", "messages": [{"role": "user", "content": "q"}]})");
+  EXPECT_EQ(chat.messages[0].dump(), R"({"role":"system","content":"S"})");
+  EXPECT_EQ(chat.weights.size(), 2u);
+  EXPECT_EQ(messages(R"({"system": "S", "messages": [{"role": "system", "content": "S"}]})").messages.size(), 1u);
+  EXPECT_EQ(messages(R"({"system": "", "messages": [{"role": "user", "content": "q"}]})").messages.size(), 1u);
+}
+
+Conversation alpaca(const std::string& row) { return formatted<Conversation>(row, SampleFormat::kAlpaca); }
+
+TEST(Alpaca, TheInputGoesOnALineOfItsOwn) {
+  const std::string both = R"([{"role":"user","content":"i\nx"},{"role":"assistant","content":"o"}])";
+  EXPECT_EQ(alpaca(R"({"instruction": "i", "input": "x", "output": "o"})").messages.dump(), both);
+  const std::string alone = R"([{"role":"user","content":"i"},{"role":"assistant","content":"o"}])";
+  EXPECT_EQ(alpaca(R"({"instruction": "i", "input": "", "output": "o"})").messages.dump(), alone);
+  EXPECT_EQ(alpaca(R"({"instruction": "i", "input": null, "output": "o"})").messages.dump(), alone);
+  EXPECT_EQ(alpaca(R"({"instruction": "i", "output": "o"})").messages.dump(), alone);
+  EXPECT_EQ(alpaca(R"({"instruction": "", "input": "x", "output": "o"})").messages[0]["content"], "x");
+}
+
+TEST(Alpaca, SystemAndHistoryComeFirst) {
+  const Conversation chat =
+      alpaca(R"({"instruction": "i", "output": "o", "system": "s", "history": [["q1", "a1"], ["q2", "a2"]]})");
+  EXPECT_EQ(chat.messages.size(), 7u);
+  EXPECT_EQ(chat.messages[0]["content"], "s");
+  EXPECT_EQ(chat.messages[4].dump(), R"({"role":"assistant","content":"a2"})");
+  EXPECT_EQ(chat.messages[5]["content"], "i");
+  EXPECT_EQ(chat.weights.size(), 7u);
+}
+
+TEST(Alpaca, RefusalsNamePlaceAndReason) {
+  const auto error = [](const std::string& row) { return error_of(row, SampleFormat::kAlpaca); };
+  EXPECT_THAT(error(R"({"instruction": "i"})"), HasSubstr("the column 'output' is missing"));
+  EXPECT_THAT(error(R"({"instruction": 3, "output": "o"})"), HasSubstr("'instruction' is a number, not text"));
+  EXPECT_THAT(error(R"({"instruction": "", "output": "o"})"), HasSubstr("'instruction' is empty"));
+  EXPECT_THAT(error(R"({"instruction": "i", "output": "o", "history": [["q"]]})"),
+              HasSubstr("history[0] is not a turn"));
+}
+
+std::string turn(const std::string& row) {
+  return formatted<Conversation>(row, SampleFormat::kPromptResponse).messages.dump();
+}
+
+TEST(PromptResponse, WithAQuestionThePromptIsTheSystemMessage) {
+  EXPECT_EQ(turn(R"({"prompt": "s", "question": "q", "response": "a"})"),
+            R"([{"role":"system","content":"s"},{"role":"user","content":"q"},{"role":"assistant","content":"a"}])");
+  const std::string alone = R"([{"role":"user","content":"q"},{"role":"assistant","content":"a"}])";
+  EXPECT_EQ(turn(R"({"prompt": "", "question": "q", "response": "a"})"), alone);
+  EXPECT_EQ(turn(R"({"question": "q", "response": "a"})"), alone);
+  EXPECT_EQ(turn(R"({"question": "q", "answer": "a"})"), alone);
+  EXPECT_EQ(turn(R"({"prompt": "q", "response": "a"})"), alone);
+  EXPECT_EQ(turn(R"({"system": "s", "prompt": "q", "response": "a"})"),
+            R"([{"role":"system","content":"s"},{"role":"user","content":"q"},{"role":"assistant","content":"a"}])");
+}
+
+TEST(Text, IsLearntWhole) {
+  const auto text = formatted<PromptCompletion>(R"({"text": "t"})", SampleFormat::kText);
+  EXPECT_EQ(text.prompt + "|" + text.completion, "|t");
+  EXPECT_THAT(error_of(R"({"text": ["t"]})", SampleFormat::kText), HasSubstr("'text' is an array, not text"));
 }
 
 TEST(SampleFormat, NamesAreChecked) {

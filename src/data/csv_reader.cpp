@@ -1,0 +1,172 @@
+#include "data/csv_reader.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "core/error.h"
+#include "text/utf8.h"
+
+namespace hone {
+
+namespace {
+
+constexpr std::string_view kQuoting = "put the whole field into quotes, and double each quote inside it (RFC 4180)";
+
+bool ends_line(int byte) { return byte == '\n' || byte == '\r'; }
+
+std::string without_blanks(const std::string& text) {
+  const size_t begin = text.find_first_not_of(" \t\r\n"), end = text.find_last_not_of(" \t\r\n");
+  return begin == std::string::npos ? "" : text.substr(begin, end - begin + 1);
+}
+
+}  // namespace
+
+CsvReader::CsvReader(const std::string& file, size_t max_row_bytes)
+    : file_(file), max_row_bytes_(max_row_bytes), in_(file) {
+  if (file.ends_with(".tsv")) header_->delimiter = '\t';
+  read_header();
+}
+
+void CsvReader::read_header() {
+  RawRow row;
+  row.syntax = RowSyntax::kCsv;
+  row.file = file_;
+  if (!next_record(row)) return;
+  if (valid_utf8_prefix(row.text) != row.text.size()) {
+    throw UserError("the header is not UTF-8", row.where(), "save the file as UTF-8");
+  }
+  for (const std::string& name : split_record(row.text, header_->delimiter)) {
+    header_->names.push_back(without_blanks(name));
+  }
+  const std::vector<std::string>& names = header_->names;
+  for (const std::string& name : names) {
+    if (name.empty() || std::count(names.begin(), names.end(), name) == 1) continue;
+    throw UserError(fmt::format("the header names the column '{}' twice", name), row.where(),
+                    "give each column a name of its own");
+  }
+  const char other = header_->delimiter == ',' ? '\t' : ',';
+  for (const char delimiter : {';', other}) {
+    if (names.size() != 1 || names[0].find(delimiter) == std::string::npos) continue;
+    throw UserError(fmt::format("the header is one column: '{}'", names[0]), row.where(),
+                    fmt::format("the fields of a {} are parted by {}: save it so{}",
+                                header_->delimiter == ',' ? ".csv file" : ".tsv file",
+                                header_->delimiter == ',' ? "commas" : "tabs",
+                                delimiter == '\t'  ? ", or name it .tsv"
+                                : delimiter == ',' ? ", or name it .csv"
+                                                   : ""));
+  }
+  if (std::all_of(names.begin(), names.end(), [](const std::string& name) { return name.empty(); })) {
+    throw UserError("the header names no column", row.where(), "the first line of the file names the columns");
+  }
+}
+
+void CsvReader::append(RawRow& row, int byte) const {
+  if (row.text.size() == max_row_bytes_) {
+    throw UserError(fmt::format("the row is longer than {} bytes", max_row_bytes_), row.where(),
+                    "a quote may be missing");
+  }
+  row.text.push_back(static_cast<char>(byte));
+}
+
+/// Reads a field from its opening quote to its closing one.
+void CsvReader::read_quoted(RawRow& row) {
+  const int64_t opened = in_.line();
+  append(row, in_.get());
+  while (true) {
+    const int byte = in_.get();
+    if (byte < 0) {
+      throw UserError("a quote is opened here and never closed", fmt::format("{}:{}", file_, opened),
+                      std::string(kQuoting));
+    }
+    append(row, byte);
+    if (byte != '"') continue;
+    if (in_.peek() != '"') break;
+    append(row, in_.get());
+  }
+  if (in_.peek() < 0 || ends_line(in_.peek()) || in_.peek() == header_->delimiter) return;
+  throw UserError("there is text behind the closing quote of a field", fmt::format("{}:{}", file_, in_.line()),
+                  std::string(kQuoting));
+}
+
+/// Reads the end of a line.
+void CsvReader::end_line() {
+  if (in_.get() != '\r' || in_.peek() < 0 || in_.peek() == '\n') return;
+  throw UserError("there is a carriage return without a line feed behind it", fmt::format("{}:{}", file_, in_.line()),
+                  "end lines with a line feed, and put a field that holds a carriage return into quotes");
+}
+
+bool CsvReader::next_record(RawRow& row) {
+  while (ends_line(in_.peek())) end_line();
+  if (in_.peek() < 0) return false;
+  row.line = in_.line();
+  bool field_begins = true;
+  while (in_.peek() >= 0 && !ends_line(in_.peek())) {
+    const int byte = in_.peek();
+    if (byte == '"' && field_begins) {
+      read_quoted(row);
+      field_begins = false;
+      continue;
+    }
+    if (byte == '"' && header_->delimiter == ',') {
+      throw UserError("there is a quote inside a field that does not begin with one", row.where(),
+                      std::string(kQuoting));
+    }
+    append(row, in_.get());
+    field_begins = byte == header_->delimiter;
+  }
+  if (in_.peek() >= 0) end_line();
+  return true;
+}
+
+bool CsvReader::next(RawRow& row) {
+  row = {};
+  row.file = file_;
+  row.syntax = RowSyntax::kCsv;
+  row.header = header_;
+  return next_record(row);
+}
+
+std::vector<std::string> split_record(std::string_view record, char delimiter) {
+  std::vector<std::string> fields(1);
+  bool quoted = false, field_begins = true;
+  for (size_t i = 0; i < record.size(); ++i) {
+    const char c = record[i];
+    if (quoted && c == '"') {
+      if (i + 1 < record.size() && record[i + 1] == '"') {
+        fields.back().push_back(record[++i]);
+      } else {
+        quoted = false;
+      }
+    } else if (!quoted && field_begins && c == '"') {
+      quoted = true;
+      field_begins = false;
+    } else if (!quoted && c == delimiter) {
+      fields.emplace_back();
+      field_begins = true;
+    } else {
+      fields.back().push_back(c);
+      field_begins = false;
+    }
+  }
+  return fields;
+}
+
+Json parse_csv_row(const RawRow& row) {
+  const std::vector<std::string>& names = row.header->names;
+  std::vector<std::string> fields = split_record(row.text, row.header->delimiter);
+  if (fields.size() != names.size()) {
+    throw UserError(fmt::format("the row has {} fields, the header has {}", fields.size(), names.size()), row.where(),
+                    fields.size() > names.size()
+                        ? "a field that holds the delimiter must be in quotes"
+                        : "write an empty field for each value that is missing; a line end inside a field must be in "
+                          "quotes");
+  }
+  Json object = Json::object();
+  for (size_t i = 0; i < names.size(); ++i) {
+    if (!names[i].empty()) object[names[i]] = std::move(fields[i]);
+  }
+  return object;
+}
+
+}  // namespace hone

@@ -1,0 +1,48 @@
+// Rows of CSV (RFC 4180) and TSV files.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "data/byte_reader.h"
+#include "data/raw_row.h"
+
+namespace hone {
+
+/// Reads the records of a `.csv` (comma) or `.tsv` (tab) file. The first record is the header: names of the columns,
+/// without blanks around them; the columns of an unnamed header field are not read. A field may be in quotes, and then
+/// hold delimiters, line ends and doubled quotes. Lines end with CRLF or LF; blank lines are skipped.
+/// Source: RFC 4180; beyond it, in TSV a quote inside a field that does not begin with one is text.
+class CsvReader : public RowReader {
+ public:
+  /// Throws UserError: not readable; a header with a name twice, or without any, or that is parted by semicolons.
+  explicit CsvReader(const std::string& file, size_t max_row_bytes = kMaxRowBytes);
+
+  /// Throws UserError with file:line: a quote that is not closed, text behind a closing quote, a quote inside a field
+  /// of CSV that does not begin with one, a lone carriage return, a row over max_row_bytes.
+  bool next(RawRow& row) override;
+  int64_t bytes_read() const override { return in_.bytes_read(); }
+
+  const std::vector<std::string>& columns() const { return header_->names; }
+
+ private:
+  void read_header();
+  bool next_record(RawRow& row);
+  void read_quoted(RawRow& row);
+  void end_line();
+  void append(RawRow& row, int byte) const;
+
+  std::string file_;
+  size_t max_row_bytes_;
+  ByteReader in_;
+  std::shared_ptr<CsvHeader> header_ = std::make_shared<CsvHeader>();
+};
+
+/// The fields of a record, quotes removed.
+std::vector<std::string> split_record(std::string_view record, char delimiter);
+
+/// A row of CSV as an object of texts. Throws UserError if it has more or fewer fields than the header.
+Json parse_csv_row(const RawRow& row);
+
+}  // namespace hone

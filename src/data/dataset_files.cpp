@@ -1,0 +1,207 @@
+#include "data/dataset_files.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <filesystem>
+#include <set>
+
+#include "core/error.h"
+
+namespace hone {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+struct Refusal {
+  std::string_view extension, fix;
+};
+
+constexpr std::string_view kUnpack = "unpack it first";
+constexpr std::string_view kToText = "export it as CSV or JSONL";
+
+/// Kinds of data files that other tools read and this version does not.
+constexpr std::array<Refusal, 13> kRefused = {
+    {{".arrow", "it is what datasets.save_to_disk writes: write the data with to_json or to_parquet"},
+     {".gz", kUnpack},
+     {".zst", kUnpack},
+     {".bz2", kUnpack},
+     {".xz", kUnpack},
+     {".zip", kUnpack},
+     {".tar", kUnpack},
+     {".xlsx", kToText},
+     {".xls", kToText},
+     {".pkl", kToText},
+     {".feather", kToText},
+     {".yaml", "convert it to JSONL: one JSON object on each line"},
+     {".yml", "convert it to JSONL: one JSON object on each line"}}};
+
+constexpr std::string_view kReadable = ".jsonl, .json, .csv, .tsv, .parquet, .txt or .md";
+
+void refuse_other_kinds(const fs::path& path) {
+  const std::string extension = path.extension().string();
+  for (const Refusal& refusal : kRefused) {
+    if (refusal.extension != extension) continue;
+    throw UserError(fmt::format("{} files are not read", extension), path.string(), std::string(refusal.fix));
+  }
+}
+
+/// Of a data set's folder, not of its data.
+bool is_about_the_data(const std::string& name) {
+  static constexpr std::array<std::string_view, 9> kNames = {"README.md",  "README.txt",        "LICENSE.txt",
+                                                             "LICENSE.md", "dataset_info.json", "dataset_infos.json",
+                                                             "state.json", "CHANGELOG.md",      "dataset_dict.json"};
+  return std::find(kNames.begin(), kNames.end(), name) != kNames.end() || name == "requirements.txt";
+}
+
+struct Folder {
+  std::vector<std::string> data, others, folders;  // sorted
+};
+
+Folder list_folder(const fs::path& path) {
+  Folder folder;
+  std::error_code error;
+  for (const auto& entry : fs::directory_iterator(path, error)) {
+    const std::string name = entry.path().filename().string();
+    if (name.starts_with('.')) continue;
+    if (entry.is_directory()) {
+      folder.folders.push_back(entry.path().string());
+    } else {
+      (kind_of_file(name) == FileKind::kOther ? folder.others : folder.data).push_back(entry.path().string());
+    }
+  }
+  if (error) throw UserError("cannot read the folder: " + error.message(), path.string());
+  for (auto* list : {&folder.data, &folder.others, &folder.folders}) std::sort(list->begin(), list->end());
+  return folder;
+}
+
+std::string file_name(const std::string& path) { return fs::path(path).filename().string(); }
+
+/// "train" of train.jsonl, train-00000-of-00002.parquet and train_part.csv.
+std::string split_of(const std::string& path) {
+  const std::string stem = fs::path(path).stem().string();
+  return stem.substr(0, stem.find_first_of("-_."));
+}
+
+bool is_for_testing(const std::string& split) {
+  static constexpr std::array<std::string_view, 6> kNames = {"test", "validation", "valid", "val", "dev", "eval"};
+  return std::find(kNames.begin(), kNames.end(), split) != kNames.end();
+}
+
+std::string some_names(const std::vector<std::string>& paths) {
+  std::string names;
+  for (size_t i = 0; i < std::min<size_t>(paths.size(), 5); ++i) names += (i ? ", " : "") + file_name(paths[i]);
+  return paths.size() > 5 ? names + ", …" : names;
+}
+
+[[noreturn]] void refuse_empty_folder(const fs::path& path, const Folder& folder) {
+  for (const std::string& file : folder.others) refuse_other_kinds(file);
+  std::vector<std::string> found = folder.folders;
+  found.insert(found.end(), folder.others.begin(), folder.others.end());
+  throw UserError("the folder holds no data file", path.string(),
+                  found.empty()            ? "the folder is empty"
+                  : folder.folders.empty() ? fmt::format("it holds {}; a data file is {}", some_names(found), kReadable)
+                                           : fmt::format("it holds {}: name one of them, or say split for a folder "
+                                                         "inside",
+                                                         some_names(found)));
+}
+
+/// Data files alone; files about the data go to not_read, but where there is nothing else.
+DatasetFiles without_descriptions(const Folder& folder) {
+  DatasetFiles result;
+  for (const std::string& file : folder.data) {
+    (is_about_the_data(file_name(file)) ? result.not_read : result.files).push_back(file);
+  }
+  if (result.files.empty()) std::swap(result.files, result.not_read);
+  result.not_read.insert(result.not_read.end(), folder.others.begin(), folder.others.end());
+  for (std::string& file : result.not_read) file = file_name(file);
+  return result;
+}
+
+void refuse_mixed_splits(const fs::path& path, const DatasetFiles& result) {
+  std::set<std::string> splits;
+  for (const std::string& file : result.files) splits.insert(split_of(file));
+  const bool tests = std::any_of(splits.begin(), splits.end(), is_for_testing);
+  if (!tests || !splits.contains("train")) return;
+  throw UserError(fmt::format("the folder holds the splits {}", fmt::join(splits, ", ")), path.string(),
+                  "say which is meant: split: train in the data set's entry");
+}
+
+DatasetFiles whole_folder(const fs::path& path) {
+  const Folder folder = list_folder(path);
+  const fs::path inner = path / "data";
+  if (folder.data.empty() && fs::is_directory(inner)) return whole_folder(inner);
+  if (folder.data.empty()) refuse_empty_folder(path, folder);
+  DatasetFiles result = without_descriptions(folder);
+  refuse_mixed_splits(path, result);
+  return result;
+}
+
+/// The files of a split in this folder itself; none if it does not have it. Adds what it has to `found`.
+DatasetFiles split_of_folder(const fs::path& path, const std::string& split, std::set<std::string>& found) {
+  if (fs::is_directory(path / split)) {
+    const Folder folder = list_folder(path / split);
+    if (folder.data.empty()) refuse_empty_folder(path / split, folder);
+    return without_descriptions(folder);
+  }
+  const Folder folder = list_folder(path);
+  for (const std::string& inner : folder.folders) found.insert(file_name(inner));
+  DatasetFiles result = without_descriptions(folder);
+  for (const std::string& file : result.files) found.insert(split_of(file));
+  std::erase_if(result.files, [&](const std::string& file) { return split_of(file) != split; });
+  return result;
+}
+
+DatasetFiles split_anywhere(const fs::path& path, const std::string& split) {
+  std::set<std::string> found;
+  for (const fs::path& place : {path, path / "data"}) {
+    if (!fs::is_directory(place)) continue;
+    DatasetFiles result = split_of_folder(place, split, found);
+    if (!result.files.empty()) return result;
+  }
+  const std::string known = found.empty() ? "nothing" : fmt::format("{}", fmt::join(found, ", "));
+  throw UserError(fmt::format("the folder has no split '{}'.{}", split, did_you_mean(split, found)), path.string(),
+                  fmt::format("it holds {}: a split is a folder or the beginning of the files' names", known));
+}
+
+}  // namespace
+
+FileKind kind_of_file(const std::string& path) {
+  const std::string extension = fs::path(path).extension().string();
+  if (extension == ".jsonl" || extension == ".ndjson" || extension == ".json") return FileKind::kJson;
+  if (extension == ".csv" || extension == ".tsv") return FileKind::kCsv;
+  if (extension == ".parquet") return FileKind::kParquet;
+  if (extension == ".txt" || extension == ".md") return FileKind::kText;
+  return FileKind::kOther;
+}
+
+DatasetFiles files_of_dataset(const std::string& path, const std::string& split) {
+  std::error_code error;
+  const auto status = fs::status(path, error);
+  if (!fs::exists(status)) {
+    throw UserError("there is no such file or folder", path,
+                    "give the path of a local file; data sets are not downloaded");
+  }
+  if (split.find_first_of("[:%/") != std::string::npos) {
+    throw UserError(fmt::format("the split '{}' is not a name", split), path,
+                    "name a split alone; samples takes its first rows");
+  }
+  if (fs::is_directory(status)) return split.empty() ? whole_folder(path) : split_anywhere(path, split);
+  refuse_other_kinds(path);
+  if (!split.empty() && split != "train" && !path.ends_with(".json")) {
+    throw UserError(fmt::format("the file has no split '{}'", split), path,
+                    "split names files or a folder inside a folder; name the file itself");
+  }
+  return {{path}, {}, path.ends_with(".json") ? split : ""};
+}
+
+std::string name_from_path(const std::string& path) {
+  fs::path file(path);
+  if (!file.has_filename()) file = file.parent_path();
+  const std::string name = (kind_of_file(path) == FileKind::kOther ? file.filename() : file.stem()).string();
+  return name.empty() || name == "." || name == ".." ? "data" : name;
+}
+
+}  // namespace hone

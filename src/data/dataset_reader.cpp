@@ -1,0 +1,153 @@
+#include "data/dataset_reader.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <filesystem>
+
+#include "core/error.h"
+#include "data/csv_reader.h"
+#include "data/jsonl_reader.h"
+#include "data/parquet_reader.h"
+#include "data/row_columns.h"
+#include "data/text_reader.h"
+
+namespace hone {
+
+namespace {
+
+constexpr int64_t kDetectionRows = 8;
+
+}  // namespace
+
+FormattedRow read_row(const DatasetRow& row, const ColumnMapping& mapping) {
+  static const ColumnMapping kOwnNames;
+  const bool plain_text = row.raw.syntax == RowSyntax::kText;
+  return format_row(parse_row(row.raw), row.format, row.where(), plain_text ? kOwnNames : mapping);
+}
+
+std::unique_ptr<RowReader> open_rows(const std::string& file, const DatasetFiles& files, const ColumnMapping& mapping) {
+  switch (kind_of_file(file)) {
+    case FileKind::kCsv:
+      return std::make_unique<CsvReader>(file);
+    case FileKind::kText:
+      return std::make_unique<TextReader>(file);
+    case FileKind::kParquet:
+      return open_parquet(file);
+    case FileKind::kJson:
+    case FileKind::kOther:
+      break;
+  }
+  JsonlReader::Options options;
+  options.table = files.table;
+  if (const std::string* messages = mapping.column("messages")) options.columns = {*messages};
+  return std::make_unique<JsonlReader>(file, options);
+}
+
+DatasetReader::DatasetReader(const DatasetEntry& entry)
+    : entry_(entry), files_(files_of_dataset(entry.path, entry.split)) {
+  for (const std::string& file : files_.files) {
+    std::error_code error;
+    const auto size = std::filesystem::file_size(file, error);
+    if (!error) bytes_total_ += static_cast<int64_t>(size);
+  }
+}
+
+bool DatasetReader::open_next() {
+  if (open_) bytes_before_ += open_->bytes_read();
+  open_.reset();
+  if (next_file_ == files_.files.size()) return false;
+  open_ = open_rows(files_.files[next_file_++], files_, entry_.mapping);
+  peek_rows();
+  return true;
+}
+
+void DatasetReader::peek_rows() {
+  const int64_t most = std::min(kDetectionRows, entry_.samples.value_or(kDetectionRows) - rows_);
+  std::vector<LocatedRow> rows;
+  const bool parse = entry_.format == SampleFormat::kAuto || !entry_.mapping.mapped_columns().empty();
+  for (RawRow raw; parse && std::ssize(peeked_) < most && open_->next(raw);) {
+    peeked_.push_back(raw);
+    if (raw.syntax != RowSyntax::kText) rows.push_back({parse_row(raw), raw.where()});
+  }
+  check_columns(rows);
+  if (entry_.format != SampleFormat::kAuto) {
+    if (!rows.empty()) check_mapping(entry_.format, entry_.mapping, rows.front().where);
+    format_ = entry_.format;
+  } else if (!rows.empty()) {
+    const DetectedFormat detected = detect_format(rows, entry_.mapping);
+    decide(detected.format, detected.reason);
+  } else if (!peeked_.empty()) {
+    decide(SampleFormat::kText, fmt::format("plain text in {}", peeked_.front().where()));
+  }
+}
+
+void DatasetReader::decide(SampleFormat format, const std::string& reason) {
+  format_ = format;
+  for (Decision& decision : decisions_) {
+    if (decision.format != format) continue;
+    ++decision.files;
+    return;
+  }
+  decisions_.push_back({format, reason, 1});
+}
+
+void DatasetReader::check_columns(const std::vector<LocatedRow>& rows) const {
+  if (rows.empty()) return;
+  const bool fixed = peeked_.front().syntax == RowSyntax::kCsv;
+  for (const std::string_view name : entry_.mapping.mapped_columns()) {
+    const std::string& column = *entry_.mapping.column(name);
+    const bool found =
+        std::any_of(rows.begin(), rows.end(), [&](const LocatedRow& row) { return row.row.contains(column); });
+    const std::string hint = nearest_column(rows.front().row, column);
+    if (found || (!fixed && hint.empty())) continue;
+    throw UserError(fmt::format("the column '{}' is missing, which column_mapping reads as {}", column, name),
+                    rows.front().where,
+                    fmt::format("the row has the columns: {}.{}", column_names(rows.front().row), hint));
+  }
+}
+
+void DatasetReader::finish() const {
+  if (rows_ == 0) return;
+  const std::vector<std::string> absent = entry_.mapping.never_found();
+  if (absent.empty()) return;
+  throw UserError(fmt::format("no row has the column '{}', which column_mapping names", absent.front()), entry_.path,
+                  "take it out of column_mapping, or name the column that is meant");
+}
+
+bool DatasetReader::next(DatasetRow& row) {
+  if (entry_.samples && rows_ >= *entry_.samples) return false;
+  while (true) {
+    if (!peeked_.empty()) {
+      row.raw = std::move(peeked_.front());
+      peeked_.pop_front();
+    } else if (!open_ || !open_->next(row.raw)) {
+      if (open_next()) continue;
+      return false;
+    }
+    row.format = format_;
+    ++rows_;
+    return true;
+  }
+}
+
+SampleFormat DatasetReader::format() const {
+  if (entry_.format != SampleFormat::kAuto) return entry_.format;
+  return decisions_.size() == 1 ? decisions_.front().format : SampleFormat::kAuto;
+}
+
+std::string DatasetReader::decision() const {
+  std::string text;
+  for (const Decision& decision : decisions_) {
+    text += text.empty() ? "" : "; ";
+    if (decisions_.size() > 1) text += fmt::format("{}: ", name_of(decision.format));
+    text += decision.reason;
+    if (decision.files > 1) text += fmt::format(" and {} more files", decision.files - 1);
+  }
+  if (!files_.not_read.empty()) {
+    text += fmt::format("{}not read: {}", text.empty() ? "" : "; ", fmt::join(files_.not_read, ", "));
+  }
+  return text;
+}
+
+}  // namespace hone

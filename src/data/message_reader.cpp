@@ -1,0 +1,224 @@
+#include "data/message_reader.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include "core/error.h"
+#include "data/raw_row.h"
+#include "data/train_detail.h"
+
+namespace hone {
+
+namespace {
+
+/// Keys by which a message says whether, or how much, it is learnt.
+constexpr std::array<std::string_view, 4> kWeightKeys = {"train", "weight", "loss", "loss_mask"};
+
+constexpr std::string_view kFunctionCall = "function_call";
+
+/// Speakers of ShareGPT and of the tools that read it.
+constexpr std::array<std::pair<std::string_view, std::string_view>, 17> kSpeakers = {{{"human", "user"},
+                                                                                      {"user", "user"},
+                                                                                      {"gpt", "assistant"},
+                                                                                      {"assistant", "assistant"},
+                                                                                      {"model", "assistant"},
+                                                                                      {"bot", "assistant"},
+                                                                                      {"chatgpt", "assistant"},
+                                                                                      {"system", "system"},
+                                                                                      {"tool", "tool"},
+                                                                                      {"function", "tool"},
+                                                                                      {"observation", "tool"},
+                                                                                      {"tool_response", "tool"},
+                                                                                      {"function_response", "tool"},
+                                                                                      {"function_call", kFunctionCall},
+                                                                                      {"function-call", kFunctionCall},
+                                                                                      {"tool_call", kFunctionCall},
+                                                                                      {"tool_calls", kFunctionCall}}};
+
+std::vector<std::string_view> speaker_names() {
+  std::vector<std::string_view> names;
+  for (const auto& [speaker, role] : kSpeakers) names.push_back(speaker);
+  return names;
+}
+
+/// JSON text as what it holds, anything else as it is; null of text that is not JSON.
+Json unwrapped(const Json& value) {
+  if (!value.is_string()) return value;
+  const auto& text = value.get_ref<const std::string&>();
+  if (nested_too_deep(text)) return nullptr;
+  Json parsed = Json::parse(text, nullptr, false);
+  return parsed.is_discarded() ? Json(nullptr) : parsed;
+}
+
+}  // namespace
+
+MessageReader::MessageReader(const RowColumns& columns, Speakers speakers, Conversation& conversation)
+    : columns_(columns), speakers_(speakers), conversation_(conversation) {}
+
+void MessageReader::read(const Json& list, const std::string& name) {
+  const Json parsed = list.is_array() ? Json() : columns_.list_of(name, list, "a list of messages");
+  const Json& messages = list.is_array() ? list : parsed;
+  if (messages.empty()) columns_.fail(fmt::format("'{}' is an empty list", name), "remove the row, or add messages");
+  for (size_t i = 0; i < messages.size(); ++i) add(messages[i], fmt::format("{}[{}]", name, i));
+}
+
+/// What holds `ours` in this message.
+std::string MessageReader::key_name(std::string_view ours, const Json& message) const {
+  if (const std::string* mapped = columns_.mapping().message_key(ours)) return *mapped;
+  if (speakers_ == Speakers::kShareGpt && !message.contains(ours)) {
+    if (ours == "role") return "from";
+    if (ours == "content" && message.contains("value")) return "value";
+  }
+  return std::string(ours);
+}
+
+Json MessageReader::with_our_keys(const Json& message, const std::string& name) const {
+  const std::string role = key_name("role", message), content = key_name("content", message);
+  Json result = Json::object();
+  for (const auto& [key, value] : message.items()) {
+    std::string ours(columns_.mapping().meaning_of_key(key));
+    if (key == role) ours = "role";
+    if (key == content) ours = "content";
+    if (ours == key && (key == "role" || key == "content") && key != role && key != content) continue;
+    if (result.contains(ours)) {
+      columns_.fail(fmt::format("{} has two values for '{}'", name, ours),
+                    fmt::format("it has the keys: {}", column_names(message)));
+    }
+    result[ours] = value;
+  }
+  return result;
+}
+
+std::string MessageReader::role_of(const Json& message, const std::string& name) const {
+  const std::string key = key_name("role", message);
+  const auto found = message.find(key);
+  if (found == message.end()) {
+    if (speakers_ == Speakers::kRoles && message.contains("from") && message.contains("value")) {
+      columns_.fail(fmt::format("{} has the keys 'from' and 'value' of the format sharegpt", name),
+                    "state type: sharegpt for this data set");
+    }
+    columns_.fail(fmt::format("{} has no '{}'", name, key),
+                  fmt::format("it has the keys: {}.{}", column_names(message), nearest_column(message, key)));
+  }
+  if (!found->is_string()) columns_.fail_type(fmt::format("{}.{}", name, key), "text", *found);
+  const auto& speaker = found->get_ref<const std::string&>();
+  if (const std::string* mapped = columns_.mapping().role_of(speaker)) return *mapped;
+  if (speakers_ == Speakers::kRoles) return speaker;
+  for (const auto& [known, role] : kSpeakers) {
+    if (known == speaker) return std::string(role);
+  }
+  const std::vector<std::string_view> known = speaker_names();
+  columns_.fail(fmt::format("{}.{} is '{}', which is no speaker of sharegpt.{}", name, key, speaker,
+                            did_you_mean(speaker, known)),
+                fmt::format("it is one of {}; or say who it is: column_mapping: {{roles: {{assistant: {}}}}}",
+                            fmt::join(known, ", "), speaker));
+}
+
+void MessageReader::add(const Json& message, const std::string& name) {
+  if (!message.is_object()) columns_.fail_type(name, R"({"role": …, "content": …})", message);
+  const std::string role = role_of(message, name);
+  const Json ours = with_our_keys(message, name);
+  const std::optional<float> weight = weight_of(ours, name);
+  const bool call = role == kFunctionCall;
+  conversation_.weights.push_back(weight.value_or(1.0f));
+  if (weight.value_or(0.0f) > 0 && role != "assistant" && !call) conversation_.other_roles_ask = true;
+  Json kept = Json::object();
+  for (const auto& [key, value] : ours.items()) {
+    if (std::find(kWeightKeys.begin(), kWeightKeys.end(), key) != kWeightKeys.end()) continue;
+    if (key == "role") {
+      kept[key] = call ? "assistant" : role;
+    } else if (key == "content" && call) {
+      kept["content"] = "";
+      kept["tool_calls"] = calls_of(value, name);
+    } else if (key == "content" && value.is_array()) {
+      kept[key] = joined_parts(value, name);
+    } else if (key == "tool_calls" && value.is_string()) {
+      kept[key] = columns_.list_of(name + ".tool_calls", value, "a list of calls");
+    } else {
+      kept[key] = value;
+    }
+  }
+  check_content(kept, name);
+  conversation_.details.push_back(details_of(kept, name));
+  conversation_.messages.push_back(std::move(kept));
+}
+
+/// {"name": …, "arguments": …} or a list of them, as text or not, in the form that chat templates read.
+Json MessageReader::calls_of(const Json& content, const std::string& name) const {
+  Json calls = unwrapped(content);
+  if (calls.is_object()) calls = Json::array({std::move(calls)});
+  Json result = Json::array();
+  for (const Json& call : calls) {
+    const Json& function = call.is_object() && call.contains("function") ? call["function"] : call;
+    if (!function.is_object() || !function.contains("name")) break;
+    result.push_back(call.contains("function") ? call : Json{{"type", "function"}, {"function", call}});
+  }
+  if (!result.empty() && result.size() == calls.size()) return result;
+  columns_.fail(fmt::format("{} is a function call, but not JSON of its name and arguments", name),
+                R"(write {"name": …, "arguments": {…}}, or a list of such calls)");
+}
+
+void MessageReader::check_content(const Json& message, const std::string& name) const {
+  const auto content = message.find("content");
+  const bool has_content = content != message.end() && !content->is_null();
+  if (has_content && !content->is_string()) columns_.fail_type(name + ".content", "text", *content);
+  for (auto key : {"tool_calls", "function_call", "reasoning_content", "reasoning", "thinking"}) {
+    if (has_content || message.contains(key)) return;
+  }
+  columns_.fail(fmt::format("{} has neither content nor tool calls", name),
+                fmt::format("it has the keys: {}", column_names(message)));
+}
+
+/// [{"type": "text", "text": "a"}, …] as one text: templates that take parts write them without anything between.
+std::string MessageReader::joined_parts(const Json& parts, const std::string& name) const {
+  std::string text;
+  for (const Json& part : parts) {
+    if (part.is_string()) {
+      text += part.get_ref<const std::string&>();
+      continue;
+    }
+    const auto found = part.is_object() ? part.find("text") : part.end();
+    const bool is_text =
+        part.is_object() && part.value("type", Json("text")) == "text" && found != part.end() && found->is_string();
+    if (!is_text) {
+      columns_.fail(fmt::format("{}.content has a part that is not text; images and other media are not trained in "
+                                "this version",
+                                name),
+                    R"(keep only parts of the form {"type": "text", "text": …})");
+    }
+    text += found->get_ref<const std::string&>();
+  }
+  return text;
+}
+
+/// Takes the key `train_detail` off the message.
+std::vector<TrainDetail> MessageReader::details_of(Json& message, const std::string& name) const {
+  const auto found = message.find("train_detail");
+  if (found == message.end()) return {};
+  const Json detail = std::move(*found);
+  message.erase("train_detail");
+  if (detail.is_null()) return {};
+  const auto content = message.find("content");
+  const bool has_text = content != message.end() && content->is_string();
+  return train_detail_of(detail, has_text ? content->get<std::string>() : "", columns_, name + ".train_detail");
+}
+
+std::optional<float> MessageReader::weight_of(const Json& message, const std::string& name) const {
+  std::optional<float> weight;
+  for (auto key : kWeightKeys) {
+    const auto found = message.find(key);
+    if (found == message.end() || found->is_null()) continue;
+    const float factor = loss_factor(*found, columns_, fmt::format("{}.{}", name, key));
+    if (weight && *weight != factor) {
+      columns_.fail(fmt::format("{} says twice, differently, whether it is learnt", name),
+                    "keep one of train, weight, loss and loss_mask");
+    }
+    weight = factor;
+  }
+  return weight;
+}
+
+}  // namespace hone

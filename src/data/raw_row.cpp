@@ -1,0 +1,117 @@
+#include "data/raw_row.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "core/error.h"
+#include "data/csv_reader.h"
+#include "text/utf8.h"
+
+namespace hone {
+
+namespace {
+
+constexpr int kMaxDepth = 256;
+constexpr std::string_view kOneObjectALine =
+    "write one JSON object on each line; a file that is one array of objects must be named .json";
+
+/// "parse error at line 1, column 5: syntax error while parsing value - ..." without its first part, and short.
+std::string reason_of(std::string message) {
+  const size_t bracket = message.find("] ");
+  if (bracket != std::string::npos) message.erase(0, bracket + 2);
+  const size_t column = message.find("column ");
+  if (message.starts_with("parse error at ") && column != std::string::npos) {
+    message.erase(0, std::min(message.size(), message.find(": ", column) + 2));
+  }
+  constexpr size_t kLongest = 200;
+  if (message.size() > kLongest) message = repair_utf8(message.substr(0, kLongest)) + "…";
+  return message;
+}
+
+/// Where byte `at` of a row stands.
+struct Place {
+  std::string where;  ///< file:line
+  size_t column;      ///< bytes in front of it on its line
+};
+
+Place place_of(const RawRow& row, size_t at) {
+  const std::string_view before = std::string_view(row.text).substr(0, std::min(at, row.text.size()));
+  const size_t line_begin = before.rfind('\n');
+  const size_t column = line_begin == std::string_view::npos ? before.size() : before.size() - line_begin - 1;
+  if (row.syntax == RowSyntax::kParquet) return {row.where(), column};
+  return {fmt::format("{}:{}", row.file, row.line + std::count(before.begin(), before.end(), '\n')), column};
+}
+
+/// The error of JSON that breaks at byte `at` of the row.
+UserError broken_json(const RawRow& row, size_t at, const std::string& reason) {
+  const Place place = place_of(row, at);
+  return UserError(fmt::format("broken JSON at column {}: {}", std::max<size_t>(place.column, 1), reason), place.where,
+                   std::string(kOneObjectALine));
+}
+
+Json parse_json_row(const RawRow& row) {
+  if (nested_too_deep(row.text)) {
+    throw UserError(fmt::format("the JSON is nested deeper than {} levels", kMaxDepth), row.where(),
+                    "flatten the row, or remove it");
+  }
+  Json json;
+  try {
+    json = Json::parse(row.text);
+  } catch (const Json::parse_error& error) {
+    throw broken_json(row, error.byte, reason_of(error.what()));
+  } catch (const Json::exception& error) {
+    throw broken_json(row, 0, reason_of(error.what()));
+  }
+  if (!json.is_object()) {
+    throw UserError(fmt::format("the row is a JSON {}, not an object", json.type_name()), row.where(),
+                    std::string(kOneObjectALine));
+  }
+  return json;
+}
+
+}  // namespace
+
+bool nested_too_deep(std::string_view text) {
+  int depth = 0;
+  bool in_string = false;
+  for (size_t i = 0; i < text.size(); ++i) {
+    const char c = text[i];
+    if (in_string) {
+      if (c == '\\') ++i;
+      if (c == '"') in_string = false;
+    } else if (c == '"') {
+      in_string = true;
+    } else if (c == '{' || c == '[') {
+      if (++depth > kMaxDepth) return true;
+    } else if (c == '}' || c == ']') {
+      --depth;
+    }
+  }
+  return false;
+}
+
+std::string RawRow::where() const {
+  if (syntax == RowSyntax::kText) return file;
+  return fmt::format("{}{}{}", file, syntax == RowSyntax::kParquet ? ", row " : ":", line);
+}
+
+Json parse_row(const RawRow& row) {
+  const size_t valid = valid_utf8_prefix(row.text);
+  if (valid != row.text.size()) {
+    throw UserError(fmt::format("byte {} of the row is not UTF-8", valid + 1), place_of(row, valid).where,
+                    "save the file as UTF-8, or repair the row");
+  }
+  switch (row.syntax) {
+    case RowSyntax::kJson:
+    case RowSyntax::kParquet:
+      return parse_json_row(row);
+    case RowSyntax::kCsv:
+      return parse_csv_row(row);
+    case RowSyntax::kText:
+      break;
+  }
+  return Json{{"text", row.text}};
+}
+
+}  // namespace hone
