@@ -1,6 +1,7 @@
 # Thin targets over CMake. Each installs what it needs first (tools/setup.sh says what it does) and then builds.
 #   make quickstart [SEED=7]   set up, build, and fine-tune a small model in two acts
 #   make build                 build/hone
+#   make parquet               build/hone that reads .parquet files too (fetches Apache Arrow, 60 MB)
 #   make test                  all tests
 #   make bench                 benchmarks of the ops
 #   make format | lint         clang-format | clang-format check and clang-tidy
@@ -13,7 +14,7 @@ BUILD ?= build
 CONFIGURE = cmake -S . -B $(BUILD) -G "Unix Makefiles" -DCMAKE_BUILD_TYPE=Release
 SOURCES = $(shell find src tests -name '*.h' -o -name '*.cpp' -o -name '*.cu')
 
-.PHONY: setup build quickstart test bench format lint dist op clean
+.PHONY: setup build parquet quickstart test bench format lint dist op clean
 
 setup:
 	@tools/setup.sh build
@@ -22,6 +23,10 @@ build: setup
 	@$(CONFIGURE) -DHONE_TESTS=OFF >/dev/null
 	@cmake --build $(BUILD) --target hone -j $(JOBS)
 	@echo "built $(BUILD)/hone"
+
+parquet:
+	@tools/setup.sh parquet
+	@$(MAKE) build
 
 quickstart: build
 	@$(BUILD)/hone quickstart --output quickstart --seed $(SEED)

@@ -8,7 +8,12 @@ name="hone-$version-linux-$(uname -m)"
 rm -rf "dist/$name"
 mkdir -p "dist/$name/lib"
 strip -o "dist/$name/hone" "$build/hone"
-ldd "$build/hone" | awk '$2 == "=>" && $3 ~ /^\// { print $3 }' |
+programs=("$build/hone")
+if [ -f "$build/lib/hone_parquet.so" ]; then
+  strip -o "dist/$name/lib/hone_parquet.so" "$build/lib/hone_parquet.so"
+  programs+=("$build/lib/hone_parquet.so")
+fi
+ldd "${programs[@]}" | awk '$2 == "=>" && $3 ~ /^\// { print $3 }' |
   grep -vE '/(libc|libm|librt|libdl|libpthread|libcublas.*|libcudnn.*|libcuda|libnvidia.*)\.so' |
   while read -r library; do cp -L "$library" "dist/$name/lib/"; done
 cp -r README.md CHANGELOG.md LICENSE docs examples "dist/$name/"

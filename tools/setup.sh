@@ -2,13 +2,15 @@
 # Installs what a target needs from Debian's packages, and says what it does.
 #   tools/setup.sh build   compiler, CMake and libraries; where nvcc is found, cuDNN's header library for attention
 #   tools/setup.sh lint    clang-format and clang-tidy
+#   tools/setup.sh parquet Apache Arrow's headers and libraries (60 MB), with which .parquet files are read
 # With root (or sudo without a password) packages are installed; without, it lists what is missing and how to get it.
 set -euo pipefail
 case "${1:-build}" in
   build) packages=(g++ cmake make pkg-config libfmt-dev libspdlog-dev libyaml-cpp-dev nlohmann-json3-dev libcli11-dev
                    libpcre2-dev libutf8proc-dev libgtest-dev libgmock-dev libbenchmark-dev) ;;
   lint) packages=(clang-format clang-tidy) ;;
-  *) echo "usage: tools/setup.sh build|lint" >&2; exit 2 ;;
+  parquet) packages=(python3-pip) ;;
+  *) echo "usage: tools/setup.sh build|lint|parquet" >&2; exit 2 ;;
 esac
 
 frontend_version=1.32.0
@@ -36,6 +38,36 @@ fetch_frontend() {
 }
 if wants_frontend "$@"; then packages+=(python3-pip); fi
 
+arrow_version=26.0.1
+arrow=$(cd "$(dirname "$0")/.." && pwd)/third_party/arrow
+# From the Python package pyarrow, which carries Arrow's C++ headers and libraries; no Python is used afterwards.
+fetch_arrow() {
+  local folder
+  folder=$(mktemp -d)
+  echo "fetching Apache Arrow $arrow_version into third_party/arrow"
+  if python3 -m pip download --quiet --disable-pip-version-check --no-deps --only-binary=:all: --dest "$folder" \
+      "pyarrow==$arrow_version" && python3 -m zipfile -e "$folder"/*.whl "$folder/package" &&
+      [ -f "$folder/package/pyarrow/include/parquet/arrow/reader.h" ]; then
+    rm -rf "$arrow"
+    mkdir -p "$arrow/lib"
+    mv "$folder/package/pyarrow/include" "$arrow/include"
+    mv "$folder"/package/pyarrow/libarrow.so.* "$folder"/package/pyarrow/libparquet.so.* "$arrow/lib/"
+    rm -rf "$folder"
+  else
+    rm -rf "$folder"
+    echo "Apache Arrow could not be fetched: .parquet files will not be read, all else works." >&2
+    echo "With access to a Python package index run tools/setup.sh parquet again." >&2
+    exit 2
+  fi
+}
+if [ "${1:-build}" = parquet ]; then
+  if [ -f "$arrow/include/parquet/arrow/reader.h" ]; then exit 0; fi
+  if python3 -m pip --version >/dev/null 2>&1; then
+    fetch_arrow
+    exit 0
+  fi
+fi
+
 missing=()
 for package in "${packages[@]}"; do
   dpkg-query -W -f='${Status}' "$package" 2>/dev/null | grep -q 'install ok installed' || missing+=("$package")
@@ -61,3 +93,4 @@ echo "installing ${missing[*]}"
 "${as_root[@]}" apt-get update -qq
 "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
 if wants_frontend "$@"; then fetch_frontend; fi
+if [ "${1:-build}" = parquet ]; then fetch_arrow; fi

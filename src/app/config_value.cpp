@@ -178,12 +178,29 @@ Json entry_of_path(const Reading& r) {
   return entry;
 }
 
+/// Adds what an entry of datasets says; mappings add up.
+void add_member(const Reading& r, Json& entry, const std::string& name, const Json& content, const std::string& where) {
+  const auto found = entry.find(name);
+  if (found == entry.end()) {
+    entry[name] = content;
+    return;
+  }
+  if (found->is_object() && content.is_object()) {
+    for (const auto& [member, value] : content.items()) add_member(r, *found, member, value, where);
+    return;
+  }
+  if (*found == content) return;
+  throw UserError(fmt::format("an entry of {} states {} twice with different values", r.written, name), where,
+                  "keep one of them");
+}
+
 Json read_entry(const Reading& r) {
   if (r.node.kind == Kind::kScalar) return entry_of_path(r);
   if (r.node.kind != Kind::kMapping) refuse(r);
   Json entry = Json::object();
   for (const auto& [name, value] : r.node.members) {
-    const KeySpec* key = find_key(dataset_schema(), "", name).key;
+    const FoundKey found = find_key(dataset_schema(), "", name);
+    const KeySpec* key = found.key;
     const std::string written = fmt::format("{}.{}", r.written, name);
     if (!key) {
       throw UserError(fmt::format("an entry of {} has no key '{}'.{}", r.written, name,
@@ -192,17 +209,13 @@ Json read_entry(const Reading& r) {
     }
     if (key->status == KeyStatus::kLater) check_later(*key, value, said(written, value));
     if (key->status != KeyStatus::kSupported) continue;
+    const bool rewritten = found.alias && found.alias->rewrite;
+    const ConfigNode meant = rewritten ? found.alias->rewrite(value).value : value;
     const std::optional<Json> said =
-        key->name == "path" ? entry_of_path({*key, value, written}) : parse_value(*key, value, written);
+        key->name == "path" ? entry_of_path({*key, meant, written}) : parse_value(*key, meant, written);
     if (!said) continue;
     const Json members = key->name == "path" ? *said : Json{{key->name, *said}};
-    for (const auto& [member, content] : members.items()) {
-      if (entry.contains(member) && entry[member] != content) {
-        throw UserError(fmt::format("an entry of {} states {} twice with different values", r.written, member),
-                        value.where, "keep one of them");
-      }
-      entry[member] = content;
-    }
+    for (const auto& [member, content] : members.items()) add_member(r, entry, member, content, value.where);
   }
   if (!entry.contains("path")) throw UserError(fmt::format("an entry of {} has no path", r.written), r.node.where);
   return entry;

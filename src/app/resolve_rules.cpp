@@ -2,10 +2,12 @@
 
 #include <cmath>
 #include <filesystem>
+#include <utility>
 
 #include "app/resolve.h"
 #include "app/schema.h"
 #include "core/error.h"
+#include "data/column_mapping.h"
 
 namespace hone {
 namespace {
@@ -205,6 +207,58 @@ void resolve_rate(ResolvedConfig& config) {
   }
 }
 
+/// interleave_probs as the weights of the data sets.
+void resolve_mixture(ResolvedConfig& config) {
+  RunConfig::Data& data = config.run.data;
+  const std::vector<std::string> shares = std::exchange(data.interleave_probs, {});
+  if (shares.empty()) return;
+  const std::string place = where(config, "interleave_probs");
+  if (shares.size() != data.datasets.size()) {
+    throw UserError(fmt::format("interleave_probs has {} shares for {} data sets", shares.size(), data.datasets.size()),
+                    place, "state one for each data set, in their order");
+  }
+  for (size_t i = 0; i < shares.size(); ++i) {
+    size_t read = 0;
+    double share = 0;
+    try {
+      share = std::stod(shares[i], &read);
+    } catch (const std::exception&) {
+      read = 0;
+    }
+    if (read == 0 || read != shares[i].size() || !(share > 0) || !std::isfinite(share)) {
+      throw UserError(fmt::format("interleave_probs has the share '{}'", shares[i]), place,
+                      "a share is a number above 0; take a data set that is not wanted out of datasets");
+    }
+    std::optional<double>& weight = data.datasets[i].weight;
+    if (weight && *weight != share) {
+      throw UserError(fmt::format("interleave_probs gives {} the share {}, but its weight is {}", data.datasets[i].path,
+                                  share, *weight),
+                      place, "keep one of them");
+    }
+    weight = share;
+  }
+}
+
+void resolve_entries(ResolvedConfig& config, const std::string& key, std::vector<DatasetConfig>& entries,
+                     const Json& mapping) {
+  for (DatasetConfig& entry : entries) {
+    if (entry.column_mapping.empty()) entry.column_mapping = mapping;
+    ColumnMapping::parse(entry.column_mapping, where(config, key));
+    const bool mixed = key == "datasets" && entries.size() > 1;
+    if (!entry.weight || mixed) continue;
+    config.notes.push_back(fmt::format(
+        "the weight of {} has no effect: {} ({})", entry.path,
+        key == "datasets" ? "it is the only data set" : "evaluation reads each sample once", where(config, key)));
+  }
+}
+
+void resolve_datasets(ResolvedConfig& config) {
+  resolve_mixture(config);
+  const Json mapping = std::exchange(config.run.data.column_mapping, Json::object());
+  resolve_entries(config, "datasets", config.run.data.datasets, mapping);
+  resolve_entries(config, "eval_datasets", config.run.data.eval_datasets, mapping);
+}
+
 void resolve_template(const ResolvedConfig& config) {
   const RunConfig::Data& data = config.run.data;
   if (!data.chat_template.empty() && data.chat_template.find('{') == std::string::npos) {
@@ -286,6 +340,7 @@ void apply_rules(ResolvedConfig& config) {
   resolve_optimizer_in_backward(config);
   resolve_rate(config);
   resolve_warmup(config);
+  resolve_datasets(config);
   resolve_template(config);
   resolve_evaluation(config);
   resolve_checkpoints(config);

@@ -179,9 +179,6 @@ TEST(Config, WhatThisVersionDoesNotRunIsRefusedByName) {
                            "router_dtype: bfloat16",
                            "packing_strategy: wrapped",
                            "stage: dpo",
-                           "datasets: [{path: a, type: sharegpt}]",
-                           "datasets: [{path: a, weight: 2}]",
-                           "datasets: [{path: a, column_mapping: {prompt: q}}]",
                            "template: qwen3",
                            "num_cycles: 2"}) {
     EXPECT_THAT(refusal(yaml), HasSubstr("known, not in this version")) << yaml;
@@ -283,6 +280,57 @@ TEST(Config, DatasetsAreAPathAListOrEntries) {
               StartsWith("datasets.type is 'weird': expected one of auto"));
   EXPECT_THAT(refusal("datasets: [{path: a#5, samples: 6}]"), HasSubstr("states samples twice"));
   EXPECT_THAT(refusal("datasets: a#0"), HasSubstr("expected a path"));
+}
+
+TEST(Config, AnEntryOfDatasetsMapsColumnsUnderTheNamesOfAnyTool) {
+  const auto mapping = [](const std::string& members) {
+    return resolved("datasets: [{path: a, " + members + "}]").run.data.datasets[0].column_mapping.dump();
+  };
+  EXPECT_EQ(mapping("column_mapping: {system: prompt, prompt: question}"),
+            R"({"system":"prompt","prompt":"question"})");
+  EXPECT_EQ(mapping("columns: {messages: dialog}, tags: {role_tag: from, content_tag: value, user_tag: human}"),
+            R"({"messages":"dialog","role_tag":"from","content_tag":"value","user_tag":"human"})");
+  EXPECT_EQ(mapping("field_messages: dialog, message_property_mappings: {role: from, content: value}, "
+                    "roles: {user: [human], assistant: [gpt, model]}"),
+            R"({"messages":"dialog","role":"from","content":"value","roles":{"user":["human"],)"
+            R"("assistant":["gpt","model"]}})");
+  EXPECT_EQ(mapping("field_instruction: i, field_output: o"), R"({"instruction":"i","output":"o"})");
+  EXPECT_EQ(mapping("text_field: body"), R"({"text":"body"})");
+  EXPECT_THAT(refusal("datasets: [{path: a, field_output: o, column_mapping: {output: p}}]"),
+              HasSubstr("states output twice with different values"));
+  EXPECT_THAT(refusal("datasets:\n  - {path: a, column_mapping: {promt: q}}"),
+              AllOf(HasSubstr("column_mapping has no 'promt'. Did you mean 'prompt'"), HasSubstr("run.yaml:")));
+}
+
+TEST(Config, AMappingAtTheTopIsForTheDataSetsWithoutOne) {
+  const RunConfig::Data data =
+      resolved("datasets: [a, {path: b, column_mapping: {prompt: p}}]\neval_datasets: c\ndataset_text_field: body")
+          .run.data;
+  EXPECT_EQ(data.datasets[0].column_mapping.dump(), R"({"text":"body"})");
+  EXPECT_EQ(data.datasets[1].column_mapping.dump(), R"({"prompt":"p"})");
+  EXPECT_EQ(data.eval_datasets[0].column_mapping.dump(), R"({"text":"body"})");
+  EXPECT_TRUE(data.column_mapping.empty());
+}
+
+TEST(Config, SharesOfDataSetsAreWeightsOrOneList) {
+  const auto weights = [](const std::string& yaml) {
+    std::vector<std::optional<double>> result;
+    for (const DatasetConfig& entry : resolved(yaml).run.data.datasets) result.push_back(entry.weight);
+    return result;
+  };
+  EXPECT_THAT(weights("datasets: [{path: a, weight: 2.5}, b]"), ElementsAre(2.5, std::nullopt));
+  EXPECT_THAT(weights("datasets: [{path: a, fraction: 0.5, split: test}, {path: b, weight: 0.5}]"),
+              ElementsAre(0.5, 0.5));
+  EXPECT_THAT(weights("datasets: [a, b]\ninterleave_probs: [0.7, 0.3]"), ElementsAre(0.7, 0.3));
+  EXPECT_THAT(weights("datasets: [a, b]\ninterleave_probs: 0.7,0.3"), ElementsAre(0.7, 0.3));
+  EXPECT_THAT(refusal("datasets: [a, b]\ninterleave_probs: [1]"), HasSubstr("has 1 shares for 2 data sets"));
+  EXPECT_THAT(refusal("datasets: [a, b]\ninterleave_probs: [1, x]"), HasSubstr("has the share 'x'"));
+  EXPECT_THAT(refusal("datasets: [a, b]\ninterleave_probs: [1, 0]"), HasSubstr("has the share '0'"));
+  EXPECT_THAT(refusal("datasets: [{path: a, weight: 2}, b]\ninterleave_probs: [1, 1]"),
+              HasSubstr("gives a the share 1, but its weight is 2"));
+  EXPECT_THAT(refusal("datasets: [{path: a, weight: 0}, b]"), HasSubstr("weight"));
+  EXPECT_THAT(resolved("datasets: [{path: a, weight: 2}]").notes,
+              ElementsAre(HasSubstr("the weight of a has no effect: it is the only data set")));
 }
 
 TEST(Config, PathsBelowHomeAreExpanded) {

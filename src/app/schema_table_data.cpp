@@ -1,3 +1,6 @@
+#include <array>
+#include <utility>
+
 #include "app/alias_rules.h"
 #include "app/schema_builder.h"
 #include "app/schema_table.h"
@@ -25,7 +28,12 @@ void add_sets(GroupBuilder group) {
   group.key("shuffle", "Draw the samples in an order given by data_seed and the epoch.")
       .field(kData, &Data::shuffle)
       .alias({"dataset_shuffle", "shuffle_dataset"});
-  group.later("interleave_probs", KeyType::kStringList, "Mixing weights, one for each data set.");
+  group.key("interleave_probs", "Shares of the data sets in the mixture, one for each: the weight of its entry.")
+      .field(kData, &Data::interleave_probs);
+  group.key("column_mapping", "Names in the data by ours, for the data sets that state no mapping of their own.")
+      .field(kData, &Data::column_mapping)
+      .alias({"columns"})
+      .alias("dataset_text_field", member_of("text"));
 }
 
 void add_length(GroupBuilder group) {
@@ -99,8 +107,7 @@ void add_dataset_keys(std::vector<KeySpec>& table) {
   GroupBuilder group(table, "An entry of datasets");
   group.key("path", "A file, or a folder of files.").type(KeyType::kPath).alias({"data_path", "file", "dataset"});
   group.key("type", "Format of the samples; auto goes by the columns and prints what it found.")
-      .choices({"auto", "messages", "prompt_completion", "tokenized"})
-      .later({"sharegpt", "alpaca", "text"})
+      .choices({"auto", "messages", "sharegpt", "alpaca", "prompt_response", "prompt_completion", "text", "tokenized"})
       .spelled({{"chat_template", "messages"},
                 {"conversation", "messages"},
                 {"chatml", "messages"},
@@ -114,13 +121,42 @@ void add_dataset_keys(std::vector<KeySpec>& table) {
       .at_least(1)
       .alias({"num_samples", "max_samples"});
   group.key("name", "Its name in logs and metrics.").default_note("from the path").alias({"subset"});
-  group.later("weight", KeyType::kNumber, "Share in the mixture.").neutral(1).alias({"fraction", "interleave_probs"});
-  group.later("split", KeyType::kString, "Split of a data set with several.")
-      .neutral("train")
+  group.key("weight", "Its share in the mixture, in relation to the weights of the others (1 where none is stated).")
+      .type(KeyType::kNumber)
+      .above(0)
+      .default_note("none: every sample once an epoch")
+      .alias({"fraction", "interleave_probs"});
+  group.key("split", "The files or the folder of a data set's folder to read: train, test, …")
+      .type(KeyType::kString)
       .alias({"train_on_split"});
-  group.later("column_mapping", KeyType::kMapping, "Columns by role, where they have other names.")
-      .alias({"columns", "message_property_mappings", "tags", "text_field", "field", "field_messages"})
-      .alias({"field_instruction", "field_input", "field_output", "field_system"});
+  KeyBuilder mapping = group.key("column_mapping",
+                                 "Names in the data by ours: columns (system, prompt, response, messages, …), keys of "
+                                 "messages (role, content, …), and roles.");
+  mapping.type(KeyType::kMapping)
+      .alias({"columns", "message_property_mappings", "tags"})
+      .alias("roles", member_of("roles"));
+  // How other tools name one column each.
+  static constexpr std::array<std::pair<const char*, const char*>, 19> kFields = {
+      {{"field_messages", "messages"},
+       {"messages_field", "messages"},
+       {"field_instruction", "instruction"},
+       {"instruction_field", "instruction"},
+       {"field_input", "input"},
+       {"input_field", "input"},
+       {"field_output", "output"},
+       {"output_field", "output"},
+       {"field_system", "system"},
+       {"system_field", "system"},
+       {"system_prompt_field", "system"},
+       {"field_tools", "tools"},
+       {"tools_field", "tools"},
+       {"text_field", "text"},
+       {"text_column", "text"},
+       {"field", "text"},
+       {"message_field_role", "role"},
+       {"message_field_content", "content"},
+       {"message_field_training", "train"}}};
+  for (const auto& [name, ours] : kFields) mapping.alias(name, member_of(ours));
   group.no_effect("ds_type", "The kind of file is read off its name.");
 }
 

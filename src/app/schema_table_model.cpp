@@ -50,7 +50,10 @@ void add_model(GroupBuilder group) {
   group.key("trainable_parameters", "Patterns of parameters that are trained even if freeze_parameters matches them.")
       .field(kModel, &Model::trainable_parameters)
       .alias({"unfrozen_parameters"});
-  group.later("tokenizer_name_or_path", KeyType::kPath, "Folder of the tokenizer, where it is not the model's.")
+  group.key("tokenizer_name_or_path", "Folder of the tokenizer, where it is not the model's.")
+      .field(kModel, &Model::tokenizer_name_or_path)
+      .type(KeyType::kPath)
+      .default_note("the model's")
       .alias({"tokenizer_path", "tokenizer_name"});
 }
 

@@ -74,6 +74,9 @@ TEST(ResolvedYaml, ReadsBackAsTheSameRun) {
            "false",
            "save_total_limit: null\nresume: true\nreport_to: none\nrun_name: 'no'\noutput_dir: '1'\nmax_shard_size: "
            "1GiB",
+           "datasets: [{path: a, weight: 0.25, split: train, column_mapping: {system: 'my prompt', roles: {user: "
+           "[h]}}}, "
+           "b]\ntokenizer_path: t\ninterleave_probs: [0.25, 3]",
            "max_length: 64\ntokens_per_step: 640\nlr: 0.1234567890123456\nlr_scheduler_type: constant\nbf16: false",
            "generation: {temperature: 0.7, do_sample: true, top_k: 5}\nfreeze_parameters: ['re:a[0-9]+,b', '*.norm.*']",
            "chat_template_kwargs: {a: {b: [1, 2.5, null, true, 'true', '1']}, 'c d': x}\nsave_strategy: no\nthreads: 2",

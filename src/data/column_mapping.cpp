@@ -90,6 +90,11 @@ const std::vector<std::string_view>& known_columns() {
   return names;
 }
 
+const ColumnMapping& ColumnMapping::none() {
+  static const ColumnMapping mapping;
+  return mapping;
+}
+
 ColumnMapping ColumnMapping::parse(const Json& mapping, const std::string& where) {
   ColumnMapping result;
   if (mapping.is_null()) return result;

@@ -20,6 +20,9 @@ class ColumnMapping {
  public:
   ColumnMapping() = default;
 
+  /// Maps nothing.
+  static const ColumnMapping& none();
+
   /// Throws UserError at `where`: a name that is none of ours (with the nearest), one column for two purposes, images.
   static ColumnMapping parse(const Json& mapping, const std::string& where);
 

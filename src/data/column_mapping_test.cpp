@@ -87,8 +87,8 @@ TEST(ColumnMapping, AMissingColumnIsNamedWithTheNearest) {
 }
 
 TEST(ColumnMapping, NamesThatAreNoneOfOursAreRefused) {
-  EXPECT_THAT(error_of(R"({"promt": "q"})"), AllOf(HasSubstr("column_mapping has no 'promt'. Did you mean 'prompt'?"),
-                                                   HasSubstr("where: run.yaml:3")));
+  EXPECT_THAT(error_of(R"({"promt": "q"})"),
+              AllOf(HasSubstr("column_mapping has no 'promt'. Did you mean 'prompt'"), HasSubstr("where: run.yaml:3")));
   EXPECT_THAT(error_of(R"({"prompt": 3})"), HasSubstr("column_mapping.prompt is not the name of a column"));
   EXPECT_THAT(error_of(R"({"prompt": "a", "response": "a"})"),
               HasSubstr("reads both prompt and response from the column 'a'"));

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <utility>
 
 #include "core/error.h"
 #include "data/csv_reader.h"
@@ -21,9 +22,8 @@ constexpr int64_t kDetectionRows = 8;
 }  // namespace
 
 FormattedRow read_row(const DatasetRow& row, const ColumnMapping& mapping) {
-  static const ColumnMapping kOwnNames;
   const bool plain_text = row.raw.syntax == RowSyntax::kText;
-  return format_row(parse_row(row.raw), row.format, row.where(), plain_text ? kOwnNames : mapping);
+  return format_row(parse_row(row.raw), row.format, row.where(), plain_text ? ColumnMapping::none() : mapping);
 }
 
 std::unique_ptr<RowReader> open_rows(const std::string& file, const DatasetFiles& files, const ColumnMapping& mapping) {
@@ -49,12 +49,13 @@ DatasetReader::DatasetReader(const DatasetEntry& entry)
   for (const std::string& file : files_.files) {
     std::error_code error;
     const auto size = std::filesystem::file_size(file, error);
-    if (!error) bytes_total_ += static_cast<int64_t>(size);
+    sizes_.push_back(error ? 0 : static_cast<int64_t>(size));
+    bytes_total_ += sizes_.back();
   }
 }
 
 bool DatasetReader::open_next() {
-  if (open_) bytes_before_ += open_->bytes_read();
+  if (open_) bytes_before_ += sizes_[next_file_ - 1];
   open_.reset();
   if (next_file_ == files_.files.size()) return false;
   open_ = open_rows(files_.files[next_file_++], files_, entry_.mapping);
@@ -95,15 +96,16 @@ void DatasetReader::decide(SampleFormat format, const std::string& reason) {
 void DatasetReader::check_columns(const std::vector<LocatedRow>& rows) const {
   if (rows.empty()) return;
   const bool fixed = peeked_.front().syntax == RowSyntax::kCsv;
+  Json all = Json::object();
+  for (const LocatedRow& row : rows) {
+    for (const auto& [column, value] : row.row.items()) all[column] = nullptr;
+  }
   for (const std::string_view name : entry_.mapping.mapped_columns()) {
     const std::string& column = *entry_.mapping.column(name);
-    const bool found =
-        std::any_of(rows.begin(), rows.end(), [&](const LocatedRow& row) { return row.row.contains(column); });
-    const std::string hint = nearest_column(rows.front().row, column);
-    if (found || (!fixed && hint.empty())) continue;
+    const std::string hint = nearest_column(all, column);
+    if (all.contains(column) || (!fixed && hint.empty())) continue;
     throw UserError(fmt::format("the column '{}' is missing, which column_mapping reads as {}", column, name),
-                    rows.front().where,
-                    fmt::format("the row has the columns: {}.{}", column_names(rows.front().row), hint));
+                    rows.front().where, fmt::format("the columns are: {}.{}", column_names(all), hint));
   }
 }
 

@@ -23,7 +23,6 @@ struct DatasetEntry {
   std::string name = {};                ///< in logs and metrics; empty: from the path
   std::string split = {};               ///< of a folder, or of a .json file with several lists
   ColumnMapping mapping = {};
-  std::optional<double> weight = {};  ///< its share in the mixture, in relation to the others'
 };
 
 /// A row and how it is read.
@@ -84,6 +83,7 @@ class DatasetReader {
   std::deque<RawRow> peeked_;
   SampleFormat format_ = SampleFormat::kAuto;  // of the open file
   std::vector<Decision> decisions_;
+  std::vector<int64_t> sizes_;  // of files_, in bytes
   int64_t rows_ = 0, bytes_before_ = 0, bytes_total_ = 0;
 };
 

@@ -78,7 +78,7 @@ TEST(JsonlReader, AsksWhichOfSeveralLists) {
   const std::string path = folder.write("d.json", R"({"train": [{"a": 1}], "test": [{"a": 2}, {"a": 3}]})");
   EXPECT_THAT(refusal([&] { rows_of(path); }),
               AllOf(HasSubstr("several lists that could be its rows"), HasSubstr("split: one of train, test")));
-  EXPECT_THAT(rows_of(path, {.table = "test"}), ElementsAre("1:{\"a\": 2}", "1: {\"a\": 3}"));
+  EXPECT_THAT(rows_of(path, {.table = "test"}), ElementsAre("1:{\"a\": 2}", "1:{\"a\": 3}"));
   EXPECT_THAT(rows_of(path, {.table = "train"}), ElementsAre("1:{\"a\": 1}"));
 }
 

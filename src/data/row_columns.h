@@ -19,7 +19,8 @@ std::string_view kind_of(const Json& value);
 class RowColumns {
  public:
   /// `format` and `where` (file:line) stand in errors.
-  RowColumns(const Json& row, std::string_view format, const std::string& where, const ColumnMapping& mapping)
+  RowColumns(const Json& row, std::string_view format, const std::string& where,
+             const ColumnMapping& mapping = ColumnMapping::none())
       : row_(row), format_(format), where_(where), mapping_(mapping) {}
 
   /// A column, or null if it is absent or null. A column that the mapping reads as something else is absent.

@@ -81,7 +81,8 @@ TEST(Messages, RefusalsNamePlaceAndReason) {
     return error_of(R"({"messages": )" + list + "}", SampleFormat::kMessages);
   };
   EXPECT_THAT(error("[]"), AllOf(HasSubstr("'messages' is an empty list"), HasSubstr("where: d.jsonl:7")));
-  EXPECT_THAT(error(R"("hi")"), HasSubstr("'messages' is text, not a list of messages"));
+  EXPECT_THAT(error(R"("hi")"), HasSubstr("'messages' is text that is not a JSON list, but should be a list of"));
+  EXPECT_THAT(error("3"), HasSubstr("'messages' is a number, not a list of messages"));
   EXPECT_THAT(error(R"([{"content": "a"}])"), HasSubstr("messages[0] has no 'role'"));
   EXPECT_THAT(error(R"([{"role": 3, "content": "a"}])"), HasSubstr("'messages[0].role' is a number, not text"));
   EXPECT_THAT(error(R"([{"role": "user"}])"), HasSubstr("messages[0] has neither content nor tool calls"));
@@ -232,13 +233,11 @@ TEST(ShareGpt, RefusalsNamePlaceAndReason) {
   EXPECT_THAT(error(R"({"conversations": [{"value": "a"}]})"), HasSubstr("conversations[0] has no 'from'"));
   EXPECT_THAT(error(R"({"conversations": [{"from": "gpt"}]})"), HasSubstr("neither content nor tool calls"));
   EXPECT_THAT(error(R"({"conversations": "x"})"), HasSubstr("text that is not a JSON list"));
-  EXPECT_THAT(error(R"({"conversations": [{"from": "function_call", "value": "f(1)"
-}]
-})"),
+  EXPECT_THAT(error(R"({"conversations": [{"from": "function_call", "value": "f 1"}]})"),
               HasSubstr("is a function call, but not JSON"));
-EXPECT_THAT(error(R"({"system": "S", "conversations": [{"from": "system", "value": "T"}]})"),
-            HasSubstr("the column 'system' has another one"));
-EXPECT_THAT(error(R"({"conversation": null})"), HasSubstr("the column 'messages' is missing"));
+  EXPECT_THAT(error(R"({"system": "S", "conversations": [{"from": "system", "value": "T"}]})"),
+              HasSubstr("the column 'system' has another one"));
+  EXPECT_THAT(error(R"({"conversation": null})"), HasSubstr("the column 'messages' is missing"));
 }
 
 TEST(Messages, TheListMayBeJsonAsText) {

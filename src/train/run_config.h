@@ -16,10 +16,13 @@ namespace hone {
 
 /// One entry of `datasets` or `eval_datasets`.
 struct DatasetConfig {
-  std::string path;                ///< a file, or a folder of files
-  std::string type = "auto";       ///< auto | messages | prompt_completion | tokenized
-  std::optional<int64_t> samples;  ///< use only the first N samples (also written path#N)
-  std::string name;                ///< its name in logs and metrics; "" = from the path
+  std::string path;                   ///< a file, or a folder of files
+  std::string type = "auto";          ///< auto, or a format: messages | sharegpt | alpaca | … (data/sample_format.h)
+  std::optional<int64_t> samples;     ///< use only the first N samples (also written path#N)
+  std::string name;                   ///< its name in logs and metrics; "" = from the path
+  std::string split = {};             ///< of a folder with several; "" = none
+  std::optional<double> weight = {};  ///< share in the mixture, in relation to the others'
+  Json column_mapping = Json::object();  ///< ours → the data's (data/column_mapping.h)
 
   bool operator==(const DatasetConfig&) const = default;
 };
@@ -28,6 +31,7 @@ struct RunConfig {
   struct Model {
     std::string model_name_or_path;
     std::string adapter_name_or_path;               ///< adapter to continue; "" = none
+    std::string tokenizer_name_or_path;             ///< folder of the tokenizer; "" = the model's
     std::string finetuning_type = "full";           ///< full | lora
     std::string dtype = "bfloat16";                 ///< weights and activations: bfloat16 | float32
     std::string grad_dtype = "float32";             ///< float32 | bfloat16
@@ -65,9 +69,11 @@ struct RunConfig {
   struct Data {
     std::vector<DatasetConfig> datasets;
     std::vector<DatasetConfig> eval_datasets;
-    double val_split = 0;               ///< < 1: fraction of the samples, >= 1: their number, 0: none
-    std::optional<int64_t> max_length;  ///< tokens; unset: min(the model's, 4096)
-    std::string overlength = "drop";    ///< drop | truncate_left | truncate_right | split | error
+    std::vector<std::string> interleave_probs;  ///< resolved: moved into the weights of datasets
+    Json column_mapping = Json::object();       ///< resolved: moved into the data sets without one
+    double val_split = 0;                       ///< < 1: fraction of the samples, >= 1: their number, 0: none
+    std::optional<int64_t> max_length;          ///< tokens; unset: min(the model's, 4096)
+    std::string overlength = "drop";            ///< drop | truncate_left | truncate_right | split | error
     bool packing = true;
     bool shuffle = true;
     std::string train_on = "assistant";       ///< assistant | all | last | completion

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <fstream>
 #include <sstream>
@@ -22,9 +23,25 @@ std::string read_file(const std::string& path, const std::string& key) {
 std::vector<DatasetEntry> entries_of(const std::vector<DatasetConfig>& configs) {
   std::vector<DatasetEntry> entries;
   for (const DatasetConfig& config : configs) {
-    entries.push_back({config.path, sample_format_of(config.type), config.samples, config.name});
+    entries.push_back({.path = config.path,
+                       .format = sample_format_of(config.type),
+                       .samples = config.samples,
+                       .name = config.name,
+                       .split = config.split,
+                       .mapping = ColumnMapping::parse(config.column_mapping, config.path)});
   }
   return entries;
+}
+
+/// Shares of the data sets; empty if none is stated, or if there is nothing to mix.
+std::vector<double> dataset_weights(const std::vector<DatasetConfig>& configs) {
+  const bool stated = std::any_of(configs.begin(), configs.end(),
+                                  [](const DatasetConfig& config) { return config.weight.has_value(); });
+  std::vector<double> weights;
+  for (size_t i = 0; stated && configs.size() > 1 && i < configs.size(); ++i) {
+    weights.push_back(configs[i].weight.value_or(1));
+  }
+  return weights;
 }
 
 }  // namespace
@@ -100,7 +117,8 @@ LoaderOptions train_loader_options(const RunConfig& config) {
           .gradient_accumulation_steps = config.schedule.gradient_accumulation_steps,
           .packing = config.data.packing,
           .shuffle = config.data.shuffle,
-          .seed = static_cast<uint64_t>(config.machine.data_seed)};
+          .seed = static_cast<uint64_t>(config.machine.data_seed),
+          .dataset_weights = dataset_weights(config.data.datasets)};
 }
 
 LoaderOptions eval_loader_options(const RunConfig& config) {

@@ -16,6 +16,14 @@ void copy_tokenizer_files(const std::filesystem::path& from, const std::filesyst
   }
 }
 
+void replace_tokenizer_files(const std::filesystem::path& from, const std::filesystem::path& to) {
+  for (const char* name : {"tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "chat_template.jinja",
+                           "tokenizer.model", "vocab.json", "merges.txt", "added_tokens.json"}) {
+    std::filesystem::remove(to / name);
+  }
+  copy_tokenizer_files(from, to);
+}
+
 void save_chat_template(const std::filesystem::path& directory, const std::string& chat_template) {
   write_text_file(directory / "chat_template.jinja", chat_template);
   const std::filesystem::path config_path = directory / "tokenizer_config.json";

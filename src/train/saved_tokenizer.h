@@ -9,6 +9,9 @@ namespace hone {
 /// Copies tokenizer.json, its configuration and its chat template, as far as `from` has them.
 void copy_tokenizer_files(const std::filesystem::path& from, const std::filesystem::path& to);
 
+/// Puts the tokenizer of `from` in place of the one in `to`, of which nothing stays.
+void replace_tokenizer_files(const std::filesystem::path& from, const std::filesystem::path& to);
+
 /// Makes `chat_template` (Jinja) the only template of the tokenizer in `directory`: writes chat_template.jinja, and
 /// takes the templates out of tokenizer_config.json, of which one for tools would go before it.
 void save_chat_template(const std::filesystem::path& directory, const std::string& chat_template);

@@ -63,6 +63,17 @@ TEST_F(SavedTokenizer, AMergedModelGetsTheAdaptersTemplate) {
   EXPECT_EQ(Tokenizer::load(root_ / "saved").chat_template(), "the adapter's");
 }
 
+TEST_F(SavedTokenizer, OfAReplacedTokenizerNothingStays) {
+  write("saved/chat_template.jinja", "old");
+  write("saved/vocab.json", "{}");
+  write("saved/config.json", "{}");
+  replace_tokenizer_files(root_ / "model", root_ / "saved");
+  EXPECT_FALSE(std::filesystem::exists(root_ / "saved/chat_template.jinja"));
+  EXPECT_FALSE(std::filesystem::exists(root_ / "saved/vocab.json"));
+  EXPECT_TRUE(std::filesystem::exists(root_ / "saved/tokenizer.json"));
+  EXPECT_TRUE(std::filesystem::exists(root_ / "saved/config.json"));
+}
+
 TEST_F(SavedTokenizer, ATokenizerWithoutConfigurationGetsTheTemplateToo) {
   copy_tokenizer_files(root_ / "model", root_ / "saved");
   save_chat_template(root_ / "saved", "new");

@@ -50,6 +50,8 @@ class Trainer {
  private:
   void load_model_headers();
   void load_data();
+  /// The model's, or that of tokenizer_name_or_path.
+  std::filesystem::path tokenizer_directory() const;
   void make_loader();
   void make_engine(bool training = true);
   void fit_memory();

@@ -41,9 +41,18 @@ void Trainer::load_model_headers() {
   }
 }
 
+std::filesystem::path Trainer::tokenizer_directory() const {
+  const std::string& stated = config_.model.tokenizer_name_or_path;
+  return stated.empty() ? model_->directory() : std::filesystem::path(resolve_model_path(stated));
+}
+
 void Trainer::load_data() {
-  if (std::filesystem::exists(model_->directory() / "tokenizer.json"))
-    tokenizer_ = Tokenizer::load(model_->directory());
+  if (std::filesystem::exists(tokenizer_directory() / "tokenizer.json")) {
+    tokenizer_ = Tokenizer::load(tokenizer_directory());
+  } else if (!config_.model.tokenizer_name_or_path.empty()) {
+    throw UserError("the folder has no tokenizer.json", tokenizer_directory().string(),
+                    "name a folder that has one in tokenizer_name_or_path");
+  }
   const DataOptions options = data_options(config_, model_->decoder().config().vocab_size);
   chat_template_ = options.chat.chat_template;
   data_ = build_training_data(options, tokenizer_ ? &*tokenizer_ : nullptr, pool_, [&](const DataProgress& progress) {
@@ -158,8 +167,10 @@ void Trainer::report_data() {
 
 std::string Trainer::data_fingerprint() const {
   const LoaderOptions loader = train_loader_options(config_);
-  return fmt::format("{}-{}-{}-{}-{}-{}", data_->train.fingerprint(), loader.per_device_batch_size,
-                     loader.gradient_accumulation_steps, loader.packing, loader.shuffle, loader.seed);
+  std::string text = fmt::format("{}-{}-{}-{}-{}-{}", data_->train.fingerprint(), loader.per_device_batch_size,
+                                 loader.gradient_accumulation_steps, loader.packing, loader.shuffle, loader.seed);
+  for (const double weight : loader.dataset_weights) text += fmt::format("-{}", weight);
+  return text;
 }
 
 void Trainer::resume(const std::filesystem::path& checkpoint) {
