@@ -81,7 +81,7 @@ if [ "$(id -u)" -eq 0 ]; then
   as_root=()
 elif command -v sudo >/dev/null && sudo -n true 2>/dev/null; then
   as_root=(sudo)
-elif [ "${missing[*]}" = python3-pip ]; then
+elif [ "${missing[*]}" = python3-pip ] && [ "${1:-build}" = build ]; then
   fetch_frontend  # says what is lost without
   exit 0
 else
