@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <utility>
 
+#include "app/presets.h"
 #include "app/resolve.h"
 #include "app/schema.h"
 #include "core/error.h"
@@ -333,6 +334,7 @@ void resolve_names(ResolvedConfig& config) {
 
 void apply_rules(ResolvedConfig& config) {
   resolve_method(config);
+  apply_preset(config);
   resolve_lora(config);
   resolve_router(config);
   resolve_precision(config);
