@@ -4,6 +4,7 @@
 
 #include "app/config_testing.h"
 #include "app/presets.h"
+#include "app/schema.h"
 
 namespace hone {
 namespace {

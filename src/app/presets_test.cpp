@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "app/config_testing.h"
+#include "app/schema.h"
 
 namespace hone {
 namespace {

@@ -87,6 +87,7 @@ Tool read_tool(const ToolText& text) {
   }
   tool.defaults = parse_config_text(text.defaults, tool.name);
   tool.lora_defaults = parse_config_text(text.lora_defaults, tool.name);
+  tool.note = text.note;
   return tool;
 }
 

@@ -44,6 +44,7 @@ struct Tool {
   std::vector<ToolRule> rules;
   ConfigNode defaults;       ///< what it does where nothing is stated, in our words
   ConfigNode lora_defaults;  ///< the same, with adapters
+  std::string note;          ///< about its data: what has to hold for the same to be learnt; may be ""
 };
 
 /// Every tool, in the order of the documentation.
@@ -68,6 +69,7 @@ struct ToolText {
   const char* rules;
   const char* defaults;
   const char* lora_defaults;
+  const char* note = "";
 };
 
 // The tables, a file each.

@@ -37,7 +37,10 @@ train_on: all
 lora_r: 16
 lora_alpha: 32
 lora_dropout: 0.05
-)"};
+)",
+          "train_on fits the data: TRL learns every token of chats and texts, unless assistant_only_loss is on, and of "
+          "prompt "
+          "and completion the completion"};
 }
 
 }  // namespace hone

@@ -50,6 +50,8 @@ class Translator {
     walk(tool_, source_.root, "");
     choose();
     add_defaults();
+    leave_out_evaluation_of_nothing();
+    if (!tool_.note.empty()) result_.look.push_back({"data", tool_.title, tool_.note});
     spread_over_one_device();
     return std::move(result_);
   }
@@ -242,10 +244,31 @@ class Translator {
     RunConfig run;
     try {
       run = resolve_config(parse_config_text(text, tool_.name), ConfigNode{}).run;
-    } catch (const UserError&) {
-      return;  // it needs one of the defaults, or is refused when the result is checked
+    } catch (const UserError&) {  // it needs one of the defaults: those that depend on nothing are known all the same
     }
     std::erase_if(result_.defaults, [&](const TranslatedKey& added) { return added.key->load(run) == added.value; });
+  }
+
+  /// Tools find a split to evaluate on by its name; here it has to be stated, or nothing is evaluated.
+  void leave_out_evaluation_of_nothing() {
+    const auto added = [&](const char* name) {
+      return std::any_of(result_.defaults.begin(), result_.defaults.end(),
+                         [&](const TranslatedKey& key) { return key.key->name == name; });
+    };
+    if (states("eval_datasets") || states("val_split") || added("val_split")) return;
+    std::erase_if(result_.stated, [&](const TranslatedKey& key) {
+      const bool strategy = key.key->name == "eval_strategy" && key.value != "no";
+      const bool on =
+          (key.key->name == "eval_on_start" || key.key->name == "load_best_model_at_end") && key.value == true;
+      if (!strategy && !on) return false;
+      result_.look.push_back(
+          {said_here(key), tool_.title, "there is something to evaluate on: state eval_datasets or val_split"});
+      return true;
+    });
+  }
+
+  static std::string said_here(const TranslatedKey& key) {
+    return key.note.empty() ? fmt::format("{}: {}", key.key->name, key.value.dump()) : key.note;
   }
 
   /// A batch that is stated per device, on several devices, is as large on one by accumulating.
