@@ -206,7 +206,7 @@ TEST_F(ConvertConfig, TranslatesTheFastSftScript) {
   const std::string script = write("run.sh",
                                    "MODEL=${MODEL_PATH:-./Qwen3-30B-A3B}\n"
                                    "ARGS=(--use_fast_moe_block --use_packing\n  --use_lora)\n"
-                                   "torchrun --standalone --nproc_per_node=$N qwen3_sft.py \"${ARGS[@]}\" \\\n"
+                                   "torchrun --standalone --nproc_per_node=8 qwen3_sft.py \"${ARGS[@]}\" \\\n"
                                    "  --model_path \"$MODEL\" --dataset_path $DATA_PATH/x.json \\\n"
                                    "  --deepspeed_config zero3.json --train_steps 50\n");
   const ConvertOptions options = {script, {}, "auto", (folder_ / "run.yaml").string(), 0, false, false};
@@ -217,6 +217,7 @@ TEST_F(ConvertConfig, TranslatesTheFastSftScript) {
   EXPECT_TRUE(has(text, "model_name_or_path: \"./Qwen3-30B-A3B\"")) << text;
   EXPECT_TRUE(has(text, "{path: \"${DATA_PATH}/x.json\"}")) << text;
   EXPECT_TRUE(has(text, "max_grad_norm: 0.5")) << text;
+  EXPECT_FALSE(has(text, "gradient_accumulation_steps")) << "the batch of 128 is that of all devices";
   EXPECT_TRUE(has(text, "packing: true")) << text;
 }
 

@@ -183,6 +183,12 @@ class Translator {
                        [&](const TranslatedKey& stated) { return stated.key->name == name; });
   }
 
+  /// One of the tool's defaults.
+  bool adds(const std::string& name) const {
+    return std::any_of(result_.defaults.begin(), result_.defaults.end(),
+                       [&](const TranslatedKey& added) { return added.key->name == name; });
+  }
+
   /// Stated, or something that says the same in other units.
   bool is_decided(const std::string& name) const {
     if (name == "num_train_epochs" && states("max_steps")) return true;
@@ -251,11 +257,7 @@ class Translator {
 
   /// Tools find a split to evaluate on by its name; here it has to be stated, or nothing is evaluated.
   void leave_out_evaluation_of_nothing() {
-    const auto added = [&](const char* name) {
-      return std::any_of(result_.defaults.begin(), result_.defaults.end(),
-                         [&](const TranslatedKey& key) { return key.key->name == name; });
-    };
-    if (states("eval_datasets") || states("val_split") || added("val_split")) return;
+    if (states("eval_datasets") || states("val_split") || adds("val_split")) return;
     std::erase_if(result_.stated, [&](const TranslatedKey& key) {
       const bool strategy = key.key->name == "eval_strategy" && key.value != "no";
       const bool on =
@@ -273,7 +275,7 @@ class Translator {
 
   /// A batch that is stated per device, on several devices, is as large on one by accumulating.
   void spread_over_one_device() {
-    if (source_.devices == 1 || states("global_batch_size")) return;
+    if (source_.devices == 1 || states("global_batch_size") || adds("global_batch_size")) return;
     const KeySpec& key = key_spec("gradient_accumulation_steps");
     int64_t steps = 1;
     for (auto* list : {&result_.stated, &result_.defaults}) {
