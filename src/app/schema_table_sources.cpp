@@ -59,7 +59,6 @@ void add_placement(GroupBuilder group) {
 void add_conveniences(GroupBuilder group) {
   group.no_effect("fast_moe", "Experts always run as grouped products; how many ranks hold them changes nothing.");
   group.no_effect("fast_kernels", "The fused kernels are always on.").alias({"multipack"});
-  group.no_effect("use_liger_efficiency_callback", "Efficiency is always measured.");
   group.no_effect("compute_perplexity", "Perplexity is always reported.");
   group.no_effect("compile_backend", "The kernels are compiled already.").alias({"compile_mode"});
   group.no_effect("debug_mode", "--log-level says what is printed.").alias({"log_level"});
