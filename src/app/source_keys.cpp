@@ -160,6 +160,9 @@ SourceKeyStatus status_of(const SourceKey& key) {
   value.kind = ConfigNode::Kind::kScalar;
   value.text = value_for(key, *found.key);
   value.where = key.written;
+  if (found.key->name == "chat_template" && value.text.find('{') == std::string::npos) {
+    return {Kind::kNotHere, found.key->name, "Names of templates: leave it out to use the model's own."};
+  }
   try {
     const std::optional<Statement> statement = read_statement(found, name, value);
     if (statement) return {Kind::kUsed, statement->key->name, ""};
