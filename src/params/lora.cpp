@@ -96,12 +96,16 @@ bool select_named(Parameter& p, const Pattern& pattern, const LoraOptions& optio
   return true;
 }
 
+bool in_layers(const Parameter& p, const std::vector<int64_t>& layers) {
+  return layers.empty() || std::find(layers.begin(), layers.end(), p.layer()) != layers.end();
+}
+
 Selection select_targets(ParameterStore& store, const LoraOptions& options) {
   Selection selection;
   const auto each = [&](const std::string& target, const std::string& key,
                         const std::function<bool(Parameter&)>& take) {
     bool any = false;
-    for (Parameter& p : store.all()) any |= take(p);
+    for (Parameter& p : store.all()) any |= in_layers(p, options.layers) && take(p);
     if (any) return;
     std::set<std::string> names = {"attention", "all-linear", "all-experts"};
     for (const Parameter& p : store.all()) {
@@ -110,8 +114,8 @@ Selection select_targets(ParameterStore& store, const LoraOptions& options) {
       names.insert(module.substr(module.rfind('.') + 1));
     }
     throw UserError(
-        fmt::format("LoRA target '{}' matches no linear weight or expert of this model.{}", target,
-                    did_you_mean(target, names)),
+        fmt::format("LoRA target '{}' matches no linear weight or expert of {}.{}", target,
+                    options.layers.empty() ? "this model" : "the layers in lora_layers", did_you_mean(target, names)),
         key, "use attention, all-linear, all-experts, a name, a glob or re:…; `hone inspect MODEL` lists the names");
   };
   for (const std::string& target : options.target_modules) {
@@ -148,30 +152,65 @@ std::string module_of(const Parameter& p) {
   return p.name().ends_with(".weight") ? p.name().substr(0, p.name().size() - 7) : p.name();
 }
 
-/// Adds one A and B to a weight. `module` names the adapted module, suffix what follows lora_A and lora_B.
-void attach(ParameterStore& store, Parameter& p, const LoraOptions& options, const std::string& module,
-            const std::string& suffix, AttachedAdapter attached, uint32_t stream_id) {
-  const bool experts = is_experts(p);
-  const int64_t in = p.shape()[-1];
-  const auto shape = [&](int64_t rows, int64_t columns) {
-    return experts ? Shape{p.shape()[0], rows, columns} : Shape{rows, columns};
-  };
-  Parameter& a =
-      store.add({module + ".lora_A" + suffix, shape(options.r, in), ParameterKind::kLora, p.layer(), {}}, DType::kF32);
-  Parameter& b = store.add(
-      {module + ".lora_B" + suffix, shape(attached.out_count, options.r), ParameterKind::kLora, p.layer(), {}},
-      DType::kF32);
-  attached.adapter = {&a, &b, static_cast<float>(options.scaling()), static_cast<float>(options.dropout), stream_id};
-  p.adapters().push_back(std::move(attached));
+/// Adds adapters to the weights of a store.
+class Attaching {
+ public:
+  Attaching(ParameterStore& store, const LoraOptions& options)
+      : store_(store),
+        options_(options),
+        ranks_(options.rank_pattern, "lora_rank_pattern"),
+        alphas_(options.alpha_pattern, "lora_alpha_pattern") {}
+
+  /// One A and B. `module` names the adapted module, suffix what follows lora_A and lora_B.
+  void attach(Parameter& p, const std::string& module, const std::string& suffix, AttachedAdapter attached) {
+    const bool experts = is_experts(p), part = experts && !attached.shared;
+    const AdapterNames names = adapter_names(p, part ? std::optional(attached.out_begin) : std::nullopt);
+    const auto rank = static_cast<int64_t>(ranks_.find(names).value_or(static_cast<double>(options_.r)));
+    attached.alpha = alphas_.find(names).value_or(options_.alpha);
+    const auto shape = [&](int64_t rows, int64_t columns) {
+      return experts ? Shape{p.shape()[0], rows, columns} : Shape{rows, columns};
+    };
+    const auto add = [&](const char* which, const Shape& size) -> Parameter& {
+      return store_.add({module + which + suffix, size, ParameterKind::kLora, p.layer(), {}}, DType::kF32);
+    };
+    Parameter& a = add(".lora_A", shape(rank, p.shape()[-1]));
+    Parameter& b = add(".lora_B", shape(attached.out_count, rank));
+    attached.adapter = {&a, &b, static_cast<float>(options_.scaling(attached.alpha, rank)),
+                        static_cast<float>(options_.dropout), ++stream_id_};
+    p.adapters().push_back(std::move(attached));
+  }
+
+  void finish() const {
+    if (options_.patterns_may_miss) return;
+    ranks_.require_all_used();
+    alphas_.require_all_used();
+  }
+
+ private:
+  ParameterStore& store_;
+  const LoraOptions& options_;
+  LoraPatterns ranks_, alphas_;
+  uint32_t stream_id_ = 0;
+};
+
+void check_layers(const ParameterStore& store, const std::vector<int64_t>& layers) {
+  int64_t count = 0;
+  for (const Parameter& p : store.all()) count = std::max<int64_t>(count, p.layer() + 1);
+  for (const int64_t layer : layers) {
+    if (layer >= 0 && layer < count) continue;
+    throw UserError(fmt::format("the model has no layer {}: they are numbered from 0 to {}", layer, count - 1),
+                    "lora_layers");
+  }
 }
 
 }  // namespace
 
-double LoraOptions::scaling() const {
-  return alpha / (use_rslora ? std::sqrt(static_cast<double>(r)) : static_cast<double>(r));
+double LoraOptions::scaling(double alpha_in_force, int64_t rank) const {
+  return alpha_in_force / (use_rslora ? std::sqrt(static_cast<double>(rank)) : static_cast<double>(rank));
 }
 
 void attach_lora(ParameterStore& store, const LoraOptions& options) {
+  check_layers(store, options.layers);
   const Selection selection = select_targets(store, options);
   if (!selection.fused_experts.empty() && options.dropout > 0) {
     throw UserError("LoRA dropout does not exist for shared expert adapters (PEFT target_parameters)", "lora_dropout",
@@ -182,37 +221,48 @@ void attach_lora(ParameterStore& store, const LoraOptions& options) {
     p.set_trainable(false);
     base.push_back(&p);
   }
-  uint32_t stream_id = 0;
+  Attaching adapters(store, options);
   for (Parameter* p : base) {
     const std::string module = module_of(*p);
     const std::string leaf = module.substr(module.rfind('.') + 1);
     if (selection.linear.contains(p)) {
-      attach(store, *p, options, module, ".weight", {{}, leaf, 0, p->shape()[0], false}, ++stream_id);
+      adapters.attach(*p, module, ".weight", {.target = leaf, .out_count = p->shape()[0]});
     }
     if (selection.fused_experts.contains(p)) {
-      attach(store, *p, options, module, "", {{}, "experts." + leaf, 0, p->shape()[1], true}, ++stream_id);
+      adapters.attach(*p, module, "", {.target = "experts." + leaf, .out_count = p->shape()[1], .shared = true});
     }
     const auto parts = selection.expert_parts.find(p);
     if (parts == selection.expert_parts.end()) continue;
     const std::string experts = module.substr(0, module.rfind('.') + 1);
     for (const ExpertPart& part : parts_of(*p)) {
       if (!parts->second.contains(part.out_begin)) continue;
-      attach(store, *p, options, experts + part.name, "", {{}, part.name, part.out_begin, part.out_count, false},
-             ++stream_id);
+      adapters.attach(*p, experts + part.name, "",
+                      {.target = part.name, .out_begin = part.out_begin, .out_count = part.out_count});
     }
   }
+  adapters.finish();
 }
 
-void initialise_lora(const Context& context, ParameterStore& store, uint64_t seed) {
+void initialise_lora(const Context& context, ParameterStore& store, uint64_t seed, LoraInit init) {
+  const auto fill = [&](const Parameter& p, Distribution distribution, float scale) {
+    random_fill(context,
+                {.dst = p.value(), .distribution = distribution, .scale = scale, .key = random_key(seed, p.name())});
+  };
+  const auto kaiming = [](const Parameter& p) { return std::sqrt(1.0f / static_cast<float>(p.shape()[-1])); };
   for (Parameter& p : store.all()) {
     for (const AttachedAdapter& attached : p.adapters()) {
       const auto& a = *static_cast<Parameter*>(attached.adapter.lora_a);
       const auto& b = *static_cast<Parameter*>(attached.adapter.lora_b);
-      random_fill(context, {.dst = a.value(),
-                            .distribution = Distribution::kUniform,
-                            .scale = std::sqrt(1.0f / static_cast<float>(a.shape()[-1])),
-                            .key = random_key(seed, a.name())});
-      fill_zero(context, b.value());
+      if (init == LoraInit::kGaussian) {
+        fill(a, Distribution::kNormal, 1.0f / static_cast<float>(a.shape()[-2]));
+      } else {
+        fill(a, Distribution::kUniform, kaiming(a));
+      }
+      if (init == LoraInit::kRandom) {
+        fill(b, Distribution::kUniform, kaiming(b));
+      } else {
+        fill_zero(context, b.value());
+      }
     }
   }
 }

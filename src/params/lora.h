@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "params/lora_patterns.h"
 #include "params/parameter_store.h"
 
 namespace hone {
@@ -13,6 +14,13 @@ namespace hone {
 enum class ExpertLora {
   kSplit,   ///< gate, up and down of each expert have an A and a B of their own
   kShared,  ///< PEFT target_parameters: one A for the fused gate_up
+};
+
+/// What the adapters begin with. Source: PEFT, init_lora_weights.
+enum class LoraInit {
+  kKaiming,   ///< A uniform in ±sqrt(1 / in) (Kaiming with a = √5), B zero
+  kGaussian,  ///< A normal with standard deviation 1 / r, B zero
+  kRandom,    ///< A as kKaiming, B uniform in ±sqrt(1 / r): the adapter does something from the start
 };
 
 struct LoraOptions {
@@ -25,19 +33,25 @@ struct LoraOptions {
   std::vector<std::string> target_modules;
   /// PEFT target_parameters: names of fused expert tensors; those get the shared parameterisation.
   std::vector<std::string> target_parameters;
+  std::vector<int64_t> layers = {};  ///< only these get adapters; empty: all
+  /// Ranks and alphas other than r and alpha. The first pattern that matches an adapter counts; one that matches none
+  /// is a UserError, unless they are of an adapter's file.
+  std::vector<LoraPattern> rank_pattern = {}, alpha_pattern = {};
+  bool patterns_may_miss = false;
+  LoraInit init = LoraInit::kKaiming;
 
-  double scaling() const;
+  /// alpha / rank, or alpha / sqrt(rank).
+  double scaling(double alpha_in_force, int64_t rank) const;
 };
 
 /// Freezes every parameter of the store, then adds lora_a and lora_b (float32, trainable) for each weight the targets
-/// select and attaches them. A target that matches nothing adaptable is a UserError; so is dropout with shared experts
-/// (PEFT has none there).
+/// select and attaches them. A target that matches nothing adaptable is a UserError; so are layers the model does not
+/// have, and dropout with shared experts (PEFT has none there).
 /// Names: <module>.lora_A.weight [r, in] and <module>.lora_B.weight [out, r]; for experts
 /// <experts>.{gate_proj,up_proj,gate_up_proj,down_proj}.lora_A [E, r, in] and .lora_B [E, out, r].
 void attach_lora(ParameterStore& store, const LoraOptions& options);
 
-/// lora_a uniform in ±sqrt(1 / in) (Kaiming with a = √5, as PEFT), lora_b zero; from the seed and the parameter's name
-/// only. Needs allocated memory on the context's device; queued there.
-void initialise_lora(const Context& context, ParameterStore& store, uint64_t seed);
+/// From the seed and the parameter's name only. Needs allocated memory on the context's device; queued there.
+void initialise_lora(const Context& context, ParameterStore& store, uint64_t seed, LoraInit init = LoraInit::kKaiming);
 
 }  // namespace hone

@@ -63,11 +63,12 @@ struct ParameterSpec {
 
 /// A low-rank adapter on some output rows of a weight: all of them, or gate or up of a fused gate_up.
 struct AttachedAdapter {
-  Adapter adapter;
-  std::string target;     ///< what it adapts, as PEFT names it: "q_proj", "gate_proj", "experts.gate_up_proj"
-  int64_t out_begin = 0;  ///< first output row of the weight it adds to
+  Adapter adapter = {};
+  std::string target = {};  ///< what it adapts, as PEFT names it: "q_proj", "gate_proj", "experts.gate_up_proj"
+  int64_t out_begin = 0;    ///< first output row of the weight it adds to
   int64_t out_count = 0;
   bool shared = false;  ///< PEFT target_parameters: one A for the fused gate_up
+  double alpha = 0;     ///< of the adapter's scaling
 };
 
 /// Formats of what training keeps for a parameter besides its value.

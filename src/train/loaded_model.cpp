@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <fstream>
+#include <set>
 
 #include "core/error.h"
 
@@ -17,18 +18,49 @@ LoadedModel::LoadedModel(std::filesystem::path directory, DType dtype)
   map_ = map_of(checkpoint_);
 }
 
+namespace {
+
+/// What is trained whole beside adapters.
+std::set<ParameterKind> whole_kinds(const ParameterStore& store, const TrainableOptions& options) {
+  std::set<ParameterKind> kinds;
+  const bool tied = std::none_of(store.all().begin(), store.all().end(),
+                                 [](const Parameter& p) { return p.kind() == ParameterKind::kHead; });
+  if (options.train_router) kinds.insert(ParameterKind::kRouter);
+  if (options.train_embedding || (options.train_head && tied)) kinds.insert(ParameterKind::kEmbedding);
+  if (options.train_head && !tied) kinds.insert(ParameterKind::kHead);
+  return kinds;
+}
+
+/// Adapters can hold what trainable_parameters adds to them, and a weight is trained in one way.
+void check_whole(const ParameterStore& store) {
+  for (const Parameter& p : store.all()) {
+    if (!p.trainable() || p.kind() == ParameterKind::kLora) continue;
+    if (!can_be_saved_whole(p.kind())) {
+      throw UserError(fmt::format("'{}' would be trained beside the adapters, which cannot hold it", p.name()),
+                      "trainable_parameters",
+                      "routers, norms, the embedding and the head can be trained whole beside adapters");
+    }
+    if (!p.adapters().empty()) {
+      throw UserError(fmt::format("'{}' would have an adapter and be trained whole", p.name()), "lora_modules_to_save",
+                      "leave it out there, or in lora_target_modules");
+    }
+  }
+}
+
+}  // namespace
+
 std::optional<LoraOptions> set_trainable(ParameterStore& store, const TrainableOptions& options) {
   std::optional<LoraOptions> lora = options.lora;
-  bool train_router = options.train_router;
+  std::set<ParameterKind> whole = whole_kinds(store, options);
   if (!options.adapter.empty()) {
-    const AdapterDescription description = describe_adapter(options.adapter, store);
+    AdapterDescription description = describe_adapter(options.adapter, store);
     lora = description.lora;
-    train_router |= description.trains_router;
+    whole.merge(description.whole);
   }
   if (lora) {
     attach_lora(store, *lora);
     for (Parameter& parameter : store.all()) {
-      if (parameter.kind() == ParameterKind::kRouter) parameter.set_trainable(train_router);
+      if (whole.contains(parameter.kind())) parameter.set_trainable(true);
     }
   } else {
     for (Parameter& parameter : store.all()) {
@@ -38,6 +70,7 @@ std::optional<LoraOptions> set_trainable(ParameterStore& store, const TrainableO
   }
   for (Parameter* parameter : store.select(options.freeze, "freeze_parameters")) parameter->set_trainable(false);
   for (Parameter* parameter : store.select(options.unfreeze, "trainable_parameters")) parameter->set_trainable(true);
+  if (lora) check_whole(store);
   for (Parameter& parameter : store.all()) parameter.set_formats(options.formats);
   store.share_layer_gradients(options.optimizer_in_backward);
   return lora;
@@ -56,7 +89,7 @@ void LoadedModel::load(Device device, ThreadPool& pool, uint64_t seed, bool infe
     Stream stream(device, pool);
     Arena scratch(device, "initialise");
     scratch.reserve(0);
-    initialise_lora(Context(stream, scratch), store_, seed);
+    initialise_lora(Context(stream, scratch), store_, seed, lora_->init);
     stream.synchronize();
   }
   if (!adapter_.empty()) load_adapter(adapter_, store_);

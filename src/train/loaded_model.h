@@ -19,6 +19,8 @@ struct TrainableOptions {
   std::optional<LoraOptions> lora;    ///< a new adapter
   std::filesystem::path adapter;      ///< an adapter folder to continue (empty: none)
   bool train_router = true;           ///< under LoRA: the router is trained too and saved whole
+  bool train_embedding = false;       ///< under LoRA, as the router; full fine-tuning trains both
+  bool train_head = false;            ///< a head that is tied to the embedding is the embedding
   std::vector<std::string> freeze;    ///< patterns of parameters that are not trained
   std::vector<std::string> unfreeze;  ///< patterns that win over `freeze`
   TrainingFormats formats;            ///< of gradients, masters and moments

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cmath>
 #include <fstream>
 #include <map>
 #include <optional>
@@ -43,8 +44,6 @@ void refuse_unsupported(const Json& config, const std::filesystem::path& path) {
   allowed("use_dora", false);
   allowed("lora_bias", false);
   allowed("fan_in_fan_out", false);
-  allowed("rank_pattern", Json::object());
-  allowed("alpha_pattern", Json::object());
   allowed("layer_replication", Json(nullptr));
 }
 
@@ -64,9 +63,34 @@ void refuse_old_target_parameters(const Json& config, const std::filesystem::pat
       path.string(), "load and save it with PEFT 0.19 or newer");
 }
 
+/// rank_pattern or alpha_pattern.
+std::vector<LoraPattern> read_patterns(const Json& config, const char* key, const std::filesystem::path& path) {
+  std::vector<LoraPattern> patterns;
+  if (!config.contains(key) || config[key].is_null()) return patterns;
+  const auto refuse = [&] {
+    throw UserError(fmt::format("{} of the adapter is not a mapping of names to numbers", key), path.string());
+  };
+  if (!config[key].is_object()) refuse();
+  for (const auto& [pattern, value] : config[key].items()) {
+    if (!value.is_number() || !(value.get<double>() > 0)) refuse();
+    patterns.push_back({pattern, value});
+  }
+  return patterns;
+}
+
 const Parameter* find_by_name(const ParameterStore& store, const std::string& name) {
   for (const Parameter& p : store.all()) {
     if (p.name() == name) return &p;
+  }
+  return nullptr;
+}
+
+/// The weight that a file's tensor of this name holds whole.
+const Parameter* find_whole(const ParameterStore& store, const std::string& name) {
+  for (const Parameter& p : store.all()) {
+    if (!can_be_saved_whole(p.kind())) continue;
+    const std::vector<std::string> names = whole_names(store, p);
+    if (std::find(names.begin(), names.end(), name) != names.end()) return &p;
   }
   return nullptr;
 }
@@ -137,7 +161,14 @@ AdapterDescription describe_adapter(const std::filesystem::path& directory, cons
   AdapterDescription description;
   LoraOptions& lora = description.lora;
   const double rank = number("r", 0);
-  if (!(rank >= 1 && rank <= kLargestRank)) throw UserError("the adapter has no usable rank r", config_path.string());
+  lora.rank_pattern = read_patterns(config, "rank_pattern", config_path);
+  lora.alpha_pattern = read_patterns(config, "alpha_pattern", config_path);
+  lora.patterns_may_miss = true;
+  const auto usable = [](double r) { return r >= 1 && r <= kLargestRank && r == std::floor(r); };
+  if (!usable(rank) || !std::all_of(lora.rank_pattern.begin(), lora.rank_pattern.end(),
+                                    [&](const LoraPattern& pattern) { return usable(pattern.value); })) {
+    throw UserError("the adapter has no usable rank r", config_path.string());
+  }
   lora.r = static_cast<int64_t>(rank);
   lora.alpha = number("lora_alpha", 8);
   lora.dropout = number("lora_dropout", 0);
@@ -149,9 +180,8 @@ AdapterDescription describe_adapter(const std::filesystem::path& directory, cons
       throw UserError("'" + entry.name + "' is not a tensor of a PEFT adapter", file.path().string());
     }
     const std::string name = entry.name.substr(std::string_view(kAdapterKeyPrefix).size());
-    const Parameter* whole = find_by_name(store, name);
-    if (whole && whole->kind() == ParameterKind::kRouter) {
-      description.trains_router = true;
+    if (const Parameter* whole = find_whole(store, name)) {
+      description.whole.insert(whole->kind());
       continue;
     }
     if (!name.ends_with(kLoraA)) continue;
@@ -177,6 +207,21 @@ AdapterDescription describe_adapter(const std::filesystem::path& directory, cons
   return description;
 }
 
+namespace {
+
+/// A tied weight has one value.
+void check_tied(const SafetensorsFile& file, const ParameterStore& store, const AdapterTensor& tensor,
+                const std::vector<float>& values) {
+  for (const std::string& name : whole_names(store, *tensor.parameter)) {
+    const std::string key = kAdapterKeyPrefix + name;
+    if (key == tensor.key || (file.find(key) && file.read_floats(key) == values)) continue;
+    throw UserError(fmt::format("the adapter trains '{}' apart from '{}', which the model ties", tensor.key, key),
+                    file.path().string(), "set tie_word_embeddings: false in a copy of the model, which then has both");
+  }
+}
+
+}  // namespace
+
 void load_adapter(const std::filesystem::path& directory, ParameterStore& store) {
   const SafetensorsFile file(directory / "adapter_model.safetensors");
   std::set<std::string> used;
@@ -194,7 +239,9 @@ void load_adapter(const std::filesystem::path& directory, ParameterStore& store)
                                   entry->shape_text(), fmt::join(tensor.dims(), ", ")),
                       file.path().string(), "check lora_r and the base model");
     }
-    scatter_adapter_tensor(tensor, file.read_floats(tensor.key));
+    const std::vector<float> values = file.read_floats(tensor.key);
+    if (tensor.form == AdapterTensor::Form::kWhole) check_tied(file, store, tensor, values);
+    scatter_adapter_tensor(tensor, values);
     used.insert(tensor.key);
   }
   for (const SafetensorsEntry& entry : file.entries()) {

@@ -9,6 +9,7 @@
 #pragma once
 
 #include <filesystem>
+#include <set>
 
 #include "core/json.h"
 #include "params/lora.h"
@@ -18,15 +19,19 @@ namespace hone {
 /// Which parameterisation of expert adapters a file has.
 enum class AdapterLayout { kSplit, kTargetParameters };
 
-/// What an adapter folder says: rank, scaling and targets as attach_lora takes them, and whether a router is saved
-/// whole.
+/// What an adapter folder says: ranks, scalings and targets as attach_lora takes them, and the kinds of weights that
+/// are saved whole.
 struct AdapterDescription {
   LoraOptions lora;
-  bool trains_router = false;
+  std::set<ParameterKind> whole;
 };
 
+/// The kinds of weights that adapters hold whole, as PEFT's modules_to_save: routers, the embedding, the head, norms.
+/// A tied embedding is written under both names, and read where both are there and equal.
+bool can_be_saved_whole(ParameterKind kind);
+
 /// Reads adapter_config.json and the keys of adapter_model.safetensors. UserError names what is not supported (DoRA,
-/// bias, rank patterns, …) or a module the model does not have.
+/// bias, …) or a module the model does not have.
 AdapterDescription describe_adapter(const std::filesystem::path& directory, const ParameterStore& store);
 
 /// Reads the adapter's values into the LoRA parameters that attach_lora made (and routers that are saved whole). Every
@@ -41,9 +46,11 @@ struct AdapterSaveOptions {
 
 /// Writes adapter_config.json and adapter_model.safetensors (float32) into an existing folder. Shared → split is exact
 /// (A is copied). Split → target_parameters is exact with rank 2r: B of the fused gate_up is block-diagonal, every
-/// other adapter is padded with zeros, and alpha grows so that the scaling stays. Trainable routers are saved whole, as
-/// modules_to_save. Experts that no file holds one by one (gpt-oss) always get target_parameters: PEFT has no other
-/// form.
+/// other adapter is padded with zeros, and alpha grows so that the scaling stays; with rank or alpha patterns the fused
+/// weights get ranks of their own instead. Trainable weights that are no adapters are saved whole, as modules_to_save.
+/// rank_pattern and alpha_pattern name what differs from r and lora_alpha, by the last part of names where all such
+/// modules are alike, else by whole names. Experts that no file holds one by one (gpt-oss) always get
+/// target_parameters: PEFT has no other form.
 void save_adapter(const std::filesystem::path& directory, const ParameterStore& store,
                   const AdapterSaveOptions& options);
 

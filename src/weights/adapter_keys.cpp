@@ -55,6 +55,20 @@ std::string shared_module(const ParameterStore& store, const Parameter& experts)
 
 }  // namespace
 
+bool can_be_saved_whole(ParameterKind kind) {
+  return kind == ParameterKind::kRouter || kind == ParameterKind::kEmbedding || kind == ParameterKind::kHead ||
+         kind == ParameterKind::kNorm;
+}
+
+std::vector<std::string> whole_names(const ParameterStore& store, const Parameter& whole) {
+  std::vector<std::string> names = {whole.name()};
+  const bool tied = whole.kind() == ParameterKind::kEmbedding &&
+                    std::none_of(store.all().begin(), store.all().end(),
+                                 [](const Parameter& p) { return p.kind() == ParameterKind::kHead; });
+  if (tied) names.push_back("lm_head.weight");
+  return names;
+}
+
 FileExpertModules::FileExpertModules(const Parameter& experts) : experts_(experts) {
   for (const FileTensor& tensor : separate_experts(experts)) names_[tensor.offset] = without_weight(tensor.name);
 }
@@ -82,8 +96,9 @@ std::vector<AdapterTensor> adapter_tensors(const ParameterStore& store, bool can
         }
       }
     }
-    if (p.kind() == ParameterKind::kRouter && p.trainable()) {
-      tensors.push_back({kAdapterKeyPrefix + p.name(), p.shape()[0], p.shape().rank() == 1 ? 1 : p.shape()[1],
+    if (!p.trainable() || !can_be_saved_whole(p.kind())) continue;
+    for (const std::string& name : whole_names(store, p)) {
+      tensors.push_back({kAdapterKeyPrefix + name, p.shape()[0], p.shape().rank() == 1 ? 1 : p.shape()[1],
                          AdapterTensor::Form::kWhole, const_cast<Parameter*>(&p), 0});
     }
   }

@@ -42,6 +42,9 @@ inline constexpr const char* kAdapterKeyPrefix = "base_model.model.";
 /// names experts by their in-memory module instead of the names files use.
 std::vector<AdapterTensor> adapter_tensors(const ParameterStore& store, bool canonical);
 
+/// The names under which a weight is saved whole: its own, and the head's of an embedding that is tied to it.
+std::vector<std::string> whole_names(const ParameterStore& store, const Parameter& whole);
+
 /// Writes the values of a file tensor into the parameter.
 void scatter_adapter_tensor(const AdapterTensor& tensor, const std::vector<float>& file_values);
 /// The values of a file tensor, out of host values of the parameter (or of its gradient).

@@ -9,6 +9,7 @@
 #include <span>
 
 #include "weights/adapter.h"
+#include "weights/adapter_config.h"
 #include "weights/adapter_keys.h"
 #include "weights/checkpoint.h"
 #include "weights/safetensors.h"
@@ -99,10 +100,41 @@ std::vector<FileMatrix> as_split(const ParameterStore& store) {
   return matrices;
 }
 
-/// A dense pair with rank 2r: the added rows of A and columns of B are zero.
-FileMatrix padded(const AdapterTensor& tensor, int64_t r) {
+AdapterScale scale_of(const AttachedAdapter& attached) { return {lora_a(attached).shape()[-2], attached.alpha}; }
+
+/// Ranks and alphas of a file in which split expert adapters are fused: B of the fused gate_up is block-diagonal, so
+/// its rank is the sum of two. Where all adapters have the rank r, every one gets 2r and the file needs no patterns.
+class FusedScales {
+ public:
+  FusedScales(const ParameterStore& store, const LoraOptions& lora) : lora_(lora) {
+    for (const Parameter& p : store.all()) {
+      for (const AttachedAdapter& attached : p.adapters())
+        uniform_ &= scale_of(attached) == AdapterScale{lora.r, lora.alpha};
+    }
+  }
+
+  bool uniform() const { return uniform_; }
+
+  AdapterScale of(const Parameter& adapted) const {
+    const std::vector<AttachedAdapter>& adapters = adapted.adapters();
+    AdapterScale scale = scale_of(adapters.front());
+    int64_t rank = 0;
+    for (const AttachedAdapter& attached : adapters) rank += scale_of(attached).rank;
+    if (uniform_) rank = 2 * lora_.r;
+    // The scaling stays that of the first part.
+    const double growth = static_cast<double>(rank) / static_cast<double>(scale.rank);
+    return {rank, scale.alpha * (lora_.use_rslora ? std::sqrt(growth) : growth)};
+  }
+
+ private:
+  const LoraOptions& lora_;
+  bool uniform_ = true;
+};
+
+/// A dense pair with a larger rank: the added rows of A and columns of B are zero.
+FileMatrix padded(const AdapterTensor& tensor, int64_t rank) {
   const bool is_a = tensor.key.ends_with(".lora_A.weight");
-  FileMatrix matrix{tensor.key, is_a ? 2 * r : tensor.rows, is_a ? tensor.columns : 2 * r, {tensor.parameter}, {}};
+  FileMatrix matrix{tensor.key, is_a ? rank : tensor.rows, is_a ? tensor.columns : rank, {tensor.parameter}, {}};
   matrix.make = [tensor, columns = matrix.columns, numel = matrix.numel()](
                     HostParameters& parameters, std::vector<float>& scratch) -> std::span<const float> {
     const float* values = parameters[*tensor.parameter] + tensor.offset;
@@ -115,23 +147,34 @@ FileMatrix padded(const AdapterTensor& tensor, int64_t r) {
   return matrix;
 }
 
-/// Split → shared with rank 2r: the A of gate and of up below one another, B block-diagonal; a part without an adapter,
-/// and the second half of down, are zero. Rows of B are in the file's order.
-void fuse_split(const Parameter& p, int64_t r, const std::string& module, std::vector<FileMatrix>& matrices) {
-  const int64_t experts = p.shape()[0], out = p.shape()[1], in = p.shape()[2], rank = 2 * r;
+/// Where a part of an expert weight stands in the fused adapter.
+struct FusedPart {
+  const AttachedAdapter* attached;
+  int64_t first;  ///< rank from which on it stands
+  float factor;   ///< its scaling over that of the whole, folded into B
+};
+
+/// Split → shared: the A of gate and of up below one another, B block-diagonal; the ranks that are left (of a part
+/// without an adapter, of down) are zero. Rows of B are in the file's order.
+void fuse_split(const Parameter& p, int64_t rank, const std::string& module, std::vector<FileMatrix>& matrices) {
+  const int64_t experts = p.shape()[0], out = p.shape()[1], in = p.shape()[2];
   FileMatrix a{module + ".lora_A.weight", rank * experts, in, {}, {}},
       b{module + ".lora_B.weight", out, rank * experts, {}, {}};
+  std::vector<FusedPart> parts;
+  int64_t first = 0;
   for (const AttachedAdapter& attached : p.adapters()) {
     a.from.push_back(&lora_a(attached));
     b.from.push_back(&lora_b(attached));
+    parts.push_back({&attached, first, attached.adapter.scaling / p.adapters().front().adapter.scaling});
+    first += scale_of(attached).rank;
   }
-  a.make = [=, &p](HostParameters& values, std::vector<float>& scratch) -> std::span<const float> {
+  a.make = [=](HostParameters& values, std::vector<float>& scratch) -> std::span<const float> {
     scratch.assign(static_cast<size_t>(rank * experts * in), 0.0f);
-    for (const AttachedAdapter& attached : p.adapters()) {
-      const float* from = values[lora_a(attached)];
-      const int64_t first = attached.out_begin > 0 ? r : 0;
+    for (const FusedPart& part : parts) {
+      const float* from = values[lora_a(*part.attached)];
+      const int64_t r = scale_of(*part.attached).rank;
       for (int64_t e = 0; e < experts; ++e) {
-        std::copy_n(from + e * r * in, r * in, scratch.begin() + (e * rank + first) * in);
+        std::copy_n(from + e * r * in, r * in, scratch.begin() + (e * rank + part.first) * in);
       }
     }
     return scratch;
@@ -139,14 +182,15 @@ void fuse_split(const Parameter& p, int64_t r, const std::string& module, std::v
   b.make = [=, &p](HostParameters& values, std::vector<float>& scratch) -> std::span<const float> {
     scratch.assign(static_cast<size_t>(out * rank * experts), 0.0f);
     const MatrixOrder order(p.order(), p.shape());
-    for (const AttachedAdapter& attached : p.adapters()) {
+    for (const FusedPart& part : parts) {
+      const AttachedAdapter& attached = *part.attached;
       const float* from = values[lora_b(attached)];
-      const int64_t first = attached.out_begin > 0 ? r : 0, count = attached.out_count;
+      const int64_t count = attached.out_count, r = scale_of(attached).rank;
       for (int64_t e = 0; e < experts; ++e) {
         for (int64_t o = 0; o < count; ++o) {
           for (int64_t rho = 0; rho < r; ++rho) {
-            const int64_t row = order.file_output(attached.out_begin + o), column = (first + rho) * experts + e;
-            scratch[static_cast<size_t>(row * rank * experts + column)] = from[(e * count + o) * r + rho];
+            const int64_t row = order.file_output(attached.out_begin + o), column = (part.first + rho) * experts + e;
+            scratch[static_cast<size_t>(row * rank * experts + column)] = part.factor * from[(e * count + o) * r + rho];
           }
         }
       }
@@ -157,22 +201,28 @@ void fuse_split(const Parameter& p, int64_t r, const std::string& module, std::v
   matrices.push_back(std::move(b));
 }
 
-std::vector<FileMatrix> as_target_parameters(const ParameterStore& store, int64_t r) {
+std::vector<FileMatrix> as_target_parameters(const ParameterStore& store, const FusedScales& scales) {
   std::vector<FileMatrix> matrices;
-  std::map<std::string, int> adapted;  // experts module -> fused weights with adapters
+  std::map<std::string, int> adapted;              // experts module -> fused weights with adapters
+  std::map<const Parameter*, int64_t> dense_rank;  // by A or B
   for (const Parameter& p : store.all()) {
-    if (is_experts(p) && !p.adapters().empty()) ++adapted[experts_module(p)];
+    if (p.adapters().empty()) continue;
+    if (is_experts(p)) {
+      ++adapted[experts_module(p)];
+    } else {
+      dense_rank[&lora_a(p.adapters().front())] = dense_rank[&lora_b(p.adapters().front())] = scales.of(p).rank;
+    }
   }
   for (const Parameter& p : store.all()) {
     if (!is_experts(p) || p.adapters().empty()) continue;
     const bool inner = p.kind() == ParameterKind::kExpertsGateUp && adapted[experts_module(p)] == 2;
-    fuse_split(p, r, kAdapterKeyPrefix + experts_module(p) + (inner ? ".base_layer" : ""), matrices);
+    fuse_split(p, scales.of(p).rank, kAdapterKeyPrefix + experts_module(p) + (inner ? ".base_layer" : ""), matrices);
   }
   for (const AdapterTensor& tensor : adapter_tensors(store, false)) {
     if (tensor.form == AdapterTensor::Form::kWhole) {
       matrices.push_back(as_it_is(tensor));
-    } else if (tensor.parameter->shape().rank() == 2) {
-      matrices.push_back(padded(tensor, r));
+    } else if (const auto dense = dense_rank.find(tensor.parameter); dense != dense_rank.end()) {
+      matrices.push_back(padded(tensor, dense->second));
     }
   }
   return matrices;
@@ -208,37 +258,6 @@ void write_matrices(SafetensorsWriter& writer, const std::vector<FileMatrix>& ma
   }
 }
 
-/// What target_modules, target_parameters and modules_to_save of the config must say for these tensors.
-struct Targets {
-  std::set<std::string> modules, parameters, saved;
-};
-
-Targets targets_of(const ParameterStore& store, bool shared_experts) {
-  Targets targets;
-  for (const Parameter& p : store.all()) {
-    for (const AttachedAdapter& attached : p.adapters()) {
-      if (!is_experts(p)) {
-        targets.modules.insert(attached.target);
-      } else if (shared_experts) {
-        targets.parameters.insert("experts." + p.name().substr(p.name().rfind('.') + 1));
-      } else {
-        const int64_t parts = attached.shared && p.kind() == ParameterKind::kExpertsGateUp ? 2 : 1;
-        const FileExpertModules modules(p);
-        for (int64_t part = 0; part < parts; ++part) {
-          const std::string& module = modules.name(0, attached.out_begin + part * attached.out_count / parts);
-          targets.modules.insert(module.substr(module.rfind('.') + 1));
-        }
-      }
-    }
-    if (p.kind() == ParameterKind::kRouter && p.trainable()) {
-      const std::string module = p.name().substr(0, p.name().rfind('.'));  // …mlp.gate
-      const size_t parent = module.rfind('.', module.rfind('.') - 1);
-      targets.saved.insert(module.substr(parent + 1));
-    }
-  }
-  return targets;
-}
-
 }  // namespace
 
 void save_adapter(const std::filesystem::path& directory, const ParameterStore& store,
@@ -252,28 +271,18 @@ void save_adapter(const std::filesystem::path& directory, const ParameterStore& 
   const AdapterLayout layout = fused_files ? AdapterLayout::kTargetParameters : options.layout;
   const bool fuse = any_split && !any_shared && layout == AdapterLayout::kTargetParameters;
   const bool split = any_shared && layout == AdapterLayout::kSplit;
-  const LoraOptions& lora = options.lora;
-  const std::vector<FileMatrix> matrices = fuse    ? as_target_parameters(store, lora.r)
+  const FusedScales scales(store, options.lora);
+  const std::vector<FileMatrix> matrices = fuse    ? as_target_parameters(store, scales)
                                            : split ? as_split(store)
                                                    : as_parameterised(store);
-  const Targets targets = targets_of(store, (any_shared && !split) || fuse);
-
-  Json config = Json::object();
-  config["peft_type"] = "LORA";
-  config["task_type"] = "CAUSAL_LM";
-  config["base_model_name_or_path"] = options.base_model.empty() ? Json(nullptr) : Json(options.base_model);
-  config["peft_version"] = "0.21.0";  // the layout of target_parameters that this file has
-  config["r"] = fuse ? 2 * lora.r : lora.r;
-  config["lora_alpha"] = fuse ? lora.alpha * (lora.use_rslora ? std::sqrt(2.0) : 2.0) : lora.alpha;
-  config["lora_dropout"] = lora.dropout;
-  config["use_rslora"] = lora.use_rslora;
-  config["bias"] = "none";
-  config["fan_in_fan_out"] = false;
-  config["inference_mode"] = true;
-  config["target_modules"] = targets.modules;
-  config["target_parameters"] = targets.parameters.empty() ? Json(nullptr) : Json(targets.parameters);
-  config["modules_to_save"] = targets.saved.empty() ? Json(nullptr) : Json(targets.saved);
-
+  const auto scale = [&](const Parameter& p, const AttachedAdapter& attached) {
+    return fuse ? scales.of(p) : scale_of(attached);
+  };
+  const Json config = adapter_config(store, {.lora = options.lora,
+                                             .base_model = options.base_model,
+                                             .fused_experts = (any_shared && !split) || fuse,
+                                             .doubled = fuse && scales.uniform(),
+                                             .scale = scale});
   std::vector<SafetensorsWriter::Announced> announced;
   for (const FileMatrix& matrix : matrices) announced.push_back({matrix.key, DType::kF32, matrix.dims()});
   SafetensorsWriter writer(directory / "adapter_model.safetensors", std::move(announced));

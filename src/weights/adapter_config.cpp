@@ -1,0 +1,171 @@
+#include "weights/adapter_config.h"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <set>
+
+#include "weights/adapter.h"
+#include "weights/adapter_keys.h"
+
+namespace hone {
+
+namespace {
+
+std::string module_of(const Parameter& p) {
+  return p.name().ends_with(".weight") ? p.name().substr(0, p.name().size() - 7) : p.name();
+}
+
+std::string leaf_of(const std::string& module) { return module.substr(module.rfind('.') + 1); }
+
+/// One adapter as the config calls it.
+struct Named {
+  std::string leaf;   ///< "q_proj", "experts.gate_up_proj", "w1"
+  std::string whole;  ///< the module; of one expert's, a regular expression for those of all
+  const Parameter* adapted;
+  AdapterScale scale;
+};
+
+/// The last parts of the file's modules of an expert adapter: two, where a shared gate_up is written as gate and up.
+void add_split_experts(const Parameter& p, const AttachedAdapter& attached, const AdapterScale& scale,
+                       std::vector<Named>& all) {
+  const int64_t parts = attached.shared && p.kind() == ParameterKind::kExpertsGateUp ? 2 : 1;
+  const FileExpertModules modules(p);
+  for (int64_t part = 0; part < parts; ++part) {
+    const std::string& first = modules.name(0, attached.out_begin + part * attached.out_count / parts);
+    const size_t leaf = first.rfind('.'), number = first.rfind('.', leaf - 1);
+    all.push_back({first.substr(leaf + 1), first.substr(0, number) + "\\.\\d+" + first.substr(leaf), &p, scale});
+  }
+}
+
+std::vector<Named> named_adapters(const ParameterStore& store, const AdapterConfigOptions& options) {
+  std::vector<Named> all;
+  for (const Parameter& p : store.all()) {
+    for (const AttachedAdapter& attached : p.adapters()) {
+      const AdapterScale scale = options.scale(p, attached);
+      if (!is_experts(p)) {
+        all.push_back({attached.target, module_of(p), &p, scale});
+      } else if (options.fused_experts) {
+        all.push_back({"experts." + leaf_of(p.name()), p.name(), &p, scale});
+        break;  // one adapter in the file
+      } else {
+        add_split_experts(p, attached, scale, all);
+      }
+    }
+  }
+  return all;
+}
+
+/// What differs from `usual`: by last part where all of it agree, else by whole name.
+Json pattern_of(const std::vector<Named>& adapters, double usual, const std::function<double(const Named&)>& value_of) {
+  std::map<std::string, std::set<double>> values;
+  for (const Named& named : adapters) values[named.leaf].insert(value_of(named));
+  Json pattern = Json::object();
+  for (const Named& named : adapters) {
+    const double value = value_of(named);
+    if (value == usual) continue;
+    const std::string& key = values[named.leaf].size() == 1 ? named.leaf : named.whole;
+    pattern[key] = value == std::floor(value) ? Json(static_cast<int64_t>(value)) : Json(value);
+  }
+  return pattern;
+}
+
+/// Which layers have adapters, and whether they have all that the last parts of names would select there.
+struct Coverage {
+  std::set<int> adapted_layers;
+  bool every_layer = true;   ///< no layer without adapters has such modules
+  bool whole_layers = true;  ///< every such module of the layers with adapters has one
+
+  bool in_some_layers() const { return whole_layers && !every_layer && !adapted_layers.contains(-1); }
+};
+
+Coverage coverage_of(const ParameterStore& store, const std::vector<Named>& adapters) {
+  Coverage coverage;
+  std::set<std::string> leaves;
+  std::set<ParameterKind> experts;
+  for (const Named& named : adapters) {
+    coverage.adapted_layers.insert(named.adapted->layer());
+    if (is_experts(*named.adapted))
+      experts.insert(named.adapted->kind());
+    else
+      leaves.insert(named.leaf);
+  }
+  for (const Parameter& p : store.all()) {
+    const bool meant = is_experts(p) ? experts.contains(p.kind())
+                                     : p.kind() != ParameterKind::kLora && leaves.contains(leaf_of(module_of(p)));
+    if (!meant || !p.adapters().empty()) continue;
+    (coverage.adapted_layers.contains(p.layer()) ? coverage.whole_layers : coverage.every_layer) = false;
+  }
+  return coverage;
+}
+
+Json null_if_empty(const std::set<std::string>& names) { return names.empty() ? Json(nullptr) : Json(names); }
+
+void set_targets(const ParameterStore& store, const std::vector<Named>& adapters, bool fused_experts, Json& config) {
+  const Coverage coverage = coverage_of(store, adapters);
+  const bool all = coverage.every_layer && coverage.whole_layers, layers = coverage.in_some_layers();
+  std::set<std::string> modules, parameters;
+  for (const Named& named : adapters) {
+    const bool experts = is_experts(*named.adapted);
+    if (experts && fused_experts) {
+      parameters.insert(all ? named.leaf : named.whole);  // PEFT takes these in every layer
+    } else {
+      modules.insert(all || layers || experts ? named.leaf : named.whole);
+    }
+  }
+  config["target_modules"] = modules;
+  config["target_parameters"] = null_if_empty(parameters);
+  config["layers_to_transform"] = layers ? Json(coverage.adapted_layers) : Json(nullptr);
+  config["layers_pattern"] = layers ? Json::array({"layers"}) : Json(nullptr);
+}
+
+/// PEFT saves modules whose names end so, at a dot or not: "gate" and "norm" alone are the end of other names, too.
+std::string saved_name(ParameterKind kind, const std::string& module) {
+  const size_t leaf = module.rfind('.');
+  if (kind == ParameterKind::kNorm || leaf == std::string::npos) return module;
+  return module.substr((kind == ParameterKind::kRouter ? module.rfind('.', leaf - 1) : leaf) + 1);
+}
+
+std::set<std::string> saved_whole(const ParameterStore& store) {
+  std::set<std::string> saved;
+  for (const Parameter& p : store.all()) {
+    if (!p.trainable() || !can_be_saved_whole(p.kind())) continue;
+    for (const std::string& name : whole_names(store, p))
+      saved.insert(saved_name(p.kind(), name.substr(0, name.rfind('.'))));
+  }
+  return saved;
+}
+
+Json init_of(LoraInit init) {
+  return init == LoraInit::kGaussian ? Json("gaussian") : Json(init == LoraInit::kKaiming);
+}
+
+}  // namespace
+
+Json adapter_config(const ParameterStore& store, const AdapterConfigOptions& options) {
+  const LoraOptions& lora = options.lora;
+  const std::vector<Named> adapters = named_adapters(store, options);
+  const int64_t r = options.doubled ? 2 * lora.r : lora.r;
+  const double growth = options.doubled ? (lora.use_rslora ? std::sqrt(2.0) : 2.0) : 1.0, alpha = lora.alpha * growth;
+  Json config = Json::object();
+  config["peft_type"] = "LORA";
+  config["task_type"] = "CAUSAL_LM";
+  config["base_model_name_or_path"] = options.base_model.empty() ? Json(nullptr) : Json(options.base_model);
+  config["peft_version"] = "0.21.0";  // the layout of target_parameters that this file has
+  config["r"] = r;
+  config["lora_alpha"] = alpha;
+  config["rank_pattern"] =
+      pattern_of(adapters, static_cast<double>(r), [](const Named& n) { return static_cast<double>(n.scale.rank); });
+  config["alpha_pattern"] = pattern_of(adapters, alpha, [](const Named& n) { return n.scale.alpha; });
+  config["lora_dropout"] = lora.dropout;
+  config["use_rslora"] = lora.use_rslora;
+  config["init_lora_weights"] = init_of(lora.init);
+  config["bias"] = "none";
+  config["fan_in_fan_out"] = false;
+  config["inference_mode"] = true;
+  set_targets(store, adapters, options.fused_experts, config);
+  config["modules_to_save"] = null_if_empty(saved_whole(store));
+  return config;
+}
+
+}  // namespace hone
