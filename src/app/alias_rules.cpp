@@ -1,7 +1,5 @@
 #include "app/alias_rules.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <cctype>
 
@@ -143,22 +141,11 @@ Rewrite only_item() {
   };
 }
 
-Rewrite rest_of_one() {
-  return [](const ConfigNode& node) {
-    double share = 0;
-    if (node.kind != Kind::kScalar || !parse_number(node.text, share) || share <= 0 || share > 1)
-      return Rewritten{node};
-    Rewritten result = says(node, fmt::format("{:.6g}", 1 - share));
-    result.emphasis = Emphasis::kWeak;
+Rewrite decisive(std::string value) {
+  return [rule = when_true(std::move(value))](const ConfigNode& node) {
+    Rewritten result = rule(node);
+    if (result.emphasis == Emphasis::kPlain) result.emphasis = Emphasis::kDecisive;
     return result;
-  };
-}
-
-Rewrite per_epoch() {
-  return [](const ConfigNode& node) {
-    double count = 0;
-    if (node.kind != Kind::kScalar || !parse_number(node.text, count)) return Rewritten{node};
-    return says(node, count == 1 ? "epoch" : "several per epoch");
   };
 }
 

@@ -1,27 +1,27 @@
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <filesystem>
 #include <utility>
 
-#include "app/presets.h"
-#include "app/resolve.h"
+#include "app/resolve_rules.h"
 #include "app/schema.h"
 #include "core/error.h"
 #include "data/column_mapping.h"
 
 namespace hone {
-namespace {
 
 std::string where(const ResolvedConfig& config, const std::string& name) {
   const auto found = config.stated.find(name);
   return found == config.stated.end() ? name : found->second;
 }
 
-/// The key was stated, with something else than null or its default.
 bool says_something(const ResolvedConfig& config, const KeySpec& key) {
   return config.states(key.name) && key.load(config.run) != key.default_value;
 }
+
+namespace {
 
 void resolve_method(ResolvedConfig& config) {
   RunConfig::Model& model = config.run.model;
@@ -61,14 +61,14 @@ void resolve_router(ResolvedConfig& config) {
   RunConfig::Model& model = config.run.model;
   std::vector<std::string>& saved = config.run.lora.modules_to_save;
   const bool lora = model.finetuning_type == "lora";
-  const bool router_saved = lora && !saved.empty();
+  const bool listed = std::find(saved.begin(), saved.end(), "router") != saved.end(), router_saved = lora && listed;
   if (!config.states("freeze_router")) {
     model.freeze_router = lora && !router_saved;
   } else if (model.freeze_router && router_saved) {
     throw UserError("lora_modules_to_save trains the router, but freeze_router is true",
                     where(config, "lora_modules_to_save"), "keep one of them");
   }
-  if (lora && !model.freeze_router) saved = {"router"};
+  if (lora && !model.freeze_router && !listed) saved.push_back("router");
 }
 
 void resolve_precision(ResolvedConfig& config) {
@@ -167,47 +167,6 @@ void resolve_batch(ResolvedConfig& config) {
   batch.global_batch_size = product;
 }
 
-void resolve_warmup(ResolvedConfig& config) {
-  RunConfig::Schedule& schedule = config.run.schedule;
-  const bool steps = schedule.warmup_steps.value_or(0) > 0;
-  const bool ratio = config.states("warmup_ratio") && schedule.warmup_ratio > 0;
-  if (steps && ratio) {
-    throw UserError(
-        fmt::format("warmup_steps {} ({}) and warmup_ratio {} ({}) both state the warm-up", *schedule.warmup_steps,
-                    where(config, "warmup_steps"), schedule.warmup_ratio, where(config, "warmup_ratio")),
-        where(config, "warmup_ratio"), "keep one of them");
-  }
-  if (schedule.lr_scheduler_type == "constant") {
-    if (steps || ratio) {
-      throw UserError("lr_scheduler_type constant has no warm-up, but one is stated",
-                      where(config, steps ? "warmup_steps" : "warmup_ratio"), "write constant_with_warmup");
-    }
-    schedule.warmup_steps.reset();
-    schedule.warmup_ratio = 0;
-  }
-  if (schedule.warmup_steps && ratio) schedule.warmup_steps.reset();  // warmup_steps: 0 beside a ratio says nothing
-  if (schedule.warmup_steps) schedule.warmup_ratio = 0;
-}
-
-void resolve_rate(ResolvedConfig& config) {
-  RunConfig::Schedule& schedule = config.run.schedule;
-  if (!config.states("learning_rate"))
-    schedule.learning_rate = config.run.model.finetuning_type == "lora" ? 1e-4 : 1e-5;
-  if (schedule.min_lr && schedule.min_lr_ratio) {
-    throw UserError(fmt::format("min_lr ({}) and min_lr_ratio ({}) both state the end of the schedule",
-                                where(config, "min_lr"), where(config, "min_lr_ratio")),
-                    where(config, "min_lr_ratio"), "keep one of them");
-  }
-  if (schedule.min_lr && *schedule.min_lr > schedule.learning_rate) {
-    throw UserError(fmt::format("min_lr {} is above learning_rate {}", *schedule.min_lr, schedule.learning_rate),
-                    where(config, "min_lr"));
-  }
-  if (schedule.lr_scheduler_type == "cosine_with_min_lr" && !schedule.min_lr && !schedule.min_lr_ratio) {
-    throw UserError("cosine_with_min_lr needs min_lr or min_lr_ratio", where(config, "lr_scheduler_type"),
-                    "state one, or write cosine");
-  }
-}
-
 /// interleave_probs as the weights of the data sets.
 void resolve_mixture(ResolvedConfig& config) {
   RunConfig::Data& data = config.run.data;
@@ -274,53 +233,6 @@ void resolve_template(const ResolvedConfig& config) {
   }
 }
 
-void resolve_evaluation(ResolvedConfig& config) {
-  RunConfig::Eval& eval = config.run.eval;
-  const RunConfig::Data& data = config.run.data;
-  if (data.val_split >= 1 && data.val_split != std::floor(data.val_split)) {
-    throw UserError(fmt::format("val_split {} is neither a share below 1 nor a whole number", data.val_split),
-                    where(config, "val_split"));
-  }
-  if (data.val_split > 0 && !data.eval_datasets.empty()) {
-    throw UserError("eval_datasets and val_split both say what to evaluate on", where(config, "val_split"),
-                    "keep one of them");
-  }
-  const bool something = data.val_split > 0 || !data.eval_datasets.empty();
-  if (!config.states("eval_strategy")) eval.eval_strategy = something ? "steps" : "no";
-  if (!something && eval.eval_strategy != "no") {
-    throw UserError(fmt::format("eval_strategy is {}, but there is nothing to evaluate on", eval.eval_strategy),
-                    where(config, "eval_strategy"), "state eval_datasets or val_split");
-  }
-  if (eval.eval_steps && eval.eval_strategy != "steps") {
-    config.notes.push_back(fmt::format("eval_steps has no effect: eval_strategy is {} ({})", eval.eval_strategy,
-                                       where(config, "eval_steps")));
-  }
-  if (eval.eval_on_start && !something) {
-    throw UserError("eval_on_start, but there is nothing to evaluate on", where(config, "eval_on_start"),
-                    "state eval_datasets or val_split");
-  }
-  if (!config.states("greater_is_better")) {
-    eval.greater_is_better = eval.metric_for_best_model == "eval_mean_token_accuracy";
-  }
-  if (!config.states("per_device_eval_batch_size")) {
-    eval.per_device_eval_batch_size = config.run.schedule.per_device_train_batch_size;
-  }
-}
-
-void resolve_checkpoints(ResolvedConfig& config) {
-  const RunConfig::Checkpoint& checkpoint = config.run.checkpoint;
-  if (checkpoint.save_steps && checkpoint.save_strategy != "steps") {
-    config.notes.push_back(fmt::format("save_steps has no effect: save_strategy is {} ({})", checkpoint.save_strategy,
-                                       where(config, "save_steps")));
-  }
-  if (!config.run.eval.load_best_model_at_end) return;
-  const bool evaluates = config.run.eval.eval_strategy != "no";
-  if (evaluates && checkpoint.save_strategy != "no") return;
-  throw UserError(fmt::format("load_best_model_at_end, but {} is no", evaluates ? "save_strategy" : "eval_strategy"),
-                  where(config, "load_best_model_at_end"),
-                  evaluates ? "state save_strategy: steps or epoch" : "state eval_datasets or val_split");
-}
-
 void resolve_names(ResolvedConfig& config) {
   RunConfig::Report& report = config.run.report;
   const std::filesystem::path folder = std::filesystem::path(report.output_dir).lexically_normal();
@@ -334,7 +246,6 @@ void resolve_names(ResolvedConfig& config) {
 
 void apply_rules(ResolvedConfig& config) {
   resolve_method(config);
-  apply_preset(config);
   resolve_lora(config);
   resolve_router(config);
   resolve_precision(config);

@@ -38,8 +38,6 @@ void add_model(GroupBuilder group) {
       .default_note("full; lora if any lora_ key or adapter_name_or_path is stated")
       .alias("adapter", mapped({{"none", "full"}, {"", ""}}))
       .alias({"tuner_type", "training_type", "train_type"})
-      .alias("kt_train_mode", mapped({{"hybrid", "freeze"}}))
-      .alias("accelerate_kt_train_mode", mapped({{"hybrid", "freeze"}}))
       .alias("use_lora", either("lora", "full", Emphasis::kWeak))
       .alias("use_peft", either("lora", "full", Emphasis::kWeak))
       .alias("lora", either("lora", "full", Emphasis::kWeak))
@@ -64,18 +62,18 @@ void add_lora(GroupBuilder group) {
       .field(kLora, &Lora::r)
       .at_least(1)
       .default_note("16; the adapter's with adapter_name_or_path")
-      .alias({"r", "rank", "lora_rank", "kt_lora_rank", "accelerate_kt_lora_rank"});
+      .alias({"r", "rank", "lora_rank"});
   group.key("lora_alpha", "Numerator of the scaling alpha / r, which is printed at start.")
       .field(kLora, &Lora::alpha)
       .above(0)
       .default_note("2 × lora_r; the adapter's with adapter_name_or_path")
-      .alias({"alpha", "kt_lora_alpha", "accelerate_kt_lora_alpha"});
+      .alias({"alpha"});
   group.key("lora_dropout", "Dropout on the input of the adapters.")
       .field(kLora, &Lora::dropout)
       .at_least(0)
       .below(1)
       .default_note("0; the adapter's with adapter_name_or_path")
-      .alias({"dropout", "kt_lora_dropout", "accelerate_kt_lora_dropout"});
+      .alias({"dropout"});
   group
       .key("lora_target_modules",
            "What gets an adapter: attention, all-linear (attention with its gates, dense and shared MLPs), "
@@ -91,10 +89,13 @@ void add_lora(GroupBuilder group) {
       .alias({"target_parameters"});
   group.key("lora_modules_to_save", "Modules trained whole beside the adapters and saved with them.")
       .field(kLora, &Lora::modules_to_save)
-      .choices({"router"})
-      .later({"embed_tokens", "lm_head"})
-      .spelled(
-          {{"gate", "router"}, {"mlp.gate", "router"}, {"mlp.router", "router"}, {"block_sparse_moe.gate", "router"}})
+      .choices({"router", "embed_tokens", "lm_head"})
+      .spelled({{"gate", "router"},
+                {"mlp.gate", "router"},
+                {"mlp.router", "router"},
+                {"block_sparse_moe.gate", "router"},
+                {"embeddings", "embed_tokens"},
+                {"model.embed_tokens", "embed_tokens"}})
       .alias({"modules_to_save", "additional_target"});
   group.key("use_rslora", "Scale by alpha / sqrt(r) instead of alpha / r.")
       .field(kLora, &Lora::use_rslora)
@@ -114,16 +115,32 @@ void add_lora(GroupBuilder group) {
       .alias({"peft_use_dora", "lora_use_dora"});
   group.later("loraplus_lr_ratio", KeyType::kNumber, "LoRA+: learning rate of B over that of A.")
       .alias({"lorap_lr_ratio"});
-  group.later("lora_rank_pattern", KeyType::kMapping, "Ranks by pattern of names.").alias({"rank_pattern"});
-  group.later("lora_alpha_pattern", KeyType::kMapping, "Alphas by pattern of names.").alias({"alpha_pattern"});
-  group.later("lora_layers", KeyType::kStringList, "Layers that get adapters.")
-      .alias({"layers_to_transform", "lora_layers_to_transform"});
-  group.later("lora_init", KeyType::kString, "Initial values of the adapters other than PEFT's default.")
-      .unset({"true", "default"})
-      .alias({"init_lora_weights"});
+  group
+      .key("lora_rank_pattern",
+           "Ranks other than lora_r, by pattern of modules as in PEFT: the end of a name, a regular expression, or "
+           "attention, all-linear, all-experts. The first that matches counts; each must match.")
+      .field(kLora, &Lora::rank_pattern)
+      .alias({"rank_pattern"});
+  group.key("lora_alpha_pattern", "Alphas other than lora_alpha, as lora_rank_pattern.")
+      .field(kLora, &Lora::alpha_pattern)
+      .alias({"alpha_pattern"});
+  group.key("lora_layers", "Layers that get adapters, numbered from 0: [0, 4-7].")
+      .field(kLora, &Lora::layers)
+      .default_note("all")
+      .alias({"layers_to_transform", "lora_layers_to_transform", "peft_layers_to_transform"});
+  group
+      .key("lora_init",
+           "Initial values: true (A Kaiming, B zero), gaussian (A normal with 1 / r, B zero), false (B random too).")
+      .field(kLora, &Lora::init)
+      .choices({"true", "gaussian", "false"})
+      .later({"pissa", "pissa_init", "olora", "loftq", "eva", "corda", "orthogonal", "lora_ga", "mica"})
+      .spelled({{"default", "true"}, {"yes", "true"}, {"no", "false"}, {"kaiming", "true"}})
+      .alias({"init_lora_weights", "peft_init_lora_weights"});
   group.later("lora_bias", KeyType::kString, "Biases trained beside the adapters.")
       .neutral("none")
       .alias({"lora.bias"});
+  group.no_effect("layers_pattern", "Layers are known by their numbers.").alias({"peft_layers_pattern"});
+  group.no_effect("loraplus_lr_embedding", "Embeddings have no adapters.");
 }
 
 void add_router(GroupBuilder group) {
@@ -143,6 +160,11 @@ void add_router(GroupBuilder group) {
            "Over micro-batches: mean by tokens, or hf_sum, the sum that Hugging Face's trainer makes of it.")
       .field(kModel, &Model::aux_loss_reduction)
       .choices({"mean", "hf_sum"});
+  group
+      .key("moe_log_expert_load",
+           "Log a map of the tokens of each expert at evaluations, and write balance and entropy of every layer.")
+      .field(kModel, &Model::moe_log_expert_load)
+      .alias({"monitor_expert_usage", "log_expert_metrics"});
   group
       .key("router_z_loss_coef",
            "Weight of the mean over tokens and routers of (log Σ exp(logits))², which keeps logits small; measured in "
@@ -245,7 +267,11 @@ void add_parallel(GroupBuilder group) {
       .neutral(1)
       .alias({"ep_size", "ep_degree", "expert_model_parallel_size"});
   group.later("kt_backend", KeyType::kString, "Experts on the CPU beside a GPU, with KTransformers' names.")
-      .alias({"use_kt", "kt_config", "kt_optimize_rule", "accelerate_kt_backend"});
+      .alias({"use_kt", "kt_config", "kt_optimize_rule", "kt_num_threads", "kt_tp_enabled", "kt_threadpool_count"})
+      .alias({"kt_weight_path", "kt_expert_checkpoint_path", "kt_non_expert_weight_path", "kt_num_gpu_experts"})
+      .alias({"kt_skip_expert_loading", "kt_share_backward_bb", "kt_share_cache_pool", "kt_max_cache_depth"})
+      .alias({"kt_model_max_length", "kt_lora_rank", "kt_lora_alpha", "kt_use_lora_experts", "kt_lora_expert_num"})
+      .alias({"kt_lora_expert_intermediate_size", "kt_cpu_activation"});
 }
 
 }  // namespace

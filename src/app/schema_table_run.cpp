@@ -35,8 +35,7 @@ void add_report(GroupBuilder group) {
       .alias("use_tensorboard", either("jsonl,tensorboard", "jsonl"))
       .alias("use_mlflow", when_true("mlflow"))
       .alias("enable_wandb", when_true("wandb"))
-      .alias("use_wandb", when_true("wandb"))
-      .alias("wandb.enabled", when_true("wandb"));
+      .alias("use_wandb", when_true("wandb"));
   group.key("logging_dir", "Folder of the TensorBoard files.")
       .field(kReport, &Report::logging_dir)
       .type(KeyType::kPath)
@@ -49,20 +48,25 @@ void add_report(GroupBuilder group) {
 void add_checkpoint(GroupBuilder group) {
   group.key("save_strategy", "When checkpoints are written.")
       .field(kCheckpoint, &Checkpoint::save_strategy)
-      .choices({"no", "steps", "epoch"})
-      .later({"best", "several per epoch"})
-      .spelled({{"none", "no"}, {"false", "no"}})
-      .alias("saves_per_epoch", per_epoch());
+      .choices({"no", "steps", "epoch", "best"})
+      .spelled({{"none", "no"}, {"false", "no"}});
   group.key("save_steps", "Optimizer steps from one checkpoint to the next.")
       .field(kCheckpoint, &Checkpoint::save_steps)
       .at_least(1)
       .default_note("once an epoch")
       .alias({"save_every", "ckpt_interval"});
+  group.key("saves_per_epoch", "Checkpoints in an epoch, stated instead of save_steps.")
+      .field(kCheckpoint, &Checkpoint::saves_per_epoch)
+      .at_least(1);
   group.key("save_total_limit", "Checkpoints kept; the best and the last always are. null keeps all.")
       .field(kCheckpoint, &Checkpoint::save_total_limit)
       .at_least(1)
       .unset({"-1"})
       .alias({"ckpt_keep_n"});
+  group.key("save_major_steps", "Checkpoints of multiples of this step are written and never deleted; 0: none.")
+      .field(kCheckpoint, &Checkpoint::save_major_steps)
+      .at_least(0)
+      .alias({"ckpt_major"});
   group.key("save_only_model", "Leave out what only a resumed run needs.")
       .field(kCheckpoint, &Checkpoint::save_only_model);
   group.key("max_shard_size", "Largest safetensors file, such as 5GB or 500MiB.")
@@ -70,8 +74,9 @@ void add_checkpoint(GroupBuilder group) {
       .type(KeyType::kSize)
       .at_least(1);
   group
-      .key("resume_from_checkpoint",
-           "Continue a run: false, auto (the newest checkpoint of output_dir), or the path of one.")
+      .key(
+          "resume_from_checkpoint",
+          "Continue a run: false, auto (the newest checkpoint of output_dir), best (its best one), or the path of one.")
       .field(kCheckpoint, &Checkpoint::resume_from_checkpoint)
       .type(KeyType::kPath)
       .rewrite(mapped({{"true", "auto"},
@@ -82,30 +87,35 @@ void add_checkpoint(GroupBuilder group) {
                        {"none", "false"}}))
       .alias({"resume"})
       .alias("auto_resume_from_checkpoints", either("auto", "false", Emphasis::kWeak))
-      .alias("continue", either("auto", "false", Emphasis::kWeak));
+      .alias("continue", either("auto", "false", Emphasis::kWeak))
+      .alias("load_best", decisive("best"));
   group.key("overwrite_output_dir", "Write into an output_dir that is not empty.")
       .field(kCheckpoint, &Checkpoint::overwrite_output_dir);
-  group.later("load_best", KeyType::kBool, "Continue from the best checkpoint.").neutral(false);
-  group.later("resume_only_model", KeyType::kBool, "Take the weights of a checkpoint, not its optimizer.")
-      .neutral(false);
-  group.later("ignore_data_skip", KeyType::kBool, "Start the data anew on resume.").neutral(false);
-  group.later("save_major_steps", KeyType::kInteger, "Checkpoints never deleted.").neutral(0).alias({"ckpt_major"});
+  group
+      .key("resume_only_model",
+           "Take a checkpoint's weights and go on at its step, with an optimizer that starts anew.")
+      .field(kCheckpoint, &Checkpoint::resume_only_model);
+  group
+      .key("ignore_data_skip",
+           "On resume begin with the data from their start; with resume_only_model at step 0 as well.")
+      .field(kCheckpoint, &Checkpoint::ignore_data_skip);
 }
 
 void add_eval(GroupBuilder group) {
   group.key("eval_strategy", "When to evaluate.")
       .field(kEval, &Eval::eval_strategy)
       .choices({"no", "steps", "epoch"})
-      .later({"several per epoch"})
       .spelled({{"none", "no"}, {"false", "no"}})
       .default_note("steps if eval_datasets or val_split is stated, else no")
-      .alias({"evaluation_strategy"})
-      .alias("evals_per_epoch", per_epoch());
+      .alias({"evaluation_strategy"});
   group.key("eval_steps", "Optimizer steps from one evaluation to the next.")
       .field(kEval, &Eval::eval_steps)
       .at_least(1)
       .default_note("once an epoch")
       .alias({"run_val_every_n_steps"});
+  group.key("evals_per_epoch", "Evaluations in an epoch, stated instead of eval_steps.")
+      .field(kEval, &Eval::evals_per_epoch)
+      .at_least(1);
   group.key("eval_on_start", "Evaluate before the first step.").field(kEval, &Eval::eval_on_start);
   group.key("per_device_eval_batch_size", "As per_device_train_batch_size, in evaluation.")
       .field(kEval, &Eval::per_device_eval_batch_size)
@@ -123,10 +133,15 @@ void add_eval(GroupBuilder group) {
   group.key("greater_is_better", "Whether the best is the greatest.")
       .field(kEval, &Eval::greater_is_better)
       .default_note("true for accuracy, else false");
-  group.later("early_stopping_patience", KeyType::kInteger, "Evaluations without improvement before the run ends.")
-      .neutral(0)
+  group
+      .key("early_stopping_patience",
+           "Evaluations in a row without improvement of metric_for_best_model that end the run; 0: never.")
+      .field(kEval, &Eval::early_stopping_patience)
+      .at_least(0)
       .alias({"early_stopping_steps", "early_stop_interval"});
-  group.later("early_stopping_threshold", KeyType::kNumber, "What counts as an improvement.").neutral(0);
+  group.key("early_stopping_threshold", "Improvement is to be better than the best so far by more than this.")
+      .field(kEval, &Eval::early_stopping_threshold)
+      .at_least(0);
 }
 
 void add_generation(GroupBuilder group) {
@@ -160,17 +175,25 @@ void add_generation(GroupBuilder group) {
       .default_note("the model's, else false")
       .alias({"do_sample"});
   group.later("generation.num_beams", KeyType::kInteger, "Beam search.").neutral(1).alias({"num_beams"});
-  group.later("generate_samples", KeyType::kBool, "Generate at each evaluation.")
-      .neutral(false)
+  group
+      .key("generate_samples",
+           "At each evaluation answer a few prompts of its data: in the log, and in output_dir/generations.jsonl.")
+      .field(kGeneration, &Generation::generate_samples)
       .alias({"predict_with_generate"});
-  group.later("num_generation_samples", KeyType::kInteger, "How many samples to generate.").neutral(0);
+  group.key("num_generation_samples", "How many prompts generate_samples answers.")
+      .field(kGeneration, &Generation::num_generation_samples)
+      .at_least(0);
 }
 
 void add_afterwards(GroupBuilder group) {
-  group.later("merge_after_training", KeyType::kBool, "Merge the adapter; until then: hone merge.")
-      .neutral(false)
+  group.key("merge_after_training", "LoRA: write the model with the adapter merged, as `hone merge` does.")
+      .field(kCheckpoint, &Checkpoint::merge_after_training)
       .alias({"merge_and_save", "merge_lora", "merge_adapter"});
-  group.later("export_dir", KeyType::kPath, "Where to export the model.").alias({"merged_output_dir"});
+  group.key("export_dir", "Where merge_after_training writes.")
+      .field(kCheckpoint, &Checkpoint::export_dir)
+      .type(KeyType::kPath)
+      .default_note("output_dir/merged")
+      .alias({"merged_output_dir"});
   group.later("export_format", KeyType::kString, "Format of the export.")
       .neutral("safetensors")
       .alias("save_gguf", when_true("gguf"));
@@ -206,8 +229,6 @@ void add_ignored_keys(std::vector<KeySpec>& table) {
       .alias({"dataset_num_proc", "dataset_processes"});
   group.no_effect("tokenized_cache", "Data are tokenized at start.")
       .alias({"dataset_prepared_path", "tokenized_path", "cached_dataset", "overwrite_cache"});
-  group.no_effect("moe_log_expert_load", "The balance of the routers is always measured.")
-      .alias({"monitor_expert_usage", "log_expert_metrics"});
   group.no_effect("bnb_4bit_quant_type", "Only load_in_4bit would read it.")
       .alias({"bnb_4bit_use_double_quant", "double_quantization", "bnb_4bit_compute_dtype"});
   group.no_effect("gradient_checkpointing_kwargs", "There is one way to recompute.");

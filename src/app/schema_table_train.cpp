@@ -19,10 +19,6 @@ std::string ratio_below_one(const ConfigNode& node) {
 }
 
 void add_length(GroupBuilder group) {
-  group.key("preset", "A named set of defaults (see Presets); whatever is stated wins over it.")
-      .field(kSchedule, &Schedule::preset)
-      .choices({"quick", "full", "memory", "conservative", "balanced", "aggressive"})
-      .unset({"none"});
   group.key("num_train_epochs", "Passes over the training data; may be a fraction.")
       .field(kSchedule, &Schedule::num_train_epochs)
       .above(0)
@@ -65,17 +61,20 @@ void add_rate(GroupBuilder group) {
       .at_least(0)
       .default_note("1e-5 full, 1e-4 LoRA")
       .alias({"lr"});
-  group.key("lr_scheduler_type", "Shape after warm-up; cosine and linear end at min_lr, constant has no warm-up.")
+  group
+      .key("lr_scheduler_type",
+           "Shape after warm-up. constant has no warm-up; it and inverse_sqrt have no floor, the others end at min_lr. "
+           "1-sqrt is warmup_stable_decay with that decay_type.")
       .field(kSchedule, &Schedule::lr_scheduler_type)
-      .choices({"cosine", "cosine_with_min_lr", "linear", "constant", "constant_with_warmup"})
-      .later({"cosine_with_restarts", "warmup_stable_decay", "polynomial", "inverse_sqrt", "1-sqrt"})
+      .choices({"cosine", "cosine_with_min_lr", "cosine_with_restarts", "linear", "constant", "constant_with_warmup",
+                "warmup_stable_decay", "polynomial", "inverse_sqrt", "1-sqrt"})
       .spelled({{"wsd", "warmup_stable_decay"}})
       .alias({"lr_scheduler", "lr_decay_style", "lr_schedule"});
   group.key("min_lr", "Learning rate at the end.")
       .field(kSchedule, &Schedule::min_lr)
       .at_least(0)
-      .default_note("0")
-      .alias({"min_learning_rate"});
+      .default_note("0; 1e-7 with polynomial")
+      .alias({"min_learning_rate", "lr_end"});
   group.key("min_lr_ratio", "The same as a fraction of learning_rate.")
       .field(kSchedule, &Schedule::min_lr_ratio)
       .at_least(0)
@@ -92,8 +91,32 @@ void add_rate(GroupBuilder group) {
       .at_least(0)
       .at_most(1)
       .alias({"lr_warmup_fraction"});
-  group.later("num_cycles", KeyType::kNumber, "Cycles of the cosine.").neutral(0.5);
-  group.later("power", KeyType::kNumber, "Power of the polynomial schedule.").neutral(1);
+}
+
+void add_shape(GroupBuilder group) {
+  group.key("num_cycles", "Waves of cosine (0.5: one fall), falls of cosine_with_restarts.")
+      .field(kSchedule, &Schedule::num_cycles)
+      .above(0)
+      .default_note("0.5 with cosine, 1 with cosine_with_restarts");
+  group.key("power", "Of the polynomial schedule; 1 is linear.").field(kSchedule, &Schedule::power).above(0);
+  group.key("num_decay_steps", "Steps of warmup_stable_decay's decay; a number below 1 is a share of all steps.")
+      .field(kSchedule, &Schedule::num_decay_steps)
+      .above(0)
+      .alias({"lr_decay_steps", "lr_wsd_decay_iters", "cooldown_steps"});
+  group.key("num_stable_steps", "Steps of warmup_stable_decay at the peak.")
+      .field(kSchedule, &Schedule::num_stable_steps)
+      .at_least(0)
+      .default_note("what warm-up and decay leave");
+  group.key("decay_type", "Shape of warmup_stable_decay's decay.")
+      .field(kSchedule, &Schedule::decay_type)
+      .choices({"linear", "cosine", "1-sqrt"})
+      .spelled({{"1_sqrt", "1-sqrt"}, {"sqrt", "1-sqrt"}})
+      .alias({"lr_wsd_decay_style"});
+  group.key("timescale", "Steps after which inverse_sqrt has fallen to 1/√2 of the peak.")
+      .field(kSchedule, &Schedule::timescale)
+      .at_least(1)
+      .default_note("the warm-up, or 10000 without one");
+  group.no_effect("warmup_type", "Warm-up is linear.");
 }
 
 void add_optimizer(GroupBuilder group) {
@@ -107,7 +130,6 @@ void add_optimizer(GroupBuilder group) {
                 {"paged_adamw", "adamw"},
                 {"paged_adamw_32bit", "adamw"},
                 {"adamw_bnb_8bit", "adamw_8bit"},
-                {"adamw_torch_8bit", "adamw_8bit"},
                 {"paged_adamw_8bit", "adamw_8bit"},
                 {"lion_32bit", "lion"}})
       .alias({"optimizer"});
@@ -201,6 +223,7 @@ void add_machine(GroupBuilder group) {
 void add_train_keys(std::vector<KeySpec>& table) {
   add_length({table, "Length of the run and batch"});
   add_rate({table, "Learning rate"});
+  add_shape({table, "Learning rate"});
   add_optimizer({table, "Optimizer"});
   add_machine({table, "Machine and seeds"});
 }

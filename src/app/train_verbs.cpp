@@ -5,6 +5,7 @@
 #include <cmath>
 #include <filesystem>
 
+#include "app/merge.h"
 #include "app/output.h"
 #include "app/resolve.h"
 #include "app/resolved_yaml.h"
@@ -53,6 +54,22 @@ ResolvedConfig load_run(const RunRequest& request, Logger& logger) {
   return config;
 }
 
+/// What merge_after_training asks for. A folder that cannot be taken is refused before the run, not after it.
+std::optional<MergeOptions> merge_of(const RunConfig& run) {
+  if (!run.checkpoint.merge_after_training || run.model.finetuning_type != "lora") return std::nullopt;
+  const std::string& stated = run.checkpoint.export_dir;
+  MergeOptions options{
+      .model = run.model.model_name_or_path,
+      .adapter = run.report.output_dir,
+      .output = stated.empty() ? (std::filesystem::path(run.report.output_dir) / "merged").string() : stated,
+      .dtype = {},
+      .tolerance = {},
+      .threads = static_cast<int>(run.machine.threads.value_or(0)),
+      .force = run.checkpoint.overwrite_output_dir || run.checkpoint.resume_from_checkpoint != "false"};
+  require_free_folder(options.output, options.force);
+  return options;
+}
+
 }  // namespace
 
 int run_train(const RunRequest& request, bool dry_run) {
@@ -61,10 +78,16 @@ int run_train(const RunRequest& request, bool dry_run) {
   const ResolvedConfig config = load_run(request, logger);
   const std::vector<std::string> defaults = default_lines(config);
   if (!defaults.empty()) logger.info("not stated, so the default: {}", fmt::join(defaults, ", "));
-  Trainer trainer(config.run, logger, resolved_yaml);
-  if (!dry_run) return static_cast<int>(trainer.run());
-  trainer.dry_run();
-  return 0;
+  const std::optional<MergeOptions> merge = dry_run ? std::nullopt : merge_of(config.run);
+  {
+    Trainer trainer(config.run, logger, resolved_yaml);
+    if (dry_run) {
+      trainer.dry_run();
+      return 0;
+    }
+    if (const ExitCode code = trainer.run(); code != ExitCode::kOk || !merge) return static_cast<int>(code);
+  }  // two models need not fit in memory at once
+  return run_merge(*merge);
 }
 
 int run_eval(const EvalRequest& request) {

@@ -6,21 +6,49 @@
 
 namespace hone {
 
-enum class ScheduleType { kCosine, kLinear, kConstant };
+enum class ScheduleType {
+  kCosine,
+  kLinear,
+  kConstant,
+  kCosineWithRestarts,
+  kWarmupStableDecay,
+  kPolynomial,
+  kInverseSqrt,
+};
+
+/// How the rate falls in the last part of kWarmupStableDecay.
+enum class DecayShape { kLinear, kCosine, kOneMinusSqrt };
 
 struct Schedule {
   ScheduleType type = ScheduleType::kCosine;
   double learning_rate = 0;  ///< peak
-  double min_lr = 0;         ///< floor of cosine and linear
+  double min_lr = 0;         ///< floor: what all but constant and inverse_sqrt fall to
   int64_t warmup_steps = 0;
   int64_t total_steps = 0;
+  double num_cycles = 0.5;                 ///< of kCosine: waves; of kCosineWithRestarts, a whole number: falls
+  double power = 1;                        ///< of kPolynomial
+  int64_t stable_steps = 0;                ///< of kWarmupStableDecay: after warm-up at the peak,
+  int64_t decay_steps = 0;                 ///< and falling from there to the floor
+  DecayShape decay = DecayShape::kCosine;  ///< of kWarmupStableDecay
+  int64_t timescale = 10000;               ///< of kInverseSqrt
 
   /// Rate of step s in [0, total_steps): (s + 1) / warmup_steps of the peak while s < warmup_steps (so the first step
-  /// already learns), then with t = (s - warmup) / (total - warmup):
-  ///   cosine    min_lr + (peak - min_lr) · (1 + cos πt) / 2
-  ///   linear    min_lr + (peak - min_lr) · (1 - t)
-  ///   constant  peak
+  /// already learns), then with t = (s - warmup) / (total - warmup) min_lr + (peak - min_lr) · share:
+  ///   cosine                (1 + cos 2π·num_cycles·t) / 2
+  ///   cosine_with_restarts  (1 + cos π·(num_cycles·t mod 1)) / 2
+  ///   linear                1 - t
+  ///   polynomial            (1 - t)^power
+  ///   warmup_stable_decay   1 for stable_steps, then with u = (steps since) / decay_steps
+  ///                         linear 1 - u, cosine (1 + cos πu) / 2, 1-sqrt 1 - √u; 0 afterwards
+  /// and without a floor
+  ///   constant              peak
+  ///   inverse_sqrt          peak · √(timescale / (s - warmup + timescale))
+  /// Source: transformers, optimization.py, whose warm-up has s instead of s + 1 (and starts warmup_stable_decay at its
+  /// floor).
   double at(int64_t step) const;
+
+ private:
+  double share(int64_t step) const;
 };
 
 }  // namespace hone

@@ -65,7 +65,8 @@ std::vector<Metric> metric_list(const StepMetrics& m) {
   list.count("router/dropped_tokens", m.router_dropped_tokens);
   list.add("data/packing_efficiency", m.packing_efficiency);
   list.count("data/dropped_samples", m.dropped_samples);
-  for (const auto& [name, loss] : m.dataset_loss) list.add_named("loss/" + name, loss);
+  for (const NamedValue& named : m.dataset_loss) list.add_named("loss/" + named.name, named.value);
+  for (const NamedValue& named : m.router_layers) list.add_named("router/" + named.name, named.value);
   if (m.efficiency) add_efficiency(list, *m.efficiency);
   return list.take();
 }
@@ -77,6 +78,9 @@ std::vector<Metric> metric_list(const EvalMetrics& m) {
   list.add("eval_loss", m.eval_loss);
   list.add("eval_perplexity", m.eval_perplexity);
   list.add("eval_mean_token_accuracy", m.eval_mean_token_accuracy);
+  for (const NamedValue& named : m.dataset_loss) list.add_named("eval_" + named.name + "_loss", named.value);
+  list.add("generation/finished", m.generation_finished);
+  list.add("generation/tokens", m.generation_tokens);
   return list.take();
 }
 

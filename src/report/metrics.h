@@ -26,6 +26,15 @@ struct Efficiency {
   double step_tokens_per_second = 0, avg_tokens_per_second = 0;
 };
 
+/// A number of one of several data sets or layers.
+struct NamedValue {
+  std::string name;
+  double value = 0;
+  double weight = 1;  ///< in the mean over logging_steps; not written
+
+  bool operator==(const NamedValue&) const = default;
+};
+
 /// The metrics of one optimizer step. An optional that is not set was not measured and is not written.
 struct StepMetrics {
   int64_t step = 0;                   ///< optimizer steps done, this one included
@@ -56,7 +65,8 @@ struct StepMetrics {
   std::optional<double> router_dropped_tokens = {};      ///< 0: tokens are never dropped
   std::optional<double> packing_efficiency = {};         ///< data/packing_efficiency: filled share of the micro-batches
   std::optional<double> dropped_samples = {};            ///< data/dropped_samples: since the start of the run
-  std::vector<std::pair<std::string, double>> dataset_loss = {};  ///< loss/<dataset name>
+  std::vector<NamedValue> dataset_loss = {};             ///< loss/<data set>, where there are several
+  std::vector<NamedValue> router_layers = {};            ///< router/<layer>/…, with moe_log_expert_load
 
   std::optional<Efficiency> efficiency = {};  ///< filled by Reporter
 
@@ -73,6 +83,10 @@ struct EvalMetrics {
   double eval_loss = 0;                                 ///< cross-entropy per supervised token, nats
   double eval_perplexity = 0;                           ///< exp(eval_loss)
   std::optional<double> eval_mean_token_accuracy = {};  ///< share of supervised tokens whose argmax is the target
+
+  std::vector<NamedValue> dataset_loss = {};       ///< eval_<data set>_loss, where there are several
+  std::optional<double> generation_finished = {};  ///< share of the samples' answers that the model ended
+  std::optional<double> generation_tokens = {};    ///< their mean length
 
   double seconds = 0;    ///< how long it took: shown, not written
   bool is_best = false;  ///< the best so far by metric_for_best_model: shown, not written

@@ -60,17 +60,19 @@ std::optional<double> fold(Steps steps, Optional field, Combine combine) {
   return result;
 }
 
-std::vector<std::pair<std::string, double>> dataset_means(Steps steps) {
-  std::vector<std::pair<std::string, Mean>> means;
+std::vector<NamedValue> named_means(Steps steps, std::vector<NamedValue> StepMetrics::*field) {
+  std::vector<std::pair<NamedValue, Mean>> means;
   for (const auto& step : steps) {
-    for (const auto& [name, loss] : step.dataset_loss) {
-      auto at = std::find_if(means.begin(), means.end(), [&](const auto& entry) { return entry.first == name; });
-      if (at == means.end()) at = means.insert(means.end(), {name, Mean{}});
-      at->second.add(loss, by_tokens(step));
+    for (const NamedValue& named : step.*field) {
+      auto at =
+          std::find_if(means.begin(), means.end(), [&](const auto& entry) { return entry.first.name == named.name; });
+      if (at == means.end()) at = means.insert(means.end(), {{named.name, 0, 0}, Mean{}});
+      at->second.add(named.value, named.weight);
+      at->first.weight += named.weight;
     }
   }
-  std::vector<std::pair<std::string, double>> result;
-  for (const auto& [name, mean_loss] : means) result.emplace_back(name, mean_loss.value());
+  std::vector<NamedValue> result;
+  for (const auto& [named, values] : means) result.push_back({named.name, values.value(), named.weight});
   return result;
 }
 
@@ -104,7 +106,8 @@ StepMetrics StepWindow::take() {
   result.host_rss = fold(steps, &StepMetrics::host_rss, larger);
   result.router_dropped_tokens =
       fold(steps, &StepMetrics::router_dropped_tokens, [](double a, double b) { return a + b; });
-  result.dataset_loss = dataset_means(steps);
+  result.dataset_loss = named_means(steps, &StepMetrics::dataset_loss);
+  result.router_layers = named_means(steps, &StepMetrics::router_layers);
   result.step_supervised_tokens = 0;
   for (const auto& step : steps) result.step_supervised_tokens += step.step_supervised_tokens;
   return result;

@@ -6,7 +6,8 @@
 namespace hone {
 
 /// Collects steps and summarises them as one:
-///   loss, loss_with_aux, mean_token_accuracy, entropy, loss/<name>: mean weighted by the steps' supervised tokens;
+///   loss, loss_with_aux, mean_token_accuracy, entropy: mean weighted by the steps' supervised tokens;
+///   loss/<name>: mean by the weight of that data set's tokens;
 ///   tokens_per_second, samples_per_second, mfu: mean weighted by step_time (that is, total over total time);
 ///   step_time, router/…, data/packing_efficiency: mean over steps; router/dropped_tokens: sum;
 ///   memory/…: largest; everything else (step, epoch, grad_norm, learning_rate, counts, eta, efficiency): of the last

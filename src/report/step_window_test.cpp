@@ -48,12 +48,12 @@ TEST(StepWindow, MemoryIsTheLargestDroppedTokensAddAndTheRestIsTheLast) {
 
 TEST(StepWindow, ADatasetThatWasNotInEveryStepHasItsOwnMean) {
   StepWindow window;
-  window.add({.dataset_loss = {{"chat", 1.0}}, .step_supervised_tokens = 1});
-  window.add({.dataset_loss = {{"chat", 4.0}, {"faq", 9.0}}, .step_supervised_tokens = 2});
+  window.add({.dataset_loss = {{"chat", 1.0, 1}}});
+  window.add({.dataset_loss = {{"chat", 4.0, 2}, {"faq", 9.0, 5}}});
   const StepMetrics mean = window.take();
   ASSERT_EQ(mean.dataset_loss.size(), 2u);
-  EXPECT_DOUBLE_EQ(mean.dataset_loss[0].second, 3.0);
-  EXPECT_DOUBLE_EQ(mean.dataset_loss[1].second, 9.0);
+  EXPECT_DOUBLE_EQ(mean.dataset_loss[0].value, 3.0);
+  EXPECT_DOUBLE_EQ(mean.dataset_loss[1].value, 9.0);
 }
 
 TEST(StepWindow, NaNIsNotAveragedAway) {

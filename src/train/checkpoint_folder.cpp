@@ -7,6 +7,7 @@
 #include <fstream>
 
 #include "core/error.h"
+#include "train/training_state.h"
 
 namespace hone {
 
@@ -27,6 +28,9 @@ bool written_by_a_run(const std::string& name) {
   static const std::vector<std::string> names = {"runs",
                                                  "metrics.jsonl",
                                                  "trainer_state.json",
+                                                 "training_info.json",
+                                                 "generations.jsonl",
+                                                 "merged",
                                                  "run.log",
                                                  "config.resolved.yaml",
                                                  "config.json",
@@ -58,15 +62,33 @@ std::vector<int64_t> CheckpointFolder::steps() const {
   return steps;
 }
 
-void CheckpointFolder::prune(std::optional<int64_t> limit, int64_t best) const {
-  if (!limit) return;
-  std::vector<int64_t> all = steps();
-  auto count = static_cast<int64_t>(all.size());
-  for (size_t i = 0; i + 1 < all.size() && count > *limit; ++i) {
-    if (all[i] == best) continue;
-    std::filesystem::remove_all(path_of(all[i]));
+void CheckpointFolder::prune(const Kept& kept) const {
+  std::vector<int64_t> counted;
+  for (const int64_t step : steps()) {
+    if (step > kept.newest) {
+      std::filesystem::remove_all(path_of(step));
+    } else if (kept.major <= 0 || step % kept.major != 0) {
+      counted.push_back(step);
+    }
+  }
+  if (!kept.limit) return;
+  auto count = static_cast<int64_t>(counted.size());
+  for (const int64_t step : counted) {
+    if (count <= *kept.limit) return;
+    if (step == kept.best || step == kept.newest) continue;
+    std::filesystem::remove_all(path_of(step));
     --count;
   }
+}
+
+std::filesystem::path CheckpointFolder::best() const {
+  const std::vector<int64_t> all = steps();
+  const std::optional<RunState> state = all.empty() ? std::nullopt : read_run_state(path_of(all.back()));
+  if (state && state->best_step >= 0 && std::filesystem::is_directory(path_of(state->best_step)))
+    return path_of(state->best_step);
+  throw UserError(
+      "there is no best checkpoint to resume from", output_dir_.string(),
+      "a run keeps it where something is evaluated and save_strategy is not no; resume=auto takes the newest");
 }
 
 void CheckpointFolder::check(bool resume, bool overwrite) const {
@@ -102,6 +124,7 @@ std::optional<std::filesystem::path> CheckpointFolder::find(const std::string& r
     const std::vector<int64_t> all = steps();
     return all.empty() ? std::nullopt : std::optional(path_of(all.back()));
   }
+  if (resume == "best") return best();
   if (!std::filesystem::is_directory(resume)) {
     throw UserError("there is no such checkpoint", resume,
                     "give a checkpoint-N folder, or resume_from_checkpoint: auto");

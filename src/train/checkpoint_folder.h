@@ -16,8 +16,16 @@ class CheckpointFolder {
   std::filesystem::path path_of(int64_t step) const;
   /// Steps of the complete checkpoints, ascending (as numbers: 1000 comes after 999).
   std::vector<int64_t> steps() const;
-  /// Deletes the oldest so that `limit` stay; never `best`, never the newest.
-  void prune(std::optional<int64_t> limit, int64_t best) const;
+  /// After checkpoint `newest` was written. Deletes those of later steps, which the run left behind when it went back,
+  /// then the oldest so that `limit` stay; never `best`, never `newest`. Multiples of `major` (0: none) stay and do not
+  /// count.
+  struct Kept {
+    int64_t newest = 0;
+    int64_t best = -1;
+    std::optional<int64_t> limit = {};
+    int64_t major = 0;
+  };
+  void prune(const Kept& kept) const;
 
   /// UserError if the folder is not empty and neither `resume` nor `overwrite` is set. Changes nothing.
   void check(bool resume, bool overwrite) const;
@@ -25,10 +33,13 @@ class CheckpointFolder {
   /// `overwrite` deletes what an earlier run wrote.
   void prepare(bool resume, bool overwrite) const;
 
-  /// What resume_from_checkpoint names: "auto" is the newest one (nothing if there is none); else a path.
+  /// What resume_from_checkpoint names: "auto" is the newest one (nothing if there is none); "best" the best that the
+  /// newest knows of; else a path. UserError if it is not there.
   std::optional<std::filesystem::path> find(const std::string& resume_from_checkpoint) const;
 
  private:
+  std::filesystem::path best() const;
+
   std::filesystem::path output_dir_;
 };
 

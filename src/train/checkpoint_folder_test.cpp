@@ -6,6 +6,7 @@
 #include <fstream>
 
 #include "core/error.h"
+#include "train/training_state.h"
 
 namespace hone {
 namespace {
@@ -39,14 +40,42 @@ TEST_F(CheckpointFolders, TheNewestIsTheLargestNumberAndHalfWrittenOnesDoNotCoun
 TEST_F(CheckpointFolders, PruningKeepsTheBestAndTheNewest) {
   make({"checkpoint-1", "checkpoint-2", "checkpoint-3", "checkpoint-4"});
   const CheckpointFolder folder(path_);
-  folder.prune(std::nullopt, -1);
+  folder.prune({.newest = 4});
   EXPECT_EQ(folder.steps().size(), 4u);
-  folder.prune(2, 1);
+  folder.prune({.newest = 4, .best = 1, .limit = 2});
   EXPECT_EQ(folder.steps(), (std::vector<int64_t>{1, 4}));
-  folder.prune(1, 1);
+  folder.prune({.newest = 4, .best = 1, .limit = 1});
   EXPECT_EQ(folder.steps(), (std::vector<int64_t>{1, 4}));
-  folder.prune(0, -1);
+  folder.prune({.newest = 4, .limit = 0});
   EXPECT_EQ(folder.steps(), std::vector<int64_t>{4});
+}
+
+TEST_F(CheckpointFolders, PruningSparesMajorOnes) {
+  make({"checkpoint-10", "checkpoint-15", "checkpoint-20", "checkpoint-25", "checkpoint-30", "checkpoint-35"});
+  const CheckpointFolder folder(path_);
+  folder.prune({.newest = 35, .limit = 1, .major = 10});
+  EXPECT_EQ(folder.steps(), (std::vector<int64_t>{10, 20, 30, 35}));
+}
+
+TEST_F(CheckpointFolders, ARunThatWentBackLosesWhatItLeftBehindAndNotWhatItWrites) {
+  make({"checkpoint-4", "checkpoint-8", "checkpoint-12"});
+  const CheckpointFolder folder(path_);
+  make({"checkpoint-6"});  // resumed from 4
+  folder.prune({.newest = 6, .best = 4, .limit = 2});
+  EXPECT_EQ(folder.steps(), (std::vector<int64_t>{4, 6}));
+}
+
+TEST_F(CheckpointFolders, TheBestIsTheOneThatTheNewestKnows) {
+  make({"checkpoint-2", "checkpoint-4"});
+  const CheckpointFolder folder(path_);
+  EXPECT_THROW(folder.find("best"), UserError) << "no training state";
+  const ParameterStore nothing;
+  RunState state;
+  state.best_step = 2;
+  save_training_state(path_ / "checkpoint-4", nothing, state);
+  EXPECT_EQ(folder.find("best"), path_ / "checkpoint-2");
+  fs::remove_all(path_ / "checkpoint-2");
+  EXPECT_THROW(folder.find("best"), UserError) << "deleted";
 }
 
 TEST_F(CheckpointFolders, AFolderInUseIsRefusedAndOverwritingSparesForeignFiles) {

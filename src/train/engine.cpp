@@ -1,13 +1,14 @@
 #include "train/engine.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <map>
-#include <numeric>
 
 #include "core/profiler.h"
 #include "ops/add/add.h"
 #include "ops/cast/cast.h"
+#include "ops/group_sums/group_sums.h"
 
 namespace hone {
 
@@ -18,7 +19,15 @@ struct Engine::Buffers {
     const int64_t layers = config.num_moe_layers(), experts = config.moe.num_experts;
     const size_t counts_bytes = (static_cast<size_t>(layers * experts) * sizeof(float) + 63) / 64 * 64;
     token_sums_offset = kRoutingOffset + counts_bytes;
-    step = Buffer(device, token_sums_offset + static_cast<size_t>(2 * layers) * sizeof(float));
+    const int64_t datasets = std::max(engine.options_.train_datasets, engine.options_.eval_datasets);
+    datasets_offset = token_sums_offset + (static_cast<size_t>(2 * layers) * sizeof(float) + 63) / 64 * 64;
+    step = Buffer(device, datasets_offset + static_cast<size_t>(2 * datasets) * sizeof(double));
+    if (datasets > 1) {
+      const int64_t most = std::max<int64_t>(capacity.max_supervised, 1);
+      dataset_memory = Buffer(device, static_cast<size_t>(2 * most) * sizeof(float));
+      token_losses = dataset_memory.tensor({most}, DType::kF32);
+      dataset_ids = dataset_memory.tensor({most}, DType::kI32, static_cast<size_t>(most) * sizeof(float));
+    }
     scalars = reinterpret_cast<StepScalars*>(step.data());
     totals = reinterpret_cast<LossTotals*>(step.data() + kTotalsOffset);
     if (layers == 0) return;
@@ -39,15 +48,17 @@ struct Engine::Buffers {
   }
 
   static constexpr size_t kTotalsOffset = 128, kRoutingOffset = 256;
-  size_t token_sums_offset = 0;
+  size_t token_sums_offset = 0, datasets_offset = 0;
 
   DeviceBatchMemory batch;
-  Buffer step;  // scalars, totals and routing of a step, which the host reads at once
+  Buffer step;  // scalars, totals, routing and sums over data sets of a step, which the host reads at once
   StepScalars* scalars = nullptr;
   LossTotals* totals = nullptr;
   Buffer routing_memory;
   RoutingBuffers routing;
   Tensor step_counts, step_token_sums;  // sums over the micro-batches of a step
+  Buffer dataset_memory;
+  Tensor token_losses, dataset_ids;  // [max_supervised], where losses of data sets are measured
 };
 
 static_assert(sizeof(StepScalars) <= 128 && sizeof(LossTotals) <= 128);
@@ -96,10 +107,6 @@ LossResult loss_result(const LossTotals& totals) {
 
 }  // namespace
 
-double RoutingLoad::mean_z_loss() const {
-  return std::accumulate(z_loss.begin(), z_loss.end(), 0.0) / static_cast<double>(std::max<int64_t>(layers, 1));
-}
-
 Engine::Engine(Decoder& decoder, ParameterStore& store, Stream& stream, EngineOptions options)
     : decoder_(decoder),
       store_(store),
@@ -137,7 +144,8 @@ void Engine::run_micro_batch(const DeviceBatch& batch) {
   }
   Tape tape(context_, memory_, training_plan_, {.training = true, .recompute = options_.recompute});
   const Forward forward = forward_of(batch);
-  decoder_.loss(tape, forward, token_losses_);
+  decoder_.loss(tape, forward, token_losses());
+  add_datasets(batch, options_.train_datasets);
   if (routed) {
     const ProfileScope scope(context_, ProfileKind::kOp, "load_balancing");
     const RoutingMeasurements& measured = routing.measurements;
@@ -155,6 +163,33 @@ void Engine::run_micro_batch(const DeviceBatch& batch) {
   if (!steps_in_backward()) return;
   decoder_.placement().on_release({});
   step_remaining();
+}
+
+Tensor Engine::token_losses() const { return token_losses_.defined() ? token_losses_ : buffers_->token_losses; }
+
+void Engine::start_datasets(int64_t datasets) {
+  if (datasets < 2) return;
+  const Tensor sums = buffers_->step.tensor({datasets, 2}, DType::kF64, buffers_->datasets_offset);
+  stream_.upload(sums, std::vector<double>(static_cast<size_t>(2 * datasets)));
+}
+
+void Engine::add_datasets(const DeviceBatch& batch, int64_t datasets) {
+  if (datasets < 2 || batch.supervised == 0) return;
+  group_sums(context_, {.values = token_losses().rows(0, batch.supervised),
+                        .weights = batch.loss_weights,
+                        .groups = buffers_->dataset_ids.rows(0, batch.supervised),
+                        .sums = buffers_->step.tensor({datasets, 2}, DType::kF64, buffers_->datasets_offset)});
+}
+
+std::vector<DatasetLoss> Engine::dataset_losses(const std::vector<uint8_t>& step, int64_t datasets) const {
+  std::vector<DatasetLoss> losses;
+  if (datasets < 2) return losses;
+  for (int64_t i = 0; i < datasets; ++i) {
+    const auto [sum, weight] =
+        struct_at<std::array<double, 2>>(step, buffers_->datasets_offset + static_cast<size_t>(i) * 2 * sizeof(double));
+    losses.push_back({weight > 0 ? sum / weight : 0.0, weight});
+  }
+  return losses;
 }
 
 void Engine::step_group(const std::vector<Parameter*>& parameters) {
@@ -210,7 +245,7 @@ void Engine::dry_passes() {
     }
     Tape tape(context_, memory_, evaluation_plan_, {});
     const Forward forward = forward_of(batch);
-    decoder_.loss(tape, forward);
+    decoder_.loss(tape, forward, token_losses());
   }
 }
 
@@ -218,7 +253,8 @@ MemoryPlan Engine::plan() {
   dry_passes();
   MemoryPlan plan;
   plan.activations = static_cast<int64_t>(memory_.bytes());
-  plan.batch = static_cast<int64_t>(buffers_->batch.bytes() + buffers_->step.size() + buffers_->routing_memory.size());
+  plan.batch = static_cast<int64_t>(buffers_->batch.bytes() + buffers_->step.size() + buffers_->routing_memory.size() +
+                                    buffers_->dataset_memory.size());
   plan.parameters = store_.bytes(options_.training);
   return plan;
 }
@@ -245,6 +281,7 @@ void Engine::accumulate(const StepData& data, int64_t step, const OptimizerStep&
   step_tokens_ = data.tokens();
   step_loss_weight_ = data.loss_weight();
   stream_.upload(bytes_at(buffers_->totals, sizeof(LossTotals), stream_.device()), bytes_of(LossTotals{}));
+  start_datasets(options_.train_datasets);
   if (buffers_->step_counts.defined()) {
     fill_zero(context_, buffers_->step_counts);
     fill_zero(context_, buffers_->step_token_sums);
@@ -275,7 +312,13 @@ void Engine::queue_micro_batch(const DeviceBatch& batch, bool first) {
 
 DeviceBatch Engine::upload(const MicroBatch& micro_batch) {
   const ProfileScope scope(context_, ProfileKind::kOp, "upload");
-  return buffers_->batch.upload(stream_, micro_batch);
+  DeviceBatch batch = buffers_->batch.upload(stream_, micro_batch);
+  if (buffers_->dataset_ids.defined()) {
+    std::vector<int32_t> ids = micro_batch.dataset_ids;
+    ids.resize(static_cast<size_t>(batch.supervised));  // what pads the batch has no weight
+    stream_.upload(buffers_->dataset_ids.rows(0, batch.supervised), std::move(ids));
+  }
+  return batch;
 }
 
 StepResult Engine::measure() {
@@ -314,6 +357,7 @@ StepResult Engine::read_results() {
   StepResult result;
   result.loss = loss_result(struct_at<LossTotals>(bytes, Buffers::kTotalsOffset));
   result.loss.tokens = step_tokens_;
+  result.loss.datasets = dataset_losses(bytes, options_.train_datasets);
   const auto scalars = struct_at<StepScalars>(bytes, 0);
   result.grad_norm = static_cast<double>(scalars.grad_norm);
   result.nonfinite = scalars.nonfinite != 0 || !std::isfinite(result.loss.loss);
@@ -342,6 +386,7 @@ RoutingLoad Engine::routing_load(const std::vector<uint8_t>& step) const {
 }
 
 LossResult Engine::evaluate(const std::vector<MicroBatch>& batches) {
+  start_datasets(options_.eval_datasets);
   stream_.upload(bytes_at(buffers_->totals, sizeof(LossTotals), stream_.device()), bytes_of(LossTotals{}));
   int64_t tokens = 0;
   for (const MicroBatch& micro_batch : batches) tokens += micro_batch.tokens();
@@ -351,10 +396,11 @@ LossResult Engine::evaluate(const std::vector<MicroBatch>& batches) {
     stream_.upload(bytes_at(buffers_->scalars, sizeof(StepScalars), stream_.device()), bytes_of(scalars));
     const RoutingBuffers& routing = buffers_->routing;
     if (routing.fractions.defined()) start_load_balancing(context_, routing.measurements);
-    const DeviceBatch batch = buffers_->batch.upload(stream_, micro_batch);
+    const DeviceBatch batch = upload(micro_batch);
     Tape tape(context_, memory_, evaluation_plan_, {});
     const Forward forward = forward_of(batch);
-    decoder_.loss(tape, forward, token_losses_);
+    decoder_.loss(tape, forward, token_losses());
+    add_datasets(batch, options_.eval_datasets);
     if (routing.fractions.defined()) {
       finish_load_balancing(context_, {.counts = routing.measurements.counts,
                                        .prob_sum = routing.measurements.prob_sum,
@@ -364,8 +410,10 @@ LossResult Engine::evaluate(const std::vector<MicroBatch>& batches) {
                                        .scalars = buffers_->scalars});
     }
   }
-  LossResult result = loss_result(struct_at<LossTotals>(read_step(), Buffers::kTotalsOffset));
+  const std::vector<uint8_t> bytes = read_step();
+  LossResult result = loss_result(struct_at<LossTotals>(bytes, Buffers::kTotalsOffset));
   result.tokens = tokens;
+  result.datasets = dataset_losses(bytes, options_.eval_datasets);
   return result;
 }
 

@@ -13,6 +13,7 @@
 #include "nn/decoder.h"
 #include "optim/optimizer.h"
 #include "train/device_batch.h"
+#include "train/routing_load.h"
 
 namespace hone {
 
@@ -25,18 +26,16 @@ struct EngineOptions {
   bool aux_loss_sum = false;  ///< Hugging Face's scale: the sum over micro-batches, not their token-weighted mean
   uint64_t seed = 42;
   bool accumulates = true;  ///< false: every optimizer step has one micro-batch, which may need less memory
-  bool training = true;     ///< false: only evaluate() will be called, so parameters need neither gradients nor moments
+  /// Data sets whose losses are measured apart; fewer than two: none are.
+  int64_t train_datasets = 0, eval_datasets = 0;
+  bool training = true;  ///< false: only evaluate() will be called, so parameters need neither gradients nor moments
   GraphUse cuda_graphs = GraphUse::kAuto;  ///< for micro-batches of sizes that come again, and for the update
 };
 
-/// What the routers of a step did, over L MoE layers and E experts.
-struct RoutingLoad {
-  int64_t layers = 0, experts = 0;
-  std::vector<float> counts;   ///< [L, E] choices of each expert
-  std::vector<float> entropy;  ///< [L] mean entropy of the router's distribution, nats
-  std::vector<float> z_loss;   ///< [L] mean of (log Σ exp(logits))², without coefficient
-
-  double mean_z_loss() const;  ///< over the layers; 0 without any
+/// Of the supervised tokens of one data set.
+struct DatasetLoss {
+  double loss = 0;    ///< Σ w·nll / Σ w; 0 without tokens
+  double weight = 0;  ///< Σ w
 };
 
 /// Means over the supervised tokens of an optimizer step, or of an evaluation.
@@ -46,6 +45,7 @@ struct LossResult {
   double mean_token_accuracy = 0;
   double entropy = 0;
   int64_t tokens = 0, supervised = 0;
+  std::vector<DatasetLoss> datasets = {};  ///< by the number of the data set, if they are measured
 };
 
 struct StepResult {
@@ -135,7 +135,12 @@ class Engine {
   void step_group(const std::vector<Parameter*>& parameters);
   void dry_passes();
   Forward forward_of(const DeviceBatch& batch) const;
-  /// Waits; the bytes of the step's scalars, totals and routing.
+  /// Where the micro-batch's token losses go, if they are wanted.
+  Tensor token_losses() const;
+  void start_datasets(int64_t datasets);
+  void add_datasets(const DeviceBatch& batch, int64_t datasets);
+  std::vector<DatasetLoss> dataset_losses(const std::vector<uint8_t>& step, int64_t datasets) const;
+  /// Waits; the bytes of the step's scalars, totals, routing and sums over data sets.
   std::vector<uint8_t> read_step();
   StepResult read_results();
   RoutingLoad routing_load(const std::vector<uint8_t>& step) const;

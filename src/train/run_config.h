@@ -46,6 +46,7 @@ struct RunConfig {
     std::string aux_loss_reduction = "mean";        ///< mean | hf_sum
     double router_z_loss_coef = 0;                  ///< 0: measured only
     std::optional<double> router_jitter_noise;      ///< in [0, 1); unset: the model's
+    bool moe_log_expert_load = false;               ///< a map of the experts' load, and metrics of each layer
 
     bool operator==(const Model&) const = default;
   };
@@ -58,7 +59,11 @@ struct RunConfig {
     std::optional<double> dropout;               ///< default 0; in [0, 1)
     std::vector<std::string> target_modules;     ///< attention, all-linear, all-experts, names, globs, re:…
     std::vector<std::string> target_parameters;  ///< PEFT target_parameters: fused expert tensors
-    std::vector<std::string> modules_to_save;    ///< empty or {"router"}: trained and saved whole
+    std::vector<std::string> modules_to_save;    ///< router, embed_tokens, lm_head: trained and saved whole
+    std::vector<std::string> layers;             ///< "3" or "4-7": only these get adapters; empty: all
+    Json rank_pattern = Json::object();          ///< pattern of modules → rank
+    Json alpha_pattern = Json::object();         ///< pattern of modules → alpha
+    std::string init = "true";                   ///< true (Kaiming) | gaussian | false (B is random too)
     bool use_rslora = false;                     ///< scaling alpha / sqrt(r) instead of alpha / r
     std::string expert_lora = "split";           ///< split | shared
     std::string adapter_layout;                  ///< split | target_parameters; "" = as trained
@@ -88,20 +93,26 @@ struct RunConfig {
   /// The three batch numbers always agree: global_batch_size = per_device_train_batch_size ×
   /// gradient_accumulation_steps (× ranks, one in this version).
   struct Schedule {
-    std::string preset;  ///< whose defaults the others are; "" = none
     double num_train_epochs = 3;
     std::optional<int64_t> max_steps;  ///< optimizer steps; wins over num_train_epochs
     int64_t per_device_train_batch_size = 1;
     int64_t gradient_accumulation_steps = 1;
     int64_t global_batch_size = 1;
-    std::optional<int64_t> tokens_per_step;  ///< if stated: global_batch_size × max_length
-    double learning_rate = 1e-5;             ///< resolved: 1e-5 full, 1e-4 LoRA
-    std::string lr_scheduler_type =
-        "cosine";                         ///< cosine | cosine_with_min_lr | linear | constant | constant_with_warmup
-    std::optional<double> min_lr;         ///< absolute floor; at most one of min_lr and min_lr_ratio is set
-    std::optional<double> min_lr_ratio;   ///< floor as a fraction of learning_rate; both unset = 0
-    std::optional<int64_t> warmup_steps;  ///< set: warmup_ratio is 0 and not used
-    double warmup_ratio = 0.03;           ///< fraction of all optimizer steps, rounded up
+    std::optional<int64_t> tokens_per_step;    ///< if stated: global_batch_size × max_length
+    double learning_rate = 1e-5;               ///< resolved: 1e-5 full, 1e-4 LoRA
+    std::string lr_scheduler_type = "cosine";  ///< cosine | cosine_with_min_lr | cosine_with_restarts | linear |
+                                               ///< constant | constant_with_warmup | warmup_stable_decay |
+                                               ///< polynomial | inverse_sqrt
+    std::optional<double> num_cycles;          ///< cosine 0.5, cosine_with_restarts 1 (whole)
+    double power = 1;                          ///< polynomial
+    double num_decay_steps = 0.1;              ///< warmup_stable_decay: < 1 is a share of all steps
+    std::optional<int64_t> num_stable_steps;   ///< warmup_stable_decay; unset: what is left
+    std::string decay_type = "cosine";         ///< warmup_stable_decay: linear | cosine | 1-sqrt
+    std::optional<int64_t> timescale;          ///< inverse_sqrt; unset: the warm-up, or 10000
+    std::optional<double> min_lr;              ///< absolute floor; at most one of min_lr and min_lr_ratio is set
+    std::optional<double> min_lr_ratio;        ///< floor as a fraction of learning_rate; both unset = 0
+    std::optional<int64_t> warmup_steps;       ///< set: warmup_ratio is 0 and not used
+    double warmup_ratio = 0.03;                ///< fraction of all optimizer steps, rounded up
 
     bool operator==(const Schedule&) const = default;
   };
@@ -146,31 +157,42 @@ struct RunConfig {
   };
 
   struct Checkpoint {
-    std::string save_strategy = "steps";           ///< no | steps | epoch
-    std::optional<int64_t> save_steps;             ///< unset: once an epoch
+    std::string save_strategy = "steps";           ///< no | steps | epoch | best
+    std::optional<int64_t> save_steps;             ///< unset: once an epoch, or by saves_per_epoch
+    std::optional<int64_t> saves_per_epoch;        ///< save_steps is that part of an epoch, rounded up
     std::optional<int64_t> save_total_limit = 3;   ///< best and last are never deleted; unset: keep all
+    int64_t save_major_steps = 0;                  ///< checkpoints of these steps are never deleted; 0: none
     bool save_only_model = false;                  ///< true: without optimizer state, so not resumable
     int64_t max_shard_size = 5'000'000'000;        ///< bytes
-    std::string resume_from_checkpoint = "false";  ///< "false" | "auto" (the newest in output_dir) | path
+    std::string resume_from_checkpoint = "false";  ///< "false" | "auto" (the newest in output_dir) | "best" | path
+    bool resume_only_model = false;                ///< take weights and position, start the optimizer anew
+    bool ignore_data_skip = false;                 ///< start the data anew; with resume_only_model the steps too
     bool overwrite_output_dir = false;
+    bool merge_after_training = false;  ///< LoRA: write the merged model, too
+    std::string export_dir;             ///< where; "" = output_dir/merged
 
     bool operator==(const Checkpoint&) const = default;
   };
 
   struct Eval {
     std::string eval_strategy = "no";   ///< no | steps | epoch; resolved: steps if there is something to evaluate on
-    std::optional<int64_t> eval_steps;  ///< unset: once an epoch
+    std::optional<int64_t> eval_steps;  ///< unset: once an epoch, or by evals_per_epoch
+    std::optional<int64_t> evals_per_epoch;  ///< eval_steps is that part of an epoch, rounded up
     bool eval_on_start = false;
     int64_t per_device_eval_batch_size = 1;  ///< resolved: per_device_train_batch_size unless stated
     bool load_best_model_at_end = false;
     std::string metric_for_best_model = "eval_loss";  ///< eval_loss | eval_perplexity | eval_mean_token_accuracy
     bool greater_is_better = false;                   ///< resolved: by the metric unless stated
+    int64_t early_stopping_patience = 0;  ///< evaluations in a row without improvement that end the run; 0: never
+    double early_stopping_threshold = 0;  ///< an improvement is better by more than this
 
     bool operator==(const Eval&) const = default;
   };
 
   /// Sampling; unset: the model's generation_config.json, else the value named here.
   struct Generation {
+    bool generate_samples = false;       ///< at each evaluation
+    int64_t num_generation_samples = 3;  ///< of the evaluation data
     int64_t max_new_tokens = 256;
     std::optional<double> temperature;         ///< 1
     std::optional<double> top_p;               ///< 1

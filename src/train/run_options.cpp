@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <charconv>
 #include <cmath>
 #include <fstream>
 #include <sstream>
@@ -44,6 +45,48 @@ std::vector<double> dataset_weights(const std::vector<DatasetConfig>& configs) {
   return weights;
 }
 
+/// "3" and "4-7" as layers.
+std::vector<int64_t> layers_of(const std::vector<std::string>& texts) {
+  constexpr int64_t kMost = 1 << 20;
+  std::vector<int64_t> layers;
+  for (const std::string& text : texts) {
+    int64_t first = 0, last = 0;
+    const char *begin = text.data(), *end = begin + text.size();
+    auto read = std::from_chars(begin, end, first);
+    bool good = read.ec == std::errc();
+    last = first;
+    if (good && read.ptr != end && *read.ptr == '-') {
+      read = std::from_chars(read.ptr + 1, end, last);
+      good = read.ec == std::errc();
+    }
+    if (!good || read.ptr != end || first < 0 || last < first || last > kMost) {
+      throw UserError(fmt::format("'{}' is neither a layer nor a range of layers", text), "lora_layers",
+                      "write numbers from 0 on, or ranges: [0, 4-7]");
+    }
+    for (int64_t layer = first; layer <= last; ++layer) layers.push_back(layer);
+  }
+  return layers;
+}
+
+std::vector<LoraPattern> patterns_of(const Json& mapping, const std::string& key, bool whole) {
+  std::vector<LoraPattern> patterns;
+  for (const auto& [pattern, value] : mapping.items()) {
+    const double number = value.is_number() ? value.get<double>() : 0;
+    if (!(number > 0) || number > 1e9 || (whole && number != std::floor(number))) {
+      throw UserError(fmt::format("{} of '{}' is {}: expected a {} above 0", key, pattern, value.dump(),
+                                  whole ? "whole number" : "number"),
+                      key);
+    }
+    patterns.push_back({pattern, number});
+  }
+  return patterns;
+}
+
+bool saves_whole(const RunConfig& config, const char* module) {
+  const std::vector<std::string>& saved = config.lora.modules_to_save;
+  return std::find(saved.begin(), saved.end(), module) != saved.end();
+}
+
 }  // namespace
 
 DType dtype_of(const RunConfig& config) { return config.model.dtype == "float32" ? DType::kF32 : DType::kBF16; }
@@ -57,6 +100,12 @@ LoraOptions lora_options(const RunConfig::Lora& lora) {
   options.expert_lora = lora.expert_lora == "shared" ? ExpertLora::kShared : ExpertLora::kSplit;
   options.target_modules = lora.target_modules;
   options.target_parameters = lora.target_parameters;
+  options.layers = layers_of(lora.layers);
+  options.rank_pattern = patterns_of(lora.rank_pattern, "lora_rank_pattern", true);
+  options.alpha_pattern = patterns_of(lora.alpha_pattern, "lora_alpha_pattern", false);
+  options.init = lora.init == "gaussian" ? LoraInit::kGaussian
+                 : lora.init == "false"  ? LoraInit::kRandom
+                                         : LoraInit::kKaiming;
   return options;
 }
 
@@ -84,6 +133,8 @@ TrainableOptions trainable_options(const RunConfig& config) {
   options.adapter = config.model.adapter_name_or_path;
   if (lora && options.adapter.empty()) options.lora = lora_options(config.lora);
   options.train_router = !config.model.freeze_router;
+  options.train_embedding = lora && saves_whole(config, "embed_tokens");
+  options.train_head = lora && saves_whole(config, "lm_head");
   options.formats = training_formats(config);
   options.optimizer_in_backward = config.optim.optimizer_in_backward;
   options.freeze = config.model.freeze_parameters;
@@ -152,20 +203,6 @@ TrainingMethods training_methods(const RunConfig& config, const DecoderConfig& m
   methods.router_z_loss_coef = static_cast<float>(config.model.router_z_loss_coef);
   if (config.model.router_jitter_noise) methods.router_jitter_noise = static_cast<float>(jitter);
   return methods;
-}
-
-Schedule schedule_of(const RunConfig& config, int64_t total_steps) {
-  const RunConfig::Schedule& options = config.schedule;
-  Schedule schedule;
-  schedule.type = options.lr_scheduler_type.starts_with("cosine")     ? ScheduleType::kCosine
-                  : options.lr_scheduler_type.starts_with("constant") ? ScheduleType::kConstant
-                                                                      : ScheduleType::kLinear;
-  schedule.learning_rate = options.learning_rate;
-  schedule.min_lr = options.min_lr.value_or(options.min_lr_ratio.value_or(0.0) * options.learning_rate);
-  schedule.total_steps = total_steps;
-  schedule.warmup_steps = options.warmup_steps.value_or(
-      static_cast<int64_t>(std::ceil(options.warmup_ratio * static_cast<double>(total_steps))));
-  return schedule;
 }
 
 GraphUse graph_use_of(const std::string& cuda_graphs) {

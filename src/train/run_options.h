@@ -7,7 +7,6 @@
 #include "data/dataset_builder.h"
 #include "data/loader.h"
 #include "optim/optimizer.h"
-#include "optim/schedule.h"
 #include "train/loaded_model.h"
 #include "train/memory_rows.h"
 #include "train/run_config.h"
@@ -30,7 +29,6 @@ LoaderOptions eval_loader_options(const RunConfig& config);
 OptimizerOptions optimizer_options(const RunConfig& config);
 /// What the run adds to the model's forward pass and loss. UserError if it is about routers and the model has none.
 TrainingMethods training_methods(const RunConfig& config, const DecoderConfig& model);
-Schedule schedule_of(const RunConfig& config, int64_t total_steps);
 
 /// auto, true or false.
 GraphUse graph_use_of(const std::string& cuda_graphs);

@@ -4,8 +4,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <fstream>
-#include <numeric>
 
 #include "core/error.h"
 #include "report/humanise.h"
@@ -13,6 +11,7 @@
 #include "train/host_memory.h"
 #include "train/model_flops.h"
 #include "train/saved_tokenizer.h"
+#include "train/wall_clock.h"
 
 namespace hone {
 
@@ -20,28 +19,6 @@ namespace {
 
 /// With nan_policy: skip, a run that loses this many steps in a row is not learning any more.
 constexpr int64_t kMostSkippedSteps = 10;
-
-using Clock = std::chrono::steady_clock;
-
-double seconds_since(Clock::time_point begin) { return std::chrono::duration<double>(Clock::now() - begin).count(); }
-
-/// Busiest expert over the mean, averaged over layers; experts without tokens, over all layers.
-struct LoadSummary {
-  double max_over_mean = 0;
-  int64_t dead = 0;
-};
-
-LoadSummary summarise(const RoutingLoad& load) {
-  LoadSummary summary;
-  for (int64_t layer = 0; layer < load.layers; ++layer) {
-    const auto begin = load.counts.begin() + layer * load.experts, end = begin + load.experts;
-    const double mean = std::accumulate(begin, end, 0.0) / static_cast<double>(load.experts);
-    summary.max_over_mean +=
-        static_cast<double>(*std::max_element(begin, end)) / mean / static_cast<double>(load.layers);
-    summary.dead += std::count(begin, end, 0.0f);
-  }
-  return summary;
-}
 
 }  // namespace
 
@@ -73,6 +50,7 @@ ExitCode Trainer::run() {
                                             std::filesystem::path(config_.report.output_dir) / "profile.json",
                                             schedule_.total_steps - state_.step);
   }
+  prepare_reports(checkpoint.has_value());
   const StopSignal stop;
   Reporter reporter({.output_dir = config_.report.output_dir,
                      .report_to = config_.report.report_to,
@@ -91,18 +69,19 @@ ExitCode Trainer::run() {
   if (state_.best_step >= 0)
     reporter.set_best({state_.best_metric, state_.best_step, checkpoints_.path_of(state_.best_step).string()});
   if (config_.eval.eval_on_start && state_.step == 0) evaluate(reporter);
-  while (state_.step < schedule_.total_steps) {
+  bool last = stops_early();
+  while (state_.step < schedule_.total_steps && !last) {
     train_step(reporter);
-    const bool last = state_.step == schedule_.total_steps;
+    last = state_.step == schedule_.total_steps;
     if (!eval_batches_.empty() && config_.eval.eval_strategy != "no" &&
         (last || due(config_.eval.eval_strategy, config_.eval.eval_steps))) {
       evaluate(reporter);
     }
-    const bool save = config_.checkpoint.save_strategy != "no" &&
-                      (last || due(config_.checkpoint.save_strategy, config_.checkpoint.save_steps));
-    if (save || (stop.requested() && !last)) save_checkpoint(reporter);
+    last |= stops_early();
+    if (saves_now(last) || (stop.requested() && !last)) save_checkpoint(reporter);
     if (stop.requested() && !last) {
       reporter.on_end({.finished = false, .reason = stop.name()});
+      write_training_info(fmt::format("stopped by {}", stop.name()));
       logger_.info("stopped by {}: go on with resume=auto", stop.name());
       return ExitCode::kResumable;
     }
@@ -110,15 +89,14 @@ ExitCode Trainer::run() {
   report_graphs();
   if (config_.eval.load_best_model_at_end) restore_best();
   save_model(config_.report.output_dir);
-  reporter.on_end({});
+  if (config_.model.moe_log_expert_load) show_expert_load();
+  const std::string early = stops_early()
+                                ? fmt::format("no better {} in {} evaluations", config_.eval.metric_for_best_model,
+                                              state_.evals_without_improvement)
+                                : "";
+  reporter.on_end({.reason = early});
+  write_training_info(early.empty() ? "completed" : "stopped early: " + early);
   return ExitCode::kOk;
-}
-
-void Trainer::report_graphs() {
-  const GraphCache::Counts& counts = engine_->graph_counts();
-  if (counts.replayed == 0) return;
-  logger_.info("cuda_graphs: {} of {} micro-batches and updates were replayed", counts.replayed,
-               counts.called + counts.recorded + counts.replayed);
 }
 
 bool Trainer::due(const std::string& strategy, const std::optional<int64_t>& steps) const {
@@ -126,8 +104,16 @@ bool Trainer::due(const std::string& strategy, const std::optional<int64_t>& ste
   return strategy == "steps" && steps && *steps > 0 && state_.step % *steps == 0;
 }
 
+bool Trainer::saves_now(bool last) const {
+  const RunConfig::Checkpoint& options = config_.checkpoint;
+  if (options.save_strategy == "no") return false;
+  if (options.save_major_steps > 0 && state_.step % options.save_major_steps == 0) return true;
+  if (options.save_strategy == "best") return false;  // evaluate() has saved it
+  return last || due(options.save_strategy, options.save_steps);
+}
+
 void Trainer::train_step(Reporter& reporter) {
-  const Clock::time_point begin = Clock::now();
+  const WallClock::time_point begin = WallClock::now();
   const StepData data = take_data();
   if (profile_) profile_->before_step();
   const StepResult result = run_step(data);
@@ -139,6 +125,8 @@ void Trainer::train_step(Reporter& reporter) {
   state_.num_supervised_tokens += result.loss.supervised;
   state_.num_samples += data.samples;
   epoch_ = data.epoch;
+  watch_routers(result);
+  last_loss_ = result.loss.loss;
   reporter.on_step(step_metrics(data, result, seconds_since(begin)));
 }
 
@@ -147,59 +135,15 @@ StepResult Trainer::run_step(const StepData& data) {
   const OptimizerStep optimizer_step{schedule_.at(state_.step), state_.optimizer_step};
   engine_->accumulate(data, state_.step, optimizer_step);
   engine_->start_update(optimizer_step);
-  if (state_.step + 1 < schedule_.total_steps) next_data_ = loader_->step(state_.step + 1);
+  if (state_.step + 1 < schedule_.total_steps) next_data_ = loader_->step(state_.step + 1 - state_.first_data_step);
   return engine_->finish_update();
 }
 
 StepData Trainer::take_data() {
-  if (!next_data_) return loader_->step(state_.step);
+  if (!next_data_) return loader_->step(state_.step - state_.first_data_step);
   StepData data = std::move(*next_data_);
   next_data_.reset();
   return data;
-}
-
-StepMetrics Trainer::step_metrics(const StepData& data, const StepResult& result, double seconds) const {
-  StepMetrics metrics;
-  metrics.step = state_.step;
-  metrics.epoch = data.epoch;
-  metrics.loss = result.loss.loss;
-  metrics.loss_with_aux = result.loss_with_aux;
-  metrics.grad_norm = result.grad_norm;
-  metrics.learning_rate = schedule_.at(state_.step - 1);
-  metrics.num_tokens = state_.num_tokens;
-  metrics.num_supervised_tokens = state_.num_supervised_tokens;
-  metrics.step_supervised_tokens = result.loss.supervised;
-  metrics.tokens_per_second = static_cast<double>(result.loss.tokens) / seconds;
-  metrics.samples_per_second = static_cast<double>(data.samples) / seconds;
-  metrics.step_time = seconds;
-  metrics.mean_token_accuracy = result.loss.mean_token_accuracy;
-  metrics.entropy = result.loss.entropy;
-  if (peak_flops_) {
-    const double backward = model_->lora() ? 1 : 2;  // of forward's cost: frozen weights have no gradient
-    const double flops = (1 + backward) * forward_flops(model_->decoder().config(), work_of(data));
-    metrics.mfu = flops / seconds / *peak_flops_;
-  }
-  metrics.allocated = static_cast<double>(planned_bytes_);
-  metrics.max_alloc = static_cast<double>(used_memory(stream_.device()));
-  const GpuReading gpu = gpu_monitor_->latest();
-  metrics.gpu_utilization = gpu.utilization;
-  metrics.gpu_power = gpu.power;
-  metrics.gpu_temperature = gpu.temperature;
-  metrics.host_rss = static_cast<double>(resident_bytes());
-  metrics.packing_efficiency = data.packing_efficiency;
-  const SampleStore::Counts& counts = data_->train.counts();
-  metrics.dropped_samples = static_cast<double>(counts.too_long + counts.unsupervised);
-  if (result.routing.layers > 0) {
-    const LoadSummary load = summarise(result.routing);
-    const std::vector<float>& entropy = result.routing.entropy;
-    metrics.router_aux_loss = result.loss.aux_loss;
-    metrics.router_load_max_over_mean = load.max_over_mean;
-    metrics.router_dead_experts = static_cast<double>(load.dead);
-    metrics.router_entropy = std::accumulate(entropy.begin(), entropy.end(), 0.0) / static_cast<double>(entropy.size());
-    metrics.router_z_loss = result.routing.mean_z_loss();
-    metrics.router_dropped_tokens = 0.0;
-  }
-  return metrics;
 }
 
 void Trainer::check_numbers(const StepData& data, const StepResult& result) {
@@ -240,46 +184,21 @@ void Trainer::check_numbers(const StepData& data, const StepResult& result) {
             "or set nan_policy: skip");
 }
 
-void Trainer::evaluate(Reporter& reporter) {
-  const Clock::time_point begin = Clock::now();
-  reporter.on_progress({.label = "eval", .done = 0, .total = static_cast<int64_t>(eval_batches_.size())});
-  const LossResult result = engine_->evaluate(eval_batches_);
-  EvalMetrics metrics;
-  metrics.step = state_.step;
-  metrics.epoch = epoch_;
-  metrics.eval_loss = result.loss;
-  metrics.eval_perplexity = std::exp(result.loss);
-  metrics.eval_mean_token_accuracy = result.mean_token_accuracy;
-  metrics.seconds = seconds_since(begin);
-  const std::string& name = config_.eval.metric_for_best_model;
-  const double value = name == "eval_perplexity" ? metrics.eval_perplexity
-                       : name == "eval_loss"     ? metrics.eval_loss
-                                                 : result.mean_token_accuracy;
-  metrics.is_best = std::isfinite(value) &&
-                    (state_.best_step < 0 ||
-                     (config_.eval.greater_is_better ? value > state_.best_metric : value < state_.best_metric));
-  if (metrics.is_best && state_.step > 0) {
-    state_.best_metric = value;
-    state_.best_step = state_.step;
-  }
-  reporter.on_eval(metrics);
-  if (metrics.is_best && state_.step > 0 && config_.checkpoint.save_strategy != "no") {
-    reporter.set_best({value, state_.step, checkpoints_.path_of(state_.step).string()});
-    save_checkpoint(reporter);
-  }
-}
-
 void Trainer::save_checkpoint(Reporter& reporter) {
   if (last_saved_ == state_.step) return;
-  const Clock::time_point begin = Clock::now();
+  const WallClock::time_point begin = WallClock::now();
   const std::filesystem::path path = checkpoints_.path_of(state_.step);
+  state_.router_watch = router_watch_->state();
   write_directory(path, [&](const std::filesystem::path& temporary) {
     save_model(temporary);
     if (!config_.checkpoint.save_only_model) save_training_state(temporary, model_->store(), state_);
     write_trainer_state(reporter.state(), temporary.string());
   });
   last_saved_ = state_.step;
-  checkpoints_.prune(config_.checkpoint.save_total_limit, state_.best_step);
+  checkpoints_.prune({.newest = state_.step,
+                      .best = state_.best_step,
+                      .limit = config_.checkpoint.save_total_limit,
+                      .major = config_.checkpoint.save_major_steps});
   reporter.on_save({.path = path.string(), .step = state_.step, .seconds = seconds_since(begin)});
 }
 
@@ -304,20 +223,6 @@ void Trainer::save_model(const std::filesystem::path& directory) {
                   {.max_shard_size = config_.checkpoint.max_shard_size});
 }
 
-void Trainer::restore_best() {
-  if (state_.best_step < 0 || state_.best_step == state_.step) return;
-  const std::filesystem::path best = checkpoints_.path_of(state_.best_step);
-  stream_.synchronize();
-  if (model_->lora()) {
-    load_adapter(best, model_->store());
-  } else {
-    const Checkpoint weights = Checkpoint::open(best);
-    load_parameters(weights, model_->map_of(weights), model_->store(), pool_);
-  }
-  logger_.info("the best model (step {}, {} {:.4f}) is the one that is saved", state_.best_step,
-               config_.eval.metric_for_best_model, state_.best_metric);
-}
-
 void Trainer::dry_run() {
   load_model_headers();
   report_model();
@@ -330,7 +235,7 @@ void Trainer::dry_run() {
   const StepData data = loader_->step(0);
   engine_->accumulate(data, 0);
   engine_->measure();  // the first step touches all memory for the first time
-  const Clock::time_point begin = Clock::now();
+  const WallClock::time_point begin = WallClock::now();
   engine_->accumulate(data, 0);
   const StepResult result = engine_->measure();
   const double seconds = seconds_since(begin);
@@ -348,21 +253,6 @@ void Trainer::validate() {
   load_data();
   report_data();
   checkpoints_.check(config_.checkpoint.resume_from_checkpoint != "false", config_.checkpoint.overwrite_output_dir);
-}
-
-LossResult Trainer::evaluate_only() {
-  load_model_headers();
-  load_data();
-  if (eval_batches_.empty()) eval_batches_ = Loader(data_->train, eval_loader_options(config_)).all_in_order();
-  make_engine(false);
-  model_->store().allocate_dry(stream_.device());
-  const MemoryPlan plan = engine_->plan();
-  if (const MemoryLimit limit = memory_limit(stream_); plan.total() > limit.most) {
-    throw does_not_fit("evaluation", plan, limit, "lower per_device_eval_batch_size or max_length");
-  }
-  load_weights(true);
-  engine_->reserve();
-  return engine_->evaluate(eval_batches_);
 }
 
 }  // namespace hone

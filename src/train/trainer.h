@@ -7,14 +7,18 @@
 #include <optional>
 #include <string>
 
+#include "optim/schedule.h"
+#include "report/metrics_file.h"
 #include "report/reporter.h"
 #include "text/tokenizer.h"
 #include "train/checkpoint_folder.h"
 #include "train/engine.h"
 #include "train/gpu_monitor.h"
 #include "train/memory_fit.h"
+#include "train/router_watch.h"
 #include "train/run_options.h"
 #include "train/run_profile.h"
+#include "train/sample_answers.h"
 #include "train/stop_signal.h"
 #include "train/training_state.h"
 
@@ -53,16 +57,19 @@ class Trainer {
   /// The model's, or that of tokenizer_name_or_path.
   std::filesystem::path tokenizer_directory() const;
   void make_loader();
+  void fill_in_steps(std::optional<int64_t>& per_epoch, std::optional<int64_t>& steps);
   void make_engine(bool training = true);
   void fit_memory();
   bool fits(const MemoryLimit& limit, MemoryPlan& plan);
   bool halve_batch();
   std::string what_fits(const MemoryLimit& limit);
   void load_weights(bool inference);
+  void report_lora(const LoraOptions& lora);
   void report_model();
   void report_data();
   void report_memory(const MemoryPlan& plan, const MemoryLimit& limit);
   void resume(const std::filesystem::path& checkpoint);
+  void load_position(const std::filesystem::path& checkpoint);
   std::string data_fingerprint() const;
 
   void train_step(Reporter& reporter);
@@ -71,8 +78,18 @@ class Trainer {
   StepMetrics step_metrics(const StepData& data, const StepResult& result, double seconds) const;
   void check_numbers(const StepData& data, const StepResult& result);
   void evaluate(Reporter& reporter);
+  static std::vector<NamedValue> dataset_losses(const LossResult& result, const std::vector<std::string>& names);
+  void add_routers(const StepResult& result, StepMetrics& metrics) const;
+  void prepare_reports(bool resumed);
+  void watch_routers(const StepResult& result);
+  void show_expert_load();
+  void prepare_samples(bool resumed);
+  void answer_samples(EvalMetrics& metrics);
+  void write_training_info(const std::string& status);
   void report_graphs();
   bool due(const std::string& strategy, const std::optional<int64_t>& steps) const;
+  bool saves_now(bool last) const;
+  bool stops_early() const;
   void save_checkpoint(Reporter& reporter);
   void save_model(const std::filesystem::path& directory);
   void restore_best();
@@ -96,12 +113,18 @@ class Trainer {
   std::unique_ptr<RunProfile> profile_;
   std::vector<MicroBatch> eval_batches_;
   std::optional<StepData> next_data_;  // of the step after this one, prepared while the device works
+  std::unique_ptr<RouterWatch> router_watch_;
+  std::unique_ptr<SampleAnswers> answers_;  // with generate_samples
+  std::optional<MetricsFile> generations_;
   CheckpointFolder checkpoints_;
   Schedule schedule_;
   RunState state_;
   double epoch_ = 0;
   int64_t skipped_in_a_row_ = 0;
   int64_t last_saved_ = -1;
+  int64_t shown_load_ = -1;  // the step at which the experts' load was shown
+  double start_time_ = 0;    // seconds since 1970
+  std::optional<double> last_loss_, last_eval_loss_;
 };
 
 }  // namespace hone

@@ -8,6 +8,7 @@
 #include "report/startup_tables.h"
 #include "report/text_mask.h"
 #include "train/device_facts.h"
+#include "train/schedule_options.h"
 #include "train/trainer.h"
 
 namespace hone {
@@ -37,7 +38,20 @@ void Trainer::load_model_headers() {
     config_.lora.r = lora->r;
     config_.lora.alpha = lora->alpha;
     config_.lora.dropout = lora->dropout;
-    logger_.info("LoRA r {} alpha {} scaling {:.4g}", lora->r, lora->alpha, lora->scaling());
+    report_lora(*lora);
+  }
+}
+
+/// One line for each rank and alpha that adapters have.
+void Trainer::report_lora(const LoraOptions& lora) {
+  std::map<std::pair<int64_t, double>, int64_t> adapters;
+  for (const Parameter& parameter : model_->store().all()) {
+    for (const AttachedAdapter& attached : parameter.adapters())
+      ++adapters[{static_cast<const Parameter*>(attached.adapter.lora_a)->shape()[-2], attached.alpha}];
+  }
+  for (const auto& [scale, count] : adapters) {
+    logger_.info("LoRA r {} alpha {} scaling {:.4g}: {} adapters", scale.first, scale.second,
+                 lora.scaling(scale.second, scale.first), count);
   }
 }
 
@@ -63,10 +77,16 @@ void Trainer::load_data() {
   make_loader();
   const int64_t total = config_.schedule.max_steps ? *config_.schedule.max_steps
                                                    : loader_->steps_in_epochs(config_.schedule.num_train_epochs);
-  schedule_ = schedule_of(config_, total);
-  const int64_t per_epoch = loader_->steps_in_epoch(0);
-  if (!config_.checkpoint.save_steps) config_.checkpoint.save_steps = per_epoch;
-  if (!config_.eval.eval_steps) config_.eval.eval_steps = per_epoch;
+  schedule_ = schedule_of(config_.schedule, total);
+  fill_in_steps(config_.checkpoint.saves_per_epoch, config_.checkpoint.save_steps);
+  fill_in_steps(config_.eval.evals_per_epoch, config_.eval.eval_steps);
+}
+
+/// Unset steps become a part of an epoch; the resolved configuration states them alone.
+void Trainer::fill_in_steps(std::optional<int64_t>& per_epoch, std::optional<int64_t>& steps) {
+  const int64_t times = per_epoch.value_or(1);
+  if (!steps) steps = (loader_->steps_in_epoch(0) + times - 1) / times;
+  per_epoch.reset();
 }
 
 void Trainer::make_loader() {
@@ -87,13 +107,16 @@ void Trainer::make_engine(bool training) {
       options.capacity.*field = std::max(options.capacity.*field, eval.*field);
     }
   }
+  options.train_datasets = training ? static_cast<int64_t>(data_->train_names.size()) : 0;
+  options.eval_datasets = static_cast<int64_t>(data_->eval_names.size());
   options.optimizer = optimizer_options(config_);
   options.router_aux_loss_coef = config_.model.router_aux_loss_coef.value_or(0);
   options.methods = methods_;
   options.aux_loss_sum = config_.model.aux_loss_reduction == "hf_sum";
   options.seed = static_cast<uint64_t>(config_.machine.seed);
   options.cuda_graphs = graph_use_of(config_.machine.cuda_graphs);
-  model_->decoder().prepare(stream_, options.capacity.max_seqlen);
+  const bool answers = training && config_.generation.generate_samples;  // of up to max_length, prompt included
+  model_->decoder().prepare(stream_, std::max(options.capacity.max_seqlen, answers ? *config_.data.max_length : 0));
   engine_.reset();
   engine_ = std::make_unique<Engine>(model_->decoder(), model_->store(), stream_, options);
 }
@@ -173,6 +196,28 @@ std::string Trainer::data_fingerprint() const {
   return text;
 }
 
+/// What the checkpoint says besides the weights.
+void Trainer::load_position(const std::filesystem::path& checkpoint) {
+  const RunConfig::Checkpoint& options = config_.checkpoint;
+  const RunState anew = state_;
+  if (!options.resume_only_model) {
+    state_ = load_training_state(checkpoint, model_->store());
+  } else if (const auto stored = read_run_state(checkpoint); stored && !options.ignore_data_skip) {
+    state_ = *stored;
+    state_.optimizer_step = 0;
+  }
+  if (options.ignore_data_skip) {
+    state_.first_data_step = state_.step;
+    state_.data_fingerprint = anew.data_fingerprint;
+  }
+  if (state_.data_fingerprint == anew.data_fingerprint) return;
+  throw UserError("the data or how it is batched is not what the stopped run had, so resuming would not continue it",
+                  checkpoint.string(),
+                  "use the same data, max_length, batch sizes, packing, shuffle and seed; ignore_data_skip=true begins "
+                  "with the new "
+                  "data from their start");
+}
+
 void Trainer::resume(const std::filesystem::path& checkpoint) {
   stream_.synchronize();
   if (model_->lora()) {
@@ -181,19 +226,14 @@ void Trainer::resume(const std::filesystem::path& checkpoint) {
     const Checkpoint weights = Checkpoint::open(checkpoint);
     load_parameters(weights, model_->map_of(weights), model_->store(), pool_);
   }
-  state_ = load_training_state(checkpoint, model_->store());
-  if (state_.data_fingerprint != data_fingerprint()) {
-    throw UserError(
-        "the data or how it is batched is not what the stopped run had, so resuming would not continue it",
-        checkpoint.string(),
-        "use the same data, max_length, batch sizes, packing, shuffle and seed; or start a new run from these weights");
-  }
-  if (state_.total_steps != schedule_.total_steps) {
+  load_position(checkpoint);
+  if (state_.total_steps > 0 && state_.total_steps != schedule_.total_steps) {
     logger_.warning("the stopped run was planned for {} steps, this one for {}: the learning rates of the rest differ",
                     state_.total_steps, schedule_.total_steps);
   }
   last_saved_ = state_.step;
-  logger_.info("resumed from {} at step {}", checkpoint.string(), state_.step);
+  logger_.info("resumed from {} at step {}{}", checkpoint.string(), state_.step,
+               config_.checkpoint.resume_only_model ? ", with a new optimizer" : "");
 }
 
 }  // namespace hone

@@ -73,18 +73,18 @@ void save_training_state(const std::filesystem::path& directory, const Parameter
                      {"num_samples", state.num_samples},
                      {"best_metric", state.best_metric},
                      {"best_step", state.best_step},
+                     {"evals_without_improvement", state.evals_without_improvement},
+                     {"first_data_step", state.first_data_step},
                      {"seed", state.seed},
                      {"data_fingerprint", state.data_fingerprint},
-                     {"total_steps", state.total_steps}};
+                     {"total_steps", state.total_steps},
+                     {"router_watch", state.router_watch}};
   write_text_file(directory / kValues, json.dump(2) + "\n");
 }
 
-RunState load_training_state(const std::filesystem::path& directory, ParameterStore& store) {
+std::optional<RunState> read_run_state(const std::filesystem::path& directory) {
   std::ifstream file(directory / kValues);
-  if (!file) {
-    throw UserError("the checkpoint has no training state, so it cannot be resumed", (directory / kValues).string(),
-                    "it was saved with save_only_model; start a new run from its weights instead");
-  }
+  if (!file) return std::nullopt;
   const Json json = parse_json(file);
   RunState state;
   try {
@@ -100,12 +100,24 @@ RunState load_training_state(const std::filesystem::path& directory, ParameterSt
     json.at("num_samples").get_to(state.num_samples);
     json.at("best_metric").get_to(state.best_metric);
     json.at("best_step").get_to(state.best_step);
+    state.evals_without_improvement = json.value("evals_without_improvement", int64_t{0});
+    state.first_data_step = json.value("first_data_step", int64_t{0});
     json.at("seed").get_to(state.seed);
     json.at("data_fingerprint").get_to(state.data_fingerprint);
     json.at("total_steps").get_to(state.total_steps);
+    state.router_watch = json.value("router_watch", Json(nullptr));
   } catch (const nlohmann::json::exception& error) {
     throw UserError(std::string("the training state is damaged: ") + error.what(), (directory / kValues).string(),
                     "resume from an older checkpoint");
+  }
+  return state;
+}
+
+RunState load_training_state(const std::filesystem::path& directory, ParameterStore& store) {
+  const std::optional<RunState> state = read_run_state(directory);
+  if (!state) {
+    throw UserError("the checkpoint has no training state, so it cannot be resumed", (directory / kValues).string(),
+                    "it was saved with save_only_model: resume_only_model=true takes its weights");
   }
   const SafetensorsFile tensors(directory / kTensors);
   constexpr int64_t kPiece = int64_t{1} << 22;
@@ -140,7 +152,7 @@ RunState load_training_state(const std::filesystem::path& directory, ParameterSt
     throw UserError("the training state has parameters that this run does not train", tensors.path().string(),
                     "resume with the same finetuning_type, LoRA and freezing options");
   }
-  return state;
+  return *state;
 }
 
 }  // namespace hone

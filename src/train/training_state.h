@@ -2,6 +2,7 @@
 #pragma once
 
 #include <filesystem>
+#include <optional>
 
 #include "core/json.h"
 #include "params/parameter_store.h"
@@ -10,19 +11,25 @@ namespace hone {
 
 /// Everything that is not a tensor.
 struct RunState {
-  int64_t step = 0;            ///< optimizer steps done; the data position follows from it
+  int64_t step = 0;            ///< optimizer steps done; with first_data_step, the position in the data
   int64_t optimizer_step = 0;  ///< steps that were not skipped (Adam's t)
   int64_t num_tokens = 0, num_supervised_tokens = 0, num_samples = 0;
   double best_metric = 0;
-  int64_t best_step = -1;  ///< -1: no evaluation yet
+  int64_t best_step = -1;                 ///< -1: no evaluation yet
+  int64_t evals_without_improvement = 0;  ///< in a row, by early stopping's measure
+  int64_t first_data_step = 0;            ///< the step at which the data began anew (ignore_data_skip)
   uint64_t seed = 0;
   std::string data_fingerprint;  ///< of samples and packing: resuming on other data is refused
   int64_t total_steps = 0;
+  Json router_watch = nullptr;  ///< RouterWatch::state()
 };
 
 /// Writes training_state.safetensors (NAME/m, NAME/v and NAME/master of every trainable parameter in the formats they
 /// have, NAME/m_scales and NAME/v_scales of 8-bit moments) and training_state.json into an existing folder.
 void save_training_state(const std::filesystem::path& directory, const ParameterStore& store, const RunState& state);
+
+/// Only what is not a tensor; empty if the folder has no training state. UserError if it is of another version.
+std::optional<RunState> read_run_state(const std::filesystem::path& directory);
 
 /// Reads both back: moments, masters and the values that follow from them are bitwise those of the run that stopped.
 /// UserError if the folder has no state, or one of another version, or of other trainable parameters.

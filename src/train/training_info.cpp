@@ -1,0 +1,147 @@
+#include "train/training_info.h"
+
+#include <fmt/chrono.h>
+#include <fmt/format.h>
+
+#include <cmath>
+
+namespace hone {
+
+namespace {
+
+template <class Value>
+Json or_null(const std::optional<Value>& value) {
+  return value ? Json(*value) : Json(nullptr);
+}
+
+Json finite_or_null(const std::optional<double>& value) {
+  return value && std::isfinite(*value) ? Json(*value) : Json(nullptr);
+}
+
+std::string utc(double seconds) {
+  return fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(static_cast<std::time_t>(seconds)));
+}
+
+Json metadata_of(const RunConfig& config, const RunFacts& facts) {
+  return {{"run_name", config.report.run_name},
+          {"output_dir", config.report.output_dir},
+          {"status", facts.status},
+          {"start_time", utc(facts.start_time)},
+          {"end_time", utc(facts.end_time)},
+          {"train_runtime", facts.end_time - facts.start_time},
+          {"finetuning_type", config.model.finetuning_type}};
+}
+
+Json model_of(const RunConfig& config, LoadedModel& model) {
+  int64_t all = 0, trainable = 0;
+  for (const Parameter& parameter : model.store().all()) {
+    all += parameter.shape().numel();
+    if (parameter.trainable()) trainable += parameter.shape().numel();
+  }
+  const DecoderConfig& decoder = model.decoder().config();
+  return {{"model_name_or_path", config.model.model_name_or_path},
+          {"model_type", model.config().json().value("model_type", Json(nullptr))},
+          {"num_hidden_layers", decoder.layers.size()},
+          {"hidden_size", decoder.hidden_size},
+          {"vocab_size", decoder.vocab_size},
+          {"dtype", config.model.dtype},
+          {"total_parameters", all},
+          {"trainable_parameters", trainable},
+          {"trainable_percent", all > 0 ? 100.0 * static_cast<double>(trainable) / static_cast<double>(all) : 0.0}};
+}
+
+Json patterns_json(const std::vector<LoraPattern>& patterns) {
+  Json json = Json::object();
+  for (const LoraPattern& pattern : patterns) json[pattern.pattern] = pattern.value;
+  return json;
+}
+
+Json lora_of(const RunConfig& config, const LoadedModel& model) {
+  if (!model.lora()) return nullptr;
+  const LoraOptions& lora = *model.lora();
+  return {{"lora_r", lora.r},
+          {"lora_alpha", lora.alpha},
+          {"lora_dropout", lora.dropout},
+          {"use_rslora", lora.use_rslora},
+          {"lora_target_modules", lora.target_modules},
+          {"lora_target_parameters", lora.target_parameters},
+          {"lora_rank_pattern", patterns_json(lora.rank_pattern)},
+          {"lora_alpha_pattern", patterns_json(lora.alpha_pattern)},
+          {"lora_modules_to_save", config.lora.modules_to_save}};
+}
+
+Json training_of(const RunConfig& config, const RunFacts& facts) {
+  const RunConfig::Schedule& schedule = config.schedule;
+  const RunConfig::Optim& optim = config.optim;
+  return {{"num_train_epochs", schedule.num_train_epochs},
+          {"total_steps", facts.total_steps},
+          {"per_device_train_batch_size", schedule.per_device_train_batch_size},
+          {"gradient_accumulation_steps", schedule.gradient_accumulation_steps},
+          {"global_batch_size", schedule.global_batch_size},
+          {"learning_rate", schedule.learning_rate},
+          {"lr_scheduler_type", schedule.lr_scheduler_type},
+          {"warmup_steps", or_null(schedule.warmup_steps)},
+          {"warmup_ratio", schedule.warmup_ratio},
+          {"optim", optim.name},
+          {"adam_beta1", optim.adam_beta1},
+          {"adam_beta2", optim.adam_beta2},
+          {"weight_decay", optim.weight_decay},
+          {"max_grad_norm", optim.max_grad_norm},
+          {"gradient_checkpointing", config.model.gradient_checkpointing},
+          {"seed", config.machine.seed}};
+}
+
+Json dataset_of(const RunConfig& config, const RunState& state, const RunFacts& facts) {
+  Json paths = Json::array(), eval_paths = Json::array();
+  for (const DatasetConfig& dataset : config.data.datasets) paths.push_back(dataset.path);
+  for (const DatasetConfig& dataset : config.data.eval_datasets) eval_paths.push_back(dataset.path);
+  return {{"datasets", paths},
+          {"eval_datasets", eval_paths},
+          {"val_split", config.data.val_split},
+          {"max_length", or_null(config.data.max_length)},
+          {"packing", config.data.packing},
+          {"train_samples", facts.train_samples},
+          {"eval_samples", facts.eval_samples},
+          {"num_tokens", state.num_tokens},
+          {"num_supervised_tokens", state.num_supervised_tokens}};
+}
+
+Json moe_of(const RunConfig& config, LoadedModel& model) {
+  const DecoderConfig& decoder = model.decoder().config();
+  if (decoder.num_moe_layers() == 0) return nullptr;
+  return {{"num_moe_layers", decoder.num_moe_layers()},
+          {"num_experts", decoder.moe.num_experts},
+          {"num_experts_per_tok", decoder.moe.num_experts_per_tok},
+          {"router_aux_loss_coef", or_null(config.model.router_aux_loss_coef)},
+          {"freeze_router", config.model.freeze_router}};
+}
+
+Json metrics_of(const RunConfig& config, const RunState& state, const RunFacts& facts) {
+  const bool evaluated = state.best_step >= 0;
+  const double runtime = facts.end_time - facts.start_time;
+  return {{"global_step", state.step},
+          {"epoch", facts.epoch},
+          {"loss", finite_or_null(facts.loss)},
+          {"eval_loss", finite_or_null(facts.eval_loss)},
+          {"metric_for_best_model", config.eval.metric_for_best_model},
+          {"best_metric", evaluated ? Json(state.best_metric) : Json(nullptr)},
+          {"best_global_step", evaluated ? Json(state.best_step) : Json(nullptr)},
+          {"train_runtime", runtime}};
+}
+
+}  // namespace
+
+Json training_info(const RunConfig& config, LoadedModel& model, const RunState& state, const RunFacts& facts) {
+  return {
+      {"metadata", metadata_of(config, facts)},
+      {"model", model_of(config, model)},
+      {"lora", lora_of(config, model)},
+      {"training", training_of(config, facts)},
+      {"dataset", dataset_of(config, state, facts)},
+      {"hardware", {{"device", facts.device}, {"threads", facts.threads}, {"peak_memory_bytes", facts.peak_memory}}},
+      {"moe", moe_of(config, model)},
+      {"metrics", metrics_of(config, state, facts)},
+      {"versions", {{"hone", HONE_VERSION}}}};
+}
+
+}  // namespace hone
