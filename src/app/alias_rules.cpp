@@ -1,5 +1,7 @@
 #include "app/alias_rules.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cctype>
 
@@ -138,6 +140,17 @@ Rewrite list_means(std::string value) {
 Rewrite only_item() {
   return [](const ConfigNode& node) {
     return Rewritten{node.kind == Kind::kSequence && node.items.size() == 1 ? node.items[0] : node};
+  };
+}
+
+Rewrite rest_of_one() {
+  return [](const ConfigNode& node) {
+    double share = 0;
+    if (node.kind != Kind::kScalar || !parse_number(node.text, share) || share <= 0 || share > 1)
+      return Rewritten{node};
+    Rewritten result = says(node, fmt::format("{:.6g}", 1 - share));
+    result.emphasis = Emphasis::kWeak;
+    return result;
   };
 }
 

@@ -48,6 +48,9 @@ Rewrite list_means(std::string value);
 /// A list of one item says that item.
 Rewrite only_item();
 
+/// A share of the samples to train on, 0.95, as that to evaluate on, 0.05. Yields to a validation split that is stated.
+Rewrite rest_of_one();
+
 /// A switch: true says `value`, whatever else is stated; false says nothing.
 Rewrite decisive(std::string value);
 

@@ -40,7 +40,7 @@ Verbs:
 std::string overview(const CLI::App& app) {
   std::string text = fmt::format(kOverview, HONE_VERSION);
   for (const CLI::App* verb : app.get_subcommands([](const CLI::App*) { return true; })) {
-    text += fmt::format("  {:<10} {}\n", verb->get_name(), verb->get_description());
+    text += fmt::format("  {:<14} {}\n", verb->get_name(), verb->get_description());
   }
   return text + "\nhone VERB --help explains a verb. Configuration keys: docs/config.md, or hone schema.\n";
 }

@@ -3,6 +3,7 @@
 #include <memory>
 
 #include "app/bench/bench_verbs.h"
+#include "app/convert/convert_config.h"
 #include "app/environment.h"
 #include "app/estimate.h"
 #include "app/generate.h"
@@ -14,6 +15,7 @@
 #include "app/output.h"
 #include "app/quickstart/quickstart.h"
 #include "app/schema_docs.h"
+#include "app/source_keys.h"
 #include "app/train_verbs.h"
 #include "app/verb_options.h"
 #include "app/verify/verify.h"
@@ -135,6 +137,7 @@ void add_init(CLI::App& app, Action& action) {
   auto folders = options_of<std::vector<std::string>>();
   verb->add_option("MODEL", options->model, "model folder; with --new-model the folder to write");
   verb->add_option("--method", options->method, "lora or full")->capture_default_str();
+  verb->add_option("--preset", options->preset, "quick, full, memory, conservative, balanced or aggressive");
   verb->add_option("--data", options->data, "data set: a .jsonl file or a folder of them");
   verb->add_option("--output", options->output, "file to write, - for standard output")->capture_default_str();
   verb->add_option("--new-model", create->config, "config.json of a model to make: MODEL is then where");
@@ -152,6 +155,34 @@ void add_init(CLI::App& app, Action& action) {
       create->output = options->model;
       create->force = options->force;
       return run_new_model(*create);
+    };
+  });
+}
+
+void add_convert_config(CLI::App& app, Action& action) {
+  CLI::App* verb =
+      add_verb(app, "convert-config", "A configuration of another tool as one of Hone",
+               "  hone convert-config axolotl.yml\n"
+               "  hone convert-config train.sh --output run.yaml --devices 8\n"
+               "  hone convert-config --from trl --model_name_or_path ./Qwen3-8B --dataset_name chat.jsonl\n"
+               "  hone convert-config ds_config.json --output -\n"
+               "Tools: axolotl, llama-factory, trl, transformers, swift, qwen3-sft, kt, qwen3-nodes, "
+               "mixtral-guide, fms, deepspeed, fsdp, accelerate (docs/migration.md).");
+  auto options = options_of<ConvertOptions>();
+  verb->add_option("CONFIG", options->input, "YAML, JSON or shell script; then the tool's own flags");
+  verb->add_option("--from", options->from, "the tool; auto goes by the keys")->capture_default_str();
+  verb->add_option("--output", options->output, "file to write, - for standard output")->capture_default_str();
+  verb->add_option("--devices", options->devices, "GPUs the tool ran on: accumulation makes up for them");
+  verb->add_flag("--accept-changes", options->accept_changes, "leave out what would change the result, and write");
+  verb->add_flag("--force", options->force, "replace what is there");
+  verb->callback([=, &action] {
+    action = [=] {
+      options->flags = verb->remaining();
+      if (is_override(options->input)) {
+        options->flags.insert(options->flags.begin(), options->input);
+        options->input.clear();
+      }
+      return run_convert_config(*options);
     };
   });
 }
@@ -233,10 +264,12 @@ void add_about(CLI::App& app, Action& action) {
                               "  hone schema > hone.schema.json\n"
                               "  hone schema --markdown");
   auto markdown = options_of<bool>();
+  auto sources = options_of<bool>();
   schema->add_flag("--markdown", *markdown, "as a document instead");
+  schema->add_flag("--source-keys", *sources, "what becomes of the keys of five other systems, as a document");
   schema->callback([=, &action] {
     action = [=] {
-      print_text(*markdown ? schema_markdown() : schema_json().dump(2) + "\n");
+      print_text(*sources ? source_keys_markdown() : *markdown ? schema_markdown() : schema_json().dump(2) + "\n");
       return 0;
     };
   });
@@ -270,6 +303,7 @@ void add_about(CLI::App& app, Action& action) {
 
 void add_verbs(CLI::App& app, Action& action) {
   add_init(app, action);
+  add_convert_config(app, action);
   add_inspect(app, action);
   add_estimate(app, action);
   add_validate(app, action);
@@ -283,7 +317,7 @@ void add_verbs(CLI::App& app, Action& action) {
 }
 
 bool takes_overrides(const std::string& verb) {
-  return verb == "train" || verb == "eval" || verb == "validate" || verb == "estimate";
+  return verb == "train" || verb == "eval" || verb == "validate" || verb == "estimate" || verb == "convert-config";
 }
 
 }  // namespace hone

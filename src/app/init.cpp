@@ -8,6 +8,8 @@
 
 #include "app/model_summary.h"
 #include "app/output.h"
+#include "app/presets.h"
+#include "app/schema.h"
 #include "core/error.h"
 #include "core/json.h"
 #include "report/humanise.h"
@@ -65,6 +67,33 @@ std::vector<Line> method_lines(const InitOptions& options, bool sparse) {
   return lines;
 }
 
+/// The preset's line in the place of those that state what it sets.
+void put_preset(std::vector<Line>& lines, const std::string& name) {
+  const Preset& preset = preset_called(name);
+  const auto is_set = [&](const Line& line) {
+    const std::string key = line.text.substr(0, line.text.find(':'));
+    const auto sets = [&](const PresetValue& value) {
+      if (value.key == key || std::find(value.unless.begin(), value.unless.end(), key) != value.unless.end())
+        return true;
+      for (const auto& family : key_families()) {
+        if (std::count(family.begin(), family.end(), key) && std::count(family.begin(), family.end(), value.key))
+          return true;
+      }
+      return false;
+    };
+    return std::any_of(preset.values.begin(), preset.values.end(), sets);
+  };
+  std::erase_if(lines, is_set);
+  std::string sets;
+  for (const PresetValue& value : preset.values) sets += (sets.empty() ? "sets " : ", ") + value.key;
+  const auto place =
+      std::find_if(lines.begin(), lines.end(), [](const Line& line) { return line.text == "datasets:"; });
+  lines.insert(place, {{"preset: " + name, "to " + preset.purpose},
+                       {"", sets},
+                       {"", "state one of them to have another value"},
+                       {"", ""}});
+}
+
 void append(std::vector<Line>& lines, std::vector<Line> more) {
   lines.insert(lines.end(), std::make_move_iterator(more.begin()), std::make_move_iterator(more.end()));
 }
@@ -114,6 +143,7 @@ std::string initial_yaml(const InitOptions& options, const DecoderConfig& model)
        {"load_best_model_at_end: true", "best by eval_loss, evaluated once an epoch (eval_steps)"},
        {"logging_steps: 1", ""},
        {"report_to: [jsonl, tensorboard]", ""}});
+  if (!options.preset.empty()) put_preset(lines, options.preset);
   return laid_out(lines);
 }
 
@@ -121,6 +151,11 @@ int run_init(const InitOptions& options) {
   if (options.method != "lora" && options.method != "full") {
     throw UserError(fmt::format("'{}' is not a method of this version", options.method), "--method",
                     "use --method lora or --method full");
+  }
+  if (!options.preset.empty() && !key_spec("preset").is_choice(options.preset)) {
+    throw UserError(fmt::format("'{}' is not a preset.{}", options.preset,
+                                did_you_mean(options.preset, key_spec("preset").choices)),
+                    "--preset", expectation(key_spec("preset")));
   }
   if (!options.data.empty() && !std::filesystem::exists(options.data)) {
     throw UserError("there is no such data set", options.data, "give a .jsonl file, or a folder of them");

@@ -11,6 +11,7 @@ namespace hone {
 struct InitOptions {
   std::string model;                ///< model folder, or Hugging Face id in the local cache
   std::string method = "lora";      ///< lora | full
+  std::string preset;               ///< a preset; "" = none
   std::string data;                 ///< a data set; "" = a placeholder to be replaced
   std::string output = "run.yaml";  ///< "-" = standard output
   bool force = false;               ///< replace an existing file

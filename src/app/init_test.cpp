@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 
 #include "app/config_testing.h"
+#include "app/presets.h"
+#include "app/schema.h"
 
 namespace hone {
 namespace {
@@ -32,6 +34,20 @@ TEST(Init, ItsTextIsReadWithoutNotesAndSaysWhatItMeans) {
       const std::vector<std::string> expected =
           sparse ? std::vector<std::string>{"attention", "all-experts"} : std::vector<std::string>{"all-linear"};
       EXPECT_EQ(config.run.lora.target_modules, expected);
+    }
+  }
+}
+
+TEST(Init, APresetStandsInThePlaceOfWhatItSets) {
+  for (const Preset& preset : presets()) {
+    InitOptions options;
+    options.model = "m";
+    options.data = "d.jsonl";
+    options.preset = preset.name;
+    const ResolvedConfig config = resolved(initial_yaml(options, model(true)));
+    EXPECT_EQ(config.run.schedule.preset, preset.name);
+    for (const PresetValue& value : preset.values) {
+      EXPECT_EQ(key_spec(value.key).load(config.run), value.lora) << preset.name << " " << value.key;
     }
   }
 }

@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <utility>
 
+#include "app/presets.h"
 #include "app/resolve_rules.h"
 #include "app/schema.h"
 #include "core/error.h"
@@ -246,6 +247,7 @@ void resolve_names(ResolvedConfig& config) {
 
 void apply_rules(ResolvedConfig& config) {
   resolve_method(config);
+  apply_preset(config);
   resolve_lora(config);
   resolve_router(config);
   resolve_precision(config);

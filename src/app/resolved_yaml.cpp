@@ -53,6 +53,15 @@ std::string key_value(const KeySpec& key, const Json& value) {
 
 }  // namespace
 
+std::string yaml_line(const KeySpec& key, const Json& value) {
+  const size_t dot = key.name.find('.');
+  if (dot != std::string::npos) {
+    return fmt::format("{}: {{{}: {}}}\n", key.name.substr(0, dot), key.name.substr(dot + 1), key_value(key, value));
+  }
+  const std::string text = key_value(key, value);
+  return fmt::format("{}:{}{}\n", key.name, text.starts_with('\n') ? "" : " ", text);
+}
+
 std::string resolved_yaml(const RunConfig& run) {
   std::string text =
       fmt::format("# The whole configuration of a run of hone {}; it runs again as it is.\n", HONE_VERSION);

@@ -3,6 +3,7 @@
 
 #include <string>
 
+#include "app/schema.h"
 #include "train/run_config.h"
 
 namespace hone {
@@ -10,5 +11,8 @@ namespace hone {
 /// Every key this version runs, under its canonical name, with its value: null where it is unset. Reading the text back
 /// gives an equal RunConfig and no notes. Throws nothing.
 std::string resolved_yaml(const RunConfig& run);
+
+/// `key` with `value` as lines of YAML ("lora_r: 8"); "generation.top_k" stands as generation: {top_k: …}.
+std::string yaml_line(const KeySpec& key, const Json& value);
 
 }  // namespace hone

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cctype>
 #include <unordered_map>
 
 #include "app/schema_builder.h"
@@ -18,6 +19,7 @@ std::vector<KeySpec> build_schema() {
   add_data_keys(table);
   add_train_keys(table);
   add_run_keys(table);
+  add_source_keys(table);
   add_ignored_keys(table);
   return table;
 }
@@ -138,10 +140,38 @@ const std::vector<std::string>& section_names() {
       "finetuning_args",
       "post_training",
       "hardware",
+      "repository",
+      "tokenizer",
       "wandb",
       "mlflow",
   };
   return names;
+}
+
+bool is_section(std::string_view name) {
+  const auto& names = section_names();
+  return std::find(names.begin(), names.end(), name) != names.end();
+}
+
+std::string config_name(std::string name) {
+  std::replace(name.begin(), name.end(), '-', '_');
+  const bool shouted = std::none_of(name.begin(), name.end(), [](unsigned char c) { return std::islower(c); });
+  if (shouted) std::transform(name.begin(), name.end(), name.begin(), [](unsigned char c) { return std::tolower(c); });
+  return name;
+}
+
+bool takes_mapping(const KeySpec& key, const ConfigNode& value) {
+  return key.type == KeyType::kMapping || (key.type == KeyType::kDatasets && value.find("path"));
+}
+
+const std::vector<std::vector<std::string>>& key_families() {
+  static const std::vector<std::vector<std::string>> families = {
+      {"warmup_steps", "warmup_ratio"},
+      {"min_lr", "min_lr_ratio"},
+      {"gradient_accumulation_steps", "global_batch_size", "tokens_per_step"},
+      {"chat_template", "chat_template_file"},
+  };
+  return families;
 }
 
 const std::vector<AmbiguousName>& ambiguous_names() {

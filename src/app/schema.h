@@ -85,6 +85,16 @@ const std::vector<KeySpec>& dataset_schema();
 
 /// Names of sections: mappings that only group keys.
 const std::vector<std::string>& section_names();
+bool is_section(std::string_view name);
+
+/// A name as the schema writes it: dashes are underscores, and an environment variable's capitals are small.
+std::string config_name(std::string name);
+
+/// Whether a mapping under this key is its value, not a section of the same name.
+bool takes_mapping(const KeySpec& key, const ConfigNode& value);
+
+/// Keys that say the same thing in other units: an override of one replaces what the file says by any of them.
+const std::vector<std::vector<std::string>>& key_families();
 
 /// A name that means different things in different tools, and the question to answer with it.
 struct AmbiguousName {

@@ -4,6 +4,7 @@
 
 #include <cmath>
 
+#include "app/presets.h"
 #include "app/schema.h"
 
 namespace hone {
@@ -207,7 +208,8 @@ Json properties_of(const std::vector<KeySpec>& table) {
 }  // namespace
 
 std::string schema_markdown() {
-  std::string text = kIntroduction + supported_tables(schema()) + supported_tables(dataset_schema());
+  std::string text =
+      kIntroduction + presets_markdown() + supported_tables(schema()) + supported_tables(dataset_schema());
   text +=
       short_table(dataset_schema(), KeyStatus::kLater, "An entry of datasets: known, not in this version", "meaning");
   text += short_table(schema(), KeyStatus::kLater, "Known, not in this version", "meaning");

@@ -24,7 +24,8 @@ void add_sets(GroupBuilder group) {
       .field(kData, &Data::val_split)
       .at_least(0)
       .alias({"val_set_size", "val_size", "validation_split", "split_dataset_ratio", "test_split_size"})
-      .alias({"validation_split_ratio"});
+      .alias({"validation_split_ratio"})
+      .alias("train_split", rest_of_one());
   group.key("shuffle", "Draw the samples in an order given by data_seed and the epoch.")
       .field(kData, &Data::shuffle)
       .alias({"dataset_shuffle", "shuffle_dataset"});
@@ -53,10 +54,11 @@ void add_length(GroupBuilder group) {
                 {"raise", "error"},
                 {"keep_start", "truncate_right"},
                 {"keep_end", "truncate_left"}})
-      .alias({"excess_length_strategy", "truncation_strategy", "truncation_mode"});
+      .alias({"excess_length_strategy", "truncation_strategy", "truncation_mode", "tokenizer.truncation_side"});
   group.key("packing", "Put several samples into one sequence; they never see each other.")
       .field(kData, &Data::packing)
-      .alias({"sample_packing", "neat_packing", "use_packing", "padding_free"});
+      .alias({"sample_packing", "neat_packing", "use_packing"})
+      .alias("padding_free", mapped({{"huggingface", "true"}}));
   group.later("packing_strategy", KeyType::kString, "Packing is best fit, decreasing.").neutral("bfd");
 }
 

@@ -38,6 +38,8 @@ void add_model(GroupBuilder group) {
       .default_note("full; lora if any lora_ key or adapter_name_or_path is stated")
       .alias("adapter", mapped({{"none", "full"}, {"", ""}}))
       .alias({"tuner_type", "training_type", "train_type"})
+      .alias("kt_train_mode", mapped({{"hybrid", "freeze"}}))
+      .alias("accelerate_kt_train_mode", mapped({{"hybrid", "freeze"}}))
       .alias("use_lora", either("lora", "full", Emphasis::kWeak))
       .alias("use_peft", either("lora", "full", Emphasis::kWeak))
       .alias("lora", either("lora", "full", Emphasis::kWeak))
@@ -62,18 +64,18 @@ void add_lora(GroupBuilder group) {
       .field(kLora, &Lora::r)
       .at_least(1)
       .default_note("16; the adapter's with adapter_name_or_path")
-      .alias({"r", "rank", "lora_rank"});
+      .alias({"r", "rank", "lora_rank", "kt_lora_rank", "accelerate_kt_lora_rank"});
   group.key("lora_alpha", "Numerator of the scaling alpha / r, which is printed at start.")
       .field(kLora, &Lora::alpha)
       .above(0)
       .default_note("2 × lora_r; the adapter's with adapter_name_or_path")
-      .alias({"alpha"});
+      .alias({"alpha", "kt_lora_alpha", "accelerate_kt_lora_alpha"});
   group.key("lora_dropout", "Dropout on the input of the adapters.")
       .field(kLora, &Lora::dropout)
       .at_least(0)
       .below(1)
       .default_note("0; the adapter's with adapter_name_or_path")
-      .alias({"dropout"});
+      .alias({"dropout", "kt_lora_dropout", "accelerate_kt_lora_dropout"});
   group
       .key("lora_target_modules",
            "What gets an adapter: attention, all-linear (attention with its gates, dense and shared MLPs), "
@@ -267,11 +269,7 @@ void add_parallel(GroupBuilder group) {
       .neutral(1)
       .alias({"ep_size", "ep_degree", "expert_model_parallel_size"});
   group.later("kt_backend", KeyType::kString, "Experts on the CPU beside a GPU, with KTransformers' names.")
-      .alias({"use_kt", "kt_config", "kt_optimize_rule", "kt_num_threads", "kt_tp_enabled", "kt_threadpool_count"})
-      .alias({"kt_weight_path", "kt_expert_checkpoint_path", "kt_non_expert_weight_path", "kt_num_gpu_experts"})
-      .alias({"kt_skip_expert_loading", "kt_share_backward_bb", "kt_share_cache_pool", "kt_max_cache_depth"})
-      .alias({"kt_model_max_length", "kt_lora_rank", "kt_lora_alpha", "kt_use_lora_experts", "kt_lora_expert_num"})
-      .alias({"kt_lora_expert_intermediate_size", "kt_cpu_activation"});
+      .alias({"use_kt", "kt_config", "kt_optimize_rule", "accelerate_kt_backend"});
 }
 
 }  // namespace

@@ -35,7 +35,8 @@ void add_report(GroupBuilder group) {
       .alias("use_tensorboard", either("jsonl,tensorboard", "jsonl"))
       .alias("use_mlflow", when_true("mlflow"))
       .alias("enable_wandb", when_true("wandb"))
-      .alias("use_wandb", when_true("wandb"));
+      .alias("use_wandb", when_true("wandb"))
+      .alias("wandb.enabled", when_true("wandb"));
   group.key("logging_dir", "Folder of the TensorBoard files.")
       .field(kReport, &Report::logging_dir)
       .type(KeyType::kPath)

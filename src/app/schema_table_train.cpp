@@ -19,6 +19,10 @@ std::string ratio_below_one(const ConfigNode& node) {
 }
 
 void add_length(GroupBuilder group) {
+  group.key("preset", "A named set of defaults (see Presets); whatever is stated wins over it.")
+      .field(kSchedule, &Schedule::preset)
+      .choices({"quick", "full", "memory", "conservative", "balanced", "aggressive"})
+      .unset({"none"});
   group.key("num_train_epochs", "Passes over the training data; may be a fraction.")
       .field(kSchedule, &Schedule::num_train_epochs)
       .above(0)
@@ -130,6 +134,7 @@ void add_optimizer(GroupBuilder group) {
                 {"paged_adamw", "adamw"},
                 {"paged_adamw_32bit", "adamw"},
                 {"adamw_bnb_8bit", "adamw_8bit"},
+                {"adamw_torch_8bit", "adamw_8bit"},
                 {"paged_adamw_8bit", "adamw_8bit"},
                 {"lion_32bit", "lion"}})
       .alias({"optimizer"});

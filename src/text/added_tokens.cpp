@@ -77,49 +77,17 @@ size_t end_of_leading_space(std::string_view text) {
 
 }  // namespace
 
-void TokenTrie::insert(std::string_view text, int32_t id) {
-  if (text.empty()) return;
-  first_bytes_[uint8_t(text[0])] = true;
-  uint32_t node = 0;
-  for (const char byte : text) {
-    const auto [child, is_new] = nodes_[node].children.try_emplace(byte, uint32_t(nodes_.size()));
-    node = child->second;
-    if (is_new) nodes_.emplace_back();
-  }
-  nodes_[node].id = id;
-}
-
-std::optional<TokenTrie::Match> TokenTrie::longest_at(std::string_view text, size_t position) const {
-  std::optional<Match> longest;
-  uint32_t node = 0;
-  for (size_t end = position; end < text.size();) {
-    const auto child = nodes_[node].children.find(text[end]);
-    if (child == nodes_[node].children.end()) break;
-    node = child->second;
-    ++end;
-    if (nodes_[node].id >= 0) longest = Match{position, end, nodes_[node].id};
-  }
-  return longest;
-}
-
-std::optional<TokenTrie::Match> TokenTrie::find(std::string_view text, size_t from) const {
-  for (size_t position = from; position < text.size(); ++position) {
-    if (!first_bytes_[uint8_t(text[position])]) continue;
-    if (const auto match = longest_at(text, position)) return match;
-  }
-  return std::nullopt;
-}
-
-AddedTokens::AddedTokens(const std::optional<JsonCursor>& json, const BpeModel& model, const Normalizer* normalizer) {
+AddedTokens::AddedTokens(const std::optional<JsonCursor>& json, const Vocabulary& vocabulary,
+                         const Normalizer* normalizer) {
   std::vector<AddedToken> tokens;
   for (size_t i = 0; json && i < json->array_size(); ++i) {
     AddedToken token = read_token(json->element(i));
     if (!token.content.empty()) tokens.push_back(std::move(token));
   }
-  int32_t next_id = int32_t(model.size());
+  int32_t next_id = int32_t(vocabulary.size());
   for (AddedToken& token : tokens) {
     const AddedToken* known = find(token.content);
-    token.id = known ? known->id : model.token_to_id(token.content).value_or(-1);
+    token.id = known ? known->id : vocabulary.id_of(token.content).value_or(-1);
     if (token.id < 0) token.id = next_id++;
     max_id_ = std::max(max_id_, token.id);
     ids_[token.content] = token.id;
@@ -129,7 +97,10 @@ AddedTokens::AddedTokens(const std::optional<JsonCursor>& json, const BpeModel& 
     token.pattern = pattern.text();
     by_id_[token.id] = token;
   }
-  for (const auto& [id, token] : by_id_) (token.normalized ? normalized_ : original_).insert(token.pattern, id);
+  std::vector<std::pair<std::string_view, int32_t>> original, normalized;
+  for (const auto& [id, token] : by_id_) (token.normalized ? normalized : original).emplace_back(token.pattern, id);
+  original_ = TokenTrie(std::move(original));
+  normalized_ = TokenTrie(std::move(normalized));
 }
 
 const AddedToken* AddedTokens::find(int32_t id) const {

@@ -1,7 +1,6 @@
 // The "added_tokens" of tokenizer.json: tokens found in the text before anything else happens to it.
 #pragma once
 
-#include <array>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -9,8 +8,9 @@
 #include <vector>
 
 #include "text/aligned_text.h"
-#include "text/bpe_model.h"
 #include "text/normalizer.h"
+#include "text/token_model.h"
+#include "text/token_trie.h"
 
 namespace hone {
 
@@ -25,33 +25,6 @@ struct AddedToken {
   bool rstrip = false;       // takes the white space after it
 };
 
-/// A set of strings that finds the longest one at a position.
-class TokenTrie {
- public:
-  TokenTrie() : nodes_(1) {}
-
-  void insert(std::string_view text, int32_t id);
-  bool empty() const { return nodes_.size() == 1; }
-
-  struct Match {
-    size_t begin, end;
-    int32_t id;
-  };
-  /// The leftmost match at or after `from`, of those the longest.
-  std::optional<Match> find(std::string_view text, size_t from) const;
-
- private:
-  struct Node {
-    std::unordered_map<char, uint32_t> children;
-    int32_t id = -1;  // of the string that ends here; -1: none
-  };
-
-  std::optional<Match> longest_at(std::string_view text, size_t position) const;
-
-  std::vector<Node> nodes_;
-  std::array<bool, 256> first_bytes_{};
-};
-
 /// A stretch of text: an added token, or text between them.
 struct TextSection {
   ByteRange range;
@@ -63,7 +36,7 @@ class AddedTokens {
   /// Reads the array `json` (none when absent). Ids follow Hugging Face tokenizers, which does not use those in the
   /// file: a content of the vocabulary has its id there, the others are numbered from the vocabulary's size in file
   /// order. Of entries with the same content the last one counts.
-  AddedTokens(const std::optional<JsonCursor>& json, const BpeModel& model, const Normalizer* normalizer);
+  AddedTokens(const std::optional<JsonCursor>& json, const Vocabulary& vocabulary, const Normalizer* normalizer);
 
   /// Cuts original text at the tokens that are not normalised; sections cover the text, none is empty.
   std::vector<TextSection> split_original(std::string_view text) const { return split(text, original_); }

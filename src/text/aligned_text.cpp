@@ -20,7 +20,17 @@ AlignedText AlignedText::slice(size_t begin, size_t end) const {
 
 void TextRewriter::copy(size_t begin, size_t end) {
   result_.owned_.append(source_.text().substr(begin, end - begin));
-  for (size_t i = begin; i < end; ++i) result_.ranges_.push_back(source_.origin(i, i + 1));
+  if (source_.rewritten_) {
+    const auto ranges = source_.ranges_.begin();
+    result_.ranges_.insert(result_.ranges_.end(), ranges + std::ptrdiff_t(begin), ranges + std::ptrdiff_t(end));
+    return;
+  }
+  const size_t known = result_.ranges_.size();
+  result_.ranges_.resize(known + (end - begin));
+  for (size_t i = 0; i < end - begin; ++i) {
+    const auto at = uint32_t(source_.origin_ + begin + i);
+    result_.ranges_[known + i] = {at, at + 1};
+  }
 }
 
 void TextRewriter::replace(size_t begin, size_t end, std::string_view with) {

@@ -62,7 +62,6 @@ struct MergeScratch {
       return rank != other.rank ? rank > other.rank : position > other.position;
     }
   };
-  std::vector<Symbol> symbols;  // of the piece being encoded
   std::vector<Merge> merges;
   std::vector<uint32_t> previous, next;
   std::vector<Candidate> heap;

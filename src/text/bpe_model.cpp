@@ -16,6 +16,15 @@ std::optional<std::string> optional_string(const JsonCursor& json, std::string_v
   return found ? std::optional(found->string()) : std::nullopt;
 }
 
+/// SentencePiece's mark for a space.
+constexpr std::string_view kSpaceMark = "\u2581";
+
+/// Whether `token` has a space mark behind anything else.
+bool has_inner_mark(std::string_view token) {
+  while (token.starts_with(kSpaceMark)) token.remove_prefix(kSpaceMark.size());
+  return token.find(kSpaceMark) != token.npos;
+}
+
 /// A merge as ["left", "right"] or, in older files, "left right".
 std::pair<std::string_view, std::string_view> merge_pair(const IndexedJson& merge) {
   if (merge.is_array() && merge.size() == 2 && merge[0].is_string() && merge[1].is_string())
@@ -30,10 +39,6 @@ std::pair<std::string_view, std::string_view> merge_pair(const IndexedJson& merg
 }  // namespace
 
 BpeModel::BpeModel(const JsonCursor& json, bool byte_level) : byte_level_(byte_level), where_(json.where()) {
-  // Old files name no type; only BPE has merges.
-  const auto type = json.find("type");
-  if (type && type->string() != "BPE")
-    type->fail(fmt::format("tokenizer model '{}' is not supported", type->string()), "supported: BPE");
   read_options(json);
   read_vocabulary(json.at("vocab"));
   read_merges(json.at("merges"));
@@ -57,57 +62,49 @@ void BpeModel::read_options(const JsonCursor& json) {
 
 void BpeModel::read_vocabulary(const JsonCursor& vocab) {
   vocab.expect_object();
-  ids_.reserve(vocab.value().size());
+  vocabulary_.reserve(vocab.value().size());
   for (const auto& [token, id] : vocab.value().items()) {
     if (!id.is_number_integer()) vocab.fail(fmt::format("the id of token '{}' is not an integer", token));
     if (id.get<double>() < 0 || id.get<double>() > kMaxTokenId)
       vocab.fail(fmt::format("the id {} of token '{}' is not between 0 and {}", id.dump(), token, kMaxTokenId));
     const int32_t index = id.get<int32_t>();
-    const auto [entry, is_new] = ids_.emplace(token, index);
-    if (size_t(index) >= tokens_.size()) tokens_.resize(size_t(index) + 1);
-    if (tokens_[index])
-      vocab.fail(fmt::format("tokens '{}' and '{}' both have the id {}", *tokens_[index], token, index));
-    tokens_[index] = &entry->first;
+    if (const std::string* other = vocabulary_.add(token, index))
+      vocab.fail(fmt::format("tokens '{}' and '{}' both have the id {}", *other, token, index));
   }
 }
 
 void BpeModel::read_merges(const JsonCursor& merges) {
   const size_t count = merges.array_size();
   merges_ = MergeTable(count);
+  words_merge_apart_ = !byte_level_ && !ignore_merges_ && vocabulary_.id_of(kSpaceMark);
   std::string merged;
   for (size_t rank = 0; rank < count; ++rank) {
     const auto [left, right] = merge_pair(merges.value()[rank]);
     if (left.empty() || right.empty())
       merges.element(rank).fail("expected a merge, [\"left\", \"right\"] or \"left right\"");
     merged.assign(left).append(right);
-    for (const std::string_view token : {left, right, std::string_view(merged)})
-      if (ids_.find(token) == ids_.end())
-        merges.element(rank).fail(fmt::format("token '{}' is not in the vocabulary", token));
-    merges_.set(ids_.find(left)->second, ids_.find(right)->second, {uint32_t(rank), ids_.find(merged)->second});
+    words_merge_apart_ = words_merge_apart_ && !has_inner_mark(merged);
+    const auto id_of = [&](std::string_view token) {
+      const auto id = vocabulary_.id_of(token);
+      if (!id) merges.element(rank).fail(fmt::format("token '{}' is not in the vocabulary", token));
+      return *id;
+    };
+    const int32_t left_id = id_of(left), right_id = id_of(right);
+    merges_.set(left_id, right_id, {uint32_t(rank), id_of(merged)});
   }
 }
 
 void BpeModel::index_bytes() {
-  for (int byte = 0; byte < 256; ++byte) {
-    byte_symbols_[byte] = token_to_id(byte_character(uint8_t(byte))).value_or(-1);
-    fallback_[byte] = token_to_id(fmt::format("<0x{:02X}>", byte)).value_or(-1);
-  }
-}
-
-std::optional<int32_t> BpeModel::token_to_id(std::string_view token) const {
-  const auto found = ids_.find(token);
-  return found == ids_.end() ? std::nullopt : std::optional(found->second);
-}
-
-const std::string* BpeModel::id_to_token(int32_t id) const {
-  return id >= 0 && size_t(id) < tokens_.size() ? tokens_[id] : nullptr;
+  for (int byte = 0; byte < 256; ++byte)
+    byte_symbols_[byte] = vocabulary_.id_of(byte_character(uint8_t(byte))).value_or(-1);
+  fallback_ = byte_fallback_ids(vocabulary_);
 }
 
 std::optional<int32_t> BpeModel::whole_piece(std::string_view piece) const {
-  if (!byte_level_) return token_to_id(piece);
+  if (!byte_level_) return vocabulary_.id_of(piece);
   std::string token;
   for (const char byte : piece) token += byte_character(uint8_t(byte));
-  return token_to_id(token);
+  return vocabulary_.id_of(token);
 }
 
 /// A character that is no token: its bytes as "<0xNN>" if the vocabulary has them all, else the unknown token (fused
@@ -122,7 +119,7 @@ void BpeModel::append_unknown(std::string_view unit, uint32_t begin, uint32_t en
     return;
   }
   if (!unk_token_) return;
-  const auto unk = token_to_id(*unk_token_);
+  const auto unk = vocabulary_.id_of(*unk_token_);
   if (!unk) throw UserError(fmt::format("the unknown token '{}' is not in the vocabulary", *unk_token_), where_);
   if (pending && fuse_unk_) {
     pending->end = end;
@@ -138,7 +135,7 @@ void BpeModel::initial_symbols(std::string_view piece, std::vector<Symbol>& symb
     const uint32_t end = begin + (byte_level_ ? 1 : utf8_step(piece, begin).length);
     const std::string_view unit =
         byte_level_ ? std::string_view(byte_character(uint8_t(piece[begin]))) : piece.substr(begin, end - begin);
-    const int32_t id = byte_level_ ? byte_symbols_[uint8_t(piece[begin])] : token_to_id(unit).value_or(-1);
+    const int32_t id = byte_level_ ? byte_symbols_[uint8_t(piece[begin])] : vocabulary_.id_of(unit).value_or(-1);
     if (id < 0) {
       append_unknown(unit, begin, end, symbols, pending);
     } else {
@@ -151,19 +148,29 @@ void BpeModel::initial_symbols(std::string_view piece, std::vector<Symbol>& symb
   if (pending) symbols.push_back(*pending);
 }
 
-void BpeModel::encode_piece(std::string_view piece, std::vector<Symbol>& out, MergeScratch& scratch) const {
-  if (cache_->append(piece, out)) return;
-  std::vector<Symbol>& symbols = scratch.symbols;
-  symbols.clear();
-  const auto whole = ignore_merges_ ? whole_piece(piece) : std::nullopt;
-  if (whole) {
-    symbols.push_back({*whole, 0, uint32_t(piece.size())});
-  } else {
-    initial_symbols(piece, symbols);
-    merge_symbols(merges_, symbols, scratch);
+void BpeModel::encode_piece(std::string_view piece, std::vector<Symbol>& out, EncodeScratch& scratch) const {
+  for (size_t begin = 0; words_merge_apart_ && begin < piece.size();) {
+    size_t end = begin;
+    while (piece.substr(end).starts_with(kSpaceMark)) end += kSpaceMark.size();
+    end = std::min(piece.find(kSpaceMark, end), piece.size());
+    const size_t first = out.size();
+    TokenModel::encode_piece(piece.substr(begin, end - begin), out, scratch);
+    for (size_t i = first; i < out.size(); ++i) {
+      out[i].begin += uint32_t(begin);
+      out[i].end += uint32_t(begin);
+    }
+    begin = end;
   }
-  cache_->remember(piece, symbols.data(), symbols.size());
-  out.insert(out.end(), symbols.begin(), symbols.end());
+  if (!words_merge_apart_) TokenModel::encode_piece(piece, out, scratch);
+}
+
+void BpeModel::encode_new_piece(std::string_view piece, EncodeScratch& scratch) const {
+  if (const auto whole = ignore_merges_ ? whole_piece(piece) : std::nullopt) {
+    scratch.new_symbols.push_back({*whole, 0, uint32_t(piece.size())});
+    return;
+  }
+  initial_symbols(piece, scratch.new_symbols);
+  merge_symbols(merges_, scratch.new_symbols, scratch.merge);
 }
 
 }  // namespace hone

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <utf8proc.h>
 
+#include "text/precompiled_normalizer.h"
 #include "text/regex.h"
 #include "text/utf8.h"
 
@@ -128,8 +129,9 @@ std::unique_ptr<Normalizer> make_normalizer(const JsonCursor& json) {
   if (type == "Lowercase") return std::make_unique<LowercaseNormalizer>();
   if (type == "Strip")
     return std::make_unique<StripNormalizer>(json.at("strip_left").boolean(), json.at("strip_right").boolean());
+  if (type == "Precompiled") return make_precompiled_normalizer(json);
   json.at("type").fail(fmt::format("normalizer '{}' is not supported", type),
-                       "supported: NFC, NFD, NFKC, NFKD, Lowercase, Prepend, Replace, Strip, Sequence");
+                       "supported: NFC, NFD, NFKC, NFKD, Lowercase, Precompiled, Prepend, Replace, Strip, Sequence");
 }
 
 }  // namespace hone

@@ -15,8 +15,8 @@ class Normalizer {
   virtual void apply(AlignedText& text) const = 0;
 };
 
-/// NFC, NFD, NFKC, NFKD, Lowercase, Prepend, Replace, Strip and Sequence; another type is a UserError naming it.
-/// Lowercase follows utf8proc's Unicode version, which may lack capitals added since Unicode 14.
+/// NFC, NFD, NFKC, NFKD, Lowercase, Precompiled, Prepend, Replace, Strip and Sequence; another type is a UserError
+/// naming it. Lowercase follows utf8proc's Unicode version, which may lack capitals added since Unicode 14.
 std::unique_ptr<Normalizer> make_normalizer(const JsonCursor& json);
 
 /// The Unicode normalisation forms.

@@ -2,7 +2,7 @@
 
 #include <fmt/format.h>
 
-#include "text/bpe_model.h"
+#include "text/token_model.h"
 
 namespace hone {
 namespace {

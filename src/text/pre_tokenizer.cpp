@@ -188,6 +188,8 @@ std::unique_ptr<PreTokenizer> make_metaspace(const JsonCursor& json) {
   const JsonCursor mark = json.at("replacement");
   if (mark.string().empty()) mark.fail("the replacement is empty");
   const auto scheme = json.find("prepend_scheme");
+  if (!json.boolean_or("add_prefix_space", true) && (!scheme || scheme->string() != "never"))
+    json.at("add_prefix_space").fail("add_prefix_space does not match prepend_scheme");
   std::unique_ptr<PreTokenizer> split;
   if (json.boolean_or("split", true)) {
     const IndexedJson pattern{{"String", mark.string()}};
@@ -214,6 +216,8 @@ std::unique_ptr<PreTokenizer> make_step(const JsonCursor& json, PreTokenizerSpec
   if (type == "Split")
     return std::make_unique<SplitPreTokenizer>(Regex::from_json(json.at("pattern")),
                                                split_behavior(json.at("behavior")), json.boolean_or("invert", false));
+  if (type == "WhitespaceSplit")
+    return std::make_unique<SplitPreTokenizer>(Regex("\\s+", json.where()), SplitBehavior::kRemoved, false);
   if (type == "Digits") {
     const bool individual = json.at("individual_digits").boolean();
     return std::make_unique<SplitPreTokenizer>(
@@ -225,7 +229,7 @@ std::unique_ptr<PreTokenizer> make_step(const JsonCursor& json, PreTokenizerSpec
   }
   if (type == "Metaspace") return make_metaspace(json);
   json.at("type").fail(fmt::format("pre-tokenizer '{}' is not supported", type),
-                       "supported: Split, ByteLevel, Digits, Metaspace, Sequence");
+                       "supported: Split, ByteLevel, Digits, Metaspace, WhitespaceSplit, Sequence");
 }
 
 }  // namespace

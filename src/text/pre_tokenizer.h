@@ -30,7 +30,8 @@ struct PreTokenizerSpec {
   bool byte_level = false;              // vocabulary and merges are written in the byte-level alphabet
 };
 
-/// Split, ByteLevel (as the last step), Digits, Metaspace and Sequence, or null; another type is a UserError naming it.
+/// Split, ByteLevel (as the last step), Digits, Metaspace, WhitespaceSplit and Sequence, or null; another type is a
+/// UserError naming it.
 PreTokenizerSpec make_pre_tokenizer(const std::optional<JsonCursor>& json);
 
 }  // namespace hone

@@ -33,11 +33,10 @@ AlignedText well_formed(std::string_view text) {
 
 /// Collects the tokens of a text.
 struct TokenCollector {
-  const BpeModel& model;
+  const TokenModel& model;
+  EncodeScratch& scratch;
   std::vector<int32_t>& ids;
   std::vector<ByteRange>* offsets;  // null: not wanted
-  std::vector<Symbol> symbols = {};
-  MergeScratch scratch = {};
 
   void add(int32_t id, ByteRange range) {
     ids.push_back(id);
@@ -47,9 +46,9 @@ struct TokenCollector {
   void added_token(int32_t id, ByteRange range) { add(id, range); }
 
   void piece(const AlignedText& text, ByteRange piece) {
-    symbols.clear();
-    model.encode_piece(text.text().substr(piece.begin, piece.end - piece.begin), symbols, scratch);
-    for (const Symbol& symbol : symbols)
+    scratch.symbols.clear();
+    model.encode_piece(text.text().substr(piece.begin, piece.end - piece.begin), scratch.symbols, scratch);
+    for (const Symbol& symbol : scratch.symbols)
       add(symbol.id, offsets ? text.origin(piece.begin + symbol.begin, piece.begin + symbol.end) : ByteRange{});
   }
 };
@@ -89,8 +88,8 @@ void Tokenizer::read(const IndexedJson& json, const std::string& file) {
     version->fail(fmt::format("tokenizer version '{}' is not supported", version->string()));
   if (const auto normalizer = root.find("normalizer")) normalizer_ = make_normalizer(*normalizer);
   pre_tokenizer_ = make_pre_tokenizer(root.find("pre_tokenizer"));
-  model_ = std::make_unique<BpeModel>(root.at("model"), pre_tokenizer_.byte_level);
-  added_ = std::make_unique<AddedTokens>(root.find("added_tokens"), *model_, normalizer_.get());
+  model_ = make_token_model(root.at("model"), pre_tokenizer_.byte_level);
+  added_ = std::make_unique<AddedTokens>(root.find("added_tokens"), model_->vocabulary(), normalizer_.get());
   surrounding_ = read_post_processor(root.find("post_processor"));
   if (const auto decoder = root.find("decoder")) decoder_ = make_decoder(*decoder);
 }
@@ -120,7 +119,8 @@ void Tokenizer::apply_config(TokenizerConfig config, const std::string& director
 std::vector<int32_t> Tokenizer::encode(std::string_view text, bool add_special_tokens) const {
   std::vector<int32_t> ids;
   if (add_special_tokens) ids = surrounding_.before;
-  TokenCollector collector{*model_, ids, nullptr};
+  const ScratchPool::Lease scratch = scratches_->take();
+  TokenCollector collector{*model_, *scratch, ids, nullptr};
   walk(text, collector);
   if (add_special_tokens) ids.insert(ids.end(), surrounding_.after.begin(), surrounding_.after.end());
   return ids;
@@ -128,7 +128,8 @@ std::vector<int32_t> Tokenizer::encode(std::string_view text, bool add_special_t
 
 Encoding Tokenizer::encode_with_offsets(std::string_view text, bool add_special_tokens) const {
   Encoding encoding;
-  TokenCollector collector{*model_, encoding.ids, &encoding.offsets};
+  const ScratchPool::Lease scratch = scratches_->take();
+  TokenCollector collector{*model_, *scratch, encoding.ids, &encoding.offsets};
   const uint32_t end = uint32_t(text.size());
   if (add_special_tokens)
     for (const int32_t id : surrounding_.before) collector.add(id, {0, 0});
@@ -189,7 +190,7 @@ std::string Tokenizer::decode(std::span<const int32_t> ids, bool skip_special_to
   std::vector<std::string> tokens;
   for (const int32_t id : ids) {
     const AddedToken* added = added_->find(id);
-    const std::string* token = added ? &added->pattern : model_->id_to_token(id);
+    const std::string* token = added ? &added->pattern : model_->vocabulary().token_of(id);
     if (token && !(skip_special_tokens && added_->is_special(*token))) tokens.push_back(*token);
   }
   if (decoder_) decoder_->apply(tokens);
@@ -200,12 +201,12 @@ std::string Tokenizer::decode(std::span<const int32_t> ids, bool skip_special_to
 
 std::optional<int32_t> Tokenizer::token_to_id(std::string_view token) const {
   if (const AddedToken* added = added_->find(token)) return added->id;
-  return model_->token_to_id(token);
+  return model_->vocabulary().id_of(token);
 }
 
 std::optional<std::string> Tokenizer::id_to_token(int32_t id) const {
   if (const AddedToken* added = added_->find(id)) return added->content;
-  const std::string* token = model_->id_to_token(id);
+  const std::string* token = model_->vocabulary().token_of(id);
   return token ? std::optional(*token) : std::nullopt;
 }
 

@@ -13,11 +13,11 @@
 
 #include "text/added_tokens.h"
 #include "text/aligned_text.h"
-#include "text/bpe_model.h"
 #include "text/decoder.h"
 #include "text/normalizer.h"
 #include "text/post_processor.h"
 #include "text/pre_tokenizer.h"
+#include "text/token_model.h"
 #include "text/tokenizer_config.h"
 
 namespace hone {
@@ -37,8 +37,8 @@ struct SpecialTokens {
   std::vector<int32_t> stop;
 };
 
-/// A byte-pair-encoding tokenizer, byte-level (Qwen, DeepSeek, gpt-oss, Llama 3) or with byte fallback (Mixtral).
-/// Immutable; all const members may be called from many threads.
+/// A tokenizer of byte pair encoding, byte-level (Qwen, DeepSeek, gpt-oss, Llama 3) or with byte fallback (Mixtral), or
+/// of a Unigram language model (T5, XLM-R). Immutable; all const members may be called from many threads.
 /// `truncation` and `padding` of tokenizer.json are not applied: how long a sample may be is the data's business.
 class Tokenizer {
  public:
@@ -64,7 +64,7 @@ class Tokenizer {
   /// The token as tokenizer.json writes it, or nothing for an unknown id.
   std::optional<std::string> id_to_token(int32_t id) const;
   /// Rows an embedding needs: 1 + the largest id.
-  int32_t vocab_size() const { return 1 + std::max(model_->max_id(), added_->max_id()); }
+  int32_t vocab_size() const { return 1 + std::max(model_->vocabulary().max_id(), added_->max_id()); }
 
   /// Whether decoding that skips special tokens leaves `id` out.
   bool is_special(int32_t id) const;
@@ -89,7 +89,8 @@ class Tokenizer {
 
   std::unique_ptr<Normalizer> normalizer_;  // null: none
   PreTokenizerSpec pre_tokenizer_;
-  std::unique_ptr<BpeModel> model_;
+  std::unique_ptr<TokenModel> model_;
+  std::unique_ptr<ScratchPool> scratches_ = std::make_unique<ScratchPool>();
   std::unique_ptr<AddedTokens> added_;
   SurroundingTokens surrounding_;
   std::unique_ptr<TokenDecoder> decoder_;  // null: tokens joined by spaces

@@ -4,8 +4,8 @@
 #include <iterator>
 
 #include "core/error.h"
-#include "text/bpe_model.h"
 #include "text/json_cursor.h"
+#include "text/token_model.h"
 #include "text/utf8.h"
 
 namespace hone {

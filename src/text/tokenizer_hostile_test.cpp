@@ -66,8 +66,9 @@ TEST(HostileTokenizer, TheSmallTokenizerIsFineBeforeItIsBroken) {
 }
 
 TEST(HostileTokenizer, NamesWhatItDoesNotSupport) {
-  EXPECT_THAT(error_with("/model/type", "Unigram"), AllOf(HasSubstr("model.type"), HasSubstr("'Unigram'")));
-  EXPECT_THAT(error_with("/normalizer", {{"type", "Precompiled"}}), HasSubstr("normalizer 'Precompiled'"));
+  EXPECT_THAT(error_with("/model/type", "WordPiece"), AllOf(HasSubstr("model.type"), HasSubstr("'WordPiece'")));
+  EXPECT_THAT(error_with("/model/type", "WordLevel"), AllOf(HasSubstr("'WordLevel'"), HasSubstr("not supported")));
+  EXPECT_THAT(error_with("/normalizer", {{"type", "StripAccents"}}), HasSubstr("normalizer 'StripAccents'"));
   EXPECT_THAT(error_with("/normalizer/normalizers/0/type", "Nmt"),
               AllOf(HasSubstr("normalizer.normalizers[0].type"), HasSubstr("'Nmt'")));
   EXPECT_THAT(error_with("/pre_tokenizer/pretokenizers/0/type", "Whitespace"), HasSubstr("'Whitespace'"));
@@ -159,6 +160,57 @@ TEST(HostileTokenizer, LoadsOrRefusesRandomlyReplacedValues) {
       } catch (const UserError& error) {
         EXPECT_FALSE(error.where().empty()) << pointer << " = " << value;
       }
+    }
+  }
+}
+
+/// A tokenizer as SentencePiece's Unigram models are written.
+IndexedJson unigram_tokenizer() {
+  return read_json_file(std::string(HONE_SOURCE_DIR) + "/tests/fixtures/tokenizers/unigram_bytes/tokenizer.json",
+                        1 << 20);
+}
+
+TEST(HostileTokenizer, RefusesAUnigramModelThatContradictsItself) {
+  const auto error_of_model = [](const char* key, const IndexedJson& value) {
+    IndexedJson json = unigram_tokenizer();
+    json["model"][key] = value;
+    return error_of(json.dump());
+  };
+  const size_t tokens = unigram_tokenizer()["model"]["vocab"].size();
+  EXPECT_THAT(error_of_model("unk_id", tokens), HasSubstr("model.unk_id"));
+  EXPECT_THAT(error_of_model("unk_id", -1), HasSubstr("model.unk_id"));
+  EXPECT_THAT(error_of_model("vocab", IndexedJson::array()), HasSubstr("the vocabulary is empty"));
+  EXPECT_THAT(error_of_model("vocab", {{"a", 1}}), HasSubstr("model.vocab"));
+  EXPECT_THAT(error_of_model("vocab", {{"a", -1.0, 3}, {"b", -2.0}}), HasSubstr("expected [token, score]"));
+  EXPECT_THAT(error_of_model("vocab", IndexedJson::array({IndexedJson::array({"a", "-1"})})),
+              HasSubstr("expected [token, score]"));
+  EXPECT_THAT(error_of_model("byte_fallback", 1), HasSubstr("expected true or false"));
+  IndexedJson without_unknown = unigram_tokenizer();
+  without_unknown["model"].erase("unk_id");
+  const Tokenizer tokenizer = Tokenizer::parse(without_unknown.dump(), "model/tokenizer.json");
+  EXPECT_THROW(tokenizer.encode("\u0416", false), UserError);
+}
+
+TEST(HostileTokenizer, LoadsOrRefusesADamagedTableOfReplacements) {
+  const IndexedJson original = unigram_tokenizer();
+  const auto pointer = IndexedJson::json_pointer("/normalizer/normalizers/0/precompiled_charsmap");
+  const std::string table = original[pointer];
+  const auto load = [&](const std::string& damaged) {
+    IndexedJson json = original;
+    json[pointer] = damaged;
+    const Tokenizer tokenizer = Tokenizer::parse(json.dump(), "tokenizer.json");
+    tokenizer.encode("A \uFB01\uFB02 e\u0301 \u0416\U0001F1E9\U0001F1EA \uFF76\uFF9E", false);
+  };
+  for (const char* broken : {"", "AAAA", "AAAAAA==", "AQAAAA==", "/////w==", "not base64!"})
+    EXPECT_THROW(load(broken), UserError) << broken;
+  for (uint32_t seed = 0; seed < 300; ++seed) {
+    std::mt19937 random(seed);
+    std::string damaged = table;
+    for (uint32_t i = 1 + random() % 6; i > 0; --i) damaged[random() % damaged.size()] = "AB/z09+Q"[random() % 8];
+    try {
+      load(damaged);
+    } catch (const UserError& error) {
+      EXPECT_THAT(error.where(), HasSubstr("precompiled_charsmap")) << seed;
     }
   }
 }

@@ -39,8 +39,12 @@ void expect_case(const Tokenizer& tokenizer, const IndexedJson& expected) {
   EXPECT_EQ(tokenizer.decode(ids, true), expected["decoded_skip"].get<std::string>()) << text;
 }
 
+bool is_byte_level(const std::string& name) { return name != "mixtral" && !name.starts_with("unigram"); }
+
 class FixtureTokenizer : public testing::TestWithParam<const char*> {};
-INSTANTIATE_TEST_SUITE_P(All, FixtureTokenizer, testing::Values("qwen3", "qwen3_5", "deepseek", "gpt_oss", "mixtral"),
+INSTANTIATE_TEST_SUITE_P(All, FixtureTokenizer,
+                         testing::Values("qwen3", "qwen3_5", "deepseek", "gpt_oss", "mixtral", "unigram",
+                                         "unigram_bytes"),
                          [](const auto& parameter) { return std::string(parameter.param); });
 
 TEST_P(FixtureTokenizer, EncodesAndDecodesAsHuggingFaceDoes) {
@@ -70,9 +74,9 @@ std::string random_text(std::mt19937& random) {
 }
 
 TEST_P(FixtureTokenizer, GivesRandomTextBack) {
-  const bool is_mixtral = std::string(GetParam()) == "mixtral";  // puts a space before every stretch of text
+  if (!is_byte_level(GetParam())) return;  // puts a space before every stretch of text
   const Tokenizer tokenizer = fixture(GetParam());
-  for (uint32_t seed = 0; seed < 200 && !is_mixtral; ++seed) {
+  for (uint32_t seed = 0; seed < 200; ++seed) {
     std::mt19937 random(seed);
     const std::string text = random_text(random);
     EXPECT_EQ(tokenizer.decode(tokenizer.encode(text, false), false), text) << "seed " << seed;
@@ -81,7 +85,8 @@ TEST_P(FixtureTokenizer, GivesRandomTextBack) {
 
 TEST_P(FixtureTokenizer, OffsetsCoverUnchangedTextWithoutGapOrOverlap) {
   const Tokenizer tokenizer = fixture(GetParam());
-  const bool byte_level = std::string(GetParam()) != "mixtral";
+  if (std::string(GetParam()).starts_with("unigram")) return;  // removes spaces between words
+  const bool byte_level = is_byte_level(GetParam());
   for (uint32_t seed = 0; seed < 200; ++seed) {
     std::mt19937 random(seed);
     const std::string text = random_text(random);
@@ -103,7 +108,7 @@ TEST_P(FixtureTokenizer, OffsetsCoverUnchangedTextWithoutGapOrOverlap) {
 }
 
 TEST_P(FixtureTokenizer, TokenTextEqualsTheBytesOfItsOffsets) {
-  if (std::string(GetParam()) == "mixtral") return;  // its tokens hold ▁ for the text's spaces
+  if (!is_byte_level(GetParam())) return;  // tokens hold ▁ for the text's spaces
   const Tokenizer tokenizer = fixture(GetParam());
   const std::string text = "The quick brown fox's 1234 tests.\n\n  <think>ok</think> done";
   const Encoding encoding = tokenizer.encode_with_offsets(text, false);
@@ -139,6 +144,14 @@ TEST(Tokenizer, OffsetsOfNormalisedTextPointIntoTheOriginal) {
   EXPECT_EQ(encoding.offsets.back(), (ByteRange{6, 7}));
 }
 
+TEST(Tokenizer, OffsetsOfReplacedCharactersPointIntoTheOriginal) {
+  const Tokenizer tokenizer = fixture("unigram_bytes");
+  const Encoding encoding = tokenizer.encode_with_offsets("Ж \uFB01", false);  // bytes; a ligature that becomes "fi"
+  ASSERT_GE(encoding.ids.size(), 4u);
+  EXPECT_EQ(encoding.offsets.front().begin, 0u);
+  EXPECT_EQ(encoding.offsets.back(), (ByteRange{3, 6}));
+}
+
 TEST(Tokenizer, TokensAroundTheTextHaveEmptyRanges) {
   const Tokenizer tokenizer = fixture("deepseek");
   const Encoding with = tokenizer.encode_with_offsets("hi", true);
@@ -165,20 +178,22 @@ TEST(Tokenizer, ReadsIllFormedUtf8AsReplacementCharacters) {
 }
 
 TEST(Tokenizer, EncodesTheSameInManyThreads) {
-  const Tokenizer tokenizer = fixture("qwen3");
-  const IndexedJson cases = read(kFixtures / "qwen3/encodings.json");
-  std::vector<std::thread> threads;
-  std::vector<int> wrong(4, 0);
-  for (int& mistakes : wrong) {
-    threads.emplace_back([&] {
-      for (int repeat = 0; repeat < 3; ++repeat)
-        for (const auto& expected : cases)
-          mistakes += tokenizer.encode(expected["text"].get<std::string>(), true) !=
-                      expected["ids"].get<std::vector<int32_t>>();
-    });
+  for (const char* name : {"qwen3", "mixtral", "unigram"}) {
+    const Tokenizer tokenizer = fixture(name);
+    const IndexedJson cases = read(kFixtures / name / "encodings.json");
+    std::vector<std::thread> threads;
+    std::vector<int> wrong(4, 0);
+    for (int& mistakes : wrong) {
+      threads.emplace_back([&] {
+        for (int repeat = 0; repeat < 3; ++repeat)
+          for (const auto& expected : cases)
+            mistakes += tokenizer.encode(expected["text"].get<std::string>(), true) !=
+                        expected["ids"].get<std::vector<int32_t>>();
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+    EXPECT_THAT(wrong, testing::Each(0)) << name;
   }
-  for (std::thread& thread : threads) thread.join();
-  EXPECT_THAT(wrong, testing::Each(0));
 }
 
 TEST(Tokenizer, EncodesLongPiecesInLessThanQuadraticTime) {

@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <iterator>
 #include <optional>
+#include <vector>
 
 #include "core/error.h"
 #include "text/normalizer.h"
@@ -79,9 +80,40 @@ bool is_boundary(char32_t code) {
   }
 }
 
+constexpr char32_t kCommonEnd = 0x10000;
+
+/// What is_boundary() and is_inert() say of the characters that texts mostly have; inert ones added after Unicode 9 are
+/// left to is_inert().
+struct CommonCharacters {
+  std::vector<bool> boundary = std::vector<bool>(kCommonEnd), inert = std::vector<bool>(kCommonEnd);
+
+  explicit CommonCharacters(UnicodeForm form) {
+    for (char32_t code = 0; code < kCommonEnd; ++code) {
+      boundary[code] = is_boundary(code);
+      inert[code] = is_inert(code, form) && !is_after_unicode9(code);
+    }
+  }
+};
+
+const CommonCharacters& common_characters(UnicodeForm form) {
+  static const CommonCharacters nfc(UnicodeForm::kNfc), nfd(UnicodeForm::kNfd), nfkc(UnicodeForm::kNfkc),
+      nfkd(UnicodeForm::kNfkd);
+  switch (form) {
+    case UnicodeForm::kNfc:
+      return nfc;
+    case UnicodeForm::kNfd:
+      return nfd;
+    case UnicodeForm::kNfkc:
+      return nfkc;
+    case UnicodeForm::kNfkd:
+      return nfkd;
+  }
+  HONE_ASSERT(false, "unknown form");
+}
+
 class UnicodeNormalizer : public Normalizer {
  public:
-  explicit UnicodeNormalizer(UnicodeForm form) : form_(form) {}
+  explicit UnicodeNormalizer(UnicodeForm form) : form_(form), common_(common_characters(form)) {}
 
   void apply(AlignedText& text) const override {
     std::optional<Change> change = next_change(text.text(), 0);
@@ -114,6 +146,11 @@ class UnicodeNormalizer : public Normalizer {
       }
       const Utf8Step step = utf8_step(text, position);
       const size_t next = position + step.length;
+      if (step.code < kCommonEnd && common_.inert[step.code]) {
+        if (common_.boundary[step.code]) start = position;
+        position = next;
+        continue;
+      }
       if (is_boundary(step.code)) start = position;
       if (is_inert(step.code, form_)) {
         if (is_after_unicode9(step.code)) start = next;
@@ -152,6 +189,7 @@ class UnicodeNormalizer : public Normalizer {
   }
 
   UnicodeForm form_;
+  const CommonCharacters& common_;
 };
 
 }  // namespace

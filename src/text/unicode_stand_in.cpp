@@ -1,6 +1,7 @@
 #include "text/unicode_stand_in.h"
 
 #include <algorithm>
+#include <array>
 #include <iterator>
 
 #include "text/utf8.h"
@@ -74,16 +75,28 @@ const NewRange* find_range(char32_t code) {
   return range != std::begin(kNewRanges) && code <= range[-1].last ? range - 1 : nullptr;
 }
 
-/// Whether a character with this lead byte may be in the table: E0-E3 and EA lead U+0800-U+3FFF and U+A000-U+AFFF.
-bool may_be_new(uint8_t lead) { return lead >= 0xE0 && (lead <= 0xE3 || lead == 0xEA || lead == 0xF0); }
+/// Which blocks of 64 characters, below U+10000, have one of the table: nearly no text does, and looks up nothing else.
+class NewBlocks {
+ public:
+  NewBlocks() {
+    for (const NewRange& range : kNewRanges)
+      for (char32_t code = range.first; code <= range.last && code < 0x10000; ++code) blocks_[code >> 6] = true;
+  }
+  bool has(char32_t code) const { return code >= 0x10000 || blocks_[code >> 6]; }
+
+ private:
+  std::array<bool, 0x10000 / 64> blocks_{};
+};
 
 }  // namespace
 
 bool substitute_new_characters(std::string_view text, std::string& shadow) {
+  static const NewBlocks new_blocks;
   bool changed = false;
   for (size_t position = 0; position < text.size(); ++position) {
-    if (!may_be_new(uint8_t(text[position]))) continue;
+    if (uint8_t(text[position]) < 0xE0) continue;  // no lead byte of U+0800 or above
     const Utf8Step step = utf8_step(text, position);
+    if (!new_blocks.has(step.code)) continue;
     const NewRange* range = find_range(step.code);
     if (range == nullptr) continue;
     if (!changed) shadow.assign(text);

@@ -93,6 +93,7 @@ struct RunConfig {
   /// The three batch numbers always agree: global_batch_size = per_device_train_batch_size ×
   /// gradient_accumulation_steps (× ranks, one in this version).
   struct Schedule {
+    std::string preset;  ///< whose defaults the others are; "" = none
     double num_train_epochs = 3;
     std::optional<int64_t> max_steps;  ///< optimizer steps; wins over num_train_epochs
     int64_t per_device_train_batch_size = 1;

@@ -5,6 +5,7 @@
 #include "app/bench/bench_model.h"
 #include "app/bench/bench_ops.h"
 #include "app/bench/bench_step.h"
+#include "app/bench/bench_tokenizer.h"
 #include "app/verb_options.h"
 #include "core/error.h"
 
@@ -75,19 +76,36 @@ void add_ops(CLI::App& bench, Action& action) {
   verb->callback([=, &action] { action = [=] { return run_bench_ops(*options); }; });
 }
 
+void add_tokenizer(CLI::App& bench, Action& action) {
+  CLI::App* verb =
+      add_verb(bench, "tokenizer", "Speed of a tokenizer, per core and on all of them",
+               "  hone bench tokenizer --tokenizer ./Qwen3-8B --text README.md --text src/text/tokenizer.cpp");
+  auto options = std::make_shared<BenchTokenizerOptions>();
+  verb->add_option("--tokenizer", options->tokenizer, "a tokenizer.json, or the folder of one")->required();
+  verb->add_option("--text", options->texts, "a file of text; several have a row each")->required();
+  verb->add_option("--chunk", options->chunk, "bytes that are encoded at once")
+      ->check(CLI::Range(int64_t{1}, int64_t{1} << 27))
+      ->capture_default_str();
+  verb->add_option("--seconds", options->seconds, "for each number")->check(CLI::PositiveNumber)->capture_default_str();
+  add_threads(verb, options->threads);
+  verb->add_option("--json", options->json, "file for the results, - for standard output");
+  verb->callback([=, &action] { action = [=] { return run_bench_tokenizer(*options); }; });
+}
+
 }  // namespace
 
 void add_bench(CLI::App& app, Action& action) {
-  CLI::App* bench = app.add_subcommand("bench", "Speed of training steps and of ops");
+  CLI::App* bench = app.add_subcommand("bench", "Speed of training steps, of ops and of tokenizers");
   bench->allow_extras();
   bench->callback([bench, &action] {
     if (!bench->get_subcommands().empty()) return;
     action = []() -> int {
-      throw UserError("hone bench needs to know what", "hone bench", "use hone bench step or hone bench ops");
+      throw UserError("hone bench needs to know what", "hone bench", "use hone bench step, ops or tokenizer");
     };
   });
   add_step(*bench, action);
   add_ops(*bench, action);
+  add_tokenizer(*bench, action);
 }
 
 }  // namespace hone

@@ -1,0 +1,182 @@
+#include "app/convert/dataset_entries.h"
+
+#include <fmt/format.h>
+
+#include <filesystem>
+#include <optional>
+#include <sstream>
+
+#include "app/config_value.h"
+#include "core/error.h"
+
+namespace hone {
+namespace {
+
+using Kind = ConfigNode::Kind;
+
+ConfigNode scalar(const ConfigNode& place, std::string text) {
+  ConfigNode node;
+  node.kind = Kind::kScalar;
+  node.text = std::move(text);
+  node.where = place.where;
+  return node;
+}
+
+bool reads_dataset_info(const Tool& tool) {
+  return tool.name == "llama-factory" || (!tool.base.empty() && reads_dataset_info(*find_tool(tool.base)));
+}
+
+class EntryReader {
+ public:
+  EntryReader(const DatasetSource& source, Translation& result) : source_(source), result_(result) {}
+
+  ConfigNode read(const ConfigNode& value) {
+    ConfigNode list;
+    list.kind = Kind::kSequence;
+    list.where = value.where;
+    const auto add = [&](const ConfigNode& item) {
+      if (item.kind == Kind::kMapping) return list.items.push_back(entry(item));
+      for (const std::string& name : names_in(item.text)) list.items.push_back(named(scalar(item, name)));
+    };
+    if (value.kind == Kind::kSequence) {
+      for (const ConfigNode& item : value.items) add(item);
+    } else {
+      add(value);
+    }
+    return list;
+  }
+
+ private:
+  /// LLaMA-Factory separates names by commas; elsewhere a text is one path.
+  std::vector<std::string> names_in(const std::string& text) const {
+    if (!reads_dataset_info(source_.tool)) return {text};
+    std::vector<std::string> names;
+    std::stringstream stream(text);
+    for (std::string name; std::getline(stream, name, ',');) {
+      const size_t first = name.find_first_not_of(' ');
+      if (first != std::string::npos) names.push_back(name.substr(first, name.find_last_not_of(' ') - first + 1));
+    }
+    return names;
+  }
+
+  ConfigNode named(const ConfigNode& name) {
+    if (!reads_dataset_info(source_.tool)) {
+      look_for(name);
+      return name;
+    }
+    const ConfigNode* folder = source_.root.find("dataset_dir");
+    const std::filesystem::path data = folder ? folder->text : "data";
+    const ConfigNode* most = source_.root.find("max_samples");
+    ConfigNode result;
+    result.kind = Kind::kMapping;
+    result.where = name.where;
+    for (const std::filesystem::path& place : {std::filesystem::path(source_.folder) / data, data}) {
+      const std::filesystem::path info = place / "dataset_info.json";
+      if (!std::filesystem::is_regular_file(info)) continue;
+      const ConfigNode all = read_config_file(info.string());
+      const ConfigNode* found = all.find(name.text);
+      if (!found) throw UserError(fmt::format("there is no data set '{}'", name.text), info.string());
+      result = from_info(*found, place, name);
+      break;
+    }
+    if (!result.find("path")) {
+      result.members.emplace_back("path", scalar(name, (data / (name.text + ".json")).string()));
+      result_.look.push_back({"dataset: " + name.text, name.where,
+                              "there is no dataset_info.json here: put the path and the type of its file"});
+    }
+    if (most && most->kind == Kind::kScalar && !result.find("samples")) result.members.emplace_back("samples", *most);
+    return result;
+  }
+
+  /// An entry of dataset_info.json.
+  ConfigNode from_info(const ConfigNode& info, const std::filesystem::path& folder, const ConfigNode& name) {
+    ConfigNode entry;
+    entry.kind = Kind::kMapping;
+    entry.where = name.where;
+    for (const auto& [key, value] : info.members) {
+      if (key == "file_name") {
+        entry.members.emplace_back("path", scalar(value, (folder / value.text).string()));
+      } else if (key == "formatting") {
+        entry.members.emplace_back("type", value);
+      } else if (key == "ranking" && value.text != "true") {
+        continue;
+      } else if (key == "columns" || key == "tags" || key == "num_samples" || key == "split") {
+        add_member(entry, key, value);
+      } else if (key != "subset" && key != "folder") {
+        result_.refused.push_back(
+            {fmt::format("{}: {}: {}", name.text, key, shown(value)), value.where, "data sets are files here"});
+      }
+    }
+    if (!entry.find("type")) entry.members.emplace_back("type", scalar(name, "alpaca"));
+    entry.members.emplace_back("name", name);
+    return checked(entry);
+  }
+
+  ConfigNode entry(const ConfigNode& item) {
+    ConfigNode entry;
+    entry.kind = Kind::kMapping;
+    entry.where = item.where;
+    for (const auto& [raw, value] : item.members) {
+      const std::string name = config_name(raw);
+      const ToolRule* rule = find_rule(source_.tool, "datasets." + name);
+      if (!rule) {
+        add_member(entry, name, value);
+      } else if (value.kind != Kind::kNull && value.text != rule->neutral) {
+        auto& remarks = rule->kind == ToolRule::Kind::kLook ? result_.look : result_.refused;
+        remarks.push_back({fmt::format("datasets: {}: {}", name, shown(value)), value.where, rule->why});
+      }
+    }
+    if (const ConfigNode* path = entry.find("path")) look_for(*path);
+    return checked(entry);
+  }
+
+  void add_member(ConfigNode& entry, const std::string& name, const ConfigNode& value) {
+    const FoundKey found = find_key(dataset_schema(), "", name);
+    if (!found.key) {
+      result_.refused.push_back({fmt::format("datasets: {}: {}", name, shown(value)), value.where,
+                                 fmt::format("no key of an entry that is known here.{}",
+                                             did_you_mean(name, writable_names(dataset_schema())))});
+      return;
+    }
+    if (found.key->status == KeyStatus::kNoEffect) return;
+    entry.members.emplace_back(found.alias && found.alias->rewrite ? found.key->name : name,
+                               found.alias && found.alias->rewrite ? found.alias->rewrite(value).value : value);
+  }
+
+  /// The entry without the members that are refused, each of which is a remark.
+  ConfigNode checked(const ConfigNode& entry) {
+    ConfigNode kept = entry;
+    kept.members.clear();
+    for (const auto& [name, value] : entry.members) {
+      ConfigNode alone = entry;
+      alone.members = {{name, value}};
+      if (name != "path") alone.members.emplace_back("path", scalar(entry, "x"));
+      try {
+        (void)parse_value(key_spec("datasets"), alone, "datasets");
+        kept.members.emplace_back(name, value);
+      } catch (const UserError& error) {
+        result_.refused.push_back({fmt::format("datasets: {}: {}", name, shown(value)), value.where, error.message()});
+      }
+    }
+    return kept;
+  }
+
+  void look_for(const ConfigNode& path) {
+    std::string file = path.text.substr(0, path.text.rfind('#'));
+    if (file.find("${") != std::string::npos || std::filesystem::exists(file)) return;
+    result_.look.push_back(
+        {"datasets: " + path.text, path.where, "there is no such file here: put the path of the data"});
+  }
+
+  const DatasetSource& source_;
+  Translation& result_;
+};
+
+}  // namespace
+
+ConfigNode dataset_entries(const DatasetSource& source, const ConfigNode& value, Translation& result) {
+  if (value.kind == Kind::kNull) return value;
+  return EntryReader(source, result).read(value);
+}
+
+}  // namespace hone

@@ -1,0 +1,20 @@
+// Which tool a configuration was written for.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "app/convert/tool.h"
+
+namespace hone {
+
+struct DetectedTool {
+  const Tool* tool = nullptr;
+  std::vector<std::string> by;  ///< the names that say so
+};
+
+/// The tool that `program` (of a script; may be "") belongs to, else the one whose keys are most of those in `root`.
+/// Throws UserError, naming the candidates, if none fits or two fit as well.
+DetectedTool detect_tool(const ConfigNode& root, const std::string& program, const std::string& where);
+
+}  // namespace hone

@@ -1,0 +1,228 @@
+#include "data/code/code_repository.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+
+#include "core/error.h"
+
+namespace hone {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::array<std::string_view, 3> kLanguages = {"rust", "cpp", "python"};
+constexpr int kMaxFolders = 64;  // below each other
+
+bool is_utf8(std::string_view text) {
+  for (size_t i = 0; i < text.size();) {
+    const auto c = static_cast<unsigned char>(text[i]);
+    const size_t length = c < 0x80                ? 1
+                          : c >= 0xC2 && c < 0xE0 ? 2
+                          : c >= 0xE0 && c < 0xF0 ? 3
+                          : c >= 0xF0 && c < 0xF5 ? 4
+                                                  : 0;
+    if (length == 0 || i + length > text.size()) return false;
+    for (size_t k = 1; k < length; ++k) {
+      if ((static_cast<unsigned char>(text[i + k]) & 0xC0) != 0x80) return false;
+    }
+    i += length;
+  }
+  return true;
+}
+
+/// The files of a folder and those below it, in the order of their paths.
+class RepositoryWalk {
+ public:
+  RepositoryWalk(const fs::path& root, const CodeOptions& options, CodeStatistics& statistics)
+      : root_(root), options_(options), statistics_(statistics), ignore_(patterns_of(options)) {}
+
+  std::vector<std::string> run() {
+    folder("", 0);
+    return std::move(files_);
+  }
+
+ private:
+  static std::vector<std::string> patterns_of(const CodeOptions& options) {
+    std::vector<std::string> all = default_ignore_patterns();
+    all.insert(all.end(), options.exclude_patterns.begin(), options.exclude_patterns.end());
+    return all;
+  }
+
+  void folder(const std::string& relative, int depth) {
+    std::vector<std::pair<std::string, bool>> entries;
+    std::error_code error;
+    for (const auto& entry : fs::directory_iterator(root_ / relative, error)) {
+      const fs::file_status status = entry.symlink_status(error);
+      if (fs::is_directory(status)) entries.emplace_back(entry.path().filename().string(), true);
+      if (fs::is_regular_file(status)) entries.emplace_back(entry.path().filename().string(), false);
+    }
+    if (error) ++statistics_.unreadable;
+    std::sort(entries.begin(), entries.end());
+    for (const auto& [name, is_folder] : entries) {
+      const std::string path = relative.empty() ? name : relative + "/" + name;
+      if (ignore_.ignores(path, is_folder)) {
+        ++statistics_.ignored;
+      } else if (is_folder) {
+        if (depth < kMaxFolders) folder(path, depth + 1);
+      } else {
+        file(path);
+      }
+    }
+  }
+
+  void file(const std::string& path) {
+    const std::optional<CodeLanguage> language = language_of_file(path);
+    const bool wanted =
+        language && (options_.languages.empty() || std::find(options_.languages.begin(), options_.languages.end(),
+                                                             name_of(*language)) != options_.languages.end());
+    if (!wanted) {
+      ++statistics_.other_files;
+    } else if (!options_.samples.include_tests && is_test_path(path)) {
+      ++statistics_.tests;
+    } else {
+      files_.push_back(path);
+    }
+  }
+
+  fs::path root_;
+  const CodeOptions& options_;
+  CodeStatistics& statistics_;
+  IgnorePatterns ignore_;
+  std::vector<std::string> files_;
+};
+
+}  // namespace
+
+void CodeOptions::check() const {
+  const auto refuse = [](const std::string& what, const std::string& fix) { throw UserError(what, "datasets", fix); };
+  if (samples.max_tokens < 2) refuse(fmt::format("max_tokens is {}", samples.max_tokens), "state at least 2");
+  if (samples.overlap < 0 || samples.overlap >= samples.max_tokens) {
+    refuse(fmt::format("overlap {} is not below max_tokens {}", samples.overlap, samples.max_tokens),
+           "chunks have to get on: state a smaller overlap");
+  }
+  if (samples.min_tokens > samples.max_tokens) {
+    refuse(fmt::format("min_tokens {} is above max_tokens {}", samples.min_tokens, samples.max_tokens),
+           "nothing would be left: state a smaller one");
+  }
+  if (samples.kinds.empty()) refuse("kinds is empty", "leave it out to have all of them");
+  for (const std::string& language : languages) {
+    if (std::find(kLanguages.begin(), kLanguages.end(), language) != kLanguages.end()) continue;
+    refuse(fmt::format("'{}' is not a language that is understood.{}", language, did_you_mean(language, kLanguages)),
+           fmt::format("languages are {}", fmt::join(kLanguages, ", ")));
+  }
+}
+
+std::string CodeStatistics::to_text() const {
+  std::string text;
+  for (size_t i = 0; i < languages.size(); ++i) {
+    const Language& language = languages[i];
+    if (language.files == 0) continue;
+    text += fmt::format("{}: {} files, {} bytes, {} samples\n", kLanguages[i], language.files, language.bytes,
+                        language.samples);
+  }
+  for (size_t i = 0; i < kinds.size(); ++i) {
+    const CodeKindCount& count = kinds[i];
+    if (count.found == 0) continue;
+    text +=
+        fmt::format("{}: {} found, {} created", name_of(static_cast<CodeSampleKind>(i)), count.found, count.created);
+    if (count.too_short > 0) text += fmt::format(", {} below min_tokens", count.too_short);
+    if (count.too_long > 0) text += fmt::format(", {} above max_tokens", count.too_long);
+    text += "\n";
+  }
+  const std::pair<const char*, int64_t> skipped[] = {
+      {"in other languages", other_files},  {"excluded", ignored},       {"of tests", tests}, {"binary", binary},
+      {"larger than max_file_bytes", huge}, {"not readable", unreadable}};
+  std::string list;
+  for (const auto& [what, count] : skipped) {
+    if (count > 0) list += fmt::format("{}{} {}", list.empty() ? "" : ", ", count, what);
+  }
+  return list.empty() ? text : text + "skipped: " + list + "\n";
+}
+
+bool is_test_path(std::string_view path) {
+  for (size_t begin = 0; begin < path.size();) {
+    const size_t slash = path.find('/', begin);
+    const std::string_view part = path.substr(begin, slash == std::string_view::npos ? slash : slash - begin);
+    if (slash != std::string_view::npos) {
+      if (part == "tests" || part == "test" || part == "testing" || part == "benches") return true;
+      begin = slash + 1;
+      continue;
+    }
+    const std::string_view stem = part.substr(0, part.rfind('.'));
+    return stem.starts_with("test_") || stem.ends_with("_test") || stem.ends_with("_tests") || stem == "tests" ||
+           stem == "conftest";
+  }
+  return false;
+}
+
+std::vector<std::string> code_files(const std::string& root, const CodeOptions& options, CodeStatistics& statistics) {
+  std::error_code error;
+  if (!fs::is_directory(root, error)) {
+    throw UserError("a data set of type code is a folder of source files", root, "give the root of a repository");
+  }
+  std::vector<std::string> files = RepositoryWalk(root, options, statistics).run();
+  if (files.empty()) {
+    throw UserError(fmt::format("no source file to read: {} files are in other languages, {} paths are excluded",
+                                statistics.other_files, statistics.ignored),
+                    root, "Rust, C++ and Python are read; exclude_patterns with !NAME takes a default one back");
+  }
+  return files;
+}
+
+CodeReader::CodeReader(const std::string& root, CodeOptions options, TokenCounter count)
+    : root_(root), options_(std::move(options)), count_(std::move(count)) {
+  options_.check();
+  files_ = code_files(root, options_, statistics_);
+  for (const std::string& file : files_) {
+    std::error_code error;
+    const auto size = fs::file_size(fs::path(root_) / file, error);
+    if (!error) bytes_total_ += static_cast<int64_t>(size);
+  }
+}
+
+bool CodeReader::next(Sample& sample) {
+  while (samples_.empty()) {
+    if (next_file_ == files_.size()) return false;
+    read_file(files_[next_file_++]);
+  }
+  sample = std::move(samples_.back());
+  samples_.pop_back();
+  return true;
+}
+
+void CodeReader::read_file(const std::string& path) {
+  const fs::path file = fs::path(root_) / path;
+  std::error_code error;
+  const auto size = static_cast<int64_t>(fs::file_size(file, error));
+  if (!error) bytes_read_ += size;
+  if (!error && size > options_.max_file_bytes) {
+    ++statistics_.huge;
+    return;
+  }
+  std::ifstream in(file, std::ios::binary);
+  std::string text(error ? 0 : static_cast<size_t>(size), '\0');
+  in.read(text.data(), static_cast<std::streamsize>(text.size()));
+  if (error || !in) {
+    ++statistics_.unreadable;
+    return;
+  }
+  if (text.find('\0') != std::string::npos || !is_utf8(text)) {
+    ++statistics_.binary;
+    return;
+  }
+  if (text.starts_with("\xEF\xBB\xBF")) text.erase(0, 3);
+  const CodeLanguage language = *language_of_file(path);
+  std::vector<CodeSample> created = code_samples(text, language, path, options_.samples, count_, statistics_.kinds);
+  CodeStatistics::Language& counts = statistics_.languages[static_cast<size_t>(language)];
+  ++counts.files;
+  counts.bytes += size;
+  counts.samples += static_cast<int64_t>(created.size());
+  for (auto sample = created.rbegin(); sample != created.rend(); ++sample) {
+    samples_.push_back({std::move(sample->text), file.string(), sample->line, sample->kind});
+  }
+}
+
+}  // namespace hone

@@ -1,0 +1,71 @@
+// What is trained on of a source file: the file, or chunks of it, and its parts by kind.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "data/code/language.h"
+
+namespace hone {
+
+enum class CodeSampleKind {
+  kFullFile,
+  kChunk,
+  kFunctionSignature,
+  kStructDefinition,
+  kTraitDefinition,
+  kImplBlock,
+  kModuleStructure,
+};
+inline constexpr size_t kCodeSampleKinds = 7;
+
+/// "full_file", "chunk", "function_signature", …
+std::string_view name_of(CodeSampleKind kind);
+/// The kind of that name; anything else is a UserError.
+CodeSampleKind code_sample_kind_of(std::string_view name);
+
+struct CodeSampleOptions {
+  std::vector<CodeSampleKind> kinds = {CodeSampleKind::kFullFile,          CodeSampleKind::kChunk,
+                                       CodeSampleKind::kFunctionSignature, CodeSampleKind::kStructDefinition,
+                                       CodeSampleKind::kTraitDefinition,   CodeSampleKind::kImplBlock,
+                                       CodeSampleKind::kModuleStructure};
+  int64_t max_tokens = 4096;  ///< of a sample; longer files become chunks
+  int64_t overlap = 256;      ///< tokens that a chunk shares with the one before it, below max_tokens
+  int64_t min_tokens = 50;    ///< shorter samples are left out
+  bool include_tests = true;  ///< Rust's #[test] and #[cfg(test)]
+};
+
+struct CodeSample {
+  CodeSampleKind kind = CodeSampleKind::kFullFile;
+  std::string text;
+  int64_t line = 1;  ///< of its first character
+};
+
+/// How many of a kind were found, and how many of them became samples.
+struct CodeKindCount {
+  int64_t found = 0, created = 0, too_short = 0, too_long = 0;
+};
+using CodeKindCounts = std::array<CodeKindCount, kCodeSampleKinds>;
+
+using TokenCounter = std::function<int64_t(std::string_view)>;
+
+/// The samples of one file in the order of kinds and places. `path` stands at the head of a module structure.
+///   full_file           a file of up to max_tokens, whole
+///   chunk               a longer file in pieces of whole lines, each up to max_tokens, the last `overlap` tokens of
+///   one
+///                       at the head of the next; a single line of more tokens is a chunk of its own
+///   function_signature  documentation, attributes and signature; in Python with the docstring
+///   struct_definition   structs, classes, enums and unions, whole
+///   trait_definition    traits; C++ concepts; Python's Protocols and abstract classes
+///   impl_block          Rust's impl blocks, whole
+///   module_structure    imports and the headings of all items, indented as they nest
+/// Items of more than max_tokens are left out (their file's chunks have them).
+std::vector<CodeSample> code_samples(std::string_view text, CodeLanguage language, const std::string& path,
+                                     const CodeSampleOptions& options, const TokenCounter& count,
+                                     CodeKindCounts& counts);
+
+}  // namespace hone
