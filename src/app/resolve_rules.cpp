@@ -234,6 +234,16 @@ void resolve_template(const ResolvedConfig& config) {
   }
 }
 
+/// Keys of an entry that only source code has.
+void check_code_entries(const ResolvedConfig& config, const char* key, const std::vector<DatasetConfig>& entries) {
+  for (const DatasetConfig& entry : entries) {
+    if (entry.code.empty() || entry.type == "code") continue;
+    throw UserError(fmt::format("{} says something about source code, but {} is of type {}", entry.code.begin().key(),
+                                entry.path, entry.type),
+                    where(config, key), "write type: code, or take it out");
+  }
+}
+
 void resolve_names(ResolvedConfig& config) {
   RunConfig::Report& report = config.run.report;
   const std::filesystem::path folder = std::filesystem::path(report.output_dir).lexically_normal();
@@ -257,6 +267,8 @@ void apply_rules(ResolvedConfig& config) {
   resolve_warmup(config);
   resolve_datasets(config);
   resolve_template(config);
+  check_code_entries(config, "datasets", config.run.data.datasets);
+  check_code_entries(config, "eval_datasets", config.run.data.eval_datasets);
   resolve_evaluation(config);
   resolve_checkpoints(config);
   resolve_names(config);

@@ -6,6 +6,7 @@
 #include <cstdlib>
 
 #include "app/config_testing.h"
+#include "app/resolved_yaml.h"
 
 namespace hone {
 namespace {
@@ -358,6 +359,26 @@ TEST(Config, MappingsAddUpUnlessTheyDisagree) {
   EXPECT_EQ(resolved("chat_template_kwargs: '{\"a\": 1}'").run.data.chat_template_kwargs, Json({{"a", 1}}));
   EXPECT_THAT(refusal("enable_thinking: false\nchat_template_kwargs: {enable_thinking: true}"),
               HasSubstr("stated twice"));
+}
+
+TEST(CodeDataSet, SaysWhichSamplesAndIsWrittenBack) {
+  const ResolvedConfig config = resolved(
+      "datasets: [{path: repo, type: code, kinds: [chunk], languages: [rust, c++], max_tokens: 100, overlap: 10, "
+      "include_tests: false, exclude_patterns: ['docs/', '!build/'], max_file_size: 2MiB}]");
+  const DatasetConfig& entry = config.run.data.datasets.front();
+  EXPECT_EQ(entry.type, "code");
+  EXPECT_EQ(entry.code, (Json{{"languages", {"rust", "cpp"}},
+                              {"kinds", {"chunk"}},
+                              {"max_tokens", 100},
+                              {"overlap", 10},
+                              {"include_tests", false},
+                              {"exclude_patterns", {"docs/", "!build/"}},
+                              {"max_file_size", 2 << 20}}));
+  EXPECT_TRUE(resolved(resolved_yaml(config.run)).run == config.run);
+  EXPECT_NE(refusal("datasets: [{path: d.jsonl, overlap: 10}]").find("overlap says something about source code"),
+            std::string::npos);
+  EXPECT_NE(refusal("datasets: [{path: d, type: code, kinds: [functions]}]").find("expected a list out of full_file"),
+            std::string::npos);
 }
 
 }  // namespace

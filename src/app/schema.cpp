@@ -55,6 +55,10 @@ std::string number_range(const KeySpec& key, std::string noun) {
 
 }  // namespace
 
+/// What an entry of type code says besides.
+constexpr const char* kCodeKeys[] = {"languages",  "kinds",         "max_tokens",       "overlap",
+                                     "min_tokens", "include_tests", "exclude_patterns", "max_file_size"};
+
 Json FieldCodec<std::vector<DatasetConfig>>::to_json(const std::vector<DatasetConfig>& field) {
   Json list = Json::array();
   for (const DatasetConfig& entry : field) {
@@ -64,6 +68,7 @@ Json FieldCodec<std::vector<DatasetConfig>>::to_json(const std::vector<DatasetCo
     if (!entry.split.empty()) object["split"] = entry.split;
     if (entry.weight) object["weight"] = *entry.weight;
     if (!entry.column_mapping.empty()) object["column_mapping"] = entry.column_mapping;
+    for (const auto& [name, value] : entry.code.items()) object[name] = value;
     list.push_back(std::move(object));
   }
   return list;
@@ -80,6 +85,9 @@ std::vector<DatasetConfig> FieldCodec<std::vector<DatasetConfig>>::from_json(con
     entry.split = object.value("split", "");
     if (object.contains("weight")) entry.weight = object["weight"].get<double>();
     entry.column_mapping = object.value("column_mapping", entry.column_mapping);
+    for (const char* name : kCodeKeys) {
+      if (object.contains(name)) entry.code[name] = object[name];
+    }
     list.push_back(std::move(entry));
   }
   return list;

@@ -97,6 +97,39 @@ void add_template(GroupBuilder group) {
       .alias("enable_thinking", member_of("enable_thinking"));
 }
 
+/// What an entry of type code says about its samples.
+void add_code_keys(GroupBuilder& group) {
+  group.key("languages", "Of type code: the languages to read.")
+      .type(KeyType::kStringList)
+      .choices({"rust", "cpp", "python"})
+      .spelled({{"c++", "cpp"}, {"c", "cpp"}, {"cuda", "cpp"}})
+      .default_note("all");
+  group.key("kinds", "Of type code: the kinds of samples.")
+      .type(KeyType::kStringList)
+      .choices({"full_file", "chunk", "function_signature", "struct_definition", "trait_definition", "impl_block",
+                "module_structure"})
+      .default_note("all");
+  group.key("max_tokens", "Of type code: the longest sample; longer files become chunks.")
+      .type(KeyType::kInteger)
+      .at_least(2)
+      .neutral(4096);
+  group.key("overlap", "Of type code: tokens a chunk shares with the one before it.")
+      .type(KeyType::kInteger)
+      .at_least(0)
+      .neutral(256);
+  group.key("min_tokens", "Of type code: shorter samples are left out.")
+      .type(KeyType::kInteger)
+      .at_least(0)
+      .neutral(50);
+  group.key("include_tests", "Of type code: whether tests are read.").type(KeyType::kBool).neutral(true);
+  group
+      .key("exclude_patterns",
+           "Of type code: paths to leave out, as in .gitignore; !NAME takes one of the defaults back.")
+      .type(KeyType::kStringList)
+      .default_note("build folders, installed packages and the like");
+  group.key("max_file_size", "Of type code: larger files are skipped.").type(KeyType::kSize).default_note("1 MiB");
+}
+
 }  // namespace
 
 void add_data_keys(std::vector<KeySpec>& table) {
@@ -109,7 +142,8 @@ void add_dataset_keys(std::vector<KeySpec>& table) {
   GroupBuilder group(table, "An entry of datasets");
   group.key("path", "A file, or a folder of files.").type(KeyType::kPath).alias({"data_path", "file", "dataset"});
   group.key("type", "Format of the samples; auto goes by the columns and prints what it found.")
-      .choices({"auto", "messages", "sharegpt", "alpaca", "prompt_response", "prompt_completion", "text", "tokenized"})
+      .choices({"auto", "messages", "sharegpt", "alpaca", "prompt_response", "prompt_completion", "text", "tokenized",
+                "code"})
       .spelled({{"chat_template", "messages"},
                 {"conversation", "messages"},
                 {"chatml", "messages"},
@@ -159,6 +193,7 @@ void add_dataset_keys(std::vector<KeySpec>& table) {
        {"message_field_content", "content"},
        {"message_field_training", "train"}}};
   for (const auto& [name, ours] : kFields) mapping.alias(name, member_of(ours));
+  add_code_keys(group);
   group.no_effect("ds_type", "The kind of file is read off its name.");
 }
 

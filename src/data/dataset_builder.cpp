@@ -59,15 +59,15 @@ std::string rewritten_text(HistoryRewrites policy) {
 
 class DatasetBuilder {
  public:
-  DatasetBuilder(BuiltStore& built, const SampleEncoder& encoder, const DataOptions& options, ThreadPool& pool,
-                 const DataProgressCallback& progress)
-      : built_(built), encoder_(encoder), options_(options), pool_(pool), progress_(progress) {}
+  DatasetBuilder(BuiltStore& built, const SampleEncoder& encoder, const Tokenizer* tokenizer,
+                 const DataOptions& options, ThreadPool& pool, const DataProgressCallback& progress)
+      : built_(built), encoder_(encoder), tokenizer_(tokenizer), options_(options), pool_(pool), progress_(progress) {}
 
   void read(const DatasetEntry& entry, const std::string& name) {
     report_ = {name, entry.path, SampleFormat::kAuto, "", 0, {}, {}, {}};
     lengths_.clear();
     const SampleStore::Counts before = built_.store.counts();
-    DatasetReader reader(entry);
+    DatasetReader reader(entry, token_counter());
     while (read_batch(reader)) {
       encode_batch(entry.mapping);
       for (size_t i = 0; i < rows_read_.size(); ++i) add(encoded_[i], rows_read_[i].where());
@@ -93,6 +93,11 @@ class DatasetBuilder {
   }
 
  private:
+  TokenCounter token_counter() const {
+    if (!tokenizer_) return {};
+    return [this](std::string_view text) { return std::ssize(tokenizer_->encode(text, false)); };
+  }
+
   static SampleStore::Counts difference(const SampleStore::Counts& a, const SampleStore::Counts& b) {
     return {a.offered - b.offered,
             a.kept - b.kept,
@@ -186,6 +191,7 @@ class DatasetBuilder {
 
   BuiltStore& built_;
   const SampleEncoder& encoder_;
+  const Tokenizer* tokenizer_;  // null: all data is tokenized
   const DataOptions& options_;
   ThreadPool& pool_;
   const DataProgressCallback& progress_;
@@ -231,7 +237,7 @@ BuiltStore build_store(const std::vector<DatasetEntry>& entries, const DataOptio
                        ThreadPool& pool, const DataProgressCallback& progress) {
   BuiltStore built{SampleStore(options.max_length, options.overlength), names_of(entries), {}, {}, {}};
   const SampleEncoder encoder(tokenizer, options.chat, options.vocab_size);
-  DatasetBuilder builder(built, encoder, options, pool, progress);
+  DatasetBuilder builder(built, encoder, tokenizer, options, pool, progress);
   for (size_t i = 0; i < entries.size(); ++i) builder.read(entries[i], built.names[i]);
   built.warnings = builder.warnings();
   return built;

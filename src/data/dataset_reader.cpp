@@ -44,8 +44,14 @@ std::unique_ptr<RowReader> open_rows(const std::string& file, const DatasetFiles
   return std::make_unique<JsonlReader>(file, options);
 }
 
-DatasetReader::DatasetReader(const DatasetEntry& entry)
-    : entry_(entry), files_(files_of_dataset(entry.path, entry.split)) {
+DatasetReader::DatasetReader(const DatasetEntry& entry, TokenCounter count_tokens) : entry_(entry) {
+  if (entry.code) {
+    if (!count_tokens) throw UserError("source code needs a tokenizer", entry.path, "the model's folder has none");
+    code_ = std::make_unique<CodeReader>(entry.path, *entry.code, std::move(count_tokens));
+    bytes_total_ = code_->bytes_total();
+    return;
+  }
+  files_ = files_of_dataset(entry.path, entry.split);
   for (const std::string& file : files_.files) {
     std::error_code error;
     const auto size = std::filesystem::file_size(file, error);
@@ -117,8 +123,21 @@ void DatasetReader::finish() const {
                   "take it out of column_mapping, or name the column that is meant");
 }
 
+bool DatasetReader::next_code(RawRow& raw) {
+  CodeReader::Sample sample;
+  if (!code_->next(sample)) return false;
+  raw = {std::move(sample.text), std::move(sample.file), sample.line, RowSyntax::kText, {}};
+  return true;
+}
+
 bool DatasetReader::next(DatasetRow& row) {
   if (entry_.samples && rows_ >= *entry_.samples) return false;
+  if (code_) {
+    row.format = SampleFormat::kText;
+    if (!next_code(row.raw)) return false;
+    ++rows_;
+    return true;
+  }
   while (true) {
     if (!peeked_.empty()) {
       row.raw = std::move(peeked_.front());
@@ -139,6 +158,7 @@ SampleFormat DatasetReader::format() const {
 }
 
 std::string DatasetReader::decision() const {
+  if (code_) return code_->statistics().to_text("; ");
   std::string text;
   for (const Decision& decision : decisions_) {
     text += text.empty() ? "" : "; ";

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "data/code/code_repository.h"
 #include "data/column_mapping.h"
 #include "data/dataset_files.h"
 #include "data/raw_row.h"
@@ -23,6 +24,7 @@ struct DatasetEntry {
   std::string name = {};                ///< in logs and metrics; empty: from the path
   std::string split = {};               ///< of a folder, or of a .json file with several lists
   ColumnMapping mapping = {};
+  std::optional<CodeOptions> code = {};  ///< the path is a repository of source code
 };
 
 /// A row and how it is read.
@@ -45,7 +47,8 @@ std::unique_ptr<RowReader> open_rows(const std::string& file, const DatasetFiles
 class DatasetReader {
  public:
   /// `entry` outlives this. Throws UserError: what files_of_dataset refuses.
-  explicit DatasetReader(const DatasetEntry& entry);
+  /// Samples of source code are measured by `count_tokens`.
+  explicit DatasetReader(const DatasetEntry& entry, TokenCounter count_tokens = {});
 
   /// The next row, or false at the end (or behind entry.samples rows). Throws UserError: what the readers and
   /// detect_format refuse; a column that the mapping names and none of a file's first rows has, if the file fixes its
@@ -55,7 +58,7 @@ class DatasetReader {
   /// After all rows have been read by read_row: throws UserError if the mapping names a column that none of them had.
   void finish() const;
 
-  int64_t bytes_read() const { return bytes_before_ + (open_ ? open_->bytes_read() : 0); }
+  int64_t bytes_read() const { return code_ ? code_->bytes_read() : bytes_before_ + (open_ ? open_->bytes_read() : 0); }
   int64_t bytes_total() const { return bytes_total_; }
 
   /// The format of all files read so far, or kAuto if they differ.
@@ -71,12 +74,14 @@ class DatasetReader {
     int64_t files;
   };
 
+  bool next_code(RawRow& raw);
   bool open_next();
   void peek_rows();
   void decide(SampleFormat format, const std::string& reason);
   void check_columns(const std::vector<LocatedRow>& rows) const;
 
   const DatasetEntry& entry_;
+  std::unique_ptr<CodeReader> code_;  // in the place of files
   DatasetFiles files_;
   size_t next_file_ = 0;
   std::unique_ptr<RowReader> open_;

@@ -92,7 +92,7 @@ bool nested_too_deep(std::string_view text) {
 }
 
 std::string RawRow::where() const {
-  if (syntax == RowSyntax::kText) return file;
+  if (syntax == RowSyntax::kText && line <= 1) return file;
   return fmt::format("{}{}{}", file, syntax == RowSyntax::kParquet ? ", row " : ":", line);
 }
 

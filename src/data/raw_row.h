@@ -35,7 +35,7 @@ struct RawRow {
   RowSyntax syntax = RowSyntax::kJson;
   std::shared_ptr<const CsvHeader> header = {};  ///< of kCsv
 
-  /// "file:line"; "file, row 7" of Parquet, the file alone of kText.
+  /// "file:line"; "file, row 7" of Parquet, the file alone of kText that begins with it.
   std::string where() const;
 };
 

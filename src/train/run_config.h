@@ -23,6 +23,7 @@ struct DatasetConfig {
   std::string split = {};             ///< of a folder with several; "" = none
   std::optional<double> weight = {};  ///< share in the mixture, in relation to the others'
   Json column_mapping = Json::object();  ///< ours → the data's (data/column_mapping.h)
+  Json code = Json::object();            ///< of type code: which samples (data/code/code_repository.h)
 
   bool operator==(const DatasetConfig&) const = default;
 };

@@ -24,12 +24,14 @@ std::string read_file(const std::string& path, const std::string& key) {
 std::vector<DatasetEntry> entries_of(const std::vector<DatasetConfig>& configs) {
   std::vector<DatasetEntry> entries;
   for (const DatasetConfig& config : configs) {
+    const bool code = config.type == "code";
     entries.push_back({.path = config.path,
-                       .format = sample_format_of(config.type),
+                       .format = code ? SampleFormat::kText : sample_format_of(config.type),
                        .samples = config.samples,
                        .name = config.name,
                        .split = config.split,
-                       .mapping = ColumnMapping::parse(config.column_mapping, config.path)});
+                       .mapping = ColumnMapping::parse(config.column_mapping, config.path),
+                       .code = code ? std::optional(CodeOptions::parse(config.code, config.path)) : std::nullopt});
   }
   return entries;
 }

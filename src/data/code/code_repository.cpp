@@ -115,31 +115,55 @@ void CodeOptions::check() const {
   }
 }
 
-std::string CodeStatistics::to_text() const {
-  std::string text;
+CodeOptions CodeOptions::parse(const Json& said, const std::string& where) {
+  CodeOptions options;
+  CodeSampleOptions& samples = options.samples;
+  if (said.contains("kinds")) samples.kinds.clear();
+  for (const Json& kind : said.value("kinds", Json::array())) {
+    samples.kinds.push_back(code_sample_kind_of(kind.get<std::string>()));
+  }
+  samples.max_tokens = said.value("max_tokens", samples.max_tokens);
+  samples.overlap = said.value("overlap", std::min(samples.overlap, samples.max_tokens / 2));
+  samples.min_tokens = said.value("min_tokens", std::min(samples.min_tokens, samples.max_tokens));
+  samples.include_tests = said.value("include_tests", samples.include_tests);
+  options.languages = said.value("languages", options.languages);
+  options.exclude_patterns = said.value("exclude_patterns", options.exclude_patterns);
+  options.max_file_bytes = said.value("max_file_size", options.max_file_bytes);
+  try {
+    options.check();
+    (void)IgnorePatterns(options.exclude_patterns);
+  } catch (const UserError& error) {
+    throw UserError(error.message(), where, error.fix());
+  }
+  return options;
+}
+
+std::string CodeStatistics::to_text(std::string_view separator) const {
+  std::vector<std::string> parts;
   for (size_t i = 0; i < languages.size(); ++i) {
     const Language& language = languages[i];
     if (language.files == 0) continue;
-    text += fmt::format("{}: {} files, {} bytes, {} samples\n", kLanguages[i], language.files, language.bytes,
-                        language.samples);
+    parts.push_back(fmt::format("{}: {} files, {} bytes, {} samples", kLanguages[i], language.files, language.bytes,
+                                language.samples));
   }
   for (size_t i = 0; i < kinds.size(); ++i) {
     const CodeKindCount& count = kinds[i];
     if (count.found == 0) continue;
-    text +=
+    std::string part =
         fmt::format("{}: {} found, {} created", name_of(static_cast<CodeSampleKind>(i)), count.found, count.created);
-    if (count.too_short > 0) text += fmt::format(", {} below min_tokens", count.too_short);
-    if (count.too_long > 0) text += fmt::format(", {} above max_tokens", count.too_long);
-    text += "\n";
+    if (count.too_short > 0) part += fmt::format(", {} below min_tokens", count.too_short);
+    if (count.too_long > 0) part += fmt::format(", {} above max_tokens", count.too_long);
+    parts.push_back(std::move(part));
   }
   const std::pair<const char*, int64_t> skipped[] = {
-      {"in other languages", other_files},  {"excluded", ignored},       {"of tests", tests}, {"binary", binary},
-      {"larger than max_file_bytes", huge}, {"not readable", unreadable}};
+      {"in other languages", other_files}, {"excluded", ignored},       {"of tests", tests}, {"binary", binary},
+      {"larger than max_file_size", huge}, {"not readable", unreadable}};
   std::string list;
   for (const auto& [what, count] : skipped) {
-    if (count > 0) list += fmt::format("{}{} {}", list.empty() ? "" : ", ", count, what);
+    if (count > 0) list += fmt::format("{}{} {}", list.empty() ? "skipped: " : ", ", count, what);
   }
-  return list.empty() ? text : text + "skipped: " + list + "\n";
+  if (!list.empty()) parts.push_back(std::move(list));
+  return fmt::format("{}", fmt::join(parts, separator));
 }
 
 bool is_test_path(std::string_view path) {

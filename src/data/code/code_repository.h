@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "core/json.h"
 #include "data/code/code_samples.h"
 #include "data/code/ignore_patterns.h"
 
@@ -16,6 +17,9 @@ struct CodeOptions {
   std::vector<std::string> languages = {};         ///< rust, cpp, python; empty: all
   std::vector<std::string> exclude_patterns = {};  ///< beside the default ones; !name takes one of those back
   int64_t max_file_bytes = int64_t{1} << 20;       ///< larger files are skipped: they are data, or generated
+
+  /// Reads what an entry says under the names of docs/config.md; `where` is named in errors.
+  static CodeOptions parse(const Json& said, const std::string& where);
 
   /// Throws UserError for a number that makes no sense (an overlap of max_tokens and more), an unknown language or
   /// kind.
@@ -31,8 +35,8 @@ struct CodeStatistics {
   CodeKindCounts kinds = {};
   int64_t other_files = 0, ignored = 0, tests = 0, binary = 0, huge = 0, unreadable = 0;
 
-  /// A few lines for a person: found and created by kind, files by language, what was skipped.
-  std::string to_text() const;
+  /// For a person: files by language, found and created by kind, what was skipped, each behind `separator`.
+  std::string to_text(std::string_view separator) const;
 };
 
 /// The source files of a folder, in the order of their paths, relative to it. Symbolic links are not followed. Counts

@@ -6,6 +6,7 @@
 #include <fstream>
 
 #include "core/error.h"
+#include "data/dataset_reader.h"
 
 namespace hone {
 namespace {
@@ -101,10 +102,10 @@ TEST_F(CodeRepository, GivesEverySampleOfEveryFileInOrder) {
             "// src/lib.rs\nuse a::b\npub struct P { … }\nimpl P { … }\n    pub fn x(&self) -> u8 { … }\n"
             "pub trait T { … }\n    fn t(&self);\n");
   EXPECT_EQ(
-      statistics_.to_text(),
-      "rust: 1 files, 125 bytes, 7 samples\ncpp: 1 files, 38 bytes, 3 samples\npython: 1 files, 49 bytes, 3 samples\n"
-      "full_file: 3 found, 3 created\nfunction_signature: 4 found, 4 created\nstruct_definition: 1 found, 1 created\n"
-      "trait_definition: 1 found, 1 created\nimpl_block: 1 found, 1 created\nmodule_structure: 3 found, 3 created\n");
+      statistics_.to_text("; "),
+      "rust: 1 files, 125 bytes, 7 samples; cpp: 1 files, 38 bytes, 3 samples; python: 1 files, 49 bytes, 3 samples; "
+      "full_file: 3 found, 3 created; function_signature: 4 found, 4 created; struct_definition: 1 found, 1 created; "
+      "trait_definition: 1 found, 1 created; impl_block: 1 found, 1 created; module_structure: 3 found, 3 created");
 }
 
 TEST_F(CodeRepository, ChunksOverlapAndCoverTheFile) {
@@ -165,6 +166,25 @@ TEST_F(CodeRepository, LeavesOutWhatIsExcludedBinaryHugeOrOfTests) {
   EXPECT_EQ(statistics_.ignored, 4) << ".git, target, node_modules and src/gen";
 }
 
+TEST_F(CodeRepository, IsReadAsADataSetOfTexts) {
+  write("a.py", "x = 1\ndef f(x):\n    return x\n");
+  DatasetEntry entry{.path = root_.string(), .format = SampleFormat::kText, .samples = 2, .code = small()};
+  entry.code->samples.kinds = {CodeSampleKind::kFullFile, CodeSampleKind::kFunctionSignature, CodeSampleKind::kChunk};
+  DatasetReader reader(entry, count_words);
+  DatasetRow row;
+  ASSERT_TRUE(reader.next(row));
+  EXPECT_EQ(row.where(), (root_ / "a.py").string());
+  EXPECT_EQ(std::get<PromptCompletion>(read_row(row, entry.mapping)).completion, "x = 1\ndef f(x):\n    return x\n");
+  ASSERT_TRUE(reader.next(row));
+  EXPECT_EQ(row.where(), (root_ / "a.py").string() + ":2");
+  EXPECT_FALSE(reader.next(row));
+  EXPECT_EQ(reader.format(), SampleFormat::kText);
+  EXPECT_EQ(
+      reader.decision(),
+      "python: 1 files, 29 bytes, 2 samples; full_file: 1 found, 1 created; function_signature: 1 found, 1 created");
+  EXPECT_THROW(DatasetReader(entry, {}), UserError) << "without a tokenizer";
+}
+
 TEST_F(CodeRepository, CountsWhatIsTooShortOrTooLong) {
   write("a.rs", "fn f() {}\nstruct S { a: u8, b: u8, c: u8, d: u8, e: u8, f: u8 }\n");
   CodeOptions options;
@@ -194,6 +214,21 @@ TEST_F(CodeRepository, RefusesWhatMakesNoSense) {
   options.exclude_patterns = {"[a"};
   EXPECT_NE(refusal(options).find("is not a pattern"), std::string::npos);
   EXPECT_THROW((void)code_sample_kind_of("functions"), UserError);
+}
+
+TEST(CodeOptions, AreReadFromAnEntry) {
+  const CodeOptions options = CodeOptions::parse(Json{{"kinds", {"chunk"}},
+                                                      {"max_tokens", 100},
+                                                      {"include_tests", false},
+                                                      {"languages", {"rust"}},
+                                                      {"max_file_size", 10}},
+                                                 "x");
+  EXPECT_EQ(options.samples.kinds, std::vector<CodeSampleKind>{CodeSampleKind::kChunk});
+  EXPECT_EQ(options.samples.overlap, 50) << "256 would not be below max_tokens";
+  EXPECT_FALSE(options.samples.include_tests);
+  EXPECT_EQ(options.max_file_bytes, 10);
+  EXPECT_THROW((void)CodeOptions::parse(Json{{"max_tokens", 10}, {"overlap", 10}}, "x"), UserError);
+  EXPECT_THROW((void)CodeOptions::parse(Json{{"kinds", {"chunks"}}}, "x"), UserError);
 }
 
 TEST(IgnorePatterns, MatchAsGitDoes) {
