@@ -93,6 +93,26 @@ Rewrite member_of(std::string name) {
   };
 }
 
+Rewrite pairs_as_mapping() {
+  return [](const ConfigNode& node) {
+    if (node.kind != Kind::kScalar || node.text.find('=') == std::string::npos) return Rewritten{node};
+    Rewritten result;
+    result.value.kind = Kind::kMapping;
+    result.value.where = node.where;
+    std::string text = node.text;
+    std::erase(text, ' ');
+    for (size_t begin = 0; begin < text.size();) {
+      const size_t end = std::min(text.find(',', begin), text.size());
+      const std::string pair = text.substr(begin, end - begin);
+      const size_t equals = std::min(pair.find('='), pair.size());
+      const std::string value = equals < pair.size() ? pair.substr(equals + 1) : "";
+      result.value.members.emplace_back(pair.substr(0, equals), scalar_at(node, value));
+      begin = end + 1;
+    }
+    return result;
+  };
+}
+
 Rewrite roles_to_train() {
   return [](const ConfigNode& node) {
     const ConfigNode* only = &node;

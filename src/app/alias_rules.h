@@ -30,6 +30,9 @@ Rewrite prefixed(std::string before);
 /// Wraps the value into a mapping of one member: enable_thinking: false → {enable_thinking: false}.
 Rewrite member_of(std::string name);
 
+/// Text of pairs as a mapping: "momentum=0.9, nesterov=true" → {momentum: 0.9, nesterov: true}; other values stay.
+Rewrite pairs_as_mapping();
+
 /// axolotl's roles_to_train: [assistant] alone says assistant; any other list is left to be refused.
 Rewrite roles_to_train();
 

@@ -10,6 +10,7 @@
 #include "app/schema.h"
 #include "core/error.h"
 #include "data/column_mapping.h"
+#include "train/run_options.h"
 
 namespace hone {
 
@@ -70,6 +71,42 @@ void resolve_router(ResolvedConfig& config) {
                     where(config, "lora_modules_to_save"), "keep one of them");
   }
   if (lora && !model.freeze_router && !listed) saved.push_back("router");
+}
+
+/// What the optimizer is told that it does not take, or keeps no state for.
+void resolve_optimizer(ResolvedConfig& config) {
+  RunConfig::Optim& optim = config.run.optim;
+  if (optim.name == "lion" && !config.states("adam_beta2")) optim.adam_beta2 = 0.99;
+  OptimizerOptions options;
+  try {
+    options = optimizer_options(config.run);
+  } catch (const UserError& error) {
+    throw UserError(error.message(), where(config, "optim_args"), error.fix());
+  }
+  if (options.kind == OptimizerKind::kAdafactor && options.adafactor.relative_step && config.states("learning_rate")) {
+    throw UserError("adafactor's relative_step makes the learning rate itself, but learning_rate is stated",
+                    where(config, "learning_rate"), "keep one of them");
+  }
+  if (options.kind == OptimizerKind::kAdamw) return;
+  const auto refuse = [&](const char* key, const std::string& why) {
+    throw UserError(fmt::format("optim {} {}, but {} is stated", optim.name, why, key), where(config, key),
+                    fmt::format("leave {} out", key));
+  };
+  const RunConfig::Model& model = config.run.model;
+  if (model.opt_v_dtype != "float32") {
+    refuse("opt_v_dtype", options.kind == OptimizerKind::kAdafactor
+                              ? "keeps second moments as factors of rows and columns, which are small and float32"
+                              : "keeps no second moments");
+  }
+  if (model.opt_m_dtype == "int8") refuse("opt_m_dtype", "keeps first moments in float32 or bfloat16");
+  if (model.opt_m_dtype != "float32" && !options.has_m()) refuse("opt_m_dtype", "keeps no first moments here");
+  std::vector<std::string> unused = {"adam_epsilon"};
+  if (options.kind != OptimizerKind::kLion) unused.insert(unused.end(), {"adam_beta1", "adam_beta2"});
+  for (const std::string& key : unused) {
+    if (says_something(config, key_spec(key))) {
+      config.notes.push_back(fmt::format("{} has no effect: optim is {} ({})", key, optim.name, where(config, key)));
+    }
+  }
 }
 
 void resolve_precision(ResolvedConfig& config) {
@@ -260,6 +297,7 @@ void apply_rules(ResolvedConfig& config) {
   apply_preset(config);
   resolve_lora(config);
   resolve_router(config);
+  resolve_optimizer(config);
   resolve_precision(config);
   resolve_batch(config);
   resolve_optimizer_in_backward(config);

@@ -131,6 +131,38 @@ TEST(Precision, AdamwOf8BitsHasMomentsOf8Bits) {
   EXPECT_THAT(refusal("optim: adamw_8bit\nopt_v_dtype: float32"), HasSubstr("opt_v_dtype is float32"));
 }
 
+TEST(OptimArgs, AreThoseOfTheOptimizer) {
+  EXPECT_EQ(resolved("optim: sgd\noptim_args: {momentum: 0.9}").run.optim.args, (Json{{"momentum", 0.9}}));
+  EXPECT_EQ(resolved("optim: sgd\noptim_args: momentum=0.9, nesterov=true").run.optim.args,
+            (Json{{"momentum", 0.9}, {"nesterov", true}}));
+  EXPECT_EQ(resolved("optim: paged_lion_32bit").run.optim.name, "lion");
+  EXPECT_EQ(resolved("optim: lion").run.optim.adam_beta2, 0.99);
+  EXPECT_EQ(resolved("optim: lion\nadam_beta2: 0.999").run.optim.adam_beta2, 0.999);
+  EXPECT_EQ(resolved("optim: adafactor\noptim_args: {beta1: null, decay_rate: -0.7}").run.optim.name, "adafactor");
+  EXPECT_EQ(refusal("optim: sgd\noptim_args: {momentun: 0.9}"),
+            "optim sgd takes no argument 'momentun'. Did you mean 'momentum'? | run.yaml:2 | ");
+  EXPECT_EQ(refusal("optim_args: a=1"), "optim adamw takes no argument 'a'. | run.yaml:1 | leave optim_args out");
+  EXPECT_THAT(refusal("optim: sgd\noptim_args: {momentum: 1}"),
+              HasSubstr("momentum is 1: expected a number in [0, 1)"));
+  EXPECT_THAT(refusal("optim: sgd\noptim_args: {momentum: x}"), HasSubstr("momentum is \"x\": expected a number"));
+  EXPECT_THAT(refusal("optim: sgd\noptim_args: {nesterov: true}"), HasSubstr("expected a momentum beside it"));
+  EXPECT_THAT(refusal("optim: sgd\noptim_args: {dampening: 0.5}"), HasSubstr("known, not in this version"));
+  EXPECT_THAT(refusal("optim: adafactor\noptim_args: {warmup_init: true}"), HasSubstr("relative_step beside it"));
+  EXPECT_THAT(refusal("optim: adafactor\nlearning_rate: 1e-3\noptim_args: relative_step=true"),
+              HasSubstr("makes the learning rate itself"));
+  EXPECT_THAT(refusal("optim: muon"), HasSubstr("known, not in this version"));
+  EXPECT_THAT(refusal("optim: lion_8bit"), HasSubstr("known, not in this version"));
+}
+
+TEST(OptimArgs, StateThatAnOptimizerDoesNotKeepHasNoFormat) {
+  EXPECT_THAT(refusal("optim: lion\nopt_v_dtype: bfloat16"), HasSubstr("keeps no second moments"));
+  EXPECT_THAT(refusal("optim: adafactor\nopt_v_dtype: int8"), HasSubstr("factors of rows and columns"));
+  EXPECT_THAT(refusal("optim: lion\nopt_m_dtype: int8"), HasSubstr("float32 or bfloat16"));
+  EXPECT_THAT(refusal("optim: sgd\nopt_m_dtype: bfloat16"), HasSubstr("keeps no first moments"));
+  EXPECT_EQ(refusal("optim: sgd\nopt_m_dtype: bfloat16\noptim_args: momentum=0.9"), "");
+  EXPECT_TRUE(has_note(resolved("optim: sgd\nadam_beta1: 0.8"), "adam_beta1 has no effect: optim is sgd (run.yaml:2)"));
+}
+
 TEST(Precision, OnlyBfloat16WeightsGoWithoutAMaster) {
   EXPECT_EQ(resolved("pure_bf16: true").run.model.master_dtype, "bfloat16");
   EXPECT_EQ(resolved("pure_bf16: false").run.model.master_dtype, "float32");

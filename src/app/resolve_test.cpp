@@ -159,7 +159,7 @@ TEST(Config, WhatThisVersionDoesNotRunIsRefusedByName) {
                            "fp8: true",
                            "adapter: qlora",
                            "finetuning_type: freeze",
-                           "optim: lion",
+                           "optim: muon",
                            "use_dora: true",
                            "report_to: wandb",
                            "report_to: [jsonl, mlflow]",

@@ -124,10 +124,14 @@ void add_shape(GroupBuilder group) {
 }
 
 void add_optimizer(GroupBuilder group) {
-  group.key("optim", "The optimizer. adamw_8bit is adamw with opt_m_dtype and opt_v_dtype int8.")
+  group
+      .key(
+          "optim",
+          "The optimizer (docs/precision.md). adamw_8bit is adamw with opt_m_dtype and opt_v_dtype int8; adafactor has "
+          "neither relative_step nor scale_parameter unless optim_args say so.")
       .field(kOptim, &Optim::name)
-      .choices({"adamw", "adamw_8bit"})
-      .later({"adafactor", "lion", "muon", "normuon", "sgd"})
+      .choices({"adamw", "adamw_8bit", "adafactor", "lion", "sgd"})
+      .later({"muon", "normuon", "lion_8bit"})
       .spelled({{"adamw_torch", "adamw"},
                 {"adamw_torch_fused", "adamw"},
                 {"adamw_hf", "adamw"},
@@ -136,28 +140,34 @@ void add_optimizer(GroupBuilder group) {
                 {"adamw_bnb_8bit", "adamw_8bit"},
                 {"adamw_torch_8bit", "adamw_8bit"},
                 {"paged_adamw_8bit", "adamw_8bit"},
-                {"lion_32bit", "lion"}})
+                {"lion_32bit", "lion"},
+                {"paged_lion", "lion"},
+                {"paged_lion_32bit", "lion"},
+                {"paged_lion_8bit", "lion_8bit"}})
       .alias({"optimizer"});
   group
       .key("optimizer_in_backward",
            "Step each layer as soon as backward has its gradients, whose memory the next layer takes. Needs one "
            "micro-batch a step and max_grad_norm 0.")
       .field(kOptim, &Optim::optimizer_in_backward);
-  group.key("adam_beta1", "Decay of the first moments.")
+  group.key("adam_beta1", "Decay of the first moments; of Lion the share of the momentum in a step.")
       .field(kOptim, &Optim::adam_beta1)
       .at_least(0)
       .below(1)
       .alias({"adamw_beta1", "beta1"});
-  group.key("adam_beta2", "Decay of the second moments.")
+  group.key("adam_beta2", "Decay of the second moments; of Lion of the momentum.")
       .field(kOptim, &Optim::adam_beta2)
       .at_least(0)
       .below(1)
+      .default_note("0.999; 0.99 with lion")
       .alias({"adamw_beta2", "beta2"});
   group.key("adam_epsilon", "Added to the root of the second moments.")
       .field(kOptim, &Optim::adam_epsilon)
       .above(0)
       .alias({"adam_eps", "adamw_epsilon", "adamw_eps"});
-  group.key("weight_decay", "Decoupled weight decay.").field(kOptim, &Optim::weight_decay).at_least(0);
+  group.key("weight_decay", "Weight decay: decoupled, with sgd added to the gradient.")
+      .field(kOptim, &Optim::weight_decay)
+      .at_least(0);
   group.key("decay_norms_and_biases", "Decay tensors of fewer than two dimensions as well.")
       .field(kOptim, &Optim::decay_norms_and_biases);
   group.key("max_grad_norm", "Gradients are scaled down to this global norm; 0 is off.")
@@ -169,7 +179,12 @@ void add_optimizer(GroupBuilder group) {
            "A loss or gradient that is not finite: stop the run (exit code 3), or skip the step and say so.")
       .field(kOptim, &Optim::nan_policy)
       .choices({"stop", "skip"});
-  group.later("optim_args", KeyType::kMapping, "Further arguments of the optimizer.");
+  group
+      .key("optim_args",
+           "Further arguments, as a mapping or as a=1,b=2. sgd: momentum, nesterov; adafactor: scale_parameter, "
+           "relative_step, warmup_init, clip_threshold, decay_rate, beta1, eps1, eps2; lion: beta1, beta2.")
+      .field(kOptim, &Optim::args)
+      .rewrite(pairs_as_mapping());
   group
       .key("label_smoothing_factor",
            "Training's loss is (1 - ε) · cross-entropy + ε · the mean over the vocabulary of -log p; 0 is off. "

@@ -1,7 +1,12 @@
 #include "optim/optimizer.h"
 
+#include <algorithm>
+#include <cmath>
+
+#include "ops/adafactor/adafactor.h"
 #include "ops/adamw/adamw.h"
 #include "ops/grad_norm/grad_norm.h"
+#include "ops/momentum/momentum.h"
 
 namespace hone {
 
@@ -11,6 +16,44 @@ namespace {
 constexpr size_t kIndexOffset = 64;
 
 }  // namespace
+
+std::string_view name_of(OptimizerKind kind) {
+  switch (kind) {
+    case OptimizerKind::kAdamw:
+      return "adamw";
+    case OptimizerKind::kAdafactor:
+      return "adafactor";
+    case OptimizerKind::kLion:
+      return "lion";
+    case OptimizerKind::kSgd:
+      return "sgd";
+  }
+  HONE_ASSERT(false, "kind out of range");
+}
+
+bool OptimizerOptions::has_m() const {
+  if (kind == OptimizerKind::kSgd) return momentum > 0;
+  return kind != OptimizerKind::kAdafactor || adafactor.beta1 > 0;
+}
+
+SecondMoment OptimizerOptions::second_moment() const {
+  if (kind == OptimizerKind::kAdamw) return SecondMoment::kWhole;
+  return kind == OptimizerKind::kAdafactor ? SecondMoment::kFactored : SecondMoment::kNone;
+}
+
+double OptimizerOptions::rate(double scheduled, int64_t index) const {
+  if (kind != OptimizerKind::kAdafactor || !adafactor.relative_step) return scheduled;
+  const auto t = static_cast<double>(index + 1);
+  return std::min(adafactor.warmup_init ? 1e-6 * t : 1e-2, 1.0 / std::sqrt(t));
+}
+
+void OptimizerOptions::set_step(StepScalars& scalars, double scheduled, int64_t index) const {
+  const auto t = static_cast<double>(index + 1);
+  scalars.learning_rate = static_cast<float>(rate(scheduled, index));
+  scalars.bias_correction1 = static_cast<float>(1.0 - std::pow(beta1, t));
+  scalars.bias_correction2 = static_cast<float>(kind == OptimizerKind::kAdafactor ? std::pow(t, adafactor.decay_rate)
+                                                                                  : 1.0 - std::pow(beta2, t));
+}
 
 Optimizer::Optimizer(ParameterStore& store, const OptimizerOptions& options) : store_(store), options_(options) {}
 
@@ -38,19 +81,87 @@ void Optimizer::update(const Context& context, const StepScalars* scalars) {
 }
 
 void Optimizer::update(const Context& context, const std::vector<Parameter*>& parameters, const StepScalars* scalars) {
+  switch (options_.kind) {
+    case OptimizerKind::kAdamw:
+      return step_by_adamw(context, parameters, scalars);
+    case OptimizerKind::kAdafactor:
+      return step_by_adafactor(context, parameters, scalars);
+    case OptimizerKind::kLion:
+    case OptimizerKind::kSgd:
+      return step_by_momentum(context, parameters, scalars);
+  }
+}
+
+double Optimizer::decay_of(const Parameter& parameter) const {
+  return options_.decay_norms_and_biases || parameter.shape().rank() >= 2 ? options_.weight_decay : 0.0;
+}
+
+namespace {
+
+/// The copy of a parameter that its master's steps refresh.
+Tensor working_copy_of(const Parameter& parameter) { return parameter.has_master() ? parameter.value() : Tensor{}; }
+
+}  // namespace
+
+void Optimizer::step_by_adamw(const Context& context, const std::vector<Parameter*>& parameters,
+                              const StepScalars* scalars) {
   AdamwArgs args{
       .tensors = {}, .scalars = scalars, .beta1 = options_.beta1, .beta2 = options_.beta2, .eps = options_.epsilon};
   for (const Parameter* parameter : parameters) {
-    const bool decays = options_.decay_norms_and_biases || parameter->shape().rank() >= 2;
     args.tensors.push_back({.parameter = parameter->master(),
-                            .working_copy = parameter->has_master() ? parameter->value() : Tensor{},
+                            .working_copy = working_copy_of(*parameter),
                             .m = parameter->moment1(),
                             .v = parameter->moment2(),
                             .gradient = parameter->gradient(),
-                            .weight_decay = decays ? options_.weight_decay : 0.0,
+                            .weight_decay = decay_of(*parameter),
                             .stream_id = parameter->index()});
   }
   adamw(context, args);
+}
+
+void Optimizer::step_by_adafactor(const Context& context, const std::vector<Parameter*>& parameters,
+                                  const StepScalars* scalars) {
+  const AdafactorOptions& own = options_.adafactor;
+  AdafactorArgs args{.tensors = {},
+                     .scalars = scalars,
+                     .eps1 = own.eps1,
+                     .eps2 = own.eps2,
+                     .clip_threshold = own.clip_threshold,
+                     .beta1 = own.beta1,
+                     .scale_parameter = own.scale_parameter};
+  for (const Parameter* parameter : parameters) {
+    args.tensors.push_back({.parameter = parameter->master(),
+                            .working_copy = working_copy_of(*parameter),
+                            .rows = parameter->row_moments(),
+                            .columns = parameter->column_moments(),
+                            .v = parameter->moment2().values,
+                            .m = parameter->moment1().values,
+                            .gradient = parameter->gradient(),
+                            .weight_decay = decay_of(*parameter),
+                            .stream_id = parameter->index()});
+  }
+  adafactor(context, args);
+}
+
+void Optimizer::step_by_momentum(const Context& context, const std::vector<Parameter*>& parameters,
+                                 const StepScalars* scalars) {
+  const bool lion = options_.kind == OptimizerKind::kLion;
+  MomentumArgs args{.tensors = {},
+                    .scalars = scalars,
+                    .rule = lion                ? MomentumRule::kLion
+                            : options_.nesterov ? MomentumRule::kNesterov
+                                                : MomentumRule::kSgd,
+                    .beta1 = lion ? options_.beta1 : options_.momentum,
+                    .beta2 = options_.beta2};
+  for (const Parameter* parameter : parameters) {
+    args.tensors.push_back({.parameter = parameter->master(),
+                            .working_copy = working_copy_of(*parameter),
+                            .m = parameter->moment1().values,
+                            .gradient = parameter->gradient(),
+                            .weight_decay = decay_of(*parameter),
+                            .stream_id = parameter->index()});
+  }
+  momentum(context, args);
 }
 
 void Optimizer::step_group(const Context& context, const std::vector<Parameter*>& parameters, StepScalars* scalars) {

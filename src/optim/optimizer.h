@@ -1,8 +1,9 @@
-// Optimizer: clipping by one global norm, then AdamW on every trainable parameter of a store; or AdamW without clipping
-// on one group of parameters after the other, while backward is at work. The arithmetic is ops.
+// Optimizer: clipping by one global norm, then a step of every trainable parameter of a store; or steps without
+// clipping of one group of parameters after the other, while backward is at work. The arithmetic is ops.
 #pragma once
 
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "core/buffer.h"
@@ -11,16 +12,50 @@
 
 namespace hone {
 
+enum class OptimizerKind {
+  kAdamw,      ///< ops/adamw
+  kAdafactor,  ///< ops/adafactor
+  kLion,       ///< ops/momentum
+  kSgd,        ///< ops/momentum
+};
+
+/// "adamw", as in the configuration.
+std::string_view name_of(OptimizerKind kind);
+
+/// What Adafactor has of its own; defaults are those of Hugging Face's `optim: adafactor`.
+struct AdafactorOptions {
+  double eps1 = 1e-30, eps2 = 1e-3;
+  double clip_threshold = 1;
+  double decay_rate = -0.8;      ///< β2t = 1 - t^decay_rate
+  double beta1 = 0;              ///< 0: no first moment
+  bool scale_parameter = false;  ///< the rate is times the parameter's RMS
+  bool relative_step = false;    ///< the rate is min(1e-2, 1 / √t), whatever the schedule says
+  bool warmup_init = false;      ///< with relative_step: min(1e-6 · t, 1 / √t)
+};
+
 struct OptimizerOptions {
-  double beta1 = 0.9, beta2 = 0.999, epsilon = 1e-8;
+  OptimizerKind kind = OptimizerKind::kAdamw;
+  double beta1 = 0.9, beta2 = 0.999, epsilon = 1e-8;  ///< of AdamW; Lion has no epsilon
+  double momentum = 0;                                ///< of SGD
+  bool nesterov = false;                              ///< of SGD with momentum
+  AdafactorOptions adafactor = {};
   double weight_decay = 0;
   double max_grad_norm = 1;             ///< 0: no clipping
   bool decay_norms_and_biases = false;  ///< false: no decay on tensors of fewer than two dimensions
+
+  /// What it keeps of a parameter.
+  bool has_m() const;
+  SecondMoment second_moment() const;
+
+  /// The rate of step `index` (from 0) where the schedule says `scheduled`.
+  double rate(double scheduled, int64_t index) const;
+  /// Writes the rate and the corrections of that step.
+  void set_step(StepScalars& scalars, double scheduled, int64_t index) const;
 };
 
 class Optimizer {
  public:
-  /// Takes the store's trainable parameters at the time of each call.
+  /// Takes the store's trainable parameters at the time of each call; their formats() say what the options keep.
   Optimizer(ParameterStore& store, const OptimizerOptions& options);
 
   /// Writes grad_norm, clip_coefficient and nonfinite into the scalars (device memory).
@@ -39,6 +74,10 @@ class Optimizer {
  private:
   void add_to_norm(const Context& context, const std::vector<Parameter*>& parameters, StepScalars* scalars);
   void update(const Context& context, const std::vector<Parameter*>& parameters, const StepScalars* scalars);
+  void step_by_adamw(const Context& context, const std::vector<Parameter*>& parameters, const StepScalars* scalars);
+  void step_by_adafactor(const Context& context, const std::vector<Parameter*>& parameters, const StepScalars* scalars);
+  void step_by_momentum(const Context& context, const std::vector<Parameter*>& parameters, const StepScalars* scalars);
+  double decay_of(const Parameter& parameter) const;
 
   ParameterStore& store_;
   OptimizerOptions options_;

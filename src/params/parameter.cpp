@@ -53,6 +53,9 @@ TrainingFormats Parameter::formats() const {
   for (DType* moment : {&formats.m, &formats.v}) {
     if (size_of(*moment) == 1 && spec_.shape.numel() < kLeastCoded) *moment = DType::kF32;
   }
+  if (formats.second_moment == SecondMoment::kFactored && spec_.shape.rank() < 2) {
+    formats.second_moment = SecondMoment::kWhole;
+  }
   return formats;
 }
 

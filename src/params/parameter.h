@@ -71,12 +71,21 @@ struct AttachedAdapter {
   double alpha = 0;     ///< of the adapter's scaling
 };
 
+/// What an optimizer keeps of squared gradients.
+enum class SecondMoment {
+  kNone,
+  kWhole,     ///< a number for each element
+  kFactored,  ///< of matrices one for each row and each column (ops/adafactor); of vectors as kWhole
+};
+
 /// Formats of what training keeps for a parameter besides its value.
 struct TrainingFormats {
   DType gradient = DType::kF32;  ///< or bfloat16
   DType master = DType::kF32;    ///< bfloat16: a bfloat16 parameter is stepped itself
   DType m = DType::kF32;         ///< of the optimizer's moments: or bfloat16, or i8 and u8 with scales
   DType v = DType::kF32;
+  bool has_m = true;
+  SecondMoment second_moment = SecondMoment::kWhole;
 
   bool operator==(const TrainingFormats&) const = default;
 };
@@ -118,12 +127,16 @@ class Parameter : public NarrowGradWeight {
   GradDest grad() override;
   GradRounding rounding() const override { return {scalars_, uint64_t{index_} << 32 | uses_}; }
 
-  /// Bytes the store gives it: value in dtype(); for a trainable one gradient, moments and master in formats(). There
-  /// is no master where that would be a copy of the value, or where formats() wants none.
+  /// Bytes the store gives it: value in dtype(); for a trainable one gradient, moments and master in formats(), as far
+  /// as the optimizer keeps them: the others are undefined. There is no master where that would be a copy of the value,
+  /// or where formats() wants none.
   const Tensor& value() const { return value_; }
   const Tensor& gradient() const { return gradient_; }
   const Moment& moment1() const { return moment1_; }
   const Moment& moment2() const { return moment2_; }
+  /// Factors of the second moments, float32: [.., R] and [.., C] of a parameter [.., R, C].
+  const Tensor& row_moments() const { return row_moments_; }
+  const Tensor& column_moments() const { return column_moments_; }
   /// The values the optimizer steps: the master copy, or the value itself.
   const Tensor& master() const { return master_.defined() ? master_ : value_; }
   bool has_master() const { return master_.defined(); }
@@ -141,6 +154,7 @@ class Parameter : public NarrowGradWeight {
   bool trainable_;
   Tensor value_, gradient_, master_;
   Moment moment1_, moment2_;
+  Tensor row_moments_, column_moments_;
   uint32_t index_ = 0;
   uint32_t uses_ = 0;                     ///< gradients handed out in this step
   const StepScalars* scalars_ = nullptr;  ///< of this step

@@ -104,9 +104,23 @@ namespace {
 
 using Need = std::optional<std::pair<Shape, DType>>;
 
-Need scales_of(const Shape& shape, DType dtype) {
-  if (size_of(dtype) > 1) return std::nullopt;
-  return std::pair{Shape{(shape.numel() + kMomentBlock - 1) / kMomentBlock}, DType::kF32};
+Need when(bool kept, const Shape& shape, DType dtype) { return kept ? Need{{shape, dtype}} : Need{}; }
+
+Need scales_of(bool kept, const Shape& shape, DType dtype) {
+  return when(kept && size_of(dtype) == 1, {(shape.numel() + kMomentBlock - 1) / kMomentBlock}, DType::kF32);
+}
+
+bool keeps(const Parameter& p, SecondMoment kind) { return p.formats().second_moment == kind; }
+
+/// The factors of second moments leave out one of the last two dimensions.
+Need factors_of(const Parameter& p, int dropped_from_the_end) {
+  if (!keeps(p, SecondMoment::kFactored)) return std::nullopt;
+  Shape shape;
+  const int rank = p.shape().rank();
+  for (int i = 0; i < rank; ++i) {
+    if (i != rank - dropped_from_the_end) shape.push_back(p.shape()[i]);
+  }
+  return Need{{shape, DType::kF32}};
 }
 
 }  // namespace
@@ -125,18 +139,22 @@ const std::vector<ParameterStore::Part>& ParameterStore::parts() {
          return Need{{p.shape(), p.formats().gradient}};
        }),
        &ParameterBytes::gradients, true},
-      {[](Parameter& p) -> Tensor& { return p.moment1_.values; }, trained([](const Parameter& p) {
-         return Need{{p.shape(), p.formats().m}};
-       }),
+      {[](Parameter& p) -> Tensor& { return p.moment1_.values; },
+       trained([](const Parameter& p) { return when(p.formats().has_m, p.shape(), p.formats().m); }),
        &ParameterBytes::moments},
       {[](Parameter& p) -> Tensor& { return p.moment1_.scales; },
-       trained([](const Parameter& p) { return scales_of(p.shape(), p.formats().m); }), &ParameterBytes::moments},
-      {[](Parameter& p) -> Tensor& { return p.moment2_.values; }, trained([](const Parameter& p) {
-         return Need{{p.shape(), p.formats().v}};
-       }),
+       trained([](const Parameter& p) { return scales_of(p.formats().has_m, p.shape(), p.formats().m); }),
+       &ParameterBytes::moments},
+      {[](Parameter& p) -> Tensor& { return p.moment2_.values; },
+       trained([](const Parameter& p) { return when(keeps(p, SecondMoment::kWhole), p.shape(), p.formats().v); }),
        &ParameterBytes::moments},
       {[](Parameter& p) -> Tensor& { return p.moment2_.scales; },
-       trained([](const Parameter& p) { return scales_of(p.shape(), p.formats().v); }), &ParameterBytes::moments},
+       trained([](const Parameter& p) { return scales_of(keeps(p, SecondMoment::kWhole), p.shape(), p.formats().v); }),
+       &ParameterBytes::moments},
+      {[](Parameter& p) -> Tensor& { return p.row_moments_; },
+       trained([](const Parameter& p) { return factors_of(p, 1); }), &ParameterBytes::moments},
+      {[](Parameter& p) -> Tensor& { return p.column_moments_; },
+       trained([](const Parameter& p) { return factors_of(p, 2); }), &ParameterBytes::moments},
       {[](Parameter& p) -> Tensor& { return p.master_; }, trained([](const Parameter& p) {
          const bool none = p.dtype() == DType::kF32 || p.formats().master != DType::kF32;
          return none ? Need{} : Need{{p.shape(), DType::kF32}};

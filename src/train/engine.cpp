@@ -193,7 +193,7 @@ std::vector<DatasetLoss> Engine::dataset_losses(const std::vector<uint8_t>& step
 }
 
 void Engine::step_group(const std::vector<Parameter*>& parameters) {
-  const ProfileScope scope(context_, ProfileKind::kOp, "adamw");
+  const ProfileScope scope(context_, ProfileKind::kOp, name_of(options_.optimizer.kind));
   optimizer_.step_group(context_, parameters, buffers_->scalars);
   stepped_.insert(parameters.begin(), parameters.end());
 }
@@ -265,17 +265,6 @@ void Engine::reserve() {
   graphs_.clear();
 }
 
-namespace {
-
-void set_rates(StepScalars& scalars, const OptimizerOptions& options, const OptimizerStep& at) {
-  const auto t = static_cast<double>(at.index + 1);
-  scalars.learning_rate = static_cast<float>(at.learning_rate);
-  scalars.bias_correction1 = static_cast<float>(1.0 - std::pow(options.beta1, t));
-  scalars.bias_correction2 = static_cast<float>(1.0 - std::pow(options.beta2, t));
-}
-
-}  // namespace
-
 void Engine::accumulate(const StepData& data, int64_t step, const OptimizerStep& optimizer_step) {
   HONE_ASSERT(!steps_in_backward() || data.micro_batches.size() <= 1);
   step_tokens_ = data.tokens();
@@ -294,7 +283,9 @@ void Engine::accumulate(const StepData& data, int64_t step, const OptimizerStep&
     scalars.aux_scale = static_cast<float>(options_.router_aux_loss_coef * (options_.aux_loss_sum ? 1.0 : share));
     scalars.seed = mix_key(options_.seed, static_cast<uint64_t>(step));
     scalars.token_share = share;
-    if (steps_in_backward()) set_rates(scalars, options_.optimizer, optimizer_step);
+    if (steps_in_backward()) {
+      options_.optimizer.set_step(scalars, optimizer_step.learning_rate, optimizer_step.index);
+    }
     stream_.upload(bytes_at(buffers_->scalars, sizeof(StepScalars), stream_.device()), bytes_of(scalars));
     queue_micro_batch(upload(micro_batch), &micro_batch == &data.micro_batches.front());
   }
@@ -333,7 +324,7 @@ StepResult Engine::measure() {
 void Engine::start_update(const OptimizerStep& optimizer_step) {
   if (steps_in_backward()) return;
   StepScalars scalars;
-  set_rates(scalars, options_.optimizer, optimizer_step);
+  options_.optimizer.set_step(scalars, optimizer_step.learning_rate, optimizer_step.index);
   scalars.max_grad_norm = static_cast<float>(options_.optimizer.max_grad_norm);
   scalars.seed = mix_key(options_.seed, static_cast<uint64_t>(optimizer_step.index));
   stream_.upload(bytes_at(buffers_->scalars, sizeof(StepScalars), stream_.device()), bytes_of(scalars));
@@ -342,7 +333,7 @@ void Engine::start_update(const OptimizerStep& optimizer_step) {
       const ProfileScope scope(context_, ProfileKind::kOp, "grad_norm");
       optimizer_.measure(context_, buffers_->scalars);
     }
-    const ProfileScope scope(context_, ProfileKind::kOp, "adamw");
+    const ProfileScope scope(context_, ProfileKind::kOp, name_of(options_.optimizer.kind));
     optimizer_.update(context_, buffers_->scalars);
   });
 }

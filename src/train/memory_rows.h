@@ -14,6 +14,7 @@ struct RunPrecision {
   DType weights = DType::kBF16;
   TrainingFormats formats;
   bool layers_share_gradients = false;
+  OptimizerKind optimizer = OptimizerKind::kAdamw;
 };
 
 /// "float32", "int8": signed and unsigned codes of moments are both int8 to users.

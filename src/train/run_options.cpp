@@ -116,16 +116,20 @@ TrainingFormats training_formats(const RunConfig& config) {
   const auto format = [](const std::string& name, DType codes) {
     return name == "int8" ? codes : name == "bfloat16" ? DType::kBF16 : DType::kF32;
   };
+  const OptimizerOptions optimizer = optimizer_options(config);
   return {.gradient = format(model.grad_dtype, DType::kF32),
           .master = format(model.master_dtype, DType::kF32),
           .m = format(model.opt_m_dtype, DType::kI8),
-          .v = format(model.opt_v_dtype, DType::kU8)};
+          .v = format(model.opt_v_dtype, DType::kU8),
+          .has_m = optimizer.has_m(),
+          .second_moment = optimizer.second_moment()};
 }
 
 RunPrecision precision_of(const RunConfig& config) {
   return {.weights = dtype_of(config),
           .formats = training_formats(config),
-          .layers_share_gradients = config.optim.optimizer_in_backward};
+          .layers_share_gradients = config.optim.optimizer_in_backward,
+          .optimizer = optimizer_options(config).kind};
 }
 
 TrainableOptions trainable_options(const RunConfig& config) {
@@ -180,16 +184,6 @@ LoaderOptions eval_loader_options(const RunConfig& config) {
           .packing = config.data.packing,
           .shuffle = false,
           .seed = static_cast<uint64_t>(config.machine.data_seed)};
-}
-
-OptimizerOptions optimizer_options(const RunConfig& config) {
-  const RunConfig::Optim& optim = config.optim;
-  return {.beta1 = optim.adam_beta1,
-          .beta2 = optim.adam_beta2,
-          .epsilon = optim.adam_epsilon,
-          .weight_decay = optim.weight_decay,
-          .max_grad_norm = optim.max_grad_norm,
-          .decay_norms_and_biases = optim.decay_norms_and_biases};
 }
 
 TrainingMethods training_methods(const RunConfig& config, const DecoderConfig& model) {

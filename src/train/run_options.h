@@ -26,6 +26,7 @@ DataOptions data_options(const RunConfig& config, int64_t vocab_size);
 LoaderOptions train_loader_options(const RunConfig& config);
 LoaderOptions eval_loader_options(const RunConfig& config);
 
+/// UserError if optim_args are not those of the optimizer (optimizer_options.cpp).
 OptimizerOptions optimizer_options(const RunConfig& config);
 /// What the run adds to the model's forward pass and loss. UserError if it is about routers and the model has none.
 TrainingMethods training_methods(const RunConfig& config, const DecoderConfig& model);

@@ -35,7 +35,7 @@ StepMetrics Trainer::step_metrics(const StepData& data, const StepResult& result
   metrics.loss = result.loss.loss;
   metrics.loss_with_aux = result.loss_with_aux;
   metrics.grad_norm = result.grad_norm;
-  metrics.learning_rate = schedule_.at(state_.step - 1);
+  metrics.learning_rate = engine_->options().optimizer.rate(schedule_.at(state_.step - 1), state_.optimizer_step - 1);
   metrics.num_tokens = state_.num_tokens;
   metrics.num_supervised_tokens = state_.num_supervised_tokens;
   metrics.step_supervised_tokens = result.loss.supervised;

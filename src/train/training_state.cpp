@@ -33,6 +33,8 @@ std::vector<StateTensor> state_tensors(const Parameter& parameter) {
                                      {"/m_scales", parameter.moment1().scales},
                                      {"/v", parameter.moment2().values},
                                      {"/v_scales", parameter.moment2().scales},
+                                     {"/v_rows", parameter.row_moments()},
+                                     {"/v_columns", parameter.column_moments()},
                                      {"/master", parameter.master()}}) {
     if (tensor.defined()) tensors.push_back({parameter.name() + name, tensor});
   }
@@ -131,8 +133,8 @@ RunState load_training_state(const std::filesystem::path& directory, ParameterSt
       if (!entry || entry->dtype != wanted.tensor.dtype || entry->shape != dims_of(wanted.tensor.shape)) {
         throw UserError("the training state has no '" + wanted.name + "' of the right shape and dtype",
                         tensors.path().string(),
-                        "resume with the same model, finetuning_type, LoRA, freezing, master_dtype, opt_m_dtype and "
-                        "opt_v_dtype options");
+                        "resume with the same model, finetuning_type, LoRA, freezing, optim, optim_args, master_dtype, "
+                        "opt_m_dtype and opt_v_dtype options");
       }
       const uint64_t size = size_of(entry->dtype);
       for (int64_t first = 0; first < entry->numel(); first += kPiece) {
@@ -149,8 +151,8 @@ RunState load_training_state(const std::filesystem::path& directory, ParameterSt
   }
   if (writer) writer->finish();
   if (used != tensors.entries().size()) {
-    throw UserError("the training state has parameters that this run does not train", tensors.path().string(),
-                    "resume with the same finetuning_type, LoRA and freezing options");
+    throw UserError("the training state has parameters or moments that this run does not train or keep",
+                    tensors.path().string(), "resume with the same finetuning_type, LoRA, freezing and optim options");
   }
   return *state;
 }

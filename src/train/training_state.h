@@ -25,7 +25,8 @@ struct RunState {
 };
 
 /// Writes training_state.safetensors (NAME/m, NAME/v and NAME/master of every trainable parameter in the formats they
-/// have, NAME/m_scales and NAME/v_scales of 8-bit moments) and training_state.json into an existing folder.
+/// have, NAME/m_scales and NAME/v_scales of 8-bit moments, NAME/v_rows and NAME/v_columns of factored ones) and
+/// training_state.json into an existing folder.
 void save_training_state(const std::filesystem::path& directory, const ParameterStore& store, const RunState& state);
 
 /// Only what is not a tensor; empty if the folder has no training state. UserError if it is of another version.

@@ -8,6 +8,7 @@
 #include "app/bench/op_case.h"
 #include "core/philox.h"
 #include "core/profiler.h"
+#include "ops/adafactor/adafactor.h"
 #include "ops/adamw/adamw.h"
 #include "ops/add/add.h"
 #include "ops/attention/attention.h"
@@ -18,6 +19,7 @@
 #include "ops/latent_heads/latent_heads.h"
 #include "ops/linear_cross_entropy/linear_cross_entropy.h"
 #include "ops/moe_experts/moe_experts.h"
+#include "ops/momentum/momentum.h"
 #include "ops/qk_norm_rope/qk_norm_rope.h"
 #include "ops/rms_norm/rms_norm.h"
 #include "ops/router/router.h"
@@ -414,6 +416,63 @@ OpCase adamw_case(const Maker& m, BenchData& data, const AdamwFormats& formats) 
   return result;
 }
 
+/// Optimizers whose step reads zeros for scalars: rates of 0, so that weights stay what they are.
+struct OptimizerStepCase {
+  Tensor parameter, working_copy, gradient;
+  const StepScalars* scalars;
+  int64_t rows, columns;
+
+  OptimizerStepCase(const Maker& m, BenchData& data) {
+    rows = int64_t{1} << (data.stream().device().kind == DeviceKind::kCuda ? 16 : 12);
+    columns = 4096;
+    parameter = data.random({rows, columns}, DType::kF32, 0.02f);
+    if (m.sizes.dtype != DType::kF32) working_copy = data.take({rows, columns}, m.sizes.dtype);
+    gradient = data.random({rows, columns}, DType::kF32, 1e-3f);
+    const Tensor memory =
+        data.upload({static_cast<int64_t>(sizeof(StepScalars))}, std::vector<uint8_t>(sizeof(StepScalars), 0));
+    scalars = reinterpret_cast<StepScalars*>(memory.data);
+  }
+
+  template <class Args>
+  OpCase of(const char* name, const Args& args, void (*op)(const Context&, const Args&), double bytes) const {
+    OpCase result;
+    const double count = static_cast<double>(rows) * static_cast<double>(columns);
+    result.parts = {{name, fmt::format("[{}, {}]", rows, columns), name, "", 0,
+                     count * (bytes + (working_copy.defined() ? 2 : 0))}};
+    result.backward = false;
+    result.record = [=](Tape& tape) {
+      const ProfileScope scope(tape.context(), ProfileKind::kOp, name);
+      op(tape.context(), args);
+      return Var{};
+    };
+    return result;
+  }
+};
+
+OpCase adafactor_case(const Maker& m, BenchData& data) {
+  const OptimizerStepCase step(m, data);
+  AdafactorArgs args;
+  args.tensors = {{.parameter = step.parameter,
+                   .working_copy = step.working_copy,
+                   .rows = data.take({step.rows}, DType::kF32),
+                   .columns = data.take({step.columns}, DType::kF32),
+                   .gradient = step.gradient}};
+  args.scalars = step.scalars;
+  return step.of("adafactor", args, &adafactor, 3 * 4 + 2 * 4);
+}
+
+OpCase lion_case(const Maker& m, BenchData& data) {
+  const OptimizerStepCase step(m, data);
+  MomentumArgs args;
+  args.tensors = {{.parameter = step.parameter,
+                   .working_copy = step.working_copy,
+                   .m = data.take({step.rows, step.columns}, DType::kF32),
+                   .gradient = step.gradient}};
+  args.scalars = step.scalars;
+  args.rule = MomentumRule::kLion;
+  return step.of("lion", args, &momentum, 4 + 4 * 4);
+}
+
 }  // namespace
 
 std::vector<OpCaseMaker> op_cases(const DecoderConfig& config, const OpSizes& sizes) {
@@ -476,6 +535,8 @@ std::vector<OpCaseMaker> op_cases(const DecoderConfig& config, const OpSizes& si
   for (const AdamwFormats& formats : kAdamwFormats) {
     add({formats.name}, [=](BenchData& data) { return adamw_case(m, data, formats); });
   }
+  add_plain({"adafactor"}, adafactor_case);
+  add_plain({"lion"}, lion_case);
   return makers;
 }
 

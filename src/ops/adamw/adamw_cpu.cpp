@@ -3,8 +3,7 @@
 
 #include "ops/adamw/adamw.h"
 #include "ops/adamw/dynamic_code.h"
-#include "ops/row_math/row_blocks.h"
-#include "ops/stochastic_rounding.h"
+#include "ops/row_math/rounded_blocks.h"
 
 namespace hone::cpu {
 
@@ -32,28 +31,6 @@ AdamwRow row_of(const AdamwArgs& args, const AdamwTensor& tensor) {
           .step_size = static_cast<float>(lr / static_cast<double>(step.bias_correction1))};
 }
 
-/// Elements of a tensor that are worked on at once; the first is a multiple of kRowBlock.
-struct Range {
-  int64_t begin, count;
-};
-
-/// body(i, random 16 bits) for each element; `shift` says which half of the random words is its own.
-template <class Body>
-void for_each_rounded(Range range, uint64_t key, RoundingUse use, int shift, Body&& body) {
-  for (int64_t first = 0; first < range.count; first += 4) {
-    const auto words = rounding_words(key, range.begin + first, use);
-    for (int64_t i = first; i < std::min(range.count, first + 4); ++i) {
-      body(i, words[static_cast<size_t>(i - first)] >> shift & 0xffffu);
-    }
-  }
-}
-
-void store_bf16(const float* values, const Tensor& to, Range range, uint64_t key, RoundingUse use, int shift) {
-  auto* const bits = reinterpret_cast<uint16_t*>(to.as<BFloat16>() + range.begin);
-  for_each_rounded(range, key, use, shift,
-                   [&](int64_t i, uint32_t random) { bits[i] = stochastic_bf16(values[i], random); });
-}
-
 /// One of a parameter's moments; the first is signed.
 template <bool kSigned>
 class MomentRange {
@@ -61,21 +38,15 @@ class MomentRange {
   MomentRange(const Moment& moment, Range range, float* buffer) : moment_(moment), range_(range), buffer_(buffer) {}
 
   float* load(const RowMath& math) {
-    const Tensor& values = moment_.values;
-    if (values.dtype == DType::kF32) return values.as<float>() + range_.begin;
-    if (values.dtype == DType::kBF16) {
-      math.widen(values.as<BFloat16>() + range_.begin, buffer_, range_.count);
-    } else {
-      for (int64_t i = 0; i < range_.count; ++i) buffer_[i] = kValues[codes()[i]] * scale(i);
-    }
+    if (size_of(moment_.values.dtype) > 1) return load_rounded(math, moment_.values, range_, buffer_);
+    for (int64_t i = 0; i < range_.count; ++i) buffer_[i] = kValues[codes()[i]] * scale(i);
     return buffer_;
   }
 
   void store(uint64_t key) {
     constexpr int kShift = kSigned ? 0 : 16;
-    if (moment_.values.dtype == DType::kF32) return;
-    if (moment_.values.dtype == DType::kBF16) {
-      return store_bf16(buffer_, moment_.values, range_, key, RoundingUse::kMoments, kShift);
+    if (size_of(moment_.values.dtype) > 1) {
+      return store_rounded(buffer_, moment_.values, range_, key, RoundingUse::kMoments, kShift);
     }
     for (int64_t first = 0; first < range_.count; first += kMomentBlock) {
       uint32_t largest = 0;
@@ -104,16 +75,14 @@ void update_range(const RowMath& math, const AdamwTensor& tensor, AdamwRow row, 
   float p[kRowBlock], m[kRowBlock], v[kRowBlock], g[kRowBlock];
   MomentRange<true> first(tensor.m, range, m);
   MomentRange<false> second(tensor.v, range, v);
-  const bool narrow = tensor.parameter.dtype == DType::kBF16;
-  row.parameter = narrow ? p : tensor.parameter.as<float>() + range.begin;
-  if (narrow) math.widen(tensor.parameter.as<BFloat16>() + range.begin, p, range.count);
+  row.parameter = load_rounded(math, tensor.parameter, range, p);
   row.m = first.load(math);
   row.v = second.load(math);
   row.gradient = load_block(math, tensor.gradient, range.begin, g, range.count);
   math.adamw(row, range.count);
   first.store(key);
   second.store(key);
-  if (narrow) store_bf16(p, tensor.parameter, range, key, RoundingUse::kParameter, 0);
+  store_rounded(row.parameter, tensor.parameter, range, key, RoundingUse::kParameter, 0);
   if (tensor.working_copy.defined()) store_block(math, row.parameter, tensor.working_copy, range.begin, range.count);
 }
 

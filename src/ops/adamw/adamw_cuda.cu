@@ -2,16 +2,15 @@
 
 #include "ops/adamw/adamw.h"
 #include "ops/adamw/dynamic_code.h"
+#include "ops/row_math/rounded_vectors_cuda.h"
 #include "ops/row_math/tensor_table_cuda.h"
-#include "ops/row_math/vectors_cuda.h"
-#include "ops/stochastic_rounding.h"
 
 namespace hone::cuda {
 
 namespace {
 
 /// A warp updates a block of elements that share the scales of 8-bit moments, a lane kUnroll times kWidth neighbours.
-constexpr int kThreads = 256, kWarps = kThreads / 32, kWidth = 4, kUnroll = 2;
+constexpr int kThreads = 256, kWarps = kThreads / 32, kWidth = kPlaceWidth, kUnroll = 2;
 static_assert(32 * kWidth * kUnroll == kMomentBlock);
 constexpr int64_t kChunk = kWarps * kMomentBlock * 4;
 
@@ -30,8 +29,8 @@ struct Entry {
   uint32_t stream_id;
 
   __device__ bool is_aligned() const {
-    const auto misplaced = [](const auto* p) { return reinterpret_cast<uintptr_t>(p) % (kWidth * sizeof(*p)); };
-    return (misplaced(parameter) | misplaced(working_copy) | misplaced(m) | misplaced(v) | misplaced(gradient)) == 0;
+    return starts_aligned(parameter) && starts_aligned(working_copy) && starts_aligned(m) && starts_aligned(v) &&
+           starts_aligned(gradient);
   }
 };
 
@@ -67,21 +66,6 @@ __device__ Step step_of(const StepScalars& scalars, const Constants& constants, 
           .step_size = static_cast<float>(lr / static_cast<double>(scalars.bias_correction1))};
 }
 
-/// Four neighbouring elements of a lane; `count` of them are in the tensor, and `vector` if all are and may be accessed
-/// at once.
-struct Place {
-  int64_t first;
-  int count;
-  bool vector;
-};
-
-template <class T>
-__device__ void load(const T* from, Place at, float (&values)[kWidth]) {
-  if (at.vector) return load_floats(from + at.first, values);
-#pragma unroll
-  for (int i = 0; i < kWidth; ++i) values[i] = i < at.count ? to_float(from[at.first + i]) : 0.0f;
-}
-
 __device__ uint32_t load_codes(const void* from, Place at) {
   const auto* codes = static_cast<const uint8_t*>(from) + at.first;
   if (at.vector) return *reinterpret_cast<const uint32_t*>(codes);
@@ -89,30 +73,6 @@ __device__ uint32_t load_codes(const void* from, Place at) {
 #pragma unroll
   for (int i = 0; i < kWidth; ++i) word |= i < at.count ? uint32_t{codes[i]} << 8 * i : 0;
   return word;
-}
-
-template <class T>
-__device__ void store(T* to, Place at, const float (&values)[kWidth]) {
-  if (at.vector) return store_floats(to + at.first, values);
-#pragma unroll
-  for (int i = 0; i < kWidth; ++i) {
-    if (i < at.count) to[at.first + i] = from_float<T>(values[i]);
-  }
-}
-
-/// Rounds stochastically where that rounds at all; `shift` says which half of the random words is its own.
-__device__ void store_rounded(float* to, Place at, const float (&values)[kWidth], const std::array<uint32_t, kWidth>&,
-                              int) {
-  store(to, at, values);
-}
-__device__ void store_rounded(__nv_bfloat16* to, Place at, const float (&values)[kWidth],
-                              const std::array<uint32_t, kWidth>& words, int shift) {
-  float rounded[kWidth];
-#pragma unroll
-  for (int i = 0; i < kWidth; ++i) {
-    rounded[i] = __uint_as_float(uint32_t{stochastic_bf16(values[i], words[i] >> shift)} << 16);
-  }
-  store(to, at, rounded);
 }
 
 /// A moment of a warp's block. Codes are looked up in shared memory.

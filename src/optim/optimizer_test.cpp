@@ -1,0 +1,134 @@
+// Optimizers over a store, against what torch and transformers make of the same gradients
+// (tools/make_optimizer_fixture.py).
+#include "optim/optimizer.h"
+
+#include <gtest/gtest.h>
+
+#include <fstream>
+
+#include "core/json.h"
+#include "core/transfer.h"
+
+namespace hone {
+namespace {
+
+Json fixture() {
+  std::ifstream file(HONE_SOURCE_DIR "/tests/fixtures/optimizers.json");
+  return Json::parse(file);
+}
+
+OptimizerOptions options_of(const Json& told) {
+  OptimizerOptions options;
+  const std::string name = told.at("optim");
+  options.kind = name == "sgd"    ? OptimizerKind::kSgd
+                 : name == "lion" ? OptimizerKind::kLion
+                                  : OptimizerKind::kAdafactor;
+  options.max_grad_norm = 0;
+  options.decay_norms_and_biases = true;
+  options.weight_decay = told.value("weight_decay", 0.0);
+  options.momentum = told.value("momentum", 0.0);
+  options.nesterov = told.value("nesterov", false);
+  options.beta1 = told.value("beta1", 0.9);
+  options.beta2 = told.value("beta2", 0.999);
+  AdafactorOptions& own = options.adafactor;
+  own.beta1 = told.value("beta1", 0.0);
+  own.clip_threshold = told.value("clip_threshold", 1.0);
+  own.decay_rate = told.value("decay_rate", -0.8);
+  own.scale_parameter = told.value("scale_parameter", false);
+  own.relative_step = told.value("relative_step", false);
+  own.warmup_init = told.value("warmup_init", false);
+  return options;
+}
+
+/// The parameters of the fixture, float32, under one optimizer.
+struct Trajectory {
+  explicit Trajectory(const Json& data, const OptimizerOptions& o) : options(o) {
+    int number = 0;
+    for (const auto& dims : data.at("shapes")) {
+      Shape shape;
+      for (const auto& dim : dims) shape.push_back(dim.get<int64_t>());
+      Parameter& parameter =
+          store.add({"p" + std::to_string(number++), shape, ParameterKind::kAttention, 0, {}}, DType::kF32);
+      parameter.set_formats({.has_m = options.has_m(), .second_moment = options.second_moment()});
+    }
+    store.allocate(Device{});
+    const std::vector<float> start = data.at("start");
+    size_t at = 0;
+    for (Parameter& parameter : store.all()) {
+      write_values(parameter, 0, start.data() + at, parameter.shape().numel());
+      at += static_cast<size_t>(parameter.shape().numel());
+    }
+    scratch.reserve(size_t{1} << 16);
+  }
+
+  std::vector<double> step(int64_t index, const std::vector<float>& gradients, double rate) {
+    size_t at = 0;
+    for (Parameter& parameter : store.all()) {
+      copy_from_host(parameter.gradient(), gradients.data() + at, parameter.gradient().bytes());
+      at += static_cast<size_t>(parameter.shape().numel());
+    }
+    scalars = {};
+    options.set_step(scalars, rate, index);
+    Optimizer optimizer(store, options);
+    optimizer.update(context, &scalars);
+    stream.synchronize();
+    std::vector<double> values;
+    for (Parameter& parameter : store.all()) {
+      const auto* p = parameter.value().as<float>();
+      values.insert(values.end(), p, p + parameter.shape().numel());
+    }
+    return values;
+  }
+
+  OptimizerOptions options;
+  ParameterStore store;
+  ThreadPool pool{2};
+  Stream stream{Device{}, pool};
+  Arena scratch{Device{}, "scratch"};
+  Context context{stream, scratch};
+  StepScalars scalars;
+};
+
+TEST(Optimizers, FollowTheTrajectoriesOfTorchAndTransformers) {
+  const Json data = fixture();
+  for (const Json& one : data.at("cases")) {
+    SCOPED_TRACE(one.at("options").dump());
+    Trajectory run(data, options_of(one.at("options")));
+    for (size_t t = 0; t < data.at("gradients").size(); ++t) {
+      const std::vector<double> got =
+          run.step(static_cast<int64_t>(t), data.at("gradients")[t], data.at("learning_rate"));
+      const std::vector<double> want = one.at("after")[t];
+      ASSERT_EQ(got.size(), want.size());
+      // The reference is float64. Per step a parameter of at most 4 is rounded twice, and its change, of at most a
+      // hundredth times ten, carries some thirty roundings.
+      const auto steps = static_cast<double>(t + 1);
+      for (size_t i = 0; i < want.size(); ++i) {
+        ASSERT_NEAR(got[i], want[i], steps * (2 * 4 * 0x1p-24 + 0.1 * 30 * 0x1p-24)) << "step " << t << ", " << i;
+      }
+    }
+  }
+}
+
+TEST(Optimizers, KeepNoMoreThanTheyNeed) {
+  const auto moments = [](const OptimizerOptions& options) {
+    ParameterStore store;
+    store.add({"w", {3, 64, 32}, ParameterKind::kExpertsDown, 0, {}}, DType::kBF16);
+    store.add({"norm", {32}, ParameterKind::kNorm, 0, {}}, DType::kBF16);
+    int64_t bytes = 0;
+    for (Parameter& parameter : store.all()) {
+      parameter.set_formats({.has_m = options.has_m(), .second_moment = options.second_moment()});
+      bytes += ParameterStore::bytes_of(parameter).moments;
+    }
+    return bytes;
+  };
+  constexpr int64_t kAll = (3 * 64 * 32 + 32) * 4, kFactors = (3 * 64 + 3 * 32 + 32) * 4;
+  EXPECT_EQ(moments({}), 2 * kAll);
+  EXPECT_EQ(moments({.kind = OptimizerKind::kLion}), kAll);
+  EXPECT_EQ(moments({.kind = OptimizerKind::kSgd}), 0);
+  EXPECT_EQ(moments({.kind = OptimizerKind::kSgd, .momentum = 0.9}), kAll);
+  EXPECT_EQ(moments({.kind = OptimizerKind::kAdafactor}), kFactors);
+  EXPECT_EQ(moments({.kind = OptimizerKind::kAdafactor, .adafactor = {.beta1 = 0.9}}), kFactors + kAll);
+}
+
+}  // namespace
+}  // namespace hone

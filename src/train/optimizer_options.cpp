@@ -1,0 +1,109 @@
+// The optimizer of a run: its keys, and optim_args, whose names and ranges depend on the optimizer.
+#include <fmt/format.h>
+
+#include <set>
+
+#include "core/error.h"
+#include "train/run_options.h"
+
+namespace hone {
+
+namespace {
+
+struct NumberRange {
+  const char* text;
+  bool (*holds)(double);
+};
+
+constexpr NumberRange kShare{"a number in [0, 1)", [](double x) { return x >= 0 && x < 1; }};
+constexpr NumberRange kPositive{"a number above 0", [](double x) { return x > 0; }};
+
+/// Reads optim_args name by name; done() refuses what nobody has read.
+class OptimArgs {
+ public:
+  explicit OptimArgs(const RunConfig::Optim& optim) : optim_(optim) {}
+
+  bool has(const std::string& name) {
+    names_.insert(name);
+    const auto found = optim_.args.find(name);
+    return found != optim_.args.end() && !found->is_null() && *found != "none";
+  }
+
+  void number(const std::string& name, double& value, const NumberRange& range) {
+    if (!has(name)) return;
+    const Json& stated = optim_.args.at(name);
+    if (!stated.is_number() || !range.holds(stated.get<double>())) refuse(name, range.text);
+    value = stated.get<double>();
+  }
+
+  void flag(const std::string& name, bool& value) {
+    if (!has(name)) return;
+    if (!optim_.args.at(name).is_boolean()) refuse(name, "true or false");
+    value = optim_.args.at(name).get<bool>();
+  }
+
+  void done() const {
+    for (const auto& [name, value] : optim_.args.items()) {
+      if (names_.contains(name)) continue;
+      throw UserError(fmt::format("optim {} takes no argument '{}'.{}", optim_.name, name, did_you_mean(name, names_)),
+                      "optim_args", names_.empty() ? "leave optim_args out" : "");
+    }
+  }
+
+  [[noreturn]] void refuse(const std::string& name, const std::string& expected) const {
+    throw UserError(fmt::format("optim_args: {} is {}: expected {}", name, optim_.args.at(name).dump(), expected),
+                    "optim_args", "");
+  }
+
+ private:
+  const RunConfig::Optim& optim_;
+  std::set<std::string> names_;
+};
+
+void read_sgd(OptimArgs& args, OptimizerOptions& options) {
+  args.number("momentum", options.momentum, kShare);
+  args.flag("nesterov", options.nesterov);
+  if (options.nesterov && options.momentum == 0) args.refuse("nesterov", "a momentum beside it");
+  double dampening = 0;
+  args.number("dampening", dampening, {"0: others are known, not in this version", [](double x) { return x == 0; }});
+}
+
+void read_adafactor(OptimArgs& args, AdafactorOptions& options) {
+  args.number("eps1", options.eps1, kPositive);
+  args.number("eps2", options.eps2, kPositive);
+  args.number("clip_threshold", options.clip_threshold, kPositive);
+  args.number("decay_rate", options.decay_rate, {"a number below 0", [](double x) { return x < 0; }});
+  args.number("beta1", options.beta1, kShare);
+  args.flag("scale_parameter", options.scale_parameter);
+  args.flag("relative_step", options.relative_step);
+  args.flag("warmup_init", options.warmup_init);
+  if (options.warmup_init && !options.relative_step) args.refuse("warmup_init", "relative_step beside it");
+}
+
+}  // namespace
+
+OptimizerOptions optimizer_options(const RunConfig& config) {
+  const RunConfig::Optim& optim = config.optim;
+  OptimizerOptions options{.beta1 = optim.adam_beta1,
+                           .beta2 = optim.adam_beta2,
+                           .epsilon = optim.adam_epsilon,
+                           .weight_decay = optim.weight_decay,
+                           .max_grad_norm = optim.max_grad_norm,
+                           .decay_norms_and_biases = optim.decay_norms_and_biases};
+  OptimArgs args(optim);
+  if (optim.name == "sgd") {
+    options.kind = OptimizerKind::kSgd;
+    read_sgd(args, options);
+  } else if (optim.name == "adafactor") {
+    options.kind = OptimizerKind::kAdafactor;
+    read_adafactor(args, options.adafactor);
+  } else if (optim.name == "lion") {
+    options.kind = OptimizerKind::kLion;
+    args.number("beta1", options.beta1, kShare);
+    args.number("beta2", options.beta2, kShare);
+  }
+  args.done();
+  return options;
+}
+
+}  // namespace hone
