@@ -1,13 +1,87 @@
 // What a run tells while it goes on, and what other tools read of it.
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <httplib.h>
+#include <signal.h>
+#include <spawn.h>
+#include <sys/wait.h>
+
+#include <array>
+#include <chrono>
 #include <cmath>
+#include <cstdio>
+#include <map>
+#include <thread>
 
 #include "device_main.h"
 #include "program.h"
+#include "python_tools.h"
+
+extern char** environ;
 
 namespace hone {
 namespace {
 
 namespace fs = std::filesystem;
+using std::chrono::milliseconds;
+
+/// A port that nobody listens on, a moment ago.
+int free_port() {
+  httplib::Server server;
+  return server.bind_to_any_port("127.0.0.1");
+}
+
+/// What a Python script prints, as JSON.
+Json python_says(const std::string& python, const Folder& folder, const std::string& script,
+                 const std::string& arguments) {
+  const std::string file = folder.write("script.py", script);
+  FILE* pipe = popen(fmt::format("'{}' -W ignore '{}' {} 2>'{}.err'", python, file, arguments, file).c_str(), "r");
+  std::string text;
+  std::array<char, 4096> buffer;
+  for (size_t got = 0; (got = fread(buffer.data(), 1, buffer.size(), pipe)) > 0;) text.append(buffer.data(), got);
+  EXPECT_EQ(pclose(pipe), 0) << read_file(file + ".err");
+  return Json::parse(text, nullptr, false);
+}
+
+/// A program beside the test, with all that it starts; killed at the end.
+class Background {
+ public:
+  Background(std::vector<std::string> words, const fs::path& output) {
+    std::vector<char*> pointers;
+    for (std::string& word : words) pointers.push_back(word.data());
+    pointers.push_back(nullptr);
+    posix_spawn_file_actions_t files;
+    posix_spawn_file_actions_init(&files);
+    posix_spawn_file_actions_addopen(&files, 1, output.c_str(), O_WRONLY | O_CREAT, 0644);
+    posix_spawn_file_actions_adddup2(&files, 1, 2);
+    posix_spawnattr_t attributes;
+    posix_spawnattr_init(&attributes);
+    posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETPGROUP);
+    EXPECT_EQ(posix_spawn(&id_, words[0].c_str(), &files, &attributes, pointers.data(), environ), 0) << words[0];
+    posix_spawnattr_destroy(&attributes);
+    posix_spawn_file_actions_destroy(&files);
+  }
+  ~Background() {
+    kill(-id_, SIGKILL);
+    waitpid(id_, nullptr, 0);
+  }
+  Background(const Background&) = delete;
+  Background& operator=(const Background&) = delete;
+
+ private:
+  pid_t id_ = -1;
+};
+
+/// Asks until the path is answered with 200, for two minutes: Python starts slowly on a busy machine.
+bool answers(int port, const std::string& path) {
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::minutes(2);
+  while (std::chrono::steady_clock::now() < deadline) {
+    httplib::Client client("127.0.0.1", port);
+    if (const auto result = client.Get(path); result && result->status == 200) return true;
+    std::this_thread::sleep_for(milliseconds(100));
+  }
+  return false;
+}
 
 TEST(Monitoring, ARunWritesEveryNameThatUsersPlot) {
   const Folder folder;
@@ -68,6 +142,143 @@ TEST(Monitoring, ARunWritesEveryNameThatUsersPlot) {
   const Json state = Json::parse(read_file(folder / "out/trainer_state.json"));
   ASSERT_EQ(state["log_history"].size(), 5u);
   EXPECT_EQ(state["log_history"][3], lines[3]);
+}
+
+/// The values of metrics.jsonl by name: of each step the last one written.
+std::map<std::string, std::map<int64_t, double>> values_by_name(const fs::path& metrics) {
+  std::map<std::string, std::map<int64_t, double>> values;
+  for (const Json& line : read_json_lines(metrics)) {
+    for (const auto& [name, value] : line.items()) {
+      if (name != "step" && value.is_number()) values[name][line["step"]] = value;
+    }
+  }
+  return values;
+}
+
+TEST(Monitoring, TensorBoardReadsWhatARunAndItsResumptionWrote) {
+  std::string why;
+  const std::string python = python_with("tensorboard", why);
+  if (python.empty()) GTEST_SKIP() << why;
+  const Folder folder;
+  const std::string model = make_model(folder), data = folder.write("data.jsonl", progressions(40));
+  const auto train = [&](const std::string& resume) {
+    return run_hone(train_arguments(model, data, folder / "out", {"max_steps=4", "save_steps=2", resume}));
+  };
+  ASSERT_EQ(train("resume=false").code, 0);
+  fs::remove_all(folder / "out/checkpoint-4");
+  ASSERT_EQ(train("resume=auto").code, 0);  // steps 3 and 4 again, in a file of their own
+  const Json read = python_says(python, folder, R"(
+import json, sys
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+events = EventAccumulator(sys.argv[1], size_guidance={"scalars": 0})
+events.Reload()
+print(json.dumps({tag: [[e.step, e.value] for e in events.Scalars(tag)] for tag in events.Tags()["scalars"]}))
+)",
+                                "'" + (folder / "out/runs").string() + "'");
+  ASSERT_TRUE(read.is_object());
+  const auto written = values_by_name(folder / "out/metrics.jsonl");
+  for (const auto& [name, points] : written) {
+    ASSERT_TRUE(read.contains(name)) << name;
+    ASSERT_EQ(read[name].size(), points.size()) << name;
+    size_t i = 0;
+    for (const auto& [step, value] : points) {
+      EXPECT_EQ(read[name][i][0], step) << name;
+      EXPECT_EQ(read[name][i][1].get<float>(), static_cast<float>(value)) << name << " at step " << step;
+      ++i;
+    }
+  }
+  // A tag whose steps were all forgotten stays, without points.
+  for (const auto& [name, points] : read.items()) EXPECT_TRUE(written.contains(name) || points.empty()) << name;
+}
+
+TEST(Monitoring, AnMlflowServerHasTheWholeRun) {
+  std::string why;
+  const std::string python = python_with("mlflow", why);
+  if (python.empty()) GTEST_SKIP() << why;
+  const Folder folder;
+  const int port = free_port();
+  const Background server({python, "-m", "mlflow", "server", "--host", "127.0.0.1", "--port", std::to_string(port),
+                           "--workers", "1", "--backend-store-uri", "sqlite:///" + (folder / "mlflow.db").string(),
+                           "--default-artifact-root", (folder / "artifacts").string()},
+                          folder / "server.log");
+  ASSERT_TRUE(answers(port, "/health")) << read_file(folder / "server.log");
+  const std::string model = make_model(folder), data = folder.write("data.jsonl", progressions(40));
+  const std::string uri = fmt::format("http://127.0.0.1:{}", port);
+  const auto train = [&](const std::string& steps, const std::string& resume) {
+    return run_hone(train_arguments(
+        model, data, folder / "out",
+        {steps, resume, "save_steps=2", "report_to=[jsonl,mlflow]", "run_name=first", "mlflow_tracking_uri=" + uri,
+         "mlflow_experiment_name=tests of hone", "mlflow_tags={team: a b}"}));
+  };
+  const Outcome first = train("max_steps=4", "resume=false"), second = train("max_steps=6", "resume=auto");
+  ASSERT_EQ(first.code, 0) << first.err;
+  ASSERT_EQ(second.code, 0) << second.err;
+  EXPECT_NE(first.out.find("MLflow: run "), std::string::npos) << first.out;
+  EXPECT_EQ(first.out.find("dropped since"), std::string::npos) << first.out;
+  EXPECT_EQ(second.out.find("refuse"), std::string::npos) << second.out;
+  const Json runs = python_says(python, folder, R"(
+import json, sys
+from mlflow import MlflowClient
+client = MlflowClient(sys.argv[1])
+experiment = client.get_experiment_by_name("tests of hone")
+runs = [{"status": r.info.status, "name": r.info.run_name, "params": r.data.params, "tags": r.data.tags,
+         "metrics": {k: [[p.step, p.value] for p in client.get_metric_history(r.info.run_id, k)] for k in r.data.metrics}}
+        for r in client.search_runs([experiment.experiment_id])]
+print(json.dumps(runs))
+)",
+                                uri);
+  ASSERT_EQ(runs.size(), 1u) << runs;  // the resumed run went on with it
+  const Json& run = runs[0];
+  EXPECT_EQ(run["status"], "FINISHED");
+  EXPECT_EQ(run["name"], "first");
+  EXPECT_EQ(run["tags"]["team"], "a b");
+  EXPECT_EQ(run["params"]["max_steps"], "4");
+  EXPECT_EQ(run["params"]["lr_scheduler_type"], "constant");
+  for (const auto& [name, points] : values_by_name(folder / "out/metrics.jsonl")) {
+    ASSERT_TRUE(run["metrics"].contains(name)) << name;
+    std::map<int64_t, double> kept;
+    for (const Json& point : run["metrics"][name]) kept[point[0]] = point[1];
+    EXPECT_EQ(kept, points) << name;
+  }
+}
+
+TEST(Monitoring, AnMlflowServerThatIsNotThereStopsNothing) {
+  const Folder folder;
+  const std::string model = make_model(folder), data = folder.write("data.jsonl", progressions(40));
+  const Outcome outcome =
+      run_hone(train_arguments(model, data, folder / "out",
+                               {"max_steps=3", "report_to=[jsonl,mlflow]",
+                                fmt::format("mlflow_tracking_uri=http://127.0.0.1:{}", free_port())}));
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_NE(outcome.out.find("trying again while training goes on"), std::string::npos) << outcome.out;
+  EXPECT_NE(outcome.out.find("dropped since nobody took them"), std::string::npos) << outcome.out;
+  EXPECT_EQ(read_json_lines(folder / "out/metrics.jsonl").size(), 3u);
+}
+
+TEST(Monitoring, ARunServesItsNumbersWhileItGoesOn) {
+  const Folder folder;
+  const std::string model = make_model(folder), data = folder.write("data.jsonl", progressions(40));
+  const int port = free_port();
+  Process process(train_arguments(model, data, folder / "out",
+                                  {"max_steps=1000000", "run_name=served", fmt::format("metrics_port={}", port)}));
+  ASSERT_TRUE(answers(port, "/health"));
+  httplib::Client client("127.0.0.1", port);
+  std::string metrics;
+  for (int i = 0; i < 600 && metrics.find("\nhone_loss ") == std::string::npos; ++i) {
+    const auto result = client.Get("/metrics");
+    if (result) metrics = result->body;
+    std::this_thread::sleep_for(milliseconds(50));
+  }
+  EXPECT_NE(metrics.find("\nhone_loss "), std::string::npos) << metrics;
+  EXPECT_NE(metrics.find("hone_run_info{run=\"served\""), std::string::npos) << metrics;
+  const auto status = client.Get("/status");
+  ASSERT_TRUE(status);
+  const Json json = Json::parse(status->body);
+  EXPECT_GT(json["step"], 0);
+  EXPECT_EQ(json["total_steps"], 1000000);
+  EXPECT_TRUE(json["metrics"].contains("router/aux_loss"));
+  process.send(SIGTERM);
+  EXPECT_EQ(process.wait().code, 75);
 }
 
 }  // namespace

@@ -56,6 +56,14 @@ Rewrite either(std::string yes, std::string no, Emphasis of_no) {
   };
 }
 
+Rewrite weakly(Rewrite rule) {
+  return [rule = std::move(rule)](const ConfigNode& node) {
+    Rewritten result = rule(node);
+    if (result.emphasis == Emphasis::kPlain) result.emphasis = Emphasis::kWeak;
+    return result;
+  };
+}
+
 Rewrite negated() { return either("false", "true"); }
 
 Rewrite mapped(std::map<std::string, std::string> table) {

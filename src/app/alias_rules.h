@@ -15,6 +15,9 @@ Rewrite when_true(std::string value);
 /// A switch: true says `yes`, false says `no` with the emphasis given.
 Rewrite either(std::string yes, std::string no, Emphasis of_no = Emphasis::kPlain);
 
+/// As the rule, but it yields to what another name of the key says.
+Rewrite weakly(Rewrite rule);
+
 /// A switch with the opposite sense.
 Rewrite negated();
 

@@ -10,6 +10,7 @@
 #include "app/schema.h"
 #include "core/error.h"
 #include "data/column_mapping.h"
+#include "report/mlflow/mlflow_store.h"
 #include "train/run_options.h"
 
 namespace hone {
@@ -290,6 +291,22 @@ void resolve_names(ResolvedConfig& config) {
   if (!config.states("data_seed")) config.run.machine.data_seed = config.run.machine.seed;
 }
 
+void resolve_reports(ResolvedConfig& config) {
+  constexpr int64_t kUsualPort = 8000;
+  RunConfig::Report& report = config.run.report;
+  const auto names = [&](const char* name) {
+    return std::find(report.report_to.begin(), report.report_to.end(), name) != report.report_to.end();
+  };
+  if (names("prometheus") && !config.states("metrics_port")) report.metrics_port = kUsualPort;
+  if (!report.mlflow_tracking_uri.empty()) check_mlflow_uri(report.mlflow_tracking_uri);
+  for (const char* key : {"mlflow_tracking_uri", "mlflow_experiment_name", "mlflow_run_id", "mlflow_tags"}) {
+    if (config.states(key) && !names("mlflow")) {
+      config.notes.push_back(
+          fmt::format("{} has no effect: report_to does not name mlflow ({})", key, where(config, key)));
+    }
+  }
+}
+
 }  // namespace
 
 void apply_rules(ResolvedConfig& config) {
@@ -310,6 +327,7 @@ void apply_rules(ResolvedConfig& config) {
   resolve_evaluation(config);
   resolve_checkpoints(config);
   resolve_names(config);
+  resolve_reports(config);
 }
 
 std::vector<std::string> default_lines(const ResolvedConfig& config) {

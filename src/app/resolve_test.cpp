@@ -162,7 +162,7 @@ TEST(Config, WhatThisVersionDoesNotRunIsRefusedByName) {
                            "optim: muon",
                            "use_dora: true",
                            "report_to: wandb",
-                           "report_to: [jsonl, mlflow]",
+                           "report_to: [jsonl, all]",
                            "gradient_checkpointing: [0, 1]",
                            "dtype: fp16",
                            "adapter_layout: kt",
@@ -252,6 +252,12 @@ TEST(Config, ValuesOfAliasesAreMapped) {
   EXPECT_EQ(resolved("saves_per_epoch: 1").run.checkpoint.save_strategy, "epoch");
   EXPECT_THAT(resolved("use_tensorboard: false").run.report.report_to, ElementsAre("jsonl"));
   EXPECT_THAT(resolved("report_to: none").run.report.report_to, IsEmpty());
+  EXPECT_THAT(resolved("use_mlflow: true\nuse_tensorboard: true").run.report.report_to,
+              ElementsAre("jsonl", "tensorboard", "mlflow"));
+  EXPECT_EQ(resolved("report_to: [jsonl, prometheus]").run.report.metrics_port, 8000);
+  EXPECT_EQ(resolved("report_to: [jsonl, prometheus]\nmetrics_port: 9").run.report.metrics_port, 9);
+  EXPECT_THAT(refusal("report_to: mlflow\nmlflow_tracking_uri: sqlite:///a.db"), HasSubstr("mlflow server"));
+  EXPECT_THAT(resolved("mlflow_experiment_name: e").notes, ::testing::Contains(HasSubstr("report_to does not name mlflow")));
   EXPECT_THAT(resolved("lora_target: q_proj,v_proj").run.lora.target_modules, ElementsAre("q_proj", "v_proj"));
   EXPECT_THAT(resolved("target_regex: (q|k),v").run.lora.target_modules, ElementsAre("re:(q|k),v"));
   EXPECT_THAT(resolved("lora_target: all").run.lora.target_modules, ElementsAre("all-linear"));

@@ -80,4 +80,15 @@ std::string resolved_yaml(const RunConfig& run) {
   return text;
 }
 
+std::vector<std::pair<std::string, std::string>> resolved_pairs(const RunConfig& run) {
+  std::vector<std::pair<std::string, std::string>> pairs;
+  for (const KeySpec& key : schema()) {
+    const Json value = key.load ? key.load(run) : Json();
+    if (value.is_null()) continue;
+    pairs.emplace_back(key.name, value.is_string() ? value.get<std::string>()
+                                                   : value.dump(-1, ' ', false, Json::error_handler_t::replace));
+  }
+  return pairs;
+}
+
 }  // namespace hone

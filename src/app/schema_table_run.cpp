@@ -27,13 +27,13 @@ void add_report(GroupBuilder group) {
       .at_least(1);
   group.key("logging_first_step", "Log the first step whatever logging_steps says.")
       .field(kReport, &Report::logging_first_step);
-  group.key("report_to", "Where metrics go: jsonl (metrics.jsonl), tensorboard, or none.")
+  group.key("report_to", "Where metrics go: jsonl (metrics.jsonl), tensorboard, mlflow, prometheus, or none.")
       .field(kReport, &Report::report_to)
-      .choices({"jsonl", "tensorboard"})
-      .later({"mlflow", "wandb", "prometheus", "all"})
+      .choices({"jsonl", "tensorboard", "mlflow", "prometheus"})
+      .later({"wandb", "all"})
       .spelled({{"none", ""}})
-      .alias("use_tensorboard", either("jsonl,tensorboard", "jsonl"))
-      .alias("use_mlflow", when_true("mlflow"))
+      .alias("use_tensorboard", weakly(either("jsonl,tensorboard", "jsonl")))
+      .alias("use_mlflow", when_true("jsonl,tensorboard,mlflow"))
       .alias("enable_wandb", when_true("wandb"))
       .alias("use_wandb", when_true("wandb"))
       .alias("wandb.enabled", when_true("wandb"));
@@ -41,9 +41,29 @@ void add_report(GroupBuilder group) {
       .field(kReport, &Report::logging_dir)
       .type(KeyType::kPath)
       .default_note("output_dir/runs");
-  group.later("metrics_port", KeyType::kInteger, "Port of a Prometheus endpoint.")
-      .neutral(0)
-      .alias({"otel_metrics_port"});
+  group
+      .key("mlflow_tracking_uri",
+           "MLflow's server (http://HOST:5000) or a folder; MLFLOW_TRACKING_USERNAME, _PASSWORD and _TOKEN are read.")
+      .field(kReport, &Report::mlflow_tracking_uri)
+      .default_note("MLFLOW_TRACKING_URI, else the folder mlruns");
+  group.key("mlflow_experiment_name", "Experiment of MLflow that the run is in.")
+      .field(kReport, &Report::mlflow_experiment_name)
+      .default_note("MLFLOW_EXPERIMENT_NAME, else Default");
+  group.key("mlflow_run_id", "Continue this run of MLflow; a resumed run goes on with its own.")
+      .field(kReport, &Report::mlflow_run_id)
+      .default_note("MLFLOW_RUN_ID, else a new one");
+  group.key("mlflow_tags", "Tags of the run in MLflow, a mapping; MLFLOW_TAGS adds to them.")
+      .field(kReport, &Report::mlflow_tags);
+  group.key("metrics_port", "Port of GET /metrics (Prometheus), /status and /health; 0 is none.")
+      .field(kReport, &Report::metrics_port)
+      .at_least(0)
+      .at_most(65535)
+      .default_note("8000 with report_to prometheus, else 0")
+      .alias({"otel_metrics_port"})
+      .alias("use_otel_metrics", weakly(when_true("8000")));
+  group.key("metrics_host", "Address that metrics_port listens on; 0.0.0.0 is every one of the machine.")
+      .field(kReport, &Report::metrics_host)
+      .alias({"otel_metrics_host"});
 }
 
 void add_checkpoint(GroupBuilder group) {
@@ -242,8 +262,7 @@ void add_ignored_keys(std::vector<KeySpec>& table) {
   group.no_effect("plot_loss", "The loss is in metrics.jsonl.");
   group.no_effect("remove_unused_columns", "Columns that are not needed are not read.");
   group.no_effect("save_safetensors", "Weights are always written as safetensors.");
-  group.no_effect("mlflow_tracking_uri", "Only report_to mlflow would read it, which is not in this version.")
-      .alias({"mlflow_experiment_name"});
+  group.no_effect("hf_mlflow_log_artifacts", "Checkpoints are not uploaded.").alias({"mlflow_log_artifacts"});
   group.no_effect("wandb_project", "Only report_to wandb would read it, which is not in this version.")
       .alias({"wandb_entity", "wandb_name", "wandb_run_id", "wandb_watch", "wandb_log_model", "wandb.project",
               "wandb.entity", "wandb.name"});

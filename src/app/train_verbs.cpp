@@ -80,7 +80,7 @@ int run_train(const RunRequest& request, bool dry_run) {
   if (!defaults.empty()) logger.info("not stated, so the default: {}", fmt::join(defaults, ", "));
   const std::optional<MergeOptions> merge = dry_run ? std::nullopt : merge_of(config.run);
   {
-    Trainer trainer(config.run, logger, resolved_yaml);
+    Trainer trainer(config.run, logger, {resolved_yaml, resolved_pairs});
     if (dry_run) {
       trainer.dry_run();
       return 0;

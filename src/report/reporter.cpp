@@ -3,12 +3,16 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <system_error>
 
 #include "core/error.h"
 #include "report/efficiency.h"
 #include "report/humanise.h"
 #include "report/metrics_file.h"
+#include "report/metrics_server.h"
+#include "report/mlflow/mlflow_resume.h"
+#include "report/mlflow/mlflow_sender.h"
 #include "report/step_line.h"
 #include "report/step_window.h"
 #include "report/tensorboard.h"
@@ -25,11 +29,11 @@ bool names(const std::vector<std::string>& list, std::string_view name) {
 }
 
 void check_names(const std::vector<std::string>& report_to) {
-  static const std::vector<std::string> kKnown = {"jsonl", "tensorboard", "none"};
+  static const std::vector<std::string> kKnown = {"jsonl", "tensorboard", "mlflow", "prometheus", "none"};
   for (const auto& name : report_to) {
     if (!names(kKnown, name)) {
       throw UserError(fmt::format("unknown report '{}'.{}", name, did_you_mean(name, kKnown)), "report_to",
-                      "use jsonl, tensorboard or none");
+                      "use jsonl, tensorboard, mlflow, prometheus or none");
     }
   }
 }
@@ -47,6 +51,10 @@ std::string folder_name(std::string name) {
 struct Reporter::Sinks {
   std::optional<MetricsFile> metrics_file;
   std::optional<TensorBoardWriter> tensorboard;
+  std::optional<MlflowSender> mlflow;
+  bool mlflow_run_written = false;  // its id is in output_dir
+  std::optional<MetricsServer> server;
+  ServedStatus served;
   StepWindow window;
   EfficiencyMeter efficiency;
   // For the time left: what a step takes, with its share of evaluations and saves.
@@ -90,6 +98,8 @@ void Reporter::on_start(const RunStart& start) {
     }
   }
   if (names(options_.report_to, "tensorboard")) open_tensorboard(start);
+  if (names(options_.report_to, "mlflow")) open_mlflow(start.resumed);
+  if (options_.metrics_port > 0) open_server();
 }
 
 void Reporter::open_tensorboard(const RunStart& start) {
@@ -100,6 +110,61 @@ void Reporter::open_tensorboard(const RunStart& start) {
     sinks_->tensorboard.reset();
     logger_.warning("TensorBoard is switched off: {}", error.what());
   }
+}
+
+void Reporter::open_mlflow(bool resumed) {
+  MlflowOptions options = with_mlflow_environment(options_.mlflow);
+  options.run_name = options_.title;
+  for (const auto& [name, value] : {std::pair("mlflow.source.name", "hone"), std::pair("mlflow.source.type", "LOCAL"),
+                                    std::pair("hone.version", HONE_VERSION)}) {
+    options.tags.emplace_back(name, value);
+  }
+  if (const char* user = std::getenv("USER")) options.tags.emplace_back("mlflow.user", user);
+  if (resumed) continue_mlflow_run(options, options_.output_dir);
+  sinks_->mlflow.emplace(make_mlflow_store(options), options);
+}
+
+void Reporter::tell_mlflow_notices() {
+  for (const MlflowNotice& notice : sinks_->mlflow->take_notices()) {
+    logger_.log(notice.warning ? LogLevel::kWarning : LogLevel::kInfo, notice.text);
+  }
+  if (sinks_->mlflow_run_written || sinks_->mlflow->run_id().empty()) return;
+  sinks_->mlflow_run_written = true;
+  write_mlflow_run(with_mlflow_environment(options_.mlflow), sinks_->mlflow->run_id(), options_.output_dir);
+}
+
+void Reporter::end_mlflow(const RunEnd& end) {
+  // A run that stopped because nothing got better has done what it was told.
+  const MlflowCounts counts = sinks_->mlflow->end(end.killed ? MlflowStatus::kKilled : MlflowStatus::kFinished);
+  tell_mlflow_notices();
+  const bool opened = !sinks_->mlflow->run_id().empty();
+  sinks_->mlflow.reset();
+  if (counts.dropped + counts.refused > 0) {
+    logger_.warning("MLflow: {} values were sent, {} dropped since nobody took them, {} refused; {} has all",
+                    with_commas(counts.sent), with_commas(counts.dropped), with_commas(counts.refused),
+                    sinks_->metrics_file ? "metrics.jsonl" : "run.log");
+  }
+  if (opened && !counts.closed)
+    logger_.warning("MLflow: the run's final status did not arrive; it is shown as running there");
+}
+
+void Reporter::open_server() {
+  try {
+    sinks_->server.emplace(options_.metrics_host, static_cast<int>(options_.metrics_port));
+    sinks_->served.run_name = options_.title;
+    publish("training");
+    logger_.info("metrics at http://{}:{}/metrics", options_.metrics_host, options_.metrics_port);
+  } catch (const std::system_error& error) {
+    logger_.warning("metrics_port {}: {}; the run goes on without", options_.metrics_port, error.what());
+  }
+}
+
+void Reporter::publish(const char* state) {
+  if (!sinks_->server) return;
+  sinks_->served.state = state;
+  sinks_->served.step = state_.global_step;
+  sinks_->served.total_steps = start_.total_steps;
+  sinks_->server->publish(sinks_->served);
 }
 
 void Reporter::on_step(StepMetrics metrics) {
@@ -120,6 +185,7 @@ void Reporter::on_step(StepMetrics metrics) {
                    (options_.logging_first_step && metrics.step == 1);
   s.window.add(std::move(metrics));
   if (due) emit(s.window.take());
+  if (s.mlflow) tell_mlflow_notices();
 }
 
 void Reporter::emit(const StepMetrics& metrics) {
@@ -150,12 +216,20 @@ void Reporter::on_end(const RunEnd& end) {
   if (!sinks_->window.empty()) emit(sinks_->window.take());
   logger_.console().clear_progress();
   write_trainer_state(state_, options_.output_dir);
+  publish(end.finished ? "finished" : "stopped");
+  if (sinks_->mlflow) end_mlflow(end);
   summarise(end);
 }
 
 void Reporter::write(int64_t step, const std::vector<Metric>& metrics) {
   Json object = metrics_object(metrics);
   if (sinks_->metrics_file) sinks_->metrics_file->append(object);
+  if (sinks_->mlflow) sinks_->mlflow->log(step, metrics);
+  if (sinks_->server) {
+    sinks_->served.metrics.erase("nonfinite");
+    sinks_->served.metrics.update(object);
+    publish("training");
+  }
   state_.log_history.push_back(std::move(object));
   if (!sinks_->tensorboard) return;
   try {

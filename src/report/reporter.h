@@ -11,6 +11,7 @@
 #include "report/console.h"
 #include "report/log.h"
 #include "report/metrics.h"
+#include "report/mlflow/mlflow_store.h"
 #include "report/trainer_state.h"
 
 namespace hone {
@@ -19,11 +20,15 @@ struct LineLayout;
 
 struct ReportOptions {
   std::string output_dir;
-  std::vector<std::string> report_to = {"jsonl", "tensorboard"};  ///< these two, or "none"
+  std::vector<std::string> report_to = {"jsonl", "tensorboard"};  ///< these two, mlflow, or "none"
   std::string logging_dir = {};                                   ///< of the event files; empty: output_dir/runs
   std::string run_name = {};  ///< a folder of its own below logging_dir; empty: none
+  std::string title = {};     ///< the run's name for trackers
   int64_t logging_steps = 1;  ///< steps summarised by one line (see StepWindow)
   bool logging_first_step = false;
+  MlflowOptions mlflow = {};  ///< used where report_to names mlflow
+  int64_t metrics_port = 0;   ///< of a MetricsServer; 0: none
+  std::string metrics_host = "127.0.0.1";
 };
 
 struct RunStart {
@@ -45,12 +50,14 @@ struct SaveReport {
 struct RunEnd {
   bool finished = true;     ///< false: stopped before its last step
   std::string reason = {};  ///< why it stopped early: "no better evaluation for 3 times", "SIGTERM"
+  bool killed = false;      ///< that was a signal
 };
 
 /// Writes to the sinks that the options name: metrics.jsonl and trainer_state.json in output_dir, TensorBoard event
-/// files, the console and, through the logger, run.log.
+/// files, MLflow, the console and, through the logger, run.log; and serves the last numbers over HTTP.
 /// Errors: metrics.jsonl and trainer_state.json that cannot be written end the run (UserError), since the record of
-/// the run would have a hole; TensorBoard that cannot be written gives one warning and is switched off.
+/// the run would have a hole; TensorBoard that cannot be written gives one warning and is switched off, as does a port
+/// that cannot be had; MLflow never stops a run (MlflowSender).
 class Reporter {
  public:
   /// `logger` and its console outlive the reporter. An unknown name in report_to: UserError.
@@ -84,6 +91,11 @@ class Reporter {
   struct Sinks;
 
   void open_tensorboard(const RunStart& start);
+  void open_mlflow(bool resumed);
+  void open_server();
+  void tell_mlflow_notices();
+  void end_mlflow(const RunEnd& end);
+  void publish(const char* state);
   void emit(const StepMetrics& metrics);
   void write(int64_t step, const std::vector<Metric>& metrics);
   void show(const std::function<std::string(const LineLayout&)>& line);

@@ -153,8 +153,14 @@ struct RunConfig {
     std::string run_name;  ///< resolved: the last part of output_dir unless stated
     int64_t logging_steps = 1;
     bool logging_first_step = true;
-    std::vector<std::string> report_to{"jsonl", "tensorboard"};  ///< any of jsonl, tensorboard
+    std::vector<std::string> report_to{"jsonl", "tensorboard"};  ///< any of jsonl, tensorboard, mlflow, prometheus
     std::string logging_dir;                                     ///< resolved: output_dir/runs unless stated
+    std::string mlflow_tracking_uri;     ///< http(s)://…, file:… or a folder; "" = the environment's, else mlruns
+    std::string mlflow_experiment_name;  ///< "" = the environment's, else MLflow's Default
+    std::string mlflow_run_id;           ///< a run to continue; "" = the environment's, else a new one
+    Json mlflow_tags = Json::object();   ///< of the run
+    int64_t metrics_port = 0;            ///< of /metrics, /status and /health; 0 = none. Resolved with prometheus
+    std::string metrics_host = "127.0.0.1";  ///< what that listens on
 
     bool operator==(const Report&) const = default;
   };

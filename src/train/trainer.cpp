@@ -23,6 +23,7 @@ constexpr int64_t kMostSkippedSteps = 10;
 }  // namespace
 
 ExitCode Trainer::run() {
+  if (config_.checkpoint.resume_from_checkpoint == "auto") checkpoints_.tidy();
   const std::optional<std::filesystem::path> checkpoint = checkpoints_.find(config_.checkpoint.resume_from_checkpoint);
   const bool resuming = config_.checkpoint.resume_from_checkpoint != "false";
   load_model_headers();
@@ -39,8 +40,10 @@ ExitCode Trainer::run() {
   state_.data_fingerprint = data_fingerprint();
   if (checkpoint) resume(*checkpoint);
   state_.total_steps = schedule_.total_steps;
-  if (config_writer_)
-    write_text_file(std::filesystem::path(config_.report.output_dir) / "config.resolved.yaml", config_writer_(config_));
+  if (config_writer_.yaml) {
+    write_text_file(std::filesystem::path(config_.report.output_dir) / "config.resolved.yaml",
+                    config_writer_.yaml(config_));
+  }
 
   stream_.synchronize();  // the measurement of a CPU has its threads to itself
   peak_flops_ = peak_flops(stream_.device(), dtype_of(config_), pool_);
@@ -52,13 +55,7 @@ ExitCode Trainer::run() {
   }
   prepare_reports(checkpoint.has_value());
   const StopSignal stop;
-  Reporter reporter({.output_dir = config_.report.output_dir,
-                     .report_to = config_.report.report_to,
-                     .logging_dir = config_.report.logging_dir,
-                     .run_name = "",
-                     .logging_steps = config_.report.logging_steps,
-                     .logging_first_step = config_.report.logging_first_step},
-                    logger_);
+  Reporter reporter(report_options(), logger_);
   reporter.on_start({.total_steps = schedule_.total_steps,
                      .num_train_epochs = config_.schedule.num_train_epochs,
                      .resumed_step = state_.step,
@@ -80,7 +77,7 @@ ExitCode Trainer::run() {
     last |= stops_early();
     if (saves_now(last) || (stop.requested() && !last)) save_checkpoint(reporter);
     if (stop.requested() && !last) {
-      reporter.on_end({.finished = false, .reason = stop.name()});
+      reporter.on_end({.finished = false, .reason = stop.name(), .killed = true});
       write_training_info(fmt::format("stopped by {}", stop.name()));
       logger_.info("stopped by {}: go on with resume=auto", stop.name());
       return ExitCode::kResumable;
@@ -97,6 +94,27 @@ ExitCode Trainer::run() {
   reporter.on_end({.reason = early});
   write_training_info(early.empty() ? "completed" : "stopped early: " + early);
   return ExitCode::kOk;
+}
+
+ReportOptions Trainer::report_options() const {
+  const RunConfig::Report& report = config_.report;
+  ReportOptions options{.output_dir = report.output_dir,
+                        .report_to = report.report_to,
+                        .logging_dir = report.logging_dir,
+                        .title = report.run_name,
+                        .logging_steps = report.logging_steps,
+                        .logging_first_step = report.logging_first_step,
+                        .metrics_port = report.metrics_port,
+                        .metrics_host = report.metrics_host};
+  MlflowOptions& mlflow = options.mlflow;
+  mlflow.tracking_uri = report.mlflow_tracking_uri;
+  mlflow.experiment_name = report.mlflow_experiment_name;
+  mlflow.run_id = report.mlflow_run_id;
+  if (config_writer_.pairs) mlflow.params = config_writer_.pairs(config_);
+  for (const auto& [name, value] : report.mlflow_tags.items()) {
+    mlflow.tags.emplace_back(name, value.is_string() ? value.get<std::string>() : value.dump());
+  }
+  return options;
 }
 
 bool Trainer::due(const std::string& strategy, const std::optional<int64_t>& steps) const {

@@ -26,8 +26,11 @@ namespace hone {
 
 class Trainer {
  public:
-  /// The text of config.resolved.yaml for a configuration.
-  using ConfigWriter = std::function<std::string(const RunConfig&)>;
+  /// How a configuration is written down.
+  struct ConfigWriter {
+    std::function<std::string(const RunConfig&)> yaml;                                        ///< config.resolved.yaml
+    std::function<std::vector<std::pair<std::string, std::string>>(const RunConfig&)> pairs;  ///< for trackers
+  };
 
   /// `config` may leave what depends on model and data open. Logger and console outlive the trainer.
   Trainer(RunConfig config, Logger& logger, ConfigWriter config_writer = {});
@@ -86,6 +89,7 @@ class Trainer {
   void prepare_samples(bool resumed);
   void answer_samples(EvalMetrics& metrics);
   void write_training_info(const std::string& status);
+  ReportOptions report_options() const;
   void report_graphs();
   bool due(const std::string& strategy, const std::optional<int64_t>& steps) const;
   bool saves_now(bool last) const;

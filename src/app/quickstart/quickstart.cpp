@@ -128,7 +128,8 @@ class Quickstart {
   ExitCode train(const char* file, double& seconds) {
     const auto begin = std::chrono::steady_clock::now();
     Logger logger(console_, LogLevel::kWarning);
-    const ExitCode code = Trainer(load_config((folder_ / file).string(), {}).run, logger, resolved_yaml).run();
+    const ExitCode code =
+        Trainer(load_config((folder_ / file).string(), {}).run, logger, {resolved_yaml, resolved_pairs}).run();
     seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
     return code;
   }

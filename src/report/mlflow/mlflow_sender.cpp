@@ -1,0 +1,244 @@
+#include "report/mlflow/mlflow_sender.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <condition_variable>
+#include <deque>
+#include <functional>
+#include <mutex>
+#include <utility>
+
+#include "report/quiet_thread.h"
+
+namespace hone {
+
+using Clock = std::chrono::steady_clock;
+using Params = std::vector<std::pair<std::string, std::string>>;
+
+struct MlflowSender::State {
+  State(std::unique_ptr<MlflowStore> to, Params run_params, MlflowPatience limits)
+      : store(std::move(to)), params(std::move(run_params)), patience(limits) {}
+
+  const std::unique_ptr<MlflowStore> store;
+  const Params params;
+  const MlflowPatience patience;
+
+  std::mutex mutex;
+  std::condition_variable wake, done_changed;
+  // Guarded by the mutex:
+  std::deque<MlflowPoint> waiting;
+  size_t in_flight = 0;  // points taken out of `waiting`, whose call has not come back
+  MlflowCounts counts;
+  std::vector<MlflowNotice> notices;
+  std::string run_id;
+  bool off = false;     // no call will succeed: points are only counted
+  bool ending = false;  // end() has been called; from here on `status` and `deadline` stand
+  bool done = false;    // the thread has nothing left to do
+  MlflowStatus status = MlflowStatus::kFailed;
+  Clock::time_point deadline;
+
+  bool given_up() const { return off || (ending && Clock::now() >= deadline); }
+};
+
+namespace {
+
+/// The thread: opens the run, sends what comes, closes it.
+class Worker {
+ public:
+  explicit Worker(MlflowSender::State& state) : s_(state) {}
+
+  void run() {
+    open();
+    send_params(s_.params);
+    while (take_batch()) send_points(batch_);
+    close();
+    const std::lock_guard lock(s_.mutex);
+    s_.done = true;
+    s_.done_changed.notify_all();
+  }
+
+ private:
+  using Kind = MlflowError::Kind;
+  enum class Outcome { kDone, kRefused, kGivenUp };
+
+  /// Repeats a call while the server is not well; backs off in between.
+  Outcome attempt(const std::function<void()>& call) {
+    auto pause = s_.patience.first_retry;
+    for (bool failed = false;; failed = true) {
+      try {
+        if (given_up()) return Outcome::kGivenUp;
+        call();
+        if (failed) notice({"MLflow answers again"});
+        return Outcome::kDone;
+      } catch (const MlflowError& error) {
+        if (error.kind() == Kind::kRefused) return refused(error);
+        if (error.kind() == Kind::kFatal) return switch_off(error.what());
+        if (!failed) notice({fmt::format("MLflow: {}; trying again while training goes on", error.what()), true});
+      } catch (const std::exception& error) {
+        return switch_off(error.what());
+      }
+      std::unique_lock lock(s_.mutex);
+      const bool was_ending = s_.ending;
+      s_.wake.wait_for(lock, s_.ending ? s_.patience.first_retry : pause, [&] { return s_.ending != was_ending; });
+      pause = std::min(2 * pause, s_.patience.longest_retry);
+    }
+  }
+
+  void open() {
+    const int64_t start_time = mlflow_now();
+    std::string id;
+    if (attempt([&] { id = s_.store->open(start_time); }) == Outcome::kRefused) switch_off("the run was refused");
+    if (id.empty()) return;
+    const std::lock_guard lock(s_.mutex);
+    s_.run_id = id;
+    s_.notices.push_back({"MLflow: " + s_.store->location()});
+  }
+
+  /// One that is refused must not take the others with it: halves are tried, down to that one.
+  void send_params(std::span<const std::pair<std::string, std::string>> params) {
+    if (params.size() > kMlflowMostParams) {
+      send_params(params.first(kMlflowMostParams));
+      return send_params(params.subspan(kMlflowMostParams));
+    }
+    if (params.empty()) return;
+    if (attempt([&] { s_.store->log_params(params); }) != Outcome::kRefused || params.size() == 1) return;
+    send_params(params.first(params.size() / 2));
+    send_params(params.subspan(params.size() / 2));
+  }
+
+  void send_points(std::span<const MlflowPoint> points) {
+    const Outcome outcome = attempt([&] { s_.store->log_points(points); });
+    if (outcome == Outcome::kRefused && points.size() > 1) {
+      send_points(points.first(points.size() / 2));
+      return send_points(points.subspan(points.size() / 2));
+    }
+    const std::lock_guard lock(s_.mutex);
+    const auto count = static_cast<int64_t>(points.size());
+    s_.in_flight -= points.size();
+    (outcome == Outcome::kDone      ? s_.counts.sent
+     : outcome == Outcome::kRefused ? s_.counts.refused
+                                    : s_.counts.dropped) += count;
+  }
+
+  /// The next points, together where they come close to each other; false if none will come.
+  bool take_batch() {
+    std::unique_lock lock(s_.mutex);
+    s_.wake.wait(lock, [&] { return !s_.waiting.empty() || s_.ending; });
+    s_.wake.wait_for(lock, s_.patience.together,
+                     [&] { return s_.waiting.size() >= kMlflowMostPoints || s_.ending || s_.off; });
+    const size_t count = std::min(s_.waiting.size(), kMlflowMostPoints);
+    const auto end = s_.waiting.begin() + static_cast<std::ptrdiff_t>(count);
+    batch_.assign(s_.waiting.begin(), end);
+    s_.waiting.erase(s_.waiting.begin(), end);
+    s_.in_flight = count;
+    return count > 0 || !s_.ending;
+  }
+
+  void close() {
+    if (run_id().empty()) return;
+    const int64_t end_time = mlflow_now();
+    const bool closed = attempt([&] { s_.store->close(s_.status, end_time); }) == Outcome::kDone;
+    const std::lock_guard lock(s_.mutex);
+    s_.counts.closed = closed;
+  }
+
+  Outcome refused(const MlflowError& error) {
+    if (!std::exchange(told_refusal_, true))
+      notice({fmt::format("MLflow refuses some values: {}", error.what()), true});
+    return Outcome::kRefused;
+  }
+  Outcome switch_off(const std::string& why) {
+    const std::lock_guard lock(s_.mutex);
+    s_.off = true;
+    s_.notices.push_back({fmt::format("MLflow is switched off, training goes on: {}", why), true});
+    return Outcome::kGivenUp;
+  }
+  void notice(MlflowNotice line) {
+    const std::lock_guard lock(s_.mutex);
+    s_.notices.push_back(std::move(line));
+  }
+  bool given_up() {
+    const std::lock_guard lock(s_.mutex);
+    return s_.given_up();
+  }
+  std::string run_id() {
+    const std::lock_guard lock(s_.mutex);
+    return s_.run_id;
+  }
+
+  MlflowSender::State& s_;
+  std::vector<MlflowPoint> batch_;
+  bool told_refusal_ = false;
+};
+
+}  // namespace
+
+MlflowSender::MlflowSender(std::unique_ptr<MlflowStore> store, const MlflowOptions& options, MlflowPatience patience) {
+  Params params;
+  for (const auto& [name, value] : options.params) params.emplace_back(mlflow_name(name), mlflow_value(value));
+  state_ = std::make_shared<State>(std::move(store), std::move(params), patience);
+  thread_ = quiet_thread([state = state_] { Worker(*state).run(); });
+}
+
+MlflowSender::~MlflowSender() {
+  if (thread_.joinable()) end(MlflowStatus::kFailed);
+}
+
+void MlflowSender::log(int64_t step, std::span<const Metric> metrics) {
+  const int64_t now = mlflow_now();
+  const std::lock_guard lock(state_->mutex);
+  for (const Metric& metric : metrics) {
+    if (metric.name == "step") continue;
+    if (state_->off) {
+      ++state_->counts.dropped;
+      continue;
+    }
+    state_->waiting.push_back({mlflow_name(metric.name), metric.value, now, step});
+    if (state_->waiting.size() > state_->patience.most_waiting) {
+      state_->waiting.pop_front();
+      ++state_->counts.dropped;
+    }
+  }
+  state_->wake.notify_all();
+}
+
+std::string MlflowSender::run_id() const {
+  const std::lock_guard lock(state_->mutex);
+  return state_->run_id;
+}
+
+std::vector<MlflowNotice> MlflowSender::take_notices() {
+  const std::lock_guard lock(state_->mutex);
+  return std::exchange(state_->notices, {});
+}
+
+MlflowCounts MlflowSender::end(MlflowStatus status) {
+  // After the deadline the call that waits is cancelled; one that cannot be (a name server that does not answer) is
+  // left behind with the state it shares.
+  constexpr std::chrono::milliseconds kAfterCancel{500};
+  std::unique_lock lock(state_->mutex);
+  state_->ending = true;
+  state_->status = status;
+  state_->deadline = Clock::now() + state_->patience.at_end;
+  state_->wake.notify_all();
+  const auto done = [&] { return state_->done; };
+  if (!state_->done_changed.wait_until(lock, state_->deadline, done)) {
+    lock.unlock();
+    state_->store->cancel();
+    lock.lock();
+    state_->done_changed.wait_for(lock, kAfterCancel, done);
+  }
+  MlflowCounts counts = state_->counts;
+  counts.dropped += static_cast<int64_t>(state_->waiting.size() + state_->in_flight);
+  const bool joins = state_->done;
+  lock.unlock();
+  if (joins) {
+    thread_.join();
+  } else {
+    thread_.detach();
+  }
+  return counts;
+}
+
+}  // namespace hone

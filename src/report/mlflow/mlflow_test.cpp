@@ -1,0 +1,311 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+
+#include "core/error.h"
+#include "report/mlflow/fake_mlflow.h"
+#include "report/mlflow/mlflow_resume.h"
+#include "report/mlflow/mlflow_sender.h"
+#include "report/mlflow/mlflow_server.h"
+#include "report/test_folder.h"
+
+namespace hone {
+namespace {
+
+using std::chrono::milliseconds;
+using testing::Contains;
+using testing::HasSubstr;
+using Clock = std::chrono::steady_clock;
+
+constexpr MlflowPatience kQuick{
+    .together = milliseconds(5), .first_retry = milliseconds(10), .at_end = milliseconds(3000)};
+
+MlflowOptions options_for(const std::string& uri) {
+  return {.tracking_uri = uri, .experiment_name = "fine-tuning", .run_name = "one", .params = {{"lr", "1e-4"}}};
+}
+
+std::vector<Metric> one(const std::string& name, double value) { return {{"step", 1, true}, {name, value}}; }
+
+/// Sends `steps` points and ends the run.
+MlflowCounts run_against(const MlflowOptions& options, int steps, MlflowPatience patience = kQuick,
+                         MlflowTimeouts timeouts = {.connect = 1, .answer = 1}) {
+  MlflowSender sender(make_mlflow_server(options, timeouts), options, patience);
+  for (int step = 1; step <= steps; ++step) sender.log(step, one("loss", 1.0 / step));
+  return sender.end(MlflowStatus::kFinished);
+}
+
+std::string joined(const std::vector<MlflowNotice>& notices) {
+  std::string text;
+  for (const MlflowNotice& notice : notices) text += notice.text + "\n";
+  return text;
+}
+
+TEST(Mlflow, EveryPointArrivesOnceWithParamsAndStatus) {
+  const FakeMlflow server;
+  MlflowOptions options = options_for(server.uri());
+  options.tags = {{"team", "a"}};
+  for (int i = 0; i < 250; ++i) options.params.emplace_back("p" + std::to_string(i), std::string(600, 'x'));
+  const MlflowCounts counts = run_against(options, 2500);
+  EXPECT_EQ(counts.sent, 2500);
+  EXPECT_EQ(counts.dropped + counts.refused, 0);
+  EXPECT_TRUE(counts.closed);
+  ASSERT_EQ(server.points().size(), 2500u);
+  EXPECT_EQ(server.points()[41]["step"], 42);
+  EXPECT_EQ(server.points()[1]["value"], 0.5);
+  EXPECT_LE(server.largest_batch(), kMlflowMostPoints);
+  EXPECT_EQ(server.params().size(), 251u);
+  EXPECT_EQ(server.params()["p7"].size(), 500u);
+  EXPECT_EQ(server.tags()["team"], "a");
+  EXPECT_EQ(server.status(), "FINISHED");
+  EXPECT_EQ(server.count("runs/create"), 1u);
+}
+
+TEST(Mlflow, AnExperimentThatIsThereIsUsed) {
+  const FakeMlflow server;
+  run_against(options_for(server.uri()), 1);
+  run_against(options_for(server.uri()), 1);
+  EXPECT_EQ(server.count("experiments/create"), 1u);
+  EXPECT_EQ(server.count("runs/create"), 2u);
+}
+
+TEST(Mlflow, ServerErrorsAreTriedAgain) {
+  std::atomic<int> failures = 5;
+  const FakeMlflow server([&](const std::string&, const Json&, httplib::Response& response) {
+    if (failures-- <= 0) return false;
+    response.status = failures % 2 == 0 ? 500 : 429;
+    return true;
+  });
+  const MlflowCounts counts = run_against(options_for(server.uri()), 10);
+  EXPECT_EQ(counts.sent, 10);
+  EXPECT_EQ(server.points().size(), 10u);
+  EXPECT_EQ(server.status(), "FINISHED");
+}
+
+TEST(Mlflow, AConnectionClosedInTheMiddleOfAnAnswerIsTriedAgain) {
+  std::atomic<int> failures = 2;
+  const FakeMlflow server([&](const std::string& call, const Json&, httplib::Response& response) {
+    if (call != "runs/log-batch" || failures-- <= 0) return false;
+    response.set_content_provider(1000, "application/json", [](size_t, size_t, httplib::DataSink& sink) {
+      sink.write("{\"hal", 5);
+      return false;
+    });
+    return true;
+  });
+  const MlflowCounts counts = run_against(options_for(server.uri()), 3);
+  EXPECT_EQ(counts.sent, 3);
+  EXPECT_EQ(server.status(), "FINISHED");
+}
+
+TEST(Mlflow, ADeadServerCostsTheRunNothingButItsPoints) {
+  const std::string nobody = "http://127.0.0.1:1";
+  const MlflowOptions options = options_for(nobody);
+  MlflowPatience patience = kQuick;
+  patience.at_end = milliseconds(200);
+  MlflowSender sender(make_mlflow_server(options, {.connect = 1, .answer = 1}), options, patience);
+  const Clock::time_point begin = Clock::now();
+  for (int step = 1; step <= 10'000; ++step) sender.log(step, one("loss", 1));
+  EXPECT_LT(Clock::now() - begin, milliseconds(1000));  // 100 µs a step, with a sanitizer on a busy machine
+  const MlflowCounts counts = sender.end(MlflowStatus::kFinished);
+  EXPECT_LT(Clock::now() - begin, milliseconds(4000));
+  EXPECT_EQ(counts.dropped, 10'000);
+  EXPECT_EQ(counts.sent, 0);
+  EXPECT_FALSE(counts.closed);
+  EXPECT_THAT(joined(sender.take_notices()), HasSubstr("no answer"));
+}
+
+TEST(Mlflow, AServerThatHangsDoesNotHoldUpTheEnd) {
+  FakeMlflow* hanging = nullptr;
+  FakeMlflow server([&](const std::string& call, const Json&, httplib::Response&) {
+    if (call == "runs/log-batch") hanging->hang();
+    return false;
+  });
+  hanging = &server;
+  MlflowPatience patience = kQuick;
+  patience.at_end = milliseconds(300);
+  const Clock::time_point begin = Clock::now();
+  const MlflowCounts counts = run_against(options_for(server.uri()), 100, patience, {.connect = 5, .answer = 60});
+  EXPECT_LT(Clock::now() - begin, milliseconds(3000));
+  EXPECT_EQ(counts.dropped, 100);
+  EXPECT_FALSE(counts.closed);
+}
+
+TEST(Mlflow, WhatWaitsIsBounded) {
+  const MlflowOptions options = options_for("http://127.0.0.1:1");
+  MlflowPatience patience = kQuick;
+  patience.most_waiting = 100;
+  patience.at_end = milliseconds(100);
+  MlflowSender sender(make_mlflow_server(options, {.connect = 1, .answer = 1}), options, patience);
+  for (int step = 1; step <= 5'000; ++step) sender.log(step, one("loss", 1));
+  EXPECT_EQ(sender.end(MlflowStatus::kFinished).dropped, 5'000);
+}
+
+TEST(Mlflow, WrongCredentialsSwitchItOffWithOneLine) {
+  const FakeMlflow server([](const std::string&, const Json&, httplib::Response& response) {
+    response.status = 401;
+    return true;
+  });
+  const MlflowOptions options = options_for(server.uri());
+  MlflowSender sender(make_mlflow_server(options), options, kQuick);
+  for (int step = 1; step <= 50; ++step) sender.log(step, one("loss", 1));
+  const MlflowCounts counts = sender.end(MlflowStatus::kFinished);
+  EXPECT_EQ(counts.dropped, 50);
+  const std::vector<MlflowNotice> notices = sender.take_notices();
+  ASSERT_EQ(notices.size(), 1u);
+  EXPECT_TRUE(notices[0].warning);
+  EXPECT_THAT(notices[0].text, testing::AllOf(HasSubstr("switched off"), HasSubstr("MLFLOW_TRACKING_")));
+  EXPECT_EQ(server.count("experiments/get-by-name"), 1u);  // and it is not asked again
+}
+
+TEST(Mlflow, AnotherKindOfServerIsNamed) {
+  const FakeMlflow server([](const std::string&, const Json&, httplib::Response& response) {
+    response.set_content("<html>hello</html>", "text/html");
+    return true;
+  });
+  const MlflowOptions options = options_for(server.uri());
+  MlflowSender sender(make_mlflow_server(options), options, kQuick);
+  sender.end(MlflowStatus::kFinished);
+  EXPECT_THAT(joined(sender.take_notices()), HasSubstr("no MLflow server answers at this address"));
+}
+
+TEST(Mlflow, OneRefusedValueDoesNotTakeTheOthersWithIt) {
+  const FakeMlflow server([](const std::string& call, const Json& body, httplib::Response& response) {
+    if (call != "runs/log-batch" || body.dump().find("bad") == std::string::npos) return false;
+    response.status = 400;
+    response.set_content(R"({"error_code": "INVALID_PARAMETER_VALUE", "message": "bad is bad"})", "application/json");
+    return true;
+  });
+  MlflowOptions options = options_for(server.uri());
+  options.params = {{"a", "1"}, {"bad", "2"}, {"c", "3"}};
+  MlflowSender sender(make_mlflow_server(options), options, kQuick);
+  for (int step = 1; step <= 20; ++step) sender.log(step, one(step == 13 ? "bad" : "loss", step));
+  const MlflowCounts counts = sender.end(MlflowStatus::kFinished);
+  EXPECT_EQ(counts.sent, 19);
+  EXPECT_EQ(counts.refused, 1);
+  EXPECT_EQ(server.params().size(), 2u);
+  EXPECT_THAT(joined(sender.take_notices()), HasSubstr("bad is bad"));
+}
+
+TEST(Mlflow, NumbersThatAreNotFiniteTravelAsText) {
+  const FakeMlflow server;
+  const MlflowOptions options = options_for(server.uri());
+  MlflowSender sender(make_mlflow_server(options), options, kQuick);
+  sender.log(1, one("loss", std::nan("")));
+  sender.log(2, one("loss", -std::numeric_limits<double>::infinity()));
+  sender.end(MlflowStatus::kFinished);
+  ASSERT_EQ(server.points().size(), 2u);
+  EXPECT_EQ(server.points()[0]["value"], "NaN");
+  EXPECT_EQ(server.points()[1]["value"], "-Infinity");
+}
+
+TEST(Mlflow, ARunThatIsNotEndedFailed) {
+  const FakeMlflow server;
+  {
+    const MlflowOptions options = options_for(server.uri());
+    MlflowSender sender(make_mlflow_server(options), options, kQuick);
+    sender.log(1, one("loss", 1));
+  }
+  EXPECT_EQ(server.status(), "FAILED");
+  EXPECT_EQ(server.points().size(), 1u);
+}
+
+TEST(Mlflow, CredentialsTravelInTheHeader) {
+  const FakeMlflow server;
+  MlflowOptions options = options_for(server.uri());
+  options.username = "user";
+  options.password = "word";
+  run_against(options, 1);
+  EXPECT_EQ(server.authorization(), "Basic dXNlcjp3b3Jk");
+  options.token = "abc";
+  run_against(options, 1);
+  EXPECT_EQ(server.authorization(), "Bearer abc");
+}
+
+TEST(Mlflow, AStatedRunIsContinuedAndAnUnknownOneNamed) {
+  const FakeMlflow server;
+  MlflowOptions options = options_for(server.uri());
+  options.run_id = "r1";
+  EXPECT_EQ(run_against(options, 2).sent, 2);
+  EXPECT_EQ(server.count("runs/create"), 0u);
+  options.run_id = "r2";
+  EXPECT_EQ(run_against(options, 2).dropped, 2);
+}
+
+TEST(Mlflow, AResumedRunFindsItsRunOnTheSameServerOnly) {
+  const TestFolder folder;
+  write_mlflow_run({.tracking_uri = "http://a"}, "r1", folder.path());
+  MlflowOptions same{.tracking_uri = "http://a", .params = {{"lr", "1"}}};
+  continue_mlflow_run(same, folder.path());
+  EXPECT_EQ(same.run_id, "r1");
+  EXPECT_TRUE(same.params.empty());
+  MlflowOptions other{.tracking_uri = "http://b"}, stated{.tracking_uri = "http://a", .run_id = "r9"};
+  continue_mlflow_run(other, folder.path());
+  continue_mlflow_run(stated, folder.path());
+  EXPECT_EQ(other.run_id, "");
+  EXPECT_EQ(stated.run_id, "r9");
+}
+
+TEST(Mlflow, NamesBecomeOnesThatItTakes) {
+  EXPECT_EQ(mlflow_name("router/aux_loss"), "router/aux_loss");
+  EXPECT_EQ(mlflow_name("loss/my data (v2).jsonl"), "loss/my data _v2_.jsonl");
+  EXPECT_EQ(mlflow_name("loss/../../etc"), "loss/__/__/etc");
+  EXPECT_EQ(mlflow_name("/a//b"), "_/a/_/b");
+  EXPECT_EQ(mlflow_name("é"), "__");
+  EXPECT_EQ(mlflow_name(std::string(400, 'a')).size(), 250u);
+  EXPECT_EQ(mlflow_value(std::string(499, 'a') + "é"), std::string(499, 'a'));
+}
+
+TEST(Mlflow, RefusesAddressesThatItCannotServe) {
+  for (const char* uri : {"sqlite:///mlflow.db", "databricks://profile", "postgresql://h/db", "http://u:p@h:5000",
+                          "http://:5000", "https:///path"}) {
+    EXPECT_THROW(check_mlflow_uri(uri), UserError) << uri;
+  }
+  for (const char* uri : {"", "http://h", "https://h:1/p", "file:/tmp/x", "file:///tmp/x", "some/folder", "/abs"}) {
+    EXPECT_NO_THROW(check_mlflow_uri(uri)) << uri;
+  }
+}
+
+TEST(MlflowFolder, HoldsARunAsTheFileStoreDoes) {
+  const TestFolder folder;
+  MlflowOptions options = options_for("file:" + (folder / "runs"));
+  MlflowSender sender(make_mlflow_store(options), options, kQuick);
+  sender.log(3, one("router/aux_loss", 0.25));
+  sender.log(4, one("router/aux_loss", std::nan("")));
+  const MlflowCounts counts = sender.end(MlflowStatus::kKilled);
+  EXPECT_EQ(counts.sent, 2);
+  const std::string id = sender.run_id();
+  ASSERT_EQ(id.size(), 32u);
+  std::filesystem::path run;
+  for (const auto& entry : std::filesystem::directory_iterator(folder / "runs")) run = entry.path() / id;
+  const std::string lines = read_text(run / "metrics/router/aux_loss");
+  EXPECT_THAT(lines, HasSubstr(" 0.25 3\n"));
+  EXPECT_THAT(lines, HasSubstr(" nan 4\n"));
+  EXPECT_EQ(read_text(run / "params/lr"), "1e-4");
+  const std::string meta = read_text(run / "meta.yaml");
+  EXPECT_THAT(meta, testing::AllOf(HasSubstr("status: 5\n"), HasSubstr("run_name: \"one\"\n")));
+  EXPECT_THAT(read_text(run.parent_path() / "meta.yaml"), HasSubstr("name: \"fine-tuning\"\n"));
+  // The same experiment for the next run, and a stated run goes on.
+  options.run_id = id;
+  options.params = {{"lr", "2"}};
+  MlflowSender again(make_mlflow_store(options), options, kQuick);
+  again.log(5, one("loss", 1));
+  again.end(MlflowStatus::kFinished);
+  EXPECT_THAT(read_text(run / "meta.yaml"), testing::AllOf(HasSubstr("status: 3\n"), HasSubstr("run_name: \"one\"\n")));
+  EXPECT_EQ(read_text(run / "params/lr"), "1e-4");
+  EXPECT_THAT(joined(again.take_notices()), HasSubstr("another value of the param lr"));
+}
+
+TEST(MlflowFolder, AFolderThatCannotBeWrittenStopsNothing) {
+  const TestFolder folder;
+  const MlflowOptions options = options_for(folder / "file/runs");
+  std::ofstream(folder / "file") << "not a folder";
+  MlflowPatience patience = kQuick;
+  patience.at_end = milliseconds(100);
+  MlflowSender sender(make_mlflow_store(options), options, patience);
+  sender.log(1, one("loss", 1));
+  EXPECT_EQ(sender.end(MlflowStatus::kFinished).dropped, 1);
+}
+
+}  // namespace
+}  // namespace hone
