@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <cstdio>
+#include <cstdlib>
 #include <map>
 
 #include "core/cuda_device.h"
@@ -27,8 +28,13 @@ int run(int argc, char** argv) {
   given.device = take("--device", "cpu").string();
   given.program = take("--hone", "");
   given.fixtures = take("--fixtures", HONE_SOURCE_DIR "/tests/fixtures");
+  given.moments = std::atoi(take("--moments", "6").c_str());
+  given.seed = std::strtoull(take("--seed", "0").c_str(), nullptr, 10);
   if (!options.empty() || argc % 2 == 0) {
-    std::fprintf(stderr, "usage: %s [--device cuda] [--hone PROGRAM] [--fixtures DIR] [gtest options]\n", argv[0]);
+    std::fprintf(
+        stderr,
+        "usage: %s [--device cuda] [--hone PROGRAM] [--fixtures DIR] [--moments N] [--seed N] [gtest options]\n",
+        argv[0]);
     return 2;
   }
   if (on_gpu() && cuda::device_count() == 0) {

@@ -1,6 +1,7 @@
 // What the tests of whole runs are told on their command line.
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
 #include <string>
 
@@ -10,6 +11,8 @@ struct TestRun {
   std::string device = "cpu";      ///< --device: cpu or cuda
   std::filesystem::path program;   ///< --hone: the program to run; "" = the one that was built with the tests
   std::filesystem::path fixtures;  ///< --fixtures: where tests/fixtures is; "" = in the source folder
+  int moments = 6;                 ///< --moments: how often the crash test kills a run
+  uint64_t seed = 0;               ///< --seed: of its moments; 0 = by the clock
 };
 
 const TestRun& test_run();

@@ -146,6 +146,7 @@ std::string plain(const std::string& what, const std::string& fix) { return "err
 
 int run_command_line(int argc, const char* const* argv) {
   std::signal(SIGPIPE, SIG_IGN);
+  std::signal(SIGXFSZ, SIG_IGN);  // a file over `ulimit -f` is an error of write(), which says so
   try {
     return run(argc, argv);
   } catch (const Error& error) {

@@ -14,6 +14,8 @@ namespace hone {
 namespace {
 
 constexpr std::string_view kPrefix = "checkpoint-";
+/// Behind the names of folders on their way: being written, replaced by a new one, being deleted.
+constexpr const char *kWritten = ".tmp", *kReplaced = ".old", *kDeleted = ".deleted";
 
 std::optional<int64_t> step_of(const std::string& name) {
   if (!name.starts_with(kPrefix)) return std::nullopt;
@@ -33,6 +35,7 @@ bool written_by_a_run(const std::string& name) {
                                                  "merged",
                                                  "run.log",
                                                  "config.resolved.yaml",
+                                                 "mlflow_run.json",
                                                  "config.json",
                                                  "generation_config.json",
                                                  "adapter_config.json",
@@ -62,11 +65,19 @@ std::vector<int64_t> CheckpointFolder::steps() const {
   return steps;
 }
 
+/// Renamed first: a run that is killed meanwhile leaves no checkpoint behind that lacks some of its files.
+void CheckpointFolder::remove(int64_t step) const {
+  const std::filesystem::path deleted = path_of(step).string() + kDeleted;
+  std::filesystem::remove_all(deleted);
+  std::filesystem::rename(path_of(step), deleted);
+  std::filesystem::remove_all(deleted);
+}
+
 void CheckpointFolder::prune(const Kept& kept) const {
   std::vector<int64_t> counted;
   for (const int64_t step : steps()) {
     if (step > kept.newest) {
-      std::filesystem::remove_all(path_of(step));
+      remove(step);
     } else if (kept.major <= 0 || step % kept.major != 0) {
       counted.push_back(step);
     }
@@ -76,7 +87,7 @@ void CheckpointFolder::prune(const Kept& kept) const {
   for (const int64_t step : counted) {
     if (count <= *kept.limit) return;
     if (step == kept.best || step == kept.newest) continue;
-    std::filesystem::remove_all(path_of(step));
+    remove(step);
     --count;
   }
 }
@@ -89,6 +100,25 @@ std::filesystem::path CheckpointFolder::best() const {
   throw UserError(
       "there is no best checkpoint to resume from", output_dir_.string(),
       "a run keeps it where something is evaluated and save_strategy is not no; resume=auto takes the newest");
+}
+
+void CheckpointFolder::tidy() const {
+  std::error_code error;
+  std::vector<std::filesystem::path> left;
+  for (const auto& entry : std::filesystem::directory_iterator(output_dir_, error)) {
+    const std::filesystem::path& path = entry.path();
+    const std::string ending = path.extension().string();
+    const bool ours = step_of(path.stem().string()) && entry.is_directory();
+    if (ours && (ending == kWritten || ending == kReplaced || ending == kDeleted)) left.push_back(path);
+  }
+  for (const std::filesystem::path& path : left) {
+    const std::filesystem::path whole = path.parent_path() / path.stem();
+    if (path.extension() == kReplaced && !std::filesystem::exists(whole)) {
+      std::filesystem::rename(path, whole);
+    } else {
+      std::filesystem::remove_all(path);
+    }
+  }
 }
 
 void CheckpointFolder::check(bool resume, bool overwrite) const {

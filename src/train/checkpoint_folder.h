@@ -27,6 +27,10 @@ class CheckpointFolder {
   };
   void prune(const Kept& kept) const;
 
+  /// Before a run goes on: removes what one that was killed left half written or half deleted, and puts back a
+  /// checkpoint that it was about to replace.
+  void tidy() const;
+
   /// UserError if the folder is not empty and neither `resume` nor `overwrite` is set. Changes nothing.
   void check(bool resume, bool overwrite) const;
   /// As check, then makes the folder. UserError if it is not writable;
@@ -38,6 +42,7 @@ class CheckpointFolder {
   std::optional<std::filesystem::path> find(const std::string& resume_from_checkpoint) const;
 
  private:
+  void remove(int64_t step) const;
   std::filesystem::path best() const;
 
   std::filesystem::path output_dir_;

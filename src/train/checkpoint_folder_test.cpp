@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <fstream>
 
 #include "core/error.h"
@@ -35,6 +36,16 @@ TEST_F(CheckpointFolders, TheNewestIsTheLargestNumberAndHalfWrittenOnesDoNotCoun
   EXPECT_EQ(folder.find("false"), std::nullopt);
   EXPECT_THROW(folder.find((path_ / "checkpoint-5").string()), UserError);
   EXPECT_EQ(CheckpointFolder(path_ / "none").find("auto"), std::nullopt);
+}
+
+TEST_F(CheckpointFolders, WhatAKilledRunLeftIsTidiedUp) {
+  make({"checkpoint-1", "checkpoint-2.tmp", "checkpoint-3.old", "checkpoint-1.old", "checkpoint-4.deleted", "mine.tmp",
+        "checkpoint-x.tmp"});
+  CheckpointFolder(path_).tidy();
+  std::vector<std::string> names;
+  for (const auto& entry : fs::directory_iterator(path_)) names.push_back(entry.path().filename());
+  std::sort(names.begin(), names.end());
+  EXPECT_EQ(names, (std::vector<std::string>{"checkpoint-1", "checkpoint-3", "checkpoint-x.tmp", "mine.tmp"}));
 }
 
 TEST_F(CheckpointFolders, PruningKeepsTheBestAndTheNewest) {

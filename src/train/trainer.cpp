@@ -23,7 +23,8 @@ constexpr int64_t kMostSkippedSteps = 10;
 }  // namespace
 
 ExitCode Trainer::run() {
-  if (config_.checkpoint.resume_from_checkpoint == "auto") checkpoints_.tidy();
+  const std::string& resume_from = config_.checkpoint.resume_from_checkpoint;
+  if (resume_from == "auto" || resume_from == "best") checkpoints_.tidy();
   const std::optional<std::filesystem::path> checkpoint = checkpoints_.find(config_.checkpoint.resume_from_checkpoint);
   const bool resuming = config_.checkpoint.resume_from_checkpoint != "false";
   load_model_headers();

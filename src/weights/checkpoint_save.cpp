@@ -155,7 +155,8 @@ void sync_directory(const std::filesystem::path& directory) {
 }
 
 [[noreturn]] void not_writable(const std::filesystem::path& path, const std::string& reason) {
-  throw UserError("the folder cannot be written: " + reason, path.string(), "check its permissions and the free space");
+  throw UserError("the folder cannot be written: " + reason, path.string(),
+                  "check its permissions and the free space; checkpoints that were saved before are as they were");
 }
 
 }  // namespace
@@ -209,6 +210,9 @@ void write_directory(const std::filesystem::path& directory,
   if (error) not_writable(directory, error.message());
   try {
     fill(temporary);
+  } catch (const std::filesystem::filesystem_error& failure) {
+    std::filesystem::remove_all(temporary, error);
+    not_writable(directory, failure.code().message());
   } catch (...) {
     std::filesystem::remove_all(temporary, error);
     throw;
@@ -236,8 +240,10 @@ void write_text_file(const std::filesystem::path& path, const std::string& text)
     }
     written += static_cast<size_t>(put);
   }
-  fsync(descriptor);
+  // A full disk may show here for the first time.
+  const int synced = fsync(descriptor) == 0 || errno == EINVAL || errno == EROFS ? 0 : errno;
   close(descriptor);
+  if (synced != 0) not_writable(path, std::strerror(synced));
   std::filesystem::rename(temporary, path);
 }
 
