@@ -72,7 +72,7 @@ do_causal_lm_eval, eval_causal_lm_metrics, do_bench_eval, bench_*, eval_table_si
 loss_watchdog_* ? nan_policy watches for numbers that are not finite
 save_first_step ~ a checkpoint of the first step is not needed
 hub_* - models are not uploaded
-use_comet, comet_*, use_trackio, use_otel_metrics, otel_metrics_host, wandb_mode, hf_mlflow_log_artifacts, mlflow_run_name - metrics go where report_to says
+use_comet, comet_*, use_trackio, wandb_mode, mlflow_run_name - metrics go where report_to says
 generation_* - only generate_samples would read it
 freeze_mm_modules ~ a vision tower is kept as it is
 model_quantization_config, model_quantization_config_kwargs ? quantised checkpoints are read as they are

@@ -165,7 +165,15 @@ class ScoreComputer {
   static int64_t end_vector(const Seen& seen) { return (seen.end + kLanes - 1) / kLanes * kLanes; }
 
   /// Lane i holds what lane i + count (modulo the lanes) held.
-  static F rotated(F value, int count) { return __builtin_shuffle(value, (lane_numbers() + count) & (kLanes - 1)); }
+  static F rotated(F value, int count) {
+#ifdef __clang__  // which shuffles by constants only
+    F result;
+    for (int i = 0; i < kLanes; ++i) result[i] = value[(i + count) & (kLanes - 1)];
+    return result;
+#else
+    return __builtin_shuffle(value, (lane_numbers() + count) & (kLanes - 1));
+#endif
+  }
 
   static float scalar_exp(float x) { return exp(broadcast(x))[0]; }
 
