@@ -18,8 +18,9 @@ Options operator+(Options a, const Options& b) {
 
 const std::map<std::string, Options> kOptimizers = {
     {"adafactor", {"optim=adafactor"}},
-    {"adafactor with all", {"optim=adafactor", "optim_args=beta1=0.9,scale_parameter=true", "weight_decay=0.01"}},
-    {"lion", {"optim=lion", "learning_rate=1e-3", "weight_decay=0.01"}},
+    {"adafactor with all",
+     {"optim=adafactor", "optim_args=beta1=0.9,scale_parameter=true", "learning_rate=6e-2", "weight_decay=0.01"}},
+    {"lion", {"optim=lion", "learning_rate=2e-3", "weight_decay=0.01"}},
     {"sgd", {"optim=sgd", "learning_rate=0.5"}},
     {"sgd with momentum", {"optim=sgd", "optim_args={momentum: 0.9, nesterov: true}", "learning_rate=0.1"}},
 };
