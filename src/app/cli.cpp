@@ -52,6 +52,12 @@ std::vector<std::string> verb_names(const CLI::App& app) {
   return names;
 }
 
+/// Whether a verb has this name or alias.
+bool is_verb(const CLI::App& app, const std::string& name) {
+  const auto verbs = app.get_subcommands([](const CLI::App*) { return true; });
+  return std::any_of(verbs.begin(), verbs.end(), [&](const CLI::App* verb) { return verb->check_name(name); });
+}
+
 /// The verb that was written, or the part of it (bench step).
 const CLI::App& innermost(const CLI::App& verb) {
   const auto parts = verb.get_subcommands();
@@ -90,7 +96,7 @@ bool is_value(const std::string& name, const std::string& value) {
 std::vector<std::string> arguments_of(const CLI::App& app, int argc, const char* const* argv) {
   std::vector<std::string> arguments(argv + 1, argv + argc);
   const CLI::App* verb = app.get_subcommand(arguments.front());
-  if (!takes_overrides(arguments.front())) return arguments;
+  if (!takes_overrides(verb->get_name())) return arguments;
   for (size_t i = 1; i + 1 < arguments.size(); ++i) {
     const std::string& name = arguments[i];
     const bool override = name.starts_with("--") && name.size() > 2 && name.find('=') == std::string::npos &&
@@ -115,7 +121,7 @@ int run(int argc, const char* const* argv) {
   }
   const std::vector<std::string> verbs = verb_names(app);
   if (first == "--version") return run_version();
-  if (std::find(verbs.begin(), verbs.end(), first) == verbs.end()) {
+  if (!is_verb(app, first)) {
     throw UserError(fmt::format("'{}' is not a verb of hone.{}", first, did_you_mean(first, verbs)), "",
                     "hone --help lists them");
   }

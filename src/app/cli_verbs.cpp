@@ -13,6 +13,7 @@
 #include "app/models.h"
 #include "app/new_model.h"
 #include "app/output.h"
+#include "app/prepare.h"
 #include "app/quickstart/quickstart.h"
 #include "app/schema_docs.h"
 #include "app/source_keys.h"
@@ -102,6 +103,26 @@ void add_validate(CLI::App& app, Action& action) {
                             "  hone validate run.yaml");
   auto options = add_config(verb);
   verb->callback([=, &action] { action = [=] { return run_validate(request_of(*options, verb->remaining())); }; });
+}
+
+void add_prepare(CLI::App& app, Action& action) {
+  CLI::App* verb = add_verb(app, "prepare", "Tokenise data sets and report on them: lengths, masks, duplicates, leaks",
+                            "  hone prepare run.yaml\n"
+                            "  hone prepare run.yaml --debug 5              five samples whole, with their masks\n"
+                            "  hone prepare run.yaml tokenized_cache=cache  keep the tokens\n"
+                            "  hone prepare datasets=faq.jsonl --split-nodes 4 --output data");
+  verb->alias("preprocess");
+  auto options = options_of<PrepareOptions>();
+  auto config = add_config(verb);
+  verb->add_option("--debug", options->debug, "show so many samples whole")->check(CLI::PositiveNumber);
+  verb->add_option("--split-nodes", options->split_nodes, "shuffle the rows and write one file for each node");
+  verb->add_option("--output", options->output, "with --split-nodes: folder to write");
+  verb->callback([=, &action] {
+    action = [=] {
+      options->run = request_of(*config, verb->remaining());
+      return run_prepare(*options);
+    };
+  });
 }
 
 void add_estimate(CLI::App& app, Action& action) {
@@ -307,6 +328,7 @@ void add_verbs(CLI::App& app, Action& action) {
   add_inspect(app, action);
   add_estimate(app, action);
   add_validate(app, action);
+  add_prepare(app, action);
   add_train(app, action);
   add_eval(app, action);
   add_generate(app, action);
@@ -317,7 +339,8 @@ void add_verbs(CLI::App& app, Action& action) {
 }
 
 bool takes_overrides(const std::string& verb) {
-  return verb == "train" || verb == "eval" || verb == "validate" || verb == "estimate" || verb == "convert-config";
+  return verb == "train" || verb == "eval" || verb == "validate" || verb == "estimate" || verb == "prepare" ||
+         verb == "convert-config";
 }
 
 }  // namespace hone

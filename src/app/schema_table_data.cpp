@@ -130,10 +130,24 @@ void add_code_keys(GroupBuilder& group) {
   group.key("max_file_size", "Of type code: larger files are skipped.").type(KeyType::kSize).default_note("1 MiB");
 }
 
+void add_preparation(GroupBuilder group) {
+  group.key("tokenized_cache", "A folder in which tokenized data are kept, and found again as long as they fit.")
+      .field(kData, &Data::tokenized_cache)
+      .type(KeyType::kPath)
+      .alias({"dataset_prepared_path", "tokenized_path", "cached_dataset"});
+  group
+      .key(
+          "data_checks",
+          "What to do if nothing is learnt of over 1 % of a data set's rows, or of (nearly) none or all of its tokens.")
+      .field(kData, &Data::data_checks)
+      .choices({"stop", "warn"});
+}
+
 }  // namespace
 
 void add_data_keys(std::vector<KeySpec>& table) {
   add_sets({table, "Data sets"});
+  add_preparation({table, "Data sets"});
   add_length({table, "Length and packing"});
   add_template({table, "Templates and loss mask"});
 }

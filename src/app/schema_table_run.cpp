@@ -248,8 +248,7 @@ void add_ignored_keys(std::vector<KeySpec>& table) {
       .alias({"dataloader_pin_memory", "dataloader_prefetch_factor"});
   group.no_effect("preprocessing_num_workers", "Data are prepared by the threads.")
       .alias({"dataset_num_proc", "dataset_processes"});
-  group.no_effect("tokenized_cache", "Data are tokenized at start.")
-      .alias({"dataset_prepared_path", "tokenized_path", "cached_dataset", "overwrite_cache"});
+  group.no_effect("overwrite_cache", "A cache of tokenized data that does not fit is never used.");
   group.no_effect("bnb_4bit_quant_type", "Only load_in_4bit would read it.")
       .alias({"bnb_4bit_use_double_quant", "double_quantization", "bnb_4bit_compute_dtype"});
   group.no_effect("gradient_checkpointing_kwargs", "There is one way to recompute.");

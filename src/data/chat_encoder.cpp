@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "core/error.h"
+#include "data/text_key.h"
 
 namespace hone {
 
@@ -50,6 +51,13 @@ void cut_by_details(const Span& span, size_t begin, size_t end, const std::vecto
     done = std::max(done, to);
   }
   if (done < end) add(done, end, 0.0f);
+}
+
+uint64_t key_of(const RenderedChat& chat) {
+  TextKey key;
+  const std::string_view text = chat.text;
+  for (const Span& span : chat.spans) key.add(text.substr(span.begin, span.end - span.begin));
+  return key.value();
 }
 
 [[noreturn]] void refuse_rewritten(const RewrittenTurns& turns, const std::string& where) {
@@ -213,6 +221,7 @@ EncodedRow ChatEncoder::encode(const Conversation& conversation, const std::stri
   const std::vector<SupervisedRange> ranges = ranges_of(chat, conversation, completion_begin);
   const std::vector<WeightedRange> parts = weighted(chat, ranges, conversation, weights);
   row.sample = masked(chat, parts);
+  row.text_key = key_of(chat);
   for (const SupervisedRange& range : ranges) {
     if (range.message_index < 0) continue;
     const auto message = static_cast<size_t>(range.message_index);

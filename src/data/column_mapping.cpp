@@ -178,6 +178,15 @@ void ColumnMapping::add_role(const std::string& role, const Json& speakers, cons
   }
 }
 
+Json ColumnMapping::to_json() const {
+  Json json = Json::object();
+  for (const auto& [kind, entries] :
+       {std::pair{"columns", &columns_}, std::pair{"keys", &keys_}, std::pair{"speakers", &speakers_}}) {
+    for (const Entry& entry : *entries) json[kind].push_back({entry.name, entry.column});
+  }
+  return json;
+}
+
 const std::string* ColumnMapping::column(std::string_view name) const {
   for (const Entry& entry : columns_) {
     if (entry.name == name) return &entry.column;

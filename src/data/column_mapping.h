@@ -26,6 +26,9 @@ class ColumnMapping {
   /// Throws UserError at `where`: a name that is none of ours (with the nearest), one column for two purposes, images.
   static ColumnMapping parse(const Json& mapping, const std::string& where);
 
+  /// Equal for mappings that read alike.
+  Json to_json() const;
+
   /// The column that `name` is read from, or null if it is not mapped.
   const std::string* column(std::string_view name) const;
   /// Some name is read from this column, so that it does not stand for itself.

@@ -8,9 +8,11 @@
 #include <fstream>
 #include <iterator>
 #include <string>
+#include <vector>
 
 #include "core/error.h"
 #include "core/json.h"
+#include "data/block_builder.h"
 #include "data/sample_store.h"
 #include "text/tokenizer.h"
 
@@ -61,6 +63,26 @@ inline Tokenizer fixture_tokenizer(const std::string& name, const Json& config, 
 inline Tokenizer qwen_tokenizer() {
   return fixture_tokenizer("qwen3",
                            {{"eos_token", "<|im_end|>"}, {"chat_template", read_fixture("templates/chatml.jinja")}});
+}
+
+/// A block of samples as rows of their own, at lines from 1.
+inline TokenBlock block_of(const std::vector<Sample>& samples, int64_t max_length, Overlength overlength) {
+  BlockBuilder builder(max_length, overlength);
+  EncodedRow row;
+  for (size_t i = 0; i < samples.size(); ++i) {
+    row.sample = samples[i];
+    row.origin = {static_cast<int64_t>(i), static_cast<int64_t>(i) + 1, 0};
+    builder.add(row, "a:" + std::to_string(i + 1));
+  }
+  return builder.take();
+}
+
+/// A store of one data set with these samples.
+inline SampleStore store_of(const std::vector<Sample>& samples, int64_t max_length,
+                            Overlength overlength = Overlength::kDrop) {
+  SampleStore store(max_length);
+  store.append(block_of(samples, max_length, overlength), 0);
+  return store;
 }
 
 /// The error that `action` refuses with, as the user sees it, or "".

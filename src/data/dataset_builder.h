@@ -2,26 +2,13 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <string>
-#include <string_view>
 #include <vector>
 
-#include "core/thread_pool.h"
-#include "data/data_options.h"
-#include "data/dataset_report.h"
+#include "data/dataset_encoding.h"
 #include "data/sample_store.h"
 
 namespace hone {
-
-/// How far reading is.
-struct DataProgress {
-  std::string_view dataset;
-  int64_t rows = 0, tokens = 0;             ///< of this data set so far
-  int64_t bytes_read = 0, bytes_total = 0;  ///< of its files
-};
-
-using DataProgressCallback = std::function<void(const DataProgress&)>;
 
 /// Samples of several data sets in the order of their rows.
 struct BuiltStore {
@@ -29,12 +16,11 @@ struct BuiltStore {
   std::vector<std::string> names;  ///< by SampleView::dataset
   std::vector<DatasetReport> reports;
   std::vector<std::string> warnings;
-  std::vector<int64_t> row_of_sample;  ///< global number of the row that each sample is (a part) of
+  std::vector<std::string> cache_lines;  ///< what became of tokenized_cache
 };
 
 /// Reads `entries` (at least one). The result does not depend on the number of threads. `tokenizer` may be null if all
-/// data is tokenized. Throws UserError: what DatasetReader, read_row, SampleEncoder and check_dataset refuse
-/// (of several bad rows, the first), two data sets of one name.
+/// data is tokenized. Throws UserError: what encode_dataset and check_dataset refuse, two data sets of one name.
 BuiltStore build_store(const std::vector<DatasetEntry>& entries, const DataOptions& options, const Tokenizer* tokenizer,
                        ThreadPool& pool, const DataProgressCallback& progress = {});
 
@@ -43,7 +29,7 @@ struct TrainingData {
   SampleStore train, eval;  ///< eval is empty without eval_datasets and val_split
   std::vector<std::string> train_names, eval_names;
   std::vector<DatasetReport> train_reports, eval_reports;  ///< no eval reports of a validation split
-  std::vector<std::string> warnings;
+  std::vector<std::string> warnings, cache_lines;
 };
 
 /// Builds both stores. The validation split is drawn from all rows of all data sets by data_seed; all parts of a split

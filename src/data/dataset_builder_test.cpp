@@ -214,10 +214,13 @@ TEST_F(DatasetBuilding, StopsIfTheShareOfSupervisedTokensIsNoMasksWork) {
   std::string words;
   for (int i = 0; i < 3000; ++i) words += fmt::format("word {} ", i);
   give(chat_row(words, "ok") + chat_row(words, "ok"));
-  EXPECT_THAT(error(), AllOf(HasSubstr("of the tokens of 'chat' are supervised"), HasSubstr("--dry-run")));
+  EXPECT_THAT(error(), AllOf(HasSubstr("of the tokens of 'chat' are supervised"), HasSubstr("--debug 3")));
   options_.chat.chat_template = everything;
   give(R"({"messages": [{"role": "assistant", "content": ")" + words + R"("}]})");
   EXPECT_THAT(error(), HasSubstr("say train_on: all"));
+  options_.tolerant = true;
+  EXPECT_THAT(build().warnings, testing::Contains(HasSubstr("of the tokens of 'chat' are supervised")));
+  options_.tolerant = false;
   options_.chat.train_on = TrainOn::kAll;
   EXPECT_EQ(build().train.size(), 1);
 }

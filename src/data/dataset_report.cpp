@@ -36,6 +36,26 @@ LengthSummary summarise_lengths(std::vector<int32_t> lengths) {
   return {rank(50), rank(90), rank(99), lengths.back()};
 }
 
+LengthHistogram histogram_of(const std::vector<int32_t>& lengths) {
+  if (lengths.empty()) return {};
+  const LengthSummary summary = summarise_lengths(lengths);
+  const int64_t shortest = *std::min_element(lengths.begin(), lengths.end());
+  constexpr int64_t kBins = 12;
+  int64_t width = 1;
+  for (int64_t digit = 0; width * kBins < summary.p99 - shortest + 1; ++digit)
+    width = digit % 3 == 1 ? width / 2 * 5 : 2 * width;
+  LengthHistogram bins;
+  const int64_t begin = shortest / width * width;
+  for (int64_t from = begin; from <= summary.p99; from += width) bins.push_back({from, from + width - 1});
+  for (const int32_t length : lengths) {
+    const auto bin = std::min(bins.size() - 1, static_cast<size_t>((length - begin) / width));
+    ++bins[bin].rows;
+    bins[bin].tokens += length;
+  }
+  bins.back().to = std::max(bins.back().to, summary.max);
+  return bins;
+}
+
 int64_t DatasetReport::unsupervised_rows() const {
   int64_t sum = 0;
   for (const NothingLearnt& entry : nothing_learnt) sum += entry.rows;
@@ -46,31 +66,50 @@ double DatasetReport::supervised_share() const {
   return counts.tokens == 0 ? 0 : static_cast<double>(counts.supervised) / static_cast<double>(counts.tokens);
 }
 
-void check_dataset(const DatasetReport& report, bool masked) {
+namespace {
+
+/// What check_dataset refuses, unless it is tolerated.
+void check_shares(const DatasetReport& report, bool masked) {
+  constexpr const char* kOverride = "; data_checks: warn trains on it all the same";
+  int64_t unexpected = 0;
+  for (const NothingLearnt& entry : report.nothing_learnt) unexpected += entry.masked_by_data ? 0 : entry.rows;
+  const double share = static_cast<double>(unexpected) / static_cast<double>(report.rows);
+  if (share > kMostUnsupervisedRows) {
+    throw UserError(
+        fmt::format("nothing would be learnt of {} of the {} rows ({:.1f} %) of '{}': {}", unexpected, report.rows,
+                    100 * share, report.name, causes_of(report)),
+        report.path,
+        std::string("repair or remove these rows (at most 1 % may be like that), or change train_on") + kOverride);
+  }
+  if (!masked || !is_chat(report.format)) return;
+  const double supervised = report.supervised_share();
+  if (supervised >= kLeastSupervised && supervised <= kMostSupervised) return;
+  const std::string fix =
+      supervised > kMostSupervised
+          ? "if all of the text is to be learnt, say train_on: all"
+          : "look at the mask with hone prepare --debug 3; if answers are meant to be that short, write the rows as "
+            "prompt and completion (lists of messages), which say themselves what is learnt";
+  throw UserError(
+      fmt::format("{:.3f} % of the tokens of '{}' are supervised; a chat template that fits gives 0.1 % to 99.9 %",
+                  100 * supervised, report.name),
+      report.path, fix + kOverride);
+}
+
+}  // namespace
+
+std::string check_dataset(const DatasetReport& report, bool masked, bool tolerant) {
   if (report.rows == 0) throw UserError("the data set is empty", report.path, "it holds no row: check the path");
   if (report.counts.kept == 0) {
     throw UserError(fmt::format("there is nothing to learn in the data set '{}': {}", report.name, causes_of(report)),
                     report.path, "see train_on, max_length and overlength in docs/data.md");
   }
-  int64_t unexpected = 0;
-  for (const NothingLearnt& entry : report.nothing_learnt) unexpected += entry.masked_by_data ? 0 : entry.rows;
-  const double share = static_cast<double>(unexpected) / static_cast<double>(report.rows);
-  if (share > kMostUnsupervisedRows) {
-    throw UserError(fmt::format("nothing would be learnt of {} of the {} rows ({:.1f} %) of '{}': {}", unexpected,
-                                report.rows, 100 * share, report.name, causes_of(report)),
-                    report.path, "repair or remove these rows (at most 1 % may be like that), or change train_on");
+  try {
+    check_shares(report, masked);
+  } catch (const UserError& error) {
+    if (!tolerant) throw;
+    return error.message();
   }
-  if (!masked || !is_chat(report.format)) return;
-  const double supervised = report.supervised_share();
-  if (supervised >= kLeastSupervised && supervised <= kMostSupervised) return;
-  throw UserError(
-      fmt::format("{:.3f} % of the tokens of '{}' are supervised; a chat template that fits gives 0.1 % to 99.9 %",
-                  100 * supervised, report.name),
-      report.path,
-      supervised > kMostSupervised
-          ? "if all of the text is to be learnt, say train_on: all"
-          : "look at the mask with train --dry-run; if answers are meant to be that short, write the rows as prompt "
-            "and completion (lists of messages), which say themselves what is learnt");
+  return {};
 }
 
 }  // namespace hone

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "data/sample_format.h"
-#include "data/sample_store.h"
+#include "data/token_block.h"
 
 namespace hone {
 
@@ -17,24 +17,26 @@ struct LengthSummary {
 
 LengthSummary summarise_lengths(std::vector<int32_t> lengths);
 
-/// Rows of which nothing is learnt, by cause.
-struct NothingLearnt {
-  std::string cause;
-  int64_t rows = 0;
-  std::string first_where;      ///< file:line
-  bool masked_by_data = false;  ///< the rows themselves say so
+/// Rows by length.
+struct LengthBin {
+  int64_t from = 0, to = 0;  ///< tokens, [from, to]
+  int64_t rows = 0, tokens = 0;
 };
+using LengthHistogram = std::vector<LengthBin>;
 
-struct DatasetReport {
+/// Bins of one width, 1, 2 or 5 times a power of ten, up to the 99th percentile: at most 13. The last one has
+/// everything longer, too.
+LengthHistogram histogram_of(const std::vector<int32_t>& lengths);
+
+/// What became of the rows of a data set. The counts of kept samples, their tokens and supervised tokens are of all
+/// that is trained (or evaluated) on, the validation split included.
+struct DatasetReport : RowsReport {
   std::string name, path;
   SampleFormat format = SampleFormat::kAuto;
   std::string decision;  ///< how the format was found; empty: it was stated
-  int64_t rows = 0;
-  /// Of the samples of this data set; kept, tokens and supervised count what is trained (or evaluated) on, the
-  /// validation split included.
-  SampleStore::Counts counts;
   LengthSummary lengths;
-  std::vector<NothingLearnt> nothing_learnt;
+  LengthHistogram histogram;
+  std::vector<std::string> files;  ///< by SampleOrigin::file
 
   /// Rows of which nothing is learnt.
   int64_t unsupervised_rows() const;
@@ -43,9 +45,9 @@ struct DatasetReport {
 };
 
 /// Throws UserError, naming causes and the first file:line of each, if a data set is no ground to train on: it is
-/// empty; nothing is kept; nothing is learnt of more than 1 % of its rows (rows that say so themselves aside); or, of
-/// chats with `masked` (train_on is not all), less than 0.1 % or more than 99.9 % of its tokens are supervised, which
-/// is how a template and a mask that do not fit show.
-void check_dataset(const DatasetReport& report, bool masked);
+/// empty, or nothing is kept; and, unless `tolerant`, if nothing is learnt of more than 1 % of its rows (rows that say
+/// so themselves aside), or, of chats with `masked` (train_on is not all), less than 0.1 % or more than 99.9 % of its
+/// tokens are supervised, which is how a template and a mask that do not fit show. Returns what was tolerated.
+std::string check_dataset(const DatasetReport& report, bool masked, bool tolerant);
 
 }  // namespace hone

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "data/sample_store.h"
+#include "data/token_block.h"
 
 namespace hone {
 
@@ -12,6 +12,8 @@ struct EncodedRow {
   Sample sample;
   /// Further samples of the row: answers that the template shows otherwise later (history_rewrites: expand).
   std::vector<Sample> expanded = {};
+  SampleOrigin origin = {};
+  uint64_t text_key = 0;  ///< of its text (data/text_key.h)
   /// Why nothing of it is learnt; empty if something is.
   std::string nothing_learnt = {};
   /// Nothing is learnt since the row itself says so (weights of 0).

@@ -115,7 +115,7 @@ MicroBatch Loader::assemble(const std::vector<Draw>& pack) const {
       if (i + 1 == length || sample.labels[next] == kIgnoredLabel) continue;
       batch.rows.push_back(first + i);
       batch.targets.push_back(sample.labels[next]);
-      batch.loss_weights.push_back(sample.weights[next]);
+      batch.loss_weights.push_back(sample.weights.empty() ? 1.0f : sample.weights[next]);
       batch.dataset_ids.push_back(sample.dataset);
     }
     batch.cu_seqlens.push_back(first + length);
@@ -142,6 +142,10 @@ StepData Loader::step(int64_t step) {
   data.packing_efficiency =
       static_cast<double>(data.tokens()) / static_cast<double>((end - begin) * capacity().max_tokens);
   return data;
+}
+
+int64_t Loader::position_of(int64_t id) const {
+  return draws(id / samples_.size())[static_cast<size_t>(id % samples_.size())].sample;
 }
 
 std::vector<MicroBatch> Loader::all_in_order() const {

@@ -37,6 +37,9 @@ class Loader {
   /// fewer micro-batches.
   StepData step(int64_t step);
 
+  /// The position in the store of a sample id of a micro-batch.
+  int64_t position_of(int64_t id) const;
+
   /// All samples once, in order, in micro-batches (evaluation).
   std::vector<MicroBatch> all_in_order() const;
 

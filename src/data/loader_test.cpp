@@ -6,13 +6,14 @@
 #include <set>
 
 #include "core/philox.h"
+#include "data/data_testing.h"
 
 namespace hone {
 namespace {
 
 /// Samples of random lengths and masks. Token = sample * 1000 + position, so that a seam shows.
 SampleStore random_store(int64_t count, int64_t longest, uint64_t seed = 1) {
-  SampleStore store(longest, Overlength::kDrop);
+  SampleStore store(longest);
   PhiloxSequence random(seed);
   for (int64_t i = 0; i < count; ++i) {
     Sample sample;
@@ -23,8 +24,7 @@ SampleStore random_store(int64_t count, int64_t longest, uint64_t seed = 1) {
       sample.labels.push_back(learnt ? sample.input_ids.back() : kIgnoredLabel);
       sample.weights.push_back(1.0f + static_cast<float>(position));
     }
-    sample.dataset = static_cast<int32_t>(i % 3);
-    store.add(sample, "test");
+    store.append(block_of({sample}, longest, Overlength::kDrop), static_cast<int32_t>(i % 3));
   }
   return store;
 }
@@ -164,11 +164,12 @@ TEST(Loader, AFractionOfAnEpochIsRoundedUp) {
 TEST(Loader, ShortAndLongSamplesAreSpreadOverAnEpoch) {
   // 60 samples that fill a pack alone and 600 that share packs of ten: were packs in the order of their earliest
   // sample, nearly all shared packs would come before the first half is over.
-  SampleStore store(100, Overlength::kDrop);
+  std::vector<Sample> samples;
   for (int i = 0; i < 660; ++i) {
     const std::vector<int32_t> tokens(i < 60 ? 100 : 10, 1);
-    store.add({tokens, tokens, {}, 0}, "test");
+    samples.push_back({tokens, tokens, {}});
   }
+  const SampleStore store = store_of(samples, 100);
   Loader loader(store, {1, 1, true, true, 5});
   ASSERT_EQ(loader.steps_in_epoch(0), 120);
   int64_t shared_in_first_half = 0;

@@ -7,6 +7,7 @@
 #include <set>
 
 #include "core/philox.h"
+#include "data/data_testing.h"
 #include "data/loader.h"
 
 namespace hone {
@@ -16,13 +17,15 @@ using testing::Each;
 using testing::ElementsAre;
 
 /// Samples of data sets of these sizes, one behind the other.
-SampleStore store_of(const std::vector<int>& sizes) {
-  SampleStore store(8, Overlength::kDrop);
+SampleStore store_with(const std::vector<int>& sizes) {
+  SampleStore store(8);
   int32_t token = 0;
   for (size_t dataset = 0; dataset < sizes.size(); ++dataset) {
+    std::vector<Sample> samples;
     for (int i = 0; i < sizes[dataset]; ++i, ++token) {
-      store.add({{token, token, token}, {token, token, token}, {}, static_cast<int32_t>(dataset)}, "test");
+      samples.push_back({{token, token, token}, {token, token, token}, {}});
     }
+    store.append(block_of(samples, 8, Overlength::kDrop), static_cast<int32_t>(dataset));
   }
   return store;
 }
@@ -53,13 +56,13 @@ TEST(Mixture, QuotasAddUpToTheTotal) {
 }
 
 TEST(Mixture, WithoutWeightsAnEpochHasEachSampleOnce) {
-  const SampleStore store = store_of({3, 2});
+  const SampleStore store = store_with({3, 2});
   EXPECT_THAT(mix_epoch(store, {}, 0), ElementsAre(0, 1, 2, 3, 4));
   EXPECT_THAT(mix_epoch(store, {}, 7), ElementsAre(0, 1, 2, 3, 4));
 }
 
 TEST(Mixture, EachEpochHasTheSharesAskedFor) {
-  const SampleStore store = store_of({80, 20});
+  const SampleStore store = store_with({80, 20});
   for (int64_t epoch = 0; epoch < 5; ++epoch) {
     EXPECT_THAT(counts_of(store, mix_epoch(store, {true, 1, {1, 1}}, epoch), 2), ElementsAre(50, 50));
     EXPECT_THAT(counts_of(store, mix_epoch(store, {true, 1, {0.9, 0.1}}, epoch), 2), ElementsAre(90, 10));
@@ -67,7 +70,7 @@ TEST(Mixture, EachEpochHasTheSharesAskedFor) {
 }
 
 TEST(Mixture, ASetGoesThroughAllItsSamplesBeforeOneComesAgain) {
-  const SampleStore store = store_of({80, 20});
+  const SampleStore store = store_with({80, 20});
   const MixtureOptions options = {true, 1, {1, 1}};
   std::map<int64_t, int64_t> seen;
   for (int64_t epoch = 0; epoch < 8; ++epoch) {
@@ -84,7 +87,7 @@ TEST(Mixture, ASetGoesThroughAllItsSamplesBeforeOneComesAgain) {
 }
 
 TEST(Mixture, IsAFunctionOfSeedAndEpochAlone) {
-  const SampleStore store = store_of({80, 20});
+  const SampleStore store = store_with({80, 20});
   const MixtureOptions options = {true, 1, {1, 3}};
   const std::vector<int64_t> third = mix_epoch(store, options, 3);
   mix_epoch(store, options, 0);
@@ -94,17 +97,17 @@ TEST(Mixture, IsAFunctionOfSeedAndEpochAlone) {
 }
 
 TEST(Mixture, WithoutShuffleTheSetsKeepTheirOrder) {
-  EXPECT_THAT(mix_epoch(store_of({3, 1}), {false, 1, {1, 1}}, 0), ElementsAre(0, 1, 3, 3));
-  EXPECT_THAT(mix_epoch(store_of({3, 1}), {false, 1, {1, 1}}, 1), ElementsAre(2, 0, 3, 3));
+  EXPECT_THAT(mix_epoch(store_with({3, 1}), {false, 1, {1, 1}}, 0), ElementsAre(0, 1, 3, 3));
+  EXPECT_THAT(mix_epoch(store_with({3, 1}), {false, 1, {1, 1}}, 1), ElementsAre(2, 0, 3, 3));
 }
 
 TEST(Mixture, ASetWithoutSamplesGivesItsShareToTheOthers) {
-  EXPECT_THAT(counts_of(store_of({3, 0, 2}), mix_epoch(store_of({3, 0, 2}), {true, 1, {1, 8, 1}}, 0), 3),
+  EXPECT_THAT(counts_of(store_with({3, 0, 2}), mix_epoch(store_with({3, 0, 2}), {true, 1, {1, 8, 1}}, 0), 3),
               ElementsAre(3, 0, 2));
 }
 
 TEST(Mixture, TheLoaderNumbersASampleThatComesTwiceTwice) {
-  const SampleStore store = store_of({8, 2});
+  const SampleStore store = store_with({8, 2});
   Loader loader(store, {.per_device_batch_size = 2, .dataset_weights = {1, 1}});
   Loader again(store, {.per_device_batch_size = 2, .dataset_weights = {1, 1}});
   std::set<int64_t> ids;

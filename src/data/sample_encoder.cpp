@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "core/error.h"
+#include "data/text_key.h"
 
 namespace hone {
 
@@ -38,7 +39,11 @@ SampleEncoder::SampleEncoder(const Tokenizer* tokenizer, const ChatEncoderOption
 EncodedRow SampleEncoder::encode(FormattedRow formatted, const std::string& where) const {
   EncodedRow row;
   if (auto* tokens = std::get_if<TokenizedRow>(&formatted)) {
-    row.sample = {std::move(tokens->input_ids), std::move(tokens->labels), std::move(tokens->weights), 0};
+    TextKey key;
+    key.add(tokens->input_ids);
+    key.add(tokens->labels);
+    row.text_key = key.value();
+    row.sample = {std::move(tokens->input_ids), std::move(tokens->labels), std::move(tokens->weights)};
     if (row.sample.supervised() == 0) row.nothing_learnt = "no label behind the first token is learnt";
     check_ids(row.sample, false, where);
     return row;
@@ -80,6 +85,10 @@ EncodedRow SampleEncoder::encode_completion(const PromptCompletion& text) const 
       ids.size() > learnt_from && std::find(special.stop.begin(), special.stop.end(), ids.back()) != special.stop.end();
   if (special.eos && !ended) ids.push_back(*special.eos);
   row.doubled_bos = begins_with_two_bos(ids, special);
+  TextKey key;
+  key.add(text.prompt);
+  key.add(text.completion);
+  row.text_key = key.value();
   row.sample.labels = ids;
   if (train_on_ != TrainOn::kAll) {
     std::fill_n(row.sample.labels.begin(), learnt_from, kIgnoredLabel);

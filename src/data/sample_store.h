@@ -1,4 +1,4 @@
-// SampleStore: tokenized samples, flat in memory.
+// SampleStore: the samples of a run, in blocks that may lie in memory or in mapped files.
 #pragma once
 
 #include <cstdint>
@@ -6,70 +6,62 @@
 #include <string>
 #include <vector>
 
+#include "data/token_block.h"
+
 namespace hone {
-
-inline constexpr int32_t kIgnoredLabel = -100;
-
-/// One sample: a document of tokens. labels are aligned with input_ids: labels[i] is what position i - 1 should
-/// predict, kIgnoredLabel where nothing is learnt; labels[0] is never used.
-struct Sample {
-  std::vector<int32_t> input_ids;
-  std::vector<int32_t> labels;
-  std::vector<float> weights;  ///< of each label in the loss; empty: all 1
-  int32_t dataset = 0;
-
-  /// Positions that are learnt, the first one aside.
-  int64_t supervised() const;
-};
-
-/// What to do with a sample longer than max_length.
-enum class Overlength { kDrop, kTruncateLeft, kTruncateRight, kSplit, kError };
 
 /// A sample in a store.
 struct SampleView {
   std::span<const int32_t> input_ids, labels;
-  std::span<const float> weights;
+  std::span<const float> weights;  ///< empty: all 1
   int32_t dataset = 0;
+  SampleOrigin origin;
+  uint64_t text_key = 0;
 };
 
 class SampleStore {
  public:
-  /// What happened to the samples that were offered.
-  struct Counts {
-    int64_t offered = 0, kept = 0, truncated = 0, split = 0;
-    int64_t too_long = 0;      ///< dropped for their length
-    int64_t unsupervised = 0;  ///< dropped because nothing in them is learnt
-    int64_t tokens = 0, supervised = 0, dropped_tokens = 0;
-  };
+  explicit SampleStore(int64_t max_length = 0) : max_length_(max_length) {}
 
-  SampleStore(int64_t max_length, Overlength overlength) : max_length_(max_length), overlength_(overlength) {}
+  /// Adds all samples of a block, which belong to this data set.
+  void append(const TokenBlock& block, int32_t dataset);
 
-  /// Adds a sample, cut or split as the policy says; samples with nothing to learn are dropped and counted. `where`
-  /// (file:line) is for errors: a sample that is too long under kError.
-  void add(const Sample& sample, const std::string& where);
-
-  int64_t size() const { return static_cast<int64_t>(offsets_.size()) - 1; }
-  int64_t length(int64_t i) const;
+  int64_t size() const { return static_cast<int64_t>(entries_.size()); }
+  int64_t length(int64_t i) const { return record(i).length; }
   SampleView operator[](int64_t i) const;
-  const Counts& counts() const { return counts_; }
+  /// What is dropped, cut or split counts all that was offered; kept, tokens and supervised the samples of the store.
+  const SampleCounts& counts() const { return counts_; }
+  /// No sample is longer.
   int64_t max_length() const { return max_length_; }
 
-  /// Moves the listed samples out into a store of their own (a validation split); the rest keep their order.
-  SampleStore extract(const std::vector<int64_t>& indices);
+  /// Moves the samples at these positions (ascending) out into a store of their own (a validation split); the rest keep
+  /// their order. Both share the blocks.
+  SampleStore extract(const std::vector<int64_t>& positions);
 
   /// A hash of every token, label and weight.
   std::string fingerprint() const;
+  /// The same of the samples of one data set.
+  std::string fingerprint_of(int32_t dataset) const;
 
  private:
-  void append(std::span<const int32_t> ids, std::span<const int32_t> labels, std::span<const float> weights,
-              int32_t dataset);
+  struct Entry {
+    uint32_t block, sample;
+  };
+  struct Block {
+    TokenBlock tokens;
+    int32_t dataset;
+  };
+
+  const SampleRecord& record(int64_t i) const {
+    const Entry entry = entries_[static_cast<size_t>(i)];
+    return blocks_[entry.block].tokens.samples[entry.sample];
+  }
+  void count_kept();
 
   int64_t max_length_;
-  Overlength overlength_;
-  std::vector<int64_t> offsets_ = {0};
-  std::vector<int32_t> input_ids_, labels_, datasets_;
-  std::vector<float> weights_;
-  Counts counts_;
+  std::vector<Block> blocks_;
+  std::vector<Entry> entries_;
+  SampleCounts counts_;
 };
 
 }  // namespace hone

@@ -11,6 +11,7 @@ namespace {
 
 using testing::ElementsAre;
 using testing::HasSubstr;
+using testing::IsEmpty;
 
 /// Tokens first, first + 1, …, all learnt.
 Sample counting(int32_t first, size_t length) {
@@ -26,41 +27,38 @@ std::vector<int32_t> ids_of(const SampleStore& store, int64_t i) {
 }
 
 TEST(SampleStore, GivesBackWhatWasAdded) {
-  SampleStore store(10, Overlength::kDrop);
   Sample weighted = counting(5, 3);
   weighted.labels[1] = kIgnoredLabel;
   weighted.weights = {1, 1, 0.5f};
-  weighted.dataset = 2;
-  store.add(counting(0, 2), "a:1");
-  store.add(weighted, "a:2");
-  ASSERT_EQ(store.size(), 2);
+  SampleStore store(10);
+  store.append(block_of({counting(0, 2), weighted, counting(1, 4)}, 10, Overlength::kDrop), 2);
+  store.append(block_of({counting(20, 2)}, 10, Overlength::kDrop), 0);
+  ASSERT_EQ(store.size(), 4);
   EXPECT_THAT(store[1].input_ids, ElementsAre(5, 6, 7));
   EXPECT_THAT(store[1].labels, ElementsAre(5, kIgnoredLabel, 7));
   EXPECT_THAT(store[1].weights, ElementsAre(1, 1, 0.5f));
   EXPECT_THAT(store[0].weights, ElementsAre(1, 1));
+  EXPECT_THAT(store[2].weights, ElementsAre(1, 1, 1, 1));
+  EXPECT_THAT(store[3].weights, IsEmpty());  // no weight in the block: all are 1
   EXPECT_EQ(store[1].dataset, 2);
-  EXPECT_EQ(store.counts().tokens, 5);
-  EXPECT_EQ(store.counts().supervised, 2);  // the first token of each sample is never predicted
+  EXPECT_EQ(store[3].dataset, 0);
+  EXPECT_EQ(store[1].origin.line, 2);
+  EXPECT_EQ(store.length(2), 4);
+  EXPECT_EQ(store.counts().tokens, 11);
+  EXPECT_EQ(store.counts().supervised, 6);  // the first token of each sample is never predicted
 }
 
 TEST(SampleStore, DropsSamplesOfWhichNothingIsLearnt) {
-  SampleStore store(10, Overlength::kDrop);
   Sample first_only = counting(0, 4);
   for (size_t i = 1; i < 4; ++i) first_only.labels[i] = kIgnoredLabel;
-  store.add(first_only, "a:1");
-  store.add(counting(0, 1), "a:2");
+  const SampleStore store = store_of({first_only, counting(0, 1), Sample()}, 10);
   EXPECT_EQ(store.size(), 0);
-  EXPECT_EQ(store.counts().unsupervised, 2);
+  EXPECT_EQ(store.counts().unsupervised, 3);
   EXPECT_EQ(store.counts().dropped_tokens, 5);
 }
 
 TEST(SampleStore, AppliesThePolicyForLongSamples) {
-  const auto stored = [](Overlength overlength) {
-    SampleStore store(4, overlength);
-    store.add(counting(0, 4), "a:1");
-    store.add(counting(0, 10), "a:2");
-    return store;
-  };
+  const auto stored = [](Overlength overlength) { return store_of({counting(0, 4), counting(0, 10)}, 4, overlength); };
   const SampleStore dropped = stored(Overlength::kDrop);
   EXPECT_EQ(dropped.size(), 1);
   EXPECT_EQ(dropped.counts().too_long, 1);
@@ -72,6 +70,7 @@ TEST(SampleStore, AppliesThePolicyForLongSamples) {
   ASSERT_EQ(split.size(), 4);
   EXPECT_THAT(ids_of(split, 2), ElementsAre(4, 5, 6, 7));
   EXPECT_THAT(ids_of(split, 3), ElementsAre(8, 9));
+  EXPECT_EQ(split[3].origin.row, split[1].origin.row);
   EXPECT_EQ(split.counts().offered, 2);
   const std::string error = refusal([&] { stored(Overlength::kError); });
   EXPECT_THAT(error, HasSubstr("a sample has 10 tokens, max_length is 4"));
@@ -79,9 +78,10 @@ TEST(SampleStore, AppliesThePolicyForLongSamples) {
 }
 
 TEST(SampleStore, ExtractMovesSamplesAndKeepsTheOrderOfTheRest) {
-  SampleStore store(10, Overlength::kDrop);
-  for (int32_t i = 0; i < 5; ++i) store.add(counting(10 * i, 2), "a");
-  const SampleStore taken = store.extract({3, 1});
+  std::vector<Sample> samples;
+  for (int32_t i = 0; i < 5; ++i) samples.push_back(counting(10 * i, 2));
+  SampleStore store = store_of(samples, 10);
+  const SampleStore taken = store.extract({1, 3});
   ASSERT_EQ(taken.size(), 2);
   ASSERT_EQ(store.size(), 3);
   EXPECT_THAT(ids_of(taken, 0), ElementsAre(10, 11));
@@ -92,12 +92,8 @@ TEST(SampleStore, ExtractMovesSamplesAndKeepsTheOrderOfTheRest) {
   EXPECT_EQ(taken.counts().tokens, 4);
 }
 
-TEST(SampleStore, FingerprintSeesEveryTokenLabelWeightAndBorder) {
-  const auto fingerprint = [](std::vector<Sample> samples) {
-    SampleStore store(10, Overlength::kDrop);
-    for (const Sample& sample : samples) store.add(sample, "a");
-    return store.fingerprint();
-  };
+TEST(SampleStore, FingerprintSeesEveryTokenLabelWeightBorderAndChoice) {
+  const auto fingerprint = [](const std::vector<Sample>& samples) { return store_of(samples, 10).fingerprint(); };
   const Sample sample = counting(0, 4);
   const std::string original = fingerprint({sample});
   EXPECT_EQ(original, fingerprint({sample}));
@@ -111,6 +107,21 @@ TEST(SampleStore, FingerprintSeesEveryTokenLabelWeightAndBorder) {
   other.weights = {1, 1, 2, 1};
   EXPECT_NE(original, fingerprint({other}));
   EXPECT_NE(original, fingerprint({counting(0, 2), counting(2, 2)}));
+  SampleStore first = store_of({sample, sample, sample}, 10), second = first;
+  first.extract({0});
+  second.extract({1});
+  EXPECT_NE(first.fingerprint(), second.fingerprint());
+}
+
+TEST(SampleStore, FingerprintOfADataSetDoesNotSeeTheOthers) {
+  const TokenBlock a = block_of({counting(0, 4)}, 10, Overlength::kDrop);
+  const TokenBlock b = block_of({counting(9, 3)}, 10, Overlength::kDrop);
+  SampleStore alone(10), second(10);
+  alone.append(b, 0);
+  second.append(a, 0);
+  second.append(b, 1);
+  EXPECT_EQ(alone.fingerprint_of(0), second.fingerprint_of(1));
+  EXPECT_NE(alone.fingerprint_of(0), second.fingerprint_of(0));
 }
 
 }  // namespace

@@ -2,7 +2,7 @@
 
 #include <fmt/format.h>
 
-#include "data/sample_store.h"
+#include "data/token_block.h"
 
 namespace hone {
 

@@ -53,6 +53,21 @@ std::string span_text(const std::string& text, bool supervised, bool color) {
   return result;
 }
 
+std::string joined(std::span<const MaskPiece> pieces) {
+  std::string text;
+  for (const MaskPiece& piece : pieces) text += piece.text;
+  return visible(text);
+}
+
+// The text of pieces of one kind; of more than `most` the ones in the middle are only counted.
+std::string span_of(std::span<const MaskPiece> pieces, size_t most) {
+  if (most == 0 || pieces.size() <= most) return joined(pieces);
+  const size_t end = most / 2, begin = most - end;
+  return joined(pieces.first(begin)) +
+         fmt::format(" … {} tokens … ", with_commas(static_cast<int64_t>(pieces.size() - most))) +
+         joined(pieces.last(end));
+}
+
 }  // namespace
 
 std::string text_mask(std::span<const MaskPiece> pieces, const TextMaskOptions& options) {
@@ -61,9 +76,10 @@ std::string text_mask(std::span<const MaskPiece> pieces, const TextMaskOptions& 
   // Neighbours of one kind are joined first: a character may be spread over several tokens.
   for (size_t i = 0; i < shown;) {
     const bool supervised = pieces[i].supervised;
-    std::string joined;
-    for (; i < shown && pieces[i].supervised == supervised; ++i) joined += pieces[i].text;
-    text += span_text(visible(joined), supervised, options.color);
+    size_t end = i;
+    while (end < shown && pieces[end].supervised == supervised) ++end;
+    text += span_text(span_of(pieces.subspan(i, end - i), options.max_span), supervised, options.color);
+    i = end;
   }
   if (!text.empty() && text.back() != '\n') text += '\n';
   const auto supervised =

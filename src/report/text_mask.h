@@ -14,6 +14,7 @@ struct MaskPiece {
 struct TextMaskOptions {
   bool color = false;     ///< supervised text green, the rest dim; otherwise supervised spans stand in [[ ]]
   size_t max_tokens = 0;  ///< 0: all; otherwise the rest is only counted
+  size_t max_span = 0;    ///< 0: any; longer stretches of one kind keep only their beginning and end
 };
 
 /// The text of the tokens, then a line with their counts. A line end is shown as ⏎ and still ends the line, a tab as

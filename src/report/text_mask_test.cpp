@@ -42,5 +42,12 @@ TEST(TextMask, ALongSampleIsCutAndCountedWhole) {
 
 TEST(TextMask, NoTokensIsNotAnError) { EXPECT_EQ(text_mask({}, {}), "[[supervised]]: 0 of 0 tokens (0.0%)\n"); }
 
+TEST(TextMask, LongStretchesKeepTheirBeginningAndEnd) {
+  std::vector<MaskPiece> pieces;
+  for (int i = 0; i < 10; ++i) pieces.push_back({std::string(1, static_cast<char>('a' + i)), false});
+  for (int i = 0; i < 4; ++i) pieces.push_back({std::to_string(i), true});
+  EXPECT_EQ(text_mask(pieces, {.max_span = 4}), "ab … 6 tokens … ij[[0123]]\n[[supervised]]: 4 of 14 tokens (28.6%)\n");
+}
+
 }  // namespace
 }  // namespace hone

@@ -87,6 +87,8 @@ struct RunConfig {
     std::string chat_template;                ///< Jinja text; "" = the model's own, or chat_template_file
     std::string chat_template_file;
     Json chat_template_kwargs = Json::object();  ///< variables for the template, any JSON
+    std::string tokenized_cache;                 ///< folder in which tokenized data sets are kept; "" = none
+    std::string data_checks = "stop";            ///< stop | warn: at data that is no ground to train on
 
     bool operator==(const Data&) const = default;
   };

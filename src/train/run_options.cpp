@@ -21,19 +21,14 @@ std::string read_file(const std::string& path, const std::string& key) {
   return text.str();
 }
 
-std::vector<DatasetEntry> entries_of(const std::vector<DatasetConfig>& configs) {
-  std::vector<DatasetEntry> entries;
-  for (const DatasetConfig& config : configs) {
-    const bool code = config.type == "code";
-    entries.push_back({.path = config.path,
-                       .format = code ? SampleFormat::kText : sample_format_of(config.type),
-                       .samples = config.samples,
-                       .name = config.name,
-                       .split = config.split,
-                       .mapping = ColumnMapping::parse(config.column_mapping, config.path),
-                       .code = code ? std::optional(CodeOptions::parse(config.code, config.path)) : std::nullopt});
+/// The files of a model that what it reads and learns depends on.
+std::vector<std::string> tokenizer_files(const std::filesystem::path& directory) {
+  std::vector<std::string> files;
+  for (const char* name : {"tokenizer.json", "tokenizer_config.json", "special_tokens_map.json",
+                           "generation_config.json", "chat_template.jinja"}) {
+    if (std::filesystem::exists(directory / name)) files.push_back((directory / name).string());
   }
-  return entries;
+  return files;
 }
 
 /// Shares of the data sets; empty if none is stated, or if there is nothing to mix.
@@ -148,11 +143,35 @@ TrainableOptions trainable_options(const RunConfig& config) {
   return options;
 }
 
-DataOptions data_options(const RunConfig& config, int64_t vocab_size) {
+std::vector<DatasetEntry> dataset_entries(const std::vector<DatasetConfig>& configs) {
+  std::vector<DatasetEntry> entries;
+  for (const DatasetConfig& config : configs) {
+    const bool code = config.type == "code";
+    entries.push_back({.path = config.path,
+                       .format = code ? SampleFormat::kText : sample_format_of(config.type),
+                       .samples = config.samples,
+                       .name = config.name,
+                       .split = config.split,
+                       .mapping = ColumnMapping::parse(config.column_mapping, config.path),
+                       .code = code ? std::optional(CodeOptions::parse(config.code, config.path)) : std::nullopt});
+  }
+  return entries;
+}
+
+std::filesystem::path tokenizer_directory(const RunConfig& config, const std::filesystem::path& model_directory) {
+  const std::string& stated = config.model.tokenizer_name_or_path;
+  return stated.empty() ? model_directory : resolve_model_path(stated);
+}
+
+int64_t default_max_length(const DecoderConfig& model) {
+  return std::min<int64_t>(model.rope.max_position_embeddings, 4096);
+}
+
+DataOptions data_options(const RunConfig& config, int64_t vocab_size, const std::filesystem::path& tokenizer_from) {
   const RunConfig::Data& data = config.data;
   DataOptions options;
-  options.datasets = entries_of(data.datasets);
-  options.eval_datasets = entries_of(data.eval_datasets);
+  options.datasets = dataset_entries(data.datasets);
+  options.eval_datasets = dataset_entries(data.eval_datasets);
   options.val_split = data.val_split;
   options.max_length = data.max_length.value();
   options.overlength = overlength_of(data.overlength);
@@ -166,6 +185,9 @@ DataOptions data_options(const RunConfig& config, int64_t vocab_size) {
   options.chat.chat_template_kwargs = data.chat_template_kwargs;
   options.data_seed = static_cast<uint64_t>(config.machine.data_seed);
   options.vocab_size = vocab_size;
+  options.tolerant = data.data_checks == "warn";
+  options.tokenized_cache = data.tokenized_cache;
+  options.tokenizer_files = tokenizer_files(tokenizer_from);
   return options;
 }
 

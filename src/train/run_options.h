@@ -21,8 +21,16 @@ RunPrecision precision_of(const RunConfig& config);
 LoraOptions lora_options(const RunConfig::Lora& lora);
 TrainableOptions trainable_options(const RunConfig& config);
 
-/// Reads chat_template_file. `max_length` must be set.
-DataOptions data_options(const RunConfig& config, int64_t vocab_size);
+std::vector<DatasetEntry> dataset_entries(const std::vector<DatasetConfig>& configs);
+
+/// The folder of tokenizer_name_or_path, or the model's.
+std::filesystem::path tokenizer_directory(const RunConfig& config, const std::filesystem::path& model_directory);
+
+/// max_length where it is not stated: the model's, at most 4096.
+int64_t default_max_length(const DecoderConfig& model);
+
+/// Reads chat_template_file. `max_length` must be set. `tokenizer_from`: where the tokenizer is from.
+DataOptions data_options(const RunConfig& config, int64_t vocab_size, const std::filesystem::path& tokenizer_from);
 LoaderOptions train_loader_options(const RunConfig& config);
 LoaderOptions eval_loader_options(const RunConfig& config);
 

@@ -6,7 +6,9 @@
 #include <cmath>
 
 #include "core/error.h"
+#include "data/repeats.h"
 #include "report/humanise.h"
+#include "train/data_identity.h"
 #include "train/device_facts.h"
 #include "train/host_memory.h"
 #include "train/model_flops.h"
@@ -38,7 +40,7 @@ ExitCode Trainer::run() {
   load_weights(false);
   engine_->reserve();
   state_.seed = static_cast<uint64_t>(config_.machine.seed);
-  state_.data_fingerprint = data_fingerprint();
+  state_.data = data_identity(training_data(), config_);
   if (checkpoint) resume(*checkpoint);
   state_.total_steps = schedule_.total_steps;
   if (config_writer_.yaml) {
@@ -170,11 +172,13 @@ void Trainer::check_numbers(const StepData& data, const StepResult& result) {
     skipped_in_a_row_ = 0;
     return;
   }
-  Json samples = Json::array();
+  Json samples = Json::array(), places = Json::array();
   for (const MicroBatch& batch : data.micro_batches) {
     for (size_t i = 0; i + 1 < batch.cu_seqlens.size(); ++i) {
-      if (batch.cu_seqlens[i] < batch.cu_seqlens[i + 1])
-        samples.push_back(batch.sample_ids[static_cast<size_t>(batch.cu_seqlens[i])]);
+      if (batch.cu_seqlens[i] == batch.cu_seqlens[i + 1]) continue;
+      const int64_t id = batch.sample_ids[static_cast<size_t>(batch.cu_seqlens[i])];
+      samples.push_back(id);
+      places.push_back(where_of(training_data().train[loader_->position_of(id)], training_data().train_reports));
     }
   }
   const std::filesystem::path dump =
@@ -183,7 +187,8 @@ void Trainer::check_numbers(const StepData& data, const StepResult& result) {
                              {"loss", fmt::format("{}", result.loss.loss)},
                              {"grad_norm", fmt::format("{}", result.grad_norm)},
                              {"first_nonfinite_gradient", result.first_nonfinite},
-                             {"sample_ids", samples}}
+                             {"sample_ids", samples},
+                             {"samples", places}}
                                 .dump(2) +
                             "\n");
   const std::string what =

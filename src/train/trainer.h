@@ -10,8 +10,8 @@
 #include "optim/schedule.h"
 #include "report/metrics_file.h"
 #include "report/reporter.h"
-#include "text/tokenizer.h"
 #include "train/checkpoint_folder.h"
+#include "train/data_setup.h"
 #include "train/engine.h"
 #include "train/gpu_monitor.h"
 #include "train/memory_fit.h"
@@ -70,10 +70,11 @@ class Trainer {
   void report_lora(const LoraOptions& lora);
   void report_model();
   void report_data();
+  const TrainingData& training_data() const { return loaded_data_->data; }
   void report_memory(const MemoryPlan& plan, const MemoryLimit& limit);
   void resume(const std::filesystem::path& checkpoint);
   void load_position(const std::filesystem::path& checkpoint);
-  std::string data_fingerprint() const;
+  void check_same_data(const std::filesystem::path& checkpoint);
 
   void train_step(Reporter& reporter);
   StepResult run_step(const StepData& data);
@@ -105,9 +106,8 @@ class Trainer {
   ThreadPool pool_;
   Stream stream_;
   std::unique_ptr<LoadedModel> model_;
-  std::optional<Tokenizer> tokenizer_;
+  std::optional<LoadedData> loaded_data_;
   std::string chat_template_;  // the configuration's; "" = the model's own
-  std::optional<TrainingData> data_;
   std::unique_ptr<Loader> loader_;
   std::unique_ptr<Engine> engine_;
   std::string recompute_level_;

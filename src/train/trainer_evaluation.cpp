@@ -17,7 +17,7 @@ void Trainer::evaluate(Reporter& reporter) {
   metrics.eval_loss = result.loss;
   metrics.eval_perplexity = std::exp(result.loss);
   metrics.eval_mean_token_accuracy = result.mean_token_accuracy;
-  metrics.dataset_loss = dataset_losses(result, data_->eval_names);
+  metrics.dataset_loss = dataset_losses(result, training_data().eval_names);
   last_eval_loss_ = result.loss;
   answer_samples(metrics);
   metrics.seconds = seconds_since(begin);
@@ -65,7 +65,7 @@ void Trainer::restore_best() {
 LossResult Trainer::evaluate_only() {
   load_model_headers();
   load_data();
-  if (eval_batches_.empty()) eval_batches_ = Loader(data_->train, eval_loader_options(config_)).all_in_order();
+  if (eval_batches_.empty()) eval_batches_ = Loader(training_data().train, eval_loader_options(config_)).all_in_order();
   make_engine(false);
   model_->store().allocate_dry(stream_.device());
   const MemoryPlan plan = engine_->plan();

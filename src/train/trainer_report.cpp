@@ -57,10 +57,10 @@ StepMetrics Trainer::step_metrics(const StepData& data, const StepResult& result
   metrics.gpu_temperature = gpu.temperature;
   metrics.host_rss = static_cast<double>(resident_bytes());
   metrics.packing_efficiency = data.packing_efficiency;
-  const SampleStore::Counts& counts = data_->train.counts();
+  const SampleCounts& counts = training_data().train.counts();
   metrics.dropped_samples = static_cast<double>(counts.too_long + counts.unsupervised);
   if (result.routing.layers > 0) add_routers(result, metrics);
-  metrics.dataset_loss = dataset_losses(result.loss, data_->train_names);
+  metrics.dataset_loss = dataset_losses(result.loss, training_data().train_names);
   return metrics;
 }
 
@@ -126,7 +126,7 @@ void Trainer::prepare_samples(bool resumed) {
   sampling.do_sample = stated.do_sample.value_or(sampling.do_sample);
   sampling.seed = static_cast<uint64_t>(config_.machine.seed);
   answers_ = std::make_unique<SampleAnswers>(
-      data_->eval, tokenizer_ ? &*tokenizer_ : nullptr, model_->decoder(), stream_,
+      training_data().eval, loaded_data_->tokenizer ? &*loaded_data_->tokenizer : nullptr, model_->decoder(), stream_,
       SampleAnswerOptions{
           .count = stated.num_generation_samples, .max_length = *config_.data.max_length, .sampling = sampling});
   const std::string path = config_.report.output_dir + "/generations.jsonl";
@@ -159,8 +159,8 @@ void Trainer::write_training_info(const std::string& status) {
                        .peak_memory = used_memory(stream_.device()),
                        .total_steps = schedule_.total_steps,
                        .epoch = epoch_,
-                       .train_samples = data_->train.size(),
-                       .eval_samples = data_->eval.size(),
+                       .train_samples = training_data().train.size(),
+                       .eval_samples = training_data().eval.size(),
                        .loss = last_loss_,
                        .eval_loss = last_eval_loss_};
   write_text_file(

@@ -6,7 +6,7 @@
 
 #include "core/error.h"
 #include "report/startup_tables.h"
-#include "report/text_mask.h"
+#include "train/data_identity.h"
 #include "train/device_facts.h"
 #include "train/schedule_options.h"
 #include "train/trainer.h"
@@ -29,7 +29,7 @@ void Trainer::load_model_headers() {
   model_->set_trainable(trainable_options(config_));
   const DecoderConfig& decoder = model_->decoder().config();
   if (!config_.data.max_length) {
-    config_.data.max_length = std::min<int64_t>(decoder.rope.max_position_embeddings, 4096);
+    config_.data.max_length = default_max_length(decoder);
     logger_.info("max_length {} (the model allows {})", *config_.data.max_length, decoder.rope.max_position_embeddings);
   }
   config_.model.router_aux_loss_coef = aux_loss_coefficient(config_, decoder);
@@ -56,24 +56,12 @@ void Trainer::report_lora(const LoraOptions& lora) {
 }
 
 std::filesystem::path Trainer::tokenizer_directory() const {
-  const std::string& stated = config_.model.tokenizer_name_or_path;
-  return stated.empty() ? model_->directory() : std::filesystem::path(resolve_model_path(stated));
+  return hone::tokenizer_directory(config_, model_->directory());
 }
 
 void Trainer::load_data() {
-  if (std::filesystem::exists(tokenizer_directory() / "tokenizer.json")) {
-    tokenizer_ = Tokenizer::load(tokenizer_directory());
-  } else if (!config_.model.tokenizer_name_or_path.empty()) {
-    throw UserError("the folder has no tokenizer.json", tokenizer_directory().string(),
-                    "name a folder that has one in tokenizer_name_or_path");
-  }
-  const DataOptions options = data_options(config_, model_->decoder().config().vocab_size);
-  chat_template_ = options.chat.chat_template;
-  data_ = build_training_data(options, tokenizer_ ? &*tokenizer_ : nullptr, pool_, [&](const DataProgress& progress) {
-    logger_.console().set_progress(
-        {.label = "read " + std::string(progress.dataset), .done = progress.bytes_read, .total = progress.bytes_total});
-  });
-  logger_.console().clear_progress();
+  loaded_data_ = hone::load_data(config_, tokenizer_directory(), model_->decoder().config().vocab_size, pool_, logger_);
+  chat_template_ = loaded_data_->chat_template;
   make_loader();
   const int64_t total = config_.schedule.max_steps ? *config_.schedule.max_steps
                                                    : loader_->steps_in_epochs(config_.schedule.num_train_epochs);
@@ -90,8 +78,9 @@ void Trainer::fill_in_steps(std::optional<int64_t>& per_epoch, std::optional<int
 }
 
 void Trainer::make_loader() {
-  loader_ = std::make_unique<Loader>(data_->train, train_loader_options(config_));
-  if (data_->eval.size() > 0) eval_batches_ = Loader(data_->eval, eval_loader_options(config_)).all_in_order();
+  loader_ = std::make_unique<Loader>(training_data().train, train_loader_options(config_));
+  if (training_data().eval.size() > 0)
+    eval_batches_ = Loader(training_data().eval, eval_loader_options(config_)).all_in_order();
 }
 
 void Trainer::make_engine(bool training) {
@@ -100,15 +89,15 @@ void Trainer::make_engine(bool training) {
   options.accumulates = config_.schedule.gradient_accumulation_steps > 1;
   if (training) options.capacity = loader_->capacity();
   if (!eval_batches_.empty()) {
-    const SampleStore& evaluated = data_->eval.size() > 0 ? data_->eval : data_->train;
+    const SampleStore& evaluated = training_data().eval.size() > 0 ? training_data().eval : training_data().train;
     const BatchCapacity eval = Loader(evaluated, eval_loader_options(config_)).capacity();
     for (int64_t BatchCapacity::*field : {&BatchCapacity::max_tokens, &BatchCapacity::max_documents,
                                           &BatchCapacity::max_supervised, &BatchCapacity::max_seqlen}) {
       options.capacity.*field = std::max(options.capacity.*field, eval.*field);
     }
   }
-  options.train_datasets = training ? static_cast<int64_t>(data_->train_names.size()) : 0;
-  options.eval_datasets = static_cast<int64_t>(data_->eval_names.size());
+  options.train_datasets = training ? static_cast<int64_t>(training_data().train_names.size()) : 0;
+  options.eval_datasets = static_cast<int64_t>(training_data().eval_names.size());
   options.optimizer = optimizer_options(config_);
   options.router_aux_loss_coef = config_.model.router_aux_loss_coef.value_or(0);
   options.methods = methods_;
@@ -160,62 +149,43 @@ void Trainer::report_model() {
 }
 
 void Trainer::report_data() {
-  for (const auto* reports : {&data_->train_reports, &data_->eval_reports}) {
-    for (const DatasetReport& report : *reports) {
-      logger_.info("data {}: {} rows, {} samples, {} tokens, {:.1f} % supervised; length p50 {} p90 {} p99 {} max {}",
-                   report.name, report.rows, report.counts.kept, report.counts.tokens, 100 * report.supervised_share(),
-                   report.lengths.p50, report.lengths.p90, report.lengths.p99, report.lengths.max);
-      const SampleStore::Counts& counts = report.counts;
-      if (counts.too_long + counts.truncated + counts.split + counts.unsupervised > 0) {
-        logger_.warning(
-            "data {}: {} dropped as longer than max_length {}, {} truncated, {} split, {} dropped with nothing to "
-            "learn ({} tokens not used)",
-            report.name, counts.too_long, *config_.data.max_length, counts.truncated, counts.split, counts.unsupervised,
-            counts.dropped_tokens);
-      }
-      if (!report.decision.empty()) logger_.info("data {}: {}", report.name, report.decision);
-    }
-  }
-  for (const std::string& warning : data_->warnings) logger_.warning("{}", warning);
-  std::vector<MaskPiece> pieces;
-  for (const PreviewToken& token : preview_sample(data_->train, 0, tokenizer_ ? &*tokenizer_ : nullptr)) {
-    pieces.push_back({token.text, token.supervised});
-  }
-  logger_.info("the first sample, with what is learnt marked:");
-  logger_.block(text_mask(pieces, {.color = logger_.console().color(), .max_tokens = 200}));
+  log_data_report(training_data(), *config_.data.max_length, logger_);
+  log_proof_sheet(*loaded_data_, tokenizer_directory(), std::nullopt, logger_);
   logger_.info("{} optimizer steps, {} an epoch; {} × {} sequences of up to {} tokens a step", schedule_.total_steps,
                loader_->steps_in_epoch(0), config_.schedule.per_device_train_batch_size,
                config_.schedule.gradient_accumulation_steps, *config_.data.max_length);
 }
 
-std::string Trainer::data_fingerprint() const {
-  const LoaderOptions loader = train_loader_options(config_);
-  std::string text = fmt::format("{}-{}-{}-{}-{}-{}", data_->train.fingerprint(), loader.per_device_batch_size,
-                                 loader.gradient_accumulation_steps, loader.packing, loader.shuffle, loader.seed);
-  for (const double weight : loader.dataset_weights) text += fmt::format("-{}", weight);
-  return text;
+void Trainer::check_same_data(const std::filesystem::path& checkpoint) {
+  const Json now = data_identity(training_data(), config_);
+  const std::string difference = identity_difference(state_.data, now);
+  if (!difference.empty() && !config_.checkpoint.ignore_data_skip) {
+    throw UserError("the data are not those of the run that stopped, so it cannot go on with them: " + difference,
+                    checkpoint.string(),
+                    "give it the data and options it had; or ignore_data_skip: true goes on with weights and optimizer "
+                    "as they are and takes the data from their beginning; or start a new run from these weights");
+  }
+  if (config_.checkpoint.ignore_data_skip) {
+    logger_.info("ignore_data_skip: the data are taken from their beginning{}",
+                 difference.empty() ? "" : "; " + difference);
+  }
+  if (eval_differs(state_.data, now)) {
+    logger_.warning("the validation data are not those of the run that stopped: its evaluations cannot be compared");
+  }
+  state_.data = now;
 }
 
 /// What the checkpoint says besides the weights.
 void Trainer::load_position(const std::filesystem::path& checkpoint) {
   const RunConfig::Checkpoint& options = config_.checkpoint;
-  const RunState anew = state_;
   if (!options.resume_only_model) {
     state_ = load_training_state(checkpoint, model_->store());
   } else if (const auto stored = read_run_state(checkpoint); stored && !options.ignore_data_skip) {
     state_ = *stored;
     state_.optimizer_step = 0;
   }
-  if (options.ignore_data_skip) {
-    state_.first_data_step = state_.step;
-    state_.data_fingerprint = anew.data_fingerprint;
-  }
-  if (state_.data_fingerprint == anew.data_fingerprint) return;
-  throw UserError("the data or how it is batched is not what the stopped run had, so resuming would not continue it",
-                  checkpoint.string(),
-                  "use the same data, max_length, batch sizes, packing, shuffle and seed; ignore_data_skip=true begins "
-                  "with the new "
-                  "data from their start");
+  if (options.ignore_data_skip) state_.first_data_step = state_.step;
+  check_same_data(checkpoint);
 }
 
 void Trainer::resume(const std::filesystem::path& checkpoint) {

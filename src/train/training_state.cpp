@@ -17,7 +17,7 @@ namespace hone {
 
 namespace {
 
-constexpr int kVersion = 1;
+constexpr int kVersion = 2;
 constexpr const char* kTensors = "training_state.safetensors";
 constexpr const char* kValues = "training_state.json";
 
@@ -78,7 +78,7 @@ void save_training_state(const std::filesystem::path& directory, const Parameter
                      {"evals_without_improvement", state.evals_without_improvement},
                      {"first_data_step", state.first_data_step},
                      {"seed", state.seed},
-                     {"data_fingerprint", state.data_fingerprint},
+                     {"data", state.data},
                      {"total_steps", state.total_steps},
                      {"router_watch", state.router_watch}};
   write_text_file(directory / kValues, json.dump(2) + "\n");
@@ -105,7 +105,7 @@ std::optional<RunState> read_run_state(const std::filesystem::path& directory) {
     state.evals_without_improvement = json.value("evals_without_improvement", int64_t{0});
     state.first_data_step = json.value("first_data_step", int64_t{0});
     json.at("seed").get_to(state.seed);
-    json.at("data_fingerprint").get_to(state.data_fingerprint);
+    state.data = json.at("data");
     json.at("total_steps").get_to(state.total_steps);
     state.router_watch = json.value("router_watch", Json(nullptr));
   } catch (const nlohmann::json::exception& error) {

@@ -19,7 +19,7 @@ struct RunState {
   int64_t evals_without_improvement = 0;  ///< in a row, by early stopping's measure
   int64_t first_data_step = 0;            ///< the step at which the data began anew (ignore_data_skip)
   uint64_t seed = 0;
-  std::string data_fingerprint;  ///< of samples and packing: resuming on other data is refused
+  Json data = Json::object();  ///< what is trained on (train/data_identity.h): resuming on other data is refused
   int64_t total_steps = 0;
   Json router_watch = nullptr;  ///< RouterWatch::state()
 };

@@ -50,7 +50,7 @@ TEST_F(TrainingState, ComesBackBitwise) {
   state.optimizer_step = 11;
   state.best_metric = 0.1;
   state.seed = UINT64_MAX;
-  state.data_fingerprint = "abc";
+  state.data = {{"order", {{"max_length", 64}}}};
   save_training_state(path_, saved, state);
   const RunState back = load_training_state(path_, loaded);
   EXPECT_EQ(back.step, 12);
@@ -58,7 +58,7 @@ TEST_F(TrainingState, ComesBackBitwise) {
   EXPECT_EQ(back.best_metric, 0.1);
   EXPECT_EQ(back.best_step, -1);
   EXPECT_EQ(back.seed, UINT64_MAX);
-  EXPECT_EQ(back.data_fingerprint, "abc");
+  EXPECT_EQ(back.data, state.data);
   for (const char* name : {"w", "norm"}) {
     const Parameter &a = *saved.find(name), &b = *loaded.find(name);
     EXPECT_EQ(testing::bytes_of(a.value()), testing::bytes_of(b.value()));
@@ -112,9 +112,9 @@ TEST_F(TrainingState, OfOtherTrainableParametersOrAnotherVersionIsRefused) {
   make(all, true);
   save_training_state(path_, all, {});
   EXPECT_THAT(load_error(false), HasSubstr("does not train"));
-  write_text_file(path_ / "training_state.json", R"({"version": 2})");
-  EXPECT_THAT(load_error(true), HasSubstr("version 2"));
-  write_text_file(path_ / "training_state.json", R"({"version": 1, "step": "x"})");
+  write_text_file(path_ / "training_state.json", R"({"version": 3})");
+  EXPECT_THAT(load_error(true), HasSubstr("version 3"));
+  write_text_file(path_ / "training_state.json", R"({"version": 2, "step": "x"})");
   EXPECT_THAT(load_error(true), HasSubstr("damaged"));
   write_text_file(path_ / "training_state.json", "[");
   EXPECT_THAT(load_error(true), HasSubstr("damaged"));

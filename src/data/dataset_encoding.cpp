@@ -1,0 +1,186 @@
+#include "data/dataset_encoding.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <exception>
+#include <optional>
+
+#include "core/error.h"
+#include "core/xxhash64.h"
+#include "data/row_batches.h"
+#include "data/token_cache.h"
+
+namespace hone {
+
+namespace {
+
+/// Everything that the tokens of `entry` depend on.
+Json inputs_of(const DatasetEntry& entry, const DataOptions& options, ContentHashes& hashes) {
+  Json data = Json::object(), tokenizer = Json::object();
+  for (const std::string& file : data_files(entry)) data[file] = hashes.of(file);
+  for (const std::string& file : options.tokenizer_files) tokenizer[file] = hashes.of(file);
+  const ChatEncoderOptions& chat = options.chat;
+  return {{"path", entry.path},
+          {"program", HONE_VERSION},
+          {"encoding_version", kEncodingVersion},
+          {"data_files", data},
+          {"type", name_of(entry.format)},
+          {"samples", entry.samples ? Json(*entry.samples) : Json()},
+          {"split", entry.split},
+          {"column_mapping", entry.mapping.to_json()},
+          {"tokenizer_files", tokenizer},
+          {"chat_template_hash", chat.chat_template.empty() ? "" : hash_text(xxh64(chat.chat_template))},
+          {"chat_template_kwargs", chat.chat_template_kwargs},
+          {"train_on", name_of(chat.train_on)},
+          {"history_rewrites", static_cast<int>(chat.history_rewrites)},
+          {"max_length", options.max_length},
+          {"overlength", name_of(options.overlength)},
+          {"vocab_size", options.vocab_size},
+          {"block_tokens", options.block_tokens}};
+}
+
+/// Reads and encodes a data set from a row on, block by block.
+class DatasetEncoding {
+ public:
+  using BlockSink = std::function<void(const TokenBlock&)>;
+
+  DatasetEncoding(const DatasetEntry& entry, DatasetReport& report, const EncodingContext& context)
+      : entry_(entry),
+        report_(report),
+        context_(context),
+        builder_(context.options.max_length, context.options.overlength, context.options.chat.history_rewrites) {}
+
+  void run(int64_t first_row, int64_t tokens, const BlockSink& sink) {
+    RowBatches batches(entry_, first_row, context_.count_tokens);
+    tokens_ = tokens;
+    RowBatch batch;
+    for (batch = batches.next(); !batch.rows.empty(); batch = batches.next()) {
+      encode(batch);
+      for (size_t i = 0; i < batch.rows.size(); ++i) {
+        encoded_[i].origin = {batch.first_row + static_cast<int64_t>(i), batch.rows[i].raw.line, batch.files[i]};
+        builder_.add(encoded_[i], batch.rows[i].where());
+        if (builder_.tokens() >= context_.options.block_tokens) sink(take());
+      }
+      if (context_.progress) {
+        const auto rows = batch.first_row + static_cast<int64_t>(batch.rows.size());
+        context_.progress(
+            {report_.name, rows, tokens_ + builder_.tokens(), batch.bytes_read, batches.bytes_total(), false});
+      }
+      if (batch.error) break;
+    }
+    if (batch.error) std::rethrow_exception(batch.error);
+    if (first_row == 0) batches.reader().finish();  // rows that were skipped were not looked into
+    report_.format = batches.reader().format();
+    report_.decision = batches.reader().decision();
+    report_.files = batches.files();
+    if (builder_.rows() > 0) sink(take());
+  }
+
+ private:
+  void encode(const RowBatch& batch) {
+    encoded_.assign(batch.rows.size(), {});
+    std::vector<std::exception_ptr> errors(batch.rows.size());
+    context_.pool.parallel_for(static_cast<int64_t>(batch.rows.size()), [&](int64_t index, int) {
+      const auto i = static_cast<size_t>(index);
+      try {
+        const std::string where = batch.rows[i].where();
+        encoded_[i] = context_.encoder.encode(read_row(batch.rows[i], entry_.mapping), where);
+      } catch (...) {
+        errors[i] = std::current_exception();
+      }
+    });
+    for (const std::exception_ptr& error : errors) {
+      if (error) std::rethrow_exception(error);
+    }
+  }
+
+  TokenBlock take() {
+    tokens_ += builder_.tokens();
+    return builder_.take();
+  }
+
+  const DatasetEntry& entry_;
+  DatasetReport& report_;
+  const EncodingContext& context_;
+  BlockBuilder builder_;
+  std::vector<EncodedRow> encoded_;
+  int64_t tokens_ = 0;  // in the blocks so far
+};
+
+/// The format and how it was found, as a cache keeps them.
+Json about(const DatasetReport& report) {
+  return {{"format", name_of(report.format)}, {"decision", report.decision}, {"files", report.files}};
+}
+
+std::string line_of_build(const TokenCache& cache, const std::string& name, int64_t kept_rows) {
+  const std::string folder = cache.folder().string();
+  const std::string problem = cache.problem().empty() ? "" : fmt::format(" ({})", cache.problem());
+  if (kept_rows == 0) return fmt::format("tokenized_cache: {}: built{} in {}", name, problem, folder);
+  return fmt::format("tokenized_cache: {}: went on behind {} rows{} in {}", name, kept_rows,
+                     problem.empty() ? " of a build that was stopped," : problem, folder);
+}
+
+/// From the cache; what is missing there is encoded first.
+void encode_cached(const DatasetEntry& entry, const EncodingContext& context, EncodedDataset& dataset) {
+  DatasetReport& report = dataset.report;
+  const Json inputs = inputs_of(entry, context.options, *context.hashes);
+  TokenCache cache(context.options.tokenized_cache, report.name, inputs);
+  std::optional<TokenCache::Contents> contents = cache.open(context.pool);
+  dataset.cache_line = fmt::format("tokenized_cache: {}: reused from {}", report.name, cache.folder().string());
+  if (!contents) {
+    cache.lock([&] {
+      if (context.progress) context.progress({report.name, 0, 0, 0, 0, true});
+    });
+    contents = cache.open(context.pool);  // another process may have built it in the meantime
+  }
+  if (!contents) {
+    RowsReport done;
+    for (const TokenBlock& block : cache.partial()) done += block.report;
+    dataset.cache_line = line_of_build(cache, report.name, done.rows);
+    DatasetEncoding(entry, report, context).run(done.rows, done.counts.tokens, [&](const TokenBlock& block) {
+      cache.add(block);
+    });
+    if (const Json now = inputs_of(entry, context.options, *context.hashes); now != inputs) {
+      throw UserError("the data changed while they were read: " + describe_differences(inputs, now), entry.path,
+                      "start again once they are written");
+    }
+    cache.finish(about(report));
+    contents = cache.open(context.pool);
+    if (!contents) {
+      throw UserError("the cache is not what was written: " + cache.problem(), cache.folder().string(),
+                      "check the disk; without tokenized_cache the run needs none");
+    }
+  }
+  report.format = sample_format_of(contents->about.at("format").get<std::string>());
+  report.decision = contents->about.at("decision");
+  contents->about.at("files").get_to(report.files);
+  dataset.blocks = std::move(contents->blocks);
+}
+
+}  // namespace
+
+EncodedDataset encode_dataset(const DatasetEntry& entry, const std::string& name, const EncodingContext& context) {
+  EncodedDataset dataset;
+  DatasetReport& report = dataset.report;
+  report.name = name;
+  report.path = entry.path;
+  if (context.hashes && !entry.code) {
+    encode_cached(entry, context, dataset);
+  } else {
+    if (context.hashes) dataset.cache_line = fmt::format("tokenized_cache: {}: not kept, of type code", name);
+    DatasetEncoding(entry, report, context).run(0, 0, [&](const TokenBlock& block) {
+      dataset.blocks.push_back(block);
+    });
+  }
+  std::vector<int32_t> lengths;
+  for (const TokenBlock& block : dataset.blocks) {
+    static_cast<RowsReport&>(report) += block.report;
+    lengths.insert(lengths.end(), block.lengths.begin(), block.lengths.end());
+  }
+  report.histogram = histogram_of(lengths);
+  report.lengths = summarise_lengths(std::move(lengths));
+  return dataset;
+}
+
+}  // namespace hone

@@ -1,0 +1,125 @@
+#include "data/node_shards.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+
+#include "core/durable_file.h"
+#include "core/error.h"
+#include "core/philox.h"
+#include "data/csv_writer.h"
+#include "data/row_batches.h"
+
+namespace hone {
+
+namespace {
+
+constexpr std::array<std::string_view, 3> kCsvColumns = {"prompt", "question", "response"};
+
+std::vector<Json> read_rows(const std::vector<DatasetEntry>& entries) {
+  std::vector<Json> rows;
+  for (const DatasetEntry& entry : entries) {
+    RowBatches batches(entry);
+    RowBatch batch;
+    for (batch = batches.next(); !batch.rows.empty(); batch = batches.next()) {
+      for (const DatasetRow& row : batch.rows) rows.push_back(parse_row(row.raw));
+      if (batch.error) break;
+    }
+    if (batch.error) std::rethrow_exception(batch.error);
+  }
+  return rows;
+}
+
+/// Names of all columns in the order in which they come up.
+std::vector<std::string> columns_of(const std::vector<Json>& rows) {
+  std::vector<std::string> columns;
+  for (const Json& row : rows) {
+    for (const auto& [name, value] : row.items()) {
+      if (std::find(columns.begin(), columns.end(), name) == columns.end()) columns.push_back(name);
+    }
+  }
+  return columns;
+}
+
+/// Whether rows can be CSV without losing anything: text in every field, and the three columns in every row.
+bool fits_csv(const std::vector<Json>& rows) {
+  return std::all_of(rows.begin(), rows.end(), [](const Json& row) {
+    const bool text = std::all_of(row.begin(), row.end(), [](const Json& value) { return value.is_string(); });
+    return text && std::all_of(kCsvColumns.begin(), kCsvColumns.end(),
+                               [&](std::string_view name) { return row.contains(name); });
+  });
+}
+
+std::string csv_text(std::span<const Json> rows, const std::vector<std::string>& columns) {
+  std::string text = csv_record(columns);
+  for (const Json& row : rows) {
+    std::vector<std::string> fields;
+    for (const std::string& column : columns) fields.push_back(row.value(column, ""));
+    text += csv_record(fields);
+  }
+  return text;
+}
+
+std::string jsonl_text(std::span<const Json> rows) {
+  std::string text;
+  for (const Json& row : rows) text += row.dump() + "\n";
+  return text;
+}
+
+/// A folder that has other shards would mix them with these.
+void check_output(const std::filesystem::path& output, int64_t nodes) {
+  std::error_code error;
+  std::filesystem::create_directories(output, error);
+  if (error) throw UserError("the folder cannot be made: " + error.message(), output.string());
+  for (const auto& entry : std::filesystem::directory_iterator(output, error)) {
+    const std::string name = entry.path().filename().string();
+    constexpr std::string_view kStart = "training_data_node_";
+    if (!name.starts_with(kStart)) continue;
+    const int64_t node = std::atoll(name.c_str() + kStart.size());
+    if (node >= nodes) {
+      throw UserError("the folder holds shards of a run with more nodes", entry.path().string(),
+                      "remove them, or choose another --output");
+    }
+  }
+}
+
+}  // namespace
+
+NodeShards write_node_shards(const std::vector<DatasetEntry>& entries, const NodeShardOptions& options) {
+  std::vector<Json> rows = read_rows(entries);
+  NodeShards shards;
+  shards.total_samples = static_cast<int64_t>(rows.size());
+  if (shards.total_samples < options.nodes) {
+    throw UserError(fmt::format("{} rows cannot be split over {} nodes", rows.size(), options.nodes), "--split-nodes",
+                    "use fewer nodes");
+  }
+  check_output(options.output, options.nodes);
+  shards.samples_per_node = shards.total_samples / options.nodes;
+  shards.columns = columns_of(rows);
+  const bool csv = fits_csv(rows);
+  PhiloxSequence random(options.seed);
+  for (size_t i = rows.size(); i > 1; --i) std::swap(rows[i - 1], rows[random.below(i)]);
+  for (int64_t node = 0; node < options.nodes; ++node) {
+    const auto begin = static_cast<size_t>(node * shards.samples_per_node);
+    const auto part = std::span<const Json>(rows).subspan(
+        begin, node + 1 == options.nodes ? std::dynamic_extent : static_cast<size_t>(shards.samples_per_node));
+    const auto name = [&](bool as_csv) {
+      return options.output / fmt::format("training_data_node_{}.{}", node, as_csv ? "csv" : "jsonl");
+    };
+    write_durably(name(csv), csv ? csv_text(part, shards.columns) : jsonl_text(part));
+    std::error_code error;
+    std::filesystem::remove(name(!csv), error);  // of an earlier run on other data
+    shards.files.push_back(name(csv));
+  }
+  shards.statistics = options.output / "dataset_stats.json";
+  write_durably(shards.statistics, Json{{"total_samples", shards.total_samples},
+                                        {"num_nodes", options.nodes},
+                                        {"samples_per_node", shards.samples_per_node},
+                                        {"columns", shards.columns}}
+                                           .dump(2) +
+                                       "\n");
+  return shards;
+}
+
+}  // namespace hone

@@ -1,0 +1,89 @@
+#include "data/token_block.h"
+
+#include <algorithm>
+
+namespace hone {
+
+namespace {
+
+/// The counters of SampleCounts by their names in a file.
+constexpr std::pair<const char*, int64_t SampleCounts::*> kCounters[] = {
+    {"offered", &SampleCounts::offered},
+    {"kept", &SampleCounts::kept},
+    {"truncated", &SampleCounts::truncated},
+    {"split", &SampleCounts::split},
+    {"too_long", &SampleCounts::too_long},
+    {"unsupervised", &SampleCounts::unsupervised},
+    {"tokens", &SampleCounts::tokens},
+    {"supervised", &SampleCounts::supervised},
+    {"dropped_tokens", &SampleCounts::dropped_tokens}};
+
+}  // namespace
+
+int64_t Sample::supervised() const {
+  if (labels.empty()) return 0;
+  return std::count_if(labels.begin() + 1, labels.end(), [](int32_t label) { return label != kIgnoredLabel; });
+}
+
+SampleCounts& SampleCounts::operator+=(const SampleCounts& other) {
+  for (const auto& [name, counter] : kCounters) this->*counter += other.*counter;
+  return *this;
+}
+
+void RowsReport::add_nothing_learnt(const NothingLearnt& added) {
+  for (NothingLearnt& known : nothing_learnt) {
+    if (known.cause != added.cause) continue;
+    known.rows += added.rows;
+    return;
+  }
+  nothing_learnt.push_back(added);
+}
+
+void RowsReport::add_notice(const RowNotice& added) {
+  for (RowNotice& known : notices) {
+    if (known.text != added.text) continue;
+    known.rows += added.rows;
+    return;
+  }
+  notices.push_back(added);
+}
+
+RowsReport& RowsReport::operator+=(const RowsReport& next) {
+  rows += next.rows;
+  counts += next.counts;
+  for (const NothingLearnt& entry : next.nothing_learnt) add_nothing_learnt(entry);
+  for (const RowNotice& notice : next.notices) add_notice(notice);
+  return *this;
+}
+
+Json RowsReport::to_json() const {
+  Json json = {
+      {"rows", rows}, {"counts", Json::object()}, {"nothing_learnt", Json::array()}, {"notices", Json::array()}};
+  for (const auto& [name, counter] : kCounters) json["counts"][name] = counts.*counter;
+  for (const NothingLearnt& entry : nothing_learnt) {
+    json["nothing_learnt"].push_back({{"cause", entry.cause},
+                                      {"rows", entry.rows},
+                                      {"first_where", entry.first_where},
+                                      {"masked_by_data", entry.masked_by_data}});
+  }
+  for (const RowNotice& notice : notices) {
+    json["notices"].push_back({{"text", notice.text}, {"rows", notice.rows}, {"first_where", notice.first_where}});
+  }
+  return json;
+}
+
+RowsReport RowsReport::from_json(const Json& json) {
+  RowsReport report;
+  json.at("rows").get_to(report.rows);
+  for (const auto& [name, counter] : kCounters) json.at("counts").at(name).get_to(report.counts.*counter);
+  for (const Json& entry : json.at("nothing_learnt")) {
+    report.nothing_learnt.push_back(
+        {entry.at("cause"), entry.at("rows"), entry.at("first_where"), entry.at("masked_by_data")});
+  }
+  for (const Json& notice : json.at("notices")) {
+    report.notices.push_back({notice.at("text"), notice.at("rows"), notice.at("first_where")});
+  }
+  return report;
+}
+
+}  // namespace hone

@@ -1,0 +1,75 @@
+#include "train/data_setup.h"
+
+#include <chrono>
+#include <map>
+#include <string>
+
+#include "core/error.h"
+#include "text/tokenizer_config.h"
+#include "train/data_report.h"
+#include "train/run_options.h"
+
+namespace hone {
+
+namespace {
+
+void log_all(const DataReport& report, Logger& logger) {
+  logger.block(report.text);
+  for (const std::string& warning : report.warnings) logger.warning("{}", warning);
+}
+
+}  // namespace
+
+LoadedData load_data(const RunConfig& config, const std::filesystem::path& tokenizer_directory, int64_t vocab_size,
+                     ThreadPool& pool, Logger& logger) {
+  using Clock = std::chrono::steady_clock;
+  LoadedData loaded;
+  if (std::filesystem::exists(tokenizer_directory / "tokenizer.json")) {
+    loaded.tokenizer = Tokenizer::load(tokenizer_directory);
+  } else if (!config.model.tokenizer_name_or_path.empty()) {
+    throw UserError("the folder has no tokenizer.json", tokenizer_directory.string(),
+                    "name a folder that has one in tokenizer_name_or_path");
+  }
+  const DataOptions options = data_options(config, vocab_size, tokenizer_directory);
+  loaded.chat_template = options.chat.chat_template;
+  std::map<std::string, int64_t> bytes;  // read, by data set
+  const Clock::time_point begin = Clock::now();
+  const auto progress = [&](const DataProgress& at) {
+    if (at.waiting) logger.info("tokenized_cache: another process builds {}: waiting for it", at.dataset);
+    bytes[std::string(at.dataset)] = at.bytes_read;
+    logger.console().set_progress(
+        {.label = "read " + std::string(at.dataset), .done = at.bytes_read, .total = at.bytes_total});
+  };
+  loaded.data = build_training_data(options, loaded.tokenizer ? &*loaded.tokenizer : nullptr, pool, progress);
+  logger.console().clear_progress();
+  const double seconds = std::chrono::duration<double>(Clock::now() - begin).count();
+  int64_t total = 0;
+  for (const auto& [name, read] : bytes) total += read;
+  for (const std::string& line : loaded.data.cache_lines) logger.info("{}", line);
+  if (total > 0) {
+    const double megabytes = static_cast<double>(total) / 1e6;
+    logger.info("data: {:.1f} MB read and tokenised in {:.1f} s, {:.1f} MB/s with {} threads", megabytes, seconds,
+                megabytes / seconds, pool.size());
+  }
+  return loaded;
+}
+
+void log_data_report(const TrainingData& data, int64_t max_length, Logger& logger) {
+  const Console& console = logger.console();
+  log_all(data_report(data, max_length, console.width(), console.color()), logger);
+  for (const auto* reports : {&data.train_reports, &data.eval_reports}) {
+    for (const DatasetReport& report : *reports) {
+      if (!report.decision.empty()) logger.info("data {}: {}", report.name, report.decision);
+    }
+  }
+  for (const std::string& warning : data.warnings) logger.warning("{}", warning);
+}
+
+void log_proof_sheet(const LoadedData& loaded, const std::filesystem::path& tokenizer_directory,
+                     std::optional<int64_t> samples, Logger& logger) {
+  const Tokenizer* tokenizer = loaded.tokenizer ? &*loaded.tokenizer : nullptr;
+  const TokenizerConfig config = tokenizer ? read_tokenizer_config(tokenizer_directory) : TokenizerConfig();
+  log_all(proof_sheet(loaded.data, tokenizer, config, samples, logger.console().color()), logger);
+}
+
+}  // namespace hone
