@@ -12,6 +12,7 @@
 #include "app/probe.h"
 #include "core/error.h"
 #include "models/hf_config.h"
+#include "params/without_adapters.h"
 #include "report/humanise.h"
 #include "train/saved_tokenizer.h"
 #include "weights/adapter.h"
@@ -53,24 +54,6 @@ DType coarsest_dtype(const Checkpoint& checkpoint) {
   }
   return coarsest;
 }
-
-/// Takes the adapters off while it lives.
-class WithoutAdapters {
- public:
-  explicit WithoutAdapters(ParameterStore& store) : store_(store) {
-    for (Parameter& parameter : store_.all()) adapters_.push_back(std::exchange(parameter.adapters(), {}));
-  }
-  ~WithoutAdapters() {
-    size_t i = 0;
-    for (Parameter& parameter : store_.all()) parameter.adapters() = std::move(adapters_[i++]);
-  }
-  WithoutAdapters(const WithoutAdapters&) = delete;
-  WithoutAdapters& operator=(const WithoutAdapters&) = delete;
-
- private:
-  ParameterStore& store_;
-  std::vector<std::vector<AttachedAdapter>> adapters_;
-};
 
 class MergeRun {
  public:
@@ -120,12 +103,7 @@ class MergeRun {
   void write(const fs::path& directory) {
     copy_model_files(model_->directory(), directory);
     copy_chat_template(options_.adapter, directory);
-    if (dtype_) {
-      Json json = unquantized_config(model_->config().json());
-      json.erase("torch_dtype");
-      json["dtype"] = std::string(name_of(*dtype_));
-      write_text_file(directory / "config.json", json.dump(2) + "\n");
-    }
+    if (dtype_) write_config_dtype(directory, model_->config().json(), *dtype_);
     save_parameters(directory, model_->store(), &model_->checkpoint(), &model_->map(), {.dtype = dtype_});
   }
 

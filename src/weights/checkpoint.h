@@ -73,6 +73,9 @@ void save_parameters(const std::filesystem::path& directory, const ParameterStor
 /// generation_config, and other small files; not weights, adapters, optimizer state or logs.
 void copy_model_files(const std::filesystem::path& from, const std::filesystem::path& to);
 
+/// Writes `config` as config.json of a folder whose weights are all of `dtype`.
+void write_config_dtype(const std::filesystem::path& directory, const Json& config, DType dtype);
+
 /// Makes `<directory>.tmp`, lets `fill` write into it, syncs and renames it to `directory` (replacing an older one).
 /// UserError if the folder is not writable; what was there before is then untouched.
 void write_directory(const std::filesystem::path& directory,

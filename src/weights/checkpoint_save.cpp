@@ -12,6 +12,7 @@
 #include "core/error.h"
 #include "core/untrusted_json.h"
 #include "weights/checkpoint.h"
+#include "weights/shard_writer.h"
 #include "weights/stored_tensor.h"
 #include "weights/tensor_pieces.h"
 
@@ -19,19 +20,13 @@ namespace hone {
 
 namespace {
 
-/// One tensor to write: a slice of a parameter, or a tensor carried over from the source.
+/// One tensor to write: a slice of a parameter.
 struct Output {
   SafetensorsWriter::Announced announced;
   const Parameter* parameter = nullptr;
   FileTensor slice = {};
-  std::optional<StoredTensor> carried = {};
 
-  int64_t numel() const {
-    int64_t n = 1;
-    for (int64_t dim : announced.shape) n *= dim;
-    return n;
-  }
-  int64_t bytes() const { return numel() * static_cast<int64_t>(size_of(announced.dtype)); }
+  int64_t numel() const { return announced.numel(); }
 };
 
 std::vector<int64_t> dims_of(const Shape& shape) {
@@ -58,20 +53,6 @@ std::vector<Output> outputs_of(const ParameterStore& store, const Checkpoint* so
     for (const FileTensor& tensor : layout) {
       const DType in_file = converted ? *dtype : file_dtype(source, tensor, parameter);
       outputs.push_back({{tensor.name, in_file, dims_of(file_shape(tensor.order, tensor.shape))}, &parameter, tensor});
-    }
-  }
-  if (map) {
-    std::set<std::string> scales;  // of carried tensors, which are written dequantised
-    std::vector<StoredTensor> carried;
-    for (const std::string& name : map->carried) {
-      carried.push_back(StoredTensor::carried(*source, name));
-      const std::vector<std::string> names = carried.back().names();
-      scales.insert(names.begin() + 1, names.end());
-    }
-    for (size_t i = 0; i < carried.size(); ++i) {
-      const std::string& name = map->carried[i];
-      if (scales.contains(name)) continue;
-      outputs.push_back({{name, carried[i].dtype(), source->find(name)->entry->shape}, nullptr, {}, carried[i]});
     }
   }
   return outputs;
@@ -121,30 +102,15 @@ void write_slice(SafetensorsWriter& writer, PieceReader& reader, const Output& o
   }
 }
 
-void write_carried(SafetensorsWriter& writer, const Output& output) {
-  const DType dtype = output.announced.dtype;
+void write_carried(SafetensorsWriter& writer, const StoredTensor& carried, int64_t numel) {
+  const DType dtype = carried.dtype();
   ReadScratch scratch;
   std::vector<std::byte> bytes(static_cast<size_t>(kPiece) * size_of(dtype));
-  for (int64_t begin = 0; begin < output.numel(); begin += kPiece) {
-    const int64_t count = std::min(kPiece, output.numel() - begin);
-    output.carried->read(scratch, begin, count, dtype, bytes.data());
+  for (int64_t begin = 0; begin < numel; begin += kPiece) {
+    const int64_t count = std::min(kPiece, numel - begin);
+    carried.read(scratch, begin, count, dtype, bytes.data());
     writer.write(bytes.data(), static_cast<uint64_t>(count) * size_of(dtype));
   }
-}
-
-void write_shard(const std::filesystem::path& path, const std::vector<Output>& outputs) {
-  std::vector<SafetensorsWriter::Announced> announced;
-  for (const Output& output : outputs) announced.push_back(output.announced);
-  SafetensorsWriter writer(path, std::move(announced));
-  PieceReader reader;
-  for (const Output& output : outputs) {
-    if (output.carried) {
-      write_carried(writer, output);
-    } else {
-      write_slice(writer, reader, output);
-    }
-  }
-  writer.finish();
 }
 
 void sync_directory(const std::filesystem::path& directory) {
@@ -161,27 +127,40 @@ void sync_directory(const std::filesystem::path& directory) {
 
 }  // namespace
 
+std::vector<PlannedTensor> carried_tensors(const Checkpoint& source, const CheckpointMap& map) {
+  std::set<std::string> scales;  // of carried tensors, which are written dequantised
+  std::vector<StoredTensor> carried;
+  for (const std::string& name : map.carried) {
+    carried.push_back(StoredTensor::carried(source, name));
+    const std::vector<std::string> names = carried.back().names();
+    scales.insert(names.begin() + 1, names.end());
+  }
+  std::vector<PlannedTensor> tensors;
+  for (size_t i = 0; i < carried.size(); ++i) {
+    const std::string& name = map.carried[i];
+    if (scales.contains(name)) continue;
+    const SafetensorsWriter::Announced announced{name, carried[i].dtype(), source.find(name)->entry->shape};
+    tensors.push_back({announced, [stored = carried[i], numel = announced.numel()](SafetensorsWriter& writer) {
+                         write_carried(writer, stored, numel);
+                       }});
+  }
+  return tensors;
+}
+
 void save_parameters(const std::filesystem::path& directory, const ParameterStore& store, const Checkpoint* source,
                      const CheckpointMap* map, const SaveOptions& options) {
-  std::vector<std::vector<Output>> shards(1);
-  int64_t shard_bytes = 0, total_bytes = 0;
+  PieceReader reader;
+  std::vector<PlannedTensor> tensors;
   for (Output& output : outputs_of(store, source, map, options.dtype)) {
-    if (shard_bytes > 0 && shard_bytes + output.bytes() > options.max_shard_size) {
-      shards.emplace_back();
-      shard_bytes = 0;
-    }
-    shard_bytes += output.bytes();
-    total_bytes += output.bytes();
-    shards.back().push_back(std::move(output));
+    SafetensorsWriter::Announced announced = output.announced;
+    tensors.push_back({std::move(announced), [&reader, output = std::move(output)](SafetensorsWriter& writer) {
+                         write_slice(writer, reader, output);
+                       }});
   }
-  if (shards.size() == 1) return write_shard(directory / "model.safetensors", shards.front());
-  Json index = {{"metadata", {{"total_size", total_bytes}}}, {"weight_map", Json::object()}};
-  for (size_t i = 0; i < shards.size(); ++i) {
-    const std::string name = fmt::format("model-{:05}-of-{:05}.safetensors", i + 1, shards.size());
-    write_shard(directory / name, shards[i]);
-    for (const Output& output : shards[i]) index["weight_map"][output.announced.name] = name;
+  if (map) {
+    for (PlannedTensor& carried : carried_tensors(*source, *map)) tensors.push_back(std::move(carried));
   }
-  write_text_file(directory / "model.safetensors.index.json", index.dump(2) + "\n");
+  write_shards(directory, tensors, options.max_shard_size);
 }
 
 void copy_model_files(const std::filesystem::path& from, const std::filesystem::path& to) {
@@ -199,6 +178,13 @@ void copy_model_files(const std::filesystem::path& from, const std::filesystem::
   if (!read_quantization(from)) return;
   std::ifstream config(from / "config.json");
   write_text_file(to / "config.json", unquantized_config(parse_json(config)).dump(2) + "\n");
+}
+
+void write_config_dtype(const std::filesystem::path& directory, const Json& config, DType dtype) {
+  Json json = unquantized_config(config);
+  json.erase("torch_dtype");
+  json["dtype"] = std::string(name_of(dtype));
+  write_text_file(directory / "config.json", json.dump(2) + "\n");
 }
 
 void write_directory(const std::filesystem::path& directory,

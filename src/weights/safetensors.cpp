@@ -265,14 +265,19 @@ std::vector<int64_t> SafetensorsFile::read_integers(const std::string& name) con
   return values;
 }
 
+int64_t SafetensorsWriter::Announced::numel() const {
+  int64_t n = 1;
+  for (int64_t dim : shape) n *= dim;
+  return n;
+}
+
 SafetensorsWriter::SafetensorsWriter(std::filesystem::path path, std::vector<Announced> tensors,
                                      const std::map<std::string, std::string>& metadata)
     : path_(std::move(path)), temporary_(path_.string() + ".tmp"), tensors_(std::move(tensors)) {
   Json header = Json::object();
   if (!metadata.empty()) header["__metadata__"] = metadata;
   for (const Announced& tensor : tensors_) {
-    uint64_t bytes = size_of(tensor.dtype);
-    for (int64_t dim : tensor.shape) bytes *= static_cast<uint64_t>(dim);
+    const auto bytes = static_cast<uint64_t>(tensor.bytes());
     header[tensor.name] = {{"dtype", tensor.float8_e4m3 ? kFloat8E4m3 : safetensors_name(tensor.dtype)},
                            {"shape", tensor.shape},
                            {"data_offsets", {announced_bytes_, announced_bytes_ + bytes}}};

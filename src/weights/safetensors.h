@@ -75,6 +75,9 @@ class SafetensorsWriter {
     DType dtype;
     std::vector<int64_t> shape;
     bool float8_e4m3 = false;  ///< as in SafetensorsEntry
+
+    int64_t numel() const;
+    int64_t bytes() const { return numel() * static_cast<int64_t>(size_of(dtype)); }
   };
 
   /// Opens `<path>.tmp` and writes the header. UserError if the folder is not writable.

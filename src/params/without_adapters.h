@@ -1,0 +1,29 @@
+// The base model of an adapted one, without loading it twice.
+#pragma once
+
+#include <utility>
+#include <vector>
+
+#include "params/parameter_store.h"
+
+namespace hone {
+
+/// Takes the adapters off the parameters while it lives.
+class WithoutAdapters {
+ public:
+  explicit WithoutAdapters(ParameterStore& store) : store_(store) {
+    for (Parameter& parameter : store_.all()) adapters_.push_back(std::exchange(parameter.adapters(), {}));
+  }
+  ~WithoutAdapters() {
+    size_t i = 0;
+    for (Parameter& parameter : store_.all()) parameter.adapters() = std::move(adapters_[i++]);
+  }
+  WithoutAdapters(const WithoutAdapters&) = delete;
+  WithoutAdapters& operator=(const WithoutAdapters&) = delete;
+
+ private:
+  ParameterStore& store_;
+  std::vector<std::vector<AttachedAdapter>> adapters_;
+};
+
+}  // namespace hone

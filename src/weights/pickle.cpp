@@ -1,0 +1,317 @@
+#include "weights/pickle.h"
+
+#include <fmt/format.h>
+
+#include <bit>
+#include <cstring>
+#include <unordered_map>
+#include <utility>
+
+#include "core/error.h"
+
+namespace hone {
+
+const PickleValue* PickleValue::find(std::string_view key) const {
+  const PickleValue* dictionary = kind == Kind::kObject ? state : this;
+  if (dictionary == nullptr || !dictionary->is(Kind::kDictionary)) return nullptr;
+  for (size_t i = 0; i + 1 < dictionary->items.size(); i += 2) {
+    if (dictionary->items[i]->is(Kind::kText) && dictionary->items[i]->text == key) return dictionary->items[i + 1];
+  }
+  return nullptr;
+}
+
+/// The stack machine. Each instruction makes at most one value, so memory is bounded by the length of the file.
+class PickleReader {
+ public:
+  using Kind = PickleValue::Kind;
+
+  PickleReader(std::string_view bytes, const std::set<std::string>& allowed, std::string where)
+      : bytes_(bytes), allowed_(allowed), where_(std::move(where)) {}
+
+  Pickle run() {
+    while (true) {
+      const auto code = static_cast<uint8_t>(take(1)[0]);
+      if (code == '.') break;
+      step(code);
+    }
+    if (stack_.size() != 1 || !marks_.empty()) broken("it ends with other than one value");
+    pickle_.root_ = stack_.back();
+    return std::move(pickle_);
+  }
+
+ private:
+  [[noreturn]] void broken(const std::string& what) const {
+    throw UserError("broken pickle: " + what, where_, "the file is damaged, or is not what its name says");
+  }
+
+  std::string_view take(uint64_t count) {
+    if (count > bytes_.size() - at_) broken(fmt::format("it is cut off at byte {}", bytes_.size()));
+    const std::string_view piece = bytes_.substr(at_, count);
+    at_ += count;
+    return piece;
+  }
+  template <class T>
+  T number() {
+    T value;
+    std::memcpy(&value, take(sizeof(T)).data(), sizeof(T));
+    return value;
+  }
+  std::string line() {
+    const size_t end = bytes_.find('\n', at_);
+    if (end == std::string_view::npos) broken("a name is cut off");
+    std::string text(bytes_.substr(at_, end - at_));
+    at_ = end + 1;
+    return text;
+  }
+
+  PickleValue& make(Kind kind) {
+    pickle_.values_.emplace_back().kind = kind;
+    return pickle_.values_.back();
+  }
+  void push(PickleValue& value) { stack_.push_back(&value); }
+  void push_integer(int64_t integer, Kind kind = Kind::kInteger) {
+    PickleValue& value = make(kind);
+    value.integer = integer;
+    push(value);
+  }
+  void push_text(std::string_view text, Kind kind = Kind::kText) {
+    PickleValue& value = make(kind);
+    value.text = text;
+    push(value);
+  }
+
+  /// Below a mark nothing may be taken but by the instruction that takes the mark.
+  size_t floor() const { return marks_.empty() ? 0 : marks_.back(); }
+  PickleValue* pop() {
+    if (stack_.size() <= floor()) broken("an instruction lacks its operands");
+    PickleValue* value = stack_.back();
+    stack_.pop_back();
+    return value;
+  }
+  PickleValue& top() {
+    if (stack_.size() <= floor()) broken("an instruction lacks its operands");
+    return *stack_.back();
+  }
+  std::vector<const PickleValue*> pop_mark() {
+    if (marks_.empty()) broken("an instruction lacks its mark");
+    const size_t begin = marks_.back();
+    marks_.pop_back();
+    std::vector<const PickleValue*> items(stack_.begin() + static_cast<std::ptrdiff_t>(begin), stack_.end());
+    stack_.resize(begin);
+    return items;
+  }
+  void push_items(Kind kind, std::vector<const PickleValue*> items) {
+    if (kind == Kind::kDictionary && items.size() % 2 != 0) broken("a dictionary has a key without a value");
+    PickleValue& value = make(kind);
+    value.items = std::move(items);
+    push(value);
+  }
+  void push_tuple(size_t count) {
+    std::vector<const PickleValue*> items(count);
+    for (size_t i = count; i-- > 0;) items[i] = pop();
+    push_items(Kind::kTuple, std::move(items));
+  }
+  void append(Kind kind, const std::vector<const PickleValue*>& items) {
+    PickleValue& to = top();
+    // A dictionary made by a call (OrderedDict()) takes items as its state.
+    const bool called = kind == Kind::kDictionary && to.is(Kind::kObject);
+    if (called && to.state == nullptr) to.state = &make(Kind::kDictionary);
+    PickleValue& container = called ? *to.state : to;
+    if (!container.is(kind)) broken("items are added to what takes none");
+    container.items.insert(container.items.end(), items.begin(), items.end());
+  }
+
+  void push_global(const std::string& module, const std::string& name) {
+    const std::string full = module + "." + name;
+    if (!allowed_.contains(full) && !allowed_.contains(module + ".*")) {
+      throw UserError(fmt::format("the file asks for '{}', which no checkpoint needs: it was not run", full), where_,
+                      "do not load this file with Python either, unless you know who made it and why");
+    }
+    push_text(full, Kind::kGlobal);
+  }
+  void call() {
+    const PickleValue* arguments = pop();
+    const PickleValue* callee = pop();
+    if (!callee->is(Kind::kGlobal) || !arguments->is(Kind::kTuple)) broken("a call of what is no class or function");
+    PickleValue& object = make(Kind::kObject);
+    object.text = callee->text;
+    object.items = arguments->items;
+    push(object);
+  }
+  void build() {
+    PickleValue* state = pop();
+    if (!top().is(Kind::kObject)) broken("state of what is no object");
+    top().state = state;
+  }
+
+  void remember(uint64_t place) { memo_[place] = &top(); }
+  void recall(uint64_t place) {
+    const auto found = memo_.find(place);
+    if (found == memo_.end()) broken("it recalls what it has not remembered");
+    stack_.push_back(found->second);
+  }
+  void push_long(uint64_t bytes) {
+    const std::string_view digits = take(bytes);
+    if (bytes > 8) broken("a number is larger than any size");
+    uint64_t value = bytes > 0 && static_cast<int8_t>(digits.back()) < 0 ? ~uint64_t{0} : 0;
+    for (size_t i = bytes; i-- > 0;) value = value << 8 | static_cast<uint8_t>(digits[i]);
+    push_integer(static_cast<int64_t>(value));
+  }
+  void push_float() {
+    uint64_t bits = 0;
+    for (const char byte : take(8)) bits = bits << 8 | static_cast<uint8_t>(byte);  // big-endian
+    PickleValue& value = make(Kind::kFloat);
+    value.number = std::bit_cast<double>(bits);
+    push(value);
+  }
+
+  void step(uint8_t code);
+  bool step_value(uint8_t code);
+  bool step_container(uint8_t code);
+
+  std::string_view bytes_;
+  const std::set<std::string>& allowed_;
+  std::string where_;
+  size_t at_ = 0;
+  Pickle pickle_;
+  std::vector<PickleValue*> stack_;
+  std::vector<size_t> marks_;
+  std::unordered_map<uint64_t, PickleValue*> memo_;
+};
+
+/// Numbers, texts and constants.
+bool PickleReader::step_value(uint8_t code) {
+  switch (code) {
+    case 'N':
+      return push(make(Kind::kNone)), true;
+    case 0x88:
+    case 0x89:
+      return push_integer(code == 0x88, Kind::kBool), true;
+    case 'J':
+      return push_integer(number<int32_t>()), true;
+    case 'K':
+      return push_integer(number<uint8_t>()), true;
+    case 'M':
+      return push_integer(number<uint16_t>()), true;
+    case 0x8a:
+      return push_long(number<uint8_t>()), true;
+    case 0x8b:
+      return push_long(number<uint32_t>()), true;
+    case 'G':
+      return push_float(), true;
+    case 'X':
+      return push_text(take(number<uint32_t>())), true;
+    case 0x8c:
+      return push_text(take(number<uint8_t>())), true;
+    case 0x8d:
+      return push_text(take(number<uint64_t>())), true;
+    case 'T':
+      return push_text(take(number<uint32_t>())), true;
+    case 'U':
+      return push_text(take(number<uint8_t>())), true;
+    case 'B':
+      return push_text(take(number<uint32_t>()), Kind::kBytes), true;
+    case 'C':
+      return push_text(take(number<uint8_t>()), Kind::kBytes), true;
+    default:
+      return false;
+  }
+}
+
+/// Tuples, lists, dictionaries and sets.
+bool PickleReader::step_container(uint8_t code) {
+  switch (code) {
+    case '(':
+      return marks_.push_back(stack_.size()), true;
+    case ')':
+      return push_items(Kind::kTuple, {}), true;
+    case 't':
+      return push_items(Kind::kTuple, pop_mark()), true;
+    case 0x85:
+    case 0x86:
+    case 0x87:
+      return push_tuple(code - 0x84u), true;
+    case ']':
+    case 0x8f:
+      return push_items(Kind::kList, {}), true;
+    case 'l':
+    case 0x91:
+      return push_items(Kind::kList, pop_mark()), true;
+    case 'a':
+      return append(Kind::kList, {pop()}), true;
+    case 'e':
+    case 0x90:
+      return append(Kind::kList, pop_mark()), true;
+    case '}':
+      return push_items(Kind::kDictionary, {}), true;
+    case 'd':
+      return push_items(Kind::kDictionary, pop_mark()), true;
+    case 's': {
+      const PickleValue* value = pop();
+      const PickleValue* key = pop();
+      return append(Kind::kDictionary, {key, value}), true;
+    }
+    case 'u': {
+      const std::vector<const PickleValue*> items = pop_mark();
+      if (items.size() % 2 != 0) broken("a dictionary has a key without a value");
+      return append(Kind::kDictionary, items), true;
+    }
+    default:
+      return false;
+  }
+}
+
+void PickleReader::step(uint8_t code) {
+  if (step_value(code) || step_container(code)) return;
+  switch (code) {
+    case 0x80:
+      if (number<uint8_t>() > 5) broken("its protocol is newer than 5");
+      return;
+    case 0x95:  // a frame: how the writer cut its bytes
+      number<uint64_t>();
+      return;
+    case '0':
+      pop();
+      return;
+    case '1':
+      pop_mark();
+      return;
+    case '2':
+      return stack_.push_back(&top());
+    case 'c': {
+      const std::string module = line();
+      return push_global(module, line());
+    }
+    case 0x93: {
+      const PickleValue* name = pop();
+      const PickleValue* module = pop();
+      if (!name->is(Kind::kText) || !module->is(Kind::kText)) broken("a class without a name");
+      return push_global(module->text, name->text);
+    }
+    case 'R':
+    case 0x81:
+      return call();
+    case 'b':
+      return build();
+    case 'q':
+      return remember(number<uint8_t>());
+    case 'r':
+      return remember(number<uint32_t>());
+    case 0x94:
+      return remember(memo_.size());
+    case 'h':
+      return recall(number<uint8_t>());
+    case 'j':
+      return recall(number<uint32_t>());
+    case 'Q':
+      return push_items(Kind::kPersistent, {pop()});
+    default:
+      broken(fmt::format("instruction 0x{:02x} at byte {}, which no checkpoint has", code, at_ - 1));
+  }
+}
+
+Pickle Pickle::parse(std::string_view bytes, const std::set<std::string>& allowed, const std::string& where) {
+  return PickleReader(bytes, allowed, where).run();
+}
+
+}  // namespace hone

@@ -1,0 +1,323 @@
+#include "weights/sharded_checkpoint.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <optional>
+#include <set>
+#include <tuple>
+#include <utility>
+
+#include "core/error.h"
+#include "weights/pickle.h"
+#include "weights/saved_tensor.h"
+
+namespace hone {
+
+namespace {
+
+using Kind = PickleValue::Kind;
+
+constexpr uint64_t kMostMetadataBytes = uint64_t{1} << 30;
+constexpr int64_t kMostElements = int64_t{1} << 48;
+constexpr size_t kMostChunks = 16384;  // of a tensor: one a rank
+
+const std::set<std::string>& metadata_names() {
+  static const std::set<std::string> names = {
+      "torch.distributed.checkpoint.metadata.Metadata",
+      "torch.distributed.checkpoint.metadata.TensorStorageMetadata",
+      "torch.distributed.checkpoint.metadata.BytesStorageMetadata",
+      "torch.distributed.checkpoint.metadata.ChunkStorageMetadata",
+      "torch.distributed.checkpoint.metadata.TensorProperties",
+      "torch.distributed.checkpoint.metadata.MetadataIndex",
+      "torch.distributed.checkpoint.metadata.StorageMeta",
+      "torch.distributed.checkpoint.metadata._MEM_FORMAT_ENCODING",
+      "torch.distributed._shard.sharded_tensor.metadata.TensorProperties",
+      "torch.distributed._shard.sharded_tensor.metadata.MEM_FORMAT_ENCODING",
+      "torch.distributed.checkpoint.filesystem._StorageInfo",
+      "torch.distributed.checkpoint.filesystem._StoragePrefix",
+      "torch.serialization._get_layout",
+      "torch.Size",
+      "torch.float32",
+      "torch.bfloat16",
+      "torch.float16",
+      "torch.float64",
+      "torch.int64",
+      "torch.int32",
+      "torch.int16",
+      "torch.int8",
+      "torch.uint8",
+      "torch.bool",
+      "collections.OrderedDict",
+      "collections.defaultdict",
+      "builtins.dict",
+      "builtins.set",
+      "pathlib.Path",
+      "pathlib.PosixPath",
+      "pathlib.PurePosixPath",
+      "pathlib._local.PosixPath",
+  };
+  return names;
+}
+
+constexpr std::array<std::pair<std::string_view, DType>, 4> kDTypes = {{{"torch.float32", DType::kF32},
+                                                                        {"torch.bfloat16", DType::kBF16},
+                                                                        {"torch.float16", DType::kF16},
+                                                                        {"torch.float64", DType::kF64}}};
+
+/// Reads the objects of `.metadata`.
+class MetadataReader {
+ public:
+  MetadataReader(std::string path) : path_(std::move(path)) {}
+
+  [[noreturn]] void broken(const std::string& what) const {
+    throw UserError("broken metadata of a sharded checkpoint: " + what, path_,
+                    "the file is damaged, or of a version of PyTorch that is not read");
+  }
+
+  const PickleValue& field(const PickleValue& object, std::string_view name) const {
+    const PickleValue* value = object.find(name);
+    if (value == nullptr) broken(fmt::format("an entry lacks '{}'", name));
+    return *value;
+  }
+  const PickleValue& dictionary(const PickleValue& object, std::string_view name) const {
+    const PickleValue& value = field(object, name);
+    const PickleValue* items = value.is(Kind::kObject) ? value.state : &value;
+    if (items == nullptr || !items->is(Kind::kDictionary)) broken(fmt::format("'{}' is no dictionary", name));
+    return *items;
+  }
+  std::string text(const PickleValue& object, std::string_view name) const {
+    const PickleValue& value = field(object, name);
+    if (!value.is(Kind::kText)) broken(fmt::format("'{}' is no text", name));
+    return value.text;
+  }
+  uint64_t size(const PickleValue& object, std::string_view name) const {
+    const PickleValue& value = field(object, name);
+    if (!value.is(Kind::kInteger) || value.integer < 0) broken(fmt::format("'{}' is no size", name));
+    return static_cast<uint64_t>(value.integer);
+  }
+  /// A torch.Size.
+  std::vector<int64_t> size_of_tensor(const PickleValue& value, std::string_view name) const {
+    if (!value.is_object("torch.Size") || value.items.size() != 1) broken(fmt::format("'{}' is no torch.Size", name));
+    std::vector<int64_t> sizes;
+    for (const PickleValue* item : value.items[0]->items) {
+      if (!item->is(Kind::kInteger) || item->integer < 0 || item->integer > kMostElements) {
+        broken(fmt::format("'{}' has a size that is none", name));
+      }
+      sizes.push_back(item->integer);
+    }
+    return sizes;
+  }
+  std::vector<int64_t> sizes(const PickleValue& object, std::string_view name) const {
+    return size_of_tensor(field(object, name), name);
+  }
+
+  /// Empty for what is no floating-point number.
+  std::optional<DType> dtype(const PickleValue& tensor) const {
+    const PickleValue* state = field(tensor, "properties").state;
+    if (state == nullptr || !state->is(Kind::kTuple) || state->items.empty()) broken("a tensor has no properties");
+    for (const auto& [name, dtype] : kDTypes) {
+      if (state->items[0]->text == name) return dtype;
+    }
+    return std::nullopt;
+  }
+
+ private:
+  std::string path_;
+};
+
+void erase_all(std::string& name, std::string_view part) {
+  for (size_t at = name.find(part); at != std::string::npos; at = name.find(part)) name.erase(at, part.size());
+}
+
+std::string without_wrappers(std::string name) {
+  for (const char* part : {"_fsdp_wrapped_module.", "_checkpoint_wrapped_module.", "_orig_mod."}) erase_all(name, part);
+  while (name.starts_with("module.")) name.erase(0, 7);
+  return name;
+}
+
+/// What keys were called before dictionaries were flattened: the last part of their paths.
+std::map<std::string, std::string> names_of_keys(const MetadataReader& reader, const PickleValue& metadata) {
+  std::map<std::string, std::string> names;
+  const PickleValue* planner = metadata.find("planner_data");
+  if (planner == nullptr || !planner->is(Kind::kDictionary)) return names;
+  for (size_t i = 0; i < planner->items.size(); i += 2) {
+    const PickleValue &key = *planner->items[i], &path = *planner->items[i + 1];
+    if (!key.is(Kind::kText) || !path.is(Kind::kTuple) || path.items.empty()) reader.broken("a path is no list");
+    // Lists of a state dict have numbers; no weight is in one.
+    if (path.items.back()->is(Kind::kText)) names[key.text] = path.items.back()->text;
+  }
+  return names;
+}
+
+/// Where chunks are stored, by key and offsets.
+using Places = std::map<std::pair<std::string, std::vector<int64_t>>, const PickleValue*>;
+
+Places places_of(const MetadataReader& reader, const PickleValue& metadata) {
+  Places places;
+  const PickleValue& storage = reader.dictionary(metadata, "storage_data");
+  for (size_t i = 0; i < storage.items.size(); i += 2) {
+    const PickleValue& index = *storage.items[i];
+    const PickleValue* offset = index.find("offset");
+    if (offset == nullptr || offset->is(Kind::kNone)) continue;  // of what is no tensor
+    places[{reader.text(index, "fqn"), reader.size_of_tensor(*offset, "offset")}] = storage.items[i + 1];
+  }
+  return places;
+}
+
+bool overlap(const ShardedCheckpoint::Chunk& a, const ShardedCheckpoint::Chunk& b) {
+  for (size_t d = 0; d < a.sizes.size(); ++d) {
+    if (a.offsets[d] + a.sizes[d] <= b.offsets[d] || b.offsets[d] + b.sizes[d] <= a.offsets[d]) return false;
+  }
+  return true;
+}
+
+/// Chunks lie in the tensor, apart from each other, and fill it.
+void check_cover(const MetadataReader& reader, const ShardedCheckpoint::Tensor& tensor) {
+  int64_t covered = 0;
+  for (const ShardedCheckpoint::Chunk& chunk : tensor.chunks) {
+    if (chunk.sizes.size() != tensor.shape.size() || chunk.offsets.size() != tensor.shape.size()) {
+      reader.broken(fmt::format("a chunk of '{}' has other dimensions than the tensor", tensor.key));
+    }
+    int64_t elements = 1;
+    for (size_t d = 0; d < tensor.shape.size(); ++d) {
+      if (chunk.offsets[d] > tensor.shape[d] || chunk.sizes[d] > tensor.shape[d] - chunk.offsets[d]) {
+        reader.broken(fmt::format("a chunk of '{}' lies outside of {}", tensor.key, tensor.shape_text()));
+      }
+      elements *= chunk.sizes[d];
+    }
+    covered += elements;
+  }
+  for (size_t i = 0; i < tensor.chunks.size(); ++i) {
+    for (size_t j = 0; j < i; ++j) {
+      if (overlap(tensor.chunks[i], tensor.chunks[j])) {
+        reader.broken(fmt::format("two chunks of '{}' overlap", tensor.key));
+      }
+    }
+  }
+  if (covered != tensor.numel()) {
+    reader.broken(fmt::format("the chunks of '{}' cover {} of its {} elements", tensor.key, covered, tensor.numel()));
+  }
+}
+
+/// Refuses a shape of more elements than any file has.
+void check_numel(const MetadataReader& reader, const ShardedCheckpoint::Tensor& tensor) {
+  int64_t numel = 1;
+  for (const int64_t size : tensor.shape) {
+    if (size != 0 && numel > kMostElements / size) reader.broken("the size of '" + tensor.key + "' is too large");
+    numel *= size;
+  }
+}
+
+}  // namespace
+
+int64_t ShardedCheckpoint::Tensor::numel() const {
+  int64_t n = 1;
+  for (const int64_t size : shape) n *= size;
+  return n;
+}
+
+std::string ShardedCheckpoint::Tensor::shape_text() const { return fmt::format("[{}]", fmt::join(shape, ", ")); }
+
+bool ShardedCheckpoint::is_one(const std::filesystem::path& directory) {
+  return std::filesystem::exists(directory / ".metadata");
+}
+
+ShardedCheckpoint ShardedCheckpoint::open(const std::filesystem::path& directory) {
+  ShardedCheckpoint checkpoint;
+  checkpoint.directory_ = directory;
+  const FileBytes file(directory / ".metadata");
+  const MetadataReader reader(file.path().string());
+  if (file.size() > kMostMetadataBytes) reader.broken(fmt::format("it has {} bytes", file.size()));
+  const Pickle pickle = Pickle::parse(file.read(0, file.size()), metadata_names(), file.path().string());
+  const PickleValue& metadata = pickle.root();
+  if (!metadata.is_object("torch.distributed.checkpoint.metadata.Metadata")) reader.broken("it is no such metadata");
+  const Places places = places_of(reader, metadata);
+  const std::map<std::string, std::string> names = names_of_keys(reader, metadata);
+
+  const auto open_file = [&](const std::string& name) {
+    // Names only: a path out of the folder is nothing that PyTorch writes.
+    if (name.empty() || name.find('/') != std::string::npos || name == "..") reader.broken("a file is called " + name);
+    auto found = checkpoint.files_.find(name);
+    if (found == checkpoint.files_.end()) found = checkpoint.files_.emplace(name, FileBytes(directory / name)).first;
+    return &found->second;
+  };
+  const PickleValue& tensors = reader.dictionary(metadata, "state_dict_metadata");
+  for (size_t i = 0; i < tensors.items.size(); i += 2) {
+    if (!tensors.items[i]->is(Kind::kText)) reader.broken("a tensor has no name");
+    Tensor tensor{tensors.items[i]->text, {}, {}, {}};
+    const PickleValue& entry = *tensors.items[i + 1];
+    const auto named = names.find(tensor.key);
+    const std::string name = without_wrappers(named == names.end() ? tensor.key : named->second);
+    const bool is_tensor = entry.is_object("torch.distributed.checkpoint.metadata.TensorStorageMetadata");
+    const std::optional<DType> dtype = is_tensor ? reader.dtype(entry) : std::nullopt;
+    if (!dtype) {
+      checkpoint.others_.push_back(name);
+      continue;
+    }
+    tensor.dtype = *dtype;
+    tensor.shape = reader.sizes(entry, "size");
+    check_numel(reader, tensor);
+    const PickleValue& chunks = reader.field(entry, "chunks");
+    if (!chunks.is(Kind::kList) || chunks.items.size() > kMostChunks) reader.broken("'chunks' is no list of a few");
+    for (const PickleValue* item : chunks.items) {
+      Chunk chunk{reader.sizes(*item, "offsets"), reader.sizes(*item, "sizes")};
+      const auto place = places.find({tensor.key, chunk.offsets});
+      if (place == places.end()) reader.broken(fmt::format("a chunk of '{}' is stored nowhere", tensor.key));
+      const PickleValue& info = *place->second;
+      if (const PickleValue* packed = info.find("transform_descriptors"); packed && !packed->is(Kind::kNone)) {
+        throw UserError(fmt::format("'{}' is stored compressed, which is not read", tensor.key), file.path().string(),
+                        "save the checkpoint without transforms");
+      }
+      chunk.file = open_file(reader.text(info, "relative_path"));
+      chunk.offset = reader.size(info, "offset");
+      chunk.length = reader.size(info, "length");
+      tensor.chunks.push_back(std::move(chunk));
+    }
+    check_cover(reader, tensor);
+    if (!checkpoint.tensors_.emplace(name, std::move(tensor)).second) reader.broken("'" + name + "' appears twice");
+  }
+  return checkpoint;
+}
+
+namespace {
+
+/// Copies a box, row by row, to its place in the whole tensor.
+void place(const ShardedCheckpoint::Tensor& tensor, const ShardedCheckpoint::Chunk& chunk, const std::byte* from,
+           std::byte* whole) {
+  const size_t element = size_of(tensor.dtype), rank = tensor.shape.size();
+  const int64_t run = rank == 0 ? 1 : chunk.sizes.back();
+  int64_t runs = 1;
+  for (size_t d = 0; d + 1 < rank; ++d) runs *= chunk.sizes[d];
+  if (run == 0) return;
+  std::vector<int64_t> index(rank, 0);
+  for (int64_t i = 0; i < runs; ++i) {
+    int64_t to = 0;
+    for (size_t d = 0; d < rank; ++d) to = to * tensor.shape[d] + chunk.offsets[d] + index[d];
+    const size_t bytes = static_cast<size_t>(run) * element;
+    std::memcpy(whole + static_cast<size_t>(to) * element, from + static_cast<size_t>(i) * bytes, bytes);
+    for (size_t d = rank - std::min<size_t>(rank, 1); d-- > 0 && ++index[d] == chunk.sizes[d];) index[d] = 0;
+  }
+}
+
+}  // namespace
+
+std::vector<std::byte> ShardedCheckpoint::read(const Tensor& tensor) const {
+  std::vector<std::byte> whole(static_cast<size_t>(tensor.numel()) * size_of(tensor.dtype));
+  for (const Chunk& chunk : tensor.chunks) {
+    const SavedTensor saved = find_saved_tensor(*chunk.file, chunk.offset, chunk.length);
+    if (saved.shape != chunk.sizes || saved.dtype != tensor.dtype) {
+      throw UserError(
+          fmt::format("a chunk of '{}' is {} [{}], the metadata say {} [{}]", tensor.key, name_of(saved.dtype),
+                      fmt::join(saved.shape, ", "), name_of(tensor.dtype), fmt::join(chunk.sizes, ", ")),
+          chunk.file->path().string(), "the folder mixes files of different checkpoints");
+    }
+    place(tensor, chunk, read_saved_tensor(*chunk.file, saved).data(), whole.data());
+  }
+  return whole;
+}
+
+}  // namespace hone

@@ -1,0 +1,60 @@
+// A folder of torch.distributed.checkpoint, as FSDP writes it: `.metadata`, a pickle of names, sizes and places, and
+// `__i_j.distcp` files in which tensors of each rank stand one after another. Read without Python and without executing
+// anything.
+// Format: PyTorch's torch/distributed/checkpoint/{metadata,filesystem}.py.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "core/dtype.h"
+#include "weights/file_bytes.h"
+
+namespace hone {
+
+class ShardedCheckpoint {
+ public:
+  /// A box of a tensor and where it is.
+  struct Chunk {
+    std::vector<int64_t> offsets, sizes;
+    const FileBytes* file = nullptr;
+    uint64_t offset = 0, length = 0;  ///< of its archive in the file
+  };
+  struct Tensor {
+    std::string key;  ///< in the metadata
+    std::vector<int64_t> shape;
+    DType dtype = DType::kF32;
+    std::vector<Chunk> chunks;
+
+    int64_t numel() const;
+    std::string shape_text() const;
+  };
+
+  /// Whether the folder holds such a checkpoint.
+  static bool is_one(const std::filesystem::path& directory);
+  /// Reads `.metadata`. UserError naming file and tensor: a damaged or foreign pickle, a missing file, chunks that do
+  /// not cover their tensor exactly once.
+  static ShardedCheckpoint open(const std::filesystem::path& directory);
+
+  const std::filesystem::path& directory() const { return directory_; }
+  /// By name, without what wrappers put around it: a dictionary {"model": …} around the whole, DDP's `module.`,
+  /// `_orig_mod.` of torch.compile, `_fsdp_wrapped_module.`, `_checkpoint_wrapped_module.`. Only floating-point
+  /// tensors.
+  const std::map<std::string, Tensor>& tensors() const { return tensors_; }
+  /// Names of what is no floating-point tensor.
+  const std::vector<std::string>& others() const { return others_; }
+
+  /// All elements in row-major order and the tensor's dtype: one tensor at a time is in memory.
+  std::vector<std::byte> read(const Tensor& tensor) const;
+
+ private:
+  std::filesystem::path directory_;
+  std::map<std::string, FileBytes> files_;
+  std::map<std::string, Tensor> tensors_;
+  std::vector<std::string> others_;
+};
+
+}  // namespace hone
