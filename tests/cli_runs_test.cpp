@@ -154,6 +154,15 @@ TEST(Runs, ResumingALoraRunWithDropoutGivesTheSameBits) {
       "adapter_model.safetensors");
 }
 
+/// Checkpoints keep the parameterisation that is trained, whatever the layout of the final folder.
+TEST(Runs, ResumingARunWithAnotherAdapterLayoutGivesTheSameBits) {
+  for (const std::string layout : {"target_parameters", "kt"}) {
+    expect_resume_changes_nothing(
+        {"finetuning_type=lora", "lora_r=4", "lora_target_modules=[attention,all-experts]", "adapter_layout=" + layout},
+        "adapter_model.safetensors");
+  }
+}
+
 TEST(Runs, ASignalSavesAndTheResumedRunEndsAsIfThereHadBeenNone) {
   const Folder folder;
   const std::string model = make_model(folder);

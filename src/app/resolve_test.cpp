@@ -165,7 +165,6 @@ TEST(Config, WhatThisVersionDoesNotRunIsRefusedByName) {
                            "report_to: [jsonl, all]",
                            "gradient_checkpointing: [0, 1]",
                            "dtype: fp16",
-                           "adapter_layout: kt",
                            "lora_init: pissa",
                            "lora_bias: all",
                            "expert_parallel_size: 2",

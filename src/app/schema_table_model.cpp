@@ -107,10 +107,12 @@ void add_lora(GroupBuilder group) {
            "Experts' adapters: an A and a B for each of gate, up and down, or one A for the fused gate_up.")
       .field(kLora, &Lora::expert_lora)
       .choices({"split", "shared"});
-  group.key("adapter_layout", "Names in which expert adapters are written: per expert, or PEFT's target_parameters.")
+  group
+      .key("adapter_layout",
+           "How expert adapters are written at the end: per expert, PEFT's target_parameters, or for KTransformers or "
+           "SGLang.")
       .field(kLora, &Lora::adapter_layout)
-      .choices({"split", "target_parameters"})
-      .later({"kt", "sglang"})
+      .choices({"split", "target_parameters", "kt", "sglang"})
       .default_note("as trained");
   group.later("use_dora", KeyType::kBool, "Weight-decomposed LoRA.")
       .neutral(false)

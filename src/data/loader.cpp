@@ -54,8 +54,10 @@ std::vector<Loader::Draw> Loader::draws(int64_t epoch) const {
   return result;
 }
 
-Loader::Packs Loader::make_packs(int64_t epoch) const {
+Loader::Packs Loader::make_packs(int64_t epoch, std::optional<int64_t> most) const {
   std::vector<Draw> order = draws(epoch);
+  const auto count = std::min(static_cast<int64_t>(order.size()), most.value_or(samples_.size()));
+  order.resize(static_cast<size_t>(count));
   PhiloxSequence random(mix_key(options_.seed, static_cast<uint64_t>(epoch)));
   if (options_.shuffle) shuffle_with(random, order);
   std::vector<std::vector<int64_t>> places;
@@ -67,7 +69,7 @@ Loader::Packs Loader::make_packs(int64_t epoch) const {
     // In the order of their earliest sample, packs of many short samples would all come first.
     if (options_.shuffle) shuffle_with(random, places);
   } else {
-    places = pack_in_order(samples_.size(), options_.per_device_batch_size);
+    places = pack_in_order(count, options_.per_device_batch_size);
   }
   Packs packs;
   for (const std::vector<int64_t>& pack : places) {
@@ -148,12 +150,12 @@ int64_t Loader::position_of(int64_t id) const {
   return draws(id / samples_.size())[static_cast<size_t>(id % samples_.size())].sample;
 }
 
-std::vector<MicroBatch> Loader::all_in_order() const {
+std::vector<MicroBatch> Loader::all_in_order(std::optional<int64_t> most) const {
   LoaderOptions options = options_;
   options.shuffle = false;
   options.dataset_weights.clear();
   std::vector<MicroBatch> batches;
-  for (const std::vector<Draw>& pack : Loader(samples_, options).make_packs(0)) batches.push_back(assemble(pack));
+  for (const std::vector<Draw>& pack : Loader(samples_, options).make_packs(0, most)) batches.push_back(assemble(pack));
   return batches;
 }
 

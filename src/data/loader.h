@@ -40,8 +40,8 @@ class Loader {
   /// The position in the store of a sample id of a micro-batch.
   int64_t position_of(int64_t id) const;
 
-  /// All samples once, in order, in micro-batches (evaluation).
-  std::vector<MicroBatch> all_in_order() const;
+  /// All samples once, or the first `most`, in order, in micro-batches (evaluation).
+  std::vector<MicroBatch> all_in_order(std::optional<int64_t> most = {}) const;
 
  private:
   /// A sample and its number among all samples of the run: one that comes twice in an epoch has two numbers, so that
@@ -52,7 +52,7 @@ class Loader {
   using Packs = std::vector<std::vector<Draw>>;
 
   const Packs& packs_of(int64_t epoch);
-  Packs make_packs(int64_t epoch) const;
+  Packs make_packs(int64_t epoch, std::optional<int64_t> most = {}) const;
   std::vector<Draw> draws(int64_t epoch) const;
   MicroBatch assemble(const std::vector<Draw>& pack) const;
 

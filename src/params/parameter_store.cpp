@@ -226,6 +226,13 @@ void ParameterStore::allocate(Device device, bool inference) {
   }
 }
 
+void ParameterStore::allocate_trainable_values(Device device) {
+  for (Parameter* parameter : trainable()) {
+    buffers_.emplace_back(device, static_cast<size_t>(parameter->shape().numel()) * size_of(parameter->dtype()));
+    parameter->value_ = buffers_.back().tensor(parameter->shape(), parameter->dtype());
+  }
+}
+
 void ParameterStore::allocate_dry(Device device) {
   auto* const address = reinterpret_cast<std::byte*>(Buffer::kAlignment);
   for (const Part& part : parts()) {

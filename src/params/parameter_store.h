@@ -51,6 +51,8 @@ class ParameterStore {
   ParameterBytes bytes(bool training = true) const;
   /// Allocates values, and for trainable ones gradients, moments and masters (not for `inference`).
   void allocate(Device device, bool inference = false);
+  /// Allocates the values of trainable parameters alone: what reading and writing adapters needs.
+  void allocate_trainable_values(Device device);
   /// Gives every parameter an address that only a dry pass may use.
   void allocate_dry(Device device = {});
 

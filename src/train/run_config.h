@@ -67,7 +67,7 @@ struct RunConfig {
     std::string init = "true";                   ///< true (Kaiming) | gaussian | false (B is random too)
     bool use_rslora = false;                     ///< scaling alpha / sqrt(r) instead of alpha / r
     std::string expert_lora = "split";           ///< split | shared
-    std::string adapter_layout;                  ///< split | target_parameters; "" = as trained
+    std::string adapter_layout;                  ///< split | target_parameters | kt | sglang; "" = as trained
 
     bool operator==(const Lora&) const = default;
   };

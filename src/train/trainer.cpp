@@ -88,7 +88,7 @@ ExitCode Trainer::run() {
   }
   report_graphs();
   if (config_.eval.load_best_model_at_end) restore_best();
-  save_model(config_.report.output_dir);
+  save_model(config_.report.output_dir, adapter_layout());
   if (config_.model.moe_log_expert_load) show_expert_load();
   const std::string early = stops_early()
                                 ? fmt::format("no better {} in {} evaluations", config_.eval.metric_for_best_model,
@@ -214,7 +214,7 @@ void Trainer::save_checkpoint(Reporter& reporter) {
   const std::filesystem::path path = checkpoints_.path_of(state_.step);
   state_.router_watch = router_watch_->state();
   write_directory(path, [&](const std::filesystem::path& temporary) {
-    save_model(temporary);
+    save_model(temporary, config_.checkpoint.save_only_model ? adapter_layout() : AdapterLayout::kAsTrained);
     if (!config_.checkpoint.save_only_model) save_training_state(temporary, model_->store(), state_);
     write_trainer_state(reporter.state(), temporary.string());
   });
@@ -226,16 +226,22 @@ void Trainer::save_checkpoint(Reporter& reporter) {
   reporter.on_save({.path = path.string(), .step = state_.step, .seconds = seconds_since(begin)});
 }
 
-void Trainer::save_model(const std::filesystem::path& directory) {
+AdapterLayout Trainer::adapter_layout() const {
+  const std::string& stated = config_.lora.adapter_layout;
+  if (stated == "split") return AdapterLayout::kSplit;
+  if (stated == "target_parameters") return AdapterLayout::kTargetParameters;
+  if (stated == "kt") return AdapterLayout::kKt;
+  if (stated == "sglang") return AdapterLayout::kSglang;
+  const auto& lora = model_->lora();
+  const bool shared = lora && (lora->expert_lora == ExpertLora::kShared || !lora->target_parameters.empty());
+  return shared ? AdapterLayout::kTargetParameters : AdapterLayout::kSplit;
+}
+
+void Trainer::save_model(const std::filesystem::path& directory, AdapterLayout layout) {
   stream_.synchronize();
   if (const auto& lora = model_->lora()) {
-    const bool shared_wanted = config_.lora.adapter_layout == "target_parameters" ||
-                               (config_.lora.adapter_layout.empty() && lora->expert_lora == ExpertLora::kShared) ||
-                               (config_.lora.adapter_layout.empty() && !lora->target_parameters.empty());
     save_adapter(directory, model_->store(),
-                 {.lora = *lora,
-                  .layout = shared_wanted ? AdapterLayout::kTargetParameters : AdapterLayout::kSplit,
-                  .base_model = config_.model.model_name_or_path});
+                 {.lora = *lora, .layout = layout, .base_model = config_.model.model_name_or_path});
     copy_tokenizer_files(tokenizer_directory(), directory);
     if (!chat_template_.empty()) save_chat_template(directory, chat_template_);
     return;

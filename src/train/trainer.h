@@ -48,8 +48,15 @@ class Trainer {
   /// nothing.
   void validate();
 
-  /// Only the evaluation of the data's eval part (or, without one, of `datasets`), reported as metrics.
-  LossResult evaluate_only();
+  /// Loads the model and the data's eval part (or, without one, `datasets`), or its first `max_samples`, for
+  /// evaluate(): neither gradients nor optimizer state.
+  void load_for_evaluation(std::optional<int64_t> max_samples = {});
+  /// The loss with the adapters that are attached now. What it needs besides the model is free again afterwards.
+  LossResult evaluate_loaded();
+  /// What was loaded, for generating beside it.
+  LoadedModel& model() { return *model_; }
+  const Tokenizer* tokenizer() const { return tokenizer_ ? &*tokenizer_ : nullptr; }
+  Stream& stream() { return stream_; }
 
   /// The configuration with everything filled in, after the model and the data are known.
   const RunConfig& config() const { return config_; }
@@ -96,7 +103,9 @@ class Trainer {
   bool saves_now(bool last) const;
   bool stops_early() const;
   void save_checkpoint(Reporter& reporter);
-  void save_model(const std::filesystem::path& directory);
+  /// The layout of adapters in the final folder.
+  AdapterLayout adapter_layout() const;
+  void save_model(const std::filesystem::path& directory, AdapterLayout layout);
   void restore_best();
 
   RunConfig config_;

@@ -62,10 +62,12 @@ void Trainer::restore_best() {
                config_.eval.metric_for_best_model, state_.best_metric);
 }
 
-LossResult Trainer::evaluate_only() {
+void Trainer::load_for_evaluation(std::optional<int64_t> max_samples) {
   load_model_headers();
   load_data();
-  if (eval_batches_.empty()) eval_batches_ = Loader(training_data().train, eval_loader_options(config_)).all_in_order();
+  const TrainingData& data = training_data();
+  const SampleStore& evaluated = data.eval.size() > 0 ? data.eval : data.train;
+  eval_batches_ = Loader(evaluated, eval_loader_options(config_)).all_in_order(max_samples);
   make_engine(false);
   model_->store().allocate_dry(stream_.device());
   const MemoryPlan plan = engine_->plan();
@@ -73,8 +75,14 @@ LossResult Trainer::evaluate_only() {
     throw does_not_fit("evaluation", plan, limit, "lower per_device_eval_batch_size or max_length");
   }
   load_weights(true);
+}
+
+LossResult Trainer::evaluate_loaded() {
+  make_engine(false);  // a new plan: adapters may have been taken off since the last one
   engine_->reserve();
-  return engine_->evaluate(eval_batches_);
+  const LossResult result = engine_->evaluate(eval_batches_);
+  engine_.reset();
+  return result;
 }
 
 }  // namespace hone

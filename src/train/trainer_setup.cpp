@@ -38,6 +38,7 @@ void Trainer::load_model_headers() {
     config_.lora.r = lora->r;
     config_.lora.alpha = lora->alpha;
     config_.lora.dropout = lora->dropout;
+    require_layout(model_->store(), adapter_layout());
     report_lora(*lora);
   }
 }

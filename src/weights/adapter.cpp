@@ -47,6 +47,37 @@ void refuse_unsupported(const Json& config, const std::filesystem::path& path) {
   allowed("layer_replication", Json(nullptr));
 }
 
+/// The tensors of an adapter folder, by PEFT's keys whatever program wrote them.
+class AdapterFolder {
+ public:
+  explicit AdapterFolder(const std::filesystem::path& directory) : main_(directory / "adapter_model.safetensors") {
+    if (std::filesystem::exists(directory / kKtFile)) kt_.emplace(directory / kKtFile);
+    for (const SafetensorsEntry& entry : main_.entries()) {
+      // Files for servers leave the prefix out.
+      const bool prefixed = entry.name.starts_with(kAdapterKeyPrefix);
+      by_key_[prefixed ? entry.name : kAdapterKeyPrefix + entry.name] = &entry;
+    }
+  }
+
+  const SafetensorsFile& main() const { return main_; }
+  /// KTransformers' tensors of all experts of a layer; null without.
+  const SafetensorsFile* kt() const { return kt_ ? &*kt_ : nullptr; }
+  const std::map<std::string, const SafetensorsEntry*>& by_key() const { return by_key_; }
+  const SafetensorsEntry* find(const std::string& key) const {
+    const auto found = by_key_.find(key);
+    return found == by_key_.end() ? nullptr : found->second;
+  }
+  const SafetensorsEntry& at(const std::string& key) const {
+    if (const SafetensorsEntry* entry = find(key)) return *entry;
+    throw UserError("the file has no tensor '" + key + "'", main_.path().string());
+  }
+
+ private:
+  SafetensorsFile main_;
+  std::optional<SafetensorsFile> kt_;
+  std::map<std::string, const SafetensorsEntry*> by_key_;
+};
+
 /// PEFT 0.19 turned the orientation of target_parameters round; older files look alike and mean something else.
 void refuse_old_target_parameters(const Json& config, const std::filesystem::path& path) {
   const std::string version = config.contains("peft_version") && config["peft_version"].is_string()
@@ -99,7 +130,9 @@ const Parameter* find_whole(const ParameterStore& store, const std::string& name
 struct ExpertNames {
   std::string file_prefix, file_leaf;  // "….block_sparse_moe.experts.", ".w1"
   std::string own_prefix, own_leaf;    // "….mlp.experts.", ".gate_proj"
+  std::string kt_keys[2];              // "layers.3.experts.gate_lora_a", …_b
 
+  std::string glob() const { return file_prefix + "*" + file_leaf; }
   static bool is_expert(const std::string& module, const std::string& prefix, const std::string& leaf) {
     if (!module.starts_with(prefix) || !module.ends_with(leaf) || module.size() <= prefix.size() + leaf.size())
       return false;
@@ -115,12 +148,16 @@ std::vector<ExpertNames> expert_names(const ParameterStore& store) {
   std::vector<ExpertNames> names;
   for (const Parameter& p : store.all()) {
     if (!is_experts(p)) continue;
-    const FileExpertModules modules(p);
+    const ExpertKeys keys(p, ExpertNaming::kFile);
     for (const ExpertPart& part : parts_of(p)) {
-      const std::string& file_name = modules.name(0, part.out_begin);  // ….experts.0.w1
+      const std::string key = keys.module(0, part.out_begin);
+      const std::string file_name = key.substr(std::string_view(kAdapterKeyPrefix).size());  // ….experts.0.w1
       const size_t leaf = file_name.rfind('.');
-      names.push_back(
-          {file_name.substr(0, leaf - 1), file_name.substr(leaf), experts_module(p) + ".", "." + part.name});
+      names.push_back({file_name.substr(0, leaf - 1),
+                       file_name.substr(leaf),
+                       experts_module(p) + ".",
+                       "." + part.name,
+                       {kt_key(p, part.name, true), kt_key(p, part.name, false)}});
     }
   }
   return names;
@@ -129,9 +166,24 @@ std::vector<ExpertNames> expert_names(const ParameterStore& store) {
 /// The glob that selects a part of all experts of a layer in attach_lora, if `module` is one expert's projection.
 std::optional<std::string> expert_part_glob(const std::vector<ExpertNames>& experts, const std::string& module) {
   for (const ExpertNames& names : experts) {
-    if (names.have(module)) return names.file_prefix + "*" + names.file_leaf;
+    if (names.have(module)) return names.glob();
   }
   return std::nullopt;
+}
+
+/// The globs of the expert parts that a file of KTransformers adapts.
+void add_kt_parts(const std::vector<ExpertNames>& experts, const SafetensorsFile& file, std::set<std::string>& globs) {
+  for (const SafetensorsEntry& entry : file.entries()) {
+    const auto has = [&](const ExpertNames& names) {
+      return entry.name == names.kt_keys[0] || entry.name == names.kt_keys[1];
+    };
+    const auto found = std::find_if(experts.begin(), experts.end(), has);
+    if (found == experts.end()) {
+      throw UserError("the adapter adapts '" + entry.name + "', which this model does not have", file.path().string(),
+                      "use the base model that the adapter was trained on");
+    }
+    globs.insert(found->glob());
+  }
 }
 
 /// The fused weight that a shared adapter with A [r·E, in] belongs to: gate_up takes H, down takes I.
@@ -154,7 +206,8 @@ AdapterDescription describe_adapter(const std::filesystem::path& directory, cons
   const std::filesystem::path config_path = directory / "adapter_config.json";
   const Json config = read_adapter_config(config_path);
   refuse_unsupported(config, config_path);
-  const SafetensorsFile file(directory / "adapter_model.safetensors");
+  const AdapterFolder files(directory);
+  const SafetensorsFile& file = files.main();
   const auto number = [&](const char* key, double fallback) {
     return config.contains(key) && config[key].is_number() ? config[key].get<double>() : fallback;
   };
@@ -175,11 +228,8 @@ AdapterDescription describe_adapter(const std::filesystem::path& directory, cons
   lora.use_rslora = config.contains("use_rslora") && config["use_rslora"] == true;
   const std::vector<ExpertNames> experts = expert_names(store);
   std::set<std::string> modules, parameters;
-  for (const SafetensorsEntry& entry : file.entries()) {
-    if (!entry.name.starts_with(kAdapterKeyPrefix)) {
-      throw UserError("'" + entry.name + "' is not a tensor of a PEFT adapter", file.path().string());
-    }
-    const std::string name = entry.name.substr(std::string_view(kAdapterKeyPrefix).size());
+  for (const auto& [key, entry] : files.by_key()) {
+    const std::string name = key.substr(std::string_view(kAdapterKeyPrefix).size());
     if (const Parameter* whole = find_whole(store, name)) {
       description.whole.insert(whole->kind());
       continue;
@@ -191,7 +241,7 @@ AdapterDescription describe_adapter(const std::filesystem::path& directory, cons
     } else if (const auto glob = expert_part_glob(experts, module)) {
       modules.insert(*glob);
     } else if (const Parameter* p = shared_target(
-                   store, module, entry, file.at(std::string(kAdapterKeyPrefix) + module + ".lora_B.weight"))) {
+                   store, module, *entry, files.at(std::string(kAdapterKeyPrefix) + module + ".lora_B.weight"))) {
       refuse_old_target_parameters(config, config_path);
       parameters.insert(p->name());
     } else {
@@ -199,6 +249,7 @@ AdapterDescription describe_adapter(const std::filesystem::path& directory, cons
                       "use the base model that the adapter was trained on");
     }
   }
+  if (files.kt()) add_kt_parts(experts, *files.kt(), modules);
   lora.target_modules.assign(modules.begin(), modules.end());
   lora.target_parameters.assign(parameters.begin(), parameters.end());
   if (modules.empty() && parameters.empty()) {
@@ -220,35 +271,59 @@ void check_tied(const SafetensorsFile& file, const ParameterStore& store, const 
   }
 }
 
-}  // namespace
+[[noreturn]] void wrong_shape(const SafetensorsFile& file, const SafetensorsEntry& entry,
+                              const std::vector<int64_t>& expected) {
+  throw UserError(fmt::format("'{}' has the shape {}, the model and rank ask for [{}]", entry.name, entry.shape_text(),
+                              fmt::join(expected, ", ")),
+                  file.path().string(), "check lora_r and the base model");
+}
 
-void load_adapter(const std::filesystem::path& directory, ParameterStore& store) {
-  const SafetensorsFile file(directory / "adapter_model.safetensors");
-  std::set<std::string> used;
-  const std::vector<AdapterTensor> as_files = adapter_tensors(store, false), canonical = adapter_tensors(store, true);
-  for (size_t i = 0; i < as_files.size(); ++i) {
-    const AdapterTensor& tensor = file.find(as_files[i].key) ? as_files[i] : canonical[i];
-    const SafetensorsEntry* entry = file.find(tensor.key);
-    if (!entry) {
-      // A router that the run trains but the adapter left alone keeps the base model's values.
-      if (tensor.form == AdapterTensor::Form::kWhole) continue;
-      throw UserError("the adapter lacks the tensor '" + tensor.key + "'", file.path().string());
-    }
-    if (entry->shape != tensor.dims()) {
-      throw UserError(fmt::format("'{}' has the shape {}, the model and rank ask for [{}]", tensor.key,
-                                  entry->shape_text(), fmt::join(tensor.dims(), ", ")),
-                      file.path().string(), "check lora_r and the base model");
-    }
-    const std::vector<float> values = file.read_floats(tensor.key);
-    if (tensor.form == AdapterTensor::Form::kWhole) check_tied(file, store, tensor, values);
-    scatter_adapter_tensor(tensor, values);
-    used.insert(tensor.key);
-  }
+/// One expert's matrix out of KTransformers' tensor of all experts; false if the file has none.
+bool load_from_kt(const SafetensorsFile* file, const AdapterTensor& tensor, std::set<std::string>& used) {
+  const SafetensorsEntry* entry = file && !tensor.kt_key.empty() ? file->find(tensor.kt_key) : nullptr;
+  if (entry == nullptr) return false;
+  const std::vector<int64_t> expected = {tensor.parameter->shape()[0], tensor.rows, tensor.columns};
+  if (entry->shape != expected) wrong_shape(*file, *entry, expected);
+  std::vector<float> values(static_cast<size_t>(tensor.rows * tensor.columns));
+  file->read_floats(*entry, tensor.offset, values.data(), static_cast<int64_t>(values.size()));
+  scatter_adapter_tensor(tensor, values);
+  used.insert(tensor.kt_key);
+  return true;
+}
+
+void refuse_unused(const SafetensorsFile& file, const std::set<std::string>& used) {
   for (const SafetensorsEntry& entry : file.entries()) {
     if (!used.contains(entry.name)) {
       throw UserError("the adapter's tensor '" + entry.name + "' has no place in the model", file.path().string());
     }
   }
+}
+
+}  // namespace
+
+void load_adapter(const std::filesystem::path& directory, ParameterStore& store) {
+  const AdapterFolder files(directory);
+  const SafetensorsFile& file = files.main();
+  std::set<std::string> used;  // names in their files
+  const std::vector<AdapterTensor> as_files = adapter_tensors(store, ExpertNaming::kFile),
+                                   canonical = adapter_tensors(store, ExpertNaming::kCanonical);
+  for (size_t i = 0; i < as_files.size(); ++i) {
+    const AdapterTensor& tensor = files.find(as_files[i].key) ? as_files[i] : canonical[i];
+    const SafetensorsEntry* entry = files.find(tensor.key);
+    if (!entry) {
+      if (load_from_kt(files.kt(), tensor, used)) continue;
+      // A router that the run trains but the adapter left alone keeps the base model's values.
+      if (tensor.form == AdapterTensor::Form::kWhole) continue;
+      throw UserError("the adapter lacks the tensor '" + tensor.key + "'", file.path().string());
+    }
+    if (entry->shape != tensor.dims()) wrong_shape(file, *entry, tensor.dims());
+    const std::vector<float> values = file.read_floats(entry->name);
+    if (tensor.form == AdapterTensor::Form::kWhole) check_tied(file, store, tensor, values);
+    scatter_adapter_tensor(tensor, values);
+    used.insert(entry->name);
+  }
+  refuse_unused(file, used);
+  if (files.kt()) refuse_unused(*files.kt(), used);
 }
 
 void merge_adapters(ParameterStore& store) {

@@ -16,8 +16,14 @@
 
 namespace hone {
 
-/// Which parameterisation of expert adapters a file has.
-enum class AdapterLayout { kSplit, kTargetParameters };
+/// How expert adapters stand in files.
+enum class AdapterLayout {
+  kSplit,             ///< per expert and projection, under the names the model's files use
+  kTargetParameters,  ///< PEFT target_parameters
+  kKt,                ///< KTransformers: fused_expert_lora.safetensors beside adapter_model.safetensors
+  kSglang,            ///< per expert and projection, named model.layers.L.mlp.experts.E.gate_proj without a prefix
+  kAsTrained,         ///< as they are parameterised in memory: what a checkpoint needs to go on
+};
 
 /// What an adapter folder says: ranks, scalings and targets as attach_lora takes them, and the kinds of weights that
 /// are saved whole.
@@ -44,8 +50,13 @@ struct AdapterSaveOptions {
   std::string base_model;                        ///< base_model_name_or_path
 };
 
+/// UserError if the layout has no place for what the store trains: weights saved whole, and ranks or alphas of their
+/// own, in kt and sglang.
+void require_layout(const ParameterStore& store, AdapterLayout layout);
+
 /// Writes adapter_config.json and adapter_model.safetensors (float32) into an existing folder. Shared → split is exact
-/// (A is copied). Split → target_parameters is exact with rank 2r: B of the fused gate_up is block-diagonal, every
+/// (A is copied), for kt and sglang too, which write rank-stabilised scaling as an alpha that says the same.
+/// Split → target_parameters is exact with rank 2r: B of the fused gate_up is block-diagonal, every
 /// other adapter is padded with zeros, and alpha grows so that the scaling stays; with rank or alpha patterns the fused
 /// weights get ranks of their own instead. Trainable weights that are no adapters are saved whole, as modules_to_save.
 /// rank_pattern and alpha_pattern name what differs from r and lora_alpha, by the last part of names where all such

@@ -24,32 +24,37 @@ struct Named {
   std::string whole;  ///< the module; of one expert's, a regular expression for those of all
   const Parameter* adapted;
   AdapterScale scale;
+  bool fused = false;  ///< PEFT's target_parameters
 };
 
-/// The last parts of the file's modules of an expert adapter: two, where a shared gate_up is written as gate and up.
+/// The last parts of the modules of an expert adapter: two, where a shared gate_up is written as gate and up.
 void add_split_experts(const Parameter& p, const AttachedAdapter& attached, const AdapterScale& scale,
-                       std::vector<Named>& all) {
-  const int64_t parts = attached.shared && p.kind() == ParameterKind::kExpertsGateUp ? 2 : 1;
-  const FileExpertModules modules(p);
-  for (int64_t part = 0; part < parts; ++part) {
-    const std::string& first = modules.name(0, attached.out_begin + part * attached.out_count / parts);
+                       ExpertNaming names, std::vector<Named>& all) {
+  const ExpertKeys keys(p, names);
+  for (const ExpertPart& part : parts_of(p)) {
+    if (!attached.shared && attached.out_begin != part.out_begin) continue;
+    std::string first = keys.module(0, part.out_begin);
+    if (first.starts_with(kAdapterKeyPrefix)) first.erase(0, std::string_view(kAdapterKeyPrefix).size());
     const size_t leaf = first.rfind('.'), number = first.rfind('.', leaf - 1);
     all.push_back({first.substr(leaf + 1), first.substr(0, number) + "\\.\\d+" + first.substr(leaf), &p, scale});
   }
 }
 
 std::vector<Named> named_adapters(const ParameterStore& store, const AdapterConfigOptions& options) {
+  const bool for_servers = options.layout == AdapterLayout::kKt || options.layout == AdapterLayout::kSglang;
+  const ExpertNaming names = for_servers ? ExpertNaming::kServing : ExpertNaming::kFile;
   std::vector<Named> all;
   for (const Parameter& p : store.all()) {
     for (const AttachedAdapter& attached : p.adapters()) {
       const AdapterScale scale = options.scale(p, attached);
       if (!is_experts(p)) {
         all.push_back({attached.target, module_of(p), &p, scale});
-      } else if (options.fused_experts) {
-        all.push_back({"experts." + leaf_of(p.name()), p.name(), &p, scale});
+      } else if (options.layout == AdapterLayout::kTargetParameters ||
+                 (options.layout == AdapterLayout::kAsTrained && attached.shared)) {
+        all.push_back({"experts." + leaf_of(p.name()), p.name(), &p, scale, true});
         break;  // one adapter in the file
       } else {
-        add_split_experts(p, attached, scale, all);
+        add_split_experts(p, attached, scale, names, all);
       }
     }
   }
@@ -101,13 +106,13 @@ Coverage coverage_of(const ParameterStore& store, const std::vector<Named>& adap
 
 Json null_if_empty(const std::set<std::string>& names) { return names.empty() ? Json(nullptr) : Json(names); }
 
-void set_targets(const ParameterStore& store, const std::vector<Named>& adapters, bool fused_experts, Json& config) {
+void set_targets(const ParameterStore& store, const std::vector<Named>& adapters, Json& config) {
   const Coverage coverage = coverage_of(store, adapters);
   const bool all = coverage.every_layer && coverage.whole_layers, layers = coverage.in_some_layers();
   std::set<std::string> modules, parameters;
   for (const Named& named : adapters) {
     const bool experts = is_experts(*named.adapted);
-    if (experts && fused_experts) {
+    if (named.fused) {
       parameters.insert(all ? named.leaf : named.whole);  // PEFT takes these in every layer
     } else {
       modules.insert(all || layers || experts ? named.leaf : named.whole);
@@ -163,7 +168,7 @@ Json adapter_config(const ParameterStore& store, const AdapterConfigOptions& opt
   config["bias"] = "none";
   config["fan_in_fan_out"] = false;
   config["inference_mode"] = true;
-  set_targets(store, adapters, options.fused_experts, config);
+  set_targets(store, adapters, config);
   config["modules_to_save"] = null_if_empty(saved_whole(store));
   return config;
 }

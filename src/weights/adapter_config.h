@@ -5,6 +5,7 @@
 
 #include "core/json.h"
 #include "params/lora.h"
+#include "weights/adapter.h"
 
 namespace hone {
 
@@ -18,9 +19,9 @@ struct AdapterScale {
 
 struct AdapterConfigOptions {
   const LoraOptions& lora;
-  std::string base_model;      ///< base_model_name_or_path
-  bool fused_experts = false;  ///< the file's expert adapters are target_parameters
-  bool doubled = false;        ///< every rank of the file is twice that of lora.r
+  std::string base_model;  ///< base_model_name_or_path
+  AdapterLayout layout = AdapterLayout::kSplit;
+  bool doubled = false;  ///< every rank of the file is twice that of lora.r
   std::function<AdapterScale(const Parameter& adapted, const AttachedAdapter& attached)> scale;
 };
 

@@ -17,13 +17,15 @@ std::string without_weight(const std::string& name) {
 Parameter* lora_a(const AttachedAdapter& attached) { return static_cast<Parameter*>(attached.adapter.lora_a); }
 Parameter* lora_b(const AttachedAdapter& attached) { return static_cast<Parameter*>(attached.adapter.lora_b); }
 
+const char* prefix_of(ExpertNaming names) { return names == ExpertNaming::kServing ? "" : kAdapterKeyPrefix; }
+
+/// `module` with the prefix of keys.
 void add_pair(std::vector<AdapterTensor>& tensors, const std::string& module, const AttachedAdapter& attached,
               int64_t expert) {
   for (Parameter* p : {lora_a(attached), lora_b(attached)}) {
     const int64_t rows = p->shape()[-2], columns = p->shape()[-1];
     const char* which = p == lora_a(attached) ? ".lora_A.weight" : ".lora_B.weight";
-    tensors.push_back(
-        {kAdapterKeyPrefix + module + which, rows, columns, AdapterTensor::Form::kMatrix, p, expert * rows * columns});
+    tensors.push_back({module + which, rows, columns, AdapterTensor::Form::kMatrix, p, expert * rows * columns});
   }
 }
 
@@ -31,10 +33,9 @@ void add_shared(std::vector<AdapterTensor>& tensors, const std::string& module, 
                 const AttachedAdapter& attached) {
   Parameter &a = *lora_a(attached), &b = *lora_b(attached);
   const int64_t experts = a.shape()[0], r = a.shape()[1];
-  tensors.push_back({kAdapterKeyPrefix + module + ".lora_A.weight", r * experts, a.shape()[2],
-                     AdapterTensor::Form::kExpertOuter, &a, 0});
-  tensors.push_back({kAdapterKeyPrefix + module + ".lora_B.weight", b.shape()[1], r * experts,
-                     AdapterTensor::Form::kExpertInner, &b, 0, &adapted});
+  tensors.push_back({module + ".lora_A.weight", r * experts, a.shape()[2], AdapterTensor::Form::kExpertOuter, &a, 0});
+  tensors.push_back(
+      {module + ".lora_B.weight", b.shape()[1], r * experts, AdapterTensor::Form::kExpertInner, &b, 0, &adapted});
 }
 
 /// Whether the other fused weight of the same experts has a shared adapter too: then gate_up is the inner wrapper.
@@ -69,36 +70,54 @@ std::vector<std::string> whole_names(const ParameterStore& store, const Paramete
   return names;
 }
 
-FileExpertModules::FileExpertModules(const Parameter& experts) : experts_(experts) {
+std::string kt_key(const Parameter& experts, const std::string& part, bool a) {
+  const std::string projection = part.substr(0, part.find('_'));  // gate of gate_proj
+  return fmt::format("layers.{}.experts.{}_lora_{}", experts.layer(), projection, a ? "a" : "b");
+}
+
+ExpertKeys::ExpertKeys(const Parameter& experts, ExpertNaming names) : experts_(experts), naming_(names) {
   for (const FileTensor& tensor : separate_experts(experts)) names_[tensor.offset] = without_weight(tensor.name);
 }
 
-const std::string& FileExpertModules::name(int64_t expert, int64_t out_begin) const {
-  const auto found = names_.find((expert * experts_.shape()[1] + out_begin) * experts_.shape()[2]);
-  HONE_ASSERT(found != names_.end(), experts_.name());
-  return found->second;
+std::string ExpertKeys::module(int64_t expert, int64_t out_begin) const {
+  if (naming_ == ExpertNaming::kFile) {
+    const auto found = names_.find((expert * experts_.shape()[1] + out_begin) * experts_.shape()[2]);
+    HONE_ASSERT(found != names_.end(), experts_.name());
+    return prefix_of(naming_) + found->second;
+  }
+  for (const ExpertPart& part : parts_of(experts_)) {
+    if (part.out_begin != out_begin) continue;
+    return fmt::format("{}{}.{}.{}", prefix_of(naming_), experts_module(experts_), expert, part.name);
+  }
+  HONE_ASSERT(false, experts_.name());
 }
 
-std::vector<AdapterTensor> adapter_tensors(const ParameterStore& store, bool canonical) {
+std::string ExpertKeys::leaf(int64_t out_begin) const {
+  const std::string name = module(0, out_begin);
+  return name.substr(name.rfind('.') + 1);
+}
+
+std::vector<AdapterTensor> adapter_tensors(const ParameterStore& store, ExpertNaming names) {
   std::vector<AdapterTensor> tensors;
+  const std::string prefix = prefix_of(names);
   for (const Parameter& p : store.all()) {
     for (const AttachedAdapter& attached : p.adapters()) {
       if (!is_experts(p)) {
-        add_pair(tensors, without_weight(p.name()), attached, 0);
+        add_pair(tensors, prefix + without_weight(p.name()), attached, 0);
       } else if (attached.shared) {
-        add_shared(tensors, shared_module(store, p), p, attached);
+        add_shared(tensors, prefix + shared_module(store, p), p, attached);
       } else {
-        const FileExpertModules modules(p);
+        const ExpertKeys keys(p, names);
         for (int64_t e = 0; e < p.shape()[0]; ++e) {
-          const std::string module = canonical ? fmt::format("{}.{}.{}", experts_module(p), e, attached.target)
-                                               : modules.name(e, attached.out_begin);
-          add_pair(tensors, module, attached, e);
+          add_pair(tensors, keys.module(e, attached.out_begin), attached, e);
+          tensors[tensors.size() - 2].kt_key = kt_key(p, attached.target, true);
+          tensors.back().kt_key = kt_key(p, attached.target, false);
         }
       }
     }
     if (!p.trainable() || !can_be_saved_whole(p.kind())) continue;
     for (const std::string& name : whole_names(store, p)) {
-      tensors.push_back({kAdapterKeyPrefix + name, p.shape()[0], p.shape().rank() == 1 ? 1 : p.shape()[1],
+      tensors.push_back({prefix + name, p.shape()[0], p.shape().rank() == 1 ? 1 : p.shape()[1],
                          AdapterTensor::Form::kWhole, const_cast<Parameter*>(&p), 0});
     }
   }

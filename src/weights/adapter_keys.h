@@ -28,6 +28,8 @@ struct AdapterTensor {
   Parameter* parameter = nullptr;
   int64_t offset = 0;                  ///< elements, for kMatrix
   const Parameter* adapted = nullptr;  ///< the weight whose order of outputs B has, for kExpertInner
+  /// Of one expert's matrix: KTransformers' tensor of all experts, in which it stands at `offset` too.
+  std::string kt_key = {};
 
   /// Its shape in the file; a bias that is saved whole has one dimension.
   std::vector<int64_t> dims() const {
@@ -38,12 +40,25 @@ struct AdapterTensor {
 
 inline constexpr const char* kAdapterKeyPrefix = "base_model.model.";
 
-/// The tensors a file of this store's adapters has, expert adapters as they are parameterised in memory. `canonical`
-/// names experts by their in-memory module instead of the names files use.
-std::vector<AdapterTensor> adapter_tensors(const ParameterStore& store, bool canonical);
+/// How the keys of experts are written.
+enum class ExpertNaming {
+  kFile,       ///< as the model's files name experts: "base_model.model.….block_sparse_moe.experts.3.w1"
+  kCanonical,  ///< by their module in memory: "base_model.model.….mlp.experts.3.gate_proj"
+  kServing,    ///< the same without "base_model.model.", and so all other keys: SGLang
+};
+
+/// The tensors a file of this store's adapters has, expert adapters as they are parameterised in memory.
+std::vector<AdapterTensor> adapter_tensors(const ParameterStore& store, ExpertNaming names);
 
 /// The names under which a weight is saved whole: its own, and the head's of an embedding that is tied to it.
 std::vector<std::string> whole_names(const ParameterStore& store, const Parameter& whole);
+
+/// "layers.L.experts.gate_lora_a": all experts' A (or B) of a projection, as KTransformers has them in
+/// fused_expert_lora.safetensors.
+std::string kt_key(const Parameter& experts, const std::string& part, bool a);
+
+/// The file they are in, beside adapter_model.safetensors.
+inline constexpr const char* kKtFile = "fused_expert_lora.safetensors";
 
 /// Writes the values of a file tensor into the parameter.
 void scatter_adapter_tensor(const AdapterTensor& tensor, const std::vector<float>& file_values);
@@ -70,16 +85,19 @@ class HostParameters {
 };
 
 /// The modules that a file's per-expert tensors of a fused weight belong to.
-class FileExpertModules {
+class ExpertKeys {
  public:
-  explicit FileExpertModules(const Parameter& experts);
-  /// Of the part that begins at an output row: "…block_sparse_moe.experts.3.w1"; where no file has such tensors,
-  /// "…mlp.experts.3.gate_proj".
-  const std::string& name(int64_t expert, int64_t out_begin) const;
+  ExpertKeys(const Parameter& experts, ExpertNaming names);
+  /// Of the part that begins at an output row, with the prefix of keys: "….block_sparse_moe.experts.3.w1". Where no
+  /// file has such tensors, by kFile too, "….mlp.experts.3.gate_proj".
+  std::string module(int64_t expert, int64_t out_begin) const;
+  /// The last part of that: "w1".
+  std::string leaf(int64_t out_begin) const;
 
  private:
   const Parameter& experts_;
-  std::map<int64_t, std::string> names_;  // by the first element
+  ExpertNaming naming_;
+  std::map<int64_t, std::string> names_;  // in files, by the first element
 };
 
 }  // namespace hone

@@ -8,6 +8,7 @@
 #include <set>
 #include <span>
 
+#include "core/error.h"
 #include "weights/adapter.h"
 #include "weights/adapter_config.h"
 #include "weights/adapter_keys.h"
@@ -28,9 +29,11 @@ struct FileMatrix {
   std::function<std::span<const float>(HostParameters& values, std::vector<float>& scratch)> make;
 
   bool is_vector = false;  ///< has one dimension, rows
+  int64_t experts = 0;     ///< of a tensor of all experts: [experts, rows, columns]
 
-  int64_t numel() const { return rows * columns; }
+  int64_t numel() const { return std::max<int64_t>(experts, 1) * rows * columns; }
   std::vector<int64_t> dims() const {
+    if (experts > 0) return {experts, rows, columns};
     if (is_vector) return {rows};
     return {rows, columns};
   }
@@ -64,38 +67,97 @@ FileMatrix as_it_is(const AdapterTensor& tensor) {
 
 std::vector<FileMatrix> as_parameterised(const ParameterStore& store) {
   std::vector<FileMatrix> matrices;
-  for (const AdapterTensor& tensor : adapter_tensors(store, false)) matrices.push_back(as_it_is(tensor));
+  for (const AdapterTensor& tensor : adapter_tensors(store, ExpertNaming::kFile)) matrices.push_back(as_it_is(tensor));
   return matrices;
 }
 
 /// Shared → split: each projection of each expert gets the shared A and its rows of B.
-void split_shared(const Parameter& p, const AttachedAdapter& attached, std::vector<FileMatrix>& matrices) {
+void split_shared(const Parameter& p, const AttachedAdapter& attached, ExpertNaming names,
+                  std::vector<FileMatrix>& matrices) {
   const Parameter &a = lora_a(attached), &b = lora_b(attached);
   const int64_t experts = a.shape()[0], r = a.shape()[1], in = a.shape()[2], out = b.shape()[1];
-  const int64_t parts = p.kind() == ParameterKind::kExpertsGateUp ? 2 : 1, rows = out / parts;
-  const FileExpertModules modules(p);
+  const ExpertKeys keys(p, names);
   for (int64_t e = 0; e < experts; ++e) {
-    for (int64_t part = 0; part < parts; ++part) {
-      const std::string module = kAdapterKeyPrefix + modules.name(e, part * rows);
+    for (const ExpertPart& part : parts_of(p)) {
+      const std::string module = keys.module(e, part.out_begin);
+      const int64_t rows = part.out_count;
       matrices.push_back({module + ".lora_A.weight", r, in, {&a}, slice_of(a, e * r * in, r * in)});
       matrices.push_back(
-          {module + ".lora_B.weight", rows, r, {&b}, slice_of(b, (e * out + part * rows) * r, rows * r)});
+          {module + ".lora_B.weight", rows, r, {&b}, slice_of(b, (e * out + part.out_begin) * r, rows * r)});
     }
   }
 }
 
-std::vector<FileMatrix> as_split(const ParameterStore& store) {
+std::vector<FileMatrix> as_split(const ParameterStore& store, ExpertNaming names) {
   std::vector<FileMatrix> matrices;
   std::set<const Parameter*> shared;
   for (const Parameter& p : store.all()) {
     for (const AttachedAdapter& attached : p.adapters()) {
       if (!attached.shared) continue;
-      split_shared(p, attached, matrices);
+      split_shared(p, attached, names, matrices);
       shared.insert({&lora_a(attached), &lora_b(attached)});
     }
   }
-  for (const AdapterTensor& tensor : adapter_tensors(store, false)) {
+  for (const AdapterTensor& tensor : adapter_tensors(store, names)) {
     if (!shared.contains(tensor.parameter)) matrices.push_back(as_it_is(tensor));
+  }
+  return matrices;
+}
+
+/// The adapter of a fused weight that covers a projection; null without.
+const AttachedAdapter* adapter_of(const Parameter& p, const ExpertPart& part) {
+  for (const AttachedAdapter& attached : p.adapters()) {
+    if (attached.shared || attached.out_begin == part.out_begin) return &attached;
+  }
+  return nullptr;
+}
+
+void add_kt_part(const Parameter& p, const ExpertPart& part, int64_t r, std::vector<FileMatrix>& matrices) {
+  const int64_t experts = p.shape()[0], in = p.shape()[2], rows = part.out_count;
+  FileMatrix a{kt_key(p, part.name, true), r, in, {}, {}}, b{kt_key(p, part.name, false), rows, r, {}, {}};
+  a.experts = b.experts = experts;
+  if (const AttachedAdapter* attached = adapter_of(p, part)) {
+    const Parameter &from_a = lora_a(*attached), &from_b = lora_b(*attached);
+    const int64_t out = attached->out_count, first = part.out_begin - attached->out_begin;
+    a.from = {&from_a};
+    b.from = {&from_b};
+    a.make = slice_of(from_a, 0, from_a.shape().numel());
+    b.make = [=, &from_b](HostParameters& values, std::vector<float>& scratch) -> std::span<const float> {
+      scratch.resize(static_cast<size_t>(experts * rows * r));
+      for (int64_t e = 0; e < experts; ++e) {
+        std::copy_n(values[from_b] + (e * out + first) * r, rows * r, scratch.begin() + e * rows * r);
+      }
+      return scratch;
+    };
+  } else {
+    for (FileMatrix* matrix : {&a, &b}) {
+      matrix->make = [numel = matrix->numel()](HostParameters&, std::vector<float>& scratch) -> std::span<const float> {
+        scratch.assign(static_cast<size_t>(numel), 0.0f);
+        return scratch;
+      };
+    }
+  }
+  matrices.push_back(std::move(a));
+  matrices.push_back(std::move(b));
+}
+
+std::vector<FileMatrix> as_kt_experts(const ParameterStore& store, int64_t r) {
+  std::vector<FileMatrix> matrices;
+  std::set<std::string> adapted;  // experts modules
+  for (const Parameter& p : store.all()) {
+    if (is_experts(p) && !p.adapters().empty()) adapted.insert(experts_module(p));
+  }
+  for (const Parameter& p : store.all()) {
+    if (!is_experts(p) || !adapted.contains(experts_module(p))) continue;
+    for (const ExpertPart& part : parts_of(p)) add_kt_part(p, part, r, matrices);
+  }
+  return matrices;
+}
+
+std::vector<FileMatrix> beside_experts(const ParameterStore& store) {
+  std::vector<FileMatrix> matrices;
+  for (const AdapterTensor& tensor : adapter_tensors(store, ExpertNaming::kFile)) {
+    if (tensor.parameter->shape().rank() < 3) matrices.push_back(as_it_is(tensor));
   }
   return matrices;
 }
@@ -218,7 +280,7 @@ std::vector<FileMatrix> as_target_parameters(const ParameterStore& store, const 
     const bool inner = p.kind() == ParameterKind::kExpertsGateUp && adapted[experts_module(p)] == 2;
     fuse_split(p, scales.of(p).rank, kAdapterKeyPrefix + experts_module(p) + (inner ? ".base_layer" : ""), matrices);
   }
-  for (const AdapterTensor& tensor : adapter_tensors(store, false)) {
+  for (const AdapterTensor& tensor : adapter_tensors(store, ExpertNaming::kFile)) {
     if (tensor.form == AdapterTensor::Form::kWhole) {
       matrices.push_back(as_it_is(tensor));
     } else if (const auto dense = dense_rank.find(tensor.parameter); dense != dense_rank.end()) {
@@ -252,42 +314,91 @@ void write_matrices(SafetensorsWriter& writer, const std::vector<FileMatrix>& ma
   for (const FileMatrix& matrix : matrices) {
     const std::span<const float> made = matrix.make(values, scratch);
     HONE_ASSERT(static_cast<int64_t>(made.size()) == matrix.numel(), matrix.key);
-    const size_t most = std::min(order.size(), place[matrix.from.back()] + 1 + kAhead);
+    const size_t most = matrix.from.empty() ? 0 : std::min(order.size(), place[matrix.from.back()] + 1 + kAhead);
     for (; asked_for < most; ++asked_for) values.prefetch(*order[asked_for]);
     writer.write(made.data(), made.size_bytes());
   }
 }
 
+void write_file(const std::filesystem::path& path, const std::vector<FileMatrix>& matrices) {
+  std::vector<SafetensorsWriter::Announced> announced;
+  for (const FileMatrix& matrix : matrices) announced.push_back({matrix.key, DType::kF32, matrix.dims()});
+  SafetensorsWriter writer(path, std::move(announced));
+  write_matrices(writer, matrices);
+  writer.finish();
+}
+
+bool for_serving(AdapterLayout layout) { return layout == AdapterLayout::kKt || layout == AdapterLayout::kSglang; }
+
 }  // namespace
+
+void require_layout(const ParameterStore& store, AdapterLayout layout) {
+  if (!for_serving(layout)) return;
+  std::set<std::pair<int64_t, double>> scales;
+  for (const Parameter& p : store.all()) {
+    for (const AttachedAdapter& attached : p.adapters()) scales.insert({scale_of(attached).rank, attached.alpha});
+    if (!p.trainable() || !can_be_saved_whole(p.kind())) continue;
+    throw UserError(
+        p.kind() == ParameterKind::kRouter
+            ? "the adapter trains the router too, for which the layouts kt and sglang have no place"
+            : "the adapter trains '" + p.name() + "' whole, for which the layouts kt and sglang have no place",
+        "adapter_layout", "use split or target_parameters, freeze it, or merge the adapter");
+  }
+  if (scales.size() <= 1) return;
+  throw UserError("the adapters have ranks or alphas of their own, for which the layouts kt and sglang have no place",
+                  "adapter_layout", "use split or target_parameters, or merge the adapter");
+}
 
 void save_adapter(const std::filesystem::path& directory, const ParameterStore& store,
                   const AdapterSaveOptions& options) {
-  bool any_shared = false, any_split = false, fused_files = false;
+  require_layout(store, options.layout);
+  bool any_split = false, fused_files = false;
   for (const Parameter& p : store.all()) {
     if (!is_experts(p)) continue;
-    for (const AttachedAdapter& attached : p.adapters()) (attached.shared ? any_shared : any_split) = true;
+    for (const AttachedAdapter& attached : p.adapters()) any_split |= !attached.shared;
     fused_files |= !p.adapters().empty() && !has_expert_files(p);
   }
-  const AdapterLayout layout = fused_files ? AdapterLayout::kTargetParameters : options.layout;
-  const bool fuse = any_split && !any_shared && layout == AdapterLayout::kTargetParameters;
-  const bool split = any_shared && layout == AdapterLayout::kSplit;
+  // PEFT has no other form for experts without files of their own.
+  const AdapterLayout layout =
+      fused_files && options.layout == AdapterLayout::kSplit ? AdapterLayout::kTargetParameters : options.layout;
+  const bool fuse = any_split && layout == AdapterLayout::kTargetParameters;
   const FusedScales scales(store, options.lora);
-  const std::vector<FileMatrix> matrices = fuse    ? as_target_parameters(store, scales)
-                                           : split ? as_split(store)
-                                                   : as_parameterised(store);
+  std::vector<FileMatrix> matrices;
+  switch (layout) {
+    case AdapterLayout::kAsTrained:
+      matrices = as_parameterised(store);
+      break;
+    case AdapterLayout::kSplit:
+      matrices = as_split(store, ExpertNaming::kFile);
+      break;
+    case AdapterLayout::kTargetParameters:
+      matrices = fuse ? as_target_parameters(store, scales) : as_parameterised(store);
+      break;
+    case AdapterLayout::kKt:
+      matrices = beside_experts(store);
+      break;
+    case AdapterLayout::kSglang:
+      matrices = as_split(store, ExpertNaming::kServing);
+  }
   const auto scale = [&](const Parameter& p, const AttachedAdapter& attached) {
     return fuse ? scales.of(p) : scale_of(attached);
   };
-  const Json config = adapter_config(store, {.lora = options.lora,
-                                             .base_model = options.base_model,
-                                             .fused_experts = (any_shared && !split) || fuse,
-                                             .doubled = fuse && scales.uniform(),
-                                             .scale = scale});
-  std::vector<SafetensorsWriter::Announced> announced;
-  for (const FileMatrix& matrix : matrices) announced.push_back({matrix.key, DType::kF32, matrix.dims()});
-  SafetensorsWriter writer(directory / "adapter_model.safetensors", std::move(announced));
-  write_matrices(writer, matrices);
-  writer.finish();
+  const LoraOptions& lora = options.lora;
+  Json config = adapter_config(store, {.lora = lora,
+                                       .base_model = options.base_model,
+                                       .layout = layout,
+                                       .doubled = fuse && scales.uniform(),
+                                       .scale = scale});
+  if (for_serving(layout) && lora.use_rslora) {  // servers scale by alpha / r alone
+    config["use_rslora"] = false;
+    config["lora_alpha"] = lora.alpha * std::sqrt(static_cast<double>(lora.r));
+  }
+  write_file(directory / "adapter_model.safetensors", matrices);
+  if (layout == AdapterLayout::kKt) {
+    write_file(directory / kKtFile, as_kt_experts(store, lora.r));
+  } else {
+    std::filesystem::remove(directory / kKtFile);  // of an adapter that stood here before
+  }
   write_text_file(directory / "adapter_config.json", config.dump(2) + "\n");
 }
 

@@ -77,7 +77,8 @@ class Adapters : public ::testing::Test {
 
 TEST_F(Adapters, EveryParameterisationAndExportGivesTheSameWeights) {
   for (const ExpertLora trained : {ExpertLora::kSplit, ExpertLora::kShared}) {
-    for (const AdapterLayout layout : {AdapterLayout::kSplit, AdapterLayout::kTargetParameters}) {
+    for (const AdapterLayout layout : {AdapterLayout::kSplit, AdapterLayout::kTargetParameters, AdapterLayout::kKt,
+                                       AdapterLayout::kSglang, AdapterLayout::kAsTrained}) {
       SCOPED_TRACE(::testing::Message() << static_cast<int>(trained) << " " << static_cast<int>(layout));
       ParameterStore store;
       make(store, lora_of(trained));
@@ -87,6 +88,107 @@ TEST_F(Adapters, EveryParameterisationAndExportGivesTheSameWeights) {
       EXPECT_EQ(loaded, expected);
     }
   }
+}
+
+/// gate and up shared, down split (and the other way round): one rank for both in every layout.
+TEST_F(Adapters, SplitAndSharedAdaptersOfOneModelAreWrittenInEveryLayout) {
+  for (const char* shared : {"experts.gate_up_proj", "experts.down_proj"}) {
+    for (const AdapterLayout layout : {AdapterLayout::kSplit, AdapterLayout::kTargetParameters, AdapterLayout::kKt,
+                                       AdapterLayout::kSglang, AdapterLayout::kAsTrained}) {
+      SCOPED_TRACE(::testing::Message() << shared << " " << static_cast<int>(layout));
+      LoraOptions lora = lora_of(ExpertLora::kSplit);
+      lora.target_parameters = {std::string("*") + shared};
+      ParameterStore store;
+      make(store, lora);
+      save_adapter(directory_, store, {.lora = lora, .layout = layout, .base_model = ""});
+      EXPECT_EQ(merged_after_loading(), merged(store));
+    }
+  }
+}
+
+TEST_F(Adapters, KtHasAllExpertsOfAProjectionInOneTensor) {
+  LoraOptions lora = lora_of(ExpertLora::kSplit);
+  lora.target_modules = {"attention", "down_proj"};
+  ParameterStore store;
+  make(store, lora);
+  save_adapter(directory_, store, {.lora = lora, .layout = AdapterLayout::kKt, .base_model = ""});
+  const SafetensorsFile file(directory_ / "fused_expert_lora.safetensors");
+  ASSERT_EQ(file.entries().size(), 6u);
+  EXPECT_EQ(file.at("layers.0.experts.gate_lora_a").shape, (std::vector<int64_t>{3, 2, 4}));
+  EXPECT_EQ(file.at("layers.0.experts.down_lora_a").shape, (std::vector<int64_t>{3, 2, 5}));
+  EXPECT_EQ(file.at("layers.0.experts.down_lora_b").shape, (std::vector<int64_t>{3, 4, 2}));
+  // What has no adapter adds nothing.
+  for (const float value : file.read_floats("layers.0.experts.gate_lora_b")) EXPECT_EQ(value, 0.0f);
+  const SafetensorsFile others(directory_ / "adapter_model.safetensors");
+  for (const SafetensorsEntry& entry : others.entries()) {
+    EXPECT_EQ(entry.name.find("experts"), std::string::npos) << entry.name;
+  }
+  EXPECT_EQ(merged_after_loading(), merged(store));
+  // Another layout leaves none of it behind.
+  save_adapter(directory_, store, {.lora = lora, .layout = AdapterLayout::kSplit, .base_model = ""});
+  EXPECT_FALSE(fs::exists(directory_ / "fused_expert_lora.safetensors"));
+}
+
+TEST_F(Adapters, SglangNamesExpertsAloneAndWithoutAPrefix) {
+  ParameterStore store;
+  make(store, lora_of(ExpertLora::kShared));
+  save_adapter(directory_, store,
+               {.lora = lora_of(ExpertLora::kShared), .layout = AdapterLayout::kSglang, .base_model = ""});
+  const SafetensorsFile file(directory_ / "adapter_model.safetensors");
+  EXPECT_EQ(file.at("model.layers.0.mlp.experts.2.up_proj.lora_B.weight").shape, (std::vector<int64_t>{5, 2}));
+  for (const SafetensorsEntry& entry : file.entries()) EXPECT_TRUE(entry.name.starts_with("model.")) << entry.name;
+  std::ifstream config(directory_ / "adapter_config.json");
+  const Json targets = Json::parse(config)["target_modules"];
+  for (const char* name : {"gate_proj", "up_proj", "down_proj"}) {
+    EXPECT_NE(std::find(targets.begin(), targets.end(), name), targets.end()) << name;
+  }
+}
+
+TEST_F(Adapters, ServersGetRankStabilisedScalingAsAnAlpha) {
+  LoraOptions lora = lora_of(ExpertLora::kSplit);
+  lora.use_rslora = true;
+  lora.r = 4;  // √r is exact
+  ParameterStore store;
+  make(store, lora);
+  save_adapter(directory_, store, {.lora = lora, .layout = AdapterLayout::kSglang, .base_model = ""});
+  std::ifstream file(directory_ / "adapter_config.json");
+  const Json config = Json::parse(file);
+  EXPECT_EQ(config["use_rslora"], false);
+  EXPECT_EQ(config["lora_alpha"], 12.0);  // 12 / 4 = 6 / √4
+  EXPECT_EQ(merged_after_loading(), merged(store));
+}
+
+TEST_F(Adapters, ServersHaveNoPlaceForARouter) {
+  ParameterStore store;
+  make(store, lora_of(ExpertLora::kSplit));
+  store.find("model.layers.0.mlp.gate.weight")->set_trainable(true);
+  for (const AdapterLayout layout : {AdapterLayout::kKt, AdapterLayout::kSglang}) {
+    EXPECT_THAT(testing::user_error([&] {
+                  save_adapter(directory_, store,
+                               {.lora = lora_of(ExpertLora::kSplit), .layout = layout, .base_model = ""});
+                }),
+                HasSubstr("trains the router too"));
+  }
+}
+
+TEST_F(Adapters, DamagedKtFilesAreNamed) {
+  const LoraOptions lora = lora_of(ExpertLora::kSplit);
+  ParameterStore store;
+  make(store, lora);
+  save_adapter(directory_, store, {.lora = lora, .layout = AdapterLayout::kKt, .base_model = ""});
+  const fs::path path = directory_ / "fused_expert_lora.safetensors";
+  const auto write = [&](const std::string& name, std::vector<int64_t> dims) {
+    SafetensorsWriter writer(path, {{name, DType::kF32, dims}});
+    const std::vector<float> zeros(static_cast<size_t>(dims[0] * dims[1] * dims[2]));
+    writer.write(zeros.data(), zeros.size() * sizeof(float));
+    writer.finish();
+  };
+  write("layers.9.experts.gate_lora_a", {3, 2, 4});
+  EXPECT_THAT(describe_error(), HasSubstr("which this model does not have"));
+  write("layers.0.experts.gate_lora_a", {3, 2, 5});
+  EXPECT_THAT(testing::user_error([&] { load_adapter(directory_, store); }), HasSubstr("has the shape [3, 2, 5]"));
+  write("layers.0.experts.gate_lora_a", {3, 2, 4});
+  EXPECT_THAT(testing::user_error([&] { load_adapter(directory_, store); }), HasSubstr("lacks the tensor"));
 }
 
 TEST_F(Adapters, FusingSplitAdaptersDoublesTheRankWithABlockDiagonalB) {

@@ -147,7 +147,7 @@ HostTensors Replay::collect(const Tensor& (Parameter::*tensor)() const) const {
     }
     return result;
   }
-  for (const AdapterTensor& part : adapter_tensors(store, true)) {
+  for (const AdapterTensor& part : adapter_tensors(store, ExpertNaming::kCanonical)) {
     result[part.key] = {{part.rows, part.columns},
                         gather_adapter_tensor(part, stream_.download<float>((part.parameter->*tensor)()).data())};
   }
