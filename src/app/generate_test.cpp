@@ -7,59 +7,14 @@
 #include <fstream>
 #include <sstream>
 
+#include "app/chat_model_testing.h"
 #include "core/error.h"
-#include "core/json.h"
-#include "text/byte_level.h"
 
 namespace hone {
 namespace {
 
 namespace fs = std::filesystem;
 using testing::HasSubstr;
-
-const fs::path kCase = fs::path(HONE_SOURCE_DIR) / "tests/fixtures/goldens/qwen3_moe";
-
-/// A byte-level tokenizer without merges: 3 special tokens, then the 256 bytes.
-Json byte_tokenizer() {
-  Json vocab = Json::object(), added = Json::array();
-  for (const char* token : {"<|end|>", "<|user|>", "<|model|>"}) {
-    const size_t id = vocab.size();
-    vocab[token] = id;
-    added.push_back({{"id", id},
-                     {"content", token},
-                     {"single_word", false},
-                     {"lstrip", false},
-                     {"rstrip", false},
-                     {"normalized", false},
-                     {"special", true}});
-  }
-  for (int byte = 0; byte < 256; ++byte) vocab[byte_character(static_cast<uint8_t>(byte))] = 3 + byte;
-  const Json byte_level = {
-      {"type", "ByteLevel"}, {"add_prefix_space", false}, {"trim_offsets", false}, {"use_regex", false}};
-  return {{"version", "1.0"},
-          {"truncation", nullptr},
-          {"padding", nullptr},
-          {"added_tokens", added},
-          {"normalizer", nullptr},
-          {"pre_tokenizer", byte_level},
-          {"post_processor", nullptr},
-          {"decoder", byte_level},
-          {"model",
-           {{"type", "BPE"},
-            {"dropout", nullptr},
-            {"unk_token", nullptr},
-            {"continuing_subword_prefix", nullptr},
-            {"end_of_word_suffix", nullptr},
-            {"fuse_unk", false},
-            {"byte_fallback", false},
-            {"ignore_merges", false},
-            {"vocab", vocab},
-            {"merges", Json::array()}}}};
-}
-
-constexpr const char* kTemplate =
-    "{% for message in messages %}<|{{ 'user' if message.role != 'assistant' else 'model' }}|>{{ message.content }}"
-    "{% endfor %}{% if add_generation_prompt %}<|model|>{% endif %}";
 
 /// A model folder with random weights (a reference case's), a tokenizer and a chat template.
 class Generate : public testing::Test {
@@ -68,12 +23,7 @@ class Generate : public testing::Test {
       : folder_(fs::path(testing::TempDir()) /
                 (std::string("hone_generate_") + testing::UnitTest::GetInstance()->current_test_info()->name())) {
     fs::remove_all(folder_);
-    fs::create_directories(folder_);
-    fs::copy(kCase / "model", folder_ / "model");
-    write("model/tokenizer.json", byte_tokenizer().dump());
-    write("model/tokenizer_config.json", R"({"eos_token": "<|end|>"})");
-    write("model/generation_config.json", R"({"eos_token_id": 0})");
-    write("model/chat_template.jinja", kTemplate);
+    write_chat_model(folder_ / "model");
   }
   ~Generate() override { fs::remove_all(folder_); }
 
@@ -204,8 +154,53 @@ TEST_F(Generate, AnswersEndWhereTheContextDoes) {
 
 TEST_F(Generate, AdaptersChangeTheAnswer) {
   GenerateOptions adapted = options();
-  adapted.adapter = (kCase / "lora_attention_final").string();
+  adapted.adapter = (kChatModelCase / "lora_attention_final").string();
   EXPECT_NE(answer(R"({"prompt": "hello"})", adapted), answer(R"({"prompt": "hello"})", options()));
+}
+
+TEST_F(Generate, AnAdaptersFolderNamesItsBase) {
+  fs::copy(kChatModelCase / "lora_attention_final", folder_ / "run");
+  std::ifstream file(folder_ / "run/adapter_config.json");
+  Json config = Json::parse(file);
+  config["base_model_name_or_path"] = path("model");
+  write("run/adapter_config.json", config.dump());
+  GenerateOptions adapted = options(), alone = options();
+  adapted.adapter = alone.model = path("run");
+  EXPECT_EQ(answer(R"({"prompt": "hello"})", alone), answer(R"({"prompt": "hello"})", adapted));
+  alone.adapter = path("run");
+  alone.prompt = "x";
+  EXPECT_EQ(problem(alone), "--model: the model is an adapter's folder, and another adapter is given");
+}
+
+TEST_F(Generate, TheTemplatesVariablesCanBeSet) {
+  write("model/chat_template.jinja", "{{ 'think' if enable_thinking else '' }}{{ style }}{{ messages[0].content }}");
+  const auto tokens = [&](const GenerateOptions& changed) {
+    return answers(R"({"prompt": "hello"})", changed).at(0)["prompt_tokens"].get<int>();
+  };
+  GenerateOptions thinking = options();
+  EXPECT_EQ(tokens(thinking), 5);
+  thinking.enable_thinking = true;
+  EXPECT_EQ(tokens(thinking), 10);
+  thinking.chat_template_kwargs = R"({"style": "abc"})";
+  EXPECT_EQ(tokens(thinking), 13);
+  thinking.prompt = "x";
+  thinking.chat_template_kwargs = R"({"enable_thinking": false})";
+  EXPECT_EQ(problem(thinking), "--enable-thinking: enable_thinking is given twice, with different values");
+  thinking.chat_template_kwargs = "[1]";
+  EXPECT_EQ(problem(thinking), "--chat-template-kwargs: the variables of the chat template are no JSON object");
+}
+
+TEST_F(Generate, ATextFileHasAPromptALine) {
+  write("in.txt", "hello\r\n\n  \nother\n");
+  GenerateOptions lines = options();
+  lines.input = path("in.txt");
+  lines.output = path("out.jsonl");
+  ASSERT_EQ(run_generate(lines), 0);
+  std::ifstream file(folder_ / "out.jsonl");
+  std::string first, second, third;
+  ASSERT_TRUE(std::getline(file, first) && std::getline(file, second) && !std::getline(file, third));
+  EXPECT_EQ(Json::parse(first)["prompt"], "hello");
+  EXPECT_EQ(Json::parse(second)["generated_text"], answer(R"({"prompt": "other"})", options()));
 }
 
 TEST_F(Generate, RunsInBfloat16) {

@@ -2,9 +2,13 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <fstream>
+
 #include "core/error.h"
 #include "data/conversation_format.h"
 #include "data/jsonl_reader.h"
+#include "report/humanise.h"
 
 namespace hone {
 
@@ -47,6 +51,9 @@ std::vector<int32_t> PromptReader::encode_messages(ChatInput input, const std::s
   if (!options_.system.empty() && !has_role(input.messages.front(), "system")) {
     input.messages.insert(input.messages.begin(), Json{{"role", "system"}, {"content", options_.system}});
   }
+  Json variables = options_.template_variables;
+  variables.update(input.variables);
+  input.variables = std::move(variables);
   return chat_.encode(std::move(input), where);
 }
 
@@ -77,7 +84,25 @@ PromptRow PromptReader::read_text(const std::string& text, const std::string& wh
   return prompt;
 }
 
+std::vector<PromptRow> PromptReader::read_lines(const std::string& path) const {
+  std::ifstream file(path);
+  if (!file) throw UserError("the file cannot be read", path, "check the path and its permissions");
+  std::vector<PromptRow> prompts;
+  int64_t number = 0;
+  for (std::string line; std::getline(file, line);) {
+    ++number;
+    if (line.ends_with('\r')) line.pop_back();
+    if (line.find_first_not_of(" \t") == std::string::npos) continue;
+    PromptRow prompt = read_text(line, fmt::format("{}:{}", path, number));
+    prompt.row = Json{{"prompt", line}};
+    prompts.push_back(std::move(prompt));
+  }
+  if (prompts.empty()) throw UserError("the file has no prompts", path, "write a prompt a line");
+  return prompts;
+}
+
 std::vector<PromptRow> PromptReader::read_file(const std::string& path) const {
+  if (path.ends_with(".txt")) return read_lines(path);
   std::vector<PromptRow> prompts;
   JsonlReader reader(path);
   RawRow raw;
@@ -88,6 +113,20 @@ std::vector<PromptRow> PromptReader::read_file(const std::string& path) const {
   }
   if (prompts.empty()) throw UserError("the file has no rows", path, R"(write rows of {"prompt": …})");
   return prompts;
+}
+
+int64_t longest_sequence(const std::vector<PromptRow>& prompts, int64_t max_new_tokens, int64_t context) {
+  int64_t longest = 0;
+  for (const PromptRow& prompt : prompts) {
+    const auto tokens = static_cast<int64_t>(prompt.ids.size());
+    if (tokens >= context) {
+      throw UserError(fmt::format("the prompt has {} tokens, and the model's context {}, the answer included",
+                                  with_commas(tokens), with_commas(context)),
+                      prompt.where, "shorten the prompt");
+    }
+    longest = std::max(longest, tokens);
+  }
+  return longest + std::min(max_new_tokens, context - longest);
 }
 
 }  // namespace hone

@@ -1,4 +1,4 @@
-// The prompts of `hone generate`: from the command line or the rows of a file to tokens.
+// The prompts of `hone generate` and `hone eval`: from the command line or the rows of a file to tokens.
 #pragma once
 
 #include <string>
@@ -10,14 +10,15 @@ namespace hone {
 
 /// A prompt and where it came from.
 struct PromptRow {
-  Json row;           ///< of a file; null for a prompt of the command line
+  Json row;           ///< of a file, {"prompt": line} of a .txt; null for a prompt of the command line
   std::string where;  ///< file:line
   std::vector<int32_t> ids;
 };
 
 struct PromptReaderOptions {
-  std::string system;  ///< put before messages that do not begin with a system message
-  bool raw = false;    ///< texts are encoded as they are
+  std::string system;                        ///< put before messages that do not begin with a system message
+  Json template_variables = Json::object();  ///< for the chat template, where the row does not state them
+  bool raw = false;                          ///< texts are encoded as they are
 };
 
 class PromptReader {
@@ -28,11 +29,12 @@ class PromptReader {
   /// A text of the command line. UserError if it has no tokens.
   PromptRow read_text(const std::string& text, const std::string& where) const;
 
-  /// The rows of a JSONL file. UserError with file:line: neither `prompt` nor `messages`, nothing to answer, the errors
-  /// of JSON and of the chat template; with the file: no rows.
+  /// The rows of a JSONL file, or the lines of a .txt file that are not blank. UserError with file:line: neither
+  /// `prompt` nor `messages`, nothing to answer, the errors of JSON and of the chat template; with the file: no rows.
   std::vector<PromptRow> read_file(const std::string& path) const;
 
  private:
+  std::vector<PromptRow> read_lines(const std::string& path) const;
   std::vector<int32_t> encode(const Json& row, const std::string& where) const;
   std::vector<int32_t> encode_text(const std::string& text, const std::string& where) const;
   std::vector<int32_t> encode_messages(ChatInput input, const std::string& where) const;
@@ -41,5 +43,9 @@ class PromptReader {
   const ChatPrompt& chat_;
   PromptReaderOptions options_;
 };
+
+/// Tokens of the longest sequence: what its prompt and answer need, within the model's context. UserError for a prompt
+/// that leaves no room for an answer.
+int64_t longest_sequence(const std::vector<PromptRow>& prompts, int64_t max_new_tokens, int64_t context);
 
 }  // namespace hone

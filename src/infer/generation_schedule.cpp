@@ -11,6 +11,7 @@ GenerationSchedule::GenerationSchedule(std::span<const std::vector<int32_t>> pro
       limits_(std::move(limits)),
       sequences_(prompts.size()),
       slots_(static_cast<size_t>(limits_.max_sequences), kFree) {
+  if (!sequences_.empty()) sequences_.front().cached = limits_.cached;
   if (!limits_.track_seen) return;
   for (size_t i = 0; i < prompts_.size(); ++i) {
     std::vector<int32_t>& seen = sequences_[i].seen;
@@ -100,6 +101,22 @@ void GenerationSchedule::accept(size_t index, int32_t id) {
   sequence.result.finish = stop ? FinishReason::kStop : FinishReason::kLength;
   sequence.ended = stop || static_cast<int64_t>(sequence.result.ids.size()) >= limits_.max_new_tokens ||
                    length(index) >= limits_.max_length;
+}
+
+std::vector<int32_t> GenerationSchedule::cached_tokens(size_t sequence) const {
+  std::vector<int32_t> tokens;
+  for (int64_t position = 0; position < sequences_[sequence].cached; ++position) {
+    tokens.push_back(token(sequence, position));
+  }
+  return tokens;
+}
+
+void GenerationSchedule::stop() {
+  for (Sequence& sequence : sequences_) {
+    if (!sequence.ended) sequence.result.finish = FinishReason::kStopped;
+    sequence.ended = true;
+  }
+  waiting_ = sequences_.size();
 }
 
 std::vector<GeneratedSequence> GenerationSchedule::take_results() {

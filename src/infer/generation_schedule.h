@@ -8,8 +8,9 @@
 namespace hone {
 
 enum class FinishReason {
-  kStop,    ///< a stop token, which is the last of the ids
-  kLength,  ///< max_new_tokens or the length of the cache
+  kStop,     ///< a stop token, which is the last of the ids
+  kLength,   ///< max_new_tokens or the length of the cache
+  kStopped,  ///< whoever asked for it
 };
 
 struct GeneratedSequence {
@@ -29,6 +30,7 @@ struct ScheduleLimits {
   int64_t max_new_tokens = 1;
   std::vector<int32_t> stop_ids;
   bool track_seen = false;  ///< keeps the distinct tokens of each sequence
+  int64_t cached = 0;       ///< tokens of the first prompt that the cache has already; fewer than it has
 };
 
 /// T new tokens of the first N slots, in the order of the slots.
@@ -63,6 +65,11 @@ class GenerationSchedule {
   /// Position of the sequence's next token; the distinct tokens so far, ascending (empty unless tracked).
   int64_t length(size_t sequence) const;
   std::span<const int32_t> seen(size_t sequence) const { return sequences_[sequence].seen; }
+  /// The tokens of a sequence that the passes so far have put into the cache.
+  std::vector<int32_t> cached_tokens(size_t sequence) const;
+
+  /// Ends every sequence that has not ended: no further pass.
+  void stop();
 
   std::vector<GeneratedSequence> take_results();
 

@@ -105,6 +105,7 @@ Generator::Generator(const Decoder& decoder, Stream& stream, const GeneratorOpti
       graphs_(stream, options.cuda_graphs),
       scratch_(static_cast<size_t>(stream.pool().size())) {
   HONE_ASSERT(options_.max_sequences >= 1 && options_.max_length >= 2 && options_.max_prefill_tokens >= 1);
+  HONE_ASSERT(!options_.keep_cache || options_.max_sequences == 1);
   options_.max_prefill_tokens =
       std::min(options_.max_prefill_tokens, options_.max_sequences * (options_.max_length - 1));
   buffers_ = std::make_unique<Buffers>(decoder, stream.device(), options_);
@@ -200,18 +201,37 @@ std::vector<int32_t> Generator::choose(const GenerationPass& pass, PassResult& r
   return ids;
 }
 
+/// Tokens of the prompt that the cache holds. The last one is always computed, for its logits; and a recurrent state
+/// cannot go back, so it serves only prompts that go on from its last token.
+int64_t Generator::kept_prefix(const std::vector<int32_t>& prompt) const {
+  if (!options_.keep_cache) return 0;
+  const auto same = static_cast<int64_t>(std::mismatch(prompt.begin(), prompt.end(), kept_.begin(), kept_.end()).first -
+                                         prompt.begin());
+  const int64_t prefix = std::min(same, static_cast<int64_t>(prompt.size()) - 1);
+  const std::vector<LayerConfig>& layers = decoder_.config().layers;
+  const bool recurrent = std::any_of(layers.begin(), layers.end(),
+                                     [](const LayerConfig& layer) { return layer.mixer == MixerKind::kGatedDeltaNet; });
+  return recurrent && prefix < static_cast<int64_t>(kept_.size()) ? 0 : prefix;
+}
+
 std::vector<GeneratedSequence> Generator::generate(const GenerationRequest& request) {
   check(request);
+  HONE_ASSERT(!options_.keep_cache || request.prompts.size() == 1);
+  reused_ = request.prompts.empty() ? 0 : kept_prefix(request.prompts.front());
+  kept_.clear();  // should a pass fail, nobody knows what the cache holds
   const SamplingOptions& sampling = request.sampling;
   GenerationSchedule schedule(request.prompts, {.max_sequences = options_.max_sequences,
                                                 .max_length = options_.max_length,
                                                 .max_prefill_tokens = options_.max_prefill_tokens,
                                                 .max_new_tokens = sampling.max_new_tokens,
                                                 .stop_ids = request.stop_ids,
-                                                .track_seen = sampling.repetition_penalty != 1.0});
+                                                .track_seen = sampling.repetition_penalty != 1.0,
+                                                .cached = reused_});
   const Wanted wanted = takes_most_probable(sampling) ? Wanted::kIds : Wanted::kLogits;
   GenerationPass pass;
-  while (schedule.next(pass)) {
+  while (true) {
+    if (request.stop && request.stop()) schedule.stop();
+    if (!schedule.next(pass)) break;
     PassResult result = run(pass, pass.choices.empty() ? Wanted::kNothing : wanted);
     const std::vector<int32_t> ids = choose(pass, result, sampling, schedule);
     for (size_t i = 0; i < ids.size(); ++i) {
@@ -219,6 +239,7 @@ std::vector<GeneratedSequence> Generator::generate(const GenerationRequest& requ
       if (request.on_token) request.on_token(pass.choices[i].sequence, ids[i]);
     }
   }
+  if (options_.keep_cache) kept_ = schedule.cached_tokens(0);
   return schedule.take_results();
 }
 

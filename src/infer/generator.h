@@ -22,6 +22,9 @@ struct GeneratorOptions {
   int64_t max_length = 0;             ///< tokens of the longest sequence, prompt and answer
   int64_t max_prefill_tokens = 2048;  ///< prompt tokens a pass reads; longer prompts are read in pieces of that many
   GraphUse cuda_graphs = GraphUse::kAuto;  ///< for passes of sizes that come again, as those of one token each do
+  /// What the cache holds of a sequence is used again where the next one begins with the same tokens, as the turns of a
+  /// chat do. One prompt a request, and max_sequences is 1.
+  bool keep_cache = false;
 };
 
 /// Prompts and how to continue them.
@@ -31,6 +34,8 @@ struct GenerationRequest {
   std::vector<int32_t> stop_ids;  ///< a sequence ends with any of them
   /// Called for each new token, stop tokens included, in the order of each sequence's tokens.
   std::function<void(size_t sequence, int32_t id)> on_token;
+  /// Asked before each pass: true ends all sequences where they are.
+  std::function<bool()> stop;
 };
 
 /// What a pass says of each of its rows, in host memory: the most probable token, or logits [rows, V] as the model
@@ -51,6 +56,9 @@ class Generator {
   /// out of range. Error(kNumbersLost): logits that are not finite.
   std::vector<GeneratedSequence> generate(const GenerationRequest& request);
 
+  /// Prompt tokens of the last request that had not to be computed again.
+  int64_t reused_tokens() const { return reused_; }
+
   /// Bytes of cache, inputs, results and activations.
   int64_t bytes() const;
 
@@ -69,6 +77,7 @@ class Generator {
   std::vector<int32_t> choose(const GenerationPass& pass, PassResult& result, const SamplingOptions& sampling,
                               const GenerationSchedule& schedule);
   void check(const GenerationRequest& request) const;
+  int64_t kept_prefix(const std::vector<int32_t>& prompt) const;
 
   const Decoder& decoder_;
   Stream& stream_;
@@ -79,6 +88,8 @@ class Generator {
   GraphCache graphs_;
   std::unique_ptr<Buffers> buffers_;
   std::vector<std::vector<float>> scratch_;  // a row of logits for each thread
+  std::vector<int32_t> kept_;                // tokens in the first slot of the cache
+  int64_t reused_ = 0;
 };
 
 }  // namespace hone

@@ -308,6 +308,60 @@ TEST(Generator, PenaltyCountsPromptAndAnswer) {
   EXPECT_EQ(static_cast<size_t>(std::unique(all.begin(), all.end()) - all.begin()), distinct_prompt + ids.size());
 }
 
+/// Turns of a conversation: each prompt goes on from the one before and its answer, or leaves it early.
+void expect_turns_as_if_alone(const DecoderConfig& config, bool recurrent) {
+  TestModel model(config);
+  model.fill();
+  const GeneratorOptions options{
+      .max_sequences = 1, .max_length = kMaxLength, .max_prefill_tokens = 8, .keep_cache = true};
+  Generator generator(model.decoder(), model.stream(), options);
+  Tokens prompt = random_prompts({9})[0];
+  for (int turn = 0; turn < 4; ++turn) {
+    const Tokens answer = generator.generate(greedy({prompt}, 6))[0].ids;
+    EXPECT_EQ(answer, model.greedy_without_cache(prompt, 6)) << "turn " << turn;
+    // All but the answer's last token, which no pass has read.
+    EXPECT_EQ(generator.reused_tokens(), turn > 0 ? static_cast<int64_t>(prompt.size()) - 6 : 0);
+    prompt.insert(prompt.end(), answer.begin(), answer.end());
+    for (const int32_t id : {5, 6, 7, 8, 9}) prompt.push_back(id + turn);
+  }
+  // The same prompt again, and one that differs early: a recurrent state begins anew.
+  Tokens other = prompt;
+  generator.generate(greedy({other}, 6));
+  EXPECT_EQ(generator.generate(greedy({other}, 6))[0].ids, model.greedy_without_cache(other, 6));
+  EXPECT_EQ(generator.reused_tokens(), recurrent ? 0 : static_cast<int64_t>(other.size()) - 1);
+  other[4] ^= 1;
+  EXPECT_EQ(generator.generate(greedy({other}, 6))[0].ids, model.greedy_without_cache(other, 6));
+  EXPECT_EQ(generator.reused_tokens(), recurrent ? 0 : 4);
+}
+
+TEST(Generator, TurnsReuseTheCacheOfEqualTokens) {
+  expect_turns_as_if_alone(tiny_moe(), false);
+  expect_turns_as_if_alone(with_window(tiny_moe(), 6), false);
+  expect_turns_as_if_alone(with_linear_attention(tiny_moe()), true);
+}
+
+TEST(Generator, StopsWhenAsked) {
+  TestModel model(tiny_moe());
+  model.fill();
+  Generator generator(model.decoder(), model.stream(),
+                      {.max_sequences = 1, .max_length = kMaxLength, .keep_cache = true});
+  const Tokens prompt = random_prompts({9})[0];
+  GenerationRequest request = greedy({prompt}, 20);
+  int64_t tokens = 0;
+  request.on_token = [&](size_t, int32_t) { ++tokens; };
+  request.stop = [&] { return tokens == 3; };
+  const GeneratedSequence stopped = generator.generate(request).front();
+  EXPECT_EQ(stopped.finish, FinishReason::kStopped);
+  EXPECT_EQ(stopped.ids, model.greedy_without_cache(prompt, 3));
+  // What is cached serves the next turn all the same.
+  Tokens next = prompt;
+  next.insert(next.end(), stopped.ids.begin(), stopped.ids.end());
+  EXPECT_EQ(generator.generate(greedy({next}, 6))[0].ids, model.greedy_without_cache(next, 6));
+  EXPECT_EQ(generator.reused_tokens(), 11);
+  request.stop = [] { return true; };
+  EXPECT_TRUE(generator.generate(request).front().ids.empty());
+}
+
 TEST(Generator, RefusesPromptsItCannotContinue) {
   TestModel model(tiny_moe());
   model.fill();

@@ -1,0 +1,160 @@
+#include "app/inference_model.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <fstream>
+#include <iterator>
+
+#include "core/error.h"
+#include "core/untrusted_json.h"
+#include "train/device_facts.h"
+
+namespace hone {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+/// An adapter's folder stands for its base model with the adapter.
+InferenceOptions with_base(InferenceOptions options) {
+  const fs::path folder = options.model;
+  if (!fs::exists(folder / "adapter_config.json") || fs::exists(folder / "config.json")) return options;
+  if (!options.adapter.empty()) {
+    throw UserError("the model is an adapter's folder, and another adapter is given", "--model",
+                    "name the base model with --model");
+  }
+  options.adapter = options.model;
+  options.model = base_of_adapter(folder);
+  return options;
+}
+
+DType dtype_of(const std::string& given, const fs::path& model) {
+  if (given.empty()) {
+    const HfConfig config = HfConfig::read(model);
+    const std::string stated = config.string_or("dtype", config.string_or("torch_dtype", "bfloat16"));
+    return stated == name_of(DType::kF32) ? DType::kF32 : DType::kBF16;
+  }
+  for (const DType dtype : {DType::kF32, DType::kBF16}) {
+    if (name_of(dtype) == given) return dtype;
+  }
+  throw UserError(fmt::format("'{}' is not a dtype of generate", given), "--dtype", "use float32 or bfloat16");
+}
+
+/// The one that is asked for; else the adapter's, with which it was trained; else the model's own.
+ChatTemplateSource template_of(const InferenceOptions& options) {
+  if (!options.chat_template.empty()) return read_chat_template(options.chat_template);
+  const fs::path of_adapter = fs::path(options.adapter) / "chat_template.jinja";
+  if (options.adapter.empty() || !fs::exists(of_adapter)) return {};
+  return read_chat_template(of_adapter.string());
+}
+
+Json variables_of(const InferenceOptions& options) {
+  Json variables = Json::object();
+  if (!options.chat_template_kwargs.empty()) {
+    variables = parse_json(options.chat_template_kwargs);
+    if (!variables.is_object()) {
+      throw UserError("the variables of the chat template are no JSON object", "--chat-template-kwargs",
+                      R"(such as '{"enable_thinking": false}')");
+    }
+  }
+  if (!options.enable_thinking) return variables;
+  if (variables.contains("enable_thinking") && variables["enable_thinking"] != *options.enable_thinking) {
+    throw UserError("enable_thinking is given twice, with different values", "--enable-thinking", "leave out one");
+  }
+  variables["enable_thinking"] = *options.enable_thinking;
+  return variables;
+}
+
+Tokenizer load_tokenizer(const fs::path& model) {
+  if (!fs::exists(model / "tokenizer.json")) {
+    throw UserError("the model has no tokenizer", (model / "tokenizer.json").string(),
+                    "copy the tokenizer's files into the model folder");
+  }
+  return Tokenizer::load(model);
+}
+
+}  // namespace
+
+std::string base_of_adapter(const fs::path& folder) {
+  std::ifstream file(folder / "adapter_config.json");
+  const Json config = parse_json(file);
+  if (config.is_object() && config.contains("base_model_name_or_path") &&
+      config["base_model_name_or_path"].is_string()) {
+    return config["base_model_name_or_path"].get<std::string>();
+  }
+  throw UserError("the adapter does not say which model it belongs to", (folder / "adapter_config.json").string(),
+                  "name the base model with --model");
+}
+
+SamplingOptions SamplingOverrides::apply(SamplingOptions options) const {
+  const bool draws = temperature.has_value() || top_k.has_value() || top_p.has_value();
+  options.do_sample = do_sample.value_or(draws || options.do_sample);
+  options.max_new_tokens = max_new_tokens.value_or(options.max_new_tokens);
+  options.temperature = temperature.value_or(options.temperature);
+  options.top_k = top_k.value_or(options.top_k);
+  options.top_p = top_p.value_or(options.top_p);
+  options.repetition_penalty = repetition_penalty.value_or(options.repetition_penalty);
+  options.seed = seed.value_or(options.seed);
+  check_sampling(options);
+  return options;
+}
+
+InferenceModel::InferenceModel(const InferenceOptions& options)
+    : options_(with_base(options)),
+      directory_(resolve_model_path(options_.model)),
+      tokenizer_(load_tokenizer(directory_)),
+      pool_(options_.threads),
+      stream_(choose_device(options_.device, "--device"), pool_),
+      model_(directory_, dtype_of(options_.dtype, directory_)),
+      chat_(std::make_unique<ChatPrompt>(tokenizer_, template_of(options_))),
+      variables_(variables_of(options_)) {
+  SamplingDefaults defaults = read_sampling_defaults(directory_);
+  sampling_ = options_.sampling.apply(defaults.options);
+  not_applied_ = std::move(defaults.not_applied);
+}
+
+bool InferenceModel::is_stop(int32_t id) const {
+  return std::find(stop_ids().begin(), stop_ids().end(), id) != stop_ids().end();
+}
+
+ChatTemplateSource read_chat_template(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  ChatTemplateSource source{{std::istreambuf_iterator<char>(file), {}}, path};
+  if (source.text.empty()) {
+    throw UserError("the chat template cannot be read, or is empty", path, "give a Jinja file");
+  }
+  return source;
+}
+
+int64_t context_length(const RopeParameters& rope) {
+  const RopeScaling& scaling = rope.scaling;
+  const auto scaled = [&](int64_t positions) {
+    return static_cast<int64_t>(scaling.factor.value_or(1.0) * static_cast<double>(positions));
+  };
+  switch (scaling.type) {
+    case RopeType::kDefault:
+    case RopeType::kLlama3:
+      return rope.max_position_embeddings;
+    case RopeType::kLinear:
+    case RopeType::kDynamic:
+      return scaled(rope.max_position_embeddings);
+    case RopeType::kYarn:
+      return std::max(rope.max_position_embeddings,
+                      scaled(scaling.original_max_position_embeddings.value_or(rope.max_position_embeddings)));
+  }
+  return rope.max_position_embeddings;
+}
+
+Generator& InferenceModel::load(const GeneratorOptions& options) {
+  TrainableOptions nothing;
+  nothing.train_base = nothing.train_router = false;
+  nothing.adapter = options_.adapter;
+  model_.set_trainable(nothing);
+  model_.load(stream_.device(), pool_, 0, true);
+  model_.decoder().prepare(stream_, options.max_length);
+  generator_ = std::make_unique<Generator>(model_.decoder(), stream_, options);
+  return *generator_;
+}
+
+}  // namespace hone

@@ -1,0 +1,80 @@
+// A model that is ready to generate: what `hone generate` and `hone chat` have in common.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "infer/chat_prompt.h"
+#include "infer/generator.h"
+#include "train/loaded_model.h"
+
+namespace hone {
+
+/// What the command line says of sampling; the rest is as the model's generation_config.json has it.
+struct SamplingOverrides {
+  std::optional<int64_t> max_new_tokens, top_k;
+  std::optional<double> temperature, top_p, repetition_penalty;
+  std::optional<bool> do_sample;  ///< unset: true if temperature, top_k or top_p is given
+  std::optional<uint64_t> seed;
+
+  SamplingOptions apply(SamplingOptions options) const;
+};
+
+struct InferenceOptions {
+  std::string model;    ///< folder, or Hugging Face id in the local cache; an adapter's folder names its base itself
+  std::string adapter;  ///< folder of an adapter; "" = none
+  std::string chat_template;            ///< a Jinja file to use instead of the model's template; "" = the model's
+  std::string chat_template_kwargs;     ///< JSON object of variables for the template; "" = none
+  std::optional<bool> enable_thinking;  ///< the template's variable of that name
+  SamplingOverrides sampling;
+  std::string device = "auto";
+  std::string dtype;  ///< float32 or bfloat16; "" = what the model's config says, else bfloat16
+  int threads = 0;    ///< 0: all cores
+};
+
+/// Positions that a model is made for.
+int64_t context_length(const RopeParameters& rope);
+
+/// The model that an adapter's folder names; UserError if it names none.
+std::string base_of_adapter(const std::filesystem::path& folder);
+
+/// UserError if the file cannot be read.
+ChatTemplateSource read_chat_template(const std::string& path);
+
+class InferenceModel {
+ public:
+  /// Reads everything but the weights. UserError: no such folder, no tokenizer, a broken template, options out of
+  /// range.
+  explicit InferenceModel(const InferenceOptions& options);
+
+  const Tokenizer& tokenizer() const { return tokenizer_; }
+  const ChatPrompt& chat() const { return *chat_; }
+  /// Variables for the chat template.
+  const Json& template_variables() const { return variables_; }
+  const SamplingOptions& sampling() const { return sampling_; }
+  /// Settings of generation_config.json that are not applied.
+  const std::vector<std::string>& not_applied() const { return not_applied_; }
+  const std::vector<int32_t>& stop_ids() const { return tokenizer_.special_tokens().stop; }
+  bool is_stop(int32_t id) const;
+  /// Its context_length().
+  int64_t context() { return context_length(model_.decoder().config().rope); }
+
+  /// Reads the weights and makes a generator.
+  Generator& load(const GeneratorOptions& options);
+
+ private:
+  InferenceOptions options_;
+  std::filesystem::path directory_;
+  Tokenizer tokenizer_;
+  ThreadPool pool_;
+  Stream stream_;
+  LoadedModel model_;
+  std::unique_ptr<ChatPrompt> chat_;
+  Json variables_ = Json::object();
+  SamplingOptions sampling_;
+  std::vector<std::string> not_applied_;
+  std::unique_ptr<Generator> generator_;
+};
+
+}  // namespace hone
