@@ -3,9 +3,12 @@
 #include <memory>
 
 #include "app/bench/bench_verbs.h"
+#include "app/chat.h"
+#include "app/convert.h"
 #include "app/convert/convert_config.h"
 #include "app/environment.h"
 #include "app/estimate.h"
+#include "app/eval.h"
 #include "app/generate.h"
 #include "app/init.h"
 #include "app/inspect.h"
@@ -85,10 +88,17 @@ void add_eval(CLI::App& app, Action& action) {
   CLI::App* verb = add_verb(app, "eval", "Loss, perplexity and accuracy of a model on data",
                             "  hone eval run.yaml\n"
                             "  hone eval run.yaml --checkpoint out/run1\n"
+                            "  hone eval run.yaml --adapter out/run1 --base --prompts questions.txt\n"
                             "  hone eval run.yaml eval_datasets=test.jsonl val_split=0 --json");
   auto options = add_config(verb);
   auto request = options_of<EvalRequest>();
-  verb->add_option("--checkpoint", request->checkpoint, "evaluate this folder instead of the configuration's model");
+  verb->add_option("--checkpoint,--adapter,--adapter-path", request->checkpoint,
+                   "evaluate this folder, a model or an adapter, instead of the configuration's");
+  verb->add_flag("--base", request->base, "compare with the model before training");
+  verb->add_option("--max-samples", request->max_samples, "only the first samples of the data");
+  verb->add_option("--prompts", request->prompts, "file of prompts to answer: .txt, one a line, or .jsonl");
+  verb->add_option("--output", request->output,
+                   "JSON file to write; default with --base: evaluation_results.json in the checkpoint's folder");
   add_json(verb, request->json);
   verb->callback([=, &action] {
     action = [=] {
@@ -233,23 +243,37 @@ void add_merge(CLI::App& app, Action& action) {
   verb->callback([=, &action] { action = [=] { return run_merge(*options); }; });
 }
 
-void add_generate(CLI::App& app, Action& action) {
-  CLI::App* verb =
-      add_verb(app, "generate", "Answers of a model, with or without an adapter",
-               "  hone generate --model out/run1 --prompt \"What is a mixture of experts?\"\n"
-               "  hone generate --model ./Qwen3-30B-A3B --adapter out/run1 --prompt Hello --temperature 0.7\n"
-               "  hone generate --model out/run1 --input questions.jsonl --output answers.jsonl");
-  auto options = options_of<GenerateOptions>();
-  verb->add_option("--model", options->model, "model folder, or Hugging Face id in the local cache")->required();
-  verb->add_option("--adapter", options->adapter, "folder of an adapter");
-  verb->add_option("--prompt", options->prompt, "the user's message; with --raw the start of a text");
-  verb->add_option("--input", options->input, "JSONL: {\"prompt\": text or messages} or {\"messages\": [...]} a line");
-  verb->add_option("--output", options->output, "with --input: JSONL to write, - for standard output")
-      ->capture_default_str();
-  verb->add_option("--system", options->system, "system message of chats that have none");
-  verb->add_option("--chat-template", options->chat_template, "Jinja file to use instead of the model's");
-  verb->add_flag("--raw", options->raw, "continue prompts as they are, without chat template");
-  SamplingOverrides& sampling = options->sampling;
+void add_convert(CLI::App& app, Action& action) {
+  CLI::App* verb = add_verb(app, "convert", "Adapters in other layouts; sharded checkpoints as Hugging Face folders",
+                            "  hone convert out/run1 adapter --to sglang\n"
+                            "  hone convert kt_adapter adapter --to split --model ./Qwen3-30B-A3B\n"
+                            "  hone convert out/checkpoint-500 converted --model ./Mixtral-8x7B-v0.1\n"
+                            "  hone convert out/checkpoint-500/pytorch_model_fsdp_0 adapter --model ./Qwen3-30B-A3B "
+                            "--lora-alpha 32");
+  auto options = options_of<ConvertOptions>();
+  verb->add_option("INPUT", options->input, "folder of an adapter, or of pytorch_model_fsdp_0, or that folder itself")
+      ->required();
+  verb->add_option("OUTPUT", options->output, "folder to write")->required();
+  verb->add_option("--model", options->model,
+                   "the base model: its names and layout are written; default: what the adapter names");
+  verb->add_option("--to", options->to, "layout of an adapter: split, target_parameters, kt or sglang");
+  verb->add_option("--dtype", options->dtype, "of a model's weights: float32 or bfloat16; default: the checkpoint's");
+  verb->add_option("--lora-alpha", options->lora_alpha, "of an adapter whose adapter_config.json is lost");
+  verb->add_option("--max-shard-size", options->max_shard_size, "of the files of a model, such as 5GB")
+      ->transform(CLI::AsSizeValue(true));
+  verb->add_flag("--force", options->force, "replace the model in the output folder");
+  verb->callback([=, &action] { action = [=] { return run_convert(*options); }; });
+}
+
+/// The model, its adapter and template, and how tokens are chosen. `options` outlives the verb.
+void add_inference(CLI::App* verb, InferenceOptions& options) {
+  verb->add_option("--model", options.model, "model folder, Hugging Face id in the local cache, or adapter folder")
+      ->required();
+  verb->add_option("--adapter", options.adapter, "folder of an adapter");
+  verb->add_option("--chat-template", options.chat_template, "Jinja file to use instead of the model's");
+  verb->add_option("--chat-template-kwargs", options.chat_template_kwargs, "JSON object of variables for the template");
+  verb->add_option("--enable-thinking", options.enable_thinking, "true or false: that variable of the template");
+  SamplingOverrides& sampling = options.sampling;
   verb->add_option("--max-new-tokens", sampling.max_new_tokens, "default: the model's, else 512");
   verb->add_option("--temperature", sampling.temperature, "0: always the most probable token");
   verb->add_option("--top-k", sampling.top_k, "only the k most probable tokens; 0: all");
@@ -257,11 +281,42 @@ void add_generate(CLI::App& app, Action& action) {
   verb->add_option("--repetition-penalty", sampling.repetition_penalty, "above 1: repeats less");
   verb->add_option("--do-sample", sampling.do_sample, "draw tokens at random; default: if one of the above says how");
   verb->add_option("--seed", sampling.seed, "of what is drawn");
-  verb->add_option("--batch-size", options->batch_size, "sequences that run at once")->capture_default_str();
-  verb->add_option("--device", options->device, "auto (a GPU if there is one), cpu, cuda or cuda:N")
+  verb->add_option("--device", options.device, "auto (a GPU if there is one), cpu, cuda or cuda:N")
       ->capture_default_str();
-  verb->add_option("--dtype", options->dtype, "float32 or bfloat16; default: what the model's config says");
-  add_threads(verb, options->threads);
+  verb->add_option("--dtype", options.dtype, "float32 or bfloat16; default: what the model's config says");
+  add_threads(verb, options.threads);
+}
+
+void add_chat(CLI::App& app, Action& action) {
+  CLI::App* verb = add_verb(app, "chat", "A conversation with a model, with or without an adapter",
+                            "  hone chat --model out/run1\n"
+                            "  hone chat --model ./Qwen3-30B-A3B --adapter out/run1 --system \"Be brief.\"\n"
+                            "  hone chat --model ./Qwen3-30B-A3B --enable-thinking false --temperature 0.7\n"
+                            "  printf 'Hello\\nAnd in French?\\n' | hone chat --model out/run1");
+  auto options = options_of<ChatOptions>();
+  add_inference(verb, *options);
+  verb->add_option("--system", options->system, "system message; /system changes it");
+  verb->add_option("--max-length", options->max_length,
+                   "tokens of the whole conversation; default: the model's context, at most 8192");
+  verb->callback([=, &action] { action = [=] { return run_chat(*options); }; });
+}
+
+void add_generate(CLI::App& app, Action& action) {
+  CLI::App* verb =
+      add_verb(app, "generate", "Answers of a model, with or without an adapter",
+               "  hone generate --model out/run1 --prompt \"What is a mixture of experts?\"\n"
+               "  hone generate --model ./Qwen3-30B-A3B --adapter out/run1 --prompt Hello --temperature 0.7\n"
+               "  hone generate --model out/run1 --input questions.jsonl --output answers.jsonl");
+  auto options = options_of<GenerateOptions>();
+  add_inference(verb, *options);
+  verb->add_option("--prompt", options->prompt, "the user's message; with --raw the start of a text");
+  verb->add_option("--input", options->input,
+                   "JSONL: {\"prompt\": text or messages} or {\"messages\": [...]} a line; .txt: a prompt a line");
+  verb->add_option("--output", options->output, "with --input: JSONL to write, - for standard output")
+      ->capture_default_str();
+  verb->add_option("--system", options->system, "system message of chats that have none");
+  verb->add_flag("--raw", options->raw, "continue prompts as they are, without chat template");
+  verb->add_option("--batch-size", options->batch_size, "sequences that run at once")->capture_default_str();
   verb->add_flag("--force", options->force, "replace the output file");
   verb->callback([=, &action] { action = [=] { return run_generate(*options); }; });
 }
@@ -332,7 +387,9 @@ void add_verbs(CLI::App& app, Action& action) {
   add_train(app, action);
   add_eval(app, action);
   add_generate(app, action);
+  add_chat(app, action);
   add_merge(app, action);
+  add_convert(app, action);
   add_verify(app, action);
   add_bench(app, action);
   add_about(app, action);

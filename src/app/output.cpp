@@ -33,7 +33,8 @@ void require_free_folder(const std::filesystem::path& path, bool replace) {
   const bool folder = std::filesystem::is_directory(path, error);
   if (folder && std::filesystem::is_empty(path, error)) return;
   if (!folder) throw UserError("the output is a file, not a folder", path.string(), "choose another one");
-  const bool model = std::filesystem::exists(path / "config.json", error);
+  const bool model = std::filesystem::exists(path / "config.json", error) ||
+                     std::filesystem::exists(path / "adapter_config.json", error);
   if (model && replace) return;
   throw UserError("the output folder is not empty", path.string(),
                   model ? "choose another one, or replace the model in it with --force" : "choose another one");

@@ -17,7 +17,7 @@ void print_error(std::string_view text);
 void require_free_file(const std::filesystem::path& path, bool replace);
 
 /// Refuses to write a model folder over something else: UserError unless `path` does not exist, is an empty folder, or
-/// `replace` is set and it is a model folder (it has a config.json).
+/// `replace` is set and it is the folder of a model or an adapter (it has a config.json or adapter_config.json).
 void require_free_folder(const std::filesystem::path& path, bool replace);
 
 }  // namespace hone

@@ -16,43 +16,14 @@
 
 namespace hone {
 
-namespace {
-
-/// Overrides that put a checkpoint in the place of what the configuration loads.
-std::vector<std::string> checkpoint_overrides(const std::string& checkpoint) {
-  if (checkpoint.empty()) return {};
-  if (!std::filesystem::is_directory(checkpoint)) {
-    throw UserError("there is no such checkpoint", checkpoint, "give a folder that `hone train` wrote");
-  }
-  const bool adapter = std::filesystem::exists(std::filesystem::path(checkpoint) / "adapter_config.json");
-  return {fmt::format("{}={}", adapter ? "adapter_name_or_path" : "model_name_or_path", Json(checkpoint).dump())};
-}
-
-Json eval_json(const LossResult& result) {
-  return {{"eval_loss", result.loss},
-          {"eval_perplexity", std::exp(result.loss)},
-          {"eval_mean_token_accuracy", result.mean_token_accuracy},
-          {"num_supervised_tokens", result.supervised},
-          {"num_tokens", result.tokens}};
-}
-
-std::string eval_table(const LossResult& result, bool color) {
-  Table table({{"evaluation"}, {"", Align::kRight}});
-  table.add_row({"loss", fmt::format("{:.4f}", result.loss)});
-  table.add_row({"perplexity", fmt::format("{:.4g}", std::exp(result.loss))});
-  table.add_row({"token accuracy", fmt::format("{:.2f} %", 100 * result.mean_token_accuracy)});
-  table.add_row({"supervised tokens", fmt::format("{}", result.supervised)});
-  table.add_row({"tokens", fmt::format("{}", result.tokens)});
-  return table.to_string(color);
-}
-
-/// Reads and resolves the configuration and logs its notes. Model and data must be stated.
 ResolvedConfig load_run(const RunRequest& request, Logger& logger) {
   ResolvedConfig config = load_config(request.config, request.overrides);
   for (const std::string& note : config.notes) logger.info("{}", note);
   require_keys(config, {"model_name_or_path", "datasets"});
   return config;
 }
+
+namespace {
 
 /// What merge_after_training asks for. A folder that cannot be taken is refused before the run, not after it.
 std::optional<MergeOptions> merge_of(const RunConfig& run) {
@@ -88,18 +59,6 @@ int run_train(const RunRequest& request, bool dry_run) {
     if (const ExitCode code = trainer.run(); code != ExitCode::kOk || !merge) return static_cast<int>(code);
   }  // two models need not fit in memory at once
   return run_merge(*merge);
-}
-
-int run_eval(const EvalRequest& request) {
-  RunRequest run = request.run;
-  const std::vector<std::string> checkpoint = checkpoint_overrides(request.checkpoint);
-  run.overrides.insert(run.overrides.end(), checkpoint.begin(), checkpoint.end());
-  Console console(Terminal::of(request.json ? 2 : 1));  // JSON stands alone on standard output
-  Logger logger(console, run.log_level);
-  Trainer trainer(load_run(run, logger).run, logger);
-  const LossResult result = trainer.evaluate_only();
-  print_text(request.json ? eval_json(result).dump(2) + "\n" : eval_table(result, console.color()));
-  return std::isfinite(result.loss) ? 0 : static_cast<int>(ExitCode::kNumbersLost);
 }
 
 int run_validate(const RunRequest& request) {
