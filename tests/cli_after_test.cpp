@@ -105,6 +105,27 @@ TEST_F(AfterTraining, AdaptersAreWrittenForServersAndComeBack) {
                   .find("model.layers.0.mlp.experts.1.gate_proj.lora_A.weight"));
 }
 
+TEST_F(AfterTraining, AnAdapterIsExportedAsAModel) {
+  const std::string adapter = train_adapter("lora"), exported = (folder_ / "exported").string();
+  const Outcome outcome = run_hone({"export", adapter, exported, "--max-shard-size", "10KB"});
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_TRUE(fs::exists(folder_ / "exported/model.safetensors.index.json"));
+  const double expected = evaluated({"--adapter", adapter})["eval_loss"];
+  EXPECT_NEAR(evaluated({"--checkpoint", exported})["eval_loss"].get<double>(), expected, 1e-4);
+}
+
+TEST_F(AfterTraining, AModelIsExportedAsItIsOrInAnotherDtype) {
+  const std::string same = (folder_ / "same").string(), narrow = (folder_ / "narrow").string();
+  ASSERT_EQ(run_hone({"export", model_, same}).code, 0);
+  EXPECT_EQ(read_file(folder_ / "same/model.safetensors"), read_file(fs::path(model_) / "model.safetensors"));
+  ASSERT_EQ(run_hone({"export", model_, narrow, "--dtype", "bfloat16"}).code, 0);
+  const SafetensorsFile file(folder_ / "narrow/model.safetensors");
+  for (const SafetensorsEntry& entry : file.entries()) EXPECT_EQ(entry.dtype, DType::kBF16) << entry.name;
+  const Outcome gguf = run_hone({"export", model_, same, "--format", "gguf"});
+  EXPECT_EQ(gguf.code, 2);
+  EXPECT_NE(gguf.err.find("not in this version"), std::string::npos) << gguf.err;
+}
+
 /// transformers and PEFT compute the same logits from what convert writes. Python is no part of Hone: where it or PEFT
 /// is missing, this says so.
 TEST(Peft, LoadsWhatConvertWrites) {

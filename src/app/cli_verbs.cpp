@@ -9,6 +9,7 @@
 #include "app/environment.h"
 #include "app/estimate.h"
 #include "app/eval.h"
+#include "app/export.h"
 #include "app/generate.h"
 #include "app/init.h"
 #include "app/inspect.h"
@@ -243,6 +244,23 @@ void add_merge(CLI::App& app, Action& action) {
   verb->callback([=, &action] { action = [=] { return run_merge(*options); }; });
 }
 
+void add_export(CLI::App& app, Action& action) {
+  CLI::App* verb = add_verb(app, "export", "A trained model as one folder: adapters merged, in files of a chosen size",
+                            "  hone export out/run1 released\n"
+                            "  hone export out/full1/checkpoint-500 released --dtype bfloat16 --max-shard-size 2GB");
+  auto options = options_of<ExportOptions>();
+  verb->add_option("INPUT", options->input, "folder of a model or an adapter")->required();
+  verb->add_option("OUTPUT", options->output, "folder to write")->required();
+  verb->add_option("--model", options->model, "base of an adapter; default: the one that it names");
+  verb->add_option("--format", options->format, "safetensors")->capture_default_str();
+  verb->add_option("--dtype", options->dtype, "of the weights: float32 or bfloat16; default: each as it is");
+  verb->add_option("--max-shard-size", options->max_shard_size, "of the files, such as 5GB")
+      ->transform(CLI::AsSizeValue(true));
+  add_threads(verb, options->threads);
+  verb->add_flag("--force", options->force, "replace the model in the output folder");
+  verb->callback([=, &action] { action = [=] { return run_export(*options); }; });
+}
+
 void add_convert(CLI::App& app, Action& action) {
   CLI::App* verb = add_verb(app, "convert", "Adapters in other layouts; sharded checkpoints as Hugging Face folders",
                             "  hone convert out/run1 adapter --to sglang\n"
@@ -389,6 +407,7 @@ void add_verbs(CLI::App& app, Action& action) {
   add_generate(app, action);
   add_chat(app, action);
   add_merge(app, action);
+  add_export(app, action);
   add_convert(app, action);
   add_verify(app, action);
   add_bench(app, action);

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "app/inference_model.h"
+#include "app/merge.h"
 #include "app/output.h"
 #include "core/error.h"
 #include "core/untrusted_json.h"
@@ -39,18 +40,11 @@ fs::path sharded_folder(const fs::path& input) {
   return found.empty() ? fs::path() : found.front();
 }
 
-DType parse_dtype(const std::string& name) {
-  for (const DType dtype : {DType::kF32, DType::kBF16}) {
-    if (name_of(dtype) == name) return dtype;
-  }
-  throw UserError(fmt::format("'{}' is not a dtype of convert", name), "--dtype", "use float32 or bfloat16");
-}
-
 void convert_sharded_model(const ConvertOptions& options, const ShardedCheckpoint& checkpoint, LoadedModel& model,
                            const fs::path& output) {
   SaveOptions save;
   save.max_shard_size = options.max_shard_size;
-  if (!options.dtype.empty()) save.dtype = parse_dtype(options.dtype);
+  save.dtype = parse_weight_dtype(options.dtype, "convert");
   copy_model_files(model.directory(), output);
   if (save.dtype) write_config_dtype(output, model.config().json(), *save.dtype);
   write_model(checkpoint, model.store(), model.checkpoint(), model.map(), output, save);
@@ -80,10 +74,14 @@ void convert_sharded_adapter(const ConvertOptions& options, const ShardedCheckpo
     throw UserError("the checkpoint has LoRA weights and no adapter_config.json, so their scaling is not known",
                     checkpoint.directory().string(), "state the run's lora_alpha with --lora-alpha");
   }
-  const int64_t rank = write_adapter(checkpoint, output);
+  const std::optional<int64_t> rank = write_adapter(checkpoint, output);
   const bool written_by_run = config.has_value();
   if (!config) {
-    config = Json{{"peft_type", "LORA"}, {"task_type", "CAUSAL_LM"}, {"r", rank}, {"bias", "none"}};
+    if (!rank) {
+      throw UserError("the LoRA weights do not say one rank, and there is no adapter_config.json",
+                      checkpoint.directory().string(), "put the run's adapter_config.json beside the checkpoint");
+    }
+    config = Json{{"peft_type", "LORA"}, {"task_type", "CAUSAL_LM"}, {"r", *rank}, {"bias", "none"}};
     (*config)["peft_version"] = "0.21.0";
   }
   if (options.lora_alpha) (*config)["lora_alpha"] = *options.lora_alpha;

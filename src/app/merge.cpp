@@ -31,14 +31,6 @@ int64_t deepest_product(const DecoderConfig& model) {
 
 double products_in_a_row(const DecoderConfig& model) { return 4.0 * static_cast<double>(model.layers.size()) + 1.0; }
 
-std::optional<DType> parse_dtype(const std::string& name) {
-  if (name.empty()) return std::nullopt;
-  for (const DType dtype : {DType::kF32, DType::kBF16}) {
-    if (name_of(dtype) == name) return dtype;
-  }
-  throw UserError(fmt::format("'{}' is not a dtype of merge", name), "--dtype", "use float32 or bfloat16");
-}
-
 [[noreturn]] void drifted(const std::string& what, double drift, double bound) {
   throw Error(ExitCode::kCheckFailed,
               fmt::format("{}: the logits differ by {:.2e}, more than the bound {:.2e}", what, drift, bound), "",
@@ -58,7 +50,10 @@ DType coarsest_dtype(const Checkpoint& checkpoint) {
 class MergeRun {
  public:
   explicit MergeRun(const MergeOptions& options)
-      : options_(options), dtype_(parse_dtype(options.dtype)), pool_(options.threads), stream_(Device{}, pool_) {
+      : options_(options),
+        dtype_(parse_weight_dtype(options.dtype, "merge")),
+        pool_(options.threads),
+        stream_(Device{}, pool_) {
     require_free_folder(options.output, options.force);
     const fs::path base = resolve_model_path(options.model);
     model_ = std::make_unique<LoadedModel>(base, DType::kF32);
@@ -104,7 +99,8 @@ class MergeRun {
     copy_model_files(model_->directory(), directory);
     copy_chat_template(options_.adapter, directory);
     if (dtype_) write_config_dtype(directory, model_->config().json(), *dtype_);
-    save_parameters(directory, model_->store(), &model_->checkpoint(), &model_->map(), {.dtype = dtype_});
+    save_parameters(directory, model_->store(), &model_->checkpoint(), &model_->map(),
+                    {.max_shard_size = options_.max_shard_size, .dtype = dtype_});
   }
 
   /// Opens what was written, on its own, and compares.
@@ -140,6 +136,14 @@ class MergeRun {
 };
 
 }  // namespace
+
+std::optional<DType> parse_weight_dtype(const std::string& name, const char* verb) {
+  if (name.empty()) return std::nullopt;
+  for (const DType dtype : {DType::kF32, DType::kBF16}) {
+    if (name_of(dtype) == name) return dtype;
+  }
+  throw UserError(fmt::format("'{}' is not a dtype of {}", name, verb), "--dtype", "use float32 or bfloat16");
+}
 
 double merge_tolerance(const DecoderConfig& model) {
   const auto depth = static_cast<double>(deepest_product(model));

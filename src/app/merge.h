@@ -13,9 +13,13 @@ struct MergeOptions {
   std::string model, adapter, output;
   std::string dtype;                ///< of the written weights: float32 or bfloat16; "" = each as in the base
   std::optional<double> tolerance;  ///< of float32 logits, relative; unset: merge_tolerance()
-  int threads = 0;                  ///< 0: all cores
-  bool force = false;               ///< replace the model in `output`
+  int64_t max_shard_size = 5'000'000'000;
+  int threads = 0;     ///< 0: all cores
+  bool force = false;  ///< replace the model in `output`
 };
+
+/// The dtype that weights are to be written in; none for "". `verb` is for the UserError.
+std::optional<DType> parse_weight_dtype(const std::string& name, const char* verb);
 
 /// How far logits in float32 may drift, ‖merged − (base + adapter)‖ / ‖base + adapter‖. A product of depth K rounds
 /// each result by about √K · 2^-24 of its size; the errors of the 4 products in a row of each of L layers and of the

@@ -1,17 +1,14 @@
 #include "app/train_verbs.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
-#include <cmath>
 #include <filesystem>
 
 #include "app/merge.h"
 #include "app/output.h"
-#include "app/resolve.h"
 #include "app/resolved_yaml.h"
 #include "report/console.h"
-#include "report/table.h"
-#include "report/terminal.h"
 #include "train/trainer.h"
 
 namespace hone {

@@ -106,6 +106,41 @@ TEST_F(Adapters, SplitAndSharedAdaptersOfOneModelAreWrittenInEveryLayout) {
   }
 }
 
+TEST_F(Adapters, FilesMayHoldThemInSixteenBits) {
+  const LoraOptions lora = lora_of(ExpertLora::kSplit);
+  ParameterStore store;
+  make(store, lora);
+  for (const DType dtype : {DType::kBF16, DType::kF16}) {
+    save_adapter(directory_, store, {.lora = lora, .base_model = ""});
+    const fs::path path = directory_ / "adapter_model.safetensors";
+    std::vector<SafetensorsWriter::Announced> announced;
+    std::vector<std::vector<float>> values;
+    {
+      const SafetensorsFile file(path);
+      for (const SafetensorsEntry& entry : file.entries()) {
+        announced.push_back({entry.name, dtype, entry.shape});
+        values.push_back(file.read_floats(entry.name));
+      }
+    }
+    SafetensorsWriter writer(path, announced);
+    for (const std::vector<float>& tensor : values) {
+      writer.write_floats(dtype, tensor.data(), static_cast<int64_t>(tensor.size()));
+    }
+    writer.finish();
+    ParameterStore loaded;
+    make(loaded, lora);
+    load_adapter(directory_, loaded);
+    for (Parameter& p : store.all()) {
+      if (p.kind() != ParameterKind::kLora) continue;
+      const float *exact = p.value().as<float>(), *rounded = loaded.find(p.name())->value().as<float>();
+      for (int64_t i = 0; i < p.shape().numel(); ++i) {
+        const float expected = dtype == DType::kBF16 ? float(BFloat16(exact[i])) : float(Float16(exact[i]));
+        ASSERT_EQ(rounded[i], expected) << p.name();
+      }
+    }
+  }
+}
+
 TEST_F(Adapters, KtHasAllExpertsOfAProjectionInOneTensor) {
   LoraOptions lora = lora_of(ExpertLora::kSplit);
   lora.target_modules = {"attention", "down_proj"};

@@ -139,19 +139,33 @@ std::string without_wrappers(std::string name) {
   return name;
 }
 
-/// What keys were called before dictionaries were flattened: the last part of their paths.
-std::map<std::string, std::string> names_of_keys(const MetadataReader& reader, const PickleValue& metadata) {
-  std::map<std::string, std::string> names;
-  const PickleValue* planner = metadata.find("planner_data");
-  if (planner == nullptr || !planner->is(Kind::kDictionary)) return names;
-  for (size_t i = 0; i < planner->items.size(); i += 2) {
-    const PickleValue &key = *planner->items[i], &path = *planner->items[i + 1];
-    if (!key.is(Kind::kText) || !path.is(Kind::kTuple) || path.items.empty()) reader.broken("a path is no list");
-    // Lists of a state dict have numbers; no weight is in one.
-    if (path.items.back()->is(Kind::kText)) names[key.text] = path.items.back()->text;
+/// What keys were called before dictionaries were flattened: the last part of their paths. Of a dictionary that has a
+/// "model" beside other things (an optimizer's state) only the model's.
+class KeyNames {
+ public:
+  KeyNames(const MetadataReader& reader, const PickleValue& metadata) {
+    const PickleValue* planner = metadata.find("planner_data");
+    if (planner == nullptr || !planner->is(Kind::kDictionary)) return;
+    for (size_t i = 0; i < planner->items.size(); i += 2) {
+      const PickleValue &key = *planner->items[i], &path = *planner->items[i + 1];
+      if (!key.is(Kind::kText) || !path.is(Kind::kTuple) || path.items.empty()) reader.broken("a path is no list");
+      // Lists in a state dict have numbers; no weight is in one.
+      if (path.items.back()->is(Kind::kText)) names_[key.text] = path.items.back()->text;
+      if (path.items.size() > 1 && path.items[0]->text == "model") of_model_.insert(key.text);
+    }
   }
-  return names;
-}
+
+  /// Empty for what does not belong to the model.
+  std::optional<std::string> find(const std::string& key) const {
+    if (!of_model_.empty() && !of_model_.contains(key)) return std::nullopt;
+    const auto named = names_.find(key);
+    return without_wrappers(named == names_.end() ? key : named->second);
+  }
+
+ private:
+  std::map<std::string, std::string> names_;
+  std::set<std::string> of_model_;
+};
 
 /// Where chunks are stored, by key and offsets.
 using Places = std::map<std::pair<std::string, std::vector<int64_t>>, const PickleValue*>;
@@ -236,7 +250,7 @@ ShardedCheckpoint ShardedCheckpoint::open(const std::filesystem::path& directory
   const PickleValue& metadata = pickle.root();
   if (!metadata.is_object("torch.distributed.checkpoint.metadata.Metadata")) reader.broken("it is no such metadata");
   const Places places = places_of(reader, metadata);
-  const std::map<std::string, std::string> names = names_of_keys(reader, metadata);
+  const KeyNames names(reader, metadata);
 
   const auto open_file = [&](const std::string& name) {
     // Names only: a path out of the folder is nothing that PyTorch writes.
@@ -249,9 +263,10 @@ ShardedCheckpoint ShardedCheckpoint::open(const std::filesystem::path& directory
   for (size_t i = 0; i < tensors.items.size(); i += 2) {
     if (!tensors.items[i]->is(Kind::kText)) reader.broken("a tensor has no name");
     Tensor tensor{tensors.items[i]->text, {}, {}, {}};
+    const std::optional<std::string> named = names.find(tensor.key);
+    if (!named) continue;
+    const std::string& name = *named;
     const PickleValue& entry = *tensors.items[i + 1];
-    const auto named = names.find(tensor.key);
-    const std::string name = without_wrappers(named == names.end() ? tensor.key : named->second);
     const bool is_tensor = entry.is_object("torch.distributed.checkpoint.metadata.TensorStorageMetadata");
     const std::optional<DType> dtype = is_tensor ? reader.dtype(entry) : std::nullopt;
     if (!dtype) {

@@ -283,22 +283,16 @@ bool holds_adapter(const ShardedCheckpoint& checkpoint) {
   return std::any_of(tensors.begin(), tensors.end(), [](const auto& pair) { return is_lora(pair.first); });
 }
 
-int64_t write_adapter(const ShardedCheckpoint& checkpoint, const std::filesystem::path& directory) {
-  int64_t rank = 0;
+std::optional<int64_t> write_adapter(const ShardedCheckpoint& checkpoint, const std::filesystem::path& directory) {
+  std::set<int64_t> ranks;
   std::vector<SafetensorsWriter::Announced> announced;
   std::vector<const SourceTensor*> sources;
   for (const auto& [name, tensor] : checkpoint.tensors()) {
     const std::string key = adapter_key(name);
     if (key.empty()) continue;
-    if (key.ends_with(".lora_A.weight") && tensor.shape.size() == 2 && key.find(".experts") == std::string::npos) {
-      if (rank != 0 && rank != tensor.shape[0]) {
-        throw UserError(fmt::format("'{}' has the rank {}, others {}: ranks by pattern are not written", key,
-                                    tensor.shape[0], rank),
-                        checkpoint.directory().string(),
-                        "such an adapter cannot be converted yet; the training program can save it unsharded");
-      }
-      rank = tensor.shape[0];
-    }
+    // Those of experts may be stacked.
+    const bool dense = tensor.shape.size() == 2 && key.find(".experts") == std::string::npos;
+    if (dense && key.ends_with(".lora_A.weight")) ranks.insert(tensor.shape[0]);
     announced.push_back({key, file_dtype(tensor.dtype), tensor.shape});
     sources.push_back(&tensor);
   }
@@ -308,7 +302,7 @@ int64_t write_adapter(const ShardedCheckpoint& checkpoint, const std::filesystem
                     announced[i].numel());
   }
   writer.finish();
-  return rank;
+  return ranks.size() == 1 ? std::optional(*ranks.begin()) : std::nullopt;
 }
 
 void write_model(const ShardedCheckpoint& checkpoint, const ParameterStore& store, const Checkpoint& base,

@@ -15,8 +15,9 @@ namespace hone {
 bool holds_adapter(const ShardedCheckpoint& checkpoint);
 
 /// Writes adapter_model.safetensors with PEFT's keys and the tensors' dtypes: LoRA pairs, and modules that were saved
-/// whole. Names lose what PEFT puts in for the adapter's name (`.default`). Gives the rank, which is one for all.
-int64_t write_adapter(const ShardedCheckpoint& checkpoint, const std::filesystem::path& directory);
+/// whole. Names lose what PEFT puts in for the adapter's name (`.default`). Gives the rank
+/// where all dense pairs have the same.
+std::optional<int64_t> write_adapter(const ShardedCheckpoint& checkpoint, const std::filesystem::path& directory);
 
 /// Writes every parameter of `store` in the layout of `map`, with the carried tensors of `base` that the checkpoint
 /// does not have. A parameter may stand in the checkpoint under any of its names and layouts, or as ScatterMoE has it:
