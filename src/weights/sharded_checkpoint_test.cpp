@@ -91,8 +91,8 @@ TEST(ShardedCheckpoint, ChunksMayCutAnyDimension) {
 TEST_F(Damaged, TheCopyIsWhole) { EXPECT_EQ(problem(), "none"); }
 
 TEST_F(Damaged, ForeignClassesAreNotMade) {
-  replace(".metadata", "StorageMeta", "StorageEvil");
-  EXPECT_THAT(problem(), HasSubstr("torch.distributed.checkpoint.metadata.StorageEvil"));
+  replace(".metadata", "TensorStorageMetadata", "TensorStorageEvildata");
+  EXPECT_THAT(problem(), HasSubstr("torch.distributed.checkpoint.metadata.TensorStorageEvildata"));
 }
 
 TEST_F(Damaged, ForeignClassesInTensorsAreNotMade) {
