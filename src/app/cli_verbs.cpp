@@ -268,7 +268,7 @@ void add_convert(CLI::App& app, Action& action) {
                             "  hone convert out/checkpoint-500 converted --model ./Mixtral-8x7B-v0.1\n"
                             "  hone convert out/checkpoint-500/pytorch_model_fsdp_0 adapter --model ./Qwen3-30B-A3B "
                             "--lora-alpha 32");
-  auto options = options_of<ConvertOptions>();
+  auto options = options_of<WeightConversionOptions>();
   verb->add_option("INPUT", options->input, "folder of an adapter, or of pytorch_model_fsdp_0, or that folder itself")
       ->required();
   verb->add_option("OUTPUT", options->output, "folder to write")->required();

@@ -40,8 +40,8 @@ fs::path sharded_folder(const fs::path& input) {
   return found.empty() ? fs::path() : found.front();
 }
 
-void convert_sharded_model(const ConvertOptions& options, const ShardedCheckpoint& checkpoint, LoadedModel& model,
-                           const fs::path& output) {
+void convert_sharded_model(const WeightConversionOptions& options, const ShardedCheckpoint& checkpoint,
+                           LoadedModel& model, const fs::path& output) {
   SaveOptions save;
   save.max_shard_size = options.max_shard_size;
   save.dtype = parse_weight_dtype(options.dtype, "convert");
@@ -67,8 +67,8 @@ std::optional<Json> adapter_config_beside(const fs::path& sharded) {
   return std::nullopt;
 }
 
-void convert_sharded_adapter(const ConvertOptions& options, const ShardedCheckpoint& checkpoint, LoadedModel& model,
-                             const fs::path& output) {
+void convert_sharded_adapter(const WeightConversionOptions& options, const ShardedCheckpoint& checkpoint,
+                             LoadedModel& model, const fs::path& output) {
   std::optional<Json> config = adapter_config_beside(checkpoint.directory());
   if (!config && !options.lora_alpha) {
     throw UserError("the checkpoint has LoRA weights and no adapter_config.json, so their scaling is not known",
@@ -126,7 +126,7 @@ void require_expert_names(const ParameterStore& store, AdapterLayout layout) {
   }
 }
 
-void convert_adapter(const ConvertOptions& options, const fs::path& output) {
+void convert_adapter(const WeightConversionOptions& options, const fs::path& output) {
   const AdapterLayout layout = parse_layout(options.to);
   std::string base = options.model;
   if (base.empty()) base = base_of_adapter(options.input);
@@ -147,7 +147,7 @@ void convert_adapter(const ConvertOptions& options, const fs::path& output) {
 
 }  // namespace
 
-int run_convert(const ConvertOptions& options) {
+int run_convert(const WeightConversionOptions& options) {
   const fs::path input = options.input, output = options.output;
   if (!fs::is_directory(input))
     throw UserError("there is no such folder", input.string(), "give a checkpoint's folder");

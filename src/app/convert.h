@@ -8,7 +8,7 @@
 
 namespace hone {
 
-struct ConvertOptions {
+struct WeightConversionOptions {
   std::string input, output;
   std::string model;                 ///< the pretrained model's folder, or Hugging Face id in the local cache
   std::string to;                    ///< layout of an adapter: split, target_parameters, kt or sglang; "" = as it is
@@ -24,6 +24,6 @@ struct ConvertOptions {
 /// Converts a folder of torch.distributed.checkpoint (`pytorch_model_fsdp_0`, or a training checkpoint that has one):
 /// a whole model into a Hugging Face folder in the pretrained model's layout, LoRA weights into a PEFT adapter. Returns
 /// the exit code; UserError for what is damaged, does not fit the model or cannot be converted exactly.
-int run_convert(const ConvertOptions& options);
+int run_convert(const WeightConversionOptions& options);
 
 }  // namespace hone

@@ -19,24 +19,24 @@ using testing::HasSubstr;
 
 const fs::path kCases = fs::path(HONE_SOURCE_DIR) / "tests/fixtures/sharded";
 
-class Convert : public testing::Test {
+class WeightConversion : public testing::Test {
  protected:
-  Convert()
+  WeightConversion()
       : folder_(fs::path(testing::TempDir()) /
                 (std::string("hone_convert_") + testing::UnitTest::GetInstance()->current_test_info()->name())) {
     fs::remove_all(folder_);
     fs::create_directories(folder_);
   }
-  ~Convert() override { fs::remove_all(folder_); }
+  ~WeightConversion() override { fs::remove_all(folder_); }
 
-  ConvertOptions options(const std::string& name) const {
-    ConvertOptions options;
+  WeightConversionOptions options(const std::string& name) const {
+    WeightConversionOptions options;
     options.input = (kCases / name).string();
     options.model = (kCases / name / "model").string();
     options.output = (folder_ / "out").string();
     return options;
   }
-  static std::string problem(const ConvertOptions& options) {
+  static std::string problem(const WeightConversionOptions& options) {
     try {
       run_convert(options);
     } catch (const UserError& error) {
@@ -69,9 +69,9 @@ void expect_same_tensors(const Checkpoint& a, const Checkpoint& b) {
   }
 }
 
-TEST_F(Convert, ShardedModelsBecomeWhatSavePretrainedWrites) {
+TEST_F(WeightConversion, ShardedModelsBecomeWhatSavePretrainedWrites) {
   for (const char* name : {"fsdp2_qwen3_moe", "scattermoe_mixtral"}) {
-    ConvertOptions one = options(name);
+    WeightConversionOptions one = options(name);
     one.force = true;
     ASSERT_EQ(run_convert(one), 0);
     expect_same_tensors(Checkpoint::open(folder_ / "out"), Checkpoint::open(kCases / name / "tuned"));
@@ -80,8 +80,8 @@ TEST_F(Convert, ShardedModelsBecomeWhatSavePretrainedWrites) {
   }
 }
 
-TEST_F(Convert, LargeModelsAreCutIntoFilesWithAnIndex) {
-  ConvertOptions small = options("scattermoe_mixtral");
+TEST_F(WeightConversion, LargeModelsAreCutIntoFilesWithAnIndex) {
+  WeightConversionOptions small = options("scattermoe_mixtral");
   small.input += "/pytorch_model_fsdp_0";
   small.max_shard_size = 1000;
   ASSERT_EQ(run_convert(small), 0);
@@ -89,8 +89,8 @@ TEST_F(Convert, LargeModelsAreCutIntoFilesWithAnIndex) {
   expect_same_tensors(Checkpoint::open(folder_ / "out"), Checkpoint::open(kCases / "scattermoe_mixtral/tuned"));
 }
 
-TEST_F(Convert, TheDtypeCanBeChosen) {
-  ConvertOptions narrow = options("scattermoe_mixtral");
+TEST_F(WeightConversion, TheDtypeCanBeChosen) {
+  WeightConversionOptions narrow = options("scattermoe_mixtral");
   narrow.dtype = "bfloat16";
   ASSERT_EQ(run_convert(narrow), 0);
   const Checkpoint written = Checkpoint::open(folder_ / "out"),
@@ -104,8 +104,8 @@ TEST_F(Convert, TheDtypeCanBeChosen) {
   EXPECT_EQ(config("config.json")["dtype"], "bfloat16");
 }
 
-TEST_F(Convert, LoraWeightsBecomeTheAdapterThatPeftWrites) {
-  ConvertOptions lora = options("fsdp2_lora");
+TEST_F(WeightConversion, LoraWeightsBecomeTheAdapterThatPeftWrites) {
+  WeightConversionOptions lora = options("fsdp2_lora");
   EXPECT_THAT(problem(lora), HasSubstr("their scaling is not known"));
   lora.lora_alpha = 4;
   ASSERT_EQ(run_convert(lora), 0);
@@ -120,11 +120,11 @@ TEST_F(Convert, LoraWeightsBecomeTheAdapterThatPeftWrites) {
   EXPECT_EQ(config("adapter_config.json")["target_modules"], (Json{"q_proj", "v_proj"}));
 }
 
-TEST_F(Convert, TheRunsAdapterConfigIsKept) {
+TEST_F(WeightConversion, TheRunsAdapterConfigIsKept) {
   fs::copy(kCases / "fsdp2_lora/pytorch_model_fsdp_0", folder_ / "checkpoint/pytorch_model_fsdp_0",
            fs::copy_options::recursive);
   fs::copy_file(kCases / "fsdp2_lora/tuned/adapter_config.json", folder_ / "checkpoint/adapter_config.json");
-  ConvertOptions lora = options("fsdp2_lora");
+  WeightConversionOptions lora = options("fsdp2_lora");
   lora.input = (folder_ / "checkpoint").string();
   ASSERT_EQ(run_convert(lora), 0);
   EXPECT_EQ(config("adapter_config.json")["lora_alpha"], 4);
@@ -146,7 +146,7 @@ std::vector<float> logits_of(const fs::path& model, const fs::path& adapter) {
 }
 
 /// There and back through every layout: the logits of base + adapter stay as they are.
-TEST_F(Convert, AdaptersAreTheSameInEveryLayout) {
+TEST_F(WeightConversion, AdaptersAreTheSameInEveryLayout) {
   const fs::path goldens = fs::path(HONE_SOURCE_DIR) / "tests/fixtures/goldens";
   for (const char* adapter :
        {"qwen3_moe/split_adapter", "qwen3_moe/lora_experts_final", "mixtral/lora_experts_final"}) {
@@ -154,7 +154,7 @@ TEST_F(Convert, AdaptersAreTheSameInEveryLayout) {
     const std::vector<float> expected = logits_of(model, original);
     fs::path last = original;
     for (const char* layout : {"kt", "sglang", "split", "target_parameters", "kt", "target_parameters", "sglang"}) {
-      ConvertOptions one;
+      WeightConversionOptions one;
       one.input = last.string();
       one.model = model.string();
       one.to = layout;
@@ -167,8 +167,8 @@ TEST_F(Convert, AdaptersAreTheSameInEveryLayout) {
   }
 }
 
-TEST_F(Convert, SaysWhatAnAdapterCannotBe) {
-  ConvertOptions one;
+TEST_F(WeightConversion, SaysWhatAnAdapterCannotBe) {
+  WeightConversionOptions one;
   one.input = (kCases / "fsdp2_lora/tuned").string();
   one.output = (folder_ / "out").string();
   EXPECT_EQ(problem(one), "the layout is not named");
@@ -180,16 +180,16 @@ TEST_F(Convert, SaysWhatAnAdapterCannotBe) {
   EXPECT_EQ(problem(one), "none");  // q_proj and v_proj have the same shapes here
 }
 
-TEST_F(Convert, SaysWhatDoesNotFit) {
-  ConvertOptions nothing = options("fsdp2_qwen3_moe");
+TEST_F(WeightConversion, SaysWhatDoesNotFit) {
+  WeightConversionOptions nothing = options("fsdp2_qwen3_moe");
   nothing.input = folder_.string();
   EXPECT_EQ(problem(nothing), "the folder holds neither an adapter nor a sharded checkpoint");
   nothing.input += "/absent";
   EXPECT_EQ(problem(nothing), "there is no such folder");
-  ConvertOptions unnamed = options("fsdp2_qwen3_moe");
+  WeightConversionOptions unnamed = options("fsdp2_qwen3_moe");
   unnamed.model.clear();
   EXPECT_EQ(problem(unnamed), "the pretrained model is not named");
-  ConvertOptions other = options("fsdp2_qwen3_moe");
+  WeightConversionOptions other = options("fsdp2_qwen3_moe");
   other.model = (kCases / "scattermoe_mixtral/model").string();
   EXPECT_THAT(problem(other),
               HasSubstr("belong to no parameter of the model: 'model.layers.0.self_attn.k_norm.weight'"));
@@ -200,7 +200,7 @@ TEST_F(Convert, SaysWhatDoesNotFit) {
            fs::copy_options::recursive);
   fs::copy(kCases / "fsdp2_lora/pytorch_model_fsdp_0", folder_ / "two/pytorch_model_fsdp_1",
            fs::copy_options::recursive);
-  ConvertOptions two = options("fsdp2_lora");
+  WeightConversionOptions two = options("fsdp2_lora");
   two.input = (folder_ / "two").string();
   EXPECT_EQ(problem(two), "the folder has 2 sharded models");
   EXPECT_FALSE(fs::exists(folder_ / "out"));
