@@ -55,7 +55,7 @@ class Trainer {
   LossResult evaluate_loaded();
   /// What was loaded, for generating beside it.
   LoadedModel& model() { return *model_; }
-  const Tokenizer* tokenizer() const { return tokenizer_ ? &*tokenizer_ : nullptr; }
+  const Tokenizer* tokenizer() const { return loaded_data_->tokenizer ? &*loaded_data_->tokenizer : nullptr; }
   Stream& stream() { return stream_; }
 
   /// The configuration with everything filled in, after the model and the data are known.
