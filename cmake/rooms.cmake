@@ -58,7 +58,7 @@ function(hone_room name)
     add_executable(hone_${name}_test ${tests})
     target_link_libraries(hone_${name}_test PRIVATE hone_${name} GTest::gtest_main GTest::gmock)
     # Only where tests read fixtures: objects that know no path are shared by the compiler cache of several checkouts.
-    if(name MATCHES "^(text|data|optim|infer|app|weights)$")
+    if(name MATCHES "^(text|data|optim|infer|train|app|weights)$")
       target_compile_definitions(hone_${name}_test PRIVATE HONE_SOURCE_DIR="${CMAKE_SOURCE_DIR}")
     endif()
     add_test(NAME ${name} COMMAND hone_${name}_test)

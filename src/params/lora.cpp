@@ -164,7 +164,7 @@ class Attaching {
   /// One A and B. `module` names the adapted module, suffix what follows lora_A and lora_B.
   void attach(Parameter& p, const std::string& module, const std::string& suffix, AttachedAdapter attached) {
     const bool experts = is_experts(p), part = experts && !attached.shared;
-    const ExpertNaming names = adapter_names(p, part ? std::optional(attached.out_begin) : std::nullopt);
+    const AdapterNames names = adapter_names(p, part ? std::optional(attached.out_begin) : std::nullopt);
     const auto rank = static_cast<int64_t>(ranks_.find(names).value_or(static_cast<double>(options_.r)));
     attached.alpha = alphas_.find(names).value_or(options_.alpha);
     const auto shape = [&](int64_t rows, int64_t columns) {

@@ -50,7 +50,7 @@ struct LoraPatterns::Entry {
 };
 
 AdapterNames adapter_names(const Parameter& adapted, std::optional<int64_t> part_begin) {
-  ExpertNaming names;
+  AdapterNames names;
   names.adapted = &adapted;
   for (const std::string& name : adapted.names()) {
     // Files may hold the weight in parts, which have names of their own.
