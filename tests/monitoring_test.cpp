@@ -1,10 +1,13 @@
 // What a run tells while it goes on, and what other tools read of it.
+#include <arpa/inet.h>
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <httplib.h>
 #include <signal.h>
 #include <spawn.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
 #include <array>
 #include <chrono>
@@ -27,8 +30,15 @@ using std::chrono::milliseconds;
 
 /// A port that nobody listens on, a moment ago.
 int free_port() {
-  httplib::Server server;
-  return server.bind_to_any_port("127.0.0.1");
+  const int listener = socket(AF_INET, SOCK_STREAM, 0);
+  sockaddr_in address = {};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t size = sizeof(address);
+  EXPECT_EQ(bind(listener, reinterpret_cast<const sockaddr*>(&address), size), 0);
+  EXPECT_EQ(getsockname(listener, reinterpret_cast<sockaddr*>(&address), &size), 0);
+  close(listener);
+  return ntohs(address.sin_port);
 }
 
 /// What a Python script prints, as JSON.

@@ -121,6 +121,7 @@ TEST_F(WeightConversion, LoraWeightsBecomeTheAdapterThatPeftWrites) {
 }
 
 TEST_F(WeightConversion, TheRunsAdapterConfigIsKept) {
+  fs::create_directories(folder_ / "checkpoint");
   fs::copy(kCases / "fsdp2_lora/pytorch_model_fsdp_0", folder_ / "checkpoint/pytorch_model_fsdp_0",
            fs::copy_options::recursive);
   fs::copy_file(kCases / "fsdp2_lora/tuned/adapter_config.json", folder_ / "checkpoint/adapter_config.json");
@@ -183,7 +184,7 @@ TEST_F(WeightConversion, SaysWhatAnAdapterCannotBe) {
 TEST_F(WeightConversion, SaysWhatDoesNotFit) {
   WeightConversionOptions nothing = options("fsdp2_qwen3_moe");
   nothing.input = folder_.string();
-  EXPECT_EQ(problem(nothing), "the folder holds neither an adapter nor a sharded checkpoint");
+  EXPECT_EQ(problem(nothing), "the folder holds no sharded checkpoint");
   nothing.input += "/absent";
   EXPECT_EQ(problem(nothing), "there is no such folder");
   WeightConversionOptions unnamed = options("fsdp2_qwen3_moe");
@@ -196,6 +197,7 @@ TEST_F(WeightConversion, SaysWhatDoesNotFit) {
   other = options("scattermoe_mixtral");
   other.model = (kCases / "fsdp2_qwen3_moe/model").string();
   EXPECT_THAT(problem(other), HasSubstr("are not in the checkpoint"));
+  fs::create_directories(folder_ / "two");
   fs::copy(kCases / "fsdp2_lora/pytorch_model_fsdp_0", folder_ / "two/pytorch_model_fsdp_0",
            fs::copy_options::recursive);
   fs::copy(kCases / "fsdp2_lora/pytorch_model_fsdp_0", folder_ / "two/pytorch_model_fsdp_1",

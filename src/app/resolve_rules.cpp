@@ -299,8 +299,12 @@ void resolve_reports(ResolvedConfig& config) {
   };
   if (names("prometheus") && !config.states("metrics_port")) report.metrics_port = kUsualPort;
   if (!report.mlflow_tracking_uri.empty()) check_mlflow_uri(report.mlflow_tracking_uri);
-  for (const char* key : {"mlflow_tracking_uri", "mlflow_experiment_name", "mlflow_run_id", "mlflow_tags"}) {
-    if (config.states(key) && !names("mlflow")) {
+  const std::pair<const char*, bool> settings[] = {{"mlflow_tracking_uri", !report.mlflow_tracking_uri.empty()},
+                                                   {"mlflow_experiment_name", !report.mlflow_experiment_name.empty()},
+                                                   {"mlflow_run_id", !report.mlflow_run_id.empty()},
+                                                   {"mlflow_tags", !report.mlflow_tags.empty()}};
+  for (const auto& [key, says_something] : settings) {
+    if (config.states(key) && says_something && !names("mlflow")) {
       config.notes.push_back(
           fmt::format("{} has no effect: report_to does not name mlflow ({})", key, where(config, key)));
     }
