@@ -3,6 +3,7 @@
 #   make build                 build/hone
 #   make parquet               build/hone that reads .parquet files too (fetches Apache Arrow, 60 MB)
 #   make test                  all tests
+#   make fuzz                  readers of foreign files on damaged input, under AddressSanitizer and UndefinedBehaviorSanitizer
 #   make bench                 benchmarks of the ops
 #   make format | lint         clang-format | clang-format check and clang-tidy
 #   make dist                  dist/hone-VERSION-linux-x86_64.tar.gz
@@ -14,7 +15,9 @@ BUILD ?= build
 CONFIGURE = cmake -S . -B $(BUILD) -G "Unix Makefiles" -DCMAKE_BUILD_TYPE=Release
 SOURCES = $(shell find src tests -name '*.h' -o -name '*.cpp' -o -name '*.cu')
 
-.PHONY: setup build parquet quickstart test bench format lint dist op clean
+FUZZERS = $(patsubst tests/fuzz/%_fuzz.cpp,hone_fuzz_%,$(wildcard tests/fuzz/*_fuzz.cpp))
+
+.PHONY: setup build parquet quickstart test fuzz bench format lint dist op clean
 
 setup:
 	@tools/setup.sh build
@@ -35,6 +38,11 @@ test: setup
 	@$(CONFIGURE) -DHONE_TESTS=ON >/dev/null
 	@cmake --build $(BUILD) -j $(JOBS)
 	@cd $(BUILD) && ctest --output-on-failure -j 1
+
+fuzz: setup
+	@cmake -S . -B $(BUILD)-fuzz -G "Unix Makefiles" -DCMAKE_BUILD_TYPE=Release -DHONE_TESTS=ON -DHONE_SANITIZE=ON -DHONE_CUDA=OFF >/dev/null
+	@cmake --build $(BUILD)-fuzz --target $(FUZZERS) -j $(JOBS)
+	@cd $(BUILD)-fuzz && ctest --output-on-failure -R '^fuzz'
 
 bench: setup
 	@$(CONFIGURE) -DHONE_BENCH=ON >/dev/null

@@ -256,7 +256,8 @@ TEST(Config, ValuesOfAliasesAreMapped) {
   EXPECT_EQ(resolved("report_to: [jsonl, prometheus]").run.report.metrics_port, 8000);
   EXPECT_EQ(resolved("report_to: [jsonl, prometheus]\nmetrics_port: 9").run.report.metrics_port, 9);
   EXPECT_THAT(refusal("report_to: mlflow\nmlflow_tracking_uri: sqlite:///a.db"), HasSubstr("mlflow server"));
-  EXPECT_THAT(resolved("mlflow_experiment_name: e").notes, ::testing::Contains(HasSubstr("report_to does not name mlflow")));
+  EXPECT_THAT(resolved("mlflow_experiment_name: e").notes,
+              ::testing::Contains(HasSubstr("report_to does not name mlflow")));
   EXPECT_THAT(resolved("lora_target: q_proj,v_proj").run.lora.target_modules, ElementsAre("q_proj", "v_proj"));
   EXPECT_THAT(resolved("target_regex: (q|k),v").run.lora.target_modules, ElementsAre("re:(q|k),v"));
   EXPECT_THAT(resolved("lora_target: all").run.lora.target_modules, ElementsAre("all-linear"));

@@ -13,9 +13,8 @@ void add_later(GroupBuilder group) {
   group.later("kt_expert_weight_format", KeyType::kString, "Experts of 8 bits.")
       .neutral("bf16")
       .alias({"accelerate_kt_expert_weight_format"});
-  group
-      .later("num_experts_per_token", KeyType::kInteger,
-             "Another number of experts than config.json of the model says.");
+  group.later("num_experts_per_token", KeyType::kInteger,
+              "Another number of experts than config.json of the model says.");
   group
       .later("exclude_modules", KeyType::kStringList,
              "Modules without adapters: lora_target_modules names those that get one.")
