@@ -3,6 +3,7 @@
 
 #include "device_main.h"
 #include "program.h"
+#include "weights/safetensors.h"
 
 namespace hone {
 namespace {
@@ -73,6 +74,30 @@ TEST_F(Optimizers, StepInBackwardAsAfterIt) {
     const Outcome within = train(name + " within", all + Options{"optimizer_in_backward=true"});
     ASSERT_EQ(within.code, 0) << within.err;
     expect_same(name + " after", name + " within", "model.safetensors");
+  }
+}
+
+TEST_F(Optimizers, BLearnsAtItsOwnRate) {
+  // After one step from the same adapter, B at the rate 4 x is B with ratio 4 at x, and A does not know of the ratio.
+  std::map<std::string, Options> optimizers = kOptimizers;
+  optimizers["adamw"] = {"optim=adamw", "weight_decay=0.01"};
+  for (const auto& [name, options] : optimizers) {
+    SCOPED_TRACE(name);
+    const auto step = [&](const std::string& rate, const std::string& ratio) {
+      const std::string output = name + rate + "x" + ratio;
+      const Outcome outcome = train(output, options + Options{"finetuning_type=lora", "lora_init=false", "max_steps=1",
+                                                              "learning_rate=" + rate, "loraplus_lr_ratio=" + ratio});
+      EXPECT_EQ(outcome.code, 0) << outcome.err;
+      return SafetensorsFile(folder / output / "adapter_model.safetensors");
+    };
+    const SafetensorsFile plain = step("0.03125", "1"), fast = step("0.125", "1"), plus = step("0.03125", "4");
+    int moved = 0;
+    for (const SafetensorsEntry& entry : plus.entries()) {
+      const bool is_b = entry.name.find("lora_B") != std::string::npos;
+      EXPECT_EQ(plus.read_floats(entry.name), (is_b ? fast : plain).read_floats(entry.name)) << entry.name;
+      moved += plain.read_floats(entry.name) != fast.read_floats(entry.name);
+    }
+    EXPECT_GT(moved, 0);
   }
 }
 

@@ -117,7 +117,9 @@ void add_lora(GroupBuilder group) {
   group.later("use_dora", KeyType::kBool, "Weight-decomposed LoRA.")
       .neutral(false)
       .alias({"peft_use_dora", "lora_use_dora"});
-  group.later("loraplus_lr_ratio", KeyType::kNumber, "LoRA+: learning rate of B over that of A.")
+  group.key("loraplus_lr_ratio", "LoRA+: B of the adapters learns at this times learning_rate, A at learning_rate.")
+      .field(kLora, &Lora::loraplus_lr_ratio)
+      .above(0)
       .alias({"lorap_lr_ratio"});
   group
       .key("lora_rank_pattern",

@@ -81,15 +81,35 @@ void Optimizer::update(const Context& context, const StepScalars* scalars) {
 }
 
 void Optimizer::update(const Context& context, const std::vector<Parameter*>& parameters, const StepScalars* scalars) {
-  switch (options_.kind) {
-    case OptimizerKind::kAdamw:
-      return step_by_adamw(context, parameters, scalars);
-    case OptimizerKind::kAdafactor:
-      return step_by_adafactor(context, parameters, scalars);
-    case OptimizerKind::kLion:
-    case OptimizerKind::kSgd:
-      return step_by_momentum(context, parameters, scalars);
+  for (const RateGroup& group : by_rate(parameters)) {
+    switch (options_.kind) {
+      case OptimizerKind::kAdamw:
+        step_by_adamw(context, group, scalars);
+        break;
+      case OptimizerKind::kAdafactor:
+        step_by_adafactor(context, group, scalars);
+        break;
+      case OptimizerKind::kLion:
+      case OptimizerKind::kSgd:
+        step_by_momentum(context, group, scalars);
+        break;
+    }
   }
+}
+
+std::vector<Optimizer::RateGroup> Optimizer::by_rate(const std::vector<Parameter*>& parameters) const {
+  if (options_.lora_b_rate == 1) return {{parameters}};
+  RateGroup others, lora_b{.parameters = {}, .rate_factor = options_.lora_b_rate};
+  for (Parameter* parameter : parameters) {
+    const bool is_b =
+        parameter->kind() == ParameterKind::kLora && parameter->name().find(".lora_B") != std::string::npos;
+    (is_b ? lora_b : others).parameters.push_back(parameter);
+  }
+  std::vector<RateGroup> groups;
+  for (RateGroup* group : {&others, &lora_b}) {
+    if (!group->parameters.empty()) groups.push_back(std::move(*group));
+  }
+  return groups;
 }
 
 double Optimizer::decay_of(const Parameter& parameter) const {
@@ -103,11 +123,14 @@ Tensor working_copy_of(const Parameter& parameter) { return parameter.has_master
 
 }  // namespace
 
-void Optimizer::step_by_adamw(const Context& context, const std::vector<Parameter*>& parameters,
-                              const StepScalars* scalars) {
-  AdamwArgs args{
-      .tensors = {}, .scalars = scalars, .beta1 = options_.beta1, .beta2 = options_.beta2, .eps = options_.epsilon};
-  for (const Parameter* parameter : parameters) {
+void Optimizer::step_by_adamw(const Context& context, const RateGroup& group, const StepScalars* scalars) {
+  AdamwArgs args{.tensors = {},
+                 .scalars = scalars,
+                 .beta1 = options_.beta1,
+                 .beta2 = options_.beta2,
+                 .eps = options_.epsilon,
+                 .rate_factor = group.rate_factor};
+  for (const Parameter* parameter : group.parameters) {
     args.tensors.push_back({.parameter = parameter->master(),
                             .working_copy = working_copy_of(*parameter),
                             .m = parameter->moment1(),
@@ -119,8 +142,7 @@ void Optimizer::step_by_adamw(const Context& context, const std::vector<Paramete
   adamw(context, args);
 }
 
-void Optimizer::step_by_adafactor(const Context& context, const std::vector<Parameter*>& parameters,
-                                  const StepScalars* scalars) {
+void Optimizer::step_by_adafactor(const Context& context, const RateGroup& group, const StepScalars* scalars) {
   const AdafactorOptions& own = options_.adafactor;
   AdafactorArgs args{.tensors = {},
                      .scalars = scalars,
@@ -128,8 +150,9 @@ void Optimizer::step_by_adafactor(const Context& context, const std::vector<Para
                      .eps2 = own.eps2,
                      .clip_threshold = own.clip_threshold,
                      .beta1 = own.beta1,
-                     .scale_parameter = own.scale_parameter};
-  for (const Parameter* parameter : parameters) {
+                     .scale_parameter = own.scale_parameter,
+                     .rate_factor = group.rate_factor};
+  for (const Parameter* parameter : group.parameters) {
     args.tensors.push_back({.parameter = parameter->master(),
                             .working_copy = working_copy_of(*parameter),
                             .rows = parameter->row_moments(),
@@ -143,8 +166,7 @@ void Optimizer::step_by_adafactor(const Context& context, const std::vector<Para
   adafactor(context, args);
 }
 
-void Optimizer::step_by_momentum(const Context& context, const std::vector<Parameter*>& parameters,
-                                 const StepScalars* scalars) {
+void Optimizer::step_by_momentum(const Context& context, const RateGroup& group, const StepScalars* scalars) {
   const bool lion = options_.kind == OptimizerKind::kLion;
   MomentumArgs args{.tensors = {},
                     .scalars = scalars,
@@ -152,8 +174,9 @@ void Optimizer::step_by_momentum(const Context& context, const std::vector<Param
                             : options_.nesterov ? MomentumRule::kNesterov
                                                 : MomentumRule::kSgd,
                     .beta1 = lion ? options_.beta1 : options_.momentum,
-                    .beta2 = options_.beta2};
-  for (const Parameter* parameter : parameters) {
+                    .beta2 = options_.beta2,
+                    .rate_factor = group.rate_factor};
+  for (const Parameter* parameter : group.parameters) {
     args.tensors.push_back({.parameter = parameter->master(),
                             .working_copy = working_copy_of(*parameter),
                             .m = parameter->moment1().values,

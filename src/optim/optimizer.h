@@ -41,6 +41,7 @@ struct OptimizerOptions {
   AdafactorOptions adafactor = {};
   double weight_decay = 0;
   double max_grad_norm = 1;             ///< 0: no clipping
+  double lora_b_rate = 1;               ///< B of adapters steps at this times the rate of everything else (LoRA+)
   bool decay_norms_and_biases = false;  ///< false: no decay on tensors of fewer than two dimensions
 
   /// What it keeps of a parameter.
@@ -74,9 +75,15 @@ class Optimizer {
  private:
   void add_to_norm(const Context& context, const std::vector<Parameter*>& parameters, StepScalars* scalars);
   void update(const Context& context, const std::vector<Parameter*>& parameters, const StepScalars* scalars);
-  void step_by_adamw(const Context& context, const std::vector<Parameter*>& parameters, const StepScalars* scalars);
-  void step_by_adafactor(const Context& context, const std::vector<Parameter*>& parameters, const StepScalars* scalars);
-  void step_by_momentum(const Context& context, const std::vector<Parameter*>& parameters, const StepScalars* scalars);
+  /// Parameters that step at the same rate.
+  struct RateGroup {
+    std::vector<Parameter*> parameters;
+    double rate_factor = 1;  ///< of the scalars' rate
+  };
+  std::vector<RateGroup> by_rate(const std::vector<Parameter*>& parameters) const;
+  void step_by_adamw(const Context& context, const RateGroup& group, const StepScalars* scalars);
+  void step_by_adafactor(const Context& context, const RateGroup& group, const StepScalars* scalars);
+  void step_by_momentum(const Context& context, const RateGroup& group, const StepScalars* scalars);
   double decay_of(const Parameter& parameter) const;
 
   ParameterStore& store_;

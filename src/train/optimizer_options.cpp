@@ -89,6 +89,7 @@ OptimizerOptions optimizer_options(const RunConfig& config) {
                            .epsilon = optim.adam_epsilon,
                            .weight_decay = optim.weight_decay,
                            .max_grad_norm = optim.max_grad_norm,
+                           .lora_b_rate = config.lora.loraplus_lr_ratio,
                            .decay_norms_and_biases = optim.decay_norms_and_biases};
   OptimArgs args(optim);
   if (optim.name == "sgd") {

@@ -31,7 +31,7 @@ struct AdafactorTensor {
 ///   columns[c] = β2t · columns[c] + (1 - β2t) · (mean over r of g[r, c]² + eps1)
 ///   u[r, c] = g[r, c] / sqrt(rows[r] / (mean of rows) · columns[c])           or, without factors,
 ///   v = β2t · v + (1 - β2t) · (g² + eps1),  u = g / sqrt(v)
-///   lr = learning_rate, times max(eps2, RMS(p)) with scale_parameter
+///   lr = learning_rate · rate_factor, times max(eps2, RMS(p)) with scale_parameter
 ///   u = lr · u / max(1, RMS(u) / clip_threshold)
 ///   m = beta1 · m + (1 - beta1) · u,  u = m      with beta1
 ///   p = p · (1 - lr · weight_decay) - u
@@ -47,6 +47,7 @@ struct AdafactorArgs {
   double clip_threshold = 1;
   double beta1 = 0;  ///< 0: no first moment
   bool scale_parameter = false;
+  double rate_factor = 1;  ///< lr is the step's learning rate times this
 };
 
 void adafactor(const Context& context, const AdafactorArgs& args);

@@ -156,7 +156,7 @@ class Update {
       parameter += sums_[2 * task + 1];
     }
     const auto n = static_cast<double>(rows_.elements);
-    double lr = static_cast<double>(args_.scalars->learning_rate);
+    double lr = static_cast<double>(args_.scalars->learning_rate) * args_.rate_factor;
     if (args_.scale_parameter) lr *= std::max(args_.eps2, std::sqrt(parameter / n));
     scale_ = static_cast<float>(lr / std::max(1.0, std::sqrt(update / n) / args_.clip_threshold));
     decay_ = static_cast<float>(1.0 - lr * tensor_.weight_decay);

@@ -57,6 +57,7 @@ static_assert(sizeof(Table) <= 3900);
 
 struct Constants {
   float eps1, eps2, clip_threshold, beta1, one_minus_beta1;
+  double rate_factor;
   bool scale_parameter;
 };
 
@@ -249,7 +250,7 @@ __global__ void __launch_bounds__(kThreads)
   parameter = block_sum<kThreads>(parameter, partial);
   if (threadIdx.x != 0) return;
   const auto n = static_cast<double>(entry.elements);
-  double lr = static_cast<double>(scalars->learning_rate);
+  double lr = static_cast<double>(scalars->learning_rate) * constants.rate_factor;
   if (constants.scale_parameter) lr *= max(static_cast<double>(constants.eps2), sqrt(parameter / n));
   entry.result[0] = static_cast<float>(lr / max(1.0, sqrt(update / n) / static_cast<double>(constants.clip_threshold)));
   entry.result[1] = static_cast<float>(1.0 - lr * static_cast<double>(entry.weight_decay));
@@ -428,6 +429,7 @@ void adafactor(const Context& context, const AdafactorArgs& args) {
                             .clip_threshold = static_cast<float>(args.clip_threshold),
                             .beta1 = static_cast<float>(args.beta1),
                             .one_minus_beta1 = static_cast<float>(1.0 - args.beta1),
+                            .rate_factor = args.rate_factor,
                             .scale_parameter = args.scale_parameter};
   for (const Group& group : groups) {
     const Tables tables(args, group, scratch, !context.stream().general_kernels());

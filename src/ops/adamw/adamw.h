@@ -43,6 +43,7 @@ struct AdamwArgs {
   std::vector<AdamwTensor> tensors;  ///< of any number and sizes: a GPU takes many small ones in one launch
   const StepScalars* scalars = nullptr;
   double beta1 = 0.9, beta2 = 0.999, eps = 1e-8;
+  double rate_factor = 1;  ///< lr is the step's learning rate times this
 };
 
 void adamw(const Context& context, const AdamwArgs& args);

@@ -16,7 +16,7 @@ constexpr std::array<float, 256> kSignedValues = dynamic_values<true>(), kUnsign
 /// What all blocks of a tensor share; scalars are computed in float64 and rounded once, as torch does.
 AdamwRow row_of(const AdamwArgs& args, const AdamwTensor& tensor) {
   const StepScalars& step = *args.scalars;
-  const double lr = step.learning_rate;
+  const double lr = static_cast<double>(step.learning_rate) * args.rate_factor;
   return {.parameter = nullptr,
           .m = nullptr,
           .v = nullptr,

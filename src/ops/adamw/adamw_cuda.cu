@@ -35,7 +35,7 @@ struct Entry {
 };
 
 struct Constants {
-  double beta1, beta2, eps;
+  double beta1, beta2, eps, rate_factor;
   bool vectors;
 };
 
@@ -54,7 +54,7 @@ struct Step {
 
 __device__ Step step_of(const StepScalars& scalars, const Constants& constants, double weight_decay,
                         uint32_t stream_id) {
-  const double lr = static_cast<double>(scalars.learning_rate);
+  const double lr = static_cast<double>(scalars.learning_rate) * constants.rate_factor;
   return {.key = mix_key(scalars.seed, stream_id),
           .gradient_scale = scalars.clip_coefficient,
           .decay = static_cast<float>(1.0 - lr * weight_decay),
@@ -224,8 +224,11 @@ Formats formats_of(const AdamwTensor& tensor) {
 /// Updates the tensors of these formats.
 template <class Parameter, class Gradient, class M, class V>
 void update(const Context& context, const AdamwArgs& args, const Formats& formats) {
-  const Constants constants{
-      .beta1 = args.beta1, .beta2 = args.beta2, .eps = args.eps, .vectors = !context.stream().general_kernels()};
+  const Constants constants{.beta1 = args.beta1,
+                            .beta2 = args.beta2,
+                            .eps = args.eps,
+                            .rate_factor = args.rate_factor,
+                            .vectors = !context.stream().general_kernels()};
   using Table = TensorTable<Entry<Parameter, Gradient, M, V>, 48, kChunk>;
   Table table;
   const auto launch = [&] {

@@ -40,8 +40,9 @@ struct MomentumArgs {
   std::vector<MomentumTensor> tensors;  ///< of any number and sizes: a GPU takes many small ones in one launch
   const StepScalars* scalars = nullptr;
   MomentumRule rule = MomentumRule::kSgd;
-  double beta1 = 0;  ///< of SGD the momentum
-  double beta2 = 0;  ///< of Lion
+  double beta1 = 0;        ///< of SGD the momentum
+  double beta2 = 0;        ///< of Lion
+  double rate_factor = 1;  ///< lr is the step's learning rate times this
 };
 
 void momentum(const Context& context, const MomentumArgs& args);

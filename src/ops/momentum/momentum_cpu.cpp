@@ -24,7 +24,8 @@ void momentum(const Context& context, const MomentumArgs& args) {
     if (args.scalars->nonfinite != 0) return;
     const RowMath& math = row_math();
     for (const MomentumTensor& tensor : args.tensors) {
-      const MomentumStep step = MomentumStep::of(*args.scalars, args.rule, args.beta1, args.beta2, tensor.weight_decay);
+      const MomentumStep step =
+          MomentumStep::of(*args.scalars, args.rule, args.beta1, args.beta2, args.rate_factor, tensor.weight_decay);
       const uint64_t key = mix_key(args.scalars->seed, tensor.stream_id);
       parallel_blocks(pool, tensor.parameter.numel(), [&](int64_t begin, int64_t count) {
         update_range(math, tensor, step, key, {begin, count});

@@ -28,7 +28,7 @@ struct Entry {
 
 struct Constants {
   MomentumRule rule;
-  double beta1, beta2;
+  double beta1, beta2, rate_factor;
   bool vectors;
 };
 
@@ -40,7 +40,7 @@ __global__ void __launch_bounds__(kThreads)
   const int index = table.find(blockIdx.x);
   const auto& entry = table.entries[index];
   const MomentumStep step = MomentumStep::of(*scalars, constants.rule, constants.beta1, constants.beta2,
-                                             static_cast<double>(entry.weight_decay));
+                                             constants.rate_factor, static_cast<double>(entry.weight_decay));
   const uint64_t key = mix_key(scalars->seed, entry.stream_id);
   const bool vectors = constants.vectors && entry.is_aligned();
   const int64_t begin = table.begin(index, blockIdx.x), end = min(entry.elements, begin + kChunk);
@@ -86,7 +86,7 @@ Formats formats_of(const MomentumTensor& tensor) {
 /// Updates the tensors of these formats.
 template <class Parameter, class Gradient, class M>
 void update(const Context& context, const MomentumArgs& args, const Formats& formats) {
-  const Constants constants{args.rule, args.beta1, args.beta2, !context.stream().general_kernels()};
+  const Constants constants{args.rule, args.beta1, args.beta2, args.rate_factor, !context.stream().general_kernels()};
   using Table = TensorTable<Entry<Parameter, Gradient, M>, 64, kChunk>;
   static_assert(sizeof(Table) <= 3900);
   Table table;

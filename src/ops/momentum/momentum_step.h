@@ -13,16 +13,17 @@ struct MomentumStep {
   float gradient_scale, decay, beta1, one_minus_beta1, beta2, one_minus_beta2, learning_rate;
 
   HONE_HOST_DEVICE static MomentumStep of(const StepScalars& scalars, MomentumRule rule, double beta1, double beta2,
-                                          double weight_decay) {
+                                          double rate_factor, double weight_decay) {
     const bool lion = rule == MomentumRule::kLion;
+    const double lr = static_cast<double>(scalars.learning_rate) * rate_factor;
     return {rule,
             scalars.clip_coefficient,
-            static_cast<float>(lion ? 1.0 - static_cast<double>(scalars.learning_rate) * weight_decay : weight_decay),
+            static_cast<float>(lion ? 1.0 - lr * weight_decay : weight_decay),
             static_cast<float>(beta1),
             static_cast<float>(1.0 - beta1),
             static_cast<float>(beta2),
             static_cast<float>(1.0 - beta2),
-            scalars.learning_rate};
+            static_cast<float>(lr)};
   }
 
   HONE_HOST_DEVICE void update(float& p, float& m, float gradient) const {
