@@ -13,6 +13,12 @@ case "${1:-build}" in
   *) echo "usage: tools/setup.sh build|lint|parquet" >&2; exit 2 ;;
 esac
 
+# The contents of a package of the Python index, for its headers and libraries alone: fetch_wheel FOLDER NAME==VERSION.
+fetch_wheel() {
+  python3 -m pip download --quiet --disable-pip-version-check --no-deps --only-binary=:all: --dest "$1" "$2" &&
+    python3 -m zipfile -e "$1"/*.whl "$1/package"
+}
+
 frontend_version=1.32.0
 frontend=$(cd "$(dirname "$0")/.." && pwd)/third_party/cudnn-frontend
 wants_frontend() {
@@ -24,8 +30,7 @@ fetch_frontend() {
   local folder
   folder=$(mktemp -d)
   echo "fetching cudnn-frontend $frontend_version into third_party/cudnn-frontend"
-  if python3 -m pip download --quiet --disable-pip-version-check --no-deps --only-binary=:all: --dest "$folder" \
-      "nvidia-cudnn-frontend==$frontend_version" && python3 -m zipfile -e "$folder"/*.whl "$folder/package" &&
+  if fetch_wheel "$folder" "nvidia-cudnn-frontend==$frontend_version" &&
       [ -f "$folder/package/include/cudnn_frontend.h" ]; then
     mkdir -p "$frontend"
     rm -rf "$frontend/include"
@@ -45,8 +50,7 @@ fetch_arrow() {
   local folder
   folder=$(mktemp -d)
   echo "fetching Apache Arrow $arrow_version into third_party/arrow"
-  if python3 -m pip download --quiet --disable-pip-version-check --no-deps --only-binary=:all: --dest "$folder" \
-      "pyarrow==$arrow_version" && python3 -m zipfile -e "$folder"/*.whl "$folder/package" &&
+  if fetch_wheel "$folder" "pyarrow==$arrow_version" &&
       [ -f "$folder/package/pyarrow/include/parquet/arrow/reader.h" ]; then
     rm -rf "$arrow"
     mkdir -p "$arrow/lib"

@@ -180,6 +180,12 @@ class TerminalChat {
     seen_.erase(0, seen_.find(text) + text.size());
     return true;
   }
+  /// Waits for anything behind what was read.
+  bool shows_more() {
+    if (!seen_.empty()) return true;
+    pollfd waiting{master_, POLLIN, 0};
+    return poll(&waiting, 1, 30000) > 0;
+  }
   int exit_code() {
     int status = 0;
     waitpid(id_, &status, 0);
@@ -209,6 +215,7 @@ TEST_F(Chat, CtrlCStopsAnAnswerAndNotTheProgram) {
   ASSERT_TRUE(chat.shows("> "));
   chat.type("hello\n");
   ASSERT_TRUE(chat.shows("hello\r\n"));  // the terminal's echo
+  ASSERT_TRUE(chat.shows_more());        // an answer: before it, Ctrl-C would take back a line that nobody has read
   chat.type("\x03");
   ASSERT_TRUE(chat.shows("(stopped)"));
   ASSERT_TRUE(chat.shows("> "));

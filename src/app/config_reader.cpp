@@ -139,8 +139,14 @@ void add_override(ConfigNode& root, const std::string& path, const std::string& 
 }  // namespace
 
 const ConfigNode* ConfigNode::find(std::string_view name) const {
-  const auto found = std::find_if(members.begin(), members.end(), [&](const auto& m) { return m.first == name; });
-  return found == members.end() ? nullptr : &found->second;
+  const auto found =
+      std::find_if(members.begin(), members.end(), [&](const ConfigMember& member) { return member.name == name; });
+  return found == members.end() ? nullptr : &found->value;
+}
+
+void ConfigNode::put(const std::string& name, const ConfigNode& value) {
+  std::erase_if(members, [&](const ConfigMember& member) { return member.name == name; });
+  members.emplace_back(name, value);
 }
 
 ConfigNode parse_config_text(const std::string& text, const std::string& name, bool json) {

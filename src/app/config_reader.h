@@ -11,19 +11,30 @@
 
 namespace hone {
 
+struct ConfigMember;
+
 /// One value of a configuration, with its place. Scalars stay text: the schema decides what they mean.
 struct ConfigNode {
   enum class Kind { kNull, kScalar, kSequence, kMapping };
 
   Kind kind = Kind::kNull;
-  std::string text;               ///< kScalar, after ${ENV} expansion
-  bool quoted = false;            ///< kScalar: written in quotes, so never null, a number or a boolean
-  std::vector<ConfigNode> items;  ///< kSequence
-  std::vector<std::pair<std::string, ConfigNode>> members;  ///< kMapping, in the order of the file, repeats kept
-  std::string where;                                        ///< "run.yaml:12", "command line: lr=1e-4"
+  std::string text;                   ///< kScalar, after ${ENV} expansion
+  bool quoted = false;                ///< kScalar: written in quotes, so never null, a number or a boolean
+  std::vector<ConfigNode> items;      ///< kSequence
+  std::vector<ConfigMember> members;  ///< kMapping, in the order of the file, repeats kept
+  std::string where;                  ///< "run.yaml:12", "command line: lr=1e-4"
 
   /// The member called `name`, or nullptr.
   const ConfigNode* find(std::string_view name) const;
+  /// Makes `value` the last and only member of that name.
+  void put(const std::string& name, const ConfigNode& value);
+};
+
+struct ConfigMember {
+  ConfigMember(std::string key, ConfigNode node) : name(std::move(key)), value(std::move(node)) {}
+
+  std::string name;
+  ConfigNode value;
 };
 
 /// Reads a .yaml, .yml or .json file of at most 4 MiB. Throws UserError (file:line) if it cannot be read or parsed, is

@@ -117,7 +117,7 @@ TEST(NaturalJson, ReadsScalarsAsYamlDoes) {
 }
 
 TEST(Shown, IsShortAndNeverCutsACharacter) {
-  EXPECT_EQ(shown(parse_config_text("v: [a, {b: 1}]", "x").members[0].second), "[a, {b: 1}]");
+  EXPECT_EQ(shown(parse_config_text("v: [a, {b: 1}]", "x").members[0].value), "[a, {b: 1}]");
   ConfigNode node;
   node.kind = Kind::kScalar;
   for (int i = 0; i < 40; ++i) node.text += "aé";

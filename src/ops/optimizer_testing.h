@@ -27,6 +27,13 @@ inline std::vector<float> values_of(const Tensor& tensor) {
   return {values.begin(), values.end()};
 }
 
+inline void write_values(const Tensor& to, const std::vector<float>& values) {
+  if (to.dtype == DType::kF32) return copy_from_host(to, values.data(), values.size() * sizeof(float));
+  std::vector<BFloat16> rounded;
+  for (float value : values) rounded.emplace_back(value);
+  copy_from_host(to, rounded.data(), rounded.size() * sizeof(BFloat16));
+}
+
 struct StateFormats {
   DType parameter = DType::kF32, gradient = DType::kF32, m = DType::kF32;
 };
@@ -57,15 +64,8 @@ struct TestParameter {
       rows = at(4, row_shape, DType::kF32);
       columns = at(5, column_shape, DType::kF32);
     }
-    write(parameter, start);
+    write_values(parameter, start);
     start = values_of(parameter);
-  }
-
-  static void write(const Tensor& to, const std::vector<float>& values) {
-    if (to.dtype == DType::kF32) return copy_from_host(to, values.data(), values.size() * sizeof(float));
-    std::vector<BFloat16> rounded;
-    for (float value : values) rounded.emplace_back(value);
-    copy_from_host(to, rounded.data(), rounded.size() * sizeof(BFloat16));
   }
 
   std::vector<float> start;
@@ -94,7 +94,7 @@ struct OptimizerFixture {
     values.nonfinite = nonfinite;
     values.seed = mix_key(7, static_cast<uint64_t>(t));
     scalars.write(values);
-    for (size_t i = 0; i < gradients.size(); ++i) TestParameter::write(parameters[i]->gradient, gradients[i]);
+    for (size_t i = 0; i < gradients.size(); ++i) write_values(parameters[i]->gradient, gradients[i]);
   }
 
   float learning_rate = kLearningRate;

@@ -48,7 +48,7 @@ ConfigNode overlaid(ConfigNode below, const ConfigNode& over) {
   below.kind = ConfigNode::Kind::kMapping;
   for (const auto& [name, value] : over.members) {
     std::erase_if(below.members,
-                  [&, &key = name](const auto& member) { return config_name(member.first) == config_name(key); });
+                  [&, &key = name](const auto& member) { return config_name(member.name) == config_name(key); });
     below.members.emplace_back(name, value);
   }
   return below;
@@ -63,7 +63,7 @@ ConfigNode with_files(const std::vector<ShellWord>& words, const std::string& fo
   ConfigNode rest = flags;
   for (const char* name : {"config", "config_file"}) {
     if (const ConfigNode* file = flags.find(name)) files.push_back({file->text, file->where});
-    std::erase_if(rest.members, [&](const auto& member) { return member.first == name; });
+    std::erase_if(rest.members, [&](const auto& member) { return member.name == name; });
   }
   for (const ShellWord& file : files) {
     const std::filesystem::path beside = std::filesystem::path(folder) / file.text;

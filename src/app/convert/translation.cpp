@@ -214,8 +214,7 @@ class Translator {
   static ConfigNode with_base(const Tool& tool, ConfigNode Tool::*defaults) {
     ConfigNode all = tool.base.empty() ? ConfigNode{} : with_base(*find_tool(tool.base), defaults);
     for (const auto& [name, value] : (tool.*defaults).members) {
-      std::erase_if(all.members, [&, &key = name](const auto& member) { return member.first == key; });
-      all.members.emplace_back(name, value);
+      all.put(name, value);
     }
     return all;
   }
@@ -225,8 +224,7 @@ class Translator {
     if (defaults.members.empty()) return;
     if (uses_lora(defaults)) {
       for (const auto& [name, value] : with_base(tool_, &Tool::lora_defaults).members) {
-        std::erase_if(defaults.members, [&, &key = name](const auto& member) { return member.first == key; });
-        defaults.members.emplace_back(name, value);
+        defaults.put(name, value);
       }
     }
     const bool evaluates = states("val_split") || states("eval_datasets");

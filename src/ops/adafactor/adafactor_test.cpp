@@ -14,6 +14,7 @@ using testing::random_values;
 using testing::StateFormats;
 using testing::TestParameter;
 using testing::values_of;
+using testing::write_values;
 
 struct Fixture : OptimizerFixture {
   using OptimizerFixture::OptimizerFixture;
@@ -198,7 +199,7 @@ TEST(Adafactor, SmallStepsOfBfloat16WeightsAddUp) {
   constexpr int64_t kRows = 256, kColumns = 257;
   const StateFormats narrow{.parameter = DType::kBF16, .gradient = DType::kBF16};
   fixture.add({kRows, kColumns}, 0.0, narrow);
-  TestParameter::write(fixture.args.tensors[0].parameter, std::vector<float>(kRows * kColumns, 2.0f));
+  write_values(fixture.args.tensors[0].parameter, std::vector<float>(kRows * kColumns, 2.0f));
   fixture.learning_rate = 0x1p-7f / 100;
   for (int t = 1; t <= 20; ++t) fixture.step(t, {std::vector<float>(kRows * kColumns, 1.0f)});
   double sum = 0;

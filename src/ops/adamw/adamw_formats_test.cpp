@@ -164,7 +164,7 @@ TEST(AdamwFormats, SmallStepsOfBfloat16ParametersAddUp) {
   Fixture fixture;
   fixture.add(4096, 0.0, 0, {.parameter = DType::kBF16});
   fixture.learning_rate = static_cast<float>(0x1p-7 / 100);
-  Parameter::write(fixture.args.tensors[0].parameter, std::vector<float>(4096, 1.5f));
+  testing::write_values(fixture.args.tensors[0].parameter, std::vector<float>(4096, 1.5f));
   const std::vector<float> gradient(4096, -1.0f);
   for (int t = 1; t <= kSteps; ++t) fixture.step(t, {gradient});
   double sum = 0;

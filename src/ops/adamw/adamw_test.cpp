@@ -121,7 +121,7 @@ TEST(Adamw, SmallChangesOfBfloat16MomentsAddUp) {
 TEST(Adamw, TheFirstStepMovesByTheLearningRate) {
   Fixture fixture;
   fixture.add(1, 0.0);
-  Parameter::write(fixture.args.tensors[0].parameter, {1.0f});
+  testing::write_values(fixture.args.tensors[0].parameter, {1.0f});
   fixture.step(1, {{-3.0f}});
   EXPECT_NEAR(host_values<float>(fixture.args.tensors[0].parameter)[0], 1.01f, 1e-6);
 }

@@ -1,36 +1,21 @@
 // Parameters with their optimizer state on the device under test, for tests of adamw.
 #pragma once
 
-#include <gtest/gtest.h>
-
 #include <cmath>
 #include <memory>
 #include <vector>
 
-#include "core/philox.h"
 #include "ops/adamw/adamw.h"
 #include "ops/adamw/dynamic_code.h"
-#include "ops/op_harness.h"
+#include "ops/optimizer_testing.h"
 
 namespace hone::testing {
-
-inline std::vector<float> random_values(int64_t n, uint64_t key) {
-  PhiloxSequence random(mix_key(31, key));
-  std::vector<float> values(static_cast<size_t>(n));
-  for (float& value : values) value = random.normal();
-  return values;
-}
 
 struct AdamwFormats {
   DType parameter = DType::kF32, gradient = DType::kF32, m = DType::kF32, v = DType::kF32;
 };
 
-/// The values of a float32 or bfloat16 tensor, and what moments of any format stand for.
-inline std::vector<float> values_of(const Tensor& tensor) {
-  if (tensor.dtype == DType::kF32) return host_values<float>(tensor);
-  const std::vector<BFloat16> values = host_values<BFloat16>(tensor);
-  return {values.begin(), values.end()};
-}
+/// What moments of any format stand for.
 inline std::vector<float> values_of(const Moment& moment) {
   if (size_of(moment.values.dtype) > 1) return values_of(moment.values);
   Tensor bytes = moment.values;
@@ -63,14 +48,8 @@ struct AdamwParameter {
               .v = moment(4, formats.v),
               .gradient = at(6, n, formats.gradient),
               .weight_decay = weight_decay};
-    write(tensor.parameter, start);
+    write_values(tensor.parameter, start);
     start = values_of(tensor.parameter);
-  }
-  static void write(const Tensor& to, const std::vector<float>& values) {
-    if (to.dtype == DType::kF32) return copy_from_host(to, values.data(), values.size() * sizeof(float));
-    std::vector<BFloat16> rounded;
-    for (float value : values) rounded.emplace_back(value);
-    copy_from_host(to, rounded.data(), rounded.size() * sizeof(BFloat16));
   }
 
   std::vector<float> start;
@@ -101,7 +80,7 @@ struct AdamwFixture {
     values.nonfinite = nonfinite;
     values.seed = mix_key(7, static_cast<uint64_t>(t));
     scalars.write(values);
-    for (size_t i = 0; i < gradients.size(); ++i) AdamwParameter::write(args.tensors[i].gradient, gradients[i]);
+    for (size_t i = 0; i < gradients.size(); ++i) write_values(args.tensors[i].gradient, gradients[i]);
     adamw(Context(stream, scratch), args);
     stream.synchronize();
   }

@@ -13,6 +13,7 @@ using testing::random_values;
 using testing::StateFormats;
 using testing::TestParameter;
 using testing::values_of;
+using testing::write_values;
 
 struct Fixture : OptimizerFixture {
   using OptimizerFixture::OptimizerFixture;
@@ -146,7 +147,7 @@ TEST(Momentum, SmallStepsOfBfloat16WeightsAddUp) {
     constexpr int64_t kElements = 1 << 16;
     fixture.add({kElements}, 0.0, {.parameter = DType::kBF16, .gradient = DType::kBF16, .m = DType::kBF16},
                 rule.beta1 > 0);
-    TestParameter::write(fixture.args.tensors[0].parameter, std::vector<float>(kElements, 2.0f));
+    write_values(fixture.args.tensors[0].parameter, std::vector<float>(kElements, 2.0f));
     const float move = rule.rule == MomentumRule::kLion ? 1.0f : OptimizerFixture::kClip;  // times the rate
     fixture.learning_rate = 0x1p-7f / 100 / move;
     for (int t = 1; t <= 20; ++t) fixture.step(t, {std::vector<float>(kElements, 1.0f)});
