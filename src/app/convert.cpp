@@ -89,10 +89,7 @@ void convert_sharded_adapter(const WeightConversionOptions& options, const Shard
   (*config)["inference_mode"] = true;
   write_text_file(output / "adapter_config.json", config->dump(2) + "\n");
   // Every tensor has its place in the model, or this says which has none.
-  TrainableOptions trainable;
-  trainable.train_base = trainable.train_router = false;
-  trainable.adapter = output;
-  model.set_trainable(trainable);
+  model.set_trainable(TrainableOptions::nothing(output));
   if (written_by_run) return;
   std::set<std::string> modules;
   for (const Parameter& parameter : model.store().all()) {
@@ -131,10 +128,7 @@ void convert_adapter(const WeightConversionOptions& options, const fs::path& out
   std::string base = options.model;
   if (base.empty()) base = base_of_adapter(options.input);
   LoadedModel model(resolve_model_path(base), DType::kF32);
-  TrainableOptions trainable;
-  trainable.train_base = trainable.train_router = false;
-  trainable.adapter = options.input;
-  model.set_trainable(trainable);
+  model.set_trainable(TrainableOptions::nothing(options.input));
   require_expert_names(model.store(), layout);
   model.store().allocate_trainable_values(Device{});  // the base model's weights are not read
   load_adapter(options.input, model.store());

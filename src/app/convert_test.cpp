@@ -137,10 +137,7 @@ std::vector<float> logits_of(const fs::path& model, const fs::path& adapter) {
   ThreadPool pool(2);
   Stream stream(Device{}, pool);
   LoadedModel loaded(model, DType::kF32);
-  TrainableOptions nothing;
-  nothing.train_base = nothing.train_router = false;
-  nothing.adapter = adapter;
-  loaded.set_trainable(nothing);
+  loaded.set_trainable(TrainableOptions::nothing(adapter));
   Probe probe(probe_prompts(nullptr, loaded.decoder().config().vocab_size), stream);
   loaded.load(stream.device(), pool, 0, true);
   return probe.free_logits(loaded);

@@ -41,9 +41,7 @@ void export_model(const ExportOptions& options) {
   require_free_folder(options.output, options.force);
   const fs::path directory = resolve_model_path(options.input);
   LoadedModel model(directory, exact_dtype(Checkpoint::open(directory)));
-  TrainableOptions nothing;
-  nothing.train_base = nothing.train_router = false;
-  model.set_trainable(nothing);
+  model.set_trainable(TrainableOptions::nothing());
   ThreadPool pool(options.threads);
   model.load(Device{}, pool, 0, true);
   write_directory(options.output, [&](const fs::path& temporary) {
@@ -61,7 +59,7 @@ void export_model(const ExportOptions& options) {
 int run_export(const ExportOptions& options) {
   check(options);
   const fs::path input = options.input;
-  if (!fs::exists(input / "adapter_config.json") || fs::exists(input / "config.json")) {
+  if (!is_adapter_folder(input)) {
     export_model(options);
     return 0;
   }

@@ -6,6 +6,7 @@
 #include <fstream>
 #include <iterator>
 
+#include "app/merge.h"
 #include "core/error.h"
 #include "core/untrusted_json.h"
 #include "train/device_facts.h"
@@ -19,7 +20,7 @@ namespace fs = std::filesystem;
 /// An adapter's folder stands for its base model with the adapter.
 InferenceOptions with_base(InferenceOptions options) {
   const fs::path folder = options.model;
-  if (!fs::exists(folder / "adapter_config.json") || fs::exists(folder / "config.json")) return options;
+  if (!is_adapter_folder(folder)) return options;
   if (!options.adapter.empty()) {
     throw UserError("the model is an adapter's folder, and another adapter is given", "--model",
                     "name the base model with --model");
@@ -30,15 +31,10 @@ InferenceOptions with_base(InferenceOptions options) {
 }
 
 DType dtype_of(const std::string& given, const fs::path& model) {
-  if (given.empty()) {
-    const HfConfig config = HfConfig::read(model);
-    const std::string stated = config.string_or("dtype", config.string_or("torch_dtype", "bfloat16"));
-    return stated == name_of(DType::kF32) ? DType::kF32 : DType::kBF16;
-  }
-  for (const DType dtype : {DType::kF32, DType::kBF16}) {
-    if (name_of(dtype) == given) return dtype;
-  }
-  throw UserError(fmt::format("'{}' is not a dtype of generate", given), "--dtype", "use float32 or bfloat16");
+  if (const std::optional<DType> dtype = parse_weight_dtype(given, "generate")) return *dtype;
+  const HfConfig config = HfConfig::read(model);
+  const std::string stated = config.string_or("dtype", config.string_or("torch_dtype", "bfloat16"));
+  return stated == name_of(DType::kF32) ? DType::kF32 : DType::kBF16;
 }
 
 /// The one that is asked for; else the adapter's, with which it was trained; else the model's own.
@@ -75,6 +71,10 @@ Tokenizer load_tokenizer(const fs::path& model) {
 }
 
 }  // namespace
+
+bool is_adapter_folder(const fs::path& folder) {
+  return fs::exists(folder / "adapter_config.json") && !fs::exists(folder / "config.json");
+}
 
 std::string base_of_adapter(const fs::path& folder) {
   std::ifstream file(folder / "adapter_config.json");
@@ -147,10 +147,7 @@ int64_t context_length(const RopeParameters& rope) {
 }
 
 Generator& InferenceModel::load(const GeneratorOptions& options) {
-  TrainableOptions nothing;
-  nothing.train_base = nothing.train_router = false;
-  nothing.adapter = options_.adapter;
-  model_.set_trainable(nothing);
+  model_.set_trainable(TrainableOptions::nothing(options_.adapter));
   model_.load(stream_.device(), pool_, 0, true);
   model_.decoder().prepare(stream_, options.max_length);
   generator_ = std::make_unique<Generator>(model_.decoder(), stream_, options);

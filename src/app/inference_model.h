@@ -36,6 +36,8 @@ struct InferenceOptions {
 /// Positions that a model is made for.
 int64_t context_length(const RopeParameters& rope);
 
+/// Whether the folder has an adapter and no model beside it.
+bool is_adapter_folder(const std::filesystem::path& folder);
 /// The model that an adapter's folder names; UserError if it names none.
 std::string base_of_adapter(const std::filesystem::path& folder);
 

@@ -9,6 +9,7 @@
 #include <optional>
 #include <set>
 
+#include "app/inference_model.h"
 #include "app/model_summary.h"
 #include "app/output.h"
 #include "core/error.h"
@@ -275,8 +276,7 @@ void inspect_adapter(Page& page, const fs::path& directory, bool tensors) {
 int run_inspect(const InspectOptions& options) {
   Page page(Terminal::of(1).color);
   const fs::path path(options.path);
-  const bool adapter = fs::exists(path / "adapter_config.json") && !fs::exists(path / "config.json");
-  if (adapter) {
+  if (is_adapter_folder(path)) {
     inspect_adapter(page, path, options.tensors);
   } else {
     inspect_model(page, options.path, options.tensors);

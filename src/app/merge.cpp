@@ -57,10 +57,7 @@ class MergeRun {
     require_free_folder(options.output, options.force);
     const fs::path base = resolve_model_path(options.model);
     model_ = std::make_unique<LoadedModel>(base, DType::kF32);
-    TrainableOptions trainable;
-    trainable.train_base = trainable.train_router = false;
-    trainable.adapter = options.adapter;
-    model_->set_trainable(trainable);
+    model_->set_trainable(TrainableOptions::nothing(options.adapter));
     std::optional<Tokenizer> tokenizer;
     if (fs::exists(base / "tokenizer.json")) tokenizer = Tokenizer::load(base);
     config_ = model_->decoder().config();
@@ -108,9 +105,7 @@ class MergeRun {
     model_.reset();  // two float32 models need not fit at once
     LoadedModel written(directory, DType::kF32);
     const DType coarsest = coarsest_dtype(written.checkpoint());
-    TrainableOptions nothing;
-    nothing.train_base = nothing.train_router = false;
-    written.set_trainable(nothing);
+    written.set_trainable(TrainableOptions::nothing());
     written.load(stream_.device(), pool_, 0, true);
     const double drift = relative_difference(probe_->logits(written), merged_);
     const double bound = rounding_tolerance(config_, coarsest);

@@ -171,7 +171,6 @@ TEST(Config, WhatThisVersionDoesNotRunIsRefusedByName) {
                            "quantization_bit: 4",
                            "use_cpu_offload: true",
                            "use_kt: true",
-                           "use_kt: true",
                            "router_dtype: bfloat16",
                            "packing_strategy: wrapped",
                            "stage: dpo",

@@ -14,9 +14,10 @@ namespace hone {
 /// gives an equal RunConfig and no notes. Throws nothing.
 std::string resolved_yaml(const RunConfig& run);
 
-/// `key` with `value` as lines of YAML ("lora_r: 8"); "generation.top_k" stands as generation: {top_k: …}.
-std::string yaml_line(const KeySpec& key, const Json& value);
 /// The same as pairs, for trackers: unset keys are left out, and mappings and lists are JSON.
 std::vector<std::pair<std::string, std::string>> resolved_pairs(const RunConfig& run);
+
+/// `key` with `value` as lines of YAML ("lora_r: 8"); "generation.top_k" stands as generation: {top_k: …}.
+std::string yaml_line(const KeySpec& key, const Json& value);
 
 }  // namespace hone

@@ -210,8 +210,6 @@ Json properties_of(const std::vector<KeySpec>& table) {
 std::string schema_markdown() {
   std::string text =
       kIntroduction + presets_markdown() + supported_tables(schema()) + supported_tables(dataset_schema());
-  text +=
-      short_table(dataset_schema(), KeyStatus::kLater, "An entry of datasets: known, not in this version", "meaning");
   text += short_table(schema(), KeyStatus::kLater, "Known, not in this version", "meaning");
   text += short_table(schema(), KeyStatus::kNoEffect, "Recognised, no effect", "why");
   text += fmt::format("\n## Sections\n\n{}.\n", join_code(section_names()));

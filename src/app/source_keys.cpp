@@ -14,7 +14,7 @@ namespace {
 // A line each: the key, or key=value where values differ in what becomes of them.
 constexpr const char* kQwen3Sft = R"(
 --model_path --tokenizer_path --dataset_path=d.jsonl --output_dir
---global_batch_size --micro_batch_size --train_steps --save_steps --max_length --learning_rate --weight_decay --optim=adamw_torch
+--global_batch_size --micro_batch_size --train_steps --save_steps --max_length=64 --learning_rate --weight_decay --optim=adamw_torch
 --run_name --full_determinism --logging_steps
 --deepspeed_config=config/zero1.json --deepspeed_config=config/zero3.json --fsdp=full_shard,auto_wrap
 --use_fast_moe_block --use_fp8 --use_packing --completion_only_loss --use_liger_kernel --torch_compile --use_lora
@@ -26,22 +26,22 @@ kt_num_gpu_experts kt_skip_expert_loading kt_share_backward_bb kt_share_cache_po
 kt_lora_rank kt_lora_alpha kt_use_lora_experts kt_lora_expert_num kt_lora_expert_intermediate_size
 kt_checkpoint_files kt_sharded_metadata kt_wrap_fn kt_wrap_kwargs
 kt_non_expert_weight_path kt_expert_weight_format=bf16 kt_expert_weight_format=int8 kt_weight_lifecycle kt_force_fused_expert_lora
-kt_activation_policy kt_lora_dropout kt_train_mode=lora kt_train_mode=full kt_train_mode=hybrid kt_full_weight_grad
+kt_activation_policy kt_lora_dropout=0.1 kt_train_mode=lora kt_train_mode=full kt_train_mode=hybrid kt_full_weight_grad
 ACCELERATE_KT_BACKEND ACCELERATE_KT_NUM_THREADS ACCELERATE_KT_TP_ENABLED ACCELERATE_KT_THREADPOOL_COUNT ACCELERATE_KT_WEIGHT_PATH
 ACCELERATE_KT_EXPERT_CHECKPOINT_PATH ACCELERATE_KT_NUM_GPU_EXPERTS ACCELERATE_KT_SKIP_EXPERT_LOADING
 ACCELERATE_KT_SHARE_BACKWARD_BB ACCELERATE_KT_SHARE_CACHE_POOL ACCELERATE_KT_MAX_CACHE_DEPTH ACCELERATE_KT_MODEL_MAX_LENGTH
 ACCELERATE_KT_LORA_RANK ACCELERATE_KT_LORA_ALPHA ACCELERATE_KT_USE_LORA_EXPERTS ACCELERATE_KT_LORA_EXPERT_NUM
 ACCELERATE_KT_LORA_EXPERT_INTERMEDIATE_SIZE ACCELERATE_KT_NON_EXPERT_WEIGHT_PATH ACCELERATE_KT_EXPERT_WEIGHT_FORMAT
-ACCELERATE_KT_WEIGHT_LIFECYCLE ACCELERATE_KT_FORCE_FUSED_EXPERT_LORA ACCELERATE_KT_LORA_DROPOUT ACCELERATE_KT_TRAIN_MODE=lora
+ACCELERATE_KT_WEIGHT_LIFECYCLE ACCELERATE_KT_FORCE_FUSED_EXPERT_LORA ACCELERATE_KT_LORA_DROPOUT=0.1 ACCELERATE_KT_TRAIN_MODE=lora
 ACCELERATE_KT_FULL_WEIGHT_GRAD ACCELERATE_KT_OMP_NUM_THREADS ACCELERATE_KT_ACTIVATION_POLICY
 KT_REUSE_CHECKPOINT_FORWARD KT_SFT_PROFILE KT_SFT_DEBUG KT_SFT_ENABLE_WARMUP SFT_MOE_NAN_CHECK SFT_POOL_LOG SFT_POOL_LOG_FILE
 KT_INT8_VNNI_BACKEND SFT_TRACE_PATH SFT_TIMER_DISABLED
 use_kt kt_config kt_cpu_activation kt_optimize_rule cpu_infer chunk_size USE_KT
-finetuning_type=full finetuning_type=freeze finetuning_type=lora stage=sft stage=dpo template=qwen3 cutoff_len
+finetuning_type=full finetuning_type=freeze finetuning_type=lora stage=sft stage=dpo template=qwen3 cutoff_len=64
 )";
 constexpr const char* kNodeGuide = R"(
 model_args.model_name_or_path model_args.trust_remote_code model_args.torch_dtype=bfloat16 model_args.attn_implementation
-data_args.dataset_path=d.csv data_args.max_seq_length data_args.validation_split=0.05 data_args.preprocessing_num_workers
+data_args.dataset_path=d.csv data_args.max_seq_length=64 data_args.validation_split=0.05 data_args.preprocessing_num_workers
 training_args.output_dir training_args.per_device_train_batch_size training_args.per_device_eval_batch_size
 training_args.gradient_accumulation_steps training_args.learning_rate training_args.lr_scheduler_type=cosine
 training_args.warmup_ratio=0.1 training_args.weight_decay training_args.num_train_epochs training_args.logging_steps
@@ -69,7 +69,7 @@ inference.temperature inference.top_k inference.top_p=0.95 inference.repetition_
 inference.num_beams=1 inference.num_beams=4 inference.do_sample
 advanced.use_cpu_offload advanced.torch_compile advanced.early_stopping_patience=3 advanced.early_stopping_threshold=0.001
 advanced.compile_backend advanced.compile_mode advanced.profile_memory advanced.detect_anomaly advanced.debug_mode advanced.log_level
-model.name model.attn_implementation model.max_seq_length model.load_in_8bit=false model.load_in_8bit=true
+model.name model.attn_implementation model.max_seq_length=64 model.load_in_8bit=false model.load_in_8bit=true
 model.load_in_4bit=true model.torch_dtype=bfloat16 model.trust_remote_code
 lora.r lora.alpha lora.dropout=0.05 lora.bias=none lora.target_modules=q_proj lora.exclude_modules=w1 lora.use_rslora
 lora.modules_to_save=gate lora.task_type

@@ -178,8 +178,8 @@ EncodedDataset encode_dataset(const DatasetEntry& entry, const std::string& name
     static_cast<RowsReport&>(report) += block.report;
     lengths.insert(lengths.end(), block.lengths.begin(), block.lengths.end());
   }
-  report.histogram = histogram_of(lengths);
-  report.lengths = summarise_lengths(std::move(lengths));
+  report.lengths = summarise_lengths(lengths);
+  report.histogram = histogram_of(lengths, report.lengths);
   return dataset;
 }
 

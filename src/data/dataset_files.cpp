@@ -50,10 +50,10 @@ void refuse_other_kinds(const fs::path& path) {
 
 /// Of a data set's folder, not of its data.
 bool is_about_the_data(const std::string& name) {
-  static constexpr std::array<std::string_view, 9> kNames = {"README.md",  "README.txt",        "LICENSE.txt",
-                                                             "LICENSE.md", "dataset_info.json", "dataset_infos.json",
-                                                             "state.json", "CHANGELOG.md",      "dataset_dict.json"};
-  return std::find(kNames.begin(), kNames.end(), name) != kNames.end() || name == "requirements.txt";
+  static constexpr std::array<std::string_view, 10> kNames = {
+      "README.md",          "README.txt", "LICENSE.txt",  "LICENSE.md",        "dataset_info.json",
+      "dataset_infos.json", "state.json", "CHANGELOG.md", "dataset_dict.json", "requirements.txt"};
+  return std::find(kNames.begin(), kNames.end(), name) != kNames.end();
 }
 
 struct Folder {

@@ -36,9 +36,8 @@ LengthSummary summarise_lengths(std::vector<int32_t> lengths) {
   return {rank(50), rank(90), rank(99), lengths.back()};
 }
 
-LengthHistogram histogram_of(const std::vector<int32_t>& lengths) {
+LengthHistogram histogram_of(const std::vector<int32_t>& lengths, const LengthSummary& summary) {
   if (lengths.empty()) return {};
-  const LengthSummary summary = summarise_lengths(lengths);
   const int64_t shortest = *std::min_element(lengths.begin(), lengths.end());
   constexpr int64_t kBins = 12;
   int64_t width = 1;

@@ -26,7 +26,7 @@ using LengthHistogram = std::vector<LengthBin>;
 
 /// Bins of one width, 1, 2 or 5 times a power of ten, up to the 99th percentile: at most 13. The last one has
 /// everything longer, too.
-LengthHistogram histogram_of(const std::vector<int32_t>& lengths);
+LengthHistogram histogram_of(const std::vector<int32_t>& lengths, const LengthSummary& summary);
 
 /// What became of the rows of a data set. The counts of kept samples, their tokens and supervised tokens are of all
 /// that is trained (or evaluated) on, the validation split included.

@@ -8,6 +8,7 @@
 #include "core/philox.h"
 #include "data/mixture.h"
 #include "data/packing.h"
+#include "data/shuffle.h"
 
 namespace hone {
 
@@ -16,10 +17,6 @@ namespace {
 /// Samples considered together by the packer: enough for nearly full packs, bounded in memory and in how far a sample
 /// moves from its shuffled place.
 constexpr int64_t kPackingWindow = 4096;
-
-void shuffle_with(PhiloxSequence& random, auto& items) {
-  for (size_t i = items.size(); i > 1; --i) std::swap(items[i - 1], items[random.below(i)]);
-}
 
 }  // namespace
 

@@ -7,16 +7,13 @@
 
 #include "core/error.h"
 #include "core/philox.h"
+#include "data/shuffle.h"
 
 namespace hone {
 
 namespace {
 
 constexpr uint64_t kRounds = 0x726f756e64;  // the use of the seed for the rounds of one data set
-
-void shuffle_with(PhiloxSequence random, std::vector<int64_t>& items) {
-  for (size_t i = items.size(); i > 1; --i) std::swap(items[i - 1], items[random.below(i)]);
-}
 
 std::vector<std::vector<int64_t>> samples_by_dataset(const SampleStore& samples, size_t datasets) {
   std::vector<std::vector<int64_t>> result(datasets);
@@ -38,7 +35,8 @@ void draw(const std::vector<int64_t>& samples, int64_t begin, int64_t count, con
       round = position / size;
       order = samples;
       const uint64_t key = mix_key(mix_key(mix_key(options.seed, kRounds), dataset), static_cast<uint64_t>(round));
-      if (options.shuffle) shuffle_with(PhiloxSequence(key), order);
+      PhiloxSequence random(key);
+      if (options.shuffle) shuffle_with(random, order);
     }
     drawn.push_back(order[static_cast<size_t>(position % size)]);
   }

@@ -10,6 +10,7 @@
 #include "core/philox.h"
 #include "data/csv_writer.h"
 #include "data/row_batches.h"
+#include "data/shuffle.h"
 
 namespace hone {
 
@@ -99,7 +100,7 @@ NodeShards write_node_shards(const std::vector<DatasetEntry>& entries, const Nod
   shards.columns = columns_of(rows);
   const bool csv = fits_csv(rows);
   PhiloxSequence random(options.seed);
-  for (size_t i = rows.size(); i > 1; --i) std::swap(rows[i - 1], rows[random.below(i)]);
+  shuffle_with(random, rows);
   for (int64_t node = 0; node < options.nodes; ++node) {
     const auto begin = static_cast<size_t>(node * shards.samples_per_node);
     const auto part = std::span<const Json>(rows).subspan(

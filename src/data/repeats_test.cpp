@@ -99,7 +99,7 @@ TEST(LengthHistogram, HasRoundBinsUpToTheNinetyNinthPercentileAndCountsEveryRow)
   std::vector<int32_t> lengths;
   for (int32_t i = 0; i < 1000; ++i) lengths.push_back(37 + i);
   lengths.push_back(50'000);
-  const LengthHistogram bins = histogram_of(lengths);
+  const LengthHistogram bins = histogram_of(lengths, summarise_lengths(lengths));
   EXPECT_LE(bins.size(), 13u);
   EXPECT_GE(bins.size(), 6u);
   EXPECT_EQ(bins.front().from, 0);
@@ -114,8 +114,8 @@ TEST(LengthHistogram, HasRoundBinsUpToTheNinetyNinthPercentileAndCountsEveryRow)
   for (const int32_t length : lengths) all += length;
   EXPECT_EQ(rows, 1001);
   EXPECT_EQ(tokens, all);
-  EXPECT_EQ(histogram_of({7}).size(), 1u);
-  EXPECT_TRUE(histogram_of({}).empty());
+  EXPECT_EQ(histogram_of({7}, summarise_lengths({7})).size(), 1u);
+  EXPECT_TRUE(histogram_of({}, {}).empty());
 }
 
 }  // namespace

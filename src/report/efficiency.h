@@ -17,6 +17,10 @@ class EfficiencyMeter {
 
   /// Of the step whose `step`, `step_time`, `num_tokens`, `allocated` and `max_alloc` are given. Once a step, in order.
   std::optional<Efficiency> after(const StepMetrics& step);
+  /// Mean seconds of a step after the warm-up, once there was one.
+  std::optional<double> average_step() const {
+    return timed_ > 0 ? std::optional(seconds_ / static_cast<double>(timed_)) : std::nullopt;
+  }
 
  private:
   int64_t total_steps_;

@@ -38,12 +38,14 @@ bool is_later(const Json& object, int64_t step) {
 
 }  // namespace
 
+const char* nonfinite_name(double value) { return std::isnan(value) ? "NaN" : value > 0 ? "Infinity" : "-Infinity"; }
+
 Json metrics_object(std::span<const Metric> metrics) {
   Json object = Json::object(), nonfinite = Json::object();
   for (const auto& [name, value, is_count] : metrics) {
     if (!std::isfinite(value)) {
       object[name] = nullptr;
-      nonfinite[name] = std::isnan(value) ? "NaN" : value > 0 ? "Infinity" : "-Infinity";
+      nonfinite[name] = nonfinite_name(value);
     } else if (is_count && std::abs(value) < 9e15) {
       object[name] = static_cast<int64_t>(std::llround(value));
     } else {

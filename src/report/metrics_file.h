@@ -16,6 +16,8 @@ namespace hone {
 /// pandas column numeric) and is named in the field `nonfinite`, which is written only then:
 ///   {"step": 7, "loss": null, "nonfinite": {"loss": "NaN"}}       jq 'select(.nonfinite)' finds such steps.
 Json metrics_object(std::span<const Metric> metrics);
+/// "NaN", "Infinity" or "-Infinity", which JSON has not as numbers.
+const char* nonfinite_name(double value);
 
 /// What MetricsFile found in the file of the run that is resumed.
 struct ResumedMetrics {

@@ -58,8 +58,8 @@ struct Reporter::Sinks {
   StepWindow window;
   EfficiencyMeter efficiency;
   // For the time left: what a step takes, with its share of evaluations and saves.
-  int64_t steps_here = 0, timed_steps = 0;
-  double step_seconds = 0, timed_seconds = 0, other_seconds = 0;
+  int64_t steps_here = 0;
+  double step_seconds = 0, other_seconds = 0;
   std::optional<double> first_loss, last_loss;
 };
 
@@ -113,7 +113,8 @@ void Reporter::open_tensorboard(const RunStart& start) {
 }
 
 void Reporter::open_mlflow(bool resumed) {
-  MlflowOptions options = with_mlflow_environment(options_.mlflow);
+  options_.mlflow = with_mlflow_environment(std::move(options_.mlflow));
+  MlflowOptions options = options_.mlflow;
   options.run_name = options_.title;
   for (const auto& [name, value] : {std::pair("mlflow.source.name", "hone"), std::pair("mlflow.source.type", "LOCAL"),
                                     std::pair("hone.version", HONE_VERSION)}) {
@@ -130,7 +131,7 @@ void Reporter::tell_mlflow_notices() {
   }
   if (sinks_->mlflow_run_written || sinks_->mlflow->run_id().empty()) return;
   sinks_->mlflow_run_written = true;
-  write_mlflow_run(with_mlflow_environment(options_.mlflow), sinks_->mlflow->run_id(), options_.output_dir);
+  write_mlflow_run(options_.mlflow, sinks_->mlflow->run_id(), options_.output_dir);
 }
 
 void Reporter::end_mlflow(const RunEnd& end) {
@@ -171,10 +172,6 @@ void Reporter::on_step(StepMetrics metrics) {
   Sinks& s = *sinks_;
   ++s.steps_here;
   s.step_seconds += metrics.step_time;
-  if (s.steps_here > EfficiencyMeter::kWarmUpSteps) {
-    ++s.timed_steps;
-    s.timed_seconds += metrics.step_time;
-  }
   metrics.efficiency = s.efficiency.after(metrics);
   if (!metrics.eta) metrics.eta = seconds_left(metrics.step);
   state_.global_step = metrics.step;
@@ -257,8 +254,7 @@ void Reporter::show_progress(const StepMetrics& metrics) {
 
 double Reporter::seconds_left(int64_t step) const {
   const Sinks& s = *sinks_;
-  const double per_step = s.timed_steps > 0 ? s.timed_seconds / static_cast<double>(s.timed_steps)
-                                            : s.step_seconds / static_cast<double>(s.steps_here);
+  const double per_step = s.efficiency.average_step().value_or(s.step_seconds / static_cast<double>(s.steps_here));
   const double other = s.other_seconds / static_cast<double>(s.steps_here);
   return static_cast<double>(std::max<int64_t>(0, start_.total_steps - step)) * (per_step + other);
 }

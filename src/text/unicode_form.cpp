@@ -96,17 +96,24 @@ struct CommonCharacters {
 };
 
 const CommonCharacters& common_characters(UnicodeForm form) {
-  static const CommonCharacters nfc(UnicodeForm::kNfc), nfd(UnicodeForm::kNfd), nfkc(UnicodeForm::kNfkc),
-      nfkd(UnicodeForm::kNfkd);
+  // Each is built when it is first asked for: a tokenizer has one form.
   switch (form) {
-    case UnicodeForm::kNfc:
-      return nfc;
-    case UnicodeForm::kNfd:
-      return nfd;
-    case UnicodeForm::kNfkc:
-      return nfkc;
-    case UnicodeForm::kNfkd:
-      return nfkd;
+    case UnicodeForm::kNfc: {
+      static const CommonCharacters table(UnicodeForm::kNfc);
+      return table;
+    }
+    case UnicodeForm::kNfd: {
+      static const CommonCharacters table(UnicodeForm::kNfd);
+      return table;
+    }
+    case UnicodeForm::kNfkc: {
+      static const CommonCharacters table(UnicodeForm::kNfkc);
+      return table;
+    }
+    case UnicodeForm::kNfkd: {
+      static const CommonCharacters table(UnicodeForm::kNfkd);
+      return table;
+    }
   }
   HONE_ASSERT(false, "unknown form");
 }

@@ -30,17 +30,16 @@ void UnigramModel::read_vocabulary(const JsonCursor& vocab) {
   const size_t count = vocab.array_size();
   if (count > size_t(kMaxTokenId)) vocab.fail(fmt::format("{} tokens are more than {}", count, kMaxTokenId));
   vocabulary_.reserve(count);
+  std::vector<std::pair<std::string_view, int32_t>> tokens;
+  tokens.reserve(count);
   for (size_t i = 0; i < count; ++i) {
     const IndexedJson& entry = vocab.value()[i];
     if (!entry.is_array() || entry.size() != 2 || !entry[0].is_string() || !entry[1].is_number())
       vocab.element(i).fail("expected [token, score]");
-    vocabulary_.add(entry[0].get_ref<const std::string&>(), int32_t(i));
+    const auto& token = entry[0].get_ref<const std::string&>();
+    vocabulary_.add(token, int32_t(i));
+    tokens.emplace_back(token, int32_t(i));  // of equal ones the last counts, in the vocabulary as in the trie
     scores_.push_back(entry[1].get<double>());
-  }
-  std::vector<std::pair<std::string_view, int32_t>> tokens;
-  for (size_t i = 0; i < count; ++i) {
-    const std::string& token = *vocabulary_.token_of(int32_t(i));
-    tokens.emplace_back(token, *vocabulary_.id_of(token));
   }
   trie_ = TokenTrie(std::move(tokens));
 }

@@ -25,6 +25,14 @@ struct TrainableOptions {
   std::vector<std::string> unfreeze;  ///< patterns that win over `freeze`
   TrainingFormats formats;            ///< of gradients, masters and moments
   bool optimizer_in_backward = false;
+
+  /// For inference, with an adapter or without.
+  static TrainableOptions nothing(std::filesystem::path adapter = {}) {
+    TrainableOptions options;
+    options.train_base = options.train_router = false;
+    options.adapter = std::move(adapter);
+    return options;
+  }
 };
 
 /// Applies what is trained: freezing, and adapters with the rank of a continued adapter's file. Before allocation.

@@ -200,7 +200,7 @@ HeatMap RouterWatch::heat_map() const {
 }
 
 Json RouterWatch::state() const {
-  if (recent_.layers == 0) return nullptr;
+  if (empty()) return nullptr;
   return {{"baseline", load_json(baseline_)},
           {"baseline_steps", baseline_steps_},
           {"recent", load_json(recent_)},

@@ -46,6 +46,8 @@ class RouterWatch {
   /// row, which has their largest values. Needs a step.
   HeatMap heat_map() const;
 
+  /// Before the first step.
+  bool empty() const { return recent_.layers == 0; }
   /// What a resumed run goes on with; null before the first step.
   Json state() const;
   /// Whatever is not the state of a model of these sizes is forgotten.

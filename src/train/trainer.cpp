@@ -243,12 +243,12 @@ void Trainer::save_model(const std::filesystem::path& directory, AdapterLayout l
     save_adapter(directory, model_->store(),
                  {.lora = *lora, .layout = layout, .base_model = config_.model.model_name_or_path});
     copy_tokenizer_files(tokenizer_directory(), directory);
-    if (!chat_template_.empty()) save_chat_template(directory, chat_template_);
+    if (!loaded_data_->chat_template.empty()) save_chat_template(directory, loaded_data_->chat_template);
     return;
   }
   copy_model_files(model_->directory(), directory);
   if (!config_.model.tokenizer_name_or_path.empty()) replace_tokenizer_files(tokenizer_directory(), directory);
-  if (!chat_template_.empty()) save_chat_template(directory, chat_template_);
+  if (!loaded_data_->chat_template.empty()) save_chat_template(directory, loaded_data_->chat_template);
   save_parameters(directory, model_->store(), &model_->checkpoint(), &model_->map(),
                   {.max_shard_size = config_.checkpoint.max_shard_size});
 }

@@ -81,7 +81,7 @@ class Trainer {
   void report_memory(const MemoryPlan& plan, const MemoryLimit& limit);
   void resume(const std::filesystem::path& checkpoint);
   void load_position(const std::filesystem::path& checkpoint);
-  void check_same_data(const std::filesystem::path& checkpoint);
+  void check_same_data(const std::filesystem::path& checkpoint, const Json& now);
 
   void train_step(Reporter& reporter);
   StepResult run_step(const StepData& data);
@@ -116,7 +116,6 @@ class Trainer {
   Stream stream_;
   std::unique_ptr<LoadedModel> model_;
   std::optional<LoadedData> loaded_data_;
-  std::string chat_template_;  // the configuration's; "" = the model's own
   std::unique_ptr<Loader> loader_;
   std::unique_ptr<Engine> engine_;
   std::string recompute_level_;

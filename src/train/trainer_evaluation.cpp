@@ -65,9 +65,11 @@ void Trainer::restore_best() {
 void Trainer::load_for_evaluation(std::optional<int64_t> max_samples) {
   load_model_headers();
   load_data();
-  const TrainingData& data = training_data();
-  const SampleStore& evaluated = data.eval.size() > 0 ? data.eval : data.train;
-  eval_batches_ = Loader(evaluated, eval_loader_options(config_)).all_in_order(max_samples);
+  if (eval_batches_.empty() || max_samples) {
+    const TrainingData& data = training_data();
+    const SampleStore& evaluated = data.eval.size() > 0 ? data.eval : data.train;
+    eval_batches_ = Loader(evaluated, eval_loader_options(config_)).all_in_order(max_samples);
+  }
   make_engine(false);
   model_->store().allocate_dry(stream_.device());
   const MemoryPlan plan = engine_->plan();

@@ -109,7 +109,7 @@ void Trainer::watch_routers(const StepResult& result) {
 }
 
 void Trainer::show_expert_load() {
-  if (router_watch_->state().is_null() || shown_load_ == state_.step) return;
+  if (router_watch_->empty() || shown_load_ == state_.step) return;
   shown_load_ = state_.step;
   logger_.block(heat_map(router_watch_->heat_map(),
                          {.max_width = logger_.console().width(), .color = logger_.console().color()}));

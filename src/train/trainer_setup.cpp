@@ -62,7 +62,6 @@ std::filesystem::path Trainer::tokenizer_directory() const {
 
 void Trainer::load_data() {
   loaded_data_ = hone::load_data(config_, tokenizer_directory(), model_->decoder().config().vocab_size, pool_, logger_);
-  chat_template_ = loaded_data_->chat_template;
   make_loader();
   const int64_t total = config_.schedule.max_steps ? *config_.schedule.max_steps
                                                    : loader_->steps_in_epochs(config_.schedule.num_train_epochs);
@@ -157,8 +156,7 @@ void Trainer::report_data() {
                config_.schedule.gradient_accumulation_steps, *config_.data.max_length);
 }
 
-void Trainer::check_same_data(const std::filesystem::path& checkpoint) {
-  const Json now = data_identity(training_data(), config_);
+void Trainer::check_same_data(const std::filesystem::path& checkpoint, const Json& now) {
   const std::string difference = identity_difference(state_.data, now);
   if (!difference.empty() && !config_.checkpoint.ignore_data_skip) {
     throw UserError("the data are not those of the run that stopped, so it cannot go on with them: " + difference,
@@ -179,6 +177,7 @@ void Trainer::check_same_data(const std::filesystem::path& checkpoint) {
 /// What the checkpoint says besides the weights.
 void Trainer::load_position(const std::filesystem::path& checkpoint) {
   const RunConfig::Checkpoint& options = config_.checkpoint;
+  const Json now = state_.data;  // of this run
   if (!options.resume_only_model) {
     state_ = load_training_state(checkpoint, model_->store());
   } else if (const auto stored = read_run_state(checkpoint); stored && !options.ignore_data_skip) {
@@ -186,7 +185,7 @@ void Trainer::load_position(const std::filesystem::path& checkpoint) {
     state_.optimizer_step = 0;
   }
   if (options.ignore_data_skip) state_.first_data_step = state_.step;
-  check_same_data(checkpoint);
+  check_same_data(checkpoint, now);
 }
 
 void Trainer::resume(const std::filesystem::path& checkpoint) {

@@ -116,14 +116,14 @@ const Parameter* find_by_name(const ParameterStore& store, const std::string& na
   return nullptr;
 }
 
-/// The weight that a file's tensor of this name holds whole.
-const Parameter* find_whole(const ParameterStore& store, const std::string& name) {
+/// What files hold whole, by the names that its tensors may have.
+std::map<std::string, ParameterKind> kinds_of_whole(const ParameterStore& store) {
+  std::map<std::string, ParameterKind> kinds;
   for (const Parameter& p : store.all()) {
     if (!can_be_saved_whole(p.kind())) continue;
-    const std::vector<std::string> names = whole_names(store, p);
-    if (std::find(names.begin(), names.end(), name) != names.end()) return &p;
+    for (const std::string& name : whole_names(store, p)) kinds.emplace(name, p.kind());
   }
-  return nullptr;
+  return kinds;
 }
 
 /// How the modules of one projection of a layer's experts are named: a number stands between prefix and leaf.
@@ -228,10 +228,11 @@ AdapterDescription describe_adapter(const std::filesystem::path& directory, cons
   lora.use_rslora = config.contains("use_rslora") && config["use_rslora"] == true;
   const std::vector<ExpertNames> experts = expert_names(store);
   std::set<std::string> modules, parameters;
+  const std::map<std::string, ParameterKind> whole = kinds_of_whole(store);
   for (const auto& [key, entry] : files.by_key()) {
     const std::string name = key.substr(std::string_view(kAdapterKeyPrefix).size());
-    if (const Parameter* whole = find_whole(store, name)) {
-      description.whole.insert(whole->kind());
+    if (const auto found = whole.find(name); found != whole.end()) {
+      description.whole.insert(found->second);
       continue;
     }
     if (!name.ends_with(kLoraA)) continue;

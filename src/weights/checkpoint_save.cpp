@@ -9,6 +9,7 @@
 #include <fstream>
 #include <set>
 
+#include "core/durable_file.h"
 #include "core/error.h"
 #include "core/untrusted_json.h"
 #include "weights/checkpoint.h"
@@ -111,13 +112,6 @@ void write_carried(SafetensorsWriter& writer, const StoredTensor& carried, int64
     carried.read(scratch, begin, count, dtype, bytes.data());
     writer.write(bytes.data(), static_cast<uint64_t>(count) * size_of(dtype));
   }
-}
-
-void sync_directory(const std::filesystem::path& directory) {
-  const int descriptor = open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (descriptor < 0) return;
-  fsync(descriptor);
-  close(descriptor);
 }
 
 [[noreturn]] void not_writable(const std::filesystem::path& path, const std::string& reason) {

@@ -32,7 +32,6 @@ struct PickleValue {
   };
   Kind kind = Kind::kNone;
   int64_t integer = 0;  ///< and 0 or 1 of a bool
-  double number = 0;
   std::string text;
   std::vector<const PickleValue*> items;
   PickleValue* state = nullptr;  ///< of an object; null without
@@ -46,8 +45,8 @@ struct PickleValue {
 /// The values of one pickle. They may refer to each other in circles, so readers go no deeper than they expect to.
 class Pickle {
  public:
-  /// `allowed` has the full names of classes and functions; one that ends in ".*" allows a whole module. UserError
-  /// with `where`: a name that is not allowed, an instruction that is not read, bytes that are cut off.
+  /// `allowed` has the full names of classes and functions. UserError with `where`: a name that is not allowed, an
+  /// instruction that is not read, bytes that are cut off.
   static Pickle parse(std::string_view bytes, const std::set<std::string>& allowed, const std::string& where);
 
   const PickleValue& root() const { return *root_; }

@@ -269,10 +269,7 @@ ShardedCheckpoint ShardedCheckpoint::open(const std::filesystem::path& directory
     const PickleValue& entry = *tensors.items[i + 1];
     const bool is_tensor = entry.is_object("torch.distributed.checkpoint.metadata.TensorStorageMetadata");
     const std::optional<DType> dtype = is_tensor ? reader.dtype(entry) : std::nullopt;
-    if (!dtype) {
-      checkpoint.others_.push_back(name);
-      continue;
-    }
+    if (!dtype) continue;
     tensor.dtype = *dtype;
     tensor.shape = reader.sizes(entry, "size");
     check_numel(reader, tensor);

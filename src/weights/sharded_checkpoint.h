@@ -44,8 +44,6 @@ class ShardedCheckpoint {
   /// `_orig_mod.` of torch.compile, `_fsdp_wrapped_module.`, `_checkpoint_wrapped_module.`. Only floating-point
   /// tensors.
   const std::map<std::string, Tensor>& tensors() const { return tensors_; }
-  /// Names of what is no floating-point tensor.
-  const std::vector<std::string>& others() const { return others_; }
 
   /// All elements in row-major order and the tensor's dtype: one tensor at a time is in memory.
   std::vector<std::byte> read(const Tensor& tensor) const;
@@ -54,7 +52,6 @@ class ShardedCheckpoint {
   std::filesystem::path directory_;
   std::map<std::string, FileBytes> files_;
   std::map<std::string, Tensor> tensors_;
-  std::vector<std::string> others_;
 };
 
 }  // namespace hone

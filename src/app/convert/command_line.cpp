@@ -19,10 +19,6 @@ bool is_name(std::string_view text) {
          std::all_of(text.begin(), text.end(), inside);
 }
 
-bool is_config_file(const std::string& text) {
-  return text.ends_with(".yaml") || text.ends_with(".yml") || text.ends_with(".json");
-}
-
 /// Splits a script into commands of words, with variables put in as they are assigned.
 class ShellReader {
  public:
@@ -296,6 +292,10 @@ size_t weight_of(const TrainingCommand& command) {
 }
 
 }  // namespace
+
+bool is_config_file(const std::string& text) {
+  return text.ends_with(".yaml") || text.ends_with(".yml") || text.ends_with(".json");
+}
 
 TrainingCommand read_shell_script(const std::string& text, const std::string& name) {
   ShellReader reader(text, name);

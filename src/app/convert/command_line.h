@@ -23,6 +23,9 @@ struct TrainingCommand {
   std::vector<ShellWord> environment;  ///< NAME=value of the script, in its order
 };
 
+/// By its ending: .yaml, .yml or .json.
+bool is_config_file(const std::string& text);
+
 /// Reads the words of a script: quotes, comments, continued lines, `A=b` and `export A=b`, arrays, $A, ${A}, ${A:-b}. A
 /// variable that is not set there stays as ${A}; what a command would print ($(…)) stays as it is written. Returns the
 /// command with the most flags. Throws UserError if there is none with a flag or a configuration file.

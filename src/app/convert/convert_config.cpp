@@ -26,10 +26,6 @@ struct Source {
   std::string program;  ///< of a script
 };
 
-bool is_structured(const std::string& path) {
-  return path.ends_with(".yaml") || path.ends_with(".yml") || path.ends_with(".json");
-}
-
 std::string text_of(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
   if (!file || std::filesystem::is_directory(path)) {
@@ -102,7 +98,7 @@ Source read_source(const ConvertOptions& options) {
   Source source;
   source.name = options.input.empty() ? "the command line" : options.input;
   source.config.folder = std::filesystem::path(options.input).parent_path().string();
-  if (!options.input.empty() && is_structured(options.input)) {
+  if (!options.input.empty() && is_config_file(options.input)) {
     source.config.root = read_config_file(options.input);
   } else if (!options.input.empty()) {
     const TrainingCommand command = read_shell_script(text_of(options.input), options.input);

@@ -15,10 +15,7 @@ constexpr int64_t kMaxNewTokens = 20;
 constexpr int64_t kMaxSequences = 64;
 
 void load(LoadedModel& model, const std::filesystem::path& adapter, Stream& stream) {
-  TrainableOptions nothing;
-  nothing.train_base = nothing.train_router = false;
-  nothing.adapter = adapter;
-  model.set_trainable(nothing);
+  model.set_trainable(TrainableOptions::nothing(adapter));
   model.load(stream.device(), stream.pool(), 0, true);
 }
 

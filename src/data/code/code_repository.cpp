@@ -7,31 +7,14 @@
 #include <fstream>
 
 #include "core/error.h"
+#include "text/utf8.h"
 
 namespace hone {
 namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::array<std::string_view, 3> kLanguages = {"rust", "cpp", "python"};
 constexpr int kMaxFolders = 64;  // below each other
-
-bool is_utf8(std::string_view text) {
-  for (size_t i = 0; i < text.size();) {
-    const auto c = static_cast<unsigned char>(text[i]);
-    const size_t length = c < 0x80                ? 1
-                          : c >= 0xC2 && c < 0xE0 ? 2
-                          : c >= 0xE0 && c < 0xF0 ? 3
-                          : c >= 0xF0 && c < 0xF5 ? 4
-                                                  : 0;
-    if (length == 0 || i + length > text.size()) return false;
-    for (size_t k = 1; k < length; ++k) {
-      if ((static_cast<unsigned char>(text[i + k]) & 0xC0) != 0x80) return false;
-    }
-    i += length;
-  }
-  return true;
-}
 
 /// The files of a folder and those below it, in the order of their paths.
 class RepositoryWalk {
@@ -109,9 +92,10 @@ void CodeOptions::check() const {
   }
   if (samples.kinds.empty()) refuse("kinds is empty", "leave it out to have all of them");
   for (const std::string& language : languages) {
-    if (std::find(kLanguages.begin(), kLanguages.end(), language) != kLanguages.end()) continue;
-    refuse(fmt::format("'{}' is not a language that is understood.{}", language, did_you_mean(language, kLanguages)),
-           fmt::format("languages are {}", fmt::join(kLanguages, ", ")));
+    if (std::find(kCodeLanguages.begin(), kCodeLanguages.end(), language) != kCodeLanguages.end()) continue;
+    refuse(
+        fmt::format("'{}' is not a language that is understood.{}", language, did_you_mean(language, kCodeLanguages)),
+        fmt::format("languages are {}", fmt::join(kCodeLanguages, ", ")));
   }
 }
 
@@ -143,7 +127,7 @@ std::string CodeStatistics::to_text(std::string_view separator) const {
   for (size_t i = 0; i < languages.size(); ++i) {
     const Language& language = languages[i];
     if (language.files == 0) continue;
-    parts.push_back(fmt::format("{}: {} files, {} bytes, {} samples", kLanguages[i], language.files, language.bytes,
+    parts.push_back(fmt::format("{}: {} files, {} bytes, {} samples", kCodeLanguages[i], language.files, language.bytes,
                                 language.samples));
   }
   for (size_t i = 0; i < kinds.size(); ++i) {
@@ -233,7 +217,7 @@ void CodeReader::read_file(const std::string& path) {
     ++statistics_.unreadable;
     return;
   }
-  if (text.find('\0') != std::string::npos || !is_utf8(text)) {
+  if (text.find('\0') != std::string::npos || valid_utf8_prefix(text) != text.size()) {
     ++statistics_.binary;
     return;
   }

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "core/error.h"
+#include "data/byte_reader.h"
 #include "data/code/code_items.h"
 
 namespace hone {
@@ -42,8 +43,7 @@ std::string_view stripped(std::string_view text) {
 std::string on_one_line(std::string_view text) {
   std::string line;
   for (const char c : text) {
-    const bool blank = c == ' ' || c == '\t' || c == '\r' || c == '\n';
-    if (!blank) {
+    if (!is_blank(c)) {
       line += c;
     } else if (!line.empty() && line.back() != ' ') {
       line += ' ';

@@ -17,8 +17,6 @@ struct Heading {
   bool friends_or_using = false;
 };
 
-bool is_word(char c) { return std::isalnum(static_cast<unsigned char>(c)) || c == '_' || (c & 0x80); }
-
 class CppScanner : public StructureScanner {
  public:
   using StructureScanner::StructureScanner;

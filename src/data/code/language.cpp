@@ -7,8 +7,6 @@
 namespace hone {
 namespace {
 
-bool is_word(char c) { return std::isalnum(static_cast<unsigned char>(c)) || c == '_' || (c & 0x80); }
-
 /// Copies a text, with spaces in the place of what is masked.
 class Masker {
  public:
@@ -256,10 +254,7 @@ std::optional<CodeLanguage> language_of_file(std::string_view path) {
   return std::nullopt;
 }
 
-std::string_view name_of(CodeLanguage language) {
-  static constexpr std::array<std::string_view, 3> kNames = {"rust", "cpp", "python"};
-  return kNames[static_cast<size_t>(language)];
-}
+std::string_view name_of(CodeLanguage language) { return kCodeLanguages[static_cast<size_t>(language)]; }
 
 std::string code_structure(std::string_view text, CodeLanguage language) { return Masker(text).run(language); }
 

@@ -1,6 +1,8 @@
 // The programming languages whose structure is understood.
 #pragma once
 
+#include <array>
+#include <cctype>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -8,6 +10,10 @@
 namespace hone {
 
 enum class CodeLanguage { kRust, kCpp, kPython };
+inline constexpr std::array<std::string_view, 3> kCodeLanguages = {"rust", "cpp", "python"};
+
+/// A character of names; those beyond ASCII are.
+inline bool is_word(char c) { return std::isalnum(static_cast<unsigned char>(c)) || c == '_' || (c & 0x80); }
 
 /// By the file's extension: .rs; .cpp .cc .cxx .c .h .hpp .hh .hxx .inl .ipp .cu .cuh; .py .pyi.
 std::optional<CodeLanguage> language_of_file(std::string_view path);

@@ -230,24 +230,29 @@ void update(const Context& context, const AdamwArgs& args, const Formats& format
                             .rate_factor = args.rate_factor,
                             .vectors = !context.stream().general_kernels()};
   using Table = TensorTable<Entry<Parameter, Gradient, M, V>, 48, kChunk>;
-  launch_tables<Table>(
-      args.tensors, [&](const AdamwTensor& tensor) { return formats_of(tensor) == formats; },
-      [](const AdamwTensor& tensor) {
-        return Entry<Parameter, Gradient, M, V>{.parameter = elements<Parameter>(tensor.parameter),
-                                                .working_copy = elements<__nv_bfloat16>(tensor.working_copy),
-                                                .m = elements<M>(tensor.m.values),
-                                                .v = elements<V>(tensor.v.values),
-                                                .m_scales = elements<float>(tensor.m.scales),
-                                                .v_scales = elements<float>(tensor.v.scales),
-                                                .gradient = elements<Gradient>(tensor.gradient),
-                                                .elements = tensor.parameter.numel(),
-                                                .weight_decay = static_cast<float>(tensor.weight_decay),
-                                                .stream_id = tensor.stream_id};
-      },
-      [&](const Table& table) {
-        adamw_kernel<Table><<<table.chunks, kThreads, 0, stream_of(context)>>>(table, constants, args.scalars);
-        check_launch("updating parameters");
-      });
+  Table table;
+  const auto launch = [&] {
+    if (table.chunks == 0) return;
+    adamw_kernel<Table><<<table.chunks, kThreads, 0, stream_of(context)>>>(table, constants, args.scalars);
+    check_launch("updating parameters");
+    table = {};
+  };
+  for (const AdamwTensor& tensor : args.tensors) {
+    if (formats_of(tensor) != formats) continue;
+    if (table.full()) launch();
+    table.add({.parameter = elements<Parameter>(tensor.parameter),
+               .working_copy = elements<__nv_bfloat16>(tensor.working_copy),
+               .m = elements<M>(tensor.m.values),
+               .v = elements<V>(tensor.v.values),
+               .m_scales = elements<float>(tensor.m.scales),
+               .v_scales = elements<float>(tensor.v.scales),
+               .gradient = elements<Gradient>(tensor.gradient),
+               .elements = tensor.parameter.numel(),
+               .weight_decay = static_cast<float>(tensor.weight_decay),
+               .stream_id = tensor.stream_id},
+              tensor.parameter.numel());
+  }
+  launch();
 }
 
 template <class Codes, class F>
@@ -260,7 +265,11 @@ void dispatch_moment(DType dtype, F&& f) {
 
 void adamw(const Context& context, const AdamwArgs& args) {
   if (context.dry()) return;
-  for_each_formats(args.tensors, formats_of, [&](const Formats& formats) {
+  std::vector<Formats> done;
+  for (const AdamwTensor& tensor : args.tensors) {
+    const Formats formats = formats_of(tensor);
+    if (std::find(done.begin(), done.end(), formats) != done.end()) continue;
+    done.push_back(formats);
     cuda::dispatch_float(formats.parameter, [&](auto p) {
       cuda::dispatch_float(formats.gradient, [&](auto g) {
         dispatch_moment<int8_t>(formats.m, [&](auto m) {
@@ -270,7 +279,7 @@ void adamw(const Context& context, const AdamwArgs& args) {
         });
       });
     });
-  });
+  }
 }
 
 }  // namespace hone::cuda

@@ -1,3 +1,4 @@
+#include <algorithm>
 
 #include "ops/momentum/momentum_step.h"
 #include "ops/row_math/rounded_vectors_cuda.h"
@@ -88,35 +89,44 @@ void update(const Context& context, const MomentumArgs& args, const Formats& for
   const Constants constants{args.rule, args.beta1, args.beta2, args.rate_factor, !context.stream().general_kernels()};
   using Table = TensorTable<Entry<Parameter, Gradient, M>, 64, kChunk>;
   static_assert(sizeof(Table) <= 3900);
-  launch_tables<Table>(
-      args.tensors, [&](const MomentumTensor& tensor) { return formats_of(tensor) == formats; },
-      [](const MomentumTensor& tensor) {
-        return Entry<Parameter, Gradient, M>{.parameter = elements<Parameter>(tensor.parameter),
-                                             .working_copy = elements<__nv_bfloat16>(tensor.working_copy),
-                                             .m = elements<M>(tensor.m),
-                                             .gradient = elements<Gradient>(tensor.gradient),
-                                             .elements = tensor.parameter.numel(),
-                                             .weight_decay = static_cast<float>(tensor.weight_decay),
-                                             .stream_id = tensor.stream_id};
-      },
-      [&](const Table& table) {
-        momentum_kernel<Table><<<table.chunks, kThreads, 0, stream_of(context)>>>(table, constants, args.scalars);
-        check_launch("updating parameters");
-      });
+  Table table;
+  const auto launch = [&] {
+    if (table.chunks == 0) return;
+    momentum_kernel<Table><<<table.chunks, kThreads, 0, stream_of(context)>>>(table, constants, args.scalars);
+    check_launch("updating parameters");
+    table = {};
+  };
+  for (const MomentumTensor& tensor : args.tensors) {
+    if (formats_of(tensor) != formats) continue;
+    if (table.full()) launch();
+    table.add({.parameter = elements<Parameter>(tensor.parameter),
+               .working_copy = elements<__nv_bfloat16>(tensor.working_copy),
+               .m = elements<M>(tensor.m),
+               .gradient = elements<Gradient>(tensor.gradient),
+               .elements = tensor.parameter.numel(),
+               .weight_decay = static_cast<float>(tensor.weight_decay),
+               .stream_id = tensor.stream_id},
+              tensor.parameter.numel());
+  }
+  launch();
 }
 
 }  // namespace
 
 void momentum(const Context& context, const MomentumArgs& args) {
   if (context.dry()) return;
-  for_each_formats(args.tensors, formats_of, [&](const Formats& formats) {
+  std::vector<Formats> done;
+  for (const MomentumTensor& tensor : args.tensors) {
+    const Formats formats = formats_of(tensor);
+    if (std::find(done.begin(), done.end(), formats) != done.end()) continue;
+    done.push_back(formats);
     cuda::dispatch_float(formats.parameter, [&](auto p) {
       cuda::dispatch_float(formats.gradient, [&](auto g) {
         cuda::dispatch_float(formats.m,
                              [&](auto m) { update<decltype(p), decltype(g), decltype(m)>(context, args, formats); });
       });
     });
-  });
+  }
 }
 
 }  // namespace hone::cuda

@@ -2,9 +2,7 @@
 // which tensor. Hundreds of small tensors (adapters, norms) would otherwise cost a launch each.
 #pragma once
 
-#include <algorithm>
 #include <cstdint>
-#include <vector>
 
 #include "core/error.h"
 #include "core/host_device.h"
@@ -44,35 +42,5 @@ struct TensorTable {
     return int64_t{chunk - first_chunk[entry]} * kChunk;
   }
 };
-
-/// Calls f with each of the formats that the tensors have, once.
-template <class Tensor, class FormatsOf, class F>
-void for_each_formats(const std::vector<Tensor>& tensors, FormatsOf formats_of, F f) {
-  std::vector<decltype(formats_of(tensors.front()))> done;
-  for (const Tensor& tensor : tensors) {
-    const auto formats = formats_of(tensor);
-    if (std::find(done.begin(), done.end(), formats) != done.end()) continue;
-    done.push_back(formats);
-    f(formats);
-  }
-}
-
-/// Launches with as many tables as the wanted tensors need; entries say how many elements they have.
-template <class Table, class Tensor, class Wanted, class EntryOf, class Launch>
-void launch_tables(const std::vector<Tensor>& tensors, Wanted wanted, EntryOf entry_of, Launch launch) {
-  Table table;
-  const auto flush = [&] {
-    if (table.chunks == 0) return;
-    launch(table);
-    table = {};
-  };
-  for (const Tensor& tensor : tensors) {
-    if (!wanted(tensor)) continue;
-    if (table.full()) flush();
-    const auto entry = entry_of(tensor);
-    table.add(entry, entry.elements);
-  }
-  flush();
-}
 
 }  // namespace hone::cuda

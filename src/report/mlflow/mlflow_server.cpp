@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "core/untrusted_json.h"
+#include "report/metrics_file.h"
 #include "report/terminal.h"
 
 namespace hone {
@@ -18,7 +19,7 @@ using Parameters = httplib::Params;
 /// JSON has no NaN and infinities; the API takes them as text.
 Json number(double value) {
   if (std::isfinite(value)) return value;
-  return std::isnan(value) ? "NaN" : value > 0 ? "Infinity" : "-Infinity";
+  return nonfinite_name(value);
 }
 
 std::string shortened(const std::string& text) {
