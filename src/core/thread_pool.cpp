@@ -34,9 +34,9 @@ ThreadPool::~ThreadPool() {
   for (std::thread& worker : workers_) worker.join();
 }
 
-void ThreadPool::run_tasks(int thread) {
-  inside_loop = true;
-  for (int64_t i; (i = next_.fetch_add(1, std::memory_order_relaxed)) < count_;) {
+int64_t ThreadPool::take_tasks(int thread) {
+  int64_t tasks = 0;
+  for (int64_t i; (i = next_.fetch_add(1, std::memory_order_relaxed)) < count_; ++tasks) {
     try {
       (*body_)(i, thread);
     } catch (...) {
@@ -44,6 +44,18 @@ void ThreadPool::run_tasks(int thread) {
       if (!error_) error_ = std::current_exception();
       next_.store(count_);
     }
+  }
+  return tasks;
+}
+
+void ThreadPool::run_tasks(int thread) {
+  inside_loop = true;
+  if (observer_ == nullptr) {
+    take_tasks(thread);
+  } else {
+    const LoopObserver::Time begin = std::chrono::steady_clock::now();
+    const int64_t tasks = take_tasks(thread);
+    observer_->ran(thread, tasks, begin, std::chrono::steady_clock::now());
   }
   inside_loop = false;
 }
@@ -69,7 +81,10 @@ void ThreadPool::work(int thread) {
 void ThreadPool::parallel_for(int64_t count, const std::function<void(int64_t, int)>& body) {
   if (count <= 0) return;
   if (count == 1 || workers_.empty() || inside_loop) {
+    LoopObserver* const observer = inside_loop ? nullptr : observer_;
+    const LoopObserver::Time begin = observer != nullptr ? std::chrono::steady_clock::now() : LoopObserver::Time();
     for (int64_t i = 0; i < count; ++i) body(i, 0);
+    if (observer != nullptr) observer->ran(0, count, begin, std::chrono::steady_clock::now());
     return;
   }
   {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <cstdint>
 #include <exception>
@@ -11,6 +12,17 @@
 #include <vector>
 
 namespace hone {
+
+/// Who is told what the threads of a pool do.
+class LoopObserver {
+ public:
+  using Time = std::chrono::steady_clock::time_point;
+
+  virtual ~LoopObserver() = default;
+  /// Called on each thread of a loop, before the loop ends: it ran `tasks` (perhaps none) of them from begin to end.
+  /// What a loop inside of a task did may be told before, and lies within it.
+  virtual void ran(int thread, int64_t tasks, Time begin, Time end) noexcept = 0;
+};
 
 /// A fixed set of threads for fork-join loops. One loop runs at a time; loops do not nest (a nested call runs inline).
 class ThreadPool {
@@ -28,12 +40,17 @@ class ThreadPool {
   /// The first exception of a body is thrown here after all have ended.
   void parallel_for(int64_t count, const std::function<void(int64_t i, int thread)>& body);
 
+  /// Who is told of each loop from here on, or null: one test of a pointer for each thread and loop. Not during one.
+  void set_observer(LoopObserver* observer) { observer_ = observer; }
+
   /// parallel_for over ranges: body(begin, end) with end - begin <= grain.
   void parallel_ranges(int64_t count, int64_t grain, const std::function<void(int64_t begin, int64_t end)>& body);
 
  private:
   void work(int thread);
   void run_tasks(int thread);
+  /// The calls of a thread, until no task is left; returns how many there were.
+  int64_t take_tasks(int thread);
 
   std::vector<std::thread> workers_;
   std::mutex mutex_;
@@ -44,6 +61,7 @@ class ThreadPool {
   std::atomic<uint64_t> generation_{0};
   std::atomic<int> active_{0};
   std::exception_ptr error_;
+  LoopObserver* observer_ = nullptr;
   bool stopping_ = false;
 };
 

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
+#include <atomic>
 #include <stdexcept>
 
 namespace hone {
@@ -45,6 +47,37 @@ TEST(ThreadPool, ALoopInsideALoopRunsInline) {
   std::atomic<int> calls{0};
   pool.parallel_for(8, [&](int64_t, int) { pool.parallel_for(5, [&](int64_t, int) { ++calls; }); });
   EXPECT_EQ(calls.load(), 40);
+}
+
+/// Adds up what it is told.
+class CountingObserver : public LoopObserver {
+ public:
+  void ran(int thread, int64_t tasks, Time begin, Time end) noexcept override {
+    ++calls[static_cast<size_t>(thread)];
+    tasks_seen += tasks;
+    if (end < begin) backwards = true;
+  }
+  std::array<std::atomic<int64_t>, 3> calls = {};
+  std::atomic<int64_t> tasks_seen{0};
+  std::atomic<bool> backwards{false};
+};
+
+TEST(ThreadPool, AnObserverHearsOfEachThreadAndLoopOnceAndOfEveryTask) {
+  for (int threads : {1, 3}) {
+    ThreadPool pool(threads);
+    CountingObserver observer;
+    pool.set_observer(&observer);
+    for (int loop = 0; loop < 10; ++loop) pool.parallel_for(100, [](int64_t, int) {});
+    pool.parallel_for(1, [](int64_t, int) {});
+    pool.set_observer(nullptr);
+    pool.parallel_for(100, [](int64_t, int) {});
+    for (int thread = 0; thread < 3; ++thread) {
+      const int64_t loops = thread == 0 ? 11 : thread < threads ? 10 : 0;
+      EXPECT_EQ(observer.calls[static_cast<size_t>(thread)].load(), loops) << thread;
+    }
+    EXPECT_EQ(observer.tasks_seen.load(), 10 * 100 + 1);
+    EXPECT_FALSE(observer.backwards.load());
+  }
 }
 
 TEST(ThreadPool, AnExceptionIsThrownToTheCallerAndThePoolGoesOn) {
