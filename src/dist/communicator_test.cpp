@@ -1,0 +1,209 @@
+#include "dist/communicator.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <random>
+
+#include "core/buffer.h"
+#include "dist/single_rank.h"
+#include "dist/thread_ranks.h"
+
+namespace hone {
+namespace {
+
+/// A rank's stream, and a tensor of its own in host memory.
+template <class T>
+struct RankTensor {
+  explicit RankTensor(int64_t count) : values(static_cast<size_t>(count)) {}
+  Tensor tensor() {
+    return {reinterpret_cast<std::byte*>(values.data()), DTypeOf<T>::value, {static_cast<int64_t>(values.size())}, {}};
+  }
+  std::vector<T> values;
+};
+
+/// Reproducible values of rank `rank`, of sizes that make rounding errors show.
+template <class T>
+std::vector<T> values_of(int rank, int64_t count) {
+  std::mt19937_64 random(static_cast<uint64_t>(rank) * 7919 + 1);
+  std::vector<T> values;
+  for (int64_t i = 0; i < count; ++i) {
+    const auto draw = static_cast<int64_t>(random() % 2000001) - 1000000;
+    if constexpr (std::is_same_v<T, int64_t>) {
+      values.push_back(draw << 32);
+    } else {
+      values.push_back(static_cast<T>(static_cast<float>(draw) * 1.37e-3f));
+    }
+  }
+  return values;
+}
+
+/// The sum in rank order, as the contract says.
+template <class T>
+std::vector<T> expected_sum(int ranks, int64_t count) {
+  using Sum = std::conditional_t<std::is_same_v<T, BFloat16>, float, T>;
+  std::vector<Sum> sum(static_cast<size_t>(count));
+  for (int r = 0; r < ranks; ++r) {
+    const std::vector<T> values = values_of<T>(r, count);
+    for (size_t i = 0; i < values.size(); ++i) {
+      sum[i] = r == 0 ? static_cast<Sum>(values[i]) : sum[i] + static_cast<Sum>(values[i]);
+    }
+  }
+  std::vector<T> result;
+  for (const Sum& value : sum) result.push_back(static_cast<T>(value));
+  return result;
+}
+
+template <class T>
+bool same_bits(const std::vector<T>& a, const std::vector<T>& b) {
+  return a.size() == b.size() && (a.empty() || std::memcmp(a.data(), b.data(), a.size() * sizeof(T)) == 0);
+}
+
+template <class T>
+class Collectives : public ::testing::Test {};
+using Types = ::testing::Types<float, double, BFloat16, int64_t>;
+TYPED_TEST_SUITE(Collectives, Types);
+
+constexpr int64_t kAwkwardCounts[] = {0, 1, 2, 3, 7, 4099, 65537};
+
+TYPED_TEST(Collectives, AllReduceIsTheSumInRankOrderOnAllRanks) {
+  for (const int ranks : {1, 2, 3, 5}) {
+    for (const int64_t count : kAwkwardCounts) {
+      const std::vector<TypeParam> expected = expected_sum<TypeParam>(ranks, count);
+      run_ranks(ranks, [&](Communicator& communicator) {
+        ThreadPool pool(2);
+        Stream stream(Device{}, pool);
+        RankTensor<TypeParam> mine(count);
+        mine.values = values_of<TypeParam>(communicator.rank(), count);
+        communicator.fork(stream);
+        communicator.all_reduce_sum(stream, mine.tensor());
+        communicator.join(stream);
+        communicator.finish(stream);
+        EXPECT_TRUE(same_bits(mine.values, expected)) << ranks << " ranks, " << count << " elements";
+      });
+    }
+  }
+}
+
+/// Parts of unequal sizes, some empty, out of order, with gaps.
+std::vector<Part> awkward_parts(int64_t count, int ranks) {
+  std::vector<Part> parts(static_cast<size_t>(ranks));
+  int64_t at = 0;
+  for (int r = ranks - 1; r >= 0; --r) {
+    const int64_t length = r % 3 == 1 ? 0 : std::min(count - at, count / ranks + r);
+    parts[static_cast<size_t>(r)] = {at, length};
+    at += length;
+    if (at < count) ++at;
+  }
+  return parts;
+}
+
+TYPED_TEST(Collectives, ReduceScatterThenAllGatherAreTheAllReduce) {
+  for (const int ranks : {2, 4}) {
+    for (const int64_t count : kAwkwardCounts) {
+      const std::vector<TypeParam> sums = expected_sum<TypeParam>(ranks, count);
+      for (const std::vector<Part>& parts : {even_parts(count, ranks), awkward_parts(count, ranks)}) {
+        run_ranks(ranks, [&](Communicator& communicator) {
+          ThreadPool pool(1);
+          Stream stream(Device{}, pool);
+          RankTensor<TypeParam> mine(count);
+          mine.values = values_of<TypeParam>(communicator.rank(), count);
+          communicator.reduce_scatter_sum(stream, mine.tensor(), parts);
+          communicator.finish(stream);
+          const auto check = [&](const Part& part, const char* when) {
+            for (int64_t i = part.offset; i < part.offset + part.count; ++i) {
+              ASSERT_EQ(mine.values[static_cast<size_t>(i)], sums[static_cast<size_t>(i)]) << when << ", element " << i;
+            }
+          };
+          check(parts[static_cast<size_t>(communicator.rank())], "its own part after the reduce-scatter");
+          communicator.all_gather(stream, mine.tensor(), parts);
+          communicator.finish(stream);
+          for (const Part& part : parts) check(part, "after the all-gather");
+        });
+      }
+    }
+  }
+}
+
+TYPED_TEST(Collectives, BroadcastReachesEveryRank) {
+  for (const int64_t count : kAwkwardCounts) {
+    for (const int root : {0, 2}) {
+      const std::vector<TypeParam> expected = values_of<TypeParam>(root, count);
+      run_ranks(3, [&](Communicator& communicator) {
+        ThreadPool pool(1);
+        Stream stream(Device{}, pool);
+        RankTensor<TypeParam> mine(count);
+        mine.values = values_of<TypeParam>(communicator.rank(), count);
+        communicator.broadcast(stream, mine.tensor(), root);
+        communicator.finish(stream);
+        EXPECT_TRUE(same_bits(mine.values, expected)) << count << " elements from rank " << root;
+      });
+    }
+  }
+}
+
+TEST(EvenParts, CoverTheTensorOnce) {
+  EXPECT_THAT(even_parts(8, 2), ::testing::ElementsAre(Part{0, 4}, Part{4, 4}));
+  EXPECT_THAT(even_parts(5, 3), ::testing::ElementsAre(Part{0, 2}, Part{2, 2}, Part{4, 1}));
+  EXPECT_THAT(even_parts(9, 4, 4), ::testing::ElementsAre(Part{0, 4}, Part{4, 4}, Part{8, 1}, Part{9, 0}));
+  EXPECT_THAT(even_parts(0, 2), ::testing::ElementsAre(Part{0, 0}, Part{0, 0}));
+  EXPECT_THAT(even_parts(1, 3), ::testing::ElementsAre(Part{0, 1}, Part{1, 0}, Part{1, 0}));
+}
+
+TEST(ThreadRanks, ExchangeHandsOutWhatEachRankSaid) {
+  run_ranks(3, [](Communicator& communicator) {
+    for (int round = 0; round < 50; ++round) {
+      const auto text = [&](int rank) { return std::string(static_cast<size_t>(rank * round), 'x') + "!"; };
+      EXPECT_THAT(communicator.control().exchange(text(communicator.rank())),
+                  ::testing::ElementsAre(text(0), text(1), text(2)));
+      EXPECT_EQ(communicator.control().broadcast(text(communicator.rank()), 1), text(1));
+    }
+  });
+}
+
+TEST(ThreadRanks, AFailedRankEndsTheOthersWithItsReason) {
+  std::vector<std::string> messages(3);
+  EXPECT_THROW(run_ranks(3,
+                         [&](Communicator& communicator) {
+                           ThreadPool pool(1);
+                           Stream stream(Device{}, pool);
+                           RankTensor<float> mine(100000);
+                           communicator.all_reduce_sum(stream, mine.tensor());
+                           communicator.finish(stream);
+                           if (communicator.rank() == 1) throw std::runtime_error("no space left on device");
+                           try {
+                             communicator.all_reduce_sum(stream, mine.tensor());
+                             stream.synchronize();
+                           } catch (const Error& error) {
+                             EXPECT_EQ(error.code(), ExitCode::kDeviceFailed);
+                             messages[static_cast<size_t>(communicator.rank())] = error.message();
+                           }
+                           EXPECT_THROW(communicator.control().check(), Error);
+                           EXPECT_THROW(communicator.control().exchange("late"), Error);
+                         }),
+               std::runtime_error);
+  EXPECT_EQ(messages[0], "rank 1 failed: no space left on device");
+  EXPECT_EQ(messages[2], messages[0]);
+}
+
+TEST(SingleRank, LeavesTensorsAsTheyAre) {
+  SingleRank alone;
+  ThreadPool pool(1);
+  Stream stream(Device{}, pool);
+  RankTensor<float> mine(10);
+  mine.values = values_of<float>(0, 10);
+  const std::vector<Part> parts = even_parts(10, 1);
+  alone.fork(stream);
+  alone.all_reduce_sum(stream, mine.tensor());
+  alone.reduce_scatter_sum(stream, mine.tensor(), parts);
+  alone.all_gather(stream, mine.tensor(), parts);
+  alone.broadcast(stream, mine.tensor(), 0);
+  alone.join(stream);
+  alone.finish(stream);
+  EXPECT_TRUE(same_bits(mine.values, values_of<float>(0, 10)));
+  EXPECT_THAT(alone.control().exchange("I"), ::testing::ElementsAre("I"));
+}
+
+}  // namespace
+}  // namespace hone

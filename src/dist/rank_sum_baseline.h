@@ -1,0 +1,19 @@
+// The sum of what several ranks sent, in the order of the ranks.
+#pragma once
+
+#include <cstddef>
+#include <span>
+
+#include "core/dtype.h"
+#include "core/thread_pool.h"
+
+namespace hone {
+
+/// out[i] = ((s0[i] + s1[i]) + s2[i]) + … for i < count. `out` may be one of the sources. bf16 is summed in float32 and
+/// rounded once. f32, f64, bf16, i64.
+void rank_sum(DType dtype, std::byte* out, std::span<const std::byte* const> sources, int64_t count, ThreadPool& pool);
+
+/// Whether rank_sum knows it.
+bool has_rank_sum(DType dtype);
+
+}  // namespace hone

@@ -1,0 +1,176 @@
+#include "dist/thread_ranks.h"
+
+#include <condition_variable>
+#include <cstring>
+#include <deque>
+#include <exception>
+#include <mutex>
+#include <thread>
+
+#include "core/error.h"
+#include "dist/cpu_communicator.h"
+
+namespace hone {
+
+namespace {
+
+/// Little, so that tests of small tensors take several rounds.
+constexpr size_t kScratchBytes = 256 << 10;
+
+struct Message {
+  const std::byte* data;
+  size_t bytes;
+  int from;
+};
+
+/// What the ranks share; all under one mutex.
+struct Group {
+  explicit Group(int count) : size(count), texts(static_cast<size_t>(count)), unread(texts.size()) {
+    for (size_t i = 0; i < texts.size() * texts.size(); ++i) boxes.emplace_back();
+  }
+  std::deque<Message>& box(int from, int to) { return boxes[static_cast<size_t>(from * size + to)]; }
+  void throw_if_failed() const {
+    if (!failure.empty()) throw Error(ExitCode::kDeviceFailed, failure, "", "");
+  }
+
+  const int size;
+  std::mutex mutex;
+  std::condition_variable changed;
+  std::string failure;
+  std::vector<std::string> texts, gathered;  // of exchange()
+  int arrived = 0;
+  int64_t exchanges = 0;
+  std::vector<std::deque<Message>> boxes;
+  std::vector<int> unread;  // messages of each rank that nobody has received
+};
+
+class ThreadControl : public Control {
+ public:
+  ThreadControl(std::shared_ptr<Group> group, int rank) : group_(std::move(group)), rank_(rank) {}
+  int rank() const override { return rank_; }
+  int size() const override { return group_->size; }
+
+  std::vector<std::string> exchange(std::string_view mine) override {
+    Group& group = *group_;
+    std::unique_lock lock(group.mutex);
+    group.throw_if_failed();
+    group.texts[static_cast<size_t>(rank_)] = mine;
+    const int64_t number = group.exchanges;
+    if (++group.arrived == group.size) {
+      group.arrived = 0;
+      ++group.exchanges;
+      group.gathered = group.texts;  // the ranks have read the last ones, since they are here
+      group.changed.notify_all();
+    }
+    group.changed.wait(lock, [&] { return group.exchanges != number || !group.failure.empty(); });
+    if (group.exchanges == number) group.throw_if_failed();
+    return group.gathered;
+  }
+  void at_step(int64_t) override {}
+  void in_collective(const char*) override {}
+  void fail(const std::string& reason) override {
+    const std::lock_guard lock(group_->mutex);
+    if (group_->failure.empty()) group_->failure = "rank " + std::to_string(rank_) + " failed: " + reason;
+    group_->changed.notify_all();
+  }
+  void check() override {
+    const std::lock_guard lock(group_->mutex);
+    group_->throw_if_failed();
+  }
+
+ private:
+  std::shared_ptr<Group> group_;
+  int rank_;
+};
+
+class ThreadTransport : public Transport {
+ public:
+  ThreadTransport(std::shared_ptr<Group> group, int rank) : group_(std::move(group)), rank_(rank) {}
+  int rank() const override { return rank_; }
+  int size() const override { return group_->size; }
+
+  void send(int to, const std::byte* data, size_t bytes) override {
+    const std::lock_guard lock(group_->mutex);
+    group_->box(rank_, to).push_back({data, bytes, rank_});
+    ++group_->unread[static_cast<size_t>(rank_)];
+    group_->changed.notify_all();
+  }
+  void receive(int from, std::byte* data, size_t bytes) override { expected_.push_back({from, data, bytes}); }
+
+  void wait() override {
+    std::unique_lock lock(group_->mutex);
+    while (true) {
+      group_->throw_if_failed();
+      if (take_arrived()) group_->changed.notify_all();
+      if (expected_.empty() && group_->unread[static_cast<size_t>(rank_)] == 0) return;
+      group_->changed.wait(lock);
+    }
+  }
+
+ private:
+  struct Expected {
+    int from;
+    std::byte* data;
+    size_t bytes;
+  };
+
+  /// Copies the messages that are there; whether there were any. Held: the mutex.
+  bool take_arrived() {
+    std::vector<Expected> later;
+    for (const Expected& expected : expected_) {
+      std::deque<Message>& box = group_->box(expected.from, rank_);
+      if (box.empty()) {
+        later.push_back(expected);
+        continue;
+      }
+      const Message& message = box.front();
+      HONE_ASSERT(message.bytes == expected.bytes, "the ranks' calls differ");
+      if (message.bytes > 0) std::memcpy(expected.data, message.data, message.bytes);
+      --group_->unread[static_cast<size_t>(message.from)];
+      box.pop_front();
+    }
+    const bool some = later.size() < expected_.size();
+    expected_ = std::move(later);
+    return some;
+  }
+
+  std::shared_ptr<Group> group_;
+  int rank_;
+  std::vector<Expected> expected_;
+};
+
+}  // namespace
+
+std::vector<std::unique_ptr<Communicator>> thread_ranks(int count) {
+  const auto group = std::make_shared<Group>(count);
+  std::vector<std::unique_ptr<Communicator>> ranks;
+  for (int r = 0; r < count; ++r) {
+    ranks.push_back(std::make_unique<CpuCommunicator>(std::make_unique<ThreadControl>(group, r),
+                                                      std::make_unique<ThreadTransport>(group, r), kScratchBytes));
+  }
+  return ranks;
+}
+
+void run_ranks(int count, const std::function<void(Communicator&)>& body) {
+  const std::vector<std::unique_ptr<Communicator>> ranks = thread_ranks(count);
+  std::mutex mutex;
+  std::exception_ptr first;
+  std::vector<std::thread> threads;
+  for (const auto& communicator : ranks) {
+    threads.emplace_back([&, rank = communicator.get()] {
+      try {
+        body(*rank);
+      } catch (const std::exception& error) {
+        {
+          const std::lock_guard lock(mutex);
+          if (!first) first = std::current_exception();
+        }
+        rank->control().fail(error.what());
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  if (first) std::rethrow_exception(first);
+}
+
+}  // namespace hone
