@@ -366,6 +366,15 @@ TEST(Runs, AProfileIsATimeLineOfThreeSteps) {
       EXPECT_GE(event["dur"].get<double>(), 0) << event;
       if (event["cat"] == "step") steps.push_back(event["name"]);
     }
+    const Json stages = Json::parse(read_file(folder / output / "profile-stages.json"));
+    EXPECT_EQ(stages["steps"], steps.size());
+    EXPECT_GT(stages["tokens"].get<double>(), 0);
+    double share = 0;
+    for (const Json& group : stages["groups"]) share += group["share"].get<double>();
+    EXPECT_NEAR(share, 1, 1e-6);
+    for (const Json& op : stages["ops"]) EXPECT_GT(op["us_per_token"].get<double>(), 0) << op;
+    EXPECT_NE(read_file(folder / output / "profile.json").find("thread 0"), std::string::npos)
+        << "a lane for each thread";
     return steps;
   };
   EXPECT_EQ(steps_in_profile("long", "max_steps=9"), (std::vector<std::string>{"step 4", "step 5", "step 6"}));

@@ -234,7 +234,11 @@ void add_machine(GroupBuilder group) {
       .field(kMachine, &Machine::cuda_graphs)
       .choices({"auto", "true", "false"})
       .spelled({{"yes", "true"}, {"no", "false"}});
-  group.key("profile", "Log where the time of three steps goes, and write their time line to output_dir/profile.json.")
+  group
+      .key("profile",
+           "Log where the time of three steps goes, stage by stage (output_dir/profile-stages.json), and write their "
+           "time "
+           "line, with a lane for each thread on a CPU, to output_dir/profile.json.")
       .field(kMachine, &Machine::profile);
 }
 

@@ -1,9 +1,86 @@
 #include "core/profiler.h"
 
+#include <algorithm>
 #include <exception>
 #include <utility>
 
 namespace hone {
+
+namespace {
+
+struct LoopPart {
+  LoopObserver::Time begin, end;
+  int64_t tasks = 0;
+};
+
+/// Of the op whose work includes this moment, or -1.
+int64_t op_at(double time, const std::vector<ProfileSpan>& spans, const std::vector<int64_t>& ops) {
+  const auto after = std::upper_bound(ops.begin(), ops.end(), time,
+                                      [&](double t, int64_t op) { return t < spans[static_cast<size_t>(op)].begin; });
+  if (after == ops.begin()) return -1;
+  const int64_t op = *(after - 1);
+  return time < spans[static_cast<size_t>(op)].end ? op : -1;
+}
+
+}  // namespace
+
+/// Keeps what each thread of a pool did. Times are turned into seconds of the stream's clock, and given to ops, in the
+/// end.
+class Profiler::ThreadRecorder : public LoopObserver {
+ public:
+  explicit ThreadRecorder(int threads) : lanes_(static_cast<size_t>(threads)) {
+    for (Lane& lane : lanes_) lane.parts.reserve(kMostThreadSpans);  // memory is touched as it fills
+  }
+
+  void ran(int thread, int64_t tasks, Time begin, Time end) noexcept override {
+    Lane& lane = lanes_[static_cast<size_t>(thread)];
+    if (tasks == 0) return;
+    if (lane.parts.size() == kMostThreadSpans) {
+      ++lane.unrecorded;
+      return;
+    }
+    lane.parts.push_back({begin, end, tasks});
+  }
+
+  /// Adds loops to `profile`, whose spans are complete, and forgets them. `start`: when the first span began.
+  void take(Profile& profile, Time start) {
+    std::vector<int64_t> ops;
+    for (size_t i = 0; i < profile.spans.size(); ++i) {
+      if (profile.spans[i].kind == ProfileKind::kOp) ops.push_back(static_cast<int64_t>(i));
+    }
+    const auto seconds = [&](Time time) { return std::chrono::duration<double>(time - start).count(); };
+    profile.threads = static_cast<int>(lanes_.size());
+    for (size_t thread = 0; thread < lanes_.size(); ++thread) {
+      Lane& lane = lanes_[thread];
+      // A loop inside of a task was told before the task was.
+      std::stable_sort(lane.parts.begin(), lane.parts.end(),
+                       [](const LoopPart& a, const LoopPart& b) { return a.begin < b.begin; });
+      for (const LoopPart& part : lane.parts) {
+        const double begin = seconds(part.begin);
+        if (begin < 0) continue;
+        profile.loops.push_back(
+            {static_cast<int>(thread), part.tasks, op_at(begin, profile.spans, ops), begin, seconds(part.end)});
+      }
+      profile.unrecorded_loops += lane.unrecorded;
+      lane.parts.clear();
+      lane.unrecorded = 0;
+    }
+  }
+
+ private:
+  struct alignas(64) Lane {  // a cache line of its own: threads write at the same time
+    std::vector<LoopPart> parts;
+    int64_t unrecorded = 0;
+  };
+  std::vector<Lane> lanes_;
+};
+
+Profiler::Profiler(Stream& stream) : stream_(stream), clock_(stream) {
+  stream.set_profiler(this);
+  if (stream.device().kind != DeviceKind::kCpu) return;
+  threads_ = std::make_unique<ThreadRecorder>(stream.pool().size());
+  stream.enqueue([observer = threads_.get()](ThreadPool& pool) { pool.set_observer(observer); });
+}
 
 Profiler::~Profiler() {
   stream_.set_profiler(nullptr);
@@ -12,6 +89,7 @@ Profiler::~Profiler() {
   } catch (const std::exception&) {
     // Whoever cares about the failure has waited for it.
   }
+  if (threads_) stream_.pool().set_observer(nullptr);
 }
 
 size_t Profiler::open(ProfileKind kind, std::string_view name, std::string_view pass, int64_t index) {
@@ -31,15 +109,18 @@ ProfileScope::~ProfileScope() {
   }
 }
 
-std::vector<ProfileSpan> Profiler::take() {
+Profile Profiler::take() {
   const std::vector<double> seconds = clock_.seconds();
   for (size_t i = 0; i < spans_.size(); ++i) {
     spans_[i].begin = seconds[marks_[i].begin];
     spans_[i].end = seconds[marks_[i].end];
   }
+  Profile profile;
+  profile.spans = std::exchange(spans_, {});
+  if (threads_ && !seconds.empty()) threads_->take(profile, clock_.start());
   clock_.clear();
   marks_.clear();
-  return std::exchange(spans_, {});
+  return profile;
 }
 
 }  // namespace hone

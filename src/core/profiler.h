@@ -1,7 +1,9 @@
-// Profiler: which op of a stream ran when. A stream without a profiler pays one test of a pointer for each op.
+// Profiler: which op of a stream ran when and, on a CPU, what each thread of the pool did of it. A stream without a
+// profiler pays one test of a pointer for each op, a pool one for each thread and loop.
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string_view>
 #include <vector>
 
@@ -19,13 +21,32 @@ struct ProfileSpan {
   std::string_view pass;      ///< "forward", "recompute", "backward", or "" outside of both
   int64_t index = 0;          ///< of a step or block
   double begin = 0, end = 0;  ///< seconds since the first span began
+  double bytes = 0;           ///< that an op reads and writes, where known: of values and gradients, not of weights
 };
+
+/// What one thread of the pool did in one loop.
+struct ThreadSpan {
+  int thread = 0;
+  int64_t tasks = 0;          ///< of the loop, that this thread ran
+  int64_t op = -1;            ///< number of the op's span, -1 outside of all ops
+  double begin = 0, end = 0;  ///< as of ProfileSpan
+};
+
+struct Profile {
+  std::vector<ProfileSpan> spans;  ///< in the order in which they were opened
+  int threads = 0;                 ///< of the pool; 0 on a GPU
+  std::vector<ThreadSpan> loops;   ///< thread after thread, each in the order of time
+  int64_t unrecorded_loops = 0;    ///< thread spans for which there was no room
+};
+
+/// Thread spans that are kept between two calls of Profiler::take(), of each thread.
+inline constexpr size_t kMostThreadSpans = 1 << 16;
 
 /// Collects spans while it is alive. Names are literals: they are not copied.
 class Profiler {
  public:
   /// The stream reports to this profiler from here on; both outlive all its scopes.
-  explicit Profiler(Stream& stream) : stream_(stream), clock_(stream) { stream.set_profiler(this); }
+  explicit Profiler(Stream& stream);
   ~Profiler();
   Profiler(const Profiler&) = delete;
   Profiler& operator=(const Profiler&) = delete;
@@ -33,11 +54,13 @@ class Profiler {
   /// Opens a span at the stream's present end; returns its number for close().
   size_t open(ProfileKind kind, std::string_view name, std::string_view pass, int64_t index);
   void close(size_t span);
+  void set_bytes(size_t span, double bytes) { spans_[span].bytes = bytes; }
 
-  /// Waits; the closed spans in the order in which they were opened. Starts again from nothing.
-  std::vector<ProfileSpan> take();
+  /// Waits; what was closed. Starts again from nothing.
+  Profile take();
 
  private:
+  class ThreadRecorder;
   struct Marks {
     size_t begin = 0, end = 0;
   };
@@ -45,7 +68,8 @@ class Profiler {
   Stream& stream_;
   StreamClock clock_;
   std::vector<ProfileSpan> spans_;
-  std::vector<Marks> marks_;  // parallel to spans_
+  std::vector<Marks> marks_;                 // parallel to spans_
+  std::unique_ptr<ThreadRecorder> threads_;  // on a CPU
 };
 
 /// A span for as long as it lives; nothing in a dry pass, or where nobody profiles.
@@ -61,6 +85,10 @@ class ProfileScope {
     if (profiler_ != nullptr) span_ = profiler_->open(kind, name, pass, index);
   }
   ~ProfileScope();
+  /// Whether somebody profiles.
+  bool profiled() const { return profiler_ != nullptr; }
+  /// If profiled(): what the op reads and writes.
+  void set_bytes(double bytes) const { profiler_->set_bytes(span_, bytes); }
   ProfileScope(const ProfileScope&) = delete;
   ProfileScope& operator=(const ProfileScope&) = delete;
 

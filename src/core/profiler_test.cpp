@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <map>
 #include <thread>
 
 namespace hone {
@@ -53,7 +54,7 @@ TEST_F(ProfilerTest, SpansNestAndAreNamed) {
     }
     sleep(milliseconds(5));
   }
-  const std::vector<ProfileSpan> spans = profiler.take();
+  const std::vector<ProfileSpan> spans = profiler.take().spans;
   ASSERT_EQ(spans.size(), 2u);
   EXPECT_EQ(spans[0].name, "step");
   EXPECT_EQ(spans[0].index, 7);
@@ -62,7 +63,60 @@ TEST_F(ProfilerTest, SpansNestAndAreNamed) {
   EXPECT_LE(spans[0].begin, spans[1].begin);
   EXPECT_GE(spans[1].end - spans[1].begin, 0.015);
   EXPECT_GE(spans[0].end - spans[1].end, 0.005);
-  EXPECT_TRUE(profiler.take().empty());
+  EXPECT_TRUE(profiler.take().spans.empty());
+}
+
+TEST(Profiler, TellsWhatEachThreadDidOfWhichOp) {
+  ThreadPool pool(3);
+  Stream stream(Device{}, pool);
+  Profiler profiler(stream);
+  const auto loop = [&](int64_t tasks) {
+    stream.enqueue([tasks](ThreadPool& threads) {
+      threads.parallel_for(tasks, [](int64_t, int) { std::this_thread::sleep_for(milliseconds(2)); });
+    });
+  };
+  for (const char* name : {"first", "second"}) {
+    const ProfileScope op(stream, ProfileKind::kOp, name);
+    for (int64_t tasks : {12, 1}) loop(tasks);
+  }
+  loop(6);
+  const Profile profile = profiler.take();
+  EXPECT_EQ(profile.threads, 3);
+  EXPECT_EQ(profile.unrecorded_loops, 0);
+  std::map<int64_t, int64_t> tasks_of_op;
+  double before = -1;
+  int thread = 0;
+  for (const ThreadSpan& span : profile.loops) {
+    tasks_of_op[span.op] += span.tasks;
+    EXPECT_GE(span.end - span.begin, 0.002 * static_cast<double>(span.tasks));
+    if (span.op >= 0) {
+      EXPECT_GE(span.begin, profile.spans[static_cast<size_t>(span.op)].begin);
+      EXPECT_LE(span.end, profile.spans[static_cast<size_t>(span.op)].end);
+    }
+    EXPECT_GE(span.thread, thread);
+    if (span.thread != thread) before = -1;
+    EXPECT_GE(span.begin, before);
+    thread = span.thread;
+    before = span.end;
+  }
+  EXPECT_EQ(tasks_of_op, (std::map<int64_t, int64_t>{{-1, 6}, {0, 13}, {1, 13}}));
+  EXPECT_TRUE(profiler.take().loops.empty());
+}
+
+TEST(Profiler, ThereIsABoundToWhatItKeeps) {
+  ThreadPool pool(1);
+  Stream stream(Device{}, pool);
+  Profiler profiler(stream);
+  const auto loops = static_cast<int64_t>(kMostThreadSpans) + 5;
+  {
+    const ProfileScope op(stream, ProfileKind::kOp, "many");
+    stream.enqueue([loops](ThreadPool& threads) {
+      for (int64_t i = 0; i < loops; ++i) threads.parallel_for(2, [](int64_t, int) {});
+    });
+  }
+  const Profile profile = profiler.take();
+  EXPECT_EQ(profile.loops.size(), kMostThreadSpans);
+  EXPECT_EQ(profile.unrecorded_loops, 5);
 }
 
 TEST_F(ProfilerTest, DryPassesAndStreamsWithoutProfilerRecordNothing) {
@@ -73,7 +127,7 @@ TEST_F(ProfilerTest, DryPassesAndStreamsWithoutProfilerRecordNothing) {
     EXPECT_EQ(stream_.profiler(), &profiler);
     Arena dry(Device{}, "dry");
     { const ProfileScope scope(Context(stream_, dry), ProfileKind::kOp, "linear"); }
-    EXPECT_TRUE(profiler.take().empty());
+    EXPECT_TRUE(profiler.take().spans.empty());
   }
   EXPECT_EQ(stream_.profiler(), nullptr);
 }

@@ -13,6 +13,8 @@ namespace hone {
 
 class StreamClock {
  public:
+  using Clock = std::chrono::steady_clock;
+
   /// The stream outlives the clock, and waits for its work before the clock goes.
   explicit StreamClock(Stream& stream);
 
@@ -21,12 +23,12 @@ class StreamClock {
   size_t size() const;
   /// Waits; the time of each mark in seconds after mark 0.
   std::vector<double> seconds();
+  /// CPU only, after seconds(): when mark 0 was; there is one.
+  Clock::time_point start() const { return times_.front(); }
   /// Starts again with mark 0; after seconds().
   void clear();
 
  private:
-  using Clock = std::chrono::steady_clock;
-
   Stream& stream_;
   std::deque<Clock::time_point> times_;  // CPU; written by the queue, whose marks do not move as others are added
   std::unique_ptr<CudaEvents> events_;   // GPU

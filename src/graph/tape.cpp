@@ -1,6 +1,7 @@
 #include "graph/tape.h"
 
 #include <algorithm>
+#include <iterator>
 
 #include "core/profiler.h"
 
@@ -25,6 +26,29 @@ struct Tape::Block {
   std::vector<int32_t> values;
   size_t kept_mark = 0;
 };
+
+namespace {
+
+double bytes_of(const Tape& tape, const std::vector<Var>& vars) {
+  double bytes = 0;
+  for (Var var : vars) bytes += static_cast<double>(tape.shape(var).numel()) * size_of(tape.dtype(var));
+  return bytes;
+}
+
+/// For profiles: of inputs and outputs.
+double forward_bytes(const Tape& tape, const Node& node) {
+  return bytes_of(tape, node.inputs) + bytes_of(tape, node.outputs);
+}
+
+/// For profiles: of what is saved, the gradients that came in and those that go out.
+double backward_bytes(const Tape& tape, const Node& node) {
+  std::vector<Var> gradients = node.outputs;
+  std::copy_if(node.inputs.begin(), node.inputs.end(), std::back_inserter(gradients),
+               [&](Var var) { return tape.requires_grad(var); });
+  return bytes_of(tape, node.saved) + bytes_of(tape, gradients);
+}
+
+}  // namespace
 
 bool RecomputePolicy::recomputes(std::string_view kind) const {
   return everything || std::find(kinds.begin(), kinds.end(), kind) != kinds.end();
@@ -160,6 +184,7 @@ void Tape::record(std::unique_ptr<Node> node) {
   {
     const ProfileScope scope(context_, ProfileKind::kOp, node->kind(), "forward");
     node->forward(*this);
+    if (scope.profiled()) scope.set_bytes(forward_bytes(*this, *node));
   }
   const bool differentiated =
       std::any_of(node->outputs.begin(), node->outputs.end(), [&](Var v) { return requires_grad(v); });
@@ -188,6 +213,7 @@ void Tape::ensure(Var var) {
   {
     const ProfileScope scope(context_, ProfileKind::kOp, node.kind(), "recompute");
     node.forward(*this);
+    if (scope.profiled()) scope.set_bytes(forward_bytes(*this, node));
   }
   replaying_ = false;
 }
@@ -249,6 +275,7 @@ void Tape::backward_block(int32_t index) {
     hold(block.residencies[i]);
     const ProfileScope scope(context_, ProfileKind::kOp, node.kind(), "backward");
     node.backward(*this);
+    if (scope.profiled()) scope.set_bytes(backward_bytes(*this, node));
   }
 }
 

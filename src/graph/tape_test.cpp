@@ -210,12 +210,14 @@ TEST(Tape, AProfilerSeesEveryRunOfEveryNode) {
   {
     Profiler profiler(runner.stream());
     runner.gradient(10);
-    spans = profiler.take();
+    spans = profiler.take().spans;
   }
   std::map<std::pair<std::string_view, std::string_view>, int> count;
+  std::map<std::string_view, double> bytes_of_sin;
   for (const ProfileSpan& span : spans) {
     ++count[{span.name, span.pass}];
     EXPECT_LE(span.begin, span.end);
+    if (span.name == "sin") bytes_of_sin[span.pass] = span.bytes;
   }
   EXPECT_EQ((count[{"block", "forward"}]), 3);
   EXPECT_EQ((count[{"block", "backward"}]), 3);
@@ -223,6 +225,8 @@ TEST(Tape, AProfilerSeesEveryRunOfEveryNode) {
   EXPECT_EQ((count[{"sin", "backward"}]), 6);
   EXPECT_EQ((count[{"sin", "recompute"}]), runner.log.replays);
   EXPECT_EQ((count[{"sum", "backward"}]), 1);
+  // Ten floats come in and go out; in backward the input and two gradients.
+  EXPECT_EQ(bytes_of_sin, (std::map<std::string_view, double>{{"forward", 80}, {"recompute", 80}, {"backward", 120}}));
 }
 
 TEST(Tape, WhatIsKeptAlwaysIsNotRunAgain) {

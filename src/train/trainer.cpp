@@ -52,9 +52,8 @@ ExitCode Trainer::run() {
   peak_flops_ = peak_flops(stream_.device(), dtype_of(config_), pool_);
   gpu_monitor_ = std::make_unique<GpuMonitor>(stream_.device());
   if (config_.machine.profile) {
-    profile_ = std::make_unique<RunProfile>(stream_, logger_,
-                                            std::filesystem::path(config_.report.output_dir) / "profile.json",
-                                            schedule_.total_steps - state_.step);
+    profile_ =
+        std::make_unique<RunProfile>(stream_, logger_, config_.report.output_dir, schedule_.total_steps - state_.step);
   }
   prepare_reports(checkpoint.has_value());
   const StopSignal stop;
@@ -138,7 +137,7 @@ void Trainer::train_step(Reporter& reporter) {
   const StepData data = take_data();
   if (profile_) profile_->before_step();
   const StepResult result = run_step(data);
-  if (profile_) profile_->after_step();
+  if (profile_) profile_->after_step(result.loss.tokens);
   check_numbers(data, result);
   ++state_.step;
   if (!result.nonfinite) ++state_.optimizer_step;

@@ -77,10 +77,10 @@ class OpTimer {
     run();  // libraries choose their algorithms
     profiler.take();
     run();
-    const double once = medians_of(profiler.take()).at({"step", ""});
+    const double once = medians_of(profiler.take().spans).at({"step", ""});
     const auto runs = static_cast<int64_t>(kSecondsPerCase / std::max(once, 1e-6));
     for (int64_t i = 0; i < std::clamp(runs, kFewestRuns, kMostRuns); ++i) run();
-    return medians_of(profiler.take());
+    return medians_of(profiler.take().spans);
   }
 
  private:

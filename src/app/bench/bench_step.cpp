@@ -343,10 +343,11 @@ int run_bench_step(const BenchStepOptions& options) {
   if (!options.profile.empty()) {
     Profiler profiler(training.stream());
     for (int64_t i = 0; i < kProfiledSteps; ++i) training.step(options.warmup + options.steps + i);
-    const std::vector<ProfileSpan> spans = profiler.take();
-    const ProfileSummary summary = summarise_profile(spans);
+    const Profile profile = profiler.take();
+    const ProfileSummary summary =
+        summarise_profile(profile, static_cast<double>(kProfiledSteps * options.batch * options.seq));
     results["profile"] = profile_json(summary);
-    write_text_file(options.profile, chrome_trace(spans).dump() + "\n");
+    write_text_file(options.profile, chrome_trace(profile).dump() + "\n");
     if (options.json != "-") print_text("\n" + profile_table(summary, color));
   }
   write_bench_json(options.json, results);
