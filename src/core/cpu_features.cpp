@@ -10,6 +10,10 @@
 #if defined(__x86_64__)
 #include <cpuid.h>
 #endif
+#if defined(__linux__)
+#include <sys/syscall.h>
+#include <unistd.h>
+#endif
 
 namespace hone {
 
@@ -17,7 +21,8 @@ namespace {
 
 struct Features {
   bool avx2 = false, fma = false, f16c = false;
-  bool avx512f = false, avx512bw = false, avx512dq = false, avx512vl = false, avx512_bf16 = false, avx512_fp16 = false;
+  bool avx512f = false, avx512bw = false, avx512dq = false, avx512vl = false;
+  bool avx512vbmi = false, avx512_bf16 = false, avx512_fp16 = false;
   bool amx_tile = false, amx_bf16 = false, amx_int8 = false;
 };
 
@@ -59,6 +64,7 @@ Features detect() {
   f.avx512dq = zmm && bit(extended.ebx, 17);
   f.avx512bw = zmm && bit(extended.ebx, 30);
   f.avx512vl = zmm && bit(extended.ebx, 31);
+  f.avx512vbmi = zmm && bit(extended.ecx, 1);
   f.avx512_fp16 = zmm && bit(extended.edx, 23);
   f.avx512_bf16 = zmm && bit(extended1.eax, 5);
   f.amx_bf16 = tiles && bit(extended.edx, 22);
@@ -72,6 +78,17 @@ Features detect() {
 Features detect() { return {}; }
 
 #endif
+
+/// Linux gives a process the tile registers, whose state is 8 KiB a thread, on demand only
+/// (Documentation/arch/x86/xstate.rst).
+bool tiles_permitted() {
+#if defined(__x86_64__) && defined(__linux__)
+  constexpr long kRequestPermission = 0x1023, kTileData = 18;
+  return syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
+#else
+  return false;
+#endif
+}
 
 const Features& features() {
   static const Features result = detect();
@@ -91,6 +108,8 @@ std::string_view name_of(Isa isa) {
       return "avx2";
     case Isa::kAvx512:
       return "avx512";
+    case Isa::kAmx:
+      return "amx";
     case Isa::kBaseline:
       break;
   }
@@ -98,9 +117,14 @@ std::string_view name_of(Isa isa) {
 }
 
 Isa best_isa() {
-  const Features& f = features();
-  if (!(f.avx2 && f.fma && f.f16c)) return Isa::kBaseline;
-  return f.avx512f && f.avx512bw && f.avx512dq && f.avx512vl ? Isa::kAvx512 : Isa::kAvx2;
+  static const Isa best = [] {
+    const Features& f = features();
+    if (!(f.avx2 && f.fma && f.f16c)) return Isa::kBaseline;
+    if (!(f.avx512f && f.avx512bw && f.avx512dq && f.avx512vl)) return Isa::kAvx2;
+    const bool amx = f.amx_tile && f.amx_bf16 && f.avx512vbmi && f.avx512_bf16 && tiles_permitted();
+    return amx ? Isa::kAmx : Isa::kAvx512;
+  }();
+  return best;
 }
 
 Isa active_isa() { return chosen_isa().load(std::memory_order_relaxed); }
@@ -122,6 +146,7 @@ std::vector<CpuFeature> cpu_features() {
           {"avx512bw", f.avx512bw},
           {"avx512dq", f.avx512dq},
           {"avx512vl", f.avx512vl},
+          {"avx512vbmi", f.avx512vbmi},
           {"avx512_bf16", f.avx512_bf16},
           {"avx512_fp16", f.avx512_fp16},
           {"amx_tile", f.amx_tile},

@@ -12,12 +12,14 @@ enum class Isa {
   kBaseline,  ///< x86-64 (SSE2), or the portable code on other machines
   kAvx2,      ///< AVX2, FMA, F16C
   kAvx512,    ///< AVX-512 F, BW, DQ, VL
+  kAmx,       ///< AMX tiles of bfloat16, with AVX-512 VBMI and BF16 (Sapphire Rapids and newer)
 };
 
-/// "baseline", "avx2", "avx512"
+/// "baseline", "avx2", "avx512", "amx"
 std::string_view name_of(Isa isa);
 
-/// The highest level that both the CPU and the operating system support.
+/// The highest level that both the CPU and the operating system support. Its first call asks the operating system for
+/// the tile registers, for all threads of the process.
 Isa best_isa();
 
 /// The level that kernels use: best_isa(), or what force_isa chose.

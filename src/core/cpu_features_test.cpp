@@ -13,7 +13,7 @@ namespace hone {
 namespace {
 
 TEST(CpuFeatures, LevelsUpToTheBestCanBeForced) {
-  for (const Isa isa : {Isa::kBaseline, Isa::kAvx2, Isa::kAvx512}) {
+  for (const Isa isa : {Isa::kBaseline, Isa::kAvx2, Isa::kAvx512, Isa::kAmx}) {
     if (isa > best_isa()) {
       EXPECT_THROW(force_isa(isa), UserError);
       continue;
@@ -28,6 +28,7 @@ TEST(CpuFeatures, NamesAreDistinct) {
   EXPECT_EQ(name_of(Isa::kBaseline), "baseline");
   EXPECT_EQ(name_of(Isa::kAvx2), "avx2");
   EXPECT_EQ(name_of(Isa::kAvx512), "avx512");
+  EXPECT_EQ(name_of(Isa::kAmx), "amx");
 }
 
 // The kernel's list is an independent reading of cpuid and XCR0 (it calls fp16 and bf16 the same names).

@@ -302,7 +302,7 @@ TEST(PackedAttention, GradientsOfTwoUsesAdd) {
 
 TEST(PackedAttention, EveryInstructionSetMatchesTheFormulas) {
   if (test_device().kind != DeviceKind::kCpu) GTEST_SKIP() << "instruction sets of a CPU";
-  for (Isa isa : {Isa::kBaseline, Isa::kAvx2, Isa::kAvx512}) {
+  for (Isa isa : {Isa::kBaseline, Isa::kAvx2, Isa::kAvx512, Isa::kAmx}) {
     if (isa > best_isa()) continue;
     force_isa(isa);
     SCOPED_TRACE(name_of(isa));

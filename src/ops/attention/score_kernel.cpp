@@ -7,6 +7,7 @@ namespace hone::cpu {
 const ScoreKernel& score_kernel() {
   switch (active_isa()) {
 #if defined(__x86_64__)
+    case Isa::kAmx:
     case Isa::kAvx512:
       return kScoreKernelAvx512;
     case Isa::kAvx2:

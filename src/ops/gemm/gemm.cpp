@@ -9,6 +9,7 @@
 #include "core/cpu_features.h"
 #include "core/error.h"
 #include "core/thread_pool.h"
+#include "ops/gemm/amx_products.h"
 #include "ops/gemm/tile_kernel.h"
 
 namespace hone {
@@ -27,6 +28,7 @@ constexpr int64_t kTasksPerThread = 6;
 const TileKernel& active_kernel() {
   switch (active_isa()) {
 #if defined(__x86_64__)
+    case Isa::kAmx:
     case Isa::kAvx512:
       return kTileKernelAvx512;
     case Isa::kAvx2:
@@ -113,16 +115,7 @@ void run_serially(const GemmArgs& g, const TileKernel& kernel) {
   for (int64_t i = 0; i < tiling.tiles; ++i) kernel.compute(g, tiling.tile(g, i), thread_workspace());
 }
 
-}  // namespace
-
-void gemm_serial(const GemmArgs& args) {
-  check(args);
-  run_serially(args, active_kernel());
-}
-
-void gemm(ThreadPool& pool, const GemmArgs& args) { grouped_gemm(pool, {&args, 1}); }
-
-void grouped_gemm(ThreadPool& pool, std::span<const GemmArgs> groups) {
+void tiled_products(ThreadPool& pool, std::span<const GemmArgs> groups) {
   int64_t total = 0;
   for (const GemmArgs& g : groups) {
     check(g);
@@ -151,6 +144,29 @@ void grouped_gemm(ThreadPool& pool, std::span<const GemmArgs> groups) {
     const GemmArgs& g = groups[group];
     kernel.compute(g, tilings[group].tile(g, task - first_task[group]), thread_workspace());
   });
+}
+
+bool runs_on_amx(const GemmArgs& g) { return active_isa() == Isa::kAmx && amx::takes(g); }
+
+}  // namespace
+
+void gemm_serial(const GemmArgs& args) {
+  check(args);
+  if (runs_on_amx(args)) return amx::product(args);
+  run_serially(args, active_kernel());
+}
+
+void gemm(ThreadPool& pool, const GemmArgs& args) { grouped_gemm(pool, {&args, 1}); }
+
+void grouped_gemm(ThreadPool& pool, std::span<const GemmArgs> groups) {
+  if (std::ranges::none_of(groups, runs_on_amx)) return tiled_products(pool, groups);
+  for (const GemmArgs& g : groups) check(g);
+  if (std::ranges::all_of(groups, runs_on_amx)) return amx::products(pool, groups);
+  // Which kernel a product runs on is its own affair.
+  std::vector<GemmArgs> sorted(groups.begin(), groups.end());
+  const auto others = std::stable_partition(sorted.begin(), sorted.end(), runs_on_amx);
+  amx::products(pool, {sorted.begin(), others});
+  tiled_products(pool, {others, sorted.end()});
 }
 
 }  // namespace hone

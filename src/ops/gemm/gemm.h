@@ -2,16 +2,24 @@
 //
 //   C[m, n] = beta * C + row_scale[m] * alpha * A[m, k] x B[k, n]
 //
-// bf16 is a storage format only: packing converts it to float32, products and sums are float32, and a bf16 C is rounded
-// once, at the end (float32 FMA is the fastest arithmetic of the CPUs this targets short of AMX).
+// Products are exact or float32, sums float32, and a bf16 C is rounded once, at the end. Products of two bf16 operands
+// run on AMX where the CPU has it (Isa::kAmx), and so do those with float32 operands that `may_round` lets it round to
+// bf16 first. All others convert bf16 to float32 while packing.
 //
-// Determinism. An element of C is a function of its row of A, its column of B, k and the instruction set, and of
-// nothing else: k is cut in blocks of kGemmDepth, each block is one chain of multiply-adds in rising k, and the blocks
-// are added in rising order. So the bits do not depend on the number of threads, on m or n, on the other rows, on
-// strides, on gathering, or on whether the product ran alone, in a group or serially.
+// Determinism. An element of C is a function of its row of A, its column of B, k, the dtypes and the instruction set,
+// and of nothing else. The bits do not depend on the number of threads, on m or n, on the other rows, on strides, on
+// gathering, or on whether the product ran alone, in a group or serially:
+//   float32: k is cut in blocks of kGemmDepth, each block is one chain of multiply-adds in rising k, and the blocks are
+//            added in rising order.
+//   AMX:     k is cut in steps of 32, whose 16 even and 16 odd products are a chain each; their sums are added, and the
+//            steps in rising order.
 //
-// Error: |C - exact| <= (min(k, kGemmDepth) + k / kGemmDepth + 4) * 2^-24 * |alpha row_scale| sum |a||b|, then C's
-// rounding; the first term is doubled where there is no fused multiply-add (Isa::kBaseline).
+// Error: |C - exact| <= roundings * 2^-24 * |alpha row_scale| sum |a||b|, then C's rounding.
+//   float32: roundings = min(k, kGemmDepth) + k / kGemmDepth + 4, the first doubled where there is no fused
+//   multiply-add
+//            (Isa::kBaseline).
+//   AMX:     roundings = min(k, 16) + k / 32 + 6 with A and B rounded as allowed; and numbers, products and sums below
+//            2^-126 count as zero, which adds (sum |a| + sum |b| + 3 k) * 2^-126.
 //
 // Structure: Goto and van de Geijn, "Anatomy of High-Performance Matrix Multiplication", ACM TOMS 34(3), 2008.
 #pragma once
@@ -59,6 +67,9 @@ struct GemmArgs {
   float alpha = 1.0f;
   float beta = 0.0f;                 ///< 0: C is not read, so NaN in it vanishes
   const float* row_scale = nullptr;  ///< [m] or null: row r of the product is multiplied by row_scale[r]
+  /// Float32 operands may be rounded to bf16, to nearest even. For ops whose activations are bf16
+  /// (ops/linear/linear.h).
+  bool may_round = false;
 };
 
 /// A 2-dimensional tensor as a matrix.
@@ -79,7 +90,8 @@ void gemm(ThreadPool& pool, const GemmArgs& args);
 void grouped_gemm(ThreadPool& pool, std::span<const GemmArgs> groups);
 
 /// One product on the calling thread, for use inside a task (attention: per head and block). The packing workspace is
-/// thread-local, of constant size (about 2 MiB), and allocated at a thread's first product.
+/// thread-local, of constant size (about 2 MiB, and 3 MiB for AMX), and allocated at a thread's first product; that of
+/// a product on all threads is its caller's (28 MiB, AMX only).
 void gemm_serial(const GemmArgs& args);
 
 }  // namespace hone

@@ -54,6 +54,7 @@ template <class V>
 
 int64_t multiply_adds_of(Isa isa, int64_t rounds) {
   switch (isa) {
+    case Isa::kAmx:
     case Isa::kAvx512:
       return peak_avx512(rounds);
     case Isa::kAvx2:

@@ -151,7 +151,7 @@ class Gemm : public testing::TestWithParam<Isa> {
   ThreadPool pool_{3};
 };
 
-INSTANTIATE_TEST_SUITE_P(AllIsas, Gemm, testing::Values(Isa::kBaseline, Isa::kAvx2, Isa::kAvx512),
+INSTANTIATE_TEST_SUITE_P(AllIsas, Gemm, testing::Values(Isa::kBaseline, Isa::kAvx2, Isa::kAvx512, Isa::kAmx),
                          [](const auto& isa) { return std::string(name_of(isa.param)); });
 
 TEST_P(Gemm, MatchesTheDoubleReferenceForAllSizesNearTheEdges) {

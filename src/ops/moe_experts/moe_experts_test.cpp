@@ -108,7 +108,7 @@ TEST(MoeExperts, TheClampedActivationMatchesTheReference) {
 }
 
 TEST(MoeExperts, EveryInstructionSetMatchesTheReference) {
-  for (Isa isa : {Isa::kBaseline, Isa::kAvx2, Isa::kAvx512}) {
+  for (Isa isa : {Isa::kBaseline, Isa::kAvx2, Isa::kAvx512, Isa::kAmx}) {
     if (isa > best_isa()) continue;
     force_isa(isa);
     expect_matches({7, 19, 17, 5, 2}, {.lora = MoeLora::kDownOnly, .base_trained = false});

@@ -15,6 +15,7 @@ constexpr int64_t kChunkTokens = 32;
 const HeadKernels& head_kernels() {
   switch (active_isa()) {
 #if defined(__x86_64__)
+    case Isa::kAmx:
     case Isa::kAvx512:
       return kHeadKernelsAvx512;
     case Isa::kAvx2:

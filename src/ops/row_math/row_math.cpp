@@ -8,6 +8,7 @@ namespace hone {
 const RowMath& row_math() {
   switch (active_isa()) {
 #if defined(__x86_64__)
+    case Isa::kAmx:
     case Isa::kAvx512:
       return kRowMathAvx512;
     case Isa::kAvx2:

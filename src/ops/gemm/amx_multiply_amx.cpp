@@ -1,0 +1,213 @@
+#include <immintrin.h>
+
+#include "ops/gemm/amx_tiles.h"
+#include "ops/gemm/tile_vector.h"
+
+namespace hone::amx {
+
+namespace {
+
+struct Native {
+  typedef float F __attribute__((vector_size(64)));
+  typedef uint32_t U __attribute__((vector_size(64)));
+  typedef uint16_t Half __attribute__((vector_size(32)));
+};
+using Vec = Vector<Native, kLanes>;
+
+// In assembly, since the compiler's intrinsics take a register's number as text, which a template has not.
+
+template <int Tile>
+[[gnu::always_inline]] inline void zero() {
+  __asm__ volatile("tilezero %%tmm%c0" : : "i"(Tile));
+}
+template <int Tile>
+[[gnu::always_inline]] inline void load(const void* rows, int64_t row_bytes) {
+  __asm__ volatile("tileloadd (%0,%1,1), %%tmm%c2" : : "r"(rows), "r"(row_bytes), "i"(Tile) : "memory");
+}
+template <int Tile>
+[[gnu::always_inline]] inline void store(void* rows) {
+  __asm__ volatile("tilestored %%tmm%c2, (%0,%1,1)" : : "r"(rows), "r"(int64_t{64}), "i"(Tile) : "memory");
+}
+/// sums += left x right
+template <int Sums, int Left, int Right>
+[[gnu::always_inline]] inline void multiply_add() {
+  __asm__ volatile("tdpbf16ps %%tmm%c2, %%tmm%c1, %%tmm%c0" : : "i"(Sums), "i"(Left), "i"(Right));
+}
+
+/// All eight registers are 16 rows of 64 bytes, for as long as the thread lives.
+void configure_tiles() {
+  struct Configuration {
+    uint8_t palette = 1, start_row = 0, reserved[14] = {};
+    uint16_t row_bytes[16] = {64, 64, 64, 64, 64, 64, 64, 64};
+    uint8_t rows[16] = {16, 16, 16, 16, 16, 16, 16, 16};
+  };
+  static_assert(sizeof(Configuration) == 64);
+  thread_local bool configured = false;
+  if (configured) return;
+  const Configuration configuration;
+  __asm__ volatile("ldtilecfg %0" : : "m"(configuration));
+  configured = true;
+}
+
+constexpr int64_t kTileFloats = kLanes * kLanes;
+
+/// Tiles of sums [left panels][across].
+struct Sums {
+  float* tiles = nullptr;
+  int64_t across = 0;
+
+  float* tile(int64_t l, int64_t r) const { return tiles + (l * across + r) * kTileFloats; }
+};
+
+/// The tiles of C that a kernel keeps in registers, at most four: the latency of a product is that of three others.
+template <int Lefts, int Rights>
+struct Kernel {
+  static_assert(Lefts * Rights <= 4);
+  /// Registers: the sums, then the operands; with a single tile on one side, those of the other take turns.
+  static constexpr int sums(int l, int r) { return l * Rights + r; }
+  static constexpr int left(int l) { return Rights == 1 ? 5 + l % 3 : 4 + l; }
+  static constexpr int right(int r) { return Rights == 1 ? 4 : Lefts == 1 ? 5 + r % 3 : 6 + r; }
+
+  template <int L, int R>
+  [[gnu::always_inline]] static void begin(Sums from) {
+    if constexpr (L < Lefts && R < Rights) {
+      from.tiles ? load<sums(L, R)>(from.tile(L, R), 64) : zero<sums(L, R)>();
+    }
+  }
+  template <int L, int R>
+  [[gnu::always_inline]] static void end(Sums to) {
+    if constexpr (L < Lefts && R < Rights) store<sums(L, R)>(to.tile(L, R));
+  }
+  template <int L>
+  [[gnu::always_inline]] static void load_left(const std::byte* at, const Panels& p) {
+    if constexpr (L < Lefts) load<left(L)>(at + L * p.panel_bytes, p.row_bytes);
+  }
+  template <int R>
+  [[gnu::always_inline]] static void load_right(const std::byte* at, const Panels& p) {
+    if constexpr (R < Rights) load<right(R)>(at + R * p.panel_bytes, p.row_bytes);
+  }
+  template <int L, int R>
+  [[gnu::always_inline]] static void step() {
+    if constexpr (L < Lefts && R < Rights) multiply_add<sums(L, R), left(L), right(R)>();
+  }
+
+  /// to = from + left x right, tiles [Lefts][Rights]; from may be null, or to.
+  static void run(const Panels& lefts, const std::byte* l, const Panels& rights, const std::byte* r, int64_t steps,
+                  Sums from, Sums to) {
+    begin<0, 0>(from), begin<0, 1>(from), begin<0, 2>(from), begin<0, 3>(from);
+    begin<1, 0>(from), begin<1, 1>(from), begin<2, 0>(from), begin<3, 0>(from);
+    for (int64_t s = 0; s < steps; ++s, l += lefts.step_bytes, r += rights.step_bytes) {
+      load_left<0>(l, lefts), load_right<0>(r, rights), step<0, 0>();
+      load_right<1>(r, rights), step<0, 1>();
+      load_left<1>(l, lefts), step<1, 0>(), step<1, 1>();
+      load_right<2>(r, rights), step<0, 2>(), load_right<3>(r, rights), step<0, 3>();
+      load_left<2>(l, lefts), step<2, 0>(), load_left<3>(l, lefts), step<3, 0>();
+    }
+    end<0, 0>(to), end<0, 1>(to), end<0, 2>(to), end<0, 3>(to);
+    end<1, 0>(to), end<1, 1>(to), end<2, 0>(to), end<3, 0>(to);
+  }
+};
+
+int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
+
+/// beta * C + scale * sum, and its way to and from memory.
+struct Element {
+  static __m512 load(const float* c, __mmask16 mask) { return _mm512_maskz_loadu_ps(mask, c); }
+  static __m512 load(const uint16_t* c, __mmask16 mask) {
+    return (__m512)(__builtin_convertvector((Vec::Half)_mm256_maskz_loadu_epi16(mask, c), Vec::U) << 16);
+  }
+  static void store(float* c, __mmask16 mask, __m512 value) { _mm512_mask_storeu_ps(c, mask, value); }
+  static void store(uint16_t* c, __mmask16 mask, __m512 value) {
+    _mm256_mask_storeu_epi16(c, mask, (__m256i)_mm512_cvtneps_pbh(value));
+  }
+};
+
+/// Writes `rows` x `cols` of a tile of sums to C at (row, col).
+template <class T>
+void finish_tile(const GemmArgs& g, const float* sums, int64_t row, int64_t rows, int64_t col, int64_t cols) {
+  const __mmask16 mask = static_cast<__mmask16>((1u << cols) - 1);
+  const __m512 beta = _mm512_set1_ps(g.beta);
+  T* c = static_cast<T*>(g.c) + row * g.ldc + col;
+  for (int64_t i = 0; i < rows; ++i, c += g.ldc) {
+    const __m512 scale = _mm512_set1_ps(g.row_scale ? g.alpha * g.row_scale[row + i] : g.alpha);
+    __m512 value = _mm512_mul_ps(scale, _mm512_load_ps(sums + i * kLanes));
+    if (g.beta != 0.0f) value = _mm512_fmadd_ps(beta, Element::load(c, mask), value);
+    Element::store(c, mask, value);
+  }
+}
+
+void transpose(float* tile) {
+  Vec::U rows[kLanes];
+#pragma GCC unroll 16
+  for (int i = 0; i < kLanes; ++i) rows[i] = Vec::load_bits(tile + i * kLanes);
+  Vec::transpose(rows);
+#pragma GCC unroll 16
+  for (int i = 0; i < kLanes; ++i) __builtin_memcpy(tile + i * kLanes, &rows[i], sizeof(rows[i]));
+}
+
+/// Writes the tile of left panel l and right panel r to C.
+void finish(const PanelProduct& p, float* tile, int64_t l, int64_t r) {
+  int64_t row = l * kLanes, col = r * kLanes;
+  int64_t rows = smaller(kLanes, p.left_lanes - row), cols = smaller(kLanes, p.right_lanes - col);
+  row += p.left_lane;
+  col += p.right_lane;
+  if (p.swapped) {
+    transpose(tile);
+    const int64_t left = row, lefts = rows;
+    row = col, rows = cols;
+    col = left, cols = lefts;
+  }
+  if (p.args->c_dtype == DType::kBF16) {
+    finish_tile<uint16_t>(*p.args, tile, row, rows, col, cols);
+  } else {
+    finish_tile<float>(*p.args, tile, row, rows, col, cols);
+  }
+}
+
+/// Left panels from l and right panels from r.
+template <int Lefts, int Rights>
+void multiply_panels(const PanelProduct& p, int64_t l, int64_t r) {
+  alignas(64) float tiles[Lefts * Rights * kTileFloats];
+  const int64_t across = panels_of(p.right_lanes);
+  const Sums kept{p.sums ? p.sums + (l * across + r) * kTileFloats : nullptr, across};
+  const Sums finished{tiles, Rights};
+  Kernel<Lefts, Rights>::run(p.left, p.left.data + l * p.left.panel_bytes, p.right,
+                             p.right.data + r * p.right.panel_bytes, p.steps, p.first ? Sums{} : kept,
+                             p.last ? finished : kept);
+  if (!p.last) return;
+  for (int i = 0; i < Lefts; ++i) {
+    for (int j = 0; j < Rights; ++j) finish(p, finished.tile(i, j), l + i, r + j);
+  }
+}
+
+/// One left panel by a run of right panels, four at a time.
+void multiply_row(const PanelProduct& p, int64_t l, PanelRange right) {
+  int64_t r = right.begin;
+  for (; r + 4 <= right.end; r += 4) multiply_panels<1, 4>(p, l, r);
+  if (right.end - r == 3) multiply_panels<1, 3>(p, l, r);
+  if (right.end - r == 2) multiply_panels<1, 2>(p, l, r);
+  if (right.end - r == 1) multiply_panels<1, 1>(p, l, r);
+}
+
+void multiply_column(const PanelProduct& p, PanelRange left, int64_t r) {
+  int64_t l = left.begin;
+  for (; l + 4 <= left.end; l += 4) multiply_panels<4, 1>(p, l, r);
+  if (left.end - l == 3) multiply_panels<3, 1>(p, l, r);
+  if (left.end - l == 2) multiply_panels<2, 1>(p, l, r);
+  if (left.end - l == 1) multiply_panels<1, 1>(p, l, r);
+}
+
+}  // namespace
+
+void multiply(const PanelProduct& product, PanelRange left, PanelRange right) {
+  configure_tiles();
+  const int64_t even_left = left.end - (left.end - left.begin) % 2,
+                even_right = right.end - (right.end - right.begin) % 2;
+  for (int64_t r = right.begin; r < even_right; r += 2) {
+    for (int64_t l = left.begin; l < even_left; l += 2) multiply_panels<2, 2>(product, l, r);
+  }
+  if (even_left < left.end) multiply_row(product, even_left, {right.begin, even_right});
+  if (even_right < right.end) multiply_column(product, left, even_right);
+}
+
+}  // namespace hone::amx
