@@ -8,6 +8,7 @@
 
 #include "app/verify/replay.h"
 #include "app/verify/verify.h"
+#include "core/thread_pool.h"
 #include "device_main.h"
 #include "models/registry.h"
 #include "train/device_facts.h"

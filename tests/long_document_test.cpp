@@ -6,6 +6,7 @@
 
 #include "app/verify/replay.h"
 #include "core/philox.h"
+#include "core/thread_pool.h"
 #include "core/transfer.h"
 #include "device_main.h"
 #include "train/device_facts.h"

@@ -6,6 +6,7 @@
 
 #include "core/cuda_device.h"
 #include "core/philox.h"
+#include "core/thread_pool.h"
 #include "core/transfer.h"
 #include "nn/attention.h"
 #include "nn/feed_forward.h"

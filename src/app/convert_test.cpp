@@ -9,6 +9,7 @@
 #include "app/probe.h"
 #include "core/error.h"
 #include "core/json.h"
+#include "core/thread_pool.h"
 #include "weights/checkpoint.h"
 
 namespace hone {

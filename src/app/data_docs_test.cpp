@@ -5,6 +5,7 @@
 #include <sstream>
 
 #include "app/resolve.h"
+#include "core/thread_pool.h"
 #include "data/data_testing.h"
 #include "data/dataset_builder.h"
 #include "train/run_options.h"

@@ -13,6 +13,7 @@
 #include "core/cuda_device.h"
 #include "core/error.h"
 #include "core/planned_device.h"
+#include "core/thread_pool.h"
 #include "report/humanise.h"
 #include "report/table.h"
 #include "report/terminal.h"

@@ -9,6 +9,7 @@
 #include "app/merge.h"
 #include "app/output.h"
 #include "core/error.h"
+#include "core/thread_pool.h"
 #include "train/loaded_model.h"
 
 namespace hone {

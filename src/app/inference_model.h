@@ -5,6 +5,7 @@
 #include <optional>
 #include <string>
 
+#include "core/thread_pool.h"
 #include "infer/chat_prompt.h"
 #include "infer/generator.h"
 #include "train/loaded_model.h"

@@ -11,6 +11,7 @@
 #include "app/output.h"
 #include "app/probe.h"
 #include "core/error.h"
+#include "core/thread_pool.h"
 #include "models/hf_config.h"
 #include "params/without_adapters.h"
 #include "report/humanise.h"

@@ -9,6 +9,7 @@
 #include "app/model_summary.h"
 #include "app/output.h"
 #include "core/error.h"
+#include "core/thread_pool.h"
 #include "core/untrusted_json.h"
 #include "models/registry.h"
 #include "params/random_weights.h"

@@ -1,4 +1,5 @@
 #include "app/new_model.h"
+#include "core/thread_pool.h"
 
 #include <gtest/gtest.h>
 

@@ -4,6 +4,7 @@
 
 #include "app/resolve.h"
 #include "core/error.h"
+#include "core/thread_pool.h"
 #include "data/node_shards.h"
 #include "models/registry.h"
 #include "report/humanise.h"

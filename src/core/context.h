@@ -5,6 +5,7 @@
 
 #include "core/arena.h"
 #include "core/stream.h"
+#include "core/thread_pool.h"
 
 namespace hone {
 

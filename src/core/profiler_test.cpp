@@ -1,4 +1,5 @@
 #include "core/profiler.h"
+#include "core/thread_pool.h"
 
 #include <gtest/gtest.h>
 

@@ -15,11 +15,11 @@
 
 #include "core/cuda_queue.h"
 #include "core/tensor.h"
-#include "core/thread_pool.h"
 
 namespace hone {
 
 class Profiler;
+class ThreadPool;
 
 class Stream {
  public:

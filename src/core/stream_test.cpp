@@ -6,6 +6,7 @@
 #include <stdexcept>
 
 #include "core/buffer.h"
+#include "core/thread_pool.h"
 
 namespace hone {
 namespace {

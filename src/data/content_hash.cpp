@@ -13,6 +13,7 @@
 
 #include "core/durable_file.h"
 #include "core/error.h"
+#include "core/thread_pool.h"
 #include "core/untrusted_json.h"
 #include "core/xxhash64.h"
 

@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 
 #include "core/philox.h"
+#include "core/thread_pool.h"
 #include "data/data_testing.h"
 #include "data/loader.h"
 

@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "core/error.h"
+#include "core/thread_pool.h"
 #include "core/xxhash64.h"
 #include "data/row_batches.h"
 #include "data/token_cache.h"

@@ -6,6 +6,7 @@
 
 #include <thread>
 
+#include "core/thread_pool.h"
 #include "data/block_file.h"
 #include "data/content_hash.h"
 #include "data/data_testing.h"

@@ -7,6 +7,7 @@
 #include <random>
 
 #include "core/buffer.h"
+#include "core/thread_pool.h"
 #include "dist/single_rank.h"
 #include "dist/thread_ranks.h"
 

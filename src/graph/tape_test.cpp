@@ -6,6 +6,7 @@
 #include <map>
 
 #include "core/profiler.h"
+#include "core/thread_pool.h"
 
 namespace hone {
 namespace {

@@ -7,6 +7,7 @@
 
 #include "core/arena.h"
 #include "core/error.h"
+#include "core/thread_pool.h"
 #include "ops/argmax/argmax.h"
 #include "ops/cast/cast.h"
 

@@ -7,6 +7,7 @@
 #include <numeric>
 
 #include "core/philox.h"
+#include "core/thread_pool.h"
 #include "params/lora.h"
 
 namespace hone {

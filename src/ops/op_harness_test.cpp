@@ -5,6 +5,7 @@
 #include <tuple>
 
 #include "core/graph_cache.h"
+#include "core/thread_pool.h"
 #include "ops/cast/cast.h"
 #include "ops/op_harness.h"
 

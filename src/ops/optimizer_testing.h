@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "core/philox.h"
+#include "core/thread_pool.h"
 #include "graph/step_scalars.h"
 #include "ops/op_harness.h"
 

@@ -7,6 +7,7 @@
 #include <fstream>
 
 #include "core/json.h"
+#include "core/thread_pool.h"
 #include "core/transfer.h"
 
 namespace hone {

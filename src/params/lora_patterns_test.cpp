@@ -6,6 +6,7 @@
 #include <cmath>
 #include <map>
 
+#include "core/thread_pool.h"
 #include "params/expert_parts.h"
 #include "params/lora.h"
 #include "params/test_store.h"

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <map>
 
+#include "core/thread_pool.h"
 #include "params/test_store.h"
 
 namespace hone {

@@ -5,6 +5,7 @@
 
 #include <set>
 
+#include "core/thread_pool.h"
 #include "params/test_store.h"
 
 namespace hone {

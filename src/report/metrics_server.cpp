@@ -13,6 +13,7 @@
 #include <set>
 #include <system_error>
 
+#include "core/thread_pool.h"
 #include "report/quiet_thread.h"
 
 namespace hone {

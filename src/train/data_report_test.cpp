@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 
+#include "core/thread_pool.h"
 #include "data/data_testing.h"
 
 namespace hone {

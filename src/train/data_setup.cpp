@@ -5,6 +5,7 @@
 #include <string>
 
 #include "core/error.h"
+#include "core/thread_pool.h"
 #include "text/tokenizer_config.h"
 #include "train/data_report.h"
 #include "train/run_options.h"

@@ -1,4 +1,5 @@
 #include "train/device_batch.h"
+#include "core/thread_pool.h"
 
 #include <gtest/gtest.h>
 

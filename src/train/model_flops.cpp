@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "core/thread_pool.h"
 #include "ops/gemm/gemm.h"
 #include "train/device_facts.h"
 

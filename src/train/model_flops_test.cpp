@@ -1,4 +1,5 @@
 #include "train/model_flops.h"
+#include "core/thread_pool.h"
 
 #include <gtest/gtest.h>
 

@@ -7,6 +7,7 @@
 #include <optional>
 #include <string>
 
+#include "core/thread_pool.h"
 #include "optim/schedule.h"
 #include "report/metrics_file.h"
 #include "report/reporter.h"

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <mutex>
 
+#include "core/thread_pool.h"
 #include "ops/row_math/row_math.h"
 #include "weights/checkpoint.h"
 #include "weights/stored_tensor.h"

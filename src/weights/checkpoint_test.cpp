@@ -7,6 +7,7 @@
 #include <fstream>
 #include <sstream>
 
+#include "core/thread_pool.h"
 #include "params/test_store.h"
 
 namespace hone {

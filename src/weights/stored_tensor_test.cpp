@@ -11,6 +11,7 @@
 #include <sstream>
 
 #include "core/cpu_features.h"
+#include "core/thread_pool.h"
 #include "core/transfer.h"
 #include "params/test_store.h"
 

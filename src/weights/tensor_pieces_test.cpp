@@ -6,6 +6,7 @@
 #include <cstring>
 #include <filesystem>
 
+#include "core/thread_pool.h"
 #include "params/test_store.h"
 #include "weights/adapter.h"
 #include "weights/checkpoint.h"

@@ -12,6 +12,7 @@
 #include "app/output.h"
 #include "core/error.h"
 #include "core/profiler.h"
+#include "core/thread_pool.h"
 #include "ops/start_gradient.h"
 #include "report/table.h"
 #include "report/terminal.h"

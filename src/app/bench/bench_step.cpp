@@ -14,6 +14,7 @@
 #include "core/error.h"
 #include "core/philox.h"
 #include "core/profiler.h"
+#include "core/thread_pool.h"
 #include "params/random_weights.h"
 #include "report/humanise.h"
 #include "report/table.h"

@@ -12,6 +12,7 @@
 #include "app/resolve.h"
 #include "app/resolved_yaml.h"
 #include "core/error.h"
+#include "core/thread_pool.h"
 #include "report/humanise.h"
 #include "train/device_facts.h"
 #include "train/trainer.h"

@@ -8,6 +8,7 @@
 #include "app/quickstart/tiny_model.h"
 #include "app/resolve.h"
 #include "core/error.h"
+#include "core/thread_pool.h"
 #include "report/test_folder.h"
 #include "text/tokenizer.h"
 #include "train/loaded_model.h"

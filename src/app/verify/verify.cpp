@@ -6,6 +6,7 @@
 
 #include "app/verify/replay.h"
 #include "core/error.h"
+#include "core/thread_pool.h"
 #include "data/sample_store.h"
 #include "train/device_facts.h"
 

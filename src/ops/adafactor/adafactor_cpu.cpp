@@ -1,5 +1,6 @@
 #include <cmath>
 
+#include "core/thread_pool.h"
 #include "ops/adafactor/adafactor.h"
 #include "ops/row_math/rounded_blocks.h"
 

@@ -1,3 +1,4 @@
+#include "core/thread_pool.h"
 #include "ops/add/add.h"
 
 namespace hone::cpu {

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <limits>
 
+#include "core/thread_pool.h"
 #include "ops/op_harness.h"
 
 namespace hone {

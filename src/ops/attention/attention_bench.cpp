@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "core/philox.h"
+#include "core/thread_pool.h"
 #include "ops/attention/attention.h"
 #include "ops/gemm/gemm.h"
 

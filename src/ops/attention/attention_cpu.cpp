@@ -1,3 +1,4 @@
+#include "core/thread_pool.h"
 #include "ops/attention/attention_block.h"
 #include "ops/attention/attention_sinks.h"
 

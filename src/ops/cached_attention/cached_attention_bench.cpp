@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "core/philox.h"
+#include "core/thread_pool.h"
 #include "ops/cached_attention/cached_attention.h"
 
 namespace hone {

@@ -1,5 +1,6 @@
 #include <cstring>
 
+#include "core/thread_pool.h"
 #include "ops/attention/attention_block.h"
 #include "ops/attention/attention_sinks.h"
 #include "ops/cached_attention/cached_attention.h"

@@ -6,6 +6,7 @@
 #include <numeric>
 
 #include "core/philox.h"
+#include "core/thread_pool.h"
 #include "ops/op_harness.h"
 
 namespace hone {

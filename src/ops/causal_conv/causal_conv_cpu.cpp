@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "core/thread_pool.h"
 #include "ops/causal_conv/causal_conv.h"
 #include "ops/row_math/row_blocks.h"
 

@@ -1,5 +1,6 @@
 #include <cstring>
 
+#include "core/thread_pool.h"
 #include "ops/embedding/embedding.h"
 #include "ops/row_math/row_blocks.h"
 

@@ -1,5 +1,6 @@
 #include <cmath>
 
+#include "core/thread_pool.h"
 #include "ops/gated_rms_norm/gated_rms_norm.h"
 #include "ops/row_math/chunk_sums.h"
 

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "core/thread_pool.h"
 #include "ops/grad_norm/grad_norm.h"
 #include "ops/row_math/row_blocks.h"
 

@@ -8,6 +8,7 @@
 #include "ops/op_harness.h"
 
 #if HONE_CUDA
+#include "core/thread_pool.h"
 #include "ops/grouped_gemm/grouped_gemm_hopper.h"
 
 namespace hone {

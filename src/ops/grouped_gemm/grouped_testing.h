@@ -4,6 +4,7 @@
 #include <cmath>
 #include <numeric>
 
+#include "core/thread_pool.h"
 #include "ops/grouped_gemm/grouped_gemm.h"
 #include "ops/op_harness.h"
 

@@ -7,6 +7,7 @@
 #include <functional>
 #include <vector>
 
+#include "core/thread_pool.h"
 #include "ops/gemm/gemm.h"
 #include "ops/linear/linear.h"
 

@@ -1,6 +1,7 @@
 // linear and its adapter on sizes beyond one tile, each element within a bound from the sizes of its own terms.
 #include <cmath>
 
+#include "core/thread_pool.h"
 #include "ops/linear/linear.h"
 #include "ops/op_harness.h"
 

@@ -1,3 +1,4 @@
+#include "core/thread_pool.h"
 #include "ops/gemm/gemm.h"
 #include "ops/linear/linear.h"
 #include "ops/row_math/row_blocks.h"

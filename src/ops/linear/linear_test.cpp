@@ -2,6 +2,7 @@
 
 #include <cmath>
 
+#include "core/thread_pool.h"
 #include "ops/op_harness.h"
 
 namespace hone {

@@ -1,5 +1,6 @@
 #include <algorithm>
 
+#include "core/thread_pool.h"
 #include "ops/gemm/gemm.h"
 #include "ops/linear/linear.h"
 

@@ -2,6 +2,7 @@
 // "FLOP/s" counts the products (one without gradients, three with).
 #include <benchmark/benchmark.h>
 
+#include "core/thread_pool.h"
 #include "ops/linear_cross_entropy/linear_cross_entropy.h"
 
 namespace hone {

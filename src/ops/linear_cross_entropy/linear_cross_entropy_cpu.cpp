@@ -2,6 +2,7 @@
 #include <array>
 #include <cmath>
 
+#include "core/thread_pool.h"
 #include "ops/gemm/gemm.h"
 #include "ops/linear_cross_entropy/linear_cross_entropy.h"
 #include "ops/row_math/row_blocks.h"

@@ -5,6 +5,7 @@
 #include <limits>
 #include <numeric>
 
+#include "core/thread_pool.h"
 #include "ops/embedding/embedding.h"
 #include "ops/op_harness.h"
 

@@ -1,4 +1,5 @@
 #include "ops/moe_experts/activation_rows_cpu.h"
+#include "core/thread_pool.h"
 
 namespace hone::cpu {
 

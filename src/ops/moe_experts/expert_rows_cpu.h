@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "core/thread_pool.h"
 #include "ops/gemm/gemm.h"
 #include "ops/moe_experts/moe_experts.h"
 #include "ops/row_math/row_blocks.h"

@@ -4,6 +4,7 @@
 #include <memory>
 #include <vector>
 
+#include "core/thread_pool.h"
 #include "core/transfer.h"
 #include "graph/tape.h"
 #include "ops/moe_experts/moe_experts.h"

@@ -7,6 +7,7 @@
 #include <set>
 
 #include "core/cpu_features.h"
+#include "core/thread_pool.h"
 #include "ops/moe_experts/moe_experts_cases.h"
 #include "ops/op_harness.h"
 

@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "core/philox.h"
+#include "core/thread_pool.h"
 #include "ops/qk_norm_rope/qk_norm_rope.h"
 #include "ops/qk_norm_rope/rope_table.h"
 

@@ -1,6 +1,7 @@
 #include <array>
 
 #include "core/cpu_features.h"
+#include "core/thread_pool.h"
 #include "ops/qk_norm_rope/head_kernel.h"
 #include "ops/qk_norm_rope/qk_norm_rope.h"
 #include "ops/row_math/chunk_sums.h"

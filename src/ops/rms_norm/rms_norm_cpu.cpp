@@ -1,5 +1,6 @@
 #include <cmath>
 
+#include "core/thread_pool.h"
 #include "ops/rms_norm/rms_norm.h"
 #include "ops/row_math/chunk_sums.h"
 

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <limits>
 
+#include "core/thread_pool.h"
 #include "ops/gemm/gemm.h"
 #include "ops/router/router.h"
 #include "ops/row_math/row_blocks.h"

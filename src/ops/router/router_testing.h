@@ -5,6 +5,7 @@
 #include <cmath>
 #include <vector>
 
+#include "core/thread_pool.h"
 #include "ops/op_harness.h"
 #include "ops/router/router.h"
 

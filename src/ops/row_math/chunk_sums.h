@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "core/thread_pool.h"
 #include "ops/row_math/row_blocks.h"
 
 namespace hone {

@@ -1,3 +1,4 @@
+#include "core/thread_pool.h"
 #include "ops/row_math/row_blocks.h"
 #include "ops/swiglu/swiglu.h"
 
