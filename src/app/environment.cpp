@@ -11,6 +11,7 @@
 #include "core/cpu_features.h"
 #include "core/cuda_device.h"
 #include "core/json.h"
+#include "core/numa.h"
 #include "core/nvml.h"
 #include "report/humanise.h"
 #include "train/host_memory.h"
@@ -88,6 +89,15 @@ Facts gpu_facts() {
   return rows;
 }
 
+/// "1", or "2 (24 + 24 cores), threads and memory are spread over them".
+std::string memory_nodes() {
+  const std::vector<NumaNode> nodes = numa_nodes();
+  if (nodes.size() < 2) return "1";
+  std::string cores;
+  for (const NumaNode& node : nodes) cores += fmt::format("{}{}", cores.empty() ? "" : " + ", node.cores.size());
+  return fmt::format("{} ({} cores), threads and memory are spread over them", nodes.size(), cores);
+}
+
 Facts facts() {
   Facts rows = {
       {"version", HONE_VERSION},
@@ -95,6 +105,7 @@ Facts facts() {
       {"compiler", compiler()},
       {"cpu", cpu_name()},
       {"cores", fmt::format("{}", std::thread::hardware_concurrency())},
+      {"memory_nodes", memory_nodes()},
       {"memory_free", human_bytes(static_cast<double>(available_host_memory()))},
       {"features", features(true)},
       {"features_missing", features(false)},

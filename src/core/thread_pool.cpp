@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "core/numa.h"
+
 namespace hone {
 
 namespace {
@@ -11,6 +13,10 @@ thread_local bool inside_loop = false;
 /// How often a waiting thread looks before it sleeps: kernels of a training step follow one another within
 /// microseconds, and waking a sleeping thread costs more than most of them.
 constexpr int kSpins = 2000;
+
+// The entrance: the loop's number in the upper half, then kOpen, then how many are inside.
+constexpr uint64_t kOpen = uint64_t{1} << 31, kInside = kOpen - 1;
+uint32_t number_of(uint64_t entrance) { return static_cast<uint32_t>(entrance >> 32); }
 
 inline void pause() {
 #if defined(__x86_64__)
@@ -21,16 +27,19 @@ inline void pause() {
 
 ThreadPool::ThreadPool(int threads) {
   if (threads <= 0) threads = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
-  for (int thread = 1; thread < threads; ++thread) workers_.emplace_back([this, thread] { work(thread); });
+  const std::vector<NumaNode> nodes = threads > 1 ? numa_nodes() : std::vector<NumaNode>{};
+  for (int thread = 1; thread < threads; ++thread) {
+    workers_.emplace_back([this, thread, nodes] {
+      if (nodes.size() > 1) run_on(nodes[static_cast<size_t>(thread) % nodes.size()]);
+      work(thread);
+    });
+  }
 }
 
 ThreadPool::~ThreadPool() {
-  {
-    const std::lock_guard lock(mutex_);
-    stopping_ = true;
-    generation_.fetch_add(1);
-  }
-  wake_.notify_all();
+  stopping_.store(true);
+  loops_.fetch_add(1);
+  loops_.notify_all();
   for (std::thread& worker : workers_) worker.join();
 }
 
@@ -40,7 +49,7 @@ int64_t ThreadPool::take_tasks(int thread) {
     try {
       (*body_)(i, thread);
     } catch (...) {
-      const std::lock_guard lock(mutex_);
+      const std::lock_guard lock(error_mutex_);
       if (!error_) error_ = std::current_exception();
       next_.store(count_);
     }
@@ -60,21 +69,31 @@ void ThreadPool::run_tasks(int thread) {
   inside_loop = false;
 }
 
+bool ThreadPool::enter(uint32_t& seen) {
+  uint64_t entrance = entrance_.load(std::memory_order_relaxed);
+  while ((entrance & kOpen) != 0 && number_of(entrance) != seen) {
+    if (!entrance_.compare_exchange_weak(entrance, entrance + 1, std::memory_order_acquire)) continue;
+    seen = number_of(entrance);
+    return true;
+  }
+  seen = number_of(entrance);
+  return false;
+}
+
+void ThreadPool::leave() {
+  const uint64_t before = entrance_.fetch_sub(1, std::memory_order_release);
+  if ((before & (kOpen | kInside)) == 1) entrance_.notify_one();  // it is closed, and this was the last
+}
+
 void ThreadPool::work(int thread) {
-  uint64_t seen = 0;
+  uint32_t seen = 0;
   while (true) {
-    for (int spin = 0; spin < kSpins && generation_.load(std::memory_order_acquire) == seen; ++spin) pause();
-    {
-      std::unique_lock lock(mutex_);
-      wake_.wait(lock, [&] { return generation_.load() != seen; });
-      seen = generation_.load();
-      if (stopping_) return;
-    }
+    for (int spin = 0; spin < kSpins && loops_.load(std::memory_order_acquire) == seen; ++spin) pause();
+    loops_.wait(seen);
+    if (stopping_.load()) return;
+    if (!enter(seen)) continue;
     run_tasks(thread);
-    if (active_.fetch_sub(1, std::memory_order_acq_rel) == 1) {
-      const std::lock_guard lock(mutex_);
-      done_.notify_one();
-    }
+    leave();
   }
 }
 
@@ -87,19 +106,18 @@ void ThreadPool::parallel_for(int64_t count, const std::function<void(int64_t, i
     if (observer != nullptr) observer->ran(0, count, begin, std::chrono::steady_clock::now());
     return;
   }
-  {
-    const std::lock_guard lock(mutex_);
-    body_ = &body;
-    count_ = count;
-    next_.store(0);
-    active_.store(static_cast<int>(workers_.size()));
-    generation_.fetch_add(1, std::memory_order_release);
-  }
-  wake_.notify_all();
+  body_ = &body;
+  count_ = count;
+  next_.store(0, std::memory_order_relaxed);
+  const uint32_t number = loops_.load(std::memory_order_relaxed) + 1;
+  entrance_.store(uint64_t{number} << 32 | kOpen, std::memory_order_release);
+  loops_.store(number);
+  loops_.notify_all();
   run_tasks(0);
-  for (int spin = 0; spin < kSpins && active_.load(std::memory_order_acquire) != 0; ++spin) pause();
-  std::unique_lock lock(mutex_);
-  done_.wait(lock, [&] { return active_.load() == 0; });
+  uint64_t entrance = entrance_.fetch_and(~kOpen, std::memory_order_acquire) & ~kOpen;
+  for (int spin = 0; (entrance & kInside) != 0; ++spin, entrance = entrance_.load(std::memory_order_acquire)) {
+    spin < kSpins ? pause() : entrance_.wait(entrance);
+  }
   body_ = nullptr;
   if (error_) std::rethrow_exception(std::exchange(error_, nullptr));
 }
