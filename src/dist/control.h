@@ -3,6 +3,8 @@
 #pragma once
 
 #include <cstdint>
+#include <exception>
+#include <functional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -21,6 +23,11 @@ class Control {
   void barrier() { exchange({}); }
   /// The text of rank `root`.
   std::string broadcast(std::string_view mine, int root) { return exchange(mine)[static_cast<size_t>(root)]; }
+  /// Whether it is so on some rank: what all ranks do next must not depend on what one of them knows.
+  bool any(bool mine);
+  /// Throws UserError on all ranks if `text`, lines of `what` ("configuration"), is not the same on all of them; the
+  /// first line that differs is named.
+  void check_same(const std::string& what, const std::string& text);
 
   /// Which step the rank is at and which collective it is in ("" after it), for messages about lost ranks. May be
   /// called by any thread, and costs nothing.
@@ -31,7 +38,14 @@ class Control {
   virtual void fail(const std::string& reason) = 0;
   /// Throws Error(kDeviceFailed) if the group has ended: a rank is lost, hangs, or has failed. Any thread.
   virtual void check() = 0;
+  /// Once the group has ended: the ranks that cannot go on, from the smallest. The others can still save.
+  virtual std::vector<int> lost() const = 0;
+  /// Called once, by any thread, when the group ends; at once if it has.
+  virtual void on_end(std::function<void()> callback) = 0;
 };
+
+/// What of an error the other ranks are told: what and where, in a line.
+std::string reason_of(const std::exception& error);
 
 /// A group of one.
 class SingleControl : public Control {
@@ -43,6 +57,8 @@ class SingleControl : public Control {
   void in_collective(const char*) override {}
   void fail(const std::string&) override {}
   void check() override {}
+  std::vector<int> lost() const override { return {}; }
+  void on_end(std::function<void()>) override {}
 };
 
 }  // namespace hone

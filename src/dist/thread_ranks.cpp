@@ -37,6 +37,8 @@ struct Group {
   std::mutex mutex;
   std::condition_variable changed;
   std::string failure;
+  int lost = 0;  // who failed
+  std::vector<std::function<void()>> callbacks;
   std::vector<std::string> texts, gathered;  // of exchange()
   int arrived = 0;
   int64_t exchanges = 0;
@@ -69,9 +71,30 @@ class ThreadControl : public Control {
   void at_step(int64_t) override {}
   void in_collective(const char*) override {}
   void fail(const std::string& reason) override {
+    std::vector<std::function<void()>> callbacks;
+    {
+      const std::lock_guard lock(group_->mutex);
+      if (!group_->failure.empty()) return;
+      group_->failure = "rank " + std::to_string(rank_) + " failed: " + reason;
+      group_->lost = rank_;
+      callbacks = group_->callbacks;
+      group_->changed.notify_all();
+    }
+    for (const auto& callback : callbacks) callback();
+  }
+  std::vector<int> lost() const override {
     const std::lock_guard lock(group_->mutex);
-    if (group_->failure.empty()) group_->failure = "rank " + std::to_string(rank_) + " failed: " + reason;
-    group_->changed.notify_all();
+    return group_->failure.empty() ? std::vector<int>{} : std::vector<int>{group_->lost};
+  }
+  void on_end(std::function<void()> callback) override {
+    {
+      const std::lock_guard lock(group_->mutex);
+      if (group_->failure.empty()) {
+        group_->callbacks.push_back(std::move(callback));
+        return;
+      }
+    }
+    callback();
   }
   void check() override {
     const std::lock_guard lock(group_->mutex);
@@ -165,7 +188,7 @@ void run_ranks(int count, const std::function<void(Communicator&)>& body) {
           const std::lock_guard lock(mutex);
           if (!first) first = std::current_exception();
         }
-        rank->control().fail(error.what());
+        rank->control().fail(reason_of(error));
       }
     });
   }

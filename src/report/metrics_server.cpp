@@ -13,8 +13,8 @@
 #include <set>
 #include <system_error>
 
+#include "core/quiet_thread.h"
 #include "core/thread_pool.h"
-#include "report/quiet_thread.h"
 
 namespace hone {
 namespace {

@@ -9,7 +9,7 @@
 #include <mutex>
 #include <utility>
 
-#include "report/quiet_thread.h"
+#include "core/quiet_thread.h"
 
 namespace hone {
 

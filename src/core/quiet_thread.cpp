@@ -1,4 +1,4 @@
-#include "report/quiet_thread.h"
+#include "core/quiet_thread.h"
 
 #include <pthread.h>
 #include <signal.h>

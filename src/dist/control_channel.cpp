@@ -1,0 +1,368 @@
+#include "dist/control_channel.h"
+
+#include <fmt/format.h>
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+
+#include "core/error.h"
+#include "core/quiet_thread.h"
+#include "core/untrusted_json.h"
+#include "dist/local_process.h"
+
+namespace hone {
+
+namespace {
+
+/// A rank that leaves waits so long for the others to take its last words.
+constexpr int kGoodbyeMilliseconds = 1000;
+
+std::string at_step_text(int64_t step) {
+  return step > 0 ? fmt::format("step {}", step) : std::string("the start, before its first step");
+}
+
+double seconds_between(std::chrono::steady_clock::time_point from, std::chrono::steady_clock::time_point to) {
+  return std::chrono::duration<double>(to - from).count();
+}
+
+}  // namespace
+
+ControlChannel::ControlChannel(int rank, std::vector<RankFacts> ranks, std::vector<RankConnection> connections,
+                               ControlTimes times)
+    : rank_(rank), ranks_(std::move(ranks)), times_(times), wake_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
+  for (RankConnection& connection : connections) {
+    connection.reader.set_longest(kLongestMessage);
+    peers_.push_back(std::make_unique<Peer>(std::move(connection)));
+  }
+  server_ = quiet_thread([this] { serve(); });
+}
+
+ControlChannel::~ControlChannel() {
+  stopping_ = true;
+  const uint64_t one = 1;
+  (void)!::write(wake_.descriptor(), &one, sizeof one);
+  server_.join();
+  for (const auto& peer : peers_) {
+    send_to(*peer, ControlMessage::kGoodbye, {});
+    ::shutdown(peer->connection.socket.descriptor(), SHUT_WR);
+  }
+  // Closing a connection with bytes that were not read takes back those that the other side has not read either.
+  for (const auto& peer : peers_) {
+    pollfd entry{peer->connection.socket.descriptor(), POLLIN, 0};
+    while (::poll(&entry, 1, kGoodbyeMilliseconds) > 0 &&
+           peer->connection.reader.read(peer->connection.socket) == MessageReader::State::kOpen) {
+    }
+  }
+}
+
+void ControlChannel::in_collective(const char* name) {
+  if (*name) ++collectives_;
+  collective_since_ = Clock::now().time_since_epoch().count();
+  collective_ = name;
+}
+
+// Texts that all exchange.
+
+std::vector<std::string> ControlChannel::exchange(std::string_view mine) {
+  return rank_ == 0 ? exchange_at_rank_0(mine) : exchange_through_rank_0(mine);
+}
+
+bool ControlChannel::texts_are_there() const {
+  return std::none_of(peers_.begin(), peers_.end(), [](const auto& peer) { return peer->texts.empty(); });
+}
+
+std::vector<std::string> ControlChannel::exchange_at_rank_0(std::string_view mine) {
+  std::vector<std::string> texts(ranks_.size());
+  texts[0] = mine;
+  {
+    std::unique_lock lock(mutex_);
+    own_text_since_ = Clock::now();
+    changed_.wait(lock, [&] { return ended_ || texts_are_there(); });
+    own_text_since_.reset();
+    throw_if_ended();
+    for (const auto& peer : peers_) {
+      texts[static_cast<size_t>(peer->connection.rank)] = std::move(peer->texts.front().bytes);
+      peer->texts.pop_front();
+    }
+  }
+  const std::string packed = pack_texts(texts);
+  for (const auto& peer : peers_) send_to(*peer, ControlMessage::kTexts, packed);
+  return texts;
+}
+
+std::vector<std::string> ControlChannel::exchange_through_rank_0(std::string_view mine) {
+  Peer& peer = *peers_.front();
+  send_to(peer, ControlMessage::kText, mine);
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [&] { return ended_ || !peer.texts.empty() || peer.left; });
+  if (peer.texts.empty()) {
+    throw_if_ended();
+    throw Error(ExitCode::kDeviceFailed, fmt::format("{} has ended while this rank waits for it", name_of(0)), "",
+                "look at that rank's log");
+  }
+  std::optional<std::vector<std::string>> texts = unpack_texts(peer.texts.front().bytes);
+  peer.texts.pop_front();
+  HONE_ASSERT(texts && texts->size() == ranks_.size(), "not an exchange");
+  return *std::move(texts);
+}
+
+/// A rank that has left will not send its text; one that hangs will not either.
+void ControlChannel::find_missing_texts() {
+  std::vector<int> missing;
+  std::string who;
+  bool left = false;
+  double waited = 0;
+  {
+    const std::lock_guard lock(mutex_);
+    const auto is_missing = [&](int rank) {
+      missing.push_back(rank);
+      who += (who.empty() ? "" : ", ") + name_of(rank);
+    };
+    if (own_text_since_) {
+      waited = seconds_between(*own_text_since_, Clock::now());
+    } else {
+      is_missing(0);
+    }
+    for (const auto& peer : peers_) {
+      if (!peer->texts.empty()) {
+        waited = std::max(waited, seconds_between(peer->texts.front().since, Clock::now()));
+        continue;
+      }
+      left |= peer->left;
+      is_missing(peer->connection.rank);
+    }
+  }
+  if (waited == 0 || missing.empty()) return;
+  if (left) return end({fmt::format("{} did not stay while the others wait for all", who), missing});
+  if (waited > times_.hang) {
+    end({fmt::format("the others have waited {:.0f} s (ddp_timeout) for {}", waited, who), missing, true});
+  }
+}
+
+// What others hear.
+
+void ControlChannel::send_to(Peer& peer, ControlMessage type, std::string_view bytes) {
+  const std::lock_guard lock(peer.sending);
+  send_message(peer.connection.socket, static_cast<uint8_t>(type), bytes);  // a broken connection is seen by serve()
+}
+
+ControlChannel::Progress ControlChannel::own_progress() const {
+  Progress progress{step_, collectives_, collective_.load(), 0};
+  const Clock::time_point since{Clock::duration(collective_since_.load())};
+  if (!progress.collective.empty()) progress.waited = seconds_between(since, Clock::now());
+  return progress;
+}
+
+void ControlChannel::send_heartbeats() {
+  const Progress progress = own_progress();
+  const std::string text = Json{
+      {"step", progress.step},
+      {"collectives", progress.collectives},
+      {"collective", progress.collective},
+      {"waited",
+       progress.waited}}.dump();
+  for (const auto& peer : peers_) {
+    if (!has_left(*peer)) send_to(*peer, ControlMessage::kHeartbeat, text);
+  }
+}
+
+// What is heard.
+
+void ControlChannel::serve() {
+  Clock::time_point next_beat = Clock::now();
+  while (!stopping_) {
+    std::vector<pollfd> entries{{wake_.descriptor(), POLLIN, 0}};
+    std::vector<Peer*> open;
+    for (const auto& peer : peers_) {
+      if (has_left(*peer)) continue;
+      entries.push_back({peer->connection.socket.descriptor(), POLLIN, 0});
+      open.push_back(peer.get());
+    }
+    const double wait = std::clamp(seconds_between(Clock::now(), next_beat), 0.0, times_.heartbeat);
+    ::poll(entries.data(), entries.size(), static_cast<int>(wait * 1e3) + 1);
+    for (size_t i = 0; i < open.size(); ++i) {
+      if (entries[i + 1].revents != 0) listen(*open[i]);
+    }
+    if (Clock::now() < next_beat) continue;
+    next_beat =
+        Clock::now() + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(times_.heartbeat));
+    send_heartbeats();
+    find_silent();
+    if (rank_ != 0) continue;
+    find_hanging();
+    find_missing_texts();
+  }
+}
+
+bool ControlChannel::has_left(const Peer& peer) const {
+  const std::lock_guard lock(mutex_);
+  return peer.left;
+}
+
+void ControlChannel::leave(Peer& peer) {
+  {
+    const std::lock_guard lock(mutex_);
+    peer.left = true;
+    changed_.notify_all();
+  }
+  ::shutdown(peer.connection.socket.descriptor(), SHUT_WR);
+}
+
+void ControlChannel::listen(Peer& peer) {
+  MessageReader::State state = peer.connection.reader.read(peer.connection.socket);
+  peer.heard = Clock::now();
+  std::string why = "its connection has ended";
+  try {
+    while (const std::optional<Message> message = peer.connection.reader.next()) take(peer, *message);
+  } catch (const Json::exception& error) {
+    state = MessageReader::State::kClosed;
+    why = fmt::format("what it says cannot be read ({})", error.what());
+  }
+  const bool ended = state == MessageReader::State::kClosed || peer.connection.reader.broken();
+  if (!ended || has_left(peer)) return;
+  leave(peer);
+  end({lost_text(peer, why), {peer.connection.rank}});
+}
+
+void ControlChannel::take(Peer& peer, const Message& message) {
+  const int rank = peer.connection.rank;
+  switch (static_cast<ControlMessage>(message.type)) {
+    case ControlMessage::kHeartbeat: {
+      const Json json = parse_json(message.bytes);
+      const std::lock_guard lock(mutex_);
+      peer.progress = {json.at("step"), json.at("collectives"), json.at("collective"), json.at("waited")};
+      return;
+    }
+    case ControlMessage::kText:
+    case ControlMessage::kTexts: {
+      const std::lock_guard lock(mutex_);
+      peer.texts.push_back({message.bytes, Clock::now()});
+      changed_.notify_all();
+      return;
+    }
+    case ControlMessage::kFailed:
+      leave(peer);
+      return end({fmt::format("{} failed: {}", name_of(rank), message.bytes), {rank}});
+    case ControlMessage::kEnded: {
+      const Json json = parse_json(message.bytes);
+      return end({json.at("reason"), json.at("lost").get<std::vector<int>>(), json.at("stuck")});
+    }
+    case ControlMessage::kGoodbye:
+      return leave(peer);
+    default:
+      return;
+  }
+}
+
+// Who is lost.
+
+std::string ControlChannel::name_of(int rank) const {
+  const RankFacts& facts = ranks_[static_cast<size_t>(rank)];
+  return fmt::format("rank {} ({}, pid {})", rank, facts.host, facts.pid);
+}
+
+std::string ControlChannel::lost_text(const Peer& peer, const std::string& why) const {
+  const std::lock_guard lock(mutex_);
+  return fmt::format("{} is lost: {}; last seen at {}", name_of(peer.connection.rank), why,
+                     at_step_text(peer.progress.step));
+}
+
+void ControlChannel::find_silent() {
+  for (const auto& peer : peers_) {
+    const double silent = seconds_between(peer->heard, Clock::now());
+    if (has_left(*peer) || silent < times_.silence) continue;
+    const int rank = peer->connection.rank;
+    leave(*peer);
+    end({lost_text(*peer, fmt::format("nothing was heard of it for {:.0f} s", silent)), {rank}, true});
+  }
+}
+
+void ControlChannel::find_hanging() {
+  std::unique_lock lock(mutex_);
+  std::vector<Progress> all(ranks_.size());
+  all[0] = own_progress();
+  bool all_here = true;
+  for (const auto& peer : peers_) {
+    all[static_cast<size_t>(peer->connection.rank)] = peer->progress;
+    all_here &= !peer->left;
+  }
+  const auto longest = std::max_element(all.begin(), all.end(),
+                                        [](const Progress& a, const Progress& b) { return a.waited < b.waited; });
+  if (ended_ || !all_here || longest->waited < times_.hang) return;
+  const Progress waiting = *longest;
+  std::vector<int> behind;
+  std::string who;
+  for (int rank = 0; rank < size(); ++rank) {
+    const Progress& progress = all[static_cast<size_t>(rank)];
+    if (progress.collectives >= waiting.collectives) continue;
+    behind.push_back(rank);
+    who += fmt::format("{}{}, which is at {} and has come to {} collectives", who.empty() ? "" : "; ", name_of(rank),
+                       at_step_text(progress.step), progress.collectives);
+  }
+  lock.unlock();
+  if (who.empty()) who = "data that do not come, though all ranks are in it: the network between them is at fault";
+  end({fmt::format("{} number {} of {} has waited {:.0f} s (ddp_timeout) for {}", waiting.collective,
+                   waiting.collectives, at_step_text(waiting.step), waiting.waited, who),
+       behind, true});
+}
+
+void ControlChannel::end(End end, std::string_view own_failure) {
+  std::vector<std::function<void()>> callbacks;
+  {
+    const std::lock_guard lock(mutex_);
+    if (ended_) return;
+    ended_ = end;
+    callbacks.swap(callbacks_);
+    changed_.notify_all();
+  }
+  const std::string message = Json{{"reason", end.reason}, {"lost", end.lost}, {"stuck", end.stuck}}.dump(
+      -1, ' ', false, Json::error_handler_t::replace);
+  for (const auto& peer : peers_) {
+    if (rank_ == 0 && !has_left(*peer)) send_to(*peer, ControlMessage::kEnded, message);
+  }
+  if (rank_ != 0 && !own_failure.empty()) send_to(*peers_.front(), ControlMessage::kFailed, own_failure);
+  for (const auto& callback : callbacks) callback();
+  if (!end.stuck) return;
+  // A process that is stopped or hangs would keep its launcher and the device's memory for ever.
+  for (const int rank : end.lost) {
+    const RankFacts& facts = ranks_.at(static_cast<size_t>(rank));
+    if (rank != rank_ && facts.host == ranks_[static_cast<size_t>(rank_)].host) end_same_program(facts.pid);
+  }
+}
+
+void ControlChannel::fail(const std::string& reason) {
+  end({fmt::format("{} failed: {}", name_of(rank_), reason), {rank_}}, reason);
+}
+
+void ControlChannel::throw_if_ended() const {
+  if (ended_) {
+    throw Error(ExitCode::kDeviceFailed, ended_->reason, "",
+                "look at that rank's log; then go on from the newest checkpoint with resume=auto");
+  }
+}
+
+void ControlChannel::check() {
+  const std::lock_guard lock(mutex_);
+  throw_if_ended();
+}
+
+std::vector<int> ControlChannel::lost() const {
+  const std::lock_guard lock(mutex_);
+  return ended_ ? ended_->lost : std::vector<int>{};
+}
+
+void ControlChannel::on_end(std::function<void()> callback) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (!ended_) {
+      callbacks_.push_back(std::move(callback));
+      return;
+    }
+  }
+  callback();
+}
+
+}  // namespace hone

@@ -1,0 +1,131 @@
+// ControlChannel: Control over TCP. Every rank has a connection to rank 0, which passes on what concerns all. A thread
+// of each rank sends a heartbeat and listens; rank 0 also finds out who is lost, and who keeps the others waiting.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <thread>
+#include <vector>
+
+#include "dist/control.h"
+#include "dist/control_messages.h"
+#include "dist/socket.h"
+
+namespace hone {
+
+/// Of a rank, for messages.
+struct RankFacts {
+  std::string host;
+  int64_t pid = 0;
+  int local_rank = 0;
+};
+
+/// Seconds.
+struct ControlTimes {
+  double rendezvous = 600;  ///< until all ranks have come
+  double heartbeat = 1;
+  double silence = 20;  ///< without a heartbeat: a rank is lost
+  double hang = 1800;   ///< in one collective: a rank that has not come to it hangs
+};
+
+/// A connection to another rank.
+struct RankConnection {
+  int rank = 0;
+  Socket socket;
+  MessageReader reader;
+};
+
+class ControlChannel : public Control {
+ public:
+  /// `connections`: at rank 0 one to each other rank, elsewhere the one to rank 0. `ranks`: of all.
+  ControlChannel(int rank, std::vector<RankFacts> ranks, std::vector<RankConnection> connections, ControlTimes times);
+  /// Says goodbye: that this rank ends is no loss.
+  ~ControlChannel() override;
+
+  int rank() const override { return rank_; }
+  int size() const override { return static_cast<int>(ranks_.size()); }
+  const std::vector<RankFacts>& ranks() const { return ranks_; }
+
+  std::vector<std::string> exchange(std::string_view mine) override;
+  void at_step(int64_t step) override { step_ = step; }
+  void in_collective(const char* name) override;
+  void fail(const std::string& reason) override;
+  void check() override;
+  std::vector<int> lost() const override;
+  void on_end(std::function<void()> callback) override;
+
+ private:
+  using Clock = std::chrono::steady_clock;
+
+  /// What a heartbeat says.
+  struct Progress {
+    int64_t step = 0, collectives = 0;
+    std::string collective;  ///< "" between two
+    double waited = 0;       ///< seconds in it
+  };
+  struct Text {
+    std::string bytes;
+    Clock::time_point since;
+  };
+  struct Peer {
+    explicit Peer(RankConnection from) : connection(std::move(from)), heard(Clock::now()) {}
+    RankConnection connection;
+    std::mutex sending;
+    Clock::time_point heard;
+    Progress progress;
+    std::deque<Text> texts;  // of exchange(), not yet taken
+    bool left = false;       // said goodbye, or is lost
+  };
+  /// Why the group ends.
+  struct End {
+    std::string reason;
+    std::vector<int> lost;
+    bool stuck = false;  ///< the lost ranks may be processes that neither go on nor end
+  };
+
+  void serve();
+  void listen(Peer& peer);
+  void take(Peer& peer, const Message& message);
+  void send_to(Peer& peer, ControlMessage type, std::string_view bytes);
+  void send_heartbeats();
+  bool has_left(const Peer& peer) const;
+  void leave(Peer& peer);
+  void find_silent();
+  void find_hanging();
+  void find_missing_texts();
+  bool texts_are_there() const;
+  std::vector<std::string> exchange_at_rank_0(std::string_view mine);
+  std::vector<std::string> exchange_through_rank_0(std::string_view mine);
+  /// `own_failure`: what rank 0 is told where this rank itself ends the group.
+  void end(End end, std::string_view own_failure = {});
+  void throw_if_ended() const;
+  Progress own_progress() const;
+  std::string name_of(int rank) const;
+  std::string lost_text(const Peer& peer, const std::string& why) const;
+
+  const int rank_;
+  const std::vector<RankFacts> ranks_;
+  const ControlTimes times_;
+  std::vector<std::unique_ptr<Peer>> peers_;
+
+  std::atomic<int64_t> step_{0}, collectives_{0};
+  std::atomic<const char*> collective_{""};
+  std::atomic<Clock::rep> collective_since_{0};
+
+  mutable std::mutex mutex_;  // of what follows, and of the peers' progress and texts
+  std::condition_variable changed_;
+  std::optional<End> ended_;
+  std::vector<std::function<void()>> callbacks_;
+  std::optional<Clock::time_point> own_text_since_;  // while rank 0 waits for the others' texts
+  std::atomic<bool> stopping_{false};
+  Socket wake_;  // an eventfd that ends serve()'s wait
+  std::thread server_;
+};
+
+}  // namespace hone

@@ -1,0 +1,258 @@
+#include "dist/control_channel.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <mutex>
+#include <thread>
+
+#include "core/error.h"
+#include "dist/rendezvous.h"
+
+namespace hone {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
+
+/// A port that was free a moment ago.
+int free_port() {
+  std::string problem;
+  static int port = 20000 + static_cast<int>(::getpid() % 20000);
+  while (!listen_at("127.0.0.1", ++port, problem).open()) {
+  }
+  return port;
+}
+
+LaunchEnvironment environment_of(int rank, int world_size, int port) {
+  return {"test", rank, world_size, rank, world_size, "127.0.0.1", {port}, "run"};
+}
+
+/// body(channel) for each of `count` ranks in threads; what each threw, "" for nothing.
+template <class Body>
+std::vector<std::string> run_channels(std::vector<LaunchEnvironment> environments, ControlTimes times, Body body) {
+  std::vector<std::string> errors(environments.size());
+  std::vector<std::thread> threads;
+  for (size_t i = 0; i < environments.size(); ++i) {
+    threads.emplace_back([&, i] {
+      try {
+        const auto channel = rendezvous(environments[i], times);
+        body(*channel);
+      } catch (const Error& error) {
+        errors[i] = error.message();
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  return errors;
+}
+
+std::vector<LaunchEnvironment> environments(int count) {
+  const int port = free_port();
+  std::vector<LaunchEnvironment> all;
+  for (int rank = 0; rank < count; ++rank) all.push_back(environment_of(rank, count, port));
+  return all;
+}
+
+TEST(Rendezvous, RanksFindEachOtherAndExchange) {
+  const auto errors = run_channels(environments(4), {}, [](ControlChannel& channel) {
+    EXPECT_EQ(channel.ranks().size(), 4u);
+    EXPECT_EQ(channel.ranks()[3].local_rank, 3);
+    for (int round = 0; round < 20; ++round) {
+      const auto text = [&](int rank) { return std::string(static_cast<size_t>(1000 * rank * round), '\0') + "!"; };
+      EXPECT_THAT(channel.exchange(text(channel.rank())), ElementsAre(text(0), text(1), text(2), text(3)));
+      EXPECT_EQ(channel.any(channel.rank() == round % 5), round % 5 < 4);
+    }
+    channel.barrier();
+  });
+  EXPECT_THAT(errors, ElementsAre("", "", "", ""));
+}
+
+TEST(Rendezvous, WhatIsNotTheSameIsNamed) {
+  const auto errors = run_channels(environments(3), {}, [](ControlChannel& channel) {
+    channel.check_same("configuration", "a: 1\nb: 2\n");
+    channel.check_same("configuration", channel.rank() == 2 ? "a: 1\nb: 3\n" : "a: 1\nb: 2\n");
+  });
+  for (const std::string& error : errors) {
+    EXPECT_EQ(error, "rank 2 has another configuration than rank 0: 'b: 3' where rank 0 has 'b: 2'");
+  }
+}
+
+TEST(Rendezvous, RanksThatDoNotComeAreNamed) {
+  auto all = environments(4);
+  all.erase(all.begin() + 2);
+  const auto errors = run_channels(all, {.rendezvous = 1}, [](ControlChannel&) { FAIL(); });
+  EXPECT_THAT(errors[0], HasSubstr("rank 2 of 4 did not come to 127.0.0.1:"));
+  EXPECT_THAT(errors[1], HasSubstr("rank 2 of 4 did not come"));
+}
+
+TEST(Rendezvous, RankZeroThatIsNotThereIsNamed) {
+  const auto errors =
+      run_channels({environment_of(1, 2, free_port())}, {.rendezvous = 0.5}, [](ControlChannel&) { FAIL(); });
+  EXPECT_THAT(errors[0], HasSubstr("rank 1 found no rank 0 at 127.0.0.1:"));
+  EXPECT_THAT(errors[0], HasSubstr("Connection refused"));
+}
+
+TEST(Rendezvous, RanksOfAnotherSizeAndRanksThatAreThereTwiceAreRefused) {
+  auto sizes = environments(2);
+  sizes[1].world_size = 3;
+  for (const std::string& error : run_channels(sizes, {.rendezvous = 5}, [](ControlChannel&) { FAIL(); })) {
+    EXPECT_THAT(error, HasSubstr("was started as one of 3 ranks, rank 0 as one of 2"));
+  }
+  auto twice = environments(3);
+  twice[2].rank = 1;
+  EXPECT_THAT(run_channels(twice, {.rendezvous = 5}, [](ControlChannel&) { FAIL(); })[0],
+              HasSubstr("is there twice: another process has that rank"));
+}
+
+TEST(Rendezvous, WhoIsNoRankIsIgnored) {
+  const auto all = environments(2);
+  std::string problem;
+  std::atomic<bool> stop{false};
+  std::thread stranger([&] {
+    for (const std::string text : {"GET / HTTP/1.0\r\n\r\n", "", "H\x02\x00\x00\x00{}", "\xff\xff\xff\xff\xff\xff"}) {
+      Socket socket;
+      while (!socket.open() && !stop) socket = connect_to("127.0.0.1", all[0].ports[0], 1, problem);
+      if (!socket.open()) return;
+      (void)!::write(socket.descriptor(), text.data(), text.size());
+      std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    }
+  });
+  const auto errors = run_channels(all, {}, [](ControlChannel& channel) { channel.barrier(); });
+  stop = true;
+  stranger.join();
+  EXPECT_THAT(errors, ElementsAre("", ""));
+}
+
+TEST(ControlChannel, AFailureReachesAllRanks) {
+  std::mutex mutex;
+  std::vector<std::vector<int>> lost;
+  int ended = 0;
+  const auto errors = run_channels(environments(3), {}, [&](ControlChannel& channel) {
+    channel.on_end([&] {
+      const std::lock_guard lock(mutex);
+      ++ended;
+    });
+    if (channel.rank() == 1) {
+      channel.fail("no space left on device");
+    } else {
+      EXPECT_THROW(channel.exchange("here"), Error);
+    }
+    {
+      const std::lock_guard lock(mutex);
+      lost.push_back(channel.lost());
+    }
+    channel.check();
+  });
+  for (const std::string& error : errors) {
+    EXPECT_THAT(error, StartsWith("rank 1 ("));
+    EXPECT_THAT(error, HasSubstr("failed: no space left on device"));
+  }
+  EXPECT_THAT(lost, ElementsAre(ElementsAre(1), ElementsAre(1), ElementsAre(1)));
+  EXPECT_EQ(ended, 3);
+}
+
+TEST(ControlChannel, ARankThatEndsEarlyIsNamedToThoseWhoWaitForIt) {
+  const auto errors = run_channels(environments(3), {.heartbeat = 0.05}, [](ControlChannel& channel) {
+    if (channel.rank() != 2) channel.barrier();
+  });
+  EXPECT_THAT(errors[0], HasSubstr("rank 2 ("));
+  EXPECT_THAT(errors[0], HasSubstr("did not stay while the others wait for all"));
+  EXPECT_EQ(errors[1], errors[0]);
+}
+
+/// Rank 0 of two, whose other rank is what the test writes.
+struct ScriptedRank {
+  explicit ScriptedRank(ControlTimes times) {
+    int ends[2];
+    EXPECT_EQ(::socketpair(AF_UNIX, SOCK_STREAM, 0, ends), 0);
+    other = Socket(ends[1]);
+    std::vector<RankConnection> connections(1);
+    connections[0].rank = 1;
+    connections[0].socket = Socket(ends[0]);
+    channel.emplace(0, std::vector<RankFacts>{{"here", ::getpid(), 0}, {"node7", 123, 0}}, std::move(connections),
+                    times);
+  }
+  void say(ControlMessage type, const std::string& text) const {
+    EXPECT_TRUE(send_message(other, static_cast<uint8_t>(type), text));
+  }
+  std::string error() {
+    for (int i = 0; i < 2000; ++i) {
+      try {
+        channel->check();
+      } catch (const Error& error) {
+        EXPECT_EQ(error.code(), ExitCode::kDeviceFailed);
+        return error.message();
+      }
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    }
+    return "no error";
+  }
+  Socket other;
+  std::optional<ControlChannel> channel;
+};
+
+constexpr const char* kAtStep17 = R"({"step": 17, "collectives": 3, "collective": "", "waited": 0})";
+
+TEST(ControlChannel, ARankWhoseConnectionEndsIsLost) {
+  ScriptedRank rank({});
+  rank.say(ControlMessage::kHeartbeat, kAtStep17);
+  rank.other.close();
+  EXPECT_EQ(rank.error(), "rank 1 (node7, pid 123) is lost: its connection has ended; last seen at step 17");
+  EXPECT_THAT(rank.channel->lost(), ElementsAre(1));
+}
+
+TEST(ControlChannel, ARankThatIsSilentIsLost) {
+  ScriptedRank rank({.heartbeat = 0.05, .silence = 0.4});
+  EXPECT_THAT(rank.error(), HasSubstr("rank 1 (node7, pid 123) is lost: nothing was heard of it for"));
+}
+
+TEST(ControlChannel, ARankThatKeepsACollectiveWaitingIsNamed) {
+  ScriptedRank rank({.heartbeat = 0.05, .silence = 5, .hang = 0.3});
+  rank.say(ControlMessage::kHeartbeat, kAtStep17);
+  rank.channel->at_step(18);
+  for (int i = 0; i < 4; ++i) rank.channel->in_collective("all-reduce");
+  const std::string error = rank.error();
+  EXPECT_THAT(error, StartsWith("all-reduce number 4 of step 18 has waited"));
+  EXPECT_THAT(error, HasSubstr("for rank 1 (node7, pid 123), which is at step 17 and has come to 3 collectives"));
+  EXPECT_THAT(rank.channel->lost(), ElementsAre(1));
+}
+
+TEST(ControlChannel, ARankThatDoesNotExchangeIsNamed) {
+  ScriptedRank rank({.heartbeat = 0.05, .silence = 5, .hang = 0.3});
+  EXPECT_THROW(rank.channel->barrier(), Error);
+  EXPECT_THAT(rank.error(), HasSubstr("(ddp_timeout) for rank 1 (node7, pid 123)"));
+}
+
+TEST(ControlChannel, ARankThatLeavesWithAGoodbyeIsNotLost) {
+  ScriptedRank rank({.heartbeat = 0.05});
+  rank.say(ControlMessage::kGoodbye, "");
+  rank.other.close();
+  std::this_thread::sleep_for(std::chrono::milliseconds(200));
+  EXPECT_NO_THROW(rank.channel->check());
+}
+
+TEST(ControlChannel, RubbishIsALostRankAndNoCrash) {
+  for (const char* text : {"", "[1", "{}", R"({"step": "x", "collectives": 3, "collective": "", "waited": 0})"}) {
+    ScriptedRank rank({.heartbeat = 0.05});
+    rank.say(ControlMessage::kHeartbeat, text);
+    EXPECT_THAT(rank.error(), HasSubstr("what it says cannot be read")) << text;
+  }
+  ScriptedRank rank({.heartbeat = 0.05});
+  EXPECT_EQ(::send(rank.other.descriptor(), "\xff\xff\xff\xff\xff\xff", 6, MSG_NOSIGNAL), 6);
+  EXPECT_THAT(rank.error(), HasSubstr("its connection has ended"));
+}
+
+TEST(ControlMessages, TextsComeBackAndRubbishDoesNot) {
+  const std::vector<std::string> texts = {"", std::string("\0a", 2), std::string(70000, 'x')};
+  EXPECT_EQ(unpack_texts(pack_texts(texts)), texts);
+  EXPECT_EQ(unpack_texts(pack_texts(texts).substr(0, 100)), std::nullopt);
+  EXPECT_EQ(unpack_texts("\xff\xff\xff\xff\xff\xff\xff\xff"), std::nullopt);
+}
+
+}  // namespace
+}  // namespace hone

@@ -1,0 +1,175 @@
+#include "dist/launch_environment.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cstdlib>
+#include <optional>
+
+#include "core/error.h"
+
+namespace hone {
+
+namespace {
+
+constexpr int kDefaultPort = 29500;  // as torchrun's
+constexpr int kPortsTried = 8;
+
+class Variables {
+ public:
+  explicit Variables(const std::function<const char*(const char*)>& read) : read_(read) {}
+
+  std::string text(const char* name) const {
+    const char* value = read_(name);
+    return value ? value : "";
+  }
+  bool has(const char* name) const { return !text(name).empty(); }
+
+  std::optional<int> number(const char* name) const { return number(name, text(name)); }
+  /// Of a list such as SLURM's "2(x3),1".
+  std::optional<int> first_number(const char* name) const {
+    const std::string value = text(name);
+    return number(name, value.substr(0, value.find_first_of("(,")));
+  }
+
+ private:
+  static std::optional<int> number(const char* name, const std::string& value) {
+    if (value.empty()) return std::nullopt;
+    int result = 0;
+    const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), result);
+    if (error != std::errc{} || end != value.data() + value.size() || result < 0) {
+      throw UserError(fmt::format("{}={} is not a number from 0", name, value), name,
+                      "it is set by launchers; unset it to train with one process");
+    }
+    return result;
+  }
+
+  const std::function<const char*(const char*)>& read_;
+};
+
+/// How a launcher names what it says.
+struct Names {
+  const char *launcher, *rank, *size, *local_rank, *local_size;
+};
+constexpr Names kTorchrun = {"torchrun", "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"};
+constexpr Names kOpenMpi = {"Open MPI", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK",
+                            "OMPI_COMM_WORLD_LOCAL_SIZE"};
+constexpr Names kSlurm = {"SLURM", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID",
+                          "SLURM_STEP_TASKS_PER_NODE"};
+constexpr Names kPmi = {"PMI", "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"};
+
+/// Rank and size as `names` says, or nothing if neither is set.
+std::optional<LaunchEnvironment> ranks_of(const Variables& variables, const Names& names) {
+  const std::optional<int> rank = variables.number(names.rank), size = variables.number(names.size);
+  if (!rank && !size) return std::nullopt;
+  if (!rank || !size) {
+    throw UserError(
+        fmt::format("{} is set, but {} is not", rank ? names.rank : names.size, rank ? names.size : names.rank),
+        names.launcher, "launchers set both; unset it to train with one process");
+  }
+  if (*size < 1 || *rank >= *size) {
+    throw UserError(fmt::format("{}={} and {}={} cannot be: ranks count from 0", names.rank, *rank, names.size, *size),
+                    names.launcher, "set them as the launcher would, or unset both");
+  }
+  LaunchEnvironment environment;
+  environment.launcher = names.launcher;
+  environment.rank = *rank;
+  environment.world_size = *size;
+  environment.local_rank = variables.number(names.local_rank).value_or(*rank);
+  environment.local_size = std::max(1, variables.first_number(names.local_size).value_or(*size));
+  return environment;
+}
+
+/// A batch script has the variables of a first task, but no step of its own: srun makes one.
+std::optional<LaunchEnvironment> slurm_ranks(const Variables& variables) {
+  return variables.has(kSlurm.size) ? ranks_of(variables, kSlurm) : std::nullopt;
+}
+
+std::optional<LaunchEnvironment> find_ranks(const Variables& variables) {
+  const auto torchrun = ranks_of(variables, kTorchrun), mpi = ranks_of(variables, kOpenMpi);
+  if (torchrun && mpi && (torchrun->rank != mpi->rank || torchrun->world_size != mpi->world_size)) {
+    throw UserError(fmt::format("RANK and WORLD_SIZE say rank {} of {}, Open MPI says rank {} of {}", torchrun->rank,
+                                torchrun->world_size, mpi->rank, mpi->world_size),
+                    "environment", "unset RANK and WORLD_SIZE, or start the ranks without mpirun");
+  }
+  if (torchrun) return torchrun;
+  if (mpi) return mpi;
+  if (const auto slurm = slurm_ranks(variables)) return slurm;
+  return ranks_of(variables, kPmi);
+}
+
+std::string host_of_rank_0(const Variables& variables, const LaunchEnvironment& environment) {
+  if (variables.has("MASTER_ADDR")) return variables.text("MASTER_ADDR");
+  const bool states_local_size =
+      variables.has("LOCAL_WORLD_SIZE") || variables.has(kOpenMpi.local_size) || variables.has(kPmi.local_size);
+  if (states_local_size && environment.local_size == environment.world_size) return "127.0.0.1";
+  for (const char* name : {"SLURM_STEP_NODELIST", "SLURM_NODELIST", "SLURM_JOB_NODELIST"}) {
+    if (environment.launcher == kSlurm.launcher && variables.has(name)) return first_slurm_host(variables.text(name));
+  }
+  throw UserError(
+      "where rank 0 listens is not known", "MASTER_ADDR",
+      environment.launcher == kOpenMpi.launcher
+          ? "mpirun -x MASTER_ADDR=<the host of rank 0> …"
+          : "set MASTER_ADDR to the host of rank 0, the same on all ranks (127.0.0.1 if all are on one host)");
+}
+
+std::vector<int> ports_of(const Variables& variables, const LaunchEnvironment& environment) {
+  int first = kDefaultPort;
+  if (const std::optional<int> stated = variables.number("MASTER_PORT")) {
+    first = *stated;
+    // torchrun listens at MASTER_PORT itself.
+    if (variables.text("TORCHELASTIC_USE_AGENT_STORE") == "True") ++first;
+  } else if (!environment.run.empty()) {
+    // Jobs that share a host seldom share a port.
+    uint32_t sum = 0;
+    for (const char c : environment.run) sum = sum * 31 + static_cast<unsigned char>(c);
+    first += static_cast<int>(sum % 1000) * kPortsTried;
+  }
+  if (first < 1 || first > 65535) {
+    throw UserError(fmt::format("{} is no port", first), "MASTER_PORT", "use one from 1024 to 65000");
+  }
+  std::vector<int> ports;
+  for (int port = first; port < first + kPortsTried && port <= 65535; ++port) ports.push_back(port);
+  return ports;
+}
+
+std::string run_of(const Variables& variables, const LaunchEnvironment& environment) {
+  if (environment.launcher == kSlurm.launcher) {
+    return fmt::format("{}.{}", variables.text("SLURM_JOB_ID"), variables.text("SLURM_STEP_ID"));
+  }
+  if (environment.launcher == kOpenMpi.launcher) return variables.text("OMPI_MCA_ess_base_jobid");
+  return variables.text("TORCHELASTIC_RUN_ID");
+}
+
+}  // namespace
+
+std::string LaunchEnvironment::describe() const {
+  if (world_size == 1) return "one process";
+  return fmt::format("rank {} of {} (local rank {}), started by {}; rank 0 at {}:{}", rank, world_size, local_rank,
+                     launcher, host, ports.front());
+}
+
+std::string first_slurm_host(const std::string& list) {
+  const size_t bracket = list.find('['), comma = list.find(',');
+  if (bracket == std::string::npos || comma < bracket) return list.substr(0, comma);
+  const size_t end = list.find_first_of(",-]", bracket);
+  return list.substr(0, bracket) + list.substr(bracket + 1, end == std::string::npos ? end : end - bracket - 1);
+}
+
+LaunchEnvironment launch_environment(const std::function<const char*(const char*)>& variable) {
+  const Variables variables(variable);
+  std::optional<LaunchEnvironment> environment = find_ranks(variables);
+  if (!environment) return {};
+  if (environment->world_size == 1) return *environment;
+  environment->run = run_of(variables, *environment);
+  environment->host = host_of_rank_0(variables, *environment);
+  environment->ports = ports_of(variables, *environment);
+  return *environment;
+}
+
+LaunchEnvironment launch_environment() {
+  return launch_environment([](const char* name) { return std::getenv(name); });
+}
+
+}  // namespace hone

@@ -1,0 +1,192 @@
+#include "dist/socket.h"
+
+#include <fcntl.h>
+#include <netdb.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <chrono>
+#include <cstring>
+#include <memory>
+
+namespace hone {
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using Addresses = std::unique_ptr<addrinfo, decltype(&freeaddrinfo)>;
+
+constexpr int kSendMilliseconds = 10000;
+
+double seconds_until(Clock::time_point end) { return std::chrono::duration<double>(end - Clock::now()).count(); }
+Clock::time_point after(double seconds) {
+  return Clock::now() + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds));
+}
+
+/// Whether `events` come within `seconds`.
+bool wait_for(int descriptor, short events, double seconds) {
+  pollfd entry{descriptor, events, 0};
+  const Clock::time_point end = after(seconds);
+  while (true) {
+    const int milliseconds = static_cast<int>(std::clamp(seconds_until(end) * 1e3 + 1, 0.0, 1e9));
+    const int count = ::poll(&entry, 1, milliseconds);
+    if (count >= 0 || errno != EINTR) return count > 0;
+  }
+}
+
+Addresses resolve(const char* host, int port, int flags, std::string& problem) {
+  addrinfo hints{};
+  hints.ai_family = AF_UNSPEC;
+  hints.ai_socktype = SOCK_STREAM;
+  hints.ai_flags = flags | AI_NUMERICSERV;
+  addrinfo* found = nullptr;
+  const int error = getaddrinfo(host, std::to_string(port).c_str(), &hints, &found);
+  if (error != 0) problem = gai_strerror(error);
+  return {error == 0 ? found : nullptr, &freeaddrinfo};
+}
+
+void set(int descriptor, int level, int option, int value) {
+  setsockopt(descriptor, level, option, &value, sizeof value);
+}
+
+Socket open_socket(const addrinfo& address) {
+  return Socket(::socket(address.ai_family, address.ai_socktype | SOCK_CLOEXEC | SOCK_NONBLOCK, address.ai_protocol));
+}
+
+bool connect_within(const Socket& socket, const addrinfo& address, double seconds) {
+  if (::connect(socket.descriptor(), address.ai_addr, address.ai_addrlen) == 0) return true;
+  if (errno != EINPROGRESS) return false;
+  if (!wait_for(socket.descriptor(), POLLOUT, seconds)) {
+    errno = ETIMEDOUT;
+    return false;
+  }
+  socklen_t size = sizeof errno;
+  int error = 0;
+  getsockopt(socket.descriptor(), SOL_SOCKET, SO_ERROR, &error, &size);
+  errno = error;
+  return error == 0;
+}
+
+bool is_loopback(const std::string& host) { return host == "localhost" || host == "::1" || host.starts_with("127."); }
+
+bool send_all(const Socket& socket, const char* data, size_t size) {
+  while (size > 0) {
+    const ssize_t sent = ::send(socket.descriptor(), data, size, MSG_NOSIGNAL);
+    if (sent > 0) {
+      data += sent;
+      size -= static_cast<size_t>(sent);
+    } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
+      if (!wait_for(socket.descriptor(), POLLOUT, kSendMilliseconds * 1e-3)) return false;
+    } else if (errno != EINTR) {
+      return false;
+    }
+  }
+  return true;
+}
+
+}  // namespace
+
+Socket& Socket::operator=(Socket&& other) noexcept {
+  close();
+  descriptor_ = std::exchange(other.descriptor_, -1);
+  return *this;
+}
+
+void Socket::close() {
+  if (descriptor_ >= 0) ::close(descriptor_);
+  descriptor_ = -1;
+}
+
+Socket connect_to(const std::string& host, int port, double seconds, std::string& problem) {
+  const Clock::time_point end = after(seconds);
+  const Addresses addresses = resolve(host.c_str(), port, 0, problem);
+  for (const addrinfo* address = addresses.get(); address; address = address->ai_next) {
+    Socket socket = open_socket(*address);
+    if (socket.open() && connect_within(socket, *address, seconds_until(end))) {
+      set(socket.descriptor(), IPPROTO_TCP, TCP_NODELAY, 1);
+      return socket;
+    }
+    problem = std::strerror(errno);
+  }
+  return {};
+}
+
+Socket listen_at(const std::string& host, int port, std::string& problem) {
+  const Addresses addresses = resolve(is_loopback(host) ? host.c_str() : nullptr, port, AI_PASSIVE, problem);
+  // An IPv6 socket serves IPv4 as well; where there is no IPv6, an IPv4 one is in the list.
+  for (const bool ipv6 : {true, false}) {
+    for (const addrinfo* address = addresses.get(); address; address = address->ai_next) {
+      if ((address->ai_family == AF_INET6) != ipv6) continue;
+      Socket socket = open_socket(*address);
+      if (!socket.open()) continue;
+      set(socket.descriptor(), SOL_SOCKET, SO_REUSEADDR, 1);
+      if (ipv6) set(socket.descriptor(), IPPROTO_IPV6, IPV6_V6ONLY, 0);
+      if (::bind(socket.descriptor(), address->ai_addr, address->ai_addrlen) == 0 &&
+          ::listen(socket.descriptor(), SOMAXCONN) == 0) {
+        return socket;
+      }
+      problem = std::strerror(errno);
+    }
+  }
+  return {};
+}
+
+Socket accept_from(const Socket& listener, double seconds) {
+  if (!wait_for(listener.descriptor(), POLLIN, seconds)) return {};
+  Socket socket(::accept4(listener.descriptor(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+  if (socket.open()) set(socket.descriptor(), IPPROTO_TCP, TCP_NODELAY, 1);
+  return socket;
+}
+
+bool send_message(const Socket& socket, uint8_t type, std::string_view bytes) {
+  if (!socket.open() || bytes.size() > kLongestMessage) return false;
+  const uint32_t size = static_cast<uint32_t>(bytes.size());
+  std::string message(1 + sizeof size, static_cast<char>(type));
+  for (size_t i = 0; i < sizeof size; ++i) message[1 + i] = static_cast<char>(size >> (8 * i));
+  message += bytes;
+  return send_all(socket, message.data(), message.size());
+}
+
+MessageReader::State MessageReader::read(const Socket& socket) {
+  if (broken_) return State::kClosed;
+  std::array<char, 65536> chunk;
+  while (true) {
+    const ssize_t count = ::recv(socket.descriptor(), chunk.data(), chunk.size(), MSG_DONTWAIT);
+    if (count > 0) {
+      buffer_.append(chunk.data(), static_cast<size_t>(count));
+    } else if (count == 0) {
+      return State::kClosed;
+    } else if (errno != EINTR) {
+      return errno == EAGAIN || errno == EWOULDBLOCK ? State::kOpen : State::kClosed;
+    }
+  }
+}
+
+std::optional<Message> MessageReader::next() {
+  constexpr size_t kHead = 5;
+  if (buffer_.size() < kHead) return std::nullopt;
+  uint32_t size = 0;
+  for (size_t i = 0; i < sizeof size; ++i) size |= uint32_t{static_cast<unsigned char>(buffer_[1 + i])} << (8 * i);
+  broken_ |= size > longest_;
+  if (broken_ || buffer_.size() - kHead < size) return std::nullopt;
+  Message message{static_cast<uint8_t>(buffer_[0]), buffer_.substr(kHead, size)};
+  buffer_.erase(0, kHead + size);
+  return message;
+}
+
+std::optional<Message> receive_message(const Socket& socket, MessageReader& reader, double seconds) {
+  const Clock::time_point end = after(seconds);
+  while (true) {
+    if (std::optional<Message> message = reader.next()) return message;
+    if (reader.broken() || seconds_until(end) <= 0 || !wait_for(socket.descriptor(), POLLIN, seconds_until(end)))
+      return std::nullopt;
+    if (reader.read(socket) == MessageReader::State::kClosed) return reader.next();
+  }
+}
+
+}  // namespace hone
