@@ -1,0 +1,129 @@
+#include "dist/mpi_transport.h"
+
+#include <dlfcn.h>
+#include <fmt/format.h>
+
+#include <chrono>
+#include <filesystem>
+#include <thread>
+
+#include "core/error.h"
+#include "dist/mpi_module.h"
+
+namespace hone {
+
+namespace {
+
+namespace fs = std::filesystem;
+using Clock = std::chrono::steady_clock;
+
+/// A message that does not come at once is asked for without a pause for so long. A time and not a number of tests: on
+/// a busy machine each one may cost a time slice.
+constexpr auto kEagerTime = std::chrono::milliseconds(1);
+constexpr auto kPause = std::chrono::microseconds(50);
+/// Whether the group still lives is asked this often.
+constexpr auto kBetweenChecks = std::chrono::milliseconds(20);
+
+fs::path module_path() {
+  std::error_code error;
+  return fs::read_symlink("/proc/self/exe", error).parent_path() / "lib" / "hone_mpi.so";
+}
+
+/// Loads the module once; it stays loaded.
+const HoneMpiApi& module() {
+  const fs::path path = module_path();
+  if (!fs::exists(path)) {
+    throw UserError("this program was built without MPI, which CPU ranks speak through", path.string(),
+                    "install libopenmpi-dev where it is built (tools/setup.sh build) and build again");
+  }
+  // MPI loads parts of itself later, which look for its symbols among the program's.
+  void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_GLOBAL);
+  const auto entry = library ? reinterpret_cast<HoneMpiEntry>(dlsym(library, kMpiEntryName)) : nullptr;
+  if (!entry) {
+    throw UserError(fmt::format("the MPI module cannot be loaded: {}", dlerror()), path.string(),
+                    "install Open MPI's libraries (libopenmpi3), or build again with those of this machine");
+  }
+  if (entry()->version != kMpiApiVersion) {
+    throw UserError("the MPI module is of another version of this program", path.string(), "build both again");
+  }
+  return *entry();
+}
+
+class MpiTransport : public Transport {
+ public:
+  explicit MpiTransport(Control& control) : control_(control), api_(module()) {
+    HoneMpiError error{};
+    if (api_.start(&rank_, &size_, &error) != 0) {
+      throw UserError(fmt::format("MPI does not start: {}", error.text), "MPI",
+                      "start CPU ranks with hone launch or mpirun");
+    }
+    if (rank_ != control.rank() || size_ != control.size()) {
+      throw UserError(fmt::format("MPI says rank {} of {}, the launcher's variables say rank {} of {}", rank_, size_,
+                                  control.rank(), control.size()),
+                      "MPI", "start CPU ranks with hone launch or mpirun; torchrun is for GPU ranks");
+    }
+  }
+  ~MpiTransport() override {
+    // MPI's own end waits for all ranks, those that will never come, too.
+    try {
+      control_.barrier();
+      api_.finish();
+    } catch (const Error&) {
+    }
+  }
+  MpiTransport(const MpiTransport&) = delete;
+  MpiTransport& operator=(const MpiTransport&) = delete;
+
+  int rank() const override { return rank_; }
+  int size() const override { return size_; }
+  void send(int to, const std::byte* data, size_t bytes) override {
+    HoneMpiError error{};
+    check(api_.send(to, data, bytes, &error), error);
+  }
+  void receive(int from, std::byte* data, size_t bytes) override {
+    HoneMpiError error{};
+    check(api_.receive(from, data, bytes, &error), error);
+  }
+
+  void wait() override {
+    const Clock::time_point begin = Clock::now();
+    Clock::time_point next_check = begin + kBetweenChecks;
+    while (true) {
+      HoneMpiError error{};
+      int done = 0;
+      check(api_.test(&done, &error), error);
+      if (done) return;
+      const Clock::time_point now = Clock::now();
+      if (now - begin < kEagerTime) {
+        std::this_thread::yield();
+        continue;
+      }
+      std::this_thread::sleep_for(kPause);
+      if (now < next_check) continue;
+      control_.check();
+      next_check = now + kBetweenChecks;
+    }
+  }
+
+ private:
+  /// A connection of MPI's may break before the control channel has said who is lost: that is waited for, for its name.
+  void check(int result, const HoneMpiError& error) {
+    if (result == 0) return;
+    for (int i = 0; i < 100; ++i) {
+      control_.check();
+      std::this_thread::sleep_for(kBetweenChecks);
+    }
+    throw Error(ExitCode::kDeviceFailed, fmt::format("MPI: {}", error.text), "", "look at the other ranks' logs");
+  }
+
+  Control& control_;
+  const HoneMpiApi& api_;
+  int rank_ = 0, size_ = 0;
+};
+
+}  // namespace
+
+std::unique_ptr<Transport> start_mpi(Control& control) { return std::make_unique<MpiTransport>(control); }
+bool has_mpi() { return fs::exists(module_path()); }
+
+}  // namespace hone

@@ -1,0 +1,11 @@
+// The build without CUDA.
+#include "core/error.h"
+#include "dist/nccl_communicator.h"
+
+namespace hone {
+
+std::unique_ptr<Communicator> connect_nccl(std::unique_ptr<Control>, Stream&) {
+  HONE_ASSERT(false, "built without CUDA");
+}
+
+}  // namespace hone

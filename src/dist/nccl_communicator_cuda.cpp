@@ -1,0 +1,339 @@
+#include "dist/nccl_communicator.h"
+
+#include "core/error.h"
+#include "dist/nccl_library.h"
+
+#ifdef HONE_NCCL
+#include <cuda_runtime_api.h>
+#include <fmt/format.h>
+
+#include <chrono>
+#include <cstring>
+#include <functional>
+#include <mutex>
+#include <thread>
+
+#include "core/cuda_check.h"
+
+namespace hone {
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+/// What ranks need to connect, and to say that they leave.
+constexpr auto kConnectTime = std::chrono::minutes(5);
+constexpr auto kLeaveTime = std::chrono::seconds(10);
+/// Where NCCL sees a connection break, the control channel soon says whose.
+constexpr auto kTimeToHearWho = std::chrono::seconds(25);
+constexpr auto kPause = std::chrono::microseconds(20);
+
+ncclDataType_t sum_type(DType dtype) {
+  switch (dtype) {
+    case DType::kF32:
+      return ncclFloat32;
+    case DType::kF64:
+      return ncclFloat64;
+    case DType::kBF16:
+      return ncclBfloat16;
+    case DType::kI64:
+      return ncclInt64;
+    default:
+      HONE_ASSERT(false, "no sum of " + std::string(name_of(dtype)));
+  }
+}
+
+/// Equal parts, one behind the other in the order of the ranks: NCCL has calls for those.
+bool are_even(std::span<const Part> parts) {
+  for (size_t r = 1; r < parts.size(); ++r) {
+    if (parts[r].count != parts[0].count || parts[r].offset != parts[r - 1].offset + parts[0].count) return false;
+  }
+  return parts[0].count > 0;
+}
+
+std::byte* at(const Tensor& tensor, int64_t offset) {
+  return tensor.data + static_cast<size_t>(offset) * size_of(tensor.dtype);
+}
+
+/// The NCCL communicator of this rank, which any thread may end.
+class Connection {
+ public:
+  Connection(Control& control, const NcclLibrary& nccl) : control_(control), nccl_(nccl) {
+    ncclUniqueId id{};
+    if (control.rank() == 0) check(nccl.get_unique_id(&id), "making an id");
+    const std::string text = control.broadcast({id.internal, sizeof id.internal}, 0);
+    HONE_ASSERT(text.size() == sizeof id.internal);
+    std::memcpy(id.internal, text.data(), text.size());
+    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+    config.blocking = 0;
+    const std::lock_guard lock(mutex_);
+    try {
+      check(nccl.init(&communicator_, control.size(), id, control.rank(), &config), "connecting the ranks");
+      settle("connecting the ranks", kConnectTime);
+    } catch (const Error&) {
+      if (communicator_) nccl.abort(communicator_);
+      throw;
+    }
+  }
+  ~Connection() {
+    const std::lock_guard lock(mutex_);
+    if (!communicator_) return;
+    try {
+      check(nccl_.finalize(communicator_), "ending");
+      settle("ending", kLeaveTime);
+      nccl_.destroy(communicator_);
+    } catch (const Error&) {
+      nccl_.abort(communicator_);
+    }
+  }
+  Connection(const Connection&) = delete;
+  Connection& operator=(const Connection&) = delete;
+
+  /// Queues what `calls` calls, as one.
+  void queue(const char* what, const std::function<ncclResult_t(ncclComm_t)>& calls) {
+    const std::lock_guard lock(mutex_);
+    throw_if_aborted();
+    check(nccl_.group_start(), what);
+    const ncclResult_t result = calls(communicator_);
+    const ncclResult_t end = nccl_.group_end();
+    check(result, what);
+    check(end, what);
+    settle(what, kConnectTime);  // the first collective of a kind connects what it needs
+  }
+
+  /// Kernels that wait for a lost rank end, their results undefined; nothing is queued afterwards.
+  void abort() {
+    const std::lock_guard lock(mutex_);
+    if (communicator_) nccl_.abort(communicator_);
+    communicator_ = nullptr;
+  }
+
+  /// Throws if a collective that was queued has failed.
+  void check_async() {
+    const std::lock_guard lock(mutex_);
+    throw_if_aborted();
+    ncclResult_t state = ncclSuccess;
+    nccl_.async_error(communicator_, &state);
+    if (state != ncclInProgress) check(state, "a collective");
+  }
+
+ private:
+  void throw_if_aborted() {
+    if (communicator_) return;
+    control_.check();
+    throw Error(ExitCode::kDeviceFailed, "the connection between the ranks has ended", "", "look at their logs");
+  }
+
+  void check(ncclResult_t result, const char* what) {
+    if (result == ncclSuccess || result == ncclInProgress) return;
+    const std::string problem =
+        fmt::format("NCCL, {}: {}{}{}", what, nccl_.error_string(result), communicator_ ? ": " : "",
+                    communicator_ ? nccl_.last_error(communicator_) : "");
+    if (result == ncclRemoteError || result == ncclSystemError) {
+      for (const auto end = Clock::now() + kTimeToHearWho; Clock::now() < end;) {
+        control_.check();
+        std::this_thread::sleep_for(std::chrono::milliseconds(50));
+      }
+    }
+    throw Error(ExitCode::kDeviceFailed, problem, "", "NCCL_DEBUG=WARN says more; look at the other ranks' logs, too");
+  }
+
+  /// Waits while a call goes on behind the scenes. Held: the mutex.
+  void settle(const char* what, Clock::duration limit) {
+    const auto end = Clock::now() + limit;
+    while (true) {
+      ncclResult_t state = ncclSuccess;
+      nccl_.async_error(communicator_, &state);
+      if (state != ncclInProgress) return check(state, what);
+      control_.check();
+      if (Clock::now() > end) {
+        throw Error(ExitCode::kDeviceFailed,
+                    fmt::format("NCCL, {}: not done after {} s", what,
+                                std::chrono::duration_cast<std::chrono::seconds>(limit).count()),
+                    "", "NCCL_DEBUG=INFO shows which network it tries; NCCL_SOCKET_IFNAME chooses one");
+      }
+      std::this_thread::sleep_for(kPause);
+    }
+  }
+
+  Control& control_;
+  const NcclLibrary& nccl_;
+  std::mutex mutex_;
+  ncclComm_t communicator_ = nullptr;
+};
+
+/// Tells the control channel when the device is in a collective.
+class CollectiveWatch {
+ public:
+  explicit CollectiveWatch(Control& control) : control_(control) {}
+  void queued(const char* name) {
+    const std::lock_guard lock(mutex_);
+    ++under_way_;
+    control_.in_collective(name);
+  }
+  static void CUDART_CB done(void* watch) {
+    auto& self = *static_cast<CollectiveWatch*>(watch);
+    const std::lock_guard lock(self.mutex_);
+    if (--self.under_way_ == 0) self.control_.in_collective("");
+  }
+
+ private:
+  Control& control_;
+  std::mutex mutex_;
+  int64_t under_way_ = 0;
+};
+
+class NcclCommunicator : public Communicator {
+ public:
+  NcclCommunicator(std::unique_ptr<Control> control, Stream& stream)
+      : control_(std::move(control)),
+        device_(stream.device()),
+        nccl_(nccl_library()),
+        connection_(std::make_shared<Connection>(*control_, nccl_)),
+        watch_(*control_) {
+    int lowest = 0, highest = 0;
+    cuda::check(cudaDeviceGetStreamPriorityRange(&lowest, &highest), "reading stream priorities");
+    cuda::check(cudaStreamCreateWithPriority(&stream_, cudaStreamNonBlocking, highest), "creating a stream");
+    cuda::check(cudaStreamCreateWithFlags(&watching_, cudaStreamNonBlocking), "creating a stream");
+    cuda::check(cudaEventCreateWithFlags(&forked_, cudaEventDisableTiming), "creating an event");
+    cuda::check(cudaEventCreateWithFlags(&done_, cudaEventDisableTiming), "creating an event");
+    control_->on_end([connection = std::weak_ptr(connection_)] {
+      if (const auto alive = connection.lock()) alive->abort();
+    });
+  }
+  ~NcclCommunicator() override {
+    try {
+      control_->barrier();  // collectives that others have queued need this rank's
+    } catch (const Error&) {
+      connection_->abort();
+    }
+    cudaStreamSynchronize(stream_);
+    cudaStreamSynchronize(watching_);
+    connection_.reset();
+    cudaEventDestroy(done_);
+    cudaEventDestroy(forked_);
+    cudaStreamDestroy(watching_);
+    cudaStreamDestroy(stream_);
+  }
+
+  Control& control() const override { return *control_; }
+
+  void all_reduce_sum(Stream& stream, Tensor inout) override {
+    queue(stream, "all-reduce", [&](ncclComm_t ranks) {
+      return nccl_.all_reduce(inout.data, inout.data, static_cast<size_t>(inout.numel()), sum_type(inout.dtype),
+                              ncclSum, ranks, stream_);
+    });
+  }
+
+  void reduce_scatter_sum(Stream& stream, Tensor full, std::span<const Part> parts) override {
+    check_parts(full, parts, size());
+    queue(stream, "reduce-scatter", [&](ncclComm_t ranks) {
+      const ncclDataType_t type = sum_type(full.dtype);
+      if (are_even(parts)) {
+        return nccl_.reduce_scatter(at(full, parts[0].offset), at(full, parts[static_cast<size_t>(rank())].offset),
+                                    static_cast<size_t>(parts[0].count), type, ncclSum, ranks, stream_);
+      }
+      return each_part(parts, [&](int root, const Part& part) {
+        std::byte* data = at(full, part.offset);
+        return nccl_.reduce(data, data, static_cast<size_t>(part.count), type, ncclSum, root, ranks, stream_);
+      });
+    });
+  }
+
+  void all_gather(Stream& stream, Tensor full, std::span<const Part> parts) override {
+    check_parts(full, parts, size());
+    const size_t element = size_of(full.dtype);
+    queue(stream, "all-gather", [&](ncclComm_t ranks) {
+      if (are_even(parts)) {
+        return nccl_.all_gather(at(full, parts[static_cast<size_t>(rank())].offset), at(full, parts[0].offset),
+                                static_cast<size_t>(parts[0].count) * element, ncclInt8, ranks, stream_);
+      }
+      return each_part(parts, [&](int root, const Part& part) {
+        std::byte* data = at(full, part.offset);
+        return nccl_.broadcast(data, data, static_cast<size_t>(part.count) * element, ncclInt8, root, ranks, stream_);
+      });
+    });
+  }
+
+  void broadcast(Stream& stream, Tensor inout, int root) override {
+    queue(stream, "broadcast", [&](ncclComm_t ranks) {
+      return nccl_.broadcast(inout.data, inout.data, inout.bytes(), ncclInt8, root, ranks, stream_);
+    });
+  }
+
+  void fork(Stream& stream) override {
+    cuda::check(cudaEventRecord(forked_, static_cast<cudaStream_t>(stream.cuda().stream())), "recording an event");
+    cuda::check(cudaStreamWaitEvent(stream_, forked_), "waiting for an event");
+  }
+
+  void join(Stream& stream) override {
+    control_->check();
+    if (!queued_) return;
+    cuda::check(cudaStreamWaitEvent(static_cast<cudaStream_t>(stream.cuda().stream()), done_), "waiting for an event");
+  }
+
+  void finish(Stream&) override {
+    for (int64_t polls = 0; queued_; ++polls) {
+      const cudaError_t state = cudaEventQuery(done_);
+      if (state == cudaSuccess) break;
+      if (state != cudaErrorNotReady) cuda::check(state, "a collective");
+      if (polls % 64 == 63) {
+        control_->check();
+        connection_->check_async();
+      }
+      std::this_thread::sleep_for(kPause);
+    }
+    control_->check();
+  }
+
+ private:
+  template <class Call>
+  static ncclResult_t each_part(std::span<const Part> parts, Call call) {
+    for (size_t r = 0; r < parts.size(); ++r) {
+      if (parts[r].count == 0) continue;
+      if (const ncclResult_t result = call(static_cast<int>(r), parts[r]); result != ncclSuccess) return result;
+    }
+    return ncclSuccess;
+  }
+
+  void queue(Stream& stream, const char* name, const std::function<ncclResult_t(ncclComm_t)>& calls) {
+    HONE_ASSERT(stream.device() == device_);
+    control_->check();
+    watch_.queued(name);
+    connection_->queue(name, calls);
+    queued_ = true;
+    cuda::check(cudaEventRecord(done_, stream_), "recording an event");
+    // On a stream of its own, so that no collective waits for the host.
+    cuda::check(cudaStreamWaitEvent(watching_, done_), "waiting for an event");
+    cuda::check(cudaLaunchHostFunc(watching_, CollectiveWatch::done, &watch_), "queueing a callback");
+  }
+
+  std::unique_ptr<Control> control_;
+  Device device_;
+  const NcclLibrary& nccl_;
+  std::shared_ptr<Connection> connection_;
+  CollectiveWatch watch_;
+  cudaStream_t stream_ = nullptr, watching_ = nullptr;
+  cudaEvent_t forked_ = nullptr, done_ = nullptr;
+  bool queued_ = false;
+};
+
+}  // namespace
+
+std::unique_ptr<Communicator> connect_nccl(std::unique_ptr<Control> control, Stream& stream) {
+  return std::make_unique<NcclCommunicator>(std::move(control), stream);
+}
+
+}  // namespace hone
+
+#else
+
+namespace hone {
+
+std::unique_ptr<Communicator> connect_nccl(std::unique_ptr<Control>, Stream&) {
+  throw UserError("this program was built without NCCL, which GPU ranks speak through", "nccl.h",
+                  "install libnccl-dev where it is built and build again");
+}
+
+}  // namespace hone
+#endif

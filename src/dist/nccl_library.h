@@ -1,0 +1,36 @@
+// NCCL, loaded when GPU ranks train together: a program that trains alone does without. Built where nccl.h is found.
+#pragma once
+
+#if __has_include(<nccl.h>)
+#include <nccl.h>
+#define HONE_NCCL 1
+
+#include <string>
+
+namespace hone {
+
+/// The functions of libnccl.so.2, as nccl.h declares them.
+struct NcclLibrary {
+  decltype(&ncclGetVersion) get_version = nullptr;
+  decltype(&ncclGetUniqueId) get_unique_id = nullptr;
+  decltype(&ncclCommInitRankConfig) init = nullptr;
+  decltype(&ncclCommGetAsyncError) async_error = nullptr;
+  decltype(&ncclCommFinalize) finalize = nullptr;
+  decltype(&ncclCommDestroy) destroy = nullptr;
+  decltype(&ncclCommAbort) abort = nullptr;
+  decltype(&ncclGetErrorString) error_string = nullptr;
+  decltype(&ncclGetLastError) last_error = nullptr;
+  decltype(&ncclGroupStart) group_start = nullptr;
+  decltype(&ncclGroupEnd) group_end = nullptr;
+  decltype(&ncclAllReduce) all_reduce = nullptr;
+  decltype(&ncclReduceScatter) reduce_scatter = nullptr;
+  decltype(&ncclReduce) reduce = nullptr;
+  decltype(&ncclAllGather) all_gather = nullptr;
+  decltype(&ncclBroadcast) broadcast = nullptr;
+};
+
+/// Loads it once; it stays loaded. Throws UserError where it is not found.
+const NcclLibrary& nccl_library();
+
+}  // namespace hone
+#endif

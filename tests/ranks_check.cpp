@@ -1,0 +1,293 @@
+// What ranks do together, checked on the ranks of a real launcher: every rank runs this program. Exit code 0 if all
+// held, 1 if something did not, 4 if a rank was lost (with --fault, that is what is wanted).
+//   mpirun -n 3 hone_ranks_check                     collectives of host memory
+//   hone_ranks_check --device cuda                   of GPUs, with torchrun's variables set
+//   hone_ranks_check --fault kill|stop|hang|fail     rank 1 is lost after some collectives
+#include <fmt/format.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstdint>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "core/buffer.h"
+#include "core/cuda_device.h"
+#include "core/error.h"
+#include "core/thread_pool.h"
+#include "core/transfer.h"
+#include "core/xxhash64.h"
+#include "dist/connect_ranks.h"
+#include "dist/rendezvous.h"
+
+namespace hone {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double seconds_since(Clock::time_point begin) { return std::chrono::duration<double>(Clock::now() - begin).count(); }
+
+/// Whole numbers that every type holds and whose sums over eight ranks are exact in any order.
+template <class T>
+T whole(int rank, int64_t i) {
+  return static_cast<T>(static_cast<float>((i * 7 + rank * 3) % 16 - 8));
+}
+template <>
+int64_t whole<int64_t>(int rank, int64_t i) {
+  return (((i * 7 + rank * 3) % 16 - 8) << 40) + i;
+}
+
+class Checks {
+ public:
+  Checks(Communicator& ranks, Stream& stream) : ranks_(ranks), stream_(stream) {}
+
+  template <class T>
+  void type(const char* name) {
+    for (const int64_t count : {int64_t{0}, int64_t{1}, int64_t{2}, int64_t{7}, int64_t{4099}, int64_t{3000001}}) {
+      all_reduce<T>(name, count);
+      parts<T>(name, count, even_parts(count, ranks_.size()), "even parts");
+      parts<T>(name, count, even_parts(count, ranks_.size(), 64), "parts of whole lines");
+      parts<T>(name, count, awkward_parts(count), "awkward parts");
+      for (int root = 0; root < ranks_.size(); ++root) broadcast<T>(name, count, root);
+    }
+  }
+
+  /// Sums of numbers that round: the same bits on all ranks and in every run.
+  void determinism() {
+    std::string first;
+    for (int run = 0; run < 3; ++run) {
+      std::vector<float> values(1 << 20);
+      for (size_t i = 0; i < values.size(); ++i) {
+        values[i] = 1.0f / static_cast<float>(i * 13 + static_cast<size_t>(ranks_.rank()) * 7 + 1);
+      }
+      const std::vector<float> sums = after(values, [&](Tensor tensor) { ranks_.all_reduce_sum(stream_, tensor); });
+      const std::string hash = hash_text(Xxh64().update(std::as_bytes(std::span(sums))).digest());
+      for (const std::string& other : ranks_.control().exchange(hash))
+        expect(other == hash, "the same bits on all ranks");
+      if (first.empty()) first = hash;
+      expect(hash == first, "the same bits in each run");
+    }
+  }
+
+  /// What is queued on the compute stream before fork() is seen; what is queued after join() sees the sums.
+  void order() {
+    const int64_t count = 1 << 22;
+    std::vector<float> ones(static_cast<size_t>(count), 1), twos(static_cast<size_t>(count), 2);
+    Buffer memory(stream_.device(), static_cast<size_t>(count) * sizeof(float));
+    const Tensor tensor = memory.tensor({count}, DType::kF32);
+    bool right = true;
+    for (int round = 0; round < 20; ++round) {
+      stream_.upload(tensor, round % 2 ? ones : twos);
+      ranks_.fork(stream_);
+      ranks_.all_reduce_sum(stream_, tensor);
+      ranks_.join(stream_);
+      const std::vector<float> sums = stream_.download<float>(tensor);
+      const float expected = static_cast<float>(ranks_.size() * (round % 2 ? 1 : 2));
+      right &= sums.front() == expected && sums[sums.size() / 2] == expected && sums.back() == expected;
+    }
+    expect(right, "fork and join keep the order");
+  }
+
+  void bandwidth(int64_t bytes) {
+    Buffer memory(stream_.device(), static_cast<size_t>(bytes));
+    const int64_t n = ranks_.size();
+    for (const int64_t size : {int64_t{4096}, bytes / 64, bytes}) {
+      const Tensor tensor = memory.tensor({size / 4}, DType::kF32);
+      const std::vector<Part> shards = even_parts(size / 4, ranks_.size());
+      const auto time = [&](const char* name, double factor, auto&& collective) {
+        double best = 1e9;
+        for (int i = 0; i < 5; ++i) {
+          ranks_.control().barrier();
+          const Clock::time_point begin = Clock::now();
+          collective();
+          ranks_.finish(stream_);
+          best = std::min(best, seconds_since(begin));
+        }
+        if (ranks_.rank() != 0) return;
+        fmt::print("{} of {} bytes on {} ranks: {:.3f} ms, {:.2f} GB/s on the bus\n", name, size, n, best * 1e3,
+                   static_cast<double>(size) * factor / best * 1e-9);
+      };
+      const double part = static_cast<double>(n - 1) / static_cast<double>(n);
+      time("all-reduce", 2 * part, [&] { ranks_.all_reduce_sum(stream_, tensor); });
+      time("reduce-scatter", part, [&] { ranks_.reduce_scatter_sum(stream_, tensor, shards); });
+      time("all-gather", part, [&] { ranks_.all_gather(stream_, tensor, shards); });
+    }
+    const Clock::time_point begin = Clock::now();
+    for (int i = 0; i < 100; ++i) ranks_.control().barrier();
+    if (ranks_.rank() == 0) fmt::print("host barrier: {:.1f} us\n", seconds_since(begin) * 1e4);
+  }
+
+  bool all_held() const { return failures_ == 0; }
+
+ private:
+  void expect(bool held, const std::string& what) {
+    if (held) return;
+    ++failures_;
+    fmt::print("rank {}: did not hold: {}\n", ranks_.rank(), what);
+  }
+
+  /// What `values` are after `collective` on the device.
+  template <class T, class Collective>
+  std::vector<T> after(const std::vector<T>& values, Collective collective) {
+    Buffer memory(stream_.device(), std::max<size_t>(values.size() * sizeof(T), 1));
+    const Tensor tensor = memory.tensor({static_cast<int64_t>(values.size())}, DTypeOf<T>::value);
+    copy_from_host(tensor, values.data(), values.size() * sizeof(T));
+    ranks_.fork(stream_);
+    collective(tensor);
+    ranks_.join(stream_);
+    ranks_.finish(stream_);
+    stream_.synchronize();
+    std::vector<T> result(values.size());
+    copy_to_host(result.data(), tensor);
+    return result;
+  }
+
+  template <class T>
+  std::vector<T> values_of(int rank, int64_t count) const {
+    std::vector<T> values;
+    for (int64_t i = 0; i < count; ++i) values.push_back(whole<T>(rank, i));
+    return values;
+  }
+
+  template <class T>
+  double sum_of(int64_t i) const {
+    double sum = 0;
+    for (int rank = 0; rank < ranks_.size(); ++rank) sum += static_cast<double>(whole<T>(rank, i));
+    return sum;
+  }
+
+  template <class T>
+  bool are_sums(const std::vector<T>& values, const Part& part) const {
+    for (int64_t i = part.offset; i < part.offset + part.count; ++i) {
+      if (static_cast<double>(values[static_cast<size_t>(i)]) != sum_of<T>(i)) return false;
+    }
+    return true;
+  }
+
+  template <class T>
+  void all_reduce(const char* name, int64_t count) {
+    const std::vector<T> sums =
+        after(values_of<T>(ranks_.rank(), count), [&](Tensor tensor) { ranks_.all_reduce_sum(stream_, tensor); });
+    expect(are_sums(sums, {0, count}), fmt::format("all-reduce of {} {}", count, name));
+  }
+
+  template <class T>
+  void parts(const char* name, int64_t count, const std::vector<Part>& parts, const char* kind) {
+    const std::vector<T> scattered = after(values_of<T>(ranks_.rank(), count),
+                                           [&](Tensor tensor) { ranks_.reduce_scatter_sum(stream_, tensor, parts); });
+    expect(are_sums(scattered, parts[static_cast<size_t>(ranks_.rank())]),
+           fmt::format("reduce-scatter of {} {}, {}", count, name, kind));
+    const std::vector<T> gathered = after(scattered, [&](Tensor tensor) { ranks_.all_gather(stream_, tensor, parts); });
+    for (const Part& part : parts) {
+      expect(are_sums(gathered, part), fmt::format("all-gather of {} {}, {}", count, name, kind));
+    }
+  }
+
+  template <class T>
+  void broadcast(const char* name, int64_t count, int root) {
+    const std::vector<T> values =
+        after(values_of<T>(ranks_.rank(), count), [&](Tensor tensor) { ranks_.broadcast(stream_, tensor, root); });
+    bool right = true;
+    for (int64_t i = 0; i < count; ++i) right &= values[static_cast<size_t>(i)] == whole<T>(root, i);
+    expect(right, fmt::format("broadcast of {} {} from rank {}", count, name, root));
+  }
+
+  /// Unequal parts from the back to the front, the second one empty, with gaps.
+  std::vector<Part> awkward_parts(int64_t count) const {
+    std::vector<Part> parts(static_cast<size_t>(ranks_.size()));
+    int64_t at = 0;
+    for (int r = ranks_.size() - 1; r >= 0; --r) {
+      const int64_t length = r == 1 ? 0 : std::min(count - at, count / ranks_.size() + r);
+      parts[static_cast<size_t>(r)] = {at, length};
+      at = std::min(count, at + length + 1);
+    }
+    return parts;
+  }
+
+  Communicator& ranks_;
+  Stream& stream_;
+  int failures_ = 0;
+};
+
+/// Rank 1 is lost after ten steps; the others say who it was, and how long that took.
+int run_fault(const std::string& fault, Communicator& ranks, Stream& stream) {
+  Buffer memory(stream.device(), 1 << 20);
+  const Tensor tensor = memory.tensor({1 << 18}, DType::kF32);
+  Clock::time_point begin = Clock::now();
+  try {
+    for (int64_t step = 1;; ++step) {
+      ranks.control().at_step(step);
+      if (step == 10) begin = Clock::now();
+      if (step == 10 && ranks.rank() == 1) {
+        if (fault == "kill") ::raise(SIGKILL);
+        if (fault == "stop") ::raise(SIGSTOP);
+        if (fault == "hang") std::this_thread::sleep_for(std::chrono::hours(1));
+        if (fault == "fail") throw UserError("no space left on device", "/full");
+      }
+      ranks.fork(stream);
+      ranks.all_reduce_sum(stream, tensor);
+      ranks.join(stream);
+      ranks.finish(stream);
+    }
+  } catch (const Error& error) {
+    const double seconds = seconds_since(begin);
+    ranks.control().fail(error.message());
+    const std::vector<int> lost = ranks.control().lost();
+    fmt::print("rank {}: after {:.1f} s: {} [lost: {}]\n", ranks.rank(), seconds, error.message(),
+               lost.empty() ? -1 : lost.front());
+    std::fflush(stdout);
+    return static_cast<int>(ExitCode::kDeviceFailed);
+  }
+}
+
+int run(const std::vector<std::string>& arguments) {
+  std::string device = "cpu", fault;
+  bool bandwidth = false;
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    if (arguments[i] == "--bandwidth") bandwidth = true;
+    if (i + 1 == arguments.size()) continue;
+    if (arguments[i] == "--device") device = arguments[i + 1];
+    if (arguments[i] == "--fault") fault = arguments[i + 1];
+  }
+  const LaunchEnvironment environment = launch_environment();
+  if (environment.world_size == 1) {
+    fmt::print(stderr, "start several ranks: mpirun -n 2 hone_ranks_check\n");
+    return static_cast<int>(ExitCode::kUserInput);
+  }
+  fmt::print("{}\n", environment.describe());
+  std::fflush(stdout);
+  ControlTimes times{.rendezvous = 60};
+  if (fault == "hang") times.hang = 4;
+  std::unique_ptr<Control> control = rendezvous(environment, times);
+  ThreadPool pool(2);
+  Stream stream(device == "cuda" ? Device{DeviceKind::kCuda, environment.local_rank} : Device{}, pool);
+  const Clock::time_point begin = Clock::now();
+  const std::unique_ptr<Communicator> ranks = connect_ranks(std::move(control), stream);
+  if (ranks->rank() == 0) fmt::print("connected in {:.2f} s\n", seconds_since(begin));
+  if (!fault.empty()) return run_fault(fault, *ranks, stream);
+  Checks checks(*ranks, stream);
+  checks.type<float>("f32");
+  checks.type<double>("f64");
+  checks.type<BFloat16>("bf16");
+  checks.type<int64_t>("i64");
+  checks.determinism();
+  checks.order();
+  if (bandwidth) checks.bandwidth(device == "cuda" ? int64_t{1} << 30 : int64_t{1} << 26);
+  const bool held = !ranks->control().any(!checks.all_held());
+  if (ranks->rank() == 0) fmt::print("{}\n", held ? "all collectives held" : "collectives FAILED");
+  return held ? 0 : 1;
+}
+
+}  // namespace
+}  // namespace hone
+
+int main(int count, char** arguments) {
+  try {
+    return hone::run(std::vector<std::string>(arguments + 1, arguments + count));
+  } catch (const hone::Error& error) {
+    fmt::print("error: {}\n  fix: {}\n", error.message(), error.fix());
+    return static_cast<int>(error.code());
+  }
+}
