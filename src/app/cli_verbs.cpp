@@ -13,6 +13,7 @@
 #include "app/generate.h"
 #include "app/init.h"
 #include "app/inspect.h"
+#include "app/launch.h"
 #include "app/merge.h"
 #include "app/models.h"
 #include "app/new_model.h"
@@ -83,6 +84,19 @@ void add_train(CLI::App& app, Action& action) {
   verb->add_flag("--dry-run", *dry_run, "load, show a sample and the memory plan, run one step, estimate the time");
   verb->callback(
       [=, &action] { action = [=] { return run_train(request_of(*options, verb->remaining()), *dry_run); }; });
+}
+
+void add_launch(CLI::App& app, Action& action) {
+  CLI::App* verb = add_verb(app, "launch", "Run a verb on several ranks of this machine that train together",
+                            "  hone launch -n 4 -- train run.yaml\n"
+                            "  hone launch -n 2 --device cpu -- train run.yaml --max_steps 10\n"
+                            "  hone launch -n 8 -- train run.yaml resume=auto");
+  auto options = options_of<LaunchOptions>();
+  verb->add_option("-n,--ranks", options->ranks, "how many")->required();
+  verb->add_option("--device", options->device, "cpu, cuda (a GPU for each), or auto: GPUs if there are enough")
+      ->capture_default_str();
+  verb->add_option("VERB", options->arguments, "behind --: the verb and its arguments")->required();
+  verb->callback([=, &action] { action = [=] { return run_launch(*options); }; });
 }
 
 void add_eval(CLI::App& app, Action& action) {
@@ -403,6 +417,7 @@ void add_verbs(CLI::App& app, Action& action) {
   add_validate(app, action);
   add_prepare(app, action);
   add_train(app, action);
+  add_launch(app, action);
   add_eval(app, action);
   add_generate(app, action);
   add_chat(app, action);
