@@ -113,6 +113,7 @@ TEST(BenchOps, TimesEveryOpAndFindsRegressions) {
   Json json = Json::parse(read_file(folder / "all.json"));
   EXPECT_GT(json["gemm_tflops"].get<double>(), 0);
   EXPECT_GT(json["copy_gbs"].get<double>(), 0);
+  EXPECT_GE(json["peak_tflops"].get<double>(), 0.5 * json["gemm_tflops"].get<double>());
   ASSERT_GE(json["ops"].size(), 7u);
   for (const Json& row : json["ops"]) {
     EXPECT_TRUE(contains(row["name"], "moe"));
@@ -130,6 +131,41 @@ TEST(BenchOps, TimesEveryOpAndFindsRegressions) {
   const Outcome unknown = run({"--op", "attentoin"});
   EXPECT_EQ(unknown.code, 2);
   EXPECT_TRUE(contains(unknown.err, "Did you mean 'attention'")) << unknown.err;
+}
+
+TEST(BenchOps, RunsWithEachValueOfOneOption) {
+  const Folder folder;
+  const std::string model = make_model(folder), file = (folder / "points.json").string();
+  const std::vector<std::string> common = {"bench", "ops",  "--device", "cpu",    "--model",
+                                           model,   "--op", "moe",      "--json", file};
+  const auto run = [&](std::vector<std::string> more) {
+    more.insert(more.begin(), common.begin(), common.end());
+    return run_hone(more);
+  };
+  const auto points_of = [&](const std::vector<std::string>& more, const char* key) {
+    const Outcome outcome = run(more);
+    EXPECT_EQ(outcome.code, 0) << outcome.err;
+    std::vector<int64_t> values;
+    for (const Json& point : Json::parse(read_file(file))["points"]) {
+      values.push_back(point[key]);
+      EXPECT_GT(point["ops"][0]["ms"].get<double>(), 0);
+      EXPECT_GT(point["peak_tflops"].get<double>(), 0);
+    }
+    return values;
+  };
+  EXPECT_EQ(points_of({"--threads", "1,2", "--tokens", "16"}, "threads"), (std::vector<int64_t>{1, 2}));
+  EXPECT_EQ(points_of({"--tokens", "8,24"}, "tokens"), (std::vector<int64_t>{8, 24}));
+  EXPECT_EQ(points_of({"--experts", "4,6", "--tokens", "16"}, "experts"), (std::vector<int64_t>{4, 6}));
+  const auto expect = [&](const std::vector<std::string>& more, const std::string& text) {
+    const Outcome outcome = run(more);
+    EXPECT_EQ(outcome.code, 2);
+    EXPECT_TRUE(contains(outcome.err, text)) << text << " is not in\n" << outcome.err;
+  };
+  expect({"--threads", "1,2", "--tokens", "8,16"}, "only one option can have several values");
+  expect({"--experts", "1"}, "experts for each token");
+  expect({"--threads", "1,x"}, "--threads");
+  expect({"--threads", "-1"}, "--threads");
+  expect({"--tokens", "0,8"}, "--tokens");
 }
 
 }  // namespace

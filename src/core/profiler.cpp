@@ -4,6 +4,8 @@
 #include <exception>
 #include <utility>
 
+#include "core/thread_pool.h"
+
 namespace hone {
 
 namespace {

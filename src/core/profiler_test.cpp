@@ -6,6 +6,8 @@
 #include <map>
 #include <thread>
 
+#include "core/thread_pool.h"
+
 namespace hone {
 namespace {
 

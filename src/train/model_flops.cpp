@@ -2,13 +2,11 @@
 
 #include <algorithm>
 #include <array>
-#include <chrono>
 #include <string>
 #include <string_view>
 #include <vector>
 
-#include "core/thread_pool.h"
-#include "ops/gemm/gemm.h"
+#include "core/cpu_peaks.h"
 #include "train/device_facts.h"
 
 namespace hone {
@@ -72,26 +70,6 @@ constexpr std::array<GpuRate, 13> kGpuRates = {{{"H100 PCIe", 756, 51},
                                                 {"RTX 4090", 165.2, 82.6},
                                                 {"RTX 3090", 71, 35.6}}};
 
-double measured_rate(ThreadPool& pool) {
-  using Clock = std::chrono::steady_clock;
-  const int64_t n = pool.size() <= 8 ? 512 : 2048;
-  const std::vector<float> a(static_cast<size_t>(n * n), 1.0f);
-  std::vector<float> c(a.size());
-  const MatrixView view{.data = a.data(), .row_stride = n};
-  const GemmArgs product{.m = n, .n = n, .k = n, .a = view, .b = view, .c = c.data(), .ldc = n};
-  gemm(pool, product);  // touches the memory
-  double best = 1e30, all = 0;
-  for (int i = 0; i < 3 || all < 0.02; ++i) {
-    const Clock::time_point begin = Clock::now();
-    gemm(pool, product);
-    const double seconds = std::chrono::duration<double>(Clock::now() - begin).count();
-    best = std::min(best, seconds);
-    all += seconds;
-  }
-  const auto size = static_cast<double>(n);
-  return 2 * size * size * size / best;
-}
-
 }  // namespace
 
 ForwardWork work_of(const StepData& data) {
@@ -119,7 +97,7 @@ double forward_flops(const DecoderConfig& config, const ForwardWork& work) {
 }
 
 std::optional<double> peak_flops(Device device, DType dtype, ThreadPool& pool) {
-  if (device.kind == DeviceKind::kCpu) return measured_rate(pool);
+  if (device.kind == DeviceKind::kCpu) return measured_peak_flops(dtype, pool);
   const std::string name = device_name(device);
   for (const GpuRate& gpu : kGpuRates) {
     if (name.find(gpu.name) != std::string::npos) return 1e12 * (dtype == DType::kF32 ? gpu.float32 : gpu.bf16);

@@ -26,8 +26,7 @@ ForwardWork work_of(const StepData& data);
 double forward_flops(const DecoderConfig& config, const ForwardWork& work);
 
 /// FLOP/s that count as 1 in mfu. A GPU's is the dense tensor-core rate of its data sheet at `dtype`, nothing for a GPU
-/// that is not in the table; a CPU has no such number, so that of a square float32 product is measured, in
-/// milliseconds, on the threads of the pool.
+/// that is not in the table; a CPU's is measured on the threads of the pool (core/cpu_peaks.h).
 std::optional<double> peak_flops(Device device, DType dtype, ThreadPool& pool);
 
 }  // namespace hone

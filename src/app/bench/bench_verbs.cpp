@@ -59,18 +59,28 @@ void add_step(CLI::App& bench, Action& action) {
 }
 
 void add_ops(CLI::App& bench, Action& action) {
-  CLI::App* verb = add_verb(bench, "ops", "Time of each op at a model's shapes, and its share of the machine's rates",
-                            "  hone bench ops\n"
-                            "  hone bench ops --model mixtral-8x7b --op moe --json now.json\n"
-                            "  hone bench ops --compare before.json      exit code 1 if an op is 5 % slower");
+  CLI::App* verb =
+      add_verb(bench, "ops", "Time of each op at a model's shapes, and its share of the machine's rates",
+               "  hone bench ops\n"
+               "  hone bench ops --model mixtral-8x7b --op moe --json now.json\n"
+               "  hone bench ops --compare before.json      exit code 1 if an op is 5 % slower\n"
+               "  hone bench ops --device cpu --threads 1,2,4,8,16      parallel efficiency of each op\n"
+               "  hone bench ops --device cpu --tokens 512,1024,2048    is its cost linear?\n"
+               "  hone bench ops --op moe --experts 8,16,32,64          with as many chosen for each token");
   auto options = std::make_shared<BenchOpsOptions>();
   verb->add_option("--model", options->model, shapes_text() + "; default: qwen3-30b-a3b on a GPU, cpu-moe on a CPU");
   verb->add_option("--op", options->op, "only rows whose name contains this");
-  verb->add_option("--tokens", options->tokens, "rows of the ops; default: 16384 on a GPU, 2048 on a CPU");
+  const auto add_list = [&](const char* name, auto& values, const std::string& what) {
+    verb->add_option(name, values, what + "; several, with commas: run with each of them")
+        ->delimiter(',')
+        ->check(CLI::Range(int64_t{1}, int64_t{1} << 40));
+  };
+  add_list("--tokens", options->tokens, "rows of the ops; default: 16384 on a GPU, 2048 on a CPU");
+  add_list("--experts", options->experts, "in all; default: the model's");
   verb->add_option("--seq", options->seq, "tokens of a document")->capture_default_str();
   verb->add_option("--device", options->device, "auto, cpu or cuda")->capture_default_str();
   verb->add_option("--dtype", options->dtype, "bfloat16 or float32")->capture_default_str();
-  add_threads(verb, options->threads);
+  add_list("--threads", options->threads, "default: all cores");
   verb->add_option("--json", options->json, "file for the results, - for standard output");
   verb->add_option("--compare", options->compare, "JSON of an earlier run");
   verb->callback([=, &action] { action = [=] { return run_bench_ops(*options); }; });

@@ -1,0 +1,69 @@
+#include "app/bench/op_timer.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "core/profiler.h"
+#include "ops/start_gradient.h"
+
+namespace hone {
+
+namespace {
+
+/// Runs of a case that are timed: as many as take about this long, within these bounds.
+constexpr double kSecondsPerCase = 0.3;
+constexpr int64_t kFewestRuns = 5, kMostRuns = 50;
+
+SpanTimes medians_of(const std::vector<ProfileSpan>& spans) {
+  std::map<std::pair<std::string, std::string>, std::vector<double>> times;
+  int64_t steps = 0;
+  double start_gradient = 0;
+  for (const ProfileSpan& span : spans) {
+    if (span.kind == ProfileKind::kBlock) continue;
+    if (span.kind == ProfileKind::kStep) ++steps;
+    auto& runs = times[{std::string(span.name), std::string(span.pass)}];
+    runs.resize(static_cast<size_t>(steps), 0.0);
+    runs.back() += span.end - span.begin;  // an op may have several nodes
+    if (span.name == "start_gradient") start_gradient += span.end - span.begin;
+  }
+  SpanTimes medians;
+  for (auto& [key, runs] : times) {
+    std::sort(runs.begin(), runs.end());
+    medians[key] = runs[runs.size() / 2];
+  }
+  // The whole run stands for the layer, to which the gradient comes from the next one.
+  if (steps > 0) medians[{"step", ""}] -= start_gradient / static_cast<double>(steps);
+  return medians;
+}
+
+}  // namespace
+
+SpanTimes time_spans(Stream& stream, const OpCase& op_case) {
+  TapeMemory memory(stream.device());
+  const Context context(stream, memory.scratch);
+  TapePlan plan;
+  const auto run = [&] {
+    const ProfileScope scope(context, ProfileKind::kStep, "step");
+    Tape tape(context, memory, plan, {.training = true, .recompute = {}});
+    tape.block([&] {
+      const Var output = op_case.record(tape);
+      if (op_case.gradient.defined()) StartGradient::record(tape, output, op_case.gradient);
+    });
+    if (op_case.backward) tape.backward();
+  };
+  for (int pass = 0; pass < 2; ++pass) {
+    memory.begin_dry();
+    run();
+  }
+  memory.reserve();
+  Profiler profiler(stream);
+  run();  // libraries choose their algorithms
+  profiler.take();
+  run();
+  const double once = medians_of(profiler.take().spans).at({"step", ""});
+  const auto runs = static_cast<int64_t>(kSecondsPerCase / std::max(once, 1e-6));
+  for (int64_t i = 0; i < std::clamp(runs, kFewestRuns, kMostRuns); ++i) run();
+  return medians_of(profiler.take().spans);
+}
+
+}  // namespace hone

@@ -1,0 +1,63 @@
+// What hone bench ops has measured, beside what the machine allows: the roofline model (Williams, Waterman and
+// Patterson, CACM 52(4), 2009).
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "app/bench/op_case.h"
+#include "core/json.h"
+
+namespace hone {
+
+/// A row that takes longer than this times what it took is a regression.
+inline constexpr double kBenchTolerance = 1.05;
+
+struct OpRow {
+  OpPart part;
+  double seconds = 0;
+  std::string missing;  ///< why it was not run
+};
+
+/// FLOP/s and bytes/s that this machine reaches, in the dtype and with the threads of the run.
+struct Ceilings {
+  double gemm = 0;   ///< of a square product
+  double flops = 0;  ///< of the arithmetic units: on a CPU measured in registers, on a GPU that of the product
+  double bytes = 0;  ///< of a copy, read and written
+};
+
+/// What limits an op: the time below which its FLOPs, and below which its bytes cannot go.
+struct Roofline {
+  double compute_seconds = 0, memory_seconds = 0;
+
+  double seconds() const { return compute_seconds > memory_seconds ? compute_seconds : memory_seconds; }
+};
+
+Roofline roofline_of(const OpPart& part, const Ceilings& ceilings);
+
+/// What was measured with certain options.
+struct OpsResult {
+  std::string model, dtype;
+  int64_t tokens = 0, seq = 0;
+  int threads = 0;  ///< of the pool; 0 on a GPU
+  int64_t experts = 0;
+  Ceilings ceilings;
+  std::vector<OpRow> rows;
+};
+
+/// Of each op: time, FLOP/s, bytes/s, its ceiling and how much of that it reaches.
+std::string ops_table(const OpsResult& result, bool color);
+Json ops_json(const OpsResult& result);
+
+/// What differs between the results of a sweep.
+enum class SweepAxis { kNone, kThreads, kTokens, kExperts };
+
+/// A column for each result: over threads milliseconds and parallel efficiency, over tokens µs a token and over experts
+/// milliseconds, both beside the first.
+std::string sweep_table(const std::vector<OpsResult>& results, SweepAxis axis, bool color);
+
+/// What has become slower than in `earlier`, both as of ops_json, a line each.
+std::vector<std::string> regressions(const Json& now, const Json& earlier);
+
+}  // namespace hone

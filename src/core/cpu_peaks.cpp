@@ -1,0 +1,134 @@
+#include "core/cpu_peaks.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstdint>
+#include <iterator>
+#include <numeric>
+#include <vector>
+
+#include "core/cpu_features.h"
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
+namespace hone {
+
+namespace {
+
+/// Runs `rounds` of a loop that does not depend on memory; returns the FLOPs of it.
+using Loop = double (*)(int64_t rounds);
+
+/// Chains of multiply-adds side by side: more than the latency of one (4 cycles) times two units a core.
+constexpr int kChains = 12;
+
+/// Makes the compiler believe that somebody reads the value.
+template <class T>
+void use(T& value) {
+  __asm__ volatile("" : "+x"(value));
+}
+
+double baseline_loop(int64_t rounds) {
+  using Vector = float __attribute__((vector_size(16)));
+  Vector chains[kChains] = {};
+  Vector factor = {0.5f, 0.5f, 0.5f, 0.5f}, term = {1, 1, 1, 1};
+  use(factor);
+  for (int64_t i = 0; i < rounds; ++i) {
+#pragma GCC unroll 12
+    for (Vector& chain : chains) chain = chain * factor + term;
+  }
+  for (Vector& chain : chains) use(chain);
+  return 2.0 * 4 * kChains * static_cast<double>(rounds);
+}
+
+#if defined(__x86_64__)
+
+__attribute__((target("avx2,fma"))) double avx2_loop(int64_t rounds) {
+  __m256 chains[kChains], factor = _mm256_set1_ps(0.5f), term = _mm256_set1_ps(1.0f);
+  use(factor);
+  for (__m256& chain : chains) chain = term;
+  for (int64_t i = 0; i < rounds; ++i) {
+#pragma GCC unroll 12
+    for (__m256& chain : chains) chain = _mm256_fmadd_ps(chain, factor, term);
+  }
+  for (__m256& chain : chains) use(chain);
+  return 2.0 * 8 * kChains * static_cast<double>(rounds);
+}
+
+__attribute__((target("avx512f"))) double avx512_loop(int64_t rounds) {
+  __m512 chains[kChains], factor = _mm512_set1_ps(0.5f), term = _mm512_set1_ps(1.0f);
+  __asm__ volatile("" : "+v"(factor));
+  for (__m512& chain : chains) chain = term;
+  for (int64_t i = 0; i < rounds; ++i) {
+#pragma GCC unroll 12
+    for (__m512& chain : chains) chain = _mm512_fmadd_ps(chain, factor, term);
+  }
+  for (__m512& chain : chains) __asm__ volatile("" : "+v"(chain));
+  return 2.0 * 16 * kChains * static_cast<double>(rounds);
+}
+
+/// Tiles of 16 rows of 64 bytes (Intel 64 and IA-32 Architectures Software Developer's Manual, volume 1, section 18).
+struct alignas(64) TileConfig {
+  uint8_t palette = 1, start_row = 0, reserved[14] = {};
+  uint16_t row_bytes[16] = {64, 64, 64, 64, 64, 64, 64, 64};
+  uint8_t rows[16] = {16, 16, 16, 16, 16, 16, 16, 16};
+};
+
+/// Six accumulators in turn: a tile product takes 52 cycles and one begins every 16.
+__attribute__((target("amx-tile,amx-bf16"))) double amx_loop(int64_t rounds) {
+  const TileConfig config;
+  alignas(64) uint16_t halves[16 * 32];
+  std::fill(std::begin(halves), std::end(halves), uint16_t{0x3f00});  // 0.5
+  __asm__ volatile("ldtilecfg %0" : : "m"(config));
+  __asm__ volatile("tileloadd (%0,%1,1), %%tmm6\n\ttileloadd (%0,%1,1), %%tmm7" : : "r"(halves), "r"(64L) : "memory");
+  __asm__ volatile(
+      "tilezero %tmm0\n\ttilezero %tmm1\n\ttilezero %tmm2\n\ttilezero %tmm3\n\ttilezero %tmm4\n\ttilezero %tmm5");
+  for (int64_t i = 0; i < rounds; ++i) {
+    __asm__ volatile(
+        "tdpbf16ps %tmm7, %tmm6, %tmm0\n\ttdpbf16ps %tmm7, %tmm6, %tmm1\n\ttdpbf16ps %tmm7, %tmm6, %tmm2\n\t"
+        "tdpbf16ps %tmm7, %tmm6, %tmm3\n\ttdpbf16ps %tmm7, %tmm6, %tmm4\n\ttdpbf16ps %tmm7, %tmm6, %tmm5");
+  }
+  __asm__ volatile("tilerelease");
+  return 2.0 * 16 * 16 * 32 * 6 * static_cast<double>(rounds);
+}
+
+Loop loop_for(DType dtype) {
+  const Isa isa = best_isa();
+  if (dtype == DType::kBF16 && isa >= Isa::kAmx) return amx_loop;
+  return isa >= Isa::kAvx512 ? avx512_loop : isa >= Isa::kAvx2 ? avx2_loop : baseline_loop;
+}
+
+#else
+
+Loop loop_for(DType) { return baseline_loop; }
+
+#endif
+
+}  // namespace
+
+double measured_peak_flops(DType dtype, ThreadPool& pool) {
+  using Clock = std::chrono::steady_clock;
+  constexpr double kSeconds = 1.5e-3;  // of a repetition: long beside the threads' waking up
+  const Loop loop = loop_for(dtype);
+  const auto seconds_since = [](Clock::time_point begin) {
+    return std::chrono::duration<double>(Clock::now() - begin).count();
+  };
+  int64_t rounds = 1 << 10;
+  for (double seconds = 0; seconds < kSeconds; rounds *= 2) {
+    const Clock::time_point begin = Clock::now();
+    loop(rounds);
+    seconds = seconds_since(begin);
+  }
+  double best = 0;
+  for (int repetition = 0; repetition < 20; ++repetition) {
+    const Clock::time_point begin = Clock::now();
+    std::vector<double> flops(static_cast<size_t>(pool.size()));
+    pool.parallel_for(pool.size(), [&](int64_t i, int) { flops[static_cast<size_t>(i)] = loop(rounds); });
+    const double seconds = seconds_since(begin);
+    best = std::max(best, std::accumulate(flops.begin(), flops.end(), 0.0) / seconds);
+  }
+  return best;
+}
+
+}  // namespace hone
