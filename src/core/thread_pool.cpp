@@ -14,9 +14,22 @@ thread_local bool inside_loop = false;
 /// microseconds, and waking a sleeping thread costs more than most of them.
 constexpr int kSpins = 2000;
 
-// The entrance: the loop's number in the upper half, then kOpen, then how many are inside.
+// A generation: the loop's number in the upper half, then kOpen while workers may enter it, then how many are inside. A
+// loop ends when its tasks are done: who has not come by then, asleep or without a core, is not waited for.
 constexpr uint64_t kOpen = uint64_t{1} << 31, kInside = kOpen - 1;
-uint32_t number_of(uint64_t entrance) { return static_cast<uint32_t>(entrance >> 32); }
+uint64_t number_of(uint64_t generation) { return generation >> 32; }
+
+/// Joins the last loop unless that is closed or was seen before; `seen` becomes its number.
+bool enter(std::atomic<uint64_t>& generation, uint64_t& seen) {
+  uint64_t now = generation.load(std::memory_order_acquire);
+  while ((now & kOpen) != 0 && number_of(now) != seen) {
+    if (!generation.compare_exchange_weak(now, now + 1, std::memory_order_acquire)) continue;
+    seen = number_of(now);
+    return true;
+  }
+  seen = number_of(now);
+  return false;
+}
 
 inline void pause() {
 #if defined(__x86_64__)
@@ -27,6 +40,7 @@ inline void pause() {
 
 ThreadPool::ThreadPool(int threads) {
   if (threads <= 0) threads = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+  active_.store(threads - 1);
   const std::vector<NumaNode> nodes = threads > 1 ? numa_nodes() : std::vector<NumaNode>{};
   for (int thread = 1; thread < threads; ++thread) {
     workers_.emplace_back([this, thread, nodes] {
@@ -37,9 +51,12 @@ ThreadPool::ThreadPool(int threads) {
 }
 
 ThreadPool::~ThreadPool() {
-  stopping_.store(true);
-  loops_.fetch_add(1);
-  loops_.notify_all();
+  {
+    const std::lock_guard lock(mutex_);
+    stopping_ = true;
+    generation_.store((number_of(generation_.load()) + 1) << 32);
+  }
+  wake_.notify_all();
   for (std::thread& worker : workers_) worker.join();
 }
 
@@ -49,7 +66,7 @@ int64_t ThreadPool::take_tasks(int thread) {
     try {
       (*body_)(i, thread);
     } catch (...) {
-      const std::lock_guard lock(error_mutex_);
+      const std::lock_guard lock(mutex_);
       if (!error_) error_ = std::current_exception();
       next_.store(count_);
     }
@@ -69,31 +86,27 @@ void ThreadPool::run_tasks(int thread) {
   inside_loop = false;
 }
 
-bool ThreadPool::enter(uint32_t& seen) {
-  uint64_t entrance = entrance_.load(std::memory_order_relaxed);
-  while ((entrance & kOpen) != 0 && number_of(entrance) != seen) {
-    if (!entrance_.compare_exchange_weak(entrance, entrance + 1, std::memory_order_acquire)) continue;
-    seen = number_of(entrance);
-    return true;
-  }
-  seen = number_of(entrance);
-  return false;
-}
-
-void ThreadPool::leave() {
-  const uint64_t before = entrance_.fetch_sub(1, std::memory_order_release);
-  if ((before & (kOpen | kInside)) == 1) entrance_.notify_one();  // it is closed, and this was the last
-}
-
 void ThreadPool::work(int thread) {
-  uint32_t seen = 0;
+  uint64_t seen = 0;
+  const auto waits = [&] { return number_of(generation_.load()) == seen; };
   while (true) {
-    for (int spin = 0; spin < kSpins && loops_.load(std::memory_order_acquire) == seen; ++spin) pause();
-    loops_.wait(seen);
-    if (stopping_.load()) return;
-    if (!enter(seen)) continue;
+    for (int spin = 0; spin < kSpins && waits(); ++spin) pause();
+    if (waits()) {
+      std::unique_lock lock(mutex_);
+      active_.fetch_sub(1);  // before the last look: a loop that begins after it sees a sleeper
+      wake_.wait(lock, [&] { return !waits(); });
+      active_.fetch_add(1);
+    }
+    if (!enter(generation_, seen)) {
+      const std::lock_guard lock(mutex_);
+      if (stopping_) return;
+      continue;
+    }
     run_tasks(thread);
-    leave();
+    const uint64_t before = generation_.fetch_sub(1, std::memory_order_acq_rel);
+    if ((before & (kOpen | kInside)) != 1) continue;
+    const std::lock_guard lock(mutex_);  // it is closed, and this was the last
+    done_.notify_one();
   }
 }
 
@@ -109,14 +122,18 @@ void ThreadPool::parallel_for(int64_t count, const std::function<void(int64_t, i
   body_ = &body;
   count_ = count;
   next_.store(0, std::memory_order_relaxed);
-  const uint32_t number = loops_.load(std::memory_order_relaxed) + 1;
-  entrance_.store(uint64_t{number} << 32 | kOpen, std::memory_order_release);
-  loops_.store(number);
-  loops_.notify_all();
+  generation_.store((number_of(generation_.load()) + 1) << 32 | kOpen);
+  if (active_.load() < static_cast<int>(workers_.size())) {
+    { const std::lock_guard lock(mutex_); }  // whoever looked before the loop began sleeps by now
+    wake_.notify_all();
+  }
   run_tasks(0);
-  uint64_t entrance = entrance_.fetch_and(~kOpen, std::memory_order_acquire) & ~kOpen;
-  for (int spin = 0; (entrance & kInside) != 0; ++spin, entrance = entrance_.load(std::memory_order_acquire)) {
-    spin < kSpins ? pause() : entrance_.wait(entrance);
+  generation_.fetch_and(~kOpen, std::memory_order_acq_rel);
+  const auto all_left = [&] { return (generation_.load(std::memory_order_acquire) & kInside) == 0; };
+  for (int spin = 0; spin < kSpins && !all_left(); ++spin) pause();
+  if (!all_left()) {
+    std::unique_lock lock(mutex_);
+    done_.wait(lock, all_left);
   }
   body_ = nullptr;
   if (error_) std::rethrow_exception(std::exchange(error_, nullptr));

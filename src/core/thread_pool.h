@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <condition_variable>
 #include <cstdint>
 #include <exception>
 #include <functional>
@@ -18,15 +19,12 @@ class LoopObserver {
   using Time = std::chrono::steady_clock::time_point;
 
   virtual ~LoopObserver() = default;
-  /// Called on each thread that came to a loop before all of its tasks were done, while the loop lasts: it ran `tasks`
-  /// (perhaps none) of them from begin to end. What a loop inside of a task did may be told before, and lies within it.
+  /// Called on each thread that came in time, before a loop ends: it ran `tasks` (perhaps none) from begin to end.
+  /// What a loop inside of a task did may be told before, and lies within it.
   virtual void ran(int thread, int64_t tasks, Time begin, Time end) noexcept = 0;
 };
 
-/// A fixed set of threads for fork-join loops. One loop runs at a time; loops do not nest (a nested call runs inline).
-/// A loop ends when its tasks are done: it waits for no thread that has not come to it, be it asleep or without a core
-/// because another program has it. Threads look for the next loop for a moment, then sleep. On a machine of several
-/// NUMA nodes they are bound to the nodes in turn.
+/// Threads for fork-join loops: one at a time, not nested (a nested call runs inline). No loop waits for a late thread.
 class ThreadPool {
  public:
   /// `threads` in all, the caller of parallel_for included; 0 means all cores.
@@ -50,25 +48,21 @@ class ThreadPool {
 
  private:
   void work(int thread);
-  /// Joins the last loop unless that is closed or was seen before; `seen` becomes its number.
-  bool enter(uint32_t& seen);
-  void leave();
   void run_tasks(int thread);
   /// The calls of a thread, until no task is left; returns how many there were.
   int64_t take_tasks(int thread);
 
   std::vector<std::thread> workers_;
+  std::mutex mutex_;
+  std::condition_variable wake_, done_;
   const std::function<void(int64_t, int)>* body_ = nullptr;
+  std::atomic<int64_t> next_{0};
   int64_t count_ = 0;
-  std::mutex error_mutex_;
+  std::atomic<uint64_t> generation_{0};  ///< of loops: number, whether it may be entered, workers inside
+  std::atomic<int> active_{0};           ///< workers that do not sleep
   std::exception_ptr error_;
   LoopObserver* observer_ = nullptr;
-  // What many threads change, on cache lines of their own.
-  alignas(64) std::atomic<int64_t> next_{0};
-  alignas(64) std::atomic<uint32_t> loops_{0};  ///< that have begun; workers sleep on it
-  /// The number of the last loop, whether workers may still enter it, and how many are inside.
-  alignas(64) std::atomic<uint64_t> entrance_{0};
-  std::atomic<bool> stopping_{false};
+  bool stopping_ = false;
 };
 
 }  // namespace hone
