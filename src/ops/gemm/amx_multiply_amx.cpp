@@ -1,5 +1,6 @@
 #include <immintrin.h>
 
+#include "ops/gemm/amx_registers.h"
 #include "ops/gemm/amx_tiles.h"
 #include "ops/gemm/tile_vector.h"
 
@@ -13,41 +14,6 @@ struct Native {
   typedef uint16_t Half __attribute__((vector_size(32)));
 };
 using Vec = Vector<Native, kLanes>;
-
-// In assembly, since the compiler's intrinsics take a register's number as text, which a template has not.
-
-template <int Tile>
-[[gnu::always_inline]] inline void zero() {
-  __asm__ volatile("tilezero %%tmm%c0" : : "i"(Tile));
-}
-template <int Tile>
-[[gnu::always_inline]] inline void load(const void* rows, int64_t row_bytes) {
-  __asm__ volatile("tileloadd (%0,%1,1), %%tmm%c2" : : "r"(rows), "r"(row_bytes), "i"(Tile) : "memory");
-}
-template <int Tile>
-[[gnu::always_inline]] inline void store(void* rows) {
-  __asm__ volatile("tilestored %%tmm%c2, (%0,%1,1)" : : "r"(rows), "r"(int64_t{64}), "i"(Tile) : "memory");
-}
-/// sums += left x right
-template <int Sums, int Left, int Right>
-[[gnu::always_inline]] inline void multiply_add() {
-  __asm__ volatile("tdpbf16ps %%tmm%c2, %%tmm%c1, %%tmm%c0" : : "i"(Sums), "i"(Left), "i"(Right));
-}
-
-/// All eight registers are 16 rows of 64 bytes, for as long as the thread lives.
-void configure_tiles() {
-  struct Configuration {
-    uint8_t palette = 1, start_row = 0, reserved[14] = {};
-    uint16_t row_bytes[16] = {64, 64, 64, 64, 64, 64, 64, 64};
-    uint8_t rows[16] = {16, 16, 16, 16, 16, 16, 16, 16};
-  };
-  static_assert(sizeof(Configuration) == 64);
-  thread_local bool configured = false;
-  if (configured) return;
-  const Configuration configuration;
-  __asm__ volatile("ldtilecfg %0" : : "m"(configuration));
-  configured = true;
-}
 
 constexpr int64_t kTileFloats = kLanes * kLanes;
 

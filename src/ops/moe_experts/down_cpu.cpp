@@ -1,37 +1,56 @@
 #include "ops/moe_experts/activation_rows_cpu.h"
 #include "ops/moe_experts/expert_lora_cpu.h"
+#include "ops/moe_experts/tile_products_cpu.h"
 
 namespace hone::cpu {
+
+namespace {
+
+/// y f32 [R, H] = the activation through W, its bias and its adapters.
+void down_products(ThreadPool& pool, const MoeDownArgs& args, const Tensor& xa, const Tensor& y) {
+  const auto w_transposed = [&](int64_t e) { return transposed(expert_matrix(args.weight, e)); };
+  if (args.bias.defined()) fill_bias(pool, args.rows, args.bias, y);
+  rows_product(pool, args.rows, {args.activation}, w_transposed, args.weight.shape[2], {y}, y.shape[1],
+               {.beta = args.bias.defined() ? 1.0f : 0.0f});
+  for (size_t i = 0; i < args.adapters.size(); ++i) {
+    ExpertLora(pool, args.rows, args.adapters[i], args.dropout, {}, args.activation.dtype)
+        .expand(rank_columns(args.adapters, i, xa), y);
+  }
+}
+
+}  // namespace
 
 void moe_down(const Context& context, const MoeDownArgs& args) {
   const int64_t rows_count = args.activation.shape[0], hidden = args.weight.shape[1];
   const int64_t intermediate = args.weight.shape[2];
   const DType dtype = args.activation.dtype;
+  const bool tiles = takes_tiles(hidden, intermediate, dtype, args.weight.dtype);
   ArenaScope scratch(context.scratch());
-  const Tensor y = scratch.take({rows_count, hidden}, DType::kF32);
-  const Tensor wide = any_dropout(args.adapters) ? scratch.take({rows_count, intermediate}, dtype) : Tensor{};
-  const std::vector<Tensor> xa = take_rank_rows(scratch, args.adapters, rows_count);
+  const Tensor y = scratch.take({rows_count, hidden}, tiles ? DType::kBF16 : DType::kF32);
+  const bool drops = any_dropout(args.adapters), projects = tiles && !drops;
+  const Tensor wide = drops ? scratch.take({rows_count, intermediate}, dtype) : Tensor{};
+  const Tensor xa = projects ? Tensor{} : take_rank_rows(scratch, args.adapters, rows_count, DType::kF32);
   context.launch([=](ThreadPool& pool) {
-    const RowMatrix act{args.activation};
-    const auto w_transposed = [&](int64_t e) { return transposed(expert_matrix(args.weight, e)); };
-    const float beta = args.bias.defined() ? 1.0f : 0.0f;
-    if (args.bias.defined()) fill_bias(pool, args.rows, args.bias, y);
-    rows_product(pool, args.rows, act, w_transposed, intermediate, {y}, hidden, 1.0f, beta);
-    for (size_t i = 0; i < args.adapters.size(); ++i) {
-      const ExpertLora lora(pool, args.rows, args.adapters[i], args.dropout, wide);
-      lora.project(lora.masked(act), {xa[i]});
-      lora.expand({xa[i]}, y);
+    if (!projects) {
+      clear_rank_padding(pool, args.adapters, xa);
+      for (size_t i = 0; i < args.adapters.size(); ++i) {
+        const ExpertLora lora(pool, args.rows, args.adapters[i], args.dropout, wide, dtype);
+        lora.project(lora.masked({args.activation}), rank_columns(args.adapters, i, xa));
+      }
     }
+    tiles ? tile_down(pool, args, {xa, !projects}, y) : down_products(pool, args, xa, y);
     combine_rows(pool, args.rows, y, args.weights, {args.out});
   });
 }
 
 namespace {
 
-/// What the gradient of moe_down computes on the way, and which of it is needed.
+/// What the gradient of moe_down computes on the way, and which of it is
+/// needed.
 struct DownGradPlan {
   bool input = false;   // d act: for dh and the router weights
-  bool weight = false;  // the weighted activation: for gradients of base weight or adapters
+  bool weight = false;  // the weighted activation: for gradients of base weight
+                        // or adapters
 
   explicit DownGradPlan(const MoeDownGradArgs& args)
       : input(args.dh.wanted() || args.dweights.wanted()), weight(args.dweight.wanted()) {
@@ -40,40 +59,47 @@ struct DownGradPlan {
 };
 
 struct DownGradScratch {
-  Tensor dact;          // f32 [R, I]
+  Tensor dact;          // f32 [R, I], or undefined where tiles do without it
   Tensor weighted_act;  // [R, I]
   Tensor wide;          // f32 [R, I]
-  std::vector<Tensor> v, xa;
+  Tensor v, xa;         // f32 [R, J]
+  Tensor dots;          // f32 [R, dot_parts] where tiles leave parts of <dact, act>
 };
 
-/// dact = dout[token] · W_down, plus the adapters' part; and v, which the gradients of lora_a need again.
-void down_input_grad(ThreadPool& pool, const MoeDownGradArgs& args, const DownGradScratch& scratch, bool wants_input) {
-  const int64_t hidden = args.weight.shape[1], intermediate = args.weight.shape[2];
-  const RowMatrix dout{args.dout, args.rows.token.as<int32_t>()};
-  if (wants_input) {
-    const auto w = [&](int64_t e) { return expert_matrix(args.weight, e); };
-    rows_product(pool, args.rows, dout, w, hidden, {scratch.dact}, intermediate);
-  }
+void project_grads(ThreadPool& pool, const MoeDownGradArgs& args, const DownGradScratch& scratch, bool wants_input) {
   for (size_t i = 0; i < args.adapters.size(); ++i) {
-    const ExpertLora lora(pool, args.rows, args.adapters[i], args.dropout, scratch.wide);
-    if (wants_input || args.dadapters[i].lora_a.wanted()) lora.project_grad(dout, scratch.v[i]);
-    if (wants_input) lora.add_input_grad(scratch.v[i], scratch.dact);
+    if (!wants_input && !args.dadapters[i].lora_a.wanted()) continue;
+    ExpertLora(pool, args.rows, args.adapters[i], args.dropout, scratch.wide, args.h.dtype)
+        .project_grad({args.dout, args.rows.token.as<int32_t>()}, rank_columns(args.adapters, i, scratch.v));
   }
 }
 
-/// The router weight of a row has gone into the activation, so dout enters as it is.
+/// dact = dout[token] · W_down, plus the adapters' part.
+void down_input_grad(ThreadPool& pool, const MoeDownGradArgs& args, const DownGradScratch& scratch) {
+  const auto w = [&](int64_t e) { return expert_matrix(args.weight, e); };
+  rows_product(pool, args.rows, {args.dout, args.rows.token.as<int32_t>()}, w, args.weight.shape[1], {scratch.dact},
+               args.weight.shape[2]);
+  for (size_t i = 0; i < args.adapters.size(); ++i) {
+    ExpertLora(pool, args.rows, args.adapters[i], args.dropout, scratch.wide, args.h.dtype)
+        .add_input_grad(rank_columns(args.adapters, i, scratch.v), scratch.dact);
+  }
+}
+
+/// The router weight of a row has gone into the activation, so dout enters as
+/// it is.
 void down_weight_grad(ThreadPool& pool, const MoeDownGradArgs& args, const DownGradScratch& scratch) {
   const RowMatrix dout{args.dout, args.rows.token.as<int32_t>()}, act{scratch.weighted_act};
   if (args.dweight.wanted()) weight_product(pool, args.rows, dout, act, args.dweight);
   for (size_t i = 0; i < args.adapters.size(); ++i) {
     const ExpertAdapterGrad& grad = args.dadapters[i];
     if (!grad.lora_a.wanted() && !grad.lora_b.wanted()) continue;
-    const ExpertLora lora(pool, args.rows, args.adapters[i], args.dropout, scratch.wide);
+    const ExpertLora lora(pool, args.rows, args.adapters[i], args.dropout, scratch.wide, args.h.dtype);
     const RowMatrix masked = lora.masked(act);
-    if (grad.lora_a.wanted()) lora.lora_a_grad(scratch.v[i], masked, grad.lora_a);
+    if (grad.lora_a.wanted()) lora.lora_a_grad(rank_columns(args.adapters, i, scratch.v), masked, grad.lora_a);
     if (grad.lora_b.wanted()) {
-      lora.project(masked, {scratch.xa[i]});
-      lora.lora_b_grad(dout, {scratch.xa[i]}, grad.lora_b);
+      const RowMatrix xa = rank_columns(args.adapters, i, scratch.xa);
+      lora.project(masked, xa);
+      lora.lora_b_grad(dout, xa, grad.lora_b);
     }
   }
 }
@@ -83,25 +109,38 @@ void down_weight_grad(ThreadPool& pool, const MoeDownGradArgs& args, const DownG
 void moe_down_grad(const Context& context, const MoeDownGradArgs& args) {
   const int64_t rows_count = args.h.shape[0], intermediate = args.weight.shape[2];
   const DownGradPlan plan(args);
+  const bool drops = any_dropout(args.adapters);
+  const bool tiles =
+      plan.input && !drops && takes_tiles(args.weight.shape[1], intermediate, args.h.dtype, args.weight.dtype);
   ArenaScope arena(context.scratch());
   DownGradScratch scratch;
-  if (plan.input) scratch.dact = arena.take({rows_count, intermediate}, DType::kF32);
+  if (plan.input && !tiles) scratch.dact = arena.take({rows_count, intermediate}, DType::kF32);
   if (plan.weight) scratch.weighted_act = arena.take({rows_count, intermediate}, args.h.dtype);
-  if (any_dropout(args.adapters)) scratch.wide = arena.take({rows_count, intermediate}, DType::kF32);
-  scratch.v = take_rank_rows(arena, args.adapters, rows_count);
-  scratch.xa = take_rank_rows(arena, args.adapters, rows_count);
+  if (drops) scratch.wide = arena.take({rows_count, intermediate}, DType::kF32);
+  if (tiles && args.dweights.wanted()) {
+    scratch.dots = arena.take({rows_count, dot_parts(intermediate)}, DType::kF32);
+  }
+  scratch.v = take_rank_rows(arena, args.adapters, rows_count, DType::kF32);
+  scratch.xa = take_rank_rows(arena, args.adapters, rows_count, DType::kF32);
   context.launch([=](ThreadPool& pool) {
-    down_input_grad(pool, args, scratch, plan.input);
-    activation_grad(pool, {.rows = args.rows,
-                           .h = args.h,
-                           .weights = args.weights,
-                           .dout = args.dout,
-                           .bias = args.bias,
-                           .function = args.function,
-                           .dact = scratch.dact,
-                           .weighted_act = scratch.weighted_act,
-                           .dh = args.dh,
-                           .dweights = args.dweights});
+    const ActivationGradArgs activation{.rows = args.rows,
+                                        .h = args.h,
+                                        .weights = args.weights,
+                                        .dout = args.dout,
+                                        .bias = args.bias,
+                                        .function = args.function,
+                                        .dact = scratch.dact,
+                                        .weighted_act = scratch.weighted_act,
+                                        .dh = args.dh,
+                                        .dweights = args.dweights};
+    if (tiles) {
+      tile_activation_grad(pool, args, activation, scratch.v, scratch.dots);
+      if (args.dweights.wanted()) router_weights_grad(pool, activation, scratch.dots);
+    } else {
+      project_grads(pool, args, scratch, plan.input);
+      if (plan.input) down_input_grad(pool, args, scratch);
+      activation_grad(pool, activation);
+    }
     if (plan.weight) down_weight_grad(pool, args, scratch);
     if (args.dbias.wanted()) {
       bias_grad(pool, args.rows, {args.dout, args.rows.token.as<int32_t>()}, args.weights, args.dbias);

@@ -1,5 +1,7 @@
 #include "ops/moe_experts/expert_lora_cpu.h"
 
+#include <cstring>
+
 namespace hone::cpu {
 
 template <class T>
@@ -28,34 +30,35 @@ RowMatrix ExpertLora::masked(const RowMatrix& a) const {
 
 void ExpertLora::project(const RowMatrix& masked_input, const RowMatrix& xa) const {
   const auto a_transposed = [&](int64_t e) { return transposed(expert_matrix(adapter_.lora_a, e)); };
-  rows_product(pool_, rows_, masked_input, a_transposed, adapter_.lora_a.shape[2], xa, adapter_.rank());
+  rows_product(pool_, rows_, masked_input, a_transposed, adapter_.lora_a.shape[2], xa, adapter_.rank(),
+               {.may_round = may_round_});
 }
 
 void ExpertLora::expand(const RowMatrix& xa, const Tensor& y) const {
   const auto b_transposed = [&](int64_t e) { return transposed(expert_matrix(adapter_.lora_b, e)); };
   rows_product(pool_, rows_, xa, b_transposed, adapter_.rank(), outputs({y}), adapter_.out_count,
-               adapter_.input_scaling(), 1.0f);
+               {.alpha = adapter_.input_scaling(), .beta = 1.0f, .may_round = may_round_});
 }
 
-void ExpertLora::project_grad(const RowMatrix& dy, const Tensor& v) const {
+void ExpertLora::project_grad(const RowMatrix& dy, const RowMatrix& v) const {
   const auto b = [&](int64_t e) { return expert_matrix(adapter_.lora_b, e); };
-  rows_product(pool_, rows_, outputs(dy), b, adapter_.out_count, {v}, adapter_.rank());
+  rows_product(pool_, rows_, outputs(dy), b, adapter_.out_count, v, adapter_.rank(), {.may_round = may_round_});
 }
 
-void ExpertLora::add_input_grad(const Tensor& v, const Tensor& da) const {
+void ExpertLora::add_input_grad(const RowMatrix& v, const Tensor& da) const {
   const bool drops = adapter_.dropout != 0.0f;
   const auto a = [&](int64_t e) { return expert_matrix(adapter_.lora_a, e); };
-  rows_product(pool_, rows_, {v}, a, adapter_.rank(), {drops ? wide_ : da}, da.shape[1], adapter_.input_scaling(),
-               drops ? 0.0f : 1.0f);
+  rows_product(pool_, rows_, v, a, adapter_.rank(), {drops ? wide_ : da}, da.shape[1],
+               {.alpha = adapter_.input_scaling(), .beta = drops ? 0.0f : 1.0f, .may_round = may_round_});
   if (drops) mask_rows<float>({wide_}, da, 1.0f);
 }
 
-void ExpertLora::lora_a_grad(const Tensor& v, const RowMatrix& masked_input, const GradDest& dest) const {
-  weight_product(pool_, rows_, {v}, masked_input, dest, adapter_.input_scaling());
+void ExpertLora::lora_a_grad(const RowMatrix& v, const RowMatrix& masked_input, const GradDest& dest) const {
+  weight_product(pool_, rows_, v, masked_input, dest, adapter_.input_scaling(), may_round_);
 }
 
 void ExpertLora::lora_b_grad(const RowMatrix& dy, const RowMatrix& xa, const GradDest& dest) const {
-  weight_product(pool_, rows_, outputs(dy), xa, dest, adapter_.input_scaling());
+  weight_product(pool_, rows_, outputs(dy), xa, dest, adapter_.input_scaling(), may_round_);
 }
 
 bool any_dropout(const std::vector<ExpertAdapterView>& adapters) {
@@ -68,10 +71,26 @@ RowMatrix rank_columns(const std::vector<ExpertAdapterView>& adapters, size_t i,
   return columns;
 }
 
-std::vector<Tensor> take_rank_rows(ArenaScope& scratch, const std::vector<ExpertAdapterView>& adapters, int64_t rows) {
-  std::vector<Tensor> tensors;
-  for (const ExpertAdapterView& a : adapters) tensors.push_back(scratch.take({rows, a.rank()}, DType::kF32));
-  return tensors;
+Tensor take_rank_rows(ArenaScope& scratch, const std::vector<ExpertAdapterView>& adapters, int64_t rows, DType dtype) {
+  int64_t columns = 0;
+  for (const ExpertAdapterView& a : adapters) columns += expert_rank_columns(a.rank());
+  return columns > 0 ? scratch.take({rows, columns}, dtype) : Tensor{};
+}
+
+void clear_rank_padding(ThreadPool& pool, const std::vector<ExpertAdapterView>& adapters, const Tensor& xa) {
+  for (size_t i = 0; i < adapters.size(); ++i) {
+    const int64_t rank = adapters[i].rank(), padding = expert_rank_columns(rank) - rank;
+    if (padding == 0) continue;
+    const RowMatrix columns = rank_columns(adapters, i, xa);
+    const size_t element = size_of(xa.dtype), stride = static_cast<size_t>(xa.shape[1]) * element;
+    pool.parallel_ranges(xa.shape[0], 1024, [&](int64_t begin, int64_t end) {
+      for (int64_t r = begin; r < end; ++r) {
+        std::byte* row = xa.data + static_cast<size_t>(r) * stride;
+        std::memset(row + static_cast<size_t>(columns.col_begin + rank) * element, 0,
+                    static_cast<size_t>(padding) * element);
+      }
+    });
+  }
 }
 
 }  // namespace hone::cpu

@@ -58,13 +58,14 @@ void combine_rows(ThreadPool& pool, const ExpertRows& rows, const Tensor& y, con
   const RowMath& math = row_math();
   const int64_t k = rows.row.shape[1], n = y.shape[1];
   pool.parallel_ranges(dst.dst.shape[0], 8, [&](int64_t begin, int64_t end) {
-    float sum[kRowBlock];
+    float sum[kRowBlock], buffer[kRowBlock];
     for (int64_t t = begin; t < end; ++t) {
       for_row_blocks(n, [&](int64_t column, int64_t count) {
         std::fill_n(sum, count, 0.0f);
         for (int64_t choice = t * k; choice < (t + 1) * k; ++choice) {
           const float w = weights.defined() ? element_of(weights, choice) : 1.0f;
-          math.add_scaled(w, y.as<float>() + rows.row.as<int32_t>()[choice] * n + column, sum, count);
+          const int64_t at = rows.row.as<int32_t>()[choice] * n + column;
+          math.add_scaled(w, load_block(math, y, at, buffer, count), sum, count);
         }
         store_block(math, sum, dst, t * n + column, count);
       });

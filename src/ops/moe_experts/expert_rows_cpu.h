@@ -56,10 +56,16 @@ void expert_products(ThreadPool& pool, const ExpertRows& rows, Product product) 
   grouped_gemm(pool, groups);
 }
 
+/// What a product of rows does with its sums, and whether float32 operands may be rounded to bfloat16.
+struct ProductScale {
+  float alpha = 1.0f, beta = 0.0f;
+  bool may_round = false;
+};
+
 /// c[rows of e, :] = alpha · a[rows of e, :] · b(e) + beta · c, for every expert. b(e) is [k, n].
 template <class B>
 void rows_product(ThreadPool& pool, const ExpertRows& rows, const RowMatrix& a, B b, int64_t k, const RowMatrix& c,
-                  int64_t n, float alpha = 1.0f, float beta = 0.0f) {
+                  int64_t n, const ProductScale& scale = {}) {
   expert_products(pool, rows, [&](ExpertSlice s) {
     const MatrixView dst = c.from(s.begin);
     return GemmArgs{.m = s.count,
@@ -70,15 +76,16 @@ void rows_product(ThreadPool& pool, const ExpertRows& rows, const RowMatrix& a, 
                     .c = const_cast<void*>(dst.data),
                     .c_dtype = dst.dtype,
                     .ldc = dst.row_stride,
-                    .alpha = alpha,
-                    .beta = beta};
+                    .alpha = scale.alpha,
+                    .beta = scale.beta,
+                    .may_round = scale.may_round};
   });
 }
 
 /// dst[e] [m, n] = alpha · a[rows of e, :m]ᵀ · b[rows of e, :n] + beta · dst[e]: the gradient of a stacked weight.
 /// Experts without rows get zeros (beta 0) or keep what they have.
 inline void weight_product(ThreadPool& pool, const ExpertRows& rows, const RowMatrix& a, const RowMatrix& b,
-                           const GradDest& dest, float alpha = 1.0f) {
+                           const GradDest& dest, float alpha = 1.0f, bool may_round = false) {
   expert_products(pool, rows, [&](ExpertSlice s) {
     const Tensor dst = expert_tensor(dest.dst, s.expert);
     return GemmArgs{.m = dst.shape[0],
@@ -90,7 +97,8 @@ inline void weight_product(ThreadPool& pool, const ExpertRows& rows, const RowMa
                     .c_dtype = dst.dtype,
                     .ldc = dst.shape[1],
                     .alpha = alpha,
-                    .beta = dest.beta};
+                    .beta = dest.beta,
+                    .may_round = may_round};
   });
 }
 
@@ -116,7 +124,7 @@ void fill_bias(ThreadPool& pool, const ExpertRows& rows, const Tensor& bias, con
 void bias_grad(ThreadPool& pool, const ExpertRows& rows, const RowMatrix& dy, const Tensor& weights,
                const GradDest& dbias);
 
-/// dst[t] = Σ_j w[t, j] · y[row[t, j]] + beta · dst[t], j in rising order; without weights w = 1. y f32 [R, n].
+/// dst[t] = Σ_j w[t, j] · y[row[t, j]] + beta · dst[t], j in rising order; without weights w = 1. y [R, n].
 void combine_rows(ThreadPool& pool, const ExpertRows& rows, const Tensor& y, const Tensor& weights, GradDest dst);
 
 }  // namespace hone::cpu

@@ -1,51 +1,84 @@
 #include "ops/moe_experts/activation_rows_cpu.h"
 #include "ops/moe_experts/expert_lora_cpu.h"
+#include "ops/moe_experts/tile_products_cpu.h"
 
 namespace hone::cpu {
 
+namespace {
+
+/// xa of all adapters.
+void project_inputs(ThreadPool& pool, const MoeGateUpArgs& args, const Tensor& wide) {
+  clear_rank_padding(pool, args.adapters, args.xa);
+  for (size_t i = 0; i < args.adapters.size(); ++i) {
+    const ExpertLora lora(pool, args.rows, args.adapters[i], args.dropout, wide, args.x.dtype);
+    lora.project(lora.masked({args.x, args.rows.token.as<int32_t>()}), rank_columns(args.adapters, i, args.xa));
+  }
+}
+
+/// h and the activation, one product and one pass over rows after another.
+void gate_up_products(ThreadPool& pool, const MoeGateUpArgs& args) {
+  const auto w_transposed = [&](int64_t e) { return transposed(expert_matrix(args.weight, e)); };
+  const RowMatrix x{args.x, args.rows.token.as<int32_t>()};
+  if (args.bias.defined()) fill_bias(pool, args.rows, args.bias, args.h);
+  rows_product(pool, args.rows, x, w_transposed, args.x.shape[1], {args.h}, args.h.shape[1],
+               {.beta = args.bias.defined() ? 1.0f : 0.0f});
+  for (size_t i = 0; i < args.adapters.size(); ++i) {
+    ExpertLora(pool, args.rows, args.adapters[i], args.dropout, {}, args.x.dtype)
+        .expand(rank_columns(args.adapters, i, args.xa), args.h);
+  }
+  activate_rows(pool, args.function, args.h, args.activation);
+}
+
+/// dx_rows f32 [R, H] = dh W + the adapters' part.
+void input_grad_products(ThreadPool& pool, const MoeGateUpGradArgs& args, const Tensor& wide, const Tensor& v,
+                         const Tensor& dx_rows) {
+  const auto w = [&](int64_t e) { return expert_matrix(args.weight, e); };
+  rows_product(pool, args.rows, {args.dh}, w, args.dh.shape[1], {dx_rows}, dx_rows.shape[1]);
+  for (size_t i = 0; i < args.adapters.size(); ++i) {
+    ExpertLora(pool, args.rows, args.adapters[i], args.dropout, wide, args.dh.dtype)
+        .add_input_grad(rank_columns(args.adapters, i, v), dx_rows);
+  }
+}
+
+}  // namespace
+
 void moe_gate_up(const Context& context, const MoeGateUpArgs& args) {
   const int64_t rows_count = args.h.shape[0], hidden = args.x.shape[1];
+  const bool tiles = takes_tiles(hidden, args.activation.shape[1], args.x.dtype, args.weight.dtype);
   ArenaScope scratch(context.scratch());
-  const Tensor wide = any_dropout(args.adapters) ? scratch.take({rows_count, hidden}, args.x.dtype) : Tensor{};
+  const bool drops = any_dropout(args.adapters), projects = tiles && !drops;
+  const Tensor wide = drops ? scratch.take({rows_count, hidden}, args.x.dtype) : Tensor{};
   context.launch([=](ThreadPool& pool) {
-    const RowMatrix x{args.x, args.rows.token.as<int32_t>()};
-    const auto w_transposed = [&](int64_t e) { return transposed(expert_matrix(args.weight, e)); };
-    const float beta = args.bias.defined() ? 1.0f : 0.0f;
-    if (args.bias.defined()) fill_bias(pool, args.rows, args.bias, args.h);
-    rows_product(pool, args.rows, x, w_transposed, hidden, {args.h}, args.h.shape[1], 1.0f, beta);
-    for (size_t i = 0; i < args.adapters.size(); ++i) {
-      const ExpertLora lora(pool, args.rows, args.adapters[i], args.dropout, wide);
-      const RowMatrix xa = rank_columns(args.adapters, i, args.xa);
-      lora.project(lora.masked(x), xa);
-      lora.expand(xa, args.h);
-    }
-    activate_rows(pool, args.function, args.h, args.activation);
+    if (!projects) project_inputs(pool, args, wide);
+    tiles ? tile_gate_up(pool, args, {args.xa, !projects}) : gate_up_products(pool, args);
   });
 }
 
 void moe_gate_up_grad(const Context& context, const MoeGateUpGradArgs& args) {
   const int64_t rows_count = args.dh.shape[0], hidden = args.weight.shape[2];
-  const bool wants_dx = args.dx.wanted();
+  const bool wants_dx = args.dx.wanted(), drops = any_dropout(args.adapters);
+  const bool tiles = !drops && takes_tiles(hidden, args.weight.shape[1] / 2, args.dh.dtype, args.weight.dtype);
   ArenaScope scratch(context.scratch());
-  const Tensor dx_rows = wants_dx ? scratch.take({rows_count, hidden}, DType::kF32) : Tensor{};
-  const Tensor wide = any_dropout(args.adapters) ? scratch.take({rows_count, hidden}, DType::kF32) : Tensor{};
-  const std::vector<Tensor> v = take_rank_rows(scratch, args.adapters, rows_count);
+  const DType rows_dtype = tiles ? DType::kBF16 : DType::kF32;
+  const Tensor dx_rows = wants_dx ? scratch.take({rows_count, hidden}, rows_dtype) : Tensor{};
+  const Tensor wide = drops ? scratch.take({rows_count, hidden}, DType::kF32) : Tensor{};
+  const Tensor v = take_rank_rows(scratch, args.adapters, rows_count, DType::kF32);
   context.launch([=](ThreadPool& pool) {
     const RowMatrix x{args.x, args.rows.token.as<int32_t>()}, dh{args.dh};
     if (args.dweight.wanted()) weight_product(pool, args.rows, dh, x, args.dweight);
     if (args.dbias.wanted()) bias_grad(pool, args.rows, dh, {}, args.dbias);
-    if (wants_dx) {
-      const auto w = [&](int64_t e) { return expert_matrix(args.weight, e); };
-      rows_product(pool, args.rows, dh, w, args.dh.shape[1], {dx_rows}, hidden);
-    }
+    // Tiles form v on the way.
+    if (wants_dx && tiles) tile_input_grad(pool, args, v, dx_rows);
     for (size_t i = 0; i < args.adapters.size(); ++i) {
-      const ExpertLora lora(pool, args.rows, args.adapters[i], args.dropout, wide);
+      const ExpertLora lora(pool, args.rows, args.adapters[i], args.dropout, wide, args.dh.dtype);
       const ExpertAdapterGrad& grad = args.dadapters[i];
-      if (wants_dx || grad.lora_a.wanted()) lora.project_grad(dh, v[i]);
-      if (grad.lora_a.wanted()) lora.lora_a_grad(v[i], lora.masked(x), grad.lora_a);
+      const RowMatrix v_columns = rank_columns(args.adapters, i, v);
+      const bool wants_v = wants_dx || grad.lora_a.wanted();
+      if (wants_v && !(wants_dx && tiles)) lora.project_grad(dh, v_columns);
+      if (grad.lora_a.wanted()) lora.lora_a_grad(v_columns, lora.masked(x), grad.lora_a);
       if (grad.lora_b.wanted()) lora.lora_b_grad(dh, rank_columns(args.adapters, i, args.xa), grad.lora_b);
-      if (wants_dx) lora.add_input_grad(v[i], dx_rows);
     }
+    if (wants_dx && !tiles) input_grad_products(pool, args, wide, v, dx_rows);
     if (wants_dx) combine_rows(pool, args.rows, dx_rows, {}, args.dx);
   });
 }

@@ -15,13 +15,16 @@
 // Adapters (LoRA) are computed beside the base product, never merged:
 //   h[:, out_begin : out_begin + out_count] += scaling · drop(x) A_eᵀ B_eᵀ, and likewise for down.
 //
-// Sums are float32. Rounded to the dtype of x are h (on a CPU once for the base product and once for each adapter that
-// covers it), the activation, x Aᵀ and, in backward, dh and the activation times the router's weight; on a GPU also the
-// rows of the down product and of dx before a token's are added, products before their bias is, the gradient of the
-// activation, factors of adapters, and dy B.
+// Sums are float32. Rounded to the dtype of x are h (on a CPU without AMX once for the base product and once for each
+// adapter that covers it), the activation, x Aᵀ and, in backward, dh and the activation times the router's weight; on a
+// GPU and on AMX also the rows of the down product and of dx before a token's are added, factors of adapters, and dy B;
+// on a GPU also products before their bias is added, and the gradient of the activation.
 // Deterministic: products do not depend on threads (gemm.h); a token's rows are added in the order of its k choices.
 // Speed on a GPU: the plain f without biases has kernels of its own; the rest is passes over rows beside the products.
-// Sources: Gale et al., "MegaBlocks" (arXiv:2211.15841) for the permuted products; Hu et al. (arXiv:2106.09685).
+// On AMX, bfloat16 experts with H and I multiples of 32 are one pass of tasks for each product, which finish f, its
+// gradient, biases and adapters from the sums (tile_products_cpu.h); an expert without rows costs nothing there, and
+// one with few the time of reading its weights. Sources: Gale et al., "MegaBlocks" (arXiv:2211.15841) for the permuted
+// products; Hu et al. (arXiv:2106.09685).
 #pragma once
 
 #include <vector>

@@ -1,12 +1,16 @@
 #include <benchmark/benchmark.h>
 
 #include <algorithm>
+#include <chrono>
+#include <map>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "core/thread_pool.h"
 #include "core/transfer.h"
 #include "graph/tape.h"
+#include "ops/gemm/gemm.h"
 #include "ops/moe_experts/moe_experts.h"
 #include "ops/random_fill/random_fill.h"
 #include "ops/start_gradient.h"
@@ -38,14 +42,41 @@ class BenchWeight : public Weight {
 };
 
 struct Setting {
-  int64_t tokens, experts, hidden, intermediate, k;
+  int64_t tokens, experts;  // experts 0: the benchmark's argument
+  int64_t hidden, intermediate, k;
   int64_t rank = 0;  // 0: full training; else a frozen base with split adapters
 };
 
+/// FLOP/s of a large dense product: what a product of experts may be compared with. The best of some, once a dtype.
+double dense_speed(ThreadPool& pool, DType dtype) {
+  static std::map<DType, double> speeds;
+  if (speeds.contains(dtype)) return speeds[dtype];
+  constexpr int64_t kSize = 2048;
+  const Buffer a(Device{}, kSize * kSize * size_of(dtype)), b(Device{}, kSize * kSize * size_of(dtype)),
+      c(Device{}, kSize * kSize * size_of(dtype));
+  const GemmArgs args{.m = kSize,
+                      .n = kSize,
+                      .k = kSize,
+                      .a = matrix(a.tensor({kSize, kSize}, dtype)),
+                      .b = transposed(matrix(b.tensor({kSize, kSize}, dtype))),
+                      .c = c.tensor({kSize, kSize}, dtype).data,
+                      .c_dtype = dtype,
+                      .ldc = kSize};
+  double best = 0;
+  for (int i = 0; i < 6; ++i) {
+    const auto begin = std::chrono::steady_clock::now();
+    gemm(pool, args);
+    const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin;
+    best = std::max(best, 2.0 * kSize * kSize * kSize / seconds.count());
+  }
+  return speeds[dtype] = best;
+}
+
 /// Forward and backward on the CPU (`hone bench ops` measures a GPU) of one layer of experts whose tokens are spread
 /// evenly. FLOP: two for each multiply-add of the base products, forward and the backward that is wanted; adapters not
-/// counted.
+/// counted. `of dense` compares with one large product on the same threads.
 void moe_forward_backward(benchmark::State& state, Setting s, DType dtype) {
+  if (s.experts == 0) s.experts = state.range(0);
   const Device device;
   ThreadPool pool;
   Stream stream(device, pool);
@@ -98,23 +129,38 @@ void moe_forward_backward(benchmark::State& state, Setting s, DType dtype) {
   memory.reserve();
   step();
   for (auto _ : state) step();
+  const double dense = dense_speed(pool, dtype);
   const double products = full ? 3 : 2;  // forward, gradient of the input, gradient of the weights
   const double flop = 2 * products * 3 * static_cast<double>(s.tokens * s.k * s.hidden * s.intermediate);
-  state.counters["FLOP/s"] = benchmark::Counter(flop, benchmark::Counter::kIsIterationInvariantRate);
-  state.counters["tokens/s"] =
-      benchmark::Counter(static_cast<double>(s.tokens), benchmark::Counter::kIsIterationInvariantRate);
+  const auto rate = [](double amount) {
+    return benchmark::Counter(amount, benchmark::Counter::kIsIterationInvariantRate);
+  };
+  state.counters["FLOP/s"] = rate(flop);
+  state.counters["FLOP/s/core"] = rate(flop / pool.size());
+  state.counters["of dense"] = rate(flop / dense);
+  state.counters["tokens/s"] = rate(static_cast<double>(s.tokens));
 }
 
 void register_all() {
   const auto add = [](const char* name, const Setting& setting, DType dtype) {
-    benchmark::RegisterBenchmark(name, &moe_forward_backward, setting, dtype)
+    return benchmark::RegisterBenchmark(name, &moe_forward_backward, setting, dtype)
         ->Unit(benchmark::kMillisecond)
         ->UseRealTime();
   };
+  const auto bf16 = DType::kBF16;
   add("moe/cpu/e32_h1024_i512_k4_f32", {2048, 32, 1024, 512, 4}, DType::kF32);
-  add("moe/cpu/e32_h1024_i512_k4_bf16", {2048, 32, 1024, 512, 4}, DType::kBF16);
-  add("moe/cpu/e32_h1024_i512_k4_bf16_lora16", {2048, 32, 1024, 512, 4, 16}, DType::kBF16);
+  add("moe/cpu/e32_h1024_i512_k4_bf16", {2048, 32, 1024, 512, 4}, bf16);
+  add("moe/cpu/e32_h1024_i512_k4_bf16_lora16", {2048, 32, 1024, 512, 4, 16}, bf16);
   add("moe/cpu/e8_h128_i64_k2_f32", {2048, 8, 128, 64, 2}, DType::kF32);
+  add("moe/cpu/e128_h2048_i768_k8_bf16_lora16/t2048", {2048, 128, 2048, 768, 8, 16}, bf16);
+  add("moe/cpu/e128_h2048_i768_k8_bf16_lora16/t16384", {16384, 128, 2048, 768, 8, 16}, bf16);
+  // What a token costs where few experts have any.
+  for (int64_t tokens : {1, 8, 64}) {
+    add(("moe/cpu/e128_h2048_i768_k8_bf16_lora16/t" + std::to_string(tokens)).c_str(), {tokens, 128, 2048, 768, 8, 16},
+        bf16);
+  }
+  // The width of DeepSeek-V3, whose 256 experts take 22.5 GB.
+  add("moe/cpu/h7168_i2048_k8_bf16_lora16", {2048, 0, 7168, 2048, 8, 16}, bf16)->Arg(32)->Arg(256);
 }
 const bool registered = (register_all(), true);
 

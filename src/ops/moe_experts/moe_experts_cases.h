@@ -15,6 +15,7 @@ enum class MoeLora { kNone, kSplit, kShared, kDownOnly };
 /// What a case runs, beyond its sizes.
 struct MoeOptions {
   MoeLora lora = MoeLora::kNone;
+  int64_t rank = 2;
   float dropout = 0.0f;
   bool base_trained = true;
   bool x_trained = true;

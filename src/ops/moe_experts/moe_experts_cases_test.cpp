@@ -8,7 +8,6 @@ namespace hone::testing {
 namespace {
 
 constexpr float kScaling = 0.5f;
-constexpr int64_t kRank = 2;
 constexpr uint64_t kSeed = 42;
 
 /// Adapter i of a case: its weights are arguments 4 + 2i and 5 + 2i.
@@ -40,6 +39,7 @@ int32_t position_of(int64_t token) { return static_cast<int32_t>(token % 3); }
 struct Reference {
   MoeSizes s;
   std::vector<AdapterSpec> adapters;
+  int64_t rank;
   float dropout;
   std::vector<int32_t> ids;
   bool biases;
@@ -64,8 +64,8 @@ struct Reference {
         const auto keep = lora_keep(key, dropout, sample_of(t), position_of(t), static_cast<uint32_t>(f / 4));
         kept[f] *= static_cast<double>(keep[f % 4]) / (1 - static_cast<double>(dropout));
       }
-      Values projected(kRank);
-      add_product(a[4 + 2 * i], e, kept, 1, projected.data(), kRank);
+      Values projected(static_cast<size_t>(rank));
+      add_product(a[4 + 2 * i], e, kept, 1, projected.data(), rank);
       add_product(a[5 + 2 * i], e, projected, static_cast<double>(kScaling), y.data() + spec.out_begin, spec.out_count);
     }
   }
@@ -163,14 +163,14 @@ OpCase moe_case(const MoeSizes& s, const MoeOptions& options) {
   for (Argument& weight : c.weights) weight.takes_narrow_gradient = true;
   for (const AdapterSpec& spec : specs) {
     const int64_t in = spec.down ? s.intermediate : s.hidden;
-    c.weights.push_back(random_argument({s.experts, kRank, in}, 10 * spec.stream_id, size_one(in)));
-    c.weights.push_back(random_argument({s.experts, spec.out_count, kRank}, 10 * spec.stream_id + 1));
+    c.weights.push_back(random_argument({s.experts, options.rank, in}, 10 * spec.stream_id, size_one(in)));
+    c.weights.push_back(random_argument({s.experts, spec.out_count, options.rank}, 10 * spec.stream_id + 1));
   }
   if (options.biases) {
     c.weights.push_back(random_argument({s.experts, 2 * s.intermediate}, 100, 0.5, options.biases_trained));
     c.weights.push_back(random_argument({s.experts, s.hidden}, 101, 0.5, options.biases_trained));
   }
-  Reference reference{s, specs, options.dropout, ids, options.biases, {}};
+  Reference reference{s, specs, options.rank, options.dropout, ids, options.biases, {}};
   if (options.clamped) reference.function = clamped_activation(reference, c);
 
   std::vector<int64_t> samples;

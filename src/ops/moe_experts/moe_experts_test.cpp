@@ -29,8 +29,8 @@ using testing::Values;
 constexpr double kFloatTolerance = 2e-5;
 /// bfloat16 rounds by 2^-8 at most. On one path lie at most seven roundings of the whole value: on a CPU x Aᵀ, h (once,
 /// and once for its adapter), act, w · act, dh, and the result; on a GPU x Aᵀ, h, dout B, dact, dh, rows of dx, and the
-/// result. (Where a mask adds a part to dact or dx afterwards, it replaces the rounding of dout B.) A sum of products
-/// of both signs may be some three times smaller than the sum of their magnitudes.
+/// result; on AMX the same but for dact. (Where a mask adds a part to dact or dx afterwards, it replaces the rounding
+/// of dout B.) A sum of products of both signs may be some three times smaller than the sum of their magnitudes.
 constexpr double kBFloat16Tolerance = 7 * 3 * 0x1p-8;
 
 void expect_matches(const MoeSizes& sizes, const MoeOptions& options) {

@@ -49,6 +49,7 @@ void qk_norm_rope_speed(benchmark::State& state) {
                                 to_device(bytes[2], table.sin, {kTokens, kHeadDim / 2})},
                       .positions = to_device(bytes[3], positions, {kTokens}),
                       .head_dim = kHeadDim,
+                      .layout = {},
                       .y = to_device(bytes[4], random_values<T>(shape.numel(), 2), shape)};
   if (with_norm) args.norm = to_device(bytes[5], random_values<T>(kHeadDim, 3), {kHeadDim});
   QkNormRopeBackwardArgs backward_args{.forward = args, .dy = args.y, .dx = {}, .dnorm = {}};

@@ -1,0 +1,87 @@
+// Products of two panels of rows with two of columns, and the prefetching
+// between them. Included only by expert_tiles_amx.cpp.
+#pragma once
+
+#include <immintrin.h>
+
+#include "ops/gemm/amx_registers.h"
+#include "ops/gemm/amx_tiles.h"
+
+namespace hone::amx {
+namespace {
+
+constexpr int64_t kTileFloats = kLanes * kLanes;
+constexpr int64_t kBlockFloats = 4 * kTileFloats;
+
+/// Fetches the lines of a block of W, one after another, into the level-2
+/// cache.
+class Prefetch {
+ public:
+  Prefetch() = default;
+  /// `lanes` x `depth` of an operand of 16-bit numbers, within `steps` steps.
+  /// Rows are rounded up to 2^n lines, so that a line's address takes no
+  /// branch.
+  Prefetch(const Operand& o, int64_t lane, int64_t lanes, int64_t k, int64_t depth, int64_t steps) {
+    const bool along_depth = depth_is_contiguous(o);
+    data_ = static_cast<const char*>(o.data) + 2 * (lane * o.lane_stride + k * o.depth_stride);
+    stride_ = 2 * (along_depth ? o.lane_stride : o.depth_stride);
+    const int64_t row_bytes = 2 * (along_depth ? depth : lanes);
+    while ((kLine << shift_) < row_bytes) ++shift_;
+    const int64_t lines = (along_depth ? lanes : depth) << shift_;
+    each_ = (lines + steps - 1) / steps;
+  }
+  [[gnu::always_inline]] void step() {
+    for (const int64_t end = line_ + each_; line_ < end; ++line_) {
+      const int64_t in_row = line_ & ((int64_t{1} << shift_) - 1);
+      _mm_prefetch(data_ + (line_ >> shift_) * stride_ + in_row * kLine, _MM_HINT_T1);
+    }
+  }
+
+ private:
+  static constexpr int64_t kLine = 64;
+  const char* data_ = nullptr;
+  int64_t stride_ = 0, line_ = 0, each_ = 0;
+  int shift_ = 0;
+};
+
+/// Two panels of a side: tiles in rising k.
+struct PanelPair {
+  const std::byte* data;
+  int64_t panel_bytes, steps;
+};
+
+/// sums (= or +=) left x right, for one or two panels on the left.
+template <int Lefts>
+[[gnu::always_inline]] inline void accumulate(const PanelPair& left, const PanelPair& right, Prefetch& prefetch) {
+  const std::byte *l = left.data, *r = right.data;
+  const int64_t next_left = left.panel_bytes, next_right = right.panel_bytes;
+  for (int64_t s = 0; s < left.steps; ++s, l += kTileBytes, r += kTileBytes) {
+    load<4>(l, 64), load<6>(r, 64), multiply_add<0, 4, 6>();
+    load<7>(r + next_right, 64), multiply_add<1, 4, 7>();
+    if constexpr (Lefts == 2) {
+      load<5>(l + next_left, 64), multiply_add<2, 5, 6>(), multiply_add<3, 5, 7>();
+    }
+    prefetch.step();
+  }
+}
+
+template <int Lefts>
+void multiply_block(const PanelPair& left, const PanelPair& right, const PanelPair& low_rank, const PanelPair& factor,
+                    bool first, float* sums, Prefetch& prefetch) {
+  if (first) {
+    zero<0>(), zero<1>();
+    if constexpr (Lefts == 2) zero<2>(), zero<3>();
+  } else {
+    load<0>(sums, 64), load<1>(sums + kTileFloats, 64);
+    if constexpr (Lefts == 2) load<2>(sums + 2 * kTileFloats, 64), load<3>(sums + 3 * kTileFloats, 64);
+  }
+  Prefetch fetch = prefetch;  // in registers
+  accumulate<Lefts>(left, right, fetch);
+  accumulate<Lefts>(low_rank, factor, fetch);
+  prefetch = fetch;
+  store<0>(sums), store<1>(sums + kTileFloats);
+  if constexpr (Lefts == 2) store<2>(sums + 2 * kTileFloats), store<3>(sums + 3 * kTileFloats);
+}
+
+}  // namespace
+}  // namespace hone::amx

@@ -1,0 +1,279 @@
+#include "ops/moe_experts/tile_products_cpu.h"
+
+#include <cstdlib>
+#include <memory>
+#include <new>
+
+#include "core/cpu_features.h"
+#include "ops/moe_experts/activation_rows_cpu.h"
+#include "ops/moe_experts/expert_tiles.h"
+
+namespace hone::cpu {
+
+using amx::TileTask;
+using amx::Values;
+
+namespace {
+
+// In cycles.
+constexpr int64_t kProductCost = 16;   ///< of two tiles
+constexpr int64_t kPackingCost = 150;  ///< of a tile of a weight, which is read from memory
+constexpr int64_t kFinishCost = 100;   ///< of a tile of sums
+constexpr int64_t kLeastTaskCost = 50000;
+constexpr int64_t kTasksPerThread = 6;
+
+/// Columns of one part of <dact, act>: tasks begin at multiples of them.
+constexpr int64_t kDotColumns = amx::kStripsTogether * amx::kStripLanes;
+
+int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+/// Cuts `extent` into equal parts of at most `most`, each a multiple of `unit`.
+int64_t even_part(int64_t extent, int64_t most, int64_t unit) {
+  return ceil_div(ceil_div(extent, ceil_div(extent, most)), unit) * unit;
+}
+
+std::byte* thread_workspace(int64_t bytes) {
+  struct Free {
+    void operator()(std::byte* p) const { std::free(p); }
+  };
+  thread_local std::unique_ptr<std::byte, Free> memory;
+  thread_local int64_t size = 0;
+  if (bytes > size) {
+    constexpr int64_t kPage = 4096;
+    size = ceil_div(bytes, kPage) * kPage;
+    memory.reset(static_cast<std::byte*>(std::aligned_alloc(kPage, static_cast<size_t>(size))));
+    if (!memory) throw std::bad_alloc();
+  }
+  return memory.get();
+}
+
+/// Element [0, 0] of matrix e of a stack [E, rows, cols], or of row e of [E,
+/// cols].
+Values values_of(const Tensor& stack, int64_t e) {
+  if (!stack.defined()) return {};
+  const Tensor part = stack.rows(e, 1);
+  return {part.data, part.dtype == DType::kBF16, part.shape[-1]};
+}
+
+amx::Operand rows_of(const RowMatrix& rows) {
+  const MatrixView view = rows.from(0);
+  return {view.data, view.dtype, view.row_stride, 1, rows.index, nullptr};
+}
+
+/// The weight's side of a product.
+struct Factor {
+  Tensor weight;              // [E, columns, k], or [E, k, columns]
+  bool columns_first = true;  // the former
+  const std::vector<ExpertAdapterView>* adapters = nullptr;
+
+  int64_t columns() const { return weight.shape[columns_first ? 1 : 2]; }
+  int64_t depth() const { return weight.shape[columns_first ? 2 : 1]; }
+
+  amx::Operand operand(int64_t e) const {
+    const Tensor part = weight.rows(e, 1);
+    const int64_t stride = weight.shape[2];
+    return {part.data, part.dtype, columns_first ? stride : 1, columns_first ? 1 : stride, nullptr, nullptr};
+  }
+
+  /// Of each adapter what joins the columns of C with its ranks, or k with
+  /// them.
+  std::vector<amx::LowRankFactor> low_rank(int64_t e, bool joins_columns) const {
+    const bool of_b = joins_columns == columns_first;
+    std::vector<amx::LowRankFactor> factors;
+    int64_t rank_begin = 0;
+    for (const ExpertAdapterView& a : *adapters) {
+      factors.push_back({.values = values_of(of_b ? a.lora_b : a.lora_a, e),
+                         .features_first = of_b,
+                         .begin = of_b ? a.out_begin : 0,
+                         .count = of_b ? a.out_count : a.lora_a.shape[2],
+                         .rank_begin = rank_begin,
+                         .rank = a.rank(),
+                         .scale = joins_columns ? a.input_scaling() : 1.0f});
+      rank_begin += expert_rank_columns(a.rank());
+    }
+    return factors;
+  }
+};
+
+/// Runs all tasks of a product.
+class TileProduct {
+ public:
+  /// `low_rank` [R, J] is undefined without adapters.
+  TileProduct(const ExpertRows& rows, const RowMatrix& a, const Factor& factor, const TileLowRank& low_rank)
+      : rows_(rows), factor_(factor), strips_(factor.columns() / amx::kStripLanes), projects_(!low_rank.formed) {
+    shape_.rows = rows_of(a);
+    shape_.depth = factor.depth();
+    const Tensor& l = low_rank.rows;
+    for (const ExpertAdapterView& adapter : *factor.adapters) {
+      shape_.low_rank.depth += expert_rank_columns(adapter.rank());
+    }
+    if (!l.defined()) return;
+    if (low_rank.formed) {
+      shape_.low_rank.rows = rows_of({l});
+    } else {
+      shape_.low_rank.stored = l.data;
+      shape_.low_rank.stored_as_bf16 = l.dtype == DType::kBF16;
+    }
+  }
+
+  /// A strip holds 16 columns of the first half and 16 of the second.
+  TileProduct& pair_halves() {
+    shape_.strip_stride = amx::kLanes;
+    shape_.pair_offset = factor_.columns() / 2;
+    return *this;
+  }
+
+  /// finish(expert, row) for every row of every part.
+  template <class Finish>
+  void run(ThreadPool& pool, const Finish& finish) {
+    struct Context {
+      const Finish& finish;
+      int64_t expert;
+    };
+    cut(pool.size());
+    shape_.finish = [](const void* context, const amx::FinishedRow& row) {
+      const auto& c = *static_cast<const Context*>(context);
+      c.finish(c.expert, row);
+    };
+    const int64_t bytes = amx::workspace_bytes(shape_.low_rank.depth);
+    pool.parallel_for(static_cast<int64_t>(parts_.size()), [&](int64_t i, int) {
+      const Part& part = parts_[static_cast<size_t>(i)];
+      const Context context{finish, part.expert};
+      const std::vector<amx::LowRankFactor> factors = factor_.low_rank(part.expert, true);
+      const std::vector<amx::LowRankFactor> projections = factor_.low_rank(part.expert, false);
+      TileTask task = shape_;
+      task.weight = factor_.operand(part.expert);
+      task.row = part.row;
+      task.count = part.rows;
+      task.strips = part.strips;
+      task.col = part.strip * shape_.strip_stride;
+      task.low_rank.factors = factors.data();
+      task.low_rank.factor_count = static_cast<int64_t>(factors.size());
+      task.low_rank.projections = projections.data();
+      task.low_rank.projection_count = projects_ ? task.low_rank.factor_count : 0;
+      // Tasks of the other columns form the same.
+      if (part.strip != 0) task.low_rank.stored = nullptr;
+      task.context = &context;
+      amx::run_tiles(task, thread_workspace(bytes));
+    });
+  }
+
+ private:
+  struct Part {
+    int64_t expert, row, rows, strip, strips;
+  };
+
+  int64_t strip_cost(int64_t rows) const {
+    const int64_t steps = amx::steps_of(shape_.depth) + amx::steps_of(shape_.low_rank.depth);
+    return 2 * (steps * (amx::panels_of(rows) * kProductCost + kPackingCost) + amx::panels_of(rows) * kFinishCost);
+  }
+
+  /// Parts of all experts that have rows, those with most work first.
+  void cut(int threads) {
+    const int64_t* offsets = rows_.offsets.template as<int64_t>();
+    const int64_t experts = rows_.offsets.numel() - 1;
+    int64_t total = 0;
+    for (int64_t e = 0; e < experts; ++e) {
+      const int64_t count = offsets[e + 1] - offsets[e];
+      if (count > 0) total += strips_ * strip_cost(count);
+    }
+    const int64_t most_cost = std::max(kLeastTaskCost, total / (threads * kTasksPerThread));
+    for (int64_t e = 0; e < experts; ++e) {
+      const int64_t count = offsets[e + 1] - offsets[e];
+      if (count == 0) continue;
+      const int64_t rows = even_part(count, amx::kMaxTaskRows, 2 * amx::kLanes);
+      int64_t strips = std::max(most_cost / strip_cost(std::min(rows, count)), amx::kStripsTogether);
+      if (amx::chunk_depth(shape_.depth, rows) < shape_.depth) {
+        strips = std::min(strips, amx::kMaxTaskSums / (rows * amx::kStripLanes));
+      }
+      strips = even_part(strips_, strips / amx::kStripsTogether * amx::kStripsTogether, amx::kStripsTogether);
+      for (int64_t row = 0; row < count; row += rows) {
+        for (int64_t strip = 0; strip < strips_; strip += strips) {
+          parts_.push_back(
+              {e, offsets[e] + row, std::min(rows, count - row), strip, std::min(strips, strips_ - strip)});
+        }
+      }
+    }
+    std::stable_sort(parts_.begin(), parts_.end(),
+                     [](const Part& a, const Part& b) { return a.rows * a.strips > b.rows * b.strips; });
+  }
+
+  const ExpertRows& rows_;
+  const Factor& factor_;
+  const int64_t strips_;
+  const bool projects_;
+  TileTask shape_;
+  std::vector<Part> parts_;
+};
+
+/// values += bias[expert, begin ...]
+void add_bias(const RowMath& math, const Tensor& bias, int64_t expert, int64_t begin, float* values, int64_t n) {
+  if (!bias.defined()) return;
+  float buffer[kRowBlock];
+  for_row_blocks(n, [&](int64_t i, int64_t count) {
+    const int64_t at = expert * bias.shape[1] + begin + i;
+    math.add(values + i, load_block(math, bias, at, buffer, count), values + i, count);
+  });
+}
+
+/// Row `row` of c [R, N] = its sums.
+void store_row(const RowMath& math, const Tensor& c, const amx::FinishedRow& row) {
+  store_block(math, static_cast<const float*>(row.sums), c, row.row * c.shape[1] + row.col, row.count);
+}
+
+}  // namespace
+
+bool takes_tiles(int64_t hidden, int64_t intermediate, DType activations, DType weights) {
+  return active_isa() == Isa::kAmx && activations == DType::kBF16 && weights == DType::kBF16 &&
+         hidden % amx::kStripLanes == 0 && intermediate % amx::kStripLanes == 0;
+}
+
+void tile_gate_up(ThreadPool& pool, const MoeGateUpArgs& args, const TileLowRank& xa) {
+  const RowMath& math = row_math();
+  const int64_t intermediate = args.activation.shape[1];
+  const Factor factor{.weight = args.weight, .adapters = &args.adapters};
+  TileProduct(args.rows, {args.x, args.rows.token.as<int32_t>()}, factor, xa)
+      .pair_halves()
+      .run(pool, [&](int64_t expert, const amx::FinishedRow& row) {
+        add_bias(math, args.bias, expert, row.col, row.sums, row.count);
+        add_bias(math, args.bias, expert, intermediate + row.col, row.second, row.count);
+        const int64_t gate_at = row.row * 2 * intermediate + row.col;
+        store_block(math, static_cast<const float*>(row.sums), args.h, gate_at, row.count);
+        store_block(math, static_cast<const float*>(row.second), args.h, gate_at + intermediate, row.count);
+        activate_row(math, args.function, args.h, args.activation, row.row, row.col, row.count);
+      });
+}
+
+void tile_down(ThreadPool& pool, const MoeDownArgs& args, const TileLowRank& xa, const Tensor& y) {
+  const RowMath& math = row_math();
+  const Factor factor{.weight = args.weight, .adapters = &args.adapters};
+  TileProduct(args.rows, {args.activation}, factor, xa).run(pool, [&](int64_t expert, const amx::FinishedRow& row) {
+    add_bias(math, args.bias, expert, row.col, row.sums, row.count);
+    store_row(math, y, row);
+  });
+}
+
+int64_t dot_parts(int64_t intermediate) { return ceil_div(intermediate, kDotColumns); }
+
+void tile_activation_grad(ThreadPool& pool, const MoeDownGradArgs& args, const ActivationGradArgs& activation,
+                          const Tensor& v, const Tensor& dots) {
+  const Factor factor{.weight = args.weight, .columns_first = false, .adapters = &args.adapters};
+  const ActivationGrad grad(activation);
+  TileProduct(args.rows, {args.dout, args.rows.token.as<int32_t>()}, factor, {v, false})
+      .run(pool, [&](int64_t, const amx::FinishedRow& row) {
+        for (int64_t i = 0; i < row.count; i += kDotColumns) {
+          const float dot = grad.columns(row.row, row.col + i, std::min(kDotColumns, row.count - i), row.sums + i);
+          if (dots.defined()) dots.as<float>()[row.row * dots.shape[1] + (row.col + i) / kDotColumns] = dot;
+        }
+      });
+}
+
+void tile_input_grad(ThreadPool& pool, const MoeGateUpGradArgs& args, const Tensor& v, const Tensor& dx_rows) {
+  const RowMath& math = row_math();
+  const Factor factor{.weight = args.weight, .columns_first = false, .adapters = &args.adapters};
+  TileProduct(args.rows, {args.dh}, factor, {v, false}).run(pool, [&](int64_t, const amx::FinishedRow& row) {
+    store_row(math, dx_rows, row);
+  });
+}
+
+}  // namespace hone::cpu

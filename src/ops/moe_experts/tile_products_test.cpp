@@ -1,0 +1,141 @@
+// Experts on AMX against the same experts on AVX-512, which moe_experts_test.cpp compares with a float64 reference.
+#include <algorithm>
+#include <cmath>
+
+#include "core/cpu_features.h"
+#include "ops/moe_experts/moe_experts_cases.h"
+#include "ops/op_harness.h"
+
+namespace hone {
+namespace {
+
+using testing::moe_case;
+using testing::MoeLora;
+using testing::MoeOptions;
+using testing::MoeSizes;
+using testing::OpCase;
+using testing::OpResult;
+using testing::RunOptions;
+using testing::Values;
+
+/// Of the largest value: both round as moe_experts_test.cpp counts, each at other places.
+constexpr double kTolerance = 2 * 7 * 3 * 0x1p-8;
+/// Of the root mean square of the differences, where single roundings average out: 2^-8 of each of two paths of seven
+/// roundings that add as squares.
+constexpr double kMeanTolerance = 6 * 0x1p-8;
+
+OpResult run_on(Isa isa, const OpCase& c, int threads = 2) {
+  force_isa(isa);
+  const OpResult result = run_op(c, {.dtype = DType::kBF16, .threads = threads});
+  force_isa(best_isa());
+  return result;
+}
+
+void expect_close(const std::vector<Values>& got, const std::vector<Values>& want, const char* what) {
+  ASSERT_EQ(got.size(), want.size());
+  for (size_t i = 0; i < got.size(); ++i) {
+    ASSERT_EQ(got[i].size(), want[i].size());
+    double largest = 1e-3, worst = 0, squares = 0, difference_squares = 0;
+    for (size_t j = 0; j < got[i].size(); ++j) {
+      largest = std::max(largest, std::abs(want[i][j]));
+      const double difference = std::abs(got[i][j] - want[i][j]);
+      worst = std::isfinite(difference) ? std::max(worst, difference) : HUGE_VAL;
+      squares += want[i][j] * want[i][j];
+      difference_squares += difference * difference;
+    }
+    EXPECT_LE(worst, kTolerance * largest) << what << " " << i;
+    EXPECT_LE(std::sqrt(difference_squares), kMeanTolerance * std::sqrt(squares) + 1e-6) << what << " " << i;
+  }
+}
+
+class TileProducts : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    if (testing::test_device().kind != DeviceKind::kCpu) GTEST_SKIP() << "a kernel of CPUs";
+    if (best_isa() < Isa::kAmx) GTEST_SKIP() << "this machine has no AMX";
+  }
+
+  void expect_matches_vectors(const MoeSizes& sizes, const MoeOptions& options) {
+    SCOPED_TRACE(::testing::Message() << "T " << sizes.tokens << " H " << sizes.hidden << " I " << sizes.intermediate
+                                      << " E " << sizes.experts << " k " << sizes.k);
+    const OpCase c = moe_case(sizes, options);
+    const OpResult want = run_on(Isa::kAvx512, c), got = run_on(Isa::kAmx, c);
+    expect_close(got.outputs, want.outputs, "output");
+    expect_close(got.gradients, want.gradients, "gradient");
+  }
+};
+
+TEST_F(TileProducts, MatchTheReference) {
+  testing::expect_matches_reference(moe_case({3, 32, 32, 3, 2}, {.lora = MoeLora::kSplit}), DType::kBF16,
+                                    7 * 3 * 0x1p-8);
+}
+
+TEST_F(TileProducts, MatchVectorsOnAwkwardSizes) {
+  const MoeSizes sizes[] = {
+      {1, 32, 32, 5, 2},     // one token, most experts empty
+      {19, 64, 32, 3, 2},    // less than a tile of rows
+      {33, 32, 96, 2, 1},    // one row more than a block
+      {50, 288, 160, 3, 2},  // two blocks of k, the second one tile deep; strips that do not fill a group
+      {70, 544, 288, 2, 2},  // three blocks of k, and two in the second product
+      {600, 64, 32, 1, 1},   // more rows than a task takes
+      {257, 96, 64, 256, 8}  // many experts with few rows each
+  };
+  for (const MoeSizes& s : sizes) {
+    expect_matches_vectors(s, {});
+    expect_matches_vectors(s, {.lora = MoeLora::kSplit, .base_trained = false});
+  }
+}
+
+TEST_F(TileProducts, MatchVectorsWithAdaptersBiasesAndEachActivation) {
+  const MoeSizes s{37, 96, 64, 5, 2};
+  for (MoeLora lora : {MoeLora::kNone, MoeLora::kSplit, MoeLora::kShared, MoeLora::kDownOnly}) {
+    expect_matches_vectors(s, {.lora = lora, .biases = true});
+    // Few values, so that a limit lies well between two of them: the derivative jumps there.
+    expect_matches_vectors({2, 32, 32, 2, 1}, {.lora = lora, .biases = lora == MoeLora::kSplit, .clamped = true});
+    expect_matches_vectors(s, {.lora = lora, .dropout = lora == MoeLora::kNone ? 0.0f : 0.25f});
+  }
+}
+
+/// Ranks of one tile, of several, and of part of one.
+TEST_F(TileProducts, MatchVectorsWithEachRank) {
+  for (int64_t rank : {1, 8, 16, 20, 64}) {
+    for (MoeLora lora : {MoeLora::kSplit, MoeLora::kShared}) {
+      expect_matches_vectors({41, 320, 64, 3, 2}, {.lora = lora, .rank = rank, .base_trained = false});
+    }
+  }
+}
+
+TEST_F(TileProducts, MatchVectorsWhateverIsTrained) {
+  const MoeSizes s{37, 96, 64, 5, 2};
+  for (bool x_trained : {false, true}) {
+    for (bool router_weights_trained : {false, true}) {
+      for (MoeLora lora : {MoeLora::kNone, MoeLora::kSplit, MoeLora::kDownOnly}) {
+        expect_matches_vectors(s, {.lora = lora,
+                                   .base_trained = lora == MoeLora::kNone,
+                                   .x_trained = x_trained,
+                                   .router_weights_trained = router_weights_trained});
+      }
+    }
+  }
+}
+
+TEST_F(TileProducts, MatchVectorsWhereOneExpertTakesAll) {
+  std::vector<int32_t> ids(530, 2);
+  expect_matches_vectors({530, 96, 64, 4, 1}, {.lora = MoeLora::kSplit, .ids = ids});
+}
+
+TEST_F(TileProducts, DoNotDependOnThreads) {
+  // Large enough that threads get different parts.
+  for (MoeLora lora : {MoeLora::kNone, MoeLora::kSplit}) {
+    const OpCase c = moe_case({300, 320, 256, 3, 2}, {.lora = lora});
+    const OpResult want = run_on(Isa::kAmx, c, 1);
+    for (int threads : {2, 5}) {
+      const OpResult got = run_on(Isa::kAmx, c, threads);
+      EXPECT_EQ(got.outputs, want.outputs);
+      EXPECT_EQ(got.gradients, want.gradients);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace hone
