@@ -14,6 +14,7 @@
 #include "app/init.h"
 #include "app/inspect.h"
 #include "app/launch.h"
+#include "app/launch/launch_elsewhere.h"
 #include "app/merge.h"
 #include "app/models.h"
 #include "app/new_model.h"
@@ -87,16 +88,26 @@ void add_train(CLI::App& app, Action& action) {
 }
 
 void add_launch(CLI::App& app, Action& action) {
-  CLI::App* verb = add_verb(app, "launch", "Run a verb on several ranks of this machine that train together",
-                            "  hone launch -n 4 -- train run.yaml\n"
-                            "  hone launch -n 2 --device cpu -- train run.yaml --max_steps 10\n"
-                            "  hone launch -n 8 -- train run.yaml resume=auto");
+  CLI::App* verb =
+      add_verb(app, "launch", "Run a verb on several ranks, here or on other machines, that train together",
+               "  hone launch -n 4 -- train run.yaml\n"
+               "  hone launch -n 2 --device cpu -- train run.yaml --max_steps 10\n"
+               "  hone launch -n 8 -- train run.yaml resume=auto\n"
+               "  hone launch --hosts node1,node2 -n 4 -- train run.yaml\n"
+               "  hone launch --slurm --nodes 2 -n 4 --time 48:00:00 -- train run.yaml\n"
+               "docs/distributed.md has more of them.");
   auto options = options_of<LaunchOptions>();
-  verb->add_option("-n,--ranks", options->ranks, "how many")->required();
+  verb->add_option("-n,--ranks", options->ranks, "how many, on each host; default: 1 on other machines");
   verb->add_option("--device", options->device, "cpu, cuda (a GPU for each), or auto: GPUs if there are enough")
       ->capture_default_str();
   verb->add_option("VERB", options->arguments, "behind --: the verb and its arguments")->required();
-  verb->callback([=, &action] { action = [=] { return run_launch(*options); }; });
+  const auto elsewhere = add_launch_elsewhere(verb);
+  verb->callback([=, &action] {
+    action = [=] {
+      if (!elsewhere->wanted()) return run_launch(*options);
+      return run_launch_elsewhere(*elsewhere, options->ranks, options->device, options->arguments);
+    };
+  });
 }
 
 void add_eval(CLI::App& app, Action& action) {

@@ -1,0 +1,32 @@
+// The options of hone launch that start ranks on other machines.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "app/launch/launch_scripts.h"
+
+namespace hone {
+
+struct LaunchElsewhere {
+  LaunchPlan plan;
+  SshHosts ssh;
+  SlurmOptions slurm_options;
+  bool slurm = false;
+  bool dry_run = false;
+  bool replace = false;
+
+  /// Whether something was asked for that the ranks of this machine alone do not have.
+  bool wanted() const { return slurm || dry_run || !ssh.hosts.empty() || plan.independent.count > 0; }
+};
+
+/// Adds --hosts, --slurm, --independent and what belongs to them.
+std::shared_ptr<LaunchElsewhere> add_launch_elsewhere(CLI::App* verb);
+
+/// Returns the exit code, or becomes the script that starts the ranks. `ranks`: of each host; 0: one.
+int run_launch_elsewhere(LaunchElsewhere elsewhere, int ranks, const std::string& device,
+                         const std::vector<std::string>& arguments);
+
+}  // namespace hone

@@ -1,0 +1,71 @@
+#include "app/launch/slurm_script.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+
+#include "core/error.h"
+
+namespace hone {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+LaunchPlan plan() {
+  LaunchPlan plan;
+  plan.program = "/opt/hone";
+  plan.command = {"train", "my run.yaml"};
+  plan.directory = "/home/me";
+  plan.ranks_per_host = 4;
+  return plan;
+}
+
+TEST(SlurmScript, RunsOneModelOnAllNodes) {
+  SlurmOptions options;
+  options.nodes = 2;
+  options.memory = "500G";
+  options.time = "48:00:00";
+  options.partition = "gpu";
+  options.cpus_per_rank = 16;
+  const std::string script = slurm_script(plan(), options);
+  for (const char* line :
+       {"#SBATCH --nodes=2\n", "#SBATCH --ntasks-per-node=4\n", "#SBATCH --gpus-per-node=4\n", "#SBATCH --mem=500G\n",
+        "#SBATCH --time=48:00:00\n", "#SBATCH --partition=gpu\n", "#SBATCH --output=logs/slurm_%j.log\n",
+        "cd /home/me\n",
+        "srun --kill-on-bad-exit=1 --cpus-per-task=16 --output=logs/rank_%t.log /opt/hone train 'my run.yaml'\n"}) {
+    EXPECT_THAT(script, HasSubstr(line));
+  }
+  EXPECT_THAT(script, Not(HasSubstr("--array")));
+  EXPECT_THAT(script, Not(HasSubstr("--account"))) << "not stated";
+  EXPECT_EQ(script.find("#!/bin/bash\n#SBATCH"), 0u) << "sbatch reads its lines before the first command";
+}
+
+TEST(SlurmScript, AsksForAnArrayOfIndependentModels) {
+  LaunchPlan models = plan();
+  models.independent = {.count = 4, .shards = "data", .output_dir = "outputs"};
+  SlurmOptions options;
+  options.gpus_per_node = 0;
+  const std::string script = slurm_script(models, options);
+  for (const char* line : {"#SBATCH --array=0-3\n", "#SBATCH --nodes=1\n", "#SBATCH --output=logs/node_%a.log\n",
+                           "MASTER_PORT=$((29500 + node))\n", "shard=$(ls data/training_data_node_\"$node\".*)\n",
+                           "datasets=\"$shard\" output_dir=outputs/node_\"$node\"\n", "4 independent models"}) {
+    EXPECT_THAT(script, HasSubstr(line));
+  }
+  EXPECT_THAT(script, Not(HasSubstr("--gpus"))) << "none are asked for";
+  EXPECT_THAT(slurm_explanation(models, options),
+              HasSubstr("hone prepare datasets=FILE --split-nodes 4 --output data"));
+}
+
+TEST(SlurmScript, RefusesValuesThatWouldNotBeOne) {
+  SlurmOptions options;
+  options.time = "1:00 #SBATCH";
+  EXPECT_THROW(slurm_script(plan(), options), UserError);
+  options.time = "1:00";
+  options.nodes = 0;
+  EXPECT_THROW(slurm_script(plan(), options), UserError);
+}
+
+}  // namespace
+}  // namespace hone

@@ -1,0 +1,172 @@
+#include "app/launch/ssh_script.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+
+#include <chrono>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+#include <thread>
+
+#include "core/error.h"
+
+namespace hone {
+namespace {
+
+namespace fs = std::filesystem;
+using ::testing::HasSubstr;
+
+std::string read(const fs::path& path) {
+  std::ifstream file(path);
+  std::ostringstream text;
+  text << file.rdbuf();
+  return text.str();
+}
+
+/// Hosts that are shells of this machine, and a program that is a script; in a folder whose name needs quotes.
+class SshScript : public ::testing::Test {
+ protected:
+  SshScript() {
+    std::string name = (fs::temp_directory_path() / "hone launch's XXXXXX").string();
+    folder_ = mkdtemp(name.data());
+    write("ssh", "#!/bin/bash\nhost=$1 exec bash -c \"$2\"\n");
+    plan_.program = folder_ / "hone";
+    plan_.command = {"train", "it's.yaml"};
+    plan_.directory = folder_;
+    plan_.logs = "logs";
+    hosts_.hosts = {"me@a", "b"};
+    hosts_.ssh = "./ssh";
+  }
+  ~SshScript() override { fs::remove_all(folder_); }
+
+  void write(const char* name, const std::string& text) {
+    std::ofstream(folder_ / name) << text;
+    fs::permissions(folder_ / name, fs::perms::owner_all);
+  }
+  void write_program(const std::string& body) { write("hone", "#!/bin/bash\n" + body); }
+
+  /// Runs the script in the folder; its exit code, or -1 if a signal ended it.
+  int run(const std::string& prefix = "") {
+    write("launch.sh", ssh_script(plan_, hosts_));
+    const std::string command = "cd " + shell_word(folder_.string()) + " && " + prefix + " bash launch.sh > out 2> err";
+    const int status = std::system(command.c_str());
+    return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+  }
+  std::string file(const std::string& name) { return read(folder_ / name); }
+
+  fs::path folder_;
+  LaunchPlan plan_;
+  SshHosts hosts_;
+};
+
+constexpr const char* kPrintEnvironment =
+    "echo \"$host: $RANK $LOCAL_RANK $WORLD_SIZE $MASTER_ADDR $MASTER_PORT [$EXTRA] $(pwd) $*\"\n";
+
+TEST_F(SshScript, StartsEachRankWithItsVariablesAndKeepsItsLog) {
+  write_program(kPrintEnvironment);
+  plan_.ranks_per_host = 2;
+  plan_.environment = {"EXTRA=two words, and 'quotes'"};
+  ASSERT_EQ(run(), 0) << file("err");
+  const std::string rest = "4 a 29500 [two words, and 'quotes'] " + folder_.string() + " train it's.yaml\n";
+  EXPECT_EQ(file("logs/rank_0.log"), "me@a: 0 0 " + rest);
+  EXPECT_EQ(file("logs/rank_1.log"), "me@a: 1 1 " + rest);
+  EXPECT_EQ(file("logs/rank_2.log"), "b: 2 0 " + rest);
+  EXPECT_EQ(file("logs/rank_3.log"), "b: 3 1 " + rest);
+}
+
+TEST_F(SshScript, IndependentModelsHaveShardsAndFoldersOfTheirOwn) {
+  write_program("echo \"$host: [$RANK] $*\"\n");
+  fs::create_directories(folder_ / "my data");
+  write("my data/training_data_node_0.csv", "");
+  write("my data/training_data_node_1.jsonl", "");
+  plan_.independent = {.count = 2, .shards = "my data", .output_dir = "my models"};
+  ASSERT_EQ(run(), 0) << file("err");
+  const std::string rest = " it's.yaml output_dir=my models/node_";
+  EXPECT_EQ(file("logs/node_0.log"), "me@a: [] train" + rest + "0 datasets=my data/training_data_node_0.csv\n");
+  EXPECT_EQ(file("logs/node_1.log"), "b: [] train" + rest + "1 datasets=my data/training_data_node_1.jsonl\n");
+  EXPECT_THAT(file("launch.sh"), HasSubstr("# These are 2 independent models"));
+  plan_.ranks_per_host = 4;
+  ASSERT_EQ(run(), 0) << file("err");
+  EXPECT_THAT(file("logs/node_1.log"), HasSubstr("launch -n 4 -- train" + rest + "1"));
+}
+
+TEST_F(SshScript, TheFirstFailureIsTheExitCodeAndIsShown) {
+  write_program("if [ $RANK = 1 ]; then echo 'the disk is full'; exit 7; fi\nsleep 0.5\n");
+  EXPECT_EQ(run(), 7);
+  EXPECT_THAT(file("err"), HasSubstr("b: exit code 7"));
+  EXPECT_THAT(file("err"), HasSubstr("the disk is full"));
+}
+
+TEST_F(SshScript, WhateverEndsTheScriptEndsTheRanks) {
+  write_program("trap 'echo saved > saved_$RANK; exit 75' TERM\nwhile :; do sleep 0.05; done\n");
+  for (const char* signal : {"TERM", "KILL"}) {
+    run(std::string("timeout --foreground --signal=") + signal + " 1.5");
+    for (int i = 0; i < 100 && !(fs::exists(folder_ / "saved_0") && fs::exists(folder_ / "saved_1")); ++i) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    }
+    for (const char* name : {"saved_0", "saved_1"}) {
+      EXPECT_TRUE(fs::remove(folder_ / name)) << name << " after " << signal;
+    }
+  }
+}
+
+TEST_F(SshScript, CpuRanksAreStartedByMpirun) {
+  write("mpirun", "#!/bin/bash\nprintf '%s\\n' \"$@\"\nexit 9\n");
+  plan_.ranks_per_host = 2;
+  plan_.environment = {"EXTRA=two words"};
+  write("launch.sh", mpirun_script(plan_, hosts_));
+  const std::string in_folder = "cd " + shell_word(folder_.string()) + " && PATH=.:$PATH ";
+  EXPECT_EQ(WEXITSTATUS(std::system((in_folder + "bash launch.sh > out 2> err").c_str())), 9) << file("err");
+  for (int i = 0; i < 100 && file("logs/ranks.log").find("it's.yaml") == std::string::npos; ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));  // for tee
+  }
+  const std::string words = file("logs/ranks.log");
+  for (const char* part : {"-n\n4\n", "--host\nme@a:2,b:2\n", "plm_rsh_agent\n./ssh\n", "-x\nMASTER_ADDR=a\n",
+                           "-x\nEXTRA=two words\n", "train\nit's.yaml\n"}) {
+    EXPECT_THAT(words, HasSubstr(part));
+  }
+}
+
+TEST_F(SshScript, RefusesWhatIsNoHost) {
+  for (const std::vector<std::string>& hosts :
+       std::vector<std::vector<std::string>>{{}, {""}, {"a", "b", "a"}, {"-oProxyCommand=x"}, {"a;b"}, {"$(x)"}}) {
+    hosts_.hosts = hosts;
+    EXPECT_THROW(ssh_script(plan_, hosts_), UserError);
+  }
+}
+
+TEST(LaunchPlan, RefusesWhatCannotBeStarted) {
+  LaunchPlan plan;
+  plan.program = "hone";
+  plan.command = {"train", "run.yaml"};
+  EXPECT_NO_THROW(check_launch_plan(plan));
+  const auto expect = [&](const auto& change, const char* text) {
+    LaunchPlan wrong = plan;
+    change(wrong);
+    try {
+      check_launch_plan(wrong);
+      FAIL() << text;
+    } catch (const UserError& error) {
+      EXPECT_THAT(error.message(), HasSubstr(text));
+    }
+  };
+  expect([](LaunchPlan& p) { p.command.clear(); }, "nothing to start");
+  expect([](LaunchPlan& p) { p.command = {"trian"}; }, "'train'");
+  expect([](LaunchPlan& p) { p.ranks_per_host = 0; }, "each host needs a rank");
+  expect([](LaunchPlan& p) { p.port = 80; }, "80 cannot be the port");
+  expect([](LaunchPlan& p) { p.environment = {"=x"}; }, "NAME=VALUE");
+  expect([](LaunchPlan& p) { p.environment = {"A B=x"}; }, "NAME=VALUE");
+}
+
+TEST(ShellWord, IsOneWordOfAShell) {
+  EXPECT_EQ(shell_word("run.yaml"), "run.yaml");
+  EXPECT_EQ(shell_word(""), "''");
+  EXPECT_EQ(shell_word("it's $HOME"), "'it'\\''s $HOME'");
+  EXPECT_EQ(shell_words({"a", "b c"}), "a 'b c'");
+}
+
+}  // namespace
+}  // namespace hone
