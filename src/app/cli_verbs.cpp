@@ -94,8 +94,7 @@ void add_launch(CLI::App& app, Action& action) {
                "  hone launch -n 2 --device cpu -- train run.yaml --max_steps 10\n"
                "  hone launch -n 8 -- train run.yaml resume=auto\n"
                "  hone launch --hosts node1,node2 -n 4 -- train run.yaml\n"
-               "  hone launch --slurm --nodes 2 -n 4 --time 48:00:00 -- train run.yaml\n"
-               "docs/distributed.md has more of them.");
+               "  hone launch --slurm --nodes 2 -n 4 --time 48:00:00 -- train run.yaml");
   auto options = options_of<LaunchOptions>();
   verb->add_option("-n,--ranks", options->ranks, "how many, on each host; default: 1 on other machines");
   verb->add_option("--device", options->device, "cpu, cuda (a GPU for each), or auto: GPUs if there are enough")
