@@ -72,16 +72,12 @@ Memory allocate(int64_t bytes) {
 /// A thread's memory for `slots` blocks and the sums of one.
 class Workspace {
  public:
-  Workspace(const Limits& limits, int64_t slots) : limits_(limits), slots_(slots) {}
-  std::byte* slot(int64_t i) { return base() + i % slots_ * limits_.packed_bytes; }
-  float* sums() { return reinterpret_cast<float*>(base() + slots_ * limits_.packed_bytes); }
+  Workspace(const Limits& limits, int64_t slots)
+      : limits_(limits), slots_(slots), memory_(allocate(slots * limits.packed_bytes + limits.sums_bytes())) {}
+  std::byte* slot(int64_t i) { return memory_.get() + i % slots_ * limits_.packed_bytes; }
+  float* sums() { return reinterpret_cast<float*>(memory_.get() + slots_ * limits_.packed_bytes); }
 
  private:
-  std::byte* base() {
-    if (!memory_) memory_ = allocate(slots_ * limits_.packed_bytes + limits_.sums_bytes());
-    return memory_.get();
-  }
-
   Limits limits_;
   int64_t slots_;
   Memory memory_;
