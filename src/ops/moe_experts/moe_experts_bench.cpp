@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "core/cpu_peaks.h"
 #include "core/thread_pool.h"
 #include "core/transfer.h"
 #include "graph/tape.h"
@@ -74,7 +75,8 @@ double dense_speed(ThreadPool& pool, DType dtype) {
 
 /// Forward and backward on the CPU (`hone bench ops` measures a GPU) of one layer of experts whose tokens are spread
 /// evenly. FLOP: two for each multiply-add of the base products, forward and the backward that is wanted; adapters not
-/// counted. `of dense` compares with one large product on the same threads.
+/// counted. `of dense` compares with one large product on the same threads, `of peak` with what their arithmetic units
+/// reach.
 void moe_forward_backward(benchmark::State& state, Setting s, DType dtype) {
   if (s.experts == 0) s.experts = state.range(0);
   const Device device;
@@ -138,6 +140,7 @@ void moe_forward_backward(benchmark::State& state, Setting s, DType dtype) {
   state.counters["FLOP/s"] = rate(flop);
   state.counters["FLOP/s/core"] = rate(flop / pool.size());
   state.counters["of dense"] = rate(flop / dense);
+  state.counters["of peak"] = rate(flop / measured_peak_flops(dtype, pool));
   state.counters["tokens/s"] = rate(static_cast<double>(s.tokens));
 }
 
