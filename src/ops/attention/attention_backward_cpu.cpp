@@ -1,4 +1,5 @@
 #include "core/thread_pool.h"
+#include "ops/attention/amx_attention_cpu.h"
 #include "ops/attention/attention_block.h"
 #include "ops/attention/attention_sinks.h"
 #include "ops/attention/score_kernel.h"
@@ -160,14 +161,8 @@ int64_t last_distance(int64_t blocks_of_longest, int64_t window) {
   return window > 0 ? std::min(last, (window - 1 + kTokens - 1) / kTokens) : last;
 }
 
-}  // namespace
-
-void attention_backward(const Context& context, const AttentionBackwardArgs& args) {
+void backward_by_gemm(const Context& context, const AttentionBackwardArgs& args) {
   const int64_t tokens = args.forward.q.shape[0];
-  if (args.dsinks.wanted()) {
-    const AttentionArgs& forward = args.forward;
-    sinks_grad(context, {{forward.sinks, forward.out, forward.lse, tokens, 1}, args.dout, args.dsinks});
-  }
   ArenaScope memory(context.scratch());
   const SequenceBlocks blocks(memory, tokens, args.forward.sequences.num_documents, kTokens);
   const Backward backward{.forward = args.forward,
@@ -193,6 +188,17 @@ void attention_backward(const Context& context, const AttentionBackwardArgs& arg
     }
     for (const Accumulator* gradient : {&backward.dq, &backward.dk, &backward.dv}) gradient->store(pool);
   });
+}
+
+}  // namespace
+
+void attention_backward(const Context& context, const AttentionBackwardArgs& args) {
+  const AttentionArgs& forward = args.forward;
+  if (args.dsinks.wanted()) {
+    const int64_t tokens = forward.q.shape[0];
+    sinks_grad(context, {{forward.sinks, forward.out, forward.lse, tokens, 1}, args.dout, args.dsinks});
+  }
+  attends_on_amx(forward) ? attention_backward_on_amx(context, args) : backward_by_gemm(context, args);
 }
 
 }  // namespace hone::cpu

@@ -1,10 +1,13 @@
 #include "core/thread_pool.h"
+#include "ops/attention/amx_attention_cpu.h"
 #include "ops/attention/attention_block.h"
 #include "ops/attention/attention_sinks.h"
 
 namespace hone::cpu {
 
-void attention(const Context& context, const AttentionArgs& args) {
+namespace {
+
+void attention_by_gemm(const Context& context, const AttentionArgs& args) {
   const AttentionShape shape(args.options, args.q.dtype);
   const int64_t tokens = args.q.shape[0];
   ArenaScope memory(context.scratch());
@@ -31,7 +34,13 @@ void attention(const Context& context, const AttentionArgs& args) {
              scratch, thread);
     });
   });
-  if (args.sinks.defined()) apply_sinks(context, {args.sinks, args.out, args.lse, tokens, 1});
+}
+
+}  // namespace
+
+void attention(const Context& context, const AttentionArgs& args) {
+  attends_on_amx(args) ? attention_on_amx(context, args) : attention_by_gemm(context, args);
+  if (args.sinks.defined()) apply_sinks(context, {args.sinks, args.out, args.lse, args.q.shape[0], 1});
 }
 
 }  // namespace hone::cpu

@@ -169,11 +169,12 @@ double float_tolerance(const AttentionCase& c) {
 
 /// out is rounded by 2^-9 of itself, with sinks twice; their gradient is a sum of p · δ over all rows, with both signs,
 /// which may be some three times smaller than the root of the sum of their squares. δ sums D such errors of random
-/// sign, and dS is a difference with it. Tensor cores see P and dS rounded, too: each term of a sum is off by up to
-/// 2^-9 of itself, with random signs. Four standard deviations of their sum (2.8 of dS, where it is formed from the
-/// rounded P) are 4 · 2^-9 / √3 of the root of the sum of their squares, which the largest sum exceeds.
+/// sign, and dS is a difference with it. Tensor cores and AMX see P and dS rounded, too: each term of a sum is off by
+/// up to 2^-9 of itself, with random signs. Four standard deviations of their sum (2.8 of dS, where it is formed from
+/// the rounded P) are 4 · 2^-9 / √3 of the root of the sum of their squares, which the largest sum exceeds.
 double bfloat16_tolerance(const AttentionCase& c) {
-  const double tensor_cores = test_device().kind == DeviceKind::kCuda ? 4 / std::sqrt(3.0) : 0;
+  const bool rounds = test_device().kind == DeviceKind::kCuda || active_isa() == Isa::kAmx;
+  const double tensor_cores = rounds ? 4 / std::sqrt(3.0) : 0;
   return 0x1p-9 * ((c.sinks ? 2 * 3 : 2) + tensor_cores + std::sqrt(static_cast<double>(c.v_head_dim())) / 2);
 }
 
@@ -306,8 +307,10 @@ TEST(PackedAttention, EveryInstructionSetMatchesTheFormulas) {
     if (isa > best_isa()) continue;
     force_isa(isa);
     SCOPED_TRACE(name_of(isa));
-    const AttentionCase c{{131, 40}, 4, 2, 32, 90};
-    expect_matches_formulas(c, DType::kF32, float_tolerance(c));
+    for (const AttentionCase& c : {AttentionCase{{131, 40}, 4, 2, 32, 90}, AttentionCase{{140, 3, 17}, 3, 1, 40}}) {
+      expect_matches_formulas(c, DType::kF32, float_tolerance(c));
+      expect_matches_formulas(c, DType::kBF16, bfloat16_tolerance(c));
+    }
   }
   force_isa(best_isa());
 }

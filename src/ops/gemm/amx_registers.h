@@ -17,8 +17,8 @@ template <int Tile>
   __asm__ volatile("tileloadd (%0,%1,1), %%tmm%c2" : : "r"(rows), "r"(row_bytes), "i"(Tile) : "memory");
 }
 template <int Tile>
-[[gnu::always_inline]] inline void store(void* rows) {
-  __asm__ volatile("tilestored %%tmm%c2, (%0,%1,1)" : : "r"(rows), "r"(int64_t{64}), "i"(Tile) : "memory");
+[[gnu::always_inline]] inline void store(void* rows, int64_t row_bytes = 64) {
+  __asm__ volatile("tilestored %%tmm%c2, (%0,%1,1)" : : "r"(rows), "r"(row_bytes), "i"(Tile) : "memory");
 }
 /// sums += left x right
 template <int Sums, int Left, int Right>
