@@ -191,9 +191,8 @@ class Update {
 
   void store(const float* values, const Tensor& to, Range range, Range random, RoundingUse use) const {
     if (to.dtype == DType::kF32) return;
-    auto* const bits = reinterpret_cast<uint16_t*>(to.as<BFloat16>() + range.begin);
-    for_each_rounded(random, key_, use, 0,
-                     [&](int64_t i, uint32_t word) { bits[i] = stochastic_bf16(values[i], word); });
+    const RangeWords words(math_, random, key_, use);
+    math_.narrow_randomly(values, words.data(), 0, to.as<BFloat16>() + range.begin, range.count);
   }
 
   const AdafactorArgs& args_;

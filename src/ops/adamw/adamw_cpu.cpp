@@ -43,10 +43,13 @@ class MomentRange {
     return buffer_;
   }
 
-  void store(uint64_t key) {
+  bool is_rounded() const { return moment_.values.dtype != DType::kF32; }
+
+  void store(const RowMath& math, const RangeWords& words) {
     constexpr int kShift = kSigned ? 0 : 16;
-    if (size_of(moment_.values.dtype) > 1) {
-      return store_rounded(buffer_, moment_.values, range_, key, RoundingUse::kMoments, kShift);
+    if (moment_.values.dtype == DType::kBF16) {
+      return math.narrow_randomly(buffer_, words.data(), kShift, moment_.values.as<BFloat16>() + range_.begin,
+                                  range_.count);
     }
     for (int64_t first = 0; first < range_.count; first += kMomentBlock) {
       uint32_t largest = 0;
@@ -55,9 +58,9 @@ class MomentRange {
       }
       scale(first) = to_scale(largest);
     }
-    for_each_rounded(range_, key, RoundingUse::kMoments, kShift, [&](int64_t i, uint32_t random) {
-      codes()[i] = dynamic_code<kSigned>(buffer_[i], scale(i), random, kValues.data());
-    });
+    for (int64_t i = 0; i < range_.count; ++i) {
+      codes()[i] = dynamic_code<kSigned>(buffer_[i], scale(i), words.bits(i, kShift), kValues.data());
+    }
   }
 
  private:
@@ -80,9 +83,12 @@ void update_range(const RowMath& math, const AdamwTensor& tensor, AdamwRow row, 
   row.v = second.load(math);
   row.gradient = load_block(math, tensor.gradient, range.begin, g, range.count);
   math.adamw(row, range.count);
-  first.store(key);
-  second.store(key);
-  store_rounded(row.parameter, tensor.parameter, range, key, RoundingUse::kParameter, 0);
+  if (first.is_rounded() || second.is_rounded()) {
+    const RangeWords words(math, range, key, RoundingUse::kMoments);
+    if (first.is_rounded()) first.store(math, words);
+    if (second.is_rounded()) second.store(math, words);
+  }
+  store_rounded(math, row.parameter, tensor.parameter, range, key, RoundingUse::kParameter);
   if (tensor.working_copy.defined()) store_block(math, row.parameter, tensor.working_copy, range.begin, range.count);
 }
 

@@ -1,25 +1,38 @@
 #include "core/thread_pool.h"
 #include "ops/add/add.h"
+#include "ops/row_math/row_blocks.h"
 
 namespace hone::cpu {
 
+namespace {
+
+/// values = scale · x, rounded to the dtype of x if `rounded`.
+const float* load_scaled(const RowMath& math, const Tensor& x, float scale, bool rounded, int64_t begin, float* buffer,
+                         int64_t n) {
+  const float* values = load_block(math, x, begin, buffer, n);
+  if (scale == 1.0f) return values;
+  math.scale(scale, values, buffer, n);
+  if (rounded && x.dtype == DType::kBF16) math.round(buffer, n);
+  return buffer;
+}
+
+}  // namespace
+
 void add(const Context& context, const AddArgs& args) {
   context.launch([args](ThreadPool& pool) {
-    dispatch_float(args.y.dtype, [&](auto element) {
-      using T = decltype(element);
-      const T* a = args.a.as<T>();
-      const T* b = args.b.defined() ? args.b.as<T>() : nullptr;
-      T* y = args.y.as<T>();
-      const bool accumulate = args.beta != 0.0f;
-      const float scale_a = b ? 1.0f : args.scale, scale_b = args.scale;
-      pool.parallel_ranges(args.y.numel(), 16384, [&](int64_t begin, int64_t end) {
-        for (int64_t i = begin; i < end; ++i) {
-          float sum = scale_a * static_cast<float>(a[i]);
-          if (b) sum += static_cast<float>(T(scale_b * static_cast<float>(b[i])));
-          if (accumulate) sum += static_cast<float>(y[i]);
-          y[i] = T(sum);
-        }
-      });
+    const RowMath& math = row_math();
+    parallel_blocks(pool, args.y.numel(), [&](int64_t begin, int64_t n) {
+      float a[kRowBlock], other[kRowBlock], sum[kRowBlock];
+      const float* terms = load_scaled(math, args.a, args.b.defined() ? 1.0f : args.scale, false, begin, a, n);
+      if (args.b.defined()) {
+        math.add(terms, load_scaled(math, args.b, args.scale, true, begin, other, n), sum, n);
+        terms = sum;
+      }
+      if (args.beta != 0.0f) {
+        math.add(terms, load_block(math, args.y, begin, other, n), sum, n);
+        terms = sum;
+      }
+      store_block(math, terms, args.y, begin, n);
     });
   });
 }

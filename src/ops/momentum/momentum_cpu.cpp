@@ -12,8 +12,8 @@ void update_range(const RowMath& math, const MomentumTensor& tensor, const Momen
   float* const m = tensor.m.defined() ? load_rounded(math, tensor.m, range, m_buffer) : m_buffer;
   const float* const g = load_block(math, tensor.gradient, range.begin, g_buffer, range.count);
   for (int64_t i = 0; i < range.count; ++i) step.update(p[i], m[i], g[i]);
-  if (tensor.m.defined()) store_rounded(m, tensor.m, range, key, RoundingUse::kMoments, 0);
-  store_rounded(p, tensor.parameter, range, key, RoundingUse::kParameter, 0);
+  if (tensor.m.defined()) store_rounded(math, m, tensor.m, range, key, RoundingUse::kMoments);
+  store_rounded(math, p, tensor.parameter, range, key, RoundingUse::kParameter);
   if (tensor.working_copy.defined()) store_block(math, p, tensor.working_copy, range.begin, range.count);
 }
 

@@ -14,22 +14,21 @@ struct Range {
   int64_t begin, count;
 };
 
-/// body(i, random 16 bits) for each element; `shift` says which half of the random words is its own.
-template <class Body>
-void for_each_rounded(Range range, uint64_t key, RoundingUse use, int shift, Body&& body) {
-  for (int64_t first = 0; first < range.count; first += 4) {
-    const auto words = rounding_words(key, range.begin + first, use);
-    for (int64_t i = first; i < std::min(range.count, first + 4); ++i) {
-      body(i, words[static_cast<size_t>(i - first)] >> shift & 0xffffu);
-    }
+/// rounding_words() of a range's elements, for one use.
+class RangeWords {
+ public:
+  RangeWords(const RowMath& math, Range range, uint64_t key, RoundingUse use) {
+    HONE_ASSERT(range.count <= kRowBlock);
+    math.random_words(key, static_cast<uint64_t>(range.begin) / 4, static_cast<uint32_t>(use), nullptr, words_,
+                      (range.count + 3) / 4);
   }
-}
+  const uint32_t* data() const { return words_; }
+  /// The 16 bits of element i from bit `shift` on.
+  uint32_t bits(int64_t i, int shift) const { return words_[i] >> shift & 0xffffu; }
 
-inline void store_bf16(const float* values, const Tensor& to, Range range, uint64_t key, RoundingUse use, int shift) {
-  auto* const bits = reinterpret_cast<uint16_t*>(to.as<BFloat16>() + range.begin);
-  for_each_rounded(range, key, use, shift,
-                   [&](int64_t i, uint32_t random) { bits[i] = stochastic_bf16(values[i], random); });
-}
+ private:
+  uint32_t words_[kRowBlock];
+};
 
 /// Elements of a float32 or bfloat16 tensor as float32 that may be changed: in place, or in `buffer`.
 inline float* load_rounded(const RowMath& math, const Tensor& x, Range range, float* buffer) {
@@ -39,9 +38,11 @@ inline float* load_rounded(const RowMath& math, const Tensor& x, Range range, fl
 }
 
 /// Stores what load_rounded() gave, after it was changed; nothing where that was in place.
-inline void store_rounded(const float* values, const Tensor& to, Range range, uint64_t key, RoundingUse use,
-                          int shift) {
-  if (to.dtype == DType::kBF16) store_bf16(values, to, range, key, use, shift);
+inline void store_rounded(const RowMath& math, const float* values, const Tensor& to, Range range, uint64_t key,
+                          RoundingUse use) {
+  if (to.dtype != DType::kBF16) return;
+  const RangeWords words(math, range, key, use);
+  math.narrow_randomly(values, words.data(), 0, to.as<BFloat16>() + range.begin, range.count);
 }
 
 }  // namespace hone

@@ -9,6 +9,10 @@
 // not reorder them by itself.
 #pragma once
 
+#ifdef __AVX512BF16__
+#include <immintrin.h>
+#endif
+
 #include "ops/row_math/row_math_tables.h"
 
 namespace hone {
@@ -72,12 +76,76 @@ void widen(const BFloat16* x, float* y, int64_t n) {
   const uint16_t* bits = &x->bits;
   for (int64_t i = 0; i < n; ++i) y[i] = from_bits(static_cast<uint32_t>(bits[i]) << 16);
 }
+#ifdef __AVX512BF16__
+// The instruction rounds 16 numbers in the time of two additions; the code below takes nine instructions for them.
+__mmask16 first_lanes(int64_t count) {
+  return count >= kLanes ? __mmask16{0xffff} : static_cast<__mmask16>((1u << count) - 1);
+}
+void narrow(const float* x, BFloat16* y, int64_t n) {
+  uint16_t* bits = &y->bits;
+  int64_t i = 0;
+  for (; i + 2 * kLanes <= n; i += 2 * kLanes) {
+    _mm512_storeu_si512(bits + i,
+                        (__m512i)_mm512_cvtne2ps_pbh(_mm512_loadu_ps(x + i + kLanes), _mm512_loadu_ps(x + i)));
+  }
+  for (; i < n; i += kLanes) {
+    const __mmask16 lanes = first_lanes(n - i);
+    _mm256_mask_storeu_epi16(bits + i, lanes, (__m256i)_mm512_cvtneps_pbh(_mm512_maskz_loadu_ps(lanes, x + i)));
+  }
+}
+void round(float* x, int64_t n) {
+  for (int64_t i = 0; i < n; i += kLanes) {
+    const __mmask16 lanes = first_lanes(n - i);
+    const __m256i halves = (__m256i)_mm512_cvtneps_pbh(_mm512_maskz_loadu_ps(lanes, x + i));
+    _mm512_mask_storeu_epi32(x + i, lanes, _mm512_slli_epi32(_mm512_cvtepu16_epi32(halves), 16));
+  }
+}
+#else
 void narrow(const float* x, BFloat16* y, int64_t n) {
   uint16_t* bits = &y->bits;
   for (int64_t i = 0; i < n; ++i) bits[i] = static_cast<uint16_t>(bfloat16_bits(x[i]));
 }
 void round(float* x, int64_t n) {
   for (int64_t i = 0; i < n; ++i) x[i] = from_bits(bfloat16_bits(x[i]) << 16);
+}
+#endif
+
+void narrow_randomly(const float* x, const uint32_t* words, int shift, BFloat16* y, int64_t n) {
+  uint16_t* bits = &y->bits;
+  for (int64_t i = 0; i < n; ++i) {
+    const uint32_t u = bits_of(x[i]), rounded = (u + (words[i] >> shift & 0xffffu)) >> 16;
+    bits[i] = static_cast<uint16_t>((u & 0x7fffffffu) > 0x7f800000u ? u >> 16 | 0x40u : rounded);
+  }
+}
+
+/// Philox4x32-10 of core/philox.h for kLanes / 2 counters at once, each word in the lower half of a lane.
+typedef uint64_t W __attribute__((vector_size(4 * kLanes)));
+void random_words(uint64_t key, uint64_t first_group, uint32_t use, const uint32_t* salts, uint32_t* words,
+                  int64_t groups) {
+  constexpr int kGroups = kLanes / 2;
+  constexpr uint64_t kLow = 0xffffffffu;
+  W numbers;
+  for (int i = 0; i < kGroups; ++i) numbers[i] = first_group + static_cast<uint64_t>(i);
+  for (int64_t group = 0; group < groups; group += kGroups, numbers += kGroups) {
+    const int64_t count = groups - group < kGroups ? groups - group : kGroups;
+    W c0 = numbers & kLow, c1 = numbers >> 32, c2 = W{} + use, c3 = W{};
+    for (int64_t i = 0; salts != nullptr && i < count; ++i) c3[i] = salts[group + i];
+    uint64_t k0 = key & kLow, k1 = key >> 32;
+    for (int round = 0; round < 10; ++round) {
+      const W p0 = c0 * uint64_t{0xD2511F53u}, p1 = c2 * uint64_t{0xCD9E8D57u};
+      c0 = (p1 >> 32) ^ c1 ^ k0;
+      c1 = p1 & kLow;
+      c2 = (p0 >> 32) ^ c3 ^ k1;
+      c3 = p0 & kLow;
+      k0 = (k0 + 0x9E3779B9u) & kLow;
+      k1 = (k1 + 0xBB67AE85u) & kLow;
+    }
+    const W first = c0 | c1 << 32, second = c2 | c3 << 32;
+    for (int64_t i = 0; i < count; ++i) {
+      const uint64_t pair[2] = {first[i], second[i]};
+      __builtin_memcpy(words + 4 * (group + i), pair, sizeof(pair));
+    }
+  }
 }
 
 void add(const float* x, const float* z, float* y, int64_t n) {
@@ -249,6 +317,8 @@ constexpr RowMath kTable = {
     .widen = &widen,
     .narrow = &narrow,
     .round = &round,
+    .narrow_randomly = &narrow_randomly,
+    .random_words = &random_words,
     .scale_e4m3 = &scale_e4m3,
     .scale_mxfp4 = &scale_mxfp4,
     .add = &add,

@@ -9,6 +9,7 @@ const RowMath& row_math() {
   switch (active_isa()) {
 #if defined(__x86_64__)
     case Isa::kAmx:
+      return kRowMathAmx;
     case Isa::kAvx512:
       return kRowMathAvx512;
     case Isa::kAvx2:

@@ -37,8 +37,15 @@ struct AdamwRow {
 /// overlap. NaN and infinity propagate.
 struct RowMath {
   void (*widen)(const BFloat16* x, float* y, int64_t n);
-  void (*narrow)(const float* x, BFloat16* y, int64_t n);  ///< to nearest, ties to even
-  void (*round)(float* x, int64_t n);                      ///< to the nearest bfloat16, kept as float32
+  /// To nearest, ties to even; below 2^-126 to zero where Isa::kAmx has an instruction for it that does so.
+  void (*narrow)(const float* x, BFloat16* y, int64_t n);
+  void (*round)(float* x, int64_t n);  ///< to the nearest bfloat16, kept as float32
+  /// To the bfloat16 above or below by the 16 bits of each word from bit `shift` on: stochastic_rounding.h.
+  void (*narrow_randomly)(const float* x, const uint32_t* words, int shift, BFloat16* y, int64_t n);
+  /// The words of `groups` groups of four neighbouring elements: words[4 i + j] = philox(key, {first_group + i, use,
+  /// salts[i]})[j] with the group's number in two words (philox.h); without salts 0.
+  void (*random_words)(uint64_t key, uint64_t first_group, uint32_t use, const uint32_t* salts, uint32_t* words,
+                       int64_t groups);
 
   /// y = scale · x, x the codes of float8_e4m3fn.
   void (*scale_e4m3)(float scale, const uint8_t* x, float* y, int64_t n);

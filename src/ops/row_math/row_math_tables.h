@@ -8,5 +8,6 @@ namespace hone {
 extern const RowMath kRowMathBaseline;
 extern const RowMath kRowMathAvx2;
 extern const RowMath kRowMathAvx512;
+extern const RowMath kRowMathAmx;
 
 }  // namespace hone

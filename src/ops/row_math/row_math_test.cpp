@@ -9,6 +9,7 @@
 
 #include "core/cpu_features.h"
 #include "core/philox.h"
+#include "ops/stochastic_rounding.h"
 
 namespace hone {
 namespace {
@@ -27,7 +28,7 @@ std::vector<float> random_row(int64_t n, uint64_t key, float scale = 3.0f) {
 /// Runs `body` with the functions of each instruction set this machine has.
 void for_each_isa(const std::function<void(const RowMath&)>& body) {
   const Isa before = active_isa();
-  for (Isa isa : {Isa::kBaseline, Isa::kAvx2, Isa::kAvx512}) {
+  for (Isa isa : {Isa::kBaseline, Isa::kAvx2, Isa::kAvx512, Isa::kAmx}) {
     if (isa > best_isa()) continue;
     SCOPED_TRACE(name_of(isa));
     force_isa(isa);
@@ -49,6 +50,42 @@ TEST(RowMath, ConvertsAsBFloat16Does) {
       EXPECT_EQ(narrow[i].bits, BFloat16(x[i]).bits) << x[i];
       EXPECT_EQ(std::bit_cast<uint32_t>(wide[i]), std::bit_cast<uint32_t>(static_cast<float>(narrow[i])));
       EXPECT_EQ(std::bit_cast<uint32_t>(rounded[i]), std::bit_cast<uint32_t>(wide[i]));
+    }
+  });
+}
+
+TEST(RowMath, RandomWordsAreThoseOfPhilox) {
+  for_each_isa([](const RowMath& math) {
+    constexpr uint64_t kKey = 0x123456789abcdef0u;
+    for (const uint64_t first : {uint64_t{0}, uint64_t{0xfffffff9u}}) {
+      for (const int64_t groups : {1, 2, 7, 16, 33}) {
+        for (const bool salted : {false, true}) {
+          std::vector<uint32_t> words(static_cast<size_t>(4 * groups)), salts(static_cast<size_t>(groups));
+          for (size_t i = 0; i < salts.size(); ++i) salts[i] = salted ? 0xdeadbeefu + static_cast<uint32_t>(i) : 0;
+          math.random_words(kKey, first, 77, salted ? salts.data() : nullptr, words.data(), groups);
+          for (size_t i = 0; i < salts.size(); ++i) {
+            const uint64_t group = first + i;
+            const auto want =
+                philox(kKey, {static_cast<uint32_t>(group), static_cast<uint32_t>(group >> 32), 77, salts[i]});
+            for (size_t j = 0; j < 4; ++j) EXPECT_EQ(words[4 * i + j], want[j]) << group;
+          }
+        }
+      }
+    }
+  });
+}
+
+TEST(RowMath, RoundsRandomlyAsItsBitsSay) {
+  for_each_isa([](const RowMath& math) {
+    std::vector<float> x = random_row(1021, 5);
+    x[0] = kInfinity, x[1] = -kInfinity, x[2] = std::nanf(""), x[3] = -0.0f, x[4] = 3.4e38f, x[5] = 1e-41f;
+    PhiloxSequence random(3);
+    std::vector<uint32_t> words(x.size());
+    for (uint32_t& word : words) word = random.next();
+    std::vector<BFloat16> y(x.size());
+    for (const int shift : {0, 16}) {
+      math.narrow_randomly(x.data(), words.data(), shift, y.data(), static_cast<int64_t>(x.size()));
+      for (size_t i = 0; i < x.size(); ++i) EXPECT_EQ(y[i].bits, stochastic_bf16(x[i], words[i] >> shift)) << x[i];
     }
   });
 }

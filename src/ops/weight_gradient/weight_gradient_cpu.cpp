@@ -14,14 +14,15 @@ void add(const RowMath& math, const StoreGradientArgs& args, uint64_t key, int64
   float sums[kRowBlock];
   math.widen(args.dst.dst.as<BFloat16>() + begin, sums, count);
   math.add(sums, src, sums, count);
-  auto* const bits = reinterpret_cast<uint16_t*>(args.dst.dst.as<BFloat16>() + begin);
+  uint32_t salts[kRowBlock / 4], words[kRowBlock];
   for (int64_t first = 0; first < count; first += 4) {
-    const int64_t end = std::min(count, first + 4);
     float addends[4] = {};
-    std::copy(src + first, src + end, addends);
-    const auto words = rounding_words(key, begin + first, RoundingUse::kGradient, salt_of(addends));
-    for (int64_t i = first; i < end; ++i) bits[i] = stochastic_bf16(sums[i], words[static_cast<size_t>(i - first)]);
+    std::copy(src + first, src + std::min(count, first + 4), addends);
+    salts[first / 4] = salt_of(addends);
   }
+  math.random_words(key, static_cast<uint64_t>(begin) / 4, static_cast<uint32_t>(RoundingUse::kGradient), salts, words,
+                    (count + 3) / 4);
+  math.narrow_randomly(sums, words, 0, args.dst.dst.as<BFloat16>() + begin, count);
 }
 
 }  // namespace
