@@ -73,7 +73,7 @@ class Backward {
   AttentionShape shape_;
   int64_t d_steps_, v_steps_;
   SequenceBlocks slabs_, blocks_;
-  PackedHeads q_columns_, dout_columns_, k_, v_, k_rows_;
+  PackedHeads q_, dout_tiles_, q_columns_, dout_columns_, k_, v_, k_rows_;
   TileSums dq_, dk_, dv_;
   Tensor delta_;     // [Hq, T]
   Tensor progress_;  // [blocks, Hkv]
@@ -91,6 +91,8 @@ Backward::Backward(ArenaScope& memory, const AttentionBackwardArgs& args, int th
       blocks_(memory, forward_.q.shape[0], forward_.sequences.num_documents, kGradTokens) {
   const int64_t tokens = forward_.q.shape[0], documents = forward_.sequences.num_documents;
   const int64_t slabs = slab_capacity(tokens, documents), heads = shape_.num_heads, kv_heads = shape_.num_kv_heads;
+  q_ = PackedHeads(memory, heads, slabs, 2 * d_steps_);
+  dout_tiles_ = PackedHeads(memory, heads, slabs, 2 * v_steps_);
   q_columns_ = PackedHeads(memory, heads, slabs, 2 * d_steps_);
   dout_columns_ = PackedHeads(memory, heads, slabs, 2 * v_steps_);
   k_ = PackedHeads(memory, kv_heads, slabs, 2 * d_steps_);
@@ -102,8 +104,7 @@ Backward::Backward(ArenaScope& memory, const AttentionBackwardArgs& args, int th
   delta_ = memory.take({heads, tokens}, DType::kF32);
   progress_ = memory.take({tokens / kGradTokens + documents, kv_heads}, DType::kI32);
   ends_ = memory.take({tokens / kGradTokens + 2}, DType::kI64);
-  const int64_t block_tiles = kGradTokens / amx::kLanes * (d_steps_ + v_steps_);
-  scratch_ = memory.take({threads, amx::kGradScratch + block_tiles * amx::kTileBytes}, DType::kU8);
+  scratch_ = memory.take({threads, amx::kGradScratch}, DType::kU8);
 }
 
 int64_t Backward::last_distance(int64_t blocks) const {
@@ -140,7 +141,10 @@ void Backward::pack(const SequenceBlock& cut) const {
   }
   for (int64_t head = 0; head < shape_.num_heads; ++head) {
     const MatrixView d_out = head_rows(dout_, row, head, v_dim), out = head_rows(forward_.out, row, head, v_dim);
-    pack_slab(head_rows(forward_.q, row, head, dim), rows, dim, SlabForm::kColumnsLeft, q_columns_.slab(head, slab));
+    const MatrixView q = head_rows(forward_.q, row, head, dim);
+    pack_slab(q, rows, dim, SlabForm::kRowsLeft, q_.slab(head, slab));
+    pack_slab(q, rows, dim, SlabForm::kColumnsLeft, q_columns_.slab(head, slab));
+    pack_slab(d_out, rows, v_dim, SlabForm::kRowsLeft, dout_tiles_.slab(head, slab));
     pack_slab(d_out, rows, v_dim, SlabForm::kColumnsLeft, dout_columns_.slab(head, slab));
     for (int64_t i = 0; i < rows; ++i) {
       delta_.as<float>()[head * tokens + row + i] =
@@ -156,20 +160,16 @@ void Backward::run_pair(const BlockPair& pair, int thread) const {
   const int64_t rows = std::min(kGradTokens, length(pair.document) - query), row = document + query;
   const int64_t slab = first_slab(document, pair.document);
   const int64_t query_slab = slab + pair.block * kSlabsOfBlock, key_slab = query_slab - pair.distance * kSlabsOfBlock;
-  std::byte* memory = scratch_.data + thread * scratch_.shape[1];
-  std::byte *q = memory + amx::kGradScratch, *d_out = q + kGradTokens / amx::kLanes * d_steps_ * amx::kTileBytes;
   for (int64_t i = 0; i < shape_.group(); ++i) {
     const int64_t head = pair.kv_head * shape_.group() + i;
-    pack_slab(head_rows(forward_.q, row, head, shape_.head_dim), rows, shape_.head_dim, SlabForm::kRowsLeft, q);
-    pack_slab(head_rows(dout_, row, head, shape_.v_head_dim), rows, shape_.v_head_dim, SlabForm::kRowsLeft, d_out);
     amx::differentiate({.queries = {rows, query, 1, shape_.window},
                         .first_key = key,
                         .keys = std::min(kGradTokens, length(pair.document) - key),
                         .d_steps = d_steps_,
                         .v_steps = v_steps_,
                         .scale = shape_.scale * std::numbers::log2e_v<float>,
-                        .q = q,
-                        .dout = d_out,
+                        .q = q_.slab(head, query_slab),
+                        .dout = dout_tiles_.slab(head, query_slab),
                         .q_columns = q_columns_.slab(head, query_slab),
                         .dout_columns = dout_columns_.slab(head, query_slab),
                         .k = k_.slab(pair.kv_head, key_slab),
@@ -182,7 +182,7 @@ void Backward::run_pair(const BlockPair& pair, int thread) const {
                         .dv = dv_.slab(pair.kv_head, key_slab),
                         .first_of_queries = pair.distance == 0,
                         .first_of_keys = pair.distance == 0 && i == 0,
-                        .scratch = memory});
+                        .scratch = scratch_.data + thread * scratch_.shape[1]});
   }
 }
 
