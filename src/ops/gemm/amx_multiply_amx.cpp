@@ -25,6 +25,28 @@ struct Sums {
   float* tile(int64_t l, int64_t r) const { return tiles + (l * across + r) * kTileFloats; }
 };
 
+/// Panels of an operand from one of them on, step by step.
+struct Stream {
+  const std::byte* at;
+  int64_t panel_bytes, step_bytes, row_bytes;
+};
+
+Stream stream(const Panels& panels, int64_t panel) {
+  return {panels.data + panel * panels.panel_bytes, panels.panel_bytes, panels.step_bytes, panels.row_bytes};
+}
+
+/// Fetches memory into the level-2 cache, some lines at a time.
+struct Prefetcher {
+  const std::byte* at = nullptr;
+  const std::byte* end = nullptr;
+  int64_t lines = 0;  ///< at a time
+
+  void operator()() {
+    for (int64_t i = 0; i < lines && at < end; ++i, at += 64)
+      _mm_prefetch(reinterpret_cast<const char*>(at), _MM_HINT_T1);
+  }
+};
+
 /// The tiles of C that a kernel keeps in registers, at most four: the latency of a product is that of three others.
 template <int Lefts, int Rights>
 struct Kernel {
@@ -45,29 +67,29 @@ struct Kernel {
     if constexpr (L < Lefts && R < Rights) store<sums(L, R)>(to.tile(L, R));
   }
   template <int L>
-  [[gnu::always_inline]] static void load_left(const std::byte* at, const Panels& p) {
-    if constexpr (L < Lefts) load<left(L)>(at + L * p.panel_bytes, p.row_bytes);
+  [[gnu::always_inline]] static void load_left(Stream s) {
+    if constexpr (L < Lefts) load<left(L)>(s.at + L * s.panel_bytes, s.row_bytes);
   }
   template <int R>
-  [[gnu::always_inline]] static void load_right(const std::byte* at, const Panels& p) {
-    if constexpr (R < Rights) load<right(R)>(at + R * p.panel_bytes, p.row_bytes);
+  [[gnu::always_inline]] static void load_right(Stream s) {
+    if constexpr (R < Rights) load<right(R)>(s.at + R * s.panel_bytes, s.row_bytes);
   }
   template <int L, int R>
   [[gnu::always_inline]] static void step() {
     if constexpr (L < Lefts && R < Rights) multiply_add<sums(L, R), left(L), right(R)>();
   }
 
-  /// to = from + left x right, tiles [Lefts][Rights]; from may be null, or to.
-  static void run(const Panels& lefts, const std::byte* l, const Panels& rights, const std::byte* r, int64_t steps,
-                  Sums from, Sums to) {
+  /// to = from + left x right, tiles [Lefts][Rights]; from may be null, or to. Every step fetches, too.
+  [[gnu::always_inline]] static void run(Stream l, Stream r, int64_t steps, Sums from, Sums to, Prefetcher& fetch) {
     begin<0, 0>(from), begin<0, 1>(from), begin<0, 2>(from), begin<0, 3>(from);
     begin<1, 0>(from), begin<1, 1>(from), begin<2, 0>(from), begin<3, 0>(from);
-    for (int64_t s = 0; s < steps; ++s, l += lefts.step_bytes, r += rights.step_bytes) {
-      load_left<0>(l, lefts), load_right<0>(r, rights), step<0, 0>();
-      load_right<1>(r, rights), step<0, 1>();
-      load_left<1>(l, lefts), step<1, 0>(), step<1, 1>();
-      load_right<2>(r, rights), step<0, 2>(), load_right<3>(r, rights), step<0, 3>();
-      load_left<2>(l, lefts), step<2, 0>(), load_left<3>(l, lefts), step<3, 0>();
+    for (int64_t s = 0; s < steps; ++s, l.at += l.step_bytes, r.at += r.step_bytes) {
+      load_left<0>(l), load_right<0>(r), step<0, 0>();
+      load_right<1>(r), step<0, 1>();
+      load_left<1>(l), step<1, 0>(), step<1, 1>();
+      load_right<2>(r), step<0, 2>(), load_right<3>(r), step<0, 3>();
+      load_left<2>(l), step<2, 0>(), load_left<3>(l), step<3, 0>();
+      fetch();
     }
     end<0, 0>(to), end<0, 1>(to), end<0, 2>(to), end<0, 3>(to);
     end<1, 0>(to), end<1, 1>(to), end<2, 0>(to), end<3, 0>(to);
@@ -88,20 +110,6 @@ struct Element {
   }
 };
 
-/// Writes `rows` x `cols` of a tile of sums to C at (row, col).
-template <class T>
-void finish_tile(const GemmArgs& g, const float* sums, int64_t row, int64_t rows, int64_t col, int64_t cols) {
-  const __mmask16 mask = static_cast<__mmask16>((1u << cols) - 1);
-  const __m512 beta = _mm512_set1_ps(g.beta);
-  T* c = static_cast<T*>(g.c) + row * g.ldc + col;
-  for (int64_t i = 0; i < rows; ++i, c += g.ldc) {
-    const __m512 scale = _mm512_set1_ps(g.row_scale ? g.alpha * g.row_scale[row + i] : g.alpha);
-    __m512 value = _mm512_mul_ps(scale, _mm512_load_ps(sums + i * kLanes));
-    if (g.beta != 0.0f) value = _mm512_fmadd_ps(beta, Element::load(c, mask), value);
-    Element::store(c, mask, value);
-  }
-}
-
 void transpose(float* tile) {
   Vec::U rows[kLanes];
 #pragma GCC unroll 16
@@ -109,6 +117,24 @@ void transpose(float* tile) {
   Vec::transpose(rows);
 #pragma GCC unroll 16
   for (int i = 0; i < kLanes; ++i) __builtin_memcpy(tile + i * kLanes, &rows[i], sizeof(rows[i]));
+}
+
+/// Writes `rows` x `cols` of a tile of sums to C at (row, col).
+template <class T>
+void finish_tile(const GemmArgs& g, const float* sums, int64_t row, int64_t rows, int64_t col, int64_t cols) {
+  const __mmask16 mask = static_cast<__mmask16>((1u << cols) - 1);
+  const __m512 alpha = _mm512_set1_ps(g.alpha), beta = _mm512_set1_ps(g.beta);
+  const bool adds = g.beta != 0.0f;
+  const int64_t ldc = g.ldc;
+  T* c = static_cast<T*>(g.c) + row * ldc + col;
+  const float* row_scale = g.row_scale ? g.row_scale + row : nullptr;
+#pragma GCC unroll 4
+  for (int64_t i = 0; i < rows; ++i, c += ldc) {
+    const __m512 scale = row_scale ? _mm512_set1_ps(g.alpha * row_scale[i]) : alpha;
+    __m512 value = _mm512_mul_ps(scale, _mm512_load_ps(sums + i * kLanes));
+    if (adds) value = _mm512_fmadd_ps(beta, Element::load(c, mask), value);
+    Element::store(c, mask, value);
+  }
 }
 
 /// Writes the tile of left panel l and right panel r to C.
@@ -132,14 +158,13 @@ void finish(const PanelProduct& p, float* tile, int64_t l, int64_t r) {
 
 /// Left panels from l and right panels from r.
 template <int Lefts, int Rights>
-void multiply_panels(const PanelProduct& p, int64_t l, int64_t r) {
+void multiply_panels(const PanelProduct& p, int64_t l, int64_t r, Prefetcher& fetch) {
   alignas(64) float tiles[Lefts * Rights * kTileFloats];
   const int64_t across = panels_of(p.right_lanes);
   const Sums kept{p.sums ? p.sums + (l * across + r) * kTileFloats : nullptr, across};
   const Sums finished{tiles, Rights};
-  Kernel<Lefts, Rights>::run(p.left, p.left.data + l * p.left.panel_bytes, p.right,
-                             p.right.data + r * p.right.panel_bytes, p.steps, p.first ? Sums{} : kept,
-                             p.last ? finished : kept);
+  Kernel<Lefts, Rights>::run(stream(p.left, l), stream(p.right, r), p.steps, p.first ? Sums{} : kept,
+                             p.last ? finished : kept, fetch);
   if (!p.last) return;
   for (int i = 0; i < Lefts; ++i) {
     for (int j = 0; j < Rights; ++j) finish(p, finished.tile(i, j), l + i, r + j);
@@ -148,29 +173,47 @@ void multiply_panels(const PanelProduct& p, int64_t l, int64_t r) {
 
 /// One left panel by a run of right panels, four at a time.
 void multiply_row(const PanelProduct& p, int64_t l, PanelRange right) {
+  Prefetcher none;
   int64_t r = right.begin;
-  for (; r + 4 <= right.end; r += 4) multiply_panels<1, 4>(p, l, r);
-  if (right.end - r == 3) multiply_panels<1, 3>(p, l, r);
-  if (right.end - r == 2) multiply_panels<1, 2>(p, l, r);
-  if (right.end - r == 1) multiply_panels<1, 1>(p, l, r);
+  for (; r + 4 <= right.end; r += 4) multiply_panels<1, 4>(p, l, r, none);
+  if (right.end - r == 3) multiply_panels<1, 3>(p, l, r, none);
+  if (right.end - r == 2) multiply_panels<1, 2>(p, l, r, none);
+  if (right.end - r == 1) multiply_panels<1, 1>(p, l, r, none);
 }
 
 void multiply_column(const PanelProduct& p, PanelRange left, int64_t r) {
+  Prefetcher none;
   int64_t l = left.begin;
-  for (; l + 4 <= left.end; l += 4) multiply_panels<4, 1>(p, l, r);
-  if (left.end - l == 3) multiply_panels<3, 1>(p, l, r);
-  if (left.end - l == 2) multiply_panels<2, 1>(p, l, r);
-  if (left.end - l == 1) multiply_panels<1, 1>(p, l, r);
+  for (; l + 4 <= left.end; l += 4) multiply_panels<4, 1>(p, l, r, none);
+  if (left.end - l == 3) multiply_panels<3, 1>(p, l, r, none);
+  if (left.end - l == 2) multiply_panels<2, 1>(p, l, r, none);
+  if (left.end - l == 1) multiply_panels<1, 1>(p, l, r, none);
+}
+
+/// Fetches the two panels from `panel` on, where their bytes follow one another, beside `products` products.
+Prefetcher fetch_two(const Panels& panels, int64_t panel, int64_t end, int64_t products) {
+  if (panel >= end || panels.row_bytes != 64) return {};
+  const std::byte* at = panels.data + panel * panels.panel_bytes;
+  return {at, at + smaller(2, end - panel) * panels.panel_bytes, 32 / (products > 0 ? products : 1) + 1};
 }
 
 }  // namespace
 
 void multiply(const PanelProduct& product, PanelRange left, PanelRange right) {
   configure_tiles();
-  const int64_t even_left = left.end - (left.end - left.begin) % 2,
-                even_right = right.end - (right.end - right.begin) % 2;
-  for (int64_t r = right.begin; r < even_right; r += 2) {
-    for (int64_t l = left.begin; l < even_left; l += 2) multiply_panels<2, 2>(product, l, r);
+  const int64_t even_left = left.end - (left.end - left.begin) % 2;
+  const int64_t even_right = right.end - (right.end - right.begin) % 2;
+  // Panels that are columns of C are the inner loop: C is written along its rows.
+  if (product.swapped) {
+    for (int64_t r = right.begin; r < even_right; r += 2) {
+      Prefetcher fetch = fetch_two(product.right, r + 2, right.end, (even_left - left.begin) / 2);
+      for (int64_t l = left.begin; l < even_left; l += 2) multiply_panels<2, 2>(product, l, r, fetch);
+    }
+  } else {
+    for (int64_t l = left.begin; l < even_left; l += 2) {
+      Prefetcher fetch = fetch_two(product.left, l + 2, left.end, (even_right - right.begin) / 2);
+      for (int64_t r = right.begin; r < even_right; r += 2) multiply_panels<2, 2>(product, l, r, fetch);
+    }
   }
   if (even_left < left.end) multiply_row(product, even_left, {right.begin, even_right});
   if (even_right < right.end) multiply_column(product, left, even_right);

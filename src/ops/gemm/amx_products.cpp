@@ -31,21 +31,25 @@ constexpr int64_t kSerialCost = 20000;
 /// Some 20 microseconds: long against a task's overhead, short against an imbalance.
 constexpr int64_t kLeastTaskCost = 50000;
 constexpr int64_t kTasksPerThread = 6;
-/// The left panels of a task stay in a 2 MiB level-2 cache while right ones pass by.
-constexpr int64_t kLeftBytes = int64_t{1} << 20;
+/// The panels of a task's inner loop stay in a 2 MiB level-2 cache while those of the outer one pass by.
+constexpr int64_t kInnerBytes = int64_t{1} << 19;
+/// A left operand that so few right panels are multiplied with is read where it lies.
+constexpr int64_t kMostDirectUses = 8;
 
 /// Bytes of the operands of a block, and how deep it may be if k does not fit in one.
 struct Limits {
   int64_t packed_bytes;
   int64_t steps;
 
-  int64_t split_panels() const { return packed_bytes / (steps * kTileBytes); }
-  int64_t sums_bytes() const { return split_panels() * split_panels() / 4 * kTileBytes; }
+  constexpr int64_t split_panels() const { return packed_bytes / (steps * kTileBytes); }
+  constexpr int64_t sums_bytes() const { return split_panels() * split_panels() / 4 * kTileBytes; }
 };
-/// On one thread inside a task: 1 MiB for the sums.
-constexpr Limits kSerialLimits{int64_t{2} << 20, 32};
-/// On all threads: 4 MiB for the sums.
+/// On one thread: what is packed stays near it.
+constexpr Limits kSerialLimits{int64_t{3} << 20, 32};
+/// On many threads, whose caches hold more together and whose tasks need more to share.
 constexpr Limits kPooledLimits{int64_t{8} << 20, 64};
+static_assert(kSerialLimits.sums_bytes() <= kPooledLimits.sums_bytes());
+constexpr int kManyThreads = 8;
 /// Blocks in memory at one time: one is multiplied, the next packed, and one between them, so that no thread waits.
 constexpr int64_t kSlots = 3;
 
@@ -74,8 +78,8 @@ class Workspace {
  public:
   Workspace(const Limits& limits, int64_t slots)
       : limits_(limits), slots_(slots), memory_(allocate(slots * limits.packed_bytes + limits.sums_bytes())) {}
-  std::byte* slot(int64_t i) { return memory_.get() + i % slots_ * limits_.packed_bytes; }
-  float* sums() { return reinterpret_cast<float*>(memory_.get() + slots_ * limits_.packed_bytes); }
+  std::byte* slot(int64_t i) const { return memory_.get() + i % slots_ * limits_.packed_bytes; }
+  float* sums() const { return reinterpret_cast<float*>(memory_.get() + slots_ * limits_.packed_bytes); }
 
  private:
   Limits limits_;
@@ -83,13 +87,13 @@ class Workspace {
   Memory memory_;
 };
 
-Workspace& serial_workspace() {
-  thread_local Workspace workspace(kSerialLimits, 1);
+const Workspace& serial_workspace() {
+  thread_local const Workspace workspace(kSerialLimits, 1);
   return workspace;
 }
 /// Of the thread that starts a product; the pool's work in it.
-Workspace& pooled_workspace() {
-  thread_local Workspace workspace(kPooledLimits, kSlots);
+const Workspace& pooled_workspace() {
+  thread_local const Workspace workspace(kPooledLimits, kSlots);
   return workspace;
 }
 
@@ -115,6 +119,11 @@ struct Sides {
   int64_t left_lanes = 0, right_lanes = 0;
   int64_t left_cost = 0, right_cost = 0;  ///< of packing a tile
 
+  /// Whether tiles of the left operand can be read in place: bfloat16, and whole.
+  bool left_in_place() const {
+    return left.dtype == DType::kBF16 && depth_is_contiguous(left) && !left.lane_index && left_lanes % kLanes == 0 &&
+           args->k % kDepth == 0 && panels_of(right_lanes) <= kMostDirectUses;
+  }
   int64_t panels() const { return panels_of(left_lanes) + panels_of(right_lanes); }
   int64_t tiles() const { return panels_of(left_lanes) * panels_of(right_lanes); }
   int64_t packing() const {
@@ -128,7 +137,7 @@ struct Sides {
 Sides sides_of(const GemmArgs& g, bool swapped) {
   Sides s{&g, swapped, rows_of_a(g), columns_of_b(g), g.m, g.n};
   if (swapped) std::swap(s.left, s.right), std::swap(s.left_lanes, s.right_lanes);
-  s.left_cost = packing_cost(s.left, TileOrder::kByLane);
+  s.left_cost = s.left_in_place() ? 0 : packing_cost(s.left, TileOrder::kByLane);
   s.right_cost = packing_cost(s.right, TileOrder::kByPair);
   return s;
 }
@@ -143,8 +152,9 @@ struct Block {
   Sides sides;
   int64_t left = 0, lefts = 0, right = 0, rights = 0;  // lanes
   int64_t k = 0, depth = 0;
+  bool in_place = false;  ///< the left operand is not packed
 
-  int64_t left_bytes() const { return panels_of(lefts) * steps_of(depth) * kTileBytes; }
+  int64_t left_bytes() const { return in_place ? 0 : panels_of(lefts) * steps_of(depth) * kTileBytes; }
   int64_t bytes() const { return left_bytes() + panels_of(rights) * steps_of(depth) * kTileBytes; }
   bool first() const { return k == 0; }
   bool last() const { return k + depth >= sides.args->k; }
@@ -161,7 +171,7 @@ struct Block {
     const int64_t steps = steps_of(depth);
     return {.args = sides.args,
             .swapped = sides.swapped,
-            .left = {.data = packed, .panel_bytes = steps * kTileBytes},
+            .left = in_place ? left_where_it_lies() : Panels{.data = packed, .panel_bytes = steps * kTileBytes},
             .right = {.data = packed + left_bytes(), .panel_bytes = steps * kTileBytes},
             .steps = steps,
             .left_lane = left,
@@ -174,6 +184,14 @@ struct Block {
   }
 
  private:
+  Panels left_where_it_lies() const {
+    constexpr int64_t kSize = 2;
+    const Operand& o = sides.left;
+    return {.data = static_cast<const std::byte*>(o.data) + (left * o.lane_stride + k) * kSize,
+            .panel_bytes = kLanes * o.lane_stride * kSize,
+            .step_bytes = kDepth * kSize,
+            .row_bytes = o.lane_stride * kSize};
+  }
   static int64_t lanes(PanelRange p, int64_t of) { return std::min(p.end * kLanes, of) - p.begin * kLanes; }
 };
 
@@ -181,7 +199,13 @@ struct Block {
 template <class Body>
 void for_each_block(const Sides& sides, const Limits& limits, const Body& body) {
   const int64_t all_steps = steps_of(sides.args->k);
+  const bool in_place = sides.left_in_place();
   if (sides.left_lanes == 0 || sides.right_lanes == 0) return;
+  // The other side is at most a few panels, and there are no sums to keep.
+  if (in_place && panels_of(sides.right_lanes) * all_steps * kTileBytes <= limits.packed_bytes) {
+    body(Block{sides, 0, sides.left_lanes, 0, sides.right_lanes, 0, sides.args->k, true});
+    return;
+  }
   int64_t steps = all_steps, panels = limits.packed_bytes / (std::max<int64_t>(steps, 1) * kTileBytes);
   if (steps > limits.steps && sides.panels() > panels) {
     steps = even_part(all_steps, limits.steps, 1);
@@ -197,7 +221,7 @@ void for_each_block(const Sides& sides, const Limits& limits, const Body& body) 
     for (int64_t l = 0; l < sides.left_lanes; l += left) {
       for (int64_t k = 0; k == 0 || k < sides.args->k; k += std::max<int64_t>(steps, 1) * kDepth) {
         body(Block{sides, l, std::min(left, sides.left_lanes - l), r, std::min(right, sides.right_lanes - r), k,
-                   std::min(steps * kDepth, sides.args->k - k)});
+                   std::min(steps * kDepth, sides.args->k - k), in_place});
       }
     }
   }
@@ -250,12 +274,13 @@ void wait_until(const std::atomic<int64_t>& counter, int64_t count) {
 /// that is waited for has started.
 class Schedule {
  public:
-  Schedule(ThreadPool& pool, const std::vector<Sides>& groups, Workspace& workspace) : workspace_(workspace) {
+  Schedule(ThreadPool& pool, const std::vector<Sides>& groups, const Workspace& workspace)
+      : limits_(pool.size() < kManyThreads ? kSerialLimits : kPooledLimits), workspace_(workspace) {
     int64_t total = 0;
     for (const Sides& s : groups) total += s.cost();
-    task_cost_ = pool.size() == 1 ? INT64_MAX : std::max(kLeastTaskCost, total / (pool.size() * kTasksPerThread));
+    task_cost_ = std::max(kLeastTaskCost, total / (pool.size() * kTasksPerThread));
     for (const Sides& s : groups) {
-      for_each_block(s, kPooledLimits, [&](const Block& block) { place(block); });
+      for_each_block(s, limits_, [&](const Block& block) { place(block); });
     }
     // Packing is one stage ahead of multiplying.
     for (size_t stage = 0; stage < stages_.size(); ++stage) {
@@ -283,7 +308,7 @@ class Schedule {
   void place(const Block& block) {
     const bool split = !(block.first() && block.last());
     const bool shares = !stages_.empty() && !split && !stages_.back().splits_k &&
-                        stages_.back().bytes + block.bytes() <= kPooledLimits.packed_bytes;
+                        stages_.back().bytes + block.bytes() <= limits_.packed_bytes;
     if (!shares) stages_.emplace_back(blocks_.size(), split);
     Stage& stage = stages_.back();
     blocks_.push_back({block, stages_.size() - 1, stage.bytes});
@@ -302,8 +327,10 @@ class Schedule {
       const Block& b = blocks_[i].block;
       const int64_t steps = steps_of(b.depth);
       if (steps == 0) continue;
-      add({Segment::Kind::kPackLeft, i, packing_cut(panels_of(b.lefts), steps * b.sides.left_cost), {}});
-      stage.to_pack += segments_.back().tasks();
+      if (!b.in_place) {
+        add({Segment::Kind::kPackLeft, i, packing_cut(panels_of(b.lefts), steps * b.sides.left_cost), {}});
+        stage.to_pack += segments_.back().tasks();
+      }
       add({Segment::Kind::kPackRight, i, {}, packing_cut(panels_of(b.rights), steps * b.sides.right_cost)});
       stage.to_pack += segments_.back().tasks();
     }
@@ -317,11 +344,15 @@ class Schedule {
       const int64_t lefts = panels_of(b.lefts), rights = panels_of(b.rights);
       // Nearly square parts read the operands least often.
       const int64_t tiles = std::max<int64_t>(task_cost_ / tile_cost, 1);
-      int64_t left = std::min(lefts, kLeftBytes / (steps * kTileBytes));
-      while (left > 2 && left * left > tiles && left * rights > tiles) left = (left + 1) / 2;
-      left = even_part(lefts, left, 2);
-      const int64_t right = even_part(rights, std::max<int64_t>(tiles / left, 1), 2);
-      add({Segment::Kind::kMultiply, i, {lefts, left}, {rights, right}});
+      const int64_t inners = b.sides.swapped ? lefts : rights, outers = b.sides.swapped ? rights : lefts;
+      int64_t inner = std::min(inners, kInnerBytes / (steps * kTileBytes));
+      while (inner > 2 && inner * inner > tiles && inner * outers > tiles) inner = (inner + 1) / 2;
+      inner = even_part(inners, inner, 2);
+      const int64_t outer = even_part(outers, std::max<int64_t>(tiles / inner, 1), 2);
+      add({Segment::Kind::kMultiply,
+           i,
+           {lefts, b.sides.swapped ? inner : outer},
+           {rights, b.sides.swapped ? outer : inner}});
       stage.to_multiply += segments_.back().tasks();
     }
   }
@@ -354,7 +385,8 @@ class Schedule {
     wait_until(earlier.multiplied, earlier.to_multiply);
   }
 
-  Workspace& workspace_;
+  Limits limits_;
+  const Workspace& workspace_;
   int64_t task_cost_ = 0;
   std::vector<Placed> blocks_;
   std::deque<Stage> stages_;
@@ -364,10 +396,10 @@ class Schedule {
 };
 
 void run_serially(const Sides& sides) {
-  Workspace& workspace = serial_workspace();
+  const Workspace& workspace = serial_workspace();
   for_each_block(sides, kSerialLimits, [&](const Block& block) {
     const PanelRange left{0, panels_of(block.lefts)}, right{0, panels_of(block.rights)};
-    block.pack_left(left, workspace.slot(0));
+    if (!block.in_place) block.pack_left(left, workspace.slot(0));
     block.pack_right(right, workspace.slot(0));
     multiply(block.product(workspace.slot(0), workspace.sums()), left, right);
   });
@@ -389,7 +421,7 @@ void products(ThreadPool& pool, std::span<const GemmArgs> groups) {
     sides.push_back(sides_of(g));
     total += sides.back().cost();
   }
-  if (total <= kSerialCost) {
+  if (pool.size() == 1 || total <= kSerialCost) {
     for (const Sides& s : sides) run_serially(s);
     return;
   }

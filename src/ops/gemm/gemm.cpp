@@ -146,9 +146,11 @@ void tiled_products(ThreadPool& pool, std::span<const GemmArgs> groups) {
   });
 }
 
-bool runs_on_amx(const GemmArgs& g) { return active_isa() == Isa::kAmx && amx::takes(g); }
+bool runs_on_amx(const GemmArgs& g) { return gemm_rounds() && amx::takes(g); }
 
 }  // namespace
+
+bool gemm_rounds() { return active_isa() == Isa::kAmx; }
 
 void gemm_serial(const GemmArgs& args) {
   check(args);

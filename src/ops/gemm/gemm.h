@@ -83,6 +83,9 @@ inline MatrixView transposed(const MatrixView& v) {
   return {v.data, v.dtype, v.col_stride, v.row_stride, v.col_index, v.row_index};
 }
 
+/// Whether products that `may_round` do: where AMX is in use.
+bool gemm_rounds();
+
 /// One product on the threads of the pool. Inside a loop of the pool it runs serially.
 void gemm(ThreadPool& pool, const GemmArgs& args);
 
@@ -90,7 +93,7 @@ void gemm(ThreadPool& pool, const GemmArgs& args);
 void grouped_gemm(ThreadPool& pool, std::span<const GemmArgs> groups);
 
 /// One product on the calling thread, for use inside a task (attention: per head and block). The packing workspace is
-/// thread-local, of constant size (about 2 MiB, and 3 MiB for AMX), and allocated at a thread's first product; that of
+/// thread-local, of constant size (about 2 MiB, and 6 MiB for AMX), and allocated at a thread's first product; that of
 /// a product on all threads is its caller's (28 MiB, AMX only).
 void gemm_serial(const GemmArgs& args);
 

@@ -110,15 +110,23 @@ GemmArgs product(int64_t m, int64_t n, int64_t k, const Matrix& a, const Matrix&
   return product(m, n, k, a.view(), b.view(), c);
 }
 
+bool runs_on_amx(const GemmArgs& g) {
+  return gemm_rounds() && (g.may_round || (g.a.dtype == DType::kBF16 && g.b.dtype == DType::kBF16));
+}
+
 /// The bound of gemm.h. The chain of one block costs at most min(k, kGemmDepth) roundings (twice that without a fused
-/// multiply-add), adding the blocks k / kGemmDepth, and alpha, row_scale and beta four; bf16 rounds by 2^-8 at the end.
+/// multiply-add), adding the blocks k / kGemmDepth, and alpha, row_scale and beta four; on AMX a step of 32 is two
+/// chains of 16, and the steps are one chain. bf16 rounds by 2^-8 at the end.
 double error_bound(const GemmArgs& g, double absolute_sum, double old) {
   const double scale = std::abs(g.alpha) * (active_isa() == Isa::kBaseline ? 2 : 1);
-  const double roundings = static_cast<double>(std::min(g.k, kGemmDepth)) + static_cast<double>(g.k / kGemmDepth) + 4;
+  const int64_t depth = runs_on_amx(g) ? 16 : kGemmDepth, block = runs_on_amx(g) ? 32 : kGemmDepth;
+  const double roundings = static_cast<double>(std::min(g.k, depth) + g.k / block + (runs_on_amx(g) ? 6 : 4));
   const double in_f32 = std::ldexp(roundings, -24) * (scale * absolute_sum + std::abs(g.beta * old));
   const double magnitude = std::abs(g.alpha) * absolute_sum + std::abs(g.beta * old);
   return in_f32 + (g.c_dtype == DType::kBF16 ? std::ldexp(magnitude, -8) : 0.0) + 1e-30;
 }
+
+double rounded(double value) { return static_cast<float>(BFloat16(static_cast<float>(value))); }
 
 void expect_product(const GemmArgs& g, const Matrix& a, const Matrix& b, const Output& c, float fill) {
   for (int64_t r = 0; r < g.m; ++r) {
@@ -126,7 +134,8 @@ void expect_product(const GemmArgs& g, const Matrix& a, const Matrix& b, const O
     for (int64_t col = 0; col < g.n; ++col) {
       double sum = 0, absolute = 0;
       for (int64_t i = 0; i < g.k; ++i) {
-        const double term = a.at(r, i) * b.at(i, col);
+        const double term =
+            g.may_round && gemm_rounds() ? rounded(a.at(r, i)) * rounded(b.at(i, col)) : a.at(r, i) * b.at(i, col);
         sum += term;
         absolute += std::abs(term);
       }
@@ -218,6 +227,59 @@ TEST_P(Gemm, AppliesAlphaBetaAndRowScale) {
         ASSERT_NO_FATAL_FAILURE(expect_product(g, a, b, c, 1.5f));
       }
     }
+  }
+}
+
+TEST_P(Gemm, RoundsFloat32OperandsWhereItMay) {
+  constexpr Layout kLayouts[] = {Layout::kRowMajor, Layout::kColumnMajor, Layout::kStrided};
+  for (const int64_t k : {1, 16, 43, 64, 301}) {
+    for (const Layout layout_a : kLayouts) {
+      for (const Layout layout_b : kLayouts) {
+        const int64_t m = 35, n = 19;
+        const Matrix a(m, k, DType::kF32, layout_a, random_, k == 43);
+        const Matrix b(k, n, k == 301 ? DType::kF32 : DType::kBF16, layout_b, random_, k == 43);
+        Output c(m, n, DType::kF32, 0.5f);
+        GemmArgs g = product(m, n, k, a, b, c);
+        g.may_round = true;
+        gemm(pool_, g);
+        ASSERT_NO_FATAL_FAILURE(expect_product(g, a, b, c, 0.5f));
+      }
+    }
+  }
+}
+
+/// Few rows or columns exchange the operands and take other kernels; memory for packed operands cuts m, n and k.
+TEST_P(Gemm, BitsOfBfloat16DoNotDependOnShapeOrBlocks) {
+  const int64_t m = 1043, n = 1030, k = 2091;
+  const Matrix a(m, k, DType::kBF16, Layout::kRowMajor, random_), b(k, n, DType::kBF16, Layout::kColumnMajor, random_);
+  const int64_t most = gemm_rounds() ? m : 150;  // others are slower
+  Output all(m, n, DType::kF32, 0.0f), serial(m, n, DType::kF32, 0.0f);
+  gemm(pool_, product(most, n, k, a, b, all));
+  gemm_serial(product(most, n, k, a, b, serial));
+  EXPECT_EQ(serial, all);
+  for (const int64_t rows : {1, 3, 16, 33, 50, 130}) {
+    for (const int64_t cols : {1, 17, 48, 1030}) {
+      Output some(rows, cols, DType::kF32, 0.0f);
+      const int64_t first_row = most - rows, first_col = n - cols;
+      MatrixView part_a = a.view(), part_b = b.view();
+      part_a.data = static_cast<const BFloat16*>(part_a.data) + first_row * part_a.row_stride;
+      part_b.data = static_cast<const BFloat16*>(part_b.data) + first_col * part_b.col_stride;
+      gemm(pool_, product(rows, cols, k, part_a, part_b, some));
+      for (int64_t r = 0; r < rows; ++r) {
+        for (int64_t col = 0; col < cols; ++col) {
+          ASSERT_EQ(some.at(r, col), all.at(first_row + r, first_col + col)) << rows << " x " << cols;
+        }
+      }
+    }
+  }
+  // k of one block after the other is one sum.
+  for (int64_t col = 0; col < n; col += 97) {
+    double sum = 0, absolute = 0;
+    for (int64_t i = 0; i < k; ++i) {
+      sum += a.at(5, i) * b.at(i, col);
+      absolute += std::abs(a.at(5, i) * b.at(i, col));
+    }
+    ASSERT_NEAR(all.at(5, col), sum, error_bound(product(m, n, k, a, b, all), absolute, 0.0));
   }
 }
 

@@ -14,9 +14,9 @@ namespace hone {
 /// Float32 accumulation. A bfloat16 y is rounded after the base product (bias included) and again with the adapter's
 /// added to it. Deterministic, and a row of y depends on its row of x only.
 ///
-/// On a GPU, here and below: with a bfloat16 x (or dy), all that is multiplied with it is rounded to bfloat16; a
-/// product that is added to something in bfloat16 is rounded before and after; and the bits of a row may depend on the
-/// number of rows. A bias is rounded to y's dtype everywhere.
+/// Here and below, with a bfloat16 x (or dy): on a GPU, or a CPU with AMX, all that is multiplied with it is rounded to
+/// bfloat16. On a GPU, a product that is added to something in bfloat16 is rounded before and after; and the bits of a
+/// row may depend on the number of rows. A bias is rounded to y's dtype everywhere.
 struct LinearArgs {
   Tensor x, w;
   Tensor bias = {};

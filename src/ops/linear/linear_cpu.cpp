@@ -7,25 +7,31 @@ namespace hone::cpu {
 
 namespace {
 
-/// c = alpha · a b + beta · c, the shape of c given by its tensor.
-void product(ThreadPool& pool, const MatrixView& a, const MatrixView& b, int64_t k, const Tensor& c, float alpha = 1.0f,
-             float beta = 0.0f) {
-  gemm(pool, {.m = c.shape[0],
-              .n = c.shape[1],
-              .k = k,
-              .a = a,
-              .b = b,
-              .c = c.data,
-              .c_dtype = c.dtype,
-              .ldc = c.shape[1],
-              .alpha = alpha,
-              .beta = beta});
-}
+/// The products of a launch, whose activations (or their gradients) have one dtype.
+struct Products {
+  ThreadPool& pool;
+  DType dtype;
 
-void product(ThreadPool& pool, const MatrixView& a, const MatrixView& b, int64_t k, const GradDest& c,
-             float alpha = 1.0f) {
-  product(pool, a, b, k, c.dst, alpha, c.beta);
-}
+  /// c = alpha · a b + beta · c, the shape of c given by its tensor.
+  void operator()(const MatrixView& a, const MatrixView& b, int64_t k, const Tensor& c, float alpha = 1.0f,
+                  float beta = 0.0f) const {
+    gemm(pool, {.m = c.shape[0],
+                .n = c.shape[1],
+                .k = k,
+                .a = a,
+                .b = b,
+                .c = c.data,
+                .c_dtype = c.dtype,
+                .ldc = c.shape[1],
+                .alpha = alpha,
+                .beta = beta,
+                .may_round = dtype == DType::kBF16});
+  }
+
+  void operator()(const MatrixView& a, const MatrixView& b, int64_t k, const GradDest& c, float alpha = 1.0f) const {
+    (*this)(a, b, k, c.dst, alpha, c.beta);
+  }
+};
 
 /// y[t, :] = bias.
 void broadcast(ThreadPool& pool, const Tensor& bias, const Tensor& y) {
@@ -47,23 +53,25 @@ void linear(const Context& context, const LinearArgs& args) {
   context.launch([args](ThreadPool& pool) {
     // The bias goes first, so that a bfloat16 y is rounded once for both.
     if (args.bias.defined()) broadcast(pool, args.bias, args.y);
-    product(pool, matrix(args.x), transposed(matrix(args.w)), args.x.shape[1], args.y, 1.0f,
+    const Products product{pool, args.x.dtype};
+    product(matrix(args.x), transposed(matrix(args.w)), args.x.shape[1], args.y, 1.0f,
             args.bias.defined() ? 1.0f : 0.0f);
     if (args.xa.defined()) {
-      product(pool, matrix(args.xa), transposed(matrix(args.lora_b)), args.xa.shape[1], args.y, args.scaling, 1.0f);
+      product(matrix(args.xa), transposed(matrix(args.lora_b)), args.xa.shape[1], args.y, args.scaling, 1.0f);
     }
   });
 }
 
 void linear_grad(const Context& context, const LinearGradArgs& args) {
   context.launch([args](ThreadPool& pool) {
+    const Products product{pool, args.dy.dtype};
     const MatrixView dy = matrix(args.dy);
     const int64_t rows = args.dy.shape[0], out = args.dy.shape[1];
-    if (args.dx.wanted()) product(pool, dy, matrix(args.w), out, args.dx);
-    if (args.dw.wanted()) product(pool, transposed(dy), matrix(args.x), rows, args.dw);
+    if (args.dx.wanted()) product(dy, matrix(args.w), out, args.dx);
+    if (args.dw.wanted()) product(transposed(dy), matrix(args.x), rows, args.dw);
     if (args.dbias.wanted()) sum_over_rows(pool, args.dy, args.dbias);
-    if (args.dxa.wanted()) product(pool, dy, matrix(args.lora_b), out, args.dxa, args.scaling);
-    if (args.dlora_b.wanted()) product(pool, transposed(dy), matrix(args.xa), rows, args.dlora_b, args.scaling);
+    if (args.dxa.wanted()) product(dy, matrix(args.lora_b), out, args.dxa, args.scaling);
+    if (args.dlora_b.wanted()) product(transposed(dy), matrix(args.xa), rows, args.dlora_b, args.scaling);
   });
 }
 

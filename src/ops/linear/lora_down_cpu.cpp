@@ -66,7 +66,8 @@ void lora_down(const Context& context, const LoraDownArgs& args) {
                   .c = xa.data,
                   .c_dtype = DType::kF32,
                   .ldc = rank,
-                  .alpha = lora_keep_scale(args.dropout.probability)});
+                  .alpha = lora_keep_scale(args.dropout.probability),
+                  .may_round = x.dtype == DType::kBF16});
     });
   });
 }
@@ -87,7 +88,8 @@ void chunk_dx(ThreadPool& pool, const LoraDownGradArgs& args, int64_t begin, int
               .c_dtype = c.dtype,
               .ldc = in,
               .alpha = lora_keep_scale(args.dropout.probability),
-              .beta = product.defined() ? 0.0f : args.dx.beta});
+              .beta = product.defined() ? 0.0f : args.dx.beta,
+              .may_round = dx.dtype == DType::kBF16});
   if (product.defined()) drop(pool, args.dropout, begin, c, dx, args.dx.beta);
 }
 
@@ -109,7 +111,8 @@ void chunk_dlora_a(ThreadPool& pool, const LoraDownGradArgs& args, int64_t begin
               .c_dtype = DType::kF32,
               .ldc = dst.shape[1],
               .alpha = lora_keep_scale(args.dropout.probability),
-              .beta = begin == 0 ? args.dlora_a.beta : 1.0f});
+              .beta = begin == 0 ? args.dlora_a.beta : 1.0f,
+              .may_round = x.dtype == DType::kBF16});
 }
 
 }  // namespace

@@ -45,9 +45,9 @@ constexpr int64_t default_logits_bytes(DeviceKind device) {
 /// of dx and of dxa depend on their row of x only; dw and dlora_b sum over s chunk by chunk.
 /// Source of the smoothing: Szegedy et al., "Rethinking the Inception Architecture" (arXiv:1512.00567), section 7, with
 /// means as in Hugging Face's LabelSmoother.
-/// On a GPU, if x is bfloat16: logits are rounded to bfloat16 (after the adapter's product, and again with the base
-/// product added to it), and so are dlogits and what else the products read; and the bits of a loss may depend on the
-/// size of the chunk.
+/// If x is bfloat16: on a GPU, and on a CPU with AMX, dlogits and what else the products read are rounded to bfloat16.
+/// On a GPU logits are, too (after the adapter's product, and again with the base product added to it); and the bits of
+/// a loss may depend on the size of the chunk.
 struct LinearCrossEntropyArgs {
   Tensor x, w;
   Tensor xa = {}, lora_b = {};  ///< undefined without an adapter

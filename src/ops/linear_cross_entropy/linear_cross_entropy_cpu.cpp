@@ -31,9 +31,31 @@ double sum_of(const RowMath& math, const float* row, int64_t n) {
   return sum;
 }
 
-/// Loss of one row of logits; with `coefficient`, the row becomes coefficient · (softmax - q).
+/// What becomes of a row of logits: coefficient · (softmax - q), in the row's own memory.
+struct Gradient {
+  float coefficient = 0;
+  bool narrow = false;  ///< rounded to bfloat16, in the first half of the row
+};
+
+/// Σ exp(logits - largest) is `sum`.
+void differentiate_row(const RowMath& math, float* logits, int64_t vocab, int64_t target, float smoothing,
+                       float largest, double sum, const Gradient& gradient) {
+  const float scale = static_cast<float>(gradient.coefficient / sum);
+  const float of_all = gradient.coefficient * smoothing / static_cast<float>(vocab);
+  for_row_blocks(vocab, [&](int64_t begin, int64_t n) {
+    float buffer[kRowBlock];
+    float* const block = gradient.narrow ? buffer : logits + begin;
+    math.scaled_exp(scale, largest, logits + begin, block, n);
+    if (target >= begin && target < begin + n) block[target - begin] -= gradient.coefficient * (1.0f - smoothing);
+    for (int64_t v = 0; smoothing > 0 && v < n; ++v) block[v] -= of_all;
+    // A block of bfloat16 lies in front of all logits that are still to be read.
+    if (gradient.narrow) math.narrow(block, reinterpret_cast<BFloat16*>(logits) + begin, n);
+  });
+}
+
+/// Loss of one row of logits, which becomes the gradient if there is one.
 TokenResult differentiate_logits(const RowMath& math, float* logits, int64_t vocab, int64_t target, float smoothing,
-                                 const float* coefficient) {
+                                 const Gradient* gradient) {
   const float largest = math.maximum(logits, vocab);
   double sum = 0, weighted = 0;
   for_row_blocks(vocab, [&](int64_t begin, int64_t n) {
@@ -51,12 +73,7 @@ TokenResult differentiate_logits(const RowMath& math, float* logits, int64_t voc
   result.entropy = log_sum - weighted / sum;
   const bool hit = logits[target] == largest && math.maximum(logits, target) < largest;
   result.hit = hit ? 1.0 : 0.0;
-  if (coefficient != nullptr) {
-    math.scaled_exp(static_cast<float>(*coefficient / sum), largest, logits, logits, vocab);
-    logits[target] -= *coefficient * (1.0f - smoothing);
-    const float of_all = *coefficient * smoothing / static_cast<float>(vocab);
-    for (int64_t v = 0; smoothing > 0 && v < vocab; ++v) logits[v] -= of_all;
-  }
+  if (gradient) differentiate_row(math, logits, vocab, target, smoothing, largest, sum, *gradient);
   return result;
 }
 
@@ -64,7 +81,7 @@ TokenResult differentiate_logits(const RowMath& math, float* logits, int64_t voc
 struct Head {
   LinearCrossEntropyArgs args;
   int64_t supervised = 0, vocab = 0, hidden = 0, rank = 0, chunk_rows = 0;
-  Tensor logits;   // [chunk, V] float32; dlogits after the loss
+  Tensor logits;   // [chunk, V] float32; dlogits() after the loss
   Tensor dx_rows;  // [chunk, H] float32
   Tensor dxa_rows;
   Tensor results;  // float64 [S, 3]: TokenResult
@@ -88,6 +105,16 @@ struct Head {
   /// Where `present` may be read. A CPU needs no launches of equal sizes.
   void leave_out_padding() {
     if (args.tokens.present.defined()) supervised = *args.tokens.present.as<int32_t>();
+  }
+
+  /// Whether gradients of logits are bfloat16, as the operands of all products are.
+  bool narrows() const { return args.x.dtype == DType::kBF16 && gemm_rounds(); }
+
+  /// The gradients of logits, [chunk, V].
+  MatrixView dlogits() const {
+    MatrixView view = matrix(logits);
+    if (narrows()) view.dtype = DType::kBF16, view.row_stride *= 2;
+    return view;
   }
 
   const int32_t* rows(int64_t begin) const {
@@ -123,7 +150,8 @@ struct Head {
                      .b = transposed(matrix(args.w)),
                      .c = logits.data,
                      .ldc = vocab,
-                     .alpha = args.logit_scale};
+                     .alpha = args.logit_scale,
+                     .may_round = narrows()};
     gemm(pool, product);
     if (!args.xa.defined()) return;
     product.k = rank;
@@ -142,9 +170,9 @@ struct Head {
     const bool wants_grad = args.wants_grad();
     pool.parallel_for(count, [&](int64_t i, int) {
       HONE_ASSERT(targets[i] >= 0 && targets[i] < vocab);
-      const float coefficient = weights[i] * args.scalars->inv_loss_weight;
+      const Gradient gradient{weights[i] * args.scalars->inv_loss_weight, narrows()};
       const TokenResult r = differentiate_logits(math, logits.as<float>() + i * vocab, vocab, targets[i],
-                                                 args.label_smoothing, wants_grad ? &coefficient : nullptr);
+                                                 args.label_smoothing, wants_grad ? &gradient : nullptr);
       result()[begin + i] = r;
       if (losses != nullptr) losses[i] = static_cast<float>(r.loss);
     });
@@ -154,11 +182,12 @@ struct Head {
     gemm(pool, {.m = count,
                 .n = hidden,
                 .k = vocab,
-                .a = matrix(logits),
+                .a = dlogits(),
                 .b = matrix(args.w),
                 .c = dx_rows.data,
                 .ldc = hidden,
-                .alpha = args.logit_scale});
+                .alpha = args.logit_scale,
+                .may_round = narrows()});
     scatter(pool, dx_rows, args.dx, begin, count);
   }
 
@@ -166,11 +195,12 @@ struct Head {
     gemm(pool, {.m = count,
                 .n = rank,
                 .k = vocab,
-                .a = matrix(logits),
+                .a = dlogits(),
                 .b = matrix(args.lora_b),
                 .c = dxa_rows.data,
                 .ldc = rank,
-                .alpha = args.scaling * args.logit_scale});
+                .alpha = args.scaling * args.logit_scale,
+                .may_round = narrows()});
     scatter(pool, dxa_rows, args.dxa, begin, count);
   }
 
@@ -193,12 +223,13 @@ struct Head {
       gemm(pool, {.m = vocab,
                   .n = width,
                   .k = count,
-                  .a = transposed(matrix(logits)),
+                  .a = transposed(dlogits()),
                   .b = inputs,
                   .c = dest.dst.data,
                   .ldc = width,
                   .alpha = alpha * args.logit_scale,
-                  .beta = begin == 0 ? dest.beta : 1.0f});
+                  .beta = begin == 0 ? dest.beta : 1.0f,
+                  .may_round = narrows()});
     };
     if (args.dw.wanted()) add(args.dw, gathered(args.x, begin), 1.0f);
     if (args.dlora_b.wanted()) add(args.dlora_b, gathered(args.xa, begin), args.scaling);
