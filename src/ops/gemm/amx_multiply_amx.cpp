@@ -171,6 +171,48 @@ void multiply_panels(const PanelProduct& p, int64_t l, int64_t r, Prefetcher& fe
   }
 }
 
+/// k that stays in the level-1 cache while the inner loop's panels pass by: two panels of it are 16 KiB.
+constexpr int64_t kChunkSteps = 8;
+/// An inner loop's panels stay in a 2 MiB level-2 cache while those of the outer one pass by, with their sums.
+constexpr int64_t kInnerBytes = int64_t{1} << 19, kInnerPanels = 32;
+
+Stream stream(const Panels& panels, int64_t panel, int64_t step) {
+  Stream s = stream(panels, panel);
+  s.at += step * s.step_bytes;
+  return s;
+}
+
+/// Two panels of the outer side by those of the inner one, [begin, end), in chunks of k.
+void multiply_chunks(const PanelProduct& p, int64_t outer, PanelRange inner, Prefetcher& fetch) {
+  alignas(64) float memory[2 * kInnerPanels * kTileFloats];
+  const int64_t across = panels_of(p.right_lanes);
+  for (int64_t step = 0; step < p.steps; step += kChunkSteps) {
+    const int64_t steps = smaller(kChunkSteps, p.steps - step);
+    const bool first = step == 0, last = step + steps == p.steps;
+    float* tiles = memory;
+    for (int64_t i = inner.begin; i < inner.end; i += 2, tiles += 4 * kTileFloats) {
+      const int64_t l = p.swapped ? i : outer, r = p.swapped ? outer : i;
+      const Sums here{tiles, 2};
+      const Sums kept{p.sums ? p.sums + (l * across + r) * kTileFloats : nullptr, across};
+      Kernel<2, 2>::run(stream(p.left, l, step), stream(p.right, r, step), steps,
+                        !first    ? here
+                        : p.first ? Sums{}
+                                  : kept,
+                        last && !p.last ? kept : here, fetch);
+      if (!last || !p.last) continue;
+      for (int t = 0; t < 4; ++t) finish(p, tiles + t * kTileFloats, l + t / 2, r + t % 2);
+    }
+  }
+}
+
+/// Two panels of the outer side by a run of the inner one.
+void multiply_pair(const PanelProduct& p, int64_t outer, PanelRange inner, Prefetcher& fetch) {
+  if (p.steps >= 2 * kChunkSteps) return multiply_chunks(p, outer, inner, fetch);
+  for (int64_t i = inner.begin; i < inner.end; i += 2) {
+    p.swapped ? multiply_panels<2, 2>(p, i, outer, fetch) : multiply_panels<2, 2>(p, outer, i, fetch);
+  }
+}
+
 /// One left panel by a run of right panels, four at a time.
 void multiply_row(const PanelProduct& p, int64_t l, PanelRange right) {
   Prefetcher none;
@@ -204,15 +246,16 @@ void multiply(const PanelProduct& product, PanelRange left, PanelRange right) {
   const int64_t even_left = left.end - (left.end - left.begin) % 2;
   const int64_t even_right = right.end - (right.end - right.begin) % 2;
   // Panels that are columns of C are the inner loop: C is written along its rows.
-  if (product.swapped) {
-    for (int64_t r = right.begin; r < even_right; r += 2) {
-      Prefetcher fetch = fetch_two(product.right, r + 2, right.end, (even_left - left.begin) / 2);
-      for (int64_t l = left.begin; l < even_left; l += 2) multiply_panels<2, 2>(product, l, r, fetch);
-    }
-  } else {
-    for (int64_t l = left.begin; l < even_left; l += 2) {
-      Prefetcher fetch = fetch_two(product.left, l + 2, left.end, (even_right - right.begin) / 2);
-      for (int64_t r = right.begin; r < even_right; r += 2) multiply_panels<2, 2>(product, l, r, fetch);
+  const PanelRange outer = product.swapped ? PanelRange{right.begin, even_right} : PanelRange{left.begin, even_left};
+  const PanelRange inner = product.swapped ? PanelRange{left.begin, even_left} : PanelRange{right.begin, even_right};
+  const Panels& outer_panels = product.swapped ? product.right : product.left;
+  const int64_t fitting = kInnerBytes / ((product.steps > 0 ? product.steps : 1) * kTileBytes) / 2 * 2;
+  const int64_t run = fitting < 2 ? 2 : smaller(fitting, kInnerPanels);
+  for (int64_t i = inner.begin; i < inner.end; i += run) {
+    const PanelRange part{i, smaller(i + run, inner.end)};
+    for (int64_t o = outer.begin; o < outer.end; o += 2) {
+      Prefetcher fetch = fetch_two(outer_panels, o + 2, outer.end, (part.end - part.begin) / 2);
+      multiply_pair(product, o, part, fetch);
     }
   }
   if (even_left < left.end) multiply_row(product, even_left, {right.begin, even_right});
