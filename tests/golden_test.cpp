@@ -48,6 +48,19 @@ TEST_P(Golden, EveryRowHoldsInFloat32) {
   EXPECT_TRUE(report.ok()) << report_table(report);
 }
 
+TEST_P(Golden, RanksTakeTheRunsOfTheCase) {
+  if (test_run().device != "cpu") GTEST_SKIP() << "ranks that are threads run on the CPU";
+  for (const auto& [ranks, zero_stage] : {std::pair{2, 1}, {4, 0}, {4, 1}}) {
+    VerifyOptions options;
+    options.case_directory = goldens() / GetParam();
+    options.ranks = ranks;
+    options.zero_stage = zero_stage;
+    const VerifyReport report = verify_case(options);
+    EXPECT_TRUE(report.ok()) << ranks << " ranks, zero_stage " << zero_stage << "\n" << report_table(report);
+    EXPECT_GE(report.checks.size(), 10u);
+  }
+}
+
 bool has_linear_attention(const std::string& name) {
   const std::vector<LayerConfig> layers = read_decoder_config(HfConfig::read(goldens() / name / "model")).layers;
   return std::any_of(layers.begin(), layers.end(),

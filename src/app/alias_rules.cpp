@@ -4,6 +4,11 @@
 
 #include <algorithm>
 #include <cctype>
+#include <fstream>
+#include <optional>
+
+#include "core/error.h"
+#include "core/untrusted_json.h"
 
 namespace hone {
 namespace {
@@ -130,9 +135,36 @@ Rewrite roles_to_train() {
   };
 }
 
+namespace {
+
+/// zero_optimization.stage of a DeepSpeed file that is there; what it offloads is not in this version.
+std::optional<std::string> deepspeed_file_stage(const ConfigNode& node) {
+  if (node.kind != Kind::kScalar || !node.text.ends_with(".json")) return std::nullopt;
+  std::ifstream file(node.text);
+  if (!file) return std::nullopt;
+  const Json json = parse_json(file);
+  if (!json.is_object()) throw UserError("the file is no JSON object", node.text, "mend it, or state zero_stage");
+  const Json zero = json.value("zero_optimization", Json::object());
+  if (!zero.is_object()) throw UserError("zero_optimization is no mapping", node.text, "state zero_stage instead");
+  for (const char* part : {"offload_optimizer", "offload_param"}) {
+    const Json offload = zero.value(part, Json::object());
+    if (offload.is_object() && offload.value("device", Json("none")) != "none") {
+      throw UserError(fmt::format("{} of zero_optimization is known, not in this version", part), node.text,
+                      "take it out: `hone estimate` says whether the run fits without");
+    }
+  }
+  const Json stage = zero.value("stage", Json(0));
+  if (!stage.is_number_integer())
+    throw UserError("zero_optimization.stage is no number", node.text, "state zero_stage");
+  return stage.dump();
+}
+
+}  // namespace
+
 Rewrite deepspeed_stage() {
   return [](const ConfigNode& node) {
     if (is_off(node)) return says(node, "");
+    if (const std::optional<std::string> stage = deepspeed_file_stage(node)) return says(node, *stage);
     const std::string text = node.kind == Kind::kScalar ? lower(node.text) : "";
     const std::string name = text.substr(text.find_last_of('/') + 1);
     for (const char* prefix : {"zero", "z", "stage"}) {

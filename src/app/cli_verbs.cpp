@@ -15,6 +15,7 @@
 #include "app/inspect.h"
 #include "app/launch.h"
 #include "app/launch/launch_elsewhere.h"
+#include "app/launched_ranks.h"
 #include "app/merge.h"
 #include "app/models.h"
 #include "app/new_model.h"
@@ -165,11 +166,15 @@ void add_estimate(CLI::App& app, Action& action) {
                             "  hone estimate run.yaml\n"
                             "  hone estimate ./Qwen3-30B-A3B --method lora max_length=8192\n"
                             "  hone estimate run.yaml device=cuda --memory 80GB   a GPU that need not be there\n"
+                            "  hone estimate run.yaml --ranks 8 zero_stage=1\n"
                             "  hone estimate run.yaml per_device_train_batch_size=4 --json");
   auto options = options_of<EstimateOptions>();
   auto method = options_of<std::string>();
   verb->add_option("CONFIG_OR_MODEL", options->target, "configuration or model folder; then key=value")->required();
   verb->add_option("--method", *method, "full or lora");
+  verb->add_option("--ranks", options->ranks, "how many train together")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 1 << 20));
   verb->add_option("--memory", options->memory, "what the device has, such as 80GB; default: what is free on it")
       ->transform(CLI::AsSizeValue(true));
   add_json(verb, options->json);
@@ -367,14 +372,21 @@ void add_verify(CLI::App& app, Action& action) {
   CLI::App* verb = add_verb(app, "verify", "Replay a reference case and hold every number against its bound",
                             "  hone verify cases/qwen3_moe\n"
                             "  hone verify cases/qwen3_moe --device cuda\n"
-                            "  hone verify cases/qwen3_moe --dtype bfloat16 --json");
+                            "  hone verify cases/qwen3_moe --dtype bfloat16 --json\n"
+                            "  hone verify cases/qwen3_moe --ranks 4 --zero-stage 1");
   auto options = options_of<VerifyOptions>();
   verb->add_option("CASE_DIR", options->case_directory, "folder of the case")->required();
   verb->add_option("--device", options->device, "cpu, cuda, cuda:N or auto")->capture_default_str();
   verb->add_option("--dtype", options->dtype, "float32 or bfloat16")->capture_default_str();
+  verb->add_option("--ranks", options->ranks, "the case's runs alone, by so many ranks that train together")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 64));
+  verb->add_option("--zero-stage", options->zero_stage, "of ranks: 1 shards the optimizer's state")
+      ->capture_default_str()
+      ->check(CLI::Range(0, 1));
   add_threads(verb, options->threads);
   add_json(verb, options->json);
-  verb->callback([=, &action] { action = [=] { return run_verify(*options); }; });
+  verb->callback([=, &action] { action = [=] { return run_verify(*options, launched_ranks()); }; });
 }
 
 void add_about(CLI::App& app, Action& action) {

@@ -87,7 +87,7 @@ RunConfig read_run(const EstimateOptions& options) {
   std::vector<std::string> overrides = options.overrides;
   const bool file = is_config(options.target);
   if (!file) overrides.insert(overrides.begin(), "model_name_or_path=" + Json(options.target).dump());
-  const ResolvedConfig config = load_config(file ? options.target : "", overrides);
+  const ResolvedConfig config = load_config(file ? options.target : "", overrides, options.ranks);
   require_keys(config, {"model_name_or_path"});
   return config.run;
 }
@@ -219,9 +219,16 @@ std::string chosen_table(const Variant& chosen, const Target& target, bool color
 
 Json json_of(const Variant& variant, const Target& target) {
   const ParameterBytes& bytes = variant.plan.parameters;
-  return {{"name", variant.name},         {"weights", bytes.weights},   {"master", bytes.master},
-          {"gradients", bytes.gradients}, {"optimizer", bytes.moments}, {"activations", variant.plan.activations},
-          {"batch", variant.plan.batch},  {"fixed", target.fixed},      {"total", variant.plan.total() + target.fixed}};
+  return {{"name", variant.name},
+          {"ranks", variant.config.machine.ranks},
+          {"weights", bytes.weights},
+          {"master", bytes.master},
+          {"gradients", bytes.gradients},
+          {"optimizer", bytes.moments},
+          {"activations", variant.plan.activations},
+          {"batch", variant.plan.batch},
+          {"fixed", target.fixed},
+          {"total", variant.plan.total() + target.fixed}};
 }
 
 }  // namespace
@@ -272,9 +279,12 @@ int run_estimate(const EstimateOptions& options) {
   }
   const bool color = Terminal::of(1).color;
   const GroupCount total = total_of(count_groups(model.store(), decoder.moe));
-  print_text(fmt::format("{}, {} parameters, {} × {} tokens at once: {}\n", model.config().architecture(),
+  const std::string ranks =
+      options.ranks > 1 ? fmt::format(" on each of {} ranks, zero_stage {}", options.ranks, config.machine.zero_stage)
+                        : "";
+  print_text(fmt::format("{}, {} parameters, {} × {} tokens at once{}: {}\n", model.config().architecture(),
                          human_count(static_cast<double>(total.parameters)),
-                         config.schedule.per_device_train_batch_size, *config.data.max_length, chosen.name));
+                         config.schedule.per_device_train_batch_size, *config.data.max_length, ranks, chosen.name));
   print_text(chosen_table(chosen, target, color) + "\n" + variants_table(variants, target, color) + "\n");
   const std::string where = is_planned(target.device)                 ? "A GPU"
                             : target.device.kind == DeviceKind::kCuda ? device_text(target.device)

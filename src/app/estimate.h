@@ -13,6 +13,7 @@ struct EstimateOptions {
   std::string target;                  ///< a configuration, a model folder, or a Hugging Face id in the local cache
   std::vector<std::string> overrides;  ///< key=value
   int64_t memory = 0;                  ///< bytes of the device, all of them for this run; 0: what is free on the device
+  int64_t ranks = 1;                   ///< that train together; what is planned is one's
   bool json = false;
 };
 

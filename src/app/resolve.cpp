@@ -109,17 +109,18 @@ class Collector {
 
 }  // namespace
 
-ResolvedConfig resolve_config(const ConfigNode& file, const ConfigNode& overrides) {
+ResolvedConfig resolve_config(const ConfigNode& file, const ConfigNode& overrides, int64_t ranks) {
   Collector collector;
   collector.walk(file, "", false);
   collector.walk(overrides, "", true);
   ResolvedConfig config = collector.finish();
+  config.run.machine.ranks = ranks;
   apply_rules(config);
   return config;
 }
 
-ResolvedConfig load_config(const std::string& path, const std::vector<std::string>& overrides) {
-  return resolve_config(path.empty() ? ConfigNode() : read_config_file(path), parse_overrides(overrides));
+ResolvedConfig load_config(const std::string& path, const std::vector<std::string>& overrides, int64_t ranks) {
+  return resolve_config(path.empty() ? ConfigNode() : read_config_file(path), parse_overrides(overrides), ranks);
 }
 
 void require_keys(const ResolvedConfig& config, std::initializer_list<const char*> names) {

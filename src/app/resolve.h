@@ -20,12 +20,12 @@ struct ResolvedConfig {
 };
 
 /// Reads a file and overrides of the command line; "" reads no file. Throws UserError for everything that
-/// docs/config.md forbids.
-ResolvedConfig load_config(const std::string& path, const std::vector<std::string>& overrides);
+/// docs/config.md forbids. `ranks` train together, so the global batch is that of all.
+ResolvedConfig load_config(const std::string& path, const std::vector<std::string>& overrides, int64_t ranks = 1);
 
 /// Same, from trees. An override replaces what the file says about its key, and about keys that say the same thing in
 /// other units (global_batch_size and gradient_accumulation_steps); of two overrides the later one counts.
-ResolvedConfig resolve_config(const ConfigNode& file, const ConfigNode& overrides);
+ResolvedConfig resolve_config(const ConfigNode& file, const ConfigNode& overrides, int64_t ranks = 1);
 
 /// Throws UserError if one of these keys was not stated.
 void require_keys(const ResolvedConfig& config, std::initializer_list<const char*> names);

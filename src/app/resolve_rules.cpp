@@ -166,12 +166,42 @@ int64_t global_batch_of_tokens(const ResolvedConfig& config) {
   return *run.schedule.tokens_per_step / *run.data.max_length;
 }
 
-/// `total` = `part` × the result.
+/// " × 4 ranks"; "" for one.
+std::string times_ranks(const ResolvedConfig& config) {
+  const int64_t ranks = config.run.machine.ranks;
+  return ranks > 1 ? fmt::format(" × {} ranks", ranks) : "";
+}
+
+/// `total` = `part` × ranks × the result.
 int64_t divided(const ResolvedConfig& config, int64_t total, int64_t part, const char* name) {
-  if (total % part == 0) return total / part;
-  throw UserError(fmt::format("global_batch_size {} is not a multiple of {} {}", total, name, part),
-                  where(config, config.states("global_batch_size") ? "global_batch_size" : "tokens_per_step"),
-                  fmt::format("state a multiple of {}", part));
+  const int64_t of_ranks = part * config.run.machine.ranks;
+  if (total % of_ranks == 0) return total / of_ranks;
+  throw UserError(
+      fmt::format("global_batch_size {} is not a multiple of {} {}{}", total, name, part, times_ranks(config)),
+      where(config, config.states("global_batch_size") ? "global_batch_size" : "tokens_per_step"),
+      fmt::format("state a multiple of {}", of_ranks));
+}
+
+/// What ranks can do together, and how many there should be.
+void resolve_ranks(const ResolvedConfig& config) {
+  const RunConfig& run = config.run;
+  const RunConfig::Machine& machine = run.machine;
+  if (machine.num_gpus && *machine.num_gpus != machine.ranks) {
+    throw UserError(
+        fmt::format("num_gpus is {}, but {} {} started", *machine.num_gpus, machine.ranks,
+                    machine.ranks == 1 ? "rank was" : "ranks were"),
+        where(config, "num_gpus"),
+        fmt::format("start one rank for each: hone launch -n {} train …; or leave num_gpus out", *machine.num_gpus));
+  }
+  if (machine.ranks == 1) return;
+  if (run.optim.optimizer_in_backward) {
+    throw UserError("optimizer_in_backward steps a layer before the ranks' gradients of it have been summed",
+                    where(config, "optimizer_in_backward"), "leave it out, or train with one rank");
+  }
+  if (machine.zero_stage == "1" && run.optim.name == "adafactor") {
+    throw UserError("zero_stage 1 gives each rank a part of a matrix, and adafactor keeps factors of whole ones",
+                    where(config, "zero_stage"), "use zero_stage: 0, whose factors are small, or another optimizer");
+  }
 }
 
 void resolve_batch(ResolvedConfig& config) {
@@ -194,12 +224,14 @@ void resolve_batch(ResolvedConfig& config) {
     batch.gradient_accumulation_steps =
         divided(config, batch.global_batch_size, batch.per_device_train_batch_size, "per_device_train_batch_size");
   }
-  const int64_t product = batch.per_device_train_batch_size * batch.gradient_accumulation_steps;
+  const int64_t product =
+      batch.per_device_train_batch_size * batch.gradient_accumulation_steps * config.run.machine.ranks;
   if (global && product != batch.global_batch_size) {
     throw UserError(
         fmt::format(
-            "per_device_train_batch_size {} × gradient_accumulation_steps {} is {}, but global_batch_size is {}",
-            batch.per_device_train_batch_size, batch.gradient_accumulation_steps, product, batch.global_batch_size),
+            "per_device_train_batch_size {} × gradient_accumulation_steps {}{} is {}, but global_batch_size is {}",
+            batch.per_device_train_batch_size, batch.gradient_accumulation_steps, times_ranks(config), product,
+            batch.global_batch_size),
         where(config, config.states("global_batch_size") ? "global_batch_size" : "tokens_per_step"),
         "leave one of the three out: two fix the third");
   }
@@ -321,6 +353,7 @@ void apply_rules(ResolvedConfig& config) {
   resolve_optimizer(config);
   resolve_precision(config);
   resolve_batch(config);
+  resolve_ranks(config);
   resolve_optimizer_in_backward(config);
   resolve_rate(config);
   resolve_warmup(config);

@@ -153,7 +153,8 @@ TEST(Config, WhatThisVersionDoesNotRunIsRefusedByName) {
       "'load_in_4bit: true' is known, not in this version. | run.yaml:1 | remove it. A base quantised to 4 bits.");
   EXPECT_THAT(refusal("deepspeed: configs/ds_zero3.json\n"),
               StartsWith("'deepspeed: configs/ds_zero3.json' (zero_stage) is known, not in this version."));
-  for (const char* yaml : {"zero_stage: 1",
+  for (const char* yaml : {"zero_stage: 2",
+                           "deepspeed: zero3",
                            "fsdp: full_shard auto_wrap",
                            "fp16: true",
                            "fp8: true",
@@ -177,6 +178,38 @@ TEST(Config, WhatThisVersionDoesNotRunIsRefusedByName) {
                            "template: qwen3"}) {
     EXPECT_THAT(refusal(yaml), HasSubstr("known, not in this version")) << yaml;
   }
+}
+
+TEST(Config, RanksShareTheGlobalBatch) {
+  const auto batch = [](const std::string& yaml, int64_t ranks) {
+    const RunConfig::Schedule s = resolve_config(parse_config_text(yaml, "run.yaml"), {}, ranks).run.schedule;
+    return std::vector<int64_t>{s.per_device_train_batch_size, s.gradient_accumulation_steps, s.global_batch_size};
+  };
+  EXPECT_THAT(batch("global_batch_size: 8\n", 4), ElementsAre(1, 2, 8));
+  EXPECT_THAT(batch("gradient_accumulation_steps: 3\n", 4), ElementsAre(1, 3, 12));
+  EXPECT_THAT(batch("global_batch_size: 8\ngradient_accumulation_steps: 1\n", 2), ElementsAre(4, 1, 8));
+  const auto refused = [&](const std::string& yaml, int64_t ranks) -> std::string {
+    try {
+      batch(yaml, ranks);
+    } catch (const UserError& error) {
+      return error.what();
+    }
+    return "";
+  };
+  EXPECT_THAT(refused("global_batch_size: 6\n", 4),
+              HasSubstr("global_batch_size 6 is not a multiple of per_device_train_batch_size 1 × 4 ranks"));
+  EXPECT_THAT(refused("num_gpus: 4\n", 1), HasSubstr("num_gpus is 4, but 1 rank was started"));
+  EXPECT_THAT(refused("num_gpus: 4\n", 4), IsEmpty());
+  EXPECT_THAT(refused("zero_stage: 1\noptim: adafactor\n", 2), HasSubstr("adafactor keeps factors of whole ones"));
+  EXPECT_THAT(refused("zero_stage: 1\noptim: adafactor\n", 1), IsEmpty());
+  EXPECT_THAT(refused("optimizer_in_backward: true\nmax_grad_norm: 0\n", 2), HasSubstr("have been summed"));
+}
+
+TEST(Config, ZeroStageIsReadFromWhatOtherToolsCallIt) {
+  for (const char* yaml : {"zero_stage: 1", "deepspeed: configs/ds_zero1.json", "deepspeed: zero1", "zero_level: 1"}) {
+    EXPECT_EQ(resolved(yaml).run.machine.zero_stage, "1") << yaml;
+  }
+  EXPECT_EQ(resolved("fsdp: no_shard").run.machine.zero_stage, "0");
 }
 
 TEST(Config, ASwitchThatIsOffIsAccepted) {

@@ -7,8 +7,10 @@ namespace {
 
 using Model = RunConfig::Model;
 using Lora = RunConfig::Lora;
+using Machine = RunConfig::Machine;
 constexpr auto kModel = &RunConfig::model;
 constexpr auto kLora = &RunConfig::lora;
+constexpr auto kMachine = &RunConfig::machine;
 
 const std::map<std::string, std::string> kFloatSpellings = {
     {"bf16", "bfloat16"}, {"torch.bfloat16", "bfloat16"}, {"fp32", "float32"},
@@ -259,12 +261,23 @@ void add_precision(GroupBuilder group) {
 }
 
 void add_parallel(GroupBuilder group) {
-  group.later("zero_stage", KeyType::kInteger, "What is sharded over ranks: 1 optimizer, 2 gradients, 3 parameters.")
-      .neutral(0)
+  group
+      .key("zero_stage",
+           "What ranks share (docs/distributed.md): 0 nothing, every rank keeps all; 1 the optimizer's state, of which "
+           "each keeps a part; 2 gradients; 3 parameters.")
+      .field(kMachine, &Machine::zero_stage)
+      .choices({"0", "1"})
+      .later({"2", "3"})
+      .spelled({{"false", "0"}, {"no", "0"}, {"none", "0"}})
       .alias({"zero_level"})
       .alias("deepspeed", deepspeed_stage())
       .alias("deepspeed_config", deepspeed_stage())
       .alias("fsdp", fsdp_stage());
+  group.key("num_gpus", "How many ranks train together, to be checked: the launcher (hone launch, mpirun) starts them.")
+      .field(kMachine, &Machine::num_gpus)
+      .at_least(1)
+      .unset({"auto"})
+      .default_note("as many as were started");
   group
       .later("cpu_offload", KeyType::kStringList, "What lives in host memory: optimizer, params, activations, experts.")
       .alias({"use_cpu_offload", "offload_optimizer", "offload_param", "offload_params", "offload_activations",

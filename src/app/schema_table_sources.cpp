@@ -23,7 +23,6 @@ void add_later(GroupBuilder group) {
       .neutral(0)
       .unset({"-1"});
   group.later("quantize_after_training", KeyType::kBool, "A quantised copy of the result.").neutral(false);
-  group.later("num_gpus", KeyType::kInteger, "Training on several GPUs.").neutral(1);
   group.later("text_field", KeyType::kString, "Another column: state column_mapping in the entry of datasets.")
       .neutral("text");
 }

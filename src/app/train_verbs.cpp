@@ -5,6 +5,7 @@
 
 #include <filesystem>
 
+#include "app/launched_ranks.h"
 #include "app/merge.h"
 #include "app/output.h"
 #include "app/resolved_yaml.h"
@@ -13,8 +14,8 @@
 
 namespace hone {
 
-ResolvedConfig load_run(const RunRequest& request, Logger& logger) {
-  ResolvedConfig config = load_config(request.config, request.overrides);
+ResolvedConfig load_run(const RunRequest& request, Logger& logger, int64_t ranks) {
+  ResolvedConfig config = load_config(request.config, request.overrides, ranks);
   for (const std::string& note : config.notes) logger.info("{}", note);
   require_keys(config, {"model_name_or_path", "datasets"});
   return config;
@@ -41,20 +42,22 @@ std::optional<MergeOptions> merge_of(const RunConfig& run) {
 }  // namespace
 
 int run_train(const RunRequest& request, bool dry_run) {
-  Console console(Terminal::of(1));
+  const TrainerRanks ranks = launched_ranks();
+  Console console(terminal_of(ranks));
   Logger logger(console, request.log_level);
-  const ResolvedConfig config = load_run(request, logger);
+  const ResolvedConfig config = load_run(request, logger, ranks.size);
   const std::vector<std::string> defaults = default_lines(config);
   if (!defaults.empty()) logger.info("not stated, so the default: {}", fmt::join(defaults, ", "));
   const std::optional<MergeOptions> merge = dry_run ? std::nullopt : merge_of(config.run);
   {
-    Trainer trainer(config.run, logger, {resolved_yaml, resolved_pairs});
+    Trainer trainer(config.run, logger, {resolved_yaml, resolved_pairs}, ranks);
     if (dry_run) {
       trainer.dry_run();
       return 0;
     }
     if (const ExitCode code = trainer.run(); code != ExitCode::kOk || !merge) return static_cast<int>(code);
   }  // two models need not fit in memory at once
+  if (ranks.rank > 0) return 0;
   return run_merge(*merge);
 }
 

@@ -16,8 +16,8 @@ struct RunRequest {
   LogLevel log_level = LogLevel::kInfo;
 };
 
-/// Reads and resolves the configuration and logs its notes. Model and data must be stated.
-ResolvedConfig load_run(const RunRequest& request, Logger& logger);
+/// Reads and resolves the configuration of so many ranks and logs its notes. Model and data must be stated.
+ResolvedConfig load_run(const RunRequest& request, Logger& logger, int64_t ranks = 1);
 
 /// Trains, or with `dry_run` tries one step and writes nothing. Returns the exit code.
 int run_train(const RunRequest& request, bool dry_run);

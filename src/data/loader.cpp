@@ -84,7 +84,7 @@ const Loader::Packs& Loader::packs_of(int64_t epoch) {
 int64_t Loader::steps_in_epoch(int64_t epoch) {
   while (static_cast<int64_t>(first_step_.size()) <= epoch + 1) {
     const auto packs = static_cast<int64_t>(packs_of(static_cast<int64_t>(first_step_.size()) - 1).size());
-    const int64_t group = options_.gradient_accumulation_steps;
+    const int64_t group = options_.micro_batches_per_step;
     first_step_.push_back(first_step_.back() + (packs + group - 1) / group);
   }
   return first_step_[static_cast<size_t>(epoch) + 1] - first_step_[static_cast<size_t>(epoch)];
@@ -128,9 +128,8 @@ StepData Loader::step(int64_t step) {
   while (steps_in_epoch(epoch), step >= first_step_[static_cast<size_t>(epoch) + 1]) ++epoch;
   const Packs& packs = packs_of(epoch);
   const int64_t in_epoch = step - first_step_[static_cast<size_t>(epoch)];
-  const int64_t begin = in_epoch * options_.gradient_accumulation_steps;
-  const int64_t end =
-      std::min<int64_t>(begin + options_.gradient_accumulation_steps, static_cast<int64_t>(packs.size()));
+  const int64_t begin = in_epoch * options_.micro_batches_per_step;
+  const int64_t end = std::min<int64_t>(begin + options_.micro_batches_per_step, static_cast<int64_t>(packs.size()));
   StepData data;
   for (int64_t i = begin; i < end; ++i) {
     data.micro_batches.push_back(assemble(packs[static_cast<size_t>(i)]));

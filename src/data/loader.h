@@ -12,7 +12,7 @@ namespace hone {
 
 struct LoaderOptions {
   int64_t per_device_batch_size = 1;
-  int64_t gradient_accumulation_steps = 1;
+  int64_t micro_batches_per_step = 1;  ///< of all ranks
   bool packing = true;
   bool shuffle = true;
   uint64_t seed = 42;

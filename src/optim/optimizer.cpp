@@ -55,29 +55,48 @@ void OptimizerOptions::set_step(StepScalars& scalars, double scheduled, int64_t 
                                                                                   : 1.0 - std::pow(beta2, t));
 }
 
-Optimizer::Optimizer(ParameterStore& store, const OptimizerOptions& options) : store_(store), options_(options) {}
+Optimizer::Optimizer(ParameterStore& store, const OptimizerOptions& options, DataParallel* ranks)
+    : store_(store), options_(options), ranks_(ranks) {}
 
 void Optimizer::measure(const Context& context, StepScalars* scalars) {
   measured_.clear();
-  add_to_norm(context, store_.trainable(), scalars);
+  add_to_norm(context, measured_here(), scalars);
+}
+
+/// Each logical element once over all ranks: where some are sharded, the first rank measures those that are not.
+std::vector<Parameter*> Optimizer::measured_here() const {
+  std::vector<Parameter*> parameters = store_.trainable();
+  const bool some_sharded = ranks_ != nullptr && ranks_->shards();
+  std::erase_if(parameters, [&](const Parameter* p) {
+    return p->own().count == 0 || (some_sharded && !p->sharded() && ranks_->rank() > 0);
+  });
+  return parameters;
 }
 
 void Optimizer::add_to_norm(const Context& context, const std::vector<Parameter*>& parameters, StepScalars* scalars) {
   if (results_.size() == 0) results_ = Buffer(context.device(), 2 * kIndexOffset);
   const int32_t earlier = measured_.empty() ? -1 : static_cast<int32_t>(measured_.size());
   std::vector<Tensor> gradients;
-  for (const Parameter* parameter : parameters) gradients.push_back(parameter->gradient());
+  for (const Parameter* parameter : parameters) gradients.push_back(parameter->own_part(parameter->gradient()));
   measured_.insert(measured_.end(), parameters.begin(), parameters.end());
   const Tensor sum = results_.tensor({1}, DType::kF64);
   sum_of_squares(context, {.gradients = std::move(gradients),
                            .sum_of_squares = sum,
                            .first_nonfinite = results_.tensor({1}, DType::kI32, kIndexOffset),
                            .earlier_gradients = earlier});
+  if (ranks_ != nullptr && ranks_->shards()) ranks_->sum(context, {&sum, 1});
   finish_grad_norm(context, {.sum_of_squares = sum, .scalars = scalars});
 }
 
 void Optimizer::update(const Context& context, const StepScalars* scalars) {
-  update(context, store_.trainable(), scalars);
+  if (ranks_ == nullptr || !ranks_->shards()) return update(context, store_.trainable(), scalars);
+  // In the order of forward: the values of one bucket are on their way while the next one is stepped.
+  for (size_t i = ranks_->buckets().size(); i-- > 0;) {
+    const Bucket& bucket = ranks_->buckets()[i];
+    update(context, bucket.parameters, scalars);
+    ranks_->gather_values(context, bucket);
+  }
+  ranks_->join(context);
 }
 
 void Optimizer::update(const Context& context, const std::vector<Parameter*>& parameters, const StepScalars* scalars) {
@@ -98,12 +117,12 @@ void Optimizer::update(const Context& context, const std::vector<Parameter*>& pa
 }
 
 std::vector<Optimizer::RateGroup> Optimizer::by_rate(const std::vector<Parameter*>& parameters) const {
-  if (options_.lora_b_rate == 1) return {{parameters}};
   RateGroup others, lora_b{.parameters = {}, .rate_factor = options_.lora_b_rate};
   for (Parameter* parameter : parameters) {
+    if (parameter->own().count == 0) continue;
     const bool is_b =
         parameter->kind() == ParameterKind::kLora && parameter->name().find(".lora_B") != std::string::npos;
-    (is_b ? lora_b : others).parameters.push_back(parameter);
+    (is_b && options_.lora_b_rate != 1 ? lora_b : others).parameters.push_back(parameter);
   }
   std::vector<RateGroup> groups;
   for (RateGroup* group : {&others, &lora_b}) {
@@ -118,8 +137,17 @@ double Optimizer::decay_of(const Parameter& parameter) const {
 
 namespace {
 
+/// What is stepped of a parameter on this rank.
+Tensor stepped(const Parameter& parameter) {
+  return parameter.has_master() ? parameter.master() : parameter.own_part(parameter.value());
+}
+
 /// The copy of a parameter that its master's steps refresh.
-Tensor working_copy_of(const Parameter& parameter) { return parameter.has_master() ? parameter.value() : Tensor{}; }
+Tensor working_copy_of(const Parameter& parameter) {
+  return parameter.has_master() ? parameter.own_part(parameter.value()) : Tensor{};
+}
+
+Tensor gradient_of(const Parameter& parameter) { return parameter.own_part(parameter.gradient()); }
 
 }  // namespace
 
@@ -131,13 +159,14 @@ void Optimizer::step_by_adamw(const Context& context, const RateGroup& group, co
                  .eps = options_.epsilon,
                  .rate_factor = group.rate_factor};
   for (const Parameter* parameter : group.parameters) {
-    args.tensors.push_back({.parameter = parameter->master(),
+    args.tensors.push_back({.parameter = stepped(*parameter),
                             .working_copy = working_copy_of(*parameter),
                             .m = parameter->moment1(),
                             .v = parameter->moment2(),
-                            .gradient = parameter->gradient(),
+                            .gradient = gradient_of(*parameter),
                             .weight_decay = decay_of(*parameter),
-                            .stream_id = parameter->index()});
+                            .stream_id = parameter->index(),
+                            .first_element = parameter->own().begin});
   }
   adamw(context, args);
 }
@@ -153,13 +182,13 @@ void Optimizer::step_by_adafactor(const Context& context, const RateGroup& group
                      .scale_parameter = own.scale_parameter,
                      .rate_factor = group.rate_factor};
   for (const Parameter* parameter : group.parameters) {
-    args.tensors.push_back({.parameter = parameter->master(),
+    args.tensors.push_back({.parameter = stepped(*parameter),
                             .working_copy = working_copy_of(*parameter),
                             .rows = parameter->row_moments(),
                             .columns = parameter->column_moments(),
                             .v = parameter->moment2().values,
                             .m = parameter->moment1().values,
-                            .gradient = parameter->gradient(),
+                            .gradient = gradient_of(*parameter),
                             .weight_decay = decay_of(*parameter),
                             .stream_id = parameter->index()});
   }
@@ -177,12 +206,13 @@ void Optimizer::step_by_momentum(const Context& context, const RateGroup& group,
                     .beta2 = options_.beta2,
                     .rate_factor = group.rate_factor};
   for (const Parameter* parameter : group.parameters) {
-    args.tensors.push_back({.parameter = parameter->master(),
+    args.tensors.push_back({.parameter = stepped(*parameter),
                             .working_copy = working_copy_of(*parameter),
                             .m = parameter->moment1().values,
-                            .gradient = parameter->gradient(),
+                            .gradient = gradient_of(*parameter),
                             .weight_decay = decay_of(*parameter),
-                            .stream_id = parameter->index()});
+                            .stream_id = parameter->index(),
+                            .first_element = parameter->own().begin});
   }
   momentum(context, args);
 }

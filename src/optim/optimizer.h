@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "core/buffer.h"
+#include "dist/data_parallel.h"
 #include "graph/step_scalars.h"
 #include "params/parameter_store.h"
 
@@ -56,12 +57,14 @@ struct OptimizerOptions {
 
 class Optimizer {
  public:
-  /// Takes the store's trainable parameters at the time of each call; their formats() say what the options keep.
-  Optimizer(ParameterStore& store, const OptimizerOptions& options);
+  /// Takes the store's trainable parameters at the time of each call; their formats() say what the options keep. With
+  /// `ranks`, whose gradients are sums when they come here, each rank steps its own elements of what is sharded.
+  Optimizer(ParameterStore& store, const OptimizerOptions& options, DataParallel* ranks = nullptr);
 
-  /// Writes grad_norm, clip_coefficient and nonfinite into the scalars (device memory).
+  /// Writes grad_norm, clip_coefficient and nonfinite into the scalars (device memory): the same bits on all ranks.
   void measure(const Context& context, StepScalars* scalars);
   /// Steps every trainable parameter with the scalars' rate, corrections and clip coefficient; nothing if nonfinite.
+  /// Sharded values are whole again on every rank for what is queued afterwards.
   void update(const Context& context, const StepScalars* scalars);
 
   /// The same in groups: after begin_groups(), step_group() for disjoint ones. The norm in the scalars is that of the
@@ -69,7 +72,8 @@ class Optimizer {
   void begin_groups() { measured_.clear(); }
   void step_group(const Context& context, const std::vector<Parameter*>& parameters, StepScalars* scalars);
 
-  /// After measure() or groups: the name of the first parameter whose gradient is not finite, or "". Waits.
+  /// After measure() or groups: the name of the first parameter whose gradient is not finite, or "" (of what this rank
+  /// has measured). Waits.
   std::string first_nonfinite(Stream& stream);
 
  private:
@@ -80,6 +84,7 @@ class Optimizer {
     std::vector<Parameter*> parameters;
     double rate_factor = 1;  ///< of the scalars' rate
   };
+  std::vector<Parameter*> measured_here() const;
   std::vector<RateGroup> by_rate(const std::vector<Parameter*>& parameters) const;
   void step_by_adamw(const Context& context, const RateGroup& group, const StepScalars* scalars);
   void step_by_adafactor(const Context& context, const RateGroup& group, const StepScalars* scalars);
@@ -88,6 +93,7 @@ class Optimizer {
 
   ParameterStore& store_;
   OptimizerOptions options_;
+  DataParallel* ranks_;
   Buffer results_;
   std::vector<const Parameter*> measured_;  // in this step, in order
 };

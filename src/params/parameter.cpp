@@ -61,7 +61,21 @@ TrainingFormats Parameter::formats() const {
 
 GradDest Parameter::grad() {
   if (!trainable_) return {};
+  written_in_pass_ = true;
   return {gradient_, uses_++ > 0 ? 1.0f : 0.0f};
+}
+
+Slice Parameter::slice_of(int rank) const {
+  const Slice all{0, spec_.shape.numel()};
+  if (!sharded()) return all;
+  return all.intersect({rank * elements_per_rank_ - bucket_offset_, elements_per_rank_});
+}
+
+Tensor Parameter::own_part(const Tensor& whole) const {
+  if (!sharded()) return whole;
+  const Slice slice = own();
+  return {
+      whole.data + static_cast<size_t>(slice.begin) * size_of(whole.dtype), whole.dtype, {slice.count}, whole.device};
 }
 
 }  // namespace hone

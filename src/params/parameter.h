@@ -1,6 +1,7 @@
 // Parameter: a named weight with its gradient, optimizer state, adapters and the ways files may hold it.
 #pragma once
 
+#include <algorithm>
 #include <string>
 #include <vector>
 
@@ -90,6 +91,19 @@ struct TrainingFormats {
   bool operator==(const TrainingFormats&) const = default;
 };
 
+/// Elements [begin, begin + count) of a parameter.
+struct Slice {
+  int64_t begin = 0, count = 0;
+
+  int64_t end() const { return begin + count; }
+  /// What both have; its count is 0 if that is nothing.
+  Slice intersect(Slice other) const {
+    const int64_t first = std::max(begin, other.begin), last = std::min(end(), other.end());
+    return {first, std::max<int64_t>(last - first, 0)};
+  }
+  bool operator==(const Slice&) const = default;
+};
+
 /// A parameter of a model. The store allocates it; ops see it as a Weight.
 class Parameter : public NarrowGradWeight {
  public:
@@ -127,6 +141,15 @@ class Parameter : public NarrowGradWeight {
   GradDest grad() override;
   GradRounding rounding() const override { return {scalars_, uint64_t{index_} << 32 | uses_}; }
 
+  /// Whether each rank keeps the optimizer's state of some elements only and steps those (params/bucket.h); if so,
+  /// moments and master have the elements of own() alone, in one dimension.
+  bool sharded() const { return elements_per_rank_ > 0; }
+  /// The elements that this rank steps, or another: all of them unless sharded. Begins at a multiple of kMomentBlock.
+  Slice own() const { return slice_of(rank_); }
+  Slice slice_of(int rank) const;
+  /// The elements of own() of a tensor that has all: the tensor itself unless sharded.
+  Tensor own_part(const Tensor& whole) const;
+
   /// Bytes the store gives it: value in dtype(); for a trainable one gradient, moments and master in formats(), as far
   /// as the optimizer keeps them: the others are undefined. There is no master where that would be a copy of the value,
   /// or where formats() wants none.
@@ -137,10 +160,14 @@ class Parameter : public NarrowGradWeight {
   /// Factors of the second moments, float32: [.., R] and [.., C] of a parameter [.., R, C].
   const Tensor& row_moments() const { return row_moments_; }
   const Tensor& column_moments() const { return column_moments_; }
-  /// The values the optimizer steps: the master copy, or the value itself.
+  /// The values the optimizer steps: the master copy (of own(), where sharded), or the value itself.
   const Tensor& master() const { return master_.defined() ? master_ : value_; }
   bool has_master() const { return master_.defined(); }
+  /// Whether training keeps masters of it, here or (of elements that are not in own()) on another rank.
+  bool keeps_master() const { return trainable_ && dtype_ != DType::kF32 && formats().master == DType::kF32; }
   bool gradient_written() const { return uses_ > 0; }
+  /// Whether a use of the micro-batch that is at work has asked where its gradient goes.
+  bool gradient_written_in_pass() const { return written_in_pass_; }
 
   std::vector<AttachedAdapter>& adapters() { return adapters_; }
   const std::vector<AttachedAdapter>& adapters() const { return adapters_; }
@@ -156,8 +183,11 @@ class Parameter : public NarrowGradWeight {
   Moment moment1_, moment2_;
   Tensor row_moments_, column_moments_;
   uint32_t index_ = 0;
-  uint32_t uses_ = 0;                     ///< gradients handed out in this step
-  const StepScalars* scalars_ = nullptr;  ///< of this step
+  uint32_t uses_ = 0;  ///< gradients handed out in this step
+  bool written_in_pass_ = false;
+  const StepScalars* scalars_ = nullptr;               ///< of this step
+  int64_t bucket_offset_ = 0, elements_per_rank_ = 0;  ///< in the bucket; 0: not sharded
+  int rank_ = 0;
   std::vector<AttachedAdapter> adapters_;
 };
 

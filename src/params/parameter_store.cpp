@@ -6,6 +6,7 @@
 #include <functional>
 #include <optional>
 #include <set>
+#include <tuple>
 
 #include "core/arena.h"
 #include "core/transfer.h"
@@ -96,8 +97,10 @@ struct ParameterStore::Part {
   std::function<Tensor&(Parameter&)> tensor;
   /// Its shape and dtype for a parameter that is trained, or not; none if it has no such tensor.
   std::function<std::optional<std::pair<Shape, DType>>(const Parameter&, bool trained)> need;
-  int64_t ParameterBytes::*count;  ///< what it counts as
-  bool of_gradient = false;
+  int64_t ParameterBytes::*count;       ///< what it counts as
+  Tensor Bucket::*of_bucket = nullptr;  ///< of parameters in buckets, the tensor that it is a part of
+
+  bool of_gradient() const { return of_bucket == &Bucket::gradients; }
 };
 
 namespace {
@@ -106,8 +109,17 @@ using Need = std::optional<std::pair<Shape, DType>>;
 
 Need when(bool kept, const Shape& shape, DType dtype) { return kept ? Need{{shape, dtype}} : Need{}; }
 
-Need scales_of(bool kept, const Shape& shape, DType dtype) {
-  return when(kept && size_of(dtype) == 1, {(shape.numel() + kMomentBlock - 1) / kMomentBlock}, DType::kF32);
+/// What the optimizer keeps for each element it steps here.
+Shape state_shape(const Parameter& p) { return p.sharded() ? Shape{p.own().count} : p.shape(); }
+
+Need state_of(const Parameter& p, bool kept, DType dtype) {
+  return when(kept && p.own().count > 0, state_shape(p), dtype);
+}
+
+Need scales_of(const Parameter& p, bool kept, DType dtype) {
+  return state_of(p, kept && size_of(dtype) == 1, DType::kF32)
+             ? Need{{{(p.own().count + kMomentBlock - 1) / kMomentBlock}, DType::kF32}}
+             : Need{};
 }
 
 bool keeps(const Parameter& p, SecondMoment kind) { return p.formats().second_moment == kind; }
@@ -134,31 +146,29 @@ const std::vector<ParameterStore::Part>& ParameterStore::parts() {
        [](const Parameter& p, bool) {
          return Need{{p.shape(), p.dtype()}};
        },
-       &ParameterBytes::weights},
+       &ParameterBytes::weights, &Bucket::values},
       {[](Parameter& p) -> Tensor& { return p.gradient_; }, trained([](const Parameter& p) {
          return Need{{p.shape(), p.formats().gradient}};
        }),
-       &ParameterBytes::gradients, true},
+       &ParameterBytes::gradients, &Bucket::gradients},
       {[](Parameter& p) -> Tensor& { return p.moment1_.values; },
-       trained([](const Parameter& p) { return when(p.formats().has_m, p.shape(), p.formats().m); }),
+       trained([](const Parameter& p) { return state_of(p, p.formats().has_m, p.formats().m); }),
        &ParameterBytes::moments},
       {[](Parameter& p) -> Tensor& { return p.moment1_.scales; },
-       trained([](const Parameter& p) { return scales_of(p.formats().has_m, p.shape(), p.formats().m); }),
+       trained([](const Parameter& p) { return scales_of(p, p.formats().has_m, p.formats().m); }),
        &ParameterBytes::moments},
       {[](Parameter& p) -> Tensor& { return p.moment2_.values; },
-       trained([](const Parameter& p) { return when(keeps(p, SecondMoment::kWhole), p.shape(), p.formats().v); }),
+       trained([](const Parameter& p) { return state_of(p, keeps(p, SecondMoment::kWhole), p.formats().v); }),
        &ParameterBytes::moments},
       {[](Parameter& p) -> Tensor& { return p.moment2_.scales; },
-       trained([](const Parameter& p) { return scales_of(keeps(p, SecondMoment::kWhole), p.shape(), p.formats().v); }),
+       trained([](const Parameter& p) { return scales_of(p, keeps(p, SecondMoment::kWhole), p.formats().v); }),
        &ParameterBytes::moments},
       {[](Parameter& p) -> Tensor& { return p.row_moments_; },
        trained([](const Parameter& p) { return factors_of(p, 1); }), &ParameterBytes::moments},
       {[](Parameter& p) -> Tensor& { return p.column_moments_; },
        trained([](const Parameter& p) { return factors_of(p, 2); }), &ParameterBytes::moments},
-      {[](Parameter& p) -> Tensor& { return p.master_; }, trained([](const Parameter& p) {
-         const bool none = p.dtype() == DType::kF32 || p.formats().master != DType::kF32;
-         return none ? Need{} : Need{{p.shape(), DType::kF32}};
-       }),
+      {[](Parameter& p) -> Tensor& { return p.master_; },
+       trained([](const Parameter& p) { return state_of(p, p.keeps_master(), DType::kF32); }),
        &ParameterBytes::master}};
   return list;
 }
@@ -173,16 +183,92 @@ struct ParameterStore::Places {
   };
   std::vector<Place> list;
   size_t bytes = 0;
+  std::vector<size_t> buckets = {};  ///< where each begins
 };
 
-ParameterStore::Places ParameterStore::places_of(const Part& part, bool training) const {
+namespace {
+
+/// Backward comes to the head first, then to the last layer; the embedding, which may be the head too, is the last.
+int backward_position(const Parameter& parameter, int layers) {
+  if (parameter.layer() >= 0) return layers - parameter.layer();
+  return parameter.kind() == ParameterKind::kEmbedding ? layers + 1 : 0;
+}
+
+int64_t aligned(int64_t elements, int64_t alignment) { return (elements + alignment - 1) / alignment * alignment; }
+
+}  // namespace
+
+void ParameterStore::share_among(const RankShare& share) {
+  buckets_.clear();
+  int layers = 0;
+  bool adapters = false;
+  for (Parameter& p : parameters_) {
+    p.elements_per_rank_ = 0;
+    layers = std::max(layers, p.layer() + 1);
+    adapters |= p.kind() == ParameterKind::kLora;
+  }
+  if (share.ranks == 1) return;
+  HONE_ASSERT(!share_layer_gradients_, "layers whose gradients take turns cannot be summed later");
+  using Key = std::tuple<int, DType, DType, bool>;
+  std::map<Key, Bucket> buckets;
+  for (Parameter* p : trainable()) {
+    const int position = backward_position(*p, layers);
+    const bool sharded = share.shards_state && (!adapters || p->kind() == ParameterKind::kLora);
+    Bucket& bucket = buckets[{position, p->dtype(), p->formats().gradient, sharded}];
+    bucket.one_use = position <= layers;
+    bucket.sharded = sharded;
+    bucket.parameters.push_back(p);
+    bucket.offsets.push_back(bucket.elements);
+    bucket.elements += aligned(p->shape().numel(), Bucket::kAlignment);
+  }
+  for (auto& [key, bucket] : buckets) {
+    bucket.elements = aligned(bucket.elements, share.ranks * Bucket::kAlignment);
+    for (size_t i = 0; bucket.sharded && i < bucket.parameters.size(); ++i) {
+      Parameter& p = *bucket.parameters[i];
+      HONE_ASSERT(!keeps(p, SecondMoment::kFactored), "factors belong to whole matrices");
+      p.bucket_offset_ = bucket.offsets[i];
+      p.elements_per_rank_ = bucket.elements / share.ranks;
+      p.rank_ = share.rank;
+    }
+    buckets_.push_back(std::move(bucket));
+  }
+}
+
+/// The parameters of buckets, one bucket after the other.
+ParameterStore::Places ParameterStore::bucket_places(const Part& part) const {
   Places places;
+  for (const Bucket& bucket : buckets_) {
+    size_t element = 0;
+    places.buckets.push_back(places.bytes);
+    for (size_t i = 0; i < bucket.parameters.size(); ++i) {
+      const Need need = part.need(*bucket.parameters[i], true);
+      element = size_of(need->second);
+      const size_t offset = places.bytes + static_cast<size_t>(bucket.offsets[i]) * element;
+      places.list.push_back({bucket.parameters[i], offset, need->first, need->second});
+    }
+    places.bytes += static_cast<size_t>(bucket.elements) * element;
+  }
+  return places;
+}
+
+void ParameterStore::find_buckets(const Part& part, const Places& places, const Buffer& buffer) {
+  for (size_t i = 0; i < places.buckets.size(); ++i) {
+    Bucket& bucket = buckets_[i];
+    const DType dtype = part.need(*bucket.parameters.front(), true)->second;
+    bucket.*part.of_bucket = buffer.tensor({bucket.elements}, dtype, places.buckets[i]);
+  }
+}
+
+ParameterStore::Places ParameterStore::places_of(const Part& part, bool training) const {
+  const bool in_buckets = training && part.of_bucket != nullptr && !buckets_.empty();
+  Places places = in_buckets ? bucket_places(part) : Places{};
   std::map<int, size_t> layer_bytes;  // of layers that take turns
   for (const Parameter& parameter : parameters_) {
+    if (in_buckets && parameter.trainable()) continue;
     const Need need = part.need(parameter, training && parameter.trainable());
     if (!need) continue;
     const auto& [shape, dtype] = *need;
-    const bool takes_turns = part.of_gradient && share_layer_gradients_ && parameter.layer() >= 0;
+    const bool takes_turns = part.of_gradient() && share_layer_gradients_ && parameter.layer() >= 0;
     size_t& top = takes_turns ? layer_bytes[parameter.layer()] : places.bytes;
     places.list.push_back({&parameter, top, shape, dtype});
     const size_t size = static_cast<size_t>(shape.numel()) * size_of(dtype);
@@ -223,6 +309,7 @@ void ParameterStore::allocate(Device device, bool inference) {
       part.tensor(*by_name_.at(place.parameter->name())) =
           buffers_.back().tensor(place.shape, place.dtype, place.offset);
     }
+    find_buckets(part, places, buffers_.back());
   }
 }
 
@@ -246,12 +333,16 @@ void ParameterStore::allocate_dry(Device device) {
 void ParameterStore::begin_step(const StepScalars* scalars) {
   for (Parameter& parameter : parameters_) {
     parameter.uses_ = 0;
+    parameter.written_in_pass_ = false;
     parameter.scalars_ = scalars;
   }
 }
 
 void ParameterStore::continue_step() {
-  for (Parameter& parameter : parameters_) parameter.uses_ = 1;
+  for (Parameter& parameter : parameters_) {
+    parameter.uses_ = 1;
+    parameter.written_in_pass_ = false;
+  }
 }
 
 void ParameterStore::zero_unwritten(const Context& context) { zero_unwritten(context, trainable()); }
@@ -266,17 +357,20 @@ void ParameterStore::zero_unwritten(const Context& context, const std::vector<Pa
 
 void write_values(Parameter& parameter, int64_t offset, const float* values, int64_t count) {
   HONE_ASSERT(offset >= 0 && offset + count <= parameter.shape().numel(), parameter.name());
-  const auto write = [&](const Tensor& tensor, const void* source) {
+  const auto write = [](const Tensor& tensor, Slice to, const void* source) {
     Tensor slice = tensor;
-    slice.data += static_cast<size_t>(offset) * size_of(tensor.dtype);
-    slice.shape = {count};
+    slice.data += static_cast<size_t>(to.begin) * size_of(tensor.dtype);
+    slice.shape = {to.count};
     copy_from_host(slice, source, slice.bytes());
   };
+  const Slice written{offset, count};
   const Tensor& value = parameter.value();
-  if (value.dtype == DType::kF32) return write(value, values);
+  if (value.dtype == DType::kF32) return write(value, written, values);
   const std::vector<BFloat16> rounded(values, values + count);
-  write(value, rounded.data());
-  if (parameter.has_master()) write(parameter.master(), values);
+  write(value, written, rounded.data());
+  if (!parameter.has_master()) return;
+  const Slice own = parameter.own(), here = own.intersect(written);
+  write(parameter.master(), {here.begin - own.begin, here.count}, values + (here.begin - offset));
 }
 
 }  // namespace hone

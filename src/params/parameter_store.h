@@ -9,6 +9,7 @@
 
 #include "core/buffer.h"
 #include "core/context.h"
+#include "params/bucket.h"
 #include "params/parameter.h"
 #include "params/pattern.h"
 
@@ -45,6 +46,13 @@ class ParameterStore {
   void share_layer_gradients(bool share) { share_layer_gradients_ = share; }
   bool layers_share_gradients() const { return share_layer_gradients_; }
 
+  /// The trainable parameters will be trained by several ranks, which then come in buckets(). After what is trained has
+  /// been chosen, before allocation. Adapters alone are sharded where a model has some: what is trained whole beside
+  /// them is small, and every rank keeps it. Layers do not share gradients then, and what is sharded is not factored.
+  void share_among(const RankShare& share);
+  /// In the order in which backward finishes them, the embedding last; empty for one rank.
+  const std::vector<Bucket>& buckets() const { return buckets_; }
+
   /// What a parameter will need, before any of it is allocated; its gradient as if it had its own.
   static ParameterBytes bytes_of(const Parameter& parameter);
   /// What all will need, to train or only for inference.
@@ -70,15 +78,18 @@ class ParameterStore {
   static const std::vector<Part>& parts();
   struct Places;
   Places places_of(const Part& part, bool training) const;
+  Places bucket_places(const Part& part) const;
+  void find_buckets(const Part& part, const Places& places, const Buffer& buffer);
 
   std::deque<Parameter> parameters_;
   std::map<std::string, Parameter*> by_name_;
   std::vector<Buffer> buffers_;
   bool share_layer_gradients_ = false;
+  std::vector<Bucket> buckets_;
 };
 
-/// Host values (float32) into a parameter, wherever it is: value in its dtype and the float32 master, from element
-/// `offset` on.
+/// Host values (float32) into a parameter, wherever it is: value in its dtype and the float32 master (as far as it is
+/// here), from element `offset` on.
 void write_values(Parameter& parameter, int64_t offset, const float* values, int64_t count);
 
 }  // namespace hone

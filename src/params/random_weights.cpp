@@ -71,10 +71,13 @@ void initialise_weights(const Context& context, ParameterStore& store, double in
     if (parameter.kind() == ParameterKind::kLora) continue;
     // The master copy draws the same numbers, so that the value is its rounding.
     std::vector<Tensor> copies = {parameter.value()};
-    if (parameter.has_master()) copies.push_back(parameter.master());
+    if (parameter.has_master() && !parameter.sharded()) copies.push_back(parameter.master());
     for (const Tensor& copy : copies) {
       fill(context, copy, initial_of(parameter),
            {static_cast<float>(initializer_range), random_key(seed, parameter.name())});
+    }
+    if (parameter.has_master() && parameter.sharded()) {
+      cast(context, parameter.own_part(parameter.value()), parameter.master());
     }
   }
 }

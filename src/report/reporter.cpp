@@ -206,13 +206,13 @@ void Reporter::on_save(const SaveReport& save) {
     return styled(step_column(save.step, layout), Style::kBold, layout.color) + "  " +
            styled("saved ", Style::kDim, layout.color) + fmt::format("{} ({})", one_line(save.path), detail);
   });
-  write_trainer_state(state_, options_.output_dir);
+  if (options_.writes_state) write_trainer_state(state_, options_.output_dir);
 }
 
 void Reporter::on_end(const RunEnd& end) {
   if (!sinks_->window.empty()) emit(sinks_->window.take());
   logger_.console().clear_progress();
-  write_trainer_state(state_, options_.output_dir);
+  if (options_.writes_state) write_trainer_state(state_, options_.output_dir);
   publish(end.finished ? "finished" : "stopped");
   if (sinks_->mlflow) end_mlflow(end);
   summarise(end);

@@ -29,6 +29,7 @@ struct ReportOptions {
   MlflowOptions mlflow = {};  ///< used where report_to names mlflow
   int64_t metrics_port = 0;   ///< of a MetricsServer; 0: none
   std::string metrics_host = "127.0.0.1";
+  bool writes_state = true;  ///< trainer_state.json; false: another process does
 };
 
 struct RunStart {

@@ -53,7 +53,8 @@ Json data_identity(const TrainingData& data, const RunConfig& config) {
             {"shuffle", config.data.shuffle},
             {"data_seed", config.machine.data_seed},
             {"per_device_train_batch_size", config.schedule.per_device_train_batch_size},
-            {"gradient_accumulation_steps", config.schedule.gradient_accumulation_steps}}}};
+            {"gradient_accumulation_steps",
+             config.schedule.gradient_accumulation_steps * config.machine.ranks}}}};  // as one rank would have them
 }
 
 std::string identity_difference(const Json& before, const Json& now) {

@@ -1,8 +1,10 @@
 #include "train/device_facts.h"
 
 #include <fmt/format.h>
+#include <sched.h>
 
 #include <algorithm>
+#include <thread>
 #include <vector>
 
 #include "core/cpu_features.h"
@@ -55,6 +57,28 @@ Device choose_device(const std::string& name, const std::string& where) {
                     "hone env lists them");
   }
   return {DeviceKind::kCuda, index};
+}
+
+Device choose_rank_device(const std::string& name, int local_rank, int local_size) {
+  Device device = choose_device(name);
+  const int count = device.kind == DeviceKind::kCuda ? cuda::device_count() : 0;
+  if (local_size == 1 || count == 0 || count == 1) return device;
+  if (name.starts_with("cuda:")) {
+    throw UserError(fmt::format("{} is one GPU, but this host has {} ranks", name, local_size), "device",
+                    "write device: cuda, or auto: each rank takes a GPU of its own");
+  }
+  if (local_rank >= count) {
+    throw UserError(fmt::format("this host has {} ranks, but {} GPUs", local_size, count), "device",
+                    "start one rank for each GPU");
+  }
+  device.index = local_rank;
+  return device;
+}
+
+int usable_cores() {
+  cpu_set_t cores;
+  if (sched_getaffinity(0, sizeof(cores), &cores) == 0) return CPU_COUNT(&cores);
+  return std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
 }
 
 std::string device_text(Device device) {

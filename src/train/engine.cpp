@@ -17,11 +17,11 @@ struct Engine::Buffers {
   Buffers(const Engine& engine, Device device, const BatchCapacity& capacity) : batch(device, capacity) {
     const DecoderConfig& config = engine.decoder_.config();
     const int64_t layers = config.num_moe_layers(), experts = config.moe.num_experts;
-    const size_t counts_bytes = (static_cast<size_t>(layers * experts) * sizeof(float) + 63) / 64 * 64;
-    token_sums_offset = kRoutingOffset + counts_bytes;
     const int64_t datasets = std::max(engine.options_.train_datasets, engine.options_.eval_datasets);
-    datasets_offset = token_sums_offset + (static_cast<size_t>(2 * layers) * sizeof(float) + 63) / 64 * 64;
-    step = Buffer(device, datasets_offset + static_cast<size_t>(2 * datasets) * sizeof(double));
+    routing_offset = kDatasetsOffset + (static_cast<size_t>(2 * datasets) * sizeof(double) + 63) / 64 * 64;
+    const size_t counts_bytes = (static_cast<size_t>(layers * experts) * sizeof(float) + 63) / 64 * 64;
+    token_sums_offset = routing_offset + counts_bytes;
+    step = Buffer(device, token_sums_offset + static_cast<size_t>(2 * layers) * sizeof(float));
     if (datasets > 1) {
       const int64_t most = std::max<int64_t>(capacity.max_supervised, 1);
       dataset_memory = Buffer(device, static_cast<size_t>(2 * most) * sizeof(float));
@@ -31,7 +31,7 @@ struct Engine::Buffers {
     scalars = reinterpret_cast<StepScalars*>(step.data());
     totals = reinterpret_cast<LossTotals*>(step.data() + kTotalsOffset);
     if (layers == 0) return;
-    step_counts = step.tensor({layers, experts}, DType::kF32, kRoutingOffset);
+    step_counts = step.tensor({layers, experts}, DType::kF32, routing_offset);
     step_token_sums = step.tensor({layers, 2}, DType::kF32, token_sums_offset);
     // Measurements of a micro-batch and the fractions, one after another.
     routing_memory =
@@ -47,8 +47,18 @@ struct Engine::Buffers {
     routing.fractions = next({experts});
   }
 
-  static constexpr size_t kTotalsOffset = 128, kRoutingOffset = 256;
-  size_t token_sums_offset = 0, datasets_offset = 0;
+  /// What a step measures, which ranks add up: totals and sums over data sets in float64, then routing in float32.
+  std::vector<Tensor> measurements() const {
+    const auto all = [&](size_t begin, size_t end, DType dtype) {
+      return step.tensor({static_cast<int64_t>((end - begin) / size_of(dtype))}, dtype, begin);
+    };
+    std::vector<Tensor> tensors = {all(kTotalsOffset, routing_offset, DType::kF64)};
+    if (step_counts.defined()) tensors.push_back(all(routing_offset, step.size(), DType::kF32));
+    return tensors;
+  }
+
+  static constexpr size_t kTotalsOffset = 128, kDatasetsOffset = 256;
+  size_t routing_offset = 0, token_sums_offset = 0;
 
   DeviceBatchMemory batch;
   Buffer step;  // scalars, totals, routing and sums over data sets of a step, which the host reads at once
@@ -114,7 +124,10 @@ Engine::Engine(Decoder& decoder, ParameterStore& store, Stream& stream, EngineOp
       options_(std::move(options)),
       memory_(stream.device()),
       context_(stream, memory_.scratch),
-      optimizer_(store, options_.optimizer),
+      ranks_(options_.ranks != nullptr && options_.ranks->size() > 1
+                 ? std::optional<DataParallel>(std::in_place, *options_.ranks, store)
+                 : std::nullopt),
+      optimizer_(store, options_.optimizer, ranks_ ? &*ranks_ : nullptr),
       graphs_(stream, options_.cuda_graphs) {}
 
 Engine::~Engine() {
@@ -165,12 +178,41 @@ void Engine::run_micro_batch(const DeviceBatch& batch) {
   step_remaining();
 }
 
+void Engine::reduce_micro_batch(const DeviceBatch& batch, bool first) {
+  first ? begin_step() : store_.continue_step();
+  decoder_.placement().on_release([this] { ranks_->reduce_finished(context_); });
+  run_micro_batch(batch);
+  decoder_.placement().on_release({});
+}
+
 Tensor Engine::token_losses() const { return token_losses_.defined() ? token_losses_ : buffers_->token_losses; }
 
-void Engine::start_datasets(int64_t datasets) {
+/// Everything that a step or an evaluation adds to becomes zero.
+void Engine::start_measurements(int64_t datasets) {
+  stream_.upload(bytes_at(buffers_->totals, sizeof(LossTotals), stream_.device()), bytes_of(LossTotals{}));
+  if (buffers_->step_counts.defined()) {
+    fill_zero(context_, buffers_->step_counts);
+    fill_zero(context_, buffers_->step_token_sums);
+  }
   if (datasets < 2) return;
-  const Tensor sums = buffers_->step.tensor({datasets, 2}, DType::kF64, buffers_->datasets_offset);
+  const Tensor sums = buffers_->step.tensor({datasets, 2}, DType::kF64, Buffers::kDatasetsOffset);
   stream_.upload(sums, std::vector<double>(static_cast<size_t>(2 * datasets)));
+}
+
+void Engine::sum_measurements() {
+  if (ranks_) ranks_->sum(context_, buffers_->measurements());
+}
+
+std::vector<const MicroBatch*> Engine::of_this_rank(const std::vector<MicroBatch>& batches) const {
+  const size_t first = ranks_ ? static_cast<size_t>(ranks_->rank()) : 0;
+  const size_t step = ranks_ ? static_cast<size_t>(ranks_->size()) : 1;
+  std::vector<const MicroBatch*> mine;
+  for (size_t i = first; i < batches.size(); i += step) mine.push_back(&batches[i]);
+  return mine;
+}
+
+void Engine::gather_values() {
+  if (ranks_) ranks_->gather_values(context_);
 }
 
 void Engine::add_datasets(const DeviceBatch& batch, int64_t datasets) {
@@ -178,7 +220,7 @@ void Engine::add_datasets(const DeviceBatch& batch, int64_t datasets) {
   group_sums(context_, {.values = token_losses().rows(0, batch.supervised),
                         .weights = batch.loss_weights,
                         .groups = buffers_->dataset_ids.rows(0, batch.supervised),
-                        .sums = buffers_->step.tensor({datasets, 2}, DType::kF64, buffers_->datasets_offset)});
+                        .sums = buffers_->step.tensor({datasets, 2}, DType::kF64, Buffers::kDatasetsOffset)});
 }
 
 std::vector<DatasetLoss> Engine::dataset_losses(const std::vector<uint8_t>& step, int64_t datasets) const {
@@ -186,7 +228,7 @@ std::vector<DatasetLoss> Engine::dataset_losses(const std::vector<uint8_t>& step
   if (datasets < 2) return losses;
   for (int64_t i = 0; i < datasets; ++i) {
     const auto [sum, weight] =
-        struct_at<std::array<double, 2>>(step, buffers_->datasets_offset + static_cast<size_t>(i) * 2 * sizeof(double));
+        struct_at<std::array<double, 2>>(step, Buffers::kDatasetsOffset + static_cast<size_t>(i) * 2 * sizeof(double));
     losses.push_back({weight > 0 ? sum / weight : 0.0, weight});
   }
   return losses;
@@ -269,14 +311,13 @@ void Engine::accumulate(const StepData& data, int64_t step, const OptimizerStep&
   HONE_ASSERT(!steps_in_backward() || data.micro_batches.size() <= 1);
   step_tokens_ = data.tokens();
   step_loss_weight_ = data.loss_weight();
-  stream_.upload(bytes_at(buffers_->totals, sizeof(LossTotals), stream_.device()), bytes_of(LossTotals{}));
-  start_datasets(options_.train_datasets);
-  if (buffers_->step_counts.defined()) {
-    fill_zero(context_, buffers_->step_counts);
-    fill_zero(context_, buffers_->step_token_sums);
-  }
+  start_measurements(options_.train_datasets);
   HONE_ASSERT(!data.micro_batches.empty());
-  for (const MicroBatch& micro_batch : data.micro_batches) {
+  const std::vector<const MicroBatch*> mine = of_this_rank(data.micro_batches);
+  if (ranks_) ranks_->begin_reduction();
+  if (mine.empty()) begin_step();
+  for (size_t i = 0; i < mine.size(); ++i) {
+    const MicroBatch& micro_batch = *mine[i];
     const double share = static_cast<double>(micro_batch.tokens()) / static_cast<double>(step_tokens_);
     StepScalars scalars;
     scalars.inv_loss_weight = step_loss_weight_ > 0 ? static_cast<float>(1.0 / step_loss_weight_) : 0.0f;
@@ -287,8 +328,13 @@ void Engine::accumulate(const StepData& data, int64_t step, const OptimizerStep&
       options_.optimizer.set_step(scalars, optimizer_step.learning_rate, optimizer_step.index);
     }
     stream_.upload(bytes_at(buffers_->scalars, sizeof(StepScalars), stream_.device()), bytes_of(scalars));
-    queue_micro_batch(upload(micro_batch), &micro_batch == &data.micro_batches.front());
+    const DeviceBatch batch = upload(micro_batch);
+    ranks_&& i + 1 == mine.size() ? reduce_micro_batch(batch, i == 0) : queue_micro_batch(batch, i == 0);
   }
+  if (!ranks_) return;
+  store_.zero_unwritten(context_);
+  ranks_->reduce_rest(context_);
+  sum_measurements();
 }
 
 void Engine::queue_micro_batch(const DeviceBatch& batch, bool first) {
@@ -328,14 +374,18 @@ void Engine::start_update(const OptimizerStep& optimizer_step) {
   scalars.max_grad_norm = static_cast<float>(options_.optimizer.max_grad_norm);
   scalars.seed = mix_key(options_.seed, static_cast<uint64_t>(optimizer_step.index));
   stream_.upload(bytes_at(buffers_->scalars, sizeof(StepScalars), stream_.device()), bytes_of(scalars));
-  graphs_.run({static_cast<int64_t>(Recorded::kUpdate)}, [&] {
+  if (ranks_) ranks_->wait(context_);
+  const auto clip_and_step = [&] {
     {
       const ProfileScope scope(context_, ProfileKind::kOp, "grad_norm");
       optimizer_.measure(context_, buffers_->scalars);
     }
     const ProfileScope scope(context_, ProfileKind::kOp, name_of(options_.optimizer.kind));
     optimizer_.update(context_, buffers_->scalars);
-  });
+  };
+  // Work with collectives in it is not recorded.
+  if (ranks_ && ranks_->shards()) return clip_and_step();
+  graphs_.run({static_cast<int64_t>(Recorded::kUpdate)}, clip_and_step);
 }
 
 std::vector<uint8_t> Engine::read_step() {
@@ -352,11 +402,21 @@ StepResult Engine::read_results() {
   const auto scalars = struct_at<StepScalars>(bytes, 0);
   result.grad_norm = static_cast<double>(scalars.grad_norm);
   result.nonfinite = scalars.nonfinite != 0 || !std::isfinite(result.loss.loss);
-  if (result.nonfinite) result.first_nonfinite = optimizer_.first_nonfinite(stream_);
+  if (result.nonfinite) result.first_nonfinite = first_nonfinite();
   result.routing = routing_load(bytes);
   result.loss_with_aux = result.loss.loss + options_.router_aux_loss_coef * result.loss.aux_loss +
                          static_cast<double>(options_.methods.router_z_loss_coef) * result.routing.mean_z_loss();
   return result;
+}
+
+/// All ranks have found the step not finite, each of them for what it has measured.
+std::string Engine::first_nonfinite() {
+  std::string name = optimizer_.first_nonfinite(stream_);
+  if (!ranks_) return name;
+  for (const std::string& text : ranks_->control().exchange(name)) {
+    if (!text.empty()) return text;
+  }
+  return "";
 }
 
 RoutingLoad Engine::routing_load(const std::vector<uint8_t>& step) const {
@@ -365,7 +425,7 @@ RoutingLoad Engine::routing_load(const std::vector<uint8_t>& step) const {
   load.layers = buffers_->step_counts.shape[0];
   load.experts = buffers_->step_counts.shape[1];
   load.counts.resize(static_cast<size_t>(load.layers * load.experts));
-  std::memcpy(load.counts.data(), step.data() + Buffers::kRoutingOffset, buffers_->step_counts.bytes());
+  std::memcpy(load.counts.data(), step.data() + buffers_->routing_offset, buffers_->step_counts.bytes());
   std::vector<float> sums(static_cast<size_t>(2 * load.layers));
   std::memcpy(sums.data(), step.data() + buffers_->token_sums_offset, buffers_->step_token_sums.bytes());
   const auto tokens = static_cast<float>(std::max<int64_t>(step_tokens_, 1));
@@ -377,11 +437,11 @@ RoutingLoad Engine::routing_load(const std::vector<uint8_t>& step) const {
 }
 
 LossResult Engine::evaluate(const std::vector<MicroBatch>& batches) {
-  start_datasets(options_.eval_datasets);
-  stream_.upload(bytes_at(buffers_->totals, sizeof(LossTotals), stream_.device()), bytes_of(LossTotals{}));
+  start_measurements(options_.eval_datasets);
   int64_t tokens = 0;
   for (const MicroBatch& micro_batch : batches) tokens += micro_batch.tokens();
-  for (const MicroBatch& micro_batch : batches) {
+  for (const MicroBatch* one : of_this_rank(batches)) {
+    const MicroBatch& micro_batch = *one;
     StepScalars scalars;
     scalars.token_share = static_cast<double>(micro_batch.tokens()) / static_cast<double>(tokens);
     stream_.upload(bytes_at(buffers_->scalars, sizeof(StepScalars), stream_.device()), bytes_of(scalars));
@@ -401,6 +461,7 @@ LossResult Engine::evaluate(const std::vector<MicroBatch>& batches) {
                                        .scalars = buffers_->scalars});
     }
   }
+  sum_measurements();
   const std::vector<uint8_t> bytes = read_step();
   LossResult result = loss_result(struct_at<LossTotals>(bytes, Buffers::kTotalsOffset));
   result.tokens = tokens;

@@ -1,5 +1,6 @@
-// Engine: one optimizer step on one device. It owns the memory a step needs, sized by a dry pass, and reads results
-// back once a step; what happens between steps (data, schedules, files) is the trainer's.
+// Engine: one optimizer step on one device, alone or together with other ranks. It owns the memory a step needs, sized
+// by a dry pass, and reads results back once a step; what happens between steps (data, schedules, files) is the
+// trainer's.
 #pragma once
 
 #include <memory>
@@ -10,6 +11,7 @@
 
 #include "core/graph_cache.h"
 #include "data/micro_batch.h"
+#include "dist/data_parallel.h"
 #include "nn/decoder.h"
 #include "optim/optimizer.h"
 #include "train/device_batch.h"
@@ -30,6 +32,9 @@ struct EngineOptions {
   int64_t train_datasets = 0, eval_datasets = 0;
   bool training = true;  ///< false: only evaluate() will be called, so parameters need neither gradients nor moments
   GraphUse cuda_graphs = GraphUse::kAuto;  ///< for micro-batches of sizes that come again, and for the update
+  /// The ranks that train together, among which the store has been shared; null: one alone. Rank r of n works on
+  /// micro-batches r, r + n, … of a step or an evaluation; every rank is given all of them, and the same results.
+  Communicator* ranks = nullptr;
 };
 
 /// Of the supervised tokens of one data set.
@@ -84,6 +89,8 @@ class Engine {
   /// Plans and allocates; before the first step.
   void reserve();
   const EngineOptions& options() const { return options_; }
+  /// Ranks that share sharded values: after they were read, they are the same on all.
+  void gather_values();
   /// Changes what backward recomputes; before reserve().
   void set_recompute(RecomputePolicy policy) { options_.recompute = std::move(policy); }
 
@@ -126,9 +133,14 @@ class Engine {
 
   DeviceBatch upload(const MicroBatch& micro_batch);
   void begin_step();
+  void start_measurements(int64_t datasets);
+  void sum_measurements();
+  std::vector<const MicroBatch*> of_this_rank(const std::vector<MicroBatch>& batches) const;
   void run_micro_batch(const DeviceBatch& batch);
   /// As above, from a recording if there is one; `first` of the optimizer step's: its gradients overwrite.
   void queue_micro_batch(const DeviceBatch& batch, bool first);
+  /// The same of a rank's last one, whose gradients are summed over ranks as they are finished.
+  void reduce_micro_batch(const DeviceBatch& batch, bool first);
   bool steps_in_backward() const { return store_.layers_share_gradients(); }
   void step_written_layers();
   void step_remaining();
@@ -137,12 +149,12 @@ class Engine {
   Forward forward_of(const DeviceBatch& batch) const;
   /// Where the micro-batch's token losses go, if they are wanted.
   Tensor token_losses() const;
-  void start_datasets(int64_t datasets);
   void add_datasets(const DeviceBatch& batch, int64_t datasets);
   std::vector<DatasetLoss> dataset_losses(const std::vector<uint8_t>& step, int64_t datasets) const;
   /// Waits; the bytes of the step's scalars, totals, routing and sums over data sets.
   std::vector<uint8_t> read_step();
   StepResult read_results();
+  std::string first_nonfinite();
   RoutingLoad routing_load(const std::vector<uint8_t>& step) const;
 
   Decoder& decoder_;
@@ -152,6 +164,7 @@ class Engine {
   TapeMemory memory_;
   TapePlan training_plan_, evaluation_plan_;
   Context context_;
+  std::optional<DataParallel> ranks_;
   Optimizer optimizer_;
   GraphCache graphs_;
   std::unique_ptr<Buffers> buffers_;

@@ -73,6 +73,7 @@ std::optional<LoraOptions> set_trainable(ParameterStore& store, const TrainableO
   if (lora) check_whole(store);
   for (Parameter& parameter : store.all()) parameter.set_formats(options.formats);
   store.share_layer_gradients(options.optimizer_in_backward);
+  store.share_among(options.ranks);
   return lora;
 }
 

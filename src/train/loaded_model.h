@@ -25,6 +25,7 @@ struct TrainableOptions {
   std::vector<std::string> unfreeze;  ///< patterns that win over `freeze`
   TrainingFormats formats;            ///< of gradients, masters and moments
   bool optimizer_in_backward = false;
+  RankShare ranks;  ///< that train it
 
   /// For inference, with an adapter or without.
   static TrainableOptions nothing(std::filesystem::path adapter = {}) {

@@ -32,12 +32,14 @@ std::vector<MemoryRow> memory_rows(const MemoryPlan& plan, const RunPrecision& p
   const ParameterBytes& p = plan.parameters;
   const TrainingFormats& formats = precision.formats;
   const bool stepped = precision.weights == DType::kF32 || formats.master == DType::kBF16;
+  const std::string shared =
+      precision.state_shared_by > 1 ? fmt::format(", one of {} ranks' parts", precision.state_shared_by) : "";
   return {{"weights", static_cast<uint64_t>(p.weights), std::string(name_of(precision.weights))},
-          {"master weights", static_cast<uint64_t>(p.master), stepped ? "the weights themselves" : "float32"},
+          {"master weights", static_cast<uint64_t>(p.master), stepped ? "the weights themselves" : "float32" + shared},
           {"gradients", static_cast<uint64_t>(p.gradients),
            fmt::format("{}{}", name_of(formats.gradient),
                        precision.layers_share_gradients ? ", one layer after the other" : "")},
-          {"optimizer", static_cast<uint64_t>(p.moments), state_text(precision)},
+          {"optimizer", static_cast<uint64_t>(p.moments), state_text(precision) + shared},
           {"activations", static_cast<uint64_t>(plan.activations), activations},
           {"batch", static_cast<uint64_t>(plan.batch), ""}};
 }

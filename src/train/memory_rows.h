@@ -15,6 +15,7 @@ struct RunPrecision {
   TrainingFormats formats;
   bool layers_share_gradients = false;
   OptimizerKind optimizer = OptimizerKind::kAdamw;
+  int64_t state_shared_by = 1;  ///< ranks, of which each keeps a part of masters and moments
 };
 
 /// "float32", "int8": signed and unsigned codes of moments are both int8 to users.

@@ -95,7 +95,7 @@ struct RunConfig {
   };
 
   /// The three batch numbers always agree: global_batch_size = per_device_train_batch_size ×
-  /// gradient_accumulation_steps (× ranks, one in this version).
+  /// gradient_accumulation_steps × machine.ranks.
   struct Schedule {
     std::string preset;  ///< whose defaults the others are; "" = none
     double num_train_epochs = 3;
@@ -147,6 +147,9 @@ struct RunConfig {
     int64_t data_seed = 42;            ///< resolved: the seed unless stated
     std::string cuda_graphs = "auto";  ///< auto | true | false
     bool profile = false;              ///< a time line of a few steps
+    std::string zero_stage = "0";      ///< 0 | 1: ranks share the optimizer's state
+    std::optional<int64_t> num_gpus;   ///< if stated: the number of ranks
+    int64_t ranks = 1;                 ///< how many the launcher has started: no key
 
     bool operator==(const Machine&) const = default;
   };

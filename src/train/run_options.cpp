@@ -124,7 +124,8 @@ RunPrecision precision_of(const RunConfig& config) {
   return {.weights = dtype_of(config),
           .formats = training_formats(config),
           .layers_share_gradients = config.optim.optimizer_in_backward,
-          .optimizer = optimizer_options(config).kind};
+          .optimizer = optimizer_options(config).kind,
+          .state_shared_by = config.machine.zero_stage == "1" ? config.machine.ranks : 1};
 }
 
 TrainableOptions trainable_options(const RunConfig& config) {
@@ -140,6 +141,7 @@ TrainableOptions trainable_options(const RunConfig& config) {
   options.optimizer_in_backward = config.optim.optimizer_in_backward;
   options.freeze = config.model.freeze_parameters;
   options.unfreeze = config.model.trainable_parameters;
+  options.ranks = {0, static_cast<int>(config.machine.ranks), config.machine.zero_stage == "1"};
   return options;
 }
 
@@ -193,7 +195,7 @@ DataOptions data_options(const RunConfig& config, int64_t vocab_size, const std:
 
 LoaderOptions train_loader_options(const RunConfig& config) {
   return {.per_device_batch_size = config.schedule.per_device_train_batch_size,
-          .gradient_accumulation_steps = config.schedule.gradient_accumulation_steps,
+          .micro_batches_per_step = config.schedule.gradient_accumulation_steps * config.machine.ranks,
           .packing = config.data.packing,
           .shuffle = config.data.shuffle,
           .seed = static_cast<uint64_t>(config.machine.data_seed),
@@ -202,7 +204,7 @@ LoaderOptions train_loader_options(const RunConfig& config) {
 
 LoaderOptions eval_loader_options(const RunConfig& config) {
   return {.per_device_batch_size = config.eval.per_device_eval_batch_size,
-          .gradient_accumulation_steps = 1,
+          .micro_batches_per_step = 1,
           .packing = config.data.packing,
           .shuffle = false,
           .seed = static_cast<uint64_t>(config.machine.data_seed)};

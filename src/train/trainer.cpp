@@ -24,17 +24,22 @@ constexpr int64_t kMostSkippedSteps = 10;
 
 }  // namespace
 
-ExitCode Trainer::run() {
+ExitCode Trainer::run_alone_or_with_ranks() {
   const std::string& resume_from = config_.checkpoint.resume_from_checkpoint;
-  if (resume_from == "auto" || resume_from == "best") checkpoints_.tidy();
-  const std::optional<std::filesystem::path> checkpoint = checkpoints_.find(config_.checkpoint.resume_from_checkpoint);
-  const bool resuming = config_.checkpoint.resume_from_checkpoint != "false";
+  std::optional<std::filesystem::path> checkpoint;
+  if (writes()) {
+    if (resume_from == "auto" || resume_from == "best") checkpoints_.tidy();
+    checkpoint = checkpoints_.find(resume_from);
+  }
+  const bool resuming = resume_from != "false";
   load_model_headers();
   report_model();
   load_data();
   report_data();
-  checkpoints_.prepare(resuming, config_.checkpoint.overwrite_output_dir);
-  logger_.open_file(config_.report.output_dir + "/run.log");
+  connect();
+  if (writes()) checkpoints_.prepare(resuming, config_.checkpoint.overwrite_output_dir);
+  checkpoint = from_first_rank(checkpoint);
+  open_logs();
   make_engine();
   fit_memory();
   load_weights(false);
@@ -43,7 +48,7 @@ ExitCode Trainer::run() {
   state_.data = data_identity(training_data(), config_);
   if (checkpoint) resume(*checkpoint);
   state_.total_steps = schedule_.total_steps;
-  if (config_writer_.yaml) {
+  if (config_writer_.yaml && writes()) {
     write_text_file(std::filesystem::path(config_.report.output_dir) / "config.resolved.yaml",
                     config_writer_.yaml(config_));
   }
@@ -51,7 +56,7 @@ ExitCode Trainer::run() {
   stream_.synchronize();  // the measurement of a CPU has its threads to itself
   peak_flops_ = peak_flops(stream_.device(), dtype_of(config_), pool_);
   gpu_monitor_ = std::make_unique<GpuMonitor>(stream_.device());
-  if (config_.machine.profile) {
+  if (config_.machine.profile && writes()) {
     profile_ =
         std::make_unique<RunProfile>(stream_, logger_, config_.report.output_dir, schedule_.total_steps - state_.step);
   }
@@ -77,17 +82,19 @@ ExitCode Trainer::run() {
       evaluate(reporter);
     }
     last |= stops_early();
-    if (saves_now(last) || (stop.requested() && !last)) save_checkpoint(reporter);
-    if (stop.requested() && !last) {
-      reporter.on_end({.finished = false, .reason = stop.name(), .killed = true});
-      write_training_info(fmt::format("stopped by {}", stop.name()));
-      logger_.info("stopped by {}: go on with resume=auto", stop.name());
+    const bool stopped = on_any_rank(stop.requested()) && !last;
+    if (saves_now(last) || stopped) save_checkpoint(reporter);
+    if (stopped) {
+      const std::string by = stop.requested() ? stop.name() : "a signal to another rank";
+      reporter.on_end({.finished = false, .reason = by, .killed = true});
+      write_training_info(fmt::format("stopped by {}", by));
+      logger_.info("stopped by {}: go on with resume=auto", by);
       return ExitCode::kResumable;
     }
   }
   report_graphs();
   if (config_.eval.load_best_model_at_end) restore_best();
-  save_model(config_.report.output_dir, adapter_layout());
+  write_together([&](StateReader& reader) { save_model(config_.report.output_dir, adapter_layout(), reader); });
   if (config_.model.moe_log_expert_load) show_expert_load();
   const std::string early = stops_early()
                                 ? fmt::format("no better {} in {} evaluations", config_.eval.metric_for_best_model,
@@ -101,13 +108,14 @@ ExitCode Trainer::run() {
 ReportOptions Trainer::report_options() const {
   const RunConfig::Report& report = config_.report;
   ReportOptions options{.output_dir = report.output_dir,
-                        .report_to = report.report_to,
+                        .report_to = writes() ? report.report_to : std::vector<std::string>{"none"},
                         .logging_dir = report.logging_dir,
                         .title = report.run_name,
                         .logging_steps = report.logging_steps,
                         .logging_first_step = report.logging_first_step,
-                        .metrics_port = report.metrics_port,
-                        .metrics_host = report.metrics_host};
+                        .metrics_port = writes() ? report.metrics_port : 0,
+                        .metrics_host = report.metrics_host,
+                        .writes_state = writes()};
   MlflowOptions& mlflow = options.mlflow;
   mlflow.tracking_uri = report.mlflow_tracking_uri;
   mlflow.experiment_name = report.mlflow_experiment_name;
@@ -134,6 +142,7 @@ bool Trainer::saves_now(bool last) const {
 
 void Trainer::train_step(Reporter& reporter) {
   const WallClock::time_point begin = WallClock::now();
+  if (communicator_) communicator_->control().at_step(state_.step + 1);
   const StepData data = take_data();
   if (profile_) profile_->before_step();
   const StepResult result = run_step(data);
@@ -182,14 +191,13 @@ void Trainer::check_numbers(const StepData& data, const StepResult& result) {
   }
   const std::filesystem::path dump =
       std::filesystem::path(config_.report.output_dir) / fmt::format("nonfinite-step-{}.json", state_.step + 1);
-  write_text_file(dump, Json{{"step", state_.step + 1},
-                             {"loss", fmt::format("{}", result.loss.loss)},
-                             {"grad_norm", fmt::format("{}", result.grad_norm)},
-                             {"first_nonfinite_gradient", result.first_nonfinite},
-                             {"sample_ids", samples},
-                             {"samples", places}}
-                                .dump(2) +
-                            "\n");
+  const Json lost = {{"step", state_.step + 1},
+                     {"loss", fmt::format("{}", result.loss.loss)},
+                     {"grad_norm", fmt::format("{}", result.grad_norm)},
+                     {"first_nonfinite_gradient", result.first_nonfinite},
+                     {"sample_ids", samples},
+                     {"samples", places}};
+  if (writes()) write_text_file(dump, lost.dump(2) + "\n");
   const std::string what =
       fmt::format("step {}: loss {} and gradient norm {} are not finite numbers{}", state_.step + 1, result.loss.loss,
                   result.grad_norm,
@@ -212,16 +220,18 @@ void Trainer::save_checkpoint(Reporter& reporter) {
   const WallClock::time_point begin = WallClock::now();
   const std::filesystem::path path = checkpoints_.path_of(state_.step);
   state_.router_watch = router_watch_->state();
-  write_directory(path, [&](const std::filesystem::path& temporary) {
-    save_model(temporary, config_.checkpoint.save_only_model ? adapter_layout() : AdapterLayout::kAsTrained);
-    if (!config_.checkpoint.save_only_model) save_training_state(temporary, model_->store(), state_);
-    write_trainer_state(reporter.state(), temporary.string());
+  write_together([&](StateReader& reader) {
+    write_directory(path, [&](const std::filesystem::path& temporary) {
+      save_model(temporary, config_.checkpoint.save_only_model ? adapter_layout() : AdapterLayout::kAsTrained, reader);
+      if (!config_.checkpoint.save_only_model) save_training_state(temporary, model_->store(), state_, reader);
+      write_trainer_state(reporter.state(), temporary.string());
+    });
+    checkpoints_.prune({.newest = state_.step,
+                        .best = state_.best_step,
+                        .limit = config_.checkpoint.save_total_limit,
+                        .major = config_.checkpoint.save_major_steps});
   });
   last_saved_ = state_.step;
-  checkpoints_.prune({.newest = state_.step,
-                      .best = state_.best_step,
-                      .limit = config_.checkpoint.save_total_limit,
-                      .major = config_.checkpoint.save_major_steps});
   reporter.on_save({.path = path.string(), .step = state_.step, .seconds = seconds_since(begin)});
 }
 
@@ -236,8 +246,7 @@ AdapterLayout Trainer::adapter_layout() const {
   return shared ? AdapterLayout::kTargetParameters : AdapterLayout::kSplit;
 }
 
-void Trainer::save_model(const std::filesystem::path& directory, AdapterLayout layout) {
-  stream_.synchronize();
+void Trainer::save_model(const std::filesystem::path& directory, AdapterLayout layout, StateReader& reader) {
   if (const auto& lora = model_->lora()) {
     save_adapter(directory, model_->store(),
                  {.lora = *lora, .layout = layout, .base_model = config_.model.model_name_or_path});
@@ -249,14 +258,19 @@ void Trainer::save_model(const std::filesystem::path& directory, AdapterLayout l
   if (!config_.model.tokenizer_name_or_path.empty()) replace_tokenizer_files(tokenizer_directory(), directory);
   if (!loaded_data_->chat_template.empty()) save_chat_template(directory, loaded_data_->chat_template);
   save_parameters(directory, model_->store(), &model_->checkpoint(), &model_->map(),
-                  {.max_shard_size = config_.checkpoint.max_shard_size});
+                  {.max_shard_size = config_.checkpoint.max_shard_size, .reader = &reader});
 }
 
 void Trainer::dry_run() {
+  with_group([this] { return try_one_step(); });
+}
+
+ExitCode Trainer::try_one_step() {
   load_model_headers();
   report_model();
   load_data();
   report_data();
+  connect();
   make_engine();
   fit_memory();
   load_weights(false);
@@ -274,6 +288,7 @@ void Trainer::dry_run() {
                stream_.device().kind == DeviceKind::kCpu ? "resident at most" : "of the GPU in use");
   const double all = seconds * static_cast<double>(schedule_.total_steps);
   logger_.info("{} steps would take about {}; nothing was written", schedule_.total_steps, human_duration(all));
+  return ExitCode::kOk;
 }
 
 void Trainer::validate() {

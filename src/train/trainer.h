@@ -21,6 +21,7 @@
 #include "train/run_profile.h"
 #include "train/sample_answers.h"
 #include "train/stop_signal.h"
+#include "train/trainer_ranks.h"
 #include "train/training_state.h"
 
 namespace hone {
@@ -33,13 +34,16 @@ class Trainer {
     std::function<std::vector<std::pair<std::string, std::string>>(const RunConfig&)> pairs;  ///< for trackers
   };
 
-  /// `config` may leave what depends on model and data open. Logger and console outlive the trainer.
-  Trainer(RunConfig config, Logger& logger, ConfigWriter config_writer = {});
+  /// `config` may leave what depends on model and data open. Logger and console outlive the trainer. Of several ranks
+  /// the first alone writes anything besides its log, and the console of the others should be silent.
+  Trainer(RunConfig config, Logger& logger, ConfigWriter config_writer = {}, TrainerRanks ranks = {});
   ~Trainer();
 
   /// Trains, evaluates and saves. kResumable if a signal stopped it after a checkpoint was written. Throws UserError,
   /// and Error(kNumbersLost) where a loss or gradient is not finite and nan_policy is stop.
-  ExitCode run();
+  ExitCode run() {
+    return with_group([this] { return run_alone_or_with_ranks(); });
+  }
 
   /// Loads, shows the mask of a sample and the memory plan, runs one step without updating, estimates the time; writes
   /// nothing.
@@ -63,6 +67,20 @@ class Trainer {
   const RunConfig& config() const { return config_; }
 
  private:
+  ExitCode run_alone_or_with_ranks();
+  ExitCode try_one_step();
+  /// Where `work` fails on this rank, the others are told why.
+  ExitCode with_group(const std::function<ExitCode()>& work);
+  bool writes() const { return ranks_.rank == 0; }
+  void connect();
+  void check_ranks_agree();
+  std::optional<std::filesystem::path> from_first_rank(std::optional<std::filesystem::path> path);
+  /// Whether it is so on some rank, for all of them.
+  bool on_any_rank(bool mine);
+  void open_logs();
+  MemoryLimit least_memory_limit();
+  /// `write` on the first rank, with all values and state of all ranks at hand; the others wait.
+  void write_together(const std::function<void(StateReader&)>& write);
   void load_model_headers();
   void load_data();
   /// The model's, or that of tokenizer_name_or_path.
@@ -106,16 +124,18 @@ class Trainer {
   void save_checkpoint(Reporter& reporter);
   /// The layout of adapters in the final folder.
   AdapterLayout adapter_layout() const;
-  void save_model(const std::filesystem::path& directory, AdapterLayout layout);
+  void save_model(const std::filesystem::path& directory, AdapterLayout layout, StateReader& reader);
   void restore_best();
 
   RunConfig config_;
   TrainingMethods methods_;
   Logger& logger_;
   ConfigWriter config_writer_;
+  TrainerRanks ranks_;
   ThreadPool pool_;
   Stream stream_;
   std::unique_ptr<LoadedModel> model_;
+  std::unique_ptr<Communicator> communicator_;  // null for one rank; its collectives use the model's memory
   std::optional<LoadedData> loaded_data_;
   std::unique_ptr<Loader> loader_;
   std::unique_ptr<Engine> engine_;

@@ -58,6 +58,7 @@ void Trainer::restore_best() {
     const Checkpoint weights = Checkpoint::open(best);
     load_parameters(weights, model_->map_of(weights), model_->store(), pool_);
   }
+  if (communicator_) communicator_->control().barrier();  // the first rank may replace the folder now
   logger_.info("the best model (step {}, {} {:.4f}) is the one that is saved", state_.best_step,
                config_.eval.metric_for_best_model, state_.best_metric);
 }

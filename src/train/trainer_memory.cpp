@@ -50,7 +50,7 @@ bool Trainer::halve_batch() {
 void Trainer::fit_memory() {
   logger_.info("device {}", device_text(stream_.device()));
   model_->store().allocate_dry(stream_.device());
-  const MemoryLimit limit = memory_limit(stream_);
+  const MemoryLimit limit = least_memory_limit();
   const int64_t wanted_batch = config_.schedule.per_device_train_batch_size;
   MemoryPlan plan;
   bool fitting = fits(limit, plan);

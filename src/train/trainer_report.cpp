@@ -47,7 +47,7 @@ StepMetrics Trainer::step_metrics(const StepData& data, const StepResult& result
   if (peak_flops_) {
     const double backward = model_->lora() ? 1 : 2;  // of forward's cost: frozen weights have no gradient
     const double flops = (1 + backward) * forward_flops(model_->decoder().config(), work_of(data));
-    metrics.mfu = flops / seconds / *peak_flops_;
+    metrics.mfu = flops / seconds / (*peak_flops_ * ranks_.size);
   }
   metrics.allocated = static_cast<double>(planned_bytes_);
   metrics.max_alloc = static_cast<double>(used_memory(stream_.device()));
@@ -99,7 +99,8 @@ void Trainer::prepare_reports(bool resumed) {
                          .trains_router = trains_router,
                          .aux_loss_coef = config_.model.router_aux_loss_coef.value_or(0)});
   router_watch_->restore(state_.router_watch, decoder.num_moe_layers(), decoder.moe.num_experts);
-  if (config_.generation.generate_samples && config_.generation.num_generation_samples > 0) prepare_samples(resumed);
+  if (writes() && config_.generation.generate_samples && config_.generation.num_generation_samples > 0)
+    prepare_samples(resumed);
 }
 
 void Trainer::watch_routers(const StepResult& result) {
@@ -151,6 +152,7 @@ void Trainer::answer_samples(EvalMetrics& metrics) {
 }
 
 void Trainer::write_training_info(const std::string& status) {
+  if (!writes()) return;
   const RunFacts facts{.status = status,
                        .start_time = start_time_,
                        .end_time = unix_time(),

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <map>
+#include <thread>
 
 #include "core/error.h"
 #include "report/startup_tables.h"
@@ -13,12 +14,25 @@
 
 namespace hone {
 
-Trainer::Trainer(RunConfig config, Logger& logger, ConfigWriter config_writer)
+namespace {
+
+/// All cores of the host, which its ranks share, unless a launcher has bound each rank to cores of its own.
+int thread_count(const RunConfig& config, const TrainerRanks& ranks) {
+  if (config.machine.threads) return static_cast<int>(*config.machine.threads);
+  const int all = static_cast<int>(std::thread::hardware_concurrency()), usable = usable_cores();
+  if (ranks.local_size == 1) return 0;
+  return usable < all ? usable : std::max(1, all / ranks.local_size);
+}
+
+}  // namespace
+
+Trainer::Trainer(RunConfig config, Logger& logger, ConfigWriter config_writer, TrainerRanks ranks)
     : config_(std::move(config)),
       logger_(logger),
       config_writer_(std::move(config_writer)),
-      pool_(static_cast<int>(config_.machine.threads.value_or(0))),
-      stream_(choose_device(config_.machine.device), pool_),
+      ranks_(std::move(ranks)),
+      pool_(thread_count(config_, ranks_)),
+      stream_(choose_rank_device(config_.machine.device, ranks_.local_rank, ranks_.local_size), pool_),
       checkpoints_(config_.report.output_dir) {}
 
 Trainer::~Trainer() = default;
@@ -26,7 +40,10 @@ Trainer::~Trainer() = default;
 void Trainer::load_model_headers() {
   const std::filesystem::path directory = resolve_model_path(config_.model.model_name_or_path);
   model_ = std::make_unique<LoadedModel>(directory, dtype_of(config_));
-  model_->set_trainable(trainable_options(config_));
+  TrainableOptions trainable = trainable_options(config_);
+  HONE_ASSERT(trainable.ranks.ranks == ranks_.size, "the configuration is another number of ranks'");
+  trainable.ranks.rank = ranks_.rank;
+  model_->set_trainable(trainable);
   const DecoderConfig& decoder = model_->decoder().config();
   if (!config_.data.max_length) {
     config_.data.max_length = default_max_length(decoder);
@@ -87,6 +104,7 @@ void Trainer::make_engine(bool training) {
   EngineOptions options;
   options.training = training;
   options.accumulates = config_.schedule.gradient_accumulation_steps > 1;
+  options.ranks = communicator_.get();
   if (training) options.capacity = loader_->capacity();
   if (!eval_batches_.empty()) {
     const SampleStore& evaluated = training_data().eval.size() > 0 ? training_data().eval : training_data().train;
@@ -151,9 +169,12 @@ void Trainer::report_model() {
 void Trainer::report_data() {
   log_data_report(training_data(), *config_.data.max_length, logger_);
   log_proof_sheet(*loaded_data_, tokenizer_directory(), std::nullopt, logger_);
-  logger_.info("{} optimizer steps, {} an epoch; {} × {} sequences of up to {} tokens a step", schedule_.total_steps,
-               loader_->steps_in_epoch(0), config_.schedule.per_device_train_batch_size,
-               config_.schedule.gradient_accumulation_steps, *config_.data.max_length);
+  const RunConfig::Schedule& schedule = config_.schedule;
+  const std::string ranks =
+      ranks_.size > 1 ? fmt::format(" × {} ranks = {}", ranks_.size, schedule.global_batch_size) : "";
+  logger_.info("{} optimizer steps, {} an epoch; {} × {}{} sequences of up to {} tokens a step", schedule_.total_steps,
+               loader_->steps_in_epoch(0), schedule.per_device_train_batch_size, schedule.gradient_accumulation_steps,
+               ranks, *config_.data.max_length);
 }
 
 void Trainer::check_same_data(const std::filesystem::path& checkpoint, const Json& now) {
@@ -197,6 +218,8 @@ void Trainer::resume(const std::filesystem::path& checkpoint) {
     load_parameters(weights, model_->map_of(weights), model_->store(), pool_);
   }
   load_position(checkpoint);
+  engine_->gather_values();
+  stream_.synchronize();
   if (state_.total_steps > 0 && state_.total_steps != schedule_.total_steps) {
     logger_.warning("the stopped run was planned for {} steps, this one for {}: the learning rates of the rest differ",
                     state_.total_steps, schedule_.total_steps);

@@ -22,21 +22,23 @@ constexpr const char* kTensors = "training_state.safetensors";
 constexpr const char* kValues = "training_state.json";
 
 /// The tensors of a parameter's state under their names.
-struct StateTensor {
+struct NamedState {
   std::string name;
-  Tensor tensor;
+  StatePart part;
+  StateTensor tensor;
 };
 
-std::vector<StateTensor> state_tensors(const Parameter& parameter) {
-  std::vector<StateTensor> tensors;
-  for (const auto& [name, tensor] : {std::pair{"/m", parameter.moment1().values},
-                                     {"/m_scales", parameter.moment1().scales},
-                                     {"/v", parameter.moment2().values},
-                                     {"/v_scales", parameter.moment2().scales},
-                                     {"/v_rows", parameter.row_moments()},
-                                     {"/v_columns", parameter.column_moments()},
-                                     {"/master", parameter.master()}}) {
-    if (tensor.defined()) tensors.push_back({parameter.name() + name, tensor});
+std::vector<NamedState> state_tensors(const Parameter& parameter) {
+  std::vector<NamedState> tensors;
+  for (const auto& [name, part] : {std::pair{"/m", StatePart::kM},
+                                   {"/m_scales", StatePart::kMScales},
+                                   {"/v", StatePart::kV},
+                                   {"/v_scales", StatePart::kVScales},
+                                   {"/v_rows", StatePart::kVRows},
+                                   {"/v_columns", StatePart::kVColumns},
+                                   {"/master", StatePart::kValue}}) {
+    StateTensor tensor = state_tensor(parameter, part);
+    if (tensor.kept()) tensors.push_back({parameter.name() + name, part, std::move(tensor)});
   }
   return tensors;
 }
@@ -49,21 +51,21 @@ std::vector<int64_t> dims_of(const Shape& shape) {
 
 }  // namespace
 
-void save_training_state(const std::filesystem::path& directory, const ParameterStore& store, const RunState& state) {
-  std::vector<StateTensor> tensors;
+void save_training_state(const std::filesystem::path& directory, const ParameterStore& store, const RunState& state,
+                         StateReader& reader) {
+  std::vector<std::pair<const Parameter*, NamedState>> tensors;
+  std::vector<SafetensorsWriter::Announced> announced;
   for (const Parameter& parameter : store.all()) {
     if (!parameter.trainable()) continue;
-    for (StateTensor& tensor : state_tensors(parameter)) tensors.push_back(std::move(tensor));
+    for (NamedState& state_tensor : state_tensors(parameter)) {
+      announced.push_back({state_tensor.name, state_tensor.tensor.dtype, dims_of(state_tensor.tensor.shape)});
+      tensors.emplace_back(&parameter, std::move(state_tensor));
+    }
   }
-  std::vector<SafetensorsWriter::Announced> announced;
-  for (const StateTensor& tensor : tensors)
-    announced.push_back({tensor.name, tensor.tensor.dtype, dims_of(tensor.tensor.shape)});
   SafetensorsWriter writer(directory / kTensors, std::move(announced));
-  PieceReader reader;
-  for (const StateTensor& state_tensor : tensors) {
-    const Tensor& tensor = state_tensor.tensor;
-    reader.read(tensor, 0, tensor.numel(), [&](const std::byte* elements, int64_t count) {
-      writer.write(elements, static_cast<uint64_t>(count) * size_of(tensor.dtype));
+  for (const auto& [parameter, wanted] : tensors) {
+    reader.read(*parameter, wanted.part, 0, wanted.tensor.shape.numel(), [&](const std::byte* elements, int64_t count) {
+      writer.write(elements, static_cast<uint64_t>(count) * size_of(wanted.tensor.dtype));
     });
   }
   writer.finish();
@@ -128,22 +130,23 @@ RunState load_training_state(const std::filesystem::path& directory, ParameterSt
   for (Parameter& parameter : store.all()) {
     if (!parameter.trainable()) continue;
     if (!writer) writer.emplace(parameter.value().device, kPiece * sizeof(float));
-    for (const StateTensor& wanted : state_tensors(parameter)) {
+    for (const NamedState& wanted : state_tensors(parameter)) {
+      const StateTensor& to = wanted.tensor;
       const SafetensorsEntry* entry = tensors.find(wanted.name);
-      if (!entry || entry->dtype != wanted.tensor.dtype || entry->shape != dims_of(wanted.tensor.shape)) {
+      if (!entry || entry->dtype != to.dtype || entry->shape != dims_of(to.shape)) {
         throw UserError("the training state has no '" + wanted.name + "' of the right shape and dtype",
                         tensors.path().string(),
                         "resume with the same model, finetuning_type, LoRA, freezing, optim, optim_args, master_dtype, "
                         "opt_m_dtype and opt_v_dtype options");
       }
-      const uint64_t size = size_of(entry->dtype);
-      for (int64_t first = 0; first < entry->numel(); first += kPiece) {
-        const int64_t count = std::min(kPiece, entry->numel() - first);
-        std::byte* elements = writer->open(wanted.tensor, first, count);
-        tensors.read(*entry, static_cast<uint64_t>(first) * size, elements, static_cast<uint64_t>(count) * size);
-        if (wanted.tensor.data != parameter.master().data || !parameter.has_master()) continue;
+      const auto size = static_cast<int64_t>(size_of(entry->dtype));
+      for (int64_t first = 0; first < to.slice.count; first += kPiece) {
+        const int64_t count = std::min(kPiece, to.slice.count - first), in_file = to.slice.begin + first;
+        std::byte* elements = writer->open(to.here, first, count);
+        tensors.read(*entry, static_cast<uint64_t>(in_file * size), elements, static_cast<uint64_t>(count * size));
+        if (!to.exact) continue;
         const auto* values = reinterpret_cast<const float*>(elements);
-        auto* rounded = reinterpret_cast<BFloat16*>(writer->open(parameter.value(), first, count));
+        auto* rounded = reinterpret_cast<BFloat16*>(writer->open(parameter.value(), in_file, count));
         for (int64_t i = 0; i < count; ++i) rounded[i] = BFloat16(values[i]);
       }
       ++used;

@@ -6,6 +6,7 @@
 
 #include "core/json.h"
 #include "params/parameter_store.h"
+#include "weights/state_reader.h"
 
 namespace hone {
 
@@ -26,13 +27,22 @@ struct RunState {
 
 /// Writes training_state.safetensors (NAME/m, NAME/v and NAME/master of every trainable parameter in the formats they
 /// have, NAME/m_scales and NAME/v_scales of 8-bit moments, NAME/v_rows and NAME/v_columns of factored ones) and
-/// training_state.json into an existing folder.
-void save_training_state(const std::filesystem::path& directory, const ParameterStore& store, const RunState& state);
+/// training_state.json into an existing folder. The tensors are whole, whatever ranks keep parts of them: `reader` gets
+/// them.
+void save_training_state(const std::filesystem::path& directory, const ParameterStore& store, const RunState& state,
+                         StateReader& reader);
+inline void save_training_state(const std::filesystem::path& directory, const ParameterStore& store,
+                                const RunState& state) {
+  WholeStateReader reader;
+  save_training_state(directory, store, state, reader);
+}
 
 /// Only what is not a tensor; empty if the folder has no training state. UserError if it is of another version.
 std::optional<RunState> read_run_state(const std::filesystem::path& directory);
 
 /// Reads both back: moments, masters and the values that follow from them are bitwise those of the run that stopped.
+/// Of what is sharded
+/// a rank reads its own elements; the values of the others are theirs to tell (Engine::gather_values).
 /// UserError if the folder has no state, or one of another version, or of other trainable parameters.
 RunState load_training_state(const std::filesystem::path& directory, ParameterStore& store);
 

@@ -58,9 +58,12 @@ CheckpointMap map_checkpoint(const Checkpoint& checkpoint, const ParameterStore&
 void load_parameters(const Checkpoint& checkpoint, const CheckpointMap& map, ParameterStore& store, ThreadPool& pool,
                      const std::function<void(int64_t bytes)>& progress = {});
 
+class StateReader;
+
 struct SaveOptions {
   int64_t max_shard_size = 5'000'000'000;  ///< bytes
   std::optional<DType> dtype = {};         ///< of the parameters in the files, buffers aside; unset: the source's
+  StateReader* reader = nullptr;           ///< gets the values; null: all of them are here
 };
 
 /// Writes the parameters (LoRA parameters aside) in the layout of `map` and in the dtypes of `source`, with its carried

@@ -1,6 +1,7 @@
 // Reading the weights of a checkpoint into parameters: pieces of tensors, each by one thread, from the file to where it
 // belongs.
 #include <algorithm>
+#include <cstring>
 #include <mutex>
 
 #include "core/thread_pool.h"
@@ -64,7 +65,10 @@ class PieceLoader {
   /// there is a master, from which the value is rounded, else in the value's dtype.
   template <class Fill>
   void deliver(const Source& source, int64_t first, int64_t count, const Fill& fill) {
-    const Tensor& exact = source.parameter->master();
+    const Parameter& parameter = *source.parameter;
+    if (parameter.sharded() && parameter.keeps_master())
+      return deliver_shard(parameter, source.offset + first, count, fill);
+    const Tensor& exact = parameter.master();
     std::byte* destination = writer_.open(exact, source.offset + first, count);
     fill(exact.dtype, destination);
     if (!source.parameter->has_master()) return;
@@ -72,9 +76,24 @@ class PieceLoader {
     row_math().narrow(reinterpret_cast<const float*>(destination), reinterpret_cast<BFloat16*>(rounded), count);
   }
 
+  /// The same where this rank has a part of the master, or none.
+  template <class Fill>
+  void deliver_shard(const Parameter& parameter, int64_t first, int64_t count, const Fill& fill) {
+    exact_.resize(static_cast<size_t>(count));
+    fill(DType::kF32, reinterpret_cast<std::byte*>(exact_.data()));
+    std::byte* rounded = writer_.open(parameter.value(), first, count);
+    row_math().narrow(exact_.data(), reinterpret_cast<BFloat16*>(rounded), count);
+    const Slice own = parameter.own(), here = own.intersect({first, count});
+    if (here.count == 0) return;
+    std::byte* master = writer_.open(parameter.master(), here.begin - own.begin, here.count);
+    std::memcpy(master, exact_.data() + (here.begin - first), static_cast<size_t>(here.count) * sizeof(float));
+  }
+
   void load_reordered(const Piece& piece) {
     const MatrixOrder& order = piece.source->order;
-    const DType dtype = piece.source->parameter->master().dtype;
+    const Parameter& parameter = *piece.source->parameter;
+    const bool shard_of_master = parameter.sharded() && parameter.keeps_master();
+    const DType dtype = shard_of_master ? DType::kF32 : parameter.master().dtype;
     in_file_order_.resize(static_cast<size_t>(piece.count) * size_of(dtype));
     piece.source->stored.read(scratch_, piece.first, piece.count, dtype, in_file_order_.data());
     if (order.transposed) return place_rows(piece, order, piece.first, 0, order.out);
@@ -106,6 +125,7 @@ class PieceLoader {
   PieceWriter writer_;
   ReadScratch scratch_;
   std::vector<std::byte> in_file_order_;
+  std::vector<float> exact_;
 };
 
 }  // namespace

@@ -14,6 +14,7 @@
 #include "core/untrusted_json.h"
 #include "weights/checkpoint.h"
 #include "weights/shard_writer.h"
+#include "weights/state_reader.h"
 #include "weights/stored_tensor.h"
 #include "weights/tensor_pieces.h"
 
@@ -77,29 +78,33 @@ void write_elements(SafetensorsWriter& writer, DType dtype, const std::byte* ele
   }
 }
 
-void write_slice(SafetensorsWriter& writer, PieceReader& reader, const Output& output) {
-  const Tensor& master = output.parameter->master();
+void write_slice(SafetensorsWriter& writer, StateReader& reader, const Output& output) {
+  const Parameter& parameter = *output.parameter;
+  const DType dtype = state_tensor(parameter, StatePart::kValue).dtype;
   const FileTensor& slice = output.slice;
+  const auto read = [&](int64_t first, int64_t count, const StateReader::Use& use) {
+    reader.read(parameter, StatePart::kValue, first, count, use);
+  };
   if (slice.order == FileOrder::kSame) {
-    return reader.read(master, slice.offset, output.numel(), [&](const std::byte* elements, int64_t count) {
-      write_elements(writer, output.announced.dtype, elements, master.dtype, count);
+    return read(slice.offset, output.numel(), [&](const std::byte* elements, int64_t count) {
+      write_elements(writer, output.announced.dtype, elements, dtype, count);
     });
   }
   // One matrix at a time passes through host memory.
   const MatrixOrder order(slice.order, slice.shape);
-  const size_t element = size_of(master.dtype), bytes = static_cast<size_t>(order.numel()) * element;
+  const size_t element = size_of(dtype), bytes = static_cast<size_t>(order.numel()) * element;
   std::vector<std::byte> matrix(bytes), in_file_order(bytes);
   for (int64_t begin = 0; begin < output.numel(); begin += order.numel()) {
     size_t done = 0;
-    reader.read(master, slice.offset + begin, order.numel(), [&](const std::byte* elements, int64_t count) {
+    read(slice.offset + begin, order.numel(), [&](const std::byte* elements, int64_t count) {
       std::memcpy(matrix.data() + done, elements, static_cast<size_t>(count) * element);
       done += static_cast<size_t>(count) * element;
     });
-    dispatch_float(master.dtype, [&](auto type) {
+    dispatch_float(dtype, [&](auto type) {
       using T = decltype(type);
       order.to_file(reinterpret_cast<const T*>(matrix.data()), reinterpret_cast<T*>(in_file_order.data()));
     });
-    write_elements(writer, output.announced.dtype, in_file_order.data(), master.dtype, order.numel());
+    write_elements(writer, output.announced.dtype, in_file_order.data(), dtype, order.numel());
   }
 }
 
@@ -143,7 +148,8 @@ std::vector<PlannedTensor> carried_tensors(const Checkpoint& source, const Check
 
 void save_parameters(const std::filesystem::path& directory, const ParameterStore& store, const Checkpoint* source,
                      const CheckpointMap* map, const SaveOptions& options) {
-  PieceReader reader;
+  WholeStateReader whole;
+  StateReader& reader = options.reader != nullptr ? *options.reader : whole;
   std::vector<PlannedTensor> tensors;
   for (Output& output : outputs_of(store, source, map, options.dtype)) {
     SafetensorsWriter::Announced announced = output.announced;

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <chrono>
 #include <limits>
+#include <optional>
 
 #include "app/bench/bench_model.h"
 #include "app/bench/bench_report.h"
@@ -87,9 +88,9 @@ DType dtype_named(const std::string& name) {
   throw UserError(fmt::format("'{}' is not a dtype to train in", name), "--dtype", "use bfloat16 or float32");
 }
 
-/// Documents of random tokens, packed into one micro-batch; another for each step.
-StepData random_step(const BenchStepOptions& options, int64_t vocab_size, int64_t step) {
-  PhiloxSequence random(mix_key(options.seed, static_cast<uint64_t>(step)));
+/// Documents of random tokens, packed into one micro-batch; another for each step and rank.
+MicroBatch random_batch(const BenchStepOptions& options, int64_t vocab_size, int64_t number) {
+  PhiloxSequence random(mix_key(options.seed, static_cast<uint64_t>(number)));
   std::vector<LabelledDocument> documents(static_cast<size_t>(options.batch));
   for (LabelledDocument& document : documents) {
     for (int64_t i = 0; i < options.seq; ++i) {
@@ -97,10 +98,7 @@ StepData random_step(const BenchStepOptions& options, int64_t vocab_size, int64_
     }
     document.labels = document.input_ids;
   }
-  StepData data;
-  data.micro_batches = {pack_documents(documents)};
-  data.samples = options.batch;
-  return data;
+  return pack_documents(documents);
 }
 
 /// Seconds of a step: until the host has queued it, and until its loss has been read.
@@ -111,15 +109,18 @@ struct StepTime {
 /// A model with random weights and the engine that trains it.
 class BenchTraining {
  public:
-  explicit BenchTraining(const BenchStepOptions& options)
+  BenchTraining(const BenchStepOptions& options, const TrainerRanks& ranks, bool together)
       : options_(options),
         config_(bench_model(options.model, options.layers)),
         pool_(options.threads),
-        stream_(choose_device(options.device, "--device"), pool_),
+        stream_(choose_rank_device(options.device, ranks.local_rank, ranks.local_size), pool_),
         decoder_(read_decoder_config(config_), store_, placement_, dtype_named(options.dtype)) {
     check_sizes();
     memory_before = used_memory(device());
-    set_trainable(store_, trainable_of(options, decoder_.config().num_moe_layers() > 0));
+    if (together) communicator_ = ranks.connect(stream_);
+    TrainableOptions trainable = trainable_of(options, decoder_.config().num_moe_layers() > 0);
+    if (together) trainable.ranks = {ranks.rank, ranks.size, options.zero_stage == 1};
+    set_trainable(store_, trainable);
     EngineOptions engine_options;
     engine_options.capacity = {.max_tokens = options.batch * options.seq,
                                .max_documents = options.batch,
@@ -127,6 +128,7 @@ class BenchTraining {
                                .max_seqlen = options.seq};
     engine_options.cuda_graphs = graph_use_of(options.cuda_graphs);
     engine_options.accumulates = false;
+    engine_options.ranks = communicator_.get();
     if (options.optimizer_in_backward) engine_options.optimizer.max_grad_norm = 0;
     decoder_.prepare(stream_, options.seq);
     engine_ = std::make_unique<Engine>(decoder_, store_, stream_, engine_options);
@@ -141,7 +143,11 @@ class BenchTraining {
 
   /// A step; its results are in `result`.
   StepTime step(int64_t index) {
-    const StepData data = random_step(options_, config().vocab_size, index);
+    StepData data;
+    const int64_t ranks = communicator_ ? communicator_->size() : 1;
+    for (int64_t i = 0; i < ranks; ++i) {
+      data.micro_batches.push_back(random_batch(options_, config().vocab_size, index * ranks + i));
+    }
     const auto begin = std::chrono::steady_clock::now();
     const auto elapsed = [&] {
       return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
@@ -213,7 +219,8 @@ class BenchTraining {
   ParameterStore store_;
   ResidentPlacement placement_;
   Decoder decoder_;
-  std::unique_ptr<Engine> engine_;  // last: its queued work uses the members above
+  std::unique_ptr<Communicator> communicator_;  // null for one rank
+  std::unique_ptr<Engine> engine_;              // last: its queued work uses the members above
 };
 
 struct Times {
@@ -311,7 +318,15 @@ std::string heading(const Json& r) {
 
 std::string tables(const Json& r, const BenchStepOptions& options, const BenchTraining& training, bool color) {
   Table speed({{"step"}, {"", Align::kRight}});
-  speed.add_row({"tokens a second", with_commas(static_cast<int64_t>(r["tokens_per_second"].get<double>()))});
+  const bool ranks = r.contains("ranks");
+  speed.add_row({ranks ? "tokens a second and rank" : "tokens a second",
+                 with_commas(static_cast<int64_t>(r["tokens_per_second"].get<double>()))});
+  if (ranks) {
+    const Json& share = r["share_of_one_rank"];
+    speed.add_row({"ranks, zero_stage", fmt::format("{}, {}", r["ranks"].dump(), r["zero_stage"].dump())});
+    speed.add_row(
+        {"of one rank alone", share.is_null() ? "does not fit" : fmt::format("{:.1f} %", share.get<double>() * 100)});
+  }
   const Json& ms = r["step_ms"];
   speed.add_row({"ms: median (least – most)", fmt::format("{:.1f} ({:.1f} – {:.1f})", ms["median"].get<double>(),
                                                           ms["min"].get<double>(), ms["max"].get<double>())});
@@ -320,7 +335,8 @@ std::string tables(const Json& r, const BenchStepOptions& options, const BenchTr
   speed.add_row({"loss", fmt::format("{:.4f}", r["loss"].get<double>())});
   const RunPrecision precision{.weights = dtype_named(options.dtype),
                                .formats = formats_of(options),
-                               .layers_share_gradients = options.optimizer_in_backward};
+                               .layers_share_gradients = options.optimizer_in_backward,
+                               .state_shared_by = options.zero_stage == 1 && ranks ? r["ranks"].get<int64_t>() : 1};
   const std::vector<MemoryRow> rows = memory_rows(training.plan, precision, "recompute " + training.recompute);
   return speed.to_string(color) + "\n" + memory_table(rows, 0, color) +
          fmt::format("  in use: {}\n", human_bytes(r["memory"]["used"].get<double>()));
@@ -328,9 +344,13 @@ std::string tables(const Json& r, const BenchStepOptions& options, const BenchTr
 
 }  // namespace
 
-int run_bench_step(const BenchStepOptions& options) {
-  mode_of(options);
-  BenchTraining training(options);
+namespace {
+
+struct Measured {
+  Times whole, host;
+};
+
+Measured measure(const BenchStepOptions& options, BenchTraining& training) {
   std::vector<double> seconds, host_seconds;
   for (int64_t i = 0; i < options.warmup + options.steps; ++i) {
     const StepTime time = training.step(i);
@@ -338,7 +358,42 @@ int run_bench_step(const BenchStepOptions& options) {
     seconds.push_back(time.whole);
     host_seconds.push_back(time.host);
   }
-  Json results = results_of(options, training, summary_of(seconds), summary_of(host_seconds));
+  return {summary_of(seconds), summary_of(host_seconds)};
+}
+
+/// The median step of one rank that trains alone; none where that does not fit.
+std::optional<double> seconds_alone(const BenchStepOptions& options, const TrainerRanks& ranks) {
+  try {
+    BenchTraining training(options, ranks, false);
+    return measure(options, training).whole.median;
+  } catch (const UserError&) {
+    return std::nullopt;
+  }
+}
+
+}  // namespace
+
+int run_bench_step(const BenchStepOptions& options, const TrainerRanks& ranks) {
+  mode_of(options);
+  const bool together = ranks.size > 1;
+  if (together && options.optimizer_in_backward) {
+    throw UserError("ranks do not step in backward", "--optimizer-in-backward", "leave it out");
+  }
+  const std::optional<double> alone = together ? seconds_alone(options, ranks) : std::nullopt;
+  BenchTraining training(options, ranks, together);
+  const Measured measured = measure(options, training);
+  Json results = results_of(options, training, measured.whole, measured.host);
+  if (together) {
+    results["ranks"] = ranks.size;
+    results["zero_stage"] = options.zero_stage;
+    results["share_of_one_rank"] = alone ? Json(*alone / measured.whole.median) : Json(nullptr);
+    if (ranks.rank > 0) {  // takes part in what the first rank profiles
+      for (int64_t i = 0; !options.profile.empty() && i < kProfiledSteps; ++i) {
+        training.step(options.warmup + options.steps + i);
+      }
+      return 0;
+    }
+  }
   const bool color = Terminal::of(1).color;
   if (options.json != "-") print_text(heading(results) + tables(results, options, training, color));
   if (!options.profile.empty()) {

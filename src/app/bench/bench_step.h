@@ -4,6 +4,8 @@
 #include <cstdint>
 #include <string>
 
+#include "train/trainer_ranks.h"
+
 namespace hone {
 
 struct BenchStepOptions {
@@ -22,6 +24,7 @@ struct BenchStepOptions {
   bool optimizer_in_backward = false;                            ///< without clipping
   std::string recompute = "auto";    ///< a level of train/recompute.h, or auto: the first that fits
   std::string cuda_graphs = "auto";  ///< as the config key
+  int zero_stage = 0;                ///< of several ranks
   int threads = 0;                   ///< 0: all cores
   uint64_t seed = 42;
   std::string json;     ///< file for the results; "-": JSON alone on standard output
@@ -30,8 +33,9 @@ struct BenchStepOptions {
 
 /// Trains on random tokens, all of them supervised: LoRA r 16 and alpha 32, AdamW, clipping at 1 (not with
 /// optimizer_in_backward), no auxiliary loss.
-/// Steps are timed from queuing the batch until the loss has been read; model FLOP/s count forward FLOPs three times
-/// (LoRA: twice) and recomputation not at all. Returns the exit code.
-int run_bench_step(const BenchStepOptions& options);
+/// Ranks that were started together each take the batch; what one of them does alone is measured first, at the same
+/// time on all, where it fits. Steps are timed from queuing the batch until the loss has been read; model FLOP/s count
+/// forward FLOPs three times (LoRA: twice) and recomputation not at all. Returns the exit code.
+int run_bench_step(const BenchStepOptions& options, const TrainerRanks& ranks = {});
 
 }  // namespace hone

@@ -6,6 +6,7 @@
 #include "app/bench/bench_ops.h"
 #include "app/bench/bench_step.h"
 #include "app/bench/bench_tokenizer.h"
+#include "app/launched_ranks.h"
 #include "app/verb_options.h"
 #include "core/error.h"
 
@@ -52,10 +53,13 @@ void add_step(CLI::App& bench, Action& action) {
       ->check(CLI::IsMember({"auto", "true", "false"}))
       ->capture_default_str();
   add_threads(verb, options->threads);
+  verb->add_option("--zero-stage", options->zero_stage, "of several ranks: 1 shards the optimizer's state")
+      ->capture_default_str()
+      ->check(CLI::Range(0, 1));
   verb->add_option("--seed", options->seed, "of weights and tokens")->capture_default_str();
   verb->add_option("--json", options->json, "file for the results, - for standard output");
   verb->add_option("--profile", options->profile, "file for a time line of three more steps (chrome://tracing)");
-  verb->callback([=, &action] { action = [=] { return run_bench_step(*options); }; });
+  verb->callback([=, &action] { action = [=] { return run_bench_step(*options, launched_ranks()); }; });
 }
 
 void add_ops(CLI::App& bench, Action& action) {

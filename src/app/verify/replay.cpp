@@ -33,10 +33,12 @@ MicroBatch pack_documents(const std::vector<LabelledDocument>& documents) {
 
 Replay::Replay(const std::filesystem::path& model, Stream& stream, const BatchCapacity& capacity,
                const ReplayOptions& options)
-    : stream_(stream), capacity_(capacity), model_(model, options.dtype) {
+    : stream_(stream), capacity_(capacity), ranks_(options.ranks), model_(model, options.dtype) {
   TrainableOptions trainable;
   trainable.adapter = options.adapter;
   trainable.train_base = trainable.train_router = options.adapter.empty();
+  trainable.formats = options.formats;
+  if (ranks_ != nullptr) trainable.ranks = {ranks_->rank(), ranks_->size(), options.shards_state};
   model_.set_trainable(trainable);
   model_.load(stream.device(), stream.pool(), 0);
   model_.decoder().prepare(stream, capacity.max_seqlen);
@@ -47,6 +49,7 @@ std::unique_ptr<Engine> Replay::make_engine(double router_aux_loss_coef, const O
   options.capacity = capacity_;
   options.optimizer = optimizer;
   options.router_aux_loss_coef = router_aux_loss_coef;
+  options.ranks = ranks_;
   auto engine = std::make_unique<Engine>(model_.decoder(), model_.store(), stream_, std::move(options));
   engine->reserve();
   return engine;

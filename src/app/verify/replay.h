@@ -22,7 +22,10 @@ struct ExpertChoices {
 
 struct ReplayOptions {
   DType dtype = DType::kF32;
-  std::filesystem::path adapter;  ///< trained alone if given; else the whole model is
+  std::filesystem::path adapter = {};  ///< trained alone if given; else the whole model is
+  Communicator* ranks = nullptr;       ///< that train together; null: one alone
+  bool shards_state = false;           ///< ZeRO-1
+  TrainingFormats formats = {};
 };
 
 class Replay {
@@ -48,12 +51,14 @@ class Replay {
   /// files name them (experts by their in-memory module).
   HostTensors values() const;
   HostTensors gradients() const;
+  ParameterStore& store() { return model_.store(); }
 
  private:
   HostTensors collect(const Tensor& (Parameter::*tensor)() const) const;
 
   Stream& stream_;
   BatchCapacity capacity_;
+  Communicator* ranks_;
   mutable LoadedModel model_;
 };
 

@@ -8,6 +8,7 @@
 #include "core/error.h"
 #include "core/thread_pool.h"
 #include "data/sample_store.h"
+#include "dist/thread_ranks.h"
 #include "train/device_facts.h"
 
 namespace hone {
@@ -37,9 +38,10 @@ constexpr double kGpuFactor = 5;
 /// The replay of one case.
 class Verification {
  public:
-  Verification(const VerifyOptions& options, Stream& stream)
+  Verification(const VerifyOptions& options, Stream& stream, Communicator* ranks = nullptr)
       : options_(options),
         stream_(stream),
+        ranks_(ranks),
         factor_(stream.device().kind == DeviceKind::kCuda ? kGpuFactor : 1.0),
         golden_(GoldenCase::read(options.case_directory)) {
     for (const auto& batch : golden_.batches) batches_.push_back(pack_documents(batch));
@@ -60,12 +62,26 @@ class Verification {
   std::vector<Check> float32_rows() {
     check_model();
     if (golden_.split_adapter) check_split_adapter();
-    if (golden_.lora_attention) check_lora("lora_attention", *golden_.lora_attention, kLoraAttention);
-    if (golden_.lora_experts) check_lora("lora_experts", *golden_.lora_experts, kLoraExperts);
+    check_loras();
     return std::move(checks_);
   }
 
   std::vector<Check> bfloat16_rows();
+
+  /// What ranks do together: gradients of several micro-batches, and the runs.
+  std::vector<Check> ranks_rows() {
+    {
+      Replay replay(model_path(), stream_, capacity_, {.ranks = ranks_});
+      expect_tokens_of(replay.config());
+      check_accumulation(replay, *replay.make_engine(0.0));
+    }
+    {
+      Replay replay(model_path(), stream_, capacity_, run_options());
+      check_full(replay);
+    }
+    check_loras();
+    return std::move(checks_);
+  }
 
  private:
   std::filesystem::path path(const std::string& name) const { return golden_.directory / name; }
@@ -84,7 +100,16 @@ class Verification {
   void check_documents(Replay& replay, Engine& engine);
   void check_accumulation(Replay& replay, Engine& engine);
   void check_greedy(Replay& replay);
+  void check_full(Replay& replay);
   void check_split_adapter();
+  void check_loras() {
+    if (golden_.lora_attention) check_lora("lora_attention", *golden_.lora_attention, kLoraAttention);
+    if (golden_.lora_experts) check_lora("lora_experts", *golden_.lora_experts, kLoraExperts);
+  }
+  ReplayOptions run_options(std::filesystem::path adapter = {}) const {
+    return {.adapter = std::move(adapter), .ranks = ranks_, .shards_state = options_.zero_stage == 1};
+  }
+  StepData data_of_step(size_t step) const;
   void check_lora(const std::string& name, const ReferenceRun& run, const RunBounds& bounds);
   void check_run(const std::string& name, Replay& replay, const ReferenceRun& run, const RunBounds& bounds,
                  const HostTensors& expected, const std::filesystem::path& file);
@@ -92,7 +117,8 @@ class Verification {
 
   const VerifyOptions& options_;
   Stream& stream_;
-  double factor_;  // of every float32 bound
+  Communicator* ranks_;  // that train together, or null
+  double factor_;        // of every float32 bound
   GoldenCase golden_;
   std::vector<MicroBatch> batches_;
   MicroBatch packed_documents_;
@@ -135,6 +161,10 @@ void Verification::check_model() {
     check_accumulation(replay, *engine);
   }
   check_greedy(replay);
+  check_full(replay);
+}
+
+void Verification::check_full(Replay& replay) {
   const std::filesystem::path file = path("full_final.safetensors");
   HostTensors expected = read_host_tensors(file);
   std::erase_if(expected, [&](const auto& tensor) {  // a vision tower: not trained, so not ours
@@ -213,6 +243,15 @@ void Verification::check_greedy(Replay& replay) {
   add(compare_tokens("greedy tokens", replay.generate(greedy.prompt, count), greedy.tokens));
 }
 
+/// A batch of the case is one micro-batch; ranks share its documents. The auxiliary loss is not linear: where there is
+/// one, the first rank has them all, and the others nothing.
+StepData Verification::data_of_step(size_t step) const {
+  if (ranks_ == nullptr || golden_.aux) return step_of({batches_[step]});
+  std::vector<MicroBatch> micro_batches;
+  for (const LabelledDocument& document : golden_.batches[step]) micro_batches.push_back(pack_documents({document}));
+  return step_of(std::move(micro_batches));
+}
+
 void Verification::check_run(const std::string& name, Replay& replay, const ReferenceRun& run, const RunBounds& bounds,
                              const HostTensors& expected, const std::filesystem::path& file) {
   const HostTensors initial = replay.values();
@@ -222,7 +261,7 @@ void Verification::check_run(const std::string& name, Replay& replay, const Refe
   std::vector<double> loss, aux_loss, grad_norm, loss_reference, aux_loss_reference, grad_norm_reference;
   for (size_t i = 0; i < run.steps.size(); ++i) {
     const auto step = static_cast<int64_t>(i);
-    engine->accumulate(step_of({batches_[i]}), step);
+    engine->accumulate(data_of_step(i), step);
     const StepResult result = engine->update({run.learning_rate, step});
     loss.push_back(result.loss_with_aux);
     loss_reference.push_back(run.steps[i].loss);
@@ -240,7 +279,7 @@ void Verification::check_run(const std::string& name, Replay& replay, const Refe
 }
 
 void Verification::check_lora(const std::string& name, const ReferenceRun& run, const RunBounds& bounds) {
-  Replay replay(model_path(), stream_, capacity_, {.adapter = path(name + "_init")});
+  Replay replay(model_path(), stream_, capacity_, run_options(path(name + "_init")));
   const std::filesystem::path file = path(name + "_final") / "adapter_model.safetensors";
   check_run(name, replay, run, bounds, read_host_tensors(file), file);
 }
@@ -303,20 +342,57 @@ bool VerifyReport::ok() const {
   return std::all_of(checks.begin(), checks.end(), [](const Check& c) { return !c.required || c.ok(); });
 }
 
-VerifyReport verify_case(const VerifyOptions& options) {
-  if (options.dtype != "float32" && options.dtype != "bfloat16") {
-    throw UserError(fmt::format("'{}' is not a dtype of verify", options.dtype), "--dtype", "use float32 or bfloat16");
-  }
-  ThreadPool pool(options.threads);
-  Stream stream(choose_device(options.device, "--device"), pool);
-  // Float32 is the proof of the mathematics, by the kernels that run everywhere; bfloat16 is how training runs.
-  stream.use_general_kernels(options.dtype == "float32");
-  Verification verification(options, stream);
+namespace {
+
+VerifyReport report_of(const VerifyOptions& options) {
   const std::filesystem::path directory = std::filesystem::absolute(options.case_directory).lexically_normal();
   VerifyReport report;
   report.case_name = (directory.has_filename() ? directory : directory.parent_path()).filename().string();
   report.dtype = options.dtype;
-  report.checks = options.dtype == "float32" ? verification.float32_rows() : verification.bfloat16_rows();
+  return report;
+}
+
+/// Every rank makes every check of its own copy of the run; the report has those of the worst.
+VerifyReport verify_ranks(const VerifyOptions& options) {
+  if (options.device != "cpu" || options.dtype != "float32") {
+    throw UserError("ranks that are threads run on the CPU, in float32", "--ranks", "leave --device and --dtype out");
+  }
+  std::vector<std::vector<Check>> checks(static_cast<size_t>(options.ranks));
+  run_ranks(options.ranks, [&](Communicator& ranks) {
+    ThreadPool pool(std::max(1, options.threads / options.ranks));
+    Stream stream(Device{}, pool);
+    checks[static_cast<size_t>(ranks.rank())] = Verification(options, stream, &ranks).ranks_rows();
+  });
+  VerifyReport report = report_of(options);
+  report.checks = std::move(checks.front());
+  for (const std::vector<Check>& others : checks) {
+    for (size_t i = 0; i < others.size(); ++i) {
+      if (!others[i].ok() || others[i].error > report.checks[i].error) report.checks[i] = others[i];
+    }
+  }
+  return report;
+}
+
+}  // namespace
+
+VerifyReport verify_case(const VerifyOptions& options, const TrainerRanks& ranks) {
+  if (options.dtype != "float32" && options.dtype != "bfloat16") {
+    throw UserError(fmt::format("'{}' is not a dtype of verify", options.dtype), "--dtype", "use float32 or bfloat16");
+  }
+  if (options.ranks > 1) return verify_ranks(options);
+  const bool together = ranks.size > 1;
+  ThreadPool pool(together && options.threads == 0 ? 1 : options.threads);
+  Stream stream(together ? choose_rank_device(options.device, ranks.local_rank, ranks.local_size)
+                         : choose_device(options.device, "--device"),
+                pool);
+  const std::unique_ptr<Communicator> communicator = together ? ranks.connect(stream) : nullptr;
+  // Float32 is the proof of the mathematics, by the kernels that run everywhere; bfloat16 is how training runs.
+  stream.use_general_kernels(options.dtype == "float32");
+  Verification verification(options, stream, communicator.get());
+  VerifyReport report = report_of(options);
+  report.checks = together                     ? verification.ranks_rows()
+                  : options.dtype == "float32" ? verification.float32_rows()
+                                               : verification.bfloat16_rows();
   return report;
 }
 

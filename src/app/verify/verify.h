@@ -9,6 +9,7 @@
 #include "app/verify/check.h"
 #include "core/json.h"
 #include "optim/optimizer.h"
+#include "train/trainer_ranks.h"
 
 namespace hone {
 
@@ -18,6 +19,8 @@ struct VerifyOptions {
   std::string dtype = "float32";  ///< float32: every row; bfloat16: the gradients of batch 0
   bool json = false;              ///< print JSON instead of a table
   int threads = 0;                ///< 0: all cores
+  int ranks = 1;                  ///< of several: the runs alone, by as many threads that train together
+  int zero_stage = 0;             ///< 1: of these each keeps a part of the optimizer's state
   /// Tests plant errors in the optimizer with this.
   std::function<void(OptimizerOptions&)> change_optimizer = {};
 };
@@ -30,14 +33,15 @@ struct VerifyReport {
   bool ok() const;
 };
 
-/// Replays the case. UserError if files are missing or broken, or belong to another model.
-VerifyReport verify_case(const VerifyOptions& options);
+/// Replays the case. UserError if files are missing or broken, or belong to another model. By several `ranks` that a
+/// launcher has started: what this one finds of what they do together.
+VerifyReport verify_case(const VerifyOptions& options, const TrainerRanks& ranks = {});
 
 /// The table for people: a row for each check, the worst tensors below rows that compare tensors.
 std::string report_table(const VerifyReport& report);
 Json report_json(const VerifyReport& report);
 
 /// verify_case, printed to standard output. Returns the exit code: 0 if every row holds, else 1.
-int run_verify(const VerifyOptions& options);
+int run_verify(const VerifyOptions& options, const TrainerRanks& ranks = {});
 
 }  // namespace hone

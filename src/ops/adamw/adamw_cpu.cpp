@@ -102,7 +102,7 @@ void adamw(const Context& context, const AdamwArgs& args) {
       const AdamwRow row = row_of(args, tensor);
       const uint64_t key = mix_key(args.scalars->seed, tensor.stream_id);
       parallel_blocks(pool, tensor.parameter.numel(), [&](int64_t begin, int64_t count) {
-        update_range(math, tensor, row, key, {begin, count});
+        update_range(math, tensor, row, key, {begin, count, tensor.first_element});
       });
     }
   });

@@ -27,6 +27,7 @@ struct Entry {
   int64_t elements;
   float weight_decay;
   uint32_t stream_id;
+  int64_t first_element;
 
   __device__ bool is_aligned() const {
     return starts_aligned(parameter) && starts_aligned(working_copy) && starts_aligned(m) && starts_aligned(v) &&
@@ -174,12 +175,12 @@ struct BlockUpdate {
 #pragma unroll
       for (int i = 0; i < kWidth; ++i) step.update(p[u][i], m[u][i], v[u][i], g[u][i]);
       if constexpr (sizeof(Parameter) == 2) {
-        words[u] = rounding_words(step.key, places[u].first, RoundingUse::kParameter);
+        words[u] = rounding_words(step.key, entry.first_element + places[u].first, RoundingUse::kParameter);
       }
       store_rounded(entry.parameter, places[u], p[u], words[u], 0);
       if (entry.working_copy != nullptr) store(entry.working_copy, places[u], p[u]);
       if constexpr (sizeof(M) < 4 || sizeof(V) < 4) {
-        words[u] = rounding_words(step.key, places[u].first, RoundingUse::kMoments);
+        words[u] = rounding_words(step.key, entry.first_element + places[u].first, RoundingUse::kMoments);
       }
     }
     m_block.store_all(places, m, words, lane);
@@ -249,7 +250,8 @@ void update(const Context& context, const AdamwArgs& args, const Formats& format
                .gradient = elements<Gradient>(tensor.gradient),
                .elements = tensor.parameter.numel(),
                .weight_decay = static_cast<float>(tensor.weight_decay),
-               .stream_id = tensor.stream_id},
+               .stream_id = tensor.stream_id,
+               .first_element = tensor.first_element},
               tensor.parameter.numel());
   }
   launch();

@@ -21,6 +21,9 @@ struct MomentumTensor {
   Tensor gradient;           ///< float32 or bfloat16
   double weight_decay = 0;
   uint32_t stream_id = 0;  ///< separates this tensor's random numbers from all others
+  /// The tensors are a part of larger ones, from this element of theirs on, a multiple of 256: with the same random
+  /// numbers as if all were stepped at once.
+  int64_t first_element = 0;
 };
 
 /// For each tensor, in float32, with the step's scalars (lr, clip) read on the device:

@@ -28,7 +28,7 @@ void momentum(const Context& context, const MomentumArgs& args) {
           MomentumStep::of(*args.scalars, args.rule, args.beta1, args.beta2, args.rate_factor, tensor.weight_decay);
       const uint64_t key = mix_key(args.scalars->seed, tensor.stream_id);
       parallel_blocks(pool, tensor.parameter.numel(), [&](int64_t begin, int64_t count) {
-        update_range(math, tensor, step, key, {begin, count});
+        update_range(math, tensor, step, key, {begin, count, tensor.first_element});
       });
     }
   });

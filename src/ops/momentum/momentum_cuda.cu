@@ -20,6 +20,7 @@ struct Entry {
   int64_t elements;
   float weight_decay;
   uint32_t stream_id;
+  int64_t first_element;
 
   __device__ bool is_aligned() const {
     return starts_aligned(parameter) && starts_aligned(working_copy) && starts_aligned(m) && starts_aligned(gradient);
@@ -62,12 +63,13 @@ __global__ void __launch_bounds__(kThreads)
       for (int i = 0; i < kPlaceWidth; ++i) step.update(p[u][i], m[u][i], g[u][i]);
       std::array<uint32_t, kPlaceWidth> words{};
       if constexpr (sizeof(*entry.parameter) == 2) {
-        words = rounding_words(key, places[u].first, RoundingUse::kParameter);
+        words = rounding_words(key, entry.first_element + places[u].first, RoundingUse::kParameter);
       }
       store_rounded(entry.parameter, places[u], p[u], words, 0);
       if (entry.working_copy != nullptr) store(entry.working_copy, places[u], p[u]);
       if (entry.m == nullptr) continue;
-      if constexpr (sizeof(*entry.m) == 2) words = rounding_words(key, places[u].first, RoundingUse::kMoments);
+      if constexpr (sizeof(*entry.m) == 2)
+        words = rounding_words(key, entry.first_element + places[u].first, RoundingUse::kMoments);
       store_rounded(entry.m, places[u], m[u], words, 0);
     }
   }
@@ -105,7 +107,8 @@ void update(const Context& context, const MomentumArgs& args, const Formats& for
                .gradient = elements<Gradient>(tensor.gradient),
                .elements = tensor.parameter.numel(),
                .weight_decay = static_cast<float>(tensor.weight_decay),
-               .stream_id = tensor.stream_id},
+               .stream_id = tensor.stream_id,
+               .first_element = tensor.first_element},
               tensor.parameter.numel());
   }
   launch();

@@ -12,6 +12,7 @@ namespace hone {
 /// Elements of a tensor that are worked on at once; the first is a multiple of 4.
 struct Range {
   int64_t begin, count;
+  int64_t first_element = 0;  ///< of the tensor in what it is a part of: counts for the random numbers
 };
 
 /// rounding_words() of a range's elements, for one use.
@@ -19,8 +20,8 @@ class RangeWords {
  public:
   RangeWords(const RowMath& math, Range range, uint64_t key, RoundingUse use) {
     HONE_ASSERT(range.count <= kRowBlock);
-    math.random_words(key, static_cast<uint64_t>(range.begin) / 4, static_cast<uint32_t>(use), nullptr, words_,
-                      (range.count + 3) / 4);
+    math.random_words(key, static_cast<uint64_t>(range.first_element + range.begin) / 4, static_cast<uint32_t>(use),
+                      nullptr, words_, (range.count + 3) / 4);
   }
   const uint32_t* data() const { return words_; }
   /// The 16 bits of element i from bit `shift` on.

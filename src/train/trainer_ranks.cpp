@@ -1,0 +1,94 @@
+// The trainer as one of several ranks: what they agree on, and what one of them does for all.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <sstream>
+
+#include "core/error.h"
+#include "train/data_identity.h"
+#include "train/shared_state_reader.h"
+#include "train/trainer.h"
+
+namespace hone {
+
+bool Trainer::on_any_rank(bool mine) { return communicator_ ? communicator_->control().any(mine) : mine; }
+
+ExitCode Trainer::with_group(const std::function<ExitCode()>& work) {
+  try {
+    return work();
+  } catch (const std::exception& error) {
+    if (communicator_) communicator_->control().fail(reason_of(error));
+    throw;
+  }
+}
+
+void Trainer::connect() {
+  if (ranks_.size == 1) return;
+  communicator_ = ranks_.connect(stream_);
+  HONE_ASSERT(communicator_->size() == ranks_.size && communicator_->rank() == ranks_.rank);
+  check_ranks_agree();
+}
+
+/// What ranks with other files or settings would do differently, they would do without a word.
+void Trainer::check_ranks_agree() {
+  Control& control = communicator_->control();
+  if (config_writer_.yaml) {
+    RunConfig shared = config_;
+    shared.machine.threads.reset();
+    shared.machine.device = "";
+    control.check_same("configuration", config_writer_.yaml(shared));
+  }
+  control.check_same("data", data_identity(training_data(), config_).dump(1));
+}
+
+std::optional<std::filesystem::path> Trainer::from_first_rank(std::optional<std::filesystem::path> path) {
+  if (!communicator_) return path;
+  const std::string text = communicator_->control().broadcast(path ? path->string() : "", 0);
+  return text.empty() ? std::nullopt : std::optional<std::filesystem::path>(text);
+}
+
+void Trainer::open_logs() {
+  const std::filesystem::path directory = config_.report.output_dir;
+  if (!communicator_) return logger_.open_file((directory / "run.log").string());
+  const std::filesystem::path logs = directory / "logs";
+  std::error_code error;
+  std::filesystem::create_directories(logs, error);
+  if (error) throw UserError("the folder cannot be made: " + error.message(), logs.string(), "check its permissions");
+  const std::filesystem::path own = logs / fmt::format("rank_{}.log", ranks_.rank);
+  if (!writes()) return logger_.open_file(own.string());
+  logger_.open_file((directory / "run.log").string());
+  std::filesystem::remove(own, error);
+  std::filesystem::create_symlink("../run.log", own, error);  // a file system without links has run.log alone
+}
+
+/// Ranks choose what to compute again, and whether the run fits, as the one with least memory must.
+MemoryLimit Trainer::least_memory_limit() {
+  MemoryLimit limit = memory_limit(stream_);
+  if (!communicator_) return limit;
+  if (stream_.device().kind == DeviceKind::kCpu) {  // they share their host's
+    limit.comfortable /= ranks_.local_size;
+    limit.most /= ranks_.local_size;
+  }
+  for (const std::string& text :
+       communicator_->control().exchange(fmt::format("{} {}", limit.comfortable, limit.most))) {
+    MemoryLimit other;
+    std::istringstream(text) >> other.comfortable >> other.most;
+    limit.comfortable = std::min(limit.comfortable, other.comfortable);
+    limit.most = std::min(limit.most, other.most);
+  }
+  return limit;
+}
+
+void Trainer::write_together(const std::function<void(StateReader&)>& write) {
+  stream_.synchronize();
+  if (!communicator_) {
+    WholeStateReader reader;
+    return write(reader);
+  }
+  SharedStateReader reader(*communicator_, stream_, model_->store());
+  if (!writes()) return reader.serve();
+  write(reader);
+  reader.finish();
+}
+
+}  // namespace hone

@@ -1,0 +1,346 @@
+// Ranks that train together do what one rank does with the same micro-batches. Ranks are threads here.
+#include <gtest/gtest.h>
+
+#include <bit>
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <limits>
+#include <memory>
+#include <set>
+
+#include "app/verify/replay.h"
+#include "core/thread_pool.h"
+#include "dist/thread_ranks.h"
+#include "train/shared_state_reader.h"
+#include "train/training_state.h"
+
+namespace hone {
+namespace {
+
+namespace fs = std::filesystem;
+
+const fs::path kGoldens = fs::path(HONE_SOURCE_DIR) / "tests/fixtures/goldens";
+
+/// What ranks train.
+struct Job {
+  std::string model = "qwen3_moe";
+  std::string adapter = {};  ///< folder of the case; the whole model without one
+  DType dtype = DType::kF32;
+  TrainingFormats formats = {};
+  double aux_coefficient = 0.01;
+  double max_grad_norm = 1;
+  OptimizerKind optimizer = OptimizerKind::kAdamw;
+  std::vector<StepData> steps = {};
+  size_t first = 0;       ///< of the steps
+  fs::path save_to = {};  ///< the training state, after the last step
+  fs::path resume_from = {};
+};
+
+/// What came of it.
+struct Outcome {
+  std::vector<StepResult> steps;
+  LossResult evaluation;                      ///< of the last step's data, afterwards
+  HostTensors values;                         ///< of f32 models
+  std::vector<std::vector<std::byte>> bytes;  ///< of every trained value
+};
+
+/// Documents of the case, each a micro-batch of its own: `counts[i]` of them in step i.
+std::vector<StepData> steps_of(const std::string& model, const std::vector<size_t>& counts) {
+  const GoldenCase golden = GoldenCase::read(kGoldens / model);
+  std::vector<LabelledDocument> documents;
+  for (const auto& batch : golden.batches) documents.insert(documents.end(), batch.begin(), batch.end());
+  std::vector<StepData> steps;
+  size_t next = 0;
+  for (const size_t count : counts) {
+    StepData& step = steps.emplace_back();
+    for (size_t i = 0; i < count; ++i) {
+      LabelledDocument document = documents[next++ % documents.size()];
+      const size_t length = document.input_ids.size() - 3 * (i % 4);  // ranks have unequal work
+      document.input_ids.resize(length);
+      document.labels.resize(length);
+      step.micro_batches.push_back(pack_documents({document}));
+    }
+  }
+  return steps;
+}
+
+void save(const fs::path& to, ParameterStore& store, Stream& stream, Communicator* ranks) {
+  stream.synchronize();
+  if (ranks == nullptr) return save_training_state(to, store, {});
+  SharedStateReader reader(*ranks, stream, store);
+  if (ranks->rank() > 0) return reader.serve();
+  save_training_state(to, store, {}, reader);
+  reader.finish();
+}
+
+Outcome train(const Job& job, Communicator* ranks, bool shards_state) {
+  ThreadPool pool(1);
+  Stream stream(Device{}, pool);
+  BatchCapacity capacity;
+  for (const StepData& step : job.steps) {
+    for (const MicroBatch& batch : step.micro_batches) {
+      capacity.max_tokens = capacity.max_seqlen = std::max(capacity.max_tokens, batch.tokens());
+      capacity.max_documents = std::max(capacity.max_documents, batch.documents());
+    }
+  }
+  capacity.max_supervised = capacity.max_tokens;
+  const fs::path directory = kGoldens / job.model;
+  Replay replay(directory / "model", stream, capacity,
+                {.dtype = job.dtype,
+                 .adapter = job.adapter.empty() ? fs::path() : directory / job.adapter,
+                 .ranks = ranks,
+                 .shards_state = shards_state,
+                 .formats = job.formats});
+  OptimizerOptions optimizer;
+  optimizer.kind = job.optimizer;
+  optimizer.weight_decay = 0.1;
+  optimizer.max_grad_norm = job.max_grad_norm;
+  const auto engine = replay.make_engine(job.aux_coefficient, optimizer);
+  Outcome outcome;
+  if (!job.resume_from.empty()) {
+    load_training_state(job.resume_from, replay.store());
+    engine->gather_values();
+    stream.synchronize();
+  }
+  for (size_t i = job.first; i < job.steps.size(); ++i) {
+    engine->accumulate(job.steps[i], static_cast<int64_t>(i));
+    outcome.steps.push_back(engine->update({1e-3, static_cast<int64_t>(i)}));
+  }
+  if (!job.save_to.empty()) save(job.save_to, replay.store(), stream, ranks);
+  outcome.evaluation = engine->evaluate(job.steps.back().micro_batches);
+  if (job.dtype == DType::kF32) outcome.values = replay.values();
+  for (const Parameter* p : replay.store().trainable()) {
+    const auto* begin = p->value().data;
+    outcome.bytes.emplace_back(begin, begin + p->value().bytes());
+  }
+  return outcome;
+}
+
+uint64_t bits_of(double value) { return std::bit_cast<uint64_t>(value); }  // NaN is not equal to itself
+
+/// By so many ranks; all have the same values in the end, and were told the same.
+Outcome train_by(int count, const Job& job, bool shards_state) {
+  std::vector<Outcome> outcomes(static_cast<size_t>(count));
+  run_ranks(count, [&](Communicator& ranks) {
+    outcomes[static_cast<size_t>(ranks.rank())] = train(job, &ranks, shards_state);
+  });
+  for (const Outcome& outcome : outcomes) {
+    EXPECT_EQ(outcome.bytes, outcomes[0].bytes);
+    for (size_t i = 0; i < outcome.steps.size(); ++i) {
+      const StepResult &one = outcome.steps[i], &first = outcomes[0].steps[i];
+      EXPECT_EQ(bits_of(one.loss.loss), bits_of(first.loss.loss));
+      EXPECT_EQ(bits_of(one.grad_norm), bits_of(first.grad_norm));
+      EXPECT_EQ(one.nonfinite, first.nonfinite);
+      EXPECT_EQ(one.first_nonfinite, first.first_nonfinite);
+      EXPECT_EQ(one.routing.counts, first.routing.counts);
+    }
+  }
+  return outcomes[0];
+}
+
+/// ‖(a − b)‖ / ‖b − initial‖ over all tensors.
+double change_error(const HostTensors& a, const HostTensors& b, const HostTensors& initial) {
+  double error = 0, change = 0;
+  for (const auto& [name, tensor] : b) {
+    for (size_t i = 0; i < tensor.values.size(); ++i) {
+      const double reference = tensor.values[i];
+      error += std::pow(static_cast<double>(a.at(name).values[i]) - reference, 2);
+      change += std::pow(reference - static_cast<double>(initial.at(name).values[i]), 2);
+    }
+  }
+  return std::sqrt(error / change);
+}
+
+HostTensors initial_values(Job job) {
+  job.steps.resize(1);
+  ThreadPool pool(1);
+  Stream stream(Device{}, pool);
+  const MicroBatch& batch = job.steps[0].micro_batches[0];
+  const fs::path directory = kGoldens / job.model;
+  Replay replay(directory / "model", stream, {batch.tokens(), 1, batch.tokens(), batch.tokens()},
+                {.adapter = job.adapter.empty() ? fs::path() : directory / job.adapter});
+  return replay.values();
+}
+
+/// The order of float32 sums is all that differs. The bounds are those of `hone verify` for runs against transformers,
+/// which differ by the same.
+void expect_same_training(const Outcome& ours, const Outcome& one, const Job& job) {
+  ASSERT_EQ(ours.steps.size(), one.steps.size());
+  for (size_t i = 0; i < one.steps.size(); ++i) {
+    const StepResult &a = ours.steps[i], &b = one.steps[i];
+    EXPECT_NEAR(a.loss.loss, b.loss.loss, 2e-5 * b.loss.loss) << i;
+    EXPECT_NEAR(a.loss.aux_loss, b.loss.aux_loss, 2e-5 * b.loss.aux_loss) << i;
+    EXPECT_NEAR(a.loss.mean_token_accuracy, b.loss.mean_token_accuracy, 1e-9) << i;
+    EXPECT_NEAR(a.loss.entropy, b.loss.entropy, 1e-4 * b.loss.entropy) << i;
+    EXPECT_NEAR(a.grad_norm, b.grad_norm, 2e-4 * b.grad_norm) << i;
+    EXPECT_EQ(a.loss.tokens, b.loss.tokens) << i;
+    EXPECT_EQ(a.loss.supervised, b.loss.supervised) << i;
+    EXPECT_EQ(a.routing.counts.size(), b.routing.counts.size());
+    double routed = 0, expected = 0;
+    for (const float count : a.routing.counts) routed += static_cast<double>(count);
+    for (const float count : b.routing.counts) expected += static_cast<double>(count);
+    EXPECT_EQ(routed, expected) << i;
+  }
+  EXPECT_NEAR(ours.evaluation.loss, one.evaluation.loss, 2e-5 * one.evaluation.loss);
+  EXPECT_EQ(ours.evaluation.supervised, one.evaluation.supervised);
+  EXPECT_LE(change_error(ours.values, one.values, initial_values(job)),
+            job.adapter == "lora_attention_init" ? 2e-3 : 2e-2);
+}
+
+void expect_ranks_equal_one(const Job& job) {
+  const Outcome one = train(job, nullptr, false);
+  for (const int count : {2, 4}) {
+    for (const bool shards_state : {false, true}) {
+      SCOPED_TRACE(std::to_string(count) + (shards_state ? " ranks, ZeRO-1" : " ranks"));
+      expect_same_training(train_by(count, job, shards_state), one, job);
+    }
+  }
+}
+
+TEST(Ranks, TrainAWholeModelAsOneDoes) { expect_ranks_equal_one({.steps = steps_of("qwen3_moe", {4, 4, 4})}); }
+
+TEST(Ranks, TrainAdaptersOfAttentionAsOneDoes) {
+  expect_ranks_equal_one({.adapter = "lora_attention_init", .steps = steps_of("qwen3_moe", {4, 4, 4})});
+}
+
+TEST(Ranks, TrainAdaptersOfExpertsAsOneDoes) {
+  expect_ranks_equal_one({.adapter = "lora_experts_init", .steps = steps_of("qwen3_moe", {4, 4, 4})});
+}
+
+TEST(Ranks, MayHaveNoMicroBatchOrMoreThanOthers) {
+  expect_ranks_equal_one({.steps = steps_of("qwen3_moe", {1, 3, 5, 2, 7})});
+}
+
+TEST(Ranks, AddUpBothUsesOfATiedEmbedding) {
+  const Job job{.model = "qwen3_moe_hard", .steps = steps_of("qwen3_moe_hard", {4, 3})};
+  expect_ranks_equal_one(job);
+}
+
+TEST(Ranks, NeedNoTokenOfAnExpert) {
+  Job job{.steps = steps_of("qwen3_moe", {4, 4})};
+  for (StepData& step : job.steps) {  // of the last rank's two tokens each expert can have two at most, most none
+    MicroBatch& last = step.micro_batches.back();
+    LabelledDocument pair{{last.input_ids[0], last.input_ids[1]}, {last.input_ids[0], last.input_ids[1]}};
+    last = pack_documents({pair});
+  }
+  expect_ranks_equal_one(job);
+}
+
+TEST(Ranks, ThatShardStepEveryElementAsThoseThatDoNot) {
+  // Sums over ranks are formed once whoever receives them, so without clipping by a norm that is summed in another
+  // order the bits are the same: of rounded masters, of stochastically rounded moments, and of 8-bit codes.
+  const std::vector<StepData> steps = steps_of("qwen3_moe", {4, 2, 3});
+  const TrainingFormats codes{.m = DType::kI8, .v = DType::kU8},
+      narrow{.gradient = DType::kBF16, .master = DType::kBF16, .m = DType::kBF16, .v = DType::kBF16};
+  TrainingFormats lion{.m = DType::kBF16};
+  lion.second_moment = SecondMoment::kNone;
+  const std::vector<Job> jobs = {
+      {.max_grad_norm = 0, .steps = steps},
+      {.dtype = DType::kBF16, .max_grad_norm = 0, .steps = steps},
+      {.dtype = DType::kBF16, .formats = codes, .max_grad_norm = 0, .steps = steps},
+      {.dtype = DType::kBF16, .formats = narrow, .max_grad_norm = 0, .steps = steps},
+      {.dtype = DType::kBF16, .formats = lion, .max_grad_norm = 0, .optimizer = OptimizerKind::kLion, .steps = steps},
+      {.adapter = "lora_experts_init", .max_grad_norm = 0, .steps = steps},
+  };
+  for (size_t i = 0; i < jobs.size(); ++i) {
+    for (const int count : {2, 3}) {
+      const Outcome whole = train_by(count, jobs[i], false), sharded = train_by(count, jobs[i], true);
+      EXPECT_EQ(whole.bytes, sharded.bytes) << "job " << i << ", " << count << " ranks";
+    }
+  }
+}
+
+TEST(Ranks, TakeNoStepWhereOneOfThemLosesNumbers) {
+  Job job{.steps = steps_of("qwen3_moe", {4})};
+  job.steps[0].micro_batches[3].loss_weights[0] = std::numeric_limits<float>::infinity();
+  for (const bool shards_state : {false, true}) {
+    const Outcome outcome = train_by(4, job, shards_state);
+    EXPECT_TRUE(outcome.steps[0].nonfinite);
+    EXPECT_FALSE(outcome.steps[0].first_nonfinite.empty());
+    const HostTensors initial = initial_values(job);
+    for (const auto& [name, tensor] : outcome.values) EXPECT_EQ(tensor.values, initial.at(name).values) << name;
+  }
+}
+
+class RanksFiles : public ::testing::Test {
+ protected:
+  RanksFiles()
+      : folder_(fs::path(::testing::TempDir()) /
+                (std::string("hone_ranks_") + ::testing::UnitTest::GetInstance()->current_test_info()->name())) {
+    fs::remove_all(folder_);
+    fs::create_directories(folder_);
+  }
+  ~RanksFiles() override { fs::remove_all(folder_); }
+
+  fs::path folder_;
+};
+
+TEST_F(RanksFiles, GoOnInAnyNumberFromWhatOthersSaved) {
+  Job whole{.steps = steps_of("qwen3_moe", {4, 4, 4, 4})};
+  const Outcome one = train(whole, nullptr, false), four = train_by(4, whole, true);
+  Job begin = whole, rest = whole;
+  begin.steps.resize(2);
+  begin.save_to = rest.resume_from = folder_;
+  rest.first = 2;
+  train_by(4, begin, true);
+  const Outcome again = train_by(4, rest, true);
+  EXPECT_EQ(again.bytes, four.bytes) << "bit for bit on the same ranks";
+  const HostTensors initial = initial_values(whole);
+  for (const auto& outcome : {train(rest, nullptr, false), train_by(2, rest, true), train_by(2, rest, false), again}) {
+    EXPECT_LE(change_error(outcome.values, one.values, initial), 2e-2);
+    EXPECT_NEAR(outcome.evaluation.loss, one.evaluation.loss, 2e-5 * one.evaluation.loss);
+  }
+  train(begin, nullptr, false);  // and the other way
+  EXPECT_LE(change_error(train_by(4, rest, true).values, one.values, initial), 2e-2);
+}
+
+TEST_F(RanksFiles, AreTheSameWhoeverKeptThem) {
+  for (const TrainingFormats formats : {TrainingFormats{}, TrainingFormats{.m = DType::kI8, .v = DType::kU8}}) {
+    Job job{.dtype = DType::kBF16, .formats = formats, .max_grad_norm = 0, .steps = steps_of("qwen3_moe", {3, 3})};
+    const auto bytes_of_state = [&](bool shards_state, const std::string& name) {
+      job.save_to = folder_ / name;
+      fs::create_directories(job.save_to);
+      train_by(3, job, shards_state);
+      std::ifstream file(job.save_to / "training_state.safetensors", std::ios::binary);
+      return std::string(std::istreambuf_iterator<char>(file), {});
+    };
+    const std::string whole = bytes_of_state(false, "whole"), sharded = bytes_of_state(true, "sharded");
+    EXPECT_GT(whole.size(), 10000u);
+    EXPECT_TRUE(whole == sharded);
+    // What was kept by 3 goes on by 2, whatever they share.
+    Job rest = job;
+    rest.save_to.clear();
+    rest.resume_from = folder_ / "sharded";
+    rest.first = 1;
+    EXPECT_EQ(train_by(2, rest, false).bytes, train_by(2, rest, true).bytes);
+  }
+}
+
+TEST(Ranks, KeepTheirShareOfTheStateAlone) {
+  const Job job{.dtype = DType::kBF16};
+  ParameterBytes one, shared;
+  const auto bytes = [&](const RankShare& share) {
+    LoadedModel model(kGoldens / job.model / "model", DType::kBF16);
+    TrainableOptions options;
+    options.ranks = share;
+    model.set_trainable(options);
+    return model.store().bytes();
+  };
+  one = bytes({});
+  const std::vector<ParameterBytes> shares = {bytes({0, 4, true}), bytes({1, 4, true}), bytes({2, 4, true}),
+                                              bytes({3, 4, true})};
+  ParameterBytes all;
+  for (const ParameterBytes& share : shares) {
+    all += share;
+    // Buckets are padded to 4 × 256 elements, and tensors of a rank to 256 bytes.
+    EXPECT_LT(share.moments, one.moments / 4 + (one.moments / 50)) << "a quarter each";
+    EXPECT_GE(share.weights, one.weights);
+  }
+  EXPECT_GE(all.master, one.master * 9 / 10);
+  EXPECT_LE(all.master, one.master + one.master / 10);
+}
+
+}  // namespace
+}  // namespace hone

@@ -1,0 +1,195 @@
+// Whole runs of several ranks, which are threads of this process: what they write, and that others go on from it.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <exception>
+#include <mutex>
+#include <thread>
+
+#include "app/launched_ranks.h"
+#include "app/resolve.h"
+#include "app/resolved_yaml.h"
+#include "dist/thread_ranks.h"
+#include "program.h"
+#include "train/trainer.h"
+#include "weights/safetensors.h"
+
+namespace hone {
+namespace {
+
+namespace fs = std::filesystem;
+
+class TrainerRanksTest : public ::testing::Test {
+ protected:
+  TrainerRanksTest() : model_(make_model(folder_)), data_(folder_.write("data.jsonl", progressions(48))) {}
+
+  /// Options of rank `rank`, as the command line would have them.
+  std::vector<std::string> options(const std::string& output, const std::vector<std::string>& more) const {
+    std::vector<std::string> options = {"model_name_or_path=" + model_,
+                                        "datasets=" + data_,
+                                        "output_dir=" + (folder_ / output).string(),
+                                        "dtype=float32",
+                                        "max_length=32",
+                                        "packing=false",
+                                        "global_batch_size=4",
+                                        "learning_rate=0.003",
+                                        "threads=1",
+                                        "device=cpu",
+                                        "router_aux_loss_coef=0.01",
+                                        "val_split=6",
+                                        "save_steps=4",
+                                        "eval_steps=4",
+                                        "max_steps=8",
+                                        "warmup_steps=0",
+                                        "lr_scheduler_type=constant"};
+    options.insert(options.end(), more.begin(), more.end());
+    return options;
+  }
+
+  /// Trains with so many ranks; the first error of any is thrown. `change` gives a rank options of its own.
+  void train(int count, const std::string& output, const std::vector<std::string>& more = {},
+             const std::function<std::vector<std::string>(int)>& change = {}) {
+    auto communicators = thread_ranks(count);
+    std::vector<std::exception_ptr> errors(static_cast<size_t>(count));
+    std::vector<std::thread> threads;
+    for (int rank = 0; rank < count; ++rank) {
+      threads.emplace_back([&, rank] {
+        try {
+          std::vector<std::string> own = options(output, more);
+          if (change) {
+            for (const std::string& option : change(rank)) own.push_back(option);
+          }
+          TrainerRanks ranks{.rank = rank, .size = count};
+          ranks.connect = [&](Stream&) { return std::move(communicators[static_cast<size_t>(rank)]); };
+          Console console(terminal_of({.rank = 1}));
+          Logger logger(console);
+          Trainer trainer(load_config("", own, count).run, logger, {resolved_yaml, resolved_pairs}, ranks);
+          EXPECT_EQ(trainer.run(), ExitCode::kOk);
+        } catch (...) {
+          errors[static_cast<size_t>(rank)] = std::current_exception();
+        }
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+    for (const std::exception_ptr& error : errors) {
+      if (error) std::rethrow_exception(error);
+    }
+  }
+
+  std::vector<Json> metrics(const std::string& output) const {
+    return read_json_lines(folder_ / output / "metrics.jsonl");
+  }
+
+  /// ‖a − b‖ / ‖b − the model before training‖ over the tensors of a file.
+  double change_error(const std::string& a, const std::string& b, const std::string& file) const {
+    const SafetensorsFile ours(folder_ / a / file), theirs(folder_ / b / file), before(fs::path(model_) / file);
+    double error = 0, change = 0;
+    for (const SafetensorsEntry& entry : theirs.entries()) {
+      const std::vector<float> x = ours.read_floats(entry.name), y = theirs.read_floats(entry.name),
+                               start = before.read_floats(entry.name);
+      for (size_t i = 0; i < y.size(); ++i) {
+        error += std::pow(static_cast<double>(x[i] - y[i]), 2);
+        change += std::pow(static_cast<double>(y[i] - start[i]), 2);
+      }
+    }
+    return std::sqrt(error / change);
+  }
+
+  /// Numbers that do not depend on the clock are those of another run.
+  void expect_same_metrics(const std::string& a, const std::string& b) const {
+    const std::vector<Json> ours = metrics(a), theirs = metrics(b);
+    ASSERT_EQ(ours.size(), theirs.size());
+    for (size_t i = 0; i < ours.size(); ++i) {
+      for (const char* name : {"loss", "loss_with_aux", "grad_norm", "eval_loss", "mean_token_accuracy", "entropy",
+                               "router/aux_loss", "router/load_max_over_mean", "router/entropy"}) {
+        if (!theirs[i].contains(name)) continue;
+        const double reference = theirs[i][name];
+        EXPECT_NEAR(ours[i].at(name).get<double>(), reference, 2e-3 * std::abs(reference) + 1e-6) << name << " " << i;
+      }
+      for (const char* name : {"step", "num_tokens", "num_supervised_tokens", "epoch", "learning_rate"}) {
+        if (!theirs[i].contains(name)) continue;
+        EXPECT_EQ(ours[i][name], theirs[i][name]) << name << " " << i;
+      }
+    }
+  }
+
+  Folder folder_;
+  std::string model_, data_;
+};
+
+TEST_F(TrainerRanksTest, MetricsAndModelAreThoseOfOneRank) {
+  train(1, "one");
+  train(4, "four");
+  train(2, "two", {"zero_stage=1"});
+  for (const char* run : {"four", "two"}) {
+    expect_same_metrics(run, "one");
+    EXPECT_LT(change_error(run, "one", "model.safetensors"), 2e-2) << run;
+    EXPECT_EQ(names_in(folder_ / run / "checkpoint-8"), names_in(folder_ / "one/checkpoint-8"));
+  }
+}
+
+TEST_F(TrainerRanksTest, OnlyTheFirstWritesBesideTheirLogs) {
+  train(2, "out", {"max_steps=2"});
+  size_t steps = 0;
+  for (const Json& line : metrics("out")) steps += line.contains("loss");
+  EXPECT_EQ(steps, 2u);
+  EXPECT_THAT(names_in(folder_ / "out/logs"), ::testing::UnorderedElementsAre("rank_0.log", "rank_1.log"));
+  EXPECT_THAT(read_file(folder_ / "out/logs/rank_1.log"), ::testing::HasSubstr("1 × 2 × 2 ranks = 4 sequences"));
+  EXPECT_EQ(read_file(folder_ / "out/logs/rank_0.log"), read_file(folder_ / "out/run.log"));
+}
+
+TEST_F(TrainerRanksTest, AnyNumberGoesOnFromACheckpoint) {
+  train(1, "whole");
+  train(4, "saved", {"zero_stage=1", "max_steps=4"});
+  const auto go_on = [&](int count, const std::string& name, const std::string& stage) {
+    fs::copy(folder_ / "saved", folder_ / name, fs::copy_options::recursive | fs::copy_options::copy_symlinks);
+    train(count, name, {"zero_stage=" + stage, "resume=auto"});
+    EXPECT_LT(change_error(name, "whole", "model.safetensors"), 2e-2) << name;
+  };
+  go_on(1, "by one", "0");
+  go_on(2, "by two", "0");
+  go_on(4, "by four", "1");
+  expect_same_metrics("by two", "whole");
+  // On the same ranks the bits are those of a run that was not interrupted.
+  train(4, "uninterrupted", {"zero_stage=1"});
+  EXPECT_TRUE(read_file(folder_ / "by four/model.safetensors") ==
+              read_file(folder_ / "uninterrupted/model.safetensors"));
+}
+
+TEST_F(TrainerRanksTest, AdaptersAndBFloat16AreSharedToo) {
+  const std::vector<std::string> lora = {"finetuning_type=lora", "lora_target_modules=[attention, all-experts]"};
+  train(1, "one", lora);
+  std::vector<std::string> sharded = lora;
+  sharded.push_back("zero_stage=1");
+  train(4, "four", sharded);
+  expect_same_metrics("four", "one");
+  std::vector<std::string> narrow = {"dtype=bfloat16", "optim=adamw_8bit", "max_steps=4"};
+  train(2, "stage 0", narrow);
+  narrow.push_back("zero_stage=1");
+  train(2, "stage 1", narrow);
+  for (const char* file : {"model.safetensors", "checkpoint-4/training_state.safetensors"}) {
+    EXPECT_EQ(names_in(folder_ / "stage 0"), names_in(folder_ / "stage 1"));
+    const SafetensorsFile a(folder_ / "stage 0" / file), b(folder_ / "stage 1" / file);
+    ASSERT_EQ(a.entries().size(), b.entries().size());
+    for (const SafetensorsEntry& entry : a.entries()) {
+      const SafetensorsEntry& other = b.at(entry.name);
+      EXPECT_EQ(other.shape, entry.shape) << entry.name;
+      EXPECT_EQ(other.dtype, entry.dtype) << entry.name;
+    }
+  }
+}
+
+TEST_F(TrainerRanksTest, RanksThatWereToldDifferentThingsDoNotStart) {
+  try {
+    train(2, "out", {},
+          [](int rank) -> std::vector<std::string> { return {rank == 0 ? "weight_decay=0" : "weight_decay=0.5"}; });
+    FAIL() << "they have trained";
+  } catch (const UserError& error) {
+    EXPECT_THAT(error.what(), ::testing::HasSubstr("weight_decay: 0.5"));
+  }
+  EXPECT_FALSE(fs::exists(folder_ / "out/metrics.jsonl"));
+}
+
+}  // namespace
+}  // namespace hone
