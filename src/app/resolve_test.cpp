@@ -152,7 +152,7 @@ TEST(Config, WhatThisVersionDoesNotRunIsRefusedByName) {
       refusal("load_in_4bit: true\n"),
       "'load_in_4bit: true' is known, not in this version. | run.yaml:1 | remove it. A base quantised to 4 bits.");
   EXPECT_THAT(refusal("deepspeed: configs/ds_zero3.json\n"),
-              StartsWith("'deepspeed: configs/ds_zero3.json' (zero_stage) is known, not in this version."));
+              StartsWith("'deepspeed: 3' (zero_stage) is known, not in this version."));
   for (const char* yaml : {"zero_stage: 2",
                            "deepspeed: zero3",
                            "fsdp: full_shard auto_wrap",
