@@ -212,8 +212,7 @@ std::string mpirun_script(const LaunchPlan& plan, const SshHosts& hosts) {
       "--host",    list,
       "--bind-to", "none",
       "--wdir",    plan.directory};
-  // Ranks that are told to stop have time to save.
-  words.insert(words.end(), {"--mca", "odls_base_sigkill_timeout", "600", "--mca", "plm_rsh_agent", hosts.ssh});
+  words.insert(words.end(), {"--mca", "plm_rsh_agent", hosts.ssh});
   words.insert(words.end(), {"-x", "MASTER_ADDR=" + master_of(hosts), "-x", fmt::format("MASTER_PORT={}", plan.port)});
   for (const std::string& variable : plan.environment) words.insert(words.end(), {"-x", variable});
   return heading(mpirun_explanation(plan, hosts)) +
