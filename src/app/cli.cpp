@@ -11,6 +11,7 @@
 
 #include "app/cli_verbs.h"
 #include "app/environment.h"
+#include "app/launched_ranks.h"
 #include "app/output.h"
 #include "app/schema.h"
 #include "core/error.h"
@@ -72,7 +73,7 @@ std::string full_name(const CLI::App& verb) {
 /// Refuses what a verb without configuration overrides does not know.
 void refuse_extras(const CLI::App& verb) {
   const std::vector<std::string> extras = verb.remaining();
-  if (extras.empty() || takes_overrides(verb.get_name())) return;
+  if (extras.empty() || takes_overrides(verb.get_name()) || verb.get_prefix_command()) return;
   std::vector<std::string> names = verb_names(verb);
   for (const CLI::Option* option : verb.get_options()) {
     for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
@@ -96,6 +97,10 @@ bool is_value(const std::string& name, const std::string& value) {
 std::vector<std::string> arguments_of(const CLI::App& app, int argc, const char* const* argv) {
   std::vector<std::string> arguments(argv + 1, argv + argc);
   const CLI::App* verb = app.get_subcommand(arguments.front());
+  if (verb->get_prefix_command()) {  // launch -n 2 -- train …: CLI11 would end the verb there
+    const auto mark = std::find(arguments.begin(), arguments.end(), "--");
+    if (mark != arguments.end()) arguments.erase(mark);
+  }
   if (!takes_overrides(verb->get_name())) return arguments;
   for (size_t i = 1; i + 1 < arguments.size(); ++i) {
     const std::string& name = arguments[i];
@@ -142,7 +147,7 @@ int run(int argc, const char* const* argv) {
 }
 
 int failed(const std::string& text, ExitCode code) {
-  print_error(text + "\n");
+  print_error(rank_prefix() + text + "\n");
   return static_cast<int>(code);
 }
 

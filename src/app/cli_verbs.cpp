@@ -100,10 +100,14 @@ void add_launch(CLI::App& app, Action& action) {
   verb->add_option("-n,--ranks", options->ranks, "how many, on each host; default: 1 on other machines");
   verb->add_option("--device", options->device, "cpu, cuda (a GPU for each), or auto: GPUs if there are enough")
       ->capture_default_str();
-  verb->add_option("VERB", options->arguments, "behind --: the verb and its arguments")->required();
+  verb->prefix_command();  // the verb it runs, and what follows
   const auto elsewhere = add_launch_elsewhere(verb);
   verb->callback([=, &action] {
     action = [=] {
+      options->arguments = verb->remaining();
+      if (options->arguments.empty()) {
+        throw UserError("nothing to run is given", "hone launch", "hone launch -n 2 -- train run.yaml");
+      }
       if (!elsewhere->wanted()) return run_launch(*options);
       return run_launch_elsewhere(*elsewhere, options->ranks, options->device, options->arguments);
     };

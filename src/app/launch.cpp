@@ -226,8 +226,11 @@ int run_launch(const LaunchOptions& options) {
   if (options.ranks < 1 || options.ranks > 1024) {
     throw UserError(fmt::format("{} ranks cannot be started", options.ranks), "-n", "use 1 to 1024");
   }
-  if (options.arguments.empty()) {
-    throw UserError("nothing to run is given", "hone launch", "hone launch -n 2 -- train run.yaml");
+  const std::vector<std::string> verbs = {"train", "verify", "bench"};
+  const std::string verb = options.arguments.empty() ? "" : options.arguments.front();
+  if (std::find(verbs.begin(), verbs.end(), verb) == verbs.end()) {
+    throw UserError(fmt::format("'{}' does not run on several ranks", verb), "hone launch",
+                    "hone launch -n 2 -- train run.yaml");
   }
   CaughtSignals signals;
   std::unique_ptr<Ranks> ranks;

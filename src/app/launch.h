@@ -1,4 +1,4 @@
-// hone launch: a verb run by several ranks of this machine.
+// hone launch: training by several ranks of this machine.
 #pragma once
 
 #include <string>
@@ -9,7 +9,7 @@ namespace hone {
 struct LaunchOptions {
   int ranks = 0;
   std::string device = "auto";         ///< cpu, cuda, or auto: GPUs if there is one a rank
-  std::vector<std::string> arguments;  ///< the verb and what follows it
+  std::vector<std::string> arguments;  ///< "train" and what follows it
 };
 
 /// Starts the ranks, CPU ranks by mpirun, GPU ranks itself; passes SIGTERM, SIGINT and SIGHUP on to them. Gives the

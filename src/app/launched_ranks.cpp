@@ -1,38 +1,55 @@
 #include "app/launched_ranks.h"
 
 #include <fcntl.h>
+#include <fmt/format.h>
 
-#include <algorithm>
-#include <cstdlib>
+#include <utility>
 
+#include "core/error.h"
 #include "dist/connect_ranks.h"
-#include "dist/launch_environment.h"
 #include "dist/rendezvous.h"
 
 namespace hone {
 
-namespace {
-
-/// The ranks of this host, where the launcher says how many; else those that are known to be there.
-int local_size_of(const LaunchEnvironment& environment) {
-  for (const char* name :
-       {"LOCAL_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS", "SLURM_NTASKS_PER_NODE"}) {
-    if (const char* text = std::getenv(name)) return std::max(environment.local_rank + 1, std::atoi(text));
-  }
-  return environment.local_rank + 1;
+LaunchedRanks::LaunchedRanks() : environment_(launch_environment()) {
+  if (size() > 1) control_ = rendezvous(environment_);
 }
 
-}  // namespace
+std::string LaunchedRanks::describe() const {
+  std::string text = environment_.describe();
+  if (!control_) return text;
+  for (int rank = 0; rank < size(); ++rank) text += (rank == 0 ? "; " : ", ") + control_->name_of(rank);
+  return text;
+}
+
+void LaunchedRanks::set_timeout(double seconds) {
+  if (control_) control_->set_hang(seconds);
+}
+
+TrainerRanks LaunchedRanks::for_trainer() {
+  if (size() == 1) return {};
+  return {.rank = environment_.rank,
+          .size = environment_.world_size,
+          .local_rank = environment_.local_rank,
+          .local_size = environment_.local_size,
+          .connect = [this](Stream& stream) { return connect_ranks(std::move(control_), stream); }};
+}
+
+int LaunchedRanks::run(const std::function<int()>& work) {
+  try {
+    return work();
+  } catch (const std::exception& error) {
+    if (control_) control_->fail(reason_of(error));
+    throw;
+  }
+}
 
 TrainerRanks launched_ranks() {
-  const LaunchEnvironment environment = launch_environment();
-  TrainerRanks ranks;
-  ranks.rank = environment.rank;
-  ranks.size = environment.world_size;
-  ranks.local_rank = environment.local_rank;
-  if (ranks.size == 1) return ranks;
-  ranks.local_size = local_size_of(environment);
-  ranks.connect = [environment](Stream& stream) { return connect_ranks(rendezvous(environment), stream); };
+  const auto launched = std::make_shared<LaunchedRanks>();
+  TrainerRanks ranks = launched->for_trainer();
+  if (ranks.connect) {
+    ranks.connect = [launched, connect = ranks.connect](Stream& stream) { return connect(stream); };
+  }
   return ranks;
 }
 
@@ -40,6 +57,15 @@ Terminal terminal_of(const TrainerRanks& ranks, int fd) {
   if (ranks.rank == 0) return Terminal::of(fd);
   static const int nowhere = open("/dev/null", O_WRONLY | O_CLOEXEC);
   return Terminal{.fd = nowhere};
+}
+
+std::string rank_prefix() {
+  try {
+    const LaunchEnvironment environment = launch_environment();
+    return environment.world_size > 1 ? fmt::format("rank {}: ", environment.rank) : "";
+  } catch (const Error&) {  // it is what will be printed
+    return "";
+  }
 }
 
 }  // namespace hone

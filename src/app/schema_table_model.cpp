@@ -279,6 +279,12 @@ void add_parallel(GroupBuilder group) {
       .unset({"auto"})
       .default_note("as many as were started");
   group
+      .key("ddp_timeout",
+           "Seconds that ranks wait for one that does not come to a collective, before the run ends with "
+           "its name. A rank that dies is noticed at once.")
+      .field(kMachine, &Machine::ddp_timeout)
+      .at_least(1);
+  group
       .later("cpu_offload", KeyType::kStringList, "What lives in host memory: optimizer, params, activations, experts.")
       .alias({"use_cpu_offload", "offload_optimizer", "offload_param", "offload_params", "offload_activations",
               "offload_experts"});

@@ -39,13 +39,13 @@ std::optional<MergeOptions> merge_of(const RunConfig& run) {
   return options;
 }
 
-}  // namespace
-
-int run_train(const RunRequest& request, bool dry_run) {
-  const TrainerRanks ranks = launched_ranks();
+int train(const RunRequest& request, bool dry_run, LaunchedRanks& launched) {
+  const TrainerRanks ranks = launched.for_trainer();
   Console console(terminal_of(ranks));
   Logger logger(console, request.log_level);
+  if (ranks.size > 1) logger.info("{}", launched.describe());
   const ResolvedConfig config = load_run(request, logger, ranks.size);
+  launched.set_timeout(static_cast<double>(config.run.machine.ddp_timeout));
   const std::vector<std::string> defaults = default_lines(config);
   if (!defaults.empty()) logger.info("not stated, so the default: {}", fmt::join(defaults, ", "));
   const std::optional<MergeOptions> merge = dry_run ? std::nullopt : merge_of(config.run);
@@ -59,6 +59,13 @@ int run_train(const RunRequest& request, bool dry_run) {
   }  // two models need not fit in memory at once
   if (ranks.rank > 0) return 0;
   return run_merge(*merge);
+}
+
+}  // namespace
+
+int run_train(const RunRequest& request, bool dry_run) {
+  LaunchedRanks ranks;
+  return ranks.run([&] { return train(request, dry_run, ranks); });
 }
 
 int run_validate(const RunRequest& request) {

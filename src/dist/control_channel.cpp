@@ -32,7 +32,11 @@ double seconds_between(std::chrono::steady_clock::time_point from, std::chrono::
 
 ControlChannel::ControlChannel(int rank, std::vector<RankFacts> ranks, std::vector<RankConnection> connections,
                                ControlTimes times)
-    : rank_(rank), ranks_(std::move(ranks)), times_(times), wake_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
+    : rank_(rank),
+      ranks_(std::move(ranks)),
+      times_(times),
+      hang_(times.hang),
+      wake_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
   for (RankConnection& connection : connections) {
     connection.reader.set_longest(kLongestMessage);
     peers_.push_back(std::make_unique<Peer>(std::move(connection)));
@@ -137,7 +141,7 @@ void ControlChannel::find_missing_texts() {
   }
   if (waited == 0 || missing.empty()) return;
   if (left) return end({fmt::format("{} did not stay while the others wait for all", who), missing});
-  if (waited > times_.hang) {
+  if (waited > hang_) {
     end({fmt::format("the others have waited {:.0f} s (ddp_timeout) for {}", waited, who), missing, true});
   }
 }
@@ -291,7 +295,7 @@ void ControlChannel::find_hanging() {
   }
   const auto longest = std::max_element(all.begin(), all.end(),
                                         [](const Progress& a, const Progress& b) { return a.waited < b.waited; });
-  if (ended_ || !all_here || longest->waited < times_.hang) return;
+  if (ended_ || !all_here || longest->waited < hang_) return;
   const Progress waiting = *longest;
   std::vector<int> behind;
   std::string who;

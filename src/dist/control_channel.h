@@ -51,6 +51,10 @@ class ControlChannel : public Control {
   int rank() const override { return rank_; }
   int size() const override { return static_cast<int>(ranks_.size()); }
   const std::vector<RankFacts>& ranks() const { return ranks_; }
+  /// "rank 2 (node7, pid 123)"
+  std::string name_of(int rank) const;
+  /// Changes ControlTimes::hang; what rank 0 says counts.
+  void set_hang(double seconds) { hang_ = seconds; }
 
   std::vector<std::string> exchange(std::string_view mine) override;
   void at_step(int64_t step) override { step_ = step; }
@@ -106,12 +110,12 @@ class ControlChannel : public Control {
   void end(End end, std::string_view own_failure = {});
   void throw_if_ended() const;
   Progress own_progress() const;
-  std::string name_of(int rank) const;
   std::string lost_text(const Peer& peer, const std::string& why) const;
 
   const int rank_;
   const std::vector<RankFacts> ranks_;
   const ControlTimes times_;
+  std::atomic<double> hang_;
   std::vector<std::unique_ptr<Peer>> peers_;
 
   std::atomic<int64_t> step_{0}, collectives_{0};

@@ -149,6 +149,7 @@ struct RunConfig {
     bool profile = false;              ///< a time line of a few steps
     std::string zero_stage = "0";      ///< 0 | 1: ranks share the optimizer's state
     std::optional<int64_t> num_gpus;   ///< if stated: the number of ranks
+    int64_t ddp_timeout = 1800;        ///< seconds that ranks wait for one that hangs
     int64_t ranks = 1;                 ///< how many the launcher has started: no key
 
     bool operator==(const Machine&) const = default;

@@ -73,6 +73,26 @@ ExitCode Trainer::run_alone_or_with_ranks() {
   if (state_.best_step >= 0)
     reporter.set_best({state_.best_metric, state_.best_step, checkpoints_.path_of(state_.best_step).string()});
   if (config_.eval.eval_on_start && state_.step == 0) evaluate(reporter);
+  try {
+    if (const ExitCode code = train_steps(reporter, stop); code != ExitCode::kOk) return code;
+  } catch (const Error&) {
+    save_as_survivor(reporter);
+    throw;
+  }
+  report_graphs();
+  if (config_.eval.load_best_model_at_end) restore_best();
+  write_together([&](StateReader& reader) { save_model(config_.report.output_dir, adapter_layout(), reader); });
+  if (config_.model.moe_log_expert_load) show_expert_load();
+  const std::string early = stops_early()
+                                ? fmt::format("no better {} in {} evaluations", config_.eval.metric_for_best_model,
+                                              state_.evals_without_improvement)
+                                : "";
+  reporter.on_end({.reason = early});
+  write_training_info(early.empty() ? "completed" : "stopped early: " + early);
+  return ExitCode::kOk;
+}
+
+ExitCode Trainer::train_steps(Reporter& reporter, const StopSignal& stop) {
   bool last = stops_early();
   while (state_.step < schedule_.total_steps && !last) {
     train_step(reporter);
@@ -92,16 +112,6 @@ ExitCode Trainer::run_alone_or_with_ranks() {
       return ExitCode::kResumable;
     }
   }
-  report_graphs();
-  if (config_.eval.load_best_model_at_end) restore_best();
-  write_together([&](StateReader& reader) { save_model(config_.report.output_dir, adapter_layout(), reader); });
-  if (config_.model.moe_log_expert_load) show_expert_load();
-  const std::string early = stops_early()
-                                ? fmt::format("no better {} in {} evaluations", config_.eval.metric_for_best_model,
-                                              state_.evals_without_improvement)
-                                : "";
-  reporter.on_end({.reason = early});
-  write_training_info(early.empty() ? "completed" : "stopped early: " + early);
   return ExitCode::kOk;
 }
 
@@ -142,6 +152,7 @@ bool Trainer::saves_now(bool last) const {
 
 void Trainer::train_step(Reporter& reporter) {
   const WallClock::time_point begin = WallClock::now();
+  if (communicator_) communicator_->control().at_step(state_.step + 1);
   if (communicator_) communicator_->control().at_step(state_.step + 1);
   const StepData data = take_data();
   if (profile_) profile_->before_step();
@@ -215,22 +226,24 @@ void Trainer::check_numbers(const StepData& data, const StepResult& result) {
             "or set nan_policy: skip");
 }
 
+void Trainer::write_checkpoint(const std::filesystem::path& path, const Reporter& reporter, StateReader& state) {
+  write_directory(path, [&](const std::filesystem::path& temporary) {
+    save_model(temporary, config_.checkpoint.save_only_model ? adapter_layout() : AdapterLayout::kAsTrained, state);
+    if (!config_.checkpoint.save_only_model) save_training_state(temporary, model_->store(), state_, state);
+    write_trainer_state(reporter.state(), temporary.string());
+  });
+  checkpoints_.prune({.newest = state_.step,
+                      .best = state_.best_step,
+                      .limit = config_.checkpoint.save_total_limit,
+                      .major = config_.checkpoint.save_major_steps});
+}
+
 void Trainer::save_checkpoint(Reporter& reporter) {
   if (last_saved_ == state_.step) return;
   const WallClock::time_point begin = WallClock::now();
   const std::filesystem::path path = checkpoints_.path_of(state_.step);
   state_.router_watch = router_watch_->state();
-  write_together([&](StateReader& reader) {
-    write_directory(path, [&](const std::filesystem::path& temporary) {
-      save_model(temporary, config_.checkpoint.save_only_model ? adapter_layout() : AdapterLayout::kAsTrained, reader);
-      if (!config_.checkpoint.save_only_model) save_training_state(temporary, model_->store(), state_, reader);
-      write_trainer_state(reporter.state(), temporary.string());
-    });
-    checkpoints_.prune({.newest = state_.step,
-                        .best = state_.best_step,
-                        .limit = config_.checkpoint.save_total_limit,
-                        .major = config_.checkpoint.save_major_steps});
-  });
+  write_together([&](StateReader& state) { write_checkpoint(path, reporter, state); });
   last_saved_ = state_.step;
   reporter.on_save({.path = path.string(), .step = state_.step, .seconds = seconds_since(begin)});
 }

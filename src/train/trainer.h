@@ -102,6 +102,7 @@ class Trainer {
   void load_position(const std::filesystem::path& checkpoint);
   void check_same_data(const std::filesystem::path& checkpoint, const Json& now);
 
+  ExitCode train_steps(Reporter& reporter, const StopSignal& stop);
   void train_step(Reporter& reporter);
   StepResult run_step(const StepData& data);
   StepData take_data();
@@ -122,6 +123,9 @@ class Trainer {
   bool saves_now(bool last) const;
   bool stops_early() const;
   void save_checkpoint(Reporter& reporter);
+  void write_checkpoint(const std::filesystem::path& path, const Reporter& reporter, StateReader& state);
+  /// Where another rank is lost: the lowest one that is left saves what all of them have.
+  void save_as_survivor(Reporter& reporter);
   /// The layout of adapters in the final folder.
   AdapterLayout adapter_layout() const;
   void save_model(const std::filesystem::path& directory, AdapterLayout layout, StateReader& reader);

@@ -79,6 +79,33 @@ MemoryLimit Trainer::least_memory_limit() {
   return limit;
 }
 
+void Trainer::save_as_survivor(Reporter& reporter) {
+  if (!communicator_ || config_.checkpoint.save_strategy == "no" || last_saved_ == state_.step || state_.step == 0)
+    return;
+  const std::vector<int> lost = communicator_->control().lost();
+  const auto is_lost = [&](int rank) { return std::find(lost.begin(), lost.end(), rank) != lost.end(); };
+  int lowest = 0;
+  while (is_lost(lowest)) ++lowest;
+  if (lost.empty() || lowest != ranks_.rank) return;
+  const auto& buckets = model_->store().buckets();
+  if (std::any_of(buckets.begin(), buckets.end(), [](const Bucket& bucket) { return bucket.sharded; })) {
+    const auto newest = checkpoints_.find("auto");
+    logger_.error(
+        "the lost rank had a part of the optimizer's state, so step {} cannot be saved; the newest checkpoint is {}",
+        state_.step, newest ? newest->string() : "none");
+    return;
+  }
+  // The step under way is not part of it: the update waits for the sums of all ranks.
+  try {
+    stream_.synchronize();
+  } catch (const Error&) {  // of a collective, which is why this is done
+  }
+  state_.router_watch = router_watch_->state();
+  WholeStateReader state;
+  write_checkpoint(checkpoints_.path_of(state_.step), reporter, state);
+  logger_.warning("step {} was saved before the end: go on with resume=auto", state_.step);
+}
+
 void Trainer::write_together(const std::function<void(StateReader&)>& write) {
   stream_.synchronize();
   if (!communicator_) {
