@@ -2,10 +2,12 @@
 
 Prints a line of JSON: tokens a second, model TFLOP/s, peak memory. Weights, gradients and AdamW moments are bfloat16
 (adapters float32), as transformers trains by default; Hone keeps float32 masters and moments.
+Under torchrun each rank has a GPU and DistributedDataParallel sums the gradients; tokens a second are those of one GPU.
 """
 import argparse
 import contextlib
 import json
+import os
 import resource
 import statistics
 import time
@@ -76,12 +78,18 @@ def main():
     if a.threads:
         torch.set_num_threads(a.threads)
     on_gpu = a.device == "cuda"
+    ranks, rank = int(os.environ.get("WORLD_SIZE", 1)), int(os.environ.get("RANK", 0))
+    if ranks > 1:
+        torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+        torch.distributed.init_process_group("nccl")
     synchronize = torch.cuda.synchronize if on_gpu else (lambda: None)
     cfg, model = build(a)
     trained = [p for p in model.parameters() if p.requires_grad]
     optimizer = torch.optim.AdamW(trained, lr=1e-5, fused=on_gpu)
     if a.compile:
         model = torch.compile(model)
+    if ranks > 1:
+        model = torch.nn.parallel.DistributedDataParallel(model, gradient_as_bucket_view=True)
     if on_gpu:
         torch.cuda.reset_peak_memory_stats()
     seconds = []
@@ -101,9 +109,13 @@ def main():
     median, tokens = statistics.median(seconds), a.batch * a.seq
     flops = shapes.forward_flops(cfg, a.seq) * (3 if a.mode == "full" else 2)
     peak = torch.cuda.max_memory_allocated() if on_gpu else resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    if ranks > 1:
+        torch.distributed.destroy_process_group()
+    if rank > 0:
+        return
     print(json.dumps({
         "bench": "step", "peer": "transformers", "transformers": transformers.__version__, "torch": torch.__version__,
-        **vars(a), "layers": cfg.num_hidden_layers, "trained": sum(p.numel() for p in trained),
+        **vars(a), "ranks": ranks, "layers": cfg.num_hidden_layers, "trained": sum(p.numel() for p in trained),
         "loss": loss.item(), "tokens_per_second": tokens / median,
         "step_ms": {"median": median * 1e3, "min": min(seconds) * 1e3, "max": max(seconds) * 1e3},
         "model_tflops": flops * tokens / median / 1e12, "memory": {"used": peak}}), flush=True)
