@@ -81,22 +81,27 @@ void widen(const BFloat16* x, float* y, int64_t n) {
 __mmask16 first_lanes(int64_t count) {
   return count >= kLanes ? __mmask16{0xffff} : static_cast<__mmask16>((1u << count) - 1);
 }
+/// It takes numbers below 2^-126 for zero, so those are rounded without it.
+bool any_subnormal(__m512 x) { return _mm512_fpclass_ps_mask(x, 0x20) != 0; }
+__m256i halves_of(__m512 x) {
+  if (!any_subnormal(x)) return (__m256i)_mm512_cvtneps_pbh(x);
+  alignas(64) float numbers[kLanes];
+  alignas(32) uint16_t halves[kLanes];
+  _mm512_store_ps(numbers, x);
+  for (int i = 0; i < kLanes; ++i) halves[i] = static_cast<uint16_t>(bfloat16_bits(numbers[i]));
+  return _mm256_load_si256(reinterpret_cast<const __m256i*>(halves));
+}
 void narrow(const float* x, BFloat16* y, int64_t n) {
   uint16_t* bits = &y->bits;
-  int64_t i = 0;
-  for (; i + 2 * kLanes <= n; i += 2 * kLanes) {
-    _mm512_storeu_si512(bits + i,
-                        (__m512i)_mm512_cvtne2ps_pbh(_mm512_loadu_ps(x + i + kLanes), _mm512_loadu_ps(x + i)));
-  }
-  for (; i < n; i += kLanes) {
+  for (int64_t i = 0; i < n; i += kLanes) {
     const __mmask16 lanes = first_lanes(n - i);
-    _mm256_mask_storeu_epi16(bits + i, lanes, (__m256i)_mm512_cvtneps_pbh(_mm512_maskz_loadu_ps(lanes, x + i)));
+    _mm256_mask_storeu_epi16(bits + i, lanes, halves_of(_mm512_maskz_loadu_ps(lanes, x + i)));
   }
 }
 void round(float* x, int64_t n) {
   for (int64_t i = 0; i < n; i += kLanes) {
     const __mmask16 lanes = first_lanes(n - i);
-    const __m256i halves = (__m256i)_mm512_cvtneps_pbh(_mm512_maskz_loadu_ps(lanes, x + i));
+    const __m256i halves = halves_of(_mm512_maskz_loadu_ps(lanes, x + i));
     _mm512_mask_storeu_epi32(x + i, lanes, _mm512_slli_epi32(_mm512_cvtepu16_epi32(halves), 16));
   }
 }

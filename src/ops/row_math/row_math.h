@@ -37,7 +37,7 @@ struct AdamwRow {
 /// overlap. NaN and infinity propagate.
 struct RowMath {
   void (*widen)(const BFloat16* x, float* y, int64_t n);
-  /// To nearest, ties to even; below 2^-126 to zero where Isa::kAmx has an instruction for it that does so.
+  /// To nearest, ties to even.
   void (*narrow)(const float* x, BFloat16* y, int64_t n);
   void (*round)(float* x, int64_t n);  ///< to the nearest bfloat16, kept as float32
   /// To the bfloat16 above or below by the 16 bits of each word from bit `shift` on: stochastic_rounding.h.

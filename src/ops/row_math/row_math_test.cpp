@@ -41,6 +41,7 @@ TEST(RowMath, ConvertsAsBFloat16Does) {
   for_each_isa([](const RowMath& math) {
     std::vector<float> x = random_row(1021, 1);
     x[0] = kInfinity, x[1] = -kInfinity, x[2] = std::nanf(""), x[3] = -0.0f, x[4] = 1.00390625f, x[5] = 3.4e38f;
+    x[6] = 1e-39f, x[7] = -1e-45f, x[1020] = 9e-40f;  // below the smallest normal number
     std::vector<BFloat16> narrow(x.size());
     std::vector<float> wide(x.size()), rounded = x;
     math.narrow(x.data(), narrow.data(), static_cast<int64_t>(x.size()));
