@@ -146,7 +146,8 @@ TEST(BenchOps, RunsWithEachValueOfOneOption) {
     const Outcome outcome = run(more);
     EXPECT_EQ(outcome.code, 0) << outcome.err;
     std::vector<int64_t> values;
-    for (const Json& point : Json::parse(read_file(file))["points"]) {
+    const Json results = Json::parse(read_file(file));
+    for (const Json& point : results["points"]) {
       values.push_back(point[key]);
       EXPECT_GT(point["ops"][0]["ms"].get<double>(), 0);
       EXPECT_GT(point["peak_tflops"].get<double>(), 0);

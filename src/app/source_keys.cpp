@@ -49,7 +49,7 @@ training_args.save_steps training_args.eval_steps training_args.save_strategy=st
 training_args.save_total_limit training_args.load_best_model_at_end training_args.metric_for_best_model=eval_loss
 training_args.dataloader_num_workers training_args.ddp_timeout training_args.report_to=tensorboard training_args.bf16
 training_args.tf32 training_args.seed training_args.data_seed training_args.gradient_checkpointing training_args.max_grad_norm
-training_args.deepspeed=ds_config.json training_args.remove_unused_columns training_args.logging_dir training_args.run_name
+training_args.deepspeed=ds_zero3.json training_args.remove_unused_columns training_args.logging_dir training_args.run_name
 enable_thinking
 )";
 constexpr const char* kMixtralGuide = R"(

@@ -16,6 +16,7 @@ std::shared_ptr<LaunchElsewhere> add_launch_elsewhere(CLI::App* verb) {
   const char* const hosts = "On several hosts, over ssh";
   verb->add_option("--hosts", options->ssh.hosts, "names, with commas: -n ranks on each; the first has rank 0")
       ->delimiter(',')
+      ->allow_extra_args(false)  // what follows is another option, or the verb to run
       ->group(hosts);
   verb->add_option("--ssh", options->ssh.ssh, "what is called with a host and a command")
       ->capture_default_str()
