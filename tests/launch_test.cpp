@@ -70,6 +70,7 @@ class Launch : public ::testing::Test {
 TEST_F(Launch, TwoRanksTrainAndOneGoesOn) {
   const Outcome two = run_hone(endless(2, "run", {"max_steps=4"}));
   EXPECT_EQ(two.code, 0) << two.err << two.out;
+  EXPECT_EQ(two.out.find("\x1b"), std::string::npos) << "colours in a file";
   EXPECT_TRUE(std::filesystem::exists(folder_ / "run" / "logs" / "rank_1.log"));
   EXPECT_THAT(checkpoints("run"), Contains("checkpoint-4"));
   auto more = endless(2, "run", {"max_steps=6", "resume=auto"});

@@ -154,7 +154,10 @@ class MpiRanks : public Ranks {
                                    R"(mv "$0/$OMPI_COMM_WORLD_RANK.part" "$0/$OMPI_COMM_WORLD_RANK")",
                                    folder_.path().string(), own_program()});
     command.insert(command.end(), options.arguments.begin(), options.arguments.end());
-    process_ = start_process(command, common_environment());
+    Environment environment = common_environment();
+    // mpirun gives ranks a terminal, whatever their output goes to.
+    if (::isatty(STDOUT_FILENO) != 1) environment.emplace_back("TERM", "dumb");
+    process_ = start_process(command, environment);
   }
 
   bool poll() override {
