@@ -227,8 +227,7 @@ void ControlChannel::listen(Peer& peer) {
   }
   const bool ended = state == MessageReader::State::kClosed || peer.connection.reader.broken();
   if (!ended || has_left(peer)) return;
-  leave(peer);
-  end({lost_text(peer, why), {peer.connection.rank}});
+  end({lost_text(peer, why), {peer.connection.rank}}, {}, &peer);
 }
 
 void ControlChannel::take(Peer& peer, const Message& message) {
@@ -248,8 +247,7 @@ void ControlChannel::take(Peer& peer, const Message& message) {
       return;
     }
     case ControlMessage::kFailed:
-      leave(peer);
-      return end({fmt::format("{} failed: {}", name_of(rank), message.bytes), {rank}});
+      return end({fmt::format("{} failed: {}", name_of(rank), message.bytes), {rank}}, {}, &peer);
     case ControlMessage::kEnded: {
       const Json json = parse_json(message.bytes);
       return end({json.at("reason"), json.at("lost").get<std::vector<int>>(), json.at("stuck")});
@@ -313,15 +311,21 @@ void ControlChannel::find_hanging() {
        behind, true});
 }
 
-void ControlChannel::end(End end, std::string_view own_failure) {
+void ControlChannel::end(End end, std::string_view own_failure, Peer* gone) {
   std::vector<std::function<void()>> callbacks;
+  bool is_first = false;
   {
     const std::lock_guard lock(mutex_);
-    if (ended_) return;
-    ended_ = end;
-    callbacks.swap(callbacks_);
+    if (gone != nullptr) gone->left = true;
+    is_first = !ended_;
+    if (is_first) {
+      ended_ = end;
+      callbacks.swap(callbacks_);
+    }
     changed_.notify_all();
   }
+  if (gone != nullptr) ::shutdown(gone->connection.socket.descriptor(), SHUT_WR);
+  if (!is_first) return;
   const std::string message = Json{{"reason", end.reason}, {"lost", end.lost}, {"stuck", end.stuck}}.dump(
       -1, ' ', false, Json::error_handler_t::replace);
   for (const auto& peer : peers_) {

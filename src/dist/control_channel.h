@@ -107,7 +107,8 @@ class ControlChannel : public Control {
   std::vector<std::string> exchange_at_rank_0(std::string_view mine);
   std::vector<std::string> exchange_through_rank_0(std::string_view mine);
   /// `own_failure`: what rank 0 is told where this rank itself ends the group.
-  void end(End end, std::string_view own_failure = {});
+  /// `gone` has left by it: whoever waits for that peer wakes up to the reason.
+  void end(End end, std::string_view own_failure = {}, Peer* gone = nullptr);
   void throw_if_ended() const;
   Progress own_progress() const;
   std::string lost_text(const Peer& peer, const std::string& why) const;
