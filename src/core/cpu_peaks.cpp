@@ -11,6 +11,8 @@
 
 #if defined(__x86_64__)
 #include <immintrin.h>
+
+#include "core/amx_registers.h"
 #endif
 
 namespace hone {
@@ -68,27 +70,16 @@ __attribute__((target("avx512f"))) double avx512_loop(int64_t rounds) {
   return 2.0 * 16 * kChains * static_cast<double>(rounds);
 }
 
-/// Tiles of 16 rows of 64 bytes (Intel 64 and IA-32 Architectures Software Developer's Manual, volume 1, section 18).
-struct alignas(64) TileConfig {
-  uint8_t palette = 1, start_row = 0, reserved[14] = {};
-  uint16_t row_bytes[16] = {64, 64, 64, 64, 64, 64, 64, 64};
-  uint8_t rows[16] = {16, 16, 16, 16, 16, 16, 16, 16};
-};
-
-/// Leaves the registers configured as kernels that use them configure their threads, once. Six accumulators in turn: a
-/// tile product takes 52 cycles and one begins every 16.
-__attribute__((target("amx-tile,amx-bf16"))) double amx_loop(int64_t rounds) {
-  const TileConfig config;
+/// Six accumulators in turn: a tile product takes 52 cycles and one begins every 16.
+double amx_loop(int64_t rounds) {
   alignas(64) uint16_t halves[16 * 32];
   std::fill(std::begin(halves), std::end(halves), uint16_t{0x3f00});  // 0.5
-  __asm__ volatile("ldtilecfg %0" : : "m"(config));
-  __asm__ volatile("tileloadd (%0,%1,1), %%tmm6\n\ttileloadd (%0,%1,1), %%tmm7" : : "r"(halves), "r"(64L) : "memory");
-  __asm__ volatile(
-      "tilezero %tmm0\n\ttilezero %tmm1\n\ttilezero %tmm2\n\ttilezero %tmm3\n\ttilezero %tmm4\n\ttilezero %tmm5");
+  amx::configure_tiles();
+  amx::load<6>(halves, 64), amx::load<7>(halves, 64);
+  amx::zero<0>(), amx::zero<1>(), amx::zero<2>(), amx::zero<3>(), amx::zero<4>(), amx::zero<5>();
   for (int64_t i = 0; i < rounds; ++i) {
-    __asm__ volatile(
-        "tdpbf16ps %tmm7, %tmm6, %tmm0\n\ttdpbf16ps %tmm7, %tmm6, %tmm1\n\ttdpbf16ps %tmm7, %tmm6, %tmm2\n\t"
-        "tdpbf16ps %tmm7, %tmm6, %tmm3\n\ttdpbf16ps %tmm7, %tmm6, %tmm4\n\ttdpbf16ps %tmm7, %tmm6, %tmm5");
+    amx::multiply_add<0, 6, 7>(), amx::multiply_add<1, 6, 7>(), amx::multiply_add<2, 6, 7>();
+    amx::multiply_add<3, 6, 7>(), amx::multiply_add<4, 6, 7>(), amx::multiply_add<5, 6, 7>();
   }
   return 2.0 * 16 * 16 * 32 * 6 * static_cast<double>(rounds);
 }

@@ -168,31 +168,27 @@ class Update {
     for_rows([&](int64_t row, double*) {
       for_blocks(row, [&](const Block& block) {
         float u[kRowBlock], m_buffer[kRowBlock], p_buffer[kRowBlock];
-        const Range range = block.range, random = random_range(block);
+        const Range range = aligned(block);
         form_update(block, u);
         math_.scale(scale_, u, u, range.count);
         if (tensor_.m.defined()) {
           float* m = load_rounded(math_, tensor_.m, range, m_buffer);
           for (int64_t i = 0; i < range.count; ++i) u[i] = m[i] = beta1 * m[i] + one_minus_beta1 * u[i];
-          store(m, tensor_.m, range, random, RoundingUse::kMoments);
+          store_rounded(math_, m, tensor_.m, range, key_, RoundingUse::kMoments);
         }
         float* p = load_rounded(math_, tensor_.parameter, range, p_buffer);
         for (int64_t i = 0; i < range.count; ++i) p[i] = p[i] * decay_ - u[i];
-        store(p, tensor_.parameter, range, random, RoundingUse::kParameter);
+        store_rounded(math_, p, tensor_.parameter, range, key_, RoundingUse::kParameter);
         if (tensor_.working_copy.defined()) store_block(math_, p, tensor_.working_copy, range.begin, range.count);
       });
     });
   }
 
-  /// Where a block's random numbers are: rows begin at multiples of 4, whatever their width.
-  Range random_range(const Block& block) const {
-    return {block.row * ((rows_.width + 3) / 4 * 4) + block.column, block.range.count};
-  }
-
-  void store(const float* values, const Tensor& to, Range range, Range random, RoundingUse use) const {
-    if (to.dtype == DType::kF32) return;
-    const RangeWords words(math_, random, key_, use);
-    math_.narrow_randomly(values, words.data(), 0, to.as<BFloat16>() + range.begin, range.count);
+  /// A block's range. Its random numbers are those of rows that begin at multiples of 4, whatever their width.
+  Range aligned(const Block& block) const {
+    Range range = block.range;
+    range.first_element = block.row * ((rows_.width + 3) / 4 * 4 - rows_.width);
+    return range;
   }
 
   const AdafactorArgs& args_;

@@ -17,7 +17,6 @@ static_assert(kSlab == 2 * kLanes && kSlab == kDepth);
 inline constexpr int64_t kKeysAtOnce = 256;
 /// Tokens of a block of queries and of a block of keys in differentiate().
 inline constexpr int64_t kGradTokens = 128;
-inline constexpr int64_t kTileFloats = kLanes * kLanes;
 
 /// Where rows of queries stand in their sequence and what they see: row r is a query at position first_query + r /
 /// group, which sees the keys j of its sequence with position − window < j <= position (window 0: no lower end).

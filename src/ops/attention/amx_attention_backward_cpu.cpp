@@ -57,7 +57,6 @@ class Backward {
   int64_t length(int32_t document) const { return offsets()[document + 1] - offsets()[document]; }
   const int32_t* offsets() const { return forward_.sequences.cu_seqlens.as<int32_t>(); }
   /// The largest distance at which some key is seen.
-  int64_t last_distance(int64_t blocks) const;
   /// How many distances a block of queries has behind it.
   std::atomic_ref<int32_t> progress(int32_t document, int64_t block, int64_t kv_head) const;
   void wait_for(const BlockPair& pair) const;
@@ -85,8 +84,8 @@ Backward::Backward(ArenaScope& memory, const AttentionBackwardArgs& args, int th
     : forward_(args.forward),
       dout_(args.dout),
       shape_(forward_.options, forward_.q.dtype),
-      d_steps_(steps_of_dim(shape_.head_dim)),
-      v_steps_(steps_of_dim(shape_.v_head_dim)),
+      d_steps_(amx::steps_of(shape_.head_dim)),
+      v_steps_(amx::steps_of(shape_.v_head_dim)),
       slabs_(memory, forward_.q.shape[0], forward_.sequences.num_documents, amx::kSlab),
       blocks_(memory, forward_.q.shape[0], forward_.sequences.num_documents, kGradTokens) {
   const int64_t tokens = forward_.q.shape[0], documents = forward_.sequences.num_documents;
@@ -105,11 +104,6 @@ Backward::Backward(ArenaScope& memory, const AttentionBackwardArgs& args, int th
   progress_ = memory.take({tokens / kGradTokens + documents, kv_heads}, DType::kI32);
   ends_ = memory.take({tokens / kGradTokens + 2}, DType::kI64);
   scratch_ = memory.take({threads, amx::kGradScratch}, DType::kU8);
-}
-
-int64_t Backward::last_distance(int64_t blocks) const {
-  const int64_t last = blocks - 1;
-  return shape_.window > 0 ? std::min(last, (shape_.window - 1 + kGradTokens - 1) / kGradTokens) : last;
 }
 
 std::atomic_ref<int32_t> Backward::progress(int32_t document, int64_t block, int64_t kv_head) const {
@@ -188,7 +182,8 @@ void Backward::run_pair(const BlockPair& pair, int thread) const {
 
 /// Gradients that this pair was the last to add to go where they are wanted.
 void Backward::store_finished(const BlockPair& pair) const {
-  const int64_t blocks = (length(pair.document) + kGradTokens - 1) / kGradTokens, last = last_distance(blocks);
+  const int64_t blocks = (length(pair.document) + kGradTokens - 1) / kGradTokens,
+                last = last_distance(blocks, shape_.window, kGradTokens);
   if (dq_.dest.wanted() && pair.distance == std::min(pair.block, last)) store_queries(pair);
   const int64_t key_block = pair.block - pair.distance;
   if (pair.distance == std::min(blocks - 1 - key_block, last)) store_keys(pair);
@@ -229,7 +224,8 @@ void Backward::run(ThreadPool& pool) const {
   if (list.empty()) return;
   std::fill_n(progress_.as<int32_t>(), progress_.numel(), 0);
   // The list has the last blocks of documents first: those with a partner at a distance are its head.
-  const int64_t kv_heads = shape_.num_kv_heads, distances = last_distance(list.front().block + 1) + 1;
+  const int64_t kv_heads = shape_.num_kv_heads,
+                distances = last_distance(list.front().block + 1, shape_.window, kGradTokens) + 1;
   int64_t* ends = ends_.as<int64_t>();
   ends[0] = 0;
   for (int64_t distance = 0; distance < distances; ++distance) {

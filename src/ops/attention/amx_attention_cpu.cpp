@@ -20,7 +20,7 @@ void pack_slab(const MatrixView& head, int64_t rows, int64_t dim, SlabForm form,
                              .lane_index = rows_are_lanes ? head.row_index : nullptr};
   amx::pack(operand, left ? amx::TileOrder::kByLane : amx::TileOrder::kByPair, 0, lanes, 0, depth, tiles);
   if (form != SlabForm::kRowsRight || rows > amx::kLanes) return;
-  const int64_t panel = steps_of_dim(dim) * amx::kTileBytes;
+  const int64_t panel = amx::steps_of(dim) * amx::kTileBytes;
   std::memset(tiles + panel, 0, static_cast<size_t>(panel));  // keys that nobody sees must be finite
 }
 
@@ -46,8 +46,8 @@ struct Forward {
 Forward::Forward(ArenaScope& memory, const AttentionArgs& arguments, int threads)
     : args(arguments),
       shape(args.options, args.q.dtype),
-      d_steps(steps_of_dim(shape.head_dim)),
-      v_steps(steps_of_dim(shape.v_head_dim)) {
+      d_steps(amx::steps_of(shape.head_dim)),
+      v_steps(amx::steps_of(shape.v_head_dim)) {
   const int64_t slabs = slab_capacity(args.q.shape[0], args.sequences.num_documents);
   k = PackedHeads(memory, shape.num_kv_heads, slabs, 2 * d_steps);
   v = PackedHeads(memory, shape.num_kv_heads, slabs, 2 * v_steps);
@@ -59,11 +59,7 @@ Forward::Forward(ArenaScope& memory, const AttentionArgs& arguments, int threads
   tiles = memory.take({threads, rows / amx::kLanes * d_steps * amx::kTileBytes}, DType::kU8);
 }
 
-void Forward::prepare() const {
-  for (int64_t row = 0; row < rows(); ++row) {
-    row_index.as<int32_t>()[row] = static_cast<int32_t>(row / shape.group() * shape.num_heads + row % shape.group());
-  }
-}
+void Forward::prepare() const { fill_row_index(shape.group(), shape.num_heads, row_index); }
 
 void Forward::pack(const SequenceBlock& cut) const {
   const int32_t* offsets = args.sequences.cu_seqlens.as<int32_t>();

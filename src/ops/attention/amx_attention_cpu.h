@@ -43,9 +43,6 @@ enum class SlabForm {
 /// Packs rows [rows, dim] of a head; rows and elements behind the last are zero where they are summed over.
 void pack_slab(const MatrixView& head, int64_t rows, int64_t dim, SlabForm form, std::byte* tiles);
 
-/// Steps of k of a head: tiles of 32 elements.
-inline int64_t steps_of_dim(int64_t dim) { return amx::steps_of(dim); }
-
 /// Slabs of T tokens in documents: document n starts at slab first_slab(its first row, n).
 inline int64_t slab_capacity(int64_t tokens, int64_t documents) { return tokens / amx::kDepth + documents; }
 inline int64_t first_slab(int64_t first_row, int64_t document) { return first_row / amx::kDepth + document; }

@@ -1,6 +1,6 @@
 #include "ops/attention/amx_attention.h"
 #include "ops/attention/amx_scores.h"
-#include "ops/gemm/tile_vector.h"
+#include "ops/gemm/avx512_vector.h"
 
 namespace hone::amx {
 
@@ -166,12 +166,7 @@ void add_columns(const GradBlock& b, const std::byte* columns, int64_t panels, c
   }
 }
 
-struct Native {
-  typedef float F __attribute__((vector_size(64)));
-  typedef uint32_t U __attribute__((vector_size(64)));
-  typedef uint16_t Half __attribute__((vector_size(32)));
-};
-using Lanes = Vector<Native, kLanes>;
+using Lanes = Avx512Vector;
 
 void store_row(const GradRows& g, int64_t row, int64_t column, __m512 sums) {
   const __mmask16 mask = first_lanes(g.dim - column);

@@ -7,19 +7,16 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "core/amx_registers.h"
 #include "ops/attention/amx_attention.h"
-#include "ops/gemm/amx_registers.h"
+#include "ops/gemm/avx512_vector.h"
 
 namespace hone::amx {
 namespace {
 
 constexpr float kInfinity = __builtin_inff();
 
-inline int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
 inline int64_t slabs_of(int64_t rows) { return (rows + kSlab - 1) / kSlab; }
-inline __mmask16 first_lanes(int64_t count) {
-  return count >= kLanes ? __mmask16{0xffff} : static_cast<__mmask16>((1u << count) - 1);
-}
 
 inline int64_t position(const QueryRows& queries, int64_t row) { return queries.first_query + row / queries.group; }
 /// The first position that a row sees.

@@ -155,12 +155,6 @@ void run_pairs(const Backward& backward, const SequenceBlock& cut, int64_t dista
   }
 }
 
-/// The largest distance between blocks at which some key is seen.
-int64_t last_distance(int64_t blocks_of_longest, int64_t window) {
-  const int64_t last = blocks_of_longest - 1;
-  return window > 0 ? std::min(last, (window - 1 + kTokens - 1) / kTokens) : last;
-}
-
 void backward_by_gemm(const Context& context, const AttentionBackwardArgs& args) {
   const int64_t tokens = args.forward.q.shape[0];
   ArenaScope memory(context.scratch());
@@ -177,7 +171,7 @@ void backward_by_gemm(const Context& context, const AttentionBackwardArgs& args)
     const auto list = blocks.cut(backward.forward.sequences.cu_seqlens);
     const int64_t kv_heads = backward.shape.num_kv_heads;
     backward.make_delta(pool);
-    const int64_t last = list.empty() ? -1 : last_distance(list.front().block + 1, backward.shape.window);
+    const int64_t last = list.empty() ? -1 : last_distance(list.front().block + 1, backward.shape.window, kTokens);
     for (int64_t distance = 0; distance <= last; ++distance) {
       // The list has the last blocks of documents first: those with a partner at this distance are its head.
       const auto end = std::partition_point(list.begin(), list.end(),

@@ -68,11 +68,13 @@ AttendScratch::AttendScratch(ArenaScope& scratch, const AttentionShape& shape, i
   per_thread_ = scratch.take({threads, rows_ * (kBlockKeys + padded_v_dim_ + 2)}, DType::kF32);
 }
 
-void AttendScratch::prepare() const {
-  for (int64_t row = 0; row < rows_; ++row) {
-    row_index_.as<int32_t>()[row] = static_cast<int32_t>(row / group_ * num_heads_ + row % group_);
+void fill_row_index(int64_t group, int64_t num_heads, const Tensor& row_index) {
+  for (int64_t row = 0; row < row_index.numel(); ++row) {
+    row_index.as<int32_t>()[row] = static_cast<int32_t>(row / group * num_heads + row % group);
   }
 }
+
+void AttendScratch::prepare() const { fill_row_index(group_, num_heads_, row_index_); }
 
 namespace {
 

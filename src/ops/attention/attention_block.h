@@ -60,6 +60,16 @@ struct AttentionShape {
   int64_t padded_v_dim() const { return (v_head_dim + 15) / 16 * 16; }
 };
 
+/// row_index i32: the rows of the matrix [tokens · heads, D] that are queries of `group` heads which share keys, token
+/// by token.
+void fill_row_index(int64_t group, int64_t num_heads, const Tensor& row_index);
+
+/// The largest distance between blocks of so many tokens at which some key is seen; window 0: all are.
+inline int64_t last_distance(int64_t blocks_of_longest, int64_t window, int64_t block_tokens) {
+  const int64_t last = blocks_of_longest - 1;
+  return window > 0 ? std::min(last, (window - 1 + block_tokens - 1) / block_tokens) : last;
+}
+
 /// Scratch of attend(), one a thread.
 class AttendScratch {
  public:

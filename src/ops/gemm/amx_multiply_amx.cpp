@@ -1,21 +1,14 @@
 #include <immintrin.h>
 
-#include "ops/gemm/amx_registers.h"
+#include "core/amx_registers.h"
 #include "ops/gemm/amx_tiles.h"
-#include "ops/gemm/tile_vector.h"
+#include "ops/gemm/avx512_vector.h"
 
 namespace hone::amx {
 
 namespace {
 
-struct Native {
-  typedef float F __attribute__((vector_size(64)));
-  typedef uint32_t U __attribute__((vector_size(64)));
-  typedef uint16_t Half __attribute__((vector_size(32)));
-};
-using Vec = Vector<Native, kLanes>;
-
-constexpr int64_t kTileFloats = kLanes * kLanes;
+using Vec = Avx512Vector;
 
 /// Tiles of sums [left panels][across].
 struct Sums {
@@ -96,8 +89,6 @@ struct Kernel {
   }
 };
 
-int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
-
 /// beta * C + scale * sum, and its way to and from memory.
 struct Element {
   static __m512 load(const float* c, __mmask16 mask) { return _mm512_maskz_loadu_ps(mask, c); }
@@ -122,7 +113,7 @@ void transpose(float* tile) {
 /// Writes `rows` x `cols` of a tile of sums to C at (row, col).
 template <class T>
 void finish_tile(const GemmArgs& g, const float* sums, int64_t row, int64_t rows, int64_t col, int64_t cols) {
-  const __mmask16 mask = static_cast<__mmask16>((1u << cols) - 1);
+  const __mmask16 mask = first_lanes(cols);
   const __m512 alpha = _mm512_set1_ps(g.alpha), beta = _mm512_set1_ps(g.beta);
   const bool adds = g.beta != 0.0f;
   const int64_t ldc = g.ldc;

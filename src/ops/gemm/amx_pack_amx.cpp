@@ -1,18 +1,13 @@
 #include <immintrin.h>
 
 #include "ops/gemm/amx_tiles.h"
-#include "ops/gemm/tile_vector.h"
+#include "ops/gemm/avx512_vector.h"
 
 namespace hone::amx {
 
 namespace {
 
-struct Native {
-  typedef float F __attribute__((vector_size(64)));
-  typedef uint32_t U __attribute__((vector_size(64)));
-  typedef uint16_t Half __attribute__((vector_size(32)));
-};
-using Vec = Vector<Native, kLanes>;
+using Vec = Avx512Vector;
 using U = Vec::U;
 
 constexpr uint32_t low_bits(int64_t count) {
@@ -66,8 +61,6 @@ void store_tile(U (&rows)[kLanes], bool transposed, std::byte* tile) {
 #pragma GCC unroll 16
   for (int i = 0; i < kLanes; ++i) _mm512_store_si512(tile + i * 64, (__m512i)rows[i]);
 }
-
-int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
 
 /// A part of an operand and where its panels go.
 struct Part {

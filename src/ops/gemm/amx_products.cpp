@@ -2,16 +2,15 @@
 
 #include <algorithm>
 #include <atomic>
-#include <cstdlib>
 #include <deque>
-#include <memory>
-#include <new>
 #include <thread>
 #include <vector>
 
 #include "core/error.h"
+#include "core/page_memory.h"
 #include "core/thread_pool.h"
 #include "ops/gemm/amx_tiles.h"
+#include "ops/gemm/task_cut.h"
 
 namespace hone::amx {
 
@@ -53,38 +52,25 @@ constexpr int kManyThreads = 8;
 /// Blocks in memory at one time: one is multiplied, the next packed, and one between them, so that no thread waits.
 constexpr int64_t kSlots = 3;
 
-int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
-
-/// Cuts `extent` into equal parts of at most `most`, each a multiple of `unit`.
-int64_t even_part(int64_t extent, int64_t most, int64_t unit) {
-  most = std::max(most / unit * unit, unit);
-  return std::min(ceil_div(ceil_div(extent, ceil_div(extent, most)), unit) * unit, extent);
-}
-
-struct FreeDeleter {
-  void operator()(std::byte* p) const { std::free(p); }
-};
-using Memory = std::unique_ptr<std::byte, FreeDeleter>;
-
-Memory allocate(int64_t bytes) {
-  constexpr size_t kPage = 4096;
-  Memory memory(static_cast<std::byte*>(std::aligned_alloc(kPage, static_cast<size_t>(bytes))));
-  if (!memory) throw std::bad_alloc();
-  return memory;
+/// even_part(), where `most` may be less than `unit`; no more than there is.
+int64_t even_panels(int64_t extent, int64_t most, int64_t unit) {
+  return std::min(even_part(extent, std::max(most / unit * unit, unit), unit), extent);
 }
 
 /// A thread's memory for `slots` blocks and the sums of one.
 class Workspace {
  public:
   Workspace(const Limits& limits, int64_t slots)
-      : limits_(limits), slots_(slots), memory_(allocate(slots * limits.packed_bytes + limits.sums_bytes())) {}
+      : limits_(limits),
+        slots_(slots),
+        memory_(allocate_pages(static_cast<size_t>(slots * limits.packed_bytes + limits.sums_bytes()))) {}
   std::byte* slot(int64_t i) const { return memory_.get() + i % slots_ * limits_.packed_bytes; }
   float* sums() const { return reinterpret_cast<float*>(memory_.get() + slots_ * limits_.packed_bytes); }
 
  private:
   Limits limits_;
   int64_t slots_;
-  Memory memory_;
+  PageMemory memory_;
 };
 
 const Workspace& serial_workspace() {
@@ -208,7 +194,7 @@ void for_each_block(const Sides& sides, const Limits& limits, const Body& body) 
   }
   int64_t steps = all_steps, panels = limits.packed_bytes / (std::max<int64_t>(steps, 1) * kTileBytes);
   if (steps > limits.steps && sides.panels() > panels) {
-    steps = even_part(all_steps, limits.steps, 1);
+    steps = even_panels(all_steps, limits.steps, 1);
     panels = limits.split_panels();
   }
   // One side whole if it takes less than half the memory, else half each.
@@ -216,7 +202,7 @@ void for_each_block(const Sides& sides, const Limits& limits, const Body& body) 
   const int64_t half = panels / 2;
   const int64_t most_left = lefts <= half ? lefts : std::max(half, panels - rights);
   const int64_t most_right = rights <= half ? rights : std::max(half, panels - lefts);
-  const int64_t left = even_part(lefts, most_left, 2) * kLanes, right = even_part(rights, most_right, 2) * kLanes;
+  const int64_t left = even_panels(lefts, most_left, 2) * kLanes, right = even_panels(rights, most_right, 2) * kLanes;
   for (int64_t r = 0; r < sides.right_lanes; r += right) {
     for (int64_t l = 0; l < sides.left_lanes; l += left) {
       for (int64_t k = 0; k == 0 || k < sides.args->k; k += std::max<int64_t>(steps, 1) * kDepth) {
@@ -236,7 +222,7 @@ struct Cut {
 };
 
 Cut packing_cut(int64_t panels, int64_t cost) {
-  return {panels, even_part(panels, std::max<int64_t>(kLeastTaskCost / 2 / std::max<int64_t>(cost, 1), 1), 1)};
+  return {panels, even_panels(panels, std::max<int64_t>(kLeastTaskCost / 2 / std::max<int64_t>(cost, 1), 1), 1)};
 }
 
 /// Tasks of one kind of a stage.
@@ -274,10 +260,9 @@ void wait_until(const std::atomic<int64_t>& counter, int64_t count) {
 /// that is waited for has started.
 class Schedule {
  public:
-  Schedule(ThreadPool& pool, const std::vector<Sides>& groups, const Workspace& workspace)
+  /// `total`: the groups' cost.
+  Schedule(ThreadPool& pool, const std::vector<Sides>& groups, int64_t total, const Workspace& workspace)
       : limits_(pool.size() < kManyThreads ? kSerialLimits : kPooledLimits), workspace_(workspace) {
-    int64_t total = 0;
-    for (const Sides& s : groups) total += s.cost();
     task_cost_ = std::max(kLeastTaskCost, total / (pool.size() * kTasksPerThread));
     for (const Sides& s : groups) {
       for_each_block(s, limits_, [&](const Block& block) { place(block); });
@@ -347,8 +332,8 @@ class Schedule {
       const int64_t inners = b.sides.swapped ? lefts : rights, outers = b.sides.swapped ? rights : lefts;
       int64_t inner = std::min(inners, kInnerBytes / (steps * kTileBytes));
       while (inner > 2 && inner * inner > tiles && inner * outers > tiles) inner = (inner + 1) / 2;
-      inner = even_part(inners, inner, 2);
-      const int64_t outer = even_part(outers, std::max<int64_t>(tiles / inner, 1), 2);
+      inner = even_panels(inners, inner, 2);
+      const int64_t outer = even_panels(outers, std::max<int64_t>(tiles / inner, 1), 2);
       add({Segment::Kind::kMultiply,
            i,
            {lefts, b.sides.swapped ? inner : outer},
@@ -425,7 +410,7 @@ void products(ThreadPool& pool, std::span<const GemmArgs> groups) {
     for (const Sides& s : sides) run_serially(s);
     return;
   }
-  Schedule(pool, sides, pooled_workspace()).run(pool);
+  Schedule(pool, sides, total, pooled_workspace()).run(pool);
 }
 
 }  // namespace hone::amx

@@ -15,6 +15,7 @@ namespace hone::amx {
 inline constexpr int64_t kLanes = 16;
 inline constexpr int64_t kDepth = 32;
 inline constexpr int64_t kTileBytes = 1024;
+inline constexpr int64_t kTileFloats = kLanes * kLanes;
 
 // Functions here have no external linkage: see tile_vector.h.
 static constexpr int64_t panels_of(int64_t lanes) { return (lanes + kLanes - 1) / kLanes; }

@@ -1,15 +1,14 @@
 #include "ops/gemm/gemm.h"
 
 #include <algorithm>
-#include <cstdlib>
-#include <memory>
-#include <new>
 #include <vector>
 
 #include "core/cpu_features.h"
 #include "core/error.h"
+#include "core/page_memory.h"
 #include "core/thread_pool.h"
 #include "ops/gemm/amx_products.h"
+#include "ops/gemm/task_cut.h"
 #include "ops/gemm/tile_kernel.h"
 
 namespace hone {
@@ -39,23 +38,10 @@ const TileKernel& active_kernel() {
   }
 }
 
-int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
-
-struct FreeDeleter {
-  void operator()(float* p) const { std::free(p); }
-};
-
 const GemmWorkspace& thread_workspace() {
-  thread_local std::unique_ptr<float, FreeDeleter> memory;
-  thread_local GemmWorkspace workspace{};
-  if (!memory) {
-    constexpr size_t kAlignment = 4096;
-    constexpr size_t kBytes = (kBlockASize + kPanelsBSize + kTileCSize) * sizeof(float);
-    memory.reset(
-        static_cast<float*>(std::aligned_alloc(kAlignment, (kBytes + kAlignment - 1) / kAlignment * kAlignment)));
-    if (!memory) throw std::bad_alloc();
-    workspace = {memory.get(), memory.get() + kBlockASize, memory.get() + kBlockASize + kPanelsBSize};
-  }
+  thread_local const PageMemory memory = allocate_pages((kBlockASize + kPanelsBSize + kTileCSize) * sizeof(float));
+  float* const begin = reinterpret_cast<float*>(memory.get());
+  thread_local const GemmWorkspace workspace{begin, begin + kBlockASize, begin + kBlockASize + kPanelsBSize};
   return workspace;
 }
 
@@ -72,11 +58,6 @@ struct Tiling {
 
 int64_t cost(int64_t rows, int64_t cols, int64_t k) {
   return rows * cols * (k + kPackingCost) + kPackingCost * (rows + cols) * k;
-}
-
-/// Cuts `extent` into equal parts of at most `most`, each a multiple of `unit`.
-int64_t even_part(int64_t extent, int64_t most, int64_t unit) {
-  return ceil_div(ceil_div(extent, ceil_div(extent, most)), unit) * unit;
 }
 
 Tiling tiling_of(const GemmArgs& g, const TileKernel& kernel, int64_t task_cost) {

@@ -1,9 +1,9 @@
 // Vectors of the tile kernel, written with the compiler's vector extensions for any width.
 //
-// Included only by tile_kernel_{baseline,avx2,avx512}.cpp, which are compiled for different instruction sets.
-// Everything is in the anonymous namespace, and nothing inline of the standard library is called: a function with
-// external linkage would be merged across those files, and the linker could keep the copy that the running machine
-// lacks.
+// Included only by tile_kernel_{baseline,avx2,avx512}.cpp and, with avx512_vector.h, by *_amx.cpp, which are compiled
+// for different instruction sets. Everything is in the anonymous namespace, and nothing inline of the standard library
+// is called: a function with external linkage would be merged across those files, and the linker could keep the copy
+// that the running machine lacks.
 #pragma once
 
 #include <cstdint>

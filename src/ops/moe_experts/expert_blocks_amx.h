@@ -4,13 +4,13 @@
 
 #include <immintrin.h>
 
-#include "ops/gemm/amx_registers.h"
+#include "core/amx_registers.h"
 #include "ops/gemm/amx_tiles.h"
+#include "ops/gemm/avx512_vector.h"
 
 namespace hone::amx {
 namespace {
 
-constexpr int64_t kTileFloats = kLanes * kLanes;
 constexpr int64_t kBlockFloats = 4 * kTileFloats;
 
 /// Fetches the lines of a block of W, one after another, into the level-2

@@ -10,7 +10,6 @@ constexpr int64_t kBlockSteps = kBlockDepth / kDepth;
 /// Longer rows would not stay in the first-level cache while they are finished.
 constexpr int64_t kMaxStripsFinished = 16;
 
-int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
 int64_t largest(int64_t a, int64_t b) { return a > b ? a : b; }
 int64_t low_rank_strips(int64_t depth) { return (depth + kStripLanes - 1) / kStripLanes; }
 
@@ -223,7 +222,7 @@ class Task {
       const float* from =
           memory_.low_rank_sums + panel / 2 * kBlockFloats + (panel % 2 * 2 * kLanes + row % kLanes) * kLanes;
       for (int64_t j = 0; j < l.depth; j += kLanes) {
-        const __mmask16 mask = static_cast<__mmask16>((1u << smaller(kLanes, l.depth - j)) - 1);
+        const __mmask16 mask = first_lanes(l.depth - j);
         const __m512 values = _mm512_load_ps(from + j / kStripLanes * strip_sums() + j / kLanes % 2 * kTileFloats);
         _mm512_mask_storeu_ps(memory_.low_rank_rows + row * l.depth + j, mask, values);
         const int64_t at = (t_.row + row) * l.depth + j;

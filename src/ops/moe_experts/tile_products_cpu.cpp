@@ -1,10 +1,10 @@
 #include "ops/moe_experts/tile_products_cpu.h"
 
-#include <cstdlib>
-#include <memory>
-#include <new>
+#include <algorithm>
 
 #include "core/cpu_features.h"
+#include "core/page_memory.h"
+#include "ops/gemm/task_cut.h"
 #include "ops/moe_experts/activation_rows_cpu.h"
 #include "ops/moe_experts/expert_tiles.h"
 
@@ -25,32 +25,18 @@ constexpr int64_t kTasksPerThread = 6;
 /// Columns of one part of <dact, act>: tasks begin at multiples of them.
 constexpr int64_t kDotColumns = amx::kStripsTogether * amx::kStripLanes;
 
-int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
-
-/// Cuts `extent` into equal parts of at most `most`, each a multiple of `unit`.
-int64_t even_part(int64_t extent, int64_t most, int64_t unit) {
-  return ceil_div(ceil_div(extent, ceil_div(extent, most)), unit) * unit;
-}
-
 std::byte* thread_workspace(int64_t bytes) {
-  struct Free {
-    void operator()(std::byte* p) const { std::free(p); }
-  };
-  thread_local std::unique_ptr<std::byte, Free> memory;
+  thread_local PageMemory memory;
   thread_local int64_t size = 0;
   if (bytes > size) {
-    constexpr int64_t kPage = 4096;
-    size = ceil_div(bytes, kPage) * kPage;
-    memory.reset(static_cast<std::byte*>(std::aligned_alloc(kPage, static_cast<size_t>(size))));
-    if (!memory) throw std::bad_alloc();
+    memory = allocate_pages(static_cast<size_t>(bytes));
+    size = bytes;
   }
   return memory.get();
 }
 
-/// Element [0, 0] of matrix e of a stack [E, rows, cols], or of row e of [E,
-/// cols].
+/// Element [0, 0] of matrix e of a stack [E, rows, cols].
 Values values_of(const Tensor& stack, int64_t e) {
-  if (!stack.defined()) return {};
   const Tensor part = stack.rows(e, 1);
   return {part.data, part.dtype == DType::kBF16, part.shape[-1]};
 }
@@ -140,7 +126,8 @@ class TileProduct {
       const Part& part = parts_[static_cast<size_t>(i)];
       const Context context{finish, part.expert};
       const std::vector<amx::LowRankFactor> factors = factor_.low_rank(part.expert, true);
-      const std::vector<amx::LowRankFactor> projections = factor_.low_rank(part.expert, false);
+      std::vector<amx::LowRankFactor> projections;
+      if (projects_) projections = factor_.low_rank(part.expert, false);
       TileTask task = shape_;
       task.weight = factor_.operand(part.expert);
       task.row = part.row;
@@ -150,7 +137,7 @@ class TileProduct {
       task.low_rank.factors = factors.data();
       task.low_rank.factor_count = static_cast<int64_t>(factors.size());
       task.low_rank.projections = projections.data();
-      task.low_rank.projection_count = projects_ ? task.low_rank.factor_count : 0;
+      task.low_rank.projection_count = static_cast<int64_t>(projections.size());
       // Tasks of the other columns form the same.
       if (part.strip != 0) task.low_rank.stored = nullptr;
       task.context = &context;

@@ -9,7 +9,7 @@
 
 namespace hone {
 
-/// Elements of a tensor that are worked on at once; the first is a multiple of 4.
+/// Elements of a tensor that are worked on at once; first_element + begin is a multiple of 4.
 struct Range {
   int64_t begin, count;
   int64_t first_element = 0;  ///< of the tensor in what it is a part of: counts for the random numbers

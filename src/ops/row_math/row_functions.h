@@ -1,9 +1,9 @@
 // The row functions, written once for vectors of kLanes float32.
 //
-// Included only by row_math_{baseline,avx2,avx512}.cpp, which define kLanes and are compiled for different instruction
-// sets (kLanes is not a template parameter: g++ 12 cannot convert vectors of dependent type). Everything
-// is in the anonymous namespace and nothing inline of other headers is called: a function with external linkage would
-// be merged across those files, and the linker could keep the copy that the running machine lacks.
+// Included only by row_math_{baseline,avx2,avx512,amx}.cpp, which define kLanes and are compiled for different
+// instruction sets (kLanes is not a template parameter: g++ 12 cannot convert vectors of dependent type). Everything is
+// in the anonymous namespace and nothing inline of other headers is called: a function with external linkage would be
+// merged across those files, and the linker could keep the copy that the running machine lacks.
 //
 // Loops over elements are left to the compiler's vectoriser. Sums are written with vector types, since a compiler may
 // not reorder them by itself.

@@ -1,4 +1,5 @@
-// The tile registers of the calling thread. Included only by *_amx.cpp.
+// The tile registers of the calling thread, for CPUs that have them.
+// Source: Intel 64 and IA-32 Architectures Software Developer's Manual, volume 1, chapter 18.
 #pragma once
 
 #include <cstdint>
