@@ -10,23 +10,13 @@
 
 #include "app/launch/ssh_script.h"
 #include "program.h"
+#include "shell.h"
 
 namespace hone {
 namespace {
 
 namespace fs = std::filesystem;
 using ::testing::HasSubstr;
-
-Outcome run_shell(const std::string& command) {
-  Outcome outcome;
-  FILE* pipe = ::popen((command + " 2>&1").c_str(), "r");
-  if (pipe == nullptr) return outcome;
-  for (char chunk[4096]; const size_t count = std::fread(chunk, 1, sizeof chunk, pipe);)
-    outcome.out.append(chunk, count);
-  const int status = ::pclose(pipe);
-  outcome.code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
-  return outcome;
-}
 
 TEST(Launch, SaysWhatItWouldStartElsewhere) {
   const Outcome ssh = run_hone({"launch", "--hosts", "me@a,b", "-n", "2", "--device", "cuda", "--env", "X=1",
@@ -65,17 +55,14 @@ TEST(Launch, RefusesWhatCannotBeStarted) {
 class TwoHosts : public ::testing::Test {
  protected:
   void SetUp() override {
-    if (run_shell("mpirun --version").code != 0) GTEST_SKIP() << "no mpirun: install openmpi-bin";
-    if (!fs::exists(fs::path(hone_program()).parent_path() / "lib" / "hone_mpi.so")) {
-      GTEST_SKIP() << "built without MPI: install libopenmpi-dev";
-    }
+    if (const std::string why = why_no_mpi(hone_program()); !why.empty()) GTEST_SKIP() << why;
     if (run_shell("ip -V").code != 0) GTEST_SKIP() << "no ip: install iproute2";
     for (int host = 1; host <= 2; ++host) {
-      const Outcome outcome = run_shell("ip netns add " + name(host));
+      const ShellOutcome outcome = run_shell("ip netns add " + name(host));
       if (outcome.code != 0) GTEST_SKIP() << "no right to make network namespaces: " << outcome.out;
     }
-    const Outcome cable = run_shell("ip link add " + name(1) + " netns " + name(1) + " type veth peer name " + name(2) +
-                                    " netns " + name(2));
+    const ShellOutcome cable = run_shell("ip link add " + name(1) + " netns " + name(1) + " type veth peer name " +
+                                         name(2) + " netns " + name(2));
     if (cable.code != 0) GTEST_SKIP() << "no right to make network devices: " << cable.out;
     for (int host = 1; host <= 2; ++host) {
       const std::string ip = "ip -n " + name(host);
@@ -121,7 +108,7 @@ class TwoHosts : public ::testing::Test {
 
 TEST_F(TwoHosts, FindEachOtherAndSumTheirTensors) {
   const std::string script = folder_.write("launch.sh", mpirun_script(plan(HONE_RANKS_CHECK, {}), hosts()));
-  const Outcome outcome =
+  const ShellOutcome outcome =
       run_shell("cd " + (folder_ / "").string() + " && timeout 300 ip netns exec " + name(1) + " bash " + script);
   EXPECT_EQ(outcome.code, 0) << outcome.out;
   EXPECT_THAT(outcome.out, HasSubstr("rank 1 of 2 (local rank 0), started by Open MPI; rank 0 at " + address(1)));

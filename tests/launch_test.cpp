@@ -10,6 +10,7 @@
 #include <thread>
 
 #include "program.h"
+#include "shell.h"
 
 namespace hone {
 namespace {
@@ -20,10 +21,7 @@ using ::testing::HasSubstr;
 class Launch : public ::testing::Test {
  protected:
   void SetUp() override {
-    if (std::system("mpirun --version > /dev/null 2>&1") != 0) GTEST_SKIP() << "no mpirun: install openmpi-bin";
-    if (!std::filesystem::exists(std::filesystem::path(hone_program()).parent_path() / "lib" / "hone_mpi.so")) {
-      GTEST_SKIP() << "built without MPI: install libopenmpi-dev";
-    }
+    if (const std::string why = why_no_mpi(hone_program()); !why.empty()) GTEST_SKIP() << why;
     model_ = make_model(folder_);
     data_ = folder_.write("data.jsonl", progressions(48));
   }

@@ -193,8 +193,8 @@ class MpiRanks : public Ranks {
 };
 
 bool on_gpus(const LaunchOptions& options) {
-  const int gpus = cuda::device_count();
   if (options.device == "cpu") return false;
+  const int gpus = cuda::device_count();
   if (options.device == "auto") return gpus >= options.ranks;
   if (options.device != "cuda") {
     throw UserError(fmt::format("'{}' is no device", options.device), "--device", "use cpu, cuda or auto");
@@ -230,7 +230,7 @@ int run_launch(const LaunchOptions& options) {
     throw UserError(fmt::format("{} ranks cannot be started", options.ranks), "-n", "use 1 to 1024");
   }
   const std::vector<std::string> verbs = {"train", "verify", "bench"};
-  const std::string verb = options.arguments.empty() ? "" : options.arguments.front();
+  const std::string& verb = options.arguments.front();
   if (std::find(verbs.begin(), verbs.end(), verb) == verbs.end()) {
     throw UserError(fmt::format("'{}' does not run on several ranks", verb), "hone launch",
                     "hone launch -n 2 -- train run.yaml");

@@ -9,7 +9,7 @@ namespace hone {
 struct LaunchOptions {
   int ranks = 0;
   std::string device = "auto";         ///< cpu, cuda, or auto: GPUs if there is one a rank
-  std::vector<std::string> arguments;  ///< "train" and what follows it
+  std::vector<std::string> arguments;  ///< a verb and what follows it
 };
 
 /// Starts the ranks, CPU ranks by mpirun, GPU ranks itself; passes SIGTERM, SIGINT and SIGHUP on to them. Gives the

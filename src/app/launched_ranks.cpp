@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <utility>
 
@@ -53,8 +54,8 @@ TrainerRanks launched_ranks() {
   return ranks;
 }
 
-Terminal terminal_of(const TrainerRanks& ranks, int fd) {
-  if (ranks.rank == 0) return Terminal::of(fd);
+Terminal terminal_of(const TrainerRanks& ranks) {
+  if (ranks.rank == 0) return Terminal::of(STDOUT_FILENO);
   static const int nowhere = open("/dev/null", O_WRONLY | O_CLOEXEC);
   return Terminal{.fd = nowhere};
 }

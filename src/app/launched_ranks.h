@@ -19,7 +19,6 @@ class LaunchedRanks {
   LaunchedRanks();
 
   int size() const { return environment_.world_size; }
-  bool first() const { return environment_.rank == 0; }
   /// Who is there, for the log: a line.
   std::string describe() const;
   /// Seconds after which a rank that the others wait for counts as hanging.
@@ -38,7 +37,7 @@ class LaunchedRanks {
 TrainerRanks launched_ranks();
 
 /// Where a rank prints: the first to `fd`, the others nowhere.
-Terminal terminal_of(const TrainerRanks& ranks, int fd = 1);
+Terminal terminal_of(const TrainerRanks& ranks);
 
 /// "rank 2: " before an error of a process that is one of several ranks; otherwise "".
 std::string rank_prefix();

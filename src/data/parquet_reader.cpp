@@ -6,6 +6,7 @@
 #include <filesystem>
 
 #include "core/error.h"
+#include "core/module_path.h"
 #include "data/parquet_module.h"
 
 namespace hone {
@@ -14,18 +15,14 @@ namespace {
 
 namespace fs = std::filesystem;
 
+constexpr const char* kModule = "hone_parquet.so";
 constexpr const char* kOtherwise =
     "or write the data as JSONL (in Python: pandas.read_parquet(f).to_json(g, "
     "orient='records', lines=True))";
 
-fs::path module_path() {
-  std::error_code error;
-  return fs::read_symlink("/proc/self/exe", error).parent_path() / "lib" / "hone_parquet.so";
-}
-
 /// Loads the module once; it stays loaded.
 const HoneParquetApi& module_for(const std::string& file) {
-  const fs::path path = module_path();
+  const fs::path path = module_path(kModule);
   if (!fs::exists(path)) {
     throw UserError("this program was built without Parquet", file,
                     fmt::format("run `make parquet` where it was built, {}", kOtherwise));
@@ -97,6 +94,6 @@ class ParquetReader : public RowReader {
 
 std::unique_ptr<RowReader> open_parquet(const std::string& file) { return std::make_unique<ParquetReader>(file); }
 
-bool has_parquet() { return fs::exists(module_path()); }
+bool has_parquet() { return fs::exists(module_path(kModule)); }
 
 }  // namespace hone

@@ -6,9 +6,7 @@
 
 namespace hone {
 
-bool DataParallel::shards() const {
-  return std::any_of(buckets().begin(), buckets().end(), [](const Bucket& bucket) { return bucket.sharded; });
-}
+bool DataParallel::shards() const { return store_.shards_state(); }
 
 std::vector<Part> DataParallel::parts_of(const Bucket& bucket) const {
   return even_parts(bucket.elements, size(), Bucket::kAlignment);

@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "core/error.h"
+#include "core/module_path.h"
 #include "dist/mpi_module.h"
 
 namespace hone {
@@ -24,14 +25,9 @@ constexpr auto kPause = std::chrono::microseconds(50);
 /// Whether the group still lives is asked this often.
 constexpr auto kBetweenChecks = std::chrono::milliseconds(20);
 
-fs::path module_path() {
-  std::error_code error;
-  return fs::read_symlink("/proc/self/exe", error).parent_path() / "lib" / "hone_mpi.so";
-}
-
 /// Loads the module once; it stays loaded.
 const HoneMpiApi& module() {
-  const fs::path path = module_path();
+  const fs::path path = module_path("hone_mpi.so");
   if (!fs::exists(path)) {
     throw UserError("this program was built without MPI, which CPU ranks speak through", path.string(),
                     "install libopenmpi-dev where it is built (tools/setup.sh build) and build again");
@@ -124,6 +120,5 @@ class MpiTransport : public Transport {
 }  // namespace
 
 std::unique_ptr<Transport> start_mpi(Control& control) { return std::make_unique<MpiTransport>(control); }
-bool has_mpi() { return fs::exists(module_path()); }
 
 }  // namespace hone

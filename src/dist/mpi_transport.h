@@ -13,7 +13,4 @@ namespace hone {
 /// control's.
 std::unique_ptr<Transport> start_mpi(Control& control);
 
-/// Whether the program can.
-bool has_mpi();
-
 }  // namespace hone

@@ -30,10 +30,6 @@ void sum_blocks(std::byte* out, std::span<const std::byte* const> sources, int64
 
 }  // namespace
 
-bool has_rank_sum(DType dtype) {
-  return dtype == DType::kF32 || dtype == DType::kF64 || dtype == DType::kBF16 || dtype == DType::kI64;
-}
-
 void rank_sum(DType dtype, std::byte* out, std::span<const std::byte* const> sources, int64_t count, ThreadPool& pool) {
   HONE_ASSERT(!sources.empty());
   switch (dtype) {

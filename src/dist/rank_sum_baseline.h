@@ -13,7 +13,4 @@ namespace hone {
 /// rounded once. f32, f64, bf16, i64.
 void rank_sum(DType dtype, std::byte* out, std::span<const std::byte* const> sources, int64_t count, ThreadPool& pool);
 
-/// Whether rank_sum knows it.
-bool has_rank_sum(DType dtype);
-
 }  // namespace hone

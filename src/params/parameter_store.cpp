@@ -198,6 +198,10 @@ int64_t aligned(int64_t elements, int64_t alignment) { return (elements + alignm
 
 }  // namespace
 
+bool ParameterStore::shards_state() const {
+  return std::any_of(buckets_.begin(), buckets_.end(), [](const Bucket& bucket) { return bucket.sharded; });
+}
+
 void ParameterStore::share_among(const RankShare& share) {
   buckets_.clear();
   int layers = 0;

@@ -51,6 +51,8 @@ class ParameterStore {
   /// them is small, and every rank keeps it. Layers do not share gradients then, and what is sharded is not factored.
   void share_among(const RankShare& share);
   /// In the order in which backward finishes them, the embedding last; empty for one rank.
+  /// Whether ranks keep parts of some parameters' optimizer state.
+  bool shards_state() const;
   const std::vector<Bucket>& buckets() const { return buckets_; }
 
   /// What a parameter will need, before any of it is allocated; its gradient as if it had its own.

@@ -153,7 +153,6 @@ bool Trainer::saves_now(bool last) const {
 void Trainer::train_step(Reporter& reporter) {
   const WallClock::time_point begin = WallClock::now();
   if (communicator_) communicator_->control().at_step(state_.step + 1);
-  if (communicator_) communicator_->control().at_step(state_.step + 1);
   const StepData data = take_data();
   if (profile_) profile_->before_step();
   const StepResult result = run_step(data);
@@ -227,6 +226,7 @@ void Trainer::check_numbers(const StepData& data, const StepResult& result) {
 }
 
 void Trainer::write_checkpoint(const std::filesystem::path& path, const Reporter& reporter, StateReader& state) {
+  state_.router_watch = router_watch_->state();
   write_directory(path, [&](const std::filesystem::path& temporary) {
     save_model(temporary, config_.checkpoint.save_only_model ? adapter_layout() : AdapterLayout::kAsTrained, state);
     if (!config_.checkpoint.save_only_model) save_training_state(temporary, model_->store(), state_, state);
@@ -242,7 +242,6 @@ void Trainer::save_checkpoint(Reporter& reporter) {
   if (last_saved_ == state_.step) return;
   const WallClock::time_point begin = WallClock::now();
   const std::filesystem::path path = checkpoints_.path_of(state_.step);
-  state_.router_watch = router_watch_->state();
   write_together([&](StateReader& state) { write_checkpoint(path, reporter, state); });
   last_saved_ = state_.step;
   reporter.on_save({.path = path.string(), .step = state_.step, .seconds = seconds_since(begin)});

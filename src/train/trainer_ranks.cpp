@@ -87,8 +87,7 @@ void Trainer::save_as_survivor(Reporter& reporter) {
   int lowest = 0;
   while (is_lost(lowest)) ++lowest;
   if (lost.empty() || lowest != ranks_.rank) return;
-  const auto& buckets = model_->store().buckets();
-  if (std::any_of(buckets.begin(), buckets.end(), [](const Bucket& bucket) { return bucket.sharded; })) {
+  if (model_->store().shards_state()) {
     const auto newest = checkpoints_.find("auto");
     logger_.error(
         "the lost rank had a part of the optimizer's state, so step {} cannot be saved; the newest checkpoint is {}",
@@ -100,7 +99,6 @@ void Trainer::save_as_survivor(Reporter& reporter) {
     stream_.synchronize();
   } catch (const Error&) {  // of a collective, which is why this is done
   }
-  state_.router_watch = router_watch_->state();
   WholeStateReader state;
   write_checkpoint(checkpoints_.path_of(state_.step), reporter, state);
   logger_.warning("step {} was saved before the end: go on with resume=auto", state_.step);

@@ -41,9 +41,9 @@ inline void save_training_state(const std::filesystem::path& directory, const Pa
 std::optional<RunState> read_run_state(const std::filesystem::path& directory);
 
 /// Reads both back: moments, masters and the values that follow from them are bitwise those of the run that stopped.
-/// Of what is sharded
-/// a rank reads its own elements; the values of the others are theirs to tell (Engine::gather_values).
-/// UserError if the folder has no state, or one of another version, or of other trainable parameters.
+/// Of what is sharded a rank reads its own elements; the values of the others are theirs to tell
+/// (Engine::gather_values). UserError if the folder has no state, or one of another version, or of other trainable
+/// parameters.
 RunState load_training_state(const std::filesystem::path& directory, ParameterStore& store);
 
 }  // namespace hone

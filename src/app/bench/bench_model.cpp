@@ -45,4 +45,11 @@ HfConfig bench_model(const std::string& name_or_folder, int64_t layers) {
   return HfConfig(std::move(json), config.file());
 }
 
+DType dtype_named(const std::string& name) {
+  for (const DType dtype : {DType::kF32, DType::kBF16}) {
+    if (name_of(dtype) == name) return dtype;
+  }
+  throw UserError(fmt::format("'{}' is not a dtype to train in", name), "--dtype", "use bfloat16 or float32");
+}
+
 }  // namespace hone

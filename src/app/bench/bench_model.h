@@ -15,4 +15,7 @@ std::vector<std::string> bench_model_names();
 /// names if it is neither.
 HfConfig bench_model(const std::string& name_or_folder, int64_t layers);
 
+/// What --dtype names: bfloat16 or float32, else UserError.
+DType dtype_named(const std::string& name);
+
 }  // namespace hone

@@ -81,13 +81,6 @@ TrainableOptions trainable_of(const BenchStepOptions& options, bool sparse) {
   return trainable;
 }
 
-DType dtype_named(const std::string& name) {
-  for (const DType dtype : {DType::kF32, DType::kBF16}) {
-    if (name_of(dtype) == name) return dtype;
-  }
-  throw UserError(fmt::format("'{}' is not a dtype to train in", name), "--dtype", "use bfloat16 or float32");
-}
-
 /// Documents of random tokens, packed into one micro-batch; another for each step and rank.
 MicroBatch random_batch(const BenchStepOptions& options, int64_t vocab_size, int64_t number) {
   PhiloxSequence random(mix_key(options.seed, static_cast<uint64_t>(number)));

@@ -17,7 +17,7 @@ LaunchPlan plan() {
   LaunchPlan plan;
   plan.program = "/opt/hone";
   plan.command = {"train", "my run.yaml"};
-  plan.directory = "/home/me";
+  plan.directory = "/data/runs";
   plan.ranks_per_host = 4;
   return plan;
 }
@@ -33,7 +33,7 @@ TEST(SlurmScript, RunsOneModelOnAllNodes) {
   for (const char* line :
        {"#SBATCH --nodes=2\n", "#SBATCH --ntasks-per-node=4\n", "#SBATCH --gpus-per-node=4\n", "#SBATCH --mem=500G\n",
         "#SBATCH --time=48:00:00\n", "#SBATCH --partition=gpu\n", "#SBATCH --output=logs/slurm_%j.log\n",
-        "cd /home/me\n",
+        "cd /data/runs\n",
         "srun --kill-on-bad-exit=1 --cpus-per-task=16 --output=logs/rank_%t.log /opt/hone train 'my run.yaml'\n"}) {
     EXPECT_THAT(script, HasSubstr(line));
   }

@@ -1,0 +1,12 @@
+#include "core/module_path.h"
+
+#include <system_error>
+
+namespace hone {
+
+std::filesystem::path module_path(const char* file) {
+  std::error_code error;
+  return std::filesystem::read_symlink("/proc/self/exe", error).parent_path() / "lib" / file;
+}
+
+}  // namespace hone
