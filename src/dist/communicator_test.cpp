@@ -8,7 +8,6 @@
 
 #include "core/buffer.h"
 #include "core/thread_pool.h"
-#include "dist/single_rank.h"
 #include "dist/thread_ranks.h"
 
 namespace hone {
@@ -186,24 +185,6 @@ TEST(ThreadRanks, AFailedRankEndsTheOthersWithItsReason) {
                std::runtime_error);
   EXPECT_EQ(messages[0], "rank 1 failed: no space left on device");
   EXPECT_EQ(messages[2], messages[0]);
-}
-
-TEST(SingleRank, LeavesTensorsAsTheyAre) {
-  SingleRank alone;
-  ThreadPool pool(1);
-  Stream stream(Device{}, pool);
-  RankTensor<float> mine(10);
-  mine.values = values_of<float>(0, 10);
-  const std::vector<Part> parts = even_parts(10, 1);
-  alone.fork(stream);
-  alone.all_reduce_sum(stream, mine.tensor());
-  alone.reduce_scatter_sum(stream, mine.tensor(), parts);
-  alone.all_gather(stream, mine.tensor(), parts);
-  alone.broadcast(stream, mine.tensor(), 0);
-  alone.join(stream);
-  alone.finish(stream);
-  EXPECT_TRUE(same_bits(mine.values, values_of<float>(0, 10)));
-  EXPECT_THAT(alone.control().exchange("I"), ::testing::ElementsAre("I"));
 }
 
 }  // namespace

@@ -47,18 +47,4 @@ class Control {
 /// What of an error the other ranks are told: what and where, in a line.
 std::string reason_of(const std::exception& error);
 
-/// A group of one.
-class SingleControl : public Control {
- public:
-  int rank() const override { return 0; }
-  int size() const override { return 1; }
-  std::vector<std::string> exchange(std::string_view mine) override { return {std::string(mine)}; }
-  void at_step(int64_t) override {}
-  void in_collective(const char*) override {}
-  void fail(const std::string&) override {}
-  void check() override {}
-  std::vector<int> lost() const override { return {}; }
-  void on_end(std::function<void()>) override {}
-};
-
 }  // namespace hone
