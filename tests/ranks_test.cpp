@@ -13,6 +13,7 @@
 #include "app/verify/replay.h"
 #include "core/thread_pool.h"
 #include "dist/thread_ranks.h"
+#include "lazy_communicator.h"
 #include "train/shared_state_reader.h"
 #include "train/training_state.h"
 
@@ -262,6 +263,69 @@ TEST(Ranks, TakeNoStepWhereOneOfThemLosesNumbers) {
     const HostTensors initial = initial_values(job);
     for (const auto& [name, tensor] : outcome.values) EXPECT_EQ(tensor.values, initial.at(name).values) << name;
   }
+}
+
+void expect_same_bits(const Outcome& a, const Outcome& b) {
+  ASSERT_EQ(a.steps.size(), b.steps.size());
+  for (size_t i = 0; i < a.steps.size(); ++i) {
+    EXPECT_EQ(bits_of(a.steps[i].loss.loss), bits_of(b.steps[i].loss.loss)) << i;
+    EXPECT_EQ(bits_of(a.steps[i].grad_norm), bits_of(b.steps[i].grad_norm)) << i;
+    EXPECT_EQ(a.steps[i].routing.counts, b.steps[i].routing.counts) << i;
+  }
+  EXPECT_EQ(bits_of(a.evaluation.loss), bits_of(b.evaluation.loss));
+  EXPECT_EQ(a.bytes, b.bytes);
+}
+
+TEST(Ranks, WaitForEverySumAndValueWhereItIsRead) {
+  const TrainingFormats narrow{.gradient = DType::kBF16, .master = DType::kBF16, .m = DType::kBF16, .v = DType::kBF16};
+  const std::vector<Job> jobs = {
+      {.steps = steps_of("qwen3_moe", {4, 1, 5})},  // a rank without a micro-batch reads nothing in a step
+      {.model = "qwen3_moe_hard", .steps = steps_of("qwen3_moe_hard", {4, 3})},
+      {.dtype = DType::kBF16, .formats = narrow, .steps = steps_of("qwen3_moe", {2, 2})},
+      {.adapter = "lora_experts_init", .steps = steps_of("qwen3_moe", {3, 2})},
+  };
+  for (size_t i = 0; i < jobs.size(); ++i) {
+    for (const bool shards_state : {false, true}) {
+      SCOPED_TRACE("job " + std::to_string(i) + (shards_state ? ", ZeRO-1" : ""));
+      const Outcome prompt = train_by(2, jobs[i], shards_state);
+      std::vector<Outcome> late(2);
+      run_ranks(2, [&](Communicator& ranks) {
+        LazyCommunicator lazy(ranks);
+        late[static_cast<size_t>(ranks.rank())] = train(jobs[i], &lazy, shards_state);
+      });
+      for (const Outcome& outcome : late) expect_same_bits(outcome, prompt);
+    }
+  }
+}
+
+bool all_bits_set(const Tensor& tensor) {
+  return std::all_of(tensor.data, tensor.data + tensor.bytes(), [](std::byte b) { return b == std::byte{0xFF}; });
+}
+
+TEST(Ranks, ValuesOnTheirWayAreAwaitedByTheHostThatReadsThem) {
+  const StepData data = steps_of("qwen3_moe", {2}).front();
+  const int64_t most = std::max(data.micro_batches[0].tokens(), data.micro_batches[1].tokens());
+  run_ranks(2, [&](Communicator& ranks) {
+    LazyCommunicator lazy(ranks);
+    ThreadPool pool(1);
+    Stream stream(Device{}, pool);
+    Replay replay(kGoldens / "qwen3_moe/model", stream, {most, 1, most, most}, {.ranks = &lazy, .shards_state = true});
+    const auto engine = replay.make_engine(0.01);
+    engine->accumulate(data, 0);
+    engine->update({1e-3, 0});
+    stream.synchronize();
+    EXPECT_FALSE(replay.store().values_arrived());
+    const int other = 1 - ranks.rank();
+    for (const Bucket& bucket : replay.store().buckets()) {  // what somebody would see who does not wait
+      const Part part = even_parts(bucket.elements, 2, Bucket::kAlignment)[static_cast<size_t>(other)];
+      EXPECT_TRUE(all_bits_set({element_at(bucket.values, part.offset), bucket.values.dtype, {part.count}, {}}));
+    }
+    for (const Parameter* p : replay.store().trainable()) {
+      const auto values = std::span(p->value().as<float>(), static_cast<size_t>(p->shape().numel()));
+      EXPECT_TRUE(std::all_of(values.begin(), values.end(), [](float x) { return std::isfinite(x); })) << p->name();
+    }
+    EXPECT_TRUE(replay.store().values_arrived());
+  });
 }
 
 class RanksFiles : public ::testing::Test {

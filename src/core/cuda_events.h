@@ -16,8 +16,8 @@ class CudaEvents {
   CudaEvents(const CudaEvents&) = delete;
   CudaEvents& operator=(const CudaEvents&) = delete;
 
-  /// Queues an event behind the work queued so far.
-  void record();
+  /// Queues an event behind the work queued so far, there or on another cudaStream_t of the device.
+  void record(void* stream = nullptr);
   size_t size() const;
   /// Waits; seconds of each event after the first (resolution about half a microsecond).
   std::vector<double> seconds();

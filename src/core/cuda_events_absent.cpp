@@ -7,7 +7,7 @@ namespace hone {
 struct CudaEvents::State {};
 CudaEvents::CudaEvents(CudaQueue&) { HONE_ASSERT(false, "built without CUDA"); }
 CudaEvents::~CudaEvents() = default;
-void CudaEvents::record() {}
+void CudaEvents::record(void*) {}
 size_t CudaEvents::size() const { return 0; }
 std::vector<double> CudaEvents::seconds() { return {}; }
 void CudaEvents::clear() {}

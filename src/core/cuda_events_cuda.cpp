@@ -19,10 +19,11 @@ CudaEvents::~CudaEvents() {
   for (cudaEvent_t event : state_->events) cudaEventDestroy(event);
 }
 
-void CudaEvents::record() {
+void CudaEvents::record(void* stream) {
   State& s = *state_;
   if (s.used == s.events.size()) cuda::check(cudaEventCreate(&s.events.emplace_back()), "creating an event");
-  cuda::check(cudaEventRecord(s.events[s.used++], static_cast<cudaStream_t>(s.queue.stream())), "recording an event");
+  void* const on = stream != nullptr ? stream : s.queue.stream();
+  cuda::check(cudaEventRecord(s.events[s.used++], static_cast<cudaStream_t>(on)), "recording an event");
 }
 
 size_t CudaEvents::size() const { return state_->used; }
@@ -33,6 +34,7 @@ std::vector<double> CudaEvents::seconds() {
   std::vector<double> seconds(s.used);
   for (size_t i = 0; i < s.used; ++i) {
     float milliseconds = 0;
+    cuda::check(cudaEventSynchronize(s.events[i]), "waiting for an event");  // it may be on another stream
     cuda::check(cudaEventElapsedTime(&milliseconds, s.events[0], s.events[i]), "reading an event");
     seconds[i] = static_cast<double>(milliseconds) * 1e-3;
   }

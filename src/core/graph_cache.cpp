@@ -7,8 +7,8 @@
 namespace hone {
 
 void GraphCache::run(const Key& key, const std::function<void()>& work) {
-  const bool usable =
-      use_ != GraphUse::kNever && stream_.device().kind == DeviceKind::kCuda && stream_.profiler() == nullptr;
+  const bool usable = use_ != GraphUse::kNever && stream_.device().kind == DeviceKind::kCuda &&
+                      stream_.profiler() == nullptr && settled_();
   if (!usable) return call(work);
   const auto found = std::find_if(entries_.begin(), entries_.end(), [&](const Entry& e) { return e.key == key; });
   if (found == entries_.end()) {

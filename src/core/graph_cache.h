@@ -6,6 +6,7 @@
 #include <functional>
 #include <list>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "core/cuda_graph.h"
@@ -28,12 +29,15 @@ class GraphCache {
   /// kMostKeys keys seen last, the last kMostGraphs keep their graphs.
   static constexpr size_t kMostKeys = 64, kMostGraphs = 16;
 
-  explicit GraphCache(Stream& stream, GraphUse use = GraphUse::kAuto) : stream_(stream), use_(use) {}
+  /// `settled` says whether everything that work reads is there, or awaited by the stream. As long as it is not, work
+  /// is called, and awaits each thing where it reads it: a recording awaits nothing.
+  GraphCache(Stream& stream, GraphUse use, std::function<bool()> settled)
+      : stream_(stream), use_(use), settled_(std::move(settled)) {}
 
   /// Queues the launches of `work`: by calling it or, if this key's launches are recorded, from the recording. So
   /// `work` only launches (no uploads, no waits), at the same addresses whenever the key is the same, and what it
-  /// changes on the host is nothing, or is set again by the caller; a call may be repeated. On a CPU, and while a
-  /// profiler looks at the stream, `work` is just called.
+  /// changes on the host is nothing, or is set again by the caller; a call may be repeated. On a CPU, while a profiler
+  /// looks at the stream, and until all is settled, `work` is just called.
   void run(const Key& key, const std::function<void()>& work);
 
   /// Forgets everything: addresses or launches are about to change.
@@ -59,6 +63,7 @@ class GraphCache {
 
   Stream& stream_;
   GraphUse use_;
+  std::function<bool()> settled_;
   std::list<Entry> entries_;  // used last comes first
   Counts counts_;
 };

@@ -48,7 +48,8 @@ class Profiler::ThreadRecorder : public LoopObserver {
   void take(Profile& profile, Time start) {
     std::vector<int64_t> ops;
     for (size_t i = 0; i < profile.spans.size(); ++i) {
-      if (profile.spans[i].kind == ProfileKind::kOp) ops.push_back(static_cast<int64_t>(i));
+      const ProfileKind kind = profile.spans[i].kind;
+      if (kind == ProfileKind::kOp || kind == ProfileKind::kCollective) ops.push_back(static_cast<int64_t>(i));
     }
     const auto seconds = [&](Time time) { return std::chrono::duration<double>(time - start).count(); };
     profile.threads = static_cast<int>(lanes_.size());
@@ -94,13 +95,13 @@ Profiler::~Profiler() {
   if (threads_) stream_.pool().set_observer(nullptr);
 }
 
-size_t Profiler::open(ProfileKind kind, std::string_view name, std::string_view pass, int64_t index) {
+size_t Profiler::open(ProfileKind kind, std::string_view name, std::string_view pass, int64_t index, void* beside) {
   spans_.push_back({.kind = kind, .name = name, .pass = pass, .index = index});
-  marks_.push_back({clock_.mark(), 0});
+  marks_.push_back({clock_.mark(beside), 0, beside});
   return spans_.size() - 1;
 }
 
-void Profiler::close(size_t span) { marks_[span].end = clock_.mark(); }
+void Profiler::close(size_t span) { marks_[span].end = clock_.mark(marks_[span].beside); }
 
 ProfileScope::~ProfileScope() {
   if (profiler_ == nullptr) return;

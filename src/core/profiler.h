@@ -12,16 +12,24 @@
 
 namespace hone {
 
-enum class ProfileKind { kStep, kBlock, kOp };
+enum class ProfileKind {
+  kStep,
+  kBlock,
+  kOp,
+  kCollective,  ///< of ranks: beside the stream on a GPU, in it on a CPU
+  kWait,        ///< the stream stands still until a collective has run: in an op, or between two
+};
 
-/// A stretch of a stream's work. Spans nest: ops in blocks, blocks in steps.
+/// A stretch of a stream's work, or of what runs beside it. Spans nest: waits in ops, ops in blocks, blocks in steps.
 struct ProfileSpan {
   ProfileKind kind = ProfileKind::kOp;
   std::string_view name;      ///< "step", "block", or the op's name as recomputation policies know it
-  std::string_view pass;      ///< "forward", "recompute", "backward", or "" outside of both
+  std::string_view pass;      ///< "forward", "recompute", "backward", or "" outside of both; of collectives and waits
+                              ///< what they are of: "layer 3"
   int64_t index = 0;          ///< of a step or block
   double begin = 0, end = 0;  ///< seconds since the first span began
-  double bytes = 0;           ///< that an op reads and writes, where known: of values and gradients, not of weights
+  double bytes = 0;           ///< that an op reads and writes, where known: of values and gradients, not of weights; of
+                              ///< a collective: of its tensor
 };
 
 /// What one thread of the pool did in one loop.
@@ -42,7 +50,7 @@ struct Profile {
 /// Thread spans that are kept between two calls of Profiler::take(), of each thread.
 inline constexpr size_t kMostThreadSpans = 1 << 16;
 
-/// Collects spans while it is alive. Names are literals: they are not copied.
+/// Collects spans while it is alive. Names are not copied: they are literals, or live as long as the profile.
 class Profiler {
  public:
   /// The stream reports to this profiler from here on; both outlive all its scopes.
@@ -51,8 +59,9 @@ class Profiler {
   Profiler(const Profiler&) = delete;
   Profiler& operator=(const Profiler&) = delete;
 
-  /// Opens a span at the stream's present end; returns its number for close().
-  size_t open(ProfileKind kind, std::string_view name, std::string_view pass, int64_t index);
+  /// Opens a span at the stream's present end, or at that of `beside`, another cudaStream_t of the device; returns its
+  /// number for close().
+  size_t open(ProfileKind kind, std::string_view name, std::string_view pass, int64_t index, void* beside = nullptr);
   void close(size_t span);
   void set_bytes(size_t span, double bytes) { spans_[span].bytes = bytes; }
 
@@ -63,6 +72,7 @@ class Profiler {
   class ThreadRecorder;
   struct Marks {
     size_t begin = 0, end = 0;
+    void* beside = nullptr;
   };
 
   Stream& stream_;
@@ -83,6 +93,13 @@ class ProfileScope {
                int64_t index = 0)
       : profiler_(context.dry() ? nullptr : context.stream().profiler()) {
     if (profiler_ != nullptr) span_ = profiler_->open(kind, name, pass, index);
+  }
+  /// Of a collective on `beside`, or in the stream if that is null.
+  ProfileScope(Stream& stream, void* beside, std::string_view name, std::string_view of, double bytes)
+      : profiler_(stream.profiler()) {
+    if (profiler_ == nullptr) return;
+    span_ = profiler_->open(ProfileKind::kCollective, name, of, 0, beside);
+    set_bytes(bytes);
   }
   ~ProfileScope();
   /// Whether somebody profiles.

@@ -6,9 +6,9 @@ StreamClock::StreamClock(Stream& stream) : stream_(stream) {
   if (stream.device().kind == DeviceKind::kCuda) events_ = std::make_unique<CudaEvents>(stream.cuda());
 }
 
-size_t StreamClock::mark() {
+size_t StreamClock::mark(void* beside) {
   if (events_) {
-    events_->record();
+    events_->record(beside);
     return events_->size() - 1;
   }
   Clock::time_point* time = &times_.emplace_back();

@@ -18,8 +18,9 @@ class StreamClock {
   /// The stream outlives the clock, and waits for its work before the clock goes.
   explicit StreamClock(Stream& stream);
 
-  /// Marks the point behind everything queued so far; returns the mark's number, from 0.
-  size_t mark();
+  /// Marks the point behind everything queued so far; returns the mark's number, from 0. `beside`: on another
+  /// cudaStream_t of the device, if not null.
+  size_t mark(void* beside = nullptr);
   size_t size() const;
   /// Waits; the time of each mark in seconds after mark 0.
   std::vector<double> seconds();

@@ -28,6 +28,11 @@ std::vector<Part> even_parts(int64_t total, int ranks, int64_t multiple = 1);
 /// Asserts that `parts` are one a rank and lie in the tensor.
 void check_parts(const Tensor& tensor, std::span<const Part> parts, int ranks);
 
+/// Where element `offset` of the tensor is.
+inline std::byte* element_at(const Tensor& tensor, int64_t offset) {
+  return tensor.data + static_cast<size_t>(offset) * size_of(tensor.dtype);
+}
+
 class Communicator {
  public:
   virtual ~Communicator() = default;
@@ -52,14 +57,21 @@ class Communicator {
   /// inout becomes what it is on rank `root`; any type.
   virtual void broadcast(Stream& stream, Tensor inout, int root) = 0;
 
-  /// On a GPU collectives run on a stream of the communicator's own, beside the compute stream; on a CPU they run in
-  /// `stream` itself, and these two do nothing. fork: collectives called from now on run after what is queued on
-  /// `stream` now. join: what is queued on `stream` from now on runs after the collectives called so far.
+  /// On a GPU collectives run on a stream of the communicator's own, beside the compute stream and in the order of
+  /// their calls; on a CPU they run in `stream` itself, and these two do nothing. fork: collectives called from now on
+  /// run after what is queued on `stream` now. join: what is queued on `stream` from now on runs after the first
+  /// `calls` collectives.
   virtual void fork(Stream& stream) = 0;
-  virtual void join(Stream& stream) = 0;
-  /// The host waits until the collectives called so far have run. Throws if a rank is lost, so that nothing is queued
+  virtual void join(Stream& stream, int64_t calls) = 0;
+  void join(Stream& stream) { join(stream, calls()); }
+  /// The host waits until the first `calls` collectives have run. Throws if a rank is lost, so that nothing is queued
   /// that would work with half a sum.
-  virtual void finish(Stream& stream) = 0;
+  virtual void finish(Stream& stream, int64_t calls) = 0;
+  void finish(Stream& stream) { finish(stream, calls()); }
+  /// Collectives called so far.
+  virtual int64_t calls() const = 0;
+  /// The cudaStream_t on which collectives run beside the compute stream; null where they run in it.
+  virtual void* cuda_stream() const { return nullptr; }
 };
 
 }  // namespace hone

@@ -11,6 +11,7 @@ CpuCommunicator::CpuCommunicator(std::unique_ptr<Control> control, std::unique_p
 }
 
 void CpuCommunicator::queue(Stream& stream, const char* name, Stream::Work work) {
+  ++calls_;
   stream.enqueue([this, name, work = std::move(work)](ThreadPool& pool) {
     control_->check();
     control_->in_collective(name);
@@ -42,7 +43,7 @@ void CpuCommunicator::broadcast(Stream& stream, Tensor inout, int root) {
   queue(stream, "broadcast", [this, inout, root](ThreadPool&) { collectives_.broadcast(inout, root); });
 }
 
-void CpuCommunicator::finish(Stream& stream) {
+void CpuCommunicator::finish(Stream& stream, int64_t) {
   stream.synchronize();
   control_->check();
 }

@@ -20,8 +20,9 @@ class CpuCommunicator : public Communicator {
   void all_gather(Stream& stream, Tensor full, std::span<const Part> parts) override;
   void broadcast(Stream& stream, Tensor inout, int root) override;
   void fork(Stream&) override {}
-  void join(Stream&) override {}
-  void finish(Stream& stream) override;
+  void join(Stream&, int64_t) override {}
+  void finish(Stream& stream, int64_t calls) override;
+  int64_t calls() const override { return calls_; }
 
  private:
   void queue(Stream& stream, const char* name, Stream::Work work);
@@ -29,6 +30,7 @@ class CpuCommunicator : public Communicator {
   std::unique_ptr<Control> control_;
   std::unique_ptr<Transport> transport_;
   PairwiseCollectives collectives_;
+  int64_t calls_ = 0;
 };
 
 }  // namespace hone

@@ -7,6 +7,7 @@
 #include <cuda_runtime_api.h>
 #include <fmt/format.h>
 
+#include <array>
 #include <chrono>
 #include <cstring>
 #include <functional>
@@ -27,6 +28,10 @@ constexpr auto kLeaveTime = std::chrono::seconds(10);
 /// Where NCCL sees a connection break, the control channel soon says whose.
 constexpr auto kTimeToHearWho = std::chrono::seconds(25);
 constexpr auto kPause = std::chrono::microseconds(20);
+
+/// Events that say which collectives have run, used in turn. Who waits for one that is longer ago waits for a later
+/// one, too: collectives run in order.
+constexpr int64_t kEvents = 128;
 
 ncclDataType_t sum_type(DType dtype) {
   switch (dtype) {
@@ -49,10 +54,6 @@ bool are_even(std::span<const Part> parts) {
     if (parts[r].count != parts[0].count || parts[r].offset != parts[r - 1].offset + parts[0].count) return false;
   }
   return parts[0].count > 0;
-}
-
-std::byte* at(const Tensor& tensor, int64_t offset) {
-  return tensor.data + static_cast<size_t>(offset) * size_of(tensor.dtype);
 }
 
 /// The NCCL communicator of this rank, which any thread may end.
@@ -196,7 +197,9 @@ class NcclCommunicator : public Communicator {
     cuda::check(cudaStreamCreateWithPriority(&stream_, cudaStreamNonBlocking, highest), "creating a stream");
     cuda::check(cudaStreamCreateWithFlags(&watching_, cudaStreamNonBlocking), "creating a stream");
     cuda::check(cudaEventCreateWithFlags(&forked_, cudaEventDisableTiming), "creating an event");
-    cuda::check(cudaEventCreateWithFlags(&done_, cudaEventDisableTiming), "creating an event");
+    for (cudaEvent_t& event : done_) {
+      cuda::check(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "creating an event");
+    }
     control_->on_end([connection = std::weak_ptr(connection_)] {
       if (const auto alive = connection.lock()) alive->abort();
     });
@@ -210,7 +213,7 @@ class NcclCommunicator : public Communicator {
     cudaStreamSynchronize(stream_);
     cudaStreamSynchronize(watching_);
     connection_.reset();
-    cudaEventDestroy(done_);
+    for (cudaEvent_t event : done_) cudaEventDestroy(event);
     cudaEventDestroy(forked_);
     cudaStreamDestroy(watching_);
     cudaStreamDestroy(stream_);
@@ -230,11 +233,12 @@ class NcclCommunicator : public Communicator {
     queue(stream, "reduce-scatter", [&](ncclComm_t ranks) {
       const ncclDataType_t type = sum_type(full.dtype);
       if (are_even(parts)) {
-        return nccl_.reduce_scatter(at(full, parts[0].offset), at(full, parts[static_cast<size_t>(rank())].offset),
+        return nccl_.reduce_scatter(element_at(full, parts[0].offset),
+                                    element_at(full, parts[static_cast<size_t>(rank())].offset),
                                     static_cast<size_t>(parts[0].count), type, ncclSum, ranks, stream_);
       }
       return each_part(parts, [&](int root, const Part& part) {
-        std::byte* data = at(full, part.offset);
+        std::byte* data = element_at(full, part.offset);
         return nccl_.reduce(data, data, static_cast<size_t>(part.count), type, ncclSum, root, ranks, stream_);
       });
     });
@@ -245,11 +249,12 @@ class NcclCommunicator : public Communicator {
     const size_t element = size_of(full.dtype);
     queue(stream, "all-gather", [&](ncclComm_t ranks) {
       if (are_even(parts)) {
-        return nccl_.all_gather(at(full, parts[static_cast<size_t>(rank())].offset), at(full, parts[0].offset),
-                                static_cast<size_t>(parts[0].count) * element, ncclInt8, ranks, stream_);
+        return nccl_.all_gather(element_at(full, parts[static_cast<size_t>(rank())].offset),
+                                element_at(full, parts[0].offset), static_cast<size_t>(parts[0].count) * element,
+                                ncclInt8, ranks, stream_);
       }
       return each_part(parts, [&](int root, const Part& part) {
-        std::byte* data = at(full, part.offset);
+        std::byte* data = element_at(full, part.offset);
         return nccl_.broadcast(data, data, static_cast<size_t>(part.count) * element, ncclInt8, root, ranks, stream_);
       });
     });
@@ -266,15 +271,16 @@ class NcclCommunicator : public Communicator {
     cuda::check(cudaStreamWaitEvent(stream_, forked_), "waiting for an event");
   }
 
-  void join(Stream& stream) override {
+  void join(Stream& stream, int64_t calls) override {
     control_->check();
-    if (!queued_) return;
-    cuda::check(cudaStreamWaitEvent(static_cast<cudaStream_t>(stream.cuda().stream()), done_), "waiting for an event");
+    if (calls == 0) return;
+    cuda::check(cudaStreamWaitEvent(static_cast<cudaStream_t>(stream.cuda().stream()), done(calls)),
+                "waiting for an event");
   }
 
-  void finish(Stream&) override {
-    for (int64_t polls = 0; queued_; ++polls) {
-      const cudaError_t state = cudaEventQuery(done_);
+  void finish(Stream&, int64_t calls) override {
+    for (int64_t polls = 0; calls > 0; ++polls) {
+      const cudaError_t state = cudaEventQuery(done(calls));
       if (state == cudaSuccess) break;
       if (state != cudaErrorNotReady) cuda::check(state, "a collective");
       if (polls % 64 == 63) {
@@ -286,7 +292,13 @@ class NcclCommunicator : public Communicator {
     control_->check();
   }
 
+  int64_t calls() const override { return calls_; }
+  void* cuda_stream() const override { return stream_; }
+
  private:
+  /// The event behind the first `calls` collectives, or behind more.
+  cudaEvent_t done(int64_t calls) const { return done_[static_cast<size_t>((calls - 1) % kEvents)]; }
+
   template <class Call>
   static ncclResult_t each_part(std::span<const Part> parts, Call call) {
     for (size_t r = 0; r < parts.size(); ++r) {
@@ -301,10 +313,10 @@ class NcclCommunicator : public Communicator {
     control_->check();
     watch_.queued(name);
     connection_->queue(name, calls);
-    queued_ = true;
-    cuda::check(cudaEventRecord(done_, stream_), "recording an event");
+    const cudaEvent_t event = done(++calls_);
+    cuda::check(cudaEventRecord(event, stream_), "recording an event");
     // On a stream of its own, so that no collective waits for the host.
-    cuda::check(cudaStreamWaitEvent(watching_, done_), "waiting for an event");
+    cuda::check(cudaStreamWaitEvent(watching_, event), "waiting for an event");
     cuda::check(cudaLaunchHostFunc(watching_, CollectiveWatch::done, &watch_), "queueing a callback");
   }
 
@@ -314,8 +326,9 @@ class NcclCommunicator : public Communicator {
   std::shared_ptr<Connection> connection_;
   CollectiveWatch watch_;
   cudaStream_t stream_ = nullptr, watching_ = nullptr;
-  cudaEvent_t forked_ = nullptr, done_ = nullptr;
-  bool queued_ = false;
+  cudaEvent_t forked_ = nullptr;
+  std::array<cudaEvent_t, kEvents> done_{};
+  int64_t calls_ = 0;
 };
 
 }  // namespace

@@ -25,10 +25,6 @@ int64_t longest(std::span<const Part> parts) {
   return count;
 }
 
-std::byte* at(const Tensor& tensor, int64_t offset) {
-  return tensor.data + static_cast<size_t>(offset) * size_of(tensor.dtype);
-}
-
 size_t bytes_of(const Tensor& tensor, int64_t count) { return static_cast<size_t>(count) * size_of(tensor.dtype); }
 
 }  // namespace
@@ -79,7 +75,7 @@ void PairwiseCollectives::reduce_scatter_sum(Tensor full, std::span<const Part> 
       const Part sent = piece_at(parts[static_cast<size_t>(to)], round * piece, piece);
       const Part received = piece_at(parts[static_cast<size_t>(own)], round * piece, piece);
       if (received.count > 0) transport_.receive(from, place(round, from), bytes_of(full, received.count));
-      if (sent.count > 0) transport_.send(to, at(full, sent.offset), bytes_of(full, sent.count));
+      if (sent.count > 0) transport_.send(to, element_at(full, sent.offset), bytes_of(full, sent.count));
     }
   };
   const int64_t rounds = (length + piece - 1) / piece;
@@ -90,8 +86,8 @@ void PairwiseCollectives::reduce_scatter_sum(Tensor full, std::span<const Part> 
     const Part mine = piece_at(parts[static_cast<size_t>(own)], round * piece, piece);
     if (mine.count == 0) continue;
     std::vector<const std::byte*> sources;
-    for (int r = 0; r < ranks; ++r) sources.push_back(r == own ? at(full, mine.offset) : place(round, r));
-    rank_sum(full.dtype, at(full, mine.offset), sources, mine.count, pool);
+    for (int r = 0; r < ranks; ++r) sources.push_back(r == own ? element_at(full, mine.offset) : place(round, r));
+    rank_sum(full.dtype, element_at(full, mine.offset), sources, mine.count, pool);
   }
 }
 
@@ -104,9 +100,9 @@ void PairwiseCollectives::all_gather(Tensor full, std::span<const Part> parts) {
       const int to = (own + step) % ranks, from = (own + ranks - step) % ranks;
       const Part received = piece_at(parts[static_cast<size_t>(from)], begin, piece);
       if (received.count > 0) {
-        transport_.receive(from, at(full, received.offset), bytes_of(full, received.count));
+        transport_.receive(from, element_at(full, received.offset), bytes_of(full, received.count));
       }
-      if (sent.count > 0) transport_.send(to, at(full, sent.offset), bytes_of(full, sent.count));
+      if (sent.count > 0) transport_.send(to, element_at(full, sent.offset), bytes_of(full, sent.count));
     }
     transport_.wait();
   }
@@ -122,8 +118,8 @@ void PairwiseCollectives::broadcast(Tensor inout, int root) {
     for (int r = 0; r < ranks; ++r) {
       const Part part = piece_at(parts[static_cast<size_t>(r)], begin, piece);
       if (part.count == 0 || r == root) continue;
-      if (own == root) transport_.send(r, at(inout, part.offset), bytes_of(inout, part.count));
-      if (own == r) transport_.receive(root, at(inout, part.offset), bytes_of(inout, part.count));
+      if (own == root) transport_.send(r, element_at(inout, part.offset), bytes_of(inout, part.count));
+      if (own == r) transport_.receive(root, element_at(inout, part.offset), bytes_of(inout, part.count));
     }
     transport_.wait();
   }

@@ -103,7 +103,7 @@ Generator::Generator(const Decoder& decoder, Stream& stream, const GeneratorOpti
       options_(options),
       memory_(stream.device()),
       context_(stream, memory_.scratch),
-      graphs_(stream, options.cuda_graphs),
+      graphs_(stream, options.cuda_graphs, [&decoder] { return decoder.values_arrived(); }),
       scratch_(static_cast<size_t>(stream.pool().size())) {
   HONE_ASSERT(options_.max_sequences >= 1 && options_.max_length >= 2 && options_.max_prefill_tokens >= 1);
   HONE_ASSERT(!options_.keep_cache || options_.max_sequences == 1);

@@ -19,6 +19,8 @@ class Decoder {
   const DecoderConfig& config() const { return config_; }
   DType dtype() const { return dtype_; }
   Placement& placement() { return placement_; }
+  /// ParameterStore::values_arrived()
+  bool values_arrived() const { return store_.values_arrived(); }
 
   /// Makes the position tables for sequences up to `max_length`; before the first forward.
   void prepare(Stream& stream, int64_t max_length);
@@ -46,6 +48,7 @@ class Decoder {
   Var layer_forward(Tape& tape, const Layer& layer, Var x, const Forward& forward) const;
 
   DecoderConfig config_;
+  const ParameterStore& store_;
   Placement& placement_;
   DType dtype_;
   Parameter* embedding_;

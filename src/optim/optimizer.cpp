@@ -60,31 +60,45 @@ Optimizer::Optimizer(ParameterStore& store, const OptimizerOptions& options, Dat
 
 void Optimizer::measure(const Context& context, StepScalars* scalars) {
   measured_.clear();
-  add_to_norm(context, measured_here(), scalars);
+  if (ranks_ == nullptr || !ranks_->shards()) {
+    add_squares(context, store_.trainable());
+    return finish_norm(context, scalars);
+  }
+  for (size_t i = 0; i < ranks_->buckets().size(); ++i) {
+    ranks_->await_sums(context, i);
+    add_squares(context, measured_here(ranks_->buckets()[i].parameters));
+  }
+  finish_norm(context, scalars);
 }
 
 /// Each logical element once over all ranks: where some are sharded, the first rank measures those that are not.
-std::vector<Parameter*> Optimizer::measured_here() const {
-  std::vector<Parameter*> parameters = store_.trainable();
-  const bool some_sharded = ranks_ != nullptr && ranks_->shards();
-  std::erase_if(parameters, [&](const Parameter* p) {
-    return p->own().count == 0 || (some_sharded && !p->sharded() && ranks_->rank() > 0);
-  });
-  return parameters;
+std::vector<Parameter*> Optimizer::measured_here(const std::vector<Parameter*>& parameters) const {
+  std::vector<Parameter*> here;
+  for (Parameter* p : parameters) {
+    if (p->own().count > 0 && (p->sharded() || ranks_->rank() == 0)) here.push_back(p);
+  }
+  return here;
 }
 
-void Optimizer::add_to_norm(const Context& context, const std::vector<Parameter*>& parameters, StepScalars* scalars) {
+void Optimizer::add_squares(const Context& context, const std::vector<Parameter*>& parameters) {
+  if (parameters.empty() && !measured_.empty()) return;
   if (results_.size() == 0) results_ = Buffer(context.device(), 2 * kIndexOffset);
   const int32_t earlier = measured_.empty() ? -1 : static_cast<int32_t>(measured_.size());
   std::vector<Tensor> gradients;
   for (const Parameter* parameter : parameters) gradients.push_back(parameter->own_part(parameter->gradient()));
   measured_.insert(measured_.end(), parameters.begin(), parameters.end());
-  const Tensor sum = results_.tensor({1}, DType::kF64);
   sum_of_squares(context, {.gradients = std::move(gradients),
-                           .sum_of_squares = sum,
+                           .sum_of_squares = results_.tensor({1}, DType::kF64),
                            .first_nonfinite = results_.tensor({1}, DType::kI32, kIndexOffset),
                            .earlier_gradients = earlier});
-  if (ranks_ != nullptr && ranks_->shards()) ranks_->sum(context, {&sum, 1});
+}
+
+void Optimizer::finish_norm(const Context& context, StepScalars* scalars) {
+  const Tensor sum = results_.tensor({1}, DType::kF64);
+  if (ranks_ != nullptr && ranks_->shards()) {
+    ranks_->sum(context, {&sum, 1});
+    ranks_->await_measurements(context);
+  }
   finish_grad_norm(context, {.sum_of_squares = sum, .scalars = scalars});
 }
 
@@ -96,7 +110,6 @@ void Optimizer::update(const Context& context, const StepScalars* scalars) {
     update(context, bucket.parameters, scalars);
     ranks_->gather_values(context, bucket);
   }
-  ranks_->join(context);
 }
 
 void Optimizer::update(const Context& context, const std::vector<Parameter*>& parameters, const StepScalars* scalars) {
@@ -219,7 +232,8 @@ void Optimizer::step_by_momentum(const Context& context, const RateGroup& group,
 
 void Optimizer::step_group(const Context& context, const std::vector<Parameter*>& parameters, StepScalars* scalars) {
   if (parameters.empty()) return;
-  add_to_norm(context, parameters, scalars);
+  add_squares(context, parameters);
+  finish_norm(context, scalars);
   update(context, parameters, scalars);
 }
 

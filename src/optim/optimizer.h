@@ -62,9 +62,10 @@ class Optimizer {
   Optimizer(ParameterStore& store, const OptimizerOptions& options, DataParallel* ranks = nullptr);
 
   /// Writes grad_norm, clip_coefficient and nonfinite into the scalars (device memory): the same bits on all ranks.
+  /// Where some state is sharded, gradients are measured as their sums over ranks arrive.
   void measure(const Context& context, StepScalars* scalars);
   /// Steps every trainable parameter with the scalars' rate, corrections and clip coefficient; nothing if nonfinite.
-  /// Sharded values are whole again on every rank for what is queued afterwards.
+  /// Sharded values are on their way to every rank afterwards, who reads them waits.
   void update(const Context& context, const StepScalars* scalars);
 
   /// The same in groups: after begin_groups(), step_group() for disjoint ones. The norm in the scalars is that of the
@@ -77,14 +78,15 @@ class Optimizer {
   std::string first_nonfinite(Stream& stream);
 
  private:
-  void add_to_norm(const Context& context, const std::vector<Parameter*>& parameters, StepScalars* scalars);
+  void add_squares(const Context& context, const std::vector<Parameter*>& parameters);
+  void finish_norm(const Context& context, StepScalars* scalars);
   void update(const Context& context, const std::vector<Parameter*>& parameters, const StepScalars* scalars);
   /// Parameters that step at the same rate.
   struct RateGroup {
     std::vector<Parameter*> parameters;
     double rate_factor = 1;  ///< of the scalars' rate
   };
-  std::vector<Parameter*> measured_here() const;
+  std::vector<Parameter*> measured_here(const std::vector<Parameter*>& parameters) const;
   std::vector<RateGroup> by_rate(const std::vector<Parameter*>& parameters) const;
   void step_by_adamw(const Context& context, const RateGroup& group, const StepScalars* scalars);
   void step_by_adafactor(const Context& context, const RateGroup& group, const StepScalars* scalars);

@@ -2,20 +2,25 @@
 // them by one collective, and share the work on them evenly whatever their sizes.
 #pragma once
 
+#include <memory>
+#include <string>
 #include <vector>
 
 #include "core/tensor.h"
+#include "params/arrival.h"
 
 namespace hone {
 
 class Parameter;
 
-/// The parameters of a layer (or outside the layers) with the same dtypes. Element i of a parameter is element
-/// offset + i of both tensors; what lies between parameters is zero.
+/// Parameters with the same dtypes whose gradients backward finishes together: of a layer's feed-forward half (experts,
+/// MLP, router), of its other half with all norms, biases and adapters of the layer, or outside the layers. Element i
+/// of a parameter is element offset + i of both tensors; what lies between parameters is zero.
 struct Bucket {
   /// Every parameter begins at a multiple of it, and so does every rank's part: blocks of 8-bit moments stay whole.
   static constexpr int64_t kAlignment = 256;
 
+  std::string name;  ///< "layer 3 feed-forward", "layer 3", "head", "embedding"
   std::vector<Parameter*> parameters;
   std::vector<int64_t> offsets;
   int64_t elements = 0;  ///< a multiple of ranks · kAlignment
@@ -24,6 +29,8 @@ struct Bucket {
   /// Each rank steps elements / ranks of it, one behind the other; else each steps all.
   bool sharded = false;
   Tensor values, gradients;  ///< [elements], from allocation on
+  /// Of the values, which its parameters wait for where they are read.
+  std::shared_ptr<Arrivals> arrivals = std::make_shared<Arrivals>();
 };
 
 /// Which rank of how many a process is, and what the ranks share.

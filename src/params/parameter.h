@@ -2,12 +2,14 @@
 #pragma once
 
 #include <algorithm>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "graph/weight.h"
 #include "ops/adamw/adamw.h"
 #include "ops/weight_gradient/weight_gradient.h"
+#include "params/arrival.h"
 #include "params/file_order.h"
 
 namespace hone {
@@ -136,7 +138,11 @@ class Parameter : public NarrowGradWeight {
   void set_formats(const TrainingFormats& formats) { formats_ = formats; }
   static constexpr int64_t kLeastCoded = 4096;
 
-  WeightView view() const override { return {value_}; }
+  /// Values that are on their way from other ranks are awaited: by the stream that works with the parameter.
+  WeightView view() const override {
+    if (arrivals_) arrivals_->await_on_stream();
+    return {value_};
+  }
   bool wants_grad() const override { return trainable_; }
   GradDest grad() override;
   GradRounding rounding() const override { return {scalars_, uint64_t{index_} << 32 | uses_}; }
@@ -153,7 +159,11 @@ class Parameter : public NarrowGradWeight {
   /// Bytes the store gives it: value in dtype(); for a trainable one gradient, moments and master in formats(), as far
   /// as the optimizer keeps them: the others are undefined. There is no master where that would be a copy of the value,
   /// or where formats() wants none.
-  const Tensor& value() const { return value_; }
+  /// Values that are on their way from other ranks are awaited: by the host.
+  const Tensor& value() const {
+    if (arrivals_) arrivals_->await_on_host();
+    return value_;
+  }
   const Tensor& gradient() const { return gradient_; }
   const Moment& moment1() const { return moment1_; }
   const Moment& moment2() const { return moment2_; }
@@ -161,7 +171,7 @@ class Parameter : public NarrowGradWeight {
   const Tensor& row_moments() const { return row_moments_; }
   const Tensor& column_moments() const { return column_moments_; }
   /// The values the optimizer steps: the master copy (of own(), where sharded), or the value itself.
-  const Tensor& master() const { return master_.defined() ? master_ : value_; }
+  const Tensor& master() const { return master_.defined() ? master_ : value(); }
   bool has_master() const { return master_.defined(); }
   /// Whether training keeps masters of it, here or (of elements that are not in own()) on another rank.
   bool keeps_master() const { return trainable_ && dtype_ != DType::kF32 && formats().master == DType::kF32; }
@@ -188,6 +198,7 @@ class Parameter : public NarrowGradWeight {
   const StepScalars* scalars_ = nullptr;               ///< of this step
   int64_t bucket_offset_ = 0, elements_per_rank_ = 0;  ///< in the bucket; 0: not sharded
   int rank_ = 0;
+  std::shared_ptr<Arrivals> arrivals_;  ///< of its bucket; null: no bucket
   std::vector<AttachedAdapter> adapters_;
 };
 

@@ -188,10 +188,33 @@ struct ParameterStore::Places {
 
 namespace {
 
+/// Whether backward has finished its gradient before it comes to the layer's mixer.
+bool in_feed_forward(const Parameter& parameter) {
+  switch (parameter.kind()) {
+    case ParameterKind::kMlp:
+    case ParameterKind::kRouter:
+    case ParameterKind::kExpertsGateUp:
+    case ParameterKind::kExpertsDown:
+      return true;
+    default:
+      return false;
+  }
+}
+
 /// Backward comes to the head first, then to the last layer; the embedding, which may be the head too, is the last.
-int backward_position(const Parameter& parameter, int layers) {
-  if (parameter.layer() >= 0) return layers - parameter.layer();
-  return parameter.kind() == ParameterKind::kEmbedding ? layers + 1 : 0;
+struct BackwardPlace {
+  int position;
+  std::string name;
+};
+
+BackwardPlace backward_place(const Parameter& parameter, int layers) {
+  if (parameter.layer() < 0) {
+    const bool embedding = parameter.kind() == ParameterKind::kEmbedding;
+    return {embedding ? 2 * layers + 1 : 0, embedding ? "embedding" : "head"};
+  }
+  const bool first = in_feed_forward(parameter);
+  return {2 * (layers - parameter.layer()) - (first ? 1 : 0),
+          fmt::format("layer {}{}", parameter.layer(), first ? " feed-forward" : "")};
 }
 
 int64_t aligned(int64_t elements, int64_t alignment) { return (elements + alignment - 1) / alignment * alignment; }
@@ -202,12 +225,17 @@ bool ParameterStore::shards_state() const {
   return std::any_of(buckets_.begin(), buckets_.end(), [](const Bucket& bucket) { return bucket.sharded; });
 }
 
+bool ParameterStore::values_arrived() const {
+  return std::none_of(buckets_.begin(), buckets_.end(), [](const Bucket& b) { return b.arrivals->expected(); });
+}
+
 void ParameterStore::share_among(const RankShare& share) {
   buckets_.clear();
   int layers = 0;
   bool adapters = false;
   for (Parameter& p : parameters_) {
     p.elements_per_rank_ = 0;
+    p.arrivals_.reset();
     layers = std::max(layers, p.layer() + 1);
     adapters |= p.kind() == ParameterKind::kLora;
   }
@@ -216,10 +244,11 @@ void ParameterStore::share_among(const RankShare& share) {
   using Key = std::tuple<int, DType, DType, bool>;
   std::map<Key, Bucket> buckets;
   for (Parameter* p : trainable()) {
-    const int position = backward_position(*p, layers);
+    const auto [position, name] = backward_place(*p, layers);
     const bool sharded = share.shards_state && (!adapters || p->kind() == ParameterKind::kLora);
     Bucket& bucket = buckets[{position, p->dtype(), p->formats().gradient, sharded}];
-    bucket.one_use = position <= layers;
+    bucket.name = name;
+    bucket.one_use = position <= 2 * layers;
     bucket.sharded = sharded;
     bucket.parameters.push_back(p);
     bucket.offsets.push_back(bucket.elements);
@@ -227,8 +256,10 @@ void ParameterStore::share_among(const RankShare& share) {
   }
   for (auto& [key, bucket] : buckets) {
     bucket.elements = aligned(bucket.elements, share.ranks * Bucket::kAlignment);
-    for (size_t i = 0; bucket.sharded && i < bucket.parameters.size(); ++i) {
+    for (size_t i = 0; i < bucket.parameters.size(); ++i) {
       Parameter& p = *bucket.parameters[i];
+      p.arrivals_ = bucket.arrivals;
+      if (!bucket.sharded) continue;
       HONE_ASSERT(!keeps(p, SecondMoment::kFactored), "factors belong to whole matrices");
       p.bucket_offset_ = bucket.offsets[i];
       p.elements_per_rank_ = bucket.elements / share.ranks;

@@ -50,10 +50,12 @@ class ParameterStore {
   /// been chosen, before allocation. Adapters alone are sharded where a model has some: what is trained whole beside
   /// them is small, and every rank keeps it. Layers do not share gradients then, and what is sharded is not factored.
   void share_among(const RankShare& share);
-  /// In the order in which backward finishes them, the embedding last; empty for one rank.
   /// Whether ranks keep parts of some parameters' optimizer state.
   bool shards_state() const;
+  /// In the order in which backward finishes them, the embedding last; empty for one rank.
   const std::vector<Bucket>& buckets() const { return buckets_; }
+  /// Whether no values are on their way from other ranks that nobody has waited for.
+  bool values_arrived() const;
 
   /// What a parameter will need, before any of it is allocated; its gradient as if it had its own.
   static ParameterBytes bytes_of(const Parameter& parameter);

@@ -16,12 +16,15 @@ class Placement {
   virtual ~Placement() = default;
   virtual std::unique_ptr<Residency> group(std::vector<Parameter*> parameters) = 0;
 
+  /// Called whenever a group is acquired; in backward that is between the uses of two parameters, when the gradients
+  /// that were asked for have been queued.
+  void on_acquire(std::function<void()> callback) { on_acquire_ = std::move(callback); }
   /// Called whenever a group is released: after its use in forward, and at the end of its block's backward, when the
   /// gradients of the block are final and nobody reads its parameters again.
   void on_release(std::function<void()> callback) { on_release_ = std::move(callback); }
 
  protected:
-  std::function<void()> on_release_;
+  std::function<void()> on_acquire_, on_release_;
 };
 
 /// Everything stays on the device.
@@ -32,7 +35,9 @@ class ResidentPlacement : public Placement {
  private:
   struct Resident : Residency {
     explicit Resident(const ResidentPlacement& p) : placement(p) {}
-    void acquire() override {}
+    void acquire() override {
+      if (placement.on_acquire_) placement.on_acquire_();
+    }
     void release() override {
       if (placement.on_release_) placement.on_release_();
     }

@@ -128,7 +128,7 @@ Engine::Engine(Decoder& decoder, ParameterStore& store, Stream& stream, EngineOp
                  ? std::optional<DataParallel>(std::in_place, *options_.ranks, store)
                  : std::nullopt),
       optimizer_(store, options_.optimizer, ranks_ ? &*ranks_ : nullptr),
-      graphs_(stream, options_.cuda_graphs) {}
+      graphs_(stream, options_.cuda_graphs, [&store] { return store.values_arrived(); }) {}
 
 Engine::~Engine() {
   try {
@@ -180,8 +180,11 @@ void Engine::run_micro_batch(const DeviceBatch& batch) {
 
 void Engine::reduce_micro_batch(const DeviceBatch& batch, bool first) {
   first ? begin_step() : store_.continue_step();
-  decoder_.placement().on_release([this] { ranks_->reduce_finished(context_); });
+  const auto reduce = [this] { ranks_->reduce_finished(context_); };
+  decoder_.placement().on_acquire(reduce);
+  decoder_.placement().on_release(reduce);
   run_micro_batch(batch);
+  decoder_.placement().on_acquire({});
   decoder_.placement().on_release({});
 }
 
@@ -363,6 +366,7 @@ StepResult Engine::measure() {
   StepScalars scalars;
   scalars.max_grad_norm = static_cast<float>(options_.optimizer.max_grad_norm);
   stream_.upload(bytes_at(buffers_->scalars, sizeof(StepScalars), stream_.device()), bytes_of(scalars));
+  if (ranks_) ranks_->await_sums(context_);
   optimizer_.measure(context_, buffers_->scalars);
   return read_results();
 }
@@ -374,21 +378,31 @@ void Engine::start_update(const OptimizerStep& optimizer_step) {
   scalars.max_grad_norm = static_cast<float>(options_.optimizer.max_grad_norm);
   scalars.seed = mix_key(options_.seed, static_cast<uint64_t>(optimizer_step.index));
   stream_.upload(bytes_at(buffers_->scalars, sizeof(StepScalars), stream_.device()), bytes_of(scalars));
-  if (ranks_) ranks_->wait(context_);
-  const auto clip_and_step = [&] {
-    {
-      const ProfileScope scope(context_, ProfileKind::kOp, "grad_norm");
-      optimizer_.measure(context_, buffers_->scalars);
-    }
+  const auto measure = [&] {
+    const ProfileScope scope(context_, ProfileKind::kOp, "grad_norm");
+    optimizer_.measure(context_, buffers_->scalars);
+  };
+  const auto step = [&] {
     const ProfileScope scope(context_, ProfileKind::kOp, name_of(options_.optimizer.kind));
     optimizer_.update(context_, buffers_->scalars);
   };
-  // Work with collectives in it is not recorded.
-  if (ranks_ && ranks_->shards()) return clip_and_step();
-  graphs_.run({static_cast<int64_t>(Recorded::kUpdate)}, clip_and_step);
+  if (ranks_ && ranks_->shards()) {  // work with collectives in it is not recorded
+    measure();
+    ranks_->wait(context_);
+    return step();
+  }
+  if (ranks_) {
+    ranks_->await_sums(context_);
+    ranks_->wait(context_);
+  }
+  graphs_.run({static_cast<int64_t>(Recorded::kUpdate)}, [&] {
+    measure();
+    step();
+  });
 }
 
 std::vector<uint8_t> Engine::read_step() {
+  if (ranks_) ranks_->await_measurements(context_);
   const Buffer& step = buffers_->step;
   return stream_.download<uint8_t>(step.tensor({static_cast<int64_t>(step.size())}, DType::kU8));
 }

@@ -89,7 +89,7 @@ class Engine {
   /// Plans and allocates; before the first step.
   void reserve();
   const EngineOptions& options() const { return options_; }
-  /// Ranks that share sharded values: after they were read, they are the same on all.
+  /// Ranks that share sharded values: after they were read, they are the same on all for whoever reads a parameter.
   void gather_values();
   /// Changes what backward recomputes; before reserve().
   void set_recompute(RecomputePolicy policy) { options_.recompute = std::move(policy); }

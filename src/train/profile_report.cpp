@@ -6,6 +6,7 @@
 #include <initializer_list>
 #include <map>
 
+#include "report/humanise.h"
 #include "report/table.h"
 
 namespace hone {
@@ -19,13 +20,16 @@ std::string_view profile_group(std::string_view op) {
   if (op == "linear" || op == "lora_down") return "dense";
   if (op == "linear_cross_entropy") return "head";
   if (is_one_of({"adamw", "adafactor", "lion", "sgd", "grad_norm"})) return "optimizer";
+  if (is_one_of({"all-reduce", "reduce-scatter", "all-gather", "broadcast"})) return "collectives";
   return "memory-bound";
 }
 
 namespace {
 
+/// What a stage of the report, and a thread's span, is called.
 std::string op_name(const ProfileSpan& span) {
-  return span.pass.empty() ? std::string(span.name) : fmt::format("{} {}", span.name, span.pass);
+  const bool has_pass = span.kind == ProfileKind::kOp && !span.pass.empty();
+  return has_pass ? fmt::format("{} {}", span.name, span.pass) : std::string(span.name);
 }
 
 double length_of(const ProfileSpan& span) { return span.end - span.begin; }
@@ -43,6 +47,55 @@ std::vector<double> thread_seconds_of(const Profile& profile) {
   }
   return seconds;
 }
+
+/// Stretches of time, one after the other.
+class Stretches {
+ public:
+  /// Behind those there are, as far as it is.
+  void add(double begin, double end) {
+    if (!list_.empty()) begin = std::max(begin, list_.back().second);
+    if (begin < end) list_.emplace_back(begin, end);
+  }
+  /// Of [begin, end), what lies in them.
+  double within(double begin, double end) const {
+    double sum = 0;
+    auto it = std::upper_bound(list_.begin(), list_.end(), begin,
+                               [](double time, const auto& stretch) { return time < stretch.second; });
+    for (; it != list_.end() && it->first < end; ++it) sum += std::min(it->second, end) - std::max(it->first, begin);
+    return sum;
+  }
+
+ private:
+  std::vector<std::pair<double, double>> list_;
+};
+
+/// Of a profile's steps: when they were, and when an op of theirs was at work instead of waiting for a collective.
+struct StepTimes {
+  explicit StepTimes(const Profile& profile) {
+    double end_of_step = -1, from = 0, to = 0;  // [from, to): the rest of an op
+    for (const ProfileSpan& span : profile.spans) {
+      if (span.kind == ProfileKind::kStep) {
+        steps.add(span.begin, span.end);
+        end_of_step = span.end;
+      }
+      const bool in_stream = span.kind == ProfileKind::kCollective && profile.threads > 0;
+      if (span.kind == ProfileKind::kWait || in_stream) {
+        busy.add(from, std::min(to, span.begin));
+        from = std::max(from, span.end);
+      }
+      if (span.kind != ProfileKind::kOp || span.end > end_of_step) continue;
+      busy.add(from, to);
+      from = span.begin;
+      to = span.end;
+    }
+    busy.add(from, to);
+  }
+  double exposed(const ProfileSpan& span) const {
+    return std::max(steps.within(span.begin, span.end) - busy.within(span.begin, span.end), 0.0);
+  }
+
+  Stretches steps, busy;
+};
 
 /// Stages of one step on average, largest first.
 std::vector<ProfileStage> stages_of(const std::map<std::string, ProfileStage>& sums, int64_t steps) {
@@ -72,10 +125,11 @@ Json json_of(const ProfileStage& stage, const ProfileSummary& summary) {
   return json;
 }
 
-double seconds_of_group(const ProfileSummary& summary, const std::string& name) {
-  const auto found =
-      std::find_if(summary.groups.begin(), summary.groups.end(), [&](const auto& group) { return group.name == name; });
-  return found->seconds;
+/// 0 of a group that takes no time: collectives that are hidden.
+double share_of_group(const ProfileStage& op, const ProfileSummary& summary) {
+  const auto group = std::find_if(summary.groups.begin(), summary.groups.end(),
+                                  [&](const ProfileStage& stage) { return stage.name == op.group; });
+  return group->seconds > 0 ? op.seconds / group->seconds : 0.0;
 }
 
 std::string percent(double share) { return fmt::format("{:.1f} %", 100 * share); }
@@ -86,7 +140,8 @@ ProfileSummary summarise_profile(const Profile& profile, double tokens) {
   ProfileSummary summary;
   const std::vector<double> thread_seconds = thread_seconds_of(profile);
   std::map<std::string, ProfileStage> groups, ops;
-  double total = 0, busy = 0, end_of_step = -1;
+  const StepTimes times(profile);
+  double total = 0, accounted = 0, end_of_step = -1;
   for (size_t i = 0; i < profile.spans.size(); ++i) {
     const ProfileSpan& span = profile.spans[i];
     if (span.kind == ProfileKind::kStep) {
@@ -94,16 +149,23 @@ ProfileSummary summarise_profile(const Profile& profile, double tokens) {
       total += length_of(span);
       end_of_step = span.end;
     }
-    if (span.kind != ProfileKind::kOp || span.end > end_of_step) continue;
+    const bool collective = span.kind == ProfileKind::kCollective;  // it may end beside the next step
+    if (!collective && span.kind != ProfileKind::kOp) continue;
+    if ((collective ? span.begin : span.end) > end_of_step) continue;
+    const double seconds = collective ? times.exposed(span) : times.busy.within(span.begin, span.end);
+    if (collective) {
+      summary.collective_seconds += length_of(span);
+      summary.exposed_seconds += seconds;
+    }
     const std::string group(profile_group(span.name));
     ops[op_name(span)].group = group;
     for (ProfileStage* stage : {&groups[group], &ops[op_name(span)]}) {
       stage->calls += 1;
-      stage->seconds += length_of(span);
+      stage->seconds += seconds;
       stage->bytes += span.bytes;
       stage->thread_seconds += thread_seconds[i];
     }
-    busy += length_of(span);
+    accounted += seconds;
   }
   if (summary.steps == 0) return summary;
   const auto steps = static_cast<double>(summary.steps);
@@ -111,7 +173,9 @@ ProfileSummary summarise_profile(const Profile& profile, double tokens) {
   summary.tokens = tokens / steps;
   summary.threads = profile.threads;
   summary.groups = stages_of(groups, summary.steps);
-  summary.groups.push_back({.name = "idle", .seconds = std::max(total - busy, 0.0) / steps});
+  summary.groups.push_back({.name = "idle", .seconds = std::max(total - accounted, 0.0) / steps});
+  summary.collective_seconds /= steps;
+  summary.exposed_seconds /= steps;
   summary.ops = stages_of(ops, summary.steps);
   return summary;
 }
@@ -139,10 +203,15 @@ std::string profile_table(const ProfileSummary& summary, bool color) {
   for (const ProfileStage& group : summary.groups) {
     add(group, group.name, "");
     for (const ProfileStage& op : summary.ops) {
-      if (op.group == group.name) add(op, "  " + op.name, percent(op.seconds / group.seconds));
+      if (op.group == group.name) add(op, "  " + op.name, percent(share_of_group(op, summary)));
     }
   }
-  return table.to_string(color) + "  MB: values and gradients that the ops read and write; weights are not counted\n";
+  std::string text = table.to_string(color);
+  text += "  MB: values and gradients that the ops read and write; weights are not counted\n";
+  if (summary.collective_seconds == 0) return text;
+  return text +
+         fmt::format("  collectives: {:.2f} ms a step, {} of them beside ops; what the table counts is the rest\n",
+                     1e3 * summary.collective_seconds, percent(summary.hidden_share()));
 }
 
 Json profile_json(const ProfileSummary& summary) {
@@ -151,18 +220,51 @@ Json profile_json(const ProfileSummary& summary) {
   for (const ProfileStage& op : summary.ops) {
     Json json = json_of(op, summary);
     json["group"] = op.group;
-    json["share_of_group"] = op.seconds / seconds_of_group(summary, op.group);
+    json["share_of_group"] = share_of_group(op, summary);
     ops.push_back(std::move(json));
   }
-  return {{"steps", summary.steps},     {"step_ms", summary.step_seconds * 1e3}, {"tokens", summary.tokens},
-          {"threads", summary.threads}, {"groups", std::move(groups)},           {"ops", std::move(ops)}};
+  Json json = {{"steps", summary.steps},     {"step_ms", summary.step_seconds * 1e3}, {"tokens", summary.tokens},
+               {"threads", summary.threads}, {"groups", std::move(groups)},           {"ops", std::move(ops)}};
+  if (summary.collective_seconds > 0) {
+    json["collectives"] = {{"ms", summary.collective_seconds * 1e3},
+                           {"exposed_ms", summary.exposed_seconds * 1e3},
+                           {"hidden_share", summary.hidden_share()}};
+  }
+  return json;
 }
 
 namespace {
 
-/// Lanes of a trace in their order from above; threads come last.
-constexpr const char* kLanes[] = {"steps", "blocks", "ops"};
-constexpr int kFirstThread = 3;
+/// Lanes of a trace from above: steps, blocks, ops and, where there are some, collectives; then threads.
+constexpr int kOpLane = static_cast<int>(ProfileKind::kOp);
+static_assert(static_cast<int>(ProfileKind::kCollective) == kOpLane + 1);
+
+bool has_collectives(const Profile& profile) {
+  return std::any_of(profile.spans.begin(), profile.spans.end(),
+                     [](const ProfileSpan& span) { return span.kind == ProfileKind::kCollective; });
+}
+
+/// "step 3", "attention", "all-gather layer 3, 604 MB", "wait for layer 3"
+std::string trace_name(const ProfileSpan& span) {
+  switch (span.kind) {
+    case ProfileKind::kStep:
+    case ProfileKind::kBlock:
+      return fmt::format("{} {}", span.name, span.index);
+    case ProfileKind::kCollective:
+      return fmt::format("{} {}, {}", span.name, span.pass, human_bytes(span.bytes));
+    case ProfileKind::kWait:
+      return fmt::format("{} {}", span.name, span.pass);
+    case ProfileKind::kOp:
+      return std::string(span.name);
+  }
+  HONE_ASSERT(false, "kind out of range");
+}
+
+std::string trace_category(const ProfileSpan& span) {
+  if (span.kind == ProfileKind::kWait) return "wait";
+  const bool numbered = span.kind == ProfileKind::kStep || span.kind == ProfileKind::kBlock;
+  return std::string(numbered ? span.name : profile_group(span.name));
+}
 
 void name_lane(Json& events, int lane, const std::string& name) {
   events.push_back({{"name", "thread_name"}, {"ph", "M"}, {"pid", 0}, {"tid", lane}, {"args", {{"name", name}}}});
@@ -179,16 +281,15 @@ Json stretch(const std::string& name, const std::string& category, int lane, dou
 
 Json chrome_trace(const Profile& profile) {
   Json events = Json::array();
-  for (int lane = 0; lane < kFirstThread; ++lane) name_lane(events, lane, kLanes[lane]);
-  for (int thread = 0; thread < profile.threads; ++thread) {
-    name_lane(events, kFirstThread + thread, fmt::format("thread {}", thread));
-  }
+  std::vector<std::string> lanes = {"steps", "blocks", "ops"};
+  if (has_collectives(profile)) lanes.emplace_back("collectives");
+  const int first_thread = static_cast<int>(lanes.size());
+  for (int thread = 0; thread < profile.threads; ++thread) lanes.push_back(fmt::format("thread {}", thread));
+  for (size_t lane = 0; lane < lanes.size(); ++lane) name_lane(events, static_cast<int>(lane), lanes[lane]);
   for (const ProfileSpan& span : profile.spans) {
-    const bool numbered = span.kind != ProfileKind::kOp;
-    Json event = stretch(numbered ? fmt::format("{} {}", span.name, span.index) : std::string(span.name),
-                         std::string(numbered ? span.name : profile_group(span.name)), static_cast<int>(span.kind),
-                         span.begin, span.end);
-    if (!span.pass.empty()) event["args"]["pass"] = span.pass;
+    const int lane = span.kind == ProfileKind::kWait ? kOpLane : static_cast<int>(span.kind);
+    Json event = stretch(trace_name(span), trace_category(span), lane, span.begin, span.end);
+    if (span.kind == ProfileKind::kOp && !span.pass.empty()) event["args"]["pass"] = span.pass;
     if (span.bytes > 0) event["args"]["mb"] = span.bytes / 1e6;
     events.push_back(std::move(event));
   }
@@ -196,7 +297,7 @@ Json chrome_trace(const Profile& profile) {
     const ProfileSpan* op = loop.op >= 0 ? &profile.spans[static_cast<size_t>(loop.op)] : nullptr;
     Json event =
         stretch(op != nullptr ? op_name(*op) : "loop", std::string(op != nullptr ? profile_group(op->name) : "loop"),
-                kFirstThread + loop.thread, loop.begin, loop.end);
+                first_thread + loop.thread, loop.begin, loop.end);
     event["args"] = {{"tasks", loop.tasks}};
     events.push_back(std::move(event));
   }

@@ -10,14 +10,15 @@
 
 namespace hone {
 
-/// attention, experts (with their router), dense, head, optimizer, or memory-bound.
+/// attention, experts (with their router), dense, head, optimizer, collectives, or memory-bound.
 std::string_view profile_group(std::string_view op);
 
 /// Counters of one step, on average.
 struct ProfileStage {
   std::string name = {};   ///< a group's, or "moe_gate_up backward"
   std::string group = {};  ///< that an op belongs to; of a group: ""
-  double calls = 0, seconds = 0;
+  double calls = 0;
+  double seconds = 0;         ///< of collectives: those in which no op runs beside them
   double bytes = 0;           ///< ProfileSpan::bytes; 0 where no call knows them
   double thread_seconds = 0;  ///< that threads spent in loops, added up
 };
@@ -27,22 +28,30 @@ struct ProfileSummary {
   double step_seconds = 0;           ///< on average
   double tokens = 0;                 ///< of a step, on average
   int threads = 0;                   ///< of the pool; 0 on a GPU
-  std::vector<ProfileStage> groups;  ///< largest first, then "idle": what no op accounts for
+  std::vector<ProfileStage> groups;  ///< largest first, then "idle": what neither ops nor collectives account for
   std::vector<ProfileStage> ops;     ///< largest first
+  double collective_seconds = 0;     ///< of collectives, whatever runs beside them
+  double exposed_seconds = 0;        ///< of these, those in which no op runs
+
+  /// The share of the collectives' time in which ops run beside them; 1 without collectives.
+  double hidden_share() const { return collective_seconds > 0 ? 1 - exposed_seconds / collective_seconds : 1; }
 };
 
-/// Of the ops within steps. `tokens`: of all steps together.
+/// Of the ops within steps, without their waits for collectives, and of collectives that begin in steps. `tokens`: of
+/// all steps together.
 ProfileSummary summarise_profile(const Profile& profile, double tokens);
 
 /// Each group and its ops: calls, milliseconds, µs for each token, MB, how busy the threads were, shares.
 std::string profile_table(const ProfileSummary& summary, bool color);
 
 /// {"steps", "step_ms", "tokens", "threads", "groups": [{"name", "calls", "ms", "us_per_token", "mb", "threads_busy",
-/// "share"}], "ops": [the same and "group", "share_of_group"]}; what is unknown is left out
+/// "share"}], "ops": [the same and "group", "share_of_group"], "collectives": {"ms", "exposed_ms", "hidden_share"}};
+/// what is unknown is left out
 Json profile_json(const ProfileSummary& summary);
 
-/// The Trace Event Format that chrome://tracing and Perfetto read: lanes for steps, blocks and ops and, on a CPU, for
-/// each thread: a span for each loop, called as the op it belongs to.
+/// The Trace Event Format that chrome://tracing and Perfetto read: lanes for steps, blocks and ops, for collectives
+/// where there are some and, on a CPU, for each thread: a span for each loop, called as the op it belongs to. Waits for
+/// collectives are in the lane of the ops that wait.
 Json chrome_trace(const Profile& profile);
 
 }  // namespace hone

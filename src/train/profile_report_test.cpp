@@ -86,6 +86,51 @@ TEST(ProfileReport, ThreadsAreBusyWhileTheyWorkOnTheirLoops) {
   EXPECT_NE(profile_table(summary, false).find("33.3 %"), std::string::npos);
 }
 
+/// A step of 10 ms on a GPU: attention, which waits from 2 to 3 ms, then the optimizer. Beside them a reduce-scatter
+/// from 0.5 to 3 ms, and two gathers from 7 ms on, the last of which ends after the step.
+Profile step_with_collectives() {
+  Profile profile;
+  profile.spans = {{ProfileKind::kStep, "step", "", 0, 0.0, 0.010},
+                   {ProfileKind::kCollective, "reduce-scatter", "layer 1", 0, 0.0005, 0.003, 8e6},
+                   {ProfileKind::kOp, "attention", "forward", 0, 0.001, 0.005},
+                   {ProfileKind::kWait, "wait for", "layer 1", 0, 0.002, 0.003},
+                   {ProfileKind::kOp, "adamw", "", 0, 0.005, 0.009},
+                   {ProfileKind::kCollective, "all-gather", "embedding", 0, 0.007, 0.0085, 2e6},
+                   {ProfileKind::kCollective, "all-gather", "layer 1", 0, 0.0085, 0.0115, 2e6}};
+  return profile;
+}
+
+TEST(ProfileReport, CollectivesCountWhereNoOpRunsBesideThem) {
+  const ProfileSummary summary = summarise_profile(step_with_collectives(), 0);
+  const auto seconds_of = [](const std::vector<ProfileStage>& stages, const std::string& name) {
+    for (const ProfileStage& stage : stages) {
+      if (stage.name == name) return stage.seconds;
+    }
+    return -1.0;
+  };
+  EXPECT_NEAR(seconds_of(summary.ops, "attention forward"), 0.003, 1e-12) << "without its wait";
+  EXPECT_NEAR(seconds_of(summary.ops, "reduce-scatter"), 0.0005 + 0.001, 1e-12);
+  EXPECT_NEAR(seconds_of(summary.ops, "all-gather"), 0.001, 1e-12) << "what comes after the step is the next one's";
+  EXPECT_NEAR(seconds_of(summary.groups, "collectives"), 0.0025, 1e-12);
+  EXPECT_NEAR(seconds_of(summary.groups, "idle"), 0.0005, 1e-12);
+  EXPECT_NEAR(summary.collective_seconds, 0.007, 1e-12);
+  EXPECT_NEAR(summary.hidden_share(), 4.5 / 7, 1e-9);
+  EXPECT_NEAR(profile_json(summary)["collectives"]["exposed_ms"].get<double>(), 2.5, 1e-9);
+  EXPECT_NE(profile_table(summary, false).find("collectives: 7.00 ms a step, 64.3 %"), std::string::npos);
+}
+
+TEST(ProfileReport, CollectivesOfACpuAreInTheStreamAndHideNothing) {
+  Profile profile;
+  profile.threads = 1;
+  profile.spans = {{ProfileKind::kStep, "step", "", 0, 0.0, 0.010},
+                   {ProfileKind::kOp, "grad_norm", "", 0, 0.001, 0.005},
+                   {ProfileKind::kCollective, "all-reduce", "measurements", 0, 0.002, 0.004, 8}};
+  const ProfileSummary summary = summarise_profile(profile, 0);
+  EXPECT_NEAR(summary.exposed_seconds, 0.002, 1e-12);
+  EXPECT_NEAR(summary.hidden_share(), 0, 1e-9);
+  EXPECT_NEAR(summary.groups.back().seconds, 0.006, 1e-12);
+}
+
 TEST(ProfileReport, TheTraceHasALaneForStepsBlocksAndOpsAndForEachThread) {
   const auto lanes_of = [](const Json& trace) {
     std::vector<std::string> names;
@@ -110,6 +155,14 @@ TEST(ProfileReport, TheTraceHasALaneForStepsBlocksAndOpsAndForEachThread) {
   ASSERT_EQ(ops.size(), 9u);
   EXPECT_EQ(ops[1]["cat"], "attention");
   EXPECT_EQ(ops[1]["args"]["pass"], "forward");
+
+  const Json ranks = chrome_trace(step_with_collectives());
+  EXPECT_EQ(lanes_of(ranks), (std::vector<std::string>{"steps", "blocks", "ops", "collectives"}));
+  const Json collectives = spans_of(ranks, 3);
+  ASSERT_EQ(collectives.size(), 3u);
+  EXPECT_EQ(collectives[0]["name"], "reduce-scatter layer 1, 8.0 MB");
+  EXPECT_EQ(collectives[0]["cat"], "collectives");
+  EXPECT_EQ(spans_of(ranks, 2)[1]["name"], "wait for layer 1");
 
   Profile profile = two_steps_on_two_threads();
   profile.unrecorded_loops = 7;

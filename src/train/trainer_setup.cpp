@@ -219,7 +219,6 @@ void Trainer::resume(const std::filesystem::path& checkpoint) {
   }
   load_position(checkpoint);
   engine_->gather_values();
-  stream_.synchronize();
   if (state_.total_steps > 0 && state_.total_steps != schedule_.total_steps) {
     logger_.warning("the stopped run was planned for {} steps, this one for {}: the learning rates of the rest differ",
                     state_.total_steps, schedule_.total_steps);

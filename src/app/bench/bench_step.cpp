@@ -134,13 +134,11 @@ class BenchTraining {
   const ParameterStore& store() const { return store_; }
   Stream& stream() { return stream_; }
 
-  /// A step; its results are in `result`.
+  /// A step; its results are in `result`. The next one's data are made before it waits, as in a run: what is still
+  /// under way beside the next step's beginning has no pause in which to end unseen.
   StepTime step(int64_t index) {
-    StepData data;
-    const int64_t ranks = communicator_ ? communicator_->size() : 1;
-    for (int64_t i = 0; i < ranks; ++i) {
-      data.micro_batches.push_back(random_batch(options_, config().vocab_size, index * ranks + i));
-    }
+    if (!next_) next_ = data_of(index);
+    const StepData data = std::move(*next_);
     const auto begin = std::chrono::steady_clock::now();
     const auto elapsed = [&] {
       return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
@@ -152,6 +150,7 @@ class BenchTraining {
       engine_->accumulate(data, index, optimizer_step);
       engine_->start_update(optimizer_step);
       time.host = elapsed();
+      next_ = data_of(index + 1);
       result = engine_->finish_update();
     }
     time.whole = elapsed();
@@ -164,6 +163,15 @@ class BenchTraining {
   StepResult result;
 
  private:
+  StepData data_of(int64_t index) const {
+    StepData data;
+    const int64_t ranks = communicator_ ? communicator_->size() : 1;
+    for (int64_t i = 0; i < ranks; ++i) {
+      data.micro_batches.push_back(random_batch(options_, config().vocab_size, index * ranks + i));
+    }
+    return data;
+  }
+
   void check_sizes() const {
     if (options_.seq < 2 || options_.batch < 1 || options_.steps < 1 || options_.warmup < 0) {
       throw UserError("a step needs documents of two tokens or more, and there must be one",
@@ -213,7 +221,8 @@ class BenchTraining {
   ResidentPlacement placement_;
   Decoder decoder_;
   std::unique_ptr<Communicator> communicator_;  // null for one rank
-  std::unique_ptr<Engine> engine_;              // last: its queued work uses the members above
+  std::optional<StepData> next_;
+  std::unique_ptr<Engine> engine_;  // last: its queued work uses the members above
 };
 
 struct Times {
@@ -324,6 +333,12 @@ std::string tables(const Json& r, const BenchStepOptions& options, const BenchTr
   speed.add_row({"ms: median (least – most)", fmt::format("{:.1f} ({:.1f} – {:.1f})", ms["median"].get<double>(),
                                                           ms["min"].get<double>(), ms["max"].get<double>())});
   speed.add_row({"ms until the host has queued it", fmt::format("{:.1f}", r["host_ms"].get<double>())});
+  if (ranks) {
+    const Json& c = r["collectives"];
+    speed.add_row({"ms of collectives, exposed",
+                   fmt::format("{:.1f}, {:.1f} ({:.1f} % hidden)", c["ms"].get<double>(), c["exposed_ms"].get<double>(),
+                               c["hidden_share"].get<double>() * 100)});
+  }
   speed.add_row({"model TFLOP/s", fmt::format("{:.4g}", r["model_tflops"].get<double>())});
   speed.add_row({"loss", fmt::format("{:.4f}", r["loss"].get<double>())});
   const RunPrecision precision{.weights = dtype_named(options.dtype),
@@ -354,6 +369,13 @@ Measured measure(const BenchStepOptions& options, BenchTraining& training) {
   return {summary_of(seconds), summary_of(host_seconds)};
 }
 
+/// A few steps more; those of all ranks, which take them together.
+Profile profile_steps(const BenchStepOptions& options, BenchTraining& training) {
+  Profiler profiler(training.stream());
+  for (int64_t i = 0; i < kProfiledSteps; ++i) training.step(options.warmup + options.steps + i);
+  return profiler.take();
+}
+
 /// The median step of one rank that trains alone; none where that does not fit.
 std::optional<double> seconds_alone(const BenchStepOptions& options, const TrainerRanks& ranks) {
   try {
@@ -376,25 +398,21 @@ int run_bench_step(const BenchStepOptions& options, const TrainerRanks& ranks) {
   BenchTraining training(options, ranks, together);
   const Measured measured = measure(options, training);
   Json results = results_of(options, training, measured.whole, measured.host);
+  const bool profiled = together || !options.profile.empty();
+  Profile profile;
+  if (profiled) profile = profile_steps(options, training);
+  if (ranks.rank > 0) return 0;
+  const ProfileSummary summary =
+      summarise_profile(profile, static_cast<double>(kProfiledSteps * options.batch * options.seq));
   if (together) {
     results["ranks"] = ranks.size;
     results["zero_stage"] = options.zero_stage;
     results["share_of_one_rank"] = alone ? Json(*alone / measured.whole.median) : Json(nullptr);
-    if (ranks.rank > 0) {  // takes part in what the first rank profiles
-      for (int64_t i = 0; !options.profile.empty() && i < kProfiledSteps; ++i) {
-        training.step(options.warmup + options.steps + i);
-      }
-      return 0;
-    }
+    results["collectives"] = profile_json(summary)["collectives"];
   }
   const bool color = Terminal::of(1).color;
   if (options.json != "-") print_text(heading(results) + tables(results, options, training, color));
   if (!options.profile.empty()) {
-    Profiler profiler(training.stream());
-    for (int64_t i = 0; i < kProfiledSteps; ++i) training.step(options.warmup + options.steps + i);
-    const Profile profile = profiler.take();
-    const ProfileSummary summary =
-        summarise_profile(profile, static_cast<double>(kProfiledSteps * options.batch * options.seq));
     results["profile"] = profile_json(summary);
     write_text_file(options.profile, chrome_trace(profile).dump() + "\n");
     if (options.json != "-") print_text("\n" + profile_table(summary, color));

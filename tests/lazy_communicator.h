@@ -1,0 +1,94 @@
+// LazyCommunicator: collectives of host memory beside the stream that calls them, as a GPU has them, and as late as can
+// be: each runs only when somebody waits for it or for a later one. Until then, what a gather brings from other ranks
+// is no number. Who reads without waiting reads that.
+#pragma once
+
+#include <algorithm>
+#include <condition_variable>
+#include <cstring>
+#include <future>
+#include <limits>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "core/thread_pool.h"
+#include "dist/communicator.h"
+
+namespace hone {
+
+class LazyCommunicator : public Communicator {
+ public:
+  explicit LazyCommunicator(Communicator& inner) : inner_(inner), pool_(1), beside_(Device{}, pool_) {}
+  ~LazyCommunicator() override { ask(std::numeric_limits<int64_t>::max()); }
+
+  Control& control() const override { return inner_.control(); }
+  void all_reduce_sum(Stream&, Tensor inout) override {
+    queue([&] { inner_.all_reduce_sum(beside_, inout); });
+  }
+  void reduce_scatter_sum(Stream&, Tensor full, std::span<const Part> parts) override {
+    queue([&] { inner_.reduce_scatter_sum(beside_, full, parts); });
+  }
+  void all_gather(Stream& stream, Tensor full, std::span<const Part> parts) override {
+    stream.enqueue([full, others = std::vector(parts.begin(), parts.end()), own = rank()](ThreadPool&) {
+      for (int r = 0; r < static_cast<int>(others.size()); ++r) {  // all bits set: NaN
+        const Part& part = others[static_cast<size_t>(r)];
+        const size_t bytes = static_cast<size_t>(part.count) * size_of(full.dtype);
+        if (r != own && bytes > 0) std::memset(element_at(full, part.offset), 0xFF, bytes);
+      }
+    });
+    fork(stream);
+    queue([&] { inner_.all_gather(beside_, full, parts); });
+  }
+  void broadcast(Stream&, Tensor inout, int root) override {
+    queue([&] { inner_.broadcast(beside_, inout, root); });
+  }
+
+  void fork(Stream& stream) override {
+    const auto reached = std::make_shared<std::promise<void>>();
+    stream.enqueue([reached](ThreadPool&) { reached->set_value(); });
+    beside_.enqueue([reached](ThreadPool&) { reached->get_future().wait(); });
+  }
+  void join(Stream& stream, int64_t calls) override {
+    ask(calls);
+    stream.enqueue([this, calls](ThreadPool&) { wait([&] { return done_ >= calls; }); });
+  }
+  void finish(Stream&, int64_t calls) override {
+    ask(calls);
+    wait([&] { return done_ >= calls; });
+    control().check();
+  }
+  int64_t calls() const override { return calls_; }
+
+ private:
+  template <class Collective>
+  void queue(Collective collective) {
+    const int64_t call = ++calls_;
+    beside_.enqueue([this, call](ThreadPool&) { wait([&] { return asked_ >= call; }); });
+    collective();
+    beside_.enqueue([this, call](ThreadPool&) {
+      const std::lock_guard lock(mutex_);
+      done_ = call;
+      changed_.notify_all();
+    });
+  }
+  void ask(int64_t calls) {
+    const std::lock_guard lock(mutex_);
+    asked_ = std::max(asked_, calls);
+    changed_.notify_all();
+  }
+  template <class Condition>
+  void wait(Condition condition) {
+    std::unique_lock lock(mutex_);
+    while (!changed_.wait_for(lock, std::chrono::milliseconds(50), condition)) control().check();
+  }
+
+  Communicator& inner_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  int64_t calls_ = 0, asked_ = 0, done_ = 0;
+  ThreadPool pool_;
+  Stream beside_;  // last: its queue uses what is above
+};
+
+}  // namespace hone
