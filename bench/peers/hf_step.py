@@ -2,7 +2,10 @@
 
 Prints a line of JSON: tokens a second, model TFLOP/s, peak memory. Weights, gradients and AdamW moments are bfloat16
 (adapters float32), as transformers trains by default; Hone keeps float32 masters and moments.
-Under torchrun each rank has a GPU and DistributedDataParallel sums the gradients; tokens a second are those of one GPU.
+Under torchrun each rank has a GPU and DistributedDataParallel sums the gradients or, with --fsdp, FSDP2 (fully_shard of
+each layer) shards parameters, gradients and moments: in float32 with bfloat16 copies to compute with and float32 sums of
+gradients (--fsdp float32, as Hone's zero_stage 1), or all in bfloat16. Weights that were gathered for forward stay for
+backward. Tokens a second are those of one GPU.
 """
 import argparse
 import contextlib
@@ -39,6 +42,7 @@ def arguments():
     p.add_argument("--no-checkpointing", action="store_true")
     p.add_argument("--compile", action="store_true")
     p.add_argument("--liger", action="store_true")
+    p.add_argument("--fsdp", default="", choices=("", "float32", "bfloat16"), help="FSDP2, and what it keeps state in")
     p.add_argument("--threads", type=int, default=0)
     return p.parse_args()
 
@@ -50,8 +54,9 @@ def build(a):
     if shapes.is_sparse(cfg):
         cfg._experts_implementation = a.experts
     torch.set_default_dtype(torch.bfloat16)
+    kept = torch.float32 if a.fsdp == "float32" else torch.bfloat16
     with torch.device(a.device):
-        model = transformers.AutoModelForCausalLM.from_config(cfg, dtype=torch.bfloat16)
+        model = transformers.AutoModelForCausalLM.from_config(cfg, dtype=kept)
     if shapes.is_sparse(cfg) and hasattr(model, "set_experts_implementation"):
         model.set_experts_implementation(a.experts)
     if a.liger:
@@ -69,7 +74,25 @@ def build(a):
         model.enable_input_require_grads()
     if not a.no_checkpointing:
         model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+    if a.fsdp:
+        shard(model, kept)
     return cfg, model.train()
+
+
+def shard(model, kept):
+    from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+    policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=kept)
+    for layer in model.model.layers:
+        fully_shard(layer, mp_policy=policy, reshard_after_forward=False)
+    fully_shard(model, mp_policy=policy, reshard_after_forward=False)
+
+
+def precision_of(trained, optimizer):
+    """Formats of what the optimizer steps and keeps of the largest trained parameter."""
+    largest = max(trained, key=lambda p: p.numel())
+    name = lambda t: str(t.dtype).removeprefix("torch.")
+    state = optimizer.state[largest]
+    return {"stepped": name(largest), "moments": [name(state["exp_avg"]), name(state["exp_avg_sq"])]}
 
 
 def main():
@@ -88,7 +111,7 @@ def main():
     optimizer = torch.optim.AdamW(trained, lr=1e-5, fused=on_gpu)
     if a.compile:
         model = torch.compile(model)
-    if ranks > 1:
+    if ranks > 1 and not a.fsdp:
         model = torch.nn.parallel.DistributedDataParallel(model, gradient_as_bucket_view=True)
     if on_gpu:
         torch.cuda.reset_peak_memory_stats()
@@ -116,7 +139,7 @@ def main():
     print(json.dumps({
         "bench": "step", "peer": "transformers", "transformers": transformers.__version__, "torch": torch.__version__,
         **vars(a), "ranks": ranks, "layers": cfg.num_hidden_layers, "trained": sum(p.numel() for p in trained),
-        "loss": loss.item(), "tokens_per_second": tokens / median,
+        "precision": precision_of(trained, optimizer), "loss": loss.item(), "tokens_per_second": tokens / median,
         "step_ms": {"median": median * 1e3, "min": min(seconds) * 1e3, "max": max(seconds) * 1e3},
         "model_tflops": flops * tokens / median / 1e12, "memory": {"used": peak}}), flush=True)
 
