@@ -37,6 +37,7 @@ struct Job {
   size_t first = 0;       ///< of the steps
   fs::path save_to = {};  ///< the training state, after the last step
   fs::path resume_from = {};
+  int64_t least_bucket_bytes = 0;
 };
 
 /// What came of it.
@@ -93,6 +94,7 @@ Outcome train(const Job& job, Communicator* ranks, bool shards_state) {
                  .adapter = job.adapter.empty() ? fs::path() : directory / job.adapter,
                  .ranks = ranks,
                  .shards_state = shards_state,
+                 .least_bucket_bytes = job.least_bucket_bytes,
                  .formats = job.formats});
   OptimizerOptions optimizer;
   optimizer.kind = job.optimizer;
@@ -250,6 +252,17 @@ TEST(Ranks, ThatShardStepEveryElementAsThoseThatDoNot) {
       const Outcome whole = train_by(count, jobs[i], false), sharded = train_by(count, jobs[i], true);
       EXPECT_EQ(whole.bytes, sharded.bytes) << "job " << i << ", " << count << " ranks";
     }
+  }
+}
+
+TEST(Ranks, MaySumSmallBucketsTogether) {
+  // Without clipping by a norm, which is summed bucket after bucket, nothing depends on them.
+  Job job{.max_grad_norm = 0, .steps = steps_of("qwen3_moe", {4, 2, 3})};
+  const Outcome apart = train_by(2, job, true);
+  for (const int64_t least : {10'000, 100'000, 1'000'000'000}) {
+    job.least_bucket_bytes = least;
+    EXPECT_EQ(train_by(2, job, true).bytes, apart.bytes) << least;
+    EXPECT_EQ(train_by(2, job, false).bytes, apart.bytes) << least;
   }
 }
 

@@ -3,10 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <compare>
 #include <functional>
 #include <optional>
 #include <set>
-#include <tuple>
 
 #include "core/arena.h"
 #include "core/transfer.h"
@@ -217,6 +217,41 @@ BackwardPlace backward_place(const Parameter& parameter, int layers) {
           fmt::format("layer {}{}", parameter.layer(), first ? " feed-forward" : "")};
 }
 
+/// What parameters of a bucket have in common. In the order of backward.
+struct BucketKey {
+  int position;
+  DType dtype, gradient;
+  bool sharded;
+
+  auto operator<=>(const BucketKey&) const = default;
+};
+
+/// Small buckets become one with the next that they have all but the position in common with, at its place.
+std::vector<Bucket> merge_small(std::map<BucketKey, Bucket> buckets, int64_t least_bytes) {
+  std::map<BucketKey, Bucket> merged;
+  for (auto& [key, bucket] : buckets) {
+    const auto small =
+        std::find_if(merged.begin(), merged.end(), [&, k = key, one_use = bucket.one_use](const auto& m) {
+          const auto& [other, earlier] = m;
+          return BucketKey{k.position, other.dtype, other.gradient, other.sharded} == k && earlier.one_use == one_use &&
+                 earlier.elements * static_cast<int64_t>(size_of(k.gradient)) < least_bytes;
+        });
+    if (small == merged.end()) {
+      merged.emplace(key, std::move(bucket));
+      continue;
+    }
+    Bucket& whole = merged[key] = std::move(small->second);
+    merged.erase(small);
+    whole.name = whole.name.substr(0, whole.name.find(" to ")) + " to " + bucket.name;
+    whole.parameters.insert(whole.parameters.end(), bucket.parameters.begin(), bucket.parameters.end());
+    for (const int64_t offset : bucket.offsets) whole.offsets.push_back(whole.elements + offset);
+    whole.elements += bucket.elements;
+  }
+  std::vector<Bucket> list;
+  for (auto& [key, bucket] : merged) list.push_back(std::move(bucket));
+  return list;
+}
+
 int64_t aligned(int64_t elements, int64_t alignment) { return (elements + alignment - 1) / alignment * alignment; }
 
 }  // namespace
@@ -241,8 +276,7 @@ void ParameterStore::share_among(const RankShare& share) {
   }
   if (share.ranks == 1) return;
   HONE_ASSERT(!share_layer_gradients_, "layers whose gradients take turns cannot be summed later");
-  using Key = std::tuple<int, DType, DType, bool>;
-  std::map<Key, Bucket> buckets;
+  std::map<BucketKey, Bucket> buckets;
   for (Parameter* p : trainable()) {
     const auto [position, name] = backward_place(*p, layers);
     const bool sharded = share.shards_state && (!adapters || p->kind() == ParameterKind::kLora);
@@ -254,7 +288,8 @@ void ParameterStore::share_among(const RankShare& share) {
     bucket.offsets.push_back(bucket.elements);
     bucket.elements += aligned(p->shape().numel(), Bucket::kAlignment);
   }
-  for (auto& [key, bucket] : buckets) {
+  buckets_ = merge_small(std::move(buckets), share.least_bucket_bytes);
+  for (Bucket& bucket : buckets_) {
     bucket.elements = aligned(bucket.elements, share.ranks * Bucket::kAlignment);
     for (size_t i = 0; i < bucket.parameters.size(); ++i) {
       Parameter& p = *bucket.parameters[i];
@@ -265,7 +300,6 @@ void ParameterStore::share_among(const RankShare& share) {
       p.elements_per_rank_ = bucket.elements / share.ranks;
       p.rank_ = share.rank;
     }
-    buckets_.push_back(std::move(bucket));
   }
 }
 

@@ -131,6 +131,41 @@ TEST(ParameterStore, LayersMayShareTheMemoryOfTheirGradients) {
   }
 }
 
+TEST(ParameterStore, BucketsFollowBackwardAndSmallOnesWaitForTheNext) {
+  ParameterStore store;
+  store.add({"e", {1000}, ParameterKind::kEmbedding, -1, {}}, DType::kF32);
+  for (int layer = 0; layer < 3; ++layer) {
+    const std::string name = std::to_string(layer);
+    store.add({name + ".a", {100}, ParameterKind::kAttention, layer, {}}, DType::kF32);
+    store.add({name + ".m", {1000}, ParameterKind::kMlp, layer, {}}, DType::kF32);
+    store.add({name + ".n", {100}, ParameterKind::kNorm, layer, {}}, DType::kF32);
+  }
+  store.add({"h", {1000}, ParameterKind::kHead, -1, {}}, DType::kF32);
+  const auto names = [&](int64_t least_bytes) {
+    store.share_among({.rank = 0, .ranks = 2, .shards_state = true, .least_bucket_bytes = least_bytes});
+    std::vector<std::string> list;
+    for (const Bucket& bucket : store.buckets()) list.push_back(bucket.name);
+    return list;
+  };
+  using Names = std::vector<std::string>;
+  EXPECT_EQ(names(0), (Names{"head", "layer 2 feed-forward", "layer 2", "layer 1 feed-forward", "layer 1",
+                             "layer 0 feed-forward", "layer 0", "embedding"}));
+  // Halves have 4096 and 2048 bytes.
+  EXPECT_EQ(names(4096), (Names{"head", "layer 2 feed-forward", "layer 2 to layer 1 feed-forward",
+                                "layer 1 to layer 0 feed-forward", "layer 0", "embedding"}));
+  EXPECT_EQ(names(1 << 20), (Names{"head to layer 0", "embedding"})) << "the embedding's may have two uses";
+  const Bucket& all = store.buckets().front();
+  std::vector<bool> taken(static_cast<size_t>(all.elements / Bucket::kAlignment));
+  for (size_t i = 0; i < all.parameters.size(); ++i) {
+    EXPECT_EQ(all.offsets[i] % Bucket::kAlignment, 0);
+    for (int64_t at = 0; at < all.parameters[i]->shape().numel(); at += Bucket::kAlignment) {
+      const auto block = static_cast<size_t>((all.offsets[i] + at) / Bucket::kAlignment);
+      EXPECT_FALSE(taken.at(block)) << all.parameters[i]->name();
+      taken[block] = true;
+    }
+  }
+}
+
 TEST(ParameterStore, EachUseOfAGradientHasItsOwnStream) {
   ParameterStore store;
   Parameter& a = store.add({"a", {2, 2}, ParameterKind::kAttention, 0, {}}, DType::kF32);

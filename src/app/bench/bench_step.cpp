@@ -133,6 +133,8 @@ class BenchTraining {
   const DecoderConfig& config() const { return decoder_.config(); }
   const ParameterStore& store() const { return store_; }
   Stream& stream() { return stream_; }
+  /// Of ranks that train together.
+  Control& control() { return communicator_->control(); }
 
   /// A step; its results are in `result`. The next one's data are made before it waits, as in a run: what is still
   /// under way beside the next step's beginning has no pause in which to end unseen.
@@ -369,6 +371,25 @@ Measured measure(const BenchStepOptions& options, BenchTraining& training) {
   return {summary_of(seconds), summary_of(host_seconds)};
 }
 
+/// What each rank has told, in milliseconds; null of one whose step does not fit.
+Json alone_on_each(const std::optional<double>& alone, BenchTraining& training) {
+  Json all = Json::array();
+  for (const std::string& text : training.control().exchange(alone ? fmt::format("{}", *alone * 1e3) : "null")) {
+    all.push_back(Json::parse(text));
+  }
+  return all;
+}
+
+/// How the ranks' mean step alone compares with a step together; null where one does not fit.
+Json share_of_alone(const Json& alone, double together_ms) {
+  double sum = 0;
+  for (const Json& ms : alone) {
+    if (ms.is_null()) return nullptr;
+    sum += ms.get<double>();
+  }
+  return sum / static_cast<double>(alone.size()) / together_ms;
+}
+
 /// A few steps more; those of all ranks, which take them together.
 Profile profile_steps(const BenchStepOptions& options, BenchTraining& training) {
   Profiler profiler(training.stream());
@@ -398,6 +419,7 @@ int run_bench_step(const BenchStepOptions& options, const TrainerRanks& ranks) {
   BenchTraining training(options, ranks, together);
   const Measured measured = measure(options, training);
   Json results = results_of(options, training, measured.whole, measured.host);
+  const Json alone_ms = together ? alone_on_each(alone, training) : Json(nullptr);
   const bool profiled = together || !options.profile.empty();
   Profile profile;
   if (profiled) profile = profile_steps(options, training);
@@ -407,7 +429,8 @@ int run_bench_step(const BenchStepOptions& options, const TrainerRanks& ranks) {
   if (together) {
     results["ranks"] = ranks.size;
     results["zero_stage"] = options.zero_stage;
-    results["share_of_one_rank"] = alone ? Json(*alone / measured.whole.median) : Json(nullptr);
+    results["alone_ms"] = alone_ms;
+    results["share_of_one_rank"] = share_of_alone(alone_ms, measured.whole.median * 1e3);
     results["collectives"] = profile_json(summary)["collectives"];
   }
   const bool color = Terminal::of(1).color;

@@ -38,7 +38,9 @@ Replay::Replay(const std::filesystem::path& model, Stream& stream, const BatchCa
   trainable.adapter = options.adapter;
   trainable.train_base = trainable.train_router = options.adapter.empty();
   trainable.formats = options.formats;
-  if (ranks_ != nullptr) trainable.ranks = {ranks_->rank(), ranks_->size(), options.shards_state};
+  if (ranks_ != nullptr) {
+    trainable.ranks = {ranks_->rank(), ranks_->size(), options.shards_state, options.least_bucket_bytes};
+  }
   model_.set_trainable(trainable);
   model_.load(stream.device(), stream.pool(), 0);
   model_.decoder().prepare(stream, capacity.max_seqlen);

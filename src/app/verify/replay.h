@@ -25,6 +25,7 @@ struct ReplayOptions {
   std::filesystem::path adapter = {};  ///< trained alone if given; else the whole model is
   Communicator* ranks = nullptr;       ///< that train together; null: one alone
   bool shards_state = false;           ///< ZeRO-1
+  int64_t least_bucket_bytes = 0;      ///< RankShare's: models of cases are small
   TrainingFormats formats = {};
 };
 
