@@ -10,6 +10,7 @@
 #include <thread>
 
 #include "program.h"
+#include "rank_runs.h"
 #include "shell.h"
 
 namespace hone {
@@ -168,14 +169,31 @@ TEST_F(Launch, AMistakeOfTheConfigurationEndsAllAtOnce) {
   EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(30));
 }
 
+TEST(LaunchWithoutMpi, StartsCpuRanksItself) {
+  const Folder folder;
+  const RankRuns runs(folder);
+  const ShellOutcome outcome =
+      run_shell("PATH=/nowhere " + hone_program() + " launch -n 2 --device cpu --" + runs.words("run"));
+  EXPECT_EQ(outcome.code, 0) << outcome.out;
+  EXPECT_THAT(outcome.out, HasSubstr("started by hand"));
+  runs.expect_losses_of_one_rank("run");
+}
+
 TEST(LaunchErrors, SayHowToStartRanks) {
-  EXPECT_THAT(run_hone({"launch", "-n", "2"}).err, HasSubstr("nothing to run is given"));
+  EXPECT_THAT(run_hone({"launch", "-n", "2"}).err, HasSubstr("there is nothing to start"));
   EXPECT_THAT(run_hone({"launch", "-n", "2", "eval", "run.yaml"}).err,
               HasSubstr("'eval' does not run on several ranks"));
+  EXPECT_THAT(
+      run_hone({"launch", "--hosts", "a,b", "eval", "run.yaml"}).err,
+      HasSubstr("train, verify, bench do: hone launch -n 2 -- train run.yaml; other verbs run alone: hone eval"));
+  EXPECT_THAT(run_hone({"launch", "train", "run.yaml"}).err, HasSubstr("how many ranks to start is not said"));
+  EXPECT_THAT(run_hone({"launch", "--hosts", "a,b", "-n", "0", "train", "x"}).err, HasSubstr("each host needs a rank"));
   EXPECT_THAT(run_hone({"launch", "-n", "0", "train", "run.yaml"}).err, HasSubstr("0 ranks cannot be started"));
   EXPECT_THAT(run_hone({"launch", "-n", "1000", "--device", "cuda", "train", "x"}).err, HasSubstr("as many GPUs"));
   EXPECT_THAT(run_hone({"launch", "-n", "2", "--device", "tpu", "--", "train", "x"}).err,
-              HasSubstr("'tpu' is no device"));
+              HasSubstr("'tpu' is not a device."));
+  EXPECT_THAT(run_hone({"launch", "-n", "2", "--device", "cuda:1", "--", "train", "x"}).err,
+              HasSubstr("cuda:1 is one GPU, but each rank takes one of its own"));
   EXPECT_EQ(run_hone({"launch", "-n", "2"}).code, 2);
 }
 

@@ -260,11 +260,11 @@ int run(const std::vector<std::string>& arguments) {
   std::fflush(stdout);
   ControlTimes times{.rendezvous = 60};
   if (fault == "hang") times.hang = 4;
-  std::unique_ptr<Control> control = rendezvous(environment, times);
+  std::unique_ptr<ControlChannel> control = rendezvous(environment, times);
   ThreadPool pool(2);
   Stream stream(device == "cuda" ? Device{DeviceKind::kCuda, environment.local_rank} : Device{}, pool);
   const Clock::time_point begin = Clock::now();
-  const std::unique_ptr<Communicator> ranks = connect_ranks(std::move(control), stream);
+  const std::unique_ptr<Communicator> ranks = connect_ranks(std::move(control), environment, stream);
   if (ranks->rank() == 0) fmt::print("connected in {:.2f} s\n", seconds_since(begin));
   if (!fault.empty()) return run_fault(fault, *ranks, stream);
   Checks checks(*ranks, stream);

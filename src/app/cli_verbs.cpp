@@ -105,9 +105,6 @@ void add_launch(CLI::App& app, Action& action) {
   verb->callback([=, &action] {
     action = [=] {
       options->arguments = verb->remaining();
-      if (options->arguments.empty()) {
-        throw UserError("nothing to run is given", "hone launch", "hone launch -n 2 -- train run.yaml");
-      }
       if (!elsewhere->wanted()) return run_launch(*options);
       return run_launch_elsewhere(*elsewhere, options->ranks, options->device, options->arguments);
     };

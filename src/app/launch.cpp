@@ -15,6 +15,7 @@
 #include <optional>
 #include <thread>
 
+#include "app/launch/launch_plan.h"
 #include "app/output.h"
 #include "app/rank_processes.h"
 #include "core/cuda_device.h"
@@ -72,15 +73,14 @@ class Ranks {
   int code_ = 0;
 };
 
-/// Started here, one process a GPU.
-class GpuRanks : public Ranks {
+/// Started here: children of this process.
+class OwnRanks : public Ranks {
  public:
-  explicit GpuRanks(const LaunchOptions& options) {
+  OwnRanks(int count, const std::vector<std::string>& arguments, const Environment& common) {
     std::vector<std::string> command = {own_program()};
-    command.insert(command.end(), options.arguments.begin(), options.arguments.end());
-    const Environment common = common_environment();
-    const std::string size = std::to_string(options.ranks);
-    for (int rank = 0; rank < options.ranks; ++rank) {
+    command.insert(command.end(), arguments.begin(), arguments.end());
+    const std::string size = std::to_string(count);
+    for (int rank = 0; rank < count; ++rank) {
       Environment environment = common;
       const std::string number = std::to_string(rank);
       environment.insert(environment.end(),
@@ -134,27 +134,16 @@ class TemporaryFolder {
 /// shell that always succeeds and writes its rank's exit code down.
 class MpiRanks : public Ranks {
  public:
-  explicit MpiRanks(const LaunchOptions& options) : codes_(static_cast<size_t>(options.ranks), kRunning) {
-    const std::string mpirun = find_program("mpirun");
-    if (mpirun.empty()) {
-      throw UserError("mpirun is not on the PATH: several CPU ranks need Open MPI", "hone launch",
-                      "install it (Debian: openmpi-bin), or use GPUs with --device cuda");
-    }
-    std::vector<std::string> command = {mpirun,
-                                        "-n",
-                                        std::to_string(options.ranks),
-                                        "--oversubscribe",
-                                        "--bind-to",
-                                        "none",
-                                        "--quiet",
-                                        "--enable-recovery"};
+  MpiRanks(const std::string& mpirun, int count, const std::vector<std::string>& arguments, Environment environment)
+      : codes_(static_cast<size_t>(count), kRunning) {
+    std::vector<std::string> command = {mpirun, "-n",      std::to_string(count), "--oversubscribe", "--bind-to",
+                                        "none", "--quiet", "--enable-recovery"};
     if (::geteuid() == 0) command.push_back("--allow-run-as-root");
     command.insert(command.end(), {"/bin/sh", "-c",
                                    R"("$@"; code=$?; echo $code > "$0/$OMPI_COMM_WORLD_RANK.part"; )"
                                    R"(mv "$0/$OMPI_COMM_WORLD_RANK.part" "$0/$OMPI_COMM_WORLD_RANK")",
                                    folder_.path().string(), own_program()});
-    command.insert(command.end(), options.arguments.begin(), options.arguments.end());
-    Environment environment = common_environment();
+    command.insert(command.end(), arguments.begin(), arguments.end());
     // mpirun gives ranks a terminal, whatever their output goes to.
     if (::isatty(STDOUT_FILENO) != 1) environment.emplace_back("TERM", "dumb");
     process_ = start_process(command, environment);
@@ -192,19 +181,25 @@ class MpiRanks : public Ranks {
   std::vector<int> codes_;
 };
 
-bool on_gpus(const LaunchOptions& options) {
-  if (options.device == "cpu") return false;
+bool on_gpus(const std::string& name, int ranks) {
+  const RankDevice device = rank_device_named(name);
+  if (device == RankDevice::kCpu) return false;
   const int gpus = cuda::device_count();
-  if (options.device == "auto") return gpus >= options.ranks;
-  if (options.device != "cuda") {
-    throw UserError(fmt::format("'{}' is no device", options.device), "--device", "use cpu, cuda or auto");
+  if (device == RankDevice::kCuda && gpus < ranks) {
+    throw UserError(fmt::format("{} ranks need as many GPUs; there {} {}", ranks, gpus == 1 ? "is" : "are", gpus),
+                    "--device", gpus == 0 ? cuda::why_no_device() : "start fewer ranks (-n)");
   }
-  if (gpus < options.ranks) {
-    throw UserError(
-        fmt::format("{} ranks need as many GPUs; there {} {}", options.ranks, gpus == 1 ? "is" : "are", gpus),
-        "--device", gpus == 0 ? cuda::why_no_device() : "start fewer ranks (-n)");
-  }
-  return true;
+  return gpus >= ranks;
+}
+
+std::unique_ptr<Ranks> start_ranks(int count, const LaunchOptions& options) {
+  Environment environment = common_environment();
+  if (on_gpus(options.device, count)) return std::make_unique<OwnRanks>(count, options.arguments, environment);
+  const Environment cpu = cpu_rank_variables();
+  environment.insert(environment.end(), cpu.begin(), cpu.end());
+  const std::string mpirun = find_program("mpirun");
+  if (mpirun.empty()) return std::make_unique<OwnRanks>(count, options.arguments, environment);
+  return std::make_unique<MpiRanks>(mpirun, count, options.arguments, environment);
 }
 
 int wait_for(Ranks& ranks, CaughtSignals& signals) {
@@ -226,23 +221,15 @@ int wait_for(Ranks& ranks, CaughtSignals& signals) {
 }  // namespace
 
 int run_launch(const LaunchOptions& options) {
-  if (options.ranks < 1 || options.ranks > 1024) {
-    throw UserError(fmt::format("{} ranks cannot be started", options.ranks), "-n", "use 1 to 1024");
+  check_ranks_command(options.arguments);
+  if (!options.ranks) {
+    throw UserError("how many ranks to start is not said", "hone launch", "hone launch -n 2 -- train run.yaml");
   }
-  const std::vector<std::string> verbs = {"train", "verify", "bench"};
-  const std::string& verb = options.arguments.front();
-  if (std::find(verbs.begin(), verbs.end(), verb) == verbs.end()) {
-    throw UserError(fmt::format("'{}' does not run on several ranks", verb), "hone launch",
-                    "hone launch -n 2 -- train run.yaml");
+  if (*options.ranks < 1 || *options.ranks > 1024) {
+    throw UserError(fmt::format("{} ranks cannot be started", *options.ranks), "-n", "use 1 to 1024");
   }
   CaughtSignals signals;
-  std::unique_ptr<Ranks> ranks;
-  if (on_gpus(options)) {
-    ranks = std::make_unique<GpuRanks>(options);
-  } else {
-    ranks = std::make_unique<MpiRanks>(options);
-  }
-  return wait_for(*ranks, signals);
+  return wait_for(*start_ranks(*options.ranks, options), signals);
 }
 
 }  // namespace hone

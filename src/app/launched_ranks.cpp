@@ -6,6 +6,7 @@
 
 #include <utility>
 
+#include "app/output.h"
 #include "core/error.h"
 #include "dist/connect_ranks.h"
 #include "dist/rendezvous.h"
@@ -13,7 +14,8 @@
 namespace hone {
 
 LaunchedRanks::LaunchedRanks() : environment_(launch_environment()) {
-  if (size() > 1) control_ = rendezvous(environment_);
+  if (size() == 1) return;
+  control_ = rendezvous(environment_, {}, [](const std::string& text) { print_error(text + "\n"); });
 }
 
 std::string LaunchedRanks::describe() const {
@@ -33,7 +35,7 @@ TrainerRanks LaunchedRanks::for_trainer() {
           .size = environment_.world_size,
           .local_rank = environment_.local_rank,
           .local_size = environment_.local_size,
-          .connect = [this](Stream& stream) { return connect_ranks(std::move(control_), stream); }};
+          .connect = [this](Stream& stream) { return connect_ranks(std::move(control_), environment_, stream); }};
 }
 
 int LaunchedRanks::run(const std::function<int()>& work) {

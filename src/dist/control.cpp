@@ -3,7 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <chrono>
 #include <sstream>
+#include <thread>
 
 #include "core/error.h"
 
@@ -13,6 +15,16 @@ std::string reason_of(const std::exception& error) {
   const auto* known = dynamic_cast<const Error*>(&error);
   if (!known) return error.what();
   return known->where().empty() ? known->message() : fmt::format("{} ({})", known->message(), known->where());
+}
+
+void throw_broken(Control& control, const std::string& problem) {
+  constexpr int kTries = 100;
+  constexpr auto kPause = std::chrono::milliseconds(20);
+  for (int i = 0; i < kTries; ++i) {
+    control.check();
+    std::this_thread::sleep_for(kPause);
+  }
+  throw Error(ExitCode::kDeviceFailed, problem, "", "look at the other ranks' logs");
 }
 
 bool Control::any(bool mine) {

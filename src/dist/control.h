@@ -44,6 +44,10 @@ class Control {
   virtual void on_end(std::function<void()> callback) = 0;
 };
 
+/// Throws because a connection to another rank has broken. That may be seen before it is known who is lost: it is
+/// waited for, for the name, and only then `problem` is the error.
+[[noreturn]] void throw_broken(Control& control, const std::string& problem);
+
 /// What of an error the other ranks are told: what and where, in a line.
 std::string reason_of(const std::exception& error);
 

@@ -19,16 +19,18 @@
 
 namespace hone {
 
-/// Of a rank, for messages.
+/// Of a rank.
 struct RankFacts {
   std::string host;
   int64_t pid = 0;
   int local_rank = 0;
+  std::string address = {};  ///< in numbers: where this rank reaches its host
 };
 
 /// Seconds.
 struct ControlTimes {
   double rendezvous = 600;  ///< until all ranks have come
+  double notice = 10;       ///< until it is said who has not
   double heartbeat = 1;
   double silence = 20;  ///< without a heartbeat: a rank is lost
   double hang = 1800;   ///< in one collective: a rank that has not come to it hangs

@@ -10,6 +10,7 @@
 #include <thread>
 
 #include "core/error.h"
+#include "dist/channel_testing.h"
 #include "dist/rendezvous.h"
 
 namespace hone {
@@ -18,45 +19,6 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
-
-/// A port that was free a moment ago.
-int free_port() {
-  std::string problem;
-  static int port = 20000 + static_cast<int>(::getpid() % 20000);
-  while (!listen_at("127.0.0.1", ++port, problem).open()) {
-  }
-  return port;
-}
-
-LaunchEnvironment environment_of(int rank, int world_size, int port) {
-  return {"test", rank, world_size, rank, world_size, "127.0.0.1", {port}, "run"};
-}
-
-/// body(channel) for each of `count` ranks in threads; what each threw, "" for nothing.
-template <class Body>
-std::vector<std::string> run_channels(std::vector<LaunchEnvironment> environments, ControlTimes times, Body body) {
-  std::vector<std::string> errors(environments.size());
-  std::vector<std::thread> threads;
-  for (size_t i = 0; i < environments.size(); ++i) {
-    threads.emplace_back([&, i] {
-      try {
-        const auto channel = rendezvous(environments[i], times);
-        body(*channel);
-      } catch (const Error& error) {
-        errors[i] = error.message();
-      }
-    });
-  }
-  for (std::thread& thread : threads) thread.join();
-  return errors;
-}
-
-std::vector<LaunchEnvironment> environments(int count) {
-  const int port = free_port();
-  std::vector<LaunchEnvironment> all;
-  for (int rank = 0; rank < count; ++rank) all.push_back(environment_of(rank, count, port));
-  return all;
-}
 
 TEST(Rendezvous, RanksFindEachOtherAndExchange) {
   const auto errors = run_channels(environments(4), {}, [](ControlChannel& channel) {
@@ -90,11 +52,54 @@ TEST(Rendezvous, RanksThatDoNotComeAreNamed) {
   EXPECT_THAT(errors[1], HasSubstr("rank 2 of 4 did not come"));
 }
 
+TEST(Rendezvous, RunsWithPortsSideBySideStayApart) {
+  // As of two torchruns that do not name their runs, where the first one's port is taken.
+  auto all = environments(2), others = all;
+  const int port = all[0].ports[0];
+  std::string problem;
+  const Socket taken = listen_at("127.0.0.1", port, problem);
+  std::atomic<bool> stop{false};
+  std::thread stranger([&] {
+    while (!stop) accept_from(taken, 0.05);
+  });
+  for (int i = 0; i < 2; ++i) {
+    all[static_cast<size_t>(i)].ports = {port, port + 1, port + 2};
+    others[static_cast<size_t>(i)].ports = {port + 1, port + 2};
+  }
+  all.insert(all.end(), others.begin(), others.end());
+  for (int rank = 0; rank < 4; ++rank) all[static_cast<size_t>(rank)].local_rank = rank / 2;  // the run
+  const auto errors = run_channels(all, {.rendezvous = 20}, [](ControlChannel& channel) {
+    EXPECT_EQ(channel.ranks()[0].local_rank, channel.ranks()[1].local_rank);
+  });
+  stop = true;
+  stranger.join();
+  EXPECT_THAT(errors, ElementsAre("", "", "", ""));
+}
+
 TEST(Rendezvous, RankZeroThatIsNotThereIsNamed) {
   const auto errors =
       run_channels({environment_of(1, 2, free_port())}, {.rendezvous = 0.5}, [](ControlChannel&) { FAIL(); });
   EXPECT_THAT(errors[0], HasSubstr("rank 1 found no rank 0 at 127.0.0.1:"));
   EXPECT_THAT(errors[0], HasSubstr("Connection refused"));
+}
+
+TEST(Rendezvous, WhoIsWaitedForIsSaidBeforeTheEnd) {
+  const auto notice_of = [](const LaunchEnvironment& environment) {
+    std::vector<std::string> notices;
+    EXPECT_THROW(rendezvous(environment, {.rendezvous = 1.5, .notice = 0.2},
+                            [&](const std::string& text) { notices.push_back(text); }),
+                 Error);
+    return notices;
+  };
+  const int port = free_port();
+  EXPECT_THAT(notice_of(environment_of(0, 3, port)),
+              ElementsAre("rank 0, at 127.0.0.1:" + std::to_string(port) +
+                          ", has not heard from ranks 1, 2 of 3; it waits up to 2 s"));
+  LaunchEnvironment lost = environment_of(1, 2, port);
+  lost.host = "no-such-host.invalid";
+  const std::vector<std::string> notices = notice_of(lost);
+  ASSERT_EQ(notices.size(), 1u);
+  EXPECT_THAT(notices[0], StartsWith("rank 1 finds no rank 0 at no-such-host.invalid:"));
 }
 
 TEST(Rendezvous, RanksOfAnotherSizeAndRanksThatAreThereTwiceAreRefused) {

@@ -86,14 +86,24 @@ std::optional<LaunchEnvironment> slurm_ranks(const Variables& variables) {
   return variables.has(kSlurm.size) ? ranks_of(variables, kSlurm) : std::nullopt;
 }
 
+/// Not where another launcher has been started below srun or mpirun, whose variables its ranks still have.
+bool mpi_knows(const Variables& variables, const LaunchEnvironment& environment) {
+  if (variables.has(kOpenMpi.rank)) return variables.number(kOpenMpi.rank) == environment.rank;
+  return !variables.has(kTorchrun.rank) && variables.has("PMIX_RANK");
+}
+
 std::optional<LaunchEnvironment> find_ranks(const Variables& variables) {
-  const auto torchrun = ranks_of(variables, kTorchrun), mpi = ranks_of(variables, kOpenMpi);
+  auto torchrun = ranks_of(variables, kTorchrun);
+  const auto mpi = ranks_of(variables, kOpenMpi);
   if (torchrun && mpi && (torchrun->rank != mpi->rank || torchrun->world_size != mpi->world_size)) {
     throw UserError(fmt::format("RANK and WORLD_SIZE say rank {} of {}, Open MPI says rank {} of {}", torchrun->rank,
                                 torchrun->world_size, mpi->rank, mpi->world_size),
                     "environment", "unset RANK and WORLD_SIZE, or start the ranks without mpirun");
   }
-  if (torchrun) return torchrun;
+  if (torchrun) {
+    if (!variables.has("TORCHELASTIC_RUN_ID")) torchrun->launcher = "hand";
+    return torchrun;
+  }
   if (mpi) return mpi;
   if (const auto slurm = slurm_ranks(variables)) return slurm;
   return ranks_of(variables, kPmi);
@@ -101,8 +111,9 @@ std::optional<LaunchEnvironment> find_ranks(const Variables& variables) {
 
 std::string host_of_rank_0(const Variables& variables, const LaunchEnvironment& environment) {
   if (variables.has("MASTER_ADDR")) return variables.text("MASTER_ADDR");
-  const bool states_local_size =
-      variables.has("LOCAL_WORLD_SIZE") || variables.has(kOpenMpi.local_size) || variables.has(kPmi.local_size);
+  const bool states_local_size = variables.has(kTorchrun.local_size) || variables.has(kOpenMpi.local_size) ||
+                                 variables.has(kPmi.local_size) ||
+                                 (environment.launcher == kSlurm.launcher && variables.has(kSlurm.local_size));
   if (states_local_size && environment.local_size == environment.world_size) return "127.0.0.1";
   for (const char* name : {"SLURM_STEP_NODELIST", "SLURM_NODELIST", "SLURM_JOB_NODELIST"}) {
     if (environment.launcher == kSlurm.launcher && variables.has(name)) return first_slurm_host(variables.text(name));
@@ -162,6 +173,7 @@ LaunchEnvironment launch_environment(const std::function<const char*(const char*
   std::optional<LaunchEnvironment> environment = find_ranks(variables);
   if (!environment) return {};
   if (environment->world_size == 1) return *environment;
+  environment->mpi = mpi_knows(variables, *environment);
   environment->run = run_of(variables, *environment);
   environment->host = host_of_rank_0(variables, *environment);
   environment->ports = ports_of(variables, *environment);

@@ -8,14 +8,16 @@
 namespace hone {
 
 struct LaunchEnvironment {
-  std::string launcher;  ///< "torchrun", "Open MPI", "SLURM", "PMI"; "" for a process that was started alone
+  /// "torchrun", "hand" (as torchrun, without it), "Open MPI", "SLURM", "PMI"; "" for a process that was started alone
+  std::string launcher;
   int rank = 0, world_size = 1;
   int local_rank = 0;  ///< among the ranks of this host: the GPU it takes
   int local_size = 1;  ///< ranks of this host, which share its cores
   std::string host;    ///< where rank 0 listens
   /// Ports that rank 0 tries to listen at, in turn; the others look for it at each.
   std::vector<int> ports;
-  std::string run;  ///< tells the launcher's jobs apart, where it names them
+  std::string run;   ///< tells the launcher's jobs apart, where it names them
+  bool mpi = false;  ///< MPI can find the ranks: the launcher speaks PMIx
 
   /// "rank 1 of 4 (local rank 1), started by torchrun; rank 0 at node7:29500"
   std::string describe() const;

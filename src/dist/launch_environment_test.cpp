@@ -80,6 +80,8 @@ TEST(LaunchEnvironment, ASlurmStepNamesItsFirstHost) {
   EXPECT_EQ(found.run, "77.0");
   EXPECT_EQ(found.local_rank, 1);
   EXPECT_EQ(found.local_size, 2);
+  variables["SLURM_STEP_TASKS_PER_NODE"] = "8";  // one node, whatever its name
+  EXPECT_EQ(detect(variables).host, "127.0.0.1");
   variables.erase("SLURM_STEP_NUM_TASKS");  // the batch script itself
   EXPECT_EQ(detect(variables).world_size, 1);
 }
@@ -97,9 +99,39 @@ TEST(LaunchEnvironment, TorchrunUnderSlurmIsTorchruns) {
                                           {"RANK", "9"},
                                           {"WORLD_SIZE", "16"},
                                           {"LOCAL_RANK", "1"},
-                                          {"MASTER_ADDR", "n0"}});
+                                          {"MASTER_ADDR", "n0"},
+                                          {"TORCHELASTIC_RUN_ID", "none"}});
   EXPECT_EQ(found.launcher, "torchrun");
   EXPECT_EQ(found.rank, 9);
+}
+
+TEST(LaunchEnvironment, MpiIsForThoseWhomItsLauncherStarted) {
+  const Variables mpirun = {{"OMPI_COMM_WORLD_RANK", "1"},
+                            {"OMPI_COMM_WORLD_SIZE", "2"},
+                            {"OMPI_COMM_WORLD_LOCAL_SIZE", "2"},
+                            {"PMIX_RANK", "1"}};
+  EXPECT_TRUE(detect(mpirun).mpi);
+  Variables srun = {{"SLURM_PROCID", "0"},
+                    {"SLURM_STEP_NUM_TASKS", "2"},
+                    {"SLURM_STEP_NODELIST", "a"},
+                    {"SLURM_STEP_TASKS_PER_NODE", "2"}};
+  EXPECT_FALSE(detect(srun).mpi);
+  EXPECT_EQ(detect(srun).host, "127.0.0.1");
+  srun["PMI_RANK"] = "0";  // of PMI-2, which Open MPI does not speak
+  EXPECT_FALSE(detect(srun).mpi);
+  srun["PMIX_RANK"] = "0";
+  EXPECT_TRUE(detect(srun).mpi);
+  // Ranks of a torchrun below srun have the variables of torchrun's own process.
+  srun.insert({{"RANK", "1"}, {"WORLD_SIZE", "4"}, {"MASTER_ADDR", "a"}, {"TORCHELASTIC_RUN_ID", "none"}});
+  EXPECT_EQ(detect(srun).launcher, "torchrun");
+  EXPECT_FALSE(detect(srun).mpi);
+}
+
+TEST(LaunchEnvironment, WhoSetsTheVariablesByHandIsNotTorchrun) {
+  Variables variables = {{"RANK", "0"}, {"WORLD_SIZE", "2"}, {"MASTER_ADDR", "a"}};
+  EXPECT_EQ(detect(variables).launcher, "hand");
+  variables["TORCHELASTIC_RUN_ID"] = "none";
+  EXPECT_EQ(detect(variables).launcher, "torchrun");
 }
 
 TEST(LaunchEnvironment, WhatCannotBeIsAnError) {

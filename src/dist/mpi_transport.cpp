@@ -25,13 +25,11 @@ constexpr auto kPause = std::chrono::microseconds(50);
 /// Whether the group still lives is asked this often.
 constexpr auto kBetweenChecks = std::chrono::milliseconds(20);
 
+constexpr const char* kModule = "hone_mpi.so";
+
 /// Loads the module once; it stays loaded.
 const HoneMpiApi& module() {
-  const fs::path path = module_path("hone_mpi.so");
-  if (!fs::exists(path)) {
-    throw UserError("this program was built without MPI, which CPU ranks speak through", path.string(),
-                    "install libopenmpi-dev where it is built (tools/setup.sh build) and build again");
-  }
+  const fs::path path = module_path(kModule);
   // MPI loads parts of itself later, which look for its symbols among the program's.
   void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_GLOBAL);
   const auto entry = library ? reinterpret_cast<HoneMpiEntry>(dlsym(library, kMpiEntryName)) : nullptr;
@@ -51,12 +49,12 @@ class MpiTransport : public Transport {
     HoneMpiError error{};
     if (api_.start(&rank_, &size_, &error) != 0) {
       throw UserError(fmt::format("MPI does not start: {}", error.text), "MPI",
-                      "start CPU ranks with hone launch or mpirun");
+                      "try mpirun with another program; hone launch -n 2 starts ranks, too");
     }
     if (rank_ != control.rank() || size_ != control.size()) {
       throw UserError(fmt::format("MPI says rank {} of {}, the launcher's variables say rank {} of {}", rank_, size_,
                                   control.rank(), control.size()),
-                      "MPI", "start CPU ranks with hone launch or mpirun; torchrun is for GPU ranks");
+                      "MPI", "start all ranks with one mpirun or srun");
     }
   }
   ~MpiTransport() override {
@@ -102,14 +100,8 @@ class MpiTransport : public Transport {
   }
 
  private:
-  /// A connection of MPI's may break before the control channel has said who is lost: that is waited for, for its name.
   void check(int result, const HoneMpiError& error) {
-    if (result == 0) return;
-    for (int i = 0; i < 100; ++i) {
-      control_.check();
-      std::this_thread::sleep_for(kBetweenChecks);
-    }
-    throw Error(ExitCode::kDeviceFailed, fmt::format("MPI: {}", error.text), "", "look at the other ranks' logs");
+    if (result != 0) throw_broken(control_, fmt::format("MPI: {}", error.text));
   }
 
   Control& control_;
@@ -118,6 +110,8 @@ class MpiTransport : public Transport {
 };
 
 }  // namespace
+
+bool mpi_is_built() { return fs::exists(module_path(kModule)); }
 
 std::unique_ptr<Transport> start_mpi(Control& control) { return std::make_unique<MpiTransport>(control); }
 

@@ -8,9 +8,12 @@
 
 namespace hone {
 
+/// Whether the program has the module that speaks MPI.
+bool mpi_is_built();
+
 /// Starts MPI; once in a process, by the thread that also destroys it. `control`, of the same ranks, outlives it and
-/// says when waiting has no sense any more. Throws UserError: the program has no MPI, MPI's ranks are not the
-/// control's.
+/// says when waiting has no sense any more. Throws UserError: MPI cannot be loaded or does not start, its ranks are not
+/// the control's.
 std::unique_ptr<Transport> start_mpi(Control& control);
 
 }  // namespace hone

@@ -6,47 +6,49 @@
 
 #include <algorithm>
 #include <chrono>
+#include <functional>
 #include <thread>
 
 #include "core/error.h"
 #include "core/untrusted_json.h"
+#include "dist/deadline.h"
 #include "dist/local_process.h"
 
 namespace hone {
 
 namespace {
 
-using Clock = std::chrono::steady_clock;
-
 /// Who connects says who it is at once; what a port scanner sends is not waited for.
 constexpr double kHelloSeconds = 5;
 constexpr double kConnectSeconds = 2;
 constexpr uint32_t kLongestHello = 64 << 10;
+constexpr const char* kLoopback = "127.0.0.1";
 constexpr auto kBetweenTries = std::chrono::milliseconds(100);
 
-class Deadline {
- public:
-  explicit Deadline(double seconds)
-      : end_(Clock::now() + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds))) {}
-  double left() const { return std::max(0.0, std::chrono::duration<double>(end_ - Clock::now()).count()); }
-  bool passed() const { return left() == 0; }
-
- private:
-  Clock::time_point end_;
-};
-
 Json facts_json(const RankFacts& facts) {
-  return {{"host", facts.host}, {"pid", facts.pid}, {"local_rank", facts.local_rank}};
+  return {{"host", facts.host}, {"pid", facts.pid}, {"local_rank", facts.local_rank}, {"address", facts.address}};
 }
 
-RankFacts facts_of(const Json& json) { return {json.at("host"), json.at("pid"), json.at("local_rank")}; }
+RankFacts facts_of(const Json& json) {
+  return {json.at("host"), json.at("pid"), json.at("local_rank"), json.value("address", "")};
+}
 
-RankFacts own_facts(const LaunchEnvironment& environment) { return {host_name(), ::getpid(), environment.local_rank}; }
+RankFacts own_facts(const LaunchEnvironment& environment) {
+  return {host_name(), ::getpid(), environment.local_rank, ""};
+}
+
+/// Ranks beside rank 0 came to it over the loopback: others reach them where they reach rank 0.
+void complete_addresses(std::vector<RankFacts>& ranks, const std::string& of_rank_0) {
+  for (RankFacts& facts : ranks) {
+    if (facts.address.empty()) facts.address = of_rank_0;
+  }
+}
 
 std::string hello_of(const LaunchEnvironment& environment) {
   Json hello = facts_json(own_facts(environment));
   hello["hone"] = HONE_VERSION;
   hello["run"] = environment.run;
+  hello["port"] = environment.ports.front();
   hello["rank"] = environment.rank;
   hello["world_size"] = environment.world_size;
   return hello.dump();
@@ -77,9 +79,11 @@ class Gathering {
     const std::optional<Message> message = receive_message(socket, connection.reader, kHelloSeconds);
     if (!is(message, ControlMessage::kHello)) return;
     const Json hello = parse_json(message->bytes);
-    if (!hello.is_object() || !hello.contains("hone") || hello.value("run", "") != environment_.run) return;
+    if (!hello.is_object() || !hello.contains("hone") || !is_of_this_run(hello)) return;
     connection.rank = hello.at("rank");
-    const RankFacts facts = facts_of(hello);
+    RankFacts facts = facts_of(hello);
+    facts.address = peer_address(socket);
+    if (is_loopback(facts.address)) facts.address.clear();
     const std::string problem = problem_with(hello, facts, connection.rank);
     connection.socket = std::move(socket);
     if (!problem.empty()) {
@@ -103,13 +107,18 @@ class Gathering {
     return ranks;
   }
 
-  std::string welcome() const {
+  std::string welcome() {
+    // Where all are on one host nobody listens to the network.
+    const bool one_host =
+        std::all_of(facts_.begin(), facts_.end(), [](const auto& rank) { return rank.address.empty(); });
+    if (one_host) complete_addresses(facts_, kLoopback);
     Json ranks = Json::array();
     for (const RankFacts& facts : facts_) ranks.push_back(facts_json(facts));
     return ranks.dump();
   }
 
   std::unique_ptr<ControlChannel> channel(const ControlTimes& times) {
+    complete_addresses(facts_, kLoopback);
     return std::make_unique<ControlChannel>(0, facts_, std::move(connections_), times);
   }
 
@@ -117,6 +126,12 @@ class Gathering {
   bool has(int rank) const {
     return std::any_of(connections_.begin(), connections_.end(),
                        [&](const RankConnection& connection) { return connection.rank == rank; });
+  }
+
+  /// Runs that no launcher tells apart differ in the port that they were given: who did not get it listens behind it,
+  /// where others' ranks look for theirs.
+  bool is_of_this_run(const Json& hello) const {
+    return hello.value("run", "") == environment_.run && hello.value("port", 0) == environment_.ports.front();
   }
 
   std::string problem_with(const Json& hello, const RankFacts& facts, int rank) const {
@@ -150,21 +165,50 @@ Socket listen_at_any(const LaunchEnvironment& environment) {
                   "MASTER_PORT", "set MASTER_PORT to a free port, the same on all ranks");
 }
 
-std::unique_ptr<ControlChannel> gather(const LaunchEnvironment& environment, const ControlTimes& times) {
+using Notice = std::function<void(const std::string&)>;
+
+/// How long the others are waited for, and that the user hears of it.
+class Patience {
+ public:
+  Patience(const ControlTimes& times, const Notice& notice)
+      : times_(times), notice_(notice), end_(times.rendezvous), until_notice_(times.notice) {}
+
+  double left() const { return end_.left(); }
+  bool at_end() const { return end_.passed(); }
+  template <class Text>
+  void tell(Text what_is_missing) {
+    if (told_ || !notice_ || !until_notice_.passed()) return;
+    told_ = true;
+    notice_(fmt::format("{}; it waits up to {:.0f} s", what_is_missing(), times_.rendezvous));
+  }
+
+ private:
+  const ControlTimes& times_;
+  const Notice& notice_;
+  const Deadline end_, until_notice_;
+  bool told_ = false;
+};
+
+std::unique_ptr<ControlChannel> gather(const LaunchEnvironment& environment, const ControlTimes& times,
+                                       Patience patience) {
   const Socket listener = listen_at_any(environment);
   Gathering gathering(environment);
-  const Deadline deadline(times.rendezvous);
+  const auto missing = [&] {
+    const std::vector<int> ranks = gathering.missing();
+    return fmt::format("{} {} of {}", ranks.size() == 1 ? "rank" : "ranks", fmt::join(ranks, ", "),
+                       environment.world_size);
+  };
+  const std::string here = fmt::format("{}:{}", environment.host, port_of(listener));
   try {
     while (!gathering.complete()) {
-      Socket socket = accept_from(listener, std::min(1.0, deadline.left()));
+      Socket socket = accept_from(listener, std::min(1.0, patience.left()));
       if (socket.open()) gathering.take(std::move(socket));
-      if (!deadline.passed() || gathering.complete()) continue;
-      const std::vector<int> missing = gathering.missing();
+      if (gathering.complete()) break;
+      patience.tell([&] { return fmt::format("rank 0, at {}, has not heard from {}", here, missing()); });
+      if (!patience.at_end()) continue;
       throw Error(ExitCode::kDeviceFailed,
-                  fmt::format("{} {} of {} did not come to {}:{} within {:.0f} s",
-                              missing.size() == 1 ? "rank" : "ranks", fmt::join(missing, ", "), environment.world_size,
-                              environment.host, environment.ports.front(), times.rendezvous),
-                  "", "were they started? Can their hosts reach that address and port?");
+                  fmt::format("{} did not come to {} within {:.0f} s", missing(), here, times.rendezvous), "",
+                  "were they started? Can their hosts reach that address and port?");
     }
   } catch (const Error& error) {
     gathering.tell_all(ControlMessage::kRefused, error.message());
@@ -191,25 +235,31 @@ Socket greet(const LaunchEnvironment& environment, int port, MessageReader& read
   return {};
 }
 
-std::unique_ptr<ControlChannel> join(const LaunchEnvironment& environment, const ControlTimes& times) {
-  const Deadline deadline(times.rendezvous);
+std::unique_ptr<ControlChannel> join(const LaunchEnvironment& environment, const ControlTimes& times,
+                                     Patience patience) {
   RankConnection connection;
   std::string problem;
-  while (!connection.socket.open() && !deadline.passed()) {
+  const std::string where =
+      fmt::format("{}:{} to {}", environment.host, environment.ports.front(), environment.ports.back());
+  while (!connection.socket.open() && !patience.at_end()) {
     for (const int port : environment.ports) {
       connection.reader = MessageReader();
       connection.reader.set_longest(kLongestMessage);
       connection.socket = greet(environment, port, connection.reader, problem);
       if (connection.socket.open()) break;
     }
-    if (!connection.socket.open()) std::this_thread::sleep_for(kBetweenTries);
+    if (connection.socket.open()) break;
+    patience.tell([&] { return fmt::format("rank {} finds no rank 0 at {}: {}", environment.rank, where, problem); });
+    std::this_thread::sleep_for(kBetweenTries);
   }
   if (!connection.socket.open()) {
     throw Error(
         ExitCode::kDeviceFailed,
-        fmt::format("rank {} found no rank 0 at {}:{} to {} within {:.0f} s: {}", environment.rank, environment.host,
-                    environment.ports.front(), environment.ports.back(), times.rendezvous, problem),
-        "", "was rank 0 started? MASTER_ADDR and MASTER_PORT say where it listens");
+        fmt::format("rank {} found no rank 0 at {} within {:.0f} s: {}", environment.rank, where, times.rendezvous,
+                    problem),
+        "",
+        "was rank 0 started? MASTER_ADDR and MASTER_PORT (--master and --port of hone launch --hosts) say where it "
+        "listens");
   }
   // Rank 0 answers at its own deadline at the latest.
   const std::optional<Message> message =
@@ -222,6 +272,7 @@ std::unique_ptr<ControlChannel> join(const LaunchEnvironment& environment, const
   }
   std::vector<RankFacts> ranks;
   for (const Json& entry : parse_json(message->bytes)) ranks.push_back(facts_of(entry));
+  complete_addresses(ranks, peer_address(connection.socket));
   HONE_ASSERT(ranks.size() == static_cast<size_t>(environment.world_size));
   std::vector<RankConnection> connections;
   connections.push_back(std::move(connection));
@@ -230,9 +281,11 @@ std::unique_ptr<ControlChannel> join(const LaunchEnvironment& environment, const
 
 }  // namespace
 
-std::unique_ptr<ControlChannel> rendezvous(const LaunchEnvironment& environment, const ControlTimes& times) {
+std::unique_ptr<ControlChannel> rendezvous(const LaunchEnvironment& environment, const ControlTimes& times,
+                                           const Notice& notice) {
   HONE_ASSERT(environment.world_size > 1);
-  return environment.rank == 0 ? gather(environment, times) : join(environment, times);
+  const Patience patience(times, notice);
+  return environment.rank == 0 ? gather(environment, times, patience) : join(environment, times, patience);
 }
 
 }  // namespace hone

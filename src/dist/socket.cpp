@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <netdb.h>
+#include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
 #include <sys/socket.h>
@@ -10,30 +11,25 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
-#include <chrono>
 #include <cstring>
 #include <memory>
+
+#include "dist/deadline.h"
 
 namespace hone {
 
 namespace {
 
-using Clock = std::chrono::steady_clock;
 using Addresses = std::unique_ptr<addrinfo, decltype(&freeaddrinfo)>;
 
 constexpr int kSendMilliseconds = 10000;
 
-double seconds_until(Clock::time_point end) { return std::chrono::duration<double>(end - Clock::now()).count(); }
-Clock::time_point after(double seconds) {
-  return Clock::now() + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds));
-}
-
 /// Whether `events` come within `seconds`.
 bool wait_for(int descriptor, short events, double seconds) {
   pollfd entry{descriptor, events, 0};
-  const Clock::time_point end = after(seconds);
+  const Deadline deadline(seconds);
   while (true) {
-    const int milliseconds = static_cast<int>(std::clamp(seconds_until(end) * 1e3 + 1, 0.0, 1e9));
+    const int milliseconds = static_cast<int>(std::min(deadline.left() * 1e3 + 1, 1e9));
     const int count = ::poll(&entry, 1, milliseconds);
     if (count >= 0 || errno != EINTR) return count > 0;
   }
@@ -72,7 +68,16 @@ bool connect_within(const Socket& socket, const addrinfo& address, double second
   return error == 0;
 }
 
-bool is_loopback(const std::string& host) { return host == "localhost" || host == "::1" || host.starts_with("127."); }
+/// The numbers of an address; of an IPv4 one that came over IPv6, IPv4's.
+std::string text_of(const sockaddr_storage& address, socklen_t size) {
+  std::array<char, NI_MAXHOST> text{};
+  if (getnameinfo(reinterpret_cast<const sockaddr*>(&address), size, text.data(), text.size(), nullptr, 0,
+                  NI_NUMERICHOST) != 0) {
+    return "";
+  }
+  const std::string numbers = text.data(), mapped = "::ffff:";
+  return numbers.starts_with(mapped) ? numbers.substr(mapped.size()) : numbers;
+}
 
 bool send_all(const Socket& socket, const char* data, size_t size) {
   while (size > 0) {
@@ -103,11 +108,11 @@ void Socket::close() {
 }
 
 Socket connect_to(const std::string& host, int port, double seconds, std::string& problem) {
-  const Clock::time_point end = after(seconds);
+  const Deadline deadline(seconds);
   const Addresses addresses = resolve(host.c_str(), port, 0, problem);
   for (const addrinfo* address = addresses.get(); address; address = address->ai_next) {
     Socket socket = open_socket(*address);
-    if (socket.open() && connect_within(socket, *address, seconds_until(end))) {
+    if (socket.open() && connect_within(socket, *address, deadline.left())) {
       set(socket.descriptor(), IPPROTO_TCP, TCP_NODELAY, 1);
       return socket;
     }
@@ -134,6 +139,23 @@ Socket listen_at(const std::string& host, int port, std::string& problem) {
     }
   }
   return {};
+}
+
+bool is_loopback(const std::string& host) { return host == "localhost" || host == "::1" || host.starts_with("127."); }
+
+std::string peer_address(const Socket& socket) {
+  sockaddr_storage address{};
+  socklen_t size = sizeof address;
+  const bool known = ::getpeername(socket.descriptor(), reinterpret_cast<sockaddr*>(&address), &size) == 0;
+  return known ? text_of(address, size) : "";
+}
+
+int port_of(const Socket& listener) {
+  sockaddr_storage address{};
+  socklen_t size = sizeof address;
+  if (::getsockname(listener.descriptor(), reinterpret_cast<sockaddr*>(&address), &size) != 0) return 0;
+  return ntohs(address.ss_family == AF_INET6 ? reinterpret_cast<const sockaddr_in6&>(address).sin6_port
+                                             : reinterpret_cast<const sockaddr_in&>(address).sin_port);
 }
 
 Socket accept_from(const Socket& listener, double seconds) {
@@ -180,11 +202,12 @@ std::optional<Message> MessageReader::next() {
 }
 
 std::optional<Message> receive_message(const Socket& socket, MessageReader& reader, double seconds) {
-  const Clock::time_point end = after(seconds);
+  const Deadline deadline(seconds);
   while (true) {
     if (std::optional<Message> message = reader.next()) return message;
-    if (reader.broken() || seconds_until(end) <= 0 || !wait_for(socket.descriptor(), POLLIN, seconds_until(end)))
+    if (reader.broken() || deadline.passed() || !wait_for(socket.descriptor(), POLLIN, deadline.left())) {
       return std::nullopt;
+    }
     if (reader.read(socket) == MessageReader::State::kClosed) return reader.next();
   }
 }

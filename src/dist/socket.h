@@ -32,6 +32,12 @@ Socket connect_to(const std::string& host, int port, double seconds, std::string
 /// Listens at `port` for the ranks that know this host as `host`: on the loopback only if that is its name, otherwise
 /// on all addresses. Not open, with the reason, if the port cannot be had.
 Socket listen_at(const std::string& host, int port, std::string& problem);
+/// Whether it names this host's loopback.
+bool is_loopback(const std::string& host);
+/// The address at the other end of a connection, in numbers; "" if it has ended.
+std::string peer_address(const Socket& socket);
+/// The port at which a listener that was given port 0 listens.
+int port_of(const Socket& listener);
 /// The next connection, or one that is not open after `seconds`.
 Socket accept_from(const Socket& listener, double seconds);
 

@@ -38,16 +38,19 @@ int gpu_index(const std::string& name) {
 
 }  // namespace
 
+void check_device_name(const std::string& name, const std::string& where) {
+  const std::vector<std::string> names = {"auto", "cpu", "cuda"};
+  if (std::find(names.begin(), names.end(), name) != names.end() || gpu_index(name) >= 0) return;
+  throw UserError(fmt::format("'{}' is not a device.{}", name, did_you_mean(name, names)), where,
+                  "use auto, cpu, cuda or cuda:N");
+}
+
 Device choose_device(const std::string& name, const std::string& where) {
+  check_device_name(name, where);
   if (name == "cpu") return {};
   const int count = cuda::device_count();
   if (name == "auto") return count > 0 ? Device{DeviceKind::kCuda, 0} : Device{};
   const int index = gpu_index(name);
-  if (index < 0) {
-    const std::vector<std::string> names = {"auto", "cpu", "cuda"};
-    throw UserError(fmt::format("'{}' is not a device.{}", name, did_you_mean(name, names)), where,
-                    "use auto, cpu, cuda or cuda:N");
-  }
   if (count == 0) {
     throw UserError("there is no GPU to run on: " + cuda::why_no_device(), where,
                     "use the device cpu; hone env shows what this program and this machine have");
@@ -75,10 +78,13 @@ Device choose_rank_device(const std::string& name, int local_rank, int local_siz
   return device;
 }
 
-int usable_cores() {
+int rank_threads(int stated, int local_size) {
+  if (stated > 0) return stated;
+  if (local_size == 1) return 0;
+  const int all = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
   cpu_set_t cores;
-  if (sched_getaffinity(0, sizeof(cores), &cores) == 0) return CPU_COUNT(&cores);
-  return std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+  const int usable = sched_getaffinity(0, sizeof(cores), &cores) == 0 ? CPU_COUNT(&cores) : all;
+  return usable < all ? usable : std::max(1, all / local_size);
 }
 
 std::string device_text(Device device) {

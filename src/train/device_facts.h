@@ -18,12 +18,16 @@ uint64_t used_memory(Device device);
 /// there is none (it says why), and for a number beyond the last.
 Device choose_device(const std::string& name, const std::string& where = "device");
 
+/// Throws choose_device's error for a name that is none, without asking what GPUs there are.
+void check_device_name(const std::string& name, const std::string& where = "device");
+
 /// The device of one of `local_size` ranks of a host: as above, each with a GPU of its own where they run on GPUs. A
 /// host on which every process sees one GPU has shared them out already.
 Device choose_rank_device(const std::string& name, int local_rank, int local_size);
 
-/// Cores that this process may run on.
-int usable_cores();
+/// Threads of one of `local_size` ranks of a host, as ThreadPool takes them: what is stated; 0, all cores, for one
+/// alone; otherwise a share of the host's, or those that a launcher has bound this rank to.
+int rank_threads(int stated, int local_size);
 
 /// The processor's or the GPU's name.
 std::string device_name(Device device);

@@ -2,6 +2,10 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sched.h>
+
+#include <algorithm>
+#include <thread>
 
 #include "core/cuda_device.h"
 #include "core/error.h"
@@ -42,6 +46,29 @@ TEST(DeviceChoice, OtherNamesAreRefused) {
     EXPECT_THAT(refusal(name), HasSubstr("is not a device")) << name;
   }
   EXPECT_THAT(refusal("cud"), HasSubstr("Did you mean 'cuda'"));
+}
+
+TEST(RankThreads, RanksOfAHostShareItsCores) {
+  const int all = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+  EXPECT_EQ(rank_threads(0, 1), 0) << "a pool's default: all cores";
+  EXPECT_EQ(rank_threads(5, 1), 5);
+  EXPECT_EQ(rank_threads(5, 8), 5) << "what is stated counts";
+  EXPECT_EQ(rank_threads(0, all), 1);
+  EXPECT_EQ(rank_threads(0, 10 * all), 1);
+}
+
+TEST(RankThreads, ARankThatIsBoundToCoresTakesThose) {
+  cpu_set_t before, one;
+  ASSERT_EQ(sched_getaffinity(0, sizeof before, &before), 0);
+  if (CPU_COUNT(&before) < 2) GTEST_SKIP() << "one core is all there is";
+  CPU_ZERO(&one);
+  for (int core = 0; core < CPU_SETSIZE && CPU_COUNT(&one) == 0; ++core) {
+    if (CPU_ISSET(core, &before)) CPU_SET(core, &one);
+  }
+  ASSERT_EQ(sched_setaffinity(0, sizeof one, &one), 0);
+  EXPECT_EQ(rank_threads(0, 2), 1);
+  EXPECT_EQ(rank_threads(0, 1), 0);
+  ASSERT_EQ(sched_setaffinity(0, sizeof before, &before), 0);
 }
 
 }  // namespace

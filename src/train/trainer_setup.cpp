@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <map>
-#include <thread>
 
 #include "core/error.h"
 #include "report/startup_tables.h"
@@ -14,24 +13,12 @@
 
 namespace hone {
 
-namespace {
-
-/// All cores of the host, which its ranks share, unless a launcher has bound each rank to cores of its own.
-int thread_count(const RunConfig& config, const TrainerRanks& ranks) {
-  if (config.machine.threads) return static_cast<int>(*config.machine.threads);
-  const int all = static_cast<int>(std::thread::hardware_concurrency()), usable = usable_cores();
-  if (ranks.local_size == 1) return 0;
-  return usable < all ? usable : std::max(1, all / ranks.local_size);
-}
-
-}  // namespace
-
 Trainer::Trainer(RunConfig config, Logger& logger, ConfigWriter config_writer, TrainerRanks ranks)
     : config_(std::move(config)),
       logger_(logger),
       config_writer_(std::move(config_writer)),
       ranks_(std::move(ranks)),
-      pool_(thread_count(config_, ranks_)),
+      pool_(rank_threads(static_cast<int>(config_.machine.threads.value_or(0)), ranks_.local_size)),
       stream_(choose_rank_device(config_.machine.device, ranks_.local_rank, ranks_.local_size), pool_),
       checkpoints_(config_.report.output_dir) {}
 

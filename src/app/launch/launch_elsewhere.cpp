@@ -42,6 +42,7 @@ std::shared_ptr<LaunchElsewhere> add_launch_elsewhere(CLI::App* verb) {
   verb->add_option("--port", plan.port, "at which rank 0 listens")->capture_default_str()->group(both);
   verb->add_option("--env", plan.environment, "NAME=VALUE for all ranks; several times")
       ->expected(1)
+      ->allow_extra_args(false)
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
       ->group(both);
   const char* const models = "Independent models";
@@ -58,13 +59,17 @@ std::shared_ptr<LaunchElsewhere> add_launch_elsewhere(CLI::App* verb) {
   return options;
 }
 
-int run_launch_elsewhere(LaunchElsewhere elsewhere, int ranks, const std::string& device,
+int run_launch_elsewhere(LaunchElsewhere elsewhere, std::optional<int> ranks, const std::string& device,
                          const std::vector<std::string>& arguments) {
   LaunchPlan& plan = elsewhere.plan;
   plan.program = own_program();
   plan.directory = std::filesystem::current_path();
   plan.command = arguments;
-  plan.ranks_per_host = ranks > 0 ? ranks : 1;
+  plan.ranks_per_host = ranks.value_or(1);
+  const RankDevice kind = rank_device_named(device);
+  if (kind == RankDevice::kCpu) {
+    for (const auto& [name, value] : cpu_rank_variables()) plan.environment.push_back(name + "=" + value);
+  }
   if (!elsewhere.slurm && elsewhere.ssh.hosts.empty()) {
     throw UserError("a script is written, and independent models are started, for other machines only", "hone launch",
                     "name them with --hosts, or use --slurm");
@@ -73,7 +78,8 @@ int run_launch_elsewhere(LaunchElsewhere elsewhere, int ranks, const std::string
     throw UserError("SLURM chooses the hosts", "--hosts", "leave out --hosts or --slurm");
   }
   if (elsewhere.slurm) {
-    if (device == "cpu" && elsewhere.slurm_options.gpus_per_node < 0) elsewhere.slurm_options.gpus_per_node = 0;
+    if (kind == RankDevice::kCpu && elsewhere.slurm_options.gpus_per_node < 0)
+      elsewhere.slurm_options.gpus_per_node = 0;
     return run_launch_slurm(plan, elsewhere.slurm_options, elsewhere.dry_run, elsewhere.replace);
   }
   const auto hosts = static_cast<int>(elsewhere.ssh.hosts.size());
@@ -81,7 +87,7 @@ int run_launch_elsewhere(LaunchElsewhere elsewhere, int ranks, const std::string
     throw UserError(fmt::format("{} models on {} hosts: each host has one", plan.independent.count, hosts),
                     "--independent", "name as many hosts as models");
   }
-  return run_launch_hosts(plan, elsewhere.ssh, device, elsewhere.dry_run);
+  return run_launch_hosts(plan, elsewhere.ssh, kind, elsewhere.dry_run);
 }
 
 }  // namespace hone

@@ -3,6 +3,7 @@
 
 #include <CLI/CLI.hpp>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -25,8 +26,8 @@ struct LaunchElsewhere {
 /// Adds --hosts, --slurm, --independent and what belongs to them.
 std::shared_ptr<LaunchElsewhere> add_launch_elsewhere(CLI::App* verb);
 
-/// Returns the exit code, or becomes the script that starts the ranks. `ranks`: of each host; 0: one.
-int run_launch_elsewhere(LaunchElsewhere elsewhere, int ranks, const std::string& device,
+/// Returns the exit code, or becomes the script that starts the ranks. `ranks`: of each host; default: one.
+int run_launch_elsewhere(LaunchElsewhere elsewhere, std::optional<int> ranks, const std::string& device,
                          const std::vector<std::string>& arguments);
 
 }  // namespace hone

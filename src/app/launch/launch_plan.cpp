@@ -1,22 +1,44 @@
 #include "app/launch/launch_plan.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 
 #include "core/error.h"
+#include "train/device_facts.h"
 
 namespace hone {
 
-void check_launch_plan(const LaunchPlan& plan) {
-  if (plan.command.empty()) {
-    throw UserError("there is nothing to start", "hone launch", "end it with -- train run.yaml");
+void check_ranks_command(const std::vector<std::string>& command) {
+  if (command.empty()) {
+    throw UserError("there is nothing to start", "hone launch",
+                    "end it with a verb: hone launch -n 2 -- train run.yaml");
   }
-  const std::vector<std::string> verbs = {"train", "eval"};
-  if (std::find(verbs.begin(), verbs.end(), plan.command.front()) == verbs.end()) {
-    throw UserError(fmt::format("'{}' does not run on several ranks.{}", plan.command.front(),
-                                did_you_mean(plan.command.front(), verbs)),
-                    "hone launch", "use train or eval after --");
+  const std::vector<std::string> verbs = {"train", "verify", "bench"};
+  const std::string& verb = command.front();
+  if (std::find(verbs.begin(), verbs.end(), verb) != verbs.end()) return;
+  throw UserError(fmt::format("'{}' does not run on several ranks.{}", verb, did_you_mean(verb, verbs)), "hone launch",
+                  fmt::format("{} do: hone launch -n 2 -- train run.yaml; other verbs run alone: hone {} …",
+                              fmt::join(verbs, ", "), verb));
+}
+
+RankDevice rank_device_named(const std::string& name) {
+  check_device_name(name, "--device");
+  if (name == "auto") return RankDevice::kAuto;
+  if (name.starts_with("cuda:")) {
+    throw UserError(fmt::format("{} is one GPU, but each rank takes one of its own", name), "--device",
+                    "use cuda; CUDA_VISIBLE_DEVICES says which GPUs the ranks share out");
+  }
+  return name == "cpu" ? RankDevice::kCpu : RankDevice::kCuda;
+}
+
+std::vector<std::pair<std::string, std::string>> cpu_rank_variables() { return {{"CUDA_VISIBLE_DEVICES", "-1"}}; }
+
+void check_launch_plan(const LaunchPlan& plan) {
+  check_ranks_command(plan.command);
+  if (plan.independent.count > 0 && plan.command.front() != "train") {
+    throw UserError(fmt::format("'{}' makes no models", plan.command.front()), "--independent", "use train after --");
   }
   if (plan.ranks_per_host < 1) throw UserError("each host needs a rank", "-n", "use 1 or more, one for each GPU");
   const int ports = std::max(1, plan.independent.count);

@@ -3,6 +3,7 @@
 
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace hone {
@@ -25,7 +26,17 @@ struct LaunchPlan {
   IndependentModels independent;
 };
 
-/// Throws UserError: no command, a verb that does not train, numbers out of range, NAME=VALUE without a name.
+/// Throws UserError: no command, or a verb that ranks do not run together.
+void check_ranks_command(const std::vector<std::string>& command);
+
+/// What --device of hone launch means. Names of single GPUs are refused: each rank takes one of its own.
+enum class RankDevice { kCpu, kCuda, kAuto };
+RankDevice rank_device_named(const std::string& name);
+
+/// Variables of CPU ranks: they see no GPU, whatever `device` in their configuration finds.
+std::vector<std::pair<std::string, std::string>> cpu_rank_variables();
+
+/// Throws UserError: what check_ranks_command does, numbers out of range, NAME=VALUE without a name.
 void check_launch_plan(const LaunchPlan& plan);
 
 /// As a shell's word: as it is if it has only harmless characters, else in single quotes.

@@ -8,6 +8,7 @@
 #include <filesystem>
 
 #include "app/output.h"
+#include "app/rank_processes.h"
 #include "core/cuda_device.h"
 #include "core/error.h"
 #include "weights/checkpoint.h"
@@ -23,17 +24,17 @@ void write_script(const fs::path& path, const std::string& script) {
   fs::permissions(path, fs::perms::owner_exec | fs::perms::group_exec, fs::perm_options::add);
 }
 
-bool on_cpu(const std::string& device) {
-  if (device == "auto") return cuda::device_count() == 0;
-  if (device == "cpu" || device == "cuda") return device == "cpu";
-  throw UserError(fmt::format("'{}' is no device", device), "--device", "use cpu, cuda or auto");
+/// The GPUs of other machines are not counted here.
+bool on_cpu(RankDevice device) {
+  return device == RankDevice::kCpu || (device == RankDevice::kAuto && cuda::device_count() == 0);
 }
 
 }  // namespace
 
-int run_launch_hosts(const LaunchPlan& plan, const SshHosts& hosts, const std::string& device, bool dry_run) {
+int run_launch_hosts(const LaunchPlan& plan, const SshHosts& hosts, RankDevice device, bool dry_run) {
   check_launch_plan(plan);
-  const bool models = plan.independent.count > 0, by_mpirun = !models && on_cpu(device);
+  const bool models = plan.independent.count > 0;
+  const bool by_mpirun = !models && on_cpu(device) && !find_program("mpirun").empty();
   const std::string script = by_mpirun ? mpirun_script(plan, hosts) : ssh_script(plan, hosts);
   if (dry_run) {
     print_text(script);

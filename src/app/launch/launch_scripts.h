@@ -9,8 +9,8 @@
 namespace hone {
 
 /// Writes LOGS/launch.sh, prints which rank runs where, and becomes the script; with `dry_run` prints the script alone.
-/// `device`: cuda, cpu (ranks are started by mpirun), or auto: what this machine has.
-int run_launch_hosts(const LaunchPlan& plan, const SshHosts& hosts, const std::string& device, bool dry_run);
+/// CPU ranks (with kAuto, where this machine has no GPU) are started by mpirun, where it is installed.
+int run_launch_hosts(const LaunchPlan& plan, const SshHosts& hosts, RankDevice device, bool dry_run);
 
 /// Writes options.file and prints how to submit it; with `dry_run` prints the script alone. A file that is there is
 /// replaced only if `replace` is set.

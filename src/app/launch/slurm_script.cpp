@@ -87,7 +87,7 @@ std::string slurm_explanation(const LaunchPlan& plan, const SlurmOptions& option
   const std::string logs = shell_word(plan.logs);
   text += fmt::format("submit:           mkdir -p {} && sbatch {}\n", logs, shell_word(options.file));
   text += fmt::format("watch:            squeue --me; tail -f {}/{}\n", logs, models > 0 ? "node_0.log" : "rank_0.log");
-  text += "stop:             scancel --full --signal=TERM JOB, which saves first; resume=auto goes on from there\n";
+  text += "stop:             scancel --signal=TERM JOB, which saves first; resume=auto goes on from there\n";
   return text;
 }
 

@@ -124,12 +124,13 @@ start() {  # host, log, variables and command
 )sh";
 
 constexpr const char* kEnd = R"sh(
+patience=60  # seconds, after the first failure, in which the other ranks may end by themselves
 failed_at=
 while [ -n "$(jobs -rp)" ]; do
   sleep 0.2
   [ -e "$state/failed" ] || continue
   [ -n "$failed_at" ] || failed_at=$SECONDS
-  if [ $((SECONDS - failed_at)) -ge 60 ]; then exec 9>&-; fi
+  if [ $((SECONDS - failed_at)) -ge $patience ]; then exec 9>&-; fi
 done
 [ -z "$stopped" ] || exit $stopped
 if [ -e "$state/failed" ]; then exit "$(cat "$state/failed")"; fi
@@ -214,6 +215,7 @@ std::string mpirun_script(const LaunchPlan& plan, const SshHosts& hosts) {
       "--wdir",    plan.directory};
   words.insert(words.end(), {"--mca", "plm_rsh_agent", hosts.ssh});
   words.insert(words.end(), {"-x", "MASTER_ADDR=" + master_of(hosts), "-x", fmt::format("MASTER_PORT={}", plan.port)});
+  words.insert(words.end(), {"-x", "TERM=dumb"});  // mpirun gives ranks a terminal, but their output is a log, too
   for (const std::string& variable : plan.environment) words.insert(words.end(), {"-x", variable});
   return heading(mpirun_explanation(plan, hosts)) +
          fmt::format(

@@ -155,6 +155,13 @@ TEST(LaunchPlan, RefusesWhatCannotBeStarted) {
   };
   expect([](LaunchPlan& p) { p.command.clear(); }, "nothing to start");
   expect([](LaunchPlan& p) { p.command = {"trian"}; }, "'train'");
+  expect([](LaunchPlan& p) { p.command = {"eval", "run.yaml"}; }, "'eval' does not run on several ranks");
+  expect(
+      [](LaunchPlan& p) {
+        p.command = {"bench", "step"};
+        p.independent.count = 2;
+      },
+      "'bench' makes no models");
   expect([](LaunchPlan& p) { p.ranks_per_host = 0; }, "each host needs a rank");
   expect([](LaunchPlan& p) { p.port = 80; }, "80 cannot be the port");
   expect([](LaunchPlan& p) { p.environment = {"=x"}; }, "NAME=VALUE");

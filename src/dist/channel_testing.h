@@ -1,0 +1,55 @@
+// Ranks that are threads and find each other over TCP, for tests.
+#pragma once
+
+#include <unistd.h>
+
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "core/error.h"
+#include "dist/rendezvous.h"
+#include "dist/socket.h"
+
+namespace hone {
+
+/// A port that was free a moment ago.
+inline int free_port() {
+  std::string problem;
+  static int port = 20000 + static_cast<int>(::getpid() % 20000);
+  while (!listen_at("127.0.0.1", ++port, problem).open()) {
+  }
+  return port;
+}
+
+inline LaunchEnvironment environment_of(int rank, int world_size, int port) {
+  return {"test", rank, world_size, rank, world_size, "127.0.0.1", {port}, "run"};
+}
+
+/// body(channel) for each of `count` ranks in threads; what each threw, "" for nothing.
+template <class Body>
+std::vector<std::string> run_channels(std::vector<LaunchEnvironment> environments, ControlTimes times, Body body) {
+  std::vector<std::string> errors(environments.size());
+  std::vector<std::thread> threads;
+  for (size_t i = 0; i < environments.size(); ++i) {
+    threads.emplace_back([&, i] {
+      try {
+        const auto channel = rendezvous(environments[i], times);
+        body(*channel);
+      } catch (const Error& error) {
+        errors[i] = error.message();
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  return errors;
+}
+
+inline std::vector<LaunchEnvironment> environments(int count) {
+  const int port = free_port();
+  std::vector<LaunchEnvironment> all;
+  for (int rank = 0; rank < count; ++rank) all.push_back(environment_of(rank, count, port));
+  return all;
+}
+
+}  // namespace hone

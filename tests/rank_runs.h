@@ -1,0 +1,71 @@
+// A short run of a tiny model, by one rank or by several: they must have the same losses.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "program.h"
+
+namespace hone {
+
+class RankRuns {
+ public:
+  /// Runs whose optimizer step has `micro_batches`, a multiple of the ranks that will share them.
+  explicit RankRuns(const Folder& folder, int micro_batches = 4)
+      : folder_(folder),
+        micro_batches_(micro_batches),
+        model_(make_model(folder)),
+        data_(folder.write("data.jsonl", progressions(48))) {}
+
+  /// "train" and what follows.
+  std::vector<std::string> arguments(const std::string& output, const std::vector<std::string>& more = {}) const {
+    std::vector<std::string> own = {"global_batch_size=" + std::to_string(2 * micro_batches_), "dtype=float32",
+                                    "max_steps=4", "logging_steps=1", "eval_strategy=no"};
+    own.insert(own.end(), more.begin(), more.end());
+    std::vector<std::string> arguments;
+    for (const std::string& argument : train_arguments(model_, data_, folder_ / output, own)) {
+      if (!argument.starts_with("gradient_accumulation_steps=")) arguments.push_back(argument);  // follows from ranks
+    }
+    return arguments;
+  }
+
+  /// The same for a shell, each with a space before it.
+  std::string words(const std::string& output, const std::vector<std::string>& more = {}) const {
+    std::string text;
+    for (const std::string& argument : arguments(output, more)) text += " '" + argument + "'";
+    return text;
+  }
+
+  /// Compares the losses of a run with one rank's. They differ by the order of float32 sums: each has less than 1000
+  /// terms, so less than 1000 ulp of 6e-8, and Adam divides the scale of gradients out.
+  void expect_losses_of_one_rank(const std::string& output) const {
+    if (losses("alone").empty()) {
+      const Outcome alone = run_hone(arguments("alone"));
+      ASSERT_EQ(alone.code, 0) << alone.err;
+    }
+    const std::vector<double> expected = losses("alone"), found = losses(output);
+    ASSERT_EQ(expected.size(), 4u);
+    ASSERT_EQ(found.size(), expected.size()) << output;
+    for (size_t step = 0; step < expected.size(); ++step) {
+      EXPECT_NEAR(found[step], expected[step], 6e-5 * expected[step]) << output << ", step " << step + 1;
+    }
+  }
+
+ private:
+  std::vector<double> losses(const std::string& output) const {
+    std::vector<double> losses;
+    for (const Json& line : read_json_lines(folder_ / output / "metrics.jsonl")) {
+      if (line.contains("loss")) losses.push_back(line["loss"]);
+    }
+    return losses;
+  }
+
+  const Folder& folder_;
+  int micro_batches_;
+  std::string model_, data_;
+};
+
+}  // namespace hone
