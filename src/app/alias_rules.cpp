@@ -173,6 +173,10 @@ Rewrite deepspeed_stage() {
       const size_t skip = digit < name.size() && (name[digit] == '_' || name[digit] == '-') ? digit + 1 : digit;
       if (skip < name.size() && name[skip] >= '0' && name[skip] <= '3') return says(node, std::string(1, name[skip]));
     }
+    if (text.ends_with(".json")) {
+      throw UserError(fmt::format("the DeepSpeed file {} is not there", node.text), node.where,
+                      "correct its path, or state zero_stage: 0 or 1 instead");
+    }
     return Rewritten{node};
   };
 }

@@ -19,6 +19,7 @@ struct Reading {
   const KeySpec& key;
   const ConfigNode& node;
   const std::string& written;
+  const ConfigNode& stated;
 };
 
 [[noreturn]] void refuse(const Reading& r, const std::string& hint = {}) {
@@ -35,8 +36,10 @@ bool contains(const std::vector<std::string>& list, const std::string& text) {
   return std::find(list.begin(), list.end(), text) != list.end();
 }
 
-[[noreturn]] void throw_later(const KeySpec& key, const std::string& said, const std::string& where) {
-  const std::string called = said.starts_with(key.name + ":") ? "" : fmt::format(" ({})", key.name);
+/// `meaning`: "dtype" or "dtype: float16", where `said` is not the key itself.
+[[noreturn]] void throw_later(const KeySpec& key, const std::string& said, const std::string& meaning,
+                              const std::string& where) {
+  const std::string called = said.starts_with(key.name + ":") ? "" : fmt::format(" ({})", meaning);
   throw UserError(fmt::format("'{}'{} is known, not in this version.", said, called), where,
                   fmt::format("remove it. {}", key.help));
 }
@@ -111,7 +114,10 @@ std::string spelled_choice(const KeySpec& key, const std::string& text) {
 
 std::string read_choice(const Reading& r, const std::string& text) {
   const std::string word = spelled_choice(r.key, text);
-  if (contains(r.key.later_choices, word)) throw_later(r.key, said(r.written, r.node), r.node.where);
+  if (contains(r.key.later_choices, word)) {
+    const std::string meaning = shown(r.node) == shown(r.stated) ? r.key.name : fmt::format("{}: {}", r.key.name, word);
+    throw_later(r.key, said(r.written, r.stated), meaning, r.node.where);
+  }
   const bool nothing = word.empty() && !text.empty();  // "none" in a list
   if (!r.key.is_choice(word) && !nothing) refuse(r, did_you_mean(word, r.key.choices));
   return word;
@@ -212,7 +218,7 @@ Json read_entry(const Reading& r) {
     const bool rewritten = found.alias && found.alias->rewrite;
     const ConfigNode meant = rewritten ? found.alias->rewrite(value).value : value;
     const std::optional<Json> said =
-        key->name == "path" ? entry_of_path({*key, meant, written}) : parse_value(*key, meant, written);
+        key->name == "path" ? entry_of_path({*key, meant, written, meant}) : parse_value(*key, meant, written);
     if (!said) continue;
     const Json members = key->name == "path" ? *said : Json{{key->name, *said}};
     for (const auto& [member, content] : members.items()) add_member(r, entry, member, content, value.where);
@@ -226,7 +232,7 @@ Json read_datasets(const Reading& r) {
   if (r.node.kind != Kind::kSequence) {
     list.push_back(read_entry(r));
   }
-  for (const ConfigNode& item : r.node.items) list.push_back(read_entry({r.key, item, r.written}));
+  for (const ConfigNode& item : r.node.items) list.push_back(read_entry({r.key, item, r.written, item}));
   return list;
 }
 
@@ -258,9 +264,10 @@ Json read_typed(const Reading& r) {
 
 }  // namespace
 
-std::optional<Json> parse_value(const KeySpec& key, const ConfigNode& node, const std::string& written) {
+std::optional<Json> parse_value(const KeySpec& key, const ConfigNode& node, const std::string& written,
+                                const ConfigNode& stated) {
   if (is_unset(key, node)) return key.nullable ? std::optional<Json>(nullptr) : std::nullopt;
-  return read_typed({key, node, written});
+  return read_typed({key, node, written, stated});
 }
 
 void check_later(const KeySpec& key, const ConfigNode& node, const std::string& said) {
@@ -269,7 +276,7 @@ void check_later(const KeySpec& key, const ConfigNode& node, const std::string& 
                    ((value.is_array() || value.is_object()) && value.empty());
   const bool zero = value.is_number() && value == 0;
   const bool neutral = !key.default_value.is_null() && value == key.default_value;
-  if (!off && !zero && !neutral && !is_unset(key, node)) throw_later(key, said, node.where);
+  if (!off && !zero && !neutral && !is_unset(key, node)) throw_later(key, said, key.name, node.where);
 }
 
 std::string said(const std::string& written, const ConfigNode& node) {

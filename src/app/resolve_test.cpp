@@ -152,7 +152,13 @@ TEST(Config, WhatThisVersionDoesNotRunIsRefusedByName) {
       refusal("load_in_4bit: true\n"),
       "'load_in_4bit: true' is known, not in this version. | run.yaml:1 | remove it. A base quantised to 4 bits.");
   EXPECT_THAT(refusal("deepspeed: configs/ds_zero3.json\n"),
-              StartsWith("'deepspeed: 3' (zero_stage) is known, not in this version."));
+              StartsWith("'deepspeed: configs/ds_zero3.json' (zero_stage: 3) is known, not in this version."));
+  EXPECT_THAT(refusal("fsdp: full_shard auto_wrap\n"),
+              StartsWith("'fsdp: full_shard auto_wrap' (zero_stage: 3) is known, not in this version."));
+  EXPECT_EQ(
+      refusal("deepspeed: ds_config.json\n"),
+      "the DeepSpeed file ds_config.json is not there | run.yaml:1 | correct its path, or state zero_stage: 0 or 1 "
+      "instead");
   for (const char* yaml : {"zero_stage: 2",
                            "deepspeed: zero3",
                            "fsdp: full_shard auto_wrap",

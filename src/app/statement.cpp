@@ -46,7 +46,7 @@ std::optional<Statement> read_statement(const FoundKey& found, const std::string
     if (!other.empty()) key = &key_spec(other);
   }
   if (key->rewrite) meant.value = key->rewrite(meant.value).value;
-  const std::optional<Json> parsed = parse_value(*key, meant.value, written);
+  const std::optional<Json> parsed = parse_value(*key, meant.value, written, value);
   if (!parsed) return std::nullopt;
   if (parsed->is_null()) meant.emphasis = Emphasis::kWeak;  // max_steps: -1 yields to train_steps: 100
   return Statement{key, *parsed, meant.emphasis, said(written, value), shown(meant.value), value.where, false};

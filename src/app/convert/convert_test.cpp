@@ -251,6 +251,19 @@ TEST_F(ConvertConfig, ReadsDeepSpeedFilesItIsPointedTo) {
   EXPECT_TRUE(has(printed_, "zero_optimization.offload_optimizer.device: cpu")) << printed_;
 }
 
+TEST_F(ConvertConfig, KeepsWhatRanksShare) {
+  const std::string head = "output_dir: o\nnum_train_epochs: 1\nlogging_steps: 1\n";
+  write("ds.json", R"({"zero_optimization": {"stage": 1}, "train_micro_batch_size_per_gpu": 2})");
+  EXPECT_EQ(converted(write("args.yaml", head + "deepspeed: ds.json\n")).run.machine.zero_stage, "1");
+  write("ds.json", R"({"zero_optimization": {"stage": 0}, "train_micro_batch_size_per_gpu": 2})");
+  EXPECT_EQ(converted(write("args.yaml", head + "deepspeed: ds.json\n")).run.machine.zero_stage, "0");
+  const std::string fsdp = "fsdp_config: {sharding_strategy: ";
+  EXPECT_EQ(converted(write("args.yaml", head + fsdp + "NO_SHARD}\n")).run.machine.zero_stage, "0");
+  converted(write("args.yaml", head + fsdp + "FULL_SHARD}\n"));
+  EXPECT_TRUE(has(printed_, "not here yet    sharding_strategy: FULL_SHARD")) << printed_;
+  EXPECT_TRUE(has(printed_, "(zero_stage: 3) is known, not in this version")) << printed_;
+}
+
 TEST_F(ConvertConfig, AFileThatContradictsItsDeepSpeedFileIsAnError) {
   write("ds.json", R"({"gradient_clipping": 0.5, "zero_optimization": {"stage": 2}})");
   EXPECT_TRUE(
