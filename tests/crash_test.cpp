@@ -1,18 +1,14 @@
 // Runs that are killed, and runs whose disk is full: what was saved stays, and resuming changes nothing.
 #include <signal.h>
-#include <sys/mount.h>
 #include <sys/resource.h>
-#include <sys/statvfs.h>
 
-#include <cerrno>
 #include <chrono>
-#include <cstring>
-#include <fstream>
 #include <thread>
 
 #include "core/philox.h"
 #include "device_main.h"
 #include "program.h"
+#include "small_disk.h"
 #include "weights/safetensors.h"
 
 namespace hone {
@@ -153,43 +149,10 @@ TEST(Crash, ACheckpointThatCannotBeWrittenLeavesTheLastOneAndResumes) {
   expect_same_run(folder / "whole", output);
 }
 
-/// A file system of this size in memory; skips the test where it cannot be had.
-class SmallDisk {
- public:
-  explicit SmallDisk(fs::path path) : path_(std::move(path)) {
-    fs::create_directories(path_);
-    mounted_ = mount("tmpfs", path_.c_str(), "tmpfs", 0, "size=16m") == 0;
-    if (!mounted_) why_ = std::strerror(errno);
-  }
-  ~SmallDisk() {
-    if (mounted_) umount2(path_.c_str(), MNT_DETACH);
-  }
-  SmallDisk(const SmallDisk&) = delete;
-  SmallDisk& operator=(const SmallDisk&) = delete;
-
-  /// "" if it is there.
-  const std::string& why_not() const { return why_; }
-  /// Leaves `bytes` free, of what may be written.
-  void fill(uintmax_t bytes) const {
-    std::ofstream file(path_ / "ballast", std::ios::binary);
-    struct statvfs disk {};
-    ASSERT_EQ(statvfs(path_.c_str(), &disk), 0);
-    const uintmax_t free = disk.f_bavail * disk.f_frsize;
-    ASSERT_GT(free, bytes);
-    file << std::string(free - bytes, 'x');
-  }
-  void empty() const { fs::remove(path_ / "ballast"); }
-
- private:
-  fs::path path_;
-  bool mounted_ = false;
-  std::string why_;
-};
-
 TEST(Crash, AFullDiskKeepsTheLastCheckpointWhereverItIsFull) {
   const Folder folder;
-  const SmallDisk disk(folder / "disk");
-  if (!disk.why_not().empty()) GTEST_SKIP() << "a small file system cannot be mounted here: " << disk.why_not();
+  const SmallDisk disk(folder / "disk", "size=16m");
+  if (!disk.why_not().empty()) GTEST_SKIP() << disk.why_not();
   make_inputs(folder);
   const fs::path output = folder / "disk/out";
   ASSERT_EQ(run_hone(arguments(folder, folder / "whole", {kNoEvaluation})).code, 0);

@@ -12,11 +12,14 @@
 #include "program.h"
 #include "rank_runs.h"
 #include "shell.h"
+#include "small_disk.h"
 
 namespace hone {
 namespace {
 
+namespace fs = std::filesystem;
 using ::testing::Contains;
+using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
 
 class Launch : public ::testing::Test {
@@ -167,6 +170,50 @@ TEST_F(Launch, AMistakeOfTheConfigurationEndsAllAtOnce) {
   EXPECT_EQ(outcome.code, 2) << outcome.err;
   EXPECT_THAT(outcome.err, HasSubstr("learning_rat"));
   EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(30));
+}
+
+/// Runs of two ranks, one of which has no room for what it writes.
+class LaunchOnAFullDisk : public ::testing::Test {
+ protected:
+  Outcome run(const std::vector<std::string>& more) {
+    std::vector<std::string> arguments = {"launch", "-n", "2", "--device", "cpu", "--"};
+    for (const std::string& argument : runs_.arguments("run", more)) arguments.push_back(argument);
+    return run_hone(arguments);
+  }
+
+  Folder folder_;
+  const RankRuns runs_{folder_};
+};
+TEST_F(LaunchOnAFullDisk, ACheckpointThatDoesNotFitEndsAllAndLeavesTheLastOne) {
+  const SmallDisk disk(folder_ / "run", "size=1m");
+  if (!disk.why_not().empty()) GTEST_SKIP() << disk.why_not();
+  const Outcome outcome = run({"max_steps=40", "save_steps=2", "save_total_limit=20", "report_to=none"});
+  EXPECT_EQ(outcome.code, 2) << outcome.err;
+  const std::string why = "the file cannot be written: No space left on device", place = "run/checkpoint-";
+  EXPECT_THAT(outcome.err, HasSubstr("rank 0: error: " + why));
+  EXPECT_THAT(outcome.err, HasSubstr("nothing that was saved before is lost"));
+  EXPECT_THAT(outcome.err, ContainsRegex("rank 1: error: rank 0 \\(.*\\) failed: " + why + " \\(.*" + place));
+  fs::copy(folder_ / "run", folder_ / "saved", fs::copy_options::recursive);
+  const Outcome resumed = run_hone(runs_.arguments("saved", {"resume=auto", "max_steps=41"}));
+  EXPECT_EQ(resumed.code, 0) << resumed.err;
+  EXPECT_THAT(resumed.out, HasSubstr("/saved/checkpoint-"));
+}
+
+TEST_F(LaunchOnAFullDisk, ALogThatEndsEarlyIsNamedAndTheRunGoesOn) {
+  const SmallDisk disk(folder_ / "run" / "logs", "size=4k");
+  if (!disk.why_not().empty()) GTEST_SKIP() << disk.why_not();
+  const Outcome outcome = run({"overwrite_output_dir=true", "max_steps=100"});
+  EXPECT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_THAT(outcome.err, ContainsRegex("warning: .*/run/logs/rank_1.log cannot be written: .*No space left"));
+  EXPECT_TRUE(fs::exists(folder_ / "run" / "checkpoint-100"));
+}
+
+TEST_F(LaunchOnAFullDisk, ARankThatCannotBeginItsLogIsNamed) {
+  const SmallDisk disk(folder_ / "run" / "logs", "size=4k,nr_inodes=1");
+  if (!disk.why_not().empty()) GTEST_SKIP() << disk.why_not();
+  const Outcome outcome = run({"overwrite_output_dir=true"});
+  EXPECT_EQ(outcome.code, 2) << outcome.err;
+  EXPECT_THAT(outcome.err, ContainsRegex("rank 0: error: rank 1 \\(.*\\) failed: .*/run/logs/rank_1.log"));
 }
 
 TEST(LaunchWithoutMpi, StartsCpuRanksItself) {

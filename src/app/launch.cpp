@@ -61,12 +61,12 @@ class Ranks {
   /// Notes who has ended; true when all have.
   virtual bool poll() = 0;
   virtual void send(int signal) = 0;
-  /// Of the first rank that failed, or 0.
+  /// Of the first rank that failed, or 0. That others were lost (4) is what ranks say which did not fail themselves.
   int code() const { return code_; }
 
  protected:
   void ended(int code) {
-    if (code_ == 0) code_ = code;
+    if (code_ == 0 || (code_ == kFailed && code > 0 && code < kFailed)) code_ = code;
   }
 
  private:

@@ -59,7 +59,7 @@ TrainerRanks launched_ranks() {
 Terminal terminal_of(const TrainerRanks& ranks) {
   if (ranks.rank == 0) return Terminal::of(STDOUT_FILENO);
   static const int nowhere = open("/dev/null", O_WRONLY | O_CLOEXEC);
-  return Terminal{.fd = nowhere};
+  return Terminal{.fd = nowhere, .seen = false};
 }
 
 std::string rank_prefix() {

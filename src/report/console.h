@@ -44,6 +44,7 @@ class Console {
   void clear_progress();
 
   bool color() const { return terminal_.color; }
+  bool seen() const { return terminal_.seen; }
   bool interactive() const { return terminal_.interactive; }
   int width() const { return terminal_.width(); }
 

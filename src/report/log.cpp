@@ -7,6 +7,7 @@
 #include <array>
 #include <filesystem>
 #include <mutex>
+#include <utility>
 #include <vector>
 
 #include "core/error.h"
@@ -107,9 +108,10 @@ void Logger::open_file(const std::string& path, LogLevel level) {
   sinks_->file = std::make_shared<spdlog::logger>("file", std::move(sink));
   sinks_->file->set_level(spdlog_level(level));
   sinks_->file->flush_on(spdlog::level::trace);
-  sinks_->file->set_error_handler([this, warned = false](const std::string& what) mutable {
-    if (!warned) sinks_->console->warn("run.log cannot be written: {}", what);
-    warned = true;
+  sinks_->file->set_error_handler([this, path, warned = false](const std::string& what) mutable {
+    if (std::exchange(warned, true)) return;
+    if (console_.seen()) return sinks_->console->warn("{} cannot be written: {}", path, what);
+    fmt::print(stderr, "warning: {} cannot be written: {}\n", path, what);  // of a rank that prints nothing else
   });
   for (auto& message : sinks_->early) sinks_->to_file(message.time, message.level, std::move(message.text));
   sinks_->early.clear();

@@ -83,7 +83,7 @@ TEST_F(LogTest, AFullDiskWarnsOnceAndTheRunGoesOn) {
     for (int i = 0; i < 5; ++i) log.info("{}", std::string(100, 'x'));
   }
   const std::string console_text = shown();
-  EXPECT_THAT(console_text, HasSubstr("warning: run.log cannot be written"));
+  EXPECT_THAT(console_text, AllOf(HasSubstr("warning: "), HasSubstr("/out/run.log cannot be written")));
   EXPECT_EQ(split_lines(console_text).size(), 1u) << console_text;
 }
 

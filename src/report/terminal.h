@@ -13,6 +13,7 @@ struct Terminal {
   bool interactive = false;  ///< a terminal that can redraw its last line
   bool color = false;        ///< escape sequences for colour may be written
   int fixed_width = 0;       ///< columns; 0: ask the terminal at each use
+  bool seen = true;          ///< false: what goes there is for nobody
 
   /// Inspects `fd`. Not a terminal, or TERM=dumb: plain lines. A non-empty NO_COLOR switches colour off
   /// (https://no-color.org), redrawing stays.

@@ -99,9 +99,13 @@ void Trainer::save_as_survivor(Reporter& reporter) {
     stream_.synchronize();
   } catch (const Error&) {  // of a collective, which is why this is done
   }
-  WholeStateReader state;
-  write_checkpoint(checkpoints_.path_of(state_.step), reporter, state);
-  logger_.warning("step {} was saved before the end: go on with resume=auto", state_.step);
+  try {
+    WholeStateReader state;
+    write_checkpoint(checkpoints_.path_of(state_.step), reporter, state);
+    logger_.warning("step {} was saved before the end: go on with resume=auto", state_.step);
+  } catch (const Error& error) {  // why the group ended is what the user has to know first: often the same full disk
+    logger_.error("step {} cannot be saved: {}", state_.step, reason_of(error));
+  }
 }
 
 void Trainer::write_together(const std::function<void(StateReader&)>& write) {
