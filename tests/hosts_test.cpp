@@ -189,7 +189,8 @@ class TwoHostsWithSsh : public TwoHosts {
     ASSERT_EQ(reached.code, 0) << reached.out << read_file(folder_ / "sshd.log");
   }
   ~TwoHostsWithSsh() override {
-    for (const char* host : {"1", "2"}) run_shell("kill $(cat '" + (folder_ / "sshd.pid.").string() + host + "')");
+    for (const char* host : {"1", "2"})
+      run_shell("kill $(cat '" + (folder_ / "sshd.pid.").string() + host + "' 2> /dev/null)");
   }
 
   /// hone launch on the first host, which knows the second through ssh's configuration.

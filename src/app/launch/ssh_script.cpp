@@ -203,6 +203,22 @@ std::string mpirun_explanation(const LaunchPlan& plan, const SshHosts& hosts) {
   return text + fmt::format("log: {}/ranks.log on this machine\n", plan.logs);
 }
 
+namespace {
+
+// mpirun says a page about a host that it cannot reach, and not which.
+constexpr const char* kReachable = R"sh(
+own=" $(hostname) $(hostname -s) $(hostname -I 2> /dev/null) localhost 127.0.0.1 "
+checks=()
+for host in "${hosts[@]}"; do
+  case "$own" in *" ${host#*@} "*) continue ;; esac
+  { $ssh "$host" true < /dev/null || { echo "$host cannot be reached: does '$ssh $host true' work?" >&2; false; }; } &
+  checks+=($!)
+done
+for check in "${checks[@]}"; do wait "$check" || exit 2; done
+)sh";
+
+}  // namespace
+
 std::string mpirun_script(const LaunchPlan& plan, const SshHosts& hosts) {
   std::string list;
   for (const std::string& host : hosts.hosts) {
@@ -218,6 +234,7 @@ std::string mpirun_script(const LaunchPlan& plan, const SshHosts& hosts) {
   words.insert(words.end(), {"-x", "TERM=dumb"});  // mpirun gives ranks a terminal, but their output is a log, too
   for (const std::string& variable : plan.environment) words.insert(words.end(), {"-x", variable});
   return heading(mpirun_explanation(plan, hosts)) +
+         fmt::format("\nssh={}\nhosts=({})", shell_word(hosts.ssh), shell_words(hosts.hosts)) + kReachable +
          fmt::format(
              "\nmkdir -p {0} || exit 1\nroot=()\n[ \"$(id -u)\" != 0 ] || root=(--allow-run-as-root)\n"
              "exec mpirun \"${{root[@]}}\" {1} \\\n  {2} > >(tee {3}) 2>&1\n",

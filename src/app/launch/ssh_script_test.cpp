@@ -130,6 +130,16 @@ TEST_F(SshScript, CpuRanksAreStartedByMpirun) {
   }
 }
 
+TEST_F(SshScript, AHostThatMpirunCouldNotReachIsNamed) {
+  write("mpirun", "#!/bin/bash\ntouch started\n");
+  write("ssh", "#!/bin/bash\n[ \"$1\" != b ]\n");
+  write("launch.sh", mpirun_script(plan_, hosts_));
+  const std::string in_folder = "cd " + shell_word(folder_.string()) + " && PATH=.:$PATH ";
+  EXPECT_EQ(WEXITSTATUS(std::system((in_folder + "bash launch.sh > out 2> err").c_str())), 2);
+  EXPECT_EQ(file("err"), "b cannot be reached: does './ssh b true' work?\n");
+  EXPECT_FALSE(fs::exists(folder_ / "started"));
+}
+
 TEST_F(SshScript, RefusesWhatIsNoHost) {
   for (const std::vector<std::string>& hosts :
        std::vector<std::vector<std::string>>{{}, {""}, {"a", "b", "a"}, {"-oProxyCommand=x"}, {"a;b"}, {"$(x)"}}) {
