@@ -17,6 +17,11 @@ template <int Tile>
 [[gnu::always_inline]] inline void load(const void* rows, int64_t row_bytes) {
   __asm__ volatile("tileloadd (%0,%1,1), %%tmm%c2" : : "r"(rows), "r"(row_bytes), "i"(Tile) : "memory");
 }
+/// Past the first-level cache, which keeps what it holds.
+template <int Tile>
+[[gnu::always_inline]] inline void load_past_level_1(const void* rows, int64_t row_bytes) {
+  __asm__ volatile("tileloaddt1 (%0,%1,1), %%tmm%c2" : : "r"(rows), "r"(row_bytes), "i"(Tile) : "memory");
+}
 template <int Tile>
 [[gnu::always_inline]] inline void store(void* rows, int64_t row_bytes = 64) {
   __asm__ volatile("tilestored %%tmm%c2, (%0,%1,1)" : : "r"(rows), "r"(row_bytes), "i"(Tile) : "memory");

@@ -28,20 +28,40 @@ Stream stream(const Panels& panels, int64_t panel) {
   return {panels.data + panel * panels.panel_bytes, panels.panel_bytes, panels.step_bytes, panels.row_bytes};
 }
 
-/// Fetches memory into the level-2 cache, some lines at a time.
-struct Prefetcher {
+/// Fetches memory into a cache, some lines at a time.
+template <_mm_hint Level>
+struct Fetch {
   const std::byte* at = nullptr;
   const std::byte* end = nullptr;
   int64_t lines = 0;  ///< at a time
 
   void operator()() {
-    for (int64_t i = 0; i < lines && at < end; ++i, at += 64)
-      _mm_prefetch(reinterpret_cast<const char*>(at), _MM_HINT_T1);
+    for (int64_t i = 0; i < lines && at < end; ++i, at += 64) _mm_prefetch(reinterpret_cast<const char*>(at), Level);
   }
 };
 
+/// What is fetched beside every step of a product: the panels that come next into level 2, sums into level 1.
+struct Prefetcher {
+  Fetch<_MM_HINT_T1> panels;
+  Fetch<_MM_HINT_T0> sums;
+
+  void operator()() { panels(), sums(); }
+};
+
+/// The operand that passes by, from the level-2 cache, while the other one stays in level 1.
+enum class Passing { kNone, kLeft, kRight };
+
+template <int Tile, bool Passes>
+[[gnu::always_inline]] inline void load_operand(const void* rows, int64_t row_bytes) {
+  if constexpr (Passes) {
+    load_past_level_1<Tile>(rows, row_bytes);
+  } else {
+    load<Tile>(rows, row_bytes);
+  }
+}
+
 /// The tiles of C that a kernel keeps in registers, at most four: the latency of a product is that of three others.
-template <int Lefts, int Rights>
+template <int Lefts, int Rights, Passing Side = Passing::kNone>
 struct Kernel {
   static_assert(Lefts * Rights <= 4);
   /// Registers: the sums, then the operands; with a single tile on one side, those of the other take turns.
@@ -61,11 +81,11 @@ struct Kernel {
   }
   template <int L>
   [[gnu::always_inline]] static void load_left(Stream s) {
-    if constexpr (L < Lefts) load<left(L)>(s.at + L * s.panel_bytes, s.row_bytes);
+    if constexpr (L < Lefts) load_operand<left(L), Side == Passing::kLeft>(s.at + L * s.panel_bytes, s.row_bytes);
   }
   template <int R>
   [[gnu::always_inline]] static void load_right(Stream s) {
-    if constexpr (R < Rights) load<right(R)>(s.at + R * s.panel_bytes, s.row_bytes);
+    if constexpr (R < Rights) load_operand<right(R), Side == Passing::kRight>(s.at + R * s.panel_bytes, s.row_bytes);
   }
   template <int L, int R>
   [[gnu::always_inline]] static void step() {
@@ -89,16 +109,28 @@ struct Kernel {
   }
 };
 
-/// beta * C + scale * sum, and its way to and from memory.
-struct Element {
-  static __m512 load(const float* c, __mmask16 mask) { return _mm512_maskz_loadu_ps(mask, c); }
-  static __m512 load(const uint16_t* c, __mmask16 mask) {
-    return (__m512)(__builtin_convertvector((Vec::Half)_mm256_maskz_loadu_epi16(mask, c), Vec::U) << 16);
+/// 32 neighbours of a row of C, and their way to and from memory.
+struct Pair {
+  __m512 low, high;
+
+  static Pair load(const float* c, __mmask32 mask) {
+    return {_mm512_maskz_loadu_ps(static_cast<__mmask16>(mask), c),
+            _mm512_maskz_loadu_ps(static_cast<__mmask16>(mask >> kLanes), c + kLanes)};
   }
-  static void store(float* c, __mmask16 mask, __m512 value) { _mm512_mask_storeu_ps(c, mask, value); }
-  static void store(uint16_t* c, __mmask16 mask, __m512 value) {
-    _mm256_mask_storeu_epi16(c, mask, (__m256i)_mm512_cvtneps_pbh(value));
+  static Pair load(const uint16_t* c, __mmask32 mask) {
+    const __m512i words = _mm512_maskz_loadu_epi16(mask, c);
+    return {widened(_mm512_castsi512_si256(words)), widened(_mm512_extracti64x4_epi64(words, 1))};
   }
+  void store(float* c, __mmask32 mask) const {
+    _mm512_mask_storeu_ps(c, static_cast<__mmask16>(mask), low);
+    _mm512_mask_storeu_ps(c + kLanes, static_cast<__mmask16>(mask >> kLanes), high);
+  }
+  void store(uint16_t* c, __mmask32 mask) const {
+    _mm512_mask_storeu_epi16(c, mask, (__m512i)_mm512_cvtne2ps_pbh(high, low));
+  }
+
+ private:
+  static __m512 widened(__m256i words) { return (__m512)(__builtin_convertvector((Vec::Half)words, Vec::U) << 16); }
 };
 
 void transpose(float* tile) {
@@ -110,10 +142,11 @@ void transpose(float* tile) {
   for (int i = 0; i < kLanes; ++i) __builtin_memcpy(tile + i * kLanes, &rows[i], sizeof(rows[i]));
 }
 
-/// Writes `rows` x `cols` of a tile of sums to C at (row, col).
+/// Writes `rows` x `cols` <= 32 to C at (row, col): beta * C + scale * sums, of two tiles side by side.
 template <class T>
-void finish_tile(const GemmArgs& g, const float* sums, int64_t row, int64_t rows, int64_t col, int64_t cols) {
-  const __mmask16 mask = first_lanes(cols);
+void finish_rows(const GemmArgs& g, const float* low, const float* high, int64_t row, int64_t rows, int64_t col,
+                 int64_t cols) {
+  const __mmask32 mask = ~__mmask32{0} >> (2 * kLanes - cols);
   const __m512 alpha = _mm512_set1_ps(g.alpha), beta = _mm512_set1_ps(g.beta);
   const bool adds = g.beta != 0.0f;
   const int64_t ldc = g.ldc;
@@ -122,28 +155,37 @@ void finish_tile(const GemmArgs& g, const float* sums, int64_t row, int64_t rows
 #pragma GCC unroll 4
   for (int64_t i = 0; i < rows; ++i, c += ldc) {
     const __m512 scale = row_scale ? _mm512_set1_ps(g.alpha * row_scale[i]) : alpha;
-    __m512 value = _mm512_mul_ps(scale, _mm512_load_ps(sums + i * kLanes));
-    if (adds) value = _mm512_fmadd_ps(beta, Element::load(c, mask), value);
-    Element::store(c, mask, value);
+    Pair value{_mm512_mul_ps(scale, _mm512_load_ps(low + i * kLanes)),
+               _mm512_mul_ps(scale, _mm512_load_ps(high + i * kLanes))};
+    if (adds) {
+      const Pair before = Pair::load(c, mask);
+      value = {_mm512_fmadd_ps(beta, before.low, value.low), _mm512_fmadd_ps(beta, before.high, value.high)};
+    }
+    value.store(c, mask);
   }
 }
 
-/// Writes the tile of left panel l and right panel r to C.
-void finish(const PanelProduct& p, float* tile, int64_t l, int64_t r) {
-  int64_t row = l * kLanes, col = r * kLanes;
-  int64_t rows = smaller(kLanes, p.left_lanes - row), cols = smaller(kLanes, p.right_lanes - col);
-  row += p.left_lane;
-  col += p.right_lane;
-  if (p.swapped) {
-    transpose(tile);
-    const int64_t left = row, lefts = rows;
-    row = col, rows = cols;
-    col = left, cols = lefts;
-  }
-  if (p.args->c_dtype == DType::kBF16) {
-    finish_tile<uint16_t>(*p.args, tile, row, rows, col, cols);
-  } else {
-    finish_tile<float>(*p.args, tile, row, rows, col, cols);
+/// Writes the tiles of left panels [l, l + lefts) and right panels [r, r + rights) to C.
+void finish(const PanelProduct& p, Sums tiles, int64_t l, int64_t lefts, int64_t r, int64_t rights) {
+  const int64_t first_row = (p.swapped ? r : l) * kLanes, first_col = (p.swapped ? l : r) * kLanes;
+  const int64_t row_lanes = p.swapped ? p.right_lanes : p.left_lanes, row_lane = p.swapped ? p.right_lane : p.left_lane;
+  const int64_t col_lanes = p.swapped ? p.left_lanes : p.right_lanes, col_lane = p.swapped ? p.left_lane : p.right_lane;
+  const int64_t down = p.swapped ? rights : lefts, across = p.swapped ? lefts : rights;
+  const auto tile = [&](int64_t i, int64_t j) { return p.swapped ? tiles.tile(j, i) : tiles.tile(i, j); };
+  for (int64_t i = 0; i < down; ++i) {
+    const int64_t row = first_row + i * kLanes, rows = smaller(kLanes, row_lanes - row);
+    for (int64_t j = 0; j < across; j += 2) {
+      float *const low = tile(i, j), *const high = j + 1 < across ? tile(i, j + 1) : low;
+      if (p.swapped) transpose(low);
+      if (p.swapped && high != low) transpose(high);
+      const int64_t col = first_col + j * kLanes;
+      const int64_t cols = smaller(j + 1 < across ? 2 * kLanes : kLanes, col_lanes - col);
+      if (p.args->c_dtype == DType::kBF16) {
+        finish_rows<uint16_t>(*p.args, low, high, row_lane + row, rows, col_lane + col, cols);
+      } else {
+        finish_rows<float>(*p.args, low, high, row_lane + row, rows, col_lane + col, cols);
+      }
+    }
   }
 }
 
@@ -156,16 +198,13 @@ void multiply_panels(const PanelProduct& p, int64_t l, int64_t r, Prefetcher& fe
   const Sums finished{tiles, Rights};
   Kernel<Lefts, Rights>::run(stream(p.left, l), stream(p.right, r), p.steps, p.first ? Sums{} : kept,
                              p.last ? finished : kept, fetch);
-  if (!p.last) return;
-  for (int i = 0; i < Lefts; ++i) {
-    for (int j = 0; j < Rights; ++j) finish(p, finished.tile(i, j), l + i, r + j);
-  }
+  if (p.last) finish(p, finished, l, Lefts, r, Rights);
 }
 
-/// k that stays in the level-1 cache while the inner loop's panels pass by: two panels of it are 16 KiB.
-constexpr int64_t kChunkSteps = 8;
+/// k of two panels that stays in the level-1 cache while the inner loop's panels pass by.
+constexpr int64_t kChunkSteps = 16;
 /// An inner loop's panels stay in a 2 MiB level-2 cache while those of the outer one pass by, with their sums.
-constexpr int64_t kInnerBytes = int64_t{1} << 19, kInnerPanels = 32;
+constexpr int64_t kInnerBytes = int64_t{1} << 20, kInnerPanels = 32;
 
 Stream stream(const Panels& panels, int64_t panel, int64_t step) {
   Stream s = stream(panels, panel);
@@ -174,31 +213,35 @@ Stream stream(const Panels& panels, int64_t panel, int64_t step) {
 }
 
 /// Two panels of the outer side by those of the inner one, [begin, end), in chunks of k.
+template <Passing Inner>
 void multiply_chunks(const PanelProduct& p, int64_t outer, PanelRange inner, Prefetcher& fetch) {
   alignas(64) float memory[2 * kInnerPanels * kTileFloats];
-  const int64_t across = panels_of(p.right_lanes);
+  const int64_t across = panels_of(p.right_lanes), block_floats = 4 * kTileFloats;
   for (int64_t step = 0; step < p.steps; step += kChunkSteps) {
     const int64_t steps = smaller(kChunkSteps, p.steps - step);
     const bool first = step == 0, last = step + steps == p.steps;
     float* tiles = memory;
-    for (int64_t i = inner.begin; i < inner.end; i += 2, tiles += 4 * kTileFloats) {
-      const int64_t l = p.swapped ? i : outer, r = p.swapped ? outer : i;
+    for (int64_t i = inner.begin; i < inner.end; i += 2, tiles += block_floats) {
+      const int64_t l = Inner == Passing::kLeft ? i : outer, r = Inner == Passing::kLeft ? outer : i;
       const Sums here{tiles, 2};
       const Sums kept{p.sums ? p.sums + (l * across + r) * kTileFloats : nullptr, across};
-      Kernel<2, 2>::run(stream(p.left, l, step), stream(p.right, r, step), steps,
-                        !first    ? here
-                        : p.first ? Sums{}
-                                  : kept,
-                        last && !p.last ? kept : here, fetch);
-      if (!last || !p.last) continue;
-      for (int t = 0; t < 4; ++t) finish(p, tiles + t * kTileFloats, l + t / 2, r + t % 2);
+      const Sums from = !first ? here : p.first ? Sums{} : kept, to = last && !p.last ? kept : here;
+      if (!first && i + 2 < inner.end) {
+        const auto* next = reinterpret_cast<const std::byte*>(tiles + block_floats);
+        fetch.sums = {next, next + 4 * kTileBytes, 64 / steps + 1};
+      }
+      Kernel<2, 2, Inner>::run(stream(p.left, l, step), stream(p.right, r, step), steps, from, to, fetch);
+      if (last && p.last) finish(p, here, l, 2, r, 2);
     }
   }
 }
 
 /// Two panels of the outer side by a run of the inner one.
 void multiply_pair(const PanelProduct& p, int64_t outer, PanelRange inner, Prefetcher& fetch) {
-  if (p.steps >= 2 * kChunkSteps) return multiply_chunks(p, outer, inner, fetch);
+  if (p.steps > kChunkSteps) {
+    return p.swapped ? multiply_chunks<Passing::kLeft>(p, outer, inner, fetch)
+                     : multiply_chunks<Passing::kRight>(p, outer, inner, fetch);
+  }
   for (int64_t i = inner.begin; i < inner.end; i += 2) {
     p.swapped ? multiply_panels<2, 2>(p, i, outer, fetch) : multiply_panels<2, 2>(p, outer, i, fetch);
   }
@@ -227,7 +270,7 @@ void multiply_column(const PanelProduct& p, PanelRange left, int64_t r) {
 Prefetcher fetch_two(const Panels& panels, int64_t panel, int64_t end, int64_t products) {
   if (panel >= end || panels.row_bytes != 64) return {};
   const std::byte* at = panels.data + panel * panels.panel_bytes;
-  return {at, at + smaller(2, end - panel) * panels.panel_bytes, 32 / (products > 0 ? products : 1) + 1};
+  return {{at, at + smaller(2, end - panel) * panels.panel_bytes, 32 / (products > 0 ? products : 1) + 1}, {}};
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <atomic>
 #include <deque>
+#include <optional>
 #include <thread>
 #include <vector>
 
@@ -16,10 +17,12 @@ namespace hone::amx {
 
 namespace {
 
-// Costs are in cycles. A product of tiles takes one a row; packing a tile was measured to take about
+// Costs are in cycles. A product of tiles takes one a row; reading a tile where it lies, or packing it, was measured to
+// take about as many as follow, most of them waits for memory.
 constexpr int64_t kProductCost = 16;
-constexpr int64_t kCopyCost = 24;        ///< where its order is memory's
-constexpr int64_t kTransposeCost = 64;   ///< where it is not
+constexpr int64_t kReadCost = 64;
+constexpr int64_t kCopyCost = 80;        ///< packing where its order is memory's
+constexpr int64_t kTransposeCost = 120;  ///< where it is not
 constexpr int64_t kElementsCost = 2048;  ///< element by element
 /// Turning a tile of sums that is swapped, and storing any.
 constexpr int64_t kSwapCost = 64;
@@ -27,28 +30,23 @@ constexpr int64_t kStoreCost = 48;
 
 /// Below this, waking the other threads costs more than they save.
 constexpr int64_t kSerialCost = 20000;
-/// Some 20 microseconds: long against a task's overhead, short against an imbalance.
-constexpr int64_t kLeastTaskCost = 50000;
+/// Some 8 microseconds: long against a task's overhead, short against an imbalance.
+constexpr int64_t kLeastTaskCost = 20000;
 constexpr int64_t kTasksPerThread = 6;
+/// Of one block, where k is split.
+constexpr int64_t kSplitTasksPerThread = 2;
 /// The panels of a task's inner loop stay in a 2 MiB level-2 cache while those of the outer one pass by.
-constexpr int64_t kInnerBytes = int64_t{1} << 19;
+constexpr int64_t kInnerBytes = int64_t{1} << 20;
 /// A left operand that so few right panels are multiplied with is read where it lies.
 constexpr int64_t kMostDirectUses = 8;
 
-/// Bytes of the operands of a block, and how deep it may be if k does not fit in one.
-struct Limits {
-  int64_t packed_bytes;
-  int64_t steps;
-
-  constexpr int64_t split_panels() const { return packed_bytes / (steps * kTileBytes); }
-  constexpr int64_t sums_bytes() const { return split_panels() * split_panels() / 4 * kTileBytes; }
-};
-/// On one thread: what is packed stays near it.
-constexpr Limits kSerialLimits{int64_t{3} << 20, 32};
-/// On many threads, whose caches hold more together and whose tasks need more to share.
-constexpr Limits kPooledLimits{int64_t{8} << 20, 64};
-static_assert(kSerialLimits.sums_bytes() <= kPooledLimits.sums_bytes());
-constexpr int kManyThreads = 8;
+/// Bytes of the operands of a block, and how deep it may be if k does not fit in one. A block is most of a product
+/// rather than what a core's own caches hold, since packing an operand again costs more than reading it from a shared
+/// cache.
+constexpr int64_t kPackedBytes = int64_t{16} << 20;
+constexpr int64_t kSplitSteps = 64;
+constexpr int64_t kSplitPanels = kPackedBytes / (kSplitSteps * kTileBytes);
+constexpr int64_t kSumsBytes = kSplitPanels * kSplitPanels / 4 * kTileBytes;
 /// Blocks in memory at one time: one is multiplied, the next packed, and one between them, so that no thread waits.
 constexpr int64_t kSlots = 3;
 
@@ -60,26 +58,23 @@ int64_t even_panels(int64_t extent, int64_t most, int64_t unit) {
 /// A thread's memory for `slots` blocks and the sums of one.
 class Workspace {
  public:
-  Workspace(const Limits& limits, int64_t slots)
-      : limits_(limits),
-        slots_(slots),
-        memory_(allocate_pages(static_cast<size_t>(slots * limits.packed_bytes + limits.sums_bytes()))) {}
-  std::byte* slot(int64_t i) const { return memory_.get() + i % slots_ * limits_.packed_bytes; }
-  float* sums() const { return reinterpret_cast<float*>(memory_.get() + slots_ * limits_.packed_bytes); }
+  explicit Workspace(int64_t slots)
+      : slots_(slots), memory_(allocate_pages(static_cast<size_t>(slots * kPackedBytes + kSumsBytes))) {}
+  std::byte* slot(int64_t i) const { return memory_.get() + i % slots_ * kPackedBytes; }
+  float* sums() const { return reinterpret_cast<float*>(memory_.get() + slots_ * kPackedBytes); }
 
  private:
-  Limits limits_;
   int64_t slots_;
   PageMemory memory_;
 };
 
 const Workspace& serial_workspace() {
-  thread_local const Workspace workspace(kSerialLimits, 1);
+  thread_local const Workspace workspace(1);
   return workspace;
 }
 /// Of the thread that starts a product; the pool's work in it.
 const Workspace& pooled_workspace() {
-  thread_local const Workspace workspace(kPooledLimits, kSlots);
+  thread_local const Workspace workspace(kSlots);
   return workspace;
 }
 
@@ -123,7 +118,7 @@ struct Sides {
 Sides sides_of(const GemmArgs& g, bool swapped) {
   Sides s{&g, swapped, rows_of_a(g), columns_of_b(g), g.m, g.n};
   if (swapped) std::swap(s.left, s.right), std::swap(s.left_lanes, s.right_lanes);
-  s.left_cost = s.left_in_place() ? 0 : packing_cost(s.left, TileOrder::kByLane);
+  s.left_cost = s.left_in_place() ? kReadCost : packing_cost(s.left, TileOrder::kByLane);
   s.right_cost = packing_cost(s.right, TileOrder::kByPair);
   return s;
 }
@@ -183,19 +178,19 @@ struct Block {
 
 /// Calls body(block) for the blocks of a product; those of one part of C follow one another in rising k.
 template <class Body>
-void for_each_block(const Sides& sides, const Limits& limits, const Body& body) {
+void for_each_block(const Sides& sides, const Body& body) {
   const int64_t all_steps = steps_of(sides.args->k);
   const bool in_place = sides.left_in_place();
   if (sides.left_lanes == 0 || sides.right_lanes == 0) return;
   // The other side is at most a few panels, and there are no sums to keep.
-  if (in_place && panels_of(sides.right_lanes) * all_steps * kTileBytes <= limits.packed_bytes) {
+  if (in_place && panels_of(sides.right_lanes) * all_steps * kTileBytes <= kPackedBytes) {
     body(Block{sides, 0, sides.left_lanes, 0, sides.right_lanes, 0, sides.args->k, true});
     return;
   }
-  int64_t steps = all_steps, panels = limits.packed_bytes / (std::max<int64_t>(steps, 1) * kTileBytes);
-  if (steps > limits.steps && sides.panels() > panels) {
-    steps = even_panels(all_steps, limits.steps, 1);
-    panels = limits.split_panels();
+  int64_t steps = all_steps, panels = kPackedBytes / (std::max<int64_t>(steps, 1) * kTileBytes);
+  if (steps > kSplitSteps && sides.panels() > panels) {
+    steps = even_panels(all_steps, kSplitSteps, 1);
+    panels = kSplitPanels;
   }
   // One side whole if it takes less than half the memory, else half each.
   const int64_t lefts = panels_of(sides.left_lanes), rights = panels_of(sides.right_lanes);
@@ -230,6 +225,8 @@ struct Segment {
   enum class Kind { kPackLeft, kPackRight, kMultiply } kind;
   size_t block;
   Cut left, right;
+  /// The segment whose products of equal number come before, for the same parts of C; or none.
+  std::optional<size_t> follows = {};
 
   int64_t tasks() const {
     return kind == Kind::kPackLeft ? left.count()
@@ -248,7 +245,8 @@ struct Stage {
   std::atomic<int64_t> packed{0}, multiplied{0};
 };
 
-void wait_until(const std::atomic<int64_t>& counter, int64_t count) {
+template <class T>
+void wait_until(const std::atomic<T>& counter, T count) {
   constexpr int kSpins = 4000;
   for (int spin = 0; counter.load(std::memory_order_acquire) < count; ++spin) {
     if (spin > kSpins) std::this_thread::yield();
@@ -262,10 +260,10 @@ class Schedule {
  public:
   /// `total`: the groups' cost.
   Schedule(ThreadPool& pool, const std::vector<Sides>& groups, int64_t total, const Workspace& workspace)
-      : limits_(pool.size() < kManyThreads ? kSerialLimits : kPooledLimits), workspace_(workspace) {
+      : threads_(pool.size()), workspace_(workspace) {
     task_cost_ = std::max(kLeastTaskCost, total / (pool.size() * kTasksPerThread));
     for (const Sides& s : groups) {
-      for_each_block(s, limits_, [&](const Block& block) { place(block); });
+      for_each_block(s, [&](const Block& block) { place(block); });
     }
     // Packing is one stage ahead of multiplying.
     for (size_t stage = 0; stage < stages_.size(); ++stage) {
@@ -273,13 +271,14 @@ class Schedule {
       if (stage > 0) add_products(stages_[stage - 1]);
     }
     if (!stages_.empty()) add_products(stages_.back());
+    done_ = std::vector<std::atomic<int>>(static_cast<size_t>(tasks_));
   }
 
   void run(ThreadPool& pool) {
     pool.parallel_for(tasks_, [&](int64_t task, int) {
       const auto after = std::upper_bound(first_task_.begin(), first_task_.end(), task);
       const size_t i = static_cast<size_t>(after - first_task_.begin()) - 1;
-      run(segments_[i], task - first_task_[i]);
+      run(i, task - first_task_[i]);
     });
   }
 
@@ -292,8 +291,8 @@ class Schedule {
 
   void place(const Block& block) {
     const bool split = !(block.first() && block.last());
-    const bool shares = !stages_.empty() && !split && !stages_.back().splits_k &&
-                        stages_.back().bytes + block.bytes() <= limits_.packed_bytes;
+    const bool shares =
+        !stages_.empty() && !split && !stages_.back().splits_k && stages_.back().bytes + block.bytes() <= kPackedBytes;
     if (!shares) stages_.emplace_back(blocks_.size(), split);
     Stage& stage = stages_.back();
     blocks_.push_back({block, stages_.size() - 1, stage.bytes});
@@ -324,33 +323,52 @@ class Schedule {
   void add_products(Stage& stage) {
     for (size_t i = stage.first_block; i < stage.end_block; ++i) {
       const Block& b = blocks_[i].block;
-      const int64_t steps = std::max<int64_t>(steps_of(b.depth), 1);
-      const int64_t tile_cost = steps * kProductCost + kStoreCost;
-      const int64_t lefts = panels_of(b.lefts), rights = panels_of(b.rights);
-      // Nearly square parts read the operands least often.
-      const int64_t tiles = std::max<int64_t>(task_cost_ / tile_cost, 1);
-      const int64_t inners = b.sides.swapped ? lefts : rights, outers = b.sides.swapped ? rights : lefts;
-      int64_t inner = std::min(inners, kInnerBytes / (steps * kTileBytes));
-      while (inner > 2 && inner * inner > tiles && inner * outers > tiles) inner = (inner + 1) / 2;
-      inner = even_panels(inners, inner, 2);
-      const int64_t outer = even_panels(outers, std::max<int64_t>(tiles / inner, 1), 2);
-      add({Segment::Kind::kMultiply,
-           i,
-           {lefts, b.sides.swapped ? inner : outer},
-           {rights, b.sides.swapped ? outer : inner}});
+      if (!b.first()) {
+        // The same parts of C as before.
+        const size_t before = product_segment_[i - 1];
+        add({Segment::Kind::kMultiply, i, segments_[before].left, segments_[before].right, before});
+      } else {
+        add(product_segment(b, i));
+      }
+      product_segment_.push_back(segments_.size() - 1);
       stage.to_multiply += segments_.back().tasks();
     }
   }
 
-  void run(const Segment& segment, int64_t task) {
+  /// Cuts C in nearly square parts: those read the operands least often.
+  Segment product_segment(const Block& b, size_t index) const {
+    const int64_t steps = std::max<int64_t>(steps_of(b.depth), 1);
+    const int64_t tile_cost = steps * kProductCost + kStoreCost;
+    const int64_t lefts = panels_of(b.lefts), rights = panels_of(b.rights);
+    int64_t cost = task_cost_;
+    if (!b.last()) cost = std::min(cost, lefts * rights * tile_cost / (threads_ * kSplitTasksPerThread));
+    const int64_t tiles = std::max<int64_t>(cost / tile_cost, 1);
+    const int64_t inners = b.sides.swapped ? lefts : rights, outers = b.sides.swapped ? rights : lefts;
+    int64_t inner = std::min(inners, kInnerBytes / (steps * kTileBytes));
+    while (inner > 2 && inner * inner > tiles && inner * outers > tiles) inner = (inner + 1) / 2;
+    inner = even_panels(inners, inner, 2);
+    const int64_t outer = even_panels(outers, std::max<int64_t>(tiles / inner, 1), 2);
+    return {Segment::Kind::kMultiply,
+            index,
+            {lefts, b.sides.swapped ? inner : outer},
+            {rights, b.sides.swapped ? outer : inner}};
+  }
+
+  void run(size_t index, int64_t task) {
+    const Segment& segment = segments_[index];
     const Placed& placed = blocks_[segment.block];
     Stage& stage = stages_[placed.stage];
     std::byte* packed = workspace_.slot(static_cast<int64_t>(placed.stage)) + placed.offset;
     if (segment.kind == Segment::Kind::kMultiply) {
       wait_until(stage.packed, stage.to_pack);
-      for (size_t before = 1; stage.splits_k && before < kSlots; ++before) wait_for_products(placed.stage, before);
+      if (segment.follows) {
+        wait_until(done(*segment.follows, task), 1);
+      } else if (stage.splits_k) {
+        for (size_t before = 1; before < kSlots; ++before) wait_for_products(placed.stage, before);
+      }
       multiply(placed.block.product(packed, workspace_.sums()), segment.left.range(task / segment.right.count()),
                segment.right.range(task % segment.right.count()));
+      done(index, task).store(1, std::memory_order_release);
       stage.multiplied.fetch_add(1, std::memory_order_release);
       return;
     }
@@ -370,19 +388,25 @@ class Schedule {
     wait_until(earlier.multiplied, earlier.to_multiply);
   }
 
-  Limits limits_;
+  std::atomic<int>& done(size_t segment, int64_t task) {
+    return done_[static_cast<size_t>(first_task_[segment] + task)];
+  }
+
+  int64_t threads_;
   const Workspace& workspace_;
   int64_t task_cost_ = 0;
   std::vector<Placed> blocks_;
+  std::vector<size_t> product_segment_;  ///< of each block
   std::deque<Stage> stages_;
   std::vector<Segment> segments_;
   std::vector<int64_t> first_task_;
   int64_t tasks_ = 0;
+  std::vector<std::atomic<int>> done_;  ///< whether a task that multiplies has ended
 };
 
 void run_serially(const Sides& sides) {
   const Workspace& workspace = serial_workspace();
-  for_each_block(sides, kSerialLimits, [&](const Block& block) {
+  for_each_block(sides, [&](const Block& block) {
     const PanelRange left{0, panels_of(block.lefts)}, right{0, panels_of(block.rights)};
     if (!block.in_place) block.pack_left(left, workspace.slot(0));
     block.pack_right(right, workspace.slot(0));
