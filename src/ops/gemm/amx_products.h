@@ -1,4 +1,4 @@
-// Products on AMX: how they are cut into blocks that are packed at one time, and blocks into tasks.
+// Products on AMX: how their blocks (amx_blocks.h) are cut into tasks.
 #pragma once
 
 #include <span>

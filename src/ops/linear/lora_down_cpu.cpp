@@ -14,11 +14,13 @@ constexpr int64_t kRowsPerChunk = 4 * kGemmDepth;
 
 int64_t chunk_rows(const Tensor& x) { return std::min(kRowsPerChunk, x.shape[0]); }
 
-/// Calls body(begin, count) for the chunks of the rows; once with count 0 if there are none.
+/// Calls body(begin, count) for the chunks of the rows, of which there is one where nothing is dropped; once with count
+/// 0 if there are none.
 template <class Body>
-void for_chunks(int64_t rows, const Body& body) {
-  for (int64_t begin = 0; begin < std::max<int64_t>(rows, 1); begin += kRowsPerChunk) {
-    body(begin, std::min(kRowsPerChunk, rows - begin));
+void for_chunks(int64_t rows, bool drops, const Body& body) {
+  const int64_t chunk = drops ? kRowsPerChunk : std::max<int64_t>(rows, 1);
+  for (int64_t begin = 0; begin < std::max<int64_t>(rows, 1); begin += chunk) {
+    body(begin, std::min(chunk, rows - begin));
   }
 }
 
@@ -52,7 +54,7 @@ void lora_down(const Context& context, const LoraDownArgs& args) {
   Tensor dropped;
   if (drops) dropped = scratch.take({chunk_rows(args.x), in}, args.x.dtype);
   context.launch([=](ThreadPool& pool) {
-    for_chunks(rows, [&](int64_t begin, int64_t count) {
+    for_chunks(rows, drops, [&](int64_t begin, int64_t count) {
       Tensor x = args.x.rows(begin, count), xa = args.xa.rows(begin, count);
       if (drops) {
         drop(pool, args.dropout, begin, x, dropped.rows(0, count), 0.0f);
@@ -124,7 +126,7 @@ void lora_down_grad(const Context& context, const LoraDownGradArgs& args) {
   if (drops && args.dx.wanted()) product = scratch.take({chunk_rows(args.dxa), args.dx.dst.shape[1]}, DType::kF32);
   if (drops && args.dlora_a.wanted()) dropped = scratch.take({chunk_rows(args.dxa), args.x.shape[1]}, args.x.dtype);
   context.launch([=](ThreadPool& pool) {
-    for_chunks(args.dxa.shape[0], [&](int64_t begin, int64_t count) {
+    for_chunks(args.dxa.shape[0], drops, [&](int64_t begin, int64_t count) {
       if (args.dx.wanted()) chunk_dx(pool, args, begin, count, product);
       if (args.dlora_a.wanted()) chunk_dlora_a(pool, args, begin, count, dropped);
     });

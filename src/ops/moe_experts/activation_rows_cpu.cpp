@@ -7,6 +7,17 @@ namespace {
 
 constexpr int64_t kRowsPerTask = 16;
 
+/// Rows lie far apart in memory, where no hardware foresees them.
+constexpr int64_t kRowsAhead = 8;
+
+/// Fetches the elements of x [R, width] at the same columns as [begin, begin + n), some rows ahead.
+template <bool Writes>
+void prefetch_ahead(const Tensor& x, int64_t begin, int64_t n) {
+  const int64_t size = size_of(x.dtype);
+  const auto* at = static_cast<const std::byte*>(x.data) + (begin + kRowsAhead * x.shape[1]) * size;
+  for (int64_t i = 0; i < n * size; i += 64) __builtin_prefetch(at + i, Writes);
+}
+
 /// Columns [column, column + n) of row r through f: act = glu · linear, and
 ///   d act / d gate = glu_slope · linear      d act / d up = glu · linear_slope
 /// for f = glu(gate) · linear(up).
@@ -19,7 +30,11 @@ class ActivationBlock {
   void load(const Tensor& h, int64_t at, int64_t intermediate, int64_t n, bool wants_slope) {
     float gate_buffer[kRowBlock];
     const float* gate = load_block(math_, h, at, gate_buffer, n);
-    linear = load_block(math_, h, at + intermediate, linear_buffer_, n);
+    compute(gate, load_block(math_, h, at + intermediate, linear_buffer_, n), n, wants_slope);
+  }
+
+  void compute(const float* gate, const float* up, int64_t n, bool wants_slope) {
+    linear = up;
     if (function_.kind == ExpertActivation::Kind::kSwiglu) {
       wants_slope ? math_.silu_and_slope(gate, glu, glu_slope, n) : math_.silu(gate, glu, n);
       return;
@@ -63,6 +78,9 @@ class ActivationBlock {
 float ActivationGrad::columns(int64_t r, int64_t column, int64_t n, const float* dact) const {
   const int64_t gate_at = r * 2 * intermediate_ + column, up_at = gate_at + intermediate_;
   const float w = element_of(args_.weights, args_.rows.assignment.as<int32_t>()[r]);
+  if (args_.function.kind == ExpertActivation::Kind::kSwiglu && args_.dh.wanted()) {
+    return swiglu_columns(r, column, n, w, dact);
+  }
   ActivationBlock f(math_, args_.function);
   f.load(args_.h, gate_at, intermediate_, n, args_.dh.wanted());
   float act[kRowBlock];
@@ -79,11 +97,32 @@ float ActivationGrad::columns(int64_t r, int64_t column, int64_t n, const float*
       }
     }
   }
-  if (args_.weighted_act.defined()) {
-    math_.scale(w, act, act, n);
-    store_block(math_, static_cast<const float*>(act), args_.weighted_act, r * intermediate_ + column, n);
-  }
+  store_weighted(w, act, r, column, n);
   return dot;
+}
+
+float ActivationGrad::swiglu_columns(int64_t r, int64_t column, int64_t n, float w, const float* dact) const {
+  const int64_t gate_at = r * 2 * intermediate_ + column, up_at = gate_at + intermediate_;
+  float gate_buffer[kRowBlock], up_buffer[kRowBlock], act[kRowBlock], dgate[kRowBlock], dup[kRowBlock];
+  for (const int64_t at : {gate_at, up_at}) {
+    prefetch_ahead<false>(args_.h, at, n);
+    prefetch_ahead<true>(args_.dh.dst, at, n);
+  }
+  const float* gate = load_block(math_, args_.h, gate_at, gate_buffer, n);
+  const float* up = load_block(math_, args_.h, up_at, up_buffer, n);
+  math_.swiglu_grad(w, gate, up, dact, act, dgate, dup, n);
+  store_block(math_, dgate, args_.dh, gate_at, n);
+  store_block(math_, dup, args_.dh, up_at, n);
+  if (args_.h.dtype == DType::kBF16) math_.round(act, n);
+  const float dot = math_.dot(dact, act, n);
+  store_weighted(w, act, r, column, n);
+  return dot;
+}
+
+void ActivationGrad::store_weighted(float w, float* act, int64_t r, int64_t column, int64_t n) const {
+  if (!args_.weighted_act.defined()) return;
+  math_.scale(w, act, act, n);
+  store_block(math_, static_cast<const float*>(act), args_.weighted_act, r * intermediate_ + column, n);
 }
 
 void ActivationGrad::store_weight_grad(int64_t expert, int64_t r, float dot) const {
@@ -101,22 +140,36 @@ float ActivationGrad::bias_dot(int64_t expert, int64_t token) const {
   return dot;
 }
 
-void activate_row(const RowMath& math, const ExpertActivation& function, const Tensor& h, const Tensor& act, int64_t r,
-                  int64_t column, int64_t count) {
-  const int64_t intermediate = act.shape[1];
+void activate_columns(const RowMath& math, const ExpertActivation& function, float* gate, float* up, const Tensor& h,
+                      const Tensor& act, int64_t r, int64_t column, int64_t n) {
+  const int64_t intermediate = act.shape[1], gate_at = r * 2 * intermediate + column;
+  prefetch_ahead<true>(act, r * intermediate + column, n);
+  for (const auto& [values, at] : {std::pair(gate, gate_at), std::pair(up, gate_at + intermediate)}) {
+    prefetch_ahead<true>(h, at, n);
+    if (h.dtype == DType::kBF16) {
+      math.round_and_narrow(values, h.as<BFloat16>() + at, n);
+    } else {
+      store_block(math, static_cast<const float*>(values), h, at, n);
+    }
+  }
   ActivationBlock f(math, function);
-  for_row_blocks(count, [&](int64_t begin, int64_t n) {
-    const int64_t at = column + begin;
-    f.load(h, r * 2 * intermediate + at, intermediate, n, false);
-    math.multiply(f.glu, f.linear, f.glu, n);
-    store_block(math, static_cast<const float*>(f.glu), act, r * intermediate + at, n);
-  });
+  f.compute(gate, up, n, false);
+  math.multiply(f.glu, f.linear, f.glu, n);
+  store_block(math, static_cast<const float*>(f.glu), act, r * intermediate + column, n);
 }
 
 void activate_rows(ThreadPool& pool, const ExpertActivation& function, const Tensor& h, const Tensor& act) {
   const RowMath& math = row_math();
-  pool.parallel_ranges(h.shape[0], kRowsPerTask, [&](int64_t begin, int64_t end) {
-    for (int64_t r = begin; r < end; ++r) activate_row(math, function, h, act, r, 0, act.shape[1]);
+  const int64_t intermediate = act.shape[1];
+  pool.parallel_ranges(h.shape[0], kRowsPerTask, [&](int64_t row, int64_t end) {
+    ActivationBlock f(math, function);
+    for (; row < end; ++row) {
+      for_row_blocks(intermediate, [&](int64_t column, int64_t n) {
+        f.load(h, row * 2 * intermediate + column, intermediate, n, false);
+        math.multiply(f.glu, f.linear, f.glu, n);
+        store_block(math, static_cast<const float*>(f.glu), act, row * intermediate + column, n);
+      });
+    }
   });
 }
 

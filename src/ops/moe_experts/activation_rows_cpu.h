@@ -7,9 +7,10 @@ namespace hone::cpu {
 
 /// act[r] = f(gate, up), from h [R, 2I]; act [R, I] of the same dtype.
 void activate_rows(ThreadPool& pool, const ExpertActivation& function, const Tensor& h, const Tensor& act);
-/// Columns [column, column + count) of row r of it.
-void activate_row(const RowMath& math, const ExpertActivation& function, const Tensor& h, const Tensor& act, int64_t r,
-                  int64_t column, int64_t count);
+/// Columns [column, column + n) of row r of both, n <= kRowBlock, from float32 gate and up, which are rounded to h's
+/// dtype.
+void activate_columns(const RowMath& math, const ExpertActivation& function, float* gate, float* up, const Tensor& h,
+                      const Tensor& act, int64_t r, int64_t column, int64_t n);
 
 /// With w = the router weight of row r's choice and dact f32 [R, I] = d out / d act without w:
 ///   d weights[choice] = <dact[r], act[r]> + <dout[token], bias_e>       dh[r] = w · dact[r] through f
@@ -41,6 +42,10 @@ class ActivationGrad {
   void store_weight_grad(int64_t expert, int64_t r, float dot) const;
 
  private:
+  /// columns() of SwiGLU, in one pass: where h has a gradient.
+  float swiglu_columns(int64_t r, int64_t column, int64_t n, float w, const float* dact) const;
+  /// weighted_act = w · act, if wanted. Overwrites act.
+  void store_weighted(float w, float* act, int64_t r, int64_t column, int64_t n) const;
   float bias_dot(int64_t expert, int64_t token) const;
 
   const RowMath& math_ = row_math();

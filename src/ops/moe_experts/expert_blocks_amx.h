@@ -50,18 +50,31 @@ struct PanelPair {
   int64_t panel_bytes, steps;
 };
 
-/// sums (= or +=) left x right, for one or two panels on the left.
+/// The sums of the next block, which are fetched into level 1 beside `steps` steps.
+struct NextSums {
+  const char* at;
+  int64_t lines;  // at a step
+
+  NextSums(const float* sums, int64_t steps)
+      : at(reinterpret_cast<const char*>(sums)), lines(kBlockFloats / kLanes / (steps > 0 ? steps : 1)) {}
+  [[gnu::always_inline]] void step() {
+    for (int64_t i = 0; i < lines; ++i, at += 64) _mm_prefetch(at, _MM_HINT_T0);
+  }
+};
+
+/// sums (= or +=) left x right, for one or two panels on the left, which pass by a right side that stays in level 1.
 template <int Lefts>
-[[gnu::always_inline]] inline void accumulate(const PanelPair& left, const PanelPair& right, Prefetch& prefetch) {
+[[gnu::always_inline]] inline void accumulate(const PanelPair& left, const PanelPair& right, Prefetch& prefetch,
+                                              NextSums& next) {
   const std::byte *l = left.data, *r = right.data;
   const int64_t next_left = left.panel_bytes, next_right = right.panel_bytes;
   for (int64_t s = 0; s < left.steps; ++s, l += kTileBytes, r += kTileBytes) {
-    load<4>(l, 64), load<6>(r, 64), multiply_add<0, 4, 6>();
+    load_past_level_1<4>(l, 64), load<6>(r, 64), multiply_add<0, 4, 6>();
     load<7>(r + next_right, 64), multiply_add<1, 4, 7>();
     if constexpr (Lefts == 2) {
-      load<5>(l + next_left, 64), multiply_add<2, 5, 6>(), multiply_add<3, 5, 7>();
+      load_past_level_1<5>(l + next_left, 64), multiply_add<2, 5, 6>(), multiply_add<3, 5, 7>();
     }
-    prefetch.step();
+    prefetch.step(), next.step();
   }
 }
 
@@ -76,8 +89,9 @@ void multiply_block(const PanelPair& left, const PanelPair& right, const PanelPa
     if constexpr (Lefts == 2) load<2>(sums + 2 * kTileFloats, 64), load<3>(sums + 3 * kTileFloats, 64);
   }
   Prefetch fetch = prefetch;  // in registers
-  accumulate<Lefts>(left, right, fetch);
-  accumulate<Lefts>(low_rank, factor, fetch);
+  NextSums next(sums + kBlockFloats, left.steps);
+  accumulate<Lefts>(left, right, fetch, next);
+  accumulate<Lefts>(low_rank, factor, fetch, next);
   prefetch = fetch;
   store<0>(sums), store<1>(sums + kTileFloats);
   if constexpr (Lefts == 2) store<2>(sums + 2 * kTileFloats), store<3>(sums + 3 * kTileFloats);

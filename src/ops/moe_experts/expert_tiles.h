@@ -5,10 +5,9 @@
 // C[rows, columns] = A[rows, k] x W[k, columns] + L[rows, j] x F[j, columns],
 // with L and F the low-rank factors of adapters. A's rows are packed once and
 // stay in the level-2 cache. k is cut in blocks of kBlockDepth: two panels of W
-// stay in level 1 while the rows pass by, and the next ones are prefetched
-// (measured on one core: 2.2 of 2.95 TFLOP/s without packing; 1.7 without
-// cutting k, where both operands stream from level 2). Some columns of whole
-// rows are finished at a time, since rows of C lie far apart in memory.
+// stay in level 1 while the rows pass by, and the next ones are prefetched.
+// Some columns of whole rows are finished at a time, since rows of C lie far
+// apart in memory.
 //
 // An element of C is one chain of tile products in rising k, the adapters'
 // last; so it depends on its row of A and its column of W alone.
@@ -34,7 +33,7 @@ struct Values {
 /// many from col + TileTask::pair_offset where a strip's panels are not
 /// neighbours. The sums may be overwritten.
 struct FinishedRow {
-  int64_t row, col, count;
+  int64_t expert, row, col, count;
   float *sums, *second;
 };
 using FinishRow = void (*)(const void* context, const FinishedRow& row);
@@ -66,6 +65,7 @@ struct LowRank {
 };
 
 struct TileTask {
+  int64_t expert = 0;          ///< what `finish` is told
   Operand rows;                ///< lanes are rows of C
   Operand weight;              ///< lanes are columns of C, a multiple of 16
   int64_t depth = 0;           ///< k
@@ -77,17 +77,20 @@ struct TileTask {
   LowRank low_rank;
   FinishRow finish = nullptr;
   const void* context = nullptr;
+  /// Instead of `finish`, where strips' panels are neighbours: C as bfloat16.
+  uint16_t* c = nullptr;
+  int64_t ldc = 0;  ///< elements from a row of C to the next
 };
 
 inline constexpr int64_t kStripLanes = 32;
-inline constexpr int64_t kBlockDepth = 256;
+inline constexpr int64_t kBlockDepth = 512;
 /// Strips that are packed together, so that a row of W is read several lines at
 /// a time; tasks are best cut so.
 inline constexpr int64_t kStripsTogether = 4;
 /// What a task may hold: rows; and sums, if the tiles of its rows are more than
 /// are packed at one time.
 inline constexpr int64_t kMaxTaskRows = 512;
-inline constexpr int64_t kMaxRowTiles = 1024;
+inline constexpr int64_t kMaxRowTiles = 512;
 inline constexpr int64_t kMaxTaskSums = 256 * 512;
 
 /// How much of k a task of so many rows packs at one time.

@@ -7,8 +7,8 @@ namespace hone::amx {
 namespace {
 
 constexpr int64_t kBlockSteps = kBlockDepth / kDepth;
-/// Longer rows would not stay in the first-level cache while they are finished.
-constexpr int64_t kMaxStripsFinished = 16;
+/// More sums would not stay in the level-2 cache beside the rows, of two threads that share a core.
+constexpr int64_t kMaxStripsFinished = 8;
 
 int64_t largest(int64_t a, int64_t b) { return a > b ? a : b; }
 int64_t low_rank_strips(int64_t depth) { return (depth + kStripLanes - 1) / kStripLanes; }
@@ -82,7 +82,7 @@ class Task {
             multiply_strips(strips, block, chunk);
           }
         }
-        for (int64_t row = 0; last && row < t_.count; ++row) finish(row, finished);
+        if (last) finish(finished);
       }
     }
   }
@@ -172,7 +172,28 @@ class Task {
     }
   }
 
-  void finish(int64_t row, const Span& strips) const {
+  void finish(const Span& strips) const {
+    if (t_.c) return store_rows(strips);
+    for (int64_t row = 0; row < t_.count; ++row) finish_row(row, strips);
+  }
+
+  /// Rows of C are written a line at a time.
+  void store_rows(const Span& strips) const {
+    for (int64_t panel = 0; panel < panels_; ++panel) {
+      const int64_t rows = smaller(kLanes, t_.count - panel * kLanes);
+      for (int64_t strip = strips.begin; strip < strips.end; ++strip) {
+        const float* from = sums(strip, panel) + panel % 2 * 2 * kTileFloats;
+        uint16_t* c = t_.c + (t_.row + panel * kLanes) * t_.ldc + column(strip);
+        for (int64_t i = 0; i < rows; ++i, from += kLanes, c += t_.ldc) {
+          __builtin_prefetch(c + kLanes * t_.ldc, 1);
+          const __m512 low = _mm512_load_ps(from), high = _mm512_load_ps(from + kTileFloats);
+          _mm512_storeu_si512(c, (__m512i)_mm512_cvtne2ps_pbh(high, low));
+        }
+      }
+    }
+  }
+
+  void finish_row(int64_t row, const Span& strips) const {
     const int64_t panel = row / kLanes, count = strips.count() * (pairs_are_neighbours() ? kStripLanes : kLanes);
     const int64_t at = (panel % 2 * 2 * kLanes + row % kLanes) * kLanes;
     float* second = memory_.row + strips.count() * kLanes;
@@ -184,8 +205,8 @@ class Task {
       _mm512_store_ps(to, _mm512_load_ps(from));
       _mm512_store_ps(to_second, _mm512_load_ps(from + kTileFloats));
     }
-    t_.finish(t_.context,
-              {t_.row + row, column(strips.begin), count, memory_.row, pairs_are_neighbours() ? nullptr : second});
+    t_.finish(t_.context, {t_.expert, t_.row + row, column(strips.begin), count, memory_.row,
+                           pairs_are_neighbours() ? nullptr : second});
   }
 
   /// L (= or +=) A x P for a block of k.

@@ -109,26 +109,35 @@ class TileProduct {
     return *this;
   }
 
-  /// finish(expert, row) for every row of every part.
+  /// finish(row) for every row of every part.
   template <class Finish>
   void run(ThreadPool& pool, const Finish& finish) {
-    struct Context {
-      const Finish& finish;
-      int64_t expert;
-    };
-    cut(pool.size());
     shape_.finish = [](const void* context, const amx::FinishedRow& row) {
-      const auto& c = *static_cast<const Context*>(context);
-      c.finish(c.expert, row);
+      (*static_cast<const Finish*>(context))(row);
     };
+    shape_.context = &finish;
+    run(pool);
+  }
+
+  /// c bf16 [R, columns] = the product.
+  void store(ThreadPool& pool, const Tensor& c) {
+    HONE_ASSERT(c.dtype == DType::kBF16);
+    shape_.c = &c.as<BFloat16>()->bits;
+    shape_.ldc = c.shape[1];
+    run(pool);
+  }
+
+ private:
+  void run(ThreadPool& pool) {
+    cut(pool.size());
     const int64_t bytes = amx::workspace_bytes(shape_.low_rank.depth);
     pool.parallel_for(static_cast<int64_t>(parts_.size()), [&](int64_t i, int) {
       const Part& part = parts_[static_cast<size_t>(i)];
-      const Context context{finish, part.expert};
       const std::vector<amx::LowRankFactor> factors = factor_.low_rank(part.expert, true);
       std::vector<amx::LowRankFactor> projections;
       if (projects_) projections = factor_.low_rank(part.expert, false);
       TileTask task = shape_;
+      task.expert = part.expert;
       task.weight = factor_.operand(part.expert);
       task.row = part.row;
       task.count = part.rows;
@@ -140,12 +149,10 @@ class TileProduct {
       task.low_rank.projection_count = static_cast<int64_t>(projections.size());
       // Tasks of the other columns form the same.
       if (part.strip != 0) task.low_rank.stored = nullptr;
-      task.context = &context;
       amx::run_tiles(task, thread_workspace(bytes));
     });
   }
 
- private:
   struct Part {
     int64_t expert, row, rows, strip, strips;
   };
@@ -203,11 +210,6 @@ void add_bias(const RowMath& math, const Tensor& bias, int64_t expert, int64_t b
   });
 }
 
-/// Row `row` of c [R, N] = its sums.
-void store_row(const RowMath& math, const Tensor& c, const amx::FinishedRow& row) {
-  store_block(math, static_cast<const float*>(row.sums), c, row.row * c.shape[1] + row.col, row.count);
-}
-
 }  // namespace
 
 bool takes_tiles(int64_t hidden, int64_t intermediate, DType activations, DType weights) {
@@ -221,22 +223,22 @@ void tile_gate_up(ThreadPool& pool, const MoeGateUpArgs& args, const TileLowRank
   const Factor factor{.weight = args.weight, .adapters = &args.adapters};
   TileProduct(args.rows, {args.x, args.rows.token.as<int32_t>()}, factor, xa)
       .pair_halves()
-      .run(pool, [&](int64_t expert, const amx::FinishedRow& row) {
-        add_bias(math, args.bias, expert, row.col, row.sums, row.count);
-        add_bias(math, args.bias, expert, intermediate + row.col, row.second, row.count);
-        const int64_t gate_at = row.row * 2 * intermediate + row.col;
-        store_block(math, static_cast<const float*>(row.sums), args.h, gate_at, row.count);
-        store_block(math, static_cast<const float*>(row.second), args.h, gate_at + intermediate, row.count);
-        activate_row(math, args.function, args.h, args.activation, row.row, row.col, row.count);
+      .run(pool, [&](const amx::FinishedRow& row) {
+        add_bias(math, args.bias, row.expert, row.col, row.sums, row.count);
+        add_bias(math, args.bias, row.expert, intermediate + row.col, row.second, row.count);
+        activate_columns(math, args.function, row.sums, row.second, args.h, args.activation, row.row, row.col,
+                         row.count);
       });
 }
 
 void tile_down(ThreadPool& pool, const MoeDownArgs& args, const TileLowRank& xa, const Tensor& y) {
   const RowMath& math = row_math();
   const Factor factor{.weight = args.weight, .adapters = &args.adapters};
-  TileProduct(args.rows, {args.activation}, factor, xa).run(pool, [&](int64_t expert, const amx::FinishedRow& row) {
-    add_bias(math, args.bias, expert, row.col, row.sums, row.count);
-    store_row(math, y, row);
+  TileProduct product(args.rows, {args.activation}, factor, xa);
+  if (!args.bias.defined()) return product.store(pool, y);
+  product.run(pool, [&](const amx::FinishedRow& row) {
+    add_bias(math, args.bias, row.expert, row.col, row.sums, row.count);
+    store_block(math, static_cast<const float*>(row.sums), y, row.row * y.shape[1] + row.col, row.count);
   });
 }
 
@@ -247,7 +249,7 @@ void tile_activation_grad(ThreadPool& pool, const MoeDownGradArgs& args, const A
   const Factor factor{.weight = args.weight, .columns_first = false, .adapters = &args.adapters};
   const ActivationGrad grad(activation);
   TileProduct(args.rows, {args.dout, args.rows.token.as<int32_t>()}, factor, {v, false})
-      .run(pool, [&](int64_t, const amx::FinishedRow& row) {
+      .run(pool, [&](const amx::FinishedRow& row) {
         for (int64_t i = 0; i < row.count; i += kDotColumns) {
           const float dot = grad.columns(row.row, row.col + i, std::min(kDotColumns, row.count - i), row.sums + i);
           if (dots.defined()) dots.as<float>()[row.row * dots.shape[1] + (row.col + i) / kDotColumns] = dot;
@@ -256,11 +258,8 @@ void tile_activation_grad(ThreadPool& pool, const MoeDownGradArgs& args, const A
 }
 
 void tile_input_grad(ThreadPool& pool, const MoeGateUpGradArgs& args, const Tensor& v, const Tensor& dx_rows) {
-  const RowMath& math = row_math();
   const Factor factor{.weight = args.weight, .columns_first = false, .adapters = &args.adapters};
-  TileProduct(args.rows, {args.dh}, factor, {v, false}).run(pool, [&](int64_t, const amx::FinishedRow& row) {
-    store_row(math, dx_rows, row);
-  });
+  TileProduct(args.rows, {args.dh}, factor, {v, false}).store(pool, dx_rows);
 }
 
 }  // namespace hone::cpu

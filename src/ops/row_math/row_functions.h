@@ -98,11 +98,20 @@ void narrow(const float* x, BFloat16* y, int64_t n) {
     _mm256_mask_storeu_epi16(bits + i, lanes, halves_of(_mm512_maskz_loadu_ps(lanes, x + i)));
   }
 }
+__m512i widened(__m256i halves) { return _mm512_slli_epi32(_mm512_cvtepu16_epi32(halves), 16); }
 void round(float* x, int64_t n) {
   for (int64_t i = 0; i < n; i += kLanes) {
     const __mmask16 lanes = first_lanes(n - i);
+    _mm512_mask_storeu_epi32(x + i, lanes, widened(halves_of(_mm512_maskz_loadu_ps(lanes, x + i))));
+  }
+}
+void round_and_narrow(float* x, BFloat16* y, int64_t n) {
+  uint16_t* bits = &y->bits;
+  for (int64_t i = 0; i < n; i += kLanes) {
+    const __mmask16 lanes = first_lanes(n - i);
     const __m256i halves = halves_of(_mm512_maskz_loadu_ps(lanes, x + i));
-    _mm512_mask_storeu_epi32(x + i, lanes, _mm512_slli_epi32(_mm512_cvtepu16_epi32(halves), 16));
+    _mm256_mask_storeu_epi16(bits + i, lanes, halves);
+    _mm512_mask_storeu_epi32(x + i, lanes, widened(halves));
   }
 }
 #else
@@ -112,6 +121,10 @@ void narrow(const float* x, BFloat16* y, int64_t n) {
 }
 void round(float* x, int64_t n) {
   for (int64_t i = 0; i < n; ++i) x[i] = from_bits(bfloat16_bits(x[i]) << 16);
+}
+void round_and_narrow(float* x, BFloat16* y, int64_t n) {
+  narrow(x, y, n);
+  round(x, n);
 }
 #endif
 
@@ -302,6 +315,16 @@ void silu_and_slope(const float* x, float* y, float* dy_dx, int64_t n) {
     dy_dx[i] = s * (1.0f + value * (1.0f - s));
   }
 }
+void swiglu_grad(float a, const float* gate, const float* up, const float* dy, float* __restrict y,
+                 float* __restrict dgate, float* __restrict dup, int64_t n) {
+  for (int64_t i = 0; i < n; ++i) {
+    const float value = gate[i], s = sigmoid(value), glu = value * s;
+    const float slope = s * (1.0f + value * (1.0f - s));
+    y[i] = glu * up[i];
+    dgate[i] = a * (slope * up[i] * dy[i]);
+    dup[i] = a * (glu * dy[i]);
+  }
+}
 
 void adamw(const AdamwRow& row, int64_t n) {
   const AdamwRow a = row;
@@ -322,6 +345,7 @@ constexpr RowMath kTable = {
     .widen = &widen,
     .narrow = &narrow,
     .round = &round,
+    .round_and_narrow = &round_and_narrow,
     .narrow_randomly = &narrow_randomly,
     .random_words = &random_words,
     .scale_e4m3 = &scale_e4m3,
@@ -338,6 +362,7 @@ constexpr RowMath kTable = {
     .sigmoid = &sigmoid_row,
     .silu = &silu,
     .silu_and_slope = &silu_and_slope,
+    .swiglu_grad = &swiglu_grad,
     .adamw = &adamw,
 };
 

@@ -39,7 +39,8 @@ struct RowMath {
   void (*widen)(const BFloat16* x, float* y, int64_t n);
   /// To nearest, ties to even.
   void (*narrow)(const float* x, BFloat16* y, int64_t n);
-  void (*round)(float* x, int64_t n);  ///< to the nearest bfloat16, kept as float32
+  void (*round)(float* x, int64_t n);                          ///< to the nearest bfloat16, kept as float32
+  void (*round_and_narrow)(float* x, BFloat16* y, int64_t n);  ///< both; y does not overlap x
   /// To the bfloat16 above or below by the 16 bits of each word from bit `shift` on: stochastic_rounding.h.
   void (*narrow_randomly)(const float* x, const uint32_t* words, int shift, BFloat16* y, int64_t n);
   /// The words of `groups` groups of four neighbouring elements: words[4 i + j] = philox(key, {first_group + i, use,
@@ -68,6 +69,10 @@ struct RowMath {
   void (*silu)(const float* x, float* y, int64_t n);                              ///< y = x · sigmoid(x)
   /// y = x · s and dy_dx = s · (1 + x · (1 - s)) with s = sigmoid(x).
   void (*silu_and_slope)(const float* x, float* y, float* dy_dx, int64_t n);
+  /// y = silu(gate) · up, and the derivatives of a loss whose derivative in y is a · dy:
+  /// dgate = a · (slope of silu(gate) · up · dy) and dup = a · (silu(gate) · dy). No output is an input.
+  void (*swiglu_grad)(float a, const float* gate, const float* up, const float* dy, float* y, float* dgate, float* dup,
+                      int64_t n);
 
   void (*adamw)(const AdamwRow& row, int64_t n);
 };

@@ -43,14 +43,18 @@ TEST(RowMath, ConvertsAsBFloat16Does) {
     x[0] = kInfinity, x[1] = -kInfinity, x[2] = std::nanf(""), x[3] = -0.0f, x[4] = 1.00390625f, x[5] = 3.4e38f;
     x[6] = 1e-39f, x[7] = -1e-45f, x[1020] = 9e-40f;  // below the smallest normal number
     std::vector<BFloat16> narrow(x.size());
-    std::vector<float> wide(x.size()), rounded = x;
+    std::vector<float> wide(x.size()), rounded = x, both = x;
+    std::vector<BFloat16> narrow_of_both(x.size());
     math.narrow(x.data(), narrow.data(), static_cast<int64_t>(x.size()));
     math.widen(narrow.data(), wide.data(), static_cast<int64_t>(x.size()));
     math.round(rounded.data(), static_cast<int64_t>(x.size()));
+    math.round_and_narrow(both.data(), narrow_of_both.data(), static_cast<int64_t>(x.size()));
     for (size_t i = 0; i < x.size(); ++i) {
       EXPECT_EQ(narrow[i].bits, BFloat16(x[i]).bits) << x[i];
       EXPECT_EQ(std::bit_cast<uint32_t>(wide[i]), std::bit_cast<uint32_t>(static_cast<float>(narrow[i])));
       EXPECT_EQ(std::bit_cast<uint32_t>(rounded[i]), std::bit_cast<uint32_t>(wide[i]));
+      EXPECT_EQ(std::bit_cast<uint32_t>(both[i]), std::bit_cast<uint32_t>(wide[i]));
+      EXPECT_EQ(narrow_of_both[i].bits, narrow[i].bits);
     }
   });
 }
@@ -244,6 +248,25 @@ TEST(RowMath, SigmoidSiluAndItsSlopeMatchFloat64) {
         EXPECT_NEAR(y[i], v * s, 8 * kUlp * std::abs(v * s) + 1e-37);
         // 1 - s loses its digits where s is near 1: an error of a unit of 1, times x.
         EXPECT_NEAR(slope[i], s * (1 + v * (1 - s)), 8 * kUlp * s * (1 + std::abs(v))) << v;
+      }
+    }
+  });
+}
+
+TEST(RowMath, GradientOfSwigluIsThatOfItsParts) {
+  for_each_isa([](const RowMath& math) {
+    constexpr float kFactor = -0.7f;
+    for (int64_t n : kSizes) {
+      const std::vector<float> gate = random_row(n, 7, 20.0f), up = random_row(n, 8), dy = random_row(n, 9);
+      std::vector<float> y(gate.size()), dgate(gate.size()), dup(gate.size()), glu(gate.size()), slope(gate.size());
+      math.swiglu_grad(kFactor, gate.data(), up.data(), dy.data(), y.data(), dgate.data(), dup.data(), n);
+      math.silu_and_slope(gate.data(), glu.data(), slope.data(), n);
+      for (size_t i = 0; i < gate.size(); ++i) {
+        EXPECT_EQ(y[i], glu[i] * up[i]);
+        EXPECT_NEAR(dup[i], kFactor * glu[i] * dy[i], 4 * kUlp * std::abs(dup[i]));
+        // The slope's own error: a unit of 1, times the gate.
+        const float largest = std::abs(kFactor * up[i] * dy[i]) * (1 + std::abs(gate[i]));
+        EXPECT_NEAR(dgate[i], kFactor * slope[i] * up[i] * dy[i], 8 * kUlp * largest);
       }
     }
   });
