@@ -35,6 +35,7 @@ TrainerRanks LaunchedRanks::for_trainer() {
           .size = environment_.world_size,
           .local_rank = environment_.local_rank,
           .local_size = environment_.local_size,
+          .cores_shared_by = control_->ranks_on_own_cores(),
           .connect = [this](Stream& stream) { return connect_ranks(std::move(control_), environment_, stream); }};
 }
 

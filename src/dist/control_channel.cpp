@@ -261,6 +261,13 @@ void ControlChannel::take(Peer& peer, const Message& message) {
 
 // Who is lost.
 
+int ControlChannel::ranks_on_own_cores() const {
+  const RankFacts& own = ranks_[static_cast<size_t>(rank_)];
+  return static_cast<int>(std::count_if(ranks_.begin(), ranks_.end(), [&](const RankFacts& rank) {
+    return rank.host == own.host && rank.cores == own.cores;
+  }));
+}
+
 std::string ControlChannel::name_of(int rank) const {
   const RankFacts& facts = ranks_[static_cast<size_t>(rank)];
   return fmt::format("rank {} ({}, pid {})", rank, facts.host, facts.pid);

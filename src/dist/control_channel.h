@@ -24,6 +24,7 @@ struct RankFacts {
   std::string host;
   int64_t pid = 0;
   int local_rank = 0;
+  std::string cores = {};    ///< that it may run on
   std::string address = {};  ///< in numbers: where this rank reaches its host
 };
 
@@ -53,6 +54,8 @@ class ControlChannel : public Control {
   int rank() const override { return rank_; }
   int size() const override { return static_cast<int>(ranks_.size()); }
   const std::vector<RankFacts>& ranks() const { return ranks_; }
+  /// Ranks of this one's host that may run on the same cores, this one included.
+  int ranks_on_own_cores() const;
   /// "rank 2 (node7, pid 123)"
   std::string name_of(int rank) const;
   /// Changes ControlTimes::hang; what rank 0 says counts.

@@ -2,10 +2,12 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sched.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include <atomic>
+#include <fstream>
 #include <mutex>
 #include <thread>
 
@@ -32,6 +34,38 @@ TEST(Rendezvous, RanksFindEachOtherAndExchange) {
     channel.barrier();
   });
   EXPECT_THAT(errors, ElementsAre("", "", "", ""));
+}
+
+TEST(Rendezvous, NobodyIsConnectedToItself) {
+  // Whoever connects often enough is given the port that it asks for.
+  std::ifstream file("/proc/sys/net/ipv4/ip_local_port_range");
+  int first = 0, last = 0;
+  if (!(file >> first >> last)) GTEST_SKIP() << "the ports that this system gives are not known";
+  std::string problem;
+  int port = last - (last - first) % 2;  // Linux gives those whose parity is the first one's
+  while (port > first && !listen_at("127.0.0.1", port, problem).open()) port -= 2;
+  for (int i = 0; i < 2 * (last - first); ++i) {
+    ASSERT_FALSE(connect_to("127.0.0.1", port, 1, problem).open()) << "try " << i;
+  }
+}
+
+TEST(Rendezvous, RanksKnowWhoSharesTheirCores) {
+  cpu_set_t before, one;
+  ASSERT_EQ(sched_getaffinity(0, sizeof before, &before), 0);
+  if (CPU_COUNT(&before) < 2) GTEST_SKIP() << "one core is all there is";
+  CPU_ZERO(&one);
+  for (int core = 0; core < CPU_SETSIZE && CPU_COUNT(&one) == 0; ++core) {
+    if (CPU_ISSET(core, &before)) CPU_SET(core, &one);
+  }
+  const auto all = environments(3);
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < 3; ++rank) {
+    threads.emplace_back([&, rank] {
+      if (rank == 1) sched_setaffinity(0, sizeof one, &one);  // of this thread alone
+      EXPECT_EQ(rendezvous(all[static_cast<size_t>(rank)])->ranks_on_own_cores(), rank == 1 ? 1 : 2);
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
 }
 
 TEST(Rendezvous, WhatIsNotTheSameIsNamed) {
@@ -127,7 +161,7 @@ TEST(Rendezvous, WhoIsNoRankIsIgnored) {
       std::this_thread::sleep_for(std::chrono::milliseconds(20));
     }
   });
-  const auto errors = run_channels(all, {}, [](ControlChannel& channel) { channel.barrier(); });
+  const auto errors = run_channels(all, {.rendezvous = 20}, [](ControlChannel& channel) { channel.barrier(); });
   stop = true;
   stranger.join();
   EXPECT_THAT(errors, ElementsAre("", ""));

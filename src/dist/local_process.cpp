@@ -1,5 +1,6 @@
 #include "dist/local_process.h"
 
+#include <sched.h>
 #include <signal.h>
 #include <unistd.h>
 
@@ -13,6 +14,20 @@ std::string host_name() {
   std::array<char, 256> name{};
   ::gethostname(name.data(), name.size() - 1);
   return name.data();
+}
+
+std::string own_cores() {
+  cpu_set_t cores;
+  if (::sched_getaffinity(0, sizeof cores, &cores) != 0) return "";
+  std::string text;
+  for (int begin = 0; begin < CPU_SETSIZE; ++begin) {
+    if (!CPU_ISSET(begin, &cores)) continue;
+    int end = begin;
+    while (end + 1 < CPU_SETSIZE && CPU_ISSET(end + 1, &cores)) ++end;
+    text += (text.empty() ? "" : ",") + std::to_string(begin) + "-" + std::to_string(end);
+    begin = end;
+  }
+  return text;
 }
 
 void end_same_program(int64_t pid) {

@@ -26,15 +26,19 @@ constexpr const char* kLoopback = "127.0.0.1";
 constexpr auto kBetweenTries = std::chrono::milliseconds(100);
 
 Json facts_json(const RankFacts& facts) {
-  return {{"host", facts.host}, {"pid", facts.pid}, {"local_rank", facts.local_rank}, {"address", facts.address}};
+  return {{"host", facts.host},
+          {"pid", facts.pid},
+          {"local_rank", facts.local_rank},
+          {"cores", facts.cores},
+          {"address", facts.address}};
 }
 
 RankFacts facts_of(const Json& json) {
-  return {json.at("host"), json.at("pid"), json.at("local_rank"), json.value("address", "")};
+  return {json.at("host"), json.at("pid"), json.at("local_rank"), json.value("cores", ""), json.value("address", "")};
 }
 
 RankFacts own_facts(const LaunchEnvironment& environment) {
-  return {host_name(), ::getpid(), environment.local_rank, ""};
+  return {host_name(), ::getpid(), environment.local_rank, own_cores(), ""};
 }
 
 /// Ranks beside rank 0 came to it over the loopback: others reach them where they reach rank 0.

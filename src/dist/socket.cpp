@@ -79,6 +79,15 @@ std::string text_of(const sockaddr_storage& address, socklen_t size) {
   return numbers.starts_with(mapped) ? numbers.substr(mapped.size()) : numbers;
 }
 
+/// Where nobody listens at a port of this host, the system may give that very port to who connects to it.
+bool is_with_itself(const Socket& socket) {
+  sockaddr_storage own{}, peer{};
+  socklen_t own_size = sizeof own, peer_size = sizeof peer;
+  return ::getsockname(socket.descriptor(), reinterpret_cast<sockaddr*>(&own), &own_size) == 0 &&
+         ::getpeername(socket.descriptor(), reinterpret_cast<sockaddr*>(&peer), &peer_size) == 0 &&
+         own_size == peer_size && std::memcmp(&own, &peer, own_size) == 0;
+}
+
 bool send_all(const Socket& socket, const char* data, size_t size) {
   while (size > 0) {
     const ssize_t sent = ::send(socket.descriptor(), data, size, MSG_NOSIGNAL);
@@ -113,6 +122,10 @@ Socket connect_to(const std::string& host, int port, double seconds, std::string
   for (const addrinfo* address = addresses.get(); address; address = address->ai_next) {
     Socket socket = open_socket(*address);
     if (socket.open() && connect_within(socket, *address, deadline.left())) {
+      if (is_with_itself(socket)) {
+        problem = std::strerror(ECONNREFUSED);
+        continue;
+      }
       set(socket.descriptor(), IPPROTO_TCP, TCP_NODELAY, 1);
       return socket;
     }

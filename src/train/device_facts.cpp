@@ -78,13 +78,13 @@ Device choose_rank_device(const std::string& name, int local_rank, int local_siz
   return device;
 }
 
-int rank_threads(int stated, int local_size) {
+int rank_threads(int stated, int ranks) {
   if (stated > 0) return stated;
-  if (local_size == 1) return 0;
-  const int all = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
   cpu_set_t cores;
-  const int usable = sched_getaffinity(0, sizeof(cores), &cores) == 0 ? CPU_COUNT(&cores) : all;
-  return usable < all ? usable : std::max(1, all / local_size);
+  const int usable = sched_getaffinity(0, sizeof(cores), &cores) == 0
+                         ? CPU_COUNT(&cores)
+                         : static_cast<int>(std::thread::hardware_concurrency());
+  return std::max(1, usable / ranks);
 }
 
 std::string device_text(Device device) {

@@ -25,9 +25,9 @@ void check_device_name(const std::string& name, const std::string& where = "devi
 /// host on which every process sees one GPU has shared them out already.
 Device choose_rank_device(const std::string& name, int local_rank, int local_size);
 
-/// Threads of one of `local_size` ranks of a host, as ThreadPool takes them: what is stated; 0, all cores, for one
-/// alone; otherwise a share of the host's, or those that a launcher has bound this rank to.
-int rank_threads(int stated, int local_size);
+/// Threads of one of `ranks` that may run on the same cores: what is stated; otherwise its share of the cores that this
+/// process may run on, which a container or a launcher may have bound it to.
+int rank_threads(int stated, int ranks);
 
 /// The processor's or the GPU's name.
 std::string device_name(Device device);

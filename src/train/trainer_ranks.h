@@ -11,7 +11,8 @@ namespace hone {
 struct TrainerRanks {
   int rank = 0, size = 1;
   int local_rank = 0;  ///< among those of the host: the GPU it takes
-  int local_size = 1;  ///< they share the host's cores
+  int local_size = 1;
+  int cores_shared_by = 1;  ///< ranks of the host that may run on the same cores
   /// Called by all when the data have been read, however long that took one of them. Null for one rank.
   std::function<std::unique_ptr<Communicator>(Stream&)> connect = {};
 };

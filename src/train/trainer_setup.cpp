@@ -18,7 +18,7 @@ Trainer::Trainer(RunConfig config, Logger& logger, ConfigWriter config_writer, T
       logger_(logger),
       config_writer_(std::move(config_writer)),
       ranks_(std::move(ranks)),
-      pool_(rank_threads(static_cast<int>(config_.machine.threads.value_or(0)), ranks_.local_size)),
+      pool_(rank_threads(static_cast<int>(config_.machine.threads.value_or(0)), ranks_.cores_shared_by)),
       stream_(choose_rank_device(config_.machine.device, ranks_.local_rank, ranks_.local_size), pool_),
       checkpoints_(config_.report.output_dir) {}
 

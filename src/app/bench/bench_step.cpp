@@ -105,7 +105,7 @@ class BenchTraining {
   BenchTraining(const BenchStepOptions& options, const TrainerRanks& ranks, bool together)
       : options_(options),
         config_(bench_model(options.model, options.layers)),
-        pool_(rank_threads(options.threads, ranks.local_size)),
+        pool_(rank_threads(options.threads, ranks.cores_shared_by)),
         stream_(choose_rank_device(options.device, ranks.local_rank, ranks.local_size), pool_),
         decoder_(read_decoder_config(config_), store_, placement_, dtype_named(options.dtype)) {
     check_sizes();

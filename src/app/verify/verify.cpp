@@ -381,7 +381,7 @@ VerifyReport verify_case(const VerifyOptions& options, const TrainerRanks& ranks
   }
   if (options.ranks > 1) return verify_ranks(options);
   const bool together = ranks.size > 1;
-  ThreadPool pool(rank_threads(options.threads, ranks.local_size));
+  ThreadPool pool(rank_threads(options.threads, ranks.cores_shared_by));
   Stream stream(together ? choose_rank_device(options.device, ranks.local_rank, ranks.local_size)
                          : choose_device(options.device, "--device"),
                 pool);
