@@ -134,7 +134,7 @@ class SlurmCluster {
                       "JobAcctGatherType=jobacct_gather/none\nSlurmdParameters=config_overrides\n"
                       "SelectType=select/cons_tres\nSelectTypeParameters=CR_Core\nNodeName=" +
                       host + " NodeAddr=127.0.0.1 Port=" + std::to_string(port_of_this_test(3)) +
-                      " CPUs=2 RealMemory=1000 State=UNKNOWN\n"
+                      " CPUs=4 RealMemory=1000 State=UNKNOWN\n"
                       "PartitionName=main Nodes=ALL Default=YES MaxTime=INFINITE State=UP\n");
   }
   void start(const std::string& command) {
@@ -207,6 +207,24 @@ TEST_F(Slurm, TheScriptOfLaunchTrains) {
   EXPECT_THAT(log("rank_0.log"), HasSubstr("rank 0 of 2 (local rank 0), started by SLURM; rank 0 at 127.0.0.1:"));
   EXPECT_TRUE(fs::exists(folder_ / "logs" / "rank_1.log"));
   runs_.expect_losses_of_one_rank("run");
+}
+
+TEST_F(Slurm, AnArrayTrainsIndependentModels) {
+  for (const std::string model : {"0", "1"}) {
+    folder_.write("data/training_data_node_" + model + ".jsonl", progressions(24, 5 + std::stoul(model)));
+  }
+  // Both at once, each of two ranks: those of one model must not meet the other's.
+  const std::string job = submit("--independent 2 -n 2 --device cpu --models out", runs_.words("run"));
+  ASSERT_TRUE(soon([&] { return has_ended(job); })) << state_of(job);
+  for (const int model : {0, 1}) {
+    const fs::path output = folder_ / "out" / ("node_" + std::to_string(model));
+    const std::string said = log("node_" + std::to_string(model) + ".log");
+    ASSERT_TRUE(fs::exists(output / "metrics.jsonl")) << said;
+    EXPECT_EQ(read_json_lines(output / "metrics.jsonl").size(), 4u);
+    EXPECT_THAT(said, HasSubstr("rank 0 of 2 (local rank 0), started by SLURM; rank 0 at 127.0.0.1:" +
+                                std::to_string(29500 + model)));
+    EXPECT_THAT(said, HasSubstr("training_data_node_" + std::to_string(model) + ".jsonl"));
+  }
 }
 
 TEST_F(Slurm, ScancelAsTheScriptSaysSavesFirst) {
