@@ -5,6 +5,7 @@
 #include <cmath>
 #include <exception>
 #include <mutex>
+#include <set>
 #include <thread>
 
 #include "app/launched_ranks.h"
@@ -178,6 +179,23 @@ TEST_F(TrainerRanksTest, AdaptersAndBFloat16AreSharedToo) {
       EXPECT_EQ(other.dtype, entry.dtype) << entry.name;
     }
   }
+}
+
+TEST_F(TrainerRanksTest, AProfileShowsWhatTheyExchange) {
+  train(2, "out", {"zero_stage=1", "max_steps=4", "profile=true"});
+  const Json trace = Json::parse(read_file(folder_ / "out/profile.json"));
+  std::set<std::string> exchanged;
+  int lane = -1;
+  for (const Json& event : trace["traceEvents"]) {
+    if (event["name"] == "thread_name" && event["args"]["name"] == "collectives") lane = event["tid"];
+    if (event["ph"] != "X" || event["tid"] != lane) continue;
+    EXPECT_EQ(event["cat"], "collectives");
+    const std::string name = event["name"];
+    exchanged.insert(name.substr(0, name.find(' ')));
+  }
+  EXPECT_THAT(exchanged, ::testing::ElementsAre("all-gather", "all-reduce", "reduce-scatter"));
+  const Json stages = Json::parse(read_file(folder_ / "out/profile-stages.json"));
+  EXPECT_GT(stages["collectives"]["ms"].get<double>(), 0);
 }
 
 TEST_F(TrainerRanksTest, RanksThatWereToldDifferentThingsDoNotStart) {
