@@ -192,6 +192,8 @@ TEST_F(ConvertConfig, TranslatesASwiftScript) {
                                                 "  --dataset a.jsonl#500 'b c.jsonl' \\\n"
                                                 "  --gradient_accumulation_steps 2 --learning_rate 1e-4 # why\n"));
   EXPECT_EQ(config.run.schedule.gradient_accumulation_steps, 8) << "2 on each of 4 devices";
+  EXPECT_EQ(config.run.schedule.global_batch_size, 8 * config.run.schedule.per_device_train_batch_size)
+      << "the same on any number of ranks";
   EXPECT_EQ(config.run.schedule.per_device_train_batch_size, 1);
   EXPECT_EQ(config.run.optim.weight_decay, 0.1);
   EXPECT_EQ(config.run.optim.adam_beta2, 0.95);

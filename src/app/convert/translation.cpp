@@ -52,7 +52,7 @@ class Translator {
     add_defaults();
     leave_out_evaluation_of_nothing();
     if (!tool_.note.empty()) result_.look.push_back({"data", tool_.title, tool_.note});
-    spread_over_one_device();
+    spread_over_devices();
     return std::move(result_);
   }
 
@@ -271,18 +271,25 @@ class Translator {
     return key.note.empty() ? fmt::format("{}: {}", key.key->name, key.value.dump()) : key.note;
   }
 
-  /// A batch that is stated per device, on several devices, is as large on one by accumulating.
-  void spread_over_one_device() {
-    if (source_.devices == 1 || states("global_batch_size") || adds("global_batch_size")) return;
-    const KeySpec& key = key_spec("gradient_accumulation_steps");
-    int64_t steps = 1;
-    for (auto* list : {&result_.stated, &result_.defaults}) {
+  /// What is stated or added, or Hone's default.
+  int64_t number(const std::string& name) const {
+    for (const auto* list : {&result_.stated, &result_.defaults}) {
       for (const TranslatedKey& found : *list) {
-        if (found.key == &key) steps = found.value.get<int64_t>();
+        if (found.key->name == name) return found.value.get<int64_t>();
       }
-      std::erase_if(*list, [&](const TranslatedKey& found) { return found.key == &key; });
     }
-    result_.stated.push_back({&key, steps * source_.devices, fmt::format("{} × {} devices", steps, source_.devices)});
+    return key_spec(name).default_value.get<int64_t>();
+  }
+
+  /// A batch that is stated per device, on several devices: their sum is the same on any number of ranks.
+  void spread_over_devices() {
+    if (source_.devices == 1 || states("global_batch_size") || adds("global_batch_size")) return;
+    const int64_t each = number("per_device_train_batch_size"), steps = number("gradient_accumulation_steps");
+    for (auto* list : {&result_.stated, &result_.defaults}) {
+      std::erase_if(*list, [](const TranslatedKey& found) { return found.key->name == "gradient_accumulation_steps"; });
+    }
+    result_.stated.push_back({&key_spec("global_batch_size"), each * steps * source_.devices,
+                              fmt::format("{} × {} × {} devices", each, steps, source_.devices)});
   }
 
   const Tool& tool_;
