@@ -34,8 +34,10 @@ inline constexpr int64_t kPackedBytes = int64_t{16} << 20;
 inline constexpr int64_t kSplitSteps = 64;
 inline constexpr int64_t kSplitPanels = kPackedBytes / (kSplitSteps * kTileBytes);
 inline constexpr int64_t kSumsBytes = kSplitPanels * kSplitPanels / 4 * kTileBytes;
+
 /// even_part(), where `most` may be less than `unit`; no more than there is.
 inline int64_t even_panels(int64_t extent, int64_t most, int64_t unit) {
+  if (extent <= most) return extent;
   return std::min(even_part(extent, std::max(most / unit * unit, unit), unit), extent);
 }
 
