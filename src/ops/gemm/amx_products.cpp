@@ -191,6 +191,8 @@ class Schedule {
     const Placed& placed = blocks_[segment.block];
     Stage& stage = stages_[placed.stage];
     std::byte* packed = workspace_.slot(static_cast<int64_t>(placed.stage)) + placed.offset;
+    // Products, too, where k is 0 and nothing was packed: who waits for a stage waits for all before it in its slot.
+    wait_for_products(placed.stage, kSlots);
     if (segment.kind == Segment::Kind::kMultiply) {
       wait_until(stage.packed, stage.to_pack);
       if (segment.follows) {
@@ -209,7 +211,6 @@ class Schedule {
       stage.multiplied.fetch_add(1, std::memory_order_release);
       return;
     }
-    wait_for_products(placed.stage, kSlots);
     if (segment.kind == Segment::Kind::kPackLeft) {
       placed.block.pack_left(segment.left.range(task), packed);
     } else {

@@ -320,20 +320,78 @@ TEST_P(Gemm, NanAndInfinityOfTheOperandsReachOnlyTheirRow) {
 }
 
 TEST_P(Gemm, EmptyDimensionsScaleOrLeaveC) {
-  const Matrix a(4, 4, DType::kF32, Layout::kRowMajor, random_), b(4, 4, DType::kF32, Layout::kRowMajor, random_);
-  Output c(4, 4, DType::kF32, 3.0f);
-  const Output before = c;
-  gemm(pool_, product(0, 4, 4, a, b, c));
-  gemm(pool_, product(4, 0, 4, a, b, c));
-  EXPECT_EQ(c, before);
-  GemmArgs nothing = product(4, 4, 0, MatrixView{}, MatrixView{}, c);
-  nothing.beta = 0.5f;
-  gemm(pool_, nothing);
-  EXPECT_EQ(c.at(3, 3), 1.5);
-  nothing.beta = 0.0f;
-  gemm(pool_, nothing);
-  EXPECT_EQ(c.at(0, 0), 0.0);
+  for (const DType dtype : {DType::kF32, DType::kBF16}) {
+    const Matrix a(4, 4, dtype, Layout::kRowMajor, random_), b(4, 4, dtype, Layout::kRowMajor, random_);
+    Output c(4, 4, DType::kF32, 3.0f);
+    const Output before = c;
+    gemm(pool_, product(0, 4, 4, a, b, c));
+    gemm(pool_, product(4, 0, 4, a, b, c));
+    EXPECT_EQ(c, before);
+    GemmArgs nothing = product(4, 4, 0, MatrixView{.dtype = dtype}, MatrixView{.dtype = dtype}, c);
+    nothing.beta = 0.5f;
+    gemm(pool_, nothing);
+    EXPECT_EQ(c.at(3, 3), 1.5);
+    nothing.beta = 0.0f;
+    gemm(pool_, nothing);
+    EXPECT_EQ(c.at(0, 0), 0.0);
+  }
   grouped_gemm(pool_, {});
+}
+
+/// On AMX the deep ones are cut along k, and follow one another in the same memory.
+TEST_P(Gemm, EmptyGroupsBetweenDeepOnesScaleC) {
+  if (!gemm_rounds()) GTEST_SKIP() << "others know no groups of blocks";
+  const int64_t m = 840, n = 808, most = 5100;
+  const Matrix a(m, most, DType::kBF16, Layout::kColumnMajor, random_);
+  const Matrix b(most, n, DType::kBF16, Layout::kRowMajor, random_);
+  std::vector<GemmArgs> groups;
+  std::vector<Output> grouped, separate;
+  const int64_t depths[] = {0, most, 0, most - 31, 40, 0, 0, most, 0};
+  for (size_t i = 0; i < std::size(depths); ++i) {
+    grouped.emplace_back(m, n, DType::kF32, 3.0f);
+    separate.emplace_back(m, n, DType::kF32, 3.0f);
+    GemmArgs g = product(m, n, depths[i], a, b, separate.back());
+    g.beta = 0.5f;
+    gemm_serial(g);
+    groups.push_back(g);
+  }
+  for (size_t i = 0; i < groups.size(); ++i) groups[i].c = grouped[i].data();
+  grouped_gemm(pool_, groups);
+  for (size_t i = 0; i < groups.size(); ++i) {
+    EXPECT_EQ(grouped[i], separate[i]) << "group " << i;
+    EXPECT_TRUE(depths[i] > 0 || grouped[i].at(m - 1, n - 1) == 1.5) << "group " << i;
+  }
+}
+
+/// A few rows or columns of operands that are larger than all memory for packing: read in place, packed beside their
+/// products, and cut along k.
+TEST_P(Gemm, TakesMoreDepthThanIsPackedAtOneTime) {
+  if (!gemm_rounds()) GTEST_SKIP() << "others pack blocks of one depth";
+  struct Sizes {
+    int64_t m, n, k;
+    Layout b;
+  };
+  const Sizes sizes[] = {{16, 128, 65568, Layout::kColumnMajor},
+                         {1, 50, 150001, Layout::kRowMajor},
+                         {17, 50, 270001, Layout::kRowMajor},
+                         {50, 17, 270001, Layout::kColumnMajor}};
+  for (const Sizes& s : sizes) {
+    const Matrix a(s.m, s.k, DType::kBF16, Layout::kRowMajor, random_), b(s.k, s.n, DType::kBF16, s.b, random_);
+    Output c(s.m, s.n, DType::kF32, 0.0f), serial(s.m, s.n, DType::kF32, 0.0f);
+    const GemmArgs g = product(s.m, s.n, s.k, a, b, c);
+    gemm(pool_, g);
+    gemm_serial(product(s.m, s.n, s.k, a, b, serial));
+    EXPECT_EQ(c, serial) << s.m << " x " << s.n << " x " << s.k;
+    for (int64_t col = 0; col < s.n; ++col) {
+      const int64_t row = (s.m - 1) * col / (s.n - 1);
+      double sum = 0, absolute = 0;
+      for (int64_t i = 0; i < s.k; ++i) {
+        sum += a.at(row, i) * b.at(i, col);
+        absolute += std::abs(a.at(row, i) * b.at(i, col));
+      }
+      ASSERT_NEAR(c.at(row, col), sum, error_bound(g, absolute, 0.0)) << s.m << " x " << s.n << " x " << s.k;
+    }
+  }
 }
 
 TEST_P(Gemm, BitsDoNotDependOnTheNumberOfThreads) {
