@@ -203,8 +203,8 @@ void multiply_panels(const PanelProduct& p, int64_t l, int64_t r, Prefetcher& fe
 
 /// k of two panels that stays in the level-1 cache while the inner loop's panels pass by.
 constexpr int64_t kChunkSteps = 16;
-/// An inner loop's panels stay in a 2 MiB level-2 cache while those of the outer one pass by, with their sums.
-constexpr int64_t kInnerBytes = int64_t{1} << 20, kInnerPanels = 32;
+/// Of an inner loop: their sums stay in the level-2 cache beside them.
+constexpr int64_t kInnerPanels = 32;
 
 Stream stream(const Panels& panels, int64_t panel, int64_t step) {
   Stream s = stream(panels, panel);

@@ -6,7 +6,6 @@
 #include <thread>
 #include <vector>
 
-#include "core/error.h"
 #include "core/thread_pool.h"
 #include "ops/gemm/amx_blocks.h"
 
@@ -21,8 +20,6 @@ constexpr int64_t kLeastTaskCost = 20000;
 constexpr int64_t kTasksPerThread = 6;
 /// Of one block, where k is split.
 constexpr int64_t kSplitTasksPerThread = 2;
-/// The panels of a task's inner loop stay in a 2 MiB level-2 cache while those of the outer one pass by.
-constexpr int64_t kInnerBytes = int64_t{1} << 20;
 /// Blocks in memory at one time: one is multiplied, the next packed, and one between them, so that no thread waits.
 constexpr int64_t kSlots = 3;
 

@@ -16,6 +16,8 @@ inline constexpr int64_t kLanes = 16;
 inline constexpr int64_t kDepth = 32;
 inline constexpr int64_t kTileBytes = 1024;
 inline constexpr int64_t kTileFloats = kLanes * kLanes;
+/// The panels of an inner loop stay in a 2 MiB level-2 cache while those of the outer one pass by.
+inline constexpr int64_t kInnerBytes = int64_t{1} << 20;
 
 // Functions here have no external linkage: see tile_vector.h.
 static constexpr int64_t panels_of(int64_t lanes) { return (lanes + kLanes - 1) / kLanes; }

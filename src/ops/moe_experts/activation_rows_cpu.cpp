@@ -1,4 +1,8 @@
 #include "ops/moe_experts/activation_rows_cpu.h"
+
+#include <algorithm>
+#include <utility>
+
 #include "core/thread_pool.h"
 
 namespace hone::cpu {
