@@ -70,10 +70,13 @@ struct TileTask {
   Operand weight;              ///< lanes are columns of C, a multiple of 16
   int64_t depth = 0;           ///< k
   int64_t row = 0, count = 0;  ///< lanes of `rows`
-  int64_t strips = 0;          ///< of two panels of columns
-  int64_t col = 0;             ///< of the first strip
-  int64_t strip_stride = 32;   ///< from a strip's columns to the next's
-  int64_t pair_offset = 16;    ///< from a strip's first panel to its second
+  /// The workspace holds these rows, and L for them, from a task of other
+  /// columns. Only where chunk_depth() is the whole depth.
+  bool rows_packed = false;
+  int64_t strips = 0;         ///< of two panels of columns
+  int64_t col = 0;            ///< of the first strip
+  int64_t strip_stride = 32;  ///< from a strip's columns to the next's
+  int64_t pair_offset = 16;   ///< from a strip's first panel to its second
   LowRank low_rank;
   FinishRow finish = nullptr;
   const void* context = nullptr;
@@ -90,7 +93,7 @@ inline constexpr int64_t kStripsTogether = 4;
 /// What a task may hold: rows; and sums, if the tiles of its rows are more than
 /// are packed at one time.
 inline constexpr int64_t kMaxTaskRows = 512;
-inline constexpr int64_t kMaxRowTiles = 512;
+inline constexpr int64_t kMaxRowTiles = 768;
 inline constexpr int64_t kMaxTaskSums = 256 * 512;
 
 /// How much of k a task of so many rows packs at one time.

@@ -66,14 +66,8 @@ class Task {
   void run() {
     for (int64_t k = 0; k < t_.depth; k += chunk_) {
       const Span chunk{k, smaller(k + chunk_, t_.depth)};
-      pack(t_.rows, TileOrder::kByLane, t_.row, t_.count, k, chunk.count(), memory_.rows);
       const bool last = chunk.end == t_.depth;
-      if (t_.low_rank.projection_count > 0) {
-        for (Span block = block_at(k, chunk); block.count() > 0; block = block_at(block.end, chunk)) {
-          project(block, chunk);
-        }
-      }
-      if (last && t_.low_rank.depth > 0) pack_low_rank();
+      if (!t_.rows_packed) pack_rows(chunk);
       for (int64_t strip = 0; strip < t_.strips; strip += finished_together_) {
         const Span finished{strip, smaller(strip + finished_together_, t_.strips)};
         for (int64_t i = finished.begin; i < finished.end; i += kStripsTogether) {
@@ -103,6 +97,17 @@ class Task {
     return memory_.sums + strip * strip_sums() + panel / 2 * kBlockFloats;
   }
   int64_t strip_sums() const { return (panels_ + 1) / 2 * kBlockFloats; }
+
+  /// The rows for a chunk of k, and L behind the last.
+  void pack_rows(const Span& chunk) const {
+    pack(t_.rows, TileOrder::kByLane, t_.row, t_.count, chunk.begin, chunk.count(), memory_.rows);
+    if (t_.low_rank.projection_count > 0) {
+      for (Span block = block_at(chunk.begin, chunk); block.count() > 0; block = block_at(block.end, chunk)) {
+        project(block, chunk);
+      }
+    }
+    if (chunk.end == t_.depth && t_.low_rank.depth > 0) pack_low_rank();
+  }
 
   void multiply_strips(const Span& strips, const Span& k, const Span& chunk) {
     const int64_t steps = steps_of(k.count()), panel_bytes = steps * kTileBytes;

@@ -1,6 +1,8 @@
 #include "ops/moe_experts/tile_products_cpu.h"
 
 #include <algorithm>
+#include <atomic>
+#include <functional>
 
 #include "core/cpu_features.h"
 #include "core/page_memory.h"
@@ -128,42 +130,59 @@ class TileProduct {
   }
 
  private:
+  /// Rows of an expert, whose columns are cut in parts of `strips`.
+  struct Rows {
+    int64_t expert, row, count, strips;
+  };
+
+  /// A thread that begins with some rows stays with them until all their columns are begun, so that it packs them once;
+  /// when no rows are left it takes columns of rows that others have begun with.
   void run(ThreadPool& pool) {
-    cut(pool.size());
-    const int64_t bytes = amx::workspace_bytes(shape_.low_rank.depth);
-    pool.parallel_for(static_cast<int64_t>(parts_.size()), [&](int64_t i, int) {
-      const Part& part = parts_[static_cast<size_t>(i)];
-      const std::vector<amx::LowRankFactor> factors = factor_.low_rank(part.expert, true);
-      std::vector<amx::LowRankFactor> projections;
-      if (projects_) projections = factor_.low_rank(part.expert, false);
-      TileTask task = shape_;
-      task.expert = part.expert;
-      task.weight = factor_.operand(part.expert);
-      task.row = part.row;
-      task.count = part.rows;
-      task.strips = part.strips;
-      task.col = part.strip * shape_.strip_stride;
-      task.low_rank.factors = factors.data();
-      task.low_rank.factor_count = static_cast<int64_t>(factors.size());
-      task.low_rank.projections = projections.data();
-      task.low_rank.projection_count = static_cast<int64_t>(projections.size());
-      // Tasks of the other columns form the same.
-      if (part.strip != 0) task.low_rank.stored = nullptr;
-      amx::run_tiles(task, thread_workspace(bytes));
+    const std::vector<Rows> rows = cut(pool.size());
+    std::vector<std::atomic<int64_t>> begun(rows.size());  // strips
+    std::atomic<size_t> next{0};
+    pool.parallel_for(pool.size(), [&](int64_t, int) {
+      for (size_t i; (i = next.fetch_add(1)) < rows.size();) multiply(rows[i], begun[i]);
+      for (size_t i = 0; i < rows.size(); ++i) multiply(rows[i], begun[i]);
     });
   }
 
-  struct Part {
-    int64_t expert, row, rows, strip, strips;
-  };
+  /// Multiplies parts of the columns until none is left that nobody has begun.
+  void multiply(const Rows& rows, std::atomic<int64_t>& begun) const {
+    int64_t strip = begun.fetch_add(rows.strips);
+    if (strip >= strips_) return;
+    std::byte* const workspace = thread_workspace(amx::workspace_bytes(shape_.low_rank.depth));
+    const std::vector<amx::LowRankFactor> factors = factor_.low_rank(rows.expert, true);
+    std::vector<amx::LowRankFactor> projections;
+    if (projects_) projections = factor_.low_rank(rows.expert, false);
+    TileTask task = shape_;
+    task.expert = rows.expert;
+    task.weight = factor_.operand(rows.expert);
+    task.row = rows.row;
+    task.count = rows.count;
+    task.low_rank.factors = factors.data();
+    task.low_rank.factor_count = static_cast<int64_t>(factors.size());
+    task.low_rank.projections = projections.data();
+    task.low_rank.projection_count = static_cast<int64_t>(projections.size());
+    const bool stay_packed = amx::chunk_depth(task.depth, task.count) == task.depth;
+    for (; strip < strips_; strip = begun.fetch_add(rows.strips)) {
+      task.strips = std::min(rows.strips, strips_ - strip);
+      task.col = strip * shape_.strip_stride;
+      // Tasks of the other columns form the same.
+      task.low_rank.stored = strip == 0 ? shape_.low_rank.stored : nullptr;
+      amx::run_tiles(task, workspace);
+      task.rows_packed = stay_packed;
+    }
+  }
 
   int64_t strip_cost(int64_t rows) const {
     const int64_t steps = amx::steps_of(shape_.depth) + amx::steps_of(shape_.low_rank.depth);
     return 2 * (steps * (amx::panels_of(rows) * kProductCost + kPackingCost) + amx::panels_of(rows) * kFinishCost);
   }
 
-  /// Parts of all experts that have rows, those with most work first.
-  void cut(int threads) {
+  /// The rows of all experts that have some, those with most work first.
+  std::vector<Rows> cut(int threads) const {
+    std::vector<Rows> all;
     const int64_t* offsets = rows_.offsets.template as<int64_t>();
     const int64_t experts = rows_.offsets.numel() - 1;
     int64_t total = 0;
@@ -182,14 +201,11 @@ class TileProduct {
       }
       strips = even_part(strips_, strips / amx::kStripsTogether * amx::kStripsTogether, amx::kStripsTogether);
       for (int64_t row = 0; row < count; row += rows) {
-        for (int64_t strip = 0; strip < strips_; strip += strips) {
-          parts_.push_back(
-              {e, offsets[e] + row, std::min(rows, count - row), strip, std::min(strips, strips_ - strip)});
-        }
+        all.push_back({e, offsets[e] + row, std::min(rows, count - row), strips});
       }
     }
-    std::stable_sort(parts_.begin(), parts_.end(),
-                     [](const Part& a, const Part& b) { return a.rows * a.strips > b.rows * b.strips; });
+    std::ranges::stable_sort(all, std::ranges::greater(), &Rows::count);
+    return all;
   }
 
   const ExpertRows& rows_;
@@ -197,7 +213,6 @@ class TileProduct {
   const int64_t strips_;
   const bool projects_;
   TileTask shape_;
-  std::vector<Part> parts_;
 };
 
 /// values += bias[expert, begin ...]
