@@ -96,9 +96,9 @@ TEST_F(TileProducts, MatchVectorsWithAdaptersBiasesAndEachActivation) {
   }
 }
 
-/// Ranks of one tile, of several, and of part of one.
+/// Ranks of one tile, of several, of part of one, and more than a block of k.
 TEST_F(TileProducts, MatchVectorsWithEachRank) {
-  for (int64_t rank : {1, 8, 16, 20, 64}) {
+  for (int64_t rank : {1, 8, 16, 20, 64, 516}) {
     for (MoeLora lora : {MoeLora::kSplit, MoeLora::kShared}) {
       expect_matches_vectors({41, 320, 64, 3, 2}, {.lora = lora, .rank = rank, .base_trained = false});
     }
