@@ -9,6 +9,7 @@
 #include <fstream>
 #include <string>
 #include <system_error>
+#include <thread>
 
 namespace hone {
 
@@ -46,6 +47,13 @@ std::vector<NumaNode> numa_nodes(const std::filesystem::path& folder) {
   }
   std::ranges::sort(nodes, {}, &NumaNode::number);
   return nodes;
+}
+
+int usable_cores() {
+  cpu_set_t allowed;
+  CPU_ZERO(&allowed);
+  if (sched_getaffinity(0, sizeof(allowed), &allowed) == 0) return CPU_COUNT(&allowed);
+  return std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
 }
 
 void run_on(const NumaNode& node) {

@@ -17,6 +17,9 @@ struct NumaNode {
 /// The nodes that have such cores, by number; `folder` is Linux's description of them. Empty where it says nothing.
 std::vector<NumaNode> numa_nodes(const std::filesystem::path& folder = "/sys/devices/system/node");
 
+/// Cores that the calling thread may run on, at least 1: those of a container or a launcher's binding, not the host's.
+int usable_cores();
+
 /// "0-3,8" is 0, 1, 2, 3, 8. Stops at what is no list.
 std::vector<int> parse_core_list(const std::string& text);
 

@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "core/buffer.h"
+#include "core/thread_pool.h"
 
 namespace hone {
 namespace {
@@ -45,6 +46,21 @@ TEST(Numa, NodesWithoutCoresOfThisProcessAreNone) {
   EXPECT_EQ(nodes[1].number, 10);
   std::filesystem::remove_all(folder);
   EXPECT_TRUE(numa_nodes(folder).empty());
+}
+
+TEST(Numa, APoolHasAThreadForEachCoreThatItsMakerMayRunOn) {
+  EXPECT_EQ(ThreadPool().size(), usable_cores());
+  std::thread([] {
+    cpu_set_t cores;
+    ASSERT_EQ(sched_getaffinity(0, sizeof(cores), &cores), 0);
+    int first = 0;
+    while (!CPU_ISSET(first, &cores)) ++first;
+    CPU_ZERO(&cores);
+    CPU_SET(first, &cores);
+    ASSERT_EQ(sched_setaffinity(0, sizeof(cores), &cores), 0);
+    EXPECT_EQ(usable_cores(), 1);
+    EXPECT_EQ(ThreadPool().size(), 1);
+  }).join();
 }
 
 TEST(Numa, AThreadStaysOnItsNodeAndInterleavedMemoryIsMemory) {

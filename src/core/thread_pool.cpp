@@ -39,7 +39,7 @@ inline void pause() {
 }  // namespace
 
 ThreadPool::ThreadPool(int threads) {
-  if (threads <= 0) threads = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+  if (threads <= 0) threads = usable_cores();
   active_.store(threads - 1);
   const std::vector<NumaNode> nodes = threads > 1 ? numa_nodes() : std::vector<NumaNode>{};
   for (int thread = 1; thread < threads; ++thread) {

@@ -1,15 +1,14 @@
 #include "train/device_facts.h"
 
 #include <fmt/format.h>
-#include <sched.h>
 
 #include <algorithm>
-#include <thread>
 #include <vector>
 
 #include "core/cpu_features.h"
 #include "core/cuda_device.h"
 #include "core/error.h"
+#include "core/numa.h"
 #include "train/host_memory.h"
 
 namespace hone {
@@ -80,11 +79,7 @@ Device choose_rank_device(const std::string& name, int local_rank, int local_siz
 
 int rank_threads(int stated, int ranks) {
   if (stated > 0) return stated;
-  cpu_set_t cores;
-  const int usable = sched_getaffinity(0, sizeof(cores), &cores) == 0
-                         ? CPU_COUNT(&cores)
-                         : static_cast<int>(std::thread::hardware_concurrency());
-  return std::max(1, usable / ranks);
+  return std::max(1, usable_cores() / ranks);
 }
 
 std::string device_text(Device device) {
