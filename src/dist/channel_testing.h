@@ -13,10 +13,11 @@
 
 namespace hone {
 
-/// A port that was free a moment ago.
+/// A port that was free a moment ago: one that tests in processes beside this one do not use, below those that the
+/// system gives to who connects.
 inline int free_port() {
   std::string problem;
-  static int port = 20000 + static_cast<int>(::getpid() % 20000);
+  static int port = 20000 + static_cast<int>(::getpid() % 199) * 64;
   while (!listen_at("127.0.0.1", ++port, problem).open()) {
   }
   return port;
