@@ -36,7 +36,7 @@ class LaunchedRanks {
 /// The same for verbs that tell the others nothing of their own errors.
 TrainerRanks launched_ranks();
 
-/// Where a rank prints: the first to `fd`, the others nowhere.
+/// Where a rank prints: the first to standard output, the others nowhere.
 Terminal terminal_of(const TrainerRanks& ranks);
 
 /// "rank 2: " before an error of a process that is one of several ranks; otherwise "".

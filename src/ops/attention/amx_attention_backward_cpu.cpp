@@ -56,7 +56,6 @@ class Backward {
   int64_t begin(int32_t document) const { return offsets()[document]; }
   int64_t length(int32_t document) const { return offsets()[document + 1] - offsets()[document]; }
   const int32_t* offsets() const { return forward_.sequences.cu_seqlens.as<int32_t>(); }
-  /// The largest distance at which some key is seen.
   /// How many distances a block of queries has behind it.
   std::atomic_ref<int32_t> progress(int32_t document, int64_t block, int64_t kv_head) const;
   void wait_for(const BlockPair& pair) const;

@@ -47,11 +47,21 @@ Sides sides_of(const GemmArgs& g) {
   return swapped.cost() < straight.cost() ? swapped : straight;
 }
 
-PanelProduct Block::product(const std::byte* packed, float* sums) const {
+Panels Block::left_panels(const std::byte* packed) const {
+  if (!in_place) return {.data = packed, .panel_bytes = steps() * kTileBytes};
+  constexpr int64_t kSize = 2;
+  const Operand& o = sides.left;
+  return {.data = static_cast<const std::byte*>(o.data) + (left * o.lane_stride + k) * kSize,
+          .panel_bytes = kLanes * o.lane_stride * kSize,
+          .step_bytes = kDepth * kSize,
+          .row_bytes = o.lane_stride * kSize};
+}
+
+PanelProduct Block::product(const Panels& left_panels, const std::byte* packed_right, float* sums) const {
   return {.args = sides.args,
           .swapped = sides.swapped,
-          .left = in_place ? left_where_it_lies() : Panels{.data = packed, .panel_bytes = steps() * kTileBytes},
-          .right = {.data = packed + left_bytes(), .panel_bytes = steps() * kTileBytes},
+          .left = left_panels,
+          .right = {.data = packed_right, .panel_bytes = steps() * kTileBytes},
           .steps = steps(),
           .left_lane = left,
           .left_lanes = lefts,
@@ -62,27 +72,18 @@ PanelProduct Block::product(const std::byte* packed, float* sums) const {
           .last = last()};
 }
 
-Panels Block::left_where_it_lies() const {
-  constexpr int64_t kSize = 2;
-  const Operand& o = sides.left;
-  return {.data = static_cast<const std::byte*>(o.data) + (left * o.lane_stride + k) * kSize,
-          .panel_bytes = kLanes * o.lane_stride * kSize,
-          .step_bytes = kDepth * kSize,
-          .row_bytes = o.lane_stride * kSize};
-}
-
 void multiply_beside(const Block& block, const std::byte* left, PanelRange right) {
   const Workspace& workspace = serial_workspace();
   std::byte* const packed = workspace.slot(0) + kPackedBytes - kBesideBytes;
   for (PanelRange r{right.begin, 0}; r.begin < right.end; r.begin = r.end) {
     r.end = std::min(r.begin + kBesidePanels, right.end);
+    const PanelRange panels{0, r.end - r.begin};
     for (int64_t step = 0; step == 0 || step < block.steps(); step += kBesideSteps) {
-      Block part = block.part(r, step, kBesideSteps);
-      pack(part.sides.right, TileOrder::kByPair, part.right, part.rights, part.k, part.depth, packed);
-      PanelProduct product = part.product(packed, workspace.sums());
-      product.left = {.data = left + step * kTileBytes, .panel_bytes = block.steps() * kTileBytes};
-      product.right.data = packed;
-      multiply(product, {0, panels_of(block.lefts)}, {0, r.end - r.begin});
+      const Block part = block.part(r, step, kBesideSteps);
+      part.pack_right(panels, packed);
+      Panels rows = block.left_panels(left);
+      rows.data += step * rows.step_bytes;
+      multiply(part.product(rows, packed, workspace.sums()), {0, panels_of(block.lefts)}, panels);
     }
   }
 }

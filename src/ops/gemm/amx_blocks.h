@@ -105,9 +105,9 @@ struct Block {
   }
   void pack_right(PanelRange p, std::byte* packed) const {
     pack(sides.right, TileOrder::kByPair, right + p.begin * kLanes, lanes(p, rights), k, depth,
-         packed + left_bytes() + p.begin * steps() * kTileBytes);
+         packed + p.begin * steps() * kTileBytes);
   }
-  /// Panels [right.begin, right.end) and steps [step, …) of the right operand.
+  /// Panels `range` and steps [step, …) of the right operand.
   Block part(PanelRange range, int64_t step, int64_t most_steps) const {
     Block b = *this;
     b.right = right + range.begin * kLanes;
@@ -117,11 +117,11 @@ struct Block {
     b.beside = false;
     return b;
   }
-  /// The product of what is packed at `packed`: left panels, then right ones.
-  PanelProduct product(const std::byte* packed, float* sums) const;
+  /// What lies at `packed`, or where it is read in place.
+  Panels left_panels(const std::byte* packed) const;
+  PanelProduct product(const Panels& left_panels, const std::byte* packed_right, float* sums) const;
 
  private:
-  Panels left_where_it_lies() const;
   static int64_t lanes(PanelRange p, int64_t of) { return std::min(p.end * kLanes, of) - p.begin * kLanes; }
 };
 

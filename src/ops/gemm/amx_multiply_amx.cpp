@@ -1,6 +1,7 @@
 #include <immintrin.h>
 
 #include "core/amx_registers.h"
+#include "ops/gemm/amx_fetch.h"
 #include "ops/gemm/amx_tiles.h"
 #include "ops/gemm/avx512_vector.h"
 
@@ -27,18 +28,6 @@ struct Stream {
 Stream stream(const Panels& panels, int64_t panel) {
   return {panels.data + panel * panels.panel_bytes, panels.panel_bytes, panels.step_bytes, panels.row_bytes};
 }
-
-/// Fetches memory into a cache, some lines at a time.
-template <_mm_hint Level>
-struct Fetch {
-  const std::byte* at = nullptr;
-  const std::byte* end = nullptr;
-  int64_t lines = 0;  ///< at a time
-
-  void operator()() {
-    for (int64_t i = 0; i < lines && at < end; ++i, at += 64) _mm_prefetch(reinterpret_cast<const char*>(at), Level);
-  }
-};
 
 /// What is fetched beside every step of a product: the panels that come next into level 2, sums into level 1.
 struct Prefetcher {
@@ -226,10 +215,7 @@ void multiply_chunks(const PanelProduct& p, int64_t outer, PanelRange inner, Pre
       const Sums here{tiles, 2};
       const Sums kept{p.sums ? p.sums + (l * across + r) * kTileFloats : nullptr, across};
       const Sums from = !first ? here : p.first ? Sums{} : kept, to = last && !p.last ? kept : here;
-      if (!first && i + 2 < inner.end) {
-        const auto* next = reinterpret_cast<const std::byte*>(tiles + block_floats);
-        fetch.sums = {next, next + 4 * kTileBytes, 64 / steps + 1};
-      }
+      if (!first && i + 2 < inner.end) fetch.sums = fetch_sums(tiles + block_floats, block_floats, steps);
       Kernel<2, 2, Inner>::run(stream(p.left, l, step), stream(p.right, r, step), steps, from, to, fetch);
       if (last && p.last) finish(p, here, l, 2, r, 2);
     }

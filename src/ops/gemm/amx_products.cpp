@@ -66,8 +66,7 @@ struct Stage {
   std::atomic<int64_t> packed{0}, multiplied{0};
 };
 
-template <class T>
-void wait_until(const std::atomic<T>& counter, T count) {
+void wait_until(const std::atomic<int64_t>& counter, int64_t count) {
   constexpr int kSpins = 4000;
   for (int spin = 0; counter.load(std::memory_order_acquire) < count; ++spin) {
     if (spin > kSpins) std::this_thread::yield();
@@ -92,7 +91,7 @@ class Schedule {
       if (stage > 0) add_products(stages_[stage - 1]);
     }
     if (!stages_.empty()) add_products(stages_.back());
-    done_ = std::vector<std::atomic<int>>(static_cast<size_t>(tasks_));
+    done_ = std::vector<std::atomic<int64_t>>(static_cast<size_t>(tasks_));
   }
 
   void run(ThreadPool& pool) {
@@ -187,7 +186,9 @@ class Schedule {
     const Segment& segment = segments_[index];
     const Placed& placed = blocks_[segment.block];
     Stage& stage = stages_[placed.stage];
-    std::byte* packed = workspace_.slot(static_cast<int64_t>(placed.stage)) + placed.offset;
+    const Block& block = placed.block;
+    std::byte* const left_panels = workspace_.slot(static_cast<int64_t>(placed.stage)) + placed.offset;
+    std::byte* const right_panels = left_panels + block.left_bytes();
     // Products, too, where k is 0 and nothing was packed: who waits for a stage waits for all before it in its slot.
     wait_for_products(placed.stage, kSlots);
     if (segment.kind == Segment::Kind::kMultiply) {
@@ -199,19 +200,19 @@ class Schedule {
       }
       const PanelRange left = segment.left.range(task / segment.right.count());
       const PanelRange right = segment.right.range(task % segment.right.count());
-      if (placed.block.beside) {
-        multiply_beside(placed.block, packed, right);
+      if (block.beside) {
+        multiply_beside(block, left_panels, right);
       } else {
-        multiply(placed.block.product(packed, workspace_.sums()), left, right);
+        multiply(block.product(block.left_panels(left_panels), right_panels, workspace_.sums()), left, right);
       }
       done(index, task).store(1, std::memory_order_release);
       stage.multiplied.fetch_add(1, std::memory_order_release);
       return;
     }
     if (segment.kind == Segment::Kind::kPackLeft) {
-      placed.block.pack_left(segment.left.range(task), packed);
+      block.pack_left(segment.left.range(task), left_panels);
     } else {
-      placed.block.pack_right(segment.right.range(task), packed);
+      block.pack_right(segment.right.range(task), right_panels);
     }
     stage.packed.fetch_add(1, std::memory_order_release);
   }
@@ -223,7 +224,7 @@ class Schedule {
     wait_until(earlier.multiplied, earlier.to_multiply);
   }
 
-  std::atomic<int>& done(size_t segment, int64_t task) {
+  std::atomic<int64_t>& done(size_t segment, int64_t task) {
     return done_[static_cast<size_t>(first_task_[segment] + task)];
   }
 
@@ -236,17 +237,19 @@ class Schedule {
   std::vector<Segment> segments_;
   std::vector<int64_t> first_task_;
   int64_t tasks_ = 0;
-  std::vector<std::atomic<int>> done_;  ///< whether a task that multiplies has ended
+  std::vector<std::atomic<int64_t>> done_;  ///< whether a task that multiplies has ended
 };
 
 void run_serially(const Sides& sides) {
   const Workspace& workspace = serial_workspace();
   for_each_block(sides, [&](const Block& block) {
     const PanelRange left{0, panels_of(block.lefts)}, right{0, panels_of(block.rights)};
-    if (!block.in_place) block.pack_left(left, workspace.slot(0));
-    if (block.beside) return multiply_beside(block, workspace.slot(0), right);
-    block.pack_right(right, workspace.slot(0));
-    multiply(block.product(workspace.slot(0), workspace.sums()), left, right);
+    std::byte* const left_panels = workspace.slot(0);
+    std::byte* const right_panels = left_panels + block.left_bytes();
+    if (!block.in_place) block.pack_left(left, left_panels);
+    if (block.beside) return multiply_beside(block, left_panels, right);
+    block.pack_right(right, right_panels);
+    multiply(block.product(block.left_panels(left_panels), right_panels, workspace.sums()), left, right);
   });
 }
 

@@ -29,20 +29,17 @@ class ActivationBlock {
  public:
   ActivationBlock(const RowMath& math, const ExpertActivation& function) : math_(math), function_(function) {}
 
-  /// Gate starts at element `at` of h, up `intermediate` elements later. glu_slope may go without a value where no
-  /// gradient is formed.
-  void load(const Tensor& h, int64_t at, int64_t intermediate, int64_t n, bool wants_slope) {
+  /// Gate starts at element `at` of h, up `intermediate` elements later.
+  void load(const Tensor& h, int64_t at, int64_t intermediate, int64_t n) {
     float gate_buffer[kRowBlock];
     const float* gate = load_block(math_, h, at, gate_buffer, n);
-    compute(gate, load_block(math_, h, at + intermediate, linear_buffer_, n), n, wants_slope);
+    compute(gate, load_block(math_, h, at + intermediate, linear_buffer_, n), n);
   }
 
-  void compute(const float* gate, const float* up, int64_t n, bool wants_slope) {
+  /// Of SwiGLU without glu_slope: ActivationGrad::swiglu_columns() forms its gradient.
+  void compute(const float* gate, const float* up, int64_t n) {
     linear = up;
-    if (function_.kind == ExpertActivation::Kind::kSwiglu) {
-      wants_slope ? math_.silu_and_slope(gate, glu, glu_slope, n) : math_.silu(gate, glu, n);
-      return;
-    }
+    if (function_.kind == ExpertActivation::Kind::kSwiglu) return math_.silu(gate, glu, n);
     // g' · sigmoid(alpha · g') = silu(alpha · g') / alpha, whose slope in g' is that of silu.
     const float alpha = function_.alpha, limit = function_.limit;
     for (int64_t i = 0; i < n; ++i) glu[i] = alpha * std::min(gate[i], limit);
@@ -65,7 +62,7 @@ class ActivationBlock {
   /// glu and glu_slope become the derivatives in up and in gate.
   void differentiate(int64_t n) {
     math_.multiply(glu_slope, linear, glu_slope, n);
-    if (function_.kind == ExpertActivation::Kind::kClampedSwiglu) math_.multiply(glu, linear_slope_, glu, n);
+    math_.multiply(glu, linear_slope_, glu, n);
   }
 
   float glu[kRowBlock], glu_slope[kRowBlock];
@@ -86,7 +83,7 @@ float ActivationGrad::columns(int64_t r, int64_t column, int64_t n, const float*
     return swiglu_columns(r, column, n, w, dact);
   }
   ActivationBlock f(math_, args_.function);
-  f.load(args_.h, gate_at, intermediate_, n, args_.dh.wanted());
+  f.load(args_.h, gate_at, intermediate_, n);
   float act[kRowBlock];
   f.activate(args_.h.dtype, act, n);
   float dot = 0.0f;
@@ -157,7 +154,7 @@ void activate_columns(const RowMath& math, const ExpertActivation& function, flo
     }
   }
   ActivationBlock f(math, function);
-  f.compute(gate, up, n, false);
+  f.compute(gate, up, n);
   math.multiply(f.glu, f.linear, f.glu, n);
   store_block(math, static_cast<const float*>(f.glu), act, r * intermediate + column, n);
 }
@@ -169,7 +166,7 @@ void activate_rows(ThreadPool& pool, const ExpertActivation& function, const Ten
     ActivationBlock f(math, function);
     for (; row < end; ++row) {
       for_row_blocks(intermediate, [&](int64_t column, int64_t n) {
-        f.load(h, row * 2 * intermediate + column, intermediate, n, false);
+        f.load(h, row * 2 * intermediate + column, intermediate, n);
         math.multiply(f.glu, f.linear, f.glu, n);
         store_block(math, static_cast<const float*>(f.glu), act, row * intermediate + column, n);
       });

@@ -5,6 +5,7 @@
 #include <immintrin.h>
 
 #include "core/amx_registers.h"
+#include "ops/gemm/amx_fetch.h"
 #include "ops/gemm/amx_tiles.h"
 #include "ops/gemm/avx512_vector.h"
 
@@ -50,22 +51,11 @@ struct PanelPair {
   int64_t panel_bytes, steps;
 };
 
-/// The sums of the next block, which are fetched into level 1 beside `steps` steps.
-struct NextSums {
-  const char* at;
-  int64_t lines;  // at a step
-
-  NextSums(const float* sums, int64_t steps)
-      : at(reinterpret_cast<const char*>(sums)), lines(kBlockFloats / kLanes / (steps > 0 ? steps : 1)) {}
-  [[gnu::always_inline]] void step() {
-    for (int64_t i = 0; i < lines; ++i, at += 64) _mm_prefetch(at, _MM_HINT_T0);
-  }
-};
-
 /// sums (= or +=) left x right, for one or two panels on the left, which pass by a right side that stays in level 1.
+/// `next` are the sums of the next block.
 template <int Lefts>
 [[gnu::always_inline]] inline void accumulate(const PanelPair& left, const PanelPair& right, Prefetch& prefetch,
-                                              NextSums& next) {
+                                              Fetch<_MM_HINT_T0>& next) {
   const std::byte *l = left.data, *r = right.data;
   const int64_t next_left = left.panel_bytes, next_right = right.panel_bytes;
   for (int64_t s = 0; s < left.steps; ++s, l += kTileBytes, r += kTileBytes) {
@@ -74,7 +64,7 @@ template <int Lefts>
     if constexpr (Lefts == 2) {
       load_past_level_1<5>(l + next_left, 64), multiply_add<2, 5, 6>(), multiply_add<3, 5, 7>();
     }
-    prefetch.step(), next.step();
+    prefetch.step(), next();
   }
 }
 
@@ -89,7 +79,7 @@ void multiply_block(const PanelPair& left, const PanelPair& right, const PanelPa
     if constexpr (Lefts == 2) load<2>(sums + 2 * kTileFloats, 64), load<3>(sums + 3 * kTileFloats, 64);
   }
   Prefetch fetch = prefetch;  // in registers
-  NextSums next(sums + kBlockFloats, left.steps);
+  Fetch<_MM_HINT_T0> next = fetch_sums(sums + kBlockFloats, kBlockFloats, left.steps);
   accumulate<Lefts>(left, right, fetch, next);
   accumulate<Lefts>(low_rank, factor, fetch, next);
   prefetch = fetch;
