@@ -11,12 +11,14 @@ namespace hone {
 /// How the payload of a weight encodes its values.
 enum class WeightFormat {
   kDense,  ///< payload holds the elements in its dtype (float32 or bfloat16)
+  kInt8,   ///< payload holds int8 tiles, a scale for each row beside it: ops/moe_experts/int8_weights.h
 };
 
 /// A weight's bytes at the moment an op runs.
 struct WeightView {
   Tensor payload;
   WeightFormat format = WeightFormat::kDense;
+  Tensor scales = {};  ///< kInt8: float32 [E, N] of a payload [E, N, K]
 };
 
 /// Where a gradient is written: dst = gradient + beta * dst, with beta 0 (dst is not read) or 1. Not wanted: undefined.

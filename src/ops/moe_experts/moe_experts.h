@@ -74,9 +74,10 @@ struct ExpertAdapterGrad {
 
 struct MoeGateUpArgs {
   ExpertRows rows;
-  Tensor x;          ///< [T, H] float32 or bfloat16
-  Tensor weight;     ///< [E, 2I, H], gate rows first
-  Tensor bias = {};  ///< [E, 2I], or undefined
+  Tensor x;                   ///< [T, H] float32 or bfloat16
+  Tensor weight;              ///< [E, 2I, H], gate rows first
+  Tensor weight_scales = {};  ///< float32 [E, 2I] where the weight is int8 (int8_weights.h), else undefined
+  Tensor bias = {};           ///< [E, 2I], or undefined
   std::vector<ExpertAdapterView> adapters;
   LoraDropoutContext dropout;
   ExpertActivation function = {};
@@ -89,7 +90,7 @@ struct MoeGateUpArgs {
 struct MoeGateUpGradArgs {
   ExpertRows rows;
   Tensor x;  ///< read where dweight or a lora_a is wanted
-  Tensor weight;
+  Tensor weight, weight_scales = {};
   std::vector<ExpertAdapterView> adapters;
   LoraDropoutContext dropout;
   Tensor xa;            ///< read where a lora_b is wanted
@@ -102,10 +103,11 @@ struct MoeGateUpGradArgs {
 
 struct MoeDownArgs {
   ExpertRows rows;
-  Tensor activation;  ///< [R, I]
-  Tensor weights;     ///< [T, k], the router's; dtype of the activation
-  Tensor weight;      ///< [E, H, I]
-  Tensor bias = {};   ///< [E, H], or undefined
+  Tensor activation;          ///< [R, I]
+  Tensor weights;             ///< [T, k], the router's; dtype of the activation
+  Tensor weight;              ///< [E, H, I]
+  Tensor weight_scales = {};  ///< float32 [E, H] where the weight is int8
+  Tensor bias = {};           ///< [E, H], or undefined
   std::vector<ExpertAdapterView> adapters;
   LoraDropoutContext dropout;
   Tensor out;  ///< out, [T, H], dtype of the activation
@@ -114,7 +116,7 @@ struct MoeDownArgs {
 /// No expert's output is needed: d weights[t, j] = <dout[t], y_row> = <dout[t] W_down, act_row> + <dout[t], bias_e>.
 struct MoeDownGradArgs {
   ExpertRows rows;
-  Tensor h, weights, weight, bias = {};
+  Tensor h, weights, weight, weight_scales = {}, bias = {};
   std::vector<ExpertAdapterView> adapters;
   LoraDropoutContext dropout;
   ExpertActivation function = {};
