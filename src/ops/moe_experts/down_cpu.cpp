@@ -1,4 +1,5 @@
 #include "ops/moe_experts/activation_rows_cpu.h"
+#include "ops/moe_experts/base_experts_cpu.h"
 #include "ops/moe_experts/expert_lora_cpu.h"
 #include "ops/moe_experts/tile_products_cpu.h"
 
@@ -7,11 +8,10 @@ namespace hone::cpu {
 namespace {
 
 /// y f32 [R, H] = the activation through W, its bias and its adapters.
-void down_products(ThreadPool& pool, const MoeDownArgs& args, const Tensor& xa, const Tensor& y) {
-  const auto w_transposed = [&](int64_t e) { return transposed(expert_matrix(args.weight, e)); };
+void down_products(ThreadPool& pool, const MoeDownArgs& args, const BaseExperts& base, const Tensor& xa,
+                   const Tensor& y) {
   if (args.bias.defined()) fill_bias(pool, args.rows, args.bias, y);
-  rows_product(pool, args.rows, {args.activation}, w_transposed, args.weight.shape[2], {y}, y.shape[1],
-               {.beta = args.bias.defined() ? 1.0f : 0.0f});
+  base.transposed_product(pool, args.rows, {args.activation}, {y}, args.bias.defined() ? 1.0f : 0.0f);
   for (size_t i = 0; i < args.adapters.size(); ++i) {
     ExpertLora(pool, args.rows, args.adapters[i], args.dropout, {}, args.activation.dtype)
         .expand(rank_columns(args.adapters, i, xa), y);
@@ -30,6 +30,8 @@ void moe_down(const Context& context, const MoeDownArgs& args) {
   const bool drops = any_dropout(args.adapters), projects = tiles && !drops;
   const Tensor wide = drops ? scratch.take({rows_count, intermediate}, dtype) : Tensor{};
   const Tensor xa = projects ? Tensor{} : take_rank_rows(scratch, args.adapters, rows_count, DType::kF32);
+  std::optional<BaseExperts> base;
+  if (!tiles) base.emplace(scratch, args.weight, args.weight_scales, rows_count, dtype);
   context.launch([=](ThreadPool& pool) {
     if (!projects) {
       clear_rank_padding(pool, args.adapters, xa);
@@ -38,7 +40,7 @@ void moe_down(const Context& context, const MoeDownArgs& args) {
         lora.project(lora.masked({args.activation}), rank_columns(args.adapters, i, xa));
       }
     }
-    tiles ? tile_down(pool, args, {xa, !projects}, y) : down_products(pool, args, xa, y);
+    tiles ? tile_down(pool, args, {xa, !projects}, y) : down_products(pool, args, *base, xa, y);
     combine_rows(pool, args.rows, y, args.weights, {args.out});
   });
 }
@@ -75,10 +77,9 @@ void project_grads(ThreadPool& pool, const MoeDownGradArgs& args, const DownGrad
 }
 
 /// dact = dout[token] · W_down, plus the adapters' part.
-void down_input_grad(ThreadPool& pool, const MoeDownGradArgs& args, const DownGradScratch& scratch) {
-  const auto w = [&](int64_t e) { return expert_matrix(args.weight, e); };
-  rows_product(pool, args.rows, {args.dout, args.rows.token.as<int32_t>()}, w, args.weight.shape[1], {scratch.dact},
-               args.weight.shape[2]);
+void down_input_grad(ThreadPool& pool, const MoeDownGradArgs& args, const BaseExperts& base,
+                     const DownGradScratch& scratch) {
+  base.product(pool, args.rows, {args.dout, args.rows.token.as<int32_t>()}, {scratch.dact});
   for (size_t i = 0; i < args.adapters.size(); ++i) {
     ExpertLora(pool, args.rows, args.adapters[i], args.dropout, scratch.wide, args.h.dtype)
         .add_input_grad(rank_columns(args.adapters, i, scratch.v), scratch.dact);
@@ -122,6 +123,8 @@ void moe_down_grad(const Context& context, const MoeDownGradArgs& args) {
   }
   scratch.v = take_rank_rows(arena, args.adapters, rows_count, DType::kF32);
   scratch.xa = take_rank_rows(arena, args.adapters, rows_count, DType::kF32);
+  std::optional<BaseExperts> base;
+  if (plan.input && !tiles) base.emplace(arena, args.weight, args.weight_scales, rows_count, args.h.dtype);
   context.launch([=](ThreadPool& pool) {
     const ActivationGradArgs activation{.rows = args.rows,
                                         .h = args.h,
@@ -138,7 +141,7 @@ void moe_down_grad(const Context& context, const MoeDownGradArgs& args) {
       if (args.dweights.wanted()) router_weights_grad(pool, activation, scratch.dots);
     } else {
       project_grads(pool, args, scratch, plan.input);
-      if (plan.input) down_input_grad(pool, args, scratch);
+      if (base) down_input_grad(pool, args, *base, scratch);
       activation_grad(pool, activation);
     }
     if (plan.weight) down_weight_grad(pool, args, scratch);

@@ -2,6 +2,8 @@
 #pragma once
 
 #include <algorithm>
+#include <ranges>
+#include <span>
 #include <vector>
 
 #include "core/thread_pool.h"
@@ -43,18 +45,20 @@ inline float element_of(const Tensor& t, int64_t i) {
   return t.dtype == DType::kF32 ? t.as<float>()[i] : static_cast<float>(t.as<BFloat16>()[i]);
 }
 
-/// Runs product(slice) of every expert, those without rows too, as one pool of tasks.
-template <class Product>
-void expert_products(ThreadPool& pool, const ExpertRows& rows, Product product) {
+/// Runs product(slice, i) of experts[i], those without rows too, as one pool of tasks.
+template <class Experts, class Product>
+void expert_products(ThreadPool& pool, const ExpertRows& rows, const Experts& experts, Product product) {
   const int64_t* offsets = rows.offsets.as<int64_t>();
-  const int64_t experts = rows.offsets.numel() - 1;
   std::vector<GemmArgs> groups;
-  groups.reserve(static_cast<size_t>(experts));
-  for (int64_t e = 0; e < experts; ++e) {
-    groups.push_back(product(ExpertSlice{e, offsets[e], offsets[e + 1] - offsets[e]}));
+  groups.reserve(experts.size());
+  for (size_t i = 0; i < experts.size(); ++i) {
+    const int64_t e = experts[i];
+    groups.push_back(product(ExpertSlice{e, offsets[e], offsets[e + 1] - offsets[e]}, i));
   }
   grouped_gemm(pool, groups);
 }
+
+inline auto all_experts(const ExpertRows& rows) { return std::views::iota(int64_t{0}, rows.offsets.numel() - 1); }
 
 /// What a product of rows does with its sums, and whether float32 operands may be rounded to bfloat16.
 struct ProductScale {
@@ -62,17 +66,17 @@ struct ProductScale {
   bool may_round = false;
 };
 
-/// c[rows of e, :] = alpha · a[rows of e, :] · b(e) + beta · c, for every expert. b(e) is [k, n].
-template <class B>
-void rows_product(ThreadPool& pool, const ExpertRows& rows, const RowMatrix& a, B b, int64_t k, const RowMatrix& c,
-                  int64_t n, const ProductScale& scale = {}) {
-  expert_products(pool, rows, [&](ExpertSlice s) {
+/// c[rows of e, :] = alpha · a[rows of e, :] · b(i) + beta · c, for e = experts[i]. b(i) is [k, n].
+template <class Experts, class B>
+void rows_product(ThreadPool& pool, const ExpertRows& rows, const Experts& experts, const RowMatrix& a, B b, int64_t k,
+                  const RowMatrix& c, int64_t n, const ProductScale& scale = {}) {
+  expert_products(pool, rows, experts, [&](ExpertSlice s, size_t i) {
     const MatrixView dst = c.from(s.begin);
     return GemmArgs{.m = s.count,
                     .n = n,
                     .k = k,
                     .a = a.from(s.begin),
-                    .b = b(s.expert),
+                    .b = b(i),
                     .c = const_cast<void*>(dst.data),
                     .c_dtype = dst.dtype,
                     .ldc = dst.row_stride,
@@ -82,11 +86,19 @@ void rows_product(ThreadPool& pool, const ExpertRows& rows, const RowMatrix& a, 
   });
 }
 
+/// The same for every expert, b(e).
+template <class B>
+void rows_product(ThreadPool& pool, const ExpertRows& rows, const RowMatrix& a, B b, int64_t k, const RowMatrix& c,
+                  int64_t n, const ProductScale& scale = {}) {
+  rows_product(
+      pool, rows, all_experts(rows), a, [&](size_t e) { return b(static_cast<int64_t>(e)); }, k, c, n, scale);
+}
+
 /// dst[e] [m, n] = alpha · a[rows of e, :m]ᵀ · b[rows of e, :n] + beta · dst[e]: the gradient of a stacked weight.
 /// Experts without rows get zeros (beta 0) or keep what they have.
 inline void weight_product(ThreadPool& pool, const ExpertRows& rows, const RowMatrix& a, const RowMatrix& b,
                            const GradDest& dest, float alpha = 1.0f, bool may_round = false) {
-  expert_products(pool, rows, [&](ExpertSlice s) {
+  expert_products(pool, rows, all_experts(rows), [&](ExpertSlice s, size_t) {
     const Tensor dst = expert_tensor(dest.dst, s.expert);
     return GemmArgs{.m = dst.shape[0],
                     .n = dst.shape[1],

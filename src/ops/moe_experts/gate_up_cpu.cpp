@@ -1,4 +1,5 @@
 #include "ops/moe_experts/activation_rows_cpu.h"
+#include "ops/moe_experts/base_experts_cpu.h"
 #include "ops/moe_experts/expert_lora_cpu.h"
 #include "ops/moe_experts/tile_products_cpu.h"
 
@@ -16,12 +17,10 @@ void project_inputs(ThreadPool& pool, const MoeGateUpArgs& args, const Tensor& w
 }
 
 /// h and the activation, one product and one pass over rows after another.
-void gate_up_products(ThreadPool& pool, const MoeGateUpArgs& args) {
-  const auto w_transposed = [&](int64_t e) { return transposed(expert_matrix(args.weight, e)); };
+void gate_up_products(ThreadPool& pool, const MoeGateUpArgs& args, const BaseExperts& base) {
   const RowMatrix x{args.x, args.rows.token.as<int32_t>()};
   if (args.bias.defined()) fill_bias(pool, args.rows, args.bias, args.h);
-  rows_product(pool, args.rows, x, w_transposed, args.x.shape[1], {args.h}, args.h.shape[1],
-               {.beta = args.bias.defined() ? 1.0f : 0.0f});
+  base.transposed_product(pool, args.rows, x, {args.h}, args.bias.defined() ? 1.0f : 0.0f);
   for (size_t i = 0; i < args.adapters.size(); ++i) {
     ExpertLora(pool, args.rows, args.adapters[i], args.dropout, {}, args.x.dtype)
         .expand(rank_columns(args.adapters, i, args.xa), args.h);
@@ -30,10 +29,9 @@ void gate_up_products(ThreadPool& pool, const MoeGateUpArgs& args) {
 }
 
 /// dx_rows f32 [R, H] = dh W + the adapters' part.
-void input_grad_products(ThreadPool& pool, const MoeGateUpGradArgs& args, const Tensor& wide, const Tensor& v,
-                         const Tensor& dx_rows) {
-  const auto w = [&](int64_t e) { return expert_matrix(args.weight, e); };
-  rows_product(pool, args.rows, {args.dh}, w, args.dh.shape[1], {dx_rows}, dx_rows.shape[1]);
+void input_grad_products(ThreadPool& pool, const MoeGateUpGradArgs& args, const BaseExperts& base, const Tensor& wide,
+                         const Tensor& v, const Tensor& dx_rows) {
+  base.product(pool, args.rows, {args.dh}, {dx_rows});
   for (size_t i = 0; i < args.adapters.size(); ++i) {
     ExpertLora(pool, args.rows, args.adapters[i], args.dropout, wide, args.dh.dtype)
         .add_input_grad(rank_columns(args.adapters, i, v), dx_rows);
@@ -48,9 +46,11 @@ void moe_gate_up(const Context& context, const MoeGateUpArgs& args) {
   ArenaScope scratch(context.scratch());
   const bool drops = any_dropout(args.adapters), projects = tiles && !drops;
   const Tensor wide = drops ? scratch.take({rows_count, hidden}, args.x.dtype) : Tensor{};
+  std::optional<BaseExperts> base;
+  if (!tiles) base.emplace(scratch, args.weight, args.weight_scales, rows_count, args.x.dtype);
   context.launch([=](ThreadPool& pool) {
     if (!projects) project_inputs(pool, args, wide);
-    tiles ? tile_gate_up(pool, args, {args.xa, !projects}) : gate_up_products(pool, args);
+    tiles ? tile_gate_up(pool, args, {args.xa, !projects}) : gate_up_products(pool, args, *base);
   });
 }
 
@@ -63,6 +63,8 @@ void moe_gate_up_grad(const Context& context, const MoeGateUpGradArgs& args) {
   const Tensor dx_rows = wants_dx ? scratch.take({rows_count, hidden}, rows_dtype) : Tensor{};
   const Tensor wide = drops ? scratch.take({rows_count, hidden}, DType::kF32) : Tensor{};
   const Tensor v = take_rank_rows(scratch, args.adapters, rows_count, DType::kF32);
+  std::optional<BaseExperts> base;
+  if (wants_dx && !tiles) base.emplace(scratch, args.weight, args.weight_scales, rows_count, args.dh.dtype);
   context.launch([=](ThreadPool& pool) {
     const RowMatrix x{args.x, args.rows.token.as<int32_t>()}, dh{args.dh};
     if (args.dweight.wanted()) weight_product(pool, args.rows, dh, x, args.dweight);
@@ -78,7 +80,7 @@ void moe_gate_up_grad(const Context& context, const MoeGateUpGradArgs& args) {
       if (grad.lora_a.wanted()) lora.lora_a_grad(v_columns, lora.masked(x), grad.lora_a);
       if (grad.lora_b.wanted()) lora.lora_b_grad(dh, rank_columns(args.adapters, i, args.xa), grad.lora_b);
     }
-    if (wants_dx && !tiles) input_grad_products(pool, args, wide, v, dx_rows);
+    if (base) input_grad_products(pool, args, *base, wide, v, dx_rows);
     if (wants_dx) combine_rows(pool, args.rows, dx_rows, {}, args.dx);
   });
 }

@@ -3,24 +3,41 @@
 #include <algorithm>
 
 #include "ops/device_dispatch.h"
+#include "ops/moe_experts/int8_weights.h"
 #include "ops/weight_gradient/weight_gradient.h"
 
 namespace hone {
+
+namespace {
+
+/// Of 8 bits are frozen weights on a CPU alone.
+void check_weight(const Context& context, const Tensor& weight, const Tensor& scales, bool wants_grad = false) {
+  HONE_ASSERT(scales.defined() == (weight.dtype == DType::kI8));
+  if (!scales.defined()) return;
+  HONE_ASSERT(context.device().kind == DeviceKind::kCpu && !wants_grad && fits_int8(weight.shape));
+  HONE_ASSERT(scales.dtype == DType::kF32 && scales.shape == (Shape{weight.shape[0], weight.shape[1]}));
+}
+
+}  // namespace
 
 void moe_permutation(const Context& context, const ExpertRowsArgs& args) {
   HONE_ASSERT(args.ids.numel() <= INT32_MAX);
   dispatch(context, args, &cpu::moe_permutation, HONE_CUDA_OP(moe_permutation));
 }
 void moe_gate_up(const Context& context, const MoeGateUpArgs& args) {
+  check_weight(context, args.weight, args.weight_scales);
   dispatch(context, args, &cpu::moe_gate_up, HONE_CUDA_OP(moe_gate_up));
 }
 void moe_gate_up_grad(const Context& context, const MoeGateUpGradArgs& args) {
+  check_weight(context, args.weight, args.weight_scales, args.dweight.wanted());
   dispatch(context, args, &cpu::moe_gate_up_grad, HONE_CUDA_OP(moe_gate_up_grad));
 }
 void moe_down(const Context& context, const MoeDownArgs& args) {
+  check_weight(context, args.weight, args.weight_scales);
   dispatch(context, args, &cpu::moe_down, HONE_CUDA_OP(moe_down));
 }
 void moe_down_grad(const Context& context, const MoeDownGradArgs& args) {
+  check_weight(context, args.weight, args.weight_scales, args.dweight.wanted());
   dispatch(context, args, &cpu::moe_down_grad, HONE_CUDA_OP(moe_down_grad));
 }
 

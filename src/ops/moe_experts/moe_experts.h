@@ -19,6 +19,8 @@
 // adapter that covers it), the activation, x Aᵀ and, in backward, dh and the activation times the router's weight; on a
 // GPU and on AMX also the rows of the down product and of dx before a token's are added, factors of adapters, and dy B;
 // on a GPU also products before their bias is added, and the gradient of the activation.
+// On a CPU a frozen weight may be held in 8 bits (int8_weights.h); where no kernel multiplies with those, products take
+// its dequantised values, of some experts at a time (base_experts_cpu.h).
 // Deterministic: products do not depend on threads (gemm.h); a token's rows are added in the order of its k choices.
 // Speed on a GPU: the plain f without biases has kernels of its own; the rest is passes over rows beside the products.
 // On AMX, bfloat16 experts with H and I multiples of 32 are one pass of tasks for each product, which finish f, its

@@ -18,6 +18,7 @@ struct MoeOptions {
   int64_t rank = 2;
   float dropout = 0.0f;
   bool base_trained = true;
+  bool int8_base = false;  ///< the base is held in 8 bits: frozen, H and I multiples of 64
   bool x_trained = true;
   bool router_weights_trained = true;
   bool biases = false, biases_trained = true;

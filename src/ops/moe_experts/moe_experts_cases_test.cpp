@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "ops/moe_experts/int8_weights.h"
+
 namespace hone::testing {
 
 namespace {
@@ -140,6 +142,45 @@ ExpertActivation clamped_activation(const Reference& reference, const OpCase& c)
   return {ExpertActivation::Kind::kClampedSwiglu, 1.702f, limit_within(std::move(magnitudes))};
 }
 
+/// Frozen weights that 8 bits and bfloat16 hold exactly, so that op and reference see the same: whole numbers up to
+/// 127, times a power of two of each row, which scales all of it to `scale`.
+Argument int8_argument(Shape shape, uint64_t key, double scale) {
+  Argument argument = random_argument(shape, key, 42, false);
+  const int64_t columns = shape[2];
+  const int exponent = std::ilogb(scale / 42);
+  for (int64_t row = 0; row < shape[0] * shape[1]; ++row) {
+    double* values = argument.values.data() + row * columns;
+    for (int64_t k = 0; k < columns; ++k) values[k] = std::clamp(std::nearbyint(values[k]), -127.0, 127.0);
+    values[row % columns] = row % 2 == 0 ? 127 : -127;
+    for (int64_t k = 0; k < columns; ++k) values[k] = std::ldexp(values[k], exponent - static_cast<int>(row % 3));
+  }
+  return argument;
+}
+
+/// Such an argument as ops are given it.
+class Int8Weight : public Weight {
+ public:
+  explicit Int8Weight(const Argument& argument)
+      : shape_(argument.shape),
+        q_(test_device(), argument.values.size()),
+        scales_(test_device(), static_cast<size_t>(shape_[0] * shape_[1]) * sizeof(float)) {
+    const std::vector<float> values(argument.values.begin(), argument.values.end());
+    const int64_t panels = shape_[0] * shape_[1] / kInt8PanelRows;
+    quantize_panels(values.data(), panels, shape_[2], reinterpret_cast<int8_t*>(q_.data()),
+                    reinterpret_cast<float*>(scales_.data()));
+  }
+  const Shape& shape() const override { return shape_; }
+  WeightView view() const override {
+    return {q_.tensor(shape_, DType::kI8), WeightFormat::kInt8, scales_.tensor({shape_[0], shape_[1]}, DType::kF32)};
+  }
+  bool wants_grad() const override { return false; }
+  GradDest grad() override { return {}; }
+
+ private:
+  Shape shape_;
+  Buffer q_, scales_;
+};
+
 }  // namespace
 
 std::vector<int32_t> spread_routing(const MoeSizes& s) {
@@ -157,10 +198,17 @@ OpCase moe_case(const MoeSizes& s, const MoeOptions& options) {
   OpCase c;
   c.inputs = {random_argument({s.tokens, s.hidden}, 1, 1, options.x_trained),
               random_argument({s.tokens, s.k}, 2, 1, options.router_weights_trained)};
-  c.weights = {
-      random_argument({s.experts, 2 * s.intermediate, s.hidden}, 3, size_one(s.hidden), options.base_trained),
-      random_argument({s.experts, s.hidden, s.intermediate}, 4, size_one(s.intermediate), options.base_trained)};
-  for (Argument& weight : c.weights) weight.takes_narrow_gradient = true;
+  const auto base = [&](Shape shape, uint64_t key) {
+    const double scale = size_one(shape[2]);
+    return options.int8_base ? int8_argument(shape, key, scale)
+                             : random_argument(shape, key, scale, options.base_trained);
+  };
+  c.weights = {base({s.experts, 2 * s.intermediate, s.hidden}, 3), base({s.experts, s.hidden, s.intermediate}, 4)};
+  std::vector<std::shared_ptr<Int8Weight>> int8_weights;
+  for (Argument& weight : c.weights) {
+    weight.takes_narrow_gradient = true;
+    if (options.int8_base) int8_weights.push_back(std::make_shared<Int8Weight>(weight));
+  }
   for (const AdapterSpec& spec : specs) {
     const int64_t in = spec.down ? s.intermediate : s.hidden;
     c.weights.push_back(random_argument({s.experts, options.rank, in}, 10 * spec.stream_id, size_one(in)));
@@ -197,8 +245,8 @@ OpCase moe_case(const MoeSizes& s, const MoeOptions& options) {
       list.push_back({adapter, specs[i].out_begin, specs[i].out_count});
     }
     const Var ids_var = tape.input(*ids_tensor);
-    const ExpertWeights weights{.gate_up = w[0],
-                                .down = w[1],
+    const ExpertWeights weights{.gate_up = options.int8_base ? int8_weights[0].get() : w[0],
+                                .down = options.int8_base ? int8_weights[1].get() : w[1],
                                 .gate_up_bias = options.biases ? w[w.size() - 2] : nullptr,
                                 .down_bias = options.biases ? w[w.size() - 1] : nullptr,
                                 .function = reference.function};

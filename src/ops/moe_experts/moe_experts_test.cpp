@@ -117,6 +117,34 @@ TEST(MoeExperts, EveryInstructionSetMatchesTheReference) {
   force_isa(best_isa());
 }
 
+TEST(MoeExperts, ABaseOfEightBitsMatchesTheReference) {
+  if (test_device().kind == DeviceKind::kCuda) GTEST_SKIP() << "for the CPU alone";
+  const MoeSizes sizes{5, 64, 64, 3, 2};
+  for (Isa isa : {Isa::kBaseline, Isa::kAvx2, Isa::kAvx512, Isa::kAmx}) {
+    if (isa > best_isa()) continue;
+    force_isa(isa);
+    expect_matches(sizes, {.lora = MoeLora::kShared, .int8_base = true});
+  }
+  force_isa(best_isa());
+  expect_matches(sizes, {.int8_base = true, .biases = true, .biases_trained = false});
+  expect_matches(sizes, {.lora = MoeLora::kSplit, .dropout = 0.25f, .int8_base = true});
+  expect_matches({3, 128, 64, 2, 1}, {.int8_base = true, .ids = all_to(1, 3)});
+  expect_matches({2, 64, 192, 70, 2}, {.int8_base = true, .router_weights_trained = false, .clamped = true});
+}
+
+/// An expert's weights of 12 MiB, of which few are dequantised at a time, against weights of float32 in the same
+/// places.
+TEST(MoeExperts, ExpertsOfEightBitsAreDequantisedInTurn) {
+  if (test_device().kind == DeviceKind::kCuda) GTEST_SKIP() << "for the CPU alone";
+  const MoeSizes sizes{5, 1024, 1408, 6, 2};
+  const OpCase c = moe_case(sizes, {.int8_base = true});
+  OpCase same_values = moe_case(sizes, {.base_trained = false});
+  same_values.weights = c.weights;
+  const OpResult got = run_op(c, {.dtype = DType::kF32}), want = run_op(same_values, {.dtype = DType::kF32});
+  EXPECT_EQ(got.outputs, want.outputs);
+  EXPECT_EQ(got.gradients, want.gradients);
+}
+
 TEST(MoeExperts, AFrozenBaseGetsNoGradientAndItsAdaptersDo) {
   for (bool x_trained : {true, false}) {
     for (MoeLora lora : {MoeLora::kSplit, MoeLora::kDownOnly}) {
