@@ -121,7 +121,7 @@ Isa best_isa() {
     const Features& f = features();
     if (!(f.avx2 && f.fma && f.f16c)) return Isa::kBaseline;
     if (!(f.avx512f && f.avx512bw && f.avx512dq && f.avx512vl)) return Isa::kAvx2;
-    const bool amx = f.amx_tile && f.amx_bf16 && f.avx512vbmi && f.avx512_bf16 && tiles_permitted();
+    const bool amx = f.amx_tile && f.amx_bf16 && f.amx_int8 && f.avx512vbmi && f.avx512_bf16 && tiles_permitted();
     return amx ? Isa::kAmx : Isa::kAvx512;
   }();
   return best;

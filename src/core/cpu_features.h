@@ -12,7 +12,7 @@ enum class Isa {
   kBaseline,  ///< x86-64 (SSE2), or the portable code on other machines
   kAvx2,      ///< AVX2, FMA, F16C
   kAvx512,    ///< AVX-512 F, BW, DQ, VL
-  kAmx,       ///< AMX tiles of bfloat16, with AVX-512 VBMI and BF16 (Sapphire Rapids and newer)
+  kAmx,       ///< AMX tiles of bfloat16 and int8, with AVX-512 VBMI and BF16 (Sapphire Rapids and newer)
 };
 
 /// "baseline", "avx2", "avx512", "amx"

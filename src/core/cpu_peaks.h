@@ -7,7 +7,8 @@
 namespace hone {
 
 /// FLOP/s of all threads of the pool together, multiply-adds counted twice: float32 fused multiply-adds of the widest
-/// vectors, and for bfloat16 AMX tile products where the machine has them (elsewhere float32 arithmetic does its work).
+/// vectors, and for bfloat16 and int8 AMX tile products where the machine has them (elsewhere float32 arithmetic does
+/// their work).
 /// Takes less than a tenth of a second.
 double measured_peak_flops(DType dtype, ThreadPool& pool);
 

@@ -68,6 +68,10 @@ struct DTypeOf<int64_t> {
   static constexpr DType value = DType::kI64;
 };
 template <>
+struct DTypeOf<int8_t> {
+  static constexpr DType value = DType::kI8;
+};
+template <>
 struct DTypeOf<uint8_t> {
   static constexpr DType value = DType::kU8;
 };

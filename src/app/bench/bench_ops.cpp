@@ -38,7 +38,7 @@ class OpsBenchmark {
     result_.tokens = point.tokens > 0 ? point.tokens : gpu ? 16384 : 2048;
     result_.seq = std::clamp<int64_t>(options_.seq, 1, result_.tokens);
     result_.threads = gpu ? 0 : pool_.size();
-    sizes_ = {result_.tokens, result_.seq, dtype_named(options_.dtype)};
+    sizes_ = {result_.tokens, result_.seq, dtype_named(options_.dtype), stream_.device().kind};
     config_ = read_decoder_config(bench_model(result_.model, 0));
     if (point.experts > 0) set_experts(point.experts);
     if (config_.num_moe_layers() > 0) result_.experts = config_.moe.num_experts;

@@ -5,6 +5,7 @@
 #include "core/profiler.h"
 #include "ops/cast/cast.h"
 #include "ops/linear/linear.h"
+#include "ops/moe_experts/int8_weights.h"
 #include "ops/random_fill/random_fill.h"
 
 namespace hone {
@@ -13,14 +14,15 @@ namespace {
 
 class BenchWeight : public Weight {
  public:
-  BenchWeight(Tensor value, Tensor gradient) : value_(value), gradient_(gradient) {}
-  const Shape& shape() const override { return value_.shape; }
-  WeightView view() const override { return {value_}; }
+  BenchWeight(WeightView view, Tensor gradient) : view_(view), gradient_(gradient) {}
+  const Shape& shape() const override { return view_.payload.shape; }
+  WeightView view() const override { return view_; }
   bool wants_grad() const override { return gradient_.defined(); }
   GradDest grad() override { return {gradient_, 0.0f}; }
 
  private:
-  Tensor value_, gradient_;
+  WeightView view_;
+  Tensor gradient_;
 };
 
 }  // namespace
@@ -40,7 +42,22 @@ Tensor BenchData::random(Shape shape, DType dtype, float deviation) {
 
 Weight& BenchData::weight(Shape shape, DType dtype, bool trained) {
   const Tensor value = random(shape, dtype, 0.02f);
-  return *weights_.emplace_back(std::make_unique<BenchWeight>(value, trained ? take(shape, DType::kF32) : Tensor{}));
+  return *weights_.emplace_back(std::make_unique<BenchWeight>(
+      WeightView{value}, trained ? take(shape, DType::kF32) : Tensor{}));
+}
+
+Weight& BenchData::int8_weight(Shape shape) {
+  const WeightView view{take(shape, DType::kI8), WeightFormat::kInt8, take({shape[0], shape[1]}, DType::kF32)};
+  const Tensor expert = random({shape[1], shape[2]}, DType::kF32, 0.02f);
+  stream_.synchronize();
+  const int64_t panels = shape[1] / kInt8PanelRows, panel = kInt8PanelRows * shape[2];
+  stream_.enqueue([=](ThreadPool& pool) {
+    pool.parallel_for(shape[0] * panels, [&](int64_t i, int) {
+      quantize_panels(expert.as<float>() + i % panels * panel, 1, shape[2], view.payload.as<int8_t>() + i * panel,
+                      view.scales.as<float>() + i * kInt8PanelRows);
+    });
+  });
+  return *weights_.emplace_back(std::make_unique<BenchWeight>(view, Tensor{}));
 }
 
 OpCase linear_case(BenchData& data, const std::string& name, const OpSizes& sizes, int64_t in, int64_t out,

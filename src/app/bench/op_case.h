@@ -30,6 +30,8 @@ class BenchData {
   }
   /// A weight of random values, with a float32 gradient if it is trained.
   Weight& weight(Shape shape, DType dtype, bool trained);
+  /// Frozen experts in 8 bits (ops/moe_experts/int8_weights.h), all with the same values. On a CPU.
+  Weight& int8_weight(Shape shape);
 
  private:
   Stream& stream_;
@@ -59,6 +61,7 @@ struct OpCase {
 struct OpSizes {
   int64_t tokens = 0, seq = 0;
   DType dtype = DType::kBF16;
+  DeviceKind device = DeviceKind::kCpu;
 };
 
 /// A case that takes its data when it is about to run; the names of its parts are known before.

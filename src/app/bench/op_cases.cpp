@@ -18,6 +18,7 @@
 #include "ops/gated_rms_norm/gated_rms_norm.h"
 #include "ops/latent_heads/latent_heads.h"
 #include "ops/linear_cross_entropy/linear_cross_entropy.h"
+#include "ops/moe_experts/int8_weights.h"
 #include "ops/moe_experts/moe_experts.h"
 #include "ops/momentum/momentum.h"
 #include "ops/qk_norm_rope/qk_norm_rope.h"
@@ -275,7 +276,7 @@ std::vector<int32_t> choose_experts(int64_t tokens, int64_t experts, int64_t k, 
   return ids;
 }
 
-enum class Training { kFull, kLora };
+enum class Training { kFull, kLora, kLoraInt8 };
 
 /// Experts with routing given. Parts: the nodes, if `nodes`, and the layer as a whole, whose model FLOPs are those of
 /// forward three times (with LoRA twice).
@@ -285,8 +286,10 @@ OpCase moe_case(const Maker& m, BenchData& data, const std::string& name, double
   const bool full = training == Training::kFull;
   const auto x = m.input(data, hidden), weights = m.input(data, k);
   const Tensor ids = data.upload({tokens, k}, choose_experts(tokens, experts, k, zipf));
-  Weight& gate_up = data.weight({experts, 2 * inner, hidden}, m.sizes.dtype, full);
-  Weight& down = data.weight({experts, hidden, inner}, m.sizes.dtype, full);
+  const auto base = [&](Shape shape) -> Weight& {
+    return training == Training::kLoraInt8 ? data.int8_weight(shape) : data.weight(shape, m.sizes.dtype, full);
+  };
+  Weight &gate_up = base({experts, 2 * inner, hidden}), &down = base({experts, hidden, inner});
   ExpertAdapters adapters;
   const auto adapt = [&](std::vector<ExpertAdapter>& list, int64_t in, int64_t begin, int64_t out) {
     Weight& a = data.weight({experts, kLoraRank, in}, DType::kF32, true);
@@ -527,6 +530,11 @@ std::vector<OpCaseMaker> op_cases(const DecoderConfig& config, const OpSizes& si
         [=](BenchData& data) { return moe_case(m, data, "moe layer, Zipf", 1, Training::kFull, false); });
     add({"moe layer, LoRA"},
         [=](BenchData& data) { return moe_case(m, data, "moe layer, LoRA", 0, Training::kLora, false); });
+    const Shape gate_up{1, 2 * config.moe.moe_intermediate_size, hidden};
+    if (sizes.device == DeviceKind::kCpu && fits_int8(gate_up)) {
+      add({"moe layer, LoRA, int8"},
+          [=](BenchData& data) { return moe_case(m, data, "moe layer, LoRA, int8", 0, Training::kLoraInt8, false); });
+    }
   }
   add({"linear_cross_entropy"}, [=](BenchData& data) { return head_case(m, data, "linear_cross_entropy", true); });
   add({"linear_cross_entropy frozen"},

@@ -1,5 +1,5 @@
 // Products of two panels of rows with two of columns, and the prefetching
-// between them. Included only by expert_tiles_amx.cpp.
+// between them. Included only by files that are compiled for AMX.
 #pragma once
 
 #include <immintrin.h>
@@ -19,17 +19,12 @@ constexpr int64_t kBlockFloats = 4 * kTileFloats;
 class Prefetch {
  public:
   Prefetch() = default;
-  /// `lanes` x `depth` of an operand of 16-bit numbers, within `steps` steps.
-  /// Rows are rounded up to 2^n lines, so that a line's address takes no
-  /// branch.
-  Prefetch(const Operand& o, int64_t lane, int64_t lanes, int64_t k, int64_t depth, int64_t steps) {
-    const bool along_depth = depth_is_contiguous(o);
-    data_ = static_cast<const char*>(o.data) + 2 * (lane * o.lane_stride + k * o.depth_stride);
-    stride_ = 2 * (along_depth ? o.lane_stride : o.depth_stride);
-    const int64_t row_bytes = 2 * (along_depth ? depth : lanes);
+  /// `rows` of `row_bytes`, `stride` bytes from one to the next, within `steps` steps. Rows are rounded up to 2^n
+  /// lines, so that a line's address takes no branch.
+  Prefetch(const char* data, int64_t rows, int64_t stride, int64_t row_bytes, int64_t steps)
+      : data_(data), stride_(stride) {
     while ((kLine << shift_) < row_bytes) ++shift_;
-    const int64_t lines = (along_depth ? lanes : depth) << shift_;
-    each_ = (lines + steps - 1) / steps;
+    each_ = ((rows << shift_) + steps - 1) / steps;
   }
   [[gnu::always_inline]] void step() {
     for (const int64_t end = line_ + each_; line_ < end; ++line_) {

@@ -11,6 +11,11 @@
 //
 // An element of C is one chain of tile products in rising k, the adapters'
 // last; so it depends on its row of A and its column of W alone.
+//
+// W may be int8 (int8_weights.h). A's rows are then rounded to int8, too, a
+// scale for each row and block of kInt8BlockDepth, as W's are for each row; the
+// products of a block are exact integers, which are scaled and added to float32
+// sums. The adapters' part is of A as it is.
 #pragma once
 
 #include <cstddef>
@@ -65,9 +70,15 @@ struct LowRank {
 };
 
 struct TileTask {
-  int64_t expert = 0;          ///< what `finish` is told
-  Operand rows;                ///< lanes are rows of C
-  Operand weight;              ///< lanes are columns of C, a multiple of 16
+  int64_t expert = 0;  ///< what `finish` is told
+  Operand rows;        ///< lanes are rows of C
+  /// Lanes are columns of C, a multiple of 16. Of int8 the elements lie as
+  /// int8_weights.h says, though strides are a plain matrix's; columns, and the
+  /// depth, are multiples of 64.
+  Operand weight;
+  /// Of int8 weights: a scale for each column of C, or for each k.
+  const float* column_scales = nullptr;
+  const float* depth_scales = nullptr;
   int64_t depth = 0;           ///< k
   int64_t row = 0, count = 0;  ///< lanes of `rows`
   /// The workspace holds these rows, and L for them, from a task of other
@@ -87,6 +98,8 @@ struct TileTask {
 
 inline constexpr int64_t kStripLanes = 32;
 inline constexpr int64_t kBlockDepth = 512;
+inline constexpr int64_t kInt8BlockDepth = 1024;
+inline constexpr int64_t kBlockSteps = 16;  ///< tiles of a block, of either
 /// Strips that are packed together, so that a row of W is read several lines at
 /// a time; tasks are best cut so.
 inline constexpr int64_t kStripsTogether = 4;
@@ -96,11 +109,13 @@ inline constexpr int64_t kMaxTaskRows = 512;
 inline constexpr int64_t kMaxRowTiles = 768;
 inline constexpr int64_t kMaxTaskSums = 256 * 512;
 
-/// How much of k a task of so many rows packs at one time.
-int64_t chunk_depth(int64_t depth, int64_t rows);
+/// How much of k a task of this shape, but so many rows, packs at one time.
+int64_t chunk_depth(const TileTask& shape, int64_t rows);
 
-/// Bytes that a task needs, 64-byte aligned.
-int64_t workspace_bytes(int64_t low_rank_depth);
+/// Bytes that a task of this shape needs, 64-byte aligned.
+int64_t workspace_bytes(const TileTask& shape);
 void run_tiles(const TileTask& task, std::byte* workspace);
+/// The same for int8 weights, on a thread whose tiles are configured.
+void run_int8_tiles(const TileTask& task, std::byte* workspace);
 
 }  // namespace hone::amx

@@ -1,339 +1,67 @@
 #include "ops/moe_experts/expert_tiles.h"
 
-#include "ops/moe_experts/expert_blocks_amx.h"
+#include "ops/moe_experts/expert_task_amx.h"
 
 namespace hone::amx {
 
 namespace {
 
-constexpr int64_t kBlockSteps = kBlockDepth / kDepth;
-/// More sums would not stay in the level-2 cache beside the rows, of two threads that share a core.
-constexpr int64_t kMaxStripsFinished = 8;
+/// W is bfloat16, and so are the rows.
+struct Bf16Format {
+  static constexpr int64_t kStepDepth = kDepth;
+  static constexpr int64_t kBlockDepth = amx::kBlockDepth;
 
-int64_t largest(int64_t a, int64_t b) { return a > b ? a : b; }
-int64_t low_rank_strips(int64_t depth) { return (depth + kStripLanes - 1) / kStripLanes; }
+  const TileTask& t;
+  const Memory& memory;
 
-float widened(float x) { return x; }
-float widened(uint16_t bits) { return __builtin_bit_cast(float, static_cast<uint32_t>(bits) << 16); }
-
-template <class T>
-void scale_as(float scale, const Values& v, int64_t begin, int64_t count, float* to) {
-  const T* from = static_cast<const T*>(v.data) + begin;
-  for (int64_t i = 0; i < count; ++i) to[i] = scale * widened(from[i]);
-}
-/// to = scale * elements [begin, begin + count)
-void scale_row(float scale, const Values& v, int64_t begin, int64_t count, float* to) {
-  v.is_bf16 ? scale_as<uint16_t>(scale, v, begin, count, to) : scale_as<float>(scale, v, begin, count, to);
-}
-
-/// The workspace of a task.
-struct Memory {
-  std::byte *rows, *weight, *low_rank, *factor;
-  float *sums, *factor_values, *row, *low_rank_sums, *low_rank_rows;
-
-  Memory(std::byte* at, int64_t low_rank_depth) {
-    const auto take = [&](int64_t bytes) {
-      std::byte* here = at;
-      at += (bytes + 63) / 64 * 64;
-      return here;
-    };
-    const int64_t low_rank_bytes = steps_of(low_rank_depth) * kTileBytes;
-    sums = reinterpret_cast<float*>(take(kMaxTaskSums * 4));
-    rows = take(kMaxRowTiles * kTileBytes);
-    weight = take(kStripsTogether * 2 * kBlockSteps * kTileBytes);
-    low_rank = take(kMaxTaskRows / kLanes * low_rank_bytes);
-    factor = take(2 * low_rank_bytes);
-    factor_values = reinterpret_cast<float*>(take(kLanes * largest(low_rank_depth, kBlockDepth) * 4));
-    low_rank_sums = reinterpret_cast<float*>(take(kMaxTaskRows * low_rank_strips(low_rank_depth) * kStripLanes * 4));
-    low_rank_rows = reinterpret_cast<float*>(take(kMaxTaskRows * low_rank_depth * 4));
-    row = reinterpret_cast<float*>(take(kMaxStripsFinished * kStripLanes * 4));
-    end = at;
-  }
-  std::byte* end;
-};
-
-class Task {
- public:
-  Task(const TileTask& task, std::byte* workspace)
-      : t_(task),
-        memory_(workspace, task.low_rank.depth),
-        panels_(panels_of(task.count)),
-        low_rank_steps_(steps_of(task.low_rank.depth)),
-        chunk_(chunk_depth(task.depth, task.count)),
-        finished_together_(
-            smaller(kMaxStripsFinished, kMaxTaskSums / strip_sums() / kStripsTogether * kStripsTogether)) {}
-
-  void run() {
-    for (int64_t k = 0; k < t_.depth; k += chunk_) {
-      const Span chunk{k, smaller(k + chunk_, t_.depth)};
-      const bool last = chunk.end == t_.depth;
-      if (!t_.rows_packed) pack_rows(chunk);
-      for (int64_t strip = 0; strip < t_.strips; strip += finished_together_) {
-        const Span finished{strip, smaller(strip + finished_together_, t_.strips)};
-        for (int64_t i = finished.begin; i < finished.end; i += kStripsTogether) {
-          const Span strips{i, smaller(i + kStripsTogether, finished.end)};
-          for (Span block = block_at(k, chunk); block.count() > 0; block = block_at(block.end, chunk)) {
-            multiply_strips(strips, block, chunk);
-          }
-        }
-        if (last) finish(finished);
-      }
-    }
-  }
-
- private:
-  struct Span {
-    int64_t begin, end;
-    int64_t count() const { return end - begin; }
-  };
-  static Span block_at(int64_t k, const Span& chunk) { return {k, smaller(k + kBlockDepth, chunk.end)}; }
-
-  bool pairs_are_neighbours() const { return t_.pair_offset == kLanes; }
-  int64_t column(int64_t strip) const { return t_.col + strip * t_.strip_stride; }
-  /// Tiles of sums: [strips][pairs of row panels][2][2][16][16], of all strips
-  /// if they outlive a chunk.
-  float* sums(int64_t strip, int64_t panel) const {
-    if (chunk_ >= t_.depth) strip %= finished_together_;
-    return memory_.sums + strip * strip_sums() + panel / 2 * kBlockFloats;
-  }
-  int64_t strip_sums() const { return (panels_ + 1) / 2 * kBlockFloats; }
-
-  /// The rows for a chunk of k, and L behind the last.
   void pack_rows(const Span& chunk) const {
-    pack(t_.rows, TileOrder::kByLane, t_.row, t_.count, chunk.begin, chunk.count(), memory_.rows);
-    if (t_.low_rank.projection_count > 0) {
-      for (Span block = block_at(chunk.begin, chunk); block.count() > 0; block = block_at(block.end, chunk)) {
-        project(block, chunk);
-      }
+    pack(t.rows, TileOrder::kByLane, t.row, t.count, chunk.begin, chunk.count(), memory.rows);
+  }
+  PanelPair exact_rows(int64_t panel, const Span& k, const Span& chunk) const {
+    const int64_t panel_bytes = steps_of(chunk.count()) * kTileBytes;
+    const std::byte* rows = memory.rows + (k.begin - chunk.begin) / kDepth * kTileBytes;
+    return {rows + panel * panel_bytes, panel_bytes, steps_of(k.count())};
+  }
+  const float* row_scales(const Span&) const { return memory.row_scales; }
+
+  StripPanels weight_panels(int64_t col, int64_t strips, const Span& k) const {
+    const int64_t panel_bytes = steps_of(k.count()) * kTileBytes, half = strips * kLanes;
+    if (t.pair_offset == kLanes) {
+      pack(t.weight, TileOrder::kByPair, col, 2 * half, k.begin, k.count(), memory.weight);
+      return {memory.weight, panel_bytes, 2 * panel_bytes};
     }
-    if (chunk.end == t_.depth && t_.low_rank.depth > 0) pack_low_rank();
+    pack(t.weight, TileOrder::kByPair, col, half, k.begin, k.count(), memory.weight);
+    pack(t.weight, TileOrder::kByPair, col + t.pair_offset, half, k.begin, k.count(),
+         memory.weight + strips * panel_bytes);
+    return {memory.weight, strips * panel_bytes, panel_bytes};
+  }
+  Prefetch prefetch(int64_t lane, int64_t lanes, const Span& k, int64_t steps) const {
+    const Operand& w = t.weight;
+    const char* at = static_cast<const char*>(w.data) + 2 * (lane * w.lane_stride + k.begin * w.depth_stride);
+    if (depth_is_contiguous(w)) return Prefetch(at, lanes, 2 * w.lane_stride, 2 * k.count(), steps);
+    return Prefetch(at, k.count(), 2 * w.depth_stride, 2 * lanes, steps);
   }
 
-  void multiply_strips(const Span& strips, const Span& k, const Span& chunk) {
-    const int64_t steps = steps_of(k.count()), panel_bytes = steps * kTileBytes;
-    const int64_t lanes = strips.count() * (pairs_are_neighbours() ? kStripLanes : kLanes);
-    std::byte* second = memory_.weight + strips.count() * panel_bytes;
-    pack(t_.weight, TileOrder::kByPair, column(strips.begin), lanes, k.begin, k.count(), memory_.weight);
-    if (!pairs_are_neighbours()) {
-      pack(t_.weight, TileOrder::kByPair, column(strips.begin) + t_.pair_offset, lanes, k.begin, k.count(), second);
-    }
-    Prefetch fetch[2];
-    prefetch_after(strips, k, chunk, fetch);
-    const std::byte* rows = memory_.rows + (k.begin - chunk.begin) / kDepth * kTileBytes;
-    for (int64_t strip = strips.begin; strip < strips.end; ++strip) {
-      const int64_t i = strip - strips.begin;
-      PanelPair weight{memory_.weight + 2 * i * panel_bytes, panel_bytes, steps};
-      if (!pairs_are_neighbours()) {
-        weight = {memory_.weight + i * panel_bytes, strips.count() * panel_bytes, steps};
-      }
-      const PanelPair left{rows, steps_of(chunk.count()) * kTileBytes, steps};
-      multiply_strip(strip, left, weight, k, fetch[2 * i >= strips.count()]);
-    }
+  template <int Lefts>
+  void multiply(const BlockProduct& p, Prefetch& prefetch) const {
+    multiply_block<Lefts>(p.rows, p.weight, p.low_rank, p.factor, p.first, p.sums, prefetch);
   }
-
-  void multiply_strip(int64_t strip, const PanelPair& all_rows, const PanelPair& weight, const Span& k,
-                      Prefetch& prefetch) {
-    const int64_t low_rank_steps = k.end == t_.depth ? low_rank_steps_ : 0, col = column(strip);
-    const int64_t low_rank_bytes = low_rank_steps * kTileBytes;
-    if (low_rank_steps > 0) {
-      pack_factor(col, memory_.factor);
-      pack_factor(col + t_.pair_offset, memory_.factor + low_rank_bytes);
-    }
-    const PanelPair factor{memory_.factor, low_rank_bytes, low_rank_steps};
-    for (int64_t panel = 0; panel < panels_; panel += 2) {
-      const PanelPair rows{all_rows.data + panel * all_rows.panel_bytes, all_rows.panel_bytes, all_rows.steps};
-      const PanelPair low_rank{memory_.low_rank + panel * low_rank_bytes, low_rank_bytes, low_rank_steps};
-      if (panel + 1 < panels_) {
-        multiply_block<2>(rows, weight, low_rank, factor, k.begin == 0, sums(strip, panel), prefetch);
-      } else {
-        multiply_block<1>(rows, weight, low_rank, factor, k.begin == 0, sums(strip, panel), prefetch);
-      }
-    }
-  }
-
-  /// What is packed after (strips, k), in two halves, one for each half of the
-  /// strips.
-  void prefetch_after(Span strips, Span k, const Span& chunk, Prefetch (&fetch)[2]) const {
-    const int64_t steps = (steps_of(k.count()) * strips.count() * ((panels_ + 1) / 2) + 1) / 2;
-    k = block_at(k.end, chunk);
-    if (k.count() == 0) {
-      const bool next_chunk = strips.end == t_.strips;
-      if (next_chunk && chunk.end == t_.depth) return;
-      const int64_t begin = next_chunk ? 0 : strips.end;
-      strips = {begin, smaller(begin + kStripsTogether, t_.strips)};
-      k = next_chunk ? block_at(chunk.end, {chunk.end, t_.depth}) : block_at(chunk.begin, chunk);
-    }
-    const int64_t col = column(strips.begin), lanes = strips.count() * kLanes;
-    if (!pairs_are_neighbours()) {
-      fetch[0] = Prefetch(t_.weight, col, lanes, k.begin, k.count(), steps);
-      fetch[1] = Prefetch(t_.weight, col + t_.pair_offset, lanes, k.begin, k.count(), steps);
-    } else if (depth_is_contiguous(t_.weight)) {
-      fetch[0] = Prefetch(t_.weight, col, lanes, k.begin, k.count(), steps);
-      fetch[1] = Prefetch(t_.weight, col + lanes, lanes, k.begin, k.count(), steps);
-    } else {
-      const int64_t half = k.count() / 2;
-      fetch[0] = Prefetch(t_.weight, col, 2 * lanes, k.begin, half, steps);
-      fetch[1] = Prefetch(t_.weight, col, 2 * lanes, k.begin + half, k.count() - half, steps);
-    }
-  }
-
-  void finish(const Span& strips) const {
-    if (t_.c) return store_rows(strips);
-    for (int64_t row = 0; row < t_.count; ++row) finish_row(row, strips);
-  }
-
-  /// Rows of C are written a line at a time.
-  void store_rows(const Span& strips) const {
-    for (int64_t panel = 0; panel < panels_; ++panel) {
-      const int64_t rows = smaller(kLanes, t_.count - panel * kLanes);
-      for (int64_t strip = strips.begin; strip < strips.end; ++strip) {
-        const float* from = sums(strip, panel) + panel % 2 * 2 * kTileFloats;
-        uint16_t* c = t_.c + (t_.row + panel * kLanes) * t_.ldc + column(strip);
-        for (int64_t i = 0; i < rows; ++i, from += kLanes, c += t_.ldc) {
-          __builtin_prefetch(c + kLanes * t_.ldc, 1);
-          const __m512 low = _mm512_load_ps(from), high = _mm512_load_ps(from + kTileFloats);
-          _mm512_storeu_si512(c, (__m512i)_mm512_cvtne2ps_pbh(high, low));
-        }
-      }
-    }
-  }
-
-  void finish_row(int64_t row, const Span& strips) const {
-    const int64_t panel = row / kLanes, count = strips.count() * (pairs_are_neighbours() ? kStripLanes : kLanes);
-    const int64_t at = (panel % 2 * 2 * kLanes + row % kLanes) * kLanes;
-    float* second = memory_.row + strips.count() * kLanes;
-    for (int64_t strip = strips.begin; strip < strips.end; ++strip) {
-      const int64_t i = strip - strips.begin;
-      const float* from = sums(strip, panel) + at;
-      float* to = memory_.row + i * (pairs_are_neighbours() ? kStripLanes : kLanes);
-      float* to_second = pairs_are_neighbours() ? to + kLanes : second + i * kLanes;
-      _mm512_store_ps(to, _mm512_load_ps(from));
-      _mm512_store_ps(to_second, _mm512_load_ps(from + kTileFloats));
-    }
-    t_.finish(t_.context, {t_.expert, t_.row + row, column(strips.begin), count, memory_.row,
-                           pairs_are_neighbours() ? nullptr : second});
-  }
-
-  /// L (= or +=) A x P for a block of k.
-  void project(const Span& k, const Span& chunk) const {
-    const int64_t steps = steps_of(k.count()), panel_bytes = steps * kTileBytes;
-    const int64_t row_panel_bytes = steps_of(chunk.count()) * kTileBytes;
-    const std::byte* rows = memory_.rows + (k.begin - chunk.begin) / kDepth * kTileBytes;
-    const PanelPair none{nullptr, 0, 0};
-    Prefetch nothing;
-    for (int64_t strip = 0; strip < low_rank_strips(t_.low_rank.depth); ++strip) {
-      pack_projection(strip * kStripLanes, k, memory_.weight);
-      pack_projection(strip * kStripLanes + kLanes, k, memory_.weight + panel_bytes);
-      const PanelPair right{memory_.weight, panel_bytes, steps};
-      for (int64_t panel = 0; panel < panels_; panel += 2) {
-        const PanelPair left{rows + panel * row_panel_bytes, row_panel_bytes, steps};
-        float* to = memory_.low_rank_sums + strip * strip_sums() + panel / 2 * kBlockFloats;
-        if (panel + 1 < panels_) {
-          multiply_block<2>(left, right, none, none, k.begin == 0, to, nothing);
-        } else {
-          multiply_block<1>(left, right, none, none, k.begin == 0, to, nothing);
-        }
-      }
-    }
-  }
-
-  /// L as left panels, and where it is stored.
-  void pack_low_rank() const {
-    const LowRank& l = t_.low_rank;
-    if (l.projection_count == 0) {
-      return pack(l.rows, TileOrder::kByLane, t_.row, t_.count, 0, l.depth, memory_.low_rank);
-    }
-    for (int64_t row = 0; row < t_.count; ++row) {
-      const int64_t panel = row / kLanes;
-      const float* from =
-          memory_.low_rank_sums + panel / 2 * kBlockFloats + (panel % 2 * 2 * kLanes + row % kLanes) * kLanes;
-      for (int64_t j = 0; j < l.depth; j += kLanes) {
-        const __mmask16 mask = first_lanes(l.depth - j);
-        const __m512 values = _mm512_load_ps(from + j / kStripLanes * strip_sums() + j / kLanes % 2 * kTileFloats);
-        _mm512_mask_storeu_ps(memory_.low_rank_rows + row * l.depth + j, mask, values);
-        const int64_t at = (t_.row + row) * l.depth + j;
-        if (!l.stored) continue;
-        if (l.stored_as_bf16) {
-          _mm256_mask_storeu_epi16(static_cast<uint16_t*>(l.stored) + at, mask, (__m256i)_mm512_cvtneps_pbh(values));
-        } else {
-          _mm512_mask_storeu_ps(static_cast<float*>(l.stored) + at, mask, values);
-        }
-      }
-    }
-    const Operand rows{.data = memory_.low_rank_rows, .dtype = DType::kF32, .lane_stride = l.depth, .depth_stride = 1};
-    pack(rows, TileOrder::kByLane, 0, t_.count, 0, l.depth, memory_.low_rank);
-  }
-
-  /// Columns [col, col + 16) of F.
-  void pack_factor(int64_t col, std::byte* panel) const {
-    const LowRank& l = t_.low_rank;
-    Operand operand = staged(l.factors[0].features_first, kLanes, l.depth);
-    for (int64_t f = 0; f < l.factor_count; ++f) {
-      stage(l.factors[f], {col, col + kLanes}, {0, l.depth}, operand.lane_stride, operand.depth_stride);
-    }
-    pack(operand, TileOrder::kByPair, 0, kLanes, 0, l.depth, panel);
-  }
-
-  /// Columns [j, j + 16) of P, for a block of k.
-  void pack_projection(int64_t j, const Span& k, std::byte* panel) const {
-    const LowRank& l = t_.low_rank;
-    Operand operand = staged(!l.projections[0].features_first, kLanes, k.count());
-    for (int64_t f = 0; f < l.projection_count; ++f) {
-      stage(l.projections[f], k, {j, j + kLanes}, operand.depth_stride, operand.lane_stride);
-    }
-    pack(operand, TileOrder::kByPair, 0, kLanes, 0, k.count(), panel);
-  }
-
-  /// Zeros for lanes x depth, in the order in which the factors' values are
-  /// contiguous.
-  Operand staged(bool depth_contiguous, int64_t lanes, int64_t depth) const {
-    for (int64_t i = 0; i < lanes * depth; ++i) memory_.factor_values[i] = 0.0f;
-    return {.data = memory_.factor_values,
-            .dtype = DType::kF32,
-            .lane_stride = depth_contiguous ? depth : 1,
-            .depth_stride = depth_contiguous ? 1 : lanes};
-  }
-
-  /// Writes what a factor has of these features and ranks, scaled; element
-  /// (features.begin, ranks.begin) comes first.
-  void stage(const LowRankFactor& f, const Span& features, const Span& ranks, int64_t feature_stride,
-             int64_t rank_stride) const {
-    const Span n{largest(features.begin, f.begin), smaller(features.end, f.begin + f.count)};
-    const Span j{largest(ranks.begin, f.rank_begin), smaller(ranks.end, f.rank_begin + f.rank)};
-    if (n.count() <= 0 || j.count() <= 0) return;
-    float* to =
-        memory_.factor_values + (n.begin - features.begin) * feature_stride + (j.begin - ranks.begin) * rank_stride;
-    const int64_t stride = f.values.row_stride, first_n = n.begin - f.begin, first_j = j.begin - f.rank_begin;
-    if (f.features_first) {
-      for (int64_t i = 0; i < n.count(); ++i, to += feature_stride) {
-        scale_row(f.scale, f.values, (first_n + i) * stride + first_j, j.count(), to);
-      }
-    } else {
-      for (int64_t i = 0; i < j.count(); ++i, to += rank_stride) {
-        scale_row(f.scale, f.values, (first_j + i) * stride + first_n, n.count(), to);
-      }
-    }
-  }
-
-  const TileTask& t_;
-  const Memory memory_;
-  const int64_t panels_, low_rank_steps_, chunk_, finished_together_;
+  void finish() const {}
 };
 
 }  // namespace
 
-int64_t chunk_depth(int64_t depth, int64_t rows) {
-  const int64_t most = kMaxRowTiles / panels_of(rows) * kDepth / kBlockDepth * kBlockDepth;
-  return most >= depth ? depth : most;
+int64_t chunk_depth(const TileTask& shape, int64_t rows) {
+  const int64_t block = block_depth(shape), step = block / kBlockSteps;
+  const int64_t most = kMaxRowTiles / panels_of(rows) * step / block * block;
+  return most >= shape.depth ? shape.depth : most;
 }
 
-int64_t workspace_bytes(int64_t low_rank_depth) {
-  return Memory(nullptr, low_rank_depth).end - static_cast<std::byte*>(nullptr);
-}
+int64_t workspace_bytes(const TileTask& shape) { return Memory(shape, nullptr).end - static_cast<std::byte*>(nullptr); }
 
 void run_tiles(const TileTask& task, std::byte* workspace) {
   configure_tiles();
-  Task(task, workspace).run();
+  is_int8(task) ? run_int8_tiles(task, workspace) : Task<Bf16Format>(task, workspace).run();
 }
 
 }  // namespace hone::amx

@@ -51,6 +51,7 @@ amx::Operand rows_of(const RowMatrix& rows) {
 /// The weight's side of a product.
 struct Factor {
   Tensor weight;              // [E, columns, k], or [E, k, columns]
+  Tensor scales;              // of an int8 weight, [E, columns] or [E, k]
   bool columns_first = true;  // the former
   const std::vector<ExpertAdapterView>* adapters = nullptr;
 
@@ -90,6 +91,7 @@ class TileProduct {
   TileProduct(const ExpertRows& rows, const RowMatrix& a, const Factor& factor, const TileLowRank& low_rank)
       : rows_(rows), factor_(factor), strips_(factor.columns() / amx::kStripLanes), projects_(!low_rank.formed) {
     shape_.rows = rows_of(a);
+    shape_.weight = factor.operand(0);
     shape_.depth = factor.depth();
     const Tensor& l = low_rank.rows;
     for (const ExpertAdapterView& adapter : *factor.adapters) {
@@ -151,20 +153,24 @@ class TileProduct {
   void multiply(const Rows& rows, std::atomic<int64_t>& begun) const {
     int64_t strip = begun.fetch_add(rows.strips);
     if (strip >= strips_) return;
-    std::byte* const workspace = thread_workspace(amx::workspace_bytes(shape_.low_rank.depth));
     const std::vector<amx::LowRankFactor> factors = factor_.low_rank(rows.expert, true);
     std::vector<amx::LowRankFactor> projections;
     if (projects_) projections = factor_.low_rank(rows.expert, false);
     TileTask task = shape_;
     task.expert = rows.expert;
     task.weight = factor_.operand(rows.expert);
+    if (factor_.scales.defined()) {
+      (factor_.columns_first ? task.column_scales : task.depth_scales) =
+          factor_.scales.rows(rows.expert, 1).as<float>();
+    }
     task.row = rows.row;
     task.count = rows.count;
     task.low_rank.factors = factors.data();
     task.low_rank.factor_count = static_cast<int64_t>(factors.size());
     task.low_rank.projections = projections.data();
     task.low_rank.projection_count = static_cast<int64_t>(projections.size());
-    const bool stay_packed = amx::chunk_depth(task.depth, task.count) == task.depth;
+    std::byte* const workspace = thread_workspace(amx::workspace_bytes(task));
+    const bool stay_packed = amx::chunk_depth(task, task.count) == task.depth;
     for (; strip < strips_; strip = begun.fetch_add(rows.strips)) {
       task.strips = std::min(rows.strips, strips_ - strip);
       task.col = strip * shape_.strip_stride;
@@ -196,7 +202,7 @@ class TileProduct {
       if (count == 0) continue;
       const int64_t rows = even_part(count, amx::kMaxTaskRows, 2 * amx::kLanes);
       int64_t strips = std::max(most_cost / strip_cost(std::min(rows, count)), amx::kStripsTogether);
-      if (amx::chunk_depth(shape_.depth, rows) < shape_.depth) {
+      if (amx::chunk_depth(shape_, rows) < shape_.depth) {
         strips = std::min(strips, amx::kMaxTaskSums / (rows * amx::kStripLanes));
       }
       strips = even_part(strips_, strips / amx::kStripsTogether * amx::kStripsTogether, amx::kStripsTogether);
@@ -228,14 +234,15 @@ void add_bias(const RowMath& math, const Tensor& bias, int64_t expert, int64_t b
 }  // namespace
 
 bool takes_tiles(int64_t hidden, int64_t intermediate, DType activations, DType weights) {
-  return active_isa() == Isa::kAmx && activations == DType::kBF16 && weights == DType::kBF16 &&
-         hidden % amx::kStripLanes == 0 && intermediate % amx::kStripLanes == 0;
+  const bool fits = hidden % amx::kStripLanes == 0 && intermediate % amx::kStripLanes == 0;
+  return active_isa() == Isa::kAmx && activations == DType::kBF16 &&
+         ((weights == DType::kBF16 && fits) || weights == DType::kI8);
 }
 
 void tile_gate_up(ThreadPool& pool, const MoeGateUpArgs& args, const TileLowRank& xa) {
   const RowMath& math = row_math();
   const int64_t intermediate = args.activation.shape[1];
-  const Factor factor{.weight = args.weight, .adapters = &args.adapters};
+  const Factor factor{.weight = args.weight, .scales = args.weight_scales, .adapters = &args.adapters};
   TileProduct(args.rows, {args.x, args.rows.token.as<int32_t>()}, factor, xa)
       .pair_halves()
       .run(pool, [&](const amx::FinishedRow& row) {
@@ -248,7 +255,7 @@ void tile_gate_up(ThreadPool& pool, const MoeGateUpArgs& args, const TileLowRank
 
 void tile_down(ThreadPool& pool, const MoeDownArgs& args, const TileLowRank& xa, const Tensor& y) {
   const RowMath& math = row_math();
-  const Factor factor{.weight = args.weight, .adapters = &args.adapters};
+  const Factor factor{.weight = args.weight, .scales = args.weight_scales, .adapters = &args.adapters};
   TileProduct product(args.rows, {args.activation}, factor, xa);
   if (!args.bias.defined()) return product.store(pool, y);
   product.run(pool, [&](const amx::FinishedRow& row) {
@@ -261,7 +268,8 @@ int64_t dot_parts(int64_t intermediate) { return ceil_div(intermediate, kDotColu
 
 void tile_activation_grad(ThreadPool& pool, const MoeDownGradArgs& args, const ActivationGradArgs& activation,
                           const Tensor& v, const Tensor& dots) {
-  const Factor factor{.weight = args.weight, .columns_first = false, .adapters = &args.adapters};
+  const Factor factor{
+      .weight = args.weight, .scales = args.weight_scales, .columns_first = false, .adapters = &args.adapters};
   const ActivationGrad grad(activation);
   TileProduct(args.rows, {args.dout, args.rows.token.as<int32_t>()}, factor, {v, false})
       .run(pool, [&](const amx::FinishedRow& row) {
@@ -273,7 +281,8 @@ void tile_activation_grad(ThreadPool& pool, const MoeDownGradArgs& args, const A
 }
 
 void tile_input_grad(ThreadPool& pool, const MoeGateUpGradArgs& args, const Tensor& v, const Tensor& dx_rows) {
-  const Factor factor{.weight = args.weight, .columns_first = false, .adapters = &args.adapters};
+  const Factor factor{
+      .weight = args.weight, .scales = args.weight_scales, .columns_first = false, .adapters = &args.adapters};
   TileProduct(args.rows, {args.dh}, factor, {v, false}).store(pool, dx_rows);
 }
 

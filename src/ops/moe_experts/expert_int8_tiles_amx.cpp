@@ -1,0 +1,168 @@
+#include "ops/moe_experts/expert_task_amx.h"
+#include "ops/moe_experts/int8_panels_amx.h"
+
+namespace hone::amx {
+
+namespace {
+
+/// Products of a block on their way into its sums: sums (= or +=) products, each times the scales of its row and its
+/// column. They are added beside the products of the next block, some rows at each step, since tiles leave the vector
+/// units idle.
+class ScaledSums {
+ public:
+  ScaledSums() = default;
+  ScaledSums(const BlockProduct& p, const int32_t* products, int64_t rows, const float* low, const float* high)
+      : from_(products),
+        to_(p.sums),
+        row_scales_(p.row_scales),
+        low_(low ? _mm512_loadu_ps(low) : _mm512_set1_ps(1.0f)),
+        high_(high ? _mm512_loadu_ps(high) : _mm512_set1_ps(1.0f)),
+        rows_(rows),
+        first_(p.first) {}
+
+  /// How many rows step() must add for all to be added within `steps` steps.
+  int64_t rows_within(int64_t steps) const { return (rows_ - row_ + steps - 1) / steps; }
+  [[gnu::always_inline]] void step(int64_t rows) {
+    for (const int64_t end = smaller(row_ + rows, rows_); row_ < end; ++row_) {
+      const int64_t at = row_ / kLanes * 2 * kTileFloats + row_ % kLanes * kLanes;
+      const __m512 scale = _mm512_set1_ps(row_scales_[row_]);
+      add(at, _mm512_mul_ps(scale, low_));
+      add(at + kTileFloats, _mm512_mul_ps(scale, high_));
+    }
+  }
+  void finish() { step(rows_); }
+
+ private:
+  [[gnu::always_inline]] void add(int64_t at, __m512 scale) const {
+    const __m512 value = _mm512_cvtepi32_ps(_mm512_load_si512(from_ + at));
+    const __m512 before = first_ ? _mm512_setzero_ps() : _mm512_load_ps(to_ + at);
+    _mm512_store_ps(to_ + at, _mm512_fmadd_ps(value, scale, before));
+  }
+
+  const int32_t* from_ = nullptr;
+  float* to_ = nullptr;
+  const float* row_scales_ = nullptr;
+  __m512 low_ = {}, high_ = {};
+  int64_t row_ = 0, rows_ = 0;
+  bool first_ = true;
+};
+
+/// W is int8, and the rows are rounded to it.
+class Int8Format {
+ public:
+  static constexpr int64_t kStepDepth = kInt8Depth;
+  static constexpr int64_t kBlockDepth = kInt8BlockDepth;
+
+  const TileTask& t;
+  const Memory& memory;
+
+  Int8Format(const TileTask& task, const Memory& workspace) : t(task), memory(workspace) {}
+
+  float* row_scales(const Span& k) const { return memory.row_scales + k.begin / kBlockDepth * kMaxTaskRows; }
+  const uint16_t* row(int64_t i) const {
+    const int64_t lane = t.row + i;
+    return static_cast<const uint16_t*>(t.rows.data) +
+           (t.rows.lane_index ? t.rows.lane_index[lane] : lane) * t.rows.lane_stride;
+  }
+
+  void pack_rows(const Span& chunk) const {
+    const int64_t panel_bytes = chunk.count() / kInt8Depth * kTileBytes;
+    for (Span k{chunk.begin, 0}; k.begin < chunk.end; k.begin = k.end) {
+      k.end = smaller(k.begin + kBlockDepth, chunk.end);
+      const float* scales = t.depth_scales ? t.depth_scales + k.begin : nullptr;
+      std::byte* tiles = memory.rows + (k.begin - chunk.begin) / kInt8Depth * kTileBytes;
+      for (int64_t i = 0; i < t.count; ++i) {
+        const uint16_t* next = row(smaller(i + 1, t.count - 1)) + k.begin;
+        row_scales(k)[i] = round_row(row(i) + k.begin, scales, k.count(), i % kLanes, next,
+                                     tiles + i / kLanes * panel_bytes);
+      }
+    }
+  }
+
+  PanelPair exact_rows(int64_t panel, const Span& k, const Span&) const {
+    const int64_t first = panel * kLanes, rows = smaller(2 * kLanes, t.count - first);
+    pack(t.rows, TileOrder::kByLane, t.row + first, rows, k.begin, k.count(), memory.exact_rows);
+    return {memory.exact_rows, steps_of(k.count()) * kTileBytes, steps_of(k.count())};
+  }
+
+  /// Columns of W that follow each other in memory: bytes from 16 of them, or of its rows, to the next.
+  int64_t panel_bytes() const {
+    return kLanes * (depth_is_contiguous(t.weight) ? t.weight.lane_stride : t.weight.depth_stride);
+  }
+  const std::byte* weight() const { return static_cast<const std::byte*>(t.weight.data); }
+
+  /// Read where they lie, or turned where k are rows of W.
+  StripPanels weight_panels(int64_t col, int64_t strips, const Span& k) const {
+    if (depth_is_contiguous(t.weight)) {
+      const std::byte* first = weight() + col / kLanes * panel_bytes() + k.begin * kLanes;
+      return {first, t.pair_offset / kLanes * panel_bytes(), t.strip_stride / kLanes * panel_bytes()};
+    }
+    const int64_t steps = k.count() / kInt8Depth, packed_bytes = steps * kTileBytes;
+    const std::byte* from = weight() + k.begin / kLanes * panel_bytes() + col * kLanes;
+    for (int64_t step = 0; step < steps; ++step, from += kInt8Depth / kLanes * panel_bytes()) {
+      std::byte* to = memory.weight + step * kTileBytes;
+      for (int64_t quarter = 0; quarter < 2 * strips; ++quarter, to += packed_bytes) {
+        turn_tile(from + quarter * (kTileBytes / 4), panel_bytes(), to);
+      }
+    }
+    return {memory.weight, packed_bytes, 2 * packed_bytes};
+  }
+
+  Prefetch prefetch(int64_t lane, int64_t lanes, const Span& k, int64_t steps) const {
+    const bool along_depth = depth_is_contiguous(t.weight);
+    const int64_t across = along_depth ? lane : k.begin, along = along_depth ? k.begin : lane;
+    const std::byte* at = weight() + across / kLanes * panel_bytes() + along * kLanes;
+    const int64_t panels = (along_depth ? lanes : k.count()) / kLanes;
+    return Prefetch(reinterpret_cast<const char*>(at), panels, panel_bytes(),
+                    kLanes * (along_depth ? k.count() : lanes), steps);
+  }
+
+  template <int Lefts>
+  void multiply(const BlockProduct& p, Prefetch& prefetch) {
+    int32_t* products = products_[turn_];
+    turn_ = 1 - turn_;
+    accumulate_int8<Lefts>(p.rows, p.weight, products, prefetch);
+    pending_ = ScaledSums(p, products, Lefts * kLanes, t.column_scales ? t.column_scales + p.col : nullptr,
+                          t.column_scales ? t.column_scales + p.col + t.pair_offset : nullptr);
+    if (p.low_rank.steps > 0) {
+      finish();
+      Prefetch none;
+      multiply_block<Lefts>(p.low_rank, p.factor, {}, {}, false, p.sums, none);
+    }
+  }
+  void finish() { pending_.finish(); }
+
+ private:
+  /// products = left x right, tiles [Lefts][2].
+  template <int Lefts>
+  void accumulate_int8(const PanelPair& left, const PanelPair& right, int32_t* products, Prefetch& prefetch) {
+    zero<0>(), zero<1>();
+    if constexpr (Lefts == 2) zero<2>(), zero<3>();
+    const std::byte *l = left.data, *r = right.data;
+    const int64_t next_left = left.panel_bytes, next_right = right.panel_bytes;
+    Prefetch fetch = prefetch;  // in registers
+    ScaledSums before = pending_;
+    const int64_t rows = before.rows_within(left.steps);
+    for (int64_t s = 0; s < left.steps; ++s, l += kTileBytes, r += kTileBytes) {
+      load_past_level_1<4>(l, 64), load<6>(r, 64), multiply_add_int8<0, 4, 6>();
+      load<7>(r + next_right, 64), multiply_add_int8<1, 4, 7>();
+      if constexpr (Lefts == 2) {
+        load_past_level_1<5>(l + next_left, 64), multiply_add_int8<2, 5, 6>(), multiply_add_int8<3, 5, 7>();
+      }
+      fetch.step(), before.step(rows);
+    }
+    prefetch = fetch;
+    store<0>(products), store<1>(products + kTileFloats);
+    if constexpr (Lefts == 2) store<2>(products + 2 * kTileFloats), store<3>(products + 3 * kTileFloats);
+  }
+
+  alignas(64) int32_t products_[2][kBlockFloats];
+  int turn_ = 0;
+  ScaledSums pending_;
+};
+
+}  // namespace
+
+void run_int8_tiles(const TileTask& task, std::byte* workspace) { Task<Int8Format>(task, workspace).run(); }
+
+}  // namespace hone::amx
