@@ -17,6 +17,9 @@ TEST(CpuPeaks, AreThoseOfTheWidestUnits) {
     // A tile product every 16 cycles against 64 float32 FLOPs a cycle: 16 times, less what others on the machine took.
     EXPECT_GT(bf16, 4 * f32);
     EXPECT_LT(bf16, 2e13);
+    const double int8 = measured_peak_flops(DType::kI8, one);
+    EXPECT_GT(int8, bf16) << "twice as many products an instruction, less what others took";
+    EXPECT_LT(int8, 4e13);
   } else {
     EXPECT_LT(bf16, 3 * f32) << "the same loop";
     EXPECT_GT(3 * bf16, f32);

@@ -133,6 +133,7 @@ class OpsBenchmark {
     ceilings.bytes = rate({{"copy"}, [&](BenchData& data) { return copy_case(data, bytes); }}, &OpPart::bytes);
     stream_.synchronize();  // the measurement has the pool to itself
     ceilings.flops = gpu ? ceilings.gemm : measured_peak_flops(sizes_.dtype, pool_);
+    if (!gpu) ceilings.int8 = measured_peak_flops(DType::kI8, pool_);
   }
 
   const BenchOpsOptions& options_;

@@ -42,8 +42,8 @@ Tensor BenchData::random(Shape shape, DType dtype, float deviation) {
 
 Weight& BenchData::weight(Shape shape, DType dtype, bool trained) {
   const Tensor value = random(shape, dtype, 0.02f);
-  return *weights_.emplace_back(std::make_unique<BenchWeight>(
-      WeightView{value}, trained ? take(shape, DType::kF32) : Tensor{}));
+  return *weights_.emplace_back(
+      std::make_unique<BenchWeight>(WeightView{value}, trained ? take(shape, DType::kF32) : Tensor{}));
 }
 
 Weight& BenchData::int8_weight(Shape shape) {

@@ -45,6 +45,7 @@ struct OpPart {
   std::string name, shape;
   std::string span, pass;       ///< of the profiler
   double flops = 0, bytes = 0;  ///< products counted twice; each operand and result read or written once
+  bool int8 = false;            ///< most of its FLOPs are products of int8
 };
 
 /// What is run and measured together.

@@ -315,7 +315,11 @@ OpCase moe_case(const Maker& m, BenchData& data, const std::string& name, double
         {"moe_down grad", shape, "moe_down", "backward", 2 * down_flops, 2 * h + y + (size + 4) * down_weights},
         {"moe_gate_up grad", shape, "moe_gate_up", "backward", 2 * up_flops, h + 2 * y + (size + 4) * up_weights}};
   }
-  result.parts.push_back({name, shape, "step", "", (full ? 3 : 2) * (up_flops + down_flops), 0});
+  // A frozen base is read forward and backward; of the rest what the nodes above count, less gradients of weights.
+  const bool int8 = training == Training::kLoraInt8;
+  const double weight_bytes = (int8 ? 1 : size) * (up_weights + down_weights);
+  const double bytes = full ? 0 : 2 * weight_bytes + 4.5 * h + 5 * y;
+  result.parts.push_back({name, shape, "step", "", (full ? 3 : 2) * (up_flops + down_flops), bytes, int8});
   result.record = [=, &gate_up, &down](Tape& tape) {
     return moe_experts(tape, x(tape), {tape.input(ids), weights(tape)}, {&gate_up, &down}, adapters);
   };

@@ -39,7 +39,8 @@ const char* limit_text(const OpPart& part, const Ceilings& ceilings) {
 }  // namespace
 
 Roofline roofline_of(const OpPart& part, const Ceilings& ceilings) {
-  return {.compute_seconds = ceilings.flops > 0 ? part.flops / ceilings.flops : 0.0,
+  const double flops = part.int8 ? ceilings.int8 : ceilings.flops;
+  return {.compute_seconds = flops > 0 ? part.flops / flops : 0.0,
           .memory_seconds = ceilings.bytes > 0 ? part.bytes / ceilings.bytes : 0.0};
 }
 
@@ -68,10 +69,10 @@ std::string ops_table(const OpsResult& result, bool color) {
                                     rate_text(ceilings.gemm, "FLOP"), rate_text(ceilings.bytes, "B"));
   if (result.threads > 0) {
     machine = fmt::format(
-        "  this machine, {} threads: {} in registers, {} in a square product, {} in a copy\n"
+        "  this machine, {} threads: {} in registers ({} of int8), {} in a square product, {} in a copy\n"
         "  more than 100 %: the op's data stay in caches, which are faster than a copy",
-        result.threads, rate_text(ceilings.flops, "FLOP"), rate_text(ceilings.gemm, "FLOP"),
-        rate_text(ceilings.bytes, "B"));
+        result.threads, rate_text(ceilings.flops, "FLOP"), rate_text(ceilings.int8, "FLOP"),
+        rate_text(ceilings.gemm, "FLOP"), rate_text(ceilings.bytes, "B"));
   }
   return table.to_string(color) + machine + "\n";
 }
@@ -86,6 +87,7 @@ Json ops_json(const OpsResult& result) {
                {"copy_gbs", result.ceilings.bytes / 1e9},
                {"ops", Json::array()}};
   if (result.threads > 0) json["threads"] = result.threads;
+  if (result.ceilings.int8 > 0) json["int8_peak_tflops"] = result.ceilings.int8 / 1e12;
   if (result.experts > 0) json["experts"] = result.experts;
   for (const OpRow& row : result.rows) {
     Json entry = {{"name", row.part.name}, {"shape", row.part.shape}};

@@ -25,6 +25,7 @@ struct Ceilings {
   double gemm = 0;   ///< of a square product
   double flops = 0;  ///< of the arithmetic units: on a CPU measured in registers, on a GPU that of the product
   double bytes = 0;  ///< of a copy, read and written
+  double int8 = 0;   ///< as flops, of products of int8; only of a CPU
 };
 
 /// What limits an op: the time below which its FLOPs, and below which its bytes cannot go.
