@@ -1,5 +1,7 @@
 #include "params/parameter.h"
 
+#include "ops/moe_experts/int8_weights.h"
+
 namespace hone {
 
 std::string_view group_of(ParameterKind kind) {
@@ -43,6 +45,12 @@ std::vector<std::string> Parameter::names() const {
     for (const FileTensor& tensor : layout) names.push_back(tensor.name);
   }
   return names;
+}
+
+void Parameter::hold_in_int8() {
+  HONE_ASSERT(fits_int8(shape()) && !value_.defined(), name());
+  dtype_ = DType::kI8;
+  trainable_ = false;
 }
 
 TrainingFormats Parameter::formats() const {

@@ -120,6 +120,10 @@ class Parameter : public NarrowGradWeight {
   /// How the tensor with the canonical name, in files and in transformers, stands against the parameter.
   FileOrder order() const { return spec_.order; }
   DType dtype() const { return dtype_; }
+  /// Has a frozen stack of experts held in 8 bits on a CPU (ops/moe_experts/int8_weights.h), which its shape must fit;
+  /// its dtype is int8 then. Before allocation.
+  void hold_in_int8();
+  bool held_in_int8() const { return dtype_ == DType::kI8; }
   /// Its place in the store.
   uint32_t index() const { return index_; }
   /// The ways files may hold it, the canonical one last.
@@ -141,7 +145,7 @@ class Parameter : public NarrowGradWeight {
   /// Values that are on their way from other ranks are awaited: by the stream that works with the parameter.
   WeightView view() const override {
     if (arrivals_) arrivals_->await_on_stream();
-    return {value_};
+    return {value_, held_in_int8() ? WeightFormat::kInt8 : WeightFormat::kDense, scales_};
   }
   bool wants_grad() const override { return trainable_; }
   GradDest grad() override;
@@ -164,6 +168,8 @@ class Parameter : public NarrowGradWeight {
     if (arrivals_) arrivals_->await_on_host();
     return value_;
   }
+  /// Of a value held in 8 bits, float32: one for each row.
+  const Tensor& scales() const { return scales_; }
   const Tensor& gradient() const { return gradient_; }
   const Moment& moment1() const { return moment1_; }
   const Moment& moment2() const { return moment2_; }
@@ -189,7 +195,7 @@ class Parameter : public NarrowGradWeight {
   DType dtype_;
   TrainingFormats formats_;
   bool trainable_;
-  Tensor value_, gradient_, master_;
+  Tensor value_, scales_, gradient_, master_;
   Moment moment1_, moment2_;
   Tensor row_moments_, column_moments_;
   uint32_t index_ = 0;

@@ -92,8 +92,8 @@ class ParameterStore {
   std::vector<Bucket> buckets_;
 };
 
-/// Host values (float32) into a parameter, wherever it is: value in its dtype and the float32 master (as far as it is
-/// here), from element `offset` on.
+/// Host values (float32) into a parameter that is not held in 8 bits, wherever it is: value in its dtype and the
+/// float32 master (as far as it is here), from element `offset` on.
 void write_values(Parameter& parameter, int64_t offset, const float* values, int64_t count);
 
 }  // namespace hone

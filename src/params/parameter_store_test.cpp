@@ -3,9 +3,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <set>
 
 #include "core/thread_pool.h"
+#include "ops/moe_experts/int8_weights.h"
+#include "params/int8_experts.h"
+#include "params/random_weights.h"
 #include "params/test_store.h"
 
 namespace hone {
@@ -164,6 +168,50 @@ TEST(ParameterStore, BucketsFollowBackwardAndSmallOnesWaitForTheNext) {
       taken[block] = true;
     }
   }
+}
+
+TEST(ParameterStore, ExpertsOfEightBitsHaveAScaleForEachRowAndAreNotTrained) {
+  ParameterStore store;
+  testing::add_model(store, {.hidden = 64, .intermediate = 128, .dtype = DType::kBF16});
+  hold_experts_in_int8(store, "expert_weight_dtype");
+  Parameter& gate_up = *store.find("model.layers.0.mlp.experts.gate_up_proj");
+  EXPECT_EQ(ParameterStore::bytes_of(gate_up).total(), 3 * 256 * 64 + 3 * 256 * 4);
+  store.allocate(Device{});
+  const WeightView view = gate_up.view();
+  EXPECT_EQ(view.format, WeightFormat::kInt8);
+  EXPECT_EQ(view.payload.dtype, DType::kI8);
+  EXPECT_EQ(view.payload.shape, gate_up.shape());
+  EXPECT_EQ(view.scales.shape, (Shape{3, 256}));
+  EXPECT_FALSE(gate_up.wants_grad() || gate_up.gradient().defined() || gate_up.has_master());
+  EXPECT_EQ(store.find("model.layers.0.mlp.gate.weight")->view().format, WeightFormat::kDense);
+  EXPECT_TRUE(store.find("model.layers.0.mlp.gate.weight")->has_master());
+  gate_up.set_trainable(true);
+  EXPECT_ANY_THROW(ParameterStore::bytes_of(gate_up));
+}
+
+TEST(ParameterStore, RandomExpertsOfEightBitsHaveTheDeviationThatIsAskedFor) {
+  ParameterStore store;
+  testing::add_model(store, {.hidden = 64, .intermediate = 128});
+  hold_experts_in_int8(store, "expert_weight_dtype");
+  store.allocate(Device{}, true);
+  ThreadPool pool(2);
+  Stream stream(Device{}, pool);
+  Arena scratch(Device{}, "scratch");
+  scratch.reserve(0);
+  initialise_weights(Context(stream, scratch), store, 0.02, 5);
+  stream.synchronize();
+  const Parameter& down = *store.find("model.layers.0.mlp.experts.down_proj");
+  std::vector<std::vector<float>> experts;
+  for (int64_t e = 0; e < 3; ++e) {
+    std::vector<float>& values = experts.emplace_back(static_cast<size_t>(64 * 128));
+    dequantize_rows(reinterpret_cast<const int8_t*>(down.value().rows(e, 1).data), down.scales().rows(e, 1).as<float>(),
+                    0, 64, 128, values.data());
+    double squares = 0;
+    for (const float value : values) squares += static_cast<double>(value) * static_cast<double>(value);
+    EXPECT_NEAR(std::sqrt(squares / 8192), 0.02, 0.02 * 4 / std::sqrt(2 * 8192.0));  // four standard deviations
+  }
+  EXPECT_NE(experts[0], experts[1]);
+  EXPECT_NE(experts[1], experts[2]);
 }
 
 TEST(ParameterStore, EachUseOfAGradientHasItsOwnStream) {

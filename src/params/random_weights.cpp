@@ -3,7 +3,9 @@
 #include <cmath>
 
 #include "core/philox.h"
+#include "core/thread_pool.h"
 #include "ops/cast/cast.h"
+#include "ops/moe_experts/int8_weights.h"
 #include "ops/random_fill/random_fill.h"
 
 namespace hone {
@@ -58,6 +60,25 @@ void fill(const Context& context, const Tensor& tensor, InitialValues initial, c
   }
 }
 
+/// Each expert's numbers are made in float32, then held in 8 bits. Expert e draws those of its own key.
+void fill_int8(const Context& context, const Parameter& parameter, const RandomValues& random) {
+  const int64_t experts = parameter.shape()[0], rows = parameter.shape()[1], columns = parameter.shape()[2];
+  const auto buffer = std::make_shared<Buffer>(context.device(), static_cast<size_t>(rows * columns) * sizeof(float));
+  const Tensor wide = buffer->tensor({rows, columns}, DType::kF32);
+  for (int64_t e = 0; e < experts; ++e) {
+    fill(context, wide, initial_of(parameter),
+         {random.standard_deviation, mix_key(random.key, static_cast<uint64_t>(e))});
+    const Tensor q = parameter.value().rows(e, 1), scales = parameter.scales().rows(e, 1);
+    context.launch([=, owner = buffer](ThreadPool& pool) {
+      pool.parallel_for(rows / kInt8PanelRows, [&](int64_t panel, int) {
+        const int64_t row = panel * kInt8PanelRows;
+        quantize_panels(wide.as<float>() + row * columns, 1, columns, reinterpret_cast<int8_t*>(q.data) + row * columns,
+                        scales.as<float>() + row);
+      });
+    });
+  }
+}
+
 }  // namespace
 
 uint64_t random_key(uint64_t seed, const std::string& parameter_name) {
@@ -69,13 +90,15 @@ uint64_t random_key(uint64_t seed, const std::string& parameter_name) {
 void initialise_weights(const Context& context, ParameterStore& store, double initializer_range, uint64_t seed) {
   for (const Parameter& parameter : store.all()) {
     if (parameter.kind() == ParameterKind::kLora) continue;
+    const RandomValues random{static_cast<float>(initializer_range), random_key(seed, parameter.name())};
+    if (parameter.held_in_int8()) {
+      fill_int8(context, parameter, random);
+      continue;
+    }
     // The master copy draws the same numbers, so that the value is its rounding.
     std::vector<Tensor> copies = {parameter.value()};
     if (parameter.has_master() && !parameter.sharded()) copies.push_back(parameter.master());
-    for (const Tensor& copy : copies) {
-      fill(context, copy, initial_of(parameter),
-           {static_cast<float>(initializer_range), random_key(seed, parameter.name())});
-    }
+    for (const Tensor& copy : copies) fill(context, copy, initial_of(parameter), random);
     if (parameter.has_master() && parameter.sharded()) {
       cast(context, parameter.own_part(parameter.value()), parameter.master());
     }

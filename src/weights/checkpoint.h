@@ -53,8 +53,9 @@ struct CheckpointMap {
 CheckpointMap map_checkpoint(const Checkpoint& checkpoint, const ParameterStore& store,
                              const std::vector<std::string>& carried_prefixes = {});
 
-/// Reads every parameter from the checkpoint, dequantising and converting to its dtype (and to its float32 master):
-/// each byte written exactly once. `progress` is called with the bytes read so far, from one thread at a time.
+/// Reads every parameter from the checkpoint, dequantising and converting to its dtype (and to its float32 master), or
+/// to 8 bits: each byte written exactly once. `progress` is called with the bytes read so far, from one thread at a
+/// time.
 void load_parameters(const Checkpoint& checkpoint, const CheckpointMap& map, ParameterStore& store, ThreadPool& pool,
                      const std::function<void(int64_t bytes)>& progress = {});
 

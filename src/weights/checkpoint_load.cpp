@@ -5,6 +5,7 @@
 #include <mutex>
 
 #include "core/thread_pool.h"
+#include "ops/moe_experts/int8_weights.h"
 #include "ops/row_math/row_math.h"
 #include "weights/checkpoint.h"
 #include "weights/stored_tensor.h"
@@ -25,7 +26,13 @@ struct Source {
   MatrixOrder order;  // of a matrix; MXFP4 is never transposed, whatever the tensor that it stands for
 
   bool contiguous() const { return !order.transposed && !order.interleaved; }
+  /// Rows of the parameter that are written at once are a multiple of these: of one held in 8 bits whole panels.
+  int64_t rows_together() const { return parameter->held_in_int8() ? kInt8PanelRows : 1; }
+  int64_t panel() const { return kInt8PanelRows * parameter->shape()[-1]; }
 };
+
+/// Elements of a piece of whole units of so many: one unit at least.
+int64_t whole(int64_t unit) { return std::max<int64_t>(kPiece / unit, 1) * unit; }
 
 /// Elements [first, first + count) of a source, in the file's order. Where that differs from the parameter's: rows of
 /// one matrix (gate and up in turn), or one whole matrix that is to be transposed.
@@ -38,9 +45,10 @@ void cut(const Source& source, int64_t numel, std::vector<Piece>& pieces) {
   const MatrixOrder& order = source.order;
   const int64_t matrix = source.contiguous() ? numel : order.numel();
   // Pairs of rows stay together.
-  const int64_t size = order.transposed    ? matrix
-                       : order.interleaved ? std::max<int64_t>(kPiece / (2 * order.in), 1) * 2 * order.in
-                                           : kPiece;
+  const int64_t size = order.transposed                   ? matrix
+                       : order.interleaved                ? whole(2 * order.in * source.rows_together())
+                       : source.parameter->held_in_int8() ? whole(source.panel())
+                                                          : kPiece;
   for (int64_t begin = 0; matrix > 0 && begin < numel; begin += matrix) {
     for (int64_t at = 0; at < matrix; at += size) pieces.push_back({&source, begin + at, std::min(size, matrix - at)});
   }
@@ -62,10 +70,11 @@ class PieceLoader {
 
  private:
   /// Has fill(dtype, destination) write elements [first, first + count) of the source's place once: in float32 where
-  /// there is a master, from which the value is rounded, else in the value's dtype.
+  /// there is a master, from which the value is rounded, or where 8 bits hold the value; else in the value's dtype.
   template <class Fill>
   void deliver(const Source& source, int64_t first, int64_t count, const Fill& fill) {
     const Parameter& parameter = *source.parameter;
+    if (parameter.held_in_int8()) return deliver_int8(source, source.offset + first, count, fill);
     if (parameter.sharded() && parameter.keeps_master())
       return deliver_shard(parameter, source.offset + first, count, fill);
     const Tensor& exact = parameter.master();
@@ -89,11 +98,24 @@ class PieceLoader {
     std::memcpy(master, exact_.data() + (here.begin - first), static_cast<size_t>(here.count) * sizeof(float));
   }
 
+  /// The same for whole panels of a value that is held in 8 bits.
+  template <class Fill>
+  void deliver_int8(const Source& source, int64_t first, int64_t count, const Fill& fill) {
+    const Parameter& parameter = *source.parameter;
+    HONE_ASSERT(first % source.panel() == 0 && count % source.panel() == 0, parameter.name());
+    exact_.resize(static_cast<size_t>(count));
+    fill(DType::kF32, reinterpret_cast<std::byte*>(exact_.data()));
+    const int64_t columns = parameter.shape()[-1];
+    quantize_panels(exact_.data(), count / source.panel(), columns,
+                    reinterpret_cast<int8_t*>(parameter.value().data) + first,
+                    parameter.scales().as<float>() + first / columns);
+  }
+
   void load_reordered(const Piece& piece) {
     const MatrixOrder& order = piece.source->order;
     const Parameter& parameter = *piece.source->parameter;
-    const bool shard_of_master = parameter.sharded() && parameter.keeps_master();
-    const DType dtype = shard_of_master ? DType::kF32 : parameter.master().dtype;
+    const bool passes_in_float = parameter.held_in_int8() || (parameter.sharded() && parameter.keeps_master());
+    const DType dtype = passes_in_float ? DType::kF32 : parameter.master().dtype;
     in_file_order_.resize(static_cast<size_t>(piece.count) * size_of(dtype));
     piece.source->stored.read(scratch_, piece.first, piece.count, dtype, in_file_order_.data());
     if (order.transposed) return place_rows(piece, order, piece.first, 0, order.out);
@@ -108,7 +130,7 @@ class PieceLoader {
 
   /// Rows [begin, end) of the matrix in in_file_order_ go to row `begin` and on of the place at element `first`.
   void place_rows(const Piece& piece, const MatrixOrder& order, int64_t first, int64_t begin, int64_t end) {
-    const int64_t rows = std::max<int64_t>(kPiece / order.in, 1);
+    const int64_t rows = whole(order.in * piece.source->rows_together()) / order.in;
     for (int64_t row = begin; row < end; row += rows) {
       const int64_t row_end = std::min(row + rows, end);
       deliver(*piece.source, first + row * order.in, (row_end - row) * order.in,

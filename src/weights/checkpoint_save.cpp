@@ -50,6 +50,7 @@ std::vector<Output> outputs_of(const ParameterStore& store, const Checkpoint* so
   std::vector<Output> outputs;
   for (const Parameter& parameter : store.all()) {
     if (parameter.kind() == ParameterKind::kLora) continue;
+    HONE_ASSERT(!parameter.held_in_int8(), "what 8 bits have rounded is never saved: " + parameter.name());
     const FileLayout layout = map ? map->layouts.at(&parameter) : parameter.layouts().front();
     const bool converted = dtype && parameter.kind() != ParameterKind::kBuffer;
     for (const FileTensor& tensor : layout) {

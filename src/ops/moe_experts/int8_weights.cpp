@@ -1,7 +1,10 @@
 #include "ops/moe_experts/int8_weights.h"
 
 #include <algorithm>
+#include <array>
+#include <bit>
 #include <cmath>
+#include <cstring>
 #include <limits>
 
 namespace hone {
@@ -11,23 +14,46 @@ namespace {
 /// Rows without a larger magnitude become zeros: their scale's inverse would overflow.
 constexpr float kLeastMagnitude = 1e-30f;
 
-/// Largest magnitude of a row; NaN if any is not finite.
-float largest_magnitude(const float* row, int64_t count) {
-  float largest = 0.0f, poison = 0.0f;
-  for (int64_t i = 0; i < count; ++i) {
-    const float magnitude = std::fabs(row[i]);
-    largest = magnitude > largest ? magnitude : largest;
-    poison += row[i] * 0.0f;  // NaN for what is not finite
+/// Columns of one row that lie in one tile; loops over them have a length that compilers know.
+constexpr int kTile = static_cast<int>(kInt8TileColumns);
+
+/// The largest magnitude of a row; not finite if one is not.
+float largest_magnitude(const float* row, int64_t columns) {
+  // Without their sign, floats are ordered as the whole numbers of their bits are, infinity and NaN above all.
+  std::array<int32_t, kTile> largest = {};
+  for (int64_t k = 0; k < columns; k += kTile) {
+    for (int j = 0; j < kTile; ++j) {
+      largest[static_cast<size_t>(j)] =
+          std::max(largest[static_cast<size_t>(j)], std::bit_cast<int32_t>(row[k + j]) & INT32_MAX);
+    }
   }
-  return largest + poison;
+  return std::bit_cast<float>(*std::max_element(largest.begin(), largest.end()));
+}
+
+/// A row of a tile: 4 columns of each group, groups 16 rows apart.
+constexpr int kGroupBytes = 4 * static_cast<int>(kInt8PanelRows);
+
+void quantize_row(const float* row, int64_t n, int64_t columns, float inverse, int8_t* q) {
+  constexpr float kOnes = 0x1.8p23f;  // a sum with it is rounded to a whole number, which its lowest bits are
+  std::array<int8_t, kTile> values;
+  for (int64_t k = 0; k < columns; k += kTile) {
+    for (int j = 0; j < kTile; ++j) {
+      values[static_cast<size_t>(j)] = static_cast<int8_t>(std::bit_cast<int32_t>(row[k + j] * inverse + kOnes));
+    }
+    int8_t* tile = q + int8_offset(n, k, columns);
+    for (int j = 0; j < kTile; j += 4) std::memcpy(tile + j / 4 * kGroupBytes, values.data() + j, 4);
+  }
 }
 
 template <class T>
 void dequantize(const int8_t* q, const float* scales, int64_t row, int64_t count, int64_t columns, T* to) {
+  std::array<int8_t, kTile> values;
   for (int64_t n = row; n < row + count; ++n) {
-    for (int64_t k = 0; k < columns; k += 4, to += 4) {
-      const int8_t* from = q + int8_offset(n, k, columns);
-      for (int j = 0; j < 4; ++j) to[j] = T(scales[n] * static_cast<float>(from[j]));
+    const float scale = scales[n];
+    for (int64_t k = 0; k < columns; k += kTile, to += kTile) {
+      const int8_t* tile = q + int8_offset(n, k, columns);
+      for (int j = 0; j < kTile; j += 4) std::memcpy(values.data() + j, tile + j / 4 * kGroupBytes, 4);
+      for (int j = 0; j < kTile; ++j) to[j] = T(scale * static_cast<float>(values[static_cast<size_t>(j)]));
     }
   }
 }
@@ -41,15 +67,9 @@ bool fits_int8(const Shape& shape) {
 void quantize_panels(const float* rows, int64_t panels, int64_t columns, int8_t* q, float* scales) {
   for (int64_t n = 0; n < panels * kInt8PanelRows; ++n, rows += columns) {
     const float largest = largest_magnitude(rows, columns);
-    const float inverse = largest >= kLeastMagnitude ? 127.0f / largest : 0.0f;  // 0, too, for NaN
-    scales[n] = largest < kLeastMagnitude ? 0.0f : largest / 127.0f;
-    for (int64_t k = 0; k < columns; k += 4) {
-      int8_t* to = q + int8_offset(n, k, columns);
-      for (int j = 0; j < 4; ++j) {
-        const float value = inverse > 0.0f ? std::nearbyint(rows[k + j] * inverse) : 0.0f;
-        to[j] = static_cast<int8_t>(std::clamp(value, -127.0f, 127.0f));
-      }
-    }
+    const bool finite = std::isfinite(largest), zeros = largest < kLeastMagnitude;
+    scales[n] = zeros ? 0.0f : finite ? largest / 127.0f : std::numeric_limits<float>::quiet_NaN();
+    quantize_row(rows, n, columns, zeros || !finite ? 0.0f : 127.0f / largest, q);
   }
 }
 

@@ -1,0 +1,31 @@
+#include "params/int8_experts.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "core/error.h"
+#include "ops/moe_experts/int8_weights.h"
+
+namespace hone {
+
+void hold_experts_in_int8(ParameterStore& store, const std::string& key) {
+  for (Parameter& parameter : store.all()) {
+    if (parameter.kind() != ParameterKind::kExpertsGateUp && parameter.kind() != ParameterKind::kExpertsDown) continue;
+    const Shape& shape = parameter.shape();
+    if (!fits_int8(shape)) {
+      throw UserError(fmt::format("each expert of '{}' is {} x {}: in 8 bits both must be multiples of {}",
+                                  parameter.name(), shape[1], shape[2], kInt8TileColumns),
+                      key, "leave it out: this model's experts are held in dtype");
+    }
+    parameter.hold_in_int8();
+  }
+  if (!has_int8_experts(store))
+    throw UserError("the model has no routed experts to hold in 8 bits", key, "leave it out");
+}
+
+bool has_int8_experts(const ParameterStore& store) {
+  return std::any_of(store.all().begin(), store.all().end(), [](const Parameter& p) { return p.held_in_int8(); });
+}
+
+}  // namespace hone

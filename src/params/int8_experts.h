@@ -1,0 +1,15 @@
+// Routed experts that are frozen, held in 8 bits on a CPU (ops/moe_experts/int8_weights.h).
+#pragma once
+
+#include "params/parameter_store.h"
+
+namespace hone {
+
+/// Has all weights of routed experts held in 8 bits; before allocation, and before adapters are attached. UserError,
+/// with the config key `key`, if there are none or their sizes are no multiples of 64.
+void hold_experts_in_int8(ParameterStore& store, const std::string& key);
+
+/// Whether some are.
+bool has_int8_experts(const ParameterStore& store);
+
+}  // namespace hone
