@@ -332,6 +332,8 @@ void add_inference(CLI::App* verb, InferenceOptions& options) {
   verb->add_option("--device", options.device, "auto (a GPU if there is one), cpu, cuda or cuda:N")
       ->capture_default_str();
   verb->add_option("--dtype", options.dtype, "float32 or bfloat16; default: what the model's config says");
+  verb->add_option("--expert-weight-dtype", options.expert_weight_dtype, "auto (as --dtype), or int8 on a CPU")
+      ->capture_default_str();
   add_threads(verb, options.threads);
 }
 

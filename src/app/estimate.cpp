@@ -95,6 +95,7 @@ RunConfig read_run(const EstimateOptions& options) {
 RunConfig as_full(RunConfig config) {
   if (config.model.finetuning_type == "full") return config;
   config.model.finetuning_type = "full";
+  config.model.expert_weight_dtype = "auto";
   config.model.adapter_name_or_path.clear();
   config.model.freeze_router = false;
   return config;
@@ -234,7 +235,8 @@ Json json_of(const Variant& variant, const Target& target) {
 }  // namespace
 
 MemoryPlan plan_memory(const RunConfig& config, const RecomputePolicy& recompute, Stream& stream) {
-  LoadedModel model(resolve_model_path(config.model.model_name_or_path), dtype_of(config));
+  check_expert_format(expert_format_of(config), stream.device(), "device");
+  LoadedModel model(resolve_model_path(config.model.model_name_or_path), dtype_of(config), expert_format_of(config));
   model.set_trainable(trainable_options(config));
   model.store().allocate_dry(stream.device());
   const DecoderConfig& decoder = model.decoder().config();
@@ -261,7 +263,7 @@ MemoryPlan plan_memory(const RunConfig& config, const RecomputePolicy& recompute
 
 int run_estimate(const EstimateOptions& options) {
   RunConfig config = read_run(options);
-  LoadedModel model(resolve_model_path(config.model.model_name_or_path), dtype_of(config));
+  LoadedModel model(resolve_model_path(config.model.model_name_or_path), dtype_of(config), expert_format_of(config));
   const DecoderConfig& decoder = model.decoder().config();
   if (!config.data.max_length) config.data.max_length = std::min<int64_t>(decoder.rope.max_position_embeddings, 4096);
   Target target(device_to_plan_for(config.machine.device), options.memory);

@@ -37,6 +37,13 @@ DType dtype_of(const std::string& given, const fs::path& model) {
   return stated == name_of(DType::kF32) ? DType::kF32 : DType::kBF16;
 }
 
+WeightFormat experts_of(const InferenceOptions& options, Device device) {
+  constexpr const char* kOption = "--expert-weight-dtype";
+  const WeightFormat experts = parse_expert_format(options.expert_weight_dtype, kOption);
+  check_expert_format(experts, device, kOption);
+  return experts;
+}
+
 /// The one that is asked for; else the adapter's, with which it was trained; else the model's own.
 ChatTemplateSource template_of(const InferenceOptions& options) {
   if (!options.chat_template.empty()) return read_chat_template(options.chat_template);
@@ -106,7 +113,7 @@ InferenceModel::InferenceModel(const InferenceOptions& options)
       tokenizer_(load_tokenizer(directory_)),
       pool_(options_.threads),
       stream_(choose_device(options_.device, "--device"), pool_),
-      model_(directory_, dtype_of(options_.dtype, directory_)),
+      model_(directory_, dtype_of(options_.dtype, directory_), experts_of(options_, stream_.device())),
       chat_(std::make_unique<ChatPrompt>(tokenizer_, template_of(options_))),
       variables_(variables_of(options_)) {
   SamplingDefaults defaults = read_sampling_defaults(directory_);

@@ -30,8 +30,9 @@ struct InferenceOptions {
   std::optional<bool> enable_thinking;  ///< the template's variable of that name
   SamplingOverrides sampling;
   std::string device = "auto";
-  std::string dtype;  ///< float32 or bfloat16; "" = what the model's config says, else bfloat16
-  int threads = 0;    ///< 0: all cores
+  std::string dtype;                         ///< float32 or bfloat16; "" = what the model's config says, else bfloat16
+  std::string expert_weight_dtype = "auto";  ///< or int8, on a CPU
+  int threads = 0;                           ///< 0: all cores
 };
 
 /// Positions that a model is made for.

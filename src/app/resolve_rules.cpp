@@ -110,6 +110,26 @@ void resolve_optimizer(ResolvedConfig& config) {
   }
 }
 
+/// Experts of 8 bits are frozen, and are multiplied with on a CPU alone.
+void resolve_expert_weights(const ResolvedConfig& config) {
+  const RunConfig::Model& model = config.run.model;
+  const auto refuse = [&](const std::string& what, const std::string& fix) {
+    throw UserError(what, where(config, "expert_weight_dtype"), fix);
+  };
+  if (model.expert_weight_dtype == "bfloat16" && model.dtype == "float32") {
+    refuse("expert_weight_dtype is bfloat16, but dtype is float32",
+           "leave expert_weight_dtype out, which holds experts in dtype, or write dtype: bfloat16");
+  }
+  if (model.expert_weight_dtype != "int8") return;
+  if (model.finetuning_type != "lora") {
+    refuse(fmt::format("experts of 8 bits are frozen, but finetuning_type is {}", model.finetuning_type),
+           "write finetuning_type: lora, which trains adapters beside them, or leave expert_weight_dtype out");
+  }
+  if (config.run.machine.device.starts_with("cuda")) {
+    check_expert_format(WeightFormat::kInt8, Device{DeviceKind::kCuda, 0}, where(config, "expert_weight_dtype"));
+  }
+}
+
 void resolve_precision(ResolvedConfig& config) {
   RunConfig::Model& model = config.run.model;
   if (config.run.optim.name == "adamw_8bit") {
@@ -125,6 +145,7 @@ void resolve_precision(ResolvedConfig& config) {
     throw UserError("master_dtype bfloat16 steps the bfloat16 weights themselves, but dtype is float32",
                     where(config, "master_dtype"), "leave master_dtype out: float32 weights need no copy");
   }
+  resolve_expert_weights(config);
 }
 
 /// A layer that is stepped in backward sees neither what other layers' gradients are nor further micro-batches.

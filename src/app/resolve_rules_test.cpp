@@ -169,6 +169,28 @@ TEST(Precision, OnlyBfloat16WeightsGoWithoutAMaster) {
   EXPECT_THAT(refusal("dtype: float32\nmaster_dtype: bfloat16"), HasSubstr("float32 weights need no copy"));
 }
 
+TEST(Precision, ExpertsOf8BitsAreFrozenAndOnACpu) {
+  const auto held = [](const std::string& yaml) { return resolved(yaml).run.model.expert_weight_dtype; };
+  EXPECT_EQ(held("lora_r: 8"), "auto");
+  EXPECT_EQ(held("expert_weight_dtype: int8\nlora_r: 8"), "int8");
+  EXPECT_EQ(held("kt_backend: AMXINT8\nkt_expert_weight_format: int8\nlora_r: 8"), "int8");
+  EXPECT_EQ(held("ACCELERATE_KT_BACKEND: AMXBF16"), "bfloat16");
+  EXPECT_EQ(
+      refusal("expert_weight_dtype: int8"),
+      "experts of 8 bits are frozen, but finetuning_type is full | run.yaml:1 | write finetuning_type: lora, which "
+      "trains adapters beside them, or leave expert_weight_dtype out");
+  EXPECT_EQ(
+      refusal("lora_r: 8\ndevice: cuda:1\nexpert_weight_dtype: int8"),
+      "experts of 8 bits are for the CPU in this version, but the device is a GPU | run.yaml:3 | choose the device "
+      "cpu, or leave expert_weight_dtype out");
+  EXPECT_THAT(refusal("dtype: float32\nexpert_weight_dtype: bf16"), HasSubstr("but dtype is float32"));
+  EXPECT_THAT(refusal("lora_r: 8\nkt_backend: AMXINT8\nkt_expert_weight_format: bf16"), HasSubstr("stated twice"));
+  for (const char* later : {"kt_backend: AMXINT4", "kt_backend: AMXINT8_SkipLoRA", "kt_expert_weight_format: fp8"}) {
+    EXPECT_THAT(refusal(later), HasSubstr("known, not in this version")) << later;
+  }
+  EXPECT_THAT(refusal("expert_weight_dtype: int7"), HasSubstr("int7"));
+}
+
 TEST(Precision, TheOptimizerInBackwardNeedsOneMicroBatchAndNoClipping) {
   const std::string on = "optimizer_in_backward: true\n";
   EXPECT_TRUE(resolved(on + "max_grad_norm: 0").run.optim.optimizer_in_backward);

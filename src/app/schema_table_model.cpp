@@ -209,6 +209,20 @@ void add_precision(GroupBuilder group) {
                              {"false", "float32"},
                              {"no", "float32"}}));
   group
+      .key("expert_weight_dtype",
+           "Weights of routed experts: auto as dtype; int8, with adapters and on a CPU alone, 8 bits and a scale for "
+           "each "
+           "row, which are half of bfloat16's memory (docs/precision.md).")
+      .field(kModel, &Model::expert_weight_dtype)
+      .choices({"auto", "bfloat16", "int8"})
+      .later({"int4", "fp8", "amxbf16_skiplora", "amxint8_skiplora", "amxint4_skiplora"})
+      .spelled({{"bf16", "bfloat16"},
+                {"torch.bfloat16", "bfloat16"},
+                {"amxbf16", "bfloat16"},
+                {"amxint8", "int8"},
+                {"amxint4", "int4"}})
+      .alias({"kt_backend", "kt_expert_weight_format", "accelerate_kt_backend", "accelerate_kt_expert_weight_format"});
+  group
       .key("grad_dtype",
            "Gradients of trained weights; those of norms, biases and adapters stay float32. What further micro-batches "
            "add in bfloat16 is rounded stochastically.")
@@ -291,8 +305,8 @@ void add_parallel(GroupBuilder group) {
   group.later("expert_parallel_size", KeyType::kInteger, "Ranks over which the experts are spread.")
       .neutral(1)
       .alias({"ep_size", "ep_degree", "expert_model_parallel_size"});
-  group.later("kt_backend", KeyType::kString, "Experts on the CPU beside a GPU, with KTransformers' names.")
-      .alias({"use_kt", "kt_config", "kt_optimize_rule", "accelerate_kt_backend"});
+  group.later("use_kt", KeyType::kBool, "Experts on the CPU beside a GPU, with KTransformers' names.")
+      .alias({"kt_config", "kt_optimize_rule"});
 }
 
 }  // namespace

@@ -10,9 +10,6 @@ void add_later(GroupBuilder group) {
   group.later("kt_use_lora_experts", KeyType::kBool, "Small MLPs beside the experts.")
       .neutral(false)
       .alias({"accelerate_kt_use_lora_experts"});
-  group.later("kt_expert_weight_format", KeyType::kString, "Experts of 8 bits.")
-      .neutral("bf16")
-      .alias({"accelerate_kt_expert_weight_format"});
   group.later("num_experts_per_token", KeyType::kInteger,
               "Another number of experts than config.json of the model says.");
   group
@@ -28,7 +25,7 @@ void add_later(GroupBuilder group) {
 }
 
 void add_placement(GroupBuilder group) {
-  group.no_effect("kt_num_threads", "Only kt_backend would read it.")
+  group.no_effect("kt_num_threads", "Only use_kt would read it.")
       .alias(
           {"kt_tp_enabled", "kt_threadpool_count", "kt_num_gpu_experts", "kt_share_backward_bb", "kt_share_cache_pool"})
       .alias({"kt_max_cache_depth", "kt_model_max_length", "kt_lora_expert_num", "kt_lora_expert_intermediate_size"})

@@ -12,6 +12,7 @@ namespace hone {
 /// The formats a run keeps its state in.
 struct RunPrecision {
   DType weights = DType::kBF16;
+  WeightFormat experts = WeightFormat::kDense;
   TrainingFormats formats;
   bool layers_share_gradients = false;
   OptimizerKind optimizer = OptimizerKind::kAdamw;

@@ -35,6 +35,7 @@ struct RunConfig {
     std::string tokenizer_name_or_path;             ///< folder of the tokenizer; "" = the model's
     std::string finetuning_type = "full";           ///< full | lora
     std::string dtype = "bfloat16";                 ///< weights and activations: bfloat16 | float32
+    std::string expert_weight_dtype = "auto";       ///< of frozen experts: auto (as dtype) | bfloat16 | int8
     std::string grad_dtype = "float32";             ///< float32 | bfloat16
     std::string master_dtype = "float32";           ///< float32 | bfloat16: the weights themselves are stepped
     std::string opt_m_dtype = "float32";            ///< float32 | bfloat16 | int8

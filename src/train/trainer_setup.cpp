@@ -26,7 +26,8 @@ Trainer::~Trainer() = default;
 
 void Trainer::load_model_headers() {
   const std::filesystem::path directory = resolve_model_path(config_.model.model_name_or_path);
-  model_ = std::make_unique<LoadedModel>(directory, dtype_of(config_));
+  check_expert_format(expert_format_of(config_), stream_.device(), "device");
+  model_ = std::make_unique<LoadedModel>(directory, dtype_of(config_), expert_format_of(config_));
   TrainableOptions trainable = trainable_options(config_);
   HONE_ASSERT(trainable.ranks.ranks == ranks_.size, "the configuration is another number of ranks'");
   trainable.ranks.rank = ranks_.rank;

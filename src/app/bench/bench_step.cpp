@@ -16,6 +16,7 @@
 #include "core/philox.h"
 #include "core/profiler.h"
 #include "core/thread_pool.h"
+#include "params/int8_experts.h"
 #include "params/random_weights.h"
 #include "report/humanise.h"
 #include "report/table.h"
@@ -109,6 +110,7 @@ class BenchTraining {
         stream_(choose_rank_device(options.device, ranks.local_rank, ranks.local_size), pool_),
         decoder_(read_decoder_config(config_), store_, placement_, dtype_named(options.dtype)) {
     check_sizes();
+    hold_experts();
     memory_before = used_memory(device());
     if (together) communicator_ = ranks.connect(stream_);
     TrainableOptions trainable = trainable_of(options, decoder_.config().num_moe_layers() > 0);
@@ -185,6 +187,13 @@ class BenchTraining {
     }
   }
 
+  void hold_experts() {
+    constexpr const char* kOption = "--expert-weight-dtype";
+    const WeightFormat experts = parse_expert_format(options_.expert_weight_dtype, kOption);
+    check_expert_format(experts, device(), kOption);
+    if (experts == WeightFormat::kInt8) hold_experts_in_int8(store_, kOption);
+  }
+
   void choose_recomputation() {
     store_.allocate_dry();
     const std::vector<std::string> levels =
@@ -252,6 +261,7 @@ Json precision_of(const ParameterStore& store) {
   HONE_ASSERT(largest != nullptr);
   const auto format = [](const Tensor& tensor) { return std::string(name_of(tensor.dtype)); };
   return {{"weights", std::string(name_of(store.all().front().dtype()))},
+          {"experts_in_int8", has_int8_experts(store)},
           {"trained", format(largest->value())},
           {"master", format(largest->master())},
           {"gradients", format(largest->gradient())},
@@ -344,6 +354,7 @@ std::string tables(const Json& r, const BenchStepOptions& options, const BenchTr
   speed.add_row({"model TFLOP/s", fmt::format("{:.4g}", r["model_tflops"].get<double>())});
   speed.add_row({"loss", fmt::format("{:.4f}", r["loss"].get<double>())});
   const RunPrecision precision{.weights = dtype_named(options.dtype),
+                               .experts = parse_expert_format(options.expert_weight_dtype, "--expert-weight-dtype"),
                                .formats = formats_of(options),
                                .layers_share_gradients = options.optimizer_in_backward,
                                .state_shared_by = options.zero_stage == 1 && ranks ? r["ranks"].get<int64_t>() : 1};

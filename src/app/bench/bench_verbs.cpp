@@ -37,6 +37,8 @@ void add_step(CLI::App& bench, Action& action) {
   verb->add_option("--steps", options->steps, "steps that are timed")->capture_default_str();
   verb->add_option("--device", options->device, "auto, cpu or cuda")->capture_default_str();
   verb->add_option("--dtype", options->dtype, "bfloat16 or float32")->capture_default_str();
+  verb->add_option("--expert-weight-dtype", options->expert_weight_dtype, "auto, or int8 (LoRA on a CPU)")
+      ->capture_default_str();
   const CLI::IsMember floats({"float32", "bfloat16"}), moments({"float32", "bfloat16", "int8"});
   verb->add_option("--grad-dtype", options->grad_dtype, "of gradients")->check(floats)->capture_default_str();
   verb->add_option("--master-dtype", options->master_dtype, "bfloat16: the weights themselves are stepped")

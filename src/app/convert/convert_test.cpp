@@ -279,7 +279,14 @@ TEST_F(ConvertConfig, TranslatesKTransformers) {
   const ResolvedConfig config = converted(write("kt.yaml", head + "kt_backend: AMXBF16\nkt_share_cache_pool: true\n"));
   const std::vector<std::string> targets = {"all-linear", "all-experts"};
   EXPECT_EQ(config.run.lora.target_modules, targets);
-  EXPECT_FALSE(refused(write("int8.yaml", head + "kt_backend: AMXINT8\n")).empty());
+  EXPECT_EQ(config.run.model.expert_weight_dtype, "bfloat16");
+  for (const char* said :
+       {"kt_backend: AMXINT8\n", "kt_expert_weight_format: int8\n", "kt_config: {kt_backend: AMXINT8}\n"}) {
+    EXPECT_EQ(converted(write("int8.yaml", head + said)).run.model.expert_weight_dtype, "int8") << said;
+  }
+  for (const char* backend : {"AMXINT4", "AMXINT8_SkipLoRA", "AMXBF16_SkipLoRA"}) {
+    EXPECT_FALSE(refused(write("other.yaml", head + "kt_backend: " + backend + "\n")).empty()) << backend;
+  }
   EXPECT_FALSE(refused(write("small.yaml", head + "kt_use_lora_experts: true\n")).empty());
 }
 

@@ -14,8 +14,7 @@ ToolText kt_text() {
           R"(
 use_kt - experts on the CPU beside a GPU; `hone estimate` says what fits on one of them
 kt_optimize_rule, cpu_infer, chunk_size, mode - experts on the CPU beside a GPU; `hone estimate` says what fits on one of them
-kt_backend(AMXBF16), kt_config.kt_backend(AMXBF16) ! experts of 8 or 4 bits, and backends that skip LoRA, learn something else
-kt_expert_weight_format(bf16) ! experts of 8 bits learn something else
+kt_backend, kt_config.kt_backend, kt_expert_weight_format, kt_config.kt_expert_weight_format = expert_weight_dtype
 kt_weight_path, kt_expert_checkpoint_path, kt_non_expert_weight_path, kt_skip_expert_loading, kt_checkpoint_files, kt_sharded_metadata ~ weights are read from the model's folder
 kt_lora_rank, kt_config.kt_lora_rank = lora_r
 kt_lora_alpha, kt_config.kt_lora_alpha = lora_alpha

@@ -1,0 +1,133 @@
+// Runs whose frozen experts have 8 bits: what is learnt, saved, merged and refused.
+#include <cmath>
+
+#include "device_main.h"
+#include "program.h"
+#include "weights/safetensors.h"
+
+namespace hone {
+namespace {
+
+namespace fs = std::filesystem;
+
+/// tiny_config() with experts that fit.
+Json fitting_config() {
+  Json config = tiny_config();
+  config["hidden_size"] = 64;
+  config["moe_intermediate_size"] = 128;
+  return config;
+}
+
+class Int8Experts : public ::testing::Test {
+ protected:
+  Int8Experts() : model_(make_model(folder_, fitting_config())), data_(folder_.write("data.jsonl", progressions(40))) {}
+
+  Outcome train(const std::string& output, std::vector<std::string> more) const {
+    more.insert(more.begin(), {"finetuning_type=lora", "lora_r=4", "lora_target_modules=[attention,all-experts]"});
+    return run_hone(train_arguments(model_, data_, folder_ / output, more));
+  }
+  void trained(const std::string& output, const std::vector<std::string>& more) const {
+    const Outcome outcome = train(output, more);
+    ASSERT_EQ(outcome.code, 0) << outcome.err;
+  }
+  std::vector<double> losses(const std::string& output) const {
+    std::vector<double> losses;
+    for (const Json& line : read_json_lines(folder_ / output / "metrics.jsonl")) {
+      if (line.contains("loss")) losses.push_back(line["loss"].get<double>());
+    }
+    return losses;
+  }
+
+  Folder folder_;
+  std::string model_, data_;
+};
+
+/// A weight moves by at most 1/254 of its row's largest, on AMX an activation too: loss and what is learnt differ by
+/// far less than what a step learns.
+TEST_F(Int8Experts, LearnWhatExpertsOfBFloat16Learn) {
+  trained("wide", {"max_steps=20", "learning_rate=1e-2", "logging_steps=1"});
+  trained("narrow", {"max_steps=20", "learning_rate=1e-2", "logging_steps=1", "expert_weight_dtype=int8"});
+  const std::vector<double> wide = losses("wide"), narrow = losses("narrow");
+  ASSERT_EQ(wide.size(), 20u);
+  ASSERT_EQ(narrow.size(), 20u);
+  EXPECT_NE(wide, narrow);
+  EXPECT_LT(narrow.back(), narrow.front() - 0.5);
+  for (size_t i = 0; i < wide.size(); ++i) EXPECT_NEAR(narrow[i], wide[i], 0.02) << "step " << i + 1;
+}
+
+TEST_F(Int8Experts, AStoppedRunGoesOnToTheSameBits) {
+  const std::vector<std::string> int8 = {"expert_weight_dtype=int8", "lora_dropout=0.1", "save_steps=3"};
+  const auto with = [&](std::vector<std::string> options) {
+    options.insert(options.end(), int8.begin(), int8.end());
+    return options;
+  };
+  trained("whole", with({"max_steps=6"}));
+  trained("parts", with({"max_steps=3"}));
+  trained("parts", with({"max_steps=6", "resume=auto"}));
+  for (const char* name : {"adapter_model.safetensors", "checkpoint-6/training_state.safetensors"}) {
+    EXPECT_TRUE(read_file(folder_ / "whole" / name) == read_file(folder_ / "parts" / name)) << name;
+  }
+}
+
+TEST_F(Int8Experts, AreMergedIntoTheWeightsOfTheFiles) {
+  const Outcome outcome = train("out", {"max_steps=2", "expert_weight_dtype=int8", "lora_target_modules=[attention]"});
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  const std::string merged = (folder_ / "merged").string();
+  ASSERT_EQ(run_hone({"merge", "--model", model_, "--adapter", (folder_ / "out").string(), "--output", merged}).code,
+            0);
+  const SafetensorsFile before(fs::path(model_) / "model.safetensors"), after(fs::path(merged) / "model.safetensors");
+  int experts = 0;
+  for (const SafetensorsEntry& entry : before.entries()) {
+    if (entry.name.find("experts") == std::string::npos) continue;
+    EXPECT_EQ(before.read_floats(entry.name), after.read_floats(entry.name)) << entry.name;
+    ++experts;
+  }
+  EXPECT_GT(experts, 0);
+}
+
+TEST_F(Int8Experts, TakeAByteAWeightInThePlan) {
+  const auto planned = [&](const std::string& dtype) {
+    const Outcome outcome = run_hone({"estimate", model_, "finetuning_type=lora", "device=cpu", "max_length=32",
+                                      "expert_weight_dtype=" + dtype, "--json"});
+    EXPECT_EQ(outcome.code, 0) << outcome.err;
+    return Json::parse(outcome.out)["configured"]["weights"].get<int64_t>();
+  };
+  constexpr int64_t kWeights = 2 * 4 * 3 * 64 * 128, kScales = 2 * 4 * (256 + 64);
+  EXPECT_EQ(planned("auto") - planned("int8"), kWeights - 4 * kScales);
+}
+
+TEST_F(Int8Experts, AreRefusedWhereTheyCannotBe) {
+  const auto refused = [](const Outcome& outcome, const std::string& with) {
+    EXPECT_EQ(outcome.code, 2) << outcome.out;
+    EXPECT_NE(outcome.err.find(with), std::string::npos) << outcome.err;
+    EXPECT_NE(outcome.err.find("fix:"), std::string::npos) << outcome.err;
+  };
+  const std::string int8 = "expert_weight_dtype=int8";
+  refused(run_hone(train_arguments(model_, data_, folder_ / "out", {int8, "finetuning_type=full"})),
+          "experts of 8 bits are frozen, but finetuning_type is full");
+  refused(train("out", {int8, "device=cuda"}), "experts of 8 bits are for the CPU in this version");
+  refused(train("out", {int8, R"(trainable_parameters=["*.experts.down_proj"])"}),
+          "would be trained beside the adapters");
+  refused(train("out", {"expert_weight_dtype=int4"}), "known, not in this version");
+  refused(train("out", {"kt_backend=AMXINT8_SkipLoRA"}), "known, not in this version");
+  refused(train("out", {"expert_weight_dtype=bfloat16", "dtype=float32"}), "but dtype is float32");
+  const Folder odd;
+  refused(run_hone(train_arguments(make_model(odd), data_, folder_ / "out", {int8, "finetuning_type=lora"})),
+          "both must be multiples of 64");
+  refused(run_hone({"bench", "step", "--model", model_, "--device", "cpu", "--expert-weight-dtype", "int8"}),
+          "would be trained");
+  refused(run_hone({"bench", "step", "--model", model_, "--mode", "lora", "--expert-weight-dtype", "int9"}),
+          "use auto or int8");
+}
+
+TEST_F(Int8Experts, ABenchmarkStepRunsWithThem) {
+  const Outcome outcome =
+      run_hone({"bench",    "step",     "--model", model_,  "--mode", "lora-all", "--expert-weight-dtype",
+                "int8",     "--device", "cpu",     "--seq", "32",     "--batch",  "1",
+                "--warmup", "1",        "--steps", "1",     "--json", "-"});
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_EQ(Json::parse(outcome.out)["precision"]["experts_in_int8"], true);
+}
+
+}  // namespace
+}  // namespace hone
