@@ -39,7 +39,9 @@ const TileKernel& active_kernel() {
 }
 
 const GemmWorkspace& thread_workspace() {
-  thread_local const PageMemory memory = allocate_pages((kBlockASize + kPanelsBSize + kTileCSize) * sizeof(float));
+  constexpr size_t kBytes = (kBlockASize + kPanelsBSize + kTileCSize) * sizeof(float);
+  constexpr size_t kHugePage = size_t{1} << 21;  // a little more than is needed, in one page
+  thread_local const PageMemory memory = allocate_pages(std::max(kBytes, kHugePage));
   float* const begin = reinterpret_cast<float*>(memory.get());
   thread_local const GemmWorkspace workspace{begin, begin + kBlockASize, begin + kBlockASize + kPanelsBSize};
   return workspace;

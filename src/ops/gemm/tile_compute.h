@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <utility>
 
+#include "ops/gemm/tile_fetch.h"
 #include "ops/gemm/tile_kernel.h"
 #include "ops/gemm/tile_packing.h"
 
@@ -30,6 +31,10 @@ class TileComputer {
   /// rather than one panel's cache line is worth the trip of the panels through the level-2 cache.
   static constexpr int64_t kPanelsTogether = kPanelsBSize / kGemmDepth / kPanelCols;
 
+  /// Whether micro-kernels ask for what is packed next. Narrower vectors leave the caches time to find it themselves:
+  /// there it was measured to cost what it gains.
+  static constexpr bool kFetches = kLanes >= 16;
+
   /// A block of k, within a tile.
   struct Block {
     int64_t height;  ///< rows of an A panel: the tile's rows evenly over the panels, at most PanelRows
@@ -50,16 +55,28 @@ class TileComputer {
     const PanelSource a = PanelSource::of_a(g), b = PanelSource::of_b(g);
     const int64_t strip_cols = height <= kFewRows ? 2 * kPanelCols : kPanelCols;
     const int64_t packed_cols = b.lanes_are_neighbours() ? kPanelsTogether * kPanelCols : strip_cols;
+    const int64_t steps = (tile.cols + packed_cols - 1) / packed_cols;
+    FetchList fetch(w.panels_b);
     for (int64_t k = 0; k == 0 || k < g.k; k += kGemmDepth) {
       const int64_t depth = smaller(kGemmDepth, g.k - k);
       const Block block{height, k, depth, k == 0, k + depth >= g.k};
       Packer<Vec, kPanelStride>::pack(a, {tile.row, tile.rows, k, depth}, height, w.block_a);
-      for (int64_t col = 0; col < tile.cols; col += packed_cols) {
-        const int64_t end = smaller(col + packed_cols, tile.cols);
+      const int64_t next_k = k + depth, next_depth = smaller(kGemmDepth, g.k - next_k);
+      for (int64_t step = 0; step < steps; ++step) {
+        const int64_t col = step * packed_cols, end = smaller(col + packed_cols, tile.cols);
         Packer<Vec, kPanelCols>::pack(b, {tile.col + col, end - col, k, depth}, kPanelCols, w.panels_b);
+        fetch.clear();
+        if (kFetches && panels > 1) {
+          if (end < tile.cols) {
+            fetch.add(b, {tile.col + end, smaller(packed_cols, tile.cols - end), k, depth});
+          } else if (!block.last) {
+            fetch.add(b, {tile.col, smaller(packed_cols, tile.cols), next_k, next_depth});
+          }
+          if (!block.last) fetch.add(a, part_of(a, {tile.row, tile.rows, next_k, next_depth}, step, steps));
+        }
         const float* packed = w.panels_b;
         for (int64_t c = col; c < end; c += strip_cols, packed += strip_cols * depth) {
-          multiply(g, tile, block, {c, smaller(strip_cols, end - c), packed}, w);
+          multiply(g, tile, block, {c, smaller(strip_cols, end - c), packed}, w, fetch);
         }
       }
     }
@@ -68,37 +85,62 @@ class TileComputer {
  private:
   static int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
 
-  /// All A panels over one strip. Sums between blocks of k live in the C tile; a product of one block needs none.
+  /// Part i of `count` of a range, cut where memory is not contiguous.
+  static PanelRange part_of(const PanelSource& s, const PanelRange& r, int64_t i, int64_t count) {
+    const int64_t extent = s.lanes_are_neighbours() ? r.depth : r.lanes;
+    const int64_t begin = extent * i / count, size = extent * (i + 1) / count - begin;
+    if (s.lanes_are_neighbours()) return {r.lane, r.lanes, r.k + begin, size};
+    return {r.lane + begin, size, r.k, r.depth};
+  }
+
+  /// All A panels over one strip. Sums between blocks of k live in the C tile.
   static void multiply(const GemmArgs& g, const GemmTile& tile, const Block& block, const Strip& strip,
-                       const GemmWorkspace& w) {
-    alignas(64) float single[PanelRows * kPanelCols];
+                       const GemmWorkspace& w, FetchList& fetch) {
+    alignas(64) float last_sums[PanelRows * kPanelCols];
     const int64_t vectors = (strip.cols + kLanes - 1) / kLanes;
     const float* a = w.block_a;
     for (int64_t row = 0; row < tile.rows; row += block.height, a += kPanelStride * block.depth) {
       const int64_t rows = smaller(block.height, tile.rows - row);
-      float* sums = w.tile_c + row * kMaxTileCols + strip.col;
-      int64_t sums_stride = kMaxTileCols;
-      if (block.first && block.last) {
-        sums = single;
-        sums_stride = vectors * kLanes;
+      const GemmTile part{tile.row + row, rows, tile.col + strip.col, strip.cols};
+      // The sums of a panel lie together.
+      float* const kept = w.tile_c + strip.col * kMaxTileRows + row * vectors * kLanes;
+      Sums sums{block.first ? nullptr : kept, kept, vectors * kLanes, 1.0f};
+      const bool to_c = block.last && is_stored_as_is(g, part);
+      if (to_c) {
+        sums = {sums.from, static_cast<float*>(g.c) + part.row * g.ldc + part.col, g.ldc, g.alpha};
+      } else if (block.last) {
+        sums.to = last_sums;
       }
       const MicroKernel kernel = vectors <= PanelVectors ? kKernels[rows - 1][vectors - 1]
                                                          : kWideKernels[rows - 1][vectors - PanelVectors - 1];
-      kernel(block.depth, a, strip.panels, sums, sums_stride, block.first);
-      if (block.last) {
-        store(g, {tile.row + row, rows, tile.col + strip.col, strip.cols}, sums, sums_stride);
-      }
+      kernel(block.depth, a, strip.panels, sums, fetch.take(block.depth));
+      if (block.last && !to_c) store(g, part, last_sums, vectors * kLanes);
     }
   }
 
-  using MicroKernel = void (*)(int64_t depth, const float* a, const float* b, float* sums, int64_t stride, bool first);
+  /// Whether a micro-kernel may write a part of C itself.
+  static bool is_stored_as_is(const GemmArgs& g, const GemmTile& part) {
+    return g.c_dtype == DType::kF32 && g.beta == 0.0f && !g.row_scale && part.cols % kLanes == 0;
+  }
 
-  /// sums[Rows][Vectors * kLanes] (= or +=) a[depth][kPanelStride] x b: panels [depth][kPanelCols], one after another.
+  /// Of a micro-kernel: to[Rows][to_stride] = scale * (from[Rows][Vectors * kLanes] or 0 + the products).
+  struct Sums {
+    const float* from;
+    float* to;
+    int64_t to_stride;
+    float scale;
+  };
+
+  using MicroKernel = void (*)(int64_t depth, const float* a, const float* b, const Sums& sums,
+                               const char* const* fetch);
+
+  /// Multiplies a[depth][kPanelStride] by b: panels [depth][kPanelCols], one after another. Asks for the parts of
+  /// memory in `fetch` on the way.
   template <int Rows, int Vectors>
-  static void micro_kernel(int64_t depth, const float* a, const float* b, float* sums, int64_t stride, bool first) {
+  static void micro_kernel(int64_t depth, const float* a, const float* b, const Sums& sums, const char* const* fetch) {
     F sum[Rows][Vectors] = {};
     const int64_t panel_size = kPanelCols * depth;
-    for (int64_t i = 0; i < depth; ++i) {
+    const auto step = [&] {
       F row_b[Vectors];
 #pragma GCC unroll 8
       for (int v = 0; v < Vectors; ++v) {
@@ -112,14 +154,37 @@ class TileComputer {
       }
       a += kPanelStride;
       b += kPanelCols;
+    };
+    int64_t rest = depth;
+    if constexpr (kFetches) {
+      for (; rest >= kFetchSteps; rest -= kFetchSteps, ++fetch) {
+        const char* line = *fetch;
+        for (const char* const last = line + kFetchLines * 64; line != last; line += 64) {
+          __builtin_prefetch(line, 0, 2);
+#pragma GCC unroll 2
+          for (int i = 0; i < kFetchSteps / kFetchLines; ++i) step();
+        }
+      }
     }
+    for (; rest > 0; --rest) step();
+    // Copies: as far as the compiler sees, what is stored may be `sums`.
+    const auto [from, begin, stride, factor] = sums;
+    const F scale = Vec::broadcast(factor);
+    if (from) add<Rows, Vectors>(sum, from);
+    float* to = begin;
+#pragma GCC unroll 16
+    for (int r = 0; r < Rows; ++r, to += stride) {
+#pragma GCC unroll 8
+      for (int v = 0; v < Vectors; ++v) Vec::store(to + v * kLanes, scale * sum[r][v]);
+    }
+  }
+
+  template <int Rows, int Vectors>
+  static void add(F (&sum)[Rows][Vectors], const float* from) {
 #pragma GCC unroll 16
     for (int r = 0; r < Rows; ++r) {
 #pragma GCC unroll 8
-      for (int v = 0; v < Vectors; ++v) {
-        float* to = sums + r * stride + v * kLanes;
-        Vec::store(to, first ? sum[r][v] : Vec::load(to) + sum[r][v]);
-      }
+      for (int v = 0; v < Vectors; ++v) sum[r][v] += Vec::load(from + (r * Vectors + v) * kLanes);
     }
   }
 

@@ -119,43 +119,43 @@ class Packer {
   template <class T>
   static void transpose(const T* data, const PanelSource& s, const PanelRange& r, int64_t first, float* panel) {
     constexpr int64_t kStep = kLanes * 4 / sizeof(T);
-    const T* lanes[kLanes];
+    const void* lanes[kLanes];
     for (int j = 0; j < kLanes; ++j) {
       const int64_t nearest = first + j < r.lanes ? first + j : r.lanes - 1;
       const int64_t lane = s.lane_index ? s.lane_index[r.lane + nearest] : r.lane + nearest;
       lanes[j] = data + lane * s.lane_stride + r.k;
     }
+    constexpr int64_t kBytes = sizeof(U);
+    U columns[kLanes];
     int64_t i = 0;
     for (; i + kStep <= r.depth; i += kStep) {
-      U rows[kLanes];
-#pragma GCC unroll 16
-      for (int j = 0; j < kLanes; ++j) rows[j] = Vec::load_bits(lanes[j] + i);
-      store_transposed(rows, lanes[0], kStep, panel + i * Width);
+      Vec::load_transposed(lanes, i * static_cast<int64_t>(sizeof(T)), columns);
+      store_columns(columns, data, kStep, panel + i * Width);
     }
     if (i == r.depth) return;
-    U rows[kLanes];
+    alignas(64) char rest[kLanes][kBytes] = {};
     for (int j = 0; j < kLanes; ++j) {
-      rows[j] = U{};
-      __builtin_memcpy(&rows[j], lanes[j] + i, static_cast<size_t>(r.depth - i) * sizeof(T));
+      const T* const from = static_cast<const T*>(lanes[j]) + i;
+      __builtin_memcpy(rest[j], from, static_cast<size_t>(r.depth - i) * sizeof(T));
+      lanes[j] = rest[j];
     }
-    store_transposed(rows, lanes[0], r.depth - i, panel + i * Width);
+    Vec::load_transposed(lanes, 0, columns);
+    store_columns(columns, data, r.depth - i, panel + i * Width);
   }
 
-  static void store_transposed(U (&rows)[kLanes], const float*, int64_t depth, float* panel) {
-    Vec::transpose(rows);
+  static void store_columns(const U (&columns)[kLanes], const float*, int64_t depth, float* panel) {
 #pragma GCC unroll 16
     for (int i = 0; i < kLanes; ++i) {
-      if (i < depth) Vec::store(panel + i * Width, (F)rows[i]);
+      if (i < depth) Vec::store(panel + i * Width, (F)columns[i]);
     }
   }
 
   /// A 32-bit lane holds two neighbours in k: the lower half is the first.
-  static void store_transposed(U (&rows)[kLanes], const uint16_t*, int64_t depth, float* panel) {
-    Vec::transpose(rows);
+  static void store_columns(const U (&columns)[kLanes], const uint16_t*, int64_t depth, float* panel) {
 #pragma GCC unroll 16
     for (int i = 0; i < kLanes; ++i) {
-      if (2 * i < depth) Vec::store(panel + 2 * i * Width, (F)(rows[i] << 16));
-      if (2 * i + 1 < depth) Vec::store(panel + (2 * i + 1) * Width, (F)(rows[i] & 0xffff0000u));
+      if (2 * i < depth) Vec::store(panel + 2 * i * Width, (F)(columns[i] << 16));
+      if (2 * i + 1 < depth) Vec::store(panel + (2 * i + 1) * Width, (F)(columns[i] & 0xffff0000u));
     }
   }
 

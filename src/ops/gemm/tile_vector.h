@@ -52,6 +52,13 @@ struct Vector : Native {
     return v;
   }
 
+  /// Transposes N rows of N 32-bit lanes that begin at rows[j] + offset bytes.
+  static void load_transposed(const void* const (&rows)[N], int64_t offset, U (&columns)[N]) {
+#pragma GCC unroll 16
+    for (int j = 0; j < N; ++j) columns[j] = load_bits(static_cast<const char*>(rows[j]) + offset);
+    transpose(columns);
+  }
+
   /// Transposes N rows of N lanes: in step D, blocks of D x D change places across the diagonal of blocks of 2D x 2D.
   static void transpose(U (&rows)[N]) { transpose_from<N / 2>(rows); }
 
