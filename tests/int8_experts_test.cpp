@@ -42,8 +42,8 @@ class Int8Experts : public ::testing::Test {
   std::string model_, data_;
 };
 
-/// A weight moves by at most 1/254 of its row's largest, on AMX an activation too: loss and what is learnt differ by
-/// far less than what a step learns.
+/// A weight moves by at most 1/254 of its row's largest, on AMX an activation too. That hardly moves the loss before
+/// the first update; later losses differ by little of what has been learnt, as AdamW makes more of small differences.
 TEST_F(Int8Experts, LearnWhatExpertsOfBFloat16Learn) {
   trained("wide", {"max_steps=20", "learning_rate=1e-2", "logging_steps=1"});
   trained("narrow", {"max_steps=20", "learning_rate=1e-2", "logging_steps=1", "expert_weight_dtype=int8"});
@@ -51,8 +51,10 @@ TEST_F(Int8Experts, LearnWhatExpertsOfBFloat16Learn) {
   ASSERT_EQ(wide.size(), 20u);
   ASSERT_EQ(narrow.size(), 20u);
   EXPECT_NE(wide, narrow);
-  EXPECT_LT(narrow.back(), narrow.front() - 0.5);
-  for (size_t i = 0; i < wide.size(); ++i) EXPECT_NEAR(narrow[i], wide[i], 0.02) << "step " << i + 1;
+  const double learnt = wide.front() - wide.back();
+  EXPECT_GT(learnt, 1.0);
+  EXPECT_NEAR(narrow[0], wide[0], 0.005);
+  for (size_t i = 0; i < wide.size(); ++i) EXPECT_NEAR(narrow[i], wide[i], 0.05 * learnt) << "step " << i + 1;
 }
 
 TEST_F(Int8Experts, AStoppedRunGoesOnToTheSameBits) {
