@@ -88,14 +88,20 @@ TEST_F(Int8Experts, AreMergedIntoTheWeightsOfTheFiles) {
 }
 
 TEST_F(Int8Experts, TakeAByteAWeightInThePlan) {
-  const auto planned = [&](const std::string& dtype) {
+  const auto planned = [&](const std::string& dtype, const std::string& what = "weights") {
     const Outcome outcome = run_hone({"estimate", model_, "finetuning_type=lora", "device=cpu", "max_length=32",
-                                      "expert_weight_dtype=" + dtype, "--json"});
+                                      "gradient_checkpointing=true", "expert_weight_dtype=" + dtype, "--json"});
     EXPECT_EQ(outcome.code, 0) << outcome.err;
-    return Json::parse(outcome.out)["configured"]["weights"].get<int64_t>();
+    return Json::parse(outcome.out)["configured"][what].get<int64_t>();
   };
   constexpr int64_t kWeights = 2 * 4 * 3 * 64 * 128, kScales = 2 * 4 * (256 + 64);
   EXPECT_EQ(planned("auto") - planned("int8"), kWeights - 4 * kScales);
+  // Memory in which nothing but that fits.
+  const int64_t least = planned("int8", "total"), more = planned("auto", "total");
+  const Outcome outcome = run_hone({"estimate", model_, "finetuning_type=lora", "device=cpu", "max_length=32",
+                                    "gradient_checkpointing=true", "--memory", std::to_string((least + more) / 2)});
+  EXPECT_NE(outcome.out.find("It fits with finetuning_type: lora, expert_weight_dtype: int8"), std::string::npos)
+      << outcome.out;
 }
 
 TEST_F(Int8Experts, AreRefusedWhereTheyCannotBe) {

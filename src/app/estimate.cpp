@@ -14,6 +14,7 @@
 #include "core/error.h"
 #include "core/planned_device.h"
 #include "core/thread_pool.h"
+#include "params/int8_experts.h"
 #include "report/humanise.h"
 #include "report/table.h"
 #include "report/terminal.h"
@@ -160,8 +161,8 @@ std::optional<int64_t> length_that_fits(RunConfig config, Target& target) {
   return std::nullopt;
 }
 
-/// What makes the run fit, in the order of what it costs.
-std::string advice(const std::vector<Variant>& variants, const Variant& chosen, Target& target) {
+/// What makes the run fit, in the order of what it costs. `experts_fit`: in 8 bits.
+std::string advice(const std::vector<Variant>& variants, const Variant& chosen, bool experts_fit, Target& target) {
   if (!target.known) return "Say how much it has (--memory 80GB) to see what fits.";
   if (target.fits(chosen.plan)) return "It fits.";
   for (const std::string& level : recompute_levels()) {
@@ -184,6 +185,13 @@ std::string advice(const std::vector<Variant>& variants, const Variant& chosen, 
         "It fits with finetuning_type: lora, max_length: {}, per_device_train_batch_size: 1 and "
         "gradient_checkpointing: true.",
         *shorter);
+  }
+  if (experts_fit && target.device.kind == DeviceKind::kCpu) {
+    RunConfig run = smallest.config;
+    run.model.expert_weight_dtype = "int8";
+    if (target.fits(plan_level(run, smallest_level(), target.stream))) {
+      return "It fits with finetuning_type: lora, expert_weight_dtype: int8 and gradient_checkpointing: true.";
+    }
   }
   return fmt::format("No setting makes it fit: LoRA with gradient checkpointing needs {}, the weights alone {}.",
                      bytes_text(smallest.plan.total() + target.fixed), bytes_text(smallest.plan.parameters.weights));
@@ -269,7 +277,7 @@ int run_estimate(const EstimateOptions& options) {
   Target target(device_to_plan_for(config.machine.device), options.memory);
   const std::vector<Variant> variants = variants_of(config, decoder.num_moe_layers() > 0, target.stream);
   const Variant chosen = configured(config, target);
-  const std::string verdict = advice(variants, chosen, target);
+  const std::string verdict = advice(variants, chosen, experts_fit_int8(model.store()), target);
   if (options.json) {
     Json json = {{"configured", json_of(chosen, target)},
                  {"variants", Json::array()},

@@ -9,9 +9,17 @@
 
 namespace hone {
 
+namespace {
+
+bool of_experts(const Parameter& p) {
+  return p.kind() == ParameterKind::kExpertsGateUp || p.kind() == ParameterKind::kExpertsDown;
+}
+
+}  // namespace
+
 void hold_experts_in_int8(ParameterStore& store, const std::string& key) {
   for (Parameter& parameter : store.all()) {
-    if (parameter.kind() != ParameterKind::kExpertsGateUp && parameter.kind() != ParameterKind::kExpertsDown) continue;
+    if (!of_experts(parameter)) continue;
     const Shape& shape = parameter.shape();
     if (!fits_int8(shape)) {
       throw UserError(fmt::format("each expert of '{}' is {} x {}: in 8 bits both must be multiples of {}",
@@ -22,6 +30,12 @@ void hold_experts_in_int8(ParameterStore& store, const std::string& key) {
   }
   if (!has_int8_experts(store))
     throw UserError("the model has no routed experts to hold in 8 bits", key, "leave it out");
+}
+
+bool experts_fit_int8(const ParameterStore& store) {
+  return std::any_of(store.all().begin(), store.all().end(), of_experts) &&
+         std::all_of(store.all().begin(), store.all().end(),
+                     [](const Parameter& p) { return !of_experts(p) || fits_int8(p.shape()); });
 }
 
 bool has_int8_experts(const ParameterStore& store) {

@@ -9,6 +9,9 @@ namespace hone {
 /// with the config key `key`, if there are none or their sizes are no multiples of 64.
 void hold_experts_in_int8(ParameterStore& store, const std::string& key);
 
+/// Whether there are routed experts, and of sizes that can be held so.
+bool experts_fit_int8(const ParameterStore& store);
+
 /// Whether some are.
 bool has_int8_experts(const ParameterStore& store);
 

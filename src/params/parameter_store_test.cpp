@@ -204,8 +204,8 @@ TEST(ParameterStore, RandomExpertsOfEightBitsHaveTheDeviationThatIsAskedFor) {
   std::vector<std::vector<float>> experts;
   for (int64_t e = 0; e < 3; ++e) {
     std::vector<float>& values = experts.emplace_back(static_cast<size_t>(64 * 128));
-    dequantize_rows(reinterpret_cast<const int8_t*>(down.value().rows(e, 1).data), down.scales().rows(e, 1).as<float>(),
-                    0, 64, 128, values.data());
+    dequantize_rows(down.value().rows(e, 1).as<int8_t>(), down.scales().rows(e, 1).as<float>(), 0, 64, 128,
+                    values.data());
     double squares = 0;
     for (const float value : values) squares += static_cast<double>(value) * static_cast<double>(value);
     EXPECT_NEAR(std::sqrt(squares / 8192), 0.02, 0.02 * 4 / std::sqrt(2 * 8192.0));  // four standard deviations

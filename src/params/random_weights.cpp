@@ -72,7 +72,7 @@ void fill_int8(const Context& context, const Parameter& parameter, const RandomV
     context.launch([=, owner = buffer](ThreadPool& pool) {
       pool.parallel_for(rows / kInt8PanelRows, [&](int64_t panel, int) {
         const int64_t row = panel * kInt8PanelRows;
-        quantize_panels(wide.as<float>() + row * columns, 1, columns, reinterpret_cast<int8_t*>(q.data) + row * columns,
+        quantize_panels(wide.as<float>() + row * columns, 1, columns, q.as<int8_t>() + row * columns,
                         scales.as<float>() + row);
       });
     });

@@ -106,8 +106,7 @@ class PieceLoader {
     exact_.resize(static_cast<size_t>(count));
     fill(DType::kF32, reinterpret_cast<std::byte*>(exact_.data()));
     const int64_t columns = parameter.shape()[-1];
-    quantize_panels(exact_.data(), count / source.panel(), columns,
-                    reinterpret_cast<int8_t*>(parameter.value().data) + first,
+    quantize_panels(exact_.data(), count / source.panel(), columns, parameter.value().as<int8_t>() + first,
                     parameter.scales().as<float>() + first / columns);
   }
 

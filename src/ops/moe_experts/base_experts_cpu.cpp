@@ -26,7 +26,7 @@ void BaseExperts::dequantize(ThreadPool& pool, std::span<const int64_t> experts)
   const int64_t n = weight_.shape[1], k = weight_.shape[2], tasks = n / kTaskRows;
   pool.parallel_for(static_cast<int64_t>(experts.size()) * tasks, [&](int64_t task, int) {
     const int64_t slot = task / tasks, row = task % tasks * kTaskRows, e = experts[static_cast<size_t>(slot)];
-    const int8_t* q = reinterpret_cast<const int8_t*>(weight_.data) + e * n * k;
+    const int8_t* q = weight_.as<int8_t>() + e * n * k;
     const float* scales = scales_.as<float>() + e * n;
     const Tensor to = expert_tensor(wide_, slot).rows(row, kTaskRows);
     dispatch_float(wide_.dtype, [&]<class T>(T) { dequantize_rows(q, scales, row, kTaskRows, k, to.as<T>()); });
