@@ -109,6 +109,10 @@ inline constexpr int64_t kMaxTaskRows = 512;
 inline constexpr int64_t kMaxRowTiles = 768;
 inline constexpr int64_t kMaxTaskSums = 256 * 512;
 
+/// The most rows that a task of this shape is best given. Rounding rows to int8 costs more than reading W once more for
+/// others, so that a task packs all of k at one time; bfloat16 rows are packed several times rather than W.
+int64_t most_rows(const TileTask& shape);
+
 /// How much of k a task of this shape, but so many rows, packs at one time.
 int64_t chunk_depth(const TileTask& shape, int64_t rows);
 

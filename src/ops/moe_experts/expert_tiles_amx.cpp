@@ -51,10 +51,17 @@ struct Bf16Format {
 
 }  // namespace
 
+int64_t most_rows(const TileTask& shape) {
+  constexpr int64_t kLeastPanels = 4;  // with fewer, reading W costs more
+  const int64_t steps = (shape.depth * kBlockSteps + block_depth(shape) - 1) / block_depth(shape);
+  const int64_t panels = kMaxRowTiles / largest(steps, 1) / 2 * 2;
+  return is_int8(shape) ? smaller(kMaxTaskRows, largest(panels, kLeastPanels) * kLanes) : kMaxTaskRows;
+}
+
 int64_t chunk_depth(const TileTask& shape, int64_t rows) {
   const int64_t block = block_depth(shape), step = block / kBlockSteps;
-  const int64_t most = kMaxRowTiles / panels_of(rows) * step / block * block;
-  return most >= shape.depth ? shape.depth : most;
+  const int64_t most = kMaxRowTiles / panels_of(rows) * step;
+  return most >= shape.depth ? shape.depth : most / block * block;
 }
 
 int64_t workspace_bytes(const TileTask& shape) { return Memory(shape, nullptr).end - static_cast<std::byte*>(nullptr); }

@@ -75,6 +75,7 @@ inline float largest_magnitude(const uint16_t* row, const float* scales, int64_t
   for (int64_t k = 0; k < depth; k += kInt8Depth, tiles += kTileBytes) {
     _mm_prefetch(reinterpret_cast<const char*>(next + k), _MM_HINT_T0);
     _mm_prefetch(reinterpret_cast<const char*>(next + k + 32), _MM_HINT_T0);
+    __builtin_prefetch(tiles + 64 * lane + 64, 1);
     const Neighbours n(row + k, scales ? scales + k : nullptr);
     _mm512_store_si512(tiles + 64 * lane, n.rounded(inverse));
   }

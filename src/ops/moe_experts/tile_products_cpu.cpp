@@ -200,7 +200,7 @@ class TileProduct {
     for (int64_t e = 0; e < experts; ++e) {
       const int64_t count = offsets[e + 1] - offsets[e];
       if (count == 0) continue;
-      const int64_t rows = even_part(count, amx::kMaxTaskRows, 2 * amx::kLanes);
+      const int64_t rows = even_part(count, amx::most_rows(shape_), 2 * amx::kLanes);
       int64_t strips = std::max(most_cost / strip_cost(std::min(rows, count)), amx::kStripsTogether);
       if (amx::chunk_depth(shape_, rows) < shape_.depth) {
         strips = std::min(strips, amx::kMaxTaskSums / (rows * amx::kStripLanes));
