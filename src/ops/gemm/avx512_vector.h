@@ -17,6 +17,8 @@ struct Avx512Native {
 
   static F broadcast(float x) { return _mm512_set1_ps(x); }
   static F multiply_add(F a, F b, F c) { return _mm512_fmadd_ps(a, b, c); }
+  static void stream(float* p, F v) { _mm512_stream_ps(p, v); }
+  static void end_streams() { _mm_sfence(); }
 };
 
 struct Avx512Vector : Vector<Avx512Native, 16> {

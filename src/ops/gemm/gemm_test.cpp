@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <cstdlib>
 #include <limits>
 #include <memory>
 #include <numeric>
@@ -415,6 +416,27 @@ TEST_P(Gemm, BitsDoNotDependOnTheNumberOfThreads) {
     g.c = c.data();
     gemm(pool, g);
     EXPECT_EQ(c, serial) << threads << " threads";
+  }
+}
+
+/// Large results are written past the caches where they lie on whole vectors; the last columns do not.
+TEST_P(Gemm, BitsOfALargeResultAreThoseOfASerialOne) {
+  constexpr int64_t m = 1100, n = 489, k = 300, ldc = 512, size = m * ldc;
+  const Matrix a(m, k, DType::kF32, Layout::kRowMajor, random_), b(k, n, DType::kF32, Layout::kColumnMajor, random_);
+  const auto aligned = [] {
+    const auto release = [](float* memory) { std::free(memory); };
+    std::unique_ptr<float[], decltype(release)> c(static_cast<float*>(std::aligned_alloc(64, size * sizeof(float))));
+    std::fill_n(c.get(), size, 7.0f);
+    return c;
+  };
+  const auto all = aligned(), serial = aligned();
+  GemmArgs g{.m = m, .n = n, .k = k, .a = a.view(), .b = b.view(), .c = all.get(), .ldc = ldc, .alpha = 0.5f};
+  gemm(pool_, g);
+  g.c = serial.get();
+  gemm_serial(g);
+  for (int64_t i = 0; i < size; ++i) {
+    ASSERT_EQ(std::bit_cast<uint32_t>(all[i]), std::bit_cast<uint32_t>(serial[i])) << i / ldc << ", " << i % ldc;
+    ASSERT_EQ(all[i] == 7.0f, i % ldc >= n) << i / ldc << ", " << i % ldc;
   }
 }
 

@@ -80,6 +80,7 @@ class TileComputer {
         }
       }
     }
+    if (tile.streams) Vec::end_streams();
   }
 
  private:
@@ -101,13 +102,14 @@ class TileComputer {
     const float* a = w.block_a;
     for (int64_t row = 0; row < tile.rows; row += block.height, a += kPanelStride * block.depth) {
       const int64_t rows = smaller(block.height, tile.rows - row);
-      const GemmTile part{tile.row + row, rows, tile.col + strip.col, strip.cols};
+      const GemmTile part{tile.row + row, rows, tile.col + strip.col, strip.cols, tile.streams};
       // The sums of a panel lie together.
       float* const kept = w.tile_c + strip.col * kMaxTileRows + row * vectors * kLanes;
-      Sums sums{block.first ? nullptr : kept, kept, vectors * kLanes, 1.0f};
+      Sums sums{block.first ? nullptr : kept, kept, vectors * kLanes, 1.0f, false};
       const bool to_c = block.last && is_stored_as_is(g, part);
       if (to_c) {
-        sums = {sums.from, static_cast<float*>(g.c) + part.row * g.ldc + part.col, g.ldc, g.alpha};
+        sums = {sums.from, static_cast<float*>(g.c) + part.row * g.ldc + part.col, g.ldc, g.alpha,
+                tile.streams && is_aligned(g)};
       } else if (block.last) {
         sums.to = last_sums;
       }
@@ -123,12 +125,17 @@ class TileComputer {
     return g.c_dtype == DType::kF32 && g.beta == 0.0f && !g.row_scale && part.cols % kLanes == 0;
   }
 
+  static bool is_aligned(const GemmArgs& g) {
+    return g.ldc % kLanes == 0 && reinterpret_cast<uintptr_t>(g.c) % sizeof(F) == 0;
+  }
+
   /// Of a micro-kernel: to[Rows][to_stride] = scale * (from[Rows][Vectors * kLanes] or 0 + the products).
   struct Sums {
     const float* from;
     float* to;
     int64_t to_stride;
     float scale;
+    bool streams;  ///< past the caches
   };
 
   using MicroKernel = void (*)(int64_t depth, const float* a, const float* b, const Sums& sums,
@@ -168,14 +175,20 @@ class TileComputer {
     }
     for (; rest > 0; --rest) step();
     // Copies: as far as the compiler sees, what is stored may be `sums`.
-    const auto [from, begin, stride, factor] = sums;
+    const auto [from, begin, stride, factor, streams] = sums;
     const F scale = Vec::broadcast(factor);
     if (from) add<Rows, Vectors>(sum, from);
     float* to = begin;
 #pragma GCC unroll 16
     for (int r = 0; r < Rows; ++r, to += stride) {
 #pragma GCC unroll 8
-      for (int v = 0; v < Vectors; ++v) Vec::store(to + v * kLanes, scale * sum[r][v]);
+      for (int v = 0; v < Vectors; ++v) {
+        if (streams) {
+          Vec::stream(to + v * kLanes, scale * sum[r][v]);
+        } else {
+          Vec::store(to + v * kLanes, scale * sum[r][v]);
+        }
+      }
     }
   }
 

@@ -10,6 +10,7 @@ namespace hone {
 /// Rows [row, row + rows) and columns [col, col + cols) of one product's C.
 struct GemmTile {
   int64_t row, rows, col, cols;
+  bool streams;  ///< C is written past the caches, where that is possible
 };
 
 // Sizes in float32 elements of a thread's buffers. One A block, one C tile and the B panels together stay in a 2 MiB
@@ -18,7 +19,7 @@ inline constexpr int64_t kMaxTileRows = 448;
 inline constexpr int64_t kMaxTileCols = 512;
 inline constexpr int64_t kMaxPanelCols = 32;
 inline constexpr int64_t kBlockASize = kMaxTileRows * 4 / 3 * kGemmDepth;  ///< panels of A are padded to whole vectors
-inline constexpr int64_t kPanelsBSize = 4 * kMaxPanelCols * kGemmDepth;
+inline constexpr int64_t kPanelsBSize = 8 * kMaxPanelCols * kGemmDepth;
 inline constexpr int64_t kTileCSize = kMaxTileRows * kMaxTileCols;
 
 /// A thread's buffers, aligned to 64 bytes.

@@ -13,7 +13,8 @@ namespace hone {
 namespace {
 
 /// Operations on a vector of N float32. Native names the types, F (N float), U (N uint32_t) and Half (N uint16_t), and
-/// has what each instruction set spells its own way: broadcast(x), and multiply_add(a, b, c) = a * b + c.
+/// has what each instruction set spells its own way: broadcast(x), multiply_add(a, b, c) = a * b + c, stream(p, v),
+/// which stores past the caches to an aligned p, and end_streams() before another thread may read it.
 template <class Native, int N>
 struct Vector : Native {
   static constexpr int kLanes = N;
