@@ -16,7 +16,7 @@ inline constexpr int64_t kFetchSteps = 16, kFetchLines = 8;
 /// Parts of memory in the order in which they are asked for.
 class FetchList {
   static constexpr int64_t kLine = 64, kPartBytes = kFetchLines * kLine;
-  static constexpr int64_t kCapacity = 512;
+  static constexpr int64_t kCapacity = 1024;
 
  public:
   /// `resident`: kFetchLines lines that are in the caches.
