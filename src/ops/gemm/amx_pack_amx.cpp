@@ -77,21 +77,29 @@ struct Part {
 template <class T>
 void pack_along_depth(const T* data, const Operand& o, TileOrder order, const Part& part) {
   for (int64_t panel = 0; panel < part.panel_count(); ++panel) {
-    const T* lanes[kLanes];
+    const void* lanes[kLanes];
     for (int64_t i = 0; i < kLanes; ++i) {
       const int64_t lane = part.lane + panel * kLanes + smaller(i, part.panel_lanes(panel) - 1);
       lanes[i] = data + (o.lane_index ? o.lane_index[lane] : lane) * o.lane_stride + part.k;
     }
+    const auto load = [&](int i, int64_t step, int64_t depth) {
+      return load_32(static_cast<const T*>(lanes[i]) + step * kDepth, depth);
+    };
     for (int64_t step = 0; step < part.steps(); ++step) {
       const int64_t depth = smaller(kDepth, part.depth - step * kDepth);
       U rows[kLanes];
-      if (depth == kDepth) {
+      bool transposed = order == TileOrder::kByPair;
+      if (depth == kDepth && sizeof(T) == 2 && transposed) {
+        // Two k are 32 bits, whose 16 x 16 change sides while they are loaded.
+        Vec::load_transposed(lanes, step * kDepth * 2, rows);
+        transposed = false;
+      } else if (depth == kDepth) {
 #pragma GCC unroll 16
-        for (int i = 0; i < kLanes; ++i) rows[i] = load_32(lanes[i] + step * kDepth, kDepth);
+        for (int i = 0; i < kLanes; ++i) rows[i] = load(i, step, kDepth);
       } else {
-        for (int i = 0; i < kLanes; ++i) rows[i] = load_32(lanes[i] + step * kDepth, depth);
+        for (int i = 0; i < kLanes; ++i) rows[i] = load(i, step, depth);
       }
-      store_tile(rows, order == TileOrder::kByPair, part.tile(panel, step));
+      store_tile(rows, transposed, part.tile(panel, step));
     }
   }
 }
