@@ -133,6 +133,20 @@ TEST(BenchOps, TimesEveryOpAndFindsRegressions) {
   EXPECT_TRUE(contains(unknown.err, "Did you mean 'attention'")) << unknown.err;
 }
 
+TEST(BenchOps, TimesExpertsOf8BitsWhereTheyFit) {
+  // Of 32, gate and up together are a multiple of 64 rows, but down's depth is not.
+  for (const auto& [intermediate, fits] : {std::pair{32, false}, {64, true}}) {
+    const Folder folder;
+    Json config = tiny_config();
+    config["hidden_size"] = 64;
+    config["moe_intermediate_size"] = intermediate;
+    const Outcome outcome = run_hone({"bench", "ops", "--device", "cpu", "--model", make_model(folder, config), "--op",
+                                      "moe layer, LoRA", "--tokens", "16"});
+    ASSERT_EQ(outcome.code, 0) << outcome.err;
+    EXPECT_EQ(contains(outcome.out, "moe layer, LoRA, int8"), fits) << outcome.out;
+  }
+}
+
 TEST(BenchOps, RunsWithEachValueOfOneOption) {
   const Folder folder;
   const std::string model = make_model(folder), file = (folder / "points.json").string();

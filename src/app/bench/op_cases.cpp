@@ -534,8 +534,8 @@ std::vector<OpCaseMaker> op_cases(const DecoderConfig& config, const OpSizes& si
         [=](BenchData& data) { return moe_case(m, data, "moe layer, Zipf", 1, Training::kFull, false); });
     add({"moe layer, LoRA"},
         [=](BenchData& data) { return moe_case(m, data, "moe layer, LoRA", 0, Training::kLora, false); });
-    const Shape gate_up{1, 2 * config.moe.moe_intermediate_size, hidden};
-    if (sizes.device == DeviceKind::kCpu && fits_int8(gate_up)) {
+    const Shape down{1, hidden, config.moe.moe_intermediate_size};  // where it fits, gate and up do, too
+    if (sizes.device == DeviceKind::kCpu && fits_int8(down)) {
       add({"moe layer, LoRA, int8"},
           [=](BenchData& data) { return moe_case(m, data, "moe layer, LoRA, int8", 0, Training::kLoraInt8, false); });
     }
