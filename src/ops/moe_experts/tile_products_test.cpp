@@ -152,7 +152,8 @@ TEST_F(TileProducts, OfEightBitsMatchVectors) {
       {40, 1088, 320, 3, 2},   // two blocks of k, the second one tile deep
       {21, 320, 1152, 2, 2},   // the same in the second product, and three blocks in the gradient of the first
       {600, 128, 64, 1, 1},    // more rows than a task takes
-      {530, 2112, 128, 1, 1},  // rows that are packed part by part
+      {530, 2112, 128, 1, 1},  // rows in more tasks than one
+      {70, 13376, 64, 1, 1},   // a product so deep that rows are packed part by part
       {257, 128, 64, 256, 8}   // many experts with few rows each
   };
   for (const MoeSizes& s : sizes) {
@@ -172,6 +173,9 @@ TEST_F(TileProducts, OfEightBitsMatchVectorsWithAdaptersAndBiases) {
   expect_matches_vectors(s, {.lora = MoeLora::kSplit, .dropout = 0.25f, .int8_base = true});
   expect_matches_vectors(s, {.lora = MoeLora::kSplit, .int8_base = true, .x_trained = false});
   expect_matches_vectors(s, {.int8_base = true, .x_trained = false});
+  for (MoeLora lora : {MoeLora::kNone, MoeLora::kSplit}) {
+    expect_matches_vectors(s, {.lora = lora, .int8_base = true, .router_weights_trained = false});
+  }
 }
 
 /// What is not finite stays visible, and in its own row.
