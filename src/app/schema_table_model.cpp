@@ -211,8 +211,7 @@ void add_precision(GroupBuilder group) {
   group
       .key("expert_weight_dtype",
            "Weights of routed experts: auto as dtype; int8, with adapters and on a CPU alone, 8 bits and a scale for "
-           "each "
-           "row, which are half of bfloat16's memory (docs/precision.md).")
+           "each row, which are half of bfloat16's memory (docs/precision.md).")
       .field(kModel, &Model::expert_weight_dtype)
       .choices({"auto", "bfloat16", "int8"})
       .later({"int4", "fp8", "amxbf16_skiplora", "amxint8_skiplora", "amxint4_skiplora"})

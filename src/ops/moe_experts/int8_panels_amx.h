@@ -15,9 +15,6 @@ namespace hone::amx {
 namespace {
 
 constexpr int64_t kInt8Depth = kInt8TileColumns;
-/// Rows without a larger magnitude are rounded to zeros: the inverse of their scale would overflow.
-constexpr float kLeastMagnitude = 1e-30f;
-
 inline __m512 widened(__m256i bf16) { return (__m512)_mm512_slli_epi32(_mm512_cvtepu16_epi32(bf16), 16); }
 
 /// 64 neighbours of a row of bfloat16 as float32, times a scale for each where there are scales.
@@ -70,7 +67,7 @@ inline float largest_magnitude(const uint16_t* row, const float* scales, int64_t
 [[gnu::always_inline]] inline float round_row(const uint16_t* row, const float* scales, int64_t depth, int64_t lane,
                                               const uint16_t* next, std::byte* tiles) {
   const float largest = largest_magnitude(row, scales, depth);
-  const bool vanishes = largest < kLeastMagnitude;
+  const bool vanishes = largest < kLeastInt8Magnitude;
   const __m512 inverse = _mm512_set1_ps(vanishes ? 0.0f : 127.0f / largest);
   for (int64_t k = 0; k < depth; k += kInt8Depth, tiles += kTileBytes) {
     _mm_prefetch(reinterpret_cast<const char*>(next + k), _MM_HINT_T0);

@@ -11,9 +11,6 @@ namespace hone {
 
 namespace {
 
-/// Rows without a larger magnitude become zeros: their scale's inverse would overflow.
-constexpr float kLeastMagnitude = 1e-30f;
-
 /// Columns of one row that lie in one tile; loops over them have a length that compilers know.
 constexpr int kTile = static_cast<int>(kInt8TileColumns);
 
@@ -67,7 +64,7 @@ bool fits_int8(const Shape& shape) {
 void quantize_panels(const float* rows, int64_t panels, int64_t columns, int8_t* q, float* scales) {
   for (int64_t n = 0; n < panels * kInt8PanelRows; ++n, rows += columns) {
     const float largest = largest_magnitude(rows, columns);
-    const bool finite = std::isfinite(largest), zeros = largest < kLeastMagnitude;
+    const bool finite = std::isfinite(largest), zeros = largest < kLeastInt8Magnitude;
     scales[n] = zeros ? 0.0f : finite ? largest / 127.0f : std::numeric_limits<float>::quiet_NaN();
     quantize_row(rows, n, columns, zeros || !finite ? 0.0f : 127.0f / largest, q);
   }

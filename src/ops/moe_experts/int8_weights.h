@@ -19,6 +19,8 @@ namespace hone {
 
 inline constexpr int64_t kInt8PanelRows = 16;
 inline constexpr int64_t kInt8TileColumns = 64;
+/// Rows without a larger magnitude are rounded to zeros: the inverse of their scale would overflow.
+inline constexpr float kLeastInt8Magnitude = 1e-30f;
 
 /// Whether a stack [E, N, K] can be held so, whichever of its sides is multiplied along: N and K multiples of 64.
 bool fits_int8(const Shape& shape);
