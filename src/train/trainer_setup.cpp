@@ -8,6 +8,7 @@
 #include "report/startup_tables.h"
 #include "train/data_identity.h"
 #include "train/device_facts.h"
+#include "train/run_options.h"
 #include "train/schedule_options.h"
 #include "train/trainer.h"
 
@@ -120,8 +121,9 @@ void Trainer::load_weights(bool inference) {
   int64_t total = 0;
   for (const auto& [name, tensor] : model_->checkpoint().tensors()) total += static_cast<int64_t>(tensor.entry->bytes);
   if (const auto& quantization = model_->checkpoint().quantization()) {
-    logger_.info("the checkpoint is {}: dequantised to {} as it loads; trained weights are saved in bfloat16",
-                 quantization->name(), name_of(model_->decoder().dtype()));
+    logger_.info("the checkpoint is {}: dequantised to {}{} as it loads; trained weights are saved in bfloat16",
+                 quantization->name(), name_of(model_->decoder().dtype()),
+                 expert_format_of(config_) == WeightFormat::kInt8 ? ", and experts rounded to int8," : "");
   }
   const auto begin = std::chrono::steady_clock::now();
   model_->load(stream_.device(), pool_, static_cast<uint64_t>(config_.machine.seed), inference, [&](int64_t bytes) {

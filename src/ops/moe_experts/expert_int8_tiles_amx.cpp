@@ -73,8 +73,8 @@ class Int8Format {
       std::byte* tiles = memory.rows + (k.begin - chunk.begin) / kInt8Depth * kTileBytes;
       for (int64_t i = 0; i < t.count; ++i) {
         const uint16_t* next = row(smaller(i + 4, t.count - 1)) + k.begin;
-        row_scales(k)[i] = round_row(row(i) + k.begin, scales, k.count(), i % kLanes, next,
-                                     tiles + i / kLanes * panel_bytes);
+        row_scales(k)[i] =
+            round_row(row(i) + k.begin, scales, k.count(), i % kLanes, next, tiles + i / kLanes * panel_bytes);
       }
     }
   }
