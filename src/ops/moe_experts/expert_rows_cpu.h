@@ -2,7 +2,6 @@
 #pragma once
 
 #include <algorithm>
-#include <ranges>
 #include <span>
 #include <vector>
 
@@ -58,7 +57,15 @@ void expert_products(ThreadPool& pool, const ExpertRows& rows, const Experts& ex
   grouped_gemm(pool, groups);
 }
 
-inline auto all_experts(const ExpertRows& rows) { return std::views::iota(int64_t{0}, rows.offsets.numel() - 1); }
+/// As many experts as there are, in their order.
+struct AllExperts {
+  size_t count = 0;
+
+  size_t size() const { return count; }
+  int64_t operator[](size_t i) const { return static_cast<int64_t>(i); }
+};
+
+inline AllExperts all_experts(const ExpertRows& rows) { return {static_cast<size_t>(rows.offsets.numel() - 1)}; }
 
 /// What a product of rows does with its sums, and whether float32 operands may be rounded to bfloat16.
 struct ProductScale {

@@ -15,7 +15,6 @@ using testing::MoeOptions;
 using testing::MoeSizes;
 using testing::OpCase;
 using testing::OpResult;
-using testing::RunOptions;
 using testing::Values;
 
 /// Of the largest value: both round as moe_experts_test.cpp counts, each at other places.
@@ -132,7 +131,8 @@ TEST_F(TileProducts, MatchVectorsWhereOneExpertTakesAll) {
 
 TEST_F(TileProducts, DoNotDependOnThreads) {
   // Large enough that threads get different parts.
-  for (MoeOptions options : {MoeOptions{}, {.lora = MoeLora::kSplit}, {.lora = MoeLora::kSplit, .int8_base = true}}) {
+  for (const MoeOptions& options :
+       {MoeOptions{}, {.lora = MoeLora::kSplit}, {.lora = MoeLora::kSplit, .int8_base = true}}) {
     const OpCase c = moe_case({300, 320, 256, 3, 2}, options);
     const OpResult want = run_on(Isa::kAmx, c, 1);
     for (int threads : {2, 5}) {
