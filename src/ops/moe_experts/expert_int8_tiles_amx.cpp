@@ -53,26 +53,19 @@ class Int8Format {
   static constexpr int64_t kStepDepth = kInt8Depth;
   static constexpr int64_t kBlockDepth = kInt8BlockDepth;
 
-  const TileTask& t;
-  const Memory& memory;
+  Int8Format(const TileTask& task, const Memory& workspace) : t_(task), memory_(workspace) {}
 
-  Int8Format(const TileTask& task, const Memory& workspace) : t(task), memory(workspace) {}
-
-  float* row_scales(const Span& k) const { return memory.row_scales + k.begin / kBlockDepth * kMaxTaskRows; }
-  const uint16_t* row(int64_t i) const {
-    const int64_t lane = t.row + i;
-    return static_cast<const uint16_t*>(t.rows.data) +
-           (t.rows.lane_index ? t.rows.lane_index[lane] : lane) * t.rows.lane_stride;
-  }
+  /// Of the task's rows, in the block that k begins.
+  float* row_scales(const Span& k) const { return memory_.row_scales + k.begin / kBlockDepth * kMaxTaskRows; }
 
   void pack_rows(const Span& chunk) const {
     const int64_t panel_bytes = chunk.count() / kInt8Depth * kTileBytes;
     for (Span k{chunk.begin, 0}; k.begin < chunk.end; k.begin = k.end) {
       k.end = smaller(k.begin + kBlockDepth, chunk.end);
-      const float* scales = t.depth_scales ? t.depth_scales + k.begin : nullptr;
-      std::byte* tiles = memory.rows + (k.begin - chunk.begin) / kInt8Depth * kTileBytes;
-      for (int64_t i = 0; i < t.count; ++i) {
-        const uint16_t* next = row(smaller(i + 4, t.count - 1)) + k.begin;
+      const float* scales = t_.depth_scales ? t_.depth_scales + k.begin : nullptr;
+      std::byte* tiles = memory_.rows + (k.begin - chunk.begin) / kInt8Depth * kTileBytes;
+      for (int64_t i = 0; i < t_.count; ++i) {
+        const uint16_t* next = row(smaller(i + kRowsAhead, t_.count - 1)) + k.begin;
         row_scales(k)[i] =
             round_row(row(i) + k.begin, scales, k.count(), i % kLanes, next, tiles + i / kLanes * panel_bytes);
       }
@@ -80,36 +73,30 @@ class Int8Format {
   }
 
   PanelPair exact_rows(int64_t panel, const Span& k, const Span&) const {
-    const int64_t first = panel * kLanes, rows = smaller(2 * kLanes, t.count - first);
-    pack(t.rows, TileOrder::kByLane, t.row + first, rows, k.begin, k.count(), memory.exact_rows);
-    return {memory.exact_rows, steps_of(k.count()) * kTileBytes, steps_of(k.count())};
+    const int64_t first = panel * kLanes, rows = smaller(2 * kLanes, t_.count - first);
+    pack(t_.rows, TileOrder::kByLane, t_.row + first, rows, k.begin, k.count(), memory_.exact_rows);
+    return {memory_.exact_rows, steps_of(k.count()) * kTileBytes, steps_of(k.count())};
   }
 
-  /// Columns of W that follow each other in memory: bytes from 16 of them, or of its rows, to the next.
-  int64_t panel_bytes() const {
-    return kLanes * (depth_is_contiguous(t.weight) ? t.weight.lane_stride : t.weight.depth_stride);
-  }
-  const std::byte* weight() const { return static_cast<const std::byte*>(t.weight.data); }
-
-  /// Read where they lie, or turned where k are rows of W.
+  /// Read where they lie if rows of W are columns of C; where they are k, turned.
   StripPanels weight_panels(int64_t col, int64_t strips, const Span& k) const {
-    if (depth_is_contiguous(t.weight)) {
+    if (depth_is_contiguous(t_.weight)) {
       const std::byte* first = weight() + col / kLanes * panel_bytes() + k.begin * kLanes;
-      return {first, t.pair_offset / kLanes * panel_bytes(), t.strip_stride / kLanes * panel_bytes()};
+      return {first, t_.pair_offset / kLanes * panel_bytes(), t_.strip_stride / kLanes * panel_bytes()};
     }
     const int64_t steps = k.count() / kInt8Depth, packed_bytes = steps * kTileBytes;
     const std::byte* from = weight() + k.begin / kLanes * panel_bytes() + col * kLanes;
     for (int64_t step = 0; step < steps; ++step, from += kInt8Depth / kLanes * panel_bytes()) {
-      std::byte* to = memory.weight + step * kTileBytes;
+      std::byte* to = memory_.weight + step * kTileBytes;
       for (int64_t quarter = 0; quarter < 2 * strips; ++quarter, to += packed_bytes) {
         turn_tile(from + quarter * (kTileBytes / 4), panel_bytes(), to);
       }
     }
-    return {memory.weight, packed_bytes, 2 * packed_bytes};
+    return {memory_.weight, packed_bytes, 2 * packed_bytes};
   }
 
   Prefetch prefetch(int64_t lane, int64_t lanes, const Span& k, int64_t steps) const {
-    const bool along_depth = depth_is_contiguous(t.weight);
+    const bool along_depth = depth_is_contiguous(t_.weight);
     const int64_t across = along_depth ? lane : k.begin, along = along_depth ? k.begin : lane;
     const std::byte* at = weight() + across / kLanes * panel_bytes() + along * kLanes;
     const int64_t panels = (along_depth ? lanes : k.count()) / kLanes;
@@ -122,8 +109,8 @@ class Int8Format {
     int32_t* products = products_[turn_];
     turn_ = 1 - turn_;
     accumulate_int8<Lefts>(p.rows, p.weight, products, prefetch);
-    pending_ = ScaledSums(p, products, Lefts * kLanes, t.column_scales ? t.column_scales + p.col : nullptr,
-                          t.column_scales ? t.column_scales + p.col + t.pair_offset : nullptr);
+    pending_ = ScaledSums(p, products, Lefts * kLanes, t_.column_scales ? t_.column_scales + p.col : nullptr,
+                          t_.column_scales ? t_.column_scales + p.col + t_.pair_offset : nullptr);
     if (p.low_rank.steps > 0) {
       finish();
       Prefetch none;
@@ -133,6 +120,20 @@ class Int8Format {
   void finish() { pending_.finish(); }
 
  private:
+  static constexpr int64_t kRowsAhead = 4;  ///< a row is fetched while the fourth before it is rounded
+
+  const uint16_t* row(int64_t i) const {
+    const int64_t lane = t_.row + i;
+    return static_cast<const uint16_t*>(t_.rows.data) +
+           (t_.rows.lane_index ? t_.rows.lane_index[lane] : lane) * t_.rows.lane_stride;
+  }
+
+  const std::byte* weight() const { return static_cast<const std::byte*>(t_.weight.data); }
+  /// From 16 rows of W to the next.
+  int64_t panel_bytes() const {
+    return kLanes * (depth_is_contiguous(t_.weight) ? t_.weight.lane_stride : t_.weight.depth_stride);
+  }
+
   /// products = left x right, tiles [Lefts][2].
   template <int Lefts>
   void accumulate_int8(const PanelPair& left, const PanelPair& right, int32_t* products, Prefetch& prefetch) {
@@ -156,7 +157,9 @@ class Int8Format {
     if constexpr (Lefts == 2) store<2>(products + 2 * kTileFloats), store<3>(products + 3 * kTileFloats);
   }
 
-  alignas(64) int32_t products_[2][kBlockFloats];
+  const TileTask& t_;
+  const Memory& memory_;
+  alignas(64) int32_t products_[2][kBlockFloats];  ///< of the last block, which pending_ reads, and of the next
   int turn_ = 0;
   ScaledSums pending_;
 };

@@ -89,6 +89,7 @@ struct BlockProduct {
 ///   kBlockDepth          k of a block
 ///   pack_rows(chunk)     rows to memory.rows, for k of a chunk
 ///   exact_rows(…)        two panels of them as bfloat16, for a block
+///   row_scales(block)    of the rows, where they are rounded
 ///   weight_panels(…)     W for some strips and a block
 ///   prefetch(…)          what weight_panels() will read
 ///   multiply<Lefts>(…)   a BlockProduct of one or two panels of rows
