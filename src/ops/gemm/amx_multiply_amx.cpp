@@ -31,8 +31,8 @@ Stream stream(const Panels& panels, int64_t panel) {
 
 /// What is fetched beside every step of a product: the panels that come next into level 2, sums into level 1.
 struct Prefetcher {
-  Fetch<_MM_HINT_T1> panels;
-  Fetch<_MM_HINT_T0> sums;
+  Fetch<kLevel2> panels;
+  Fetch<kLevel1> sums;
 
   void operator()() { panels(), sums(); }
 };

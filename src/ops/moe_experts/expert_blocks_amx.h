@@ -50,7 +50,7 @@ struct PanelPair {
 /// `next` are the sums of the next block.
 template <int Lefts>
 [[gnu::always_inline]] inline void accumulate(const PanelPair& left, const PanelPair& right, Prefetch& prefetch,
-                                              Fetch<_MM_HINT_T0>& next) {
+                                              Fetch<kLevel1>& next) {
   const std::byte *l = left.data, *r = right.data;
   const int64_t next_left = left.panel_bytes, next_right = right.panel_bytes;
   for (int64_t s = 0; s < left.steps; ++s, l += kTileBytes, r += kTileBytes) {
@@ -74,7 +74,7 @@ void multiply_block(const PanelPair& left, const PanelPair& right, const PanelPa
     if constexpr (Lefts == 2) load<2>(sums + 2 * kTileFloats, 64), load<3>(sums + 3 * kTileFloats, 64);
   }
   Prefetch fetch = prefetch;  // in registers
-  Fetch<_MM_HINT_T0> next = fetch_sums(sums + kBlockFloats, kBlockFloats, left.steps);
+  Fetch<kLevel1> next = fetch_sums(sums + kBlockFloats, kBlockFloats, left.steps);
   accumulate<Lefts>(left, right, fetch, next);
   accumulate<Lefts>(low_rank, factor, fetch, next);
   prefetch = fetch;
