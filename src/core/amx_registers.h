@@ -26,15 +26,14 @@ template <int Tile>
 [[gnu::always_inline]] inline void store(void* rows, int64_t row_bytes = 64) {
   __asm__ volatile("tilestored %%tmm%c2, (%0,%1,1)" : : "r"(rows), "r"(row_bytes), "i"(Tile) : "memory");
 }
-/// sums += left x right, of bfloat16
-template <int Sums, int Left, int Right>
+/// sums += left x right: of bfloat16 to float32, or of signed int8 to int32.
+template <int Sums, int Left, int Right, bool Int8 = false>
 [[gnu::always_inline]] inline void multiply_add() {
-  __asm__ volatile("tdpbf16ps %%tmm%c2, %%tmm%c1, %%tmm%c0" : : "i"(Sums), "i"(Left), "i"(Right));
-}
-/// The same of signed int8, to int32.
-template <int Sums, int Left, int Right>
-[[gnu::always_inline]] inline void multiply_add_int8() {
-  __asm__ volatile("tdpbssd %%tmm%c2, %%tmm%c1, %%tmm%c0" : : "i"(Sums), "i"(Left), "i"(Right));
+  if constexpr (Int8) {
+    __asm__ volatile("tdpbssd %%tmm%c2, %%tmm%c1, %%tmm%c0" : : "i"(Sums), "i"(Left), "i"(Right));
+  } else {
+    __asm__ volatile("tdpbf16ps %%tmm%c2, %%tmm%c1, %%tmm%c0" : : "i"(Sums), "i"(Left), "i"(Right));
+  }
 }
 
 /// All eight registers are 16 rows of 64 bytes, for as long as the thread lives.

@@ -70,15 +70,6 @@ __attribute__((target("avx512f"))) double avx512_loop(int64_t rounds) {
   return 2.0 * 16 * kChains * static_cast<double>(rounds);
 }
 
-template <bool Int8, int Sums>
-[[gnu::always_inline]] inline void multiply_tiles() {
-  if constexpr (Int8) {
-    amx::multiply_add_int8<Sums, 6, 7>();
-  } else {
-    amx::multiply_add<Sums, 6, 7>();
-  }
-}
-
 /// Six accumulators in turn: a tile product takes 52 cycles and one begins every 16.
 template <bool Int8>
 double amx_loop(int64_t rounds) {
@@ -88,8 +79,8 @@ double amx_loop(int64_t rounds) {
   amx::load<6>(halves, 64), amx::load<7>(halves, 64);
   amx::zero<0>(), amx::zero<1>(), amx::zero<2>(), amx::zero<3>(), amx::zero<4>(), amx::zero<5>();
   for (int64_t i = 0; i < rounds; ++i) {
-    multiply_tiles<Int8, 0>(), multiply_tiles<Int8, 1>(), multiply_tiles<Int8, 2>();
-    multiply_tiles<Int8, 3>(), multiply_tiles<Int8, 4>(), multiply_tiles<Int8, 5>();
+    amx::multiply_add<0, 6, 7, Int8>(), amx::multiply_add<1, 6, 7, Int8>(), amx::multiply_add<2, 6, 7, Int8>();
+    amx::multiply_add<3, 6, 7, Int8>(), amx::multiply_add<4, 6, 7, Int8>(), amx::multiply_add<5, 6, 7, Int8>();
   }
   return 2.0 * 16 * 16 * (Int8 ? 64 : 32) * 6 * static_cast<double>(rounds);
 }

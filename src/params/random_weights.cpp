@@ -3,7 +3,6 @@
 #include <cmath>
 
 #include "core/philox.h"
-#include "core/thread_pool.h"
 #include "ops/cast/cast.h"
 #include "ops/moe_experts/int8_weights.h"
 #include "ops/random_fill/random_fill.h"
@@ -69,13 +68,7 @@ void fill_int8(const Context& context, const Parameter& parameter, const RandomV
     fill(context, wide, initial_of(parameter),
          {random.standard_deviation, mix_key(random.key, static_cast<uint64_t>(e))});
     const Tensor q = parameter.value().rows(e, 1), scales = parameter.scales().rows(e, 1);
-    context.launch([=, owner = buffer](ThreadPool& pool) {
-      pool.parallel_for(rows / kInt8PanelRows, [&](int64_t panel, int) {
-        const int64_t row = panel * kInt8PanelRows;
-        quantize_panels(wide.as<float>() + row * columns, 1, columns, q.as<int8_t>() + row * columns,
-                        scales.as<float>() + row);
-      });
-    });
+    context.launch([=, owner = buffer](ThreadPool& pool) { quantize_expert(pool, wide, q, scales); });
   }
 }
 

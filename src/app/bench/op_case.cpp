@@ -49,13 +49,9 @@ Weight& BenchData::weight(Shape shape, DType dtype, bool trained) {
 Weight& BenchData::int8_weight(Shape shape) {
   const WeightView view{take(shape, DType::kI8), WeightFormat::kInt8, take({shape[0], shape[1]}, DType::kF32)};
   const Tensor expert = random({shape[1], shape[2]}, DType::kF32, 0.02f);
-  stream_.synchronize();
-  const int64_t panels = shape[1] / kInt8PanelRows, panel = kInt8PanelRows * shape[2];
   stream_.enqueue([=](ThreadPool& pool) {
-    pool.parallel_for(shape[0] * panels, [&](int64_t i, int) {
-      quantize_panels(expert.as<float>() + i % panels * panel, 1, shape[2], view.payload.as<int8_t>() + i * panel,
-                      view.scales.as<float>() + i * kInt8PanelRows);
-    });
+    for (int64_t e = 0; e < shape[0]; ++e)
+      quantize_expert(pool, expert, view.payload.rows(e, 1), view.scales.rows(e, 1));
   });
   return *weights_.emplace_back(std::make_unique<BenchWeight>(view, Tensor{}));
 }

@@ -224,8 +224,7 @@ void store_columns(const float* slab, const GradRows& g) {
 
 float dot(const uint16_t* x, const uint16_t* y, int64_t n) {
   const auto widened = [&](const uint16_t* p, int64_t i) {
-    const __m256i halves = _mm256_maskz_loadu_epi16(first_lanes(n - i), p + i);
-    return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(halves), 16));
+    return Lanes::widened(_mm256_maskz_loadu_epi16(first_lanes(n - i), p + i));
   };
   __m512 sum = _mm512_setzero_ps();
   for (int64_t i = 0; i < n; i += kLanes) sum = _mm512_fmadd_ps(widened(x, i), widened(y, i), sum);

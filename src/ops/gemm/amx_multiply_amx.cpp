@@ -108,7 +108,7 @@ struct Pair {
   }
   static Pair load(const uint16_t* c, __mmask32 mask) {
     const __m512i words = _mm512_maskz_loadu_epi16(mask, c);
-    return {widened(_mm512_castsi512_si256(words)), widened(_mm512_extracti64x4_epi64(words, 1))};
+    return {Vec::widened(_mm512_castsi512_si256(words)), Vec::widened(_mm512_extracti64x4_epi64(words, 1))};
   }
   void store(float* c, __mmask32 mask) const {
     _mm512_mask_storeu_ps(c, static_cast<__mmask16>(mask), low);
@@ -117,9 +117,6 @@ struct Pair {
   void store(uint16_t* c, __mmask32 mask) const {
     _mm512_mask_storeu_epi16(c, mask, (__m512i)_mm512_cvtne2ps_pbh(high, low));
   }
-
- private:
-  static __m512 widened(__m256i words) { return (__m512)(__builtin_convertvector((Vec::Half)words, Vec::U) << 16); }
 };
 
 void transpose(float* tile) {

@@ -108,7 +108,7 @@ class Int8Format {
   void multiply(const BlockProduct& p, Prefetch& prefetch) {
     int32_t* products = products_[turn_];
     turn_ = 1 - turn_;
-    accumulate_int8<Lefts>(p.rows, p.weight, products, prefetch);
+    multiply_exactly<Lefts>(p.rows, p.weight, products, prefetch);
     pending_ = ScaledSums(p, products, Lefts * kLanes, t_.column_scales ? t_.column_scales + p.col : nullptr,
                           t_.column_scales ? t_.column_scales + p.col + t_.pair_offset : nullptr);
     if (p.low_rank.steps > 0) {
@@ -136,25 +136,15 @@ class Int8Format {
 
   /// products = left x right, tiles [Lefts][2].
   template <int Lefts>
-  void accumulate_int8(const PanelPair& left, const PanelPair& right, int32_t* products, Prefetch& prefetch) {
-    zero<0>(), zero<1>();
-    if constexpr (Lefts == 2) zero<2>(), zero<3>();
-    const std::byte *l = left.data, *r = right.data;
-    const int64_t next_left = left.panel_bytes, next_right = right.panel_bytes;
+  void multiply_exactly(const PanelPair& left, const PanelPair& right, int32_t* products, Prefetch& prefetch) {
     Prefetch fetch = prefetch;  // in registers
     ScaledSums before = pending_;
     const int64_t rows = before.rows_within(left.steps);
-    for (int64_t s = 0; s < left.steps; ++s, l += kTileBytes, r += kTileBytes) {
-      load_past_level_1<4>(l, 64), load<6>(r, 64), multiply_add_int8<0, 4, 6>();
-      load<7>(r + next_right, 64), multiply_add_int8<1, 4, 7>();
-      if constexpr (Lefts == 2) {
-        load_past_level_1<5>(l + next_left, 64), multiply_add_int8<2, 5, 6>(), multiply_add_int8<3, 5, 7>();
-      }
-      fetch.step(), before.step(rows);
-    }
+    zero_sums<Lefts>();
+    accumulate<Lefts, true>(
+        left, right, [&]() __attribute__((always_inline)) { fetch.step(), before.step(rows); });
     prefetch = fetch;
-    store<0>(products), store<1>(products + kTileFloats);
-    if constexpr (Lefts == 2) store<2>(products + 2 * kTileFloats), store<3>(products + 3 * kTileFloats);
+    store_sums<Lefts>(products);
   }
 
   const TileTask& t_;

@@ -49,18 +49,20 @@ struct Bf16Format {
   void finish() const {}
 };
 
+/// k of a tile.
+int64_t step_depth(const TileTask& shape) { return block_depth(shape) / kBlockSteps; }
+
 }  // namespace
 
 int64_t most_rows(const TileTask& shape) {
   constexpr int64_t kLeastPanels = 4;  // with fewer, reading W costs more
-  const int64_t steps = (shape.depth * kBlockSteps + block_depth(shape) - 1) / block_depth(shape);
+  const int64_t steps = (shape.depth + step_depth(shape) - 1) / step_depth(shape);
   const int64_t panels = kMaxRowTiles / largest(steps, 1) / 2 * 2;
   return is_int8(shape) ? smaller(kMaxTaskRows, largest(panels, kLeastPanels) * kLanes) : kMaxTaskRows;
 }
 
 int64_t chunk_depth(const TileTask& shape, int64_t rows) {
-  const int64_t block = block_depth(shape), step = block / kBlockSteps;
-  const int64_t most = kMaxRowTiles / panels_of(rows) * step;
+  const int64_t block = block_depth(shape), most = kMaxRowTiles / panels_of(rows) * step_depth(shape);
   return most >= shape.depth ? shape.depth : most / block * block;
 }
 

@@ -15,7 +15,6 @@ namespace hone::amx {
 namespace {
 
 constexpr int64_t kInt8Depth = kInt8TileColumns;
-inline __m512 widened(__m256i bf16) { return (__m512)_mm512_slli_epi32(_mm512_cvtepu16_epi32(bf16), 16); }
 
 /// 64 neighbours of a row of bfloat16 as float32, times a scale for each where there are scales.
 struct Neighbours {
@@ -24,7 +23,7 @@ struct Neighbours {
   [[gnu::always_inline]] Neighbours(const uint16_t* row, const float* scales) {
 #pragma GCC unroll 4
     for (int i = 0; i < 4; ++i) {
-      quarter[i] = widened(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(row + 16 * i)));
+      quarter[i] = Avx512Vector::load(row + 16 * i);
       if (scales) quarter[i] = _mm512_mul_ps(quarter[i], _mm512_loadu_ps(scales + 16 * i));
     }
   }

@@ -7,6 +7,8 @@
 #include <cstring>
 #include <limits>
 
+#include "core/thread_pool.h"
+
 namespace hone {
 
 namespace {
@@ -68,6 +70,15 @@ void quantize_panels(const float* rows, int64_t panels, int64_t columns, int8_t*
     scales[n] = zeros ? 0.0f : finite ? largest / 127.0f : std::numeric_limits<float>::quiet_NaN();
     quantize_row(rows, n, columns, zeros || !finite ? 0.0f : 127.0f / largest, q);
   }
+}
+
+void quantize_expert(ThreadPool& pool, const Tensor& matrix, const Tensor& q, const Tensor& scales) {
+  const int64_t columns = matrix.shape[1];
+  pool.parallel_for(matrix.shape[0] / kInt8PanelRows, [&](int64_t panel, int) {
+    const int64_t row = panel * kInt8PanelRows;
+    quantize_panels(matrix.as<float>() + row * columns, 1, columns, q.as<int8_t>() + row * columns,
+                    scales.as<float>() + row);
+  });
 }
 
 void dequantize_rows(const int8_t* q, const float* scales, int64_t row, int64_t count, int64_t columns, float* to) {
