@@ -28,7 +28,7 @@ constexpr int kChains = 12;
 /// Makes the compiler believe that somebody reads the value.
 template <class T>
 void use(T& value) {
-  __asm__ volatile("" : "+x"(value));
+  __asm__ volatile("" : "+m"(value));
 }
 
 double baseline_loop(int64_t rounds) {
@@ -60,13 +60,13 @@ __attribute__((target("avx2,fma"))) double avx2_loop(int64_t rounds) {
 
 __attribute__((target("avx512f"))) double avx512_loop(int64_t rounds) {
   __m512 chains[kChains], factor = _mm512_set1_ps(0.5f), term = _mm512_set1_ps(1.0f);
-  __asm__ volatile("" : "+v"(factor));
+  use(factor);
   for (__m512& chain : chains) chain = term;
   for (int64_t i = 0; i < rounds; ++i) {
 #pragma GCC unroll 12
     for (__m512& chain : chains) chain = _mm512_fmadd_ps(chain, factor, term);
   }
-  for (__m512& chain : chains) __asm__ volatile("" : "+v"(chain));
+  for (__m512& chain : chains) use(chain);
   return 2.0 * 16 * kChains * static_cast<double>(rounds);
 }
 
