@@ -11,6 +11,7 @@ namespace hone {
 /// How the payload of a weight encodes its values.
 enum class WeightFormat {
   kDense,  ///< payload holds the elements in its dtype (float32 or bfloat16)
+  kTiles,  ///< payload holds bfloat16, whose order is that of tiles: ops/moe_experts/tiled_weights.h
   kInt8,   ///< payload holds int8 tiles, a scale for each row beside it: ops/moe_experts/int8_weights.h
 };
 

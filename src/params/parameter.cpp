@@ -1,6 +1,7 @@
 #include "params/parameter.h"
 
 #include "ops/moe_experts/int8_weights.h"
+#include "ops/moe_experts/tiled_weights.h"
 
 namespace hone {
 
@@ -51,6 +52,12 @@ void Parameter::hold_in_int8() {
   HONE_ASSERT(fits_int8(shape()) && !value_.defined(), name());
   dtype_ = DType::kI8;
   trainable_ = false;
+}
+
+void Parameter::order_as_tiles(ThreadPool& pool) {
+  HONE_ASSERT(!trainable_ && !sharded() && !in_tiles_, name());
+  hone::order_as_tiles(pool, value());
+  in_tiles_ = true;
 }
 
 TrainingFormats Parameter::formats() const {

@@ -124,6 +124,10 @@ class Parameter : public NarrowGradWeight {
   /// its dtype is int8 then. Before allocation.
   void hold_in_int8();
   bool held_in_int8() const { return dtype_ == DType::kI8; }
+  /// Orders the values of a frozen stack of experts as tiles (ops/moe_experts/tiled_weights.h): once, and nothing reads
+  /// or writes them any more but products.
+  void order_as_tiles(ThreadPool& pool);
+  bool in_tiles() const { return in_tiles_; }
   /// Its place in the store.
   uint32_t index() const { return index_; }
   /// The ways files may hold it, the canonical one last.
@@ -145,7 +149,7 @@ class Parameter : public NarrowGradWeight {
   /// Values that are on their way from other ranks are awaited: by the stream that works with the parameter.
   WeightView view() const override {
     if (arrivals_) arrivals_->await_on_stream();
-    return {value_, held_in_int8() ? WeightFormat::kInt8 : WeightFormat::kDense, scales_};
+    return {value_, format(), scales_};
   }
   bool wants_grad() const override { return trainable_; }
   GradDest grad() override;
@@ -191,8 +195,14 @@ class Parameter : public NarrowGradWeight {
  private:
   friend class ParameterStore;
 
+  WeightFormat format() const {
+    if (in_tiles_) return WeightFormat::kTiles;
+    return held_in_int8() ? WeightFormat::kInt8 : WeightFormat::kDense;
+  }
+
   ParameterSpec spec_;
   DType dtype_;
+  bool in_tiles_ = false;
   TrainingFormats formats_;
   bool trainable_;
   Tensor value_, scales_, gradient_, master_;

@@ -313,8 +313,9 @@ void ParameterStore::zero_unwritten(const Context& context, const std::vector<Pa
 }
 
 void write_values(Parameter& parameter, int64_t offset, const float* values, int64_t count) {
-  HONE_ASSERT(offset >= 0 && offset + count <= parameter.shape().numel() && !parameter.held_in_int8(),
-              parameter.name());
+  HONE_ASSERT(
+      offset >= 0 && offset + count <= parameter.shape().numel() && !parameter.held_in_int8() && !parameter.in_tiles(),
+      parameter.name());
   const auto write = [](const Tensor& tensor, Slice to, const void* source) {
     Tensor slice = tensor;
     slice.data += static_cast<size_t>(to.begin) * size_of(tensor.dtype);

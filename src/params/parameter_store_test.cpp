@@ -6,9 +6,10 @@
 #include <cmath>
 #include <set>
 
+#include "core/cpu_features.h"
 #include "core/thread_pool.h"
 #include "ops/moe_experts/int8_weights.h"
-#include "params/int8_experts.h"
+#include "params/frozen_experts.h"
 #include "params/random_weights.h"
 #include "params/test_store.h"
 
@@ -187,6 +188,28 @@ TEST(ParameterStore, ExpertsOfEightBitsHaveAScaleForEachRowAndAreNotTrained) {
   EXPECT_TRUE(store.find("model.layers.0.mlp.gate.weight")->has_master());
   gate_up.set_trainable(true);
   EXPECT_ANY_THROW(ParameterStore::bytes_of(gate_up));
+}
+
+TEST(ParameterStore, FrozenExpertsAreOrderedForTheProductsThatGain) {
+  ThreadPool pool(2);
+  for (bool trained : {false, true}) {
+    ParameterStore store;
+    testing::add_model(store, {.hidden = 64, .intermediate = 128, .dtype = DType::kBF16});
+    Parameter& gate_up = *store.find("model.layers.0.mlp.experts.gate_up_proj");
+    gate_up.set_trainable(trained);
+    store.allocate(Device{});
+    const std::vector<float> values{1, 2, 3, 4};
+    write_values(gate_up, 0, values.data(), 4);
+    order_frozen_experts(store, pool);
+    EXPECT_EQ(gate_up.in_tiles(), !trained && active_isa() == Isa::kAmx);
+    EXPECT_EQ(gate_up.view().format, gate_up.in_tiles() ? WeightFormat::kTiles : WeightFormat::kDense);
+    EXPECT_FALSE(store.find("model.layers.0.mlp.gate.weight")->in_tiles());
+    const BFloat16* first = gate_up.value().as<BFloat16>();
+    EXPECT_EQ(static_cast<float>(first[gate_up.in_tiles() ? 32 : 2]), 3) << "columns 2 and 3 begin a row of a tile";
+    if (gate_up.in_tiles()) {
+      EXPECT_ANY_THROW(write_values(gate_up, 0, values.data(), 4));
+    }
+  }
 }
 
 TEST(ParameterStore, RandomExpertsOfEightBitsHaveTheDeviationThatIsAskedFor) {

@@ -158,6 +158,7 @@ void load_parameters(const Checkpoint& checkpoint, const CheckpointMap& map, Par
   for (Parameter& parameter : store.all()) {
     const auto layout = map.layouts.find(&parameter);
     if (layout == map.layouts.end()) continue;
+    HONE_ASSERT(!parameter.in_tiles(), parameter.name());
     for (const FileTensor& tensor : layout->second) {
       std::vector<std::string> missing;
       auto stored = StoredTensor::find(checkpoint, tensor, missing);

@@ -51,6 +51,7 @@ std::vector<Output> outputs_of(const ParameterStore& store, const Checkpoint* so
   for (const Parameter& parameter : store.all()) {
     if (parameter.kind() == ParameterKind::kLora) continue;
     HONE_ASSERT(!parameter.held_in_int8(), "what 8 bits have rounded is never saved: " + parameter.name());
+    HONE_ASSERT(!parameter.in_tiles(), "what products alone read is never saved: " + parameter.name());
     const FileLayout layout = map ? map->layouts.at(&parameter) : parameter.layouts().front();
     const bool converted = dtype && parameter.kind() != ParameterKind::kBuffer;
     for (const FileTensor& tensor : layout) {

@@ -6,6 +6,7 @@
 #include "ops/cast/cast.h"
 #include "ops/linear/linear.h"
 #include "ops/moe_experts/int8_weights.h"
+#include "ops/moe_experts/tiled_weights.h"
 #include "ops/random_fill/random_fill.h"
 
 namespace hone {
@@ -44,6 +45,13 @@ Weight& BenchData::weight(Shape shape, DType dtype, bool trained) {
   const Tensor value = random(shape, dtype, 0.02f);
   return *weights_.emplace_back(
       std::make_unique<BenchWeight>(WeightView{value}, trained ? take(shape, DType::kF32) : Tensor{}));
+}
+
+Weight& BenchData::frozen_experts(Shape shape, DType dtype) {
+  if (!gains_from_tiles(stream_.device(), dtype, shape)) return weight(shape, dtype, false);
+  // Random numbers are as random in any order.
+  const WeightView view{random(shape, dtype, 0.02f), WeightFormat::kTiles};
+  return *weights_.emplace_back(std::make_unique<BenchWeight>(view, Tensor{}));
 }
 
 Weight& BenchData::int8_weight(Shape shape) {

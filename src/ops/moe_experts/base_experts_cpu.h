@@ -1,8 +1,7 @@
-// The experts' base weights as products of rows on a CPU read them: where they lie, or, of 8 bits, dequantised for some
-// experts at a time.
+// Products of rows with the experts' base weights alone, on a CPU: those of tiles where they fit (tile_products_cpu.h);
+// else of weights where they lie, or, of 8 bits, dequantised for some experts at a time.
 //
-// Dequantised weights are float32, scale · q rounded once; bfloat16 where activations are and the product may round
-// what it multiplies (gemm.h: on AMX).
+// Dequantised weights are float32, scale · q rounded once.
 #pragma once
 
 #include <optional>
@@ -13,13 +12,14 @@ namespace hone::cpu {
 
 class BaseExperts {
  public:
-  /// For weights of 8 bits [E, N, K] takes scratch for some experts (64 MiB, or one), never for more than can have
-  /// rows.
-  BaseExperts(ArenaScope& scratch, const Tensor& weight, const Tensor& scales, int64_t rows, DType activations);
+  /// Where weights of 8 bits [E, N, K] are to be dequantised takes scratch for some experts (64 MiB, or one), never for
+  /// more than can have rows.
+  BaseExperts(ArenaScope& scratch, const WeightView& weight, int64_t rows, DType activations);
 
-  /// c[rows of e] = a[rows of e] · W_e for every expert: [R, N] x [N, K] -> [R, K].
-  void product(ThreadPool& pool, const ExpertRows& rows, const RowMatrix& a, const RowMatrix& c) const;
-  /// c[rows of e] = a[rows of e] · W_eᵀ + beta · c for every expert: [R, K] x [K, N] -> [R, N].
+  /// c[rows of e] = a[rows of e] · W_e for every expert: [R, N] x [N, K] -> float32 [R, K].
+  void product(ThreadPool& pool, const ExpertRows& rows, const RowMatrix& a, const Tensor& c) const;
+  /// c[rows of e] = a[rows of e] · W_eᵀ + beta · c for every expert: [R, K] x [K, N] -> [R, N]. Of weights
+  /// that are dense or dequantised: where tiles fit, tile_gate_up() and tile_down() do more in one pass.
   void transposed_product(ThreadPool& pool, const ExpertRows& rows, const RowMatrix& a, const RowMatrix& c,
                           float beta) const;
 
@@ -30,8 +30,9 @@ class BaseExperts {
   void for_experts(ThreadPool& pool, const ExpertRows& rows, Multiply multiply) const;
   void dequantize(ThreadPool& pool, std::span<const int64_t> experts) const;
 
-  Tensor weight_, scales_;
-  Tensor wide_;  // [experts at once, N, K] where weights have 8 bits
+  WeightView weight_;
+  bool tiles_;
+  Tensor wide_;  // [experts at once, N, K] where weights of 8 bits are dequantised
 };
 
 }  // namespace hone::cpu

@@ -21,17 +21,17 @@ void down_products(ThreadPool& pool, const MoeDownArgs& args, const BaseExperts&
 }  // namespace
 
 void moe_down(const Context& context, const MoeDownArgs& args) {
-  const int64_t rows_count = args.activation.shape[0], hidden = args.weight.shape[1];
-  const int64_t intermediate = args.weight.shape[2];
+  const int64_t rows_count = args.activation.shape[0], hidden = args.weight.payload.shape[1];
+  const int64_t intermediate = args.weight.payload.shape[2];
   const DType dtype = args.activation.dtype;
-  const bool tiles = takes_tiles(hidden, intermediate, dtype, args.weight.dtype);
+  const bool tiles = takes_tiles(hidden, intermediate, dtype, args.weight.payload.dtype);
   ArenaScope scratch(context.scratch());
   const Tensor y = scratch.take({rows_count, hidden}, tiles ? DType::kBF16 : DType::kF32);
   const bool drops = any_dropout(args.adapters), projects = tiles && !drops;
   const Tensor wide = drops ? scratch.take({rows_count, intermediate}, dtype) : Tensor{};
   const Tensor xa = projects ? Tensor{} : take_rank_rows(scratch, args.adapters, rows_count, DType::kF32);
   std::optional<BaseExperts> base;
-  if (!tiles) base.emplace(scratch, args.weight, args.weight_scales, rows_count, dtype);
+  if (!tiles) base.emplace(scratch, args.weight, rows_count, dtype);
   context.launch([=](ThreadPool& pool) {
     if (!projects) {
       clear_rank_padding(pool, args.adapters, xa);
@@ -79,7 +79,7 @@ void project_grads(ThreadPool& pool, const MoeDownGradArgs& args, const DownGrad
 /// dact = dout[token] · W_down, plus the adapters' part.
 void down_input_grad(ThreadPool& pool, const MoeDownGradArgs& args, const BaseExperts& base,
                      const DownGradScratch& scratch) {
-  base.product(pool, args.rows, {args.dout, args.rows.token.as<int32_t>()}, {scratch.dact});
+  base.product(pool, args.rows, {args.dout, args.rows.token.as<int32_t>()}, scratch.dact);
   for (size_t i = 0; i < args.adapters.size(); ++i) {
     ExpertLora(pool, args.rows, args.adapters[i], args.dropout, scratch.wide, args.h.dtype)
         .add_input_grad(rank_columns(args.adapters, i, scratch.v), scratch.dact);
@@ -108,11 +108,11 @@ void down_weight_grad(ThreadPool& pool, const MoeDownGradArgs& args, const DownG
 }  // namespace
 
 void moe_down_grad(const Context& context, const MoeDownGradArgs& args) {
-  const int64_t rows_count = args.h.shape[0], intermediate = args.weight.shape[2];
+  const int64_t rows_count = args.h.shape[0], intermediate = args.weight.payload.shape[2];
   const DownGradPlan plan(args);
   const bool drops = any_dropout(args.adapters);
-  const bool tiles =
-      plan.input && !drops && takes_tiles(args.weight.shape[1], intermediate, args.h.dtype, args.weight.dtype);
+  const bool tiles = plan.input && !drops &&
+                     takes_tiles(args.weight.payload.shape[1], intermediate, args.h.dtype, args.weight.payload.dtype);
   ArenaScope arena(context.scratch());
   DownGradScratch scratch;
   if (plan.input && !tiles) scratch.dact = arena.take({rows_count, intermediate}, DType::kF32);
@@ -124,7 +124,7 @@ void moe_down_grad(const Context& context, const MoeDownGradArgs& args) {
   scratch.v = take_rank_rows(arena, args.adapters, rows_count, DType::kF32);
   scratch.xa = take_rank_rows(arena, args.adapters, rows_count, DType::kF32);
   std::optional<BaseExperts> base;
-  if (plan.input && !tiles) base.emplace(arena, args.weight, args.weight_scales, rows_count, args.h.dtype);
+  if (plan.input && !tiles) base.emplace(arena, args.weight, rows_count, args.h.dtype);
   context.launch([=](ThreadPool& pool) {
     const ActivationGradArgs activation{.rows = args.rows,
                                         .h = args.h,

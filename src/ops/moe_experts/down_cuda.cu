@@ -7,13 +7,13 @@ namespace hone::cuda {
 void moe_down(const Context& context, const MoeDownArgs& args) {
   const DType dtype = args.activation.dtype;
   ArenaScope scratch(context.scratch());
-  const ExpertLora lora(context, scratch, {args.rows, args.adapters, args.dropout, args.weight.shape, dtype});
+  const ExpertLora lora(context, scratch, {args.rows, args.adapters, args.dropout, args.weight.payload.shape, dtype});
   const Tensor xa = lora.take_rank_rows(scratch);
   lora.project({args.activation}, xa);
-  const Tensor y = scratch.take({args.activation.shape[0], args.weight.shape[1]}, dtype);
+  const Tensor y = scratch.take({args.activation.shape[0], args.weight.payload.shape[1]}, dtype);
   grouped_gemm(context, {.groups = groups_of(args.rows),
                          .a = args.activation,
-                         .w = in_dtype(context, scratch, args.weight, dtype),
+                         .w = in_dtype(context, scratch, args.weight.payload, dtype),
                          .extra_a = xa,
                          .extra_w = lora.b(scratch, Ranks::kLast),
                          .c = y});
@@ -60,7 +60,7 @@ void input_grad(const Context& context, const MoeDownGradArgs& args, const Exper
   const DType dtype = args.h.dtype;
   const RowGroups groups = groups_of(args.rows);
   ArenaScope scratch(context.scratch());
-  const Tensor weight = in_dtype(context, scratch, args.weight, dtype);
+  const Tensor weight = in_dtype(context, scratch, args.weight.payload, dtype);
   const bool in_place = args.dh.wanted() && args.dh.beta == 0.0f;
   const Tensor dh = in_place ? args.dh.dst : scratch.take(args.h.shape, dtype);
   const Tensor dweights = args.dweights.wanted() ? scratch.take(args.weights.shape, DType::kF32) : Tensor{};
@@ -68,7 +68,8 @@ void input_grad(const Context& context, const MoeDownGradArgs& args, const Exper
   if (lora.drops() || apart) {
     // A mask stands between the adapters' product and dact, or the product does not know the activation: dact is formed
     // before the activation's gradient. The scaled activation takes its place.
-    const Tensor dact = scaled_act.defined() ? scaled_act : scratch.take({groups.rows, args.weight.shape[2]}, dtype);
+    const Tensor dact =
+        scaled_act.defined() ? scaled_act : scratch.take({groups.rows, args.weight.payload.shape[2]}, dtype);
     const bool inside = lora.any() && !lora.drops();
     grouped_gemm(context, {.groups = groups,
                            .a = args.dout,
@@ -104,14 +105,15 @@ void moe_down_grad(const Context& context, const MoeDownGradArgs& args) {
   const bool wants_input = args.dh.wanted() || args.dweights.wanted();
   const bool wants_a = wants_lora_a(args.dadapters), wants_b = wants_lora_b(args.dadapters);
   ArenaScope scratch(context.scratch());
-  const ExpertLora lora(context, scratch, {args.rows, args.adapters, args.dropout, args.weight.shape, args.h.dtype});
+  const ExpertLora lora(context, scratch,
+                        {args.rows, args.adapters, args.dropout, args.weight.payload.shape, args.h.dtype});
   const ExpertInput dout{args.dout, args.rows.token};
   const Tensor v = lora.take_rank_rows(scratch);
   if (wants_input || wants_a) lora.project_grad(dout, v);
   // The router's weight of a row goes into the activation, so that dout enters products as it is.
   const bool wants_factor = args.dweight.wanted() || wants_a || wants_b;
   const Tensor scaled_act =
-      wants_factor ? scratch.take({args.h.shape[0], args.weight.shape[2]}, args.h.dtype) : Tensor{};
+      wants_factor ? scratch.take({args.h.shape[0], args.weight.payload.shape[2]}, args.h.dtype) : Tensor{};
   if (wants_input) {
     input_grad(context, args, lora, v, scaled_act);
   } else if (wants_factor) {

@@ -76,6 +76,9 @@ struct TileTask {
   /// int8_weights.h says, though strides are a plain matrix's; columns, and the
   /// depth, are multiples of 64.
   Operand weight;
+  /// Of bfloat16: the elements lie as tiled_weights.h says, though strides are a plain matrix's; columns, and the
+  /// depth, are multiples of 32.
+  bool weight_in_tiles = false;
   /// Of int8 weights: a scale for each column of C, or for each k.
   const float* column_scales = nullptr;
   const float* depth_scales = nullptr;
@@ -109,8 +112,8 @@ inline constexpr int64_t kMaxTaskRows = 512;
 inline constexpr int64_t kMaxRowTiles = 768;
 inline constexpr int64_t kMaxTaskSums = 256 * 512;
 
-/// The most rows that a task of this shape is best given. Rounding rows to int8 costs more than reading W once more for
-/// others, so that a task packs all of k at one time; bfloat16 rows are packed several times rather than W.
+/// The most rows that a task of this shape is best given: if W is packed already, no more than are packed for all of k
+/// at one time, since reading W once more for others costs less than packing rows again.
 int64_t most_rows(const TileTask& shape);
 
 /// How much of k a task of this shape, but so many rows, packs at one time.

@@ -49,6 +49,63 @@ struct Bf16Format {
   void finish() const {}
 };
 
+/// W is bfloat16 in tiles (tiled_weights.h), and the rows are bfloat16.
+struct TiledFormat : Bf16Format {
+  /// Read where they lie if rows of W are columns of C; where they are k, turned.
+  StripPanels weight_panels(int64_t col, int64_t strips, const Span& k) const {
+    if (depth_is_contiguous(t.weight)) {
+      const std::byte* first = at(col, k.begin);
+      return {first, t.pair_offset / kLanes * panel_bytes(), t.strip_stride / kLanes * panel_bytes()};
+    }
+    const int64_t steps = steps_of(k.count()), packed_bytes = steps * kTileBytes;
+    for (int64_t n = 0; n < k.count(); n += kLanes) {
+      const std::byte* from = at(k.begin + n, col);
+      std::byte* to = memory.weight + n / kDepth * kTileBytes + n % kDepth / kLanes * (kTileBytes / 2);
+      for (int64_t panel = 0; panel < 2 * strips; ++panel, from += kTileBytes / 2, to += packed_bytes) {
+        turn_half_tile(from, to);
+      }
+    }
+    return {memory.weight, packed_bytes, 2 * packed_bytes};
+  }
+  Prefetch prefetch(int64_t lane, int64_t lanes, const Span& k, int64_t steps) const {
+    const bool along_depth = depth_is_contiguous(t.weight);
+    const std::byte* first = along_depth ? at(lane, k.begin) : at(k.begin, lane);
+    const int64_t panels = (along_depth ? lanes : k.count()) / kLanes;
+    return Prefetch(reinterpret_cast<const char*>(first), panels, panel_bytes(),
+                    2 * kLanes * (along_depth ? k.count() : lanes), steps);
+  }
+
+ private:
+  int64_t panel_bytes() const {
+    return 2 * kLanes * (depth_is_contiguous(t.weight) ? t.weight.lane_stride : t.weight.depth_stride);
+  }
+  /// Row n of W, a multiple of 16, from column j on, a multiple of 16.
+  const std::byte* at(int64_t n, int64_t j) const {
+    return static_cast<const std::byte*>(t.weight.data) + n / kLanes * panel_bytes() + j * kLanes * 2;
+  }
+
+  /// Half a tile of W, 16 rows x 16 columns, as half a tile of which the columns are lanes: 8 rows of 16 columns x 2 n.
+  /// A row of it is 8 pairs of rows n of two columns each; as 64 bits these are transposed, and within them the pairs.
+  [[gnu::always_inline]] static void turn_half_tile(const std::byte* from, std::byte* to) {
+    const __m512i pairs = _mm512_broadcast_i32x4(_mm_setr_epi8(0, 1, 4, 5, 2, 3, 6, 7, 8, 9, 12, 13, 10, 11, 14, 15));
+#pragma GCC unroll 4
+    for (int quarter = 0; quarter < 4; ++quarter, to += 128) {
+      const auto block = [&](int row) {
+        return _mm_loadu_si128(reinterpret_cast<const __m128i*>(from + 64 * row + 16 * quarter));
+      };
+      const auto four = [&](int row) {
+        __m512i v = _mm512_castsi128_si512(block(row));
+        v = _mm512_mask_broadcast_i32x4(v, 0x00f0, block(row + 2));
+        v = _mm512_mask_broadcast_i32x4(v, 0x0f00, block(row + 4));
+        return _mm512_mask_broadcast_i32x4(v, 0xf000, block(row + 6));
+      };
+      const __m512i even = four(0), odd = four(1);
+      _mm512_store_si512(to, _mm512_shuffle_epi8(_mm512_maskz_unpacklo_epi64(0xff, even, odd), pairs));
+      _mm512_store_si512(to + 64, _mm512_shuffle_epi8(_mm512_maskz_unpackhi_epi64(0xff, even, odd), pairs));
+    }
+  }
+};
+
 /// k of a tile.
 int64_t step_depth(const TileTask& shape) { return block_depth(shape) / kBlockSteps; }
 
@@ -58,7 +115,8 @@ int64_t most_rows(const TileTask& shape) {
   constexpr int64_t kLeastPanels = 4;  // with fewer, reading W costs more
   const int64_t steps = (shape.depth + step_depth(shape) - 1) / step_depth(shape);
   const int64_t panels = kMaxRowTiles / largest(steps, 1) / 2 * 2;
-  return is_int8(shape) ? smaller(kMaxTaskRows, largest(panels, kLeastPanels) * kLanes) : kMaxTaskRows;
+  const bool packed = is_int8(shape) || shape.weight_in_tiles;
+  return packed ? smaller(kMaxTaskRows, largest(panels, kLeastPanels) * kLanes) : kMaxTaskRows;
 }
 
 int64_t chunk_depth(const TileTask& shape, int64_t rows) {
@@ -70,7 +128,8 @@ int64_t workspace_bytes(const TileTask& shape) { return Memory(shape, nullptr).e
 
 void run_tiles(const TileTask& task, std::byte* workspace) {
   configure_tiles();
-  is_int8(task) ? run_int8_tiles(task, workspace) : Task<Bf16Format>(task, workspace).run();
+  if (is_int8(task)) return run_int8_tiles(task, workspace);
+  task.weight_in_tiles ? Task<TiledFormat>(task, workspace).run() : Task<Bf16Format>(task, workspace).run();
 }
 
 }  // namespace hone::amx

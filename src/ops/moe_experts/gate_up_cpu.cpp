@@ -31,7 +31,7 @@ void gate_up_products(ThreadPool& pool, const MoeGateUpArgs& args, const BaseExp
 /// dx_rows f32 [R, H] = dh W + the adapters' part.
 void input_grad_products(ThreadPool& pool, const MoeGateUpGradArgs& args, const BaseExperts& base, const Tensor& wide,
                          const Tensor& v, const Tensor& dx_rows) {
-  base.product(pool, args.rows, {args.dh}, {dx_rows});
+  base.product(pool, args.rows, {args.dh}, dx_rows);
   for (size_t i = 0; i < args.adapters.size(); ++i) {
     ExpertLora(pool, args.rows, args.adapters[i], args.dropout, wide, args.dh.dtype)
         .add_input_grad(rank_columns(args.adapters, i, v), dx_rows);
@@ -42,12 +42,12 @@ void input_grad_products(ThreadPool& pool, const MoeGateUpGradArgs& args, const 
 
 void moe_gate_up(const Context& context, const MoeGateUpArgs& args) {
   const int64_t rows_count = args.h.shape[0], hidden = args.x.shape[1];
-  const bool tiles = takes_tiles(hidden, args.activation.shape[1], args.x.dtype, args.weight.dtype);
+  const bool tiles = takes_tiles(hidden, args.activation.shape[1], args.x.dtype, args.weight.payload.dtype);
   ArenaScope scratch(context.scratch());
   const bool drops = any_dropout(args.adapters), projects = tiles && !drops;
   const Tensor wide = drops ? scratch.take({rows_count, hidden}, args.x.dtype) : Tensor{};
   std::optional<BaseExperts> base;
-  if (!tiles) base.emplace(scratch, args.weight, args.weight_scales, rows_count, args.x.dtype);
+  if (!tiles) base.emplace(scratch, args.weight, rows_count, args.x.dtype);
   context.launch([=](ThreadPool& pool) {
     if (!projects) project_inputs(pool, args, wide);
     tiles ? tile_gate_up(pool, args, {args.xa, !projects}) : gate_up_products(pool, args, *base);
@@ -55,16 +55,17 @@ void moe_gate_up(const Context& context, const MoeGateUpArgs& args) {
 }
 
 void moe_gate_up_grad(const Context& context, const MoeGateUpGradArgs& args) {
-  const int64_t rows_count = args.dh.shape[0], hidden = args.weight.shape[2];
+  const int64_t rows_count = args.dh.shape[0], hidden = args.weight.payload.shape[2];
   const bool wants_dx = args.dx.wanted(), drops = any_dropout(args.adapters);
-  const bool tiles = !drops && takes_tiles(hidden, args.weight.shape[1] / 2, args.dh.dtype, args.weight.dtype);
+  const bool tiles =
+      !drops && takes_tiles(hidden, args.weight.payload.shape[1] / 2, args.dh.dtype, args.weight.payload.dtype);
   ArenaScope scratch(context.scratch());
   const DType rows_dtype = tiles ? DType::kBF16 : DType::kF32;
   const Tensor dx_rows = wants_dx ? scratch.take({rows_count, hidden}, rows_dtype) : Tensor{};
   const Tensor wide = drops ? scratch.take({rows_count, hidden}, DType::kF32) : Tensor{};
   const Tensor v = take_rank_rows(scratch, args.adapters, rows_count, DType::kF32);
   std::optional<BaseExperts> base;
-  if (wants_dx && !tiles) base.emplace(scratch, args.weight, args.weight_scales, rows_count, args.dh.dtype);
+  if (wants_dx && !tiles) base.emplace(scratch, args.weight, rows_count, args.dh.dtype);
   context.launch([=](ThreadPool& pool) {
     const RowMatrix x{args.x, args.rows.token.as<int32_t>()}, dh{args.dh};
     if (args.dweight.wanted()) weight_product(pool, args.rows, dh, x, args.dweight);

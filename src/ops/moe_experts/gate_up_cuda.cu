@@ -6,13 +6,13 @@ namespace hone::cuda {
 void moe_gate_up(const Context& context, const MoeGateUpArgs& args) {
   ArenaScope scratch(context.scratch());
   const DType dtype = args.x.dtype;
-  const ExpertLora lora(context, scratch, {args.rows, args.adapters, args.dropout, args.weight.shape, dtype});
+  const ExpertLora lora(context, scratch, {args.rows, args.adapters, args.dropout, args.weight.payload.shape, dtype});
   lora.project({args.x, args.rows.token}, args.xa);
   const bool apart = needs_row_passes(args.bias, args.function);
   grouped_gemm(context, {.groups = groups_of(args.rows),
                          .a = args.x,
                          .a_rows = args.rows.token,
-                         .w = in_dtype(context, scratch, args.weight, dtype),
+                         .w = in_dtype(context, scratch, args.weight.payload, dtype),
                          .extra_a = args.xa,
                          .extra_w = lora.b(scratch, Ranks::kLast),
                          .c = args.h,
@@ -30,11 +30,11 @@ namespace {
 void input_grad(const Context& context, const MoeGateUpGradArgs& args, const ExpertLora& lora, const Tensor& v) {
   const DType dtype = args.dh.dtype;
   ArenaScope scratch(context.scratch());
-  const Tensor rows = scratch.take({args.dh.shape[0], args.weight.shape[2]}, dtype);
+  const Tensor rows = scratch.take({args.dh.shape[0], args.weight.payload.shape[2]}, dtype);
   const bool inside = lora.any() && !lora.drops();
   grouped_gemm(context, {.groups = groups_of(args.rows),
                          .a = args.dh,
-                         .w = in_dtype(context, scratch, args.weight, dtype),
+                         .w = in_dtype(context, scratch, args.weight.payload, dtype),
                          .w_transposed = true,
                          .extra_a = inside ? v : Tensor{},
                          .extra_w = inside ? lora.a(scratch, Ranks::kLast) : Tensor{},
@@ -47,7 +47,8 @@ void input_grad(const Context& context, const MoeGateUpGradArgs& args, const Exp
 
 void moe_gate_up_grad(const Context& context, const MoeGateUpGradArgs& args) {
   ArenaScope scratch(context.scratch());
-  const ExpertLora lora(context, scratch, {args.rows, args.adapters, args.dropout, args.weight.shape, args.dh.dtype});
+  const ExpertLora lora(context, scratch,
+                        {args.rows, args.adapters, args.dropout, args.weight.payload.shape, args.dh.dtype});
   const ExpertInput x{args.x, args.rows.token}, dh{args.dh};
   if (args.dweight.wanted()) {
     grouped_wgrad(

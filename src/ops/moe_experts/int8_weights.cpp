@@ -44,19 +44,6 @@ void quantize_row(const float* row, int64_t n, int64_t columns, float inverse, i
   }
 }
 
-template <class T>
-void dequantize(const int8_t* q, const float* scales, int64_t row, int64_t count, int64_t columns, T* to) {
-  std::array<int8_t, kTile> values;
-  for (int64_t n = row; n < row + count; ++n) {
-    const float scale = scales[n];
-    for (int64_t k = 0; k < columns; k += kTile, to += kTile) {
-      const int8_t* tile = q + int8_offset(n, k, columns);
-      for (int j = 0; j < kTile; j += 4) std::memcpy(values.data() + j, tile + j / 4 * kGroupBytes, 4);
-      for (int j = 0; j < kTile; ++j) to[j] = T(scale * static_cast<float>(values[static_cast<size_t>(j)]));
-    }
-  }
-}
-
 }  // namespace
 
 bool fits_int8(const Shape& shape) {
@@ -82,10 +69,15 @@ void quantize_expert(ThreadPool& pool, const Tensor& matrix, const Tensor& q, co
 }
 
 void dequantize_rows(const int8_t* q, const float* scales, int64_t row, int64_t count, int64_t columns, float* to) {
-  dequantize(q, scales, row, count, columns, to);
-}
-void dequantize_rows(const int8_t* q, const float* scales, int64_t row, int64_t count, int64_t columns, BFloat16* to) {
-  dequantize(q, scales, row, count, columns, to);
+  std::array<int8_t, kTile> values;
+  for (int64_t n = row; n < row + count; ++n) {
+    const float scale = scales[n];
+    for (int64_t k = 0; k < columns; k += kTile, to += kTile) {
+      const int8_t* tile = q + int8_offset(n, k, columns);
+      for (int j = 0; j < kTile; j += 4) std::memcpy(values.data() + j, tile + j / 4 * kGroupBytes, 4);
+      for (int j = 0; j < kTile; ++j) to[j] = scale * static_cast<float>(values[static_cast<size_t>(j)]);
+    }
+  }
 }
 
 }  // namespace hone

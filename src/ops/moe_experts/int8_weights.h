@@ -41,8 +41,7 @@ void quantize_panels(const float* rows, int64_t panels, int64_t columns, int8_t*
 /// The same for an expert's float32 [N, K] on the threads of a pool, to q int8 of as many elements and scales [N].
 void quantize_expert(ThreadPool& pool, const Tensor& matrix, const Tensor& q, const Tensor& scales);
 
-/// Rows [row, row + count) of an expert's [N, K] as float32 or bfloat16, rounded to nearest: scale · q.
+/// Rows [row, row + count) of an expert's [N, K] as float32, rounded to nearest: scale · q.
 void dequantize_rows(const int8_t* q, const float* scales, int64_t row, int64_t count, int64_t columns, float* to);
-void dequantize_rows(const int8_t* q, const float* scales, int64_t row, int64_t count, int64_t columns, BFloat16* to);
 
 }  // namespace hone

@@ -4,18 +4,25 @@
 
 #include "ops/device_dispatch.h"
 #include "ops/moe_experts/int8_weights.h"
+#include "ops/moe_experts/tiled_weights.h"
 #include "ops/weight_gradient/weight_gradient.h"
 
 namespace hone {
 
 namespace {
 
-/// Of 8 bits are frozen weights on a CPU alone.
-void check_weight(const Context& context, const Tensor& weight, const Tensor& scales, bool wants_grad = false) {
-  HONE_ASSERT(scales.defined() == (weight.dtype == DType::kI8));
-  if (!scales.defined()) return;
-  HONE_ASSERT(context.device().kind == DeviceKind::kCpu && !wants_grad && fits_int8(weight.shape));
-  HONE_ASSERT(scales.dtype == DType::kF32 && scales.shape == (Shape{weight.shape[0], weight.shape[1]}));
+/// Only frozen weights on a CPU are anything but dense.
+void check_weight(const Context& context, const WeightView& weight, bool wants_grad = false) {
+  const Tensor &payload = weight.payload, &scales = weight.scales;
+  HONE_ASSERT(scales.defined() == (weight.format == WeightFormat::kInt8));
+  if (weight.format == WeightFormat::kDense) return;
+  HONE_ASSERT(context.device().kind == DeviceKind::kCpu && !wants_grad);
+  if (weight.format == WeightFormat::kTiles) {
+    HONE_ASSERT(gains_from_tiles(context.device(), payload.dtype, payload.shape));
+  } else {
+    HONE_ASSERT(payload.dtype == DType::kI8 && fits_int8(payload.shape));
+    HONE_ASSERT(scales.dtype == DType::kF32 && scales.shape == (Shape{payload.shape[0], payload.shape[1]}));
+  }
 }
 
 }  // namespace
@@ -25,19 +32,19 @@ void moe_permutation(const Context& context, const ExpertRowsArgs& args) {
   dispatch(context, args, &cpu::moe_permutation, HONE_CUDA_OP(moe_permutation));
 }
 void moe_gate_up(const Context& context, const MoeGateUpArgs& args) {
-  check_weight(context, args.weight, args.weight_scales);
+  check_weight(context, args.weight);
   dispatch(context, args, &cpu::moe_gate_up, HONE_CUDA_OP(moe_gate_up));
 }
 void moe_gate_up_grad(const Context& context, const MoeGateUpGradArgs& args) {
-  check_weight(context, args.weight, args.weight_scales, args.dweight.wanted());
+  check_weight(context, args.weight, args.dweight.wanted());
   dispatch(context, args, &cpu::moe_gate_up_grad, HONE_CUDA_OP(moe_gate_up_grad));
 }
 void moe_down(const Context& context, const MoeDownArgs& args) {
-  check_weight(context, args.weight, args.weight_scales);
+  check_weight(context, args.weight);
   dispatch(context, args, &cpu::moe_down, HONE_CUDA_OP(moe_down));
 }
 void moe_down_grad(const Context& context, const MoeDownGradArgs& args) {
-  check_weight(context, args.weight, args.weight_scales, args.dweight.wanted());
+  check_weight(context, args.weight, args.dweight.wanted());
   dispatch(context, args, &cpu::moe_down_grad, HONE_CUDA_OP(moe_down_grad));
 }
 
@@ -147,8 +154,7 @@ struct GateUpNode : ExpertNode {
   void forward(Tape& tape) override {
     moe_gate_up(tape.context(), {.rows = rows.data(tape),
                                  .x = tape.data(inputs[0]),
-                                 .weight = weight->view().payload,
-                                 .weight_scales = weight->view().scales,
+                                 .weight = weight->view(),
                                  .bias = bias_view(),
                                  .adapters = adapter_views(tape),
                                  .dropout = dropout,
@@ -164,8 +170,7 @@ struct GateUpNode : ExpertNode {
     const NarrowGradient dweight(tape.context(), *weight, true);
     moe_gate_up_grad(tape.context(), {.rows = rows.data(tape),
                                       .x = reads_x() ? tape.data(inputs[0]) : Tensor{},
-                                      .weight = weight->view().payload,
-                                      .weight_scales = weight->view().scales,
+                                      .weight = weight->view(),
                                       .adapters = adapter_views(tape),
                                       .dropout = dropout,
                                       .xa = wants_lora_b() ? tape.data(outputs[2]) : Tensor{},
@@ -186,8 +191,7 @@ struct DownNode : ExpertNode {
     moe_down(tape.context(), {.rows = rows.data(tape),
                               .activation = tape.data(inputs[2]),
                               .weights = tape.data(inputs[1]),
-                              .weight = weight->view().payload,
-                              .weight_scales = weight->view().scales,
+                              .weight = weight->view(),
                               .bias = bias_view(),
                               .adapters = adapter_views(tape),
                               .dropout = dropout,
@@ -202,8 +206,7 @@ struct DownNode : ExpertNode {
     moe_down_grad(tape.context(), {.rows = rows.data(tape),
                                    .h = h,
                                    .weights = tape.data(inputs[1]),
-                                   .weight = weight->view().payload,
-                                   .weight_scales = weight->view().scales,
+                                   .weight = weight->view(),
                                    .bias = bias_view(),
                                    .adapters = adapter_views(tape),
                                    .dropout = dropout,

@@ -76,10 +76,9 @@ struct ExpertAdapterGrad {
 
 struct MoeGateUpArgs {
   ExpertRows rows;
-  Tensor x;                   ///< [T, H] float32 or bfloat16
-  Tensor weight;              ///< [E, 2I, H], gate rows first
-  Tensor weight_scales = {};  ///< float32 [E, 2I] where the weight is int8 (int8_weights.h), else undefined
-  Tensor bias = {};           ///< [E, 2I], or undefined
+  Tensor x;           ///< [T, H] float32 or bfloat16
+  WeightView weight;  ///< [E, 2I, H], gate rows first
+  Tensor bias = {};   ///< [E, 2I], or undefined
   std::vector<ExpertAdapterView> adapters;
   LoraDropoutContext dropout;
   ExpertActivation function = {};
@@ -92,7 +91,7 @@ struct MoeGateUpArgs {
 struct MoeGateUpGradArgs {
   ExpertRows rows;
   Tensor x;  ///< read where dweight or a lora_a is wanted
-  Tensor weight, weight_scales = {};
+  WeightView weight;
   std::vector<ExpertAdapterView> adapters;
   LoraDropoutContext dropout;
   Tensor xa;            ///< read where a lora_b is wanted
@@ -105,11 +104,10 @@ struct MoeGateUpGradArgs {
 
 struct MoeDownArgs {
   ExpertRows rows;
-  Tensor activation;          ///< [R, I]
-  Tensor weights;             ///< [T, k], the router's; dtype of the activation
-  Tensor weight;              ///< [E, H, I]
-  Tensor weight_scales = {};  ///< float32 [E, H] where the weight is int8
-  Tensor bias = {};           ///< [E, H], or undefined
+  Tensor activation;  ///< [R, I]
+  Tensor weights;     ///< [T, k], the router's; dtype of the activation
+  WeightView weight;  ///< [E, H, I]
+  Tensor bias = {};   ///< [E, H], or undefined
   std::vector<ExpertAdapterView> adapters;
   LoraDropoutContext dropout;
   Tensor out;  ///< out, [T, H], dtype of the activation
@@ -118,7 +116,9 @@ struct MoeDownArgs {
 /// No expert's output is needed: d weights[t, j] = <dout[t], y_row> = <dout[t] W_down, act_row> + <dout[t], bias_e>.
 struct MoeDownGradArgs {
   ExpertRows rows;
-  Tensor h, weights, weight, weight_scales = {}, bias = {};
+  Tensor h, weights;
+  WeightView weight;
+  Tensor bias = {};
   std::vector<ExpertAdapterView> adapters;
   LoraDropoutContext dropout;
   ExpertActivation function = {};

@@ -18,7 +18,8 @@ struct MoeOptions {
   int64_t rank = 2;
   float dropout = 0.0f;
   bool base_trained = true;
-  bool int8_base = false;  ///< the base is held in 8 bits: frozen, H and I multiples of 64
+  /// Other than dense the base is frozen: in 8 bits with H and I multiples of 64; in tiles on AMX alone, for bfloat16.
+  WeightFormat base_format = WeightFormat::kDense;
   bool x_trained = true;
   bool router_weights_trained = true;
   bool biases = false, biases_trained = true;

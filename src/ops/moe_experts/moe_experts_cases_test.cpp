@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <cmath>
 
+#include "core/thread_pool.h"
 #include "ops/moe_experts/int8_weights.h"
+#include "ops/moe_experts/tiled_weights.h"
 
 namespace hone::testing {
 
@@ -157,28 +159,34 @@ Argument int8_argument(Shape shape, uint64_t key, double scale) {
   return argument;
 }
 
-/// Such an argument as ops are given it.
-class Int8Weight : public Weight {
+/// A frozen weight as ops are given it in a format of its own.
+class FormattedWeight : public Weight {
  public:
-  explicit Int8Weight(const Argument& argument)
+  FormattedWeight(const Argument& argument, WeightFormat format)
       : shape_(argument.shape),
-        q_(test_device(), argument.values.size()),
+        payload_(test_device(), argument.values.size() * sizeof(BFloat16)),
         scales_(test_device(), static_cast<size_t>(shape_[0] * shape_[1]) * sizeof(float)) {
     const std::vector<float> values(argument.values.begin(), argument.values.end());
-    const int64_t panels = shape_[0] * shape_[1] / kInt8PanelRows;
-    quantize_panels(values.data(), panels, shape_[2], reinterpret_cast<int8_t*>(q_.data()),
-                    reinterpret_cast<float*>(scales_.data()));
+    if (format == WeightFormat::kInt8) {
+      view_ = {payload_.tensor(shape_, DType::kI8), format, scales_.tensor({shape_[0], shape_[1]}, DType::kF32)};
+      quantize_panels(values.data(), shape_[0] * shape_[1] / kInt8PanelRows, shape_[2], view_.payload.as<int8_t>(),
+                      view_.scales.as<float>());
+    } else {
+      view_ = {payload_.tensor(shape_, DType::kBF16), format};
+      std::transform(values.begin(), values.end(), view_.payload.as<BFloat16>(), [](float x) { return BFloat16(x); });
+      ThreadPool pool(1);
+      order_as_tiles(pool, view_.payload);
+    }
   }
   const Shape& shape() const override { return shape_; }
-  WeightView view() const override {
-    return {q_.tensor(shape_, DType::kI8), WeightFormat::kInt8, scales_.tensor({shape_[0], shape_[1]}, DType::kF32)};
-  }
+  WeightView view() const override { return view_; }
   bool wants_grad() const override { return false; }
   GradDest grad() override { return {}; }
 
  private:
   Shape shape_;
-  Buffer q_, scales_;
+  Buffer payload_, scales_;
+  WeightView view_;
 };
 
 }  // namespace
@@ -200,14 +208,16 @@ OpCase moe_case(const MoeSizes& s, const MoeOptions& options) {
               random_argument({s.tokens, s.k}, 2, 1, options.router_weights_trained)};
   const auto base = [&](Shape shape, uint64_t key) {
     const double scale = size_one(shape[2]);
-    return options.int8_base ? int8_argument(shape, key, scale)
-                             : random_argument(shape, key, scale, options.base_trained);
+    if (options.base_format == WeightFormat::kInt8) return int8_argument(shape, key, scale);
+    const bool dense = options.base_format == WeightFormat::kDense;
+    return random_argument(shape, key, scale, options.base_trained && dense);
   };
   c.weights = {base({s.experts, 2 * s.intermediate, s.hidden}, 3), base({s.experts, s.hidden, s.intermediate}, 4)};
-  std::vector<std::shared_ptr<Int8Weight>> int8_weights;
+  std::vector<std::shared_ptr<FormattedWeight>> formatted;
   for (Argument& weight : c.weights) {
     weight.takes_narrow_gradient = true;
-    if (options.int8_base) int8_weights.push_back(std::make_shared<Int8Weight>(weight));
+    if (options.base_format == WeightFormat::kDense) continue;
+    formatted.push_back(std::make_shared<FormattedWeight>(weight, options.base_format));
   }
   for (const AdapterSpec& spec : specs) {
     const int64_t in = spec.down ? s.intermediate : s.hidden;
@@ -245,8 +255,8 @@ OpCase moe_case(const MoeSizes& s, const MoeOptions& options) {
       list.push_back({adapter, specs[i].out_begin, specs[i].out_count});
     }
     const Var ids_var = tape.input(*ids_tensor);
-    const ExpertWeights weights{.gate_up = options.int8_base ? int8_weights[0].get() : w[0],
-                                .down = options.int8_base ? int8_weights[1].get() : w[1],
+    const ExpertWeights weights{.gate_up = formatted.empty() ? w[0] : formatted[0].get(),
+                                .down = formatted.empty() ? w[1] : formatted[1].get(),
                                 .gate_up_bias = options.biases ? w[w.size() - 2] : nullptr,
                                 .down_bias = options.biases ? w[w.size() - 1] : nullptr,
                                 .function = reference.function};

@@ -123,13 +123,14 @@ TEST(MoeExperts, ABaseOfEightBitsMatchesTheReference) {
   for (Isa isa : {Isa::kBaseline, Isa::kAvx2, Isa::kAvx512, Isa::kAmx}) {
     if (isa > best_isa()) continue;
     force_isa(isa);
-    expect_matches(sizes, {.lora = MoeLora::kShared, .int8_base = true});
+    expect_matches(sizes, {.lora = MoeLora::kShared, .base_format = WeightFormat::kInt8});
   }
   force_isa(best_isa());
-  expect_matches(sizes, {.int8_base = true, .biases = true, .biases_trained = false});
-  expect_matches(sizes, {.lora = MoeLora::kSplit, .dropout = 0.25f, .int8_base = true});
-  expect_matches({3, 128, 64, 2, 1}, {.int8_base = true, .ids = all_to(1, 3)});
-  expect_matches({2, 64, 192, 70, 2}, {.int8_base = true, .router_weights_trained = false, .clamped = true});
+  expect_matches(sizes, {.base_format = WeightFormat::kInt8, .biases = true, .biases_trained = false});
+  expect_matches(sizes, {.lora = MoeLora::kSplit, .dropout = 0.25f, .base_format = WeightFormat::kInt8});
+  expect_matches({3, 128, 64, 2, 1}, {.base_format = WeightFormat::kInt8, .ids = all_to(1, 3)});
+  expect_matches({2, 64, 192, 70, 2},
+                 {.base_format = WeightFormat::kInt8, .router_weights_trained = false, .clamped = true});
 }
 
 /// An expert's weights of 12 MiB, of which few are dequantised at a time, against weights of float32 in the same
@@ -137,7 +138,7 @@ TEST(MoeExperts, ABaseOfEightBitsMatchesTheReference) {
 TEST(MoeExperts, ExpertsOfEightBitsAreDequantisedInTurn) {
   if (test_device().kind == DeviceKind::kCuda) GTEST_SKIP() << "for the CPU alone";
   const MoeSizes sizes{5, 1024, 1408, 6, 2};
-  const OpCase c = moe_case(sizes, {.int8_base = true});
+  const OpCase c = moe_case(sizes, {.base_format = WeightFormat::kInt8});
   OpCase same_values = moe_case(sizes, {.base_trained = false});
   same_values.weights = c.weights;
   const OpResult got = run_op(c, {.dtype = DType::kF32}), want = run_op(same_values, {.dtype = DType::kF32});
@@ -297,7 +298,7 @@ std::map<std::pair<int64_t, int64_t>, std::vector<float>> dropout_masks(const st
   const Tensor activation = on.arena.take({2 * kT, 1}, DType::kF32);
   moe_gate_up(on.context, {.rows = rows,
                            .x = *x,
-                           .weight = *weight,
+                           .weight = {*weight},
                            .adapters = {{.lora_a = *lora_a,
                                          .lora_b = *lora_b,
                                          .out_begin = 0,

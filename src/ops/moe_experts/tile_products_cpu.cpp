@@ -50,17 +50,16 @@ amx::Operand rows_of(const RowMatrix& rows) {
 
 /// The weight's side of a product.
 struct Factor {
-  Tensor weight;              // [E, columns, k], or [E, k, columns]
-  Tensor scales;              // of an int8 weight, [E, columns] or [E, k]
+  WeightView weight;          // [E, columns, k], or [E, k, columns]
   bool columns_first = true;  // the former
   const std::vector<ExpertAdapterView>* adapters = nullptr;
 
-  int64_t columns() const { return weight.shape[columns_first ? 1 : 2]; }
-  int64_t depth() const { return weight.shape[columns_first ? 2 : 1]; }
+  int64_t columns() const { return weight.payload.shape[columns_first ? 1 : 2]; }
+  int64_t depth() const { return weight.payload.shape[columns_first ? 2 : 1]; }
 
   amx::Operand operand(int64_t e) const {
-    const Tensor part = weight.rows(e, 1);
-    const int64_t stride = weight.shape[2];
+    const Tensor part = weight.payload.rows(e, 1);
+    const int64_t stride = part.shape[2];
     return {part.data, part.dtype, columns_first ? stride : 1, columns_first ? 1 : stride, nullptr, nullptr};
   }
 
@@ -92,6 +91,7 @@ class TileProduct {
       : rows_(rows), factor_(factor), strips_(factor.columns() / amx::kStripLanes), projects_(!low_rank.formed) {
     shape_.rows = rows_of(a);
     shape_.weight = factor.operand(0);
+    shape_.weight_in_tiles = factor.weight.format == WeightFormat::kTiles;
     shape_.depth = factor.depth();
     const Tensor& l = low_rank.rows;
     for (const ExpertAdapterView& adapter : *factor.adapters) {
@@ -159,9 +159,8 @@ class TileProduct {
     TileTask task = shape_;
     task.expert = rows.expert;
     task.weight = factor_.operand(rows.expert);
-    if (factor_.scales.defined()) {
-      (factor_.columns_first ? task.column_scales : task.depth_scales) =
-          factor_.scales.rows(rows.expert, 1).as<float>();
+    if (const Tensor& scales = factor_.weight.scales; scales.defined()) {
+      (factor_.columns_first ? task.column_scales : task.depth_scales) = scales.rows(rows.expert, 1).as<float>();
     }
     task.row = rows.row;
     task.count = rows.count;
@@ -242,7 +241,7 @@ bool takes_tiles(int64_t hidden, int64_t intermediate, DType activations, DType 
 void tile_gate_up(ThreadPool& pool, const MoeGateUpArgs& args, const TileLowRank& xa) {
   const RowMath& math = row_math();
   const int64_t intermediate = args.activation.shape[1];
-  const Factor factor{.weight = args.weight, .scales = args.weight_scales, .adapters = &args.adapters};
+  const Factor factor{.weight = args.weight, .adapters = &args.adapters};
   TileProduct(args.rows, {args.x, args.rows.token.as<int32_t>()}, factor, xa)
       .pair_halves()
       .run(pool, [&](const amx::FinishedRow& row) {
@@ -255,7 +254,7 @@ void tile_gate_up(ThreadPool& pool, const MoeGateUpArgs& args, const TileLowRank
 
 void tile_down(ThreadPool& pool, const MoeDownArgs& args, const TileLowRank& xa, const Tensor& y) {
   const RowMath& math = row_math();
-  const Factor factor{.weight = args.weight, .scales = args.weight_scales, .adapters = &args.adapters};
+  const Factor factor{.weight = args.weight, .adapters = &args.adapters};
   TileProduct product(args.rows, {args.activation}, factor, xa);
   if (!args.bias.defined()) return product.store(pool, y);
   product.run(pool, [&](const amx::FinishedRow& row) {
@@ -268,8 +267,7 @@ int64_t dot_parts(int64_t intermediate) { return ceil_div(intermediate, kDotColu
 
 void tile_activation_grad(ThreadPool& pool, const MoeDownGradArgs& args, const ActivationGradArgs& activation,
                           const Tensor& v, const Tensor& dots) {
-  const Factor factor{
-      .weight = args.weight, .scales = args.weight_scales, .columns_first = false, .adapters = &args.adapters};
+  const Factor factor{.weight = args.weight, .columns_first = false, .adapters = &args.adapters};
   const ActivationGrad grad(activation);
   TileProduct(args.rows, {args.dout, args.rows.token.as<int32_t>()}, factor, {v, false})
       .run(pool, [&](const amx::FinishedRow& row) {
@@ -281,9 +279,17 @@ void tile_activation_grad(ThreadPool& pool, const MoeDownGradArgs& args, const A
 }
 
 void tile_input_grad(ThreadPool& pool, const MoeGateUpGradArgs& args, const Tensor& v, const Tensor& dx_rows) {
-  const Factor factor{
-      .weight = args.weight, .scales = args.weight_scales, .columns_first = false, .adapters = &args.adapters};
+  const Factor factor{.weight = args.weight, .columns_first = false, .adapters = &args.adapters};
   TileProduct(args.rows, {args.dh}, factor, {v, false}).store(pool, dx_rows);
+}
+
+void tile_product(ThreadPool& pool, const ExpertRows& rows, const RowMatrix& a, const WeightView& weight,
+                  const Tensor& c) {
+  const std::vector<ExpertAdapterView> none;
+  const Factor factor{.weight = weight, .columns_first = false, .adapters = &none};
+  TileProduct(rows, a, factor, {}).run(pool, [&](const amx::FinishedRow& row) {
+    std::copy_n(row.sums, row.count, c.as<float>() + row.row * c.shape[1] + row.col);
+  });
 }
 
 }  // namespace hone::cpu

@@ -35,4 +35,8 @@ int64_t dot_parts(int64_t intermediate);
 /// Without dropout.
 void tile_input_grad(ThreadPool& pool, const MoeGateUpGradArgs& args, const Tensor& v, const Tensor& dx_rows);
 
+/// c float32 [R, K] = a W, of a weight [E, N, K] alone: what dropout of adapters leaves to others is added to it.
+void tile_product(ThreadPool& pool, const ExpertRows& rows, const RowMatrix& a, const WeightView& weight,
+                  const Tensor& c);
+
 }  // namespace hone::cpu

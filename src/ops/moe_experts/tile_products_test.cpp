@@ -64,7 +64,8 @@ class TileProducts : public ::testing::Test {
                                       << " E " << sizes.experts << " k " << sizes.k);
     const OpCase c = moe_case(sizes, options);
     const OpResult want = run_on(Isa::kAvx512, c), got = run_on(Isa::kAmx, c);
-    const double mean_tolerance = kMeanTolerance + (options.int8_base ? kInt8MeanTolerance : 0);
+    const double mean_tolerance =
+        kMeanTolerance + (options.base_format == WeightFormat::kInt8 ? kInt8MeanTolerance : 0);
     expect_close(got.outputs, want.outputs, mean_tolerance, "output");
     expect_close(got.gradients, want.gradients, mean_tolerance, "gradient");
   }
@@ -132,7 +133,7 @@ TEST_F(TileProducts, MatchVectorsWhereOneExpertTakesAll) {
 TEST_F(TileProducts, DoNotDependOnThreads) {
   // Large enough that threads get different parts.
   for (const MoeOptions& options :
-       {MoeOptions{}, {.lora = MoeLora::kSplit}, {.lora = MoeLora::kSplit, .int8_base = true}}) {
+       {MoeOptions{}, {.lora = MoeLora::kSplit}, {.lora = MoeLora::kSplit, .base_format = WeightFormat::kInt8}}) {
     const OpCase c = moe_case({300, 320, 256, 3, 2}, options);
     const OpResult want = run_on(Isa::kAmx, c, 1);
     for (int threads : {2, 5}) {
@@ -140,6 +141,47 @@ TEST_F(TileProducts, DoNotDependOnThreads) {
       EXPECT_EQ(got.outputs, want.outputs);
       EXPECT_EQ(got.gradients, want.gradients);
     }
+  }
+}
+
+/// Packed at each product or once, tiles are the same.
+TEST_F(TileProducts, OfWeightsInTilesHaveTheBitsOfDenseOnes) {
+  const auto expect_same_bits = [](const MoeSizes& s, MoeOptions options) {
+    SCOPED_TRACE(::testing::Message() << "T " << s.tokens << " H " << s.hidden << " I " << s.intermediate << " E "
+                                      << s.experts << " k " << s.k << " lora " << static_cast<int>(options.lora));
+    options.base_trained = false;
+    const OpResult want = run_on(Isa::kAmx, moe_case(s, options), 2);
+    options.base_format = WeightFormat::kTiles;
+    const OpResult got = run_on(Isa::kAmx, moe_case(s, options), 2);
+    EXPECT_EQ(got.outputs, want.outputs);
+    EXPECT_EQ(got.gradients, want.gradients);
+  };
+  const MoeSizes sizes[] = {
+      {1, 64, 32, 5, 2},      // one token, most experts empty
+      {33, 64, 96, 2, 1},     // one row more than a block; strips that do not fill a group
+      {50, 576, 288, 3, 2},   // two blocks of k in all products but one
+      {600, 128, 64, 1, 1},   // more rows than a task takes
+      {530, 2112, 64, 1, 1},  // rows in more tasks than one
+      {70, 13376, 32, 1, 1},  // a product so deep that rows are packed part by part
+      {257, 128, 64, 256, 8}  // many experts with few rows each
+  };
+  for (const MoeSizes& s : sizes) {
+    expect_same_bits(s, {});
+    expect_same_bits(s, {.lora = MoeLora::kSplit});
+  }
+  const MoeSizes s{41, 576, 160, 3, 2};
+  expect_same_bits(s, {.lora = MoeLora::kShared, .biases = true, .biases_trained = false});
+  expect_same_bits(s, {.lora = MoeLora::kSplit, .dropout = 0.25f});
+  expect_same_bits(s, {.lora = MoeLora::kDownOnly, .x_trained = false});
+  expect_same_bits(s, {.router_weights_trained = false, .clamped = true});
+}
+
+/// What dropout leaves of an adapter's part is added to the base's product, which tiles form in both formats.
+TEST_F(TileProducts, MatchVectorsWithDropout) {
+  for (int64_t intermediate : {160, 48}) {  // of 48, gate and up fill no strips, but their gradient's product is one
+    const MoeSizes s{41, 288, intermediate, 3, 2};
+    expect_matches_vectors(s, {.lora = MoeLora::kSplit, .dropout = 0.25f, .base_trained = false});
+    expect_matches_vectors(s, {.lora = MoeLora::kSplit, .base_trained = false});
   }
 }
 
@@ -157,8 +199,8 @@ TEST_F(TileProducts, OfEightBitsMatchVectors) {
       {257, 128, 64, 256, 8}   // many experts with few rows each
   };
   for (const MoeSizes& s : sizes) {
-    expect_matches_vectors(s, {.int8_base = true});
-    expect_matches_vectors(s, {.lora = MoeLora::kSplit, .int8_base = true});
+    expect_matches_vectors(s, {.base_format = WeightFormat::kInt8});
+    expect_matches_vectors(s, {.lora = MoeLora::kSplit, .base_format = WeightFormat::kInt8});
   }
 }
 
@@ -166,21 +208,22 @@ TEST_F(TileProducts, OfEightBitsMatchVectorsWithAdaptersAndBiases) {
   const MoeSizes s{41, 1088, 128, 3, 2};
   for (int64_t rank : {1, 20, 64, 516}) {
     for (MoeLora lora : {MoeLora::kSplit, MoeLora::kShared, MoeLora::kDownOnly}) {
-      expect_matches_vectors(s, {.lora = lora, .rank = rank, .int8_base = true});
+      expect_matches_vectors(s, {.lora = lora, .rank = rank, .base_format = WeightFormat::kInt8});
     }
   }
-  expect_matches_vectors(s, {.lora = MoeLora::kShared, .int8_base = true, .biases = true, .biases_trained = false});
-  expect_matches_vectors(s, {.lora = MoeLora::kSplit, .dropout = 0.25f, .int8_base = true});
-  expect_matches_vectors(s, {.lora = MoeLora::kSplit, .int8_base = true, .x_trained = false});
-  expect_matches_vectors(s, {.int8_base = true, .x_trained = false});
+  expect_matches_vectors(
+      s, {.lora = MoeLora::kShared, .base_format = WeightFormat::kInt8, .biases = true, .biases_trained = false});
+  expect_matches_vectors(s, {.lora = MoeLora::kSplit, .dropout = 0.25f, .base_format = WeightFormat::kInt8});
+  expect_matches_vectors(s, {.lora = MoeLora::kSplit, .base_format = WeightFormat::kInt8, .x_trained = false});
+  expect_matches_vectors(s, {.base_format = WeightFormat::kInt8, .x_trained = false});
   for (MoeLora lora : {MoeLora::kNone, MoeLora::kSplit}) {
-    expect_matches_vectors(s, {.lora = lora, .int8_base = true, .router_weights_trained = false});
+    expect_matches_vectors(s, {.lora = lora, .base_format = WeightFormat::kInt8, .router_weights_trained = false});
   }
 }
 
 /// What is not finite stays visible, and in its own row.
 TEST_F(TileProducts, OfEightBitsKeepWhatIsNotFinite) {
-  OpCase c = moe_case({4, 128, 64, 2, 1}, {.int8_base = true});
+  OpCase c = moe_case({4, 128, 64, 2, 1}, {.base_format = WeightFormat::kInt8});
   for (double value : {HUGE_VAL, -HUGE_VAL, std::nan("")}) {
     c.inputs[0].values[130] = value;  // token 1
     const OpResult got = run_on(Isa::kAmx, c);

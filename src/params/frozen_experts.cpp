@@ -1,4 +1,4 @@
-#include "params/int8_experts.h"
+#include "params/frozen_experts.h"
 
 #include <fmt/format.h>
 
@@ -6,6 +6,7 @@
 
 #include "core/error.h"
 #include "ops/moe_experts/int8_weights.h"
+#include "ops/moe_experts/tiled_weights.h"
 
 namespace hone {
 
@@ -36,6 +37,13 @@ bool experts_fit_int8(const ParameterStore& store) {
   return std::any_of(store.all().begin(), store.all().end(), of_experts) &&
          std::all_of(store.all().begin(), store.all().end(),
                      [](const Parameter& p) { return !of_experts(p) || fits_int8(p.shape()); });
+}
+
+void order_frozen_experts(ParameterStore& store, ThreadPool& pool) {
+  for (Parameter& p : store.all()) {
+    const bool frozen = of_experts(p) && !p.trainable() && !p.sharded();
+    if (frozen && gains_from_tiles(p.value().device, p.dtype(), p.shape())) p.order_as_tiles(pool);
+  }
 }
 
 bool has_int8_experts(const ParameterStore& store) {
