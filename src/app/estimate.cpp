@@ -14,7 +14,7 @@
 #include "core/error.h"
 #include "core/planned_device.h"
 #include "core/thread_pool.h"
-#include "params/frozen_experts.h"
+#include "params/frozen_weights.h"
 #include "report/humanise.h"
 #include "report/table.h"
 #include "report/terminal.h"

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 
+#include "core/error.h"
 #include "core/tensor.h"
 
 namespace hone {
@@ -20,6 +21,12 @@ struct WeightView {
   Tensor payload;
   WeightFormat format = WeightFormat::kDense;
   Tensor scales = {};  ///< kInt8: float32 [E, N] of a payload [E, N, K]
+
+  /// The payload, for ops that know no other format.
+  const Tensor& dense() const {
+    HONE_ASSERT(format == WeightFormat::kDense);
+    return payload;
+  }
 };
 
 /// Where a gradient is written: dst = gradient + beta * dst, with beta 0 (dst is not read) or 1. Not wanted: undefined.

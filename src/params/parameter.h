@@ -124,7 +124,7 @@ class Parameter : public NarrowGradWeight {
   /// its dtype is int8 then. Before allocation.
   void hold_in_int8();
   bool held_in_int8() const { return dtype_ == DType::kI8; }
-  /// Orders the values of a frozen stack of experts as tiles (ops/moe_experts/tiled_weights.h): once, and nothing reads
+  /// Orders the values of a frozen matrix or stack as tiles (ops/moe_experts/tiled_weights.h): once, and nothing reads
   /// or writes them any more but products.
   void order_as_tiles(ThreadPool& pool);
   bool in_tiles() const { return in_tiles_; }

@@ -9,7 +9,7 @@
 #include "core/cpu_features.h"
 #include "core/thread_pool.h"
 #include "ops/moe_experts/int8_weights.h"
-#include "params/frozen_experts.h"
+#include "params/frozen_weights.h"
 #include "params/random_weights.h"
 #include "params/test_store.h"
 
@@ -200,10 +200,10 @@ TEST(ParameterStore, FrozenExpertsAreOrderedForTheProductsThatGain) {
     store.allocate(Device{});
     const std::vector<float> values{1, 2, 3, 4};
     write_values(gate_up, 0, values.data(), 4);
-    order_frozen_experts(store, pool);
+    order_frozen_weights(store, pool);
     EXPECT_EQ(gate_up.in_tiles(), !trained && active_isa() == Isa::kAmx);
     EXPECT_EQ(gate_up.view().format, gate_up.in_tiles() ? WeightFormat::kTiles : WeightFormat::kDense);
-    EXPECT_FALSE(store.find("model.layers.0.mlp.gate.weight")->in_tiles());
+    EXPECT_FALSE(store.find("model.layers.0.mlp.gate.weight")->in_tiles()) << "of which another op knows nothing";
     const BFloat16* first = gate_up.value().as<BFloat16>();
     EXPECT_EQ(static_cast<float>(first[gate_up.in_tiles() ? 32 : 2]), 3) << "columns 2 and 3 begin a row of a tile";
     if (gate_up.in_tiles()) {

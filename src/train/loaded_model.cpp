@@ -8,7 +8,7 @@
 #include <set>
 
 #include "core/error.h"
-#include "params/frozen_experts.h"
+#include "params/frozen_weights.h"
 
 namespace hone {
 

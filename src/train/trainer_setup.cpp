@@ -5,7 +5,7 @@
 #include <map>
 
 #include "core/error.h"
-#include "params/frozen_experts.h"
+#include "params/frozen_weights.h"
 #include "report/startup_tables.h"
 #include "train/data_identity.h"
 #include "train/device_facts.h"
@@ -131,7 +131,7 @@ void Trainer::load_weights(bool inference) {
     logger_.console().set_progress({.label = "load weights", .done = bytes, .total = total});
   });
   logger_.console().clear_progress();
-  if (model_->lora()) order_frozen_experts(model_->store(), pool_);
+  if (model_->lora()) order_frozen_weights(model_->store(), pool_);
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   logger_.info("weights loaded: {:.2f} GB in {:.1f} s", static_cast<double>(total) / 1e9, seconds);
 }

@@ -8,7 +8,7 @@
 #include "core/philox.h"
 #include "core/thread_pool.h"
 #include "ops/moe_experts/int8_weights.h"
-#include "params/frozen_experts.h"
+#include "params/frozen_weights.h"
 #include "params/test_store.h"
 #include "weights/checkpoint.h"
 

@@ -16,7 +16,7 @@
 #include "core/philox.h"
 #include "core/profiler.h"
 #include "core/thread_pool.h"
-#include "params/frozen_experts.h"
+#include "params/frozen_weights.h"
 #include "params/random_weights.h"
 #include "report/humanise.h"
 #include "report/table.h"
@@ -221,7 +221,7 @@ class BenchTraining {
       initialise_lora(context, store_, options_.seed);
       stream_.synchronize();
     }
-    if (options_.mode != "full") order_frozen_experts(store_, pool_);
+    if (options_.mode != "full") order_frozen_weights(store_, pool_);
     engine_->reserve();
   }
 

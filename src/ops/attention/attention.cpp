@@ -27,7 +27,7 @@ struct AttentionNode : Node {
             .v = tape.data(inputs[2]),
             .out = tape.data(outputs[0]),
             .lse = tape.data(outputs[1]),
-            .sinks = sinks ? sinks->view().payload : Tensor{},
+            .sinks = sinks ? sinks->view().dense() : Tensor{},
             .options = options,
             .sequences = sequences};
   }

@@ -26,7 +26,7 @@ struct CachedAttentionNode : Node {
                                       .k = tape.data(inputs[1]),
                                       .v = tape.data(inputs[2]),
                                       .out = tape.data(outputs[0]),
-                                      .sinks = sinks ? sinks->view().payload : Tensor{},
+                                      .sinks = sinks ? sinks->view().dense() : Tensor{},
                                       .options = options,
                                       .cache = cache});
   }

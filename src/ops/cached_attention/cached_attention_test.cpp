@@ -171,7 +171,7 @@ std::vector<Values> full_attention(const Model& model, int64_t sequence, int64_t
                            .v = to_device(buffers, tokens.v, model.num_kv_heads * model.v_head_dim, model.dtype),
                            .out = unwritten(buffers, {length, model.num_heads * model.v_head_dim}, model.dtype),
                            .lse = unwritten(buffers, {model.num_heads, length}, DType::kF32),
-                           .sinks = sinks ? sinks->view().payload : Tensor{},
+                           .sinks = sinks ? sinks->view().dense() : Tensor{},
                            .options = model.options(),
                            .sequences = {to_device(buffers, {0, static_cast<int32_t>(length)}), 1, length}};
   ThreadPool pool(2);

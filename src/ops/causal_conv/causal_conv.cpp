@@ -23,7 +23,7 @@ struct CausalConvNode : Node {
 
   void forward(Tape& tape) override {
     causal_conv(tape.context(), {.x = tape.data(inputs[0]),
-                                 .w = w->view().payload,
+                                 .w = w->view().dense(),
                                  .y = tape.data(outputs[0]),
                                  .sequences = sequences,
                                  .state = state});
@@ -32,7 +32,7 @@ struct CausalConvNode : Node {
   void backward(Tape& tape) override {
     const NarrowGradient dw(tape.context(), *w);
     causal_conv_grad(tape.context(), {.x = tape.data(inputs[0]),
-                                      .w = w->view().payload,
+                                      .w = w->view().dense(),
                                       .dy = tape.grad(outputs[0]),
                                       .dx = tape.grad_dest(inputs[0]),
                                       .dw = dw.dest,

@@ -22,7 +22,7 @@ struct EmbeddingNode : Node {
   std::string_view kind() const override { return "embedding"; }
 
   void forward(Tape& tape) override {
-    embedding(tape.context(), {.tokens = tokens, .w = w->view().payload, .y = tape.data(outputs[0])});
+    embedding(tape.context(), {.tokens = tokens, .w = w->view().dense(), .y = tape.data(outputs[0])});
   }
 
   void backward(Tape& tape) override {

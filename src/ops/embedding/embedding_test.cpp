@@ -26,7 +26,7 @@ struct TokenCase {
             .weights = {table},
             .op =
                 [this](Tape& tape, const std::vector<Var>&, const std::vector<Weight*>& w) {
-                  return std::vector<Var>{embedding(tape, tokens, *w[0], w[0]->view().payload.dtype)};
+                  return std::vector<Var>{embedding(tape, tokens, *w[0], w[0]->view().dense().dtype)};
                 },
             .reference =
                 [this, hidden](const std::vector<Values>& a) {

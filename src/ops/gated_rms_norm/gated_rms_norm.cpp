@@ -22,7 +22,7 @@ struct GatedRmsNormNode : Node {
   void forward(Tape& tape) override {
     gated_rms_norm(tape.context(), {.x = tape.data(inputs[0]),
                                     .z = tape.data(inputs[1]),
-                                    .w = w->view().payload,
+                                    .w = w->view().dense(),
                                     .y = tape.data(outputs[0]),
                                     .eps = eps});
   }
@@ -30,7 +30,7 @@ struct GatedRmsNormNode : Node {
   void backward(Tape& tape) override {
     gated_rms_norm_grad(tape.context(), {.x = tape.data(inputs[0]),
                                          .z = tape.data(inputs[1]),
-                                         .w = w->view().payload,
+                                         .w = w->view().dense(),
                                          .dy = tape.grad(outputs[0]),
                                          .dx = tape.grad_dest(inputs[0]),
                                          .dz = tape.grad_dest(inputs[1]),

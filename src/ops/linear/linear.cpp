@@ -1,14 +1,28 @@
 #include "ops/linear/linear.h"
 
 #include "ops/device_dispatch.h"
+#include "ops/moe_experts/tiled_weights.h"
 #include "ops/weight_gradient/weight_gradient.h"
 
 namespace hone {
 
+namespace {
+
+/// Only frozen weights of a CPU are anything but dense.
+void check_weight(const Context& context, const WeightView& w, bool wants_grad = false) {
+  if (w.format == WeightFormat::kDense) return;
+  HONE_ASSERT(w.format == WeightFormat::kTiles && !wants_grad);
+  HONE_ASSERT(gains_from_tiles(context.device(), w.payload.dtype, w.payload.shape));
+}
+
+}  // namespace
+
 void linear(const Context& context, const LinearArgs& args) {
+  check_weight(context, args.w);
   dispatch(context, args, &cpu::linear, HONE_CUDA_OP(linear));
 }
 void linear_grad(const Context& context, const LinearGradArgs& args) {
+  check_weight(context, args.w, args.dw.wanted());
   dispatch(context, args, &cpu::linear_grad, HONE_CUDA_OP(linear_grad));
 }
 void lora_down(const Context& context, const LoraDownArgs& args) {
@@ -29,12 +43,12 @@ struct LoraDownNode : Node {
   void forward(Tape& tape) override {
     lora_down(
         tape.context(),
-        {.x = tape.data(inputs[0]), .lora_a = lora_a->view().payload, .dropout = dropout, .xa = tape.data(outputs[0])});
+        {.x = tape.data(inputs[0]), .lora_a = lora_a->view().dense(), .dropout = dropout, .xa = tape.data(outputs[0])});
   }
 
   void backward(Tape& tape) override {
     LoraDownGradArgs args{.dxa = tape.grad(outputs[0]),
-                          .lora_a = lora_a->view().payload,
+                          .lora_a = lora_a->view().dense(),
                           .dropout = dropout,
                           .dx = tape.grad_dest(inputs[0]),
                           .dlora_a = lora_a->grad()};
@@ -53,11 +67,11 @@ struct LinearNode : Node {
   std::string_view kind() const override { return "linear"; }
 
   void forward(Tape& tape) override {
-    LinearArgs args{.x = tape.data(inputs[0]), .w = w->view().payload, .scaling = scaling, .y = tape.data(outputs[0])};
-    if (bias != nullptr) args.bias = bias->view().payload;
+    LinearArgs args{.x = tape.data(inputs[0]), .w = w->view(), .scaling = scaling, .y = tape.data(outputs[0])};
+    if (bias != nullptr) args.bias = bias->view().dense();
     if (lora_b != nullptr) {
       args.xa = tape.data(inputs[1]);
-      args.lora_b = lora_b->view().payload;
+      args.lora_b = lora_b->view().dense();
     }
     linear(tape.context(), args);
   }
@@ -66,7 +80,7 @@ struct LinearNode : Node {
     const Tensor dy = tape.grad(outputs[0]);
     const NarrowGradient dw(tape.context(), *w, dy.dtype == DType::kBF16);
     LinearGradArgs args{.dy = dy,
-                        .w = w->view().payload,
+                        .w = w->view(),
                         .scaling = scaling,
                         .dx = tape.grad_dest(inputs[0]),
                         .dw = dw.dest,
@@ -77,7 +91,7 @@ struct LinearNode : Node {
     if (lora_b != nullptr) {
       args.dxa = tape.grad_dest(inputs[1]);
       args.dlora_b = lora_b->grad();
-      args.lora_b = lora_b->view().payload;
+      args.lora_b = lora_b->view().dense();
       if (args.dlora_b.wanted()) args.xa = tape.data(inputs[1]);
     }
     linear_grad(tape.context(), args);

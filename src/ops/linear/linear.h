@@ -17,8 +17,12 @@ namespace hone {
 /// Here and below, with a bfloat16 x (or dy): on a GPU, or a CPU with AMX, all that is multiplied with it is rounded to
 /// bfloat16. On a GPU, a product that is added to something in bfloat16 is rounded before and after; and the bits of a
 /// row may depend on the number of rows. A bias is rounded to y's dtype everywhere.
+///
+/// w may be in tiles (ops/moe_experts/tiled_weights.h) where x and y, or dy and dx, are bfloat16: frozen, on a CPU with
+/// AMX. The bits are those of a dense w.
 struct LinearArgs {
-  Tensor x, w;
+  Tensor x;
+  WeightView w;
   Tensor bias = {};
   Tensor xa = {}, lora_b = {};
   float scaling = 0;
@@ -32,8 +36,8 @@ void linear(const Context& context, const LinearArgs& args);
 /// the others float32 (dw also bfloat16 with beta 0, where dy is bfloat16). Sums over T run in one fixed order.
 struct LinearGradArgs {
   Tensor dy;
-  Tensor x = {};  ///< for dw
-  Tensor w = {};  ///< for dx
+  Tensor x = {};      ///< for dw
+  WeightView w = {};  ///< for dx
   Tensor xa = {}, lora_b = {};
   float scaling = 0;
   GradDest dx, dw, dbias, dxa, dlora_b;

@@ -1,6 +1,7 @@
 #include "core/thread_pool.h"
 #include "ops/gemm/gemm.h"
 #include "ops/linear/linear.h"
+#include "ops/moe_experts/tile_products_cpu.h"
 #include "ops/row_math/row_blocks.h"
 
 namespace hone::cpu {
@@ -31,6 +32,17 @@ struct Products {
   void operator()(const MatrixView& a, const MatrixView& b, int64_t k, const GradDest& c, float alpha = 1.0f) const {
     (*this)(a, b, k, c.dst, alpha, c.beta);
   }
+
+  /// c = x Wᵀ + beta · c
+  void transposed_product(const Tensor& x, const WeightView& w, const GradDest& c) const {
+    if (w.format == WeightFormat::kTiles) return tile_linear(pool, x, w.payload, true, c);
+    (*this)(matrix(x), transposed(matrix(w.payload)), x.shape[1], c);
+  }
+  /// c = dy W + beta · c
+  void product(const Tensor& dy, const WeightView& w, const GradDest& c) const {
+    if (w.format == WeightFormat::kTiles) return tile_linear(pool, dy, w.payload, false, c);
+    (*this)(matrix(dy), matrix(w.payload), dy.shape[1], c);
+  }
 };
 
 /// y[t, :] = bias.
@@ -54,8 +66,7 @@ void linear(const Context& context, const LinearArgs& args) {
     // The bias goes first, so that a bfloat16 y is rounded once for both.
     if (args.bias.defined()) broadcast(pool, args.bias, args.y);
     const Products product{pool, args.x.dtype};
-    product(matrix(args.x), transposed(matrix(args.w)), args.x.shape[1], args.y, 1.0f,
-            args.bias.defined() ? 1.0f : 0.0f);
+    product.transposed_product(args.x, args.w, {args.y, args.bias.defined() ? 1.0f : 0.0f});
     if (args.xa.defined()) {
       product(matrix(args.xa), transposed(matrix(args.lora_b)), args.xa.shape[1], args.y, args.scaling, 1.0f);
     }
@@ -67,7 +78,7 @@ void linear_grad(const Context& context, const LinearGradArgs& args) {
     const Products product{pool, args.dy.dtype};
     const MatrixView dy = matrix(args.dy);
     const int64_t rows = args.dy.shape[0], out = args.dy.shape[1];
-    if (args.dx.wanted()) product(dy, matrix(args.w), out, args.dx);
+    if (args.dx.wanted()) product.product(args.dy, args.w, args.dx);
     if (args.dw.wanted()) product(transposed(dy), matrix(args.x), rows, args.dw);
     if (args.dbias.wanted()) sum_over_rows(pool, args.dy, args.dbias);
     if (args.dxa.wanted()) product(dy, matrix(args.lora_b), out, args.dxa, args.scaling);

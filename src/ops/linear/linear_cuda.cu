@@ -17,7 +17,7 @@ void linear(const Context& context, const LinearArgs& args) {
                              .wide = {args.y, 0.0f}});
   }
   matmul(context, {.a = args.x,
-                   .b = args.w,
+                   .b = args.w.payload,
                    .b_transposed = true,
                    .c = args.y,
                    .operands = args.x.dtype,
@@ -28,7 +28,7 @@ void linear(const Context& context, const LinearArgs& args) {
 void linear_grad(const Context& context, const LinearGradArgs& args) {
   const DType dtype = args.dy.dtype;
   if (args.dx.wanted()) {
-    matmul(context, {.a = args.dy, .b = args.w, .c = args.dx.dst, .operands = dtype, .beta = args.dx.beta});
+    matmul(context, {.a = args.dy, .b = args.w.payload, .c = args.dx.dst, .operands = dtype, .beta = args.dx.beta});
   }
   if (args.dw.wanted()) {
     matmul(

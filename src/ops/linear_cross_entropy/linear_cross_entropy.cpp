@@ -35,7 +35,7 @@ struct LinearCrossEntropyNode : Node {
     // A second run would add to the totals and to dW again; the outputs are kept, so there is none.
     HONE_ASSERT(!tape.replaying());
     LinearCrossEntropyArgs args{.x = tape.data(inputs[0]),
-                                .w = w->view().payload,
+                                .w = w->view().dense(),
                                 .scaling = scaling,
                                 .logit_scale = loss.logit_scale,
                                 .label_smoothing = loss.label_smoothing,
@@ -48,7 +48,7 @@ struct LinearCrossEntropyNode : Node {
                                 .max_logits_bytes = loss.max_logits_bytes};
     if (lora_b != nullptr) {
       args.xa = tape.data(inputs[1]);
-      args.lora_b = lora_b->view().payload;
+      args.lora_b = lora_b->view().dense();
       if (tape.training()) args.dlora_b = lora_b->grad();
     }
     if (dx.defined()) args.dx = tape.data(dx);

@@ -18,7 +18,7 @@ void check_weight(const Context& context, const WeightView& weight, bool wants_g
   if (weight.format == WeightFormat::kDense) return;
   HONE_ASSERT(context.device().kind == DeviceKind::kCpu && !wants_grad);
   if (weight.format == WeightFormat::kTiles) {
-    HONE_ASSERT(gains_from_tiles(context.device(), payload.dtype, payload.shape));
+    HONE_ASSERT(payload.shape.rank() == 3 && gains_from_tiles(context.device(), payload.dtype, payload.shape));
   } else {
     HONE_ASSERT(payload.dtype == DType::kI8 && fits_int8(payload.shape));
     HONE_ASSERT(scales.dtype == DType::kF32 && scales.shape == (Shape{payload.shape[0], payload.shape[1]}));
@@ -123,14 +123,14 @@ struct ExpertNode : Node {
                        [](const ExpertAdapter& a) { return a.adapter.lora_b->wants_grad(); });
   }
 
-  Tensor bias_view() const { return bias ? bias->view().payload : Tensor{}; }
+  Tensor bias_view() const { return bias ? bias->view().dense() : Tensor{}; }
   GradDest bias_grad() const { return bias ? bias->grad() : GradDest{}; }
 
   std::vector<ExpertAdapterView> adapter_views(const Tape& tape) const {
     std::vector<ExpertAdapterView> views;
     for (const ExpertAdapter& a : adapters) {
-      views.push_back({.lora_a = a.adapter.lora_a->view().payload,
-                       .lora_b = a.adapter.lora_b->view().payload,
+      views.push_back({.lora_a = a.adapter.lora_a->view().dense(),
+                       .lora_b = a.adapter.lora_b->view().dense(),
                        .out_begin = a.out_begin,
                        .out_count = a.out_count,
                        .scaling = a.adapter.scaling,

@@ -23,6 +23,9 @@ constexpr int64_t kPackingCost = 150;  ///< of a tile of a weight, which is read
 constexpr int64_t kFinishCost = 100;   ///< of a tile of sums
 constexpr int64_t kLeastTaskCost = 50000;
 constexpr int64_t kTasksPerThread = 6;
+/// With fewer rows reading a weight in tiles costs more than packing the same rows for two threads, and turning its
+/// tiles.
+constexpr int64_t kLeastTaskRows = 128, kLeastTurnedRows = 256;
 
 /// Columns of one part of <dact, act>: tasks begin at multiples of them.
 constexpr int64_t kDotColumns = amx::kStripsTogether * amx::kStripLanes;
@@ -86,7 +89,7 @@ struct Factor {
 /// Runs all tasks of a product.
 class TileProduct {
  public:
-  /// `low_rank` [R, J] is undefined without adapters.
+  /// `low_rank` [R, J] is undefined without adapters. Rows and factor must outlive this.
   TileProduct(const ExpertRows& rows, const RowMatrix& a, const Factor& factor, const TileLowRank& low_rank)
       : rows_(rows), factor_(factor), strips_(factor.columns() / amx::kStripLanes), projects_(!low_rank.formed) {
     shape_.rows = rows_of(a);
@@ -196,10 +199,14 @@ class TileProduct {
       if (count > 0) total += strips_ * strip_cost(count);
     }
     const int64_t most_cost = std::max(kLeastTaskCost, total / (threads * kTasksPerThread));
+    // Threads should have rows of their own, which they pack, unless those become few for the weight that they read.
+    const int64_t even =
+        std::max(factor_.columns_first ? kLeastTaskRows : kLeastTurnedRows, ceil_div(offsets[experts], threads));
+    const int64_t most_rows = std::min(amx::most_rows(shape_), even);
     for (int64_t e = 0; e < experts; ++e) {
       const int64_t count = offsets[e + 1] - offsets[e];
       if (count == 0) continue;
-      const int64_t rows = even_part(count, amx::most_rows(shape_), 2 * amx::kLanes);
+      const int64_t rows = even_part(count, most_rows, 2 * amx::kLanes);
       int64_t strips = std::max(most_cost / strip_cost(std::min(rows, count)), amx::kStripsTogether);
       if (amx::chunk_depth(shape_, rows) < shape_.depth) {
         strips = std::min(strips, amx::kMaxTaskSums / (rows * amx::kStripLanes));
@@ -281,6 +288,26 @@ void tile_activation_grad(ThreadPool& pool, const MoeDownGradArgs& args, const A
 void tile_input_grad(ThreadPool& pool, const MoeGateUpGradArgs& args, const Tensor& v, const Tensor& dx_rows) {
   const Factor factor{.weight = args.weight, .columns_first = false, .adapters = &args.adapters};
   TileProduct(args.rows, {args.dh}, factor, {v, false}).store(pool, dx_rows);
+}
+
+void tile_linear(ThreadPool& pool, const Tensor& a, const Tensor& weight, bool columns_first, const GradDest& c) {
+  int64_t offsets[] = {0, a.shape[0]};
+  ExpertRows rows;
+  rows.offsets = {reinterpret_cast<std::byte*>(offsets), DType::kI64, {2}, a.device};
+  const std::vector<ExpertAdapterView> none;
+  const WeightView stack{weight.reshaped({1, weight.shape[0], weight.shape[1]}), WeightFormat::kTiles};
+  const Factor factor{.weight = stack, .columns_first = columns_first, .adapters = &none};
+  TileProduct product(rows, {a}, factor, {});
+  if (c.beta == 0.0f) return product.store(pool, c.dst);
+  const RowMath& math = row_math();
+  product.run(pool, [&](const amx::FinishedRow& row) {
+    float buffer[kRowBlock];
+    for_row_blocks(row.count, [&](int64_t i, int64_t n) {
+      const int64_t at = row.row * c.dst.shape[1] + row.col + i;
+      math.add(row.sums + i, load_block(math, c.dst, at, buffer, n), row.sums + i, n);
+      store_block(math, static_cast<const float*>(row.sums + i), c.dst, at, n);
+    });
+  });
 }
 
 void tile_product(ThreadPool& pool, const ExpertRows& rows, const RowMatrix& a, const WeightView& weight,

@@ -39,4 +39,8 @@ void tile_input_grad(ThreadPool& pool, const MoeGateUpGradArgs& args, const Tens
 void tile_product(ThreadPool& pool, const ExpertRows& rows, const RowMatrix& a, const WeightView& weight,
                   const Tensor& c);
 
+/// The same engine for one frozen matrix in tiles (tiled_weights.h), as if all rows went to one expert:
+///   c bf16 [T, N] = a Wᵀ + beta · c of a weight [N, K] if `columns_first`, else [T, K] = a W + beta · c.
+void tile_linear(ThreadPool& pool, const Tensor& a, const Tensor& weight, bool columns_first, const GradDest& c);
+
 }  // namespace hone::cpu

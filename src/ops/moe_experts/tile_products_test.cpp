@@ -1,10 +1,17 @@
 // Experts on AMX against the same experts on AVX-512, which moe_experts_test.cpp compares with a float64 reference.
 #include <algorithm>
 #include <cmath>
+#include <cstring>
+#include <deque>
+#include <vector>
 
 #include "core/cpu_features.h"
+#include "core/thread_pool.h"
+#include "ops/linear/linear.h"
 #include "ops/moe_experts/moe_experts_cases.h"
+#include "ops/moe_experts/tiled_weights.h"
 #include "ops/op_harness.h"
+#include "ops/random_fill/random_fill.h"
 
 namespace hone {
 namespace {
@@ -174,6 +181,57 @@ TEST_F(TileProducts, OfWeightsInTilesHaveTheBitsOfDenseOnes) {
   expect_same_bits(s, {.lora = MoeLora::kSplit, .dropout = 0.25f});
   expect_same_bits(s, {.lora = MoeLora::kDownOnly, .x_trained = false});
   expect_same_bits(s, {.router_weights_trained = false, .clamped = true});
+}
+
+/// Forward with a bias, and the gradient added to what is there.
+TEST_F(TileProducts, OfALinearWeightInTilesHaveTheBitsOfADenseOne) {
+  struct Case {
+    int64_t tokens, in, out, threads;
+  };
+  for (const Case& c : {Case{1, 32, 64, 2}, {33, 544, 64, 1}, {300, 96, 576, 3}, {700, 1056, 128, 2}, {0, 64, 64, 2}}) {
+    SCOPED_TRACE(::testing::Message() << c.tokens << " x " << c.in << " -> " << c.out);
+    ThreadPool pool(static_cast<int>(c.threads));
+    Stream stream(Device{}, pool);
+    Arena scratch(Device{}, "scratch");
+    scratch.reserve(0);
+    const Context context(stream, scratch);
+    uint64_t key = 0;
+    std::deque<Buffer> buffers;
+    const auto random = [&](Shape shape) {
+      buffers.emplace_back(Device{}, static_cast<size_t>(shape.numel()) * sizeof(BFloat16) + 1);
+      const Tensor tensor = buffers.back().tensor(shape, DType::kBF16);
+      random_fill(context, {.dst = tensor, .key = ++key});
+      stream.synchronize();
+      return tensor;
+    };
+    const auto bits = [&](const Tensor& t) {
+      stream.synchronize();
+      return std::vector<BFloat16>(t.as<BFloat16>(), t.as<BFloat16>() + t.numel());
+    };
+    const Tensor x = random({c.tokens, c.in}), dy = random({c.tokens, c.out}), bias = random({c.out});
+    const Tensor w = random({c.out, c.in}), y = random({c.tokens, c.out}), dx = random({c.tokens, c.in});
+    const std::vector<BFloat16> dx_before = bits(dx);
+    std::vector<std::vector<BFloat16>> results[2];
+    for (auto& found : results) {
+      const WeightView view{w, &found == results ? WeightFormat::kDense : WeightFormat::kTiles};
+      if (view.format == WeightFormat::kTiles) order_as_tiles(pool, w);
+      for (const Tensor& b : {Tensor{}, bias}) {
+        linear(context, {.x = x, .w = view, .bias = b, .y = y});
+        found.push_back(bits(y));
+      }
+      for (float beta : {0.0f, 1.0f}) {
+        std::copy(dx_before.begin(), dx_before.end(), dx.as<BFloat16>());
+        linear_grad(context, {.dy = dy, .w = view, .dx = {dx, beta}, .dw = {}, .dbias = {}, .dxa = {}, .dlora_b = {}});
+        found.push_back(bits(dx));
+      }
+    }
+    for (size_t i = 0; i < results[0].size(); ++i) {
+      ASSERT_EQ(results[0][i].size(), results[1][i].size());
+      if (results[0][i].empty()) continue;
+      EXPECT_EQ(std::memcmp(results[0][i].data(), results[1][i].data(), results[0][i].size() * sizeof(BFloat16)), 0)
+          << i;
+    }
+  }
 }
 
 /// What dropout leaves of an adapter's part is added to the base's product, which tiles form in both formats.

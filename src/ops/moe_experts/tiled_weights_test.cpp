@@ -31,7 +31,8 @@ TEST(TiledWeights, FitWhereStripsOfBothSidesDo) {
   EXPECT_TRUE(fits_tiles({3, 64, 32}));
   EXPECT_FALSE(fits_tiles({3, 96, 32})) << "gate and up of 48 rows";
   EXPECT_FALSE(fits_tiles({3, 64, 48}));
-  EXPECT_FALSE(fits_tiles({64, 64}));
+  EXPECT_TRUE(fits_tiles({64, 64}));
+  EXPECT_FALSE(fits_tiles({64}));
   EXPECT_FALSE(gains_from_tiles(Device{}, DType::kF32, {3, 64, 32}));
   EXPECT_FALSE(gains_from_tiles(Device{DeviceKind::kCuda, 0}, DType::kBF16, {3, 64, 32}));
   EXPECT_EQ(gains_from_tiles(Device{}, DType::kBF16, {3, 64, 32}), active_isa() == Isa::kAmx);

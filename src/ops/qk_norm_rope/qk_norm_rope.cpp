@@ -22,7 +22,7 @@ struct QkNormRopeNode : Node {
 
   QkNormRopeArgs args() const {
     QkNormRopeArgs result = constants;
-    if (norm) result.norm = norm->view().payload;
+    if (norm) result.norm = norm->view().dense();
     return result;
   }
 

@@ -39,7 +39,7 @@ struct RmsNormNode : Node {
 
   void forward(Tape& tape) override {
     RmsNormArgs args{.x = tape.data(inputs[0]),
-                     .w = w->view().payload,
+                     .w = w->view().dense(),
                      .y = tape.data(outputs[0]),
                      .eps = eps,
                      .weighting = weighting};
@@ -54,7 +54,7 @@ struct RmsNormNode : Node {
 
   void backward(Tape& tape) override {
     rms_norm_grad(tape.context(), {.x = tape.data(inputs[0]),
-                                   .w = w->view().payload,
+                                   .w = w->view().dense(),
                                    .dy = tape.grad(outputs[0]),
                                    .dx = tape.grad_dest(inputs[0]),
                                    .dw = w->grad(),

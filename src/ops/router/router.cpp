@@ -18,7 +18,7 @@ struct RouterNode : Node {
   RouterWeights weights;
   RouterOptions options;
 
-  Tensor bias() const { return weights.bias ? weights.bias->view().payload : Tensor{}; }
+  Tensor bias() const { return weights.bias ? weights.bias->view().dense() : Tensor{}; }
 
   std::string_view kind() const override { return "router"; }
 
@@ -26,9 +26,9 @@ struct RouterNode : Node {
     const Tensor ids = tape.data(outputs[0]);
     router(tape.context(),
            {.x = tape.data(inputs[0]),
-            .weight = weights.weight->view().payload,
+            .weight = weights.weight->view().dense(),
             .bias = bias(),
-            .selection_bias = weights.selection_bias ? weights.selection_bias->view().payload : Tensor{},
+            .selection_bias = weights.selection_bias ? weights.selection_bias->view().dense() : Tensor{},
             .given_ids = tape.replaying() ? ids : options.forced_ids,
             .ids = ids,
             .weights = tape.data(outputs[1]),
@@ -39,7 +39,7 @@ struct RouterNode : Node {
   void backward(Tape& tape) override {
     const NarrowGradient dweight(tape.context(), *weights.weight);
     router_grad(tape.context(), {.x = tape.data(inputs[0]),
-                                 .weight = weights.weight->view().payload,
+                                 .weight = weights.weight->view().dense(),
                                  .bias = bias(),
                                  .ids = tape.data(outputs[0]),
                                  .dweights = tape.grad(outputs[1]),

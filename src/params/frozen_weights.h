@@ -1,5 +1,5 @@
-// Routed experts that are frozen, as products on a CPU read them faster: in 8 bits (ops/moe_experts/int8_weights.h), or
-// in bfloat16 and the order of tiles (tiled_weights.h).
+// Frozen weights as products on a CPU read them faster: routed experts in 8 bits (ops/moe_experts/int8_weights.h), and
+// matrices of bfloat16 in the order of tiles (tiled_weights.h).
 #pragma once
 
 #include "params/parameter_store.h"
@@ -16,8 +16,8 @@ bool experts_fit_int8(const ParameterStore& store);
 /// Whether some are.
 bool has_int8_experts(const ParameterStore& store);
 
-/// Orders the values of those that are frozen and not in 8 bits as tiles, where products gain from it; once they are
+/// Orders the frozen matrices of layers that are not in 8 bits as tiles, where products gain from it; once they are
 /// loaded, and where nobody saves them.
-void order_frozen_experts(ParameterStore& store, ThreadPool& pool);
+void order_frozen_weights(ParameterStore& store, ThreadPool& pool);
 
 }  // namespace hone

@@ -1,4 +1,4 @@
-#include "params/frozen_experts.h"
+#include "params/frozen_weights.h"
 
 #include <fmt/format.h>
 
@@ -14,6 +14,13 @@ namespace {
 
 bool of_experts(const Parameter& p) {
   return p.kind() == ParameterKind::kExpertsGateUp || p.kind() == ParameterKind::kExpertsDown;
+}
+
+/// Whether `linear` alone reads it.
+bool is_linear(const Parameter& p) {
+  const bool of_layer = p.kind() == ParameterKind::kAttention || p.kind() == ParameterKind::kAttentionGate ||
+                        p.kind() == ParameterKind::kMlp;
+  return of_layer && p.shape().rank() == 2;
 }
 
 }  // namespace
@@ -39,9 +46,9 @@ bool experts_fit_int8(const ParameterStore& store) {
                      [](const Parameter& p) { return !of_experts(p) || fits_int8(p.shape()); });
 }
 
-void order_frozen_experts(ParameterStore& store, ThreadPool& pool) {
+void order_frozen_weights(ParameterStore& store, ThreadPool& pool) {
   for (Parameter& p : store.all()) {
-    const bool frozen = of_experts(p) && !p.trainable() && !p.sharded();
+    const bool frozen = (of_experts(p) || is_linear(p)) && !p.trainable() && !p.sharded();
     if (frozen && gains_from_tiles(p.value().device, p.dtype(), p.shape())) p.order_as_tiles(pool);
   }
 }
