@@ -47,7 +47,7 @@ Weight& BenchData::weight(Shape shape, DType dtype, bool trained) {
       std::make_unique<BenchWeight>(WeightView{value}, trained ? take(shape, DType::kF32) : Tensor{}));
 }
 
-Weight& BenchData::frozen_experts(Shape shape, DType dtype) {
+Weight& BenchData::frozen_weight(Shape shape, DType dtype) {
   if (!gains_from_tiles(stream_.device(), dtype, shape)) return weight(shape, dtype, false);
   // Random numbers are as random in any order.
   const WeightView view{random(shape, dtype, 0.02f), WeightFormat::kTiles};
@@ -73,7 +73,8 @@ OpCase linear_case(BenchData& data, const std::string& name, const OpSizes& size
   const double flops = 2 * weights * static_cast<double>(tokens);
   const std::string shape = fmt::format("[{}, {}] → {}", tokens, in, out);
   const Tensor x = data.random({tokens, in}, sizes.dtype), dx = data.take({tokens, in}, sizes.dtype);
-  Weight& w = data.weight({out, in}, sizes.dtype, trained);
+  const Shape weight_shape{out, in};
+  Weight& w = trained ? data.weight(weight_shape, sizes.dtype, true) : data.frozen_weight(weight_shape, sizes.dtype);
   OpCase result;
   if (trained) {
     result.parts.push_back({name, shape, "linear", "forward", flops, x_bytes + y_bytes + size * weights});

@@ -30,8 +30,8 @@ class BenchData {
   }
   /// A weight of random values, with a float32 gradient if it is trained.
   Weight& weight(Shape shape, DType dtype, bool trained);
-  /// Frozen experts in the order that products gain from (ops/moe_experts/tiled_weights.h).
-  Weight& frozen_experts(Shape shape, DType dtype);
+  /// A frozen weight in the order that products gain from (ops/moe_experts/tiled_weights.h).
+  Weight& frozen_weight(Shape shape, DType dtype);
   /// Frozen experts in 8 bits (ops/moe_experts/int8_weights.h), all with the same values. On a CPU.
   Weight& int8_weight(Shape shape);
 

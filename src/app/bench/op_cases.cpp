@@ -288,7 +288,7 @@ OpCase moe_case(const Maker& m, BenchData& data, const std::string& name, double
   const Tensor ids = data.upload({tokens, k}, choose_experts(tokens, experts, k, zipf));
   const auto base = [&](Shape shape) -> Weight& {
     if (full) return data.weight(shape, m.sizes.dtype, true);
-    return training == Training::kLora ? data.frozen_experts(shape, m.sizes.dtype) : data.int8_weight(shape);
+    return training == Training::kLora ? data.frozen_weight(shape, m.sizes.dtype) : data.int8_weight(shape);
   };
   Weight &gate_up = base({experts, 2 * inner, hidden}), &down = base({experts, hidden, inner});
   ExpertAdapters adapters;
