@@ -157,7 +157,7 @@ int64_t context_length(const RopeParameters& rope) {
 Generator& InferenceModel::load(const GeneratorOptions& options) {
   model_.set_trainable(TrainableOptions::nothing(options_.adapter));
   model_.load(stream_.device(), pool_, 0, true);
-  order_frozen_weights(model_.store(), pool_);
+  order_frozen_experts(model_.store(), pool_);
   model_.decoder().prepare(stream_, options.max_length);
   generator_ = std::make_unique<Generator>(model_.decoder(), stream_, options);
   return *generator_;

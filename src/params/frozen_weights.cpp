@@ -23,6 +23,14 @@ bool is_linear(const Parameter& p) {
   return of_layer && p.shape().rank() == 2;
 }
 
+template <class Chosen>
+void order(ParameterStore& store, ThreadPool& pool, Chosen chosen) {
+  for (Parameter& p : store.all()) {
+    if (!chosen(p) || p.trainable() || p.sharded()) continue;
+    if (gains_from_tiles(p.value().device, p.dtype(), p.shape())) p.order_as_tiles(pool);
+  }
+}
+
 }  // namespace
 
 void hold_experts_in_int8(ParameterStore& store, const std::string& key) {
@@ -46,11 +54,10 @@ bool experts_fit_int8(const ParameterStore& store) {
                      [](const Parameter& p) { return !of_experts(p) || fits_int8(p.shape()); });
 }
 
+void order_frozen_experts(ParameterStore& store, ThreadPool& pool) { order(store, pool, of_experts); }
+
 void order_frozen_weights(ParameterStore& store, ThreadPool& pool) {
-  for (Parameter& p : store.all()) {
-    const bool frozen = (of_experts(p) || is_linear(p)) && !p.trainable() && !p.sharded();
-    if (frozen && gains_from_tiles(p.value().device, p.dtype(), p.shape())) p.order_as_tiles(pool);
-  }
+  order(store, pool, [](const Parameter& p) { return of_experts(p) || is_linear(p); });
 }
 
 bool has_int8_experts(const ParameterStore& store) {

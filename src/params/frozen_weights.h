@@ -16,8 +16,12 @@ bool experts_fit_int8(const ParameterStore& store);
 /// Whether some are.
 bool has_int8_experts(const ParameterStore& store);
 
-/// Orders the frozen matrices of layers that are not in 8 bits as tiles, where products gain from it; once they are
-/// loaded, and where nobody saves them.
+/// Orders the frozen experts that are not in 8 bits as tiles, where products gain from it; once they are loaded, and
+/// where nobody saves them.
+void order_frozen_experts(ParameterStore& store, ThreadPool& pool);
+
+/// The same for experts and all matrices of linear layers: for steps of many tokens. A product of one token, as answers
+/// take, reads a plain matrix faster.
 void order_frozen_weights(ParameterStore& store, ThreadPool& pool);
 
 }  // namespace hone

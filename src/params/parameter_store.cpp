@@ -259,6 +259,7 @@ ParameterBytes ParameterStore::bytes(bool training) const {
 
 void ParameterStore::allocate(Device device, bool inference) {
   for (const Part& part : parts()) {
+    for (Parameter& parameter : parameters_) part.tensor(parameter) = {};  // what a plan on paper left
     const Places places = places_of(part, !inference);
     // One allocation for all of a kind: a GPU rounds each up to 2 MiB, and clears it.
     buffers_.emplace_back(device, places.bytes);

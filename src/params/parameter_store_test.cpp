@@ -190,6 +190,14 @@ TEST(ParameterStore, ExpertsOfEightBitsHaveAScaleForEachRowAndAreNotTrained) {
   EXPECT_ANY_THROW(ParameterStore::bytes_of(gate_up));
 }
 
+TEST(ParameterStore, WhatAPlanOnPaperLeavesIsGoneOnceThereAreBytes) {
+  ParameterStore store;
+  testing::add_model(store, {.dtype = DType::kBF16});
+  store.allocate_dry();
+  store.allocate(Device{}, true);
+  for (const Parameter& p : store.all()) EXPECT_FALSE(p.has_master() || p.gradient().defined()) << p.name();
+}
+
 TEST(ParameterStore, FrozenExpertsAreOrderedForTheProductsThatGain) {
   ThreadPool pool(2);
   for (bool trained : {false, true}) {

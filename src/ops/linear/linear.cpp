@@ -9,20 +9,21 @@ namespace hone {
 namespace {
 
 /// Only frozen weights of a CPU are anything but dense.
-void check_weight(const Context& context, const WeightView& w, bool wants_grad = false) {
+void check_weight(const Context& context, const WeightView& w, DType activations) {
   if (w.format == WeightFormat::kDense) return;
-  HONE_ASSERT(w.format == WeightFormat::kTiles && !wants_grad);
+  HONE_ASSERT(w.format == WeightFormat::kTiles && activations == DType::kBF16);
   HONE_ASSERT(gains_from_tiles(context.device(), w.payload.dtype, w.payload.shape));
 }
 
 }  // namespace
 
 void linear(const Context& context, const LinearArgs& args) {
-  check_weight(context, args.w);
+  check_weight(context, args.w, args.x.dtype);
   dispatch(context, args, &cpu::linear, HONE_CUDA_OP(linear));
 }
 void linear_grad(const Context& context, const LinearGradArgs& args) {
-  check_weight(context, args.w, args.dw.wanted());
+  check_weight(context, args.w, args.dy.dtype);
+  HONE_ASSERT(args.w.format == WeightFormat::kDense || !args.dw.wanted());
   dispatch(context, args, &cpu::linear_grad, HONE_CUDA_OP(linear_grad));
 }
 void lora_down(const Context& context, const LoraDownArgs& args) {

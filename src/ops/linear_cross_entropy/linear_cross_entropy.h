@@ -24,7 +24,7 @@ struct SupervisedTokens {
 
 /// Logits that exist at once, in bytes, unless one row takes more or the caller says otherwise. Chunks this large read
 /// the weight, and add to its gradient, seldom enough for the products to dominate: at a vocabulary of 151,936 they are
-/// 1104 rows of float32 on a CPU and 4096 rows of bfloat16 on a GPU.
+/// 1024 rows of float32 on a CPU and 4096 rows of bfloat16 on a GPU.
 constexpr int64_t default_logits_bytes(DeviceKind device) {
   return device == DeviceKind::kCpu ? int64_t{5} << 27 : int64_t{5} << 28;
 }

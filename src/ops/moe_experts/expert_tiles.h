@@ -12,6 +12,8 @@
 // An element of C is one chain of tile products in rising k, the adapters'
 // last; so it depends on its row of A and its column of W alone.
 //
+// W may lie in tiles that are read in place or turned (tiled_weights.h).
+//
 // W may be int8 (int8_weights.h). A's rows are then rounded to int8, too, a
 // scale for each row and block of kInt8BlockDepth, as W's are for each row; the
 // products of a block are exact integers, which are scaled and added to float32
