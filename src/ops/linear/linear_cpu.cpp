@@ -34,12 +34,12 @@ struct Products {
   }
 
   /// c = x Wᵀ + beta · c
-  void transposed_product(const Tensor& x, const WeightView& w, const GradDest& c) const {
+  void multiply_transposed(const Tensor& x, const WeightView& w, const GradDest& c) const {
     if (w.format == WeightFormat::kTiles) return tile_linear(pool, x, w.payload, true, c);
     (*this)(matrix(x), transposed(matrix(w.payload)), x.shape[1], c);
   }
   /// c = dy W + beta · c
-  void product(const Tensor& dy, const WeightView& w, const GradDest& c) const {
+  void multiply(const Tensor& dy, const WeightView& w, const GradDest& c) const {
     if (w.format == WeightFormat::kTiles) return tile_linear(pool, dy, w.payload, false, c);
     (*this)(matrix(dy), matrix(w.payload), dy.shape[1], c);
   }
@@ -66,7 +66,7 @@ void linear(const Context& context, const LinearArgs& args) {
     // The bias goes first, so that a bfloat16 y is rounded once for both.
     if (args.bias.defined()) broadcast(pool, args.bias, args.y);
     const Products product{pool, args.x.dtype};
-    product.transposed_product(args.x, args.w, {args.y, args.bias.defined() ? 1.0f : 0.0f});
+    product.multiply_transposed(args.x, args.w, {args.y, args.bias.defined() ? 1.0f : 0.0f});
     if (args.xa.defined()) {
       product(matrix(args.xa), transposed(matrix(args.lora_b)), args.xa.shape[1], args.y, args.scaling, 1.0f);
     }
@@ -78,7 +78,7 @@ void linear_grad(const Context& context, const LinearGradArgs& args) {
     const Products product{pool, args.dy.dtype};
     const MatrixView dy = matrix(args.dy);
     const int64_t rows = args.dy.shape[0], out = args.dy.shape[1];
-    if (args.dx.wanted()) product.product(args.dy, args.w, args.dx);
+    if (args.dx.wanted()) product.multiply(args.dy, args.w, args.dx);
     if (args.dw.wanted()) product(transposed(dy), matrix(args.x), rows, args.dw);
     if (args.dbias.wanted()) sum_over_rows(pool, args.dy, args.dbias);
     if (args.dxa.wanted()) product(dy, matrix(args.lora_b), out, args.dxa, args.scaling);

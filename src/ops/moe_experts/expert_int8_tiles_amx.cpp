@@ -53,7 +53,7 @@ class Int8Format {
   static constexpr int64_t kStepDepth = kInt8Depth;
   static constexpr int64_t kBlockDepth = kInt8BlockDepth;
 
-  Int8Format(const TileTask& task, const Memory& workspace) : t_(task), memory_(workspace) {}
+  Int8Format(const TileTask& task, const Memory& workspace) : t_(task), memory_(workspace), weight_(task, 1) {}
 
   /// Of the task's rows, in the block that k begins.
   float* row_scales(const Span& k) const { return memory_.row_scales + k.begin / kBlockDepth * kMaxTaskRows; }
@@ -78,30 +78,20 @@ class Int8Format {
     return {memory_.exact_rows, steps_of(k.count()) * kTileBytes, steps_of(k.count())};
   }
 
-  /// Read where they lie if rows of W are columns of C; where they are k, turned.
   StripPanels weight_panels(int64_t col, int64_t strips, const Span& k) const {
-    if (depth_is_contiguous(t_.weight)) {
-      const std::byte* first = weight() + col / kLanes * panel_bytes() + k.begin * kLanes;
-      return {first, t_.pair_offset / kLanes * panel_bytes(), t_.strip_stride / kLanes * panel_bytes()};
-    }
+    if (weight_.along_depth()) return weight_.in_place(col, k);
     const int64_t steps = k.count() / kInt8Depth, packed_bytes = steps * kTileBytes;
-    const std::byte* from = weight() + k.begin / kLanes * panel_bytes() + col * kLanes;
-    for (int64_t step = 0; step < steps; ++step, from += kInt8Depth / kLanes * panel_bytes()) {
+    for (int64_t step = 0; step < steps; ++step) {
+      const std::byte* from = weight_.at(k.begin + step * kInt8Depth, col);
       std::byte* to = memory_.weight + step * kTileBytes;
       for (int64_t quarter = 0; quarter < 2 * strips; ++quarter, to += packed_bytes) {
-        turn_tile(from + quarter * (kTileBytes / 4), panel_bytes(), to);
+        turn_tile(from + quarter * (kTileBytes / 4), weight_.panel_bytes(), to);
       }
     }
     return {memory_.weight, packed_bytes, 2 * packed_bytes};
   }
-
   Prefetch prefetch(int64_t lane, int64_t lanes, const Span& k, int64_t steps) const {
-    const bool along_depth = depth_is_contiguous(t_.weight);
-    const int64_t across = along_depth ? lane : k.begin, along = along_depth ? k.begin : lane;
-    const std::byte* at = weight() + across / kLanes * panel_bytes() + along * kLanes;
-    const int64_t panels = (along_depth ? lanes : k.count()) / kLanes;
-    return Prefetch(reinterpret_cast<const char*>(at), panels, panel_bytes(),
-                    kLanes * (along_depth ? k.count() : lanes), steps);
+    return weight_.prefetch(lane, lanes, k, steps);
   }
 
   template <int Lefts>
@@ -128,12 +118,6 @@ class Int8Format {
            (t_.rows.lane_index ? t_.rows.lane_index[lane] : lane) * t_.rows.lane_stride;
   }
 
-  const std::byte* weight() const { return static_cast<const std::byte*>(t_.weight.data); }
-  /// From 16 rows of W to the next.
-  int64_t panel_bytes() const {
-    return kLanes * (depth_is_contiguous(t_.weight) ? t_.weight.lane_stride : t_.weight.depth_stride);
-  }
-
   /// products = left x right, tiles [Lefts][2].
   template <int Lefts>
   void multiply_exactly(const PanelPair& left, const PanelPair& right, int32_t* products, Prefetch& prefetch) {
@@ -149,6 +133,7 @@ class Int8Format {
 
   const TileTask& t_;
   const Memory& memory_;
+  const WeightInTiles weight_;
   alignas(64) int32_t products_[2][kBlockFloats];  ///< of the last block, which pending_ reads, and of the next
   int turn_ = 0;
   ScaledSums pending_;

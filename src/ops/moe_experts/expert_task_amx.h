@@ -74,6 +74,39 @@ struct StripPanels {
   int64_t to_second, to_next_strip;
 };
 
+/// W as tiles in panels of 16 rows, each where its rows would lie (tiled_weights.h, int8_weights.h).
+class WeightInTiles {
+ public:
+  WeightInTiles(const TileTask& task, int64_t element_bytes)
+      : t_(task),
+        along_depth_(depth_is_contiguous(task.weight)),
+        element_bytes_(element_bytes),
+        panel_bytes_(kLanes * element_bytes * (along_depth_ ? task.weight.lane_stride : task.weight.depth_stride)) {}
+
+  /// Whether rows of W are columns of C, so that its tiles are read where they lie; else they are k, and it is turned.
+  bool along_depth() const { return along_depth_; }
+  /// From 16 rows of W to the next.
+  int64_t panel_bytes() const { return panel_bytes_; }
+  /// Row n of W, a multiple of 16, from a column on that begins a row of a tile.
+  const std::byte* at(int64_t n, int64_t column) const {
+    return static_cast<const std::byte*>(t_.weight.data) + n / kLanes * panel_bytes_ + column * kLanes * element_bytes_;
+  }
+  StripPanels in_place(int64_t col, const Span& k) const {
+    return {at(col, k.begin), t_.pair_offset / kLanes * panel_bytes_, t_.strip_stride / kLanes * panel_bytes_};
+  }
+  Prefetch prefetch(int64_t lane, int64_t lanes, const Span& k, int64_t steps) const {
+    const std::byte* first = along_depth_ ? at(lane, k.begin) : at(k.begin, lane);
+    const int64_t panels = (along_depth_ ? lanes : k.count()) / kLanes;
+    return Prefetch(reinterpret_cast<const char*>(first), panels, panel_bytes_,
+                    kLanes * element_bytes_ * (along_depth_ ? k.count() : lanes), steps);
+  }
+
+ private:
+  const TileTask& t_;
+  bool along_depth_;
+  int64_t element_bytes_, panel_bytes_;
+};
+
 /// Two panels of rows by the two of a strip, for a block of k.
 struct BlockProduct {
   PanelPair rows, weight;

@@ -51,15 +51,13 @@ struct Bf16Format {
 
 /// W is bfloat16 in tiles (tiled_weights.h), and the rows are bfloat16.
 struct TiledFormat : Bf16Format {
-  /// Read where they lie if rows of W are columns of C; where they are k, turned.
+  WeightInTiles weight() const { return {t, 2}; }
+
   StripPanels weight_panels(int64_t col, int64_t strips, const Span& k) const {
-    if (depth_is_contiguous(t.weight)) {
-      const std::byte* first = at(col, k.begin);
-      return {first, t.pair_offset / kLanes * panel_bytes(), t.strip_stride / kLanes * panel_bytes()};
-    }
+    if (weight().along_depth()) return weight().in_place(col, k);
     const int64_t steps = steps_of(k.count()), packed_bytes = steps * kTileBytes;
     for (int64_t n = 0; n < k.count(); n += kLanes) {
-      const std::byte* from = at(k.begin + n, col);
+      const std::byte* from = weight().at(k.begin + n, col);
       std::byte* to = memory.weight + n / kDepth * kTileBytes + n % kDepth / kLanes * (kTileBytes / 2);
       for (int64_t panel = 0; panel < 2 * strips; ++panel, from += kTileBytes / 2, to += packed_bytes) {
         turn_half_tile(from, to);
@@ -68,22 +66,10 @@ struct TiledFormat : Bf16Format {
     return {memory.weight, packed_bytes, 2 * packed_bytes};
   }
   Prefetch prefetch(int64_t lane, int64_t lanes, const Span& k, int64_t steps) const {
-    const bool along_depth = depth_is_contiguous(t.weight);
-    const std::byte* first = along_depth ? at(lane, k.begin) : at(k.begin, lane);
-    const int64_t panels = (along_depth ? lanes : k.count()) / kLanes;
-    return Prefetch(reinterpret_cast<const char*>(first), panels, panel_bytes(),
-                    2 * kLanes * (along_depth ? k.count() : lanes), steps);
+    return weight().prefetch(lane, lanes, k, steps);
   }
 
  private:
-  int64_t panel_bytes() const {
-    return 2 * kLanes * (depth_is_contiguous(t.weight) ? t.weight.lane_stride : t.weight.depth_stride);
-  }
-  /// Row n of W, a multiple of 16, from column j on, a multiple of 16.
-  const std::byte* at(int64_t n, int64_t j) const {
-    return static_cast<const std::byte*>(t.weight.data) + n / kLanes * panel_bytes() + j * kLanes * 2;
-  }
-
   /// Half a tile of W, 16 rows x 16 columns, as half a tile of which the columns are lanes: 8 rows of 16 columns x 2 n.
   /// A row of it is 8 pairs of rows n of two columns each; as 64 bits these are transposed, and within them the pairs.
   [[gnu::always_inline]] static void turn_half_tile(const std::byte* from, std::byte* to) {

@@ -14,12 +14,13 @@
 
 #include "core/dtype.h"
 #include "core/tensor.h"
+#include "ops/moe_experts/tiled_weights.h"
 
 namespace hone {
 
 class ThreadPool;
 
-inline constexpr int64_t kInt8PanelRows = 16;
+inline constexpr int64_t kInt8PanelRows = kTilePanelRows;
 inline constexpr int64_t kInt8TileColumns = 64;
 /// Rows without a larger magnitude are rounded to zeros: the inverse of their scale would overflow.
 inline constexpr float kLeastInt8Magnitude = 1e-30f;
@@ -28,11 +29,7 @@ inline constexpr float kLeastInt8Magnitude = 1e-30f;
 bool fits_int8(const Shape& shape);
 
 /// Where element (n, k) of an expert's [N, K] lies, in bytes from its first.
-constexpr int64_t int8_offset(int64_t n, int64_t k, int64_t columns) {
-  const int64_t tile = n / kInt8PanelRows * (columns / kInt8TileColumns) + k / kInt8TileColumns;
-  const int64_t group = k % kInt8TileColumns / 4;
-  return tile * 1024 + (group * kInt8PanelRows + n % kInt8PanelRows) * 4 + k % 4;
-}
+constexpr int64_t int8_offset(int64_t n, int64_t k, int64_t columns) { return tile_offset(n, k, columns, 1); }
 
 /// Panels of 16 rows from float32 rows [16 · panels, columns] to `q` (int8, panels follow one another) and
 /// scales [16 · panels]. Pure; safe from any thread.

@@ -5,10 +5,10 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
-#include <set>
 #include <vector>
 
 #include "core/philox.h"
+#include "ops/moe_experts/tile_order_testing.h"
 
 namespace hone {
 namespace {
@@ -48,12 +48,8 @@ TEST(Int8Weights, TilesHold16RowsInGroupsOfFourColumns) {
   EXPECT_EQ(int8_offset(15, 63, kColumns), 1023);
   EXPECT_EQ(int8_offset(0, 64, kColumns), 1024);
   EXPECT_EQ(int8_offset(16, 0, kColumns), 3 * 1024);
-  std::set<int64_t> offsets;
-  for (int64_t n = 0; n < kRows; ++n) {
-    for (int64_t k = 0; k < kColumns; ++k) offsets.insert(int8_offset(n, k, kColumns));
-  }
-  EXPECT_EQ(offsets.size(), size_t{kRows * kColumns});
-  EXPECT_EQ(*offsets.rbegin(), kRows * kColumns - 1);
+  testing::expect_every_place_is_taken_once(kRows, kColumns,
+                                            [](int64_t n, int64_t k) { return int8_offset(n, k, kColumns); });
 }
 
 TEST(Int8Weights, FitWhereBothSidesAreMultiplesOf64) {

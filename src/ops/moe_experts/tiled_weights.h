@@ -25,11 +25,12 @@ bool fits_tiles(const Shape& shape);
 /// in use.
 bool gains_from_tiles(Device device, DType dtype, const Shape& shape);
 
-/// Where element (n, k) of an expert's [N, K] lies, in elements from its first.
-constexpr int64_t tile_offset(int64_t n, int64_t k, int64_t columns) {
-  const int64_t tile = n / kTilePanelRows * (columns / kTileColumns) + k / kTileColumns;
-  return tile * kTilePanelRows * kTileColumns + (k % kTileColumns / 2 * kTilePanelRows + n % kTilePanelRows) * 2 +
-         k % 2;
+/// Where element (n, k) of a matrix [N, K] lies, in elements from its first. A row of a tile has 64 bytes, 4 of each
+/// row of W: as many columns as those are elements.
+constexpr int64_t tile_offset(int64_t n, int64_t k, int64_t columns, int64_t element_bytes = 2) {
+  const int64_t group = 4 / element_bytes, width = kTilePanelRows * group;
+  const int64_t tile = n / kTilePanelRows * (columns / width) + k / width;
+  return (tile * kTilePanelRows + k % width / group) * width + n % kTilePanelRows * group + k % group;
 }
 
 /// Reorders bfloat16 rows of one matrix or a stack where they lie, on the threads of a pool.

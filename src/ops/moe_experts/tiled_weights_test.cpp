@@ -2,11 +2,11 @@
 
 #include <gtest/gtest.h>
 
-#include <set>
 #include <vector>
 
 #include "core/cpu_features.h"
 #include "core/thread_pool.h"
+#include "ops/moe_experts/tile_order_testing.h"
 
 namespace hone {
 namespace {
@@ -19,12 +19,8 @@ TEST(TiledWeights, TilesHold16RowsInPairsOfColumns) {
   EXPECT_EQ(tile_offset(15, 31, kColumns), 511);
   EXPECT_EQ(tile_offset(0, 32, kColumns), 512);
   EXPECT_EQ(tile_offset(16, 0, kColumns), 3 * 512);
-  std::set<int64_t> offsets;
-  for (int64_t n = 0; n < kRows; ++n) {
-    for (int64_t k = 0; k < kColumns; ++k) offsets.insert(tile_offset(n, k, kColumns));
-  }
-  EXPECT_EQ(offsets.size(), size_t{kRows * kColumns});
-  EXPECT_EQ(*offsets.rbegin(), kRows * kColumns - 1);
+  testing::expect_every_place_is_taken_once(kRows, kColumns,
+                                            [](int64_t n, int64_t k) { return tile_offset(n, k, kColumns); });
 }
 
 TEST(TiledWeights, FitWhereStripsOfBothSidesDo) {
