@@ -41,6 +41,10 @@ target_compile_options(hone_cuda_flags INTERFACE "$<$<COMPILE_LANGUAGE:CUDA>:${h
 target_compile_definitions(hone_cuda_flags INTERFACE HONE_CUDA=1)
 target_include_directories(hone_cuda_flags SYSTEM INTERFACE ${CUDAToolkit_INCLUDE_DIRS})
 
+list(JOIN HONE_CUDA_ARCHITECTURES ", " hone_cuda_architecture_list)
+set_source_files_properties(${CMAKE_SOURCE_DIR}/src/core/cuda_device_cuda.cpp PROPERTIES
+  COMPILE_DEFINITIONS "HONE_CUDA_ARCHITECTURES=\"${hone_cuda_architecture_list}\"")
+
 # cuDNN's attention is reached through its header library, which tools/setup.sh fetches.
 set(HONE_CUDNN_FRONTEND ${CMAKE_SOURCE_DIR}/third_party/cudnn-frontend/include CACHE PATH "Headers of cudnn-frontend")
 if(EXISTS ${HONE_CUDNN_FRONTEND}/cudnn_frontend.h)

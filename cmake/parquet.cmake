@@ -7,7 +7,10 @@ if(count LESS 2 OR NOT EXISTS ${HONE_ARROW}/include/parquet/arrow/reader.h)
   message(STATUS "Parquet: no (make parquet fetches what it needs)")
   return()
 endif()
-add_library(hone_parquet MODULE src/data/parquet_module.cpp)
+add_library(hone_parquet MODULE src/data/parquet_module.cpp src/core/sip_hash.cpp)
+if(NOT HONE_SANITIZE)  # a missing symbol is an error here, not when the first .parquet file is read
+  target_link_options(hone_parquet PRIVATE -Wl,--no-undefined)
+endif()
 target_link_libraries(hone_parquet PRIVATE hone_flags nlohmann_json::nlohmann_json ${HONE_ARROW_LIBRARIES})
 target_include_directories(hone_parquet SYSTEM PRIVATE ${HONE_ARROW}/include)
 set_target_properties(hone_parquet PROPERTIES PREFIX "" CXX_VISIBILITY_PRESET hidden

@@ -148,6 +148,40 @@ TEST(Peft, LoadsWhatConvertWrites) {
   }
 }
 
+TEST_F(AfterTraining, EvaluationNeedsNoKeysOfTraining) {
+  const Outcome outcome = run_hone({"eval", "model_name_or_path=" + model_, "eval_datasets=" + data_, "dtype=float32",
+                                    "max_length=32", "device=" + test_run().device, "--json"});
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_EQ(Json::parse(outcome.out), evaluated({}));
+  const Outcome nothing = run_hone({"eval", "model_name_or_path=" + model_});
+  EXPECT_EQ(nothing.code, 2);
+  EXPECT_NE(nothing.err.find("there is no data to evaluate on"), std::string::npos) << nothing.err;
+}
+
+TEST_F(AfterTraining, TheSettingsOfTheTemplateStayWithTheResult) {
+  const std::string adapter = train_adapter("lora", {"enable_thinking=false", "max_steps=2", "save_steps=1"});
+  const Json expected = {{"chat_template_kwargs", {{"enable_thinking", false}}}};
+  for (const char* folder : {"lora", "lora/checkpoint-1"}) {
+    EXPECT_EQ(Json::parse(read_file(folder_ / folder / "hone_chat.json")), expected) << folder;
+  }
+  for (const auto& [verb, output] : {std::pair{"export", "exported"}, {"merge", "merged"}}) {
+    std::vector<std::string> arguments = {verb};
+    if (std::string(verb) == "export") {
+      arguments.insert(arguments.end(), {adapter, (folder_ / output).string()});
+    } else {
+      arguments.insert(arguments.end(),
+                       {"--model", model_, "--adapter", adapter, "--output", (folder_ / output).string()});
+    }
+    ASSERT_EQ(run_hone(arguments).code, 0);
+    EXPECT_EQ(Json::parse(read_file(folder_ / output / "hone_chat.json")), expected) << verb;
+  }
+  // A run without any leaves none, whatever its base has.
+  const Outcome next = run_hone(
+      train_arguments((folder_ / "merged").string(), data_, folder_ / "full", {"dtype=float32", "max_steps=1"}));
+  ASSERT_EQ(next.code, 0) << next.err;
+  EXPECT_FALSE(fs::exists(folder_ / "full/hone_chat.json"));
+}
+
 TEST_F(AfterTraining, ALayoutWithoutAPlaceForTheRouterIsRefusedBeforeTraining) {
   const Outcome outcome = run_hone(train_arguments(
       model_, data_, folder_ / "out", {"finetuning_type=lora", "train_router=true", "adapter_layout=sglang"}));

@@ -61,6 +61,31 @@ TEST_F(Preparation, ReportsAndWritesNothingUnlessAsked) {
   EXPECT_THAT(outcome.out, Not(HasSubstr("\x1b[")));  // no colour in a pipe
 }
 
+TEST_F(Preparation, WritesTheSamplesOfARepositoryAsOneFile) {
+  folder_.write("code/a.py", "def f(x):\n    return x + 1\n");
+  data_ = R"([{"path": ")" + (folder_ / "code").string() + R"(", "type": "code", "min_tokens": 2}])";
+  const Outcome outcome = prepare({"--output", (folder_ / "out").string()});
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_THAT(outcome.out, AllOf(HasSubstr("full_file: 1 found, 1 created"), HasSubstr("all_data.jsonl")));
+  const std::vector<Json> rows = read_json_lines(folder_ / "out/all_data.jsonl");
+  ASSERT_FALSE(rows.empty());
+  EXPECT_EQ(rows[0]["text"], "def f(x):\n    return x + 1\n");
+  data_ = (folder_ / "out/all_data.jsonl").string();
+  EXPECT_THAT(prepare({}).out, HasSubstr("columns not used: file, line, type"));
+  EXPECT_THAT(prepare({"--output", "x"}).err, HasSubstr("where the samples of type code go"));
+}
+
+TEST_F(Preparation, RefusesColumnsThatTurnTheMeaningRound) {
+  folder_.write("chat.jsonl", R"({"prompt": "q", "completion": "a", "label": false, "id": 1})"
+                              "\n");
+  const Outcome refused = prepare({});
+  EXPECT_EQ(refused.code, 2);
+  EXPECT_THAT(refused.err, HasSubstr("ignore_columns: [label]"));
+  const Outcome settled = prepare({"ignore_columns=[label]"});
+  EXPECT_EQ(settled.code, 0) << settled.err;
+  EXPECT_THAT(settled.out, HasSubstr("data chat: columns not used: id, label"));
+}
+
 TEST_F(Preparation, KeepsTokensThatLaterRunsUse) {
   const std::string cache = "tokenized_cache=" + (folder_ / "cache").string();
   EXPECT_THAT(prepare({cache}, "preprocess").out, HasSubstr("tokenized_cache: chat: built in "));

@@ -1,9 +1,12 @@
 // What a run through the command line says of itself: losses of each data set, experts, answers, training_info.json;
 // and the merged model it ends with.
+#include <algorithm>
 #include <cmath>
+#include <sstream>
 
 #include "device_main.h"
 #include "program.h"
+#include "report/terminal.h"
 
 namespace hone {
 namespace {
@@ -54,6 +57,112 @@ TEST_F(Reports, EveryDataSetHasItsLossInTrainingAndInEvaluation) {
   EXPECT_GT(std::abs(easy - hard), 1e-3) << "or the test could not tell them apart";
   ASSERT_EQ(train("one", {"max_steps=1", "val_split=2"}).code, 0);
   EXPECT_FALSE(lines("one", "loss").front().contains("loss/easy")) << "one data set is the loss itself";
+}
+
+TEST_F(Reports, MlflowGetsSystemMetricsAndTagsWhereItsVariableAsks) {
+  setenv("MLFLOW_ENABLE_SYSTEM_METRICS_LOGGING", "true", 1);
+  setenv("MLFLOW_SYSTEM_METRICS_SAMPLING_INTERVAL", "0.01", 1);
+  const std::string runs = (folder_ / "mlruns").string();
+  const Outcome outcome = train("out", {"max_steps=4", "report_to=[jsonl,mlflow]", "mlflow_tracking_uri=" + runs});
+  unsetenv("MLFLOW_ENABLE_SYSTEM_METRICS_LOGGING");
+  unsetenv("MLFLOW_SYSTEM_METRICS_SAMPLING_INTERVAL");
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  fs::path run;
+  for (const auto& entry : fs::recursive_directory_iterator(runs)) {
+    if (entry.path().filename() == "metrics") run = entry.path().parent_path();
+  }
+  ASSERT_FALSE(run.empty());
+  for (const char* name : {"system_memory_usage_megabytes", "disk_usage_percentage", "network_receive_megabytes"}) {
+    EXPECT_TRUE(fs::exists(run / "metrics" / "system" / name)) << name;
+  }
+  EXPECT_EQ(read_file(run / "tags" / "model"), model_);
+  EXPECT_EQ(read_file(run / "tags" / "dataset"), easy_);
+  ASSERT_EQ(train("silent", {"max_steps=2", "report_to=[mlflow]", "mlflow_tracking_uri=" + runs + "2"}).code, 0);
+  for (const auto& entry : fs::recursive_directory_iterator(runs + "2")) {
+    EXPECT_NE(entry.path().filename(), "system") << "nobody asked for them";
+  }
+}
+
+TEST_F(Reports, StepsBelowOneAreSharesOfAllSteps) {
+  const Outcome outcome = train("shares", {"max_steps=7", "val_split=2", "eval_steps=0.5", "save_steps=0.4",
+                                           "logging_steps=0.3", "logging_first_step=false", "save_total_limit=9"});
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  std::vector<int64_t> evaluated, logged;
+  for (const Json& line : lines("shares", "eval_loss")) evaluated.push_back(line["step"]);
+  for (const Json& line : lines("shares", "loss")) logged.push_back(line["step"]);
+  EXPECT_EQ(evaluated, (std::vector<int64_t>{4, 7})) << "every 3.5 steps, rounded up, and at the end";
+  EXPECT_EQ(logged, (std::vector<int64_t>{3, 6, 7})) << "every 2.1 steps, rounded up";
+  EXPECT_TRUE(fs::exists(folder_ / "shares/checkpoint-3"));
+  EXPECT_TRUE(fs::exists(folder_ / "shares/checkpoint-6"));
+}
+
+/// Lines before that of the first step.
+std::vector<std::string> lines_before_step_1(const std::string& text) {
+  std::vector<std::string> lines;
+  std::istringstream stream(text);
+  for (std::string line; std::getline(stream, line) && line.find("  loss ") == std::string::npos;)
+    lines.push_back(line);
+  return lines;
+}
+
+TEST_F(Reports, AStartTakesAtMostThirtyLinesAndRunLogHasTheRest) {
+  std::string sets;
+  for (int i = 0; i < 9; ++i)
+    sets += (i == 0 ? "" : ",") + folder_.write("set" + std::to_string(i) + ".jsonl", progressions(12));
+  std::vector<std::string> options = {"max_steps=2", "val_split=4", "datasets=[" + sets + "]"};
+  const std::vector<std::string> lora = {"finetuning_type=lora", "lora_r=4",
+                                         "lora_target_modules=[attention,all-experts]"};
+  options.insert(options.end(), lora.begin(), lora.end());
+  const Outcome outcome = train("out", options);
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  const std::vector<std::string> lines = lines_before_step_1(outcome.out);
+  EXPECT_LE(lines.size(), 30u) << outcome.out;
+  for (const char* part : {"and 4 more data sets", "trainable params: ", "memory ", "device ",
+                           "kernels of attention: ", "; experts: ", "[[supervised]]"}) {
+    EXPECT_NE(outcome.out.find(part), std::string::npos) << part << "\n" << outcome.out;
+  }
+  const std::string log = read_file(folder_ / "out/run.log");
+  const std::vector<std::string> detail = {"not stated, so the default", "lengths of the rows of set8",
+                                           "  parameters  ", "  share"};
+  for (const std::string& part : detail) {
+    EXPECT_EQ(outcome.out.find(part), std::string::npos) << part;
+    EXPECT_NE(log.find(part), std::string::npos) << part;
+  }
+  options.push_back("--verbose");
+  const Outcome verbose = train("verbose", options);
+  for (const std::string& part : detail) EXPECT_NE(verbose.out.find(part), std::string::npos) << part;
+}
+
+TEST_F(Reports, EightyColumnsHold) {
+  if (std::system("command -v script > /dev/null") != 0) GTEST_SKIP() << "script(1) makes the terminal: it is missing";
+  std::string command = hone_program();
+  const std::string data = folder_.write("a-data-set-with-a-rather-long-name.jsonl", progressions(300));
+  for (const std::string& argument : train_arguments(model_, data, folder_ / "out", {"max_steps=2", "val_split=4"}))
+    command += " '" + argument + "'";
+  const fs::path shown = folder_ / "shown";
+  ASSERT_EQ(std::system(("TERM=xterm script -qec \"stty cols 80; " + command + "\" '" + shown.string() +
+                         "' > /dev/null < /dev/null")
+                            .c_str()),
+            0);
+  std::istringstream text(read_file(shown));
+  int lines = 0;
+  for (std::string line; std::getline(text, line); ++lines) {
+    if (lines == 0 || line.find("Script ") == 0) continue;  // of script itself
+    if (line.ends_with('\r')) line.pop_back();
+    line = strip_color(line.substr(line.rfind('\r') + 1));  // after a progress bar that was drawn there
+    const bool is_path = line.find(' ') == std::string::npos;
+    EXPECT_TRUE(is_path || display_width(line) <= 80) << line;
+  }
+  EXPECT_GT(lines, 10);
+}
+
+TEST_F(Reports, DefaultsAreNotToldOfBeforeAnError) {
+  const std::string line = "not stated, so the default";
+  const Outcome good = train("good", {"max_steps=1", "--verbose"});
+  EXPECT_NE((good.err + good.out).find(line), std::string::npos) << good.err;
+  const Outcome bad = run_hone({"train", "model=" + model_, "datasets=" + (folder_ / "none.jsonl").string()});
+  EXPECT_EQ(bad.code, 2);
+  EXPECT_EQ((bad.err + bad.out).find(line), std::string::npos) << bad.err;
 }
 
 TEST_F(Reports, LossesOfDataSetsAddUpOverMicroBatches) {

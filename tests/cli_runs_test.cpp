@@ -2,6 +2,7 @@
 #include <signal.h>
 
 #include <cmath>
+#include <cstdio>
 #include <map>
 #include <thread>
 
@@ -240,10 +241,30 @@ TEST(Runs, AMergedAdapterEvaluatesAsTheAdapterBesideItsBase) {
                     merged = (folder / "merged").string();
   const Outcome merge = run_hone({"merge", "--model", model, "--adapter", lora, "--output", merged});
   ASSERT_EQ(merge.code, 0) << merge.err;
+  EXPECT_NE(merge.out.find("checked: the bytes of all "), std::string::npos) << merge.out;
+  EXPECT_EQ(merge.out.find("logits"), std::string::npos) << merge.out;
+  // Of each tensor, so of all: "W + scale · B A in 40 of 736 rows".
+  const size_t product = merge.out.find(" B A in ");
+  ASSERT_NE(product, std::string::npos) << merge.out;
+  int sampled = 0, rows = 0;
+  ASSERT_EQ(std::sscanf(merge.out.c_str() + product, " B A in %d of %d rows", &sampled, &rows), 2) << merge.out;
+  EXPECT_GT(sampled, 0);
+  EXPECT_GE(20 * sampled, rows);
   const double base = eval_loss(model, data), beside = eval_loss(model, data, lora);
   EXPECT_LT(beside, base - 0.1);
   // A mean over hundreds of tokens of sums in float32.
   EXPECT_NEAR(eval_loss(model, data, merged), beside, 1e-4);
+}
+
+TEST(Runs, LogitsAreComparedIfThatIsAsked) {
+  const Folder folder;
+  const std::string model = make_model(folder);
+  ASSERT_EQ(train(folder, model, "lora", {"finetuning_type=lora", "max_steps=2", "learning_rate=1e-2"}).code, 0);
+  const Outcome outcome = run_hone({"merge", "--model", model, "--adapter", (folder / "lora").string(), "--output",
+                                    (folder / "merged").string(), "--compare-logits"});
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_NE(outcome.out.find("merged in float32 they differ by"), std::string::npos) << outcome.out;
+  EXPECT_NE(outcome.out.find("read again they differ by"), std::string::npos) << outcome.out;
 }
 
 TEST(Runs, AMergeThatDriftsWritesNothing) {
@@ -379,6 +400,39 @@ TEST(Runs, AProfileIsATimeLineOfThreeSteps) {
   };
   EXPECT_EQ(steps_in_profile("long", "max_steps=9"), (std::vector<std::string>{"step 4", "step 5", "step 6"}));
   EXPECT_EQ(steps_in_profile("short", "max_steps=2"), (std::vector<std::string>{"step 1", "step 2"}));
+}
+
+TEST(Runs, AProfileOfAWholeRunIsThereAfterASignal) {
+  const Folder folder;
+  const std::string data = folder.write("data.jsonl", progressions(40)), model = make_model(folder);
+  const auto steps_of = [&](const char* output) {
+    const Json trace = Json::parse(read_file(folder / output / "profile.json"));
+    std::vector<Json> steps;
+    for (const Json& event : trace["traceEvents"]) {
+      if (event["ph"] == "X" && event["cat"] == "step") steps.push_back(event);
+    }
+    return steps;
+  };
+  const std::vector<std::string> all = {"profile=true", "profile_steps=0", "val_split=4", "eval_steps=3"};
+  const auto with = [&](const char* more) {
+    std::vector<std::string> options = all;
+    options.emplace_back(more);
+    return options;
+  };
+  ASSERT_EQ(run_hone(train_arguments(model, data, folder / "whole", with("max_steps=7"))).code, 0);
+  EXPECT_EQ(steps_of("whole").size(), 7u);
+  double end = 0;
+  for (const Json& event : steps_of("whole")) {
+    EXPECT_GE(event["ts"].get<double>(), end) << "steps come one after the other";
+    end = event["ts"].get<double>() + event["dur"].get<double>();
+  }
+  Process process(train_arguments(model, data, folder / "stopped", with("max_steps=100000")));
+  while (!fs::exists(folder / "stopped/profile.json") || fs::file_size(folder / "stopped/profile.json") < 100'000)
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  process.send(SIGTERM);
+  EXPECT_EQ(process.wait().code, 75);
+  EXPECT_GT(steps_of("stopped").size(), 1u);
+  EXPECT_EQ(Json::parse(read_file(folder / "stopped/profile-stages.json"))["steps"], steps_of("stopped").size());
 }
 
 struct MemoryUse {

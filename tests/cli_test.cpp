@@ -36,6 +36,20 @@ TEST(CommandLine, EveryVerbHasHelpWithExamples) {
   }
 }
 
+TEST(CommandLine, HelpOfAVerbIsThatVerbsHelp) {
+  EXPECT_EQ(run_hone({"help", "train"}).out, run_hone({"train", "--help"}).out);
+  EXPECT_EQ(run_hone({"help", "bench", "step"}).out, run_hone({"bench", "step", "--help"}).out);
+  EXPECT_EQ(run_hone({"help", "trian"}).code, 2);
+}
+
+TEST(CommandLine, AnOptionWithUnderscoresIsPointedToItsName) {
+  for (const char* written : {"--dry_run", "dry_run=true"}) {
+    const Outcome outcome = run_hone({"train", "run.yaml", written});
+    EXPECT_EQ(outcome.code, 2);
+    EXPECT_TRUE(contains(outcome.err, "write --dry-run")) << outcome.err;
+  }
+}
+
 TEST(CommandLine, VersionAndEnvironment) {
   const Outcome version = run_hone({"version"});
   EXPECT_TRUE(version.out.starts_with("hone ")) << version.out;

@@ -8,6 +8,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <sstream>
 #include <string>
 #include <vector>
 
@@ -104,6 +105,38 @@ INSTANTIATE_TEST_SUITE_P(Pages, Docs, testing::ValuesIn(pages()), [](const auto&
   std::replace(name.begin(), name.end(), '-', '_');
   return name;
 });
+
+/// The lines of a text that are commands: indented, and beginning with the program's name; without what follows two
+/// spaces, which explains them.
+std::vector<std::string> commands_in(const std::string& text, const std::string& program) {
+  std::vector<std::string> commands;
+  std::istringstream lines(text);
+  for (std::string line; std::getline(lines, line);) {
+    const size_t begin = line.find_first_not_of(' ');
+    if (begin == std::string::npos || begin == 0 || line.compare(begin, program.size() + 1, program + " ") != 0)
+      continue;
+    commands.push_back(line.substr(begin, line.find("  ", begin) - begin));
+  }
+  return commands;
+}
+
+TEST(Quickstart, ItsCommandsRunAsPrintedAndItWarnsOfNothing) {
+  const Folder folder;
+  const Outcome shown = run_hone(
+      {"quickstart", "--output", (folder / "quickstart").string(), "--english-steps", "40", "--german-steps", "20"});
+  EXPECT_EQ(shown.out.find("warning"), std::string::npos) << shown.out;
+  EXPECT_EQ(shown.err.find("warning"), std::string::npos) << shown.err;
+  // "Next, with your own model and data": of these there are now some.
+  fs::create_directory_symlink("quickstart/merged", folder / "YOUR-MODEL");
+  fs::copy(folder / "quickstart/data/english_test.jsonl", folder / "chats.jsonl");
+  const std::vector<std::string> commands = commands_in(shown.out, "hone");
+  EXPECT_EQ(commands.size(), 6u) << shown.out;
+  for (const std::string& command : commands) {
+    const fs::path output = folder / ".output";
+    EXPECT_EQ(shell(folder / "", command, output), 0) << command << "\n" << read_file(output);
+    EXPECT_EQ(read_file(output).find("warning: routers"), std::string::npos) << command << "\n" << read_file(output);
+  }
+}
 
 }  // namespace
 }  // namespace hone

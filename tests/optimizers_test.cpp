@@ -125,7 +125,7 @@ TEST_F(Optimizers, SayWhatTheyKeep) {
                                                     {"lion", "Lion, float32 moments"},
                                                     {"sgd with momentum", "SGD, float32 momentum"}};
   for (const auto& [name, text] : texts) {
-    const Outcome outcome = train(name, kOptimizers.at(name) + Options{"max_steps=1"});
+    const Outcome outcome = train(name, kOptimizers.at(name) + Options{"max_steps=1", "--verbose"});
     EXPECT_NE(outcome.out.find(text), std::string::npos) << outcome.out;
   }
 }

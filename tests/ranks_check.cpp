@@ -260,7 +260,8 @@ int run(const std::vector<std::string>& arguments) {
   std::fflush(stdout);
   ControlTimes times{.rendezvous = 60};
   if (fault == "hang") times.hang = 4;
-  std::unique_ptr<ControlChannel> control = rendezvous(environment, times);
+  std::unique_ptr<ControlChannel> control =
+      rendezvous(environment, secret_places(environment, [] { return std::string(); }), times);
   ThreadPool pool(2);
   Stream stream(device == "cuda" ? Device{DeviceKind::kCuda, environment.local_rank} : Device{}, pool);
   const Clock::time_point begin = Clock::now();

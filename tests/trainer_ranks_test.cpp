@@ -65,7 +65,7 @@ class TrainerRanksTest : public ::testing::Test {
           ranks.connect = [&](Stream&) { return std::move(communicators[static_cast<size_t>(rank)]); };
           Console console(terminal_of({.rank = 1}));
           Logger logger(console);
-          Trainer trainer(load_config("", own, count).run, logger, {resolved_yaml, resolved_pairs}, ranks);
+          Trainer trainer(load_config("", own, count).run, logger, {resolved_yaml, resolved_pairs, {}}, ranks);
           EXPECT_EQ(trainer.run(), ExitCode::kOk);
         } catch (...) {
           errors[static_cast<size_t>(rank)] = std::current_exception();
@@ -179,6 +179,13 @@ TEST_F(TrainerRanksTest, AdaptersAndBFloat16AreSharedToo) {
       EXPECT_EQ(other.dtype, entry.dtype) << entry.name;
     }
   }
+}
+
+TEST_F(TrainerRanksTest, EveryRanksLogNamesItsDeviceAndTheFirstOnesAll) {
+  train(2, "out", {"max_steps=1"});
+  const std::string first = read_file(folder_ / "out/run.log"), second = read_file(folder_ / "out/logs/rank_1.log");
+  for (const char* part : {"rank 0: ", "rank 1: "}) EXPECT_NE(first.find(part), std::string::npos) << part << first;
+  EXPECT_NE(second.find("  device "), std::string::npos) << second;
 }
 
 TEST_F(TrainerRanksTest, AProfileShowsWhatTheyExchange) {

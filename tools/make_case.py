@@ -16,7 +16,8 @@ from pathlib import Path
 
 import torch
 from safetensors.torch import save_file
-from transformers import AutoModelForCausalLM
+
+from case_runs import forward, is_comparable, load, measure_noise, plain, show, train_run
 
 IGNORED = -100
 ATTENTION = ("q_proj", "k_proj", "v_proj", "o_proj")
@@ -31,23 +32,13 @@ def parse_arguments():
     parser.add_argument("--length", type=int, default=48, help="tokens of a row")
     parser.add_argument("--steps", type=int, default=20, help="optimizer steps of each trajectory (at least 7 batches are made)")
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--noise-seeds", type=int, default=3, help="runs of each trajectory on weights half an ulp off")
     parser.add_argument("--no-aux", action="store_true", help="no auxiliary loss: transformers cannot compute Granite's")
     return parser.parse_args()
 
 
-def plain(tensors):
-    return {name: tensor.detach().float().contiguous().clone() for name, tensor in tensors.items()}
-
-
 def gradients(model):
     return plain({name: p.grad for name, p in model.named_parameters() if p.grad is not None})
-
-
-def load(path, dtype=torch.float32):
-    model = AutoModelForCausalLM.from_pretrained(path, dtype=dtype, attn_implementation="eager")
-    if hasattr(model, "set_experts_implementation"):
-        model.set_experts_implementation("eager")
-    return model.train()
 
 
 def make_batches(generator, count, rows, length, vocab):
@@ -59,25 +50,6 @@ def make_batches(generator, count, rows, length, vocab):
             prompt = 0 if (i + row) % 5 == 0 else 1 + (7 * i + 3 * row) % max(2, length // 3)
             labels[i, row, :prompt] = IGNORED
     return tokens, labels
-
-
-def forward(model, tokens, labels, aux):
-    return model(input_ids=tokens, labels=labels, use_cache=False, **({"output_router_logits": True} if aux else {}))
-
-
-def trajectory(model, parameters, tokens, labels, aux, learning_rate, weight_decay):
-    optimizer = torch.optim.AdamW(parameters, lr=learning_rate, betas=(0.9, 0.999), eps=1e-8, weight_decay=weight_decay)
-    steps = []
-    for x, y in zip(tokens, labels):
-        out = forward(model, x, y, aux)
-        out.loss.backward()
-        norm = torch.nn.utils.clip_grad_norm_(parameters, 1.0)
-        optimizer.step()
-        optimizer.zero_grad()
-        steps.append({"loss": out.loss.item(), "aux_loss": out.aux_loss.item() if aux else None, "grad_norm": norm.item()})
-    options = {"name": "adamw", "lr": learning_rate, "weight_decay": weight_decay, "betas": [0.9, 0.999], "eps": 1e-8,
-               "max_grad_norm": 1.0, "decay_on": "every parameter"}
-    return {"optimizer": options, "steps": steps}
 
 
 def single_batch(case, model, tokens, labels, aux):
@@ -184,22 +156,31 @@ def split_adapter(case, model, tokens, labels, generator):
     return True
 
 
-def lora(case, path, kind, tokens, labels, aux, generator):
+def make_adapter(case, kind, generator):
+    """The adapter that a run starts from; its B is not zero."""
     from peft import LoraConfig, get_peft_model
-    model = load(path)
     options = {"r": RANK, "lora_alpha": ALPHA, "target_modules": list(ATTENTION)}
     if kind == "lora_experts":
         options["target_parameters"] = ["experts.gate_up_proj", "experts.down_proj"]
-    adapted = get_peft_model(model, LoraConfig(**options))
-    adapted.train()
+    adapted = get_peft_model(load(case / "model"), LoraConfig(**options))
     with torch.no_grad():
         for name, p in adapted.named_parameters():
             if "lora_B" in name:
                 p.copy_(torch.randn(p.shape, generator=generator) * 0.02)
     adapted.save_pretrained(case / f"{kind}_init")
-    result = trajectory(adapted, [p for p in adapted.parameters() if p.requires_grad], tokens, labels, aux, 2e-3, 0.05)
-    adapted.save_pretrained(case / f"{kind}_final")
-    return result
+
+
+def make_run(case, kind, tokens, labels, aux, seeds):
+    """A run with its noise. Where that says nothing any more the run gets half the steps."""
+    while len(tokens):
+        run = train_run(case, kind, tokens, labels, aux)
+        run["noise"] = measure_noise(case, kind, run, tokens, labels, aux, seeds)
+        show(kind, run["noise"])
+        if is_comparable(run["noise"]):
+            return run
+        tokens, labels = tokens[:len(tokens) // 2], labels[:len(labels) // 2]
+        print(f"{kind}: that is too much to compare; {len(tokens)} steps instead")
+    raise SystemExit(f"{kind}: not one step can be compared; choose another --seed")
 
 
 def main():
@@ -226,11 +207,11 @@ def main():
     expected["greedy"] = greedy(model, tokens)
     expected["split_adapter"] = split_adapter(args.case, model, tokens, labels, generator)
     steps = slice(0, args.steps)
-    for kind in ("lora_attention", "lora_experts") if fused else ("lora_attention",):
-        expected[kind] = lora(args.case, path, kind, tokens[steps], labels[steps], aux, generator)
-    trained = load(path)
-    expected["full"] = trajectory(trained, list(trained.parameters()), tokens[steps], labels[steps], aux, 3e-4, 0.5)
-    save_file(plain(dict(trained.named_parameters())), args.case / "full_final.safetensors")
+    adapters = ("lora_attention", "lora_experts") if fused else ("lora_attention",)
+    for kind in adapters:
+        make_adapter(args.case, kind, generator)
+    for kind in (*adapters, "full"):
+        expected[kind] = make_run(args.case, kind, tokens[steps], labels[steps], aux, args.noise_seeds)
     for readme in args.case.rglob("README.md"):
         readme.unlink()
     (args.case / "expected.json").write_text(json.dumps(expected, indent=1))

@@ -7,8 +7,8 @@
 set -euo pipefail
 case "${1:-build}" in
   build) packages=(g++ cmake make pkg-config libfmt-dev libspdlog-dev libyaml-cpp-dev nlohmann-json3-dev libcli11-dev
-                   libpcre2-dev libutf8proc-dev libcpp-httplib-dev libopenmpi-dev openmpi-bin libgtest-dev
-                   libgmock-dev libbenchmark-dev) ;;
+                   libpcre2-dev libutf8proc-dev zlib1g-dev libzstd-dev libcpp-httplib-dev libssl-dev libopenmpi-dev openmpi-bin
+                   libgtest-dev libgmock-dev libbenchmark-dev) ;;
   lint) packages=(clang-format clang-tidy) ;;
   parquet) packages=(python3-pip) ;;
   *) echo "usage: tools/setup.sh build|lint|parquet" >&2; exit 2 ;;

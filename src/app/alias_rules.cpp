@@ -4,9 +4,9 @@
 
 #include <algorithm>
 #include <cctype>
-#include <fstream>
 #include <optional>
 
+#include "app/config_value.h"
 #include "core/error.h"
 #include "core/untrusted_json.h"
 
@@ -51,7 +51,7 @@ Rewritten not_a_switch(const ConfigNode& node) { return Rewritten{node}; }
 Rewrite when_true(std::string value) { return either(std::move(value), ""); }
 
 Rewrite either(std::string yes, std::string no, Emphasis of_no) {
-  return [=](const ConfigNode& node) {
+  const auto rule = [=](const ConfigNode& node) {
     bool on = false;
     if (node.kind == Kind::kNull) return says(node, "");
     if (!is_switch(node, on)) return not_a_switch(node);
@@ -59,14 +59,17 @@ Rewrite either(std::string yes, std::string no, Emphasis of_no) {
     if (!on && result.emphasis == Emphasis::kPlain) result.emphasis = of_no;
     return result;
   };
+  return {rule, true};
 }
 
 Rewrite weakly(Rewrite rule) {
-  return [rule = std::move(rule)](const ConfigNode& node) {
-    Rewritten result = rule(node);
-    if (result.emphasis == Emphasis::kPlain) result.emphasis = Emphasis::kWeak;
-    return result;
-  };
+  const bool of_switch = rule.of_switch();
+  return {[rule = std::move(rule)](const ConfigNode& node) {
+            Rewritten result = rule(node);
+            if (result.emphasis == Emphasis::kPlain) result.emphasis = Emphasis::kWeak;
+            return result;
+          },
+          of_switch};
 }
 
 Rewrite negated() { return either("false", "true"); }
@@ -106,6 +109,10 @@ Rewrite member_of(std::string name) {
   };
 }
 
+Rewrite switch_of(Rewrite rule) {
+  return {[rule = std::move(rule)](const ConfigNode& node) { return rule(node); }, true};
+}
+
 Rewrite pairs_as_mapping() {
   return [](const ConfigNode& node) {
     if (node.kind != Kind::kScalar || node.text.find('=') == std::string::npos) return Rewritten{node};
@@ -140,9 +147,9 @@ namespace {
 /// zero_optimization.stage of a DeepSpeed file that is there; what it offloads is not in this version.
 std::optional<std::string> deepspeed_file_stage(const ConfigNode& node) {
   if (node.kind != Kind::kScalar || !node.text.ends_with(".json")) return std::nullopt;
-  std::ifstream file(node.text);
-  if (!file) return std::nullopt;
-  const Json json = parse_json(file);
+  const std::optional<Json> read = read_json_if_there(node.text);
+  if (!read) return std::nullopt;
+  const Json& json = *read;
   if (!json.is_object()) throw UserError("the file is no JSON object", node.text, "mend it, or state zero_stage");
   const Json zero = json.value("zero_optimization", Json::object());
   if (!zero.is_object()) throw UserError("zero_optimization is no mapping", node.text, "state zero_stage instead");
@@ -218,12 +225,34 @@ Rewrite rest_of_one() {
   };
 }
 
-Rewrite decisive(std::string value) {
-  return [rule = when_true(std::move(value))](const ConfigNode& node) {
-    Rewritten result = rule(node);
-    if (result.emphasis == Emphasis::kPlain) result.emphasis = Emphasis::kDecisive;
+Rewrite entry_member(std::string name) {
+  return [=](const ConfigNode& node) {
+    if (node.kind == Kind::kNull) return says(node, "");
+    Rewritten result = member_of(name)(node);
+    const FoundKey found = find_key(dataset_schema(), "", name);
+    const std::optional<Json> value = parse_value(*found.key, node, name);
+    // Numbers and switches in the words that they are read by.
+    if (value && !value->is_array()) result.value.members.front().value.text = value->dump();
     return result;
   };
+}
+
+Rewrite entry_of_type(std::string type) {
+  return [=](const ConfigNode& node) {
+    if (node.kind != Kind::kScalar) return Rewritten{node};
+    Rewritten result = member_of("path")(node);
+    result.value.members.emplace_back("type", scalar_at(node, type));
+    return result;
+  };
+}
+
+Rewrite decisive(std::string value) {
+  return {[rule = when_true(std::move(value))](const ConfigNode& node) {
+            Rewritten result = rule(node);
+            if (result.emphasis == Emphasis::kPlain) result.emphasis = Emphasis::kDecisive;
+            return result;
+          },
+          true};
 }
 
 }  // namespace hone

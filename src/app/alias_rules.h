@@ -33,6 +33,9 @@ Rewrite prefixed(std::string before);
 /// Wraps the value into a mapping of one member: enable_thinking: false → {enable_thinking: false}.
 Rewrite member_of(std::string name);
 
+/// The same, of values that are true or false.
+Rewrite switch_of(Rewrite rule);
+
 /// Text of pairs as a mapping: "momentum=0.9, nesterov=true" → {momentum: 0.9, nesterov: true}; other values stay.
 Rewrite pairs_as_mapping();
 
@@ -56,6 +59,13 @@ Rewrite only_item();
 
 /// A share of the samples to train on, 0.95, as that to evaluate on, 0.05. Yields to a validation split that is stated.
 Rewrite rest_of_one();
+
+/// The value as that of `name` in every entry of datasets: 512 → {max_tokens: 512}. Throws UserError as the entry's
+/// key.
+Rewrite entry_member(std::string name);
+
+/// A path as one entry of datasets of this type.
+Rewrite entry_of_type(std::string type);
 
 /// A switch: true says `value`, whatever else is stated; false says nothing.
 Rewrite decisive(std::string value);

@@ -79,10 +79,8 @@ class ChatRun {
         &model_.load({.max_sequences = 1, .max_length = std::max<int64_t>(max_length_, 2), .keep_cache = true});
     request_.sampling = model_.sampling();
     request_.stop_ids = model_.stop_ids();
-    if (!model_.not_applied().empty()) {
-      note(fmt::format("warning: generation_config.json asks for what this version does not apply: {}",
-                       fmt::join(model_.not_applied(), ", ")));
-    }
+    for (const std::string& line : model_.notes()) note(line);
+    if (const std::optional<std::string> warning = model_.warning_of_thinking()) note(*warning);
   }
 
   void run() {

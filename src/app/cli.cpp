@@ -13,6 +13,7 @@
 #include "app/environment.h"
 #include "app/launched_ranks.h"
 #include "app/output.h"
+#include "app/overrides.h"
 #include "app/schema.h"
 #include "core/error.h"
 #include "report/terminal.h"
@@ -83,14 +84,16 @@ void refuse_extras(const CLI::App& verb) {
                   "", fmt::format("{} --help lists its options", name));
 }
 
-/// Whether `value` is said about the key of an override `--NAME value`, and not an argument of its own.
-bool is_value(const std::string& name, const std::string& value) {
-  if (value.starts_with("--")) return false;
-  std::string key = name.substr(2);
-  std::replace(key.begin(), key.end(), '-', '_');
-  const FoundKey found = find_key(schema(), "", key);
-  bool unused = false;
-  return found.key == nullptr || found.key->type != KeyType::kBool || parse_bool(value, unused);
+/// `--dry_run`, or dry_run=true: an option of the verb, whose name has a dash, and no key.
+void refuse_misspelt_option(const CLI::App& verb, const std::string& argument) {
+  std::string name = argument.substr(argument.starts_with("--") ? 2 : 0);
+  name.resize(std::min(name.find('='), name.size()));
+  if (name.find('_') == std::string::npos || find_key(schema(), "", name).key != nullptr) return;
+  std::string dashed = "--" + name;
+  std::replace(dashed.begin(), dashed.end(), '_', '-');
+  if (verb.get_option_no_throw(dashed) == nullptr) return;
+  throw UserError(fmt::format("'{}' is not a key but an option of hone {}", name, verb.get_name()),
+                  "command line: " + argument, "write " + dashed);
 }
 
 /// The arguments behind the program's name, each override `--key value` in one word: its value is not CONFIG.
@@ -102,14 +105,24 @@ std::vector<std::string> arguments_of(const CLI::App& app, int argc, const char*
     if (mark != arguments.end()) arguments.erase(mark);
   }
   if (!takes_overrides(verb->get_name())) return arguments;
+  for (size_t i = 1; i < arguments.size(); ++i) refuse_misspelt_option(*verb, arguments[i]);
   for (size_t i = 1; i + 1 < arguments.size(); ++i) {
     const std::string& name = arguments[i];
     const bool override = name.starts_with("--") && name.size() > 2 && name.find('=') == std::string::npos &&
                           verb->get_option_no_throw(name) == nullptr;
-    if (!override || !is_value(name, arguments[i + 1])) continue;
+    if (!override || !takes_word(name.substr(2), arguments[i + 1])) continue;
     arguments[i] += "=" + arguments[i + 1];
     arguments.erase(arguments.begin() + static_cast<std::ptrdiff_t>(i) + 1);
   }
+  return arguments;
+}
+
+/// `hone help VERB` is `hone VERB --help`.
+std::vector<const char*> without_help_verb(int argc, const char* const* argv) {
+  std::vector<const char*> arguments(argv, argv + argc);
+  if (argc < 3 || std::string_view(argv[1]) != "help" || argv[2][0] == '-') return arguments;
+  arguments.erase(arguments.begin() + 1);
+  arguments.push_back("--help");
   return arguments;
 }
 
@@ -125,7 +138,7 @@ int run(int argc, const char* const* argv) {
     return 0;
   }
   const std::vector<std::string> verbs = verb_names(app);
-  if (first == "--version") return run_version();
+  if (first == "--version" || first == "-v") return run_version();
   if (!is_verb(app, first)) {
     throw UserError(fmt::format("'{}' is not a verb of hone.{}", first, did_you_mean(first, verbs)), "",
                     "hone --help lists them");
@@ -159,7 +172,8 @@ int run_command_line(int argc, const char* const* argv) {
   std::signal(SIGPIPE, SIG_IGN);
   std::signal(SIGXFSZ, SIG_IGN);  // a file over `ulimit -f` is an error of write(), which says so
   try {
-    return run(argc, argv);
+    const std::vector<const char*> arguments = without_help_verb(argc, argv);
+    return run(static_cast<int>(arguments.size()), arguments.data());
   } catch (const Error& error) {
     return failed(error.what(), error.code());
   } catch (const std::bad_alloc&) {

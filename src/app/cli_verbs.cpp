@@ -39,16 +39,17 @@ std::shared_ptr<Options> options_of() {
   return std::make_shared<Options>();
 }
 
-/// A verb of a configuration: options CONFIG, --log-level; everything else is an override.
+/// A verb of a configuration: options CONFIG, --log-level, --verbose; everything else is an override.
 struct ConfigOptions {
-  std::string config, log_level = "info";
+  std::string config, log_level;
+  bool verbose = false;
 };
 
 std::shared_ptr<ConfigOptions> add_config(CLI::App* verb) {
   auto options = options_of<ConfigOptions>();
   verb->add_option("CONFIG", options->config, "YAML or JSON file; then key=value or --key value to change keys");
-  verb->add_option("--log-level", options->log_level, "trace, debug, info, warning, error or off")
-      ->capture_default_str();
+  verb->add_option("--log-level", options->log_level, "trace, debug, info, warning, error or off");
+  verb->add_flag("--verbose", options->verbose, "all that run.log has: --log-level debug");
   return options;
 }
 
@@ -66,12 +67,16 @@ RunRequest request_of(const ConfigOptions& options, std::vector<std::string> ove
     throw UserError("no configuration is given", "CONFIG", "hone init MODEL writes one");
   }
   request.overrides = std::move(overrides);
+  if (options.log_level.empty()) {
+    if (options.verbose) request.log_level = LogLevel::kDebug;
+    return request;
+  }
   const std::optional<LogLevel> level = parse_log_level(options.log_level);
   if (!level) {
     throw UserError("'" + options.log_level + "' is not a log level", "--log-level",
                     "use trace, debug, info, warning, error or off");
   }
-  request.log_level = *level;
+  request.log_level = level;
   return request;
 }
 
@@ -91,13 +96,15 @@ void add_train(CLI::App& app, Action& action) {
 void add_launch(CLI::App& app, Action& action) {
   CLI::App* verb =
       add_verb(app, "launch", "Run a verb on several ranks, here or on other machines, that train together",
+               "  hone launch -- train run.yaml\n"
                "  hone launch -n 4 -- train run.yaml\n"
                "  hone launch -n 2 --device cpu -- train run.yaml --max_steps 10\n"
                "  hone launch -n 8 -- train run.yaml resume=auto\n"
                "  hone launch --hosts node1,node2 -n 4 -- train run.yaml\n"
                "  hone launch --slurm --nodes 2 -n 4 --time 48:00:00 -- train run.yaml");
   auto options = options_of<LaunchOptions>();
-  verb->add_option("-n,--ranks", options->ranks, "how many, on each host; default: 1 on other machines");
+  verb->add_option("-n,--ranks", options->ranks,
+                   "how many, on each host; default: one for each GPU here, 1 on other machines");
   verb->add_option("--device", options->device, "cpu, cuda (a GPU for each), or auto: GPUs if there are enough")
       ->capture_default_str();
   verb->prefix_command();  // the verb it runs, and what follows
@@ -153,7 +160,8 @@ void add_prepare(CLI::App& app, Action& action) {
   auto config = add_config(verb);
   verb->add_option("--debug", options->debug, "show so many samples whole")->check(CLI::PositiveNumber);
   verb->add_option("--split-nodes", options->split_nodes, "shuffle the rows and write one file for each node");
-  verb->add_option("--output", options->output, "with --split-nodes: folder to write");
+  verb->add_option("--output", options->output,
+                   "with --split-nodes: folder to write; of data sets of type code: folder for all_data.jsonl");
   verb->callback([=, &action] {
     action = [=] {
       options->run = request_of(*config, verb->remaining());
@@ -166,12 +174,15 @@ void add_estimate(CLI::App& app, Action& action) {
   CLI::App* verb = add_verb(app, "estimate", "Memory a run needs, from headers alone",
                             "  hone estimate run.yaml\n"
                             "  hone estimate ./Qwen3-30B-A3B --method lora max_length=8192\n"
+                            "  hone estimate qwen3-30b-a3b device=cuda --memory 80GB    before the download\n"
                             "  hone estimate run.yaml device=cuda --memory 80GB   a GPU that need not be there\n"
                             "  hone estimate run.yaml --ranks 8 zero_stage=1\n"
                             "  hone estimate run.yaml per_device_train_batch_size=4 --json");
   auto options = options_of<EstimateOptions>();
   auto method = options_of<std::string>();
-  verb->add_option("CONFIG_OR_MODEL", options->target, "configuration or model folder; then key=value")->required();
+  verb->add_option("CONFIG_OR_MODEL", options->target,
+                   "configuration, model folder, config.json, or a name of bench step; then key=value")
+      ->required();
   verb->add_option("--method", *method, "full or lora");
   verb->add_option("--ranks", options->ranks, "how many train together")
       ->capture_default_str()
@@ -200,7 +211,8 @@ void add_init(CLI::App& app, Action& action) {
   verb->add_option("MODEL", options->model, "model folder; with --new-model the folder to write");
   verb->add_option("--method", options->method, "lora or full")->capture_default_str();
   verb->add_option("--preset", options->preset, "quick, full, memory, conservative, balanced or aggressive");
-  verb->add_option("--data", options->data, "data set: a .jsonl file or a folder of them");
+  verb->add_option("--data", options->data,
+                   "data set: a file (JSONL, JSON, CSV, TSV, Parquet, text) or a folder of them");
   verb->add_option("--output", options->output, "file to write, - for standard output")->capture_default_str();
   verb->add_option("--new-model", create->config, "config.json of a model to make: MODEL is then where");
   verb->add_option("--tokenizer", create->tokenizer, "with --new-model: folder whose tokenizer files are copied");
@@ -254,7 +266,9 @@ void add_inspect(CLI::App& app, Action& action) {
                             "  hone inspect ./Qwen3-30B-A3B\n"
                             "  hone inspect out/run1 --tensors");
   auto options = options_of<InspectOptions>();
-  verb->add_option("MODEL", options->path, "model folder, Hugging Face id in the local cache, or adapter folder")
+  verb->add_option("MODEL", options->path,
+                   "model folder, config.json, Hugging Face id in the local cache, a name of bench step, or adapter "
+                   "folder")
       ->required();
   verb->add_flag("--tensors", options->tensors, "list every tensor of the files");
   verb->callback([=, &action] { action = [=] { return run_inspect(*options); }; });
@@ -268,7 +282,11 @@ void add_merge(CLI::App& app, Action& action) {
   verb->add_option("--adapter", options->adapter, "folder of the adapter")->required();
   verb->add_option("--output", options->output, "folder to write")->required();
   verb->add_option("--dtype", options->dtype, "of the written weights: float32 or bfloat16; default: the base's");
-  verb->add_option("--tolerance", options->tolerance, "relative drift of float32 logits that is allowed");
+  verb->add_flag("--compare-logits", options->compare_logits,
+                 "also compare the logits of base + adapter and of the result on a few prompts: takes memory for the "
+                 "model in float32");
+  verb->add_option("--tolerance", options->tolerance,
+                   "relative drift of float32 logits that is allowed; asks for --compare-logits");
   add_threads(verb, options->threads);
   verb->add_flag("--force", options->force, "replace the model in the output folder");
   verb->callback([=, &action] { action = [=] { return run_merge(*options); }; });
@@ -361,7 +379,9 @@ void add_generate(CLI::App& app, Action& action) {
   add_inference(verb, *options);
   verb->add_option("--prompt", options->prompt, "the user's message; with --raw the start of a text");
   verb->add_option("--input", options->input,
-                   "JSONL: {\"prompt\": text or messages} or {\"messages\": [...]} a line; .txt: a prompt a line");
+                   "data as training reads them (docs/data.md), answers may be missing; .txt: a prompt a line");
+  verb->add_option("--column-mapping", options->column_mapping,
+                   "with --input: columns with other names, such as '{\"prompt\": \"customer\"}'");
   verb->add_option("--output", options->output, "with --input: JSONL to write, - for standard output")
       ->capture_default_str();
   verb->add_option("--system", options->system, "system message of chats that have none");

@@ -7,10 +7,10 @@
 #include <charconv>
 #include <cmath>
 #include <cstdlib>
-#include <fstream>
 #include <sstream>
 
 #include "core/error.h"
+#include "core/file_bytes.h"
 
 namespace hone {
 namespace {
@@ -99,43 +99,6 @@ void check_json(const std::string& text, const std::string& name) {
   }
 }
 
-ConfigNode override_value(const std::string& text, const std::string& where) {
-  ConfigNode node;
-  const bool structured = !text.empty() && std::string_view("[{\"'").find(text[0]) != std::string_view::npos &&
-                          !text.starts_with("{{") && !text.starts_with("{%");
-  if (structured) {
-    try {
-      node = Converter(where).convert(YAML::Load(text));
-    } catch (const YAML::Exception& error) {
-      throw UserError(fmt::format("cannot read the value {}: {}", text, error.msg), where);
-    }
-  } else {
-    node.text = expand_environment(text, where);
-    const bool null = node.text.empty() || node.text == "~" || node.text == "null";
-    node.kind = null ? ConfigNode::Kind::kNull : ConfigNode::Kind::kScalar;
-  }
-  node.where = where;
-  return node;
-}
-
-void add_override(ConfigNode& root, const std::string& path, const std::string& value, const std::string& where) {
-  std::vector<std::string> parts;
-  std::stringstream stream(path);
-  for (std::string part; std::getline(stream, part, '.');) parts.push_back(part);
-  if (parts.empty() || std::find(parts.begin(), parts.end(), "") != parts.end()) {
-    throw UserError(fmt::format("'{}' is not a key", path), where, "write key=value or --key value");
-  }
-  ConfigNode node = override_value(value, where);
-  for (size_t i = parts.size(); i-- > 1;) {
-    ConfigNode section;
-    section.kind = ConfigNode::Kind::kMapping;
-    section.where = where;
-    section.members.emplace_back(parts[i], std::move(node));
-    node = std::move(section);
-  }
-  root.members.emplace_back(parts[0], std::move(node));
-}
-
 }  // namespace
 
 const ConfigNode* ConfigNode::find(std::string_view name) const {
@@ -167,39 +130,37 @@ ConfigNode parse_config_text(const std::string& text, const std::string& name, b
 }
 
 ConfigNode read_config_file(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  if (!file) {
-    throw UserError(fmt::format("cannot read the configuration '{}'", path), path, "hone init MODEL_DIR writes one");
+  if (path.ends_with(".sh") || path.ends_with(".py")) {
+    throw UserError("this is a script, not a configuration", path,
+                    fmt::format("hone convert-config {} writes a configuration of what it trains", path));
   }
-  std::string text(kMaxFileBytes + 1, '\0');
-  file.read(text.data(), static_cast<std::streamsize>(text.size()));
-  if (file.bad()) throw UserError(fmt::format("cannot read the configuration '{}'", path), path, "is it a file?");
-  text.resize(static_cast<size_t>(file.gcount()));
+  std::string text;
+  try {
+    text = read_whole_file(path, kMaxFileBytes, FileSource::kAlsoPipe);
+  } catch (const UserError& error) {
+    throw UserError(fmt::format("cannot read the configuration '{}': {}", path, error.message()), path,
+                    "hone init MODEL_DIR writes one");
+  }
   return parse_config_text(text, path, path.ends_with(".json"));
 }
 
-ConfigNode parse_overrides(const std::vector<std::string>& arguments) {
-  ConfigNode root;
-  root.kind = ConfigNode::Kind::kMapping;
-  root.where = "command line";
-  for (size_t i = 0; i < arguments.size(); ++i) {
-    const std::string& argument = arguments[i];
-    const bool dashed = argument.starts_with("--");
-    const std::string body = dashed ? argument.substr(2) : argument;
-    const size_t equals = body.find('=');
-    if (equals != std::string::npos) {
-      add_override(root, body.substr(0, equals), body.substr(equals + 1), "command line: " + argument);
-    } else if (!dashed) {
-      throw UserError(fmt::format("'{}' is not an override", argument), "command line",
-                      "write key=value, --key value or --key=value");
-    } else if (i + 1 < arguments.size() && !arguments[i + 1].starts_with("--")) {
-      add_override(root, body, arguments[i + 1], fmt::format("command line: {} {}", argument, arguments[i + 1]));
-      ++i;
-    } else {
-      add_override(root, body, "true", "command line: " + argument);
+ConfigNode parse_override_value(const std::string& text, const std::string& where) {
+  ConfigNode node;
+  const bool structured = !text.empty() && std::string_view("[{\"'").find(text[0]) != std::string_view::npos &&
+                          !text.starts_with("{{") && !text.starts_with("{%");
+  if (structured) {
+    try {
+      node = Converter(where).convert(YAML::Load(text));
+    } catch (const YAML::Exception& error) {
+      throw UserError(fmt::format("cannot read the value {}: {}", text, error.msg), where);
     }
+  } else {
+    node.text = expand_environment(text, where);
+    const bool null = node.text.empty() || node.text == "~" || node.text == "null";
+    node.kind = null ? ConfigNode::Kind::kNull : ConfigNode::Kind::kScalar;
   }
-  return root;
+  node.where = where;
+  return node;
 }
 
 std::string expand_environment(const std::string& text, const std::string& where) {
@@ -242,7 +203,14 @@ bool parse_bool(std::string_view text, bool& value) {
   return yes || no;
 }
 
-bool parse_number(std::string_view text, double& value) {
+bool parse_number(std::string_view written, double& value) {
+  // 500_000 is a number to YAML 1.1 and to Python.
+  std::string digits;
+  for (size_t i = 0; i < written.size(); ++i) {
+    const auto is_digit = [&](size_t at) { return at < written.size() && written[at] >= '0' && written[at] <= '9'; };
+    if (written[i] != '_' || i == 0 || !is_digit(i - 1) || !is_digit(i + 1)) digits += written[i];
+  }
+  std::string_view text = digits;
   if (text.starts_with('+')) text.remove_prefix(1);
   double parsed = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), parsed);

@@ -1,6 +1,6 @@
 // Reads configuration text into a tree that remembers where each value was written.
 //
-// YAML and JSON files, `key=value` and `--key value` overrides. Nothing here knows a key: that is resolve.h's part.
+// YAML and JSON files. Nothing here knows a key: that is the part of overrides.h and resolve.h.
 #pragma once
 
 #include <string>
@@ -44,9 +44,8 @@ ConfigNode read_config_file(const std::string& path);
 /// Same, from text; `name` stands for the file in messages. JSON is checked as JSON first if `json`.
 ConfigNode parse_config_text(const std::string& text, const std::string& name, bool json = false);
 
-/// Overrides of the command line: `key=value`, `--key=value`, `--key value`, `--key-with-dashes value`; `--flag` alone
-/// says true; `section.key=value` nests. A value in brackets, braces or quotes is read as YAML. Returns one mapping.
-ConfigNode parse_overrides(const std::vector<std::string>& arguments);
+/// A value of the command line: text, or YAML where it is in brackets, braces or quotes. Throws UserError at `where`.
+ConfigNode parse_override_value(const std::string& text, const std::string& where);
 
 /// `text` with ${NAME} replaced by the environment variable and ${NAME:-default} by it or the default; $${ writes ${.
 /// Throws UserError at `where` if the variable is not set and has no default.

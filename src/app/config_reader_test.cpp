@@ -88,29 +88,6 @@ TEST(Environment, AVariableThatIsNotSetIsAnErrorWithItsLine) {
             "run.yaml:2 the environment variable HONE_TEST_MISSING is not set");
 }
 
-TEST(Overrides, AreReadInAllSpellings) {
-  const ConfigNode root = parse_overrides({"lr=1e-4", "--max-steps", "-1", "--seed=3", "--packing", "--datasets",
-                                           "[a, {path: b}]", "training.epochs=2", "tpl={{ x }}", "empty="});
-  ASSERT_EQ(root.members.size(), 8u);
-  EXPECT_EQ(root.find("lr")->text, "1e-4");
-  EXPECT_EQ(root.find("lr")->where, "command line: lr=1e-4");
-  EXPECT_EQ(root.find("max-steps")->text, "-1");
-  EXPECT_EQ(root.find("max-steps")->where, "command line: --max-steps -1");
-  EXPECT_EQ(root.find("seed")->text, "3");
-  EXPECT_EQ(root.find("packing")->text, "true");
-  EXPECT_EQ(root.find("datasets")->items[1].find("path")->text, "b");
-  EXPECT_EQ(root.find("training")->find("epochs")->text, "2");
-  EXPECT_EQ(root.find("tpl")->text, "{{ x }}");
-  EXPECT_EQ(root.find("empty")->kind, Kind::kNull);
-}
-
-TEST(Overrides, RefuseWhatIsNone) {
-  EXPECT_THROW(parse_overrides({"word"}), UserError);
-  EXPECT_THROW(parse_overrides({"=1"}), UserError);
-  EXPECT_THROW(parse_overrides({"a..b=1"}), UserError);
-  EXPECT_THROW(parse_overrides({"a=[1"}), UserError);
-}
-
 TEST(NaturalJson, ReadsScalarsAsYamlDoes) {
   const ConfigNode root = parse_config_text("v: [1, -2, 1.5, true, no, \"1\", ~, {a: 1e3}, 9007199254740993]", "x");
   EXPECT_EQ(natural_json(*root.find("v")).dump(), R"([1,-2,1.5,true,"no","1",null,{"a":1000.0},9007199254740993])");

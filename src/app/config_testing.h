@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "app/overrides.h"
 #include "app/resolve.h"
 #include "core/error.h"
 

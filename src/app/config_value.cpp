@@ -22,9 +22,19 @@ struct Reading {
   const ConfigNode& stated;
 };
 
+/// What to do about a value that the key does not take.
+std::string way_out(const KeySpec& key) {
+  const Json& usual = key.default_value;
+  if (usual.is_null() || usual.is_structured()) {
+    return fmt::format("correct the value, or leave {} out", key.name);
+  }
+  const std::string text = usual.is_string() ? usual.get<std::string>() : usual.dump();
+  return fmt::format("correct the value, or leave {} out, which means {}", key.name, text);
+}
+
 [[noreturn]] void refuse(const Reading& r, const std::string& hint = {}) {
   throw UserError(fmt::format("{} is '{}': expected {}.{}", r.written, shown(r.node), expectation(r.key), hint),
-                  r.node.where, r.key.help);
+                  r.node.where, way_out(r.key));
 }
 
 std::string lower(std::string text) {
@@ -40,8 +50,9 @@ bool contains(const std::vector<std::string>& list, const std::string& text) {
 [[noreturn]] void throw_later(const KeySpec& key, const std::string& said, const std::string& meaning,
                               const std::string& where) {
   const std::string called = said.starts_with(key.name + ":") ? "" : fmt::format(" ({})", meaning);
+  const std::string usual = key.choices.empty() ? "remove it" : fmt::format("use {}", fmt::join(key.choices, ", "));
   throw UserError(fmt::format("'{}'{} is known, not in this version.", said, called), where,
-                  fmt::format("remove it. {}", key.help));
+                  key.instead.empty() ? usual : key.instead);
 }
 
 bool is_unset(const KeySpec& key, const ConfigNode& node) {
@@ -256,6 +267,8 @@ Json read_typed(const Reading& r) {
       return read_list(r);
     case KeyType::kMapping:
       return read_mapping(r);
+    case KeyType::kNamed:
+      return r.node.kind == Kind::kMapping || r.node.text.starts_with('{') ? read_mapping(r) : Json(scalar_text(r));
     case KeyType::kDatasets:
       return read_datasets(r);
   }

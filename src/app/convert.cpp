@@ -15,6 +15,7 @@
 #include "params/expert_parts.h"
 #include "report/humanise.h"
 #include "train/loaded_model.h"
+#include "weights/model_folder.h"
 #include "weights/sharded_conversion.h"
 
 namespace hone {
@@ -41,8 +42,9 @@ fs::path sharded_folder(const fs::path& input) {
 }
 
 void convert_sharded_model(const WeightConversionOptions& options, const ShardedCheckpoint& checkpoint,
-                           LoadedModel& model, const fs::path& output) {
+                           LoadedModel& model, const fs::path& output, FileChecksums& checksums) {
   SaveOptions save;
+  save.checksums = &checksums;
   save.max_shard_size = options.max_shard_size;
   save.dtype = parse_weight_dtype(options.dtype, "convert");
   copy_model_files(model.directory(), output);
@@ -132,9 +134,10 @@ void convert_adapter(const WeightConversionOptions& options, const fs::path& out
   require_expert_names(model.store(), layout);
   model.store().allocate_trainable_values(Device{});  // the base model's weights are not read
   load_adapter(options.input, model.store());
-  write_directory(output, [&](const fs::path& temporary) {
+  write_directory(output, [&](const fs::path& temporary, FileChecksums& checksums) {
     copy_model_files(options.input, temporary);
-    save_adapter(temporary, model.store(), {.lora = *model.lora(), .layout = layout, .base_model = base});
+    save_adapter(temporary, model.store(),
+                 {.lora = *model.lora(), .layout = layout, .base_model = base, .checksums = &checksums});
   });
   print_text(fmt::format("{}: written as {}\n", output.string(), options.to));
 }
@@ -146,8 +149,12 @@ int run_convert(const WeightConversionOptions& options) {
   if (!fs::is_directory(input))
     throw UserError("there is no such folder", input.string(), "give a checkpoint's folder");
   if (options.max_shard_size < 1) throw UserError("a shard has no room", "--max-shard-size", "such as 5GB");
+  const auto require_output_apart = [&] {
+    require_apart(output, {{input, "the input"}, {options.model, "the base model"}});
+  };
   const fs::path sharded = sharded_folder(input);
   if (sharded.empty() && fs::exists(input / "adapter_config.json")) {
+    require_output_apart();
     require_free_folder(output, options.force);
     convert_adapter(options, output);
     return 0;
@@ -161,13 +168,14 @@ int run_convert(const WeightConversionOptions& options) {
     throw UserError("the pretrained model is not named", "--model",
                     "it says how the tensors are called and laid out: give the model that the training began with");
   }
+  require_output_apart();
   require_free_folder(output, options.force);
   const ShardedCheckpoint checkpoint = ShardedCheckpoint::open(sharded);
   LoadedModel model(resolve_model_path(options.model), DType::kBF16);
   const bool adapter = holds_adapter(checkpoint);
-  write_directory(output, [&](const fs::path& temporary) {
+  write_directory(output, [&](const fs::path& temporary, FileChecksums& checksums) {
     adapter ? convert_sharded_adapter(options, checkpoint, model, temporary)
-            : convert_sharded_model(options, checkpoint, model, temporary);
+            : convert_sharded_model(options, checkpoint, model, temporary, checksums);
   });
   print_text(fmt::format("{}: {} of {} tensors written\n", output.string(), adapter ? "an adapter" : "a model",
                          with_commas(static_cast<int64_t>(checkpoint.tensors().size()))));

@@ -4,9 +4,11 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <fstream>
 #include <limits>
 #include <optional>
 
+#include "app/model_source.h"
 #include "app/model_summary.h"
 #include "app/output.h"
 #include "app/resolve.h"
@@ -14,6 +16,7 @@
 #include "core/error.h"
 #include "core/planned_device.h"
 #include "core/thread_pool.h"
+#include "core/untrusted_json.h"
 #include "params/frozen_weights.h"
 #include "report/humanise.h"
 #include "report/table.h"
@@ -78,9 +81,19 @@ MemoryPlan plan_level(const RunConfig& config, const std::string& level, Stream&
 
 std::string bytes_text(int64_t bytes) { return human_bytes(static_cast<double>(bytes)); }
 
+/// A model's config.json, not a configuration of a run.
+bool is_model_config(const std::string& target) {
+  if (!target.ends_with(".json")) return false;
+  std::ifstream file(target);
+  if (!file) return false;
+  const Json json = parse_json(file);
+  return json.is_object() && (json.contains("architectures") || json.contains("model_type")) &&
+         !json.contains("model_name_or_path");
+}
+
 bool is_config(const std::string& target) {
   const std::string extension = std::filesystem::path(target).extension().string();
-  return !std::filesystem::is_directory(target) &&
+  return !is_model_config(target) && !std::filesystem::is_directory(target) &&
          (extension == ".yaml" || extension == ".yml" || extension == ".json" || std::filesystem::exists(target));
 }
 
@@ -244,7 +257,9 @@ Json json_of(const Variant& variant, const Target& target) {
 
 MemoryPlan plan_memory(const RunConfig& config, const RecomputePolicy& recompute, Stream& stream) {
   check_expert_format(expert_format_of(config), stream.device(), "device");
-  LoadedModel model(resolve_model_path(config.model.model_name_or_path), dtype_of(config), expert_format_of(config));
+  const auto planned =
+      planned_model(find_model(config.model.model_name_or_path), dtype_of(config), expert_format_of(config));
+  LoadedModel& model = *planned;
   model.set_trainable(trainable_options(config));
   model.store().allocate_dry(stream.device());
   const DecoderConfig& decoder = model.decoder().config();
@@ -271,7 +286,9 @@ MemoryPlan plan_memory(const RunConfig& config, const RecomputePolicy& recompute
 
 int run_estimate(const EstimateOptions& options) {
   RunConfig config = read_run(options);
-  LoadedModel model(resolve_model_path(config.model.model_name_or_path), dtype_of(config), expert_format_of(config));
+  const ModelSource source = find_model(config.model.model_name_or_path);
+  const auto planned = planned_model(source, dtype_of(config), expert_format_of(config));
+  LoadedModel& model = *planned;
   const DecoderConfig& decoder = model.decoder().config();
   if (!config.data.max_length) config.data.max_length = std::min<int64_t>(decoder.rope.max_position_embeddings, 4096);
   Target target(device_to_plan_for(config.machine.device), options.memory);
@@ -288,6 +305,7 @@ int run_estimate(const EstimateOptions& options) {
     return 0;
   }
   const bool color = Terminal::of(1).color;
+  if (const std::string missing = what_is_missing(source); !missing.empty()) print_text(missing + "\n");
   const GroupCount total = total_of(count_groups(model.store(), decoder.moe));
   const std::string ranks =
       options.ranks > 1 ? fmt::format(" on each of {} ranks, zero_stage {}", options.ranks, config.machine.zero_stage)

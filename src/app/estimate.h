@@ -10,7 +10,7 @@
 namespace hone {
 
 struct EstimateOptions {
-  std::string target;                  ///< a configuration, a model folder, or a Hugging Face id in the local cache
+  std::string target;                  ///< a configuration, or a model as find_model() takes it
   std::vector<std::string> overrides;  ///< key=value
   int64_t memory = 0;                  ///< bytes of the device, all of them for this run; 0: what is free on the device
   int64_t ranks = 1;                   ///< that train together; what is planned is one's
@@ -18,7 +18,8 @@ struct EstimateOptions {
 };
 
 /// What a run of this configuration allocates on its device: the plan that training makes, for full micro-batches of
-/// per_device_train_batch_size × max_length tokens (max_length must be set). Reads no weight and no data.
+/// per_device_train_batch_size × max_length tokens (max_length must be set). Reads no weight and no data; of the model
+/// config.json will do.
 MemoryPlan plan_memory(const RunConfig& config, const RecomputePolicy& recompute, Stream& stream);
 
 /// Prints the plan of the configured run by group, of full fine-tuning and LoRA with and without gradient

@@ -6,15 +6,17 @@
 #include <cmath>
 #include <filesystem>
 #include <functional>
+#include <utility>
 
 #include "app/generation_prompts.h"
 #include "app/inference_model.h"
 #include "app/output.h"
+#include "app/overrides.h"
 #include "app/resolve.h"
 #include "params/without_adapters.h"
 #include "report/console.h"
-#include "report/output_file.h"
 #include "report/table.h"
+#include "train/saved_chat.h"
 #include "train/trainer.h"
 
 namespace hone {
@@ -50,14 +52,6 @@ std::vector<std::string> checkpoint_overrides(const std::string& checkpoint) {
   const std::string path = Json(checkpoint).dump();
   if (!is_adapter(checkpoint)) return {"model_name_or_path=" + path};
   return {"adapter_name_or_path=" + path, "finetuning_type=lora"};
-}
-
-/// The texts of the prompts as they are shown: a text, or the last message of a conversation.
-std::string shown_prompt(const Json& row) {
-  const char* column = row.contains("messages") ? "messages" : "prompt";
-  const Json& prompt = row.contains(column) ? row[column] : row;
-  if (prompt.is_string()) return prompt.get<std::string>();
-  return prompt.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
 /// What the configuration says of sampling, over what the model's generation_config.json says.
@@ -117,19 +111,49 @@ class Answers {
   GenerationRequest request_;
 };
 
+/// The configuration of an evaluation. It needs data, and nothing of training: without `datasets` those to evaluate on
+/// take their place.
+RunConfig load_evaluation(const RunRequest& request, Logger& logger) {
+  const ResolvedConfig config = load_config(request.config, request.overrides);
+  for (const std::string& note : config.notes) logger.info("{}", note);
+  require_keys(config, {"model_name_or_path"});
+  RunConfig run = config.run;
+  if (run.data.datasets.empty() && run.data.eval_datasets.empty()) {
+    throw UserError("there is no data to evaluate on", "eval_datasets", "state eval_datasets: test.jsonl");
+  }
+  if (run.data.datasets.empty()) {
+    run.data.datasets = std::exchange(run.data.eval_datasets, {});
+    run.data.val_split = 0;
+  }
+  return run;
+}
+
+/// chat_template_kwargs kept with what is evaluated, and over them what the configuration states.
+Json chat_settings(const RunConfig& run, const std::string& checkpoint) {
+  const std::string& adapter = run.model.adapter_name_or_path;
+  Json kwargs = saved_chat_settings(!checkpoint.empty() ? fs::path(checkpoint)
+                                    : !adapter.empty()  ? fs::path(adapter)
+                                                        : resolve_model_path(run.model.model_name_or_path))
+                    .kwargs;
+  kwargs.update(run.data.chat_template_kwargs);
+  return kwargs;
+}
+
 class Evaluation {
  public:
   Evaluation(const EvalRequest& request, Logger& logger) : request_(request), logger_(logger) {}
 
   Report run() {
-    const ResolvedConfig config = load_run(with(checkpoint_overrides(request_.checkpoint)), logger_);
-    const bool adapted = !config.run.model.adapter_name_or_path.empty();
+    RunConfig config = load_evaluation(with(checkpoint_overrides(request_.checkpoint)), logger_);
+    config.data.chat_template_kwargs = chat_settings(config, request_.checkpoint);
+    refuse_output_over_data(config);
+    const bool adapted = !config.model.adapter_name_or_path.empty();
     if (request_.base && !adapted && request_.checkpoint.empty()) {
       throw UserError("there is nothing to compare the base with", "--base",
                       "name what training wrote with --checkpoint or --adapter");
     }
     {
-      Trainer trainer(config.run, logger_);
+      Trainer trainer(config, logger_);
       trainer.load_for_evaluation(request_.max_samples);
       report_.tuned = measure(trainer);
       if (request_.base && adapted) {
@@ -138,7 +162,9 @@ class Evaluation {
       }
     }
     if (request_.base && !adapted) {  // two whole models: one after the other
-      Trainer trainer(load_run(request_.run, logger_).run, logger_);
+      RunConfig base = load_evaluation(request_.run, logger_);
+      base.data.chat_template_kwargs = config.data.chat_template_kwargs;
+      Trainer trainer(base, logger_);
       trainer.load_for_evaluation(request_.max_samples);
       report_.base = measure(trainer);
     }
@@ -146,8 +172,17 @@ class Evaluation {
   }
 
  private:
+  /// The results may lie beside the model, and never in place of data.
+  void refuse_output_over_data(const RunConfig& config) const {
+    if (request_.output.empty()) return;
+    for (const auto* sets : {&config.data.datasets, &config.data.eval_datasets}) {
+      for (const DatasetConfig& set : *sets) require_apart(request_.output, {{set.path, "the data set"}});
+    }
+  }
+
   RunRequest with(const std::vector<std::string>& overrides) const {
     RunRequest run = request_.run;
+    run.overrides = without_keys_of(run.overrides, overrides);  // --checkpoint counts, whatever model= says
     run.overrides.insert(run.overrides.end(), overrides.begin(), overrides.end());
     return run;
   }
@@ -158,7 +193,7 @@ class Evaluation {
     const Answers answers(trainer, request_.prompts);
     measured.answers = answers.generate();
     report_.prompts.clear();
-    for (const PromptRow& prompt : answers.prompts()) report_.prompts.push_back(shown_prompt(prompt.row));
+    for (const PromptRow& prompt : answers.prompts()) report_.prompts.push_back(prompt.asked);
     return measured;
   }
 
@@ -246,7 +281,7 @@ int run_eval(const EvalRequest& request) {
     throw UserError("there is nothing to evaluate", "--max-samples", "give at least 1");
   }
   Console console(Terminal::of(request.json ? 2 : 1));  // JSON stands alone on standard output
-  Logger logger(console, request.run.log_level);
+  Logger logger(console, request.run.log_level.value_or(LogLevel::kInfo));
   const Report report = Evaluation(request, logger).run();
   const std::string json = report_json(request, report).dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
   print_text(request.json ? json : report_text(report, console.color()));
@@ -255,7 +290,7 @@ int run_eval(const EvalRequest& request) {
     output = (fs::path(request.checkpoint) / "evaluation_results.json").string();
   }
   if (!output.empty()) {
-    replace_file(output, json);
+    write_output_file(output, json);
     logger.info("results: {}", output);
   }
   return report.finite() ? 0 : static_cast<int>(ExitCode::kNumbersLost);

@@ -11,6 +11,7 @@
 #include "core/error.h"
 #include "core/thread_pool.h"
 #include "train/loaded_model.h"
+#include "weights/model_folder.h"
 
 namespace hone {
 
@@ -39,17 +40,18 @@ DType exact_dtype(const Checkpoint& checkpoint) {
 
 void export_model(const ExportOptions& options) {
   const std::optional<DType> dtype = parse_weight_dtype(options.dtype, "export");
-  require_free_folder(options.output, options.force);
   const fs::path directory = resolve_model_path(options.input);
+  require_apart(options.output, {{directory, "the model"}});
+  require_free_folder(options.output, options.force);
   LoadedModel model(directory, exact_dtype(Checkpoint::open(directory)));
   model.set_trainable(TrainableOptions::nothing());
   ThreadPool pool(options.threads);
   model.load(Device{}, pool, 0, true);
-  write_directory(options.output, [&](const fs::path& temporary) {
+  write_directory(options.output, [&](const fs::path& temporary, FileChecksums& checksums) {
     copy_model_files(directory, temporary);
     if (dtype) write_config_dtype(temporary, model.config().json(), *dtype);
     save_parameters(temporary, model.store(), &model.checkpoint(), &model.map(),
-                    {.max_shard_size = options.max_shard_size, .dtype = dtype});
+                    {.max_shard_size = options.max_shard_size, .dtype = dtype, .checksums = &checksums});
     model.map_of(Checkpoint::open(temporary));  // it is complete
   });
   print_text(fmt::format("{}: written\n", options.output));

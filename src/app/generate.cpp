@@ -8,9 +8,9 @@
 #include "app/generation_prompts.h"
 #include "app/output.h"
 #include "core/error.h"
+#include "core/untrusted_json.h"
 #include "report/console.h"
 #include "report/humanise.h"
-#include "report/output_file.h"
 #include "text/stream_decoder.h"
 
 namespace hone {
@@ -23,7 +23,13 @@ void check(const GenerateOptions& options) {
                     "--prompt", "give a text with --prompt, or a JSONL file with --input");
   }
   if (options.batch_size < 1) throw UserError("the batch has no room", "--batch-size", "give at least 1");
-  if (!options.input.empty() && options.output != "-") require_free_file(options.output, options.force);
+  if (!options.input.empty() && options.output != "-") {
+    require_apart(options.output, {{options.input, "the input"},
+                                   {options.model, "the model"},
+                                   {options.adapter, "the adapter"},
+                                   {options.chat_template, "the chat template"}});
+    require_free_file(options.output, options.force);
+  }
 }
 
 /// A model that is ready to generate, and its prompts.
@@ -32,11 +38,11 @@ class Generation {
   explicit Generation(const GenerateOptions& options) : options_(options), model_(options) {
     request_.sampling = model_.sampling();
     request_.stop_ids = model_.stop_ids();
-    if (!model_.not_applied().empty()) {
-      console_.line(fmt::format("warning: generation_config.json asks for what this version does not apply: {}",
-                                fmt::join(model_.not_applied(), ", ")));
-    }
+    for (const std::string& note : model_.notes()) console_.line(note);
     read_prompts();
+    const bool chats = std::any_of(prompts_.begin(), prompts_.end(), [](const PromptRow& row) { return row.is_chat; });
+    const std::optional<std::string> warning = chats ? model_.warning_of_thinking() : std::nullopt;
+    if (warning) console_.line(*warning);
     load();
   }
 
@@ -63,22 +69,29 @@ class Generation {
     if (options_.output == "-") {
       print_text(lines);
     } else {
-      replace_file(options_.output, lines);
+      write_output_file(options_.output, lines);
     }
     summarise(sequences);
   }
 
  private:
   void read_prompts() {
-    const PromptReader reader(
-        model_.tokenizer(), model_.chat(),
-        {.system = options_.system, .template_variables = model_.template_variables(), .raw = options_.raw});
+    const PromptReader reader(model_.tokenizer(), model_.chat(),
+                              {.system = options_.system,
+                               .template_variables = model_.template_variables(),
+                               .raw = options_.raw,
+                               .mapping = mapping()});
     if (options_.input.empty()) {
       prompts_.push_back(reader.read_text(options_.prompt, "--prompt"));
     } else {
       prompts_ = reader.read_file(options_.input);
     }
     for (const PromptRow& prompt : prompts_) request_.prompts.push_back(prompt.ids);
+  }
+
+  ColumnMapping mapping() const {
+    if (options_.column_mapping.empty()) return {};
+    return ColumnMapping::parse(parse_json(options_.column_mapping), "--column-mapping");
   }
 
   void load() {

@@ -9,13 +9,14 @@ namespace hone {
 
 /// Exactly one of prompt and input is given.
 struct GenerateOptions : InferenceOptions {
-  std::string prompt;        ///< a text: the user's message, or with raw the start of a text
-  std::string input;         ///< JSONL, each row {"prompt": text or messages} or {"messages": [...]}; .txt: one a line
-  std::string output = "-";  ///< of an input: JSONL to write; "-" = standard output
-  std::string system;        ///< system message of chats that have none
-  bool raw = false;          ///< prompts are continued as they are, without chat template
-  int64_t batch_size = 64;   ///< sequences that run at once
-  bool force = false;        ///< replace the output file
+  std::string prompt;          ///< a text: the user's message, or with raw the start of a text
+  std::string input;           ///< data as training reads them, the answer may be missing; .txt: a prompt a line
+  std::string column_mapping;  ///< JSON object, as column_mapping of a data set; "" = none
+  std::string output = "-";    ///< of an input: JSONL to write; "-" = standard output
+  std::string system;          ///< system message of chats that have none
+  bool raw = false;            ///< prompts are continued as they are, without chat template
+  int64_t batch_size = 64;     ///< sequences that run at once
+  bool force = false;          ///< replace the output file
 };
 
 /// One prompt: streams the answer to standard output. A file: writes each row with `generated_text`, `finish_reason`

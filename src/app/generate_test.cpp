@@ -190,6 +190,91 @@ TEST_F(Generate, TheTemplatesVariablesCanBeSet) {
   EXPECT_EQ(problem(thinking), "--chat-template-kwargs: the variables of the chat template are no JSON object");
 }
 
+TEST_F(Generate, ReadsWhatTrainingReads) {
+  const std::string asked = answer(R"({"prompt": "hello"})", options());
+  for (const char* row :
+       {R"({"question": "hello", "answer": "never shown"})", R"({"question": "hello"})",
+        R"({"instruction": "hello", "input": "", "output": "x"})", R"({"instruction": "hello"})",
+        R"({"prompt": "hello", "response": "x"})", R"({"conversations": [{"from": "human", "value": "hello"}]})",
+        R"({"conversations": [{"from": "human", "value": "hello"}, {"from": "gpt", "value": "x"}]})",
+        R"({"prompt": [{"role": "user", "content": "hello"}], "completion": [{"role": "assistant", "content": "x"}]})",
+        R"({"messages": [{"role": "user", "content": "hello"}], "text": "not asked"})"}) {
+    EXPECT_EQ(answer(row, options()), asked) << row;
+  }
+  GenerateOptions from = options();
+  from.output = path("out.jsonl");
+  from.force = true;
+  const auto only_answer = [&] {
+    EXPECT_EQ(run_generate(from), 0);
+    std::ifstream file(folder_ / "out.jsonl");
+    return Json::parse(file);
+  };
+  write("in.csv", "id;question;answer\n7;hello;x\n");
+  from.input = path("in.csv");
+  EXPECT_EQ(only_answer()["generated_text"], asked);
+  EXPECT_EQ(only_answer()["id"], "7");
+  write("in.json", R"([{"customer": "hello"}])");
+  from.input = path("in.json");
+  from.column_mapping = R"({"prompt": "customer"})";
+  EXPECT_EQ(only_answer()["generated_text"], asked);
+}
+
+TEST_F(Generate, PlainTextAndTokensAreContinuedAsTheyAreTrained) {
+  GenerateOptions raw = options();
+  raw.raw = true;
+  const std::string continued = answer(R"({"prompt": "hello"})", raw);
+  EXPECT_EQ(answer(R"({"prompt": "hello", "completion": "x"})", options()), continued);
+  EXPECT_EQ(answers(R"({"input_ids": [5, 6, 7, 8], "labels": [-100, -100, 7, 8]})", options())[0]["prompt_tokens"], 2);
+  EXPECT_THAT(problem_of_rows(R"({"input_ids": [5, 6]})"), HasSubstr("the tokens are no prompt with an answer"));
+}
+
+TEST_F(Generate, TheSettingsOfTheTrainingRunAreUsedUnlessOthersAreStated) {
+  write("model/chat_template.jinja", "{{ 'think' if enable_thinking else '' }}{{ style }}{{ messages[0].content }}");
+  const auto tokens = [&](const GenerateOptions& changed) {
+    return answers(R"({"prompt": "hello"})", changed).at(0)["prompt_tokens"].get<int>();
+  };
+  write("model/hone_chat.json", R"({"chat_template_kwargs": {"enable_thinking": true, "style": "abc"}})");
+  EXPECT_EQ(tokens(options()), 13);
+  GenerateOptions stated = options();
+  stated.enable_thinking = false;
+  EXPECT_EQ(tokens(stated), 8);
+  write("model/hone_chat.json", "[]");
+  EXPECT_THAT(problem(stated), HasSubstr("no prompt"));
+  stated.prompt = "x";
+  EXPECT_THAT(problem(stated), HasSubstr("does not hold the chat settings of a run"));
+}
+
+TEST_F(Generate, TokensThatEndATurnAreKeptWithTheResult) {
+  const int32_t id = 5;
+  const std::string token = *Tokenizer::load(path("model")).id_to_token(id);
+  EXPECT_FALSE(InferenceModel(options()).is_stop(id));
+  const Json tokens = {{"eot_tokens", Json::array({token})}};
+  write("model/hone_chat.json", Json{{"chat_template_kwargs", Json::object()}, {"tokens", tokens}}.dump());
+  EXPECT_TRUE(InferenceModel(options()).is_stop(id));
+}
+
+TEST_F(Generate, GreedyThoughtsAreWarnedOf) {
+  write("model/chat_template.jinja",
+        "{{ messages[0].content }}{% if add_generation_prompt %}<|model|>{{ '' if enable_thinking is defined and not "
+        "enable_thinking else '<think>' }}{% endif %}");
+  const auto warned = [&](const GenerateOptions& changed) {
+    testing::internal::CaptureStderr();
+    answers(R"({"prompt": "hello"})", changed);
+    return testing::internal::GetCapturedStderr();
+  };
+  EXPECT_THAT(warned(options()),
+              testing::AllOf(HasSubstr("warning: thoughts are on"), HasSubstr("--enable-thinking false")));
+  GenerateOptions changed = options();
+  changed.enable_thinking = false;
+  EXPECT_THAT(warned(changed), testing::Not(HasSubstr("thoughts are on")));
+  changed = options();
+  changed.sampling.temperature = 0.6;
+  EXPECT_THAT(warned(changed), testing::Not(HasSubstr("thoughts are on")));
+  changed = options();
+  changed.raw = true;
+  EXPECT_THAT(warned(changed), testing::Not(HasSubstr("thoughts are on")));
+}
+
 TEST_F(Generate, ATextFileHasAPromptALine) {
   write("in.txt", "hello\r\n\n  \nother\n");
   GenerateOptions lines = options();
@@ -246,7 +331,9 @@ TEST_F(Generate, SaysWhatTheModelLacks) {
 
 TEST_F(Generate, SaysWhichRowIsWrong) {
   const std::string good = "{\"prompt\": \"a\"}\n";
-  EXPECT_EQ(problem_of_rows(good + "{\"text\": 1}\n"), "in.jsonl:2: the row has neither 'prompt' nor 'messages'");
+  EXPECT_EQ(problem_of_rows(good + "{\"text\": 1}\n"), "in.jsonl:2: 'text' is a number, not text");
+  EXPECT_EQ(problem_of_rows("{\"text\": \"a story\"}\n"), "in.jsonl:1: the row is a text that asks nothing");
+  EXPECT_THAT(problem_of_rows("{\"id\": 1}\n"), HasSubstr("in.jsonl:1: the columns fit no format"));
   EXPECT_EQ(problem_of_rows(good + "\n{\"prompt\": \"\"}\n"), "in.jsonl:3: the prompt is empty");
   EXPECT_EQ(problem_of_rows("{\"messages\": [{\"role\": \"assistant\", \"content\": \"a\"}]}\n"),
             "in.jsonl:1: there is no message to answer");

@@ -3,11 +3,14 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <fstream>
+#include <sstream>
 
 #include "core/error.h"
-#include "data/conversation_format.h"
+#include "core/file_bytes.h"
+#include "data/dataset_reader.h"
 #include "data/jsonl_reader.h"
+#include "data/row_columns.h"
+#include "data/token_block.h"
 #include "report/humanise.h"
 
 namespace hone {
@@ -16,19 +19,53 @@ namespace {
 
 bool has_role(const Json& message, const char* role) { return message.value("role", "") == role; }
 
-/// The conversation of a row whose messages stand in `column`, without the answer it may end with.
-ChatInput chat_of(const Json& row, const char* column, const std::string& where) {
-  Json renamed = row;
-  renamed["messages"] = row.at(column);
-  Conversation conversation = conversation_of_messages(RowColumns(renamed, "messages", where));
-  while (!conversation.messages.empty() && has_role(conversation.messages.back(), "assistant")) {
-    conversation.messages.erase(conversation.messages.size() - 1);
+/// The row with an empty answer where it has none, and of a row with messages the columns of a chat alone: as training
+/// data have it.
+Json as_training_row(const RowColumns& columns) {
+  Json row = columns.row();
+  const auto put = [&](const char* name, Json value) { row[columns.label(name)] = std::move(value); };
+  if (columns.find("messages")) {
+    for (const char* name : {"prompt", "completion", "response", "text", "instruction", "output", "input_ids"}) {
+      if (!columns.mapping().takes(name)) row.erase(name);
+    }
+    return row;
   }
+  const Json* prompt = columns.find("prompt");
+  const bool question = prompt || columns.find("question");
+  if (prompt && prompt->is_array() && !columns.find("question")) {
+    if (!columns.find("completion")) put("completion", Json::array({{{"role", "assistant"}, {"content", ""}}}));
+  } else if (columns.find("instruction")) {
+    if (!columns.find("output") && !columns.mapping().column("response")) put("output", "");
+  } else if (question && !columns.find("response") && !columns.find("answer") && !columns.find("completion")) {
+    put("response", "");
+  }
+  return row;
+}
+
+/// The conversation without the answer it may end with.
+ChatInput unanswered(Conversation conversation) {
+  Json& messages = conversation.messages;
+  const auto cut = [&](size_t size) {
+    messages.erase(messages.begin() + static_cast<std::ptrdiff_t>(size), messages.end());
+  };
+  if (conversation.completion_begin) cut(*conversation.completion_begin);
+  while (!messages.empty() && has_role(messages.back(), "assistant")) cut(messages.size() - 1);
   ChatInput input;
-  input.messages = std::move(conversation.messages);
+  input.messages = std::move(messages);
   input.tools = std::move(conversation.tools);
   input.variables = std::move(conversation.template_kwargs);
   return input;
+}
+
+/// The tokens in front of the first that is learnt.
+std::vector<int32_t> prompt_of(const TokenizedRow& row, const std::string& where) {
+  size_t size = 1;
+  while (size < row.labels.size() && row.labels[size] == kIgnoredLabel) ++size;
+  if (size == row.labels.size() || row.labels[0] != kIgnoredLabel) {
+    throw UserError("the tokens are no prompt with an answer", where,
+                    "state labels: -100 for each token of the prompt");
+  }
+  return {row.input_ids.begin(), row.input_ids.begin() + static_cast<std::ptrdiff_t>(size)};
 }
 
 }  // namespace
@@ -41,7 +78,7 @@ PromptReader::PromptReader(const Tokenizer& tokenizer, const ChatPrompt& chat, c
   }
 }
 
-std::vector<int32_t> PromptReader::encode_messages(ChatInput input, const std::string& where) const {
+PromptRow PromptReader::read_messages(ChatInput input, const std::string& where) const {
   if (options_.raw) {
     throw UserError("messages need the chat template, which --raw leaves out", where, "leave out --raw");
   }
@@ -54,39 +91,42 @@ std::vector<int32_t> PromptReader::encode_messages(ChatInput input, const std::s
   Json variables = options_.template_variables;
   variables.update(input.variables);
   input.variables = std::move(variables);
-  return chat_.encode(std::move(input), where);
-}
-
-std::vector<int32_t> PromptReader::encode_text(const std::string& text, const std::string& where) const {
-  if (options_.raw) return tokenizer_.encode(text, true);
-  if (text.empty()) throw UserError("the prompt is empty", where, "give a text to answer");
-  ChatInput input;
-  input.messages.push_back(Json{{"role", "user"}, {"content", text}});
-  return encode_messages(std::move(input), where);
-}
-
-std::vector<int32_t> PromptReader::encode(const Json& row, const std::string& where) const {
-  const auto found = [&](const char* column) { return row.contains(column) && !row.at(column).is_null(); };
-  if (found("messages")) return encode_messages(chat_of(row, "messages", where), where);
-  if (!found("prompt")) {
-    throw UserError("the row has neither 'prompt' nor 'messages'", where,
-                    fmt::format("it has the columns: {}", column_names(row)));
-  }
-  const Json& prompt = row.at("prompt");
-  if (prompt.is_array()) return encode_messages(chat_of(row, "prompt", where), where);
-  if (!prompt.is_string()) RowColumns(row, "prompt", where).fail_type("prompt", "text or a list of messages", prompt);
-  return encode_text(prompt.get<std::string>(), where);
-}
-
-PromptRow PromptReader::read_text(const std::string& text, const std::string& where) const {
-  PromptRow prompt{nullptr, where, encode_text(text, where)};
-  if (prompt.ids.empty()) throw UserError("the prompt is empty", where, "give a text to continue");
+  const Json content = input.messages.back().value("content", Json(""));
+  PromptRow prompt{nullptr, where, {}, content.is_string() ? content.get<std::string>() : "", true};
+  prompt.ids = chat_.encode(std::move(input), where);
   return prompt;
 }
 
+PromptRow PromptReader::read_text(const std::string& text, const std::string& where) const {
+  if (text.empty()) throw UserError("the prompt is empty", where, "give a text to continue or to answer");
+  if (options_.raw) return {nullptr, where, tokenizer_.encode(text, true), text};
+  ChatInput input;
+  input.messages.push_back(Json{{"role", "user"}, {"content", text}});
+  return read_messages(std::move(input), where);
+}
+
+PromptRow PromptReader::read_row(const Json& row, const std::string& where) const {
+  const RowColumns columns(row, "auto", where, options_.mapping);
+  const Json* prompt = columns.find("prompt");
+  if (prompt && prompt->is_string() && !columns.find("question") && !columns.find("messages")) {
+    const auto& text = prompt->get_ref<const std::string&>();
+    if (options_.raw || text.empty()) return read_text(text, where);
+    if (columns.find("completion")) return {nullptr, where, tokenizer_.encode(text, true), text};
+  }
+  const LocatedRow located{as_training_row(columns), where};
+  const DetectedFormat detected = detect_format(std::span(&located, 1), options_.mapping);
+  FormattedRow formatted = format_row(located.row, detected.format, where, options_.mapping);
+  if (auto* conversation = std::get_if<Conversation>(&formatted)) {
+    return read_messages(unanswered(std::move(*conversation)), where);
+  }
+  if (const auto* tokens = std::get_if<TokenizedRow>(&formatted)) {
+    return {nullptr, where, prompt_of(*tokens, where), ""};
+  }
+  throw UserError("the row is a text that asks nothing", where, "give a prompt, or messages");
+}
+
 std::vector<PromptRow> PromptReader::read_lines(const std::string& path) const {
-  std::ifstream file(path);
-  if (!file) throw UserError("the file cannot be read", path, "check the path and its permissions");
+  std::istringstream file(read_whole_file(path, kMostTypedBytes, FileSource::kAlsoPipe));
   std::vector<PromptRow> prompts;
   int64_t number = 0;
   for (std::string line; std::getline(file, line);) {
@@ -104,12 +144,22 @@ std::vector<PromptRow> PromptReader::read_lines(const std::string& path) const {
 std::vector<PromptRow> PromptReader::read_file(const std::string& path) const {
   if (path.ends_with(".txt")) return read_lines(path);
   std::vector<PromptRow> prompts;
-  JsonlReader reader(path);
-  RawRow raw;
-  while (reader.next(raw)) {
-    PromptRow& prompt = prompts.emplace_back(PromptRow{parse_row(raw), raw.where(), {}});
-    prompt.ids = encode(prompt.row, prompt.where);
+  const auto take = [&](const RawRow& raw) {
+    Json row = parse_row(raw);
+    PromptRow& prompt = prompts.emplace_back(read_row(row, raw.where()));
+    prompt.row = std::move(row);
     if (prompt.ids.empty()) throw UserError("the prompt is empty", prompt.where, "give a text to continue");
+  };
+  std::error_code error;
+  if (std::filesystem::is_regular_file(path, error) || std::filesystem::is_directory(path, error)) {
+    const DatasetFiles files = files_of_dataset(path, "");
+    for (const std::string& file : files.files) {
+      const std::unique_ptr<RowReader> reader = open_rows(file, files, options_.mapping);
+      for (RawRow raw; reader->next(raw);) take(raw);
+    }
+  } else {  // a pipe, which holds JSONL
+    JsonlReader reader(path, {.source = FileSource::kAlsoPipe});
+    for (RawRow raw; reader.next(raw);) take(raw);
   }
   if (prompts.empty()) throw UserError("the file has no rows", path, R"(write rows of {"prompt": …})");
   return prompts;

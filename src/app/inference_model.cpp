@@ -1,16 +1,19 @@
 #include "app/inference_model.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
-#include <fstream>
 #include <iterator>
 
 #include "app/merge.h"
 #include "core/error.h"
+#include "core/file_bytes.h"
 #include "core/untrusted_json.h"
 #include "params/frozen_weights.h"
 #include "train/device_facts.h"
+#include "train/saved_chat.h"
+#include "weights/model_folder.h"
 
 namespace hone {
 
@@ -70,23 +73,25 @@ Json variables_of(const InferenceOptions& options) {
   return variables;
 }
 
-Tokenizer load_tokenizer(const fs::path& model) {
+Tokenizer load_tokenizer(const fs::path& model, const TokenChoice& choice) {
   if (!fs::exists(model / "tokenizer.json")) {
     throw UserError("the model has no tokenizer", (model / "tokenizer.json").string(),
                     "copy the tokenizer's files into the model folder");
   }
-  return Tokenizer::load(model);
+  Tokenizer tokenizer = Tokenizer::load(model);
+  tokenizer.choose(choice);
+  return tokenizer;
 }
 
 }  // namespace
 
 bool is_adapter_folder(const fs::path& folder) {
+  require_finished(folder);
   return fs::exists(folder / "adapter_config.json") && !fs::exists(folder / "config.json");
 }
 
 std::string base_of_adapter(const fs::path& folder) {
-  std::ifstream file(folder / "adapter_config.json");
-  const Json config = parse_json(file);
+  const Json config = read_json(folder / "adapter_config.json");
   if (config.is_object() && config.contains("base_model_name_or_path") &&
       config["base_model_name_or_path"].is_string()) {
     return config["base_model_name_or_path"].get<std::string>();
@@ -111,15 +116,39 @@ SamplingOptions SamplingOverrides::apply(SamplingOptions options) const {
 InferenceModel::InferenceModel(const InferenceOptions& options)
     : options_(with_base(options)),
       directory_(resolve_model_path(options_.model)),
-      tokenizer_(load_tokenizer(directory_)),
+      trained_(saved_chat_settings(options_.adapter.empty() ? directory_ : fs::path(options_.adapter))),
+      tokenizer_(load_tokenizer(directory_, trained_.tokens)),
       pool_(options_.threads),
       stream_(choose_device(options_.device, "--device"), pool_),
       model_(directory_, dtype_of(options_.dtype, directory_), experts_of(options_, stream_.device())),
       chat_(std::make_unique<ChatPrompt>(tokenizer_, template_of(options_))),
-      variables_(variables_of(options_)) {
+      variables_(trained_.kwargs) {
+  const Json stated = variables_of(options_);
+  if (!variables_.empty()) {
+    notes_.push_back(fmt::format("chat_template_kwargs of the training run: {}{}", variables_.dump(),
+                                 stated.empty() ? "" : fmt::format(", and stated here: {}", stated.dump())));
+  }
+  variables_.update(stated);
   SamplingDefaults defaults = read_sampling_defaults(directory_);
   sampling_ = options_.sampling.apply(defaults.options);
-  not_applied_ = std::move(defaults.not_applied);
+  if (!defaults.not_applied.empty()) {
+    notes_.push_back(fmt::format("warning: generation_config.json asks for what this version does not apply: {}",
+                                 fmt::join(defaults.not_applied, ", ")));
+  }
+}
+
+std::optional<std::string> InferenceModel::warning_of_thinking() const {
+  if (!sampling_.greedy() || !chat_->thinks(variables_)) return std::nullopt;
+  const std::optional<std::string> name = chat_->thinking_switch(variables_);
+  const std::string off = !name                        ? ""
+                          : *name == "enable_thinking" ? "; --enable-thinking false turns thoughts off"
+                                                       : fmt::format(
+                                                             "; --chat-template-kwargs '{{\"{}\": false}}' "
+                                                             "turns thoughts off",
+                                                             *name);
+  return "warning: thoughts are on and the most likely token is always taken: models that think often repeat "
+         "themselves without end so; --temperature 0.6 --top-p 0.95 draws" +
+         off;
 }
 
 bool InferenceModel::is_stop(int32_t id) const {
@@ -127,18 +156,16 @@ bool InferenceModel::is_stop(int32_t id) const {
 }
 
 ChatTemplateSource read_chat_template(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  ChatTemplateSource source{{std::istreambuf_iterator<char>(file), {}}, path};
-  if (source.text.empty()) {
-    throw UserError("the chat template cannot be read, or is empty", path, "give a Jinja file");
-  }
+  ChatTemplateSource source{read_whole_file(path), path};
+  if (source.text.empty()) throw UserError("the chat template is empty", path, "give a Jinja file");
   return source;
 }
 
 int64_t context_length(const RopeParameters& rope) {
   const RopeScaling& scaling = rope.scaling;
   const auto scaled = [&](int64_t positions) {
-    return static_cast<int64_t>(scaling.factor.value_or(1.0) * static_cast<double>(positions));
+    constexpr double kMost = 1e15;  // a factor of a file may be any number
+    return static_cast<int64_t>(std::clamp(scaling.factor.value_or(1.0) * static_cast<double>(positions), 0.0, kMost));
   };
   switch (scaling.type) {
     case RopeType::kDefault:

@@ -9,6 +9,7 @@
 #include "infer/chat_prompt.h"
 #include "infer/generator.h"
 #include "train/loaded_model.h"
+#include "train/saved_chat.h"
 
 namespace hone {
 
@@ -54,11 +55,14 @@ class InferenceModel {
 
   const Tokenizer& tokenizer() const { return tokenizer_; }
   const ChatPrompt& chat() const { return *chat_; }
-  /// Variables for the chat template.
+  /// Variables for the chat template: those of the run that trained the adapter or else the model, and over them what
+  /// the command line states.
   const Json& template_variables() const { return variables_; }
   const SamplingOptions& sampling() const { return sampling_; }
-  /// Settings of generation_config.json that are not applied.
-  const std::vector<std::string>& not_applied() const { return not_applied_; }
+  /// Lines to show: settings of generation_config.json that are not applied, chat settings of the training run.
+  const std::vector<std::string>& notes() const { return notes_; }
+  /// For chats: a warning if they are answered greedily while the prompt asks for thoughts.
+  std::optional<std::string> warning_of_thinking() const;
   const std::vector<int32_t>& stop_ids() const { return tokenizer_.special_tokens().stop; }
   bool is_stop(int32_t id) const;
   /// Its context_length().
@@ -70,6 +74,7 @@ class InferenceModel {
  private:
   InferenceOptions options_;
   std::filesystem::path directory_;
+  ChatSettings trained_;
   Tokenizer tokenizer_;
   ThreadPool pool_;
   Stream stream_;
@@ -77,7 +82,7 @@ class InferenceModel {
   std::unique_ptr<ChatPrompt> chat_;
   Json variables_ = Json::object();
   SamplingOptions sampling_;
-  std::vector<std::string> not_applied_;
+  std::vector<std::string> notes_;
   std::unique_ptr<Generator> generator_;
 };
 

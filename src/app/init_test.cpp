@@ -1,13 +1,21 @@
 #include "app/init.h"
 
-#include <gtest/gtest.h>
+#include <gmock/gmock.h>
 
+#include <iterator>
+
+#include "app/chat_model_testing.h"
 #include "app/config_testing.h"
 #include "app/presets.h"
 #include "app/schema.h"
 
 namespace hone {
 namespace {
+
+namespace fs = std::filesystem;
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::Not;
 
 DecoderConfig model(bool sparse) {
   DecoderConfig config;
@@ -50,6 +58,59 @@ TEST(Init, APresetStandsInThePlaceOfWhatItSets) {
       EXPECT_EQ(key_spec(value.key).load(config.run), value.lora) << preset.name << " " << value.key;
     }
   }
+}
+
+/// A folder with a model's config.json, a tokenizer and a template, and no weights.
+class InitThinking : public testing::Test {
+ protected:
+  InitThinking() : folder_(fs::path(testing::TempDir()) / "hone_init_thinking") {
+    fs::remove_all(folder_);
+    write_chat_model(folder_ / "model");
+    for (const auto& entry : fs::directory_iterator(folder_ / "model")) {
+      if (entry.path().filename().string().find(".safetensors") != std::string::npos) fs::remove(entry.path());
+    }
+    write("model/chat_template.jinja",
+          "{% for m in messages %}{{ m.content }}{% endfor %}{% if add_generation_prompt %}<|model|>"
+          "{{ '' if enable_thinking is defined and not enable_thinking else '<think>' }}{% endif %}");
+  }
+  ~InitThinking() override { fs::remove_all(folder_); }
+
+  void write(const std::string& name, const std::string& text) const { std::ofstream(folder_ / name) << text; }
+  std::string path(const std::string& name) const { return (folder_ / name).string(); }
+  /// What init prints and, in front of it, the file it writes.
+  std::string init(const std::string& data) const {
+    InitOptions options;
+    options.model = path("model");
+    options.data = data.empty() ? "" : path(data);
+    options.output = path("run.yaml");
+    options.force = true;
+    testing::internal::CaptureStdout();
+    EXPECT_EQ(run_init(options), 0);
+    const std::string said = testing::internal::GetCapturedStdout();
+    std::ifstream file(folder_ / "run.yaml");
+    return std::string(std::istreambuf_iterator<char>(file), {}) + said;
+  }
+
+  fs::path folder_;
+};
+
+TEST_F(InitThinking, TheSwitchIsWrittenOffWhereNoRowHasThoughts) {
+  const std::string off = "\nchat_template_kwargs: {enable_thinking: false}";
+  const std::string without = R"({"question": "q", "answer": "a"})";
+  const std::string with = R"({"question": "q", "answer": "<think>hm</think>a"})";
+  write("none.jsonl", without + "\n" + without + "\n");
+  write("some.jsonl", without + "\n" + with + "\n");
+  write("all.jsonl", with + "\n" + R"({"question": "q", "answer": "<think>so</think>a"})" + "\n");
+  write("broken.jsonl", without + "\n{");
+  EXPECT_THAT(init("none.jsonl"), HasSubstr(off));
+  EXPECT_THAT(init("none.jsonl"), HasSubstr("no weights beside config.json"));
+  EXPECT_THAT(init("some.jsonl"),
+              AllOf(Not(HasSubstr(off)), HasSubstr("1 of 2 rows of the data have thoughts, the others have none")));
+  EXPECT_THAT(init("all.jsonl"), Not(HasSubstr("enable_thinking")));
+  EXPECT_THAT(init("broken.jsonl"), AllOf(Not(HasSubstr(off)), HasSubstr("were not looked at for thoughts")));
+  EXPECT_THAT(init(""), AllOf(Not(HasSubstr(off)), HasSubstr("# chat_template_kwargs: {enable_thinking: false}")));
+  write("model/chat_template.jinja", "{% for m in messages %}{{ m.content }}{% endfor %}<|model|>");
+  EXPECT_THAT(init("none.jsonl"), Not(HasSubstr("enable_thinking")));
 }
 
 TEST(Init, EveryLineOfTheDefaultMethodFitsTheScreen) {

@@ -4,12 +4,12 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <fstream>
 #include <map>
 #include <optional>
 #include <set>
 
 #include "app/inference_model.h"
+#include "app/model_source.h"
 #include "app/model_summary.h"
 #include "app/output.h"
 #include "core/error.h"
@@ -34,7 +34,7 @@ class Page {
   explicit Page(bool color) : color_(color) {}
 
   bool color() const { return color_; }
-  void title(const std::string& text) { print_text("\n" + styled(text, Style::kBold, color_) + "\n"); }
+  void title(const std::string& text) { print_text("\n" + styled(one_line(text), Style::kBold, color_) + "\n"); }
   void fact(const std::string& name, const std::string& value) {
     print_text(fmt::format("  {:<20} {}\n", name, one_line(value)));
   }
@@ -52,7 +52,8 @@ std::string rope_text(const RopeParameters& rope) {
 }
 
 void print_architecture(Page& page, const LoadedModel& model, const DecoderConfig& config) {
-  page.title(fmt::format("{}  ({})", model.config().architecture(), model.directory().string()));
+  const std::string place = model.directory().empty() ? model.config().file() : model.directory().string();
+  page.title(fmt::format("{}  ({})", model.config().architecture(), place));
   const int64_t sparse = config.num_moe_layers();
   page.fact("layers", sparse == 0 ? fmt::format("{}", config.layers.size())
                                   : fmt::format("{}, {} of them with experts", config.layers.size(), sparse));
@@ -220,14 +221,21 @@ void print_tensors(Page& page, const Checkpoint& checkpoint) {
 }
 
 void inspect_model(Page& page, const std::string& path, bool tensors) {
-  LoadedModel model(resolve_model_path(path), DType::kBF16);
+  const ModelSource source = find_model(path);
+  const auto planned = planned_model(source, DType::kBF16);
+  LoadedModel& model = *planned;
   const DecoderConfig& config = model.decoder().config();
   print_architecture(page, model, config);
   print_groups(page, model.store(), config);
-  print_files(page, model);
-  print_tokenizer(page, model, config.vocab_size);
+  if (source.has_weights) {
+    print_files(page, model);
+  } else {
+    page.title("files");
+    page.fact("weights", what_is_missing(source));
+  }
+  if (!source.directory.empty()) print_tokenizer(page, model, config.vocab_size);
   print_patterns(page, model.store());
-  if (tensors) print_tensors(page, model.checkpoint());
+  if (tensors && source.has_weights) print_tensors(page, model.checkpoint());
 }
 
 /// The text of a field of adapter_config.json, or "-".
@@ -238,8 +246,7 @@ std::string field_text(const Json& config, const char* key) {
 
 void inspect_adapter(Page& page, const fs::path& directory, bool tensors) {
   const fs::path config_path = directory / "adapter_config.json";
-  std::ifstream stream(config_path);
-  const Json config = parse_json(stream);
+  const Json config = read_json(config_path);
   if (!config.is_object()) throw UserError("adapter_config.json is not a JSON object", config_path.string());
   const SafetensorsFile file(directory / "adapter_model.safetensors");
   page.title(fmt::format("{} adapter  ({})", field_text(config, "peft_type"), directory.string()));

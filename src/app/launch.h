@@ -13,9 +13,9 @@ struct LaunchOptions {
   std::vector<std::string> arguments;  ///< a verb and what follows it
 };
 
-/// Starts the ranks: CPU ranks by mpirun, where it is installed, others itself; passes SIGTERM, SIGINT and SIGHUP on to
-/// them. Gives the exit code of the first rank that failed, 4 for one that a signal ended, 0 if all succeeded. Throws
-/// UserError: impossible numbers, too few GPUs.
+/// Starts the ranks, which it gives a secret of their own; passes SIGTERM, SIGINT, SIGHUP, SIGUSR1 and SIGUSR2 on to
+/// them, if they were not ignored (nohup). Gives the exit code of the first rank that failed, 4 for one that a signal
+/// ended, 0 if all succeeded. Throws UserError: impossible numbers, too few GPUs.
 int run_launch(const LaunchOptions& options);
 
 }  // namespace hone

@@ -10,12 +10,24 @@
 #include "core/error.h"
 #include "dist/connect_ranks.h"
 #include "dist/rendezvous.h"
+#include "train/stop_signal.h"
 
 namespace hone {
 
-LaunchedRanks::LaunchedRanks() : environment_(launch_environment()) {
+LaunchedRanks::LaunchedRanks(const OutputDir& output_dir) : environment_(launch_environment()) {
   if (size() == 1) return;
-  control_ = rendezvous(environment_, {}, [](const std::string& text) { print_error(text + "\n"); });
+  const SecretPlaces secrets =
+      secret_places(environment_, [&] { return output_dir ? output_dir(size()) : std::string(); });
+  const StopSignal signal;
+  control_ = rendezvous(environment_, secrets, {},
+                        {.notice = [](const std::string& text) { print_error(text + "\n"); },
+                         .check =
+                             [&] {
+                               if (!signal.requested()) return;
+                               throw Error(ExitCode::kResumable,
+                                           fmt::format("stopped by {} before all ranks had come", signal.name()), "",
+                                           "start them again");
+                             }});
 }
 
 std::string LaunchedRanks::describe() const {

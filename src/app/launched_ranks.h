@@ -14,9 +14,13 @@ namespace hone {
 
 class LaunchedRanks {
  public:
+  /// The run's output_dir where it is trained by so many ranks; "" for verbs that have none.
+  using OutputDir = std::function<std::string(int ranks)>;
+
   /// Reads the launcher's variables (dist/launch_environment.h) and waits for the other ranks: from here on they learn
-  /// at once if one of them fails. One rank without such variables.
-  LaunchedRanks();
+  /// at once if one of them fails. One rank without such variables. `output_dir` is asked for only where ranks of
+  /// several hosts were given no secret: they meet by a file there (dist/run_secret.h).
+  explicit LaunchedRanks(const OutputDir& output_dir = {});
 
   int size() const { return environment_.world_size; }
   /// Who is there, for the log: a line.

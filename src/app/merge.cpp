@@ -15,8 +15,11 @@
 #include "models/hf_config.h"
 #include "params/without_adapters.h"
 #include "report/humanise.h"
+#include "train/saved_chat.h"
 #include "train/saved_tokenizer.h"
 #include "weights/adapter.h"
+#include "weights/merged_model.h"
+#include "weights/model_folder.h"
 
 namespace hone {
 
@@ -48,62 +51,23 @@ DType coarsest_dtype(const Checkpoint& checkpoint) {
   return coarsest;
 }
 
-class MergeRun {
+/// The logits of a model before and after it was merged and written. Holds one model in float32 at a time.
+class LogitComparison {
  public:
-  explicit MergeRun(const MergeOptions& options)
-      : options_(options),
-        dtype_(parse_weight_dtype(options.dtype, "merge")),
-        pool_(options.threads),
-        stream_(Device{}, pool_) {
-    require_free_folder(options.output, options.force);
-    const fs::path base = resolve_model_path(options.model);
-    model_ = std::make_unique<LoadedModel>(base, DType::kF32);
-    model_->set_trainable(TrainableOptions::nothing(options.adapter));
+  LogitComparison(const MergeOptions& options, const fs::path& base, ThreadPool& pool)
+      : pool_(pool), stream_(Device{}, pool) {
+    LoadedModel model(base, DType::kF32);
+    model.set_trainable(TrainableOptions::nothing(options.adapter));
     std::optional<Tokenizer> tokenizer;
     if (fs::exists(base / "tokenizer.json")) tokenizer = Tokenizer::load(base);
-    config_ = model_->decoder().config();
+    config_ = model.decoder().config();
     probe_ = std::make_unique<Probe>(probe_prompts(tokenizer ? &*tokenizer : nullptr, config_.vocab_size), stream_);
-    model_->load(stream_.device(), pool_, 0, true);
-  }
-
-  void run() {
-    compute();
-    write_directory(options_.output, [&](const fs::path& temporary) {
-      write(temporary);
-      check_written(temporary);
-    });
-    print_text(fmt::format("{}: written\n", options_.output));
-  }
-
- private:
-  /// Merges in memory and compares.
-  void compute() {
-    const std::vector<float> adapted = probe_->logits(*model_);
-    {
-      const WithoutAdapters base(model_->store());
-      effect_ = relative_difference(probe_->free_logits(*model_), adapted);
-    }
-    merge_adapters(model_->store());
-    merged_ = probe_->logits(*model_);
-    const double drift = relative_difference(merged_, adapted);
-    const double bound = options_.tolerance.value_or(merge_tolerance(config_));
-    print_text(
-        fmt::format("the adapter moves the logits by {:.2e}; merged in float32 they differ by {:.1e} (bound {:.1e})\n",
-                    effect_, drift, bound));
-    if (!(drift <= bound)) drifted("merged in memory", drift, bound);
-  }
-
-  void write(const fs::path& directory) {
-    copy_model_files(model_->directory(), directory);
-    copy_chat_template(options_.adapter, directory);
-    if (dtype_) write_config_dtype(directory, model_->config().json(), *dtype_);
-    save_parameters(directory, model_->store(), &model_->checkpoint(), &model_->map(),
-                    {.max_shard_size = options_.max_shard_size, .dtype = dtype_});
+    model.load(stream_.device(), pool_, 0, true);
+    merge_in_memory(model, options.tolerance.value_or(merge_tolerance(config_)));
   }
 
   /// Opens what was written, on its own, and compares.
   void check_written(const fs::path& directory) {
-    model_.reset();  // two float32 models need not fit at once
     LoadedModel written(directory, DType::kF32);
     const DType coarsest = coarsest_dtype(written.checkpoint());
     written.set_trainable(TrainableOptions::nothing());
@@ -113,22 +77,98 @@ class MergeRun {
     print_text(fmt::format("written in {} and read again they differ by {:.1e} (bound {:.1e})\n", name_of(coarsest),
                            drift, bound));
     if (!(drift <= bound)) drifted("written and read again", drift, bound);
-    if (drift > 0.5 * effect_) {
-      print_text(
-          fmt::format("warning: rounding to {} loses much of what the adapter learnt; --dtype float32 keeps it\n",
-                      name_of(coarsest)));
+  }
+
+ private:
+  void merge_in_memory(LoadedModel& model, double bound) {
+    const std::vector<float> adapted = probe_->logits(model);
+    double effect = 0;
+    {
+      const WithoutAdapters base(model.store());
+      effect = relative_difference(probe_->free_logits(model), adapted);
     }
+    merge_adapters(model.store());
+    merged_ = probe_->logits(model);
+    const double drift = relative_difference(merged_, adapted);
+    print_text(
+        fmt::format("the adapter moves the logits by {:.2e}; merged in float32 they differ by {:.1e} (bound {:.1e})\n",
+                    effect, drift, bound));
+    if (!(drift <= bound)) drifted("merged in memory", drift, bound);
+  }
+
+  ThreadPool& pool_;
+  Stream stream_;
+  DecoderConfig config_;
+  std::unique_ptr<Probe> probe_;
+  std::vector<float> merged_;
+};
+
+class MergeRun {
+ public:
+  explicit MergeRun(const MergeOptions& options)
+      : options_(options),
+        dtype_(parse_weight_dtype(options.dtype, "merge")),
+        base_(resolve_model_path(options.model)),
+        pool_(options.threads) {
+    if (!options.output_is_free) {
+      require_apart(options.output, {{base_, "the base model"}, {options.adapter, "the adapter"}});
+      require_free_folder(options.output, options.force);
+    }
+  }
+
+  void run() {
+    std::optional<LogitComparison> logits;
+    if (options_.compare_logits || options_.tolerance) logits.emplace(options_, base_, pool_);
+    LoadedModel model(base_, DType::kF32);
+    model.set_trainable(TrainableOptions::nothing(options_.adapter));
+    load_adapter_values(options_.adapter, model.store(), model.checkpoint(), model.map(), pool_);
+    write_directory(options_.output, [&](const fs::path& temporary, FileChecksums& checksums) {
+      write(model, temporary, checksums);
+      if (logits) logits->check_written(temporary);
+    });
+    print_text(fmt::format("{}: written\n", options_.output));
+  }
+
+ private:
+  void write(LoadedModel& model, const fs::path& directory, FileChecksums& checksums) {
+    copy_model_files(model.directory(), directory);
+    copy_chat_template(options_.adapter, directory);
+    const ChatSettings chat = saved_chat_settings(options_.adapter);
+    save_chat_settings(directory, {chat.kwargs, {}});
+    copy_special_tokens(options_.adapter, directory);
+    if (!chat.tokens.empty()) {
+      Tokenizer tokenizer = Tokenizer::load(directory);
+      tokenizer.choose(chat.tokens);
+      save_token_choice(directory, chat.tokens, tokenizer);
+    }
+    if (dtype_) write_config_dtype(directory, model.config().json(), *dtype_);
+    const MergeReport report =
+        save_merged(directory, model.store(), model.checkpoint(), model.map(), pool_,
+                    {.max_shard_size = options_.max_shard_size, .dtype = dtype_, .checksums = &checksums});
+    const Checkpoint written = Checkpoint::open(directory);
+    model.map_of(written);  // it is complete
+    show(report, coarsest_dtype(written));
+  }
+
+  static void show(const MergeReport& report, DType coarsest) {
+    print_text(fmt::format("{} of {} tensors merged in float32{}; {} in {} file{}\n", report.merged, report.tensors,
+                           report.replaced > 0 ? fmt::format(", {} as the adapter has them", report.replaced) : "",
+                           human_bytes(static_cast<double>(report.bytes)), report.files, report.files == 1 ? "" : "s"));
+    print_text(
+        fmt::format("checked: the bytes of all {} tensors as written (CRC-32C); W + scale · B A in {} of {} rows, "
+                    "{:.1f} % of each tensor or more\n",
+                    report.tensors, report.sampled_rows, report.rows, std::floor(1000 * report.least_share) / 10));
+    if (report.lost <= 0.5) return;
+    print_text(
+        fmt::format("warning: rounding to {} moves weights by {:.0f} % of what the adapter does, and loses much of "
+                    "what it learnt; --dtype float32 keeps it\n",
+                    name_of(coarsest), 100 * report.lost));
   }
 
   MergeOptions options_;
   std::optional<DType> dtype_;
+  fs::path base_;
   ThreadPool pool_;
-  Stream stream_;
-  std::unique_ptr<LoadedModel> model_;
-  DecoderConfig config_;
-  std::unique_ptr<Probe> probe_;
-  std::vector<float> merged_;
-  double effect_ = 0;
 };
 
 }  // namespace

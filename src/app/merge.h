@@ -1,4 +1,4 @@
-// hone merge: an adapter merged into its base model, with a proof that nothing was lost.
+// hone merge: an adapter merged into its base model, with checks that nothing was lost.
 #pragma once
 
 #include <optional>
@@ -12,10 +12,12 @@ namespace hone {
 struct MergeOptions {
   std::string model, adapter, output;
   std::string dtype;                ///< of the written weights: float32 or bfloat16; "" = each as in the base
-  std::optional<double> tolerance;  ///< of float32 logits, relative; unset: merge_tolerance()
+  bool compare_logits = false;      ///< of base + adapter and of the result; needs memory for a model in float32
+  std::optional<double> tolerance;  ///< of float32 logits, relative; asks for compare_logits. Unset: merge_tolerance()
   int64_t max_shard_size = 5'000'000'000;
-  int threads = 0;     ///< 0: all cores
-  bool force = false;  ///< replace the model in `output`
+  int threads = 0;              ///< 0: all cores
+  bool force = false;           ///< replace the model in `output`
+  bool output_is_free = false;  ///< the caller has made sure of it, before a long run
 };
 
 /// The dtype that weights are to be written in; none for "". `verb` is for the UserError.
@@ -31,9 +33,11 @@ double merge_tolerance(const DecoderConfig& model);
 /// and the 4L + 1 products in a row by √(4L + 1) · u / 2, times 4. Of float32 it is merge_tolerance().
 double rounding_tolerance(const DecoderConfig& model, DType dtype);
 
-/// Computes the logits of base + adapter on a few prompts, merges in float32, compares, writes the model in the base's
-/// layout and dtypes, re-opens what was written and compares again. Error(kCheckFailed) and nothing written if a
-/// comparison fails. Returns the exit code.
+/// Writes W + scale · B A, formed in float32, in the base's layout and dtypes, and checks what it wrote
+/// (weights/merged_model.h): the bytes of every tensor, and the product in 5 % of the rows of each. With
+/// compare_logits also computes the logits of base + adapter on a few prompts, merges in memory and compares, and
+/// compares again with the files that were written. Error(kCheckFailed) and nothing written if a check fails. Returns
+/// the exit code.
 int run_merge(const MergeOptions& options);
 
 }  // namespace hone

@@ -4,18 +4,20 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <fstream>
 
 #include "app/model_summary.h"
 #include "app/output.h"
 #include "core/error.h"
+#include "core/file_bytes.h"
 #include "core/thread_pool.h"
 #include "core/untrusted_json.h"
 #include "models/registry.h"
 #include "params/random_weights.h"
 #include "report/humanise.h"
 #include "text/tokenizer.h"
+#include "train/host_memory.h"
 #include "weights/checkpoint.h"
+#include "weights/model_folder.h"
 #include "weights/quantization.h"
 
 namespace hone {
@@ -26,9 +28,7 @@ namespace fs = std::filesystem;
 
 HfConfig read_config(const std::string& path) {
   const fs::path file = fs::is_directory(path) ? fs::path(path) / "config.json" : fs::path(path);
-  std::ifstream stream(file);
-  if (!stream) throw UserError("the config.json cannot be read", file.string(), "give a config.json or its folder");
-  Json json = parse_json(stream);
+  Json json = parse_json(std::string_view(read_whole_file(file, kMostTextBytes, FileSource::kAlsoPipe)));
   if (!json.is_object()) throw UserError("config.json is not a JSON object", file.string());
   return HfConfig(std::move(json), file.string());
 }
@@ -41,6 +41,20 @@ DType dtype_of(const NewModelOptions& options, const HfConfig& config) {
   }
   throw UserError(fmt::format("a new model cannot be written in {}", name), options.dtype.empty() ? config.file() : "",
                   "use --dtype bfloat16 or --dtype float32");
+}
+
+/// A config may ask for a model of any size.
+void require_memory(const ParameterStore& store, const HfConfig& config) {
+  double bytes = 0;
+  for (const Parameter& p : store.all()) {
+    double elements = 1;
+    for (int i = 0; i < p.shape().rank(); ++i) elements *= static_cast<double>(p.shape()[i]);
+    bytes += elements * static_cast<double>(size_of(p.dtype()));
+  }
+  const auto free = static_cast<double>(available_host_memory());
+  if (bytes <= free) return;
+  throw UserError(fmt::format("the model has {} of weights, {} are free", human_bytes(bytes), human_bytes(free)),
+                  config.file(), "make it smaller, or use a machine with more memory");
 }
 
 /// Copies what belongs to a tokenizer.
@@ -70,6 +84,7 @@ void initialise_weights(ParameterStore& store, double initializer_range, uint64_
 }
 
 int run_new_model(const NewModelOptions& options) {
+  require_apart(options.output, {{options.config, "the configuration"}, {options.tokenizer, "the tokenizer"}});
   require_free_folder(options.output, options.force);
   const HfConfig config = read_config(options.config);
   const DecoderConfig decoder_config = read_decoder_config(config);
@@ -78,6 +93,7 @@ int run_new_model(const NewModelOptions& options) {
   ParameterStore store;
   ResidentPlacement placement;
   const Decoder decoder(decoder_config, store, placement, dtype);
+  require_memory(store, config);
   store.allocate(Device{}, true);
   ThreadPool pool(options.threads);
   initialise_weights(store, decoder_config.initializer_range, options.seed, pool);
@@ -85,10 +101,10 @@ int run_new_model(const NewModelOptions& options) {
   json.erase("torch_dtype");
   json["dtype"] = std::string(name_of(dtype));
   if (!json.contains("architectures")) json["architectures"] = {config.architecture()};
-  write_directory(options.output, [&](const fs::path& temporary) {
+  write_directory(options.output, [&](const fs::path& temporary, FileChecksums& checksums) {
     if (!options.tokenizer.empty()) copy_tokenizer(options.tokenizer, temporary);
     write_text_file(temporary / "config.json", json.dump(2) + "\n");
-    save_parameters(temporary, store, nullptr, nullptr, {});
+    save_parameters(temporary, store, nullptr, nullptr, {.checksums = &checksums});
   });
   const GroupCount total = total_of(count_groups(store, decoder_config.moe));
   print_text(fmt::format("{}: {} with {} parameters ({} active for each token), {}, seed {}\n", options.output,

@@ -2,7 +2,10 @@
 
 #include <cstdio>
 
+#include "core/durable_file.h"
 #include "core/error.h"
+#include "core/folder_lock.h"
+#include "core/input_files.h"
 
 namespace hone {
 
@@ -27,11 +30,24 @@ void require_free_file(const std::filesystem::path& path, bool replace) {
   throw UserError("the output file exists already", path.string(), "choose another one, or replace it with --force");
 }
 
+void write_output_file(const std::filesystem::path& path, std::string_view text) {
+  std::error_code error;
+  if (path.has_parent_path()) std::filesystem::create_directories(path.parent_path(), error);
+  write_durably(path, text);
+}
+
+void require_apart(const std::filesystem::path& output,
+                   const std::vector<std::pair<std::filesystem::path, const char*>>& inputs) {
+  InputFiles read;
+  for (const auto& [path, what] : inputs) read.add(path, what);
+  read.refuse(output);
+}
+
 void require_free_folder(const std::filesystem::path& path, bool replace) {
   std::error_code error;
   if (!std::filesystem::exists(path, error)) return;
   const bool folder = std::filesystem::is_directory(path, error);
-  if (folder && std::filesystem::is_empty(path, error)) return;
+  if (folder && holds_nothing(path)) return;
   if (!folder) throw UserError("the output is a file, not a folder", path.string(), "choose another one");
   const bool model = std::filesystem::exists(path / "config.json", error) ||
                      std::filesystem::exists(path / "adapter_config.json", error);

@@ -2,10 +2,14 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "app/resolve.h"
 #include "core/error.h"
 #include "core/thread_pool.h"
+#include "data/code/code_file.h"
 #include "data/node_shards.h"
+#include "data/sample_encoder.h"
 #include "models/registry.h"
 #include "report/humanise.h"
 #include "report/terminal.h"
@@ -39,21 +43,37 @@ int split_over_nodes(const PrepareOptions& options, const ResolvedConfig& config
   return 0;
 }
 
+/// The samples of repositories as a data set of their own.
+int write_code(const PrepareOptions& options, const RunConfig& run, const std::filesystem::path& tokenizer,
+               Logger& logger) {
+  const bool code = std::all_of(run.data.datasets.begin(), run.data.datasets.end(),
+                                [](const DatasetConfig& entry) { return entry.type == "code"; });
+  if (!code) {
+    throw UserError("--output is where --split-nodes writes, and where the samples of type code go", "--output",
+                    "tokens go to tokenized_cache: state that key");
+  }
+  const Tokenizer loaded = Tokenizer::load(tokenizer);
+  const SampleEncoder encoder(&loaded, {}, loaded.vocab_size());
+  const auto count = [&](std::string_view text) { return encoder.count_tokens(text); };
+  const CodeFile written = write_code_file(dataset_entries(run.data.datasets), count, options.output);
+  for (const std::string& line : written.statistics) logger.info("{}", line);
+  logger.info("wrote {}: {} samples, of which each is text, its type, file and line", written.path.string(),
+              with_commas(written.samples));
+  return 0;
+}
+
 }  // namespace
 
 int run_prepare(const PrepareOptions& options) {
   Console console(Terminal::of(1));
-  Logger logger(console, options.run.log_level);
+  Logger logger(console, options.run.log_level.value_or(LogLevel::kDebug));
   ResolvedConfig config = load_config(options.run.config, options.run.overrides);
   for (const std::string& note : config.notes) logger.info("{}", note);
   if (options.split_nodes) return split_over_nodes(options, config, logger);
-  if (!options.output.empty()) {
-    throw UserError("--output is where --split-nodes writes", "--output",
-                    "tokens go to tokenized_cache: state that key");
-  }
   require_keys(config, {"model_name_or_path", "datasets"});
   RunConfig& run = config.run;
   const std::filesystem::path directory = resolve_model_path(run.model.model_name_or_path);
+  if (!options.output.empty()) return write_code(options, run, tokenizer_directory(run, directory), logger);
   const DecoderConfig model = read_decoder_config(HfConfig::read(directory));
   if (!run.data.max_length) {
     run.data.max_length = default_max_length(model);

@@ -26,7 +26,12 @@ namespace {
 volatile sig_atomic_t caught = 0;
 void remember(int signal) { caught = signal; }
 
-constexpr int kSignals[] = {SIGTERM, SIGINT, SIGHUP};
+constexpr int kSignals[] = {SIGTERM, SIGINT, SIGHUP, SIGUSR1, SIGUSR2};
+
+bool is_ignored(int signal) {
+  struct sigaction action {};
+  return ::sigaction(signal, nullptr, &action) == 0 && action.sa_handler == SIG_IGN;
+}
 
 /// What a process has as its environment: this one's with the changes.
 std::vector<std::string> merged_environment(const Environment& changes) {
@@ -53,19 +58,6 @@ std::vector<char*> pointers(const std::vector<std::string>& texts) {
   for (const std::string& text : texts) result.push_back(const_cast<char*>(text.c_str()));
   result.push_back(nullptr);
   return result;
-}
-
-/// The parent of a process, or 0.
-pid_t parent_of(const fs::path& process) {
-  std::ifstream file(process / "stat");
-  std::string text((std::istreambuf_iterator<char>(file)), {});
-  const size_t name_end = text.rfind(')');  // the name may hold anything
-  if (name_end == std::string::npos) return 0;
-  std::istringstream rest(text.substr(name_end + 1));
-  std::string state;
-  pid_t parent = 0;
-  rest >> state >> parent;
-  return parent;
 }
 
 }  // namespace
@@ -110,34 +102,20 @@ pid_t start_process(const std::vector<std::string>& command, const Environment& 
   ::setpgid(0, 0);
   ::prctl(PR_SET_PDEATHSIG, SIGTERM);
   if (::getppid() != launcher) ::_exit(127);  // it died before it could be watched
-  for (const int signal : kSignals) ::signal(signal, SIG_DFL);
+  for (const int signal : kSignals) {
+    if (!is_ignored(signal)) ::signal(signal, SIG_DFL);
+  }
   const int null = ::open("/dev/null", O_RDONLY);
   if (null >= 0) ::dup2(null, STDIN_FILENO);
   ::execve(arguments[0], arguments.data(), entries.data());
   ::_exit(127);
 }
 
-std::vector<pid_t> ranks_below(pid_t root) {
-  std::map<pid_t, pid_t> parents;
-  std::error_code error;
-  for (const auto& entry : fs::directory_iterator("/proc", error)) {
-    const pid_t pid = std::atoi(entry.path().filename().c_str());
-    if (pid > 0) parents[pid] = parent_of(entry.path());
-  }
-  const std::string own = own_program();
-  std::vector<pid_t> ranks;
-  for (const auto& [pid, parent] : parents) {
-    pid_t above = parent;
-    while (above != root && parents.contains(above)) above = parents[above];
-    const fs::path program = fs::read_symlink("/proc/" + std::to_string(pid) + "/exe", error);
-    if (above == root && !error && program == own) ranks.push_back(pid);
-  }
-  return ranks;
-}
-
 CaughtSignals::CaughtSignals() {
   caught = 0;
   for (const int number : kSignals) {
+    if (is_ignored(number)) continue;
+    signals_.push_back(number);
     struct sigaction action {};
     action.sa_handler = remember;  // without SA_RESTART: sleeps end
     ::sigaction(number, &action, nullptr);
@@ -145,7 +123,7 @@ CaughtSignals::CaughtSignals() {
 }
 
 CaughtSignals::~CaughtSignals() {
-  for (const int signal : kSignals) ::signal(signal, SIG_DFL);
+  for (const int signal : signals_) ::signal(signal, SIG_DFL);
 }
 
 int CaughtSignals::take() {

@@ -23,10 +23,8 @@ int free_port();
 /// empty, and it is told to end if the launcher dies. Throws std::system_error.
 pid_t start_process(const std::vector<std::string>& command, const Environment& environment);
 
-/// The process ids below `root` (its children, theirs, ...) that run this program's file.
-std::vector<pid_t> ranks_below(pid_t root);
-
-/// While it lives, SIGTERM, SIGINT and SIGHUP are kept for take() instead of ending the program.
+/// While it lives, SIGTERM, SIGINT, SIGHUP, SIGUSR1 and SIGUSR2 are kept for take() instead of ending the program;
+/// those that were ignored before (nohup) stay ignored, here and in what start_process starts.
 class CaughtSignals {
  public:
   CaughtSignals();
@@ -35,6 +33,9 @@ class CaughtSignals {
   CaughtSignals& operator=(const CaughtSignals&) = delete;
   /// A signal that has come since, or 0.
   int take();
+
+ private:
+  std::vector<int> signals_;  // that are caught
 };
 
 }  // namespace hone

@@ -5,8 +5,12 @@
 #include <algorithm>
 #include <set>
 
+#include "app/config_value.h"
+#include "app/overrides.h"
 #include "app/schema.h"
+#include "app/source_keys.h"
 #include "app/statement.h"
+#include "app/unknown_keys.h"
 #include "core/error.h"
 
 namespace hone {
@@ -14,7 +18,8 @@ namespace {
 
 using Kind = ConfigNode::Kind;
 
-/// Walks the trees and gathers the statements about each key.
+/// Walks the trees and gathers the statements about each key: the command line first, whose keys the file's lines are
+/// not read for.
 class Collector {
  public:
   void walk(const ConfigNode& mapping, const std::string& section, bool from_command_line) {
@@ -26,8 +31,6 @@ class Collector {
         walk(value, name, from_command_line);
       } else if (found.key) {
         state(found, name, value, from_command_line);
-      } else if (!is_section(name) || value.kind != Kind::kNull) {
-        unknown(raw, name, value);
       }
     }
   }
@@ -42,57 +45,82 @@ class Collector {
       key.store(config_.run, chosen.value);
       config_.stated[key.name] = chosen.where;
     }
+    config_.notes.insert(config_.notes.end(), command_line_notes_.begin(), command_line_notes_.end());
     return std::move(config_);
   }
 
  private:
-  void unknown(const std::string& raw, const std::string& name, const ConfigNode& value) const {
-    if (is_section(name))
-      throw UserError(fmt::format("'{}' is a section: expected a mapping of keys", raw), value.where);
-    for (const AmbiguousName& ambiguous : ambiguous_names()) {
-      if (ambiguous.name != name) continue;
-      throw UserError(fmt::format("'{}' is ambiguous: {}", raw, ambiguous.question), value.where, ambiguous.fix);
-    }
-    std::vector<std::string> names = writable_names(schema());
-    names.insert(names.end(), section_names().begin(), section_names().end());
-    throw UserError(fmt::format("unknown key '{}'.{}", raw, did_you_mean(name, names)), value.where,
-                    "hone schema lists every key");
+  void note(std::string line, bool of_command_line = false) {
+    if (noted_.insert(line).second) (of_command_line ? command_line_notes_ : config_.notes).push_back(std::move(line));
   }
 
-  void note(std::string line) {
-    if (noted_.insert(line).second) config_.notes.push_back(std::move(line));
+  void note_replaced(const std::string& said, const std::string& where, const std::string& by) {
+    note(fmt::format("{} ({}) is replaced by {}", said, where, by), true);
   }
 
   void state(const FoundKey& found, const std::string& written, const ConfigNode& value, bool from_command_line) {
     if (found.key->status == KeyStatus::kNoEffect && value.kind != Kind::kNull) {
-      note(fmt::format("{} has no effect: {} ({})", written, found.key->help, value.where));
+      note(fmt::format("{} has no effect: {} ({})", written, found.key->help, value.where), from_command_line);
     }
+    if (!from_command_line && is_replaced(*found.key, written, value)) return;
     std::optional<Statement> statement = read_statement(found, written, value);
-    if (!statement) return;
-    note_name(*statement, written, value);
+    if (!statement) {
+      if (from_command_line) take_back(*found.key, written, value);
+      return;
+    }
+    note_name(*statement, written, value, from_command_line);
     statement->from_command_line = from_command_line;
-    statements_[statement->key->name].push_back(std::move(*statement));
+    std::vector<Statement>& all = statements_[statement->key->name];
+    // The file's before the command line's, which were read first.
+    all.insert(from_command_line ? all.end() : all.begin() + in_front_[statement->key->name]++, std::move(*statement));
   }
 
-  void note_name(const Statement& statement, const std::string& written, const ConfigNode& value) {
+  /// An override that says nothing: null, or a switch that is off. What the file says with the same words goes.
+  void take_back(const KeySpec& key, const std::string& written, const ConfigNode& value) {
+    const bool whole = value.kind == Kind::kNull || key.status == KeyStatus::kLater;
+    taken_back_.insert(whole ? key.name : key.name + " as " + written);
+  }
+
+  /// The command line says something else about the key. Mappings add up, so theirs count as well.
+  bool is_replaced(const KeySpec& key, const std::string& written, const ConfigNode& value) {
+    if (taken_back_.contains(key.name) || taken_back_.contains(key.name + " as " + written)) return true;
+    const auto found = statements_.find(key.name);
+    if (key.type == KeyType::kMapping || found == statements_.end()) return false;
+    const Statement& last = found->second.back();
+    if (!last.from_command_line) return false;
+    if (last.written != written) note_replaced(said(written, value), value.where, last.where);
+    return true;
+  }
+
+  void note_name(const Statement& statement, const std::string& written, const ConfigNode& value,
+                 bool from_command_line) {
     const std::string& name = statement.key->name;
     if (value.kind == Kind::kNull || name == written || name.ends_with("." + written)) return;
     if (shown(value) == statement.meant) {
-      note(fmt::format("{} is called {} here ({})", written, name, value.where));
+      note(fmt::format("{} is called {} here ({})", written, name, value.where), from_command_line);
     } else {
-      note(fmt::format("{} is called {}: {} here ({})", statement.said, name, statement.meant, value.where));
+      note(fmt::format("{} is called {}: {} here ({})", statement.said, name, statement.meant, value.where),
+           from_command_line);
     }
   }
 
   void forget_overridden_families() {
     const auto overridden = [&](const std::string& name) {
       const auto found = statements_.find(name);
-      return found != statements_.end() && found->second.back().from_command_line;
+      return found != statements_.end() && found->second.back().from_command_line &&
+             !found->second.back().value.is_null();
     };
     for (const auto& family : key_families()) {
-      if (std::none_of(family.begin(), family.end(), overridden)) continue;
+      const auto by = std::find_if(family.begin(), family.end(), overridden);
+      if (by == family.end()) continue;
       for (const std::string& name : family) {
-        if (!overridden(name)) statements_.erase(name);
+        const auto found = statements_.find(name);
+        if (overridden(name) || found == statements_.end()) continue;
+        const Statement& replaced = found->second.back();
+        if (!replaced.value.is_null()) {
+          note_replaced(replaced.said, replaced.where, statements_[*by].back().where);
+        }
+        statements_.erase(found);
       }
     }
     // A micro-batch of another size keeps the global batch where the file states one.
@@ -104,15 +132,19 @@ class Collector {
 
   ResolvedConfig config_;
   std::map<std::string, std::vector<Statement>> statements_;
+  std::map<std::string, int64_t> in_front_;  ///< of statements_: how many are the file's
+  std::set<std::string> taken_back_;         ///< keys, or "KEY as NAME"
+  std::vector<std::string> command_line_notes_;
   std::set<std::string> noted_;
 };
 
 }  // namespace
 
 ResolvedConfig resolve_config(const ConfigNode& file, const ConfigNode& overrides, int64_t ranks) {
+  check_names(file, overrides);
   Collector collector;
-  collector.walk(file, "", false);
   collector.walk(overrides, "", true);
+  collector.walk(file, "", false);
   ResolvedConfig config = collector.finish();
   config.run.machine.ranks = ranks;
   apply_rules(config);
@@ -120,13 +152,25 @@ ResolvedConfig resolve_config(const ConfigNode& file, const ConfigNode& override
 }
 
 ResolvedConfig load_config(const std::string& path, const std::vector<std::string>& overrides, int64_t ranks) {
-  return resolve_config(path.empty() ? ConfigNode() : read_config_file(path), parse_overrides(overrides), ranks);
+  ResolvedConfig config =
+      resolve_config(path.empty() ? ConfigNode() : read_config_file(path), parse_overrides(overrides), ranks);
+  if (const std::vector<std::string> names = unread_environment(); !names.empty()) {
+    config.notes.push_back(
+        fmt::format("not read from the environment: {}; write what they say into the configuration, "
+                    "under the same names",
+                    fmt::join(names, ", ")));
+  }
+  return config;
 }
 
 void require_keys(const ResolvedConfig& config, std::initializer_list<const char*> names) {
   for (const char* name : names) {
     if (config.states(name)) continue;
-    throw UserError(fmt::format("{} is not stated", name), name, key_spec(name).help);
+    throw UserError(
+        fmt::format("{} is not stated", name), name,
+        fmt::format("write {}: VALUE ({}) in the configuration, or {}=VALUE on the command line; `hone init "
+                    "MODEL --data FILE` writes both",
+                    name, expectation(key_spec(name)), name));
   }
 }
 

@@ -33,8 +33,8 @@ void require_keys(const ResolvedConfig& config, std::initializer_list<const char
 /// The rules between keys: fills defaults that depend on other keys and refuses contradictions. Part of resolve_config.
 void apply_rules(ResolvedConfig& config);
 
-/// One line for each default in which training tools disagree and which was not stated: "weight_decay 0.0". Defaults
-/// that depend on the model are printed as they stand in `config.run`, or as their rule while unset.
+/// One line for each default in which training tools disagree and which was not stated: "weight_decay 0.0". Those that
+/// depend on model or data are left out as long as `config.run` has none.
 std::vector<std::string> default_lines(const ResolvedConfig& config);
 
 }  // namespace hone

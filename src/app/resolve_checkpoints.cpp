@@ -9,17 +9,26 @@ namespace hone {
 namespace {
 
 struct PerEpochKeys {
-  const char *per_epoch, *steps, *strategy;
+  const char *per_epoch, *steps, *ratio, *strategy;
 };
+
+/// One of them says how often: so many steps, so many times an epoch, or a share of all steps.
+void check_one_is_stated(const ResolvedConfig& config, std::initializer_list<const char*> keys) {
+  const char* first = nullptr;
+  for (const char* key : keys) {
+    if (!says_something(config, key_spec(key))) continue;
+    if (first) {
+      throw UserError(fmt::format("{} and {} both say how often", first, key), where(config, key), "keep one of them");
+    }
+    first = key;
+  }
+}
 
 /// Once an epoch is at its end, whatever number of steps it has; more often is every so many steps.
 void resolve_per_epoch(const ResolvedConfig& config, const PerEpochKeys& keys, std::optional<int64_t>& per_epoch,
                        std::string& strategy) {
+  check_one_is_stated(config, {keys.steps, keys.ratio, keys.per_epoch});
   if (!per_epoch) return;
-  if (config.states(keys.steps)) {
-    throw UserError(fmt::format("{} and {} both say how often", keys.per_epoch, keys.steps),
-                    where(config, keys.per_epoch), "keep one of them");
-  }
   const std::string meant = *per_epoch == 1 ? "epoch" : "steps";
   if (config.states(keys.strategy) && strategy != meant) {
     throw UserError(
@@ -89,11 +98,11 @@ void resolve_evaluation(ResolvedConfig& config) {
     throw UserError(fmt::format("eval_strategy is {}, but there is nothing to evaluate on", eval.eval_strategy),
                     where(config, "eval_strategy"), "state eval_datasets or val_split");
   }
-  resolve_per_epoch(config, {"evals_per_epoch", "eval_steps", "eval_strategy"}, eval.evals_per_epoch,
-                    eval.eval_strategy);
-  if (eval.eval_steps && eval.eval_strategy != "steps") {
+  resolve_per_epoch(config, {"evals_per_epoch", "eval_steps", "eval_steps_ratio", "eval_strategy"},
+                    eval.evals_per_epoch, eval.eval_strategy);
+  if ((eval.eval_steps || eval.eval_steps_ratio) && eval.eval_strategy != "steps") {
     config.notes.push_back(fmt::format("eval_steps has no effect: eval_strategy is {} ({})", eval.eval_strategy,
-                                       where(config, "eval_steps")));
+                                       where(config, eval.eval_steps ? "eval_steps" : "eval_steps_ratio")));
   }
   if (eval.eval_on_start && !something) {
     throw UserError("eval_on_start, but there is nothing to evaluate on", where(config, "eval_on_start"),
@@ -110,13 +119,14 @@ void resolve_evaluation(ResolvedConfig& config) {
 
 void resolve_checkpoints(ResolvedConfig& config) {
   RunConfig::Checkpoint& checkpoint = config.run.checkpoint;
-  resolve_per_epoch(config, {"saves_per_epoch", "save_steps", "save_strategy"}, checkpoint.saves_per_epoch,
-                    checkpoint.save_strategy);
+  resolve_per_epoch(config, {"saves_per_epoch", "save_steps", "save_steps_ratio", "save_strategy"},
+                    checkpoint.saves_per_epoch, checkpoint.save_strategy);
+  check_one_is_stated(config, {"logging_steps", "logging_steps_ratio"});
   check_resume(config);
   check_products(config);
-  if (checkpoint.save_steps && checkpoint.save_strategy != "steps") {
+  if ((checkpoint.save_steps || checkpoint.save_steps_ratio) && checkpoint.save_strategy != "steps") {
     config.notes.push_back(fmt::format("save_steps has no effect: save_strategy is {} ({})", checkpoint.save_strategy,
-                                       where(config, "save_steps")));
+                                       where(config, checkpoint.save_steps ? "save_steps" : "save_steps_ratio")));
   }
   const bool evaluates = config.run.eval.eval_strategy != "no";
   if (checkpoint.save_strategy == "best" && !evaluates) {

@@ -1,7 +1,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
 #include <filesystem>
 #include <utility>
 
@@ -9,7 +8,6 @@
 #include "app/resolve_rules.h"
 #include "app/schema.h"
 #include "core/error.h"
-#include "data/column_mapping.h"
 #include "report/mlflow/mlflow_store.h"
 #include "train/run_options.h"
 
@@ -259,79 +257,17 @@ void resolve_batch(ResolvedConfig& config) {
   batch.global_batch_size = product;
 }
 
-/// interleave_probs as the weights of the data sets.
-void resolve_mixture(ResolvedConfig& config) {
-  RunConfig::Data& data = config.run.data;
-  const std::vector<std::string> shares = std::exchange(data.interleave_probs, {});
-  if (shares.empty()) return;
-  const std::string place = where(config, "interleave_probs");
-  if (shares.size() != data.datasets.size()) {
-    throw UserError(fmt::format("interleave_probs has {} shares for {} data sets", shares.size(), data.datasets.size()),
-                    place, "state one for each data set, in their order");
-  }
-  for (size_t i = 0; i < shares.size(); ++i) {
-    size_t read = 0;
-    double share = 0;
-    try {
-      share = std::stod(shares[i], &read);
-    } catch (const std::exception&) {
-      read = 0;
-    }
-    if (read == 0 || read != shares[i].size() || !(share > 0) || !std::isfinite(share)) {
-      throw UserError(fmt::format("interleave_probs has the share '{}'", shares[i]), place,
-                      "a share is a number above 0; take a data set that is not wanted out of datasets");
-    }
-    std::optional<double>& weight = data.datasets[i].weight;
-    if (weight && *weight != share) {
-      throw UserError(fmt::format("interleave_probs gives {} the share {}, but its weight is {}", data.datasets[i].path,
-                                  share, *weight),
-                      place, "keep one of them");
-    }
-    weight = share;
-  }
-}
-
-void resolve_entries(ResolvedConfig& config, const std::string& key, std::vector<DatasetConfig>& entries,
-                     const Json& mapping) {
-  for (DatasetConfig& entry : entries) {
-    if (entry.column_mapping.empty()) entry.column_mapping = mapping;
-    ColumnMapping::parse(entry.column_mapping, where(config, key));
-    const bool mixed = key == "datasets" && entries.size() > 1;
-    if (!entry.weight || mixed) continue;
-    config.notes.push_back(fmt::format(
-        "the weight of {} has no effect: {} ({})", entry.path,
-        key == "datasets" ? "it is the only data set" : "evaluation reads each sample once", where(config, key)));
-  }
-}
-
-void resolve_datasets(ResolvedConfig& config) {
-  resolve_mixture(config);
-  const Json mapping = std::exchange(config.run.data.column_mapping, Json::object());
-  resolve_entries(config, "datasets", config.run.data.datasets, mapping);
-  resolve_entries(config, "eval_datasets", config.run.data.eval_datasets, mapping);
-}
-
-void resolve_template(const ResolvedConfig& config) {
-  const RunConfig::Data& data = config.run.data;
-  if (!data.chat_template.empty() && data.chat_template.find('{') == std::string::npos) {
-    throw UserError(fmt::format("'chat_template: {}' names a template of another tool: known, not in this version.",
-                                data.chat_template),
-                    where(config, "chat_template"),
-                    "leave it out to use the model's own template, or state chat_template_file");
-  }
-  if (!data.chat_template.empty() && !data.chat_template_file.empty()) {
-    throw UserError("chat_template and chat_template_file both state the template", where(config, "chat_template_file"),
-                    "keep one of them");
-  }
-}
-
-/// Keys of an entry that only source code has.
-void check_code_entries(const ResolvedConfig& config, const char* key, const std::vector<DatasetConfig>& entries) {
-  for (const DatasetConfig& entry : entries) {
-    if (entry.code.empty() || entry.type == "code") continue;
-    throw UserError(fmt::format("{} says something about source code, but {} is of type {}", entry.code.begin().key(),
-                                entry.path, entry.type),
-                    where(config, key), "write type: code, or take it out");
+/// After resolve_evaluation: what a micro-batch holds is made room for before a plan can say that it does not fit.
+void check_micro_batches(const ResolvedConfig& config) {
+  constexpr int64_t kMostTokens = int64_t{1} << 30, kUsualLength = 4096;
+  const int64_t length = config.run.data.max_length.value_or(kUsualLength);
+  for (const auto& [key, batch] :
+       {std::pair{"per_device_train_batch_size", config.run.schedule.per_device_train_batch_size},
+        std::pair{"per_device_eval_batch_size", config.run.eval.per_device_eval_batch_size}}) {
+    if (batch <= kMostTokens / length) continue;
+    throw UserError(fmt::format("{} {} × max_length {} is more than a micro-batch can be: {} tokens", key, batch,
+                                length, kMostTokens),
+                    where(config, key), "lower it: gradient_accumulation_steps makes a step larger");
   }
 }
 
@@ -378,11 +314,9 @@ void apply_rules(ResolvedConfig& config) {
   resolve_optimizer_in_backward(config);
   resolve_rate(config);
   resolve_warmup(config);
-  resolve_datasets(config);
-  resolve_template(config);
-  check_code_entries(config, "datasets", config.run.data.datasets);
-  check_code_entries(config, "eval_datasets", config.run.data.eval_datasets);
+  resolve_data(config);
   resolve_evaluation(config);
+  check_micro_batches(config);
   resolve_checkpoints(config);
   resolve_names(config);
   resolve_reports(config);
@@ -412,16 +346,29 @@ std::vector<std::string> default_lines(const ResolvedConfig& config) {
       "eval_steps",
       "save_total_limit",
   };
+  const RunConfig& run = config.run;
+  // A key that says nothing in this run is not worth a word.
+  const auto is_idle = [&](const std::string& name) {
+    return (name == "num_train_epochs" && run.schedule.max_steps) ||
+           (name == "eval_steps" && run.eval.eval_strategy != "steps") ||
+           (name == "save_steps" && run.checkpoint.save_strategy != "steps");
+  };
+  const auto is_stated = [&](const std::string& name) {
+    const auto& families = key_families();
+    return config.states(name) || std::any_of(families.begin(), families.end(), [&](const auto& family) {
+             return std::find(family.begin(), family.end(), name) != family.end() &&
+                    std::any_of(family.begin(), family.end(), [&](const auto& key) { return config.states(key); });
+           });
+  };
   std::vector<std::string> lines;
   for (const char* name : kDisputed) {
     const KeySpec& key = key_spec(name);
     const bool of_lora = key.group == key_spec("lora_r").group;
-    if (config.states(name) || (of_lora && config.run.model.finetuning_type != "lora")) continue;
-    const Json value = key.load(config.run);
-    lines.push_back(fmt::format("{} {}", name,
-                                value.is_null()     ? key.default_note
-                                : value.is_string() ? value.get<std::string>()
-                                                    : value.dump()));
+    if (is_stated(name) || is_idle(name) || (of_lora && run.model.finetuning_type != "lora")) continue;
+    const Json value = key.load(run);
+    if (!value.is_null()) {
+      lines.push_back(fmt::format("{} {}", name, value.is_string() ? value.get<std::string>() : value.dump()));
+    }
   }
   return lines;
 }

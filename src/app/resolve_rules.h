@@ -18,6 +18,8 @@ bool says_something(const ResolvedConfig& config, const KeySpec& key);
 void resolve_rate(ResolvedConfig& config);
 /// After resolve_rate: one statement of the warm-up.
 void resolve_warmup(ResolvedConfig& config);
+/// The data sets, each with its share, columns, prompt and code samples; the template and the tokens.
+void resolve_data(ResolvedConfig& config);
 /// What is evaluated, when, and what follows from it.
 void resolve_evaluation(ResolvedConfig& config);
 /// After resolve_evaluation: what is saved and when, and what is resumed.

@@ -58,7 +58,8 @@ TEST(Defaults, OfLoraFollowTheRank) {
 TEST(Defaults, InWhichToolsDisagreeArePrintedUnlessStated) {
   const std::vector<std::string> lines = default_lines(resolved("lora_r: 8\nweight_decay: 0.1"));
   EXPECT_THAT(lines, Contains("adam_beta2 0.999"));
-  EXPECT_THAT(lines, Contains("max_length min(the model's, 4096)"));
+  EXPECT_THAT(lines, Not(Contains(StartsWith("max_length")))) << "the model says it";
+  EXPECT_THAT(lines, Not(Contains(StartsWith("save_steps")))) << "the data say it";
   EXPECT_THAT(lines, Contains("lora_alpha 16.0"));
   EXPECT_THAT(lines, Contains("lr_scheduler_type cosine"));
   EXPECT_THAT(lines, Not(Contains(StartsWith("weight_decay"))));
@@ -103,6 +104,14 @@ TEST(BatchNumbers, AnyTwoFixTheThird) {
   EXPECT_EQ(batch_of("max_length: 1024\ntokens_per_step: 8192\nper_device_train_batch_size: 2"), (Batch{2, 4, 8}));
   EXPECT_EQ(batch_of("gradient_accumulation_steps: auto\nglobal_batch_size: 6"), (Batch{1, 6, 6}));
   EXPECT_EQ(batch_of("gradient_accumulation_steps_auto: true\nglobal_batch_size: 6"), (Batch{1, 6, 6}));
+}
+
+TEST(BatchNumbers, AMicroBatchIsBounded) {
+  EXPECT_EQ(batch_of("max_length: 16777216\nper_device_train_batch_size: 64"), (Batch{64, 1, 64}));
+  EXPECT_THAT(refusal("max_length: 16777216\nper_device_train_batch_size: 65"),
+              StartsWith("per_device_train_batch_size 65 × max_length 16777216 is more than a micro-batch can be"));
+  EXPECT_THAT(refusal("per_device_train_batch_size: 1000000"), HasSubstr("gradient_accumulation_steps"));
+  EXPECT_THAT(refusal("per_device_eval_batch_size: 1000000"), StartsWith("per_device_eval_batch_size"));
 }
 
 TEST(BatchNumbers, ThatDisagreeAreAnError) {

@@ -7,6 +7,7 @@
 
 #include "app/config_testing.h"
 #include "app/resolved_yaml.h"
+#include "app/schema.h"
 
 namespace hone {
 namespace {
@@ -15,6 +16,7 @@ using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::Not;
 using ::testing::StartsWith;
 
 TEST(Config, ReadsTheCanonicalExample) {
@@ -148,9 +150,15 @@ TEST(Config, ABareBatchSizeIsAnErrorThatAsksWhich) {
 }
 
 TEST(Config, WhatThisVersionDoesNotRunIsRefusedByName) {
-  EXPECT_EQ(
+  EXPECT_THAT(
       refusal("load_in_4bit: true\n"),
-      "'load_in_4bit: true' is known, not in this version. | run.yaml:1 | remove it. A base quantised to 4 bits.");
+      AllOf(StartsWith("'load_in_4bit: true' is known, not in this version. | run.yaml:1 | remove it, and write "
+                       "finetuning_type: lora"),
+            HasSubstr("hone estimate")));
+  for (const char* yaml : {"zero_stage: 3", "cpu_offload: [optimizer]", "load_in_8bit: true", "adapter: qlora"}) {
+    EXPECT_THAT(refusal(yaml), HasSubstr("hone estimate")) << yaml;
+  }
+  EXPECT_THAT(refusal("dtype: fp16"), HasSubstr("| use bfloat16, float32"));
   EXPECT_THAT(refusal("deepspeed: configs/ds_zero3.json\n"),
               StartsWith("'deepspeed: configs/ds_zero3.json' (zero_stage: 3) is known, not in this version."));
   EXPECT_THAT(refusal("fsdp: full_shard auto_wrap\n"),
@@ -175,6 +183,9 @@ TEST(Config, WhatThisVersionDoesNotRunIsRefusedByName) {
                            "lora_init: pissa",
                            "lora_bias: all",
                            "expert_parallel_size: 2",
+                           "ep_degree: 4",
+                           "fast_moe: 4",
+                           "warmup_type: log",
                            "quantization_bit: 4",
                            "use_cpu_offload: true",
                            "use_kt: true",
@@ -230,6 +241,9 @@ TEST(Config, ASwitchThatIsOffIsAccepted) {
                            "use_dora: false",
                            "label_smoothing_factor: 0.0",
                            "ep_degree: 1",
+                           "fast_moe: 1",
+                           "fast_moe: true",
+                           "warmup_type: linear",
                            "router_dtype: float32",
                            "packing_strategy: bfd",
                            "grad_dtype: fp32",
@@ -389,6 +403,72 @@ TEST(Config, OverridesReplaceTheFileUnderAnyName) {
   const auto batch = resolved("per_device_train_batch_size: 1\nglobal_batch_size: 8\ngradient_accumulation_steps: 8",
                               {"per_device_train_batch_size=2"});
   EXPECT_EQ(batch.run.schedule.gradient_accumulation_steps, 4);
+}
+
+TEST(Config, AFixIsSomethingToDo) {
+  EXPECT_THAT(refusal("seed: x"), HasSubstr("| correct the value, or leave seed out, which means 42"));
+  EXPECT_THAT(refusal("lora_r: x"), HasSubstr("| correct the value, or leave lora_r out"));
+  // The description of a key is none.
+  for (const KeySpec& key : schema()) {
+    for (const char* value : {"[[]]", "x", "-7"}) {
+      EXPECT_THAT(refusal(key.name + ": " + value), Not(HasSubstr("| " + key.help))) << key.name;
+    }
+  }
+  try {
+    require_keys(resolved("seed: 1"), {"datasets"});
+    FAIL();
+  } catch (const UserError& error) {
+    EXPECT_THAT(error.fix(), StartsWith("write datasets: VALUE"));
+  }
+}
+
+TEST(Config, KeysOfASourceCodeRunAreObeyed) {
+  const ResolvedConfig config = resolved(
+      "repository: {path: repo, exclude_patterns: [docs/]}\n"
+      "dataset: {max_tokens: 512, overlap: 64, min_tokens: 8, include_tests: false}\n");
+  ASSERT_EQ(config.run.data.datasets.size(), 1u);
+  EXPECT_EQ(config.run.data.datasets[0].path, "repo");
+  EXPECT_EQ(config.run.data.datasets[0].type, "code");
+  EXPECT_EQ(config.run.data.datasets[0].code, (Json{{"max_tokens", 512},
+                                                    {"overlap", 64},
+                                                    {"min_tokens", 8},
+                                                    {"include_tests", false},
+                                                    {"exclude_patterns", {"docs/"}}}));
+  EXPECT_TRUE(resolved(resolved_yaml(config.run)).run == config.run);
+  const RunConfig own = resolved("datasets: [{path: r, type: code, overlap: 1}]\ndataset: {overlap: 64}").run;
+  EXPECT_EQ(own.data.datasets[0].code["overlap"], 1) << "what the entry says itself";
+  EXPECT_THAT(refusal("datasets: chat.jsonl\ndataset: {overlap: 64}"), HasSubstr("no data set is of type code"));
+  EXPECT_THAT(refusal("datasets: chat.jsonl\nrepository: {path: r}"), HasSubstr("stated twice"));
+  EXPECT_THAT(refusal("repository: {path: r}\ndataset: {overlap: -1}"), HasSubstr("expected an integer of at least 0"));
+}
+
+TEST(Config, WhatStandsAroundATextIsObeyed) {
+  const RunConfig::Data data = resolved("tokenizer: {add_eos_token: false, add_bos_token: true}").run.data;
+  EXPECT_FALSE(data.add_eos_token);
+  EXPECT_EQ(data.add_bos_token, true);
+  EXPECT_EQ(resolved("").run.data.add_bos_token, std::nullopt);
+}
+
+TEST(Config, StepsBelowOneAreASharesOfAllSteps) {
+  const RunConfig run = resolved("eval_steps: 0.1\nsave_steps: 0.25\nlogging_steps: 0.01\nval_split: 0.1").run;
+  EXPECT_EQ(run.eval.eval_steps_ratio, 0.1);
+  EXPECT_EQ(run.eval.eval_steps, std::nullopt);
+  EXPECT_EQ(run.checkpoint.save_steps_ratio, 0.25);
+  EXPECT_EQ(run.report.logging_steps_ratio, 0.01);
+  EXPECT_EQ(resolved("eval_steps: 0.1\nval_split: 0.1", {"eval_steps=5"}).run.eval.eval_steps_ratio, std::nullopt);
+  EXPECT_THAT(refusal("save_steps: 0.1\nsaves_per_epoch: 2"), HasSubstr("both say how often"));
+  EXPECT_THAT(refusal("save_steps: 1.5"), HasSubstr("expected an integer"));
+  EXPECT_THAT(refusal("save_steps: 0"), HasSubstr("expected an integer"));
+}
+
+TEST(Config, PromptsWrittenAsTextAreChecked) {
+  const RunConfig run = resolved("datasets: [{path: a, type: alpaca, prompt_template: alpaca}]").run;
+  EXPECT_EQ(run.data.datasets[0].prompt_template, "alpaca");
+  EXPECT_TRUE(resolved(resolved_yaml(run)).run == run);
+  EXPECT_THAT(refusal("datasets: [{path: a, prompt_template: alpacca}]"), HasSubstr("Did you mean 'alpaca'"));
+  EXPECT_THAT(refusal("datasets: [{path: a, type: text, prompt_template: alpaca}]"), HasSubstr("rows of type alpaca"));
+  EXPECT_THAT(refusal("datasets: [{path: a, prompt_template: {format: hello}}]"), HasSubstr("no {instruction}"));
+  EXPECT_THAT(refusal("special_tokens: {mask_token: x}"), HasSubstr("has no 'mask_token'"));
 }
 
 TEST(Config, RequiredKeysAreAskedForByName) {

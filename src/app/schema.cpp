@@ -68,6 +68,9 @@ Json FieldCodec<std::vector<DatasetConfig>>::to_json(const std::vector<DatasetCo
     if (!entry.split.empty()) object["split"] = entry.split;
     if (entry.weight) object["weight"] = *entry.weight;
     if (!entry.column_mapping.empty()) object["column_mapping"] = entry.column_mapping;
+    if (!entry.ignore_columns.empty()) object["ignore_columns"] = entry.ignore_columns;
+    if (!entry.delimiter.empty()) object["delimiter"] = entry.delimiter;
+    if (!entry.prompt_template.is_null()) object["prompt_template"] = entry.prompt_template;
     for (const auto& [name, value] : entry.code.items()) object[name] = value;
     list.push_back(std::move(object));
   }
@@ -85,6 +88,9 @@ std::vector<DatasetConfig> FieldCodec<std::vector<DatasetConfig>>::from_json(con
     entry.split = object.value("split", "");
     if (object.contains("weight")) entry.weight = object["weight"].get<double>();
     entry.column_mapping = object.value("column_mapping", entry.column_mapping);
+    entry.ignore_columns = object.value("ignore_columns", entry.ignore_columns);
+    entry.delimiter = object.value("delimiter", "");
+    entry.prompt_template = object.value("prompt_template", entry.prompt_template);
     for (const char* name : kCodeKeys) {
       if (object.contains(name)) entry.code[name] = object[name];
     }
@@ -178,6 +184,10 @@ const std::vector<std::vector<std::string>>& key_families() {
       {"min_lr", "min_lr_ratio"},
       {"gradient_accumulation_steps", "global_batch_size", "tokens_per_step"},
       {"chat_template", "chat_template_file"},
+      {"num_train_epochs", "max_steps"},
+      {"save_steps", "saves_per_epoch", "save_steps_ratio"},
+      {"eval_steps", "evals_per_epoch", "eval_steps_ratio"},
+      {"logging_steps", "logging_steps_ratio"},
   };
   return families;
 }
@@ -240,6 +250,8 @@ std::string expectation(const KeySpec& key) {
       return "a list of texts";
     case KeyType::kMapping:
       return "a mapping";
+    case KeyType::kNamed:
+      return "a name or a mapping";
     case KeyType::kDatasets:
       return "a path, a list of paths, or a list of entries with path";
   }

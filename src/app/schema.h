@@ -2,11 +2,13 @@
 // (schema_docs.h) and config.resolved.yaml (resolved_yaml.h) are all read off it.
 #pragma once
 
+#include <concepts>
 #include <functional>
 #include <map>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "app/config_reader.h"
@@ -15,7 +17,20 @@
 
 namespace hone {
 
-enum class KeyType { kBool, kInteger, kNumber, kSize, kString, kPath, kChoice, kStringList, kMapping, kDatasets };
+/// kNamed: a name, or a mapping that says the same at length.
+enum class KeyType {
+  kBool,
+  kInteger,
+  kNumber,
+  kSize,
+  kString,
+  kPath,
+  kChoice,
+  kStringList,
+  kMapping,
+  kNamed,
+  kDatasets
+};
 
 enum class KeyStatus {
   kSupported,
@@ -36,7 +51,24 @@ struct Rewritten {
   ConfigNode value;
   Emphasis emphasis = Emphasis::kPlain;
 };
-using Rewrite = std::function<Rewritten(const ConfigNode&)>;
+
+/// A rule that rewrites values; none where it is empty.
+class Rewrite {
+ public:
+  Rewrite() = default;
+  /// `of_switch`: the values that are rewritten are true and false.
+  template <class Rule>
+  requires(!std::same_as<Rule, Rewrite>) Rewrite(Rule rule, bool of_switch = false)
+      : rule_(std::move(rule)), of_switch_(of_switch) {}
+
+  explicit operator bool() const { return static_cast<bool>(rule_); }
+  Rewritten operator()(const ConfigNode& node) const { return rule_(node); }
+  bool of_switch() const { return of_switch_; }
+
+ private:
+  std::function<Rewritten(const ConfigNode&)> rule_;
+  bool of_switch_ = false;
+};
 
 /// Another name of a key. `name` may be qualified by its section ("moe.enabled"); dashes are read as underscores.
 struct Alias {
@@ -56,6 +88,7 @@ struct KeySpec {
   KeyType type = KeyType::kString;
   KeyStatus status = KeyStatus::kSupported;
   std::string help;          ///< one sentence; for kNoEffect: why it cannot matter
+  std::string instead;       ///< what to do where the value is not in this version; "" = remove it
   Json default_value;        ///< null: unset
   std::string default_note;  ///< says a default that depends on other keys, the model or the data
   bool nullable = false;     ///< null is a value of its own

@@ -132,6 +132,11 @@ class KeyBuilder {
     spec_.default_note = std::move(note);
     return *this;
   }
+  /// What to do instead of what is not in this version.
+  KeyBuilder& instead(std::string what) {
+    spec_.instead = std::move(what);
+    return *this;
+  }
   KeyBuilder& neutral(Json value) {
     spec_.default_value = std::move(value);
     return *this;

@@ -18,12 +18,18 @@ A run is described by one file, in YAML or JSON. Keys may stand at the top or in
 `training:` or `lora:` only groups keys, and `lora: {r: 8}` says the same as `lora_r: 8`.
 
 - **Overrides** follow the file on the command line: `key=value`, `--key value`, `--key=value`; dashes are read as
-  underscores, `--packing` alone says true, `section.key=value` works, lists are written `[a, b]` or `a,b`. An override
-  replaces what the file says about its key.
+  underscores, `--packing` alone says true, `section.key=value` works, lists are written `[a, b]` or `a,b`. A key that
+  takes text takes the next word, whatever it is; a switch takes `true` and `false` alone, and neither it nor a key
+  without effect takes a following `key=value`. An override replaces what the file says about its key, under whatever
+  names, and about keys that decide the same (`save_steps` and `saves_per_epoch`), which the start says; `key=null` takes
+  back what the file says. Of one name that is written twice the last counts; two names that differ are an error.
 - **Environment**: `${NAME}` is replaced by the variable, which must be set; `${NAME:-default}` need not be; `$${` writes `${`.
+  Variables such as `ACCELERATE_KT_BACKEND` or `KT_SFT_PROFILE` are keys here: set in the environment they are not read,
+  and the start names them.
 - **Names of other tools** are understood (column "also called"); each use prints the name it has here.
-- **Unknown keys** are errors that name the line and the nearest known names. Two names of one key that say different
-  things are an error that names both lines. A value of the wrong type or out of range is an error that says what was
+- **Unknown keys** are errors: all of them in one message, with line and nearest known names. Where a file is one of
+  another tool the message names the command that [translates](migration.md) it; its empty keys say nothing. Two names of
+  one key in a file that say different things are an error that names both lines. A value of the wrong type or out of range is an error that says what was
   expected.
 - **Known, not in this version**: such a key ends the program with exit code 2, unless its value only says that the
   feature is off (`fp16: false`, `zero_stage: 0`).
@@ -128,6 +134,8 @@ Json typed(const KeySpec& key) {
       return {{"type", {"array", "string"}}, {"items", {{"type", "string"}}}};
     case KeyType::kMapping:
       return {{"type", "object"}};
+    case KeyType::kNamed:
+      return {{"type", {"string", "object"}}};
     case KeyType::kDatasets:
       return {{"$ref", "#/$defs/datasets"}};
   }

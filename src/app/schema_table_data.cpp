@@ -16,7 +16,8 @@ void add_sets(GroupBuilder group) {
       .key("datasets",
            "What to train on: a path, a list of paths, or a list of entries. `path#N` takes the first N samples.")
       .field(kData, &Data::datasets)
-      .alias({"dataset", "dataset_path", "dataset_name", "train_file", "data_path", "train_dataset"});
+      .alias({"dataset", "dataset_path", "dataset_name", "train_file", "data_path", "train_dataset"})
+      .alias("repository.path", entry_of_type("code"));
   group.key("eval_datasets", "What to evaluate on, written as datasets.")
       .field(kData, &Data::eval_datasets)
       .alias({"test_datasets", "eval_dataset", "val_dataset", "validation_datasets", "validation_file", "val_file"});
@@ -35,12 +36,17 @@ void add_sets(GroupBuilder group) {
       .field(kData, &Data::column_mapping)
       .alias({"columns"})
       .alias("dataset_text_field", member_of("text"));
+  group
+      .key("ignore_columns",
+           "Columns of the data that are left alone, for the data sets that state none: rejected, label, images, …")
+      .field(kData, &Data::ignore_columns);
 }
 
 void add_length(GroupBuilder group) {
   group.key("max_length", "Longest sample in tokens, and the length of a pack.")
       .field(kData, &Data::max_length)
       .at_least(2)
+      .at_most(1 << 24)
       .unset({"auto"})
       .default_note("min(the model's, 4096)")
       .alias({"sequence_len", "cutoff_len", "max_seq_length", "max_seq_len", "seq_len"});
@@ -92,9 +98,30 @@ void add_template(GroupBuilder group) {
       .field(kData, &Data::chat_template_file)
       .type(KeyType::kPath)
       .alias({"chat_template_path"});
+  group
+      .key("special_tokens",
+           "Tokens in other roles than the tokenizer's files say: bos_token, eos_token, pad_token, unk_token; saved "
+           "with "
+           "the result.")
+      .field(kData, &Data::special_tokens);
+  group
+      .key("eot_tokens",
+           "Further tokens that end a turn: behind an answer they are learnt, and generation stops there.")
+      .field(kData, &Data::eot_tokens);
+  group.key("add_bos_token", "Whether bos stands in front of text that is no chat; a chat is as its template has it.")
+      .field(kData, &Data::add_bos_token)
+      .default_note("as the tokenizer has it")
+      .alias({"add_bos"});
+  group.key("add_eos_token", "Whether eos stands behind text that is no chat; a chat is as its template has it.")
+      .field(kData, &Data::add_eos_token)
+      .alias({"add_eos"});
   group.key("chat_template_kwargs", "Variables for the chat template, such as enable_thinking.")
       .field(kData, &Data::chat_template_kwargs)
-      .alias("enable_thinking", member_of("enable_thinking"));
+      .alias("enable_thinking", switch_of(member_of("enable_thinking")));
+  group
+      .key("learn_empty_thinking",
+           "Learn the empty think block that the template puts in front of an answer without thoughts.")
+      .field(kData, &Data::learn_empty_thinking);
 }
 
 /// What an entry of type code says about its samples.
@@ -131,6 +158,16 @@ void add_code_keys(GroupBuilder& group) {
 }
 
 void add_preparation(GroupBuilder group) {
+  group
+      .key("code_samples",
+           "What data sets of type code say where they state nothing themselves: max_tokens, overlap, min_tokens, "
+           "include_tests, exclude_patterns, … (see An entry of datasets).")
+      .field(kData, &Data::code_samples)
+      .alias("dataset.max_tokens", entry_member("max_tokens"))
+      .alias("dataset.overlap", entry_member("overlap"))
+      .alias("dataset.min_tokens", entry_member("min_tokens"))
+      .alias("dataset.include_tests", entry_member("include_tests"))
+      .alias("repository.exclude_patterns", entry_member("exclude_patterns"));
   group.key("tokenized_cache", "A folder in which tokenized data are kept, and found again as long as they fit.")
       .field(kData, &Data::tokenized_cache)
       .type(KeyType::kPath)
@@ -207,6 +244,20 @@ void add_dataset_keys(std::vector<KeySpec>& table) {
        {"message_field_content", "content"},
        {"message_field_training", "train"}}};
   for (const auto& [name, ours] : kFields) mapping.alias(name, member_of(ours));
+  group.key("ignore_columns", "Columns of the data that are left alone: rejected, label, images, …")
+      .type(KeyType::kStringList)
+      .default_note("none");
+  group.key("delimiter", "Between the fields of CSV: a character, or tab.")
+      .type(KeyType::kString)
+      .default_note("recognised in the header")
+      .alias({"sep"});
+  group
+      .key("prompt_template",
+           "Of type alpaca: a prompt written as text instead of the chat template. alpaca (Alpaca's own), alpaca_chat, "
+           "alpaca_chatml, alpaca_phi, plain, or {format, no_input_format, system_format, system_prompt} with "
+           "{instruction}, {input} and {system} in their texts.")
+      .type(KeyType::kNamed)
+      .default_note("none: the chat template");
   add_code_keys(group);
   group.no_effect("ds_type", "The kind of file is read off its name.");
 }

@@ -12,6 +12,11 @@ constexpr auto kModel = &RunConfig::model;
 constexpr auto kLora = &RunConfig::lora;
 constexpr auto kMachine = &RunConfig::machine;
 
+// What does fit in the place of quantised weights.
+constexpr const char* kWhatFits =
+    "remove it, and write finetuning_type: lora, which trains adapters beside bfloat16 weights: `hone estimate "
+    "run.yaml` says what fits; on a CPU expert_weight_dtype: int8 halves the experts";
+
 const std::map<std::string, std::string> kFloatSpellings = {
     {"bf16", "bfloat16"}, {"torch.bfloat16", "bfloat16"}, {"fp32", "float32"},
     {"f32", "float32"},   {"float", "float32"},           {"torch.float32", "float32"},
@@ -37,6 +42,9 @@ void add_model(GroupBuilder group) {
       .field(kModel, &Model::finetuning_type)
       .choices({"full", "lora"})
       .later({"qlora", "freeze"})
+      .instead(
+          "write finetuning_type: lora, which trains adapters beside bfloat16 weights (`hone estimate run.yaml` says "
+          "what fits), or full with freeze_parameters")
       .default_note("full; lora if any lora_ key or adapter_name_or_path is stated")
       .alias("adapter", mapped({{"none", "full"}, {"", ""}}))
       .alias({"tuner_type", "training_type", "train_type"})
@@ -88,6 +96,11 @@ void add_lora(GroupBuilder group) {
       .alias({"target_modules", "lora_target"})
       .alias("lora_target_linear", when_true("all-linear"))
       .alias("target_regex", prefixed("re:"));
+  group
+      .key("lora_exclude_modules",
+           "Modules without adapters among those that lora_target_modules names, written as there. Each must match.")
+      .field(kLora, &Lora::exclude_modules)
+      .alias({"exclude_modules", "exclude"});
   group.key("lora_target_parameters", "Fused expert tensors that get an adapter, as PEFT's target_parameters.")
       .field(kLora, &Lora::target_parameters)
       .alias({"target_parameters"});
@@ -268,9 +281,12 @@ void add_precision(GroupBuilder group) {
   group.later("fp8", KeyType::kBool, "Matrix products in 8-bit floats.").neutral(false).alias({"use_fp8"});
   group.later("load_in_4bit", KeyType::kBool, "A base quantised to 4 bits.")
       .neutral(false)
+      .instead(kWhatFits)
       .alias({"quantization_bit", "quant_bits", "qlora_bnb"});
-  group.later("load_in_8bit", KeyType::kBool, "A base quantised to 8 bits.").neutral(false);
-  group.later("quantize_moe_experts", KeyType::kBool, "Experts quantised while they are read.").neutral(false);
+  group.later("load_in_8bit", KeyType::kBool, "A base quantised to 8 bits.").neutral(false).instead(kWhatFits);
+  group.later("quantize_moe_experts", KeyType::kBool, "Experts quantised while they are read.")
+      .neutral(false)
+      .instead(kWhatFits);
 }
 
 void add_parallel(GroupBuilder group) {
@@ -282,6 +298,9 @@ void add_parallel(GroupBuilder group) {
       .choices({"0", "1"})
       .later({"2", "3"})
       .spelled({{"false", "0"}, {"no", "0"}, {"none", "0"}})
+      .instead(
+          "write zero_stage: 1, which shards the optimizer's state alone; `hone estimate run.yaml` says what fits "
+          "on each rank, and finetuning_type: lora takes least")
       .alias({"zero_level"})
       .alias("deepspeed", deepspeed_stage())
       .alias("deepspeed_config", deepspeed_stage())
@@ -299,12 +318,20 @@ void add_parallel(GroupBuilder group) {
       .at_least(1);
   group
       .later("cpu_offload", KeyType::kStringList, "What lives in host memory: optimizer, params, activations, experts.")
+      .instead(
+          "remove it: `hone estimate run.yaml` says what fits without; gradient_checkpointing: true, optim: "
+          "adamw_8bit and master_dtype: bfloat16 take less memory")
       .alias({"use_cpu_offload", "offload_optimizer", "offload_param", "offload_params", "offload_activations",
               "offload_experts"});
   group.later("expert_parallel_size", KeyType::kInteger, "Ranks over which the experts are spread.")
       .neutral(1)
-      .alias({"ep_size", "ep_degree", "expert_model_parallel_size"});
+      .instead("remove it: every rank holds all experts; `hone estimate run.yaml` says what fits")
+      .alias({"ep_size", "ep_degree", "expert_model_parallel_size"})
+      .alias("fast_moe", mapped({{"true", ""}, {"false", ""}}));
   group.later("use_kt", KeyType::kBool, "Experts on the CPU beside a GPU, with KTransformers' names.")
+      .instead(
+          "remove it: `hone estimate run.yaml` says what fits on one device; device: cpu with expert_weight_dtype: "
+          "int8 holds the largest experts")
       .alias({"kt_config", "kt_optimize_rule"});
 }
 

@@ -14,6 +14,14 @@ constexpr auto kCheckpoint = &RunConfig::checkpoint;
 constexpr auto kEval = &RunConfig::eval;
 constexpr auto kGeneration = &RunConfig::generation;
 
+/// save_steps: 0.1 is a share of all steps.
+std::function<std::string(const ConfigNode&)> share_of(const char* key) {
+  return [=](const ConfigNode& node) {
+    double value = 0;
+    return parse_number(node.text, value) && value > 0 && value < 1 ? key : std::string();
+  };
+}
+
 void add_report(GroupBuilder group) {
   group.key("output_dir", "Where checkpoints, metrics and logs are written.")
       .field(kReport, &Report::output_dir)
@@ -22,9 +30,14 @@ void add_report(GroupBuilder group) {
       .field(kReport, &Report::run_name)
       .default_note("the last part of output_dir")
       .alias({"name"});
-  group.key("logging_steps", "Optimizer steps from one line of metrics to the next.")
+  group.key("logging_steps", "Optimizer steps from one line of metrics to the next; a number below 1 is a ratio.")
       .field(kReport, &Report::logging_steps)
+      .redirect(share_of("logging_steps_ratio"))
       .at_least(1);
+  group.key("logging_steps_ratio", "The same as a share of all steps, rounded up.")
+      .field(kReport, &Report::logging_steps_ratio)
+      .above(0)
+      .below(1);
   group.key("logging_first_step", "Log the first step whatever logging_steps says.")
       .field(kReport, &Report::logging_first_step);
   group.key("report_to", "Where metrics go: jsonl (metrics.jsonl), tensorboard, mlflow, prometheus, or none.")
@@ -71,14 +84,19 @@ void add_checkpoint(GroupBuilder group) {
       .field(kCheckpoint, &Checkpoint::save_strategy)
       .choices({"no", "steps", "epoch", "best"})
       .spelled({{"none", "no"}, {"false", "no"}});
-  group.key("save_steps", "Optimizer steps from one checkpoint to the next.")
+  group.key("save_steps", "Optimizer steps from one checkpoint to the next; a number below 1 is a ratio.")
       .field(kCheckpoint, &Checkpoint::save_steps)
+      .redirect(share_of("save_steps_ratio"))
       .at_least(1)
       .default_note("once an epoch")
       .alias({"save_every", "ckpt_interval"});
   group.key("saves_per_epoch", "Checkpoints in an epoch, stated instead of save_steps.")
       .field(kCheckpoint, &Checkpoint::saves_per_epoch)
       .at_least(1);
+  group.key("save_steps_ratio", "save_steps as a share of all steps, rounded up.")
+      .field(kCheckpoint, &Checkpoint::save_steps_ratio)
+      .above(0)
+      .below(1);
   group.key("save_total_limit", "Checkpoints kept; the best and the last always are. null keeps all.")
       .field(kCheckpoint, &Checkpoint::save_total_limit)
       .at_least(1)
@@ -110,7 +128,11 @@ void add_checkpoint(GroupBuilder group) {
       .alias("auto_resume_from_checkpoints", either("auto", "false", Emphasis::kWeak))
       .alias("continue", either("auto", "false", Emphasis::kWeak))
       .alias("load_best", decisive("best"));
-  group.key("overwrite_output_dir", "Write into an output_dir that is not empty.")
+  group
+      .key("overwrite_output_dir",
+           "Start anew in an output_dir that holds an earlier run. Files that Hone writes, and no others, wait beside "
+           "until the first checkpoint or the final model of the new run stands, and come back if it fails before; "
+           "run.log goes on.")
       .field(kCheckpoint, &Checkpoint::overwrite_output_dir);
   group
       .key("resume_only_model",
@@ -129,14 +151,19 @@ void add_eval(GroupBuilder group) {
       .spelled({{"none", "no"}, {"false", "no"}})
       .default_note("steps if eval_datasets or val_split is stated, else no")
       .alias({"evaluation_strategy"});
-  group.key("eval_steps", "Optimizer steps from one evaluation to the next.")
+  group.key("eval_steps", "Optimizer steps from one evaluation to the next; a number below 1 is a ratio.")
       .field(kEval, &Eval::eval_steps)
+      .redirect(share_of("eval_steps_ratio"))
       .at_least(1)
       .default_note("once an epoch")
       .alias({"run_val_every_n_steps"});
   group.key("evals_per_epoch", "Evaluations in an epoch, stated instead of eval_steps.")
       .field(kEval, &Eval::evals_per_epoch)
       .at_least(1);
+  group.key("eval_steps_ratio", "eval_steps as a share of all steps, rounded up.")
+      .field(kEval, &Eval::eval_steps_ratio)
+      .above(0)
+      .below(1);
   group.key("eval_on_start", "Evaluate before the first step.").field(kEval, &Eval::eval_on_start);
   group.key("per_device_eval_batch_size", "As per_device_train_batch_size, in evaluation.")
       .field(kEval, &Eval::per_device_eval_batch_size)
@@ -243,7 +270,7 @@ void add_ignored_keys(std::vector<KeySpec>& table) {
   group.no_effect("trust_remote_code", "No code is loaded from a model's folder.");
   group.no_effect("ddp_find_unused_parameters", "Experts without tokens are handled.");
   group.no_effect("low_cpu_mem_usage", "Weights are read straight into place.");
-  group.no_effect("ddp_backend", "Ranks speak through NCCL on GPUs, through MPI or TCP on CPUs.");
+  group.no_effect("ddp_backend", "Ranks speak through NCCL on GPUs, through MPI, shared memory or TCP on CPUs.");
   group.no_effect("dataloader_num_workers", "Batches are prepared by the threads.")
       .alias({"dataloader_pin_memory", "dataloader_prefetch_factor"});
   group.no_effect("preprocessing_num_workers", "Data are prepared by the threads.")

@@ -12,10 +12,6 @@ void add_later(GroupBuilder group) {
       .alias({"accelerate_kt_use_lora_experts"});
   group.later("num_experts_per_token", KeyType::kInteger,
               "Another number of experts than config.json of the model says.");
-  group
-      .later("exclude_modules", KeyType::kStringList,
-             "Modules without adapters: lora_target_modules names those that get one.")
-      .alias({"lora_exclude_modules", "exclude"});
   group.later("max_eval_samples", KeyType::kInteger, "Fewer samples to evaluate on: state samples in eval_datasets.")
       .neutral(0)
       .unset({"-1"});
@@ -48,11 +44,10 @@ void add_placement(GroupBuilder group) {
       .alias({"profile_memory"});
   group.no_effect("sft_moe_nan_check", "Numbers that are not finite always stop the run or its step: nan_policy.")
       .alias({"detect_anomaly"});
-  group.no_effect("disable_distributed", "Only expert_parallel_size would read it.");
+  group.no_effect("disable_distributed", "It says how expert_parallel_size is done, which is not in this version.");
 }
 
 void add_conveniences(GroupBuilder group) {
-  group.no_effect("fast_moe", "Experts always run as grouped products; how many ranks hold them changes nothing.");
   group.no_effect("fast_kernels", "The fused kernels are always on.").alias({"multipack"});
   group.no_effect("compute_perplexity", "Perplexity is always reported.");
   group.no_effect("compile_backend", "The kernels are compiled already.").alias({"compile_mode"});
@@ -60,12 +55,8 @@ void add_conveniences(GroupBuilder group) {
   group.no_effect("quantization_bits", "Only quantize_after_training would read it.");
   group.no_effect("task_type", "Adapters are of causal language models.");
   group.no_effect("padding_side", "Nothing is padded.");
-  group.no_effect("add_eos_token", "The template and the tokenizer's files say what stands around a text.")
-      .alias({"add_bos_token", "add_eos", "add_bos"});
   group.no_effect("hub_model_id", "Only push_to_hub would read it.").alias({"hub_token", "hub_strategy"});
-  group.no_effect("repository.path", "An entry of datasets with type: code says it.")
-      .alias({"repository.url", "repository.exclude_patterns", "dataset.max_tokens", "dataset.overlap"})
-      .alias({"dataset.min_tokens", "dataset.include_tests", "dataset.output_dir"});
+  group.no_effect("repository.url", "Repositories are folders here: repository.path.").alias({"dataset.output_dir"});
   group.no_effect("wandb.tags", "Only report_to wandb would read it, which is not in this version.");
 }
 

@@ -120,7 +120,7 @@ void add_shape(GroupBuilder group) {
       .field(kSchedule, &Schedule::timescale)
       .at_least(1)
       .default_note("the warm-up, or 10000 without one");
-  group.no_effect("warmup_type", "Warm-up is linear.");
+  group.later("warmup_type", KeyType::kString, "Warm-up other than linear.").neutral("linear");
 }
 
 void add_optimizer(GroupBuilder group) {
@@ -212,6 +212,7 @@ void add_machine(GroupBuilder group) {
   group.key("threads", "CPU threads.")
       .field(kMachine, &Machine::threads)
       .at_least(1)
+      .at_most(4096)
       .unset({"auto", "all"})
       .default_note("all cores")
       .alias({"num_threads"});
@@ -236,10 +237,16 @@ void add_machine(GroupBuilder group) {
       .spelled({{"yes", "true"}, {"no", "false"}});
   group
       .key("profile",
-           "Log where the time of three steps goes, stage by stage (output_dir/profile-stages.json), and write their "
+           "Log where the time of some steps goes, stage by stage (output_dir/profile-stages.json), and write their "
            "time "
            "line, with a lane for each thread on a CPU, to output_dir/profile.json.")
       .field(kMachine, &Machine::profile);
+  group
+      .key("profile_steps",
+           "Steps that profile: true records, after the first three; 0: all, evaluations included. The time line is "
+           "written step by step, so a run that a signal ends has it too.")
+      .field(kMachine, &Machine::profile_steps)
+      .at_least(0);
 }
 
 }  // namespace

@@ -78,6 +78,10 @@ TEST(ResolvedYaml, ReadsBackAsTheSameRun) {
            "datasets: [{path: a, weight: 0.25, split: train, column_mapping: {system: 'my prompt', roles: {user: "
            "[h]}}}, "
            "b]\ntokenizer_path: t\ninterleave_probs: [0.25, 3]",
+           "eval_steps: 0.1\nsave_steps: 0.5\nlogging_steps: 0.2\nval_split: 2\nspecial_tokens: {eos_token: '<|x|>'}\n"
+           "eot_tokens: ['a', 'b c']\nadd_bos_token: false\nlora_exclude_modules: [w1]\ndatasets: [{path: a, type: "
+           "alpaca, "
+           "prompt_template: {format: 'Q: {instruction}'}}, {path: b, prompt_template: plain}]",
            "max_length: 64\ntokens_per_step: 640\nlr: 0.1234567890123456\nlr_scheduler_type: constant\nbf16: false",
            "generation: {temperature: 0.7, do_sample: true, top_k: 5}\nfreeze_parameters: ['re:a[0-9]+,b', '*.norm.*']",
            "chat_template_kwargs: {a: {b: [1, 2.5, null, true, 'true', '1']}, 'c d': x}\nsave_strategy: no\nthreads: 2",

@@ -2,6 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <cctype>
+#include <cstdlib>
 #include <sstream>
 
 #include "app/schema.h"
@@ -76,7 +79,7 @@ lora.modules_to_save=gate lora.task_type
 validation.validation_split=0.05 validation.compute_perplexity validation.max_eval_samples=100
 post_training.merge_and_save post_training.merged_output_dir=m post_training.quantize_after_training
 post_training.quantization_bits
-dataset.max_tokens dataset.overlap dataset.train_split=0.95 dataset.min_tokens dataset.text_field=text dataset.include_tests
+dataset.max_tokens=512 dataset.overlap=64 dataset.train_split=0.95 dataset.min_tokens=10 dataset.text_field=text dataset.include_tests
 repository.path repository.exclude_patterns
 tokenizer.padding_side tokenizer.truncation_side=right tokenizer.add_eos_token tokenizer.add_bos_token
 checkpoint.push_to_hub checkpoint.hub_model_id checkpoint.resume_from_checkpoint=auto
@@ -128,6 +131,9 @@ What becomes of each key of five systems whose features Hone has, wherever it st
 - **used**: under the canonical name, printed once at start;
 - **no effect**: accepted with a line that says why it cannot change what is learnt;
 - **not in this version**: refused (exit code 2), unless its value only says that the feature is off.
+
+Names in capitals are environment variables of their systems. Here they are keys like the others: written into the
+configuration they are obeyed; set in the environment they are not read, which the start of a run says by name.
 )";
 
 }  // namespace
@@ -171,6 +177,17 @@ SourceKeyStatus status_of(const SourceKey& key) {
   } catch (const UserError&) {
     return {Kind::kNotHere, found.key->name, found.key->help};
   }
+}
+
+std::vector<std::string> unread_environment() {
+  std::vector<std::string> names;
+  for (const SourceKey& key : source_keys()) {
+    const bool shouted =
+        std::none_of(key.written.begin(), key.written.end(), [](unsigned char c) { return std::islower(c); });
+    const bool known = std::find(names.begin(), names.end(), key.written) != names.end();
+    if (shouted && !known && std::getenv(key.written.c_str()) != nullptr) names.push_back(key.written);
+  }
+  return names;
 }
 
 std::string source_keys_markdown() {

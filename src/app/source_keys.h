@@ -25,6 +25,9 @@ struct SourceKeyStatus {
 
 SourceKeyStatus status_of(const SourceKey& key);
 
+/// Names of environment variables among the source keys that are set: they are read as keys of a configuration alone.
+std::vector<std::string> unread_environment();
+
 /// docs/source-keys.md, whole.
 std::string source_keys_markdown();
 

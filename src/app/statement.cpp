@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
 
 #include "app/config_value.h"
 #include "core/error.h"
@@ -16,17 +17,35 @@ namespace {
                   second.where, "keep one of them");
 }
 
-/// Mappings add up; a member stated twice must agree, or the command line wins.
+/// Whether `later` is to count although `earlier` says otherwise.
+bool replaces(const Statement& later, const Statement& earlier) {
+  return later.from_command_line && (!earlier.from_command_line || later.written == earlier.written);
+}
+
+/// Mappings add up; a member stated twice must agree, or the later one replaces the other.
 Statement merged(const std::vector<Statement>& all) {
   Statement result = all.front();
+  std::map<std::string, const Statement*> by;
   for (const Statement& other : all) {
     for (const auto& [name, value] : other.value.items()) {
-      const bool differs = result.value.contains(name) && result.value[name] != value;
-      if (differs && !other.from_command_line) refuse_two(result, other);
+      const Statement*& last = by[name];
+      const bool differs = last && result.value[name] != value;
+      if (differs && !replaces(other, *last)) refuse_two(*last, other);
       result.value[name] = value;
+      last = &other;
     }
   }
   return result;
+}
+
+/// The statements of the command line, where there are any: the last of each name.
+std::vector<Statement> that_count(const std::vector<Statement>& all) {
+  std::vector<Statement> kept;
+  for (const Statement& statement : all) {
+    std::erase_if(kept, [&](const Statement& earlier) { return replaces(statement, earlier); });
+    if (statement.from_command_line || kept.empty() || !kept.back().from_command_line) kept.push_back(statement);
+  }
+  return kept;
 }
 
 }  // namespace
@@ -49,12 +68,12 @@ std::optional<Statement> read_statement(const FoundKey& found, const std::string
   const std::optional<Json> parsed = parse_value(*key, meant.value, written, value);
   if (!parsed) return std::nullopt;
   if (parsed->is_null()) meant.emphasis = Emphasis::kWeak;  // max_steps: -1 yields to train_steps: 100
-  return Statement{key, *parsed, meant.emphasis, said(written, value), shown(meant.value), value.where, false};
+  return Statement{key, *parsed, meant.emphasis, said(written, value), shown(meant.value), value.where, written, false};
 }
 
-Statement chosen_statement(const std::vector<Statement>& all) {
-  if (all.front().key->type == KeyType::kMapping) return merged(all);
-  if (all.back().from_command_line) return all.back();
+Statement chosen_statement(const std::vector<Statement>& stated) {
+  if (stated.front().key->type == KeyType::kMapping) return merged(stated);
+  const std::vector<Statement> all = that_count(stated);
   const auto strongest = std::max_element(
       all.begin(), all.end(), [](const Statement& a, const Statement& b) { return a.emphasis < b.emphasis; });
   for (const Statement& other : all) {

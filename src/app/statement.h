@@ -17,6 +17,7 @@ struct Statement {
   std::string said;   ///< "lr: 1e-4", as written
   std::string meant;  ///< the value under the canonical name, as a person would write it
   std::string where;
+  std::string written;  ///< the name alone
   bool from_command_line = false;
 };
 
@@ -25,8 +26,9 @@ struct Statement {
 /// Keys without effect say nothing; whoever reads them tells the user why (KeySpec::help).
 std::optional<Statement> read_statement(const FoundKey& found, const std::string& written, const ConfigNode& value);
 
-/// The statement that counts among those about one key (at least one): mappings add up, the command line wins, else the
-/// most emphatic. Throws UserError if two of the same emphasis differ.
+/// The statement that counts among those about one key (at least one): mappings add up, the command line wins over the
+/// file, else the most emphatic counts. Of one name that is written twice on the command line the last counts. Throws
+/// UserError if two of the same emphasis differ.
 Statement chosen_statement(const std::vector<Statement>& all);
 
 }  // namespace hone

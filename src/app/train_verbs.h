@@ -1,6 +1,7 @@
 // hone train and hone validate: what is done with one configuration.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -11,9 +12,9 @@ namespace hone {
 
 /// A configuration and what to print.
 struct RunRequest {
-  std::string config;                  ///< file; "" with overrides alone
-  std::vector<std::string> overrides;  ///< key=value, --key value
-  LogLevel log_level = LogLevel::kInfo;
+  std::string config;                      ///< file; "" with overrides alone
+  std::vector<std::string> overrides;      ///< key=value, --key value
+  std::optional<LogLevel> log_level = {};  ///< of the console; each verb has its own default
 };
 
 /// Reads and resolves the configuration of so many ranks and logs its notes. Model and data must be stated.

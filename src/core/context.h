@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "core/arena.h"
+#include "core/kernel_notes.h"
 #include "core/stream.h"
 #include "core/thread_pool.h"
 
@@ -20,6 +21,11 @@ class Context {
   Arena& scratch() const { return scratch_; }
   bool dry() const { return scratch_.dry(); }
   int threads() const { return stream_.pool().size(); }
+
+  /// Tells whoever asks (Stream::set_kernel_notes) which kernel serves an op: "attention", "AMX forward".
+  void note_kernel(std::string_view op, std::string_view kernel) const {
+    if (KernelNotes* notes = stream_.kernel_notes(); notes != nullptr && !dry()) notes->add(op, kernel);
+  }
 
   /// Queues CPU work; skipped in a dry pass. The work captures pointers and sizes by value.
   void launch(Stream::Work work) const {

@@ -13,6 +13,9 @@ bool built();
 /// GPUs that the driver shows; 0 without a driver, without a GPU or in a build without CUDA.
 int device_count();
 
+/// The architectures that this program has machine code for, as has_code_for() reads them: "90a". "" without CUDA.
+std::string built_architectures();
+
 /// Why device_count() is 0, in a line for the user; "" if it is not.
 std::string why_no_device();
 

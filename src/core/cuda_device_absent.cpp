@@ -8,6 +8,7 @@ namespace hone {
 namespace cuda {
 
 bool built() { return false; }
+std::string built_architectures() { return ""; }
 int device_count() { return 0; }
 std::string why_no_device() { return "this program was built without CUDA"; }
 DeviceInfo device_info(int) { HONE_ASSERT(false, "built without CUDA"); }

@@ -11,6 +11,8 @@ namespace hone::cuda {
 
 bool built() { return true; }
 
+std::string built_architectures() { return HONE_CUDA_ARCHITECTURES; }
+
 int device_count() {
   int count = 0;
   if (cudaGetDeviceCount(&count) != cudaSuccess) {

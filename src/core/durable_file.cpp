@@ -8,8 +8,11 @@
 #include <cerrno>
 #include <cstring>
 #include <string>
+#include <vector>
 
 #include "core/error.h"
+#include "core/file_bytes.h"
+#include "core/temporary.h"
 
 namespace hone {
 
@@ -44,27 +47,70 @@ bool write_all(int descriptor, std::span<const std::byte> bytes) {
   return true;
 }
 
-[[noreturn]] void fail_writing(const std::filesystem::path& path, const std::filesystem::path& temporary) {
-  const std::string reason = std::strerror(errno);
-  unlink(temporary.c_str());
-  throw UserError("the file cannot be written: " + reason, path.string(),
-                  "check the folder's permissions and the free space");
-}
+/// A new file under a temporary name beside its own, unlinked unless it got that one.
+class NewFile {
+ public:
+  explicit NewFile(const std::filesystem::path& path)
+      : path_(path), temporary_(temporary_beside(path)), file_(create_new_file(temporary_)) {
+    if (!file_.valid()) fail();
+  }
+  void write(std::span<const std::byte> bytes) {
+    if (!write_all(file_.get(), bytes)) fail();
+  }
+  /// A full disk may show here for the first time.
+  void finish() {
+    if (!sync_file(file_.get()) || !file_.close()) fail();
+    if (rename(temporary_.c_str(), path_.c_str()) != 0) fail();
+    sync_directory(path_.has_parent_path() ? path_.parent_path() : ".");
+  }
+  ~NewFile() {
+    if (file_.valid()) unlink(temporary_.c_str());
+  }
+
+ private:
+  [[noreturn]] void fail() const {
+    const std::string reason = std::strerror(errno);
+    unlink(temporary_.c_str());
+    throw UserError("the file cannot be written: " + reason, path_.string(),
+                    "check the folder's permissions and the free space");
+  }
+
+  const std::filesystem::path path_, temporary_;
+  Descriptor file_;
+};
 
 }  // namespace
 
+int create_new_file(const std::filesystem::path& path) {
+  return open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0644);
+}
+
+int open_to_append(const std::filesystem::path& path, bool exclusive) {
+  const int flags = O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC | (exclusive ? O_EXCL : 0);
+  int descriptor = open(path.c_str(), flags, 0644);
+  if (descriptor < 0 && errno == ELOOP && !exclusive && unlink(path.c_str()) == 0)
+    descriptor = open(path.c_str(), flags, 0644);
+  if (descriptor < 0 && errno == ENXIO) errno = EINVAL;  // a pipe that nobody reads
+  struct stat status {};
+  if (descriptor < 0 || (fstat(descriptor, &status) == 0 && S_ISREG(status.st_mode))) return descriptor;
+  close(descriptor);
+  errno = EINVAL;
+  return -1;
+}
+
+bool sync_file(int descriptor) {
+  return fsync(descriptor) == 0 || errno == EINVAL || errno == ENOTSUP || errno == EROFS || errno == ENOSYS;
+}
+
+bool is_name_taken(const std::filesystem::path& path) {
+  std::error_code error;
+  return std::filesystem::exists(std::filesystem::symlink_status(path, error));
+}
+
 void write_durably(const std::filesystem::path& path, std::span<const std::span<const std::byte>> parts) {
-  const std::filesystem::path temporary = path.string() + "." + std::to_string(getpid()) + ".tmp";
-  Descriptor file(open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644));
-  if (!file.valid()) fail_writing(path, temporary);
-  for (const std::span<const std::byte> part : parts) {
-    if (!write_all(file.get(), part)) fail_writing(path, temporary);
-  }
-  // A full disk may show here for the first time; what cannot be synced (a pipe, say) is no error.
-  const bool synced = fsync(file.get()) == 0 || errno == EINVAL || errno == EROFS;
-  if (!synced || !file.close()) fail_writing(path, temporary);
-  if (rename(temporary.c_str(), path.c_str()) != 0) fail_writing(path, temporary);
-  sync_directory(path.has_parent_path() ? path.parent_path() : ".");
+  NewFile file(path);
+  for (const std::span<const std::byte> part : parts) file.write(part);
+  file.finish();
 }
 
 void write_durably(const std::filesystem::path& path, std::string_view text) {
@@ -72,9 +118,28 @@ void write_durably(const std::filesystem::path& path, std::string_view text) {
   write_durably(path, std::span(&part, 1));
 }
 
+void copy_durably(const std::filesystem::path& from, const std::filesystem::path& to) {
+  OpenFile source(from);
+  NewFile copy(to);
+  std::vector<std::byte> buffer(size_t{1} << 20);
+  while (const size_t got = source.read_next(buffer.data(), buffer.size())) copy.write(std::span(buffer).first(got));
+  copy.finish();
+}
+
 void sync_directory(const std::filesystem::path& directory) {
   const Descriptor folder(open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  if (folder.valid()) fsync(folder.get());
+  if (folder.valid()) sync_file(folder.get());
+}
+
+void sync_tree(const std::filesystem::path& directory) {
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(directory)) {
+    if (entry.is_symlink() || !(entry.is_regular_file() || entry.is_directory())) continue;
+    const Descriptor opened(open(entry.path().c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
+    if (opened.valid() && sync_file(opened.get())) continue;
+    throw UserError(std::string("cannot be synced to the disk: ") + std::strerror(errno), entry.path().string(),
+                    "check the disk and the free space; nothing that was saved before is lost");
+  }
+  sync_directory(directory);
 }
 
 MappedFile::MappedFile(const std::filesystem::path& path) {

@@ -4,15 +4,31 @@
 
 #include <numeric>
 
+#include "core/printable.h"
+
 namespace hone {
 
 namespace {
+
+/// Messages name what stands in files of others: nothing of it may steer a terminal, or fill it. What is long loses its
+/// middle: a message ends with what is wrong.
+std::string shown(std::string_view text) {
+  constexpr size_t kLongest = 4000, kEnd = 1000;
+  if (text.size() <= kLongest) return one_line(text);
+  const auto inside = [&](size_t at) { return (static_cast<unsigned char>(text[at]) & 0xC0) == 0x80; };
+  size_t head = kLongest - kEnd, tail = text.size() - kEnd;
+  while (head > 0 && inside(head)) --head;  // not within a character
+  while (inside(tail) && tail + 1 < text.size()) ++tail;
+  return one_line(text.substr(0, head)) + " … " + one_line(text.substr(tail));
+}
+
 std::string compose(const std::string& what, const std::string& where, const std::string& fix) {
-  std::string text = "error: " + what;
-  if (!where.empty()) text += "\n  where: " + where;
-  if (!fix.empty()) text += "\n  fix:   " + fix;
+  std::string text = "error: " + shown(what);
+  if (!where.empty()) text += "\n  where: " + shown(where);
+  if (!fix.empty()) text += "\n  fix:   " + shown(fix);
   return text;
 }
+
 }  // namespace
 
 Error::Error(ExitCode code, std::string what, std::string where, std::string fix)
@@ -23,6 +39,8 @@ Error::Error(ExitCode code, std::string what, std::string where, std::string fix
       fix_(std::move(fix)) {}
 
 size_t edit_distance(std::string_view a, std::string_view b) {
+  constexpr size_t kLongest = 256;  // of a name that somebody mistyped: the work grows with the square
+  if (std::max(a.size(), b.size()) > kLongest) return std::max(a.size(), b.size());
   std::vector<size_t> before(b.size() + 1), row(b.size() + 1), next(b.size() + 1);
   std::iota(row.begin(), row.end(), size_t{0});
   for (size_t i = 1; i <= a.size(); ++i) {

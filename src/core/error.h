@@ -46,7 +46,7 @@ class UserError : public Error {
 template <class Range>
 std::string did_you_mean(std::string_view name, const Range& candidates);
 
-/// Edit distance (insertions, deletions, substitutions, transpositions of neighbours) between two strings.
+/// Edit distance (insert, delete, substitute, swap neighbours) between two strings; their length if over 256 bytes.
 size_t edit_distance(std::string_view a, std::string_view b);
 
 /// Ends the program's current task with our own mistake: file, line and the condition that did not hold.

@@ -3,6 +3,8 @@
 
 #include <nlohmann/json.hpp>
 
+#include "core/ordered_object.h"
+
 namespace hone {
-using Json = nlohmann::ordered_json;
+using Json = nlohmann::basic_json<OrderedObject>;
 }

@@ -17,6 +17,9 @@ constexpr unsigned kTemperatureOfGpu = 0;
 struct Utilization {
   unsigned gpu, memory;
 };
+struct Memory {
+  unsigned long long total, free, used;
+};
 
 }  // namespace
 
@@ -29,6 +32,10 @@ struct Nvml::Library {
   Status (*utilization)(DeviceHandle, Utilization*) = nullptr;
   Status (*power)(DeviceHandle, unsigned*) = nullptr;
   Status (*temperature)(DeviceHandle, unsigned, unsigned*) = nullptr;
+  Status (*memory)(DeviceHandle, Memory*) = nullptr;
+  Status (*power_limit)(DeviceHandle, unsigned*) = nullptr;
+  Status (*device_count)(unsigned*) = nullptr;
+  Status (*device_by_index)(unsigned, DeviceHandle*) = nullptr;
   bool started = false;
 
   template <class Function>
@@ -40,11 +47,13 @@ struct Nvml::Library {
   bool start() {
     handle = dlopen("libnvidia-ml.so.1", RTLD_NOW | RTLD_LOCAL);
     if (handle == nullptr) return false;
-    const bool complete = find(init, "nvmlInit_v2") && find(shutdown, "nvmlShutdown") &&
-                          find(driver_version, "nvmlSystemGetDriverVersion") &&
-                          find(device_by_bus, "nvmlDeviceGetHandleByPciBusId_v2") &&
-                          find(utilization, "nvmlDeviceGetUtilizationRates") &&
-                          find(power, "nvmlDeviceGetPowerUsage") && find(temperature, "nvmlDeviceGetTemperature");
+    const bool complete =
+        find(init, "nvmlInit_v2") && find(shutdown, "nvmlShutdown") &&
+        find(driver_version, "nvmlSystemGetDriverVersion") && find(device_by_bus, "nvmlDeviceGetHandleByPciBusId_v2") &&
+        find(utilization, "nvmlDeviceGetUtilizationRates") && find(power, "nvmlDeviceGetPowerUsage") &&
+        find(temperature, "nvmlDeviceGetTemperature") && find(memory, "nvmlDeviceGetMemoryInfo") &&
+        find(power_limit, "nvmlDeviceGetEnforcedPowerLimit") && find(device_count, "nvmlDeviceGetCount_v2") &&
+        find(device_by_index, "nvmlDeviceGetHandleByIndex_v2");
     started = complete && init() == kSuccess;
     return started;
   }
@@ -70,14 +79,34 @@ std::string Nvml::driver_version() const {
 }
 
 GpuReading Nvml::read(const std::string& pci_bus_id) const {
-  GpuReading reading;
   DeviceHandle device = nullptr;
-  if (library_->device_by_bus(pci_bus_id.c_str(), &device) != kSuccess) return reading;
+  return library_->device_by_bus(pci_bus_id.c_str(), &device) == kSuccess ? read_device(device) : GpuReading();
+}
+
+std::vector<GpuReading> Nvml::read_all() const {
+  std::vector<GpuReading> all;
+  unsigned count = 0;
+  if (library_->device_count(&count) != kSuccess) return all;
+  for (unsigned i = 0; i < count; ++i) {
+    DeviceHandle device = nullptr;
+    all.push_back(library_->device_by_index(i, &device) == kSuccess ? read_device(device) : GpuReading());
+  }
+  return all;
+}
+
+GpuReading Nvml::read_device(void* device) const {
+  GpuReading reading;
   Utilization utilization{};
   if (library_->utilization(device, &utilization) == kSuccess) reading.utilization = utilization.gpu;
   unsigned value = 0;
   if (library_->power(device, &value) == kSuccess) reading.power = static_cast<double>(value) / 1000;
   if (library_->temperature(device, kTemperatureOfGpu, &value) == kSuccess) reading.temperature = value;
+  if (library_->power_limit(device, &value) == kSuccess) reading.power_limit = static_cast<double>(value) / 1000;
+  Memory memory{};
+  if (library_->memory(device, &memory) == kSuccess) {
+    reading.memory_used = static_cast<double>(memory.used);
+    reading.memory_total = static_cast<double>(memory.total);
+  }
   return reading;
 }
 

@@ -5,6 +5,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 namespace hone {
 
@@ -13,6 +14,8 @@ struct GpuReading {
   std::optional<double> utilization;  ///< share of the last second or less in which a kernel ran, in percent
   std::optional<double> power;        ///< watts
   std::optional<double> temperature;  ///< degrees Celsius
+  std::optional<double> memory_used, memory_total;  ///< bytes, of all processes
+  std::optional<double> power_limit;                ///< watts
 };
 
 class Nvml {
@@ -26,10 +29,13 @@ class Nvml {
   std::string driver_version() const;
   /// Of the GPU on this PCI bus (cuda::DeviceInfo::pci_bus_id). Takes about a millisecond.
   GpuReading read(const std::string& pci_bus_id) const;
+  /// Of every GPU of the machine, visible to this process or not.
+  std::vector<GpuReading> read_all() const;
 
  private:
   struct Library;
   explicit Nvml(std::unique_ptr<Library> library);
+  GpuReading read_device(void* device) const;
 
   std::unique_ptr<Library> library_;
 };

@@ -96,6 +96,7 @@ Profiler::~Profiler() {
 }
 
 size_t Profiler::open(ProfileKind kind, std::string_view name, std::string_view pass, int64_t index, void* beside) {
+  if (spans_.empty()) start_ = std::chrono::steady_clock::now();
   spans_.push_back({.kind = kind, .name = name, .pass = pass, .index = index});
   marks_.push_back({clock_.mark(beside), 0, beside});
   return spans_.size() - 1;
@@ -119,6 +120,7 @@ Profile Profiler::take() {
     spans_[i].end = seconds[marks_[i].end];
   }
   Profile profile;
+  profile.start = start_;
   profile.spans = std::exchange(spans_, {});
   if (threads_ && !seconds.empty()) threads_->take(profile, clock_.start());
   clock_.clear();

@@ -2,6 +2,7 @@
 // profiler pays one test of a pointer for each op, a pool one for each thread and loop.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <string_view>
@@ -41,10 +42,11 @@ struct ThreadSpan {
 };
 
 struct Profile {
-  std::vector<ProfileSpan> spans;  ///< in the order in which they were opened
-  int threads = 0;                 ///< of the pool; 0 on a GPU
-  std::vector<ThreadSpan> loops;   ///< thread after thread, each in the order of time
-  int64_t unrecorded_loops = 0;    ///< thread spans for which there was no room
+  std::vector<ProfileSpan> spans;                    ///< in the order in which they were opened
+  int threads = 0;                                   ///< of the pool; 0 on a GPU
+  std::vector<ThreadSpan> loops;                     ///< thread after thread, each in the order of time
+  int64_t unrecorded_loops = 0;                      ///< thread spans for which there was no room
+  std::chrono::steady_clock::time_point start = {};  ///< when the host opened the first span
 };
 
 /// Thread spans that are kept between two calls of Profiler::take(), of each thread.
@@ -78,7 +80,8 @@ class Profiler {
   Stream& stream_;
   StreamClock clock_;
   std::vector<ProfileSpan> spans_;
-  std::vector<Marks> marks_;                 // parallel to spans_
+  std::vector<Marks> marks_;  // parallel to spans_
+  std::chrono::steady_clock::time_point start_;
   std::unique_ptr<ThreadRecorder> threads_;  // on a CPU
 };
 

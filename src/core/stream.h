@@ -18,6 +18,7 @@
 
 namespace hone {
 
+class KernelNotes;
 class Profiler;
 class ThreadPool;
 
@@ -47,6 +48,10 @@ class Stream {
   /// Who is told which op runs when (core/profiler.h), or null.
   void set_profiler(Profiler* profiler) { profiler_ = profiler; }
   Profiler* profiler() const { return profiler_; }
+
+  /// Who is told which kernels ops choose (core/kernel_notes.h), or null.
+  void set_kernel_notes(KernelNotes* notes) { kernel_notes_ = notes; }
+  KernelNotes* kernel_notes() const { return kernel_notes_; }
 
   /// CPU only: queues work behind everything queued before. After a failure the queue is skipped until synchronize().
   void enqueue(Work work);
@@ -87,6 +92,7 @@ class Stream {
   bool busy_ = false, stopping_ = false;
   bool general_kernels_ = false;
   Profiler* profiler_ = nullptr;
+  KernelNotes* kernel_notes_ = nullptr;
   std::unique_ptr<CudaQueue> cuda_;
   std::thread server_;
 };

@@ -1,8 +1,11 @@
 #include "core/thread_pool.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <utility>
 
+#include "core/error.h"
 #include "core/numa.h"
 
 namespace hone {
@@ -39,7 +42,12 @@ inline void pause() {
 }  // namespace
 
 ThreadPool::ThreadPool(int threads) {
+  constexpr int kMostThreads = 4096;
   if (threads <= 0) threads = usable_cores();
+  if (threads > kMostThreads) {
+    throw UserError(fmt::format("{} threads, {} are allowed", threads, kMostThreads), "threads",
+                    "leave it out: all cores are used");
+  }
   active_.store(threads - 1);
   const std::vector<NumaNode> nodes = threads > 1 ? numa_nodes() : std::vector<NumaNode>{};
   for (int thread = 1; thread < threads; ++thread) {

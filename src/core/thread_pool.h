@@ -27,7 +27,7 @@ class LoopObserver {
 /// Threads for fork-join loops: one at a time, not nested (a nested call runs inline). No loop waits for a late thread.
 class ThreadPool {
  public:
-  /// `threads` in all, the caller of parallel_for included; 0 means all cores.
+  /// `threads` in all, the caller of parallel_for included; 0 means all cores. UserError for more than 4096.
   explicit ThreadPool(int threads = 0);
   ~ThreadPool();
   ThreadPool(const ThreadPool&) = delete;

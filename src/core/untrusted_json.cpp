@@ -1,35 +1,84 @@
 #include "core/untrusted_json.h"
 
-#include <iterator>
+#include <algorithm>
+#include <cstdint>
 #include <string>
+
+#include "core/file_bytes.h"
 
 namespace hone {
 
-bool nested_deeply(std::string_view json) {
-  constexpr int kDeepest = 64;
-  int depth = 0;
+namespace {
+
+/// How deep and how many brackets and commas stand outside strings.
+struct Punctuation {
+  int64_t deepest = 0;
+  uint64_t values = 0, structures = 0;
+};
+
+Punctuation punctuation_of(std::string_view json) {
+  Punctuation found;
+  int64_t depth = 0;
   bool in_string = false;
-  for (size_t i = 0; i < json.size() && depth <= kDeepest; ++i) {
+  for (size_t i = 0; i < json.size(); ++i) {
     const char c = json[i];
     if (in_string && c == '\\') {
       ++i;
     } else if (c == '"') {
       in_string = !in_string;
     } else if (!in_string) {
-      depth += (c == '[' || c == '{') - (c == ']' || c == '}');
+      const bool opens = c == '[' || c == '{';
+      depth += opens - (c == ']' || c == '}');
+      found.deepest = std::max(found.deepest, depth);
+      found.structures += opens;
+      found.values += c == ',';
     }
   }
-  return depth > kDeepest;
+  return found;
+}
+
+bool is_deep(const Punctuation& found) {
+  constexpr int64_t kDeepest = 64;
+  return found.deepest > kDeepest;
+}
+
+constexpr uint64_t kOfValue = 24, kOfStructure = 80;
+
+uint64_t allowed_memory(size_t bytes) { return 10 * uint64_t{bytes} + (uint64_t{512} << 20); }
+
+bool takes_much_memory(const Punctuation& found, size_t bytes) {
+  return kOfValue * found.values + kOfStructure * found.structures > allowed_memory(bytes);
+}
+
+}  // namespace
+
+bool nested_deeply(std::string_view json) { return is_deep(punctuation_of(json)); }
+
+bool takes_much_memory(std::string_view json) {
+  if (kOfStructure * json.size() <= allowed_memory(json.size())) return false;  // short enough for brackets alone
+  return takes_much_memory(punctuation_of(json), json.size());
 }
 
 Json parse_json(std::string_view text) {
-  if (nested_deeply(text)) return Json(Json::value_t::discarded);
+  const Punctuation found = punctuation_of(text);
+  if (is_deep(found) || takes_much_memory(found, text.size())) return Json(Json::value_t::discarded);
   return Json::parse(text, nullptr, false);
 }
 
 Json parse_json(std::istream& file) {
-  const std::string text{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+  std::string text;
+  for (char piece[1 << 16]; file.read(piece, sizeof piece), file.gcount() > 0;) {
+    text.append(piece, static_cast<size_t>(file.gcount()));
+    if (text.size() > kMostTextBytes) return Json(Json::value_t::discarded);
+  }
   return parse_json(std::string_view(text));
+}
+
+Json read_json(const std::filesystem::path& path) { return parse_json(std::string_view(read_whole_file(path))); }
+
+std::optional<Json> read_json_if_there(const std::filesystem::path& path) {
+  const std::optional<std::string> text = read_whole_file_if_there(path);
+  return text ? std::optional(parse_json(std::string_view(*text))) : std::nullopt;
 }
 
 }  // namespace hone

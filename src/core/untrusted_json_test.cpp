@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <fstream>
 #include <sstream>
 
 namespace hone {
@@ -17,6 +18,20 @@ TEST(UntrustedJson, DeepNestingIsRefusedAndTextIsNot) {
   EXPECT_TRUE(parse_json("{").is_discarded());
   std::istringstream file(R"({"b": 1, "a": 2})");
   EXPECT_EQ(parse_json(file).begin().key(), "b");
+}
+
+TEST(UntrustedJson, MillionsOfEmptyListsAreRefused) {
+  std::string lists = "[[]", texts = "[\"[],[]\"";
+  for (int i = 0; i < 9'000'000; ++i) lists += ",[]";
+  for (int i = 0; i < 1'000'000; ++i) texts += ",\"[[[],\\\"[]\"";
+  EXPECT_TRUE(parse_json(lists + "]").is_discarded());
+  EXPECT_EQ(parse_json(texts + "]").size(), 1'000'001u);
+  EXPECT_FALSE(takes_much_memory("[" + std::string(1000, ',')));
+}
+
+TEST(UntrustedJson, AStreamIsReadUpToABound) {
+  std::ifstream zero("/dev/zero");
+  EXPECT_TRUE(parse_json(zero).is_discarded());
 }
 
 }  // namespace

@@ -106,6 +106,9 @@ void BlockBuilder::add(const EncodedRow& row, const std::string& where) {
   } else if (after.kept == before.kept && after.too_long == before.too_long) {
     report_.add_nothing_learnt({"what is learnt of them was cut off (max_length and overlength)", 1, where, false});
   }
+  report_.answers += row.answers;
+  for (const PromptDifference& difference : row.prompt_differences) report_.add_difference({difference, 1, where});
+  report_.unused_columns.insert(row.unused_columns.begin(), row.unused_columns.end());
   const auto note = [&](const std::string& text) { report_.add_notice({text, 1, where}); };
   if (!row.turn_end_problem.empty()) note(row.turn_end_problem);
   if (row.doubled_bos) note("the text begins with two bos tokens");

@@ -1,7 +1,5 @@
 #include "data/byte_reader.h"
 
-#include <fmt/format.h>
-
 #include "core/error.h"
 
 namespace hone {
@@ -12,8 +10,8 @@ constexpr size_t kBufferBytes = size_t{1} << 20;
 
 }  // namespace
 
-ByteReader::ByteReader(const std::string& path) : path_(path), in_(path, std::ios::binary) {
-  if (!in_) throw UserError("cannot open the file", path, "check that it exists and that you may read it");
+ByteReader::ByteReader(const std::string& path, FileSource source)
+    : compressed_(without_compression(path) != path), in_(UnpackedFile::open(path, source)) {
   fill();
   if (buffer_.starts_with("\xEF\xBB\xBF")) position_ = 3;
   if (buffer_.starts_with("\xFF\xFE") || buffer_.starts_with("\xFE\xFF")) {
@@ -23,12 +21,13 @@ ByteReader::ByteReader(const std::string& path) : path_(path), in_(path, std::io
 
 bool ByteReader::fill() {
   buffer_.resize(kBufferBytes);
-  in_.read(buffer_.data(), static_cast<std::streamsize>(kBufferBytes));
-  buffer_.resize(static_cast<size_t>(in_.gcount()));
-  if (in_.bad()) throw UserError("cannot read the file", fmt::format("{}:{}", path_, line_));
-  loaded_ += in_.gcount();
+  buffer_.resize(in_->read(buffer_.data(), kBufferBytes));
   position_ = 0;
   return !buffer_.empty();
+}
+
+int64_t ByteReader::bytes_read() const {
+  return in_->bytes_read() - (compressed_ ? 0 : static_cast<int64_t>(buffer_.size() - position_));
 }
 
 int ByteReader::get() {

@@ -2,31 +2,35 @@
 #pragma once
 
 #include <cstdint>
-#include <fstream>
+#include <memory>
 #include <string>
+
+#include "data/unpacked_file.h"
 
 namespace hone {
 
-/// Reads through a buffer of fixed size.
+/// Reads through a buffer of fixed size; of a compressed file what it unpacks to.
 class ByteReader {
  public:
-  /// Throws UserError if the file cannot be read or is UTF-16; a byte order mark of UTF-8 is skipped.
-  explicit ByteReader(const std::string& path);
+  /// Throws UserError if the file cannot be read, is not what `source` allows, or is UTF-16; a byte order mark of UTF-8
+  /// is skipped. Of a pipe at most kMostTypedBytes are read.
+  explicit ByteReader(const std::string& path, FileSource source = FileSource::kRegular);
 
   /// The next byte, or -1 at the end.
   int peek() { return position_ < buffer_.size() || fill() ? static_cast<unsigned char>(buffer_[position_]) : -1; }
   int get();
   int64_t line() const { return line_; }
-  int64_t bytes_read() const { return loaded_ - static_cast<int64_t>(buffer_.size() - position_); }
+  /// Of the file as it lies on the disk; of a compressed one as far as it was unpacked.
+  int64_t bytes_read() const;
 
  private:
   bool fill();
 
-  std::string path_;
-  std::ifstream in_;
+  bool compressed_;
+  std::unique_ptr<UnpackedFile> in_;
   std::string buffer_;
   size_t position_ = 0;
-  int64_t line_ = 1, loaded_ = 0;
+  int64_t line_ = 1;
 };
 
 /// A space, a tab, or the end of a line.

@@ -75,6 +75,7 @@ ChatEncoder::ChatEncoder(const Tokenizer& tokenizer, const ChatEncoderOptions& o
       history_rewrites_(options.history_rewrites),
       variables_(special_token_variables(tokenizer)),
       mask_(mask_options(tokenizer, options.train_on)) {
+  mask_.learn_empty_thinking = options.learn_empty_thinking;
   variables_.update(options.chat_template_kwargs);
   if (!options.chat_template.empty()) {
     template_.emplace(options.chat_template, options.chat_template_name);
@@ -93,15 +94,19 @@ const ChatTemplate& ChatEncoder::template_for(const Conversation& conversation, 
                   "state chat_template_file, or write the data as text: prompt and completion");
 }
 
-RenderedChat ChatEncoder::render(const Conversation& conversation, size_t count, const std::string& where) const {
+ChatInput ChatEncoder::input_of(const Conversation& conversation, size_t count) const {
   ChatInput input;
   input.messages = conversation.messages;
   input.messages.erase(input.messages.begin() + static_cast<std::ptrdiff_t>(count), input.messages.end());
   input.tools = conversation.tools;
   input.variables = variables_;
   input.variables.update(conversation.template_kwargs);
+  return input;
+}
+
+RenderedChat ChatEncoder::render(const Conversation& conversation, size_t count, const std::string& where) const {
   try {
-    return template_for(conversation, where).render(input);
+    return template_for(conversation, where).render(input_of(conversation, count));
   } catch (const UserError& error) {
     if (error.where() == where) throw;
     const std::string place = error.where().empty() ? where : fmt::format("{}, at {}", where, error.where());
@@ -179,8 +184,33 @@ Sample ChatEncoder::masked(const RenderedChat& chat, const std::vector<WeightedR
   return sample;
 }
 
+/// Counts the answers that are learnt, and those of them that the model is asked for otherwise.
+void ChatEncoder::compare_prompts(const Conversation& conversation, const RenderedChat& chat,
+                                  const std::vector<SupervisedRange>& ranges, const std::vector<float>& weights,
+                                  const std::string& where, EncodedRow& row) const {
+  if (train_on_ == TrainOn::kAll) return;
+  int last = -1;
+  for (const SupervisedRange& range : ranges) {
+    int message = range.message_index;
+    if (message < 0) {  // a stretch of the completion begins with its first answer
+      const auto begins = [&](const Span& span) { return span.message_index >= 0 && span.end > range.begin; };
+      const auto span = std::find_if(chat.spans.begin(), chat.spans.end(), begins);
+      if (span == chat.spans.end()) continue;
+      message = span->message_index;
+    }
+    // Of an answer in several parts only the first follows a prompt.
+    if (message == last || weights[static_cast<size_t>(message)] == 0) continue;
+    last = message;
+    ++row.answers;
+    const auto index = static_cast<size_t>(message);
+    auto difference = prompts_.compare(template_for(conversation, where), chat, index, range.begin,
+                                       [&] { return input_of(conversation, index); });
+    if (difference) row.prompt_differences.push_back(std::move(*difference));
+  }
+}
+
 Sample ChatEncoder::expanded(const Conversation& conversation, const RewrittenTurns& turns, size_t completion_begin,
-                             const std::string& where) const {
+                             const std::string& where, EncodedRow& row) const {
   const RenderedChat chat = render(conversation, turns.end, where);
   std::vector<SupervisedRange> ranges;
   for (const SupervisedRange& range : ranges_of(chat, conversation, completion_begin)) {
@@ -195,6 +225,7 @@ Sample ChatEncoder::expanded(const Conversation& conversation, const RewrittenTu
   }
   std::vector<float> weights(conversation.weights.size(), 0.0f);
   for (const size_t message : turns.messages) weights[message] = conversation.weights[message];
+  compare_prompts(conversation, chat, ranges, weights, where, row);
   return masked(chat, weighted(chat, ranges, conversation, weights));
 }
 
@@ -222,6 +253,7 @@ EncodedRow ChatEncoder::encode(const Conversation& conversation, const std::stri
   const std::vector<WeightedRange> parts = weighted(chat, ranges, conversation, weights);
   row.sample = masked(chat, parts);
   row.text_key = key_of(chat);
+  compare_prompts(conversation, chat, ranges, weights, where, row);
   for (const SupervisedRange& range : ranges) {
     if (range.message_index < 0) continue;
     const auto message = static_cast<size_t>(range.message_index);
@@ -233,7 +265,7 @@ EncodedRow ChatEncoder::encode(const Conversation& conversation, const std::stri
       conversation.other_roles_ask && (train_on_ == TrainOn::kAssistant || train_on_ == TrainOn::kLast);
   if (history_rewrites_ == HistoryRewrites::kExpand) {
     for (const RewrittenTurns& turns : rewritten) {
-      Sample sample = expanded(conversation, turns, completion_begin, where);
+      Sample sample = expanded(conversation, turns, completion_begin, where, row);
       if (sample.supervised() > 0) row.expanded.push_back(std::move(sample));
     }
   }

@@ -10,6 +10,7 @@
 #include "data/sample_format.h"
 #include "text/chat_facts.h"
 #include "text/chat_template.h"
+#include "text/prompt_comparison.h"
 #include "text/tokenizer.h"
 
 namespace hone {
@@ -21,8 +22,13 @@ struct ChatEncoderOptions {
   std::string chat_template = {};
   /// The file it is from, for errors.
   std::string chat_template_name = "chat_template";
+  /// A think block that the template puts in empty is learnt, where the header of answers does not have it.
+  bool learn_empty_thinking = false;
   /// Variables of the template, beside bos_token and the like; those of a row win.
   Json chat_template_kwargs = Json::object();
+  /// Of text that is no chat: whether bos stands in front of it (unset: as the tokenizer has it) and eos behind it.
+  std::optional<bool> add_bos = {};
+  bool add_eos = true;
 };
 
 /// Immutable; may be used from many threads.
@@ -39,6 +45,8 @@ class ChatEncoder {
   /// Throws UserError at `where`: no template, an error of the template, a rewritten answer under kError.
   EncodedRow encode(const Conversation& conversation, const std::string& where) const;
 
+  bool has_template() const { return template_.has_value(); }
+
  private:
   struct WeightedRange {
     size_t begin, end;
@@ -46,6 +54,7 @@ class ChatEncoder {
   };
 
   const ChatTemplate& template_for(const Conversation& conversation, const std::string& where) const;
+  ChatInput input_of(const Conversation& conversation, size_t count) const;
   /// The first `count` messages.
   RenderedChat render(const Conversation& conversation, size_t count, const std::string& where) const;
   std::vector<size_t> learnt_messages(const RenderedChat& chat, const Conversation& conversation) const;
@@ -55,7 +64,10 @@ class ChatEncoder {
                                              const Conversation& conversation, const std::vector<float>& weights);
   Sample masked(const RenderedChat& chat, const std::vector<WeightedRange>& parts) const;
   Sample expanded(const Conversation& conversation, const RewrittenTurns& turns, size_t completion_begin,
-                  const std::string& where) const;
+                  const std::string& where, EncodedRow& row) const;
+  void compare_prompts(const Conversation& conversation, const RenderedChat& chat,
+                       const std::vector<SupervisedRange>& ranges, const std::vector<float>& weights,
+                       const std::string& where, EncodedRow& row) const;
 
   const Tokenizer& tokenizer_;
   TrainOn train_on_;
@@ -63,6 +75,7 @@ class ChatEncoder {
   Json variables_;
   MaskOptions mask_;
   std::optional<ChatTemplate> template_, tool_template_;
+  PromptComparison prompts_;
 };
 
 }  // namespace hone

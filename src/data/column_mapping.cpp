@@ -122,7 +122,8 @@ void ColumnMapping::add(std::string name, const Json& value, const std::string& 
   }
   if (is_one_of(name, kMedia)) {
     throw UserError(fmt::format("column_mapping names {}, which are not trained on in this version", name), where,
-                    "remove the entry to train on the text alone");
+                    fmt::format("to train on the text alone take it out, and write ignore_columns: [{}]",
+                                value.is_string() ? value.get<std::string>() : name));
   }
   if (const std::string_view ours = translated(name, kOtherNames); !ours.empty()) name = ours;
   if (!value.is_string()) {
@@ -178,8 +179,21 @@ void ColumnMapping::add_role(const std::string& role, const Json& speakers, cons
   }
 }
 
+void ColumnMapping::ignore(const std::vector<std::string>& columns, const std::string& where) {
+  for (const std::string& column : columns) {
+    if (takes(column)) {
+      throw UserError(fmt::format("column_mapping reads the column '{}', and ignore_columns leaves it out", column),
+                      where, "name it in one of them");
+    }
+    if (!ignores(column)) ignored_.push_back(column);
+  }
+}
+
+bool ColumnMapping::ignores(std::string_view column) const { return is_one_of(column, ignored_); }
+
 Json ColumnMapping::to_json() const {
   Json json = Json::object();
+  if (!ignored_.empty()) json["ignored"] = ignored_;
   for (const auto& [kind, entries] :
        {std::pair{"columns", &columns_}, std::pair{"keys", &keys_}, std::pair{"speakers", &speakers_}}) {
     for (const Entry& entry : *entries) json[kind].push_back({entry.name, entry.column});

@@ -1,4 +1,5 @@
-// column_mapping: which columns of the data a format reads, where they have names of their own.
+// column_mapping and ignore_columns: which columns of the data a format reads, where they have names of their own, and
+// which it leaves alone.
 #pragma once
 
 #include <atomic>
@@ -25,6 +26,12 @@ class ColumnMapping {
 
   /// Throws UserError at `where`: a name that is none of ours (with the nearest), one column for two purposes, images.
   static ColumnMapping parse(const Json& mapping, const std::string& where);
+
+  /// ignore_columns: these columns of the data are as good as absent. Throws UserError at `where` if the mapping reads
+  /// one of them.
+  void ignore(const std::vector<std::string>& columns, const std::string& where);
+  const std::vector<std::string>& ignored() const { return ignored_; }
+  bool ignores(std::string_view column) const;
 
   /// Equal for mappings that read alike.
   Json to_json() const;
@@ -60,6 +67,7 @@ class ColumnMapping {
   void add_role(const std::string& role, const Json& speakers, const std::string& where);
 
   std::vector<Entry> columns_, keys_, speakers_;
+  std::vector<std::string> ignored_;
 };
 
 /// The names that columns can be mapped to.

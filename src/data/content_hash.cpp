@@ -7,7 +7,6 @@
 #include <cerrno>
 #include <cstring>
 #include <ctime>
-#include <fstream>
 #include <optional>
 #include <vector>
 
@@ -55,9 +54,11 @@ std::string content_hash(const std::filesystem::path& path, ThreadPool& pool) {
 }
 
 ContentHashes::ContentHashes(std::filesystem::path memory, ThreadPool& pool) : memory_(std::move(memory)), pool_(pool) {
-  std::ifstream file(memory_);
-  const Json json = file ? parse_json(file) : Json();
-  if (json.is_object()) known_ = json;
+  try {
+    if (std::optional<Json> json = read_json_if_there(memory_); json && json->is_object()) known_ = std::move(*json);
+  } catch (const UserError&) {
+    return;  // only a memory: what cannot be read is found again
+  }
 }
 
 ContentHashes::~ContentHashes() {

@@ -2,9 +2,11 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "data/message_reader.h"
+#include "text/thinking.h"
 
 namespace hone {
 
@@ -55,6 +57,18 @@ std::string messages_column(const RowColumns& columns) {
     }
   }
   return columns.label("messages");
+}
+
+bool has_thoughts(const Conversation& conversation) {
+  return std::any_of(conversation.messages.begin(), conversation.messages.end(), [](const Json& message) {
+    const auto text = [&](const char* key) {
+      const auto found = message.find(key);
+      return found != message.end() && found->is_string() ? found->get<std::string>() : std::string();
+    };
+    if (text("role") != "assistant") return false;
+    return !text("reasoning_content").empty() || !text("reasoning").empty() || !text("thinking").empty() ||
+           has_think_block(text("content"));
+  });
 }
 
 void add_message(Conversation& conversation, const std::string& role, std::string content) {

@@ -27,6 +27,9 @@ void read_settings(const RowColumns& columns, Conversation& conversation, const 
 /// Adds a message with the weight 1.
 void add_message(Conversation& conversation, const std::string& role, std::string content);
 
+/// Whether some message of the assistant has thoughts: in a key of their own, or in think tags of its content.
+bool has_thoughts(const Conversation& conversation);
+
 /// The column that holds the messages: that of the mapping, or the first of messages, conversations and conversation
 /// that is there; "messages" if there is none.
 std::string messages_column(const RowColumns& columns);

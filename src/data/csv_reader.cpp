@@ -3,8 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <set>
 
 #include "core/error.h"
+#include "data/unpacked_file.h"
 #include "text/utf8.h"
 
 namespace hone {
@@ -20,11 +22,38 @@ std::string without_blanks(const std::string& text) {
   return begin == std::string::npos ? "" : text.substr(begin, end - begin + 1);
 }
 
+/// By the name of a .tsv file; of a .csv file the first of comma, semicolon and tab that its header has outside of
+/// quotes.
+char recognised_delimiter(const std::string& file) {
+  if (without_compression(file).ends_with(".tsv")) return '\t';
+  ByteReader in(file);
+  while (ends_line(in.peek())) in.get();
+  bool semicolon = false, tab = false, quoted = false;
+  for (int byte = in.get(); byte >= 0 && (quoted || !ends_line(byte)); byte = in.get()) {
+    if (byte == '"') quoted = !quoted;
+    if (quoted) continue;
+    if (byte == ',') return ',';
+    semicolon = semicolon || byte == ';';
+    tab = tab || byte == '\t';
+  }
+  return semicolon ? ';' : tab ? '\t' : ',';
+}
+
 }  // namespace
 
-CsvReader::CsvReader(const std::string& file, size_t max_row_bytes)
+std::optional<char> delimiter_of(const std::string& name, const std::string& where) {
+  if (name.empty()) return std::nullopt;
+  if (name == "tab" || name == "\\t") return '\t';
+  const auto c = static_cast<unsigned char>(name[0]);
+  const bool letter = std::isalnum(c) || c >= 0x80 || c == '"' || c == '\n' || c == '\r';
+  if (name.size() == 1 && !letter) return name[0];
+  throw UserError(fmt::format("delimiter is '{}', not a character that parts fields", name), where,
+                  "write a single one, such as \";\" or \"|\", or tab");
+}
+
+CsvReader::CsvReader(const std::string& file, std::optional<char> delimiter, size_t max_row_bytes)
     : file_(file), max_row_bytes_(max_row_bytes), in_(file) {
-  if (file.ends_with(".tsv")) header_->delimiter = '\t';
+  header_->delimiter = delimiter ? *delimiter : recognised_delimiter(file);
   read_header();
 }
 
@@ -40,21 +69,17 @@ void CsvReader::read_header() {
     header_->names.push_back(without_blanks(name));
   }
   const std::vector<std::string>& names = header_->names;
+  std::set<std::string_view> known;
   for (const std::string& name : names) {
-    if (name.empty() || std::count(names.begin(), names.end(), name) == 1) continue;
+    if (name.empty() || known.insert(name).second) continue;
     throw UserError(fmt::format("the header names the column '{}' twice", name), row.where(),
                     "give each column a name of its own");
   }
-  const char other = header_->delimiter == ',' ? '\t' : ',';
-  for (const char delimiter : {';', other}) {
-    if (names.size() != 1 || names[0].find(delimiter) == std::string::npos) continue;
+  for (const char other : {',', ';', '\t'}) {
+    if (names.size() != 1 || names[0].find(other) == std::string::npos) continue;
     throw UserError(fmt::format("the header is one column: '{}'", names[0]), row.where(),
-                    fmt::format("the fields of a {} are parted by {}: save it so{}",
-                                header_->delimiter == ',' ? ".csv file" : ".tsv file",
-                                header_->delimiter == ',' ? "commas" : "tabs",
-                                delimiter == '\t'  ? ", or name it .tsv"
-                                : delimiter == ',' ? ", or name it .csv"
-                                                   : ""));
+                    fmt::format("say what is between the fields: delimiter: {} in the data set's entry",
+                                other == '\t' ? "tab" : fmt::format("\"{}\"", other)));
   }
   if (std::all_of(names.begin(), names.end(), [](const std::string& name) { return name.empty(); })) {
     throw UserError("the header names no column", row.where(), "the first line of the file names the columns");
@@ -108,7 +133,7 @@ bool CsvReader::next_record(RawRow& row) {
       field_begins = false;
       continue;
     }
-    if (byte == '"' && header_->delimiter == ',') {
+    if (byte == '"' && header_->delimiter != '\t') {
       throw UserError("there is a quote inside a field that does not begin with one", row.where(),
                       std::string(kQuoting));
     }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -10,14 +11,18 @@
 
 namespace hone {
 
-/// Reads the records of a `.csv` (comma) or `.tsv` (tab) file. The first record is the header: names of the columns,
+/// What `delimiter` says: a character, or "tab"; nothing for "". Throws UserError at `where` for anything else.
+std::optional<char> delimiter_of(const std::string& name, const std::string& where);
+
+/// Reads the records of a `.csv` or `.tsv` (tab) file. A .csv file whose header has no comma outside of quotes may have
+/// semicolons or else tabs in its place. The first record is the header: names of the columns,
 /// without blanks around them; the columns of an unnamed header field are not read. A field may be in quotes, and then
 /// hold delimiters, line ends and doubled quotes. Lines end with CRLF or LF; blank lines are skipped.
 /// Source: RFC 4180; beyond it, in TSV a quote inside a field that does not begin with one is text.
 class CsvReader : public RowReader {
  public:
-  /// Throws UserError: not readable; a header with a name twice, or without any, or that is parted by semicolons.
-  explicit CsvReader(const std::string& file, size_t max_row_bytes = kMaxRowBytes);
+  /// Throws UserError: not readable; a header with a name twice, or without any, or that another delimiter parts.
+  explicit CsvReader(const std::string& file, std::optional<char> delimiter = {}, size_t max_row_bytes = kMaxRowBytes);
 
   /// Throws UserError with file:line: a quote that is not closed, text behind a closing quote, a quote inside a field
   /// of CSV that does not begin with one, a lone carriage return, a row over max_row_bytes.

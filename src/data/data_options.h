@@ -25,6 +25,8 @@ struct DataOptions {
   bool tolerant = false;
   /// The folder in which tokenized data sets are kept; empty: none is, they stay in memory.
   std::string tokenized_cache = {};
+  /// Tokens that the configuration gives a role (text/token_choice.h).
+  Json token_choice = Json::object();
   /// What the tokenizer was read from: a cache of other files does not fit.
   std::vector<std::string> tokenizer_files = {};
   /// Tokens of a block (data/token_block.h), about: bounds what is in memory while a cache is built.

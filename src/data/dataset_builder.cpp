@@ -9,6 +9,7 @@
 
 #include "core/error.h"
 #include "core/philox.h"
+#include "core/printable.h"
 #include "data/sample_encoder.h"
 #include "text/stream_decoder.h"
 
@@ -71,7 +72,8 @@ std::vector<int64_t> draw_validation(const SampleStore& store, const DataOptions
 std::vector<std::string> texts_of(const std::vector<RowNotice>& notices) {
   std::vector<std::string> texts;
   for (const RowNotice& notice : notices) {
-    texts.push_back(fmt::format("{} ({} rows, first: {})", notice.text, notice.rows, notice.first_where));
+    texts.push_back(
+        fmt::format("{} ({} row{}, first: {})", notice.text, notice.rows, plural(notice.rows), notice.first_where));
   }
   return texts;
 }
@@ -86,7 +88,7 @@ BuiltStore build_store(const std::vector<DatasetEntry>& entries, const DataOptio
   if (!options.tokenized_cache.empty()) hashes.emplace(options.tokenized_cache + "/content_hashes.json", pool);
   TokenCounter count_tokens;
   if (tokenizer) {
-    count_tokens = [tokenizer](std::string_view text) { return std::ssize(tokenizer->encode(text, false)); };
+    count_tokens = [&encoder](std::string_view text) { return encoder.count_tokens(text); };
   }
   const EncodingContext context{options, encoder, pool, progress, count_tokens, hashes ? &*hashes : nullptr};
   RowsReport all;

@@ -173,7 +173,7 @@ TEST_F(DatasetBuilding, RefusesDataWithNothingInIt) {
   EXPECT_THAT(error(), AllOf(HasSubstr("the data set is empty"), HasSubstr("chat.jsonl")));
   give(R"({"messages": [{"role": "user", "content": "a"}, {"role": "bot", "content": "b"}]})");
   EXPECT_THAT(error(), AllOf(HasSubstr("there is nothing to learn in the data set 'chat'"),
-                             HasSubstr("1 rows: no message has the role 'assistant' (roles: user, bot)"),
+                             HasSubstr("1 row: no message has the role 'assistant' (roles: user, bot)"),
                              HasSubstr("chat.jsonl:1")));
   options_.max_length = 3;
   give(chat_rows(5));

@@ -9,6 +9,7 @@
 #include "core/error.h"
 #include "core/thread_pool.h"
 #include "core/xxhash64.h"
+#include "data/contrary_columns.h"
 #include "data/row_batches.h"
 #include "data/token_cache.h"
 
@@ -30,9 +31,15 @@ Json inputs_of(const DatasetEntry& entry, const DataOptions& options, ContentHas
           {"samples", entry.samples ? Json(*entry.samples) : Json()},
           {"split", entry.split},
           {"column_mapping", entry.mapping.to_json()},
+          {"delimiter", entry.delimiter ? std::string(1, *entry.delimiter) : ""},
+          {"prompt_template", entry.prompt_template ? entry.prompt_template->to_json() : Json()},
+          {"add_bos_token", chat.add_bos ? Json(*chat.add_bos) : Json()},
+          {"add_eos_token", chat.add_eos},
+          {"token_choice", options.token_choice},
           {"tokenizer_files", tokenizer},
           {"chat_template_hash", chat.chat_template.empty() ? "" : hash_text(xxh64(chat.chat_template))},
           {"chat_template_kwargs", chat.chat_template_kwargs},
+          {"learn_empty_thinking", chat.learn_empty_thinking},
           {"train_on", name_of(chat.train_on)},
           {"history_rewrites", static_cast<int>(chat.history_rewrites)},
           {"max_length", options.max_length},
@@ -50,6 +57,7 @@ class DatasetEncoding {
       : entry_(entry),
         report_(report),
         context_(context),
+        prompt_(entry.prompt_template ? &*entry.prompt_template : usual_prompt(context)),
         builder_(context.options.max_length, context.options.overlength, context.options.chat.history_rewrites) {}
 
   void run(int64_t first_row, int64_t tokens, const BlockSink& sink) {
@@ -74,11 +82,40 @@ class DatasetEncoding {
     if (first_row == 0) batches.reader().finish();  // rows that were skipped were not looked into
     report_.format = batches.reader().format();
     report_.decision = batches.reader().decision();
+    if (prompt_ && !entry_.prompt_template && report_.format == SampleFormat::kAlpaca) {
+      report_.decision += "; written as text (prompt_template: plain), since the model has no chat template";
+    }
     report_.files = batches.files();
     if (builder_.rows() > 0) sink(take());
   }
 
  private:
+  /// Rows of one turn, of which the completion is learnt, are text where no template could make a chat of them.
+  static const PromptTemplate* usual_prompt(const EncodingContext& context) {
+    const bool completion = context.options.chat.train_on == TrainOn::kCompletion;
+    return completion && !context.encoder.has_chat_template() ? &PromptTemplate::plain() : nullptr;
+  }
+
+  /// The row, and its columns that are not used.
+  FormattedRow formatted(const DatasetRow& row, const std::string& where, std::vector<std::string>& unused) const {
+    if (prompt_ && row.format == SampleFormat::kAlpaca) {
+      const Json parsed = parse_row(row.raw);
+      refuse_contrary_columns(parsed, row.format, where, entry_.mapping);
+      const RowColumns columns(parsed, name_of(row.format), where, entry_.mapping);
+      FormattedRow filled = prompt_->fill(columns);
+      unused = columns.unread();
+      return filled;
+    }
+    if (entry_.prompt_template) {
+      throw UserError(
+          fmt::format("prompt_template writes rows of type alpaca, and these are of type {}", name_of(row.format)),
+          where,
+          "write type: alpaca, with column_mapping where the columns have other names, or leave "
+          "prompt_template out");
+    }
+    return read_row(row, entry_.mapping, &unused);
+  }
+
   void encode(const RowBatch& batch) {
     encoded_.assign(batch.rows.size(), {});
     std::vector<std::exception_ptr> errors(batch.rows.size());
@@ -86,7 +123,10 @@ class DatasetEncoding {
       const auto i = static_cast<size_t>(index);
       try {
         const std::string where = batch.rows[i].where();
-        encoded_[i] = context_.encoder.encode(read_row(batch.rows[i], entry_.mapping), where);
+        std::vector<std::string> unused;
+        FormattedRow row = formatted(batch.rows[i], where, unused);
+        encoded_[i] = context_.encoder.encode(std::move(row), where);
+        encoded_[i].unused_columns = std::move(unused);
       } catch (...) {
         errors[i] = std::current_exception();
       }
@@ -104,6 +144,7 @@ class DatasetEncoding {
   const DatasetEntry& entry_;
   DatasetReport& report_;
   const EncodingContext& context_;
+  const PromptTemplate* prompt_;  // null: rows of alpaca are chats
   BlockBuilder builder_;
   std::vector<EncodedRow> encoded_;
   int64_t tokens_ = 0;  // in the blocks so far
@@ -166,6 +207,7 @@ EncodedDataset encode_dataset(const DatasetEntry& entry, const std::string& name
   DatasetReport& report = dataset.report;
   report.name = name;
   report.path = entry.path;
+  report.ignored_columns = entry.mapping.ignored();
   if (context.hashes && !entry.code) {
     encode_cached(entry, context, dataset);
   } else {

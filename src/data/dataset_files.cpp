@@ -8,6 +8,8 @@
 #include <set>
 
 #include "core/error.h"
+#include "core/file_bytes.h"
+#include "data/unpacked_file.h"
 
 namespace hone {
 
@@ -20,13 +22,14 @@ struct Refusal {
 };
 
 constexpr std::string_view kUnpack = "unpack it first";
+constexpr std::string_view kUnpackOther = "of compressed files .jsonl, .json, .csv, .tsv, .txt and .md are read";
 constexpr std::string_view kToText = "export it as CSV or JSONL";
 
 /// Kinds of data files that other tools read and this version does not.
 constexpr std::array<Refusal, 13> kRefused = {
     {{".arrow", "it is what datasets.save_to_disk writes: write the data with to_json or to_parquet"},
-     {".gz", kUnpack},
-     {".zst", kUnpack},
+     {".gz", kUnpackOther},
+     {".zst", kUnpackOther},
      {".bz2", kUnpack},
      {".xz", kUnpack},
      {".zip", kUnpack},
@@ -38,7 +41,7 @@ constexpr std::array<Refusal, 13> kRefused = {
      {".yaml", "convert it to JSONL: one JSON object on each line"},
      {".yml", "convert it to JSONL: one JSON object on each line"}}};
 
-constexpr std::string_view kReadable = ".jsonl, .json, .csv, .tsv, .parquet, .txt or .md";
+constexpr std::string_view kReadable = ".jsonl, .json, .csv, .tsv, .parquet, .txt or .md, or .jsonl.gz or .jsonl.zst";
 
 void refuse_other_kinds(const fs::path& path) {
   const std::string extension = path.extension().string();
@@ -166,41 +169,72 @@ DatasetFiles split_anywhere(const fs::path& path, const std::string& split) {
                   fmt::format("it holds {}: a split is a folder or the beginning of the files' names", known));
 }
 
+/// What to do where nothing is at `path`: a near name beside it, or the download of what looks like a hub's id.
+std::string instead_of(const fs::path& path) {
+  const fs::path folder = path.has_parent_path() ? path.parent_path() : fs::path(".");
+  std::vector<std::string> names;
+  std::error_code error;
+  for (const auto& entry : fs::directory_iterator(folder, error)) names.push_back(entry.path().filename().string());
+  if (!error) return "check the path." + did_you_mean(path.filename().string(), names);
+  const std::string text = path.string();
+  const bool id = std::count(text.begin(), text.end(), '/') == 1 && text.front() != '/' && text.front() != '.' &&
+                  kind_of_file(text) == FileKind::kOther;
+  if (!id) return "check the path: its folder is not there either";
+  return fmt::format(
+      "data sets are not downloaded: if it is one of the Hugging Face hub, hf download --repo-type dataset "
+      "{} --local-dir {}, and give that folder",
+      text, path.filename().string());
+}
+
 }  // namespace
 
 FileKind kind_of_file(const std::string& path) {
-  const std::string extension = fs::path(path).extension().string();
+  const std::string_view unpacked = without_compression(path);
+  const std::string extension = fs::path(unpacked).extension().string();
   if (extension == ".jsonl" || extension == ".ndjson" || extension == ".json") return FileKind::kJson;
   if (extension == ".csv" || extension == ".tsv") return FileKind::kCsv;
-  if (extension == ".parquet") return FileKind::kParquet;
+  if (extension == ".parquet" && unpacked == path) return FileKind::kParquet;
   if (extension == ".txt" || extension == ".md") return FileKind::kText;
   return FileKind::kOther;
 }
 
-DatasetFiles files_of_dataset(const std::string& path, const std::string& split) {
+namespace {
+
+DatasetFiles find_files(const std::string& path, const std::string& split) {
   std::error_code error;
   const auto status = fs::status(path, error);
   if (!fs::exists(status)) {
-    throw UserError("there is no such file or folder", path,
-                    "give the path of a local file; data sets are not downloaded");
+    throw UserError("there is no such file or folder", path, instead_of(path));
   }
   if (split.find_first_of("[:%/") != std::string::npos) {
     throw UserError(fmt::format("the split '{}' is not a name", split), path,
                     "name a split alone; samples takes its first rows");
   }
   if (fs::is_directory(status)) return split.empty() ? whole_folder(path) : split_anywhere(path, split);
-  refuse_other_kinds(path);
-  if (!split.empty() && split != "train" && !path.ends_with(".json")) {
+  if (kind_of_file(path) == FileKind::kOther) refuse_other_kinds(path);
+  const bool json = without_compression(path).ends_with(".json");
+  if (!split.empty() && split != "train" && !json) {
     throw UserError(fmt::format("the file has no split '{}'", split), path,
                     "split names files or a folder inside a folder; name the file itself");
   }
-  return {{path}, {}, path.ends_with(".json") ? split : ""};
+  return {{path}, {}, json ? split : ""};
+}
+
+}  // namespace
+
+DatasetFiles files_of_dataset(const std::string& path, const std::string& split) {
+  DatasetFiles found = find_files(path, split);
+  for (const std::string& file : found.files) require_regular_file(file);
+  return found;
 }
 
 std::string name_from_path(const std::string& path) {
   fs::path file(path);
   if (!file.has_filename()) file = file.parent_path();
-  const std::string name = (kind_of_file(path) == FileKind::kOther ? file.filename() : file.stem()).string();
+  const std::string name =
+      (kind_of_file(path) == FileKind::kOther ? file.filename()
+                                              : fs::path(without_compression(file.filename().string())).stem())
+          .string();
   return name.empty() || name == "." || name == ".." ? "data" : name;
 }
 

@@ -9,7 +9,8 @@ namespace hone {
 
 enum class FileKind { kJson, kCsv, kParquet, kText, kOther };
 
-/// By its name: .jsonl, .ndjson and .json; .csv and .tsv; .parquet; .txt and .md.
+/// By its name: .jsonl, .ndjson and .json; .csv and .tsv; .txt and .md, each of them also compressed (.gz, .zst);
+/// .parquet.
 FileKind kind_of_file(const std::string& path);
 
 /// The files to read and what is passed over.

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "core/error.h"
+#include "data/contrary_columns.h"
 #include "data/csv_reader.h"
 #include "data/jsonl_reader.h"
 #include "data/parquet_reader.h"
@@ -21,15 +22,20 @@ constexpr int64_t kDetectionRows = 8;
 
 }  // namespace
 
-FormattedRow read_row(const DatasetRow& row, const ColumnMapping& mapping) {
+FormattedRow read_row(const DatasetRow& row, const ColumnMapping& mapping, std::vector<std::string>* unread) {
   const bool plain_text = row.raw.syntax == RowSyntax::kText;
-  return format_row(parse_row(row.raw), row.format, row.where(), plain_text ? ColumnMapping::none() : mapping);
+  const Json parsed = parse_row(row.raw);
+  const std::string where = row.where();
+  if (plain_text) return format_row(parsed, row.format, where);
+  refuse_contrary_columns(parsed, row.format, where, mapping);
+  return format_row(parsed, row.format, where, mapping, unread);
 }
 
-std::unique_ptr<RowReader> open_rows(const std::string& file, const DatasetFiles& files, const ColumnMapping& mapping) {
+std::unique_ptr<RowReader> open_rows(const std::string& file, const DatasetFiles& files, const ColumnMapping& mapping,
+                                     std::optional<char> delimiter) {
   switch (kind_of_file(file)) {
     case FileKind::kCsv:
-      return std::make_unique<CsvReader>(file);
+      return std::make_unique<CsvReader>(file, delimiter);
     case FileKind::kText:
       return std::make_unique<TextReader>(file);
     case FileKind::kParquet:
@@ -52,6 +58,10 @@ DatasetReader::DatasetReader(const DatasetEntry& entry, TokenCounter count_token
     return;
   }
   files_ = files_of_dataset(entry.path, entry.split);
+  const auto is_csv = [](const std::string& file) { return kind_of_file(file) == FileKind::kCsv; };
+  if (entry.delimiter && std::none_of(files_.files.begin(), files_.files.end(), is_csv)) {
+    throw UserError("delimiter is stated, and the data set has no CSV file", entry.path, "take it out");
+  }
   for (const std::string& file : files_.files) {
     std::error_code error;
     const auto size = std::filesystem::file_size(file, error);
@@ -64,7 +74,7 @@ bool DatasetReader::open_next() {
   if (open_) bytes_before_ += sizes_[next_file_ - 1];
   open_.reset();
   if (next_file_ == files_.files.size()) return false;
-  open_ = open_rows(files_.files[next_file_++], files_, entry_.mapping);
+  open_ = open_rows(files_.files[next_file_++], files_, entry_.mapping, entry_.delimiter);
   peek_rows();
   return true;
 }

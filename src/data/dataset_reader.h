@@ -11,6 +11,7 @@
 #include "data/code/code_repository.h"
 #include "data/column_mapping.h"
 #include "data/dataset_files.h"
+#include "data/prompt_template.h"
 #include "data/raw_row.h"
 #include "data/sample_format.h"
 
@@ -24,7 +25,9 @@ struct DatasetEntry {
   std::string name = {};                ///< in logs and metrics; empty: from the path
   std::string split = {};               ///< of a folder, or of a .json file with several lists
   ColumnMapping mapping = {};
-  std::optional<CodeOptions> code = {};  ///< the path is a repository of source code
+  std::optional<char> delimiter = {};                  ///< of CSV files; unset: recognised
+  std::optional<PromptTemplate> prompt_template = {};  ///< rows of alpaca are written as text, not as a chat
+  std::optional<CodeOptions> code = {};                ///< the path is a repository of source code
 };
 
 /// A row and how it is read.
@@ -35,12 +38,13 @@ struct DatasetRow {
   std::string where() const { return raw.where(); }
 };
 
-/// Parses a row and reads its columns. May be called from many threads. Throws UserError: what parse_row and format_row
-/// refuse.
-FormattedRow read_row(const DatasetRow& row, const ColumnMapping& mapping);
+/// Parses a row and reads its columns; `unread` as format_row sets it. May be called from many threads. Throws
+/// UserError: what parse_row, format_row and refuse_contrary_columns refuse.
+FormattedRow read_row(const DatasetRow& row, const ColumnMapping& mapping, std::vector<std::string>* unread = nullptr);
 
 /// Opens one file of rows. Throws UserError: not readable, Parquet in a program that was built without it.
-std::unique_ptr<RowReader> open_rows(const std::string& file, const DatasetFiles& files, const ColumnMapping& mapping);
+std::unique_ptr<RowReader> open_rows(const std::string& file, const DatasetFiles& files, const ColumnMapping& mapping,
+                                     std::optional<char> delimiter = {});
 
 /// Reads the files of a data set one after another. The format of each file is detected from its first rows, unless the
 /// entry states it; plain text is of the format text.

@@ -52,6 +52,25 @@ TEST(DatasetReader, AFolderMayMixKindsAndFormats) {
                               HasSubstr(" and 2 more files"), HasSubstr("; not read: README.md, h.png")));
 }
 
+TEST(DatasetReader, WhatIsNotThereIsAnsweredByWhatItMayBe) {
+  const DataFolder folder;
+  folder.write("chat.jsonl", kChat);
+  EXPECT_THAT(error_of({folder / "chart.jsonl"}),
+              AllOf(HasSubstr("no such file"), HasSubstr("Did you mean 'chat.jsonl'")));
+  EXPECT_THAT(error_of({"nobody-has-this/gsm8k"}),
+              HasSubstr("hf download --repo-type dataset nobody-has-this/gsm8k --local-dir gsm8k"));
+  EXPECT_THAT(error_of({folder / "no/chat.jsonl"}), testing::Not(HasSubstr("hf download")));
+}
+
+TEST(DatasetReader, ADelimiterIsForCsv) {
+  const DataFolder folder;
+  DatasetEntry entry{folder.write("a.csv", "question|answer\nq, too|a\n")};
+  entry.delimiter = '|';
+  EXPECT_THAT(rows_of(entry), ElementsAre("prompt_response a.csv:2"));
+  entry.path = folder.write("a.jsonl", kChat);
+  EXPECT_THAT(error_of(entry), HasSubstr("delimiter is stated, and the data set has no CSV file"));
+}
+
 TEST(DatasetReader, DetectsFromTheRowsThatAreUsed) {
   const DataFolder folder;
   const std::string path = folder.write("d.jsonl", std::string(kChat) + "\n{broken\n");
@@ -101,7 +120,7 @@ TEST(DatasetReader, SaysWhatCannotBeRead) {
   EXPECT_THAT(error_of({folder / "none.jsonl"}), HasSubstr("there is no such file or folder"));
   EXPECT_THAT(error_of({folder.write("a.arrow", "x")}),
               AllOf(HasSubstr(".arrow files are not read"), HasSubstr("to_json or to_parquet")));
-  EXPECT_THAT(error_of({folder.write("a.jsonl.gz", "x")}), HasSubstr("unpack it first"));
+  EXPECT_THAT(error_of({folder.write("a.jsonl.bz2", "x")}), HasSubstr("unpack it first"));
   folder.write("f/x.bin", "a,b");
   EXPECT_THAT(error_of({folder / "f"}), AllOf(HasSubstr("holds no data file"), HasSubstr("it holds x.bin")));
   folder.write("h/data-00000-of-00001.arrow", "x");

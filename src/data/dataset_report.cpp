@@ -6,6 +6,7 @@
 #include <array>
 
 #include "core/error.h"
+#include "core/printable.h"
 
 namespace hone {
 
@@ -17,12 +18,12 @@ constexpr double kLeastSupervised = 0.001, kMostSupervised = 0.999;
 std::string causes_of(const DatasetReport& report) {
   std::string causes;
   for (const NothingLearnt& entry : report.nothing_learnt) {
-    causes += fmt::format("{}{} rows: {} (first: {})", causes.empty() ? "" : "; ", entry.rows, entry.cause,
-                          entry.first_where);
+    causes += fmt::format("{}{} row{}: {} (first: {})", causes.empty() ? "" : "; ", entry.rows, plural(entry.rows),
+                          entry.cause, entry.first_where);
   }
   if (report.counts.too_long > 0) {
-    causes += fmt::format("{}{} rows: longer than max_length (the longest has {} tokens)", causes.empty() ? "" : "; ",
-                          report.counts.too_long, report.lengths.max);
+    causes += fmt::format("{}{} row{}: longer than max_length (the longest has {} tokens)", causes.empty() ? "" : "; ",
+                          report.counts.too_long, plural(report.counts.too_long), report.lengths.max);
   }
   return causes;
 }
@@ -53,6 +54,37 @@ LengthHistogram histogram_of(const std::vector<int32_t>& lengths, const LengthSu
   }
   bins.back().to = std::max(bins.back().to, summary.max);
   return bins;
+}
+
+std::string DatasetReport::unused_columns_text() const {
+  constexpr size_t kMost = 20;
+  std::string text;
+  size_t count = 0;
+  for (const std::string& column : unused_columns) {
+    if (++count > kMost) break;
+    text += (text.empty() ? "columns not used: " : ", ") + column;
+  }
+  if (count > kMost) text += ", …";
+  for (const std::string& column : ignored_columns) {
+    if (unused_columns.contains(column)) continue;
+    text += fmt::format("{}ignore_columns names '{}', which no row has", text.empty() ? "" : "; ", column);
+  }
+  return text;
+}
+
+std::vector<std::string> DatasetReport::asked_otherwise_lines() const {
+  const auto quoted = [](const std::string& text) {
+    return Json(text).dump(-1, ' ', false, Json::error_handler_t::replace);
+  };
+  std::vector<std::string> lines;
+  for (const AskedOtherwise& entry : asked_otherwise) {
+    lines.push_back(
+        fmt::format("{} of {} answers ({:.1f} %) are learnt after {}, but the model is asked with {} "
+                    "(first: {}): {}",
+                    entry.answers, answers, 100 * static_cast<double>(entry.answers) / static_cast<double>(answers),
+                    quoted(entry.learnt), quoted(entry.asked), entry.first_where, entry.advice));
+  }
+  return lines;
 }
 
 int64_t DatasetReport::unsupervised_rows() const {

@@ -36,7 +36,13 @@ struct DatasetReport : RowsReport {
   std::string decision;  ///< how the format was found; empty: it was stated
   LengthSummary lengths;
   LengthHistogram histogram;
-  std::vector<std::string> files;  ///< by SampleOrigin::file
+  std::vector<std::string> files;            ///< by SampleOrigin::file
+  std::vector<std::string> ignored_columns;  ///< what ignore_columns names
+
+  /// "columns not used: id, label; ignore_columns names 'rejectd', which no row has"; empty if there is nothing to say.
+  std::string unused_columns_text() const;
+  /// A line for each way in which answers are asked for otherwise than they are learnt, with their share.
+  std::vector<std::string> asked_otherwise_lines() const;
 
   /// Rows of which nothing is learnt.
   int64_t unsupervised_rows() const;

@@ -127,17 +127,34 @@ std::vector<Fit> fits_of(const RowColumns& columns) {
   return fits;
 }
 
+/// "question: Question, answer: Answer" of columns that would be among `known` in lower case.
+std::string differing_in_case(const Json& row, std::span<const std::string_view> known) {
+  std::string pairs;
+  for (const auto& [name, value] : row.items()) {
+    const std::string lower = lower_case(name);
+    if (lower == name || row.contains(lower) || std::find(known.begin(), known.end(), lower) == known.end()) continue;
+    pairs += fmt::format("{}{}: {}", pairs.empty() ? "" : ", ", lower, name);
+  }
+  return pairs;
+}
+
 [[noreturn]] void refuse_unknown(const RowColumns& columns) {
   const Json& row = columns.row();
   for (const std::string_view name : columns.mapping().mapped_columns()) columns.at(name);
   if (row.contains("chosen") && row.contains("rejected")) {
     columns.fail(fmt::format("the columns ({}) are those of preference pairs, which are not trained on in this version",
                              column_names(row)),
-                 "to train on the chosen answers, map them: column_mapping: {prompt: …, response: chosen}");
+                 fmt::format("to train on the chosen answers, write in the data set's entry: column_mapping: {}, "
+                             "ignore_columns: [rejected]",
+                             row["chosen"].is_array() ? "{messages: chosen}" : "{prompt: …, response: chosen}"));
   }
   static constexpr std::array<std::string_view, 11> kColumns = {
       "messages", "conversations", "prompt", "completion", "instruction", "output",
       "question", "response",      "answer", "text",       "input_ids"};
+  if (const std::string renamed = differing_in_case(row, kColumns); !renamed.empty()) {
+    columns.fail(fmt::format("the columns fit no format: {}; names differ in upper and lower case", column_names(row)),
+                 fmt::format("rename them, or write in the data set's entry: column_mapping: {{{}}}", renamed));
+  }
   std::string hint;
   for (const auto& [name, value] : row.items()) {
     if (hint.empty()) hint = did_you_mean(name, kColumns);

@@ -120,7 +120,8 @@ JsonOutline outline_of(const std::string& file) {
   return outline;
 }
 
-JsonlReader::JsonlReader(const std::string& file, const Options& options) : file_(file), options_(options), in_(file) {
+JsonlReader::JsonlReader(const std::string& file, const Options& options)
+    : file_(file), options_(options), in_(file, options.source) {
   choose_layout();
   const bool is_split = layout_ != Layout::kTable && !options_.table.empty() && options_.table != "train";
   if (is_split) {
@@ -130,7 +131,7 @@ JsonlReader::JsonlReader(const std::string& file, const Options& options) : file
 }
 
 void JsonlReader::choose_layout() {
-  if (!file_.ends_with(".json")) return;
+  if (!without_compression(file_).ends_with(".json")) return;
   skip_blanks(in_);
   if (in_.peek() == '[') {
     in_.get();

@@ -30,6 +30,7 @@ class JsonlReader : public RowReader {
     size_t max_row_bytes = kMaxRowBytes;
     std::string table = {};                 ///< the list to read of an object with several
     std::vector<std::string> columns = {};  ///< further names of lists that belong to a row
+    FileSource source = FileSource::kRegular;
   };
 
   /// Throws UserError: not there, not readable, several lists of objects and no table, no list of that name.

@@ -96,7 +96,7 @@ TEST(JsonlReader, AnObjectWithTheColumnsOfARowIsOneRow) {
 TEST(JsonlReader, SaysWhatCannotBeRead) {
   const DataFolder folder;
   EXPECT_THAT(refusal([&] { JsonlReader reader(folder / "none.jsonl"); }),
-              AllOf(HasSubstr("cannot open the file"), HasSubstr("none.jsonl")));
+              AllOf(HasSubstr("cannot be read"), HasSubstr("none.jsonl")));
 }
 
 TEST(JsonlReader, NamesFileAndLineOfBrokenRows) {

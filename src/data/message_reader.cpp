@@ -180,9 +180,10 @@ std::string MessageReader::joined_parts(const Json& parts, const std::string& na
       text += part.get_ref<const std::string&>();
       continue;
     }
-    const auto found = part.is_object() ? part.find("text") : part.end();
-    const bool is_text =
-        part.is_object() && part.value("type", Json("text")) == "text" && found != part.end() && found->is_string();
+    auto found = part.is_object() ? part.find("text") : part.end();
+    const bool typed = part.is_object() && part.value("type", Json("text")) == "text";
+    if (typed && found == part.end() && part.contains("type")) found = part.find("value");  // LLaMA-Factory's
+    const bool is_text = typed && found != part.end() && found->is_string();
     if (!is_text) {
       columns_.fail(fmt::format("{}.content has a part that is not text; images and other media are not trained in "
                                 "this version",

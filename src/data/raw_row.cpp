@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "core/error.h"
+#include "core/untrusted_json.h"
 #include "data/csv_reader.h"
 #include "text/utf8.h"
 
@@ -54,6 +55,9 @@ Json parse_json_row(const RawRow& row) {
   if (nested_too_deep(row.text)) {
     throw UserError(fmt::format("the JSON is nested deeper than {} levels", kMaxDepth), row.where(),
                     "flatten the row, or remove it");
+  }
+  if (takes_much_memory(row.text)) {
+    throw UserError("the row has more lists and objects than fit into memory", row.where(), "remove the row");
   }
   Json json;
   try {

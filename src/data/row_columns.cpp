@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <vector>
 
 #include "core/error.h"
@@ -19,9 +20,10 @@ std::string_view kind_of(const Json& value) {
 
 const Json* RowColumns::find(std::string_view name) const {
   const std::string* mapped = mapping_.column(name);
-  if (!mapped && mapping_.takes(name)) return nullptr;
+  if (!mapped && (mapping_.takes(name) || mapping_.ignores(name))) return nullptr;
   const auto found = row_.find(mapped ? std::string_view(*mapped) : name);
   if (found == row_.end()) return nullptr;
+  read_.push_back(found.key());
   if (mapped) mapping_.mark_found(name);
   return found->is_null() ? nullptr : &*found;
 }
@@ -32,7 +34,7 @@ const Json& RowColumns::at(std::string_view name) const {
   const std::string column = label(name);
   const std::string fix =
       fmt::format("the row has the columns: {}.{}", column_names(row_), nearest_column(row_, column));
-  const bool is_null = row_.contains(column) && (mapped || !mapping_.takes(name));
+  const bool is_null = row_.contains(column) && (mapped || (!mapping_.takes(name) && !mapping_.ignores(name)));
   const char* state = is_null ? "null" : "missing";
   if (mapped) fail(fmt::format("the column '{}' is {}, which column_mapping reads as {}", column, state, name), fix);
   fail(fmt::format("the column '{}' is {}, which the format {} needs", name, state, format_), fix);
@@ -54,6 +56,21 @@ Json RowColumns::list_of(std::string_view name, const Json& column, std::string_
   if (parsed.is_array()) return parsed;
   fail(fmt::format("'{}' is text that is not a JSON list, but should be {}", name, expected),
        fmt::format("write the list itself, or as JSON; see the format {} in docs/data.md", format_));
+}
+
+std::vector<std::string> RowColumns::unread() const {
+  constexpr size_t kMost = 64;  // a table may have 100,000 columns
+  std::vector<std::string> names;
+  for (const std::string& column : mapping_.ignored()) {
+    if (row_.contains(column)) names.push_back(column);
+  }
+  const size_t most = names.size() + kMost;
+  for (const auto& [key, value] : row_.items()) {
+    if (names.size() == most) break;
+    if (mapping_.ignores(key) || std::find(read_.begin(), read_.end(), key) != read_.end()) continue;
+    names.push_back(key);
+  }
+  return names;
 }
 
 std::string RowColumns::label(std::string_view name) const {
@@ -81,10 +98,20 @@ std::string column_names(const Json& row) {
   return names.empty() ? "none" : names;
 }
 
+std::string lower_case(std::string_view text) {
+  std::string lower(text);
+  for (char& c : lower) {
+    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
+  }
+  return lower;
+}
+
 std::string nearest_column(const Json& row, std::string_view name) {
   std::vector<std::string> names;
   for (const auto& [key, value] : row.items()) {
-    if (key != name) names.push_back(key);
+    if (key == name) continue;
+    if (lower_case(key) == lower_case(name)) return fmt::format(" Did you mean '{}'?", key);
+    names.push_back(key);
   }
   return did_you_mean(name, names);
 }

@@ -3,6 +3,7 @@
 
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "core/json.h"
 #include "data/column_mapping.h"
@@ -23,7 +24,8 @@ class RowColumns {
              const ColumnMapping& mapping = ColumnMapping::none())
       : row_(row), format_(format), where_(where), mapping_(mapping) {}
 
-  /// A column, or null if it is absent or null. A column that the mapping reads as something else is absent.
+  /// A column, or null if it is absent or null. A column that the mapping reads as something else is absent, and so is
+  /// one that it ignores.
   const Json* find(std::string_view name) const;
 
   /// A column that the format needs. Throws UserError with the columns found and the nearest name.
@@ -35,6 +37,9 @@ class RowColumns {
   std::string text_or_empty(std::string_view name) const;
   /// The list in a column (which is not null), given as such or as JSON text. Throws UserError: it is not a list.
   Json list_of(std::string_view name, const Json& column, std::string_view expected) const;
+
+  /// The columns of the row that find() was not asked for: those that are ignored, and of the others up to 64.
+  std::vector<std::string> unread() const;
 
   /// Its name in the data.
   std::string label(std::string_view name) const;
@@ -52,12 +57,16 @@ class RowColumns {
   std::string_view format_;
   const std::string& where_;
   const ColumnMapping& mapping_;
+  mutable std::vector<std::string_view> read_;  // names in the data
 };
 
 /// The names of the columns of `row`: "id, text", or "none".
 std::string column_names(const Json& row);
 
-/// " Did you mean 'prompt'?" by the names of the columns of `row`, or "".
+/// `text` with the letters A to Z as a to z.
+std::string lower_case(std::string_view text);
+
+/// " Did you mean 'prompt'?" by the names of the columns of `row`, upper and lower case aside, or "".
 std::string nearest_column(const Json& row, std::string_view name);
 
 }  // namespace hone

@@ -18,6 +18,18 @@ std::vector<int32_t> leading_ids(const Tokenizer& tokenizer) {
   return ids;
 }
 
+/// Puts bos in front of what the tokenizer puts in front of a text, or takes it out.
+void set_bos(const Tokenizer& tokenizer, bool add, std::vector<int32_t>& leading) {
+  const std::optional<int32_t> bos = tokenizer.special_tokens().bos;
+  if (!bos) {
+    if (!add) return;
+    throw UserError("add_bos_token is true, but the tokenizer has no bos_token", "add_bos_token",
+                    "leave it out, or name one: special_tokens: {bos_token: TOKEN}");
+  }
+  std::erase(leading, *bos);
+  if (add) leading.insert(leading.begin(), *bos);
+}
+
 /// False of tokenizers that put a space in front of every text.
 bool parts_join(const Tokenizer& tokenizer) {
   std::vector<int32_t> ids = tokenizer.encode("a", false);
@@ -29,10 +41,11 @@ bool parts_join(const Tokenizer& tokenizer) {
 }  // namespace
 
 SampleEncoder::SampleEncoder(const Tokenizer* tokenizer, const ChatEncoderOptions& options, int64_t vocab_size)
-    : tokenizer_(tokenizer), train_on_(options.train_on), vocab_size_(vocab_size) {
+    : tokenizer_(tokenizer), train_on_(options.train_on), add_eos_(options.add_eos), vocab_size_(vocab_size) {
   if (!tokenizer) return;
   chat_.emplace(*tokenizer, options);
   leading_ids_ = leading_ids(*tokenizer);
+  if (options.add_bos) set_bos(*tokenizer, *options.add_bos, leading_ids_);
   parts_join_ = parts_join(*tokenizer);
 }
 
@@ -62,12 +75,17 @@ EncodedRow SampleEncoder::encode(FormattedRow formatted, const std::string& wher
   return row;
 }
 
+int64_t SampleEncoder::count_tokens(std::string_view text) const {
+  const std::vector<int32_t> ids = text.empty() ? std::vector<int32_t>() : tokenizer_->encode(text, false);
+  return std::ssize(leading_ids_) + std::ssize(ids) + (tokenizer_->special_tokens().eos ? 1 : 0);
+}
+
 EncodedRow SampleEncoder::encode_completion(const PromptCompletion& text) const {
   EncodedRow row;
   std::vector<int32_t>& ids = row.sample.input_ids;
   ids = leading_ids_;
   size_t learnt_from = 0;
-  if (parts_join_) {
+  if (parts_join_ || text.encoded_apart) {
     const std::vector<int32_t> prompt = tokenizer_->encode(text.prompt, false);
     const std::vector<int32_t> completion = tokenizer_->encode(text.completion, false);
     ids.insert(ids.end(), prompt.begin(), prompt.end());
@@ -83,7 +101,7 @@ EncodedRow SampleEncoder::encode_completion(const PromptCompletion& text) const 
   const SpecialTokens& special = tokenizer_->special_tokens();
   const bool ended =
       ids.size() > learnt_from && std::find(special.stop.begin(), special.stop.end(), ids.back()) != special.stop.end();
-  if (special.eos && !ended) ids.push_back(*special.eos);
+  if (add_eos_ && special.eos && !ended) ids.push_back(*special.eos);
   row.doubled_bos = begins_with_two_bos(ids, special);
   TextKey key;
   key.add(text.prompt);

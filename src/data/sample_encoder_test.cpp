@@ -53,7 +53,7 @@ TEST(ChatMasking, SupervisesTheAssistantsTextWithItsEndOfTurnTokenAndNothingElse
 
 TEST(ChatMasking, TrainOnChoosesTheTurns) {
   EXPECT_EQ(learnt(chat(kTwoTurns, TrainOn::kLast)), "Good bye.<|im_end|>");
-  EXPECT_EQ(learnt(chat(kTwoTurns, TrainOn::kCompletion)), "Good bye.<|im_end|>\n");
+  EXPECT_EQ(learnt(chat(kTwoTurns, TrainOn::kCompletion)), "Good bye.<|im_end|>");
   const EncodedRow all = chat(kTwoTurns, TrainOn::kAll);
   EXPECT_EQ(all.sample.labels, all.sample.input_ids);
 }
@@ -63,7 +63,103 @@ TEST(ChatMasking, ACompletionOfMessagesIsWhatFollowsTheLastQuestion) {
       {"role": "user", "content": "c"}, {"role": "assistant", "content": "d"}, {"role": "tool", "content": "e"},
       {"role": "assistant", "content": "f"}]})",
                               TrainOn::kCompletion);
-  EXPECT_EQ(learnt(row), "d<|im_end|>\n<|im_start|>tool\ne<|im_end|>\n<|im_start|>assistant\nf<|im_end|>\n");
+  EXPECT_EQ(learnt(row), "d<|im_end|>\n<|im_start|>tool\ne<|im_end|>\n<|im_start|>assistant\nf<|im_end|>");
+}
+
+/// Thoughts in a block of their own, empty ones too; the switch puts an empty block into the prompt.
+constexpr const char* kThinking =
+    "{% for m in messages %}<|im_start|>{{ m.role }}\n{% if m.role == 'assistant' and loop.last %}"
+    "<think>\n{{ m.reasoning_content or '' }}\n</think>\n\n{% endif %}{{ m.content }}<|im_end|>\n{% endfor %}"
+    "{% if add_generation_prompt %}<|im_start|>assistant\n{% if enable_thinking is defined and not enable_thinking %}"
+    "<think>\n\n</think>\n\n{% endif %}{% endif %}";
+
+constexpr const char* kNoThoughts =
+    R"({"messages": [{"role": "user", "content": "q"}, {"role": "assistant", "content": "a"}]})";
+
+EncodedRow thinking(const ChatEncoderOptions& changed, const std::string& row = kNoThoughts) {
+  ChatEncoderOptions options = changed;
+  options.chat_template = kThinking;
+  return encoded(&qwen(), row, SampleFormat::kMessages, options);
+}
+
+TEST(AskedOtherwise, AnEmptyThinkBlockThatThePromptDoesNotHaveIsNamedWithTheSwitch) {
+  const EncodedRow row = thinking({});
+  EXPECT_EQ(learnt(row), "a<|im_end|>");
+  EXPECT_EQ(row.answers, 1);
+  ASSERT_EQ(row.prompt_differences.size(), 1u);
+  const PromptDifference& difference = row.prompt_differences[0];
+  EXPECT_EQ(difference.learnt, "<|im_start|>assistant\n<think>\n\n</think>\n\n");
+  EXPECT_EQ(difference.asked, "<|im_start|>assistant\n");
+  EXPECT_THAT(difference.advice, AllOf(HasSubstr("chat_template_kwargs: {enable_thinking: false}"),
+                                       HasSubstr("learn_empty_thinking: true")));
+}
+
+TEST(AskedOtherwise, NothingIsSaidWhereTheyAgree) {
+  EXPECT_TRUE(thinking({.chat_template_kwargs = {{"enable_thinking", false}}}).prompt_differences.empty());
+  const EncodedRow learnt_block = thinking({.learn_empty_thinking = true});
+  EXPECT_EQ(learnt(learnt_block), "<think>\n\n</think>\n\na<|im_end|>");
+  EXPECT_TRUE(learnt_block.prompt_differences.empty());
+  const EncodedRow thoughts = thinking({}, R"({"messages": [{"role": "user", "content": "q"},
+      {"role": "assistant", "reasoning_content": "hm", "content": "a"}]})");
+  EXPECT_EQ(learnt(thoughts), "<think>\nhm\n</think>\n\na<|im_end|>");
+  EXPECT_EQ(thoughts.answers, 1);
+  EXPECT_TRUE(thoughts.prompt_differences.empty());
+  EXPECT_TRUE(chat(kTwoTurns).prompt_differences.empty());
+  EXPECT_EQ(chat(kTwoTurns).answers, 2);
+  EXPECT_EQ(chat(kTwoTurns, TrainOn::kAll).answers, 0);
+}
+
+TEST(AskedOtherwise, TheSwitchedPromptsBlockIsNotLearntTwice) {
+  const EncodedRow row = thinking({.learn_empty_thinking = true, .chat_template_kwargs = {{"enable_thinking", false}}});
+  EXPECT_EQ(learnt(row), "a<|im_end|>");
+}
+
+TEST(AskedOtherwise, AnswersOfEarlierTurnsWithoutTheBlockAreNamed) {
+  const std::string turns = R"({"messages": [{"role": "user", "content": "q"}, {"role": "assistant", "content": "a"},
+      {"role": "user", "content": "r"}, {"role": "assistant", "content": "b"}]})";
+  const ChatEncoderOptions off = {.chat_template_kwargs = {{"enable_thinking", false}}};
+  const EncodedRow row = thinking(off, turns);
+  EXPECT_EQ(row.answers, 2);
+  ASSERT_EQ(row.prompt_differences.size(), 1u);
+  EXPECT_EQ(row.prompt_differences[0].learnt, "<|im_start|>assistant\n");
+  EXPECT_THAT(row.prompt_differences[0].advice, HasSubstr("train_on: last"));
+  ChatEncoderOptions last = off;
+  last.train_on = TrainOn::kLast;
+  EXPECT_TRUE(thinking(last, turns).prompt_differences.empty());
+}
+
+TEST(AskedOtherwise, CompletionsAndSamplesOfTheirOwnAreCompared) {
+  EXPECT_EQ(thinking({.train_on = TrainOn::kCompletion}).prompt_differences.size(), 1u);
+  const EncodedRow pair = encoded(&qwen(), R"({"prompt": [{"role": "user", "content": "q"}],
+      "completion": [{"role": "assistant", "content": "a"}]})",
+                                  SampleFormat::kPromptCompletion, {.chat_template = kThinking});
+  EXPECT_EQ(pair.prompt_differences.size(), 1u);
+}
+
+TEST(AskedOtherwise, APromptThatOpensThoughtsIsNamedWhereThereAreNone) {
+  const EncodedRow row = encoded(&qwen(), kNoThoughts, SampleFormat::kMessages,
+                                 {.chat_template = "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}"
+                                                   "<|im_end|>\n{% endfor %}{% if add_generation_prompt %}"
+                                                   "<|im_start|>assistant\n<think>\n{% endif %}"});
+  ASSERT_EQ(row.prompt_differences.size(), 1u);
+  EXPECT_EQ(row.prompt_differences[0].asked, "<|im_start|>assistant\n<think>\n");
+  EXPECT_EQ(row.prompt_differences[0].learnt, "<|im_start|>assistant\n");
+  EXPECT_THAT(row.prompt_differences[0].advice, HasSubstr("chat_template"));
+}
+
+TEST(AskedOtherwise, APromptThatDependsOnTheMessagesIsAskedForWithThem) {
+  // No header behind what a tool answered.
+  const char* after_tools =
+      "{% for m in messages %}{% if m.role == 'tool' %}[{{ m.content }}]{% elif m.role == 'user' %}<|im_start|>"
+      "{{ m.content }}{% elif loop.index0 > 0 and messages[loop.index0 - 1].role == 'tool' %}{{ m.content }}<|im_end|>"
+      "{% else %}<answer>{{ m.content }}<|im_end|>{% endif %}{% endfor %}"
+      "{% if add_generation_prompt and messages[-1].role != 'tool' %}<answer>{% endif %}";
+  const EncodedRow row = encoded(&qwen(), R"({"messages": [{"role": "user", "content": "q"},
+      {"role": "assistant", "content": "call"}, {"role": "tool", "content": "5"},
+      {"role": "assistant", "content": "five"}]})",
+                                 SampleFormat::kMessages, {.chat_template = after_tools});
+  EXPECT_EQ(row.answers, 2);
+  EXPECT_TRUE(row.prompt_differences.empty());
 }
 
 TEST(ChatMasking, MessagesWithoutWeightAreNotLearnt) {
@@ -206,7 +302,7 @@ TEST(CompletionEncoding, ConversationsLearnTheirCompletionOnly) {
     EXPECT_EQ(learnt(encoded_row), "d<|im_end|>");
   }
   EXPECT_EQ(learnt(encoded(&qwen(), row, SampleFormat::kPromptCompletion, {.train_on = TrainOn::kCompletion})),
-            "d<|im_end|>\n");
+            "d<|im_end|>");
 }
 
 TEST(CompletionEncoding, TextIsSplitExactlyAtTheSeamAndEndsWithEos) {

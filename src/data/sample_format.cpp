@@ -48,8 +48,9 @@ bool is_chat(SampleFormat format) {
          format == SampleFormat::kPromptResponse;
 }
 
-FormattedRow format_row(const Json& row, SampleFormat format, const std::string& where, const ColumnMapping& mapping) {
-  const RowColumns columns(row, name_of(format), where, mapping);
+namespace {
+
+FormattedRow read_columns(const RowColumns& columns, SampleFormat format) {
   switch (format) {
     case SampleFormat::kMessages:
       return conversation_of_messages(columns);
@@ -69,6 +70,16 @@ FormattedRow format_row(const Json& row, SampleFormat format, const std::string&
       break;
   }
   HONE_ASSERT(false, "the format is detected before rows are read");
+}
+
+}  // namespace
+
+FormattedRow format_row(const Json& row, SampleFormat format, const std::string& where, const ColumnMapping& mapping,
+                        std::vector<std::string>* unread) {
+  const RowColumns columns(row, name_of(format), where, mapping);
+  FormattedRow formatted = read_columns(columns, format);
+  if (unread) *unread = columns.unread();
+  return formatted;
 }
 
 }  // namespace hone

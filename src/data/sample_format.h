@@ -57,6 +57,7 @@ struct Conversation {
 /// Plain text and what is to follow it. Of the format text the prompt is empty.
 struct PromptCompletion {
   std::string prompt, completion;
+  bool encoded_apart = false;  ///< also by a tokenizer that puts a space in front of every text
 };
 
 /// Tokens as they are. labels are aligned with input_ids, kIgnoredLabel where nothing is learnt.
@@ -68,9 +69,10 @@ struct TokenizedRow {
 using FormattedRow = std::variant<Conversation, PromptCompletion, TokenizedRow>;
 
 /// Reads the columns of `row` (an object) as `format`, which is not kAuto. Throws UserError at `where` (file:line):
-/// a missing column (with those found and the nearest name), a column of the wrong type.
+/// a missing column (with those found and the nearest name), a column of the wrong type. `unread`, if not null, becomes
+/// the columns that it did not look at (RowColumns::unread).
 FormattedRow format_row(const Json& row, SampleFormat format, const std::string& where,
-                        const ColumnMapping& mapping = {});
+                        const ColumnMapping& mapping = {}, std::vector<std::string>* unread = nullptr);
 
 /// A row for detection.
 struct LocatedRow {

@@ -30,6 +30,16 @@ DetectedFormat detected(const std::vector<std::string>& rows) {
   return detect_format(located);
 }
 
+TEST(Messages, TextPartsMayHoldTheirTextAsValue) {
+  EXPECT_EQ(messages(R"({"messages": [{"role": "user", "content": [{"type": "text", "value": "a "},
+      {"type": "text", "text": "b"}]}]})")
+                .messages[0]["content"],
+            "a b");
+  EXPECT_THAT(error_of(R"({"messages": [{"role": "user", "content": [{"type": "image", "value": "a.png"}]}]})",
+                       SampleFormat::kMessages),
+              HasSubstr("a part that is not text"));
+}
+
 TEST(Messages, KeepMessagesToolsAndTheOrderOfKeys) {
   const Conversation chat = messages(
       R"({"id": 3, "tools": [{"type": "function", "function": {"name": "f", "parameters": {}}}],

@@ -48,17 +48,36 @@ void RowsReport::add_notice(const RowNotice& added) {
   notices.push_back(added);
 }
 
+void RowsReport::add_difference(const AskedOtherwise& added) {
+  constexpr size_t kMost = 8;  // templates may write text of the data in front of answers
+  for (AskedOtherwise& known : asked_otherwise) {
+    const bool last = &known == &asked_otherwise.back() && asked_otherwise.size() == kMost;
+    if (!last && (known.learnt != added.learnt || known.asked != added.asked)) continue;
+    known.answers += added.answers;
+    return;
+  }
+  asked_otherwise.push_back(added);
+}
+
 RowsReport& RowsReport::operator+=(const RowsReport& next) {
   rows += next.rows;
   counts += next.counts;
   for (const NothingLearnt& entry : next.nothing_learnt) add_nothing_learnt(entry);
   for (const RowNotice& notice : next.notices) add_notice(notice);
+  answers += next.answers;
+  for (const AskedOtherwise& entry : next.asked_otherwise) add_difference(entry);
+  unused_columns.insert(next.unused_columns.begin(), next.unused_columns.end());
   return *this;
 }
 
 Json RowsReport::to_json() const {
-  Json json = {
-      {"rows", rows}, {"counts", Json::object()}, {"nothing_learnt", Json::array()}, {"notices", Json::array()}};
+  Json json = {{"rows", rows},
+               {"counts", Json::object()},
+               {"nothing_learnt", Json::array()},
+               {"notices", Json::array()},
+               {"answers", answers},
+               {"asked_otherwise", Json::array()},
+               {"unused_columns", unused_columns}};
   for (const auto& [name, counter] : kCounters) json["counts"][name] = counts.*counter;
   for (const NothingLearnt& entry : nothing_learnt) {
     json["nothing_learnt"].push_back({{"cause", entry.cause},
@@ -68,6 +87,13 @@ Json RowsReport::to_json() const {
   }
   for (const RowNotice& notice : notices) {
     json["notices"].push_back({{"text", notice.text}, {"rows", notice.rows}, {"first_where", notice.first_where}});
+  }
+  for (const AskedOtherwise& entry : asked_otherwise) {
+    json["asked_otherwise"].push_back({{"learnt", entry.learnt},
+                                       {"asked", entry.asked},
+                                       {"advice", entry.advice},
+                                       {"answers", entry.answers},
+                                       {"first_where", entry.first_where}});
   }
   return json;
 }
@@ -83,6 +109,12 @@ RowsReport RowsReport::from_json(const Json& json) {
   for (const Json& notice : json.at("notices")) {
     report.notices.push_back({notice.at("text"), notice.at("rows"), notice.at("first_where")});
   }
+  json.at("answers").get_to(report.answers);
+  for (const Json& entry : json.at("asked_otherwise")) {
+    report.asked_otherwise.push_back(
+        {{entry.at("learnt"), entry.at("asked"), entry.at("advice")}, entry.at("answers"), entry.at("first_where")});
+  }
+  json.at("unused_columns").get_to(report.unused_columns);
   return report;
 }
 

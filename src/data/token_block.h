@@ -3,12 +3,14 @@
 
 #include <cstdint>
 #include <memory>
+#include <set>
 #include <span>
 #include <string>
 #include <type_traits>
 #include <vector>
 
 #include "core/json.h"
+#include "text/prompt_comparison.h"
 
 namespace hone {
 
@@ -62,15 +64,27 @@ struct RowNotice {
   bool operator==(const RowNotice&) const = default;
 };
 
+/// Answers that are asked for with another prompt than they are learnt behind, alike.
+struct AskedOtherwise : PromptDifference {
+  int64_t answers = 0;
+  std::string first_where;  ///< file:line
+
+  bool operator==(const AskedOtherwise&) const = default;
+};
+
 /// What became of rows.
 struct RowsReport {
   int64_t rows = 0;
   SampleCounts counts;
   std::vector<NothingLearnt> nothing_learnt;
   std::vector<RowNotice> notices;
+  int64_t answers = 0;  ///< that are learnt, and were compared with the prompt that asks for them
+  std::vector<AskedOtherwise> asked_otherwise;  ///< at most 8; the last one counts all further ones
+  std::set<std::string> unused_columns;         ///< columns of the data that were not read in some row
 
   void add_nothing_learnt(const NothingLearnt& added);
   void add_notice(const RowNotice& added);
+  void add_difference(const AskedOtherwise& added);
   /// Adds the report of the rows that follow.
   RowsReport& operator+=(const RowsReport& next);
   bool operator==(const RowsReport&) const = default;

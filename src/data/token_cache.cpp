@@ -9,7 +9,6 @@
 #include <cctype>
 #include <cerrno>
 #include <cstring>
-#include <fstream>
 
 #include "core/durable_file.h"
 #include "core/error.h"
@@ -38,8 +37,11 @@ std::string file_name_of(const std::string& name) {
 
 /// The manifest of a cache, or something that is not an object.
 Json read_manifest(const fs::path& folder) {
-  std::ifstream file(folder / kManifest);
-  return file ? parse_json(file) : Json();
+  try {
+    return read_json_if_there(folder / kManifest).value_or(Json());
+  } catch (const UserError&) {
+    return Json();  // it is made again
+  }
 }
 
 std::string shown(const Json& value) {

@@ -22,7 +22,7 @@
 namespace hone {
 
 /// Raised whenever this program would encode rows otherwise, or write other blocks, than before.
-inline constexpr int kEncodingVersion = 1;
+inline constexpr int kEncodingVersion = 2;
 
 /// What differs between two objects, member by member: "max_length is 2048, was 4096; data/a.jsonl has changed".
 /// Members that hold hashes end in "_hash" or stand in an object of hashes by path.

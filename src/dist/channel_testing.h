@@ -24,8 +24,10 @@ inline int free_port() {
 }
 
 inline LaunchEnvironment environment_of(int rank, int world_size, int port) {
-  return {"test", rank, world_size, rank, world_size, "127.0.0.1", {port}, "run"};
+  return {"test", rank, world_size, rank, world_size, "127.0.0.1", {port}, "run", false, true};
 }
+
+inline SecretPlaces test_secret() { return {.stated = "a secret that the ranks of a test know"}; }
 
 /// body(channel) for each of `count` ranks in threads; what each threw, "" for nothing.
 template <class Body>
@@ -35,7 +37,7 @@ std::vector<std::string> run_channels(std::vector<LaunchEnvironment> environment
   for (size_t i = 0; i < environments.size(); ++i) {
     threads.emplace_back([&, i] {
       try {
-        const auto channel = rendezvous(environments[i], times);
+        const auto channel = rendezvous(environments[i], test_secret(), times);
         body(*channel);
       } catch (const Error& error) {
         errors[i] = error.message();

@@ -10,8 +10,8 @@
 namespace hone {
 
 /// The communicator of `control`'s ranks, two or more, for tensors on the device of `stream`: NCCL on GPUs; on CPUs
-/// MPI, where that has started the ranks and the program has it, otherwise TCP. Throws UserError: the program was built
-/// without what is needed.
+/// MPI, where that has started the ranks and the program has it, otherwise memory that they share or TCP. Throws
+/// UserError: the program was built without what is needed.
 std::unique_ptr<Communicator> connect_ranks(std::unique_ptr<ControlChannel> control,
                                             const LaunchEnvironment& environment, Stream& stream);
 

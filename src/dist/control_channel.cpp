@@ -10,7 +10,6 @@
 
 #include "core/error.h"
 #include "core/quiet_thread.h"
-#include "core/untrusted_json.h"
 #include "dist/local_process.h"
 
 namespace hone {
@@ -19,6 +18,8 @@ namespace {
 
 /// A rank that leaves waits so long for the others to take its last words.
 constexpr int kGoodbyeMilliseconds = 1000;
+/// Texts that a rank may send ahead: it waits for the others' after each.
+constexpr size_t kMostTexts = 4;
 
 std::string at_step_text(int64_t step) {
   return step > 0 ? fmt::format("step {}", step) : std::string("the start, before its first step");
@@ -31,10 +32,11 @@ double seconds_between(std::chrono::steady_clock::time_point from, std::chrono::
 }  // namespace
 
 ControlChannel::ControlChannel(int rank, std::vector<RankFacts> ranks, std::vector<RankConnection> connections,
-                               ControlTimes times)
+                               ControlTimes times, RunKey key)
     : rank_(rank),
       ranks_(std::move(ranks)),
       times_(times),
+      key_(std::move(key)),
       hang_(times.hang),
       wake_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
   for (RankConnection& connection : connections) {
@@ -58,6 +60,7 @@ ControlChannel::~ControlChannel() {
     pollfd entry{peer->connection.socket.descriptor(), POLLIN, 0};
     while (::poll(&entry, 1, kGoodbyeMilliseconds) > 0 &&
            peer->connection.reader.read(peer->connection.socket) == MessageReader::State::kOpen) {
+      peer->connection.reader.next();
     }
   }
 }
@@ -109,7 +112,10 @@ std::vector<std::string> ControlChannel::exchange_through_rank_0(std::string_vie
   }
   std::optional<std::vector<std::string>> texts = unpack_texts(peer.texts.front().bytes);
   peer.texts.pop_front();
-  HONE_ASSERT(texts && texts->size() == ranks_.size(), "not an exchange");
+  if (!texts || texts->size() != ranks_.size()) {
+    throw Error(ExitCode::kDeviceFailed, fmt::format("what {} passes on is not one text of each rank", name_of(0)), "",
+                "look at that rank's log");
+  }
   return *std::move(texts);
 }
 
@@ -153,21 +159,15 @@ void ControlChannel::send_to(Peer& peer, ControlMessage type, std::string_view b
   send_message(peer.connection.socket, static_cast<uint8_t>(type), bytes);  // a broken connection is seen by serve()
 }
 
-ControlChannel::Progress ControlChannel::own_progress() const {
-  Progress progress{step_, collectives_, collective_.load(), 0};
+RankProgress ControlChannel::own_progress() const {
+  RankProgress progress{step_, collectives_, collective_.load(), 0};
   const Clock::time_point since{Clock::duration(collective_since_.load())};
   if (!progress.collective.empty()) progress.waited = seconds_between(since, Clock::now());
   return progress;
 }
 
 void ControlChannel::send_heartbeats() {
-  const Progress progress = own_progress();
-  const std::string text = Json{
-      {"step", progress.step},
-      {"collectives", progress.collectives},
-      {"collective", progress.collective},
-      {"waited",
-       progress.waited}}.dump();
+  const std::string text = heartbeat_text(own_progress());
   for (const auto& peer : peers_) {
     if (!has_left(*peer)) send_to(*peer, ControlMessage::kHeartbeat, text);
   }
@@ -216,47 +216,56 @@ void ControlChannel::leave(Peer& peer) {
 }
 
 void ControlChannel::listen(Peer& peer) {
-  MessageReader::State state = peer.connection.reader.read(peer.connection.socket);
+  const MessageReader::State state = peer.connection.reader.read(peer.connection.socket);
   peer.heard = Clock::now();
   std::string why = "its connection has ended";
-  try {
-    while (const std::optional<Message> message = peer.connection.reader.next()) take(peer, *message);
-  } catch (const Json::exception& error) {
-    state = MessageReader::State::kClosed;
-    why = fmt::format("what it says cannot be read ({})", error.what());
+  bool ended = state == MessageReader::State::kClosed;
+  const std::optional<Message> message = peer.connection.reader.next();
+  if (message && !take(peer, *message)) {
+    ended = true;
+    why = "what it says cannot be read";
   }
-  const bool ended = state == MessageReader::State::kClosed || peer.connection.reader.broken();
   if (!ended || has_left(peer)) return;
   end({lost_text(peer, why), {peer.connection.rank}}, {}, &peer);
 }
 
-void ControlChannel::take(Peer& peer, const Message& message) {
+bool ControlChannel::take(Peer& peer, const Message& message) {
   const int rank = peer.connection.rank;
   switch (static_cast<ControlMessage>(message.type)) {
     case ControlMessage::kHeartbeat: {
-      const Json json = parse_json(message.bytes);
+      const std::optional<RankProgress> progress = heartbeat_of(message.bytes);
       const std::lock_guard lock(mutex_);
-      peer.progress = {json.at("step"), json.at("collectives"), json.at("collective"), json.at("waited")};
-      return;
+      if (progress) peer.progress = *progress;
+      return progress.has_value();
     }
     case ControlMessage::kText:
-    case ControlMessage::kTexts: {
-      const std::lock_guard lock(mutex_);
-      peer.texts.push_back({message.bytes, Clock::now()});
-      changed_.notify_all();
-      return;
-    }
+      return rank_ == 0 && take_text(peer, message);
+    case ControlMessage::kTexts:
+      return rank_ != 0 && take_text(peer, message);
     case ControlMessage::kFailed:
-      return end({fmt::format("{} failed: {}", name_of(rank), message.bytes), {rank}}, {}, &peer);
+      if (rank_ != 0) return false;
+      end({fmt::format("{} failed: {}", name_of(rank), message.bytes), {rank}}, {}, &peer);
+      return true;
     case ControlMessage::kEnded: {
-      const Json json = parse_json(message.bytes);
-      return end({json.at("reason"), json.at("lost").get<std::vector<int>>(), json.at("stuck")});
+      const std::optional<GroupEnd> said = end_of(message.bytes, size());
+      if (rank_ == 0 || !said) return false;
+      end(*said);
+      return true;
     }
     case ControlMessage::kGoodbye:
-      return leave(peer);
+      leave(peer);
+      return true;
     default:
-      return;
+      return false;
   }
+}
+
+bool ControlChannel::take_text(Peer& peer, const Message& message) {
+  const std::lock_guard lock(mutex_);
+  if (peer.texts.size() >= kMostTexts) return false;
+  peer.texts.push_back({message.bytes, Clock::now()});
+  changed_.notify_all();
+  return true;
 }
 
 // Who is lost.
@@ -266,6 +275,12 @@ int ControlChannel::ranks_on_own_cores() const {
   return static_cast<int>(std::count_if(ranks_.begin(), ranks_.end(), [&](const RankFacts& rank) {
     return rank.host == own.host && rank.cores == own.cores;
   }));
+}
+
+bool ControlChannel::on_one_host() const {
+  const ProcessPlace& own = ranks_[static_cast<size_t>(rank_)].place;
+  return std::all_of(ranks_.begin(), ranks_.end(),
+                     [&](const RankFacts& rank) { return is_loopback(rank.address) || rank.place.same_loopback(own); });
 }
 
 std::string ControlChannel::name_of(int rank) const {
@@ -291,21 +306,21 @@ void ControlChannel::find_silent() {
 
 void ControlChannel::find_hanging() {
   std::unique_lock lock(mutex_);
-  std::vector<Progress> all(ranks_.size());
+  std::vector<RankProgress> all(ranks_.size());
   all[0] = own_progress();
   bool all_here = true;
   for (const auto& peer : peers_) {
     all[static_cast<size_t>(peer->connection.rank)] = peer->progress;
     all_here &= !peer->left;
   }
-  const auto longest = std::max_element(all.begin(), all.end(),
-                                        [](const Progress& a, const Progress& b) { return a.waited < b.waited; });
+  const auto longest = std::max_element(
+      all.begin(), all.end(), [](const RankProgress& a, const RankProgress& b) { return a.waited < b.waited; });
   if (ended_ || !all_here || longest->waited < hang_) return;
-  const Progress waiting = *longest;
+  const RankProgress waiting = *longest;
   std::vector<int> behind;
   std::string who;
   for (int rank = 0; rank < size(); ++rank) {
-    const Progress& progress = all[static_cast<size_t>(rank)];
+    const RankProgress& progress = all[static_cast<size_t>(rank)];
     if (progress.collectives >= waiting.collectives) continue;
     behind.push_back(rank);
     who += fmt::format("{}{}, which is at {} and has come to {} collectives", who.empty() ? "" : "; ", name_of(rank),
@@ -318,7 +333,7 @@ void ControlChannel::find_hanging() {
        behind, true});
 }
 
-void ControlChannel::end(End end, std::string_view own_failure, Peer* gone) {
+void ControlChannel::end(GroupEnd end, std::string_view own_failure, Peer* gone) {
   std::vector<std::function<void()>> callbacks;
   bool is_first = false;
   {
@@ -333,8 +348,7 @@ void ControlChannel::end(End end, std::string_view own_failure, Peer* gone) {
   }
   if (gone != nullptr) ::shutdown(gone->connection.socket.descriptor(), SHUT_WR);
   if (!is_first) return;
-  const std::string message = Json{{"reason", end.reason}, {"lost", end.lost}, {"stuck", end.stuck}}.dump(
-      -1, ' ', false, Json::error_handler_t::replace);
+  const std::string message = end_text(end);
   for (const auto& peer : peers_) {
     if (rank_ == 0 && !has_left(*peer)) send_to(*peer, ControlMessage::kEnded, message);
   }
@@ -344,7 +358,7 @@ void ControlChannel::end(End end, std::string_view own_failure, Peer* gone) {
   // A process that is stopped or hangs would keep its launcher and the device's memory for ever.
   for (const int rank : end.lost) {
     const RankFacts& facts = ranks_.at(static_cast<size_t>(rank));
-    if (rank != rank_ && facts.host == ranks_[static_cast<size_t>(rank_)].host) end_same_program(facts.pid);
+    if (rank != rank_) end_process(facts.pid, facts.place);
   }
 }
 

@@ -15,18 +15,10 @@
 
 #include "dist/control.h"
 #include "dist/control_messages.h"
+#include "dist/rank_facts.h"
 #include "dist/socket.h"
 
 namespace hone {
-
-/// Of a rank.
-struct RankFacts {
-  std::string host;
-  int64_t pid = 0;
-  int local_rank = 0;
-  std::string cores = {};    ///< that it may run on
-  std::string address = {};  ///< in numbers: where this rank reaches its host
-};
 
 /// Seconds.
 struct ControlTimes {
@@ -44,16 +36,26 @@ struct RankConnection {
   MessageReader reader;
 };
 
+/// What all ranks of a run know, and nobody else does: with it they prove who they are at other ports, too (proof.h).
+struct RunKey {
+  std::string secret = {};
+  std::string run = {};  ///< run_digest
+};
+
 class ControlChannel : public Control {
  public:
   /// `connections`: at rank 0 one to each other rank, elsewhere the one to rank 0. `ranks`: of all.
-  ControlChannel(int rank, std::vector<RankFacts> ranks, std::vector<RankConnection> connections, ControlTimes times);
+  ControlChannel(int rank, std::vector<RankFacts> ranks, std::vector<RankConnection> connections, ControlTimes times,
+                 RunKey key = {});
   /// Says goodbye: that this rank ends is no loss.
   ~ControlChannel() override;
 
   int rank() const override { return rank_; }
   int size() const override { return static_cast<int>(ranks_.size()); }
   const std::vector<RankFacts>& ranks() const { return ranks_; }
+  const RunKey& key() const { return key_; }
+  /// Whether all ranks reach each other over the loopback.
+  bool on_one_host() const;
   /// Ranks of this one's host that may run on the same cores, this one included.
   int ranks_on_own_cores() const;
   /// "rank 2 (node7, pid 123)"
@@ -72,12 +74,6 @@ class ControlChannel : public Control {
  private:
   using Clock = std::chrono::steady_clock;
 
-  /// What a heartbeat says.
-  struct Progress {
-    int64_t step = 0, collectives = 0;
-    std::string collective;  ///< "" between two
-    double waited = 0;       ///< seconds in it
-  };
   struct Text {
     std::string bytes;
     Clock::time_point since;
@@ -87,20 +83,15 @@ class ControlChannel : public Control {
     RankConnection connection;
     std::mutex sending;
     Clock::time_point heard;
-    Progress progress;
+    RankProgress progress;
     std::deque<Text> texts;  // of exchange(), not yet taken
     bool left = false;       // said goodbye, or is lost
   };
-  /// Why the group ends.
-  struct End {
-    std::string reason;
-    std::vector<int> lost;
-    bool stuck = false;  ///< the lost ranks may be processes that neither go on nor end
-  };
-
   void serve();
   void listen(Peer& peer);
-  void take(Peer& peer, const Message& message);
+  /// False if it is not what a rank says, or not to this one.
+  bool take(Peer& peer, const Message& message);
+  bool take_text(Peer& peer, const Message& message);
   void send_to(Peer& peer, ControlMessage type, std::string_view bytes);
   void send_heartbeats();
   bool has_left(const Peer& peer) const;
@@ -113,14 +104,15 @@ class ControlChannel : public Control {
   std::vector<std::string> exchange_through_rank_0(std::string_view mine);
   /// `own_failure`: what rank 0 is told where this rank itself ends the group.
   /// `gone` has left by it: whoever waits for that peer wakes up to the reason.
-  void end(End end, std::string_view own_failure = {}, Peer* gone = nullptr);
+  void end(GroupEnd end, std::string_view own_failure = {}, Peer* gone = nullptr);
   void throw_if_ended() const;
-  Progress own_progress() const;
+  RankProgress own_progress() const;
   std::string lost_text(const Peer& peer, const std::string& why) const;
 
   const int rank_;
   const std::vector<RankFacts> ranks_;
   const ControlTimes times_;
+  const RunKey key_;
   std::atomic<double> hang_;
   std::vector<std::unique_ptr<Peer>> peers_;
 
@@ -130,7 +122,7 @@ class ControlChannel : public Control {
 
   mutable std::mutex mutex_;  // of what follows, and of the peers' progress and texts
   std::condition_variable changed_;
-  std::optional<End> ended_;
+  std::optional<GroupEnd> ended_;
   std::vector<std::function<void()>> callbacks_;
   std::optional<Clock::time_point> own_text_since_;  // while rank 0 waits for the others' texts
   std::atomic<bool> stopping_{false};

@@ -3,12 +3,15 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sched.h>
+#include <signal.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <atomic>
 #include <fstream>
 #include <mutex>
+#include <sstream>
 #include <thread>
 
 #include "core/error.h"
@@ -62,7 +65,7 @@ TEST(Rendezvous, RanksKnowWhoSharesTheirCores) {
   for (int rank = 0; rank < 3; ++rank) {
     threads.emplace_back([&, rank] {
       if (rank == 1) sched_setaffinity(0, sizeof one, &one);  // of this thread alone
-      EXPECT_EQ(rendezvous(all[static_cast<size_t>(rank)])->ranks_on_own_cores(), rank == 1 ? 1 : 2);
+      EXPECT_EQ(rendezvous(all[static_cast<size_t>(rank)], test_secret())->ranks_on_own_cores(), rank == 1 ? 1 : 2);
     });
   }
   for (std::thread& thread : threads) thread.join();
@@ -120,8 +123,8 @@ TEST(Rendezvous, RankZeroThatIsNotThereIsNamed) {
 TEST(Rendezvous, WhoIsWaitedForIsSaidBeforeTheEnd) {
   const auto notice_of = [](const LaunchEnvironment& environment) {
     std::vector<std::string> notices;
-    EXPECT_THROW(rendezvous(environment, {.rendezvous = 1.5, .notice = 0.2},
-                            [&](const std::string& text) { notices.push_back(text); }),
+    EXPECT_THROW(rendezvous(environment, test_secret(), {.rendezvous = 1.5, .notice = 0.2},
+                            {.notice = [&](const std::string& text) { notices.push_back(text); }}),
                  Error);
     return notices;
   };
@@ -204,16 +207,16 @@ TEST(ControlChannel, ARankThatEndsEarlyIsNamedToThoseWhoWaitForIt) {
   EXPECT_EQ(errors[1], errors[0]);
 }
 
-/// Rank 0 of two, whose other rank is what the test writes.
+/// Rank 0 of two (or `own`), whose other rank is what the test writes.
 struct ScriptedRank {
-  explicit ScriptedRank(ControlTimes times) {
+  explicit ScriptedRank(ControlTimes times, int own = 0) {
     int ends[2];
     EXPECT_EQ(::socketpair(AF_UNIX, SOCK_STREAM, 0, ends), 0);
     other = Socket(ends[1]);
     std::vector<RankConnection> connections(1);
-    connections[0].rank = 1;
+    connections[0].rank = 1 - own;
     connections[0].socket = Socket(ends[0]);
-    channel.emplace(0, std::vector<RankFacts>{{"here", ::getpid(), 0}, {"node7", 123, 0}}, std::move(connections),
+    channel.emplace(own, std::vector<RankFacts>{{"here", ::getpid(), 0}, {"node7", 123, 0}}, std::move(connections),
                     times);
   }
   void say(ControlMessage type, const std::string& text) const {
@@ -284,6 +287,89 @@ TEST(ControlChannel, RubbishIsALostRankAndNoCrash) {
   ScriptedRank rank({.heartbeat = 0.05});
   EXPECT_EQ(::send(rank.other.descriptor(), "\xff\xff\xff\xff\xff\xff", 6, MSG_NOSIGNAL), 6);
   EXPECT_THAT(rank.error(), HasSubstr("its connection has ended"));
+}
+
+TEST(ControlChannel, WhatARankMayNotSayIsALostRankAndNoCrash) {
+  const std::pair<ControlMessage, std::string> wrong[] = {
+      {ControlMessage::kEnded, R"({"reason": "hello", "lost": [99], "stuck": true})"},
+      {ControlMessage::kTexts, pack_texts({"a", "b"})},
+      {ControlMessage::kWelcome, "[]"},
+      {ControlMessage::kHeartbeat, R"({"step": -1, "collectives": 3, "collective": "", "waited": 0})"},
+      {ControlMessage::kHeartbeat, R"({"step": 1e300, "collectives": 3, "collective": "", "waited": 0})"}};
+  for (const auto& [type, text] : wrong) {
+    ScriptedRank rank({.heartbeat = 0.05});
+    rank.say(type, text);
+    EXPECT_THAT(rank.error(), HasSubstr("what it says cannot be read")) << text;
+    rank.other.close();
+  }
+}
+
+TEST(ControlChannel, RankZeroMayNotSayEverythingEither) {
+  for (const std::string text : {R"({"reason": "x", "lost": [2], "stuck": true})", R"({"reason": "x", "lost": [-1]})",
+                                 R"({"reason": "x", "lost": [1e99], "stuck": true})", "[1"}) {
+    ScriptedRank rank({.heartbeat = 0.05}, 1);
+    rank.say(ControlMessage::kEnded, text);
+    EXPECT_THAT(rank.error(), HasSubstr("what it says cannot be read")) << text;
+    rank.other.close();
+  }
+  for (const std::string& text : {std::string("\xff\xff\xff\xff\xff\xff\xff\xff"), pack_texts({"one"})}) {
+    ScriptedRank rank({.heartbeat = 0.05}, 1);
+    rank.say(ControlMessage::kTexts, text);
+    try {
+      rank.channel->barrier();
+      FAIL() << "not an exchange";
+    } catch (const Error& error) {
+      EXPECT_THAT(error.message(), HasSubstr("is not one text of each rank"));
+    }
+    rank.other.close();
+  }
+}
+
+/// A process that sleeps, to be killed.
+struct Sleeper {
+  Sleeper() : pid(::fork()) {
+    if (pid > 0) return;
+    ::sleep(60);
+    ::_exit(0);
+  }
+  ~Sleeper() {
+    ::kill(pid, SIGKILL);
+    ::waitpid(pid, nullptr, 0);
+  }
+  ProcessPlace place() const {
+    std::ifstream file("/proc/" + std::to_string(pid) + "/stat");
+    std::string text((std::istreambuf_iterator<char>(file)), {}), skipped;
+    std::istringstream rest(text.substr(text.rfind(')') + 1));
+    ProcessPlace place = own_place();
+    for (int field = 3; field < 22; ++field) rest >> skipped;
+    rest >> place.start_time;
+    return place;
+  }
+  bool has_ended() const {
+    siginfo_t info{};
+    return ::waitid(P_PID, static_cast<id_t>(pid), &info, WEXITED | WNOHANG | WNOWAIT) == 0 && info.si_pid == pid;
+  }
+  const pid_t pid;
+};
+
+TEST(EndProcess, EndsTheProcessThatIsMeantAlone) {
+  const Sleeper sleeper;
+  std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  ProcessPlace wrong = sleeper.place();
+  wrong.start_time += 1;  // another process had this id
+  EXPECT_FALSE(end_process(sleeper.pid, wrong));
+  wrong = sleeper.place();
+  wrong.boot = "another boot";
+  EXPECT_FALSE(end_process(sleeper.pid, wrong));
+  wrong = sleeper.place();
+  wrong.pid_namespace = "pid:[1]";
+  EXPECT_FALSE(end_process(sleeper.pid, wrong));
+  EXPECT_FALSE(end_process(sleeper.pid, {}));
+  EXPECT_FALSE(end_process(::getpid(), own_place()));
+  EXPECT_FALSE(sleeper.has_ended());
+  EXPECT_TRUE(end_process(sleeper.pid, sleeper.place()));
+  for (int i = 0; i < 200 && !sleeper.has_ended(); ++i) std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  EXPECT_TRUE(sleeper.has_ended());
 }
 
 TEST(ControlMessages, TextsComeBackAndRubbishDoesNot) {

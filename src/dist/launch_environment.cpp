@@ -8,6 +8,7 @@
 #include <optional>
 
 #include "core/error.h"
+#include "dist/socket.h"
 
 namespace hone {
 
@@ -77,7 +78,9 @@ std::optional<LaunchEnvironment> ranks_of(const Variables& variables, const Name
   environment.rank = *rank;
   environment.world_size = *size;
   environment.local_rank = variables.number(names.local_rank).value_or(*rank);
-  environment.local_size = std::max(1, variables.first_number(names.local_size).value_or(*size));
+  const std::optional<int> local_size = variables.first_number(names.local_size);
+  environment.local_size = std::max(1, local_size.value_or(*size));
+  environment.one_host = local_size == *size;
   return environment;
 }
 
@@ -101,6 +104,10 @@ std::optional<LaunchEnvironment> find_ranks(const Variables& variables) {
                     "environment", "unset RANK and WORLD_SIZE, or start the ranks without mpirun");
   }
   if (torchrun) {
+    if (mpi && !variables.has(kTorchrun.local_size)) {
+      torchrun->local_size = mpi->local_size;
+      torchrun->one_host = mpi->one_host;
+    }
     if (!variables.has("TORCHELASTIC_RUN_ID")) torchrun->launcher = "hand";
     return torchrun;
   }
@@ -110,11 +117,9 @@ std::optional<LaunchEnvironment> find_ranks(const Variables& variables) {
 }
 
 std::string host_of_rank_0(const Variables& variables, const LaunchEnvironment& environment) {
-  if (variables.has("MASTER_ADDR")) return variables.text("MASTER_ADDR");
-  const bool states_local_size = variables.has(kTorchrun.local_size) || variables.has(kOpenMpi.local_size) ||
-                                 variables.has(kPmi.local_size) ||
-                                 (environment.launcher == kSlurm.launcher && variables.has(kSlurm.local_size));
-  if (states_local_size && environment.local_size == environment.world_size) return "127.0.0.1";
+  const std::string stated = variables.text("MASTER_ADDR");
+  if (!stated.empty() && (is_loopback(stated) || !environment.one_host)) return stated;
+  if (environment.one_host) return "127.0.0.1";
   for (const char* name : {"SLURM_STEP_NODELIST", "SLURM_NODELIST", "SLURM_JOB_NODELIST"}) {
     if (environment.launcher == kSlurm.launcher && variables.has(name)) return first_slurm_host(variables.text(name));
   }
@@ -176,6 +181,7 @@ LaunchEnvironment launch_environment(const std::function<const char*(const char*
   environment->mpi = mpi_knows(variables, *environment);
   environment->run = run_of(variables, *environment);
   environment->host = host_of_rank_0(variables, *environment);
+  environment->one_host |= is_loopback(environment->host);
   environment->ports = ports_of(variables, *environment);
   return *environment;
 }

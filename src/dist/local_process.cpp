@@ -2,13 +2,42 @@
 
 #include <sched.h>
 #include <signal.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <array>
 #include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <sstream>
 #include <system_error>
 
+#include "dist/socket.h"
+
 namespace hone {
+
+namespace {
+
+std::string link_of(const char* path) {
+  std::error_code error;
+  return std::filesystem::read_symlink(path, error).string();
+}
+
+/// Field 22 of /proc/PID/stat; 0 if there is no such process.
+int64_t start_time_of(const std::string& process) {
+  std::ifstream file("/proc/" + process + "/stat");
+  const std::string text((std::istreambuf_iterator<char>(file)), {});
+  const size_t name_end = text.rfind(')');  // the name may hold anything
+  if (name_end == std::string::npos) return 0;
+  std::istringstream rest(text.substr(name_end + 1));
+  std::string skipped;
+  for (int field = 3; field < 22; ++field) rest >> skipped;
+  int64_t time = 0;
+  rest >> time;
+  return time;
+}
+
+}  // namespace
 
 std::string host_name() {
   std::array<char, 256> name{};
@@ -30,13 +59,29 @@ std::string own_cores() {
   return text;
 }
 
-void end_same_program(int64_t pid) {
-  if (pid <= 1 || pid == ::getpid()) return;
-  std::error_code error;
-  const std::filesystem::path own = std::filesystem::read_symlink("/proc/self/exe", error);
-  if (error) return;
-  const std::filesystem::path other = std::filesystem::read_symlink("/proc/" + std::to_string(pid) + "/exe", error);
-  if (!error && own == other) ::kill(static_cast<pid_t>(pid), SIGKILL);
+bool ProcessPlace::same_processes(const ProcessPlace& other) const {
+  return !boot.empty() && boot == other.boot && !pid_namespace.empty() && pid_namespace == other.pid_namespace;
+}
+
+bool ProcessPlace::same_loopback(const ProcessPlace& other) const {
+  return !boot.empty() && boot == other.boot && !network.empty() && network == other.network;
+}
+
+ProcessPlace own_place() {
+  ProcessPlace place;
+  std::ifstream("/proc/sys/kernel/random/boot_id") >> place.boot;
+  place.pid_namespace = link_of("/proc/self/ns/pid");
+  place.network = link_of("/proc/self/ns/net");
+  place.start_time = start_time_of("self");
+  return place;
+}
+
+bool end_process(int64_t pid, const ProcessPlace& place) {
+  if (pid <= 1 || pid == ::getpid() || place.start_time <= 0 || !place.same_processes(own_place())) return false;
+  // From here on the descriptor means one process, whoever gets its id later.
+  const Socket process(static_cast<int>(::syscall(SYS_pidfd_open, static_cast<pid_t>(pid), 0)));
+  if (!process.open() || start_time_of(std::to_string(pid)) != place.start_time) return false;
+  return ::syscall(SYS_pidfd_send_signal, process.descriptor(), SIGKILL, nullptr, 0) == 0;
 }
 
 }  // namespace hone

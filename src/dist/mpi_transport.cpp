@@ -3,27 +3,18 @@
 #include <dlfcn.h>
 #include <fmt/format.h>
 
-#include <chrono>
 #include <filesystem>
-#include <thread>
 
 #include "core/error.h"
 #include "core/module_path.h"
 #include "dist/mpi_module.h"
+#include "dist/patient_wait.h"
 
 namespace hone {
 
 namespace {
 
 namespace fs = std::filesystem;
-using Clock = std::chrono::steady_clock;
-
-/// A message that does not come at once is asked for without a pause for so long. A time and not a number of tests: on
-/// a busy machine each one may cost a time slice.
-constexpr auto kEagerTime = std::chrono::milliseconds(1);
-constexpr auto kPause = std::chrono::microseconds(50);
-/// Whether the group still lives is asked this often.
-constexpr auto kBetweenChecks = std::chrono::milliseconds(20);
 
 constexpr const char* kModule = "hone_mpi.so";
 
@@ -80,22 +71,13 @@ class MpiTransport : public Transport {
   }
 
   void wait() override {
-    const Clock::time_point begin = Clock::now();
-    Clock::time_point next_check = begin + kBetweenChecks;
+    PatientWait patient(control_);
     while (true) {
       HoneMpiError error{};
       int done = 0;
       check(api_.test(&done, &error), error);
       if (done) return;
-      const Clock::time_point now = Clock::now();
-      if (now - begin < kEagerTime) {
-        std::this_thread::yield();
-        continue;
-      }
-      std::this_thread::sleep_for(kPause);
-      if (now < next_check) continue;
-      control_.check();
-      next_check = now + kBetweenChecks;
+      patient.pause();
     }
   }
 

@@ -1,5 +1,5 @@
-// How the ranks of a run find each other: rank 0 listens, the others come, and the connections stay as the run's
-// control channel. What is said is not secret and nobody proves who they are: use it within a network that is trusted.
+// How the ranks of a run find each other: rank 0 listens, the others come, both prove that they know the run's secret
+// (proof.h), and the connections stay as the run's control channel. Strangers are dropped, and delay nobody.
 #pragma once
 
 #include <functional>
@@ -8,13 +8,23 @@
 
 #include "dist/control_channel.h"
 #include "dist/launch_environment.h"
+#include "dist/run_secret.h"
 
 namespace hone {
 
+/// What happens beside the waiting.
+struct RendezvousHooks {
+  /// Is told, once each: whom this rank still waits for after ControlTimes::notice; at rank 0, that somebody came with
+  /// another secret.
+  std::function<void(const std::string&)> notice = {};
+  /// Throws where the waiting has no sense any more. Asked several times a second.
+  std::function<void()> check = {};
+};
+
 /// Waits until all ranks are there. Throws UserError: ranks of other sizes or versions of the program, two that are the
-/// same rank; Error(kDeviceFailed): ranks that have not come in `times.rendezvous` (named), rank 0 not found.
-/// `notice` is told, once, whom this rank still waits for after `times.notice`.
-std::unique_ptr<ControlChannel> rendezvous(const LaunchEnvironment& environment, const ControlTimes& times = {},
-                                           const std::function<void(const std::string&)>& notice = {});
+/// same rank, a rank that does not have rank 0's secret (within 5 s of finding it); Error(kDeviceFailed): ranks that
+/// have not come in `times.rendezvous` (named), rank 0 not found.
+std::unique_ptr<ControlChannel> rendezvous(const LaunchEnvironment& environment, const SecretPlaces& secrets,
+                                           const ControlTimes& times = {}, const RendezvousHooks& hooks = {});
 
 }  // namespace hone

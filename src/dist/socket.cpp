@@ -171,8 +171,14 @@ int port_of(const Socket& listener) {
                                              : reinterpret_cast<const sockaddr_in&>(address).sin_port);
 }
 
+void wait_to_read(const std::vector<int>& descriptors, double seconds) {
+  std::vector<pollfd> entries;
+  for (const int descriptor : descriptors) entries.push_back({descriptor, POLLIN, 0});
+  ::poll(entries.data(), entries.size(), static_cast<int>(std::clamp(seconds * 1e3 + 1, 0.0, 1e9)));
+}
+
 Socket accept_from(const Socket& listener, double seconds) {
-  if (!wait_for(listener.descriptor(), POLLIN, seconds)) return {};
+  if (seconds > 0 && !wait_for(listener.descriptor(), POLLIN, seconds)) return {};
   Socket socket(::accept4(listener.descriptor(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
   if (socket.open()) set(socket.descriptor(), IPPROTO_TCP, TCP_NODELAY, 1);
   return socket;
@@ -187,11 +193,21 @@ bool send_message(const Socket& socket, uint8_t type, std::string_view bytes) {
   return send_all(socket, message.data(), message.size());
 }
 
+size_t MessageReader::wanted() const {
+  if (buffer_.size() < kMessageHead) return kMessageHead;
+  uint32_t size = 0;
+  for (size_t i = 0; i < sizeof size; ++i) size |= uint32_t{static_cast<unsigned char>(buffer_[1 + i])} << (8 * i);
+  return size > longest_ ? 0 : kMessageHead + size;
+}
+
 MessageReader::State MessageReader::read(const Socket& socket) {
-  if (broken_) return State::kClosed;
   std::array<char, 65536> chunk;
-  while (true) {
-    const ssize_t count = ::recv(socket.descriptor(), chunk.data(), chunk.size(), MSG_DONTWAIT);
+  while (!broken_) {
+    const size_t whole = wanted();
+    broken_ = whole == 0;
+    if (broken_ || buffer_.size() == whole) break;  // the head alone is a whole message if it says so
+    const size_t missing = std::min(chunk.size(), whole - buffer_.size());
+    const ssize_t count = ::recv(socket.descriptor(), chunk.data(), missing, MSG_DONTWAIT);
     if (count > 0) {
       buffer_.append(chunk.data(), static_cast<size_t>(count));
     } else if (count == 0) {
@@ -200,17 +216,13 @@ MessageReader::State MessageReader::read(const Socket& socket) {
       return errno == EAGAIN || errno == EWOULDBLOCK ? State::kOpen : State::kClosed;
     }
   }
+  return broken_ ? State::kClosed : State::kOpen;
 }
 
 std::optional<Message> MessageReader::next() {
-  constexpr size_t kHead = 5;
-  if (buffer_.size() < kHead) return std::nullopt;
-  uint32_t size = 0;
-  for (size_t i = 0; i < sizeof size; ++i) size |= uint32_t{static_cast<unsigned char>(buffer_[1 + i])} << (8 * i);
-  broken_ |= size > longest_;
-  if (broken_ || buffer_.size() - kHead < size) return std::nullopt;
-  Message message{static_cast<uint8_t>(buffer_[0]), buffer_.substr(kHead, size)};
-  buffer_.erase(0, kHead + size);
+  if (broken_ || buffer_.size() < kMessageHead || buffer_.size() < wanted() || wanted() == 0) return std::nullopt;
+  Message message{static_cast<uint8_t>(buffer_[0]), buffer_.substr(kMessageHead)};
+  buffer_.clear();
   return message;
 }
 

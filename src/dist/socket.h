@@ -6,6 +6,7 @@
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 namespace hone {
 
@@ -40,6 +41,8 @@ std::string peer_address(const Socket& socket);
 int port_of(const Socket& listener);
 /// The next connection, or one that is not open after `seconds`.
 Socket accept_from(const Socket& listener, double seconds);
+/// Waits until one of the descriptors can be read or has ended, at most `seconds`.
+void wait_to_read(const std::vector<int>& descriptors, double seconds);
 
 struct Message {
   uint8_t type = 0;
@@ -48,6 +51,8 @@ struct Message {
 
 /// Messages longer than this are refused: nothing that ranks say to each other comes near.
 constexpr uint32_t kLongestMessage = uint32_t{256} << 20;
+/// Bytes before a message: its type and its length.
+constexpr size_t kMessageHead = 5;
 
 /// Sends all of it; false if the connection has ended, or takes nothing for ten seconds.
 bool send_message(const Socket& socket, uint8_t type, std::string_view bytes);
@@ -57,16 +62,21 @@ class MessageReader {
  public:
   enum class State { kOpen, kClosed };
 
-  /// Takes what has arrived, without waiting. kClosed at the end of the connection, or if it says what is no message.
+  /// Takes what has arrived of one message, without waiting: what comes after it stays in the kernel until next() has
+  /// taken it, so memory is bounded by the longest message. kClosed at the end of the connection, or if the message is
+  /// too long, which its first bytes say.
   State read(const Socket& socket);
   /// The next whole message.
   std::optional<Message> next();
-  /// Whether what was read is no message, and nothing more will come.
+  /// Whether what was read is not a message, and nothing more will come.
   bool broken() const { return broken_; }
-  /// Who says a longer message than this is no rank.
+  /// Longer messages than this break the connection before memory is taken for them.
   void set_longest(uint32_t bytes) { longest_ = bytes; }
 
  private:
+  /// Bytes of the message that is being read, as far as its head is here; 0 if it is too long.
+  size_t wanted() const;
+
   std::string buffer_;
   uint32_t longest_ = kLongestMessage;
   bool broken_ = false;

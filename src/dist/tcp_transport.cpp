@@ -7,31 +7,25 @@
 #include <algorithm>
 #include <cerrno>
 #include <deque>
-#include <random>
+#include <thread>
 #include <vector>
 
 #include "core/error.h"
+#include "dist/callers.h"
 #include "dist/deadline.h"
+#include "dist/patient_wait.h"
+#include "dist/pieces.h"
 
 namespace hone {
 
 namespace {
 
 constexpr double kConnectSeconds = 5;
-constexpr double kHelloSeconds = 5;
-constexpr uint32_t kLongestHello = 64;
-constexpr uint8_t kHello = 'C';
+constexpr auto kBetweenTries = std::chrono::milliseconds(50);
+/// Connections beside those of the ranks that may be open at a time without having proved anything.
+constexpr size_t kMostStrangers = 64;
 /// Whether the group still lives is asked this often while nothing moves.
 constexpr int kMillisecondsBetweenChecks = 20;
-/// The kernel takes less at once anyway.
-constexpr size_t kMostAtOnce = size_t{1} << 30;
-
-/// What was not sent, or has not come, of a message.
-template <class Byte>
-struct Piece {
-  Byte* data;
-  size_t bytes;
-};
 
 /// Both ranks know how long each message is, so a connection carries nothing but their bytes.
 struct Peer {
@@ -40,41 +34,13 @@ struct Peer {
   std::deque<Piece<std::byte>> in;
 };
 
-enum class Progress { kNone, kSome, kBroken };
-
-/// Moves what can be moved without waiting; `move` as send(2) and recv(2) return.
-template <class Byte, class Move>
-Progress advance(std::deque<Piece<Byte>>& pieces, Move move) {
-  Progress progress = Progress::kNone;
-  while (!pieces.empty()) {
-    Piece<Byte>& piece = pieces.front();
-    const ssize_t count = move(piece.data, std::min(piece.bytes, kMostAtOnce));
-    if (count == 0) return Progress::kBroken;  // nothing has no length here, so this is the connection's end
-    if (count < 0) {
-      if (errno == EINTR) continue;
-      return errno == EAGAIN || errno == EWOULDBLOCK ? progress : Progress::kBroken;
-    }
-    progress = Progress::kSome;
-    piece.data += count;
-    piece.bytes -= static_cast<size_t>(count);
-    if (piece.bytes == 0) pieces.pop_front();
-  }
-  return progress;
-}
-
 class TcpTransport : public Transport {
  public:
   TcpTransport(ControlChannel& control, std::vector<Socket> sockets) : control_(control), peers_(sockets.size()) {
     for (size_t rank = 0; rank < sockets.size(); ++rank) peers_[rank].socket = std::move(sockets[rank]);
   }
 
-  ~TcpTransport() override {
-    // A rank that ends early looks like a lost one to launchers, which then end those that still save.
-    try {
-      control_.barrier();
-    } catch (const Error&) {
-    }
-  }
+  ~TcpTransport() override { end_together(control_); }
   TcpTransport(const TcpTransport&) = delete;
   TcpTransport& operator=(const TcpTransport&) = delete;
 
@@ -93,16 +59,16 @@ class TcpTransport : public Transport {
       for (size_t rank = 0; rank < peers_.size(); ++rank) {
         Peer& peer = peers_[rank];
         const int socket = peer.socket.descriptor();
-        const Progress sent = advance(peer.out, [&](const std::byte* data, size_t bytes) {
+        const PieceProgress sent = advance(peer.out, [&](const std::byte* data, size_t bytes) {
           return ::send(socket, data, bytes, MSG_NOSIGNAL | MSG_DONTWAIT);
         });
-        const Progress received =
+        const PieceProgress received =
             advance(peer.in, [&](std::byte* data, size_t bytes) { return ::recv(socket, data, bytes, MSG_DONTWAIT); });
-        if (sent == Progress::kBroken || received == Progress::kBroken) {
+        if (sent == PieceProgress::kBroken || received == PieceProgress::kBroken) {
           throw_broken(control_,
                        fmt::format("the connection to {} has ended", control_.name_of(static_cast<int>(rank))));
         }
-        moved |= sent == Progress::kSome || received == Progress::kSome;
+        moved |= sent == PieceProgress::kSome || received == PieceProgress::kSome;
         done &= peer.out.empty() && peer.in.empty();
       }
       if (done) return;
@@ -126,30 +92,20 @@ class TcpTransport : public Transport {
   std::vector<pollfd> polled_;
 };
 
-std::string random_text() {
-  std::random_device random;
-  return fmt::format("{:08x}{:08x}", random(), random());
-}
-
-/// How ranks come together: where each listens, and what who comes there has to say.
+/// How ranks come together: where each listens, and that who comes there is a rank.
 class Meeting {
  public:
   Meeting(ControlChannel& control, double seconds)
-      : control_(control), deadline_(seconds), sockets_(static_cast<size_t>(control.size())) {
-    const std::vector<RankFacts>& ranks = control.ranks();
-    const bool one_host =
-        std::all_of(ranks.begin(), ranks.end(), [](const RankFacts& rank) { return is_loopback(rank.address); });
-    std::string problem;
-    listener_ = listen_at(one_host ? ranks[own()].address : "", 0, problem);
-    if (!listener_.open())
-      throw Error(ExitCode::kDeviceFailed, "no port can be had: " + problem, "", "look at `ss -s`");
-    ports_ = control.exchange(fmt::format("{}", port_of(listener_)));
-    words_ = control.exchange(random_text());
-  }
+      : control_(control),
+        deadline_(seconds),
+        callers_(own_listener(control), control.key().secret, claims(0),
+                 kMostStrangers + static_cast<size_t>(control.size())),
+        ports_(exchange_ports()),
+        sockets_(static_cast<size_t>(control.size())) {}
 
   std::vector<Socket> sockets() {
-    for (size_t rank = 0; rank < own(); ++rank) go_to(rank);
-    while (std::any_of(sockets_.begin() + static_cast<ptrdiff_t>(own()) + 1, sockets_.end(),
+    for (int rank = 0; rank < control_.rank(); ++rank) go_to(rank);
+    while (std::any_of(sockets_.begin() + control_.rank() + 1, sockets_.end(),
                        [](const Socket& socket) { return !socket.open(); })) {
       let_in();
     }
@@ -158,42 +114,73 @@ class Meeting {
   }
 
  private:
-  size_t own() const { return static_cast<size_t>(control_.rank()); }
-  std::string hello(size_t from, size_t to) const { return fmt::format("{} {}", from, words_[to]); }
-
-  void go_to(size_t rank) {
-    const std::string& host = control_.ranks()[rank].address;
+  static Socket own_listener(ControlChannel& control) {
     std::string problem;
-    Socket& socket = sockets_[rank];
-    socket = connect_to(host, std::stoi(ports_[rank]), std::min(kConnectSeconds, deadline_.left()), problem);
-    if (socket.open() && send_message(socket, kHello, hello(own(), rank))) return;
+    const std::string& own = control.ranks()[static_cast<size_t>(control.rank())].address;
+    Socket listener = listen_at(control.on_one_host() ? own : "", 0, problem);
+    if (listener.open()) return listener;
+    throw Error(ExitCode::kDeviceFailed, "no port can be had: " + problem, "", "look at `ss -s`");
+  }
+
+  Claims claims(int port) const {
+    return {HONE_VERSION, "data", control_.key().run, port, control_.rank(), control_.size()};
+  }
+
+  std::vector<int> exchange_ports() {
+    std::vector<int> ports;
+    for (const std::string& text : control_.exchange(fmt::format("{}", callers_.port()))) {
+      ports.push_back(std::atoi(text.c_str()));
+    }
+    return ports;
+  }
+
+  /// Tries until there is no time left: a busy rank, or one whom strangers keep busy, answers late.
+  void go_to(int rank) {
+    const std::string& host = control_.ranks()[static_cast<size_t>(rank)].address;
+    const int port = ports_[static_cast<size_t>(rank)];
+    std::string problem;
+    while (true) {
+      control_.check();
+      MessageReader reader;
+      Socket socket = connect_to(host, port, std::min(kConnectSeconds, deadline_.left()), problem);
+      if (socket.open()) {
+        const ProofAnswer answer = prove(socket, reader, claims(port), [this] { return control_.key().secret; });
+        if (answer == ProofAnswer::kProven) {
+          sockets_[static_cast<size_t>(rank)] = std::move(socket);
+          return;
+        }
+        problem = "no rank of this run answers there";
+      }
+      if (deadline_.passed()) break;
+      std::this_thread::sleep_for(kBetweenTries);
+    }
     throw Error(ExitCode::kDeviceFailed,
-                fmt::format("rank {} cannot reach {} at {}:{}: {}", own(), control_.name_of(static_cast<int>(rank)),
-                            host, ports_[rank], problem.empty() ? "the connection has ended" : problem),
+                fmt::format("rank {} cannot reach {} at {}:{}: {}", control_.rank(), control_.name_of(rank), host, port,
+                            problem),
                 "", "the hosts of CPU ranks must reach each other at any port: look at their firewalls");
   }
 
-  /// Takes one who comes, if it is a rank.
+  /// Takes those who have come, if they are ranks. One that comes again did not hear that it was taken.
   void let_in() {
     control_.check();
     if (deadline_.passed()) {
-      throw Error(ExitCode::kDeviceFailed, fmt::format("not all ranks have come to rank {}", own()), "",
+      throw Error(ExitCode::kDeviceFailed, fmt::format("not all ranks have come to rank {}", control_.rank()), "",
                   "look at their logs");
     }
-    Socket socket = accept_from(listener_, kMillisecondsBetweenChecks * 1e-3);
-    if (!socket.open()) return;
-    MessageReader reader;
-    reader.set_longest(kLongestHello);
-    const std::optional<Message> message = receive_message(socket, reader, kHelloSeconds);
-    for (size_t rank = own() + 1; message && rank < sockets_.size(); ++rank) {
-      if (message->bytes == hello(rank, own())) sockets_[rank] = std::move(socket);
+    std::vector<int> descriptors;
+    callers_.add_descriptors(descriptors);
+    wait_to_read(descriptors, kMillisecondsBetweenChecks * 1e-3);
+    for (ProvenCaller& caller : callers_.serve()) {
+      const int rank = caller.claims.rank;
+      const bool expected = caller.claims.run == control_.key().run && rank > control_.rank() && rank < control_.size();
+      if (expected) sockets_[static_cast<size_t>(rank)] = std::move(caller.socket);
     }
   }
 
   ControlChannel& control_;
   const Deadline deadline_;
-  Socket listener_;
-  std::vector<std::string> ports_, words_;  // of all ranks
+  Callers callers_;
+  const std::vector<int> ports_;  // of all ranks
   std::vector<Socket> sockets_;
 };
 

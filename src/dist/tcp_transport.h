@@ -10,7 +10,8 @@
 namespace hone {
 
 /// Connects every rank with every other; all call it. The higher one of two comes to the lower, at a port that the
-/// system chooses; where all are on one host, over the loopback. `control` outlives it. Throws Error(kDeviceFailed): a
+/// system chooses, and both prove that they are of the run (proof.h); where all are on one host, over the loopback.
+/// `control` outlives it. Throws Error(kDeviceFailed): a
 /// rank that cannot be reached in `seconds`, or is lost.
 std::unique_ptr<Transport> connect_tcp(ControlChannel& control, double seconds = 60);
 

@@ -4,6 +4,7 @@
 
 #include "core/error.h"
 #include "text/chat_facts.h"
+#include "text/thinking.h"
 
 namespace hone {
 
@@ -18,14 +19,26 @@ ChatPrompt::ChatPrompt(const Tokenizer& tokenizer, const ChatTemplateSource& sou
   }
 }
 
+Json ChatPrompt::with_special_tokens(const Json& variables) const {
+  Json all = special_tokens_;
+  all.update(variables);
+  return all;
+}
+
+std::optional<std::string> ChatPrompt::thinking_switch(const Json& variables) const {
+  return template_ ? hone::thinking_switch(*template_, with_special_tokens(variables)) : std::nullopt;
+}
+
+bool ChatPrompt::thinks(const Json& variables) const {
+  return template_ && prompt_thinks(*template_, with_special_tokens(variables));
+}
+
 std::string ChatPrompt::render(ChatInput input, const std::string& where) const {
   if (!template_) {
     throw UserError("the model has no chat template, which messages need", where,
                     "give the text itself with --raw, or a template with --chat-template");
   }
-  Json variables = special_tokens_;
-  variables.update(input.variables);
-  input.variables = std::move(variables);
+  input.variables = with_special_tokens(input.variables);
   input.add_generation_prompt = true;
   // As transformers: of several templates, the one named tool_use where there are tools.
   const ChatTemplate& chosen = tool_template_ && input.tools.is_array() ? *tool_template_ : *template_;

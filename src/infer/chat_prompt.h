@@ -25,6 +25,10 @@ class ChatPrompt {
 
   bool has_template() const { return template_.has_value(); }
 
+  /// text/thinking.h of the template; nothing and false without one.
+  std::optional<std::string> thinking_switch(const Json& variables) const;
+  bool thinks(const Json& variables) const;
+
   /// The text of `input` followed by what the template writes before an answer (add_generation_prompt is set). The
   /// names of the special tokens are added to its variables. UserError at `where`: there is no template, or it refuses
   /// the messages.
@@ -34,6 +38,8 @@ class ChatPrompt {
   std::vector<int32_t> encode(ChatInput input, const std::string& where) const;
 
  private:
+  Json with_special_tokens(const Json& variables) const;
+
   const Tokenizer& tokenizer_;
   Json special_tokens_;
   std::optional<ChatTemplate> template_, tool_template_;

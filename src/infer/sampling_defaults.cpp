@@ -1,7 +1,5 @@
 #include <fmt/format.h>
 
-#include <fstream>
-#include <iterator>
 #include <utility>
 
 #include "core/error.h"
@@ -41,12 +39,7 @@ const std::pair<const char*, Json> kNotApplied[] = {
 };
 
 Json read_object(const std::filesystem::path& path) {
-  constexpr std::streamsize kMaxBytes = 1 << 20;
-  std::ifstream file(path, std::ios::binary);
-  std::string text(static_cast<size_t>(kMaxBytes), '\0');
-  file.read(text.data(), kMaxBytes);
-  text.resize(static_cast<size_t>(file.gcount()));
-  Json json = parse_json(std::string_view(text));
+  Json json = read_json(path);
   if (!json.is_object())
     throw UserError("the file is not a JSON object", path.string(), "copy it from the model again");
   return json;

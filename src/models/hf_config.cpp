@@ -3,7 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <fstream>
+#include <set>
 
 #include "core/error.h"
 #include "core/untrusted_json.h"
@@ -22,9 +22,7 @@ HfConfig HfConfig::read(const std::filesystem::path& directory) {
 }
 
 HfConfig HfConfig::read_file(const std::filesystem::path& path) {
-  std::ifstream file(path);
-  if (!file) throw UserError("the model's config cannot be read", path.string(), "check the path and its permissions");
-  Json json = parse_json(file);
+  Json json = read_json(path);
   if (!json.is_object()) throw UserError("the model's config is not a JSON object", path.string(), "download it again");
   return HfConfig(std::move(json), path.string());
 }
@@ -139,6 +137,7 @@ void HfConfig::read_rope(DecoderConfig& config, double partial_rotary_factor) co
                        config.head_dim, config.rope.rotary_dim));
   }
   config.rope.max_position_embeddings = integer_or("max_position_embeddings", 2048);
+  if (config.rope.max_position_embeddings == 0) refuse("max_position_embeddings: 0 is out of range");
   config.rope.scaling = read_scaling(rope);
 }
 
@@ -182,6 +181,12 @@ MoeConfig HfConfig::read_moe(const std::string& intermediate_key) const {
     moe.num_experts = integer(key);
   }
   if (moe.num_experts == 0) refuse("num_experts is missing from the model's config");
+  // Each expert of a layer has a name for each of its tensors: what no model has is refused before they are made.
+  constexpr int64_t kMostExperts = int64_t{1} << 18;
+  const int64_t layers = integer("num_hidden_layers");
+  if (moe.num_experts > kMostExperts / std::max<int64_t>(layers, 1)) {
+    refuse(fmt::format("num_experts: {} in {} layers are more than {} in all", moe.num_experts, layers, kMostExperts));
+  }
   moe.num_experts_per_tok = integer("num_experts_per_tok");
   moe.moe_intermediate_size = integer(intermediate_key);
   if (moe.num_experts_per_tok < 1 || moe.num_experts_per_tok > moe.num_experts) {
@@ -216,18 +221,18 @@ void HfConfig::read_expert_groups(GroupScore score, MoeConfig& moe) const {
 
 void HfConfig::read_sparse_layers(DecoderConfig& config) const {
   const int64_t sparse_step = std::max<int64_t>(integer_or("decoder_sparse_step", 1), 1);
-  std::vector<int64_t> dense;
+  std::set<int64_t> dense;
   if (has("mlp_only_layers")) {
     const Json& layers = json_.at("mlp_only_layers");
     const auto is_index = [](const Json& layer) { return layer.is_number_integer(); };
     if (!layers.is_array() || !std::all_of(layers.begin(), layers.end(), is_index)) {
       refuse("mlp_only_layers is not a list of layers");
     }
-    dense = layers.get<std::vector<int64_t>>();
+    dense = layers.get<std::set<int64_t>>();
   }
   for (int64_t i = 0; i < static_cast<int64_t>(config.layers.size()); ++i) {
     LayerConfig& layer = config.layers[static_cast<size_t>(i)];
-    layer.moe = std::find(dense.begin(), dense.end(), i) == dense.end() && (i + 1) % sparse_step == 0;
+    layer.moe = !dense.contains(i) && (i + 1) % sparse_step == 0;
     if (!layer.moe) layer.intermediate_size = integer("intermediate_size");
   }
 }
@@ -241,7 +246,10 @@ void HfConfig::read_leading_dense_layers(int64_t first_k_dense_replace, DecoderC
     layer.moe = i >= first_sparse && i % frequency == 0;
     if (!layer.moe) layer.intermediate_size = integer("intermediate_size");
   }
-  for (int64_t i = 0; i < integer_or("num_nextn_predict_layers", 0); ++i) {
+  constexpr int64_t kMostNextn = 64;
+  const int64_t nextn = integer_or("num_nextn_predict_layers", 0);
+  if (nextn > kMostNextn) refuse(fmt::format("num_nextn_predict_layers: {} is out of range", nextn));
+  for (int64_t i = 0; i < nextn; ++i) {
     config.carried_prefixes.push_back(config.layer_module(static_cast<int>(count + i)));
   }
 }

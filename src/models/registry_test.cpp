@@ -211,6 +211,25 @@ TEST(Registry, Glm4MoeRoutesAsDeepseekV3Does) {
   }
 }
 
+TEST(Registry, NumbersThatWouldTakeAllMemoryAreRefusedByName) {
+  Json json = moe("Glm4MoeForCausalLM", "n_routed_experts");
+  for (const int64_t many : {int64_t{100}, int64_t{1} << 40}) {
+    json["num_nextn_predict_layers"] = many;
+    EXPECT_THAT(refusal(json), HasSubstr("num_nextn_predict_layers")) << many;
+  }
+  for (const int64_t many : {int64_t{1} << 24, int64_t{1} << 40}) {
+    json["n_routed_experts"] = many;
+    EXPECT_THAT(refusal(json), HasSubstr("num_experts")) << many;
+  }
+  json = moe("Glm4MoeForCausalLM", "n_routed_experts");
+  json["num_hidden_layers"] = 10000;
+  json["n_routed_experts"] = 100000;
+  EXPECT_THAT(refusal(json), HasSubstr("num_experts"));
+  json = moe("Glm4MoeForCausalLM", "n_routed_experts");
+  json["max_position_embeddings"] = 0;
+  EXPECT_THAT(refusal(json), HasSubstr("max_position_embeddings"));
+}
+
 TEST(Registry, JitterIsAFractionOfOne) {
   Json json = moe("MixtralForCausalLM", "num_local_experts");
   json["router_jitter_noise"] = 0.01;

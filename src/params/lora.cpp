@@ -100,27 +100,30 @@ bool in_layers(const Parameter& p, const std::vector<int64_t>& layers) {
   return layers.empty() || std::find(layers.begin(), layers.end(), p.layer()) != layers.end();
 }
 
-Selection select_targets(ParameterStore& store, const LoraOptions& options) {
-  Selection selection;
-  const auto each = [&](const std::string& target, const std::string& key,
-                        const std::function<bool(Parameter&)>& take) {
-    bool any = false;
-    for (Parameter& p : store.all()) any |= in_layers(p, options.layers) && take(p);
-    if (any) return;
-    std::set<std::string> names = {"attention", "all-linear", "all-experts"};
-    for (const Parameter& p : store.all()) {
-      if (!is_linear(p) && !is_experts(p)) continue;
-      const std::string module = p.name().substr(0, p.name().size() - (p.name().ends_with(".weight") ? 7 : 0));
-      names.insert(module.substr(module.rfind('.') + 1));
-    }
-    throw UserError(
-        fmt::format("LoRA target '{}' matches no linear weight or expert of {}.{}", target,
-                    options.layers.empty() ? "this model" : "the layers in lora_layers", did_you_mean(target, names)),
-        key, "use attention, all-linear, all-experts, a name, a glob or re:…; `hone inspect MODEL` lists the names");
-  };
-  for (const std::string& target : options.target_modules) {
+/// Offers every parameter of the layers in question to `take`. UserError with near names if it takes none.
+void each(ParameterStore& store, const LoraOptions& options, const std::string& target, const std::string& key,
+          const std::function<bool(Parameter&)>& take) {
+  bool any = false;
+  for (Parameter& p : store.all()) any |= in_layers(p, options.layers) && take(p);
+  if (any) return;
+  std::set<std::string> names = {"attention", "all-linear", "all-experts"};
+  for (const Parameter& p : store.all()) {
+    if (!is_linear(p) && !is_experts(p)) continue;
+    const std::string module = p.name().substr(0, p.name().size() - (p.name().ends_with(".weight") ? 7 : 0));
+    names.insert(module.substr(module.rfind('.') + 1));
+  }
+  throw UserError(
+      fmt::format("LoRA target '{}' matches no linear weight or expert of {}.{}", target,
+                  options.layers.empty() ? "this model" : "the layers in lora_layers", did_you_mean(target, names)),
+      key, "use attention, all-linear, all-experts, a name, a glob or re:…; `hone inspect MODEL` lists the names");
+}
+
+/// What modules written as target_modules select.
+void select_modules(ParameterStore& store, const LoraOptions& options, const std::vector<std::string>& modules,
+                    const std::string& key, Selection& selection) {
+  for (const std::string& target : modules) {
     const Pattern pattern(target);
-    each(target, "lora_target_modules", [&](Parameter& p) {
+    each(store, options, target, key, [&](Parameter& p) {
       const bool attention = p.kind() == ParameterKind::kAttention, mlp = p.kind() == ParameterKind::kMlp;
       if (target == "attention" || target == "all-linear") {
         const bool gate = p.kind() == ParameterKind::kAttentionGate;
@@ -136,15 +139,38 @@ Selection select_targets(ParameterStore& store, const LoraOptions& options) {
       return select_named(p, pattern, options, selection);
     });
   }
+}
+
+void exclude(ParameterStore& store, const LoraOptions& options, Selection& selection) {
+  if (options.exclude_modules.empty()) return;
+  Selection excluded;
+  select_modules(store, options, options.exclude_modules, "lora_exclude_modules", excluded);
+  for (Parameter* p : excluded.linear) selection.linear.erase(p);
+  for (Parameter* p : excluded.fused_experts) selection.fused_experts.erase(p);
+  for (const auto& [p, parts] : excluded.expert_parts) {
+    const auto found = selection.expert_parts.find(p);
+    if (found == selection.expert_parts.end()) continue;
+    for (const int64_t part : parts) found->second.erase(part);
+    if (found->second.empty()) selection.expert_parts.erase(found);
+  }
+  if (!selection.linear.empty() || !selection.expert_parts.empty() || !selection.fused_experts.empty()) return;
+  throw UserError("lora_exclude_modules leaves no module with an adapter", "lora_exclude_modules",
+                  "take some of them out, or name more in lora_target_modules");
+}
+
+Selection select_targets(ParameterStore& store, const LoraOptions& options) {
+  Selection selection;
+  select_modules(store, options, options.target_modules, "lora_target_modules", selection);
   for (const std::string& target : options.target_parameters) {
     const Pattern pattern(target);
-    each(target, "lora_target_parameters", [&](Parameter& p) {
+    each(store, options, target, "lora_target_parameters", [&](Parameter& p) {
       if (!is_experts(p) || !pattern.matches(p.name())) return false;
       selection.expert_parts.erase(&p);
       selection.fused_experts.insert(&p);
       return true;
     });
   }
+  exclude(store, options, selection);
   return selection;
 }
 
@@ -167,6 +193,11 @@ class Attaching {
     const AdapterNames names = adapter_names(p, part ? std::optional(attached.out_begin) : std::nullopt);
     const auto rank = static_cast<int64_t>(ranks_.find(names).value_or(static_cast<double>(options_.r)));
     attached.alpha = alphas_.find(names).value_or(options_.alpha);
+    if (options_.largest_rank > 0 && rank > options_.largest_rank) {
+      throw UserError(fmt::format("the adapter of '{}' has the rank {}, its files have {} at most", module, rank,
+                                  options_.largest_rank),
+                      "r, rank_pattern", "adapter_config.json does not belong to these weights: copy the folder again");
+    }
     const auto shape = [&](int64_t rows, int64_t columns) {
       return experts ? Shape{p.shape()[0], rows, columns} : Shape{rows, columns};
     };

@@ -33,11 +33,15 @@ struct LoraOptions {
   std::vector<std::string> target_modules;
   /// PEFT target_parameters: names of fused expert tensors; those get the shared parameterisation.
   std::vector<std::string> target_parameters;
+  /// Written as target_modules; what they select gets no adapter.
+  std::vector<std::string> exclude_modules = {};
   std::vector<int64_t> layers = {};  ///< only these get adapters; empty: all
   /// Ranks and alphas other than r and alpha. The first pattern that matches an adapter counts; one that matches none
   /// is a UserError, unless they are of an adapter's file.
   std::vector<LoraPattern> rank_pattern = {}, alpha_pattern = {};
   bool patterns_may_miss = false;
+  int64_t largest_rank =
+      0;  ///< that an adapter's files have room for; a larger one in force is a UserError. 0: no bound
   LoraInit init = LoraInit::kKaiming;
 
   /// alpha / rank, or alpha / sqrt(rank).
@@ -45,9 +49,9 @@ struct LoraOptions {
 };
 
 /// Freezes every parameter of the store, then adds lora_a and lora_b (float32, trainable) for each weight the targets
-/// select and attaches them. A target that matches nothing adaptable is a UserError; so are layers the model does not
-/// have, and dropout with shared experts (PEFT has none there).
-/// Names: <module>.lora_A.weight [r, in] and <module>.lora_B.weight [out, r]; for experts
+/// select and attaches them. A target or exclusion that matches nothing adaptable is a UserError; so are exclusions
+/// that leave nothing, layers the model does not have, and dropout with shared experts (PEFT has none there). Names:
+/// <module>.lora_A.weight [r, in] and <module>.lora_B.weight [out, r]; for experts
 /// <experts>.{gate_proj,up_proj,gate_up_proj,down_proj}.lora_A [E, r, in] and .lora_B [E, out, r].
 void attach_lora(ParameterStore& store, const LoraOptions& options);
 

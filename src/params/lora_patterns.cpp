@@ -3,15 +3,17 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <regex>
 #include <set>
 
 #include "core/error.h"
 #include "params/expert_parts.h"
+#include "params/name_expression.h"
 
 namespace hone {
 
 namespace {
+
+constexpr size_t kMostPatterns = 100'000;
 
 std::string without_weight(const std::string& name) {
   return name.ends_with(".weight") ? name.substr(0, name.size() - 7) : name;
@@ -24,14 +26,8 @@ bool in_group(const std::string& word, const Parameter& p) {
   return word == "all-linear" && (kind == ParameterKind::kMlp || kind == ParameterKind::kAttentionGate);
 }
 
-std::regex compile(const std::string& pattern, const std::string& key) {
-  const std::string expression = pattern.starts_with("re:") ? pattern.substr(3) : pattern;
-  try {
-    return std::regex("(.*\\.)?(" + expression + ")", std::regex::ECMAScript | std::regex::optimize);
-  } catch (const std::regex_error& error) {
-    throw UserError("'" + pattern + "' is not a regular expression: " + error.what(), key,
-                    "check brackets and backslashes (ECMAScript syntax)");
-  }
+std::string without_mark(const std::string& pattern) {
+  return pattern.starts_with("re:") ? pattern.substr(3) : pattern;
 }
 
 }  // namespace
@@ -39,13 +35,11 @@ std::regex compile(const std::string& pattern, const std::string& key) {
 struct LoraPatterns::Entry {
   std::string pattern;
   double value = 0;
-  bool is_word = false;
-  std::regex expression;
+  std::optional<NameExpression> expression;  // none of a word
   bool used = false;
 
   bool matches(const std::vector<std::string>& names) const {
-    return std::any_of(names.begin(), names.end(),
-                       [&](const std::string& name) { return std::regex_match(name, expression); });
+    return std::any_of(names.begin(), names.end(), [&](const std::string& name) { return expression->matches(name); });
   }
 };
 
@@ -74,17 +68,23 @@ AdapterNames adapter_names(const Parameter& adapted, std::optional<int64_t> part
 
 LoraPatterns::LoraPatterns(const std::vector<LoraPattern>& patterns, std::string key) : key_(std::move(key)) {
   static const std::set<std::string> words = {"attention", "all-linear", "all-experts"};
+  if (patterns.size() > kMostPatterns) {
+    throw UserError(fmt::format("{} patterns, {} are allowed", patterns.size(), kMostPatterns), key_,
+                    "write one pattern for many modules");
+  }
+  const auto budget = std::make_shared<MatchBudget>();
+  entries_.reserve(patterns.size());
   for (const LoraPattern& pattern : patterns) {
-    const bool is_word = words.contains(pattern.pattern);
-    entries_.push_back(
-        {pattern.pattern, pattern.value, is_word, is_word ? std::regex() : compile(pattern.pattern, key_), false});
+    Entry& entry = entries_.emplace_back(Entry{pattern.pattern, pattern.value, {}, false});
+    if (words.contains(pattern.pattern)) continue;
+    entry.expression.emplace(without_mark(pattern.pattern), NameExpression::Must::kMatchTheEnd, key_, budget);
   }
 }
 
 LoraPatterns::~LoraPatterns() = default;
 
 bool LoraPatterns::matches(const Entry& entry, const AdapterNames& names) const {
-  if (entry.is_word) return in_group(entry.pattern, *names.adapted);
+  if (!entry.expression) return in_group(entry.pattern, *names.adapted);
   if (entry.matches(names.whole)) return true;
   const auto matched = std::count_if(names.experts.begin(), names.experts.end(),
                                      [&](const auto& expert) { return entry.matches(expert); });

@@ -10,7 +10,7 @@
 namespace hone {
 
 /// One entry of a pattern mapping. `pattern` is attention, all-linear, all-experts, or (re: before it or not) a regular
-/// expression that a module's whole name matches, or its end from a dot on: "q_proj", "layers\.0\..*v_proj",
+/// expression (PCRE2) that a module's whole name matches, or its end from a dot on: "q_proj", "layers\.0\..*v_proj",
 /// "experts.gate_up_proj". Source: PEFT, get_pattern_key.
 struct LoraPattern {
   std::string pattern;
@@ -31,7 +31,7 @@ AdapterNames adapter_names(const Parameter& adapted, std::optional<int64_t> part
 
 class LoraPatterns {
  public:
-  /// `key` is the config key, for errors. UserError for a regular expression that does not parse.
+  /// `key` is the config key, for errors. UserError for a regular expression that does not compile.
   LoraPatterns(const std::vector<LoraPattern>& patterns, std::string key);
   ~LoraPatterns();
 

@@ -45,6 +45,22 @@ TEST(Lora, TargetWordsSelectGroups) {
   EXPECT_EQ(lora_shapes(options_for({"attention", "*q_proj"})), attention);
 }
 
+TEST(Lora, ExcludedModulesGetNoAdapter) {
+  LoraOptions options = options_for({"all-linear", "all-experts"});
+  options.exclude_modules = {"o_proj", "w2"};
+  std::map<std::string, Shape> expected = lora_shapes(options_for({"all-linear", "all-experts"}));
+  std::erase_if(expected, [](const auto& entry) {
+    return entry.first.find("o_proj") != std::string::npos || entry.first.find("down_proj") != std::string::npos;
+  });
+  EXPECT_EQ(lora_shapes(options), expected);
+  options.exclude_modules = {"all-experts", "attention"};
+  EXPECT_EQ(lora_shapes(options).size(), 2u) << "the shared MLP's up_proj";
+  options.exclude_modules = {"no_such_proj"};
+  EXPECT_THAT(testing::user_error([&] { lora_shapes(options); }), HasSubstr("no_such_proj"));
+  options.exclude_modules = {"all-linear", "all-experts"};
+  EXPECT_THAT(testing::user_error([&] { lora_shapes(options); }), HasSubstr("leaves no module"));
+}
+
 TEST(Lora, GatesOfLinearAttentionAreLinearButNotAttentionAndItsRecurrenceIsNeither) {
   const auto adapted = [](const std::string& target) {
     ParameterStore store;

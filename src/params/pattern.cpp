@@ -2,9 +2,9 @@
 
 #include <fnmatch.h>
 
-#include <regex>
+#include <memory>
 
-#include "core/error.h"
+#include "params/name_expression.h"
 
 namespace hone {
 
@@ -16,22 +16,13 @@ std::string_view without_weight(std::string_view name) {
   return name.ends_with(kWeightSuffix) ? name.substr(0, name.size() - kWeightSuffix.size()) : name;
 }
 
-std::regex compile(const std::string& pattern) {
-  try {
-    return std::regex(pattern, std::regex::ECMAScript | std::regex::optimize);
-  } catch (const std::regex_error& error) {
-    throw UserError("'" + pattern + "' is not a regular expression: " + error.what(), "re:" + pattern,
-                    "check brackets and backslashes (ECMAScript syntax)");
-  }
-}
-
 }  // namespace
 
 Pattern::Pattern(std::string text) : text_(std::move(text)) {
   if (text_.starts_with("re:")) {
-    test_ = [expression = compile(text_.substr(3))](const std::string& name) {
-      return std::regex_search(name, expression);
-    };
+    const auto expression =
+        std::make_shared<NameExpression>(text_.substr(3), NameExpression::Must::kBeginAnywhere, text_);
+    test_ = [expression](const std::string& name) { return expression->matches(name); };
   } else if (text_.find_first_of("*?[") != std::string::npos) {
     test_ = [glob = text_](const std::string& name) { return fnmatch(glob.c_str(), name.c_str(), 0) == 0; };
   } else {

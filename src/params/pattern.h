@@ -9,21 +9,20 @@
 namespace hone {
 
 /// One pattern of a config:
-///   re:EXPRESSION     an ECMAScript regular expression that must match somewhere in the name
+///   re:EXPRESSION     a regular expression (PCRE2) that must match somewhere in the name
 ///   a*b, a?c, [xy]    a shell glob over the whole name ('*' also matches dots)
 ///   q_proj            otherwise: a name, or the end of one at a dot ("self_attn.q_proj")
 /// A name is tried with and without a final ".weight".
 class Pattern {
  public:
-  /// Throws UserError for a regular expression that does not parse.
+  /// Throws UserError for a regular expression that does not compile.
   explicit Pattern(std::string text);
 
+  /// UserError for a regular expression that takes too long.
   bool matches(std::string_view name) const;
   const std::string& text() const { return text_; }
 
  private:
-  bool matches_exactly(const std::string& name) const;
-
   std::string text_;
   std::function<bool(const std::string&)> test_;
 };

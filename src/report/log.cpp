@@ -1,15 +1,21 @@
 #include "report/log.h"
 
 #include <spdlog/logger.h>
+#include <spdlog/pattern_formatter.h>
 #include <spdlog/sinks/base_sink.h>
 #include <spdlog/sinks/basic_file_sink.h>
 
+#include <unistd.h>
+
 #include <array>
+#include <cerrno>
+#include <cstring>
 #include <filesystem>
 #include <mutex>
 #include <utility>
 #include <vector>
 
+#include "core/durable_file.h"
 #include "core/error.h"
 #include "report/terminal.h"
 
@@ -42,21 +48,36 @@ class ConsoleSink : public spdlog::sinks::base_sink<std::mutex> {
  protected:
   void sink_it_(const spdlog::details::log_msg& message) override {
     const std::string_view text(message.payload.data(), message.payload.size());
-    const bool color = console_.color();
     if (message.level >= spdlog::level::err) {
-      console_.line(styled("error: ", Style::kRed, color) + printable(text, "  "));
+      console_.line(styled("error: ", Style::kRed, console_.color()) + fitting(printable(text, "  "), "error: "));
     } else if (message.level == spdlog::level::warn) {
-      console_.line(styled("warning: ", Style::kYellow, color) + printable(text, "  "));
-    } else if (message.level == spdlog::level::info) {
-      console_.line(printable(text, ""));
+      console_.line(styled("warning: ", Style::kYellow, console_.color()) +
+                    fitting(printable(text, "  "), "warning: "));
     } else {
-      console_.line(styled(printable(text, ""), Style::kDim, color));
+      console_.line(fitting(printable(text, ""), ""));
     }
   }
   void flush_() override {}
 
  private:
+  /// In a terminal, lines end between words.
+  std::string fitting(const std::string& text, std::string_view before) const {
+    if (!console_.interactive()) return text;
+    const std::string wrapped = wrap(std::string(before) + text, console_.width(), "  ");
+    return wrapped.substr(before.size());
+  }
+
   Console& console_;
+};
+
+/// INFO, WARNING, ERROR: what people search a log for.
+class LevelName : public spdlog::custom_flag_formatter {
+ public:
+  void format(const spdlog::details::log_msg& message, const std::tm&, spdlog::memory_buf_t& out) override {
+    static constexpr std::string_view kNames[] = {"TRACE", "DEBUG", "INFO", "WARNING", "ERROR", "ERROR", ""};
+    fmt::format_to(std::back_inserter(out), "{:<7}", kNames[static_cast<size_t>(message.level)]);
+  }
+  std::unique_ptr<custom_flag_formatter> clone() const override { return std::make_unique<LevelName>(); }
 };
 
 struct EarlyMessage {
@@ -98,12 +119,22 @@ Logger::~Logger() = default;
 
 void Logger::open_file(const std::string& path, LogLevel level) {
   std::shared_ptr<spdlog::sinks::basic_file_sink_mt> sink;
+  std::error_code ignored;
+  std::filesystem::create_directories(std::filesystem::path(path).parent_path(), ignored);
+  const int opened = open_to_append(path);  // a link is replaced, a pipe is not waited for
+  if (opened < 0) {
+    throw UserError("the log cannot be written: " + std::string(std::strerror(errno)), path,
+                    "make the folder writable, move away what stands there, or choose another output_dir");
+  }
+  close(opened);
   try {
     sink = std::make_shared<spdlog::sinks::basic_file_sink_mt>(path, /*truncate=*/false);
   } catch (const spdlog::spdlog_ex& error) {
     throw UserError(error.what(), path, "make the folder writable or choose another output_dir");
   }
-  sink->set_pattern("%Y-%m-%d %H:%M:%S.%e  %-7l  %v");
+  auto formatter = std::make_unique<spdlog::pattern_formatter>();
+  formatter->add_flag<LevelName>('*').set_pattern("%Y-%m-%d %H:%M:%S.%e  %*  %v");
+  sink->set_formatter(std::move(formatter));
   const std::scoped_lock lock(sinks_->mutex);
   sinks_->file = std::make_shared<spdlog::logger>("file", std::move(sink));
   sinks_->file->set_level(spdlog_level(level));
@@ -130,10 +161,17 @@ void Logger::block(std::string_view text) {
   file_only(text);
 }
 
-void Logger::file_only(std::string_view message) {
+void Logger::detail_block(std::string_view text) {
+  if (shows(LogLevel::kDebug)) console_.line(text);
+  file_only(text, LogLevel::kDebug);
+}
+
+bool Logger::shows(LogLevel level) const { return sinks_->console->should_log(spdlog_level(level)); }
+
+void Logger::file_only(std::string_view message, LogLevel level) {
   const std::scoped_lock lock(sinks_->mutex);
   for (const auto& line : split_lines(strip_color(message))) {
-    sinks_->to_file(spdlog::log_clock::now(), spdlog::level::info, one_line(line));
+    sinks_->to_file(spdlog::log_clock::now(), spdlog_level(level), one_line(line));
   }
 }
 

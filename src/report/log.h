@@ -36,8 +36,14 @@ class Logger {
   /// its colour sequences.
   void block(std::string_view text);
 
-  /// Only to run.log, as level info.
-  void file_only(std::string_view message);
+  /// The same at level debug: the console shows it if it shows that, run.log always has it.
+  void detail_block(std::string_view text);
+
+  /// Whether the console shows messages of this level.
+  bool shows(LogLevel level) const;
+
+  /// Only to run.log.
+  void file_only(std::string_view message, LogLevel level = LogLevel::kInfo);
 
   template <class... Args>
   void trace(fmt::format_string<Args...> format, Args&&... args) {

@@ -43,8 +43,8 @@ TEST_F(LogTest, TheFileHasTimesLevelsAndWhatWasSaidBeforeItWasOpened) {
   log.debug("after");
   const auto lines = split_lines(logged());
   ASSERT_EQ(lines.size(), 2u);
-  EXPECT_THAT(lines[0], testing::MatchesRegex("....-..-.. ..:..:......  info     before"));
-  EXPECT_THAT(lines[1], HasSubstr("debug    after"));
+  EXPECT_THAT(lines[0], testing::MatchesRegex("....-..-.. ..:..:......  INFO     before"));
+  EXPECT_THAT(lines[1], HasSubstr("DEBUG    after"));
   EXPECT_EQ(shown(), "");
 }
 
@@ -71,7 +71,7 @@ TEST_F(LogTest, ABlockKeepsItsColoursOnlyOnTheConsole) {
   log.open_file(folder_ / "out/run.log");
   log.block(styled("done", Style::kGreen, true) + "\n");
   EXPECT_EQ(shown(), "\x1b[32mdone\x1b[0m\n");
-  EXPECT_THAT(logged(), HasSubstr("info     done\n"));
+  EXPECT_THAT(logged(), HasSubstr("INFO     done\n"));
 }
 
 TEST_F(LogTest, AFullDiskWarnsOnceAndTheRunGoesOn) {
@@ -96,6 +96,18 @@ TEST_F(LogTest, AFolderThatCannotBeMadeIsTheUsersError) {
 TEST(LogLevel, IsParsedByName) {
   EXPECT_EQ(parse_log_level("warning"), LogLevel::kWarning);
   EXPECT_EQ(parse_log_level("loud"), std::nullopt);
+}
+
+TEST_F(LogTest, DetailIsShownWhereDebugIsAndAlwaysInTheFile) {
+  Logger quiet(console_);
+  quiet.open_file(folder_ / "out/run.log");
+  quiet.detail_block("a table\n");
+  EXPECT_FALSE(quiet.shows(LogLevel::kDebug));
+  EXPECT_EQ(shown(), "");
+  EXPECT_THAT(logged(), HasSubstr("a table"));
+  Logger verbose(console_, LogLevel::kDebug);
+  verbose.detail_block("a table\n");
+  EXPECT_EQ(shown(), "a table\n");
 }
 
 }  // namespace

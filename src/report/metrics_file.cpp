@@ -5,6 +5,7 @@
 #include <fstream>
 #include <system_error>
 
+#include "core/durable_file.h"
 #include "core/error.h"
 
 namespace hone {
@@ -67,8 +68,11 @@ MetricsFile MetricsFile::create(const std::string& path) {
 MetricsFile MetricsFile::resume(const std::string& path, int64_t step, ResumedMetrics& found) {
   found = {};
   std::string kept, buffer(kMaxLine, '\0');
-  std::ifstream in(path, std::ios::binary);
-  while (in.getline(buffer.data(), static_cast<std::streamsize>(buffer.size())) || in.gcount() > 0) {
+  std::error_code error;
+  const bool there = std::filesystem::is_regular_file(std::filesystem::symlink_status(path, error));
+  std::ifstream in;
+  if (there) in.open(path, std::ios::binary);  // a link is replaced, a pipe refused below
+  while (there && (in.getline(buffer.data(), static_cast<std::streamsize>(buffer.size())) || in.gcount() > 0)) {
     const std::string_view line(buffer.data());
     if (in.fail()) {
       throw UserError("a line too long for metrics in the file of the run to resume", path,
@@ -88,7 +92,7 @@ MetricsFile MetricsFile::resume(const std::string& path, int64_t step, ResumedMe
   in.close();
   return or_user_error(path, [&] {
     // Rewritten also when nothing was dropped: a last line without its line end would join the next one.
-    if (std::filesystem::exists(path)) replace_file(path, kept);
+    if (there) write_durably(path, kept);
     return MetricsFile(AppendFile(path));
   });
 }

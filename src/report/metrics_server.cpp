@@ -1,20 +1,14 @@
 #include "report/metrics_server.h"
 
 #include <fmt/format.h>
-#include <httplib.h>
-#include <signal.h>
-#include <sys/socket.h>
 
-#include <atomic>
 #include <cctype>
-#include <cerrno>
 #include <cmath>
 #include <mutex>
+#include <optional>
 #include <set>
-#include <system_error>
 
-#include "core/quiet_thread.h"
-#include "core/thread_pool.h"
+#include "report/http_responder.h"
 
 namespace hone {
 namespace {
@@ -48,15 +42,6 @@ double value_of(const Json& metrics, const std::string& name) {
   return what == "Infinity" ? INFINITY : what == "-Infinity" ? -INFINITY : NAN;
 }
 
-/// httplib::Server ignores SIGPIPE for the whole program, which is the program's to decide.
-std::unique_ptr<httplib::Server> make_server() {
-  struct sigaction before {};
-  sigaction(SIGPIPE, nullptr, &before);
-  auto server = std::make_unique<httplib::Server>();
-  sigaction(SIGPIPE, &before, nullptr);
-  return server;
-}
-
 }  // namespace
 
 std::string prometheus_text(const ServedStatus& status) {
@@ -76,62 +61,26 @@ std::string prometheus_text(const ServedStatus& status) {
 }
 
 struct MetricsServer::Impl {
-  std::unique_ptr<httplib::Server> server = make_server();
-  int port = 0;
-  std::thread thread;
-  std::atomic<bool> ended = false;  // the thread does not listen any more
+  Impl(const std::string& host, int port)
+      : responder(host, port, [this](const std::string& path) { return answer(path); }) {}
+
+  std::optional<HttpText> answer(const std::string& path) {
+    const std::lock_guard lock(mutex);
+    if (path == "/metrics") return HttpText{metrics, "text/plain; version=0.0.4"};
+    if (path == "/status") return HttpText{status, "application/json"};
+    if (path == "/health") return HttpText{"ok\n", "text/plain"};
+    return std::nullopt;
+  }
+
   std::mutex mutex;
   std::string metrics, status = "{}";  // guarded by the mutex
-
-  void serve(const char* path, std::string Impl::*text, const char* type) {
-    server->Get(path, [=, this](const httplib::Request&, httplib::Response& response) {
-      const std::lock_guard lock(mutex);
-      response.set_content(this->*text, type);
-    });
-  }
+  HttpResponder responder;
 };
 
-MetricsServer::MetricsServer(const std::string& host, int port) : impl_(std::make_unique<Impl>()) {
-  httplib::Server& server = *impl_->server;
-  // A client that is slow keeps one of the two threads waiting for seconds, and the run not at all.
-  server.new_task_queue = [] { return new httplib::ThreadPool(2); };
-  server.set_read_timeout(2);
-  server.set_write_timeout(2);
-  server.set_keep_alive_timeout(2);
-  server.set_payload_max_length(4096);
-  // Not SO_REUSEPORT, with which two runs would share a port and answer in turn.
-  server.set_socket_options([](socket_t socket) {
-    const int yes = 1;
-    setsockopt(socket, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof(yes));
-  });
-  impl_->serve("/metrics", &Impl::metrics, "text/plain; version=0.0.4");
-  impl_->serve("/status", &Impl::status, "application/json");
-  server.Get("/health",
-             [](const httplib::Request&, httplib::Response& response) { response.set_content("ok\n", "text/plain"); });
-  errno = 0;
-  if (port == 0) {
-    impl_->port = server.bind_to_any_port(host);
-  } else {
-    impl_->port = server.bind_to_port(host, port) ? port : -1;
-  }
-  if (impl_->port < 0) {
-    const int error = errno == 0 ? EADDRNOTAVAIL : errno;
-    throw std::system_error(error, std::generic_category(), fmt::format("no server on {}:{}", host, port));
-  }
-  impl_->thread = quiet_thread([this] {
-    impl_->server->listen_after_bind();
-    impl_->ended = true;
-  });
-}
+MetricsServer::MetricsServer(const std::string& host, int port) : impl_(std::make_unique<Impl>(host, port)) {}
+MetricsServer::~MetricsServer() = default;
 
-MetricsServer::~MetricsServer() {
-  // stop() does nothing before the thread has come to listen.
-  while (!impl_->server->is_running() && !impl_->ended) std::this_thread::yield();
-  impl_->server->stop();
-  impl_->thread.join();
-}
-
-int MetricsServer::port() const { return impl_->port; }
+int MetricsServer::port() const { return impl_->responder.port(); }
 
 void MetricsServer::publish(const ServedStatus& status) {
   const Json json = {{"run_name", status.run_name},       {"state", status.state},   {"step", status.step},

@@ -3,9 +3,16 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <httplib.h>
+#include <netinet/in.h>
 #include <signal.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
+#include <chrono>
+#include <list>
 #include <system_error>
+
+#include "report/http_responder.h"
 
 namespace hone {
 namespace {
@@ -56,6 +63,73 @@ TEST(MetricsServer, ServesWhatWasPublishedLast) {
   EXPECT_EQ(client.Get("/health")->status, 200);
   EXPECT_EQ(client.Get("/else")->status, 404);
   EXPECT_EQ(client.Post("/status", "{}", "application/json")->status, 404);
+}
+
+/// A connection to the server, and what has been sent over it.
+struct Stranger {
+  explicit Stranger(int port) {
+    const sockaddr_in address{AF_INET, htons(static_cast<uint16_t>(port)), {htonl(INADDR_LOOPBACK)}, {}};
+    EXPECT_EQ(::connect(socket, reinterpret_cast<const sockaddr*>(&address), sizeof address), 0);
+  }
+  ~Stranger() { ::close(socket); }
+  Stranger(const Stranger&) = delete;
+  Stranger& operator=(const Stranger&) = delete;
+  bool say(const std::string& text) const { return ::send(socket, text.data(), text.size(), MSG_NOSIGNAL) > 0; }
+  const int socket = ::socket(AF_INET, SOCK_STREAM, 0);
+};
+
+TEST(MetricsServer, SlowClientsKeepNobodyWaiting) {
+  std::list<Stranger> strangers;
+  auto server = std::make_unique<MetricsServer>("127.0.0.1", 0);
+  server->publish(status_of_a_run());
+  // More than there is room for; each has begun a request that never ends.
+  for (size_t i = 0; i < 2 * HttpResponder::kMostClients; ++i) {
+    EXPECT_TRUE(strangers.emplace_back(server->port()).say("GET /metrics HTTP/1.1\r\nX: "));
+  }
+  httplib::Client client("127.0.0.1", server->port());
+  const auto metrics = client.Get("/metrics");
+  ASSERT_TRUE(metrics);
+  EXPECT_EQ(metrics->body, prometheus_text(status_of_a_run()));
+  const auto begin = std::chrono::steady_clock::now();
+  server.reset();
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(1));
+}
+
+TEST(MetricsServer, AHeadThatDoesNotEndIsCutOff) {
+  const MetricsServer server("127.0.0.1", 0);
+  for (const std::string begin : {"GET /", "GET / HTTP/1.1\r\nX: "}) {
+    const Stranger stranger(server.port());
+    const std::string piece(64 << 10, 'a');
+    EXPECT_TRUE(stranger.say(begin));
+    size_t sent = 0;
+    std::string answer(64, '\0');
+    // What it sends after the answer is thrown away, for as long as a connection may last.
+    const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+    while (stranger.say(piece) && std::chrono::steady_clock::now() < end) {
+      if (sent == 0) {
+        EXPECT_GT(::recv(stranger.socket, answer.data(), answer.size(), 0), 0);
+        EXPECT_THAT(answer, testing::StartsWith("HTTP/1.1 431 "));
+      }
+      sent += piece.size();
+    }
+    EXPECT_LT(std::chrono::steady_clock::now(), end) << "it is still listened to";
+  }
+}
+
+TEST(MetricsServer, WhatIsNotARequestIsRefused) {
+  const MetricsServer server("127.0.0.1", 0);
+  const auto answer_to = [&](const std::string& text) {
+    const Stranger stranger(server.port());
+    EXPECT_TRUE(stranger.say(text));
+    std::string answer(4096, '\0');
+    answer.resize(static_cast<size_t>(std::max<ssize_t>(0, ::recv(stranger.socket, answer.data(), answer.size(), 0))));
+    return answer;
+  };
+  EXPECT_THAT(answer_to("\r\n\r\n"), testing::StartsWith("HTTP/1.1 400 "));
+  EXPECT_THAT(answer_to("GET /health\r\n\r\n"), testing::StartsWith("HTTP/1.1 400 "));
+  EXPECT_THAT(answer_to("GET /health?x=1 HTTP/1.0\r\n\r\n"), testing::EndsWith("\r\n\r\nok\n"));
+  EXPECT_THAT(answer_to("HEAD /health HTTP/1.0\r\n\r\n"),
+              testing::EndsWith("Content-Length: 3\r\nConnection: close\r\n\r\n"));
 }
 
 TEST(MetricsServer, APortThatIsTakenIsAnError) {

@@ -1,12 +1,13 @@
 #include "report/output_file.h"
 
-#include <fcntl.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <filesystem>
 #include <system_error>
 #include <utility>
+
+#include "core/durable_file.h"
 
 namespace hone {
 namespace {
@@ -22,7 +23,7 @@ AppendFile::AppendFile(std::string path, bool exclusive) : path_(std::move(path)
   std::error_code error;
   if (!folder.empty()) std::filesystem::create_directories(folder, error);
   if (error) fail(error.value(), folder.string());
-  fd_ = ::open(path_.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | (exclusive ? O_EXCL : 0), 0644);
+  fd_ = open_to_append(path_, exclusive);
   if (fd_ < 0) fail(errno, path_);
 }
 
@@ -45,26 +46,6 @@ void AppendFile::write(std::string_view record) {
     if (written < 0) fail(errno, path_);
     record.remove_prefix(static_cast<size_t>(written));
   }
-}
-
-void AppendFile::sync() {
-  // Pipes and special files cannot be synced; that is not a loss.
-  if (::fsync(fd_) != 0 && errno != EINVAL && errno != EROFS) fail(errno, path_);
-}
-
-void replace_file(const std::string& path, std::string_view content) {
-  const std::string temporary = path + ".tmp";
-  std::error_code ignored;
-  std::filesystem::remove(temporary, ignored);
-  try {
-    AppendFile file(temporary);
-    file.write(content);
-    file.sync();
-  } catch (...) {
-    std::filesystem::remove(temporary, ignored);
-    throw;
-  }
-  if (::rename(temporary.c_str(), path.c_str()) != 0) fail(errno, path);
 }
 
 }  // namespace hone

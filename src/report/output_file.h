@@ -1,4 +1,5 @@
-// Files that a crash or a full disk must not corrupt: append without a user-space buffer, replace by rename.
+// Files that a crash or a full disk must not corrupt: records are appended without a user-space buffer. What is
+// replaced as a whole is written by core/durable_file.h.
 #pragma once
 
 #include <string>
@@ -17,16 +18,11 @@ class AppendFile {
   AppendFile& operator=(AppendFile&& other) noexcept;
 
   void write(std::string_view record);
-  void sync();
   const std::string& path() const { return path_; }
 
  private:
   std::string path_;
   int fd_ = -1;
 };
-
-/// Writes `content` to a temporary file beside `path`, syncs it and renames it over `path`: readers see the old
-/// or the new content, never a part. Errors are std::system_error with the path in the message.
-void replace_file(const std::string& path, std::string_view content);
 
 }  // namespace hone

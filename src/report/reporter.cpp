@@ -3,7 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdlib>
+#include <numeric>
 #include <system_error>
 
 #include "core/error.h"
@@ -48,6 +50,33 @@ std::string folder_name(std::string name) {
 
 }  // namespace
 
+/// The losses of a run's first steps and of its last ones, as many of either: one step says little.
+class LossEnds {
+ public:
+  void add(double loss) {
+    ++steps_;
+    if (first_.size() < kMost) first_.push_back(loss);
+    if (last_.size() == kMost) last_.erase(last_.begin());
+    last_.push_back(loss);
+  }
+  /// "loss 2.5 → 1.5 (means of 10 steps)"; "" before the first step.
+  std::string text() const {
+    if (steps_ == 0) return "";
+    const size_t count = std::clamp<size_t>(steps_ / 2, 1, kMost);
+    const auto mean = [&](auto begin) {
+      return std::accumulate(begin, begin + static_cast<std::ptrdiff_t>(count), 0.0) / static_cast<double>(count);
+    };
+    return fmt::format("loss {:.4f} → {:.4f}{}", mean(first_.begin()),
+                       mean(last_.end() - static_cast<std::ptrdiff_t>(count)),
+                       count > 1 ? fmt::format(" (means of {} steps)", count) : "");
+  }
+
+ private:
+  static constexpr size_t kMost = 10;
+  size_t steps_ = 0;
+  std::vector<double> first_, last_;
+};
+
 struct Reporter::Sinks {
   std::optional<MetricsFile> metrics_file;
   std::optional<TensorBoardWriter> tensorboard;
@@ -60,7 +89,7 @@ struct Reporter::Sinks {
   // For the time left: what a step takes, with its share of evaluations and saves.
   int64_t steps_here = 0;
   double step_seconds = 0, other_seconds = 0;
-  std::optional<double> first_loss, last_loss;
+  LossEnds losses;
 };
 
 Reporter::Reporter(ReportOptions options, Logger& logger)
@@ -186,10 +215,13 @@ void Reporter::on_step(StepMetrics metrics) {
 }
 
 void Reporter::emit(const StepMetrics& metrics) {
-  if (!sinks_->first_loss) sinks_->first_loss = metrics.loss;
-  sinks_->last_loss = metrics.loss;
+  sinks_->losses.add(metrics.loss);
   show([&](const LineLayout& layout) { return step_line(metrics, layout); });
   write(metrics.step, metric_list(metrics));
+}
+
+void Reporter::on_system(int64_t step, const std::vector<Metric>& metrics) {
+  if (sinks_->mlflow) sinks_->mlflow->log(step, metrics);
 }
 
 void Reporter::on_eval(const EvalMetrics& metrics) {
@@ -268,9 +300,10 @@ void Reporter::summarise(const RunEnd& end) {
                       human_duration(s.step_seconds + s.other_seconds));
   if (!end.reason.empty()) text += ": " + one_line(end.reason);
   text += '\n';
-  if (s.first_loss) text += fmt::format("  loss {:.4f} → {:.4f}", *s.first_loss, *s.last_loss);
+  const std::string losses = s.losses.text();
+  if (!losses.empty()) text += "  " + losses;
   if (state_.best) text += fmt::format("   best evaluation {:.4f} at step {}", state_.best->metric, state_.best->step);
-  if (s.first_loss || state_.best) text += '\n';
+  if (!losses.empty() || state_.best) text += '\n';
   text += fmt::format("  output in {}\n", one_line(options_.output_dir));
   logger_.block(text);
 }

@@ -76,6 +76,9 @@ class Reporter {
   /// While something else than a step goes on (evaluating, tokenizing): only the progress bar.
   void on_progress(Progress progress) { logger_.console().set_progress(std::move(progress)); }
 
+  /// Of the machines (report/mlflow/system_metrics.h): for MLflow alone.
+  void on_system(int64_t step, const std::vector<Metric>& metrics);
+
   void on_eval(const EvalMetrics& metrics);
   void on_save(const SaveReport& save);
 

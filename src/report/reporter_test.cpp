@@ -68,6 +68,14 @@ TEST_F(ReporterTest, ARunLeavesItsMetricsStateAndEvents) {
   EXPECT_THAT(shown(), HasSubstr("loss 2.5000 → 1.5000   best evaluation 1.4000 at step 2"));
 }
 
+TEST_F(ReporterTest, TheSummaryComparesMeansOfFirstAndLastSteps) {
+  Reporter reporter(options(), logger_);
+  reporter.on_start({.total_steps = 4, .num_train_epochs = 1});
+  for (int64_t i = 1; i <= 4; ++i) reporter.on_step(step(i, 5.0 - static_cast<double>(i)));
+  reporter.on_end({});
+  EXPECT_THAT(shown(), HasSubstr("loss 3.5000 → 1.5000 (means of 2 steps)"));
+}
+
 TEST_F(ReporterTest, ResumeContinuesTheFilesAndRepeatsNoStep) {
   {
     Reporter first(options(), logger_);

@@ -61,4 +61,17 @@ std::string memory_table(std::span<const MemoryRow> rows, uint64_t available, bo
   return table.to_string(color);
 }
 
+std::string memory_line(std::span<const MemoryRow> rows, uint64_t available) {
+  uint64_t total = 0;
+  std::string parts;
+  for (const auto& row : rows) {
+    total += row.bytes;
+    if (row.bytes == 0) continue;
+    parts += fmt::format("{} {} {}", parts.empty() ? ":" : ",", row.what, human_bytes(static_cast<double>(row.bytes)));
+  }
+  const std::string of =
+      available > 0 ? fmt::format(" of {}", human_bytes(static_cast<double>(available))) : std::string();
+  return fmt::format("memory {}{}{}", human_bytes(static_cast<double>(total)), of, parts);
+}
+
 }  // namespace hone

@@ -29,4 +29,7 @@ struct MemoryRow {
 /// what × bytes × share × note, with the total; against `available` bytes (0: unknown) as "9.8 GB of 16.0 GB".
 std::string memory_table(std::span<const MemoryRow> rows, uint64_t available, bool color);
 
+/// The same in a line: "memory 153 MB of 24.7 GB: weights 7.9 MB, gradients 7.9 MB". Rows of 0 bytes are left out.
+std::string memory_line(std::span<const MemoryRow> rows, uint64_t available);
+
 }  // namespace hone

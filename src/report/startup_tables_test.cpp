@@ -35,5 +35,11 @@ TEST(MemoryTable, SaysWhenThePlanDoesNotFit) {
   EXPECT_EQ(memory_table(rows, 0, false).find(" of "), std::string::npos);
 }
 
+TEST(MemoryLine, HasWhatTakesMemory) {
+  const std::vector<MemoryRow> rows = {{"weights", 2'000'000'000}, {"optimizer", 0}, {"activations", 500'000'000}};
+  EXPECT_EQ(memory_line(rows, 10'000'000'000), "memory 2.5 GB of 10.0 GB: weights 2.0 GB, activations 500 MB");
+  EXPECT_EQ(memory_line(rows, 0), "memory 2.5 GB: weights 2.0 GB, activations 500 MB");
+}
+
 }  // namespace
 }  // namespace hone

@@ -18,6 +18,7 @@ class Table {
   struct Column {
     std::string name;
     Align align = Align::kLeft;
+    int drop = 0;  ///< where the table is too wide, columns with the largest number go first; 0: this one stays
   };
 
   explicit Table(std::vector<Column> columns);
@@ -28,10 +29,14 @@ class Table {
   /// A rule across the table, as before a total.
   Table& add_rule();
 
-  /// Lines that each end in '\n', without trailing spaces. `indent`: spaces before each line.
-  std::string to_string(bool color = false, int indent = 2) const;
+  /// Lines that each end in '\n', without trailing spaces. `indent`: spaces before each line. In more than `width`
+  /// columns (0: any number fits) some are dropped, then the widest left-aligned one is cut.
+  std::string to_string(bool color = false, int indent = 2, int width = 0) const;
 
  private:
+  std::vector<int> widths() const;
+  std::vector<int> fitting_widths(int most) const;
+
   std::vector<Column> columns_;
   std::vector<std::vector<std::string>> rows_;  // an empty row is a rule
 };

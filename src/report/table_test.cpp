@@ -35,5 +35,19 @@ TEST(Table, ACellCannotBreakTheLine) {
   EXPECT_EQ(table.to_string().find('\x1b'), std::string::npos);
 }
 
+TEST(Table, ColumnsThatDoNotFitAreDroppedThenTheWidestIsCut) {
+  Table table({{"data set"}, {"format", Align::kLeft, 1}, {"rows", Align::kRight}, {"p99", Align::kRight, 2}});
+  table.add_row({"a-data-set-with-a-long-name", "messages", "12,000", "1,000"});
+  EXPECT_NE(table.to_string(false, 2, 60).find("p99"), std::string::npos) << "it fits";
+  const std::string narrower = table.to_string(false, 2, 50);
+  EXPECT_EQ(narrower.find("p99"), std::string::npos);
+  EXPECT_NE(narrower.find("messages"), std::string::npos);
+  EXPECT_EQ(table.to_string(false, 2, 30),
+            "  data set                rows\n"
+            "  ────────────────────────────\n"
+            "  a-data-set-with-a-l…  12,000\n");
+  EXPECT_NE(table.to_string(false, 2, 10).find("a-data-set-…  12,000"), std::string::npos) << "no cell is cut further";
+}
+
 }  // namespace
 }  // namespace hone

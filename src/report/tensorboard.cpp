@@ -8,7 +8,7 @@
 #include <chrono>
 #include <system_error>
 
-#include "report/crc32c.h"
+#include "core/crc32c.h"
 
 namespace hone {
 namespace {

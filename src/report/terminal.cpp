@@ -70,29 +70,6 @@ std::string styled(std::string_view text, Style style, bool color) {
   return fmt::format("\x1b[{}m{}\x1b[0m", code, text);
 }
 
-char32_t next_code_point(std::string_view text, size_t& at) {
-  const auto byte = [&](size_t i) { return i < text.size() ? static_cast<unsigned char>(text[i]) : 0u; };
-  const unsigned lead = byte(at);
-  const int length = lead < 0x80                   ? 1
-                     : lead >= 0xC2 && lead < 0xE0 ? 2
-                     : lead >= 0xE0 && lead < 0xF0 ? 3
-                     : lead >= 0xF0 && lead < 0xF5 ? 4
-                                                   : 0;
-  if (length <= 1) {
-    ++at;
-    return length == 1 ? lead : kInvalidUtf8;
-  }
-  char32_t c = lead & (0x7Fu >> length);
-  for (int i = 1; i < length; ++i) {
-    if ((byte(at + i) & 0xC0u) != 0x80u) return ++at, kInvalidUtf8;
-    c = (c << 6) | (byte(at + i) & 0x3Fu);
-  }
-  static constexpr char32_t kSmallest[] = {0, 0, 0x80, 0x800, 0x10000};
-  if (c < kSmallest[length] || c > 0x10FFFF || (c >= 0xD800 && c < 0xE000)) return ++at, kInvalidUtf8;
-  at += length;
-  return c;
-}
-
 int display_width(std::string_view text) {
   int width = 0;
   for (size_t at = 0; at < text.size();) {
@@ -130,32 +107,36 @@ std::string fit_width(std::string_view text, int columns) {
   return result;
 }
 
+std::string wrap(std::string_view text, int columns, std::string_view indent) {
+  std::string result;
+  for (const std::string& whole : split_lines(text)) {
+    if (!result.empty()) result += '\n';
+    std::string_view line = whole;
+    std::string_view margin;
+    while (display_width(line) + display_width(margin) > columns) {
+      size_t cut = 0;  // after the last space that fits, or the first one
+      for (size_t space = line.find(' ', 1); space != std::string_view::npos; space = line.find(' ', space + 1)) {
+        const bool fits = display_width(line.substr(0, space)) + display_width(margin) <= columns;
+        if (!fits && cut > 0) break;
+        cut = space;
+        if (!fits) break;
+      }
+      if (cut == 0 || line.find_first_not_of(' ', cut) == std::string_view::npos) break;
+      result.append(margin).append(line.substr(0, cut)).append("\n");
+      line.remove_prefix(line.find_first_not_of(' ', cut));
+      margin = indent;
+    }
+    result.append(margin).append(line);
+  }
+  return result;
+}
+
 std::string pad_right(std::string_view text, int columns) {
   return std::string(text) + std::string(static_cast<size_t>(std::max(0, columns - display_width(text))), ' ');
 }
 
 std::string pad_left(std::string_view text, int columns) {
   return std::string(static_cast<size_t>(std::max(0, columns - display_width(text))), ' ') + std::string(text);
-}
-
-std::string one_line(std::string_view text) {
-  std::string result;
-  for (size_t at = 0; at < text.size();) {
-    const size_t begin = at;
-    const char32_t c = next_code_point(text, at);
-    if (c == '\n') {
-      result += "\\n";
-    } else if (c == '\t') {
-      result += "\\t";
-    } else if (c == kInvalidUtf8 || c < 0x20 || c == 0x7F) {
-      result += fmt::format("\\x{:02x}", static_cast<unsigned char>(text[begin]));
-    } else if (c >= 0x80 && c < 0xA0) {
-      result += fmt::format("\\u{:04x}", static_cast<unsigned>(c));
-    } else {
-      result += text.substr(begin, at - begin);
-    }
-  }
-  return result;
 }
 
 std::string strip_color(std::string_view text) {

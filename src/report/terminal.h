@@ -5,6 +5,8 @@
 #include <string_view>
 #include <vector>
 
+#include "core/printable.h"
+
 namespace hone {
 
 /// Where console output goes and what it may contain.
@@ -28,23 +30,19 @@ enum class Style { kPlain, kBold, kDim, kRed, kGreen, kYellow, kCyan };
 /// `text` between the escape sequences of `style`, or `text` itself when `color` is false.
 std::string styled(std::string_view text, Style style, bool color);
 
-/// Decodes the UTF-8 character at `at` and moves `at` behind it; an invalid byte gives -1 and moves by one.
-char32_t next_code_point(std::string_view text, size_t& at);
-inline constexpr char32_t kInvalidUtf8 = static_cast<char32_t>(-1);
-
 /// Columns that `text` takes: colour sequences take none, combining marks none, East Asian wide and emoji two.
 int display_width(std::string_view text);
 
 /// `text` cut to `columns`, the last of them an ellipsis when something was cut; colour sequences are kept whole.
 std::string fit_width(std::string_view text, int columns);
 
+/// `text` with line ends between words so that no line has more than `columns`, where its words allow that; lines that
+/// are added begin with `indent`. White space within lines stays.
+std::string wrap(std::string_view text, int columns, std::string_view indent);
+
 /// `text` padded with spaces to `columns` (never cut).
 std::string pad_right(std::string_view text, int columns);
 std::string pad_left(std::string_view text, int columns);
-
-/// `text` on one line: control characters, colour sequences and invalid UTF-8 become visible ("\n", "\x1b"), so that
-/// a name or message from outside cannot tear the screen.
-std::string one_line(std::string_view text);
 
 /// `text` without its colour sequences.
 std::string strip_color(std::string_view text);

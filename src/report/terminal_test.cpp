@@ -70,6 +70,7 @@ TEST(FitWidth, CutsWithAnEllipsisAndKeepsColourSequences) {
 }
 
 TEST(OneLine, MakesControlCharactersVisible) {
+  EXPECT_EQ(one_line("\u202ea\u2066\u2028"), "\\u202ea\\u2066\\u2028");
   EXPECT_EQ(one_line("a\nb\tc"), "a\\nb\\tc");
   EXPECT_EQ(one_line("\x1b[31mred"), "\\x1b[31mred");
   EXPECT_EQ(one_line("\xC2\x9B"
@@ -81,6 +82,16 @@ TEST(OneLine, MakesControlCharactersVisible) {
 TEST(SideBySide, AlignsTheRightBlock) {
   EXPECT_EQ(side_by_side("a\nbbb\n", "x\ny\nz\n", 2), "a    x\nbbb  y\n     z\n");
   EXPECT_EQ(side_by_side("a\nb\n", "x\n", 2), "a  x\nb\n");
+}
+
+TEST(Wrap, LinesEndBetweenWords) {
+  EXPECT_EQ(wrap("one two three four", 9, "  "), "one two\n  three\n  four");
+  EXPECT_EQ(wrap("one two", 7, "  "), "one two");
+  EXPECT_EQ(wrap("a-word-that-is-longer than", 10, "  "), "a-word-that-is-longer\n  than");
+  EXPECT_EQ(wrap("  indented text here", 12, "    "), "  indented\n    text\n    here");
+  EXPECT_EQ(wrap("first\nsecond line", 6, ""), "first\nsecond\nline");
+  EXPECT_EQ(wrap("", 10, " "), "");
+  EXPECT_EQ(wrap("日本 日本", 5, ""), "日本\n日本");
 }
 
 }  // namespace

@@ -1,10 +1,8 @@
 #include "report/trainer_state.h"
 
 #include <cmath>
-#include <system_error>
 
-#include "core/error.h"
-#include "report/output_file.h"
+#include "core/durable_file.h"
 
 namespace hone {
 namespace {
@@ -41,11 +39,7 @@ Json to_json(const TrainerState& state) {
 
 void write_trainer_state(const TrainerState& state, const std::string& folder) {
   const std::string path = folder + "/trainer_state.json";
-  try {
-    replace_file(path, to_json(state).dump(2, ' ', false, Json::error_handler_t::replace) + "\n");
-  } catch (const std::system_error& error) {
-    throw UserError(error.what(), path, "free space on the disk or make the folder writable");
-  }
+  write_durably(path, to_json(state).dump(2, ' ', false, Json::error_handler_t::replace) + "\n");
 }
 
 }  // namespace hone

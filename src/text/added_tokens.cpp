@@ -1,5 +1,6 @@
 #include "text/added_tokens.h"
 
+#include <fmt/format.h>
 #include <utf8proc.h>
 
 #include <algorithm>
@@ -8,6 +9,9 @@
 
 namespace hone {
 namespace {
+
+/// Of all tokens' contents: what finding them takes grows with it.
+constexpr size_t kMostBytes = size_t{16} << 20;
 
 AddedToken read_token(const JsonCursor& json) {
   AddedToken token;
@@ -92,15 +96,21 @@ AddedTokens::AddedTokens(const std::optional<JsonCursor>& json, const Vocabulary
     max_id_ = std::max(max_id_, token.id);
     ids_[token.content] = token.id;
     if (token.special) special_[token.content] = token.id;
-    AlignedText pattern(token.content);
+    LengthBudget budget(token.content.size());
+    AlignedText pattern(token.content, 0, &budget);
     if (token.normalized && normalizer) normalizer->apply(pattern);
     token.pattern = pattern.text();
     by_id_[token.id] = token;
   }
   std::vector<std::pair<std::string_view, int32_t>> original, normalized;
-  for (const auto& [id, token] : by_id_) (token.normalized ? normalized : original).emplace_back(token.pattern, id);
-  original_ = TokenTrie(std::move(original));
-  normalized_ = TokenTrie(std::move(normalized));
+  size_t bytes = 0;
+  for (const auto& [id, token] : by_id_) {
+    (token.normalized ? normalized : original).emplace_back(token.pattern, id);
+    bytes += token.pattern.size();
+  }
+  if (bytes > kMostBytes) json->fail(fmt::format("the tokens have {} bytes, {} are allowed", bytes, kMostBytes));
+  original_ = TokenSearch(original);
+  normalized_ = TokenSearch(normalized);
 }
 
 const AddedToken* AddedTokens::find(int32_t id) const {
@@ -113,22 +123,27 @@ const AddedToken* AddedTokens::find(std::string_view content) const {
   return found == ids_.end() ? nullptr : find(found->second);
 }
 
-std::vector<TextSection> AddedTokens::split(std::string_view text, const TokenTrie& trie) const {
+std::vector<TextSection> AddedTokens::split(std::string_view text, const TokenSearch& search) const {
   std::vector<TextSection> sections;
   size_t covered = 0;
   const auto add_text = [&](size_t end) {
     if (covered < end) sections.push_back({{uint32_t(covered), uint32_t(end)}, std::nullopt});
   };
-  size_t position = 0;
-  while (const auto match = trie.find(text, position)) {
-    position = match->end;
-    const AddedToken& token = *find(match->id);
-    const std::string_view before = text.substr(0, match->begin), after = text.substr(match->end);
+  size_t position = 0, end_of_space = 0;  // of the space behind the last token that takes it
+  for (const TokenSearch::Match& match : search.matches(text)) {
+    if (match.begin < position) continue;
+    position = match.end();
+    const AddedToken& token = *find(match.id);
+    const std::string_view before = text.substr(0, match.begin), after = text.substr(position);
     if (token.single_word && (ends_with_word(before) || starts_with_word(after))) continue;
-    const size_t begin = token.lstrip ? std::max(start_of_trailing_space(before), covered) : match->begin;
-    const size_t end = token.rstrip ? match->end + end_of_leading_space(after) : match->end;
+    size_t begin = match.begin, end = position;
+    if (token.lstrip) begin = covered < begin ? covered + start_of_trailing_space(before.substr(covered)) : covered;
+    if (token.rstrip) {
+      if (end_of_space <= position) end_of_space = position + end_of_leading_space(after);
+      end = end_of_space;
+    }
     add_text(begin);
-    sections.push_back({{uint32_t(begin), uint32_t(end)}, match->id});
+    sections.push_back({{uint32_t(begin), uint32_t(end)}, match.id});
     covered = end;
   }
   add_text(text.size());

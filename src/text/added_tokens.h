@@ -10,7 +10,7 @@
 #include "text/aligned_text.h"
 #include "text/normalizer.h"
 #include "text/token_model.h"
-#include "text/token_trie.h"
+#include "text/token_search.h"
 
 namespace hone {
 
@@ -52,11 +52,11 @@ class AddedTokens {
   const std::unordered_map<int32_t, AddedToken>& by_id() const { return by_id_; }
 
  private:
-  std::vector<TextSection> split(std::string_view text, const TokenTrie& trie) const;
+  std::vector<TextSection> split(std::string_view text, const TokenSearch& search) const;
 
   std::unordered_map<int32_t, AddedToken> by_id_;
   TokenIds ids_, special_;
-  TokenTrie original_, normalized_;
+  TokenSearch original_, normalized_;
   int32_t max_id_ = -1;
 };
 

@@ -1,6 +1,20 @@
 #include "text/aligned_text.h"
 
+#include <fmt/format.h>
+
+#include "core/error.h"
+
 namespace hone {
+
+void LengthBudget::spend(size_t bytes) {
+  if (bytes <= left_) {
+    left_ -= bytes;
+    return;
+  }
+  throw UserError(fmt::format("a text of {} bytes is lengthened too much", text_bytes_),
+                  "tokenizer.json: normalizer, pre_tokenizer",
+                  "the tokenizer is damaged or made to hurt: copy it again from where it was published");
+}
 
 ByteRange AlignedText::origin(size_t begin, size_t end) const {
   if (!rewritten_) return {uint32_t(origin_ + begin), uint32_t(origin_ + end)};
@@ -10,8 +24,8 @@ ByteRange AlignedText::origin(size_t begin, size_t end) const {
 }
 
 AlignedText AlignedText::slice(size_t begin, size_t end) const {
-  if (!rewritten_) return AlignedText(borrowed_.substr(begin, end - begin), uint32_t(origin_ + begin));
-  AlignedText part(std::string_view(), origin(begin, begin).begin);
+  if (!rewritten_) return AlignedText(borrowed_.substr(begin, end - begin), uint32_t(origin_ + begin), budget_);
+  AlignedText part(std::string_view(), origin(begin, begin).begin, budget_);
   part.rewritten_ = true;
   part.owned_ = owned_.substr(begin, end - begin);
   part.ranges_.assign(ranges_.begin() + std::ptrdiff_t(begin), ranges_.begin() + std::ptrdiff_t(end));
@@ -34,6 +48,7 @@ void TextRewriter::copy(size_t begin, size_t end) {
 }
 
 void TextRewriter::replace(size_t begin, size_t end, std::string_view with) {
+  if (source_.budget_ && with.size() > end - begin) source_.budget_->spend(with.size() - (end - begin));
   result_.owned_.append(with);
   result_.ranges_.insert(result_.ranges_.end(), with.size(), source_.origin(begin, end));
 }
@@ -41,6 +56,7 @@ void TextRewriter::replace(size_t begin, size_t end, std::string_view with) {
 AlignedText TextRewriter::finish() {
   result_.rewritten_ = true;
   result_.origin_ = source_.origin(0, 0).begin;
+  result_.budget_ = source_.budget_;
   return std::move(result_);
 }
 

@@ -22,6 +22,18 @@ struct AnswerSpans {
   size_t first, last;
 };
 
+/// Where what is learnt of a completion ends: with the text, but for the blanks behind a token that ends a turn.
+size_t completion_end(std::string_view text, const MaskOptions& options) {
+  const size_t last = text.find_last_not_of(kBlanks);
+  const std::string_view trimmed = text.substr(0, last == std::string_view::npos ? 0 : last + 1);
+  for (const auto* tokens : {&options.end_tokens, &options.special_tokens}) {
+    for (const std::string& token : *tokens) {
+      if (!token.empty() && trimmed.ends_with(token)) return trimmed.size();
+    }
+  }
+  return text.size();
+}
+
 /// A token found in a text: bytes [begin, end).
 struct Found {
   size_t begin, end;
@@ -82,7 +94,7 @@ class Masker {
       if (span.kind == SpanKind::kRole) role_end = std::max(role_end, span.end);
     }
     const size_t begin = std::max(header_end(lead_begin, first, owned), role_end);
-    return behind_closed_thinking(begin, first);
+    return options_.learn_empty_thinking ? begin : behind_closed_thinking(begin, first);
   }
 
   /// Where the header in text [lead_begin, first) ends. Without a match nothing in front of the answer is trained on.
@@ -205,7 +217,8 @@ std::vector<SupervisedRange> supervised_ranges(const RenderedChat& chat, const M
   }
   std::sort(ranges.begin(), ranges.end(), [](const auto& a, const auto& b) { return a.begin < b.begin; });
   if (options.train_on == TrainOn::kCompletion && !ranges.empty()) {
-    return {{ranges.front().begin, chat.text.size(), chat.text.size(), -1, true}};
+    const size_t end = completion_end(chat.text, options);
+    return {{ranges.front().begin, end, end, -1, true}};
   }
   for (size_t i = 1; i < ranges.size(); ++i) ranges[i].begin = std::max(ranges[i].begin, ranges[i - 1].end);
   return ranges;

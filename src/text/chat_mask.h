@@ -13,7 +13,8 @@ enum class TrainOn {
   kAssistant,   ///< every assistant message
   kLast,        ///< the last assistant message
   kAll,         ///< all of the text
-  kCompletion,  ///< everything behind the prompt, which ends before the first assistant message of the completion
+  kCompletion,  ///< everything behind the prompt, which ends before the first assistant message of the completion;
+                ///< not the line end after the last end of turn
 };
 
 struct MaskOptions {
@@ -25,6 +26,8 @@ struct MaskOptions {
   std::vector<std::string> special_tokens;
   /// kCompletion: index of the first message that belongs to the completion.
   size_t completion_begin = 0;
+  /// A think block that the template put in empty belongs to the answer, unless the header has it already.
+  bool learn_empty_thinking = false;
 };
 
 /// Bytes [begin, end) of RenderedChat::text that are trained on.
@@ -39,7 +42,7 @@ struct SupervisedRange {
 /// - the characters of its content, reasoning and tool calls that the template rendered (what it dropped is not there);
 /// - the template's text between them, and in front of them as far as the model itself must write it ("<think>\n",
 ///   "<tool_call>"): behind the header that generation starts with, and behind a think block that the template closed
-///   without a reasoning from the message;
+///   without a reasoning from the message (that block too with learn_empty_thinking);
 /// - the text behind them up to the end-of-turn token; never what follows it (the newline of ChatML).
 /// A message that shows no character of its own has no range.
 std::vector<SupervisedRange> supervised_ranges(const RenderedChat& chat, const MaskOptions& options);

@@ -88,7 +88,7 @@ TEST(ChatMask, AllAndCompletionCoverWholeStretches) {
   options.completion_begin = 3;
   EXPECT_EQ(masked(rendered, options),
             "<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\nHello<|im_end|>\n"
-            "<|im_start|>user\nBye<|im_end|>\n<|im_start|>assistant\n«Ciao<|im_end|>\n»");
+            "<|im_start|>user\nBye<|im_end|>\n<|im_start|>assistant\n«Ciao<|im_end|>»\n");
   options.completion_begin = 1;
   EXPECT_EQ(supervised_ranges(rendered, options).front().begin, rendered.text.find("Hello"));
 }

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <optional>
 
+#include "core/error.h"
 #include "text/byte_level.h"
 #include "text/regex.h"
 #include "text/utf8.h"
@@ -98,7 +99,9 @@ class ReplaceDecoder : public TokenDecoder {
   ReplaceDecoder(Regex pattern, std::string content) : pattern_(std::move(pattern)), content_(std::move(content)) {}
 
   void apply(std::vector<std::string>& tokens) const override {
+    constexpr size_t kMostBytes = size_t{64} << 20;
     RegexMatches matches(pattern_);
+    size_t bytes = 0;
     for (std::string& token : tokens) {
       matches.start(token);
       std::string text;
@@ -106,8 +109,11 @@ class ReplaceDecoder : public TokenDecoder {
       while (const auto match = matches.next()) {
         text.append(token, kept, match->begin - kept).append(content_);
         kept = match->end;
+        if (bytes + text.size() > kMostBytes)
+          throw UserError("a text is lengthened too much", "tokenizer.json: decoder", "copy the tokenizer again");
       }
       token = text.append(token, kept);
+      bytes += token.size();
     }
   }
 
@@ -148,10 +154,12 @@ class SequenceDecoder : public TokenDecoder {
   std::vector<std::unique_ptr<TokenDecoder>> steps_;
 };
 
-std::unique_ptr<TokenDecoder> make_sequence(const JsonCursor& json) {
+std::unique_ptr<TokenDecoder> make_step(const JsonCursor& json, StepCount& count);
+
+std::unique_ptr<TokenDecoder> make_sequence(const JsonCursor& json, StepCount& count) {
   const JsonCursor list = json.at("decoders");
   std::vector<std::unique_ptr<TokenDecoder>> steps;
-  for (size_t i = 0; i < list.array_size(); ++i) steps.push_back(make_decoder(list.element(i)));
+  for (size_t i = 0; i < list.array_size(); ++i) steps.push_back(make_step(list.element(i), count));
   return std::make_unique<SequenceDecoder>(std::move(steps));
 }
 
@@ -171,9 +179,8 @@ std::unique_ptr<TokenDecoder> make_metaspace(const JsonCursor& json) {
   return std::make_unique<MetaspaceDecoder>(mark.string(), !scheme || scheme->string() != "never");
 }
 
-}  // namespace
-
-std::unique_ptr<TokenDecoder> make_decoder(const JsonCursor& json) {
+std::unique_ptr<TokenDecoder> make_step(const JsonCursor& json, StepCount& count) {
+  count.add(json);
   const std::string& type = json.type();
   if (type == "ByteLevel") return std::make_unique<ByteLevelDecoder>();
   if (type == "ByteFallback") return std::make_unique<ByteFallbackDecoder>();
@@ -182,9 +189,16 @@ std::unique_ptr<TokenDecoder> make_decoder(const JsonCursor& json) {
   if (type == "Replace")
     return std::make_unique<ReplaceDecoder>(Regex::from_json(json.at("pattern")), json.at("content").string());
   if (type == "Strip") return make_strip(json);
-  if (type == "Sequence") return make_sequence(json);
+  if (type == "Sequence") return make_sequence(json, count);
   json.at("type").fail(fmt::format("decoder '{}' is not supported", type),
                        "supported: ByteFallback, ByteLevel, Fuse, Metaspace, Replace, Sequence, Strip");
+}
+
+}  // namespace
+
+std::unique_ptr<TokenDecoder> make_decoder(const JsonCursor& json) {
+  StepCount count;
+  return make_step(json, count);
 }
 
 }  // namespace hone

@@ -2,14 +2,15 @@
 
 #include <fmt/format.h>
 
-#include <fstream>
-
 #include "core/error.h"
+#include "core/file_bytes.h"
+#include "core/untrusted_json.h"
 #include "text/utf8.h"
 
 namespace hone {
 
 IndexedJson parse_json(std::string_view text, const std::string& file) {
+  if (takes_much_memory(text)) throw UserError("the file has more lists and objects than fit into memory", file);
   try {
     return IndexedJson::parse(text.begin(), text.end());
   } catch (const IndexedJson::exception& error) {
@@ -21,15 +22,7 @@ IndexedJson parse_json(std::string_view text, const std::string& file) {
 }
 
 IndexedJson read_json_file(const std::filesystem::path& path, size_t max_bytes) {
-  std::error_code code;
-  const uintmax_t bytes = std::filesystem::file_size(path, code);
-  if (code) throw UserError("cannot read the file: " + code.message(), path.string());
-  if (bytes > max_bytes)
-    throw UserError(fmt::format("the file has {} bytes, more than the {} allowed", bytes, max_bytes), path.string());
-  std::ifstream in(path, std::ios::binary);
-  std::string text(bytes, '\0');
-  if (!in.read(text.data(), std::streamsize(bytes))) throw UserError("cannot read the file", path.string());
-  return parse_json(text, path.string());
+  return parse_json(read_whole_file(path, max_bytes), path.string());
 }
 
 JsonCursor JsonCursor::child(const IndexedJson& value, std::string path) const {

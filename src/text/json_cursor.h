@@ -63,4 +63,17 @@ class JsonCursor {
   int depth_ = 0;
 };
 
+/// Counts the steps of a normalizer, pre-tokenizer or decoder: each one goes through the whole text.
+class StepCount {
+ public:
+  /// UserError at `json` for more steps than any tokenizer has.
+  void add(const JsonCursor& json) {
+    constexpr int kMost = 256;
+    if (++count_ > kMost) json.fail("there are more than 256 steps");
+  }
+
+ private:
+  int count_ = 0;
+};
+
 }  // namespace hone

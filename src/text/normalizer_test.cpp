@@ -21,6 +21,25 @@ TEST(UnicodeForm, ComposesDecomposesAndOrdersMarks) {
   EXPECT_EQ(normalized(UnicodeForm::kNfkd, "\u1e9b\u0323"), "s\u0323\u0307");
 }
 
+TEST(UnicodeForm, LongRunsOfMarksGiveWhatShortOnesGive) {
+  // 300 marks of three classes after a letter that takes one of them in: beyond the length from which runs are sorted.
+  std::string run;
+  for (int i = 0; i < 300; ++i) run += i % 3 == 0 ? "\u0315" : i % 3 == 1 ? "\u0316" : "\u0301";
+  std::string below, above, right;
+  for (int i = 0; i < 100; ++i) {
+    below += "\u0316";
+    above += "\u0301";
+    right += "\u0315";
+  }
+  EXPECT_EQ(normalized(UnicodeForm::kNfd, "e" + run + "x"), "e" + below + above + right + "x");
+  EXPECT_EQ(normalized(UnicodeForm::kNfd, std::string("\u00e9") + run), "e" + below + "\u0301" + above + right);
+  EXPECT_EQ(normalized(UnicodeForm::kNfc, "e" + run), "\u00e9" + below + above.substr(2) + right);
+  EXPECT_EQ(normalized(UnicodeForm::kNfkd, "\ufb01" + run + run), "fi" + below + below + above + above + right + right);
+  std::string ligatures;
+  for (int i = 0; i < 100; ++i) ligatures += "\ufdfa\u0301";
+  EXPECT_EQ(normalized(UnicodeForm::kNfc, ligatures), ligatures);
+}
+
 TEST(UnicodeForm, ChangedBytesPointToTheCharactersTheyCameFrom) {
   const std::string text = "ab\u00e9e\u0301\u212bz";  // 2 + 2 + 3 + 3 + 1 bytes
   AlignedText aligned(text);

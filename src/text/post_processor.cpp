@@ -7,9 +7,13 @@
 namespace hone {
 namespace {
 
+constexpr size_t kMostTokens = 1024;  // a text gets them before and after it
+
 /// The ids that a template's special token stands for.
 void append_special(const JsonCursor& json, const std::string& name, std::vector<int32_t>& out) {
   const JsonCursor ids = json.at("special_tokens").at(name).at("ids");
+  if (ids.array_size() > kMostTokens || out.size() > kMostTokens)
+    ids.fail(fmt::format("more than {} tokens around a text", kMostTokens));
   for (size_t i = 0; i < ids.array_size(); ++i) out.push_back(int32_t(ids.element(i).integer(0, kMaxTokenId)));
 }
 
@@ -31,7 +35,9 @@ SurroundingTokens read_template(const JsonCursor& json) {
   return result;
 }
 
-void wrap(SurroundingTokens& inner, const SurroundingTokens& outer) {
+void wrap(SurroundingTokens& inner, const SurroundingTokens& outer, const JsonCursor& json) {
+  if (inner.before.size() + inner.after.size() > kMostTokens)
+    json.fail(fmt::format("more than {} tokens around a text", kMostTokens));
   inner.before.insert(inner.before.begin(), outer.before.begin(), outer.before.end());
   inner.after.insert(inner.after.end(), outer.after.begin(), outer.after.end());
 }
@@ -48,7 +54,7 @@ SurroundingTokens read_post_processor(const std::optional<JsonCursor>& json) {
                           "supported: ByteLevel, TemplateProcessing, Sequence");
   SurroundingTokens result;
   const JsonCursor list = json->at("processors");
-  for (size_t i = 0; i < list.array_size(); ++i) wrap(result, read_post_processor(list.element(i)));
+  for (size_t i = 0; i < list.array_size(); ++i) wrap(result, read_post_processor(list.element(i)), *json);
   return result;
 }
 

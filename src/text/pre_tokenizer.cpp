@@ -210,6 +210,7 @@ std::unique_ptr<PreTokenizer> make_sequence(const JsonCursor& json, PreTokenizer
 }
 
 std::unique_ptr<PreTokenizer> make_step(const JsonCursor& json, PreTokenizerSpec& spec) {
+  spec.count.add(json);
   const std::string& type = json.type();
   if (type == "Sequence") return make_sequence(json, spec);
   if (spec.byte_level) json.fail("a step after ByteLevel is not supported");

@@ -27,7 +27,8 @@ class PreTokenizer {
 
 struct PreTokenizerSpec {
   std::unique_ptr<PreTokenizer> steps;  // null: the text stays one piece
-  bool byte_level = false;              // vocabulary and merges are written in the byte-level alphabet
+  StepCount count = {};
+  bool byte_level = false;  // vocabulary and merges are written in the byte-level alphabet
 };
 
 /// Split, ByteLevel (as the last step), Digits, Metaspace, WhitespaceSplit and Sequence, or null; another type is a

@@ -4,6 +4,11 @@
 #include <fmt/format.h>
 #include <pcre2.h>
 
+#include <time.h>
+
+#include <algorithm>
+#include <cctype>
+
 #include "core/error.h"
 #include "text/unicode_stand_in.h"
 #include "text/utf8.h"
@@ -11,15 +16,18 @@
 namespace hone {
 namespace {
 
-/// A thousand times what any published tokenizer needs for a megabyte, a minute of a hostile one.
-constexpr uint32_t kMatchLimit = 100'000'000;
-constexpr size_t kMaxPatternBytes = 64 * 1024;
+/// Of one match, beside what the length of the text allows: a hundred times what any published tokenizer needs, a
+/// second of a hostile one.
+constexpr uint32_t kMatchLimit = 10'000'000;
+/// CPU time of all matches, beside kMostTime: published tokenizers take less than 100 ns a byte.
+constexpr int64_t kMostTime = 3'000'000'000, kMostTimeOfByte = 2000;
 
-std::string pcre2_message(int code) {
-  PCRE2_UCHAR buffer[256];
-  pcre2_get_error_message(code, buffer, sizeof buffer);
-  return reinterpret_cast<const char*>(buffer);
+int64_t thread_nanoseconds() {
+  timespec now{};
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+  return int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec;
 }
+constexpr size_t kMaxPatternBytes = 64 * 1024;
 
 std::string escape_literal(std::string_view literal) {
   std::string pattern;
@@ -33,28 +41,20 @@ std::string escape_literal(std::string_view literal) {
 
 }  // namespace
 
-void Regex::FreeCode::operator()(pcre2_real_code_8* code) const { pcre2_code_free(code); }
-void Regex::FreeContext::operator()(pcre2_real_match_context_8* context) const { pcre2_match_context_free(context); }
-void RegexMatches::FreeData::operator()(pcre2_real_match_data_8* data) const { pcre2_match_data_free(data); }
+namespace {
 
-Regex::Regex(std::string_view pattern, std::string where) : where_(std::move(where)) {
-  if (pattern.size() > kMaxPatternBytes) throw UserError("the regular expression is too long", where_);
-  const std::string translated = pcre2_from_oniguruma(pattern, where_);
-  const std::unique_ptr<pcre2_compile_context, void (*)(pcre2_compile_context*)> context(
-      pcre2_compile_context_create(nullptr), pcre2_compile_context_free);
-  pcre2_set_newline(context.get(), PCRE2_NEWLINE_LF);
-  int error = 0;
-  PCRE2_SIZE offset = 0;
-  code_.reset(pcre2_compile(reinterpret_cast<PCRE2_SPTR>(translated.data()), translated.size(),
-                            PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE | PCRE2_NEVER_BACKSLASH_C, &error, &offset,
-                            context.get()));
-  if (!code_)
-    throw UserError(fmt::format("cannot compile the regular expression '{}': {}", pattern, pcre2_message(error)),
-                    where_);
-  pcre2_jit_compile(code_.get(), PCRE2_JIT_COMPLETE);  // without JIT support the interpreter does the same
-  limits_.reset(pcre2_match_context_create(nullptr));
-  pcre2_set_match_limit(limits_.get(), kMatchLimit);
+Pcre compile(std::string_view pattern, const std::string& where) {
+  if (pattern.size() > kMaxPatternBytes) throw UserError("the regular expression is too long", where);
+  try {
+    return Pcre(pcre2_from_oniguruma(pattern, where), PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE, Pcre::Engine::kJit);
+  } catch (const PcreError& error) {
+    throw UserError(fmt::format("cannot compile the regular expression '{}': {}", pattern, error.what()), where);
+  }
 }
+
+}  // namespace
+
+Regex::Regex(std::string_view pattern, std::string where) : where_(std::move(where)), code_(compile(pattern, where_)) {}
 
 Regex Regex::from_json(const JsonCursor& pattern) {
   if (const auto regex = pattern.find("Regex")) return Regex(regex->string(), regex->where());
@@ -63,30 +63,45 @@ Regex Regex::from_json(const JsonCursor& pattern) {
   return Regex(escape_literal(literal.string()), literal.where());
 }
 
-RegexMatches::RegexMatches(const Regex& regex) : regex_(regex), data_(pcre2_match_data_create(1, nullptr)) {}
+RegexMatches::RegexMatches(const Regex& regex)
+    : regex_(regex), matcher_(regex.code_, kMatchLimit), began_(thread_nanoseconds()) {}
+
+RegexMatches::~RegexMatches() {
+  regex_.spent_->nanoseconds += thread_nanoseconds() - began_;
+  regex_.spent_->bytes += bytes_;
+}
 
 void RegexMatches::start(std::string_view text) {
   text_ = substitute_new_characters(text, shadow_) ? std::string_view(shadow_) : text;
   position_ = 0;
   last_end_.reset();
+  bytes_ += int64_t(text_.size());
+  // A run of white space, say, is gone through forth and back.
+  const uint64_t steps = kMatchLimit + 8 * uint64_t{text_.size()};
+  matcher_.set_most_steps(uint32_t(std::min<uint64_t>(steps, UINT32_MAX)));
 }
 
-int RegexMatches::match_at(size_t position) {
-  const auto match = [&](uint32_t options) {
-    return pcre2_match(regex_.code_.get(), reinterpret_cast<PCRE2_SPTR>(text_.data()), text_.size(), position,
-                       options | PCRE2_NO_UTF_CHECK, data_.get(), regex_.limits_.get());
-  };
-  const int result = match(0);
-  return result == PCRE2_ERROR_JIT_STACKLIMIT ? match(PCRE2_NO_JIT) : result;
+void RegexMatches::check_time() const {
+  const int64_t spent = regex_.spent_->nanoseconds + thread_nanoseconds() - began_;
+  if (spent > kMostTime + (regex_.spent_->bytes + bytes_) * kMostTimeOfByte) throw PcreError("it takes too long");
+}
+
+std::optional<PcreMatcher::Range> RegexMatches::match_at(size_t position) {
+  constexpr int64_t kBetweenChecks = 64;  // reading the clock takes as long as two matches
+  try {
+    if (matches_++ % kBetweenChecks == 0) check_time();
+    return matcher_.find(text_, position);
+  } catch (const PcreError& error) {
+    throw UserError(std::string("the regular expression fails on a text: ") + error.what(), regex_.where_,
+                    "write one that goes back less, or leave the text out");
+  }
 }
 
 std::optional<ByteRange> RegexMatches::next() {
   while (position_ <= text_.size()) {
-    const int result = match_at(position_);
-    if (result == PCRE2_ERROR_NOMATCH) break;
-    if (result < 0) throw UserError("the regular expression fails on a text: " + pcre2_message(result), regex_.where_);
-    const PCRE2_SIZE* range = pcre2_get_ovector_pointer(data_.get());
-    const ByteRange found{uint32_t(range[0]), uint32_t(range[1])};
+    const auto match = match_at(position_);
+    if (!match) break;
+    const ByteRange found{uint32_t(match->begin), uint32_t(match->end)};
     if (found.begin == found.end && last_end_ == found.end) {
       position_ += position_ < text_.size() ? utf8_step(text_, position_).length : 1;
       continue;

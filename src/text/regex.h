@@ -1,17 +1,16 @@
 // Regular expressions of tokenizer.json (Oniguruma syntax) on PCRE2 with its JIT compiler.
 #pragma once
 
+#include <atomic>
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
 
+#include "core/pcre.h"
 #include "text/aligned_text.h"
 #include "text/json_cursor.h"
-
-struct pcre2_real_code_8;
-struct pcre2_real_match_context_8;
-struct pcre2_real_match_data_8;
 
 namespace hone {
 
@@ -31,16 +30,14 @@ class Regex {
  private:
   friend class RegexMatches;
 
-  struct FreeCode {
-    void operator()(pcre2_real_code_8* code) const;
-  };
-  struct FreeContext {
-    void operator()(pcre2_real_match_context_8* context) const;
+  /// Time and bytes of all texts so far.
+  struct Spent {
+    std::atomic<int64_t> nanoseconds{0}, bytes{0};
   };
 
   std::string where_;
-  std::unique_ptr<pcre2_real_code_8, FreeCode> code_;
-  std::unique_ptr<pcre2_real_match_context_8, FreeContext> limits_;
+  Pcre code_;
+  std::shared_ptr<Spent> spent_ = std::make_shared<Spent>();
 };
 
 /// Walks the matches of one text after another, left to right, without overlap; an empty match directly after a match
@@ -48,25 +45,27 @@ class Regex {
 class RegexMatches {
  public:
   explicit RegexMatches(const Regex& regex);
+  ~RegexMatches();
+  RegexMatches(const RegexMatches&) = delete;
+  RegexMatches& operator=(const RegexMatches&) = delete;
 
   /// Starts over on `text`, valid UTF-8, which must stay alive while next() is called.
   void start(std::string_view text);
-  /// The next match, or nothing. Throws UserError when the expression exceeds its limit of steps.
+  /// The next match, or nothing. Throws UserError when the expression exceeds its limit of steps or of memory, or takes
+  /// far more time than texts of this length need.
   std::optional<ByteRange> next();
 
  private:
-  struct FreeData {
-    void operator()(pcre2_real_match_data_8* data) const;
-  };
-
-  int match_at(size_t position);
+  std::optional<PcreMatcher::Range> match_at(size_t position);
+  void check_time() const;
 
   const Regex& regex_;
-  std::unique_ptr<pcre2_real_match_data_8, FreeData> data_;
+  PcreMatcher matcher_;
   std::string shadow_;
   std::string_view text_;
   size_t position_ = 0;
   std::optional<uint32_t> last_end_;
+  int64_t began_ = 0, bytes_ = 0, matches_ = 0;  // of all texts of this walk; began_ in ns of the thread's CPU time
 };
 
 }  // namespace hone

@@ -45,15 +45,4 @@ TokenTrie::TokenTrie(std::vector<std::pair<std::string_view, int32_t>> tokens) {
   }
 }
 
-std::optional<TokenTrie::Match> TokenTrie::find(std::string_view text, size_t from) const {
-  if (nodes_.empty()) return std::nullopt;
-  for (size_t position = from; position < text.size(); ++position) {
-    if (roots_[uint8_t(text[position])] == kNone) continue;
-    std::optional<Match> longest;
-    for_each_at(text, position, [&](size_t end, int32_t id) { longest = Match{position, end, id}; });
-    if (longest) return longest;
-  }
-  return std::nullopt;
-}
-
 }  // namespace hone

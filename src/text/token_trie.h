@@ -3,7 +3,6 @@
 
 #include <array>
 #include <cstdint>
-#include <optional>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -19,13 +18,6 @@ class TokenTrie {
 
   bool empty() const { return nodes_.empty(); }
 
-  struct Match {
-    size_t begin, end;
-    int32_t id;
-  };
-  /// The leftmost match at or after `from`, of those the longest.
-  std::optional<Match> find(std::string_view text, size_t from) const;
-
   /// Calls visit(end, id) for every string that text[position, end) is, shortest first.
   template <class Visit>
   void for_each_at(std::string_view text, size_t position, Visit visit) const {
@@ -39,6 +31,7 @@ class TokenTrie {
   }
 
  private:
+  friend class TokenSearch;
   static constexpr uint32_t kNone = ~uint32_t{0};
   struct Node {
     int32_t id = -1;  // of the string that ends here; -1: none

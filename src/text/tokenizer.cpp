@@ -10,11 +10,11 @@
 namespace hone {
 namespace {
 
-constexpr size_t kMaxTokenizerBytes = 256 << 20;  // the largest published ones have 35 MB
+constexpr size_t kMaxTokenizerBytes = 96 << 20;  // the largest published ones have 35 MB
 
 /// `text` with ill-formed UTF-8 replaced by U+FFFD.
-AlignedText well_formed(std::string_view text) {
-  AlignedText original(text);
+AlignedText well_formed(std::string_view text, LengthBudget& budget) {
+  AlignedText original(text, 0, &budget);
   size_t bad = valid_utf8_prefix(text);
   if (bad == text.size()) return original;
   TextRewriter rewriter(original);
@@ -116,6 +116,28 @@ void Tokenizer::apply_config(TokenizerConfig config, const std::string& director
   chat_templates_ = std::move(config.chat_templates);
 }
 
+void Tokenizer::choose(const TokenChoice& choice) {
+  const auto id_of = [&](const std::string& token, const std::string& key) {
+    const auto id = token_to_id(token);
+    if (id) return *id;
+    throw UserError(
+        fmt::format("the tokenizer has no token '{}'", token), key,
+        "name a token of tokenizer.json: a new one would need a row in the embedding that no training gave");
+  };
+  const auto set = [&](std::optional<int32_t>& role, const std::optional<std::string>& token, const char* name) {
+    if (token) role = id_of(*token, fmt::format("special_tokens.{}", name));
+  };
+  const auto stop_at = [&](int32_t id) {
+    if (std::find(special_.stop.begin(), special_.stop.end(), id) == special_.stop.end()) special_.stop.push_back(id);
+  };
+  set(special_.bos, choice.bos, "bos_token");
+  set(special_.eos, choice.eos, "eos_token");
+  set(special_.pad, choice.pad, "pad_token");
+  set(special_.unk, choice.unk, "unk_token");
+  if (choice.eos) stop_at(*special_.eos);
+  for (const std::string& token : choice.eot) stop_at(id_of(token, "eot_tokens"));
+}
+
 std::vector<int32_t> Tokenizer::encode(std::string_view text, bool add_special_tokens) const {
   std::vector<int32_t> ids;
   if (add_special_tokens) ids = surrounding_.before;
@@ -147,13 +169,14 @@ std::vector<std::string> Tokenizer::pieces(std::string_view text) const {
 
 template <class Visitor>
 void Tokenizer::walk(std::string_view text, Visitor& visitor) const {
-  // Rewriting may lengthen a text (NFKD 18-fold at most), so the 32-bit ranges need room.
+  // Rewriting may lengthen a text (LengthBudget), so the 32-bit ranges need room.
   constexpr size_t kMaxTextBytes = size_t{1} << 27;
   if (text.size() > kMaxTextBytes)
     throw UserError(
         fmt::format("a text of {} bytes is longer than the {} that can be encoded at once", text.size(), kMaxTextBytes),
         {}, "split the text");
-  const AlignedText whole = well_formed(text);
+  LengthBudget budget(text.size());
+  const AlignedText whole = well_formed(text, budget);
   for (const TextSection& section : added_->split_original(whole.text())) {
     if (section.token) {
       visitor.added_token(*section.token, whole.origin(section.range.begin, section.range.end));

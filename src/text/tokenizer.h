@@ -17,6 +17,7 @@
 #include "text/normalizer.h"
 #include "text/post_processor.h"
 #include "text/pre_tokenizer.h"
+#include "text/token_choice.h"
 #include "text/token_model.h"
 #include "text/tokenizer_config.h"
 
@@ -71,6 +72,10 @@ class Tokenizer {
   /// Added tokens, special or not, ascending by id.
   std::vector<AddedToken> added_tokens() const;
   const SpecialTokens& special_tokens() const { return special_; }
+
+  /// Gives tokens a role, in the place of those of the files. eos and the tokens that end a turn end generation as
+  /// well. Throws UserError naming the first that tokenizer.json does not have.
+  void choose(const TokenChoice& choice);
 
   /// The chat template `name`, or nothing.
   std::optional<std::string> chat_template(std::string_view name = "default") const;

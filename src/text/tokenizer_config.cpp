@@ -1,9 +1,7 @@
 #include "text/tokenizer_config.h"
 
-#include <fstream>
-#include <iterator>
-
 #include "core/error.h"
+#include "core/file_bytes.h"
 #include "text/json_cursor.h"
 #include "text/token_model.h"
 #include "text/utf8.h"
@@ -49,14 +47,11 @@ void read_chat_templates(const JsonCursor& json, TokenizerConfig& config) {
 }
 
 void read_template_file(const std::filesystem::path& path, TokenizerConfig& config) {
-  if (!std::filesystem::exists(path)) return;
-  std::ifstream in(path, std::ios::binary);
-  std::string text(std::istreambuf_iterator<char>(in), {});
-  if (!in) throw UserError("cannot read the file", path.string());
-  if (text.size() > kMaxTemplateBytes) throw UserError("the chat template is too large", path.string());
-  if (valid_utf8_prefix(text) != text.size()) throw UserError("the chat template is not UTF-8", path.string());
+  std::optional<std::string> text = read_whole_file_if_there(path, kMaxTemplateBytes);
+  if (!text) return;
+  if (valid_utf8_prefix(*text) != text->size()) throw UserError("the chat template is not UTF-8", path.string());
   std::erase_if(config.chat_templates, [](const auto& entry) { return entry.first == "default"; });
-  config.chat_templates.emplace_back("default", std::move(text));
+  config.chat_templates.emplace_back("default", std::move(*text));
 }
 
 void read_generation_config(const JsonCursor& json, TokenizerConfig& config) {

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <filesystem>
 #include <fstream>
 #include <random>
@@ -121,6 +122,109 @@ TEST(HostileTokenizer, StopsARegularExpressionThatDoesNotEnd) {
   } catch (const UserError& error) {
     EXPECT_THAT(error.where(), HasSubstr("pretokenizers[0].pattern.Regex"));
   }
+}
+
+/// The message of encoding `text`, or "none".
+std::string error_of_encoding(const IndexedJson& json, const std::string& text) {
+  const Tokenizer tokenizer = Tokenizer::parse(json.dump(), "tokenizer.json");
+  try {
+    tokenizer.encode(text, true);
+  } catch (const UserError& error) {
+    return error.message();
+  }
+  return "none";
+}
+
+/// Each of these hung or took all memory.
+class TimedTokenizer : public testing::Test {
+ protected:
+  TimedTokenizer() : begin_(std::chrono::steady_clock::now()) {}
+  ~TimedTokenizer() override { EXPECT_LT(std::chrono::steady_clock::now() - begin_, std::chrono::seconds(10)); }
+
+  static IndexedJson with_added(const std::string& content, const char* flag = nullptr) {
+    IndexedJson json = small_tokenizer();
+    IndexedJson token = json["added_tokens"][0];
+    token["content"] = content;
+    if (flag) token[flag] = true;
+    json["added_tokens"].push_back(token);
+    return json;
+  }
+
+ private:
+  std::chrono::steady_clock::time_point begin_;
+};
+
+TEST_F(TimedTokenizer, LengtheningATextAgainAndAgainIsRefused) {
+  const auto steps = [](int count, const IndexedJson& step) {
+    IndexedJson json = small_tokenizer();
+    json["normalizer"] = {{"type", "Sequence"}, {"normalizers", IndexedJson::array()}};
+    for (int i = 0; i < count; ++i) json["normalizer"]["normalizers"].push_back(step);
+    return json;
+  };
+  const IndexedJson doubling = {{"type", "Replace"}, {"pattern", {{"String", "a"}}}, {"content", "aa"}};
+  EXPECT_THAT(error_of_encoding(steps(34, doubling), "a"), HasSubstr("lengthened too much"));
+  EXPECT_THAT(error_of_encoding(steps(2, doubling), "ab"), "none");
+  const IndexedJson prefix = {{"type", "Prepend"}, {"prepend", std::string(100'000, 'a')}};
+  EXPECT_THAT(error_of_encoding(steps(1, prefix), "a"), HasSubstr("lengthened too much"));
+  EXPECT_THAT(error_of_encoding(steps(1, {{"type", "Prepend"}, {"prepend", "ab"}}), "a"), "none");
+  EXPECT_THAT(error_of(steps(300, {{"type", "NFC"}}).dump()), HasSubstr("more than 256 steps"));
+  IndexedJson marks = small_tokenizer();
+  const IndexedJson mark = {
+      {"type", "Metaspace"}, {"replacement", std::string(3000, ' ')}, {"prepend_scheme", "always"}, {"split", false}};
+  marks["pre_tokenizer"] = {{"type", "Sequence"}, {"pretokenizers", {mark, mark, mark, mark}}};
+  EXPECT_THAT(error_of_encoding(marks, "a b a b"), HasSubstr("lengthened too much"));
+  IndexedJson growing = small_tokenizer();
+  growing["decoder"] = {{"type", "Sequence"}, {"decoders", IndexedJson::array()}};
+  for (int i = 0; i < 40; ++i) growing["decoder"]["decoders"].push_back(doubling);
+  const Tokenizer tokenizer = Tokenizer::parse(growing.dump(), "tokenizer.json");
+  EXPECT_THROW(tokenizer.decode(std::vector<int32_t>{0, 0}, true), UserError);
+}
+
+TEST_F(TimedTokenizer, SpaceAroundAddedTokensIsLookedAtOnce) {
+  const std::string spaces(1'000'000, ' ');
+  EXPECT_EQ(Tokenizer::parse(with_added(" ", "lstrip").dump(), "t").encode(spaces, false).size(), spaces.size());
+  EXPECT_EQ(Tokenizer::parse(with_added(" ", "rstrip").dump(), "t").encode(spaces, false).size(), spaces.size());
+}
+
+TEST_F(TimedTokenizer, LongAddedTokensAreSearchedInOnePass) {
+  const IndexedJson json = with_added(std::string(30'000, 'a') + "b");
+  const Tokenizer tokenizer = Tokenizer::parse(json.dump(), "t");
+  tokenizer.encode(std::string(1'000'000, 'a'), false);
+  EXPECT_EQ(tokenizer.encode(std::string(30'005, 'a') + "b", false).size(), 6u);
+}
+
+TEST_F(TimedTokenizer, RunsOfCombiningMarksAreOrderedInOnePass) {
+  std::string text = "a";
+  for (int i = 0; i < 200'000; ++i) text += "\u0315\u0301";
+  for (const char* form : {"NFC", "NFD", "NFKC", "NFKD"}) {
+    IndexedJson json = small_tokenizer();
+    json["normalizer"] = {{"type", form}};
+    Tokenizer::parse(json.dump(), "t").pieces(text);
+  }
+}
+
+TEST_F(TimedTokenizer, ExpressionsThatGoBackAtEachPlaceAreStopped) {
+  for (const char* pattern : {"(?:a*a*a*a*a*b|a)", "(?:(?:\\p{L}+)+)+[!?]", "(?=((?:a|b)*c))x|(?:(a|b|(?:ab))+)+c",
+                              "(?:(?:a|b)(?:a|b)?)*[cd]", "a*a*a*b|a"}) {
+    IndexedJson json = small_tokenizer();
+    json["normalizer"] = nullptr;
+    json["pre_tokenizer"]["pretokenizers"][0]["pattern"] = {{"Regex", pattern}};
+    const auto begin = std::chrono::steady_clock::now();
+    EXPECT_THAT(error_of_encoding(json, std::string(3000, 'a') + "b" + std::string(5000, 'a')),
+                HasSubstr("regular expression fails on a text"))
+        << pattern;
+    EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(5)) << pattern;
+  }
+}
+
+TEST_F(TimedTokenizer, WhatAPostProcessorAddsIsBounded) {
+  IndexedJson json = small_tokenizer();
+  json["post_processor"]["special_tokens"]["<s>"]["ids"] = std::vector<int>(100'000, 4);
+  EXPECT_THAT(error_of(json.dump()), HasSubstr("more than 1024 tokens"));
+  json = small_tokenizer();
+  for (int i = 0; i < 2000; ++i)
+    json["post_processor"]["single"].push_back({{"SpecialToken", {{"id", "<s>"}, {"type_id", 0}}}});
+  EXPECT_THAT(error_of(json.dump()), HasSubstr("more than 1024 tokens"));
 }
 
 TEST(HostileTokenizer, RefusesEveryTruncation) {

@@ -54,13 +54,53 @@ utf8proc_option_t options_of(UnicodeForm form) {
   HONE_ASSERT(false, "unknown form");
 }
 
-std::string normalize_bytes(std::string_view text, UnicodeForm form) {
+std::string normalize_with_utf8proc(std::string_view text, UnicodeForm form) {
   utf8proc_uint8_t* mapped = nullptr;
   const utf8proc_ssize_t size = utf8proc_map(reinterpret_cast<const utf8proc_uint8_t*>(text.data()),
                                              utf8proc_ssize_t(text.size()), &mapped, options_of(form));
   const std::unique_ptr<utf8proc_uint8_t, void (*)(void*)> owner(mapped, std::free);
   HONE_ASSERT(size >= 0, utf8proc_errmsg(size));
   return std::string(reinterpret_cast<const char*>(mapped), size_t(size));
+}
+
+/// `text` taken apart, with its marks in canonical order: utf8proc orders by exchanging neighbours, which takes a time
+/// that grows with the square of a run of marks.
+std::string ordered_marks(std::string_view text, UnicodeForm form) {
+  const auto apart = utf8proc_option_t((options_of(form) & ~UTF8PROC_COMPOSE) | UTF8PROC_DECOMPOSE);
+  struct Character {
+    utf8proc_int32_t code;
+    utf8proc_propval_t mark;  // its combining class; 0: not a mark
+  };
+  std::vector<Character> characters;
+  for (size_t position = 0; position < text.size();) {
+    const Utf8Step step = utf8_step(text, position);
+    position += step.length;
+    utf8proc_int32_t parts[32];
+    int boundary = 0;
+    const utf8proc_ssize_t count = utf8proc_decompose_char(utf8proc_int32_t(step.code), parts, 32, apart, &boundary);
+    HONE_ASSERT(count >= 0 && count <= 32, "a character of more than 32 parts");
+    for (utf8proc_ssize_t i = 0; i < count; ++i)
+      characters.push_back({parts[i], utf8proc_get_property(parts[i])->combining_class});
+  }
+  const auto is_mark = [](const Character& character) { return character.mark != 0; };
+  for (auto begin = characters.begin(); begin != characters.end();) {
+    begin = std::find_if(begin, characters.end(), is_mark);
+    const auto end = std::find_if_not(begin, characters.end(), is_mark);
+    std::stable_sort(begin, end, [](const Character& a, const Character& b) { return a.mark < b.mark; });
+    begin = end;
+  }
+  std::string result;
+  for (const Character& character : characters) append_utf8(result, char32_t(character.code));
+  return result;
+}
+
+std::string normalize_bytes(std::string_view text, UnicodeForm form) {
+  constexpr size_t kLongRun = 256;
+  if (text.size() > kLongRun) {
+    const std::string ordered = ordered_marks(text, form);
+    return normalize_with_utf8proc(ordered, form);
+  }
+  return normalize_with_utf8proc(text, form);
 }
 
 /// Whether no character joins or passes `code` from the left: a text may be cut before it. The second half of a

@@ -11,6 +11,8 @@ namespace hone {
 namespace {
 
 constexpr double kUnknownPenalty = 10.0;
+constexpr size_t kLongestToken = 512;  // bytes; SentencePiece makes tokens of 16 characters unless told otherwise
+constexpr size_t kMostBytes = size_t{32} << 20;  // of all tokens
 
 }  // namespace
 
@@ -32,11 +34,15 @@ void UnigramModel::read_vocabulary(const JsonCursor& vocab) {
   vocabulary_.reserve(count);
   std::vector<std::pair<std::string_view, int32_t>> tokens;
   tokens.reserve(count);
+  size_t bytes = 0;
   for (size_t i = 0; i < count; ++i) {
     const IndexedJson& entry = vocab.value()[i];
     if (!entry.is_array() || entry.size() != 2 || !entry[0].is_string() || !entry[1].is_number())
       vocab.element(i).fail("expected [token, score]");
     const auto& token = entry[0].get_ref<const std::string&>();
+    bytes += token.size();
+    if (token.size() > kLongestToken || bytes > kMostBytes)
+      vocab.element(i).fail(fmt::format("a token has at most {} bytes, all together {}", kLongestToken, kMostBytes));
     vocabulary_.add(token, int32_t(i));
     tokens.emplace_back(token, int32_t(i));  // of equal ones the last counts, in the vocabulary as in the trie
     scores_.push_back(entry[1].get<double>());

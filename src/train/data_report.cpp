@@ -16,6 +16,10 @@ namespace hone {
 
 namespace {
 
+constexpr size_t kBriefRows = 5;   // of the table of data sets
+constexpr size_t kBriefLines = 6;  // of a sample
+constexpr int kBarWidth = 100;
+
 std::string percent(double part, double whole) {
   const double share = whole > 0 ? 100 * part / whole : 0;
   return share > 0 && share < 0.1 ? "< 0.1 %" : fmt::format("{:.1f} %", share);
@@ -25,16 +29,17 @@ std::string percent(int64_t part, int64_t whole) {
   return percent(static_cast<double>(part), static_cast<double>(whole));
 }
 
-Table table_of(const std::vector<DatasetReport>& reports) {
+/// In narrow terminals the first columns to go are those that the bars of `hone prepare` show better.
+Table table_of(std::span<const DatasetReport> reports) {
   Table table({{"data set"},
-               {"format"},
-               {"rows", Align::kRight},
+               {"format", Align::kLeft, 2},
+               {"rows", Align::kRight, 1},
                {"samples", Align::kRight},
                {"tokens", Align::kRight},
                {"supervised", Align::kRight},
-               {"median", Align::kRight},
-               {"p90", Align::kRight},
-               {"p99", Align::kRight},
+               {"median", Align::kRight, 3},
+               {"p90", Align::kRight, 5},
+               {"p99", Align::kRight, 4},
                {"longest", Align::kRight}});
   for (const DatasetReport& report : reports) {
     const LengthSummary& lengths = report.lengths;
@@ -63,8 +68,9 @@ std::string unused_rows(const DatasetReport& report, int64_t max_length) {
   add(counts.unsupervised, "dropped since there is nothing to learn in them");
   if (parts.empty()) return {};
   const int64_t all = counts.tokens + counts.dropped_tokens;
-  return fmt::format("data {}: {}; {} tokens ({}) are not used", report.name, fmt::join(parts, "; "),
-                     with_commas(counts.dropped_tokens), percent(counts.dropped_tokens, all));
+  const int64_t unused = counts.dropped_tokens;
+  return fmt::format("data {}: {}; {} token{} ({}) {} not used", report.name, fmt::join(parts, "; "),
+                     with_commas(unused), plural(unused), percent(unused, all), unused == 1 ? "is" : "are");
 }
 
 std::string histogram(const DatasetReport& report, int width, bool color) {
@@ -77,7 +83,7 @@ std::string histogram(const DatasetReport& report, int width, bool color) {
     bars.push_back({label, bin.rows, percent(bin.tokens, tokens) + " of the tokens"});
   }
   return fmt::format("lengths of the rows of {}, in tokens\n", report.name) +
-         bar_chart(bars, std::min(width, 100), color);
+         bar_chart(bars, std::min(width, kBarWidth), color);
 }
 
 void warn_of_repeats(const Repeats& repeats, const char* what, const char* of, std::vector<std::string>& warnings) {
@@ -96,14 +102,18 @@ DataReport data_report(const TrainingData& data, int64_t max_length, int width, 
   DataReport result;
   const auto add = [&](const std::vector<DatasetReport>& reports, bool bars) {
     if (reports.empty()) return;
-    result.text += table_of(reports).to_string(color);
+    const std::span<const DatasetReport> all = reports, first = all.first(std::min(all.size(), kBriefRows));
+    result.detail += table_of(all).to_string(color, 2, width);
+    result.brief += table_of(first).to_string(color, 2, width);
+    if (first.size() < all.size()) result.brief += fmt::format("  and {} more data sets\n", all.size() - first.size());
     for (const DatasetReport& report : reports) {
-      if (bars) result.text += histogram(report, width, color);
+      if (bars) result.detail += histogram(report, width > 0 ? width : kBarWidth, color);
       if (const std::string unused = unused_rows(report, max_length); !unused.empty())
         result.warnings.push_back(unused);
       for (const NothingLearnt& entry : report.nothing_learnt) {
-        result.warnings.push_back(fmt::format("data {}: nothing is learnt of {} rows: {} (first: {})", report.name,
-                                              with_commas(entry.rows), entry.cause, entry.first_where));
+        result.warnings.push_back(fmt::format("data {}: nothing is learnt of {} row{}: {} (first: {})", report.name,
+                                              with_commas(entry.rows), plural(entry.rows), entry.cause,
+                                              entry.first_where));
       }
     }
   };
@@ -137,10 +147,14 @@ TurnEnds turn_ends(const SampleStore& store, const SpecialTokens& special) {
                         (at + 1 == sample.labels.size() || sample.labels[at + 1] == kIgnoredLabel);
       if (!last) continue;
       ++ends.answers;
-      const int32_t id = sample.labels[at];
-      if (std::find(special.stop.begin(), special.stop.end(), id) == special.stop.end()) continue;
+      const auto stops = [&](size_t position) {
+        return std::find(special.stop.begin(), special.stop.end(), sample.labels[position]) != special.stop.end();
+      };
+      // With train_on: all the line end is learnt that a template writes behind the token that ends the turn.
+      const size_t end = stops(at) || at == 0 ? at : at - 1;
+      if (!stops(end)) continue;
       ++ends.stopped;
-      ++last_tokens[id];
+      ++last_tokens[sample.labels[end]];
     }
   }
   const auto most = std::max_element(last_tokens.begin(), last_tokens.end(),
@@ -179,6 +193,15 @@ std::string masked_samples(const TrainingData& data, const std::vector<int64_t>&
   return text;
 }
 
+/// The first `lines` lines of a sample's text; its first line is a title, its last one says how much is supervised.
+std::string beginning_of(const std::string& sample, size_t lines) {
+  const std::vector<std::string> all = split_lines(sample);
+  if (all.size() <= lines + 2) return sample;
+  std::string text;
+  for (size_t i = 0; i <= lines; ++i) text += all[i] + "\n";
+  return text + fmt::format("… {} more lines (hone prepare shows them)\n{}\n", all.size() - lines - 2, all.back());
+}
+
 void describe_ends(const TurnEnds& ends, const Tokenizer& tokenizer, const TokenizerConfig& config,
                    DataReport& result) {
   const SpecialTokens& special = tokenizer.special_tokens();
@@ -214,10 +237,12 @@ void describe_ends(const TurnEnds& ends, const Tokenizer& tokenizer, const Token
 DataReport proof_sheet(const TrainingData& data, const Tokenizer* tokenizer, const TokenizerConfig& config,
                        std::optional<int64_t> samples, bool color) {
   constexpr int64_t kShown = 3;
-  constexpr size_t kLongestSpan = 120;
+  constexpr size_t kLongestSpan = 120, kBriefSpan = 40;  // tokens
   DataReport result;
-  result.text = masked_samples(data, spread_positions(data.train.size(), samples.value_or(kShown)), tokenizer,
-                               samples ? 0 : kLongestSpan, color);
+  result.detail = masked_samples(data, spread_positions(data.train.size(), samples.value_or(kShown)), tokenizer,
+                                 samples ? 0 : kLongestSpan, color);
+  result.brief = beginning_of(
+      masked_samples(data, spread_positions(data.train.size(), 1), tokenizer, kBriefSpan, color), kBriefLines);
   if (tokenizer) {
     describe_ends(turn_ends(data.train, tokenizer->special_tokens()), *tokenizer, config, result);
   }

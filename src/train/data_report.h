@@ -11,15 +11,18 @@
 
 namespace hone {
 
-/// Text to show, and lines to warn of.
+/// Texts to show, of lines that each end in '\n', and lines to warn of.
 struct DataReport {
-  std::string text;  ///< lines that each end in '\n'
+  std::string detail;  ///< all there is to see
+  std::string brief;   ///< some ten lines in its place
+  std::string text;    ///< after either
   std::vector<std::string> warnings;
 };
 
 /// A table of the data sets (rows, samples, tokens, supervised share, lengths), what was dropped, cut or split with its
-/// share of the tokens, rows with nothing to learn by cause; the lengths of the training data as bars. Warnings: rows
-/// that were not used, duplicates in the training data, validation rows that are trained on (two examples each).
+/// share of the tokens, rows with nothing to learn by cause; the lengths of the training data as bars (in detail).
+/// Warnings: rows that were not used, duplicates in the training data, validation rows that are trained on (two
+/// examples each). `width`: columns; 0: any number fits.
 DataReport data_report(const TrainingData& data, int64_t max_length, int width, bool color);
 
 /// How samples end and begin, from the first thousand.
@@ -32,9 +35,9 @@ struct TurnEnds {
 TurnEnds turn_ends(const SampleStore& store, const SpecialTokens& special);
 
 /// Samples with their masks, spread evenly over the store from the first one on: three with long stretches shortened,
-/// or `samples` whole ones. Then whether the text begins and answers end as they should: the end-of-turn token is one
-/// token, is learnt, and is among the ids at which generation_config.json lets generation stop. `tokenizer` may be null
-/// (tokenized data).
+/// or `samples` whole ones; in brief the beginning of the first one. Then whether the text begins and answers end as
+/// they should: the end-of-turn token is one token, is learnt, and is among the ids at which generation_config.json
+/// lets generation stop. `tokenizer` may be null (tokenized data).
 DataReport proof_sheet(const TrainingData& data, const Tokenizer* tokenizer, const TokenizerConfig& config,
                        std::optional<int64_t> samples, bool color);
 

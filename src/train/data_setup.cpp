@@ -1,11 +1,14 @@
 #include "train/data_setup.h"
 
+#include <fmt/format.h>
+
 #include <chrono>
 #include <map>
 #include <string>
 
 #include "core/error.h"
 #include "core/thread_pool.h"
+#include "report/terminal.h"
 #include "text/tokenizer_config.h"
 #include "train/data_report.h"
 #include "train/run_options.h"
@@ -15,7 +18,12 @@ namespace hone {
 namespace {
 
 void log_all(const DataReport& report, Logger& logger) {
-  logger.block(report.text);
+  Console& console = logger.console();
+  const auto fitting = [&](const std::string& text) {
+    return console.interactive() ? wrap(text, console.width(), "") : text;
+  };
+  console.line(fitting((logger.shows(LogLevel::kDebug) ? report.detail : report.brief) + report.text));
+  logger.file_only(report.detail + report.text);
   for (const std::string& warning : report.warnings) logger.warning("{}", warning);
 }
 
@@ -27,6 +35,7 @@ LoadedData load_data(const RunConfig& config, const std::filesystem::path& token
   LoadedData loaded;
   if (std::filesystem::exists(tokenizer_directory / "tokenizer.json")) {
     loaded.tokenizer = Tokenizer::load(tokenizer_directory);
+    loaded.tokenizer->choose(token_choice(config.data));
   } else if (!config.model.tokenizer_name_or_path.empty()) {
     throw UserError("the folder has no tokenizer.json", tokenizer_directory.string(),
                     "name a folder that has one in tokenizer_name_or_path");
@@ -57,10 +66,18 @@ LoadedData load_data(const RunConfig& config, const std::filesystem::path& token
 
 void log_data_report(const TrainingData& data, int64_t max_length, Logger& logger) {
   const Console& console = logger.console();
-  log_all(data_report(data, max_length, console.width(), console.color()), logger);
+  log_all(data_report(data, max_length, console.interactive() ? console.width() : 0, console.color()), logger);
+  constexpr int kDecisions = 3;  // lines of the console
+  int shown = 0;
   for (const auto* reports : {&data.train_reports, &data.eval_reports}) {
     for (const DatasetReport& report : *reports) {
-      if (!report.decision.empty()) logger.info("data {}: {}", report.name, report.decision);
+      if (!report.decision.empty()) {
+        logger.log(shown++ < kDecisions ? LogLevel::kInfo : LogLevel::kDebug,
+                   fmt::format("data {}: {}", report.name, report.decision));
+      }
+      const std::string unused = report.unused_columns_text();
+      if (!unused.empty()) logger.info("data {}: {}", report.name, unused);
+      for (const std::string& line : report.asked_otherwise_lines()) logger.warning("data {}: {}", report.name, line);
     }
   }
   for (const std::string& warning : data.warnings) logger.warning("{}", warning);

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "core/cpu_features.h"
+#include "core/cuda_code.h"
 #include "core/cuda_device.h"
 #include "core/error.h"
 #include "core/numa.h"
@@ -44,11 +45,50 @@ void check_device_name(const std::string& name, const std::string& where) {
                   "use auto, cpu, cuda or cuda:N");
 }
 
+namespace {
+
+bool has_code_for_gpu(int index) {
+  const cuda::DeviceInfo info = cuda::device_info(index);
+  return cuda::has_code_for(cuda::built_architectures(), info.major, info.minor);
+}
+
+/// "this build has no code for cuda:0 (NVIDIA A100, compute capability 8.0); it has code for 90a"
+std::string without_code(int index) {
+  const cuda::DeviceInfo info = cuda::device_info(index);
+  return fmt::format("this build has no code for cuda:{} ({}, compute capability {}.{}): it has code for {}", index,
+                     info.name, info.major, info.minor, cuda::built_architectures());
+}
+
+std::string build_with_code(int index) {
+  const cuda::DeviceInfo info = cuda::device_info(index);
+  return fmt::format("build Hone with cmake -DHONE_CUDA_ARCHITECTURES={}{}", info.major, info.minor);
+}
+
+/// UserError unless this build runs on the GPU.
+void require_code(int index, const std::string& where) {
+  if (!has_code_for_gpu(index))
+    throw UserError(without_code(index), where, build_with_code(index) + ", or use the CPU");
+}
+
+/// The first GPU that this build has code for, or -1.
+int first_usable_gpu() {
+  const int count = cuda::device_count();
+  for (int index = 0; index < count; ++index) {
+    if (has_code_for_gpu(index)) return index;
+  }
+  return -1;
+}
+
+}  // namespace
+
 Device choose_device(const std::string& name, const std::string& where) {
   check_device_name(name, where);
   if (name == "cpu") return {};
+  if (name == "auto") {
+    const int usable = first_usable_gpu();
+    return usable >= 0 ? Device{DeviceKind::kCuda, usable} : Device{};
+  }
   const int count = cuda::device_count();
-  if (name == "auto") return count > 0 ? Device{DeviceKind::kCuda, 0} : Device{};
   const int index = gpu_index(name);
   if (count == 0) {
     throw UserError("there is no GPU to run on: " + cuda::why_no_device(), where,
@@ -58,13 +98,20 @@ Device choose_device(const std::string& name, const std::string& where) {
     throw UserError(fmt::format("there is no GPU {}: the last one is cuda:{}", name, count - 1), where,
                     "hone env lists them");
   }
+  require_code(index, where);
   return {DeviceKind::kCuda, index};
 }
 
-Device choose_rank_device(const std::string& name, int local_rank, int local_size) {
+std::string why_no_gpu_is_used() {
+  if (cuda::device_count() == 0 || first_usable_gpu() >= 0) return "";
+  return without_code(0) + "; the run uses the CPU. To use the GPU, " + build_with_code(0);
+}
+
+Device choose_rank_device(const std::string& name, int local_rank, int local_size, int size) {
   Device device = choose_device(name);
-  const int count = device.kind == DeviceKind::kCuda ? cuda::device_count() : 0;
-  if (local_size == 1 || count == 0 || count == 1) return device;
+  const int count = cuda::device_count();
+  if (size > 1 && name == "auto" && count > 0) require_code(std::min(local_rank, count - 1), "device");
+  if (device.kind == DeviceKind::kCpu || local_size == 1 || count == 1) return device;
   if (name.starts_with("cuda:")) {
     throw UserError(fmt::format("{} is one GPU, but this host has {} ranks", name, local_size), "device",
                     "write device: cuda, or auto: each rank takes a GPU of its own");
@@ -73,6 +120,7 @@ Device choose_rank_device(const std::string& name, int local_rank, int local_siz
     throw UserError(fmt::format("this host has {} ranks, but {} GPUs", local_size, count), "device",
                     "start one rank for each GPU");
   }
+  require_code(local_rank, "device");
   device.index = local_rank;
   return device;
 }

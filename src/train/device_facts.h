@@ -14,16 +14,21 @@ uint64_t available_memory(Device device);
 /// In use now: the largest resident set of this process, or what a GPU's driver counts as used, by whomever.
 uint64_t used_memory(Device device);
 
-/// auto (a GPU if there is one), cpu, cuda or cuda:N. UserError, naming `where`, for another name, for a GPU where
-/// there is none (it says why), and for a number beyond the last.
+/// auto (the first GPU that this build has code for, else the CPU), cpu, cuda or cuda:N. UserError, naming `where`, for
+/// another name, for a GPU where there is none (it says why), for a number beyond the last, and for a GPU that this
+/// build has no code for.
 Device choose_device(const std::string& name, const std::string& where = "device");
+
+/// Why choose_device("auto") takes the CPU though there are GPUs: names the first one and what to do. "" otherwise.
+std::string why_no_gpu_is_used();
 
 /// Throws choose_device's error for a name that is none, without asking what GPUs there are.
 void check_device_name(const std::string& name, const std::string& where = "device");
 
 /// The device of one of `local_size` ranks of a host: as above, each with a GPU of its own where they run on GPUs. A
-/// host on which every process sees one GPU has shared them out already.
-Device choose_rank_device(const std::string& name, int local_rank, int local_size);
+/// host on which every process sees one GPU has shared them out already. Of several ranks (`size`, on all hosts) none
+/// passes over a GPU without code for it: UserError.
+Device choose_rank_device(const std::string& name, int local_rank, int local_size, int size);
 
 /// Threads of one of `ranks` that may run on the same cores: what is stated; otherwise its share of the cores that this
 /// process may run on, which a container or a launcher may have bound it to.

@@ -4,11 +4,13 @@
 
 #include <algorithm>
 #include <cstdlib>
-#include <fstream>
 #include <set>
+#include <sstream>
 
 #include "core/error.h"
+#include "core/file_bytes.h"
 #include "params/frozen_weights.h"
+#include "weights/model_folder.h"
 
 namespace hone {
 
@@ -30,10 +32,14 @@ void check_expert_format(WeightFormat experts, Device device, const std::string&
                   "choose the device cpu, or leave expert_weight_dtype out");
 }
 
-LoadedModel::LoadedModel(std::filesystem::path directory, DType dtype, WeightFormat experts)
-    : directory_(std::move(directory)), config_(HfConfig::read(directory_)) {
+LoadedModel::LoadedModel(HfConfig config, std::filesystem::path directory, DType dtype, WeightFormat experts)
+    : directory_(std::move(directory)), config_(std::move(config)) {
   decoder_ = std::make_unique<Decoder>(read_decoder_config(config_), store_, placement_, dtype);
   if (experts == WeightFormat::kInt8) hold_experts_in_int8(store_, kExpertWeightKey);
+}
+
+LoadedModel::LoadedModel(std::filesystem::path directory, DType dtype, WeightFormat experts)
+    : LoadedModel(HfConfig::read(directory), directory, dtype, experts) {
   checkpoint_ = Checkpoint::open(directory_);
   map_ = map_of(checkpoint_);
 }
@@ -140,26 +146,45 @@ std::filesystem::path cached_snapshot(const std::string& id) {
   std::string folder = "models--" + id;
   if (const size_t slash = folder.find('/'); slash != std::string::npos) folder.replace(slash, 1, "--");
   const std::filesystem::path model = hub_cache() / folder;
-  std::ifstream ref(model / "refs" / "main");
+  std::istringstream ref(read_whole_file_if_there(model / "refs" / "main").value_or(""));
   std::string commit;
   return ref >> commit ? model / "snapshots" / commit : std::filesystem::path();
+}
+
+/// " Did you mean 'models/tiny'?" by what stands beside a path that does not exist, or "".
+std::string near_names(const std::filesystem::path& path) {
+  const std::filesystem::path folder = path.has_filename() ? path.parent_path() : path.parent_path().parent_path();
+  const std::string name = (path.has_filename() ? path : path.parent_path()).filename().string();
+  std::vector<std::string> names;
+  std::error_code error;
+  for (const auto& entry : std::filesystem::directory_iterator(folder.empty() ? "." : folder, error)) {
+    if (entry.is_directory(error)) names.push_back(entry.path().filename().string());
+  }
+  return did_you_mean(name, names);
 }
 
 }  // namespace
 
 std::filesystem::path resolve_model_path(const std::string& name_or_path) {
   const std::filesystem::path path(name_or_path);
-  if (std::filesystem::is_directory(path)) return path;
+  if (std::filesystem::is_directory(path)) {
+    require_finished(path);
+    return path;
+  }
   const auto slashes = std::count(name_or_path.begin(), name_or_path.end(), '/');
-  const bool is_id = slashes == 1 && name_or_path.front() != '/' && name_or_path.front() != '.';
+  const bool is_id = slashes == 1 && name_or_path.front() != '/' && name_or_path.front() != '.' &&
+                     name_or_path.back() != '/' && !std::filesystem::is_directory(path.parent_path());
   if (!is_id) {
+    const std::string near = near_names(path);
     throw UserError("there is no such model folder", name_or_path,
-                    "give the folder of a Hugging Face checkpoint, or an id such as Qwen/Qwen3-30B-A3B");
+                    near.empty() ? "give the folder of a Hugging Face checkpoint, or an id such as Qwen/Qwen3-30B-A3B"
+                                 : "check the path." + near);
   }
   const std::filesystem::path snapshot = cached_snapshot(name_or_path);
   if (!snapshot.empty() && std::filesystem::exists(snapshot / "config.json")) return snapshot;
   throw UserError(fmt::format("the model '{}' is neither a folder nor in the local Hugging Face cache", name_or_path),
-                  hub_cache().string(), fmt::format("download it first: hf download {}", name_or_path));
+                  hub_cache().string(),
+                  fmt::format("if it is an id: hf download {}; if a folder is meant, check the path", name_or_path));
 }
 
 }  // namespace hone

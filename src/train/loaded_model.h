@@ -52,6 +52,10 @@ class LoadedModel {
   /// `experts` are to be held in 8 bits and the model has none, or of sizes that do not fit.
   LoadedModel(std::filesystem::path directory, DType dtype, WeightFormat experts = WeightFormat::kDense);
 
+  /// A model without its weights, to plan with: of config.json alone. load() is not for it.
+  LoadedModel(HfConfig config, std::filesystem::path directory, DType dtype,
+              WeightFormat experts = WeightFormat::kDense);
+
   /// As above, of this model; before load().
   void set_trainable(const TrainableOptions& options);
   /// Allocates parameters (with optimizer state unless `inference`), reads the weights, initialises or reads adapters.

@@ -24,13 +24,12 @@ std::string_view profile_group(std::string_view op) {
   return "memory-bound";
 }
 
-namespace {
-
-/// What a stage of the report, and a thread's span, is called.
 std::string op_name(const ProfileSpan& span) {
   const bool has_pass = span.kind == ProfileKind::kOp && !span.pass.empty();
   return has_pass ? fmt::format("{} {}", span.name, span.pass) : std::string(span.name);
 }
+
+namespace {
 
 double length_of(const ProfileSpan& span) { return span.end - span.begin; }
 
@@ -136,17 +135,15 @@ std::string percent(double share) { return fmt::format("{:.1f} %", 100 * share);
 
 }  // namespace
 
-ProfileSummary summarise_profile(const Profile& profile, double tokens) {
-  ProfileSummary summary;
+void ProfileTotals::add(const Profile& profile, double tokens) {
   const std::vector<double> thread_seconds = thread_seconds_of(profile);
-  std::map<std::string, ProfileStage> groups, ops;
   const StepTimes times(profile);
-  double total = 0, accounted = 0, end_of_step = -1;
+  double end_of_step = -1;
   for (size_t i = 0; i < profile.spans.size(); ++i) {
     const ProfileSpan& span = profile.spans[i];
     if (span.kind == ProfileKind::kStep) {
-      ++summary.steps;
-      total += length_of(span);
+      ++steps_;
+      step_seconds_ += length_of(span);
       end_of_step = span.end;
     }
     const bool collective = span.kind == ProfileKind::kCollective;  // it may end beside the next step
@@ -154,30 +151,43 @@ ProfileSummary summarise_profile(const Profile& profile, double tokens) {
     if ((collective ? span.begin : span.end) > end_of_step) continue;
     const double seconds = collective ? times.exposed(span) : times.busy.within(span.begin, span.end);
     if (collective) {
-      summary.collective_seconds += length_of(span);
-      summary.exposed_seconds += seconds;
+      collective_seconds_ += length_of(span);
+      exposed_seconds_ += seconds;
     }
     const std::string group(profile_group(span.name));
-    ops[op_name(span)].group = group;
-    for (ProfileStage* stage : {&groups[group], &ops[op_name(span)]}) {
+    ops_[op_name(span)].group = group;
+    for (ProfileStage* stage : {&groups_[group], &ops_[op_name(span)]}) {
       stage->calls += 1;
       stage->seconds += seconds;
       stage->bytes += span.bytes;
       stage->thread_seconds += thread_seconds[i];
     }
-    accounted += seconds;
+    accounted_seconds_ += seconds;
   }
-  if (summary.steps == 0) return summary;
-  const auto steps = static_cast<double>(summary.steps);
-  summary.step_seconds = total / steps;
-  summary.tokens = tokens / steps;
-  summary.threads = profile.threads;
-  summary.groups = stages_of(groups, summary.steps);
-  summary.groups.push_back({.name = "idle", .seconds = std::max(total - accounted, 0.0) / steps});
-  summary.collective_seconds /= steps;
-  summary.exposed_seconds /= steps;
-  summary.ops = stages_of(ops, summary.steps);
+  tokens_ += tokens;
+  threads_ = profile.threads;
+}
+
+ProfileSummary ProfileTotals::summary() const {
+  ProfileSummary summary;
+  summary.steps = steps_;
+  if (steps_ == 0) return summary;
+  const auto steps = static_cast<double>(steps_);
+  summary.step_seconds = step_seconds_ / steps;
+  summary.tokens = tokens_ / steps;
+  summary.threads = threads_;
+  summary.groups = stages_of(groups_, steps_);
+  summary.groups.push_back({.name = "idle", .seconds = std::max(step_seconds_ - accounted_seconds_, 0.0) / steps});
+  summary.collective_seconds = collective_seconds_ / steps;
+  summary.exposed_seconds = exposed_seconds_ / steps;
+  summary.ops = stages_of(ops_, steps_);
   return summary;
+}
+
+ProfileSummary summarise_profile(const Profile& profile, double tokens) {
+  ProfileTotals totals;
+  totals.add(profile, tokens);
+  return totals.summary();
 }
 
 std::string profile_table(const ProfileSummary& summary, bool color) {
@@ -231,79 +241,6 @@ Json profile_json(const ProfileSummary& summary) {
                            {"hidden_share", summary.hidden_share()}};
   }
   return json;
-}
-
-namespace {
-
-/// Lanes of a trace from above: steps, blocks, ops and, where there are some, collectives; then threads.
-constexpr int kOpLane = static_cast<int>(ProfileKind::kOp);
-static_assert(static_cast<int>(ProfileKind::kCollective) == kOpLane + 1);
-
-bool has_collectives(const Profile& profile) {
-  return std::any_of(profile.spans.begin(), profile.spans.end(),
-                     [](const ProfileSpan& span) { return span.kind == ProfileKind::kCollective; });
-}
-
-/// "step 3", "attention", "all-gather layer 3, 604 MB", "wait for layer 3"
-std::string trace_name(const ProfileSpan& span) {
-  switch (span.kind) {
-    case ProfileKind::kStep:
-    case ProfileKind::kBlock:
-      return fmt::format("{} {}", span.name, span.index);
-    case ProfileKind::kCollective:
-      return fmt::format("{} {}, {}", span.name, span.pass, human_bytes(span.bytes));
-    case ProfileKind::kWait:
-      return fmt::format("{} {}", span.name, span.pass);
-    case ProfileKind::kOp:
-      return std::string(span.name);
-  }
-  HONE_ASSERT(false, "kind out of range");
-}
-
-std::string trace_category(const ProfileSpan& span) {
-  if (span.kind == ProfileKind::kWait) return "wait";
-  const bool numbered = span.kind == ProfileKind::kStep || span.kind == ProfileKind::kBlock;
-  return std::string(numbered ? span.name : profile_group(span.name));
-}
-
-void name_lane(Json& events, int lane, const std::string& name) {
-  events.push_back({{"name", "thread_name"}, {"ph", "M"}, {"pid", 0}, {"tid", lane}, {"args", {{"name", name}}}});
-  events.push_back(
-      {{"name", "thread_sort_index"}, {"ph", "M"}, {"pid", 0}, {"tid", lane}, {"args", {{"sort_index", lane}}}});
-}
-
-Json stretch(const std::string& name, const std::string& category, int lane, double begin, double end) {
-  return {{"name", name}, {"cat", category}, {"ph", "X"}, {"ts", begin * 1e6}, {"dur", (end - begin) * 1e6},
-          {"pid", 0},     {"tid", lane}};
-}
-
-}  // namespace
-
-Json chrome_trace(const Profile& profile) {
-  Json events = Json::array();
-  std::vector<std::string> lanes = {"steps", "blocks", "ops"};
-  if (has_collectives(profile)) lanes.emplace_back("collectives");
-  const int first_thread = static_cast<int>(lanes.size());
-  for (int thread = 0; thread < profile.threads; ++thread) lanes.push_back(fmt::format("thread {}", thread));
-  for (size_t lane = 0; lane < lanes.size(); ++lane) name_lane(events, static_cast<int>(lane), lanes[lane]);
-  for (const ProfileSpan& span : profile.spans) {
-    const int lane = span.kind == ProfileKind::kWait ? kOpLane : static_cast<int>(span.kind);
-    Json event = stretch(trace_name(span), trace_category(span), lane, span.begin, span.end);
-    if (span.kind == ProfileKind::kOp && !span.pass.empty()) event["args"]["pass"] = span.pass;
-    if (span.bytes > 0) event["args"]["mb"] = span.bytes / 1e6;
-    events.push_back(std::move(event));
-  }
-  for (const ThreadSpan& loop : profile.loops) {
-    const ProfileSpan* op = loop.op >= 0 ? &profile.spans[static_cast<size_t>(loop.op)] : nullptr;
-    Json event =
-        stretch(op != nullptr ? op_name(*op) : "loop", std::string(op != nullptr ? profile_group(op->name) : "loop"),
-                first_thread + loop.thread, loop.begin, loop.end);
-    event["args"] = {{"tasks", loop.tasks}};
-    events.push_back(std::move(event));
-  }
-  Json trace = {{"displayTimeUnit", "ms"}, {"traceEvents", std::move(events)}};
-  if (profile.unrecorded_loops > 0) trace["otherData"] = {{"unrecorded_loops", profile.unrecorded_loops}};
-  return trace;
 }
 
 }  // namespace hone

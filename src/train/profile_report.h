@@ -1,6 +1,7 @@
-// What a profiler saw, for people: counters of each stage of a step, and a time line for a trace viewer.
+// Counters of each stage of a step, from what a profiler recorded.
 #pragma once
 
+#include <map>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -9,6 +10,9 @@
 #include "core/profiler.h"
 
 namespace hone {
+
+/// "moe_gate_up backward": a stage of the report, and what a thread's span is called.
+std::string op_name(const ProfileSpan& span);
 
 /// attention, experts (with their router), dense, head, optimizer, collectives, or memory-bound.
 std::string_view profile_group(std::string_view op);
@@ -37,8 +41,22 @@ struct ProfileSummary {
   double hidden_share() const { return collective_seconds > 0 ? 1 - exposed_seconds / collective_seconds : 1; }
 };
 
-/// Of the ops within steps, without their waits for collectives, and of collectives that begin in steps. `tokens`: of
-/// all steps together.
+/// Sums over the profiles of a run's steps.
+class ProfileTotals {
+ public:
+  /// Counts the ops within steps, without their waits for collectives, and the collectives that begin in steps.
+  /// `tokens`: of all steps of `profile` together.
+  void add(const Profile& profile, double tokens);
+  ProfileSummary summary() const;
+
+ private:
+  int64_t steps_ = 0;
+  int threads_ = 0;
+  double tokens_ = 0, step_seconds_ = 0, accounted_seconds_ = 0, collective_seconds_ = 0, exposed_seconds_ = 0;
+  std::map<std::string, ProfileStage> groups_, ops_;
+};
+
+/// The totals of one profile.
 ProfileSummary summarise_profile(const Profile& profile, double tokens);
 
 /// Each group and its ops: calls, milliseconds, µs for each token, MB, how busy the threads were, shares.
@@ -48,10 +66,5 @@ std::string profile_table(const ProfileSummary& summary, bool color);
 /// "share"}], "ops": [the same and "group", "share_of_group"], "collectives": {"ms", "exposed_ms", "hidden_share"}};
 /// what is unknown is left out
 Json profile_json(const ProfileSummary& summary);
-
-/// The Trace Event Format that chrome://tracing and Perfetto read: lanes for steps, blocks and ops, for collectives
-/// where there are some and, on a CPU, for each thread: a span for each loop, called as the op it belongs to. Waits for
-/// collectives are in the lane of the ops that wait.
-Json chrome_trace(const Profile& profile);
 
 }  // namespace hone

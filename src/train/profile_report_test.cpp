@@ -2,25 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include "train/profile_testing.h"
+
 namespace hone {
 namespace {
-
-/// Two steps of 10 ms; 4 ms of each are experts, 3 ms attention, 1 ms the optimizer. An op stands before the first.
-Profile two_steps() {
-  Profile profile;
-  std::vector<ProfileSpan>& spans = profile.spans;
-  spans = {{ProfileKind::kOp, "linear", "forward", 0, 0.0, 0.5}};
-  for (int64_t i = 0; i < 2; ++i) {
-    const double begin = 1.0 + 0.01 * static_cast<double>(i);
-    spans.push_back({ProfileKind::kStep, "step", "", i, begin, begin + 0.010});
-    spans.push_back({ProfileKind::kBlock, "block", "forward", 0, begin, begin + 0.008});
-    spans.push_back({ProfileKind::kOp, "attention", "forward", 0, begin + 0.001, begin + 0.004, 5e6});
-    spans.push_back({ProfileKind::kOp, "moe_gate_up", "backward", 0, begin + 0.004, begin + 0.007});
-    spans.push_back({ProfileKind::kOp, "router", "backward", 0, begin + 0.007, begin + 0.008});
-    spans.push_back({ProfileKind::kOp, "adamw", "", 0, begin + 0.008, begin + 0.009});
-  }
-  return profile;
-}
 
 TEST(ProfileReport, GroupsAddUpToTheStep) {
   Profile profile = two_steps();
@@ -63,19 +48,6 @@ TEST(ProfileReport, CountersAreOfAStepAndItsTokens) {
   EXPECT_FALSE(router.contains("mb")) << "nobody knows";
 }
 
-/// Thread 0 works through the whole of the first step's attention, thread 1 through a third of it. Within its task,
-/// thread 0 had a loop of its own.
-Profile two_steps_on_two_threads() {
-  Profile profile = two_steps();
-  profile.threads = 2;
-  const double begin = profile.spans[3].begin;
-  profile.loops = {{0, 1, 3, begin, begin + 0.003},
-                   {0, 4, 3, begin + 0.001, begin + 0.002},
-                   {1, 2, 3, begin, begin + 0.001},
-                   {1, 9, -1, begin + 0.1, begin + 0.2}};
-  return profile;
-}
-
 TEST(ProfileReport, ThreadsAreBusyWhileTheyWorkOnTheirLoops) {
   const ProfileSummary summary = summarise_profile(two_steps_on_two_threads(), 200);
   const Json json = profile_json(summary);
@@ -84,20 +56,6 @@ TEST(ProfileReport, ThreadsAreBusyWhileTheyWorkOnTheirLoops) {
     EXPECT_NEAR(op["threads_busy"].get<double>(), op["name"] == "attention forward" ? 4.0 / 12 : 0.0, 1e-9) << op;
   }
   EXPECT_NE(profile_table(summary, false).find("33.3 %"), std::string::npos);
-}
-
-/// A step of 10 ms on a GPU: attention, which waits from 2 to 3 ms, then the optimizer. Beside them a reduce-scatter
-/// from 0.5 to 3 ms, and two gathers from 7 ms on, the last of which ends after the step.
-Profile step_with_collectives() {
-  Profile profile;
-  profile.spans = {{ProfileKind::kStep, "step", "", 0, 0.0, 0.010},
-                   {ProfileKind::kCollective, "reduce-scatter", "layer 1", 0, 0.0005, 0.003, 8e6},
-                   {ProfileKind::kOp, "attention", "forward", 0, 0.001, 0.005},
-                   {ProfileKind::kWait, "wait for", "layer 1", 0, 0.002, 0.003},
-                   {ProfileKind::kOp, "adamw", "", 0, 0.005, 0.009},
-                   {ProfileKind::kCollective, "all-gather", "embedding", 0, 0.007, 0.0085, 2e6},
-                   {ProfileKind::kCollective, "all-gather", "layer 1", 0, 0.0085, 0.0115, 2e6}};
-  return profile;
 }
 
 TEST(ProfileReport, CollectivesCountWhereNoOpRunsBesideThem) {
@@ -131,50 +89,17 @@ TEST(ProfileReport, CollectivesOfACpuAreInTheStreamAndHideNothing) {
   EXPECT_NEAR(summary.groups.back().seconds, 0.006, 1e-12);
 }
 
-TEST(ProfileReport, TheTraceHasALaneForStepsBlocksAndOpsAndForEachThread) {
-  const auto lanes_of = [](const Json& trace) {
-    std::vector<std::string> names;
-    for (const Json& event : trace["traceEvents"]) {
-      if (event["name"] == "thread_name") names.push_back(event["args"]["name"]);
-    }
-    return names;
-  };
-  const auto spans_of = [](const Json& trace, int lane) {
-    Json spans = Json::array();
-    for (const Json& event : trace["traceEvents"]) {
-      if (event["ph"] == "X" && event["tid"] == lane) spans.push_back(event);
-    }
-    return spans;
-  };
-  const Json trace = chrome_trace(two_steps());
-  EXPECT_EQ(lanes_of(trace), (std::vector<std::string>{"steps", "blocks", "ops"}));
-  const Json steps = spans_of(trace, 0), ops = spans_of(trace, 2);
-  ASSERT_EQ(steps.size(), 2u);
-  EXPECT_EQ(steps[0]["name"], "step 0");
-  EXPECT_NEAR(steps[0]["dur"].get<double>(), 10000, 1e-6);
-  ASSERT_EQ(ops.size(), 9u);
-  EXPECT_EQ(ops[1]["cat"], "attention");
-  EXPECT_EQ(ops[1]["args"]["pass"], "forward");
-
-  const Json ranks = chrome_trace(step_with_collectives());
-  EXPECT_EQ(lanes_of(ranks), (std::vector<std::string>{"steps", "blocks", "ops", "collectives"}));
-  const Json collectives = spans_of(ranks, 3);
-  ASSERT_EQ(collectives.size(), 3u);
-  EXPECT_EQ(collectives[0]["name"], "reduce-scatter layer 1, 8.0 MB");
-  EXPECT_EQ(collectives[0]["cat"], "collectives");
-  EXPECT_EQ(spans_of(ranks, 2)[1]["name"], "wait for layer 1");
-
-  Profile profile = two_steps_on_two_threads();
-  profile.unrecorded_loops = 7;
-  const Json threads = chrome_trace(profile);
-  EXPECT_EQ(lanes_of(threads), (std::vector<std::string>{"steps", "blocks", "ops", "thread 0", "thread 1"}));
-  const Json second = spans_of(threads, 4);
-  ASSERT_EQ(second.size(), 2u);
-  EXPECT_EQ(second[0]["name"], "attention forward");
-  EXPECT_EQ(second[0]["args"]["tasks"], 2);
-  EXPECT_NEAR(second[0]["dur"].get<double>(), 1000, 1e-6);
-  EXPECT_EQ(second[1]["name"], "loop");
-  EXPECT_EQ(threads["otherData"]["unrecorded_loops"], 7);
+TEST(ProfileReport, TotalsOfStepsProfiledOneByOneAreThoseOfAll) {
+  const Profile all = two_steps_on_two_threads();
+  ProfileTotals totals;
+  Profile first = all, second = all;
+  first.spans.resize(7);
+  second.spans.erase(second.spans.begin(), second.spans.begin() + 7);
+  first.loops.resize(3);
+  second.loops.erase(second.loops.begin(), second.loops.begin() + 3);
+  totals.add(first, 150);
+  totals.add(second, 50);
+  EXPECT_EQ(profile_json(totals.summary()).dump(), profile_json(summarise_profile(all, 200)).dump());
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <numeric>
+#include <utility>
 
 namespace hone {
 
@@ -26,13 +27,6 @@ void accumulate(RoutingLoad& into, const RoutingLoad& load, float a) {
   for (size_t i = 0; i < load.entropy.size(); ++i) into.entropy[i] = a * into.entropy[i] + load.entropy[i];
 }
 
-/// With the entropies as means over `steps`.
-std::vector<LayerLoad> loads_of(const RoutingLoad& sums, double steps) {
-  std::vector<LayerLoad> loads = layer_loads(sums);
-  for (LayerLoad& load : loads) load.entropy /= steps;
-  return loads;
-}
-
 /// "3, 7 and 12".
 std::string list_of(const std::vector<int64_t>& layers) {
   constexpr size_t kShown = 8;
@@ -45,13 +39,21 @@ std::string list_of(const std::vector<int64_t>& layers) {
   return text;
 }
 
-Json load_json(const RoutingLoad& load) { return {{"counts", load.counts}, {"entropy", load.entropy}}; }
-
-bool read_load(const Json& json, int64_t layers, int64_t experts, RoutingLoad& load) {
-  load = {layers, experts, json.at("counts").get<std::vector<float>>(), json.at("entropy").get<std::vector<float>>()};
-  return load.counts.size() == static_cast<size_t>(layers * experts) &&
-         load.entropy.size() == static_cast<size_t>(layers);
+/// exp(entropy): as many experts, evenly used, are as uneven.
+double effective_experts(std::span<const float> shares) {
+  double entropy = 0;
+  for (const float share : shares) entropy -= share > 0 ? share * std::log(static_cast<double>(share)) : 0;
+  return std::exp(entropy);
 }
+
+double largest(std::span<const float> shares) { return *std::max_element(shares.begin(), shares.end()); }
+
+/// A layer's part of layers × experts.
+std::span<const float> layer_of(const std::vector<float>& all, size_t layer, size_t experts) {
+  return std::span(all).subspan(layer * experts, experts);
+}
+
+bool has_size(const std::vector<float>& values, int64_t size) { return values.size() == static_cast<size_t>(size); }
 
 }  // namespace
 
@@ -74,37 +76,78 @@ std::vector<LayerLoad> layer_loads(const RoutingLoad& load) {
   return loads;
 }
 
-bool RouterWatch::has_baseline() const {
-  if (baseline_.layers == 0) return false;
-  return sum_of(row(baseline_, 0)) >= kLeastTokens * static_cast<double>(baseline_.experts);
-}
-
-int64_t RouterWatch::newly_dead(int64_t layer) const {
+int64_t RouterWatch::newly_dead(size_t layer, const Means& now) const {
   constexpr double kLeastExpected = 20;  // of a Poisson number, chance leaves a twentieth or less once in 10^7
-  const std::span<const float> first = row(baseline_, layer), now = row(recent_, layer);
-  const double before = sum_of(first), since = sum_of(now);
+  constexpr double kLeastShare = 0.25;   // of the mean: experts of less come and go
+  const auto experts = static_cast<size_t>(recent_.experts);
+  const std::span<const float> shares = layer_of(now.shares, layer, experts);
+  const double tokens = sum_of(layer_of(block_.counts, layer, experts));
   int64_t dead = 0;
-  for (size_t e = 0; e < first.size(); ++e) {
-    const double expected = static_cast<double>(first[e]) / before * since;
-    dead += expected >= kLeastExpected && static_cast<double>(now[e]) <= 0.05 * expected;
+  for (size_t e = 0; e < experts; ++e) {
+    const double before = references_[layer].shares[e];
+    const bool in_use = before * static_cast<double>(experts) >= kLeastShare && before * tokens >= kLeastExpected;
+    dead += in_use && shares[e] <= 0.05 * before;
   }
   return dead;
 }
 
-std::vector<int64_t> RouterWatch::layers_with(Alarm alarm, const std::vector<LayerLoad>& first,
-                                              const std::vector<LayerLoad>& now) const {
-  std::vector<int64_t> layers;
+bool RouterWatch::raised(Alarm alarm, size_t layer, const Means& now) const {
+  const std::span<const float> shares = layer_of(now.shares, layer, static_cast<size_t>(recent_.experts));
   const auto least = static_cast<double>(options_.experts_per_token);
-  for (size_t l = 0; l < now.size(); ++l) {
-    const LayerLoad &a = first[l], &b = now[l];
-    const double spare = a.effective_experts - least;
-    const bool raised = alarm == kDead        ? newly_dead(static_cast<int64_t>(l)) > 0
-                        : alarm == kImbalance ? b.max_over_mean >= 2 * a.max_over_mean
-                        : alarm == kCollapse  ? spare > 0 && b.effective_experts - least <= 0.25 * spare
-                                              : a.entropy > 0 && b.entropy <= 0.5 * a.entropy;
-    if (raised) layers.push_back(static_cast<int64_t>(l));
+  const double effective = effective_experts(shares);
+  const Reference& reference = references_[layer];
+  const bool settled = reference.calm >= kCalmBlocks;
+  if (alarm == kCollapse) {
+    if (effective <= 1.02 * least && static_cast<double>(recent_.experts) > 1.02 * least) return true;
+    const double spare = settled ? effective_experts(reference.shares) - least : 0;
+    return spare > 0 && effective - least <= 0.25 * spare;
   }
-  return layers;
+  if (alarm == kEntropy && now.entropy[layer] <= kSaturated * first_entropy_[layer]) return true;
+  if (!settled) return false;
+  if (alarm == kDead) return newly_dead(layer, now) > 0;
+  if (alarm == kImbalance) return largest(shares) >= 2 * largest(reference.shares);
+  return reference.entropy > 0 && now.entropy[layer] <= 0.5 * reference.entropy;
+}
+
+/// Whether what the last blocks differ by is explained by how steps differ.
+bool RouterWatch::is_calm(size_t layer) const {
+  if (blocks_.size() < kCompared) return false;
+  const double before = blocks_[0].loss + blocks_[1].loss, after = blocks_[2].loss + blocks_[3].loss;
+  if (after < kFalling * before) return false;
+  const auto experts = static_cast<size_t>(recent_.experts);
+  std::vector<double> mean(experts);
+  double noise = 0, entropy = 0;
+  for (const Means& block : blocks_) {
+    const std::span<const float> shares = layer_of(block.shares, layer, experts);
+    for (size_t e = 0; e < experts; ++e) mean[e] += shares[e] / static_cast<double>(kCompared);
+    noise += static_cast<double>(block.noise[layer]) / static_cast<double>(kCompared);
+    entropy += static_cast<double>(block.entropy[layer]) / static_cast<double>(kCompared);
+  }
+  return std::all_of(blocks_.begin(), blocks_.end(), [&](const Means& block) {
+    const std::span<const float> shares = layer_of(block.shares, layer, experts);
+    double distance = 0;
+    for (size_t e = 0; e < experts; ++e) distance += 0.5 * std::abs(shares[e] - mean[e]);
+    return distance <= kNoise * noise + kSlack && std::abs(block.entropy[layer] - entropy) <= kEntropyDrift * entropy;
+  });
+}
+
+/// A calm layer's reference becomes the mean of the last blocks.
+void RouterWatch::follow(size_t layer) {
+  Reference& reference = references_[layer];
+  const bool settled = reference.calm >= kCalmBlocks;
+  if (!is_calm(layer)) {
+    if (!settled) reference.calm = 0;
+    return;
+  }
+  if (!settled && ++reference.calm < kCalmBlocks) return;
+  const auto experts = static_cast<size_t>(recent_.experts);
+  reference.shares.assign(experts, 0);
+  reference.entropy = 0;
+  for (const Means& block : blocks_) {
+    const std::span<const float> shares = layer_of(block.shares, layer, experts);
+    for (size_t e = 0; e < experts; ++e) reference.shares[e] += shares[e] / static_cast<float>(kCompared);
+    reference.entropy += block.entropy[layer] / static_cast<float>(kCompared);
+  }
 }
 
 std::string RouterWatch::advice() const {
@@ -117,57 +160,108 @@ std::string RouterWatch::advice() const {
   return balance + ", lower learning_rate, or set freeze_router: true";
 }
 
-std::string RouterWatch::describe(Alarm alarm, const std::vector<int64_t>& layers, const std::vector<LayerLoad>& first,
-                                  const std::vector<LayerLoad>& now) const {
-  const auto worst = [&](auto ratio) {
+std::string RouterWatch::describe(Alarm alarm, const std::vector<int64_t>& layers, const Means& now) const {
+  const auto experts = static_cast<size_t>(recent_.experts);
+  const auto shares_of = [&](size_t layer) { return layer_of(now.shares, layer, experts); };
+  const auto worst = [&](auto badness) {
     return static_cast<size_t>(*std::max_element(layers.begin(), layers.end(), [&](int64_t a, int64_t b) {
-      return ratio(static_cast<size_t>(a)) < ratio(static_cast<size_t>(b));
+      return badness(static_cast<size_t>(a)) < badness(static_cast<size_t>(b));
     }));
   };
   const std::string where = fmt::format("MoE layer{} {}", layers.size() == 1 ? "" : "s", list_of(layers));
   if (alarm == kDead) {
     int64_t dead = 0;
-    for (const int64_t layer : layers) dead += newly_dead(layer);
-    return fmt::format("routers: {} expert{} died in {}: in use at the start, hardly chosen now", dead,
-                       dead == 1 ? "" : "s", where);
-  }
-  if (alarm == kImbalance) {
-    const size_t l = worst([&](size_t i) { return now[i].max_over_mean / first[i].max_over_mean; });
-    return fmt::format(
-        "routers: imbalance in {}: the busiest expert of layer {} has {:.1f} times the mean, {:.1f} at the start",
-        where, l, now[l].max_over_mean, first[l].max_over_mean);
+    for (const int64_t layer : layers) dead += newly_dead(static_cast<size_t>(layer), now);
+    return fmt::format("routers: {} expert{} died in {}: in use before, hardly chosen now", dead, dead == 1 ? "" : "s",
+                       where);
   }
   if (alarm == kCollapse) {
-    const size_t l = worst([&](size_t i) { return first[i].effective_experts / now[i].effective_experts; });
-    return fmt::format("routers: expert collapse in {}: layer {} uses as if {:.1f} of {} experts, {:.1f} at the start",
-                       where, l, now[l].effective_experts, recent_.experts, first[l].effective_experts);
+    const size_t l = worst([&](size_t i) { return -effective_experts(shares_of(i)); });
+    const bool settled = references_[l].calm >= kCalmBlocks;
+    const std::string before =
+        settled ? fmt::format(", {:.1f} before", effective_experts(references_[l].shares)) : std::string();
+    return fmt::format("routers: expert collapse in {}: layer {} uses as if {:.1f} of {} experts{}", where, l,
+                       effective_experts(shares_of(l)), recent_.experts, before);
   }
-  const size_t l = worst([&](size_t i) { return first[i].entropy / std::max(now[i].entropy, 1e-9); });
-  return fmt::format("routers: the entropy dropped in {}: {:.2f} nats in layer {}, {:.2f} at the start", where,
-                     now[l].entropy, l, first[l].entropy);
+  if (alarm == kImbalance) {
+    const auto times = [&](std::span<const float> shares) { return largest(shares) * static_cast<double>(experts); };
+    const size_t l = worst([&](size_t i) { return largest(shares_of(i)) / largest(references_[i].shares); });
+    return fmt::format(
+        "routers: imbalance in {}: the busiest expert of layer {} has {:.1f} times the mean, {:.1f} before", where, l,
+        times(shares_of(l)), times(references_[l].shares));
+  }
+  const size_t l = worst([&](size_t i) { return -now.entropy[i]; });
+  const bool settled = references_[l].calm >= kCalmBlocks;
+  return fmt::format("routers: the entropy dropped in {}: {:.2f} nats in layer {}, {:.2f} {}", where, now.entropy[l], l,
+                     settled ? references_[l].entropy : first_entropy_[l], settled ? "before" : "at the start");
 }
 
-std::vector<std::string> RouterWatch::add(const RoutingLoad& load) {
+void RouterWatch::add_to_block(const RoutingLoad& load, double loss) {
+  const auto experts = static_cast<size_t>(load.experts);
+  for (std::vector<float>* sums : {&block_.counts, &block_.shares, &block_.squares}) sums->resize(load.counts.size());
+  block_.entropy.resize(load.entropy.size());
+  for (size_t layer = 0; layer < load.entropy.size(); ++layer) {
+    const double total = std::max(sum_of(layer_of(load.counts, layer, experts)), 1e-30);
+    for (size_t i = layer * experts; i < (layer + 1) * experts; ++i) {
+      const auto share = static_cast<float>(load.counts[i] / total);
+      block_.counts[i] += load.counts[i];
+      block_.shares[i] += share;
+      block_.squares[i] += share * share;
+    }
+    block_.entropy[layer] += load.entropy[layer];
+  }
+  block_.loss += loss;
+  ++block_.steps;
+}
+
+RouterWatch::Means RouterWatch::finished_block() const {
+  const auto steps = static_cast<float>(block_.steps);
+  const auto experts = static_cast<size_t>(recent_.experts);
+  Means means{.shares = block_.shares,
+              .entropy = block_.entropy,
+              .noise = std::vector<float>(block_.entropy.size()),
+              .loss = block_.loss / static_cast<double>(block_.steps)};
+  for (float& entropy : means.entropy) entropy /= steps;
+  for (size_t i = 0; i < means.shares.size(); ++i) {
+    means.shares[i] /= steps;
+    const float variance = block_.squares[i] / steps - means.shares[i] * means.shares[i];
+    means.noise[i / experts] += 0.5f * std::sqrt(std::max(variance, 0.0f) / (steps - 1));
+  }
+  return means;
+}
+
+/// Raises what `now` shows, then lets the references of all other layers follow.
+std::vector<std::string> RouterWatch::compare(const Means& now) {
   std::vector<std::string> alarms;
-  if (load.layers == 0) return alarms;
-  ++steps_;
-  const bool compares = has_baseline();
-  if (!compares) {
-    accumulate(baseline_, load, 1.0f);
-    ++baseline_steps_;
-  }
-  constexpr double kept = 1 - 1 / kWindow;
-  accumulate(recent_, load, static_cast<float>(kept));
-  recent_steps_ = kept * recent_steps_ + 1;
-  if (!compares) return alarms;
-  const std::vector<LayerLoad> first = loads_of(baseline_, baseline_steps_), now = loads_of(recent_, recent_steps_);
+  std::vector<bool> named(references_.size());
   for (const Alarm alarm : {kCollapse, kDead, kImbalance, kEntropy}) {
-    if (steps_ < quiet_until_[alarm]) continue;
-    const std::vector<int64_t> layers = layers_with(alarm, first, now);
-    if (layers.empty()) continue;
-    quiet_until_[alarm] = steps_ + kQuietSteps;
-    alarms.push_back(describe(alarm, layers, first, now) + ". " + advice());
+    std::vector<int64_t> layers;
+    for (size_t layer = 0; layer < references_.size(); ++layer) {
+      if (named[layer] || !raised(alarm, layer, now)) continue;
+      named[layer] = true;
+      layers.push_back(static_cast<int64_t>(layer));
+    }
+    if (layers.empty() || std::exchange(said_[alarm], true)) continue;
+    alarms.push_back(describe(alarm, layers, now) + ". " + advice());
   }
+  for (size_t layer = 0; layer < references_.size(); ++layer) {
+    if (!named[layer]) follow(layer);
+  }
+  return alarms;
+}
+
+std::vector<std::string> RouterWatch::add(const RoutingLoad& load, double loss) {
+  if (load.layers == 0) return {};
+  accumulate(recent_, load, static_cast<float>(1 - 1 / kWindow));
+  add_to_block(load, loss);
+  references_.resize(static_cast<size_t>(load.layers));
+  if (first_entropy_.empty()) first_entropy_ = load.entropy;
+  const double tokens = sum_of(layer_of(block_.counts, 0, static_cast<size_t>(load.experts)));
+  if (block_.steps < kBlockSteps || tokens < kLeastTokens * static_cast<double>(load.experts)) return {};
+  blocks_.push_back(finished_block());
+  if (blocks_.size() > kCompared) blocks_.pop_front();
+  std::vector<std::string> alarms = compare(blocks_.back());
+  block_ = {};
   return alarms;
 }
 
@@ -201,25 +295,67 @@ HeatMap RouterWatch::heat_map() const {
 
 Json RouterWatch::state() const {
   if (empty()) return nullptr;
-  return {{"baseline", load_json(baseline_)},
-          {"baseline_steps", baseline_steps_},
-          {"recent", load_json(recent_)},
-          {"recent_steps", recent_steps_},
-          {"steps", steps_},
-          {"quiet_until", quiet_until_}};
+  Json blocks = Json::array(), references = Json::array();
+  for (const Means& block : blocks_) {
+    blocks.push_back(
+        {{"shares", block.shares}, {"entropy", block.entropy}, {"noise", block.noise}, {"loss", block.loss}});
+  }
+  for (const Reference& reference : references_) {
+    references.push_back({{"shares", reference.shares}, {"entropy", reference.entropy}, {"calm", reference.calm}});
+  }
+  return {{"recent", {{"counts", recent_.counts}, {"entropy", recent_.entropy}}},
+          {"block",
+           {{"counts", block_.counts},
+            {"shares", block_.shares},
+            {"squares", block_.squares},
+            {"entropy", block_.entropy},
+            {"loss", block_.loss},
+            {"steps", block_.steps}}},
+          {"blocks", std::move(blocks)},
+          {"references", std::move(references)},
+          {"first_entropy", first_entropy_},
+          {"said", said_}};
 }
 
 void RouterWatch::restore(const Json& state, int64_t layers, int64_t experts) {
   if (!state.is_object()) return;
   RouterWatch read(options_);
+  const int64_t all = layers * experts;
   try {
-    const bool fits = read_load(state.at("baseline"), layers, experts, read.baseline_) &&
-                      read_load(state.at("recent"), layers, experts, read.recent_);
+    const Json &recent = state.at("recent"), &block = state.at("block");
+    read.recent_ = {layers, experts, recent.at("counts").get<std::vector<float>>(),
+                    recent.at("entropy").get<std::vector<float>>()};
+    bool fits = has_size(read.recent_.counts, all) && has_size(read.recent_.entropy, layers);
+    block.at("counts").get_to(read.block_.counts);
+    block.at("shares").get_to(read.block_.shares);
+    block.at("squares").get_to(read.block_.squares);
+    block.at("entropy").get_to(read.block_.entropy);
+    block.at("loss").get_to(read.block_.loss);
+    block.at("steps").get_to(read.block_.steps);
+    const int64_t begun = read.block_.steps > 0 ? 1 : 0;
+    for (const auto* values : {&read.block_.counts, &read.block_.shares, &read.block_.squares})
+      fits &= has_size(*values, begun * all);
+    fits &= has_size(read.block_.entropy, begun * layers) && read.block_.steps >= 0;
+    for (const Json& one : state.at("blocks")) {
+      Means& means = read.blocks_.emplace_back();
+      one.at("shares").get_to(means.shares);
+      one.at("entropy").get_to(means.entropy);
+      one.at("noise").get_to(means.noise);
+      one.at("loss").get_to(means.loss);
+      fits &= has_size(means.shares, all) && has_size(means.entropy, layers) && has_size(means.noise, layers);
+    }
+    for (const Json& one : state.at("references")) {
+      Reference& reference = read.references_.emplace_back();
+      one.at("shares").get_to(reference.shares);
+      one.at("entropy").get_to(reference.entropy);
+      one.at("calm").get_to(reference.calm);
+      fits &= reference.calm < kCalmBlocks || has_size(reference.shares, experts);
+    }
+    fits &= read.blocks_.size() <= kCompared && read.references_.size() == static_cast<size_t>(layers);
+    state.at("first_entropy").get_to(read.first_entropy_);
+    fits &= has_size(read.first_entropy_, layers);
+    state.at("said").get_to(read.said_);
     if (!fits) return;
-    state.at("baseline_steps").get_to(read.baseline_steps_);
-    state.at("recent_steps").get_to(read.recent_steps_);
-    state.at("steps").get_to(read.steps_);
-    state.at("quiet_until").get_to(read.quiet_until_);
   } catch (const nlohmann::json::exception&) {
     return;
   }

@@ -22,8 +22,11 @@ struct DatasetConfig {
   std::string name;                   ///< its name in logs and metrics; "" = from the path
   std::string split = {};             ///< of a folder with several; "" = none
   std::optional<double> weight = {};  ///< share in the mixture, in relation to the others'
-  Json column_mapping = Json::object();  ///< ours → the data's (data/column_mapping.h)
-  Json code = Json::object();            ///< of type code: which samples (data/code/code_repository.h)
+  Json column_mapping = Json::object();          ///< ours → the data's (data/column_mapping.h)
+  std::vector<std::string> ignore_columns = {};  ///< columns of the data that are as good as absent
+  std::string delimiter = {};                    ///< between fields of CSV: a character or "tab"; "" = recognised
+  Json code = Json::object();                    ///< of type code: which samples (data/code/code_repository.h)
+  Json prompt_template = nullptr;  ///< a name or a mapping (data/prompt_template.h); null: the chat template
 
   bool operator==(const DatasetConfig&) const = default;
 };
@@ -60,6 +63,7 @@ struct RunConfig {
     std::optional<double> alpha;                 ///< default 2 r
     std::optional<double> dropout;               ///< default 0; in [0, 1)
     std::vector<std::string> target_modules;     ///< attention, all-linear, all-experts, names, globs, re:…
+    std::vector<std::string> exclude_modules;    ///< as target_modules: these get none
     std::vector<std::string> target_parameters;  ///< PEFT target_parameters: fused expert tensors
     std::vector<std::string> modules_to_save;    ///< router, embed_tokens, lm_head: trained and saved whole
     std::vector<std::string> layers;             ///< "3" or "4-7": only these get adapters; empty: all
@@ -79,6 +83,7 @@ struct RunConfig {
     std::vector<DatasetConfig> eval_datasets;
     std::vector<std::string> interleave_probs;  ///< resolved: moved into the weights of datasets
     Json column_mapping = Json::object();       ///< resolved: moved into the data sets without one
+    std::vector<std::string> ignore_columns;    ///< resolved: moved into the data sets without any
     double val_split = 0;                       ///< < 1: fraction of the samples, >= 1: their number, 0: none
     std::optional<int64_t> max_length;          ///< tokens; unset: min(the model's, 4096)
     std::string overlength = "drop";            ///< drop | truncate_left | truncate_right | split | error
@@ -89,6 +94,12 @@ struct RunConfig {
     std::string chat_template;                ///< Jinja text; "" = the model's own, or chat_template_file
     std::string chat_template_file;
     Json chat_template_kwargs = Json::object();  ///< variables for the template, any JSON
+    bool learn_empty_thinking = false;           ///< learn a think block that the template puts in empty
+    Json special_tokens = Json::object();        ///< bos_token, eos_token, pad_token, unk_token in other roles
+    std::vector<std::string> eot_tokens;         ///< further tokens that end a turn
+    std::optional<bool> add_bos_token;           ///< of text that is no chat; unset: as the tokenizer has it
+    bool add_eos_token = true;                   ///< of text that is no chat
+    Json code_samples = Json::object();          ///< resolved: moved into the data sets of type code
     std::string tokenized_cache;                 ///< folder in which tokenized data sets are kept; "" = none
     std::string data_checks = "stop";            ///< stop | warn: at data that is no ground to train on
 
@@ -147,7 +158,8 @@ struct RunConfig {
     int64_t seed = 42;
     int64_t data_seed = 42;            ///< resolved: the seed unless stated
     std::string cuda_graphs = "auto";  ///< auto | true | false
-    bool profile = false;              ///< a time line of a few steps
+    bool profile = false;              ///< a time line of some steps
+    int64_t profile_steps = 3;         ///< how many; 0: all
     std::string zero_stage = "0";      ///< 0 | 1: ranks share the optimizer's state
     std::optional<int64_t> num_gpus;   ///< if stated: the number of ranks
     int64_t ddp_timeout = 1800;        ///< seconds that ranks wait for one that hangs
@@ -160,6 +172,7 @@ struct RunConfig {
     std::string output_dir = "out";
     std::string run_name;  ///< resolved: the last part of output_dir unless stated
     int64_t logging_steps = 1;
+    std::optional<double> logging_steps_ratio;  ///< of all steps; logging_steps is that, rounded up
     bool logging_first_step = true;
     std::vector<std::string> report_to{"jsonl", "tensorboard"};  ///< any of jsonl, tensorboard, mlflow, prometheus
     std::string logging_dir;                                     ///< resolved: output_dir/runs unless stated
@@ -177,6 +190,7 @@ struct RunConfig {
     std::string save_strategy = "steps";           ///< no | steps | epoch | best
     std::optional<int64_t> save_steps;             ///< unset: once an epoch, or by saves_per_epoch
     std::optional<int64_t> saves_per_epoch;        ///< save_steps is that part of an epoch, rounded up
+    std::optional<double> save_steps_ratio;        ///< save_steps is that part of all steps, rounded up
     std::optional<int64_t> save_total_limit = 3;   ///< best and last are never deleted; unset: keep all
     int64_t save_major_steps = 0;                  ///< checkpoints of these steps are never deleted; 0: none
     bool save_only_model = false;                  ///< true: without optimizer state, so not resumable
@@ -195,6 +209,7 @@ struct RunConfig {
     std::string eval_strategy = "no";   ///< no | steps | epoch; resolved: steps if there is something to evaluate on
     std::optional<int64_t> eval_steps;  ///< unset: once an epoch, or by evals_per_epoch
     std::optional<int64_t> evals_per_epoch;  ///< eval_steps is that part of an epoch, rounded up
+    std::optional<double> eval_steps_ratio;  ///< eval_steps is that part of all steps, rounded up
     bool eval_on_start = false;
     int64_t per_device_eval_batch_size = 1;  ///< resolved: per_device_train_batch_size unless stated
     bool load_best_model_at_end = false;

@@ -5,20 +5,21 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
-#include <fstream>
-#include <sstream>
 
 #include "core/error.h"
+#include "core/file_bytes.h"
+#include "data/csv_reader.h"
 
 namespace hone {
 
 namespace {
 
 std::string read_file(const std::string& path, const std::string& key) {
-  std::ifstream file(path);
-  std::ostringstream text;
-  if (!(text << file.rdbuf())) throw UserError("the file cannot be read", path, "check the path in " + key);
-  return text.str();
+  try {
+    return read_whole_file(path);
+  } catch (const UserError& error) {
+    throw UserError(error.message(), path, "check the path in " + key);
+  }
 }
 
 /// The files of a model that what it reads and learns depends on.
@@ -100,6 +101,7 @@ LoraOptions lora_options(const RunConfig::Lora& lora) {
   options.use_rslora = lora.use_rslora;
   options.expert_lora = lora.expert_lora == "shared" ? ExpertLora::kShared : ExpertLora::kSplit;
   options.target_modules = lora.target_modules;
+  options.exclude_modules = lora.exclude_modules;
   options.target_parameters = lora.target_parameters;
   options.layers = layers_of(lora.layers);
   options.rank_pattern = patterns_of(lora.rank_pattern, "lora_rank_pattern", true);
@@ -154,12 +156,18 @@ std::vector<DatasetEntry> dataset_entries(const std::vector<DatasetConfig>& conf
   std::vector<DatasetEntry> entries;
   for (const DatasetConfig& config : configs) {
     const bool code = config.type == "code";
+    ColumnMapping mapping = ColumnMapping::parse(config.column_mapping, config.path);
+    mapping.ignore(config.ignore_columns, config.path);
     entries.push_back({.path = config.path,
                        .format = code ? SampleFormat::kText : sample_format_of(config.type),
                        .samples = config.samples,
                        .name = config.name,
                        .split = config.split,
-                       .mapping = ColumnMapping::parse(config.column_mapping, config.path),
+                       .mapping = std::move(mapping),
+                       .delimiter = delimiter_of(config.delimiter, config.path),
+                       .prompt_template = config.prompt_template.is_null() ? std::nullopt
+                                                                           : std::optional(PromptTemplate::parse(
+                                                                                 config.prompt_template, config.path)),
                        .code = code ? std::optional(CodeOptions::parse(config.code, config.path)) : std::nullopt});
   }
   return entries;
@@ -172,6 +180,10 @@ std::filesystem::path tokenizer_directory(const RunConfig& config, const std::fi
 
 int64_t default_max_length(const DecoderConfig& model) {
   return std::min<int64_t>(model.rope.max_position_embeddings, 4096);
+}
+
+TokenChoice token_choice(const RunConfig::Data& data) {
+  return TokenChoice::parse(data.special_tokens, data.eot_tokens, "special_tokens");
 }
 
 DataOptions data_options(const RunConfig& config, int64_t vocab_size, const std::filesystem::path& tokenizer_from) {
@@ -190,6 +202,10 @@ DataOptions data_options(const RunConfig& config, int64_t vocab_size, const std:
     options.chat.chat_template_name = data.chat_template_file;
   }
   options.chat.chat_template_kwargs = data.chat_template_kwargs;
+  options.chat.learn_empty_thinking = data.learn_empty_thinking;
+  options.chat.add_bos = data.add_bos_token;
+  options.chat.add_eos = data.add_eos_token;
+  options.token_choice = token_choice(data).to_json();
   options.data_seed = static_cast<uint64_t>(config.machine.data_seed);
   options.vocab_size = vocab_size;
   options.tolerant = data.data_checks == "warn";

@@ -31,6 +31,9 @@ std::filesystem::path tokenizer_directory(const RunConfig& config, const std::fi
 /// max_length where it is not stated: the model's, at most 4096.
 int64_t default_max_length(const DecoderConfig& model);
 
+/// special_tokens and eot_tokens.
+TokenChoice token_choice(const RunConfig::Data& data);
+
 /// Reads chat_template_file. `max_length` must be set. `tokenizer_from`: where the tokenizer is from.
 DataOptions data_options(const RunConfig& config, int64_t vocab_size, const std::filesystem::path& tokenizer_from);
 LoaderOptions train_loader_options(const RunConfig& config);

@@ -1,8 +1,8 @@
 #include "train/saved_tokenizer.h"
 
 #include <fstream>
-#include <iterator>
 
+#include "core/file_bytes.h"
 #include "core/untrusted_json.h"
 #include "weights/checkpoint.h"
 
@@ -34,8 +34,52 @@ void save_chat_template(const std::filesystem::path& directory, const std::strin
 }
 
 void copy_chat_template(const std::filesystem::path& from, const std::filesystem::path& to) {
-  std::ifstream file(from / "chat_template.jinja", std::ios::binary);
-  if (file) save_chat_template(to, {std::istreambuf_iterator<char>(file), {}});
+  if (const auto text = read_whole_file_if_there(from / "chat_template.jinja")) save_chat_template(to, *text);
+}
+
+namespace {
+
+Json read_object(const std::filesystem::path& path) {
+  std::ifstream file(path);
+  Json json = file ? parse_json(file) : Json::object();
+  return json.is_object() ? json : Json::object();
+}
+
+}  // namespace
+
+void save_token_choice(const std::filesystem::path& directory, const TokenChoice& choice, const Tokenizer& tokenizer) {
+  if (choice.empty()) return;
+  const Json roles = choice.to_json();
+  for (const char* name : {"tokenizer_config.json", "special_tokens_map.json"}) {
+    const std::filesystem::path path = directory / name;
+    if (std::string_view(name) == "special_tokens_map.json" && !std::filesystem::exists(path)) continue;
+    Json config = read_object(path);
+    for (const auto& [role, token] : roles.items()) {
+      if (role != "eot_tokens") config[role] = token;
+    }
+    write_text_file(path, config.dump(2) + "\n");
+  }
+  if (!std::filesystem::exists(directory / "config.json")) return;  // an adapter's folder
+  Json generation = read_object(directory / "generation_config.json");
+  const SpecialTokens& special = tokenizer.special_tokens();
+  if (special.bos) generation["bos_token_id"] = *special.bos;
+  if (special.pad) generation["pad_token_id"] = *special.pad;
+  generation["eos_token_id"] = special.stop;
+  write_text_file(directory / "generation_config.json", generation.dump(2) + "\n");
+}
+
+void copy_special_tokens(const std::filesystem::path& from, const std::filesystem::path& to) {
+  const std::filesystem::path path = to / "tokenizer_config.json";
+  if (!std::filesystem::exists(from / "tokenizer_config.json") || !std::filesystem::exists(path)) return;
+  const Json trained = read_object(from / "tokenizer_config.json");
+  Json config = read_object(path);
+  bool changed = false;
+  for (const char* role : {"bos_token", "eos_token", "pad_token", "unk_token"}) {
+    if (!trained.contains(role) || trained[role].is_null() || config.value(role, Json()) == trained[role]) continue;
+    config[role] = trained[role];
+    changed = true;
+  }
+  if (changed) write_text_file(path, config.dump(2) + "\n");
 }
 
 }  // namespace hone

@@ -4,6 +4,9 @@
 #include <filesystem>
 #include <string>
 
+#include "text/token_choice.h"
+#include "text/tokenizer.h"
+
 namespace hone {
 
 /// Copies tokenizer.json, its configuration and its chat template, as far as `from` has them.
@@ -18,5 +21,12 @@ void save_chat_template(const std::filesystem::path& directory, const std::strin
 
 /// Does that with the chat_template.jinja of `from`, if it has one.
 void copy_chat_template(const std::filesystem::path& from, const std::filesystem::path& to);
+
+/// Writes the tokens that a configuration gave a role into tokenizer_config.json and, of a whole model, the ids at
+/// which generation stops into generation_config.json. Nothing if `choice` is empty.
+void save_token_choice(const std::filesystem::path& directory, const TokenChoice& choice, const Tokenizer& tokenizer);
+
+/// Gives the tokenizer in `to` the special tokens of the one in `from`, as far as both have a tokenizer_config.json.
+void copy_special_tokens(const std::filesystem::path& from, const std::filesystem::path& to);
 
 }  // namespace hone

@@ -80,5 +80,25 @@ TEST_F(SavedTokenizer, ATokenizerWithoutConfigurationGetsTheTemplateToo) {
   EXPECT_EQ(Tokenizer::load(root_ / "saved").chat_template(), "new");
 }
 
+TEST_F(SavedTokenizer, TokensInOtherRolesAreSavedWithIt) {
+  write("model/tokenizer_config.json", R"({"pad_token": "a"})");
+  write("model/config.json", "{}");
+  Tokenizer tokenizer = Tokenizer::load(root_ / "model");
+  const TokenChoice choice = TokenChoice::parse({{"eos_token", "<|im_end|>"}}, {"a"}, "");
+  tokenizer.choose(choice);
+  save_token_choice(root_ / "model", choice, tokenizer);
+  const Tokenizer saved = Tokenizer::load(root_ / "model");
+  EXPECT_EQ(saved.special_tokens().eos, tokenizer.token_to_id("<|im_end|>"));
+  EXPECT_EQ(saved.special_tokens().pad, tokenizer.token_to_id("a"));
+  EXPECT_EQ(saved.special_tokens().stop, (std::vector<int32_t>{1, 0})) << "both end generation";
+  write("saved/tokenizer_config.json", R"({"eos_token": "a", "added": 1})");
+  copy_special_tokens(root_ / "model", root_ / "saved");
+  std::ifstream file(root_ / "saved/tokenizer_config.json");
+  const Json config = Json::parse(file);
+  EXPECT_EQ(config["eos_token"], "<|im_end|>");
+  EXPECT_EQ(config["pad_token"], "a");
+  EXPECT_EQ(config["added"], 1);
+}
+
 }  // namespace
 }  // namespace hone

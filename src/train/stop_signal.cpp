@@ -1,6 +1,11 @@
 #include "train/stop_signal.h"
 
-#include <csignal>
+#include <time.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cerrno>
+#include <cstring>
 
 namespace hone {
 
@@ -8,26 +13,86 @@ namespace {
 
 // A handler can reach nothing but static storage.
 volatile std::sig_atomic_t received = 0;
+volatile int64_t interrupted_at = 0;  // ms, of the first SIGINT
+std::atomic<int64_t> current_step = 0;
+
+/// A launcher and the terminal may both send the SIGINT of one key.
+constexpr int64_t kSameKeyMs = 500;
+
+int64_t now_ms() {
+  timespec now{};
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return int64_t{now.tv_sec} * 1000 + now.tv_nsec / 1'000'000;
+}
+
+/// Only calls that a handler may make.
+void answer() {
+  char text[96] = "\nfinishing step ";
+  char digits[24];
+  int count = 0;
+  for (int64_t rest = current_step; rest > 0 || count == 0; rest /= 10)
+    digits[count++] = static_cast<char>('0' + rest % 10);
+  size_t length = std::strlen(text);
+  while (count > 0) text[length++] = digits[--count];
+  constexpr char kRest[] = " and saving; again to stop now\n";
+  std::memcpy(text + length, kRest, sizeof(kRest) - 1);
+  const ssize_t ignored = write(STDERR_FILENO, text, length + sizeof(kRest) - 1);
+  static_cast<void>(ignored);
+}
 
 void remember(int signal) {
-  received = signal;
-  std::signal(signal, SIG_DFL);
+  const int saved = errno;
+  if (signal == SIGINT) {
+    if (interrupted_at != 0 && now_ms() - interrupted_at > kSameKeyMs) {
+      std::signal(SIGINT, SIG_DFL);
+      raise(SIGINT);
+    } else if (interrupted_at == 0) {
+      interrupted_at = now_ms();
+      answer();
+    }
+  }
+  if (received == 0) received = signal;
+  errno = saved;
 }
 
 }  // namespace
 
 StopSignal::StopSignal() {
   received = 0;
-  std::signal(SIGTERM, remember);
-  std::signal(SIGINT, remember);
+  interrupted_at = 0;
+  struct sigaction action {};
+  action.sa_handler = remember;
+  action.sa_flags = SA_RESTART;
+  sigemptyset(&action.sa_mask);
+  for (size_t i = 0; i < std::size(kSignals); ++i) {
+    sigaction(kSignals[i], nullptr, &before_[i]);
+    if (before_[i].sa_handler != SIG_IGN) sigaction(kSignals[i], &action, nullptr);
+  }
 }
 
 StopSignal::~StopSignal() {
-  std::signal(SIGTERM, SIG_DFL);
-  std::signal(SIGINT, SIG_DFL);
+  for (size_t i = 0; i < std::size(kSignals); ++i) sigaction(kSignals[i], &before_[i], nullptr);
 }
 
+void StopSignal::at_step(int64_t step) const { current_step = step; }
+
 bool StopSignal::requested() const { return received != 0; }
-const char* StopSignal::name() const { return received == SIGTERM ? "SIGTERM" : received == SIGINT ? "SIGINT" : ""; }
+
+const char* StopSignal::name() const {
+  switch (received) {
+    case SIGTERM:
+      return "SIGTERM";
+    case SIGINT:
+      return "SIGINT";
+    case SIGHUP:
+      return "SIGHUP";
+    case SIGUSR1:
+      return "SIGUSR1";
+    case SIGUSR2:
+      return "SIGUSR2";
+    default:
+      return "";
+  }
+}
 
 }  // namespace hone

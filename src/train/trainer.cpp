@@ -1,6 +1,7 @@
 #include "train/trainer.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cmath>
@@ -12,6 +13,7 @@
 #include "train/device_facts.h"
 #include "train/host_memory.h"
 #include "train/model_flops.h"
+#include "train/saved_chat.h"
 #include "train/saved_tokenizer.h"
 #include "train/wall_clock.h"
 
@@ -25,29 +27,28 @@ constexpr int64_t kMostSkippedSteps = 10;
 }  // namespace
 
 ExitCode Trainer::run_alone_or_with_ranks() {
-  const std::string& resume_from = config_.checkpoint.resume_from_checkpoint;
-  std::optional<std::filesystem::path> checkpoint;
-  if (writes()) {
-    if (resume_from == "auto" || resume_from == "best") checkpoints_.tidy();
-    checkpoint = checkpoints_.find(resume_from);
-  }
-  const bool resuming = resume_from != "false";
+  std::optional<std::filesystem::path> checkpoint = writes() ? open_output() : std::nullopt;
   load_model_headers();
   report_model();
+  const bool overwrites =
+      config_.checkpoint.overwrite_output_dir && config_.checkpoint.resume_from_checkpoint == "false";
+  if (writes()) run_folder_->require_space(least_saved_bytes(model_->store(), config_), overwrites);
   load_data();
   report_data();
   connect();
-  if (writes()) checkpoints_.prepare(resuming, config_.checkpoint.overwrite_output_dir);
   checkpoint = from_first_rank(checkpoint);
-  open_logs();
+  if (!writes()) open_logs();
+  if (writes()) checkpoints_.require_free_names(schedule_.total_steps);
   make_engine();
   fit_memory();
   load_weights(false);
   engine_->reserve();
   state_.seed = static_cast<uint64_t>(config_.machine.seed);
   state_.data = data_identity(training_data(), config_);
-  if (checkpoint) resume(*checkpoint);
+  const bool resumed = resume_from(checkpoint);
   state_.total_steps = schedule_.total_steps;
+  const StopSignal stop;  // until here a signal ends the program, and everything is as it was
+  if (writes() && overwrites) run_folder_->set_aside();
   if (config_writer_.yaml && writes()) {
     write_text_file(std::filesystem::path(config_.report.output_dir) / "config.resolved.yaml",
                     config_writer_.yaml(config_));
@@ -57,31 +58,42 @@ ExitCode Trainer::run_alone_or_with_ranks() {
   peak_flops_ = peak_flops(stream_.device(), dtype_of(config_), pool_);
   gpu_monitor_ = std::make_unique<GpuMonitor>(stream_.device());
   if (config_.machine.profile && writes()) {
-    profile_ =
-        std::make_unique<RunProfile>(stream_, logger_, config_.report.output_dir, schedule_.total_steps - state_.step);
+    profile_ = std::make_unique<RunProfile>(stream_, logger_, config_.report.output_dir,
+                                            schedule_.total_steps - state_.step, config_.machine.profile_steps);
   }
-  prepare_reports(checkpoint.has_value());
-  const StopSignal stop;
+  report_defaults();
+  prepare_reports(resumed);
   Reporter reporter(report_options(), logger_);
   reporter.on_start({.total_steps = schedule_.total_steps,
                      .num_train_epochs = config_.schedule.num_train_epochs,
                      .resumed_step = state_.step,
-                     .resumed = checkpoint.has_value(),
+                     .resumed = resumed,
                      .train_batch_size = config_.schedule.per_device_train_batch_size,
                      .eval_steps = *config_.eval.eval_steps,
                      .save_steps = *config_.checkpoint.save_steps});
-  if (state_.best_step >= 0)
-    reporter.set_best({state_.best_metric, state_.best_step, checkpoints_.path_of(state_.best_step).string()});
+  if (state_.best_step >= 0) {
+    const std::filesystem::path best = checkpoints_.path_of(state_.best_step);
+    reporter.set_best(
+        {state_.best_metric, state_.best_step, std::filesystem::exists(best) ? best.string() : std::string()});
+  }
   if (config_.eval.eval_on_start && state_.step == 0) evaluate(reporter);
+  warn_of_unused_gpu();
   try {
-    if (const ExitCode code = train_steps(reporter, stop); code != ExitCode::kOk) return code;
+    const ExitCode code = train_steps(reporter, stop);
+    if (profile_) profile_->finish();
+    if (code != ExitCode::kOk) return code;
   } catch (const Error&) {
     save_as_survivor(reporter);
     throw;
   }
   report_graphs();
   if (config_.eval.load_best_model_at_end) restore_best();
-  write_together([&](StateReader& reader) { save_model(config_.report.output_dir, adapter_layout(), reader); });
+  write_together([&](StateReader& reader) {
+    replace_model(config_.report.output_dir, [&](const std::filesystem::path& temporary, FileChecksums& checksums) {
+      save_model(temporary, adapter_layout(), reader, checksums);
+    });
+    run_folder_->keep_new();
+  });
   if (config_.model.moe_log_expert_load) show_expert_load();
   const std::string early = stops_early()
                                 ? fmt::format("no better {} in {} evaluations", config_.eval.metric_for_best_model,
@@ -95,15 +107,24 @@ ExitCode Trainer::run_alone_or_with_ranks() {
 ExitCode Trainer::train_steps(Reporter& reporter, const StopSignal& stop) {
   bool last = stops_early();
   while (state_.step < schedule_.total_steps && !last) {
+    stop.at_step(state_.step + 1);
     train_step(reporter);
+    bool better = false;
     last = state_.step == schedule_.total_steps;
     if (!eval_batches_.empty() && config_.eval.eval_strategy != "no" &&
         (last || due(config_.eval.eval_strategy, config_.eval.eval_steps))) {
-      evaluate(reporter);
+      better = evaluate(reporter);
     }
     last |= stops_early();
     const bool stopped = on_any_rank(stop.requested()) && !last;
-    if (saves_now(last) || stopped) save_checkpoint(reporter);
+    const bool saves = saves_now(last) || stopped || (better && config_.checkpoint.save_strategy == "best");
+    const bool saves_best = better && !saves && config_.eval.load_best_model_at_end;
+    if (better) {
+      reporter.set_best({state_.best_metric, state_.step,
+                         saves || saves_best ? checkpoints_.path_of(state_.step).string() : std::string()});
+    }
+    if (saves) save_checkpoint(reporter);
+    if (saves_best) save_best_weights(reporter);
     if (stopped) {
       const std::string by = stop.requested() ? stop.name() : "a signal to another rank";
       reporter.on_end({.finished = false, .reason = by, .killed = true});
@@ -131,6 +152,11 @@ ReportOptions Trainer::report_options() const {
   mlflow.experiment_name = report.mlflow_experiment_name;
   mlflow.run_id = report.mlflow_run_id;
   if (config_writer_.pairs) mlflow.params = config_writer_.pairs(config_);
+  std::string data;
+  for (const DatasetConfig& entry : config_.data.datasets) data += (data.empty() ? "" : ", ") + entry.path;
+  for (const auto& [name, value] : {std::pair("model", config_.model.model_name_or_path), std::pair("dataset", data)}) {
+    if (!report.mlflow_tags.contains(name)) mlflow.tags.emplace_back(name, mlflow_value(value));
+  }
   for (const auto& [name, value] : report.mlflow_tags.items()) {
     mlflow.tags.emplace_back(name, value.is_string() ? value.get<std::string>() : value.dump());
   }
@@ -146,7 +172,7 @@ bool Trainer::saves_now(bool last) const {
   const RunConfig::Checkpoint& options = config_.checkpoint;
   if (options.save_strategy == "no") return false;
   if (options.save_major_steps > 0 && state_.step % options.save_major_steps == 0) return true;
-  if (options.save_strategy == "best") return false;  // evaluate() has saved it
+  if (options.save_strategy == "best") return false;
   return last || due(options.save_strategy, options.save_steps);
 }
 
@@ -155,7 +181,7 @@ void Trainer::train_step(Reporter& reporter) {
   if (communicator_) communicator_->control().at_step(state_.step + 1);
   const StepData data = take_data();
   if (profile_) profile_->before_step();
-  const StepResult result = run_step(data);
+  const StepResult result = kernels_reported_ ? run_step(data) : run_first_step(data);
   if (profile_) profile_->after_step(result.loss.tokens);
   check_numbers(data, result);
   ++state_.step;
@@ -167,6 +193,16 @@ void Trainer::train_step(Reporter& reporter) {
   watch_routers(result);
   last_loss_ = result.loss.loss;
   reporter.on_step(step_metrics(data, result, seconds_since(begin)));
+  report_system(reporter);
+}
+
+/// The first step also says which kernels it used.
+StepResult Trainer::run_first_step(const StepData& data) {
+  const KernelNotes notes(stream_);
+  const StepResult result = run_step(data);
+  kernels_reported_ = true;
+  logger_.info("kernels of {}", notes.text());
+  return result;
 }
 
 StepResult Trainer::run_step(const StepData& data) {
@@ -225,24 +261,31 @@ void Trainer::check_numbers(const StepData& data, const StepResult& result) {
             "or set nan_policy: skip");
 }
 
-void Trainer::write_checkpoint(const std::filesystem::path& path, const Reporter& reporter, StateReader& state) {
+void Trainer::write_checkpoint(const Reporter& reporter, StateReader& state) {
   state_.router_watch = router_watch_->state();
-  write_directory(path, [&](const std::filesystem::path& temporary) {
-    save_model(temporary, config_.checkpoint.save_only_model ? adapter_layout() : AdapterLayout::kAsTrained, state);
-    if (!config_.checkpoint.save_only_model) save_training_state(temporary, model_->store(), state_, state);
+  checkpoints_.write(state_.step, [&](const std::filesystem::path& temporary, FileChecksums& checksums) {
+    const bool only_model = config_.checkpoint.save_only_model;
+    save_model(temporary, only_model ? adapter_layout() : AdapterLayout::kAsTrained, state, checksums);
+    if (!only_model) save_training_state(temporary, model_->store(), state_, state, &checksums);
     write_trainer_state(reporter.state(), temporary.string());
   });
-  checkpoints_.prune({.newest = state_.step,
-                      .best = state_.best_step,
-                      .limit = config_.checkpoint.save_total_limit,
-                      .major = config_.checkpoint.save_major_steps});
+  if (run_folder_) run_folder_->keep_new();
+  const std::vector<std::string> left_behind = checkpoints_.prune({.newest = state_.step,
+                                                                   .best = state_.best_step,
+                                                                   .limit = config_.checkpoint.save_total_limit,
+                                                                   .major = config_.checkpoint.save_major_steps});
+  saved_best_ = state_.best_step;
+  checkpoints_.drop_best({saved_best_});
+  if (!left_behind.empty()) {
+    logger_.info("deleted, since the run went back to before them: {}", fmt::join(left_behind, ", "));
+  }
 }
 
 void Trainer::save_checkpoint(Reporter& reporter) {
   if (last_saved_ == state_.step) return;
   const WallClock::time_point begin = WallClock::now();
   const std::filesystem::path path = checkpoints_.path_of(state_.step);
-  write_together([&](StateReader& state) { write_checkpoint(path, reporter, state); });
+  write_together([&](StateReader& state) { write_checkpoint(reporter, state); });
   last_saved_ = state_.step;
   reporter.on_save({.path = path.string(), .step = state_.step, .seconds = seconds_since(begin)});
 }
@@ -258,19 +301,31 @@ AdapterLayout Trainer::adapter_layout() const {
   return shared ? AdapterLayout::kTargetParameters : AdapterLayout::kSplit;
 }
 
-void Trainer::save_model(const std::filesystem::path& directory, AdapterLayout layout, StateReader& reader) {
+void Trainer::save_model(const std::filesystem::path& directory, AdapterLayout layout, StateReader& reader,
+                         FileChecksums& checksums) {
   if (const auto& lora = model_->lora()) {
     save_adapter(directory, model_->store(),
-                 {.lora = *lora, .layout = layout, .base_model = config_.model.model_name_or_path});
+                 {.lora = *lora,
+                  .layout = layout,
+                  .base_model = config_.model.model_name_or_path,
+                  .checksums = &checksums,
+                  .finite = true});
     copy_tokenizer_files(tokenizer_directory(), directory);
     if (!loaded_data_->chat_template.empty()) save_chat_template(directory, loaded_data_->chat_template);
+    save_chat_settings(directory, {config_.data.chat_template_kwargs, token_choice(config_.data)});
+    if (const Tokenizer* own = tokenizer()) save_token_choice(directory, token_choice(config_.data), *own);
     return;
   }
   copy_model_files(model_->directory(), directory);
   if (!config_.model.tokenizer_name_or_path.empty()) replace_tokenizer_files(tokenizer_directory(), directory);
   if (!loaded_data_->chat_template.empty()) save_chat_template(directory, loaded_data_->chat_template);
+  save_chat_settings(directory, {config_.data.chat_template_kwargs, {}});
+  if (const Tokenizer* own = tokenizer()) save_token_choice(directory, token_choice(config_.data), *own);
   save_parameters(directory, model_->store(), &model_->checkpoint(), &model_->map(),
-                  {.max_shard_size = config_.checkpoint.max_shard_size, .reader = &reader});
+                  {.max_shard_size = config_.checkpoint.max_shard_size,
+                   .reader = &reader,
+                   .checksums = &checksums,
+                   .finite = true});
 }
 
 void Trainer::dry_run() {
@@ -287,6 +342,7 @@ ExitCode Trainer::try_one_step() {
   fit_memory();
   load_weights(false);
   engine_->reserve();
+  report_defaults();
   const StepData data = loader_->step(0);
   engine_->accumulate(data, 0);
   engine_->measure();  // the first step touches all memory for the first time
@@ -304,11 +360,16 @@ ExitCode Trainer::try_one_step() {
 }
 
 void Trainer::validate() {
+  check_inputs_stay(config_);
+  try {
+    check_output_dir(config_);
+  } catch (const UserError& error) {  // a run that has ended is valid, too
+    logger_.info("note: {} ({}); {}", error.message(), error.where(), error.fix());
+  }
   load_model_headers();
   report_model();
   load_data();
   report_data();
-  checkpoints_.check(config_.checkpoint.resume_from_checkpoint != "false", config_.checkpoint.overwrite_output_dir);
 }
 
 }  // namespace hone

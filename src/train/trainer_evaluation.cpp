@@ -7,7 +7,7 @@
 
 namespace hone {
 
-void Trainer::evaluate(Reporter& reporter) {
+bool Trainer::evaluate(Reporter& reporter) {
   const WallClock::time_point begin = WallClock::now();
   reporter.on_progress({.label = "eval", .done = 0, .total = static_cast<int64_t>(eval_batches_.size())});
   const LossResult result = engine_->evaluate(eval_batches_);
@@ -37,10 +37,22 @@ void Trainer::evaluate(Reporter& reporter) {
   }
   reporter.on_eval(metrics);
   if (config_.model.moe_log_expert_load && state_.step > 0) show_expert_load();
-  if (metrics.is_best && state_.step > 0 && config_.checkpoint.save_strategy != "no") {
-    reporter.set_best({value, state_.step, checkpoints_.path_of(state_.step).string()});
-    save_checkpoint(reporter);
-  }
+  return metrics.is_best && state_.step > 0;
+}
+
+void Trainer::save_best_weights(Reporter& reporter) {
+  const WallClock::time_point begin = WallClock::now();
+  write_together([&](StateReader& state) {
+    checkpoints_.write_best(state_.step, [&](const std::filesystem::path& temporary, FileChecksums& checksums) {
+      save_model(temporary, adapter_layout(), state, checksums);
+      write_trainer_state(reporter.state(), temporary.string());
+    });
+    run_folder_->keep_new();
+    checkpoints_.drop_best({state_.step, saved_best_});
+  });
+  reporter.on_save({.path = checkpoints_.path_of(state_.step).string() + " (the best weights)",
+                    .step = state_.step,
+                    .seconds = seconds_since(begin)});
 }
 
 bool Trainer::stops_early() const {
@@ -51,6 +63,11 @@ bool Trainer::stops_early() const {
 void Trainer::restore_best() {
   if (state_.best_step < 0 || state_.best_step == state_.step) return;
   const std::filesystem::path best = checkpoints_.path_of(state_.best_step);
+  if (on_any_rank(!std::filesystem::exists(best))) {
+    logger_.warning("the best weights, of step {}, are not in {}: those of the last step are saved", state_.best_step,
+                    best.string());
+    return;
+  }
   stream_.synchronize();
   if (model_->lora()) {
     load_adapter(best, model_->store());
@@ -58,7 +75,6 @@ void Trainer::restore_best() {
     const Checkpoint weights = Checkpoint::open(best);
     load_parameters(weights, model_->map_of(weights), model_->store(), pool_);
   }
-  if (communicator_) communicator_->control().barrier();  // the first rank may replace the folder now
   logger_.info("the best model (step {}, {} {:.4f}) is the one that is saved", state_.best_step,
                config_.eval.metric_for_best_model, state_.best_metric);
 }

@@ -48,15 +48,16 @@ bool Trainer::halve_batch() {
 }
 
 void Trainer::fit_memory() {
-  logger_.info("device {}", device_text(stream_.device()));
+  report_devices();
   model_->store().allocate_dry(stream_.device());
   const MemoryLimit limit = least_memory_limit();
   const int64_t wanted_batch = config_.schedule.per_device_train_batch_size;
   MemoryPlan plan;
   bool fitting = fits(limit, plan);
   while (!fitting && config_.machine.auto_find_batch_size && halve_batch()) fitting = fits(limit, plan);
-  report_memory(plan, limit);
+  report_memory(plan, limit, fitting);
   planned_bytes_ = plan.total();
+  if (!fitting) warn_of_unused_gpu();
   if (!fitting) throw does_not_fit("the run", plan, limit, what_fits(limit));
   const RunConfig::Schedule& schedule = config_.schedule;
   if (schedule.per_device_train_batch_size != wanted_batch) {
@@ -67,6 +68,12 @@ void Trainer::fit_memory() {
     logger_.info("gradient_checkpointing {}: keeping more of the forward pass would not fit in memory",
                  level_setting(recompute_level_));
   }
+}
+
+/// With device: auto, of a GPU that this build has no code for.
+void Trainer::warn_of_unused_gpu() {
+  if (config_.machine.device != "auto" || stream_.device().kind != DeviceKind::kCpu) return;
+  if (const std::string reason = why_no_gpu_is_used(); !reason.empty()) logger_.warning("{}", reason);
 }
 
 /// The setting that costs least and makes the run fit, tried with dry passes.
@@ -89,9 +96,13 @@ std::string Trainer::what_fits(const MemoryLimit& limit) {
                      config_.model.finetuning_type == "full" ? "train with finetuning_type: lora, or " : "");
 }
 
-void Trainer::report_memory(const MemoryPlan& plan, const MemoryLimit& limit) {
+void Trainer::report_memory(const MemoryPlan& plan, const MemoryLimit& limit, bool fits) {
   const std::vector<MemoryRow> rows = memory_rows(plan, precision_of(config_), level_note(recompute_level_));
-  logger_.block(memory_table(rows, static_cast<uint64_t>(std::max<int64_t>(limit.most, 0)), logger_.console().color()));
+  const auto available = static_cast<uint64_t>(std::max<int64_t>(limit.most, 0));
+  const std::string table = memory_table(rows, available, logger_.console().color());
+  if (!fits) return logger_.block(table);
+  logger_.detail_block(table);
+  logger_.info("{}", memory_line(rows, available));
 }
 
 }  // namespace hone

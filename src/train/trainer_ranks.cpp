@@ -5,7 +5,9 @@
 #include <sstream>
 
 #include "core/error.h"
+#include "dist/local_process.h"
 #include "train/data_identity.h"
+#include "train/device_facts.h"
 #include "train/shared_state_reader.h"
 #include "train/trainer.h"
 
@@ -18,6 +20,7 @@ ExitCode Trainer::with_group(const std::function<ExitCode()>& work) {
     return work();
   } catch (const std::exception& error) {
     if (communicator_) communicator_->control().fail(reason_of(error));
+    logger_.file_only(error.what(), LogLevel::kError);
     throw;
   }
 }
@@ -41,6 +44,17 @@ void Trainer::check_ranks_agree() {
   control.check_same("data", data_identity(training_data(), config_).dump(1));
 }
 
+/// Each rank's log names its device; that of the first rank names all.
+void Trainer::report_devices() {
+  const std::string own = device_text(stream_.device());
+  logger_.info("device {}", own);
+  if (!communicator_) return;
+  Control& control = communicator_->control();
+  const std::vector<std::string> places = control.exchange(fmt::format("{} on {}", own, host_name()));
+  if (!writes()) return;
+  for (size_t rank = 0; rank < places.size(); ++rank) logger_.debug("rank {}: {}", rank, places[rank]);
+}
+
 std::optional<std::filesystem::path> Trainer::from_first_rank(std::optional<std::filesystem::path> path) {
   if (!communicator_) return path;
   const std::string text = communicator_->control().broadcast(path ? path->string() : "", 0);
@@ -49,7 +63,7 @@ std::optional<std::filesystem::path> Trainer::from_first_rank(std::optional<std:
 
 void Trainer::open_logs() {
   const std::filesystem::path directory = config_.report.output_dir;
-  if (!communicator_) return logger_.open_file((directory / "run.log").string());
+  if (ranks_.size == 1) return logger_.open_file((directory / "run.log").string());
   const std::filesystem::path logs = directory / "logs";
   std::error_code error;
   std::filesystem::create_directories(logs, error);
@@ -88,10 +102,10 @@ void Trainer::save_as_survivor(Reporter& reporter) {
   while (is_lost(lowest)) ++lowest;
   if (lost.empty() || lowest != ranks_.rank) return;
   if (model_->store().shards_state()) {
-    const auto newest = checkpoints_.find("auto");
+    const std::vector<int64_t> steps = checkpoints_.steps();
     logger_.error(
         "the lost rank had a part of the optimizer's state, so step {} cannot be saved; the newest checkpoint is {}",
-        state_.step, newest ? newest->string() : "none");
+        state_.step, steps.empty() ? "none" : checkpoints_.path_of(steps.back()).string());
     return;
   }
   // The step under way is not part of it: the update waits for the sums of all ranks.
@@ -100,8 +114,9 @@ void Trainer::save_as_survivor(Reporter& reporter) {
   } catch (const Error&) {  // of a collective, which is why this is done
   }
   try {
+    const auto lock = writes() ? nullptr : std::make_unique<FolderLock>(config_.report.output_dir);
     WholeStateReader state;
-    write_checkpoint(checkpoints_.path_of(state_.step), reporter, state);
+    write_checkpoint(reporter, state);
     logger_.warning("step {} was saved before the end: go on with resume=auto", state_.step);
   } catch (const Error& error) {  // why the group ended is what the user has to know first: often the same full disk
     logger_.error("step {} cannot be saved: {}", state_.step, reason_of(error));

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "dist/local_process.h"
 #include "report/heat_map.h"
 #include "train/device_facts.h"
 #include "train/host_memory.h"
@@ -64,6 +65,29 @@ StepMetrics Trainer::step_metrics(const StepData& data, const StepResult& result
   return metrics;
 }
 
+/// What MLflow is told of the machines, where MLFLOW_ENABLE_SYSTEM_METRICS_LOGGING asks for it. All ranks agree on
+/// when.
+void Trainer::report_system(Reporter& reporter) {
+  if (!system_watch_) {
+    const std::vector<std::string>& sinks = config_.report.report_to;
+    const bool mlflow = std::find(sinks.begin(), sinks.end(), "mlflow") != sinks.end();
+    if (!mlflow || system_watch_asked_) return;
+    system_watch_asked_ = true;
+    if (!on_any_rank(writes() && system_metrics_wanted())) return;
+    system_watch_.emplace();
+    system_watch_->interval = system_metrics_interval();
+    if (ranks_.local_rank == 0) system_watch_->host.emplace();
+    return;  // from the next step on: processors are measured from one sample to the next
+  }
+  SystemWatch& watch = *system_watch_;
+  if (!on_any_rank(writes() && (!watch.last || seconds_since(*watch.last) >= watch.interval))) return;
+  watch.last = WallClock::now();
+  const std::string mine = watch.host ? packed_metrics(host_name(), watch.host->sample()) : "";
+  const std::vector<std::string> all =
+      communicator_ ? communicator_->control().exchange(mine) : std::vector<std::string>{mine};
+  reporter.on_system(state_.step, system_metrics_of(all));
+}
+
 /// Balance and entropy: means over the layers, and each layer's if they are asked for.
 void Trainer::add_routers(const StepResult& result, StepMetrics& metrics) const {
   const std::vector<LayerLoad> loads = layer_loads(result.routing);
@@ -105,7 +129,7 @@ void Trainer::prepare_reports(bool resumed) {
 
 void Trainer::watch_routers(const StepResult& result) {
   if (result.nonfinite) return;
-  for (const std::string& alarm : router_watch_->add(result.routing)) logger_.warning("{}", alarm);
+  for (const std::string& alarm : router_watch_->add(result.routing, result.loss.loss)) logger_.warning("{}", alarm);
   if (config_.model.moe_log_expert_load && state_.step == 1) show_expert_load();
 }
 

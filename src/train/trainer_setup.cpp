@@ -2,9 +2,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 
 #include "core/error.h"
+#include "core/untrusted_json.h"
 #include "params/frozen_weights.h"
 #include "report/startup_tables.h"
 #include "train/data_identity.h"
@@ -21,7 +23,7 @@ Trainer::Trainer(RunConfig config, Logger& logger, ConfigWriter config_writer, T
       config_writer_(std::move(config_writer)),
       ranks_(std::move(ranks)),
       pool_(rank_threads(static_cast<int>(config_.machine.threads.value_or(0)), ranks_.cores_shared_by)),
-      stream_(choose_rank_device(config_.machine.device, ranks_.local_rank, ranks_.local_size), pool_),
+      stream_(choose_rank_device(config_.machine.device, ranks_.local_rank, ranks_.local_size, ranks_.size), pool_),
       checkpoints_(config_.report.output_dir) {}
 
 Trainer::~Trainer() = default;
@@ -57,10 +59,19 @@ void Trainer::report_lora(const LoraOptions& lora) {
     for (const AttachedAdapter& attached : parameter.adapters())
       ++adapters[{static_cast<const Parameter*>(attached.adapter.lora_a)->shape()[-2], attached.alpha}];
   }
+  constexpr size_t kShown = 3;
+  size_t shown = 0;
   for (const auto& [scale, count] : adapters) {
-    logger_.info("LoRA r {} alpha {} scaling {:.4g}: {} adapters", scale.first, scale.second,
-                 lora.scaling(scale.second, scale.first), count);
+    logger_.log(shown++ < kShown ? LogLevel::kInfo : LogLevel::kDebug,
+                fmt::format("LoRA r {} alpha {} scaling {:.4g}: {} adapters", scale.first, scale.second,
+                            lora.scaling(scale.second, scale.first), count));
   }
+  if (adapters.size() > kShown) logger_.info("and {} more ranks and alphas of adapters", adapters.size() - kShown);
+}
+
+void Trainer::report_defaults() {
+  const std::string defaults = config_writer_.defaults ? config_writer_.defaults(config_) : "";
+  if (!defaults.empty()) logger_.debug("not stated, so the default: {}", defaults);
 }
 
 std::filesystem::path Trainer::tokenizer_directory() const {
@@ -73,6 +84,13 @@ void Trainer::load_data() {
   const int64_t total = config_.schedule.max_steps ? *config_.schedule.max_steps
                                                    : loader_->steps_in_epochs(config_.schedule.num_train_epochs);
   schedule_ = schedule_of(config_.schedule, total);
+  const auto share_of_all = [&](std::optional<double>& ratio, auto& steps) {
+    if (ratio) steps = static_cast<int64_t>(std::ceil(static_cast<double>(total) * *ratio));
+    ratio.reset();
+  };
+  share_of_all(config_.report.logging_steps_ratio, config_.report.logging_steps);
+  share_of_all(config_.checkpoint.save_steps_ratio, config_.checkpoint.save_steps);
+  share_of_all(config_.eval.eval_steps_ratio, config_.eval.eval_steps);
   fill_in_steps(config_.checkpoint.saves_per_epoch, config_.checkpoint.save_steps);
   fill_in_steps(config_.eval.evals_per_epoch, config_.eval.eval_steps);
 }
@@ -150,7 +168,7 @@ void Trainer::report_model() {
     all += n;
     if (parameter.trainable()) trainable += n;
   }
-  logger_.block(parameter_table(rows, logger_.console().color()));
+  logger_.detail_block(parameter_table(rows, logger_.console().color()));
   logger_.info("{}", trainable_summary(trainable, all));
   if (trainable == 0) {
     throw UserError("nothing is trained: every parameter is frozen", "freeze_parameters",
@@ -188,11 +206,11 @@ void Trainer::check_same_data(const std::filesystem::path& checkpoint, const Jso
 }
 
 /// What the checkpoint says besides the weights.
-void Trainer::load_position(const std::filesystem::path& checkpoint) {
+void Trainer::load_position(const std::filesystem::path& checkpoint, ReadLedger& ledger) {
   const RunConfig::Checkpoint& options = config_.checkpoint;
   const Json now = state_.data;  // of this run
   if (!options.resume_only_model) {
-    state_ = load_training_state(checkpoint, model_->store());
+    state_ = load_training_state(checkpoint, model_->store(), &ledger);
   } else if (const auto stored = read_run_state(checkpoint); stored && !options.ignore_data_skip) {
     state_ = *stored;
     state_.optimizer_step = 0;
@@ -201,23 +219,99 @@ void Trainer::load_position(const std::filesystem::path& checkpoint) {
   check_same_data(checkpoint, now);
 }
 
-void Trainer::resume(const std::filesystem::path& checkpoint) {
+std::optional<std::filesystem::path> Trainer::open_output() {
+  check_inputs_stay(config_);
+  check_output_dir(config_);
+  run_folder_ = std::make_unique<RunFolder>(config_.report.output_dir, logger_);
+  open_logs();
+  return find_checkpoint();
+}
+
+std::optional<std::filesystem::path> Trainer::find_checkpoint() {
+  return checkpoints_.find(config_.checkpoint.resume_from_checkpoint, config_.checkpoint.resume_only_model,
+                           [&](const std::string& text) { logger_.warning("{}", text); });
+}
+
+bool Trainer::resume_from(std::optional<std::filesystem::path> checkpoint) {
+  while (checkpoint) {
+    const std::string problem = resume(*checkpoint);
+    if (problem.empty()) return true;
+    if (config_.checkpoint.resume_from_checkpoint != "auto") {
+      throw UserError("the checkpoint is damaged: " + problem, checkpoint->string(),
+                      "resume=auto takes the newest one that is whole");
+    }
+    if (writes()) {
+      logger_.warning("{}", checkpoints_.pass_over(*checkpoint, problem).text);
+      checkpoint = find_checkpoint();
+    }
+    checkpoint = from_first_rank(checkpoint);
+  }
+  return false;
+}
+
+void Trainer::load_checkpoint(const std::filesystem::path& checkpoint, ReadLedger& ledger) {
   stream_.synchronize();
   if (model_->lora()) {
-    load_adapter(checkpoint, model_->store());
+    load_adapter(checkpoint, model_->store(), &ledger);
   } else {
-    const Checkpoint weights = Checkpoint::open(checkpoint);
+    const Checkpoint weights = Checkpoint::open(checkpoint, &ledger);
     load_parameters(weights, model_->map_of(weights), model_->store(), pool_);
   }
-  load_position(checkpoint);
+  load_position(checkpoint, ledger);
+}
+
+/// Each rank has read all weights, and its own part of what ranks share of the optimizer's state.
+std::string Trainer::damage_of(const std::filesystem::path& checkpoint, ReadLedger& ledger) {
+  const std::optional<Manifest> manifest = Manifest::read(checkpoint);
+  if (!manifest) {
+    if (writes()) {
+      logger_.warning("{} has no {}: whether its files are whole is not known", checkpoint.string(), kManifestName);
+    }
+    return "";
+  }
+  const bool shared = model_->store().shards_state();
+  std::string problem = manifest->contents_problem(
+      checkpoint, ledger, shared ? std::set<std::string>{"training_state.safetensors"} : std::set<std::string>{});
+  if (!communicator_) return problem;
+  Control& control = communicator_->control();
+  for (const std::string& other : control.exchange(problem)) {
+    if (problem.empty()) problem = other;
+  }
+  if (!shared || !problem.empty()) return problem;
+  ReadLedger all;
+  for (const std::string& pieces : control.exchange(ledger.pieces().dump())) all.merge(parse_json(pieces));
+  return manifest->contents_problem(checkpoint, all);
+}
+
+std::string Trainer::resume(const std::filesystem::path& checkpoint) {
+  ReadLedger ledger;
+  const RunState before = state_;
+  try {
+    load_checkpoint(checkpoint, ledger);
+  } catch (const UserError&) {
+    // What damaged files say makes no sense; what whole ones say is for the user to hear.
+    if (communicator_) throw;
+    const std::optional<Manifest> manifest = Manifest::read(checkpoint);
+    const std::string problem = manifest ? manifest->contents_problem(checkpoint, {}) : "";
+    if (problem.empty()) throw;
+    state_ = before;
+    return problem;
+  }
+  if (const std::string problem = damage_of(checkpoint, ledger); !problem.empty()) {
+    state_ = before;
+    return problem;
+  }
+  if (writes()) state_.branch = checkpoints_.branch_from(state_.step, state_.branch);
   engine_->gather_values();
   if (state_.total_steps > 0 && state_.total_steps != schedule_.total_steps) {
     logger_.warning("the stopped run was planned for {} steps, this one for {}: the learning rates of the rest differ",
                     state_.total_steps, schedule_.total_steps);
   }
   last_saved_ = state_.step;
+  saved_best_ = state_.best_step;
   logger_.info("resumed from {} at step {}{}", checkpoint.string(), state_.step,
                config_.checkpoint.resume_only_model ? ", with a new optimizer" : "");
+  return "";
 }
 
 }  // namespace hone

@@ -74,7 +74,7 @@ Json lora_of(const RunConfig& config, const LoadedModel& model) {
 Json training_of(const RunConfig& config, const RunFacts& facts) {
   const RunConfig::Schedule& schedule = config.schedule;
   const RunConfig::Optim& optim = config.optim;
-  return {{"num_train_epochs", schedule.num_train_epochs},
+  return {{"num_train_epochs", schedule.max_steps ? Json(nullptr) : Json(schedule.num_train_epochs)},
           {"total_steps", facts.total_steps},
           {"per_device_train_batch_size", schedule.per_device_train_batch_size},
           {"gradient_accumulation_steps", schedule.gradient_accumulation_steps},
@@ -94,8 +94,11 @@ Json training_of(const RunConfig& config, const RunFacts& facts) {
 
 Json dataset_of(const RunConfig& config, const RunState& state, const RunFacts& facts) {
   Json paths = Json::array(), eval_paths = Json::array();
-  for (const DatasetConfig& dataset : config.data.datasets) paths.push_back(dataset.path);
-  for (const DatasetConfig& dataset : config.data.eval_datasets) eval_paths.push_back(dataset.path);
+  const auto path_of = [](const DatasetConfig& set) {
+    return set.samples ? fmt::format("{}#{}", set.path, *set.samples) : set.path;
+  };
+  for (const DatasetConfig& dataset : config.data.datasets) paths.push_back(path_of(dataset));
+  for (const DatasetConfig& dataset : config.data.eval_datasets) eval_paths.push_back(path_of(dataset));
   return {{"datasets", paths},
           {"eval_datasets", eval_paths},
           {"val_split", config.data.val_split},

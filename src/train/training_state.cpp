@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <fstream>
 #include <functional>
 #include <optional>
 
@@ -37,8 +36,8 @@ std::vector<NamedState> state_tensors(const Parameter& parameter) {
                                    {"/v_rows", StatePart::kVRows},
                                    {"/v_columns", StatePart::kVColumns},
                                    {"/master", StatePart::kValue}}) {
-    StateTensor tensor = state_tensor(parameter, part);
-    if (tensor.kept()) tensors.push_back({parameter.name() + name, part, std::move(tensor)});
+    const StateTensor tensor = state_tensor(parameter, part);
+    if (tensor.kept()) tensors.push_back({parameter.name() + name, part, tensor});
   }
   return tensors;
 }
@@ -49,10 +48,30 @@ std::vector<int64_t> dims_of(const Shape& shape) {
   return dims;
 }
 
+/// UserError if no run can have written this.
+void require_possible(const RunState& state, const std::filesystem::path& path) {
+  constexpr int64_t kMost = int64_t{1} << 48;
+  const auto require = [&](const char* name, int64_t value, int64_t least, int64_t most) {
+    if (value >= least && value <= most) return;
+    throw UserError(fmt::format("the training state is damaged: {} is {}, not from {} to {}", name, value, least, most),
+                    path.string(), "resume from an older checkpoint");
+  };
+  require("step", state.step, 0, kMost);
+  require("optimizer_step", state.optimizer_step, 0, state.step);
+  require("first_data_step", state.first_data_step, 0, state.step);
+  require("best_step", state.best_step, -1, state.step);
+  require("evals_without_improvement", state.evals_without_improvement, 0, kMost);
+  require("total_steps", state.total_steps, 0, kMost);
+  require("branch", state.branch, 0, kMost);
+  require("num_tokens", state.num_tokens, 0, int64_t{1} << 62);
+  require("num_supervised_tokens", state.num_supervised_tokens, 0, state.num_tokens);
+  require("num_samples", state.num_samples, 0, int64_t{1} << 62);
+}
+
 }  // namespace
 
 void save_training_state(const std::filesystem::path& directory, const ParameterStore& store, const RunState& state,
-                         StateReader& reader) {
+                         StateReader& reader, FileChecksums* checksums) {
   std::vector<std::pair<const Parameter*, NamedState>> tensors;
   std::vector<SafetensorsWriter::Announced> announced;
   for (const Parameter& parameter : store.all()) {
@@ -63,12 +82,15 @@ void save_training_state(const std::filesystem::path& directory, const Parameter
     }
   }
   SafetensorsWriter writer(directory / kTensors, std::move(announced));
-  for (const auto& [parameter, wanted] : tensors) {
-    reader.read(*parameter, wanted.part, 0, wanted.tensor.shape.numel(), [&](const std::byte* elements, int64_t count) {
-      writer.write(elements, static_cast<uint64_t>(count) * size_of(wanted.tensor.dtype));
-    });
+  for (const auto& entry : tensors) {
+    const NamedState& wanted = entry.second;
+    reader.read(*entry.first, wanted.part, 0, wanted.tensor.shape.numel(),
+                [&](const std::byte* elements, int64_t count) {
+                  writer.write(elements, static_cast<uint64_t>(count) * size_of(wanted.tensor.dtype));
+                });
   }
-  writer.finish();
+  const FileChecksum checksum = writer.finish();
+  if (checksums) (*checksums)[kTensors] = checksum;
   const Json json = {{"version", kVersion},
                      {"step", state.step},
                      {"optimizer_step", state.optimizer_step},
@@ -82,14 +104,31 @@ void save_training_state(const std::filesystem::path& directory, const Parameter
                      {"seed", state.seed},
                      {"data", state.data},
                      {"total_steps", state.total_steps},
-                     {"router_watch", state.router_watch}};
+                     {"router_watch", state.router_watch},
+                     {"branch", state.branch}};
   write_text_file(directory / kValues, json.dump(2) + "\n");
 }
 
+int64_t least_saved_bytes(const ParameterStore& store, const RunConfig& config) {
+  const bool moments = config.checkpoint.save_strategy != "no" && !config.checkpoint.save_only_model &&
+                       config.optim.name.starts_with("adamw");
+  const bool lora = config.model.finetuning_type == "lora";
+  int64_t bytes = 0;
+  for (const Parameter& parameter : store.all()) {
+    const int64_t numel = parameter.shape().numel();
+    const bool written = lora ? parameter.trainable() : parameter.kind() != ParameterKind::kLora;
+    if (written) bytes += numel * static_cast<int64_t>(size_of(parameter.dtype()));
+    if (!parameter.trainable() || !moments) continue;
+    for (const std::string* dtype : {&config.model.opt_m_dtype, &config.model.opt_v_dtype})
+      bytes += numel * (*dtype == "float32" ? 4 : *dtype == "bfloat16" ? 2 : 1);
+  }
+  return bytes;
+}
+
 std::optional<RunState> read_run_state(const std::filesystem::path& directory) {
-  std::ifstream file(directory / kValues);
-  if (!file) return std::nullopt;
-  const Json json = parse_json(file);
+  const std::optional<Json> read = read_json_if_there(directory / kValues);
+  if (!read) return std::nullopt;
+  const Json& json = *read;
   RunState state;
   try {
     if (json.at("version") != kVersion) {
@@ -110,20 +149,27 @@ std::optional<RunState> read_run_state(const std::filesystem::path& directory) {
     state.data = json.at("data");
     json.at("total_steps").get_to(state.total_steps);
     state.router_watch = json.value("router_watch", Json(nullptr));
+    state.branch = json.value("branch", int64_t{0});
   } catch (const nlohmann::json::exception& error) {
     throw UserError(std::string("the training state is damaged: ") + error.what(), (directory / kValues).string(),
                     "resume from an older checkpoint");
   }
+  if (!state.data.is_object()) {
+    throw UserError("the training state is damaged: data is not an object", (directory / kValues).string(),
+                    "resume from an older checkpoint");
+  }
+  require_possible(state, directory / kValues);
   return state;
 }
 
-RunState load_training_state(const std::filesystem::path& directory, ParameterStore& store) {
+RunState load_training_state(const std::filesystem::path& directory, ParameterStore& store, ReadLedger* ledger) {
   const std::optional<RunState> state = read_run_state(directory);
   if (!state) {
     throw UserError("the checkpoint has no training state, so it cannot be resumed", (directory / kValues).string(),
                     "it was saved with save_only_model: resume_only_model=true takes its weights");
   }
-  const SafetensorsFile tensors(directory / kTensors);
+  SafetensorsFile tensors(directory / kTensors);
+  tensors.record_reads(ledger);
   constexpr int64_t kPiece = int64_t{1} << 22;
   std::optional<PieceWriter> writer;
   size_t used = 0;

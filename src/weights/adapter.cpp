@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
-#include <fstream>
 #include <map>
 #include <optional>
 #include <set>
@@ -14,6 +13,7 @@
 #include "core/error.h"
 #include "core/untrusted_json.h"
 #include "weights/adapter_keys.h"
+#include "weights/model_folder.h"
 #include "weights/safetensors.h"
 
 namespace hone {
@@ -24,13 +24,12 @@ constexpr std::string_view kLoraA = ".lora_A.weight";
 constexpr double kLargestRank = 1 << 20;
 
 Json read_adapter_config(const std::filesystem::path& path) {
-  std::ifstream file(path);
-  if (!file)
+  std::optional<Json> json = read_json_if_there(path);
+  if (!json)
     throw UserError("the adapter folder has no adapter_config.json", path.string(),
                     "give the folder that PEFT or `hone train` wrote");
-  Json json = parse_json(file);
-  if (!json.is_object()) throw UserError("adapter_config.json is not a JSON object", path.string());
-  return json;
+  if (!json->is_object()) throw UserError("adapter_config.json is not a JSON object", path.string());
+  return std::move(*json);
 }
 
 void refuse_unsupported(const Json& config, const std::filesystem::path& path) {
@@ -50,8 +49,10 @@ void refuse_unsupported(const Json& config, const std::filesystem::path& path) {
 /// The tensors of an adapter folder, by PEFT's keys whatever program wrote them.
 class AdapterFolder {
  public:
-  explicit AdapterFolder(const std::filesystem::path& directory) : main_(directory / "adapter_model.safetensors") {
-    if (std::filesystem::exists(directory / kKtFile)) kt_.emplace(directory / kKtFile);
+  explicit AdapterFolder(const std::filesystem::path& directory, ReadLedger* ledger = nullptr)
+      : main_(finished(directory) / "adapter_model.safetensors") {
+    main_.record_reads(ledger);
+    if (std::filesystem::exists(directory / kKtFile)) kt_.emplace(directory / kKtFile).record_reads(ledger);
     for (const SafetensorsEntry& entry : main_.entries()) {
       // Files for servers leave the prefix out.
       const bool prefixed = entry.name.starts_with(kAdapterKeyPrefix);
@@ -72,7 +73,26 @@ class AdapterFolder {
     throw UserError("the file has no tensor '" + key + "'", main_.path().string());
   }
 
+  /// Rows of the largest A: the largest rank that they have room for, where experts share an A more than that.
+  int64_t largest_rank() const {
+    int64_t rows = 1;
+    const auto see = [&](const SafetensorsFile& file) {
+      for (const SafetensorsEntry& entry : file.entries()) {
+        const bool a = entry.name.ends_with(kLoraA) || entry.name.ends_with("_lora_a");
+        if (a && entry.shape.size() >= 2) rows = std::max(rows, entry.shape[entry.shape.size() - 2]);
+      }
+    };
+    see(main_);
+    if (kt_) see(*kt_);
+    return rows;
+  }
+
  private:
+  static const std::filesystem::path& finished(const std::filesystem::path& directory) {
+    require_finished(directory);
+    return directory;
+  }
+
   SafetensorsFile main_;
   std::optional<SafetensorsFile> kt_;
   std::map<std::string, const SafetensorsEntry*> by_key_;
@@ -223,8 +243,14 @@ AdapterDescription describe_adapter(const std::filesystem::path& directory, cons
     throw UserError("the adapter has no usable rank r", config_path.string());
   }
   lora.r = static_cast<int64_t>(rank);
+  lora.largest_rank = files.largest_rank();
   lora.alpha = number("lora_alpha", 8);
   lora.dropout = number("lora_dropout", 0);
+  if (!(lora.dropout >= 0 && lora.dropout < 1)) {
+    throw UserError(fmt::format("lora_dropout: {} of the adapter is not in [0, 1)", lora.dropout), config_path.string(),
+                    "correct the file");
+  }
+  if (!std::isfinite(lora.alpha)) throw UserError("lora_alpha of the adapter is out of range", config_path.string());
   lora.use_rslora = config.contains("use_rslora") && config["use_rslora"] == true;
   const std::vector<ExpertNames> experts = expert_names(store);
   std::set<std::string> modules, parameters;
@@ -302,8 +328,8 @@ void refuse_unused(const SafetensorsFile& file, const std::set<std::string>& use
 
 }  // namespace
 
-void load_adapter(const std::filesystem::path& directory, ParameterStore& store) {
-  const AdapterFolder files(directory);
+void load_adapter(const std::filesystem::path& directory, ParameterStore& store, ReadLedger* ledger) {
+  const AdapterFolder files(directory, ledger);
   const SafetensorsFile& file = files.main();
   std::set<std::string> used;  // names in their files
   const std::vector<AdapterTensor> as_files = adapter_tensors(store, ExpertNaming::kFile),

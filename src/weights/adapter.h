@@ -13,6 +13,7 @@
 
 #include "core/json.h"
 #include "params/lora.h"
+#include "weights/manifest.h"
 
 namespace hone {
 
@@ -42,12 +43,14 @@ AdapterDescription describe_adapter(const std::filesystem::path& directory, cons
 
 /// Reads the adapter's values into the LoRA parameters that attach_lora made (and routers that are saved whole). Every
 /// tensor of the file is used once and every LoRA parameter is written, or a UserError names them.
-void load_adapter(const std::filesystem::path& directory, ParameterStore& store);
+void load_adapter(const std::filesystem::path& directory, ParameterStore& store, ReadLedger* ledger = nullptr);
 
 struct AdapterSaveOptions {
   LoraOptions lora;
   AdapterLayout layout = AdapterLayout::kSplit;  ///< of expert adapters, where the other one was trained too
   std::string base_model;                        ///< base_model_name_or_path
+  FileChecksums* checksums = nullptr;            ///< is told those of the files of weights
+  bool finite = false;                           ///< Error(kNumbersLost) if a value is not finite
 };
 
 /// UserError if the layout has no place for what the store trains: weights saved whole, and ranks or alphas of their

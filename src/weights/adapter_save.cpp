@@ -13,6 +13,7 @@
 #include "weights/adapter_config.h"
 #include "weights/adapter_keys.h"
 #include "weights/checkpoint.h"
+#include "weights/finite.h"
 #include "weights/safetensors.h"
 
 namespace hone {
@@ -303,7 +304,7 @@ std::vector<const Parameter*> order_of_reading(const std::vector<FileMatrix>& ma
 }
 
 /// Writes each matrix while the parameters of the next ones are read.
-void write_matrices(SafetensorsWriter& writer, const std::vector<FileMatrix>& matrices) {
+void write_matrices(SafetensorsWriter& writer, const std::vector<FileMatrix>& matrices, bool finite) {
   constexpr size_t kAhead = 2;  // the next A and B
   const std::vector<const Parameter*> order = order_of_reading(matrices);
   std::map<const Parameter*, size_t> place;
@@ -314,18 +315,21 @@ void write_matrices(SafetensorsWriter& writer, const std::vector<FileMatrix>& ma
   for (const FileMatrix& matrix : matrices) {
     const std::span<const float> made = matrix.make(values, scratch);
     HONE_ASSERT(static_cast<int64_t>(made.size()) == matrix.numel(), matrix.key);
+    if (finite) require_finite(matrix.key, DType::kF32, std::as_bytes(made).data(), matrix.numel());
     const size_t most = matrix.from.empty() ? 0 : std::min(order.size(), place[matrix.from.back()] + 1 + kAhead);
     for (; asked_for < most; ++asked_for) values.prefetch(*order[asked_for]);
     writer.write(made.data(), made.size_bytes());
   }
 }
 
-void write_file(const std::filesystem::path& path, const std::vector<FileMatrix>& matrices) {
+void write_file(const std::filesystem::path& path, const std::vector<FileMatrix>& matrices,
+                const AdapterSaveOptions& options) {
   std::vector<SafetensorsWriter::Announced> announced;
   for (const FileMatrix& matrix : matrices) announced.push_back({matrix.key, DType::kF32, matrix.dims()});
   SafetensorsWriter writer(path, std::move(announced));
-  write_matrices(writer, matrices);
-  writer.finish();
+  write_matrices(writer, matrices, options.finite);
+  const FileChecksum checksum = writer.finish();
+  if (options.checksums) (*options.checksums)[path.filename().string()] = checksum;
 }
 
 bool for_serving(AdapterLayout layout) { return layout == AdapterLayout::kKt || layout == AdapterLayout::kSglang; }
@@ -393,9 +397,9 @@ void save_adapter(const std::filesystem::path& directory, const ParameterStore& 
     config["use_rslora"] = false;
     config["lora_alpha"] = lora.alpha * std::sqrt(static_cast<double>(lora.r));
   }
-  write_file(directory / "adapter_model.safetensors", matrices);
+  write_file(directory / "adapter_model.safetensors", matrices, options);
   if (layout == AdapterLayout::kKt) {
-    write_file(directory / kKtFile, as_kt_experts(store, lora.r));
+    write_file(directory / kKtFile, as_kt_experts(store, lora.r), options);
   } else {
     std::filesystem::remove(directory / kKtFile);  // of an adapter that stood here before
   }

@@ -3,11 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <fstream>
 #include <set>
 
 #include "core/error.h"
 #include "core/untrusted_json.h"
+#include "weights/model_folder.h"
 #include "weights/stored_tensor.h"
 
 namespace hone {
@@ -24,18 +24,21 @@ std::string some_of(const std::vector<std::string>& names) {
   return text;
 }
 
-std::map<std::string, std::string> read_index(const std::filesystem::path& path) {
-  std::ifstream file(path);
-  const Json json = parse_json(file);
+/// Tensors and the shards that hold them.
+using Index = std::vector<std::pair<std::string, std::string>>;
+
+Index read_index(const std::filesystem::path& path) {
+  const Json json = read_json(path);
   if (!json.is_object() || !json.contains("weight_map") || !json["weight_map"].is_object()) {
     throw UserError("the index has no weight_map", path.string(), "download it again");
   }
-  std::map<std::string, std::string> shard_of;
+  Index shard_of;
+  shard_of.reserve(json["weight_map"].size());
   for (const auto& [name, shard] : json["weight_map"].items()) {
     if (!shard.is_string() || std::filesystem::path(shard.get<std::string>()).has_parent_path()) {
       throw UserError("the index names no file of this folder for '" + name + "'", path.string());
     }
-    shard_of[name] = shard.get<std::string>();
+    shard_of.emplace_back(name, shard.get<std::string>());
   }
   return shard_of;
 }
@@ -47,11 +50,12 @@ const Checkpoint::Tensor* Checkpoint::find(const std::string& name) const {
   return it == tensors_.end() ? nullptr : &it->second;
 }
 
-Checkpoint Checkpoint::open(const std::filesystem::path& directory) {
+Checkpoint Checkpoint::open(const std::filesystem::path& directory, ReadLedger* ledger) {
+  require_finished(directory);
   Checkpoint checkpoint;
   checkpoint.directory_ = directory;
   checkpoint.quantization_ = read_quantization(directory);
-  std::map<std::string, std::string> shard_of;
+  Index shard_of;
   std::set<std::string> names;
   if (std::filesystem::exists(directory / kIndex)) {
     shard_of = read_index(directory / kIndex);
@@ -66,7 +70,7 @@ Checkpoint Checkpoint::open(const std::filesystem::path& directory) {
           (directory / name).string(),
           names.size() > 1 ? "download this file too" : "give a folder with model.safetensors or its shards and index");
     }
-    checkpoint.files_.emplace_back(directory / name);
+    checkpoint.files_.emplace_back(directory / name).record_reads(ledger);
   }
   for (const SafetensorsFile& file : checkpoint.files_) {
     for (const SafetensorsEntry& entry : file.entries()) {

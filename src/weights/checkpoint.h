@@ -10,6 +10,7 @@
 
 #include "core/thread_pool.h"
 #include "params/parameter_store.h"
+#include "weights/manifest.h"
 #include "weights/quantization.h"
 #include "weights/safetensors.h"
 
@@ -20,8 +21,9 @@ class Checkpoint {
  public:
   /// Opens model.safetensors, or every shard that model.safetensors.index.json names. UserError for a missing shard, a
   /// tensor the index promises and no shard has, a tensor in two shards, a broken file, a quantisation that is not
-  /// read.
-  static Checkpoint open(const std::filesystem::path& directory);
+  /// read, a save that is not finished (weights/model_folder.h). `ledger`, which outlives the checkpoint, is told what
+  /// is read of the files.
+  static Checkpoint open(const std::filesystem::path& directory, ReadLedger* ledger = nullptr);
 
   struct Tensor {
     const SafetensorsFile* file = nullptr;
@@ -65,6 +67,8 @@ struct SaveOptions {
   int64_t max_shard_size = 5'000'000'000;  ///< bytes
   std::optional<DType> dtype = {};         ///< of the parameters in the files, buffers aside; unset: the source's
   StateReader* reader = nullptr;           ///< gets the values; null: all of them are here
+  FileChecksums* checksums = nullptr;      ///< is told those of the files
+  bool finite = false;                     ///< Error(kNumbersLost) if a value of a trained parameter is not finite
 };
 
 /// Writes the parameters (LoRA parameters aside) in the layout of `map` and in the dtypes of `source`, with its carried
@@ -80,12 +84,7 @@ void copy_model_files(const std::filesystem::path& from, const std::filesystem::
 /// Writes `config` as config.json of a folder whose weights are all of `dtype`.
 void write_config_dtype(const std::filesystem::path& directory, const Json& config, DType dtype);
 
-/// Makes `<directory>.tmp`, lets `fill` write into it, syncs and renames it to `directory` (replacing an older one).
-/// UserError if the folder is not writable; what was there before is then untouched.
-void write_directory(const std::filesystem::path& directory,
-                     const std::function<void(const std::filesystem::path& temporary)>& fill);
-
-/// Writes a text file under a temporary name, syncs and renames it.
+/// write_durably (core/durable_file.h).
 void write_text_file(const std::filesystem::path& path, const std::string& text);
 
 }  // namespace hone

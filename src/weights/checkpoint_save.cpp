@@ -1,10 +1,7 @@
-// Writing checkpoint directories: nothing that was there before is lost until the new files are complete.
-#include <fcntl.h>
+// Writing the files of a checkpoint: weights in the layout they came in, and what travels with them.
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <cstring>
 #include <fstream>
 #include <set>
@@ -13,6 +10,8 @@
 #include "core/error.h"
 #include "core/untrusted_json.h"
 #include "weights/checkpoint.h"
+#include "weights/finite.h"
+#include "weights/manifest.h"
 #include "weights/shard_writer.h"
 #include "weights/state_reader.h"
 #include "weights/stored_tensor.h"
@@ -21,15 +20,6 @@
 namespace hone {
 
 namespace {
-
-/// One tensor to write: a slice of a parameter.
-struct Output {
-  SafetensorsWriter::Announced announced;
-  const Parameter* parameter = nullptr;
-  FileTensor slice = {};
-
-  int64_t numel() const { return announced.numel(); }
-};
 
 std::vector<int64_t> dims_of(const Shape& shape) {
   std::vector<int64_t> dims;
@@ -43,23 +33,6 @@ DType file_dtype(const Checkpoint* source, const FileTensor& tensor, const Param
   const auto stored = source ? StoredTensor::find(*source, tensor, missing) : std::nullopt;
   const DType dtype = stored ? stored->dtype() : parameter.dtype();
   return dtype == DType::kF64 ? DType::kF32 : dtype;
-}
-
-std::vector<Output> outputs_of(const ParameterStore& store, const Checkpoint* source, const CheckpointMap* map,
-                               std::optional<DType> dtype) {
-  std::vector<Output> outputs;
-  for (const Parameter& parameter : store.all()) {
-    if (parameter.kind() == ParameterKind::kLora) continue;
-    HONE_ASSERT(!parameter.held_in_int8(), "what 8 bits have rounded is never saved: " + parameter.name());
-    HONE_ASSERT(!parameter.in_tiles(), "what products alone read is never saved: " + parameter.name());
-    const FileLayout layout = map ? map->layouts.at(&parameter) : parameter.layouts().front();
-    const bool converted = dtype && parameter.kind() != ParameterKind::kBuffer;
-    for (const FileTensor& tensor : layout) {
-      const DType in_file = converted ? *dtype : file_dtype(source, tensor, parameter);
-      outputs.push_back({{tensor.name, in_file, dims_of(file_shape(tensor.order, tensor.shape))}, &parameter, tensor});
-    }
-  }
-  return outputs;
 }
 
 constexpr int64_t kPiece = int64_t{1} << 20;
@@ -80,15 +53,18 @@ void write_elements(SafetensorsWriter& writer, DType dtype, const std::byte* ele
   }
 }
 
-void write_slice(SafetensorsWriter& writer, StateReader& reader, const Output& output) {
+void write_slice(SafetensorsWriter& writer, StateReader& reader, const SavedSlice& output, bool finite) {
   const Parameter& parameter = *output.parameter;
   const DType dtype = state_tensor(parameter, StatePart::kValue).dtype;
   const FileTensor& slice = output.slice;
   const auto read = [&](int64_t first, int64_t count, const StateReader::Use& use) {
-    reader.read(parameter, StatePart::kValue, first, count, use);
+    reader.read(parameter, StatePart::kValue, first, count, [&](const std::byte* elements, int64_t n) {
+      if (finite && parameter.trainable()) require_finite(parameter.name(), dtype, elements, n);
+      use(elements, n);
+    });
   };
   if (slice.order == FileOrder::kSame) {
-    return read(slice.offset, output.numel(), [&](const std::byte* elements, int64_t count) {
+    return read(slice.offset, output.announced.numel(), [&](const std::byte* elements, int64_t count) {
       write_elements(writer, output.announced.dtype, elements, dtype, count);
     });
   }
@@ -96,7 +72,7 @@ void write_slice(SafetensorsWriter& writer, StateReader& reader, const Output& o
   const MatrixOrder order(slice.order, slice.shape);
   const size_t element = size_of(dtype), bytes = static_cast<size_t>(order.numel()) * element;
   std::vector<std::byte> matrix(bytes), in_file_order(bytes);
-  for (int64_t begin = 0; begin < output.numel(); begin += order.numel()) {
+  for (int64_t begin = 0; begin < output.announced.numel(); begin += order.numel()) {
     size_t done = 0;
     read(slice.offset + begin, order.numel(), [&](const std::byte* elements, int64_t count) {
       std::memcpy(matrix.data() + done, elements, static_cast<size_t>(count) * element);
@@ -121,14 +97,26 @@ void write_carried(SafetensorsWriter& writer, const StoredTensor& carried, int64
   }
 }
 
-[[noreturn]] void not_writable(const std::filesystem::path& path, const std::string& reason) {
-  throw UserError("the folder cannot be written: " + reason, path.string(),
-                  "check its permissions and the free space; checkpoints that were saved before are as they were");
-}
-
 }  // namespace
 
-std::vector<PlannedTensor> carried_tensors(const Checkpoint& source, const CheckpointMap& map) {
+std::vector<SavedSlice> saved_slices(const ParameterStore& store, const Checkpoint* source, const CheckpointMap* map,
+                                     std::optional<DType> dtype) {
+  std::vector<SavedSlice> slices;
+  for (const Parameter& parameter : store.all()) {
+    if (parameter.kind() == ParameterKind::kLora) continue;
+    HONE_ASSERT(!parameter.held_in_int8(), "what 8 bits have rounded is never saved: " + parameter.name());
+    HONE_ASSERT(!parameter.in_tiles(), "what products alone read is never saved: " + parameter.name());
+    const FileLayout layout = map ? map->layouts.at(&parameter) : parameter.layouts().front();
+    const bool converted = dtype && parameter.kind() != ParameterKind::kBuffer;
+    for (const FileTensor& tensor : layout) {
+      const DType in_file = converted ? *dtype : file_dtype(source, tensor, parameter);
+      slices.push_back({{tensor.name, in_file, dims_of(file_shape(tensor.order, tensor.shape))}, &parameter, tensor});
+    }
+  }
+  return slices;
+}
+
+std::vector<CarriedTensor> carried_slices(const Checkpoint& source, const CheckpointMap& map) {
   std::set<std::string> scales;  // of carried tensors, which are written dequantised
   std::vector<StoredTensor> carried;
   for (const std::string& name : map.carried) {
@@ -136,14 +124,20 @@ std::vector<PlannedTensor> carried_tensors(const Checkpoint& source, const Check
     const std::vector<std::string> names = carried.back().names();
     scales.insert(names.begin() + 1, names.end());
   }
-  std::vector<PlannedTensor> tensors;
+  std::vector<CarriedTensor> tensors;
   for (size_t i = 0; i < carried.size(); ++i) {
     const std::string& name = map.carried[i];
     if (scales.contains(name)) continue;
-    const SafetensorsWriter::Announced announced{name, carried[i].dtype(), source.find(name)->entry->shape};
-    tensors.push_back({announced, [stored = carried[i], numel = announced.numel()](SafetensorsWriter& writer) {
-                         write_carried(writer, stored, numel);
-                       }});
+    tensors.push_back({{name, carried[i].dtype(), source.find(name)->entry->shape}, carried[i]});
+  }
+  return tensors;
+}
+
+std::vector<PlannedTensor> carried_tensors(const Checkpoint& source, const CheckpointMap& map) {
+  std::vector<PlannedTensor> tensors;
+  for (const CarriedTensor& carried : carried_slices(source, map)) {
+    tensors.push_back({carried.announced, [stored = carried.stored, numel = carried.announced.numel()](
+                                              SafetensorsWriter& writer) { write_carried(writer, stored, numel); }});
   }
   return tensors;
 }
@@ -153,16 +147,17 @@ void save_parameters(const std::filesystem::path& directory, const ParameterStor
   WholeStateReader whole;
   StateReader& reader = options.reader != nullptr ? *options.reader : whole;
   std::vector<PlannedTensor> tensors;
-  for (Output& output : outputs_of(store, source, map, options.dtype)) {
+  for (SavedSlice& output : saved_slices(store, source, map, options.dtype)) {
     SafetensorsWriter::Announced announced = output.announced;
-    tensors.push_back({std::move(announced), [&reader, output = std::move(output)](SafetensorsWriter& writer) {
-                         write_slice(writer, reader, output);
+    tensors.push_back({std::move(announced),
+                       [&reader, output = std::move(output), finite = options.finite](SafetensorsWriter& writer) {
+                         write_slice(writer, reader, output, finite);
                        }});
   }
   if (map) {
     for (PlannedTensor& carried : carried_tensors(*source, *map)) tensors.push_back(std::move(carried));
   }
-  write_shards(directory, tensors, options.max_shard_size);
+  write_shards(directory, tensors, options.max_shard_size, options.checksums);
 }
 
 void copy_model_files(const std::filesystem::path& from, const std::filesystem::path& to) {
@@ -172,10 +167,11 @@ void copy_model_files(const std::filesystem::path& from, const std::filesystem::
     const std::string name = path.filename().string(), extension = path.extension().string();
     const bool text = extension == ".json" || extension == ".jinja" || extension == ".txt" || extension == ".model" ||
                       extension == ".py" || name == "LICENSE";
-    const bool ours = name.ends_with(".index.json") || name == "trainer_state.json" || name == "adapter_config.json" ||
-                      name == "training_state.json";
+    static const std::set<std::string> kOfRuns = {"trainer_state.json", "adapter_config.json", "training_state.json",
+                                                  "training_info.json", "mlflow_run.json",     kManifestName};
+    const bool ours = name.ends_with(".index.json") || kOfRuns.contains(name);
     if (!text || ours || !entry.is_regular_file() || entry.file_size() > kLargest) continue;
-    std::filesystem::copy_file(path, to / name, std::filesystem::copy_options::overwrite_existing);
+    copy_durably(path, to / name);
   }
   if (!read_quantization(from)) return;
   std::ifstream config(from / "config.json");
@@ -189,50 +185,6 @@ void write_config_dtype(const std::filesystem::path& directory, const Json& conf
   write_text_file(directory / "config.json", json.dump(2) + "\n");
 }
 
-void write_directory(const std::filesystem::path& directory,
-                     const std::function<void(const std::filesystem::path&)>& fill) {
-  const std::filesystem::path temporary = directory.string() + ".tmp", old = directory.string() + ".old";
-  std::error_code error;
-  std::filesystem::remove_all(temporary, error);
-  std::filesystem::create_directories(temporary, error);
-  if (error) not_writable(directory, error.message());
-  try {
-    fill(temporary);
-  } catch (const std::filesystem::filesystem_error& failure) {
-    std::filesystem::remove_all(temporary, error);
-    not_writable(directory, failure.code().message());
-  } catch (...) {
-    std::filesystem::remove_all(temporary, error);
-    throw;
-  }
-  sync_directory(temporary);
-  std::filesystem::remove_all(old, error);
-  if (std::filesystem::exists(directory)) std::filesystem::rename(directory, old);
-  std::filesystem::rename(temporary, directory);
-  sync_directory(directory.parent_path().empty() ? "." : directory.parent_path());
-  std::filesystem::remove_all(old, error);
-}
-
-void write_text_file(const std::filesystem::path& path, const std::string& text) {
-  const std::filesystem::path temporary = path.string() + ".tmp";
-  const int descriptor = open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
-  if (descriptor < 0) not_writable(path, std::strerror(errno));
-  size_t written = 0;
-  while (written < text.size()) {
-    const ssize_t put = write(descriptor, text.data() + written, text.size() - written);
-    if (put < 0 && errno == EINTR) continue;
-    if (put < 0) {
-      const std::string reason = std::strerror(errno);
-      close(descriptor);
-      not_writable(path, reason);
-    }
-    written += static_cast<size_t>(put);
-  }
-  // A full disk may show here for the first time.
-  const int synced = fsync(descriptor) == 0 || errno == EINVAL || errno == EROFS ? 0 : errno;
-  close(descriptor);
-  if (synced != 0) not_writable(path, std::strerror(synced));
-  std::filesystem::rename(temporary, path);
-}
+void write_text_file(const std::filesystem::path& path, const std::string& text) { write_durably(path, text); }
 
 }  // namespace hone

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <fstream>
+#include <limits>
 #include <sstream>
 
 #include "core/thread_pool.h"
@@ -150,17 +151,21 @@ TEST_F(CheckpointFiles, ABufferKeepsItsBytesInFilesOfAnotherDtype) {
   EXPECT_EQ(values, (std::vector<float>{want, want + 3}));
 }
 
-TEST_F(CheckpointFiles, AnInterruptedWriteLeavesWhatWasThere) {
-  write_text_file(root_ / "a/kept", "old");
-  EXPECT_ANY_THROW(write_directory(root_ / "a", [](const fs::path& temporary) {
-    write_text_file(temporary / "kept", "new");
-    throw std::runtime_error("disk full");
-  }));
-  EXPECT_EQ(contents(root_ / "a/kept"), "old");
-  EXPECT_FALSE(fs::exists(root_ / "a.tmp"));
-  write_directory(root_ / "a", [](const fs::path& temporary) { write_text_file(temporary / "fresh", "new"); });
-  EXPECT_EQ(contents(root_ / "a/fresh"), "new");
-  EXPECT_FALSE(fs::exists(root_ / "a/kept") || fs::exists(root_ / "a.old"));
+TEST_F(CheckpointFiles, NumbersThatAreNotFiniteAreNotSaved) {
+  ParameterStore store;
+  store.add({"model.norm.weight", {3}, ParameterKind::kNorm, -1, {}}, DType::kF32);
+  store.find("model.norm.weight")->set_trainable(true);
+  store.allocate(Device{});
+  float* values = store.find("model.norm.weight")->value().as<float>();
+  values[0] = 1, values[1] = 2, values[2] = std::numeric_limits<float>::infinity();
+  try {
+    save_parameters(root_ / "a", store, nullptr, nullptr, {.finite = true});
+    FAIL() << "saved";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ExitCode::kNumbersLost);
+    EXPECT_NE(error.message().find("model.norm.weight"), std::string::npos);
+  }
+  EXPECT_FALSE(fs::exists(root_ / "a/model.safetensors"));
 }
 
 }  // namespace

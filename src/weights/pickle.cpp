@@ -2,7 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstring>
+#include <map>
 #include <unordered_map>
 #include <utility>
 
@@ -13,13 +15,14 @@ namespace hone {
 const PickleValue* PickleValue::find(std::string_view key) const {
   const PickleValue* dictionary = kind == Kind::kObject ? state : this;
   if (dictionary == nullptr || !dictionary->is(Kind::kDictionary)) return nullptr;
-  for (size_t i = 0; i + 1 < dictionary->items.size(); i += 2) {
+  constexpr size_t kMostFields = 64;
+  for (size_t i = 0; i + 1 < std::min(dictionary->items.size(), 2 * kMostFields); i += 2) {
     if (dictionary->items[i]->is(Kind::kText) && dictionary->items[i]->text == key) return dictionary->items[i + 1];
   }
   return nullptr;
 }
 
-/// The stack machine. Each instruction makes at most one value, so memory is bounded by the length of the file.
+/// The stack machine. Each instruction makes at most one value, and none copies one.
 class PickleReader {
  public:
   using Kind = PickleValue::Kind;
@@ -63,12 +66,34 @@ class PickleReader {
     return text;
   }
 
+  /// Accounts for memory before it is taken.
+  void take_memory(uint64_t bytes) {
+    memory_ += bytes;
+    if (memory_ > Pickle::kMostMemory + 10 * bytes_.size()) broken("it makes more values than a file of its size has");
+  }
+
   PickleValue& make(Kind kind) {
+    take_memory(sizeof(PickleValue));
     pickle_.values_.emplace_back().kind = kind;
     return pickle_.values_.back();
   }
-  void push(PickleValue& value) { stack_.push_back(&value); }
+  void push(PickleValue& value) {
+    constexpr size_t kDeepest = size_t{1} << 24;
+    if (stack_.size() == kDeepest) broken("it stacks more values than any checkpoint");
+    stack_.push_back(&value);
+  }
+  /// Nothing changes these: one of each is enough. Most of a checkpoint's metadata are small numbers.
+  PickleValue& shared(Kind kind, int64_t integer) {
+    PickleValue*& value = shared_[{kind, integer}];
+    if (value == nullptr) {
+      value = &make(kind);
+      value->integer = integer;
+    }
+    return *value;
+  }
   void push_integer(int64_t integer, Kind kind = Kind::kInteger) {
+    constexpr int64_t kSmall = 65536;
+    if (integer >= 0 && integer < kSmall) return push(shared(kind, integer));
     PickleValue& value = make(kind);
     value.integer = integer;
     push(value);
@@ -91,10 +116,16 @@ class PickleReader {
     if (stack_.size() <= floor()) broken("an instruction lacks its operands");
     return *stack_.back();
   }
+  void push_mark() {
+    constexpr size_t kDeepest = 1 << 16;
+    if (marks_.size() == kDeepest) broken("it has more marks than any checkpoint");
+    marks_.push_back(stack_.size());
+  }
   std::vector<const PickleValue*> pop_mark() {
     if (marks_.empty()) broken("an instruction lacks its mark");
     const size_t begin = marks_.back();
     marks_.pop_back();
+    take_memory((stack_.size() - begin) * sizeof(void*));
     std::vector<const PickleValue*> items(stack_.begin() + static_cast<std::ptrdiff_t>(begin), stack_.end());
     stack_.resize(begin);
     return items;
@@ -106,6 +137,7 @@ class PickleReader {
     push(value);
   }
   void push_tuple(size_t count) {
+    take_memory(count * sizeof(void*));
     std::vector<const PickleValue*> items(count);
     for (size_t i = count; i-- > 0;) items[i] = pop();
     push_items(Kind::kTuple, std::move(items));
@@ -117,6 +149,7 @@ class PickleReader {
     if (called && to.state == nullptr) to.state = &make(Kind::kDictionary);
     PickleValue& container = called ? *to.state : to;
     if (!container.is(kind)) broken("items are added to what takes none");
+    take_memory(items.size() * sizeof(void*));
     container.items.insert(container.items.end(), items.begin(), items.end());
   }
 
@@ -126,7 +159,7 @@ class PickleReader {
       throw UserError(fmt::format("the file asks for '{}', which no checkpoint needs: it was not run", full), where_,
                       "do not load this file with Python either, unless you know who made it and why");
     }
-    push_text(full, Kind::kGlobal);
+    push_text(*pickle_.names_.insert(full).first, Kind::kGlobal);
   }
   void call() {
     const PickleValue* arguments = pop();
@@ -134,7 +167,7 @@ class PickleReader {
     if (!callee->is(Kind::kGlobal) || !arguments->is(Kind::kTuple)) broken("a call of what is no class or function");
     PickleValue& object = make(Kind::kObject);
     object.text = callee->text;
-    object.items = arguments->items;
+    object.arguments = arguments;
     push(object);
   }
   void build() {
@@ -143,11 +176,14 @@ class PickleReader {
     top().state = state;
   }
 
-  void remember(uint64_t place) { memo_[place] = &top(); }
+  void remember(uint64_t place) {
+    constexpr uint64_t kEntry = 64;  // of a hash table
+    if (memo_.insert_or_assign(place, &top()).second) take_memory(kEntry);
+  }
   void recall(uint64_t place) {
     const auto found = memo_.find(place);
     if (found == memo_.end()) broken("it recalls what it has not remembered");
-    stack_.push_back(found->second);
+    push(*found->second);
   }
   void push_long(uint64_t bytes) {
     const std::string_view digits = take(bytes);
@@ -159,7 +195,7 @@ class PickleReader {
   /// Nothing that is read of a checkpoint is such a number.
   void push_float() {
     take(8);
-    push(make(Kind::kFloat));
+    push(shared(Kind::kFloat, 0));
   }
 
   void step(uint8_t code);
@@ -174,13 +210,15 @@ class PickleReader {
   std::vector<PickleValue*> stack_;
   std::vector<size_t> marks_;
   std::unordered_map<uint64_t, PickleValue*> memo_;
+  std::map<std::pair<Kind, int64_t>, PickleValue*> shared_;
+  uint64_t memory_ = 0;
 };
 
 /// Numbers, texts and constants.
 bool PickleReader::step_value(uint8_t code) {
   switch (code) {
     case 'N':
-      return push(make(Kind::kNone)), true;
+      return push(shared(Kind::kNone, 0)), true;
     case 0x88:
     case 0x89:
       return push_integer(code == 0x88, Kind::kBool), true;
@@ -219,9 +257,9 @@ bool PickleReader::step_value(uint8_t code) {
 bool PickleReader::step_container(uint8_t code) {
   switch (code) {
     case '(':
-      return marks_.push_back(stack_.size()), true;
+      return push_mark(), true;
     case ')':
-      return push_items(Kind::kTuple, {}), true;
+      return push(shared(Kind::kTuple, 0)), true;
     case 't':
       return push_items(Kind::kTuple, pop_mark()), true;
     case 0x85:
@@ -274,7 +312,7 @@ void PickleReader::step(uint8_t code) {
       pop_mark();
       return;
     case '2':
-      return stack_.push_back(&top());
+      return push(top());
     case 'c': {
       const std::string module = line();
       return push_global(module, line());
@@ -283,7 +321,7 @@ void PickleReader::step(uint8_t code) {
       const PickleValue* name = pop();
       const PickleValue* module = pop();
       if (!name->is(Kind::kText) || !module->is(Kind::kText)) broken("a class without a name");
-      return push_global(module->text, name->text);
+      return push_global(std::string(module->text), std::string(name->text));
     }
     case 'R':
     case 0x81:
@@ -307,8 +345,11 @@ void PickleReader::step(uint8_t code) {
   }
 }
 
-Pickle Pickle::parse(std::string_view bytes, const std::set<std::string>& allowed, const std::string& where) {
-  return PickleReader(bytes, allowed, where).run();
+Pickle Pickle::parse(std::string bytes, const std::set<std::string>& allowed, const std::string& where) {
+  auto kept = std::make_unique<const std::string>(std::move(bytes));
+  Pickle pickle = PickleReader(*kept, allowed, where).run();
+  pickle.bytes_ = std::move(kept);
+  return pickle;
 }
 
 }  // namespace hone

@@ -2,8 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <fstream>
-
 #include "core/error.h"
 #include "core/untrusted_json.h"
 
@@ -21,7 +19,8 @@ constexpr int64_t kLargestBlock = 1 << 20;
 
 void read_block_size(const Json& quantization, const std::string& file, Quantization& result) {
   constexpr const char* kBlockSize = "weight_block_size";
-  const Json size = quantization.contains(kBlockSize) ? quantization[kBlockSize] : Json(nullptr);
+  if (!quantization.contains(kBlockSize)) return;  // 128 x 128, as transformers takes it
+  const Json& size = quantization[kBlockSize];
   const auto is_size = [](const Json& n) {
     return n.is_number_integer() && n.get<int64_t>() > 0 && n.get<int64_t>() <= kLargestBlock;
   };
@@ -52,8 +51,8 @@ std::optional<Quantization> read_quantization(const Json& config, const std::str
 
 std::optional<Quantization> read_quantization(const std::filesystem::path& directory) {
   const std::filesystem::path path = directory / "config.json";
-  std::ifstream file(path);
-  return file ? read_quantization(parse_json(file), path.string()) : std::nullopt;
+  const std::optional<Json> config = read_json_if_there(path);
+  return config ? read_quantization(*config, path.string()) : std::nullopt;
 }
 
 Json unquantized_config(Json config) {

@@ -12,7 +12,7 @@ namespace hone {
 
 /// The formats that are read. Weights are dequantised while they load; nothing is written in them.
 enum class QuantMethod {
-  kBlockFp8,  ///< "fp8" with weight_block_size: e4m3 weights, a scale for each block of rows and columns
+  kBlockFp8,  ///< "fp8": e4m3 weights, a scale for each block of weight_block_size rows and columns (128 x 128)
   kMxfp4,     ///< "mxfp4": two e2m1 numbers a byte, an e8m0 scale for 32 along the input dimension
 };
 

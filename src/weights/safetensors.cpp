@@ -13,7 +13,10 @@
 #include <set>
 #include <utility>
 
+#include "core/crc32c.h"
+#include "core/durable_file.h"
 #include "core/error.h"
+#include "core/temporary.h"
 #include "core/untrusted_json.h"
 
 namespace hone {
@@ -35,19 +38,39 @@ constexpr std::array<std::pair<std::string_view, DType>, 10> kDTypes = {{{"F32",
 
 constexpr std::string_view kFloat8E4m3 = "F8_E4M3";
 
-/// The names of the header's entries, in order, with repeats (a JSON object drops those).
-std::string repeated_name(std::string_view header) {
-  std::set<std::string> names;
-  std::string repeated;
-  const auto note = [&](int depth, Json::parse_event_t event, Json& parsed) {
-    if (depth == 1 && event == Json::parse_event_t::key && !names.insert(parsed.get<std::string>()).second) {
-      repeated = parsed.get<std::string>();
-    }
-    return true;
-  };
-  Json unused = Json::parse(header, note, false);
-  return repeated;
-}
+constexpr size_t kMostDimensions = 64;  // NumPy's bound
+
+/// Finds a name that an object has twice, at its top: parsed, it keeps one of them.
+class RepeatedName : public nlohmann::json_sax<Json> {
+ public:
+  static std::string find(std::string_view object) {
+    RepeatedName finder;
+    Json::sax_parse(object, &finder);
+    return finder.repeated_;
+  }
+
+  bool key(std::string& name) override {
+    if (depth_ == 1 && !names_.insert(name).second) repeated_ = name;
+    return repeated_.empty();
+  }
+  bool start_object(size_t) override { return ++depth_, true; }
+  bool end_object() override { return --depth_, true; }
+  bool start_array(size_t) override { return ++depth_, true; }
+  bool end_array() override { return --depth_, true; }
+  bool null() override { return true; }
+  bool boolean(bool) override { return true; }
+  bool number_integer(int64_t) override { return true; }
+  bool number_unsigned(uint64_t) override { return true; }
+  bool number_float(double, const std::string&) override { return true; }
+  bool string(std::string&) override { return true; }
+  bool binary(Json::binary_t&) override { return true; }
+  bool parse_error(size_t, const std::string&, const nlohmann::detail::exception&) override { return false; }
+
+ private:
+  int depth_ = 0;
+  std::set<std::string> names_;
+  std::string repeated_;
+};
 
 }  // namespace
 
@@ -66,52 +89,27 @@ int64_t SafetensorsEntry::numel() const {
 
 std::string SafetensorsEntry::shape_text() const { return fmt::format("[{}]", fmt::join(shape, ", ")); }
 
-SafetensorsFile::SafetensorsFile(std::filesystem::path path) : path_(std::move(path)) {
-  descriptor_ = open(path_.c_str(), O_RDONLY | O_CLOEXEC);
-  struct stat status {};
-  if (descriptor_ < 0 || fstat(descriptor_, &status) != 0 || !S_ISREG(status.st_mode)) {
-    const std::string reason = descriptor_ < 0 ? std::strerror(errno) : "it is not a regular file";
-    if (descriptor_ >= 0) close(descriptor_);
-    throw UserError("the file cannot be read: " + reason, path_.string(), "check the path and its permissions");
-  }
-  try {
-    parse(static_cast<uint64_t>(status.st_size));
-  } catch (...) {
-    close(descriptor_);
-    throw;
-  }
-}
-
-SafetensorsFile::SafetensorsFile(SafetensorsFile&& other) noexcept
-    : path_(std::move(other.path_)),
-      descriptor_(std::exchange(other.descriptor_, -1)),
-      entries_(std::move(other.entries_)),
-      by_name_(std::move(other.by_name_)),
-      metadata_(std::move(other.metadata_)) {}
-
-SafetensorsFile::~SafetensorsFile() {
-  if (descriptor_ >= 0) close(descriptor_);
-}
+SafetensorsFile::SafetensorsFile(std::filesystem::path path) : file_(std::move(path)) { parse(); }
 
 void SafetensorsFile::broken(const std::string& what) const {
-  throw UserError("broken safetensors file: " + what, path_.string(),
+  throw UserError("broken safetensors file: " + what, path().string(),
                   "the file is damaged or incomplete: download or copy it again");
 }
 
-void SafetensorsFile::parse(uint64_t file_size) {
+void SafetensorsFile::parse() {
+  const uint64_t file_size = file_.size();
   uint64_t header_bytes = 0;
-  if (file_size < 8 || pread(descriptor_, &header_bytes, 8, 0) != 8)
-    broken(fmt::format("{} bytes are too few", file_size));
+  if (file_size < 8) broken(fmt::format("{} bytes are too few", file_size));
+  file_.read(0, &header_bytes, 8);
   if (header_bytes > kMaxHeaderBytes || header_bytes > file_size - 8) {
     broken(fmt::format("its header claims {} bytes, the file has {}", header_bytes, file_size));
   }
-  std::string header(header_bytes, '\0');
-  if (pread(descriptor_, header.data(), header_bytes, 8) != static_cast<ssize_t>(header_bytes))
-    broken("the header cannot be read");
+  std::string header = file_.read(8, header_bytes);
   if (nested_deeply(header)) broken("its header is nested too deeply");
+  if (const std::string name = RepeatedName::find(header); !name.empty()) broken("'" + name + "' appears twice");
   const Json json = Json::parse(header, nullptr, false);
   if (!json.is_object()) broken("its header is not a JSON object");
-  if (const std::string name = repeated_name(header); !name.empty()) broken("'" + name + "' appears twice");
+  header = {};
 
   const uint64_t data_begin = 8 + header_bytes;
   for (const auto& [name, value] : json.items()) {
@@ -155,12 +153,13 @@ SafetensorsEntry SafetensorsFile::parse_entry(const std::string& name, const Jso
   });
   if (known == kDTypes.end()) {
     throw UserError(fmt::format("tensor '{}' has the dtype {}, which is not supported", name, dtype.dump()),
-                    path_.string(),
+                    path().string(),
                     "use a checkpoint in bfloat16, float16, float32, or float8_e4m3fn with block scales");
   }
   entry.dtype = known->second;
   uint64_t bytes = size_of(entry.dtype);
   if (!shape.is_array()) broken("the shape of '" + name + "' is not a list");
+  if (shape.size() > kMostDimensions) broken(fmt::format("'{}' has {} dimensions", name, shape.size()));
   for (const Json& dim : shape) {
     if (!dim.is_number_unsigned()) broken("the shape of '" + name + "' is not a list of sizes");
     const auto size = dim.get<uint64_t>();
@@ -192,22 +191,20 @@ const SafetensorsEntry* SafetensorsFile::find(const std::string& name) const {
 
 const SafetensorsEntry& SafetensorsFile::at(const std::string& name) const {
   if (const SafetensorsEntry* entry = find(name)) return *entry;
-  throw UserError("the file has no tensor '" + name + "'", path_.string());
+  throw UserError("the file has no tensor '" + name + "'", path().string());
 }
 
 void SafetensorsFile::read(const SafetensorsEntry& entry, uint64_t offset, void* destination, uint64_t count) const {
   HONE_ASSERT(offset + count <= entry.bytes, entry.name);
-  auto* out = static_cast<char*>(destination);
-  uint64_t position = entry.begin + offset;
-  while (count > 0) {
-    const ssize_t got =
-        pread(descriptor_, out, std::min<uint64_t>(count, uint64_t{1} << 30), static_cast<off_t>(position));
-    if (got < 0 && errno == EINTR) continue;
-    if (got <= 0) broken(got == 0 ? "it became shorter while it was read" : std::strerror(errno));
-    out += got;
-    position += static_cast<uint64_t>(got);
-    count -= static_cast<uint64_t>(got);
+  file_.read(entry.begin + offset, destination, count);
+  if (ledger_) {
+    ledger_->add(path().filename().string(), entry.begin + offset, {static_cast<const std::byte*>(destination), count});
   }
+}
+
+void SafetensorsFile::prefetch(const SafetensorsEntry& entry, uint64_t offset, uint64_t count) const {
+  HONE_ASSERT(offset + count <= entry.bytes, entry.name);
+  file_.prefetch(entry.begin + offset, count);
 }
 
 namespace {
@@ -239,7 +236,7 @@ void SafetensorsFile::read_floats(const SafetensorsEntry& entry, int64_t first, 
       return convert<double>(bytes, destination, count);
     default:
       throw UserError(fmt::format("tensor '{}' is {}, not floating point", entry.name, entry.dtype_name()),
-                      path_.string());
+                      path().string());
   }
 }
 
@@ -260,7 +257,7 @@ std::vector<int64_t> SafetensorsFile::read_integers(const std::string& name) con
     read(entry, 0, narrow.data(), entry.bytes);
     std::copy(narrow.begin(), narrow.end(), values.begin());
   } else {
-    throw UserError(fmt::format("tensor '{}' is {}, not int64 or int32", name, name_of(entry.dtype)), path_.string());
+    throw UserError(fmt::format("tensor '{}' is {}, not int64 or int32", name, name_of(entry.dtype)), path().string());
   }
   return values;
 }
@@ -271,28 +268,35 @@ int64_t SafetensorsWriter::Announced::numel() const {
   return n;
 }
 
-SafetensorsWriter::SafetensorsWriter(std::filesystem::path path, std::vector<Announced> tensors,
-                                     const std::map<std::string, std::string>& metadata)
-    : path_(std::move(path)), temporary_(path_.string() + ".tmp"), tensors_(std::move(tensors)) {
+std::string safetensors_header(std::span<const SafetensorsWriter::Announced> tensors,
+                               const std::map<std::string, std::string>& metadata) {
   Json header = Json::object();
   if (!metadata.empty()) header["__metadata__"] = metadata;
-  for (const Announced& tensor : tensors_) {
+  uint64_t end = 0;
+  for (const SafetensorsWriter::Announced& tensor : tensors) {
     const auto bytes = static_cast<uint64_t>(tensor.bytes());
     header[tensor.name] = {{"dtype", tensor.float8_e4m3 ? kFloat8E4m3 : safetensors_name(tensor.dtype)},
                            {"shape", tensor.shape},
-                           {"data_offsets", {announced_bytes_, announced_bytes_ + bytes}}};
-    announced_bytes_ += bytes;
+                           {"data_offsets", {end, end + bytes}}};
+    end += bytes;
   }
   std::string text = header.dump();
   text.append((8 - text.size() % 8) % 8, ' ');  // tensor bytes start at a multiple of 8
-  descriptor_ = open(temporary_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+  const uint64_t length = text.size();
+  return std::string(reinterpret_cast<const char*>(&length), sizeof(length)) + text;
+}
+
+SafetensorsWriter::SafetensorsWriter(std::filesystem::path path, std::vector<Announced> tensors,
+                                     const std::map<std::string, std::string>& metadata)
+    : path_(std::move(path)), temporary_(temporary_beside(path_)), tensors_(std::move(tensors)) {
+  for (const Announced& tensor : tensors_) announced_bytes_ += static_cast<uint64_t>(tensor.bytes());
+  descriptor_ = create_new_file(temporary_);
   if (descriptor_ < 0) {
     throw UserError("the file cannot be written: " + std::string(std::strerror(errno)), path_.string(),
                     "check the folder's permissions and free space");
   }
-  const uint64_t length = text.size();
-  write(&length, 8);
-  write(text.data(), text.size());
+  const std::string header = safetensors_header(tensors_, metadata);
+  write(header.data(), header.size());
   written_ = 0;
 }
 
@@ -306,6 +310,8 @@ SafetensorsWriter::~SafetensorsWriter() {
 void SafetensorsWriter::write(const void* data, uint64_t bytes) {
   const auto* in = static_cast<const char*>(data);
   written_ += bytes;
+  checksum_.bytes += bytes;
+  checksum_.crc32c = extend_crc32c(checksum_.crc32c, {static_cast<const std::byte*>(data), bytes});
   while (bytes > 0) {
     const ssize_t put = ::write(descriptor_, in, std::min<uint64_t>(bytes, uint64_t{1} << 30));
     if (put < 0 && errno == EINTR) continue;
@@ -340,14 +346,15 @@ void SafetensorsWriter::write_floats(DType dtype, const float* values, int64_t c
   write(bits.data(), bits.size() * sizeof(uint16_t));
 }
 
-void SafetensorsWriter::finish() {
+FileChecksum SafetensorsWriter::finish() {
   HONE_ASSERT(written_ == announced_bytes_, path_.string());
-  const bool synced = fsync(descriptor_) == 0;
+  const bool synced = sync_file(descriptor_);
   close(std::exchange(descriptor_, -1));
   if (!synced) throw UserError("the file cannot be synced to disk", path_.string(), "check the disk");
   const SafetensorsFile check(temporary_);
   HONE_ASSERT(check.entries().size() == tensors_.size(), path_.string());
   std::filesystem::rename(temporary_, path_);
+  return checksum_;
 }
 
 }  // namespace hone

@@ -4,11 +4,14 @@
 
 #include <filesystem>
 #include <map>
+#include <span>
 #include <string>
 #include <vector>
 
+#include "core/file_bytes.h"
 #include "core/json.h"
 #include "core/tensor.h"
+#include "weights/manifest.h"
 
 namespace hone {
 
@@ -33,12 +36,8 @@ struct SafetensorsEntry {
 class SafetensorsFile {
  public:
   explicit SafetensorsFile(std::filesystem::path path);
-  ~SafetensorsFile();
-  SafetensorsFile(SafetensorsFile&& other) noexcept;
-  SafetensorsFile(const SafetensorsFile&) = delete;
-  SafetensorsFile& operator=(const SafetensorsFile&) = delete;
 
-  const std::filesystem::path& path() const { return path_; }
+  const std::filesystem::path& path() const { return file_.path(); }
   /// In the order of their bytes.
   const std::vector<SafetensorsEntry>& entries() const { return entries_; }
   const std::map<std::string, std::string>& metadata() const { return metadata_; }
@@ -51,17 +50,22 @@ class SafetensorsFile {
   void read(const SafetensorsEntry& entry, uint64_t offset, void* destination, uint64_t count) const;
   /// Elements [first, first + count) of a floating-point tensor (f64, f32, f16, bf16) as float32. Thread-safe.
   void read_floats(const SafetensorsEntry& entry, int64_t first, float* destination, int64_t count) const;
+  /// Asks the system to read bytes [offset, offset + count) of a tensor beforehand. Thread-safe.
+  void prefetch(const SafetensorsEntry& entry, uint64_t offset, uint64_t count) const;
   std::vector<float> read_floats(const std::string& name) const;
   std::vector<int64_t> read_integers(const std::string& name) const;
 
+  /// From now on `ledger`, which outlives this file, is told what is read; null: nobody is.
+  void record_reads(ReadLedger* ledger) { ledger_ = ledger; }
+
  private:
-  void parse(uint64_t file_size);
+  void parse();
   SafetensorsEntry parse_entry(const std::string& name, const Json& value, uint64_t data_begin,
                                uint64_t data_bytes) const;
   [[noreturn]] void broken(const std::string& what) const;
 
-  std::filesystem::path path_;
-  int descriptor_ = -1;
+  FileBytes file_;
+  ReadLedger* ledger_ = nullptr;
   std::vector<SafetensorsEntry> entries_;
   std::map<std::string, size_t> by_name_;
   std::map<std::string, std::string> metadata_;
@@ -80,7 +84,7 @@ class SafetensorsWriter {
     int64_t bytes() const { return numel() * static_cast<int64_t>(size_of(dtype)); }
   };
 
-  /// Opens `<path>.tmp` and writes the header. UserError if the folder is not writable.
+  /// Opens a temporary file beside `path` and writes the header. UserError if the folder is not writable.
   SafetensorsWriter(std::filesystem::path path, std::vector<Announced> tensors,
                     const std::map<std::string, std::string>& metadata = {{"format", "pt"}});
   ~SafetensorsWriter();
@@ -91,8 +95,8 @@ class SafetensorsWriter {
   void write(const void* data, uint64_t bytes);
   /// Appends float32 values of the current tensor, converted to its announced dtype (float32, bfloat16, float16).
   void write_floats(DType dtype, const float* values, int64_t count);
-  /// Syncs, re-opens and checks the header, and renames to the final name.
-  void finish();
+  /// Syncs, re-opens and checks the header, and renames to the final name. The checksum of the file.
+  FileChecksum finish();
 
  private:
   /// The disk begins with what has been written while the next tensors are made, so that finish() waits for little.
@@ -103,7 +107,13 @@ class SafetensorsWriter {
   int descriptor_ = -1;
   uint64_t written_ = 0, announced_bytes_ = 0;
   uint64_t not_started_ = 0;  // bytes that the disk has not been told to write
+  FileChecksum checksum_;
 };
+
+/// The beginning of a file of these tensors, which follow without gaps: the length of the header and the header, padded
+/// so that tensor bytes start at a multiple of 8.
+std::string safetensors_header(std::span<const SafetensorsWriter::Announced> tensors,
+                               const std::map<std::string, std::string>& metadata = {{"format", "pt"}});
 
 /// "F32", "BF16", … of the format.
 std::string_view safetensors_name(DType dtype);

@@ -2,8 +2,10 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <fstream>
 
 #include "params/test_store.h"
@@ -129,6 +131,29 @@ TEST_F(Safetensors, RandomDamageIsAnErrorOrReadsWithinBounds) {
     } catch (const UserError&) {
     }
   }
+}
+
+TEST_F(Safetensors, ManyTensorsTakeATimeThatGrowsWithThem) {
+  std::string header = "{";
+  for (int i = 0; i < 200'000; ++i) {
+    header += (i ? ",\"t" : "\"t") + std::to_string(i) + R"(":{"dtype":"U8","shape":[0],"data_offsets":[0,0]})";
+  }
+  write_bytes(file_of(header + "}", 0));
+  const auto begin = std::chrono::steady_clock::now();
+  EXPECT_EQ(SafetensorsFile(path_).entries().size(), 200'000u);
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(10));
+}
+
+TEST_F(Safetensors, ShapesHaveAFewDimensions) {
+  std::string ones = "1";
+  for (int i = 1; i < 65; ++i) ones += ",1";
+  EXPECT_THAT(error_of(R"({"a":{"dtype":"U8","shape":[)" + ones + R"(],"data_offsets":[0,1]}})", 1),
+              HasSubstr("'a' has 65 dimensions"));
+}
+
+TEST_F(Safetensors, OnlyRegularFilesAreOpened) {
+  ASSERT_EQ(mkfifo(path_.c_str(), 0644), 0);
+  EXPECT_THAT(testing::user_error([&] { SafetensorsFile file(path_); }), HasSubstr("a pipe, not a regular file"));
 }
 
 }  // namespace

@@ -213,12 +213,15 @@ SavedTensor find_saved_tensor(const FileBytes& file, uint64_t offset, uint64_t l
   const Pickle pickle = Pickle::parse(archive.text("data.pkl", kMostPickleBytes), tensor_names(), where);
   const PickleValue* call = &pickle.root();
   // A parameter is a tensor and whether it is trained.
-  if (call->is_object("torch._utils._rebuild_parameter") && !call->items.empty()) call = call->items.front();
-  if (!call->is_object("torch._utils._rebuild_tensor_v2") || call->items.size() < 4 ||
-      !call->items[0]->is(Kind::kPersistent) || !call->items[1]->is(Kind::kInteger)) {
+  if (call->is_object("torch._utils._rebuild_parameter") && !call->arguments->items.empty()) {
+    call = call->arguments->items.front();
+  }
+  const bool tensor_call = call->is_object("torch._utils._rebuild_tensor_v2") && call->arguments->items.size() >= 4;
+  const std::vector<const PickleValue*>& arguments = tensor_call ? call->arguments->items : call->items;
+  if (!tensor_call || !arguments[0]->is(Kind::kPersistent) || !arguments[1]->is(Kind::kInteger)) {
     archive.broken("it holds something else than one tensor");
   }
-  const PickleValue& storage = *call->items[0]->items.front();
+  const PickleValue& storage = *arguments[0]->items.front();
   if (!storage.is(Kind::kTuple) || storage.items.size() < 5 || !storage.items[1]->is(Kind::kGlobal) ||
       !storage.items[2]->is(Kind::kText)) {
     archive.broken("its tensor has no storage");
@@ -231,11 +234,11 @@ SavedTensor find_saved_tensor(const FileBytes& file, uint64_t offset, uint64_t l
   }
   SavedTensor tensor;
   tensor.dtype = known->second;
-  tensor.shape = sizes_of(archive, *call->items[2]);
-  tensor.strides = sizes_of(archive, *call->items[3]);
+  tensor.shape = sizes_of(archive, *arguments[2]);
+  tensor.strides = sizes_of(archive, *arguments[3]);
   if (tensor.shape.size() != tensor.strides.size()) archive.broken("its tensor has other strides than sizes");
-  const ArchiveFile& data = archive.at("data/" + storage.items[2]->text);
-  const int64_t first = call->items[1]->integer, count = reach(archive, tensor);
+  const ArchiveFile& data = archive.at("data/" + std::string(storage.items[2]->text));
+  const int64_t first = arguments[1]->integer, count = reach(archive, tensor);
   const auto elements = static_cast<int64_t>(data.bytes / size_of(tensor.dtype));
   // Broadcast tensors, of more elements than are stored, no checkpoint has.
   if (first < 0 || first > elements || std::max(count, tensor.numel()) > elements - first) {

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "core/dtype.h"
-#include "weights/file_bytes.h"
+#include "core/file_bytes.h"
 
 namespace hone {
 

@@ -24,6 +24,8 @@ using Kind = PickleValue::Kind;
 constexpr uint64_t kMostMetadataBytes = uint64_t{1} << 30;
 constexpr int64_t kMostElements = int64_t{1} << 48;
 constexpr size_t kMostChunks = 16384;  // of a tensor: one a rank
+constexpr size_t kMostDimensions = 64;
+constexpr uint64_t kBytesOfChunk = 16;  // of the metadata, at least: two sizes, an index, a place
 
 const std::set<std::string>& metadata_names() {
   static const std::set<std::string> names = {
@@ -89,10 +91,16 @@ class MetadataReader {
     if (items == nullptr || !items->is(Kind::kDictionary)) broken(fmt::format("'{}' is no dictionary", name));
     return *items;
   }
+  /// Names are copied for each entry that has them.
+  std::string name_of(const PickleValue& value) const {
+    constexpr size_t kLongest = 4096;
+    if (value.text.size() > kLongest) broken(fmt::format("a name has {} bytes", value.text.size()));
+    return std::string(value.text);
+  }
   std::string text(const PickleValue& object, std::string_view name) const {
     const PickleValue& value = field(object, name);
     if (!value.is(Kind::kText)) broken(fmt::format("'{}' is no text", name));
-    return value.text;
+    return name_of(value);
   }
   uint64_t size(const PickleValue& object, std::string_view name) const {
     const PickleValue& value = field(object, name);
@@ -101,9 +109,13 @@ class MetadataReader {
   }
   /// A torch.Size.
   std::vector<int64_t> size_of_tensor(const PickleValue& value, std::string_view name) const {
-    if (!value.is_object("torch.Size") || value.items.size() != 1) broken(fmt::format("'{}' is no torch.Size", name));
+    if (!value.is_object("torch.Size") || value.arguments->items.size() != 1) {
+      broken(fmt::format("'{}' is no torch.Size", name));
+    }
+    const std::vector<const PickleValue*>& items = value.arguments->items[0]->items;
+    if (items.size() > kMostDimensions) broken(fmt::format("'{}' has {} dimensions", name, items.size()));
     std::vector<int64_t> sizes;
-    for (const PickleValue* item : value.items[0]->items) {
+    for (const PickleValue* item : items) {
       if (!item->is(Kind::kInteger) || item->integer < 0 || item->integer > kMostElements) {
         broken(fmt::format("'{}' has a size that is none", name));
       }
@@ -150,8 +162,9 @@ class KeyNames {
       const PickleValue &key = *planner->items[i], &path = *planner->items[i + 1];
       if (!key.is(Kind::kText) || !path.is(Kind::kTuple) || path.items.empty()) reader.broken("a path is no list");
       // Lists in a state dict have numbers; no weight is in one.
-      if (path.items.back()->is(Kind::kText)) names_[key.text] = path.items.back()->text;
-      if (path.items.size() > 1 && path.items[0]->text == "model") of_model_.insert(key.text);
+      const std::string name = reader.name_of(key);
+      if (path.items.back()->is(Kind::kText)) names_[name] = reader.name_of(*path.items.back());
+      if (path.items.size() > 1 && path.items[0]->text == "model") of_model_.insert(name);
     }
   }
 
@@ -182,6 +195,8 @@ Places places_of(const MetadataReader& reader, const PickleValue& metadata) {
   return places;
 }
 
+using Chunks = std::vector<const ShardedCheckpoint::Chunk*>;
+
 bool overlap(const ShardedCheckpoint::Chunk& a, const ShardedCheckpoint::Chunk& b) {
   for (size_t d = 0; d < a.sizes.size(); ++d) {
     if (a.offsets[d] + a.sizes[d] <= b.offsets[d] || b.offsets[d] + b.sizes[d] <= a.offsets[d]) return false;
@@ -189,9 +204,61 @@ bool overlap(const ShardedCheckpoint::Chunk& a, const ShardedCheckpoint::Chunk& 
   return true;
 }
 
+/// Tells whether chunks lie apart from each other. Ranks cut a tensor along its dimensions, so chunks are parted where
+/// no chunk crosses, each part along another dimension, until few are left to be compared with each other.
+class ApartChecker {
+ public:
+  explicit ApartChecker(const MetadataReader& reader, const std::string& key) : reader_(reader), key_(key) {}
+
+  void check(Chunks chunks) {
+    constexpr size_t kFew = 8;
+    if (chunks.size() > kFew) {
+      for (size_t d = 0; d < chunks.front()->sizes.size(); ++d) {
+        std::vector<Chunks> parts = parted(chunks, d);
+        if (parts.size() == 1) continue;
+        for (Chunks& part : parts) check(std::move(part));
+        return;
+      }
+    }
+    for (size_t i = 0; i < chunks.size(); ++i) {
+      work(i);
+      for (size_t j = 0; j < i; ++j) {
+        if (overlap(*chunks[i], *chunks[j])) reader_.broken(fmt::format("two chunks of '{}' overlap", key_));
+      }
+    }
+  }
+
+ private:
+  /// By the places of dimension `d` that no chunk goes across.
+  std::vector<Chunks> parted(Chunks& chunks, size_t d) {
+    work(chunks.size());
+    std::sort(chunks.begin(), chunks.end(),
+              [&](const auto* a, const auto* b) { return a->offsets[d] < b->offsets[d]; });
+    std::vector<Chunks> parts(1);
+    int64_t end = 0;
+    for (const ShardedCheckpoint::Chunk* chunk : chunks) {
+      if (chunk->offsets[d] >= end && !parts.back().empty()) parts.emplace_back();
+      end = std::max(end, chunk->offsets[d] + chunk->sizes[d]);
+      parts.back().push_back(chunk);
+    }
+    return parts;
+  }
+  /// Refuses what takes long: no mesh of ranks cuts a tensor so.
+  void work(uint64_t comparisons) {
+    constexpr uint64_t kMost = 50'000'000;
+    work_ += comparisons;
+    if (work_ > kMost) reader_.broken(fmt::format("'{}' is cut into chunks that are not a grid", key_));
+  }
+
+  const MetadataReader& reader_;
+  const std::string& key_;
+  uint64_t work_ = 0;
+};
+
 /// Chunks lie in the tensor, apart from each other, and fill it.
 void check_cover(const MetadataReader& reader, const ShardedCheckpoint::Tensor& tensor) {
   int64_t covered = 0;
+  Chunks filled;
   for (const ShardedCheckpoint::Chunk& chunk : tensor.chunks) {
     if (chunk.sizes.size() != tensor.shape.size() || chunk.offsets.size() != tensor.shape.size()) {
       reader.broken(fmt::format("a chunk of '{}' has other dimensions than the tensor", tensor.key));
@@ -203,15 +270,15 @@ void check_cover(const MetadataReader& reader, const ShardedCheckpoint::Tensor& 
       }
       elements *= chunk.sizes[d];
     }
-    covered += elements;
-  }
-  for (size_t i = 0; i < tensor.chunks.size(); ++i) {
-    for (size_t j = 0; j < i; ++j) {
-      if (overlap(tensor.chunks[i], tensor.chunks[j])) {
-        reader.broken(fmt::format("two chunks of '{}' overlap", tensor.key));
-      }
+    // Of the whole tensor at most, so that this does not overflow.
+    if (elements > tensor.numel() - covered) reader.broken(fmt::format("two chunks of '{}' overlap", tensor.key));
+    if (static_cast<uint64_t>(elements) * size_of(tensor.dtype) > chunk.length) {
+      reader.broken(fmt::format("a chunk of '{}' has {} elements in {} bytes", tensor.key, elements, chunk.length));
     }
+    covered += elements;
+    if (elements > 0) filled.push_back(&chunk);
   }
+  ApartChecker(reader, tensor.key).check(std::move(filled));
   if (covered != tensor.numel()) {
     reader.broken(fmt::format("the chunks of '{}' cover {} of its {} elements", tensor.key, covered, tensor.numel()));
   }
@@ -260,9 +327,10 @@ ShardedCheckpoint ShardedCheckpoint::open(const std::filesystem::path& directory
     return &found->second;
   };
   const PickleValue& tensors = reader.dictionary(metadata, "state_dict_metadata");
+  uint64_t num_chunks = 0;
   for (size_t i = 0; i < tensors.items.size(); i += 2) {
     if (!tensors.items[i]->is(Kind::kText)) reader.broken("a tensor has no name");
-    Tensor tensor{tensors.items[i]->text, {}, {}, {}};
+    Tensor tensor{reader.name_of(*tensors.items[i]), {}, {}, {}};
     const std::optional<std::string> named = names.find(tensor.key);
     if (!named) continue;
     const std::string& name = *named;
@@ -275,6 +343,8 @@ ShardedCheckpoint ShardedCheckpoint::open(const std::filesystem::path& directory
     check_numel(reader, tensor);
     const PickleValue& chunks = reader.field(entry, "chunks");
     if (!chunks.is(Kind::kList) || chunks.items.size() > kMostChunks) reader.broken("'chunks' is no list of a few");
+    num_chunks += chunks.items.size();
+    if (num_chunks > file.size() / kBytesOfChunk) reader.broken("it has more chunks than a file of its size describes");
     for (const PickleValue* item : chunks.items) {
       Chunk chunk{reader.sizes(*item, "offsets"), reader.sizes(*item, "sizes")};
       const auto place = places.find({tensor.key, chunk.offsets});
@@ -287,6 +357,12 @@ ShardedCheckpoint ShardedCheckpoint::open(const std::filesystem::path& directory
       chunk.file = open_file(reader.text(info, "relative_path"));
       chunk.offset = reader.size(info, "offset");
       chunk.length = reader.size(info, "length");
+      if (chunk.offset > chunk.file->size() || chunk.length > chunk.file->size() - chunk.offset) {
+        throw UserError(
+            fmt::format("a chunk of '{}' has {} bytes from byte {} on: it should end at byte {} of {}", tensor.key,
+                        chunk.length, chunk.offset, chunk.offset + chunk.length, chunk.file->size()),
+            chunk.file->path().string(), "the file is damaged or incomplete: copy it again");
+      }
       tensor.chunks.push_back(std::move(chunk));
     }
     check_cover(reader, tensor);

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <fstream>
 #include <iterator>
 
@@ -114,6 +115,151 @@ TEST_F(Damaged, FilesOutsideOfTheFolderAreRefused) {
                 fs::copy_options::overwrite_existing);
   replace(".metadata", "__0_0.distcp", "../../../tmp");  // as long as the name
   EXPECT_THAT(problem(), HasSubstr("a file is called"));
+}
+
+/// A pickle of torch.distributed.checkpoint, written by hand.
+class Pickler {
+ public:
+  static std::string number(int64_t value) {
+    std::string bytes = "\x8a\x08";
+    for (int i = 0; i < 8; ++i) bytes += static_cast<char>(static_cast<uint64_t>(value) >> (8 * i));
+    return bytes;
+  }
+  static std::string text(const std::string& words) {
+    std::string bytes = "X";
+    for (int i = 0; i < 4; ++i) bytes += static_cast<char>(words.size() >> (8 * i));
+    return bytes + words;
+  }
+  static std::string object(const std::string& module, const std::string& name, const std::string& fields) {
+    return "c" + module + "\n" + name + "\n)\x81}(" + fields + "ub";
+  }
+  static std::string size(const std::vector<int64_t>& sizes) {
+    std::string bytes = "ctorch\nSize\n((";
+    for (const int64_t value : sizes) bytes += number(value);
+    return bytes + "ttR";
+  }
+  static std::string of_metadata(const std::string& name, const std::string& fields) {
+    return object("torch.distributed.checkpoint.metadata", name, fields);
+  }
+  static std::string chunk(const std::vector<int64_t>& offsets, const std::vector<int64_t>& sizes) {
+    return of_metadata("ChunkStorageMetadata", text("offsets") + size(offsets) + text("sizes") + size(sizes));
+  }
+
+  struct Box {
+    std::vector<int64_t> offsets, sizes;
+  };
+  /// A tensor of float32, in chunks that all lie in a.distcp.
+  void add(const std::string& key, const std::vector<int64_t>& shape, const std::vector<Box>& chunks) {
+    std::string list = "](";
+    for (const Box& box : chunks) {
+      list += chunk(box.offsets, box.sizes);
+      place(key, box.offsets);
+    }
+    add_listed(key, shape, list + "e");
+  }
+  /// The same with a list of chunks as it stands in the pickle.
+  void add_listed(const std::string& key, const std::vector<int64_t>& shape, const std::string& list) {
+    const std::string properties =
+        "ctorch.distributed.checkpoint.metadata\nTensorProperties\n)\x81"
+        "(ctorch\nfloat32\ntb";
+    tensors_ += text(key) + of_metadata("TensorStorageMetadata", text("properties") + properties + text("size") +
+                                                                     size(shape) + text("chunks") + list);
+  }
+  void place(const std::string& key, const std::vector<int64_t>& offsets) {
+    places_ +=
+        of_metadata("MetadataIndex", text("fqn") + text(key) + text("offset") + size(offsets)) +
+        object("torch.distributed.checkpoint.filesystem", "_StorageInfo",
+               text("relative_path") + text("a.distcp") + text("offset") + number(0) + text("length") + number(1000));
+  }
+  std::string bytes() const {
+    return "\x80\x02" +
+           of_metadata("Metadata", text("state_dict_metadata") + "}(" + tensors_ + "u" + text("storage_data") + "}(" +
+                                       places_ + "u") +
+           ".";
+  }
+
+ private:
+  std::string tensors_, places_;
+};
+
+class Described : public Damaged {
+ protected:
+  Described() { write("a.distcp", std::string(1000, '\0')); }
+  ~Described() override { EXPECT_LT(std::chrono::steady_clock::now() - begin_, std::chrono::seconds(10)); }
+  std::string opening(const Pickler& pickler) const {
+    write(".metadata", pickler.bytes());
+    try {
+      ShardedCheckpoint::open(folder_);
+    } catch (const UserError& error) {
+      return error.message();
+    }
+    return "none";
+  }
+
+ private:
+  std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
+};
+
+TEST_F(Described, ChunksOfAnyGridAreTakenAndOverlapsAreNot) {
+  using Boxes = std::vector<Pickler::Box>;
+  const auto of = [&](const std::vector<int64_t>& shape, const Boxes& boxes) {
+    Pickler pickler;
+    pickler.add("w", shape, boxes);
+    return opening(pickler);
+  };
+  EXPECT_EQ(of({6}, {{{0}, {2}}, {{2}, {4}}, {{6}, {0}}}), "none") << "the last rank has nothing";
+  EXPECT_EQ(of({}, {{{}, {}}}), "none");
+  // A pinwheel: no line parts it.
+  const Boxes wheel = {{{0, 0}, {2, 1}}, {{0, 1}, {1, 2}}, {{1, 2}, {2, 1}}, {{2, 0}, {1, 2}}, {{1, 1}, {1, 1}}};
+  EXPECT_EQ(of({3, 3}, wheel), "none");
+  Boxes columns, grid;
+  for (int64_t i = 0; i < 64; ++i) columns.push_back({{0, i}, {3, 1}});
+  for (int64_t i = 0; i < 100; ++i) grid.push_back({{i / 10, i % 10, 0}, {1, 1, 2}});
+  EXPECT_EQ(of({3, 64}, columns), "none");
+  EXPECT_EQ(of({10, 10, 2}, grid), "none");
+  grid[40] = {{4, 1, 0}, {1, 1, 2}};  // as its neighbour, so that one is not covered
+  EXPECT_THAT(of({10, 10, 2}, grid), HasSubstr("overlap"));
+  columns[3] = {{0, 4}, {3, 1}};
+  EXPECT_THAT(of({3, 64}, columns), HasSubstr("overlap"));
+  Boxes crossed = wheel;
+  crossed[0] = {{0, 0}, {1, 2}};
+  EXPECT_THAT(of({3, 3}, crossed), HasSubstr("overlap"));
+}
+
+TEST_F(Described, ManyChunksAreNotComparedWithEachOther) {
+  Pickler pickler;
+  std::vector<Pickler::Box> rows, columns;
+  for (int64_t i = 0; i < 16000; ++i) rows.push_back({{i, 0}, {1, 1}});
+  for (int64_t i = 0; i < 16000; ++i) columns.push_back({{0, i}, {1, 1}});
+  for (int tensor = 0; tensor < 4; ++tensor) {
+    pickler.add("rows" + std::to_string(tensor), {16000, 1}, rows);
+    pickler.add("columns" + std::to_string(tensor), {1, 16000}, columns);
+  }
+  EXPECT_EQ(opening(pickler), "none");
+}
+
+TEST_F(Described, ChunksSharedByManyTensorsAreRefused) {
+  Pickler pickler;
+  std::string list = "](" + Pickler::chunk({0}, {0}) + "r\x07" + std::string(3, '\0');
+  for (int i = 0; i < 16000; ++i) list += "h\x07";
+  for (int i = 0; i < 400; ++i) {
+    const std::string key = "t" + std::to_string(i);
+    pickler.place(key, {0});
+    pickler.add_listed(key, {0}, i == 0 ? list + "er\x09" + std::string(3, '\0') : "h\x09");
+  }
+  EXPECT_THAT(opening(pickler), HasSubstr("more chunks than a file of its size"));
+}
+
+TEST_F(Described, WhatTheFilesDoNotHaveIsNotAllocated) {
+  Pickler pickler;
+  pickler.add("w", {1 << 24, 1 << 23}, {{{0, 0}, {1 << 24, 1 << 23}}});
+  EXPECT_THAT(opening(pickler), HasSubstr("elements in 1000 bytes"));
+  Pickler long_name;
+  long_name.add(std::string(1'000'000, 'm'), {1}, {{{0}, {1}}});
+  EXPECT_THAT(opening(long_name), HasSubstr("a name has 1000000 bytes"));
+  Pickler deep;
+  deep.add("w", std::vector<int64_t>(1000, 1), {});
+  EXPECT_THAT(opening(deep), HasSubstr("1000 dimensions"));
 }
 
 TEST_F(Damaged, ChunksOfAnotherTensorAreRefused) {

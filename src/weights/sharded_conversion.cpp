@@ -345,7 +345,7 @@ void write_model(const ShardedCheckpoint& checkpoint, const ParameterStore& stor
   if (head == nullptr) check_tied_head(checkpoint, finder, embedding);
   refuse("tensors of the checkpoint belong to no parameter of the model", finder.unused(), finder.where(),
          "give the pretrained model that the training began with");
-  write_shards(directory, tensors, options.max_shard_size);
+  write_shards(directory, tensors, options.max_shard_size, options.checksums);
 }
 
 }  // namespace hone

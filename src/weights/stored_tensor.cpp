@@ -172,6 +172,11 @@ int64_t StoredTensor::bytes_of(int64_t count) const {
   return count * static_cast<int64_t>(size_of(values_.entry->dtype));
 }
 
+void StoredTensor::prefetch(int64_t first, int64_t count) const {
+  values_.file->prefetch(*values_.entry, static_cast<uint64_t>(bytes_of(first)),
+                         static_cast<uint64_t>(bytes_of(count)));
+}
+
 void StoredTensor::read(ReadScratch& scratch, int64_t first, int64_t count, DType dtype, std::byte* destination) const {
   switch (format_) {
     case Format::kPlain:

@@ -49,6 +49,8 @@ class StoredTensor {
   /// Elements [first, first + count), in the file's order, as float32 or bfloat16 in host memory. For MXFP4 both are
   /// multiples of 32, and the order is that of [.., out, in]. Thread-safe.
   void read(ReadScratch& scratch, int64_t first, int64_t count, DType dtype, std::byte* destination) const;
+  /// Asks the system to read the numbers of these elements beforehand. Thread-safe.
+  void prefetch(int64_t first, int64_t count) const;
 
  private:
   void read_plain(ReadScratch& scratch, int64_t first, int64_t count, DType dtype, std::byte* destination) const;

@@ -299,6 +299,11 @@ TEST_F(QuantizedCheckpoint, MissingAndMisshapenScalesAreNamed) {
   EXPECT_THAT(error_of({codes, {"q.weight_scale_inv", DType::kF32, {2, 2}}}, "", linear),
               HasSubstr("no quantization_config"));
   EXPECT_EQ(error_of({codes, {"q.weight_scale_inv", DType::kF32, {2, 2}}}, fp8, linear), "");
+  // Blocks are 128 x 128 where config.json does not say.
+  const std::string unstated = R"("quantization_config": {"quant_method": "fp8"})";
+  EXPECT_EQ(error_of({codes, {"q.weight_scale_inv", DType::kF32, {2, 2}}}, unstated, linear), "");
+  EXPECT_THAT(error_of({codes, {"q.weight_scale_inv", DType::kF32, {1, 1}}}, unstated, linear),
+              HasSubstr("weight_block_size [128, 128] asks for [2, 2]"));
   EXPECT_THAT(
       error_of({{"q.weight", DType::kF32, {130, 256}}, {"q.weight_scale_inv", DType::kF32, {2, 2}}}, fp8, linear),
       HasSubstr("does not know: q.weight_scale_inv"));
@@ -336,7 +341,7 @@ TEST_F(QuantizedCheckpoint, OtherMethodsAreRefusedByName) {
     return testing::user_error([&] { read_quantization(root_); });
   };
   EXPECT_THAT(error(R"({"quant_method": "gptq", "bits": 4})"), HasSubstr("quant_method: \"gptq\" is not supported"));
-  EXPECT_THAT(error(R"({"quant_method": "fp8"})"), HasSubstr("weight_block_size"));
+  EXPECT_THAT(error(R"({"quant_method": "fp8", "weight_block_size": null})"), HasSubstr("weight_block_size"));
   EXPECT_THAT(error(R"({"quant_method": "fp8", "weight_block_size": [128, 0]})"), HasSubstr("weight_block_size"));
   EXPECT_THAT(error(R"({"quant_method": "fp8", "fmt": "e5m2", "weight_block_size": [1, 1]})"), HasSubstr("fmt"));
   EXPECT_THAT(error(R"(7)"), HasSubstr("not an object"));

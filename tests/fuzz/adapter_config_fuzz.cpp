@@ -1,4 +1,4 @@
-// adapter_config.json beside the weights of a small model's adapter.
+// adapter_config.json beside the weights of a small model's adapter, down to the ranks that its patterns give.
 #include "fuzz_input.h"
 #include "models/registry.h"
 #include "weights/adapter.h"
@@ -26,6 +26,10 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
                                                         folder / "adapter_model.safetensors");
   if (!copied) return 0;
   file.write(hone::text_of(data, size));
-  hone::expect_answer([&] { hone::describe_adapter(folder, model.store); });
+  hone::expect_answer([&] {
+    const hone::AdapterDescription adapter = hone::describe_adapter(folder, model.store);
+    Model adapted;
+    hone::attach_lora(adapted.store, adapter.lora);
+  });
   return 0;
 }

@@ -30,6 +30,7 @@
 #include "train/profile_report.h"
 #include "train/recompute.h"
 #include "train/run_options.h"
+#include "train/trace_file.h"
 #include "weights/checkpoint.h"
 
 namespace hone {
@@ -107,7 +108,7 @@ class BenchTraining {
       : options_(options),
         config_(bench_model(options.model, options.layers)),
         pool_(rank_threads(options.threads, ranks.cores_shared_by)),
-        stream_(choose_rank_device(options.device, ranks.local_rank, ranks.local_size), pool_),
+        stream_(choose_rank_device(options.device, ranks.local_rank, ranks.local_size, ranks.size), pool_),
         decoder_(read_decoder_config(config_), store_, placement_, dtype_named(options.dtype)) {
     check_sizes();
     hold_experts();
@@ -449,7 +450,7 @@ int run_bench_step(const BenchStepOptions& options, const TrainerRanks& ranks) {
   if (options.json != "-") print_text(heading(results) + tables(results, options, training, color));
   if (!options.profile.empty()) {
     results["profile"] = profile_json(summary);
-    write_text_file(options.profile, chrome_trace(profile).dump() + "\n");
+    TraceFile(options.profile).add(profile);
     if (options.json != "-") print_text("\n" + profile_table(summary, color));
   }
   write_bench_json(options.json, results);

@@ -4,16 +4,18 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <fstream>
 #include <iterator>
 
 #include "app/convert/command_line.h"
 #include "app/convert/converted_yaml.h"
 #include "app/convert/detect.h"
+#include "app/convert/python_script.h"
 #include "app/convert/translation.h"
 #include "app/output.h"
+#include "app/overrides.h"
 #include "app/resolve.h"
 #include "core/error.h"
+#include "core/file_bytes.h"
 #include "weights/checkpoint.h"
 
 namespace hone {
@@ -27,14 +29,8 @@ struct Source {
 };
 
 std::string text_of(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  if (!file || std::filesystem::is_directory(path)) {
-    throw UserError(fmt::format("cannot read '{}'", path), path, "give a YAML or JSON file, or a shell script");
-  }
-  constexpr std::streamsize kMost = 4 << 20;
-  std::string text(static_cast<size_t>(kMost), '\0');
-  file.read(text.data(), kMost);
-  text.resize(static_cast<size_t>(file.gcount()));
+  constexpr uint64_t kMost = 4 << 20;
+  std::string text = read_whole_file(path, kMost, FileSource::kAlsoPipe);
   if (text.find('\0') != std::string::npos) throw UserError("this is no text", path, "give a YAML or JSON file");
   return text;
 }
@@ -100,6 +96,11 @@ Source read_source(const ConvertOptions& options) {
   source.config.folder = std::filesystem::path(options.input).parent_path().string();
   if (!options.input.empty() && is_config_file(options.input)) {
     source.config.root = read_config_file(options.input);
+  } else if (options.input.ends_with(".py")) {
+    PythonScript script = read_python_script(text_of(options.input), options.input);
+    source.program = script.tool;
+    source.config.root = std::move(script.root);
+    source.config.look = std::move(script.look);
   } else if (!options.input.empty()) {
     const TrainingCommand command = read_shell_script(text_of(options.input), options.input);
     source.program = command.program;
@@ -116,6 +117,7 @@ Source read_source(const ConvertOptions& options) {
 }
 
 DetectedTool tool_of(const ConvertOptions& options, const Source& source) {
+  if (options.from == "auto" && options.input.ends_with(".py")) return {find_tool(source.program), {"its calls"}};
   if (options.from == "auto") return detect_tool(source.config.root, source.program, source.name);
   std::vector<std::string> names = {"auto"};
   for (const Tool& tool : tools()) names.push_back(tool.name);
@@ -168,7 +170,9 @@ int run_convert_config(const ConvertOptions& options) {
   if (!translation.refused.empty() && !options.accept_changes) {
     throw UserError(
         fmt::format("{} of the settings would change what is learnt, and cannot be kept", translation.refused.size()),
-        source.name, fmt::format("take them out there, or --accept-changes writes {} without them", options.output));
+        source.name,
+        fmt::format("take them out there, or add --accept-changes, which writes {} without them",
+                    options.output == "-" ? "the rest" : options.output));
   }
   const auto written = [&](bool expand) {
     return converted_yaml(translation, *detected.tool, source.name, source.config.devices, expand);
@@ -177,6 +181,7 @@ int run_convert_config(const ConvertOptions& options) {
   if (options.output == "-") {
     print_text(written(true));
   } else {
+    require_apart(options.output, {{options.input, "the configuration"}});
     require_free_file(options.output, options.force);
     write_text_file(options.output, written(true));
     print_text(fmt::format("{0} is written\n  hone validate {0}\n  hone train {0} --dry-run\n", options.output));

@@ -8,7 +8,7 @@
 namespace hone {
 
 struct ConvertOptions {
-  std::string input;                ///< YAML, JSON, or a shell script; "" with flags alone
+  std::string input;                ///< YAML, JSON, or a shell or Python script; "" with flags alone
   std::vector<std::string> flags;   ///< --name value, which win over the file
   std::string from = "auto";        ///< the tool
   std::string output = "run.yaml";  ///< "-" = standard output

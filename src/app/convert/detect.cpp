@@ -40,6 +40,15 @@ std::string tool_names() {
 
 }  // namespace
 
+bool is_key_of_a_tool(std::string_view name) {
+  return std::any_of(tools().begin(), tools().end(), [&](const Tool& tool) {
+    if (std::find(tool.marks.begin(), tool.marks.end(), name) != tool.marks.end()) return true;
+    return std::any_of(tool.rules.begin(), tool.rules.end(), [&](const ToolRule& rule) {
+      return rule.name != "*" && (rule.matches(name) || rule.name.starts_with(std::string(name) + "."));
+    });
+  });
+}
+
 DetectedTool detect_tool(const ConfigNode& root, const std::string& program, const std::string& where) {
   for (const Tool& tool : tools()) {
     const bool known = std::find(tool.programs.begin(), tool.programs.end(), program) != tool.programs.end();

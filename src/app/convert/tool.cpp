@@ -21,8 +21,15 @@ std::string trimmed(std::string_view text) {
 /// "key", "key: value" or "key {a: b, c: d}".
 void read_meaning(const std::string& text, ToolRule& rule) {
   const size_t end = text.find_first_of(":{");
-  rule.key = &key_spec(trimmed(std::string_view(text).substr(0, end)));
+  const std::string key = trimmed(std::string_view(text).substr(0, end));
   rule.alias.name = rule.name;
+  const size_t dot = key.find('.');
+  if (dot != std::string::npos && !find_key(schema(), "", key).key) {  // a member of a mapping
+    rule.key = &key_spec(key.substr(0, dot));
+    rule.alias.rewrite = member_of(key.substr(dot + 1));
+    return;
+  }
+  rule.key = &key_spec(key);
   if (end == std::string::npos) return;
   if (text[end] == ':') {
     rule.alias.rewrite = when_true(trimmed(std::string_view(text).substr(end + 1)));
@@ -110,9 +117,10 @@ bool ToolRule::matches(std::string_view path) const {
 const std::vector<Tool>& tools() {
   static const std::vector<Tool> all = [] {
     std::vector<Tool> list;
-    for (const ToolText& text : {axolotl_text(), llama_factory_text(), trl_text(), transformers_text(), swift_text(),
-                                 qwen3_sft_text(), kt_text(), node_guide_text(), mixtral_guide_text(), fms_text(),
-                                 deepspeed_text(), fsdp_text(), accelerate_text()}) {
+    for (const ToolText& text :
+         {axolotl_text(), llama_factory_text(), llama_factory_v1_text(), trl_text(), unsloth_text(),
+          transformers_text(), swift_text(), qwen3_sft_text(), kt_text(), node_guide_text(), mixtral_guide_text(),
+          fms_text(), deepspeed_text(), fsdp_text(), accelerate_text()}) {
       list.push_back(read_tool(text));
     }
     return list;

@@ -3,6 +3,7 @@
 // Keys whose names the schema knows need no rule. The others have one line each:
 //   name = key              the same under another name
 //   name = key: value       a switch: true says `value`
+//   name = key.member       a member of a key that takes a mapping
 //   name = key {a: b, …}    values in other words
 //   name @ tool             a mapping, or the path of a file, that another tool's table reads
 //   name ~ why              no effect
@@ -75,8 +76,10 @@ struct ToolText {
 // The tables, a file each.
 ToolText axolotl_text();
 ToolText llama_factory_text();
+ToolText llama_factory_v1_text();
 ToolText transformers_text();
 ToolText trl_text();
+ToolText unsloth_text();
 ToolText swift_text();
 ToolText qwen3_sft_text();
 ToolText kt_text();

@@ -16,7 +16,7 @@ dataset_dir, media_dir ~ it is read with dataset
 template(default) ? the model's own chat template is used instead of a template of LLaMA-Factory
 tool_format ? the model's own chat template writes the tools
 default_system ! write the system message into the data
-enable_thinking(true) ? the model's own chat template gets enable_thinking
+enable_thinking = chat_template_kwargs.enable_thinking
 preserve_thinking ? the model's own chat template decides about thoughts of earlier turns
 buffer_size, preprocessing_batch_size, streaming, data_shared_file_system, tokenized_path, overwrite_cache ~ data are prepared in one way
 mix_strategy(concat) ! data sets are trained on one after the other: state weights in datasets
@@ -28,6 +28,8 @@ create_new_adapter ! merge the old adapter first: hone merge
 loraplus_lr_embedding ~ embeddings have no adapter
 module_dropout, oft_* ~ only finetuning_type oft would read it
 pref_*, dpo_label_smoothing, kto_*, simpo_gamma, ppo_*, ref_model*, reward_model*, ld_alpha ~ only other stages would read it
+use_packed_sequences = packing
+export_hf_on_finish ~ it changes no training
 use_galore, use_apollo, use_badam, use_adam_mini, use_llama_pro ! it is not in this version
 galore_*, apollo_*, badam_* ~ nothing would read it
 use_muon = optim: muon
@@ -35,7 +37,9 @@ use_dft_loss, use_asft_loss, use_eaft_loss ! another loss than cross-entropy is 
 asft_alpha, eaft_alpha ~ only another loss would read it
 use_swanlab - metrics go where report_to says
 swanlab_* ~ only use_swanlab would read it
-use_mca, use_megatron_bridge, use_hyper_parallel, hyper_parallel_*, megatron_bridge_args, master_addr, master_port, ray_*, ray_run_name, ray_storage_path, placement_strategy, resources_per_worker - it says how ranks share the work
+tensor_model_parallel_size(1), pipeline_model_parallel_size(1), virtual_pipeline_model_parallel_size(1), expert_model_parallel_size(1), context_parallel_size(1), sequence_parallel, tensor_parallel_size(1), use_distributed_optimizer, overlap_grad_reduce, overlap_param_gather, overlap_moe_expert_parallel_comm, use_mca, use_megatron_bridge, use_hyper_parallel, hyper_parallel_*, megatron_bridge_args, master_addr, master_port, ray_*, ray_run_name, ray_storage_path, placement_strategy, resources_per_worker ~ it says how ranks share the work, which changes nothing that is learnt
+bias_activation_fusion, apply_rope_fusion, moe_grouped_gemm, moe_token_dispatcher_type, moe_permute_fusion, masked_softmax_fusion, bias_dropout_fusion, gradient_accumulation_fusion, cross_entropy_loss_fusion, calculate_per_token_loss ~ the fused kernels are always on
+mixed_precision = dtype {bf16: bfloat16, bf16_mixed: bfloat16, fp16: float16, fp32: float32}
 freeze_vision_tower, freeze_multi_modal_projector, image_*, video_*, audio_*, use_audio_in_video, crop_to_patches ~ a vision tower is kept as it is
 freeze_language_model ! nothing would be trained
 disable_shuffling = shuffle {true: "false", false: "true"}
@@ -57,6 +61,7 @@ length_penalty, skip_special_tokens ~ it changes no training
 finetuning_type: lora
 max_length: 2048
 overlength: truncate_right
+learn_empty_thinking: true
 )",
           R"(
 lora_r: 8

@@ -38,7 +38,7 @@ scheduler.params.warmup_min_lr(0) ! warm-up begins at 0
 scheduler.params.warmup_type(linear) ! warm-up is linear
 scheduler.params.* ~ the schedule has no such parameter
 activation_checkpointing.* ~ gradient_checkpointing says what is recomputed
-zero_allow_untested_optimizer, zero_force_ds_cpu_optimizer, steps_per_print, wall_clock_breakdown, flops_profiler.*, comms_logger.*, communication_data_type, prescale_gradients, gradient_predivide_factor, sparse_gradients, dump_state, memory_breakdown, disable_allgather, aio.*, checkpoint.*, data_types.*, monitor_config.*, tensorboard.*, wandb.*, csv_monitor.*, torch_autocast.*, compile.*, autotuning.*, elasticity.*, zero_quantized_*, fp16_master_weights_and_gradients, hybrid_engine.*, seq_parallel_communication_data_type, tensor_parallel.*, autotp_size, amp.enabled ~ it does not change results
+zero_allow_untested_optimizer, zero_force_ds_cpu_optimizer, steps_per_print, wall_clock_breakdown, flops_profiler.*, comms_logger.*, comms_config.*, communication_data_type, prescale_gradients, gradient_predivide_factor, sparse_gradients, dump_state, memory_breakdown, disable_allgather, aio.*, checkpoint.*, data_types.*, monitor_config.*, tensorboard.*, wandb.*, csv_monitor.*, torch_autocast.*, compile.*, autotuning.*, elasticity.*, zero_quantized_*, fp16_master_weights_and_gradients, hybrid_engine.*, seq_parallel_communication_data_type, tensor_parallel.*, autotp_size, amp.enabled ~ it does not change results
 data_efficiency.*, curriculum_learning.*, progressive_layer_drop.*, eigenvalue.*, compression_training.*, sparse_attention.* ! it is not in this version
 )",
           "",
@@ -55,8 +55,8 @@ ToolText fsdp_text() {
            "limit_all_gathers", "use_orig_params", "fsdp_auto_wrap_policy", "fsdp_transformer_layer_cls_to_wrap",
            "transformer_layer_cls_to_wrap"},
           R"(
-activation_checkpointing = gradient_checkpointing
-fsdp_activation_checkpointing = gradient_checkpointing
+activation_checkpointing = gradient_checkpointing {false: ""}
+fsdp_activation_checkpointing = gradient_checkpointing {false: ""}
 offload_params, fsdp_offload_params, cpu_offload - host memory as room for the GPU; `hone estimate` says what fits without
 sharding_strategy, fsdp_sharding_strategy = zero_stage {no_shard: 0, full_shard: 3, shard_grad_op: 2, hybrid_shard: 3, hybrid_shard_zero2: 2, 1: 3, 2: 2, 3: 0, 4: 3, 5: 2}
 version, fsdp_version, reshard_after_forward, fsdp_reshard_after_forward - every rank has the whole weights: zero_stage 1 spreads the optimizer's state alone

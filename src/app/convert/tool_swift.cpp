@@ -23,7 +23,7 @@ freeze_llm ! nothing would be trained
 use_chat_template(true) ! state type: text or prompt_completion in datasets
 padding_side(right) ~ nothing is padded
 response_prefix, add_non_thinking_prefix(true), preserve_thinking, disable_ignore_empty_think ? the model's own chat template decides about thoughts
-sequence_parallel_size(1), packing_num_proc, packing_length, zero_hpz_partition_size, deepspeed_autotp_size, ddp_*, device_map, max_memory - it says how ranks share the work
+sequence_parallel_size(1), packing_num_proc, packing_length, zero_hpz_partition_size, deepspeed_autotp_size, ddp_*, device_map, max_memory ~ it says how ranks share the work, which changes nothing that is learnt
 is_binary_loss_scale, lazy_tokenize, load_from_cache_file, streaming, shuffle_buffer_size, stopping_strategy, strict, disable_auto_column_mapping, cached_val_dataset, val_dataset_shuffle ~ data are prepared in one way
 interleave_prob = interleave_probs
 rope_scaling, max_model_len, num_labels, problem_type, init_strategy ! edit the model's config.json

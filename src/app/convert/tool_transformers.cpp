@@ -15,7 +15,7 @@ deepspeed @ deepspeed
 accelerate_config @ accelerate
 padding_free ~ nothing is ever padded
 fsdp_config @ fsdp
-fsdp_min_num_params, fsdp_transformer_layer_cls_to_wrap, local_rank, parallelism_config - it says how ranks share the work
+fsdp_min_num_params, fsdp_transformer_layer_cls_to_wrap, local_rank, parallelism_config ~ it says how ranks share the work, which changes nothing that is learnt
 accelerator_config, use_ipex, use_mps_device, xpu_backend, tpu_*, jit_mode_eval, place_model_on_device ~ Hone finds its devices itself
 past_index, debug, log_level, log_level_replica, log_on_each_node, disable_tqdm, skip_memory_metrics, logging_strategy(steps) ~ it is about messages
 push_to_hub_*, hub_*, save_on_each_node, project, trackio_*, run_id - models are not uploaded
@@ -28,14 +28,13 @@ ddp_bucket_cap_mb, ddp_broadcast_buffers, torchdynamo, torch_empty_cache_steps, 
 optim_target_modules ! GaLore and its kin are not in this version
 adafactor = optim: adafactor
 restore_callback_states_from_checkpoint, enable_jit_checkpoint, mp_parameters ~ resumed runs have their whole state
-sharded_ddp, ray_scope, tensor_parallel_size - it says how ranks share the work
+sharded_ddp, ray_scope, tensor_parallel_size ~ it says how ranks share the work, which changes nothing that is learnt
 neftune_noise_alpha = neftune_noise_alpha
 r = lora_r
 target_modules = lora_target_modules
 bias = lora_bias
 task_type, peft_type, base_model_name_or_path, inference_mode, auto_mapping, revision ~ an adapter's file has it
 fan_in_fan_out ~ linear weights are [out, in]
-exclude_modules ! name what is trained in lora_target_modules
 init_lora_weights = lora_init
 lora_bias = lora_bias
 loftq_config, megatron_*, eva_config, corda_config, layer_replication, arrow_config ! this kind of LoRA is not in this version

@@ -39,7 +39,7 @@ bool says_nothing(const ConfigNode& node, const std::string& neutral) {
 bool is_beside_the_mathematics(const KeySpec& key) {
   static const std::set<std::string> groups = {"Ranks and placement", "Output and metrics", "Checkpoints", "Generation",
                                                "After training"};
-  return groups.contains(key.group) && key.name != "stage";
+  return key.name == "gradient_checkpointing" || (groups.contains(key.group) && key.name != "stage");
 }
 
 class Translator {
@@ -47,9 +47,11 @@ class Translator {
   Translator(const Tool& tool, const TranslationSource& source) : tool_(tool), source_(source) {}
 
   Translation run() {
+    result_.look = source_.look;
     walk(tool_, source_.root, "");
     choose();
     add_defaults();
+    leave_out_warmup_of_a_constant_rate();
     leave_out_evaluation_of_nothing();
     if (!tool_.note.empty()) result_.look.push_back({"data", tool_.title, tool_.note});
     spread_over_devices();
@@ -82,18 +84,37 @@ class Translator {
     by_schema(tool, path, name, raw, value);
   }
 
+  /// enable_thinking: false puts LLaMA-Factory's empty block of thoughts in front of the answer; true learns it.
   void by_rule(const ToolRule& rule, const std::string& raw, const ConfigNode& value) {
     const Remark remark{said(raw, value), value.where, rule.why};
+    if (value.kind == Kind::kNull) return result_.no_effect.push_back({raw, value.where, "it is empty"});
     if (value.kind == Kind::kScalar && value.text == "auto" && rule.kind != ToolRule::Kind::kNoEffect) {
       return result_.no_effect.push_back({remark.said, remark.where, "the trainer's arguments say it"});
     }
-    if (rule.kind == ToolRule::Kind::kMeans) return state({rule.key, &rule.alias}, raw, value);
+    if (rule.kind == ToolRule::Kind::kMeans) {
+      if (rule.name == "enable_thinking") state({&key_spec("learn_empty_thinking"), nullptr}, raw, value);
+      return state({rule.key, &rule.alias}, raw, value);
+    }
     if (rule.kind == ToolRule::Kind::kNoEffect) return result_.no_effect.push_back(remark);
+    if (rule.name == "stage" && value.text == "pt") return go_on_with_texts(raw, value);
     if (says_nothing(value, "")) return result_.no_effect.push_back({remark.said, remark.where, "it is off"});
     if (says_nothing(value, rule.neutral)) {
       return result_.no_effect.push_back({remark.said, remark.where, "Hone does just that"});
     }
     remarks_of(rule.kind).push_back(remark);
+  }
+
+  /// LLaMA-Factory's stage pt: texts (dataset_entries says so of the data), run together and cut into pieces.
+  void go_on_with_texts(const std::string& raw, const ConfigNode& value) {
+    const auto is = [&](const char* key, const char* text) {
+      ConfigNode node = value;
+      node.text = text;
+      state({&key_spec(key), nullptr}, raw, node);
+    };
+    is("packing", "true");
+    is("overlength", "split");
+    result_.look.push_back(
+        {said(raw, value), value.where, "texts need not run on from one to the next: they do not see each other here"});
   }
 
   std::vector<Remark>& remarks_of(ToolRule::Kind kind) {
@@ -133,6 +154,7 @@ class Translator {
   }
 
   void unknown(const Tool& tool, const std::string& raw, const ConfigNode& value) {
+    if (value.kind == Kind::kNull) return result_.no_effect.push_back({raw, value.where, "it is empty"});
     result_.refused.push_back({said(raw, value), value.where,
                                fmt::format("no key of {} that is known here.{}", tool.title,
                                            did_you_mean(config_name(raw), writable_names(schema())))});
@@ -168,11 +190,45 @@ class Translator {
     return value.kind == Kind::kScalar && !value.text.empty() && value.text.find('{') == std::string::npos && !file;
   }
 
+  /// Where a tool lets two statements about one key stand: targets of adapters add up, and one of two switches is
+  /// enough to recompute.
+  static std::vector<Statement> agreed(const KeySpec& key, std::vector<Statement> all) {
+    if (all.size() < 2) return all;
+    if (key.name == "lora_target_modules") {
+      Statement& first = all.front();
+      for (size_t i = 1; i < all.size(); ++i) {
+        first.said += ", " + all[i].said;
+        for (const Json& target : all[i].value) {
+          if (std::find(first.value.begin(), first.value.end(), target) == first.value.end())
+            first.value.push_back(target);
+        }
+      }
+      all.resize(1);
+    } else if (key.name == "gradient_checkpointing") {
+      const auto on = std::find_if(all.begin(), all.end(), [](const Statement& one) { return one.value != "false"; });
+      if (on != all.end()) return {*on};
+    }
+    return all;
+  }
+
+  /// "all" means another set of modules in each version of transformers.
+  void ask_about_experts(const Statement& chosen) {
+    if (chosen.key->name != "lora_target_modules") return;
+    const auto names = [&](const char* target) {
+      return std::find(chosen.value.begin(), chosen.value.end(), target) != chosen.value.end();
+    };
+    if (names("all-linear") && !names("all-experts")) {
+      result_.look.push_back(
+          {chosen.said, chosen.where, "experts are not adapted here; transformers 4 did: add all-experts"});
+    }
+  }
+
   void choose() {
     for (const KeySpec& key : schema()) {
       const auto found = statements_.find(key.name);
       if (found == statements_.end()) continue;
-      const Statement chosen = chosen_statement(found->second);
+      const Statement chosen = chosen_statement(agreed(key, found->second));
+      ask_about_experts(chosen);
       const bool same = chosen.said.starts_with(key.name + ": ");
       result_.stated.push_back({&key, chosen.value, same ? "" : chosen.said});
     }
@@ -251,6 +307,19 @@ class Translator {
     } catch (const UserError&) {  // it needs one of the defaults: those that depend on nothing are known all the same
     }
     std::erase_if(result_.defaults, [&](const TranslatedKey& added) { return added.key->load(run) == added.value; });
+  }
+
+  /// Hugging Face's constant schedule does not read a warm-up that is stated.
+  void leave_out_warmup_of_a_constant_rate() {
+    const auto is_constant = [](const TranslatedKey& key) {
+      return key.key->name == "lr_scheduler_type" && key.value == "constant";
+    };
+    if (std::none_of(result_.stated.begin(), result_.stated.end(), is_constant)) return;
+    std::erase_if(result_.stated, [&](const TranslatedKey& key) {
+      if (key.key->name != "warmup_steps" && key.key->name != "warmup_ratio") return false;
+      result_.no_effect.push_back({said_here(key), tool_.title, "a constant schedule has no warm-up"});
+      return true;
+    });
   }
 
   /// Tools find a split to evaluate on by its name; here it has to be stated, or nothing is evaluated.

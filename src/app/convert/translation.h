@@ -34,8 +34,9 @@ struct Translation {
 
 struct TranslationSource {
   ConfigNode root;
-  std::string folder;   ///< where files that it names are looked for, besides the current folder
-  int64_t devices = 1;  ///< on which its batch is stated per device
+  std::vector<Remark> look = {};  ///< what reading it has left to be looked at
+  std::string folder;             ///< where files that it names are looked for, besides the current folder
+  int64_t devices = 1;            ///< on which its batch is stated per device
 };
 
 /// Translates. Throws UserError only for a source that contradicts itself (a key stated twice with different values, a

@@ -52,7 +52,17 @@ void check_launch_plan(const LaunchPlan& plan) {
                          return c == '_' || (c >= '0' && c <= '9') || (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z');
                        });
     if (!valid) throw UserError(fmt::format("'{}' is not NAME=VALUE", variable), "--env", "e.g. NCCL_DEBUG=INFO");
+    if (variable.starts_with("HONE_RUN_SECRET=")) {
+      throw UserError("the run's secret would stand in a script and on command lines", "--env",
+                      "leave it out: each run gets one of its own; or export HONE_RUN_SECRET before hone launch");
+    }
   }
+}
+
+std::string secret_lines() {
+  return R"sh(if [ -n "${HONE_RUN_SECRET_FILE:-}" ]; then HONE_RUN_SECRET=$(cat "$HONE_RUN_SECRET_FILE") || exit 2; fi
+[ -n "${HONE_RUN_SECRET:-}" ] || HONE_RUN_SECRET=$(od -An -N32 -tx1 /dev/urandom | tr -d ' \n')
+)sh";
 }
 
 std::string shell_word(std::string_view text) {

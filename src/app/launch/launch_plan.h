@@ -39,6 +39,10 @@ std::vector<std::pair<std::string, std::string>> cpu_rank_variables();
 /// Throws UserError: what check_ranks_command does, numbers out of range, NAME=VALUE without a name.
 void check_launch_plan(const LaunchPlan& plan);
 
+/// Lines of a script of bash that set HONE_RUN_SECRET when it runs: what the user states, else fresh random digits. The
+/// script itself never has it, nor has a command line.
+std::string secret_lines();
+
 /// As a shell's word: as it is if it has only harmless characters, else in single quotes.
 std::string shell_word(std::string_view text);
 /// The words of a command.

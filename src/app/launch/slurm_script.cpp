@@ -62,6 +62,7 @@ std::string slurm_script(const LaunchPlan& plan, const SlurmOptions& options) {
   }
   script += fmt::format("set -eu\ncd {}\n", shell_word(plan.directory));
   for (const std::string& variable : plan.environment) script += "export " + shell_word(variable) + "\n";
+  script += "# What the ranks of this job know and nobody else does.\n" + secret_lines() + "export HONE_RUN_SECRET\n";
   std::string srun = "srun --kill-on-bad-exit=1";
   // Since SLURM 22.05 a step does not have it from its job.
   if (options.cpus_per_rank > 0) srun += fmt::format(" --cpus-per-task={}", options.cpus_per_rank);

@@ -2,6 +2,12 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
 
 #include <cstdlib>
 
@@ -56,6 +62,31 @@ TEST(SlurmScript, AsksForAnArrayOfIndependentModels) {
   EXPECT_THAT(script, Not(HasSubstr("--gpus"))) << "none are asked for";
   EXPECT_THAT(slurm_explanation(models, options),
               HasSubstr("hone prepare datasets=FILE --split-nodes 4 --output data"));
+}
+
+TEST(SlurmScript, MakesTheSecretOfTheRunWhenTheJobRuns) {
+  namespace fs = std::filesystem;
+  std::string name = (fs::temp_directory_path() / "hone-slurm-XXXXXX").string();
+  const fs::path folder = ::mkdtemp(name.data());
+  LaunchPlan here = plan();
+  here.directory = folder;
+  std::ofstream(folder / "job") << slurm_script(here, {});
+  std::ofstream(folder / "srun") << "#!/bin/sh\necho \"$HONE_RUN_SECRET\" >> secrets\necho \"$@\" >> words\n";
+  fs::permissions(folder / "srun", fs::perms::owner_all);
+  const std::string run = "cd '" + folder.string() + "' && PATH=.:$PATH ";
+  for (const std::string stated : {"", "", "HONE_RUN_SECRET=0123456789abcdef "}) {
+    EXPECT_EQ(std::system((run + stated + "bash job").c_str()), 0);
+  }
+  std::ifstream secrets(folder / "secrets"), words(folder / "words");
+  const std::string said((std::istreambuf_iterator<char>(words)), {});
+  std::string first, second, third;
+  secrets >> first >> second >> third;
+  EXPECT_EQ(first.size(), 64u);
+  EXPECT_EQ(second.size(), 64u);
+  EXPECT_NE(first, second);
+  EXPECT_EQ(third, "0123456789abcdef");
+  EXPECT_THAT(said, Not(HasSubstr(first)));
+  fs::remove_all(folder);
 }
 
 TEST(SlurmScript, RefusesValuesThatWouldNotBeOne) {

@@ -77,8 +77,10 @@ std::string same_everywhere(const LaunchPlan& plan) {
   return fmt::format("{} and {} must be the same on all hosts.\n", plan.program, plan.directory);
 }
 
-// While the script lives it holds the writing end of a pipe that every ssh reads.
+// While the script lives it holds the writing end of a pipe that every ssh reads, after the run's secret: a variable
+// that is not exported, in no command line.
 constexpr const char* kBegin = R"sh(
+export -n HONE_RUN_SECRET
 mkdir -p "$logs" || exit 1
 state=$(mktemp -d) || exit 1
 trap 'rm -rf "$state"' EXIT
@@ -95,6 +97,7 @@ constexpr const char* kOnHost = R"sh(
 on_host() {  # variables and command, quoted
   cat << EOF
 cd $directory || exit 1
+IFS= read -r HONE_RUN_SECRET && export HONE_RUN_SECRET
 exec 3<&0
 env$environment $1 3<&- < /dev/null &
 rank=\$!
@@ -113,7 +116,8 @@ start() {  # host, log, variables and command
   local host=$1 log=$2
   (
     exec 9>&-
-    $ssh "$host" "exec sh -c $(quoted "$(on_host "$3")")" < "$state/alive" > "$logs/$log" 2>&1
+    $ssh "$host" "exec sh -c $(quoted "$(on_host "$3")")" \
+      < <(printf '%s\n' "$HONE_RUN_SECRET"; exec cat "$state/alive") > "$logs/$log" 2>&1
     code=$?
     [ $code -eq 0 ] && exit
     [ -e "$state/failed" ] || echo $code > "$state/failed"
@@ -179,7 +183,7 @@ std::string ssh_script(const LaunchPlan& plan, const SshHosts& hosts) {
   // Quoted twice: for this script, and for the shells of the hosts.
   script += fmt::format("ssh={}\ndirectory={}\nenvironment={}\nlogs={}\n", shell_word(hosts.ssh),
                         shell_word(shell_word(plan.directory)), shell_word(environment), shell_word(plan.logs));
-  script += std::string(kBegin) + kOnHost + "\n";
+  script += secret_lines() + kBegin + kOnHost + "\n";
   for (const Remote& remote : remotes_of(plan, hosts)) {
     const std::string variables = shell_words(remote.variables);
     const std::string line = variables + (variables.empty() ? "" : " ") + remote.command;
@@ -231,10 +235,12 @@ std::string mpirun_script(const LaunchPlan& plan, const SshHosts& hosts) {
       "--wdir",    plan.directory};
   words.insert(words.end(), {"--mca", "plm_rsh_agent", hosts.ssh});
   words.insert(words.end(), {"-x", "MASTER_ADDR=" + master_of(hosts), "-x", fmt::format("MASTER_PORT={}", plan.port)});
+  words.insert(words.end(), {"-x", "HONE_RUN_SECRET"});  // the name alone: mpirun takes the value from its environment
   words.insert(words.end(), {"-x", "TERM=dumb"});  // mpirun gives ranks a terminal, but their output is a log, too
   for (const std::string& variable : plan.environment) words.insert(words.end(), {"-x", variable});
   return heading(mpirun_explanation(plan, hosts)) +
-         fmt::format("\nssh={}\nhosts=({})", shell_word(hosts.ssh), shell_words(hosts.hosts)) + kReachable +
+         fmt::format("\nssh={}\nhosts=({})", shell_word(hosts.ssh), shell_words(hosts.hosts)) + kReachable + "\n" +
+         secret_lines() + "export HONE_RUN_SECRET" +
          fmt::format(
              "\nmkdir -p {0} || exit 1\nroot=()\n[ \"$(id -u)\" != 0 ] || root=(--allow-run-as-root)\n"
              "exec mpirun \"${{root[@]}}\" {1} \\\n  {2} > >(tee {3}) 2>&1\n",

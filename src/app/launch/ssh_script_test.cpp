@@ -77,6 +77,23 @@ TEST_F(SshScript, StartsEachRankWithItsVariablesAndKeepsItsLog) {
   EXPECT_EQ(file("logs/rank_3.log"), "b: 3 1 " + rest);
 }
 
+TEST_F(SshScript, RanksGetTheSecretOfTheRunAndNobodyElseSeesIt) {
+  write("ssh", "#!/bin/bash\necho \"$@\" >> words\nenv >> words\nhost=$1 exec bash -c \"$2\"\n");
+  write_program("echo \"$HONE_RUN_SECRET\"\n");
+  ASSERT_EQ(run(), 0) << file("err");
+  const std::string first = file("logs/rank_0.log");
+  EXPECT_EQ(first.size(), 65u) << first;
+  EXPECT_EQ(file("logs/rank_1.log"), first);
+  EXPECT_EQ(file("words").find(first.substr(0, 64)), std::string::npos) << "on a command line, or in ssh's environment";
+  ASSERT_EQ(run(), 0) << file("err");
+  EXPECT_NE(file("logs/rank_0.log"), first) << "not a new one";
+  ASSERT_EQ(run("HONE_RUN_SECRET=0123456789abcdef"), 0);
+  EXPECT_EQ(file("logs/rank_1.log"), "0123456789abcdef\n");
+  write("secret", "fedcba9876543210\n");
+  ASSERT_EQ(run("HONE_RUN_SECRET_FILE=secret"), 0);
+  EXPECT_EQ(file("logs/rank_1.log"), "fedcba9876543210\n");
+}
+
 TEST_F(SshScript, IndependentModelsHaveShardsAndFoldersOfTheirOwn) {
   write_program("echo \"$host: [$RANK] $*\"\n");
   fs::create_directories(folder_ / "my data");
@@ -114,18 +131,18 @@ TEST_F(SshScript, WhateverEndsTheScriptEndsTheRanks) {
 }
 
 TEST_F(SshScript, CpuRanksAreStartedByMpirun) {
-  write("mpirun", "#!/bin/bash\nprintf '%s\\n' \"$@\"\nexit 9\n");
+  write("mpirun", "#!/bin/bash\nprintf '%s\\n' \"$@\"\necho ${#HONE_RUN_SECRET} digits\nexit 9\n");
   plan_.ranks_per_host = 2;
   plan_.environment = {"EXTRA=two words"};
   write("launch.sh", mpirun_script(plan_, hosts_));
   const std::string in_folder = "cd " + shell_word(folder_.string()) + " && PATH=.:$PATH ";
   EXPECT_EQ(WEXITSTATUS(std::system((in_folder + "bash launch.sh > out 2> err").c_str())), 9) << file("err");
-  for (int i = 0; i < 100 && file("logs/ranks.log").find("it's.yaml") == std::string::npos; ++i) {
+  for (int i = 0; i < 100 && file("logs/ranks.log").find("digits") == std::string::npos; ++i) {
     std::this_thread::sleep_for(std::chrono::milliseconds(20));  // for tee
   }
   const std::string words = file("logs/ranks.log");
   for (const char* part : {"-n\n4\n", "--host\nme@a:2,b:2\n", "plm_rsh_agent\n./ssh\n", "-x\nMASTER_ADDR=a\n",
-                           "-x\nEXTRA=two words\n", "train\nit's.yaml\n"}) {
+                           "-x\nEXTRA=two words\n", "train\nit's.yaml\n", "-x\nHONE_RUN_SECRET\n", "\n64 digits\n"}) {
     EXPECT_THAT(words, HasSubstr(part));
   }
 }
@@ -176,6 +193,7 @@ TEST(LaunchPlan, RefusesWhatCannotBeStarted) {
   expect([](LaunchPlan& p) { p.port = 80; }, "80 cannot be the port");
   expect([](LaunchPlan& p) { p.environment = {"=x"}; }, "NAME=VALUE");
   expect([](LaunchPlan& p) { p.environment = {"A B=x"}; }, "NAME=VALUE");
+  expect([](LaunchPlan& p) { p.environment = {"HONE_RUN_SECRET=0123456789abcdef"}; }, "would stand in a script");
 }
 
 TEST(ShellWord, IsOneWordOfAShell) {

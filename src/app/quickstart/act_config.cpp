@@ -25,7 +25,7 @@ std::string english_yaml(const std::filesystem::path& folder, const QuickstartBu
                          const RunSettings& settings) {
   return fmt::format(
       R"(# Act 1 of the quickstart: a model with random weights learns to read English calendar entries.
-# Run it again into another folder: hone train {file} output_dir=again
+# It may be run again: hone train {file}
 model_name_or_path: {model}
 finetuning_type: full            # all weights; act2.yaml trains small adapters instead
 dtype: float32                   # bfloat16 is the default, and right for larger models
@@ -36,7 +36,7 @@ datasets:
 val_split: 200                   # samples kept back for the evaluation loss
 max_length: 96                   # tokens of the longest sample
 packing: true                    # short samples share a batch; they do not see each other
-train_on: assistant              # questions are read, answers are learnt
+train_on: assistant              # answers get loss, questions do not
 
 max_steps: {steps}
 per_device_train_batch_size: 32  # sequences of max_length at once
@@ -51,6 +51,7 @@ seed: {seed}
 device: {device}                 # auto takes a GPU if there is one
 
 output_dir: {output}
+overwrite_output_dir: true       # what an earlier run of this file left there is replaced
 logging_steps: {logging}
 eval_steps: {evaluation}
 save_strategy: "no"              # no checkpoints on the way; the model is saved at the end
@@ -66,7 +67,7 @@ std::string german_yaml(const std::filesystem::path& folder, const QuickstartBud
                         const RunSettings& settings) {
   return fmt::format(
       R"(# Act 2 of the quickstart: adapters teach the model of act 1 German, without forgetting English.
-# Run it again into another folder: hone train {file} output_dir=again
+# It may be run again: hone train {file}
 model_name_or_path: {model}
 finetuning_type: lora            # the weights stay as they are; small matrices beside them learn
 lora_r: 16
@@ -99,6 +100,7 @@ seed: {seed}
 device: {device}
 
 output_dir: {output}
+overwrite_output_dir: true       # what an earlier run of this file left there is replaced
 logging_steps: {logging}
 eval_steps: {evaluation}
 save_strategy: "no"

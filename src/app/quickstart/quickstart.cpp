@@ -130,7 +130,7 @@ class Quickstart {
     const auto begin = std::chrono::steady_clock::now();
     Logger logger(console_, LogLevel::kWarning);
     const ExitCode code =
-        Trainer(load_config((folder_ / file).string(), {}).run, logger, {resolved_yaml, resolved_pairs}).run();
+        Trainer(load_config((folder_ / file).string(), {}).run, logger, {resolved_yaml, resolved_pairs, {}}).run();
     seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
     return code;
   }
@@ -138,9 +138,8 @@ class Quickstart {
   ExitCode english() {
     story_.act("Act 1", "full fine-tuning: English to ISO 8601");
     story_.say(
-        fmt::format("hone train {}\n\nWhat is trained, a sample of which the marked part is learnt, and the "
-                    "memory it takes:",
-                    (folder_ / "act1.yaml").generic_string()));
+        fmt::format("{} train {}\n\nThe data, a sample of which the marked part gets loss, and the memory it takes:",
+                    program_name(), (folder_ / "act1.yaml").generic_string()));
     const Answers before = ask({folder_ / "model"}, tests_.english, stream_);
     if (const ExitCode code = train("act1.yaml", english_seconds_); code != ExitCode::kOk) return code;
     const Answers after = ask({folder_ / "act1"}, tests_.english, stream_);
@@ -154,9 +153,9 @@ class Quickstart {
   ExitCode german() {
     story_.act("Act 2", "LoRA on attention and experts: the same in German");
     story_.say(
-        fmt::format("hone train {}\n\nThe weights of act 1 stay as they are; small adapters beside them learn, "
+        fmt::format("{} train {}\n\nThe weights of act 1 stay as they are; small adapters beside them learn, "
                     "with some English replayed:",
-                    (folder_ / "act2.yaml").generic_string()));
+                    program_name(), (folder_ / "act2.yaml").generic_string()));
     const ModelPath base{folder_ / "act1"}, adapted{folder_ / "act1", folder_ / "act2"};
     const Answers before = ask(base, tests_.german, stream_);
     if (const ExitCode code = train("act2.yaml", german_seconds_); code != ExitCode::kOk) return code;
@@ -173,11 +172,13 @@ class Quickstart {
     const std::string model = (folder_ / "act1").string(), adapter = (folder_ / "act2").string(),
                       output = (folder_ / "merged").string();
     story_.act("Merge", "the adapter becomes part of the weights, and the logits are compared");
-    story_.say(fmt::format("hone merge {} {} {}", model, adapter, output));
+    story_.say(
+        fmt::format("{} merge --model {} --adapter {} --output {} --force", program_name(), model, adapter, output));
     MergeOptions options;
     options.model = model;
     options.adapter = adapter;
     options.output = output;
+    options.force = true;
     run_merge(options);
   }
 

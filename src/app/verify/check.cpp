@@ -14,6 +14,8 @@ namespace {
 constexpr size_t kWorst = 10;
 /// A gradient smaller than this share of all gradients together is compared with that share.
 constexpr double kSmallGradient = 1e-4;
+/// Ours and the reference each move by the noise of the reference, perhaps in opposite directions.
+constexpr double kNoiseFactor = 2;
 
 /// Larger of two errors; one that is not a number is the largest.
 double worse(double a, double b) { return std::isnan(a) || a > b ? a : b; }
@@ -49,11 +51,40 @@ void sort_worst(std::vector<TensorError>& errors) {
   });
 }
 
+/// Takes up one of the numbers of a row, which has the `bound` of the row and the `noise` of its own.
+void hold(Check& check, double error, double bound, double noise = 0) {
+  Check one;
+  one.error = error;
+  one.bound = std::max(bound, kNoiseFactor * noise);
+  if (one.bound > bound) {
+    ++check.noise.count;
+    check.noise.largest = std::max(check.noise.largest, noise);
+  }
+  if (check.noise.of++ > 0 && !is_worse(one, check)) return;
+  check.error = one.error;
+  check.bound = one.bound;
+}
+
 void keep_worst(Check& check, std::vector<TensorError> errors) {
   sort_worst(errors);
   for (const TensorError& error : errors) check.error = worse(error.error, check.error);
   errors.resize(std::min(errors.size(), kWorst));
   check.worst = std::move(errors);
+}
+
+/// The same, each tensor within the larger of `bound` and twice its noise.
+void keep_worst(Check& check, std::vector<TensorError> errors, double bound, const ChangeNoise& noise) {
+  std::vector<Check> tensors;
+  for (TensorError& error : errors) {
+    const auto it = noise.tensors.find(error.name);
+    const double own = it == noise.tensors.end() ? 0 : it->second;
+    hold(check, error.error, bound, own);
+    hold(tensors.emplace_back(Check{.name = std::move(error.name), .measure = {}, .worst = {}}), error.error, bound,
+         own);
+  }
+  std::stable_sort(tensors.begin(), tensors.end(), is_worse);
+  tensors.resize(std::min(tensors.size(), kWorst));
+  for (Check& tensor : tensors) check.worst.push_back({std::move(tensor.name), tensor.error});
 }
 
 std::string shape_text(const std::vector<int64_t>& shape) { return fmt::format("[{}]", fmt::join(shape, ", ")); }
@@ -97,15 +128,22 @@ HostTensor change(const HostTensor& initial, const HostTensor& final) {
 
 }  // namespace
 
+double Check::of_bound() const { return ratio(error, bound); }
+
+bool is_worse(const Check& a, const Check& b) {
+  return std::isnan(a.error) ? !std::isnan(b.error) : a.of_bound() > b.of_bound();
+}
+
 Check compare_number(std::string name, double ours, double reference, double bound) {
   return compare_numbers(std::move(name), {&ours, 1}, {&reference, 1}, bound);
 }
 
-Check compare_numbers(std::string name, std::span<const double> ours, std::span<const double> reference, double bound) {
-  HONE_ASSERT(ours.size() == reference.size());
+Check compare_numbers(std::string name, std::span<const double> ours, std::span<const double> reference, double bound,
+                      std::span<const double> noise) {
+  HONE_ASSERT(ours.size() == reference.size() && (noise.empty() || noise.size() == ours.size()));
   Check check{.name = std::move(name), .bound = bound, .measure = "relative", .worst = {}};
   for (size_t i = 0; i < ours.size(); ++i) {
-    check.error = worse(ratio(std::abs(ours[i] - reference[i]), std::abs(reference[i])), check.error);
+    hold(check, ratio(std::abs(ours[i] - reference[i]), std::abs(reference[i])), bound, noise.empty() ? 0 : noise[i]);
   }
   return check;
 }
@@ -155,7 +193,8 @@ std::vector<Check> compare_gradients(const std::string& name, const HostTensors&
 }
 
 std::vector<Check> compare_updates(const std::string& name, const HostTensors& initial, const HostTensors& ours,
-                                   const HostTensors& reference, const std::string& file, double bound) {
+                                   const HostTensors& reference, const std::string& file, double bound,
+                                   const ChangeNoise& noise) {
   expect_same_tensors(ours, reference, file);
   HostTensors change_ours, change_reference;
   double elements = 0;
@@ -175,8 +214,8 @@ std::vector<Check> compare_updates(const std::string& name, const HostTensors& i
     errors.push_back({key, ratio(error, std::max(norm(expected.values), share))});
     sum += error * error;
   }
-  all.error = ratio(std::sqrt(sum), size);
-  keep_worst(tensors, std::move(errors));
+  hold(all, ratio(std::sqrt(sum), size), bound, noise.all);
+  keep_worst(tensors, std::move(errors), bound, noise);
   return {all, tensors};
 }
 

@@ -3,10 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <fstream>
 #include <limits>
 
 #include "core/error.h"
+#include "core/untrusted_json.h"
 #include "data/sample_store.h"
 #include "weights/safetensors.h"
 
@@ -60,15 +60,43 @@ class Fields {
   std::string file_, path_;
 };
 
-Json read_json(const std::filesystem::path& path) {
-  std::ifstream file(path);
-  if (!file) {
+Json read_expected(const std::filesystem::path& path) {
+  std::optional<Json> json = read_json_if_there(path);
+  if (!json) {
     throw UserError("the case has no expected.json", path.string(),
                     "give the folder of a reference case (tools/make_case.py makes one from a checkpoint)");
   }
-  Json json = Json::parse(file, nullptr, false);
-  if (!json.is_object()) throw UserError("expected.json is not a JSON object", path.string(), kRemake);
-  return json;
+  if (!json->is_object()) throw UserError("expected.json is not a JSON object", path.string(), kRemake);
+  return std::move(*json);
+}
+
+/// A number that is not finite fails the comparison, as one below zero does.
+bool is_noise(double value, double most) { return value >= 0 && value <= most; }
+
+std::string noise_text(double most) {
+  return fmt::format("from 0 to {}: with more noise in the reference itself no error could be seen", most);
+}
+
+std::vector<double> read_step_noise(const Fields& fields, const std::string& key, size_t steps) {
+  auto noise = fields.get<std::vector<double>>(key);
+  fields.expect(noise.size() == steps, key, fmt::format("a list of {} numbers, one for each step", steps));
+  for (double value : noise) fields.expect(is_noise(value, kMostNumberNoise), key, noise_text(kMostNumberNoise));
+  return noise;
+}
+
+ReferenceNoise read_noise(const Fields& fields, const std::vector<ReferenceStep>& steps) {
+  const auto with_aux =
+      std::count_if(steps.begin(), steps.end(), [](const ReferenceStep& step) { return step.aux_loss.has_value(); });
+  ReferenceNoise noise;
+  noise.loss = read_step_noise(fields, "loss", steps.size());
+  if (with_aux > 0) noise.aux_loss = read_step_noise(fields, "aux_loss", static_cast<size_t>(with_aux));
+  noise.grad_norm = read_step_noise(fields, "grad_norm", steps.size());
+  noise.change = {fields.get<double>("change"), fields.get<std::map<std::string, double>>("change_of_tensors")};
+  fields.expect(is_noise(noise.change.all, kMostChangeNoise), "change", noise_text(kMostChangeNoise));
+  for (const auto& [name, value] : noise.change.tensors) {
+    fields.expect(is_noise(value, kMostChangeNoise), "change_of_tensors." + name, noise_text(kMostChangeNoise));
+  }
+  return noise;
 }
 
 ReferenceRun read_run(const Fields& fields) {
@@ -89,6 +117,7 @@ ReferenceRun read_run(const Fields& fields) {
     run.steps.push_back({step.get<double>("loss"), step.optional<double>("aux_loss"), step.get<double>("grad_norm")});
   }
   fields.expect(!run.steps.empty(), "steps", "a list of at least one step");
+  if (fields.has("noise")) run.noise = read_noise(fields.object("noise"), run.steps);
   return run;
 }
 
@@ -148,7 +177,7 @@ HostTensors read_host_tensors(const std::filesystem::path& path) {
 
 GoldenCase GoldenCase::read(const std::filesystem::path& directory) {
   const std::filesystem::path path = directory / "expected.json";
-  const Json json = read_json(path);
+  const Json json = read_expected(path);
   const Fields fields(json, path.string(), "");
   GoldenCase golden;
   golden.directory = directory;

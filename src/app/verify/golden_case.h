@@ -38,11 +38,31 @@ struct ReferenceStep {
   double grad_norm = 0;  ///< before clipping
 };
 
+/// What is stored of the change of weights in a run that was made again on jittered weights; measured as
+/// compare_updates does.
+struct ChangeNoise {
+  double all = 0;                         ///< over all tensors
+  std::map<std::string, double> tensors;  ///< of each; one that is not here has none
+};
+
+/// How far the reference itself moves from a run when its weights are half an ulp off (tools/case_runs.py): where two
+/// experts of a token are nearly tied, that decides which one is taken. Relative, and of each step the largest so far.
+struct ReferenceNoise {
+  std::vector<double> loss, aux_loss, grad_norm;  ///< of each step; aux_loss empty if the run has none
+  ChangeNoise change;
+};
+
+/// Noise up to which twice of it is still a bound that something can exceed: a run that changes nothing is 1 off in the
+/// change of its weights, and the losses of a case move by a few hundredths in a run. A case with more is refused.
+constexpr double kMostNumberNoise = 0.02;
+constexpr double kMostChangeNoise = 0.2;
+
 /// A training run, one batch a step.
 struct ReferenceRun {
   double learning_rate = 0;  ///< constant
   OptimizerOptions optimizer;
   std::vector<ReferenceStep> steps;
+  std::optional<ReferenceNoise> noise;  ///< none: the bounds of the format are those of the run
 };
 
 /// A sequence with its labels, a document of its own in a packed micro-batch.

@@ -17,6 +17,14 @@ const char* verdict(const Check& check) { return !check.required ? "shown" : che
 /// JSON has no NaN or infinity: those become null.
 Json number(double value) { return std::isfinite(value) ? Json(value) : Json(nullptr); }
 
+/// What set the bounds of a row, where it was not the format alone; else nothing.
+std::string noise_text(const NoiseBounds& noise) {
+  if (noise.count == 0) return "";
+  if (noise.of == 1) return fmt::format("; bound: twice the reference's own noise {:.2g}", noise.largest);
+  return fmt::format("; bound of {} of {}: twice the reference's own noise, at most {:.2g}", noise.count, noise.of,
+                     noise.largest);
+}
+
 }  // namespace
 
 std::string report_table(const VerifyReport& report) {
@@ -25,8 +33,8 @@ std::string report_table(const VerifyReport& report) {
   std::string text = fmt::format("{} in {}\n\n{:<{}}  {:>10}  {:>10}  {:<6}\n", report.case_name, report.dtype, "row",
                                  width, "worst", "bound", "");
   for (const Check& check : report.checks) {
-    text += fmt::format("{:<{}}  {:>10.3g}  {:>10.3g}  {:<6}  {}\n", check.name, width, check.error, check.bound,
-                        verdict(check), check.measure);
+    text += fmt::format("{:<{}}  {:>10.3g}  {:>10.3g}  {:<6}  {}{}\n", check.name, width, check.error, check.bound,
+                        verdict(check), check.measure, noise_text(check.noise));
   }
   for (const Check& check : report.checks) {
     if (check.worst.empty()) continue;
@@ -45,6 +53,9 @@ Json report_json(const VerifyReport& report) {
   for (const Check& check : report.checks) {
     Json row = {{"name", check.name},       {"worst", number(check.error)}, {"bound", number(check.bound)},
                 {"measure", check.measure}, {"required", check.required},   {"ok", check.ok()}};
+    if (check.noise.count > 0) {
+      row["noise"] = {{"bounds", check.noise.count}, {"of", check.noise.of}, {"largest", check.noise.largest}};
+    }
     for (const TensorError& tensor : check.worst) {
       row["tensors"].push_back({{"name", tensor.name}, {"error", number(tensor.error)}});
     }

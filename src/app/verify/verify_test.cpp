@@ -219,6 +219,28 @@ INSTANTIATE_TEST_SUITE_P(Errors, PlantedOptimizer,
                                            std::pair{"NoClipping", +[](OptimizerOptions& o) { o.max_grad_norm = 0; }}),
                          [](const auto& test) { return test.param.first; });
 
+/// The same errors in a run whose bounds are those of a tie of two experts.
+class PlantedOptimizerAtATie : public PlantedOptimizer {};
+
+TEST_P(PlantedOptimizerAtATie, IsNoticed) {
+  VerifyOptions options;
+  options.case_directory = kCase.parent_path() / "qwen3_5_moe_long";
+  options.threads = 1;
+  options.change_optimizer = GetParam().second;
+  const VerifyReport report = verify_case(options);
+  EXPECT_THAT(report_table(report), ::testing::HasSubstr("bound of 6 of 20: twice the reference's own noise"));
+  EXPECT_THAT(failed_rows(report),
+              ::testing::IsSupersetOf({"lora_experts, change of weights", "lora_experts, change of weights, tensors"}))
+      << report_table(report);
+}
+
+INSTANTIATE_TEST_SUITE_P(Errors, PlantedOptimizerAtATie,
+                         ::testing::Values(std::pair{"NoDecay", +[](OptimizerOptions& o) { o.weight_decay = 0; }},
+                                           std::pair{"WrongBeta1", +[](OptimizerOptions& o) { o.beta1 = 0.95; }},
+                                           std::pair{"WrongBeta2", +[](OptimizerOptions& o) { o.beta2 = 0.99; }},
+                                           std::pair{"NoClipping", +[](OptimizerOptions& o) { o.max_grad_norm = 0; }}),
+                         [](const auto& test) { return test.param.first; });
+
 TEST_F(PlantedCase, MissingAndBrokenFilesAreTheUsersMistakes) {
   const auto complaint = [&]() -> std::string {
     try {
@@ -242,6 +264,64 @@ TEST_F(PlantedCase, MissingAndBrokenFilesAreTheUsersMistakes) {
   EXPECT_THAT(complaint(), ::testing::HasSubstr("not a JSON object"));
   fs::remove(path("expected.json"));
   EXPECT_THAT(complaint(), ::testing::HasSubstr("has no expected.json"));
+}
+
+/// A run of the case with noise: of the last step's loss, of one tensor.
+void add_noise(Json& run, double loss, double change) {
+  std::vector<double> none(run["steps"].size(), 0.0), last = none;
+  last.back() = loss;
+  run["noise"] = {{"loss", last},
+                  {"aux_loss", none},
+                  {"grad_norm", none},
+                  {"change", 0.0},
+                  {"change_of_tensors", {{"model.embed_tokens.weight", change}}}};
+}
+
+TEST_F(PlantedCase, NoiseOfTheCaseWidensTheBoundsOfItsOwnRun) {
+  const double error = 10 * 2e-5;
+  const auto failures = [&](double noise) {
+    edit([&](Json& json) {
+      for (const char* run : {"lora_attention", "lora_experts"}) {
+        Json& loss = json[run]["steps"].back()["loss"];
+        loss = loss.get<double>() * (1 + error);
+      }
+      add_noise(json["lora_attention"], noise, 0.0);
+    });
+    return verify_failures();
+  };
+  EXPECT_THAT(failures(0.6 * error), ::testing::ElementsAre("lora_experts, loss"));
+  EXPECT_THAT(failures(0.4 * error), ::testing::ElementsAre("lora_attention, loss", "lora_experts, loss"));
+}
+
+TEST_F(PlantedCase, NoiseThatNoErrorCouldExceedIsRefused) {
+  const auto complaint = [&](const std::function<void(Json&)>& change) -> std::string {
+    edit([&](Json& json) {
+      add_noise(json["full"], 1e-4, 0.1);
+      change(json["full"]["noise"]);
+    });
+    try {
+      GoldenCase::read(path("expected.json").parent_path());
+    } catch (const UserError& error) {
+      return error.what();
+    }
+    return "no error";
+  };
+  using ::testing::HasSubstr;
+  EXPECT_EQ(complaint([](Json&) {}), "no error");
+  EXPECT_THAT(complaint([](Json& noise) { noise["loss"][3] = 0.021; }),
+              HasSubstr("'full.noise.loss' is not from 0 to"));
+  EXPECT_THAT(complaint([](Json& noise) { noise["grad_norm"][0] = -1e-9; }), HasSubstr("'full.noise.grad_norm'"));
+  EXPECT_THAT(complaint([](Json& noise) { noise["change"] = 0.5; }), HasSubstr("'full.noise.change'"));
+  EXPECT_THAT(complaint([](Json& noise) { noise["change_of_tensors"]["lm_head.weight"] = 1e300; }),
+              HasSubstr("'full.noise.change_of_tensors.lm_head.weight'"));
+  EXPECT_THAT(complaint([](Json& noise) { noise["aux_loss"].get_ref<Json::array_t&>().pop_back(); }),
+              HasSubstr("a list of 20 numbers"));
+  // JSON has no number that is not finite: those are null.
+  EXPECT_THAT(complaint([](Json& noise) { noise["loss"][0] = std::nan(""); }), HasSubstr("'full.noise.loss'"));
+  EXPECT_THAT(complaint([](Json& noise) { noise["change"] = nullptr; }), HasSubstr("'full.noise.change'"));
+  EXPECT_THAT(complaint([](Json& noise) { noise["change"] = "0.1"; }), HasSubstr("'full.noise.change'"));
+  EXPECT_THAT(complaint([](Json& noise) { noise.erase("grad_norm"); }), HasSubstr("'full.noise.grad_norm'"));
+  EXPECT_THAT(complaint([](Json& noise) { noise = 0.1; }), HasSubstr("'full.noise.' is not an object"));
 }
 
 TEST_F(PlantedCase, UnknownDevicesAndDtypesAreRefused) {

@@ -4,9 +4,9 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <fstream>
 
 #include "core/error.h"
+#include "core/file_bytes.h"
 #include "text/utf8.h"
 
 namespace hone {
@@ -180,9 +180,14 @@ std::vector<std::string> code_files(const std::string& root, const CodeOptions& 
   return files;
 }
 
-CodeReader::CodeReader(const std::string& root, CodeOptions options, TokenCounter count)
-    : root_(root), options_(std::move(options)), count_(std::move(count)) {
+CodeReader::CodeReader(const std::string& root, CodeOptions options, const TokenCounter& count)
+    : root_(root), options_(std::move(options)) {
   options_.check();
+  const int64_t around = count("");
+  count_ = [count, around](std::string_view text) { return count(text) - around; };
+  CodeSampleOptions& samples = options_.samples;
+  samples.max_tokens = std::max<int64_t>(1, samples.max_tokens - around);
+  samples.overlap = std::min(samples.overlap, samples.max_tokens - 1);
   files_ = code_files(root, options_, statistics_);
   for (const std::string& file : files_) {
     std::error_code error;
@@ -210,10 +215,10 @@ void CodeReader::read_file(const std::string& path) {
     ++statistics_.huge;
     return;
   }
-  std::ifstream in(file, std::ios::binary);
-  std::string text(error ? 0 : static_cast<size_t>(size), '\0');
-  in.read(text.data(), static_cast<std::streamsize>(text.size()));
-  if (error || !in) {
+  std::string text;
+  try {
+    text = read_whole_file(file, static_cast<uint64_t>(options_.max_file_bytes));
+  } catch (const UserError&) {
     ++statistics_.unreadable;
     return;
   }

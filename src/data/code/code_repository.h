@@ -57,7 +57,9 @@ class CodeReader {
     CodeSampleKind kind = CodeSampleKind::kFullFile;
   };
 
-  CodeReader(const std::string& root, CodeOptions options, TokenCounter count);
+  /// `count`: the tokens of a text as a sample, with those that are put around it (bos, eos); of "" those alone. They
+  /// are among max_tokens.
+  CodeReader(const std::string& root, CodeOptions options, const TokenCounter& count);
 
   /// The next sample, or false at the end.
   bool next(Sample& sample);

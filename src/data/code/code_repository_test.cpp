@@ -2,10 +2,12 @@
 
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <filesystem>
 #include <fstream>
 
 #include "core/error.h"
+#include "data/code/code_file.h"
 #include "data/dataset_reader.h"
 
 namespace hone {
@@ -251,6 +253,58 @@ TEST(IgnorePatterns, MatchAsGitDoes) {
   const IgnorePatterns several({"*.c", "!keep.c"});
   EXPECT_TRUE(several.ignores("a.c", false));
   EXPECT_FALSE(several.ignores("b/keep.c", false));
+}
+
+TEST(IgnorePatterns, ManyStarsTakeNoLonger) {
+  const auto begin = std::chrono::steady_clock::now();
+  EXPECT_FALSE(IgnorePatterns({"*a*a*a*a*a*a*a*b"}).ignores(std::string(255, 'a'), false));
+  EXPECT_TRUE(IgnorePatterns({"*a*a*a*a*a*a*a*b"}).ignores(std::string(255, 'a') + "b", false));
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(5));
+}
+
+TEST_F(CodeRepository, WhatIsPutAroundATextIsAmongItsTokens) {
+  write("a.py", "a = 1\nb = 2\nc = 3\nd = 4\n");  // 12 tokens
+  CodeOptions options;
+  options.samples.kinds = {CodeSampleKind::kFullFile, CodeSampleKind::kChunk};
+  options.samples.max_tokens = 12;
+  options.samples.overlap = 0;
+  options.samples.min_tokens = 1;
+  const auto longest = [&](int64_t around) {
+    CodeReader reader(root_.string(), options, [&](std::string_view text) { return count_words(text) + around; });
+    int64_t most = 0;
+    for (CodeReader::Sample sample; reader.next(sample);) most = std::max(most, count_words(sample.text) + around);
+    return most;
+  };
+  EXPECT_EQ(longest(0), 12);  // the whole file
+  EXPECT_LE(longest(1), 12);  // chunks, of which each has room for eos
+  EXPECT_GT(longest(1), 6);
+}
+
+TEST_F(CodeRepository, SamplesBecomeADataSetOfText) {
+  write("src/a.py", "def f(x):\n    return x\n");
+  write("b.py", "y = \"\u00e9\"\n");
+  CodeOptions options;
+  options.samples.kinds = {CodeSampleKind::kFullFile};
+  options.samples.min_tokens = 1;
+  const fs::path output = root_ / "out";
+  DatasetEntry entry{root_.string()};
+  entry.code = options;
+  const CodeFile written = write_code_file({entry}, count_words, output);
+  EXPECT_EQ(written.path, output / "all_data.jsonl");
+  EXPECT_EQ(written.samples, 2);
+  ASSERT_EQ(written.statistics.size(), 1u);
+  EXPECT_NE(written.statistics[0].find("full_file: 2 found, 2 created"), std::string::npos) << written.statistics[0];
+  const DatasetEntry again{written.path.string()};
+  DatasetReader reader(again);
+  std::vector<Json> rows;
+  for (DatasetRow row; reader.next(row);) {
+    EXPECT_EQ(row.format, SampleFormat::kText);
+    rows.push_back(parse_row(row.raw));
+  }
+  ASSERT_EQ(rows.size(), 2u);
+  EXPECT_EQ(rows[1]["text"], "def f(x):\n    return x\n");
+  EXPECT_EQ(rows[1]["type"], "full_file");
+  EXPECT_EQ(rows[1]["line"], 1);
 }
 
 }  // namespace

@@ -33,7 +33,7 @@ struct CodeSampleOptions {
                                        CodeSampleKind::kFunctionSignature, CodeSampleKind::kStructDefinition,
                                        CodeSampleKind::kTraitDefinition,   CodeSampleKind::kImplBlock,
                                        CodeSampleKind::kModuleStructure};
-  int64_t max_tokens = 4096;  ///< of a sample; longer files become chunks
+  int64_t max_tokens = 4096;  ///< of a sample's text; longer files become chunks
   int64_t overlap = 256;      ///< tokens that a chunk shares with the one before it, below max_tokens
   int64_t min_tokens = 50;    ///< shorter samples are left out
   bool include_tests = true;  ///< Rust's #[test] and #[cfg(test)]

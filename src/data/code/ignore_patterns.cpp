@@ -22,32 +22,51 @@ bool in_brackets(std::string_view glob, char c, size_t& length) {
   return found != negated;
 }
 
-/// Glob with ** over folders. At most one place to come back to per kind of star: linear in practice.
-bool matches(std::string_view glob, std::string_view path) {
-  if (glob.empty()) return path.empty();
-  if (glob.starts_with("**/")) {
-    if (matches(glob.substr(3), path)) return true;
-    const size_t slash = path.find('/');
-    return slash != std::string_view::npos && matches(glob, path.substr(slash + 1));
+/// A glob with ** over folders on one path. What has failed once is not tried again, so that the time grows with the
+/// product of their lengths however many stars there are.
+class GlobMatch {
+ public:
+  GlobMatch(std::string_view glob, std::string_view path)
+      : failed_((glob.size() + 1) * (path.size() + 1)), paths_(path.size() + 1) {}
+
+  bool matches(std::string_view glob, std::string_view path) {
+    const size_t state = glob.size() * paths_ + path.size();
+    if (failed_[state]) return false;
+    const bool found = tried(glob, path);
+    failed_[state] = !found;
+    return found;
   }
-  if (glob == "**") return true;
-  if (glob[0] == '*') {
-    while (!glob.empty() && glob[0] == '*') glob.remove_prefix(1);
-    for (size_t i = 0;; ++i) {
-      if (matches(glob, path.substr(i))) return true;
-      if (i == path.size() || path[i] == '/') return false;
+
+ private:
+  bool tried(std::string_view glob, std::string_view path) {
+    if (glob.empty()) return path.empty();
+    if (glob.starts_with("**/")) {
+      if (matches(glob.substr(3), path)) return true;
+      const size_t slash = path.find('/');
+      return slash != std::string_view::npos && matches(glob, path.substr(slash + 1));
     }
+    if (glob == "**") return true;
+    if (glob[0] == '*') {
+      while (!glob.empty() && glob[0] == '*') glob.remove_prefix(1);
+      for (size_t i = 0;; ++i) {
+        if (matches(glob, path.substr(i))) return true;
+        if (i == path.size() || path[i] == '/') return false;
+      }
+    }
+    if (path.empty()) return false;
+    if (glob[0] == '?') return path[0] != '/' && matches(glob.substr(1), path.substr(1));
+    if (glob[0] == '[') {
+      size_t length = 0;
+      return path[0] != '/' && in_brackets(glob, path[0], length) && matches(glob.substr(length), path.substr(1));
+    }
+    const bool escaped = glob[0] == '\\' && glob.size() > 1;
+    if (glob[escaped ? 1 : 0] != path[0]) return false;
+    return matches(glob.substr(escaped ? 2 : 1), path.substr(1));
   }
-  if (path.empty()) return false;
-  if (glob[0] == '?') return path[0] != '/' && matches(glob.substr(1), path.substr(1));
-  if (glob[0] == '[') {
-    size_t length = 0;
-    return path[0] != '/' && in_brackets(glob, path[0], length) && matches(glob.substr(length), path.substr(1));
-  }
-  const bool escaped = glob[0] == '\\' && glob.size() > 1;
-  if (glob[escaped ? 1 : 0] != path[0]) return false;
-  return matches(glob.substr(escaped ? 2 : 1), path.substr(1));
-}
+
+  std::vector<bool> failed_;  // by what is left of glob and path
+  size_t paths_;
+};
 
 }  // namespace
 
@@ -84,7 +103,8 @@ bool IgnorePatterns::ignores(std::string_view path, bool is_folder) const {
   bool ignored = false;
   for (const Pattern& pattern : patterns_) {
     if (pattern.folders_only && !is_folder) continue;
-    if (matches(pattern.glob, pattern.anchored ? path : name)) ignored = !pattern.negated;
+    const std::string_view subject = pattern.anchored ? path : name;
+    if (GlobMatch(pattern.glob, subject).matches(pattern.glob, subject)) ignored = !pattern.negated;
   }
   return ignored;
 }

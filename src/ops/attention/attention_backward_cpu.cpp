@@ -192,6 +192,7 @@ void attention_backward(const Context& context, const AttentionBackwardArgs& arg
     const int64_t tokens = forward.q.shape[0];
     sinks_grad(context, {{forward.sinks, forward.out, forward.lse, tokens, 1}, args.dout, args.dsinks});
   }
+  context.note_kernel("attention", attends_on_amx(forward) ? "AMX backward" : name_of(active_isa()));
   attends_on_amx(forward) ? attention_backward_on_amx(context, args) : backward_by_gemm(context, args);
 }
 

@@ -119,11 +119,14 @@ void attention(const Context& context, const AttentionArgs& args) {
   const sm90::HopperTiles tiles(memory, args);
   if (context.dry() || args.q.shape[0] == 0) return;
   if (sm90::hopper_attention_serves(context, args)) {
+    context.note_kernel("attention", "Hopper forward");
     sm90::hopper_attention(context, args, tiles);
   } else if (cudnn_attention_serves(context, args, sequences)) {
+    context.note_kernel("attention", "cuDNN forward");
     fill_sequences(context, args, sequences);
     cudnn_attention(context, args, sequences);
   } else {
+    context.note_kernel("attention", "general forward (slow)");
     general_attention(context, args);
   }
   if (args.sinks.defined()) apply_sinks(context, sinks_of(args, lse_strides(context, args, sequences)));
@@ -145,6 +148,7 @@ void attention_backward(const Context& context, const AttentionBackwardArgs& arg
   const LseStrides strides = context.dry() ? LseStrides{} : lse_strides(context, args.forward, sequences);
   if (args.dsinks.wanted()) sinks_grad(context, {sinks_of(args.forward, strides), args.dout, args.dsinks});
   if (context.dry() || tokens == 0) return;
+  context.note_kernel("attention", by_hopper ? "Hopper backward" : "general backward (slow)");
   if (!by_hopper) return general_attention_backward(context, args, delta, strides);
   sm90::prepare_hopper_backward(context, args, strides, *hopper_scratch);
   sm90::hopper_backward(context, args, *hopper_scratch);

@@ -122,7 +122,9 @@ __global__ void __launch_bounds__(kTileThreads) weight_product_kernel(WeightProd
 }  // namespace
 
 void grouped_gemm(const Context& context, const GroupedGemmArgs& args) {
-  if (hopper_can_run(context, args)) return grouped_gemm_hopper(context, args);
+  const bool by_hopper = hopper_can_run(context, args);
+  context.note_kernel("experts", by_hopper ? "Hopper" : "general (slow)");
+  if (by_hopper) return grouped_gemm_hopper(context, args);
   if (context.dry()) return;
   rows_product(context, args);
   if (args.activation.defined()) activate_rows(context, args.c, args.activation);

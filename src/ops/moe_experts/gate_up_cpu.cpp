@@ -1,3 +1,4 @@
+#include "core/cpu_features.h"
 #include "ops/moe_experts/activation_rows_cpu.h"
 #include "ops/moe_experts/base_experts_cpu.h"
 #include "ops/moe_experts/expert_lora_cpu.h"
@@ -48,6 +49,7 @@ void moe_gate_up(const Context& context, const MoeGateUpArgs& args) {
   const Tensor wide = drops ? scratch.take({rows_count, hidden}, args.x.dtype) : Tensor{};
   std::optional<BaseExperts> base;
   if (!tiles) base.emplace(scratch, args.weight, rows_count, args.x.dtype);
+  context.note_kernel("experts", tiles ? "AMX tiles" : name_of(active_isa()));
   context.launch([=](ThreadPool& pool) {
     if (!projects) project_inputs(pool, args, wide);
     tiles ? tile_gate_up(pool, args, {args.xa, !projects}) : gate_up_products(pool, args, *base);

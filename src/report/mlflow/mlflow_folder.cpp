@@ -9,6 +9,8 @@
 #include <random>
 #include <system_error>
 
+#include "core/durable_file.h"
+#include "core/error.h"
 #include "core/json.h"
 #include "core/untrusted_json.h"
 #include "report/output_file.h"
@@ -27,6 +29,8 @@ void or_retry(const Action& action) {
   try {
     action();
   } catch (const std::system_error& error) {
+    throw MlflowError(Kind::kRetry, error.what());
+  } catch (const UserError& error) {
     throw MlflowError(Kind::kRetry, error.what());
   }
 }
@@ -92,7 +96,7 @@ std::string MlflowFolder::open(int64_t start_time) {
       fs::create_directories(run_folder() / "artifacts");
       for (const char* name : {"metrics", "params", "tags"}) fs::create_directories(run_folder() / name);
       for (const auto& [key, value] : options_.tags) {
-        replace_file((run_folder() / "tags" / mlflow_name(key)).string(), value);
+        write_durably((run_folder() / "tags" / mlflow_name(key)).string(), value);
       }
     }
     write_meta(kRunning, 0);
@@ -124,10 +128,10 @@ std::string MlflowFolder::experiment_id() {
   const std::string id = name == "Default" ? "0" : random_digits(18, 10);
   const int64_t now = mlflow_now();
   fs::create_directories(folder_ / id);
-  replace_file((folder_ / id / "meta.yaml").string(),
-               fmt::format("artifact_location: {}\ncreation_time: {}\nexperiment_id: '{}'\nlast_update_time: {}\n"
-                           "lifecycle_stage: active\nname: {}\n",
-                           quoted(file_uri(folder_ / id)), now, id, now, quoted(name)));
+  write_durably((folder_ / id / "meta.yaml").string(),
+                fmt::format("artifact_location: {}\ncreation_time: {}\nexperiment_id: '{}'\nlast_update_time: {}\n"
+                            "lifecycle_stage: active\nname: {}\n",
+                            quoted(file_uri(folder_ / id)), now, id, now, quoted(name)));
   return id;
 }
 
@@ -140,14 +144,15 @@ void MlflowFolder::write_meta(int status, int64_t end_time) const {
     return found == before.end() ? std::move(value) : found->second;
   };
   const char* user = std::getenv("USER");
-  replace_file(path.string(),
-               fmt::format("artifact_uri: {}\nend_time: {}\nentry_point_name: ''\nexperiment_id: '{}'\n"
-                           "lifecycle_stage: active\nrun_id: {}\nrun_name: {}\nsource_name: ''\nsource_type: 4\n"
-                           "source_version: ''\nstart_time: {}\nstatus: {}\ntags: []\nuser_id: {}\n",
-                           quoted(file_uri(run_folder() / "artifacts")),
-                           end_time == 0 ? "null" : fmt::to_string(end_time), experiment_, run_id_,
-                           quoted(kept("run_name", options_.run_name)), kept("start_time", fmt::to_string(start_time_)),
-                           status, quoted(kept("user_id", user == nullptr ? "" : user))));
+  write_durably(
+      path.string(),
+      fmt::format("artifact_uri: {}\nend_time: {}\nentry_point_name: ''\nexperiment_id: '{}'\n"
+                  "lifecycle_stage: active\nrun_id: {}\nrun_name: {}\nsource_name: ''\nsource_type: 4\n"
+                  "source_version: ''\nstart_time: {}\nstatus: {}\ntags: []\nuser_id: {}\n",
+                  quoted(file_uri(run_folder() / "artifacts")), end_time == 0 ? "null" : fmt::to_string(end_time),
+                  experiment_, run_id_, quoted(kept("run_name", options_.run_name)),
+                  kept("start_time", fmt::to_string(start_time_)), status,
+                  quoted(kept("user_id", user == nullptr ? "" : user))));
 }
 
 void MlflowFolder::log_params(std::span<const std::pair<std::string, std::string>> params) {
@@ -156,7 +161,7 @@ void MlflowFolder::log_params(std::span<const std::pair<std::string, std::string
       const fs::path path = run_folder() / "params" / key;
       if (!fs::exists(path)) {
         fs::create_directories(path.parent_path());
-        replace_file(path.string(), value);
+        write_durably(path.string(), value);
       } else if (read_text(path) != value) {
         throw MlflowError(Kind::kRefused, "the run has another value of the param " + key);
       }

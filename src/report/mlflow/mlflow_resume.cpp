@@ -1,10 +1,10 @@
 #include "report/mlflow/mlflow_resume.h"
 
 #include <fstream>
-#include <system_error>
 
+#include "core/durable_file.h"
+#include "core/error.h"
 #include "core/untrusted_json.h"
-#include "report/output_file.h"
 
 namespace hone {
 namespace {
@@ -16,8 +16,8 @@ std::string path_in(const std::string& folder) { return folder + "/mlflow_run.js
 void write_mlflow_run(const MlflowOptions& options, const std::string& run_id, const std::string& folder) {
   const Json json = {{"tracking_uri", options.tracking_uri}, {"run_id", run_id}};
   try {
-    replace_file(path_in(folder), json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n");
-  } catch (const std::system_error&) {
+    write_durably(path_in(folder), json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n");
+  } catch (const UserError&) {  // a later start makes a new run
   }
 }
 

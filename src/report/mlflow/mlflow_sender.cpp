@@ -220,7 +220,9 @@ MlflowCounts MlflowSender::end(MlflowStatus status) {
   std::unique_lock lock(state_->mutex);
   state_->ending = true;
   state_->status = status;
-  state_->deadline = Clock::now() + state_->patience.at_end;
+  const MlflowPatience& patience = state_->patience;
+  state_->deadline =
+      Clock::now() + (state_->run_id.empty() ? std::min(patience.at_end, patience.at_end_unreached) : patience.at_end);
   state_->wake.notify_all();
   const auto done = [&] { return state_->done; };
   if (!state_->done_changed.wait_until(lock, state_->deadline, done)) {

@@ -19,6 +19,8 @@ struct MlflowPatience {
   std::chrono::milliseconds first_retry{500};  ///< doubled from one failure to the next, up to
   std::chrono::milliseconds longest_retry{30'000};
   std::chrono::milliseconds at_end{20'000};  ///< how long end() waits at most for what is left to be sent
+  /// The same where the server has not answered once in the whole run.
+  std::chrono::milliseconds at_end_unreached{5'000};
 };
 
 /// What became of the points.

@@ -8,6 +8,7 @@
 
 #include "core/untrusted_json.h"
 #include "report/metrics_file.h"
+#include "report/mlflow/answer_limits.h"
 #include "report/terminal.h"
 
 namespace hone {
@@ -56,7 +57,11 @@ bool has_code(const httplib::Response& response, const char* code) {
 class MlflowServer : public MlflowStore {
  public:
   MlflowServer(const MlflowOptions& options, MlflowTimeouts timeouts)
-      : options_(options), client_(host_part(options.tracking_uri)), path_(path_part(options.tracking_uri)) {
+      : options_(options),
+        client_(host_part(options.tracking_uri)),
+        path_(path_part(options.tracking_uri)),
+        limits_(kLongestMlflowAnswer, std::chrono::seconds(timeouts.whole), [this] { client_.stop(); }) {
+    client_.set_socket_options([this](socket_t socket) { limits_.use_socket(socket); });
     client_.set_connection_timeout(timeouts.connect);
     client_.set_read_timeout(timeouts.answer);
     client_.set_write_timeout(timeouts.answer);
@@ -124,8 +129,19 @@ class MlflowServer : public MlflowStore {
     return path + "/api/2.0/mlflow/";
   }
 
-  /// The answer's body, whatever its status.
-  httplib::Response answer_of(const std::string& call, httplib::Result result) const {
+  /// The answer, whatever its status; `request` makes the call.
+  template <class Request>
+  httplib::Response answer_of(const std::string& call, Request request) {
+    limits_.begin();
+    const httplib::Result result = request();
+    const AnswerLimits::Exceeded exceeded = limits_.end();
+    if (exceeded == AnswerLimits::Exceeded::kBytes) {
+      throw MlflowError(Kind::kFatal, call +
+                                          ": the answer is longer than MLflow's are: no MLflow server answers at "
+                                          "this address");
+    }
+    if (exceeded == AnswerLimits::Exceeded::kTime)
+      throw MlflowError(Kind::kRetry, call + ": the answer takes too long");
     if (result) return *result;
     const bool certificate = result.error() == httplib::Error::SSLServerVerification;
     throw MlflowError(certificate ? Kind::kFatal : Kind::kRetry,
@@ -142,11 +158,11 @@ class MlflowServer : public MlflowStore {
   }
   httplib::Response send(const std::string& call, const Json& body) {
     const std::string text = body.dump(-1, ' ', false, Json::error_handler_t::replace);
-    return answer_of(call, client_.Post(path_ + call, text, "application/json"));
+    return answer_of(call, [&] { return client_.Post(path_ + call, text, "application/json"); });
   }
   Json post(const std::string& call, const Json& body) { return body_of(call, send(call, body)); }
   Json get(const std::string& call, const Parameters& parameters) {
-    return body_of(call, answer_of(call, client_.Get(path_ + call, parameters, httplib::Headers{})));
+    return body_of(call, answer_of(call, [&] { return client_.Get(path_ + call, parameters, httplib::Headers{}); }));
   }
 
   std::string text_at(const Json& answer, std::initializer_list<const char*> keys) const {
@@ -174,8 +190,9 @@ class MlflowServer : public MlflowStore {
 
   std::optional<std::string> find_experiment(const std::string& name) {
     const std::string call = "experiments/get-by-name";
-    const httplib::Response found =
-        answer_of(call, client_.Get(path_ + call, Parameters{{"experiment_name", name}}, httplib::Headers{}));
+    const httplib::Response found = answer_of(call, [&] {
+      return client_.Get(path_ + call, Parameters{{"experiment_name", name}}, httplib::Headers{});
+    });
     if (found.status == 404 && has_code(found, "RESOURCE_DOES_NOT_EXIST")) return std::nullopt;
     const Json answer = body_of(call, found);
     std::string id = text_at(answer, {"experiment", "experiment_id"});
@@ -191,6 +208,7 @@ class MlflowServer : public MlflowStore {
   MlflowOptions options_;
   httplib::Client client_;
   std::string path_, run_id_;
+  AnswerLimits limits_;  // the last: it stops the client
 };
 
 }  // namespace

@@ -1,8 +1,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
+#include <atomic>
 #include <cmath>
 #include <limits>
+#include <thread>
 
 #include "core/error.h"
 #include "report/mlflow/fake_mlflow.h"
@@ -81,6 +86,110 @@ TEST(Mlflow, ServerErrorsAreTriedAgain) {
   EXPECT_EQ(counts.sent, 10);
   EXPECT_EQ(server.points().size(), 10u);
   EXPECT_EQ(server.status(), "FINISHED");
+}
+
+/// A server that reads a request and then says what it is told to, until the client has gone.
+class EndlessServer {
+ public:
+  EndlessServer(std::string begin, std::string then, milliseconds pause)
+      : begin_(std::move(begin)), then_(std::move(then)), pause_(pause) {
+    sockaddr_in address{AF_INET, 0, {htonl(INADDR_LOOPBACK)}, {}};
+    socklen_t size = sizeof address;
+    EXPECT_EQ(::bind(listener_, reinterpret_cast<sockaddr*>(&address), size), 0);
+    EXPECT_EQ(::listen(listener_, 8), 0);
+    EXPECT_EQ(::getsockname(listener_, reinterpret_cast<sockaddr*>(&address), &size), 0);
+    port_ = ntohs(address.sin_port);
+    thread_ = std::thread([this] { serve(); });
+  }
+  ~EndlessServer() {
+    stopping_ = true;
+    ::shutdown(listener_, SHUT_RDWR);
+    thread_.join();
+    ::close(listener_);
+  }
+  EndlessServer(const EndlessServer&) = delete;
+  EndlessServer& operator=(const EndlessServer&) = delete;
+  std::string uri() const { return "http://127.0.0.1:" + std::to_string(port_); }
+  size_t sent() const { return sent_; }
+
+ private:
+  void serve() {
+    while (!stopping_) {
+      const int client = ::accept(listener_, nullptr, nullptr);
+      if (client < 0) return;
+      const timeval patience{0, 200'000};  // a client that has given up may leave its end open, and read nothing
+      setsockopt(client, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof patience);
+      std::string request(65536, '\0');
+      bool open = ::recv(client, request.data(), request.size(), 0) > 0;
+      open = open && ::send(client, begin_.data(), begin_.size(), MSG_NOSIGNAL) >= 0;
+      while (open && !stopping_) {
+        const ssize_t count = ::send(client, then_.data(), then_.size(), MSG_NOSIGNAL);
+        open = count >= 0;  // who says nothing keeps the connection
+        if (open) sent_ += static_cast<size_t>(count);
+        std::this_thread::sleep_for(pause_);
+      }
+      ::close(client);
+    }
+  }
+
+  const std::string begin_, then_;
+  const milliseconds pause_;
+  const int listener_ = ::socket(AF_INET, SOCK_STREAM, 0);
+  int port_ = 0;
+  std::atomic<bool> stopping_{false};
+  std::atomic<size_t> sent_{0};
+  std::thread thread_;
+};
+
+TEST(Mlflow, AnAnswerWithoutEndSwitchesItOff) {
+  const std::string ok = "HTTP/1.1 200 OK\r\n", piece(1 << 16, '[');
+  const std::pair<std::string, std::string> answers[] = {
+      {ok + "Content-Length: 99999999999\r\n\r\n", piece},
+      {ok + "Transfer-Encoding: chunked\r\n\r\n", "10000\r\n" + piece + "\r\n"},
+      {ok + "X: ", piece}};
+  for (const auto& [begin, then] : answers) {
+    const EndlessServer server(begin, then, milliseconds(0));
+    const MlflowOptions options = options_for(server.uri());
+    MlflowSender sender(make_mlflow_server(options), options, kQuick);
+    sender.log(1, one("loss", 1.0));
+    std::string notices;
+    for (int i = 0; i < 500 && notices.find("switched off") == std::string::npos; ++i) {
+      std::this_thread::sleep_for(milliseconds(10));
+      notices += joined(sender.take_notices());
+    }
+    EXPECT_THAT(notices, HasSubstr("the answer is longer than MLflow's are"));
+    const auto at_end = Clock::now();
+    EXPECT_EQ(sender.end(MlflowStatus::kFinished).dropped, 1);
+    EXPECT_LT(Clock::now() - at_end, milliseconds(500));
+    // What is on its way when the watch looks comes on top.
+    EXPECT_LT(server.sent(), static_cast<size_t>(kLongestMlflowAnswer) + (64u << 20));
+  }
+}
+
+TEST(Mlflow, AServerThatNeverAnsweredIsNotWaitedForAsLong) {
+  const EndlessServer server("", "", milliseconds(10));
+  const MlflowOptions options = options_for(server.uri());
+  MlflowPatience patience = kQuick;
+  patience.at_end_unreached = milliseconds(300);
+  const auto begin = Clock::now();
+  const MlflowCounts counts = run_against(options, 1, patience, {.connect = 10, .answer = 10});
+  EXPECT_EQ(counts.dropped, 1);
+  EXPECT_LT(Clock::now() - begin, milliseconds(2000));
+}
+
+TEST(Mlflow, AnAnswerThatDripsIsGivenUp) {
+  const EndlessServer server("HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\n", " ", milliseconds(100));
+  const MlflowOptions options = options_for(server.uri());
+  const auto store = make_mlflow_server(options, {.connect = 1, .answer = 10, .whole = 1});
+  const auto begin = Clock::now();
+  try {
+    store->open(0);
+    FAIL() << "it is no answer";
+  } catch (const MlflowError& error) {
+    EXPECT_EQ(error.kind(), MlflowError::Kind::kRetry);
+    EXPECT_THAT(error.what(), HasSubstr("takes too long"));
+  }
+  EXPECT_LT(Clock::now() - begin, std::chrono::seconds(3));
 }
 
 TEST(Mlflow, AConnectionClosedInTheMiddleOfAnAnswerIsTriedAgain) {

@@ -68,6 +68,7 @@ struct Expr {
   Operator op = Operator::kAdd;
   std::vector<ExprPtr> children;
   std::vector<std::pair<std::string, ExprPtr>> named;
+  ExprPtr unpacked_list, unpacked_dict;  ///< of calls: *list and **dict, may be null
   std::vector<Comparison> comparisons;
 };
 
@@ -106,6 +107,8 @@ struct Stmt {
   Block body, else_body;
   std::vector<Branch> branches;
   std::vector<Parameter> parameters;
+  /// Of a macro: its body names `varargs` or `kwargs`, which hold the arguments that no parameter takes.
+  bool takes_varargs = false, takes_kwargs = false;
   std::vector<std::pair<ExprPtr, ExprPtr>> assignments;
 };
 

@@ -466,6 +466,23 @@ ExprPtr ExpressionParser::test(ExprPtr node) {
   return negated ? make(Kind::kNot, std::move(node)) : std::move(node);
 }
 
+bool TokenStream::names_since(size_t begin, std::string_view name) const {
+  for (size_t i = begin; i < at_; ++i) {
+    if (tokens_[i].is(Token::Type::kName, name)) return true;
+  }
+  return false;
+}
+
+/// `*` or `**` of a call and what it unpacks.
+void ExpressionParser::unpacked_argument(Expr& call) {
+  const bool dict = tokens_.at_operator("**");
+  ExprPtr& place = dict ? call.unpacked_dict : call.unpacked_list;
+  if (place || call.unpacked_dict) tokens_.fail("a call unpacks one list with * and then one dict with **");
+  tokens_.next();
+  place = conditional();
+  call.depth = std::max(call.depth, place->depth + 1);
+}
+
 void ExpressionParser::arguments(Expr& call) {
   tokens_.expect_operator("(");
   bool first = true;
@@ -476,9 +493,10 @@ void ExpressionParser::arguments(Expr& call) {
     }
     first = false;
     if (tokens_.at_operator("*") || tokens_.at_operator("**")) {
-      tokens_.fail("calls with * or ** are not supported in chat templates");
-    }
-    if (tokens_.current().type == Type::kName && tokens_.ahead().is(Type::kOperator, "=")) {
+      unpacked_argument(call);
+    } else if (call.unpacked_dict) {
+      tokens_.fail("an argument follows **, which is the last one");
+    } else if (tokens_.current().type == Type::kName && tokens_.ahead().is(Type::kOperator, "=")) {
       std::string name = tokens_.current().text;
       tokens_.next();
       tokens_.next();
@@ -486,7 +504,9 @@ void ExpressionParser::arguments(Expr& call) {
       call.depth = std::max(call.depth, value->depth + 1);
       call.named.emplace_back(std::move(name), std::move(value));
     } else {
-      if (!call.named.empty()) tokens_.fail("an argument without a name follows one with a name");
+      if (!call.named.empty() || call.unpacked_list) {
+        tokens_.fail("an argument without a name follows one with a name, or *");
+      }
       adopt(call, conditional());
     }
   }

@@ -27,6 +27,10 @@ class TokenStream {
   /// The current token, which must be of `type`, and moves on; `what` names it in the error.
   const Token& expect(Token::Type type, std::string_view what);
   void expect_operator(std::string_view op);
+  /// Where the current token stands among all.
+  size_t position() const { return at_; }
+  /// Whether a token from `begin` on, before the current one, is this name.
+  bool names_since(size_t begin, std::string_view name) const;
   [[noreturn]] void fail(const std::string& message) const { throw TemplateError(message, current().line); }
 
  private:
@@ -69,6 +73,7 @@ class ExpressionParser {
   ExprPtr one_filter(ExprPtr node);
   ExprPtr test(ExprPtr node);
   ExprPtr subscript(ExprPtr node);
+  void unpacked_argument(Expr& call);
   void arguments(Expr& call);
   std::string dotted_name(std::string_view what);
   ExprPtr target_part(bool with_attribute);

@@ -217,10 +217,29 @@ std::vector<Value> Interpreter::evaluate_children(const Expr& expr, size_t first
   return values;
 }
 
+/// Adds the members of a dict as arguments by name.
+void Interpreter::unpack_dict(const Value& value, Arguments& arguments) {
+  const Dict* dict = value.as_dict();
+  if (!dict) throw TemplateError(fmt::format("the argument after ** is a '{}', not a dict", type_name(value)));
+  charge(dict->entries.size());
+  for (const auto& [key, entry] : dict->entries) {
+    const MarkedString* name = key.as_string();
+    if (!name) throw TemplateError("keys of the dict after ** are not all strings");
+    const bool doubled = std::any_of(arguments.named.begin(), arguments.named.end(),
+                                     [&](const auto& named) { return named.first == name->view(); });
+    if (doubled) throw TemplateError(fmt::format("the argument '{}' is given twice", name->view()));
+    arguments.named.emplace_back(std::string(name->view()), entry);
+  }
+}
+
 Arguments Interpreter::evaluate_arguments(const Expr& expr) {
   Arguments arguments;
   arguments.positional = evaluate_children(expr, 1);
   for (const auto& [name, value] : expr.named) arguments.named.emplace_back(name, evaluate(*value));
+  if (expr.unpacked_list) {
+    for (Value& item : iterate(evaluate(*expr.unpacked_list))) arguments.positional.push_back(std::move(item));
+  }
+  if (expr.unpacked_dict) unpack_dict(evaluate(*expr.unpacked_dict), arguments);
   line_ = expr.line;
   return arguments;
 }

@@ -85,6 +85,7 @@ class Interpreter {
   Value evaluate_kind(const Expr& expr);
   Value lookup(const std::string& name) const;
   std::vector<Value> evaluate_children(const Expr& expr, size_t first = 0);
+  void unpack_dict(const Value& value, Arguments& arguments);
   Arguments evaluate_arguments(const Expr& expr);
   Value evaluate_dict(const Expr& expr);
   Value evaluate_slice(const Expr& expr);

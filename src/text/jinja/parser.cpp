@@ -167,7 +167,10 @@ class Parser {
       stmt.parameters.push_back(std::move(parameter));
     }
     const int outer_loops = std::exchange(loop_depth_, 0);
+    const size_t begin = tokens_.position();
     stmt.body = closed_body(opener, "endmacro");
+    stmt.takes_varargs = tokens_.names_since(begin, "varargs");
+    stmt.takes_kwargs = tokens_.names_since(begin, "kwargs");
     loop_depth_ = outer_loops;
     return stmt;
   }

@@ -265,19 +265,24 @@ void Interpreter::define_macro(const Stmt& stmt) {
 Value Interpreter::call_macro(const Stmt& macro, Scope& defined_in, const Arguments& arguments) {
   const DepthGuard guard(*this);
   const auto& parameters = macro.parameters;
-  if (arguments.positional.size() > parameters.size()) {
+  const size_t taken = std::min(arguments.positional.size(), parameters.size());
+  if (arguments.positional.size() > taken && !macro.takes_varargs) {
     throw TemplateError(fmt::format("the macro '{}' takes at most {} arguments, {} given", macro.text,
                                     parameters.size(), arguments.positional.size()));
   }
   std::vector<const Value*> given(parameters.size(), nullptr);
-  for (size_t i = 0; i < arguments.positional.size(); ++i) given[i] = &arguments.positional[i];
+  for (size_t i = 0; i < taken; ++i) given[i] = &arguments.positional[i];
+  std::vector<std::pair<Value, Value>> rest;
   for (const auto& [name, value] : arguments.named) {
     const auto found =
         std::find_if(parameters.begin(), parameters.end(), [&](const Parameter& p) { return p.name == name; });
-    if (found == parameters.end()) {
+    if (found != parameters.end()) {
+      given[static_cast<size_t>(found - parameters.begin())] = &value;
+    } else if (macro.takes_kwargs) {
+      rest.emplace_back(Value::string(name), value);
+    } else {
       throw TemplateError(fmt::format("the macro '{}' has no parameter '{}'", macro.text, name));
     }
-    given[static_cast<size_t>(found - parameters.begin())] = &value;
   }
   const ScopeGuard scope(*this, &defined_in);
   for (size_t i = 0; i < parameters.size(); ++i) {
@@ -289,6 +294,14 @@ Value Interpreter::call_macro(const Stmt& macro, Scope& defined_in, const Argume
                                                                            parameter.name, macro.text));
     scope_->set(parameter.name, std::move(value));
   }
+  const auto is_parameter = [&](const char* name) {
+    return std::any_of(parameters.begin(), parameters.end(), [&](const Parameter& p) { return p.name == name; });
+  };
+  if (macro.takes_varargs && !is_parameter("varargs")) {
+    const auto first = arguments.positional.begin() + static_cast<std::ptrdiff_t>(taken);
+    scope_->set("varargs", Value::tuple({first, arguments.positional.end()}));
+  }
+  if (macro.takes_kwargs && !is_parameter("kwargs")) scope_->set("kwargs", Value::dict(std::move(rest)));
   return make_string(capture(macro.body));
 }
 

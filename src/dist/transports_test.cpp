@@ -1,3 +1,4 @@
+#include "dist/shared_memory_transport.h"
 #include "dist/tcp_transport.h"
 
 #include <gmock/gmock.h>
@@ -24,11 +25,30 @@ std::vector<std::byte> bytes_of(int from, int to, size_t count) {
   return bytes;
 }
 
-TEST(TcpTransport, MessagesOfAllSizesArriveInOrder) {
+struct Way {
+  const char* name;
+  std::unique_ptr<Transport> (*connect)(ControlChannel& control);
+};
+
+class TransportOfOneHost : public ::testing::TestWithParam<Way> {
+ protected:
+  static std::unique_ptr<Transport> connect(ControlChannel& control) {
+    std::unique_ptr<Transport> transport = GetParam().connect(control);
+    EXPECT_TRUE(transport);
+    return transport;
+  }
+};
+INSTANTIATE_TEST_SUITE_P(By, TransportOfOneHost,
+                         ::testing::Values(Way{"Tcp", [](ControlChannel& control) { return connect_tcp(control); }},
+                                           Way{"SharedMemory",
+                                               [](ControlChannel& control) { return connect_shared_memory(control); }}),
+                         [](const auto& way) { return std::string(way.param.name); });
+
+TEST_P(TransportOfOneHost, MessagesOfAllSizesArriveInOrder) {
   // The last ones are larger than the kernel keeps, in both directions at once.
   const std::vector<size_t> sizes = {1, 0, 7, 4096, 65537, 12 << 20};
   const auto errors = run_channels(environments(4), {}, [&](ControlChannel& control) {
-    const std::unique_ptr<Transport> transport = connect_tcp(control);
+    const std::unique_ptr<Transport> transport = connect(control);
     const int own = transport->rank();
     ASSERT_EQ(transport->size(), 4);
     std::vector<std::vector<std::byte>> sent, expected, received;
@@ -50,9 +70,9 @@ TEST(TcpTransport, MessagesOfAllSizesArriveInOrder) {
   EXPECT_THAT(errors, Each(""));
 }
 
-TEST(TcpTransport, CarriesCollectives) {
+TEST_P(TransportOfOneHost, CarriesCollectives) {
   const auto errors = run_channels(environments(3), {}, [](ControlChannel& control) {
-    const std::unique_ptr<Transport> transport = connect_tcp(control);
+    const std::unique_ptr<Transport> transport = connect(control);
     PairwiseCollectives collectives(*transport, 1 << 20);
     ThreadPool pool(1);
     for (const int64_t count : {int64_t{0}, int64_t{1}, int64_t{4099}, int64_t{1000003}}) {
@@ -64,9 +84,9 @@ TEST(TcpTransport, CarriesCollectives) {
   EXPECT_THAT(errors, Each(""));
 }
 
-TEST(TcpTransport, ARankThatFailsIsNamedToWhoWaitsForIt) {
+TEST_P(TransportOfOneHost, ARankThatFailsIsNamedToWhoWaitsForIt) {
   const auto errors = run_channels(environments(3), {}, [](ControlChannel& control) {
-    const std::unique_ptr<Transport> transport = connect_tcp(control);
+    const std::unique_ptr<Transport> transport = connect(control);
     if (transport->rank() == 1) return control.fail("the disk is full");
     std::vector<std::byte> bytes(1 << 20);
     transport->receive(1, bytes.data(), bytes.size());
@@ -78,10 +98,10 @@ TEST(TcpTransport, ARankThatFailsIsNamedToWhoWaitsForIt) {
   }
 }
 
-TEST(TcpTransport, NoRankLeavesBeforeTheOthersDo) {
+TEST_P(TransportOfOneHost, NoRankLeavesBeforeTheOthersDo) {
   std::atomic<bool> rank_1_leaves{false};
   const auto errors = run_channels(environments(2), {}, [&](ControlChannel& control) {
-    std::unique_ptr<Transport> transport = connect_tcp(control);
+    std::unique_ptr<Transport> transport = connect(control);
     if (control.rank() == 1) {
       std::this_thread::sleep_for(std::chrono::milliseconds(200));
       rank_1_leaves = true;

@@ -1,0 +1,95 @@
+#include "app/model_source.h"
+
+#include <gmock/gmock.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "app/chat_model_testing.h"
+#include "app/estimate.h"
+#include "app/inspect.h"
+#include "core/error.h"
+
+namespace hone {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::Not;
+
+/// models/tiny with a model's config.json alone.
+class ModelSources : public testing::Test {
+ protected:
+  ModelSources()
+      : folder_(fs::path(testing::TempDir()) /
+                (std::string("hone_model_") + testing::UnitTest::GetInstance()->current_test_info()->name())) {
+    fs::remove_all(folder_);
+    fs::create_directories(folder_ / "models/tiny");
+    fs::copy_file(kChatModelCase / "model/config.json", folder_ / "models/tiny/config.json");
+  }
+  ~ModelSources() override { fs::remove_all(folder_); }
+
+  static std::string error(const std::string& name) {
+    try {
+      find_model(name);
+    } catch (const UserError& error) {
+      return error.what();
+    }
+    return "";
+  }
+  static std::string printed(auto&& action) {
+    testing::internal::CaptureStdout();
+    EXPECT_EQ(action(), 0);
+    return testing::internal::GetCapturedStdout();
+  }
+
+  fs::path folder_;
+  const std::string tiny_ = (folder_ / "models/tiny").string();
+};
+
+TEST_F(ModelSources, AreFoldersFilesAndNames) {
+  EXPECT_FALSE(find_model(tiny_).has_weights);
+  EXPECT_EQ(find_model(tiny_ + "/config.json").directory, tiny_);
+  EXPECT_TRUE(find_model((kChatModelCase / "model").string()).has_weights);
+  EXPECT_EQ(find_model("qwen3-30b-a3b").known_as, "qwen3-30b-a3b");
+  EXPECT_EQ(find_model("Somebody/Qwen3-30B-A3B").known_as, "qwen3-30b-a3b");
+}
+
+TEST_F(ModelSources, AMistypedPathIsNotAnsweredWithADownload) {
+  EXPECT_THAT(error((folder_ / "models/tin").string()),
+              AllOf(HasSubstr("Did you mean 'tiny'?"), Not(HasSubstr("hf "))));
+  const fs::path before = fs::current_path();
+  fs::current_path(folder_);
+  EXPECT_THAT(error("models/tinny"), AllOf(HasSubstr("there is no such model folder"),
+                                           HasSubstr("Did you mean 'tiny'?"), Not(HasSubstr("hf download"))));
+  fs::current_path(before);
+  EXPECT_THAT(error("Qwen/Qwen9-1B"), HasSubstr("if it is an id: hf download Qwen/Qwen9-1B"));
+  EXPECT_THAT(error("qwen3-30b-a3"), HasSubstr("Did you mean 'qwen3-30b-a3b'"));
+}
+
+TEST_F(ModelSources, MemoryIsPlannedAsWithTheWeightsThere) {
+  const auto plan = [](const std::string& target) {
+    EstimateOptions options;
+    options.target = target;
+    options.overrides = {"device=cpu", "max_length=64"};
+    options.memory = int64_t{1} << 30;
+    options.json = true;
+    return Json::parse(printed([&] { return run_estimate(options); }));
+  };
+  const Json expected = plan((kChatModelCase / "model").string());
+  EXPECT_EQ(plan(tiny_), expected);
+  EXPECT_EQ(plan(tiny_ + "/config.json"), expected);
+}
+
+TEST_F(ModelSources, AreInspectedWithoutWeights) {
+  const std::string page = printed([&] { return run_inspect({tiny_, true}); });
+  EXPECT_THAT(page, AllOf(HasSubstr("no weights beside config.json"), HasSubstr("mlp.experts.gate_up_proj")));
+  EXPECT_THAT(printed([&] {
+                return run_inspect({"olmoe-7b-a1b", false});
+              }),
+              AllOf(HasSubstr("OlmoeForCausalLM"), HasSubstr("its files are not here")));
+}
+
+}  // namespace
+}  // namespace hone

@@ -1,0 +1,32 @@
+// KernelNotes: which of its kernels each op of a stream has used.
+#pragma once
+
+#include <map>
+#include <set>
+#include <string>
+#include <string_view>
+
+namespace hone {
+
+class Stream;
+
+/// Collects while it is alive. Ops that choose between kernels tell it what they took, on the host thread, through
+/// Context::note_kernel().
+class KernelNotes {
+ public:
+  /// The stream's ops report to it from here on; the stream outlives it.
+  explicit KernelNotes(Stream& stream);
+  ~KernelNotes();
+  KernelNotes(const KernelNotes&) = delete;
+  KernelNotes& operator=(const KernelNotes&) = delete;
+
+  void add(std::string_view op, std::string_view kernel) { kernels_[std::string(op)].emplace(kernel); }
+  /// "attention: cuDNN forward, Hopper backward; experts: Hopper": ops and kernels in alphabetical order.
+  std::string text() const;
+
+ private:
+  Stream& stream_;
+  std::map<std::string, std::set<std::string>> kernels_;
+};
+
+}  // namespace hone

@@ -1,0 +1,68 @@
+// Regular expressions on PCRE2, bounded: whoever wrote an expression, matching it ends soon and takes little memory.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <stdexcept>
+#include <string_view>
+
+struct pcre2_real_code_8;
+struct pcre2_real_match_context_8;
+struct pcre2_real_match_data_8;
+
+namespace hone {
+
+/// Why an expression does not compile, or fails on a text: a few words for a message.
+class PcreError : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+/// A compiled expression; immutable, shared by threads.
+class Pcre {
+ public:
+  enum class Engine {
+    kInterpreter,  ///< for texts of a few hundred bytes
+    kJit,          ///< for long texts: compiling takes longer, matching less
+  };
+  /// `flags`: PCRE2_UTF and the like. PcreError if it does not compile.
+  Pcre(std::string_view pattern, uint32_t flags, Engine engine);
+
+ private:
+  friend class PcreMatcher;
+  struct Free {
+    void operator()(pcre2_real_code_8* code) const;
+  };
+  std::unique_ptr<pcre2_real_code_8, Free> code_;
+};
+
+/// Matches one expression with limits of steps and memory. For one thread; the expression must outlive it.
+class PcreMatcher {
+ public:
+  /// `most_steps` of one match: a step takes 5 to 100 ns.
+  PcreMatcher(const Pcre& expression, uint32_t most_steps);
+
+  void set_most_steps(uint32_t steps);
+
+  struct Range {
+    size_t begin, end;
+  };
+  /// The first match in `text` (valid UTF-8 if the expression has PCRE2_UTF) that begins at `from` or later. `flags`:
+  /// PCRE2_ANCHORED and the like. PcreError beyond a limit.
+  std::optional<Range> find(std::string_view text, size_t from, uint32_t flags = 0);
+
+ private:
+  struct FreeContext {
+    void operator()(pcre2_real_match_context_8* context) const;
+  };
+  struct FreeData {
+    void operator()(pcre2_real_match_data_8* data) const;
+  };
+  const Pcre& expression_;
+  std::unique_ptr<pcre2_real_match_context_8, FreeContext> limits_;
+  std::unique_ptr<pcre2_real_match_data_8, FreeData> data_;
+};
+
+}  // namespace hone

@@ -1,0 +1,23 @@
+// Text from outside on a terminal or in a log.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+namespace hone {
+
+/// The ending of a noun that is counted: "{} row{}", n, plural(n).
+inline const char* plural(int64_t n) { return n == 1 ? "" : "s"; }
+
+/// Decodes the UTF-8 character at `at` and moves `at` behind it; an invalid byte gives -1 and moves by one.
+char32_t next_code_point(std::string_view text, size_t& at);
+inline constexpr char32_t kInvalidUtf8 = static_cast<char32_t>(-1);
+
+/// `text` on one line: control characters, colour sequences, characters that turn the direction of what follows, and
+/// invalid UTF-8 become visible ("\n", "\x1b", "\u202e"), so that a name or message from outside cannot tear the
+/// screen.
+std::string one_line(std::string_view text);
+
+}  // namespace hone

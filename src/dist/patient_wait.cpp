@@ -1,0 +1,37 @@
+#include "dist/patient_wait.h"
+
+#include <thread>
+
+#include "core/error.h"
+
+namespace hone {
+
+namespace {
+
+/// A time and not a number of tries: on a busy machine each one may cost a time slice.
+constexpr auto kEagerTime = std::chrono::milliseconds(1);
+constexpr auto kPause = std::chrono::microseconds(50);
+constexpr auto kBetweenChecks = std::chrono::milliseconds(20);
+
+}  // namespace
+
+void PatientWait::pause() {
+  const Clock::time_point now = Clock::now();
+  if (now - last_moved_ < kEagerTime) {
+    std::this_thread::yield();
+    return;
+  }
+  std::this_thread::sleep_for(kPause);
+  if (now - last_check_ < kBetweenChecks) return;
+  control_.check();
+  last_check_ = now;
+}
+
+void end_together(Control& control) noexcept {
+  try {
+    control.barrier();
+  } catch (const Error&) {
+  }
+}
+
+}  // namespace hone

@@ -1,0 +1,200 @@
+#include "dist/run_secret.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <system_error>
+
+#include "core/error.h"
+#include "dist/proof.h"
+#include "dist/socket.h"
+
+namespace hone {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr size_t kShortest = 16, kLongest = 4096;
+constexpr const char* kWayOut =
+    "set HONE_RUN_SECRET to the same random text on all ranks, or HONE_RUN_SECRET_FILE to "
+    "a file that has it";
+
+/// All of it, if it is no longer than a secret may be.
+std::optional<std::string> read_bounded(int descriptor) {
+  std::string text;
+  std::array<char, 512> chunk;
+  while (text.size() <= kLongest) {
+    const ssize_t count = ::read(descriptor, chunk.data(), chunk.size());
+    if (count == 0) return text;
+    if (count < 0 && errno != EINTR) return std::nullopt;
+    if (count > 0) text.append(chunk.data(), static_cast<size_t>(count));
+  }
+  return std::nullopt;
+}
+
+std::string without_line_end(std::string text) {
+  while (!text.empty() && (text.back() == '\n' || text.back() == '\r')) text.pop_back();
+  return text;
+}
+
+std::string checked_length(std::string secret, const char* variable) {
+  if (secret.size() < kShortest) {
+    throw UserError(fmt::format("the run's secret has {} characters", secret.size()), variable,
+                    fmt::format("give it at least {} that nobody can guess: openssl rand -hex 32", kShortest));
+  }
+  if (secret.size() > kLongest) {
+    throw UserError("the run's secret is too long", variable, fmt::format("give it at most {} characters", kLongest));
+  }
+  return secret;
+}
+
+std::string secret_in(const std::string& path) {
+  const Socket file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  struct stat facts {};
+  const bool there = file.open() && ::fstat(file.descriptor(), &facts) == 0;
+  if (!there || !S_ISREG(facts.st_mode)) {
+    throw UserError(
+        fmt::format("the run's secret cannot be read: {}", there ? "this is not a file" : std::strerror(errno)), path,
+        fmt::format("{} names it", kSecretFileVariable));
+  }
+  const std::optional<std::string> text = read_bounded(file.descriptor());
+  return checked_length(without_line_end(text.value_or(std::string(kLongest + 1, ' '))), kSecretFileVariable);
+}
+
+bool is_private(const struct stat& facts) { return (facts.st_mode & 077) == 0; }
+
+/// Whether it is a folder of this user's alone.
+bool is_private_folder(const fs::path& folder) {
+  struct stat facts {};
+  return ::lstat(folder.c_str(), &facts) == 0 && S_ISDIR(facts.st_mode) && facts.st_uid == ::geteuid() &&
+         is_private(facts);
+}
+
+/// Where this user's programs of this host meet; those that are there may be another's, and are looked at before use.
+std::vector<fs::path> folders_of_this_host(const std::function<const char*(const char*)>& variable) {
+  const std::string user = std::to_string(::geteuid());
+  std::vector<fs::path> folders;
+  const auto add = [&](const fs::path& folder) {
+    if (std::find(folders.begin(), folders.end(), folder) == folders.end()) folders.push_back(folder);
+  };
+  // A rank may be started with it and another without.
+  if (const char* runtime = variable("XDG_RUNTIME_DIR"); runtime && *runtime) add(runtime);
+  add(fs::path("/run/user") / user);
+  std::erase_if(folders, [](const fs::path& folder) { return !is_private_folder(folder); });
+  std::error_code error;
+  if (const fs::path temporary = fs::temp_directory_path(error); !error) add(temporary / ("hone-" + user));
+  add(fs::path("/tmp") / ("hone-" + user));
+  return folders;
+}
+
+}  // namespace
+
+std::string new_secret() {
+  constexpr size_t kBytes = 32;
+  return hexadecimal(random_bytes(kBytes));
+}
+
+std::string stated_secret(const std::function<const char*(const char*)>& variable) {
+  if (const char* path = variable(kSecretFileVariable); path && *path) return secret_in(path);
+  const char* secret = variable(kSecretVariable);
+  return secret && *secret ? checked_length(secret, kSecretVariable) : "";
+}
+
+SecretPlaces secret_places(const LaunchEnvironment& environment, const std::function<std::string()>& output_dir,
+                           const std::function<const char*(const char*)>& variable) {
+  SecretPlaces places{.stated = stated_secret(variable), .folders = {}};
+  if (!places.stated.empty()) return places;
+  if (environment.one_host) {
+    places.folders = folders_of_this_host(variable);
+    places.of_this_host = true;
+  } else if (const std::string folder = output_dir(); !folder.empty()) {
+    places.folders = {folder};
+  } else {
+    throw UserError("the ranks may be on several hosts and have no common secret", kSecretVariable, kWayOut);
+  }
+  return places;
+}
+
+SecretPlaces secret_places(const LaunchEnvironment& environment, const std::function<std::string()>& output_dir) {
+  return secret_places(environment, output_dir, [](const char* name) { return std::getenv(name); });
+}
+
+std::string secret_file_name(const std::string& run, int port) {
+  constexpr size_t kLongestRun = 64;
+  std::string name = run.substr(0, kLongestRun);
+  for (char& c : name) {
+    const bool plain = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_';
+    if (!plain) c = '_';
+  }
+  return fmt::format(".hone-{}{}{}.secret", name, name.empty() ? "" : "-", port);
+}
+
+SecretFile::SecretFile(const SecretPlaces& places, const std::string& name) {
+  const fs::path folder = places.folders.front();
+  std::error_code error;
+  std::vector<fs::path> missing;
+  for (fs::path path = folder; !path.empty() && !fs::exists(path, error); path = path.parent_path()) {
+    missing.insert(missing.begin(), path);
+    if (path == path.parent_path()) break;
+  }
+  for (const fs::path& path : missing) {
+    if (::mkdir(path.c_str(), places.of_this_host ? 0700 : 0777) == 0 && !places.of_this_host) made_.push_back(path);
+  }
+  if (places.of_this_host && !is_private_folder(folder)) {
+    throw UserError("this folder is not this user's alone, so the run's secret is not put there", folder.string(),
+                    fmt::format("remove it, or {}", kWayOut));
+  }
+  path_ = folder / name;
+  const std::string text = secret_ + "\n";
+  for (int tries = 0; tries < 100; ++tries) {
+    const Socket file(::open(path_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600));
+    if (!file.open() && errno == EEXIST && ::unlink(path_.c_str()) == 0) continue;
+    struct stat facts {};
+    const bool made = file.open() && ::fstat(file.descriptor(), &facts) == 0;
+    const bool whole = made && is_private(facts) &&
+                       ::write(file.descriptor(), text.data(), text.size()) == static_cast<ssize_t>(text.size());
+    if (whole) return;
+    const int problem = errno;
+    if (made) ::unlink(path_.c_str());
+    throw UserError(made && !is_private(facts)
+                        ? "this file system lets others read what is only this user's"
+                        : fmt::format("the run's secret cannot be written: {}", std::strerror(problem)),
+                    path_.string(), kWayOut);
+  }
+  throw UserError("the run's secret cannot be written: another process makes the same file", path_.string(), kWayOut);
+}
+
+SecretFile::~SecretFile() {
+  ::unlink(path_.c_str());
+  for (auto folder = made_.rbegin(); folder != made_.rend(); ++folder) ::rmdir(folder->c_str());
+}
+
+std::optional<std::string> read_secret_file(const SecretPlaces& places, const std::string& name) {
+  for (const fs::path& folder : places.folders) {
+    if (places.of_this_host && !is_private_folder(folder)) continue;
+    const fs::path path = folder / name;
+    const Socket file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
+    struct stat facts {};
+    if (!file.open() || ::fstat(file.descriptor(), &facts) != 0) continue;
+    // Network file systems give root's files to nobody.
+    const bool own = facts.st_uid == ::geteuid() || ::geteuid() == 0;
+    if (!S_ISREG(facts.st_mode) || !own || !is_private(facts)) {
+      throw UserError("others may read the run's secret, or have made it", path.string(),
+                      fmt::format("remove it, or {}", kWayOut));
+    }
+    const std::optional<std::string> text = read_bounded(file.descriptor());
+    // One that is being written is read again.
+    if (text && text->ends_with('\n') && text->size() > kShortest) return without_line_end(*text);
+  }
+  return std::nullopt;
+}
+
+}  // namespace hone

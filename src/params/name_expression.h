@@ -1,0 +1,55 @@
+// Regular expressions over the names of modules, from configurations and adapters' files.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/pcre.h"
+
+namespace hone {
+
+/// The time that a list of expressions may take in all: names are short, so that only an expression made to be slow
+/// comes near it.
+class MatchBudget {
+ public:
+  /// False once it is used up.
+  bool spend(int64_t nanoseconds) { return left_.fetch_sub(nanoseconds) > nanoseconds; }
+
+ private:
+  std::atomic<int64_t> left_{4'000'000'000};
+};
+
+/// Syntax: PCRE2's, of bytes. Safe to match with from several threads.
+class NameExpression {
+ public:
+  enum class Must {
+    kBeginAnywhere,  ///< match a part of the name
+    kMatchTheEnd,    ///< match the name, or its end from a dot on: PEFT's (.*\.)?(EXPRESSION)$, matched from the begin
+  };
+  /// `key` is named in errors. UserError if it does not compile, or is longer than 64 KB.
+  NameExpression(const std::string& expression, Must must, std::string key,
+                 std::shared_ptr<MatchBudget> budget = std::make_shared<MatchBudget>());
+
+  /// UserError if that takes too many steps, or the budget is used up.
+  bool matches(std::string_view name) const;
+
+ private:
+  /// What stands for an expression of kMatchTheEnd without operators but ".": one byte each, kAny for the dot. A list
+  /// of all modules of a model is matched so.
+  static std::optional<std::vector<int16_t>> plain_bytes(std::string_view expression);
+  static constexpr int16_t kAny = -1;
+
+  bool ends_with_plain(std::string_view name) const;
+
+  std::string expression_, key_;
+  Must must_;
+  std::shared_ptr<MatchBudget> budget_;
+  std::optional<std::vector<int16_t>> plain_;
+  std::unique_ptr<Pcre> code_;  // null if it is plain
+};
+
+}  // namespace hone

@@ -1,0 +1,49 @@
+// Ends calls of an HTTP client whose answer is larger, or takes longer, than it may: the HTTP library bounds neither
+// lines of an answer's head nor its whole time. Counts what the connection has received, whatever the library does with
+// it.
+#pragma once
+
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <functional>
+#include <mutex>
+#include <thread>
+
+namespace hone {
+
+class AnswerLimits {
+ public:
+  enum class Exceeded { kNothing, kBytes, kTime };
+
+  /// `stop` makes the client's call return soon; called by a thread of this object.
+  AnswerLimits(int64_t most_bytes, std::chrono::milliseconds most_time, std::function<void()> stop);
+  ~AnswerLimits();
+  AnswerLimits(const AnswerLimits&) = delete;
+  AnswerLimits& operator=(const AnswerLimits&) = delete;
+
+  /// The client has made a socket, with which the next calls, or the one under way, go on.
+  void use_socket(int socket);
+  /// Around each call.
+  void begin();
+  Exceeded end();
+
+ private:
+  void watch();
+  int64_t received() const;
+
+  const int64_t most_bytes_;
+  const std::chrono::milliseconds most_time_;
+  const std::function<void()> stop_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  // Guarded by the mutex:
+  int socket_ = -1;  // a duplicate, so that its number stays its own
+  bool in_call_ = false, ending_ = false;
+  int64_t bytes_before_ = 0;
+  std::chrono::steady_clock::time_point since_;
+  Exceeded exceeded_ = Exceeded::kNothing;
+  std::thread thread_;
+};
+
+}  // namespace hone
