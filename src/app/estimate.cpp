@@ -212,11 +212,11 @@ std::string advice(const std::vector<Variant>& variants, const Variant& chosen, 
 
 std::string variants_table(const std::vector<Variant>& variants, const Target& target, bool color) {
   Table table({{"method"},
-               {"weights", Align::kRight},
-               {"master", Align::kRight},
-               {"gradients", Align::kRight},
-               {"optimizer", Align::kRight},
-               {"activations", Align::kRight},
+               {"weights", Align::kRight, 2},
+               {"master", Align::kRight, 5},
+               {"gradients", Align::kRight, 4},
+               {"optimizer", Align::kRight, 3},
+               {"activations", Align::kRight, 1},
                {"total", Align::kRight},
                {""}});
   for (const Variant& variant : variants) {
@@ -228,7 +228,7 @@ std::string variants_table(const std::vector<Variant>& variants, const Target& t
                    : target.fits(variant.plan) ? "fits"
                                                : "too large"});
   }
-  return table.to_string(color);
+  return table.to_string(color, 2, Terminal::of(1).table_width());
 }
 
 std::string chosen_table(const Variant& chosen, const Target& target, bool color) {

@@ -6,6 +6,7 @@
 #include "app/output.h"
 #include "models/registry.h"
 #include "report/table.h"
+#include "report/terminal.h"
 
 namespace hone {
 
@@ -58,10 +59,13 @@ int run_models(bool markdown, bool json) {
     return 0;
   }
   std::vector<Table::Column> columns;
-  for (const std::string& name : header()) columns.push_back({.name = name});
+  for (const std::string& name : header()) {  // in narrow terminals the models and what is trained of them stay
+    const bool stays = name != "architecture" && name != "reference cases" && name != "CPU" && name != "CUDA";
+    columns.push_back({.name = name, .drop = stays ? 0 : static_cast<int>(columns.size())});
+  }
   Table table(columns);
   for (const Architecture& architecture : architectures()) table.add_row(cells_of(architecture));
-  print_text(table.to_string());
+  print_text(table.to_string(false, 2, Terminal::of(1).table_width()));
   return 0;
 }
 

@@ -278,7 +278,7 @@ void Reporter::show(const std::function<std::string(const LineLayout&)>& line) {
 void Reporter::show_progress(const StepMetrics& metrics) {
   Progress progress{.label = "train", .done = metrics.step, .total = start_.total_steps};
   if (start_.num_train_epochs > 0) {
-    progress.detail = fmt::format("epoch {:.2f}/{:g}", metrics.epoch, start_.num_train_epochs);
+    progress.detail = fmt::format("epoch {:.2f}/{:.4g}", metrics.epoch, start_.num_train_epochs);
   }
   progress.seconds_left = metrics.eta;
   logger_.console().set_progress(std::move(progress));

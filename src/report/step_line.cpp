@@ -53,7 +53,7 @@ std::vector<Field> step_fields(const StepMetrics& m) {
   }
   if (m.router_load_max_over_mean) {
     const double load = *m.router_load_max_over_mean;
-    fields.push_back(number_field("load", load, short_number(load) + "x", 5, 3));
+    fields.push_back(number_field("expert", load, short_number(load) + "x", 5, 3));
   }
   if (m.eta) fields.push_back({"eta", human_duration(*m.eta), 6, 6, false});
   return fields;

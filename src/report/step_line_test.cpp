@@ -27,7 +27,7 @@ StepMetrics moe_step(int64_t step) {
 
 TEST(StepLine, FitsAHundredColumnsWithEverythingButTheAccuracy) {
   EXPECT_EQ(step_line(moe_step(120), {.total_steps = 2000}),
-            "   120/2000  loss 1.2346  grad 0.873  lr 9.85e-5   3.4k tok/s  mem 12.3 GB  load 1.32x  eta  1h02m");
+            "   120/2000  loss 1.2346  grad 0.873  lr 9.85e-5   3.4k tok/s  mem 12.3 GB  expert 1.32x  eta  1h02m");
 }
 
 TEST(StepLine, AWiderTerminalShowsTheAccuracyToo) {
@@ -65,7 +65,7 @@ TEST(StepLine, NaNIsShownInRed) {
 TEST(StepLine, ADenseModelHasNoRouterField) {
   StepMetrics m = moe_step(1);
   m.router_load_max_over_mean.reset();
-  EXPECT_THAT(step_line(m, {.total_steps = 10}), Not(HasSubstr("load")));
+  EXPECT_THAT(step_line(m, {.total_steps = 10}), Not(HasSubstr("expert")));
 }
 
 TEST(EvalLine, ShowsWhatAPersonComparesAndTheBest) {

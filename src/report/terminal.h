@@ -23,6 +23,8 @@ struct Terminal {
 
   /// Columns of the terminal now; 100 when it is not a terminal or does not say.
   int width() const;
+  /// The columns that tables have to fit: those of a terminal, 0 (any number) elsewhere.
+  int table_width() const { return interactive ? width() : 0; }
 };
 
 enum class Style { kPlain, kBold, kDim, kRed, kGreen, kYellow, kCyan };

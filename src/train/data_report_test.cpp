@@ -86,7 +86,7 @@ TEST_F(ReportOfData, TheProofSheetShowsThreeSamplesAndTheEndOfATurn) {
 
 TEST_F(ReportOfData, InBriefALongSampleIsItsBeginningAndManyDataSetsAreCounted) {
   std::string lines;
-  for (int i = 0; i < 16; ++i) lines += "x\\n";
+  for (int i = 0; i < 16; ++i) lines += "x\n";
   const DataReport sheet = proof_sheet(build(row("question", lines)), &tokenizer_, {}, std::nullopt, false);
   EXPECT_LE(split_lines(sheet.brief).size(), 9u) << sheet.brief;
   EXPECT_THAT(sheet.brief, AllOf(HasSubstr("more lines (hone prepare shows them)"), HasSubstr("[[supervised]]")));

@@ -61,7 +61,8 @@ std::string without_code(int index) {
 
 std::string build_with_code(int index) {
   const cuda::DeviceInfo info = cuda::device_info(index);
-  return fmt::format("build Hone with cmake -DHONE_CUDA_ARCHITECTURES={}{}", info.major, info.minor);
+  return fmt::format("build Hone with cmake -DHONE_CUDA_ARCHITECTURES={}{}{}", info.major, info.minor,
+                     info.major == 9 ? "a" : "");  // Hopper's own instructions
 }
 
 /// UserError unless this build runs on the GPU.

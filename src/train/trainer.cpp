@@ -65,7 +65,7 @@ ExitCode Trainer::run_alone_or_with_ranks() {
   prepare_reports(resumed);
   Reporter reporter(report_options(), logger_);
   reporter.on_start({.total_steps = schedule_.total_steps,
-                     .num_train_epochs = config_.schedule.num_train_epochs,
+                     .num_train_epochs = planned_epochs(),
                      .resumed_step = state_.step,
                      .resumed = resumed,
                      .train_batch_size = config_.schedule.per_device_train_batch_size,
@@ -102,6 +102,12 @@ ExitCode Trainer::run_alone_or_with_ranks() {
   reporter.on_end({.reason = early});
   write_training_info(early.empty() ? "completed" : "stopped early: " + early);
   return ExitCode::kOk;
+}
+
+double Trainer::planned_epochs() {
+  if (!config_.schedule.max_steps) return config_.schedule.num_train_epochs;
+  return static_cast<double>(schedule_.total_steps) /
+         static_cast<double>(std::max<int64_t>(loader_->steps_in_epoch(0), 1));
 }
 
 ExitCode Trainer::train_steps(Reporter& reporter, const StopSignal& stop) {

@@ -120,6 +120,7 @@ class Trainer {
 
   ExitCode train_steps(Reporter& reporter, const StopSignal& stop);
   void train_step(Reporter& reporter);
+  double planned_epochs();
   StepResult run_first_step(const StepData& data);
   StepResult run_step(const StepData& data);
   StepData take_data();

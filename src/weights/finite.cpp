@@ -10,13 +10,23 @@ namespace hone {
 
 namespace {
 
-/// A number is finite unless all bits of its exponent are set.
+/// A number is finite unless all bits of its exponent are set: then the lowest of them, added to them, sets the sign's
+/// bit. Eight bytes at a time; no sum passes from a number to the next.
 template <class Bits>
 bool none_lost(const std::byte* elements, int64_t count, Bits exponent) {
-  const auto* bits = reinterpret_cast<const Bits*>(elements);
-  Bits lost = 0;
-  for (int64_t i = 0; i < count; ++i) lost |= static_cast<Bits>((bits[i] & exponent) == exponent);
-  return lost == 0;
+  constexpr uint64_t kEach = ~uint64_t{0} / static_cast<Bits>(~Bits{0});  // a one in the place of each number
+  const auto lowest = static_cast<Bits>(exponent & -static_cast<int64_t>(exponent));
+  const uint64_t mask = kEach * exponent, one = kEach * lowest;
+  uint64_t signs = 0, rest = 0;
+  const size_t bytes = static_cast<size_t>(count) * sizeof(Bits), words = bytes / sizeof(uint64_t);
+  for (size_t i = 0; i < words; ++i) {
+    uint64_t word;
+    std::memcpy(&word, elements + i * sizeof(word), sizeof(word));
+    signs |= (word & mask) + one;
+  }
+  if (const size_t left = bytes - words * sizeof(rest)) std::memcpy(&rest, elements + (bytes - left), left);
+  signs |= (rest & mask) + one;
+  return (signs & (kEach << (8 * sizeof(Bits) - 1))) == 0;
 }
 
 }  // namespace

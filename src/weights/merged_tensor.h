@@ -102,6 +102,7 @@ class MergedTensor {
   std::vector<Product> products(MergeScratch& scratch, int64_t matrix, int64_t begin, int64_t end) const;
   void read_floats(MergeScratch& scratch, int64_t first_row, int64_t rows, float* floats) const;
   void make_blocks(MergeScratch& scratch, int64_t first_row, int64_t rows, std::byte* written) const;
+  void expect_finite(const std::byte* written, int64_t count) const;
   void measure_rows(MergeScratch& scratch, int64_t matrix) const;
   void expect_row(MergeScratch& scratch, int64_t row, const float* base) const;
 
