@@ -28,12 +28,13 @@ int run(int argc, char** argv) {
   given.device = take("--device", "cpu").string();
   given.program = take("--hone", "");
   given.fixtures = take("--fixtures", HONE_SOURCE_DIR "/tests/fixtures");
+  given.record = take("--record", "");
   given.moments = std::atoi(take("--moments", "6").c_str());
   given.seed = std::strtoull(take("--seed", "0").c_str(), nullptr, 10);
   if (!options.empty() || argc % 2 == 0) {
     std::fprintf(
         stderr,
-        "usage: %s [--device cuda] [--hone PROGRAM] [--fixtures DIR] [--moments N] [--seed N] [gtest options]\n",
+        "usage: %s [--device cuda] [--hone PROGRAM] [--fixtures DIR] [--record DIR] [--moments N] [--seed N] [gtest options]\n",
         argv[0]);
     return 2;
   }
