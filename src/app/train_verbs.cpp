@@ -57,7 +57,7 @@ bool merged_by_run(const std::filesystem::path& output_dir, const std::filesyste
   const Json record = parse_json(file);
   std::error_code error;
   return record.is_object() && record.value("folder", "") == std::filesystem::canonical(merged, error).string() &&
-         record.value("manifest", uint32_t{0}) == manifest_sum(merged);
+         whole_number<uint32_t>(record.value("manifest", Json())) == manifest_sum(merged);
 }
 
 /// What merge_after_training asks for. A folder that cannot be taken is refused before the run, not after it.

@@ -29,6 +29,16 @@ TEST(UntrustedJson, MillionsOfEmptyListsAreRefused) {
   EXPECT_FALSE(takes_much_memory("[" + std::string(1000, ',')));
 }
 
+TEST(UntrustedJson, WholeNumbersAreTakenWhereTheyFitAndNothingIsCast) {
+  EXPECT_EQ(whole_number<int64_t>(Json::parse("-3")), -3);
+  EXPECT_EQ(whole_number<uint64_t>(Json::parse("18446744073709551615")), UINT64_MAX);
+  for (const char* text :
+       {"18446744073709551615", "418446744037709551615", "1.0", "1e300", "true", "\"1\"", "null", "[]"})
+    EXPECT_EQ(whole_number<int64_t>(Json::parse(text)), std::nullopt) << text;
+  EXPECT_EQ(whole_number<uint32_t>(Json::parse("-1")), std::nullopt);
+  EXPECT_EQ(whole_number<uint32_t>(Json::parse("4294967296")), std::nullopt);
+}
+
 TEST(UntrustedJson, AStreamIsReadUpToABound) {
   std::ifstream zero("/dev/zero");
   EXPECT_TRUE(parse_json(zero).is_discarded());

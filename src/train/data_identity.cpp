@@ -4,6 +4,7 @@
 
 #include <vector>
 
+#include "core/untrusted_json.h"
 #include "data/token_cache.h"
 #include "report/humanise.h"
 #include "train/run_options.h"
@@ -13,8 +14,10 @@ namespace hone {
 namespace {
 
 std::string sizes_of(const Json& dataset) {
-  return fmt::format("{} samples of {} tokens", with_commas(dataset.value("samples", int64_t{0})),
-                     with_commas(dataset.value("tokens", int64_t{0})));
+  const auto count = [&](const char* name) {
+    return with_commas(whole_number<int64_t>(dataset.value(name, Json())).value_or(0));
+  };
+  return fmt::format("{} samples of {} tokens", count("samples"), count("tokens"));
 }
 
 Json member(const Json& object, const char* name) {

@@ -7,6 +7,8 @@
 #include <numeric>
 #include <utility>
 
+#include "core/untrusted_json.h"
+
 namespace hone {
 
 namespace {
@@ -331,7 +333,9 @@ void RouterWatch::restore(const Json& state, int64_t layers, int64_t experts) {
     block.at("squares").get_to(read.block_.squares);
     block.at("entropy").get_to(read.block_.entropy);
     block.at("loss").get_to(read.block_.loss);
-    block.at("steps").get_to(read.block_.steps);
+    const std::optional<int64_t> steps = whole_number<int64_t>(block.at("steps"));
+    if (!steps) return;
+    read.block_.steps = *steps;
     const int64_t begun = read.block_.steps > 0 ? 1 : 0;
     for (const auto* values : {&read.block_.counts, &read.block_.shares, &read.block_.squares})
       fits &= has_size(*values, begun * all);
@@ -348,7 +352,9 @@ void RouterWatch::restore(const Json& state, int64_t layers, int64_t experts) {
       Reference& reference = read.references_.emplace_back();
       one.at("shares").get_to(reference.shares);
       one.at("entropy").get_to(reference.entropy);
-      one.at("calm").get_to(reference.calm);
+      const auto calm = whole_number<decltype(reference.calm)>(one.at("calm"));
+      if (!calm) return;
+      reference.calm = *calm;
       fits &= reference.calm < kCalmBlocks || has_size(reference.shares, experts);
     }
     fits &= read.blocks_.size() <= kCompared && read.references_.size() == static_cast<size_t>(layers);

@@ -136,20 +136,29 @@ std::optional<RunState> read_run_state(const std::filesystem::path& directory) {
                                   json.at("version").dump(), kVersion),
                       (directory / kValues).string(), "resume with the version of the program that wrote it");
     }
-    json.at("step").get_to(state.step);
-    json.at("optimizer_step").get_to(state.optimizer_step);
-    json.at("num_tokens").get_to(state.num_tokens);
-    json.at("num_supervised_tokens").get_to(state.num_supervised_tokens);
-    json.at("num_samples").get_to(state.num_samples);
+    const auto take = [&]<class Int>(const char* name, Int& into, bool since_the_first_version = true) {
+      if (!since_the_first_version && !json.contains(name)) return;
+      const std::optional<Int> value = whole_number<Int>(json.at(name));
+      if (!value) {
+        throw UserError(fmt::format("the training state is damaged: {} is not a whole number", name),
+                        (directory / kValues).string(), "resume from an older checkpoint");
+      }
+      into = *value;
+    };
+    take("step", state.step);
+    take("optimizer_step", state.optimizer_step);
+    take("num_tokens", state.num_tokens);
+    take("num_supervised_tokens", state.num_supervised_tokens);
+    take("num_samples", state.num_samples);
     json.at("best_metric").get_to(state.best_metric);
-    json.at("best_step").get_to(state.best_step);
-    state.evals_without_improvement = json.value("evals_without_improvement", int64_t{0});
-    state.first_data_step = json.value("first_data_step", int64_t{0});
-    json.at("seed").get_to(state.seed);
+    take("best_step", state.best_step);
+    take("evals_without_improvement", state.evals_without_improvement, false);
+    take("first_data_step", state.first_data_step, false);
+    take("seed", state.seed);
     state.data = json.at("data");
-    json.at("total_steps").get_to(state.total_steps);
+    take("total_steps", state.total_steps);
     state.router_watch = json.value("router_watch", Json(nullptr));
-    state.branch = json.value("branch", int64_t{0});
+    take("branch", state.branch, false);
   } catch (const nlohmann::json::exception& error) {
     throw UserError(std::string("the training state is damaged: ") + error.what(), (directory / kValues).string(),
                     "resume from an older checkpoint");
