@@ -28,8 +28,7 @@ foreach(standard CMAKE_CUDA20_STANDARD_COMPILE_OPTION CMAKE_CUDA20_EXTENSION_COM
   endif()
 endforeach()
 find_package(CUDAToolkit 13.0 REQUIRED)
-find_library(HONE_CUDNN NAMES cudnn libcudnn.so.9 HINTS ${CUDAToolkit_LIBRARY_DIR} REQUIRED)
-set(HONE_CUDA_LIBRARIES CUDA::cudart_static CUDA::cublasLt ${HONE_CUDNN})
+set(HONE_CUDA_LIBRARIES CUDA::cudart_static CUDA::cublasLt)
 set(CMAKE_CUDA_FLAGS_RELEASE "-O3 -lineinfo")
 
 set(hone_nvcc_options --expt-relaxed-constexpr -Xcompiler=-Wall,-Wno-restrict -Werror=all-warnings)
@@ -45,13 +44,4 @@ list(JOIN HONE_CUDA_ARCHITECTURES ", " hone_cuda_architecture_list)
 set_source_files_properties(${CMAKE_SOURCE_DIR}/src/core/cuda_device_cuda.cpp PROPERTIES
   COMPILE_DEFINITIONS "HONE_CUDA_ARCHITECTURES=\"${hone_cuda_architecture_list}\"")
 
-# cuDNN's attention is reached through its header library, which tools/setup.sh fetches.
-set(HONE_CUDNN_FRONTEND ${CMAKE_SOURCE_DIR}/third_party/cudnn-frontend/include CACHE PATH "Headers of cudnn-frontend")
-if(EXISTS ${HONE_CUDNN_FRONTEND}/cudnn_frontend.h)
-  set_source_files_properties(${CMAKE_SOURCE_DIR}/src/ops/attention/attention_cudnn_cuda.cpp PROPERTIES
-    COMPILE_DEFINITIONS HONE_CUDNN_FRONTEND=1 COMPILE_OPTIONS "-isystem;${HONE_CUDNN_FRONTEND}")
-  message(STATUS "GPU attention: cuDNN, and general kernels for what it does not serve")
-else()
-  message(STATUS "GPU attention: general kernels only, which are slow (tools/setup.sh fetches cuDNN's header library)")
-endif()
 message(STATUS "GPU kernels: CUDA ${CUDAToolkit_VERSION} for ${HONE_CUDA_ARCHITECTURES}")

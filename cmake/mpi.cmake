@@ -1,4 +1,4 @@
-# Several CPU ranks through MPI, where its headers are (tools/setup.sh build installs Debian's Open MPI): a module that the
+# Several CPU ranks through MPI, where its headers are (tools/setup.sh test installs Debian's Open MPI): a module that the
 # program loads from lib/ beside itself when ranks start.
 pkg_check_modules(OPENMPI IMPORTED_TARGET ompi-c)
 if(NOT OPENMPI_FOUND)

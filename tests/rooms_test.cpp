@@ -68,7 +68,7 @@ std::vector<Include> includes_of(const fs::path& path) {
 }
 
 /// How the headers of CUDA and of its libraries begin.
-const std::vector<const char*> kCudaHeaders = {"cuda", "cublas", "cudnn", "nccl", "nvrtc"};
+const std::vector<const char*> kCudaHeaders = {"cuda", "cublas", "nccl", "nvrtc"};
 
 /// What is wrong with the includes of a file in `room`, a line each.
 std::vector<std::string> violations(const fs::path& path, const std::string& room, const Rooms& rooms) {

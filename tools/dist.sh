@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Packs the program with the libraries it needs, its documents and examples: tools/dist.sh BUILD_DIR
-# What stays outside: the C library, and CUDA's own (driver, cuBLASLt, cuDNN), which a GPU machine has.
+# What stays outside: the C library, and CUDA's own (driver, cuBLASLt), which a GPU machine has.
 set -euo pipefail
 build=$1
 version=$("$build/hone" version | awk '{print $2}')
@@ -16,7 +16,7 @@ fi
 # Its MPI is the machine's own: libraries and mpirun are of one installation.
 if [ -f "$build/lib/hone_mpi.so" ]; then strip -o "dist/$name/lib/hone_mpi.so" "$build/lib/hone_mpi.so"; fi
 ldd "${programs[@]}" | awk '$2 == "=>" && $3 ~ /^\// { print $3 }' |
-  grep -vE '/(libc|libm|librt|libdl|libpthread|libcublas.*|libcudnn.*|libcuda|libnvidia.*)\.so' |
+  grep -vE '/(libc|libm|librt|libdl|libpthread|libcublas.*|libcuda|libnvidia.*)\.so' |
   while read -r library; do cp -L "$library" "dist/$name/lib/"; done
 cp -r README.md CHANGELOG.md LICENSE SECURITY.md docs examples "dist/$name/"
 tar -C dist -czf "dist/$name.tar.gz" "$name"

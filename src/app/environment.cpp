@@ -85,7 +85,6 @@ Facts gpu_facts() {
   rows.emplace_back("nvidia_driver", fmt::format("{} (CUDA {})", nvml ? nvml->driver_version() : "version unknown",
                                                  versions.driver_cuda));
   rows.emplace_back("cuda", versions.runtime);
-  rows.emplace_back("cudnn", versions.cudnn);
   return rows;
 }
 

@@ -37,10 +37,9 @@ struct MemoryCount {
 };
 MemoryCount memory_count(int index);
 
-/// "13.0": of the driver (the newest CUDA it runs), of the runtime this program was built with, and of cuDNN; "" if not
-/// known.
+/// "13.0": of the driver (the newest CUDA it runs) and of the runtime this program was built with; "" if not known.
 struct Versions {
-  std::string driver_cuda, runtime, cudnn;
+  std::string driver_cuda, runtime;
 };
 Versions versions();
 

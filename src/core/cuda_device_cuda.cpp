@@ -1,5 +1,4 @@
 #include <cuda_runtime_api.h>
-#include <cudnn.h>
 #include <fmt/format.h>
 
 #include <array>
@@ -62,9 +61,7 @@ Versions versions() {
   int driver = 0, runtime = 0;
   cudaDriverGetVersion(&driver);
   cudaRuntimeGetVersion(&runtime);
-  const size_t cudnn = cudnnGetVersion();
-  return {cuda_text(driver), cuda_text(runtime),
-          fmt::format("{}.{}.{}", cudnn / 10000, cudnn % 10000 / 100, cudnn % 100)};
+  return {cuda_text(driver), cuda_text(runtime)};
 }
 
 std::byte* allocate(int device, size_t bytes) {

@@ -12,7 +12,6 @@ namespace hone {
 /// Handles of libraries bound to one stream, with workspace of constant size.
 struct CudaLibraries {
   void* cublaslt = nullptr;  ///< cublasLtHandle_t
-  void* cudnn = nullptr;     ///< cudnnHandle_t
   std::byte* workspace = nullptr;
   size_t workspace_bytes = 0;
 };

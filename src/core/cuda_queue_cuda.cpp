@@ -1,6 +1,5 @@
 #include <cublasLt.h>
 #include <cuda_runtime_api.h>
-#include <cudnn.h>
 
 #include <algorithm>
 #include <array>
@@ -71,7 +70,6 @@ CudaQueue::~CudaQueue() {
   if (s.stream == nullptr) return;
   cudaSetDevice(s.device);
   cudaStreamSynchronize(s.stream);
-  if (s.libraries.cudnn != nullptr) cudnnDestroy(static_cast<cudnnHandle_t>(s.libraries.cudnn));
   if (s.libraries.cublaslt != nullptr) cublasLtDestroy(static_cast<cublasLtHandle_t>(s.libraries.cublaslt));
   if (s.libraries.workspace != nullptr) cuda::release(s.device, s.libraries.workspace);
   for (State::Staging& half : s.staging) {
@@ -91,16 +89,11 @@ const CudaLibraries& CudaQueue::libraries() const {
   if (libraries.workspace == nullptr) {
     cuda::check(cudaSetDevice(state_->device), "selecting a GPU");
     cublasLtHandle_t cublaslt = nullptr;
-    cudnnHandle_t cudnn = nullptr;
-    const bool created = cublasLtCreate(&cublaslt) == CUBLAS_STATUS_SUCCESS &&
-                         cudnnCreate(&cudnn) == CUDNN_STATUS_SUCCESS &&
-                         cudnnSetStream(cudnn, state_->stream) == CUDNN_STATUS_SUCCESS;
-    if (!created) {
-      throw Error(ExitCode::kDeviceFailed, "cuBLAS or cuDNN cannot start on this GPU", "",
-                  "`hone env` shows the driver and the libraries found; CUDA 13 and cuDNN 9 are needed");
+    if (cublasLtCreate(&cublaslt) != CUBLAS_STATUS_SUCCESS) {
+      throw Error(ExitCode::kDeviceFailed, "cuBLAS cannot start on this GPU", "",
+                  "`hone env` shows the driver and the libraries found; CUDA 13 is needed");
     }
     libraries.cublaslt = cublaslt;
-    libraries.cudnn = cudnn;
     libraries.workspace = cuda::allocate(state_->device, kWorkspaceBytes);
     libraries.workspace_bytes = kWorkspaceBytes;
   }

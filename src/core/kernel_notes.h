@@ -21,7 +21,7 @@ class KernelNotes {
   KernelNotes& operator=(const KernelNotes&) = delete;
 
   void add(std::string_view op, std::string_view kernel) { kernels_[std::string(op)].emplace(kernel); }
-  /// "attention: cuDNN forward, Hopper backward; experts: Hopper": ops and kernels in alphabetical order.
+  /// "attention: Hopper backward, Hopper forward; experts: Hopper": ops and kernels in alphabetical order.
   std::string text() const;
 
  private:

@@ -28,15 +28,14 @@ struct PackedSequences {
 /// Blocks of scores in float32, never a T x T matrix (Dao, "FlashAttention-2", arXiv:2307.08691); for bfloat16 on
 /// tensor cores and AMX P (and dS, below, which Hopper forms from that P) are rounded to bfloat16 before they enter
 /// products. Blocks start at the document's first row, so a document's bits do not depend on what it is packed with,
-/// nor on the number of threads; cuDNN, which computes bfloat16 on GPUs after Hopper, promises this for documents of
-/// one length class only (a power of two). Scratch: CPU: a constant number of blocks a thread, a small record a block
-/// of queries, and tiles of k and v for AMX; GPU: a few integers a document.
+/// nor on the number of threads. Scratch: CPU: a constant number of blocks a thread, a small record a block of queries,
+/// and tiles of k and v for AMX; GPU: a few integers a document.
 struct AttentionArgs {
   Tensor q;           ///< [T, Hq·D] float32 or bfloat16
   Tensor k;           ///< [T, Hkv·D]
   Tensor v;           ///< [T, Hkv·Dv]
   Tensor out;         ///< [T, Hq·Dv], dtype of q
-  Tensor lse;         ///< [Hq, T] float32, natural logarithm; the order of elements is the implementation's
+  Tensor lse;         ///< [Hq, T] float32, natural logarithm
   Tensor sinks = {};  ///< [Hq] or undefined: out and lse with a further logit in the denominator (attention_sinks.h)
   AttentionOptions options;
   PackedSequences sequences;

@@ -41,7 +41,7 @@ void attention_by_gemm(const Context& context, const AttentionArgs& args) {
 void attention(const Context& context, const AttentionArgs& args) {
   context.note_kernel("attention", attends_on_amx(args) ? "AMX forward" : name_of(active_isa()));
   attends_on_amx(args) ? attention_on_amx(context, args) : attention_by_gemm(context, args);
-  if (args.sinks.defined()) apply_sinks(context, {args.sinks, args.out, args.lse, args.q.shape[0], 1});
+  if (args.sinks.defined()) apply_sinks(context, {args.sinks, args.out, args.lse});
 }
 
 }  // namespace hone::cpu

@@ -10,9 +10,8 @@ namespace {
 template <class T>
 struct GeneralBackward {
   const T *q, *k, *v, *out, *dout;
-  const float* lse;
-  LseStrides lse_strides;
-  float* delta;  ///< [Hq, T]
+  const float* lse;  ///< [Hq, T]
+  float* delta;      ///< [Hq, T]
   const int32_t* cu_seqlens;
   int num_documents;
   int64_t tokens;
@@ -21,7 +20,7 @@ struct GeneralBackward {
   int64_t window;
   Gradient dq, dk, dv;
 
-  __device__ float lse_of(int head, int64_t row) const { return lse[head * lse_strides.head + row * lse_strides.row]; }
+  __device__ float lse_of(int head, int64_t row) const { return lse[head * tokens + row]; }
   __device__ int64_t query_stride() const { return int64_t{num_heads} * head_dim; }
   __device__ int64_t key_stride() const { return int64_t{num_kv_heads} * head_dim; }
   __device__ int64_t out_stride() const { return int64_t{num_heads} * v_head_dim; }
@@ -230,8 +229,7 @@ void launch_backward(const Context& context, const GeneralBackward<T>& args) {
 
 }  // namespace
 
-void general_attention_backward(const Context& context, const AttentionBackwardArgs& args, const Tensor& delta,
-                                LseStrides strides) {
+void general_attention_backward(const Context& context, const AttentionBackwardArgs& args, const Tensor& delta) {
   const AttentionArgs& forward = args.forward;
   const int64_t tokens = forward.q.shape[0], num_heads = forward.options.num_heads;
   if (tokens == 0) return;
@@ -243,7 +241,6 @@ void general_attention_backward(const Context& context, const AttentionBackwardA
                                  .out = elements<T>(forward.out),
                                  .dout = elements<T>(args.dout),
                                  .lse = elements<float>(forward.lse),
-                                 .lse_strides = strides,
                                  .delta = elements<float>(delta),
                                  .cu_seqlens = elements<int32_t>(forward.sequences.cu_seqlens),
                                  .num_documents = static_cast<int>(forward.sequences.num_documents),

@@ -1,5 +1,5 @@
-// The attention kernels that run on every GPU: float32 arithmetic, any head_dim and v_head_dim up to 256, lse as [Hq,
-// T]. Included by *_cuda.cu only.
+// The attention kernels that run on every GPU: float32 arithmetic, any head_dim and v_head_dim up to 256. Included by
+// *_cuda.cu only.
 #pragma once
 
 #include "ops/attention/attention_gradient_cuda.h"
@@ -35,8 +35,7 @@ template <class T>
 void launch_general_forward(const Context& context, const GeneralForward<T>& args);
 
 /// Backward of attention. `delta` is scratch, [Hq, T].
-void general_attention_backward(const Context& context, const AttentionBackwardArgs& args, const Tensor& delta,
-                                LseStrides strides);
+void general_attention_backward(const Context& context, const AttentionBackwardArgs& args, const Tensor& delta);
 
 /// Calls f with the smallest of 32, 64, 128 and 256 that holds `dim`, as an integral constant.
 template <class F>

@@ -6,11 +6,6 @@
 
 namespace hone::cuda {
 
-/// Distances between heads and rows of lse, as the forward kernel has laid it out.
-struct LseStrides {
-  int64_t head, row;
-};
-
 /// Where a kernel writes a gradient.
 struct Gradient {
   std::byte* data;  ///< null: unwanted

@@ -93,8 +93,7 @@ struct HopperScratch {
 /// Whether the kernels serve these arguments.
 bool hopper_attention_backward_serves(const Context& context, const AttentionArgs& args);
 
-void prepare_hopper_backward(const Context& context, const AttentionBackwardArgs& args, LseStrides strides,
-                             const HopperScratch& scratch);
+void prepare_hopper_backward(const Context& context, const AttentionBackwardArgs& args, const HopperScratch& scratch);
 void hopper_backward(const Context& context, const AttentionBackwardArgs& args, const HopperScratch& scratch);
 
 /// Boxes of 64 elements of one head by `box_rows` rows of a [rows, heads · dim] tensor. Coordinates of copy_box:

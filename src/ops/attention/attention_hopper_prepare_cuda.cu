@@ -63,8 +63,8 @@ __global__ void sort_tiles_kernel(TilesArgs args) {
 
 struct StatsArgs {
   const __nv_bfloat16 *out, *dout;
-  const float* lse;
-  LseStrides strides;
+  const float* lse;  // [Hq, T]
+  int64_t tokens;
   const int32_t* cu_seqlens;
   int num_documents;
   int64_t stats_rows;
@@ -101,8 +101,7 @@ __global__ void __launch_bounds__(kThreads) stats_kernel(StatsArgs args) {
     if (lane != 0 || pair >= pairs) continue;
     const int64_t row = (begin / kStatsRows + n) * kStatsRows + query;
     const int64_t at = head * args.stats_rows + row;
-    const float lse =
-        query < length ? args.lse[head * args.strides.head + (begin + query) * args.strides.row] : INFINITY;
+    const float lse = query < length ? args.lse[head * args.tokens + begin + query] : INFINITY;
     args.shifts[at] = -kLog2E * lse;
     args.deltas[at] = sum;
   }
@@ -154,8 +153,7 @@ bool hopper_attention_backward_serves(const Context& context, const AttentionArg
          hopper_sizes(args.options.head_dim, args.options.v_head_dim) != nullptr;
 }
 
-void prepare_hopper_backward(const Context& context, const AttentionBackwardArgs& args, LseStrides strides,
-                             const HopperScratch& scratch) {
+void prepare_hopper_backward(const Context& context, const AttentionBackwardArgs& args, const HopperScratch& scratch) {
   const AttentionArgs& forward = args.forward;
   const cudaStream_t stream = stream_of(context);
   list_hopper_tiles(context, forward, HopperWork::kQueries, scratch.tiles);
@@ -165,7 +163,7 @@ void prepare_hopper_backward(const Context& context, const AttentionBackwardArgs
   const StatsArgs stats{.out = elements<__nv_bfloat16>(forward.out),
                         .dout = elements<__nv_bfloat16>(args.dout),
                         .lse = elements<float>(forward.lse),
-                        .strides = strides,
+                        .tokens = forward.q.shape[0],
                         .cu_seqlens = elements<int32_t>(forward.sequences.cu_seqlens),
                         .num_documents = static_cast<int>(forward.sequences.num_documents),
                         .stats_rows = scratch.stats_rows,

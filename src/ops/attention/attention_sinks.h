@@ -15,10 +15,9 @@
 namespace hone {
 
 struct AttentionSinks {
-  Tensor sinks;                                     ///< [Hq] float32 or bfloat16
-  Tensor out;                                       ///< [T, Hq·Dv]
-  Tensor lse;                                       ///< float32, head h and row t at h · lse_head + t · lse_row
-  int64_t lse_head_stride = 0, lse_row_stride = 0;  ///< elements
+  Tensor sinks;  ///< [Hq] float32 or bfloat16
+  Tensor out;    ///< [T, Hq·Dv]
+  Tensor lse;    ///< [Hq, T] float32
 };
 
 struct AttentionSinksGrad {

@@ -16,7 +16,7 @@ float sink_of(const Tensor& sinks, int64_t head) {
 }
 
 float& lse_of(const AttentionSinks& args, int64_t head, int64_t row) {
-  return args.lse.as<float>()[head * args.lse_head_stride + row * args.lse_row_stride];
+  return args.lse.as<float>()[head * args.out.shape[0] + row];
 }
 
 }  // namespace

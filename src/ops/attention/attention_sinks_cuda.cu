@@ -16,10 +16,10 @@ struct Sinks {
   const T* dout;
   float* lse;
   float* partial;
-  int64_t head_stride, row_stride, rows;
+  int64_t rows;
   int heads, dim;
 
-  __device__ float& lse_of(int64_t row, int head) const { return lse[head * head_stride + row * row_stride]; }
+  __device__ float& lse_of(int64_t row, int head) const { return lse[head * rows + row]; }
   __device__ int64_t first_of(int64_t row, int head) const { return (row * heads + head) * dim; }
 };
 
@@ -75,8 +75,6 @@ void with_types(const AttentionSinks& args, const Tensor& dout, const Tensor& pa
                     .dout = elements<T>(dout),
                     .lse = elements<float>(args.lse),
                     .partial = elements<float>(partial),
-                    .head_stride = args.lse_head_stride,
-                    .row_stride = args.lse_row_stride,
                     .rows = args.out.shape[0],
                     .heads = heads,
                     .dim = static_cast<int>(args.out.shape[1]) / heads});

@@ -276,7 +276,7 @@ void cached_attention(const Context& context, const CachedAttentionArgs& args) {
                                         .capacity = capacity,
                                         .least_queries = 2});
   });
-  if (lse.defined()) apply_sinks(context, {args.sinks, args.out, lse, tokens, 1});
+  if (lse.defined()) apply_sinks(context, {args.sinks, args.out, lse});
 }
 
 void advance_cache(const Context& context, const AdvanceCacheArgs& args) {
