@@ -17,10 +17,13 @@ SOURCES = $(shell find src tests -name '*.h' -o -name '*.cpp' -o -name '*.cu')
 
 FUZZERS = $(patsubst tests/fuzz/%_fuzz.cpp,hone_fuzz_%,$(wildcard tests/fuzz/*_fuzz.cpp))
 
-.PHONY: setup build parquet quickstart test fuzz bench format lint dist op clean
+.PHONY: setup setup-tests build parquet quickstart test fuzz bench format lint dist op clean
 
 setup:
 	@tools/setup.sh build
+
+setup-tests: setup
+	@tools/setup.sh test
 
 build: setup
 	@$(CONFIGURE) -DHONE_TESTS=OFF >/dev/null
@@ -34,22 +37,22 @@ parquet:
 quickstart: build
 	@$(BUILD)/hone quickstart --output quickstart --seed $(SEED)
 
-test: setup
+test: setup-tests
 	@$(CONFIGURE) -DHONE_TESTS=ON >/dev/null
 	@cmake --build $(BUILD) -j $(JOBS)
 	@cd $(BUILD) && ctest --output-on-failure -j 1
 
-fuzz: setup
+fuzz: setup-tests
 	@cmake -S . -B $(BUILD)-fuzz -G "Unix Makefiles" -DCMAKE_BUILD_TYPE=Release -DHONE_TESTS=ON -DHONE_SANITIZE=ON -DHONE_CUDA=OFF >/dev/null
 	@cmake --build $(BUILD)-fuzz --target $(FUZZERS) -j $(JOBS)
 	@cd $(BUILD)-fuzz && ctest --output-on-failure -R '^fuzz'
 
-bench: setup
+bench: setup-tests
 	@$(CONFIGURE) -DHONE_BENCH=ON >/dev/null
 	@cmake --build $(BUILD) --target hone_ops_bench -j $(JOBS)
 	@$(BUILD)/hone_ops_bench
 
-op: setup
+op: setup-tests
 	@test -n "$(OP)" || { echo "say which: make op OP=rms_norm"; exit 2; }
 	@$(CONFIGURE) -DHONE_TESTS=ON -DHONE_BENCH=ON >/dev/null
 	@cmake --build $(BUILD) --target hone_ops_test hone_ops_bench -j $(JOBS)

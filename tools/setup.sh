@@ -1,17 +1,18 @@
 #!/usr/bin/env bash
 # Installs what a target needs from Debian's packages, and says what it does.
-#   tools/setup.sh build   compiler, CMake and libraries; where nvcc is found, cuDNN's header library for attention
+#   tools/setup.sh build   compiler, CMake and libraries
+#   tools/setup.sh test    what the tests and benchmarks need besides: googletest, Google Benchmark, Open MPI
 #   tools/setup.sh lint    clang-format and clang-tidy
 #   tools/setup.sh parquet Apache Arrow's headers and libraries (60 MB), with which .parquet files are read
 # With root (or sudo without a password) packages are installed; without, it lists what is missing and how to get it.
 set -euo pipefail
 case "${1:-build}" in
   build) packages=(g++ cmake make pkg-config libfmt-dev libspdlog-dev libyaml-cpp-dev nlohmann-json3-dev libcli11-dev
-                   libpcre2-dev libutf8proc-dev zlib1g-dev libzstd-dev libcpp-httplib-dev libssl-dev libopenmpi-dev openmpi-bin
-                   libgtest-dev libgmock-dev libbenchmark-dev) ;;
+                   libpcre2-dev libutf8proc-dev zlib1g-dev libzstd-dev libcpp-httplib-dev libssl-dev) ;;
+  test) packages=(libgtest-dev libgmock-dev libbenchmark-dev libopenmpi-dev openmpi-bin) ;;
   lint) packages=(clang-format clang-tidy) ;;
   parquet) packages=(python3-pip) ;;
-  *) echo "usage: tools/setup.sh build|lint|parquet" >&2; exit 2 ;;
+  *) echo "usage: tools/setup.sh build|test|lint|parquet" >&2; exit 2 ;;
 esac
 
 # The contents of a package of the Python index, for its headers and libraries alone: fetch_wheel FOLDER NAME==VERSION.
@@ -19,30 +20,6 @@ fetch_wheel() {
   python3 -m pip download --quiet --disable-pip-version-check --no-deps --only-binary=:all: --dest "$1" "$2" &&
     python3 -m zipfile -e "$1"/*.whl "$1/package"
 }
-
-frontend_version=1.32.0
-frontend=$(cd "$(dirname "$0")/.." && pwd)/third_party/cudnn-frontend
-wants_frontend() {
-  [ "${1:-build}" = build ] && [ ! -f "$frontend/include/cudnn_frontend.h" ] &&
-    { command -v nvcc >/dev/null || [ -x /usr/local/cuda/bin/nvcc ]; }
-}
-# Headers only, from the Python package; without them the build works, with slower attention on a GPU.
-fetch_frontend() {
-  local folder
-  folder=$(mktemp -d)
-  echo "fetching cudnn-frontend $frontend_version into third_party/cudnn-frontend"
-  if fetch_wheel "$folder" "nvidia-cudnn-frontend==$frontend_version" &&
-      [ -f "$folder/package/include/cudnn_frontend.h" ]; then
-    mkdir -p "$frontend"
-    rm -rf "$frontend/include"
-    mv "$folder/package/include" "$frontend/include"
-  else
-    echo "cudnn-frontend could not be fetched: attention on a GPU will use its general kernels, which are slow." >&2
-    echo "With access to a Python package index run tools/setup.sh build again." >&2
-  fi
-  rm -rf "$folder"
-}
-if wants_frontend "$@"; then packages+=(python3-pip); fi
 
 arrow_version=26.0.1
 arrow=$(cd "$(dirname "$0")/.." && pwd)/third_party/arrow
@@ -77,18 +54,12 @@ missing=()
 for package in "${packages[@]}"; do
   dpkg-query -W -f='${Status}' "$package" 2>/dev/null | grep -q 'install ok installed' || missing+=("$package")
 done
-if [ ${#missing[@]} -eq 0 ]; then
-  if wants_frontend "$@"; then fetch_frontend; fi
-  exit 0
-fi
+if [ ${#missing[@]} -eq 0 ]; then exit 0; fi
 
 if [ "$(id -u)" -eq 0 ]; then
   as_root=()
 elif command -v sudo >/dev/null && sudo -n true 2>/dev/null; then
   as_root=(sudo)
-elif [ "${missing[*]}" = python3-pip ] && [ "${1:-build}" = build ]; then
-  fetch_frontend  # says what is lost without
-  exit 0
 else
   echo "These packages are missing and this user cannot install them: ${missing[*]}" >&2
   echo "Ask an administrator to run: apt-get install ${missing[*]}" >&2
@@ -97,5 +68,4 @@ fi
 echo "installing ${missing[*]}"
 "${as_root[@]}" apt-get update -qq
 "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
-if wants_frontend "$@"; then fetch_frontend; fi
 if [ "${1:-build}" = parquet ]; then fetch_arrow; fi
