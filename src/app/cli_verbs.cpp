@@ -23,7 +23,6 @@
 #include "app/prepare.h"
 #include "app/quickstart/quickstart.h"
 #include "app/schema_docs.h"
-#include "app/source_keys.h"
 #include "app/train_verbs.h"
 #include "app/verb_options.h"
 #include "app/verify/verify.h"
@@ -417,12 +416,10 @@ void add_about(CLI::App& app, Action& action) {
                               "  hone schema > hone.schema.json\n"
                               "  hone schema --markdown");
   auto markdown = options_of<bool>();
-  auto sources = options_of<bool>();
   schema->add_flag("--markdown", *markdown, "as a document instead");
-  schema->add_flag("--source-keys", *sources, "what becomes of the keys of five other systems, as a document");
   schema->callback([=, &action] {
     action = [=] {
-      print_text(*sources ? source_keys_markdown() : *markdown ? schema_markdown() : schema_json().dump(2) + "\n");
+      print_text(*markdown ? schema_markdown() : schema_json().dump(2) + "\n");
       return 0;
     };
   });

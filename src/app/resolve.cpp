@@ -3,12 +3,14 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cctype>
+#include <cstdlib>
 #include <set>
+#include <string_view>
 
 #include "app/config_value.h"
 #include "app/overrides.h"
 #include "app/schema.h"
-#include "app/source_keys.h"
 #include "app/statement.h"
 #include "app/unknown_keys.h"
 #include "core/error.h"
@@ -151,10 +153,26 @@ ResolvedConfig resolve_config(const ConfigNode& file, const ConfigNode& override
   return config;
 }
 
+namespace {
+
+/// KTransformers' variables that are set: here they are keys of a configuration, and the environment is not read.
+std::set<std::string> unread_environment() {
+  std::set<std::string> set;
+  for (std::string name : writable_names(schema())) {
+    const auto begins = [&](std::string_view with) { return name.starts_with(with); };
+    if (!begins("accelerate_kt_") && !begins("kt_") && !begins("sft_") && name != "use_kt") continue;
+    for (char& c : name) c = static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
+    if (std::getenv(name.c_str()) != nullptr) set.insert(name);
+  }
+  return set;
+}
+
+}  // namespace
+
 ResolvedConfig load_config(const std::string& path, const std::vector<std::string>& overrides, int64_t ranks) {
   ResolvedConfig config =
       resolve_config(path.empty() ? ConfigNode() : read_config_file(path), parse_overrides(overrides), ranks);
-  if (const std::vector<std::string> names = unread_environment(); !names.empty()) {
+  if (const std::set<std::string> names = unread_environment(); !names.empty()) {
     config.notes.push_back(
         fmt::format("not read from the environment: {}; write what they say into the configuration, "
                     "under the same names",

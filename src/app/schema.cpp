@@ -19,7 +19,7 @@ std::vector<KeySpec> build_schema() {
   add_data_keys(table);
   add_train_keys(table);
   add_run_keys(table);
-  add_source_keys(table);
+  add_foreign_keys(table);
   add_ignored_keys(table);
   return table;
 }

@@ -11,7 +11,7 @@ void add_model_keys(std::vector<KeySpec>& table);    ///< model, method, LoRA, r
 void add_data_keys(std::vector<KeySpec>& table);     ///< data sets, length, packing, templates
 void add_train_keys(std::vector<KeySpec>& table);    ///< schedule, batch, optimizer, machine
 void add_run_keys(std::vector<KeySpec>& table);      ///< output, checkpoints, evaluation, generation
-void add_source_keys(std::vector<KeySpec>& table);   ///< what only other systems have
+void add_foreign_keys(std::vector<KeySpec>& table);  ///< what only other systems have
 void add_ignored_keys(std::vector<KeySpec>& table);  ///< recognised, no effect
 void add_dataset_keys(std::vector<KeySpec>& table);  ///< one entry of datasets
 

@@ -62,7 +62,7 @@ void add_conveniences(GroupBuilder group) {
 
 }  // namespace
 
-void add_source_keys(std::vector<KeySpec>& table) {
+void add_foreign_keys(std::vector<KeySpec>& table) {
   add_later({table, "Keys of other systems"});
   add_placement({table, "Recognised, no effect"});
   add_conveniences({table, "Recognised, no effect"});

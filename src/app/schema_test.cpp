@@ -9,7 +9,6 @@
 #include "app/config_testing.h"
 #include "app/resolved_yaml.h"
 #include "app/schema_docs.h"
-#include "app/source_keys.h"
 
 namespace hone {
 namespace {
@@ -108,39 +107,6 @@ TEST(Docs, ConfigPageIsTheGeneratedOne) {
   std::stringstream text;
   text << file.rdbuf();
   EXPECT_TRUE(text.str() == schema_markdown()) << "write it again: hone schema --markdown > docs/config.md";
-}
-
-TEST(SourceKeys, NoneIsUnknown) {
-  EXPECT_GT(source_keys().size(), 200u);
-  for (const SourceKey& key : source_keys()) {
-    EXPECT_NE(status_of(key).kind, SourceKeyStatus::Kind::kUnknown) << key.system << ": " << key.written;
-  }
-  EXPECT_EQ(status_of({"", "training.nothing_like_it", ""}).kind, SourceKeyStatus::Kind::kUnknown);
-  EXPECT_EQ(status_of({"", "nowhere.learning_rate", ""}).kind, SourceKeyStatus::Kind::kUnknown);
-}
-
-TEST(SourceKeys, ValidateSaysOfEachWhatTheTableSays) {
-  using Kind = SourceKeyStatus::Kind;
-  for (const SourceKey& key : source_keys()) {
-    const size_t first = key.written.find_first_not_of('-');
-    const std::string flag = key.written.substr(first) + "=" + (key.value.empty() ? "" : key.value);
-    const SourceKeyStatus status = status_of(key);
-    if (key.value.empty() || status.kind == Kind::kNoEffect) continue;
-    const std::string refused = refusal("model: m\nval_split: 0.1", {flag});
-    // A key that is used alone may still contradict another one that is not stated here.
-    const bool unknown = refused.find("unknown key") != std::string::npos;
-    const bool later = refused.find("not in this version") != std::string::npos;
-    EXPECT_FALSE(unknown) << flag;
-    EXPECT_EQ(later, status.kind == Kind::kNotHere) << flag << ": " << refused;
-  }
-}
-
-TEST(SourceKeys, TheirPageIsTheGeneratedOne) {
-  std::ifstream file(std::string(HONE_SOURCE_DIR) + "/docs/source-keys.md");
-  std::stringstream text;
-  text << file.rdbuf();
-  EXPECT_TRUE(text.str() == source_keys_markdown())
-      << "write it again: hone schema --source-keys > docs/source-keys.md";
 }
 
 TEST(JsonSchema, DescribesEveryName) {

@@ -8,7 +8,6 @@
 #include <fstream>
 
 #include "app/config_testing.h"
-#include "app/source_keys.h"
 
 namespace hone {
 namespace {

@@ -4,8 +4,6 @@
 
 #include <algorithm>
 
-#include "core/error.h"
-
 namespace hone {
 
 Json special_token_variables(const Tokenizer& tokenizer) {
@@ -59,22 +57,6 @@ TurnEnd turn_end(const RenderedChat& chat, const SupervisedRange& range, const T
   const auto& stop = tokenizer.special_tokens().stop;
   end.stops = !end.ids.empty() && std::find(stop.begin(), stop.end(), end.ids.back()) != stop.end();
   return end;
-}
-
-std::optional<TurnEnd> usual_turn_end(const ChatTemplate& chat_template, const Tokenizer& tokenizer,
-                                      const Json& variables) {
-  ChatInput probe;
-  probe.messages =
-      Json::array({{{"role", "user"}, {"content", "question"}}, {{"role", "assistant"}, {"content", "answer"}}});
-  probe.variables = variables;
-  try {
-    const RenderedChat chat = chat_template.render(probe);
-    const auto ranges = supervised_ranges(chat, mask_options(tokenizer, TrainOn::kAssistant));
-    if (ranges.empty()) return std::nullopt;
-    return turn_end(chat, ranges.back(), tokenizer);
-  } catch (const UserError&) {
-    return std::nullopt;  // a template may want a system message, say
-  }
 }
 
 }  // namespace hone

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -31,18 +30,11 @@ struct TurnEnd {
   bool learnt = false;       ///< the mask takes it for an end of turn, so stopping is learnt
   bool stops = false;        ///< generation stops there: eos_token, or in eos_token_id of generation_config.json
 
-  /// The end of a turn should be one token: several are learnt one by one and generation does not stop at them.
-  bool single_token() const { return ids.size() == 1; }
   /// What is wrong with it, as one sentence for the user; empty: nothing.
   std::string problem(const Tokenizer& tokenizer) const;
 };
 
 /// The end of the answer that `range` (of one message) supervises.
 TurnEnd turn_end(const RenderedChat& chat, const SupervisedRange& range, const Tokenizer& tokenizer);
-
-/// The end of a plain answer to a plain question; nothing if the template refuses these, or shows no answer.
-/// `variables` as ChatInput has them.
-std::optional<TurnEnd> usual_turn_end(const ChatTemplate& chat_template, const Tokenizer& tokenizer,
-                                      const Json& variables);
 
 }  // namespace hone

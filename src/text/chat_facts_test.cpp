@@ -32,8 +32,16 @@ class ChatFacts : public testing::Test {
     return loaded;
   }
 
-  static std::optional<TurnEnd> end_of(const char* source, const Tokenizer& with) {
-    return usual_turn_end(ChatTemplate(source, "t"), with, special_token_variables(with));
+  /// How the template ends a plain answer to a plain question.
+  static TurnEnd end_of(const char* source, const Tokenizer& with) {
+    ChatInput chat;
+    chat.messages =
+        Json::array({{{"role", "user"}, {"content", "question"}}, {{"role", "assistant"}, {"content", "answer"}}});
+    chat.variables = special_token_variables(with);
+    const RenderedChat rendered = ChatTemplate(source, "t").render(chat);
+    const auto ranges = supervised_ranges(rendered, mask_options(with, TrainOn::kAssistant));
+    EXPECT_EQ(ranges.size(), 1u);
+    return turn_end(rendered, ranges.at(0), with);
   }
 };
 
@@ -45,44 +53,34 @@ TEST_F(ChatFacts, VariablesAreTheNamesOfTheTokens) {
 
 TEST_F(ChatFacts, AnEndOfTurnThatGenerationKnowsIsFine) {
   const Tokenizer qwen = tokenizer(R"({"eos_token": "<|im_end|>"})");
-  const auto end = end_of(kChatMl, qwen);
-  ASSERT_TRUE(end);
-  EXPECT_EQ(end->text, "<|im_end|>");
-  EXPECT_TRUE(end->single_token() && end->learnt && end->stops);
-  EXPECT_EQ(end->problem(qwen), "");
+  const TurnEnd end = end_of(kChatMl, qwen);
+  EXPECT_EQ(end.text, "<|im_end|>");
+  EXPECT_TRUE(end.ids.size() == 1 && end.learnt && end.stops);
+  EXPECT_EQ(end.problem(qwen), "");
 }
 
 TEST_F(ChatFacts, AnEndOfTurnThatGenerationDoesNotKnowIsAProblem) {
   const Tokenizer other = tokenizer(R"({"eos_token": "<|endoftext|>"})");
-  const auto end = end_of(kChatMl, other);
-  ASSERT_TRUE(end);
-  EXPECT_TRUE(end->single_token() && end->learnt);
-  EXPECT_FALSE(end->stops);
-  EXPECT_THAT(end->problem(other), HasSubstr("generation will not stop there"));
+  const TurnEnd end = end_of(kChatMl, other);
+  EXPECT_TRUE(end.ids.size() == 1 && end.learnt);
+  EXPECT_FALSE(end.stops);
+  EXPECT_THAT(end.problem(other), HasSubstr("generation will not stop there"));
   const Tokenizer both = tokenizer(R"({"eos_token": "<|endoftext|>"})", R"({"eos_token_id": [4096, 4098]})");
-  EXPECT_TRUE(end_of(kChatMl, both)->stops);
+  EXPECT_TRUE(end_of(kChatMl, both).stops);
 }
 
 TEST_F(ChatFacts, AnEndOfTurnOfSeveralTokensIsAProblem) {
   const Tokenizer qwen = tokenizer(R"({"eos_token": "<|im_end|>"})");
-  const auto end = end_of("{% for m in messages %}{{ m.role }}: {{ m.content }} [END]\n{% endfor %}", qwen);
-  ASSERT_TRUE(end);
-  EXPECT_FALSE(end->single_token() || end->learnt || end->stops);
-  EXPECT_THAT(end->problem(qwen), HasSubstr("not one of the tokenizer's own"));
+  const TurnEnd end = end_of("{% for m in messages %}{{ m.role }}: {{ m.content }} [END]\n{% endfor %}", qwen);
+  EXPECT_FALSE(end.ids.size() == 1 || end.learnt || end.stops);
+  EXPECT_THAT(end.problem(qwen), HasSubstr("not one of the tokenizer's own"));
 }
 
 TEST_F(ChatFacts, AnAnswerWithoutEndIsAProblem) {
   const Tokenizer qwen = tokenizer(R"({"eos_token": "<|im_end|>"})");
-  const auto end = end_of("{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}", qwen);
-  ASSERT_TRUE(end);
-  EXPECT_EQ(end->text, "");
-  EXPECT_THAT(end->problem(qwen), HasSubstr("without an end-of-turn token"));
-}
-
-TEST_F(ChatFacts, ATemplateThatRefusesTheProbeHasNoUsualEnd) {
-  const Tokenizer qwen = tokenizer(R"({"eos_token": "<|im_end|>"})");
-  EXPECT_FALSE(end_of("{{ raise_exception('a system message, please') }}", qwen));
-  EXPECT_FALSE(end_of("nothing of the messages", qwen));
+  const TurnEnd end = end_of("{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}", qwen);
+  EXPECT_EQ(end.text, "");
+  EXPECT_THAT(end.problem(qwen), HasSubstr("without an end-of-turn token"));
 }
 
 TEST_F(ChatFacts, TwoBosTokensAreSeenAtTheBeginningOnly) {
