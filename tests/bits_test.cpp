@@ -24,7 +24,7 @@
 #include "models/registry.h"
 #include "params/frozen_weights.h"
 #include "params/random_weights.h"
-#include "train/device_facts.h"
+#include "session/device_facts.h"
 
 namespace hone {
 namespace {
@@ -133,31 +133,27 @@ struct SizedModel {
 };
 
 std::vector<SizedModel> sized_models() {
-  const Json common = {{"hidden_size", 512},
-                       {"intermediate_size", 512},
-                       {"moe_intermediate_size", 256},
-                       {"shared_expert_intermediate_size", 256},
-                       {"num_attention_heads", 4},
-                       {"num_key_value_heads", 2},
-                       {"vocab_size", 2048},
-                       {"initializer_range", 0.05}};
+  const Json common = {{"hidden_size", 512},           {"intermediate_size", 512},
+                       {"moe_intermediate_size", 256}, {"shared_expert_intermediate_size", 256},
+                       {"num_attention_heads", 4},     {"num_key_value_heads", 2},
+                       {"vocab_size", 2048},           {"initializer_range", 0.05}};
   const auto with = [&](Json more) {
     Json fields = common;
     fields.update(more);
     return fields;
   };
-  return {{"experts", "qwen3_moe", with({{"head_dim", 128}, {"num_local_experts", 16}, {"num_experts_per_tok", 4}})},
-          {"linear attention", "qwen3_next",
-           with({{"head_dim", 256}, {"linear_key_head_dim", 128}, {"linear_value_head_dim", 128}})},
-          {"windows and sinks", "gpt_oss",
-           with({{"head_dim", 64}, {"intermediate_size", 256}, {"sliding_window", 128}})},
-          {"latent attention", "deepseek_v3",
-           with({{"kv_lora_rank", 128},
-                 {"q_lora_rank", 256},
-                 {"qk_nope_head_dim", 128},
-                 {"qk_rope_head_dim", 64},
-                 {"num_key_value_heads", 4},
-                 {"v_head_dim", 128}})}};
+  return {
+      {"experts", "qwen3_moe", with({{"head_dim", 128}, {"num_local_experts", 16}, {"num_experts_per_tok", 4}})},
+      {"linear attention", "qwen3_next",
+       with({{"head_dim", 256}, {"linear_key_head_dim", 128}, {"linear_value_head_dim", 128}})},
+      {"windows and sinks", "gpt_oss", with({{"head_dim", 64}, {"intermediate_size", 256}, {"sliding_window", 128}})},
+      {"latent attention", "deepseek_v3",
+       with({{"kv_lora_rank", 128},
+             {"q_lora_rank", 256},
+             {"qk_nope_head_dim", 128},
+             {"qk_rope_head_dim", 64},
+             {"num_key_value_heads", 4},
+             {"v_head_dim", 128}})}};
 }
 
 enum class Method { kFull, kLora, kLoraInt8 };

@@ -11,7 +11,7 @@
 #include "core/thread_pool.h"
 #include "device_main.h"
 #include "models/registry.h"
-#include "train/device_facts.h"
+#include "session/device_facts.h"
 #include "weights/checkpoint.h"
 #include "weights/safetensors.h"
 

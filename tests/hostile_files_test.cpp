@@ -7,7 +7,7 @@
 #include <functional>
 #include <thread>
 
-#include "app/chat_model_testing.h"
+#include "app/chat/chat_model_testing.h"
 #include "bounded_run.h"
 #include "core/philox.h"
 #include "program.h"

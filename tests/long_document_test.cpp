@@ -9,7 +9,7 @@
 #include "core/thread_pool.h"
 #include "core/transfer.h"
 #include "device_main.h"
-#include "train/device_facts.h"
+#include "session/device_facts.h"
 #include "train/engine.h"
 
 namespace hone {

@@ -22,18 +22,21 @@ const fs::path kRoot = HONE_SOURCE_DIR;
 Rooms allowed_rooms() {
   Rooms rooms = {
       {"core", {}},
-      {"graph", {"core"}},
-      {"ops", {"core", "graph"}},
-      {"params", {"core", "graph", "ops"}},
+      {"tape", {"core"}},
+      {"formats", {"core"}},
+      {"kernels", {"core", "tape", "formats"}},
+      {"ops", {"core", "tape", "formats", "kernels"}},
+      {"params", {"core", "tape", "formats", "kernels", "ops"}},
       {"dist", {"core", "ops", "params"}},
-      {"nn", {"core", "graph", "ops", "params"}},
+      {"nn", {"core", "tape", "ops", "params"}},
       {"weights", {"core", "ops", "params"}},
       {"models", {"nn", "params", "weights"}},
       {"text", {"core"}},
       {"data", {"core", "text"}},
       {"optim", {"core", "ops", "params", "dist"}},
       {"report", {"core"}},
-      {"infer", {"core", "graph", "ops", "params", "dist", "nn", "weights", "models", "text"}},
+      {"session", {"core", "params", "weights", "models"}},
+      {"infer", {"core", "tape", "ops", "params", "dist", "nn", "weights", "models", "session", "text"}},
   };
   rooms["train"] = {"dist", "models", "data", "optim", "report", "infer"};
   rooms["app"] = {"train"};

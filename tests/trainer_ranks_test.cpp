@@ -8,9 +8,9 @@
 #include <set>
 #include <thread>
 
+#include "app/config/resolve.h"
+#include "app/config/resolved_yaml.h"
 #include "app/launched_ranks.h"
-#include "app/resolve.h"
-#include "app/resolved_yaml.h"
 #include "dist/thread_ranks.h"
 #include "program.h"
 #include "train/trainer.h"

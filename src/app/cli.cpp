@@ -10,11 +10,11 @@
 #include <system_error>
 
 #include "app/cli_verbs.h"
-#include "app/environment.h"
+#include "app/config/overrides.h"
+#include "app/config/schema.h"
+#include "app/env/environment.h"
 #include "app/launched_ranks.h"
 #include "app/output.h"
-#include "app/overrides.h"
-#include "app/schema.h"
 #include "core/error.h"
 #include "report/terminal.h"
 

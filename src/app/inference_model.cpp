@@ -6,12 +6,12 @@
 #include <algorithm>
 #include <iterator>
 
-#include "app/merge.h"
+#include "app/merge/merge.h"
 #include "core/error.h"
 #include "core/file_bytes.h"
 #include "core/untrusted_json.h"
 #include "params/frozen_weights.h"
-#include "train/device_facts.h"
+#include "session/device_facts.h"
 #include "train/saved_chat.h"
 #include "weights/model_folder.h"
 

@@ -8,7 +8,7 @@
 #include "core/thread_pool.h"
 #include "infer/chat_prompt.h"
 #include "infer/generator.h"
-#include "train/loaded_model.h"
+#include "session/loaded_model.h"
 #include "train/saved_chat.h"
 
 namespace hone {

@@ -6,7 +6,7 @@
 #include <string>
 
 #include "models/hf_config.h"
-#include "train/loaded_model.h"
+#include "session/loaded_model.h"
 
 namespace hone {
 

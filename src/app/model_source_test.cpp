@@ -5,9 +5,9 @@
 #include <filesystem>
 #include <fstream>
 
-#include "app/chat_model_testing.h"
-#include "app/estimate.h"
-#include "app/inspect.h"
+#include "app/chat/chat_model_testing.h"
+#include "app/estimate/estimate.h"
+#include "app/inspect/inspect.h"
 #include "core/error.h"
 
 namespace hone {

@@ -9,7 +9,7 @@
 #include <thread>
 
 #include "core/error.h"
-#include "core/test_root.h"
+#include "core/root_testing.h"
 
 namespace hone {
 namespace {

@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "core/error.h"
-#include "core/test_root.h"
+#include "core/root_testing.h"
 
 namespace hone {
 namespace {

@@ -5,7 +5,7 @@
 #include <unistd.h>
 
 #include "core/error.h"
-#include "core/test_root.h"
+#include "core/root_testing.h"
 
 namespace hone {
 namespace {

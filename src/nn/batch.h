@@ -2,9 +2,9 @@
 #pragma once
 
 #include "core/tensor.h"
-#include "graph/step_scalars.h"
 #include "ops/attention/attention.h"
 #include "ops/load_balancing/load_balancing.h"
+#include "tape/step_scalars.h"
 
 namespace hone {
 

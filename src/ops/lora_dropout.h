@@ -10,7 +10,7 @@
 #include "core/dtype.h"
 #include "core/philox.h"
 #include "core/tensor.h"
-#include "graph/step_scalars.h"
+#include "tape/step_scalars.h"
 
 namespace hone {
 

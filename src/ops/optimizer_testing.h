@@ -9,8 +9,8 @@
 
 #include "core/philox.h"
 #include "core/thread_pool.h"
-#include "graph/step_scalars.h"
-#include "ops/op_harness.h"
+#include "kernels/op_testing.h"
+#include "tape/step_scalars.h"
 
 namespace hone::testing {
 

@@ -5,8 +5,8 @@
 #include <memory>
 #include <vector>
 
+#include "kernels/op_testing.h"
 #include "ops/attention/attention.h"
-#include "ops/op_harness.h"
 
 namespace hone::testing {
 

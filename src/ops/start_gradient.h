@@ -1,8 +1,8 @@
 // A node that hands a given gradient to its input: how benchmarks of ops begin a backward pass.
 #pragma once
 
-#include "graph/tape.h"
 #include "ops/cast/cast.h"
+#include "tape/tape.h"
 
 namespace hone {
 

@@ -8,8 +8,8 @@
 
 #include "core/buffer.h"
 #include "dist/data_parallel.h"
-#include "graph/step_scalars.h"
 #include "params/parameter_store.h"
+#include "tape/step_scalars.h"
 
 namespace hone {
 

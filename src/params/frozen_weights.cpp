@@ -5,8 +5,8 @@
 #include <algorithm>
 
 #include "core/error.h"
-#include "ops/moe_experts/int8_weights.h"
-#include "ops/moe_experts/tiled_weights.h"
+#include "formats/int8_weights.h"
+#include "formats/tiled_weights.h"
 
 namespace hone {
 

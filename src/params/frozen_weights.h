@@ -1,4 +1,4 @@
-// Frozen weights as products on a CPU read them faster: routed experts in 8 bits (ops/moe_experts/int8_weights.h), and
+// Frozen weights as products on a CPU read them faster: routed experts in 8 bits (formats/int8_weights.h), and
 // matrices of bfloat16 in the order of tiles (tiled_weights.h).
 #pragma once
 

@@ -9,7 +9,7 @@
 #include "core/thread_pool.h"
 #include "params/expert_parts.h"
 #include "params/lora.h"
-#include "params/test_store.h"
+#include "params/store_testing.h"
 
 namespace hone {
 namespace {

@@ -7,7 +7,7 @@
 #include <map>
 
 #include "core/thread_pool.h"
-#include "params/test_store.h"
+#include "params/store_testing.h"
 
 namespace hone {
 namespace {

@@ -1,7 +1,7 @@
 #include "params/parameter.h"
 
-#include "ops/moe_experts/int8_weights.h"
-#include "ops/moe_experts/tiled_weights.h"
+#include "formats/int8_weights.h"
+#include "formats/tiled_weights.h"
 
 namespace hone {
 

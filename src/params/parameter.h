@@ -6,11 +6,11 @@
 #include <string>
 #include <vector>
 
-#include "graph/weight.h"
+#include "kernels/weight_gradient/weight_gradient.h"
 #include "ops/adamw/adamw.h"
-#include "ops/weight_gradient/weight_gradient.h"
 #include "params/arrival.h"
 #include "params/file_order.h"
+#include "tape/weight.h"
 
 namespace hone {
 
@@ -120,11 +120,11 @@ class Parameter : public NarrowGradWeight {
   /// How the tensor with the canonical name, in files and in transformers, stands against the parameter.
   FileOrder order() const { return spec_.order; }
   DType dtype() const { return dtype_; }
-  /// Has a frozen stack of experts held in 8 bits on a CPU (ops/moe_experts/int8_weights.h), which its shape must fit;
+  /// Has a frozen stack of experts held in 8 bits on a CPU (formats/int8_weights.h), which its shape must fit;
   /// its dtype is int8 then. Before allocation.
   void hold_in_int8();
   bool held_in_int8() const { return dtype_ == DType::kI8; }
-  /// Orders the values of a frozen matrix or stack as tiles (ops/moe_experts/tiled_weights.h): once, and nothing reads
+  /// Orders the values of a frozen matrix or stack as tiles (formats/tiled_weights.h): once, and nothing reads
   /// or writes them any more but products.
   void order_as_tiles(ThreadPool& pool);
   bool in_tiles() const { return in_tiles_; }

@@ -8,10 +8,10 @@
 
 #include "core/cpu_features.h"
 #include "core/thread_pool.h"
-#include "ops/moe_experts/int8_weights.h"
+#include "formats/int8_weights.h"
 #include "params/frozen_weights.h"
 #include "params/random_weights.h"
-#include "params/test_store.h"
+#include "params/store_testing.h"
 
 namespace hone {
 namespace {

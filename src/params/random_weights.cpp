@@ -3,8 +3,8 @@
 #include <cmath>
 
 #include "core/philox.h"
+#include "formats/int8_weights.h"
 #include "ops/cast/cast.h"
-#include "ops/moe_experts/int8_weights.h"
 #include "ops/random_fill/random_fill.h"
 
 namespace hone {

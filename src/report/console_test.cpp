@@ -7,7 +7,7 @@
 #include <thread>
 #include <vector>
 
-#include "report/test_folder.h"
+#include "report/folder_testing.h"
 
 namespace hone {
 namespace {

@@ -6,7 +6,7 @@
 #include <limits>
 
 #include "core/error.h"
-#include "report/test_folder.h"
+#include "report/folder_testing.h"
 
 namespace hone {
 namespace {

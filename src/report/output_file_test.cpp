@@ -5,7 +5,7 @@
 
 #include <system_error>
 
-#include "report/test_folder.h"
+#include "report/folder_testing.h"
 
 namespace hone {
 namespace {

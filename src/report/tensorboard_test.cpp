@@ -7,7 +7,7 @@
 #include <limits>
 
 #include "core/crc32c.h"
-#include "report/test_folder.h"
+#include "report/folder_testing.h"
 
 namespace hone {
 namespace {

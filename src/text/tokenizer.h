@@ -13,7 +13,7 @@
 
 #include "text/added_tokens.h"
 #include "text/aligned_text.h"
-#include "text/decoder.h"
+#include "text/detokenizer.h"
 #include "text/normalizer.h"
 #include "text/post_processor.h"
 #include "text/pre_tokenizer.h"

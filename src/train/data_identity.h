@@ -5,7 +5,7 @@
 
 #include "core/json.h"
 #include "data/dataset_builder.h"
-#include "train/run_config.h"
+#include "session/run_config.h"
 
 namespace hone {
 

@@ -8,8 +8,8 @@
 #include "core/thread_pool.h"
 #include "data/dataset_builder.h"
 #include "report/log.h"
+#include "session/run_config.h"
 #include "text/tokenizer.h"
-#include "train/run_config.h"
 
 namespace hone {
 

@@ -5,7 +5,7 @@
 #include <algorithm>
 
 #include "core/error.h"
-#include "train/device_facts.h"
+#include "session/device_facts.h"
 #include "train/recompute.h"
 
 namespace hone {

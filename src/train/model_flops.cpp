@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "core/cpu_peaks.h"
-#include "train/device_facts.h"
+#include "session/device_facts.h"
 
 namespace hone {
 

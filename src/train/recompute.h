@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "graph/tape.h"
+#include "tape/tape.h"
 
 namespace hone {
 

@@ -9,8 +9,8 @@
 #include "core/durable_file.h"
 #include "core/error.h"
 #include "core/temporary.h"
+#include "session/loaded_model.h"
 #include "train/checkpoint_folder.h"
-#include "train/loaded_model.h"
 
 namespace hone {
 

@@ -14,7 +14,7 @@
 #include "core/folder_lock.h"
 #include "core/input_files.h"
 #include "report/log.h"
-#include "train/run_config.h"
+#include "session/run_config.h"
 
 namespace hone {
 

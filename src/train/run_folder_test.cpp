@@ -4,8 +4,8 @@
 #include <gtest/gtest.h>
 
 #include "core/error.h"
+#include "core/root_testing.h"
 #include "core/temporary.h"
-#include "core/test_root.h"
 #include "report/console.h"
 #include "train/checkpoint_folder.h"
 #include "train/training_state.h"

@@ -7,9 +7,9 @@
 #include "data/dataset_builder.h"
 #include "data/loader.h"
 #include "optim/optimizer.h"
-#include "train/loaded_model.h"
+#include "session/loaded_model.h"
+#include "session/run_config.h"
 #include "train/memory_rows.h"
-#include "train/run_config.h"
 
 namespace hone {
 

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "optim/schedule.h"
-#include "train/run_config.h"
+#include "session/run_config.h"
 
 namespace hone {
 

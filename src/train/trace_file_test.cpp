@@ -6,7 +6,7 @@
 #include <fstream>
 
 #include "core/error.h"
-#include "core/test_root.h"
+#include "core/root_testing.h"
 #include "train/profile_testing.h"
 
 namespace hone {

@@ -4,7 +4,7 @@
 #include <algorithm>
 
 #include "core/error.h"
-#include "train/device_facts.h"
+#include "session/device_facts.h"
 #include "train/memory_rows.h"
 #include "train/recompute.h"
 #include "train/trainer.h"

@@ -6,8 +6,8 @@
 
 #include "core/error.h"
 #include "dist/local_process.h"
+#include "session/device_facts.h"
 #include "train/data_identity.h"
-#include "train/device_facts.h"
 #include "train/shared_state_reader.h"
 #include "train/trainer.h"
 

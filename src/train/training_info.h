@@ -2,8 +2,8 @@
 #pragma once
 
 #include "core/json.h"
-#include "train/loaded_model.h"
-#include "train/run_config.h"
+#include "session/loaded_model.h"
+#include "session/run_config.h"
 #include "train/training_state.h"
 
 namespace hone {

@@ -6,7 +6,7 @@
 
 #include "core/json.h"
 #include "params/parameter_store.h"
-#include "train/run_config.h"
+#include "session/run_config.h"
 #include "weights/manifest.h"
 #include "weights/state_reader.h"
 

@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
-#include "params/test_store.h"
+#include "params/store_testing.h"
 #include "weights/checkpoint.h"
 
 namespace hone {

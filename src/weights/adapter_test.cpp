@@ -6,7 +6,7 @@
 
 #include <fstream>
 
-#include "params/test_store.h"
+#include "params/store_testing.h"
 #include "weights/checkpoint.h"
 #include "weights/safetensors.h"
 

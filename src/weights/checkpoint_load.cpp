@@ -5,8 +5,8 @@
 #include <mutex>
 
 #include "core/thread_pool.h"
-#include "ops/moe_experts/int8_weights.h"
-#include "ops/row_math/row_math.h"
+#include "formats/int8_weights.h"
+#include "kernels/cpu/row_math/row_math.h"
 #include "weights/checkpoint.h"
 #include "weights/stored_tensor.h"
 #include "weights/tensor_pieces.h"

@@ -9,7 +9,7 @@
 #include <sstream>
 
 #include "core/thread_pool.h"
-#include "params/test_store.h"
+#include "params/store_testing.h"
 
 namespace hone {
 namespace {

@@ -7,9 +7,9 @@
 
 #include "core/philox.h"
 #include "core/thread_pool.h"
-#include "ops/moe_experts/int8_weights.h"
+#include "formats/int8_weights.h"
 #include "params/frozen_weights.h"
-#include "params/test_store.h"
+#include "params/store_testing.h"
 #include "weights/checkpoint.h"
 
 namespace hone {

@@ -4,7 +4,7 @@
 
 #include "core/crc32c.h"
 #include "core/error.h"
-#include "core/test_root.h"
+#include "core/root_testing.h"
 
 namespace hone {
 namespace {

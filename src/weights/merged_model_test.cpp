@@ -12,7 +12,7 @@
 #include <set>
 #include <sstream>
 
-#include "params/test_store.h"
+#include "params/store_testing.h"
 #include "weights/adapter.h"
 #include "weights/merged_tensor.h"
 #include "weights/placed_writer.h"

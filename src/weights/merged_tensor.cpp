@@ -10,7 +10,7 @@
 #include "core/crc32c.h"
 #include "core/error.h"
 #include "core/philox.h"
-#include "ops/row_math/row_math.h"
+#include "kernels/cpu/row_math/row_math.h"
 #include "weights/finite.h"
 
 namespace hone {

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "ops/gemm/gemm.h"
+#include "kernels/cpu/gemm/gemm.h"
 #include "weights/shard_writer.h"
 #include "weights/stored_tensor.h"
 

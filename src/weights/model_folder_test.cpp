@@ -7,8 +7,8 @@
 #include "core/durable_file.h"
 #include "core/error.h"
 #include "core/folder_lock.h"
+#include "core/root_testing.h"
 #include "core/temporary.h"
-#include "core/test_root.h"
 
 namespace hone {
 namespace {

@@ -8,7 +8,7 @@
 #include <chrono>
 #include <fstream>
 
-#include "params/test_store.h"
+#include "params/store_testing.h"
 
 namespace hone {
 namespace {

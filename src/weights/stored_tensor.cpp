@@ -6,7 +6,7 @@
 #include <algorithm>
 
 #include "core/error.h"
-#include "ops/row_math/row_math.h"
+#include "kernels/cpu/row_math/row_math.h"
 
 namespace hone {
 

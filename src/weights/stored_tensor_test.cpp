@@ -13,7 +13,7 @@
 #include "core/cpu_features.h"
 #include "core/thread_pool.h"
 #include "core/transfer.h"
-#include "params/test_store.h"
+#include "params/store_testing.h"
 
 namespace hone {
 namespace {

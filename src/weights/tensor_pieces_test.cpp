@@ -7,7 +7,7 @@
 #include <filesystem>
 
 #include "core/thread_pool.h"
-#include "params/test_store.h"
+#include "params/store_testing.h"
 #include "weights/adapter.h"
 #include "weights/checkpoint.h"
 

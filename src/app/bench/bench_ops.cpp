@@ -15,7 +15,7 @@
 #include "core/error.h"
 #include "core/thread_pool.h"
 #include "report/terminal.h"
-#include "train/device_facts.h"
+#include "session/device_facts.h"
 
 namespace hone {
 

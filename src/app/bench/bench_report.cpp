@@ -7,7 +7,7 @@
 
 #include "app/output.h"
 #include "core/cpu_features.h"
-#include "train/device_facts.h"
+#include "session/device_facts.h"
 #include "weights/checkpoint.h"
 
 namespace hone {

@@ -3,10 +3,10 @@
 #include <fmt/format.h>
 
 #include "core/profiler.h"
+#include "formats/int8_weights.h"
+#include "formats/tiled_weights.h"
 #include "ops/cast/cast.h"
 #include "ops/linear/linear.h"
-#include "ops/moe_experts/int8_weights.h"
-#include "ops/moe_experts/tiled_weights.h"
 #include "ops/random_fill/random_fill.h"
 
 namespace hone {

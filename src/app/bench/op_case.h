@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "graph/tape.h"
 #include "nn/decoder_config.h"
+#include "tape/tape.h"
 
 namespace hone {
 
@@ -30,9 +30,9 @@ class BenchData {
   }
   /// A weight of random values, with a float32 gradient if it is trained.
   Weight& weight(Shape shape, DType dtype, bool trained);
-  /// A frozen weight in the order that products gain from (ops/moe_experts/tiled_weights.h).
+  /// A frozen weight in the order that products gain from (formats/tiled_weights.h).
   Weight& frozen_weight(Shape shape, DType dtype);
-  /// Frozen experts in 8 bits (ops/moe_experts/int8_weights.h), all with the same values. On a CPU.
+  /// Frozen experts in 8 bits (formats/int8_weights.h), all with the same values. On a CPU.
   Weight& int8_weight(Shape shape);
 
  private:

@@ -4,7 +4,7 @@
 
 #include <filesystem>
 
-#include "app/rank_processes.h"
+#include "app/launch/rank_processes.h"
 #include "core/error.h"
 
 namespace hone {

@@ -6,7 +6,7 @@
 #include <algorithm>
 
 #include "core/error.h"
-#include "train/device_facts.h"
+#include "session/device_facts.h"
 
 namespace hone {
 

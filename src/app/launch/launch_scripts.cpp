@@ -7,8 +7,8 @@
 #include <cstring>
 #include <filesystem>
 
+#include "app/launch/rank_processes.h"
 #include "app/output.h"
-#include "app/rank_processes.h"
 #include "core/cuda_device.h"
 #include "core/error.h"
 #include "weights/checkpoint.h"

@@ -4,7 +4,7 @@
 
 #include "infer/chat_prompt.h"
 #include "infer/generator.h"
-#include "train/loaded_model.h"
+#include "session/loaded_model.h"
 
 namespace hone {
 

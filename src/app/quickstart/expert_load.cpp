@@ -1,6 +1,6 @@
 #include "app/quickstart/expert_load.h"
 
-#include "app/resolve.h"
+#include "app/config/resolve.h"
 #include "train/run_options.h"
 
 namespace hone {

@@ -5,16 +5,16 @@
 #include <algorithm>
 #include <chrono>
 
-#include "app/merge.h"
+#include "app/config/resolve.h"
+#include "app/config/resolved_yaml.h"
+#include "app/merge/merge.h"
 #include "app/quickstart/expert_load.h"
 #include "app/quickstart/story.h"
 #include "app/quickstart/tiny_model.h"
-#include "app/resolve.h"
-#include "app/resolved_yaml.h"
 #include "core/error.h"
 #include "core/thread_pool.h"
 #include "report/humanise.h"
-#include "train/device_facts.h"
+#include "session/device_facts.h"
 #include "train/trainer.h"
 #include "weights/checkpoint.h"
 

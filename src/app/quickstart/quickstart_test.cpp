@@ -3,15 +3,15 @@
 
 #include <fstream>
 
+#include "app/config/resolve.h"
 #include "app/quickstart/corpus.h"
 #include "app/quickstart/quickstart.h"
 #include "app/quickstart/tiny_model.h"
-#include "app/resolve.h"
 #include "core/error.h"
 #include "core/thread_pool.h"
-#include "report/test_folder.h"
+#include "report/folder_testing.h"
+#include "session/loaded_model.h"
 #include "text/tokenizer.h"
-#include "train/loaded_model.h"
 
 namespace hone {
 namespace {

@@ -1,6 +1,6 @@
 #include "app/quickstart/tiny_model.h"
 
-#include "app/new_model.h"
+#include "app/init/new_model.h"
 #include "models/registry.h"
 #include "text/bpe_trainer.h"
 #include "text/tokenizer.h"

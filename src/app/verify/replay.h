@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "app/verify/golden_case.h"
+#include "session/loaded_model.h"
 #include "train/engine.h"
-#include "train/loaded_model.h"
 
 namespace hone {
 

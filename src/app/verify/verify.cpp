@@ -9,7 +9,7 @@
 #include "core/thread_pool.h"
 #include "data/sample_store.h"
 #include "dist/thread_ranks.h"
-#include "train/device_facts.h"
+#include "session/device_facts.h"
 
 namespace hone {
 

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "core/context.h"
-#include "graph/step_scalars.h"
+#include "tape/step_scalars.h"
 
 namespace hone {
 

@@ -1,8 +1,8 @@
 #include <cmath>
 
 #include "core/thread_pool.h"
+#include "kernels/cpu/row_math/rounded_blocks.h"
 #include "ops/adafactor/adafactor.h"
-#include "ops/row_math/rounded_blocks.h"
 
 namespace hone::cpu {
 

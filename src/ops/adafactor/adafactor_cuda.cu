@@ -4,9 +4,9 @@
 #include <algorithm>
 #include <vector>
 
+#include "kernels/cuda/rows/rounded_vectors_cuda.h"
+#include "kernels/cuda/rows/tensor_table_cuda.h"
 #include "ops/adafactor/adafactor.h"
-#include "ops/row_math/rounded_vectors_cuda.h"
-#include "ops/row_math/tensor_table_cuda.h"
 
 namespace hone::cuda {
 

@@ -1,7 +1,7 @@
 #include "ops/adamw/adamw.h"
 
+#include "kernels/device_dispatch.h"
 #include "ops/adamw/dynamic_code.h"
-#include "ops/device_dispatch.h"
 
 namespace hone {
 

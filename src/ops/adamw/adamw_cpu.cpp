@@ -1,9 +1,9 @@
 #include <algorithm>
 #include <cmath>
 
+#include "kernels/cpu/row_math/rounded_blocks.h"
 #include "ops/adamw/adamw.h"
 #include "ops/adamw/dynamic_code.h"
-#include "ops/row_math/rounded_blocks.h"
 
 namespace hone::cpu {
 

@@ -1,9 +1,9 @@
 #include <algorithm>
 
+#include "kernels/cuda/rows/rounded_vectors_cuda.h"
+#include "kernels/cuda/rows/tensor_table_cuda.h"
 #include "ops/adamw/adamw.h"
 #include "ops/adamw/dynamic_code.h"
-#include "ops/row_math/rounded_vectors_cuda.h"
-#include "ops/row_math/tensor_table_cuda.h"
 
 namespace hone::cuda {
 

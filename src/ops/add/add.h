@@ -1,7 +1,7 @@
 // add: the residual sum y = a + scale · b.
 #pragma once
 
-#include "graph/tape.h"
+#include "tape/tape.h"
 
 namespace hone {
 

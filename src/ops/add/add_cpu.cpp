@@ -1,6 +1,6 @@
 #include "core/thread_pool.h"
+#include "kernels/cpu/row_math/row_blocks.h"
 #include "ops/add/add.h"
-#include "ops/row_math/row_blocks.h"
 
 namespace hone::cpu {
 

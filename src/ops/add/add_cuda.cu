@@ -1,5 +1,5 @@
+#include "kernels/cuda/rows/vectors_cuda.h"
 #include "ops/add/add.h"
-#include "ops/row_math/vectors_cuda.h"
 
 namespace hone::cuda {
 

@@ -1,6 +1,6 @@
 #include "ops/add/add.h"
 
-#include "ops/op_harness.h"
+#include "kernels/op_testing.h"
 
 namespace hone {
 namespace {

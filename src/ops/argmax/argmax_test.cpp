@@ -6,7 +6,7 @@
 #include <limits>
 
 #include "core/thread_pool.h"
-#include "ops/op_harness.h"
+#include "kernels/op_testing.h"
 
 namespace hone {
 namespace {

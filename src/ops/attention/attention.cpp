@@ -1,6 +1,6 @@
 #include "ops/attention/attention.h"
 
-#include "ops/device_dispatch.h"
+#include "kernels/device_dispatch.h"
 
 namespace hone {
 

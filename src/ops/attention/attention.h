@@ -2,7 +2,7 @@
 // optional sinks.
 #pragma once
 
-#include "graph/tape.h"
+#include "tape/tape.h"
 
 namespace hone {
 

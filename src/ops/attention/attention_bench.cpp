@@ -6,8 +6,8 @@
 
 #include "core/philox.h"
 #include "core/thread_pool.h"
+#include "kernels/cpu/gemm/gemm.h"
 #include "ops/attention/attention.h"
-#include "ops/gemm/gemm.h"
 
 namespace hone {
 namespace {

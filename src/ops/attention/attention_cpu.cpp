@@ -1,7 +1,7 @@
+#include "ops/attention/amx/attention_cpu.h"
 #include "core/thread_pool.h"
-#include "ops/attention/amx_attention_cpu.h"
-#include "ops/attention/attention_block.h"
 #include "ops/attention/attention_sinks.h"
+#include "ops/attention/vector/attention_block.h"
 
 namespace hone::cpu {
 

@@ -1,9 +1,9 @@
 // Chooses between the kernels for Hopper and the general ones.
 #include <optional>
 
-#include "ops/attention/attention_general_cuda.h"
-#include "ops/attention/attention_hopper_cuda.h"
 #include "ops/attention/attention_sinks.h"
+#include "ops/attention/general/attention_cuda.h"
+#include "ops/attention/sm90/attention_cuda.h"
 
 namespace hone::cuda {
 

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "core/cuda_launch.h"
-#include "graph/weight.h"
+#include "tape/weight.h"
 
 namespace hone::cuda {
 

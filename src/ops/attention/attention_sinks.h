@@ -10,7 +10,7 @@
 #pragma once
 
 #include "core/context.h"
-#include "graph/weight.h"
+#include "tape/weight.h"
 
 namespace hone {
 

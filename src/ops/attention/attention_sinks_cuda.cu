@@ -1,6 +1,6 @@
 #include "core/cuda_launch.h"
+#include "kernels/cuda/rows/chunk_sums_cuda.h"
 #include "ops/attention/attention_sinks.h"
-#include "ops/row_math/chunk_sums_cuda.h"
 
 namespace hone::cuda {
 

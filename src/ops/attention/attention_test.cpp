@@ -4,7 +4,7 @@
 #include <numeric>
 
 #include "core/cpu_features.h"
-#include "ops/op_harness.h"
+#include "kernels/op_testing.h"
 
 namespace hone {
 namespace {

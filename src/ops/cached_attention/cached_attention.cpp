@@ -1,6 +1,6 @@
 #include "ops/cached_attention/cached_attention.h"
 
-#include "ops/device_dispatch.h"
+#include "kernels/device_dispatch.h"
 
 namespace hone {
 

@@ -1,8 +1,8 @@
 #include <cstring>
 
 #include "core/thread_pool.h"
-#include "ops/attention/attention_block.h"
 #include "ops/attention/attention_sinks.h"
+#include "ops/attention/vector/attention_block.h"
 #include "ops/cached_attention/cached_attention.h"
 
 namespace hone::cpu {

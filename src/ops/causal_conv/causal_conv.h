@@ -2,8 +2,8 @@
 // to queries, keys and values. Source: Yang, Kautz and Hatamizadeh, "Gated Delta Networks" (arXiv:2412.06464).
 #pragma once
 
-#include "graph/tape.h"
 #include "ops/attention/attention.h"
+#include "tape/tape.h"
 
 namespace hone {
 

@@ -2,8 +2,8 @@
 #include <cstring>
 
 #include "core/thread_pool.h"
+#include "kernels/cpu/row_math/row_blocks.h"
 #include "ops/causal_conv/causal_conv.h"
-#include "ops/row_math/row_blocks.h"
 
 namespace hone::cpu {
 

@@ -1,6 +1,6 @@
+#include "kernels/cuda/rows/chunk_sums_cuda.h"
 #include "ops/causal_conv/causal_conv.h"
 #include "ops/rms_norm/norm_weight_cuda.h"
-#include "ops/row_math/chunk_sums_cuda.h"
 
 namespace hone::cuda {
 

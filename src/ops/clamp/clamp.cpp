@@ -1,6 +1,6 @@
 #include "ops/clamp/clamp.h"
 
-#include "ops/device_dispatch.h"
+#include "kernels/device_dispatch.h"
 
 namespace hone {
 

@@ -1,7 +1,7 @@
 // clamp: values kept within a bound (clip_qkv of OLMoE).
 #pragma once
 
-#include "graph/tape.h"
+#include "tape/tape.h"
 
 namespace hone {
 

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "ops/op_harness.h"
+#include "kernels/op_testing.h"
 
 namespace hone {
 namespace {

@@ -1,7 +1,7 @@
 // embedding: rows of a table picked by token id.
 #pragma once
 
-#include "graph/tape.h"
+#include "tape/tape.h"
 
 namespace hone {
 

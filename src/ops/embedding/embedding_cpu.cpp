@@ -1,8 +1,8 @@
 #include <cstring>
 
 #include "core/thread_pool.h"
+#include "kernels/cpu/row_math/row_blocks.h"
 #include "ops/embedding/embedding.h"
-#include "ops/row_math/row_blocks.h"
 
 namespace hone::cpu {
 

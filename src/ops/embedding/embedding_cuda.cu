@@ -1,8 +1,8 @@
 #include <math_constants.h>
 
+#include "kernels/cuda/rows/vectors_cuda.h"
 #include "ops/cast/cast.h"
 #include "ops/embedding/embedding.h"
-#include "ops/row_math/vectors_cuda.h"
 
 namespace hone::cuda {
 

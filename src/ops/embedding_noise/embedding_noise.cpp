@@ -1,7 +1,7 @@
 #include "ops/embedding_noise/embedding_noise.h"
 
+#include "kernels/device_dispatch.h"
 #include "ops/add/add.h"
-#include "ops/device_dispatch.h"
 
 namespace hone {
 

@@ -2,9 +2,9 @@
 // Source: Jain et al., "NEFTune: Noisy Embeddings Improve Instruction Finetuning" (arXiv:2310.05914), algorithm 1.
 #pragma once
 
-#include "graph/tape.h"
 #include "ops/attention/attention.h"
 #include "ops/lora_dropout.h"
+#include "tape/tape.h"
 
 namespace hone {
 

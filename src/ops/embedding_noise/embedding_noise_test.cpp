@@ -4,7 +4,7 @@
 #include <cmath>
 #include <numeric>
 
-#include "ops/op_harness.h"
+#include "kernels/op_testing.h"
 
 namespace hone {
 namespace {

@@ -2,9 +2,9 @@
 // a document.
 #pragma once
 
+#include "kernels/cpu/gemm/gemm.h"
+#include "kernels/cpu/row_math/row_math.h"
 #include "ops/gated_delta_rule/gated_delta_rule.h"
-#include "ops/gemm/gemm.h"
-#include "ops/row_math/row_math.h"
 
 namespace hone::cpu {
 

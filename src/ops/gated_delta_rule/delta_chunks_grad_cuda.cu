@@ -2,8 +2,8 @@
 // all chunks at once. A block has a chunk and a key head, and goes through the value heads that share it. Its tiles
 // take all of a multiprocessor's shared memory, so that it has many warps to hide latencies: four by rows, four by
 // columns.
+#include "kernels/cuda/rows/chunk_sums_cuda.h"
 #include "ops/gated_delta_rule/delta_chunks_cuda.h"
-#include "ops/row_math/chunk_sums_cuda.h"
 
 namespace hone::cuda {
 

@@ -3,8 +3,8 @@
 // then backward through them; every sum has one owner and one order.
 #include <algorithm>
 
+#include "kernels/cuda/rows/chunk_sums_cuda.h"
 #include "ops/gated_delta_rule/delta_rule_cuda.h"
-#include "ops/row_math/chunk_sums_cuda.h"
 
 namespace hone::cuda {
 

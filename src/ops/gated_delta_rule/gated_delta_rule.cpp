@@ -1,6 +1,6 @@
 #include "ops/gated_delta_rule/gated_delta_rule.h"
 
-#include "ops/device_dispatch.h"
+#include "kernels/device_dispatch.h"
 
 namespace hone {
 

@@ -9,8 +9,8 @@
 //   out  = exp(G) q S + P V                             S ← exp(G_last) S + Σ_i exp(G_last − G_i) k_i V_iᵀ
 #pragma once
 
-#include "graph/tape.h"
 #include "ops/attention/attention.h"
+#include "tape/tape.h"
 
 namespace hone {
 

@@ -2,8 +2,8 @@
 #include <cmath>
 
 #include "core/thread_pool.h"
+#include "kernels/cpu/row_math/row_blocks.h"
 #include "ops/gated_delta_rule/delta_chunk_cpu.h"
-#include "ops/row_math/row_blocks.h"
 
 namespace hone::cpu {
 

@@ -1,6 +1,6 @@
 #include "ops/gated_rms_norm/gated_rms_norm.h"
 
-#include "ops/device_dispatch.h"
+#include "kernels/device_dispatch.h"
 
 namespace hone {
 

@@ -3,7 +3,7 @@
 // Qwen3.5.
 #pragma once
 
-#include "graph/tape.h"
+#include "tape/tape.h"
 
 namespace hone {
 

@@ -1,6 +1,6 @@
+#include "kernels/cuda/rows/chunk_sums_cuda.h"
 #include "ops/gated_rms_norm/gated_rms_norm.h"
 #include "ops/rms_norm/norm_weight_cuda.h"
-#include "ops/row_math/chunk_sums_cuda.h"
 
 namespace hone::cuda {
 

@@ -2,7 +2,7 @@
 
 #include <cmath>
 
-#include "ops/op_harness.h"
+#include "kernels/op_testing.h"
 
 namespace hone {
 namespace {

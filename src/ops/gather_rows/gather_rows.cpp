@@ -1,6 +1,6 @@
 #include "ops/gather_rows/gather_rows.h"
 
-#include "ops/device_dispatch.h"
+#include "kernels/device_dispatch.h"
 
 namespace hone {
 

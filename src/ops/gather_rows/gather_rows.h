@@ -1,7 +1,7 @@
 // gather_rows: picks rows, forward only (which positions' logits generation and verification want).
 #pragma once
 
-#include "graph/tape.h"
+#include "tape/tape.h"
 
 namespace hone {
 

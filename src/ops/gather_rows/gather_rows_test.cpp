@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "core/thread_pool.h"
-#include "ops/op_harness.h"
+#include "kernels/op_testing.h"
 
 namespace hone {
 namespace {

@@ -1,6 +1,6 @@
 #include "ops/grad_norm/grad_norm.h"
 
-#include "ops/device_dispatch.h"
+#include "kernels/device_dispatch.h"
 
 namespace hone {
 

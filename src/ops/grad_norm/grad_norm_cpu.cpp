@@ -2,8 +2,8 @@
 #include <cmath>
 
 #include "core/thread_pool.h"
+#include "kernels/cpu/row_math/row_blocks.h"
 #include "ops/grad_norm/grad_norm.h"
-#include "ops/row_math/row_blocks.h"
 
 namespace hone::cpu {
 

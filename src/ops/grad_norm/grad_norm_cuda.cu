@@ -1,6 +1,6 @@
+#include "kernels/cuda/rows/tensor_table_cuda.h"
+#include "kernels/cuda/rows/vectors_cuda.h"
 #include "ops/grad_norm/grad_norm.h"
-#include "ops/row_math/tensor_table_cuda.h"
-#include "ops/row_math/vectors_cuda.h"
 
 namespace hone::cuda {
 

@@ -7,7 +7,7 @@
 
 #include "core/philox.h"
 #include "core/thread_pool.h"
-#include "ops/op_harness.h"
+#include "kernels/op_testing.h"
 
 namespace hone {
 namespace {

@@ -2,7 +2,7 @@
 // rotated key that all heads share. Source: DeepSeek-AI, "DeepSeek-V2" (arXiv:2405.04434), section 2.1.
 #pragma once
 
-#include "graph/tape.h"
+#include "tape/tape.h"
 
 namespace hone {
 

@@ -1,6 +1,6 @@
 // A block a token. Vectors of 16 bytes where all sizes are whole vectors, else single elements.
+#include "kernels/cuda/rows/vectors_cuda.h"
 #include "ops/latent_heads/latent_heads.h"
-#include "ops/row_math/vectors_cuda.h"
 
 namespace hone::cuda {
 

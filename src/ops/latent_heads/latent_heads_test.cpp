@@ -1,6 +1,6 @@
 #include "ops/latent_heads/latent_heads.h"
 
-#include "ops/op_harness.h"
+#include "kernels/op_testing.h"
 
 namespace hone {
 namespace {

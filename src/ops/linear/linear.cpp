@@ -1,8 +1,8 @@
 #include "ops/linear/linear.h"
 
-#include "ops/device_dispatch.h"
-#include "ops/moe_experts/tiled_weights.h"
-#include "ops/weight_gradient/weight_gradient.h"
+#include "formats/tiled_weights.h"
+#include "kernels/device_dispatch.h"
+#include "kernels/weight_gradient/weight_gradient.h"
 
 namespace hone {
 

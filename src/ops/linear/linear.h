@@ -3,8 +3,8 @@
 // Source of the adapter: Hu et al., "LoRA" (arXiv:2106.09685).
 #pragma once
 
-#include "graph/tape.h"
 #include "ops/lora_dropout.h"
+#include "tape/tape.h"
 
 namespace hone {
 
@@ -18,7 +18,7 @@ namespace hone {
 /// bfloat16. On a GPU, a product that is added to something in bfloat16 is rounded before and after; and the bits of a
 /// row may depend on the number of rows. A bias is rounded to y's dtype everywhere.
 ///
-/// w may be in tiles (ops/moe_experts/tiled_weights.h) where x and y, or dy and dx, are bfloat16: frozen, on a CPU with
+/// w may be in tiles (formats/tiled_weights.h) where x and y, or dy and dx, are bfloat16: frozen, on a CPU with
 /// AMX. The bits are those of a dense w.
 struct LinearArgs {
   Tensor x;

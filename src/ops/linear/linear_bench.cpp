@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "core/thread_pool.h"
-#include "ops/gemm/gemm.h"
+#include "kernels/cpu/gemm/gemm.h"
 #include "ops/linear/linear.h"
 
 namespace hone {

@@ -2,9 +2,9 @@
 #include <cmath>
 
 #include "core/thread_pool.h"
-#include "ops/gemm/gemm.h"
+#include "kernels/cpu/gemm/gemm.h"
+#include "kernels/op_testing.h"
 #include "ops/linear/linear.h"
-#include "ops/op_harness.h"
 
 namespace hone {
 namespace {

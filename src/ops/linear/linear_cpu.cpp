@@ -1,8 +1,8 @@
 #include "core/thread_pool.h"
-#include "ops/gemm/gemm.h"
+#include "kernels/cpu/gemm/gemm.h"
+#include "kernels/cpu/row_math/row_blocks.h"
 #include "ops/linear/linear.h"
-#include "ops/moe_experts/tile_products_cpu.h"
-#include "ops/row_math/row_blocks.h"
+#include "ops/moe_experts/cpu/tile_products_cpu.h"
 
 namespace hone::cpu {
 

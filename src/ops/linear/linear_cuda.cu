@@ -1,8 +1,8 @@
 #include "ops/linear/linear.h"
 
+#include "kernels/cuda/matmul/matmul_cuda.h"
 #include "ops/linear/low_rank_cuda.h"
 #include "ops/linear/partial_sums_cuda.h"
-#include "ops/matmul/matmul_cuda.h"
 
 namespace hone::cuda {
 

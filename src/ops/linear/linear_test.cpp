@@ -3,8 +3,8 @@
 #include <cmath>
 
 #include "core/thread_pool.h"
-#include "ops/gemm/gemm.h"
-#include "ops/op_harness.h"
+#include "kernels/cpu/gemm/gemm.h"
+#include "kernels/op_testing.h"
 
 namespace hone {
 namespace {

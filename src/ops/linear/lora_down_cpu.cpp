@@ -1,7 +1,7 @@
 #include <algorithm>
 
 #include "core/thread_pool.h"
-#include "ops/gemm/gemm.h"
+#include "kernels/cpu/gemm/gemm.h"
 #include "ops/linear/linear.h"
 
 namespace hone::cpu {

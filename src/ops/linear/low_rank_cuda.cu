@@ -3,8 +3,8 @@
 #include "ops/linear/low_rank_cuda.h"
 
 #include "core/cuda_launch.h"
+#include "kernels/cuda/matmul/matmul_cuda.h"
 #include "ops/linear/low_rank_kernels_cuda.h"
-#include "ops/matmul/matmul_cuda.h"
 
 namespace hone::cuda {
 

@@ -5,7 +5,7 @@
 #include <algorithm>
 
 #include "core/context.h"
-#include "graph/weight.h"
+#include "tape/weight.h"
 
 namespace hone::cuda {
 

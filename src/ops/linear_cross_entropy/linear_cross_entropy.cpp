@@ -1,10 +1,10 @@
 #include "ops/linear_cross_entropy/linear_cross_entropy.h"
 
+#include "kernels/device_dispatch.h"
+#include "kernels/weight_gradient/weight_gradient.h"
 #include "ops/add/add.h"
 #include "ops/cast/cast.h"
-#include "ops/device_dispatch.h"
 #include "ops/linear/linear.h"
-#include "ops/weight_gradient/weight_gradient.h"
 
 namespace hone {
 

@@ -2,9 +2,9 @@
 // rows, so that the logits never exist as a whole.
 #pragma once
 
-#include "graph/step_scalars.h"
-#include "graph/tape.h"
 #include "ops/lora_dropout.h"
+#include "tape/step_scalars.h"
+#include "tape/tape.h"
 
 namespace hone {
 

@@ -3,9 +3,9 @@
 #include <cmath>
 
 #include "core/thread_pool.h"
-#include "ops/gemm/gemm.h"
+#include "kernels/cpu/gemm/gemm.h"
+#include "kernels/cpu/row_math/row_blocks.h"
 #include "ops/linear_cross_entropy/linear_cross_entropy.h"
-#include "ops/row_math/row_blocks.h"
 
 namespace hone::cpu {
 

@@ -2,9 +2,9 @@
 
 #include <algorithm>
 
+#include "kernels/cuda/matmul/matmul_cuda.h"
 #include "ops/gather_rows/gather_rows.h"
 #include "ops/linear_cross_entropy/loss_rows_cuda.h"
-#include "ops/matmul/matmul_cuda.h"
 
 namespace hone::cuda {
 

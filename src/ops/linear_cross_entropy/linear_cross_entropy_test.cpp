@@ -6,9 +6,9 @@
 #include <numeric>
 
 #include "core/thread_pool.h"
+#include "kernels/cpu/gemm/gemm.h"
+#include "kernels/op_testing.h"
 #include "ops/embedding/embedding.h"
-#include "ops/gemm/gemm.h"
-#include "ops/op_harness.h"
 
 namespace hone {
 namespace {

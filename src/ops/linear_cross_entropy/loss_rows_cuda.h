@@ -3,7 +3,7 @@
 #pragma once
 
 #include "core/cuda_launch.h"
-#include "graph/step_scalars.h"
+#include "tape/step_scalars.h"
 
 namespace hone::cuda {
 

@@ -1,6 +1,6 @@
 #include "ops/load_balancing/load_balancing.h"
 
-#include "ops/device_dispatch.h"
+#include "kernels/device_dispatch.h"
 
 namespace hone {
 

@@ -9,7 +9,7 @@
 #pragma once
 
 #include "core/context.h"
-#include "graph/step_scalars.h"
+#include "tape/step_scalars.h"
 
 namespace hone {
 

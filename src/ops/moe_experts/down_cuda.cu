@@ -1,6 +1,6 @@
-#include "ops/grouped_gemm/gated_rows_cuda.h"
-#include "ops/moe_experts/biased_rows_cuda.h"
-#include "ops/moe_experts/expert_lora_cuda.h"
+#include "kernels/cuda/grouped_gemm/gated_rows_cuda.h"
+#include "ops/moe_experts/cuda/biased_rows_cuda.h"
+#include "ops/moe_experts/cuda/expert_lora_cuda.h"
 
 namespace hone::cuda {
 

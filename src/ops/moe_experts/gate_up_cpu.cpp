@@ -1,8 +1,8 @@
 #include "core/cpu_features.h"
-#include "ops/moe_experts/activation_rows_cpu.h"
-#include "ops/moe_experts/base_experts_cpu.h"
-#include "ops/moe_experts/expert_lora_cpu.h"
-#include "ops/moe_experts/tile_products_cpu.h"
+#include "ops/moe_experts/cpu/activation_rows_cpu.h"
+#include "ops/moe_experts/cpu/base_experts_cpu.h"
+#include "ops/moe_experts/cpu/expert_lora_cpu.h"
+#include "ops/moe_experts/cpu/tile_products_cpu.h"
 
 namespace hone::cpu {
 

@@ -1,5 +1,5 @@
-#include "ops/moe_experts/biased_rows_cuda.h"
-#include "ops/moe_experts/expert_lora_cuda.h"
+#include "ops/moe_experts/cuda/biased_rows_cuda.h"
+#include "ops/moe_experts/cuda/expert_lora_cuda.h"
 
 namespace hone::cuda {
 

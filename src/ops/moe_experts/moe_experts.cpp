@@ -2,10 +2,10 @@
 
 #include <algorithm>
 
-#include "ops/device_dispatch.h"
-#include "ops/moe_experts/int8_weights.h"
-#include "ops/moe_experts/tiled_weights.h"
-#include "ops/weight_gradient/weight_gradient.h"
+#include "formats/int8_weights.h"
+#include "formats/tiled_weights.h"
+#include "kernels/device_dispatch.h"
+#include "kernels/weight_gradient/weight_gradient.h"
 
 namespace hone {
 

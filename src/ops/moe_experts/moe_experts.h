@@ -31,10 +31,10 @@
 
 #include <vector>
 
-#include "graph/tape.h"
 #include "ops/lora_dropout.h"
 #include "ops/moe_experts/expert_activation.h"
 #include "ops/router/router.h"
+#include "tape/tape.h"
 
 namespace hone {
 

@@ -10,11 +10,11 @@
 #include "core/cpu_peaks.h"
 #include "core/thread_pool.h"
 #include "core/transfer.h"
-#include "graph/tape.h"
-#include "ops/gemm/gemm.h"
+#include "kernels/cpu/gemm/gemm.h"
 #include "ops/moe_experts/moe_experts.h"
 #include "ops/random_fill/random_fill.h"
 #include "ops/start_gradient.h"
+#include "tape/tape.h"
 
 namespace hone {
 namespace {

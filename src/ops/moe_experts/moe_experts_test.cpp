@@ -8,8 +8,8 @@
 
 #include "core/cpu_features.h"
 #include "core/thread_pool.h"
-#include "ops/moe_experts/moe_experts_cases.h"
-#include "ops/op_harness.h"
+#include "kernels/op_testing.h"
+#include "ops/moe_experts/moe_experts_testing.h"
 
 namespace hone {
 namespace {

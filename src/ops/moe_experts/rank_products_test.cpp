@@ -1,7 +1,7 @@
-#include "ops/grouped_gemm/grouped_testing.h"
+#include "kernels/cuda/grouped_gemm/grouped_testing.h"
 
 #if HONE_CUDA
-#include "ops/moe_experts/rank_products_cuda.h"
+#include "ops/moe_experts/cuda/rank_products_cuda.h"
 
 namespace hone {
 namespace {

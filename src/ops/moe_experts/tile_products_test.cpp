@@ -7,10 +7,10 @@
 
 #include "core/cpu_features.h"
 #include "core/thread_pool.h"
+#include "formats/tiled_weights.h"
+#include "kernels/op_testing.h"
 #include "ops/linear/linear.h"
-#include "ops/moe_experts/moe_experts_cases.h"
-#include "ops/moe_experts/tiled_weights.h"
-#include "ops/op_harness.h"
+#include "ops/moe_experts/moe_experts_testing.h"
 #include "ops/random_fill/random_fill.h"
 
 namespace hone {

@@ -1,5 +1,5 @@
+#include "kernels/cpu/row_math/rounded_blocks.h"
 #include "ops/momentum/momentum_step.h"
-#include "ops/row_math/rounded_blocks.h"
 
 namespace hone::cpu {
 

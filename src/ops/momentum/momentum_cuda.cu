@@ -1,8 +1,8 @@
 #include <algorithm>
 
+#include "kernels/cuda/rows/rounded_vectors_cuda.h"
+#include "kernels/cuda/rows/tensor_table_cuda.h"
 #include "ops/momentum/momentum_step.h"
-#include "ops/row_math/rounded_vectors_cuda.h"
-#include "ops/row_math/tensor_table_cuda.h"
 
 namespace hone::cuda {
 

@@ -2,8 +2,8 @@
 #pragma once
 
 #include "core/host_device.h"
-#include "graph/step_scalars.h"
 #include "ops/momentum/momentum.h"
+#include "tape/step_scalars.h"
 
 namespace hone {
 

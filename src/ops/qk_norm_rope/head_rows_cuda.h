@@ -10,9 +10,9 @@
 
 #include <initializer_list>
 
+#include "kernels/cuda/rows/vectors_cuda.h"
 #include "ops/qk_norm_rope/qk_norm_rope.h"
 #include "ops/rms_norm/norm_weight_cuda.h"
-#include "ops/row_math/vectors_cuda.h"
 
 namespace hone::cuda {
 

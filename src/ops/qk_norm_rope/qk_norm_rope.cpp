@@ -1,6 +1,6 @@
 #include "ops/qk_norm_rope/qk_norm_rope.h"
 
-#include "ops/device_dispatch.h"
+#include "kernels/device_dispatch.h"
 
 namespace hone {
 

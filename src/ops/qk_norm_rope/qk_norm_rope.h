@@ -2,8 +2,8 @@
 // head, then rotary position embeddings of the head or of a part of it.
 #pragma once
 
-#include "graph/tape.h"
 #include "ops/rms_norm/norm_weighting.h"
+#include "tape/tape.h"
 
 namespace hone {
 

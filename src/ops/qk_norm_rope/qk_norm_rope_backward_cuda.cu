@@ -1,8 +1,8 @@
 #include <algorithm>
 
+#include "kernels/cuda/rows/chunk_sums_cuda.h"
 #include "ops/qk_norm_rope/head_rows_cuda.h"
 #include "ops/qk_norm_rope/neighbours_cuda.h"
-#include "ops/row_math/chunk_sums_cuda.h"
 
 namespace hone::cuda {
 

@@ -2,9 +2,9 @@
 
 #include "core/cpu_features.h"
 #include "core/thread_pool.h"
+#include "kernels/cpu/row_math/chunk_sums.h"
 #include "ops/qk_norm_rope/head_kernel.h"
 #include "ops/qk_norm_rope/qk_norm_rope.h"
-#include "ops/row_math/chunk_sums.h"
 
 namespace hone::cpu {
 

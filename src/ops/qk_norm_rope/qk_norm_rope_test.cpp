@@ -4,7 +4,7 @@
 #include <cmath>
 
 #include "core/cpu_features.h"
-#include "ops/op_harness.h"
+#include "kernels/op_testing.h"
 #include "ops/qk_norm_rope/rope_table.h"
 
 namespace hone {

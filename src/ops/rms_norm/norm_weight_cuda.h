@@ -1,8 +1,8 @@
 // The weight of a norm as its kernels read it: of either dtype, whatever the activations are.
 #pragma once
 
+#include "kernels/cuda/rows/vectors_cuda.h"
 #include "ops/rms_norm/norm_weighting.h"
-#include "ops/row_math/vectors_cuda.h"
 
 namespace hone::cuda {
 

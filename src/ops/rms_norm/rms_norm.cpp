@@ -1,7 +1,7 @@
 #include "ops/rms_norm/rms_norm.h"
 
+#include "kernels/device_dispatch.h"
 #include "ops/add/add.h"
-#include "ops/device_dispatch.h"
 
 namespace hone {
 

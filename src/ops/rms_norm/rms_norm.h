@@ -3,8 +3,8 @@
 // Llama, Qwen3 and Mixtral, or Qwen3-Next and Qwen3.5 (norm_weighting.h).
 #pragma once
 
-#include "graph/tape.h"
 #include "ops/rms_norm/norm_weighting.h"
+#include "tape/tape.h"
 
 namespace hone {
 

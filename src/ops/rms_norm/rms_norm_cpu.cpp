@@ -1,8 +1,8 @@
 #include <cmath>
 
 #include "core/thread_pool.h"
+#include "kernels/cpu/row_math/chunk_sums.h"
 #include "ops/rms_norm/rms_norm.h"
-#include "ops/row_math/chunk_sums.h"
 
 namespace hone::cpu {
 

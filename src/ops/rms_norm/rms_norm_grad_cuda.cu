@@ -1,7 +1,7 @@
+#include "kernels/cuda/rows/chunk_sums_cuda.h"
+#include "kernels/cuda/rows/vectors_cuda.h"
 #include "ops/rms_norm/norm_weight_cuda.h"
 #include "ops/rms_norm/rms_norm.h"
-#include "ops/row_math/chunk_sums_cuda.h"
-#include "ops/row_math/vectors_cuda.h"
 
 namespace hone::cuda {
 

@@ -1,7 +1,7 @@
 #include "ops/router/router.h"
 
-#include "ops/device_dispatch.h"
-#include "ops/weight_gradient/weight_gradient.h"
+#include "kernels/device_dispatch.h"
+#include "kernels/weight_gradient/weight_gradient.h"
 
 namespace hone {
 

@@ -19,9 +19,9 @@
 // (arXiv:2412.19437), Kimi-K2 and GLM-4.5 after it.
 #pragma once
 
-#include "graph/step_scalars.h"
-#include "graph/tape.h"
 #include "ops/router/router_rule.h"
+#include "tape/step_scalars.h"
+#include "tape/tape.h"
 
 namespace hone {
 

@@ -4,9 +4,9 @@
 #include <limits>
 
 #include "core/thread_pool.h"
-#include "ops/gemm/gemm.h"
+#include "kernels/cpu/gemm/gemm.h"
+#include "kernels/cpu/row_math/row_blocks.h"
 #include "ops/router/router.h"
-#include "ops/row_math/row_blocks.h"
 
 namespace hone::cpu {
 

@@ -1,7 +1,7 @@
+#include "kernels/cuda/rows/chunk_sums_cuda.h"
 #include "ops/router/router.h"
 #include "ops/router/router_logits_cuda.h"
 #include "ops/router/router_rows_cuda.h"
-#include "ops/row_math/chunk_sums_cuda.h"
 
 namespace hone::cuda {
 

@@ -1,7 +1,7 @@
 // The router's product with its weight, which forward and backward compute alike.
 #pragma once
 
-#include "ops/matmul/matmul_cuda.h"
+#include "kernels/cuda/matmul/matmul_cuda.h"
 
 namespace hone::cuda {
 

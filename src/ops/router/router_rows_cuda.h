@@ -3,8 +3,8 @@
 
 #include <math_constants.h>
 
+#include "kernels/cuda/rows/vectors_cuda.h"
 #include "ops/router/router_rule.h"
-#include "ops/row_math/vectors_cuda.h"
 
 namespace hone::cuda {
 

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "core/thread_pool.h"
-#include "ops/op_harness.h"
+#include "kernels/op_testing.h"
 #include "ops/router/router.h"
 
 namespace hone::testing {

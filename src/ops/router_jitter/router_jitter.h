@@ -2,8 +2,8 @@
 // Source: Fedus et al., "Switch Transformers" (arXiv:2101.03961), section 2.2.
 #pragma once
 
-#include "graph/tape.h"
 #include "ops/lora_dropout.h"
+#include "tape/tape.h"
 
 namespace hone {
 

@@ -1,6 +1,6 @@
 #include "ops/sigmoid_gate/sigmoid_gate.h"
 
-#include "ops/device_dispatch.h"
+#include "kernels/device_dispatch.h"
 
 namespace hone {
 

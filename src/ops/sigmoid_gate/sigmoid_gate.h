@@ -3,7 +3,7 @@
 // Sources: Qwen2-MoE's and Qwen3.5's modeling files in Hugging Face's transformers.
 #pragma once
 
-#include "graph/tape.h"
+#include "tape/tape.h"
 
 namespace hone {
 

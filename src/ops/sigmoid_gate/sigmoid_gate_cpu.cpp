@@ -1,5 +1,5 @@
 #include "core/thread_pool.h"
-#include "ops/row_math/row_blocks.h"
+#include "kernels/cpu/row_math/row_blocks.h"
 #include "ops/sigmoid_gate/sigmoid_gate.h"
 
 namespace hone::cpu {

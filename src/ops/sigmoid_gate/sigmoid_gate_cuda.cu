@@ -1,4 +1,4 @@
-#include "ops/row_math/vectors_cuda.h"
+#include "kernels/cuda/rows/vectors_cuda.h"
 #include "ops/sigmoid_gate/sigmoid_gate.h"
 
 namespace hone::cuda {

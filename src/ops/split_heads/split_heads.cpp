@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "ops/device_dispatch.h"
+#include "kernels/device_dispatch.h"
 
 namespace hone {
 

@@ -6,7 +6,7 @@
 #include <span>
 #include <vector>
 
-#include "graph/tape.h"
+#include "tape/tape.h"
 
 namespace hone {
 

@@ -1,7 +1,7 @@
 #include <cstring>
 
 #include "core/thread_pool.h"
-#include "ops/row_math/row_blocks.h"
+#include "kernels/cpu/row_math/row_blocks.h"
 #include "ops/split_heads/split_heads.h"
 
 namespace hone::cpu {

@@ -1,4 +1,4 @@
-#include "ops/row_math/vectors_cuda.h"
+#include "kernels/cuda/rows/vectors_cuda.h"
 #include "ops/split_heads/split_heads.h"
 
 namespace hone::cuda {

@@ -2,7 +2,7 @@
 // Source: Shazeer, "GLU Variants Improve Transformer" (arXiv:2002.05202).
 #pragma once
 
-#include "graph/tape.h"
+#include "tape/tape.h"
 
 namespace hone {
 

@@ -10,11 +10,11 @@
 #include <thread>
 
 #include "core/error.h"
-#include "report/mlflow/fake_mlflow.h"
+#include "report/folder_testing.h"
+#include "report/mlflow/fake_mlflow_testing.h"
 #include "report/mlflow/mlflow_resume.h"
 #include "report/mlflow/mlflow_sender.h"
 #include "report/mlflow/mlflow_server.h"
-#include "report/test_folder.h"
 
 namespace hone {
 namespace {

@@ -7,7 +7,7 @@
 #include <filesystem>
 #include <fstream>
 
-#include "report/test_folder.h"
+#include "report/folder_testing.h"
 
 namespace hone {
 namespace {

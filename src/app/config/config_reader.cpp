@@ -1,0 +1,277 @@
+#include "app/config/config_reader.h"
+
+#include <fmt/format.h>
+#include <yaml-cpp/yaml.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <cstdlib>
+#include <sstream>
+
+#include "core/error.h"
+#include "core/file_bytes.h"
+
+namespace hone {
+namespace {
+
+constexpr size_t kMaxFileBytes = 4u << 20;
+constexpr int kMaxDepth = 32;
+constexpr size_t kMaxNodes = 200'000;  // an alias (*x) repeats its whole subtree: bound what a small file can become
+
+std::string at_line(const std::string& name, const YAML::Mark& mark) {
+  return mark.is_null() ? name : fmt::format("{}:{}", name, mark.line + 1);
+}
+
+/// Turns yaml-cpp's tree into ours, bounded in depth and size.
+class Converter {
+ public:
+  explicit Converter(const std::string& name) : name_(name) {}
+
+  ConfigNode convert(const YAML::Node& yaml, int depth = 0) {
+    ConfigNode node;
+    node.where = at_line(name_, yaml.Mark());
+    if (depth > kMaxDepth || ++nodes_ > kMaxNodes) {
+      throw UserError("the configuration nests too deeply or repeats too much", node.where,
+                      fmt::format("at most {} levels and {} values", kMaxDepth, kMaxNodes));
+    }
+    switch (yaml.Type()) {
+      case YAML::NodeType::Scalar:
+        scalar(yaml, node);
+        break;
+      case YAML::NodeType::Sequence:
+        node.kind = ConfigNode::Kind::kSequence;
+        for (const auto& item : yaml) node.items.push_back(convert(item, depth + 1));
+        break;
+      case YAML::NodeType::Map:
+        mapping(yaml, node, depth);
+        break;
+      default:
+        break;
+    }
+    return node;
+  }
+
+ private:
+  void scalar(const YAML::Node& yaml, ConfigNode& node) {
+    node.quoted = yaml.Tag() == "!";
+    node.text = expand_environment(yaml.Scalar(), node.where);
+    const bool null = !node.quoted && (node.text.empty() || node.text == "~" || node.text == "null");
+    node.kind = null ? ConfigNode::Kind::kNull : ConfigNode::Kind::kScalar;
+  }
+
+  void mapping(const YAML::Node& yaml, ConfigNode& node, int depth) {
+    node.kind = ConfigNode::Kind::kMapping;
+    for (const auto& member : yaml) {
+      if (!member.first.IsScalar()) throw UserError("a key must be text", at_line(name_, member.first.Mark()));
+      ConfigNode value = convert(member.second, depth + 1);
+      value.where = at_line(name_, member.first.Mark());
+      node.members.emplace_back(member.first.Scalar(), std::move(value));
+    }
+  }
+
+  const std::string& name_;
+  size_t nodes_ = 0;
+};
+
+/// JSON may be indented by tabs, YAML may not: outside strings they become spaces, so that places stay the same.
+std::string tabs_to_spaces(std::string text) {
+  bool in_string = false;
+  for (size_t i = 0; i < text.size(); ++i) {
+    if (in_string && text[i] == '\\') {
+      ++i;
+    } else if (text[i] == '"') {
+      in_string = !in_string;
+    } else if (!in_string && text[i] == '\t') {
+      text[i] = ' ';
+    }
+  }
+  return text;
+}
+
+void check_json(const std::string& text, const std::string& name) {
+  try {
+    const Json checked = Json::parse(text);
+  } catch (const Json::parse_error& error) {
+    const size_t end = std::min(error.byte, text.size());
+    const auto line = 1 + std::count(text.begin(), text.begin() + static_cast<std::ptrdiff_t>(end), '\n');
+    throw UserError(fmt::format("this is not JSON: {}", error.what()), fmt::format("{}:{}", name, line));
+  }
+}
+
+}  // namespace
+
+const ConfigNode* ConfigNode::find(std::string_view name) const {
+  const auto found =
+      std::find_if(members.begin(), members.end(), [&](const ConfigMember& member) { return member.name == name; });
+  return found == members.end() ? nullptr : &found->value;
+}
+
+void ConfigNode::put(const std::string& name, const ConfigNode& value) {
+  std::erase_if(members, [&](const ConfigMember& member) { return member.name == name; });
+  members.emplace_back(name, value);
+}
+
+ConfigNode parse_config_text(const std::string& text, const std::string& name, bool json) {
+  if (text.size() > kMaxFileBytes) throw UserError("the configuration is larger than 4 MiB", name);
+  if (json) check_json(text, name);
+  ConfigNode root;
+  try {
+    root = Converter(name).convert(YAML::Load(json ? tabs_to_spaces(text) : text));
+  } catch (const YAML::Exception& error) {
+    throw UserError(fmt::format("this is not YAML: {}", error.msg), at_line(name, error.mark));
+  }
+  if (root.kind == ConfigNode::Kind::kNull) root.kind = ConfigNode::Kind::kMapping;
+  if (root.kind != ConfigNode::Kind::kMapping) {
+    throw UserError("a configuration is a mapping of keys to values", name + ":1",
+                    "write lines of the form key: value");
+  }
+  return root;
+}
+
+ConfigNode read_config_file(const std::string& path) {
+  if (path.ends_with(".sh") || path.ends_with(".py")) {
+    throw UserError("this is a script, not a configuration", path,
+                    fmt::format("hone convert-config {} writes a configuration of what it trains", path));
+  }
+  std::string text;
+  try {
+    text = read_whole_file(path, kMaxFileBytes, FileSource::kAlsoPipe);
+  } catch (const UserError& error) {
+    throw UserError(fmt::format("cannot read the configuration '{}': {}", path, error.message()), path,
+                    "hone init MODEL_DIR writes one");
+  }
+  return parse_config_text(text, path, path.ends_with(".json"));
+}
+
+ConfigNode parse_override_value(const std::string& text, const std::string& where) {
+  ConfigNode node;
+  const bool structured = !text.empty() && std::string_view("[{\"'").find(text[0]) != std::string_view::npos &&
+                          !text.starts_with("{{") && !text.starts_with("{%");
+  if (structured) {
+    try {
+      node = Converter(where).convert(YAML::Load(text));
+    } catch (const YAML::Exception& error) {
+      throw UserError(fmt::format("cannot read the value {}: {}", text, error.msg), where);
+    }
+  } else {
+    node.text = expand_environment(text, where);
+    const bool null = node.text.empty() || node.text == "~" || node.text == "null";
+    node.kind = null ? ConfigNode::Kind::kNull : ConfigNode::Kind::kScalar;
+  }
+  node.where = where;
+  return node;
+}
+
+std::string expand_environment(const std::string& text, const std::string& where) {
+  std::string result;
+  for (size_t i = 0; i < text.size();) {
+    if (text.compare(i, 3, "$${") == 0) {
+      result += "${";
+      i += 3;
+      continue;
+    }
+    const size_t end = text.compare(i, 2, "${") == 0 ? text.find('}', i) : std::string::npos;
+    if (end == std::string::npos) {
+      result += text[i++];
+      continue;
+    }
+    std::string name = text.substr(i + 2, end - i - 2);
+    std::string fallback;
+    const size_t split = name.find(":-");
+    if (split != std::string::npos) {
+      fallback = name.substr(split + 2);
+      name.resize(split);
+    }
+    const char* value = std::getenv(name.c_str());
+    if (!value && split == std::string::npos) {
+      throw UserError(fmt::format("the environment variable {} is not set", name), where,
+                      fmt::format("set it, or write ${{{}:-DEFAULT}}", name));
+    }
+    result += value ? value : fallback;
+    i = end + 1;
+  }
+  return result;
+}
+
+bool parse_bool(std::string_view text, bool& value) {
+  std::string lower(text);
+  std::transform(lower.begin(), lower.end(), lower.begin(), [](unsigned char c) { return std::tolower(c); });
+  const bool yes = lower == "true" || lower == "yes" || lower == "on" || lower == "1";
+  const bool no = lower == "false" || lower == "no" || lower == "off" || lower == "0";
+  if (yes || no) value = yes;
+  return yes || no;
+}
+
+bool parse_number(std::string_view written, double& value) {
+  // 500_000 is a number to YAML 1.1 and to Python.
+  std::string digits;
+  for (size_t i = 0; i < written.size(); ++i) {
+    const auto is_digit = [&](size_t at) { return at < written.size() && written[at] >= '0' && written[at] <= '9'; };
+    if (written[i] != '_' || i == 0 || !is_digit(i - 1) || !is_digit(i + 1)) digits += written[i];
+  }
+  std::string_view text = digits;
+  if (text.starts_with('+')) text.remove_prefix(1);
+  double parsed = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), parsed);
+  if (error != std::errc() || end != text.data() + text.size() || !std::isfinite(parsed)) return false;
+  value = parsed;
+  return true;
+}
+
+Json natural_json(const ConfigNode& node) {
+  switch (node.kind) {
+    case ConfigNode::Kind::kNull:
+      return nullptr;
+    case ConfigNode::Kind::kSequence: {
+      Json list = Json::array();
+      for (const auto& item : node.items) list.push_back(natural_json(item));
+      return list;
+    }
+    case ConfigNode::Kind::kMapping: {
+      Json object = Json::object();
+      for (const auto& [name, value] : node.members) object[name] = natural_json(value);
+      return object;
+    }
+    case ConfigNode::Kind::kScalar:
+      break;
+  }
+  const std::string& text = node.text;
+  if (node.quoted) return text;
+  if (text == "true" || text == "True") return true;
+  if (text == "false" || text == "False") return false;
+  int64_t integer = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), integer);
+  if (error == std::errc() && end == text.data() + text.size()) return integer;
+  double number = 0;
+  return parse_number(text, number) ? Json(number) : Json(text);
+}
+
+std::string shown(const ConfigNode& node) {
+  std::string text;
+  switch (node.kind) {
+    case ConfigNode::Kind::kNull:
+      text = "null";
+      break;
+    case ConfigNode::Kind::kScalar:
+      text = node.text;
+      break;
+    case ConfigNode::Kind::kSequence:
+      for (const auto& item : node.items) text += (text.empty() ? "" : ", ") + shown(item);
+      text = "[" + text + "]";
+      break;
+    case ConfigNode::Kind::kMapping:
+      for (const auto& [name, value] : node.members) text += (text.empty() ? "" : ", ") + name + ": " + shown(value);
+      text = "{" + text + "}";
+      break;
+  }
+  constexpr size_t kLongest = 60;
+  if (text.size() > kLongest) {
+    size_t cut = kLongest;
+    while (cut > 0 && (static_cast<unsigned char>(text[cut]) & 0xC0) == 0x80) --cut;
+    text = text.substr(0, cut) + "…";
+  }
+  return text;
+}
+
+}  // namespace hone

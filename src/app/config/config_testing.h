@@ -1,0 +1,33 @@
+// Helpers of the configuration's tests.
+#pragma once
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "app/config/overrides.h"
+#include "app/config/resolve.h"
+#include "core/error.h"
+
+namespace hone {
+
+/// Resolves text called run.yaml with overrides.
+inline ResolvedConfig resolved(const std::string& yaml, const std::vector<std::string>& overrides = {}) {
+  return resolve_config(parse_config_text(yaml, "run.yaml"), parse_overrides(overrides));
+}
+
+/// The error that resolving gives, as "what | where | fix"; "" if there is none.
+inline std::string refusal(const std::string& yaml, const std::vector<std::string>& overrides = {}) {
+  try {
+    (void)resolved(yaml, overrides);
+  } catch (const UserError& error) {
+    return error.message() + " | " + error.where() + " | " + error.fix();
+  }
+  return "";
+}
+
+inline bool has_note(const ResolvedConfig& config, const std::string& note) {
+  return std::find(config.notes.begin(), config.notes.end(), note) != config.notes.end();
+}
+
+}  // namespace hone

@@ -1,0 +1,195 @@
+#include "app/config/resolve.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cctype>
+#include <cstdlib>
+#include <set>
+#include <string_view>
+
+#include "app/config/config_value.h"
+#include "app/config/overrides.h"
+#include "app/config/schema.h"
+#include "app/config/statement.h"
+#include "app/config/unknown_keys.h"
+#include "core/error.h"
+
+namespace hone {
+namespace {
+
+using Kind = ConfigNode::Kind;
+
+/// Walks the trees and gathers the statements about each key: the command line first, whose keys the file's lines are
+/// not read for.
+class Collector {
+ public:
+  void walk(const ConfigNode& mapping, const std::string& section, bool from_command_line) {
+    for (const auto& [raw, value] : mapping.members) {
+      const std::string name = config_name(raw);
+      const FoundKey found = find_key(schema(), section, name);
+      const bool mapped_key = found.key && takes_mapping(*found.key, value);
+      if (is_section(name) && value.kind == Kind::kMapping && !mapped_key) {
+        walk(value, name, from_command_line);
+      } else if (found.key) {
+        state(found, name, value, from_command_line);
+      }
+    }
+  }
+
+  /// The statement that counts for each key, in the order of the schema.
+  ResolvedConfig finish() {
+    forget_overridden_families();
+    for (const KeySpec& key : schema()) {
+      const auto found = statements_.find(key.name);
+      if (found == statements_.end()) continue;
+      const Statement chosen = chosen_statement(found->second);
+      key.store(config_.run, chosen.value);
+      config_.stated[key.name] = chosen.where;
+    }
+    config_.notes.insert(config_.notes.end(), command_line_notes_.begin(), command_line_notes_.end());
+    return std::move(config_);
+  }
+
+ private:
+  void note(std::string line, bool of_command_line = false) {
+    if (noted_.insert(line).second) (of_command_line ? command_line_notes_ : config_.notes).push_back(std::move(line));
+  }
+
+  void note_replaced(const std::string& said, const std::string& where, const std::string& by) {
+    note(fmt::format("{} ({}) is replaced by {}", said, where, by), true);
+  }
+
+  void state(const FoundKey& found, const std::string& written, const ConfigNode& value, bool from_command_line) {
+    if (found.key->status == KeyStatus::kNoEffect && value.kind != Kind::kNull) {
+      note(fmt::format("{} has no effect: {} ({})", written, found.key->help, value.where), from_command_line);
+    }
+    if (!from_command_line && is_replaced(*found.key, written, value)) return;
+    std::optional<Statement> statement = read_statement(found, written, value);
+    if (!statement) {
+      if (from_command_line) take_back(*found.key, written, value);
+      return;
+    }
+    note_name(*statement, written, value, from_command_line);
+    statement->from_command_line = from_command_line;
+    std::vector<Statement>& all = statements_[statement->key->name];
+    // The file's before the command line's, which were read first.
+    all.insert(from_command_line ? all.end() : all.begin() + in_front_[statement->key->name]++, std::move(*statement));
+  }
+
+  /// An override that says nothing: null, or a switch that is off. What the file says with the same words goes.
+  void take_back(const KeySpec& key, const std::string& written, const ConfigNode& value) {
+    const bool whole = value.kind == Kind::kNull || key.status == KeyStatus::kLater;
+    taken_back_.insert(whole ? key.name : key.name + " as " + written);
+  }
+
+  /// The command line says something else about the key. Mappings add up, so theirs count as well.
+  bool is_replaced(const KeySpec& key, const std::string& written, const ConfigNode& value) {
+    if (taken_back_.contains(key.name) || taken_back_.contains(key.name + " as " + written)) return true;
+    const auto found = statements_.find(key.name);
+    if (key.type == KeyType::kMapping || found == statements_.end()) return false;
+    const Statement& last = found->second.back();
+    if (!last.from_command_line) return false;
+    if (last.written != written) note_replaced(said(written, value), value.where, last.where);
+    return true;
+  }
+
+  void note_name(const Statement& statement, const std::string& written, const ConfigNode& value,
+                 bool from_command_line) {
+    const std::string& name = statement.key->name;
+    if (value.kind == Kind::kNull || name == written || name.ends_with("." + written)) return;
+    if (shown(value) == statement.meant) {
+      note(fmt::format("{} is called {} here ({})", written, name, value.where), from_command_line);
+    } else {
+      note(fmt::format("{} is called {}: {} here ({})", statement.said, name, statement.meant, value.where),
+           from_command_line);
+    }
+  }
+
+  void forget_overridden_families() {
+    const auto overridden = [&](const std::string& name) {
+      const auto found = statements_.find(name);
+      return found != statements_.end() && found->second.back().from_command_line &&
+             !found->second.back().value.is_null();
+    };
+    for (const auto& family : key_families()) {
+      const auto by = std::find_if(family.begin(), family.end(), overridden);
+      if (by == family.end()) continue;
+      for (const std::string& name : family) {
+        const auto found = statements_.find(name);
+        if (overridden(name) || found == statements_.end()) continue;
+        const Statement& replaced = found->second.back();
+        if (!replaced.value.is_null()) {
+          note_replaced(replaced.said, replaced.where, statements_[*by].back().where);
+        }
+        statements_.erase(found);
+      }
+    }
+    // A micro-batch of another size keeps the global batch where the file states one.
+    if (overridden("per_device_train_batch_size") && !overridden("gradient_accumulation_steps") &&
+        statements_.contains("global_batch_size")) {
+      statements_.erase("gradient_accumulation_steps");
+    }
+  }
+
+  ResolvedConfig config_;
+  std::map<std::string, std::vector<Statement>> statements_;
+  std::map<std::string, int64_t> in_front_;  ///< of statements_: how many are the file's
+  std::set<std::string> taken_back_;         ///< keys, or "KEY as NAME"
+  std::vector<std::string> command_line_notes_;
+  std::set<std::string> noted_;
+};
+
+}  // namespace
+
+ResolvedConfig resolve_config(const ConfigNode& file, const ConfigNode& overrides, int64_t ranks) {
+  check_names(file, overrides);
+  Collector collector;
+  collector.walk(overrides, "", true);
+  collector.walk(file, "", false);
+  ResolvedConfig config = collector.finish();
+  config.run.machine.ranks = ranks;
+  apply_rules(config);
+  return config;
+}
+
+namespace {
+
+/// KTransformers' variables that are set: here they are keys of a configuration, and the environment is not read.
+std::set<std::string> unread_environment() {
+  std::set<std::string> set;
+  for (std::string name : writable_names(schema())) {
+    const auto begins = [&](std::string_view with) { return name.starts_with(with); };
+    if (!begins("accelerate_kt_") && !begins("kt_") && !begins("sft_") && name != "use_kt") continue;
+    for (char& c : name) c = static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
+    if (std::getenv(name.c_str()) != nullptr) set.insert(name);
+  }
+  return set;
+}
+
+}  // namespace
+
+ResolvedConfig load_config(const std::string& path, const std::vector<std::string>& overrides, int64_t ranks) {
+  ResolvedConfig config =
+      resolve_config(path.empty() ? ConfigNode() : read_config_file(path), parse_overrides(overrides), ranks);
+  if (const std::set<std::string> names = unread_environment(); !names.empty()) {
+    config.notes.push_back(
+        fmt::format("not read from the environment: {}; write what they say into the configuration, "
+                    "under the same names",
+                    fmt::join(names, ", ")));
+  }
+  return config;
+}
+
+void require_keys(const ResolvedConfig& config, std::initializer_list<const char*> names) {
+  for (const char* name : names) {
+    if (config.states(name)) continue;
+    throw UserError(
+        fmt::format("{} is not stated", name), name,
+        fmt::format("write {}: VALUE ({}) in the configuration, or {}=VALUE on the command line; `hone init "
+                    "MODEL --data FILE` writes both",
+                    name, expectation(key_spec(name)), name));
+  }
+}
+
+}  // namespace hone

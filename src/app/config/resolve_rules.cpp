@@ -1,0 +1,376 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <utility>
+
+#include "app/config/resolve_rules.h"
+#include "app/config/schema.h"
+#include "app/init/presets.h"
+#include "core/error.h"
+#include "report/mlflow/mlflow_store.h"
+#include "train/run_options.h"
+
+namespace hone {
+
+std::string where(const ResolvedConfig& config, const std::string& name) {
+  const auto found = config.stated.find(name);
+  return found == config.stated.end() ? name : found->second;
+}
+
+bool says_something(const ResolvedConfig& config, const KeySpec& key) {
+  return config.states(key.name) && key.load(config.run) != key.default_value;
+}
+
+namespace {
+
+void resolve_method(ResolvedConfig& config) {
+  RunConfig::Model& model = config.run.model;
+  std::vector<const KeySpec*> lora_keys;
+  for (const KeySpec& key : schema()) {
+    const bool about_lora = key.group == key_spec("lora_r").group || key.name == "adapter_name_or_path";
+    if (about_lora && key.load && says_something(config, key)) lora_keys.push_back(&key);
+  }
+  if (lora_keys.empty()) return;
+  const std::string& first = lora_keys.front()->name;
+  if (!config.states("finetuning_type")) {
+    model.finetuning_type = "lora";
+    config.notes.push_back(
+        fmt::format("finetuning_type is lora, since {} is stated ({})", first, where(config, first)));
+  }
+  if (model.finetuning_type == "lora") return;
+  if (!model.adapter_name_or_path.empty()) {
+    throw UserError("adapter_name_or_path continues an adapter, but finetuning_type is full",
+                    where(config, "adapter_name_or_path"), "write finetuning_type: lora, or merge the adapter first");
+  }
+  for (const KeySpec* key : lora_keys) {
+    config.notes.push_back(
+        fmt::format("{} has no effect: finetuning_type is full ({})", key->name, where(config, key->name)));
+  }
+}
+
+void resolve_lora(ResolvedConfig& config) {
+  RunConfig::Lora& lora = config.run.lora;
+  if (config.run.model.finetuning_type != "lora" || !config.run.model.adapter_name_or_path.empty()) return;
+  lora.r = lora.r.value_or(16);
+  lora.alpha = lora.alpha.value_or(2.0 * static_cast<double>(*lora.r));
+  lora.dropout = lora.dropout.value_or(0);
+  if (lora.target_modules.empty() && lora.target_parameters.empty()) lora.target_modules = {"all-linear"};
+}
+
+void resolve_router(ResolvedConfig& config) {
+  RunConfig::Model& model = config.run.model;
+  std::vector<std::string>& saved = config.run.lora.modules_to_save;
+  const bool lora = model.finetuning_type == "lora";
+  const bool listed = std::find(saved.begin(), saved.end(), "router") != saved.end(), router_saved = lora && listed;
+  if (!config.states("freeze_router")) {
+    model.freeze_router = lora && !router_saved;
+  } else if (model.freeze_router && router_saved) {
+    throw UserError("lora_modules_to_save trains the router, but freeze_router is true",
+                    where(config, "lora_modules_to_save"), "keep one of them");
+  }
+  if (lora && !model.freeze_router && !listed) saved.push_back("router");
+}
+
+/// What the optimizer is told that it does not take, or keeps no state for.
+void resolve_optimizer(ResolvedConfig& config) {
+  RunConfig::Optim& optim = config.run.optim;
+  if (optim.name == "lion" && !config.states("adam_beta2")) optim.adam_beta2 = 0.99;
+  OptimizerOptions options;
+  try {
+    options = optimizer_options(config.run);
+  } catch (const UserError& error) {
+    throw UserError(error.message(), where(config, "optim_args"), error.fix());
+  }
+  if (options.kind == OptimizerKind::kAdafactor && options.adafactor.relative_step && config.states("learning_rate")) {
+    throw UserError("adafactor's relative_step makes the learning rate itself, but learning_rate is stated",
+                    where(config, "learning_rate"), "keep one of them");
+  }
+  if (options.kind == OptimizerKind::kAdamw) return;
+  const auto refuse = [&](const char* key, const std::string& why) {
+    throw UserError(fmt::format("optim {} {}, but {} is stated", optim.name, why, key), where(config, key),
+                    fmt::format("leave {} out", key));
+  };
+  const RunConfig::Model& model = config.run.model;
+  if (model.opt_v_dtype != "float32") {
+    refuse("opt_v_dtype", options.kind == OptimizerKind::kAdafactor
+                              ? "keeps second moments as factors of rows and columns, which are small and float32"
+                              : "keeps no second moments");
+  }
+  if (model.opt_m_dtype == "int8") refuse("opt_m_dtype", "keeps first moments in float32 or bfloat16");
+  if (model.opt_m_dtype != "float32" && !options.has_m()) refuse("opt_m_dtype", "keeps no first moments here");
+  std::vector<std::string> unused = {"adam_epsilon"};
+  if (options.kind != OptimizerKind::kLion) unused.insert(unused.end(), {"adam_beta1", "adam_beta2"});
+  for (const std::string& key : unused) {
+    if (says_something(config, key_spec(key))) {
+      config.notes.push_back(fmt::format("{} has no effect: optim is {} ({})", key, optim.name, where(config, key)));
+    }
+  }
+}
+
+/// Experts of 8 bits are frozen, and are multiplied with on a CPU alone.
+void resolve_expert_weights(const ResolvedConfig& config) {
+  const RunConfig::Model& model = config.run.model;
+  const auto refuse = [&](const std::string& what, const std::string& fix) {
+    throw UserError(what, where(config, "expert_weight_dtype"), fix);
+  };
+  if (model.expert_weight_dtype == "bfloat16" && model.dtype == "float32") {
+    refuse("expert_weight_dtype is bfloat16, but dtype is float32",
+           "leave expert_weight_dtype out, which holds experts in dtype, or write dtype: bfloat16");
+  }
+  if (model.expert_weight_dtype != "int8") return;
+  if (model.finetuning_type != "lora") {
+    refuse(fmt::format("experts of 8 bits are frozen, but finetuning_type is {}", model.finetuning_type),
+           "write finetuning_type: lora, which trains adapters beside them, or leave expert_weight_dtype out");
+  }
+  if (config.run.machine.device.starts_with("cuda")) {
+    check_expert_format(WeightFormat::kInt8, Device{DeviceKind::kCuda, 0}, where(config, "expert_weight_dtype"));
+  }
+}
+
+void resolve_precision(ResolvedConfig& config) {
+  RunConfig::Model& model = config.run.model;
+  if (config.run.optim.name == "adamw_8bit") {
+    for (auto [name, dtype] : {std::pair{"opt_m_dtype", &model.opt_m_dtype}, {"opt_v_dtype", &model.opt_v_dtype}}) {
+      if (config.states(name) && *dtype != "int8") {
+        throw UserError(fmt::format("optim adamw_8bit has moments of 8 bits, but {} is {}", name, *dtype),
+                        where(config, name), "keep one of them: optim: adamw takes every dtype");
+      }
+      *dtype = "int8";
+    }
+  }
+  if (model.master_dtype == "bfloat16" && model.dtype == "float32") {
+    throw UserError("master_dtype bfloat16 steps the bfloat16 weights themselves, but dtype is float32",
+                    where(config, "master_dtype"), "leave master_dtype out: float32 weights need no copy");
+  }
+  resolve_expert_weights(config);
+}
+
+/// A layer that is stepped in backward sees neither what other layers' gradients are nor further micro-batches.
+void resolve_optimizer_in_backward(const ResolvedConfig& config) {
+  const RunConfig& run = config.run;
+  if (!run.optim.optimizer_in_backward) return;
+  const auto refuse = [&](const std::string& what, const char* key, const std::string& fix) {
+    throw UserError("optimizer_in_backward steps a layer before backward has reached the others: " + what,
+                    where(config, key), fix);
+  };
+  if (run.schedule.gradient_accumulation_steps != 1) {
+    refuse(fmt::format("it cannot wait for {} micro-batches", run.schedule.gradient_accumulation_steps),
+           config.states("gradient_accumulation_steps") ? "gradient_accumulation_steps" : "global_batch_size",
+           "write gradient_accumulation_steps: 1, or leave optimizer_in_backward out");
+  }
+  if (run.optim.max_grad_norm != 0) {
+    refuse(fmt::format("it cannot clip to a norm of all gradients ({})", run.optim.max_grad_norm), "max_grad_norm",
+           "write max_grad_norm: 0, or leave optimizer_in_backward out");
+  }
+  if (run.optim.nan_policy == "skip") {
+    refuse("a step that loses its numbers cannot be skipped as a whole", "nan_policy",
+           "write nan_policy: stop, or leave optimizer_in_backward out");
+  }
+}
+
+/// tokens_per_step and gradient_accumulation_steps as a global batch; 0 if neither says one.
+int64_t global_batch_of_tokens(const ResolvedConfig& config) {
+  const RunConfig& run = config.run;
+  if (!run.schedule.tokens_per_step) return 0;
+  if (!run.data.max_length) {
+    throw UserError("tokens_per_step needs max_length", where(config, "tokens_per_step"),
+                    "state max_length, or global_batch_size instead");
+  }
+  if (*run.schedule.tokens_per_step % *run.data.max_length != 0) {
+    throw UserError(fmt::format("tokens_per_step {} is not a multiple of max_length {}", *run.schedule.tokens_per_step,
+                                *run.data.max_length),
+                    where(config, "tokens_per_step"), "state a multiple, or global_batch_size instead");
+  }
+  return *run.schedule.tokens_per_step / *run.data.max_length;
+}
+
+/// " × 4 ranks"; "" for one.
+std::string times_ranks(const ResolvedConfig& config) {
+  const int64_t ranks = config.run.machine.ranks;
+  return ranks > 1 ? fmt::format(" × {} ranks", ranks) : "";
+}
+
+/// `total` = `part` × ranks × the result.
+int64_t divided(const ResolvedConfig& config, int64_t total, int64_t part, const char* name) {
+  const int64_t of_ranks = part * config.run.machine.ranks;
+  if (total % of_ranks == 0) return total / of_ranks;
+  throw UserError(
+      fmt::format("global_batch_size {} is not a multiple of {} {}{}", total, name, part, times_ranks(config)),
+      where(config, config.states("global_batch_size") ? "global_batch_size" : "tokens_per_step"),
+      fmt::format("state a multiple of {}", of_ranks));
+}
+
+/// What ranks can do together, and how many there should be.
+void resolve_ranks(const ResolvedConfig& config) {
+  const RunConfig& run = config.run;
+  const RunConfig::Machine& machine = run.machine;
+  if (machine.num_gpus && *machine.num_gpus != machine.ranks) {
+    throw UserError(
+        fmt::format("num_gpus is {}, but {} {} started", *machine.num_gpus, machine.ranks,
+                    machine.ranks == 1 ? "rank was" : "ranks were"),
+        where(config, "num_gpus"),
+        fmt::format("start one rank for each: hone launch -n {} train …; or leave num_gpus out", *machine.num_gpus));
+  }
+  if (machine.ranks == 1) return;
+  if (run.optim.optimizer_in_backward) {
+    throw UserError("optimizer_in_backward steps a layer before the ranks' gradients of it have been summed",
+                    where(config, "optimizer_in_backward"), "leave it out, or train with one rank");
+  }
+  if (machine.zero_stage == "1" && run.optim.name == "adafactor") {
+    throw UserError("zero_stage 1 gives each rank a part of a matrix, and adafactor keeps factors of whole ones",
+                    where(config, "zero_stage"), "use zero_stage: 0, whose factors are small, or another optimizer");
+  }
+}
+
+void resolve_batch(ResolvedConfig& config) {
+  RunConfig::Schedule& batch = config.run.schedule;
+  const int64_t of_tokens = global_batch_of_tokens(config);
+  const bool global = config.states("global_batch_size") || of_tokens > 0;
+  if (of_tokens > 0 && config.states("global_batch_size") && of_tokens != batch.global_batch_size) {
+    throw UserError(
+        fmt::format("tokens_per_step {} means a global_batch_size of {}, but it is {} ({})", *batch.tokens_per_step,
+                    of_tokens, batch.global_batch_size, where(config, "global_batch_size")),
+        where(config, "tokens_per_step"), "keep one of them");
+  }
+  if (of_tokens > 0) batch.global_batch_size = of_tokens;
+  const bool micro = config.states("per_device_train_batch_size");
+  const bool accumulation = config.states("gradient_accumulation_steps");
+  if (global && accumulation && !micro) {
+    batch.per_device_train_batch_size =
+        divided(config, batch.global_batch_size, batch.gradient_accumulation_steps, "gradient_accumulation_steps");
+  } else if (global && !accumulation) {
+    batch.gradient_accumulation_steps =
+        divided(config, batch.global_batch_size, batch.per_device_train_batch_size, "per_device_train_batch_size");
+  }
+  const int64_t product =
+      batch.per_device_train_batch_size * batch.gradient_accumulation_steps * config.run.machine.ranks;
+  if (global && product != batch.global_batch_size) {
+    throw UserError(
+        fmt::format(
+            "per_device_train_batch_size {} × gradient_accumulation_steps {}{} is {}, but global_batch_size is {}",
+            batch.per_device_train_batch_size, batch.gradient_accumulation_steps, times_ranks(config), product,
+            batch.global_batch_size),
+        where(config, config.states("global_batch_size") ? "global_batch_size" : "tokens_per_step"),
+        "leave one of the three out: two fix the third");
+  }
+  batch.global_batch_size = product;
+}
+
+/// After resolve_evaluation: what a micro-batch holds is made room for before a plan can say that it does not fit.
+void check_micro_batches(const ResolvedConfig& config) {
+  constexpr int64_t kMostTokens = int64_t{1} << 30, kUsualLength = 4096;
+  const int64_t length = config.run.data.max_length.value_or(kUsualLength);
+  for (const auto& [key, batch] :
+       {std::pair{"per_device_train_batch_size", config.run.schedule.per_device_train_batch_size},
+        std::pair{"per_device_eval_batch_size", config.run.eval.per_device_eval_batch_size}}) {
+    if (batch <= kMostTokens / length) continue;
+    throw UserError(fmt::format("{} {} × max_length {} is more than a micro-batch can be: {} tokens", key, batch,
+                                length, kMostTokens),
+                    where(config, key), "lower it: gradient_accumulation_steps makes a step larger");
+  }
+}
+
+void resolve_names(ResolvedConfig& config) {
+  RunConfig::Report& report = config.run.report;
+  const std::filesystem::path folder = std::filesystem::path(report.output_dir).lexically_normal();
+  const std::filesystem::path last = folder.has_filename() ? folder.filename() : folder.parent_path().filename();
+  if (!config.states("run_name")) report.run_name = last.string();
+  if (!config.states("logging_dir")) report.logging_dir = (folder / "runs").string();
+  if (!config.states("data_seed")) config.run.machine.data_seed = config.run.machine.seed;
+}
+
+void resolve_reports(ResolvedConfig& config) {
+  constexpr int64_t kUsualPort = 8000;
+  RunConfig::Report& report = config.run.report;
+  const auto names = [&](const char* name) {
+    return std::find(report.report_to.begin(), report.report_to.end(), name) != report.report_to.end();
+  };
+  if (names("prometheus") && !config.states("metrics_port")) report.metrics_port = kUsualPort;
+  if (!report.mlflow_tracking_uri.empty()) check_mlflow_uri(report.mlflow_tracking_uri);
+  const std::pair<const char*, bool> settings[] = {{"mlflow_tracking_uri", !report.mlflow_tracking_uri.empty()},
+                                                   {"mlflow_experiment_name", !report.mlflow_experiment_name.empty()},
+                                                   {"mlflow_run_id", !report.mlflow_run_id.empty()},
+                                                   {"mlflow_tags", !report.mlflow_tags.empty()}};
+  for (const auto& [key, says_something] : settings) {
+    if (config.states(key) && says_something && !names("mlflow")) {
+      config.notes.push_back(
+          fmt::format("{} has no effect: report_to does not name mlflow ({})", key, where(config, key)));
+    }
+  }
+}
+
+}  // namespace
+
+void apply_rules(ResolvedConfig& config) {
+  resolve_method(config);
+  apply_preset(config);
+  resolve_lora(config);
+  resolve_router(config);
+  resolve_optimizer(config);
+  resolve_precision(config);
+  resolve_batch(config);
+  resolve_ranks(config);
+  resolve_optimizer_in_backward(config);
+  resolve_rate(config);
+  resolve_warmup(config);
+  resolve_data(config);
+  resolve_evaluation(config);
+  check_micro_batches(config);
+  resolve_checkpoints(config);
+  resolve_names(config);
+  resolve_reports(config);
+}
+
+std::vector<std::string> default_lines(const ResolvedConfig& config) {
+  static const char* const kDisputed[] = {
+      "num_train_epochs",
+      "max_length",
+      "packing",
+      "train_on",
+      "per_device_train_batch_size",
+      "learning_rate",
+      "lr_scheduler_type",
+      "warmup_ratio",
+      "weight_decay",
+      "adam_beta2",
+      "adam_epsilon",
+      "max_grad_norm",
+      "router_aux_loss_coef",
+      "lora_r",
+      "lora_alpha",
+      "gradient_checkpointing",
+      "seed",
+      "logging_steps",
+      "save_steps",
+      "eval_steps",
+      "save_total_limit",
+  };
+  const RunConfig& run = config.run;
+  // A key that says nothing in this run is not worth a word.
+  const auto is_idle = [&](const std::string& name) {
+    return (name == "num_train_epochs" && run.schedule.max_steps) ||
+           (name == "eval_steps" && run.eval.eval_strategy != "steps") ||
+           (name == "save_steps" && run.checkpoint.save_strategy != "steps");
+  };
+  const auto is_stated = [&](const std::string& name) {
+    const auto& families = key_families();
+    return config.states(name) || std::any_of(families.begin(), families.end(), [&](const auto& family) {
+             return std::find(family.begin(), family.end(), name) != family.end() &&
+                    std::any_of(family.begin(), family.end(), [&](const auto& key) { return config.states(key); });
+           });
+  };
+  std::vector<std::string> lines;
+  for (const char* name : kDisputed) {
+    const KeySpec& key = key_spec(name);
+    const bool of_lora = key.group == key_spec("lora_r").group;
+    if (is_stated(name) || is_idle(name) || (of_lora && run.model.finetuning_type != "lora")) continue;
+    const Json value = key.load(run);
+    if (!value.is_null()) {
+      lines.push_back(fmt::format("{} {}", name, value.is_string() ? value.get<std::string>() : value.dump()));
+    }
+  }
+  return lines;
+}
+
+}  // namespace hone

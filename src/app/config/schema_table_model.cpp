@@ -1,0 +1,348 @@
+#include "app/config/alias_rules.h"
+#include "app/config/schema_builder.h"
+#include "app/config/schema_table.h"
+
+namespace hone {
+namespace {
+
+using Model = RunConfig::Model;
+using Lora = RunConfig::Lora;
+using Machine = RunConfig::Machine;
+constexpr auto kModel = &RunConfig::model;
+constexpr auto kLora = &RunConfig::lora;
+constexpr auto kMachine = &RunConfig::machine;
+
+// What does fit in the place of quantised weights.
+constexpr const char* kWhatFits =
+    "remove it, and write finetuning_type: lora, which trains adapters beside bfloat16 weights: `hone estimate "
+    "run.yaml` says what fits; on a CPU expert_weight_dtype: int8 halves the experts";
+
+const std::map<std::string, std::string> kFloatSpellings = {
+    {"bf16", "bfloat16"}, {"torch.bfloat16", "bfloat16"}, {"fp32", "float32"},
+    {"f32", "float32"},   {"float", "float32"},           {"torch.float32", "float32"},
+};
+
+std::map<std::string, std::string> dtype_spellings() {
+  std::map<std::string, std::string> all = kFloatSpellings;
+  all.merge(std::map<std::string, std::string>{{"fp16", "float16"}, {"half", "float16"}, {"torch.float16", "float16"}});
+  return all;
+}
+
+void add_model(GroupBuilder group) {
+  group.key("model_name_or_path", "Folder of the model in Hugging Face format, or an id that is in the local cache.")
+      .field(kModel, &Model::model_name_or_path)
+      .type(KeyType::kPath)
+      .alias({"base_model", "model", "model_path", "model_id", "model.name", "model.path"});
+  group.key("adapter_name_or_path", "Folder of a PEFT adapter to continue.")
+      .field(kModel, &Model::adapter_name_or_path)
+      .type(KeyType::kPath)
+      .rewrite(only_item())
+      .alias({"lora_model_dir", "adapters", "adapter_path", "resume_adapter"});
+  group.key("finetuning_type", "Train all weights, or low-rank adapters beside frozen ones.")
+      .field(kModel, &Model::finetuning_type)
+      .choices({"full", "lora"})
+      .later({"qlora", "freeze"})
+      .instead(
+          "write finetuning_type: lora, which trains adapters beside bfloat16 weights (`hone estimate run.yaml` says "
+          "what fits), or full with freeze_parameters")
+      .default_note("full; lora if any lora_ key or adapter_name_or_path is stated")
+      .alias("adapter", mapped({{"none", "full"}, {"", ""}}))
+      .alias({"tuner_type", "training_type", "train_type"})
+      .alias("kt_train_mode", mapped({{"hybrid", "freeze"}}))
+      .alias("accelerate_kt_train_mode", mapped({{"hybrid", "freeze"}}))
+      .alias("use_lora", either("lora", "full", Emphasis::kWeak))
+      .alias("use_peft", either("lora", "full", Emphasis::kWeak))
+      .alias("lora", either("lora", "full", Emphasis::kWeak))
+      .alias("lora.enabled", either("lora", "full", Emphasis::kWeak));
+  group
+      .key("freeze_parameters",
+           "Patterns of parameters that are not trained: names, globs, or re: and a regular expression.")
+      .field(kModel, &Model::freeze_parameters)
+      .alias("freeze_parameters_regex", prefixed("re:"));
+  group.key("trainable_parameters", "Patterns of parameters that are trained even if freeze_parameters matches them.")
+      .field(kModel, &Model::trainable_parameters)
+      .alias({"unfrozen_parameters"});
+  group.key("tokenizer_name_or_path", "Folder of the tokenizer, where it is not the model's.")
+      .field(kModel, &Model::tokenizer_name_or_path)
+      .type(KeyType::kPath)
+      .default_note("the model's")
+      .alias({"tokenizer_path", "tokenizer_name"});
+}
+
+void add_lora(GroupBuilder group) {
+  group.key("lora_r", "Rank of the adapters.")
+      .field(kLora, &Lora::r)
+      .at_least(1)
+      .default_note("16; the adapter's with adapter_name_or_path")
+      .alias({"r", "rank", "lora_rank", "kt_lora_rank", "accelerate_kt_lora_rank"});
+  group.key("lora_alpha", "Numerator of the scaling alpha / r, which is printed at start.")
+      .field(kLora, &Lora::alpha)
+      .above(0)
+      .default_note("2 × lora_r; the adapter's with adapter_name_or_path")
+      .alias({"alpha", "kt_lora_alpha", "accelerate_kt_lora_alpha"});
+  group.key("lora_dropout", "Dropout on the input of the adapters.")
+      .field(kLora, &Lora::dropout)
+      .at_least(0)
+      .below(1)
+      .default_note("0; the adapter's with adapter_name_or_path")
+      .alias({"dropout", "kt_lora_dropout", "accelerate_kt_lora_dropout"});
+  group
+      .key("lora_target_modules",
+           "What gets an adapter: attention, all-linear (attention with its gates, dense and shared MLPs), "
+           "all-experts, names, globs, re: and a regular expression. Each must match.")
+      .field(kLora, &Lora::target_modules)
+      .spelled({{"all", "all-linear"}})
+      .default_note("all-linear, unless lora_target_parameters or adapter_name_or_path is stated")
+      .alias({"target_modules", "lora_target"})
+      .alias("lora_target_linear", when_true("all-linear"))
+      .alias("target_regex", prefixed("re:"));
+  group
+      .key("lora_exclude_modules",
+           "Modules without adapters among those that lora_target_modules names, written as there. Each must match.")
+      .field(kLora, &Lora::exclude_modules)
+      .alias({"exclude_modules", "exclude"});
+  group.key("lora_target_parameters", "Fused expert tensors that get an adapter, as PEFT's target_parameters.")
+      .field(kLora, &Lora::target_parameters)
+      .alias({"target_parameters"});
+  group.key("lora_modules_to_save", "Modules trained whole beside the adapters and saved with them.")
+      .field(kLora, &Lora::modules_to_save)
+      .choices({"router", "embed_tokens", "lm_head"})
+      .spelled({{"gate", "router"},
+                {"mlp.gate", "router"},
+                {"mlp.router", "router"},
+                {"block_sparse_moe.gate", "router"},
+                {"embeddings", "embed_tokens"},
+                {"model.embed_tokens", "embed_tokens"}})
+      .alias({"modules_to_save", "additional_target"});
+  group.key("use_rslora", "Scale by alpha / sqrt(r) instead of alpha / r.")
+      .field(kLora, &Lora::use_rslora)
+      .alias({"peft_use_rslora", "lora_use_rslora"});
+  group
+      .key("expert_lora",
+           "Experts' adapters: an A and a B for each of gate, up and down, or one A for the fused gate_up.")
+      .field(kLora, &Lora::expert_lora)
+      .choices({"split", "shared"});
+  group
+      .key("adapter_layout",
+           "How expert adapters are written at the end: per expert, PEFT's target_parameters, or for KTransformers or "
+           "SGLang.")
+      .field(kLora, &Lora::adapter_layout)
+      .choices({"split", "target_parameters", "kt", "sglang"})
+      .default_note("as trained");
+  group.later("use_dora", KeyType::kBool, "Weight-decomposed LoRA.")
+      .neutral(false)
+      .alias({"peft_use_dora", "lora_use_dora"});
+  group.key("loraplus_lr_ratio", "LoRA+: B of the adapters learns at this times learning_rate, A at learning_rate.")
+      .field(kLora, &Lora::loraplus_lr_ratio)
+      .above(0)
+      .alias({"lorap_lr_ratio"});
+  group
+      .key("lora_rank_pattern",
+           "Ranks other than lora_r, by pattern of modules as in PEFT: the end of a name, a regular expression, or "
+           "attention, all-linear, all-experts. The first that matches counts; each must match.")
+      .field(kLora, &Lora::rank_pattern)
+      .alias({"rank_pattern"});
+  group.key("lora_alpha_pattern", "Alphas other than lora_alpha, as lora_rank_pattern.")
+      .field(kLora, &Lora::alpha_pattern)
+      .alias({"alpha_pattern"});
+  group.key("lora_layers", "Layers that get adapters, numbered from 0: [0, 4-7].")
+      .field(kLora, &Lora::layers)
+      .default_note("all")
+      .alias({"layers_to_transform", "lora_layers_to_transform", "peft_layers_to_transform"});
+  group
+      .key("lora_init",
+           "Initial values: true (A Kaiming, B zero), gaussian (A normal with 1 / r, B zero), false (B random too).")
+      .field(kLora, &Lora::init)
+      .choices({"true", "gaussian", "false"})
+      .later({"pissa", "pissa_init", "olora", "loftq", "eva", "corda", "orthogonal", "lora_ga", "mica"})
+      .spelled({{"default", "true"}, {"yes", "true"}, {"no", "false"}, {"kaiming", "true"}})
+      .alias({"init_lora_weights", "peft_init_lora_weights"});
+  group.later("lora_bias", KeyType::kString, "Biases trained beside the adapters.")
+      .neutral("none")
+      .alias({"lora.bias"});
+  group.no_effect("layers_pattern", "Layers are known by their numbers.").alias({"peft_layers_pattern"});
+  group.no_effect("loraplus_lr_embedding", "Embeddings have no adapters.");
+}
+
+void add_router(GroupBuilder group) {
+  group.key("freeze_router", "Keep the routers as they are.")
+      .field(kModel, &Model::freeze_router)
+      .default_note("true with LoRA, false in full fine-tuning")
+      .alias({"moe_freeze_router", "freeze_moe_router"})
+      .alias("train_router", negated());
+  group.key("router_aux_loss_coef", "Weight of the load-balancing loss, which is measured in any case.")
+      .field(kModel, &Model::router_aux_loss_coef)
+      .at_least(0)
+      .default_note("the model's in full fine-tuning with trained routers, else 0")
+      .alias({"moe_aux_loss_coef", "moe_aux_loss_coeff", "auxiliary_loss_weight"})
+      .alias("use_auxiliary_loss", off_means_zero());
+  group
+      .key("aux_loss_reduction",
+           "Over micro-batches: mean by tokens, or hf_sum, the sum that Hugging Face's trainer makes of it.")
+      .field(kModel, &Model::aux_loss_reduction)
+      .choices({"mean", "hf_sum"});
+  group
+      .key("moe_log_expert_load",
+           "Log a map of the tokens of each expert at evaluations, and write balance and entropy of every layer.")
+      .field(kModel, &Model::moe_log_expert_load)
+      .alias({"monitor_expert_usage", "log_expert_metrics"});
+  group
+      .key("router_z_loss_coef",
+           "Weight of the mean over tokens and routers of (log Σ exp(logits))², which keeps logits small; measured in "
+           "any case.")
+      .field(kModel, &Model::router_z_loss_coef)
+      .at_least(0)
+      .alias({"moe_z_loss_coef", "moe_z_loss_coeff"});
+  group.later("router_bias_update_rate", KeyType::kNumber, "Sign update of selection biases.").neutral(0);
+  group
+      .key("router_jitter_noise",
+           "Training multiplies the input of routers and experts by uniform numbers in 1 ± this; 0 is off.")
+      .field(kModel, &Model::router_jitter_noise)
+      .at_least(0)
+      .below(1)
+      .default_note("the model's");
+  group.later("router_dtype", KeyType::kString, "Routers compute in float32.")
+      .neutral("float32")
+      .unset({"fp32"})
+      .alias({"moe_router_dtype"});
+}
+
+void add_precision(GroupBuilder group) {
+  group.key("dtype", "Weights and activations while computing.")
+      .field(kModel, &Model::dtype)
+      .choices({"bfloat16", "float32"})
+      .later({"float16", "fp8", "fp8_hybrid", "e4m3", "nvfp4"})
+      .spelled(dtype_spellings())
+      .unset({"auto"})
+      .alias({"torch_dtype", "recipe", "matmul_dtype"})
+      .alias("bf16", mapped({{"true", "bfloat16"},
+                             {"yes", "bfloat16"},
+                             {"auto", "bfloat16"},
+                             {"full", "bfloat16"},
+                             {"false", "float32"},
+                             {"no", "float32"}}));
+  group
+      .key("expert_weight_dtype",
+           "Weights of routed experts: auto as dtype; int8, with adapters and on a CPU alone, 8 bits and a scale for "
+           "each row, which are half of bfloat16's memory (docs/precision.md).")
+      .field(kModel, &Model::expert_weight_dtype)
+      .choices({"auto", "bfloat16", "int8"})
+      .later({"int4", "fp8", "amxbf16_skiplora", "amxint8_skiplora", "amxint4_skiplora"})
+      .spelled({{"bf16", "bfloat16"},
+                {"torch.bfloat16", "bfloat16"},
+                {"amxbf16", "bfloat16"},
+                {"amxint8", "int8"},
+                {"amxint4", "int4"}})
+      .alias({"kt_backend", "kt_expert_weight_format", "accelerate_kt_backend", "accelerate_kt_expert_weight_format"});
+  group
+      .key("grad_dtype",
+           "Gradients of trained weights; those of norms, biases and adapters stay float32. What further micro-batches "
+           "add in bfloat16 is rounded stochastically.")
+      .field(kModel, &Model::grad_dtype)
+      .choices({"float32", "bfloat16"})
+      .spelled(kFloatSpellings);
+  group
+      .key("master_dtype",
+           "The optimizer's copy of the trained weights. bfloat16: there is none, the bfloat16 weights themselves are "
+           "stepped and rounded stochastically.")
+      .field(kModel, &Model::master_dtype)
+      .choices({"float32", "bfloat16"})
+      .spelled(kFloatSpellings)
+      .alias("pure_bf16", when_true("bfloat16"));
+  group
+      .key("opt_m_dtype",
+           "First moments of the optimizer. bfloat16 and int8 (block-wise codes with a scale for each 256) are rounded "
+           "stochastically; in int8, tensors of fewer than 4096 elements stay float32.")
+      .field(kModel, &Model::opt_m_dtype)
+      .choices({"float32", "bfloat16", "int8"})
+      .spelled(kFloatSpellings);
+  group.key("opt_v_dtype", "Second moments of the optimizer, as opt_m_dtype.")
+      .field(kModel, &Model::opt_v_dtype)
+      .choices({"float32", "bfloat16", "int8"})
+      .spelled(kFloatSpellings);
+  group
+      .key("gradient_checkpointing",
+           "Recompute activations in backward instead of keeping them: all (true), or norms and rotations; with "
+           "activations also those of dense MLPs; with experts also gate and up of experts. auto takes the first that "
+           "the memory plan allows.")
+      .field(kModel, &Model::gradient_checkpointing)
+      .choices({"auto", "true", "false", "norms", "activations", "experts"})
+      .later({"selective"})
+      .spelled({{"full", "true"},
+                {"unsloth", "true"},
+                {"yes", "true"},
+                {"everything", "true"},
+                {"no", "false"},
+                {"none", "false"}})
+      .rewrite(list_means("selective"))
+      .alias({"recompute", "use_gradient_checkpointing", "activation_checkpointing", "recompute_granularity",
+              "recompute_modules"});
+  group.later("fp16", KeyType::kBool, "Training in float16.").neutral(false);
+  group.later("fp8", KeyType::kBool, "Matrix products in 8-bit floats.").neutral(false).alias({"use_fp8"});
+  group.later("load_in_4bit", KeyType::kBool, "A base quantised to 4 bits.")
+      .neutral(false)
+      .instead(kWhatFits)
+      .alias({"quantization_bit", "quant_bits", "qlora_bnb"});
+  group.later("load_in_8bit", KeyType::kBool, "A base quantised to 8 bits.").neutral(false).instead(kWhatFits);
+  group.later("quantize_moe_experts", KeyType::kBool, "Experts quantised while they are read.")
+      .neutral(false)
+      .instead(kWhatFits);
+}
+
+void add_parallel(GroupBuilder group) {
+  group
+      .key("zero_stage",
+           "What ranks share (docs/distributed.md): 0 nothing, every rank keeps all; 1 the optimizer's state, of which "
+           "each keeps a part; 2 gradients; 3 parameters.")
+      .field(kMachine, &Machine::zero_stage)
+      .choices({"0", "1"})
+      .later({"2", "3"})
+      .spelled({{"false", "0"}, {"no", "0"}, {"none", "0"}})
+      .instead(
+          "write zero_stage: 1, which shards the optimizer's state alone; `hone estimate run.yaml` says what fits "
+          "on each rank, and finetuning_type: lora takes least")
+      .alias({"zero_level"})
+      .alias("deepspeed", deepspeed_stage())
+      .alias("deepspeed_config", deepspeed_stage())
+      .alias("fsdp", fsdp_stage());
+  group.key("num_gpus", "How many ranks train together, to be checked: the launcher (hone launch, mpirun) starts them.")
+      .field(kMachine, &Machine::num_gpus)
+      .at_least(1)
+      .unset({"auto"})
+      .default_note("as many as were started");
+  group
+      .key("ddp_timeout",
+           "Seconds that ranks wait for one that does not come to a collective, before the run ends with "
+           "its name. A rank that dies is noticed at once.")
+      .field(kMachine, &Machine::ddp_timeout)
+      .at_least(1);
+  group
+      .later("cpu_offload", KeyType::kStringList, "What lives in host memory: optimizer, params, activations, experts.")
+      .instead(
+          "remove it: `hone estimate run.yaml` says what fits without; gradient_checkpointing: true, optim: "
+          "adamw_8bit and master_dtype: bfloat16 take less memory")
+      .alias({"use_cpu_offload", "offload_optimizer", "offload_param", "offload_params", "offload_activations",
+              "offload_experts"});
+  group.later("expert_parallel_size", KeyType::kInteger, "Ranks over which the experts are spread.")
+      .neutral(1)
+      .instead("remove it: every rank holds all experts; `hone estimate run.yaml` says what fits")
+      .alias({"ep_size", "ep_degree", "expert_model_parallel_size"})
+      .alias("fast_moe", mapped({{"true", ""}, {"false", ""}}));
+  group.later("use_kt", KeyType::kBool, "Experts on the CPU beside a GPU, with KTransformers' names.")
+      .instead(
+          "remove it: `hone estimate run.yaml` says what fits on one device; device: cpu with expert_weight_dtype: "
+          "int8 holds the largest experts")
+      .alias({"kt_config", "kt_optimize_rule"});
+}
+
+}  // namespace
+
+void add_model_keys(std::vector<KeySpec>& table) {
+  add_model({table, "Model and method"});
+  add_lora({table, "LoRA"});
+  add_router({table, "Routers"});
+  add_precision({table, "Precision and memory"});
+  add_parallel({table, "Ranks and placement"});
+}
+
+}  // namespace hone

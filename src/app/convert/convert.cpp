@@ -1,0 +1,185 @@
+#include "app/convert/convert.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+#include <fstream>
+#include <set>
+#include <vector>
+
+#include "app/inference_model.h"
+#include "app/merge/merge.h"
+#include "app/output.h"
+#include "core/error.h"
+#include "core/untrusted_json.h"
+#include "params/expert_parts.h"
+#include "report/humanise.h"
+#include "session/loaded_model.h"
+#include "weights/model_folder.h"
+#include "weights/sharded_conversion.h"
+
+namespace hone {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* kShardedFolder = "pytorch_model_fsdp_";
+
+/// The folder itself, or the only pytorch_model_fsdp_* in it; empty if it has none.
+fs::path sharded_folder(const fs::path& input) {
+  if (ShardedCheckpoint::is_one(input)) return input;
+  std::vector<fs::path> found;
+  for (const auto& entry : fs::directory_iterator(input)) {
+    const bool named = entry.path().filename().string().starts_with(kShardedFolder);
+    if (named && ShardedCheckpoint::is_one(entry.path())) found.push_back(entry.path());
+  }
+  if (found.size() > 1) {
+    throw UserError(fmt::format("the folder has {} sharded models", found.size()), input.string(),
+                    fmt::format("name one of them, such as {}", found.front().string()));
+  }
+  return found.empty() ? fs::path() : found.front();
+}
+
+void convert_sharded_model(const WeightConversionOptions& options, const ShardedCheckpoint& checkpoint,
+                           LoadedModel& model, const fs::path& output, FileChecksums& checksums) {
+  SaveOptions save;
+  save.checksums = &checksums;
+  save.max_shard_size = options.max_shard_size;
+  save.dtype = parse_weight_dtype(options.dtype, "convert");
+  copy_model_files(model.directory(), output);
+  if (save.dtype) write_config_dtype(output, model.config().json(), *save.dtype);
+  write_model(checkpoint, model.store(), model.checkpoint(), model.map(), output, save);
+  // Read again as any other checkpoint is.
+  const Checkpoint written = Checkpoint::open(output);
+  model.map_of(written);
+}
+
+/// The run's adapter_config.json, in the checkpoint or the folder around it.
+std::optional<Json> adapter_config_beside(const fs::path& sharded) {
+  for (const fs::path& folder : {sharded, sharded / ".."}) {
+    std::ifstream file(folder / "adapter_config.json");
+    if (!file) continue;
+    const Json json = parse_json(file);
+    if (!json.is_object()) {
+      throw UserError("adapter_config.json is not a JSON object", (folder / "adapter_config.json").string());
+    }
+    return json;
+  }
+  return std::nullopt;
+}
+
+void convert_sharded_adapter(const WeightConversionOptions& options, const ShardedCheckpoint& checkpoint,
+                             LoadedModel& model, const fs::path& output) {
+  std::optional<Json> config = adapter_config_beside(checkpoint.directory());
+  if (!config && !options.lora_alpha) {
+    throw UserError("the checkpoint has LoRA weights and no adapter_config.json, so their scaling is not known",
+                    checkpoint.directory().string(), "state the run's lora_alpha with --lora-alpha");
+  }
+  const std::optional<int64_t> rank = write_adapter(checkpoint, output);
+  const bool written_by_run = config.has_value();
+  if (!config) {
+    if (!rank) {
+      throw UserError("the LoRA weights do not say one rank, and there is no adapter_config.json",
+                      checkpoint.directory().string(), "put the run's adapter_config.json beside the checkpoint");
+    }
+    config = Json{{"peft_type", "LORA"}, {"task_type", "CAUSAL_LM"}, {"r", *rank}, {"bias", "none"}};
+    (*config)["peft_version"] = "0.21.0";
+  }
+  if (options.lora_alpha) (*config)["lora_alpha"] = *options.lora_alpha;
+  (*config)["base_model_name_or_path"] = options.model;
+  (*config)["inference_mode"] = true;
+  write_text_file(output / "adapter_config.json", config->dump(2) + "\n");
+  // Every tensor has its place in the model, or this says which has none.
+  model.set_trainable(TrainableOptions::nothing(output));
+  if (written_by_run) return;
+  std::set<std::string> modules;
+  for (const Parameter& parameter : model.store().all()) {
+    for (const AttachedAdapter& attached : parameter.adapters()) modules.insert(attached.target);
+  }
+  (*config)["target_modules"] = modules;
+  write_text_file(output / "adapter_config.json", config->dump(2) + "\n");
+}
+
+AdapterLayout parse_layout(const std::string& name) {
+  const std::pair<const char*, AdapterLayout> known[] = {{"split", AdapterLayout::kSplit},
+                                                         {"target_parameters", AdapterLayout::kTargetParameters},
+                                                         {"shared", AdapterLayout::kTargetParameters},
+                                                         {"kt", AdapterLayout::kKt},
+                                                         {"sglang", AdapterLayout::kSglang},
+                                                         {"vllm", AdapterLayout::kSplit}};
+  for (const auto& [text, layout] : known) {
+    if (name == text) return layout;
+  }
+  throw UserError(name.empty() ? "the layout is not named" : fmt::format("'{}' is not a layout of adapters", name),
+                  "--to", "use split (PEFT and vLLM), target_parameters (PEFT), kt (KTransformers) or sglang");
+}
+
+/// Refuses per-expert names for a model whose files have none: PEFT could not load them.
+void require_expert_names(const ParameterStore& store, AdapterLayout layout) {
+  if (layout != AdapterLayout::kSplit) return;
+  for (const Parameter& parameter : store.all()) {
+    if (!is_experts(parameter) || parameter.adapters().empty() || has_expert_files(parameter)) continue;
+    throw UserError("the model's files hold all experts of a layer in one tensor, so there are no per-expert names",
+                    parameter.name(), "use --to target_parameters for PEFT, kt or sglang");
+  }
+}
+
+void convert_adapter(const WeightConversionOptions& options, const fs::path& output) {
+  const AdapterLayout layout = parse_layout(options.to);
+  std::string base = options.model;
+  if (base.empty()) base = base_of_adapter(options.input);
+  LoadedModel model(resolve_model_path(base), DType::kF32);
+  model.set_trainable(TrainableOptions::nothing(options.input));
+  require_expert_names(model.store(), layout);
+  model.store().allocate_trainable_values(Device{});  // the base model's weights are not read
+  load_adapter(options.input, model.store());
+  write_directory(output, [&](const fs::path& temporary, FileChecksums& checksums) {
+    copy_model_files(options.input, temporary);
+    save_adapter(temporary, model.store(),
+                 {.lora = *model.lora(), .layout = layout, .base_model = base, .checksums = &checksums});
+  });
+  print_text(fmt::format("{}: written as {}\n", output.string(), options.to));
+}
+
+}  // namespace
+
+int run_convert(const WeightConversionOptions& options) {
+  const fs::path input = options.input, output = options.output;
+  if (!fs::is_directory(input))
+    throw UserError("there is no such folder", input.string(), "give a checkpoint's folder");
+  if (options.max_shard_size < 1) throw UserError("a shard has no room", "--max-shard-size", "such as 5GB");
+  const auto require_output_apart = [&] {
+    require_apart(output, {{input, "the input"}, {options.model, "the base model"}});
+  };
+  const fs::path sharded = sharded_folder(input);
+  if (sharded.empty() && fs::exists(input / "adapter_config.json")) {
+    require_output_apart();
+    require_free_folder(output, options.force);
+    convert_adapter(options, output);
+    return 0;
+  }
+  if (sharded.empty()) {
+    throw UserError(
+        "the folder holds no sharded checkpoint", input.string(),
+        fmt::format("give a folder with {}0, or the folder of .metadata and .distcp files", kShardedFolder));
+  }
+  if (options.model.empty()) {
+    throw UserError("the pretrained model is not named", "--model",
+                    "it says how the tensors are called and laid out: give the model that the training began with");
+  }
+  require_output_apart();
+  require_free_folder(output, options.force);
+  const ShardedCheckpoint checkpoint = ShardedCheckpoint::open(sharded);
+  LoadedModel model(resolve_model_path(options.model), DType::kBF16);
+  const bool adapter = holds_adapter(checkpoint);
+  write_directory(output, [&](const fs::path& temporary, FileChecksums& checksums) {
+    adapter ? convert_sharded_adapter(options, checkpoint, model, temporary)
+            : convert_sharded_model(options, checkpoint, model, temporary, checksums);
+  });
+  print_text(fmt::format("{}: {} of {} tensors written\n", output.string(), adapter ? "an adapter" : "a model",
+                         with_commas(static_cast<int64_t>(checkpoint.tensors().size()))));
+  return 0;
+}
+
+}  // namespace hone

@@ -1,0 +1,192 @@
+#include "app/convert_config/convert_config.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <iterator>
+
+#include "app/config/overrides.h"
+#include "app/config/resolve.h"
+#include "app/convert_config/command_line.h"
+#include "app/convert_config/converted_yaml.h"
+#include "app/convert_config/detect.h"
+#include "app/convert_config/python_script.h"
+#include "app/convert_config/translation.h"
+#include "app/output.h"
+#include "core/error.h"
+#include "core/file_bytes.h"
+#include "weights/checkpoint.h"
+
+namespace hone {
+namespace {
+
+/// What is read before anything is translated.
+struct Source {
+  TranslationSource config;
+  std::string name;     ///< in messages
+  std::string program;  ///< of a script
+};
+
+std::string text_of(const std::string& path) {
+  constexpr uint64_t kMost = 4 << 20;
+  std::string text = read_whole_file(path, kMost, FileSource::kAlsoPipe);
+  if (text.find('\0') != std::string::npos) throw UserError("this is no text", path, "give a YAML or JSON file");
+  return text;
+}
+
+/// Puts `over` on top of `below`: what it names wins.
+ConfigNode overlaid(ConfigNode below, const ConfigNode& over) {
+  below.kind = ConfigNode::Kind::kMapping;
+  for (const auto& [name, value] : over.members) {
+    std::erase_if(below.members,
+                  [&, &key = name](const auto& member) { return config_name(member.name) == config_name(key); });
+    below.members.emplace_back(name, value);
+  }
+  return below;
+}
+
+/// The files a command names, with its flags on top.
+ConfigNode with_files(const std::vector<ShellWord>& words, const std::string& folder) {
+  std::vector<ShellWord> files;
+  const ConfigNode flags = flags_as_config(words, files);
+  ConfigNode root;
+  root.kind = ConfigNode::Kind::kMapping;
+  ConfigNode rest = flags;
+  for (const char* name : {"config", "config_file"}) {
+    if (const ConfigNode* file = flags.find(name)) files.push_back({file->text, file->where});
+    std::erase_if(rest.members, [&](const auto& member) { return member.name == name; });
+  }
+  for (const ShellWord& file : files) {
+    const std::filesystem::path beside = std::filesystem::path(folder) / file.text;
+    root = overlaid(root, read_config_file(std::filesystem::is_regular_file(beside) ? beside.string() : file.text));
+  }
+  return overlaid(root, rest);
+}
+
+/// How many processes accelerate's file starts, unless the launcher said it.
+void read_devices(const std::string& name, Source& source) {
+  const std::filesystem::path beside = std::filesystem::path(source.config.folder) / name;
+  const std::filesystem::path path = std::filesystem::is_regular_file(beside) ? beside : std::filesystem::path(name);
+  if (source.config.devices > 1 || !std::filesystem::is_regular_file(path)) return;
+  const ConfigNode file = read_config_file(path.string());
+  const ConfigNode* processes = file.find("num_processes");
+  double count = 0;
+  if (processes && parse_number(processes->text, count) && count >= 1 && count < 1e6) {
+    source.config.devices = static_cast<int64_t>(count);
+  }
+}
+
+/// accelerate's file, where a script's launcher names one, as the key that the tables know.
+void add_launcher_file(const TrainingCommand& command, Source& source) {
+  for (size_t i = 0; i + 1 < command.launcher.size(); ++i) {
+    if (command.launcher[i].text != "--config_file") continue;
+    ConfigNode file;
+    file.kind = ConfigNode::Kind::kScalar;
+    file.text = command.launcher[i + 1].text;
+    file.where = command.launcher[i + 1].where;
+    read_devices(file.text, source);
+    source.config.root.members.emplace_back("accelerate_config", std::move(file));
+  }
+}
+
+Source read_source(const ConvertOptions& options) {
+  Source source;
+  source.name = options.input.empty() ? "the command line" : options.input;
+  source.config.folder = std::filesystem::path(options.input).parent_path().string();
+  if (!options.input.empty() && is_config_file(options.input)) {
+    source.config.root = read_config_file(options.input);
+  } else if (options.input.ends_with(".py")) {
+    PythonScript script = read_python_script(text_of(options.input), options.input);
+    source.program = script.tool;
+    source.config.root = std::move(script.root);
+    source.config.look = std::move(script.look);
+  } else if (!options.input.empty()) {
+    const TrainingCommand command = read_shell_script(text_of(options.input), options.input);
+    source.program = command.program;
+    source.config.devices = command.devices;
+    source.config.root = with_files(command.arguments, source.config.folder);
+    add_launcher_file(command, source);
+  }
+  source.config.root = overlaid(source.config.root, parse_overrides(options.flags));
+  if (options.devices > 0) source.config.devices = options.devices;
+  if (source.config.root.members.empty()) {
+    throw UserError("there is nothing to translate", source.name, "hone convert-config --help has examples");
+  }
+  return source;
+}
+
+DetectedTool tool_of(const ConvertOptions& options, const Source& source) {
+  if (options.from == "auto" && options.input.ends_with(".py")) return {find_tool(source.program), {"its calls"}};
+  if (options.from == "auto") return detect_tool(source.config.root, source.program, source.name);
+  std::vector<std::string> names = {"auto"};
+  for (const Tool& tool : tools()) names.push_back(tool.name);
+  if (const Tool* tool = find_tool(options.from)) return {tool, {}};
+  throw UserError(fmt::format("'{}' is not a tool that is known.{}", options.from, did_you_mean(options.from, names)),
+                  "--from", fmt::format("one of {}", fmt::join(names, ", ")));
+}
+
+std::string remark_lines(const char* what, const std::vector<Remark>& list) {
+  std::string text;
+  for (const Remark& remark : list) {
+    text += fmt::format("  {:<15} {} ({}): {}\n", what, remark.said, remark.where, remark.why);
+  }
+  return text;
+}
+
+std::string report(const Translation& translation) {
+  std::string text = fmt::format(
+      "  {} keys translated, {} defaults written, {} without effect, {} not in this version\n",
+      translation.stated.size(), translation.defaults.size(), translation.no_effect.size(), translation.missing.size());
+  text += remark_lines("not here yet", translation.missing);
+  text += remark_lines("look at", translation.look);
+  text += remark_lines("changes results", translation.refused);
+  return text;
+}
+
+/// The result is read as any configuration: what contradicts itself is found here.
+void check(const std::string& text, const ConvertOptions& options) {
+  try {
+    (void)resolve_config(parse_config_text(text, options.output), ConfigNode{});
+  } catch (const UserError& error) {
+    if (!options.accept_changes) {
+      throw UserError(fmt::format("what is translated does not fit together: {}", error.message()), error.where(),
+                      error.fix());
+    }
+    print_error(fmt::format("  correct this     {} ({}): {}\n", error.where(), error.fix(), error.message()));
+  }
+}
+
+}  // namespace
+
+int run_convert_config(const ConvertOptions& options) {
+  const Source source = read_source(options);
+  const DetectedTool detected = tool_of(options, source);
+  const std::string by = detected.by.empty() ? "" : fmt::format(" (by {})", fmt::join(detected.by, ", "));
+  const auto say = [&](const std::string& text) { options.output == "-" ? print_error(text) : print_text(text); };
+  say(fmt::format("{}: {}{}\n", source.name, detected.tool->title, by));
+  const Translation translation = translate(*detected.tool, source.config);
+  say(report(translation));
+  if (!translation.refused.empty() && !options.accept_changes) {
+    throw UserError(
+        fmt::format("{} of the settings would change what is learnt, and cannot be kept", translation.refused.size()),
+        source.name,
+        fmt::format("take them out there, or add --accept-changes, which writes {} without them",
+                    options.output == "-" ? "the rest" : options.output));
+  }
+  const auto written = [&](bool expand) {
+    return converted_yaml(translation, *detected.tool, source.name, source.config.devices, expand);
+  };
+  check(written(false), options);
+  if (options.output == "-") {
+    print_text(written(true));
+  } else {
+    require_apart(options.output, {{options.input, "the configuration"}});
+    require_free_file(options.output, options.force);
+    write_text_file(options.output, written(true));
+    print_text(fmt::format("{0} is written\n  hone validate {0}\n  hone train {0} --dry-run\n", options.output));
+  }
+  return 0;
+}
+
+}  // namespace hone

@@ -1,0 +1,261 @@
+#include "app/convert_config/dataset_entries.h"
+
+#include <fmt/format.h>
+
+#include <filesystem>
+#include <optional>
+#include <sstream>
+
+#include "app/config/config_value.h"
+#include "app/convert_config/dataset_types.h"
+#include "core/error.h"
+#include "data/column_mapping.h"
+
+namespace hone {
+namespace {
+
+using Kind = ConfigNode::Kind;
+
+ConfigNode scalar(const ConfigNode& place, std::string text) {
+  ConfigNode node;
+  node.kind = Kind::kScalar;
+  node.text = std::move(text);
+  node.where = place.where;
+  return node;
+}
+
+bool is_v1(const Tool& tool) { return tool.name == "llama-factory-v1"; }
+
+bool reads_dataset_info(const Tool& tool) {
+  return tool.name == "llama-factory" || (!tool.base.empty() && reads_dataset_info(*find_tool(tool.base)));
+}
+
+class EntryReader {
+ public:
+  EntryReader(const DatasetSource& source, Translation& result) : source_(source), result_(result) {}
+
+  ConfigNode read(const ConfigNode& value) {
+    ConfigNode list;
+    list.kind = Kind::kSequence;
+    list.where = value.where;
+    const auto add = [&](const ConfigNode& item) {
+      if (is_v1(source_.tool) && item.text.ends_with(".yaml")) return add_listed(item, list);
+      if (item.kind == Kind::kMapping) return list.items.push_back(entry(item));
+      for (const std::string& name : names_in(item.text)) list.items.push_back(named(scalar(item, name)));
+    };
+    if (value.kind == Kind::kSequence) {
+      for (const ConfigNode& item : value.items) add(item);
+    } else {
+      add(value);
+    }
+    return list;
+  }
+
+ private:
+  /// A file of LLaMA-Factory's v1: names, each with path, source, converter and size.
+  void add_listed(const ConfigNode& file, ConfigNode& list) {
+    for (const std::filesystem::path& place :
+         {std::filesystem::path(source_.folder) / file.text, std::filesystem::path(file.text)}) {
+      if (!std::filesystem::is_regular_file(place)) continue;
+      for (const auto& [name, info] : read_config_file(place.string()).members) list.items.push_back(of_v1(name, info));
+      return;
+    }
+    result_.look.push_back({"train_dataset: " + file.text, file.where,
+                            "the list of data sets is not here: put the path and the type of each"});
+    list.items.push_back(scalar(file, file.text));
+  }
+
+  ConfigNode of_v1(const std::string& name, const ConfigNode& info) {
+    ConfigNode entry;
+    entry.kind = Kind::kMapping;
+    entry.where = info.where;
+    entry.members.emplace_back("name", scalar(info, name));
+    for (const auto& [key, value] : info.members) {
+      const std::string said = fmt::format("{}: {}: {}", name, key, shown(value));
+      if (key == "path") {
+        entry.members.emplace_back("path", value);
+        look_for(value);
+      } else if (key == "converter" && value.text != "pair") {
+        entry.members.emplace_back("type", value);
+      } else if (key == "size" || key == "split") {
+        entry.members.emplace_back(key == "size" ? "samples" : "split", value);
+      } else if (key == "weight" && value.text != "1" && value.text != "1.0") {
+        entry.members.emplace_back(key, value);
+      } else if (key == "source" || key == "weight" || key == "streaming" || value.kind == Kind::kNull) {
+        continue;
+      } else {
+        result_.refused.push_back({said, value.where, "it is not in this version"});
+      }
+    }
+    return checked(entry);
+  }
+
+  /// LLaMA-Factory separates names by commas; elsewhere a text is one path.
+  std::vector<std::string> names_in(const std::string& text) const {
+    if (!reads_dataset_info(source_.tool)) return {text};
+    std::vector<std::string> names;
+    std::stringstream stream(text);
+    for (std::string name; std::getline(stream, name, ',');) {
+      const size_t first = name.find_first_not_of(' ');
+      if (first != std::string::npos) names.push_back(name.substr(first, name.find_last_not_of(' ') - first + 1));
+    }
+    return names;
+  }
+
+  ConfigNode named(const ConfigNode& name) {
+    if (!reads_dataset_info(source_.tool)) {
+      look_for(name);
+      return name;
+    }
+    const ConfigNode* folder = source_.root.find("dataset_dir");
+    const std::filesystem::path data = folder ? folder->text : "data";
+    const ConfigNode* most = source_.root.find("max_samples");
+    ConfigNode result;
+    result.kind = Kind::kMapping;
+    result.where = name.where;
+    for (const std::filesystem::path& place : {std::filesystem::path(source_.folder) / data, data}) {
+      const std::filesystem::path info = place / "dataset_info.json";
+      if (!std::filesystem::is_regular_file(info)) continue;
+      const ConfigNode all = read_config_file(info.string());
+      const ConfigNode* found = all.find(name.text);
+      if (!found) throw UserError(fmt::format("there is no data set '{}'", name.text), info.string());
+      result = from_info(*found, place, name);
+      break;
+    }
+    if (!result.find("path")) {
+      result.members.emplace_back("path", scalar(name, (data / (name.text + ".json")).string()));
+      result_.look.push_back({"dataset: " + name.text, name.where,
+                              "there is no dataset_info.json here: put the path and the type of its file"});
+    }
+    if (most && most->kind == Kind::kScalar && !result.find("samples")) result.members.emplace_back("samples", *most);
+    return result;
+  }
+
+  /// An entry of dataset_info.json.
+  ConfigNode from_info(const ConfigNode& info, const std::filesystem::path& folder, const ConfigNode& name) {
+    ConfigNode entry;
+    entry.kind = Kind::kMapping;
+    entry.where = name.where;
+    for (const auto& [key, value] : info.members) {
+      if (key == "file_name") {
+        entry.members.emplace_back("path", scalar(value, (folder / value.text).string()));
+      } else if (key == "formatting") {
+        entry.members.emplace_back("type", value);
+      } else if (key == "ranking" && value.text != "true") {
+        continue;
+      } else if (key == "columns" || key == "tags" || key == "num_samples" || key == "split") {
+        add_member(entry, key, value);
+      } else if (key.ends_with("hub_url") && !entry.find("path")) {
+        entry.members.emplace_back("path", value);
+        result_.look.push_back(
+            {fmt::format("{}: {}: {}", name.text, key, shown(value)), value.where,
+             "the data set is on this machine: `hf download --repo-type dataset` it, and put its path"});
+      } else if (key != "subset" && key != "folder" && !key.ends_with("hub_url")) {
+        result_.refused.push_back(
+            {fmt::format("{}: {}: {}", name.text, key, shown(value)), value.where, "data sets are files here"});
+      }
+    }
+    const ConfigNode* stage = source_.root.find("stage");
+    if (stage && stage->text == "pt") {
+      go_on_with_texts(info, entry, name);
+    } else if (!entry.find("type")) {
+      entry.members.emplace_back("type", scalar(name, "alpaca"));
+    }
+    entry.members.emplace_back("name", name);
+    return checked(entry);
+  }
+
+  /// Of stage pt: the column that is a prompt elsewhere is the text.
+  static void go_on_with_texts(const ConfigNode& info, ConfigNode& entry, const ConfigNode& name) {
+    const ConfigNode* columns = info.find("columns");
+    const ConfigNode* prompt = columns ? columns->find("prompt") : nullptr;
+    std::erase_if(entry.members, [](const ConfigMember& member) {
+      return member.name == "type" || member.name == "columns" || member.name == "tags";
+    });
+    entry.members.emplace_back("type", scalar(name, "text"));
+    ConfigNode mapping;
+    mapping.kind = Kind::kMapping;
+    mapping.where = name.where;
+    mapping.members.emplace_back("text", prompt ? *prompt : scalar(name, "instruction"));
+    entry.members.emplace_back("column_mapping", std::move(mapping));
+  }
+
+  ConfigNode entry(const ConfigNode& item) {
+    ConfigNode entry;
+    entry.kind = Kind::kMapping;
+    entry.where = item.where;
+    const bool axolotl = source_.tool.name == "axolotl";
+    if (axolotl) add_thinking(item, entry, result_);
+    for (const auto& [raw, value] : item.members) {
+      const std::string name = config_name(raw);
+      if (axolotl && (name == "field_thinking" || name == "template_thinking_key")) continue;
+      const std::vector<ConfigMember> typed =
+          axolotl && name == "type" ? members_of_type(value, result_) : std::vector<ConfigMember>();
+      if (!typed.empty()) {
+        entry.members.insert(entry.members.end(), typed.begin(), typed.end());
+        continue;
+      }
+      const ToolRule* rule = find_rule(source_.tool, "datasets." + name);
+      if (!rule) {
+        add_member(entry, name, value);
+      } else if (value.kind != Kind::kNull && value.text != rule->neutral) {
+        auto& remarks = rule->kind == ToolRule::Kind::kLook ? result_.look : result_.refused;
+        remarks.push_back({fmt::format("datasets: {}: {}", name, shown(value)), value.where, rule->why});
+      }
+    }
+    if (const ConfigNode* path = entry.find("path")) look_for(*path);
+    return checked(entry);
+  }
+
+  void add_member(ConfigNode& entry, const std::string& name, const ConfigNode& value) {
+    const FoundKey found = find_key(dataset_schema(), "", name);
+    if (!found.key) {
+      result_.refused.push_back({fmt::format("datasets: {}: {}", name, shown(value)), value.where,
+                                 fmt::format("no key of an entry that is known here.{}",
+                                             did_you_mean(name, writable_names(dataset_schema())))});
+      return;
+    }
+    if (found.key->status == KeyStatus::kNoEffect) return;
+    entry.members.emplace_back(found.alias && found.alias->rewrite ? found.key->name : name,
+                               found.alias && found.alias->rewrite ? found.alias->rewrite(value).value : value);
+  }
+
+  /// The entry without the members that are refused, each of which is a remark.
+  ConfigNode checked(const ConfigNode& entry) {
+    ConfigNode kept = entry;
+    kept.members.clear();
+    for (const auto& [name, value] : entry.members) {
+      ConfigNode alone = entry;
+      alone.members = {{name, value}};
+      if (name != "path") alone.members.emplace_back("path", scalar(entry, "x"));
+      try {
+        const std::optional<Json> read = parse_value(key_spec("datasets"), alone, "datasets");
+        if (name == "column_mapping" || name == "columns")
+          (void)ColumnMapping::parse(read->front().value("column_mapping", Json()), value.where);
+        kept.members.emplace_back(name, value);
+      } catch (const UserError& error) {
+        result_.refused.push_back({fmt::format("datasets: {}: {}", name, shown(value)), value.where, error.message()});
+      }
+    }
+    return kept;
+  }
+
+  void look_for(const ConfigNode& path) {
+    std::string file = path.text.substr(0, path.text.rfind('#'));
+    if (file.find("${") != std::string::npos || std::filesystem::exists(file)) return;
+    result_.look.push_back(
+        {"datasets: " + path.text, path.where, "there is no such file here: put the path of the data"});
+  }
+
+  const DatasetSource& source_;
+  Translation& result_;
+};
+
+}  // namespace
+
+ConfigNode dataset_entries(const DatasetSource& source, const ConfigNode& value, Translation& result) {
+  if (value.kind == Kind::kNull) return value;
+  return EntryReader(source, result).read(value);
+}
+
+}  // namespace hone

@@ -1,0 +1,121 @@
+#include "app/convert_config/tool.h"
+
+namespace hone {
+
+/// The guide to full fine-tuning of Qwen3-32B on several nodes: fine_tune_qwen3.py with config.json (model_args,
+/// data_args, training_args) or flags. Each of its nodes trains a model of its own.
+ToolText node_guide_text() {
+  return {"qwen3-nodes",
+          "fine_tune_qwen3.py",
+          "transformers",
+          {"fine_tune_qwen3.py"},
+          {"model_args", "data_args", "training_args"},
+          R"(
+use_flash_attention, use_flash_attn ~ attention never builds the score matrix
+num_nodes, node_id ~ each node trained a model of its own: one configuration for each
+)",
+          R"(
+num_train_epochs: 3
+per_device_train_batch_size: 1
+gradient_accumulation_steps: 8
+learning_rate: 5.0e-5
+lr_scheduler_type: cosine
+min_lr: 1.0e-7
+warmup_ratio: 0.1
+weight_decay: 0.01
+max_length: 8192
+overlength: truncate_right
+chat_template_kwargs: {enable_thinking: false}
+val_split: 0.05
+eval_steps: 500
+load_best_model_at_end: true
+logging_steps: 10
+save_total_limit: 3
+gradient_checkpointing: true
+)",
+          ""};
+}
+
+/// The guide to LoRA on Mixtral's attention: train_moe.py --config config.yaml.
+ToolText mixtral_guide_text() {
+  return {
+      "mixtral-guide",
+      "train_moe.py",
+      "transformers",
+      {"train_moe.py"},
+      {"training", "moe", "inference", "advanced", "post_training", "hardware", "repository", "validation", "wandb"},
+      R"(
+moe.num_experts_per_token, moe.num_experts_per_tok, moe.num_experts, moe.num_local_experts, moe.top_k ~ the model's config.json says it
+advanced.profile_memory = profile
+advanced.use_cpu_offload - host memory as room for the GPU; `hone estimate` says what fits without
+)",
+      R"(
+num_train_epochs: 3
+per_device_train_batch_size: 1
+gradient_accumulation_steps: 16
+learning_rate: 2.0e-4
+lr_scheduler_type: cosine
+min_lr: 1.0e-6
+warmup_ratio: 0.03
+weight_decay: 0.01
+max_length: 4096
+overlength: truncate_right
+finetuning_type: lora
+router_aux_loss_coef: 0.001
+logging_steps: 10
+save_steps: 100
+save_total_limit: 3
+gradient_checkpointing: true
+)",
+      R"(
+lora_r: 16
+lora_alpha: 32
+lora_dropout: 0.05
+lora_target_modules: [q_proj, k_proj, v_proj, o_proj]
+)"};
+}
+
+/// fms-hf-tuning with fms-acceleration's plugins: tuning.sft_trainer.
+ToolText fms_text() {
+  return {
+      "fms",
+      "fms-hf-tuning",
+      "transformers",
+      {"tuning.sft_trainer", "sft_trainer.py"},
+      {"fast_moe", "multipack", "fast_kernels", "training_data_path", "response_template", "peft_method",
+       "use_flash_attn", "data_config_path", "data_formatter_template", "instruction_template", "auto_gptq", "plugins"},
+      R"(
+fast_moe = expert_parallel_size {true: "", false: ""}
+padding_free, multipack, multipack_effective_batch_size, fast_kernels, use_flash_attn ~ nothing is padded, and the fused kernels are always on
+plugins.training.moe.scattermoe.* ~ experts always run as grouped products; how many ranks hold them changes nothing
+training.moe.scattermoe.* ~ experts always run as grouped products; how many ranks hold them changes nothing
+plugins.training.attention.* ~ nothing is padded
+plugins.training.fused_ops_and_kernels.* ~ the fused kernels are always on
+plugins.training.dataloader.* ~ nothing is padded
+plugins.peft.* ! quantised base models are not in this version
+training.attention.*, training.fused_ops_and_kernels.*, training.dataloader.* ~ nothing is padded, and the fused kernels are always on
+acceleration_framework_config_file ~ its plugins are always on
+training_data_path = datasets
+validation_data_path = eval_datasets
+peft_method = finetuning_type {lora: lora, none: full, "": full}
+response_template, instruction_template, data_formatter_template, data_config_path ? the chat template and train_on say what is learnt
+dataset_text_field(text) ! columns have other names: state column_mapping in the entry of datasets
+tracker*, exp_metadata, aim_*, scanner* - metrics go where report_to says
+additional_data_handlers, add_special_tokens, embedding_size_multiple_of ! write them into the tokenizer's files
+auto_gptq, fused_lora, quantized_lora_config ! quantised base models are not in this version
+save_model_dir = output_dir
+log_level, enable_reduce_loss_sum ~ a loss is always over all supervised tokens of a step
+)",
+      R"(
+max_length: 4096
+overlength: truncate_right
+)",
+      R"(
+lora_r: 8
+lora_alpha: 32
+lora_dropout: 0.05
+lora_target_modules: [q_proj, v_proj]
+)"};
+}
+
+}  // namespace hone

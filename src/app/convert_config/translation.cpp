@@ -1,0 +1,374 @@
+#include "app/convert_config/translation.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cctype>
+#include <filesystem>
+#include <map>
+#include <set>
+
+#include "app/config/config_value.h"
+#include "app/config/resolve.h"
+#include "app/config/resolved_yaml.h"
+#include "app/config/statement.h"
+#include "app/convert_config/dataset_entries.h"
+#include "core/error.h"
+
+namespace hone {
+namespace {
+
+using Kind = ConfigNode::Kind;
+
+std::string lower(std::string text) {
+  std::transform(text.begin(), text.end(), text.begin(), [](unsigned char c) { return std::tolower(c); });
+  return text;
+}
+
+/// Nothing was chosen: null, false, 0, none, "" or nothing in it.
+bool says_nothing(const ConfigNode& node, const std::string& neutral) {
+  if (node.kind != Kind::kScalar) return node.items.empty() && node.members.empty();
+  const std::string text = lower(node.text);
+  double number = 1;
+  const bool zero = parse_number(text, number) && number == 0;
+  return text.empty() || text == "false" || text == "no" || text == "none" || text == "null" || zero ||
+         (!neutral.empty() && text == lower(neutral));
+}
+
+/// Keys of these groups decide where things are kept, written or shown: without them the same is learnt.
+bool is_beside_the_mathematics(const KeySpec& key) {
+  static const std::set<std::string> groups = {"Ranks and placement", "Output and metrics", "Checkpoints", "Generation",
+                                               "After training"};
+  return key.name == "gradient_checkpointing" || (groups.contains(key.group) && key.name != "stage");
+}
+
+class Translator {
+ public:
+  Translator(const Tool& tool, const TranslationSource& source) : tool_(tool), source_(source) {}
+
+  Translation run() {
+    result_.look = source_.look;
+    walk(tool_, source_.root, "");
+    choose();
+    add_defaults();
+    leave_out_warmup_of_a_constant_rate();
+    leave_out_evaluation_of_nothing();
+    if (!tool_.note.empty()) result_.look.push_back({"data", tool_.title, tool_.note});
+    spread_over_devices();
+    return std::move(result_);
+  }
+
+ private:
+  void walk(const Tool& tool, const ConfigNode& mapping, const std::string& path) {
+    for (const auto& [raw, value] : mapping.members) {
+      const std::string name = config_name(raw);
+      entry(tool, path.empty() ? name : path + "." + name, path.empty() ? raw : path + "." + raw, value);
+    }
+    for (size_t i = 0; i < mapping.items.size(); ++i) {
+      entry(tool, fmt::format("{}.{}", path, i), fmt::format("{}.{}", path, i), mapping.items[i]);
+    }
+  }
+
+  void entry(const Tool& tool, const std::string& path, const std::string& raw, const ConfigNode& value) {
+    const std::string name = path.substr(path.rfind('.') + 1);
+    const FoundKey known = find_key(schema(), "", name);
+    const bool data = known.key && known.key->type == KeyType::kDatasets;
+    if (value.kind >= Kind::kSequence && !data && has_member_rules(tool, path)) return walk(tool, value, path);
+    const ToolRule* rule = find_rule(tool, path);
+    if (!rule && name != path) rule = find_rule(tool, name);
+    if (rule && rule->kind == ToolRule::Kind::kFile) return sharding(tool, *rule, path, raw, value);
+    if (rule && !(value.kind == Kind::kMapping && rule->kind == ToolRule::Kind::kMeans)) {
+      return by_rule(*rule, raw, value);
+    }
+    if (tool.base.empty() && &tool != &tool_) return unknown(tool, raw, value);
+    by_schema(tool, path, name, raw, value);
+  }
+
+  /// enable_thinking: false puts LLaMA-Factory's empty block of thoughts in front of the answer; true learns it.
+  void by_rule(const ToolRule& rule, const std::string& raw, const ConfigNode& value) {
+    const Remark remark{said(raw, value), value.where, rule.why};
+    if (value.kind == Kind::kNull) return result_.no_effect.push_back({raw, value.where, "it is empty"});
+    if (value.kind == Kind::kScalar && value.text == "auto" && rule.kind != ToolRule::Kind::kNoEffect) {
+      return result_.no_effect.push_back({remark.said, remark.where, "the trainer's arguments say it"});
+    }
+    if (rule.kind == ToolRule::Kind::kMeans) {
+      if (rule.name == "enable_thinking") state({&key_spec("learn_empty_thinking"), nullptr}, raw, value);
+      return state({rule.key, &rule.alias}, raw, value);
+    }
+    if (rule.kind == ToolRule::Kind::kNoEffect) return result_.no_effect.push_back(remark);
+    if (rule.name == "stage" && value.text == "pt") return go_on_with_texts(raw, value);
+    if (says_nothing(value, "")) return result_.no_effect.push_back({remark.said, remark.where, "it is off"});
+    if (says_nothing(value, rule.neutral)) {
+      return result_.no_effect.push_back({remark.said, remark.where, "Hone does just that"});
+    }
+    remarks_of(rule.kind).push_back(remark);
+  }
+
+  /// LLaMA-Factory's stage pt: texts (dataset_entries says so of the data), run together and cut into pieces.
+  void go_on_with_texts(const std::string& raw, const ConfigNode& value) {
+    const auto is = [&](const char* key, const char* text) {
+      ConfigNode node = value;
+      node.text = text;
+      state({&key_spec(key), nullptr}, raw, node);
+    };
+    is("packing", "true");
+    is("overlength", "split");
+    result_.look.push_back(
+        {said(raw, value), value.where, "texts need not run on from one to the next: they do not see each other here"});
+  }
+
+  std::vector<Remark>& remarks_of(ToolRule::Kind kind) {
+    if (kind == ToolRule::Kind::kLook) return result_.look;
+    return kind == ToolRule::Kind::kMissing ? result_.missing : result_.refused;
+  }
+
+  /// A mapping, or a file, about how ranks share the work.
+  void sharding(const Tool& tool, const ToolRule& rule, const std::string& path, const std::string& raw,
+                const ConfigNode& value) {
+    const Tool& table = *find_tool(rule.tool);
+    if (value.kind == Kind::kMapping) return walk(table, value, "");
+    if (value.kind == Kind::kScalar) {
+      for (const std::filesystem::path& file :
+           {std::filesystem::path(source_.folder) / value.text, std::filesystem::path(value.text)}) {
+        if (!std::filesystem::is_regular_file(file)) continue;
+        result_.no_effect.push_back({said(raw, value), value.where, "it was read, see below"});
+        return walk(table, read_config_file(file.string()), "");
+      }
+    }
+    const std::string name = path.substr(path.rfind('.') + 1);
+    const bool is_key = find_key(schema(), "", name).key != nullptr;
+    if (value.kind == Kind::kScalar && (!is_key || value.text.ends_with(".json"))) {
+      result_.look.push_back({said(raw, value), value.where, "the file is not here: what it says is not known"});
+    }
+    if (is_key) by_schema(tool, path, name, raw, value);
+  }
+
+  void by_schema(const Tool& tool, const std::string& path, const std::string& name, const std::string& raw,
+                 const ConfigNode& value) {
+    const std::string above = path.substr(0, path.size() - name.size() - (path == name ? 0 : 1));
+    const FoundKey found = find_key(schema(), above.substr(above.rfind('.') + 1), name);
+    const bool mapped_key = found.key && takes_mapping(*found.key, value);
+    if (is_section(name) && value.kind == Kind::kMapping && !mapped_key) return walk(tool, value, path);
+    if (found.key) return state(found, raw, value);
+    if (value.kind != Kind::kNull || !(is_section(name) || has_member_rules(tool, path))) unknown(tool, raw, value);
+  }
+
+  void unknown(const Tool& tool, const std::string& raw, const ConfigNode& value) {
+    if (value.kind == Kind::kNull) return result_.no_effect.push_back({raw, value.where, "it is empty"});
+    result_.refused.push_back({said(raw, value), value.where,
+                               fmt::format("no key of {} that is known here.{}", tool.title,
+                                           did_you_mean(config_name(raw), writable_names(schema())))});
+  }
+
+  void state(const FoundKey& found, const std::string& raw, const ConfigNode& value) {
+    const KeySpec& key = *found.key;
+    if (key.status == KeyStatus::kNoEffect) {
+      return result_.no_effect.push_back({said(raw, value), value.where, key.help});
+    }
+    const bool data = key.type == KeyType::kDatasets;
+    if (key.name == "chat_template" && names_a_template(value)) {
+      return result_.look.push_back({said(raw, value), value.where, "the model's own chat template is used instead"});
+    }
+    try {
+      std::optional<Statement> statement = read_statement(
+          found, raw, data ? dataset_entries({tool_, source_.root, source_.folder}, value, result_) : value);
+      if (statement) {
+        statement->said = said(raw, value);
+        statements_[statement->key->name].push_back(std::move(*statement));
+      } else if (value.kind != Kind::kNull) {
+        result_.no_effect.push_back({said(raw, value), value.where, "it says nothing, or that something is off"});
+      }
+    } catch (const UserError& error) {
+      const Remark remark{said(raw, value), value.where, error.message()};
+      (is_beside_the_mathematics(key) ? result_.missing : result_.refused).push_back(remark);
+    }
+  }
+
+  /// chatml, llama3: a template of another tool, by name.
+  static bool names_a_template(const ConfigNode& value) {
+    const bool file = value.text.ends_with(".jinja") || value.text.ends_with(".j2");
+    return value.kind == Kind::kScalar && !value.text.empty() && value.text.find('{') == std::string::npos && !file;
+  }
+
+  /// Where a tool lets two statements about one key stand: targets of adapters add up, and one of two switches is
+  /// enough to recompute.
+  static std::vector<Statement> agreed(const KeySpec& key, std::vector<Statement> all) {
+    if (all.size() < 2) return all;
+    if (key.name == "lora_target_modules") {
+      Statement& first = all.front();
+      for (size_t i = 1; i < all.size(); ++i) {
+        first.said += ", " + all[i].said;
+        for (const Json& target : all[i].value) {
+          if (std::find(first.value.begin(), first.value.end(), target) == first.value.end())
+            first.value.push_back(target);
+        }
+      }
+      all.resize(1);
+    } else if (key.name == "gradient_checkpointing") {
+      const auto on = std::find_if(all.begin(), all.end(), [](const Statement& one) { return one.value != "false"; });
+      if (on != all.end()) return {*on};
+    }
+    return all;
+  }
+
+  /// "all" means another set of modules in each version of transformers.
+  void ask_about_experts(const Statement& chosen) {
+    if (chosen.key->name != "lora_target_modules") return;
+    const auto names = [&](const char* target) {
+      return std::find(chosen.value.begin(), chosen.value.end(), target) != chosen.value.end();
+    };
+    if (names("all-linear") && !names("all-experts")) {
+      result_.look.push_back(
+          {chosen.said, chosen.where, "experts are not adapted here; transformers 4 did: add all-experts"});
+    }
+  }
+
+  void choose() {
+    for (const KeySpec& key : schema()) {
+      const auto found = statements_.find(key.name);
+      if (found == statements_.end()) continue;
+      const Statement chosen = chosen_statement(agreed(key, found->second));
+      ask_about_experts(chosen);
+      const bool same = chosen.said.starts_with(key.name + ": ");
+      result_.stated.push_back({&key, chosen.value, same ? "" : chosen.said});
+    }
+  }
+
+  bool states(const std::string& name) const {
+    return std::any_of(result_.stated.begin(), result_.stated.end(),
+                       [&](const TranslatedKey& stated) { return stated.key->name == name; });
+  }
+
+  /// One of the tool's defaults.
+  bool adds(const std::string& name) const {
+    return std::any_of(result_.defaults.begin(), result_.defaults.end(),
+                       [&](const TranslatedKey& added) { return added.key->name == name; });
+  }
+
+  /// Stated, or something that says the same in other units.
+  bool is_decided(const std::string& name) const {
+    if (name == "num_train_epochs" && states("max_steps")) return true;
+    if (states(name)) return true;
+    return std::any_of(key_families().begin(), key_families().end(), [&](const std::vector<std::string>& family) {
+      return std::find(family.begin(), family.end(), name) != family.end() &&
+             std::any_of(family.begin(), family.end(), [&](const std::string& other) { return states(other); });
+    });
+  }
+
+  bool uses_lora(const ConfigNode& defaults) const {
+    for (const TranslatedKey& stated : result_.stated) {
+      if (stated.key->name == "finetuning_type") return stated.value == "lora";
+    }
+    const bool about_lora = std::any_of(result_.stated.begin(), result_.stated.end(), [](const TranslatedKey& stated) {
+      return stated.key->name.starts_with("lora_") || stated.key->name == "adapter_name_or_path";
+    });
+    const ConfigNode* method = defaults.find("finetuning_type");
+    return about_lora || (method && method->text == "lora");
+  }
+
+  /// A tool's defaults with those of its base below them.
+  static ConfigNode with_base(const Tool& tool, ConfigNode Tool::*defaults) {
+    ConfigNode all = tool.base.empty() ? ConfigNode{} : with_base(*find_tool(tool.base), defaults);
+    for (const auto& [name, value] : (tool.*defaults).members) {
+      all.put(name, value);
+    }
+    return all;
+  }
+
+  void add_defaults() {
+    ConfigNode defaults = with_base(tool_, &Tool::defaults);
+    if (defaults.members.empty()) return;
+    if (uses_lora(defaults)) {
+      for (const auto& [name, value] : with_base(tool_, &Tool::lora_defaults).members) {
+        defaults.put(name, value);
+      }
+    }
+    const bool evaluates = states("val_split") || states("eval_datasets");
+    for (const auto& [name, value] : defaults.members) {
+      if (is_decided(name) || (name == "val_split" && evaluates)) continue;
+      const KeySpec& key = key_spec(name);
+      const std::optional<Json> parsed = parse_value(key, value, name);
+      const bool as_here = parsed && parsed->is_null() && key.default_value.is_null();
+      if (parsed && !as_here) result_.defaults.push_back({&key, *parsed, fmt::format("{}'s default", tool_.title)});
+    }
+    drop_defaults_that_hone_has();
+  }
+
+  /// What Hone does anyway need not be written.
+  void drop_defaults_that_hone_has() {
+    std::string text;
+    for (const TranslatedKey& stated : result_.stated) text += yaml_line(*stated.key, stated.value);
+    for (const TranslatedKey& added : result_.defaults) {
+      if (added.key->name == "finetuning_type") text += yaml_line(*added.key, added.value);
+    }
+    RunConfig run;
+    try {
+      run = resolve_config(parse_config_text(text, tool_.name), ConfigNode{}).run;
+    } catch (const UserError&) {  // it needs one of the defaults: those that depend on nothing are known all the same
+    }
+    std::erase_if(result_.defaults, [&](const TranslatedKey& added) { return added.key->load(run) == added.value; });
+  }
+
+  /// Hugging Face's constant schedule does not read a warm-up that is stated.
+  void leave_out_warmup_of_a_constant_rate() {
+    const auto is_constant = [](const TranslatedKey& key) {
+      return key.key->name == "lr_scheduler_type" && key.value == "constant";
+    };
+    if (std::none_of(result_.stated.begin(), result_.stated.end(), is_constant)) return;
+    std::erase_if(result_.stated, [&](const TranslatedKey& key) {
+      if (key.key->name != "warmup_steps" && key.key->name != "warmup_ratio") return false;
+      result_.no_effect.push_back({said_here(key), tool_.title, "a constant schedule has no warm-up"});
+      return true;
+    });
+  }
+
+  /// Tools find a split to evaluate on by its name; here it has to be stated, or nothing is evaluated.
+  void leave_out_evaluation_of_nothing() {
+    if (states("eval_datasets") || states("val_split") || adds("val_split")) return;
+    std::erase_if(result_.stated, [&](const TranslatedKey& key) {
+      const bool strategy = key.key->name == "eval_strategy" && key.value != "no";
+      const bool on =
+          (key.key->name == "eval_on_start" || key.key->name == "load_best_model_at_end") && key.value == true;
+      if (!strategy && !on) return false;
+      result_.look.push_back(
+          {said_here(key), tool_.title, "there is something to evaluate on: state eval_datasets or val_split"});
+      return true;
+    });
+  }
+
+  static std::string said_here(const TranslatedKey& key) {
+    return key.note.empty() ? fmt::format("{}: {}", key.key->name, key.value.dump()) : key.note;
+  }
+
+  /// What is stated or added, or Hone's default.
+  int64_t number(const std::string& name) const {
+    for (const auto* list : {&result_.stated, &result_.defaults}) {
+      for (const TranslatedKey& found : *list) {
+        if (found.key->name == name) return found.value.get<int64_t>();
+      }
+    }
+    return key_spec(name).default_value.get<int64_t>();
+  }
+
+  /// A batch that is stated per device, on several devices: their sum is the same on any number of ranks.
+  void spread_over_devices() {
+    if (source_.devices == 1 || states("global_batch_size") || adds("global_batch_size")) return;
+    const int64_t each = number("per_device_train_batch_size"), steps = number("gradient_accumulation_steps");
+    for (auto* list : {&result_.stated, &result_.defaults}) {
+      std::erase_if(*list, [](const TranslatedKey& found) { return found.key->name == "gradient_accumulation_steps"; });
+    }
+    result_.stated.push_back({&key_spec("global_batch_size"), each * steps * source_.devices,
+                              fmt::format("{} × {} × {} devices", each, steps, source_.devices)});
+  }
+
+  const Tool& tool_;
+  const TranslationSource& source_;
+  Translation result_;
+  std::map<std::string, std::vector<Statement>> statements_;
+};
+
+}  // namespace
+
+Translation translate(const Tool& tool, const TranslationSource& source) { return Translator(tool, source).run(); }
+
+}  // namespace hone

@@ -1,0 +1,136 @@
+#include "app/env/environment.h"
+
+#include <fmt/format.h>
+
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "app/output.h"
+#include "core/cpu_features.h"
+#include "core/cuda_device.h"
+#include "core/json.h"
+#include "core/numa.h"
+#include "core/nvml.h"
+#include "report/humanise.h"
+#include "session/host_memory.h"
+
+namespace hone {
+
+namespace {
+
+std::string build_type() {
+  std::string text =
+#ifdef __OPTIMIZE__
+      "optimised";
+#else
+      "not optimised: slow";
+#endif
+#ifdef __SANITIZE_ADDRESS__
+  text += ", with AddressSanitizer";
+#endif
+  return text;
+}
+
+std::string compiler() {
+#ifdef __clang__
+  return "Clang " __clang_version__;
+#else
+  return "GCC " __VERSION__;
+#endif
+}
+
+/// Kernels that have a version for each instruction set; the active one runs.
+const char* const kKernels[] = {"matrix products", "attention scores", "head norms and rotation", "row arithmetic"};
+
+std::string features(bool present) {
+  std::string text;
+  for (const CpuFeature& feature : cpu_features()) {
+    if (feature.present == present) text += (text.empty() ? "" : " ") + std::string(feature.name);
+  }
+  return text.empty() ? "none" : text;
+}
+
+/// "23 % busy, 115 W, 41 °C", as far as it is known.
+std::string sensors(const GpuReading& reading) {
+  std::string text;
+  const auto add = [&](const std::optional<double>& value, const char* unit) {
+    if (value) text += fmt::format("{}{:.0f} {}", text.empty() ? "" : ", ", *value, unit);
+  };
+  add(reading.utilization, "% busy");
+  add(reading.power, "W");
+  add(reading.temperature, "°C");
+  return text;
+}
+
+using Facts = std::vector<std::pair<std::string, std::string>>;
+
+/// The GPUs and what runs them; in one line why there is none.
+Facts gpu_facts() {
+  const int count = cuda::device_count();
+  if (count == 0) return {{"gpu", "none: " + cuda::why_no_device()}};
+  const std::unique_ptr<Nvml> nvml = Nvml::open();
+  Facts rows;
+  for (int i = 0; i < count; ++i) {
+    const cuda::DeviceInfo info = cuda::device_info(i);
+    std::string text =
+        fmt::format("{}, {} of {} free, compute capability {}.{}, {} multiprocessors", info.name,
+                    human_bytes(static_cast<double>(info.free_bytes)),
+                    human_bytes(static_cast<double>(info.total_bytes)), info.major, info.minor, info.multiprocessors);
+    const std::string now = nvml ? sensors(nvml->read(info.pci_bus_id)) : "";
+    rows.emplace_back(fmt::format("cuda:{}", i), now.empty() ? text : text + ", " + now);
+  }
+  const cuda::Versions versions = cuda::versions();
+  rows.emplace_back("nvidia_driver", fmt::format("{} (CUDA {})", nvml ? nvml->driver_version() : "version unknown",
+                                                 versions.driver_cuda));
+  rows.emplace_back("cuda", versions.runtime);
+  return rows;
+}
+
+/// "1", or "2 (24 + 24 cores), threads and memory are spread over them".
+std::string memory_nodes() {
+  const std::vector<NumaNode> nodes = numa_nodes();
+  if (nodes.size() < 2) return "1";
+  std::string cores;
+  for (const NumaNode& node : nodes) cores += fmt::format("{}{}", cores.empty() ? "" : " + ", node.cores.size());
+  return fmt::format("{} ({} cores), threads and memory are spread over them", nodes.size(), cores);
+}
+
+Facts facts() {
+  Facts rows = {
+      {"version", HONE_VERSION},
+      {"build", build_type()},
+      {"compiler", compiler()},
+      {"cpu", cpu_name()},
+      {"cores", fmt::format("{}", std::thread::hardware_concurrency())},
+      {"memory_nodes", memory_nodes()},
+      {"memory_free", human_bytes(static_cast<double>(available_host_memory()))},
+      {"features", features(true)},
+      {"features_missing", features(false)},
+      {"instruction_set", std::string(name_of(active_isa()))},
+  };
+  for (const char* kernel : kKernels) rows.emplace_back(kernel, std::string(name_of(active_isa())));
+  for (auto& row : gpu_facts()) rows.push_back(std::move(row));
+  return rows;
+}
+
+}  // namespace
+
+int run_env(bool json) {
+  Json object = Json::object();
+  std::string text;
+  for (const auto& [name, value] : facts()) {
+    object[name] = value;
+    text += fmt::format("{:<26}{}\n", name, value);
+  }
+  print_text(json ? object.dump(2) + "\n" : text);
+  return 0;
+}
+
+int run_version() {
+  print_text(fmt::format("hone {}\n", HONE_VERSION));
+  return 0;
+}
+
+}  // namespace hone

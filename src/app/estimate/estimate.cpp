@@ -1,0 +1,327 @@
+#include "app/estimate/estimate.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <limits>
+#include <optional>
+
+#include "app/config/resolve.h"
+#include "app/model_source.h"
+#include "app/model_summary.h"
+#include "app/output.h"
+#include "core/cuda_device.h"
+#include "core/error.h"
+#include "core/planned_device.h"
+#include "core/thread_pool.h"
+#include "core/untrusted_json.h"
+#include "params/frozen_weights.h"
+#include "report/humanise.h"
+#include "report/table.h"
+#include "report/terminal.h"
+#include "session/device_facts.h"
+#include "train/memory_fit.h"
+#include "train/recompute.h"
+#include "train/run_options.h"
+
+namespace hone {
+
+namespace {
+
+/// Documents of a packed micro-batch are rarely shorter on average; their number hardly matters.
+constexpr int64_t kShortDocument = 32;
+constexpr int64_t kShortestLength = 128;
+
+/// The device of a name, as training chooses it; but a GPU need not be there.
+Device device_to_plan_for(const std::string& name) {
+  if (name == "auto" || name == "cpu" || cuda::device_count() > 0) return choose_device(name);
+  if (!cuda::built()) throw UserError("this program was built without CUDA, so it cannot plan for a GPU", "device");
+  return kPlannedGpu;
+}
+
+/// The device that is planned for, and what it has.
+struct Target {
+  Target(Device on, int64_t memory) : device(on), stream(on, pool) {
+    if (device.kind == DeviceKind::kCuda) fixed = kCudaFixedBytes;
+    known = memory > 0 || !is_planned(device);
+    if (memory > 0) {
+      limit = {memory - fixed, memory - fixed};
+    } else if (known) {
+      limit = memory_limit(stream);
+    } else {
+      limit.comfortable = limit.most = std::numeric_limits<int64_t>::max();
+    }
+  }
+
+  bool fits(const MemoryPlan& plan) const { return plan.total() <= limit.most; }
+  /// Bytes for plan and fixed costs together; 0: not known.
+  int64_t available() const { return known ? limit.most + fixed : 0; }
+
+  Device device;
+  ThreadPool pool{1};
+  Stream stream;
+  bool known = true;
+  int64_t fixed = 0;  ///< taken besides the plan
+  MemoryLimit limit;
+};
+
+/// A run that could be made instead.
+struct Variant {
+  std::string name;
+  RunConfig config;
+  std::string level;  ///< of recomputation
+  MemoryPlan plan;
+};
+
+MemoryPlan plan_level(const RunConfig& config, const std::string& level, Stream& stream) {
+  return plan_memory(config, recompute_policy(level), stream);
+}
+
+std::string bytes_text(int64_t bytes) { return human_bytes(static_cast<double>(bytes)); }
+
+/// A model's config.json, not a configuration of a run.
+bool is_model_config(const std::string& target) {
+  if (!target.ends_with(".json")) return false;
+  std::ifstream file(target);
+  if (!file) return false;
+  const Json json = parse_json(file);
+  return json.is_object() && (json.contains("architectures") || json.contains("model_type")) &&
+         !json.contains("model_name_or_path");
+}
+
+bool is_config(const std::string& target) {
+  const std::string extension = std::filesystem::path(target).extension().string();
+  return !is_model_config(target) && !std::filesystem::is_directory(target) &&
+         (extension == ".yaml" || extension == ".yml" || extension == ".json" || std::filesystem::exists(target));
+}
+
+RunConfig read_run(const EstimateOptions& options) {
+  std::vector<std::string> overrides = options.overrides;
+  const bool file = is_config(options.target);
+  if (!file) overrides.insert(overrides.begin(), "model_name_or_path=" + Json(options.target).dump());
+  const ResolvedConfig config = load_config(file ? options.target : "", overrides, options.ranks);
+  require_keys(config, {"model_name_or_path"});
+  return config.run;
+}
+
+RunConfig as_full(RunConfig config) {
+  if (config.model.finetuning_type == "full") return config;
+  config.model.finetuning_type = "full";
+  config.model.expert_weight_dtype = "auto";
+  config.model.adapter_name_or_path.clear();
+  config.model.freeze_router = false;
+  return config;
+}
+
+RunConfig as_lora(RunConfig config, bool sparse) {
+  if (config.model.finetuning_type == "lora") return config;
+  config.model.finetuning_type = "lora";
+  config.model.freeze_router = true;
+  config.model.freeze_parameters.clear();
+  config.model.trainable_parameters.clear();
+  config.lora = {};
+  config.lora.target_modules =
+      sparse ? std::vector<std::string>{"attention", "all-experts"} : std::vector<std::string>{"all-linear"};
+  return config;
+}
+
+std::string lora_name(const RunConfig& config) {
+  std::string targets;
+  for (const auto* names : {&config.lora.target_modules, &config.lora.target_parameters}) {
+    for (const std::string& name : *names) targets += (targets.empty() ? "" : " + ") + name;
+  }
+  return fmt::format("LoRA r {}{}", config.lora.r.value_or(16), targets.empty() ? "" : " on " + targets);
+}
+
+const std::string& smallest_level() { return recompute_levels().back(); }
+
+std::string with_level(const std::string& name, const std::string& level) {
+  const std::string setting = level_setting(level);
+  if (setting == "false") return name;
+  return name + ", gradient checkpointing" + (setting == "true" ? "" : " of " + setting);
+}
+
+/// Full fine-tuning and LoRA, each with and without checkpointing.
+std::vector<Variant> variants_of(const RunConfig& config, bool sparse, Stream& stream) {
+  const RunConfig full = as_full(config), lora = as_lora(config, sparse);
+  std::vector<Variant> variants;
+  for (const auto& [name, run] : {std::pair{std::string("full"), full}, {lora_name(lora), lora}}) {
+    for (const std::string& level : {recompute_levels().front(), smallest_level()}) {
+      variants.push_back({with_level(name, level), run, level, plan_level(run, level, stream)});
+    }
+  }
+  return variants;
+}
+
+/// What training would run: with gradient_checkpointing auto, the first level that fits.
+Variant configured(const RunConfig& config, Target& target) {
+  const FittingLevel choice =
+      choose_level(allowed_levels(config.model.gradient_checkpointing), target.limit,
+                   [&](const RecomputePolicy& policy) { return plan_memory(config, policy, target.stream); });
+  const std::string name = config.model.finetuning_type == "full" ? "full" : lora_name(config);
+  return {with_level(name, choice.level), config, choice.level, choice.plan};
+}
+
+/// The longest max_length, by halving, with which the run fits; none if not even a short one does.
+std::optional<int64_t> length_that_fits(RunConfig config, Target& target) {
+  config.schedule.per_device_train_batch_size = 1;
+  for (int64_t length = *config.data.max_length; length >= kShortestLength; length /= 2) {
+    config.data.max_length = length;
+    if (target.fits(plan_level(config, smallest_level(), target.stream))) return length;
+  }
+  return std::nullopt;
+}
+
+/// What makes the run fit, in the order of what it costs. `experts_fit`: in 8 bits.
+std::string advice(const std::vector<Variant>& variants, const Variant& chosen, bool experts_fit, Target& target) {
+  if (!target.known) return "Say how much it has (--memory 80GB) to see what fits.";
+  if (target.fits(chosen.plan)) return "It fits.";
+  for (const std::string& level : recompute_levels()) {
+    if (!target.fits(plan_level(chosen.config, level, target.stream))) continue;
+    return fmt::format("It fits with gradient_checkpointing: {}.", level_setting(level));
+  }
+  const int64_t length = *chosen.config.data.max_length;
+  if (const auto shorter = length_that_fits(chosen.config, target)) {
+    if (*shorter == length) {
+      return "It fits with per_device_train_batch_size: 1 and gradient_checkpointing: true (global_batch_size keeps "
+             "the step as large).";
+    }
+    return fmt::format("It fits with max_length: {}, per_device_train_batch_size: 1 and gradient_checkpointing: true.",
+                       *shorter);
+  }
+  const Variant& smallest = variants.back();
+  if (target.fits(smallest.plan)) return "It fits with finetuning_type: lora and gradient_checkpointing: true.";
+  if (const auto shorter = length_that_fits(smallest.config, target)) {
+    return fmt::format(
+        "It fits with finetuning_type: lora, max_length: {}, per_device_train_batch_size: 1 and "
+        "gradient_checkpointing: true.",
+        *shorter);
+  }
+  if (experts_fit && target.device.kind == DeviceKind::kCpu) {
+    RunConfig run = smallest.config;
+    run.model.expert_weight_dtype = "int8";
+    if (target.fits(plan_level(run, smallest_level(), target.stream))) {
+      return "It fits with finetuning_type: lora, expert_weight_dtype: int8 and gradient_checkpointing: true.";
+    }
+  }
+  return fmt::format("No setting makes it fit: LoRA with gradient checkpointing needs {}, the weights alone {}.",
+                     bytes_text(smallest.plan.total() + target.fixed), bytes_text(smallest.plan.parameters.weights));
+}
+
+std::string variants_table(const std::vector<Variant>& variants, const Target& target, bool color) {
+  Table table({{"method"},
+               {"weights", Align::kRight, 2},
+               {"master", Align::kRight, 5},
+               {"gradients", Align::kRight, 4},
+               {"optimizer", Align::kRight, 3},
+               {"activations", Align::kRight, 1},
+               {"total", Align::kRight},
+               {""}});
+  for (const Variant& variant : variants) {
+    const ParameterBytes& bytes = variant.plan.parameters;
+    table.add_row({variant.name, bytes_text(bytes.weights), bytes_text(bytes.master), bytes_text(bytes.gradients),
+                   bytes_text(bytes.moments), bytes_text(variant.plan.activations + variant.plan.batch),
+                   bytes_text(variant.plan.total() + target.fixed),
+                   !target.known               ? ""
+                   : target.fits(variant.plan) ? "fits"
+                                               : "too large"});
+  }
+  return table.to_string(color, 2, Terminal::of(1).table_width());
+}
+
+std::string chosen_table(const Variant& chosen, const Target& target, bool color) {
+  std::vector<MemoryRow> rows = memory_rows(chosen.plan, precision_of(chosen.config),
+                                            chosen.level == smallest_level() ? "recomputed in backward" : "kept");
+  if (target.device.kind == DeviceKind::kCuda)
+    rows.push_back({"CUDA", static_cast<uint64_t>(target.fixed), "context, libraries, kernels"});
+  return memory_table(rows, static_cast<uint64_t>(target.available()), color);
+}
+
+Json json_of(const Variant& variant, const Target& target) {
+  const ParameterBytes& bytes = variant.plan.parameters;
+  return {{"name", variant.name},
+          {"ranks", variant.config.machine.ranks},
+          {"weights", bytes.weights},
+          {"master", bytes.master},
+          {"gradients", bytes.gradients},
+          {"optimizer", bytes.moments},
+          {"activations", variant.plan.activations},
+          {"batch", variant.plan.batch},
+          {"fixed", target.fixed},
+          {"total", variant.plan.total() + target.fixed}};
+}
+
+}  // namespace
+
+MemoryPlan plan_memory(const RunConfig& config, const RecomputePolicy& recompute, Stream& stream) {
+  check_expert_format(expert_format_of(config), stream.device(), "device");
+  const auto planned =
+      planned_model(find_model(config.model.model_name_or_path), dtype_of(config), expert_format_of(config));
+  LoadedModel& model = *planned;
+  model.set_trainable(trainable_options(config));
+  model.store().allocate_dry(stream.device());
+  const DecoderConfig& decoder = model.decoder().config();
+  const int64_t batch = config.schedule.per_device_train_batch_size, length = config.data.max_length.value();
+  // Rows of experts are numbered with 32 bits.
+  if (length > std::numeric_limits<int32_t>::max() / batch / std::max<int64_t>(1, decoder.moe.num_experts_per_tok)) {
+    throw UserError(fmt::format("{} × {} tokens at once are more than a micro-batch can be", batch, length),
+                    "per_device_train_batch_size, max_length",
+                    "accumulate gradients instead: gradient_accumulation_steps");
+  }
+  EngineOptions options;
+  options.capacity = {.max_tokens = batch * length,
+                      .max_documents = config.data.packing ? batch * length / kShortDocument + 1 : batch,
+                      .max_supervised = batch * length,
+                      .max_seqlen = length};
+  options.recompute = recompute;
+  options.optimizer = optimizer_options(config);
+  options.accumulates = config.schedule.gradient_accumulation_steps > 1;
+  options.router_aux_loss_coef = aux_loss_coefficient(config, decoder);
+  options.methods = training_methods(config, decoder);
+  model.decoder().prepare(stream, length);
+  return Engine(model.decoder(), model.store(), stream, options).plan();
+}
+
+int run_estimate(const EstimateOptions& options) {
+  RunConfig config = read_run(options);
+  const ModelSource source = find_model(config.model.model_name_or_path);
+  const auto planned = planned_model(source, dtype_of(config), expert_format_of(config));
+  LoadedModel& model = *planned;
+  const DecoderConfig& decoder = model.decoder().config();
+  if (!config.data.max_length) config.data.max_length = std::min<int64_t>(decoder.rope.max_position_embeddings, 4096);
+  Target target(device_to_plan_for(config.machine.device), options.memory);
+  const std::vector<Variant> variants = variants_of(config, decoder.num_moe_layers() > 0, target.stream);
+  const Variant chosen = configured(config, target);
+  const std::string verdict = advice(variants, chosen, experts_fit_int8(model.store()), target);
+  if (options.json) {
+    Json json = {{"configured", json_of(chosen, target)},
+                 {"variants", Json::array()},
+                 {"available", target.known ? Json(target.available()) : Json(nullptr)},
+                 {"verdict", verdict}};
+    for (const Variant& variant : variants) json["variants"].push_back(json_of(variant, target));
+    print_text(json.dump(2) + "\n");
+    return 0;
+  }
+  const bool color = Terminal::of(1).color;
+  if (const std::string missing = what_is_missing(source); !missing.empty()) print_text(missing + "\n");
+  const GroupCount total = total_of(count_groups(model.store(), decoder.moe));
+  const std::string ranks =
+      options.ranks > 1 ? fmt::format(" on each of {} ranks, zero_stage {}", options.ranks, config.machine.zero_stage)
+                        : "";
+  print_text(fmt::format("{}, {} parameters, {} × {} tokens at once{}: {}\n", model.config().architecture(),
+                         human_count(static_cast<double>(total.parameters)),
+                         config.schedule.per_device_train_batch_size, *config.data.max_length, ranks, chosen.name));
+  print_text(chosen_table(chosen, target, color) + "\n" + variants_table(variants, target, color) + "\n");
+  const std::string where = is_planned(target.device)                 ? "A GPU"
+                            : target.device.kind == DeviceKind::kCuda ? device_text(target.device)
+                                                                      : "This machine";
+  if (target.known) {
+    print_text(fmt::format("{}, {}{}. ", where, bytes_text(target.available()), options.memory > 0 ? "" : " free"));
+  }
+  print_text(verdict + "\n");
+  return 0;
+}
+
+}  // namespace hone

@@ -1,0 +1,30 @@
+// hone estimate: the memory that a run needs, from the model's headers alone.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "session/run_config.h"
+#include "train/engine.h"
+
+namespace hone {
+
+struct EstimateOptions {
+  std::string target;                  ///< a configuration, or a model as find_model() takes it
+  std::vector<std::string> overrides;  ///< key=value
+  int64_t memory = 0;                  ///< bytes of the device, all of them for this run; 0: what is free on the device
+  int64_t ranks = 1;                   ///< that train together; what is planned is one's
+  bool json = false;
+};
+
+/// What a run of this configuration allocates on its device: the plan that training makes, for full micro-batches of
+/// per_device_train_batch_size × max_length tokens (max_length must be set). Reads no weight and no data; of the model
+/// config.json will do.
+MemoryPlan plan_memory(const RunConfig& config, const RecomputePolicy& recompute, Stream& stream);
+
+/// Prints the plan of the configured run by group, of full fine-tuning and LoRA with and without gradient
+/// checkpointing, and what would make the run fit in the device's free memory. The device is the configuration's; a GPU
+/// need not be there. Returns the exit code, 0 also where the run does not fit.
+int run_estimate(const EstimateOptions& options);
+
+}  // namespace hone

@@ -1,0 +1,299 @@
+#include "app/eval/eval.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <functional>
+#include <utility>
+
+#include "app/config/overrides.h"
+#include "app/config/resolve.h"
+#include "app/generation_prompts.h"
+#include "app/inference_model.h"
+#include "app/output.h"
+#include "params/without_adapters.h"
+#include "report/console.h"
+#include "report/table.h"
+#include "train/saved_chat.h"
+#include "train/trainer.h"
+
+namespace hone {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr int64_t kSequencesAtOnce = 16;
+
+/// What was measured of one model.
+struct Measured {
+  LossResult loss;
+  std::vector<std::string> answers;  ///< to the prompts
+};
+
+struct Report {
+  Measured tuned;
+  std::optional<Measured> base;
+  std::vector<std::string> prompts;
+
+  bool finite() const { return std::isfinite(tuned.loss.loss) && (!base || std::isfinite(base->loss.loss)); }
+};
+
+bool is_adapter(const fs::path& folder) { return fs::exists(folder / "adapter_config.json"); }
+
+/// Overrides that put a checkpoint in the place of what the configuration loads.
+std::vector<std::string> checkpoint_overrides(const std::string& checkpoint) {
+  if (checkpoint.empty()) return {};
+  if (!fs::is_directory(checkpoint)) {
+    throw UserError("there is no such checkpoint", checkpoint, "give a folder that `hone train` wrote");
+  }
+  const std::string path = Json(checkpoint).dump();
+  if (!is_adapter(checkpoint)) return {"model_name_or_path=" + path};
+  return {"adapter_name_or_path=" + path, "finetuning_type=lora"};
+}
+
+/// What the configuration says of sampling, over what the model's generation_config.json says.
+SamplingOptions sampling_of(const RunConfig& config, const fs::path& model) {
+  const RunConfig::Generation& stated = config.generation;
+  SamplingOverrides overrides;
+  overrides.max_new_tokens = stated.max_new_tokens;
+  overrides.temperature = stated.temperature;
+  overrides.top_k = stated.top_k;
+  overrides.top_p = stated.top_p;
+  overrides.repetition_penalty = stated.repetition_penalty;
+  overrides.do_sample = stated.do_sample;
+  overrides.seed = static_cast<uint64_t>(config.machine.seed);
+  return overrides.apply(read_sampling_defaults(model).options);
+}
+
+/// Reads prompts and answers them with a model that is loaded for evaluation.
+class Answers {
+ public:
+  Answers(Trainer& trainer, const std::string& file) : trainer_(trainer) {
+    if (trainer.tokenizer() == nullptr) {
+      throw UserError("the model has no tokenizer, which prompts need", file,
+                      "copy the tokenizer's files into the model folder");
+    }
+    const RunConfig::Data& data = trainer.config().data;
+    ChatTemplateSource source{data.chat_template, "chat_template"};
+    if (!data.chat_template_file.empty()) source = read_chat_template(data.chat_template_file);
+    const ChatPrompt chat(*trainer.tokenizer(), source);
+    PromptReaderOptions options;
+    options.template_variables = data.chat_template_kwargs;
+    options.raw = !chat.has_template();
+    prompts_ = PromptReader(*trainer.tokenizer(), chat, options).read_file(file);
+    request_.sampling = sampling_of(trainer.config(), trainer.model().directory());
+    request_.stop_ids = trainer.tokenizer()->special_tokens().stop;
+    for (const PromptRow& prompt : prompts_) request_.prompts.push_back(prompt.ids);
+  }
+
+  const std::vector<PromptRow>& prompts() const { return prompts_; }
+
+  std::vector<std::string> generate() const {
+    const Decoder& decoder = trainer_.model().decoder();
+    const int64_t max_length =
+        longest_sequence(prompts_, request_.sampling.max_new_tokens, context_length(decoder.config().rope));
+    trainer_.model().decoder().prepare(trainer_.stream(), max_length);
+    const auto sequences = std::min(kSequencesAtOnce, static_cast<int64_t>(prompts_.size()));
+    Generator generator(decoder, trainer_.stream(), {.max_sequences = sequences, .max_length = max_length});
+    std::vector<std::string> answers;
+    for (const GeneratedSequence& sequence : generator.generate(request_)) {
+      answers.push_back(trainer_.tokenizer()->decode(sequence.answer(), true));
+    }
+    return answers;
+  }
+
+ private:
+  Trainer& trainer_;
+  std::vector<PromptRow> prompts_;
+  GenerationRequest request_;
+};
+
+/// The configuration of an evaluation. It needs data, and nothing of training: without `datasets` those to evaluate on
+/// take their place.
+RunConfig load_evaluation(const RunRequest& request, Logger& logger) {
+  const ResolvedConfig config = load_config(request.config, request.overrides);
+  for (const std::string& note : config.notes) logger.info("{}", note);
+  require_keys(config, {"model_name_or_path"});
+  RunConfig run = config.run;
+  if (run.data.datasets.empty() && run.data.eval_datasets.empty()) {
+    throw UserError("there is no data to evaluate on", "eval_datasets", "state eval_datasets: test.jsonl");
+  }
+  if (run.data.datasets.empty()) {
+    run.data.datasets = std::exchange(run.data.eval_datasets, {});
+    run.data.val_split = 0;
+  }
+  return run;
+}
+
+/// chat_template_kwargs kept with what is evaluated, and over them what the configuration states.
+Json chat_settings(const RunConfig& run, const std::string& checkpoint) {
+  const std::string& adapter = run.model.adapter_name_or_path;
+  Json kwargs = saved_chat_settings(!checkpoint.empty() ? fs::path(checkpoint)
+                                    : !adapter.empty()  ? fs::path(adapter)
+                                                        : resolve_model_path(run.model.model_name_or_path))
+                    .kwargs;
+  kwargs.update(run.data.chat_template_kwargs);
+  return kwargs;
+}
+
+class Evaluation {
+ public:
+  Evaluation(const EvalRequest& request, Logger& logger) : request_(request), logger_(logger) {}
+
+  Report run() {
+    RunConfig config = load_evaluation(with(checkpoint_overrides(request_.checkpoint)), logger_);
+    config.data.chat_template_kwargs = chat_settings(config, request_.checkpoint);
+    refuse_output_over_data(config);
+    const bool adapted = !config.model.adapter_name_or_path.empty();
+    if (request_.base && !adapted && request_.checkpoint.empty()) {
+      throw UserError("there is nothing to compare the base with", "--base",
+                      "name what training wrote with --checkpoint or --adapter");
+    }
+    {
+      Trainer trainer(config, logger_);
+      trainer.load_for_evaluation(request_.max_samples);
+      report_.tuned = measure(trainer);
+      if (request_.base && adapted) {
+        const WithoutAdapters off(trainer.model().store());
+        report_.base = measure(trainer);
+      }
+    }
+    if (request_.base && !adapted) {  // two whole models: one after the other
+      RunConfig base = load_evaluation(request_.run, logger_);
+      base.data.chat_template_kwargs = config.data.chat_template_kwargs;
+      Trainer trainer(base, logger_);
+      trainer.load_for_evaluation(request_.max_samples);
+      report_.base = measure(trainer);
+    }
+    return report_;
+  }
+
+ private:
+  /// The results may lie beside the model, and never in place of data.
+  void refuse_output_over_data(const RunConfig& config) const {
+    if (request_.output.empty()) return;
+    for (const auto* sets : {&config.data.datasets, &config.data.eval_datasets}) {
+      for (const DatasetConfig& set : *sets) require_apart(request_.output, {{set.path, "the data set"}});
+    }
+  }
+
+  RunRequest with(const std::vector<std::string>& overrides) const {
+    RunRequest run = request_.run;
+    run.overrides = without_keys_of(run.overrides, overrides);  // --checkpoint counts, whatever model= says
+    run.overrides.insert(run.overrides.end(), overrides.begin(), overrides.end());
+    return run;
+  }
+
+  Measured measure(Trainer& trainer) {
+    Measured measured{trainer.evaluate_loaded(), {}};
+    if (request_.prompts.empty()) return measured;
+    const Answers answers(trainer, request_.prompts);
+    measured.answers = answers.generate();
+    report_.prompts.clear();
+    for (const PromptRow& prompt : answers.prompts()) report_.prompts.push_back(prompt.asked);
+    return measured;
+  }
+
+  const EvalRequest& request_;
+  Logger& logger_;
+  Report report_;
+};
+
+Json loss_json(const LossResult& result) {
+  return {{"eval_loss", result.loss},
+          {"eval_perplexity", std::exp(result.loss)},
+          {"eval_mean_token_accuracy", result.mean_token_accuracy},
+          {"num_supervised_tokens", result.supervised},
+          {"num_tokens", result.tokens}};
+}
+
+/// By how many percent of the base the tuned model's value is lower.
+double improvement(double base, double tuned) { return base == 0 ? 0 : 100 * (base - tuned) / base; }
+
+Json report_json(const EvalRequest& request, const Report& report) {
+  Json json = loss_json(report.tuned.loss);
+  if (report.base) {
+    const LossResult &base = report.base->loss, &tuned = report.tuned.loss;
+    json = {{"checkpoint", request.checkpoint}, {"base", loss_json(base)}, {"tuned", loss_json(tuned)}};
+    json["improvement"] = {
+        {"eval_loss_percent", improvement(base.loss, tuned.loss)},
+        {"eval_perplexity_percent", improvement(std::exp(base.loss), std::exp(tuned.loss))},
+        {"eval_mean_token_accuracy_points", 100 * (tuned.mean_token_accuracy - base.mean_token_accuracy)}};
+  }
+  for (size_t i = 0; i < report.prompts.size(); ++i) {
+    Json sample = {{"prompt", report.prompts[i]}};
+    if (report.base) sample["base"] = report.base->answers[i];
+    sample[report.base ? "tuned" : "generated_text"] = report.tuned.answers[i];
+    json["samples"].push_back(std::move(sample));
+  }
+  return json;
+}
+
+std::string single_table(const LossResult& result, bool color) {
+  Table table({{"evaluation"}, {"", Align::kRight}});
+  table.add_row({"loss", fmt::format("{:.4f}", result.loss)});
+  table.add_row({"perplexity", fmt::format("{:.4g}", std::exp(result.loss))});
+  table.add_row({"token accuracy", fmt::format("{:.2f} %", 100 * result.mean_token_accuracy)});
+  table.add_row({"supervised tokens", fmt::format("{}", result.supervised)});
+  table.add_row({"tokens", fmt::format("{}", result.tokens)});
+  return table.to_string(color);
+}
+
+std::string comparison_table(const LossResult& base, const LossResult& tuned, bool color) {
+  Table table({{"evaluation"}, {"base", Align::kRight}, {"tuned", Align::kRight}, {"improvement", Align::kRight}});
+  const double base_perplexity = std::exp(base.loss), tuned_perplexity = std::exp(tuned.loss);
+  table.add_row({"loss", fmt::format("{:.4f}", base.loss), fmt::format("{:.4f}", tuned.loss),
+                 fmt::format("{:.1f} %", improvement(base.loss, tuned.loss))});
+  table.add_row({"perplexity", fmt::format("{:.4g}", base_perplexity), fmt::format("{:.4g}", tuned_perplexity),
+                 fmt::format("{:.1f} %", improvement(base_perplexity, tuned_perplexity))});
+  table.add_row({"token accuracy", fmt::format("{:.2f} %", 100 * base.mean_token_accuracy),
+                 fmt::format("{:.2f} %", 100 * tuned.mean_token_accuracy),
+                 fmt::format("{:+.2f} points", 100 * (tuned.mean_token_accuracy - base.mean_token_accuracy))});
+  table.add_row({"supervised tokens", fmt::format("{}", base.supervised), fmt::format("{}", tuned.supervised)});
+  return table.to_string(color);
+}
+
+/// A text below its title, its lines indented.
+std::string block(const std::string& title, const std::string& text, Style style, bool color) {
+  std::string result = "  " + styled(title, style, color) + "\n";
+  for (const std::string& line : split_lines(text)) result += "    " + one_line(line) + "\n";
+  return result;
+}
+
+std::string report_text(const Report& report, bool color) {
+  std::string text = report.base ? comparison_table(report.base->loss, report.tuned.loss, color)
+                                 : single_table(report.tuned.loss, color);
+  for (size_t i = 0; i < report.prompts.size(); ++i) {
+    text += "\n" + block("prompt", report.prompts[i], Style::kBold, color);
+    if (report.base) text += block("base", report.base->answers[i], Style::kDim, color);
+    text += block(report.base ? "tuned" : "answer", report.tuned.answers[i], Style::kGreen, color);
+  }
+  return text;
+}
+
+}  // namespace
+
+int run_eval(const EvalRequest& request) {
+  if (request.max_samples && *request.max_samples < 1) {
+    throw UserError("there is nothing to evaluate", "--max-samples", "give at least 1");
+  }
+  Console console(Terminal::of(request.json ? 2 : 1));  // JSON stands alone on standard output
+  Logger logger(console, request.run.log_level.value_or(LogLevel::kInfo));
+  const Report report = Evaluation(request, logger).run();
+  const std::string json = report_json(request, report).dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+  print_text(request.json ? json : report_text(report, console.color()));
+  std::string output = request.output;
+  if (output.empty() && report.base && !request.checkpoint.empty()) {
+    output = (fs::path(request.checkpoint) / "evaluation_results.json").string();
+  }
+  if (!output.empty()) {
+    write_output_file(output, json);
+    logger.info("results: {}", output);
+  }
+  return report.finite() ? 0 : static_cast<int>(ExitCode::kNumbersLost);
+}
+
+}  // namespace hone

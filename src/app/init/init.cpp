@@ -1,0 +1,211 @@
+#include "app/init/init.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <vector>
+
+#include "app/config/schema.h"
+#include "app/init/presets.h"
+#include "app/model_source.h"
+#include "app/model_summary.h"
+#include "app/output.h"
+#include "core/error.h"
+#include "core/json.h"
+#include "report/humanise.h"
+#include "session/loaded_model.h"
+
+namespace hone {
+
+namespace {
+
+constexpr const char* kExampleData = "data/chat.jsonl";
+
+struct Line {
+  std::string text;     ///< "key: value", or "" for an empty line
+  std::string comment;  ///< behind the text, or on a line of its own
+};
+
+/// A path as YAML text: quoted where it must be.
+std::string yaml_path(const std::string& path) {
+  const bool plain = !path.empty() && std::all_of(path.begin(), path.end(), [](unsigned char c) {
+    return std::isalnum(c) || c == '/' || c == '.' || c == '_' || c == '-';
+  });
+  return plain ? path : Json(path).dump();
+}
+
+/// Comments stand in one column.
+std::string laid_out(const std::vector<Line>& lines) {
+  constexpr size_t kColumn = 40;
+  std::string text;
+  for (const Line& line : lines) {
+    std::string row = line.text;
+    if (!line.comment.empty()) {
+      if (!row.empty()) row.resize(std::max(row.size() + 2, kColumn), ' ');
+      row += "# " + line.comment;
+    }
+    text += row + "\n";
+  }
+  return text;
+}
+
+std::vector<Line> method_lines(const InitOptions& options, bool sparse) {
+  if (options.method == "full") {
+    std::vector<Line> lines = {{"finetuning_type: full", "all weights; lora trains small adapters beside them"}};
+    if (sparse)
+      lines.push_back({"freeze_router: false", "the routers learn too, balanced by the model's auxiliary loss"});
+    return lines;
+  }
+  std::vector<Line> lines = {
+      {"finetuning_type: lora", "small adapters beside frozen weights; full trains all of them"},
+      {"lora_r: 16", "rank: higher learns more and takes more memory"},
+      {"lora_alpha: 32", "the adapters count alpha / r = 2"},
+      {sparse ? "lora_target_modules: [attention, all-experts]" : "lora_target_modules: [all-linear]",
+       "`hone inspect` lists what else can be named"},
+  };
+  if (sparse) lines.push_back({"freeze_router: true", "tokens keep going to the experts the model chose"});
+  return lines;
+}
+
+/// The preset's line in the place of those that state what it sets.
+void put_preset(std::vector<Line>& lines, const std::string& name) {
+  const Preset& preset = preset_called(name);
+  const auto is_set = [&](const Line& line) {
+    const std::string key = line.text.substr(0, line.text.find(':'));
+    const auto sets = [&](const PresetValue& value) {
+      if (value.key == key || std::find(value.unless.begin(), value.unless.end(), key) != value.unless.end())
+        return true;
+      for (const auto& family : key_families()) {
+        if (std::count(family.begin(), family.end(), key) && std::count(family.begin(), family.end(), value.key))
+          return true;
+      }
+      return false;
+    };
+    return std::any_of(preset.values.begin(), preset.values.end(), sets);
+  };
+  std::erase_if(lines, is_set);
+  std::string sets;
+  for (const PresetValue& value : preset.values) sets += (sets.empty() ? "sets " : ", ") + value.key;
+  const auto place =
+      std::find_if(lines.begin(), lines.end(), [](const Line& line) { return line.text == "datasets:"; });
+  lines.insert(place, {{"preset: " + name, "to " + preset.purpose},
+                       {"", sets},
+                       {"", "state one of them to have another value"},
+                       {"", ""}});
+}
+
+void append(std::vector<Line>& lines, std::vector<Line> more) {
+  lines.insert(lines.end(), std::make_move_iterator(more.begin()), std::make_move_iterator(more.end()));
+}
+
+/// What becomes of a template's switch for thoughts.
+std::vector<Line> thinking_lines(const ThinkingRows& thoughts) {
+  if (thoughts.switch_name.empty()) return {};
+  const std::string off = fmt::format("chat_template_kwargs: {{{}: false}}", thoughts.switch_name);
+  if (thoughts.rows == 0) return {{"", off + "   if no answer of your data has thoughts"}};
+  if (thoughts.with_thoughts == 0) return {{off, "no answer of the data has thoughts: asked so, none are written"}};
+  if (thoughts.with_thoughts == thoughts.rows) return {};
+  return {{"", fmt::format("{} of {} rows have thoughts: see {} in docs/data.md", thoughts.with_thoughts, thoughts.rows,
+                           thoughts.switch_name)}};
+}
+
+}  // namespace
+
+std::string initial_yaml(const InitOptions& options, const DecoderConfig& model, const ThinkingRows& thoughts) {
+  const bool sparse = model.num_moe_layers() > 0, full = options.method == "full";
+  const int64_t max_length = std::min<int64_t>(model.rope.max_position_embeddings, 4096);
+  std::vector<Line> lines = {
+      {"", "What `hone train` does with this file. Every key: docs/config.md, or `hone schema`."},
+      {"", fmt::format("Try it first: `hone train {0} --dry-run`. Change a key for one run: `hone train {0} seed=7`.",
+                       options.output == "-" ? "run.yaml" : options.output)},
+      {"", ""},
+      {"model_name_or_path: " + yaml_path(options.model), options.needs_download ? "THE FOLDER OF ITS DOWNLOAD" : ""}};
+  append(lines, method_lines(options, sparse));
+  append(lines,
+         {{"", ""},
+          {"datasets:", ""},
+          {"  - path: " + yaml_path(options.data.empty() ? kExampleData : options.data),
+           options.data.empty() ? "YOUR DATA: a file or a folder of JSONL, JSON, CSV, text" : "or a folder of files"},
+          {"    type: auto", "by the columns; or messages, alpaca, prompt_response, text, … (docs/data.md)"},
+          {"val_split: 0.02", "share of the samples that is only evaluated on"},
+          {fmt::format("max_length: {}", max_length), fmt::format("tokens a sample may have; the model allows {}",
+                                                                  with_commas(model.rope.max_position_embeddings))},
+          {"overlength: drop", "longer ones: drop | truncate_left | truncate_right | split | error"},
+          {"packing: true", "short samples share a batch; they do not see each other"},
+          {"train_on: assistant", "what is learnt: assistant | last | all | completion"}});
+  append(lines, thinking_lines(thoughts));
+  append(lines,
+         {{"", ""},
+          {"num_train_epochs: 3", "or max_steps: 1000"},
+          {"per_device_train_batch_size: 1", "sequences of max_length at once: memory grows with it"},
+          {"global_batch_size: 16", "sequences a step; how often gradients accumulate follows"},
+          {full ? "learning_rate: 1.0e-5" : "learning_rate: 1.0e-4", ""},
+          {"lr_scheduler_type: cosine", "or linear, constant, constant_with_warmup"},
+          {"min_lr_ratio: 0.1", "falls to this share of learning_rate"},
+          {"warmup_ratio: 0.03", "share of the steps in which it rises"},
+          {"optim: adamw", ""},
+          {"weight_decay: 0.0", ""},
+          {"max_grad_norm: 1.0", "longer gradients are cut to this norm; 0: never"},
+          {"dtype: bfloat16", "weights and activations; sums and the optimizer are float32"},
+          {"gradient_checkpointing: auto", "computes activations twice when memory is short"},
+          {"seed: 42", ""},
+          {"", ""},
+          {"output_dir: out/run1", "model, checkpoints, metrics.jsonl, run.log"},
+          {"save_total_limit: 3", "checkpoints kept, one an epoch (save_steps: 200 for more); best and last always"},
+          {"load_best_model_at_end: true", "best by eval_loss, evaluated once an epoch (eval_steps)"},
+          {"logging_steps: 1", ""},
+          {"report_to: [jsonl, tensorboard]", ""}});
+  if (!options.preset.empty()) put_preset(lines, options.preset);
+  return laid_out(lines);
+}
+
+int run_init(const InitOptions& stated) {
+  if (stated.method != "lora" && stated.method != "full") {
+    throw UserError(fmt::format("'{}' is not a method of this version", stated.method), "--method",
+                    "use --method lora or --method full");
+  }
+  if (!stated.preset.empty() && !key_spec("preset").is_choice(stated.preset)) {
+    throw UserError(
+        fmt::format("'{}' is not a preset.{}", stated.preset, did_you_mean(stated.preset, key_spec("preset").choices)),
+        "--preset", expectation(key_spec("preset")));
+  }
+  if (!stated.data.empty() && !std::filesystem::exists(stated.data)) {
+    throw UserError("there is no such data set", stated.data,
+                    "give a file of rows (JSONL, JSON, CSV, TSV, Parquet, text), or a folder of them");
+  }
+  const ModelSource source = find_model(stated.model);
+  InitOptions options = stated;
+  options.needs_download = !source.known_as.empty();
+  const auto planned = planned_model(source, DType::kBF16);
+  LoadedModel& model = *planned;
+  const ThinkingRows thoughts = find_thoughts(source.directory, options.data);
+  const std::string text = initial_yaml(options, model.decoder().config(), thoughts);
+  if (options.output == "-") {
+    print_text(text);
+    return 0;
+  }
+  require_apart(options.output, {{source.directory, "the model"}, {options.data, "the data set"}});
+  require_free_file(options.output, options.force);
+  write_text_file(options.output, text);
+  const GroupCount total = total_of(count_groups(model.store(), model.decoder().config().moe));
+  print_text(fmt::format("{0}: {1} fine-tuning of {2} ({3} parameters)\n", options.output, options.method,
+                         options.model, human_count(static_cast<double>(total.parameters))));
+  if (const std::string missing = what_is_missing(source); !missing.empty()) {
+    print_text(fmt::format("  {}: download the model before you train\n", missing));
+  }
+  if (!thoughts.problem.empty()) {
+    print_text(fmt::format("  {}: the data were not looked at for thoughts: {}\n", options.data, thoughts.problem));
+  } else if (thoughts.with_thoughts > 0 && thoughts.with_thoughts < thoughts.rows) {
+    print_text(fmt::format("  {} of {} rows of the data have thoughts, the others have none: {} is not written\n",
+                           thoughts.with_thoughts, thoughts.rows, thoughts.switch_name));
+  }
+  if (options.data.empty()) print_text("  put your data set at 'YOUR DATA', then\n");
+  print_text(
+      fmt::format("  hone estimate {0}          memory it needs\n  hone train {0} --dry-run   one step, nothing "
+                  "written\n  hone train {0}\n",
+                  options.output));
+  return 0;
+}
+
+}  // namespace hone

@@ -1,0 +1,200 @@
+#include "app/merge/merge.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <memory>
+
+#include "app/merge/probe.h"
+#include "app/output.h"
+#include "core/error.h"
+#include "core/thread_pool.h"
+#include "models/hf_config.h"
+#include "params/without_adapters.h"
+#include "report/humanise.h"
+#include "train/saved_chat.h"
+#include "train/saved_tokenizer.h"
+#include "weights/adapter.h"
+#include "weights/merged_model.h"
+#include "weights/model_folder.h"
+
+namespace hone {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+int64_t deepest_product(const DecoderConfig& model) {
+  int64_t depth = std::max(model.hidden_size, model.num_attention_heads * model.head_dim);
+  for (const LayerConfig& layer : model.layers) depth = std::max(depth, layer.intermediate_size);
+  return std::max(depth, model.moe.moe_intermediate_size);
+}
+
+double products_in_a_row(const DecoderConfig& model) { return 4.0 * static_cast<double>(model.layers.size()) + 1.0; }
+
+[[noreturn]] void drifted(const std::string& what, double drift, double bound) {
+  throw Error(ExitCode::kCheckFailed,
+              fmt::format("{}: the logits differ by {:.2e}, more than the bound {:.2e}", what, drift, bound), "",
+              "nothing was written; more than rounding is a fault of the program or of memory: please report it");
+}
+
+/// The dtype of the files that rounds most.
+DType coarsest_dtype(const Checkpoint& checkpoint) {
+  DType coarsest = DType::kF32;
+  for (const auto& [name, tensor] : checkpoint.tensors()) {
+    if (tensor.entry->dtype == DType::kBF16) return DType::kBF16;
+    if (tensor.entry->dtype == DType::kF16) coarsest = DType::kF16;
+  }
+  return coarsest;
+}
+
+/// The logits of a model before and after it was merged and written. Holds one model in float32 at a time.
+class LogitComparison {
+ public:
+  LogitComparison(const MergeOptions& options, const fs::path& base, ThreadPool& pool)
+      : pool_(pool), stream_(Device{}, pool) {
+    LoadedModel model(base, DType::kF32);
+    model.set_trainable(TrainableOptions::nothing(options.adapter));
+    std::optional<Tokenizer> tokenizer;
+    if (fs::exists(base / "tokenizer.json")) tokenizer = Tokenizer::load(base);
+    config_ = model.decoder().config();
+    probe_ = std::make_unique<Probe>(probe_prompts(tokenizer ? &*tokenizer : nullptr, config_.vocab_size), stream_);
+    model.load(stream_.device(), pool_, 0, true);
+    merge_in_memory(model, options.tolerance.value_or(merge_tolerance(config_)));
+  }
+
+  /// Opens what was written, on its own, and compares.
+  void check_written(const fs::path& directory) {
+    LoadedModel written(directory, DType::kF32);
+    const DType coarsest = coarsest_dtype(written.checkpoint());
+    written.set_trainable(TrainableOptions::nothing());
+    written.load(stream_.device(), pool_, 0, true);
+    const double drift = relative_difference(probe_->logits(written), merged_);
+    const double bound = rounding_tolerance(config_, coarsest);
+    print_text(fmt::format("written in {} and read again they differ by {:.1e} (bound {:.1e})\n", name_of(coarsest),
+                           drift, bound));
+    if (!(drift <= bound)) drifted("written and read again", drift, bound);
+  }
+
+ private:
+  void merge_in_memory(LoadedModel& model, double bound) {
+    const std::vector<float> adapted = probe_->logits(model);
+    double effect = 0;
+    {
+      const WithoutAdapters base(model.store());
+      effect = relative_difference(probe_->free_logits(model), adapted);
+    }
+    merge_adapters(model.store());
+    merged_ = probe_->logits(model);
+    const double drift = relative_difference(merged_, adapted);
+    print_text(
+        fmt::format("the adapter moves the logits by {:.2e}; merged in float32 they differ by {:.1e} (bound {:.1e})\n",
+                    effect, drift, bound));
+    if (!(drift <= bound)) drifted("merged in memory", drift, bound);
+  }
+
+  ThreadPool& pool_;
+  Stream stream_;
+  DecoderConfig config_;
+  std::unique_ptr<Probe> probe_;
+  std::vector<float> merged_;
+};
+
+class MergeRun {
+ public:
+  explicit MergeRun(const MergeOptions& options)
+      : options_(options),
+        dtype_(parse_weight_dtype(options.dtype, "merge")),
+        base_(resolve_model_path(options.model)),
+        pool_(options.threads) {
+    if (!options.output_is_free) {
+      require_apart(options.output, {{base_, "the base model"}, {options.adapter, "the adapter"}});
+      require_free_folder(options.output, options.force);
+    }
+  }
+
+  void run() {
+    std::optional<LogitComparison> logits;
+    if (options_.compare_logits || options_.tolerance) logits.emplace(options_, base_, pool_);
+    LoadedModel model(base_, DType::kF32);
+    model.set_trainable(TrainableOptions::nothing(options_.adapter));
+    load_adapter_values(options_.adapter, model.store(), model.checkpoint(), model.map(), pool_);
+    write_directory(options_.output, [&](const fs::path& temporary, FileChecksums& checksums) {
+      write(model, temporary, checksums);
+      if (logits) logits->check_written(temporary);
+    });
+    print_text(fmt::format("{}: written\n", options_.output));
+  }
+
+ private:
+  void write(LoadedModel& model, const fs::path& directory, FileChecksums& checksums) {
+    copy_model_files(model.directory(), directory);
+    copy_chat_template(options_.adapter, directory);
+    const ChatSettings chat = saved_chat_settings(options_.adapter);
+    save_chat_settings(directory, {chat.kwargs, {}});
+    copy_special_tokens(options_.adapter, directory);
+    if (!chat.tokens.empty()) {
+      Tokenizer tokenizer = Tokenizer::load(directory);
+      tokenizer.choose(chat.tokens);
+      save_token_choice(directory, chat.tokens, tokenizer);
+    }
+    if (dtype_) write_config_dtype(directory, model.config().json(), *dtype_);
+    const MergeReport report =
+        save_merged(directory, model.store(), model.checkpoint(), model.map(), pool_,
+                    {.max_shard_size = options_.max_shard_size, .dtype = dtype_, .checksums = &checksums});
+    const Checkpoint written = Checkpoint::open(directory);
+    model.map_of(written);  // it is complete
+    show(report, coarsest_dtype(written));
+  }
+
+  static void show(const MergeReport& report, DType coarsest) {
+    print_text(fmt::format("{} of {} tensors merged in float32{}; {} in {} file{}\n", report.merged, report.tensors,
+                           report.replaced > 0 ? fmt::format(", {} as the adapter has them", report.replaced) : "",
+                           human_bytes(static_cast<double>(report.bytes)), report.files, report.files == 1 ? "" : "s"));
+    print_text(
+        fmt::format("checked: the bytes of all {} tensors as written (CRC-32C); W + scale · B A in {} of {} rows, "
+                    "{:.1f} % of each tensor or more\n",
+                    report.tensors, report.sampled_rows, report.rows, std::floor(1000 * report.least_share) / 10));
+    if (report.lost <= 0.5) return;
+    print_text(
+        fmt::format("warning: rounding to {} moves weights by {:.0f} % of what the adapter does, and loses much of "
+                    "what it learnt; --dtype float32 keeps it\n",
+                    name_of(coarsest), 100 * report.lost));
+  }
+
+  MergeOptions options_;
+  std::optional<DType> dtype_;
+  fs::path base_;
+  ThreadPool pool_;
+};
+
+}  // namespace
+
+std::optional<DType> parse_weight_dtype(const std::string& name, const char* verb) {
+  if (name.empty()) return std::nullopt;
+  for (const DType dtype : {DType::kF32, DType::kBF16}) {
+    if (name_of(dtype) == name) return dtype;
+  }
+  throw UserError(fmt::format("'{}' is not a dtype of {}", name, verb), "--dtype", "use float32 or bfloat16");
+}
+
+double merge_tolerance(const DecoderConfig& model) {
+  const auto depth = static_cast<double>(deepest_product(model));
+  return 16.0 * std::sqrt(depth * products_in_a_row(model)) * 0x1p-24;
+}
+
+double rounding_tolerance(const DecoderConfig& model, DType dtype) {
+  if (dtype == DType::kF32) return merge_tolerance(model);
+  const double half_unit = dtype == DType::kF16 ? 0x1p-12 : 0x1p-9;
+  return 4.0 * std::sqrt(products_in_a_row(model)) * half_unit;
+}
+
+int run_merge(const MergeOptions& options) {
+  MergeRun(options).run();
+  return 0;
+}
+
+}  // namespace hone

@@ -1,0 +1,139 @@
+#include "app/train/train_verbs.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+
+#include "app/config/resolved_yaml.h"
+#include "app/launched_ranks.h"
+#include "app/merge/merge.h"
+#include "app/output.h"
+#include "core/crc32c.h"
+#include "core/error.h"
+#include "core/untrusted_json.h"
+#include "report/console.h"
+#include "train/run_folder.h"
+#include "train/trainer.h"
+#include "weights/model_folder.h"
+
+namespace hone {
+
+namespace {
+
+constexpr size_t kMostNotes = 5;  // lines of the console
+
+/// Of a configuration as it was read: what the user is told of it.
+ResolvedConfig checked(ResolvedConfig config, Logger& logger) {
+  const size_t shown = config.notes.size() <= kMostNotes ? kMostNotes : kMostNotes - 1;
+  for (size_t i = 0; i < config.notes.size(); ++i) {
+    logger.log(i < shown ? LogLevel::kInfo : LogLevel::kDebug, config.notes[i]);
+  }
+  if (config.notes.size() > shown) {
+    logger.info("{} more notes on keys: run.log has them, and --verbose shows them", config.notes.size() - shown);
+  }
+  require_keys(config, {"model_name_or_path", "datasets"});
+  return config;
+}
+
+/// Says in the output folder which merged model this run has written, so that a resumed run may write it again.
+constexpr const char* kMergedRecord = "merged_by_run.json";
+
+uint32_t manifest_sum(const std::filesystem::path& folder) {
+  std::ifstream file(folder / kManifestName, std::ios::binary);
+  return crc32c(std::string(std::istreambuf_iterator<char>(file), {}));
+}
+
+void record_merge(const std::filesystem::path& output_dir, const std::filesystem::path& merged) {
+  const Json record = {{"folder", std::filesystem::canonical(merged).string()}, {"manifest", manifest_sum(merged)}};
+  write_text_file(output_dir / kMergedRecord, record.dump(1) + "\n");
+}
+
+/// Whether the model in `merged` is the one that the run in `output_dir` wrote there.
+bool merged_by_run(const std::filesystem::path& output_dir, const std::filesystem::path& merged) {
+  std::ifstream file(output_dir / kMergedRecord);
+  const Json record = parse_json(file);
+  std::error_code error;
+  return record.is_object() && record.value("folder", "") == std::filesystem::canonical(merged, error).string() &&
+         whole_number<uint32_t>(record.value("manifest", Json())) == manifest_sum(merged);
+}
+
+/// What merge_after_training asks for. A folder that cannot be taken is refused before the run, not after it.
+std::optional<MergeOptions> merge_of(const RunConfig& run) {
+  if (!run.checkpoint.merge_after_training || run.model.finetuning_type != "lora") return std::nullopt;
+  const std::string& stated = run.checkpoint.export_dir;
+  MergeOptions options{
+      .model = run.model.model_name_or_path,
+      .adapter = run.report.output_dir,
+      .output = stated.empty() ? (std::filesystem::path(run.report.output_dir) / "merged").string() : stated,
+      .dtype = {},
+      .tolerance = {},
+      .threads = static_cast<int>(run.machine.threads.value_or(0)),
+      .force = run.checkpoint.overwrite_output_dir};
+  options.force |= run.checkpoint.resume_from_checkpoint != "false" && merged_by_run(options.adapter, options.output);
+  check_inputs_stay(run);
+  std::error_code error;
+  if (std::filesystem::weakly_canonical(options.output, error) ==
+      std::filesystem::weakly_canonical(options.adapter, error)) {
+    throw UserError("the merged model would be written over the adapter of the run", "export_dir",
+                    "name another folder than output_dir, or leave it out: OUTPUT_DIR/merged");
+  }
+  require_free_folder(options.output, options.force);
+  options.output_is_free = true;
+  return options;
+}
+
+/// `read`: the configuration, if the ranks needed it to find each other.
+int train(const RunRequest& request, bool dry_run, LaunchedRanks& launched, std::optional<ResolvedConfig> read) {
+  const TrainerRanks ranks = launched.for_trainer();
+  Console console(terminal_of(ranks));
+  Logger logger(console, request.log_level.value_or(dry_run ? LogLevel::kDebug : LogLevel::kInfo));
+  if (ranks.size > 1) logger.info("{}", launched.describe());
+  if (!read) read = load_config(request.config, request.overrides, ranks.size);
+  const ResolvedConfig config = checked(*std::move(read), logger);
+  launched.set_timeout(static_cast<double>(config.run.machine.ddp_timeout));
+  const auto defaults = [&config](const RunConfig& run) {
+    return fmt::format("{}", fmt::join(default_lines({run, {}, config.stated}), ", "));
+  };
+  const std::optional<MergeOptions> merge = dry_run ? std::nullopt : merge_of(config.run);
+  {
+    Trainer trainer(config.run, logger, {resolved_yaml, resolved_pairs, defaults}, ranks);
+    if (dry_run) {
+      trainer.dry_run();
+      return 0;
+    }
+    if (const ExitCode code = trainer.run(); code != ExitCode::kOk || !merge) return static_cast<int>(code);
+  }  // two models need not fit in memory at once
+  if (ranks.rank > 0) return 0;
+  const int code = run_merge(*merge);
+  record_merge(merge->adapter, merge->output);
+  return code;
+}
+
+}  // namespace
+
+ResolvedConfig load_run(const RunRequest& request, Logger& logger, int64_t ranks) {
+  return checked(load_config(request.config, request.overrides, ranks), logger);
+}
+
+int run_train(const RunRequest& request, bool dry_run) {
+  std::optional<ResolvedConfig> read;
+  LaunchedRanks ranks([&](int size) {
+    read = load_config(request.config, request.overrides, size);
+    return read->run.report.output_dir;
+  });
+  return ranks.run([&] { return train(request, dry_run, ranks, std::move(read)); });
+}
+
+int run_validate(const RunRequest& request) {
+  Console console(Terminal::of(1));
+  Logger logger(console, request.log_level.value_or(LogLevel::kDebug));
+  Trainer trainer(load_run(request, logger).run, logger);
+  trainer.validate();
+  logger.info("valid: nothing was written; `hone train` runs it");
+  return 0;
+}
+
+}  // namespace hone

@@ -1,0 +1,267 @@
+// The tile kernel: packs, multiplies and stores one tile of C. Included only by tile_kernel_*.cpp, each with the
+// vectors of its instruction set; see tile_vector.h.
+#pragma once
+
+#include <cstdint>
+#include <utility>
+
+#include "kernels/cpu/gemm/tile_fetch.h"
+#include "kernels/cpu/gemm/tile_kernel.h"
+#include "kernels/cpu/gemm/tile_packing.h"
+
+namespace hone {
+namespace {
+
+/// A micro-kernel keeps up to PanelRows x (PanelVectors * kLanes) sums in registers.
+template <class Vec, int PanelRows, int PanelVectors>
+class TileComputer {
+  using F = typename Vec::F;
+  static constexpr int kLanes = Vec::kLanes;
+  static constexpr int kPanelCols = PanelVectors * kLanes;
+  /// Elements between two k of an A panel: whole vectors, so that packing stores them aligned.
+  static constexpr int kPanelStride = (PanelRows + kLanes - 1) / kLanes * kLanes;
+  static_assert(kPanelCols <= kMaxPanelCols);
+  static_assert(kMaxTileRows / PanelRows * kPanelStride * kGemmDepth <= kBlockASize);
+
+  /// With few rows, two panels of B at a time: a multiply-add takes 4 cycles and two start each cycle, so a row or two
+  /// of one panel would leave most of them idle.
+  static constexpr int kFewRows = PanelRows / 2 < 4 ? PanelRows / 2 : 4;
+
+  /// B panels that are packed together when the columns of B are neighbours in memory: reading 2 KiB of a row at a time
+  /// rather than one panel's cache line is worth the trip of the panels through the level-2 cache.
+  static constexpr int64_t kPanelsTogether = kPanelsBSize / kGemmDepth / kPanelCols;
+
+  /// Whether micro-kernels ask for what is packed next. Narrower vectors leave the caches time to find it themselves:
+  /// there it was measured to cost what it gains.
+  static constexpr bool kFetches = kLanes >= 16;
+
+  /// A block of k, within a tile.
+  struct Block {
+    int64_t height;  ///< rows of an A panel: the tile's rows evenly over the panels, at most PanelRows
+    int64_t k, depth;
+    bool first, last;
+  };
+
+  /// A run of columns that one pass over the A panels computes: one or two panels of B.
+  struct Strip {
+    int64_t col, cols;  ///< within the tile
+    const float* panels;
+  };
+
+ public:
+  static void compute(const GemmArgs& g, const GemmTile& tile, const GemmWorkspace& w) {
+    const int64_t panels = (tile.rows + PanelRows - 1) / PanelRows;
+    const int64_t height = (tile.rows + panels - 1) / panels;
+    const PanelSource a = PanelSource::of_a(g), b = PanelSource::of_b(g);
+    const int64_t strip_cols = height <= kFewRows ? 2 * kPanelCols : kPanelCols;
+    const int64_t packed_cols = b.lanes_are_neighbours() ? kPanelsTogether * kPanelCols : strip_cols;
+    const int64_t steps = (tile.cols + packed_cols - 1) / packed_cols;
+    FetchList fetch(w.panels_b);
+    for (int64_t k = 0; k == 0 || k < g.k; k += kGemmDepth) {
+      const int64_t depth = smaller(kGemmDepth, g.k - k);
+      const Block block{height, k, depth, k == 0, k + depth >= g.k};
+      Packer<Vec, kPanelStride>::pack(a, {tile.row, tile.rows, k, depth}, height, w.block_a);
+      const int64_t next_k = k + depth, next_depth = smaller(kGemmDepth, g.k - next_k);
+      for (int64_t step = 0; step < steps; ++step) {
+        const int64_t col = step * packed_cols, end = smaller(col + packed_cols, tile.cols);
+        Packer<Vec, kPanelCols>::pack(b, {tile.col + col, end - col, k, depth}, kPanelCols, w.panels_b);
+        fetch.clear();
+        if (kFetches && panels > 1) {
+          if (end < tile.cols) {
+            fetch.add(b, {tile.col + end, smaller(packed_cols, tile.cols - end), k, depth});
+          } else if (!block.last) {
+            fetch.add(b, {tile.col, smaller(packed_cols, tile.cols), next_k, next_depth});
+          }
+          if (!block.last) fetch.add(a, part_of(a, {tile.row, tile.rows, next_k, next_depth}, step, steps));
+        }
+        const float* packed = w.panels_b;
+        for (int64_t c = col; c < end; c += strip_cols, packed += strip_cols * depth) {
+          multiply(g, tile, block, {c, smaller(strip_cols, end - c), packed}, w, fetch);
+        }
+      }
+    }
+    if (tile.streams) Vec::end_streams();
+  }
+
+ private:
+  static int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
+
+  /// Part i of `count` of a range, cut where memory is not contiguous.
+  static PanelRange part_of(const PanelSource& s, const PanelRange& r, int64_t i, int64_t count) {
+    const int64_t extent = s.lanes_are_neighbours() ? r.depth : r.lanes;
+    const int64_t begin = extent * i / count, size = extent * (i + 1) / count - begin;
+    if (s.lanes_are_neighbours()) return {r.lane, r.lanes, r.k + begin, size};
+    return {r.lane + begin, size, r.k, r.depth};
+  }
+
+  /// All A panels over one strip. Sums between blocks of k live in the C tile.
+  static void multiply(const GemmArgs& g, const GemmTile& tile, const Block& block, const Strip& strip,
+                       const GemmWorkspace& w, FetchList& fetch) {
+    alignas(64) float last_sums[PanelRows * kPanelCols];
+    const int64_t vectors = (strip.cols + kLanes - 1) / kLanes;
+    const float* a = w.block_a;
+    for (int64_t row = 0; row < tile.rows; row += block.height, a += kPanelStride * block.depth) {
+      const int64_t rows = smaller(block.height, tile.rows - row);
+      const GemmTile part{tile.row + row, rows, tile.col + strip.col, strip.cols, tile.streams};
+      // The sums of a panel lie together.
+      float* const kept = w.tile_c + strip.col * kMaxTileRows + row * vectors * kLanes;
+      Sums sums{block.first ? nullptr : kept, kept, vectors * kLanes, 1.0f, false};
+      const bool to_c = block.last && is_stored_as_is(g, part);
+      if (to_c) {
+        sums = {sums.from, static_cast<float*>(g.c) + part.row * g.ldc + part.col, g.ldc, g.alpha,
+                tile.streams && is_aligned(g)};
+      } else if (block.last) {
+        sums.to = last_sums;
+      }
+      const MicroKernel kernel = vectors <= PanelVectors ? kKernels[rows - 1][vectors - 1]
+                                                         : kWideKernels[rows - 1][vectors - PanelVectors - 1];
+      kernel(block.depth, a, strip.panels, sums, fetch.take(block.depth));
+      if (block.last && !to_c) store(g, part, last_sums, vectors * kLanes);
+    }
+  }
+
+  /// Whether a micro-kernel may write a part of C itself.
+  static bool is_stored_as_is(const GemmArgs& g, const GemmTile& part) {
+    return g.c_dtype == DType::kF32 && g.beta == 0.0f && !g.row_scale && part.cols % kLanes == 0;
+  }
+
+  static bool is_aligned(const GemmArgs& g) {
+    return g.ldc % kLanes == 0 && reinterpret_cast<uintptr_t>(g.c) % sizeof(F) == 0;
+  }
+
+  /// Of a micro-kernel: to[Rows][to_stride] = scale * (from[Rows][Vectors * kLanes] or 0 + the products).
+  struct Sums {
+    const float* from;
+    float* to;
+    int64_t to_stride;
+    float scale;
+    bool streams;  ///< past the caches
+  };
+
+  using MicroKernel = void (*)(int64_t depth, const float* a, const float* b, const Sums& sums,
+                               const char* const* fetch);
+
+  /// Multiplies a[depth][kPanelStride] by b: panels [depth][kPanelCols], one after another. Asks for the parts of
+  /// memory in `fetch` on the way.
+  template <int Rows, int Vectors>
+  static void micro_kernel(int64_t depth, const float* a, const float* b, const Sums& sums, const char* const* fetch) {
+    F sum[Rows][Vectors] = {};
+    const int64_t panel_size = kPanelCols * depth;
+    const auto step = [&] {
+      F row_b[Vectors];
+#pragma GCC unroll 8
+      for (int v = 0; v < Vectors; ++v) {
+        row_b[v] = Vec::load(b + (v / PanelVectors) * panel_size + (v % PanelVectors) * kLanes);
+      }
+#pragma GCC unroll 16
+      for (int r = 0; r < Rows; ++r) {
+        const F element_a = Vec::broadcast(a[r]);
+#pragma GCC unroll 8
+        for (int v = 0; v < Vectors; ++v) sum[r][v] = Vec::multiply_add(element_a, row_b[v], sum[r][v]);
+      }
+      a += kPanelStride;
+      b += kPanelCols;
+    };
+    int64_t rest = depth;
+    if constexpr (kFetches) {
+      for (; rest >= kFetchSteps; rest -= kFetchSteps, ++fetch) {
+        const char* line = *fetch;
+        for (const char* const last = line + kFetchLines * 64; line != last; line += 64) {
+          __builtin_prefetch(line, 0, 2);
+#pragma GCC unroll 2
+          for (int i = 0; i < kFetchSteps / kFetchLines; ++i) step();
+        }
+      }
+    }
+    for (; rest > 0; --rest) step();
+    // Copies: as far as the compiler sees, what is stored may be `sums`.
+    const auto [from, begin, stride, factor, streams] = sums;
+    const F scale = Vec::broadcast(factor);
+    if (from) add<Rows, Vectors>(sum, from);
+    float* to = begin;
+#pragma GCC unroll 16
+    for (int r = 0; r < Rows; ++r, to += stride) {
+#pragma GCC unroll 8
+      for (int v = 0; v < Vectors; ++v) {
+        if (streams) {
+          Vec::stream(to + v * kLanes, scale * sum[r][v]);
+        } else {
+          Vec::store(to + v * kLanes, scale * sum[r][v]);
+        }
+      }
+    }
+  }
+
+  template <int Rows, int Vectors>
+  static void add(F (&sum)[Rows][Vectors], const float* from) {
+#pragma GCC unroll 16
+    for (int r = 0; r < Rows; ++r) {
+#pragma GCC unroll 8
+      for (int v = 0; v < Vectors; ++v) sum[r][v] += Vec::load(from + (r * Vectors + v) * kLanes);
+    }
+  }
+
+  struct Row {
+    MicroKernel of[PanelVectors];
+    constexpr MicroKernel operator[](int64_t i) const { return of[i]; }
+  };
+  template <int Count>
+  struct Table {
+    Row rows[Count];
+    constexpr const Row& operator[](int64_t i) const { return rows[i]; }
+  };
+
+  template <int Rows, int Offset, int... V>
+  static constexpr Row table_row(std::integer_sequence<int, V...>) {
+    return {{&micro_kernel<Rows, Offset + V + 1>...}};
+  }
+  template <int Offset, int... R>
+  static constexpr Table<sizeof...(R)> table(std::integer_sequence<int, R...>) {
+    return {{table_row<R + 1, Offset>(std::make_integer_sequence<int, PanelVectors>{})...}};
+  }
+
+  /// [rows - 1][vectors - 1], and the same for strips of two panels.
+  static constexpr auto kKernels = table<0>(std::make_integer_sequence<int, PanelRows>{});
+  static constexpr auto kWideKernels = table<PanelVectors>(std::make_integer_sequence<int, kFewRows>{});
+
+  static void store(const GemmArgs& g, const GemmTile& part, const float* sums, int64_t stride) {
+    if (g.c_dtype == DType::kBF16) {
+      store_as(static_cast<uint16_t*>(g.c), g, part, sums, stride);
+    } else {
+      store_as(static_cast<float*>(g.c), g, part, sums, stride);
+    }
+  }
+
+  template <class T>
+  static void store_as(T* c, const GemmArgs& g, const GemmTile& part, const float* sums, int64_t stride) {
+    for (int64_t r = 0; r < part.rows; ++r) {
+      const F scale = Vec::broadcast(g.row_scale ? g.alpha * g.row_scale[part.row + r] : g.alpha);
+      T* to = c + (part.row + r) * g.ldc + part.col;
+      const float* from = sums + r * stride;
+      int64_t col = 0;
+      for (; col + kLanes <= part.cols; col += kLanes) {
+        Vec::store(to + col, finish(scale, Vec::load(from + col), g.beta, to + col));
+      }
+      if (col == part.cols) continue;
+      // The rest goes through a whole vector, so that every element is computed by the same instructions.
+      T rest[kLanes] = {};
+      if (g.beta != 0.0f) copy(rest, to + col, part.cols - col);
+      Vec::store(rest, finish(scale, Vec::load(from + col), g.beta, rest));
+      copy(to + col, rest, part.cols - col);
+    }
+  }
+
+  template <class T>
+  static F finish(F scale, F sum, float beta, const T* c) {
+    const F product = scale * sum;
+    return beta == 0.0f ? product : Vec::multiply_add(Vec::broadcast(beta), Vec::load(c), product);
+  }
+
+  template <class T>
+  static void copy(T* to, const T* from, int64_t count) {
+    for (int64_t i = 0; i < count; ++i) to[i] = from[i];
+  }
+};
+
+}  // namespace
+}  // namespace hone

@@ -1,0 +1,13 @@
+namespace hone {
+namespace {
+constexpr int kLanes = 16;
+}
+}  // namespace hone
+
+#include "kernels/cpu/row_math/row_functions.h"
+
+namespace hone {
+
+constinit const RowMath kRowMathAvx512 = kTable;
+
+}  // namespace hone

@@ -1,0 +1,98 @@
+// Products of two panels of rows with two of columns, and the prefetching
+// between them. Included only by files that are compiled for AMX.
+#pragma once
+
+#include <immintrin.h>
+
+#include "core/amx_registers.h"
+#include "kernels/cpu/gemm/amx_fetch.h"
+#include "kernels/cpu/gemm/amx_tiles.h"
+#include "kernels/cpu/gemm/avx512_vector.h"
+
+namespace hone::amx {
+namespace {
+
+constexpr int64_t kBlockFloats = 4 * kTileFloats;
+
+/// Fetches the lines of a block of W, one after another, into the level-2
+/// cache.
+class Prefetch {
+ public:
+  Prefetch() = default;
+  /// `rows` of `row_bytes`, `stride` bytes from one to the next, within `steps` steps. Rows are rounded up to 2^n
+  /// lines, so that a line's address takes no branch.
+  Prefetch(const char* data, int64_t rows, int64_t stride, int64_t row_bytes, int64_t steps)
+      : data_(data), stride_(stride) {
+    while ((kLine << shift_) < row_bytes) ++shift_;
+    each_ = ((rows << shift_) + steps - 1) / steps;
+  }
+  [[gnu::always_inline]] void step() {
+    for (const int64_t end = line_ + each_; line_ < end; ++line_) {
+      const int64_t in_row = line_ & ((int64_t{1} << shift_) - 1);
+      _mm_prefetch(data_ + (line_ >> shift_) * stride_ + in_row * kLine, _MM_HINT_T1);
+    }
+  }
+
+ private:
+  static constexpr int64_t kLine = 64;
+  const char* data_ = nullptr;
+  int64_t stride_ = 0, line_ = 0, each_ = 0;
+  int shift_ = 0;
+};
+
+/// Two panels of a side: tiles in rising k.
+struct PanelPair {
+  const std::byte* data;
+  int64_t panel_bytes, steps;
+};
+
+/// Registers 0 to 3, the sums [Lefts][2], += left x right, for one or two panels on the left, which pass by a right
+/// side that stays in level 1. `beside` runs at each step.
+template <int Lefts, bool Int8, class Beside>
+[[gnu::always_inline]] inline void accumulate(const PanelPair& left, const PanelPair& right, Beside&& beside) {
+  const std::byte *l = left.data, *r = right.data;
+  const int64_t next_left = left.panel_bytes, next_right = right.panel_bytes;
+  for (int64_t s = 0; s < left.steps; ++s, l += kTileBytes, r += kTileBytes) {
+    load_past_level_1<4>(l, 64), load<6>(r, 64), multiply_add<0, 4, 6, Int8>();
+    load<7>(r + next_right, 64), multiply_add<1, 4, 7, Int8>();
+    if constexpr (Lefts == 2) {
+      load_past_level_1<5>(l + next_left, 64), multiply_add<2, 5, 6, Int8>(), multiply_add<3, 5, 7, Int8>();
+    }
+    beside();
+  }
+}
+
+template <int Lefts>
+[[gnu::always_inline]] inline void zero_sums() {
+  zero<0>(), zero<1>();
+  if constexpr (Lefts == 2) zero<2>(), zero<3>();
+}
+/// To tiles of float32 or int32.
+template <int Lefts, class T>
+[[gnu::always_inline]] inline void store_sums(T* sums) {
+  store<0>(sums), store<1>(sums + kTileFloats);
+  if constexpr (Lefts == 2) store<2>(sums + 2 * kTileFloats), store<3>(sums + 3 * kTileFloats);
+}
+
+/// sums (= or +=) left x right + low_rank x factor, of bfloat16.
+template <int Lefts>
+void multiply_block(const PanelPair& left, const PanelPair& right, const PanelPair& low_rank, const PanelPair& factor,
+                    bool first, float* sums, Prefetch& prefetch) {
+  if (first) {
+    zero_sums<Lefts>();
+  } else {
+    load<0>(sums, 64), load<1>(sums + kTileFloats, 64);
+    if constexpr (Lefts == 2) load<2>(sums + 2 * kTileFloats, 64), load<3>(sums + 3 * kTileFloats, 64);
+  }
+  Prefetch fetch = prefetch;  // in registers
+  // The sums of the next block.
+  Fetch<kLevel1> next = fetch_sums(sums + kBlockFloats, kBlockFloats, left.steps);
+  const auto beside = [&]() __attribute__((always_inline)) { fetch.step(), next(); };
+  accumulate<Lefts, false>(left, right, beside);
+  accumulate<Lefts, false>(low_rank, factor, beside);
+  prefetch = fetch;
+  store_sums<Lefts>(sums);
+}
+
+}  // namespace
+}  // namespace hone::amx

@@ -1,0 +1,174 @@
+#include "kernels/cuda/grouped_gemm/grouped_gemm_hopper.h"
+#include "kernels/cuda/grouped_gemm/hopper_checks_cuda.h"
+#include "kernels/cuda/grouped_gemm/hopper_product_cuda.h"
+#include "kernels/cuda/grouped_gemm/hopper_strip_cuda.h"
+
+namespace hone::cuda {
+
+using namespace sm90;
+
+namespace {
+
+struct DswigluArgs {
+  const int32_t* assignment = nullptr;     // [R]
+  const __nv_bfloat16* weights = nullptr;  // [T, k]
+  const __nv_bfloat16* h = nullptr;        // [R, 2I]
+  __nv_bfloat16* dh = nullptr;             // [R, 2I]
+  __nv_bfloat16* scaled_act = nullptr;     // [R, I] or null
+  float* partial_dots = nullptr;           // [n_tiles, R] or null
+  int64_t rows = 0;
+};
+
+/// The sums are dact; see grouped_dswiglu.
+class StoreDswiglu {
+ public:
+  using Args = DswigluArgs;
+  /// Sums of 192 columns would leave too few registers here: what spills does not stay in L1, of which shared memory
+  /// has left little.
+  static constexpr int kColumns = 128;
+  static constexpr bool kNarrowTiles = true;
+
+  __device__ StoreDswiglu(const Args& args, const ProductFactors& factors) : args_(args), width_(factors.n) {}
+
+  __device__ void write(const WarpgroupSums<kColumns>& sums, const PairTile& tile, uint32_t strip) const {
+    const int warp_row = static_cast<int>(threadIdx.x) / 32 % 4 * kStripRows;
+#pragma unroll
+    for (int block = 0; block < 2; ++block) {
+      const int row = block * kBlockM + warp_row;
+      if (row >= tile.m_count) break;
+      write_rows(sums[block], tile, tile.m_begin + row, tile.m_count - row, strip);
+    }
+  }
+
+ private:
+  /// A warp's 16 rows.
+  __device__ void write_rows(const float (&sums)[kColumns / 2], const PairTile& tile, int first_row, int rows,
+                             uint32_t strip) const {
+    const int own_row = lane_index() / 4;  // and own_row + 8
+    float scales[2], dots[2] = {};
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      const int row = own_row + 8 * i;
+      scales[i] = row < rows ? __bfloat162float(args_.weights[args_.assignment[first_row + row]]) : 0.0f;
+    }
+    const uint32_t other = strip + kStripPartBytes;
+#pragma unroll
+    for (int part = 0; part < kColumns / kStripColumns; ++part) {
+      const int column = tile.n_tile * kColumns + part * kStripColumns;
+      if (column >= width_) break;
+      const int64_t at = static_cast<int64_t>(first_row) * 2 * width_ + column;
+      {
+        const StripSource source{args_.h + at, 2 * width_, rows, width_ - column};
+        uint4 gate_values[2], up_values[2];
+        load_strip(source, gate_values);
+        load_strip({source.first + width_, source.row_stride, source.rows, source.columns}, up_values);
+        put_strip(strip, gate_values);
+        put_strip(other, up_values);
+        __syncwarp();
+      }
+      StripFragment scaled_act;
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {  // few registers are left beside the sums
+        uint32_t gate[4], up[4];
+        get_half(strip, half, gate);
+        get_half(other, half, up);
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+          const float2 g = unpack_bf16(gate[i]), u = unpack_bf16(up[i]);
+          const int sum = 16 * part + 8 * half + 2 * i;
+          const Element first = differentiate(sums[sum], g.x, u.x, scales[i % 2], dots[i % 2]);
+          const Element second = differentiate(sums[sum + 1], g.y, u.y, scales[i % 2], dots[i % 2]);
+          gate[i] = pack_bf16(first.dgate, second.dgate);
+          up[i] = pack_bf16(first.dup, second.dup);
+          scaled_act.pairs[half][i] = pack_bf16(first.scaled_act, second.scaled_act);
+        }
+        __syncwarp();
+        put_half(strip, half, gate);
+        put_half(other, half, up);
+      }
+      __syncwarp();
+      const StripTarget target{args_.dh + at, 2 * width_, rows, width_ - column};
+      strip_to_memory(strip, target);
+      strip_to_memory(other, {target.first + width_, target.row_stride, target.rows, target.columns});
+      __syncwarp();
+      if (args_.scaled_act != nullptr) {
+        put_fragment(strip, scaled_act);
+        __syncwarp();
+        strip_to_memory(strip, {args_.scaled_act + static_cast<int64_t>(first_row) * width_ + column, width_, rows,
+                                width_ - column});
+        __syncwarp();
+      }
+    }
+    if (args_.partial_dots == nullptr) return;
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      // A row's columns are with the 4 lanes of its quad.
+      dots[i] += __shfl_xor_sync(0xffffffffu, dots[i], 1);
+      dots[i] += __shfl_xor_sync(0xffffffffu, dots[i], 2);
+      const int row = own_row + 8 * i;
+      if (lane_index() % 4 == 0 && row < rows) {
+        args_.partial_dots[tile.n_tile * args_.rows + first_row + row] = dots[i];
+      }
+    }
+  }
+
+  struct Element {
+    float dgate, dup, scaled_act;
+  };
+  __device__ static Element differentiate(float dact, float gate, float up, float scale, float& dot) {
+    const float sigmoid = __fdividef(1.0f, 1.0f + __expf(-gate));
+    const float silu = gate * sigmoid;
+    const float act = silu * up;
+    dot += dact * act;
+    const float d = scale * dact;
+    return {d * up * (sigmoid + silu * (1.0f - sigmoid)), d * silu, scale * act};
+  }
+
+  const Args& args_;
+  int width_;
+};
+
+/// dweights[assignment[r]] = Σ over tiles of a row's partial sums, in their order.
+__global__ void add_partial_dots(const float* partial_dots, const int32_t* assignment, float* dweights, int64_t rows,
+                                 int tiles) {
+  const int64_t row = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
+  if (row >= rows) return;
+  float sum = 0.0f;
+  for (int tile = 0; tile < tiles; ++tile) sum += partial_dots[tile * rows + row];
+  dweights[assignment[row]] = sum;
+}
+
+}  // namespace
+
+bool hopper_can_run(const Context& context, const GroupedDswigluArgs& args) {
+  return hopper(context) && args.groups.groups() <= kMaxGroups && takes_rows(args.dout) && takes_rows(args.w) &&
+         takes_rows(args.extra_a) && takes_rows(args.extra_w) && takes_rows(args.h) && takes_rows(args.dh) &&
+         takes_rows(args.scaled_act) && args.weights.dtype == DType::kBF16;
+}
+
+void grouped_dswiglu_hopper(const Context& context, const GroupedDswigluArgs& args) {
+  HONE_ASSERT(hopper_can_run(context, args));
+  const int64_t rows = args.groups.rows, width = args.w.shape[2];
+  ArenaScope scratch(context.scratch());
+  const int64_t tiles = (width + StoreDswiglu::kColumns - 1) / StoreDswiglu::kColumns;
+  Tensor partial_dots;
+  if (args.dweights.defined()) partial_dots = scratch.take({tiles, rows}, DType::kF32);
+  if (context.dry() || rows == 0) return;
+  const ProductFactors factors = product_factors(args.groups, args.dout, args.token, args.w, true, args.extra_a,
+                                                 args.extra_w, false, StoreDswiglu::kColumns);
+  HONE_ASSERT(factors.n_tiles == tiles);
+  const DswigluArgs kernel_args{.assignment = args.assignment.as<int32_t>(),
+                                .weights = elements<__nv_bfloat16>(args.weights),
+                                .h = elements<__nv_bfloat16>(args.h),
+                                .dh = elements<__nv_bfloat16>(args.dh),
+                                .scaled_act = elements<__nv_bfloat16>(args.scaled_act),
+                                .partial_dots = elements<float>(partial_dots),
+                                .rows = rows};
+  launch_product<true, StoreDswiglu>(context, "differentiating activations of groups", factors, rows, kernel_args);
+  if (!args.dweights.defined()) return;
+  add_partial_dots<<<blocks_for(rows, 256), 256, 0, stream_of(context)>>>(
+      kernel_args.partial_dots, kernel_args.assignment, elements<float>(args.dweights), rows, static_cast<int>(tiles));
+  check_launch("adding products of rows");
+}
+
+}  // namespace hone::cuda

@@ -1,0 +1,71 @@
+// grouped_gemm: the matrix products of experts on a GPU: rows sorted by group, a weight for each group, the group's
+// borders in device memory. Tensor-level launchers that CUDA ops share; there is nothing here for a CPU
+// (kernels/cpu/gemm).
+#pragma once
+
+#include "core/context.h"
+#include "core/tensor.h"
+#include "tape/weight.h"
+
+namespace hone::cuda {
+
+/// Rows [offsets[e], offsets[e + 1]) are of group e. The host knows their sum only.
+struct RowGroups {
+  Tensor offsets;    ///< i64 [E + 1]; offsets[0] = 0, offsets[E] = rows
+  int64_t rows = 0;  ///< R
+  int64_t groups() const { return offsets.shape[0] - 1; }
+};
+
+/// For row r of group e, with a(r) = a_rows[r] (or r where a_rows is undefined):
+///   c[r, n] = Σ_k a[a(r), k] · w(e)[n, k] + Σ_j extra_a[r, j] · extra_w(e)[n, j]
+/// where w(e)[n, k] = w[e, n, k], or w[e, k, n] with w_transposed. float32 sums, rounded once to the dtype of c.
+/// bfloat16 (wgmma on Hopper) or float32 (FMA, never tf32) throughout, all operands of one dtype.
+/// The extra product is a low-rank adapter beside the base product; it costs one more step along k.
+struct GroupedGemmArgs {
+  RowGroups groups;
+  Tensor a;            ///< [·, K]
+  Tensor a_rows = {};  ///< i32 [R]
+  Tensor w;            ///< [E, N, K], or [E, K, N] with w_transposed
+  bool w_transposed = false;
+  Tensor extra_a = {};  ///< [R, J], J <= 128 a multiple of 8, or undefined
+  Tensor extra_w = {};  ///< [E, N, J]
+  Tensor c;             ///< [R, N]
+  /// [R, N / 2] or undefined: silu(c[r, n]) · c[r, N / 2 + n], formed from the rounded c, rounded once more.
+  Tensor activation = {};
+};
+void grouped_gemm(const Context& context, const GroupedGemmArgs& args);
+
+/// The gradient of the second expert product and of the activation, in one pass (no expert output is kept):
+/// for row r with token t = token[r], choice c = assignment[r], s = weights[c], (g, u) = (h[r, i], h[r, I + i]):
+///   dact[i]      = Σ_k dout[t, k] · w[e, k, i] + Σ_j extra_a[r, j] · extra_w[e, i, j]      float32
+///   act[i]       = silu(g) · u
+///   dweights[c]  = Σ_i dact[i] · act[i]               fixed order
+///   dh[r, i]     = s · dact[i] · u · dsilu(g),  dh[r, I + i] = s · dact[i] · silu(g)
+///   scaled_act[r, i] = s · act[i]                      the left factor of dw
+struct GroupedDswigluArgs {
+  RowGroups groups;
+  Tensor token, assignment;           ///< i32 [R]
+  Tensor dout;                        ///< [T, H]
+  Tensor w;                           ///< [E, H, I]
+  Tensor extra_a = {}, extra_w = {};  ///< [R, J], [E, I, J] or undefined
+  Tensor h;                           ///< [R, 2I]
+  Tensor weights;                     ///< [T, k]
+  Tensor dh;                          ///< [R, 2I]; may be h
+  Tensor scaled_act = {};             ///< [R, I] or undefined
+  Tensor dweights = {};               ///< f32 [T, k] or undefined
+};
+void grouped_dswiglu(const Context& context, const GroupedDswigluArgs& args);
+
+/// The weight gradient of each group: dw[e, m, n] = Σ_{r of e} a[a(r), m] · b[b(r), n] + beta · dw[e, m, n], summed in
+/// float32. A group without rows gets zeros (beta 0) or keeps what it has (beta 1). Fixed order of rows.
+struct GroupedWgradArgs {
+  RowGroups groups;
+  Tensor a;            ///< [·, M]
+  Tensor a_rows = {};  ///< i32 [R] or undefined
+  Tensor b;            ///< [·, N]
+  Tensor b_rows = {};  ///< i32 [R] or undefined
+  GradDest dw;         ///< [E, M, N] f32; or with beta 0 bf16, rounded to nearest
+};
+void grouped_wgrad(const Context& context, const GroupedWgradArgs& args);
+
+}  // namespace hone::cuda

@@ -1,0 +1,135 @@
+#include "kernels/cuda/grouped_gemm/grouped_gemm_hopper.h"
+#include "kernels/cuda/grouped_gemm/hopper_checks_cuda.h"
+#include "kernels/cuda/grouped_gemm/hopper_product_cuda.h"
+#include "kernels/cuda/grouped_gemm/hopper_strip_cuda.h"
+
+namespace hone::cuda {
+
+using namespace sm90;
+
+namespace {
+
+struct StoreArgs {
+  __nv_bfloat16* c = nullptr;           // [R, N]
+  __nv_bfloat16* activation = nullptr;  // [R, N / 2]
+};
+
+/// c = the sums.
+class StoreSums {
+ public:
+  using Args = StoreArgs;
+  static constexpr int kColumns = kTileN;
+  static constexpr bool kNarrowTiles = true;
+
+  __device__ StoreSums(const Args& args, const ProductFactors& factors) : args_(args), n_(factors.n) {}
+
+  __device__ void write(const WarpgroupSums<kColumns>& sums, const PairTile& tile, uint32_t strip) const {
+    const int warp_row = static_cast<int>(threadIdx.x) / 32 % 4 * kStripRows;
+    const int first_column = tile.n_tile * kTileN;
+#pragma unroll
+    for (int block = 0; block < 2; ++block) {
+      const int row = block * kBlockM + warp_row;
+      if (row >= tile.m_count) break;
+#pragma unroll
+      for (int part = 0; part < kTileN / kStripColumns; ++part) {
+        const int column = first_column + part * kStripColumns;
+        if (column >= n_) break;
+        const uint32_t half = strip + static_cast<uint32_t>(part % 2) * kStripPartBytes;
+        put_fragment(half, round_sums(sums[block], part));
+        __syncwarp();  // with two parts in turn, one barrier a part is enough
+        strip_to_memory(half, {args_.c + static_cast<int64_t>(tile.m_begin + row) * n_ + column, n_, tile.m_count - row,
+                               n_ - column});
+      }
+      __syncwarp();
+    }
+  }
+
+ private:
+  const Args& args_;
+  int n_;
+};
+
+__device__ inline float silu(float x) { return __fdividef(x, 1.0f + __expf(-x)); }
+
+/// c = the sums, of which a tile has columns of gate and the same columns of up; activation = silu(gate) · up.
+class StoreActivated {
+ public:
+  using Args = StoreArgs;
+  static constexpr int kColumns = kTileN;
+  static constexpr bool kNarrowTiles = false;
+
+  __device__ StoreActivated(const Args& args, const ProductFactors& factors) : args_(args), half_(factors.n / 2) {}
+
+  __device__ void write(const WarpgroupSums<kColumns>& sums, const PairTile& tile, uint32_t strip) const {
+    const int warp_row = static_cast<int>(threadIdx.x) / 32 % 4 * kStripRows;
+    const int first_column = tile.n_tile * kHalfN;
+    constexpr int kParts = kHalfN / kStripColumns;
+#pragma unroll
+    for (int block = 0; block < 2; ++block) {
+      const int row = block * kBlockM + warp_row;
+      if (row >= tile.m_count) break;
+      const int64_t global_row = tile.m_begin + row;
+#pragma unroll
+      for (int part = 0; part < kParts; ++part) {
+        const int column = first_column + part * kStripColumns;
+        if (column >= half_) break;
+        const StripFragment gate = round_sums(sums[block], part), up = round_sums(sums[block], part + kParts);
+        StripTarget target{args_.c + global_row * 2 * half_ + column, 2 * half_, tile.m_count - row, half_ - column};
+        put_fragment(strip, gate);
+        put_fragment(strip + kStripPartBytes, up);
+        __syncwarp();
+        strip_to_memory(strip, target);
+        target.first += half_;
+        strip_to_memory(strip + kStripPartBytes, target);
+        __syncwarp();
+        put_fragment(strip, activate(gate, up));
+        __syncwarp();
+        strip_to_memory(strip, {args_.activation + global_row * half_ + column, half_, target.rows, target.columns});
+        __syncwarp();
+      }
+    }
+  }
+
+ private:
+  __device__ static StripFragment activate(const StripFragment& gate, const StripFragment& up) {
+    StripFragment result;
+#pragma unroll
+    for (int i = 0; i < 8; ++i) {
+      const float2 g = unpack_bf16(gate.pairs[i / 4][i % 4]), u = unpack_bf16(up.pairs[i / 4][i % 4]);
+      result.pairs[i / 4][i % 4] = pack_bf16(silu(g.x) * u.x, silu(g.y) * u.y);
+    }
+    return result;
+  }
+
+  const Args& args_;
+  int half_;
+};
+
+}  // namespace
+
+bool hopper_can_run(const Context& context, const GroupedGemmArgs& args) {
+  const bool activated = args.activation.defined();
+  const int64_t n = args.w.shape[args.w_transposed ? 2 : 1];
+  return hopper(context) && args.groups.groups() <= kMaxGroups && takes_rows(args.a) && takes_rows(args.w) &&
+         takes_rows(args.c) && takes_rows(args.activation) && takes_rows(args.extra_a) && takes_rows(args.extra_w) &&
+         !(activated && (args.w_transposed || n % 16 != 0));
+}
+
+void grouped_gemm_hopper(const Context& context, const GroupedGemmArgs& args) {
+  HONE_ASSERT(hopper_can_run(context, args));
+  if (context.dry() || args.groups.rows == 0) return;
+  const bool activated = args.activation.defined();
+  const ProductFactors factors = product_factors(args.groups, args.a, args.a_rows, args.w, args.w_transposed,
+                                                 args.extra_a, args.extra_w, activated);
+  const StoreArgs store{elements<__nv_bfloat16>(args.c), elements<__nv_bfloat16>(args.activation)};
+  constexpr const char* kDoing = "multiplying rows of groups";
+  if (activated) {
+    launch_product<false, StoreActivated>(context, kDoing, factors, args.groups.rows, store);
+  } else if (args.w_transposed) {
+    launch_product<true, StoreSums>(context, kDoing, factors, args.groups.rows, store);
+  } else {
+    launch_product<false, StoreSums>(context, kDoing, factors, args.groups.rows, store);
+  }
+}
+
+}  // namespace hone::cuda

@@ -1,0 +1,211 @@
+// The ring of stages through which tiles of the factors reach wgmma, and the products over it. A block has three
+// warpgroups: two multiply, in turns, each a whole tile, so that one writes its results while the other keeps the
+// tensor cores busy; one loads. Included by *_cuda.cu only.
+#pragma once
+
+#include <algorithm>
+#include <map>
+
+#include "core/cuda_launch.h"
+#include "kernels/cuda/grouped_gemm/hopper_tiles_cuda.h"
+#include "kernels/cuda/sm90/tma_cuda.h"
+#include "kernels/cuda/sm90/wgmma_cuda.h"
+
+namespace hone::cuda::sm90 {
+
+constexpr int kThreads = 384;
+constexpr int kConsumers = 2;  // warpgroups 0 and 1; the loading one is warpgroup 2
+constexpr int kConsumerRegisters = 232, kProducerRegisters = 40;
+
+constexpr int kStages = 5;
+constexpr int kLineBlockBytes = 64 * 128;  // 64 lines of 128 bytes
+constexpr int kABytes = kTileM * kTileK * 2, kBBytes = kTileN * kTileK * 2;
+constexpr int kStageBytes = kABytes + kBBytes;
+constexpr int kStripBytes = 2048;  // for each multiplying warp to rearrange its results
+constexpr int kStripsBytes = kConsumers * 4 * kStripBytes;
+constexpr int kBarrierBytes = (2 * kStages + kConsumers) * 8;
+
+/// Shared memory of a block: stages (aligned to 1024), strips, barriers, the list of tiles.
+constexpr size_t shared_bytes(int tile_list_size) {
+  return 1024 + kStages * kStageBytes + kStripsBytes + kBarrierBytes +
+         sizeof(int32_t) * static_cast<size_t>(tile_list_size);
+}
+
+/// Sums of one tile in a warpgroup: two blocks of 64 rows, as Wgmma has them.
+template <int kColumns>
+using WarpgroupSums = float[2][kColumns / 2];
+
+struct SharedMemory {
+  uint32_t stages, strips, barriers;
+  int32_t* tile_list;
+
+  __device__ explicit SharedMemory(char* memory) {
+    const uint32_t begin = shared_address(memory);
+    stages = (begin + 1023) / 1024 * 1024;
+    strips = stages + kStages * kStageBytes;
+    barriers = strips + kStripsBytes;
+    tile_list = reinterpret_cast<int32_t*>(memory + (barriers + kBarrierBytes - begin));
+  }
+  __device__ uint32_t a(int stage) const { return stages + static_cast<uint32_t>(stage * kStageBytes); }
+  __device__ uint32_t b(int stage) const { return a(stage) + kABytes; }
+  /// The stage holds both factors.
+  __device__ uint32_t full(int stage) const { return barriers + static_cast<uint32_t>(8 * stage); }
+  /// Both blocks of the pair have used the stage: B goes to both at once.
+  __device__ uint32_t empty(int stage) const { return full(stage) + 8 * kStages; }
+
+  /// The multiplying warpgroup may take its next tile: the other has seen all stages of the one before. Without it a
+  /// wait for a stage could miss a whole phase, and return with the tile of another warpgroup.
+  __device__ uint32_t turn(int warpgroup) const { return full(2 * kStages + warpgroup); }
+
+  /// One thread; a cluster_sync follows.
+  __device__ void init_barriers(uint32_t producer_arrivals) const {
+    for (int stage = 0; stage < kStages; ++stage) {
+      barrier_init(full(stage), producer_arrivals);
+      barrier_init(empty(stage), 2 * 4);  // the warps of one warpgroup in each block of the pair
+    }
+    for (int warpgroup = 0; warpgroup < kConsumers; ++warpgroup) barrier_init(turn(warpgroup), 4);  // warps
+    barrier_init_done();
+  }
+  /// All lanes of a multiplying warp.
+  __device__ void release(int stage) const {
+    const uint32_t lane = threadIdx.x % 32;
+    __syncwarp();
+    if (lane < 2) barrier_arrive_at(empty(stage), lane);
+  }
+};
+
+/// Steps of 16 along k: how far a factor's address moves, in the units of its descriptor.
+template <bool kColumns>
+constexpr uint64_t kNext16 = (kColumns ? 16 * 128 : 32) / 16;
+
+/// One stage: k16 steps of 16 elements.
+template <int kBlocks, int kN, bool kAColumns, bool kBColumns, int kSums>
+__device__ inline void multiply_16(float (&sums)[2][kSums], uint64_t a, uint64_t b, int k16, bool accumulate) {
+#pragma unroll
+  for (int block = 0; block < kBlocks; ++block) {
+    Wgmma<kN, kAColumns, kBColumns>::add(
+        sums[block],
+        a + static_cast<uint64_t>(block * (kLineBlockBytes / 16)) + static_cast<uint64_t>(k16) * kNext16<kAColumns>,
+        b + static_cast<uint64_t>(k16) * kNext16<kBColumns>, accumulate);
+  }
+}
+
+/// The order in which warpgroups take tiles.
+class Turns {
+ public:
+  __device__ Turns(const SharedMemory& shared, int warpgroup) : shared_(shared), warpgroup_(warpgroup) {}
+
+  /// Before the first stage of a tile; the first warpgroup need not wait for its first.
+  __device__ void wait() {
+    barrier_wait(shared_.turn(warpgroup_), phase_ ^ static_cast<uint32_t>(warpgroup_ == 0));
+    phase_ ^= 1;
+  }
+  /// When the last stage of the tile has come.
+  __device__ void pass() const {
+    __syncwarp();
+    if (threadIdx.x % 32 == 0) barrier_arrive(shared_.turn((warpgroup_ + 1) % kConsumers));
+  }
+
+ private:
+  const SharedMemory& shared_;
+  int warpgroup_;
+  uint32_t phase_ = 0;
+};
+
+/// sums (+)= the product of `steps` stages; the sums start at zero where `fresh`. Besides, prepare(stage, step) may
+/// change a stage that has come, and last() is called when all have.
+template <int kBlocks, int kN, bool kAColumns, bool kBColumns, int kSums, class Besides>
+__device__ inline void multiply(float (&sums)[2][kSums], const SharedMemory& shared, RingPosition<kStages>& at,
+                                int steps, bool fresh, const Besides& besides) {
+  hold(sums);
+  int previous = 0;
+  for (int step = 0; step < steps; ++step) {
+    barrier_wait(shared.full(at.stage), at.phase);
+    besides.prepare(at.stage, step);
+    const uint64_t a = wgmma_factor(shared.a(at.stage), kLineBlockBytes);
+    const uint64_t b = wgmma_factor(shared.b(at.stage), kLineBlockBytes);
+    wgmma_fence();
+    multiply_16<kBlocks, kN, kAColumns, kBColumns>(sums, a, b, 0, step > 0 || !fresh);
+#pragma unroll
+    for (int k16 = 1; k16 < kTileK / 16; ++k16) {
+      multiply_16<kBlocks, kN, kAColumns, kBColumns>(sums, a, b, k16, true);
+    }
+    wgmma_commit();
+    if (step > 0) {
+      wgmma_wait<1>();
+      shared.release(previous);
+    }
+    previous = at.stage;
+    at.advance();
+  }
+  besides.last();
+  wgmma_wait<0>();
+  hold(sums);
+  if (steps > 0) shared.release(previous);
+}
+
+/// The same of a tile with `rows` by `columns` of use: less work for the same sums.
+template <bool kAColumns, bool kBColumns, int kSums, class Besides>
+__device__ inline void multiply_tile(float (&sums)[2][kSums], const SharedMemory& shared, RingPosition<kStages>& at,
+                                     int steps, int rows, int columns, const Besides& besides) {
+  if (rows == 0) {  // the stages pass all the same, for this block loads half of B for the other
+    for (int step = 0; step < steps; ++step) {
+      barrier_wait(shared.full(at.stage), at.phase);
+      shared.release(at.stage);
+      at.advance();
+    }
+    besides.last();
+  } else if (2 * kSums == 128 || columns <= 128) {
+    if (rows <= kBlockM) {
+      multiply<1, 128, kAColumns, kBColumns>(sums, shared, at, steps, true, besides);
+    } else {
+      multiply<2, 128, kAColumns, kBColumns>(sums, shared, at, steps, true, besides);
+    }
+  } else if constexpr (2 * kSums > 128) {
+    if (rows <= kBlockM) {
+      multiply<1, 2 * kSums, kAColumns, kBColumns>(sums, shared, at, steps, true, besides);
+    } else {
+      multiply<2, 2 * kSums, kAColumns, kBColumns>(sums, shared, at, steps, true, besides);
+    }
+  }
+}
+
+/// How many pairs of blocks of a kernel run at one time, found once for each kernel.
+class PairCounts {
+ public:
+  int of(const void* kernel, const cudaLaunchConfig_t& config) {
+    int& count = counts_[kernel];
+    if (count == 0) {
+      check(cudaOccupancyMaxActiveClusters(&count, kernel, &config), "counting pairs of blocks");
+    }
+    return count;
+  }
+
+ private:
+  std::map<const void*, int> counts_;
+};
+
+/// Launches a kernel of persistent pairs of blocks for at most `tiles` tiles of pairs.
+template <class... Parameters>
+void launch_pairs(const Context& context, const char* doing, void (*kernel)(Parameters...), int tile_list_size,
+                  int64_t tiles, const Parameters&... parameters) {
+  constexpr size_t kMostShared = shared_bytes(2 * (kMaxGroups + 2));
+  check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(kMostShared)),
+        doing);
+  cudaLaunchAttribute pair{};
+  pair.id = cudaLaunchAttributeClusterDimension;
+  pair.val.clusterDim = {2, 1, 1};
+  cudaLaunchConfig_t config{};
+  config.gridDim = 2;
+  config.blockDim = kThreads;
+  config.dynamicSmemBytes = kMostShared;
+  config.stream = stream_of(context);
+  config.attrs = &pair;
+  config.numAttrs = 1;
+  const int64_t pairs = queue_of(context).state<PairCounts>().of(reinterpret_cast<const void*>(kernel), config);
+  config.dynamicSmemBytes = shared_bytes(tile_list_size);
+  config.gridDim = static_cast<unsigned>(2 * std::min(pairs, tiles));
+  check(cudaLaunchKernelEx(&config, kernel, parameters...), doing);
+}
+
+}  // namespace hone::cuda::sm90

@@ -1,0 +1,16 @@
+// The second half of a sum over many rows on a GPU: blocks add up chunks of rows of fixed size, and this adds up the
+// chunks, so that the result does not depend on which block runs when.
+#pragma once
+
+#include <initializer_list>
+
+#include "core/context.h"
+#include "tape/weight.h"
+
+namespace hone::cuda {
+
+/// sum[i] = Σ_c partial[c, i] in one fixed order, for partial f32 [C, N], where C may be 0. The N columns belong to the
+/// destinations (float32, at most three), one after another: dst = sum + beta · dst.
+void sum_chunks(const Context& context, const Tensor& partial, std::initializer_list<GradDest> destinations);
+
+}  // namespace hone::cuda

@@ -1,0 +1,161 @@
+// What the tests of ops share: run an op through a tape, and compare it and its gradients with a float64 reference
+// whose gradients come from central differences.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "core/philox.h"
+#include "core/transfer.h"
+#include "kernels/weight_gradient/weight_gradient.h"
+#include "tape/tape.h"
+
+namespace hone::testing {
+
+/// What this run of the test program checks: the CPU, or with `--device cuda` the first GPU, whose general kernels
+/// `--kernels general` selects. Every test of an op runs on it.
+Device test_device();
+
+/// A stream of the device under test.
+class TestStream : public Stream {
+ public:
+  explicit TestStream(ThreadPool& pool);
+};
+
+/// Memory of the device under test that holds `values`.
+template <class T>
+class TestTensor {
+ public:
+  TestTensor(const std::vector<T>& values, Shape shape)
+      : buffer_(test_device(), std::max<size_t>(values.size() * sizeof(T), 1)),
+        tensor_(buffer_.tensor(shape, DTypeOf<T>::value)) {
+    HONE_ASSERT(static_cast<size_t>(shape.numel()) == values.size());
+    copy_from_host(tensor_, values.data(), values.size() * sizeof(T));
+  }
+  const Tensor& tensor() const { return tensor_; }
+  operator const Tensor&() const { return tensor_; }
+
+ private:
+  Buffer buffer_;
+  Tensor tensor_;
+};
+
+/// The elements of a tensor wherever it is; after stream.synchronize().
+template <class T>
+std::vector<T> host_values(const Tensor& tensor) {
+  std::vector<T> values(static_cast<size_t>(tensor.numel()));
+  tensor.as<T>();  // asserts the type
+  copy_to_host(values.data(), tensor);
+  return values;
+}
+
+/// A struct in memory of the device under test, such as StepScalars.
+template <class T>
+class TestStruct {
+ public:
+  explicit TestStruct(const T& value = {}) : buffer_(test_device(), sizeof(T)) { write(value); }
+  T* get() const { return reinterpret_cast<T*>(buffer_.data()); }
+  void write(const T& value) { copy_from_host(bytes(), &value, sizeof(T)); }
+  T read() const {
+    T value;
+    copy_to_host(&value, bytes());
+    return value;
+  }
+
+ private:
+  Tensor bytes() const { return buffer_.tensor({static_cast<int64_t>(sizeof(T))}, DType::kU8); }
+
+  Buffer buffer_;
+};
+
+using Values = std::vector<double>;
+
+/// A floating-point argument of an op under test.
+struct Argument {
+  Shape shape;
+  Values values;
+  bool differentiable = true;
+  bool takes_narrow_gradient = false;  ///< of a weight: its gradient may be bfloat16
+};
+
+/// Standard normal values × scale, from a fixed key.
+Argument random_argument(Shape shape, uint64_t key, double scale = 1.0, bool differentiable = true);
+
+/// Values rounded to a dtype, as the op will see them.
+Values rounded(const Values& values, DType dtype);
+
+/// Gradients of weights that take narrow ones: float32, bfloat16, or bfloat16 that is added to kGradientBefore.
+enum class WeightGradients { kFloat, kNarrow, kNarrowAdded };
+inline constexpr double kGradientBefore = 1.0;
+
+/// A weight with its own bytes and gradient.
+class TestWeight : public NarrowGradWeight {
+ public:
+  TestWeight(const Argument& argument, DType dtype, WeightGradients gradients = WeightGradients::kFloat);
+  const Shape& shape() const override { return shape_; }
+  WeightView view() const override { return {payload_}; }
+  bool wants_grad() const override { return differentiable_; }
+  GradDest grad() override;
+  GradRounding rounding() const override { return {scalars_.get(), 1}; }
+  Values gradient() const;
+  /// The next gradient overwrites; until then NaN shows a destination that is read, or not written at all.
+  void begin_step() { written_ = adds_; }
+  void forget_gradient();
+
+ private:
+  Values before() const;
+
+  Shape shape_;
+  bool differentiable_;
+  Buffer bytes_, grad_bytes_;
+  Tensor payload_, grad_;
+  TestStruct<StepScalars> scalars_;
+  bool adds_ = false, written_ = false;
+};
+
+/// An op with its arguments. `op` records it on a tape and returns the floating-point outputs to compare; `reference`
+/// computes the same outputs in float64 from inputs followed by weights.
+struct OpCase {
+  std::vector<Argument> inputs;
+  std::vector<Argument> weights;
+  std::function<std::vector<Var>(Tape&, const std::vector<Var>& inputs, const std::vector<Weight*>& weights)> op;
+  std::function<std::vector<Values>(const std::vector<Values>& arguments)> reference;
+};
+
+struct RunOptions {
+  DType dtype = DType::kF32;  ///< of inputs, outputs and weights
+  bool recompute = false;     ///< recompute everything in backward
+  int threads = 2;
+  bool recorded = false;  ///< on a GPU: from a recorded graph
+  WeightGradients weight_gradients = WeightGradients::kFloat;
+};
+
+/// Outputs, and gradients of Σ seed·output for all inputs then weights (empty where not differentiable).
+struct OpResult {
+  std::vector<Values> outputs;
+  std::vector<Values> gradients;
+};
+
+/// Fixed pseudo-random weights of the scalar Σ seed·output that is differentiated; rounded to `dtype`.
+std::vector<Values> output_seeds(const std::vector<Values>& outputs, DType dtype);
+
+OpResult run_op(const OpCase& op_case, const RunOptions& options);
+/// The reference with central differences (step 1e-5 of float64: error about 1e-9 relative) on arguments rounded to
+/// dtype.
+OpResult run_reference(const OpCase& op_case, DType dtype);
+
+/// Runs both and expects ‖a − b‖∞ ≤ tolerance · max(‖b‖∞, 1e-3) for every output and gradient, and bitwise equal
+/// results with recomputation, with one thread and, on a GPU, from a recorded graph; and narrow gradients as
+/// expect_narrow_gradients() does.
+void expect_matches_reference(const OpCase& op_case, DType dtype, double tolerance);
+
+/// Expects the bfloat16 gradients of weights that take them to be the float32 ones, rounded, and added to what was
+/// there.
+void expect_narrow_gradients(const OpCase& op_case, DType dtype);
+
+}  // namespace hone::testing

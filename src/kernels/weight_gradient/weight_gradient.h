@@ -1,0 +1,63 @@
+// weight_gradient: bfloat16 gradients of weights, from the float32 sums of ops.
+#pragma once
+
+#include "core/context.h"
+#include "tape/step_scalars.h"
+#include "tape/weight.h"
+
+namespace hone {
+
+/// Where random numbers for rounding come from: the seed in the step's scalars (device memory), and a stream of its own
+/// for each use of each gradient.
+struct GradRounding {
+  const StepScalars* scalars = nullptr;
+  uint64_t stream_id = 0;
+};
+
+/// A weight whose gradient may be bfloat16. Ops that are handed such a destination write it with beta 0, rounded to
+/// nearest; NarrowGradient below does what they cannot.
+class NarrowGradWeight : public Weight {
+ public:
+  /// For adding to the destination that grad() gave last.
+  virtual GradRounding rounding() const = 0;
+};
+
+/// dst = src, rounded to nearest (beta 0), or src + dst, rounded stochastically (beta 1): what a micro-batch adds may
+/// be less than half the distance between two bfloat16 (stochastic_rounding.h). The random numbers depend on
+/// `rounding`, the element and what is added. Elementwise, deterministic.
+struct StoreGradientArgs {
+  Tensor src;                  ///< float32
+  GradDest dst;                ///< bfloat16, as many elements
+  GradRounding rounding = {};  ///< for beta 1
+};
+
+void store_gradient(const Context& context, const StoreGradientArgs& args);
+
+/// One use of a weight's gradient in a node's backward:
+///   NarrowGradient dw(tape.context(), *w);
+///   linear_grad(tape.context(), {…, .dw = dw.dest});
+///   dw.store();
+/// A bfloat16 destination is float32 in scratch meanwhile, unless beta is 0 and the op rounds by itself.
+class NarrowGradient {
+ public:
+  NarrowGradient(const Context& context, Weight& weight, bool op_rounds = false);
+  void store() const;
+
+  GradDest dest;  ///< for the op
+
+ private:
+  Context context_;
+  ArenaScope scope_;
+  GradDest kept_;  ///< where it goes, if that is not dest
+  GradRounding rounding_;
+};
+
+namespace cpu {
+void store_gradient(const Context& context, const StoreGradientArgs& args);
+}
+
+namespace cuda {
+void store_gradient(const Context& context, const StoreGradientArgs& args);
+}
+
+}  // namespace hone

@@ -1,0 +1,50 @@
+// The attention kernels that run on every GPU: float32 arithmetic, any head_dim and v_head_dim up to 256. Included by
+// *_cuda.cu only.
+#pragma once
+
+#include "ops/attention/attention_gradient_cuda.h"
+#include "ops/attention/general/tiles_cuda.h"
+#include "ops/cached_attention/cached_attention.h"
+
+namespace hone::cuda {
+
+inline constexpr int kMaxGeneralHeadDim = 256;
+
+/// Queries against the keys of their documents, or against a cache. All offsets are device memory.
+template <class T>
+struct GeneralForward {
+  const T *q, *k, *v;
+  T* out;
+  float* lse;  ///< [Hq, T], or null
+  const int32_t* cu_seqlens;
+  int num_documents;
+  int64_t tokens;
+  int num_heads, num_kv_heads, head_dim, v_head_dim;
+  float scale;
+  int64_t window;
+  /// Of a cache, else null: k and v have rows [num_documents, capacity], and query t of document n is at position
+  /// cached[n] + t.
+  const int32_t* cached;
+  int64_t capacity;
+  /// Documents with fewer queries are left to another kernel.
+  int least_queries;
+};
+
+/// Launches the forward kernel; the bits of a row depend on its position and on the rows that it sees only.
+template <class T>
+void launch_general_forward(const Context& context, const GeneralForward<T>& args);
+
+/// Backward of attention. `delta` is scratch, [Hq, T].
+void general_attention_backward(const Context& context, const AttentionBackwardArgs& args, const Tensor& delta);
+
+/// Calls f with the smallest of 32, 64, 128 and 256 that holds `dim`, as an integral constant.
+template <class F>
+void dispatch_padded_dim(int64_t dim, F&& f) {
+  HONE_ASSERT(dim <= kMaxGeneralHeadDim);
+  if (dim <= 32) return f(std::integral_constant<int, 32>{});
+  if (dim <= 64) return f(std::integral_constant<int, 64>{});
+  if (dim <= 128) return f(std::integral_constant<int, 128>{});
+  f(std::integral_constant<int, kMaxGeneralHeadDim>{});
+}
+
+}  // namespace hone::cuda

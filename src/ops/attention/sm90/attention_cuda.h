@@ -1,0 +1,233 @@
+// attention and its gradients on Hopper's tensor cores: what their kernels share. Included by *_cuda.cu only.
+//
+// A kernel of gradients forms the scores and their gradients once, for 5 products of matrices. A block of keys owns its
+// dk and dv; dq is a sum over blocks, which take turns: the results are the same bits in every run.
+#pragma once
+
+#include "kernels/cuda/sm90/tma_cuda.h"
+#include "kernels/cuda/sm90/wgmma_cuda.h"
+#include "ops/attention/attention.h"
+#include "ops/attention/attention_gradient_cuda.h"
+
+namespace hone::cuda::sm90 {
+
+/// Rows of a tile, which belongs to one block: queries forward, keys backward. Two warpgroups have half of them each.
+inline constexpr int kHopperRows = 128;
+/// Statistics of queries are padded to multiples of this in each document.
+inline constexpr int kStatsRows = 128;
+
+/// A tile of kHopperRows rows of one document.
+struct HopperTile {
+  int32_t begin;   ///< first row of the document
+  int32_t length;  ///< rows of the document
+  int32_t first;   ///< first row of the tile, counted from `begin`; not below `length`: an empty tile
+  int32_t stats;   ///< where the document's statistics begin
+};
+
+/// The tiles of all documents; scratch. It is the same list for each head.
+struct HopperTiles {
+  Tensor unsorted;  ///< [count, 4] int32
+  Tensor sorted;    ///< [count, 4] int32: those with most work first, of a document in its order where that is equal
+  Tensor counter;   ///< [1] int32: items that blocks have taken
+  int64_t count = 0;
+
+  HopperTiles(ArenaScope& memory, const AttentionArgs& args);
+};
+
+/// The work of a tile: the keys that its queries go through, or the queries that its keys go through.
+enum class HopperWork { kKeys, kQueries };
+void list_hopper_tiles(const Context& context, const AttentionArgs& args, HopperWork work, const HopperTiles& tiles);
+
+/// Whether the device, the dtype and the counts are right; head sizes are each kernel's.
+bool hopper_attention_may_serve(const Context& context, const AttentionArgs& args);
+
+// -- Forward: attention_hopper_forward_cuda.cu
+
+bool hopper_attention_serves(const Context& context, const AttentionArgs& args);
+
+/// Writes lse as [Hq, T].
+void hopper_attention(const Context& context, const AttentionArgs& args, const HopperTiles& tiles);
+
+/// Arguments of the kernel.
+struct HopperForward {
+  const HopperTile* tiles;  ///< sorted
+  int num_tiles;
+  int* counter;
+  int64_t tokens;
+  int num_heads, num_kv_heads, v_head_dim;
+  float scale;
+  int window;  ///< 0: none
+  __nv_bfloat16* out;
+  float* lse;  ///< [Hq, T]
+};
+
+// -- Backward: attention_hopper_backward_cuda.cu
+
+/// Sizes of heads that the kernel is compiled for, and queries that it goes through at once.
+struct HopperSizes {
+  int64_t head_dim, v_head_dim;
+  int queries;
+};
+inline constexpr HopperSizes kHopperSizes[] = {{64, 64, 128}, {128, 128, 64}, {192, 128, 64}, {256, 256, 64}};
+
+/// The smallest ones that hold these heads, or null.
+constexpr const HopperSizes* hopper_sizes(int64_t head_dim, int64_t v_head_dim) {
+  for (const HopperSizes& sizes : kHopperSizes) {
+    if (head_dim <= sizes.head_dim && v_head_dim <= sizes.v_head_dim) return &sizes;
+  }
+  return nullptr;
+}
+
+/// Scratch of the kernels below.
+struct HopperScratch {
+  HopperTiles tiles;
+  Tensor shifts;      ///< [Hq, stats_rows] float32: −lse · log2 e; −infinity beyond the end of a document
+  Tensor deltas;      ///< [Hq, stats_rows] float32: δ
+  Tensor turns;       ///< [Hq, query_blocks] int32: tiles of keys that have added to the dq of a block of queries
+  Tensor partial_dq;  ///< [Hq, query_blocks, rows of a block, head_dim padded] float32, as threads hold it
+  int64_t stats_rows = 0, query_blocks = 0;
+
+  HopperScratch(ArenaScope& memory, const AttentionArgs& args);
+};
+
+/// Whether the kernels serve these arguments.
+bool hopper_attention_backward_serves(const Context& context, const AttentionArgs& args);
+
+void prepare_hopper_backward(const Context& context, const AttentionBackwardArgs& args, const HopperScratch& scratch);
+void hopper_backward(const Context& context, const AttentionBackwardArgs& args, const HopperScratch& scratch);
+
+/// Boxes of 64 elements of one head by `box_rows` rows of a [rows, heads · dim] tensor. Coordinates of copy_box:
+/// element of the head, head, row.
+inline CUtensorMap head_map(const Tensor& tensor, int64_t heads, int64_t dim, int box_rows) {
+  return tensor_map(tensor, {dim, heads, tensor.shape[0]}, {dim, heads * dim}, {1, box_rows});
+}
+
+/// Arguments of the kernel.
+struct HopperBackward {
+  const HopperTile* tiles;  ///< sorted
+  int num_tiles;
+  int* counter;
+  const float *shifts, *deltas;  ///< [Hq, stats_rows]
+  int64_t stats_rows;
+  int* turns;         ///< [Hq, query_blocks]
+  float* partial_dq;  ///< [Hq, query_blocks, …]
+  int64_t query_blocks;
+  int num_heads, num_kv_heads, head_dim, v_head_dim;
+  float scale;
+  int window;  ///< 0: none
+  Gradient dq, dk, dv;
+
+  HopperBackward(const AttentionBackwardArgs& args, const HopperScratch& scratch);
+};
+
+#ifdef __CUDACC__
+
+constexpr uint32_t kMultiplyingWarps = 8;
+constexpr int kHopperThreads = 384;  // two warpgroups multiply, the third loads
+// Together what a block has at its start: 384 times 168, the most that leaves room for it. More would be waited for
+// forever.
+constexpr int kMultiplyRegisters = 240, kLoadRegisters = 24;
+static_assert(2 * kMultiplyRegisters + kLoadRegisters == 3 * 168);
+
+/// Tiles and heads of the persistent blocks: a block takes the next one of the sorted list when it is through with its
+/// last, so that all end at about the same time. Who computes a tile does not change its bits.
+struct HopperItems {
+  const HopperTile* tiles;
+  int heads, count;
+  int* counter;
+
+  /// One thread of the block: the next item, or -1 if none is left.
+  __device__ int take() const {
+    const int item = atomicAdd(counter, 1);
+    return item < count && tiles[item / heads].first < tiles[item / heads].length ? item : -1;
+  }
+  __device__ HopperTile tile(int item) const { return tiles[item / heads]; }
+  __device__ int head(int item) const { return item % heads; }
+};
+
+__device__ inline float exp2_approximate(float x) {
+  float y;
+  asm("ex2.approx.ftz.f32 %0, %1;\n" : "=f"(y) : "f"(x));
+  return y;
+}
+
+/// Writes sums times `factor` as rows of a gradient [rows, heads · head_dim], the first of them `first_row` of the
+/// tile's document, from element `first_element` of the head on; nothing beyond document and head.
+template <int kSums>
+__device__ inline void store_sums(const Gradient& gradient, const float (&sums)[kSums], float factor,
+                                  const HopperTile& tile, int first_row, int head, int heads, int head_dim,
+                                  int first_element = 0) {
+  if (gradient.data == nullptr) return;
+#pragma unroll
+  for (int i = 0; i < 2; ++i) {
+    const int row = first_row + sums_row() + 8 * i;
+    if (row >= tile.length) continue;
+    const int64_t begin = (static_cast<int64_t>(tile.begin + row) * heads + head) * head_dim;
+#pragma unroll
+    for (int j = 0; j < kSums / 4; ++j) {
+      const int element = first_element + 8 * j + sums_column();
+      if (element >= head_dim) continue;
+      gradient.store_pair(begin + element, factor * sums[4 * j + 2 * i], factor * sums[4 * j + 2 * i + 1]);
+    }
+  }
+}
+
+/// Of four threads that hold elements 8 i + 2 t and the next in packed[i], t the thread: afterwards thread t holds all
+/// of 8 t … 8 t + 7.
+__device__ inline void transpose_quad(uint32_t (&packed)[4]) {
+  const auto exchange = [](uint32_t& low, uint32_t& high, uint32_t bit) {
+    const bool upper = (threadIdx.x & bit) != 0;
+    const uint32_t other = __shfl_xor_sync(0xffffffffu, upper ? low : high, bit);
+    (upper ? low : high) = other;
+  };
+  exchange(packed[0], packed[1], 1);
+  exchange(packed[2], packed[3], 1);
+  exchange(packed[0], packed[2], 2);
+  exchange(packed[1], packed[3], 2);
+}
+
+/// A tile of `kRows` rows of one head: boxes of 64 elements, one behind the other.
+template <int kDim, int kRows>
+struct HopperOperand {
+  static constexpr int kBoxBytes = kRows * 128, kBytes = kDim / 64 * kBoxBytes;
+
+  uint32_t address;
+
+  /// One thread: copies it from row `row` of head `head` on.
+  __device__ void load(const CUtensorMap& map, int head, int row, uint32_t barrier) const {
+#pragma unroll
+    for (int box = 0; box < kDim / 64; ++box) copy_box(map, 64 * box, head, row, address + box * kBoxBytes, barrier);
+  }
+  /// As a factor by rows, from row `row` on: elements [16 step, 16 step + 16) of the head.
+  __device__ uint64_t rows(int row, int step) const {
+    return wgmma_factor(address + row * 128, 0) + static_cast<uint64_t>((step / 4 * kBoxBytes + step % 4 * 32) / 16);
+  }
+  /// As a factor by columns: rows [16 step, 16 step + 16), elements of the head from a box of 64 on.
+  __device__ uint64_t columns(int step, int box = 0) const {
+    return wgmma_factor(address + box * kBoxBytes, kBoxBytes) + static_cast<uint64_t>(step * 2048 / 16);
+  }
+  /// The same of 32 elements: a half of a box.
+  __device__ uint64_t half_box_columns(int step, int box, int half) const {
+    return wgmma_factor(address + box * kBoxBytes + half * 64, 0) + static_cast<uint64_t>(step * 2048 / 16);
+  }
+};
+
+/// d = a bᵀ over a head: a's 64 rows from `row` on against all rows of b.
+template <int kDim, int kSums, class A, class B>
+__device__ inline void multiply_heads(float (&d)[kSums], const A& a, int row, const B& b) {
+#pragma unroll
+  for (int step = 0; step < kDim / 16; ++step) multiply_rows(d, a.rows(row, step), b.rows(0, step), step > 0);
+}
+/// A number in memory that blocks hand on to each other, with what they have written before.
+__device__ inline int load_acquire(const int* address) {
+  int value;
+  asm volatile("ld.acquire.gpu.global.b32 %0, [%1];\n" : "=r"(value) : "l"(address) : "memory");
+  return value;
+}
+__device__ inline void store_release(int* address, int value) {
+  asm volatile("st.release.gpu.global.b32 [%0], %1;\n" ::"l"(address), "r"(value) : "memory");
+}
+
+#endif  // __CUDACC__
+
+}  // namespace hone::cuda::sm90

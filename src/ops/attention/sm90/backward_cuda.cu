@@ -1,0 +1,164 @@
+// The gradients of attention: a block owns 128 keys of one key-value head (64, for heads that fill its registers) and
+// goes through the queries that see them.
+//
+// A query's dq is a sum over blocks. Each adds when it is its turn, by atomic additions of float32 to memory that holds
+// the sums as the threads do; the first one stores instead, the last one finishes. The tile before this one in a
+// document comes earlier in the list and goes through the same queries in the same order, so turns are hardly waited
+// for, and always for a block that has begun.
+#include "ops/attention/sm90/by_keys_cuda.h"
+#include "ops/attention/sm90/by_product_cuda.h"
+
+namespace hone::cuda::sm90 {
+
+namespace {
+
+struct Maps {
+  CUtensorMap q, dout, k, v;
+};
+
+template <class Shape>
+__device__ void load(const Maps& maps, const HopperBackward& args, const HopperShared<Shape>& shared) {
+  using Shared = HopperShared<Shape>;
+  constexpr int kParts = kHopperRows / Shape::kKeys;  // of a tile of the list
+  const int heads = args.num_kv_heads;
+  const HopperItems items{args.tiles, heads * kParts, args.num_tiles * heads * kParts, args.counter};
+  RingPosition<Shape::kStages> ring;
+  RingPosition<1> keys_ring;
+  for (;;) {
+    const int item = items.take();
+    if (item < 0) {
+      barrier_wait(shared.keys_empty(), keys_ring.phase ^ 1);
+      shared.item().steps = -1;
+      return barrier_arrive(shared.keys_full());
+    }
+    const int kv_head = items.head(item) % heads;
+    HopperTile tile = items.tile(item);
+    tile.first += items.head(item) / heads * Shape::kKeys;
+    if (tile.first >= tile.length) continue;
+    HopperSteps<Shape> at(tile, args);
+    barrier_wait(shared.keys_empty(), keys_ring.phase ^ 1);
+    keys_ring.advance();
+    shared.item() = {tile, kv_head, at.count};
+    barrier_arrive_expect(shared.keys_full(), Shared::kItemBytes);
+    shared.k().load(maps.k, kv_head, tile.begin + tile.first, shared.keys_full());
+    shared.v().load(maps.v, kv_head, tile.begin + tile.first, shared.keys_full());
+    for (int i = 0; i < at.count; ++i, at.advance(), ring.advance()) {
+      const HopperStep step = at.record(kv_head);
+      const uint32_t full = shared.full(ring.stage);
+      barrier_wait(shared.empty(ring.stage), ring.phase ^ 1);
+      shared.step(ring.stage) = step;
+      barrier_arrive_expect(full, Shared::kStageBytes + Shared::kStatsBytes);
+      shared.q(ring.stage).load(maps.q, step.head, tile.begin + step.query, full);
+      shared.dout(ring.stage).load(maps.dout, step.head, tile.begin + step.query, full);
+      const int64_t stats = step.head * args.stats_rows + tile.stats + step.query;
+      copy_bytes(shared.stats_address(ring.stage), args.shifts + stats, Shared::kStatsBytes / 2, full);
+      copy_bytes(shared.stats_address(ring.stage) + Shared::kStatsBytes / 2, args.deltas + stats,
+                 Shared::kStatsBytes / 2, full);
+    }
+  }
+}
+
+/// One thread: calls visit(count of tiles that have added, step) for each step that has a turn.
+template <class Shape, class Visit>
+__device__ void for_each_turn(const HopperBackward& args, const HopperShared<Shape>& shared, const Visit& visit) {
+  RingPosition<1> keys_ring;
+  for (;; keys_ring.advance()) {
+    barrier_wait(shared.keys_full(), keys_ring.phase);
+    const HopperItem item = shared.item();
+    if (item.steps < 0) return;
+    barrier_arrive(shared.keys_empty());
+    HopperSteps<Shape> at(item.tile, args);
+    for (int i = 0; i < at.count; ++i, at.advance()) {
+      const HopperStep step = at.record(item.kv_head);
+      if (step.turns > 1) visit(args.turns + step.head * args.query_blocks + step.block, step);
+    }
+  }
+}
+
+/// One thread waits for the block's turns in memory, another one shows that the block has added: what takes a journey
+/// to memory and back is not waited for by the warps that multiply.
+template <class Shape>
+__device__ void wait_for_turns(const HopperBackward& args, const HopperShared<Shape>& shared) {
+  RingPosition<HopperShared<Shape>::kTurns> ring;
+  for_each_turn(args, shared, [&](const int* added, const HopperStep& step) {
+    barrier_wait(shared.shown(ring.stage), ring.phase ^ 1);
+    while (load_acquire(added) != step.turn) {
+    }
+    barrier_arrive(shared.turn(ring.stage));
+    ring.advance();
+  });
+}
+template <class Shape>
+__device__ void show_turns(const HopperBackward& args, const HopperShared<Shape>& shared) {
+  RingPosition<HopperShared<Shape>::kTurns> ring;
+  for_each_turn(args, shared, [&](int* added, const HopperStep& step) {
+    barrier_wait(shared.added(ring.stage), ring.phase);
+    if (step.turn < step.turns - 1) store_release(added, step.turn + 1);
+    barrier_arrive(shared.shown(ring.stage));
+    ring.advance();
+  });
+}
+
+template <class Shape>
+__global__ void __launch_bounds__(kHopperThreads, 1)
+    backward_kernel(const __grid_constant__ Maps maps, const __grid_constant__ HopperBackward args) {
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+  extern __shared__ char dynamic[];
+  const HopperShared<Shape> shared(dynamic);
+  if (threadIdx.x == 0) shared.init_barriers();
+  __syncthreads();
+  if (threadIdx.x >= 256) {
+    fewer_registers<kLoadRegisters>();
+    if (threadIdx.x == 256) load<Shape>(maps, args, shared);
+    if (threadIdx.x == 288) wait_for_turns<Shape>(args, shared);
+    if (threadIdx.x == 320) show_turns<Shape>(args, shared);
+  } else {
+    more_registers<kMultiplyRegisters>();
+    if constexpr (Shape::kByProduct) {
+      if (threadIdx.x < 128) {
+        add_dk(args, shared);
+      } else {
+        add_dv_and_dq(args, shared);
+      }
+    } else {
+      multiply_by_keys(args, shared);
+    }
+  }
+#endif
+}
+
+template <class Shape>
+void launch(const Context& context, const AttentionBackwardArgs& args, const HopperScratch& scratch) {
+  const AttentionArgs& forward = args.forward;
+  const AttentionOptions& options = forward.options;
+  const Maps maps{.q = head_map(forward.q, options.num_heads, options.head_dim, Shape::kQueries),
+                  .dout = head_map(args.dout, options.num_heads, options.v_head_dim, Shape::kQueries),
+                  .k = head_map(forward.k, options.num_kv_heads, options.head_dim, Shape::kKeys),
+                  .v = head_map(forward.v, options.num_kv_heads, options.v_head_dim, Shape::kKeys)};
+  const HopperBackward kernel_args(args, scratch);
+  constexpr size_t kBytes = HopperShared<Shape>::kBytes;
+  check(cudaFuncSetAttribute(backward_kernel<Shape>, cudaFuncAttributeMaxDynamicSharedMemorySize, int{kBytes}),
+        "preparing attention's gradients");
+  const int64_t items = scratch.tiles.count * (kHopperRows / Shape::kKeys) * options.num_kv_heads;
+  const auto blocks = std::min<int64_t>(queue_of(context).multiprocessors(), items);
+  backward_kernel<Shape>
+      <<<static_cast<unsigned>(blocks), kHopperThreads, kBytes, stream_of(context)>>>(maps, kernel_args);
+  check_launch("computing the gradients of attention");
+}
+
+}  // namespace
+
+void hopper_backward(const Context& context, const AttentionBackwardArgs& args, const HopperScratch& scratch) {
+  switch (hopper_sizes(args.forward.options.head_dim, args.forward.options.v_head_dim) - kHopperSizes) {
+    case 0:
+      return launch<HopperShape<64, 64>>(context, args, scratch);
+    case 1:
+      return launch<HopperShape<128, 128>>(context, args, scratch);
+    case 2:
+      return launch<HopperShape<192, 128>>(context, args, scratch);
+    default:
+      return launch<HopperShape<256, 256>>(context, args, scratch);
+  }
+}
+
+}  // namespace hone::cuda::sm90

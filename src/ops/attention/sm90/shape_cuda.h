@@ -1,0 +1,154 @@
+// What the kernel of attention's gradients is made for, what stands in its shared memory, and the order in which it
+// goes through a tile. Included by *_cuda.cu only.
+#pragma once
+
+#include "ops/attention/sm90/attention_cuda.h"
+
+#ifdef __CUDACC__
+
+namespace hone::cuda::sm90 {
+
+/// Heads of up to kDim elements, values of up to kValueDim.
+template <int kDim, int kValueDim>
+struct HopperShape {
+  static constexpr int kElements = kDim, kValueElements = kValueDim;
+  /// Whether the warpgroups divide a tile by products (attention_hopper_by_product_cuda.h) or by keys.
+  static constexpr bool kByProduct = kDim + kValueDim > 320;
+  static constexpr int kKeys = kByProduct ? 64 : kHopperRows;
+  /// Queries of a step: as many as registers hold the scores of.
+  static constexpr int kQueries = hopper_sizes(kDim, kValueDim)->queries;
+  static constexpr int kStages = kDim <= 128 ? 3 : 2;
+  /// Sums of a thread: scores of a step.
+  static constexpr int kScores = kQueries / 2;
+  /// Warps that add to dq.
+  static constexpr int kAddingWarps = kByProduct ? 4 : 8;
+};
+
+/// Of a tile and key-value head, beside its keys in shared memory. These records spare registers of the warps that
+/// multiply.
+struct HopperItem {
+  HopperTile tile;
+  int kv_head;
+  int steps;  ///< -1: no item is left
+};
+
+/// Of a step, beside its queries.
+struct HopperStep {
+  int query, head;  ///< first row, of the document
+  int turn, turns;  ///< number of the tile of keys among those that add to these queries' dq; how many there are
+  int block;        ///< where the sum is kept, if turns > 1
+};
+
+/// The steps of a tile: kQueries queries of one head each, the last ones first, all heads of the group for each. So a
+/// tile goes through its queries as the one before it in the document does, which then goes on to queries that this one
+/// does not have.
+template <class Shape>
+struct HopperSteps {
+  static constexpr int kQueries = Shape::kQueries, kKeys = Shape::kKeys;
+
+  HopperTile tile;
+  int window, group, count;
+  int query, head = 0;  ///< of the group
+
+  __device__ HopperSteps(const HopperTile& of_tile, const HopperBackward& args)
+      : tile(of_tile), window(args.window), group(args.num_heads / args.num_kv_heads) {
+    const int keys = min(tile.length - tile.first, kKeys);
+    const int end = window > 0 ? min(tile.length, tile.first + keys - 1 + window) : tile.length;
+    const int blocks = (end - tile.first + kQueries - 1) / kQueries;
+    count = blocks * group;
+    query = tile.first + (blocks - 1) * kQueries;
+  }
+  __device__ void advance() {
+    if (++head == group) head = 0, query -= kQueries;
+  }
+  /// The tiles of keys that these queries see add to their dq one after another, from the first of the document on. The
+  /// first kKeys rows of a document see one tile only.
+  __device__ HopperStep record(int kv_head) const {
+    const int first_tile = window > 0 ? max(query - window + 1, 0) / kKeys : 0;
+    return {.query = query,
+            .head = kv_head * group + head,
+            .turn = tile.first / kKeys - first_tile,
+            .turns = query / kKeys - first_tile + 1,
+            .block = tile.begin / kQueries + (query - kKeys) / kQueries};
+  }
+};
+
+template <class Shape>
+struct HopperShared {
+  static constexpr int kStages = Shape::kStages, kQueries = Shape::kQueries;
+  using Keys = HopperOperand<Shape::kElements, Shape::kKeys>;
+  using Values = HopperOperand<Shape::kValueElements, Shape::kKeys>;
+  using Queries = HopperOperand<Shape::kElements, kQueries>;
+  using Douts = HopperOperand<Shape::kValueElements, kQueries>;
+  /// Gradients of scores, by columns: for each 64 queries a line a key. One buffer is read while the next is written.
+  using Gradients = HopperOperand<kQueries, Shape::kKeys>;
+  static constexpr int kBuffers = 2;
+  static constexpr int kStatsBytes = 2 * kQueries * static_cast<int>(sizeof(float));
+  static constexpr int kItemBytes = Keys::kBytes + Values::kBytes, kStageBytes = Queries::kBytes + Douts::kBytes;
+  static constexpr int kTurns = 2, kBarriers = 2 * kStages + 2 + 3 * kTurns + 2 * kBuffers;
+  static constexpr int kGradientsBegin = kItemBytes, kStagesBegin = kGradientsBegin + kBuffers * Gradients::kBytes,
+                       kStatsBegin = kStagesBegin + kStages * kStageBytes,
+                       kBarriersBegin = kStatsBegin + kStages * kStatsBytes,
+                       kItemBegin = kBarriersBegin + 8 * kBarriers,
+                       kStepsBegin = kItemBegin + static_cast<int>(sizeof(HopperItem));
+  static constexpr size_t kBytes = 1024 + kStepsBegin + kStages * sizeof(HopperStep);
+  static_assert(kBytes <= 227 * 1024);
+
+  char* memory;  ///< aligned to 1024
+  uint32_t begin;
+
+  __device__ explicit HopperShared(char* dynamic) {
+    const uint32_t address = shared_address(dynamic), padding = (1024 - address % 1024) % 1024;
+    memory = dynamic + padding;
+    begin = address + padding;
+  }
+  __device__ Keys k() const { return {begin}; }
+  __device__ Values v() const { return {begin + Keys::kBytes}; }
+  __device__ Gradients gradients(int buffer) const { return {begin + kGradientsBegin + buffer * Gradients::kBytes}; }
+  __device__ Queries q(int stage) const { return {begin + kStagesBegin + stage * kStageBytes}; }
+  __device__ Douts dout(int stage) const { return {q(stage).address + Queries::kBytes}; }
+  __device__ uint32_t stats_address(int stage) const { return begin + kStatsBegin + stage * kStatsBytes; }
+  __device__ const float* shifts(int stage) const {
+    return reinterpret_cast<const float*>(memory + kStatsBegin + stage * kStatsBytes);
+  }
+  __device__ const float* deltas(int stage) const { return shifts(stage) + kQueries; }
+  __device__ HopperItem& item() const { return *reinterpret_cast<HopperItem*>(memory + kItemBegin); }
+  __device__ HopperStep& step(int stage) const { return reinterpret_cast<HopperStep*>(memory + kStepsBegin)[stage]; }
+
+  __device__ uint32_t barrier(int i) const { return begin + kBarriersBegin + 8 * i; }
+  __device__ uint32_t full(int stage) const { return barrier(stage); }
+  __device__ uint32_t empty(int stage) const { return barrier(kStages + stage); }
+  __device__ uint32_t keys_full() const { return barrier(2 * kStages); }
+  __device__ uint32_t keys_empty() const { return barrier(2 * kStages + 1); }
+  /// Of a ring of kTurns: it is the block's turn to add to dq; it has added; others know.
+  __device__ uint32_t turn(int i) const { return barrier(2 * kStages + 2 + i); }
+  __device__ uint32_t added(int i) const { return barrier(2 * kStages + 2 + kTurns + i); }
+  __device__ uint32_t shown(int i) const { return barrier(2 * kStages + 2 + 2 * kTurns + i); }
+  /// Of a buffer of gradients, where they go from one warpgroup to the other.
+  __device__ uint32_t gradients_full(int i) const { return barrier(2 * kStages + 2 + 3 * kTurns + i); }
+  __device__ uint32_t gradients_empty(int i) const { return barrier(2 * kStages + 2 + 3 * kTurns + kBuffers + i); }
+
+  /// One thread; a barrier of the block follows.
+  __device__ void init_barriers() const {
+    for (int stage = 0; stage < kStages; ++stage) {
+      barrier_init(full(stage), 1);
+      barrier_init(empty(stage), kMultiplyingWarps);
+    }
+    barrier_init(keys_full(), 1);
+    barrier_init(keys_empty(), kMultiplyingWarps + 2);  // and the threads that wait for turns and show them
+    for (int i = 0; i < kTurns; ++i) {
+      barrier_init(turn(i), 1);
+      barrier_init(added(i), Shape::kAddingWarps);
+      barrier_init(shown(i), 1);
+    }
+    for (int i = 0; i < kBuffers; ++i) {
+      barrier_init(gradients_full(i), kMultiplyingWarps / 2);
+      barrier_init(gradients_empty(i), kMultiplyingWarps / 2);
+    }
+    barrier_init_done();
+  }
+};
+
+}  // namespace hone::cuda::sm90
+
+#endif  // __CUDACC__

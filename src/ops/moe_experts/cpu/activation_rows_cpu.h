@@ -1,0 +1,60 @@
+// The activation between the two products of an expert, and its gradient together with the router weights'.
+#pragma once
+
+#include "ops/moe_experts/cpu/expert_rows_cpu.h"
+
+namespace hone::cpu {
+
+/// act[r] = f(gate, up), from h [R, 2I]; act [R, I] of the same dtype.
+void activate_rows(ThreadPool& pool, const ExpertActivation& function, const Tensor& h, const Tensor& act);
+/// Columns [column, column + n) of row r of both, n <= kRowBlock, from float32 gate and up, which are rounded to h's
+/// dtype.
+void activate_columns(const RowMath& math, const ExpertActivation& function, float* gate, float* up, const Tensor& h,
+                      const Tensor& act, int64_t r, int64_t column, int64_t n);
+
+/// With w = the router weight of row r's choice and dact f32 [R, I] = d out / d act without w:
+///   d weights[choice] = <dact[r], act[r]> + <dout[token], bias_e>       dh[r] = w · dact[r] through f
+///   weighted_act[r] = w · act[r]                what products with dout need to give gradients of weights
+/// Each only where wanted (weighted_act: where defined); dact may be undefined if neither gradient is wanted.
+struct ActivationGradArgs {
+  ExpertRows rows;
+  Tensor h;        ///< [R, 2I]
+  Tensor weights;  ///< [T, k]
+  Tensor dout;     ///< [T, H], read where there is a bias
+  Tensor bias;     ///< [E, H] or undefined
+  ExpertActivation function;
+  Tensor dact;
+  Tensor weighted_act;  ///< [R, I], dtype of h
+  GradDest dh, dweights;
+};
+void activation_grad(ThreadPool& pool, const ActivationGradArgs& args);
+
+/// activation_grad() in parts, by whoever has dact.
+class ActivationGrad {
+ public:
+  explicit ActivationGrad(const ActivationGradArgs& args)
+      : args_(args), intermediate_(args.h.shape[1] / 2), wants_dact_(args.dh.wanted() || args.dweights.wanted()) {}
+
+  /// Columns [column, column + n) of row r, n <= kRowBlock, with dact from there on, but for the router's weights;
+  /// returns their part of <dact, act>.
+  float columns(int64_t r, int64_t column, int64_t n, const float* dact) const;
+  /// The gradient of the weight of row r's choice, with `dot` = <dact[r], act[r]>.
+  void store_weight_grad(int64_t expert, int64_t r, float dot) const;
+
+ private:
+  /// columns() of SwiGLU, in one pass: where h has a gradient.
+  float swiglu_columns(int64_t r, int64_t column, int64_t n, float w, const float* dact) const;
+  /// weighted_act = w · act, if wanted. Overwrites act.
+  void store_weighted(float w, float* act, int64_t r, int64_t column, int64_t n) const;
+  float bias_dot(int64_t expert, int64_t token) const;
+
+  const RowMath& math_ = row_math();
+  const ActivationGradArgs& args_;
+  const int64_t intermediate_;
+  const bool wants_dact_;
+};
+
+/// The gradient of the router's weights alone, from f32 `dots` [R, parts] whose rows sum to <dact[r], act[r]>.
+void router_weights_grad(ThreadPool& pool, const ActivationGradArgs& args, const Tensor& dots);
+
+}  // namespace hone::cpu

@@ -1,0 +1,74 @@
+#include "ops/moe_experts/cpu/base_experts_cpu.h"
+
+#include "formats/int8_weights.h"
+#include "ops/moe_experts/cpu/tile_products_cpu.h"
+
+namespace hone::cpu {
+
+namespace {
+
+constexpr int64_t kScratchBytes = 64 << 20;
+/// Rows of a weight that one task dequantises: four panels.
+constexpr int64_t kTaskRows = 4 * kInt8PanelRows;
+
+}  // namespace
+
+BaseExperts::BaseExperts(ArenaScope& scratch, const WeightView& weight, int64_t rows, DType activations)
+    : weight_(weight),
+      tiles_(takes_tiles(weight.payload.shape[1], weight.payload.shape[2], activations, weight.payload.dtype)) {
+  HONE_ASSERT(tiles_ || weight.format != WeightFormat::kTiles);
+  if (tiles_ || weight.format == WeightFormat::kDense) return;
+  const int64_t experts = weight.payload.shape[0], n = weight.payload.shape[1], k = weight.payload.shape[2];
+  const int64_t fitting = kScratchBytes / (n * k * static_cast<int64_t>(sizeof(float)));
+  wide_ = scratch.take({std::max<int64_t>(std::min({fitting, experts, rows}), 1), n, k}, DType::kF32);
+}
+
+void BaseExperts::dequantize(ThreadPool& pool, std::span<const int64_t> experts) const {
+  const Tensor& payload = weight_.payload;
+  const int64_t n = payload.shape[1], k = payload.shape[2], tasks = n / kTaskRows;
+  pool.parallel_for(static_cast<int64_t>(experts.size()) * tasks, [&](int64_t task, int) {
+    const int64_t slot = task / tasks, row = task % tasks * kTaskRows, e = experts[static_cast<size_t>(slot)];
+    const int8_t* q = payload.as<int8_t>() + e * n * k;
+    const float* scales = weight_.scales.as<float>() + e * n;
+    const Tensor to = expert_tensor(wide_, slot).rows(row, kTaskRows);
+    dequantize_rows(q, scales, row, kTaskRows, k, to.as<float>());
+  });
+}
+
+template <class Multiply>
+void BaseExperts::for_experts(ThreadPool& pool, const ExpertRows& rows, Multiply multiply) const {
+  const int64_t* offsets = rows.offsets.as<int64_t>();
+  std::vector<int64_t> chosen;
+  for (int64_t e = 0; e < weight_.payload.shape[0]; ++e) {
+    if (offsets[e] < offsets[e + 1]) chosen.push_back(e);
+  }
+  const std::span<const int64_t> all = chosen;
+  if (!wide_.defined()) {
+    multiply(all, [&](size_t i) { return expert_matrix(weight_.payload, all[i]); });
+    return;
+  }
+  const auto at_once = static_cast<size_t>(wide_.shape[0]);
+  for (size_t begin = 0; begin < all.size(); begin += at_once) {
+    const auto some = all.subspan(begin, std::min(at_once, all.size() - begin));
+    dequantize(pool, some);
+    multiply(some, [&](size_t i) { return expert_matrix(wide_, static_cast<int64_t>(i)); });
+  }
+}
+
+void BaseExperts::product(ThreadPool& pool, const ExpertRows& rows, const RowMatrix& a, const Tensor& c) const {
+  if (tiles_) return tile_product(pool, rows, a, weight_, c);
+  const int64_t n = weight_.payload.shape[1], k = weight_.payload.shape[2];
+  for_experts(pool, rows, [&](auto experts, auto w) { rows_product(pool, rows, experts, a, w, n, {c}, k); });
+}
+
+void BaseExperts::transposed_product(ThreadPool& pool, const ExpertRows& rows, const RowMatrix& a, const RowMatrix& c,
+                                     float beta) const {
+  HONE_ASSERT(wide_.defined() || weight_.format == WeightFormat::kDense);
+  const int64_t n = weight_.payload.shape[1], k = weight_.payload.shape[2];
+  for_experts(pool, rows, [&](auto experts, auto w) {
+    const auto w_transposed = [&](size_t i) { return transposed(w(i)); };
+    rows_product(pool, rows, experts, a, w_transposed, k, c, n, {.beta = beta});
+  });
+}
+
+}  // namespace hone::cpu

@@ -1,0 +1,46 @@
+// The products of the experts' rows on AMX, each one pass over tasks of all
+// experts: the base product, the adapters' part, and what follows from a row of
+// sums (expert_tiles.h).
+#pragma once
+
+#include "ops/moe_experts/cpu/activation_rows_cpu.h"
+
+namespace hone::cpu {
+
+/// Whether experts of these sizes and dtypes run as below.
+bool takes_tiles(int64_t hidden, int64_t intermediate, DType activations, DType weights);
+
+/// The rows x Aᵀ or dy B of all adapters, [R, J].
+struct TileLowRank {
+  Tensor rows;         ///< undefined where there are no adapters, or nobody else reads it
+  bool formed = true;  ///< else the product forms and stores it: not where an
+                       ///< adapter drops features
+};
+
+/// h and the activation.
+void tile_gate_up(ThreadPool& pool, const MoeGateUpArgs& args, const TileLowRank& xa);
+
+/// y bf16 [R, H] = activation W_downᵀ + bias.
+void tile_down(ThreadPool& pool, const MoeDownArgs& args, const TileLowRank& xa, const Tensor& y);
+
+/// What activation_grad() forms from dact = dout[token] W_down + s · v A, which
+/// is not stored, but for the router's weights: `dots` f32 [R, dot_parts(I)],
+/// where they are trained, are parts of <dact, act>. Forms v f32 [R, J] = dout
+/// B. Without dropout.
+void tile_activation_grad(ThreadPool& pool, const MoeDownGradArgs& args, const ActivationGradArgs& activation,
+                          const Tensor& v, const Tensor& dots);
+int64_t dot_parts(int64_t intermediate);
+
+/// dx_rows bf16 [R, H] = dh W_gate_up + s · v A. Forms v f32 [R, J] = dh B.
+/// Without dropout.
+void tile_input_grad(ThreadPool& pool, const MoeGateUpGradArgs& args, const Tensor& v, const Tensor& dx_rows);
+
+/// c float32 [R, K] = a W, of a weight [E, N, K] alone: what dropout of adapters leaves to others is added to it.
+void tile_product(ThreadPool& pool, const ExpertRows& rows, const RowMatrix& a, const WeightView& weight,
+                  const Tensor& c);
+
+/// The same engine for one frozen matrix in tiles (tiled_weights.h), as if all rows went to one expert:
+///   c bf16 [T, N] = a Wᵀ + beta · c of a weight [N, K] if `columns_first`, else [T, K] = a W + beta · c.
+void tile_linear(ThreadPool& pool, const Tensor& a, const Tensor& weight, bool columns_first, const GradDest& c);
+
+}  // namespace hone::cpu

@@ -1,0 +1,26 @@
+// What CUDA code of moe_experts shares: the sum of a token's rows, and tensors in the dtype of the activations.
+#pragma once
+
+#include "kernels/cuda/grouped_gemm/grouped_gemm.h"
+#include "ops/moe_experts/moe_experts.h"
+
+namespace hone::cuda {
+
+inline RowGroups groups_of(const ExpertRows& rows) { return {rows.offsets, rows.token.numel()}; }
+
+/// dst[t] = Σ_j weights[t, j] · y[row[t, j]] + beta · dst[t], j in rising order, float32 sums; without weights 1.
+struct CombineArgs {
+  ExpertRows rows;
+  Tensor y;             ///< [R, n]
+  Tensor weights = {};  ///< [T, k] or undefined
+  GradDest dst;         ///< [T, n]; y, weights and dst of one dtype
+};
+void combine_rows(const Context& context, const CombineArgs& args);
+
+/// dst = src + beta · dst; src f32, or of the dtype of dst.
+void store_gradient(const Context& context, const Tensor& src, const GradDest& dst);
+
+/// The weight itself, or where its dtype is another, a converted copy of it in scratch: products have one dtype.
+Tensor in_dtype(const Context& context, ArenaScope& scratch, const Tensor& weight, DType dtype);
+
+}  // namespace hone::cuda

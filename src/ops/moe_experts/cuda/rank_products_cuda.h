@@ -1,0 +1,67 @@
+// Products with the J narrow columns of expert adapters in bfloat16, on the tensor cores of any GPU. Each is bound by
+// reading its wide rows once, so a tile holds all of J. CUDA only.
+#pragma once
+
+#include "ops/moe_experts/cuda/expert_rows_cuda.h"
+
+namespace hone::cuda {
+
+/// Columns [begin, begin + rank) of J are of one adapter; begin is a multiple of 8.
+struct RankSlice {
+  int64_t begin = 0, rank = 0;
+  /// u8 [R, mask_stride(n)] or undefined: bit i of byte b of a row keeps feature 8 b + i of the adapter's input.
+  Tensor mask = {};
+};
+
+/// Bytes of a mask's row: whole units of 16 bytes.
+constexpr int64_t mask_stride(int64_t features) { return (features + 127) / 128 * 16; }
+
+constexpr int64_t kMaxRankColumns = 64;
+constexpr size_t kMaxRankSlices = 4;
+
+/// True if the products below take J columns beside rows of `widths` elements.
+bool rank_products_fit(const Context& context, DType dtype, int64_t columns, size_t slices,
+                       std::initializer_list<int64_t> widths);
+
+/// c[r, j] = Σ_k (m ∘ a(r))[k] · factor[e, j, k], with m of the adapter that has column j. All columns are written.
+struct RankRowsArgs {
+  RowGroups groups;
+  Tensor a;            ///< [·, K]
+  Tensor a_rows = {};  ///< i32 [R] or undefined
+  Tensor factor;       ///< [E, J, K]
+  const std::vector<RankSlice>& slices;
+  Tensor c;  ///< [R, J]
+};
+void rank_rows(const Context& context, const RankRowsArgs& args);
+
+/// Where an adapter's gradient goes; see RankGradientArgs.
+struct RankGradientDest {
+  GradDest dest;
+  float scale = 1.0f;
+  int64_t first = 0, count = 0;  ///< of the columns of b
+};
+
+/// dest[e, j, n] (or [e, n, j] with ranks_last) = scale · Σ_{r of e} thin[r, begin + j] · (m ∘ b(r))[first + n]
+/// + beta · dest, for each adapter whose gradient is wanted; j < rank, n < count. Fixed order of rows.
+struct RankGradientArgs {
+  RowGroups groups;
+  Tensor thin;         ///< [R, J]
+  Tensor b;            ///< [·, N]
+  Tensor b_rows = {};  ///< i32 [R] or undefined
+  const std::vector<RankSlice>& slices;
+  const std::vector<RankGradientDest>& dests;
+  bool ranks_last = false;
+};
+void rank_gradient(const Context& context, const RankGradientArgs& args);
+
+/// dst[r, n] += Σ over adapters m ∘ Σ_j thin[r, j] · factor[e, n, j]; float32 sums, rounded once.
+struct RankSumArgs {
+  RowGroups groups;
+  Tensor thin;    ///< [R, J]
+  Tensor factor;  ///< [E, N, J]
+  const std::vector<RankSlice>& slices;
+  Tensor dst;  ///< [R, N]
+};
+void add_rank_sum(const Context& context, const RankSumArgs& args);
+
+}  // namespace hone::cuda

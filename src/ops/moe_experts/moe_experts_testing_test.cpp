@@ -1,0 +1,270 @@
+#include "ops/moe_experts/moe_experts_testing.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "core/thread_pool.h"
+#include "formats/int8_weights.h"
+#include "formats/tiled_weights.h"
+
+namespace hone::testing {
+
+namespace {
+
+constexpr float kScaling = 0.5f;
+constexpr uint64_t kSeed = 42;
+
+/// Adapter i of a case: its weights are arguments 4 + 2i and 5 + 2i.
+struct AdapterSpec {
+  bool down;
+  int64_t out_begin, out_count;
+  uint32_t stream_id;
+};
+
+std::vector<AdapterSpec> adapters_of(const MoeSizes& s, MoeLora lora) {
+  const int64_t intermediate = s.intermediate;
+  switch (lora) {
+    case MoeLora::kNone:
+      return {};
+    case MoeLora::kSplit:
+      return {{false, 0, intermediate, 5}, {false, intermediate, intermediate, 6}, {true, 0, s.hidden, 7}};
+    case MoeLora::kShared:
+      return {{false, 0, 2 * intermediate, 5}, {true, 0, s.hidden, 7}};
+    case MoeLora::kDownOnly:
+      return {{true, 0, s.hidden, 7}};
+  }
+  return {};
+}
+
+int64_t sample_of(int64_t token) { return 7 + token / 3; }
+int32_t position_of(int64_t token) { return static_cast<int32_t>(token % 3); }
+
+/// The experts in float64, one (token, expert) pair after the other.
+struct Reference {
+  MoeSizes s;
+  std::vector<AdapterSpec> adapters;
+  int64_t rank;
+  float dropout;
+  std::vector<int32_t> ids;
+  bool biases;
+  ExpertActivation function;
+
+  /// y += stack[e] · in for a stack [E, out, in].
+  static void add_product(const Values& stack, int64_t e, const Values& in, double factor, double* y, int64_t out) {
+    const auto n = static_cast<int64_t>(in.size());
+    for (int64_t o = 0; o < out; ++o) {
+      const double* row = stack.data() + (e * out + o) * n;
+      for (int64_t i = 0; i < n; ++i) y[o] += factor * row[i] * in[static_cast<size_t>(i)];
+    }
+  }
+
+  void add_adapters(bool down, const std::vector<Values>& a, int64_t t, int64_t e, const Values& in, Values& y) const {
+    for (size_t i = 0; i < adapters.size(); ++i) {
+      const AdapterSpec& spec = adapters[i];
+      if (spec.down != down) continue;
+      Values kept = in;
+      const uint64_t key = lora_dropout_key(kSeed, spec.stream_id, static_cast<uint32_t>(e));
+      for (size_t f = 0; dropout > 0 && f < kept.size(); ++f) {
+        const auto keep = lora_keep(key, dropout, sample_of(t), position_of(t), static_cast<uint32_t>(f / 4));
+        kept[f] *= static_cast<double>(keep[f % 4]) / (1 - static_cast<double>(dropout));
+      }
+      Values projected(static_cast<size_t>(rank));
+      add_product(a[4 + 2 * i], e, kept, 1, projected.data(), rank);
+      add_product(a[5 + 2 * i], e, projected, static_cast<double>(kScaling), y.data() + spec.out_begin, spec.out_count);
+    }
+  }
+
+  /// Argument of the first bias.
+  size_t first_bias() const { return 4 + 2 * adapters.size(); }
+
+  void add_bias(const Values& bias, int64_t e, Values& y) const {
+    for (size_t i = 0; biases && i < y.size(); ++i) y[i] += bias[static_cast<size_t>(e) * y.size() + i];
+  }
+
+  double activate(double gate, double up) const {
+    if (function.kind == ExpertActivation::Kind::kSwiglu) return gate / (1 + std::exp(-gate)) * up;
+    const auto limit = static_cast<double>(function.limit), alpha = static_cast<double>(function.alpha);
+    const double g = std::min(gate, limit);
+    return (std::clamp(up, -limit, limit) + 1) * g / (1 + std::exp(-alpha * g));
+  }
+
+  /// h of a choice.
+  Values gate_up(const std::vector<Values>& a, int64_t choice) const {
+    const int64_t t = choice / s.k, e = ids[static_cast<size_t>(choice)];
+    const Values x(a[0].begin() + t * s.hidden, a[0].begin() + (t + 1) * s.hidden);
+    Values h(static_cast<size_t>(2 * s.intermediate));
+    add_product(a[2], e, x, 1, h.data(), 2 * s.intermediate);
+    add_adapters(false, a, t, e, x, h);
+    if (biases) add_bias(a[first_bias()], e, h);
+    return h;
+  }
+
+  Values operator()(const std::vector<Values>& a) const {
+    Values out(static_cast<size_t>(s.tokens * s.hidden));
+    for (int64_t choice = 0; choice < s.tokens * s.k; ++choice) {
+      const int64_t t = choice / s.k, e = ids[static_cast<size_t>(choice)], width = s.intermediate;
+      const Values h = gate_up(a, choice);
+      Values act(static_cast<size_t>(width)), y(static_cast<size_t>(s.hidden));
+      for (size_t i = 0; i < act.size(); ++i) act[i] = activate(h[i], h[i + act.size()]);
+      add_product(a[3], e, act, 1, y.data(), s.hidden);
+      add_adapters(true, a, t, e, act, y);
+      if (biases) add_bias(a[first_bias() + 1], e, y);
+      for (size_t i = 0; i < y.size(); ++i) {
+        out[static_cast<size_t>(t * s.hidden) + i] += a[1][static_cast<size_t>(choice)] * y[i];
+      }
+    }
+    return out;
+  }
+};
+
+/// A limit that cuts off the largest quarter or so of the magnitudes in h and lies in the widest gap among them: the
+/// derivative jumps there, so no rounding may carry a value across.
+float limit_within(std::vector<double> magnitudes) {
+  std::sort(magnitudes.begin(), magnitudes.end());
+  const size_t begin = magnitudes.size() / 2, end = magnitudes.size() * 15 / 16;
+  double middle = magnitudes.back() / 2, widest = 0;
+  for (size_t i = begin; i < end; ++i) {
+    const double gap = magnitudes[i + 1] - magnitudes[i];
+    if (gap <= widest) continue;
+    widest = gap;
+    middle = magnitudes[i] + gap / 2;
+  }
+  return static_cast<float>(middle);
+}
+
+ExpertActivation clamped_activation(const Reference& reference, const OpCase& c) {
+  std::vector<Values> arguments;
+  for (const auto* list : {&c.inputs, &c.weights}) {
+    for (const Argument& argument : *list) arguments.push_back(argument.values);
+  }
+  std::vector<double> magnitudes;
+  for (int64_t choice = 0; choice < reference.s.tokens * reference.s.k; ++choice) {
+    for (double h : reference.gate_up(arguments, choice)) magnitudes.push_back(std::fabs(h));
+  }
+  return {ExpertActivation::Kind::kClampedSwiglu, 1.702f, limit_within(std::move(magnitudes))};
+}
+
+/// Frozen weights that 8 bits and bfloat16 hold exactly, so that op and reference see the same: whole numbers up to
+/// 127, times a power of two of each row, which scales all of it to `scale`.
+Argument int8_argument(Shape shape, uint64_t key, double scale) {
+  Argument argument = random_argument(shape, key, 42, false);
+  const int64_t columns = shape[2];
+  const int exponent = std::ilogb(scale / 42);
+  for (int64_t row = 0; row < shape[0] * shape[1]; ++row) {
+    double* values = argument.values.data() + row * columns;
+    for (int64_t k = 0; k < columns; ++k) values[k] = std::clamp(std::nearbyint(values[k]), -127.0, 127.0);
+    values[row % columns] = row % 2 == 0 ? 127 : -127;
+    for (int64_t k = 0; k < columns; ++k) values[k] = std::ldexp(values[k], exponent - static_cast<int>(row % 3));
+  }
+  return argument;
+}
+
+/// A frozen weight as ops are given it in a format of its own.
+class FormattedWeight : public Weight {
+ public:
+  FormattedWeight(const Argument& argument, WeightFormat format)
+      : shape_(argument.shape),
+        payload_(test_device(), argument.values.size() * sizeof(BFloat16)),
+        scales_(test_device(), static_cast<size_t>(shape_[0] * shape_[1]) * sizeof(float)) {
+    const std::vector<float> values(argument.values.begin(), argument.values.end());
+    if (format == WeightFormat::kInt8) {
+      view_ = {payload_.tensor(shape_, DType::kI8), format, scales_.tensor({shape_[0], shape_[1]}, DType::kF32)};
+      quantize_panels(values.data(), shape_[0] * shape_[1] / kInt8PanelRows, shape_[2], view_.payload.as<int8_t>(),
+                      view_.scales.as<float>());
+    } else {
+      view_ = {payload_.tensor(shape_, DType::kBF16), format};
+      std::transform(values.begin(), values.end(), view_.payload.as<BFloat16>(), [](float x) { return BFloat16(x); });
+      ThreadPool pool(1);
+      order_as_tiles(pool, view_.payload);
+    }
+  }
+  const Shape& shape() const override { return shape_; }
+  WeightView view() const override { return view_; }
+  bool wants_grad() const override { return false; }
+  GradDest grad() override { return {}; }
+
+ private:
+  Shape shape_;
+  Buffer payload_, scales_;
+  WeightView view_;
+};
+
+}  // namespace
+
+std::vector<int32_t> spread_routing(const MoeSizes& s) {
+  std::vector<int32_t> ids;
+  for (int64_t t = 0; t < s.tokens; ++t) {
+    for (int64_t j = 0; j < s.k; ++j) ids.push_back(static_cast<int32_t>((3 * t + 1 + j) % s.experts));
+  }
+  return ids;
+}
+
+OpCase moe_case(const MoeSizes& s, const MoeOptions& options) {
+  const std::vector<int32_t> ids = options.ids.empty() ? spread_routing(s) : options.ids;
+  const std::vector<AdapterSpec> specs = adapters_of(s, options.lora);
+  const auto size_one = [](int64_t in) { return 1 / std::sqrt(static_cast<double>(in)); };
+  OpCase c;
+  c.inputs = {random_argument({s.tokens, s.hidden}, 1, 1, options.x_trained),
+              random_argument({s.tokens, s.k}, 2, 1, options.router_weights_trained)};
+  const auto base = [&](Shape shape, uint64_t key) {
+    const double scale = size_one(shape[2]);
+    if (options.base_format == WeightFormat::kInt8) return int8_argument(shape, key, scale);
+    const bool dense = options.base_format == WeightFormat::kDense;
+    return random_argument(shape, key, scale, options.base_trained && dense);
+  };
+  c.weights = {base({s.experts, 2 * s.intermediate, s.hidden}, 3), base({s.experts, s.hidden, s.intermediate}, 4)};
+  std::vector<std::shared_ptr<FormattedWeight>> formatted;
+  for (Argument& weight : c.weights) {
+    weight.takes_narrow_gradient = true;
+    if (options.base_format == WeightFormat::kDense) continue;
+    formatted.push_back(std::make_shared<FormattedWeight>(weight, options.base_format));
+  }
+  for (const AdapterSpec& spec : specs) {
+    const int64_t in = spec.down ? s.intermediate : s.hidden;
+    c.weights.push_back(random_argument({s.experts, options.rank, in}, 10 * spec.stream_id, size_one(in)));
+    c.weights.push_back(random_argument({s.experts, spec.out_count, options.rank}, 10 * spec.stream_id + 1));
+  }
+  if (options.biases) {
+    c.weights.push_back(random_argument({s.experts, 2 * s.intermediate}, 100, 0.5, options.biases_trained));
+    c.weights.push_back(random_argument({s.experts, s.hidden}, 101, 0.5, options.biases_trained));
+  }
+  Reference reference{s, specs, options.rank, options.dropout, ids, options.biases, {}};
+  if (options.clamped) reference.function = clamped_activation(reference, c);
+
+  std::vector<int64_t> samples;
+  std::vector<int32_t> positions;
+  for (int64_t t = 0; t < s.tokens; ++t) {
+    samples.push_back(sample_of(t));
+    positions.push_back(position_of(t));
+  }
+  const auto ids_tensor = shared_tensor<int32_t>({s.tokens, s.k}, ids);
+  const auto samples_tensor = shared_tensor<int64_t>({s.tokens}, samples);
+  const auto positions_tensor = shared_tensor<int32_t>({s.tokens}, positions);
+  StepScalars seeded;
+  seeded.seed = kSeed;
+  const auto scalars = std::make_shared<TestStruct<StepScalars>>(seeded);
+  c.op = [=](Tape& tape, const std::vector<Var>& in, const std::vector<Weight*>& w) {
+    ExpertAdapters adapters;
+    for (size_t i = 0; i < specs.size(); ++i) {
+      const Adapter adapter{.lora_a = w[2 + 2 * i],
+                            .lora_b = w[3 + 2 * i],
+                            .scaling = kScaling,
+                            .dropout = options.dropout,
+                            .stream_id = specs[i].stream_id};
+      auto& list = specs[i].down ? adapters.down : adapters.gate_up;
+      list.push_back({adapter, specs[i].out_begin, specs[i].out_count});
+    }
+    const Var ids_var = tape.input(*ids_tensor);
+    const ExpertWeights weights{.gate_up = formatted.empty() ? w[0] : formatted[0].get(),
+                                .down = formatted.empty() ? w[1] : formatted[1].get(),
+                                .gate_up_bias = options.biases ? w[w.size() - 2] : nullptr,
+                                .down_bias = options.biases ? w[w.size() - 1] : nullptr,
+                                .function = reference.function};
+    return std::vector<Var>{moe_experts(tape, in[0], {ids_var, in[1]}, weights, adapters,
+                                        {scalars->get(), *samples_tensor, *positions_tensor})};
+  };
+  c.reference = [=](const std::vector<Values>& a) { return std::vector<Values>{reference(a)}; };
+  return c;
+}
+
+}  // namespace hone::testing

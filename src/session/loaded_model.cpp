@@ -1,0 +1,190 @@
+#include "session/loaded_model.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <set>
+#include <sstream>
+
+#include "core/error.h"
+#include "core/file_bytes.h"
+#include "params/frozen_weights.h"
+#include "weights/model_folder.h"
+
+namespace hone {
+
+namespace {
+
+constexpr const char* kExpertWeightKey = "expert_weight_dtype";
+
+}  // namespace
+
+WeightFormat parse_expert_format(const std::string& name, const std::string& key) {
+  if (name == "auto") return WeightFormat::kDense;
+  if (name == "int8") return WeightFormat::kInt8;
+  throw UserError(fmt::format("experts' weights are not held in '{}'", name), key, "use auto or int8");
+}
+
+void check_expert_format(WeightFormat experts, Device device, const std::string& where) {
+  if (experts == WeightFormat::kDense || device.kind == DeviceKind::kCpu) return;
+  throw UserError("experts of 8 bits are for the CPU in this version, but the device is a GPU", where,
+                  "choose the device cpu, or leave expert_weight_dtype out");
+}
+
+LoadedModel::LoadedModel(HfConfig config, std::filesystem::path directory, DType dtype, WeightFormat experts)
+    : directory_(std::move(directory)), config_(std::move(config)) {
+  decoder_ = std::make_unique<Decoder>(read_decoder_config(config_), store_, placement_, dtype);
+  if (experts == WeightFormat::kInt8) hold_experts_in_int8(store_, kExpertWeightKey);
+}
+
+LoadedModel::LoadedModel(std::filesystem::path directory, DType dtype, WeightFormat experts)
+    : LoadedModel(HfConfig::read(directory), directory, dtype, experts) {
+  checkpoint_ = Checkpoint::open(directory_);
+  map_ = map_of(checkpoint_);
+}
+
+namespace {
+
+/// What is trained whole beside adapters.
+std::set<ParameterKind> whole_kinds(const ParameterStore& store, const TrainableOptions& options) {
+  std::set<ParameterKind> kinds;
+  const bool tied = std::none_of(store.all().begin(), store.all().end(),
+                                 [](const Parameter& p) { return p.kind() == ParameterKind::kHead; });
+  if (options.train_router) kinds.insert(ParameterKind::kRouter);
+  if (options.train_embedding || (options.train_head && tied)) kinds.insert(ParameterKind::kEmbedding);
+  if (options.train_head && !tied) kinds.insert(ParameterKind::kHead);
+  return kinds;
+}
+
+/// Adapters can hold what trainable_parameters adds to them, and a weight is trained in one way.
+void check_whole(const ParameterStore& store) {
+  for (const Parameter& p : store.all()) {
+    if (!p.trainable() || p.kind() == ParameterKind::kLora) continue;
+    if (!can_be_saved_whole(p.kind())) {
+      throw UserError(fmt::format("'{}' would be trained beside the adapters, which cannot hold it", p.name()),
+                      "trainable_parameters",
+                      "routers, norms, the embedding and the head can be trained whole beside adapters");
+    }
+    if (!p.adapters().empty()) {
+      throw UserError(fmt::format("'{}' would have an adapter and be trained whole", p.name()), "lora_modules_to_save",
+                      "leave it out there, or in lora_target_modules");
+    }
+  }
+}
+
+/// What 8 bits hold is frozen.
+void check_int8(const ParameterStore& store) {
+  for (const Parameter& p : store.all()) {
+    if (!p.trainable() || !p.held_in_int8()) continue;
+    throw UserError(fmt::format("'{}' is held in 8 bits and would be trained", p.name()), kExpertWeightKey,
+                    "leave expert_weight_dtype out, or train adapters alone beside the experts");
+  }
+}
+
+}  // namespace
+
+std::optional<LoraOptions> set_trainable(ParameterStore& store, const TrainableOptions& options) {
+  std::optional<LoraOptions> lora = options.lora;
+  std::set<ParameterKind> whole = whole_kinds(store, options);
+  if (!options.adapter.empty()) {
+    AdapterDescription description = describe_adapter(options.adapter, store);
+    lora = description.lora;
+    whole.merge(description.whole);
+  }
+  if (lora) {
+    attach_lora(store, *lora);
+    for (Parameter& parameter : store.all()) {
+      if (whole.contains(parameter.kind())) parameter.set_trainable(true);
+    }
+  } else {
+    for (Parameter& parameter : store.all()) {
+      const bool router = parameter.kind() == ParameterKind::kRouter;
+      parameter.set_trainable(options.train_base && (options.train_router || !router));
+    }
+  }
+  for (Parameter* parameter : store.select(options.freeze, "freeze_parameters")) parameter->set_trainable(false);
+  for (Parameter* parameter : store.select(options.unfreeze, "trainable_parameters")) parameter->set_trainable(true);
+  if (lora) check_whole(store);
+  check_int8(store);
+  for (Parameter& parameter : store.all()) parameter.set_formats(options.formats);
+  store.share_layer_gradients(options.optimizer_in_backward);
+  store.share_among(options.ranks);
+  return lora;
+}
+
+void LoadedModel::set_trainable(const TrainableOptions& options) {
+  adapter_ = options.adapter;
+  lora_ = hone::set_trainable(store_, options);
+}
+
+void LoadedModel::load(Device device, ThreadPool& pool, uint64_t seed, bool inference,
+                       const std::function<void(int64_t)>& progress) {
+  store_.allocate(device, inference);
+  load_parameters(checkpoint_, map_, store_, pool, progress);
+  if (lora_) {
+    Stream stream(device, pool);
+    Arena scratch(device, "initialise");
+    scratch.reserve(0);
+    initialise_lora(Context(stream, scratch), store_, seed, lora_->init);
+    stream.synchronize();
+  }
+  if (!adapter_.empty()) load_adapter(adapter_, store_);
+}
+
+namespace {
+
+std::filesystem::path hub_cache() {
+  if (const char* cache = std::getenv("HF_HUB_CACHE")) return cache;
+  if (const char* home = std::getenv("HF_HOME")) return std::filesystem::path(home) / "hub";
+  if (const char* home = std::getenv("HOME")) return std::filesystem::path(home) / ".cache/huggingface/hub";
+  return {};
+}
+
+/// models--ORG--NAME/snapshots/<commit in refs/main>
+std::filesystem::path cached_snapshot(const std::string& id) {
+  std::string folder = "models--" + id;
+  if (const size_t slash = folder.find('/'); slash != std::string::npos) folder.replace(slash, 1, "--");
+  const std::filesystem::path model = hub_cache() / folder;
+  std::istringstream ref(read_whole_file_if_there(model / "refs" / "main").value_or(""));
+  std::string commit;
+  return ref >> commit ? model / "snapshots" / commit : std::filesystem::path();
+}
+
+/// " Did you mean 'models/tiny'?" by what stands beside a path that does not exist, or "".
+std::string near_names(const std::filesystem::path& path) {
+  const std::filesystem::path folder = path.has_filename() ? path.parent_path() : path.parent_path().parent_path();
+  const std::string name = (path.has_filename() ? path : path.parent_path()).filename().string();
+  std::vector<std::string> names;
+  std::error_code error;
+  for (const auto& entry : std::filesystem::directory_iterator(folder.empty() ? "." : folder, error)) {
+    if (entry.is_directory(error)) names.push_back(entry.path().filename().string());
+  }
+  return did_you_mean(name, names);
+}
+
+}  // namespace
+
+std::filesystem::path resolve_model_path(const std::string& name_or_path) {
+  const std::filesystem::path path(name_or_path);
+  if (std::filesystem::is_directory(path)) {
+    require_finished(path);
+    return path;
+  }
+  const auto slashes = std::count(name_or_path.begin(), name_or_path.end(), '/');
+  const bool is_id = slashes == 1 && name_or_path.front() != '/' && name_or_path.front() != '.' &&
+                     name_or_path.back() != '/' && !std::filesystem::is_directory(path.parent_path());
+  if (!is_id) {
+    const std::string near = near_names(path);
+    throw UserError("there is no such model folder", name_or_path,
+                    near.empty() ? "give the folder of a Hugging Face checkpoint, or an id such as Qwen/Qwen3-30B-A3B"
+                                 : "check the path." + near);
+  }
+  const std::filesystem::path snapshot = cached_snapshot(name_or_path);
+  if (!snapshot.empty() && std::filesystem::exists(snapshot / "config.json")) return snapshot;
+  throw UserError(fmt::format("the model '{}' is neither a folder nor in the local Hugging Face cache", name_or_path),
+                  hub_cache().string(),
+                  fmt::format("if it is an id: hf download {}; if a folder is meant, check the path", name_or_path));
+}
+
+}  // namespace hone

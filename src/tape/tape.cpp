@@ -1,0 +1,282 @@
+#include "tape/tape.h"
+
+#include <algorithm>
+#include <iterator>
+
+#include "core/profiler.h"
+
+namespace hone {
+
+struct Tape::Value {
+  Shape shape;
+  DType dtype = DType::kF32;
+  Tensor data;
+  Tensor grad;
+  Node* producer = nullptr;        // null for a value from outside
+  Residency* residency = nullptr;  // what the producer needs to run again
+  int32_t block = -1;
+  bool requires_grad = false;
+  bool grad_written = false;
+  bool kept = false;  // its data outlives the block's forward
+};
+
+struct Tape::Block {
+  std::vector<std::unique_ptr<Node>> nodes;
+  std::vector<Residency*> residencies;  // parallel to nodes
+  std::vector<int32_t> values;
+  size_t kept_mark = 0;
+};
+
+namespace {
+
+double bytes_of(const Tape& tape, const std::vector<Var>& vars) {
+  double bytes = 0;
+  for (Var var : vars) bytes += static_cast<double>(tape.shape(var).numel()) * size_of(tape.dtype(var));
+  return bytes;
+}
+
+/// For profiles: of inputs and outputs.
+double forward_bytes(const Tape& tape, const Node& node) {
+  return bytes_of(tape, node.inputs) + bytes_of(tape, node.outputs);
+}
+
+/// For profiles: of what is saved, the gradients that came in and those that go out.
+double backward_bytes(const Tape& tape, const Node& node) {
+  std::vector<Var> gradients = node.outputs;
+  std::copy_if(node.inputs.begin(), node.inputs.end(), std::back_inserter(gradients),
+               [&](Var var) { return tape.requires_grad(var); });
+  return bytes_of(tape, node.saved) + bytes_of(tape, gradients);
+}
+
+}  // namespace
+
+bool RecomputePolicy::recomputes(std::string_view kind) const {
+  return everything || std::find(kinds.begin(), kinds.end(), kind) != kinds.end();
+}
+
+TapeMemory::TapeMemory(Device device)
+    : scratch(device, "scratch"),
+      block(device, "block"),
+      kept(device, "kept"),
+      boundary{Arena(device, "boundary 0"), Arena(device, "boundary 1")} {}
+
+void TapeMemory::begin_dry() {
+  for (Arena* arena : {&scratch, &block, &kept, &boundary[0], &boundary[1]}) arena->begin_dry();
+}
+
+void TapeMemory::reserve() {
+  for (Arena* arena : {&scratch, &block, &kept, &boundary[0], &boundary[1]}) arena->reserve(arena->high_water());
+}
+
+size_t TapeMemory::bytes() const {
+  size_t total = 0;
+  for (const Arena* arena : {&scratch, &block, &kept, &boundary[0], &boundary[1]}) {
+    total += arena->dry() ? arena->high_water() : arena->capacity();
+  }
+  return total;
+}
+
+Tape::Tape(const Context& context, TapeMemory& memory, TapePlan& plan, TapeOptions options)
+    : context_(context), memory_(memory), plan_(plan), recording_plan_(!plan.recorded), options_(std::move(options)) {
+  HONE_ASSERT(!recording_plan_ || context.dry(), "a plan is recorded by a dry pass");
+  memory_.block.release(0);
+  memory_.kept.release(0);
+  for (Arena& arena : memory_.boundary) arena.release(0);
+}
+
+Tape::~Tape() {
+  if (recording_plan_) plan_.recorded = true;
+}
+
+Tape::Value& Tape::at(Var var) {
+  HONE_ASSERT(var.defined());
+  return values_[static_cast<size_t>(var.id)];
+}
+const Tape::Value& Tape::at(Var var) const { return const_cast<Tape*>(this)->at(var); }
+
+const Shape& Tape::shape(Var var) const { return at(var).shape; }
+DType Tape::dtype(Var var) const { return at(var).dtype; }
+bool Tape::requires_grad(Var var) const { return at(var).requires_grad; }
+
+Tensor Tape::data(Var var) const {
+  HONE_ASSERT(at(var).data.defined(), "the value is not present: is it missing in `saved`?");
+  return at(var).data;
+}
+
+Tensor Tape::grad(Var var) const { return at(var).grad_written ? at(var).grad : Tensor{}; }
+
+Var Tape::input(Tensor tensor, Tensor grad) {
+  Value value;
+  value.shape = tensor.shape;
+  value.dtype = tensor.dtype;
+  value.data = tensor;
+  value.kept = true;
+  value.grad = grad;
+  value.requires_grad = grad.defined() && training();
+  values_.push_back(value);
+  if (recording_plan_) plan_.values.emplace_back();
+  return {static_cast<int32_t>(values_.size()) - 1};
+}
+
+void Tape::block(const std::function<void()>& body) {
+  const auto index = static_cast<int32_t>(blocks_.size());
+  blocks_.emplace_back();
+  blocks_.back().kept_mark = memory_.kept.mark();
+  memory_.block.release(0);
+  if (!training()) memory_.boundary[index % 2].release(0);
+  {
+    const ProfileScope scope(context_, ProfileKind::kBlock, "block", "forward", index);
+    body();
+  }
+  HONE_ASSERT(static_cast<int32_t>(blocks_.size()) == index + 1, "blocks do not nest");
+  for (int32_t id : blocks_.back().values) {
+    Value& value = at({id});
+    if (!value.kept) value.data = {};
+  }
+}
+
+void Tape::with(Residency& residency, const std::function<void()>& body) {
+  HONE_ASSERT(residency_ == nullptr, "residencies do not nest");
+  residency_ = &residency;
+  residency.acquire();
+  body();
+  residency.release();
+  residency_ = nullptr;
+}
+
+Var Tape::add_output(Node& node, Shape shape, DType dtype, Keep keep) {
+  HONE_ASSERT(!blocks_.empty(), "ops run inside a block");
+  const Var var{static_cast<int32_t>(values_.size())};
+  Value value;
+  value.shape = shape;
+  value.dtype = dtype;
+  value.producer = &node;
+  value.residency = residency_;
+  value.block = static_cast<int32_t>(blocks_.size()) - 1;
+  if (training()) {
+    value.requires_grad = node.weights_want_grad || node.starts_gradient();
+    for (Var input : node.inputs) value.requires_grad |= requires_grad(input);
+  }
+  if (recording_plan_) plan_.values.emplace_back();
+  HONE_ASSERT(static_cast<size_t>(var.id) < plan_.values.size(), "the tape differs from its plan");
+  const TapePlan::Fate& fate = plan_.values[static_cast<size_t>(var.id)];
+  const bool until_backward =
+      training() && (keep == Keep::kAlways || (fate.saved && !options_.recompute.recomputes(node.kind())));
+  value.kept = recording_plan_ || fate.crosses || until_backward;
+  Arena& arena = !value.kept ? memory_.block : training() ? memory_.kept : memory_.boundary[value.block % 2];
+  value.data = arena.take(shape, dtype);
+  values_.push_back(value);
+  blocks_.back().values.push_back(var.id);
+  node.outputs.push_back(var);
+  return var;
+}
+
+void Tape::record(std::unique_ptr<Node> node) {
+  const auto block = static_cast<int32_t>(blocks_.size()) - 1;
+  if (recording_plan_) {
+    for (Var input : node->inputs) {
+      if (at(input).producer != nullptr && at(input).block != block) {
+        HONE_ASSERT(at(input).block == block - 1, "a value is used beyond the next block");
+        plan_.values[static_cast<size_t>(input.id)].crosses = true;
+      }
+    }
+  }
+  {
+    const ProfileScope scope(context_, ProfileKind::kOp, node->kind(), "forward");
+    node->forward(*this);
+    if (scope.profiled()) scope.set_bytes(forward_bytes(*this, *node));
+  }
+  const bool differentiated =
+      std::any_of(node->outputs.begin(), node->outputs.end(), [&](Var v) { return requires_grad(v); });
+  if (recording_plan_ && differentiated) {
+    for (Var var : node->saved) plan_.values[static_cast<size_t>(var.id)].saved = true;
+  }
+  blocks_.back().residencies.push_back(residency_);
+  blocks_.back().nodes.push_back(std::move(node));
+}
+
+void Tape::expose(Var var) {
+  if (recording_plan_) plan_.values[static_cast<size_t>(var.id)].crosses = true;
+  HONE_ASSERT(at(var).kept, "the tape differs from its plan");
+}
+
+void Tape::ensure(Var var) {
+  Value& value = at(var);
+  if (value.data.defined()) return;
+  Node& node = *value.producer;
+  for (Var input : node.inputs) ensure(input);
+  for (Var output : node.outputs) {
+    if (!at(output).data.defined()) at(output).data = memory_.block.take(at(output).shape, at(output).dtype);
+  }
+  hold(value.residency);
+  replaying_ = true;
+  {
+    const ProfileScope scope(context_, ProfileKind::kOp, node.kind(), "recompute");
+    node.forward(*this);
+    if (scope.profiled()) scope.set_bytes(forward_bytes(*this, node));
+  }
+  replaying_ = false;
+}
+
+void Tape::hold(Residency* residency) {
+  if (residency == nullptr || std::find(held_.begin(), held_.end(), residency) != held_.end()) return;
+  residency->acquire();
+  held_.push_back(residency);
+}
+
+GradDest Tape::grad_dest(Var var) {
+  Value& value = at(var);
+  if (!value.requires_grad) return {};
+  if (value.grad_written) return {value.grad, 1.0f};
+  if (!value.grad.defined()) {
+    const bool of_this_block = value.block == static_cast<int32_t>(blocks_.size()) - 1;
+    Arena& arena = of_this_block ? memory_.block : memory_.boundary[std::max(value.block, 0) % 2];
+    value.grad = arena.take(value.shape, value.dtype);
+  }
+  value.grad_written = true;
+  return {value.grad, 0.0f};
+}
+
+bool Tape::alias_grad(Var var, Tensor gradient) {
+  Value& value = at(var);
+  const bool of_this_block = value.block == static_cast<int32_t>(blocks_.size()) - 1;
+  if (!value.requires_grad || value.grad_written || !of_this_block) return false;
+  HONE_ASSERT(gradient.shape == value.shape && gradient.dtype == value.dtype);
+  value.grad = gradient;
+  value.grad_written = true;
+  return true;
+}
+
+void Tape::backward() {
+  HONE_ASSERT(training(), "this tape keeps no gradients");
+  while (!blocks_.empty()) {
+    memory_.block.release(0);
+    backward_block(static_cast<int32_t>(blocks_.size()) - 1);
+    for (Residency* residency : held_) residency->release();
+    held_.clear();
+    memory_.kept.release(blocks_.back().kept_mark);
+    memory_.boundary[(blocks_.size() - 1) % 2].release(0);
+    for (int32_t id : blocks_.back().values) at({id}).data = at({id}).grad = {};
+    blocks_.pop_back();
+  }
+}
+
+void Tape::backward_block(int32_t index) {
+  const ProfileScope block_scope(context_, ProfileKind::kBlock, "block", "backward", index);
+  Block& block = blocks_[static_cast<size_t>(index)];
+  for (size_t i = block.nodes.size(); i-- > 0;) {
+    Node& node = *block.nodes[i];
+    const auto& outputs = node.outputs;
+    const bool flows = node.starts_gradient() ||
+                       std::any_of(outputs.begin(), outputs.end(), [&](Var v) { return at(v).grad_written; });
+    const bool differentiated = std::any_of(outputs.begin(), outputs.end(), [&](Var v) { return requires_grad(v); });
+    if (!flows || !differentiated) continue;
+    for (Var var : node.saved) ensure(var);
+    hold(block.residencies[i]);
+    const ProfileScope scope(context_, ProfileKind::kOp, node.kind(), "backward");
+    node.backward(*this);
+    if (scope.profiled()) scope.set_bytes(backward_bytes(*this, node));
+  }
+}
+
+}  // namespace hone

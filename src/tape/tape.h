@@ -1,0 +1,164 @@
+// Tape: records op calls as they run and replays them backward.
+//
+// A model's forward is a list of blocks; the nodes of a block are re-run or differentiated together, so that all memory
+// has one of four lifetimes, each a stack:
+//   scratch    one op
+//   block      one block's forward, or its backward (recomputed values and gradients)
+//   kept       from forward until the block's backward has run
+//   boundary   the gradient (or, without gradients, the value) that one block hands to its neighbour; two take turns
+// What is kept is decided per value by a plan that a dry pass records: values that backward reads and whose producer's
+// kind is not recomputed, values that cross a block's border, and values an op marks Keep::kAlways.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/context.h"
+#include "tape/weight.h"
+
+namespace hone {
+
+class Tape;
+
+/// A value on a tape.
+struct Var {
+  int32_t id = -1;
+  bool defined() const { return id >= 0; }
+};
+
+enum class Keep {
+  kPolicy,  ///< kept or recomputed as the policy says
+  kAlways,  ///< never recomputed: choices that a re-run must not make again (top-k ids, permutations)
+};
+
+/// One recorded op call. `forward` writes the outputs from the inputs; `backward` reads `saved` values and the outputs'
+/// gradients and writes the inputs' and the weights' gradients.
+class Node {
+ public:
+  virtual ~Node() = default;
+  /// The op's name, as recomputation policies and profiles know it.
+  virtual std::string_view kind() const = 0;
+  /// Runs the op. Called again in backward where an output was not kept (tape.replaying() is then true).
+  virtual void forward(Tape& tape) = 0;
+  virtual void backward(Tape& tape) = 0;
+  /// True for a loss: backward runs without a gradient coming in.
+  virtual bool starts_gradient() const { return false; }
+
+  std::vector<Var> inputs;
+  std::vector<Var> outputs;
+  std::vector<Var> saved;          ///< values that backward reads, made present before it runs
+  bool weights_want_grad = false;  ///< some weight or adapter of the node is trained
+};
+
+/// Which kinds of nodes are run again in backward instead of keeping what they computed.
+struct RecomputePolicy {
+  bool everything = false;         ///< activation checkpointing: only values that cross blocks are kept
+  std::vector<std::string> kinds;  ///< else: the outputs of these kinds
+
+  bool recomputes(std::string_view kind) const;
+};
+
+/// Which values of a tape with a certain structure are kept; recorded by a first dry pass.
+struct TapePlan {
+  struct Fate {
+    bool saved = false;    ///< some node's backward reads it
+    bool crosses = false;  ///< used in a later block
+  };
+  bool recorded = false;
+  std::vector<Fate> values;
+};
+
+/// The arenas of a tape; shared by training, evaluation and generation, sized by the largest.
+struct TapeMemory {
+  explicit TapeMemory(Device device);
+
+  Arena scratch, block, kept;
+  Arena boundary[2];
+
+  void begin_dry();
+  /// Allocates what the dry passes since begin_dry() needed.
+  void reserve();
+  /// Bytes of all arenas (dry: high-water marks; else capacities).
+  size_t bytes() const;
+};
+
+struct TapeOptions {
+  bool training = false;  ///< false: no gradients, nothing kept
+  RecomputePolicy recompute;
+};
+
+class Tape {
+ public:
+  /// The plan is recorded if it has not been, else followed (the structure must be the same).
+  Tape(const Context& context, TapeMemory& memory, TapePlan& plan, TapeOptions options);
+  ~Tape();
+  Tape(const Tape&) = delete;
+  Tape& operator=(const Tape&) = delete;
+
+  const Context& context() const { return context_; }
+  bool training() const { return options_.training; }
+  /// True while a node's forward runs for the second time.
+  bool replaying() const { return replaying_; }
+
+  /// A value from outside, which must outlive the tape; with `grad` (same shape and dtype) its gradient is written
+  /// there.
+  Var input(Tensor tensor, Tensor grad = {});
+
+  /// Runs `body`, whose nodes form one block. Values made in it may be used in it and in the next block only.
+  void block(const std::function<void()>& body);
+  /// Runs `body` with `residency` acquired; backward acquires it again.
+  void with(Residency& residency, const std::function<void()>& body);
+
+  /// For ops: adds an output to a node whose inputs and weights_want_grad are set.
+  Var add_output(Node& node, Shape shape, DType dtype, Keep keep = Keep::kPolicy);
+  /// For ops: runs a node's forward and records the node.
+  void record(std::unique_ptr<Node> node);
+
+  /// Keeps `var` after its block, for whoever holds the tape to read: through the next block or, of the last one, until
+  /// another tape uses the memory.
+  void expose(Var var);
+
+  /// Differentiates all recorded nodes, last block first.
+  void backward();
+
+  const Shape& shape(Var var) const;
+  DType dtype(Var var) const;
+  bool requires_grad(Var var) const;
+  /// The value, present in a node's forward (inputs, outputs) and backward (saved).
+  Tensor data(Var var) const;
+  /// For backward: the gradient that has flowed to an output; undefined if none has.
+  Tensor grad(Var var) const;
+  /// For backward: where an input's gradient goes; ask exactly once per use.
+  GradDest grad_dest(Var var);
+  /// For backward: gives `gradient` away to stand for the gradient of `var`, if nothing has been written there and the
+  /// lifetimes allow; else returns false and the op writes to grad_dest. Later uses of `var` add to it in place, so a
+  /// tensor is given away once.
+  bool alias_grad(Var var, Tensor gradient);
+
+ private:
+  struct Value;
+  struct Block;
+
+  Tensor allocate(const Value& value);
+  void ensure(Var var);
+  void backward_block(int32_t index);
+  void hold(Residency* residency);
+  Value& at(Var var);
+  const Value& at(Var var) const;
+
+  Context context_;
+  TapeMemory& memory_;
+  TapePlan& plan_;
+  const bool recording_plan_;
+  const TapeOptions options_;
+  std::vector<Value> values_;
+  std::vector<Block> blocks_;
+  std::vector<Residency*> held_;
+  Residency* residency_ = nullptr;
+  bool replaying_ = false;
+};
+
+}  // namespace hone

@@ -1,0 +1,375 @@
+#include "tape/tape.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <map>
+
+#include "core/profiler.h"
+#include "core/thread_pool.h"
+
+namespace hone {
+namespace {
+
+/// What nodes tell the test: how often they ran again, and what alias_grad answered.
+struct Log {
+  int replays = 0;
+  std::vector<bool> aliased;
+};
+
+/// Shared by the nodes below: elementwise float32 work on the stream.
+struct TestNode : Node {
+  Log* log = nullptr;
+  void count(const Tape& tape) { log->replays += tape.replaying() ? 1 : 0; }
+};
+
+/// y = sin(x); saves x.
+struct SinNode : TestNode {
+  std::string_view kind() const override { return "sin"; }
+  void forward(Tape& tape) override {
+    count(tape);
+    const Tensor x = tape.data(inputs[0]), y = tape.data(outputs[0]);
+    tape.context().launch([x, y](ThreadPool&) {
+      for (int64_t i = 0; i < x.numel(); ++i) y.as<float>()[i] = std::sin(x.as<float>()[i]);
+    });
+  }
+  void backward(Tape& tape) override {
+    const GradDest dx = tape.grad_dest(inputs[0]);
+    if (!dx.wanted()) return;
+    const Tensor x = tape.data(inputs[0]), dy = tape.grad(outputs[0]);
+    tape.context().launch([=](ThreadPool&) {
+      for (int64_t i = 0; i < x.numel(); ++i) {
+        const float g = std::cos(x.as<float>()[i]) * dy.as<float>()[i];
+        dx.dst.as<float>()[i] = g + (dx.beta != 0 ? dx.dst.as<float>()[i] : 0.0f);
+      }
+    });
+  }
+};
+
+/// y = a + b; saves nothing, gives its gradient away to a where the tape allows.
+struct AddNode : TestNode {
+  std::string_view kind() const override { return "add"; }
+  void forward(Tape& tape) override {
+    count(tape);
+    const Tensor a = tape.data(inputs[0]), b = tape.data(inputs[1]), y = tape.data(outputs[0]);
+    tape.context().launch([=](ThreadPool&) {
+      for (int64_t i = 0; i < y.numel(); ++i) y.as<float>()[i] = a.as<float>()[i] + b.as<float>()[i];
+    });
+  }
+  void backward(Tape& tape) override {
+    const Tensor dy = tape.grad(outputs[0]);
+    copy_to(tape, tape.grad_dest(inputs[1]), dy);  // before dy is given away and added to
+    const bool aliased = tape.alias_grad(inputs[0], dy);
+    log->aliased.push_back(aliased);
+    if (!aliased) copy_to(tape, tape.grad_dest(inputs[0]), dy);
+  }
+  static void copy_to(Tape& tape, GradDest dest, Tensor dy) {
+    if (!dest.wanted()) return;
+    tape.context().launch([=](ThreadPool&) {
+      for (int64_t i = 0; i < dy.numel(); ++i) {
+        dest.dst.as<float>()[i] = dy.as<float>()[i] + (dest.beta != 0 ? dest.dst.as<float>()[i] : 0.0f);
+      }
+    });
+  }
+};
+
+/// The sum of x: starts the gradient with ones.
+struct SumNode : TestNode {
+  std::string_view kind() const override { return "sum"; }
+  bool starts_gradient() const override { return true; }
+  void forward(Tape& tape) override {
+    const Tensor x = tape.data(inputs[0]), y = tape.data(outputs[0]);
+    tape.context().launch([=](ThreadPool&) {
+      y.as<float>()[0] = 0;
+      for (int64_t i = 0; i < x.numel(); ++i) y.as<float>()[0] += x.as<float>()[i];
+    });
+  }
+  void backward(Tape& tape) override {
+    const GradDest dx = tape.grad_dest(inputs[0]);
+    if (!dx.wanted()) return;
+    tape.context().launch([=](ThreadPool&) {
+      for (int64_t i = 0; i < dx.dst.numel(); ++i)
+        dx.dst.as<float>()[i] = 1 + (dx.beta != 0 ? dx.dst.as<float>()[i] : 0);
+    });
+  }
+};
+
+struct Net {
+  Tape& tape;
+  Log& log;
+
+  template <class N>
+  Var record(std::vector<Var> inputs, std::vector<Var> saved, Shape shape, Keep keep) {
+    auto node = std::make_unique<N>();
+    node->log = &log;
+    node->inputs = std::move(inputs);
+    node->saved = std::move(saved);
+    const Var y = tape.add_output(*node, shape, DType::kF32, keep);
+    tape.record(std::move(node));
+    return y;
+  }
+  Var sin(Var x, Keep keep = Keep::kPolicy) { return record<SinNode>({x}, {x}, tape.shape(x), keep); }
+  Var add(Var a, Var b) { return record<AddNode>({a, b}, {}, tape.shape(a), Keep::kPolicy); }
+  Var sum(Var x) { return record<SumNode>({x}, {}, {1}, Keep::kPolicy); }
+};
+
+using Body = std::function<void(Net&, Var x)>;
+
+/// Records the plan and measures with `largest` elements, then runs for real with any number.
+class Runner {
+ public:
+  Runner(Body body, int64_t largest, RecomputePolicy policy = {})
+      : body_(std::move(body)), policy_(std::move(policy)), x_(Device{}, 1 << 16), dx_(Device{}, 1 << 16) {
+    pass(largest);
+    memory.begin_dry();
+    pass(largest);
+    measured = memory.bytes();
+    boundary_bytes = std::max(memory.boundary[0].high_water(), memory.boundary[1].high_water());
+    kept_bytes = memory.kept.high_water();
+    memory.reserve();
+    log = {};
+  }
+
+  std::vector<float> gradient(int64_t n) {
+    pass(n);
+    return stream_.download<float>(dx_.tensor({n}, DType::kF32));
+  }
+
+  Stream& stream() { return stream_; }
+
+  Log log;
+  TapeMemory memory{Device{}};
+  size_t measured = 0, boundary_bytes = 0, kept_bytes = 0;
+
+ private:
+  void pass(int64_t n) {
+    const Context context(stream_, memory.scratch);
+    const Tensor x = x_.tensor({n}, DType::kF32), dx = dx_.tensor({n}, DType::kF32);
+    for (int64_t i = 0; i < n; ++i) x.as<float>()[i] = 0.1f * static_cast<float>(i % 17) - 0.5f;
+    Tape tape(context, memory, plan_, {.training = true, .recompute = policy_});
+    Net net{tape, log};
+    body_(net, tape.input(x, dx));
+    tape.backward();
+    stream_.synchronize();
+  }
+
+  Body body_;
+  RecomputePolicy policy_;
+  Buffer x_, dx_;
+  TapePlan plan_;
+  ThreadPool pool_{1};
+  Stream stream_{Device{}, pool_};  // last: what it still runs uses the members above
+};
+
+/// Blocks of three sines and a sum of two branches, then a loss.
+Body chain(int blocks) {
+  return [blocks](Net& net, Var x) {
+    for (int i = 0; i < blocks; ++i) {
+      net.tape.block([&] {
+        const Var a = net.sin(x), b = net.sin(a);
+        x = net.add(net.sin(b), a);
+      });
+    }
+    net.tape.block([&] { net.sum(x); });
+  };
+}
+
+double chain_value(double x, int blocks) {
+  for (int i = 0; i < blocks; ++i) {
+    const double a = std::sin(x);
+    x = std::sin(std::sin(a)) + a;
+  }
+  return x;
+}
+
+TEST(Tape, GradientsAreThoseOfTheFunction) {
+  Runner runner(chain(3), 50);
+  const std::vector<float> dx = runner.gradient(50);
+  for (size_t i = 0; i < dx.size(); ++i) {
+    const double x = 0.1f * static_cast<float>(i % 17) - 0.5f, h = 1e-5;
+    const double expected = (chain_value(x + h, 3) - chain_value(x - h, 3)) / (2 * h);
+    // About twenty float32 roundings of factors below 2^3 in all.
+    EXPECT_NEAR(dx[i], expected, 20 * 8 * 0x1p-24 * 8) << i;
+  }
+}
+
+TEST(Tape, RecomputationGivesTheSameBitsInLessMemory) {
+  Runner kept(chain(4), 100), one(chain(4), 100, {.kinds = {"sin"}}),
+      everything(chain(4), 100, {.everything = true, .kinds = {}});
+  const std::vector<float> expected = kept.gradient(100);
+  EXPECT_EQ(kept.log.replays, 0);
+  EXPECT_EQ(one.gradient(100), expected);
+  EXPECT_GT(one.log.replays, 0);
+  EXPECT_EQ(everything.gradient(100), expected);
+  EXPECT_GT(everything.log.replays, 0);
+  EXPECT_LT(everything.kept_bytes, kept.kept_bytes);
+}
+
+TEST(Tape, AProfilerSeesEveryRunOfEveryNode) {
+  Runner runner(chain(2), 10, {.everything = true, .kinds = {}});
+  std::vector<ProfileSpan> spans;
+  {
+    Profiler profiler(runner.stream());
+    runner.gradient(10);
+    spans = profiler.take().spans;
+  }
+  std::map<std::pair<std::string_view, std::string_view>, int> count;
+  std::map<std::string_view, double> bytes_of_sin;
+  for (const ProfileSpan& span : spans) {
+    ++count[{span.name, span.pass}];
+    EXPECT_LE(span.begin, span.end);
+    if (span.name == "sin") bytes_of_sin[span.pass] = span.bytes;
+  }
+  EXPECT_EQ((count[{"block", "forward"}]), 3);
+  EXPECT_EQ((count[{"block", "backward"}]), 3);
+  EXPECT_EQ((count[{"sin", "forward"}]), 6);
+  EXPECT_EQ((count[{"sin", "backward"}]), 6);
+  EXPECT_EQ((count[{"sin", "recompute"}]), runner.log.replays);
+  EXPECT_EQ((count[{"sum", "backward"}]), 1);
+  // Ten floats come in and go out; in backward the input and two gradients.
+  EXPECT_EQ(bytes_of_sin, (std::map<std::string_view, double>{{"forward", 80}, {"recompute", 80}, {"backward", 120}}));
+}
+
+TEST(Tape, WhatIsKeptAlwaysIsNotRunAgain) {
+  const auto body = [](Keep keep) {
+    return [keep](Net& net, Var x) { net.tape.block([&] { net.sum(net.sin(net.sin(x, keep))); }); };
+  };
+  Runner policy(body(Keep::kPolicy), 10, {.everything = true, .kinds = {}}),
+      always(body(Keep::kAlways), 10, {.everything = true, .kinds = {}});
+  EXPECT_EQ(policy.gradient(10), always.gradient(10));
+  EXPECT_EQ(policy.log.replays, 1);
+  EXPECT_EQ(always.log.replays, 0);
+}
+
+TEST(Tape, GradientsAtBordersTakeTurnsInTwoArenas) {
+  Runner shallow(chain(2), 64), deep(chain(9), 64);
+  EXPECT_EQ(shallow.boundary_bytes, 64 * sizeof(float));  // one value each, however many blocks there are
+  EXPECT_EQ(deep.boundary_bytes, shallow.boundary_bytes);
+  EXPECT_GT(deep.kept_bytes, shallow.kept_bytes);
+}
+
+TEST(Tape, AValueMayBeUsedInTheNextBlockAndNotBeyond) {
+  const auto skip = [](int distance) {
+    return [distance](Net& net, Var x) {
+      Var early, last;
+      net.tape.block([&] { early = last = net.sin(x); });
+      for (int i = 1; i < distance; ++i) net.tape.block([&] { last = net.sin(last); });
+      net.tape.block([&] { net.sum(net.add(last, early)); });
+    };
+  };
+  EXPECT_NO_THROW(Runner(skip(1), 8));
+  EXPECT_ANY_THROW(Runner(skip(2), 8));
+}
+
+TEST(Tape, AGradientIsGivenAwayOnceAndOnlyWithinItsBlock) {
+  // add(a, a): its second operand has been written when the first is offered.
+  Runner twice(
+      [](Net& net, Var x) {
+        net.tape.block([&] {
+          const Var a = net.sin(x);
+          net.sum(net.add(a, a));
+        });
+      },
+      8);
+  const std::vector<float> dx = twice.gradient(8);
+  EXPECT_EQ(twice.log.aliased, std::vector<bool>{false});
+  for (size_t i = 0; i < dx.size(); ++i) EXPECT_EQ(dx[i], 2 * std::cos(0.1f * static_cast<float>(i) - 0.5f));
+
+  Runner inside([](Net& net, Var x) { net.tape.block([&] { net.sum(net.add(net.sin(x), net.sin(x))); }); }, 8);
+  inside.gradient(8);
+  EXPECT_EQ(inside.log.aliased, std::vector<bool>{true});
+
+  Runner across(
+      [](Net& net, Var x) {
+        Var a;
+        net.tape.block([&] { a = net.sin(x); });
+        net.tape.block([&] { net.sum(net.add(a, net.sin(a))); });
+      },
+      8);
+  across.gradient(8);
+  EXPECT_EQ(across.log.aliased, std::vector<bool>{false});
+}
+
+TEST(Tape, ALaterUseAddsToAGradientThatWasGivenAway) {
+  // b's gradient is the sum's own; the sine's share is added to it in place.
+  Runner runner(
+      [](Net& net, Var x) {
+        net.tape.block([&] {
+          const Var b = net.sin(x);
+          net.sum(net.add(b, net.sin(b)));
+        });
+      },
+      5);
+  const std::vector<float> dx = runner.gradient(5);
+  for (size_t i = 0; i < dx.size(); ++i) {
+    const float x = 0.1f * static_cast<float>(i) - 0.5f;
+    EXPECT_NEAR(dx[i], (1 + std::cos(std::sin(x))) * std::cos(x), 8 * 0x1p-24);
+  }
+}
+
+TEST(Tape, ASmallerBatchNeverNeedsMoreThanThePlan) {
+  for (const RecomputePolicy& policy :
+       {RecomputePolicy{}, RecomputePolicy{.everything = true, .kinds = {}}, RecomputePolicy{.kinds = {"add"}}}) {
+    Runner runner(chain(5), 64 * 64, policy);
+    for (int64_t n : {1, 7, 64, 65, 1000, 64 * 64}) EXPECT_NO_THROW(runner.gradient(n)) << n;
+    EXPECT_ANY_THROW(runner.gradient(64 * 64 + 1));
+    EXPECT_LE(runner.measured, runner.memory.bytes());
+  }
+}
+
+struct CountingResidency : Residency {
+  int acquired = 0, released = 0;
+  void acquire() override { ++acquired; }
+  void release() override { ++released; }
+};
+
+TEST(Tape, AResidencyIsAcquiredOnceForwardAndOnceBackwardAndAlwaysReleased) {
+  CountingResidency residency;
+  Runner runner(
+      [&](Net& net, Var x) {
+        net.tape.block([&] {
+          Var y;
+          net.tape.with(residency, [&] { y = net.sin(net.sin(x)); });
+          net.sum(y);
+        });
+      },
+      4, {.everything = true, .kinds = {}});
+  residency = {};
+  runner.gradient(4);
+  EXPECT_EQ(residency.acquired, 2);
+  EXPECT_EQ(residency.released, 2);
+}
+
+TEST(Tape, WithoutGradientsValuesLiveThroughTheNextBlockOrWhereExposed) {
+  ThreadPool pool(1);
+  Stream stream(Device{}, pool);
+  TapeMemory memory{Device{}};
+  TapePlan plan;
+  Log log;
+  const Buffer bytes(Device{}, 64);
+  const Tensor x = bytes.tensor({16}, DType::kF32);
+  x.as<float>()[3] = 1.0f;
+  for (const bool real : {false, true}) {
+    const Context context(stream, memory.scratch);
+    Tape tape(context, memory, plan, {});
+    Net net{tape, log};
+    const Var in = tape.input(x);
+    Var inner, exposed;
+    tape.block([&] {
+      inner = net.sin(in);
+      exposed = net.sin(inner);
+    });
+    tape.expose(exposed);
+    EXPECT_FALSE(tape.requires_grad(exposed));
+    EXPECT_ANY_THROW(tape.backward());
+    if (!real) {
+      memory.reserve();
+      continue;
+    }
+    EXPECT_ANY_THROW(tape.data(inner));
+    EXPECT_EQ(stream.download<float>(tape.data(exposed))[3], std::sin(std::sin(1.0f)));
+  }
+}
+
+}  // namespace
+}  // namespace hone

@@ -1,0 +1,73 @@
+// What an op sees of a parameter: its bytes while they are resident, and where its gradient goes. Ops know nothing of
+// names, optimizers, sharding or offload.
+#pragma once
+
+#include <cstdint>
+
+#include "core/error.h"
+#include "core/tensor.h"
+
+namespace hone {
+
+/// How the payload of a weight encodes its values.
+enum class WeightFormat {
+  kDense,  ///< payload holds the elements in its dtype (float32 or bfloat16)
+  kTiles,  ///< payload holds bfloat16, whose order is that of tiles: formats/tiled_weights.h
+  kInt8,   ///< payload holds int8 tiles, a scale for each row beside it: formats/int8_weights.h
+};
+
+/// A weight's bytes at the moment an op runs.
+struct WeightView {
+  Tensor payload;
+  WeightFormat format = WeightFormat::kDense;
+  Tensor scales = {};  ///< kInt8: float32 [E, N] of a payload [E, N, K]
+
+  /// The payload, for ops that know no other format.
+  const Tensor& dense() const {
+    HONE_ASSERT(format == WeightFormat::kDense);
+    return payload;
+  }
+};
+
+/// Where a gradient is written: dst = gradient + beta * dst, with beta 0 (dst is not read) or 1. Not wanted: undefined.
+struct GradDest {
+  Tensor dst;
+  float beta = 0.0f;
+
+  bool wanted() const { return dst.defined(); }
+};
+
+/// A weight as tape nodes hold it: asked for its bytes and its gradient at each use, never before.
+class Weight {
+ public:
+  virtual ~Weight() = default;
+  virtual const Shape& shape() const = 0;
+  virtual WeightView view() const = 0;
+  virtual bool wants_grad() const = 0;
+  /// The destination for one use's gradient: the first use of an optimizer step gets beta 0, later ones 1; undefined
+  /// where none is wanted. Ask exactly once per use, and write all of it (zeros where nothing flowed).
+  virtual GradDest grad() = 0;
+};
+
+/// A low-rank adapter of one weight W [out, in] (or of each expert's W): y += scaling · dropout(x) Aᵀ Bᵀ.
+/// lora_a [r, in] or [E, r, in]; lora_b [out, r] or [E, out, r]. Source: Hu et al., "LoRA" (arXiv:2106.09685).
+struct Adapter {
+  Weight* lora_a = nullptr;
+  Weight* lora_b = nullptr;
+  float scaling = 1.0f;    ///< alpha / r, or alpha / sqrt(r) for rsLoRA
+  float dropout = 0.0f;    ///< probability of zeroing an input feature; kept ones are scaled by 1 / (1 - p)
+  uint32_t stream_id = 0;  ///< separates this adapter's random numbers from all others
+
+  bool wants_grad() const { return lora_a->wants_grad() || lora_b->wants_grad(); }
+};
+
+/// Something that must be present while ops use a group of parameters: the placement gathers shards or streams
+/// offloaded bytes in acquire() and lets them go in release().
+class Residency {
+ public:
+  virtual ~Residency() = default;
+  virtual void acquire() = 0;
+  virtual void release() = 0;
+};
+
+}  // namespace hone
