@@ -140,6 +140,55 @@ TEST(Rooms, TheBuildLinksOnlyWhatTheTableAllows) {
   EXPECT_GE(built.size(), 14u);
 }
 
+/// The op that a path below src/ belongs to, "ops/linear"; of kernels and formats the folder; "" of the rest, and of
+/// tests, which may know all ops.
+std::string folder_of(const fs::path& path) {
+  const std::string name = path.filename().string(), room = path.begin()->string();
+  if (name.find("_test.") != std::string::npos || name.find("_testing.") != std::string::npos) return "";
+  if (room == "kernels" || room == "formats") return path.parent_path().string();
+  if (room != "ops" || std::distance(path.begin(), path.end()) < 3) return "";
+  return (room / *std::next(path.begin())).string();
+}
+
+using Folders = std::map<std::string, std::set<std::string>>;
+
+/// A folder that includes itself over others, or "".
+std::string find_cycle(const Folders& folders) {
+  for (const auto& [start, ignored] : folders) {
+    std::set<std::string> reached;
+    std::vector<std::string> open(folders.at(start).begin(), folders.at(start).end());
+    while (!open.empty()) {
+      const std::string folder = open.back();
+      open.pop_back();
+      if (folder == start) return start;
+      if (!reached.insert(folder).second || !folders.contains(folder)) continue;
+      open.insert(open.end(), folders.at(folder).begin(), folders.at(folder).end());
+    }
+  }
+  return "";
+}
+
+TEST(Rooms, FoldersOfOpsAndKernelsHaveNoCyclesAndNoOpReadsAnothersInside) {
+  Folders folders;
+  std::vector<std::string> wrong;
+  for (const auto& entry : fs::recursive_directory_iterator(kRoot / "src")) {
+    if (!entry.is_regular_file()) continue;
+    const std::string from = folder_of(fs::relative(entry.path(), kRoot / "src"));
+    if (from.empty()) continue;
+    for (const Include& include : includes_of(entry.path())) {
+      const fs::path target = include.target;
+      const std::string to = folder_of(target);
+      if (!include.quoted || to.empty() || to == from) continue;
+      folders[from].insert(to);
+      if (to.starts_with("ops/") && target.parent_path() != to) wrong.push_back(include.where + ": " + include.target);
+    }
+  }
+  EXPECT_GT(folders.size(), 20u);
+  EXPECT_EQ(find_cycle(folders), "");
+  EXPECT_TRUE(wrong.empty()) << joined(wrong);
+  EXPECT_EQ(find_cycle({{"a", {"b"}}, {"b", {"c"}}, {"c", {"b"}}}), "b");
+}
+
 TEST(Rooms, AWrongIncludeIsNamedWithFileAndLine) {
   const fs::path path = fs::path(::testing::TempDir()) / "rooms_test_wrong.h";
   std::ofstream(path) << "#pragma once\n\n#include <cuda_runtime.h>\n#include \"core/error.h\"\n"

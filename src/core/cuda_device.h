@@ -25,6 +25,7 @@ struct DeviceInfo {
   int major = 0, minor = 0;     ///< compute capability
   int multiprocessors = 0;
   size_t l2_bytes = 0;
+  size_t shared_memory = 0;                ///< bytes that a block may have
   size_t total_bytes = 0, free_bytes = 0;  ///< of its memory, as the driver counts it
 };
 

@@ -29,6 +29,7 @@ CudaQueue::~CudaQueue() = default;
 int CudaQueue::device() const { return 0; }
 int CudaQueue::multiprocessors() const { return 0; }
 int CudaQueue::compute_capability() const { return 0; }
+size_t CudaQueue::shared_memory() const { return 0; }
 void* CudaQueue::stream() const { return nullptr; }
 const CudaLibraries& CudaQueue::libraries() const { HONE_ASSERT(false, "built without CUDA"); }
 void CudaQueue::upload(std::byte*, const void*, size_t) {}

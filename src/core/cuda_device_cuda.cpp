@@ -37,7 +37,8 @@ DeviceInfo device_info(int index) {
                   .major = properties.major,
                   .minor = properties.minor,
                   .multiprocessors = properties.multiProcessorCount,
-                  .l2_bytes = static_cast<size_t>(properties.l2CacheSize)};
+                  .l2_bytes = static_cast<size_t>(properties.l2CacheSize),
+                  .shared_memory = properties.sharedMemPerBlockOptin};
   std::array<char, 32> bus{};
   check(cudaDeviceGetPCIBusId(bus.data(), bus.size(), index), "reading a GPU's properties");
   info.pci_bus_id = bus.data();

@@ -14,11 +14,6 @@ namespace hone::cuda {
 inline CudaQueue& queue_of(const Context& context) { return context.stream().cuda(); }
 inline cudaStream_t stream_of(const Context& context) { return static_cast<cudaStream_t>(queue_of(context).stream()); }
 
-/// True if kernels for sm_90a may run: the device is one, and tests have not asked for the general kernels.
-inline bool hopper(const Context& context) {
-  return queue_of(context).compute_capability() == 90 && !context.stream().general_kernels();
-}
-
 /// The elements of a tensor as kernels see them; BFloat16 and __nv_bfloat16 are the same 16 bits.
 template <class T>
 T* elements(const Tensor& tensor) {

@@ -29,6 +29,8 @@ class CudaQueue {
   int multiprocessors() const;
   /// 10 · major + minor of the compute capability.
   int compute_capability() const;
+  /// Bytes of shared memory that a block may have.
+  size_t shared_memory() const;
   void* stream() const;  ///< cudaStream_t
   const CudaLibraries& libraries() const;
 

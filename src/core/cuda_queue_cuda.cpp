@@ -28,6 +28,7 @@ struct CudaQueue::State {
 
   int device = 0;
   int multiprocessors = 0, compute_capability = 0;
+  size_t shared_memory = 0;
   cudaStream_t stream = nullptr;
   std::array<Staging, 2> staging;
   size_t current = 0;
@@ -53,11 +54,13 @@ CudaQueue::CudaQueue(int device) : state_(std::make_unique<State>()) {
   if (is_planned({DeviceKind::kCuda, device})) {  // a Hopper GPU on which nothing will run
     s.multiprocessors = 132;
     s.compute_capability = 90;
+    s.shared_memory = size_t{227} << 10;
     return;
   }
   const cuda::DeviceInfo info = cuda::device_info(device);
   s.multiprocessors = info.multiprocessors;
   s.compute_capability = 10 * info.major + info.minor;
+  s.shared_memory = info.shared_memory;
   cuda::check(cudaStreamCreateWithFlags(&s.stream, cudaStreamNonBlocking), "creating a stream");
   for (State::Staging& half : s.staging) {
     half.memory = cuda::allocate_pinned(kStagingBytes + 256);
@@ -82,6 +85,7 @@ CudaQueue::~CudaQueue() {
 int CudaQueue::device() const { return state_->device; }
 int CudaQueue::multiprocessors() const { return state_->multiprocessors; }
 int CudaQueue::compute_capability() const { return state_->compute_capability; }
+size_t CudaQueue::shared_memory() const { return state_->shared_memory; }
 void* CudaQueue::stream() const { return state_->stream; }
 
 const CudaLibraries& CudaQueue::libraries() const {

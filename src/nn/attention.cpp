@@ -1,6 +1,6 @@
 #include "nn/attention.h"
 
-#include "ops/cached_attention/cached_attention.h"
+#include "ops/attention/cached/cached_attention.h"
 #include "ops/clamp/clamp.h"
 #include "ops/rms_norm/rms_norm.h"
 #include "ops/sigmoid_gate/sigmoid_gate.h"

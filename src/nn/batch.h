@@ -2,8 +2,8 @@
 #pragma once
 
 #include "core/tensor.h"
-#include "ops/attention/attention.h"
 #include "ops/load_balancing/load_balancing.h"
+#include "ops/packed_sequences.h"
 #include "tape/step_scalars.h"
 
 namespace hone {

@@ -4,8 +4,8 @@
 #include <optional>
 #include <vector>
 
+#include "kernels/lora_dropout.h"
 #include "nn/batch.h"
-#include "ops/lora_dropout.h"
 #include "ops/qk_norm_rope/qk_norm_rope.h"
 
 namespace hone {

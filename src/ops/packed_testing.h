@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "kernels/op_testing.h"
-#include "ops/attention/attention.h"
+#include "ops/packed_sequences.h"
 
 namespace hone::testing {
 

@@ -2,6 +2,7 @@
 // optional sinks.
 #pragma once
 
+#include "ops/packed_sequences.h"
 #include "tape/tape.h"
 
 namespace hone {
@@ -13,14 +14,6 @@ struct AttentionOptions {
   int64_t v_head_dim = 0;      ///< Dv of values and outputs
   float scale = 0.0f;          ///< of the scores, usually 1 / sqrt(D)
   int64_t sliding_window = 0;  ///< position j is seen from i if i − window < j <= i; 0: all j <= i
-};
-
-/// Documents laid one after another in T rows: document n owns rows [cu_seqlens[n], cu_seqlens[n + 1]); some may be
-/// empty. cu_seqlens rises from cu_seqlens[0] = 0 to cu_seqlens[num_documents] = T (checked on a CPU).
-struct PackedSequences {
-  Tensor cu_seqlens;  ///< [num_documents + 1] int32, read by the launched work only
-  int64_t num_documents = 0;
-  int64_t max_seqlen = 0;  ///< at least the length of the longest document
 };
 
 /// Per head h with key-value head g, and row i of a document, over the rows j of the same document that i sees:

@@ -2,7 +2,7 @@
 // to queries, keys and values. Source: Yang, Kautz and Hatamizadeh, "Gated Delta Networks" (arXiv:2412.06464).
 #pragma once
 
-#include "ops/attention/attention.h"
+#include "ops/packed_sequences.h"
 #include "tape/tape.h"
 
 namespace hone {

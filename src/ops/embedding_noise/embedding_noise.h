@@ -2,8 +2,8 @@
 // Source: Jain et al., "NEFTune: Noisy Embeddings Improve Instruction Finetuning" (arXiv:2310.05914), algorithm 1.
 #pragma once
 
-#include "ops/attention/attention.h"
-#include "ops/lora_dropout.h"
+#include "kernels/lora_dropout.h"
+#include "ops/packed_sequences.h"
 #include "tape/tape.h"
 
 namespace hone {
@@ -16,7 +16,7 @@ struct EmbeddingNoise {
   LoraDropoutContext rows;    ///< identifies the rows
 };
 
-/// The key of a step's numbers; no expert of an adapter and no router has this high word (ops/lora_dropout.h).
+/// The key of a step's numbers; no expert of an adapter and no router has this high word (kernels/lora_dropout.h).
 HONE_HOST_DEVICE inline uint64_t embedding_noise_key(uint64_t seed) {
   return mix_key(seed, uint64_t{0xfffffffeu} << 32);
 }

@@ -5,7 +5,7 @@
 // another is then V, out and the next state. Backward goes the same two ways. Included by *_cuda.cu only.
 #pragma once
 
-#include "ops/attention/general/tiles_cuda.h"
+#include "kernels/cuda/rows/document_tiles_cuda.h"
 #include "ops/gated_delta_rule/delta_rule_cuda.h"
 #include "ops/gated_delta_rule/delta_tiles_cuda.h"
 

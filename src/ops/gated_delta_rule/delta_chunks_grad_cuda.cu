@@ -82,7 +82,7 @@ class ChunkGrad {
       const int head = key_head_ * in_.group() + i;
       copy_head(head);
       load_gates(head);
-      wait_for_copies<1>();
+      cp_async_wait<1>();
       __syncthreads();
       sum_gates(s_.g);
       if (i == 0) {
@@ -113,14 +113,14 @@ class ChunkGrad {
     rows(s_.fresh, buffers_.u);
     rows(s_.dout, out_.dout);
     copy_rows<kDeltaRows, kDeltaDim, kThreads>(s_.v, in_.qkv + in_.value(token_, head), in_.width, valid_);
-    commit_copies();
+    cp_async_commit();
     const auto state = [&](Half* to, const Half* from, int64_t chunk) {
       copy_rows<kDeltaDim, kDeltaDim, kThreads>(to, from + delta_slot(begin_, chunk, in_.value_heads, head), kDeltaDim,
                                                 kDeltaDim);
     };
     if (before_) state(s_.state, buffers_.states, chunk_ - 1);
     if (behind_) state(s_.dstate, buffers_.dstates, chunk_);
-    commit_copies();
+    cp_async_commit();
   }
 
   __device__ void load_gates(int head) {
@@ -214,7 +214,7 @@ class ChunkGrad {
 
   /// What the chunk reads of the state before it and adds to the one behind it.
   __device__ void differentiate_states() {
-    wait_for_copies<0>();
+    cp_async_wait<0>();
     __syncthreads();
     if (before_) {
       add_through(s_.dout, s_.state, s_.grown, nullptr, dq_, s_.q, s_.by_query);

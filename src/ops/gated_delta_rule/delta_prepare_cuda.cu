@@ -1,3 +1,4 @@
+#include "kernels/cuda/tiers.h"
 #include "ops/gated_delta_rule/delta_chunks_cuda.h"
 
 namespace hone::cuda {
@@ -103,8 +104,8 @@ __device__ void store_scaled(const float* a, const float* scale, Half* to) {
       const float4 by = *reinterpret_cast<const float4*>(scale + column);
       values.x *= by.x, values.y *= by.y, values.z *= by.z, values.w *= by.w;
     }
-    *reinterpret_cast<uint2*>(to + row * kNarrow + column) = {pack_halves(values.x, values.y),
-                                                              pack_halves(values.z, values.w)};
+    *reinterpret_cast<uint2*>(to + row * kNarrow + column) = {pack_bf16(values.x, values.y),
+                                                              pack_bf16(values.z, values.w)};
   }
 }
 
@@ -118,16 +119,16 @@ __global__ void __launch_bounds__(kThreads, 3) prepare_kernel(const DeltaInputs<
   const int64_t token = tile.begin + tile.first;
   copy_rows<kDeltaRows, kDeltaDim, kThreads>(shared.k, in.qkv + in.key(token, key_head), in.width, valid);
   copy_rows<kDeltaRows, kDeltaDim, kThreads>(shared.q, in.qkv + in.query(token, key_head), in.width, valid);
-  commit_copies();
+  cp_async_commit();
   copy_rows<kDeltaRows, kDeltaDim, kThreads>(shared.v, in.qkv + in.value(token, head), in.width, valid);
-  commit_copies();
+  cp_async_commit();
   if (thread < kDeltaRows) {
     DeltaGate gate{};
     if (thread < valid) gate = in.gate(token + thread, head);
     shared.beta[thread] = gate.beta;
     shared.g[thread] = gate.g;
   }
-  wait_for_copies<1>();
+  cp_async_wait<1>();
   __syncthreads();
   sum_gates(shared.g);
   invert_norms(shared.q, shared.q_inverse, valid, rsqrtf(static_cast<float>(kDeltaDim)));
@@ -180,7 +181,7 @@ __global__ void __launch_bounds__(kThreads, 3) prepare_kernel(const DeltaInputs<
   }
   store_scaled(shared.a, shared.to_w, shared.factors[0]);
   store_scaled(shared.a, shared.beta, shared.factors[1]);
-  wait_for_copies<0>();
+  cp_async_wait<0>();
   __syncthreads();
   const auto store_product = [&](Sums<1, 16>& sums, Half* to) {
     for_pairs(sums, [&](int row, int column, float first, float second) {
@@ -226,9 +227,8 @@ DeltaScratch::DeltaScratch(ArenaScope& memory, const DeltaRuleArgs& args, bool b
 }
 
 bool delta_chunks_serve(const Context& context, const DeltaRuleArgs& args) {
-  bool served = !context.stream().general_kernels() && args.qkv.dtype == DType::kBF16 &&
-                args.heads.key_dim == kDeltaDim && args.heads.value_dim == kDeltaDim && !args.state.s.defined();
-  served = served && queue_of(context).compute_capability() == 90;  // shared memory of 200 KB
+  const bool served = kernel_tiers(context).delta_rule == Tier::kSm80 && args.qkv.dtype == DType::kBF16 &&
+                      args.heads.key_dim == kDeltaDim && args.heads.value_dim == kDeltaDim && !args.state.s.defined();
   return served && allows_vectors(args.qkv, args.heads.width(), 8) && allows_vectors(args.out, kDeltaDim, 8);
 }
 

@@ -71,11 +71,10 @@ __device__ void copy_chunk(ChunkTiles<kColumns>& tiles, const DeltaInputs<Half>&
                                             valid);
   const int row = static_cast<int>(threadIdx.x);
   if (row < kDeltaRows) {
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;\n" ::"r"(shared_address(&tiles.scales[row])),
-                 "l"(buffers.scales + at + (row < valid ? row * stride : 0)), "r"(row < valid ? 16 : 0)
-                 : "memory");
+    cp_async_16(shared_address(&tiles.scales[row]), buffers.scales + at + (row < valid ? row * stride : 0),
+                row < valid);
   }
-  commit_copies();
+  cp_async_commit();
 }
 
 /// The state's rows of this warp as bfloat16 to shared memory.
@@ -112,9 +111,9 @@ __device__ void await_chunk(const Copy& copy, int chunk, int ahead) {
   if constexpr (kStages == 1) {
     __syncthreads();
     copy(chunk);
-    wait_for_copies<0>();
+    cp_async_wait<0>();
   } else {
-    wait_for_copies<kStages - 2>();
+    cp_async_wait<kStages - 2>();
   }
   __syncthreads();
   if constexpr (kStages > 1) copy(ahead);
@@ -127,7 +126,7 @@ __global__ void __launch_bounds__(kThreads)
   auto& shared = *reinterpret_cast<ScanShared<kColumns, kStages>*>(memory);
   const ScanPlace place(in, kColumns);
   const auto copy = [&](int chunk) {
-    if (chunk >= place.chunks) return commit_copies();
+    if (chunk >= place.chunks) return cp_async_commit();
     const bool before = chunk > 0, behind = chunk + 1 < place.chunks;
     copy_chunk(shared.tiles[chunk % kStages], in, buffers, place, chunk, buffers.u,
                {.w = before, .k = behind, .q = before && !kBackward, .p = !kBackward});
@@ -195,7 +194,7 @@ __global__ void __launch_bounds__(kThreads)
   auto& shared = *reinterpret_cast<ScanShared<kColumns, kStages>*>(memory);
   const ScanPlace place(in, kColumns);
   const auto copy = [&](int chunk) {
-    if (chunk < 0) return commit_copies();
+    if (chunk < 0) return cp_async_commit();
     const bool before = chunk > 0, behind = chunk + 1 < place.chunks;
     copy_chunk(shared.tiles[chunk % kStages], in, buffers, place, chunk, dout,
                {.w = before, .k = behind, .q = before, .p = true});

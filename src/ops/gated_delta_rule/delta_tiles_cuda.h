@@ -4,6 +4,7 @@
 #pragma once
 
 #include "core/cuda_launch.h"
+#include "kernels/cuda/ptx_cuda.h"
 
 namespace hone::cuda {
 
@@ -14,48 +15,31 @@ constexpr int padded(int columns) { return columns + 8; }
 
 using Half = __nv_bfloat16;
 
-__device__ inline uint32_t shared_address(const void* pointer) {
-  return static_cast<uint32_t>(__cvta_generic_to_shared(pointer));
-}
-
-__device__ inline uint32_t pack_halves(float low, float high) {
-  const __nv_bfloat162 pair = __floats2bfloat162_rn(low, high);
-  return *reinterpret_cast<const uint32_t*>(&pair);
-}
-
-template <bool kTransposed>
-__device__ inline void load_matrices(uint32_t (&r)[4], uint32_t address) {
-  if constexpr (kTransposed) {
-    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];\n"
-                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
-                 : "r"(address)
-                 : "memory");
-  } else {
-    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];\n"
-                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
-                 : "r"(address)
-                 : "memory");
-  }
-}
-
 /// A factor in shared memory. Element (i, depth) stands at [i, depth], or at [depth, i] if kByDepth; rows of kStride.
 template <int kStride, bool kByDepth>
 struct Factor {
   const Half* data;
 
+  __device__ static void load(uint32_t (&r)[4], const Half* at) {
+    if constexpr (kByDepth) {
+      ldmatrix_x4_trans(r, shared_address(at));
+    } else {
+      ldmatrix_x4(r, shared_address(at));
+    }
+  }
   /// As a first factor: rows [row, row + 16), depth [depth, depth + 16).
   __device__ void load_first(uint32_t (&r)[4], int row, int depth) const {
     const int lane = static_cast<int>(threadIdx.x) % 32, far = lane / 16 * 8, near = lane / 8 % 2 * 8;
     const Half* at = kByDepth ? data + (depth + lane % 8 + far) * kStride + row + near
                               : data + (row + lane % 8 + near) * kStride + depth + far;
-    load_matrices<kByDepth>(r, shared_address(at));
+    load(r, at);
   }
   /// As a second factor: columns [column, column + 16), depth [depth, depth + 16).
   __device__ void load_second(uint32_t (&r)[4], int column, int depth) const {
     const int lane = static_cast<int>(threadIdx.x) % 32, far = lane / 16 * 8, near = lane / 8 % 2 * 8;
     const Half* at = kByDepth ? data + (depth + lane % 8 + near) * kStride + column + far
                               : data + (column + lane % 8 + far) * kStride + depth + near;
-    load_matrices<kByDepth>(r, shared_address(at));
+    load(r, at);
   }
 };
 /// Rows are what the product's rows or columns are.
@@ -64,14 +48,6 @@ using ByRow = Factor<padded(kColumns), false>;
 /// Rows are the depth.
 template <int kColumns>
 using ByDepth = Factor<padded(kColumns), true>;
-
-__device__ inline void multiply_add(float (&d)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
-  asm volatile(
-      "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
-      "{%0, %1, %2, %3};\n"
-      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
-}
 
 /// A warp's part of a product: 16 kHigh rows, 8 kWide columns. This lane has of element (16 m + row(i), 8 n + column()
 /// + i % 2) the value [m][n][i].
@@ -97,8 +73,8 @@ __device__ inline void add_product(Sums<kHigh, kWide>& sums, const A& a, int row
       b.load_second(second, column + 8 * n, depth);
 #pragma unroll
       for (int m = 0; m < kHigh; ++m) {
-        multiply_add(sums[m][n], first[m], second[0], second[1]);
-        multiply_add(sums[m][n + 1], first[m], second[2], second[3]);
+        mma_m16n8k16(sums[m][n], first[m], second[0], second[1]);
+        mma_m16n8k16(sums[m][n + 1], first[m], second[2], second[3]);
       }
     }
   }
@@ -118,10 +94,10 @@ __device__ inline void add_products(Sums<1, kWide>& first, Sums<1, kWide>& secon
     for (int n = 0; n < kWide; n += 2) {
       uint32_t elements[4];
       matrix.load_second(elements, column + 8 * n, depth);
-      multiply_add(first[0][n], of_a, elements[0], elements[1]);
-      multiply_add(second[0][n], of_b, elements[0], elements[1]);
-      multiply_add(first[0][n + 1], of_a, elements[2], elements[3]);
-      multiply_add(second[0][n + 1], of_b, elements[2], elements[3]);
+      mma_m16n8k16(first[0][n], of_a, elements[0], elements[1]);
+      mma_m16n8k16(second[0][n], of_b, elements[0], elements[1]);
+      mma_m16n8k16(first[0][n + 1], of_a, elements[2], elements[3]);
+      mma_m16n8k16(second[0][n + 1], of_b, elements[2], elements[3]);
     }
   }
 }
@@ -156,7 +132,7 @@ __device__ inline float column_lanes_sum(float value) {
 }
 
 __device__ inline void store_pair(Half* to, float first, float second) {
-  *reinterpret_cast<uint32_t*>(to) = pack_halves(first, second);
+  *reinterpret_cast<uint32_t*>(to) = pack_bf16(first, second);
 }
 __device__ inline float2 load_pair(const Half* from) {
   return __bfloat1622float2(*reinterpret_cast<const __nv_bfloat162*>(from));
@@ -172,17 +148,8 @@ __device__ inline void copy_rows(Half* to, const Half* from, int64_t stride, int
     const int index = piece * kThreads + static_cast<int>(threadIdx.x);
     const int row = index / kPieces, column = index % kPieces * 8;
     const Half* source = from + (row < valid ? row * stride : 0) + column;
-    asm volatile(
-        "cp.async.cg.shared.global [%0], [%1], 16, %2;\n" ::"r"(shared_address(to + row * padded(kColumns) + column)),
-        "l"(source), "r"(row < valid ? 16 : 0)
-        : "memory");
+    cp_async_16(shared_address(to + row * padded(kColumns) + column), source, row < valid);
   }
-}
-__device__ inline void commit_copies() { asm volatile("cp.async.commit_group;\n" ::: "memory"); }
-/// Waits until at most kPending groups of this thread's copies are under way; others' need a barrier as well.
-template <int kPending>
-__device__ inline void wait_for_copies() {
-  asm volatile("cp.async.wait_group %0;\n" ::"n"(kPending) : "memory");
 }
 
 /// Writes the first `valid` rows of a tile to memory in whole vectors.

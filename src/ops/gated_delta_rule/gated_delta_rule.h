@@ -9,7 +9,7 @@
 //   out  = exp(G) q S + P V                             S ← exp(G_last) S + Σ_i exp(G_last − G_i) k_i V_iᵀ
 #pragma once
 
-#include "ops/attention/attention.h"
+#include "ops/packed_sequences.h"
 #include "tape/tape.h"
 
 namespace hone {

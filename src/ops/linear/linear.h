@@ -3,7 +3,7 @@
 // Source of the adapter: Hu et al., "LoRA" (arXiv:2106.09685).
 #pragma once
 
-#include "ops/lora_dropout.h"
+#include "kernels/lora_dropout.h"
 #include "tape/tape.h"
 
 namespace hone {
@@ -44,13 +44,6 @@ struct LinearGradArgs {
 };
 
 void linear_grad(const Context& context, const LinearGradArgs& args);
-
-/// Dropout of one adapter in one launch (ops/lora_dropout.h). rows are those of x.
-struct LoraDropout {
-  float probability = 0;
-  uint32_t stream_id = 0;
-  LoraDropoutContext rows;  ///< read only if probability > 0
-};
 
 /// xa[t, ρ] = Σ_i dropout(x)[t, i] · lora_a[ρ, i]
 ///   x [T, in] and lora_a [r, in], each float32 or bfloat16; xa [T, r] float32.

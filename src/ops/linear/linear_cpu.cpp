@@ -1,8 +1,8 @@
 #include "core/thread_pool.h"
 #include "kernels/cpu/gemm/gemm.h"
 #include "kernels/cpu/row_math/row_blocks.h"
+#include "kernels/cpu/tile_products/tile_linear.h"
 #include "ops/linear/linear.h"
-#include "ops/moe_experts/cpu/tile_products_cpu.h"
 
 namespace hone::cpu {
 

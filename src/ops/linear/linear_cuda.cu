@@ -1,8 +1,8 @@
 #include "ops/linear/linear.h"
 
+#include "kernels/cuda/low_rank/low_rank_cuda.h"
+#include "kernels/cuda/low_rank/partial_sums_cuda.h"
 #include "kernels/cuda/matmul/matmul_cuda.h"
-#include "ops/linear/low_rank_cuda.h"
-#include "ops/linear/partial_sums_cuda.h"
 
 namespace hone::cuda {
 

@@ -2,7 +2,7 @@
 // rows, so that the logits never exist as a whole.
 #pragma once
 
-#include "ops/lora_dropout.h"
+#include "kernels/lora_dropout.h"
 #include "tape/step_scalars.h"
 #include "tape/tape.h"
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "kernels/cuda/matmul/matmul_cuda.h"
+#include "kernels/cuda/tiers.h"
 #include "ops/gather_rows/gather_rows.h"
 #include "ops/linear_cross_entropy/loss_rows_cuda.h"
 
@@ -157,7 +158,7 @@ struct Head {
           .results = token_results() + begin,
           .wants_grad = args.wants_grad()};
       if constexpr (sizeof(T) == 2) {
-        if (hopper(context) && differentiate_rows_hopper(context, rows)) return;
+        if (kernel_tiers(context).loss_rows == Tier::kSm90 && differentiate_rows_hopper(context, rows)) return;
       }
       differentiate_rows(context, rows);
     });

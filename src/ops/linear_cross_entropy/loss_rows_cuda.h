@@ -3,6 +3,7 @@
 #pragma once
 
 #include "core/cuda_launch.h"
+#include "kernels/cuda/ptx_cuda.h"
 #include "tape/step_scalars.h"
 
 namespace hone::cuda {
@@ -48,14 +49,7 @@ inline constexpr float kLowestLogit = -0x1p100f;
 
 inline constexpr float kLog2E = 1.4426950408889634f;
 
-/// 2^x; results below 2^-126 become 0.
-__device__ inline float exp2_of(float x) {
-  float result;
-  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(x));
-  return result;
-}
-
-__device__ inline float exp_of(float x) { return exp2_of(x * kLog2E); }
+__device__ inline float exp_of(float x) { return exp2_approximate(x * kLog2E); }
 
 /// What is known of a row, or of a part of one.
 struct RowSums {

@@ -7,6 +7,7 @@
 #include <map>
 #include <tuple>
 
+#include "kernels/cuda/sm90/tma_cuda.h"
 #include "ops/linear_cross_entropy/loss_rows_cuda.h"
 
 // For targets before Hopper the kernel is empty, and what only it calls is unused.
@@ -38,36 +39,17 @@ __device__ inline uint4 only_first(const uint4& pack, int left) {
   return make_uint4(words[0], words[1], words[2], words[3]);
 }
 
-__device__ inline uint32_t shared_address(const void* pointer) {
-  return static_cast<uint32_t>(__cvta_generic_to_shared(pointer));
-}
-
 /// A copy to shared memory by the copy engine, one at a time: begin() by one thread, wait() by all.
 struct Staging {
   uint64_t barrier;
 
-  __device__ void init() {
-    asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(shared_address(&barrier)) : "memory");
-  }
+  __device__ void init() { sm90::barrier_init(shared_address(&barrier), 1); }
   __device__ void begin(void* to, const void* from, uint32_t bytes) {
-    // What ordinary instructions did there comes first.
-    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
-    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(&barrier)), "r"(bytes)
-                 : "memory");
-    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(
-                     shared_address(to)),
-                 "l"(from), "r"(bytes), "r"(shared_address(&barrier))
-                 : "memory");
+    sm90::fence_for_async_reads();  // what ordinary instructions did there comes first
+    sm90::barrier_arrive_expect(shared_address(&barrier), bytes);
+    sm90::copy_bytes(shared_address(to), from, bytes, shared_address(&barrier));
   }
-  __device__ void wait(uint32_t phase) {
-    uint32_t done = 0;
-    while (done == 0) {
-      asm volatile("{ .reg .pred p; mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2; selp.u32 %0, 1, 0, p; }"
-                   : "=r"(done)
-                   : "r"(shared_address(&barrier)), "r"(phase)
-                   : "memory");
-    }
-  }
+  __device__ void wait(uint32_t phase) { sm90::barrier_wait(shared_address(&barrier), phase); }
 };
 
 __device__ inline float warp_max(float value) {
@@ -195,7 +177,7 @@ __global__ void __launch_bounds__(kThreads, kPacks <= 10 ? 3 : 2)
       for (int i = 0; i < kSize / 2; ++i) {
         const float2 pair = logits_of(packs[j], i);
         const float below_x = fmaf(pair.x, kLog2E, offset_of_part), below_y = fmaf(pair.y, kLog2E, offset_of_part);
-        const float exp_x = exp2_of(below_x), exp_y = exp2_of(below_y);
+        const float exp_x = exp2_approximate(below_x), exp_y = exp2_approximate(below_y);
         sum += exp_x + exp_y;
         weighted += exp_x * below_x + exp_y * below_y;
         if constexpr (kSmooth) {
@@ -238,7 +220,7 @@ __global__ void __launch_bounds__(kThreads, kPacks <= 10 ? 3 : 2)
 #pragma unroll
       for (int i = 0; i < kSize; ++i) {
         const float2 pair = logits_of(packs[j], i / 2);
-        const float softmax = share * exp2_of(fmaf(i % 2 == 0 ? pair.x : pair.y, kLog2E, offset));
+        const float softmax = share * exp2_approximate(fmaf(i % 2 == 0 ? pair.x : pair.y, kLog2E, offset));
         const float smoothed = kSmooth ? softmax - label.of_all : softmax;
         gradient.values[i] = __float2bfloat16_rn(smoothed - (j * kStep + i == target ? label.of_target : 0.0f));
       }

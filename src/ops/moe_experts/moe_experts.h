@@ -31,7 +31,8 @@
 
 #include <vector>
 
-#include "ops/lora_dropout.h"
+#include "kernels/expert_adapter.h"
+#include "kernels/lora_dropout.h"
 #include "ops/moe_experts/expert_activation.h"
 #include "ops/router/router.h"
 #include "tape/tape.h"
@@ -50,25 +51,6 @@ struct ExpertRowsArgs {
   Tensor ids;  ///< i32 [T, k], in [0, E) (asserted; a GPU stops with a trap)
   ExpertRows rows;
 };
-
-/// An adapter of each expert's weight W [out, in] while an op runs; it adds to outputs [out_begin, out_begin +
-/// out_count).
-struct ExpertAdapterView {
-  Tensor lora_a;  ///< [E, r, in] float32 or bfloat16
-  Tensor lora_b;  ///< [E, out_count, r]
-  int64_t out_begin = 0, out_count = 0;
-  float scaling = 1.0f;
-  float dropout = 0.0f;  ///< 0 outside of training
-  uint32_t stream_id = 0;
-
-  int64_t rank() const { return lora_a.shape[1]; }
-  /// scaling, and the factor of the input features that dropout keeps.
-  float input_scaling() const { return scaling * lora_keep_scale(dropout); }
-};
-
-/// Columns that an adapter of this rank has in x Aᵀ, where those of all adapters stand side by side: a multiple of 8,
-/// since kernels read 16 bytes at once.
-constexpr int64_t expert_rank_columns(int64_t rank) { return (rank + 7) / 8 * 8; }
 
 struct ExpertAdapterGrad {
   GradDest lora_a, lora_b;  ///< float32, shapes of the weights

@@ -2,7 +2,7 @@
 // Source: Fedus et al., "Switch Transformers" (arXiv:2101.03961), section 2.2.
 #pragma once
 
-#include "ops/lora_dropout.h"
+#include "kernels/lora_dropout.h"
 #include "tape/tape.h"
 
 namespace hone {
@@ -15,7 +15,7 @@ struct RouterJitter {
   LoraDropoutContext rows;  ///< identifies the rows
 };
 
-/// The key of a layer's numbers; no expert of an adapter has this high word (ops/lora_dropout.h).
+/// The key of a layer's numbers; no expert of an adapter has this high word (kernels/lora_dropout.h).
 HONE_HOST_DEVICE inline uint64_t router_jitter_key(uint64_t seed, uint32_t layer) {
   return mix_key(seed, (uint64_t{0xffffffffu} << 32) | layer);
 }

@@ -141,9 +141,9 @@ __global__ void add_partial_dots(const float* partial_dots, const int32_t* assig
 }  // namespace
 
 bool hopper_can_run(const Context& context, const GroupedDswigluArgs& args) {
-  return hopper(context) && args.groups.groups() <= kMaxGroups && takes_rows(args.dout) && takes_rows(args.w) &&
-         takes_rows(args.extra_a) && takes_rows(args.extra_w) && takes_rows(args.h) && takes_rows(args.dh) &&
-         takes_rows(args.scaled_act) && args.weights.dtype == DType::kBF16;
+  return kernel_tiers(context).grouped_gemm == Tier::kSm90 && args.groups.groups() <= kMaxGroups &&
+         takes_rows(args.dout) && takes_rows(args.w) && takes_rows(args.extra_a) && takes_rows(args.extra_w) &&
+         takes_rows(args.h) && takes_rows(args.dh) && takes_rows(args.scaled_act) && args.weights.dtype == DType::kBF16;
 }
 
 void grouped_dswiglu_hopper(const Context& context, const GroupedDswigluArgs& args) {

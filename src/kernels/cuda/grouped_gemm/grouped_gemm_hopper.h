@@ -7,7 +7,7 @@
 namespace hone::cuda {
 
 /// True if the Hopper kernel takes these arguments: bfloat16, row lengths that are multiples of 8 elements, 16-byte
-/// aligned, a device that is Hopper and general kernels not asked for.
+/// aligned, and a GPU of tier sm90 (kernels/cuda/tiers.h).
 bool hopper_can_run(const Context& context, const GroupedGemmArgs& args);
 bool hopper_can_run(const Context& context, const GroupedDswigluArgs& args);
 bool hopper_can_run(const Context& context, const GroupedWgradArgs& args);

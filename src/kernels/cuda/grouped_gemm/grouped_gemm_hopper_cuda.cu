@@ -110,9 +110,9 @@ class StoreActivated {
 bool hopper_can_run(const Context& context, const GroupedGemmArgs& args) {
   const bool activated = args.activation.defined();
   const int64_t n = args.w.shape[args.w_transposed ? 2 : 1];
-  return hopper(context) && args.groups.groups() <= kMaxGroups && takes_rows(args.a) && takes_rows(args.w) &&
-         takes_rows(args.c) && takes_rows(args.activation) && takes_rows(args.extra_a) && takes_rows(args.extra_w) &&
-         !(activated && (args.w_transposed || n % 16 != 0));
+  return kernel_tiers(context).grouped_gemm == Tier::kSm90 && args.groups.groups() <= kMaxGroups &&
+         takes_rows(args.a) && takes_rows(args.w) && takes_rows(args.c) && takes_rows(args.activation) &&
+         takes_rows(args.extra_a) && takes_rows(args.extra_w) && !(activated && (args.w_transposed || n % 16 != 0));
 }
 
 void grouped_gemm_hopper(const Context& context, const GroupedGemmArgs& args) {

@@ -118,7 +118,7 @@ class WeightLoader {
         const uint32_t units =
             exists ? static_cast<uint32_t>(rows[i]) * row_units + static_cast<uint32_t>(block * (kBlockM / 8) + unit())
                    : 0;
-        copy_16(to + static_cast<uint32_t>(block * kLineBlockBytes + i * kRowsApart * 128), from + units, exists);
+        cp_async_16(to + static_cast<uint32_t>(block * kLineBlockBytes + i * kRowsApart * 128), from + units, exists);
       }
     }
     barrier_arrive_after_copies(shared_.full(at_.stage));
@@ -265,8 +265,9 @@ __global__ void __launch_bounds__(kThreads, 1) grouped_weight_gradient(const __g
 }  // namespace
 
 bool hopper_can_run(const Context& context, const GroupedWgradArgs& args) {
-  return hopper(context) && args.groups.groups() <= kMaxGroups && takes_rows(args.a) && takes_rows(args.b) &&
-         reinterpret_cast<uintptr_t>(args.dw.dst.data) % 16 == 0 && !(args.a_rows.defined() && args.b_rows.defined());
+  return kernel_tiers(context).grouped_gemm == Tier::kSm90 && args.groups.groups() <= kMaxGroups &&
+         takes_rows(args.a) && takes_rows(args.b) && reinterpret_cast<uintptr_t>(args.dw.dst.data) % 16 == 0 &&
+         !(args.a_rows.defined() && args.b_rows.defined());
 }
 
 void grouped_wgrad_hopper(const Context& context, const GroupedWgradArgs& args) {

@@ -7,6 +7,7 @@
 #include <cstdint>
 
 #include "core/tensor.h"
+#include "kernels/cuda/tiers.h"
 
 namespace hone::cuda::sm90 {
 

@@ -133,7 +133,8 @@ class ProductLoader {
     const uint32_t to = shared_.a(at_.stage) + static_cast<uint32_t>(line() * 128 + ((unit() ^ (line() % 8)) * 16));
 #pragma unroll
     for (int i = 0; i < kRowsEach; ++i) {
-      if (i * kRowsApart < rows_) copy_16(to + static_cast<uint32_t>(i * kRowsApart * 128), from + units_[i], inside);
+      if (i * kRowsApart < rows_)
+        cp_async_16(to + static_cast<uint32_t>(i * kRowsApart * 128), from + units_[i], inside);
     }
     barrier_arrive_after_copies(shared_.full(at_.stage));
   }

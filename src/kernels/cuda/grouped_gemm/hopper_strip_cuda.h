@@ -26,10 +26,10 @@ __device__ inline int lane_index() { return static_cast<int>(threadIdx.x) % 32; 
 
 /// Registers to shared memory and back, 16 columns at a time; __syncwarp between threads that meet is the caller's.
 __device__ inline void put_half(uint32_t strip, int half, const uint32_t (&pairs)[4]) {
-  store_matrices(strip_unit(strip, lane_index() % 16, lane_index() / 16 + 2 * half), pairs);
+  stmatrix_x4(strip_unit(strip, lane_index() % 16, lane_index() / 16 + 2 * half), pairs);
 }
 __device__ inline void get_half(uint32_t strip, int half, uint32_t (&pairs)[4]) {
-  load_matrices(strip_unit(strip, lane_index() % 16, lane_index() / 16 + 2 * half), pairs);
+  ldmatrix_x4(pairs, strip_unit(strip, lane_index() % 16, lane_index() / 16 + 2 * half));
 }
 __device__ inline void put_fragment(uint32_t strip, const StripFragment& fragment) {
   put_half(strip, 0, fragment.pairs[0]);

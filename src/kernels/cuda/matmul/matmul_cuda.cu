@@ -7,6 +7,7 @@
 #include <map>
 
 #include "core/cuda_launch.h"
+#include "kernels/cuda/tiers.h"
 
 namespace hone::cuda {
 
@@ -100,7 +101,7 @@ T attribute_of(const cublasLtMatmulAlgo_t& algorithm, cublasLtMatmulAlgoConfigAt
 /// products with tiles of 128 x 160 (clusters of 2 x 1), or else 176 x 128 (1 x 2), take up to 10 % less time than the
 /// first one, and 1 % more at worst. It is a rule, and not a measurement at run time, so that a product has the same
 /// bits in every run.
-int choose(const Product& p, int compute_capability, const cublasLtMatmulHeuristicResult_t* results, int count) {
+int choose(const Product& p, Tier tier, const cublasLtMatmulHeuristicResult_t* results, int count) {
   struct Choice {
     uint32_t tile;
     uint16_t cluster;
@@ -109,7 +110,7 @@ int choose(const Product& p, int compute_capability, const cublasLtMatmulHeurist
                                  {CUBLASLT_MATMUL_TILE_176x128, CUBLASLT_CLUSTER_SHAPE_1x2x1}};
   constexpr double kLarge = 64e9;  // multiplications; tiles of smaller products do not fill a GPU many times
   const double size = static_cast<double>(p.m) * static_cast<double>(p.n) * static_cast<double>(p.k);
-  if (compute_capability != 90 || p.operands != DType::kBF16 || size < kLarge) return 0;
+  if (tier != Tier::kSm90 || p.operands != DType::kBF16 || size < kLarge) return 0;
   const auto splits = [&](int i) { return attribute_of<int32_t>(results[i].algo, CUBLASLT_ALGO_CONFIG_SPLITK_NUM); };
   for (const Choice& choice : kChoices) {
     for (int i = 0; i < count; ++i) {
@@ -127,7 +128,7 @@ int choose(const Product& p, int compute_capability, const cublasLtMatmulHeurist
 /// Plans by product.
 class Plans {
  public:
-  const Plan& find(const CudaQueue& queue, const Product& product) {
+  const Plan& find(CudaQueue& queue, const Product& product) {
     const Product::Key key = product.key();
     const auto found = plans_.find(key);
     if (found != plans_.end()) return found->second;
@@ -139,7 +140,7 @@ class Plans {
  private:
   static constexpr size_t kMostPlans = 4096;
 
-  static Plan make(const CudaQueue& queue, const Product& p) {
+  static Plan make(CudaQueue& queue, const Product& p) {
     const CudaLibraries& libraries = queue.libraries();
     Plan plan;
     check_blas(cublasLtMatmulDescInit(&plan.product, CUBLAS_COMPUTE_32F, CUDA_R_32F), "describing a product");
@@ -169,7 +170,7 @@ class Plans {
                                               &plan.b, &plan.c, &plan.c, &preference, kMostResults, results, &count),
                "choosing an algorithm");
     HONE_ASSERT(count > 0, "cuBLAS has no algorithm for a product");
-    plan.algorithm = results[choose(p, queue.compute_capability(), results, count)].algo;
+    plan.algorithm = results[choose(p, device_tiers(queue).matmul_choice, results, count)].algo;
     return plan;
   }
 

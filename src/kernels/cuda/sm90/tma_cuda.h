@@ -9,6 +9,7 @@
 #include <cstdint>
 
 #include "core/tensor.h"
+#include "kernels/cuda/ptx_cuda.h"
 
 namespace hone::cuda::sm90 {
 
@@ -26,10 +27,6 @@ inline CUtensorMap matrix_map(const Tensor& tensor, int64_t matrices, int64_t ro
 }
 
 #ifdef __CUDACC__
-
-__device__ inline uint32_t shared_address(const void* pointer) {
-  return static_cast<uint32_t>(__cvta_generic_to_shared(pointer));
-}
 
 // -- Barriers (mbarrier). `barrier` is the shared address of 8 bytes; phases alternate between parity 0 and 1.
 
@@ -120,13 +117,7 @@ __device__ inline void copy_bytes(uint32_t to, const void* from, uint32_t bytes,
                : "memory");
 }
 
-// -- Copies of 16 bytes by one thread (cp.async).
-
-/// Zeros come instead of the bytes where !valid; `from` is a legal address all the same.
-__device__ inline void copy_16(uint32_t to, const void* from, bool valid) {
-  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;\n" ::"r"(to), "l"(from), "r"(valid ? 16 : 0) : "memory");
-}
-/// Arrives at a barrier once all copies that this thread has asked for have come.
+/// Arrives at a barrier once all copies that this thread has asked for with cp_async_16 have come.
 __device__ inline void barrier_arrive_after_copies(uint32_t barrier) {
   asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];\n" ::"r"(barrier) : "memory");
 }
@@ -179,18 +170,10 @@ __device__ inline void more_registers() {
   asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;\n" ::"n"(kRegisters));
 }
 
-// -- 8x8 matrices of 16-bit elements between registers and shared memory. Lane 8 i + j gives the address of row j of
-// matrix i (16 bytes); lane l holds columns 2 (l % 4) and the next of row l / 4.
-
-__device__ inline void store_matrices(uint32_t address, const uint32_t (&registers)[4]) {
+/// Four 8 x 8 matrices from registers to shared memory: the converse of ldmatrix_x4.
+__device__ inline void stmatrix_x4(uint32_t address, const uint32_t (&registers)[4]) {
   asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};\n" ::"r"(address), "r"(registers[0]),
                "r"(registers[1]), "r"(registers[2]), "r"(registers[3])
-               : "memory");
-}
-__device__ inline void load_matrices(uint32_t address, uint32_t (&registers)[4]) {
-  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];\n"
-               : "=r"(registers[0]), "=r"(registers[1]), "=r"(registers[2]), "=r"(registers[3])
-               : "r"(address)
                : "memory");
 }
 

@@ -11,6 +11,8 @@
 
 #include <cstdint>
 
+#include "kernels/cuda/ptx_cuda.h"
+
 namespace hone::cuda::sm90 {
 
 /// Describes a factor to wgmma. `address` is in shared memory; it moves by 32 bytes for 16 elements of k by rows, by
@@ -52,14 +54,6 @@ __device__ inline int sums_row() {
   return static_cast<int>(threadIdx.x) % 128 / 32 * 16 + static_cast<int>(threadIdx.x) % 32 / 4;
 }
 __device__ inline int sums_column() { return 2 * (static_cast<int>(threadIdx.x) % 4); }
-
-__device__ inline uint32_t pack_bf16(float low, float high) {
-  const __nv_bfloat162 pair = __floats2bfloat162_rn(low, high);
-  return reinterpret_cast<const uint32_t&>(pair);
-}
-__device__ inline float2 unpack_bf16(uint32_t pair) {
-  return {__uint_as_float(pair << 16), __uint_as_float(pair & 0xffff0000u)};
-}
 
 /// Sums [64, 2 n] of a warpgroup as the first factors, in registers, of n / 8 products over 16 columns: the layouts
 /// agree.

@@ -2,9 +2,9 @@
 // *_cuda.cu only.
 #pragma once
 
+#include "kernels/cuda/rows/document_tiles_cuda.h"
+#include "ops/attention/attention.h"
 #include "ops/attention/attention_gradient_cuda.h"
-#include "ops/attention/general/tiles_cuda.h"
-#include "ops/cached_attention/cached_attention.h"
 
 namespace hone::cuda {
 

@@ -145,12 +145,6 @@ struct HopperItems {
   __device__ int head(int item) const { return item % heads; }
 };
 
-__device__ inline float exp2_approximate(float x) {
-  float y;
-  asm("ex2.approx.ftz.f32 %0, %1;\n" : "=f"(y) : "f"(x));
-  return y;
-}
-
 /// Writes sums times `factor` as rows of a gradient [rows, heads · head_dim], the first of them `first_row` of the
 /// tile's document, from element `first_element` of the head on; nothing beyond document and head.
 template <int kSums>

@@ -1,4 +1,5 @@
 // What the kernels of the gradients read besides the tensors: statistics of queries, and tiles sorted by their work.
+#include "kernels/cuda/tiers.h"
 #include "ops/attention/sm90/attention_cuda.h"
 
 namespace hone::cuda::sm90 {
@@ -144,8 +145,8 @@ HopperScratch::HopperScratch(ArenaScope& memory, const AttentionArgs& args) : ti
 
 bool hopper_attention_may_serve(const Context& context, const AttentionArgs& args) {
   const AttentionOptions& options = args.options;
-  return hopper(context) && args.q.dtype == DType::kBF16 && options.head_dim % 8 == 0 && options.v_head_dim % 8 == 0 &&
-         args.q.shape[0] <= INT32_MAX / 2 && options.sliding_window <= INT32_MAX / 2;
+  return kernel_tiers(context).attention == Tier::kSm90 && args.q.dtype == DType::kBF16 && options.head_dim % 8 == 0 &&
+         options.v_head_dim % 8 == 0 && args.q.shape[0] <= INT32_MAX / 2 && options.sliding_window <= INT32_MAX / 2;
 }
 
 bool hopper_attention_backward_serves(const Context& context, const AttentionArgs& args) {

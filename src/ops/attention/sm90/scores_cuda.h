@@ -66,8 +66,7 @@ __device__ inline void share(const Operand& gradients, const uint32_t (&packed)[
   for (int j = 0; j < kSize / 2; j += 2) {
     const uint32_t box = gradients.address + j / 8 * Operand::kBoxBytes;
     const int unit = (j % 8 + more) ^ (line % 8);
-    store_matrices(box + line * 128 + unit * 16,
-                   {packed[2 * j], packed[2 * j + 1], packed[2 * j + 2], packed[2 * j + 3]});
+    stmatrix_x4(box + line * 128 + unit * 16, {packed[2 * j], packed[2 * j + 1], packed[2 * j + 2], packed[2 * j + 3]});
   }
 }
 

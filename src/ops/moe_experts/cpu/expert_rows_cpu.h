@@ -7,6 +7,7 @@
 
 #include "core/thread_pool.h"
 #include "kernels/cpu/gemm/gemm.h"
+#include "kernels/cpu/grouped_rows.h"
 #include "kernels/cpu/row_math/row_blocks.h"
 #include "ops/moe_experts/moe_experts.h"
 
@@ -16,28 +17,6 @@ namespace hone::cpu {
 struct ExpertSlice {
   int64_t expert = 0, begin = 0, count = 0;
 };
-
-/// Rows in the order of experts, stored so (index null) or gathered from [T, n] by token; of them the columns from
-/// col_begin.
-struct RowMatrix {
-  Tensor tensor;
-  const int32_t* index = nullptr;
-  int64_t col_begin = 0;
-
-  MatrixView from(int64_t row) const {
-    MatrixView view = matrix(tensor);
-    const int64_t first = (index ? 0 : row * view.row_stride) + col_begin;
-    view.data = tensor.data + static_cast<size_t>(first) * size_of(tensor.dtype);
-    if (index) view.row_index = index + row;
-    return view;
-  }
-};
-
-/// Matrix e of a stack [E, rows, cols].
-inline Tensor expert_tensor(const Tensor& stack, int64_t e) {
-  return stack.rows(e, 1).reshaped({stack.shape[1], stack.shape[2]});
-}
-inline MatrixView expert_matrix(const Tensor& stack, int64_t e) { return matrix(expert_tensor(stack, e)); }
 
 /// Element i of a float32 or bfloat16 tensor.
 inline float element_of(const Tensor& t, int64_t i) {

@@ -3,19 +3,13 @@
 // sums (expert_tiles.h).
 #pragma once
 
+#include "kernels/cpu/tile_products/tile_product.h"
 #include "ops/moe_experts/cpu/activation_rows_cpu.h"
 
 namespace hone::cpu {
 
 /// Whether experts of these sizes and dtypes run as below.
 bool takes_tiles(int64_t hidden, int64_t intermediate, DType activations, DType weights);
-
-/// The rows x Aᵀ or dy B of all adapters, [R, J].
-struct TileLowRank {
-  Tensor rows;         ///< undefined where there are no adapters, or nobody else reads it
-  bool formed = true;  ///< else the product forms and stores it: not where an
-                       ///< adapter drops features
-};
 
 /// h and the activation.
 void tile_gate_up(ThreadPool& pool, const MoeGateUpArgs& args, const TileLowRank& xa);
@@ -38,9 +32,5 @@ void tile_input_grad(ThreadPool& pool, const MoeGateUpGradArgs& args, const Tens
 /// c float32 [R, K] = a W, of a weight [E, N, K] alone: what dropout of adapters leaves to others is added to it.
 void tile_product(ThreadPool& pool, const ExpertRows& rows, const RowMatrix& a, const WeightView& weight,
                   const Tensor& c);
-
-/// The same engine for one frozen matrix in tiles (tiled_weights.h), as if all rows went to one expert:
-///   c bf16 [T, N] = a Wᵀ + beta · c of a weight [N, K] if `columns_first`, else [T, K] = a W + beta · c.
-void tile_linear(ThreadPool& pool, const Tensor& a, const Tensor& weight, bool columns_first, const GradDest& c);
 
 }  // namespace hone::cpu

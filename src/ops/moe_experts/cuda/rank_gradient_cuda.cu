@@ -1,8 +1,8 @@
 #include <cuda_pipeline.h>
 
 #include "kernels/cuda/grouped_gemm/grouped_tiles_cuda.h"
-#include "ops/linear/low_rank_cuda.h"
-#include "ops/linear/low_rank_kernels_cuda.h"
+#include "kernels/cuda/low_rank/low_rank_cuda.h"
+#include "kernels/cuda/low_rank/low_rank_kernels_cuda.h"
 #include "ops/moe_experts/cuda/rank_masks_cuda.h"
 #include "ops/moe_experts/cuda/rank_products_cuda.h"
 
@@ -54,15 +54,6 @@ struct RankStage {
 };
 
 __device__ inline bf16* unit_of(bf16 (&row)[kColumns], int r, int unit) { return row + (unit ^ (r % 8)) * 8; }
-
-/// Four 8 x 8 matrices, transposed: a thread gets two neighbours along the rows of memory of each.
-__device__ inline void load_transposed(uint32_t (&to)[4], const bf16* row) {
-  const auto address = static_cast<uint32_t>(__cvta_generic_to_shared(row));
-  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
-               : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
-               : "r"(address)
-               : "memory");
-}
 
 template <int kTiles, bool kMasked>
 class RankGradientBlock {
@@ -142,11 +133,12 @@ class RankGradientBlock {
     for (int k = 0; k < kRows; k += 16) {
       uint32_t b[4];  // rows k … and k + 8 …, of columns 0 … 7 then 8 … 15 of the warp
       const int b_row = k + matrix % 2 * 8 + in_matrix;
-      load_transposed(b, unit_of(stage.b[b_row], b_row, warp * 2 + matrix / 2));
+      ldmatrix_x4_trans(b, shared_address(unit_of(stage.b[b_row], b_row, warp * 2 + matrix / 2)));
       uint32_t thin[kTiles][4];
 #pragma unroll
       for (int tile = 0; tile < kTiles; ++tile) {
-        load_transposed(thin[tile], &stage.thin[k + matrix / 2 * 8 + in_matrix][tile * 16 + matrix % 2 * 8]);
+        ldmatrix_x4_trans(thin[tile],
+                          shared_address(&stage.thin[k + matrix / 2 * 8 + in_matrix][tile * 16 + matrix % 2 * 8]));
       }
       if constexpr (kMasked) {
         for (int slice = 0; slice < p_.masks.count; ++slice) {
@@ -173,8 +165,8 @@ class RankGradientBlock {
   }
 
   __device__ void multiply_tile(int tile, const uint32_t (&a)[4], const uint32_t (&b)[4]) {
-    multiply_add(sums_[tile][0], a[0], a[1], a[2], a[3], b[0], b[1]);
-    multiply_add(sums_[tile][1], a[0], a[1], a[2], a[3], b[2], b[3]);
+    mma_m16n8k16(sums_[tile][0], a[0], a[1], a[2], a[3], b[0], b[1]);
+    mma_m16n8k16(sums_[tile][1], a[0], a[1], a[2], a[3], b[2], b[3]);
   }
 
   /// kept = b where the mask has a one. A register of b has rows 2 quad and 2 quad + 1 of column `group`.

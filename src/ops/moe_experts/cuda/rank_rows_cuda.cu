@@ -1,8 +1,8 @@
 #include <cuda_pipeline.h>
 
 #include "kernels/cuda/grouped_gemm/grouped_tiles_cuda.h"
-#include "ops/linear/low_rank_cuda.h"
-#include "ops/linear/low_rank_kernels_cuda.h"
+#include "kernels/cuda/low_rank/low_rank_cuda.h"
+#include "kernels/cuda/low_rank/low_rank_kernels_cuda.h"
 #include "ops/moe_experts/cuda/rank_masks_cuda.h"
 #include "ops/moe_experts/cuda/rank_products_cuda.h"
 
@@ -74,8 +74,8 @@ __device__ void multiply_chunk(const uint4& upper, const uint4& lower, int chunk
   for (int tile = 0; tile < kTiles; ++tile) {
     if (tile < first || tile >= last) continue;
     const uint4 b = *reinterpret_cast<const uint4*>(&factor[tile * 8 + group][chunk * 32 + quad * 8]);
-    multiply_add(sums[tile], upper.x, lower.x, upper.y, lower.y, b.x, b.y);
-    multiply_add(sums[tile], upper.z, lower.z, upper.w, lower.w, b.z, b.w);
+    mma_m16n8k16(sums[tile], upper.x, lower.x, upper.y, lower.y, b.x, b.y);
+    mma_m16n8k16(sums[tile], upper.z, lower.z, upper.w, lower.w, b.z, b.w);
   }
 }
 
@@ -130,7 +130,7 @@ __global__ void __launch_bounds__(kThreads, 2) rank_rows_kernel(const __grid_con
     for (int i = 0; i < 2; ++i) {
       if (first_row + 8 * i >= tile.end) break;
       *reinterpret_cast<uint32_t*>(p.c + own[i] * p.columns + column) =
-          pair_of(sums[column_tile][2 * i], sums[column_tile][2 * i + 1]);
+          pack_bf16(sums[column_tile][2 * i], sums[column_tile][2 * i + 1]);
     }
   }
 }
@@ -150,7 +150,7 @@ bool rank_products_fit(const Context& context, DType dtype, int64_t columns, siz
     if (width % 8 != 0 || width > INT32_MAX / 2) return false;
   }
   return dtype == DType::kBF16 && columns <= kMaxRankColumns && slices <= kMaxRankSlices &&
-         !context.stream().general_kernels();
+         kernel_tiers(context).low_rank == Tier::kSm80;
 }
 
 void rank_rows(const Context& context, const RankRowsArgs& args) {

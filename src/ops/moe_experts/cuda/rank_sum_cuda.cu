@@ -1,6 +1,6 @@
 #include "kernels/cuda/grouped_gemm/grouped_tiles_cuda.h"
-#include "ops/linear/low_rank_cuda.h"
-#include "ops/linear/low_rank_kernels_cuda.h"
+#include "kernels/cuda/low_rank/low_rank_cuda.h"
+#include "kernels/cuda/low_rank/low_rank_kernels_cuda.h"
 #include "ops/moe_experts/cuda/rank_masks_cuda.h"
 #include "ops/moe_experts/cuda/rank_products_cuda.h"
 
@@ -26,13 +26,6 @@ struct RankSum {
   int columns, n;  // J, N
   RankMasks masks;
 };
-
-/// sum += a [16, 8] · b [8, 8]; the layouts are PTX's.
-__device__ inline void multiply_add(float (&sum)[4], uint32_t a0, uint32_t a1, uint32_t b0) {
-  asm("mma.sync.aligned.m16n8k8.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5}, {%6}, {%0,%1,%2,%3};"
-      : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3])
-      : "r"(a0), "r"(a1), "r"(b0));
-}
 
 template <int kUnits>
 struct ThinFragments {
@@ -80,8 +73,8 @@ __global__ void __launch_bounds__(kThreads, 2) rank_sum_kernel(const __grid_cons
         for (int product = 0; product < kProducts; ++product) {
           const int n = base + group / 2 * 8 + 2 * product + group % 2;
           const bf16* from = factor + int64_t{n} * p.columns + unit * 8 + 2 * quad;
-          multiply_add(sums[product], thin.values[unit][0], thin.values[unit][1],
-                       n < p.n ? __ldg(reinterpret_cast<const uint32_t*>(from)) : 0u);
+          mma_m16n8k8(sums[product], thin.values[unit][0], thin.values[unit][1],
+                      n < p.n ? __ldg(reinterpret_cast<const uint32_t*>(from)) : 0u);
         }
       }
 #pragma unroll
@@ -101,7 +94,7 @@ __global__ void __launch_bounds__(kThreads, 2) rank_sum_kernel(const __grid_cons
 #pragma unroll
       for (int product = 0; product < kProducts; ++product) {
         const float low = __uint_as_float(values[product] << 16), high = __uint_as_float(values[product] & 0xFFFF0000u);
-        values[product] = pair_of(low + total[product][2 * i], high + total[product][2 * i + 1]);
+        values[product] = pack_bf16(low + total[product][2 * i], high + total[product][2 * i + 1]);
       }
       *reinterpret_cast<uint4*>(p.dst + own[i] * p.n + column) = make_uint4(values[0], values[1], values[2], values[3]);
     }

@@ -1,8 +1,8 @@
 #include <algorithm>
 
-#include "ops/linear/low_rank_cuda.h"
-#include "ops/linear/low_rank_kernels_cuda.h"
-#include "ops/linear/partial_sums_cuda.h"
+#include "kernels/cuda/low_rank/low_rank_cuda.h"
+#include "kernels/cuda/low_rank/low_rank_kernels_cuda.h"
+#include "kernels/cuda/low_rank/partial_sums_cuda.h"
 
 namespace hone::cuda {
 
@@ -60,15 +60,15 @@ __global__ void __launch_bounds__(kThreads, 2) factor_kernel(FactorKernel k) {
 #pragma unroll
     for (int tile = 0; tile < kTiles; ++tile) {
       const float(&t)[2][4] = thin[tile];
-      a[tile][0] = pair_of(t[0][0], t[0][1]), a[tile][1] = pair_of(t[1][0], t[1][1]);
-      a[tile][2] = pair_of(t[0][2], t[0][3]), a[tile][3] = pair_of(t[1][2], t[1][3]);
+      a[tile][0] = pack_bf16(t[0][0], t[0][1]), a[tile][1] = pack_bf16(t[1][0], t[1][1]);
+      a[tile][2] = pack_bf16(t[0][2], t[0][3]), a[tile][3] = pack_bf16(t[1][2], t[1][3]);
     }
 #pragma unroll
     for (int j = 0; j < 8; ++j) {
       const uint32_t b0 = column_pair(values[0], values[1], j), b1 = column_pair(values[2], values[3], j);
 #pragma unroll
       for (int tile = 0; tile < kTiles; ++tile) {
-        multiply_add(sums[tile][j], a[tile][0], a[tile][1], a[tile][2], a[tile][3], b0, b1);
+        mma_m16n8k16(sums[tile][j], a[tile][0], a[tile][1], a[tile][2], a[tile][3], b0, b1);
       }
     }
   }

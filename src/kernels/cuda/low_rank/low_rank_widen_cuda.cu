@@ -1,5 +1,5 @@
-#include "ops/linear/low_rank_cuda.h"
-#include "ops/linear/low_rank_kernels_cuda.h"
+#include "kernels/cuda/low_rank/low_rank_cuda.h"
+#include "kernels/cuda/low_rank/low_rank_kernels_cuda.h"
 
 namespace hone::cuda {
 
@@ -27,7 +27,7 @@ __device__ inline uint2 thin_values(const WidenKernel& k, int64_t row, int p) {
   float values[4];
 #pragma unroll
   for (int i = 0; i < 4; ++i) values[i] = row < k.shape.rows && p + i < k.shape.rank ? from[p + i] : 0.0f;
-  return make_uint2(pair_of(values[0], values[1]), pair_of(values[2], values[3]));
+  return make_uint2(pack_bf16(values[0], values[1]), pack_bf16(values[2], values[3]));
 }
 
 template <int kDepth, bool kMasked>
@@ -72,7 +72,7 @@ __global__ void __launch_bounds__(kThreads, 2) widen_kernel(WidenKernel k) {
         for (int depth = 0; depth < kDepth; ++depth) {
           const uint2 b = __ldg(reinterpret_cast<const uint2*>(from + 16 * depth));
           const uint2 &upper = thin[depth][0], &lower = thin[depth][1];
-          multiply_add(sums[half][tile], upper.x, lower.x, upper.y, lower.y, b.x, b.y);
+          mma_m16n8k16(sums[half][tile], upper.x, lower.x, upper.y, lower.y, b.x, b.y);
         }
       }
     }

@@ -2,8 +2,8 @@
 
 #include "core/thread_pool.h"
 #include "ops/attention/attention_sinks.h"
+#include "ops/attention/cached/cached_attention.h"
 #include "ops/attention/vector/attention_block.h"
-#include "ops/cached_attention/cached_attention.h"
 
 namespace hone::cpu {
 

@@ -2,11 +2,13 @@
 // matrix [T, N] once. Tensor-level launchers that CUDA ops share; included by *_cuda.cu only.
 #pragma once
 
-#include "ops/linear/linear.h"
+#include "core/context.h"
+#include "kernels/lora_dropout.h"
+#include "tape/weight.h"
 
 namespace hone::cuda {
 
-/// In all three, wide' is wide with features dropped (ops/lora_dropout.h), not scaled: alpha takes lora_keep_scale.
+/// In all three, wide' is wide with features dropped (kernels/lora_dropout.h), not scaled: alpha takes lora_keep_scale.
 /// Thin matrices and factors are float32 or bfloat16. With a bfloat16 wide matrix they are rounded to bfloat16; sums
 /// are float32. beta is 0 or 1. Deterministic.
 

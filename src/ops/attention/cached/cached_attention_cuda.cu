@@ -2,8 +2,8 @@
 // most of that kernel's tile empty and most of the GPU idle: its cached positions are cut into parts of kPartKeys, a
 // block each, and a second kernel joins the parts in order. Which of the two serves a sequence depends on it alone.
 #include "ops/attention/attention_sinks.h"
+#include "ops/attention/cached/cached_attention.h"
 #include "ops/attention/general/attention_cuda.h"
-#include "ops/cached_attention/cached_attention.h"
 
 namespace hone::cuda {
 

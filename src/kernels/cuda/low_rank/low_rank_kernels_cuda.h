@@ -6,7 +6,9 @@
 #pragma once
 
 #include "core/cuda_launch.h"
-#include "ops/linear/linear.h"
+#include "kernels/cuda/low_rank/low_rank_cuda.h"
+#include "kernels/cuda/ptx_cuda.h"
+#include "kernels/cuda/tiers.h"
 
 namespace hone::cuda {
 
@@ -38,7 +40,7 @@ struct LowRankShape {
 /// True if the tensor-core kernels take the product. Where features are dropped they beat cuBLAS, which needs passes of
 /// their own for that.
 inline bool low_rank_kernels_fit(const Context& context, const Tensor& wide, int64_t rank, int64_t most_ranks) {
-  return !context.stream().general_kernels() && wide.dtype == DType::kBF16 && wide.shape[1] % 8 == 0 &&
+  return kernel_tiers(context).low_rank == Tier::kSm80 && wide.dtype == DType::kBF16 && wide.shape[1] % 8 == 0 &&
          wide.shape[1] <= INT32_MAX / 2 && wide.numel() > 0 && rank <= most_ranks && rank > 0;
 }
 
@@ -59,20 +61,6 @@ void low_rank_factor_kernels(const Context& context, const LowRankFactorArgs& ar
 void pad_factor(const Context& context, const Tensor& from, bool transposed, const Tensor& to);
 
 #ifdef __CUDACC__
-
-/// sum += a [16, 16] · b [16, 8]; the layouts are PTX's.
-__device__ inline void multiply_add(float (&sum)[4], uint32_t a0, uint32_t a1, uint32_t a2, uint32_t a3, uint32_t b0,
-                                    uint32_t b1) {
-  asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
-      : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3])
-      : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
-}
-
-/// Two bfloat16 in a register, the first in the low half.
-__device__ inline uint32_t pair_of(float low, float high) {
-  const __nv_bfloat162 pair = __floats2bfloat162_rn(low, high);
-  return *reinterpret_cast<const uint32_t*>(&pair);
-}
 
 /// 8 bfloat16, or zeros.
 __device__ inline uint4 load_eight(const __nv_bfloat16* address, bool inside) {

@@ -1,5 +1,5 @@
-#include "ops/linear/low_rank_cuda.h"
-#include "ops/linear/low_rank_kernels_cuda.h"
+#include "kernels/cuda/low_rank/low_rank_cuda.h"
+#include "kernels/cuda/low_rank/low_rank_kernels_cuda.h"
 
 namespace hone::cuda {
 
@@ -67,8 +67,8 @@ __global__ void __launch_bounds__(kThreads, 2) narrow_kernel(NarrowKernel p) {
 #pragma unroll
       for (int m = 0; m < kRowTiles; ++m) {
         const uint4 &upper = values[2 * m], &lower = values[2 * m + 1];
-        multiply_add(sums[m][tile], upper.x, lower.x, upper.y, lower.y, b.x, b.y);
-        multiply_add(sums[m][tile], upper.z, lower.z, upper.w, lower.w, b.z, b.w);
+        mma_m16n8k16(sums[m][tile], upper.x, lower.x, upper.y, lower.y, b.x, b.y);
+        mma_m16n8k16(sums[m][tile], upper.z, lower.z, upper.w, lower.w, b.z, b.w);
       }
     }
   }

@@ -1,4 +1,4 @@
-#include "ops/linear/partial_sums_cuda.h"
+#include "kernels/cuda/low_rank/partial_sums_cuda.h"
 
 #include "core/cuda_launch.h"
 

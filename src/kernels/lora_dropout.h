@@ -21,6 +21,13 @@ struct LoraDropoutContext {
   Tensor positions;                      ///< i32 [T]: position of the row in its sample
 };
 
+/// Dropout of one adapter in one launch. rows are those of x.
+struct LoraDropout {
+  float probability = 0;
+  uint32_t stream_id = 0;
+  LoraDropoutContext rows;  ///< read only if probability > 0
+};
+
 /// Kept features are multiplied by this. Multiply it into the adapter's scaling (y += scaling · keep_scale · (mask ∘ x)
 /// Aᵀ Bᵀ) rather than into x: then mask ∘ x is exact in bfloat16.
 HONE_HOST_DEVICE inline float lora_keep_scale(float dropout) { return 1.0f / (1.0f - dropout); }

@@ -1,10 +1,10 @@
 // The products of low_rank by cuBLAS, with dropout in a pass of its own: for float32, for shapes that the tensor-core
 // kernels do not take, and as their oracle.
-#include "ops/linear/low_rank_cuda.h"
+#include "kernels/cuda/low_rank/low_rank_cuda.h"
 
 #include "core/cuda_launch.h"
+#include "kernels/cuda/low_rank/low_rank_kernels_cuda.h"
 #include "kernels/cuda/matmul/matmul_cuda.h"
-#include "ops/linear/low_rank_kernels_cuda.h"
 
 namespace hone::cuda {
 

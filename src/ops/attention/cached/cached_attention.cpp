@@ -1,4 +1,4 @@
-#include "ops/cached_attention/cached_attention.h"
+#include "ops/attention/cached/cached_attention.h"
 
 #include "kernels/device_dispatch.h"
 

@@ -5,7 +5,7 @@
 
 #include "core/philox.h"
 #include "core/thread_pool.h"
-#include "ops/cached_attention/cached_attention.h"
+#include "ops/attention/cached/cached_attention.h"
 
 namespace hone {
 namespace {

@@ -1,0 +1,185 @@
+#include "kernels/cpu/tile_products/tile_product.h"
+
+#include <algorithm>
+#include <functional>
+
+#include "core/page_memory.h"
+#include "kernels/cpu/gemm/task_cut.h"
+
+namespace hone::cpu {
+
+using amx::TileTask;
+using amx::Values;
+
+namespace {
+
+// In cycles.
+constexpr int64_t kProductCost = 16;   ///< of two tiles
+constexpr int64_t kPackingCost = 150;  ///< of a tile of a weight, which is read from memory
+constexpr int64_t kFinishCost = 100;   ///< of a tile of sums
+constexpr int64_t kLeastTaskCost = 50000;
+constexpr int64_t kTasksPerThread = 6;
+/// With fewer rows reading a weight in tiles costs more than packing the same rows for two threads, and turning its
+/// tiles.
+constexpr int64_t kLeastTaskRows = 128, kLeastTurnedRows = 256;
+
+std::byte* thread_workspace(int64_t bytes) {
+  thread_local PageMemory memory;
+  thread_local int64_t size = 0;
+  if (bytes > size) {
+    memory = allocate_pages(static_cast<size_t>(bytes));
+    size = bytes;
+  }
+  return memory.get();
+}
+
+/// Element [0, 0] of matrix e of a stack [E, rows, cols].
+Values values_of(const Tensor& stack, int64_t e) {
+  const Tensor part = stack.rows(e, 1);
+  return {part.data, part.dtype == DType::kBF16, part.shape[-1]};
+}
+
+amx::Operand rows_of(const RowMatrix& rows) {
+  const MatrixView view = rows.from(0);
+  return {view.data, view.dtype, view.row_stride, 1, rows.index, nullptr};
+}
+
+}  // namespace
+
+amx::Operand TileFactor::operand(int64_t e) const {
+  const Tensor part = weight.payload.rows(e, 1);
+  const int64_t stride = part.shape[2];
+  return {part.data, part.dtype, columns_first ? stride : 1, columns_first ? 1 : stride, nullptr, nullptr};
+}
+
+std::vector<amx::LowRankFactor> TileFactor::low_rank(int64_t e, bool joins_columns) const {
+  const bool of_b = joins_columns == columns_first;
+  std::vector<amx::LowRankFactor> factors;
+  int64_t rank_begin = 0;
+  for (const ExpertAdapterView& a : *adapters) {
+    factors.push_back({.values = values_of(of_b ? a.lora_b : a.lora_a, e),
+                       .features_first = of_b,
+                       .begin = of_b ? a.out_begin : 0,
+                       .count = of_b ? a.out_count : a.lora_a.shape[2],
+                       .rank_begin = rank_begin,
+                       .rank = a.rank(),
+                       .scale = joins_columns ? a.input_scaling() : 1.0f});
+    rank_begin += expert_rank_columns(a.rank());
+  }
+  return factors;
+}
+
+TileProduct::TileProduct(const Tensor& offsets, const RowMatrix& a, const TileFactor& factor,
+                         const TileLowRank& low_rank)
+    : offsets_(offsets), factor_(factor), strips_(factor.columns() / amx::kStripLanes), projects_(!low_rank.formed) {
+  shape_.rows = rows_of(a);
+  shape_.weight = factor.operand(0);
+  shape_.weight_in_tiles = factor.weight.format == WeightFormat::kTiles;
+  shape_.depth = factor.depth();
+  const Tensor& l = low_rank.rows;
+  for (const ExpertAdapterView& adapter : *factor.adapters) {
+    shape_.low_rank.depth += expert_rank_columns(adapter.rank());
+  }
+  if (!l.defined()) return;
+  if (low_rank.formed) {
+    shape_.low_rank.rows = rows_of({l});
+  } else {
+    shape_.low_rank.stored = l.data;
+    shape_.low_rank.stored_as_bf16 = l.dtype == DType::kBF16;
+  }
+}
+
+TileProduct& TileProduct::pair_halves() {
+  shape_.strip_stride = amx::kLanes;
+  shape_.pair_offset = factor_.columns() / 2;
+  return *this;
+}
+
+void TileProduct::store(ThreadPool& pool, const Tensor& c) {
+  HONE_ASSERT(c.dtype == DType::kBF16);
+  shape_.c = &c.as<BFloat16>()->bits;
+  shape_.ldc = c.shape[1];
+  run(pool);
+}
+
+/// A thread that begins with some rows stays with them until all their columns are begun, so that it packs them once;
+/// when no rows are left it takes columns of rows that others have begun with.
+void TileProduct::run(ThreadPool& pool) {
+  const std::vector<Rows> rows = cut(pool.size());
+  std::vector<std::atomic<int64_t>> begun(rows.size());  // strips
+  std::atomic<size_t> next{0};
+  pool.parallel_for(pool.size(), [&](int64_t, int) {
+    for (size_t i; (i = next.fetch_add(1)) < rows.size();) multiply(rows[i], begun[i]);
+    for (size_t i = 0; i < rows.size(); ++i) multiply(rows[i], begun[i]);
+  });
+}
+
+/// Multiplies parts of the columns until none is left that nobody has begun.
+void TileProduct::multiply(const Rows& rows, std::atomic<int64_t>& begun) const {
+  int64_t strip = begun.fetch_add(rows.strips);
+  if (strip >= strips_) return;
+  const std::vector<amx::LowRankFactor> factors = factor_.low_rank(rows.expert, true);
+  std::vector<amx::LowRankFactor> projections;
+  if (projects_) projections = factor_.low_rank(rows.expert, false);
+  TileTask task = shape_;
+  task.expert = rows.expert;
+  task.weight = factor_.operand(rows.expert);
+  if (const Tensor& scales = factor_.weight.scales; scales.defined()) {
+    (factor_.columns_first ? task.column_scales : task.depth_scales) = scales.rows(rows.expert, 1).as<float>();
+  }
+  task.row = rows.row;
+  task.count = rows.count;
+  task.low_rank.factors = factors.data();
+  task.low_rank.factor_count = static_cast<int64_t>(factors.size());
+  task.low_rank.projections = projections.data();
+  task.low_rank.projection_count = static_cast<int64_t>(projections.size());
+  std::byte* const workspace = thread_workspace(amx::workspace_bytes(task));
+  const bool stay_packed = amx::chunk_depth(task, task.count) == task.depth;
+  for (; strip < strips_; strip = begun.fetch_add(rows.strips)) {
+    task.strips = std::min(rows.strips, strips_ - strip);
+    task.col = strip * shape_.strip_stride;
+    // Tasks of the other columns form the same.
+    task.low_rank.stored = strip == 0 ? shape_.low_rank.stored : nullptr;
+    amx::run_tiles(task, workspace);
+    task.rows_packed = stay_packed;
+  }
+}
+
+int64_t TileProduct::strip_cost(int64_t rows) const {
+  const int64_t steps = amx::steps_of(shape_.depth) + amx::steps_of(shape_.low_rank.depth);
+  return 2 * (steps * (amx::panels_of(rows) * kProductCost + kPackingCost) + amx::panels_of(rows) * kFinishCost);
+}
+
+/// The rows of all experts that have some, those with most work first.
+std::vector<TileProduct::Rows> TileProduct::cut(int threads) const {
+  std::vector<Rows> all;
+  const int64_t* offsets = offsets_.as<int64_t>();
+  const int64_t experts = offsets_.numel() - 1;
+  int64_t total = 0;
+  for (int64_t e = 0; e < experts; ++e) {
+    const int64_t count = offsets[e + 1] - offsets[e];
+    if (count > 0) total += strips_ * strip_cost(count);
+  }
+  const int64_t most_cost = std::max(kLeastTaskCost, total / (threads * kTasksPerThread));
+  // Threads should have rows of their own, which they pack, unless those become few for the weight that they read.
+  const int64_t even =
+      std::max(factor_.columns_first ? kLeastTaskRows : kLeastTurnedRows, ceil_div(offsets[experts], threads));
+  const int64_t most_rows = std::min(amx::most_rows(shape_), even);
+  for (int64_t e = 0; e < experts; ++e) {
+    const int64_t count = offsets[e + 1] - offsets[e];
+    if (count == 0) continue;
+    const int64_t rows = even_part(count, most_rows, 2 * amx::kLanes);
+    int64_t strips = std::max(most_cost / strip_cost(std::min(rows, count)), amx::kStripsTogether);
+    if (amx::chunk_depth(shape_, rows) < shape_.depth) {
+      strips = std::min(strips, amx::kMaxTaskSums / (rows * amx::kStripLanes));
+    }
+    strips = even_part(strips_, strips / amx::kStripsTogether * amx::kStripsTogether, amx::kStripsTogether);
+    for (int64_t row = 0; row < count; row += rows) {
+      all.push_back({e, offsets[e] + row, std::min(rows, count - row), strips});
+    }
+  }
+  std::ranges::stable_sort(all, std::ranges::greater(), &Rows::count);
+  return all;
+}
+
+}  // namespace hone::cpu

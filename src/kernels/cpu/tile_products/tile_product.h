@@ -1,0 +1,76 @@
+// Products of the rows of groups with the groups' weights on AMX: one pass over tasks of all groups, whose sums are
+// finished while they are in the first-level cache (expert_tiles.h).
+#pragma once
+
+#include <atomic>
+#include <vector>
+
+#include "core/thread_pool.h"
+#include "kernels/cpu/grouped_rows.h"
+#include "kernels/cpu/tile_products/expert_tiles.h"
+#include "kernels/expert_adapter.h"
+#include "tape/weight.h"
+
+namespace hone::cpu {
+
+/// The rows x Aᵀ or dy B of all adapters, [R, J].
+struct TileLowRank {
+  Tensor rows;         ///< undefined where there are no adapters, or nobody else reads it
+  bool formed = true;  ///< else the product forms and stores it: not where an
+                       ///< adapter drops features
+};
+
+/// The weight's side of a product.
+struct TileFactor {
+  WeightView weight;          ///< [E, columns, k], or [E, k, columns]
+  bool columns_first = true;  ///< the former
+  const std::vector<ExpertAdapterView>* adapters = nullptr;
+
+  int64_t columns() const { return weight.payload.shape[columns_first ? 1 : 2]; }
+  int64_t depth() const { return weight.payload.shape[columns_first ? 2 : 1]; }
+  amx::Operand operand(int64_t e) const;
+  /// Of each adapter what joins the columns of C with its ranks, or k with them.
+  std::vector<amx::LowRankFactor> low_rank(int64_t e, bool joins_columns) const;
+};
+
+/// Runs all tasks of a product.
+class TileProduct {
+ public:
+  /// `offsets` as ExpertRows has them. `low_rank` [R, J] is undefined without adapters. `factor` must outlive this.
+  TileProduct(const Tensor& offsets, const RowMatrix& a, const TileFactor& factor, const TileLowRank& low_rank);
+
+  /// A strip holds 16 columns of the first half and 16 of the second.
+  TileProduct& pair_halves();
+
+  /// finish(row) for every row of every part.
+  template <class Finish>
+  void run(ThreadPool& pool, const Finish& finish) {
+    shape_.finish = [](const void* context, const amx::FinishedRow& row) {
+      (*static_cast<const Finish*>(context))(row);
+    };
+    shape_.context = &finish;
+    run(pool);
+  }
+
+  /// c bf16 [R, columns] = the product.
+  void store(ThreadPool& pool, const Tensor& c);
+
+ private:
+  /// Rows of an expert, whose columns are cut in parts of `strips`.
+  struct Rows {
+    int64_t expert, row, count, strips;
+  };
+
+  void run(ThreadPool& pool);
+  void multiply(const Rows& rows, std::atomic<int64_t>& begun) const;
+  int64_t strip_cost(int64_t rows) const;
+  std::vector<Rows> cut(int threads) const;
+
+  Tensor offsets_;
+  const TileFactor& factor_;
+  const int64_t strips_;
+  const bool projects_;
+  amx::TileTask shape_;
+};
+
+}  // namespace hone::cpu
