@@ -20,6 +20,7 @@ void Linear::collect(std::vector<Parameter*>& group) const {
 }
 
 const Adapter* adapter_of(const Parameter& weight) {
+  HONE_ASSERT(weight.adapters().size() <= 1, weight.name());
   return weight.adapters().empty() ? nullptr : &weight.adapters().front().adapter;
 }
 

@@ -11,7 +11,7 @@ struct StepScalars {
   float aux_scale = 0;        ///< coefficient of the auxiliary loss × tokens of this micro-batch / tokens of the step
   float learning_rate = 0;
   float bias_correction1 = 1;  ///< 1 - beta1^t
-  float bias_correction2 = 1;  ///< 1 - beta2^t
+  float bias_correction2 = 1;  ///< AdamW: 1 - beta2^t; Adafactor: 1 - beta2t = t^decay_rate
   float max_grad_norm = 0;     ///< 0: no clipping
   float grad_norm = 0;         ///< written by clip: global 2-norm before clipping
   float clip_coefficient = 1;  ///< written by clip: min(1, max_grad_norm / (grad_norm + 1e-6))

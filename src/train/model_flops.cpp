@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cctype>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -50,37 +51,43 @@ double feed_forward_products(const DecoderConfig& config, const LayerConfig& lay
   return static_cast<double>(config.hidden_size * (3 * inner + (layer.moe ? moe.num_experts : 0)));
 }
 
-struct GpuRate {
+struct NamedRate {
   std::string_view name;
-  double bf16, float32;  ///< TFLOP/s, dense; float32 without tensor cores
+  GpuRate rate;
 };
 
-/// NVIDIA's data sheets. A name is matched as a part of the driver's, the first that fits.
-constexpr std::array<GpuRate, 13> kGpuRates = {{{"H100 PCIe", 756, 51},
-                                                {"H100 NVL", 835, 60},
-                                                {"H100", 989.4, 66.9},
-                                                {"H200", 989.4, 66.9},
-                                                {"H20", 148, 44},
-                                                {"H800", 989.4, 66.9},
-                                                {"B200", 2250, 75},
-                                                {"A100", 312, 19.5},
-                                                {"A800", 312, 19.5},
-                                                {"A40", 149.7, 37.4},
-                                                {"L40S", 362, 91.6},
-                                                {"RTX 4090", 165.2, 82.6},
-                                                {"RTX 3090", 71, 35.6}}};
+/// NVIDIA's data sheets; of names that begin alike the longer one comes first.
+constexpr std::array<NamedRate, 22> kGpuRates = {
+    {{"H100 PCIe", {756, 51}},  {"H100 NVL", {835, 60}},      {"H100", {989.4, 66.9}},     {"H200", {989.4, 66.9}},
+     {"GH200", {989.4, 66.9}},  {"H20", {148, 44}},           {"H800", {989.4, 66.9}},     {"B200", {2250, 75}},
+     {"A100", {312, 19.5}},     {"A800", {312, 19.5}},        {"A30", {165, 10.3}},        {"A40", {149.7, 37.4}},
+     {"A10", {125, 31.2}},      {"RTX A6000", {154.8, 38.7}}, {"L4", {121, 30.3}},         {"L40", {181, 90.5}},
+     {"L40S", {362, 91.6}},     {"RTX 5090", {209.5, 104.8}}, {"RTX 4090", {165.2, 82.6}}, {"RTX 4080", {97.5, 48.7}},
+     {"RTX 3090 Ti", {80, 40}}, {"RTX 3090", {71, 35.6}}}};
+
+bool is_word(char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0; }
 
 }  // namespace
 
 ForwardWork work_of(const StepData& data) {
-  ForwardWork work{.tokens = static_cast<double>(data.tokens()), .supervised = static_cast<double>(data.supervised())};
+  ForwardWork work;
+  work.tokens = static_cast<double>(data.tokens());
+  work.supervised = static_cast<double>(data.supervised());
   for (const MicroBatch& batch : data.micro_batches) {
     for (size_t i = 0; i + 1 < batch.cu_seqlens.size(); ++i) {
-      const double length = batch.cu_seqlens[i + 1] - batch.cu_seqlens[i];
-      work.pairs += length * length / 2;
+      work.documents.push_back(batch.cu_seqlens[i + 1] - batch.cu_seqlens[i]);
     }
   }
   return work;
+}
+
+double ForwardWork::pairs(int64_t window) const {
+  double pairs = 0;
+  for (const double length : documents) {
+    const double beyond = window == 0 ? 0 : std::max(length - static_cast<double>(window), 0.0);
+    pairs += (length * length - beyond * beyond) / 2;
+  }
+  return pairs;
 }
 
 double forward_flops(const DecoderConfig& config, const ForwardWork& work) {
@@ -91,16 +98,23 @@ double forward_flops(const DecoderConfig& config, const ForwardWork& work) {
     products += work.tokens * feed_forward_products(config, layer);
     products += layer.mixer == MixerKind::kGatedDeltaNet
                     ? work.tokens * delta_net_products(config)
-                    : work.tokens * attention_weights(config, layer) + work.pairs * pair;
+                    : work.tokens * attention_weights(config, layer) + work.pairs(layer.sliding_window) * pair;
   }
   return 2 * products;
 }
 
 std::optional<double> peak_flops(Device device, DType dtype, ThreadPool& pool) {
   if (device.kind == DeviceKind::kCpu) return measured_peak_flops(dtype, pool);
-  const std::string name = device_name(device);
-  for (const GpuRate& gpu : kGpuRates) {
-    if (name.find(gpu.name) != std::string::npos) return 1e12 * (dtype == DType::kF32 ? gpu.float32 : gpu.bf16);
+  const std::optional<GpuRate> rate = rate_of_gpu(device_name(device));
+  if (!rate) return std::nullopt;
+  return 1e12 * (dtype == DType::kF32 ? rate->float32 : rate->bf16);
+}
+
+std::optional<GpuRate> rate_of_gpu(const std::string& name) {
+  for (const NamedRate& gpu : kGpuRates) {
+    const size_t begin = name.find(gpu.name), end = begin + gpu.name.size();
+    if (begin == std::string::npos || (begin > 0 && is_word(name[begin - 1]))) continue;
+    if (end == name.size() || !is_word(name[end])) return gpu.rate;
   }
   return std::nullopt;
 }

@@ -25,12 +25,12 @@ TEST(ModelFlops, AreThoseWorkedOutByHandForAReleasedModel) {
   // 18.874 M elements of attention, 0.262 M of the router and 37.749 M of eight experts in each of 48 layers, 311.16 M
   // of the head; 1.611 GFLOP of causal attention over 4096 tokens.
   const double tokens = 4096;
-  const double flops = forward_flops(qwen3_30b(), {tokens, tokens, tokens * tokens / 2});
+  const double flops = forward_flops(qwen3_30b(), {tokens, tokens, {tokens}});
   EXPECT_NEAR(flops / tokens / 1e9, 6.083 + 1.611, 0.002);
 }
 
 TEST(ModelFlops, OnlySupervisedTokensHaveLogits) {
-  const double all = forward_flops(qwen3_30b(), {100, 100, 0}), half = forward_flops(qwen3_30b(), {100, 50, 0});
+  const double all = forward_flops(qwen3_30b(), {100, 100, {}}), half = forward_flops(qwen3_30b(), {100, 50, {}});
   EXPECT_DOUBLE_EQ(all - half, 2.0 * 50 * 2048 * 151936);
 }
 
@@ -38,7 +38,7 @@ TEST(ModelFlops, LinearAttentionHasNoPairs) {
   DecoderConfig config = qwen3_30b();
   config.delta_net.heads = {.num_key_heads = 2, .num_value_heads = 4, .key_dim = 8, .value_dim = 16};
   for (LayerConfig& layer : config.layers) layer.mixer = MixerKind::kGatedDeltaNet;
-  EXPECT_DOUBLE_EQ(forward_flops(config, {10, 10, 50}), forward_flops(config, {10, 10, 5e6}));
+  EXPECT_DOUBLE_EQ(forward_flops(config, {10, 10, {10}}), forward_flops(config, {10, 10, {3e3}}));
 }
 
 TEST(ModelFlops, DocumentsAttendToThemselvesOnly) {
@@ -52,7 +52,29 @@ TEST(ModelFlops, DocumentsAttendToThemselvesOnly) {
   const ForwardWork work = work_of(data);
   EXPECT_EQ(work.tokens, 9);
   EXPECT_EQ(work.supervised, 3);
-  EXPECT_EQ(work.pairs, (4 + 16 + 9) / 2.0);
+  EXPECT_EQ(work.pairs(0), (4 + 16 + 9) / 2.0);
+}
+
+TEST(ModelFlops, AWindowBoundsThePairsOfItsLayers) {
+  const ForwardWork work{100, 0, {4, 16}};
+  EXPECT_EQ(work.pairs(0), (16 + 256) / 2.0);
+  EXPECT_EQ(work.pairs(16), work.pairs(0));
+  EXPECT_EQ(work.pairs(4), 16 / 2.0 + (256 - 144) / 2.0);
+  DecoderConfig config = qwen3_30b();
+  const double full = forward_flops(config, work);
+  for (size_t i = 0; i < 24; ++i) config.layers[i].sliding_window = 4;
+  EXPECT_DOUBLE_EQ(full - forward_flops(config, work), 2.0 * 24 * 32 * 256 * (work.pairs(0) - work.pairs(4)));
+}
+
+TEST(ModelFlops, AGpuIsKnownByWholeWordsOfItsName) {
+  EXPECT_EQ(rate_of_gpu("NVIDIA H200")->bf16, 989.4);
+  EXPECT_EQ(rate_of_gpu("NVIDIA H100 PCIe")->bf16, 756);
+  EXPECT_EQ(rate_of_gpu("NVIDIA A100-SXM4-80GB")->bf16, 312);
+  EXPECT_EQ(rate_of_gpu("NVIDIA A40")->bf16, 149.7);
+  EXPECT_EQ(rate_of_gpu("NVIDIA L40S")->bf16, 362);
+  EXPECT_EQ(rate_of_gpu("NVIDIA GeForce RTX 5090")->float32, 104.8);
+  EXPECT_FALSE(rate_of_gpu("NVIDIA RTX A4000"));
+  EXPECT_FALSE(rate_of_gpu("NVIDIA GeForce RTX 3060"));
 }
 
 TEST(ModelFlops, ACpuIsMeasured) {

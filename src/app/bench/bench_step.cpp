@@ -286,9 +286,9 @@ Json memory_json(const BenchTraining& training, uint64_t used) {
 
 Json results_of(const BenchStepOptions& options, const BenchTraining& training, const Times& times, const Times& host) {
   const double tokens = static_cast<double>(options.batch * options.seq);
-  const double pairs = tokens * static_cast<double>(options.seq) / 2;
+  const std::vector<double> documents(static_cast<size_t>(options.batch), static_cast<double>(options.seq));
   const double flops =
-      forward_flops(training.config(), {tokens, tokens, pairs}) / tokens * (options.mode == "full" ? 3 : 2);
+      forward_flops(training.config(), {tokens, tokens, documents}) / tokens * (options.mode == "full" ? 3 : 2);
   int64_t trained = 0;
   for (const Parameter& p : training.store().all()) trained += p.trainable() ? p.shape().numel() : 0;
   const GroupCount total = total_of(count_groups(training.store(), training.config().moe));
