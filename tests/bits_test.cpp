@@ -202,8 +202,8 @@ void add_sized(Bits& bits, const SizedModel& model, Method method, Stream& strea
   ResidentPlacement placement;
   Decoder decoder(read_decoder_config(HfConfig(json, model.name)), store, placement, DType::kBF16);
   if (method == Method::kLoraInt8) {
-    if (!experts_fit_int8(store)) return;
-    hold_experts_in_int8(store, "expert_weight_dtype");
+    if (!experts_fit(store, int8_format())) return;
+    hold_experts_in(store, int8_format(), "expert_weight_dtype");
   }
   set_trainable(store, trainable_of(method, decoder.config().num_moe_layers() > 0));
   EngineOptions options;

@@ -22,8 +22,8 @@ const fs::path kRoot = HONE_SOURCE_DIR;
 Rooms allowed_rooms() {
   Rooms rooms = {
       {"core", {}},
-      {"tape", {"core"}},
       {"formats", {"core"}},
+      {"tape", {"core", "formats"}},
       {"kernels", {"core", "tape", "formats"}},
       {"ops", {"core", "tape", "formats", "kernels"}},
       {"params", {"core", "tape", "formats", "kernels", "ops"}},

@@ -41,9 +41,9 @@ DType dtype_of(const std::string& given, const fs::path& model) {
   return stated == name_of(DType::kF32) ? DType::kF32 : DType::kBF16;
 }
 
-WeightFormat experts_of(const InferenceOptions& options, Device device) {
+const WeightFormat& experts_of(const InferenceOptions& options, Device device) {
   constexpr const char* kOption = "--expert-weight-dtype";
-  const WeightFormat experts = parse_expert_format(options.expert_weight_dtype, kOption);
+  const WeightFormat& experts = parse_expert_format(options.expert_weight_dtype, kOption);
   check_expert_format(experts, device, kOption);
   return experts;
 }

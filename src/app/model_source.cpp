@@ -45,7 +45,7 @@ ModelSource find_model(const std::string& name) {
   }
 }
 
-std::unique_ptr<LoadedModel> planned_model(const ModelSource& source, DType dtype, WeightFormat experts) {
+std::unique_ptr<LoadedModel> planned_model(const ModelSource& source, DType dtype, const WeightFormat& experts) {
   if (source.has_weights) return std::make_unique<LoadedModel>(source.directory, dtype, experts);
   return std::make_unique<LoadedModel>(source.config, source.directory, dtype, experts);
 }

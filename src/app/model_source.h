@@ -24,7 +24,7 @@ ModelSource find_model(const std::string& name);
 
 /// Its decoder and parameters: with the headers of the files where they are there, else from config.json alone.
 std::unique_ptr<LoadedModel> planned_model(const ModelSource& source, DType dtype,
-                                           WeightFormat experts = WeightFormat::kDense);
+                                           const WeightFormat& experts = dense_format());
 
 /// "shape known as 'qwen3-30b-a3b'; its files are not here", or "no weights beside config.json"; empty if all is there.
 std::string what_is_missing(const ModelSource& source);

@@ -7,7 +7,8 @@
 #include <cstring>
 #include <limits>
 
-#include "core/thread_pool.h"
+#include "core/error.h"
+#include "formats/weight_format.h"
 
 namespace hone {
 
@@ -59,15 +60,6 @@ void quantize_panels(const float* rows, int64_t panels, int64_t columns, int8_t*
   }
 }
 
-void quantize_expert(ThreadPool& pool, const Tensor& matrix, const Tensor& q, const Tensor& scales) {
-  const int64_t columns = matrix.shape[1];
-  pool.parallel_for(matrix.shape[0] / kInt8PanelRows, [&](int64_t panel, int) {
-    const int64_t row = panel * kInt8PanelRows;
-    quantize_panels(matrix.as<float>() + row * columns, 1, columns, q.as<int8_t>() + row * columns,
-                    scales.as<float>() + row);
-  });
-}
-
 void dequantize_rows(const int8_t* q, const float* scales, int64_t row, int64_t count, int64_t columns, float* to) {
   std::array<int8_t, kTile> values;
   for (int64_t n = row; n < row + count; ++n) {
@@ -78,6 +70,40 @@ void dequantize_rows(const int8_t* q, const float* scales, int64_t row, int64_t 
       for (int j = 0; j < kTile; ++j) to[j] = scale * static_cast<float>(values[static_cast<size_t>(j)]);
     }
   }
+}
+
+namespace {
+
+class Int8Format : public WeightFormat {
+ public:
+  std::string_view name() const override { return "int8"; }
+  bool fits(const Shape& shape) const override { return fits_int8(shape); }
+  std::string_view sizes() const override { return "multiples of 64"; }
+  FormatTensor payload(const Shape& shape, DType) const override { return {shape, DType::kI8}; }
+  std::optional<FormatTensor> scales(const Shape& shape) const override {
+    return FormatTensor{{shape[0], shape[1]}, DType::kF32};
+  }
+  bool read_in_place(WeightProduct product, Device device) const override {
+    return product == WeightProduct::kExperts && device.kind == DeviceKind::kCpu;
+  }
+  int64_t rows_together() const override { return kInt8PanelRows; }
+
+  void fill(const EncodedWeight& to, int64_t row, int64_t count, const float* values) const override {
+    const int64_t columns = to.shape[-1];
+    HONE_ASSERT(row % kInt8PanelRows == 0 && count % kInt8PanelRows == 0);
+    quantize_panels(values, count / kInt8PanelRows, columns, to.payload.as<int8_t>() + row * columns,
+                    to.scales.as<float>() + row);
+  }
+  void read(const EncodedWeight& from, int64_t row, int64_t count, float* values) const override {
+    dequantize_rows(from.payload.as<int8_t>(), from.scales.as<float>(), row, count, from.shape[-1], values);
+  }
+};
+
+}  // namespace
+
+const WeightFormat& int8_format() {
+  static const Int8Format format;
+  return format;
 }
 
 }  // namespace hone

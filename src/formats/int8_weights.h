@@ -18,8 +18,6 @@
 
 namespace hone {
 
-class ThreadPool;
-
 inline constexpr int64_t kInt8PanelRows = kTilePanelRows;
 inline constexpr int64_t kInt8TileColumns = 64;
 /// Rows without a larger magnitude are rounded to zeros: the inverse of their scale would overflow.
@@ -34,9 +32,6 @@ constexpr int64_t int8_offset(int64_t n, int64_t k, int64_t columns) { return ti
 /// Panels of 16 rows from float32 rows [16 · panels, columns] to `q` (int8, panels follow one another) and
 /// scales [16 · panels]. Pure; safe from any thread.
 void quantize_panels(const float* rows, int64_t panels, int64_t columns, int8_t* q, float* scales);
-
-/// The same for an expert's float32 [N, K] on the threads of a pool, to q int8 of as many elements and scales [N].
-void quantize_expert(ThreadPool& pool, const Tensor& matrix, const Tensor& q, const Tensor& scales);
 
 /// Rows [row, row + count) of an expert's [N, K] as float32, rounded to nearest: scale · q.
 void dequantize_rows(const int8_t* q, const float* scales, int64_t row, int64_t count, int64_t columns, float* to);

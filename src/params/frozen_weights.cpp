@@ -5,7 +5,6 @@
 #include <algorithm>
 
 #include "core/error.h"
-#include "formats/int8_weights.h"
 #include "formats/tiled_weights.h"
 
 namespace hone {
@@ -33,25 +32,28 @@ void order(ParameterStore& store, ThreadPool& pool, Chosen chosen) {
 
 }  // namespace
 
-void hold_experts_in_int8(ParameterStore& store, const std::string& key) {
+void hold_experts_in(ParameterStore& store, const WeightFormat& format, const std::string& key) {
+  bool any = false;
   for (Parameter& parameter : store.all()) {
     if (!of_experts(parameter)) continue;
     const Shape& shape = parameter.shape();
-    if (!fits_int8(shape)) {
-      throw UserError(fmt::format("each expert of '{}' is {} x {}: in 8 bits both must be multiples of {}",
-                                  parameter.name(), shape[1], shape[2], kInt8TileColumns),
+    if (!format.fits(shape)) {
+      throw UserError(fmt::format("each expert of '{}' is {} x {}: {} takes {}", parameter.name(), shape[1], shape[2],
+                                  format.name(), format.sizes()),
                       key, "leave it out: this model's experts are held in dtype");
     }
-    parameter.hold_in_int8();
+    parameter.hold_in(format);
+    any = true;
   }
-  if (!has_int8_experts(store))
-    throw UserError("the model has no routed experts to hold in 8 bits", key, "leave it out");
+  if (!any) {
+    throw UserError(fmt::format("the model has no routed experts to hold in {}", format.name()), key, "leave it out");
+  }
 }
 
-bool experts_fit_int8(const ParameterStore& store) {
+bool experts_fit(const ParameterStore& store, const WeightFormat& format) {
   return std::any_of(store.all().begin(), store.all().end(), of_experts) &&
          std::all_of(store.all().begin(), store.all().end(),
-                     [](const Parameter& p) { return !of_experts(p) || fits_int8(p.shape()); });
+                     [&](const Parameter& p) { return !of_experts(p) || format.fits(p.shape()); });
 }
 
 void order_frozen_experts(ParameterStore& store, ThreadPool& pool) { order(store, pool, of_experts); }
@@ -60,8 +62,9 @@ void order_frozen_weights(ParameterStore& store, ThreadPool& pool) {
   order(store, pool, [](const Parameter& p) { return of_experts(p) || is_linear(p); });
 }
 
-bool has_int8_experts(const ParameterStore& store) {
-  return std::any_of(store.all().begin(), store.all().end(), [](const Parameter& p) { return p.held_in_int8(); });
+bool experts_are_dense(const ParameterStore& store) {
+  return std::all_of(store.all().begin(), store.all().end(),
+                     [](const Parameter& p) { return !of_experts(p) || p.format().dense(); });
 }
 
 }  // namespace hone

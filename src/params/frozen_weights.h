@@ -1,22 +1,21 @@
-// Frozen weights as products on a CPU read them faster: routed experts in 8 bits (formats/int8_weights.h), and
-// matrices of bfloat16 in the order of tiles (tiled_weights.h).
+// Frozen weights in formats of fewer bytes, or that products read faster (formats/weight_format.h).
 #pragma once
 
 #include "params/parameter_store.h"
 
 namespace hone {
 
-/// Has all weights of routed experts held in 8 bits; before allocation, and before adapters are attached. UserError,
-/// with the config key `key`, if there are none or their sizes are no multiples of 64.
-void hold_experts_in_int8(ParameterStore& store, const std::string& key);
+/// Has all weights of routed experts held in a format; before allocation, and before adapters are attached. UserError,
+/// with the config key `key`, if there are none or the format does not fit their sizes.
+void hold_experts_in(ParameterStore& store, const WeightFormat& format, const std::string& key);
 
-/// Whether there are routed experts, and of sizes that can be held so.
-bool experts_fit_int8(const ParameterStore& store);
+/// Whether there are routed experts, and of sizes that fit the format.
+bool experts_fit(const ParameterStore& store, const WeightFormat& format);
 
-/// Whether some are.
-bool has_int8_experts(const ParameterStore& store);
+/// Whether no weight of experts is in another format.
+bool experts_are_dense(const ParameterStore& store);
 
-/// Orders the frozen experts that are not in 8 bits as tiles, where products gain from it; once they are loaded, and
+/// Orders the frozen experts that are dense as tiles, where products gain from it; once they are loaded, and
 /// where nobody saves them.
 void order_frozen_experts(ParameterStore& store, ThreadPool& pool);
 

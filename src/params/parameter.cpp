@@ -1,6 +1,5 @@
 #include "params/parameter.h"
 
-#include "formats/int8_weights.h"
 #include "formats/tiled_weights.h"
 
 namespace hone {
@@ -48,16 +47,17 @@ std::vector<std::string> Parameter::names() const {
   return names;
 }
 
-void Parameter::hold_in_int8() {
-  HONE_ASSERT(fits_int8(shape()) && !value_.defined(), name());
-  dtype_ = DType::kI8;
+void Parameter::hold_in(const WeightFormat& format) {
+  HONE_ASSERT(format.fits(shape()) && format_->dense() && !value_.defined(), name());
+  format_ = &format;
+  dtype_ = format.payload(shape(), dtype_).dtype;
   trainable_ = false;
 }
 
 void Parameter::order_as_tiles(ThreadPool& pool) {
-  HONE_ASSERT(!trainable_ && !sharded() && !in_tiles_, name());
+  HONE_ASSERT(!trainable_ && !sharded() && format_->dense(), name());
   hone::order_as_tiles(pool, value());
-  in_tiles_ = true;
+  format_ = &tile_format();
 }
 
 TrainingFormats Parameter::formats() const {

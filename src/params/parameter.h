@@ -120,14 +120,14 @@ class Parameter : public NarrowGradWeight {
   /// How the tensor with the canonical name, in files and in transformers, stands against the parameter.
   FileOrder order() const { return spec_.order; }
   DType dtype() const { return dtype_; }
-  /// Has a frozen stack of experts held in 8 bits on a CPU (formats/int8_weights.h), which its shape must fit;
-  /// its dtype is int8 then. Before allocation.
-  void hold_in_int8();
-  bool held_in_int8() const { return dtype_ == DType::kI8; }
-  /// Orders the values of a frozen matrix or stack as tiles (formats/tiled_weights.h): once, and nothing reads
-  /// or writes them any more but products.
+  /// How the value is held. Whatever is not dense is frozen.
+  const WeightFormat& format() const { return *format_; }
+  /// Has it held in a format that fits its shape; dtype() is that of the payload then. Before allocation.
+  void hold_in(const WeightFormat& format);
+  /// Orders the dense values of a frozen matrix or stack as tiles (formats/tiled_weights.h), where they lie.
   void order_as_tiles(ThreadPool& pool);
-  bool in_tiles() const { return in_tiles_; }
+  /// The value as format() keeps it.
+  EncodedWeight encoded() const { return {shape(), value(), scales_}; }
   /// Its place in the store.
   uint32_t index() const { return index_; }
   /// The ways files may hold it, the canonical one last.
@@ -149,7 +149,7 @@ class Parameter : public NarrowGradWeight {
   /// Values that are on their way from other ranks are awaited: by the stream that works with the parameter.
   WeightView view() const override {
     if (arrivals_) arrivals_->await_on_stream();
-    return {value_, format(), scales_};
+    return {value_, format_, scales_};
   }
   bool wants_grad() const override { return trainable_; }
   GradDest grad() override;
@@ -172,7 +172,7 @@ class Parameter : public NarrowGradWeight {
     if (arrivals_) arrivals_->await_on_host();
     return value_;
   }
-  /// Of a value held in 8 bits, float32: one for each row.
+  /// Those that format() keeps beside the value, or undefined.
   const Tensor& scales() const { return scales_; }
   const Tensor& gradient() const { return gradient_; }
   const Moment& moment1() const { return moment1_; }
@@ -195,14 +195,9 @@ class Parameter : public NarrowGradWeight {
  private:
   friend class ParameterStore;
 
-  WeightFormat format() const {
-    if (in_tiles_) return WeightFormat::kTiles;
-    return held_in_int8() ? WeightFormat::kInt8 : WeightFormat::kDense;
-  }
-
   ParameterSpec spec_;
   DType dtype_;
-  bool in_tiles_ = false;
+  const WeightFormat* format_ = &dense_format();
   TrainingFormats formats_;
   bool trainable_;
   Tensor value_, scales_, gradient_, master_;

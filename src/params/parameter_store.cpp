@@ -143,13 +143,15 @@ const std::vector<ParameterStore::Part>& ParameterStore::parts() {
   static const std::vector<Part> list = {
       {[](Parameter& p) -> Tensor& { return p.value_; },
        [](const Parameter& p, bool) {
-         HONE_ASSERT(!p.held_in_int8() || !p.trainable(), p.name());
-         return Need{{p.shape(), p.dtype()}};
+         HONE_ASSERT(p.format().dense() || !p.trainable(), p.name());
+         const FormatTensor payload = p.format().payload(p.shape(), p.dtype());
+         return Need{{payload.shape, payload.dtype}};
        },
        &ParameterBytes::weights, &Bucket::values},
       {[](Parameter& p) -> Tensor& { return p.scales_; },
        [](const Parameter& p, bool) {
-         return p.held_in_int8() ? Need{{Shape{p.shape()[0], p.shape()[1]}, DType::kF32}} : Need{};
+         const std::optional<FormatTensor> scales = p.format().scales(p.shape());
+         return scales ? Need{{scales->shape, scales->dtype}} : Need{};
        },
        &ParameterBytes::weights},
       {[](Parameter& p) -> Tensor& { return p.gradient_; }, trained([](const Parameter& p) {
@@ -314,9 +316,8 @@ void ParameterStore::zero_unwritten(const Context& context, const std::vector<Pa
 }
 
 void write_values(Parameter& parameter, int64_t offset, const float* values, int64_t count) {
-  HONE_ASSERT(
-      offset >= 0 && offset + count <= parameter.shape().numel() && !parameter.held_in_int8() && !parameter.in_tiles(),
-      parameter.name());
+  HONE_ASSERT(offset >= 0 && offset + count <= parameter.shape().numel() && parameter.format().dense(),
+              parameter.name());
   const auto write = [](const Tensor& tensor, Slice to, const void* source) {
     Tensor slice = tensor;
     slice.data += static_cast<size_t>(to.begin) * size_of(tensor.dtype);

@@ -174,17 +174,17 @@ TEST(ParameterStore, BucketsFollowBackwardAndSmallOnesWaitForTheNext) {
 TEST(ParameterStore, ExpertsOfEightBitsHaveAScaleForEachRowAndAreNotTrained) {
   ParameterStore store;
   testing::add_model(store, {.hidden = 64, .intermediate = 128, .dtype = DType::kBF16});
-  hold_experts_in_int8(store, "expert_weight_dtype");
+  hold_experts_in(store, int8_format(), "expert_weight_dtype");
   Parameter& gate_up = *store.find("model.layers.0.mlp.experts.gate_up_proj");
   EXPECT_EQ(ParameterStore::bytes_of(gate_up).total(), 3 * 256 * 64 + 3 * 256 * 4);
   store.allocate(Device{});
   const WeightView view = gate_up.view();
-  EXPECT_EQ(view.format, WeightFormat::kInt8);
+  EXPECT_EQ(view.format, &int8_format());
   EXPECT_EQ(view.payload.dtype, DType::kI8);
   EXPECT_EQ(view.payload.shape, gate_up.shape());
   EXPECT_EQ(view.scales.shape, (Shape{3, 256}));
   EXPECT_FALSE(gate_up.wants_grad() || gate_up.gradient().defined() || gate_up.has_master());
-  EXPECT_EQ(store.find("model.layers.0.mlp.gate.weight")->view().format, WeightFormat::kDense);
+  EXPECT_EQ(store.find("model.layers.0.mlp.gate.weight")->view().format, &dense_format());
   EXPECT_TRUE(store.find("model.layers.0.mlp.gate.weight")->has_master());
   gate_up.set_trainable(true);
   EXPECT_ANY_THROW(ParameterStore::bytes_of(gate_up));
@@ -209,12 +209,13 @@ TEST(ParameterStore, FrozenExpertsAreOrderedForTheProductsThatGain) {
     const std::vector<float> values{1, 2, 3, 4};
     write_values(gate_up, 0, values.data(), 4);
     order_frozen_weights(store, pool);
-    EXPECT_EQ(gate_up.in_tiles(), !trained && active_isa() == Isa::kAmx);
-    EXPECT_EQ(gate_up.view().format, gate_up.in_tiles() ? WeightFormat::kTiles : WeightFormat::kDense);
-    EXPECT_FALSE(store.find("model.layers.0.mlp.gate.weight")->in_tiles()) << "of which another op knows nothing";
+    const bool in_tiles = &gate_up.format() == &tile_format();
+    EXPECT_EQ(in_tiles, !trained && active_isa() == Isa::kAmx);
+    EXPECT_EQ(gate_up.view().format, in_tiles ? &tile_format() : &dense_format());
+    EXPECT_TRUE(store.find("model.layers.0.mlp.gate.weight")->format().dense()) << "of which another op knows nothing";
     const BFloat16* first = gate_up.value().as<BFloat16>();
-    EXPECT_EQ(static_cast<float>(first[gate_up.in_tiles() ? 32 : 2]), 3) << "columns 2 and 3 begin a row of a tile";
-    if (gate_up.in_tiles()) {
+    EXPECT_EQ(static_cast<float>(first[in_tiles ? 32 : 2]), 3) << "columns 2 and 3 begin a row of a tile";
+    if (in_tiles) {
       EXPECT_ANY_THROW(write_values(gate_up, 0, values.data(), 4));
     }
   }
@@ -223,7 +224,7 @@ TEST(ParameterStore, FrozenExpertsAreOrderedForTheProductsThatGain) {
 TEST(ParameterStore, RandomExpertsOfEightBitsHaveTheDeviationThatIsAskedFor) {
   ParameterStore store;
   testing::add_model(store, {.hidden = 64, .intermediate = 128});
-  hold_experts_in_int8(store, "expert_weight_dtype");
+  hold_experts_in(store, int8_format(), "expert_weight_dtype");
   store.allocate(Device{}, true);
   ThreadPool pool(2);
   Stream stream(Device{}, pool);

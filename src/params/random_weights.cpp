@@ -3,7 +3,7 @@
 #include <cmath>
 
 #include "core/philox.h"
-#include "formats/int8_weights.h"
+#include "core/thread_pool.h"
 #include "ops/cast/cast.h"
 #include "ops/random_fill/random_fill.h"
 
@@ -59,16 +59,20 @@ void fill(const Context& context, const Tensor& tensor, InitialValues initial, c
   }
 }
 
-/// Each expert's numbers are made in float32, then held in 8 bits. Expert e draws those of its own key.
-void fill_int8(const Context& context, const Parameter& parameter, const RandomValues& random) {
-  const int64_t experts = parameter.shape()[0], rows = parameter.shape()[1], columns = parameter.shape()[2];
+/// Each matrix's numbers are made in float32, then encoded. Matrix e draws those of its own key.
+void fill_encoded(const Context& context, const Parameter& parameter, const RandomValues& random) {
+  const int64_t rows = parameter.shape()[-2], columns = parameter.shape()[-1];
+  const int64_t matrices = parameter.shape().numel() / (rows * columns), together = parameter.format().rows_together();
   const auto buffer = std::make_shared<Buffer>(context.device(), static_cast<size_t>(rows * columns) * sizeof(float));
   const Tensor wide = buffer->tensor({rows, columns}, DType::kF32);
-  for (int64_t e = 0; e < experts; ++e) {
+  for (int64_t e = 0; e < matrices; ++e) {
     fill(context, wide, initial_of(parameter),
          {random.standard_deviation, mix_key(random.key, static_cast<uint64_t>(e))});
-    const Tensor q = parameter.value().rows(e, 1), scales = parameter.scales().rows(e, 1);
-    context.launch([=, owner = buffer](ThreadPool& pool) { quantize_expert(pool, wide, q, scales); });
+    context.launch([=, owner = buffer, format = &parameter.format(), to = parameter.encoded()](ThreadPool& pool) {
+      pool.parallel_for(rows / together, [&](int64_t i, int) {
+        format->fill(to, e * rows + i * together, together, wide.as<float>() + i * together * columns);
+      });
+    });
   }
 }
 
@@ -84,8 +88,8 @@ void initialise_weights(const Context& context, ParameterStore& store, double in
   for (const Parameter& parameter : store.all()) {
     if (parameter.kind() == ParameterKind::kLora) continue;
     const RandomValues random{static_cast<float>(initializer_range), random_key(seed, parameter.name())};
-    if (parameter.held_in_int8()) {
-      fill_int8(context, parameter, random);
+    if (!parameter.format().dense()) {
+      fill_encoded(context, parameter, random);
       continue;
     }
     // The master copy draws the same numbers, so that the value is its rounding.

@@ -20,25 +20,25 @@ constexpr const char* kExpertWeightKey = "expert_weight_dtype";
 
 }  // namespace
 
-WeightFormat parse_expert_format(const std::string& name, const std::string& key) {
-  if (name == "auto") return WeightFormat::kDense;
-  if (name == "int8") return WeightFormat::kInt8;
+const WeightFormat& parse_expert_format(const std::string& name, const std::string& key) {
+  if (name == "auto") return dense_format();
+  if (name == "int8") return int8_format();
   throw UserError(fmt::format("experts' weights are not held in '{}'", name), key, "use auto or int8");
 }
 
-void check_expert_format(WeightFormat experts, Device device, const std::string& where) {
-  if (experts == WeightFormat::kDense || device.kind == DeviceKind::kCpu) return;
+void check_expert_format(const WeightFormat& experts, Device device, const std::string& where) {
+  if (experts.read_in_place(WeightProduct::kExperts, device)) return;
   throw UserError("experts of 8 bits are for the CPU in this version, but the device is a GPU", where,
                   "choose the device cpu, or leave expert_weight_dtype out");
 }
 
-LoadedModel::LoadedModel(HfConfig config, std::filesystem::path directory, DType dtype, WeightFormat experts)
+LoadedModel::LoadedModel(HfConfig config, std::filesystem::path directory, DType dtype, const WeightFormat& experts)
     : directory_(std::move(directory)), config_(std::move(config)) {
   decoder_ = std::make_unique<Decoder>(read_decoder_config(config_), store_, placement_, dtype);
-  if (experts == WeightFormat::kInt8) hold_experts_in_int8(store_, kExpertWeightKey);
+  if (!experts.dense()) hold_experts_in(store_, experts, kExpertWeightKey);
 }
 
-LoadedModel::LoadedModel(std::filesystem::path directory, DType dtype, WeightFormat experts)
+LoadedModel::LoadedModel(std::filesystem::path directory, DType dtype, const WeightFormat& experts)
     : LoadedModel(HfConfig::read(directory), directory, dtype, experts) {
   checkpoint_ = Checkpoint::open(directory_);
   map_ = map_of(checkpoint_);
@@ -73,12 +73,12 @@ void check_whole(const ParameterStore& store) {
   }
 }
 
-/// What 8 bits hold is frozen.
-void check_int8(const ParameterStore& store) {
+/// What is not dense is frozen.
+void check_formats(const ParameterStore& store) {
   for (const Parameter& p : store.all()) {
-    if (!p.trainable() || !p.held_in_int8()) continue;
-    throw UserError(fmt::format("'{}' is held in 8 bits and would be trained", p.name()), kExpertWeightKey,
-                    "leave expert_weight_dtype out, or train adapters alone beside the experts");
+    if (!p.trainable() || p.format().dense()) continue;
+    throw UserError(fmt::format("'{}' is held in {} and would be trained", p.name(), p.format().name()),
+                    kExpertWeightKey, "leave expert_weight_dtype out, or train adapters alone beside the experts");
   }
 }
 
@@ -106,7 +106,7 @@ std::optional<LoraOptions> set_trainable(ParameterStore& store, const TrainableO
   for (Parameter* parameter : store.select(options.freeze, "freeze_parameters")) parameter->set_trainable(false);
   for (Parameter* parameter : store.select(options.unfreeze, "trainable_parameters")) parameter->set_trainable(true);
   if (lora) check_whole(store);
-  check_int8(store);
+  check_formats(store);
   for (Parameter& parameter : store.all()) parameter.set_formats(options.formats);
   store.share_layer_gradients(options.optimizer_in_backward);
   store.share_among(options.ranks);

@@ -41,20 +41,20 @@ struct TrainableOptions {
 std::optional<LoraOptions> set_trainable(ParameterStore& store, const TrainableOptions& options);
 
 /// How a word of a command line has the routed experts' weights held: auto (in the dtype of the others) or int8.
-WeightFormat parse_expert_format(const std::string& name, const std::string& key);
+const WeightFormat& parse_expert_format(const std::string& name, const std::string& key);
 
 /// UserError where the device holds no experts of this format.
-void check_expert_format(WeightFormat experts, Device device, const std::string& where);
+void check_expert_format(const WeightFormat& experts, Device device, const std::string& where);
 
 class LoadedModel {
  public:
   /// Reads config.json and the headers of the weights, and builds the decoder; no weight is read yet. UserError if
   /// `experts` are to be held in 8 bits and the model has none, or of sizes that do not fit.
-  LoadedModel(std::filesystem::path directory, DType dtype, WeightFormat experts = WeightFormat::kDense);
+  LoadedModel(std::filesystem::path directory, DType dtype, const WeightFormat& experts = dense_format());
 
   /// A model without its weights, to plan with: of config.json alone. load() is not for it.
   LoadedModel(HfConfig config, std::filesystem::path directory, DType dtype,
-              WeightFormat experts = WeightFormat::kDense);
+              const WeightFormat& experts = dense_format());
 
   /// As above, of this model; before load().
   void set_trainable(const TrainableOptions& options);

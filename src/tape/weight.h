@@ -6,25 +6,21 @@
 
 #include "core/error.h"
 #include "core/tensor.h"
+#include "formats/weight_format.h"
 
 namespace hone {
-
-/// How the payload of a weight encodes its values.
-enum class WeightFormat {
-  kDense,  ///< payload holds the elements in its dtype (float32 or bfloat16)
-  kTiles,  ///< payload holds bfloat16, whose order is that of tiles: formats/tiled_weights.h
-  kInt8,   ///< payload holds int8 tiles, a scale for each row beside it: formats/int8_weights.h
-};
 
 /// A weight's bytes at the moment an op runs.
 struct WeightView {
   Tensor payload;
-  WeightFormat format = WeightFormat::kDense;
-  Tensor scales = {};  ///< kInt8: float32 [E, N] of a payload [E, N, K]
+  const WeightFormat* format = &dense_format();
+  Tensor scales = {};  ///< undefined where the format has none
+
+  bool is_dense() const { return format->dense(); }
 
   /// The payload, for ops that know no other format.
   const Tensor& dense() const {
-    HONE_ASSERT(format == WeightFormat::kDense);
+    HONE_ASSERT(is_dense());
     return payload;
   }
 };

@@ -34,7 +34,7 @@ std::vector<MemoryRow> memory_rows(const MemoryPlan& plan, const RunPrecision& p
   const bool stepped = precision.weights == DType::kF32 || formats.master == DType::kBF16;
   const std::string shared =
       precision.state_shared_by > 1 ? fmt::format(", one of {} ranks' parts", precision.state_shared_by) : "";
-  const char* const experts = precision.experts == WeightFormat::kInt8 ? ", experts int8" : "";
+  const std::string experts = precision.experts->dense() ? "" : fmt::format(", experts {}", precision.experts->name());
   return {{"weights", static_cast<uint64_t>(p.weights), fmt::format("{}{}", name_of(precision.weights), experts)},
           {"master weights", static_cast<uint64_t>(p.master), stepped ? "the weights themselves" : "float32" + shared},
           {"gradients", static_cast<uint64_t>(p.gradients),

@@ -12,7 +12,7 @@ namespace hone {
 /// The formats a run keeps its state in.
 struct RunPrecision {
   DType weights = DType::kBF16;
-  WeightFormat experts = WeightFormat::kDense;
+  const WeightFormat* experts = &dense_format();
   TrainingFormats formats;
   bool layers_share_gradients = false;
   OptimizerKind optimizer = OptimizerKind::kAdamw;

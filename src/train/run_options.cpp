@@ -89,8 +89,8 @@ bool saves_whole(const RunConfig& config, const char* module) {
 
 DType dtype_of(const RunConfig& config) { return config.model.dtype == "float32" ? DType::kF32 : DType::kBF16; }
 
-WeightFormat expert_format_of(const RunConfig& config) {
-  return config.model.expert_weight_dtype == "int8" ? WeightFormat::kInt8 : WeightFormat::kDense;
+const WeightFormat& expert_format_of(const RunConfig& config) {
+  return config.model.expert_weight_dtype == "int8" ? int8_format() : dense_format();
 }
 
 LoraOptions lora_options(const RunConfig::Lora& lora) {
@@ -128,7 +128,7 @@ TrainingFormats training_formats(const RunConfig& config) {
 
 RunPrecision precision_of(const RunConfig& config) {
   return {.weights = dtype_of(config),
-          .experts = expert_format_of(config),
+          .experts = &expert_format_of(config),
           .formats = training_formats(config),
           .layers_share_gradients = config.optim.optimizer_in_backward,
           .optimizer = optimizer_options(config).kind,

@@ -15,7 +15,7 @@ namespace hone {
 
 DType dtype_of(const RunConfig& config);
 /// How routed experts are held.
-WeightFormat expert_format_of(const RunConfig& config);
+const WeightFormat& expert_format_of(const RunConfig& config);
 TrainingFormats training_formats(const RunConfig& config);
 RunPrecision precision_of(const RunConfig& config);
 

@@ -142,7 +142,9 @@ void Trainer::load_weights(bool inference) {
   if (const auto& quantization = model_->checkpoint().quantization()) {
     logger_.info("the checkpoint is {}: dequantised to {}{} as it loads; trained weights are saved in bfloat16",
                  quantization->name(), name_of(model_->decoder().dtype()),
-                 expert_format_of(config_) == WeightFormat::kInt8 ? ", and experts rounded to int8," : "");
+                 expert_format_of(config_).dense()
+                     ? ""
+                     : fmt::format(", and experts rounded to {},", expert_format_of(config_).name()));
   }
   const auto begin = std::chrono::steady_clock::now();
   model_->load(stream_.device(), pool_, static_cast<uint64_t>(config_.machine.seed), inference, [&](int64_t bytes) {

@@ -5,7 +5,6 @@
 #include <mutex>
 
 #include "core/thread_pool.h"
-#include "formats/int8_weights.h"
 #include "kernels/cpu/row_math/row_math.h"
 #include "weights/checkpoint.h"
 #include "weights/stored_tensor.h"
@@ -26,9 +25,10 @@ struct Source {
   MatrixOrder order;  // of a matrix; MXFP4 is never transposed, whatever the tensor that it stands for
 
   bool contiguous() const { return !order.transposed && !order.interleaved; }
-  /// Rows of the parameter that are written at once are a multiple of these: of one held in 8 bits whole panels.
-  int64_t rows_together() const { return parameter->held_in_int8() ? kInt8PanelRows : 1; }
-  int64_t panel() const { return kInt8PanelRows * parameter->shape()[-1]; }
+  bool dense() const { return parameter->format().dense(); }
+  /// Rows of the parameter that are written at once are a multiple of these.
+  int64_t rows_together() const { return parameter->format().rows_together(); }
+  int64_t elements_together() const { return rows_together() * parameter->shape()[-1]; }
 };
 
 /// Elements of a piece of whole units of so many: one unit at least.
@@ -45,10 +45,10 @@ void cut(const Source& source, int64_t numel, std::vector<Piece>& pieces) {
   const MatrixOrder& order = source.order;
   const int64_t matrix = source.contiguous() ? numel : order.numel();
   // Pairs of rows stay together.
-  const int64_t size = order.transposed                   ? matrix
-                       : order.interleaved                ? whole(2 * order.in * source.rows_together())
-                       : source.parameter->held_in_int8() ? whole(source.panel())
-                                                          : kPiece;
+  const int64_t size = order.transposed    ? matrix
+                       : order.interleaved ? whole(2 * order.in * source.rows_together())
+                       : source.dense()    ? kPiece
+                                           : whole(source.elements_together());
   for (int64_t begin = 0; matrix > 0 && begin < numel; begin += matrix) {
     for (int64_t at = 0; at < matrix; at += size) pieces.push_back({&source, begin + at, std::min(size, matrix - at)});
   }
@@ -70,11 +70,11 @@ class PieceLoader {
 
  private:
   /// Has fill(dtype, destination) write elements [first, first + count) of the source's place once: in float32 where
-  /// there is a master, from which the value is rounded, or where 8 bits hold the value; else in the value's dtype.
+  /// there is a master, from which the value is rounded, or where it is encoded; else in the value's dtype.
   template <class Fill>
   void deliver(const Source& source, int64_t first, int64_t count, const Fill& fill) {
     const Parameter& parameter = *source.parameter;
-    if (parameter.held_in_int8()) return deliver_int8(source, source.offset + first, count, fill);
+    if (!source.dense()) return deliver_encoded(source, source.offset + first, count, fill);
     if (parameter.sharded() && parameter.keeps_master())
       return deliver_shard(parameter, source.offset + first, count, fill);
     const Tensor& exact = parameter.master();
@@ -98,22 +98,21 @@ class PieceLoader {
     std::memcpy(master, exact_.data() + (here.begin - first), static_cast<size_t>(here.count) * sizeof(float));
   }
 
-  /// The same for whole panels of a value that is held in 8 bits.
+  /// The same for whole rows of a value that is not dense.
   template <class Fill>
-  void deliver_int8(const Source& source, int64_t first, int64_t count, const Fill& fill) {
+  void deliver_encoded(const Source& source, int64_t first, int64_t count, const Fill& fill) {
     const Parameter& parameter = *source.parameter;
-    HONE_ASSERT(first % source.panel() == 0 && count % source.panel() == 0, parameter.name());
+    const int64_t together = source.elements_together(), columns = parameter.shape()[-1];
+    HONE_ASSERT(first % together == 0 && count % together == 0, parameter.name());
     exact_.resize(static_cast<size_t>(count));
     fill(DType::kF32, reinterpret_cast<std::byte*>(exact_.data()));
-    const int64_t columns = parameter.shape()[-1];
-    quantize_panels(exact_.data(), count / source.panel(), columns, parameter.value().as<int8_t>() + first,
-                    parameter.scales().as<float>() + first / columns);
+    parameter.format().fill(parameter.encoded(), first / columns, count / columns, exact_.data());
   }
 
   void load_reordered(const Piece& piece) {
     const MatrixOrder& order = piece.source->order;
     const Parameter& parameter = *piece.source->parameter;
-    const bool passes_in_float = parameter.held_in_int8() || (parameter.sharded() && parameter.keeps_master());
+    const bool passes_in_float = !piece.source->dense() || (parameter.sharded() && parameter.keeps_master());
     const DType dtype = passes_in_float ? DType::kF32 : parameter.master().dtype;
     in_file_order_.resize(static_cast<size_t>(piece.count) * size_of(dtype));
     piece.source->stored.read(scratch_, piece.first, piece.count, dtype, in_file_order_.data());
@@ -158,7 +157,6 @@ void load_parameters(const Checkpoint& checkpoint, const CheckpointMap& map, Par
   for (Parameter& parameter : store.all()) {
     const auto layout = map.layouts.find(&parameter);
     if (layout == map.layouts.end()) continue;
-    HONE_ASSERT(!parameter.in_tiles(), parameter.name());
     for (const FileTensor& tensor : layout->second) {
       std::vector<std::string> missing;
       auto stored = StoredTensor::find(checkpoint, tensor, missing);

@@ -104,8 +104,7 @@ std::vector<SavedSlice> saved_slices(const ParameterStore& store, const Checkpoi
   std::vector<SavedSlice> slices;
   for (const Parameter& parameter : store.all()) {
     if (parameter.kind() == ParameterKind::kLora) continue;
-    HONE_ASSERT(!parameter.held_in_int8(), "what 8 bits have rounded is never saved: " + parameter.name());
-    HONE_ASSERT(!parameter.in_tiles(), "what products alone read is never saved: " + parameter.name());
+    HONE_ASSERT(parameter.format().dense(), "what a format has rounded or ordered is never saved: " + parameter.name());
     const FileLayout layout = map ? map->layouts.at(&parameter) : parameter.layouts().front();
     const bool converted = dtype && parameter.kind() != ParameterKind::kBuffer;
     for (const FileTensor& tensor : layout) {

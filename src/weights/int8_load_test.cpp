@@ -45,7 +45,7 @@ class Int8Load : public ::testing::Test {
     ParameterStore wide, narrow;
     add(wide, DType::kF32);
     add(narrow, DType::kBF16);
-    hold_experts_in_int8(narrow, "expert_weight_dtype");
+    hold_experts_in(narrow, int8_format(), "expert_weight_dtype");
     for (ParameterStore* store : {&wide, &narrow}) {
       for (Parameter& parameter : store->all()) parameter.set_trainable(false);
       store->allocate(Device{});
@@ -54,7 +54,7 @@ class Int8Load : public ::testing::Test {
     size_t experts = 0;
     for (size_t i = 0; i < wide.all().size(); ++i) {
       const Parameter &exact = wide.all()[i], &rounded = narrow.all()[i];
-      if (!rounded.held_in_int8()) continue;
+      if (rounded.format().dense()) continue;
       ++experts;
       std::vector<int8_t> q(static_cast<size_t>(exact.shape().numel()));
       std::vector<float> scales(static_cast<size_t>(rounded.scales().numel()));
@@ -170,17 +170,19 @@ TEST_F(Int8Load, OfMxfp4) {
 TEST_F(Int8Load, SizesThatDoNotFitAreNamed) {
   ParameterStore odd, dense;
   testing::add_model(odd, {.hidden = 64, .intermediate = 80});
-  EXPECT_NE(testing::user_error([&] { hold_experts_in_int8(odd, "key"); }).find("160 x 64: in 8 bits both must be"),
+  EXPECT_NE(testing::user_error([&] {
+              hold_experts_in(odd, int8_format(), "key");
+            }).find("160 x 64: int8 takes multiples of 64"),
             std::string::npos);
   dense.add({"q.weight", {2, 2}, ParameterKind::kAttention, 0, {}}, DType::kF32);
-  EXPECT_NE(testing::user_error([&] { hold_experts_in_int8(dense, "key"); }).find("no routed experts"),
+  EXPECT_NE(testing::user_error([&] { hold_experts_in(dense, int8_format(), "key"); }).find("no routed experts"),
             std::string::npos);
 }
 
 TEST_F(Int8Load, WhatIsRoundedIsNeverSaved) {
   ParameterStore store;
   testing::add_experts(store, {.hidden = 64, .intermediate = 64}, 0);
-  hold_experts_in_int8(store, "key");
+  hold_experts_in(store, int8_format(), "key");
   store.allocate(Device{}, true);
   EXPECT_ANY_THROW(save_parameters(root_, store, nullptr, nullptr, {}));
 }

@@ -190,9 +190,9 @@ class BenchTraining {
 
   void hold_experts() {
     constexpr const char* kOption = "--expert-weight-dtype";
-    const WeightFormat experts = parse_expert_format(options_.expert_weight_dtype, kOption);
+    const WeightFormat& experts = parse_expert_format(options_.expert_weight_dtype, kOption);
     check_expert_format(experts, device(), kOption);
-    if (experts == WeightFormat::kInt8) hold_experts_in_int8(store_, kOption);
+    if (!experts.dense()) hold_experts_in(store_, experts, kOption);
   }
 
   void choose_recomputation() {
@@ -263,7 +263,7 @@ Json precision_of(const ParameterStore& store) {
   HONE_ASSERT(largest != nullptr);
   const auto format = [](const Tensor& tensor) { return std::string(name_of(tensor.dtype)); };
   return {{"weights", std::string(name_of(store.all().front().dtype()))},
-          {"experts_in_int8", has_int8_experts(store)},
+          {"experts_in_int8", !experts_are_dense(store)},
           {"trained", format(largest->value())},
           {"master", format(largest->master())},
           {"gradients", format(largest->gradient())},
@@ -356,7 +356,7 @@ std::string tables(const Json& r, const BenchStepOptions& options, const BenchTr
   speed.add_row({"model TFLOP/s", fmt::format("{:.4g}", r["model_tflops"].get<double>())});
   speed.add_row({"loss", fmt::format("{:.4f}", r["loss"].get<double>())});
   const RunPrecision precision{.weights = dtype_named(options.dtype),
-                               .experts = parse_expert_format(options.expert_weight_dtype, "--expert-weight-dtype"),
+                               .experts = &parse_expert_format(options.expert_weight_dtype, "--expert-weight-dtype"),
                                .formats = formats_of(options),
                                .layers_share_gradients = options.optimizer_in_backward,
                                .state_shared_by = options.zero_stage == 1 && ranks ? r["ranks"].get<int64_t>() : 1};

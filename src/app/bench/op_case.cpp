@@ -50,16 +50,19 @@ Weight& BenchData::weight(Shape shape, DType dtype, bool trained) {
 Weight& BenchData::frozen_weight(Shape shape, DType dtype) {
   if (!gains_from_tiles(stream_.device(), dtype, shape)) return weight(shape, dtype, false);
   // Random numbers are as random in any order.
-  const WeightView view{random(shape, dtype, 0.02f), WeightFormat::kTiles};
+  const WeightView view{random(shape, dtype, 0.02f), &tile_format()};
   return *weights_.emplace_back(std::make_unique<BenchWeight>(view, Tensor{}));
 }
 
 Weight& BenchData::int8_weight(Shape shape) {
-  const WeightView view{take(shape, DType::kI8), WeightFormat::kInt8, take({shape[0], shape[1]}, DType::kF32)};
+  const WeightView view{take(shape, DType::kI8), &int8_format(), take({shape[0], shape[1]}, DType::kF32)};
   const Tensor expert = random({shape[1], shape[2]}, DType::kF32, 0.02f);
   stream_.enqueue([=](ThreadPool& pool) {
-    for (int64_t e = 0; e < shape[0]; ++e)
-      quantize_expert(pool, expert, view.payload.rows(e, 1), view.scales.rows(e, 1));
+    const int64_t together = view.format->rows_together(), panels = shape[1] / together;
+    pool.parallel_for(shape[0] * panels, [&](int64_t i, int) {
+      view.format->fill({shape, view.payload, view.scales}, i * together, together,
+                        expert.as<float>() + i % panels * together * shape[2]);
+    });
   });
   return *weights_.emplace_back(std::make_unique<BenchWeight>(view, Tensor{}));
 }

@@ -124,7 +124,7 @@ void resolve_expert_weights(const ResolvedConfig& config) {
            "write finetuning_type: lora, which trains adapters beside them, or leave expert_weight_dtype out");
   }
   if (config.run.machine.device.starts_with("cuda")) {
-    check_expert_format(WeightFormat::kInt8, Device{DeviceKind::kCuda, 0}, where(config, "expert_weight_dtype"));
+    check_expert_format(int8_format(), Device{DeviceKind::kCuda, 0}, where(config, "expert_weight_dtype"));
   }
 }
 

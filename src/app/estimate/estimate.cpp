@@ -294,7 +294,7 @@ int run_estimate(const EstimateOptions& options) {
   Target target(device_to_plan_for(config.machine.device), options.memory);
   const std::vector<Variant> variants = variants_of(config, decoder.num_moe_layers() > 0, target.stream);
   const Variant chosen = configured(config, target);
-  const std::string verdict = advice(variants, chosen, experts_fit_int8(model.store()), target);
+  const std::string verdict = advice(variants, chosen, experts_fit(model.store(), int8_format()), target);
   if (options.json) {
     Json json = {{"configured", json_of(chosen, target)},
                  {"variants", Json::array()},

@@ -1,6 +1,5 @@
 #include "ops/linear/linear.h"
 
-#include "formats/tiled_weights.h"
 #include "kernels/device_dispatch.h"
 #include "kernels/weight_gradient/weight_gradient.h"
 
@@ -8,11 +7,11 @@ namespace hone {
 
 namespace {
 
-/// Only frozen weights of a CPU are anything but dense.
+/// Only frozen weights are anything but dense.
 void check_weight(const Context& context, const WeightView& w, DType activations) {
-  if (w.format == WeightFormat::kDense) return;
-  HONE_ASSERT(w.format == WeightFormat::kTiles && activations == DType::kBF16);
-  HONE_ASSERT(gains_from_tiles(context.device(), w.payload.dtype, w.payload.shape));
+  if (w.is_dense()) return;
+  HONE_ASSERT(w.format->read_in_place(WeightProduct::kLinear, context.device()) && activations == DType::kBF16);
+  HONE_ASSERT(w.payload.dtype == DType::kBF16 && w.format->fits(w.payload.shape));
 }
 
 }  // namespace
@@ -23,7 +22,7 @@ void linear(const Context& context, const LinearArgs& args) {
 }
 void linear_grad(const Context& context, const LinearGradArgs& args) {
   check_weight(context, args.w, args.dy.dtype);
-  HONE_ASSERT(args.w.format == WeightFormat::kDense || !args.dw.wanted());
+  HONE_ASSERT(args.w.is_dense() || !args.dw.wanted());
   dispatch(context, args, &cpu::linear_grad, HONE_CUDA_OP(linear_grad));
 }
 void lora_down(const Context& context, const LoraDownArgs& args) {

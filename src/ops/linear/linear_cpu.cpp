@@ -35,12 +35,12 @@ struct Products {
 
   /// c = x Wᵀ + beta · c
   void multiply_transposed(const Tensor& x, const WeightView& w, const GradDest& c) const {
-    if (w.format == WeightFormat::kTiles) return tile_linear(pool, x, w.payload, true, c);
+    if (!w.is_dense()) return tile_linear(pool, x, w.payload, true, c);
     (*this)(matrix(x), transposed(matrix(w.payload)), x.shape[1], c);
   }
   /// c = dy W + beta · c
   void multiply(const Tensor& dy, const WeightView& w, const GradDest& c) const {
-    if (w.format == WeightFormat::kTiles) return tile_linear(pool, dy, w.payload, false, c);
+    if (!w.is_dense()) return tile_linear(pool, dy, w.payload, false, c);
     (*this)(matrix(dy), matrix(w.payload), dy.shape[1], c);
   }
 };

@@ -2,8 +2,6 @@
 
 #include <algorithm>
 
-#include "formats/int8_weights.h"
-#include "formats/tiled_weights.h"
 #include "kernels/device_dispatch.h"
 #include "kernels/weight_gradient/weight_gradient.h"
 
@@ -11,18 +9,16 @@ namespace hone {
 
 namespace {
 
-/// Only frozen weights on a CPU are anything but dense.
+/// Only frozen weights are anything but dense.
 void check_weight(const Context& context, const WeightView& weight, bool wants_grad = false) {
   const Tensor &payload = weight.payload, &scales = weight.scales;
-  HONE_ASSERT(scales.defined() == (weight.format == WeightFormat::kInt8));
-  if (weight.format == WeightFormat::kDense) return;
-  HONE_ASSERT(context.device().kind == DeviceKind::kCpu && !wants_grad);
-  if (weight.format == WeightFormat::kTiles) {
-    HONE_ASSERT(payload.shape.rank() == 3 && gains_from_tiles(context.device(), payload.dtype, payload.shape));
-  } else {
-    HONE_ASSERT(payload.dtype == DType::kI8 && fits_int8(payload.shape));
-    HONE_ASSERT(scales.dtype == DType::kF32 && scales.shape == (Shape{payload.shape[0], payload.shape[1]}));
-  }
+  const auto expected = weight.format->scales(payload.shape);
+  HONE_ASSERT(scales.defined() == expected.has_value());
+  if (weight.is_dense()) return;
+  HONE_ASSERT(!wants_grad && weight.format->read_in_place(WeightProduct::kExperts, context.device()));
+  HONE_ASSERT(payload.shape.rank() == 3 && weight.format->fits(payload.shape));
+  HONE_ASSERT(payload.dtype == weight.format->payload(payload.shape, payload.dtype).dtype);
+  HONE_ASSERT(!expected || (scales.dtype == expected->dtype && scales.shape == expected->shape));
 }
 
 }  // namespace

@@ -123,14 +123,14 @@ TEST(MoeExperts, ABaseOfEightBitsMatchesTheReference) {
   for (Isa isa : {Isa::kBaseline, Isa::kAvx2, Isa::kAvx512, Isa::kAmx}) {
     if (isa > best_isa()) continue;
     force_isa(isa);
-    expect_matches(sizes, {.lora = MoeLora::kShared, .base_format = WeightFormat::kInt8});
+    expect_matches(sizes, {.lora = MoeLora::kShared, .base_format = &int8_format()});
   }
   force_isa(best_isa());
-  expect_matches(sizes, {.base_format = WeightFormat::kInt8, .biases = true, .biases_trained = false});
-  expect_matches(sizes, {.lora = MoeLora::kSplit, .dropout = 0.25f, .base_format = WeightFormat::kInt8});
-  expect_matches({3, 128, 64, 2, 1}, {.base_format = WeightFormat::kInt8, .ids = all_to(1, 3)});
+  expect_matches(sizes, {.base_format = &int8_format(), .biases = true, .biases_trained = false});
+  expect_matches(sizes, {.lora = MoeLora::kSplit, .dropout = 0.25f, .base_format = &int8_format()});
+  expect_matches({3, 128, 64, 2, 1}, {.base_format = &int8_format(), .ids = all_to(1, 3)});
   expect_matches({2, 64, 192, 70, 2},
-                 {.base_format = WeightFormat::kInt8, .router_weights_trained = false, .clamped = true});
+                 {.base_format = &int8_format(), .router_weights_trained = false, .clamped = true});
 }
 
 /// An expert's weights of 12 MiB, of which few are dequantised at a time, against weights of float32 in the same
@@ -138,7 +138,7 @@ TEST(MoeExperts, ABaseOfEightBitsMatchesTheReference) {
 TEST(MoeExperts, ExpertsOfEightBitsAreDequantisedInTurn) {
   if (test_device().kind == DeviceKind::kCuda) GTEST_SKIP() << "for the CPU alone";
   const MoeSizes sizes{5, 1024, 1408, 6, 2};
-  const OpCase c = moe_case(sizes, {.base_format = WeightFormat::kInt8});
+  const OpCase c = moe_case(sizes, {.base_format = &int8_format()});
   OpCase same_values = moe_case(sizes, {.base_trained = false});
   same_values.weights = c.weights;
   const OpResult got = run_op(c, {.dtype = DType::kF32}), want = run_op(same_values, {.dtype = DType::kF32});

@@ -19,7 +19,7 @@ struct MoeOptions {
   float dropout = 0.0f;
   bool base_trained = true;
   /// Other than dense the base is frozen: in 8 bits with H and I multiples of 64; in tiles on AMX alone, for bfloat16.
-  WeightFormat base_format = WeightFormat::kDense;
+  const WeightFormat* base_format = &dense_format();
   bool x_trained = true;
   bool router_weights_trained = true;
   bool biases = false, biases_trained = true;

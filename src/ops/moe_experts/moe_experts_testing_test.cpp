@@ -162,21 +162,15 @@ Argument int8_argument(Shape shape, uint64_t key, double scale) {
 /// A frozen weight as ops are given it in a format of its own.
 class FormattedWeight : public Weight {
  public:
-  FormattedWeight(const Argument& argument, WeightFormat format)
+  FormattedWeight(const Argument& argument, const WeightFormat* format)
       : shape_(argument.shape),
         payload_(test_device(), argument.values.size() * sizeof(BFloat16)),
         scales_(test_device(), static_cast<size_t>(shape_[0] * shape_[1]) * sizeof(float)) {
     const std::vector<float> values(argument.values.begin(), argument.values.end());
-    if (format == WeightFormat::kInt8) {
-      view_ = {payload_.tensor(shape_, DType::kI8), format, scales_.tensor({shape_[0], shape_[1]}, DType::kF32)};
-      quantize_panels(values.data(), shape_[0] * shape_[1] / kInt8PanelRows, shape_[2], view_.payload.as<int8_t>(),
-                      view_.scales.as<float>());
-    } else {
-      view_ = {payload_.tensor(shape_, DType::kBF16), format};
-      std::transform(values.begin(), values.end(), view_.payload.as<BFloat16>(), [](float x) { return BFloat16(x); });
-      ThreadPool pool(1);
-      order_as_tiles(pool, view_.payload);
-    }
+    const FormatTensor payload = format->payload(shape_, DType::kBF16);
+    view_ = {payload_.tensor(payload.shape, payload.dtype), format};
+    if (const auto scales = format->scales(shape_)) view_.scales = scales_.tensor(scales->shape, scales->dtype);
+    format->fill({shape_, view_.payload, view_.scales}, 0, shape_[0] * shape_[1], values.data());
   }
   const Shape& shape() const override { return shape_; }
   WeightView view() const override { return view_; }
@@ -208,15 +202,15 @@ OpCase moe_case(const MoeSizes& s, const MoeOptions& options) {
               random_argument({s.tokens, s.k}, 2, 1, options.router_weights_trained)};
   const auto base = [&](Shape shape, uint64_t key) {
     const double scale = size_one(shape[2]);
-    if (options.base_format == WeightFormat::kInt8) return int8_argument(shape, key, scale);
-    const bool dense = options.base_format == WeightFormat::kDense;
+    if (options.base_format == &int8_format()) return int8_argument(shape, key, scale);
+    const bool dense = options.base_format == &dense_format();
     return random_argument(shape, key, scale, options.base_trained && dense);
   };
   c.weights = {base({s.experts, 2 * s.intermediate, s.hidden}, 3), base({s.experts, s.hidden, s.intermediate}, 4)};
   std::vector<std::shared_ptr<FormattedWeight>> formatted;
   for (Argument& weight : c.weights) {
     weight.takes_narrow_gradient = true;
-    if (options.base_format == WeightFormat::kDense) continue;
+    if (options.base_format == &dense_format()) continue;
     formatted.push_back(std::make_shared<FormattedWeight>(weight, options.base_format));
   }
   for (const AdapterSpec& spec : specs) {

@@ -71,8 +71,7 @@ class TileProducts : public ::testing::Test {
                                       << " E " << sizes.experts << " k " << sizes.k);
     const OpCase c = moe_case(sizes, options);
     const OpResult want = run_on(Isa::kAvx512, c), got = run_on(Isa::kAmx, c);
-    const double mean_tolerance =
-        kMeanTolerance + (options.base_format == WeightFormat::kInt8 ? kInt8MeanTolerance : 0);
+    const double mean_tolerance = kMeanTolerance + (options.base_format == &int8_format() ? kInt8MeanTolerance : 0);
     expect_close(got.outputs, want.outputs, mean_tolerance, "output");
     expect_close(got.gradients, want.gradients, mean_tolerance, "gradient");
   }
@@ -140,7 +139,7 @@ TEST_F(TileProducts, MatchVectorsWhereOneExpertTakesAll) {
 TEST_F(TileProducts, DoNotDependOnThreads) {
   // Large enough that threads get different parts.
   for (const MoeOptions& options :
-       {MoeOptions{}, {.lora = MoeLora::kSplit}, {.lora = MoeLora::kSplit, .base_format = WeightFormat::kInt8}}) {
+       {MoeOptions{}, {.lora = MoeLora::kSplit}, {.lora = MoeLora::kSplit, .base_format = &int8_format()}}) {
     const OpCase c = moe_case({300, 320, 256, 3, 2}, options);
     const OpResult want = run_on(Isa::kAmx, c, 1);
     for (int threads : {2, 5}) {
@@ -158,7 +157,7 @@ TEST_F(TileProducts, OfWeightsInTilesHaveTheBitsOfDenseOnes) {
                                       << s.experts << " k " << s.k << " lora " << static_cast<int>(options.lora));
     options.base_trained = false;
     const OpResult want = run_on(Isa::kAmx, moe_case(s, options), 2);
-    options.base_format = WeightFormat::kTiles;
+    options.base_format = &tile_format();
     const OpResult got = run_on(Isa::kAmx, moe_case(s, options), 2);
     EXPECT_EQ(got.outputs, want.outputs);
     EXPECT_EQ(got.gradients, want.gradients);
@@ -213,8 +212,8 @@ TEST_F(TileProducts, OfALinearWeightInTilesHaveTheBitsOfADenseOne) {
     const std::vector<BFloat16> dx_before = bits(dx);
     std::vector<std::vector<BFloat16>> results[2];
     for (auto& found : results) {
-      const WeightView view{w, &found == results ? WeightFormat::kDense : WeightFormat::kTiles};
-      if (view.format == WeightFormat::kTiles) order_as_tiles(pool, w);
+      const WeightView view{w, &found == results ? &dense_format() : &tile_format()};
+      if (view.format == &tile_format()) order_as_tiles(pool, w);
       for (const Tensor& b : {Tensor{}, bias}) {
         linear(context, {.x = x, .w = view, .bias = b, .y = y});
         found.push_back(bits(y));
@@ -257,8 +256,8 @@ TEST_F(TileProducts, OfEightBitsMatchVectors) {
       {257, 128, 64, 256, 8}   // many experts with few rows each
   };
   for (const MoeSizes& s : sizes) {
-    expect_matches_vectors(s, {.base_format = WeightFormat::kInt8});
-    expect_matches_vectors(s, {.lora = MoeLora::kSplit, .base_format = WeightFormat::kInt8});
+    expect_matches_vectors(s, {.base_format = &int8_format()});
+    expect_matches_vectors(s, {.lora = MoeLora::kSplit, .base_format = &int8_format()});
   }
 }
 
@@ -266,22 +265,22 @@ TEST_F(TileProducts, OfEightBitsMatchVectorsWithAdaptersAndBiases) {
   const MoeSizes s{41, 1088, 128, 3, 2};
   for (int64_t rank : {1, 20, 64, 516}) {
     for (MoeLora lora : {MoeLora::kSplit, MoeLora::kShared, MoeLora::kDownOnly}) {
-      expect_matches_vectors(s, {.lora = lora, .rank = rank, .base_format = WeightFormat::kInt8});
+      expect_matches_vectors(s, {.lora = lora, .rank = rank, .base_format = &int8_format()});
     }
   }
   expect_matches_vectors(
-      s, {.lora = MoeLora::kShared, .base_format = WeightFormat::kInt8, .biases = true, .biases_trained = false});
-  expect_matches_vectors(s, {.lora = MoeLora::kSplit, .dropout = 0.25f, .base_format = WeightFormat::kInt8});
-  expect_matches_vectors(s, {.lora = MoeLora::kSplit, .base_format = WeightFormat::kInt8, .x_trained = false});
-  expect_matches_vectors(s, {.base_format = WeightFormat::kInt8, .x_trained = false});
+      s, {.lora = MoeLora::kShared, .base_format = &int8_format(), .biases = true, .biases_trained = false});
+  expect_matches_vectors(s, {.lora = MoeLora::kSplit, .dropout = 0.25f, .base_format = &int8_format()});
+  expect_matches_vectors(s, {.lora = MoeLora::kSplit, .base_format = &int8_format(), .x_trained = false});
+  expect_matches_vectors(s, {.base_format = &int8_format(), .x_trained = false});
   for (MoeLora lora : {MoeLora::kNone, MoeLora::kSplit}) {
-    expect_matches_vectors(s, {.lora = lora, .base_format = WeightFormat::kInt8, .router_weights_trained = false});
+    expect_matches_vectors(s, {.lora = lora, .base_format = &int8_format(), .router_weights_trained = false});
   }
 }
 
 /// What is not finite stays visible, and in its own row.
 TEST_F(TileProducts, OfEightBitsKeepWhatIsNotFinite) {
-  OpCase c = moe_case({4, 128, 64, 2, 1}, {.base_format = WeightFormat::kInt8});
+  OpCase c = moe_case({4, 128, 64, 2, 1}, {.base_format = &int8_format()});
   for (double value : {HUGE_VAL, -HUGE_VAL, std::nan("")}) {
     c.inputs[0].values[130] = value;  // token 1
     const OpResult got = run_on(Isa::kAmx, c);

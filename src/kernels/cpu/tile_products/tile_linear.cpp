@@ -9,7 +9,7 @@ void tile_linear(ThreadPool& pool, const Tensor& a, const Tensor& weight, bool c
   int64_t offsets[] = {0, a.shape[0]};
   const Tensor of_one{reinterpret_cast<std::byte*>(offsets), DType::kI64, {2}, a.device};
   const std::vector<ExpertAdapterView> none;
-  const WeightView stack{weight.reshaped({1, weight.shape[0], weight.shape[1]}), WeightFormat::kTiles};
+  const WeightView stack{weight.reshaped({1, weight.shape[0], weight.shape[1]}), &tile_format()};
   const TileFactor factor{.weight = stack, .columns_first = columns_first, .adapters = &none};
   TileProduct product(of_one, {a}, factor, {});
   if (c.beta == 0.0f) return product.store(pool, c.dst);

@@ -74,7 +74,7 @@ TileProduct::TileProduct(const Tensor& offsets, const RowMatrix& a, const TileFa
     : offsets_(offsets), factor_(factor), strips_(factor.columns() / amx::kStripLanes), projects_(!low_rank.formed) {
   shape_.rows = rows_of(a);
   shape_.weight = factor.operand(0);
-  shape_.weight_in_tiles = factor.weight.format == WeightFormat::kTiles;
+  shape_.weight_in_tiles = factor.weight.format == &tile_format();
   shape_.depth = factor.depth();
   const Tensor& l = low_rank.rows;
   for (const ExpertAdapterView& adapter : *factor.adapters) {

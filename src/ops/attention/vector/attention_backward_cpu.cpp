@@ -189,8 +189,7 @@ void backward_by_gemm(const Context& context, const AttentionBackwardArgs& args)
 void attention_backward(const Context& context, const AttentionBackwardArgs& args) {
   const AttentionArgs& forward = args.forward;
   if (args.dsinks.wanted()) {
-    const int64_t tokens = forward.q.shape[0];
-    sinks_grad(context, {{forward.sinks, forward.out, forward.lse, tokens, 1}, args.dout, args.dsinks});
+    sinks_grad(context, {{forward.sinks, forward.out, forward.lse}, args.dout, args.dsinks});
   }
   context.note_kernel("attention", attends_on_amx(forward) ? "AMX backward" : name_of(active_isa()));
   attends_on_amx(forward) ? attention_backward_on_amx(context, args) : backward_by_gemm(context, args);

@@ -1,6 +1,5 @@
 #include "ops/moe_experts/cpu/base_experts_cpu.h"
 
-#include "formats/int8_weights.h"
 #include "ops/moe_experts/cpu/tile_products_cpu.h"
 
 namespace hone::cpu {
@@ -8,16 +7,16 @@ namespace hone::cpu {
 namespace {
 
 constexpr int64_t kScratchBytes = 64 << 20;
-/// Rows of a weight that one task dequantises: four panels.
-constexpr int64_t kTaskRows = 4 * kInt8PanelRows;
+/// Rows of a weight that one task dequantises; formats other than the dense one take multiples of them.
+constexpr int64_t kTaskRows = 64;
 
 }  // namespace
 
 BaseExperts::BaseExperts(ArenaScope& scratch, const WeightView& weight, int64_t rows, DType activations)
     : weight_(weight),
       tiles_(takes_tiles(weight.payload.shape[1], weight.payload.shape[2], activations, weight.payload.dtype)) {
-  HONE_ASSERT(tiles_ || weight.format != WeightFormat::kTiles);
-  if (tiles_ || weight.format == WeightFormat::kDense) return;
+  HONE_ASSERT(tiles_ || weight.format != &tile_format());
+  if (tiles_ || weight.is_dense()) return;
   const int64_t experts = weight.payload.shape[0], n = weight.payload.shape[1], k = weight.payload.shape[2];
   const int64_t fitting = kScratchBytes / (n * k * static_cast<int64_t>(sizeof(float)));
   wide_ = scratch.take({std::max<int64_t>(std::min({fitting, experts, rows}), 1), n, k}, DType::kF32);
@@ -25,13 +24,12 @@ BaseExperts::BaseExperts(ArenaScope& scratch, const WeightView& weight, int64_t 
 
 void BaseExperts::dequantize(ThreadPool& pool, std::span<const int64_t> experts) const {
   const Tensor& payload = weight_.payload;
-  const int64_t n = payload.shape[1], k = payload.shape[2], tasks = n / kTaskRows;
+  const int64_t n = payload.shape[1], tasks = n / kTaskRows;
+  const EncodedWeight encoded{payload.shape, payload, weight_.scales};
   pool.parallel_for(static_cast<int64_t>(experts.size()) * tasks, [&](int64_t task, int) {
     const int64_t slot = task / tasks, row = task % tasks * kTaskRows, e = experts[static_cast<size_t>(slot)];
-    const int8_t* q = payload.as<int8_t>() + e * n * k;
-    const float* scales = weight_.scales.as<float>() + e * n;
     const Tensor to = expert_tensor(wide_, slot).rows(row, kTaskRows);
-    dequantize_rows(q, scales, row, kTaskRows, k, to.as<float>());
+    weight_.format->read(encoded, e * n + row, kTaskRows, to.as<float>());
   });
 }
 
@@ -63,7 +61,7 @@ void BaseExperts::product(ThreadPool& pool, const ExpertRows& rows, const RowMat
 
 void BaseExperts::transposed_product(ThreadPool& pool, const ExpertRows& rows, const RowMatrix& a, const RowMatrix& c,
                                      float beta) const {
-  HONE_ASSERT(wide_.defined() || weight_.format == WeightFormat::kDense);
+  HONE_ASSERT(wide_.defined() || weight_.is_dense());
   const int64_t n = weight_.payload.shape[1], k = weight_.payload.shape[2];
   for_experts(pool, rows, [&](auto experts, auto w) {
     const auto w_transposed = [&](size_t i) { return transposed(w(i)); };
