@@ -121,7 +121,7 @@ TEST_F(Int8Experts, AreRefusedWhereTheyCannotBe) {
   refused(train("out", {"expert_weight_dtype=bfloat16", "dtype=float32"}), "but dtype is float32");
   const Folder odd;
   refused(run_hone(train_arguments(make_model(odd), data_, folder_ / "out", {int8, "finetuning_type=lora"})),
-          "both must be multiples of 64");
+          "int8 takes multiples of 64");
   refused(run_hone({"bench", "step", "--model", model_, "--device", "cpu", "--expert-weight-dtype", "int8"}),
           "would be trained");
   refused(run_hone({"bench", "step", "--model", model_, "--mode", "lora", "--expert-weight-dtype", "int9"}),

@@ -9,7 +9,6 @@
 
 #include <array>
 #include <cerrno>
-#include <chrono>
 #include <cstdlib>
 #include <cstring>
 #include <ctime>
@@ -194,6 +193,16 @@ FolderLock::~FolderLock() {
   if (descriptor_ < 0) return;
   unlink(path_.c_str());
   close(descriptor_);
+}
+
+std::unique_ptr<FolderLock> FolderLock::take_within(const fs::path& folder, std::chrono::milliseconds patience) {
+  constexpr std::chrono::milliseconds kPause{20};
+  const auto end = std::chrono::steady_clock::now() + patience;
+  while (std::chrono::steady_clock::now() < end) {
+    if (auto lock = try_take(folder)) return lock;
+    std::this_thread::sleep_for(kPause);
+  }
+  return std::make_unique<FolderLock>(folder);
 }
 
 std::unique_ptr<FolderLock> FolderLock::try_take(const fs::path& folder) {

@@ -4,6 +4,7 @@
 // that has not been touched for 60 seconds, by the file system's own clock, is taken over.
 #pragma once
 
+#include <chrono>
 #include <condition_variable>
 #include <filesystem>
 #include <functional>
@@ -58,6 +59,10 @@ class FolderLock {
   FolderLock(const FolderLock&) = delete;
   FolderLock& operator=(const FolderLock&) = delete;
 
+  /// As the constructor, but waits for another process that holds it: one that was killed does until the system has
+  /// closed all that it had open.
+  static std::unique_ptr<FolderLock> take_within(const std::filesystem::path& folder,
+                                                 std::chrono::milliseconds patience);
   /// As the constructor, but nothing where another process holds the lock or the folder cannot be written.
   static std::unique_ptr<FolderLock> try_take(const std::filesystem::path& folder);
 

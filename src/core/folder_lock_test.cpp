@@ -60,6 +60,18 @@ TEST(FolderLock, EndsWithItsProcessHoweverThatEnds) {
   close(ready[1]);
 }
 
+TEST(FolderLock, IsWaitedForWhileItsHolderEnds) {
+  const testing::TestRoot root;
+  auto held = std::make_unique<FolderLock>(root.path());
+  EXPECT_THROW(FolderLock::take_within(root.path(), std::chrono::milliseconds(50)), UserError);
+  std::thread holder([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    held.reset();
+  });
+  EXPECT_NE(FolderLock::take_within(root.path(), std::chrono::seconds(20)), nullptr);
+  holder.join();
+}
+
 TEST(FolderLock, AFolderThatCannotBeWrittenIsAnError) {
   const testing::TestRoot root;
   EXPECT_THAT(refusal(root / "absent"), HasSubstr("cannot be written"));

@@ -114,7 +114,8 @@ void Trainer::save_as_survivor(Reporter& reporter) {
   } catch (const Error&) {  // of a collective, which is why this is done
   }
   try {
-    const auto lock = writes() ? nullptr : std::make_unique<FolderLock>(config_.report.output_dir);
+    constexpr std::chrono::seconds kPatience{10};  // the first rank's connection may end before its lock does
+    const auto lock = writes() ? nullptr : FolderLock::take_within(config_.report.output_dir, kPatience);
     WholeStateReader state;
     write_checkpoint(reporter, state);
     logger_.warning("step {} was saved before the end: go on with resume=auto", state_.step);

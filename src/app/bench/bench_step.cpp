@@ -14,6 +14,7 @@
 #include "app/verify/replay.h"
 #include "core/error.h"
 #include "core/philox.h"
+#include "core/printable.h"
 #include "core/profiler.h"
 #include "core/thread_pool.h"
 #include "params/frozen_weights.h"
@@ -325,11 +326,11 @@ Json results_of(const BenchStepOptions& options, const BenchTraining& training, 
 
 std::string heading(const Json& r) {
   return fmt::format(
-      "{}, {} layers, {} parameters ({} active): {}, {} trained\n{} × {} tokens a step on {}, recompute {}\n",
-      r["model"].get<std::string>(), r["layers"].get<int64_t>(), human_count(r["parameters"].get<double>()),
-      human_count(r["active"].get<double>()), r["mode"].get<std::string>(), human_count(r["trained"].get<double>()),
-      r["batch"].get<int64_t>(), r["seq"].get<int64_t>(), r["device_name"].get<std::string>(),
-      r["recompute"].get<std::string>());
+      "{}, {} layer{}, {} parameters ({} active): {}, {} trained\n{} × {} tokens a step on {}, recompute {}\n",
+      r["model"].get<std::string>(), r["layers"].get<int64_t>(), plural(r["layers"].get<int64_t>()),
+      human_count(r["parameters"].get<double>()), human_count(r["active"].get<double>()), r["mode"].get<std::string>(),
+      human_count(r["trained"].get<double>()), r["batch"].get<int64_t>(), r["seq"].get<int64_t>(),
+      r["device_name"].get<std::string>(), r["recompute"].get<std::string>());
 }
 
 std::string tables(const Json& r, const BenchStepOptions& options, const BenchTraining& training, bool color) {
@@ -373,10 +374,19 @@ struct Measured {
   Times whole, host;
 };
 
-Measured measure(const BenchStepOptions& options, BenchTraining& training) {
+/// On standard error, since results may be JSON on standard output.
+void tell(const std::string& line) { fmt::print(stderr, "{}\n", line); }
+
+/// `tells`: of steps that take seconds, one line each.
+Measured measure(const BenchStepOptions& options, BenchTraining& training, bool tells) {
+  constexpr double kLong = 2;
   std::vector<double> seconds, host_seconds;
-  for (int64_t i = 0; i < options.warmup + options.steps; ++i) {
+  const int64_t all = options.warmup + options.steps;
+  for (int64_t i = 0; i < all; ++i) {
     const StepTime time = training.step(i);
+    if (tells && time.whole > kLong) {
+      tell(fmt::format("step {} of {}: {:.1f} s{}", i + 1, all, time.whole, i < options.warmup ? " (warm-up)" : ""));
+    }
     if (i < options.warmup) continue;
     seconds.push_back(time.whole);
     host_seconds.push_back(time.host);
@@ -414,7 +424,7 @@ Profile profile_steps(const BenchStepOptions& options, BenchTraining& training) 
 std::optional<double> seconds_alone(const BenchStepOptions& options, const TrainerRanks& ranks) {
   try {
     BenchTraining training(options, ranks, false);
-    return measure(options, training).whole.median;
+    return measure(options, training, false).whole.median;
   } catch (const UserError&) {
     return std::nullopt;
   }
@@ -429,8 +439,11 @@ int run_bench_step(const BenchStepOptions& options, const TrainerRanks& ranks) {
     throw UserError("ranks do not step in backward", "--optimizer-in-backward", "leave it out");
   }
   const std::optional<double> alone = together ? seconds_alone(options, ranks) : std::nullopt;
+  const bool tells = ranks.rank == 0;
+  if (tells)
+    tell(fmt::format("{}: making random weights, then {} steps", options.model, options.warmup + options.steps));
   BenchTraining training(options, ranks, together);
-  const Measured measured = measure(options, training);
+  const Measured measured = measure(options, training, tells);
   Json results = results_of(options, training, measured.whole, measured.host);
   const Json alone_ms = together ? alone_on_each(alone, training) : Json(nullptr);
   const bool profiled = together || !options.profile.empty();

@@ -277,7 +277,9 @@ void add_precision(GroupBuilder group) {
       .rewrite(list_means("selective"))
       .alias({"recompute", "use_gradient_checkpointing", "activation_checkpointing", "recompute_granularity",
               "recompute_modules"});
-  group.later("fp16", KeyType::kBool, "Training in float16.").neutral(false);
+  group.later("fp16", KeyType::kBool, "Training in float16.")
+      .neutral(false)
+      .instead("use bf16: true, whose numbers have the range of float32");
   group.later("fp8", KeyType::kBool, "Matrix products in 8-bit floats.").neutral(false).alias({"use_fp8"});
   group.later("load_in_4bit", KeyType::kBool, "A base quantised to 4 bits.")
       .neutral(false)

@@ -171,7 +171,7 @@ class Quickstart {
   void merge() {
     const std::string model = (folder_ / "act1").string(), adapter = (folder_ / "act2").string(),
                       output = (folder_ / "merged").string();
-    story_.act("Merge", "the adapter becomes part of the weights, and the logits are compared");
+    story_.act("Merge", "the adapter becomes part of the weights, and what was written is checked");
     story_.say(
         fmt::format("{} merge --model {} --adapter {} --output {} --force", program_name(), model, adapter, output));
     MergeOptions options;

@@ -237,8 +237,9 @@ bool less_than(const Value& a, const Value& b, std::string_view op) {
 
 void fail_undefined(const Value& value) {
   const auto& description = value.get<Undefined>()->description;
-  throw TemplateError(description ? *description : "an undefined value is used", 0,
-                      "guard its use with 'is defined' or default(), or give the value");
+  throw TemplateError(
+      description ? *description : "an undefined value is used", 0,
+      "guard its use with 'is defined' or default(), or give the value (of a variable: in chat_template_kwargs)");
 }
 
 const MarkedString& require_string(const Value& value, std::string_view what) {
