@@ -1,6 +1,6 @@
 # Thin targets over CMake. Each installs what it needs first (tools/setup.sh says what it does) and then builds.
-#   make quickstart [SEED=7]   set up, build, and fine-tune a small model in two acts
-#   make build                 build/hone
+#   make quickstart [SEED=7]   set up, build (without GPU kernels where no GPU is), and fine-tune a small model in two acts
+#   make build [CUDA=OFF]      build/hone; CUDA=ON or OFF instead of where a toolkit is
 #   make parquet               build/hone that reads .parquet files too (fetches Apache Arrow, 60 MB)
 #   make test                  all tests
 #   make fuzz                  readers of foreign files on damaged input, under AddressSanitizer and UndefinedBehaviorSanitizer
@@ -9,10 +9,13 @@
 #   make dist                  dist/hone-VERSION-linux-x86_64.tar.gz
 #   make op OP=rms_norm        tests and benchmark of one op
 MAKEFLAGS += --no-print-directory
+SHELL := /bin/bash
+.SHELLFLAGS := -o pipefail -c
 SEED ?= 42
 JOBS ?= $(shell nproc)
+CUDA ?= AUTO
 BUILD ?= build
-CONFIGURE = cmake -S . -B $(BUILD) -G "Unix Makefiles" -DCMAKE_BUILD_TYPE=Release
+CONFIGURE = cmake -S . -B $(BUILD) -G "Unix Makefiles" -DCMAKE_BUILD_TYPE=Release -DHONE_CUDA=$(CUDA)
 SOURCES = $(shell find src tests -name '*.h' -o -name '*.cpp' -o -name '*.cu')
 
 FUZZERS = $(patsubst tests/fuzz/%_fuzz.cpp,hone_fuzz_%,$(wildcard tests/fuzz/*_fuzz.cpp))
@@ -26,7 +29,7 @@ setup-tests: setup
 	@tools/setup.sh test
 
 build: setup
-	@$(CONFIGURE) -DHONE_TESTS=OFF >/dev/null
+	@$(CONFIGURE) -DHONE_TESTS=OFF | grep 'GPU kernels'
 	@cmake --build $(BUILD) --target hone -j $(JOBS)
 	@echo "built $(BUILD)/hone"
 
@@ -34,7 +37,11 @@ parquet:
 	@tools/setup.sh parquet
 	@$(MAKE) build
 
-quickstart: build
+# Where no GPU is, GPU kernels would only make the first result later.
+GPU = $(wildcard /dev/nvidiactl /dev/dxg)
+quickstart:
+	@$(if $(GPU),,echo 'no GPU is here: the quickstart builds without GPU kernels (make build includes them)')
+	@$(MAKE) build CUDA=$(if $(GPU),$(CUDA),OFF)
 	@$(BUILD)/hone quickstart --output quickstart --seed $(SEED)
 
 test: setup-tests
