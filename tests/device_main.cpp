@@ -32,10 +32,10 @@ int run(int argc, char** argv) {
   given.moments = std::atoi(take("--moments", "6").c_str());
   given.seed = std::strtoull(take("--seed", "0").c_str(), nullptr, 10);
   if (!options.empty() || argc % 2 == 0) {
-    std::fprintf(
-        stderr,
-        "usage: %s [--device cuda] [--hone PROGRAM] [--fixtures DIR] [--record DIR] [--moments N] [--seed N] [gtest options]\n",
-        argv[0]);
+    std::fprintf(stderr,
+                 "usage: %s [--device cuda] [--hone PROGRAM] [--fixtures DIR] [--record DIR] [--moments N] [--seed N] "
+                 "[gtest options]\n",
+                 argv[0]);
     return 2;
   }
   if (on_gpu() && cuda::device_count() == 0) {

@@ -1,8 +1,8 @@
 // CRC-32C (Castagnoli, reflected polynomial 0x82F63B78; RFC 3720 appendix B.4 has test vectors).
 //
-// Three lanes of the CPU's crc32 instruction, joined by tables, since one lane waits 3 cycles for each 8 bytes: on a core
-// of an EPYC 25 GB/s from the cache, 12 GB/s from memory. A disk that takes 250 MB/s spends 1 to 2 % more on a file.
-// Without SSE 4.2: a table.
+// Three lanes of the CPU's crc32 instruction, joined by tables, since one lane waits 3 cycles for each 8 bytes: on a
+// core of an EPYC 25 GB/s from the cache, 12 GB/s from memory. A disk that takes 250 MB/s spends 1 to 2 % more on a
+// file. Without SSE 4.2: a table.
 #pragma once
 
 #include <cstddef>
