@@ -18,6 +18,6 @@ if [ -f "$build/lib/hone_mpi.so" ]; then strip -o "dist/$name/lib/hone_mpi.so" "
 ldd "${programs[@]}" | awk '$2 == "=>" && $3 ~ /^\// { print $3 }' |
   grep -vE '/(libc|libm|librt|libdl|libpthread|libcublas.*|libcuda|libnvidia.*)\.so' |
   while read -r library; do cp -L "$library" "dist/$name/lib/"; done
-cp -r README.md CHANGELOG.md LICENSE SECURITY.md docs examples "dist/$name/"
+cp -r README.md CHANGELOG.md CONTRIBUTING.md LICENSE SECURITY.md docs examples "dist/$name/"
 tar -C dist -czf "dist/$name.tar.gz" "$name"
 echo "dist/$name.tar.gz"
