@@ -14,8 +14,9 @@ SHELL := /bin/bash
 SEED ?= 42
 JOBS ?= $(shell nproc)
 CUDA ?= AUTO
+WERROR ?= OFF
 BUILD ?= build
-CONFIGURE = cmake -S . -B $(BUILD) -G "Unix Makefiles" -DCMAKE_BUILD_TYPE=Release -DHONE_CUDA=$(CUDA)
+CONFIGURE = cmake -S . -B $(BUILD) -G "Unix Makefiles" -DCMAKE_BUILD_TYPE=Release -DHONE_CUDA=$(CUDA) -DHONE_WERROR=$(WERROR)
 SOURCES = $(shell find src tests -name '*.h' -o -name '*.cpp' -o -name '*.cu')
 
 FUZZERS = $(patsubst tests/fuzz/%_fuzz.cpp,hone_fuzz_%,$(wildcard tests/fuzz/*_fuzz.cpp))
@@ -50,7 +51,7 @@ test: setup-tests
 	@cd $(BUILD) && ctest --output-on-failure -j 1
 
 fuzz: setup-tests
-	@cmake -S . -B $(BUILD)-fuzz -G "Unix Makefiles" -DCMAKE_BUILD_TYPE=Release -DHONE_TESTS=ON -DHONE_SANITIZE=ON -DHONE_CUDA=OFF >/dev/null
+	@cmake -S . -B $(BUILD)-fuzz -G "Unix Makefiles" -DCMAKE_BUILD_TYPE=Release -DHONE_TESTS=ON -DHONE_SANITIZE=ON -DHONE_CUDA=OFF -DHONE_WERROR=$(WERROR) >/dev/null
 	@cmake --build $(BUILD)-fuzz --target $(FUZZERS) -j $(JOBS)
 	@cd $(BUILD)-fuzz && ctest --output-on-failure -R '^fuzz'
 
