@@ -199,7 +199,7 @@ void add_sized(Bits& bits, const SizedModel& model, Method method, Stream& strea
   Json json = HfConfig::read(test_run().fixtures / "goldens" / model.like / "model").json();
   json.update(model.fields);
   ParameterStore store;
-  ResidentPlacement placement;
+  Placement placement;
   Decoder decoder(read_decoder_config(HfConfig(json, model.name)), store, placement, DType::kBF16);
   if (method == Method::kLoraInt8) {
     if (!experts_fit(store, int8_format())) return;

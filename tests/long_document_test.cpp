@@ -88,7 +88,7 @@ StepOutcome run_step(DType dtype, bool general_kernels) {
   Stream stream(choose_device(test_run().device), pool);
   stream.use_general_kernels(general_kernels);
   ParameterStore store;
-  ResidentPlacement placement;
+  Placement placement;
   Decoder decoder(config(), store, placement, dtype);
   LoraOptions lora;
   lora.r = 8;

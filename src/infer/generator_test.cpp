@@ -130,7 +130,7 @@ class TestModel {
   ThreadPool pool_;
   Stream stream_;
   ParameterStore store_;
-  ResidentPlacement placement_;
+  Placement placement_;
   Decoder decoder_;
 };
 

@@ -20,7 +20,7 @@ Decoder::Decoder(DecoderConfig config, ParameterStore& store, Placement& placeme
   };
   embedding_ = &store.add(
       {config_.names.prefix + "embed_tokens.weight", {vocab, hidden}, ParameterKind::kEmbedding, -1, {}}, dtype_);
-  embedding_group_ = placement.group({embedding_});
+  embedding_group_ = &placement.group({embedding_});
   for (int i = 0; i < static_cast<int>(config_.layers.size()); ++i) {
     const std::string module = config_.layer_module(i);
     Layer layer;
@@ -31,15 +31,16 @@ Decoder::Decoder(DecoderConfig config, ParameterStore& store, Placement& placeme
     std::vector<Parameter*> mixer_group = {layer.input_norm}, feed_forward_group = {layer.post_attention_norm};
     layer.mixer->collect(mixer_group);
     layer.feed_forward->collect(feed_forward_group);
-    layer.mixer_group = placement.group(std::move(mixer_group));
-    layer.feed_forward_group = placement.group(std::move(feed_forward_group));
+    layer.mixer_group = &placement.group(std::move(mixer_group));
+    layer.feed_forward_group = &placement.group(std::move(feed_forward_group));
     layers_.push_back(std::move(layer));
   }
   final_norm_ = norm(config_.names.prefix + "norm", -1);
   head_ = config_.tie_word_embeddings
               ? embedding_
               : &store.add({"lm_head.weight", {vocab, hidden}, ParameterKind::kHead, -1, {}}, dtype_);
-  head_group_ = placement.group({final_norm_, head_});
+  final_norm_group_ = &placement.group({final_norm_});
+  head_group_ = &placement.group({head_});
 }
 
 void Decoder::prepare(Stream& stream, int64_t max_length) {
@@ -78,14 +79,14 @@ Var Decoder::hidden_states(Tape& tape, const Forward& forward) const {
   tape.block([&] {
     tape.with(*embedding_group_, [&] {
       x = embedding(tape, forward.batch->input_ids, *embedding_, dtype_, config_.pad_token_id);
-      if (tape.training() && forward.methods.neftune_noise_alpha > 0) {
-        x = embedding_noise(tape, x,
-                            {.alpha = forward.methods.neftune_noise_alpha,
-                             .sequences = forward.batch->sequences(),
-                             .rows = forward.dropout_context()});
-      }
-      x = scale(tape, x, static_cast<float>(config_.embedding_multiplier));
     });
+    if (tape.training() && forward.methods.neftune_noise_alpha > 0) {
+      x = embedding_noise(tape, x,
+                          {.alpha = forward.methods.neftune_noise_alpha,
+                           .sequences = forward.batch->sequences(),
+                           .rows = forward.dropout_context()});
+    }
+    x = scale(tape, x, static_cast<float>(config_.embedding_multiplier));
   });
   for (const Layer& layer : layers_) {
     tape.block([&] { x = layer_forward(tape, layer, x, forward); });
@@ -93,12 +94,20 @@ Var Decoder::hidden_states(Tape& tape, const Forward& forward) const {
   return x;
 }
 
+Var Decoder::normed(Tape& tape, Var x) const {
+  Var y;
+  tape.with(*final_norm_group_, [&] {
+    y = rms_norm(tape, x, *final_norm_, static_cast<float>(config_.rms_norm_eps), config_.norm_weighting);
+  });
+  return y;
+}
+
 void Decoder::loss(Tape& tape, const Forward& forward, Tensor token_loss) const {
   const DeviceBatch& batch = *forward.batch;
   const Var x = hidden_states(tape, forward);
   tape.block([&] {
+    const Var y = normed(tape, x);
     tape.with(*head_group_, [&] {
-      const Var y = rms_norm(tape, x, *final_norm_, static_cast<float>(config_.rms_norm_eps), config_.norm_weighting);
       linear_cross_entropy(tape, y, *head_, adapter_of(*head_),
                            {.tokens = {.rows = batch.rows,
                                        .targets = batch.targets,
@@ -118,8 +127,8 @@ Var Decoder::logits(Tape& tape, const Forward& forward, Tensor rows) const {
   const Var x = hidden_states(tape, forward);
   Var logits;
   tape.block([&] {
+    const Var y = normed(tape, x);
     tape.with(*head_group_, [&] {
-      const Var y = rms_norm(tape, x, *final_norm_, static_cast<float>(config_.rms_norm_eps), config_.norm_weighting);
       logits = linear(tape, gather_rows(tape, y, rows), *head_, nullptr, adapter_of(*head_), forward.dropout_context());
       logits = scale(tape, logits, static_cast<float>(1.0 / config_.logits_scaling));
       tape.expose(logits);

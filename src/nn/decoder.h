@@ -41,10 +41,12 @@ class Decoder {
     Parameter* post_attention_norm;
     std::unique_ptr<Mixer> mixer;
     std::unique_ptr<FeedForward> feed_forward;
-    std::unique_ptr<Residency> mixer_group, feed_forward_group;
+    ParameterGroup *mixer_group, *feed_forward_group;
   };
 
   Var hidden_states(Tape& tape, const Forward& forward) const;
+  /// Of the last layer's output.
+  Var normed(Tape& tape, Var x) const;
   Var layer_forward(Tape& tape, const Layer& layer, Var x, const Forward& forward) const;
 
   DecoderConfig config_;
@@ -55,7 +57,7 @@ class Decoder {
   Parameter* final_norm_;
   Parameter* head_;  // the embedding where they are tied
   std::vector<Layer> layers_;
-  std::unique_ptr<Residency> embedding_group_, head_group_;
+  ParameterGroup *embedding_group_, *final_norm_group_, *head_group_;
   Buffer rope_memory_;
   RopeTable rope_;
 };

@@ -1,48 +1,88 @@
-// Placement: where the bytes of parameters are while they are not used, and what makes them present.
+// Placement: the groups of parameters that a model uses together, and who is told when it uses them. Models and ops do
+// not know whether a group's values are always on the device, or are brought there for each use.
 #pragma once
 
-#include <functional>
-#include <memory>
+#include <deque>
 #include <vector>
 
 #include "params/parameter.h"
 
 namespace hone {
 
-/// Hands out, for a group of parameters that are used together, the Residency that a model acquires around their use.
-/// Sharding and offload are other placements; models and ops do not know which one they run under.
-class Placement {
+class Placement;
+
+/// Parameters that are used together: the embedding, one half of a layer, the final norm, the head.
+class ParameterGroup final : public Residency {
  public:
-  virtual ~Placement() = default;
-  virtual std::unique_ptr<Residency> group(std::vector<Parameter*> parameters) = 0;
+  ParameterGroup(const Placement& placement, size_t index, std::vector<Parameter*> parameters)
+      : placement_(placement), index_(index), parameters_(std::move(parameters)) {}
 
-  /// Called whenever a group is acquired; in backward that is between the uses of two parameters, when the gradients
-  /// that were asked for have been queued.
-  void on_acquire(std::function<void()> callback) { on_acquire_ = std::move(callback); }
-  /// Called whenever a group is released: after its use in forward, and at the end of its block's backward, when the
-  /// gradients of the block are final and nobody reads its parameters again.
-  void on_release(std::function<void()> callback) { on_release_ = std::move(callback); }
+  /// Its place in the order of forward, from 0.
+  size_t index() const { return index_; }
+  /// What the model reads, without adapters.
+  const std::vector<Parameter*>& parameters() const { return parameters_; }
 
- protected:
-  std::function<void()> on_acquire_, on_release_;
-};
-
-/// Everything stays on the device.
-class ResidentPlacement : public Placement {
- public:
-  std::unique_ptr<Residency> group(std::vector<Parameter*>) override { return std::make_unique<Resident>(*this); }
+  void acquire(const Context& context, Use use) override;
+  void release(const Context& context, Use use) override;
 
  private:
-  struct Resident : Residency {
-    explicit Resident(const ResidentPlacement& p) : placement(p) {}
-    void acquire() override {
-      if (placement.on_acquire_) placement.on_acquire_();
-    }
-    void release() override {
-      if (placement.on_release_) placement.on_release_();
-    }
-    const ResidentPlacement& placement;
-  };
+  const Placement& placement_;
+  size_t index_;
+  std::vector<Parameter*> parameters_;
 };
+
+/// Told of every use of every group, in the order in which they are queued: the same on all ranks that run a pass.
+class GroupObserver {
+ public:
+  virtual ~GroupObserver() = default;
+  /// The group's ops are about to be queued. In backward this comes between the uses of two groups, when the gradients
+  /// that were asked for before have been queued.
+  virtual void acquired(const Context& context, const ParameterGroup& group, Use use) = 0;
+  /// They have been. In backward the gradients of the group are final for this pass.
+  virtual void released(const Context& context, const ParameterGroup& group, Use use) = 0;
+};
+
+class Placement {
+ public:
+  Placement() = default;
+  Placement(const Placement&) = delete;
+  Placement& operator=(const Placement&) = delete;
+
+  /// Adds the next group in the order of forward. Its address stays valid.
+  ParameterGroup& group(std::vector<Parameter*> parameters) {
+    return groups_.emplace_back(*this, groups_.size(), std::move(parameters));
+  }
+  const std::deque<ParameterGroup>& groups() const { return groups_; }
+
+ private:
+  friend class ParameterGroup;
+  friend class Observing;
+
+  std::deque<ParameterGroup> groups_;
+  GroupObserver* observer_ = nullptr;
+};
+
+/// Has an observer told of uses while it lives.
+class Observing {
+ public:
+  Observing(Placement& placement, GroupObserver& observer) : placement_(placement) {
+    HONE_ASSERT(placement.observer_ == nullptr, "one observer at a time");
+    placement.observer_ = &observer;
+  }
+  ~Observing() { placement_.observer_ = nullptr; }
+  Observing(const Observing&) = delete;
+  Observing& operator=(const Observing&) = delete;
+
+ private:
+  Placement& placement_;
+};
+
+inline void ParameterGroup::acquire(const Context& context, Use use) {
+  if (placement_.observer_) placement_.observer_->acquired(context, *this, use);
+}
+
+inline void ParameterGroup::release(const Context& context, Use use) {
+  if (placement_.observer_) placement_.observer_->released(context, *this, use);
+}
 
 }  // namespace hone

@@ -79,7 +79,7 @@ class LoadedModel {
   std::filesystem::path directory_;
   HfConfig config_;
   ParameterStore store_;
-  ResidentPlacement placement_;
+  Placement placement_;
   std::unique_ptr<Decoder> decoder_;
   Checkpoint checkpoint_;
   CheckpointMap map_;

@@ -138,9 +138,9 @@ void Tape::block(const std::function<void()>& body) {
 void Tape::with(Residency& residency, const std::function<void()>& body) {
   HONE_ASSERT(residency_ == nullptr, "residencies do not nest");
   residency_ = &residency;
-  residency.acquire();
+  residency.acquire(context_, {});
   body();
-  residency.release();
+  residency.release(context_, {});
   residency_ = nullptr;
 }
 
@@ -208,7 +208,7 @@ void Tape::ensure(Var var) {
   for (Var output : node.outputs) {
     if (!at(output).data.defined()) at(output).data = memory_.block.take(at(output).shape, at(output).dtype);
   }
-  hold(value.residency);
+  hold(value.residency, true);
   replaying_ = true;
   {
     const ProfileScope scope(context_, ProfileKind::kOp, node.kind(), "recompute");
@@ -218,10 +218,16 @@ void Tape::ensure(Var var) {
   replaying_ = false;
 }
 
-void Tape::hold(Residency* residency) {
-  if (residency == nullptr || std::find(held_.begin(), held_.end(), residency) != held_.end()) return;
-  residency->acquire();
-  held_.push_back(residency);
+void Tape::hold(Residency* residency, bool reads_values) {
+  if (residency == nullptr) return;
+  auto held = std::find_if(held_.begin(), held_.end(), [&](const Held& h) { return h.residency == residency; });
+  if (held == held_.end()) {
+    held = held_.insert(held_.end(), {residency, reads_values});
+  } else if (held->reads_values || !reads_values) {
+    return;
+  }
+  held->reads_values = reads_values;
+  residency->acquire(context_, held->use());
 }
 
 GradDest Tape::grad_dest(Var var) {
@@ -252,8 +258,7 @@ void Tape::backward() {
   while (!blocks_.empty()) {
     memory_.block.release(0);
     backward_block(static_cast<int32_t>(blocks_.size()) - 1);
-    for (Residency* residency : held_) residency->release();
-    held_.clear();
+    HONE_ASSERT(held_.empty());
     memory_.kept.release(blocks_.back().kept_mark);
     memory_.boundary[(blocks_.size() - 1) % 2].release(0);
     for (int32_t id : blocks_.back().values) at({id}).data = at({id}).grad = {};
@@ -265,18 +270,35 @@ void Tape::backward_block(int32_t index) {
   const ProfileScope block_scope(context_, ProfileKind::kBlock, "block", "backward", index);
   Block& block = blocks_[static_cast<size_t>(index)];
   for (size_t i = block.nodes.size(); i-- > 0;) {
-    Node& node = *block.nodes[i];
-    const auto& outputs = node.outputs;
-    const bool flows = node.starts_gradient() ||
-                       std::any_of(outputs.begin(), outputs.end(), [&](Var v) { return at(v).grad_written; });
-    const bool differentiated = std::any_of(outputs.begin(), outputs.end(), [&](Var v) { return requires_grad(v); });
-    if (!flows || !differentiated) continue;
-    for (Var var : node.saved) ensure(var);
-    hold(block.residencies[i]);
-    const ProfileScope scope(context_, ProfileKind::kOp, node.kind(), "backward");
-    node.backward(*this);
-    if (scope.profiled()) scope.set_bytes(backward_bytes(*this, node));
+    differentiate(*block.nodes[i], block.residencies[i]);
+    release_after(block, i);
   }
+}
+
+void Tape::differentiate(Node& node, Residency* residency) {
+  const auto& outputs = node.outputs;
+  const bool flows = node.starts_gradient() ||
+                     std::any_of(outputs.begin(), outputs.end(), [&](Var v) { return at(v).grad_written; });
+  const bool differentiated = std::any_of(outputs.begin(), outputs.end(), [&](Var v) { return requires_grad(v); });
+  if (!flows || !differentiated) return;
+  for (Var var : node.saved) ensure(var);
+  hold(residency, node.backward_reads_weights());
+  const ProfileScope scope(context_, ProfileKind::kOp, node.kind(), "backward");
+  node.backward(*this);
+  if (scope.profiled()) scope.set_bytes(backward_bytes(*this, node));
+}
+
+/// Node `node` of the block has been differentiated, and those after it: a residency of none before it is done with,
+/// since backward of a node runs nothing again that came after the node.
+void Tape::release_after(const Block& block, size_t node) {
+  Residency* const residency = block.residencies[node];
+  const auto held =
+      std::find_if(held_.begin(), held_.end(), [&](const Held& h) { return h.residency == residency; });
+  const auto here = block.residencies.begin() + static_cast<std::ptrdiff_t>(node);
+  if (held == held_.end() || std::find(block.residencies.begin(), here, residency) != here) return;
+  const Use use = held->use();
+  held_.erase(held);
+  residency->release(context_, use);
 }
 
 }  // namespace hone

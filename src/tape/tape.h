@@ -46,6 +46,8 @@ class Node {
   virtual void backward(Tape& tape) = 0;
   /// True for a loss: backward runs without a gradient coming in.
   virtual bool starts_gradient() const { return false; }
+  /// Whether backward reads the node's weights; its group need not be present otherwise.
+  virtual bool backward_reads_weights() const { return true; }
 
   std::vector<Var> inputs;
   std::vector<Var> outputs;
@@ -109,7 +111,8 @@ class Tape {
 
   /// Runs `body`, whose nodes form one block. Values made in it may be used in it and in the next block only.
   void block(const std::function<void()>& body);
-  /// Runs `body` with `residency` acquired; backward acquires it again.
+  /// Runs `body` with `residency` acquired. Backward acquires it again where it first needs it, and releases it after
+  /// the first node of `body`, the last of them that backward comes to.
   void with(Residency& residency, const std::function<void()>& body);
 
   /// For ops: adds an output to a node whose inputs and weights_want_grad are set.
@@ -141,11 +144,19 @@ class Tape {
  private:
   struct Value;
   struct Block;
+  /// A residency that backward has acquired.
+  struct Held {
+    Residency* residency;
+    bool reads_values;
+    Use use() const { return {.backward = true, .reads_values = reads_values}; }
+  };
 
   Tensor allocate(const Value& value);
   void ensure(Var var);
   void backward_block(int32_t index);
-  void hold(Residency* residency);
+  void hold(Residency* residency, bool reads_values);
+  void differentiate(Node& node, Residency* residency);
+  void release_after(const Block& block, size_t node);
   Value& at(Var var);
   const Value& at(Var var) const;
 
@@ -156,7 +167,7 @@ class Tape {
   const TapeOptions options_;
   std::vector<Value> values_;
   std::vector<Block> blocks_;
-  std::vector<Residency*> held_;
+  std::vector<Held> held_;
   Residency* residency_ = nullptr;
   bool replaying_ = false;
 };

@@ -319,8 +319,8 @@ TEST(Tape, ASmallerBatchNeverNeedsMoreThanThePlan) {
 
 struct CountingResidency : Residency {
   int acquired = 0, released = 0;
-  void acquire() override { ++acquired; }
-  void release() override { ++released; }
+  void acquire(const Context&, Use) override { ++acquired; }
+  void release(const Context&, Use) override { ++released; }
 };
 
 TEST(Tape, AResidencyIsAcquiredOnceForwardAndOnceBackwardAndAlwaysReleased) {

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 
+#include "core/context.h"
 #include "core/error.h"
 #include "core/tensor.h"
 #include "formats/weight_format.h"
@@ -57,13 +58,21 @@ struct Adapter {
   bool wants_grad() const { return lora_a->wants_grad() || lora_b->wants_grad(); }
 };
 
-/// Something that must be present while ops use a group of parameters: the placement gathers shards or streams
-/// offloaded bytes in acquire() and lets them go in release().
+/// How a group of parameters is used between acquire() and release().
+struct Use {
+  bool backward = false;     ///< by nodes' backward, or their forward again for it
+  bool reads_values = true;  ///< false: gradients are written, but no values are read
+};
+
+/// A group of parameters that ops use together. What an op reads must be present on the device from acquire() to
+/// release(), for the work that is queued between the two: gathered from shards, streamed from elsewhere, or there.
 class Residency {
  public:
   virtual ~Residency() = default;
-  virtual void acquire() = 0;
-  virtual void release() = 0;
+  /// Called again before release() where a first use read no values and a later one does. In a dry pass, as the context
+  /// says, nothing is brought.
+  virtual void acquire(const Context& context, Use use) = 0;
+  virtual void release(const Context& context, Use use) = 0;
 };
 
 }  // namespace hone

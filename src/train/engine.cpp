@@ -123,7 +123,9 @@ Engine::Engine(Decoder& decoder, ParameterStore& store, Stream& stream, EngineOp
       stream_(stream),
       options_(std::move(options)),
       memory_(stream.device()),
+      idle_memory_(stream.device()),
       context_(stream, memory_.scratch),
+      idle_context_(stream, idle_memory_.scratch),
       ranks_(options_.ranks != nullptr && options_.ranks->size() > 1
                  ? std::optional<DataParallel>(std::in_place, *options_.ranks, store)
                  : std::nullopt),
@@ -148,44 +150,60 @@ Forward Engine::forward_of(const DeviceBatch& batch) const {
   return forward;
 }
 
-void Engine::run_micro_batch(const DeviceBatch& batch) {
+void Engine::run_micro_batch(const Context& context, TapeMemory& memory, const DeviceBatch& batch) {
   const RoutingBuffers& routing = buffers_->routing;
   const bool routed = routing.fractions.defined();
   if (routed) {
-    const ProfileScope scope(context_, ProfileKind::kOp, "load_balancing");
-    start_load_balancing(context_, routing.measurements);
+    const ProfileScope scope(context, ProfileKind::kOp, "load_balancing");
+    start_load_balancing(context, routing.measurements);
   }
-  Tape tape(context_, memory_, training_plan_, {.training = true, .recompute = options_.recompute});
+  const Observing observing(decoder_.placement(), *this);
+  Tape tape(context, memory, training_plan_, {.training = true, .recompute = options_.recompute});
   const Forward forward = forward_of(batch);
   decoder_.loss(tape, forward, token_losses());
-  add_datasets(batch, options_.train_datasets);
+  add_datasets(context, batch, options_.train_datasets);
   if (routed) {
-    const ProfileScope scope(context_, ProfileKind::kOp, "load_balancing");
+    const ProfileScope scope(context, ProfileKind::kOp, "load_balancing");
     const RoutingMeasurements& measured = routing.measurements;
-    finish_load_balancing(context_, {.counts = measured.counts,
-                                     .prob_sum = measured.prob_sum,
-                                     .tokens = batch.tokens,
-                                     .fractions = routing.fractions,
-                                     .totals = buffers_->totals,
-                                     .scalars = buffers_->scalars});
-    add(context_, {.a = measured.counts, .b = {}, .y = buffers_->step_counts, .beta = 1.0f});
-    add(context_, {.a = measured.token_sums, .b = {}, .y = buffers_->step_token_sums, .beta = 1.0f});
+    finish_load_balancing(context, {.counts = measured.counts,
+                                    .prob_sum = measured.prob_sum,
+                                    .tokens = batch.tokens,
+                                    .fractions = routing.fractions,
+                                    .totals = buffers_->totals,
+                                    .scalars = buffers_->scalars});
+    add(context, {.a = measured.counts, .b = {}, .y = buffers_->step_counts, .beta = 1.0f});
+    add(context, {.a = measured.token_sums, .b = {}, .y = buffers_->step_token_sums, .beta = 1.0f});
   }
-  if (steps_in_backward()) decoder_.placement().on_release([this] { step_written_layers(); });
   tape.backward();
-  if (!steps_in_backward()) return;
-  decoder_.placement().on_release({});
-  step_remaining();
+  if (steps_in_backward()) step_remaining();
+}
+
+void Engine::acquired(const Context&, const ParameterGroup&, Use) {
+  if (finishes_gradients_) ranks_->reduce_finished(context_);
+}
+
+void Engine::released(const Context&, const ParameterGroup&, Use use) {
+  if (finishes_gradients_) ranks_->reduce_finished(context_);
+  if (use.backward && steps_in_backward()) step_written_layers();
 }
 
 void Engine::reduce_micro_batch(const DeviceBatch& batch, bool first) {
   first ? begin_step() : store_.continue_step();
-  const auto reduce = [this] { ranks_->reduce_finished(context_); };
-  decoder_.placement().on_acquire(reduce);
-  decoder_.placement().on_release(reduce);
+  finishes_gradients_ = true;
   run_micro_batch(batch);
-  decoder_.placement().on_acquire({});
-  decoder_.placement().on_release({});
+  finishes_gradients_ = false;
+}
+
+void Engine::idle_micro_batch(bool first) {
+  if (first) {
+    begin_step();
+    store_.zero_unwritten(context_);
+  }
+  store_.continue_step();
+  finishes_gradients_ = true;
+  idle_memory_.begin_dry();
+  run_micro_batch(idle_context_, idle_memory_, buffers_->batch.largest());
+  finishes_gradients_ = false;
 }
 
 Tensor Engine::token_losses() const { return token_losses_.defined() ? token_losses_ : buffers_->token_losses; }
@@ -211,6 +229,7 @@ std::vector<const MicroBatch*> Engine::of_this_rank(const std::vector<MicroBatch
   const size_t step = ranks_ ? static_cast<size_t>(ranks_->size()) : 1;
   std::vector<const MicroBatch*> mine;
   for (size_t i = first; i < batches.size(); i += step) mine.push_back(&batches[i]);
+  mine.resize((batches.size() + step - 1) / step);
   return mine;
 }
 
@@ -218,9 +237,9 @@ void Engine::gather_values() {
   if (ranks_) ranks_->gather_values(context_);
 }
 
-void Engine::add_datasets(const DeviceBatch& batch, int64_t datasets) {
+void Engine::add_datasets(const Context& context, const DeviceBatch& batch, int64_t datasets) {
   if (datasets < 2 || batch.supervised == 0) return;
-  group_sums(context_, {.values = token_losses().rows(0, batch.supervised),
+  group_sums(context, {.values = token_losses().rows(0, batch.supervised),
                         .weights = batch.loss_weights,
                         .groups = buffers_->dataset_ids.rows(0, batch.supervised),
                         .sums = buffers_->step.tensor({datasets, 2}, DType::kF64, Buffers::kDatasetsOffset)});
@@ -288,9 +307,7 @@ void Engine::dry_passes() {
       optimizer_.measure(context_, buffers_->scalars);
       optimizer_.update(context_, buffers_->scalars);
     }
-    Tape tape(context_, memory_, evaluation_plan_, {});
-    const Forward forward = forward_of(batch);
-    decoder_.loss(tape, forward, token_losses());
+    run_evaluation(context_, memory_, batch);
   }
 }
 
@@ -318,8 +335,11 @@ void Engine::accumulate(const StepData& data, int64_t step, const OptimizerStep&
   HONE_ASSERT(!data.micro_batches.empty());
   const std::vector<const MicroBatch*> mine = of_this_rank(data.micro_batches);
   if (ranks_) ranks_->begin_reduction();
-  if (mine.empty()) begin_step();
   for (size_t i = 0; i < mine.size(); ++i) {
+    if (mine[i] == nullptr) {
+      idle_micro_batch(i == 0);
+      continue;
+    }
     const MicroBatch& micro_batch = *mine[i];
     const double share = static_cast<double>(micro_batch.tokens()) / static_cast<double>(step_tokens_);
     StepScalars scalars;
@@ -450,11 +470,22 @@ RoutingLoad Engine::routing_load(const std::vector<uint8_t>& step) const {
   return load;
 }
 
+void Engine::run_evaluation(const Context& context, TapeMemory& memory, const DeviceBatch& batch) {
+  Tape tape(context, memory, evaluation_plan_, {});
+  const Forward forward = forward_of(batch);
+  decoder_.loss(tape, forward, token_losses());
+}
+
 LossResult Engine::evaluate(const std::vector<MicroBatch>& batches) {
   start_measurements(options_.eval_datasets);
   int64_t tokens = 0;
   for (const MicroBatch& micro_batch : batches) tokens += micro_batch.tokens();
   for (const MicroBatch* one : of_this_rank(batches)) {
+    if (one == nullptr) {
+      idle_memory_.begin_dry();
+      run_evaluation(idle_context_, idle_memory_, buffers_->batch.largest());
+      continue;
+    }
     const MicroBatch& micro_batch = *one;
     StepScalars scalars;
     scalars.token_share = static_cast<double>(micro_batch.tokens()) / static_cast<double>(tokens);
@@ -462,10 +493,8 @@ LossResult Engine::evaluate(const std::vector<MicroBatch>& batches) {
     const RoutingBuffers& routing = buffers_->routing;
     if (routing.fractions.defined()) start_load_balancing(context_, routing.measurements);
     const DeviceBatch batch = upload(micro_batch);
-    Tape tape(context_, memory_, evaluation_plan_, {});
-    const Forward forward = forward_of(batch);
-    decoder_.loss(tape, forward, token_losses());
-    add_datasets(batch, options_.eval_datasets);
+    run_evaluation(context_, memory_, batch);
+    add_datasets(context_, batch, options_.eval_datasets);
     if (routing.fractions.defined()) {
       finish_load_balancing(context_, {.counts = routing.measurements.counts,
                                        .prob_sum = routing.measurements.prob_sum,

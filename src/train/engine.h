@@ -33,7 +33,8 @@ struct EngineOptions {
   bool training = true;  ///< false: only evaluate() will be called, so parameters need neither gradients nor moments
   GraphUse cuda_graphs = GraphUse::kAuto;  ///< for micro-batches of sizes that come again, and for the update
   /// The ranks that train together, among which the store has been shared; null: one alone. Rank r of n works on
-  /// micro-batches r, r + n, … of a step or an evaluation; every rank is given all of them, and the same results.
+  /// micro-batches r, r + n, … of a step or an evaluation, in as many passes as every other rank; every rank is given
+  /// all micro-batches, and the same results.
   Communicator* ranks = nullptr;
 };
 
@@ -77,12 +78,12 @@ struct MemoryPlan {
   int64_t total() const { return activations + batch + parameters.total(); }
 };
 
-class Engine {
+class Engine : private GroupObserver {
  public:
   /// The decoder's parameters are in `store`, allocated before the first step (for inference if not `training`).
   /// `stream` runs everything.
   Engine(Decoder& decoder, ParameterStore& store, Stream& stream, EngineOptions options);
-  ~Engine();
+  ~Engine() override;
 
   /// Measures with dry passes (training and evaluation) what a step needs; allocates nothing.
   MemoryPlan plan();
@@ -135,13 +136,21 @@ class Engine {
   void begin_step();
   void start_measurements(int64_t datasets);
   void sum_measurements();
+  /// One a pass; null where the rank has none.
   std::vector<const MicroBatch*> of_this_rank(const std::vector<MicroBatch>& batches) const;
-  void run_micro_batch(const DeviceBatch& batch);
+  void run_micro_batch(const DeviceBatch& batch) { run_micro_batch(context_, memory_, batch); }
+  void run_micro_batch(const Context& context, TapeMemory& memory, const DeviceBatch& batch);
+  void run_evaluation(const Context& context, TapeMemory& memory, const DeviceBatch& batch);
   /// As above, from a recording if there is one; `first` of the optimizer step's: its gradients overwrite.
   void queue_micro_batch(const DeviceBatch& batch, bool first);
   /// The same of a rank's last one, whose gradients are summed over ranks as they are finished.
   void reduce_micro_batch(const DeviceBatch& batch, bool first);
+  /// What a rank does while others work on micro-batches and it has none: it acquires and releases what they do, in
+  /// their order, and takes part in their sums. Nothing is computed, so the pass leaves no trace in anything else.
+  void idle_micro_batch(bool first);
   bool steps_in_backward() const { return store_.layers_share_gradients(); }
+  void acquired(const Context& context, const ParameterGroup& group, Use use) override;
+  void released(const Context& context, const ParameterGroup& group, Use use) override;
   void step_written_layers();
   void step_remaining();
   void step_group(const std::vector<Parameter*>& parameters);
@@ -149,7 +158,7 @@ class Engine {
   Forward forward_of(const DeviceBatch& batch) const;
   /// Where the micro-batch's token losses go, if they are wanted.
   Tensor token_losses() const;
-  void add_datasets(const DeviceBatch& batch, int64_t datasets);
+  void add_datasets(const Context& context, const DeviceBatch& batch, int64_t datasets);
   std::vector<DatasetLoss> dataset_losses(const std::vector<uint8_t>& step, int64_t datasets) const;
   /// Waits; the bytes of the step's scalars, totals, routing and sums over data sets.
   std::vector<uint8_t> read_step();
@@ -161,10 +170,11 @@ class Engine {
   ParameterStore& store_;
   Stream& stream_;
   EngineOptions options_;
-  TapeMemory memory_;
+  TapeMemory memory_, idle_memory_;
   TapePlan training_plan_, evaluation_plan_;
-  Context context_;
+  Context context_, idle_context_;
   std::optional<DataParallel> ranks_;
+  bool finishes_gradients_ = false;  // the pass at work is the rank's last of the step, and others wait for its sums
   Optimizer optimizer_;
   GraphCache graphs_;
   std::unique_ptr<Buffers> buffers_;

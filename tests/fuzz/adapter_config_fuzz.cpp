@@ -12,7 +12,7 @@ struct Model {
       : decoder(hone::read_decoder_config(hone::HfConfig::read(kCase / "model")), store, placement, hone::DType::kF32) {
   }
   hone::ParameterStore store;
-  hone::ResidentPlacement placement;
+  hone::Placement placement;
   hone::Decoder decoder;
 };
 

@@ -9,7 +9,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     const hone::DecoderConfig config = hone::read_decoder_config(hone::HfConfig::read_file(file.path()));
     if (config.layers.size() > 100 || config.moe.num_experts > 1000) return;  // right, and slow
     hone::ParameterStore store;
-    hone::ResidentPlacement placement;
+    hone::Placement placement;
     const hone::Decoder decoder(config, store, placement, hone::DType::kF32);
   });
   return 0;

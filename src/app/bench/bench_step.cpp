@@ -232,7 +232,7 @@ class BenchTraining {
   ThreadPool pool_;
   Stream stream_;
   ParameterStore store_;
-  ResidentPlacement placement_;
+  Placement placement_;
   Decoder decoder_;
   std::unique_ptr<Communicator> communicator_;  // null for one rank
   std::optional<StepData> next_;

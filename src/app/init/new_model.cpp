@@ -91,7 +91,7 @@ int run_new_model(const NewModelOptions& options) {
   const DType dtype = dtype_of(options, config);
   check_tokenizer(options.tokenizer, decoder_config.vocab_size);
   ParameterStore store;
-  ResidentPlacement placement;
+  Placement placement;
   const Decoder decoder(decoder_config, store, placement, dtype);
   require_memory(store, config);
   store.allocate(Device{}, true);

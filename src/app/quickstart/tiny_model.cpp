@@ -58,7 +58,7 @@ void write_json(const std::filesystem::path& file, const Json& json) { write_tex
 void write_weights(const std::filesystem::path& directory, const HfConfig& config, uint64_t seed, ThreadPool& pool) {
   const DecoderConfig decoder_config = read_decoder_config(config);
   ParameterStore store;
-  ResidentPlacement placement;
+  Placement placement;
   const Decoder decoder(decoder_config, store, placement, DType::kF32);
   store.allocate(Device{}, true);
   initialise_weights(store, decoder_config.initializer_range, seed, pool);

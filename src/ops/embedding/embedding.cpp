@@ -20,6 +20,7 @@ struct EmbeddingNode : Node {
   int64_t padding_idx = -1;
 
   std::string_view kind() const override { return "embedding"; }
+  bool backward_reads_weights() const override { return false; }
 
   void forward(Tape& tape) override {
     embedding(tape.context(), {.tokens = tokens, .w = w->view().dense(), .y = tape.data(outputs[0])});

@@ -30,6 +30,7 @@ struct LinearCrossEntropyNode : Node {
 
   std::string_view kind() const override { return "linear_cross_entropy"; }
   bool starts_gradient() const override { return true; }
+  bool backward_reads_weights() const override { return false; }  // forward has written all gradients
 
   void forward(Tape& tape) override {
     // A second run would add to the totals and to dW again; the outputs are kept, so there is none.
