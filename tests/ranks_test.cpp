@@ -1,6 +1,7 @@
 // Ranks that train together do what one rank does with the same micro-batches. Ranks are threads here.
 #include <gtest/gtest.h>
 
+#include <array>
 #include <bit>
 #include <cmath>
 #include <filesystem>
@@ -23,6 +24,12 @@ namespace {
 namespace fs = std::filesystem;
 
 const fs::path kGoldens = fs::path(HONE_SOURCE_DIR) / "tests/fixtures/goldens";
+
+constexpr std::array kStages = {ZeroStage::kNone, ZeroStage::kState, ZeroStage::kGradients, ZeroStage::kValues};
+
+std::string traced(int ranks, ZeroStage stage) {
+  return std::to_string(ranks) + " ranks, stage " + std::to_string(static_cast<int>(stage));
+}
 
 /// What ranks train.
 struct Job {
@@ -77,7 +84,7 @@ void save(const fs::path& to, ParameterStore& store, Stream& stream, Communicato
   reader.finish();
 }
 
-Outcome train(const Job& job, Communicator* ranks, bool shards_state) {
+Outcome train(const Job& job, Communicator* ranks, ZeroStage stage) {
   ThreadPool pool(1);
   Stream stream(Device{}, pool);
   BatchCapacity capacity;
@@ -93,7 +100,7 @@ Outcome train(const Job& job, Communicator* ranks, bool shards_state) {
                 {.dtype = job.dtype,
                  .adapter = job.adapter.empty() ? fs::path() : directory / job.adapter,
                  .ranks = ranks,
-                 .shards_state = shards_state,
+                 .stage = stage,
                  .least_bucket_bytes = job.least_bucket_bytes,
                  .formats = job.formats});
   OptimizerOptions optimizer;
@@ -114,20 +121,17 @@ Outcome train(const Job& job, Communicator* ranks, bool shards_state) {
   if (!job.save_to.empty()) save(job.save_to, replay.store(), stream, ranks);
   outcome.evaluation = engine->evaluate(job.steps.back().micro_batches);
   if (job.dtype == DType::kF32) outcome.values = replay.values();
-  for (const Parameter* p : replay.store().trainable()) {
-    const auto* begin = p->value().data;
-    outcome.bytes.emplace_back(begin, begin + p->value().bytes());
-  }
+  for (const Parameter* p : replay.store().trainable()) outcome.bytes.push_back(replay.whole_value(*p));
   return outcome;
 }
 
 uint64_t bits_of(double value) { return std::bit_cast<uint64_t>(value); }  // NaN is not equal to itself
 
 /// By so many ranks; all have the same values in the end, and were told the same.
-Outcome train_by(int count, const Job& job, bool shards_state) {
+Outcome train_by(int count, const Job& job, ZeroStage stage) {
   std::vector<Outcome> outcomes(static_cast<size_t>(count));
   run_ranks(count, [&](Communicator& ranks) {
-    outcomes[static_cast<size_t>(ranks.rank())] = train(job, &ranks, shards_state);
+    outcomes[static_cast<size_t>(ranks.rank())] = train(job, &ranks, stage);
   });
   for (const Outcome& outcome : outcomes) {
     EXPECT_EQ(outcome.bytes, outcomes[0].bytes);
@@ -193,11 +197,11 @@ void expect_same_training(const Outcome& ours, const Outcome& one, const Job& jo
 }
 
 void expect_ranks_equal_one(const Job& job) {
-  const Outcome one = train(job, nullptr, false);
+  const Outcome one = train(job, nullptr, ZeroStage::kNone);
   for (const int count : {2, 4}) {
-    for (const bool shards_state : {false, true}) {
-      SCOPED_TRACE(std::to_string(count) + (shards_state ? " ranks, ZeRO-1" : " ranks"));
-      expect_same_training(train_by(count, job, shards_state), one, job);
+    for (const ZeroStage stage : kStages) {
+      SCOPED_TRACE(traced(count, stage));
+      expect_same_training(train_by(count, job, stage), one, job);
     }
   }
 }
@@ -249,8 +253,32 @@ TEST(Ranks, ThatShardStepEveryElementAsThoseThatDoNot) {
   };
   for (size_t i = 0; i < jobs.size(); ++i) {
     for (const int count : {2, 3}) {
-      const Outcome whole = train_by(count, jobs[i], false), sharded = train_by(count, jobs[i], true);
+      const Outcome whole = train_by(count, jobs[i], ZeroStage::kNone);
+      const Outcome sharded = train_by(count, jobs[i], ZeroStage::kState);
       EXPECT_EQ(whole.bytes, sharded.bytes) << "job " << i << ", " << count << " ranks";
+    }
+  }
+}
+
+TEST(Ranks, ThatShardGradientsOrValuesTakeTheSameSteps) {
+  // With one micro-batch a rank, sums over ranks are all there is to add: values are copies, whoever keeps them. With
+  // none on a rank it adds zeros. Frozen values are sharded where there are adapters.
+  const std::vector<StepData> steps = steps_of("qwen3_moe", {3, 2, 3});
+  const TrainingFormats codes{.m = DType::kI8, .v = DType::kU8},
+      narrow{.gradient = DType::kBF16, .master = DType::kBF16, .m = DType::kBF16, .v = DType::kBF16};
+  const std::vector<Job> jobs = {
+      {.max_grad_norm = 0, .steps = steps},
+      {.model = "deepseek_v3", .max_grad_norm = 0, .steps = steps_of("deepseek_v3", {3, 2})},
+      {.model = "qwen3_next", .max_grad_norm = 0, .steps = steps_of("qwen3_next", {3})},
+      {.dtype = DType::kBF16, .formats = codes, .max_grad_norm = 0, .steps = steps},
+      {.dtype = DType::kBF16, .formats = narrow, .max_grad_norm = 0, .steps = steps},
+      {.adapter = "lora_attention_init", .max_grad_norm = 0, .steps = steps},
+      {.adapter = "lora_experts_init", .max_grad_norm = 0, .steps = steps},
+  };
+  for (size_t i = 0; i < jobs.size(); ++i) {
+    const Outcome state = train_by(3, jobs[i], ZeroStage::kState);
+    for (const ZeroStage stage : {ZeroStage::kGradients, ZeroStage::kValues}) {
+      EXPECT_EQ(train_by(3, jobs[i], stage).bytes, state.bytes) << "job " << i << ", " << traced(3, stage);
     }
   }
 }
@@ -258,19 +286,19 @@ TEST(Ranks, ThatShardStepEveryElementAsThoseThatDoNot) {
 TEST(Ranks, MaySumSmallBucketsTogether) {
   // Without clipping by a norm, which is summed bucket after bucket, nothing depends on them.
   Job job{.max_grad_norm = 0, .steps = steps_of("qwen3_moe", {4, 2, 3})};
-  const Outcome apart = train_by(2, job, true);
+  const Outcome apart = train_by(2, job, ZeroStage::kState);
   for (const int64_t least : {10'000, 100'000, 1'000'000'000}) {
     job.least_bucket_bytes = least;
-    EXPECT_EQ(train_by(2, job, true).bytes, apart.bytes) << least;
-    EXPECT_EQ(train_by(2, job, false).bytes, apart.bytes) << least;
+    EXPECT_EQ(train_by(2, job, ZeroStage::kState).bytes, apart.bytes) << least;
+    EXPECT_EQ(train_by(2, job, ZeroStage::kNone).bytes, apart.bytes) << least;
   }
 }
 
 TEST(Ranks, TakeNoStepWhereOneOfThemLosesNumbers) {
   Job job{.steps = steps_of("qwen3_moe", {4})};
   job.steps[0].micro_batches[3].loss_weights[0] = std::numeric_limits<float>::infinity();
-  for (const bool shards_state : {false, true}) {
-    const Outcome outcome = train_by(4, job, shards_state);
+  for (const ZeroStage stage : kStages) {
+    const Outcome outcome = train_by(4, job, stage);
     EXPECT_TRUE(outcome.steps[0].nonfinite);
     EXPECT_FALSE(outcome.steps[0].first_nonfinite.empty());
     const HostTensors initial = initial_values(job);
@@ -298,13 +326,13 @@ TEST(Ranks, WaitForEverySumAndValueWhereItIsRead) {
       {.adapter = "lora_experts_init", .steps = steps_of("qwen3_moe", {3, 2})},
   };
   for (size_t i = 0; i < jobs.size(); ++i) {
-    for (const bool shards_state : {false, true}) {
-      SCOPED_TRACE("job " + std::to_string(i) + (shards_state ? ", ZeRO-1" : ""));
-      const Outcome prompt = train_by(2, jobs[i], shards_state);
+    for (const ZeroStage stage : kStages) {
+      SCOPED_TRACE("job " + std::to_string(i) + ", " + traced(2, stage));
+      const Outcome prompt = train_by(2, jobs[i], stage);
       std::vector<Outcome> late(2);
       run_ranks(2, [&](Communicator& ranks) {
         LazyCommunicator lazy(ranks);
-        late[static_cast<size_t>(ranks.rank())] = train(jobs[i], &lazy, shards_state);
+        late[static_cast<size_t>(ranks.rank())] = train(jobs[i], &lazy, stage);
       });
       for (const Outcome& outcome : late) expect_same_bits(outcome, prompt);
     }
@@ -322,7 +350,7 @@ TEST(Ranks, ValuesOnTheirWayAreAwaitedByTheHostThatReadsThem) {
     LazyCommunicator lazy(ranks);
     ThreadPool pool(1);
     Stream stream(Device{}, pool);
-    Replay replay(kGoldens / "qwen3_moe/model", stream, {most, 1, most, most}, {.ranks = &lazy, .shards_state = true});
+    Replay replay(kGoldens / "qwen3_moe/model", stream, {most, 1, most, most}, {.ranks = &lazy, .stage = ZeroStage::kState});
     const auto engine = replay.make_engine(0.01);
     engine->accumulate(data, 0);
     engine->update({1e-3, 0});
@@ -355,43 +383,52 @@ class RanksFiles : public ::testing::Test {
 };
 
 TEST_F(RanksFiles, GoOnInAnyNumberFromWhatOthersSaved) {
-  Job whole{.steps = steps_of("qwen3_moe", {4, 4, 4, 4})};
-  const Outcome one = train(whole, nullptr, false), four = train_by(4, whole, true);
+  const Job whole{.steps = steps_of("qwen3_moe", {4, 4, 4, 4})};
+  const HostTensors initial = initial_values(whole);
+  const Outcome one = train(whole, nullptr, ZeroStage::kNone);
+  const auto expect_goes_on = [&](const Outcome& outcome) {
+    EXPECT_LE(change_error(outcome.values, one.values, initial), 2e-2);
+    EXPECT_NEAR(outcome.evaluation.loss, one.evaluation.loss, 2e-5 * one.evaluation.loss);
+  };
   Job begin = whole, rest = whole;
   begin.steps.resize(2);
   begin.save_to = rest.resume_from = folder_;
   rest.first = 2;
-  train_by(4, begin, true);
-  const Outcome again = train_by(4, rest, true);
-  EXPECT_EQ(again.bytes, four.bytes) << "bit for bit on the same ranks";
-  const HostTensors initial = initial_values(whole);
-  for (const auto& outcome : {train(rest, nullptr, false), train_by(2, rest, true), train_by(2, rest, false), again}) {
-    EXPECT_LE(change_error(outcome.values, one.values, initial), 2e-2);
-    EXPECT_NEAR(outcome.evaluation.loss, one.evaluation.loss, 2e-5 * one.evaluation.loss);
+  for (const ZeroStage stage : kStages) {
+    SCOPED_TRACE(traced(4, stage));
+    const Outcome four = train_by(4, whole, stage);
+    train_by(4, begin, stage);
+    const Outcome again = train_by(4, rest, stage);
+    EXPECT_EQ(again.bytes, four.bytes) << "bit for bit on the same ranks";
+    expect_goes_on(again);
+    expect_goes_on(train(rest, nullptr, ZeroStage::kNone));
+    for (const ZeroStage other : kStages) expect_goes_on(train_by(2, rest, other));
   }
-  train(begin, nullptr, false);  // and the other way
-  EXPECT_LE(change_error(train_by(4, rest, true).values, one.values, initial), 2e-2);
+  train(begin, nullptr, ZeroStage::kNone);  // and the other way
+  for (const ZeroStage stage : kStages) expect_goes_on(train_by(4, rest, stage));
 }
 
 TEST_F(RanksFiles, AreTheSameWhoeverKeptThem) {
   for (const TrainingFormats formats : {TrainingFormats{}, TrainingFormats{.m = DType::kI8, .v = DType::kU8}}) {
     Job job{.dtype = DType::kBF16, .formats = formats, .max_grad_norm = 0, .steps = steps_of("qwen3_moe", {3, 3})};
-    const auto bytes_of_state = [&](bool shards_state, const std::string& name) {
+    const auto bytes_of_state = [&](ZeroStage stage, const std::string& name) {
       job.save_to = folder_ / name;
       fs::create_directories(job.save_to);
-      train_by(3, job, shards_state);
+      train_by(3, job, stage);
       std::ifstream file(job.save_to / "training_state.safetensors", std::ios::binary);
       return std::string(std::istreambuf_iterator<char>(file), {});
     };
-    const std::string whole = bytes_of_state(false, "whole"), sharded = bytes_of_state(true, "sharded");
+    const std::string whole = bytes_of_state(ZeroStage::kNone, "whole");
     EXPECT_GT(whole.size(), 10000u);
-    EXPECT_TRUE(whole == sharded);
+    for (const ZeroStage stage : {ZeroStage::kState, ZeroStage::kGradients, ZeroStage::kValues}) {
+      EXPECT_TRUE(whole == bytes_of_state(stage, "sharded")) << traced(3, stage);
+    }
     // What was kept by 3 goes on by 2, whatever they share.
     Job rest = job;
     rest.save_to.clear();
     rest.resume_from = folder_ / "sharded";
     rest.first = 1;
-    EXPECT_EQ(train_by(2, rest, false).bytes, train_by(2, rest, true).bytes);
+    EXPECT_EQ(train_by(2, rest, ZeroStage::kState).bytes, train_by(2, rest, ZeroStage::kNone).bytes);
   }
 }
 
@@ -406,8 +443,8 @@ TEST(Ranks, KeepTheirShareOfTheStateAlone) {
     return model.store().bytes();
   };
   one = bytes({});
-  const std::vector<ParameterBytes> shares = {bytes({0, 4, true}), bytes({1, 4, true}), bytes({2, 4, true}),
-                                              bytes({3, 4, true})};
+  std::vector<ParameterBytes> shares;
+  for (int rank = 0; rank < 4; ++rank) shares.push_back(bytes({rank, 4, ZeroStage::kState}));
   ParameterBytes all;
   for (const ParameterBytes& share : shares) {
     all += share;

@@ -4,12 +4,17 @@
 #include <exception>
 
 #include "core/profiler.h"
+#include "ops/add/add.h"
+#include "ops/cast/cast.h"
 
 namespace hone {
 
 DataParallel::DataParallel(Communicator& communicator, ParameterStore& store)
     : communicator_(communicator), store_(store) {
   HONE_ASSERT(communicator.size() > 1);
+  for (const Bucket& bucket : buckets()) {
+    if (!bucket.shards_gradients()) whole_.push_back(&bucket);
+  }
 }
 
 DataParallel::~DataParallel() {
@@ -22,8 +27,6 @@ DataParallel::~DataParallel() {
   }
 }
 
-bool DataParallel::shards() const { return store_.shards_state(); }
-
 std::vector<Part> DataParallel::parts_of(const Bucket& bucket) const {
   return even_parts(bucket.elements, size(), Bucket::kAlignment);
 }
@@ -33,39 +36,82 @@ void DataParallel::join(Stream& stream, int64_t calls, std::string_view of) {
   communicator_.join(stream, calls);
 }
 
-void DataParallel::reduce(const Context& context, const Bucket& bucket) {
+int64_t DataParallel::reduce(const Context& context, const Bucket& bucket) {
   Stream& stream = context.stream();
   communicator_.fork(stream);
-  const ProfileScope scope(stream, communicator_.cuda_stream(), bucket.sharded ? "reduce-scatter" : "all-reduce",
+  const ProfileScope scope(stream, communicator_.cuda_stream(), bucket.sharded() ? "reduce-scatter" : "all-reduce",
                            bucket.name, static_cast<double>(bucket.gradients.bytes()));
-  if (bucket.sharded) {
+  if (bucket.sharded()) {
     communicator_.reduce_scatter_sum(stream, bucket.gradients, parts_of(bucket));
   } else {
     communicator_.all_reduce_sum(stream, bucket.gradients);
   }
-  sums_.push_back(communicator_.calls());
+  return communicator_.calls();
+}
+
+void DataParallel::begin_reduction() {
+  sums_.clear();
+  pending_.clear();
+  settled_.clear();
 }
 
 void DataParallel::reduce_finished(const Context& context) {
-  while (sums_.size() < buckets().size()) {
-    const Bucket& bucket = buckets()[sums_.size()];
+  while (sums_.size() < whole_.size()) {
+    const Bucket& bucket = *whole_[sums_.size()];
     const bool finished =
         bucket.one_use && std::all_of(bucket.parameters.begin(), bucket.parameters.end(),
                                       [](const Parameter* p) { return p->gradient_written_in_pass(); });
     if (!finished) return;
-    reduce(context, bucket);
+    sums_.push_back(reduce(context, bucket));
   }
 }
 
 void DataParallel::reduce_rest(const Context& context) {
-  while (sums_.size() < buckets().size()) reduce(context, buckets()[sums_.size()]);
+  while (sums_.size() < whole_.size()) sums_.push_back(reduce(context, *whole_[sums_.size()]));
 }
 
-void DataParallel::await_sums(const Context& context, size_t index) {
-  if (!context.dry()) join(context.stream(), sums_[index], buckets()[index].name);
+void DataParallel::make_room(const Context& context, const ParameterGroup& group) {
+  if (group.layer() < 0) return;
+  const auto last = std::find_if(pending_.rbegin(), pending_.rend(),
+                                 [&](const Pending& pending) { return pending.group->slot() == group.slot(); });
+  settle(context, static_cast<size_t>(last - pending_.rbegin()));
 }
 
-void DataParallel::await_sums(const Context& context) { await_sums(context, buckets().size() - 1); }
+void DataParallel::reduce_group(const Context& context, const ParameterGroup& group, bool idle) {
+  for (const Bucket& bucket : buckets()) {
+    if (!bucket.shards_gradients() || bucket.parameters.front()->group() != &group) continue;
+    if (idle) {
+      fill_zero(context, bucket.gradients);
+    } else {
+      ParameterStore::zero_unwritten(context, bucket.parameters);
+    }
+    pending_.push_back({&group, &bucket, reduce(context, bucket)});
+  }
+}
+
+void DataParallel::settle(const Context& context, size_t left) {
+  for (; pending_.size() > left; pending_.pop_front()) {
+    const Bucket& bucket = *pending_.front().bucket;
+    join(context.stream(), pending_.front().call, bucket.name);
+    const Part part = parts_of(bucket)[static_cast<size_t>(rank())];
+    const bool first = settled_.insert(&bucket).second;
+    add(context, {.a = {element_at(bucket.gradients, part.offset), bucket.gradients.dtype, {part.count},
+                        bucket.gradients.device},
+                  .b = {},
+                  .y = bucket.own_gradients,
+                  .beta = first ? 0.0f : 1.0f});
+  }
+}
+
+void DataParallel::await_sums(const Context& context, const Bucket& bucket) {
+  if (context.dry() || bucket.shards_gradients()) return;
+  const auto index = std::find(whole_.begin(), whole_.end(), &bucket) - whole_.begin();
+  join(context.stream(), sums_[static_cast<size_t>(index)], bucket.name);
+}
+
+void DataParallel::await_sums(const Context& context) {
+  if (!whole_.empty()) await_sums(context, *whole_.back());
+}
 
 void DataParallel::sum(const Context& context, std::span<const Tensor> measurements) {
   if (context.dry()) return;
@@ -84,7 +130,7 @@ void DataParallel::await_measurements(const Context& context) {
 }
 
 void DataParallel::gather_values(const Context& context, const Bucket& bucket) {
-  if (context.dry() || !bucket.sharded) return;
+  if (context.dry() || bucket.stage == ZeroStage::kNone || bucket.shards_values()) return;
   Stream& stream = context.stream();
   communicator_.fork(stream);
   {

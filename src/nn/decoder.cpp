@@ -1,5 +1,7 @@
 #include "nn/decoder.h"
 
+#include <fmt/format.h>
+
 #include "ops/add/add.h"
 #include "ops/embedding/embedding.h"
 #include "ops/embedding_noise/embedding_noise.h"
@@ -20,7 +22,7 @@ Decoder::Decoder(DecoderConfig config, ParameterStore& store, Placement& placeme
   };
   embedding_ = &store.add(
       {config_.names.prefix + "embed_tokens.weight", {vocab, hidden}, ParameterKind::kEmbedding, -1, {}}, dtype_);
-  embedding_group_ = &placement.group({embedding_});
+  embedding_group_ = &placement.group({"embedding"}, {embedding_});
   for (int i = 0; i < static_cast<int>(config_.layers.size()); ++i) {
     const std::string module = config_.layer_module(i);
     Layer layer;
@@ -31,16 +33,17 @@ Decoder::Decoder(DecoderConfig config, ParameterStore& store, Placement& placeme
     std::vector<Parameter*> mixer_group = {layer.input_norm}, feed_forward_group = {layer.post_attention_norm};
     layer.mixer->collect(mixer_group);
     layer.feed_forward->collect(feed_forward_group);
-    layer.mixer_group = &placement.group(std::move(mixer_group));
-    layer.feed_forward_group = &placement.group(std::move(feed_forward_group));
+    layer.mixer_group = &placement.group({fmt::format("layer {}", i), i, LayerHalf::kMixer}, mixer_group);
+    layer.feed_forward_group =
+        &placement.group({fmt::format("layer {} feed-forward", i), i, LayerHalf::kFeedForward}, feed_forward_group);
     layers_.push_back(std::move(layer));
   }
   final_norm_ = norm(config_.names.prefix + "norm", -1);
   head_ = config_.tie_word_embeddings
               ? embedding_
               : &store.add({"lm_head.weight", {vocab, hidden}, ParameterKind::kHead, -1, {}}, dtype_);
-  final_norm_group_ = &placement.group({final_norm_});
-  head_group_ = &placement.group({head_});
+  final_norm_group_ = &placement.group({"final norm"}, {final_norm_});
+  head_group_ = &placement.group({"head"}, {head_});
 }
 
 void Decoder::prepare(Stream& stream, int64_t max_length) {

@@ -64,9 +64,9 @@ void Optimizer::measure(const Context& context, StepScalars* scalars) {
     add_squares(context, store_.trainable());
     return finish_norm(context, scalars);
   }
-  for (size_t i = 0; i < ranks_->buckets().size(); ++i) {
-    ranks_->await_sums(context, i);
-    add_squares(context, measured_here(ranks_->buckets()[i].parameters));
+  for (const Bucket& bucket : ranks_->buckets()) {
+    ranks_->await_sums(context, bucket);
+    add_squares(context, measured_here(bucket.parameters));
   }
   finish_norm(context, scalars);
 }
@@ -85,7 +85,7 @@ void Optimizer::add_squares(const Context& context, const std::vector<Parameter*
   if (results_.size() == 0) results_ = Buffer(context.device(), 2 * kIndexOffset);
   const int32_t earlier = measured_.empty() ? -1 : static_cast<int32_t>(measured_.size());
   std::vector<Tensor> gradients;
-  for (const Parameter* parameter : parameters) gradients.push_back(parameter->own_part(parameter->gradient()));
+  for (const Parameter* parameter : parameters) gradients.push_back(parameter->own_gradient());
   measured_.insert(measured_.end(), parameters.begin(), parameters.end());
   sum_of_squares(context, {.gradients = std::move(gradients),
                            .sum_of_squares = results_.tensor({1}, DType::kF64),
@@ -152,15 +152,13 @@ namespace {
 
 /// What is stepped of a parameter on this rank.
 Tensor stepped(const Parameter& parameter) {
-  return parameter.has_master() ? parameter.master() : parameter.own_part(parameter.value());
+  return parameter.has_master() ? parameter.master() : parameter.own_value();
 }
 
 /// The copy of a parameter that its master's steps refresh.
 Tensor working_copy_of(const Parameter& parameter) {
-  return parameter.has_master() ? parameter.own_part(parameter.value()) : Tensor{};
+  return parameter.has_master() ? parameter.own_value() : Tensor{};
 }
-
-Tensor gradient_of(const Parameter& parameter) { return parameter.own_part(parameter.gradient()); }
 
 }  // namespace
 
@@ -176,7 +174,7 @@ void Optimizer::step_by_adamw(const Context& context, const RateGroup& group, co
                             .working_copy = working_copy_of(*parameter),
                             .m = parameter->moment1(),
                             .v = parameter->moment2(),
-                            .gradient = gradient_of(*parameter),
+                            .gradient = parameter->own_gradient(),
                             .weight_decay = decay_of(*parameter),
                             .stream_id = parameter->index(),
                             .first_element = parameter->own().begin});
@@ -201,7 +199,7 @@ void Optimizer::step_by_adafactor(const Context& context, const RateGroup& group
                             .columns = parameter->column_moments(),
                             .v = parameter->moment2().values,
                             .m = parameter->moment1().values,
-                            .gradient = gradient_of(*parameter),
+                            .gradient = parameter->own_gradient(),
                             .weight_decay = decay_of(*parameter),
                             .stream_id = parameter->index()});
   }
@@ -222,7 +220,7 @@ void Optimizer::step_by_momentum(const Context& context, const RateGroup& group,
     args.tensors.push_back({.parameter = stepped(*parameter),
                             .working_copy = working_copy_of(*parameter),
                             .m = parameter->moment1().values,
-                            .gradient = gradient_of(*parameter),
+                            .gradient = parameter->own_gradient(),
                             .weight_decay = decay_of(*parameter),
                             .stream_id = parameter->index(),
                             .first_element = parameter->own().begin});

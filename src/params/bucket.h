@@ -1,5 +1,5 @@
-// Bucket: trainable parameters whose values and gradients lie one behind the other in memory, so that ranks move all of
-// them by one collective, and share the work on them evenly whatever their sizes.
+// Bucket: parameters whose values and gradients lie one after the other in memory, so that ranks move all of them by one
+// collective, and share the work on them evenly whatever their sizes.
 #pragma once
 
 #include <memory>
@@ -13,31 +13,50 @@ namespace hone {
 
 class Parameter;
 
-/// Parameters with the same dtypes whose gradients backward finishes together: of a layer's feed-forward half (experts,
-/// MLP, router), of its other half with all norms, biases and adapters of the layer, or outside the layers; of several
-/// such groups in turn where they are small. Element i of a parameter is element offset + i of both tensors; what lies
-/// between parameters is zero.
+/// What ranks share of a bucket: each keeps elements / ranks of it, and what is not shared is whole on all of them. The
+/// stages of ZeRO, each with what the ones before it have: Rajbhandari et al. (arXiv:1910.02054).
+enum class ZeroStage {
+  kNone,
+  kState,      ///< the optimizer's state, and the work of stepping
+  kGradients,  ///< gradients, between the backward of the bucket's group and the step
+  kValues,     ///< values, between uses of the bucket's group
+};
+
+/// Parameters of one dtype that a model uses in one group (params/placement.h); of several groups in turn where they are
+/// small and nothing but the state is shared. Element i of a parameter is element offset + i of every tensor here; what
+/// lies between parameters is zero.
 struct Bucket {
   /// Every parameter begins at a multiple of it, and so does every rank's part: blocks of 8-bit moments stay whole.
   static constexpr int64_t kAlignment = 256;
 
   std::string name;  ///< "layer 3 feed-forward", "layer 3", "head", "embedding", "layer 9 to layer 4"
+  ZeroStage stage = ZeroStage::kNone;
+  bool trained = true;  ///< false: frozen parameters, which are in buckets for their values alone
   std::vector<Parameter*> parameters;
   std::vector<int64_t> offsets;
   int64_t elements = 0;  ///< a multiple of ranks · kAlignment
   /// Its parameters have no other use in a micro-batch than the one that has written a gradient.
   bool one_use = true;
-  /// Each rank steps elements / ranks of it, one behind the other; else each steps all.
-  bool sharded = false;
-  Tensor values, gradients;  ///< [elements], from allocation on
+  // From allocation on:
+  /// [elements]. Where they are sharded: the memory that the values of the group's use are brought to, which other groups
+  /// have before and after it.
+  Tensor values, gradients;
+  Tensor own_values, own_gradients;  ///< [elements / ranks], of this rank, where they are sharded
+
   /// Of the values, which its parameters wait for where they are read.
   std::shared_ptr<Arrivals> arrivals = std::make_shared<Arrivals>();
+
+  bool sharded() const { return stage >= ZeroStage::kState; }
+  bool shards_gradients() const { return trained && stage >= ZeroStage::kGradients; }
+  bool shards_values() const { return stage >= ZeroStage::kValues; }
 };
 
 /// Which rank of how many a process is, and what the ranks share.
 struct RankShare {
   int rank = 0, ranks = 1;
-  bool shards_state = false;  ///< ZeRO-1: the optimizer's state, and the work of stepping
+  ZeroStage stage = ZeroStage::kNone;
+  /// Gradients and values of smaller parameters, and of those outside the layers, stay whole on every rank.
+  int64_t least_sharded_elements = 100'000;
   /// Gradients of fewer bytes wait for the next group's: a collective begins by waiting for the slowest rank, on
   /// multiprocessors that kernels of backward would have. Measured on 2 H200, LoRA on attention of 48 layers: 48 sums
   /// of 1.1 MB made backward of the expert kernels that they ran beside 35 % slower, 17 ms of a step of 640.

@@ -202,7 +202,9 @@ class Attaching {
       return experts ? Shape{p.shape()[0], rows, columns} : Shape{rows, columns};
     };
     const auto add = [&](const char* which, const Shape& size) -> Parameter& {
-      return store_.add({module + which + suffix, size, ParameterKind::kLora, p.layer(), {}}, DType::kF32);
+      Parameter& added = store_.add({module + which + suffix, size, ParameterKind::kLora, p.layer(), {}}, DType::kF32);
+      added.set_group(p.group());
+      return added;
     };
     Parameter& a = add(".lora_A", shape(rank, p.shape()[-1]));
     Parameter& b = add(".lora_B", shape(attached.out_count, rank));
@@ -275,15 +277,17 @@ void attach_lora(ParameterStore& store, const LoraOptions& options) {
 }
 
 void initialise_lora(const Context& context, ParameterStore& store, uint64_t seed, LoraInit init) {
-  const auto fill = [&](const Parameter& p, Distribution distribution, float scale) {
-    random_fill(context,
-                {.dst = p.value(), .distribution = distribution, .scale = scale, .key = random_key(seed, p.name())});
+  const auto fill = [&](Parameter& p, Distribution distribution, float scale) {
+    fill_stored(context, p, [&](const Tensor& values) {
+      random_fill(context,
+                  {.dst = values, .distribution = distribution, .scale = scale, .key = random_key(seed, p.name())});
+    });
   };
   const auto kaiming = [](const Parameter& p) { return std::sqrt(1.0f / static_cast<float>(p.shape()[-1])); };
   for (Parameter& p : store.all()) {
     for (const AttachedAdapter& attached : p.adapters()) {
-      const auto& a = *static_cast<Parameter*>(attached.adapter.lora_a);
-      const auto& b = *static_cast<Parameter*>(attached.adapter.lora_b);
+      auto& a = *static_cast<Parameter*>(attached.adapter.lora_a);
+      auto& b = *static_cast<Parameter*>(attached.adapter.lora_b);
       if (init == LoraInit::kGaussian) {
         fill(a, Distribution::kNormal, 1.0f / static_cast<float>(a.shape()[-2]));
       } else {
@@ -292,7 +296,7 @@ void initialise_lora(const Context& context, ParameterStore& store, uint64_t see
       if (init == LoraInit::kRandom) {
         fill(b, Distribution::kUniform, kaiming(b));
       } else {
-        fill_zero(context, b.value());
+        fill_stored(context, b, [&](const Tensor& values) { fill_zero(context, values); });
       }
     }
   }

@@ -1,6 +1,7 @@
 #include "params/parameter.h"
 
 #include "formats/tiled_weights.h"
+#include "params/bucket.h"
 
 namespace hone {
 
@@ -48,14 +49,14 @@ std::vector<std::string> Parameter::names() const {
 }
 
 void Parameter::hold_in(const WeightFormat& format) {
-  HONE_ASSERT(format.fits(shape()) && format_->dense() && !value_.defined(), name());
+  HONE_ASSERT(format.fits(shape()) && format_->dense() && !stored_.payload.defined(), name());
   format_ = &format;
   dtype_ = format.payload(shape(), dtype_).dtype;
   trainable_ = false;
 }
 
 void Parameter::order_as_tiles(ThreadPool& pool) {
-  HONE_ASSERT(!trainable_ && !sharded() && format_->dense(), name());
+  HONE_ASSERT(!trainable_ && !shards_values() && format_->dense(), name());
   hone::order_as_tiles(pool, value());
   format_ = &tile_format();
 }
@@ -73,6 +74,8 @@ TrainingFormats Parameter::formats() const {
   }
   return formats;
 }
+
+bool Parameter::shards_values() const { return bucket_ != nullptr && bucket_->stage == ZeroStage::kValues; }
 
 GradDest Parameter::grad() {
   if (!trainable_) return {};

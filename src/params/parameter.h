@@ -14,6 +14,9 @@
 
 namespace hone {
 
+class ParameterGroup;
+struct Bucket;
+
 /// What a parameter is to the model: decides what `attention`, `all-linear` and the like mean.
 enum class ParameterKind {
   kEmbedding,
@@ -106,6 +109,13 @@ struct Slice {
   bool operator==(const Slice&) const = default;
 };
 
+/// What this rank keeps of a parameter's value between uses, in the parameter's format.
+struct StoredValue {
+  Slice slice;     ///< the elements that are here
+  Tensor payload;  ///< of those: in the parameter's shape where they are all, else [slice.count]
+  Tensor scales;   ///< undefined where the format has none
+};
+
 /// A parameter of a model. The store allocates it; ops see it as a Weight.
 class Parameter : public NarrowGradWeight {
  public:
@@ -126,10 +136,15 @@ class Parameter : public NarrowGradWeight {
   void hold_in(const WeightFormat& format);
   /// Orders the dense values of a frozen matrix or stack as tiles (formats/tiled_weights.h), where they lie.
   void order_as_tiles(ThreadPool& pool);
-  /// The value as format() keeps it.
-  EncodedWeight encoded() const { return {shape(), value(), scales_}; }
+  /// The value as format() keeps it; all of it is here.
+  EncodedWeight encoded() const { return {shape(), value(), stored_.scales}; }
   /// Its place in the store.
   uint32_t index() const { return index_; }
+  /// The group that a model uses it in first (params/placement.h), an adapter its weight's; null: none has been told.
+  const ParameterGroup* group() const { return group_; }
+  void set_group(const ParameterGroup* group) { group_ = group; }
+  /// The bucket that ranks share it in (params/bucket.h); null: none.
+  const Bucket* bucket() const { return bucket_; }
   /// The ways files may hold it, the canonical one last.
   std::vector<FileLayout> layouts() const;
   /// Canonical name and every name a file may use for it or a part of it.
@@ -146,42 +161,61 @@ class Parameter : public NarrowGradWeight {
   void set_formats(const TrainingFormats& formats) { formats_ = formats; }
   static constexpr int64_t kLeastCoded = 4096;
 
-  /// Values that are on their way from other ranks are awaited: by the stream that works with the parameter.
+  /// What ops read, while its group is acquired (params/placement.h). Values that are on their way from other ranks are
+  /// awaited: by the stream that works with the parameter.
   WeightView view() const override {
     if (arrivals_) arrivals_->await_on_stream();
-    return {value_, format_, scales_};
+    return {present_, format_, stored_.scales};
   }
   bool wants_grad() const override { return trainable_; }
   GradDest grad() override;
   GradRounding rounding() const override { return {scalars_, uint64_t{index_} << 32 | uses_}; }
 
-  /// Whether each rank keeps the optimizer's state of some elements only and steps those (params/bucket.h); if so,
-  /// moments and master have the elements of own() alone, in one dimension.
+  /// Whether each rank keeps some elements only of what its bucket's stage says (params/bucket.h). The optimizer's state
+  /// has the elements of own() alone then, in one dimension, and so have gradients and values of the stages that shard
+  /// them.
   bool sharded() const { return elements_per_rank_ > 0; }
-  /// The elements that this rank steps, or another: all of them unless sharded. Begins at a multiple of kMomentBlock.
+  /// Whether that holds for its values.
+  bool shards_values() const;
+  /// Whether its gradients are in memory that others have before and after it: written in one pass of backward, and used
+  /// up when its group is released.
+  bool stages_gradients() const { return stages_gradients_; }
+  /// The elements that this rank keeps, or another: all of them unless sharded. Begins at a multiple of kMomentBlock.
   Slice own() const { return slice_of(rank_); }
   Slice slice_of(int rank) const;
   /// The elements of own() of a tensor that has all: the tensor itself unless sharded.
   Tensor own_part(const Tensor& whole) const;
 
-  /// Bytes the store gives it: value in dtype(); for a trainable one gradient, moments and master in formats(), as far
-  /// as the optimizer keeps them: the others are undefined. There is no master where that would be a copy of the value,
-  /// or where formats() wants none.
-  /// Values that are on their way from other ranks are awaited: by the host.
+  // What the store allocates: the value in dtype(); for a trainable parameter gradient, moments and master in formats(),
+  // as far as the optimizer keeps them: the others are undefined. There is no master where that would be a copy of the
+  // value, or where formats() wants none.
+
+  /// What loading, saving and the optimizer work with. Values that are on their way from other ranks are awaited: by the
+  /// host.
+  const StoredValue& stored() const {
+    if (arrivals_ && !shards_values()) arrivals_->await_on_host();
+    return stored_;
+  }
+  /// The elements of own(), as stored() has them.
+  Tensor own_value() const { return shards_values() ? stored().payload : own_part(stored().payload); }
+  /// The whole payload of a parameter that is stored whole.
   const Tensor& value() const {
-    if (arrivals_) arrivals_->await_on_host();
-    return value_;
+    HONE_ASSERT(stored_.slice.count == shape().numel(), name());
+    return stored().payload;
   }
   /// Those that format() keeps beside the value, or undefined.
-  const Tensor& scales() const { return scales_; }
+  const Tensor& scales() const { return stored_.scales; }
+  /// Where ops write it, whole.
   const Tensor& gradient() const { return gradient_; }
+  /// The elements of own(), which the optimizer reads: sums over ranks.
+  Tensor own_gradient() const { return own_gradient_.defined() ? own_gradient_ : own_part(gradient_); }
   const Moment& moment1() const { return moment1_; }
   const Moment& moment2() const { return moment2_; }
   /// Factors of the second moments, float32: [.., R] and [.., C] of a parameter [.., R, C].
   const Tensor& row_moments() const { return row_moments_; }
   const Tensor& column_moments() const { return column_moments_; }
-  /// The values the optimizer steps: the master copy (of own(), where sharded), or the value itself.
-  const Tensor& master() const { return master_.defined() ? master_ : value(); }
+  /// The values the optimizer steps: the master copy (of own(), where sharded), or the stored value itself.
+  const Tensor& master() const { return master_.defined() ? master_ : stored().payload; }
   bool has_master() const { return master_.defined(); }
   /// Whether training keeps masters of it, here or (of elements that are not in own()) on another rank.
   bool keeps_master() const { return trainable_ && dtype_ != DType::kF32 && formats().master == DType::kF32; }
@@ -200,13 +234,18 @@ class Parameter : public NarrowGradWeight {
   const WeightFormat* format_ = &dense_format();
   TrainingFormats formats_;
   bool trainable_;
-  Tensor value_, scales_, gradient_, master_;
+  StoredValue stored_;
+  Tensor present_;  ///< the whole payload, for ops
+  Tensor gradient_, own_gradient_, master_;
   Moment moment1_, moment2_;
   Tensor row_moments_, column_moments_;
   uint32_t index_ = 0;
   uint32_t uses_ = 0;  ///< gradients handed out in this step
   bool written_in_pass_ = false;
   const StepScalars* scalars_ = nullptr;               ///< of this step
+  const ParameterGroup* group_ = nullptr;
+  const Bucket* bucket_ = nullptr;
+  bool stages_gradients_ = false;
   int64_t bucket_offset_ = 0, elements_per_rank_ = 0;  ///< in the bucket; 0: not sharded
   int rank_ = 0;
   std::shared_ptr<Arrivals> arrivals_;  ///< of its bucket; null: no bucket

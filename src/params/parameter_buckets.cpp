@@ -1,6 +1,4 @@
 // ParameterStore: how several ranks share its parameters.
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <compare>
 #include <map>
@@ -9,57 +7,33 @@
 #include <vector>
 
 #include "params/parameter_store.h"
+#include "params/placement.h"
 
 namespace hone {
 
 namespace {
 
-/// Whether backward has finished its gradient before it comes to the layer's mixer.
-bool in_feed_forward(const Parameter& parameter) {
-  switch (parameter.kind()) {
-    case ParameterKind::kMlp:
-    case ParameterKind::kRouter:
-    case ParameterKind::kExpertsGateUp:
-    case ParameterKind::kExpertsDown:
-      return true;
-    default:
-      return false;
-  }
-}
-
-/// Backward comes to the head first, then to the last layer; the embedding, which may be the head too, is the last.
-struct BackwardPlace {
-  int position;
-  std::string name;
-};
-
-BackwardPlace backward_place(const Parameter& parameter, int layers) {
-  if (parameter.layer() < 0) {
-    const bool embedding = parameter.kind() == ParameterKind::kEmbedding;
-    return {embedding ? 2 * layers + 1 : 0, embedding ? "embedding" : "head"};
-  }
-  const bool first = in_feed_forward(parameter);
-  return {2 * (layers - parameter.layer()) - (first ? 1 : 0),
-          fmt::format("layer {}{}", parameter.layer(), first ? " feed-forward" : "")};
-}
-
-/// What parameters of a bucket have in common. In the order of backward.
+/// What parameters of a bucket have in common. In the order of backward, which comes to the last group first; frozen
+/// ones last.
 struct BucketKey {
-  int position;
+  bool frozen;
+  int64_t position;  ///< minus the group's index
   DType dtype, gradient;
-  bool sharded;
+  ZeroStage stage;
 
   auto operator<=>(const BucketKey&) const = default;
 };
 
-/// Small buckets become one with the next that they have all but the position in common with, at its place.
+/// Small buckets that share no more than state become one with the next that they have all but the position in common
+/// with, at its place.
 std::vector<Bucket> merge_small(std::map<BucketKey, Bucket> buckets, int64_t least_bytes) {
   std::map<BucketKey, Bucket> merged;
   for (auto& [key, bucket] : buckets) {
     const auto small =
         std::find_if(merged.begin(), merged.end(), [&, k = key, one_use = bucket.one_use](const auto& m) {
           const auto& [other, earlier] = m;
-          return BucketKey{k.position, other.dtype, other.gradient, other.sharded} == k && earlier.one_use == one_use &&
+          return BucketKey{k.frozen, k.position, other.dtype, other.gradient, other.stage} == k &&
+                 k.stage <= ZeroStage::kState && earlier.one_use == one_use &&
                  earlier.elements * static_cast<int64_t>(size_of(k.gradient)) < least_bytes;
         });
     if (small == merged.end()) {
@@ -80,10 +54,22 @@ std::vector<Bucket> merge_small(std::map<BucketKey, Bucket> buckets, int64_t lea
 
 int64_t aligned(int64_t elements, int64_t alignment) { return (elements + alignment - 1) / alignment * alignment; }
 
+/// What ranks share of a parameter. The state of parameters outside the layers alone, since a head writes its gradient
+/// in forward, and a tied embedding has two uses.
+ZeroStage stage_of(const Parameter& p, const RankShare& share, bool adapters) {
+  const bool large = p.group()->layer() >= 0 && p.shape().numel() >= share.least_sharded_elements;
+  if (!p.trainable()) {
+    const bool sharded = share.stage == ZeroStage::kValues && large && p.format().dense();
+    return sharded ? ZeroStage::kValues : ZeroStage::kNone;
+  }
+  if (adapters && p.kind() != ParameterKind::kLora) return ZeroStage::kNone;
+  return large ? share.stage : std::min(share.stage, ZeroStage::kState);
+}
+
 }  // namespace
 
-bool ParameterStore::shards_state() const {
-  return std::any_of(buckets_.begin(), buckets_.end(), [](const Bucket& bucket) { return bucket.sharded; });
+bool ParameterStore::shares(bool (Bucket::*what)() const) const {
+  return std::any_of(buckets_.begin(), buckets_.end(), [&](const Bucket& bucket) { return (bucket.*what)(); });
 }
 
 bool ParameterStore::values_arrived() const {
@@ -92,36 +78,45 @@ bool ParameterStore::values_arrived() const {
 
 void ParameterStore::share_among(const RankShare& share) {
   buckets_.clear();
-  int layers = 0;
+  trained_buckets_ = 0;
   bool adapters = false;
   for (Parameter& p : parameters_) {
     p.elements_per_rank_ = 0;
     p.arrivals_.reset();
-    layers = std::max(layers, p.layer() + 1);
+    p.bucket_ = nullptr;
+    p.stages_gradients_ = share_layer_gradients_ && p.trainable() && p.group() != nullptr && p.group()->layer() >= 0;
     adapters |= p.kind() == ParameterKind::kLora;
   }
   if (share.ranks == 1) return;
   HONE_ASSERT(!share_layer_gradients_, "layers whose gradients take turns cannot be summed later");
   std::map<BucketKey, Bucket> buckets;
-  for (Parameter* p : trainable()) {
-    const auto [position, name] = backward_place(*p, layers);
-    const bool sharded = share.shards_state && (!adapters || p->kind() == ParameterKind::kLora);
-    Bucket& bucket = buckets[{position, p->dtype(), p->formats().gradient, sharded}];
-    bucket.name = name;
-    bucket.one_use = position <= 2 * layers;
-    bucket.sharded = sharded;
-    bucket.parameters.push_back(p);
+  for (Parameter& p : parameters_) {
+    HONE_ASSERT(p.group() != nullptr, p.name());
+    const ZeroStage stage = stage_of(p, share, adapters);
+    if (!p.trainable() && stage == ZeroStage::kNone) continue;
+    const BucketKey key{!p.trainable(), -static_cast<int64_t>(p.group()->index()), p.dtype(),
+                        p.trainable() ? p.formats().gradient : p.dtype(), stage};
+    Bucket& bucket = buckets[key];
+    bucket.name = p.group()->name();
+    bucket.stage = stage;
+    bucket.trained = p.trainable();
+    bucket.one_use = p.kind() != ParameterKind::kEmbedding;
+    bucket.parameters.push_back(&p);
     bucket.offsets.push_back(bucket.elements);
-    bucket.elements += aligned(p->shape().numel(), Bucket::kAlignment);
+    bucket.elements += aligned(p.shape().numel(), Bucket::kAlignment);
   }
   buckets_ = merge_small(std::move(buckets), share.least_bucket_bytes);
   for (Bucket& bucket : buckets_) {
+    trained_buckets_ += bucket.trained ? 1 : 0;
     bucket.elements = aligned(bucket.elements, share.ranks * Bucket::kAlignment);
     for (size_t i = 0; i < bucket.parameters.size(); ++i) {
       Parameter& p = *bucket.parameters[i];
+      p.bucket_ = &bucket;
       p.arrivals_ = bucket.arrivals;
-      if (!bucket.sharded) continue;
-      HONE_ASSERT(p.formats().second_moment != SecondMoment::kFactored, "factors belong to whole matrices");
+      p.stages_gradients_ = bucket.shards_gradients();
+      if (!bucket.sharded()) continue;
+      HONE_ASSERT(!p.trainable() || p.formats().second_moment != SecondMoment::kFactored,
+                  "factors belong to whole matrices");
       p.bucket_offset_ = bucket.offsets[i];
       p.elements_per_rank_ = bucket.elements / share.ranks;
       p.rank_ = share.rank;

@@ -4,6 +4,7 @@
 #include <deque>
 #include <map>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -41,19 +42,24 @@ class ParameterStore {
   /// near names; one that matches only some experts of a fused tensor too. `key` is the config key, for the message.
   std::vector<Parameter*> select(const std::vector<std::string>& patterns, const std::string& key);
 
-  /// The gradients of one layer at a time: all layers' are in the memory of the largest, so each must have been used up
-  /// before backward comes to the next. Parameters outside the layers keep their own. Before allocation.
+  /// The gradients of one half of a layer at a time: all are in the memory of the largest, so each must have been used up
+  /// when its group is released. Parameters outside the layers keep their own. Before allocation, on one rank.
   void share_layer_gradients(bool share) { share_layer_gradients_ = share; }
   bool layers_share_gradients() const { return share_layer_gradients_; }
 
-  /// The trainable parameters will be trained by several ranks, which then come in buckets(). After what is trained has
-  /// been chosen, before allocation. Adapters alone are sharded where a model has some: what is trained whole beside
-  /// them is small, and every rank keeps it. Layers do not share gradients then, and what is sharded is not factored.
+  /// The trainable parameters will be trained by several ranks, which then come in buckets(). After groups and what is
+  /// trained have been chosen, before allocation. Of what is trained adapters alone are sharded where a model has some:
+  /// what is trained whole beside them is small, and every rank keeps it. Frozen values are sharded by
+  /// ZeroStage::kValues: dense ones. Layers do not share gradients then, and what is sharded is not factored.
   void share_among(const RankShare& share);
-  /// Whether ranks keep parts of some parameters' optimizer state.
-  bool shards_state() const;
-  /// In the order in which backward finishes them, the embedding last; empty for one rank.
-  const std::vector<Bucket>& buckets() const { return buckets_; }
+  /// Whether ranks keep parts of some parameters' optimizer state, gradients, values.
+  bool shards_state() const { return shares(&Bucket::sharded); }
+  bool shards_gradients() const { return shares(&Bucket::shards_gradients); }
+  bool shards_values() const { return shares(&Bucket::shards_values); }
+  /// Of what is trained, in the order in which backward finishes them, the embedding last; empty for one rank.
+  std::span<const Bucket> buckets() const { return {buckets_.data(), trained_buckets_}; }
+  /// These, and after them those of frozen parameters whose values are sharded.
+  const std::vector<Bucket>& all_buckets() const { return buckets_; }
   /// Whether no values are on their way from other ranks that nobody has waited for.
   bool values_arrived() const;
 
@@ -71,9 +77,10 @@ class ParameterStore {
   /// Starts an optimizer step: the next gradient of each parameter overwrites. `scalars` are the step's, on the device;
   /// bfloat16 gradients that are added to need their seed.
   void begin_step(const StepScalars* scalars = nullptr);
-  /// Goes on with one: all gradients have been written, so the next ones add.
+  /// Goes on with one: all gradients have been written, so the next ones add; but those that are staged overwrite what
+  /// others have left.
   void continue_step();
-  /// After backward: gradients that nobody wrote become zero, of all parameters or of these.
+  /// After backward: gradients that nobody wrote become zero, of all parameters that do not stage them, or of these.
   void zero_unwritten(const Context& context);
   static void zero_unwritten(const Context& context, const std::vector<Parameter*>& parameters);
 
@@ -82,14 +89,17 @@ class ParameterStore {
   static const std::vector<Part>& parts();
   struct Places;
   Places places_of(const Part& part, bool training) const;
-  Places bucket_places(const Part& part) const;
-  void find_buckets(const Part& part, const Places& places, const Buffer& buffer);
+  void place_bucket(const Part& part, const Bucket& bucket, Places& places) const;
+  bool shares(bool (Bucket::*what)() const) const;
+  /// Every value is whole, and ops read it where it is.
+  void present_stored_values();
 
   std::deque<Parameter> parameters_;
   std::map<std::string, Parameter*> by_name_;
   std::vector<Buffer> buffers_;
   bool share_layer_gradients_ = false;
   std::vector<Bucket> buckets_;
+  size_t trained_buckets_ = 0;  // the first of them
 };
 
 /// Host values (float32) into a parameter that is not held in 8 bits, wherever it is: value in its dtype and the

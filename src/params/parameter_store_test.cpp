@@ -121,7 +121,10 @@ TEST(ParameterStore, LayersMayShareTheMemoryOfTheirGradients) {
   Parameter& first_too = store.add({"0.b", {64}, ParameterKind::kNorm, 0, {}}, DType::kF32);
   Parameter& second = store.add({"1.a", {200}, ParameterKind::kAttention, 1, {}}, DType::kF32);
   Parameter& head = store.add({"h", {64}, ParameterKind::kHead, -1, {}}, DType::kF32);
+  Placement placement;
+  testing::add_groups(store, placement);
   store.share_layer_gradients(true);
+  store.share_among({});
   // Tensors start at multiples of 256 bytes: 512 + 256 outside the layers, 1280 + 256 of layer 0, 1024 of layer 1.
   EXPECT_EQ(store.bytes().gradients, 768 + 1536);
   EXPECT_EQ(store.bytes(false).gradients, 0);
@@ -146,8 +149,10 @@ TEST(ParameterStore, BucketsFollowBackwardAndSmallOnesWaitForTheNext) {
     store.add({name + ".n", {100}, ParameterKind::kNorm, layer, {}}, DType::kF32);
   }
   store.add({"h", {1000}, ParameterKind::kHead, -1, {}}, DType::kF32);
+  Placement placement;
+  testing::add_groups(store, placement);
   const auto names = [&](int64_t least_bytes) {
-    store.share_among({.rank = 0, .ranks = 2, .shards_state = true, .least_bucket_bytes = least_bytes});
+    store.share_among({.rank = 0, .ranks = 2, .stage = ZeroStage::kState, .least_bucket_bytes = least_bytes});
     std::vector<std::string> list;
     for (const Bucket& bucket : store.buckets()) list.push_back(bucket.name);
     return list;

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <deque>
+#include <string>
 #include <vector>
 
 #include "params/parameter.h"
@@ -11,16 +12,30 @@ namespace hone {
 
 class Placement;
 
+/// Which half of a layer a group is.
+enum class LayerHalf { kNone, kMixer, kFeedForward };
+
 /// Parameters that are used together: the embedding, one half of a layer, the final norm, the head.
 class ParameterGroup final : public Residency {
  public:
-  ParameterGroup(const Placement& placement, size_t index, std::vector<Parameter*> parameters)
-      : placement_(placement), index_(index), parameters_(std::move(parameters)) {}
+  struct Place {
+    std::string name;  ///< "embedding", "layer 3", "layer 3 feed-forward"
+    int layer = -1;    ///< -1: outside the layers
+    LayerHalf half = LayerHalf::kNone;
+  };
+  ParameterGroup(const Placement& placement, size_t index, Place place)
+      : placement_(placement), index_(index), place_(std::move(place)) {}
 
   /// Its place in the order of forward, from 0.
   size_t index() const { return index_; }
-  /// What the model reads, without adapters.
-  const std::vector<Parameter*>& parameters() const { return parameters_; }
+  const std::string& name() const { return place_.name; }
+  int layer() const { return place_.layer; }
+  LayerHalf half() const { return place_.half; }
+  /// Of a half of a layer: which of the slots of memory it takes turns in, with that half of every second layer.
+  int slot() const {
+    HONE_ASSERT(layer() >= 0, name());
+    return 2 * static_cast<int>(half()) + layer() % 2;
+  }
 
   void acquire(const Context& context, Use use) override;
   void release(const Context& context, Use use) override;
@@ -28,7 +43,7 @@ class ParameterGroup final : public Residency {
  private:
   const Placement& placement_;
   size_t index_;
-  std::vector<Parameter*> parameters_;
+  Place place_;
 };
 
 /// Told of every use of every group, in the order in which they are queued: the same on all ranks that run a pass.
@@ -48,9 +63,14 @@ class Placement {
   Placement(const Placement&) = delete;
   Placement& operator=(const Placement&) = delete;
 
-  /// Adds the next group in the order of forward. Its address stays valid.
-  ParameterGroup& group(std::vector<Parameter*> parameters) {
-    return groups_.emplace_back(*this, groups_.size(), std::move(parameters));
+  /// Adds the next group in the order of forward, and tells its parameters. Its address stays valid. A parameter that is
+  /// in two, as a head that is the embedding, belongs to the first.
+  ParameterGroup& group(ParameterGroup::Place place, const std::vector<Parameter*>& parameters) {
+    ParameterGroup& group = groups_.emplace_back(*this, groups_.size(), std::move(place));
+    for (Parameter* parameter : parameters) {
+      if (parameter->group() == nullptr) parameter->set_group(&group);
+    }
+    return group;
   }
   const std::deque<ParameterGroup>& groups() const { return groups_; }
 

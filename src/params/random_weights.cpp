@@ -2,6 +2,7 @@
 
 #include <cmath>
 
+#include "core/buffer.h"
 #include "core/philox.h"
 #include "core/thread_pool.h"
 #include "ops/cast/cast.h"
@@ -84,6 +85,15 @@ uint64_t random_key(uint64_t seed, const std::string& parameter_name) {
   return mix_key(seed, hash);
 }
 
+void fill_stored(const Context& context, const Parameter& parameter, const std::function<void(const Tensor&)>& fill) {
+  if (!parameter.shards_values()) return fill(parameter.value());
+  Buffer memory(context.device(), static_cast<size_t>(parameter.shape().numel()) * size_of(parameter.dtype()));
+  const Tensor whole = memory.tensor(parameter.shape(), parameter.dtype());
+  fill(whole);
+  if (parameter.own().count > 0) copy(context, parameter.own_part(whole), parameter.stored().payload);
+  if (!context.dry()) context.stream().synchronize();  // the memory is ours
+}
+
 void initialise_weights(const Context& context, ParameterStore& store, double initializer_range, uint64_t seed) {
   for (const Parameter& parameter : store.all()) {
     if (parameter.kind() == ParameterKind::kLora) continue;
@@ -92,13 +102,11 @@ void initialise_weights(const Context& context, ParameterStore& store, double in
       fill_encoded(context, parameter, random);
       continue;
     }
+    const auto draw = [&](const Tensor& values) { fill(context, values, initial_of(parameter), random); };
+    fill_stored(context, parameter, draw);
+    if (!parameter.has_master()) continue;
     // The master copy draws the same numbers, so that the value is its rounding.
-    std::vector<Tensor> copies = {parameter.value()};
-    if (parameter.has_master() && !parameter.sharded()) copies.push_back(parameter.master());
-    for (const Tensor& copy : copies) fill(context, copy, initial_of(parameter), random);
-    if (parameter.has_master() && parameter.sharded()) {
-      cast(context, parameter.own_part(parameter.value()), parameter.master());
-    }
+    parameter.sharded() ? cast(context, parameter.own_value(), parameter.master()) : draw(parameter.master());
   }
 }
 

@@ -1,6 +1,9 @@
 // Random weights, made on the device that holds them.
 #pragma once
 
+#include <functional>
+#include <string>
+
 #include "params/parameter_store.h"
 
 namespace hone {
@@ -9,6 +12,10 @@ namespace hone {
 /// left to initialise_lora. A value depends on the seed, the parameter's name and its place in it only. Needs allocated
 /// memory on the context's device; queued there.
 void initialise_weights(const Context& context, ParameterStore& store, double initializer_range, uint64_t seed);
+
+/// Has `fill` write the values of a dense parameter, whole, in its dtype; what this rank does not keep is dropped. May
+/// wait for the stream.
+void fill_stored(const Context& context, const Parameter& parameter, const std::function<void(const Tensor&)>& fill);
 
 /// The key of a parameter's random numbers.
 uint64_t random_key(uint64_t seed, const std::string& parameter_name);

@@ -4,8 +4,12 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <functional>
+
 #include "core/philox.h"
 #include "params/parameter_store.h"
+#include "params/placement.h"
 
 namespace hone::testing {
 
@@ -58,6 +62,29 @@ inline void add_model(ParameterStore& store, const StoreSizes& s) {
   if (s.router_bias) store.add({layer + "mlp.gate.bias", {s.experts}, ParameterKind::kRouter, 0, {}}, s.dtype);
   add_experts(store, s, 0);
   store.add({"model.norm.weight", {s.hidden}, ParameterKind::kNorm, -1, {}}, s.dtype);
+}
+
+/// The groups of a model with these parameters: the embedding, two halves of each layer, what is left.
+inline void add_groups(ParameterStore& store, Placement& placement) {
+  int layers = 0;
+  for (const Parameter& p : store.all()) layers = std::max(layers, p.layer() + 1);
+  const auto group = [&](ParameterGroup::Place place, auto belongs) {
+    std::vector<Parameter*> members;
+    for (Parameter& p : store.all()) {
+      if (p.layer() == place.layer && belongs(p.kind())) members.push_back(&p);
+    }
+    placement.group(std::move(place), members);
+  };
+  const auto in_feed_forward = [](ParameterKind kind) {
+    return kind == ParameterKind::kMlp || kind == ParameterKind::kRouter || kind == ParameterKind::kExpertsGateUp ||
+           kind == ParameterKind::kExpertsDown;
+  };
+  group({"embedding"}, [](ParameterKind kind) { return kind == ParameterKind::kEmbedding; });
+  for (int i = 0; i < layers; ++i) {
+    group({fmt::format("layer {}", i), i, LayerHalf::kMixer}, std::not_fn(in_feed_forward));
+    group({fmt::format("layer {} feed-forward", i), i, LayerHalf::kFeedForward}, in_feed_forward);
+  }
+  group({"head"}, [](ParameterKind kind) { return kind != ParameterKind::kEmbedding; });
 }
 
 /// Every parameter's values, from its name.

@@ -129,6 +129,9 @@ Engine::Engine(Decoder& decoder, ParameterStore& store, Stream& stream, EngineOp
       ranks_(options_.ranks != nullptr && options_.ranks->size() > 1
                  ? std::optional<DataParallel>(std::in_place, *options_.ranks, store)
                  : std::nullopt),
+      ring_(ranks_ && store.shards_values()
+                ? std::optional<WeightRing>(std::in_place, *options_.ranks, store, decoder.placement())
+                : std::nullopt),
       optimizer_(store, options_.optimizer, ranks_ ? &*ranks_ : nullptr),
       graphs_(stream, options_.cuda_graphs, [&store] { return store.values_arrived(); }) {}
 
@@ -176,15 +179,22 @@ void Engine::run_micro_batch(const Context& context, TapeMemory& memory, const D
   }
   tape.backward();
   if (steps_in_backward()) step_remaining();
+  if (ranks_ && !planning_) ranks_->finish_pass(context_);
 }
 
-void Engine::acquired(const Context&, const ParameterGroup&, Use) {
+void Engine::acquired(const Context&, const ParameterGroup& group, Use use) {
+  if (planning_ || !ranks_) return;
   if (finishes_gradients_) ranks_->reduce_finished(context_);
+  if (use.backward) ranks_->make_room(context_, group);
+  if (ring_) ring_->acquire(stream_, group, use);
 }
 
-void Engine::released(const Context&, const ParameterGroup&, Use use) {
-  if (finishes_gradients_) ranks_->reduce_finished(context_);
+void Engine::released(const Context& context, const ParameterGroup& group, Use use) {
   if (use.backward && steps_in_backward()) step_written_layers();
+  if (planning_ || !ranks_) return;
+  if (finishes_gradients_) ranks_->reduce_finished(context_);
+  if (use.backward) ranks_->reduce_group(context_, group, context.dry());
+  if (ring_) ring_->release(group);
 }
 
 void Engine::reduce_micro_batch(const DeviceBatch& batch, bool first) {
@@ -235,6 +245,7 @@ std::vector<const MicroBatch*> Engine::of_this_rank(const std::vector<MicroBatch
 
 void Engine::gather_values() {
   if (ranks_) ranks_->gather_values(context_);
+  if (ring_) ring_->forget_trained();
 }
 
 void Engine::add_datasets(const Context& context, const DeviceBatch& batch, int64_t datasets) {
@@ -271,13 +282,13 @@ void Engine::step_written_layers() {
   step_group(written);
 }
 
-/// What is outside the layers, and what no gradient has come to, layer by layer.
+/// What is outside the layers, and what no gradient has come to, group by group.
 void Engine::step_remaining() {
-  std::map<int, std::vector<Parameter*>> groups;
+  std::map<size_t, std::vector<Parameter*>> groups;
   for (Parameter* parameter : store_.trainable()) {
-    if (!stepped_.contains(parameter)) groups[parameter->layer()].push_back(parameter);
+    if (!stepped_.contains(parameter)) groups[parameter->group()->index()].push_back(parameter);
   }
-  for (const auto& [layer, parameters] : groups) {
+  for (const auto& [group, parameters] : groups) {
     ParameterStore::zero_unwritten(context_, parameters);
     step_group(parameters);
   }
@@ -291,6 +302,7 @@ void Engine::begin_step() {
 }
 
 void Engine::dry_passes() {
+  planning_ = true;
   if (!buffers_) buffers_ = std::make_unique<Buffers>(*this, stream_.device(), options_.capacity);
   const DeviceBatch batch = buffers_->batch.largest();
   training_plan_ = evaluation_plan_ = {};
@@ -309,6 +321,7 @@ void Engine::dry_passes() {
     }
     run_evaluation(context_, memory_, batch);
   }
+  planning_ = false;
 }
 
 MemoryPlan Engine::plan() {
@@ -361,12 +374,13 @@ void Engine::accumulate(const StepData& data, int64_t step, const OptimizerStep&
 }
 
 void Engine::queue_micro_batch(const DeviceBatch& batch, bool first) {
-  graphs_.run(key_of(batch, first), [&] {
+  const auto work = [&] {
     first ? begin_step() : store_.continue_step();
     run_micro_batch(batch);
     const ProfileScope scope(context_, ProfileKind::kOp, "zero_gradients");
     store_.zero_unwritten(context_);
-  });
+  };
+  communicates() ? work() : graphs_.run(key_of(batch, first), work);
   store_.continue_step();
 }
 
@@ -409,7 +423,9 @@ void Engine::start_update(const OptimizerStep& optimizer_step) {
   if (ranks_ && ranks_->shards()) {  // work with collectives in it is not recorded
     measure();
     ranks_->wait(context_);
-    return step();
+    step();
+    if (ring_) ring_->forget_trained();
+    return;
   }
   if (ranks_) {
     ranks_->await_sums(context_);
@@ -471,6 +487,7 @@ RoutingLoad Engine::routing_load(const std::vector<uint8_t>& step) const {
 }
 
 void Engine::run_evaluation(const Context& context, TapeMemory& memory, const DeviceBatch& batch) {
+  const Observing observing(decoder_.placement(), *this);
   Tape tape(context, memory, evaluation_plan_, {});
   const Forward forward = forward_of(batch);
   decoder_.loss(tape, forward, token_losses());

@@ -12,6 +12,7 @@
 #include "core/graph_cache.h"
 #include "data/micro_batch.h"
 #include "dist/data_parallel.h"
+#include "dist/weight_ring.h"
 #include "nn/decoder.h"
 #include "optim/optimizer.h"
 #include "train/device_batch.h"
@@ -151,6 +152,8 @@ class Engine : private GroupObserver {
   bool steps_in_backward() const { return store_.layers_share_gradients(); }
   void acquired(const Context& context, const ParameterGroup& group, Use use) override;
   void released(const Context& context, const ParameterGroup& group, Use use) override;
+  /// Whether a pass starts collectives of its own, which no recording has.
+  bool communicates() const { return store_.shards_gradients() || store_.shards_values(); }
   void step_written_layers();
   void step_remaining();
   void step_group(const std::vector<Parameter*>& parameters);
@@ -174,6 +177,8 @@ class Engine : private GroupObserver {
   TapePlan training_plan_, evaluation_plan_;
   Context context_, idle_context_;
   std::optional<DataParallel> ranks_;
+  std::optional<WeightRing> ring_;
+  bool planning_ = false;            // by dry passes
   bool finishes_gradients_ = false;  // the pass at work is the rank's last of the step, and others wait for its sums
   Optimizer optimizer_;
   GraphCache graphs_;

@@ -132,7 +132,7 @@ RunPrecision precision_of(const RunConfig& config) {
           .formats = training_formats(config),
           .layers_share_gradients = config.optim.optimizer_in_backward,
           .optimizer = optimizer_options(config).kind,
-          .state_shared_by = config.machine.zero_stage == "1" ? config.machine.ranks : 1};
+          .state_shared_by = config.machine.zero_stage != "0" ? config.machine.ranks : 1};
 }
 
 TrainableOptions trainable_options(const RunConfig& config) {
@@ -148,7 +148,10 @@ TrainableOptions trainable_options(const RunConfig& config) {
   options.optimizer_in_backward = config.optim.optimizer_in_backward;
   options.freeze = config.model.freeze_parameters;
   options.unfreeze = config.model.trainable_parameters;
-  options.ranks = {0, static_cast<int>(config.machine.ranks), config.machine.zero_stage == "1"};
+  options.ranks = {.rank = 0,
+                   .ranks = static_cast<int>(config.machine.ranks),
+                   .stage = static_cast<ZeroStage>(std::stoi(config.machine.zero_stage)),
+                   .least_sharded_elements = config.machine.least_sharded_elements};
   return options;
 }
 

@@ -26,6 +26,10 @@ struct Source {
 
   bool contiguous() const { return !order.transposed && !order.interleaved; }
   bool dense() const { return parameter->format().dense(); }
+  /// Whether this rank keeps a part alone of what is written.
+  bool sharded() const {
+    return parameter->shards_values() || (parameter->sharded() && parameter->keeps_master());
+  }
   /// Rows of the parameter that are written at once are a multiple of these.
   int64_t rows_together() const { return parameter->format().rows_together(); }
   int64_t elements_together() const { return rows_together() * parameter->shape()[-1]; }
@@ -41,15 +45,28 @@ struct Piece {
   int64_t first, count;
 };
 
+/// What of a source this rank reads: the elements whose values it keeps or, where their order changes on the way, the
+/// matrices that have some.
+Slice wanted(const Source& source, int64_t numel) {
+  Slice here = source.parameter->stored().slice;
+  here.begin -= source.offset;
+  here = here.intersect({0, numel});
+  if (source.contiguous() || here.count == 0) return here;
+  const int64_t matrix = source.order.numel();
+  const int64_t begin = here.begin / matrix * matrix, end = (here.end() + matrix - 1) / matrix * matrix;
+  return {begin, end - begin};
+}
+
 void cut(const Source& source, int64_t numel, std::vector<Piece>& pieces) {
   const MatrixOrder& order = source.order;
-  const int64_t matrix = source.contiguous() ? numel : order.numel();
+  const Slice here = wanted(source, numel);
+  const int64_t matrix = source.contiguous() ? here.count : order.numel();
   // Pairs of rows stay together.
   const int64_t size = order.transposed    ? matrix
                        : order.interleaved ? whole(2 * order.in * source.rows_together())
                        : source.dense()    ? kPiece
                                            : whole(source.elements_together());
-  for (int64_t begin = 0; matrix > 0 && begin < numel; begin += matrix) {
+  for (int64_t begin = here.begin; matrix > 0 && begin < here.end(); begin += matrix) {
     for (int64_t at = 0; at < matrix; at += size) pieces.push_back({&source, begin + at, std::min(size, matrix - at)});
   }
 }
@@ -75,27 +92,33 @@ class PieceLoader {
   void deliver(const Source& source, int64_t first, int64_t count, const Fill& fill) {
     const Parameter& parameter = *source.parameter;
     if (!source.dense()) return deliver_encoded(source, source.offset + first, count, fill);
-    if (parameter.sharded() && parameter.keeps_master())
-      return deliver_shard(parameter, source.offset + first, count, fill);
+    if (source.sharded()) return deliver_shard(*source.parameter, source.offset + first, count, fill);
     const Tensor& exact = parameter.master();
     std::byte* destination = writer_.open(exact, source.offset + first, count);
     fill(exact.dtype, destination);
     if (!source.parameter->has_master()) return;
-    std::byte* rounded = writer_.open(source.parameter->value(), source.offset + first, count);
+    std::byte* rounded = writer_.open(parameter.value(), source.offset + first, count);
     row_math().narrow(reinterpret_cast<const float*>(destination), reinterpret_cast<BFloat16*>(rounded), count);
   }
 
-  /// The same where this rank has a part of the master, or none.
+  /// The same where this rank has a part of the value or of the master, or none.
   template <class Fill>
   void deliver_shard(const Parameter& parameter, int64_t first, int64_t count, const Fill& fill) {
     exact_.resize(static_cast<size_t>(count));
     fill(DType::kF32, reinterpret_cast<std::byte*>(exact_.data()));
-    std::byte* rounded = writer_.open(parameter.value(), first, count);
-    row_math().narrow(exact_.data(), reinterpret_cast<BFloat16*>(rounded), count);
-    const Slice own = parameter.own(), here = own.intersect({first, count});
-    if (here.count == 0) return;
-    std::byte* master = writer_.open(parameter.master(), here.begin - own.begin, here.count);
-    std::memcpy(master, exact_.data() + (here.begin - first), static_cast<size_t>(here.count) * sizeof(float));
+    const auto write = [&](const Tensor& tensor, Slice slice) {
+      const Slice here = slice.intersect({first, count});
+      if (here.count == 0) return;
+      std::byte* destination = writer_.open(tensor, here.begin - slice.begin, here.count);
+      const float* values = exact_.data() + (here.begin - first);
+      if (tensor.dtype == DType::kF32) {
+        std::memcpy(destination, values, static_cast<size_t>(here.count) * sizeof(float));
+      } else {
+        row_math().narrow(values, reinterpret_cast<BFloat16*>(destination), here.count);
+      }
+    };
+    write(parameter.stored().payload, parameter.stored().slice);
+    if (parameter.has_master()) write(parameter.master(), parameter.own());
   }
 
   /// The same for whole rows of a value that is not dense.
@@ -112,7 +135,7 @@ class PieceLoader {
   void load_reordered(const Piece& piece) {
     const MatrixOrder& order = piece.source->order;
     const Parameter& parameter = *piece.source->parameter;
-    const bool passes_in_float = !piece.source->dense() || (parameter.sharded() && parameter.keeps_master());
+    const bool passes_in_float = !piece.source->dense() || piece.source->sharded();
     const DType dtype = passes_in_float ? DType::kF32 : parameter.master().dtype;
     in_file_order_.resize(static_cast<size_t>(piece.count) * size_of(dtype));
     piece.source->stored.read(scratch_, piece.first, piece.count, dtype, in_file_order_.data());
@@ -171,7 +194,7 @@ void load_parameters(const Checkpoint& checkpoint, const CheckpointMap& map, Par
   for (size_t i = 0; i < sources.size(); ++i) cut(sources[i], sizes[i], pieces);
   if (pieces.empty()) return;
   std::vector<PieceLoader> loaders;
-  for (int i = 0; i < pool.size(); ++i) loaders.emplace_back(sources.front().parameter->value().device);
+  for (int i = 0; i < pool.size(); ++i) loaders.emplace_back(sources.front().parameter->stored().payload.device);
   std::mutex mutex;
   int64_t bytes_read = 0;
   pool.parallel_for(static_cast<int64_t>(pieces.size()), [&](int64_t i, int thread) {

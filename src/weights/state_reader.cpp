@@ -43,7 +43,7 @@ std::optional<DType> sharded_dtype(const Parameter& parameter, StatePart part) {
   const bool has_v = formats.second_moment == SecondMoment::kWhole;
   switch (part) {
     case StatePart::kValue:
-      return DType::kF32;
+      return parameter.keeps_master() ? DType::kF32 : parameter.dtype();
     case StatePart::kM:
       return when(formats.has_m, formats.m);
     case StatePart::kMScales:
@@ -57,9 +57,10 @@ std::optional<DType> sharded_dtype(const Parameter& parameter, StatePart part) {
   }
 }
 
-/// Values are whole on every rank, unless masters are kept of them.
+/// Values are whole on every rank, unless they are sharded themselves or masters are kept of them.
 bool is_sharded(const Parameter& parameter, StatePart part) {
-  return parameter.sharded() && (part != StatePart::kValue || parameter.keeps_master());
+  return parameter.sharded() &&
+         (part != StatePart::kValue || parameter.keeps_master() || parameter.shards_values());
 }
 
 }  // namespace
@@ -78,7 +79,7 @@ StateTensor state_tensor(const Parameter& parameter, StatePart part) {
   state.slice =
       is_scales(part) ? Slice{parameter.own().begin / kMomentBlock, blocks_of(parameter.own().count)} : parameter.own();
   if (state.slice.count > 0) state.here = tensor_of(parameter, part);
-  state.exact = part == StatePart::kValue;
+  state.exact = part == StatePart::kValue && parameter.keeps_master();
   return state;
 }
 

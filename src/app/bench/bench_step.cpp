@@ -116,7 +116,7 @@ class BenchTraining {
     memory_before = used_memory(device());
     if (together) communicator_ = ranks.connect(stream_);
     TrainableOptions trainable = trainable_of(options, decoder_.config().num_moe_layers() > 0);
-    if (together) trainable.ranks = {ranks.rank, ranks.size, options.zero_stage == 1};
+    if (together) trainable.ranks = {ranks.rank, ranks.size, static_cast<ZeroStage>(options.zero_stage)};
     set_trainable(store_, trainable);
     EngineOptions engine_options;
     engine_options.capacity = {.max_tokens = options.batch * options.seq,

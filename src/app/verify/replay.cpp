@@ -1,8 +1,10 @@
 #include "app/verify/replay.h"
 
 #include <algorithm>
+#include <cstring>
 #include <numeric>
 
+#include "core/transfer.h"
 #include "data/sample_store.h"
 #include "infer/generator.h"
 #include "weights/adapter_keys.h"
@@ -39,7 +41,11 @@ Replay::Replay(const std::filesystem::path& model, Stream& stream, const BatchCa
   trainable.train_base = trainable.train_router = options.adapter.empty();
   trainable.formats = options.formats;
   if (ranks_ != nullptr) {
-    trainable.ranks = {ranks_->rank(), ranks_->size(), options.shards_state, options.least_bucket_bytes};
+    trainable.ranks = {.rank = ranks_->rank(),
+                       .ranks = ranks_->size(),
+                       .stage = options.stage,
+                       .least_sharded_elements = options.least_sharded_elements,
+                       .least_bucket_bytes = options.least_bucket_bytes};
   }
   model_.set_trainable(trainable);
   model_.load(stream.device(), stream.pool(), 0);
@@ -142,24 +148,55 @@ HostTensor in_file_order(const Parameter& parameter, std::vector<float> values) 
 
 }  // namespace
 
-HostTensors Replay::collect(const Tensor& (Parameter::*tensor)() const) const {
+HostTensors Replay::collect(const std::function<std::vector<float>(const Parameter&)>& values_of) const {
   HostTensors result;
   const ParameterStore& store = model_.store();
   if (!model_.lora()) {
     for (const Parameter& parameter : store.all()) {
       if (parameter.kind() == ParameterKind::kBuffer) continue;
-      result[parameter.name()] = in_file_order(parameter, stream_.download<float>((parameter.*tensor)()));
+      result[parameter.name()] = in_file_order(parameter, values_of(parameter));
     }
     return result;
   }
   for (const AdapterTensor& part : adapter_tensors(store, ExpertNaming::kCanonical)) {
-    result[part.key] = {{part.rows, part.columns},
-                        gather_adapter_tensor(part, stream_.download<float>((part.parameter->*tensor)()).data())};
+    result[part.key] = {{part.rows, part.columns}, gather_adapter_tensor(part, values_of(*part.parameter).data())};
   }
   return result;
 }
 
-HostTensors Replay::values() const { return collect(&Parameter::master); }
-HostTensors Replay::gradients() const { return collect(&Parameter::gradient); }
+HostTensors Replay::values() const {
+  return collect([this](const Parameter& p) {
+    if (!p.shards_values()) return stream_.download<float>(p.master());
+    const std::vector<std::byte> bytes = whole_value(p);
+    std::vector<float> values(bytes.size() / sizeof(float));
+    std::memcpy(values.data(), bytes.data(), bytes.size());
+    return values;
+  });
+}
+
+HostTensors Replay::gradients() const {
+  return collect([this](const Parameter& p) { return stream_.download<float>(p.gradient()); });
+}
+
+std::vector<std::byte> Replay::whole_value(const Parameter& parameter) const {
+  Buffer gathered;
+  Tensor value;
+  if (parameter.shards_values()) {
+    const Bucket& bucket = *parameter.bucket();
+    gathered = Buffer(stream_.device(), static_cast<size_t>(bucket.elements) * size_of(parameter.dtype()));
+    const Tensor all = gathered.tensor({bucket.elements}, parameter.dtype());
+    ranks_->fork(stream_);
+    ranks_->all_gather(stream_, bucket.own_values, all);
+    ranks_->finish(stream_);
+    const auto at = std::find(bucket.parameters.begin(), bucket.parameters.end(), &parameter);
+    const int64_t offset = bucket.offsets[static_cast<size_t>(at - bucket.parameters.begin())];
+    value = {element_at(all, offset), parameter.dtype(), parameter.shape(), stream_.device()};
+  } else {
+    value = parameter.value();
+  }
+  std::vector<std::byte> bytes(value.bytes());
+  copy_to_host(bytes.data(), value);
+  return bytes;
+}
 
 }  // namespace hone

@@ -1,6 +1,7 @@
 // Replay: a case's model on our side, and the runs that a case asks for.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -24,8 +25,9 @@ struct ReplayOptions {
   DType dtype = DType::kF32;
   std::filesystem::path adapter = {};  ///< trained alone if given; else the whole model is
   Communicator* ranks = nullptr;       ///< that train together; null: one alone
-  bool shards_state = false;           ///< ZeRO-1
-  int64_t least_bucket_bytes = 0;      ///< RankShare's: models of cases are small
+  ZeroStage stage = ZeroStage::kNone;
+  int64_t least_sharded_elements = 0;  ///< RankShare's, as the next: models of cases are small
+  int64_t least_bucket_bytes = 0;
   TrainingFormats formats = {};
 };
 
@@ -51,11 +53,13 @@ class Replay {
   /// Trainable values and their gradients under the names of a case: parameters by canonical name, adapters as PEFT
   /// files name them (experts by their in-memory module).
   HostTensors values() const;
+  /// The bytes of a dense value. Ranks that keep parts of it call this together.
+  std::vector<std::byte> whole_value(const Parameter& parameter) const;
   HostTensors gradients() const;
   ParameterStore& store() { return model_.store(); }
 
  private:
-  HostTensors collect(const Tensor& (Parameter::*tensor)() const) const;
+  HostTensors collect(const std::function<std::vector<float>(const Parameter&)>& values_of) const;
 
   Stream& stream_;
   BatchCapacity capacity_;

@@ -107,7 +107,7 @@ class Verification {
     if (golden_.lora_experts) check_lora("lora_experts", *golden_.lora_experts, kLoraExperts);
   }
   ReplayOptions run_options(std::filesystem::path adapter = {}) const {
-    return {.adapter = std::move(adapter), .ranks = ranks_, .shards_state = options_.zero_stage == 1};
+    return {.adapter = std::move(adapter), .ranks = ranks_, .stage = static_cast<ZeroStage>(options_.zero_stage)};
   }
   StepData data_of_step(size_t step) const;
   void check_lora(const std::string& name, const ReferenceRun& run, const RunBounds& bounds);

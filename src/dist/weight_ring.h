@@ -1,0 +1,45 @@
+// WeightRing: brings the sharded values of a group to every rank for the time of its use. Halves of layers take turns in
+// slots of memory, two for each half (params/placement.h): while one is used, the next two in the direction of the pass
+// are on their way, so that a gather runs beside the work on another half. Every rank calls it for the same groups in
+// the same order, so all start the same gathers.
+#pragma once
+
+#include <map>
+#include <vector>
+
+#include "dist/communicator.h"
+#include "params/parameter_store.h"
+#include "params/placement.h"
+
+namespace hone {
+
+class WeightRing {
+ public:
+  /// `store` has been shared among the communicator's ranks and allocated. All outlive this, and so does the stream that
+  /// it is used with.
+  WeightRing(Communicator& communicator, const ParameterStore& store, const Placement& placement);
+
+  /// The group is about to be used by what is queued on the stream: its values are there, or on their way, and whatever
+  /// reads one waits (params/arrival.h).
+  void acquire(Stream& stream, const ParameterGroup& group, Use use);
+  void release(const ParameterGroup& group);
+  /// Trained values have changed on the ranks that keep them.
+  void forget_trained();
+
+ private:
+  /// What the memory of a slot has, or has been promised.
+  struct Slot {
+    const ParameterGroup* group = nullptr;
+    bool used = false;  ///< between acquire and release
+  };
+  bool has_shards(const ParameterGroup& group) const { return !buckets_[group.index()].empty(); }
+  /// Starts gathers of the group's values, unless they are there. Its slot is not in use for another group.
+  void bring(Stream& stream, const ParameterGroup& group);
+
+  Communicator& communicator_;
+  const Placement& placement_;
+  std::vector<std::vector<const Bucket*>> buckets_;  // of each group
+  std::map<int, Slot> slots_;
+};
+
+}  // namespace hone

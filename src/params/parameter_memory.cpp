@@ -1,0 +1,282 @@
+// ParameterStore: where the tensors of parameters are in memory.
+#include <algorithm>
+#include <functional>
+#include <map>
+#include <optional>
+#include <utility>
+
+#include "core/arena.h"
+#include "ops/adamw/dynamic_code.h"
+#include "params/parameter_store.h"
+#include "params/placement.h"
+
+namespace hone {
+
+namespace {
+
+using Need = std::optional<std::pair<Shape, DType>>;
+
+Need when(bool kept, const Shape& shape, DType dtype) { return kept ? Need{{shape, dtype}} : Need{}; }
+
+/// What the optimizer keeps for each element it steps here.
+Shape state_shape(const Parameter& p) { return p.sharded() ? Shape{p.own().count} : p.shape(); }
+
+Need state_of(const Parameter& p, bool kept, DType dtype) {
+  return when(kept && p.own().count > 0, state_shape(p), dtype);
+}
+
+Need scales_of(const Parameter& p, bool kept, DType dtype) {
+  return state_of(p, kept && size_of(dtype) == 1, DType::kF32)
+             ? Need{{{(p.own().count + kMomentBlock - 1) / kMomentBlock}, DType::kF32}}
+             : Need{};
+}
+
+bool keeps(const Parameter& p, SecondMoment kind) { return p.formats().second_moment == kind; }
+
+/// The factors of second moments leave out one of the last two dimensions.
+Need factors_of(const Parameter& p, int dropped_from_the_end) {
+  if (!keeps(p, SecondMoment::kFactored)) return std::nullopt;
+  Shape shape;
+  const int rank = p.shape().rank();
+  for (int i = 0; i < rank; ++i) {
+    if (i != rank - dropped_from_the_end) shape.push_back(p.shape()[i]);
+  }
+  return Need{{shape, DType::kF32}};
+}
+
+bool shards_gradients(const Parameter& p) { return p.bucket() != nullptr && p.bucket()->shards_gradients(); }
+
+Need whole_value(const Parameter& p) {
+  HONE_ASSERT(p.format().dense() || !p.trainable(), p.name());
+  const FormatTensor payload = p.format().payload(p.shape(), p.dtype());
+  return Need{{payload.shape, payload.dtype}};
+}
+
+/// Which part of a bucket's memory a tensor of its parameters is in.
+enum class Room {
+  kWhole,  ///< all elements, all the time
+  kOwn,    ///< this rank's, all the time
+  kTurns,  ///< all elements, while the group is used
+};
+
+}  // namespace
+
+/// One of the tensors that the store gives parameters.
+struct ParameterStore::Part {
+  std::function<Tensor&(Parameter&)> tensor;
+  /// Its shape and dtype for a parameter that is trained, or not; none if it has no such tensor.
+  std::function<Need(const Parameter&, bool trained)> need;
+  int64_t ParameterBytes::*count;       ///< what it counts as
+  Tensor Bucket::*of_bucket = nullptr;  ///< of parameters in buckets, the tensor that it is a part of
+  std::function<Room(const Parameter&)> room = {};
+};
+
+const std::vector<ParameterStore::Part>& ParameterStore::parts() {
+  const auto trained = [](auto need) {
+    return [need](const Parameter& p, bool is_trained) { return is_trained ? need(p) : Need{}; };
+  };
+  const auto always = [](Room room) { return [room](const Parameter&) { return room; }; };
+  static const std::vector<Part> list = {
+      {[](Parameter& p) -> Tensor& { return p.stored_.payload; },
+       [](const Parameter& p, bool) { return p.shards_values() ? Need{} : whole_value(p); }, &ParameterBytes::weights,
+       &Bucket::values, always(Room::kWhole)},
+      {[](Parameter& p) -> Tensor& { return p.stored_.payload; },
+       [](const Parameter& p, bool) { return when(p.shards_values(), {p.own().count}, p.dtype()); },
+       &ParameterBytes::weights, &Bucket::own_values, always(Room::kOwn)},
+      {[](Parameter& p) -> Tensor& { return p.present_; },
+       [](const Parameter& p, bool) { return p.shards_values() ? whole_value(p) : Need{}; }, &ParameterBytes::weights,
+       &Bucket::values, always(Room::kTurns)},
+      {[](Parameter& p) -> Tensor& { return p.stored_.scales; },
+       [](const Parameter& p, bool) {
+         const std::optional<FormatTensor> scales = p.format().scales(p.shape());
+         return scales ? Need{{scales->shape, scales->dtype}} : Need{};
+       },
+       &ParameterBytes::weights},
+      {[](Parameter& p) -> Tensor& { return p.gradient_; }, trained([](const Parameter& p) {
+         return Need{{p.shape(), p.formats().gradient}};
+       }),
+       &ParameterBytes::gradients, &Bucket::gradients,
+       [](const Parameter& p) { return p.stages_gradients() ? Room::kTurns : Room::kWhole; }},
+      {[](Parameter& p) -> Tensor& { return p.own_gradient_; }, trained([](const Parameter& p) {
+         return when(hone::shards_gradients(p), {p.own().count}, p.formats().gradient);
+       }),
+       &ParameterBytes::gradients, &Bucket::own_gradients, always(Room::kOwn)},
+      {[](Parameter& p) -> Tensor& { return p.moment1_.values; },
+       trained([](const Parameter& p) { return state_of(p, p.formats().has_m, p.formats().m); }),
+       &ParameterBytes::moments},
+      {[](Parameter& p) -> Tensor& { return p.moment1_.scales; },
+       trained([](const Parameter& p) { return scales_of(p, p.formats().has_m, p.formats().m); }),
+       &ParameterBytes::moments},
+      {[](Parameter& p) -> Tensor& { return p.moment2_.values; },
+       trained([](const Parameter& p) { return state_of(p, keeps(p, SecondMoment::kWhole), p.formats().v); }),
+       &ParameterBytes::moments},
+      {[](Parameter& p) -> Tensor& { return p.moment2_.scales; },
+       trained([](const Parameter& p) { return scales_of(p, keeps(p, SecondMoment::kWhole), p.formats().v); }),
+       &ParameterBytes::moments},
+      {[](Parameter& p) -> Tensor& { return p.row_moments_; },
+       trained([](const Parameter& p) { return factors_of(p, 1); }), &ParameterBytes::moments},
+      {[](Parameter& p) -> Tensor& { return p.column_moments_; },
+       trained([](const Parameter& p) { return factors_of(p, 2); }), &ParameterBytes::moments},
+      {[](Parameter& p) -> Tensor& { return p.master_; },
+       trained([](const Parameter& p) { return state_of(p, p.keeps_master(), DType::kF32); }),
+       &ParameterBytes::master}};
+  return list;
+}
+
+/// Where the tensors of a part are in its memory.
+struct ParameterStore::Places {
+  /// A slot of memory that groups take turns in; none: the tensor has its place for itself.
+  using Slot = std::optional<int>;
+
+  struct Place {
+    const Parameter* parameter;
+    Slot slot;
+    size_t offset;  ///< in the slot, until settle()
+    Shape shape;
+    DType dtype;
+  };
+  struct OfBucket {
+    size_t index;
+    Slot slot;
+    size_t offset;
+    int64_t elements;
+    DType dtype;
+  };
+  std::vector<Place> list;
+  std::vector<OfBucket> buckets;
+  size_t bytes = 0;
+  std::map<int, std::map<size_t, size_t>> slots;  ///< what each group has in a slot
+
+  /// The end of what is there already, which what comes next moves.
+  size_t& top(Slot slot, const ParameterGroup* group) { return slot ? slots[*slot][group->index()] : bytes; }
+
+  /// Places the slots, each as large as the group with the most in it needs.
+  void settle() {
+    std::map<int, size_t> begins;
+    for (const auto& [slot, groups] : slots) {
+      begins[slot] = bytes;
+      size_t most = 0;
+      for (const auto& [group, size] : groups) most = std::max(most, size);
+      bytes += most;
+    }
+    for (Place& place : list) place.offset += place.slot ? begins.at(*place.slot) : 0;
+    for (OfBucket& bucket : buckets) bucket.offset += bucket.slot ? begins.at(*bucket.slot) : 0;
+  }
+};
+
+namespace {
+
+/// While several ranks use a group, what the next one needs is on its way, and what the one before it has left. On one
+/// rank nothing is, and all groups take turns in one slot.
+int slot_of(const Parameter& parameter) { return parameter.bucket() != nullptr ? parameter.group()->slot() : 0; }
+
+size_t aligned(size_t bytes) { return (bytes + Arena::kAlignment - 1) / Arena::kAlignment * Arena::kAlignment; }
+
+}  // namespace
+
+void ParameterStore::place_bucket(const Part& part, const Bucket& bucket, Places& places) const {
+  const Parameter& front = *bucket.parameters.front();
+  const Need first = part.need(front, bucket.trained);
+  if (!first) return;
+  const DType dtype = first->second;
+  const Room room = part.room(front);
+  const Places::Slot slot = room == Room::kTurns ? Places::Slot(slot_of(front)) : std::nullopt;
+  const int64_t own = front.elements_per_rank_, elements = room == Room::kOwn ? own : bucket.elements;
+  size_t& top = places.top(slot, front.group());
+  places.buckets.push_back({static_cast<size_t>(&bucket - buckets_.data()), slot, top, elements, dtype});
+  for (size_t i = 0; i < bucket.parameters.size(); ++i) {
+    const Parameter& p = *bucket.parameters[i];
+    const bool none = room == Room::kOwn && p.own().count == 0;
+    const int64_t before = room == Room::kOwn ? p.rank_ * own - p.own().begin : 0;
+    const int64_t element = none ? 0 : bucket.offsets[i] - before;
+    places.list.push_back(
+        {&p, slot, top + static_cast<size_t>(element) * size_of(dtype), part.need(p, bucket.trained)->first, dtype});
+  }
+  top += static_cast<size_t>(elements) * size_of(dtype);
+}
+
+ParameterStore::Places ParameterStore::places_of(const Part& part, bool training) const {
+  Places places;
+  const auto in_bucket = [&](const Bucket* bucket) {
+    return part.of_bucket != nullptr && bucket != nullptr && (training || !bucket->trained);
+  };
+  for (const Bucket& bucket : buckets_) {
+    if (in_bucket(&bucket)) place_bucket(part, bucket, places);
+  }
+  for (const Parameter& parameter : parameters_) {
+    if (in_bucket(parameter.bucket())) continue;
+    const Need need = part.need(parameter, training && parameter.trainable());
+    if (!need) continue;
+    const auto& [shape, dtype] = *need;
+    const bool turns = part.room && part.room(parameter) == Room::kTurns;
+    const Places::Slot slot = turns ? Places::Slot(slot_of(parameter)) : std::nullopt;
+    size_t& top = places.top(slot, parameter.group());
+    places.list.push_back({&parameter, slot, top, shape, dtype});
+    top += aligned(static_cast<size_t>(shape.numel()) * size_of(dtype));
+  }
+  places.settle();
+  return places;
+}
+
+ParameterBytes ParameterStore::bytes_of(const Parameter& parameter) {
+  ParameterBytes bytes;
+  for (const Part& part : parts()) {
+    if (const Need need = part.need(parameter, parameter.trainable())) {
+      bytes.*part.count += need->first.numel() * static_cast<int64_t>(size_of(need->second));
+    }
+  }
+  return bytes;
+}
+
+ParameterBytes ParameterStore::bytes(bool training) const {
+  ParameterBytes bytes;
+  for (const Part& part : parts()) bytes.*part.count += static_cast<int64_t>(places_of(part, training).bytes);
+  return bytes;
+}
+
+void ParameterStore::present_stored_values() {
+  for (Parameter& parameter : parameters_) {
+    parameter.stored_.slice = parameter.shards_values() ? parameter.own() : Slice{0, parameter.shape().numel()};
+    if (!parameter.shards_values()) parameter.present_ = parameter.stored_.payload;
+  }
+}
+
+void ParameterStore::allocate(Device device, bool inference) {
+  for (const Part& part : parts()) {
+    for (Parameter& parameter : parameters_) part.tensor(parameter) = {};  // what a plan on paper left
+  }
+  for (const Part& part : parts()) {
+    const Places places = places_of(part, !inference);
+    // One allocation for all of a kind: a GPU rounds each up to 2 MiB, and clears it.
+    buffers_.emplace_back(device, places.bytes);
+    for (const Places::Place& place : places.list) {
+      part.tensor(*by_name_.at(place.parameter->name())) =
+          buffers_.back().tensor(place.shape, place.dtype, place.offset);
+    }
+    for (const Places::OfBucket& place : places.buckets) {
+      buckets_[place.index].*part.of_bucket = buffers_.back().tensor({place.elements}, place.dtype, place.offset);
+    }
+  }
+  present_stored_values();
+}
+
+void ParameterStore::allocate_trainable_values(Device device) {
+  for (Parameter* parameter : trainable()) {
+    buffers_.emplace_back(device, static_cast<size_t>(parameter->shape().numel()) * size_of(parameter->dtype()));
+    parameter->stored_.payload = buffers_.back().tensor(parameter->shape(), parameter->dtype());
+  }
+  present_stored_values();
+}
+
+void ParameterStore::allocate_dry(Device device) {
+  auto* const address = reinterpret_cast<std::byte*>(Buffer::kAlignment);
+  for (const Part& part : parts()) {
+    for (Parameter& parameter : parameters_) {
+      const Need need = part.need(parameter, parameter.trainable());
+      if (need) part.tensor(parameter) = {address, need->second, need->first, device};
+    }
+  }
+  present_stored_values();
+}
+
+}  // namespace hone
