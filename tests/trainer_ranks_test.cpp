@@ -78,6 +78,13 @@ class TrainerRanksTest : public ::testing::Test {
     }
   }
 
+  /// zero_stage, of all sizes of tensors.
+  static std::vector<std::string> stage(int stage, std::vector<std::string> more = {}) {
+    more.push_back("zero_stage=" + std::to_string(stage));
+    more.push_back("stage3_param_persistence_threshold=0");
+    return more;
+  }
+
   std::vector<Json> metrics(const std::string& output) const {
     return read_json_lines(folder_ / output / "metrics.jsonl");
   }
@@ -123,7 +130,9 @@ TEST_F(TrainerRanksTest, MetricsAndModelAreThoseOfOneRank) {
   train(1, "one");
   train(4, "four");
   train(2, "two", {"zero_stage=1"});
-  for (const char* run : {"four", "two"}) {
+  train(2, "gradients", stage(2));
+  train(4, "values", stage(3));
+  for (const char* run : {"four", "two", "gradients", "values"}) {
     expect_same_metrics(run, "one");
     EXPECT_LT(change_error(run, "one", "model.safetensors"), 2e-2) << run;
     EXPECT_EQ(names_in(folder_ / run / "checkpoint-8"), names_in(folder_ / "one/checkpoint-8"));
@@ -143,19 +152,39 @@ TEST_F(TrainerRanksTest, OnlyTheFirstWritesBesideTheirLogs) {
 TEST_F(TrainerRanksTest, AnyNumberGoesOnFromACheckpoint) {
   train(1, "whole");
   train(4, "saved", {"zero_stage=1", "max_steps=4"});
-  const auto go_on = [&](int count, const std::string& name, const std::string& stage) {
-    fs::copy(folder_ / "saved", folder_ / name, fs::copy_options::recursive | fs::copy_options::copy_symlinks);
-    train(count, name, {"zero_stage=" + stage, "resume=auto"});
+  train(4, "saved by parts", stage(3, {"max_steps=4"}));
+  const auto go_on = [&](const std::string& from, int count, const std::string& name, int zero_stage) {
+    fs::copy(folder_ / from, folder_ / name, fs::copy_options::recursive | fs::copy_options::copy_symlinks);
+    train(count, name, stage(zero_stage, {"resume=auto"}));
     EXPECT_LT(change_error(name, "whole", "model.safetensors"), 2e-2) << name;
   };
-  go_on(1, "by one", "0");
-  go_on(2, "by two", "0");
-  go_on(4, "by four", "1");
+  go_on("saved", 1, "by one", 0);
+  go_on("saved", 2, "by two", 0);
+  go_on("saved", 4, "by four", 1);
+  go_on("saved", 2, "by two parts", 3);
+  go_on("saved by parts", 1, "parts by one", 0);
+  go_on("saved by parts", 2, "parts by two", 2);
+  go_on("saved by parts", 4, "parts by four", 3);
   expect_same_metrics("by two", "whole");
   // On the same ranks the bits are those of a run that was not interrupted.
   train(4, "uninterrupted", {"zero_stage=1"});
   EXPECT_TRUE(read_file(folder_ / "by four/model.safetensors") ==
               read_file(folder_ / "uninterrupted/model.safetensors"));
+  train(4, "uninterrupted parts", stage(3));
+  EXPECT_TRUE(read_file(folder_ / "parts by four/model.safetensors") ==
+              read_file(folder_ / "uninterrupted parts/model.safetensors"));
+}
+
+TEST_F(TrainerRanksTest, RanksThatShareWeightsGenerateAndKeepTheBestTogether) {
+  const std::vector<std::string> generating = {"generate_samples=true", "num_generation_samples=2", "max_new_tokens=6",
+                                               "load_best_model_at_end=true", "save_total_limit=1"};
+  train(1, "one", generating);
+  train(4, "four", stage(3, generating));
+  const std::vector<Json> ours = read_json_lines(folder_ / "four/generations.jsonl"),
+                          theirs = read_json_lines(folder_ / "one/generations.jsonl");
+  ASSERT_EQ(ours.size(), theirs.size());
+  for (size_t i = 0; i < ours.size(); ++i) EXPECT_EQ(ours[i]["generated_text"], theirs[i]["generated_text"]) << i;
+  EXPECT_LT(change_error("four", "one", "model.safetensors"), 2e-2);
 }
 
 TEST_F(TrainerRanksTest, AdaptersAndBFloat16AreSharedToo) {
@@ -164,7 +193,15 @@ TEST_F(TrainerRanksTest, AdaptersAndBFloat16AreSharedToo) {
   std::vector<std::string> sharded = lora;
   sharded.push_back("zero_stage=1");
   train(4, "four", sharded);
-  expect_same_metrics("four", "one");
+  train(4, "parts", stage(3, lora));
+  for (const char* run : {"four", "parts"}) expect_same_metrics(run, "one");
+  const SafetensorsFile replicated(folder_ / "one/adapter_model.safetensors"),
+      shared(folder_ / "parts/adapter_model.safetensors");
+  ASSERT_EQ(shared.entries().size(), replicated.entries().size());
+  for (const SafetensorsEntry& entry : replicated.entries()) {
+    const std::vector<float> x = shared.read_floats(entry.name), y = replicated.read_floats(entry.name);
+    for (size_t i = 0; i < y.size(); ++i) ASSERT_NEAR(x[i], y[i], 2e-3) << entry.name;
+  }
   std::vector<std::string> narrow = {"dtype=bfloat16", "optim=adamw_8bit", "max_steps=4"};
   train(2, "stage 0", narrow);
   narrow.push_back("zero_stage=1");

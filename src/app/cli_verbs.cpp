@@ -175,7 +175,7 @@ void add_estimate(CLI::App& app, Action& action) {
                             "  hone estimate ./Qwen3-30B-A3B --method lora max_length=8192\n"
                             "  hone estimate qwen3-30b-a3b device=cuda --memory 80GB    before the download\n"
                             "  hone estimate run.yaml device=cuda --memory 80GB   a GPU that need not be there\n"
-                            "  hone estimate run.yaml --ranks 8 zero_stage=1\n"
+                            "  hone estimate run.yaml --ranks 8 zero_stage=3\n"
                             "  hone estimate run.yaml per_device_train_batch_size=4 --json");
   auto options = options_of<EstimateOptions>();
   auto method = options_of<std::string>();
@@ -395,7 +395,7 @@ void add_verify(CLI::App& app, Action& action) {
                             "  hone verify cases/qwen3_moe\n"
                             "  hone verify cases/qwen3_moe --device cuda\n"
                             "  hone verify cases/qwen3_moe --dtype bfloat16 --json\n"
-                            "  hone verify cases/qwen3_moe --ranks 4 --zero-stage 1");
+                            "  hone verify cases/qwen3_moe --ranks 4 --zero-stage 3");
   auto options = options_of<VerifyOptions>();
   verb->add_option("CASE_DIR", options->case_directory, "folder of the case")->required();
   verb->add_option("--device", options->device, "cpu, cuda, cuda:N or auto")->capture_default_str();
@@ -403,9 +403,10 @@ void add_verify(CLI::App& app, Action& action) {
   verb->add_option("--ranks", options->ranks, "the case's runs alone, by so many ranks that train together")
       ->capture_default_str()
       ->check(CLI::Range(1, 64));
-  verb->add_option("--zero-stage", options->zero_stage, "of ranks: 1 shards the optimizer's state")
+  verb->add_option("--zero-stage", options->zero_stage,
+                   "of ranks: 1 shards the optimizer's state, 2 gradients, too, 3 weights, too")
       ->capture_default_str()
-      ->check(CLI::Range(0, 1));
+      ->check(CLI::Range(0, 3));
   add_threads(verb, options->threads);
   add_json(verb, options->json);
   verb->callback([=, &action] { action = [=] { return run_verify(*options, launched_ranks()); }; });

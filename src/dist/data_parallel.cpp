@@ -95,7 +95,9 @@ void DataParallel::settle(const Context& context, size_t left) {
     join(context.stream(), pending_.front().call, bucket.name);
     const Part part = parts_of(bucket)[static_cast<size_t>(rank())];
     const bool first = settled_.insert(&bucket).second;
-    add(context, {.a = {element_at(bucket.gradients, part.offset), bucket.gradients.dtype, {part.count},
+    add(context, {.a = {element_at(bucket.gradients, part.offset),
+                        bucket.gradients.dtype,
+                        {part.count},
                         bucket.gradients.device},
                   .b = {},
                   .y = bucket.own_gradients,

@@ -66,8 +66,8 @@ class DataParallel {
   /// half a step.
   void wait(const Context& context) { communicator_.finish(context.stream()); }
 
-  /// Starts handing the stepped values of a bucket to all ranks, beside what is queued next; who reads them waits. Values
-  /// that are sharded stay where they are.
+  /// Starts handing the stepped values of a bucket to all ranks, beside what is queued next; who reads them waits.
+  /// Values that are sharded stay where they are.
   void gather_values(const Context& context, const Bucket& bucket);
   /// The same of every sharded bucket, in the order of forward.
   void gather_values(const Context& context);
@@ -89,10 +89,10 @@ class DataParallel {
   Communicator& communicator_;
   ParameterStore& store_;
   std::vector<const Bucket*> whole_;  // whose gradients are whole on every rank
-  std::vector<int64_t> sums_;         // of these, as far as they have been started in this step: the collective's number
+  std::vector<int64_t> sums_;  // of these, as far as they have been started in this step: the collective's number
   std::deque<Pending> pending_;
   std::set<const Bucket*> settled_;  // whose own_gradients are of this step
-  int64_t measurements_ = 0;   // the number of the last collective of sum()
+  int64_t measurements_ = 0;         // the number of the last collective of sum()
 };
 
 }  // namespace hone

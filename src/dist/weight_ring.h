@@ -1,7 +1,7 @@
-// WeightRing: brings the sharded values of a group to every rank for the time of its use. Halves of layers take turns in
-// slots of memory, two for each half (params/placement.h): while one is used, the next two in the direction of the pass
-// are on their way, so that a gather runs beside the work on another half. Every rank calls it for the same groups in
-// the same order, so all start the same gathers.
+// WeightRing: brings the sharded values of a group to every rank for the time of its use. Halves of layers take turns
+// in slots of memory, two for each half (params/placement.h): while one is used, the next two in the direction of the
+// pass are on their way, so that a gather runs beside the work on another half. Every rank calls it for the same groups
+// in the same order, so all start the same gathers.
 #pragma once
 
 #include <map>
@@ -15,8 +15,8 @@ namespace hone {
 
 class WeightRing {
  public:
-  /// `store` has been shared among the communicator's ranks and allocated. All outlive this, and so does the stream that
-  /// it is used with.
+  /// `store` has been shared among the communicator's ranks and allocated. All outlive this, and so does the stream
+  /// that it is used with.
   WeightRing(Communicator& communicator, const ParameterStore& store, const Placement& placement);
 
   /// The group is about to be used by what is queued on the stream: its values are there, or on their way, and whatever

@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstring>
+#include <optional>
 #include <span>
 
 #include "core/arena.h"
@@ -103,7 +105,8 @@ Generator::Generator(const Decoder& decoder, Stream& stream, const GeneratorOpti
       options_(options),
       memory_(stream.device()),
       context_(stream, memory_.scratch),
-      graphs_(stream, options.cuda_graphs, [&decoder] { return decoder.values_arrived(); }),
+      graphs_(stream, options.together.values ? GraphUse::kNever : options.cuda_graphs,
+              [&decoder] { return decoder.values_arrived(); }),
       scratch_(static_cast<size_t>(stream.pool().size())) {
   HONE_ASSERT(options_.max_sequences >= 1 && options_.max_length >= 2 && options_.max_prefill_tokens >= 1);
   HONE_ASSERT(!options_.keep_cache || options_.max_sequences == 1);
@@ -133,6 +136,8 @@ void Generator::forward(const DeviceBatch& batch, Wanted wanted) {
   Forward call;
   call.batch = &batch;
   call.cache = &cache;
+  std::optional<Observing> observing;
+  if (options_.together.values) observing.emplace(decoder_.placement(), *options_.together.values);
   Tape tape(context_, memory_, plan_, {});
   const Tensor logits = tape.data(decoder_.logits(tape, call, batch.rows));
   const int64_t rows = batch.rows.shape[0];
@@ -202,6 +207,16 @@ std::vector<int32_t> Generator::choose(const GenerationPass& pass, PassResult& r
   return ids;
 }
 
+std::vector<int32_t> Generator::agreed(std::vector<int32_t> ids) const {
+  Control* const control = options_.together.control;
+  if (control == nullptr || ids.empty()) return ids;
+  const size_t bytes = ids.size() * sizeof(int32_t);
+  const std::string first = control->broadcast({reinterpret_cast<const char*>(ids.data()), bytes}, 0);
+  HONE_ASSERT(first.size() == bytes, "ranks generate for the same prompts");
+  std::memcpy(ids.data(), first.data(), bytes);
+  return ids;
+}
+
 /// Tokens of the prompt that the cache holds. The last one is always computed, for its logits; and a recurrent state
 /// cannot go back, so it serves only prompts that go on from its last token.
 int64_t Generator::kept_prefix(const std::vector<int32_t>& prompt) const {
@@ -234,7 +249,7 @@ std::vector<GeneratedSequence> Generator::generate(const GenerationRequest& requ
     if (request.stop && request.stop()) schedule.stop();
     if (!schedule.next(pass)) break;
     PassResult result = run(pass, pass.choices.empty() ? Wanted::kNothing : wanted);
-    const std::vector<int32_t> ids = choose(pass, result, sampling, schedule);
+    const std::vector<int32_t> ids = agreed(choose(pass, result, sampling, schedule));
     for (size_t i = 0; i < ids.size(); ++i) {
       schedule.accept(pass.choices[i].sequence, ids[i]);
       if (request.on_token) request.on_token(pass.choices[i].sequence, ids[i]);

@@ -11,11 +11,18 @@
 #include <vector>
 
 #include "core/graph_cache.h"
+#include "dist/control.h"
 #include "infer/generation_schedule.h"
 #include "infer/sampling.h"
 #include "nn/decoder.h"
 
 namespace hone {
+
+/// How ranks that keep parts of the model's values generate the same answers at the same time.
+struct GenerateTogether {
+  GroupObserver* values = nullptr;  ///< brings the values of a group for its use; null: all are whole
+  Control* control = nullptr;       ///< the first rank's tokens are everybody's: GPUs may round differently
+};
 
 struct GeneratorOptions {
   int64_t max_sequences = 16;         ///< that run at once; further prompts wait in order
@@ -25,6 +32,7 @@ struct GeneratorOptions {
   /// What the cache holds of a sequence is used again where the next one begins with the same tokens, as the turns of a
   /// chat do. One prompt a request, and max_sequences is 1.
   bool keep_cache = false;
+  GenerateTogether together = {};
 };
 
 /// Prompts and how to continue them.
@@ -77,6 +85,8 @@ class Generator {
   std::vector<int32_t> choose(const GenerationPass& pass, PassResult& result, const SamplingOptions& sampling,
                               const GenerationSchedule& schedule);
   void check(const GenerationRequest& request) const;
+  /// What the first rank has chosen.
+  std::vector<int32_t> agreed(std::vector<int32_t> ids) const;
   int64_t kept_prefix(const std::vector<int32_t>& prompt) const;
 
   const Decoder& decoder_;

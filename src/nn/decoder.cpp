@@ -80,9 +80,8 @@ Var Decoder::layer_forward(Tape& tape, const Layer& layer, Var x, const Forward&
 Var Decoder::hidden_states(Tape& tape, const Forward& forward) const {
   Var x;
   tape.block([&] {
-    tape.with(*embedding_group_, [&] {
-      x = embedding(tape, forward.batch->input_ids, *embedding_, dtype_, config_.pad_token_id);
-    });
+    tape.with(*embedding_group_,
+              [&] { x = embedding(tape, forward.batch->input_ids, *embedding_, dtype_, config_.pad_token_id); });
     if (tape.training() && forward.methods.neftune_noise_alpha > 0) {
       x = embedding_noise(tape, x,
                           {.alpha = forward.methods.neftune_noise_alpha,

@@ -18,7 +18,7 @@ class Decoder {
 
   const DecoderConfig& config() const { return config_; }
   DType dtype() const { return dtype_; }
-  Placement& placement() { return placement_; }
+  Placement& placement() const { return placement_; }
   /// ParameterStore::values_arrived()
   bool values_arrived() const { return store_.values_arrived(); }
 

@@ -156,9 +156,7 @@ Tensor stepped(const Parameter& parameter) {
 }
 
 /// The copy of a parameter that its master's steps refresh.
-Tensor working_copy_of(const Parameter& parameter) {
-  return parameter.has_master() ? parameter.own_value() : Tensor{};
-}
+Tensor working_copy_of(const Parameter& parameter) { return parameter.has_master() ? parameter.own_value() : Tensor{}; }
 
 }  // namespace
 

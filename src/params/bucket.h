@@ -1,5 +1,5 @@
-// Bucket: parameters whose values and gradients lie one after the other in memory, so that ranks move all of them by one
-// collective, and share the work on them evenly whatever their sizes.
+// Bucket: parameters whose values and gradients lie one after the other in memory, so that ranks move all of them by
+// one collective, and share the work on them evenly whatever their sizes.
 #pragma once
 
 #include <memory>
@@ -22,9 +22,9 @@ enum class ZeroStage {
   kValues,     ///< values, between uses of the bucket's group
 };
 
-/// Parameters of one dtype that a model uses in one group (params/placement.h); of several groups in turn where they are
-/// small and nothing but the state is shared. Element i of a parameter is element offset + i of every tensor here; what
-/// lies between parameters is zero.
+/// Parameters of one dtype that a model uses in one group (params/placement.h); of several groups in turn where they
+/// are small and nothing but the state is shared. Element i of a parameter is element offset + i of every tensor here;
+/// what lies between parameters is zero.
 struct Bucket {
   /// Every parameter begins at a multiple of it, and so does every rank's part: blocks of 8-bit moments stay whole.
   static constexpr int64_t kAlignment = 256;
@@ -38,8 +38,8 @@ struct Bucket {
   /// Its parameters have no other use in a micro-batch than the one that has written a gradient.
   bool one_use = true;
   // From allocation on:
-  /// [elements]. Where they are sharded: the memory that the values of the group's use are brought to, which other groups
-  /// have before and after it.
+  /// [elements]. Where they are sharded: the memory that the values of the group's use are brought to, which other
+  /// groups have before and after it.
   Tensor values, gradients;
   Tensor own_values, own_gradients;  ///< [elements / ranks], of this rank, where they are sharded
 

@@ -171,14 +171,14 @@ class Parameter : public NarrowGradWeight {
   GradDest grad() override;
   GradRounding rounding() const override { return {scalars_, uint64_t{index_} << 32 | uses_}; }
 
-  /// Whether each rank keeps some elements only of what its bucket's stage says (params/bucket.h). The optimizer's state
-  /// has the elements of own() alone then, in one dimension, and so have gradients and values of the stages that shard
-  /// them.
+  /// Whether each rank keeps some elements only of what its bucket's stage says (params/bucket.h). The optimizer's
+  /// state has the elements of own() alone then, in one dimension, and so have gradients and values of the stages that
+  /// shard them.
   bool sharded() const { return elements_per_rank_ > 0; }
   /// Whether that holds for its values.
   bool shards_values() const;
-  /// Whether its gradients are in memory that others have before and after it: written in one pass of backward, and used
-  /// up when its group is released.
+  /// Whether its gradients are in memory that others have before and after it: written in one pass of backward, and
+  /// used up when its group is released.
   bool stages_gradients() const { return stages_gradients_; }
   /// The elements that this rank keeps, or another: all of them unless sharded. Begins at a multiple of kMomentBlock.
   Slice own() const { return slice_of(rank_); }
@@ -186,12 +186,12 @@ class Parameter : public NarrowGradWeight {
   /// The elements of own() of a tensor that has all: the tensor itself unless sharded.
   Tensor own_part(const Tensor& whole) const;
 
-  // What the store allocates: the value in dtype(); for a trainable parameter gradient, moments and master in formats(),
-  // as far as the optimizer keeps them: the others are undefined. There is no master where that would be a copy of the
-  // value, or where formats() wants none.
+  // What the store allocates: the value in dtype(); for a trainable parameter gradient, moments and master in
+  // formats(), as far as the optimizer keeps them: the others are undefined. There is no master where that would be a
+  // copy of the value, or where formats() wants none.
 
-  /// What loading, saving and the optimizer work with. Values that are on their way from other ranks are awaited: by the
-  /// host.
+  /// What loading, saving and the optimizer work with. Values that are on their way from other ranks are awaited: by
+  /// the host.
   const StoredValue& stored() const {
     if (arrivals_ && !shards_values()) arrivals_->await_on_host();
     return stored_;
@@ -242,7 +242,7 @@ class Parameter : public NarrowGradWeight {
   uint32_t index_ = 0;
   uint32_t uses_ = 0;  ///< gradients handed out in this step
   bool written_in_pass_ = false;
-  const StepScalars* scalars_ = nullptr;               ///< of this step
+  const StepScalars* scalars_ = nullptr;  ///< of this step
   const ParameterGroup* group_ = nullptr;
   const Bucket* bucket_ = nullptr;
   bool stages_gradients_ = false;

@@ -42,8 +42,8 @@ class ParameterStore {
   /// near names; one that matches only some experts of a fused tensor too. `key` is the config key, for the message.
   std::vector<Parameter*> select(const std::vector<std::string>& patterns, const std::string& key);
 
-  /// The gradients of one half of a layer at a time: all are in the memory of the largest, so each must have been used up
-  /// when its group is released. Parameters outside the layers keep their own. Before allocation, on one rank.
+  /// The gradients of one half of a layer at a time: all are in the memory of the largest, so each must have been used
+  /// up when its group is released. Parameters outside the layers keep their own. Before allocation, on one rank.
   void share_layer_gradients(bool share) { share_layer_gradients_ = share; }
   bool layers_share_gradients() const { return share_layer_gradients_; }
 

@@ -63,8 +63,8 @@ class Placement {
   Placement(const Placement&) = delete;
   Placement& operator=(const Placement&) = delete;
 
-  /// Adds the next group in the order of forward, and tells its parameters. Its address stays valid. A parameter that is
-  /// in two, as a head that is the embedding, belongs to the first.
+  /// Adds the next group in the order of forward, and tells its parameters. Its address stays valid. A parameter that
+  /// is in two, as a head that is the embedding, belongs to the first.
   ParameterGroup& group(ParameterGroup::Place place, const std::vector<Parameter*>& parameters) {
     ParameterGroup& group = groups_.emplace_back(*this, groups_.size(), std::move(place));
     for (Parameter* parameter : parameters) {

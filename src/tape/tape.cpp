@@ -277,8 +277,8 @@ void Tape::backward_block(int32_t index) {
 
 void Tape::differentiate(Node& node, Residency* residency) {
   const auto& outputs = node.outputs;
-  const bool flows = node.starts_gradient() ||
-                     std::any_of(outputs.begin(), outputs.end(), [&](Var v) { return at(v).grad_written; });
+  const bool flows =
+      node.starts_gradient() || std::any_of(outputs.begin(), outputs.end(), [&](Var v) { return at(v).grad_written; });
   const bool differentiated = std::any_of(outputs.begin(), outputs.end(), [&](Var v) { return requires_grad(v); });
   if (!flows || !differentiated) return;
   for (Var var : node.saved) ensure(var);
@@ -292,8 +292,7 @@ void Tape::differentiate(Node& node, Residency* residency) {
 /// since backward of a node runs nothing again that came after the node.
 void Tape::release_after(const Block& block, size_t node) {
   Residency* const residency = block.residencies[node];
-  const auto held =
-      std::find_if(held_.begin(), held_.end(), [&](const Held& h) { return h.residency == residency; });
+  const auto held = std::find_if(held_.begin(), held_.end(), [&](const Held& h) { return h.residency == residency; });
   const auto here = block.residencies.begin() + static_cast<std::ptrdiff_t>(node);
   if (held == held_.end() || std::find(block.residencies.begin(), here, residency) != here) return;
   const Use use = held->use();

@@ -182,8 +182,8 @@ void Engine::run_micro_batch(const Context& context, TapeMemory& memory, const D
   if (ranks_ && !planning_) ranks_->finish_pass(context_);
 }
 
-void Engine::acquired(const Context&, const ParameterGroup& group, Use use) {
-  if (planning_ || !ranks_) return;
+void Engine::acquired(const Context& context, const ParameterGroup& group, Use use) {
+  if (!serves(context)) return;
   if (finishes_gradients_) ranks_->reduce_finished(context_);
   if (use.backward) ranks_->make_room(context_, group);
   if (ring_) ring_->acquire(stream_, group, use);
@@ -191,9 +191,9 @@ void Engine::acquired(const Context&, const ParameterGroup& group, Use use) {
 
 void Engine::released(const Context& context, const ParameterGroup& group, Use use) {
   if (use.backward && steps_in_backward()) step_written_layers();
-  if (planning_ || !ranks_) return;
+  if (!serves(context)) return;
   if (finishes_gradients_) ranks_->reduce_finished(context_);
-  if (use.backward) ranks_->reduce_group(context_, group, context.dry());
+  if (use.backward) ranks_->reduce_group(context_, group, idle_);
   if (ring_) ring_->release(group);
 }
 
@@ -210,10 +210,10 @@ void Engine::idle_micro_batch(bool first) {
     store_.zero_unwritten(context_);
   }
   store_.continue_step();
-  finishes_gradients_ = true;
+  finishes_gradients_ = idle_ = true;
   idle_memory_.begin_dry();
   run_micro_batch(idle_context_, idle_memory_, buffers_->batch.largest());
-  finishes_gradients_ = false;
+  finishes_gradients_ = idle_ = false;
 }
 
 Tensor Engine::token_losses() const { return token_losses_.defined() ? token_losses_ : buffers_->token_losses; }
@@ -251,9 +251,9 @@ void Engine::gather_values() {
 void Engine::add_datasets(const Context& context, const DeviceBatch& batch, int64_t datasets) {
   if (datasets < 2 || batch.supervised == 0) return;
   group_sums(context, {.values = token_losses().rows(0, batch.supervised),
-                        .weights = batch.loss_weights,
-                        .groups = buffers_->dataset_ids.rows(0, batch.supervised),
-                        .sums = buffers_->step.tensor({datasets, 2}, DType::kF64, Buffers::kDatasetsOffset)});
+                       .weights = batch.loss_weights,
+                       .groups = buffers_->dataset_ids.rows(0, batch.supervised),
+                       .sums = buffers_->step.tensor({datasets, 2}, DType::kF64, Buffers::kDatasetsOffset)});
 }
 
 std::vector<DatasetLoss> Engine::dataset_losses(const std::vector<uint8_t>& step, int64_t datasets) const {
@@ -499,8 +499,10 @@ LossResult Engine::evaluate(const std::vector<MicroBatch>& batches) {
   for (const MicroBatch& micro_batch : batches) tokens += micro_batch.tokens();
   for (const MicroBatch* one : of_this_rank(batches)) {
     if (one == nullptr) {
+      idle_ = true;
       idle_memory_.begin_dry();
       run_evaluation(idle_context_, idle_memory_, buffers_->batch.largest());
+      idle_ = false;
       continue;
     }
     const MicroBatch& micro_batch = *one;

@@ -93,6 +93,8 @@ class Engine : private GroupObserver {
   const EngineOptions& options() const { return options_; }
   /// Ranks that share sharded values: after they were read, they are the same on all for whoever reads a parameter.
   void gather_values();
+  /// What brings sharded values to passes of the decoder that are not the engine's; null where all are whole.
+  GroupObserver* value_observer() { return ring_ ? this : nullptr; }
   /// Changes what backward recomputes; before reserve().
   void set_recompute(RecomputePolicy policy) { options_.recompute = std::move(policy); }
 
@@ -150,6 +152,8 @@ class Engine : private GroupObserver {
   /// their order, and takes part in their sums. Nothing is computed, so the pass leaves no trace in anything else.
   void idle_micro_batch(bool first);
   bool steps_in_backward() const { return store_.layers_share_gradients(); }
+  /// Whether a use is to be had for real: the values brought, gradients summed.
+  bool serves(const Context& context) const { return ranks_ && !planning_ && (idle_ || !context.dry()); }
   void acquired(const Context& context, const ParameterGroup& group, Use use) override;
   void released(const Context& context, const ParameterGroup& group, Use use) override;
   /// Whether a pass starts collectives of its own, which no recording has.
@@ -179,6 +183,7 @@ class Engine : private GroupObserver {
   std::optional<DataParallel> ranks_;
   std::optional<WeightRing> ring_;
   bool planning_ = false;            // by dry passes
+  bool idle_ = false;                // the pass at work is dry because the rank has no micro-batch
   bool finishes_gradients_ = false;  // the pass at work is the rank's last of the step, and others wait for its sums
   Optimizer optimizer_;
   GraphCache graphs_;

@@ -32,15 +32,20 @@ std::vector<MemoryRow> memory_rows(const MemoryPlan& plan, const RunPrecision& p
   const ParameterBytes& p = plan.parameters;
   const TrainingFormats& formats = precision.formats;
   const bool stepped = precision.weights == DType::kF32 || formats.master == DType::kBF16;
-  const std::string shared =
-      precision.state_shared_by > 1 ? fmt::format(", one of {} ranks' parts", precision.state_shared_by) : "";
+  const auto shared = [&](ZeroStage by) {
+    const bool parts = precision.ranks > 1 && precision.stage >= by;
+    return parts ? fmt::format(", one of {} ranks' parts", precision.ranks) : "";
+  };
   const std::string experts = precision.experts->dense() ? "" : fmt::format(", experts {}", precision.experts->name());
-  return {{"weights", static_cast<uint64_t>(p.weights), fmt::format("{}{}", name_of(precision.weights), experts)},
-          {"master weights", static_cast<uint64_t>(p.master), stepped ? "the weights themselves" : "float32" + shared},
+  return {{"weights", static_cast<uint64_t>(p.weights),
+           fmt::format("{}{}{}", name_of(precision.weights), experts, shared(ZeroStage::kValues))},
+          {"master weights", static_cast<uint64_t>(p.master),
+           stepped ? "the weights themselves" : "float32" + shared(ZeroStage::kState)},
           {"gradients", static_cast<uint64_t>(p.gradients),
-           fmt::format("{}{}", name_of(formats.gradient),
-                       precision.layers_share_gradients ? ", one layer after the other" : "")},
-          {"optimizer", static_cast<uint64_t>(p.moments), state_text(precision) + shared},
+           fmt::format("{}{}{}", name_of(formats.gradient),
+                       precision.layers_share_gradients ? ", one half of a layer after the other" : "",
+                       shared(ZeroStage::kGradients))},
+          {"optimizer", static_cast<uint64_t>(p.moments), state_text(precision) + shared(ZeroStage::kState)},
           {"activations", static_cast<uint64_t>(plan.activations), activations},
           {"batch", static_cast<uint64_t>(plan.batch), ""}};
 }

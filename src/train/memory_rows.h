@@ -16,7 +16,8 @@ struct RunPrecision {
   TrainingFormats formats;
   bool layers_share_gradients = false;
   OptimizerKind optimizer = OptimizerKind::kAdamw;
-  int64_t state_shared_by = 1;  ///< ranks, of which each keeps a part of masters and moments
+  ZeroStage stage = ZeroStage::kNone;  ///< what of it each of `ranks` keeps a part of
+  int64_t ranks = 1;
 };
 
 /// "float32", "int8": signed and unsigned codes of moments are both int8 to users.

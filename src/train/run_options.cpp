@@ -126,13 +126,22 @@ TrainingFormats training_formats(const RunConfig& config) {
           .second_moment = optimizer.second_moment()};
 }
 
+namespace {
+
+ZeroStage zero_stage_of(const RunConfig& config) {
+  return static_cast<ZeroStage>(std::stoi(config.machine.zero_stage));  // one of the key's choices
+}
+
+}  // namespace
+
 RunPrecision precision_of(const RunConfig& config) {
   return {.weights = dtype_of(config),
           .experts = &expert_format_of(config),
           .formats = training_formats(config),
           .layers_share_gradients = config.optim.optimizer_in_backward,
           .optimizer = optimizer_options(config).kind,
-          .state_shared_by = config.machine.zero_stage != "0" ? config.machine.ranks : 1};
+          .stage = zero_stage_of(config),
+          .ranks = config.machine.ranks};
 }
 
 TrainableOptions trainable_options(const RunConfig& config) {
@@ -150,7 +159,7 @@ TrainableOptions trainable_options(const RunConfig& config) {
   options.unfreeze = config.model.trainable_parameters;
   options.ranks = {.rank = 0,
                    .ranks = static_cast<int>(config.machine.ranks),
-                   .stage = static_cast<ZeroStage>(std::stoi(config.machine.zero_stage)),
+                   .stage = zero_stage_of(config),
                    .least_sharded_elements = config.machine.least_sharded_elements};
   return options;
 }

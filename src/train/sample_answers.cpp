@@ -53,8 +53,9 @@ SampleAnswers::SampleAnswers(const SampleStore& samples, const Tokenizer* tokeni
     expected_.push_back(std::move(sample.expected));
   }
   const int64_t max_length = std::min(options.max_length, longest + options.sampling.max_new_tokens);
-  generator_ =
-      std::make_unique<Generator>(decoder, stream, GeneratorOptions{.max_sequences = count, .max_length = max_length});
+  generator_ = std::make_unique<Generator>(
+      decoder, stream,
+      GeneratorOptions{.max_sequences = count, .max_length = max_length, .together = options.together});
 }
 
 SampleAnswers::~SampleAnswers() = default;

@@ -22,6 +22,7 @@ struct SampleAnswerOptions {
   int64_t count = 3;       ///< samples, spread evenly over the store
   int64_t max_length = 0;  ///< tokens of prompt and answer together
   SamplingOptions sampling;
+  GenerateTogether together;
 };
 
 class SampleAnswers {

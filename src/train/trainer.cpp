@@ -315,7 +315,8 @@ void Trainer::save_model(const std::filesystem::path& directory, AdapterLayout l
                   .layout = layout,
                   .base_model = config_.model.model_name_or_path,
                   .checksums = &checksums,
-                  .finite = true});
+                  .finite = true,
+                  .reader = &reader});
     copy_tokenizer_files(tokenizer_directory(), directory);
     if (!loaded_data_->chat_template.empty()) save_chat_template(directory, loaded_data_->chat_template);
     save_chat_settings(directory, {config_.data.chat_template_kwargs, token_choice(config_.data)});

@@ -123,7 +123,9 @@ void Trainer::prepare_reports(bool resumed) {
                          .trains_router = trains_router,
                          .aux_loss_coef = config_.model.router_aux_loss_coef.value_or(0)});
   router_watch_->restore(state_.router_watch, decoder.num_moe_layers(), decoder.moe.num_experts);
-  if (writes() && config_.generation.generate_samples && config_.generation.num_generation_samples > 0)
+  // Where ranks share the weights, generating takes all of them.
+  const bool generates = writes() || model_->store().shards_values();
+  if (generates && config_.generation.generate_samples && config_.generation.num_generation_samples > 0)
     prepare_samples(resumed);
 }
 
@@ -150,10 +152,15 @@ void Trainer::prepare_samples(bool resumed) {
   sampling.repetition_penalty = stated.repetition_penalty.value_or(sampling.repetition_penalty);
   sampling.do_sample = stated.do_sample.value_or(sampling.do_sample);
   sampling.seed = static_cast<uint64_t>(config_.machine.seed);
+  GenerateTogether together;
+  if (model_->store().shards_values()) together = {engine_->value_observer(), &communicator_->control()};
   answers_ = std::make_unique<SampleAnswers>(
       training_data().eval, loaded_data_->tokenizer ? &*loaded_data_->tokenizer : nullptr, model_->decoder(), stream_,
-      SampleAnswerOptions{
-          .count = stated.num_generation_samples, .max_length = *config_.data.max_length, .sampling = sampling});
+      SampleAnswerOptions{.count = stated.num_generation_samples,
+                          .max_length = *config_.data.max_length,
+                          .sampling = sampling,
+                          .together = together});
+  if (!writes()) return;
   const std::string path = config_.report.output_dir + "/generations.jsonl";
   ResumedMetrics found;
   generations_.emplace(resumed ? MetricsFile::resume(path, state_.step, found) : MetricsFile::create(path));
@@ -162,6 +169,7 @@ void Trainer::prepare_samples(bool resumed) {
 void Trainer::answer_samples(EvalMetrics& metrics) {
   if (!answers_) return;
   const std::vector<SampleAnswer> answers = answers_->generate();
+  if (!writes()) return;
   double finished = 0, tokens = 0;
   for (const SampleAnswer& answer : answers) {
     Json row = {{"step", state_.step}};

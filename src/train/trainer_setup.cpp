@@ -262,7 +262,7 @@ void Trainer::load_checkpoint(const std::filesystem::path& checkpoint, ReadLedge
   load_position(checkpoint, ledger);
 }
 
-/// Each rank has read all weights, and its own part of what ranks share of the optimizer's state.
+/// Each rank has read its own part of what ranks share of the weights and of the optimizer's state, and the rest whole.
 std::string Trainer::damage_of(const std::filesystem::path& checkpoint, ReadLedger& ledger) {
   const std::optional<Manifest> manifest = Manifest::read(checkpoint);
   if (!manifest) {
@@ -272,8 +272,11 @@ std::string Trainer::damage_of(const std::filesystem::path& checkpoint, ReadLedg
     return "";
   }
   const bool shared = model_->store().shards_state();
-  std::string problem = manifest->contents_problem(
-      checkpoint, ledger, shared ? std::set<std::string>{"training_state.safetensors"} : std::set<std::string>{});
+  std::string problem;
+  if (!model_->store().shards_values()) {
+    problem = manifest->contents_problem(
+        checkpoint, ledger, shared ? std::set<std::string>{"training_state.safetensors"} : std::set<std::string>{});
+  }
   if (!communicator_) return problem;
   Control& control = communicator_->control();
   for (const std::string& other : control.exchange(problem)) {

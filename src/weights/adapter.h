@@ -14,6 +14,7 @@
 #include "core/json.h"
 #include "params/lora.h"
 #include "weights/manifest.h"
+#include "weights/state_reader.h"
 
 namespace hone {
 
@@ -51,6 +52,7 @@ struct AdapterSaveOptions {
   std::string base_model;                        ///< base_model_name_or_path
   FileChecksums* checksums = nullptr;            ///< is told those of the files of weights
   bool finite = false;                           ///< Error(kNumbersLost) if a value is not finite
+  StateReader* reader = nullptr;                 ///< of values that ranks keep parts of; null: all are whole here
 };
 
 /// UserError if the layout has no place for what the store trains: weights saved whole, and ranks or alphas of their

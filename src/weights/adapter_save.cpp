@@ -304,18 +304,19 @@ std::vector<const Parameter*> order_of_reading(const std::vector<FileMatrix>& ma
 }
 
 /// Writes each matrix while the parameters of the next ones are read.
-void write_matrices(SafetensorsWriter& writer, const std::vector<FileMatrix>& matrices, bool finite) {
+void write_matrices(SafetensorsWriter& writer, const std::vector<FileMatrix>& matrices,
+                    const AdapterSaveOptions& options) {
   constexpr size_t kAhead = 2;  // the next A and B
   const std::vector<const Parameter*> order = order_of_reading(matrices);
   std::map<const Parameter*, size_t> place;
   for (size_t i = 0; i < order.size(); ++i) place[order[i]] = i;
-  HostParameters values;
+  HostParameters values(options.reader);
   std::vector<float> scratch;
   size_t asked_for = 0;
   for (const FileMatrix& matrix : matrices) {
     const std::span<const float> made = matrix.make(values, scratch);
     HONE_ASSERT(static_cast<int64_t>(made.size()) == matrix.numel(), matrix.key);
-    if (finite) require_finite(matrix.key, DType::kF32, std::as_bytes(made).data(), matrix.numel());
+    if (options.finite) require_finite(matrix.key, DType::kF32, std::as_bytes(made).data(), matrix.numel());
     const size_t most = matrix.from.empty() ? 0 : std::min(order.size(), place[matrix.from.back()] + 1 + kAhead);
     for (; asked_for < most; ++asked_for) values.prefetch(*order[asked_for]);
     writer.write(made.data(), made.size_bytes());
@@ -327,7 +328,7 @@ void write_file(const std::filesystem::path& path, const std::vector<FileMatrix>
   std::vector<SafetensorsWriter::Announced> announced;
   for (const FileMatrix& matrix : matrices) announced.push_back({matrix.key, DType::kF32, matrix.dims()});
   SafetensorsWriter writer(path, std::move(announced));
-  write_matrices(writer, matrices, options.finite);
+  write_matrices(writer, matrices, options);
   const FileChecksum checksum = writer.finish();
   if (options.checksums) (*options.checksums)[path.filename().string()] = checksum;
 }

@@ -59,8 +59,7 @@ std::optional<DType> sharded_dtype(const Parameter& parameter, StatePart part) {
 
 /// Values are whole on every rank, unless they are sharded themselves or masters are kept of them.
 bool is_sharded(const Parameter& parameter, StatePart part) {
-  return parameter.sharded() &&
-         (part != StatePart::kValue || parameter.keeps_master() || parameter.shards_values());
+  return parameter.sharded() && (part != StatePart::kValue || parameter.keeps_master() || parameter.shards_values());
 }
 
 }  // namespace

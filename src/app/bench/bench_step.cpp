@@ -360,7 +360,8 @@ std::string tables(const Json& r, const BenchStepOptions& options, const BenchTr
                                .experts = &parse_expert_format(options.expert_weight_dtype, "--expert-weight-dtype"),
                                .formats = formats_of(options),
                                .layers_share_gradients = options.optimizer_in_backward,
-                               .state_shared_by = options.zero_stage == 1 && ranks ? r["ranks"].get<int64_t>() : 1};
+                               .stage = static_cast<ZeroStage>(options.zero_stage),
+                               .ranks = ranks ? r["ranks"].get<int64_t>() : 1};
   const std::vector<MemoryRow> rows = memory_rows(training.plan, precision, "recompute " + training.recompute);
   return speed.to_string(color) + "\n" + memory_table(rows, 0, color) +
          fmt::format("  in use: {}\n", human_bytes(r["memory"]["used"].get<double>()));

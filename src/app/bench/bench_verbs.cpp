@@ -55,9 +55,10 @@ void add_step(CLI::App& bench, Action& action) {
       ->check(CLI::IsMember({"auto", "true", "false"}))
       ->capture_default_str();
   add_threads(verb, options->threads);
-  verb->add_option("--zero-stage", options->zero_stage, "of several ranks: 1 shards the optimizer's state")
+  verb->add_option("--zero-stage", options->zero_stage,
+                   "of several ranks: 1 shards the optimizer's state, 2 gradients, too, 3 weights, too")
       ->capture_default_str()
-      ->check(CLI::Range(0, 1));
+      ->check(CLI::Range(0, 3));
   verb->add_option("--seed", options->seed, "of weights and tokens")->capture_default_str();
   verb->add_option("--json", options->json, "file for the results, - for standard output");
   verb->add_option("--profile", options->profile, "file for a time line of three more steps (chrome://tracing)");

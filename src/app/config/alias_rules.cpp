@@ -182,7 +182,7 @@ Rewrite deepspeed_stage() {
     }
     if (text.ends_with(".json")) {
       throw UserError(fmt::format("the DeepSpeed file {} is not there", node.text), node.where,
-                      "correct its path, or state zero_stage: 0 or 1 instead");
+                      "correct its path, or state zero_stage instead");
     }
     return Rewritten{node};
   };
@@ -192,9 +192,11 @@ Rewrite fsdp_stage() {
   return [](const ConfigNode& node) {
     if (is_off(node)) return says(node, "");
     const std::string text = shown(node);
-    if (text.find("full_shard") != std::string::npos || text.find("hybrid_shard") != std::string::npos) {
-      return says(node, "3");
+    if (text.find("hybrid_shard") != std::string::npos) {
+      throw UserError(fmt::format("'fsdp: {}' is known, not in this version", text), node.where,
+                      "write zero_stage: 3, which shards over all ranks");
     }
+    if (text.find("full_shard") != std::string::npos) return says(node, "3");
     if (text.find("shard_grad_op") != std::string::npos) return says(node, "2");
     return text == "no_shard" ? says(node, "0") : Rewritten{node};
   };

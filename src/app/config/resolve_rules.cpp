@@ -217,9 +217,15 @@ void resolve_ranks(const ResolvedConfig& config) {
     throw UserError("optimizer_in_backward steps a layer before the ranks' gradients of it have been summed",
                     where(config, "optimizer_in_backward"), "leave it out, or train with one rank");
   }
-  if (machine.zero_stage == "1" && run.optim.name == "adafactor") {
-    throw UserError("zero_stage 1 gives each rank a part of a matrix, and adafactor keeps factors of whole ones",
+  if (machine.zero_stage != "0" && run.optim.name == "adafactor") {
+    throw UserError(fmt::format("zero_stage {} gives each rank a part of a matrix, and adafactor keeps factors of "
+                                "whole ones",
+                                machine.zero_stage),
                     where(config, "zero_stage"), "use zero_stage: 0, whose factors are small, or another optimizer");
+  }
+  if (machine.zero_stage == "3" && run.model.expert_weight_dtype == "int8") {
+    throw UserError("zero_stage 3 shards the weights in dtype, and experts held in 8 bits stay whole on every rank",
+                    where(config, "zero_stage"), "use zero_stage: 2, or leave expert_weight_dtype out");
   }
 }
 

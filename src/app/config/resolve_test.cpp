@@ -155,22 +155,14 @@ TEST(Config, WhatThisVersionDoesNotRunIsRefusedByName) {
       AllOf(StartsWith("'load_in_4bit: true' is known, not in this version. | run.yaml:1 | remove it, and write "
                        "finetuning_type: lora"),
             HasSubstr("hone estimate")));
-  for (const char* yaml : {"zero_stage: 3", "cpu_offload: [optimizer]", "load_in_8bit: true", "adapter: qlora"}) {
+  for (const char* yaml : {"cpu_offload: [optimizer]", "load_in_8bit: true", "adapter: qlora"}) {
     EXPECT_THAT(refusal(yaml), HasSubstr("hone estimate")) << yaml;
   }
   EXPECT_THAT(refusal("dtype: fp16"), HasSubstr("| use bfloat16, float32"));
-  EXPECT_THAT(refusal("deepspeed: configs/ds_zero3.json\n"),
-              StartsWith("'deepspeed: configs/ds_zero3.json' (zero_stage: 3) is known, not in this version."));
-  EXPECT_THAT(refusal("fsdp: full_shard auto_wrap\n"),
-              StartsWith("'fsdp: full_shard auto_wrap' (zero_stage: 3) is known, not in this version."));
   EXPECT_EQ(
       refusal("deepspeed: ds_config.json\n"),
-      "the DeepSpeed file ds_config.json is not there | run.yaml:1 | correct its path, or state zero_stage: 0 or 1 "
-      "instead");
-  for (const char* yaml : {"zero_stage: 2",
-                           "deepspeed: zero3",
-                           "fsdp: full_shard auto_wrap",
-                           "fp16: true",
+      "the DeepSpeed file ds_config.json is not there | run.yaml:1 | correct its path, or state zero_stage instead");
+  for (const char* yaml : {"fp16: true",
                            "fp8: true",
                            "adapter: qlora",
                            "finetuning_type: freeze",
@@ -219,6 +211,8 @@ TEST(Config, RanksShareTheGlobalBatch) {
   EXPECT_THAT(refused("num_gpus: 4\n", 4), IsEmpty());
   EXPECT_THAT(refused("zero_stage: 1\noptim: adafactor\n", 2), HasSubstr("adafactor keeps factors of whole ones"));
   EXPECT_THAT(refused("zero_stage: 1\noptim: adafactor\n", 1), IsEmpty());
+  EXPECT_THAT(refused("zero_stage: 3\nexpert_weight_dtype: int8\nfinetuning_type: lora\n", 2),
+              HasSubstr("experts held in 8 bits stay whole"));
   EXPECT_THAT(refused("optimizer_in_backward: true\nmax_grad_norm: 0\n", 2), HasSubstr("have been summed"));
 }
 
@@ -227,6 +221,10 @@ TEST(Config, ZeroStageIsReadFromWhatOtherToolsCallIt) {
     EXPECT_EQ(resolved(yaml).run.machine.zero_stage, "1") << yaml;
   }
   EXPECT_EQ(resolved("fsdp: no_shard").run.machine.zero_stage, "0");
+  EXPECT_EQ(resolved("fsdp: shard_grad_op").run.machine.zero_stage, "2");
+  for (const char* yaml : {"zero_stage: 3", "deepspeed: configs/ds_zero3.json", "fsdp: full_shard auto_wrap"}) {
+    EXPECT_EQ(resolved(yaml).run.machine.zero_stage, "3") << yaml;
+  }
 }
 
 TEST(Config, ASwitchThatIsOffIsAccepted) {

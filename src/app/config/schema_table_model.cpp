@@ -295,18 +295,20 @@ void add_parallel(GroupBuilder group) {
   group
       .key("zero_stage",
            "What ranks share (docs/distributed.md): 0 nothing, every rank keeps all; 1 the optimizer's state, of which "
-           "each keeps a part; 2 gradients; 3 parameters.")
+           "each keeps a part; 2 gradients, too; 3 the weights, too, frozen ones as well.")
       .field(kMachine, &Machine::zero_stage)
-      .choices({"0", "1"})
-      .later({"2", "3"})
+      .choices({"0", "1", "2", "3"})
       .spelled({{"false", "0"}, {"no", "0"}, {"none", "0"}})
-      .instead(
-          "write zero_stage: 1, which shards the optimizer's state alone; `hone estimate run.yaml` says what fits "
-          "on each rank, and finetuning_type: lora takes least")
       .alias({"zero_level"})
       .alias("deepspeed", deepspeed_stage())
       .alias("deepspeed_config", deepspeed_stage())
       .alias("fsdp", fsdp_stage());
+  group
+      .key("stage3_param_persistence_threshold",
+           "With zero_stage 2 or 3, tensors of fewer elements, and all outside the layers, stay whole on every rank.")
+      .field(kMachine, &Machine::least_sharded_elements)
+      .at_least(0)
+      .alias({"param_persistence_threshold"});
   group.key("num_gpus", "How many ranks train together, to be checked: the launcher (hone launch, mpirun) starts them.")
       .field(kMachine, &Machine::num_gpus)
       .at_least(1)

@@ -16,6 +16,7 @@ train_micro_batch_size_per_gpu = per_device_train_batch_size
 gradient_accumulation_steps = gradient_accumulation_steps
 gradient_clipping = max_grad_norm
 zero_optimization.stage = zero_stage
+zero_optimization.stage3_param_persistence_threshold = stage3_param_persistence_threshold {auto: ""}
 zero_optimization.offload_optimizer.device, zero_optimization.offload_param.device - host memory as room for the GPU; `hone estimate` says what fits without
 zero_optimization.* ~ it says how ZeRO communicates
 bf16.enabled = dtype: bfloat16
@@ -58,8 +59,8 @@ ToolText fsdp_text() {
 activation_checkpointing = gradient_checkpointing {false: ""}
 fsdp_activation_checkpointing = gradient_checkpointing {false: ""}
 offload_params, fsdp_offload_params, cpu_offload - host memory as room for the GPU; `hone estimate` says what fits without
-sharding_strategy, fsdp_sharding_strategy = zero_stage {no_shard: 0, full_shard: 3, shard_grad_op: 2, hybrid_shard: 3, hybrid_shard_zero2: 2, 1: 3, 2: 2, 3: 0, 4: 3, 5: 2}
-version, fsdp_version, reshard_after_forward, fsdp_reshard_after_forward - every rank has the whole weights: zero_stage 1 spreads the optimizer's state alone
+sharding_strategy, fsdp_sharding_strategy = zero_stage {no_shard: 0, full_shard: 3, shard_grad_op: 2, 1: 3, 2: 2, 3: 0}
+version, fsdp_version, reshard_after_forward, fsdp_reshard_after_forward ~ it says how FSDP communicates
 backward_prefetch, forward_prefetch, limit_all_gathers, use_orig_params, sync_module_states, cpu_ram_efficient_loading, cpu_offload_pin_memory, state_dict_type, final_state_dict_type, auto_wrap_policy, transformer_layer_cls_to_wrap, min_num_params, mixed_precision_policy, mixed_precision, xla, xla_*, ignored_modules, activation_cpu_offload ~ it says how FSDP communicates
 fsdp_* ~ it says how FSDP communicates
 )",

@@ -20,7 +20,7 @@ struct VerifyOptions {
   bool json = false;              ///< print JSON instead of a table
   int threads = 0;                ///< 0: all cores
   int ranks = 1;                  ///< of several: the runs alone, by as many threads that train together
-  int zero_stage = 0;             ///< 1: of these each keeps a part of the optimizer's state
+  int zero_stage = 0;             ///< what of the training state these share (params/bucket.h)
   /// Tests plant errors in the optimizer with this.
   std::function<void(OptimizerOptions&)> change_optimizer = {};
 };
