@@ -26,15 +26,6 @@ class HostedCommunicator : public Communicator {
   void all_gather(Stream& stream, Tensor full, std::span<const Part> parts) override {
     through_host(stream, full, [&](const Tensor& here) { inner_.all_gather(host_, here, parts); });
   }
-  void all_gather(Stream& stream, Tensor own, Tensor full) override {
-    through_host(stream, full, [&](const Tensor& here) {
-      const Buffer memory(Device{}, own.bytes());
-      const Tensor mine = memory.tensor(own.shape, own.dtype);
-      copy_to_host(mine.data, own);
-      inner_.all_gather(host_, mine, here);
-      host_.synchronize();
-    });
-  }
   void broadcast(Stream& stream, Tensor inout, int root) override {
     through_host(stream, inout, [&](const Tensor& here) { inner_.broadcast(host_, here, root); });
   }

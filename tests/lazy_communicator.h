@@ -40,11 +40,6 @@ class LazyCommunicator : public Communicator {
     fork(stream);
     queue([&] { inner_.all_gather(beside_, full, parts); });
   }
-  void all_gather(Stream& stream, Tensor own, Tensor full) override {
-    stream.enqueue([full](ThreadPool&) { std::memset(full.data, 0xFF, full.bytes()); });
-    fork(stream);
-    queue([&] { inner_.all_gather(beside_, own, full); });
-  }
   void broadcast(Stream&, Tensor inout, int root) override {
     queue([&] { inner_.broadcast(beside_, inout, root); });
   }

@@ -466,5 +466,30 @@ TEST(Ranks, KeepTheirShareOfTheStateAlone) {
   EXPECT_LE(all.master, one.master + one.master / 10);
 }
 
+TEST(Ranks, KeepTheirShareOfGradientsAndWeightsAndMemoryForFourHalves) {
+  Json json = HfConfig::read(goldens() / "qwen3_moe/model").json();
+  constexpr int64_t kLayers = 64;
+  json["num_hidden_layers"] = kLayers;
+  const auto bytes = [&](ZeroStage stage) {
+    LoadedModel model(HfConfig(json, "config.json"), goldens() / "qwen3_moe/model", DType::kBF16);
+    TrainableOptions options;
+    options.ranks = {.rank = 1, .ranks = 4, .stage = stage, .least_sharded_elements = 0};
+    model.set_trainable(options);
+    return model.store().bytes();
+  };
+  const ParameterBytes state = bytes(ZeroStage::kState), gradients = bytes(ZeroStage::kGradients),
+                       values = bytes(ZeroStage::kValues);
+  // Paddings differ, since buckets of a stage are apart.
+  const auto about = [](int64_t bytes, int64_t expected, int64_t whole) {
+    return std::abs(bytes - expected) < whole / 20;
+  };
+  EXPECT_TRUE(about(gradients.weights, state.weights, state.weights));
+  EXPECT_TRUE(about(values.moments, state.moments, state.moments));
+  // Of the layers, which are most of the model, a quarter, and room for the halves of two.
+  const auto share = [&](int64_t whole) { return whole / 4 + 2 * whole / kLayers; };
+  EXPECT_TRUE(about(gradients.gradients, share(state.gradients), state.gradients)) << gradients.gradients;
+  EXPECT_TRUE(about(values.weights, share(state.weights), state.weights)) << values.weights;
+}
+
 }  // namespace
 }  // namespace hone

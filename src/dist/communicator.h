@@ -54,8 +54,6 @@ class Communicator {
   virtual void reduce_scatter_sum(Stream& stream, Tensor full, std::span<const Part> parts) = 0;
   /// Part r of `full` becomes what it is on rank r, on all ranks. `parts` as above; any type of 1 to 8 bytes.
   virtual void all_gather(Stream& stream, Tensor full, std::span<const Part> parts) = 0;
-  /// `full` becomes the `own` of all ranks, one after the other; as many elements on each. They do not overlap.
-  virtual void all_gather(Stream& stream, Tensor own, Tensor full) = 0;
   /// inout becomes what it is on rank `root`; any type.
   virtual void broadcast(Stream& stream, Tensor inout, int root) = 0;
 

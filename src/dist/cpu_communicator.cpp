@@ -1,6 +1,5 @@
 #include "dist/cpu_communicator.h"
 
-#include <cstring>
 #include <utility>
 
 namespace hone {
@@ -35,15 +34,6 @@ void CpuCommunicator::reduce_scatter_sum(Stream& stream, Tensor full, std::span<
 void CpuCommunicator::all_gather(Stream& stream, Tensor full, std::span<const Part> parts) {
   check_parts(full, parts, size());
   queue(stream, "all-gather", [this, full, parts = std::vector(parts.begin(), parts.end())](ThreadPool&) {
-    collectives_.all_gather(full, parts);
-  });
-}
-
-void CpuCommunicator::all_gather(Stream& stream, Tensor own, Tensor full) {
-  HONE_ASSERT(own.dtype == full.dtype && own.numel() * size() == full.numel());
-  queue(stream, "all-gather", [this, own, full](ThreadPool&) {
-    const std::vector<Part> parts = even_parts(full.numel(), size());
-    std::memcpy(element_at(full, parts[static_cast<size_t>(rank())].offset), own.data, own.bytes());
     collectives_.all_gather(full, parts);
   });
 }

@@ -18,7 +18,6 @@ class CpuCommunicator : public Communicator {
   void all_reduce_sum(Stream& stream, Tensor inout) override;
   void reduce_scatter_sum(Stream& stream, Tensor full, std::span<const Part> parts) override;
   void all_gather(Stream& stream, Tensor full, std::span<const Part> parts) override;
-  void all_gather(Stream& stream, Tensor own, Tensor full) override;
   void broadcast(Stream& stream, Tensor inout, int root) override;
   void fork(Stream&) override {}
   void join(Stream&, int64_t) override {}

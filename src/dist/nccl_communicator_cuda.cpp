@@ -260,13 +260,6 @@ class NcclCommunicator : public Communicator {
     });
   }
 
-  void all_gather(Stream& stream, Tensor own, Tensor full) override {
-    HONE_ASSERT(own.dtype == full.dtype && own.numel() * size() == full.numel());
-    queue(stream, "all-gather", [&](ncclComm_t ranks) {
-      return nccl_.all_gather(own.data, full.data, own.bytes(), ncclInt8, ranks, stream_);
-    });
-  }
-
   void broadcast(Stream& stream, Tensor inout, int root) override {
     queue(stream, "broadcast", [&](ncclComm_t ranks) {
       return nccl_.broadcast(inout.data, inout.data, inout.bytes(), ncclInt8, root, ranks, stream_);

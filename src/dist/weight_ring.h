@@ -7,6 +7,7 @@
 #include <map>
 #include <vector>
 
+#include "core/context.h"
 #include "dist/communicator.h"
 #include "params/parameter_store.h"
 #include "params/placement.h"
@@ -19,9 +20,9 @@ class WeightRing {
   /// that it is used with.
   WeightRing(Communicator& communicator, const ParameterStore& store, const Placement& placement);
 
-  /// The group is about to be used by what is queued on the stream: its values are there, or on their way, and whatever
-  /// reads one waits (params/arrival.h).
-  void acquire(Stream& stream, const ParameterGroup& group, Use use);
+  /// The group is about to be used by what is queued on the context's stream: its values are there, or on their way,
+  /// and whatever reads one waits (params/arrival.h).
+  void acquire(const Context& context, const ParameterGroup& group, Use use);
   void release(const ParameterGroup& group);
   /// Trained values have changed on the ranks that keep them.
   void forget_trained();
@@ -30,11 +31,13 @@ class WeightRing {
   /// What the memory of a slot has, or has been promised.
   struct Slot {
     const ParameterGroup* group = nullptr;
-    bool used = false;  ///< between acquire and release
+    bool used = false;   ///< between acquire and release
+    bool stale = false;  ///< the values have changed where they are kept
   };
   bool has_shards(const ParameterGroup& group) const { return !buckets_[group.index()].empty(); }
   /// Starts gathers of the group's values, unless they are there. Its slot is not in use for another group.
-  void bring(Stream& stream, const ParameterGroup& group);
+  void bring(const Context& context, const ParameterGroup& group);
+  void gather(const Context& context, const Bucket& bucket);
 
   Communicator& communicator_;
   const Placement& placement_;

@@ -186,7 +186,7 @@ void Engine::acquired(const Context& context, const ParameterGroup& group, Use u
   if (!serves(context)) return;
   if (finishes_gradients_) ranks_->reduce_finished(context_);
   if (use.backward) ranks_->make_room(context_, group);
-  if (ring_) ring_->acquire(stream_, group, use);
+  if (ring_) ring_->acquire(context_, group, use);
 }
 
 void Engine::released(const Context& context, const ParameterGroup& group, Use use) {

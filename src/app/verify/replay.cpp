@@ -159,7 +159,7 @@ HostTensors Replay::collect(const std::function<std::vector<float>(const Paramet
     return result;
   }
   for (const AdapterTensor& part : adapter_tensors(store, ExpertNaming::kCanonical)) {
-    result[part.key] = {{part.rows, part.columns}, gather_adapter_tensor(part, values_of(*part.parameter).data())};
+    result[part.key] = {part.dims(), gather_adapter_tensor(part, values_of(*part.parameter).data())};
   }
   return result;
 }
@@ -185,8 +185,13 @@ std::vector<std::byte> Replay::whole_value(const Parameter& parameter) const {
     const Bucket& bucket = *parameter.bucket();
     gathered = Buffer(stream_.device(), static_cast<size_t>(bucket.elements) * size_of(parameter.dtype()));
     const Tensor all = gathered.tensor({bucket.elements}, parameter.dtype());
+    const std::vector<Part> parts = even_parts(bucket.elements, ranks_->size(), Bucket::kAlignment);
+    const Part& own = parts[static_cast<size_t>(ranks_->rank())];
+    std::vector<std::byte> mine(bucket.own_values.bytes());
+    copy_to_host(mine.data(), bucket.own_values);
+    copy_from_host({element_at(all, own.offset), all.dtype, {own.count}, all.device}, mine.data(), mine.size());
     ranks_->fork(stream_);
-    ranks_->all_gather(stream_, bucket.own_values, all);
+    ranks_->all_gather(stream_, all, parts);
     ranks_->finish(stream_);
     const auto at = std::find(bucket.parameters.begin(), bucket.parameters.end(), &parameter);
     const int64_t offset = bucket.offsets[static_cast<size_t>(at - bucket.parameters.begin())];
