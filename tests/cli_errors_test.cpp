@@ -141,7 +141,7 @@ TEST_F(Errors, AnUnknownKeyIsNamedWithItsNeighbour) {
 }
 
 TEST_F(Errors, AKeyOfALaterVersionIsNotIgnored) {
-  EXPECT_TRUE(fails(train({"zero_stage=2"}), 2, {"zero_stage", "known, not in this version"}));
+  EXPECT_TRUE(fails(train({"load_in_4bit=true"}), 2, {"load_in_4bit", "known, not in this version"}));
 }
 
 TEST_F(Errors, AModelThatIsNowhereNamesTheDownload) {

@@ -6,7 +6,7 @@ differently from there. The noise of a run says by how much: it is made again fr
 seed, and compared with the run of the case by the measures of `hone verify`. tools/make_case.py stores it with each run.
 Of a case that exists, this tool measures it:
 
-    python3 tools/case_runs.py CASE_DIR lora_experts [lora_attention] [full] [--noise-seeds 3]
+    python3 tools/case_runs.py CASE_DIR lora_experts [lora_attention] [lora_dora] [full] [--noise-seeds 3]
 """
 import argparse
 import itertools
@@ -17,7 +17,8 @@ import torch
 from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM
 
-RATES = {"full": (3e-4, 0.5), "lora_attention": (2e-3, 0.05), "lora_experts": (2e-3, 0.05)}  # learning rate, weight decay
+RATES = {"full": (3e-4, 0.5), "lora_attention": (2e-3, 0.05), "lora_experts": (2e-3, 0.05),
+         "lora_dora": (2e-3, 0.05)}  # learning rate, weight decay
 NUMBERS = ("loss", "aux_loss", "grad_norm")
 # Noise above these is no bound (kMostNumberNoise and kMostChangeNoise of src/app/verify/golden_case.h).
 MOST_NUMBER_NOISE, MOST_CHANGE_NOISE = 0.02, 0.2

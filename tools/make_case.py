@@ -157,16 +157,20 @@ def split_adapter(case, model, tokens, labels, generator):
 
 
 def make_adapter(case, kind, generator):
-    """The adapter that a run starts from; its B is not zero."""
+    """The adapter that a run starts from; its B is not zero, and magnitudes are not norms."""
     from peft import LoraConfig, get_peft_model
     options = {"r": RANK, "lora_alpha": ALPHA, "target_modules": list(ATTENTION)}
     if kind == "lora_experts":
         options["target_parameters"] = ["experts.gate_up_proj", "experts.down_proj"]
+    if kind == "lora_dora":
+        options["use_dora"] = True
     adapted = get_peft_model(load(case / "model"), LoraConfig(**options))
     with torch.no_grad():
         for name, p in adapted.named_parameters():
             if "lora_B" in name:
                 p.copy_(torch.randn(p.shape, generator=generator) * 0.02)
+            if "lora_magnitude_vector" in name:
+                p.mul_(1 + 0.1 * torch.randn(p.shape, generator=generator))
     adapted.save_pretrained(case / f"{kind}_init")
 
 
@@ -207,7 +211,7 @@ def main():
     expected["greedy"] = greedy(model, tokens)
     expected["split_adapter"] = split_adapter(args.case, model, tokens, labels, generator)
     steps = slice(0, args.steps)
-    adapters = ("lora_attention", "lora_experts") if fused else ("lora_attention",)
+    adapters = ("lora_attention", "lora_dora", *(["lora_experts"] if fused else []))
     for kind in adapters:
         make_adapter(args.case, kind, generator)
     for kind in (*adapters, "full"):

@@ -1,6 +1,6 @@
 #include "nn/linear.h"
 
-#include "ops/linear/linear.h"
+#include "ops/dora/dora.h"
 
 namespace hone {
 
@@ -11,7 +11,11 @@ Linear::Linear(ParameterStore& store, const std::string& module, int64_t out, in
 }
 
 Var Linear::operator()(Tape& tape, Var x, const Forward& forward) const {
-  return linear(tape, x, *weight_, bias_, adapter_of(*weight_), forward.dropout_context());
+  const Adapter* adapter = adapter_of(*weight_);
+  if (adapter != nullptr && adapter->magnitude != nullptr) {
+    return dora_linear(tape, x, *weight_, bias_, *adapter, forward.dropout_context());
+  }
+  return linear(tape, x, *weight_, bias_, adapter, forward.dropout_context());
 }
 
 void Linear::collect(std::vector<Parameter*>& group) const {

@@ -9,6 +9,7 @@
 #include <set>
 
 #include "ops/cast/cast.h"
+#include "ops/dora/dora.h"
 #include "ops/random_fill/random_fill.h"
 #include "params/expert_parts.h"
 #include "params/random_weights.h"
@@ -201,15 +202,16 @@ class Attaching {
     const auto shape = [&](int64_t rows, int64_t columns) {
       return experts ? Shape{p.shape()[0], rows, columns} : Shape{rows, columns};
     };
-    const auto add = [&](const char* which, const Shape& size) -> Parameter& {
-      Parameter& added = store_.add({module + which + suffix, size, ParameterKind::kLora, p.layer(), {}}, DType::kF32);
-      added.set_group(p.group());
-      return added;
-    };
-    Parameter& a = add(".lora_A", shape(rank, p.shape()[-1]));
-    Parameter& b = add(".lora_B", shape(attached.out_count, rank));
-    attached.adapter = {&a, &b, static_cast<float>(options_.scaling(attached.alpha, rank)),
-                        static_cast<float>(options_.dropout), ++stream_id_};
+    Parameter& a = add(module + ".lora_A" + suffix, p, shape(rank, p.shape()[-1]));
+    Parameter& b = add(module + ".lora_B" + suffix, p, shape(attached.out_count, rank));
+    attached.adapter = {.lora_a = &a,
+                        .lora_b = &b,
+                        .scaling = static_cast<float>(options_.scaling(attached.alpha, rank)),
+                        .dropout = static_cast<float>(options_.dropout),
+                        .stream_id = ++stream_id_};
+    if (options_.use_dora) {
+      attached.adapter.magnitude = &add(module + ".lora_magnitude_vector", p, {attached.out_count});
+    }
     p.adapters().push_back(std::move(attached));
   }
 
@@ -220,11 +222,29 @@ class Attaching {
   }
 
  private:
+  /// A parameter of an adapter of `adapted`.
+  Parameter& add(const std::string& name, const Parameter& adapted, const Shape& shape) {
+    Parameter& added = store_.add({name, shape, ParameterKind::kLora, adapted.layer(), {}}, DType::kF32);
+    added.set_group(adapted.group());
+    return added;
+  }
+
   ParameterStore& store_;
   const LoraOptions& options_;
   LoraPatterns ranks_, alphas_;
   uint32_t stream_id_ = 0;
 };
+
+/// Experts and the head are multiplied by ops that know no magnitudes.
+void check_dora(const Selection& selection) {
+  const bool experts = !selection.expert_parts.empty() || !selection.fused_experts.empty();
+  const bool head = std::any_of(selection.linear.begin(), selection.linear.end(),
+                                [](const Parameter* p) { return p->kind() == ParameterKind::kHead; });
+  if (!experts && !head) return;
+  throw UserError(
+      fmt::format("DoRA of {} is known, not in this version", experts ? "routed experts" : "the head"), "use_dora",
+      fmt::format("take {} out of lora_target_modules, or leave use_dora out", experts ? "the experts" : "the head"));
+}
 
 void check_layers(const ParameterStore& store, const std::vector<int64_t>& layers) {
   int64_t count = 0;
@@ -249,6 +269,7 @@ void attach_lora(ParameterStore& store, const LoraOptions& options) {
     throw UserError("LoRA dropout does not exist for shared expert adapters (PEFT target_parameters)", "lora_dropout",
                     "set lora_dropout: 0, or expert_lora: split");
   }
+  if (options.use_dora) check_dora(selection);
   std::vector<Parameter*> base;
   for (Parameter& p : store.all()) {
     p.set_trainable(false);
@@ -298,6 +319,13 @@ void initialise_lora(const Context& context, ParameterStore& store, uint64_t see
       } else {
         fill_stored(context, b, [&](const Tensor& values) { fill_zero(context, values); });
       }
+      if (attached.adapter.magnitude == nullptr) continue;
+      dora_norm(context, {.w = p.view(),
+                          .shape = p.shape(),
+                          .lora_a = a.value(),
+                          .lora_b = b.value(),
+                          .scaling = attached.adapter.scaling,
+                          .norms = static_cast<Parameter*>(attached.adapter.magnitude)->value()});
     }
   }
 }

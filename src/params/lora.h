@@ -28,6 +28,7 @@ struct LoraOptions {
   double alpha = 32;
   double dropout = 0;       ///< in [0, 1)
   bool use_rslora = false;  ///< scaling alpha / sqrt(r) instead of alpha / r
+  bool use_dora = false;    ///< a magnitude for each output beside A and B (ops/dora); of linear weights alone
   ExpertLora expert_lora = ExpertLora::kSplit;
   /// attention | all-linear (attention, dense and shared MLPs) | all-experts | names | globs | re:…
   std::vector<std::string> target_modules;
@@ -50,12 +51,14 @@ struct LoraOptions {
 
 /// Freezes every parameter of the store, then adds lora_a and lora_b (float32, trainable) for each weight the targets
 /// select and attaches them. A target or exclusion that matches nothing adaptable is a UserError; so are exclusions
-/// that leave nothing, layers the model does not have, and dropout with shared experts (PEFT has none there). Names:
-/// <module>.lora_A.weight [r, in] and <module>.lora_B.weight [out, r]; for experts
-/// <experts>.{gate_proj,up_proj,gate_up_proj,down_proj}.lora_A [E, r, in] and .lora_B [E, out, r].
+/// that leave nothing, layers the model does not have, dropout with shared experts (PEFT has none there), and DoRA of
+/// experts or of the head. Names: <module>.lora_A.weight [r, in], <module>.lora_B.weight [out, r] and
+/// <module>.lora_magnitude_vector [out]; for experts <experts>.{gate_proj,up_proj,gate_up_proj,down_proj}.lora_A
+/// [E, r, in] and .lora_B [E, out, r].
 void attach_lora(ParameterStore& store, const LoraOptions& options);
 
-/// From the seed and the parameter's name only. Needs allocated memory on the context's device; queued there.
+/// From the seed and the parameter's name only; magnitudes are the norms of the rows of W + scaling · B A, so that DoRA
+/// begins as LoRA does. Needs the base's values, on the context's device; queued there.
 void initialise_lora(const Context& context, ParameterStore& store, uint64_t seed, LoraInit init = LoraInit::kKaiming);
 
 }  // namespace hone

@@ -45,6 +45,40 @@ TEST(Lora, TargetWordsSelectGroups) {
   EXPECT_EQ(lora_shapes(options_for({"attention", "*q_proj"})), attention);
 }
 
+TEST(Lora, DoraHasAMagnitudeForEachOutputOfLinearWeights) {
+  LoraOptions options = options_for({"q_proj"});
+  options.use_dora = true;
+  EXPECT_EQ(lora_shapes(options),
+            (std::map<std::string, Shape>{{kLayer + "self_attn.q_proj.lora_A.weight", {2, 4}},
+                                          {kLayer + "self_attn.q_proj.lora_B.weight", {6, 2}},
+                                          {kLayer + "self_attn.q_proj.lora_magnitude_vector", {6}}}));
+  options.target_modules = {"attention", "all-experts"};
+  EXPECT_THAT(testing::user_error([&] { lora_shapes(options); }), HasSubstr("DoRA of routed experts"));
+}
+
+TEST(Lora, DoraBeginsWithTheNormsOfTheWeights) {
+  ParameterStore store;
+  testing::add_model(store, {});
+  LoraOptions options = options_for({"o_proj"});
+  options.use_dora = true;
+  attach_lora(store, options);
+  store.allocate(Device{});
+  testing::fill(store, 2);
+  ThreadPool pool(1);
+  Stream stream(Device{}, pool);
+  Arena scratch(Device{}, "scratch");
+  scratch.reserve(0);
+  initialise_lora(Context(stream, scratch), store, 1);
+  stream.synchronize();
+  const Parameter& weight = *store.find(kLayer + "self_attn.o_proj.weight");
+  const float* norms = store.find(kLayer + "self_attn.o_proj.lora_magnitude_vector")->value().as<float>();
+  for (int64_t o = 0; o < 4; ++o) {
+    double squares = 0;
+    for (int64_t i = 0; i < 6; ++i) squares += std::pow(weight.value().as<float>()[o * 6 + i], 2);
+    EXPECT_NEAR(norms[o], std::sqrt(squares), 1e-6) << o;
+  }
+}
+
 TEST(Lora, ExcludedModulesGetNoAdapter) {
   LoraOptions options = options_for({"all-linear", "all-experts"});
   options.exclude_modules = {"o_proj", "w2"};

@@ -93,6 +93,10 @@ std::optional<LoraOptions> set_trainable(ParameterStore& store, const TrainableO
     whole.merge(description.whole);
   }
   if (lora) {
+    if (lora->use_dora && options.ranks.ranks > 1 && options.ranks.stage == ZeroStage::kValues) {
+      throw UserError("DoRA takes norms of whole rows of weights, which zero_stage 3 shards", "zero_stage",
+                      "use zero_stage: 2, or leave use_dora out");
+    }
     attach_lora(store, *lora);
     for (Parameter& parameter : store.all()) {
       if (whole.contains(parameter.kind())) parameter.set_trainable(true);
@@ -120,6 +124,11 @@ void LoadedModel::set_trainable(const TrainableOptions& options) {
 
 void LoadedModel::load(Device device, ThreadPool& pool, uint64_t seed, bool inference,
                        const std::function<void(int64_t)>& progress) {
+  if (lora_ && lora_->use_dora && device.kind == DeviceKind::kCuda) {
+    throw UserError("DoRA is for the CPU in this version, but the device is a GPU",
+                    adapter_.empty() ? "use_dora" : adapter_.string(),
+                    "choose the device cpu, leave use_dora out, or merge the adapter (hone merge)");
+  }
   store_.allocate(device, inference);
   load_parameters(checkpoint_, map_, store_, pool, progress);
   if (lora_) {

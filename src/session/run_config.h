@@ -71,6 +71,7 @@ struct RunConfig {
     Json alpha_pattern = Json::object();         ///< pattern of modules → alpha
     std::string init = "true";                   ///< true (Kaiming) | gaussian | false (B is random too)
     bool use_rslora = false;                     ///< scaling alpha / sqrt(r) instead of alpha / r
+    bool use_dora = false;                       ///< a trained magnitude for each output (ops/dora)
     double loraplus_lr_ratio = 1;                ///< learning rate of B over that of A
     std::string expert_lora = "split";           ///< split | shared
     std::string adapter_layout;                  ///< split | target_parameters | kt | sglang; "" = as trained

@@ -51,11 +51,14 @@ class Weight {
 struct Adapter {
   Weight* lora_a = nullptr;
   Weight* lora_b = nullptr;
-  float scaling = 1.0f;    ///< alpha / r, or alpha / sqrt(r) for rsLoRA
-  float dropout = 0.0f;    ///< probability of zeroing an input feature; kept ones are scaled by 1 / (1 - p)
-  uint32_t stream_id = 0;  ///< separates this adapter's random numbers from all others
+  Weight* magnitude = nullptr;  ///< [out] of DoRA (ops/dora), which rescales the rows of W and adapter; null: LoRA
+  float scaling = 1.0f;         ///< alpha / r, or alpha / sqrt(r) for rsLoRA
+  float dropout = 0.0f;         ///< probability of zeroing an input feature; kept ones are scaled by 1 / (1 - p)
+  uint32_t stream_id = 0;       ///< separates this adapter's random numbers from all others
 
-  bool wants_grad() const { return lora_a->wants_grad() || lora_b->wants_grad(); }
+  bool wants_grad() const {
+    return lora_a->wants_grad() || lora_b->wants_grad() || (magnitude != nullptr && magnitude->wants_grad());
+  }
 };
 
 /// How a group of parameters is used between acquire() and release().

@@ -99,6 +99,7 @@ LoraOptions lora_options(const RunConfig::Lora& lora) {
   options.alpha = lora.alpha.value_or(2.0 * static_cast<double>(options.r));
   options.dropout = lora.dropout.value_or(0.0);
   options.use_rslora = lora.use_rslora;
+  options.use_dora = lora.use_dora;
   options.expert_lora = lora.expert_lora == "shared" ? ExpertLora::kShared : ExpertLora::kSplit;
   options.target_modules = lora.target_modules;
   options.exclude_modules = lora.exclude_modules;

@@ -40,7 +40,6 @@ void refuse_unsupported(const Json& config, const std::filesystem::path& path) {
   };
   allowed("peft_type", "LORA");
   allowed("bias", "none");
-  allowed("use_dora", false);
   allowed("lora_bias", false);
   allowed("fan_in_fan_out", false);
   allowed("layer_replication", Json(nullptr));
@@ -252,6 +251,7 @@ AdapterDescription describe_adapter(const std::filesystem::path& directory, cons
   }
   if (!std::isfinite(lora.alpha)) throw UserError("lora_alpha of the adapter is out of range", config_path.string());
   lora.use_rslora = config.contains("use_rslora") && config["use_rslora"] == true;
+  lora.use_dora = config.contains("use_dora") && config["use_dora"] == true;
   const std::vector<ExpertNames> experts = expert_names(store);
   std::set<std::string> modules, parameters;
   const std::map<std::string, ParameterKind> whole = kinds_of_whole(store);
@@ -353,6 +353,14 @@ void load_adapter(const std::filesystem::path& directory, ParameterStore& store,
   if (files.kt()) refuse_unused(*files.kt(), used);
 }
 
+void scale_to_norm(std::span<float> row, float norm) {
+  double squares = 0;
+  for (const float value : row) squares += static_cast<double>(value) * static_cast<double>(value);
+  if (squares == 0) return;
+  const auto factor = static_cast<float>(static_cast<double>(norm) / std::sqrt(squares));
+  for (float& value : row) value *= factor;
+}
+
 void merge_adapters(ParameterStore& store) {
   for (Parameter& p : store.all()) {
     const int64_t out = p.shape().rank() >= 2 ? p.shape()[-2] : 0, in = p.shape()[-1];
@@ -360,6 +368,7 @@ void merge_adapters(ParameterStore& store) {
     for (const AttachedAdapter& attached : p.adapters()) {
       const auto& a = *static_cast<const Parameter*>(attached.adapter.lora_a);
       const auto& b = *static_cast<const Parameter*>(attached.adapter.lora_b);
+      const auto* magnitude = static_cast<const Parameter*>(attached.adapter.magnitude);
       const int64_t r = a.shape()[-2], experts = p.shape().rank() == 3 ? p.shape()[0] : 1;
       for (int64_t e = 0; e < experts; ++e) {
         for (int64_t o = 0; o < attached.out_count; ++o) {
@@ -374,6 +383,7 @@ void merge_adapters(ParameterStore& store) {
             const float* direction = a.value().as<float>() + (e * r + rho) * in;
             for (int64_t i = 0; i < in; ++i) row[static_cast<size_t>(i)] += factor * direction[i];
           }
+          if (magnitude != nullptr) scale_to_norm(row, magnitude->value().as<float>()[o]);
           write_values(p, first, row.data(), in);
         }
       }

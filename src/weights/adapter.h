@@ -10,6 +10,7 @@
 
 #include <filesystem>
 #include <set>
+#include <span>
 
 #include "core/json.h"
 #include "params/lora.h"
@@ -38,8 +39,8 @@ struct AdapterDescription {
 /// A tied embedding is written under both names, and read where both are there and equal.
 bool can_be_saved_whole(ParameterKind kind);
 
-/// Reads adapter_config.json and the keys of adapter_model.safetensors. UserError names what is not supported (DoRA,
-/// bias, …) or a module the model does not have.
+/// Reads adapter_config.json and the keys of adapter_model.safetensors. UserError names what is not supported (bias,
+/// …) or a module the model does not have.
 AdapterDescription describe_adapter(const std::filesystem::path& directory, const ParameterStore& store);
 
 /// Reads the adapter's values into the LoRA parameters that attach_lora made (and routers that are saved whole). Every
@@ -70,8 +71,12 @@ void require_layout(const ParameterStore& store, AdapterLayout layout);
 void save_adapter(const std::filesystem::path& directory, const ParameterStore& store,
                   const AdapterSaveOptions& options);
 
-/// Adds scaling · B A into the base weights in float32, in place, and detaches every adapter. Where a weight has a
-/// float32 master (or is float32) nothing is rounded twice. The parameters are in host memory.
+/// Gives a row of W + scaling · B A the norm that DoRA has trained.
+void scale_to_norm(std::span<float> row, float norm);
+
+/// Adds scaling · B A into the base weights in float32, in place, gives rows the norms that DoRA has trained, and
+/// detaches every adapter. Where a weight has a float32 master (or is float32) nothing is rounded twice. The parameters
+/// are in host memory.
 void merge_adapters(ParameterStore& store);
 
 }  // namespace hone

@@ -164,6 +164,7 @@ Json adapter_config(const ParameterStore& store, const AdapterConfigOptions& opt
   config["alpha_pattern"] = pattern_of(adapters, alpha, [](const Named& n) { return n.scale.alpha; });
   config["lora_dropout"] = lora.dropout;
   config["use_rslora"] = lora.use_rslora;
+  config["use_dora"] = lora.use_dora;
   config["init_lora_weights"] = init_of(lora.init);
   config["bias"] = "none";
   config["fan_in_fan_out"] = false;

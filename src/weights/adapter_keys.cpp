@@ -27,6 +27,9 @@ void add_pair(std::vector<AdapterTensor>& tensors, const std::string& module, co
     const char* which = p == lora_a(attached) ? ".lora_A.weight" : ".lora_B.weight";
     tensors.push_back({module + which, rows, columns, AdapterTensor::Form::kMatrix, p, expert * rows * columns});
   }
+  auto* magnitude = static_cast<Parameter*>(attached.adapter.magnitude);
+  if (magnitude == nullptr) return;
+  tensors.push_back({module + kMagnitudeSuffix, magnitude->shape()[0], 1, AdapterTensor::Form::kMatrix, magnitude, 0});
 }
 
 void add_shared(std::vector<AdapterTensor>& tensors, const std::string& module, const Parameter& adapted,

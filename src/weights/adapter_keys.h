@@ -39,6 +39,8 @@ struct AdapterTensor {
 };
 
 inline constexpr const char* kAdapterKeyPrefix = "base_model.model.";
+/// Of DoRA's magnitudes, after the module; A and B have .lora_A.weight and .lora_B.weight.
+inline constexpr const char* kMagnitudeSuffix = ".lora_magnitude_vector";
 
 /// How the keys of experts are written.
 enum class ExpertNaming {

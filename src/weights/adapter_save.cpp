@@ -341,7 +341,12 @@ void require_layout(const ParameterStore& store, AdapterLayout layout) {
   if (!for_serving(layout)) return;
   std::set<std::pair<int64_t, double>> scales;
   for (const Parameter& p : store.all()) {
-    for (const AttachedAdapter& attached : p.adapters()) scales.insert({scale_of(attached).rank, attached.alpha});
+    for (const AttachedAdapter& attached : p.adapters()) {
+      scales.insert({scale_of(attached).rank, attached.alpha});
+      if (attached.adapter.magnitude == nullptr) continue;
+      throw UserError("the adapter is a DoRA, for which the layouts kt and sglang have no place", "adapter_layout",
+                      "use split or target_parameters, or merge the adapter");
+    }
     if (!p.trainable() || !can_be_saved_whole(p.kind())) continue;
     throw UserError(
         p.kind() == ParameterKind::kRouter

@@ -4,8 +4,10 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <cmath>
 #include <fstream>
 
+#include "core/untrusted_json.h"
 #include "params/store_testing.h"
 #include "weights/checkpoint.h"
 #include "weights/safetensors.h"
@@ -87,6 +89,45 @@ TEST_F(Adapters, EveryParameterisationAndExportGivesTheSameWeights) {
       // Added zeros and a copied A change no sum; scaling 6/2 and 12/4 are equal: the same bits.
       EXPECT_EQ(loaded, expected);
     }
+  }
+}
+
+LoraOptions dora() {
+  LoraOptions lora = lora_of(ExpertLora::kSplit);
+  lora.target_modules = {"attention"};
+  lora.use_dora = true;
+  return lora;
+}
+
+TEST_F(Adapters, DoraIsWrittenAndReadAsPeftNamesIt) {
+  for (const AdapterLayout layout :
+       {AdapterLayout::kSplit, AdapterLayout::kTargetParameters, AdapterLayout::kAsTrained}) {
+    ParameterStore store;
+    make(store, dora());
+    save_adapter(directory_, store, {.lora = dora(), .layout = layout, .base_model = ""});
+    const SafetensorsFile file(directory_ / "adapter_model.safetensors");
+    EXPECT_EQ(file.at("base_model.model.model.layers.0.self_attn.q_proj.lora_magnitude_vector").shape,
+              std::vector<int64_t>{6});
+    EXPECT_EQ(read_json_if_there(directory_ / "adapter_config.json")->at("use_dora"), true);
+    EXPECT_EQ(merged_after_loading(), merged(store));
+  }
+  ParameterStore store;
+  make(store, dora());
+  for (const AdapterLayout layout : {AdapterLayout::kKt, AdapterLayout::kSglang}) {
+    EXPECT_THAT(testing::user_error([&] { require_layout(store, layout); }), HasSubstr("DoRA"));
+  }
+}
+
+TEST_F(Adapters, MergingDoraGivesRowsItsMagnitudes) {
+  ParameterStore store;
+  make(store, dora());
+  Parameter& weight = *store.find("model.layers.0.self_attn.q_proj.weight");
+  const Parameter& magnitude = *store.find("model.layers.0.self_attn.q_proj.lora_magnitude_vector");
+  merge_adapters(store);
+  for (int64_t o = 0; o < 6; ++o) {
+    double squares = 0;
+    for (int64_t i = 0; i < 4; ++i) squares += std::pow(weight.value().as<float>()[o * 4 + i], 2);
+    EXPECT_NEAR(std::sqrt(squares), std::abs(magnitude.value().as<float>()[o]), 1e-5) << o;
   }
 }
 
@@ -308,9 +349,6 @@ TEST_F(Adapters, UnsupportedOptionsAreRefusedByName) {
   save_adapter(directory_, store, {.lora = lora_of(ExpertLora::kSplit), .base_model = ""});
   edit_config("use_rslora", "yes");
   EXPECT_NO_THROW(describe_error());
-  edit_config("use_dora", true);
-  EXPECT_THAT(describe_error(), HasSubstr("use_dora"));
-  edit_config("use_dora", false);
   for (const Json& rank : {Json(0), Json(-3), Json(1e300), Json("x")}) {
     edit_config("r", rank);
     EXPECT_THAT(describe_error(), HasSubstr("rank r")) << rank;

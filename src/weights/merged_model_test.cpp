@@ -216,6 +216,20 @@ TEST_F(MergedModel, IsWhatMergingInMemoryGives) {
   }
 }
 
+TEST_F(MergedModel, WithDoraIsWhatMergingInMemoryGives) {
+  for (const DType dtype : {DType::kF32, DType::kBF16}) {
+    SetUp();
+    LoraOptions lora = lora_of(ExpertLora::kSplit);
+    lora.target_modules = {"attention"};
+    lora.use_dora = true;
+    make_base(add_dense_and_experts, dtype);
+    make_adapter(add_dense_and_experts, lora);
+    expect_from_memory(add_dense_and_experts);
+    EXPECT_GE(merge(add_dense_and_experts).merged, 2);
+    compare(unit_of(dtype));
+  }
+}
+
 TEST_F(MergedModel, OfTransposedFilesIsWhatMergingInMemoryGives) {
   for (const DType dtype : {DType::kF32, DType::kBF16}) {
     for (const ExpertLora experts : {ExpertLora::kSplit, ExpertLora::kShared}) {

@@ -11,6 +11,7 @@
 #include "core/error.h"
 #include "core/philox.h"
 #include "kernels/cpu/row_math/row_math.h"
+#include "weights/adapter.h"
 #include "weights/finite.h"
 
 namespace hone {
@@ -136,6 +137,15 @@ int64_t sampled_row(const std::string& name, int64_t group, int64_t rows) {
   return begin + words[0] % std::min(kRowsPerSample, rows - begin);
 }
 
+namespace {
+
+const float* norms_of(const AttachedAdapter& attached) {
+  const auto* magnitude = static_cast<const Parameter*>(attached.adapter.magnitude);
+  return magnitude != nullptr ? magnitude->value().as<float>() : nullptr;
+}
+
+}  // namespace
+
 MergedTensor::MergedTensor(SavedSlice slice, const Checkpoint& base)
     : announced_(std::move(slice.announced)),
       parameter_(slice.parameter),
@@ -165,7 +175,8 @@ MergedTensor::MergedTensor(SavedSlice slice, const Checkpoint& base)
     const auto& a = *static_cast<const Parameter*>(attached.adapter.lora_a);
     const auto& b = *static_cast<const Parameter*>(attached.adapter.lora_b);
     terms_.push_back({a.value().as<float>(), b.value().as<float>(), a.shape()[-2], attached.out_begin,
-                      attached.out_count, attached.adapter.scaling});
+                      attached.out_count, attached.adapter.scaling, norms_of(attached)});
+    HONE_ASSERT(terms_.back().magnitude == nullptr || rows_are_outputs_, announced_.name);
     source_ = Source::kMerged;
   }
 }
@@ -267,6 +278,11 @@ void MergedTensor::make_blocks(MergeScratch& scratch, int64_t first_row, int64_t
                      .alpha = product.scaling,
                      .beta = 1.0f});
       }
+      if (const float* norms = terms_.empty() ? nullptr : terms_.front().magnitude) {
+        for (int64_t i = 0; i < count; ++i) {
+          scale_to_norm({floats + i * columns_, static_cast<size_t>(columns_)}, norms[at + i]);
+        }
+      }
       const int64_t place = (matrix * matrix_rows_ + at - first_row) * columns_;
       std::byte* narrowed = turned_ ? grown(scratch.narrow, count * columns_ * static_cast<int64_t>(element))
                                     : written + static_cast<size_t>(place) * element;
@@ -362,8 +378,20 @@ void MergedTensor::expect_row(MergeScratch& scratch, int64_t row, const float* b
       }
     }
   }
-  if (of_row == 0) return;
   for (int64_t c = 0; c < columns_; ++c) magnitude[c] += of_row;
+  const float* norms = terms_.empty() ? nullptr : terms_.front().magnitude;
+  if (norms == nullptr) return;
+  double squares = 0, bounds = 0;
+  for (int64_t c = 0; c < columns_; ++c) {
+    squares += exact[c] * exact[c];
+    bounds += magnitude[c] * magnitude[c];
+  }
+  // The norm has the error of all numbers of the row.
+  const double factor = norms[in_matrix] / std::sqrt(squares), of_norm = 1 + std::sqrt(bounds / squares);
+  for (int64_t c = 0; c < columns_; ++c) {
+    exact[c] *= factor;
+    magnitude[c] = magnitude[c] * std::abs(factor) + std::abs(exact[c]) * of_norm;
+  }
 }
 
 RowCheck MergedTensor::check(MergeScratch& scratch, int64_t first_row, int64_t rows, const std::byte* written) const {

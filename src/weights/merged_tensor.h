@@ -72,10 +72,10 @@ class MergedTensor {
   /// The bytes of rows [first_row, first_row + rows) of the written file. Error(kCheckFailed) if a number of a merged
   /// or replaced tensor is not finite.
   void make(MergeScratch& scratch, int64_t first_row, int64_t rows, std::byte* written) const;
-  /// Forms W + scale · B A again for the sampled rows of these, in float64 and from the base's files, and compares
-  /// each number with the bytes that were written: it must be one that the file's dtype rounds the product to, give or
-  /// take the error of the sum in float32, (2 r + 6) · 2^-24 · (|W| + Σ |scale b a|). Error(kCheckFailed) if one is
-  /// not. Nothing for tensors that are not merged.
+  /// Forms W + scale · B A (with DoRA's norms) again for the sampled rows of these, in float64 and from the base's
+  /// files, and compares each number with the bytes that were written: it must be one that the file's dtype rounds the
+  /// product to, give or take the error of the sum in float32, (2 r + 6) · 2^-24 · (|W| + Σ |scale b a|).
+  /// Error(kCheckFailed) if one is not. Nothing for tensors that are not merged.
   RowCheck check(MergeScratch& scratch, int64_t first_row, int64_t rows, const std::byte* written) const;
 
  private:
@@ -84,6 +84,7 @@ class MergedTensor {
     const float *a = nullptr, *b = nullptr;  // [experts, r, in], [experts, out_count, r]
     int64_t r = 0, out_begin = 0, out_count = 0;
     float scaling = 0;
+    const float* magnitude = nullptr;  // [out] of DoRA: the norms of rows
   };
   /// Where a matrix of the tensor stands in the parameter.
   struct Place {

@@ -167,7 +167,6 @@ TEST(Config, WhatThisVersionDoesNotRunIsRefusedByName) {
                            "adapter: qlora",
                            "finetuning_type: freeze",
                            "optim: muon",
-                           "use_dora: true",
                            "report_to: wandb",
                            "report_to: [jsonl, all]",
                            "gradient_checkpointing: [0, 1]",

@@ -129,8 +129,11 @@ void add_lora(GroupBuilder group) {
       .field(kLora, &Lora::adapter_layout)
       .choices({"split", "target_parameters", "kt", "sglang"})
       .default_note("as trained");
-  group.later("use_dora", KeyType::kBool, "Weight-decomposed LoRA.")
-      .neutral(false)
+  group
+      .key("use_dora",
+           "Weight-decomposed LoRA: beside A and B a magnitude for each output is trained. Of linear layers, not of "
+           "routed experts; on a CPU. lora_dropout acts on the adapter's branch alone.")
+      .field(kLora, &Lora::use_dora)
       .alias({"peft_use_dora", "lora_use_dora"});
   group.key("loraplus_lr_ratio", "LoRA+: B of the adapters learns at this times learning_rate, A at learning_rate.")
       .field(kLora, &Lora::loraplus_lr_ratio)

@@ -251,8 +251,8 @@ void inspect_adapter(Page& page, const fs::path& directory, bool tensors) {
   const SafetensorsFile file(directory / "adapter_model.safetensors");
   page.title(fmt::format("{} adapter  ({})", field_text(config, "peft_type"), directory.string()));
   page.fact("base model", field_text(config, "base_model_name_or_path"));
-  for (const char* key : {"r", "lora_alpha", "lora_dropout", "use_rslora", "target_modules", "target_parameters",
-                          "modules_to_save", "peft_version"}) {
+  for (const char* key : {"r", "lora_alpha", "lora_dropout", "use_rslora", "use_dora", "target_modules",
+                          "target_parameters", "modules_to_save", "peft_version"}) {
     page.fact(key, field_text(config, key));
   }
   std::map<std::string, GroupCount> groups;

@@ -198,15 +198,17 @@ GoldenCase GoldenCase::read(const std::filesystem::path& directory) {
   golden.split_adapter = fields.get<bool>("split_adapter");
   golden.full = read_run(fields.object("full"));
   if (fields.has("lora_attention")) golden.lora_attention = read_run(fields.object("lora_attention"));
+  if (fields.has("lora_dora")) golden.lora_dora = read_run(fields.object("lora_dora"));
   if (fields.has("lora_experts")) golden.lora_experts = read_run(fields.object("lora_experts"));
   golden.batches = read_batches(directory / "batches.safetensors");
   const auto batches = static_cast<int64_t>(golden.batches.size());
   for (int64_t i : golden.accumulation.batches) {
     accumulation.expect(i >= 0 && i < batches, "batches", "a list of batches of the case");
   }
-  for (const auto* run : {&golden.full, golden.lora_attention ? &*golden.lora_attention : nullptr,
-                          golden.lora_experts ? &*golden.lora_experts : nullptr}) {
-    fields.expect(run == nullptr || static_cast<int64_t>(run->steps.size()) <= batches, "steps",
+  fields.expect(static_cast<int64_t>(golden.full.steps.size()) <= batches, "steps",
+                "a list with a batch for each step");
+  for (const auto* run : {&golden.lora_attention, &golden.lora_dora, &golden.lora_experts}) {
+    fields.expect(!*run || static_cast<int64_t>((*run)->steps.size()) <= batches, "steps",
                   "a list with a batch for each step");
   }
   return golden;

@@ -5,7 +5,7 @@
 //   batches.safetensors            input_ids, labels [N, B, S]; labels aligned with input_ids, -100 not trained on
 //   logits.safetensors             logits [B, S, V] of batch 0
 //   grads, packed_grads, accumulation_grads, full_final .safetensors   tensors by canonical parameter name
-//   lora_attention_{init,final}/, lora_experts_{init,final}/           PEFT adapters
+//   lora_{attention,dora,experts}_{init,final}/                       PEFT adapters
 //   split_adapter/                 a per-expert adapter, and expected.safetensors: its logits and gradients
 //   expected.json                  everything that is not a tensor
 #pragma once
@@ -98,7 +98,7 @@ struct GoldenCase {
   ReferenceGeneration greedy;
   bool split_adapter = false;
   ReferenceRun full;
-  std::optional<ReferenceRun> lora_attention, lora_experts;
+  std::optional<ReferenceRun> lora_attention, lora_dora, lora_experts;
   std::vector<std::vector<LabelledDocument>> batches;  ///< [N][B]
 
   /// UserError if a file is missing or not in the format.

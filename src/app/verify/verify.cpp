@@ -104,6 +104,8 @@ class Verification {
   void check_split_adapter();
   void check_loras() {
     if (golden_.lora_attention) check_lora("lora_attention", *golden_.lora_attention, kLoraAttention);
+    const bool whole_rows = ranks_ == nullptr || options_.zero_stage < 3;
+    if (golden_.lora_dora && whole_rows) check_lora("lora_dora", *golden_.lora_dora, kLoraAttention);
     if (golden_.lora_experts) check_lora("lora_experts", *golden_.lora_experts, kLoraExperts);
   }
   ReplayOptions run_options(std::filesystem::path adapter = {}) const {

@@ -79,6 +79,7 @@ void linear_cross_entropy(Tape& tape, Var x, Weight& w, const Adapter* adapter, 
   node->loss = loss;
   node->inputs = {x};
   if (adapter != nullptr) {
+    HONE_ASSERT(adapter->magnitude == nullptr);
     HONE_ASSERT(adapter->lora_b->shape() == Shape({w.shape()[0], adapter->lora_a->shape()[0]}));
     node->lora_b = adapter->lora_b;
     node->scaling = adapter->scaling;
