@@ -219,6 +219,14 @@ TEST(Estimate, SaysWhatDoesNotFitAndWhatWould) {
   EXPECT_TRUE(contains(outcome.out, "per_device_train_batch_size: 1")) << outcome.out;
 }
 
+TEST(Estimate, NamesTheStageWithWhichRanksHoldTheRun) {
+  const Outcome outcome = run_hone({"estimate", "granite-3b-a800m", "device=cpu", "finetuning_type=full",
+                                    "max_length=512", "--ranks", "8", "--memory", "24GB"});
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_TRUE(contains(outcome.out, "does not fit")) << outcome.out;
+  EXPECT_TRUE(contains(outcome.out, "It fits with zero_stage: ")) << outcome.out;
+}
+
 TEST(Estimate, RefusesWhatNoMicroBatchCanBe) {
   const Folder folder;
   const Outcome outcome = run_hone({"estimate", make_model(folder), "per_device_train_batch_size=100000000"});

@@ -92,7 +92,9 @@ std::string Trainer::what_fits(const MemoryLimit& limit) {
         "{}, which is the same training",
         config_.schedule.per_device_train_batch_size, config_.schedule.gradient_accumulation_steps);
   }
-  return fmt::format("{}lower max_length; `hone estimate` shows what fits",
+  const bool shards_more = config_.machine.ranks > 1 && config_.machine.zero_stage != "3";
+  return fmt::format("{}{}lower max_length; `hone estimate` shows what fits",
+                     shards_more ? "share more with zero_stage: 3, " : "",
                      config_.model.finetuning_type == "full" ? "train with finetuning_type: lora, or " : "");
 }
 

@@ -174,6 +174,38 @@ std::optional<int64_t> length_that_fits(RunConfig config, Target& target) {
   return std::nullopt;
 }
 
+/// Whether ranks may share all that training keeps: what else is asked for needs a tensor whole, or one rank.
+bool may_shard(const RunConfig& config) {
+  return config.optim.name != "adafactor" && !config.optim.optimizer_in_backward && !config.lora.use_dora &&
+         config.model.expert_weight_dtype != "int8";
+}
+
+/// "zero_stage: 2", perhaps with gradient checkpointing, with which each of the run's ranks has enough; none if there
+/// is no such stage above its own.
+std::optional<std::string> stage_that_fits(RunConfig config, Target& target) {
+  if (config.machine.ranks == 1 || !may_shard(config)) return std::nullopt;
+  for (int stage = std::stoi(config.machine.zero_stage) + 1; stage <= 3; ++stage) {
+    config.machine.zero_stage = std::to_string(stage);
+    for (const std::string& level : {recompute_levels().front(), smallest_level()}) {
+      if (!target.fits(plan_level(config, level, target.stream))) continue;
+      return fmt::format("zero_stage: {}{}", stage,
+                         level == smallest_level() ? " and gradient_checkpointing: true" : "");
+    }
+  }
+  return std::nullopt;
+}
+
+/// How many GPUs like the target hold a run for one together; none if not even kMost do.
+std::optional<int64_t> gpus_that_fit(RunConfig config, Target& target) {
+  constexpr int64_t kMost = 64;
+  if (config.machine.ranks > 1 || !may_shard(config) || target.device.kind != DeviceKind::kCuda) return std::nullopt;
+  config.machine.zero_stage = "3";
+  for (config.machine.ranks = 2; config.machine.ranks <= kMost; config.machine.ranks *= 2) {
+    if (target.fits(plan_level(config, smallest_level(), target.stream))) return config.machine.ranks;
+  }
+  return std::nullopt;
+}
+
 /// What makes the run fit, in the order of what it costs. `experts_fit`: in 8 bits.
 std::string advice(const std::vector<Variant>& variants, const Variant& chosen, bool experts_fit, Target& target) {
   if (!target.known) return "Say how much it has (--memory 80GB) to see what fits.";
@@ -182,6 +214,7 @@ std::string advice(const std::vector<Variant>& variants, const Variant& chosen, 
     if (!target.fits(plan_level(chosen.config, level, target.stream))) continue;
     return fmt::format("It fits with gradient_checkpointing: {}.", level_setting(level));
   }
+  if (const auto stage = stage_that_fits(chosen.config, target)) return fmt::format("It fits with {}.", *stage);
   const int64_t length = *chosen.config.data.max_length;
   if (const auto shorter = length_that_fits(chosen.config, target)) {
     if (*shorter == length) {
@@ -206,8 +239,13 @@ std::string advice(const std::vector<Variant>& variants, const Variant& chosen, 
       return "It fits with finetuning_type: lora, expert_weight_dtype: int8 and gradient_checkpointing: true.";
     }
   }
-  return fmt::format("No setting makes it fit: LoRA with gradient checkpointing needs {}, the weights alone {}.",
-                     bytes_text(smallest.plan.total() + target.fixed), bytes_text(smallest.plan.parameters.weights));
+  std::string several;
+  if (const auto gpus = gpus_that_fit(chosen.config, target)) {
+    several = fmt::format(" {} such GPUs hold it with zero_stage: 3 and gradient_checkpointing: true.", *gpus);
+  }
+  return fmt::format("No setting makes it fit: LoRA with gradient checkpointing needs {}, the weights alone {}.{}",
+                     bytes_text(smallest.plan.total() + target.fixed), bytes_text(smallest.plan.parameters.weights),
+                     several);
 }
 
 std::string variants_table(const std::vector<Variant>& variants, const Target& target, bool color) {

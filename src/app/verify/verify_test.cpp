@@ -101,7 +101,7 @@ class PlantedCase : public ::testing::Test {
 TEST_F(PlantedCase, EveryRowOfTheCaseHolds) {
   const VerifyReport report = verify_case(options());
   EXPECT_TRUE(report.ok()) << report_table(report);
-  EXPECT_EQ(report.checks.size(), 34u) << report_table(report);
+  EXPECT_EQ(report.checks.size(), 39u) << report_table(report);
 }
 
 TEST_F(PlantedCase, OneWrongLogitIsNoticed) {
