@@ -62,7 +62,7 @@ std::vector<int32_t> prompt_of(const TokenizedRow& row, const std::string& where
   size_t size = 1;
   while (size < row.labels.size() && row.labels[size] == kIgnoredLabel) ++size;
   if (size == row.labels.size() || row.labels[0] != kIgnoredLabel) {
-    throw UserError("the tokens are no prompt with an answer", where,
+    throw UserError("the tokens are not a prompt with an answer", where,
                     "state labels: -100 for each token of the prompt");
   }
   return {row.input_ids.begin(), row.input_ids.begin() + static_cast<std::ptrdiff_t>(size)};

@@ -61,7 +61,7 @@ Json variables_of(const InferenceOptions& options) {
   if (!options.chat_template_kwargs.empty()) {
     variables = parse_json(options.chat_template_kwargs);
     if (!variables.is_object()) {
-      throw UserError("the variables of the chat template are no JSON object", "--chat-template-kwargs",
+      throw UserError("the variables of the chat template are not a JSON object", "--chat-template-kwargs",
                       R"(such as '{"enable_thinking": false}')");
     }
   }

@@ -110,14 +110,14 @@ void CsvReader::read_quoted(RawRow& row) {
     append(row, in_.get());
   }
   if (in_.peek() < 0 || ends_line(in_.peek()) || in_.peek() == header_->delimiter) return;
-  throw UserError("there is text behind the closing quote of a field", fmt::format("{}:{}", file_, in_.line()),
+  throw UserError("there is text after the closing quote of a field", fmt::format("{}:{}", file_, in_.line()),
                   std::string(kQuoting));
 }
 
 /// Reads the end of a line.
 void CsvReader::end_line() {
   if (in_.get() != '\r' || in_.peek() < 0 || in_.peek() == '\n') return;
-  throw UserError("there is a carriage return without a line feed behind it", fmt::format("{}:{}", file_, in_.line()),
+  throw UserError("there is a carriage return without a line feed after it", fmt::format("{}:{}", file_, in_.line()),
                   "end lines with a line feed, and put a field that holds a carriage return into quotes");
 }
 

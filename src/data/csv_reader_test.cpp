@@ -83,7 +83,7 @@ TEST(CsvReader, BrokenQuotesAreNamedWithTheirLine) {
   EXPECT_THAT(error_of("a,b\n1,2\n\"x,3\n4,5\n"),
               AllOf(HasSubstr("a quote is opened here and never closed"), HasSubstr("d.csv:3\n")));
   EXPECT_THAT(error_of("a,b\n\"x\" ,3\n"),
-              AllOf(HasSubstr("there is text behind the closing quote"), HasSubstr("d.csv:2\n")));
+              AllOf(HasSubstr("there is text after the closing quote"), HasSubstr("d.csv:2\n")));
   EXPECT_THAT(error_of("a,b\n5\" disk,3\n"),
               AllOf(HasSubstr("a quote inside a field that does not begin with one"), HasSubstr("double each quote")));
   EXPECT_THAT(error_of("a,b\n1\r2,3\n"), HasSubstr("a carriage return without a line feed"));

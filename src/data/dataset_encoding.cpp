@@ -159,7 +159,7 @@ std::string line_of_build(const TokenCache& cache, const std::string& name, int6
   const std::string folder = cache.folder().string();
   const std::string problem = cache.problem().empty() ? "" : fmt::format(" ({})", cache.problem());
   if (kept_rows == 0) return fmt::format("tokenized_cache: {}: built{} in {}", name, problem, folder);
-  return fmt::format("tokenized_cache: {}: went on behind {} rows{} in {}", name, kept_rows,
+  return fmt::format("tokenized_cache: {}: continued after {} rows{} in {}", name, kept_rows,
                      problem.empty() ? " of a build that was stopped," : problem, folder);
 }
 

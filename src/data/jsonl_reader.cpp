@@ -207,7 +207,7 @@ bool JsonlReader::next_element(RawRow& row) {
   row.line = in_.line();
   if (array_closed_) {
     if (in_.peek() < 0 || layout_ == Layout::kTable) return false;
-    throw UserError("there is text behind the end of the array", row.where(), "a .json file holds one array");
+    throw UserError("there is text after the end of the array", row.where(), "a .json file holds one array");
   }
   if (first_element_ && in_.peek() == ']') {
     in_.get();

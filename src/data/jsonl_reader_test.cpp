@@ -117,7 +117,7 @@ TEST(JsonlReader, NamesTheLineInsideAnElementOfAnArray) {
   EXPECT_THAT(error_of("[\n{\n\"a\": 1,\n\"b\" 2}\n]", "d.json"), HasSubstr("d.json:4\n"));
   EXPECT_THAT(error_of("[{\"a\":1},\n", "d.json"), HasSubstr("the file ends before its array is closed"));
   EXPECT_THAT(error_of("[{\"a\":1}]\n{}", "d.json"),
-              AllOf(HasSubstr("text behind the end of the array"), HasSubstr("d.json:2\n")));
+              AllOf(HasSubstr("text after the end of the array"), HasSubstr("d.json:2\n")));
   EXPECT_THAT(error_of("[{\"a\":1},]", "d.json"), HasSubstr("broken JSON"));
 }
 

@@ -111,7 +111,7 @@ std::string MessageReader::role_of(const Json& message, const std::string& name)
     if (known == speaker) return std::string(role);
   }
   const std::vector<std::string_view> known = speaker_names();
-  columns_.fail(fmt::format("{}.{} is '{}', which is no speaker of sharegpt.{}", name, key, speaker,
+  columns_.fail(fmt::format("{}.{} is '{}', which is not a speaker of sharegpt.{}", name, key, speaker,
                             did_you_mean(speaker, known)),
                 fmt::format("it is one of {}; or say who it is: column_mapping: {{roles: {{assistant: {}}}}}",
                             fmt::join(known, ", "), speaker));

@@ -57,7 +57,7 @@ EncodedRow SampleEncoder::encode(FormattedRow formatted, const std::string& wher
     key.add(tokens->labels);
     row.text_key = key.value();
     row.sample = {std::move(tokens->input_ids), std::move(tokens->labels), std::move(tokens->weights)};
-    if (row.sample.supervised() == 0) row.nothing_learnt = "no label behind the first token is learnt";
+    if (row.sample.supervised() == 0) row.nothing_learnt = "no label after the first token is trained on";
     check_ids(row.sample, false, where);
     return row;
   }

@@ -237,7 +237,7 @@ TEST(ShareGpt, TakesRolesAndContentsToo) {
 TEST(ShareGpt, RefusalsNamePlaceAndReason) {
   const auto error = [](const std::string& row) { return error_of(row, SampleFormat::kShareGpt); };
   EXPECT_THAT(error(R"({"conversations": [{"from": "asistant", "value": "a"}]})"),
-              AllOf(HasSubstr("conversations[0].from is 'asistant', which is no speaker of sharegpt. Did you mean "
+              AllOf(HasSubstr("conversations[0].from is 'asistant', which is not a speaker of sharegpt. Did you mean "
                               "'assistant'?"),
                     HasSubstr("column_mapping: {roles: {assistant: asistant}}"), HasSubstr("where: d.jsonl:7")));
   EXPECT_THAT(error(R"({"conversations": [{"value": "a"}]})"), HasSubstr("conversations[0] has no 'from'"));

@@ -141,7 +141,7 @@ TEST_F(CachedData, EveryDamagedByteIsNoticedAndRepaired) {
   for (const int64_t at : {int64_t{0}, int64_t{9}, int64_t{20}, int64_t{100}, size / 2, size - 1}) {
     change_byte(block, at);
     const TrainingData data = build();
-    EXPECT_THAT(data.cache_lines.at(0), HasSubstr("went on behind ")) << at;  // the first block is sound
+    EXPECT_THAT(data.cache_lines.at(0), HasSubstr("continued after ")) << at;  // the first block is sound
     EXPECT_EQ(data.train.fingerprint(), fingerprint) << at;
   }
   fs::resize_file(block, 100);
@@ -165,7 +165,7 @@ TEST_F(CachedData, ABuildThatWasStoppedGoesOn) {
   folder_.write(fs::relative(blocks()[0] + ".123.tmp", folder_.path()), "half of a block");
   std::vector<int64_t> rows;
   const TrainingData data = build(2, [&](const DataProgress& progress) { rows.push_back(progress.rows); });
-  EXPECT_THAT(data.cache_lines.at(0), AllOf(HasSubstr("went on behind "), HasSubstr("of a build that was stopped")));
+  EXPECT_THAT(data.cache_lines.at(0), AllOf(HasSubstr("continued after "), HasSubstr("of a build that was stopped")));
   ASSERT_FALSE(rows.empty());
   EXPECT_GT(rows.front(), 2048);  // the first batch begins behind the blocks that were kept
   EXPECT_FALSE(fs::exists(blocks()[0] + ".123.tmp"));

@@ -143,7 +143,7 @@ std::vector<int> ports_of(const Variables& variables, const LaunchEnvironment& e
     first += static_cast<int>(sum % 1000) * kPortsTried;
   }
   if (first < 1 || first > 65535) {
-    throw UserError(fmt::format("{} is no port", first), "MASTER_PORT", "use one from 1024 to 65000");
+    throw UserError(fmt::format("{} is not a port", first), "MASTER_PORT", "use one from 1024 to 65000");
   }
   std::vector<int> ports;
   for (int port = first; port < first + kPortsTried && port <= 65535; ++port) ports.push_back(port);

@@ -143,7 +143,7 @@ TEST(LaunchEnvironment, WhatCannotBeIsAnError) {
   EXPECT_EQ(error_of({{"RANK", "0"}, {"WORLD_SIZE", "99999999999"}}), "WORLD_SIZE=99999999999 is not a number from 0");
   EXPECT_EQ(error_of({{"RANK", "0"}, {"WORLD_SIZE", "2"}}), "where rank 0 listens is not known");
   EXPECT_EQ(error_of({{"RANK", "0"}, {"WORLD_SIZE", "2"}, {"MASTER_ADDR", "a"}, {"MASTER_PORT", "70000"}}),
-            "70000 is no port");
+            "70000 is not a port");
   EXPECT_EQ(
       error_of({{"RANK", "0"}, {"WORLD_SIZE", "2"}, {"OMPI_COMM_WORLD_RANK", "1"}, {"OMPI_COMM_WORLD_SIZE", "2"}}),
       "RANK and WORLD_SIZE say rank 0 of 2, Open MPI says rank 1 of 2");

@@ -28,7 +28,7 @@ void check_sampling(const SamplingOptions& options) {
   require(options.top_k >= 0, "top_k", options.top_k, "0 (all tokens) or more");
   require(options.top_p >= 0 && options.top_p <= 1, "top_p", options.top_p, "a number from 0 to 1");
   require(options.repetition_penalty > 0 && std::isfinite(options.repetition_penalty), "repetition_penalty",
-          options.repetition_penalty, "a number above 0; 1 is no penalty");
+          options.repetition_penalty, "a number above 0; 1 means no penalty");
 }
 
 namespace {

@@ -41,7 +41,7 @@ struct SupervisedRange {
 /// The supervised ranges in order, without overlap. An answer's range holds
 /// - the characters of its content, reasoning and tool calls that the template rendered (what it dropped is not there);
 /// - the template's text between them, and in front of them as far as the model itself must write it ("<think>\n",
-///   "<tool_call>"): behind the header that generation starts with, and behind a think block that the template closed
+///   "<tool_call>"): after the header that generation starts with, and after a think block that the template closed
 ///   without a reasoning from the message (that block too with learn_empty_thinking);
 /// - the text behind them up to the end-of-turn token; never what follows it (the newline of ChatML).
 /// A message that shows no character of its own has no range.

@@ -51,7 +51,7 @@ TokenChoice TokenChoice::from_json(Json json, const std::string& where) {
   const Json listed = json.value("eot_tokens", Json::array());
   const bool texts =
       listed.is_array() && std::all_of(listed.begin(), listed.end(), [](const Json& one) { return one.is_string(); });
-  if (!texts) throw UserError("eot_tokens is no list of tokens", where);
+  if (!texts) throw UserError("eot_tokens is not a list of tokens", where);
   for (const Json& token : listed) eot.push_back(token);
   json.erase("eot_tokens");
   return parse(json, std::move(eot), where);

@@ -164,7 +164,8 @@ class PickleReader {
   void call() {
     const PickleValue* arguments = pop();
     const PickleValue* callee = pop();
-    if (!callee->is(Kind::kGlobal) || !arguments->is(Kind::kTuple)) broken("a call of what is no class or function");
+    if (!callee->is(Kind::kGlobal) || !arguments->is(Kind::kTuple))
+      broken("a call of something that is not a class or function");
     PickleValue& object = make(Kind::kObject);
     object.text = callee->text;
     object.arguments = arguments;
@@ -172,7 +173,7 @@ class PickleReader {
   }
   void build() {
     PickleValue* state = pop();
-    if (!top().is(Kind::kObject)) broken("state of what is no object");
+    if (!top().is(Kind::kObject)) broken("state of something that is not an object");
     top().state = state;
   }
 

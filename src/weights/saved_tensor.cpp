@@ -161,10 +161,10 @@ const std::set<std::string>& tensor_names() {
 
 std::vector<int64_t> sizes_of(const Archive& archive, const PickleValue& tuple) {
   std::vector<int64_t> sizes;
-  if (!tuple.is(PickleValue::Kind::kTuple)) archive.broken("the tensor's sizes are no tuple");
+  if (!tuple.is(PickleValue::Kind::kTuple)) archive.broken("the tensor's sizes are not a tuple");
   for (const PickleValue* item : tuple.items) {
     if (!item->is(PickleValue::Kind::kInteger) || item->integer < 0 || item->integer > kMostElements) {
-      archive.broken("the tensor's sizes are no sizes");
+      archive.broken("the tensor's sizes are not sizes");
     }
     sizes.push_back(item->integer);
   }

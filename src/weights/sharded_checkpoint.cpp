@@ -88,7 +88,7 @@ class MetadataReader {
   const PickleValue& dictionary(const PickleValue& object, std::string_view name) const {
     const PickleValue& value = field(object, name);
     const PickleValue* items = value.is(Kind::kObject) ? value.state : &value;
-    if (items == nullptr || !items->is(Kind::kDictionary)) broken(fmt::format("'{}' is no dictionary", name));
+    if (items == nullptr || !items->is(Kind::kDictionary)) broken(fmt::format("'{}' is not a dictionary", name));
     return *items;
   }
   /// Names are copied for each entry that has them.
@@ -99,18 +99,18 @@ class MetadataReader {
   }
   std::string text(const PickleValue& object, std::string_view name) const {
     const PickleValue& value = field(object, name);
-    if (!value.is(Kind::kText)) broken(fmt::format("'{}' is no text", name));
+    if (!value.is(Kind::kText)) broken(fmt::format("'{}' is not text", name));
     return name_of(value);
   }
   uint64_t size(const PickleValue& object, std::string_view name) const {
     const PickleValue& value = field(object, name);
-    if (!value.is(Kind::kInteger) || value.integer < 0) broken(fmt::format("'{}' is no size", name));
+    if (!value.is(Kind::kInteger) || value.integer < 0) broken(fmt::format("'{}' is not a size", name));
     return static_cast<uint64_t>(value.integer);
   }
   /// A torch.Size.
   std::vector<int64_t> size_of_tensor(const PickleValue& value, std::string_view name) const {
     if (!value.is_object("torch.Size") || value.arguments->items.size() != 1) {
-      broken(fmt::format("'{}' is no torch.Size", name));
+      broken(fmt::format("'{}' is not a torch.Size", name));
     }
     const std::vector<const PickleValue*>& items = value.arguments->items[0]->items;
     if (items.size() > kMostDimensions) broken(fmt::format("'{}' has {} dimensions", name, items.size()));
@@ -160,7 +160,7 @@ class KeyNames {
     if (planner == nullptr || !planner->is(Kind::kDictionary)) return;
     for (size_t i = 0; i < planner->items.size(); i += 2) {
       const PickleValue &key = *planner->items[i], &path = *planner->items[i + 1];
-      if (!key.is(Kind::kText) || !path.is(Kind::kTuple) || path.items.empty()) reader.broken("a path is no list");
+      if (!key.is(Kind::kText) || !path.is(Kind::kTuple) || path.items.empty()) reader.broken("a path is not a list");
       // Lists in a state dict have numbers; no weight is in one.
       const std::string name = reader.name_of(key);
       if (path.items.back()->is(Kind::kText)) names_[name] = reader.name_of(*path.items.back());
@@ -315,7 +315,7 @@ ShardedCheckpoint ShardedCheckpoint::open(const std::filesystem::path& directory
   if (file.size() > kMostMetadataBytes) reader.broken(fmt::format("it has {} bytes", file.size()));
   const Pickle pickle = Pickle::parse(file.read(0, file.size()), metadata_names(), file.path().string());
   const PickleValue& metadata = pickle.root();
-  if (!metadata.is_object("torch.distributed.checkpoint.metadata.Metadata")) reader.broken("it is no such metadata");
+  if (!metadata.is_object("torch.distributed.checkpoint.metadata.Metadata")) reader.broken("it is not such metadata");
   const Places places = places_of(reader, metadata);
   const KeyNames names(reader, metadata);
 
@@ -342,7 +342,7 @@ ShardedCheckpoint ShardedCheckpoint::open(const std::filesystem::path& directory
     tensor.shape = reader.sizes(entry, "size");
     check_numel(reader, tensor);
     const PickleValue& chunks = reader.field(entry, "chunks");
-    if (!chunks.is(Kind::kList) || chunks.items.size() > kMostChunks) reader.broken("'chunks' is no list of a few");
+    if (!chunks.is(Kind::kList) || chunks.items.size() > kMostChunks) reader.broken("'chunks' is not a short list");
     num_chunks += chunks.items.size();
     if (num_chunks > file.size() / kBytesOfChunk) reader.broken("it has more chunks than a file of its size describes");
     for (const PickleValue* item : chunks.items) {

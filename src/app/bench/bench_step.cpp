@@ -77,7 +77,7 @@ TrainableOptions trainable_of(const BenchStepOptions& options, bool sparse) {
   } else if (mode.experts && sparse && options.expert_lora == "split") {
     lora.target_modules.push_back("all-experts");
   } else if (mode.experts && sparse) {
-    throw UserError(fmt::format("'{}' is no way to adapt experts", options.expert_lora), "--expert-lora",
+    throw UserError(fmt::format("'{}' is not a way to adapt experts", options.expert_lora), "--expert-lora",
                     "use shared or split");
   }
   trainable.lora = lora;

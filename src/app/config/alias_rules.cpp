@@ -150,9 +150,9 @@ std::optional<std::string> deepspeed_file_stage(const ConfigNode& node) {
   const std::optional<Json> read = read_json_if_there(node.text);
   if (!read) return std::nullopt;
   const Json& json = *read;
-  if (!json.is_object()) throw UserError("the file is no JSON object", node.text, "mend it, or state zero_stage");
+  if (!json.is_object()) throw UserError("the file is not a JSON object", node.text, "fix the file, or set zero_stage");
   const Json zero = json.value("zero_optimization", Json::object());
-  if (!zero.is_object()) throw UserError("zero_optimization is no mapping", node.text, "state zero_stage instead");
+  if (!zero.is_object()) throw UserError("zero_optimization is not a mapping", node.text, "set zero_stage instead");
   for (const char* part : {"offload_optimizer", "offload_param"}) {
     const Json offload = zero.value(part, Json::object());
     if (offload.is_object() && offload.value("device", Json("none")) != "none") {
@@ -162,7 +162,7 @@ std::optional<std::string> deepspeed_file_stage(const ConfigNode& node) {
   }
   const Json stage = zero.value("stage", Json(0));
   if (!stage.is_number_integer())
-    throw UserError("zero_optimization.stage is no number", node.text, "state zero_stage");
+    throw UserError("zero_optimization.stage is not a number", node.text, "state zero_stage");
   return stage.dump();
 }
 
@@ -182,7 +182,7 @@ Rewrite deepspeed_stage() {
     }
     if (text.ends_with(".json")) {
       throw UserError(fmt::format("the DeepSpeed file {} is not there", node.text), node.where,
-                      "correct its path, or state zero_stage instead");
+                      "correct its path, or set zero_stage instead");
     }
     return Rewritten{node};
   };

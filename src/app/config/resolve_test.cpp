@@ -161,7 +161,7 @@ TEST(Config, WhatThisVersionDoesNotRunIsRefusedByName) {
   EXPECT_THAT(refusal("dtype: fp16"), HasSubstr("| use bfloat16, float32"));
   EXPECT_EQ(
       refusal("deepspeed: ds_config.json\n"),
-      "the DeepSpeed file ds_config.json is not there | run.yaml:1 | correct its path, or state zero_stage instead");
+      "the DeepSpeed file ds_config.json is not there | run.yaml:1 | correct its path, or set zero_stage instead");
   for (const char* yaml : {"fp16: true",
                            "fp8: true",
                            "adapter: qlora",

@@ -105,14 +105,13 @@ void add_template(GroupBuilder group) {
            "the result.")
       .field(kData, &Data::special_tokens);
   group
-      .key("eot_tokens",
-           "Further tokens that end a turn: behind an answer they are learnt, and generation stops there.")
+      .key("eot_tokens", "Further tokens that end a turn: after an answer they are learnt, and generation stops there.")
       .field(kData, &Data::eot_tokens);
-  group.key("add_bos_token", "Whether bos stands in front of text that is no chat; a chat is as its template has it.")
+  group.key("add_bos_token", "Whether text that is not a chat begins with bos; a chat follows its template.")
       .field(kData, &Data::add_bos_token)
       .default_note("as the tokenizer has it")
       .alias({"add_bos"});
-  group.key("add_eos_token", "Whether eos stands behind text that is no chat; a chat is as its template has it.")
+  group.key("add_eos_token", "Whether text that is not a chat ends with eos; a chat follows its template.")
       .field(kData, &Data::add_eos_token)
       .alias({"add_eos"});
   group.key("chat_template_kwargs", "Variables for the chat template, such as enable_thinking.")

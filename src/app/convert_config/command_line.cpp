@@ -306,7 +306,7 @@ TrainingCommand read_shell_script(const std::string& text, const std::string& na
   }
   if (!best) {
     throw UserError("the script starts no training that is known", name,
-                    "give the configuration it uses, or its flags behind the options of convert-config");
+                    "give the configuration it uses, or its flags after the options of convert-config");
   }
   best->environment = reader.environment();
   best->devices = devices_of(*best);
@@ -327,7 +327,7 @@ ConfigNode flags_as_config(const std::vector<ShellWord>& words, std::vector<Shel
   for (size_t i = 0; i < words.size();) {
     const ShellWord& word = words[i++];
     if (!word.text.starts_with("--")) {
-      if (!is_config_file(word.text)) throw UserError(fmt::format("'{}' is no flag", word.text), word.where);
+      if (!is_config_file(word.text)) throw UserError(fmt::format("'{}' is not a flag", word.text), word.where);
       files.push_back(word);
       continue;
     }

@@ -31,7 +31,7 @@ struct Source {
 std::string text_of(const std::string& path) {
   constexpr uint64_t kMost = 4 << 20;
   std::string text = read_whole_file(path, kMost, FileSource::kAlsoPipe);
-  if (text.find('\0') != std::string::npos) throw UserError("this is no text", path, "give a YAML or JSON file");
+  if (text.find('\0') != std::string::npos) throw UserError("this is not text", path, "give a YAML or JSON file");
   return text;
 }
 

@@ -187,7 +187,7 @@ TEST_F(Generate, TheTemplatesVariablesCanBeSet) {
   thinking.chat_template_kwargs = R"({"enable_thinking": false})";
   EXPECT_EQ(problem(thinking), "--enable-thinking: enable_thinking is given twice, with different values");
   thinking.chat_template_kwargs = "[1]";
-  EXPECT_EQ(problem(thinking), "--chat-template-kwargs: the variables of the chat template are no JSON object");
+  EXPECT_EQ(problem(thinking), "--chat-template-kwargs: the variables of the chat template are not a JSON object");
 }
 
 TEST_F(Generate, ReadsWhatTrainingReads) {
@@ -225,7 +225,7 @@ TEST_F(Generate, PlainTextAndTokensAreContinuedAsTheyAreTrained) {
   const std::string continued = answer(R"({"prompt": "hello"})", raw);
   EXPECT_EQ(answer(R"({"prompt": "hello", "completion": "x"})", options()), continued);
   EXPECT_EQ(answers(R"({"input_ids": [5, 6, 7, 8], "labels": [-100, -100, 7, 8]})", options())[0]["prompt_tokens"], 2);
-  EXPECT_THAT(problem_of_rows(R"({"input_ids": [5, 6]})"), HasSubstr("the tokens are no prompt with an answer"));
+  EXPECT_THAT(problem_of_rows(R"({"input_ids": [5, 6]})"), HasSubstr("the tokens are not a prompt with an answer"));
 }
 
 TEST_F(Generate, TheSettingsOfTheTrainingRunAreUsedUnlessOthersAreStated) {

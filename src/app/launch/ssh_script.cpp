@@ -165,7 +165,7 @@ std::string ssh_explanation(const LaunchPlan& plan, const SshHosts& hosts) {
     for (const std::string& line : independence_warning(plan.independent.count)) text += line + "\n";
   } else {
     text = fmt::format(
-        "{} ranks of one run. Rank 0 listens at {}:{}, or at one of the 7 ports behind it: the others must reach it.\n",
+        "{} ranks of one run. Rank 0 listens at {}:{}, or at one of the 7 ports after it: the others must reach it.\n",
         remotes.size(), master_of(hosts), plan.port);
   }
   text += same_everywhere(plan);
@@ -195,7 +195,7 @@ std::string ssh_script(const LaunchPlan& plan, const SshHosts& hosts) {
 std::string mpirun_explanation(const LaunchPlan& plan, const SshHosts& hosts) {
   check_hosts(hosts);
   std::string text = fmt::format(
-      "{} CPU ranks of one run, started by mpirun. Rank 0 listens at {}:{}, or at one of the 7 ports behind it; MPI\n"
+      "{} CPU ranks of one run, started by mpirun. Rank 0 listens at {}:{}, or at one of the 7 ports after it; MPI\n"
       "chooses ports of its own: the hosts must reach each other.\n",
       plan.ranks_per_host * static_cast<int>(hosts.hosts.size()), master_of(hosts), plan.port);
   text += same_everywhere(plan);

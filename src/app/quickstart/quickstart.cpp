@@ -35,7 +35,7 @@ void clear_output(const fs::path& folder) {
   std::error_code error;
   if (fs::exists(folder, error) && !(fs::is_directory(folder, error) && fs::is_empty(folder, error))) {
     if (!fs::exists(folder / kMarker, error)) {
-      throw UserError("the output exists and is no quickstart's", folder.string(),
+      throw UserError("the output exists and is not a quickstart's", folder.string(),
                       "name another folder with --output, or remove this one");
     }
     fs::remove_all(folder, error);

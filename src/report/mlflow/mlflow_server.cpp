@@ -169,7 +169,8 @@ class MlflowServer : public MlflowStore {
     const Json* value = &answer;
     for (const char* key : keys) {
       if (!value->is_object() || !value->contains(key)) {
-        throw MlflowError(Kind::kFatal, fmt::format("the server's answer has no '{}': it is no MLflow server", key));
+        throw MlflowError(Kind::kFatal,
+                          fmt::format("the server's answer has no '{}': it is not an MLflow server", key));
       }
       value = &(*value)[key];
     }

@@ -184,7 +184,7 @@ TEST(Mlflow, AnAnswerThatDripsIsGivenUp) {
   const auto begin = Clock::now();
   try {
     store->open(0);
-    FAIL() << "it is no answer";
+    FAIL() << "it is not an answer";
   } catch (const MlflowError& error) {
     EXPECT_EQ(error.kind(), MlflowError::Kind::kRetry);
     EXPECT_THAT(error.what(), HasSubstr("takes too long"));
