@@ -176,6 +176,8 @@ def main():
         run = expected[kind]
         if RATES[kind] != (run["optimizer"]["lr"], run["optimizer"]["weight_decay"]):
             raise SystemExit(f"{kind}: the case was not made by this version of tools/make_case.py")
+        if not final_file(args.case, kind).exists():
+            raise SystemExit(f"{kind}: {final_file(args.case, kind)} is missing; if the case is thinned, use the full one")
         noise = measure_noise(args.case, kind, run, batches["input_ids"], batches["labels"], expected["aux"], args.noise_seeds)
         show(kind, noise)
         if not is_comparable(noise):

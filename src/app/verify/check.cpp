@@ -20,24 +20,9 @@ constexpr double kNoiseFactor = 2;
 /// Larger of two errors; one that is not a number is the largest.
 double worse(double a, double b) { return std::isnan(a) || a > b ? a : b; }
 
-double norm(const std::vector<float>& values) {
+double norm_of_all(const ReferenceTensors& tensors) {
   double sum = 0;
-  for (float v : values) sum += static_cast<double>(v) * static_cast<double>(v);
-  return std::sqrt(sum);
-}
-
-double distance(const std::vector<float>& a, const std::vector<float>& b) {
-  double sum = 0;
-  for (size_t i = 0; i < a.size(); ++i) {
-    const double d = static_cast<double>(a[i]) - static_cast<double>(b[i]);
-    sum += d * d;
-  }
-  return std::sqrt(sum);
-}
-
-double norm_of_all(const HostTensors& tensors) {
-  double sum = 0;
-  for (const auto& [name, tensor] : tensors) sum += norm(tensor.values) * norm(tensor.values);
+  for (const auto& [name, tensor] : tensors) sum += norm(tensor) * norm(tensor);
   return std::sqrt(sum);
 }
 
@@ -87,43 +72,20 @@ void keep_worst(Check& check, std::vector<TensorError> errors, double bound, con
   for (Check& tensor : tensors) check.worst.push_back({std::move(tensor.name), tensor.error});
 }
 
-std::string shape_text(const std::vector<int64_t>& shape) { return fmt::format("[{}]", fmt::join(shape, ", ")); }
-
 /// Both have the same tensors, or the case does not belong to this model.
-void expect_same_tensors(const HostTensors& ours, const HostTensors& reference, const std::string& file) {
+void expect_same_tensors(const HostTensors& ours, const ReferenceTensors& reference, const std::string& file) {
   for (const auto& [name, tensor] : ours) {
     if (!reference.contains(name)) throw UserError("the case lacks the tensor '" + name + "'", file);
   }
   for (const auto& [name, tensor] : reference) {
     const auto it = ours.find(name);
     if (it == ours.end()) throw UserError("the case has a tensor '" + name + "' that the model does not have", file);
-    if (it->second.shape != tensor.shape) {
-      throw UserError(fmt::format("'{}' has the shape {} in the case and {} in the model", name,
-                                  shape_text(tensor.shape), shape_text(it->second.shape)),
+    if (!has_shape(tensor, it->second)) {
+      throw UserError(fmt::format("'{}' has the shape {} in the case and {} in the model", name, shape_text(tensor),
+                                  shape_text(it->second)),
                       file);
     }
   }
-}
-
-/// Rows of the first dimension that are zero in the reference and not in ours. Fewer than two dimensions: one row.
-int64_t nonzero_rows(const HostTensor& ours, const HostTensor& reference) {
-  const auto rows = reference.shape.size() > 1 ? static_cast<size_t>(reference.shape[0]) : size_t{1};
-  const size_t size = rows == 0 ? 0 : reference.values.size() / rows;
-  int64_t count = 0;
-  for (size_t row = 0; row < rows; ++row) {
-    const auto is_zero = [&](const HostTensor& tensor) {
-      const auto begin = tensor.values.begin() + static_cast<std::ptrdiff_t>(row * size);
-      return std::all_of(begin, begin + static_cast<std::ptrdiff_t>(size), [](float v) { return v == 0.0f; });
-    };
-    count += is_zero(reference) && !is_zero(ours);
-  }
-  return count;
-}
-
-HostTensor change(const HostTensor& initial, const HostTensor& final) {
-  HostTensor delta{initial.shape, final.values};
-  for (size_t i = 0; i < delta.values.size(); ++i) delta.values[i] -= initial.values[i];
-  return delta;
 }
 
 }  // namespace
@@ -175,8 +137,8 @@ Check compare_tokens(std::string name, std::span<const int32_t> ours, std::span<
   return check;
 }
 
-std::vector<Check> compare_gradients(const std::string& name, const HostTensors& ours, const HostTensors& reference,
-                                     const std::string& file, double bound) {
+std::vector<Check> compare_gradients(const std::string& name, const HostTensors& ours,
+                                     const ReferenceTensors& reference, const std::string& file, double bound) {
   expect_same_tensors(ours, reference, file);
   Check gradients{.name = name, .bound = bound, .measure = "of a tensor's norm", .worst = {}};
   Check zeros{.name = name + ", zeros", .bound = 0, .measure = "rows not zero", .worst = {}};
@@ -184,34 +146,38 @@ std::vector<Check> compare_gradients(const std::string& name, const HostTensors&
   std::vector<TensorError> errors;
   for (const auto& [key, expected] : reference) {
     const HostTensor& actual = ours.at(key);
-    const double scale = std::max(norm(expected.values), smallest);
-    errors.push_back({key, ratio(distance(actual.values, expected.values), scale)});
+    errors.push_back({key, ratio(distance(actual, expected), std::max(norm(expected), smallest))});
     zeros.error += static_cast<double>(nonzero_rows(actual, expected));
   }
   keep_worst(gradients, std::move(errors));
   return {gradients, zeros};
 }
 
-std::vector<Check> compare_updates(const std::string& name, const HostTensors& initial, const HostTensors& ours,
-                                   const HostTensors& reference, const std::string& file, double bound,
-                                   const ChangeNoise& noise) {
-  expect_same_tensors(ours, reference, file);
-  HostTensors change_ours, change_reference;
-  double elements = 0;
-  for (const auto& [key, tensor] : reference) {
-    change_ours[key] = change(initial.at(key), ours.at(key));
-    change_reference[key] = change(initial.at(key), tensor);
-    elements += static_cast<double>(tensor.values.size());
+HostTensors changes(const HostTensors& initial, const HostTensors& final, const std::string& file) {
+  expect_same_tensors(initial, {final.begin(), final.end()}, file);
+  HostTensors result = final;
+  for (auto& [key, tensor] : result) {
+    const std::vector<float>& before = initial.at(key).values;
+    for (size_t i = 0; i < before.size(); ++i) tensor.values[i] -= before[i];
   }
+  return result;
+}
+
+std::vector<Check> compare_updates(const std::string& name, const HostTensors& ours, const ReferenceTensors& reference,
+                                   const std::string& file, double bound, const ChangeNoise& noise) {
+  expect_same_tensors(ours, reference, file);
+  double elements = 0;
+  for (const auto& [key, tensor] : ours) elements += static_cast<double>(tensor.values.size());
   Check all{.name = name, .bound = bound, .measure = "of the change", .worst = {}};
   Check tensors{.name = name + ", tensors", .bound = bound, .measure = "of a tensor's change", .worst = {}};
-  const double size = norm_of_all(change_reference);
+  const double size = norm_of_all(reference);
   std::vector<TensorError> errors;
   double sum = 0;
-  for (const auto& [key, expected] : change_reference) {
-    const double error = distance(change_ours.at(key).values, expected.values);
-    const double share = size * std::sqrt(static_cast<double>(expected.values.size()) / elements);
-    errors.push_back({key, ratio(error, std::max(norm(expected.values), share))});
+  for (const auto& [key, expected] : reference) {
+    const HostTensor& actual = ours.at(key);
+    const double error = distance(actual, expected);
+    const double share = size * std::sqrt(static_cast<double>(actual.values.size()) / elements);
+    errors.push_back({key, ratio(error, std::max(norm(expected), share))});
     sum += error * error;
   }
   hold(all, ratio(std::sqrt(sum), size), bound, noise.all);
@@ -219,12 +185,12 @@ std::vector<Check> compare_updates(const std::string& name, const HostTensors& i
   return {all, tensors};
 }
 
-std::vector<TensorError> relative_errors(const HostTensors& ours, const HostTensors& reference,
+std::vector<TensorError> relative_errors(const HostTensors& ours, const ReferenceTensors& reference,
                                          const std::string& file) {
   expect_same_tensors(ours, reference, file);
   std::vector<TensorError> errors;
   for (const auto& [key, expected] : reference) {
-    errors.push_back({key, ratio(distance(ours.at(key).values, expected.values), norm(expected.values))});
+    errors.push_back({key, ratio(distance(ours.at(key), expected), norm(expected))});
   }
   sort_worst(errors);
   return errors;

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "app/verify/golden_case.h"
+#include "app/verify/reference_tensor.h"
 
 namespace hone {
 
@@ -59,19 +60,22 @@ Check compare_tokens(std::string name, std::span<const int32_t> ours, std::span<
 ///   NAME             ‖ours − reference‖ / max(‖reference‖, 1e-4 ‖all references‖), the worst tensor
 ///   NAME, zeros      rows (experts of a fused tensor) that are all zero in the reference and not in ours; none may be
 /// Tensors that only one side has are a UserError naming `file`.
-std::vector<Check> compare_gradients(const std::string& name, const HostTensors& ours, const HostTensors& reference,
-                                     const std::string& file, double bound);
+std::vector<Check> compare_gradients(const std::string& name, const HostTensors& ours,
+                                     const ReferenceTensors& reference, const std::string& file, double bound);
 
-/// What training changed, Δ = final − initial. Two rows:
+/// What training changed, Δ = final − initial. UserError naming `file`, which has the final ones, if the tensors
+/// differ.
+HostTensors changes(const HostTensors& initial, const HostTensors& final, const std::string& file);
+
+/// Changes. Two rows:
 ///   NAME             ‖Δ − Δref‖ / ‖Δref‖ over all tensors
 ///   NAME, tensors    the same of the worst tensor, of at least its share of ‖Δref‖ by number of elements
 /// Each is held to the larger of `bound` and twice its noise.
-std::vector<Check> compare_updates(const std::string& name, const HostTensors& initial, const HostTensors& ours,
-                                   const HostTensors& reference, const std::string& file, double bound,
-                                   const ChangeNoise& noise = {});
+std::vector<Check> compare_updates(const std::string& name, const HostTensors& ours, const ReferenceTensors& reference,
+                                   const std::string& file, double bound, const ChangeNoise& noise = {});
 
 /// ‖ours − reference‖ / ‖reference‖ of each tensor.
-std::vector<TensorError> relative_errors(const HostTensors& ours, const HostTensors& reference,
+std::vector<TensorError> relative_errors(const HostTensors& ours, const ReferenceTensors& reference,
                                          const std::string& file);
 
 }  // namespace hone

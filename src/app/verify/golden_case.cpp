@@ -166,15 +166,6 @@ std::vector<std::vector<LabelledDocument>> read_batches(const std::filesystem::p
 
 }  // namespace
 
-HostTensors read_host_tensors(const std::filesystem::path& path) {
-  const SafetensorsFile file(path);
-  HostTensors tensors;
-  for (const SafetensorsEntry& entry : file.entries()) {
-    tensors[entry.name] = {entry.shape, file.read_floats(entry.name)};
-  }
-  return tensors;
-}
-
 GoldenCase GoldenCase::read(const std::filesystem::path& directory) {
   const std::filesystem::path path = directory / "expected.json";
   const Json json = read_expected(path);

@@ -5,6 +5,7 @@
 //   batches.safetensors            input_ids, labels [N, B, S]; labels aligned with input_ids, -100 not trained on
 //   logits.safetensors             logits [B, S, V] of batch 0
 //   grads, packed_grads, accumulation_grads, full_final .safetensors   tensors by canonical parameter name
+//   full_change.safetensors        of a thinned case (thinned_case.h), instead of full_final: what training changed
 //   lora_{attention,dora,experts}_{init,final}/                       PEFT adapters
 //   split_adapter/                 a per-expert adapter, and expected.safetensors: its logits and gradients
 //   expected.json                  everything that is not a tensor
@@ -20,17 +21,6 @@
 #include "optim/optimizer.h"
 
 namespace hone {
-
-/// A tensor in host memory.
-struct HostTensor {
-  std::vector<int64_t> shape;
-  std::vector<float> values;
-};
-
-using HostTensors = std::map<std::string, HostTensor>;
-
-/// Every tensor of a safetensors file as float32.
-HostTensors read_host_tensors(const std::filesystem::path& path);
 
 struct ReferenceStep {
   double loss = 0;  ///< with the auxiliary loss where the case has one

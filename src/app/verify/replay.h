@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "app/verify/golden_case.h"
+#include "app/verify/reference_tensor.h"
 #include "session/loaded_model.h"
 #include "train/engine.h"
 

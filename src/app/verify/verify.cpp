@@ -114,8 +114,9 @@ class Verification {
   StepData data_of_step(size_t step) const;
   void check_lora(const std::string& name, const ReferenceRun& run, const RunBounds& bounds);
   void check_run(const std::string& name, Replay& replay, const ReferenceRun& run, const RunBounds& bounds,
-                 const HostTensors& expected, const std::filesystem::path& file);
+                 const HostTensors& initial, const ReferenceTensors& change, const std::filesystem::path& file);
   void check_logits(const std::string& name, const std::vector<float>& ours, const std::filesystem::path& file);
+  void check_gradients(const std::string& name, const Replay& replay, const std::filesystem::path& file);
 
   const VerifyOptions& options_;
   Stream& stream_;
@@ -167,14 +168,20 @@ void Verification::check_model() {
 }
 
 void Verification::check_full(Replay& replay) {
-  const std::filesystem::path file = path("full_final.safetensors");
-  HostTensors expected = read_host_tensors(file);
-  std::erase_if(expected, [&](const auto& tensor) {  // a vision tower: not trained, so not ours
+  const HostTensors initial = replay.values();
+  const std::filesystem::path change_file = path("full_change.safetensors"), file = path("full_final.safetensors");
+  if (std::filesystem::exists(change_file)) {
+    check_run("full", replay, golden_.full, kFull, initial, read_reference_tensors(change_file), change_file);
+    return;
+  }
+  HostTensors final = read_host_tensors(file);
+  std::erase_if(final, [&](const auto& tensor) {  // a vision tower: not trained, so not ours
     const std::vector<std::string>& prefixes = replay.config().carried_prefixes;
     return std::any_of(prefixes.begin(), prefixes.end(),
                        [&](const std::string& prefix) { return tensor.first.starts_with(prefix); });
   });
-  check_run("full", replay, golden_.full, kFull, expected, file);
+  const HostTensors change = changes(initial, final, file.string());
+  check_run("full", replay, golden_.full, kFull, initial, {change.begin(), change.end()}, file);
 }
 
 void Verification::check_logits(const std::string& name, const std::vector<float>& ours,
@@ -190,6 +197,10 @@ void Verification::check_logits(const std::string& name, const std::vector<float
   add(compare_logits(name, ours, it->second.values, factor_ * kLogits));
 }
 
+void Verification::check_gradients(const std::string& name, const Replay& replay, const std::filesystem::path& file) {
+  add(compare_gradients(name, replay.gradients(), read_reference_tensors(file), file.string(), factor_ * kGradient));
+}
+
 void Verification::check_batch(Replay& replay) {
   check_logits("logits", replay.logits(batches_[0]), path("logits.safetensors"));
   const std::unique_ptr<Engine> engine = replay.make_engine(aux_coefficient(replay));
@@ -197,8 +208,7 @@ void Verification::check_batch(Replay& replay) {
   const StepResult result = engine->measure();
   add(compare_number("loss", result.loss_with_aux, golden_.loss, factor_ * kLoss));
   if (golden_.aux_loss) add(compare_number("aux loss", result.loss.aux_loss, *golden_.aux_loss, factor_ * kLoss));
-  const std::filesystem::path file = path("grads.safetensors");
-  add(compare_gradients("gradients", replay.gradients(), read_host_tensors(file), file.string(), factor_ * kGradient));
+  check_gradients("gradients", replay, path("grads.safetensors"));
 }
 
 void Verification::check_documents(Replay& replay, Engine& engine) {
@@ -214,9 +224,7 @@ void Verification::check_documents(Replay& replay, Engine& engine) {
                        factor_ * kTokenLoss));
   engine.accumulate(step_of({packed_documents_}), 0);
   engine.measure();
-  const std::filesystem::path file = path("packed_grads.safetensors");
-  add(compare_gradients("documents packed, gradients", replay.gradients(), read_host_tensors(file), file.string(),
-                        factor_ * kGradient));
+  check_gradients("documents packed, gradients", replay, path("packed_grads.safetensors"));
 }
 
 void Verification::check_accumulation(Replay& replay, Engine& engine) {
@@ -230,9 +238,7 @@ void Verification::check_accumulation(Replay& replay, Engine& engine) {
   add(compare_absolute("accumulation, supervised tokens", {&supervised, 1}, {&expected, 1}, 0.0));
   add(compare_number("accumulation, loss", result.loss.loss, reference.loss, factor_ * kLoss));
   add(compare_number("accumulation, grad norm", result.grad_norm, reference.grad_norm, factor_ * kGradient));
-  const std::filesystem::path file = path("accumulation_grads.safetensors");
-  add(compare_gradients("accumulation, gradients", replay.gradients(), read_host_tensors(file), file.string(),
-                        factor_ * kGradient));
+  check_gradients("accumulation, gradients", replay, path("accumulation_grads.safetensors"));
 }
 
 void Verification::check_greedy(Replay& replay) {
@@ -255,8 +261,8 @@ StepData Verification::data_of_step(size_t step) const {
 }
 
 void Verification::check_run(const std::string& name, Replay& replay, const ReferenceRun& run, const RunBounds& bounds,
-                             const HostTensors& expected, const std::filesystem::path& file) {
-  const HostTensors initial = replay.values();
+                             const HostTensors& initial, const ReferenceTensors& change,
+                             const std::filesystem::path& file) {
   OptimizerOptions optimizer = run.optimizer;
   if (options_.change_optimizer) options_.change_optimizer(optimizer);
   const std::unique_ptr<Engine> engine = replay.make_engine(aux_coefficient(replay), optimizer);
@@ -280,14 +286,16 @@ void Verification::check_run(const std::string& name, Replay& replay, const Refe
   }
   add(compare_numbers(name + ", grad norm", grad_norm, grad_norm_reference, factor_ * bounds.grad_norm,
                       noise.grad_norm));
-  add(compare_updates(name + ", change of weights", initial, replay.values(), expected, file.string(),
-                      factor_ * bounds.change, noise.change));
+  add(compare_updates(name + ", change of weights", changes(initial, replay.values(), file.string()), change,
+                      file.string(), factor_ * bounds.change, noise.change));
 }
 
 void Verification::check_lora(const std::string& name, const ReferenceRun& run, const RunBounds& bounds) {
   Replay replay(model_path(), stream_, capacity_, run_options(path(name + "_init")));
   const std::filesystem::path file = path(name + "_final") / "adapter_model.safetensors";
-  check_run(name, replay, run, bounds, read_host_tensors(file), file);
+  const HostTensors initial = replay.values();
+  const HostTensors change = changes(initial, read_host_tensors(file), file.string());
+  check_run(name, replay, run, bounds, initial, {change.begin(), change.end()}, file);
 }
 
 void Verification::check_split_adapter() {
@@ -297,7 +305,7 @@ void Verification::check_split_adapter() {
   const std::unique_ptr<Engine> engine = replay.make_engine(0.0);
   engine->accumulate(step_of({batches_[0]}), 0);
   engine->measure();
-  HostTensors expected = read_host_tensors(file);
+  ReferenceTensors expected = read_reference_tensors(file);
   expected.erase("logits");
   add(compare_gradients("split adapter, gradients", replay.gradients(), expected, file.string(), factor_ * kGradient));
 }
@@ -331,7 +339,7 @@ std::vector<Check> Verification::bfloat16_rows() {
   const std::filesystem::path file = path("grads.safetensors");
   std::vector<double> ours, reference;
   Check check{.name = "gradients, median tensor", .measure = "of a tensor's norm", .worst = {}};
-  check.worst = relative_errors(replay.gradients(), read_host_tensors(file), file.string());
+  check.worst = relative_errors(replay.gradients(), read_reference_tensors(file), file.string());
   for (const TensorError& error : check.worst) ours.push_back(error.error);
   for (const auto& [name, error] : golden_.bfloat16_gradient_error) reference.push_back(error);
   check.error = median(std::move(ours));

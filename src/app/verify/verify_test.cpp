@@ -17,12 +17,6 @@ namespace fs = std::filesystem;
 
 const fs::path kCase = fs::path(HONE_SOURCE_DIR) / "tests/fixtures/goldens/qwen3_moe";
 
-double norm(const std::vector<float>& values) {
-  double sum = 0;
-  for (float v : values) sum += static_cast<double>(v) * static_cast<double>(v);
-  return std::sqrt(sum);
-}
-
 /// The names of the required rows that do not hold.
 std::vector<std::string> failed_rows(const VerifyReport& report) {
   std::vector<std::string> names;
@@ -83,15 +77,17 @@ class PlantedCase : public ::testing::Test {
   /// Ten times the bound of a gradient: 1e-4 of the tensor's norm, or of 1e-4 of the norm of all.
   double ten_gradient_bounds(const std::string& file, const std::string& tensor) const {
     double all = 0;
-    const HostTensors tensors = read_host_tensors(path(file));
-    for (const auto& [name, values] : tensors) all += norm(values.values) * norm(values.values);
-    return 10 * 1e-4 * std::max(norm(tensors.at(tensor).values), 1e-4 * std::sqrt(all));
+    const ReferenceTensors tensors = read_reference_tensors(path(file));
+    for (const auto& [name, values] : tensors) all += norm(values) * norm(values);
+    return 10 * 1e-4 * std::max(norm(tensors.at(tensor)), 1e-4 * std::sqrt(all));
   }
 
-  /// Ten times the bound of what training changed in one tensor.
-  double ten_change_bounds(const std::vector<float>& initial, std::vector<float> final, double bound) const {
-    for (size_t i = 0; i < final.size(); ++i) final[i] -= initial[i];
-    return 10 * bound * norm(final);
+  /// Ten times the bound of what training changed in one tensor of an adapter.
+  double ten_change_bounds(const std::string& run, const std::string& tensor, double bound) const {
+    const std::string file = "adapter_model.safetensors";
+    const HostTensors change =
+        changes(read_host_tensors(path(run + "_init") / file), read_host_tensors(path(run + "_final") / file), file);
+    return 10 * bound * norm(change.at(tensor));
   }
 
  private:
@@ -114,12 +110,13 @@ TEST_F(PlantedCase, OneWrongLogitIsNoticed) {
 
 TEST_F(PlantedCase, OneWrongGradientIsNoticedInEveryFileOfGradients) {
   const std::string large = "lm_head.weight", small = "model.layers.0.self_attn.q_norm.weight";
-  const auto plant = [&](const std::string& file, const std::string& tensor, int64_t element) {
-    add(file, tensor, element, ten_gradient_bounds(file, tensor));
+  const auto plant = [&](const std::string& file, const std::string& tensor, int64_t element,
+                         const std::string& part = "") {
+    add(file, tensor + part, element, ten_gradient_bounds(file, tensor));
   };
-  plant("grads.safetensors", large, 7);
+  plant("grads.safetensors", large, 7, ".sketch");
   plant("packed_grads.safetensors", small, 3);
-  plant("accumulation_grads.safetensors", "model.layers.1.mlp.experts.down_proj", 64 * 24 + 5);
+  plant("accumulation_grads.safetensors", "model.layers.1.mlp.experts.down_proj", 5, ".row_norms");
   const std::string adapter = "base_model.model.model.layers.0.mlp.experts.3.up_proj.lora_B.weight";
   plant("split_adapter/expected.safetensors", adapter, 9);
   EXPECT_THAT(verify_failures(), ::testing::ElementsAre("gradients", "documents packed, gradients",
@@ -127,34 +124,21 @@ TEST_F(PlantedCase, OneWrongGradientIsNoticedInEveryFileOfGradients) {
 }
 
 TEST_F(PlantedCase, AGradientThatIsZeroInTheCaseMustBeZero) {
-  // The case's number is made zero, so that ours is the one that should not be there.
-  const std::string tensor = "model.layers.0.mlp.experts.gate_up_proj";
-  const HostTensor gradient = read_host_tensors(path("grads.safetensors")).at(tensor);
-  const int64_t expert = gradient.shape[1] * gradient.shape[2];
-  for (int64_t i = 0; i < expert; ++i) {
-    const float value = gradient.values[static_cast<size_t>(i)];
-    if (value != 0) add("grads.safetensors", tensor, i, -static_cast<double>(value));
-  }
+  // The case's expert is made one without tokens, so that our gradient is the one that should not be there.
+  const std::string norms = "model.layers.0.mlp.experts.gate_up_proj.row_norms";
+  const HostTensors gradients = read_host_tensors(path("grads.safetensors"));
+  add("grads.safetensors", norms, 0, -static_cast<double>(gradients.at(norms).values[0]));
   EXPECT_THAT(verify_failures(), ::testing::ElementsAre("gradients", "gradients, zeros"));
 }
 
 TEST_F(PlantedCase, OneWrongFinalWeightIsNoticedInEveryRun) {
   const std::string weight = "model.layers.1.input_layernorm.weight";
-  std::vector<float> initial;
-  for (const auto& entry : fs::directory_iterator(path("model"))) {
-    if (entry.path().extension() != ".safetensors") continue;
-    const HostTensors tensors = read_host_tensors(entry.path());
-    if (tensors.contains(weight)) initial = tensors.at(weight).values;
-  }
-  ASSERT_FALSE(initial.empty());
-  const auto final = read_host_tensors(path("full_final.safetensors")).at(weight).values;
-  add("full_final.safetensors", weight, 40, ten_change_bounds(initial, final, 2e-2));
+  const HostTensor change = read_host_tensors(path("full_change.safetensors")).at(weight);
+  add("full_change.safetensors", weight, 40, 10 * 2e-2 * norm(change));
   const std::string dense = "base_model.model.model.layers.0.self_attn.v_proj.lora_B.weight";
   const std::string experts = "base_model.model.model.layers.1.mlp.experts.base_layer.lora_A.weight";
   const auto plant = [&](const std::string& run, const std::string& tensor, double bound) {
-    const auto before = read_host_tensors(path(run + "_init/adapter_model.safetensors")).at(tensor).values;
-    const auto after = read_host_tensors(path(run + "_final/adapter_model.safetensors")).at(tensor).values;
-    add(run + "_final/adapter_model.safetensors", tensor, 11, ten_change_bounds(before, after, bound));
+    add(run + "_final/adapter_model.safetensors", tensor, 11, ten_change_bounds(run, tensor, bound));
   };
   plant("lora_attention", dense, 2e-3);
   plant("lora_experts", experts, 2e-2);
