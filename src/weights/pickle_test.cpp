@@ -112,10 +112,10 @@ TEST(Pickle, DamagedOnesAreErrors) {
   EXPECT_THAT(problem("t"), HasSubstr("lacks its mark"));
   EXPECT_THAT(problem("h\x05"), HasSubstr("not remembered"));
   EXPECT_THAT(problem("}(K\x01u"), HasSubstr("key without a value"));
-  EXPECT_THAT(problem("K\x01)R"), HasSubstr("no class or function"));
+  EXPECT_THAT(problem("K\x01)R"), HasSubstr("not a class or function"));
   EXPECT_THAT(problem("K\x01K\x01"
                       "b"),
-              HasSubstr("no object"));
+              HasSubstr("not an object"));
   EXPECT_THAT(problem("K\x01K\x01"
                       "a"),
               HasSubstr("takes none"));

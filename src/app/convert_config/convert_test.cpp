@@ -275,7 +275,7 @@ TEST_F(ConvertConfig, BadInputIsExplained) {
   EXPECT_TRUE(has(refused((folder_ / "absent.yaml").string()), "cannot read"));
   EXPECT_TRUE(has(refused(write("list.yaml", "- a\n- b\n")), "mapping"));
   EXPECT_TRUE(has(refused(write("other.yaml", "zebra: 1\n")), "no tool is known"));
-  EXPECT_TRUE(has(refused(write("binary.sh", std::string("a\0b", 3))), "no text"));
+  EXPECT_TRUE(has(refused(write("binary.sh", std::string("a\0b", 3))), "not text"));
 }
 
 TEST(DetectTool, NamesTheToolByWhatOnlyItHas) {
