@@ -480,8 +480,8 @@ TEST(Ranks, KeepTheirShareOfGradientsAndWeightsAndMemoryForFourHalves) {
   const ParameterBytes state = bytes(ZeroStage::kState), gradients = bytes(ZeroStage::kGradients),
                        values = bytes(ZeroStage::kValues);
   // Paddings differ, since buckets of a stage are apart.
-  const auto about = [](int64_t bytes, int64_t expected, int64_t whole) {
-    return std::abs(bytes - expected) < whole / 20;
+  const auto about = [](int64_t value, int64_t expected, int64_t whole) {
+    return std::abs(value - expected) < whole / 20;
   };
   EXPECT_TRUE(about(gradients.weights, state.weights, state.weights));
   EXPECT_TRUE(about(values.moments, state.moments, state.moments));
