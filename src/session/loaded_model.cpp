@@ -124,11 +124,6 @@ void LoadedModel::set_trainable(const TrainableOptions& options) {
 
 void LoadedModel::load(Device device, ThreadPool& pool, uint64_t seed, bool inference,
                        const std::function<void(int64_t)>& progress) {
-  if (lora_ && lora_->use_dora && device.kind == DeviceKind::kCuda) {
-    throw UserError("DoRA is for the CPU in this version, but the device is a GPU",
-                    adapter_.empty() ? "use_dora" : adapter_.string(),
-                    "choose the device cpu, leave use_dora out, or merge the adapter (hone merge)");
-  }
   store_.allocate(device, inference);
   load_parameters(checkpoint_, map_, store_, pool, progress);
   if (lora_) {

@@ -132,7 +132,7 @@ void add_lora(GroupBuilder group) {
   group
       .key("use_dora",
            "Weight-decomposed LoRA: beside A and B a magnitude for each output is trained. Of linear layers, not of "
-           "routed experts; on a CPU. lora_dropout acts on the adapter's branch alone.")
+           "routed experts. lora_dropout acts on the adapter's branch alone.")
       .field(kLora, &Lora::use_dora)
       .alias({"peft_use_dora", "lora_use_dora"});
   group.key("loraplus_lr_ratio", "LoRA+: B of the adapters learns at this times learning_rate, A at learning_rate.")

@@ -1,18 +1,17 @@
 #include "ops/dora/dora.h"
 
+#include "kernels/device_dispatch.h"
+
 namespace hone {
 
 void dora_norm(const Context& context, const DoraNormArgs& args) {
-  HONE_ASSERT(context.device().kind == DeviceKind::kCpu);
-  cpu::dora_norm(context, args);
+  dispatch(context, args, &cpu::dora_norm, HONE_CUDA_OP(dora_norm));
 }
 void dora_scale(const Context& context, const DoraScaleArgs& args) {
-  HONE_ASSERT(context.device().kind == DeviceKind::kCpu);
-  cpu::dora_scale(context, args);
+  dispatch(context, args, &cpu::dora_scale, HONE_CUDA_OP(dora_scale));
 }
 void dora_scale_grad(const Context& context, const DoraScaleGradArgs& args) {
-  HONE_ASSERT(context.device().kind == DeviceKind::kCpu);
-  cpu::dora_scale_grad(context, args);
+  dispatch(context, args, &cpu::dora_scale_grad, HONE_CUDA_OP(dora_scale_grad));
 }
 
 namespace {

@@ -2,7 +2,7 @@
 //   y = m ∘ (x Wᵀ + scaling · (dropout(x) Aᵀ) Bᵀ) / n + b,   n[o] = ‖W[o] + scaling · B[o] A‖₂
 // n counts as a constant in backward. Source: Liu et al., "DoRA: Weight-Decomposed Low-Rank Adaptation"
 // (arXiv:2402.09353), equation 5 and section 4.3. PEFT also drops inputs of the base product that is rescaled, which
-// costs that product a second time and has the same mean; here dropout acts on the adapter's branch alone. On a CPU.
+// costs that product a second time and has the same mean; here dropout acts on the adapter's branch alone.
 #pragma once
 
 #include "ops/linear/linear.h"
@@ -10,7 +10,7 @@
 namespace hone {
 
 /// norms[o] = sqrt(Σ_i (w[o, i] + scaling · Σ_ρ lora_b[o, ρ] · lora_a[ρ, i])²)
-///   w [out, in] in any format; lora_a [r, in] and lora_b [out, r], each float32 or bfloat16; norms
+///   w [out, in], dense, or on a CPU in any format; lora_a [r, in] and lora_b [out, r], each float32 or bfloat16; norms
 ///   [out] float32.
 /// In float32. Deterministic.
 struct DoraNormArgs {
@@ -54,5 +54,11 @@ void dora_norm(const Context& context, const DoraNormArgs& args);
 void dora_scale(const Context& context, const DoraScaleArgs& args);
 void dora_scale_grad(const Context& context, const DoraScaleGradArgs& args);
 }  // namespace cpu
+
+namespace cuda {
+void dora_norm(const Context& context, const DoraNormArgs& args);
+void dora_scale(const Context& context, const DoraScaleArgs& args);
+void dora_scale_grad(const Context& context, const DoraScaleGradArgs& args);
+}  // namespace cuda
 
 }  // namespace hone

@@ -76,7 +76,6 @@ OpCase dora_case(const Sizes& sizes, DType dtype) {
 }
 
 TEST(Dora, MatchesTheReferenceAndItsGradients) {
-  if (testing::test_device().kind != DeviceKind::kCpu) GTEST_SKIP() << "DoRA is for the CPU in this version";
   for (const Sizes& sizes : {Sizes{5, 16, 8, 4}, Sizes{1, 8, 1, 1, true}, Sizes{70, 24, 40, 3, true}}) {
     expect_matches_reference(dora_case(sizes, DType::kF32), DType::kF32, 2e-6);
     expect_matches_reference(dora_case(sizes, DType::kBF16), DType::kBF16, 0x1p-6);
@@ -84,7 +83,6 @@ TEST(Dora, MatchesTheReferenceAndItsGradients) {
 }
 
 TEST(Dora, IsThePlainAdapterWhereTheMagnitudeIsTheNorm) {
-  if (testing::test_device().kind != DeviceKind::kCpu) GTEST_SKIP() << "DoRA is for the CPU in this version";
   const Sizes sizes{9, 32, 12, 4};
   OpCase op_case = dora_case(sizes, DType::kF32);
   op_case.weights[3].values =
