@@ -14,6 +14,13 @@ __device__ inline uint32_t shared_address(const void* pointer) {
   return static_cast<uint32_t>(__cvta_generic_to_shared(pointer));
 }
 
+/// x, which the compiler takes for a new value at each call: nothing computed from it stays in registers across the
+/// iterations of a loop.
+__device__ inline int recomputed(int x) {
+  asm volatile("" : "+r"(x));
+  return x;
+}
+
 /// Two bfloat16, the first in the low half.
 __device__ inline uint32_t pack_bf16(float low, float high) {
   const __nv_bfloat162 pair = __floats2bfloat162_rn(low, high);
