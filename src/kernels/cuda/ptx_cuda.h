@@ -72,6 +72,21 @@ __device__ inline void ldmatrix_x4_trans(uint32_t (&d)[4], uint32_t address) {
                : "memory");
 }
 
+__device__ inline void shared_store_32(uint32_t address, uint32_t value) {
+  asm volatile("st.shared.b32 [%0], %1;\n" ::"r"(address), "r"(value) : "memory");
+}
+
+// -- A number in memory that CTAs hand on to each other, with what they have written before.
+
+__device__ inline int load_acquire(const int* address) {
+  int value;
+  asm volatile("ld.acquire.gpu.global.b32 %0, [%1];\n" : "=r"(value) : "l"(address) : "memory");
+  return value;
+}
+__device__ inline void store_release(int* address, int value) {
+  asm volatile("st.release.gpu.global.b32 [%0], %1;\n" ::"l"(address), "r"(value) : "memory");
+}
+
 // -- Asynchronous copies of 16 bytes from global to shared memory by one thread.
 
 /// Zeros come instead of the bytes where !valid; `from` is a legal address all the same.
