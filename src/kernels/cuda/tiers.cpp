@@ -9,9 +9,7 @@ namespace hone::cuda {
 
 namespace {
 
-/// Its largest block: two stages of a chunk's operands and the state.
-constexpr size_t kDeltaRuleShared = size_t{200} << 10;
-/// What every GPU from 8.0 on lets a block have: the smallest tiles of products and attention fit.
+/// What every GPU from 8.0 on lets a block have: the smallest tiles of each kernel fit.
 constexpr size_t kTilesShared = size_t{99} << 10;
 
 }  // namespace
@@ -21,8 +19,9 @@ KernelTiers kernel_tiers_of(const GpuProperties& gpu) {
   tiers.shared_memory = gpu.shared_memory;
   if (gpu.compute_capability >= 80) {
     tiers.low_rank = Tier::kSm80;
-    if (gpu.shared_memory >= kTilesShared) tiers.attention = tiers.grouped_gemm = Tier::kSm80;
-    if (gpu.shared_memory >= kDeltaRuleShared) tiers.delta_rule = Tier::kSm80;
+    if (gpu.shared_memory >= kTilesShared) {
+      tiers.attention = tiers.grouped_gemm = tiers.delta_rule = Tier::kSm80;
+    }
   }
   // wgmma exists on 9.0 and on nothing later.
   if (gpu.compute_capability == 90) {

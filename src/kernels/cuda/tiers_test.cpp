@@ -34,6 +34,7 @@ TEST(KernelTiers, NoTensorCoreGpuFallsToTheGeneralKernels) {
     EXPECT_EQ(tiers.attention, Tier::kSm80) << gpu;
     EXPECT_EQ(tiers.grouped_gemm, Tier::kSm80) << gpu;
     EXPECT_EQ(tiers.low_rank, Tier::kSm80) << gpu;
+    EXPECT_EQ(tiers.delta_rule, Tier::kSm80) << gpu;
   }
 }
 

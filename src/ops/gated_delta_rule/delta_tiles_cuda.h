@@ -49,6 +49,29 @@ using ByRow = Factor<padded(kColumns), false>;
 template <int kColumns>
 using ByDepth = Factor<padded(kColumns), true>;
 
+/// A factor in device memory, read element pair by element pair where shared memory has no room for it: rows `stride`
+/// apart, zeros from `rows` on.
+struct RowsOfMemory {
+  const Half* data;
+  int64_t stride;
+  int rows;
+
+  __device__ uint32_t pair(int row, int depth) const {
+    return row < rows ? __ldg(reinterpret_cast<const uint32_t*>(data + row * stride + depth)) : 0u;
+  }
+  __device__ void load_first(uint32_t (&r)[4], int row, int depth) const {
+    const int lane = static_cast<int>(threadIdx.x) % 32;
+    row += lane / 4, depth += lane % 4 * 2;
+    r[0] = pair(row, depth), r[1] = pair(row + 8, depth), r[2] = pair(row, depth + 8), r[3] = pair(row + 8, depth + 8);
+  }
+  __device__ void load_second(uint32_t (&r)[4], int column, int depth) const {
+    const int lane = static_cast<int>(threadIdx.x) % 32;
+    column += lane / 4, depth += lane % 4 * 2;
+    r[0] = pair(column, depth), r[1] = pair(column, depth + 8);
+    r[2] = pair(column + 8, depth), r[3] = pair(column + 8, depth + 8);
+  }
+};
+
 /// A warp's part of a product: 16 kHigh rows, 8 kWide columns. This lane has of element (16 m + row(i), 8 n + column()
 /// + i % 2) the value [m][n][i].
 template <int kHigh, int kWide>
