@@ -8,6 +8,10 @@
 // it starts its product from the sum so far instead of from zero. A warp waits for the same warp of the CTA before it,
 // so that no barrier is needed. The tile before this one in a document comes earlier in the list and goes through the
 // same queries in the same order, so turns are hardly waited for, and always for a CTA that has begun.
+//
+// Registers (ptxas 13.0): up to 255 of 255; heads of 128 keep 128 sums of dk and dv beside 64 of scores, and spill 144
+// bytes, all of them addresses. Ceiling on an H200 for heads of 128: a step of 64 queries by 128 keys reads 576 KB of
+// fragments and writes 64 KB, 5,120 clocks of shared memory beside some 4,100 of MMAs. Not timed yet.
 #include "kernels/cuda/tiers.h"
 #include "ops/attention/sm80/attention_cuda.h"
 
