@@ -18,6 +18,7 @@ using Half = __nv_bfloat16;
 /// A factor in shared memory. Element (i, depth) stands at [i, depth], or at [depth, i] if kByDepth; rows of kStride.
 template <int kStride, bool kByDepth>
 struct Factor {
+  static constexpr int kUnrolled = 8;  // steps of a product along depth
   const Half* data;
 
   __device__ static void load(uint32_t (&r)[4], const Half* at) {
@@ -52,6 +53,7 @@ using ByDepth = Factor<padded(kColumns), true>;
 /// A factor in device memory, read element pair by element pair where shared memory has no room for it: rows `stride`
 /// apart, zeros from `rows` on.
 struct RowsOfMemory {
+  static constexpr int kUnrolled = 2;  // more would ask for more registers than there are
   const Half* data;
   int64_t stride;
   int rows;
@@ -85,7 +87,8 @@ template <int kHigh, int kWide, class A, class B>
 __device__ inline void add_product(Sums<kHigh, kWide>& sums, const A& a, int row, const B& b, int column, int begin,
                                    int end) {
   static_assert(kWide % 2 == 0);
-#pragma unroll
+  constexpr int kUnrolled = A::kUnrolled < B::kUnrolled ? A::kUnrolled : B::kUnrolled;
+#pragma unroll kUnrolled
   for (int depth = begin; depth < end; depth += 16) {
     uint32_t first[kHigh][4];
 #pragma unroll
