@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "core/cuda_queue.h"
+#include "core/kernel_tier.h"
 #include "core/tensor.h"
 
 namespace hone {
@@ -42,8 +43,11 @@ class Stream {
   }
   /// Selects the kernels that run on every GPU instead of those for its generation: they are the oracle of the others
   /// in tests.
-  void use_general_kernels(bool general) { general_kernels_ = general; }
-  bool general_kernels() const { return general_kernels_; }
+  void use_general_kernels(bool general) { kernel_limit_.tier = general ? KernelTier::kGeneral : KernelTier::kSm100; }
+  bool general_kernels() const { return kernel_limit_.tier == KernelTier::kGeneral; }
+  /// Tests run the kernels of other GPUs on the one they have.
+  void limit_kernels(const KernelLimit& limit) { kernel_limit_ = limit; }
+  const KernelLimit& kernel_limit() const { return kernel_limit_; }
 
   /// Who is told which op runs when (core/profiler.h), or null.
   void set_profiler(Profiler* profiler) { profiler_ = profiler; }
@@ -90,7 +94,7 @@ class Stream {
   std::deque<Work> queue_;
   std::exception_ptr error_;
   bool busy_ = false, stopping_ = false;
-  bool general_kernels_ = false;
+  KernelLimit kernel_limit_;
   Profiler* profiler_ = nullptr;
   KernelNotes* kernel_notes_ = nullptr;
   std::unique_ptr<CudaQueue> cuda_;

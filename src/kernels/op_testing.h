@@ -17,8 +17,9 @@
 
 namespace hone::testing {
 
-/// What this run of the test program checks: the CPU, or with `--device cuda` the first GPU, whose general kernels
-/// `--kernels general` selects. Every test of an op runs on it.
+/// What this run of the test program checks: the CPU, or with `--device cuda` the first GPU, of which
+/// `--kernels` selects those that run on any GPU (general), on an A100 (sm80) or in the shared memory of an RTX 4090
+/// (sm89). Every test of an op runs on it.
 Device test_device();
 
 /// A stream of the device under test.

@@ -14,7 +14,7 @@ namespace hone::testing {
 namespace {
 
 Device device_under_test;
-bool use_general = false;
+KernelLimit limit_of_run;
 
 template <class T>
 std::vector<T> converted(const Values& values) {
@@ -95,7 +95,7 @@ void expect_near(const Values& got, const Values& want, double tolerance, const 
 
 Device test_device() { return device_under_test; }
 
-TestStream::TestStream(ThreadPool& pool) : Stream(test_device(), pool) { use_general_kernels(use_general); }
+TestStream::TestStream(ThreadPool& pool) : Stream(test_device(), pool) { limit_kernels(limit_of_run); }
 
 Argument random_argument(Shape shape, uint64_t key, double scale, bool differentiable) {
   PhiloxSequence random(mix_key(1234, key));
@@ -359,9 +359,13 @@ int main(int argc, char** argv) {
     if (std::strcmp(argv[i], "--device") == 0 && std::strcmp(argv[i + 1], "cuda") == 0) {
       hone::testing::device_under_test = {hone::DeviceKind::kCuda, 0};
     } else if (std::strcmp(argv[i], "--kernels") == 0 && std::strcmp(argv[i + 1], "general") == 0) {
-      hone::testing::use_general = true;
+      hone::testing::limit_of_run.tier = hone::KernelTier::kGeneral;
+    } else if (std::strcmp(argv[i], "--kernels") == 0 && std::strcmp(argv[i + 1], "sm80") == 0) {
+      hone::testing::limit_of_run.tier = hone::KernelTier::kSm80;
+    } else if (std::strcmp(argv[i], "--kernels") == 0 && std::strcmp(argv[i + 1], "sm89") == 0) {
+      hone::testing::limit_of_run = {hone::KernelTier::kSm80, size_t{99} << 10};
     } else {
-      std::fprintf(stderr, "usage: %s [--device cuda [--kernels general]] [gtest options]\n", argv[0]);
+      std::fprintf(stderr, "usage: %s [--device cuda [--kernels general|sm80|sm89]] [gtest options]\n", argv[0]);
       return 2;
     }
   }

@@ -14,6 +14,13 @@ __device__ inline uint32_t shared_address(const void* pointer) {
   return static_cast<uint32_t>(__cvta_generic_to_shared(pointer));
 }
 
+/// x, which the compiler takes for a new value at each call: nothing computed from it stays in registers across the
+/// iterations of a loop.
+__device__ inline int recomputed(int x) {
+  asm volatile("" : "+r"(x));
+  return x;
+}
+
 /// Two bfloat16, the first in the low half.
 __device__ inline uint32_t pack_bf16(float low, float high) {
   const __nv_bfloat162 pair = __floats2bfloat162_rn(low, high);
@@ -63,6 +70,21 @@ __device__ inline void ldmatrix_x4_trans(uint32_t (&d)[4], uint32_t address) {
                : "=r"(d[0]), "=r"(d[1]), "=r"(d[2]), "=r"(d[3])
                : "r"(address)
                : "memory");
+}
+
+__device__ inline void shared_store_32(uint32_t address, uint32_t value) {
+  asm volatile("st.shared.b32 [%0], %1;\n" ::"r"(address), "r"(value) : "memory");
+}
+
+// -- A number in memory that CTAs hand on to each other, with what they have written before.
+
+__device__ inline int load_acquire(const int* address) {
+  int value;
+  asm volatile("ld.acquire.gpu.global.b32 %0, [%1];\n" : "=r"(value) : "l"(address) : "memory");
+  return value;
+}
+__device__ inline void store_release(int* address, int value) {
+  asm volatile("st.release.gpu.global.b32 [%0], %1;\n" ::"l"(address), "r"(value) : "memory");
 }
 
 // -- Asynchronous copies of 16 bytes from global to shared memory by one thread.

@@ -1,5 +1,6 @@
 #include "kernels/cuda/tiers.h"
 
+#include <algorithm>
 #include <optional>
 
 #include "core/cuda_queue.h"
@@ -8,16 +9,19 @@ namespace hone::cuda {
 
 namespace {
 
-/// Its largest block: two stages of a chunk's operands and the state.
-constexpr size_t kDeltaRuleShared = size_t{200} << 10;
+/// What every GPU from 8.0 on lets a block have: the smallest tiles of each kernel fit.
+constexpr size_t kTilesShared = size_t{99} << 10;
 
 }  // namespace
 
 KernelTiers kernel_tiers_of(const GpuProperties& gpu) {
   KernelTiers tiers;
+  tiers.shared_memory = gpu.shared_memory;
   if (gpu.compute_capability >= 80) {
     tiers.low_rank = Tier::kSm80;
-    if (gpu.shared_memory >= kDeltaRuleShared) tiers.delta_rule = Tier::kSm80;
+    if (gpu.shared_memory >= kTilesShared) {
+      tiers.attention = tiers.grouped_gemm = tiers.delta_rule = Tier::kSm80;
+    }
   }
   // wgmma exists on 9.0 and on nothing later.
   if (gpu.compute_capability == 90) {
@@ -26,15 +30,24 @@ KernelTiers kernel_tiers_of(const GpuProperties& gpu) {
   return tiers;
 }
 
+KernelTiers kernel_tiers_of(GpuProperties gpu, const KernelLimit& limit) {
+  constexpr int kCapability[] = {0, 80, 90};  // of a GPU of each tier but the last
+  gpu.shared_memory = std::min(gpu.shared_memory, limit.shared_memory);
+  if (limit.tier != Tier::kSm100) {
+    gpu.compute_capability = std::min(gpu.compute_capability, kCapability[static_cast<int>(limit.tier)]);
+  }
+  return kernel_tiers_of(gpu);
+}
+
 const KernelTiers& device_tiers(CudaQueue& queue) {
   auto& tiers = queue.state<std::optional<KernelTiers>>();
   if (!tiers) tiers = kernel_tiers_of({queue.compute_capability(), queue.shared_memory()});
   return *tiers;
 }
 
-const KernelTiers& kernel_tiers(const Context& context) {
-  static const KernelTiers general;
-  return context.stream().general_kernels() ? general : device_tiers(context.stream().cuda());
+KernelTiers kernel_tiers(const Context& context) {
+  const CudaQueue& queue = context.stream().cuda();
+  return kernel_tiers_of({queue.compute_capability(), queue.shared_memory()}, context.stream().kernel_limit());
 }
 
 }  // namespace hone::cuda

@@ -5,16 +5,11 @@
 #include <cstddef>
 
 #include "core/context.h"
+#include "core/kernel_tier.h"
 
 namespace hone::cuda {
 
-/// Families of kernels, by the first compute capability whose instructions they use.
-enum class Tier {
-  kGeneral,  ///< float32 FMA, any GPU: the oracle
-  kSm80,     ///< mma.sync, ldmatrix, cp.async: Ampere, Ada and consumer Blackwell
-  kSm90,     ///< wgmma, TMA, clusters: Hopper alone
-  kSm100,    ///< tcgen05: data-centre Blackwell; no kernel yet
-};
+using Tier = KernelTier;
 
 /// The best tier that this program has of each kernel for a GPU.
 struct KernelTiers {
@@ -24,6 +19,7 @@ struct KernelTiers {
   Tier delta_rule = Tier::kGeneral;     ///< the gated delta rule by chunks
   Tier loss_rows = Tier::kGeneral;      ///< softmax and its gradient over a row of logits
   Tier matmul_choice = Tier::kGeneral;  ///< among cuBLASLt's algorithms: whose GPUs the choice was measured on
+  size_t shared_memory = 0;             ///< bytes that a block may have: kernels choose their tiles by it
 };
 
 /// What the table is made from.
@@ -32,10 +28,12 @@ struct GpuProperties {
   size_t shared_memory = 0;    ///< bytes that a block may have
 };
 KernelTiers kernel_tiers_of(const GpuProperties& gpu);
+/// Of at most the limit: what a GPU of that tier and so much shared memory would run.
+KernelTiers kernel_tiers_of(GpuProperties gpu, const KernelLimit& limit);
 
 /// Of the context's GPU, whatever tests have asked for.
 const KernelTiers& device_tiers(CudaQueue& queue);
-/// Of the context's GPU; all general where tests have asked for the general kernels.
-const KernelTiers& kernel_tiers(const Context& context);
+/// Of the context's GPU, within the limit of its stream.
+KernelTiers kernel_tiers(const Context& context);
 
 }  // namespace hone::cuda

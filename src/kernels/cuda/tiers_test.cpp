@@ -22,16 +22,32 @@ TEST(KernelTiers, AreThoseOfTheGpu) {
 
 TEST(KernelTiers, Sm90IsNotWhatComesAfterIt) {
   for (const int later : {100, 103, 120}) {
-    EXPECT_EQ(kernel_tiers_of({later, kib(227)}).attention, Tier::kGeneral) << later;
-    EXPECT_EQ(kernel_tiers_of({later, kib(227)}).low_rank, Tier::kSm80) << later;
+    EXPECT_EQ(kernel_tiers_of({later, kib(227)}).attention, Tier::kSm80) << later;
+    EXPECT_EQ(kernel_tiers_of({later, kib(227)}).loss_rows, Tier::kGeneral) << later;
   }
 }
 
-TEST(KernelTiers, AKernelNeedsItsSharedMemory) {
-  for (const int gpu : {80, 86, 89, 120}) {
-    EXPECT_EQ(kernel_tiers_of({gpu, kib(gpu == 80 ? 163 : 99)}).delta_rule, Tier::kGeneral) << gpu;
-    EXPECT_EQ(kernel_tiers_of({gpu, kib(99)}).low_rank, Tier::kSm80) << gpu;
+TEST(KernelTiers, NoTensorCoreGpuFallsToTheGeneralKernels) {
+  for (const int gpu : {80, 86, 87, 89, 100, 103, 120, 121}) {
+    const bool large = gpu == 80 || gpu == 87 || gpu == 100 || gpu == 103;
+    const KernelTiers tiers = kernel_tiers_of({gpu, kib(large ? 163 : 99)});
+    EXPECT_EQ(tiers.attention, Tier::kSm80) << gpu;
+    EXPECT_EQ(tiers.grouped_gemm, Tier::kSm80) << gpu;
+    EXPECT_EQ(tiers.low_rank, Tier::kSm80) << gpu;
+    EXPECT_EQ(tiers.delta_rule, Tier::kSm80) << gpu;
   }
+}
+
+TEST(KernelTiers, TestsRunThoseOfSmallerGpus) {
+  const GpuProperties hopper{90, kib(227)};
+  EXPECT_EQ(kernel_tiers_of(hopper, {}).attention, Tier::kSm90);
+  const KernelTiers ada = kernel_tiers_of(hopper, {Tier::kSm80, kib(99)});
+  EXPECT_EQ(ada.attention, Tier::kSm80);
+  EXPECT_EQ(ada.grouped_gemm, Tier::kSm80);
+  EXPECT_EQ(ada.loss_rows, Tier::kGeneral);
+  EXPECT_EQ(ada.shared_memory, kib(99));
+  EXPECT_EQ(kernel_tiers_of(hopper, {Tier::kGeneral}).low_rank, Tier::kGeneral);
+  EXPECT_EQ(kernel_tiers_of({89, kib(99)}, {Tier::kSm90}).attention, Tier::kSm80);
 }
 
 }  // namespace

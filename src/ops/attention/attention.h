@@ -19,7 +19,8 @@ struct AttentionOptions {
 /// Per head h with key-value head g, and row i of a document, over the rows j of the same document that i sees:
 ///   s_ij = scale · q_i·k_j     lse_i = log Σ_j exp(s_ij)     out_i = Σ_j exp(s_ij − lse_i) v_j
 /// Blocks of scores in float32, never a T x T matrix (Dao, "FlashAttention-2", arXiv:2307.08691); for bfloat16 on
-/// tensor cores and AMX P (and dS, below, which Hopper forms from that P) are rounded to bfloat16 before they enter
+/// tensor cores and AMX P (and dS, below, which Hopper
+/// forms from that P) are rounded to bfloat16 before they enter
 /// products. Blocks start at the document's first row, so a document's bits do not depend on what it is packed with,
 /// nor on the number of threads. Scratch: CPU: a constant number of blocks a thread, a small record a block of queries,
 /// and tiles of k and v for AMX; GPU: a few integers a document.
@@ -37,7 +38,7 @@ struct AttentionArgs {
 /// Gradients of q, k, v and sinks (each may be unwanted), with P_ij = exp(s_ij − lse_i), dP_ij = dout_i·v_j and
 /// δ_i = dout_i·out_i:  dS = P (dP − δ),  dq = scale · dS k,  dk = scale · dSᵀ q,  dv = Pᵀ dout.
 /// Sums run over blocks in a fixed order. Scratch: as forward, δ [Hq, T], and for bfloat16 float32 gradients on a CPU,
-/// dq on Hopper, tiles of q and dout for AMX.
+/// dq on tensor cores of a GPU, tiles of q and dout for AMX.
 struct AttentionBackwardArgs {
   AttentionArgs forward;
   Tensor dout;  ///< [T, Hq·Dv], dtype of q

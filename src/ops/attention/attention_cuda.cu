@@ -1,8 +1,9 @@
-// Chooses between the kernels for Hopper and the general ones.
+// Chooses between the kernels for Hopper, those for other tensor cores, and the general ones.
 #include <optional>
 
 #include "ops/attention/attention_sinks.h"
 #include "ops/attention/general/attention_cuda.h"
+#include "ops/attention/sm80/attention_cuda.h"
 #include "ops/attention/sm90/attention_cuda.h"
 
 namespace hone::cuda {
@@ -36,11 +37,14 @@ void general_attention(const Context& context, const AttentionArgs& args) {
 
 void attention(const Context& context, const AttentionArgs& args) {
   ArenaScope memory(context.scratch());
-  const sm90::HopperTiles tiles(memory, args);
+  const AttentionTiles tiles(memory, args);
   if (context.dry() || args.q.shape[0] == 0) return;
   if (sm90::hopper_attention_serves(context, args)) {
     context.note_kernel("attention", "Hopper forward");
     sm90::hopper_attention(context, args, tiles);
+  } else if (sm80::sm80_attention_serves(context, args)) {
+    context.note_kernel("attention", "mma.sync forward");
+    sm80::sm80_attention(context, args, tiles);
   } else {
     context.note_kernel("attention", "general forward (slow)");
     general_attention(context, args);
@@ -53,16 +57,23 @@ void attention_backward(const Context& context, const AttentionBackwardArgs& arg
   const int64_t tokens = forward.q.shape[0];
   ArenaScope memory(context.scratch());
   const bool by_hopper = sm90::hopper_attention_backward_serves(context, forward);
+  const bool by_sm80 = sm80::sm80_attention_serves(context, forward);
   std::optional<sm90::HopperScratch> hopper_scratch;
+  std::optional<sm80::BackwardScratch> sm80_scratch;
   Tensor delta;
   if (by_hopper) {
     hopper_scratch.emplace(memory, forward);
+  } else if (by_sm80) {
+    sm80_scratch.emplace(context, memory, forward);
   } else {
     delta = memory.take({forward.options.num_heads, tokens}, DType::kF32);
   }
   if (args.dsinks.wanted()) sinks_grad(context, {{forward.sinks, forward.out, forward.lse}, args.dout, args.dsinks});
   if (context.dry() || tokens == 0) return;
-  context.note_kernel("attention", by_hopper ? "Hopper backward" : "general backward (slow)");
+  context.note_kernel("attention", by_hopper ? "Hopper backward"
+                                   : by_sm80 ? "mma.sync backward"
+                                             : "general backward (slow)");
+  if (by_sm80) return sm80::sm80_attention_backward(context, args, *sm80_scratch);
   if (!by_hopper) return general_attention_backward(context, args, delta);
   sm90::prepare_hopper_backward(context, args, *hopper_scratch);
   sm90::hopper_backward(context, args, *hopper_scratch);

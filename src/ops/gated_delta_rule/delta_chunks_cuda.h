@@ -14,6 +14,8 @@ namespace hone::cuda {
 /// Dk and Dv of these kernels.
 inline constexpr int kDeltaDim = 128;
 static_assert(kTileRows == kDeltaRows);
+/// Shared memory that every GPU of the tier lets a CTA have: the smallest tiles of each kernel fit.
+inline constexpr size_t kLeastDeltaShared = size_t{99} << 10;
 
 /// Factors of one token and value head, from which normalised rows and the state's decay follow.
 struct alignas(16) DeltaScales {

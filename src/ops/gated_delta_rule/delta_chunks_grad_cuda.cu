@@ -1,8 +1,10 @@
 // The gradients of the inputs, once the scans have the states on both sides of each chunk and what their gradients are:
-// all chunks at once. A block has a chunk and a key head, and goes through the value heads that share it. Its tiles
+// all chunks at once. A CTA has a chunk and a key head, and goes through the value heads that share it. Its tiles
 // take all of a multiprocessor's shared memory, so that it has many warps to hide latencies: four by rows, four by
-// columns.
+// columns. Where a CTA may have less than 200 KB, it reads values, the gradient of the output and the states from
+// device memory: the bits are the same.
 #include "kernels/cuda/rows/chunk_sums_cuda.h"
+#include "kernels/cuda/tiers.h"
 #include "ops/gated_delta_rule/delta_chunks_cuda.h"
 
 namespace hone::cuda {
@@ -19,11 +21,20 @@ constexpr int kWide = padded(kDeltaDim), kNarrow = padded(kDeltaRows);
 /// A sum over each row, of which each of the warps beside each other has a part.
 using RowParts = float[kWideWarps][kDeltaRows];
 
-struct GradShared {
-  Half q[kDeltaRows * kWide], k[kDeltaRows * kWide];  // normalised, q scaled
-  Half v[kDeltaRows * kWide], fresh[kDeltaRows * kWide], dout[kDeltaRows * kWide];
-  Half dr[kDeltaRows * kWide];  // minus the gradient of V, then of R
+/// What stays in device memory unless kAll.
+template <bool kAll>
+struct InputTiles {
+  Half v[kDeltaRows * kWide], dout[kDeltaRows * kWide];
   Half state[kDeltaDim * kWide], dstate[kDeltaDim * kWide];
+};
+template <>
+struct InputTiles<false> {};
+
+template <bool kAll>
+struct GradShared : InputTiles<kAll> {
+  Half q[kDeltaRows * kWide], k[kDeltaRows * kWide];  // normalised, q scaled
+  Half fresh[kDeltaRows * kWide];
+  Half dr[kDeltaRows * kWide];           // minus the gradient of V, then of R
   Half pairs[kDeltaRows * kNarrow];      // T, then what scores give to queries and keys
   Half key_pairs[kDeltaRows * kNarrow];  // what A gives to keys
   float q_inverse[kDeltaRows], k_inverse[kDeltaRows];
@@ -32,6 +43,8 @@ struct GradShared {
   float by_column[kHighWarps][kDeltaRows];
   float kept[kThreads / 32];
 };
+
+static_assert(sizeof(GradShared<false>) <= kLeastDeltaShared);
 
 /// Normalises rows in place, eight threads a row, and leaves 1 / norm of those that are there.
 __device__ void normalise_rows(Half* rows, float* inverse, int valid, float length) {
@@ -56,10 +69,11 @@ __device__ void normalise_rows(Half* rows, float* inverse, int valid, float leng
   if (part == 0) inverse[row] = scale;
 }
 
+template <bool kAll>
 class ChunkGrad {
  public:
   __device__ ChunkGrad(const DeltaInputs<Half>& in, const DeltaBuffers& buffers, const DeltaGradients<Half>& out,
-                       GradShared& shared, const DocumentTile& tile, int key_head)
+                       GradShared<kAll>& shared, const DocumentTile& tile, int key_head)
       : in_(in),
         buffers_(buffers),
         out_(out),
@@ -91,8 +105,8 @@ class ChunkGrad {
       }
       __syncthreads();
       differentiate_values(head);
-      differentiate_scores();
-      differentiate_states();
+      differentiate_scores(head);
+      differentiate_states(head);
       combine(head);
     }
     store_keys(dq_, s_.q, s_.q_inverse, length(), in_.query(token_, key_head_), s_.by_query);
@@ -111,16 +125,53 @@ class ChunkGrad {
                                                 valid_);
     rows(s_.dr, buffers_.du);
     rows(s_.fresh, buffers_.u);
-    rows(s_.dout, out_.dout);
-    copy_rows<kDeltaRows, kDeltaDim, kThreads>(s_.v, in_.qkv + in_.value(token_, head), in_.width, valid_);
+    if constexpr (kAll) {
+      rows(s_.dout, out_.dout);
+      copy_rows<kDeltaRows, kDeltaDim, kThreads>(s_.v, in_.qkv + in_.value(token_, head), in_.width, valid_);
+    }
     cp_async_commit();
+    if constexpr (kAll) copy_states(head);
+    cp_async_commit();
+  }
+
+  __device__ void copy_states(int head) {
     const auto state = [&](Half* to, const Half* from, int64_t chunk) {
       copy_rows<kDeltaDim, kDeltaDim, kThreads>(to, from + delta_slot(begin_, chunk, in_.value_heads, head), kDeltaDim,
                                                 kDeltaDim);
     };
     if (before_) state(s_.state, buffers_.states, chunk_ - 1);
     if (behind_) state(s_.dstate, buffers_.dstates, chunk_);
-    cp_async_commit();
+  }
+
+  __device__ float2 value_pair(int head, int row, int column) const {
+    if constexpr (kAll) {
+      return load_pair(s_.v + row * kWide + column);
+    } else {
+      return row < valid_ ? load_pair(in_.qkv + in_.value(token_ + row, head) + column) : float2{0.0f, 0.0f};
+    }
+  }
+  /// Factors by row: the gradient of the output, the state before the chunk, and the gradient of the state behind it.
+  __device__ auto dout(int head) const {
+    if constexpr (kAll) {
+      return ByRow<kDeltaDim>{s_.dout};
+    } else {
+      return RowsOfMemory{out_.dout + in_.output(token_, head), int64_t{in_.value_heads} * kDeltaDim, valid_};
+    }
+  }
+  __device__ auto state(int head) const {
+    if constexpr (kAll) {
+      return ByRow<kDeltaDim>{s_.state};
+    } else {
+      return RowsOfMemory{buffers_.states + delta_slot(begin_, chunk_ - 1, in_.value_heads, head), kDeltaDim,
+                          kDeltaDim};
+    }
+  }
+  __device__ auto dstate(int head) const {
+    if constexpr (kAll) {
+      return ByRow<kDeltaDim>{s_.dstate};
+    } else {
+      return RowsOfMemory{buffers_.dstates + delta_slot(begin_, chunk_, in_.value_heads, head), kDeltaDim, kDeltaDim};
+    }
   }
 
   __device__ void load_gates(int head) {
@@ -148,7 +199,7 @@ class ChunkGrad {
     for_pairs(sums, [&](int r, int c, float first, float second) {
       const int at_row = row_ + r, at = at_row * kWide + column + c;
       store_pair(s_.dr + at, first, second);
-      const float2 v = load_pair(s_.v + at);
+      const float2 v = value_pair(head, at_row, column + c);
       add_along(along, r, -(first * v.x + second * v.y));
       if (out_.dqkv == nullptr || at_row >= valid_) return;
       const float scale = -s_.beta[at_row];
@@ -159,12 +210,12 @@ class ChunkGrad {
   }
 
   /// P and A, and through them queries, keys, β and G.
-  __device__ void differentiate_scores() {
+  __device__ void differentiate_scores(int head) {
     const int column = kPairPart * wide_;
     const ByRow<kDeltaDim> q{s_.q}, k{s_.k}, fresh{s_.fresh};
     PairSums da = {}, dp = {}, qk = {}, kk = {};
     add_product(da, ByRow<kDeltaDim>{s_.dr}, row_, fresh, column, 0, kDeltaDim);
-    add_product(dp, ByRow<kDeltaDim>{s_.dout}, row_, fresh, column, 0, kDeltaDim);
+    add_product(dp, dout(head), row_, fresh, column, 0, kDeltaDim);
     add_product(qk, q, row_, k, column, 0, kDeltaDim);
     add_product(kk, k, row_, k, column, 0, kDeltaDim);
     float by_a[2] = {}, by_row[2] = {};
@@ -213,32 +264,40 @@ class ChunkGrad {
   }
 
   /// What the chunk reads of the state before it and adds to the one behind it.
-  __device__ void differentiate_states() {
+  __device__ void differentiate_states(int head) {
     cp_async_wait<0>();
     __syncthreads();
     if (before_) {
-      add_through(s_.dout, s_.state, s_.grown, nullptr, dq_, s_.q, s_.by_query);
-      add_through(s_.dr, s_.state, s_.grown, s_.beta, dk_, s_.k, s_.by_key);
+      add_through(dout(head), state(head), s_.grown, nullptr, dq_, s_.q, s_.by_query);
+      add_through(ByRow<kDeltaDim>{s_.dr}, state(head), s_.grown, s_.beta, dk_, s_.k, s_.by_key);
     }
     if (!behind_) return;
-    add_through(s_.fresh, s_.dstate, s_.to_end, nullptr, dk_, s_.k, s_.by_update);
+    add_through(ByRow<kDeltaDim>{s_.fresh}, dstate(head), s_.to_end, nullptr, dk_, s_.k, s_.by_update);
     if (!before_) return;
     float kept = 0.0f;
     for (int i = static_cast<int>(threadIdx.x); i < kDeltaDim * kDeltaDim / 2; i += kThreads) {
-      const int at = i / (kDeltaDim / 2) * kWide + i % (kDeltaDim / 2) * 2;
-      const float2 state = load_pair(s_.state + at), gradient = load_pair(s_.dstate + at);
-      kept = fmaf(state.x, gradient.x, fmaf(state.y, gradient.y, kept));
+      const int row = i / (kDeltaDim / 2), column = i % (kDeltaDim / 2) * 2;
+      const float2 before = element_pair(state(head), row, column), gradient = element_pair(dstate(head), row, column);
+      kept = fmaf(before.x, gradient.x, fmaf(before.y, gradient.y, kept));
     }
     kept = warp_sum(kept);
     if (threadIdx.x % 32 == 0) s_.kept[threadIdx.x / 32] = kept;
   }
 
+  __device__ static float2 element_pair(const ByRow<kDeltaDim>& of, int row, int column) {
+    return load_pair(of.data + row * kWide + column);
+  }
+  __device__ static float2 element_pair(const RowsOfMemory& of, int row, int column) {
+    return unpack_bf16(of.pair(row, column));
+  }
+
   /// x = factor · rows matrixᵀ; gradient += weight · x (weight null: 1), and parts of x · unit, row by row.
-  __device__ void add_through(const Half* rows, const Half* matrix, const float* factor, const float* weight,
+  template <class Rows, class Matrix>
+  __device__ void add_through(const Rows& rows, const Matrix& matrix, const float* factor, const float* weight,
                               RowSums& gradient, const Half* unit, RowParts& parts) {
     const int column = kPart * wide_;
     RowSums sums = {};
-    add_product(sums, ByRow<kDeltaDim>{rows}, row_, ByRow<kDeltaDim>{matrix}, column, 0, kDeltaDim);
+    add_product(sums, rows, row_, matrix, column, 0, kDeltaDim);
     float along[2] = {};
 #pragma unroll
     for (int n = 0; n < kPart / 8; ++n) {
@@ -379,7 +438,7 @@ class ChunkGrad {
   const DeltaInputs<Half>& in_;
   const DeltaBuffers& buffers_;
   const DeltaGradients<Half>& out_;
-  GradShared& s_;
+  GradShared<kAll>& s_;
   int64_t begin_, token_, chunk_;
   int key_head_, valid_;
   bool before_, behind_;
@@ -387,13 +446,14 @@ class ChunkGrad {
   RowSums dq_ = {}, dk_ = {};
 };
 
+template <bool kAll>
 __global__ void __launch_bounds__(kThreads, 1)
     chunk_grad_kernel(const DeltaInputs<Half> in, const DeltaBuffers buffers, const DeltaGradients<Half> out) {
   extern __shared__ uint4 memory[];
   const DocumentTile tile = find_document_tile(in.cu_seqlens, in.documents, static_cast<int>(blockIdx.x));
   const int key_head = static_cast<int>(blockIdx.y);
   if (tile.first < tile.length) {
-    ChunkGrad(in, buffers, out, *reinterpret_cast<GradShared*>(memory), tile, key_head).run();
+    ChunkGrad<kAll>(in, buffers, out, *reinterpret_cast<GradShared<kAll>*>(memory), tile, key_head).run();
     return;
   }
   for (int i = static_cast<int>(threadIdx.x); i < in.group(); i += kThreads) {
@@ -413,10 +473,13 @@ void delta_chunks_grad(const Context& context, const DeltaRuleGradArgs& args, co
   if (args.da_log.wanted()) a_log_parts = memory.take({tiles, heads.num_value_heads}, DType::kF32);
   if (args.ddt_bias.wanted()) dt_bias_parts = memory.take({tiles, heads.num_value_heads}, DType::kF32);
   if (!context.dry() && tiles > 0) {
-    allow_shared_memory(&chunk_grad_kernel, sizeof(GradShared));
+    const bool all = sizeof(GradShared<true>) <= kernel_tiers(context).shared_memory;
+    const size_t shared = all ? sizeof(GradShared<true>) : sizeof(GradShared<false>);
+    const auto kernel = all ? &chunk_grad_kernel<true> : &chunk_grad_kernel<false>;
+    allow_shared_memory(kernel, shared);
     const dim3 grid(tiles, static_cast<unsigned>(heads.num_key_heads));
-    chunk_grad_kernel<<<grid, kThreads, sizeof(GradShared), stream_of(context)>>>(
-        DeltaInputs<Half>(args.forward), DeltaBuffers(scratch), DeltaGradients<Half>(args, a_log_parts, dt_bias_parts));
+    kernel<<<grid, kThreads, shared, stream_of(context)>>>(DeltaInputs<Half>(args.forward), DeltaBuffers(scratch),
+                                                           DeltaGradients<Half>(args, a_log_parts, dt_bias_parts));
     check_launch("differentiating chunks of the delta rule");
   }
   if (args.da_log.wanted()) sum_chunks(context, a_log_parts, {args.da_log});

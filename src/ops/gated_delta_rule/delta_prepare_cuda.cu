@@ -21,6 +21,8 @@ struct PrepareShared {
   alignas(16) float beta[kDeltaRows], to_w[kDeltaRows];  // of the columns of T
 };
 
+static_assert(sizeof(PrepareShared) <= kLeastDeltaShared);
+
 /// 1 / norm of each row, two threads a row; rows of zeros are told from real ones by `valid`.
 __device__ void invert_norms(const Half* rows, float* inverse, int valid, float length) {
   const int row = static_cast<int>(threadIdx.x) / 2, half = static_cast<int>(threadIdx.x) % 2;

@@ -1,6 +1,7 @@
 // The ways of a state through its document, forward and backward, chunk after chunk. A block has some of the state's
 // columns, which do not depend on each other, in its registers: eight warps with 16 rows each. Of products between
 // tokens and columns a warp has 16 tokens and half of the columns.
+#include "kernels/cuda/tiers.h"
 #include "ops/gated_delta_rule/delta_chunks_cuda.h"
 
 namespace hone::cuda {
@@ -24,6 +25,8 @@ struct ScanShared {
   Half state[kDeltaDim * padded(kColumns)];
   Half plain[kDeltaRows * padded(kColumns)], scaled[kDeltaRows * padded(kColumns)];
 };
+
+static_assert(sizeof(ScanShared<32, 1>) <= kLeastDeltaShared);
 
 /// Columns of one document's and head's state.
 struct ScanPlace {
@@ -241,15 +244,22 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-/// Calls f with the columns of a block and the chunks it holds at once: where documents and heads alone do not fill the
-/// device, narrow blocks that copy the next chunks beside the work on one.
+/// Calls f with the columns of a CTA and the chunks it holds at once: where documents and heads alone do not fill the
+/// device, narrow CTAs that copy the next chunks beside the work on one, as many as shared memory holds.
 template <class F>
-void with_scan(const DeltaRuleArgs& args, const F& f) {
+void with_scan(const Context& context, const DeltaRuleArgs& args, const F& f) {
   constexpr int64_t kEnough = 128;
-  if (args.sequences.num_documents * args.heads.num_value_heads < kEnough) {
-    f(std::integral_constant<int, 32>{}, std::integral_constant<int, 3>{});
-  } else {
+  const size_t memory = kernel_tiers(context).shared_memory;
+  const std::integral_constant<int, 32> narrow;
+  const bool fills = args.sequences.num_documents * args.heads.num_value_heads >= kEnough;
+  if (fills && sizeof(ScanShared<64, 1>) <= memory) {  // 106 KB
     f(std::integral_constant<int, 64>{}, std::integral_constant<int, 1>{});
+  } else if (!fills && sizeof(ScanShared<32, 3>) <= memory) {  // 218 KB
+    f(narrow, std::integral_constant<int, 3>{});
+  } else if (!fills && sizeof(ScanShared<32, 2>) <= memory) {  // 152 KB
+    f(narrow, std::integral_constant<int, 2>{});
+  } else {
+    f(narrow, std::integral_constant<int, 1>{});  // 86 KB
   }
 }
 
@@ -260,7 +270,7 @@ unsigned scan_blocks(const DeltaRuleArgs& args, int columns) {
 }  // namespace
 
 void scan_delta_chunks(const Context& context, const DeltaRuleArgs& args, const DeltaScratch& scratch) {
-  with_scan(args, [&](auto columns, auto stages) {
+  with_scan(context, args, [&](auto columns, auto stages) {
     constexpr size_t kShared = sizeof(ScanShared<columns, stages>);
     const auto kernel =
         scratch.inverse.defined() ? &scan_kernel<columns, stages, true> : &scan_kernel<columns, stages, false>;
@@ -272,7 +282,7 @@ void scan_delta_chunks(const Context& context, const DeltaRuleArgs& args, const 
 }
 
 void scan_delta_chunks_back(const Context& context, const DeltaRuleGradArgs& args, const DeltaScratch& scratch) {
-  with_scan(args.forward, [&](auto columns, auto stages) {
+  with_scan(context, args.forward, [&](auto columns, auto stages) {
     constexpr size_t kShared = sizeof(ScanShared<columns, stages>);
     const auto kernel = &scan_back_kernel<columns, stages>;
     allow_shared_memory(kernel, kShared);

@@ -18,6 +18,7 @@ using Half = __nv_bfloat16;
 /// A factor in shared memory. Element (i, depth) stands at [i, depth], or at [depth, i] if kByDepth; rows of kStride.
 template <int kStride, bool kByDepth>
 struct Factor {
+  static constexpr int kUnrolled = 8;  // steps of a product along depth
   const Half* data;
 
   __device__ static void load(uint32_t (&r)[4], const Half* at) {
@@ -49,6 +50,30 @@ using ByRow = Factor<padded(kColumns), false>;
 template <int kColumns>
 using ByDepth = Factor<padded(kColumns), true>;
 
+/// A factor in device memory, read element pair by element pair where shared memory has no room for it: rows `stride`
+/// apart, zeros from `rows` on.
+struct RowsOfMemory {
+  static constexpr int kUnrolled = 2;  // more would ask for more registers than there are
+  const Half* data;
+  int64_t stride;
+  int rows;
+
+  __device__ uint32_t pair(int row, int depth) const {
+    return row < rows ? __ldg(reinterpret_cast<const uint32_t*>(data + row * stride + depth)) : 0u;
+  }
+  __device__ void load_first(uint32_t (&r)[4], int row, int depth) const {
+    const int lane = static_cast<int>(threadIdx.x) % 32;
+    row += lane / 4, depth += lane % 4 * 2;
+    r[0] = pair(row, depth), r[1] = pair(row + 8, depth), r[2] = pair(row, depth + 8), r[3] = pair(row + 8, depth + 8);
+  }
+  __device__ void load_second(uint32_t (&r)[4], int column, int depth) const {
+    const int lane = static_cast<int>(threadIdx.x) % 32;
+    column += lane / 4, depth += lane % 4 * 2;
+    r[0] = pair(column, depth), r[1] = pair(column, depth + 8);
+    r[2] = pair(column + 8, depth), r[3] = pair(column + 8, depth + 8);
+  }
+};
+
 /// A warp's part of a product: 16 kHigh rows, 8 kWide columns. This lane has of element (16 m + row(i), 8 n + column()
 /// + i % 2) the value [m][n][i].
 template <int kHigh, int kWide>
@@ -62,7 +87,8 @@ template <int kHigh, int kWide, class A, class B>
 __device__ inline void add_product(Sums<kHigh, kWide>& sums, const A& a, int row, const B& b, int column, int begin,
                                    int end) {
   static_assert(kWide % 2 == 0);
-#pragma unroll
+  constexpr int kUnrolled = A::kUnrolled < B::kUnrolled ? A::kUnrolled : B::kUnrolled;
+#pragma unroll kUnrolled
   for (int depth = begin; depth < end; depth += 16) {
     uint32_t first[kHigh][4];
 #pragma unroll

@@ -45,8 +45,8 @@ struct DeltaState {
 /// bfloat16. Chunks start at the document's first token, so that a document's bits do not depend on what it is packed
 /// with. With a state the sequences go on from it token by token, so that the bits do not depend on the cuts between
 /// passes. Results do not depend on the number of threads.
-/// Heads of 128 of bfloat16 have kernels for Hopper's tensor cores, whose scratch is T · Hv · 656 bytes; elsewhere it
-/// is constant for each thread.
+/// Heads of 128 of bfloat16 have kernels for tensor cores, whose scratch is T · Hv · 656 bytes; elsewhere it is
+/// constant for each thread.
 struct DeltaRuleArgs {
   Tensor qkv;      ///< [T, Hk·Dk | Hk·Dk | Hv·Dv] float32 or bfloat16
   Tensor a;        ///< [T, Hv], dtype of qkv
@@ -62,8 +62,8 @@ struct DeltaRuleArgs {
 /// Gradients of the above without a state, each of which may be unwanted: dqkv, da, db in the dtype of qkv, of a_log
 /// and dt_bias in float32. Nothing but the inputs is kept: states are computed again, one for each chunk that has one
 /// before it. dA_log and ddt_bias are summed in an order of their own. Scratch: on a GPU those states, (T / 64) Hv Dk
-/// Dv float32 elements, and a constant for each block; of the Hopper kernels T · Hv · 2064 bytes; on a CPU the states
-/// of the longest document for each thread.
+/// Dv float32 elements, and a constant for each block; of the kernels for tensor cores T · Hv · 2064 bytes; on a CPU
+/// the states of the longest document for each thread.
 struct DeltaRuleGradArgs {
   DeltaRuleArgs forward;  ///< out unused
   Tensor dout;            ///< [T, Hv·Dv], dtype of qkv

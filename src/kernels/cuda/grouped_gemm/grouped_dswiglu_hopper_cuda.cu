@@ -2,6 +2,7 @@
 #include "kernels/cuda/grouped_gemm/hopper_checks_cuda.h"
 #include "kernels/cuda/grouped_gemm/hopper_product_cuda.h"
 #include "kernels/cuda/grouped_gemm/hopper_strip_cuda.h"
+#include "kernels/cuda/grouped_gemm/partial_dots_cuda.h"
 
 namespace hone::cuda {
 
@@ -128,16 +129,6 @@ class StoreDswiglu {
   int width_;
 };
 
-/// dweights[assignment[r]] = Σ over tiles of a row's partial sums, in their order.
-__global__ void add_partial_dots(const float* partial_dots, const int32_t* assignment, float* dweights, int64_t rows,
-                                 int tiles) {
-  const int64_t row = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
-  if (row >= rows) return;
-  float sum = 0.0f;
-  for (int tile = 0; tile < tiles; ++tile) sum += partial_dots[tile * rows + row];
-  dweights[assignment[row]] = sum;
-}
-
 }  // namespace
 
 bool hopper_can_run(const Context& context, const GroupedDswigluArgs& args) {
@@ -165,10 +156,7 @@ void grouped_dswiglu_hopper(const Context& context, const GroupedDswigluArgs& ar
                                 .partial_dots = elements<float>(partial_dots),
                                 .rows = rows};
   launch_product<true, StoreDswiglu>(context, "differentiating activations of groups", factors, rows, kernel_args);
-  if (!args.dweights.defined()) return;
-  add_partial_dots<<<blocks_for(rows, 256), 256, 0, stream_of(context)>>>(
-      kernel_args.partial_dots, kernel_args.assignment, elements<float>(args.dweights), rows, static_cast<int>(tiles));
-  check_launch("adding products of rows");
+  if (args.dweights.defined()) add_partial_dots(context, partial_dots, args.assignment, args.dweights);
 }
 
 }  // namespace hone::cuda

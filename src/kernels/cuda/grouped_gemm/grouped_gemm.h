@@ -19,7 +19,7 @@ struct RowGroups {
 /// For row r of group e, with a(r) = a_rows[r] (or r where a_rows is undefined):
 ///   c[r, n] = Σ_k a[a(r), k] · w(e)[n, k] + Σ_j extra_a[r, j] · extra_w(e)[n, j]
 /// where w(e)[n, k] = w[e, n, k], or w[e, k, n] with w_transposed. float32 sums, rounded once to the dtype of c.
-/// bfloat16 (wgmma on Hopper) or float32 (FMA, never tf32) throughout, all operands of one dtype.
+/// bfloat16 (wgmma on Hopper, mma.sync from 8.0 on) or float32 (FMA, never tf32) throughout, all operands of one dtype.
 /// The extra product is a low-rank adapter beside the base product; it costs one more step along k.
 struct GroupedGemmArgs {
   RowGroups groups;

@@ -1,6 +1,7 @@
 #include "core/cuda_launch.h"
 #include "kernels/cuda/grouped_gemm/gated_rows_cuda.h"
 #include "kernels/cuda/grouped_gemm/grouped_gemm_hopper.h"
+#include "kernels/cuda/grouped_gemm/grouped_gemm_sm80.h"
 #include "kernels/cuda/grouped_gemm/grouped_tiles_cuda.h"
 
 namespace hone::cuda {
@@ -122,9 +123,10 @@ __global__ void __launch_bounds__(kTileThreads) weight_product_kernel(WeightProd
 }  // namespace
 
 void grouped_gemm(const Context& context, const GroupedGemmArgs& args) {
-  const bool by_hopper = hopper_can_run(context, args);
-  context.note_kernel("experts", by_hopper ? "Hopper" : "general (slow)");
+  const bool by_hopper = hopper_can_run(context, args), by_sm80 = sm80_can_run(context, args);
+  context.note_kernel("experts", by_hopper ? "Hopper" : by_sm80 ? "mma.sync" : "general (slow)");
   if (by_hopper) return grouped_gemm_hopper(context, args);
+  if (by_sm80) return grouped_gemm_sm80(context, args);
   if (context.dry()) return;
   rows_product(context, args);
   if (args.activation.defined()) activate_rows(context, args.c, args.activation);
@@ -132,6 +134,7 @@ void grouped_gemm(const Context& context, const GroupedGemmArgs& args) {
 
 void grouped_dswiglu(const Context& context, const GroupedDswigluArgs& args) {
   if (hopper_can_run(context, args)) return grouped_dswiglu_hopper(context, args);
+  if (sm80_can_run(context, args)) return grouped_dswiglu_sm80(context, args);
   ArenaScope scratch(context.scratch());
   const Tensor dact = scratch.take({args.groups.rows, args.w.shape[2]}, DType::kF32);
   if (context.dry()) return;
@@ -156,6 +159,7 @@ void grouped_wgrad(const Context& context, const GroupedWgradArgs& args) {
   const Tensor& dw = args.dw.dst;
   HONE_ASSERT(args.dw.beta == 0.0f || (args.dw.beta == 1.0f && dw.dtype == DType::kF32));
   if (hopper_can_run(context, args)) return grouped_wgrad_hopper(context, args);
+  if (sm80_can_run(context, args)) return grouped_wgrad_sm80(context, args);
   const int64_t m = dw.shape[1], n = dw.shape[2];
   if (context.dry() || dw.numel() == 0) return;
   cuda::dispatch_float(args.a.dtype, [&](auto element) {

@@ -8,35 +8,9 @@
 #include "kernels/cuda/sm90/wgmma_cuda.h"
 #include "ops/attention/attention.h"
 #include "ops/attention/attention_gradient_cuda.h"
+#include "ops/attention/attention_tiles_cuda.h"
 
 namespace hone::cuda::sm90 {
-
-/// Rows of a tile, which belongs to one block: queries forward, keys backward. Two warpgroups have half of them each.
-inline constexpr int kHopperRows = 128;
-/// Statistics of queries are padded to multiples of this in each document.
-inline constexpr int kStatsRows = 128;
-
-/// A tile of kHopperRows rows of one document.
-struct HopperTile {
-  int32_t begin;   ///< first row of the document
-  int32_t length;  ///< rows of the document
-  int32_t first;   ///< first row of the tile, counted from `begin`; not below `length`: an empty tile
-  int32_t stats;   ///< where the document's statistics begin
-};
-
-/// The tiles of all documents; scratch. It is the same list for each head.
-struct HopperTiles {
-  Tensor unsorted;  ///< [count, 4] int32
-  Tensor sorted;    ///< [count, 4] int32: those with most work first, of a document in its order where that is equal
-  Tensor counter;   ///< [1] int32: items that blocks have taken
-  int64_t count = 0;
-
-  HopperTiles(ArenaScope& memory, const AttentionArgs& args);
-};
-
-/// The work of a tile: the keys that its queries go through, or the queries that its keys go through.
-enum class HopperWork { kKeys, kQueries };
-void list_hopper_tiles(const Context& context, const AttentionArgs& args, HopperWork work, const HopperTiles& tiles);
 
 /// Whether the device, the dtype and the counts are right; head sizes are each kernel's.
 bool hopper_attention_may_serve(const Context& context, const AttentionArgs& args);
@@ -46,11 +20,11 @@ bool hopper_attention_may_serve(const Context& context, const AttentionArgs& arg
 bool hopper_attention_serves(const Context& context, const AttentionArgs& args);
 
 /// Writes lse as [Hq, T].
-void hopper_attention(const Context& context, const AttentionArgs& args, const HopperTiles& tiles);
+void hopper_attention(const Context& context, const AttentionArgs& args, const AttentionTiles& tiles);
 
 /// Arguments of the kernel.
 struct HopperForward {
-  const HopperTile* tiles;  ///< sorted
+  const AttentionTile* tiles;  ///< sorted
   int num_tiles;
   int* counter;
   int64_t tokens;
@@ -80,12 +54,11 @@ constexpr const HopperSizes* hopper_sizes(int64_t head_dim, int64_t v_head_dim) 
 
 /// Scratch of the kernels below.
 struct HopperScratch {
-  HopperTiles tiles;
-  Tensor shifts;      ///< [Hq, stats_rows] float32: −lse · log2 e; −infinity beyond the end of a document
-  Tensor deltas;      ///< [Hq, stats_rows] float32: δ
+  AttentionTiles tiles;
+  QueryStats stats;
   Tensor turns;       ///< [Hq, query_blocks] int32: tiles of keys that have added to the dq of a block of queries
   Tensor partial_dq;  ///< [Hq, query_blocks, rows of a block, head_dim padded] float32, as threads hold it
-  int64_t stats_rows = 0, query_blocks = 0;
+  int64_t query_blocks = 0;
 
   HopperScratch(ArenaScope& memory, const AttentionArgs& args);
 };
@@ -104,7 +77,7 @@ inline CUtensorMap head_map(const Tensor& tensor, int64_t heads, int64_t dim, in
 
 /// Arguments of the kernel.
 struct HopperBackward {
-  const HopperTile* tiles;  ///< sorted
+  const AttentionTile* tiles;  ///< sorted
   int num_tiles;
   int* counter;
   const float *shifts, *deltas;  ///< [Hq, stats_rows]
@@ -129,27 +102,11 @@ constexpr int kHopperThreads = 384;  // two warpgroups multiply, the third loads
 constexpr int kMultiplyRegisters = 240, kLoadRegisters = 24;
 static_assert(2 * kMultiplyRegisters + kLoadRegisters == 3 * 168);
 
-/// Tiles and heads of the persistent blocks: a block takes the next one of the sorted list when it is through with its
-/// last, so that all end at about the same time. Who computes a tile does not change its bits.
-struct HopperItems {
-  const HopperTile* tiles;
-  int heads, count;
-  int* counter;
-
-  /// One thread of the block: the next item, or -1 if none is left.
-  __device__ int take() const {
-    const int item = atomicAdd(counter, 1);
-    return item < count && tiles[item / heads].first < tiles[item / heads].length ? item : -1;
-  }
-  __device__ HopperTile tile(int item) const { return tiles[item / heads]; }
-  __device__ int head(int item) const { return item % heads; }
-};
-
 /// Writes sums times `factor` as rows of a gradient [rows, heads · head_dim], the first of them `first_row` of the
 /// tile's document, from element `first_element` of the head on; nothing beyond document and head.
 template <int kSums>
 __device__ inline void store_sums(const Gradient& gradient, const float (&sums)[kSums], float factor,
-                                  const HopperTile& tile, int first_row, int head, int heads, int head_dim,
+                                  const AttentionTile& tile, int first_row, int head, int heads, int head_dim,
                                   int first_element = 0) {
   if (gradient.data == nullptr) return;
 #pragma unroll
@@ -211,15 +168,6 @@ template <int kDim, int kSums, class A, class B>
 __device__ inline void multiply_heads(float (&d)[kSums], const A& a, int row, const B& b) {
 #pragma unroll
   for (int step = 0; step < kDim / 16; ++step) multiply_rows(d, a.rows(row, step), b.rows(0, step), step > 0);
-}
-/// A number in memory that blocks hand on to each other, with what they have written before.
-__device__ inline int load_acquire(const int* address) {
-  int value;
-  asm volatile("ld.acquire.gpu.global.b32 %0, [%1];\n" : "=r"(value) : "l"(address) : "memory");
-  return value;
-}
-__device__ inline void store_release(int* address, int value) {
-  asm volatile("st.release.gpu.global.b32 [%0], %1;\n" ::"l"(address), "r"(value) : "memory");
 }
 
 #endif  // __CUDACC__

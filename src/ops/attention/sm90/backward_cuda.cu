@@ -19,9 +19,9 @@ struct Maps {
 template <class Shape>
 __device__ void load(const Maps& maps, const HopperBackward& args, const HopperShared<Shape>& shared) {
   using Shared = HopperShared<Shape>;
-  constexpr int kParts = kHopperRows / Shape::kKeys;  // of a tile of the list
+  constexpr int kParts = kAttentionRows / Shape::kKeys;  // of a tile of the list
   const int heads = args.num_kv_heads;
-  const HopperItems items{args.tiles, heads * kParts, args.num_tiles * heads * kParts, args.counter};
+  const TileItems items{args.tiles, heads * kParts, args.num_tiles * heads * kParts, args.counter};
   RingPosition<Shape::kStages> ring;
   RingPosition<1> keys_ring;
   for (;;) {
@@ -32,10 +32,10 @@ __device__ void load(const Maps& maps, const HopperBackward& args, const HopperS
       return barrier_arrive(shared.keys_full());
     }
     const int kv_head = items.head(item) % heads;
-    HopperTile tile = items.tile(item);
+    AttentionTile tile = items.tile(item);
     tile.first += items.head(item) / heads * Shape::kKeys;
     if (tile.first >= tile.length) continue;
-    HopperSteps<Shape> at(tile, args);
+    HopperSteps<Shape> at(tile, args.window, args.num_heads / args.num_kv_heads);
     barrier_wait(shared.keys_empty(), keys_ring.phase ^ 1);
     keys_ring.advance();
     shared.item() = {tile, kv_head, at.count};
@@ -43,7 +43,7 @@ __device__ void load(const Maps& maps, const HopperBackward& args, const HopperS
     shared.k().load(maps.k, kv_head, tile.begin + tile.first, shared.keys_full());
     shared.v().load(maps.v, kv_head, tile.begin + tile.first, shared.keys_full());
     for (int i = 0; i < at.count; ++i, at.advance(), ring.advance()) {
-      const HopperStep step = at.record(kv_head);
+      const QueryStep step = at.record(kv_head);
       const uint32_t full = shared.full(ring.stage);
       barrier_wait(shared.empty(ring.stage), ring.phase ^ 1);
       shared.step(ring.stage) = step;
@@ -67,9 +67,9 @@ __device__ void for_each_turn(const HopperBackward& args, const HopperShared<Sha
     const HopperItem item = shared.item();
     if (item.steps < 0) return;
     barrier_arrive(shared.keys_empty());
-    HopperSteps<Shape> at(item.tile, args);
+    HopperSteps<Shape> at(item.tile, args.window, args.num_heads / args.num_kv_heads);
     for (int i = 0; i < at.count; ++i, at.advance()) {
-      const HopperStep step = at.record(item.kv_head);
+      const QueryStep step = at.record(item.kv_head);
       if (step.turns > 1) visit(args.turns + step.head * args.query_blocks + step.block, step);
     }
   }
@@ -80,7 +80,7 @@ __device__ void for_each_turn(const HopperBackward& args, const HopperShared<Sha
 template <class Shape>
 __device__ void wait_for_turns(const HopperBackward& args, const HopperShared<Shape>& shared) {
   RingPosition<HopperShared<Shape>::kTurns> ring;
-  for_each_turn(args, shared, [&](const int* added, const HopperStep& step) {
+  for_each_turn(args, shared, [&](const int* added, const QueryStep& step) {
     barrier_wait(shared.shown(ring.stage), ring.phase ^ 1);
     while (load_acquire(added) != step.turn) {
     }
@@ -91,7 +91,7 @@ __device__ void wait_for_turns(const HopperBackward& args, const HopperShared<Sh
 template <class Shape>
 __device__ void show_turns(const HopperBackward& args, const HopperShared<Shape>& shared) {
   RingPosition<HopperShared<Shape>::kTurns> ring;
-  for_each_turn(args, shared, [&](int* added, const HopperStep& step) {
+  for_each_turn(args, shared, [&](int* added, const QueryStep& step) {
     barrier_wait(shared.added(ring.stage), ring.phase);
     if (step.turn < step.turns - 1) store_release(added, step.turn + 1);
     barrier_arrive(shared.shown(ring.stage));
@@ -139,7 +139,7 @@ void launch(const Context& context, const AttentionBackwardArgs& args, const Hop
   constexpr size_t kBytes = HopperShared<Shape>::kBytes;
   check(cudaFuncSetAttribute(backward_kernel<Shape>, cudaFuncAttributeMaxDynamicSharedMemorySize, int{kBytes}),
         "preparing attention's gradients");
-  const int64_t items = scratch.tiles.count * (kHopperRows / Shape::kKeys) * options.num_kv_heads;
+  const int64_t items = scratch.tiles.count * (kAttentionRows / Shape::kKeys) * options.num_kv_heads;
   const auto blocks = std::min<int64_t>(queue_of(context).multiprocessors(), items);
   backward_kernel<Shape>
       <<<static_cast<unsigned>(blocks), kHopperThreads, kBytes, stream_of(context)>>>(maps, kernel_args);

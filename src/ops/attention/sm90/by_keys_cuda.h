@@ -49,7 +49,7 @@ struct PartOfDq {
     take_parts(at, sums);
     if constexpr (kSplitsBox) take_parts(at + 32 * 128, half_box);
   }
-  __device__ void store(const HopperBackward& args, const HopperTile& tile, const HopperStep& step) const {
+  __device__ void store(const HopperBackward& args, const AttentionTile& tile, const QueryStep& step) const {
     const int warpgroup = static_cast<int>(threadIdx.x) / 128;
     const int query = step.query + (kSplitsQueries ? 64 * warpgroup : 0);
     store_sums(args.dq, sums, args.scale, tile, query, step.head, args.num_heads, args.head_dim, first_element());
@@ -141,7 +141,7 @@ __device__ inline void multiply_by_keys(const HopperBackward& args, const Hopper
       wgmma_wait<kScoresTogether ? 1 : 0>();
       dq.hold_all();
 
-      const HopperStep step = shared.step(stage);
+      const QueryStep step = shared.step(stage);
       if (step.turns > 1) {
         barrier_wait(shared.turn(turns.stage), turns.phase);
         constexpr int kPart = kQueries * Shape::kElements / 2;
@@ -162,7 +162,7 @@ __device__ inline void multiply_by_keys(const HopperBackward& args, const Hopper
     release(shared.empty(ring.stage == 0 ? kStages - 1 : ring.stage - 1));
     hold(dk);
     hold(dv);
-    const HopperTile tile = shared.item().tile;
+    const AttentionTile tile = shared.item().tile;
     const int kv_head = shared.item().kv_head;
     release(shared.keys_empty());
     store_sums(args.dk, dk, args.scale, tile, key, kv_head, args.num_kv_heads, args.head_dim);

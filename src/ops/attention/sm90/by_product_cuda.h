@@ -70,7 +70,7 @@ __device__ inline void add_dk(const HopperBackward& args, const HopperShared<Sha
       if (first_lane) barrier_arrive(shared.empty(stage));
     }
     hold(dk);
-    const HopperTile tile = shared.item().tile;
+    const AttentionTile tile = shared.item().tile;
     const int kv_head = shared.item().kv_head;
     __syncwarp();
     if (first_lane) barrier_arrive(shared.keys_empty());
@@ -105,7 +105,7 @@ __device__ inline void add_dv_and_dq(const HopperBackward& args, const HopperSha
       for (int j = 0; j < Shape::kQueries / 16; ++j) add_columns(dv, factor + 4 * j, shared.dout(stage).columns(j));
       wgmma_commit();
       barrier_wait(shared.gradients_full(buffer), place.buffers.phase);
-      const HopperStep step = shared.step(stage);
+      const QueryStep step = shared.step(stage);
       const bool last = step.turn == step.turns - 1;
       constexpr int kBlock = Shape::kQueries * Shape::kElements;
       float* partial =
@@ -144,7 +144,7 @@ __device__ inline void add_dv_and_dq(const HopperBackward& args, const HopperSha
       if (step.turns > 1) turns.advance();
     }
     hold(dv);
-    const HopperTile tile = shared.item().tile;
+    const AttentionTile tile = shared.item().tile;
     const int kv_head = shared.item().kv_head;
     __syncwarp();
     if (first_lane) barrier_arrive(shared.keys_empty());

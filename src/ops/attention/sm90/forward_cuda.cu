@@ -18,7 +18,7 @@ struct Shape {
 
 template <class Shape>
 struct Shared {
-  using Queries = HopperOperand<Shape::kElements, kHopperRows>;
+  using Queries = HopperOperand<Shape::kElements, kAttentionRows>;
   using Keys = HopperOperand<Shape::kElements, Shape::kKeys>;
   using Values = HopperOperand<Shape::kValueElements, Shape::kKeys>;
   static constexpr int kStageBytes = Keys::kBytes + Values::kBytes, kBarriers = 4 * kStages + 2;
@@ -68,16 +68,16 @@ template <int kKeys>
 struct Steps {
   int begin, count;
 
-  __device__ Steps(const HopperTile& tile, int window)
+  __device__ Steps(const AttentionTile& tile, int window)
       : begin(window > 0 ? max(tile.first - window + 1, 0) / kKeys * kKeys : 0),
-        count((min(tile.first + kHopperRows, tile.length) - begin + kKeys - 1) / kKeys) {}
+        count((min(tile.first + kAttentionRows, tile.length) - begin + kKeys - 1) / kKeys) {}
   __device__ int key(int i) const { return begin + (count - 1 - i) * kKeys; }
 };
 
 template <class Shape>
 __device__ void load(const Maps& maps, const HopperForward& args, const Shared<Shape>& shared) {
   const int group = args.num_heads / args.num_kv_heads;
-  const HopperItems items{args.tiles, args.num_heads, args.num_tiles * args.num_heads, args.counter};
+  const TileItems items{args.tiles, args.num_heads, args.num_tiles * args.num_heads, args.counter};
   RingPosition<kStages> ring;
   RingPosition<1> queries_ring;
   for (;; queries_ring.advance()) {
@@ -85,7 +85,7 @@ __device__ void load(const Maps& maps, const HopperForward& args, const Shared<S
     barrier_wait(shared.queries_empty(), queries_ring.phase ^ 1);
     shared.item() = item;
     if (item < 0) return barrier_arrive(shared.queries_full());
-    const HopperTile tile = items.tile(item);
+    const AttentionTile tile = items.tile(item);
     const int head = items.head(item);
     barrier_arrive_expect(shared.queries_full(), Shared<Shape>::Queries::kBytes);
     shared.q().load(maps.q, head, tile.begin + tile.first, shared.queries_full());
@@ -161,7 +161,7 @@ __device__ void pass_turn(int warpgroup) { named_arrive(2 + (warpgroup ^ 1), 256
 /// Writes out and lse of a warpgroup's rows, the first of them `query` of the tile's document; nothing beyond that.
 template <int kSums>
 __device__ void store_rows(const HopperForward& args, const Softmax& softmax, const float (&out)[kSums],
-                           const HopperTile& tile, int query, int head) {
+                           const AttentionTile& tile, int query, int head) {
   const int quarter = sums_column() / 2;
 #pragma unroll
   for (int i = 0; i < 2; ++i) {
@@ -195,7 +195,7 @@ __device__ void multiply(const HopperForward& args, const Shared<Shape>& shared)
   const auto release = [&](uint32_t barrier) {
     if (lane == 0) barrier_arrive(barrier);
   };
-  const HopperItems items{args.tiles, args.num_heads, args.num_tiles * args.num_heads, args.counter};
+  const TileItems items{args.tiles, args.num_heads, args.num_tiles * args.num_heads, args.counter};
   RingPosition<kStages> ring;
   RingPosition<1> queries_ring;
   if (warpgroup == 1) pass_turn(warpgroup);
@@ -203,7 +203,7 @@ __device__ void multiply(const HopperForward& args, const Shared<Shape>& shared)
     barrier_wait(shared.queries_full(), queries_ring.phase);
     const int item = shared.item();
     if (item < 0) return;
-    const HopperTile tile = items.tile(item);
+    const AttentionTile tile = items.tile(item);
     const Steps<kKeys> steps(tile, args.window);
     const int query = tile.first + 64 * warpgroup;  // the warpgroup's first
     float out[kSums] = {};
@@ -285,12 +285,12 @@ __global__ void __launch_bounds__(kHopperThreads, 1)
 }
 
 template <class Shape>
-void launch(const Context& context, const AttentionArgs& args, const HopperTiles& tiles) {
+void launch(const Context& context, const AttentionArgs& args, const AttentionTiles& tiles) {
   const AttentionOptions& options = args.options;
-  const Maps maps{.q = head_map(args.q, options.num_heads, options.head_dim, kHopperRows),
+  const Maps maps{.q = head_map(args.q, options.num_heads, options.head_dim, kAttentionRows),
                   .k = head_map(args.k, options.num_kv_heads, options.head_dim, Shape::kKeys),
                   .v = head_map(args.v, options.num_kv_heads, options.v_head_dim, Shape::kKeys)};
-  const HopperForward kernel_args{.tiles = reinterpret_cast<const HopperTile*>(tiles.sorted.data),
+  const HopperForward kernel_args{.tiles = reinterpret_cast<const AttentionTile*>(tiles.sorted.data),
                                   .num_tiles = static_cast<int>(tiles.count),
                                   .counter = elements<int>(tiles.counter),
                                   .tokens = args.q.shape[0],
@@ -317,8 +317,8 @@ bool hopper_attention_serves(const Context& context, const AttentionArgs& args) 
   return hopper_attention_may_serve(context, args) && options.head_dim <= 256 && options.v_head_dim <= 256;
 }
 
-void hopper_attention(const Context& context, const AttentionArgs& args, const HopperTiles& tiles) {
-  list_hopper_tiles(context, args, HopperWork::kKeys, tiles);
+void hopper_attention(const Context& context, const AttentionArgs& args, const AttentionTiles& tiles) {
+  list_attention_tiles(context, args, TileWork::kKeys, tiles);
   const int64_t dim = args.options.head_dim, value_dim = args.options.v_head_dim;
   if (dim <= 64 && value_dim <= 64) return launch<Shape<64, 64, 128>>(context, args, tiles);
   if (dim <= 128 && value_dim <= 128) return launch<Shape<128, 128, 128>>(context, args, tiles);

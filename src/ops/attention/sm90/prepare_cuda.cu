@@ -1,144 +1,13 @@
-// What the kernels of the gradients read besides the tensors: statistics of queries, and tiles sorted by their work.
+// What the kernels of the gradients read besides the tensors.
 #include "kernels/cuda/tiers.h"
 #include "ops/attention/sm90/attention_cuda.h"
 
 namespace hone::cuda::sm90 {
 
-namespace {
-
-constexpr int kThreads = 256;
-constexpr float kLog2E = 1.44269504088896f;
-
-/// The document of tile `tile` among tiles of kRows rows: the last one, n, with cu_seqlens[n] / kRows + n <= tile.
-/// These starts rise by at least the tiles that a document needs.
-template <int kRows>
-__device__ int document_of(const int32_t* cu_seqlens, int num_documents, int tile) {
-  int low = 0, high = num_documents;  // the document is in [low, high)
-  while (high - low > 1) {
-    const int middle = (low + high) / 2;
-    (cu_seqlens[middle] / kRows + middle <= tile ? low : high) = middle;
-  }
-  return low;
-}
-
-struct TilesArgs {
-  const int32_t* cu_seqlens;
-  int num_documents, num_tiles;
-  int window;
-  HopperWork work;
-  int4 *unsorted, *sorted;  // HopperTile
-  int* counter;
-};
-
-__global__ void list_tiles_kernel(TilesArgs args) {
-  const int tile = static_cast<int>(blockIdx.x) * kThreads + static_cast<int>(threadIdx.x);
-  if (tile == 0) *args.counter = 0;
-  if (tile >= args.num_tiles) return;
-  const int n = document_of<kHopperRows>(args.cu_seqlens, args.num_documents, tile);
-  const int begin = args.cu_seqlens[n], first = (tile - (begin / kHopperRows + n)) * kHopperRows;
-  args.unsorted[tile] = {begin, args.cu_seqlens[n + 1] - begin, first, (begin / kStatsRows + n) * kStatsRows};
-}
-
-/// In rows, about. Queries of keys do not rise from tile to tile of a document.
-__device__ int work_of(int4 tile, const TilesArgs& args) {
-  const int length = tile.y, first = tile.z;
-  if (first >= length) return 0;
-  if (args.work == HopperWork::kKeys) return first + kHopperRows - (args.window > 0 ? max(first - args.window, 0) : 0);
-  return (args.window > 0 ? min(length, first + kHopperRows + args.window) : length) - first;
-}
-
-/// Each tile finds its place by counting the tiles before it. Those of a document keep their order, since their turns
-/// to add to dq come in it, and a block may only wait for tiles that come before its own.
-__global__ void sort_tiles_kernel(TilesArgs args) {
-  const int tile = static_cast<int>(blockIdx.x) * kThreads + static_cast<int>(threadIdx.x);
-  if (tile >= args.num_tiles) return;
-  const int4 record = args.unsorted[tile];
-  const int work = work_of(record, args);
-  int place = 0;
-  for (int i = 0; i < args.num_tiles; ++i) {
-    const int other = work_of(args.unsorted[i], args);
-    place += other > work || (other == work && i < tile);
-  }
-  args.sorted[place] = record;
-}
-
-struct StatsArgs {
-  const __nv_bfloat16 *out, *dout;
-  const float* lse;  // [Hq, T]
-  int64_t tokens;
-  const int32_t* cu_seqlens;
-  int num_documents;
-  int64_t stats_rows;
-  int num_heads, head_dim;
-  float *shifts, *deltas;
-};
-
-constexpr int kStatsQueries = 16;  // of a block
-constexpr int kStatsBlocks = kStatsRows / kStatsQueries;
-
-/// kLanes threads for each query and head, a block for kStatsQueries queries of one tile.
-template <int kLanes>
-__global__ void __launch_bounds__(kThreads) stats_kernel(StatsArgs args) {
-  constexpr int kGroups = kThreads / kLanes;
-  const int tile = static_cast<int>(blockIdx.x) / kStatsBlocks, lane = static_cast<int>(threadIdx.x) % kLanes;
-  const int n = document_of<kStatsRows>(args.cu_seqlens, args.num_documents, tile);
-  const int begin = args.cu_seqlens[n], length = args.cu_seqlens[n + 1] - begin;
-  const int first =
-      (tile - (begin / kStatsRows + n)) * kStatsRows + static_cast<int>(blockIdx.x) % kStatsBlocks * kStatsQueries;
-  if (first / kStatsRows * kStatsRows >= length) return;
-  const int pairs = kStatsQueries * args.num_heads;
-  for (int done = 0; done < pairs; done += kGroups) {
-    const int pair = done + static_cast<int>(threadIdx.x) / kLanes;
-    const int query = first + pair / args.num_heads, head = pair % args.num_heads;
-    float sum = 0.0f;
-    if (pair < pairs && query < length && 8 * lane < args.head_dim) {
-      const int64_t at = (static_cast<int64_t>(begin + query) * args.num_heads + head) * args.head_dim + 8 * lane;
-      const auto a = load_pack(args.out + at), b = load_pack(args.dout + at);
-#pragma unroll
-      for (int i = 0; i < 8; ++i) sum = fmaf(to_float(a.values[i]), to_float(b.values[i]), sum);
-    }
-#pragma unroll
-    for (int offset = kLanes / 2; offset > 0; offset /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, offset);
-    if (lane != 0 || pair >= pairs) continue;
-    const int64_t row = (begin / kStatsRows + n) * kStatsRows + query;
-    const int64_t at = head * args.stats_rows + row;
-    const float lse = query < length ? args.lse[head * args.tokens + begin + query] : INFINITY;
-    args.shifts[at] = -kLog2E * lse;
-    args.deltas[at] = sum;
-  }
-}
-
-}  // namespace
-
-HopperTiles::HopperTiles(ArenaScope& memory, const AttentionArgs& args)
-    : count(args.q.shape[0] / kHopperRows + args.sequences.num_documents) {
-  for (Tensor* list : {&unsorted, &sorted}) *list = memory.take({count, 4}, DType::kI32);
-  counter = memory.take({1}, DType::kI32);
-}
-
-void list_hopper_tiles(const Context& context, const AttentionArgs& args, HopperWork work, const HopperTiles& tiles) {
-  const cudaStream_t stream = stream_of(context);
-  const TilesArgs kernel_args{.cu_seqlens = elements<int32_t>(args.sequences.cu_seqlens),
-                              .num_documents = static_cast<int>(args.sequences.num_documents),
-                              .num_tiles = static_cast<int>(tiles.count),
-                              .window = static_cast<int>(args.options.sliding_window),
-                              .work = work,
-                              .unsorted = reinterpret_cast<int4*>(tiles.unsorted.data),
-                              .sorted = reinterpret_cast<int4*>(tiles.sorted.data),
-                              .counter = elements<int>(tiles.counter)};
-  const unsigned blocks = blocks_for(tiles.count, kThreads);
-  list_tiles_kernel<<<blocks, kThreads, 0, stream>>>(kernel_args);
-  check_launch("listing tiles of documents");
-  sort_tiles_kernel<<<blocks, kThreads, 0, stream>>>(kernel_args);
-  check_launch("sorting tiles of documents");
-}
-
-HopperScratch::HopperScratch(ArenaScope& memory, const AttentionArgs& args) : tiles(memory, args) {
-  const int64_t tokens = args.q.shape[0], documents = args.sequences.num_documents, heads = args.options.num_heads;
+HopperScratch::HopperScratch(ArenaScope& memory, const AttentionArgs& args) : tiles(memory, args), stats(memory, args) {
+  const int64_t tokens = args.q.shape[0], heads = args.options.num_heads;
   const HopperSizes& sizes = *hopper_sizes(args.options.head_dim, args.options.v_head_dim);
-  stats_rows = (tokens / kStatsRows + documents) * kStatsRows;
   query_blocks = tokens / sizes.queries;
-  for (Tensor* stats : {&shifts, &deltas}) *stats = memory.take({heads, stats_rows}, DType::kF32);
   turns = memory.take({heads, query_blocks}, DType::kI32);
   partial_dq = memory.take({heads, query_blocks, sizes.queries, sizes.head_dim}, DType::kF32);
 }
@@ -157,34 +26,20 @@ bool hopper_attention_backward_serves(const Context& context, const AttentionArg
 void prepare_hopper_backward(const Context& context, const AttentionBackwardArgs& args, const HopperScratch& scratch) {
   const AttentionArgs& forward = args.forward;
   const cudaStream_t stream = stream_of(context);
-  list_hopper_tiles(context, forward, HopperWork::kQueries, scratch.tiles);
+  list_attention_tiles(context, forward, TileWork::kQueries, scratch.tiles);
   if (scratch.query_blocks > 0) {
     check(cudaMemsetAsync(scratch.turns.data, 0, scratch.turns.bytes(), stream), "clearing turns");
   }
-  const StatsArgs stats{.out = elements<__nv_bfloat16>(forward.out),
-                        .dout = elements<__nv_bfloat16>(args.dout),
-                        .lse = elements<float>(forward.lse),
-                        .tokens = forward.q.shape[0],
-                        .cu_seqlens = elements<int32_t>(forward.sequences.cu_seqlens),
-                        .num_documents = static_cast<int>(forward.sequences.num_documents),
-                        .stats_rows = scratch.stats_rows,
-                        .num_heads = static_cast<int>(forward.options.num_heads),
-                        .head_dim = static_cast<int>(forward.options.v_head_dim),
-                        .shifts = elements<float>(scratch.shifts),
-                        .deltas = elements<float>(scratch.deltas)};
-  const int64_t v_dim = forward.options.v_head_dim;
-  auto* kernel = v_dim <= 64 ? stats_kernel<8> : v_dim <= 128 ? stats_kernel<16> : stats_kernel<32>;
-  kernel<<<blocks_for(scratch.stats_rows, kStatsQueries), kThreads, 0, stream>>>(stats);
-  check_launch("computing the delta of attention");
+  compute_query_stats(context, args, scratch.stats);
 }
 
 HopperBackward::HopperBackward(const AttentionBackwardArgs& args, const HopperScratch& scratch)
-    : tiles(reinterpret_cast<const HopperTile*>(scratch.tiles.sorted.data)),
+    : tiles(reinterpret_cast<const AttentionTile*>(scratch.tiles.sorted.data)),
       num_tiles(static_cast<int>(scratch.tiles.count)),
       counter(elements<int>(scratch.tiles.counter)),
-      shifts(elements<float>(scratch.shifts)),
-      deltas(elements<float>(scratch.deltas)),
-      stats_rows(scratch.stats_rows),
+      shifts(elements<float>(scratch.stats.shifts)),
+      deltas(elements<float>(scratch.stats.deltas)),
+      stats_rows(scratch.stats.rows),
       turns(elements<int>(scratch.turns)),
       partial_dq(elements<float>(scratch.partial_dq)),
       query_blocks(scratch.query_blocks),

@@ -14,7 +14,7 @@ struct HopperShape {
   static constexpr int kElements = kDim, kValueElements = kValueDim;
   /// Whether the warpgroups divide a tile by products (attention_hopper_by_product_cuda.h) or by keys.
   static constexpr bool kByProduct = kDim + kValueDim > 320;
-  static constexpr int kKeys = kByProduct ? 64 : kHopperRows;
+  static constexpr int kKeys = kByProduct ? 64 : kAttentionRows;
   /// Queries of a step: as many as registers hold the scores of.
   static constexpr int kQueries = hopper_sizes(kDim, kValueDim)->queries;
   static constexpr int kStages = kDim <= 128 ? 3 : 2;
@@ -27,51 +27,13 @@ struct HopperShape {
 /// Of a tile and key-value head, beside its keys in shared memory. These records spare registers of the warps that
 /// multiply.
 struct HopperItem {
-  HopperTile tile;
+  AttentionTile tile;
   int kv_head;
   int steps;  ///< -1: no item is left
 };
 
-/// Of a step, beside its queries.
-struct HopperStep {
-  int query, head;  ///< first row, of the document
-  int turn, turns;  ///< number of the tile of keys among those that add to these queries' dq; how many there are
-  int block;        ///< where the sum is kept, if turns > 1
-};
-
-/// The steps of a tile: kQueries queries of one head each, the last ones first, all heads of the group for each. So a
-/// tile goes through its queries as the one before it in the document does, which then goes on to queries that this one
-/// does not have.
 template <class Shape>
-struct HopperSteps {
-  static constexpr int kQueries = Shape::kQueries, kKeys = Shape::kKeys;
-
-  HopperTile tile;
-  int window, group, count;
-  int query, head = 0;  ///< of the group
-
-  __device__ HopperSteps(const HopperTile& of_tile, const HopperBackward& args)
-      : tile(of_tile), window(args.window), group(args.num_heads / args.num_kv_heads) {
-    const int keys = min(tile.length - tile.first, kKeys);
-    const int end = window > 0 ? min(tile.length, tile.first + keys - 1 + window) : tile.length;
-    const int blocks = (end - tile.first + kQueries - 1) / kQueries;
-    count = blocks * group;
-    query = tile.first + (blocks - 1) * kQueries;
-  }
-  __device__ void advance() {
-    if (++head == group) head = 0, query -= kQueries;
-  }
-  /// The tiles of keys that these queries see add to their dq one after another, from the first of the document on. The
-  /// first kKeys rows of a document see one tile only.
-  __device__ HopperStep record(int kv_head) const {
-    const int first_tile = window > 0 ? max(query - window + 1, 0) / kKeys : 0;
-    return {.query = query,
-            .head = kv_head * group + head,
-            .turn = tile.first / kKeys - first_tile,
-            .turns = query / kKeys - first_tile + 1,
-            .block = tile.begin / kQueries + (query - kKeys) / kQueries};
-  }
-};
+using HopperSteps = QuerySteps<Shape::kQueries, Shape::kKeys>;
 
 template <class Shape>
 struct HopperShared {
@@ -91,7 +53,7 @@ struct HopperShared {
                        kBarriersBegin = kStatsBegin + kStages * kStatsBytes,
                        kItemBegin = kBarriersBegin + 8 * kBarriers,
                        kStepsBegin = kItemBegin + static_cast<int>(sizeof(HopperItem));
-  static constexpr size_t kBytes = 1024 + kStepsBegin + kStages * sizeof(HopperStep);
+  static constexpr size_t kBytes = 1024 + kStepsBegin + kStages * sizeof(QueryStep);
   static_assert(kBytes <= 227 * 1024);
 
   char* memory;  ///< aligned to 1024
@@ -113,7 +75,7 @@ struct HopperShared {
   }
   __device__ const float* deltas(int stage) const { return shifts(stage) + kQueries; }
   __device__ HopperItem& item() const { return *reinterpret_cast<HopperItem*>(memory + kItemBegin); }
-  __device__ HopperStep& step(int stage) const { return reinterpret_cast<HopperStep*>(memory + kStepsBegin)[stage]; }
+  __device__ QueryStep& step(int stage) const { return reinterpret_cast<QueryStep*>(memory + kStepsBegin)[stage]; }
 
   __device__ uint32_t barrier(int i) const { return begin + kBarriersBegin + 8 * i; }
   __device__ uint32_t full(int stage) const { return barrier(stage); }

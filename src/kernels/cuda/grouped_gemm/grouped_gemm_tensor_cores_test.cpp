@@ -1,4 +1,4 @@
-// Shapes that stress how the Hopper kernels cut and pass on their work: many tiles for each pair of blocks, borders of
+// Shapes that stress how the kernels of tensor cores cut and pass on their work: many tiles for each CTA, borders of
 // tiles in groups, factors that end within a step. grouped_gemm_test.cpp has the small shapes of all kernels.
 #include <cmath>
 #include <cstring>
@@ -10,6 +10,8 @@
 #if HONE_CUDA
 #include "core/thread_pool.h"
 #include "kernels/cuda/grouped_gemm/grouped_gemm_hopper.h"
+#include "kernels/cuda/grouped_gemm/grouped_gemm_sm80.h"
+#include "kernels/cuda/tiers.h"
 
 namespace hone {
 namespace {
@@ -106,7 +108,7 @@ struct OnDevice {
   /// Runs the op twice and expects the same bytes.
   template <class Args>
   void run(void (*op)(const Context&, const Args&), const Args& args, std::vector<Output*> outputs) {
-    ASSERT_TRUE(cuda::hopper_can_run(context, args));
+    ASSERT_TRUE(cuda::hopper_can_run(context, args) || cuda::sm80_can_run(context, args));
     arena.begin_dry();
     op(context, args);
     arena.reserve(arena.high_water());
@@ -122,17 +124,18 @@ struct OnDevice {
   }
 };
 
-class GroupedGemmHopper : public ::testing::Test {
+class GroupedGemmTensorCores : public ::testing::Test {
  protected:
   void SetUp() override {
     if (testing::test_device().kind != DeviceKind::kCuda) GTEST_SKIP() << "products of a GPU";
     ThreadPool pool(1);
-    const TestStream stream(pool);
-    if (stream.general_kernels() || stream.cuda().compute_capability() != 90) GTEST_SKIP() << "kernels of Hopper";
+    TestStream stream(pool);
+    Arena scratch(testing::test_device(), "scratch");
+    if (cuda::kernel_tiers({stream, scratch}).grouped_gemm == cuda::Tier::kGeneral) GTEST_SKIP() << "tensor cores";
   }
 };
 
-/// Borders of wgmma (64), tiles (128) and pairs of tiles (256), groups without rows, and some of many tiles.
+/// Borders of MMAs (64), tiles (128) and pairs of tiles (256), groups without rows, and some of many tiles.
 const std::vector<int64_t> kBorders = {0, 1, 63, 64, 65, 0, 127, 128, 129, 191, 192, 193, 255, 256, 257, 0, 900, 3};
 
 struct ProductCase {
@@ -195,7 +198,7 @@ void check_product(const ProductCase& c) {
   }
 }
 
-TEST_F(GroupedGemmHopper, TilesOfManyGroupsShareTheBlocks) {
+TEST_F(GroupedGemmTensorCores, TilesOfManyGroupsShareTheBlocks) {
   for (bool gathered : {false, true}) {
     for (bool transposed : {false, true}) {
       check_product({kBorders, 72, 1608, 0, gathered, transposed, false});
@@ -207,14 +210,14 @@ TEST_F(GroupedGemmHopper, TilesOfManyGroupsShareTheBlocks) {
   }
 }
 
-TEST_F(GroupedGemmHopper, OneGroupTakesAllRowsOrNone) {
+TEST_F(GroupedGemmTensorCores, OneGroupTakesAllRowsOrNone) {
   check_product({{0, 0, 2900, 0}, 64, 776, 8, true, false, false});
   check_product({{2900}, 128, 384, 0, false, true, false});
   check_product({std::vector<int64_t>(300, 1), 200, 144, 32, true, false, true});
   check_product({{0, 0, 0}, 64, 64, 0, false, false, false});
 }
 
-TEST_F(GroupedGemmHopper, GradientsOfActivationsMeetEveryTile) {
+TEST_F(GroupedGemmTensorCores, GradientsOfActivationsMeetEveryTile) {
   for (const auto& [k, width, extra] : {std::array<int64_t, 3>{72, 1208, 0}, {200, 456, 16}, {8, 72, 64}}) {
     SCOPED_TRACE(::testing::Message() << "H " << k << " I " << width << " J " << extra);
     const Rows rows(kBorders);
@@ -327,7 +330,7 @@ void check_weight_gradient(const std::vector<int64_t>& counts, int64_t m, int64_
   }
 }
 
-TEST_F(GroupedGemmHopper, GradientsOfWeightsLeaveOutTheNextGroup) {
+TEST_F(GroupedGemmTensorCores, GradientsOfWeightsLeaveOutTheNextGroup) {
   const std::vector<int64_t> counts = {0, 1, 15, 16, 17, 63, 64, 65, 0, 127, 128, 129, 500, 0};
   for (const auto& [a_gathered, b_gathered] : {std::pair{false, false}, {true, false}, {false, true}}) {
     check_weight_gradient(counts, 392, 200, a_gathered, b_gathered);

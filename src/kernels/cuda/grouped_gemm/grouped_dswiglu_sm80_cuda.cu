@@ -1,0 +1,138 @@
+#include "kernels/cuda/grouped_gemm/grouped_gemm_sm80.h"
+#include "kernels/cuda/grouped_gemm/partial_dots_cuda.h"
+#include "kernels/cuda/grouped_gemm/sm80_epilogue_cuda.h"
+#include "kernels/cuda/grouped_gemm/sm80_product_cuda.h"
+
+namespace hone::cuda {
+
+using namespace sm80;
+
+namespace {
+
+struct DswigluArgs {
+  const int32_t* assignment = nullptr;     // [R]
+  const __nv_bfloat16* weights = nullptr;  // [T, k]
+  const __nv_bfloat16* h = nullptr;        // [R, 2I]
+  __nv_bfloat16* dh = nullptr;             // [R, 2I]
+  __nv_bfloat16* scaled_act = nullptr;     // [R, I] or null
+  float* partial_dots = nullptr;           // [n_tiles · kWarpsAcross, R] or null
+  int64_t rows = 0;
+};
+
+/// The sums are dact; see grouped_dswiglu.
+class StoreDswiglu {
+ public:
+  using Args = DswigluArgs;
+  static constexpr bool kHalves = false;
+
+  __device__ StoreDswiglu(const Args& args, const ProductFactors& f) : args_(args), width_(f.n) {}
+
+  __device__ void write(const WarpSums& sums, const GroupTile& tile) const {
+    const int column = tile.n_tile * kTileColumns + warp_across() * kWarpColumns;
+#pragma unroll
+    for (int i = 0; i < kWarpRows / 16; ++i) {
+      uint32_t gate[2][kParts][4], up[2][kParts][4];
+      float scales[2];
+      // All loads of 16 rows before their first use: nothing else hides their latency.
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        const int row = warp_row() + i * 16 + accumulator_row() + half * 8;
+        const bool row_exists = row < tile.rows;
+        const int64_t at = tile.row + row;
+        scales[half] = row_exists ? __bfloat162float(args_.weights[args_.assignment[at]]) : 0.0f;
+#pragma unroll
+        for (int part = 0; part < kParts; ++part) {
+          const bool exists = row_exists && column + part * kQuadColumns + quad_column() < width_;
+          const __nv_bfloat16* from = args_.h + at * 2 * width_ + column + part * kQuadColumns;
+          load_quad(gate[half][part], from, exists);
+          load_quad(up[half][part], from + width_, exists);
+        }
+      }
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        const int row = warp_row() + i * 16 + accumulator_row() + half * 8;
+        const bool row_exists = row < tile.rows;
+        const int64_t at = tile.row + row;
+        float dot = 0.0f;
+#pragma unroll
+        for (int part = 0; part < kParts; ++part) {
+          const int first = column + part * kQuadColumns;
+          uint32_t(&g)[4] = gate[half][part];
+          uint32_t(&u)[4] = up[half][part];
+          uint32_t scaled_act[4];
+          transpose_quad(g);
+          transpose_quad(u);
+#pragma unroll
+          for (int j = 0; j < 4; ++j) {
+            const float2 of_gate = unpack_bf16(g[j]), of_up = unpack_bf16(u[j]);
+            const float(&dact)[4] = sums[i][part * 4 + j];
+            const Element x = differentiate(dact[2 * half], of_gate.x, of_up.x, scales[half], dot);
+            const Element y = differentiate(dact[2 * half + 1], of_gate.y, of_up.y, scales[half], dot);
+            g[j] = pack_bf16(x.dgate, y.dgate);
+            u[j] = pack_bf16(x.dup, y.dup);
+            scaled_act[j] = pack_bf16(x.scaled_act, y.scaled_act);
+          }
+          const bool exists = row_exists && first + quad_column() < width_;
+          store_quad(args_.dh + at * 2 * width_ + first, g, exists);
+          store_quad(args_.dh + (at * 2 + 1) * width_ + first, u, exists);
+          if (args_.scaled_act != nullptr) store_quad(args_.scaled_act + at * width_ + first, scaled_act, exists);
+        }
+        if (args_.partial_dots == nullptr) continue;
+        dot += __shfl_xor_sync(0xffffffffu, dot, 1);
+        dot += __shfl_xor_sync(0xffffffffu, dot, 2);
+        if (row_exists && lane_of_warp() % 4 == 0) {
+          args_.partial_dots[int64_t{tile.n_tile * kWarpsAcross + warp_across()} * args_.rows + at] = dot;
+        }
+      }
+    }
+  }
+
+ private:
+  static constexpr int kParts = kWarpColumns / kQuadColumns;
+
+  struct Element {
+    float dgate, dup, scaled_act;
+  };
+  __device__ static Element differentiate(float dact, float gate, float up, float scale, float& dot) {
+    const float sigmoid = __fdividef(1.0f, 1.0f + __expf(-gate));
+    const float silu = gate * sigmoid;
+    const float act = silu * up;
+    dot += dact * act;
+    const float d = scale * dact;
+    return {d * up * (sigmoid + silu * (1.0f - sigmoid)), d * silu, scale * act};
+  }
+
+  const Args& args_;
+  int width_;
+};
+
+}  // namespace
+
+bool sm80_can_run(const Context& context, const GroupedDswigluArgs& args) {
+  return kernel_tiers(context).grouped_gemm == Tier::kSm80 && takes_rows(args.dout) && takes_rows(args.w) &&
+         takes_rows(args.extra_a) && takes_rows(args.extra_w) && takes_rows(args.h) && takes_rows(args.dh) &&
+         takes_rows(args.scaled_act) && args.weights.dtype == DType::kBF16;
+}
+
+void grouped_dswiglu_sm80(const Context& context, const GroupedDswigluArgs& args) {
+  HONE_ASSERT(sm80_can_run(context, args));
+  const int64_t rows = args.groups.rows, width = args.w.shape[2];
+  ArenaScope scratch(context.scratch());
+  const int64_t parts = (width + kTileColumns - 1) / kTileColumns * kWarpsAcross;
+  Tensor partial_dots;
+  if (args.dweights.defined()) partial_dots = scratch.take({parts, rows}, DType::kF32);
+  if (context.dry() || rows == 0) return;
+  const ProductFactors factors =
+      product_factors(args.groups, args.dout, args.token, args.w, true, args.extra_a, args.extra_w, false);
+  const DswigluArgs kernel_args{.assignment = args.assignment.as<int32_t>(),
+                                .weights = elements<__nv_bfloat16>(args.weights),
+                                .h = elements<__nv_bfloat16>(args.h),
+                                .dh = elements<__nv_bfloat16>(args.dh),
+                                .scaled_act = elements<__nv_bfloat16>(args.scaled_act),
+                                .partial_dots = elements<float>(partial_dots),
+                                .rows = rows};
+  launch_product<true, StoreDswiglu>(context, "differentiating activations of groups", factors, rows, kernel_args);
+  if (args.dweights.defined()) add_partial_dots(context, partial_dots, args.assignment, args.dweights);
+}
+
+}  // namespace hone::cuda

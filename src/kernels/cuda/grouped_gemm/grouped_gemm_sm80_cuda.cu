@@ -1,0 +1,114 @@
+#include "kernels/cuda/grouped_gemm/grouped_gemm_sm80.h"
+#include "kernels/cuda/grouped_gemm/sm80_epilogue_cuda.h"
+#include "kernels/cuda/grouped_gemm/sm80_product_cuda.h"
+
+namespace hone::cuda {
+
+using namespace sm80;
+
+namespace {
+
+struct StoreArgs {
+  __nv_bfloat16* c = nullptr;           // [R, N]
+  __nv_bfloat16* activation = nullptr;  // [R, N / 2]
+};
+
+/// c = the sums.
+class StoreSums {
+ public:
+  using Args = StoreArgs;
+  static constexpr bool kHalves = false;
+
+  __device__ StoreSums(const Args& args, const ProductFactors& f) : args_(args), n_(f.n) {}
+
+  __device__ void write(const WarpSums& sums, const GroupTile& tile) const {
+    const int column = tile.n_tile * kTileColumns + warp_across() * kWarpColumns;
+#pragma unroll
+    for (int i = 0; i < kWarpRows / 16; ++i) {
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        const int row = warp_row() + i * 16 + accumulator_row() + half * 8;
+        __nv_bfloat16* to = args_.c + int64_t{tile.row + row} * n_ + column;
+#pragma unroll
+        for (int part = 0; part < kWarpColumns / kQuadColumns; ++part) {
+          uint32_t packed[4];
+          round_row(packed, sums[i], part * 4, half);
+          const bool exists = row < tile.rows && column + part * kQuadColumns + quad_column() < n_;
+          store_quad(to + part * kQuadColumns, packed, exists);
+        }
+      }
+    }
+  }
+
+ private:
+  const Args& args_;
+  int n_;
+};
+
+__device__ inline float silu(float x) { return __fdividef(x, 1.0f + __expf(-x)); }
+
+/// c = the sums, of which a warp has 32 columns of gate and the same columns of up; activation = silu(gate) · up.
+class StoreActivated {
+ public:
+  using Args = StoreArgs;
+  static constexpr bool kHalves = true;
+
+  __device__ StoreActivated(const Args& args, const ProductFactors& f) : args_(args), half_n_(f.n / 2) {}
+
+  __device__ void write(const WarpSums& sums, const GroupTile& tile) const {
+    const int column = tile.n_tile * (kTileColumns / 2) + warp_across() * kQuadColumns;
+#pragma unroll
+    for (int i = 0; i < kWarpRows / 16; ++i) {
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        const int row = warp_row() + i * 16 + accumulator_row() + half * 8;
+        const int64_t at = tile.row + row;
+        uint32_t gate[4], up[4], activation[4];
+        round_row(gate, sums[i], 0, half);
+        round_row(up, sums[i], 4, half);
+#pragma unroll
+        for (int j = 0; j < 4; ++j) {
+          const float2 g = unpack_bf16(gate[j]), u = unpack_bf16(up[j]);
+          activation[j] = pack_bf16(silu(g.x) * u.x, silu(g.y) * u.y);
+        }
+        const bool exists = row < tile.rows && column + quad_column() < half_n_;
+        store_quad(args_.c + at * 2 * half_n_ + column, gate, exists);
+        store_quad(args_.c + (at * 2 + 1) * half_n_ + column, up, exists);
+        store_quad(args_.activation + at * half_n_ + column, activation, exists);
+      }
+    }
+  }
+
+ private:
+  const Args& args_;
+  int half_n_;
+};
+
+}  // namespace
+
+bool sm80_can_run(const Context& context, const GroupedGemmArgs& args) {
+  const bool activated = args.activation.defined();
+  const int64_t n = args.w.shape[args.w_transposed ? 2 : 1];
+  return kernel_tiers(context).grouped_gemm == Tier::kSm80 && takes_rows(args.a) && takes_rows(args.w) &&
+         takes_rows(args.c) && takes_rows(args.activation) && takes_rows(args.extra_a) && takes_rows(args.extra_w) &&
+         !(activated && (args.w_transposed || n % 16 != 0));
+}
+
+void grouped_gemm_sm80(const Context& context, const GroupedGemmArgs& args) {
+  HONE_ASSERT(sm80_can_run(context, args));
+  if (context.dry() || args.groups.rows == 0) return;
+  const bool activated = args.activation.defined();
+  const ProductFactors factors = product_factors(args.groups, args.a, args.a_rows, args.w, args.w_transposed,
+                                                 args.extra_a, args.extra_w, activated);
+  const StoreArgs store{elements<__nv_bfloat16>(args.c), elements<__nv_bfloat16>(args.activation)};
+  constexpr const char* kDoing = "multiplying rows of groups";
+  if (activated) {
+    launch_product<false, StoreActivated>(context, kDoing, factors, args.groups.rows, store);
+  } else if (args.w_transposed) {
+    launch_product<true, StoreSums>(context, kDoing, factors, args.groups.rows, store);
+  } else {
+    launch_product<false, StoreSums>(context, kDoing, factors, args.groups.rows, store);
+  }
+}
+
+}  // namespace hone::cuda

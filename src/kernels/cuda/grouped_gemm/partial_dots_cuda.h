@@ -1,0 +1,12 @@
+// The last step of a sum along rows that several tiles share, in a fixed order. CUDA only.
+#pragma once
+
+#include "core/context.h"
+#include "core/tensor.h"
+
+namespace hone::cuda {
+
+/// to[assignment[r]] = Σ_p partial[p, r], p rising; partial f32 [P, R], assignment i32 [R], to f32.
+void add_partial_dots(const Context& context, const Tensor& partial, const Tensor& assignment, const Tensor& to);
+
+}  // namespace hone::cuda

@@ -1,0 +1,109 @@
+// Tiles of packed documents, the order in which CTAs take them, and the statistics of queries: what the kernels of
+// attention for tensor cores share, whichever their tier. Included by *_cuda.cu only.
+#pragma once
+
+#include "core/cuda_launch.h"
+#include "kernels/cuda/ptx_cuda.h"
+#include "ops/attention/attention.h"
+
+namespace hone::cuda {
+
+/// Rows of a tile, which belongs to one CTA: queries forward, keys backward.
+inline constexpr int kAttentionRows = 128;
+/// Statistics of queries are padded to multiples of this in each document.
+inline constexpr int kStatsRows = 128;
+
+/// A tile of kAttentionRows rows of one document.
+struct AttentionTile {
+  int32_t begin;   ///< first row of the document
+  int32_t length;  ///< rows of the document
+  int32_t first;   ///< first row of the tile, counted from `begin`; not below `length`: an empty tile
+  int32_t stats;   ///< where the document's statistics begin
+};
+
+/// The tiles of all documents; scratch. It is the same list for each head.
+struct AttentionTiles {
+  Tensor unsorted;  ///< [count, 4] int32
+  Tensor sorted;    ///< [count, 4] int32: those with most work first, of a document in its order where that is equal
+  Tensor counter;   ///< [1] int32: items that CTAs have taken
+  int64_t count = 0;
+
+  AttentionTiles(ArenaScope& memory, const AttentionArgs& args);
+  const AttentionTile* data() const { return reinterpret_cast<const AttentionTile*>(sorted.data); }
+};
+
+/// The work of a tile: the keys that its queries go through, or the queries that its keys go through.
+enum class TileWork { kKeys, kQueries };
+void list_attention_tiles(const Context& context, const AttentionArgs& args, TileWork work,
+                          const AttentionTiles& tiles);
+
+/// Statistics of queries for the gradients; scratch.
+struct QueryStats {
+  Tensor shifts;  ///< [Hq, rows] float32: −lse · log2 e; −infinity beyond the end of a document
+  Tensor deltas;  ///< [Hq, rows] float32: δ
+  int64_t rows = 0;
+
+  QueryStats(ArenaScope& memory, const AttentionArgs& args);
+};
+void compute_query_stats(const Context& context, const AttentionBackwardArgs& args, const QueryStats& stats);
+
+#ifdef __CUDACC__
+
+/// Tiles and heads in the order in which CTAs take them: whichever is through takes the next one of the sorted list, so
+/// that all end at about the same time. The result does not depend on which CTA computes a tile.
+struct TileItems {
+  const AttentionTile* tiles;
+  int heads, count;
+  int* counter;
+
+  /// One thread of the CTA: the next item, or -1 if none is left.
+  __device__ int take() const {
+    const int item = atomicAdd(counter, 1);
+    return item < count && tiles[item / heads].first < tiles[item / heads].length ? item : -1;
+  }
+  __device__ AttentionTile tile(int item) const { return tiles[item / heads]; }
+  __device__ int head(int item) const { return item % heads; }
+};
+
+/// Queries of one head that a tile of keys goes through next.
+struct QueryStep {
+  int query, head;  ///< first row, of the document
+  int turn, turns;  ///< number of the tile of keys among those that add to these queries' dq; how many there are
+  int block;        ///< where the sum is kept, if turns > 1
+};
+
+/// The steps of a tile of kKeys keys: kQueries queries of one head each, the last ones first, all heads of the group
+/// for each. So a tile goes through its queries as the one before it in the document does, which then goes on to
+/// queries that this one does not have.
+template <int kQueries, int kKeys>
+struct QuerySteps {
+  AttentionTile tile;
+  int window, group, count;
+  int query, head = 0;  ///< of the group
+
+  __device__ QuerySteps(const AttentionTile& of_tile, int window_of, int heads_of_group)
+      : tile(of_tile), window(window_of), group(heads_of_group) {
+    const int keys = min(tile.length - tile.first, kKeys);
+    const int end = window > 0 ? min(tile.length, tile.first + keys - 1 + window) : tile.length;
+    const int blocks = (end - tile.first + kQueries - 1) / kQueries;
+    count = blocks * group;
+    query = tile.first + (blocks - 1) * kQueries;
+  }
+  __device__ void advance() {
+    if (++head == group) head = 0, query -= kQueries;
+  }
+  /// The tiles of keys that these queries see add to their dq one after another, from the first of the document on. The
+  /// first kKeys rows of a document see one tile only.
+  __device__ QueryStep record(int kv_head) const {
+    const int first_tile = window > 0 ? max(query - window + 1, 0) / kKeys : 0;
+    return {.query = query,
+            .head = kv_head * group + head,
+            .turn = tile.first / kKeys - first_tile,
+            .turns = query / kKeys - first_tile + 1,
+            .block = tile.begin / kQueries + (query - kKeys) / kQueries};
+  }
+};
+
+#endif  // __CUDACC__
+
+}  // namespace hone::cuda

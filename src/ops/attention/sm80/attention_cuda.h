@@ -1,0 +1,75 @@
+// attention and its gradients on tier sm80 (mma.sync, ldmatrix, cp.async): what their kernels share. Included by
+// *_cuda.cu only.
+#pragma once
+
+#include "kernels/cuda/sm80/operand_cuda.h"
+#include "ops/attention/attention_gradient_cuda.h"
+#include "ops/attention/attention_tiles_cuda.h"
+
+namespace hone::cuda::sm80 {
+
+/// Whether the kernels serve these arguments: bfloat16 heads of up to 256 elements, in multiples of 8. Shapes, types
+/// and the device alone decide.
+bool sm80_attention_serves(const Context& context, const AttentionArgs& args);
+
+/// Writes lse as [Hq, T].
+void sm80_attention(const Context& context, const AttentionArgs& args, const AttentionTiles& tiles);
+
+/// Scratch of the gradients.
+struct BackwardScratch {
+  AttentionTiles tiles;
+  QueryStats stats;
+  Tensor turns;       ///< [Hq, query_blocks, warps] int32: tiles of keys that have added to a warp's part of dq
+  Tensor partial_dq;  ///< [Hq, query_blocks, queries, head_dim padded] float32, as threads hold it
+  int64_t query_blocks = 0;
+
+  BackwardScratch(const Context& context, ArenaScope& memory, const AttentionArgs& args);
+};
+void sm80_attention_backward(const Context& context, const AttentionBackwardArgs& args, const BackwardScratch& scratch);
+
+#ifdef __CUDACC__
+
+/// Rows of one head in a [rows, heads · dim] tensor.
+struct HeadRows {
+  const __nv_bfloat16* first;  ///< of the head in the document's first row
+  int64_t stride;              ///< elements from row to row
+  int dim;                     ///< elements of the head, a multiple of 8
+
+  __device__ HeadRows(const __nv_bfloat16* tensor, int64_t begin, int head, int heads, int head_dim)
+      : first(tensor + (begin * heads + head) * head_dim), stride(int64_t{heads} * head_dim), dim(head_dim) {}
+};
+
+/// Copies rows [row, row + kLines) by all kThreads threads; zeros beyond `length` rows and beyond the head.
+template <int kLines, int kWidth, int kThreads>
+__device__ inline void copy_rows(const SharedLines<kLines, kWidth>& to, const HeadRows& from, int row, int length) {
+  constexpr int kUnits = kWidth / 8;
+  constexpr int kCopies = kLines * kUnits / kThreads;
+  static_assert(kCopies * kThreads == kLines * kUnits);
+  const int thread = recomputed(static_cast<int>(threadIdx.x));
+#pragma unroll
+  for (int i = 0; i < kCopies; ++i) {
+    const int at = thread + i * kThreads, line = at / kUnits, unit = at % kUnits;
+    const bool exists = row + line < length && unit * 8 < from.dim;
+    cp_async_16(to.unit(line, unit), exists ? from.first + (row + line) * from.stride + unit * 8 : from.first, exists);
+  }
+}
+
+inline constexpr float kLog2E = 1.44269504088896f, kLn2 = 0.693147180559945f;
+
+/// Calls f with the first shape of a list whose heads hold these and whose CTAs share the multiprocessor's memory
+/// (1 KB each is the system's), else with the last one.
+template <class Shape, class... Others, class F>
+void with_attention_shape(int64_t head_dim, int64_t v_head_dim, size_t shared_memory, const F& f) {
+  constexpr size_t kSystem = 1024;
+  if constexpr (sizeof...(Others) > 0) {
+    if (head_dim > Shape::kDim || v_head_dim > Shape::kValueDim ||
+        Shape::kCtas * (Shape::kBytes + kSystem) > shared_memory + kSystem) {
+      return with_attention_shape<Others...>(head_dim, v_head_dim, shared_memory, f);
+    }
+  }
+  f(Shape{});
+}
+
+#endif  // __CUDACC__
+
+}  // namespace hone::cuda::sm80

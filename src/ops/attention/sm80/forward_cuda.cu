@@ -1,0 +1,319 @@
+// attention on tier sm80: a CTA owns 128 queries of one head and goes through the keys that they see, those of the
+// diagonal first (Dao, "FlashAttention-2", arXiv:2307.08691). A warp has 32 queries, the most whose sums registers hold
+// (16 where heads have 256 elements), since what it reads of keys and values serves all of its rows. Two CTAs share a
+// multiprocessor where shared memory allows: one multiplies while the other one is at its softmax.
+//
+// Registers (ptxas 13.0): up to 255 of 255; heads of 128 with 64 keys a step keep 128 sums of out and 64 scores, and
+// spill nothing with two stages (120 bytes with one). Queries are read from shared memory again for each step, but for
+// heads of 64. Ceiling on an H200 for heads of 128: a warp's step reads 40 KB of fragments, 320 clocks of shared memory
+// beside some 410 of MMAs. Not timed yet.
+#include "kernels/cuda/tiers.h"
+#include "ops/attention/sm80/attention_cuda.h"
+
+namespace hone::cuda::sm80 {
+
+namespace {
+
+/// Heads of up to kDimOf elements, values of up to kValueDimOf; kKeysOf keys a step, kStagesOf steps in shared memory:
+/// of two, one is loaded while the other one is multiplied; of one, values are loaded during the scores, and the next
+/// keys during the rest.
+template <int kDimOf, int kValueDimOf, int kKeysOf, int kStagesOf, int kCtasOf>
+struct ForwardShape {
+  static constexpr int kDim = kDimOf, kValueDim = kValueDimOf, kKeys = kKeysOf, kStages = kStagesOf;
+  static constexpr int kCtas = kCtasOf;  // of a multiprocessor: what registers are left for
+  static constexpr int kRowTiles = kValueDim > 128 ? 1 : 2, kWarpRows = 16 * kRowTiles;
+  static constexpr int kThreads = kAttentionRows / kWarpRows * 32;
+  static constexpr bool kQueriesInRegisters = kDim <= 64;
+  using Queries = SharedLines<kAttentionRows, kDim>;
+  using Keys = SharedLines<kKeys, kDim>;
+  using Values = SharedLines<kKeys, kValueDim>;
+  static constexpr int kStageBytes = Keys::kBytes + Values::kBytes;
+  static constexpr int kBytes = Queries::kBytes + kStages * kStageBytes;
+};
+
+struct ForwardArgs {
+  const AttentionTile* tiles;  // sorted
+  const __nv_bfloat16 *q, *k, *v;
+  __nv_bfloat16* out;
+  float* lse;  // [Hq, T]
+  int64_t tokens;
+  int num_heads, num_kv_heads, head_dim, v_head_dim;
+  float scale;
+  int window;  // 0: none
+};
+
+/// The steps of a tile: kKeys keys each, from row key(i) of the document on, the last ones first.
+template <int kKeys>
+struct KeySteps {
+  int begin, count;
+
+  __device__ KeySteps(const AttentionTile& tile, int window)
+      : begin(window > 0 ? max(tile.first - window + 1, 0) / kKeys * kKeys : 0),
+        count((min(tile.first + kAttentionRows, tile.length) - begin + kKeys - 1) / kKeys) {}
+  __device__ int key(int i) const { return begin + (count - 1 - i) * kKeys; }
+};
+
+/// The softmax of a thread's rows, keys by keys: rows accumulator_row() and 8 below of each row tile.
+template <int kRowTiles>
+struct Softmax {
+  float scale_log2;
+  float largest[kRowTiles][2], sum[kRowTiles][2];  ///< scores so far; this thread's probabilities relative to that
+
+  __device__ explicit Softmax(float scale) : scale_log2(scale * kLog2E) {
+#pragma unroll
+    for (int i = 0; i < kRowTiles; ++i) largest[i][0] = largest[i][1] = -INFINITY, sum[i][0] = sum[i][1] = 0.0f;
+  }
+
+  /// s = exp(scale · (s − largest)); returns in `rescale` by what earlier probabilities have to be multiplied.
+  template <int kN>
+  __device__ void make_probabilities(Accumulators<kRowTiles, kN>& s, float (&rescale)[kRowTiles][2]) {
+#pragma unroll
+    for (int i = 0; i < kRowTiles; ++i) {
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        float most = largest[i][half];
+#pragma unroll
+        for (int j = 0; j < kN; ++j) most = fmaxf(most, fmaxf(s[i][j][2 * half], s[i][j][2 * half + 1]));
+        most = fmaxf(most, __shfl_xor_sync(0xffffffffu, most, 1));
+        most = fmaxf(most, __shfl_xor_sync(0xffffffffu, most, 2));
+        const float shift = most == -INFINITY ? 0.0f : scale_log2 * most;  // the row may see none of the keys so far
+        rescale[i][half] = exp2_approximate(fmaf(scale_log2, largest[i][half], -shift));
+        largest[i][half] = most;
+        float part = 0.0f;
+#pragma unroll
+        for (int j = 0; j < kN; ++j) {
+#pragma unroll
+          for (int x = 2 * half; x < 2 * half + 2; ++x) {
+            s[i][j][x] = exp2_approximate(fmaf(scale_log2, s[i][j][x], -shift));
+            part += s[i][j][x];
+          }
+        }
+        sum[i][half] = fmaf(sum[i][half], rescale[i][half], part);
+      }
+    }
+  }
+  /// The sum of the whole row.
+  __device__ float total(int i, int half) const {
+    const float pair = sum[i][half] + __shfl_xor_sync(0xffffffffu, sum[i][half], 1);
+    return pair + __shfl_xor_sync(0xffffffffu, pair, 2);
+  }
+};
+
+/// s = −infinity where a key (columns, from `key` on) is not seen from a query (rows, from `query` on).
+template <int kM, int kN>
+__device__ void hide_unseen(Accumulators<kM, kN>& s, int query, int key, int window) {
+  const int offset = query + accumulator_row() - key - accumulator_column();
+#pragma unroll
+  for (int i = 0; i < kM; ++i) {
+#pragma unroll
+    for (int j = 0; j < kN; ++j) {
+#pragma unroll
+      for (int x = 0; x < 4; ++x) {
+        const int distance = offset + 16 * i + 8 * (x / 2) - 8 * j - x % 2;
+        if (distance < 0 || (window > 0 && distance >= window)) s[i][j][x] = -INFINITY;
+      }
+    }
+  }
+}
+
+/// Writes out and lse of a warp's rows, the first of them `query` of the tile's document; nothing beyond that.
+template <int kM, int kN>
+__device__ void store_rows(const ForwardArgs& args, const Softmax<kM>& softmax, const Accumulators<kM, kN>& out,
+                           const AttentionTile& tile, int query, int head) {
+  const int quarter = lane_of_warp() % 4;
+#pragma unroll
+  for (int i = 0; i < kM; ++i) {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const int row = query + 16 * i + 8 * half + accumulator_row();
+      const float total = softmax.total(i, half), factor = 1.0f / total;
+      const int64_t token = tile.begin + row;
+      __nv_bfloat16* to = args.out + (token * args.num_heads + head) * args.v_head_dim;
+#pragma unroll
+      for (int j = 0; j < kN; j += 4) {
+        uint32_t packed[4];
+#pragma unroll
+        for (int x = 0; x < 4; ++x) {
+          packed[x] = pack_bf16(factor * out[i][j + x][2 * half], factor * out[i][j + x][2 * half + 1]);
+        }
+        transpose_quad(packed);
+        const int element = 8 * (j + quarter);
+        if (row < tile.length && element < args.v_head_dim) {
+          *reinterpret_cast<uint4*>(to + element) = {packed[0], packed[1], packed[2], packed[3]};
+        }
+      }
+      if (row < tile.length && quarter == 0) {
+        args.lse[head * args.tokens + token] = fmaf(args.scale, softmax.largest[i][half], kLn2 * __log2f(total));
+      }
+    }
+  }
+}
+
+template <class Shape>
+__global__ void __launch_bounds__(Shape::kThreads, Shape::kCtas)
+    forward_kernel(const __grid_constant__ ForwardArgs args) {
+  constexpr int kM = Shape::kRowTiles, kKeys = Shape::kKeys, kThreads = Shape::kThreads, kDim = Shape::kDim;
+  extern __shared__ __align__(128) char memory[];
+  const int head = static_cast<int>(blockIdx.x) % args.num_heads, kv_head = head / (args.num_heads / args.num_kv_heads);
+  const AttentionTile tile = args.tiles[blockIdx.x / args.num_heads];
+  if (tile.first >= tile.length) return;
+  const HeadRows of_q(args.q, tile.begin, head, args.num_heads, args.head_dim);
+  const HeadRows of_k(args.k, tile.begin, kv_head, args.num_kv_heads, args.head_dim);
+  const HeadRows of_v(args.v, tile.begin, kv_head, args.num_kv_heads, args.v_head_dim);
+  const typename Shape::Queries q{shared_address(memory)};
+  const uint32_t stages = q.address + Shape::Queries::kBytes;
+  const KeySteps<kKeys> steps(tile, args.window);
+  const int first = static_cast<int>(threadIdx.x) / 32 * Shape::kWarpRows, query = tile.first + first;  // the warp's
+
+  const auto keys = [&](int i) { return typename Shape::Keys{stages + i % Shape::kStages * Shape::kStageBytes}; };
+  const auto values = [&](int i) { return typename Shape::Values{keys(i).address + Shape::Keys::kBytes}; };
+  const auto load_keys = [&](int i) { copy_rows<kKeys, kDim, kThreads>(keys(i), of_k, steps.key(i), tile.length); };
+  const auto load_values = [&](int i) {
+    copy_rows<kKeys, Shape::kValueDim, kThreads>(values(i), of_v, steps.key(i), tile.length);
+  };
+  copy_rows<kAttentionRows, kDim, kThreads>(q, of_q, tile.first, tile.length);
+  load_keys(0);
+  if constexpr (Shape::kStages > 1) load_values(0);
+  cp_async_commit();
+
+  const FragmentReader<typename Shape::Queries, false, true> read_q(q, first);
+  const FragmentReader<typename Shape::Keys, false, false> read_k(keys(0), 0);
+  const FragmentReader<typename Shape::Values, true, false> read_v(values(0), 0);
+  Fragment kept[Shape::kQueriesInRegisters ? kDim / 16 : 1][kM];
+  Accumulators<kM, Shape::kValueDim / 8> out;
+  clear(out);
+  Softmax<kM> softmax(args.scale);
+#pragma unroll 1
+  for (int i = 0; i < steps.count; ++i) {
+    const int key = steps.key(i);
+    const uint32_t stage = static_cast<uint32_t>(i % Shape::kStages * Shape::kStageBytes);
+    // A warp whose rows see none of these keys only loads.
+    const bool seen =
+        key <= query + Shape::kWarpRows - 1 && (args.window == 0 || query - (key + kKeys - 1) < args.window);
+    cp_async_wait<0>();
+    __syncthreads();
+    if constexpr (Shape::kStages > 1) {
+      if (i + 1 < steps.count) load_keys(i + 1), load_values(i + 1);
+    } else {
+      load_values(i);
+    }
+    cp_async_commit();
+    if (Shape::kQueriesInRegisters && i == 0) {
+#pragma unroll
+      for (int k16 = 0; k16 < (Shape::kQueriesInRegisters ? kDim / 16 : 0); ++k16) {
+#pragma unroll
+        for (int m = 0; m < kM; ++m) read_q.read(kept[k16][m], m, k16);
+      }
+    }
+    Accumulators<kM, kKeys / 8> s;
+    if (seen) {
+      clear(s);
+#pragma unroll
+      for (int k16 = 0; k16 < kDim / 16; ++k16) {
+        Fragment b[kKeys / 16];
+#pragma unroll
+        for (int n = 0; n < kKeys / 16; ++n) read_k.read(b[n], n, k16, stage);
+        if constexpr (Shape::kQueriesInRegisters) {
+          multiply(s, kept[k16], b);
+        } else {
+          Fragment a[kM];
+#pragma unroll
+          for (int m = 0; m < kM; ++m) read_q.read(a[m], m, k16);
+          multiply(s, a, b);
+        }
+      }
+    }
+    if constexpr (Shape::kStages == 1) {
+      cp_async_wait<0>();
+      __syncthreads();
+      if (i + 1 < steps.count) load_keys(i + 1);
+      cp_async_commit();
+    }
+    if (!seen) continue;
+    if (key + kKeys - 1 > query || (args.window > 0 && query + Shape::kWarpRows - 1 - key >= args.window)) {
+      hide_unseen(s, query, key, args.window);
+    }
+    float rescale[kM][2];
+    softmax.make_probabilities(s, rescale);
+#pragma unroll
+    for (int m = 0; m < kM; ++m) {
+      // Most steps bring no larger score in any row of the warp.
+      const bool grown = rescale[m][0] != 1.0f || rescale[m][1] != 1.0f;
+      if (!__any_sync(0xffffffffu, grown)) continue;
+#pragma unroll
+      for (int n = 0; n < Shape::kValueDim / 8; ++n) {
+#pragma unroll
+        for (int x = 0; x < 4; ++x) out[m][n][x] *= rescale[m][x / 2];
+      }
+    }
+#pragma unroll
+    for (int k16 = 0; k16 < kKeys / 16; ++k16) {
+      Fragment a[kM];
+#pragma unroll
+      for (int m = 0; m < kM; ++m) {
+#pragma unroll
+        for (int x = 0; x < 4; ++x) {
+          const float(&pair)[4] = s[m][2 * k16 + x / 2];
+          a[m][x] = pack_bf16(pair[2 * (x % 2)], pair[2 * (x % 2) + 1]);
+        }
+      }
+#pragma unroll
+      for (int n = 0; n < Shape::kValueDim / 16; ++n) {
+        Fragment b;
+        read_v.read(b, n, k16, stage);
+#pragma unroll
+        for (int m = 0; m < kM; ++m) {
+          mma_m16n8k16(out[m][2 * n], a[m], b[0], b[1]);
+          mma_m16n8k16(out[m][2 * n + 1], a[m], b[2], b[3]);
+        }
+      }
+    }
+  }
+  store_rows(args, softmax, out, tile, query, head);
+}
+
+template <class Shape>
+void launch(const Context& context, const ForwardArgs& args, int64_t items) {
+  check(cudaFuncSetAttribute(forward_kernel<Shape>, cudaFuncAttributeMaxDynamicSharedMemorySize, Shape::kBytes),
+        "preparing attention");
+  forward_kernel<Shape><<<blocks_for(items, 1), Shape::kThreads, Shape::kBytes, stream_of(context)>>>(args);
+  check_launch("computing attention");
+}
+
+}  // namespace
+
+bool sm80_attention_serves(const Context& context, const AttentionArgs& args) {
+  const AttentionOptions& options = args.options;
+  return kernel_tiers(context).attention == Tier::kSm80 && args.q.dtype == DType::kBF16 && options.head_dim % 8 == 0 &&
+         options.v_head_dim % 8 == 0 && options.head_dim <= 256 && options.v_head_dim <= 256 &&
+         args.q.shape[0] <= INT32_MAX / 2 && options.sliding_window <= INT32_MAX / 2;
+}
+
+void sm80_attention(const Context& context, const AttentionArgs& args, const AttentionTiles& tiles) {
+  list_attention_tiles(context, args, TileWork::kKeys, tiles);
+  const AttentionOptions& options = args.options;
+  const ForwardArgs kernel_args{.tiles = tiles.data(),
+                                .q = elements<__nv_bfloat16>(args.q),
+                                .k = elements<__nv_bfloat16>(args.k),
+                                .v = elements<__nv_bfloat16>(args.v),
+                                .out = elements<__nv_bfloat16>(args.out),
+                                .lse = elements<float>(args.lse),
+                                .tokens = args.q.shape[0],
+                                .num_heads = static_cast<int>(options.num_heads),
+                                .num_kv_heads = static_cast<int>(options.num_kv_heads),
+                                .head_dim = static_cast<int>(options.head_dim),
+                                .v_head_dim = static_cast<int>(options.v_head_dim),
+                                .scale = options.scale,
+                                .window = static_cast<int>(options.sliding_window)};
+  const auto start = [&](auto shape) {
+    launch<decltype(shape)>(context, kernel_args, tiles.count * options.num_heads);
+  };
+  with_attention_shape<ForwardShape<64, 64, 64, 2, 2>,                                       // 48 KB
+                       ForwardShape<128, 128, 64, 2, 2>, ForwardShape<128, 128, 64, 1, 2>,   // 96, 64 KB
+                       ForwardShape<128, 128, 32, 1, 2>,                                     // 48 KB
+                       ForwardShape<192, 128, 64, 1, 2>, ForwardShape<192, 128, 32, 1, 1>,   // 88, 68 KB
+                       ForwardShape<256, 256, 64, 1, 1>, ForwardShape<256, 256, 32, 1, 1>>(  // 128, 96 KB
+      options.head_dim, options.v_head_dim, kernel_tiers(context).shared_memory, start);
+}
+
+}  // namespace hone::cuda::sm80
