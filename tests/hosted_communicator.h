@@ -31,6 +31,7 @@ class HostedCommunicator : public Communicator {
   }
 
   void fork(Stream&) override {}
+  void follow(const CopyLane& lane) override { lane.finish(host_, lane.calls()); }
   void join(Stream&, int64_t) override { control().check(); }
   void finish(Stream& stream, int64_t) override {
     stream.synchronize();

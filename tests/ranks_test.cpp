@@ -49,6 +49,10 @@ struct Job {
   fs::path save_to = {};  ///< the training state, after the last step
   fs::path resume_from = {};
   int64_t least_bucket_bytes = 0;
+  Offload offload = {};
+  bool offload_activations = false;
+  bool recompute = false;  ///< everything
+  bool optimizer_in_backward = false;
 };
 
 /// What came of it.
@@ -110,12 +114,19 @@ Outcome train(const Job& job, Communicator* ranks, ZeroStage stage) {
                  .ranks = ranks,
                  .stage = stage,
                  .least_bucket_bytes = job.least_bucket_bytes,
-                 .formats = job.formats});
+                 .formats = job.formats,
+                 .offload = job.offload,
+                 .offload_activations = job.offload_activations,
+                 .optimizer_in_backward = job.optimizer_in_backward});
   OptimizerOptions optimizer;
   optimizer.kind = job.optimizer;
   optimizer.weight_decay = 0.1;
   optimizer.max_grad_norm = job.max_grad_norm;
   const auto engine = replay.make_engine(job.aux_coefficient, optimizer);
+  if (job.recompute) {
+    engine->set_recompute({.everything = true, .kinds = {}});
+    engine->reserve();
+  }
   Outcome outcome;
   if (!job.resume_from.empty()) {
     load_training_state(job.resume_from, replay.store());
@@ -123,7 +134,7 @@ Outcome train(const Job& job, Communicator* ranks, ZeroStage stage) {
     stream.synchronize();
   }
   for (size_t i = job.first; i < job.steps.size(); ++i) {
-    engine->accumulate(job.steps[i], static_cast<int64_t>(i));
+    engine->accumulate(job.steps[i], static_cast<int64_t>(i), {1e-3, static_cast<int64_t>(i)});
     outcome.steps.push_back(engine->update({1e-3, static_cast<int64_t>(i)}));
   }
   if (!job.save_to.empty()) save(job.save_to, replay.store(), stream, ranks);
@@ -489,6 +500,78 @@ TEST(Ranks, KeepTheirShareOfGradientsAndWeightsAndMemoryForFourHalves) {
   const auto share = [&](int64_t whole) { return whole / 4 + 2 * whole / kLayers; };
   EXPECT_TRUE(about(gradients.gradients, share(state.gradients), state.gradients)) << gradients.gradients;
   EXPECT_TRUE(about(values.weights, share(state.weights), state.weights)) << values.weights;
+}
+
+/// Everything that can be in host memory, apart and together.
+constexpr std::array kOffloads = {Offload{.optimizer = true}, Offload{.params = true}, Offload{.experts = true},
+                                  Offload{.optimizer = true, .params = true}};
+
+void expect_offload_changes_nothing(Job job, const std::function<Outcome(const Job&)>& trained) {
+  const Outcome resident = trained(job);
+  for (const Offload& offload : kOffloads) {
+    job.offload = offload;
+    for (const bool activations : {false, true}) {
+      SCOPED_TRACE(job.model + " " + job.adapter + (offload.optimizer ? " optimizer" : "") +
+                   (offload.params ? " params" : "") + (offload.experts ? " experts" : "") +
+                   (activations ? " activations" : "") + (job.recompute ? ", recomputed" : ""));
+      job.offload_activations = activations;
+      expect_same_bits(trained(job), resident);
+    }
+  }
+}
+
+TEST(Offload, KeepsEveryBitOnOneRank) {
+  const auto alone = [](const Job& job) { return train(job, nullptr, ZeroStage::kNone); };
+  for (const char* model : {"qwen3_moe", "deepseek_v3", "qwen3_next", "gpt_oss"}) {
+    expect_offload_changes_nothing({.model = model, .steps = steps_of(model, {2, 3})}, alone);
+  }
+  const std::vector<StepData> steps = steps_of("qwen3_moe", {2, 3});
+  const TrainingFormats codes{.m = DType::kI8, .v = DType::kU8},
+      narrow{.gradient = DType::kBF16, .master = DType::kBF16, .m = DType::kBF16, .v = DType::kBF16};
+  expect_offload_changes_nothing({.dtype = DType::kBF16, .steps = steps, .recompute = true}, alone);
+  expect_offload_changes_nothing({.dtype = DType::kBF16, .formats = codes, .steps = steps}, alone);
+  expect_offload_changes_nothing({.dtype = DType::kBF16, .formats = narrow, .steps = steps}, alone);
+  expect_offload_changes_nothing({.adapter = "lora_attention_init", .steps = steps, .recompute = true}, alone);
+  expect_offload_changes_nothing({.adapter = "lora_experts_init", .steps = steps}, alone);
+}
+
+TEST(Offload, KeepsEveryBitWhereLayersAreSteppedInBackward) {
+  const auto alone = [](const Job& job) { return train(job, nullptr, ZeroStage::kNone); };
+  expect_offload_changes_nothing(
+      {.max_grad_norm = 0, .steps = steps_of("qwen3_moe", {1, 1, 1}), .recompute = true, .optimizer_in_backward = true},
+      alone);
+}
+
+TEST(Offload, KeepsEveryBitOfSharedWeights) {
+  const auto together = [](const Job& job) { return train_by(3, job, ZeroStage::kValues); };
+  const std::vector<StepData> steps = steps_of("qwen3_moe", {3, 2});
+  expect_offload_changes_nothing({.steps = steps}, together);
+  expect_offload_changes_nothing({.adapter = "lora_experts_init", .steps = steps, .recompute = true}, together);
+  // Frozen weights that every rank has whole are offloaded, too.
+  const auto apart = [](const Job& job) { return train_by(2, job, ZeroStage::kState); };
+  expect_offload_changes_nothing({.adapter = "lora_attention_init", .steps = steps}, apart);
+}
+
+TEST(Offload, TakesWhatItSaysFromTheDevice) {
+  Json json = HfConfig::read(goldens() / "qwen3_moe/model").json();
+  constexpr int64_t kLayers = 64;
+  json["num_hidden_layers"] = kLayers;
+  const auto bytes = [&](Offload offload) {
+    LoadedModel model(HfConfig(json, "config.json"), goldens() / "qwen3_moe/model", DType::kBF16);
+    TrainableOptions options;
+    options.ranks = {.offload = offload, .least_sharded_elements = 0};
+    model.set_trainable(options);
+    return model.store().bytes();
+  };
+  const ParameterBytes resident = bytes({}), state = bytes({.optimizer = true}), values = bytes({.params = true});
+  EXPECT_EQ(state.moments + state.master, 0);
+  EXPECT_EQ(state.host, resident.moments + resident.master);
+  EXPECT_EQ(state.weights, resident.weights);
+  EXPECT_EQ(resident.host, 0);
+  // Two slots for each half of the layers stay, and what is outside of them; a tensor is padded to 256 elements.
+  EXPECT_LT(values.weights, resident.weights / 4);
+  EXPECT_GE(values.weights + values.host, resident.weights);
+  EXPECT_EQ(values.moments, resident.moments);
 }
 
 }  // namespace

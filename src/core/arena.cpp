@@ -6,10 +6,16 @@
 
 namespace hone {
 
+/// A dry arena starts at a non-null address, so that views of its tensors are `defined`.
+std::byte* Arena::base() const { return dry_ ? reinterpret_cast<std::byte*>(Buffer::kAlignment) : buffer_.data(); }
+
+Tensor Arena::taken_since(size_t mark) const {
+  HONE_ASSERT(mark <= top_, name_);
+  return {base() + mark, DType::kU8, {static_cast<int64_t>(top_ - mark)}, device_};
+}
+
 Tensor Arena::take(Shape shape, DType dtype) {
-  // A dry arena starts at a non-null address, so that views of its tensors are `defined`.
-  std::byte* base = dry_ ? reinterpret_cast<std::byte*>(Buffer::kAlignment) : buffer_.data();
-  Tensor tensor{base + top_, dtype, shape, device_};
+  Tensor tensor{base() + top_, dtype, shape, device_};
   const size_t bytes = (tensor.bytes() + kAlignment - 1) / kAlignment * kAlignment;
   HONE_ASSERT(dry_ || top_ + bytes <= buffer_.size(),
               fmt::format("arena '{}' holds {} bytes, {} are asked for", name_, buffer_.size(), top_ + bytes));

@@ -22,6 +22,8 @@ class Arena {
   Tensor take(Shape shape, DType dtype);
 
   size_t mark() const { return top_; }
+  /// The bytes of everything taken since `mark`.
+  Tensor taken_since(size_t mark) const;
   /// Frees everything taken since `mark`.
   void release(size_t mark);
 
@@ -34,6 +36,8 @@ class Arena {
   size_t capacity() const { return buffer_.size(); }
 
  private:
+  std::byte* base() const;
+
   Device device_;
   std::string name_;
   Buffer buffer_;

@@ -52,6 +52,11 @@ void release(int device, std::byte* memory) noexcept;
 std::byte* allocate_pinned(size_t bytes);
 void release_pinned(std::byte* memory) noexcept;
 
+/// Makes host memory that is there already reachable for copies and kernels of all devices, at the same address. Throws
+/// Error(kDeviceFailed) with the size.
+void pin(int device, std::byte* memory, size_t bytes);
+void unpin(std::byte* memory) noexcept;
+
 /// Copies that wait for nothing but themselves: work queued on streams is not ordered against them.
 void copy_to_device(int device, std::byte* destination, const void* source, size_t bytes);
 void copy_to_host(int device, void* destination, const std::byte* source, size_t bytes);

@@ -18,6 +18,8 @@ std::byte* allocate(int, size_t) { HONE_ASSERT(false, "built without CUDA"); }
 void release(int, std::byte*) noexcept {}
 std::byte* allocate_pinned(size_t) { HONE_ASSERT(false, "built without CUDA"); }
 void release_pinned(std::byte*) noexcept {}
+void pin(int, std::byte*, size_t) { HONE_ASSERT(false, "built without CUDA"); }
+void unpin(std::byte*) noexcept {}
 void copy_to_device(int, std::byte*, const void*, size_t) { HONE_ASSERT(false, "built without CUDA"); }
 void copy_to_host(int, void*, const std::byte*, size_t) { HONE_ASSERT(false, "built without CUDA"); }
 

@@ -96,6 +96,19 @@ std::byte* allocate_pinned(size_t bytes) {
 
 void release_pinned(std::byte* memory) noexcept { cudaFreeHost(memory); }
 
+void pin(int device, std::byte* memory, size_t bytes) {
+  check(cudaSetDevice(device), "selecting a GPU");
+  const cudaError_t error = cudaHostRegister(memory, bytes, cudaHostRegisterPortable | cudaHostRegisterMapped);
+  if (error == cudaSuccess) return;
+  cudaGetLastError();
+  throw Error(ExitCode::kDeviceFailed,
+              fmt::format("the driver does not pin {:.2f} GB of host memory: {}", static_cast<double>(bytes) / 1e9,
+                          cudaGetErrorString(error)),
+              "", "offload less (cpu_offload), or raise the limit of locked memory (ulimit -l)");
+}
+
+void unpin(std::byte* memory) noexcept { cudaHostUnregister(memory); }
+
 void copy_to_device(int device, std::byte* destination, const void* source, size_t bytes) {
   check(cudaSetDevice(device), "selecting a GPU");
   check(cudaMemcpy(destination, source, bytes, cudaMemcpyHostToDevice), "copying to the GPU");

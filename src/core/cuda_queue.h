@@ -44,7 +44,7 @@ class CudaQueue {
 
   /// Queues a copy from host memory, which may be reused at once.
   void upload(std::byte* destination, const void* source, size_t bytes);
-  /// Queues a copy to host memory and waits for it.
+  /// Queues a copy to host memory, from the device or from pinned memory, and waits for it.
   void download(void* destination, const std::byte* source, size_t bytes);
   /// Waits; throws Error(kDeviceFailed) if the device has failed.
   void synchronize();

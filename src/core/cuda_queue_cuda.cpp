@@ -122,7 +122,7 @@ void CudaQueue::upload(std::byte* destination, const void* source, size_t bytes)
 }
 
 void CudaQueue::download(void* destination, const std::byte* source, size_t bytes) {
-  cuda::check(cudaMemcpyAsync(destination, source, bytes, cudaMemcpyDeviceToHost, state_->stream),
+  cuda::check(cudaMemcpyAsync(destination, source, bytes, cudaMemcpyDefault, state_->stream),
               "copying from the GPU");
   synchronize();
 }

@@ -9,6 +9,7 @@
 #include <span>
 #include <vector>
 
+#include "core/copy_lane.h"
 #include "core/stream.h"
 #include "dist/control.h"
 
@@ -62,6 +63,8 @@ class Communicator {
   /// run after what is queued on `stream` now. join: what is queued on `stream` from now on runs after the first
   /// `calls` collectives.
   virtual void fork(Stream& stream) = 0;
+  /// Collectives called from now on run after the copies that the lane has been given.
+  virtual void follow(const CopyLane&) {}
   virtual void join(Stream& stream, int64_t calls) = 0;
   void join(Stream& stream) { join(stream, calls()); }
   /// The host waits until the first `calls` collectives have run. Throws if a rank is lost, so that nothing is queued

@@ -271,6 +271,8 @@ class NcclCommunicator : public Communicator {
     cuda::check(cudaStreamWaitEvent(stream_, forked_), "waiting for an event");
   }
 
+  void follow(const CopyLane& lane) override { lane.hold(stream_); }
+
   void join(Stream& stream, int64_t calls) override {
     control_->check();
     if (calls == 0) return;

@@ -7,16 +7,16 @@
 
 namespace hone {
 
-WeightRing::WeightRing(Communicator& communicator, const ParameterStore& store, const Placement& placement)
-    : communicator_(communicator), placement_(placement), buckets_(placement.groups().size()) {
+WeightRing::WeightRing(Communicator* ranks, const ParameterStore& store, const Placement& placement, Device device)
+    : ranks_(ranks), lane_(device), placement_(placement), buckets_(placement.groups().size()) {
   for (const Bucket& bucket : store.all_buckets()) {
-    if (bucket.shards_values()) buckets_[bucket.parameters.front()->group()->index()].push_back(&bucket);
+    if (bucket.brings_values()) buckets_[bucket.parameters.front()->group()->index()].push_back(&bucket);
   }
 }
 
 void WeightRing::acquire(const Context& context, const ParameterGroup& group, Use use) {
   if (!use.reads_values) return;
-  if (has_shards(group)) {
+  if (brings(group)) {
     bring(context, group);
     slots_[group.slot()].used = true;
   }
@@ -28,12 +28,12 @@ void WeightRing::acquire(const Context& context, const ParameterGroup& group, Us
     const std::ptrdiff_t next = use.backward ? index - ahead : index + ahead;
     if (next < 0 || next >= count) return;
     const ParameterGroup& other = placement_.groups()[static_cast<size_t>(next)];
-    if (has_shards(other) && !slots_[other.slot()].used) bring(context, other);
+    if (brings(other) && !slots_[other.slot()].used) bring(context, other);
   }
 }
 
 void WeightRing::release(const ParameterGroup& group) {
-  if (has_shards(group)) slots_[group.slot()].used = false;
+  if (brings(group)) slots_[group.slot()].used = false;
 }
 
 void WeightRing::forget_trained() {
@@ -53,28 +53,50 @@ void WeightRing::bring(const Context& context, const ParameterGroup& group) {
   }
   slot.group = &group;
   slot.stale = false;
-  for (const Bucket* bucket : buckets_[group.index()]) gather(context, *bucket);
+  for (const Bucket* bucket : buckets_[group.index()]) bring(context, *bucket);
+}
+
+void WeightRing::bring(const Context& context, const Bucket& bucket) {
+  Stream& stream = context.stream();
+  Tensor own = bucket.values;
+  if (bucket.shards_values()) {
+    const Part part =
+        even_parts(bucket.elements, ranks_->size(), Bucket::kAlignment)[static_cast<size_t>(ranks_->rank())];
+    own = {element_at(bucket.values, part.offset), bucket.values.dtype, {part.count}, bucket.values.device};
+  }
+  if (bucket.in_host) {
+    lane_.fork(stream);
+    const ProfileScope scope(stream, lane_.cuda_stream(), "from host", bucket.name, static_cast<double>(own.bytes()));
+    lane_.copy(stream, own, bucket.own_values);
+  } else {
+    copy(context, bucket.own_values, own);
+  }
+  if (bucket.shards_values()) return gather(context, bucket);
+  const int64_t call = lane_.calls();
+  bucket.arrivals->expect({.on_stream =
+                               [this, &stream, call, &bucket] {
+                                 const ProfileScope scope(stream, ProfileKind::kWait, "wait for", bucket.name);
+                                 lane_.join(stream, call);
+                               },
+                           .on_host = [this, &stream, call] { lane_.finish(stream, call); }});
 }
 
 void WeightRing::gather(const Context& context, const Bucket& bucket) {
   Stream& stream = context.stream();
-  const std::vector<Part> parts = even_parts(bucket.elements, communicator_.size(), Bucket::kAlignment);
-  const Part& own = parts[static_cast<size_t>(communicator_.rank())];
-  copy(context, bucket.own_values,
-       {element_at(bucket.values, own.offset), bucket.values.dtype, {own.count}, bucket.values.device});
-  communicator_.fork(stream);
+  ranks_->fork(stream);
+  if (bucket.in_host) ranks_->follow(lane_);
   {
-    const ProfileScope scope(stream, communicator_.cuda_stream(), "all-gather", bucket.name,
+    const ProfileScope scope(stream, ranks_->cuda_stream(), "all-gather", bucket.name,
                              static_cast<double>(bucket.values.bytes()));
-    communicator_.all_gather(stream, bucket.values, parts);
+    ranks_->all_gather(stream, bucket.values, even_parts(bucket.elements, ranks_->size(), Bucket::kAlignment));
   }
-  const int64_t call = communicator_.calls();
+  const int64_t call = ranks_->calls();
   bucket.arrivals->expect({.on_stream =
                                [this, &stream, call, &bucket] {
                                  const ProfileScope scope(stream, ProfileKind::kWait, "wait for", bucket.name);
-                                 communicator_.join(stream, call);
+                                 ranks_->join(stream, call);
                                },
-                           .on_host = [this, &stream, call] { communicator_.finish(stream, call); }});
+                           .on_host = [this, &stream, call] { ranks_->finish(stream, call); }});
 }
 
 }  // namespace hone

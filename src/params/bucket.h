@@ -31,17 +31,20 @@ struct Bucket {
 
   std::string name;  ///< "layer 3 feed-forward", "layer 3", "head", "embedding", "layer 9 to layer 4"
   ZeroStage stage = ZeroStage::kNone;
-  bool trained = true;  ///< false: frozen parameters, which are in buckets for their values alone
+  bool trained = true;   ///< false: frozen parameters, which are in buckets for their values alone
+  bool in_host = false;  ///< between uses of the group its values are in host memory
   std::vector<Parameter*> parameters;
   std::vector<int64_t> offsets;
   int64_t elements = 0;  ///< a multiple of ranks · kAlignment
   /// Its parameters have no other use in a micro-batch than the one that has written a gradient.
   bool one_use = true;
   // From allocation on:
-  /// [elements]. Where they are sharded: the memory that the values of the group's use are brought to, which other
-  /// groups have before and after it.
+  /// [elements]. Of values that are brought, and of gradients that are sharded: memory that other groups have before
+  /// and after the bucket's.
   Tensor values, gradients;
-  Tensor own_values, own_gradients;  ///< [elements / ranks], of this rank, where they are sharded
+  /// What this rank keeps of values that are brought: [elements / ranks] where they are sharded, else all.
+  Tensor own_values;
+  Tensor own_gradients;  ///< [elements / ranks], where they are sharded
 
   /// Of the values, which its parameters wait for where they are read.
   std::shared_ptr<Arrivals> arrivals = std::make_shared<Arrivals>();
@@ -49,12 +52,24 @@ struct Bucket {
   bool sharded() const { return stage >= ZeroStage::kState; }
   bool shards_gradients() const { return trained && stage >= ZeroStage::kGradients; }
   bool shards_values() const { return stage >= ZeroStage::kValues; }
+  /// Whether its values are on the device for uses of the group alone: from other ranks, or from host memory.
+  bool brings_values() const { return shards_values() || in_host; }
 };
 
-/// Which rank of how many a process is, and what the ranks share.
+/// What is kept in host memory between uses.
+struct Offload {
+  bool optimizer = false;  ///< moments and masters, which the optimizer's kernels read and write where they are
+  bool params = false;     ///< the values of layers, except vectors and other small ones
+  bool experts = false;    ///< of these, routed experts' alone
+
+  bool values() const { return params || experts; }
+};
+
+/// Which rank of how many a process is, what the ranks share, and what is in host memory.
 struct RankShare {
   int rank = 0, ranks = 1;
   ZeroStage stage = ZeroStage::kNone;
+  Offload offload = {};
   /// Gradients and values of smaller parameters, and of those outside the layers, stay whole on every rank.
   int64_t least_sharded_elements = 100'000;
   /// Gradients of fewer bytes wait for the next group's: a collective begins by waiting for the slowest rank, on

@@ -25,7 +25,7 @@ bool is_linear(const Parameter& p) {
 template <class Chosen>
 void order(ParameterStore& store, ThreadPool& pool, Chosen chosen) {
   for (Parameter& p : store.all()) {
-    if (!chosen(p) || p.trainable() || p.shards_values()) continue;
+    if (!chosen(p) || p.trainable() || p.brings_values()) continue;
     if (gains_from_tiles(p.value().device, p.dtype(), p.shape())) p.order_as_tiles(pool);
   }
 }

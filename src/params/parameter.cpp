@@ -56,7 +56,7 @@ void Parameter::hold_in(const WeightFormat& format) {
 }
 
 void Parameter::order_as_tiles(ThreadPool& pool) {
-  HONE_ASSERT(!trainable_ && !shards_values() && format_->dense(), name());
+  HONE_ASSERT(!trainable_ && !brings_values() && format_->dense(), name());
   hone::order_as_tiles(pool, value());
   format_ = &tile_format();
 }
@@ -75,7 +75,8 @@ TrainingFormats Parameter::formats() const {
   return formats;
 }
 
-bool Parameter::shards_values() const { return bucket_ != nullptr && bucket_->stage == ZeroStage::kValues; }
+bool Parameter::shards_values() const { return bucket_ != nullptr && bucket_->shards_values(); }
+bool Parameter::brings_values() const { return bucket_ != nullptr && bucket_->brings_values(); }
 
 GradDest Parameter::grad() {
   if (!trainable_) return {};

@@ -177,6 +177,9 @@ class Parameter : public NarrowGradWeight {
   bool sharded() const { return elements_per_rank_ > 0; }
   /// Whether that holds for its values.
   bool shards_values() const;
+  /// Whether ops find its values where its group's turn has brought them: from other ranks or from host memory. What
+  /// stored() has stays where it is.
+  bool brings_values() const;
   /// Whether its gradients are in memory that others have before and after it: written in one pass of backward, and
   /// used up when its group is released.
   bool stages_gradients() const { return stages_gradients_; }
@@ -193,7 +196,7 @@ class Parameter : public NarrowGradWeight {
   /// What loading, saving and the optimizer work with. Values that are on their way from other ranks are awaited: by
   /// the host.
   const StoredValue& stored() const {
-    if (arrivals_ && !shards_values()) arrivals_->await_on_host();
+    if (arrivals_ && !brings_values()) arrivals_->await_on_host();
     return stored_;
   }
   /// The elements of own(), as stored() has them.

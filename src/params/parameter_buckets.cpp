@@ -20,6 +20,7 @@ struct BucketKey {
   int64_t position;  ///< minus the group's index
   DType dtype, gradient;
   ZeroStage stage;
+  bool in_host;
 
   auto operator<=>(const BucketKey&) const = default;
 };
@@ -32,8 +33,8 @@ std::vector<Bucket> merge_small(std::map<BucketKey, Bucket> buckets, int64_t lea
     const auto small =
         std::find_if(merged.begin(), merged.end(), [&, k = key, one_use = bucket.one_use](const auto& m) {
           const auto& [other, earlier] = m;
-          return BucketKey{k.frozen, k.position, other.dtype, other.gradient, other.stage} == k &&
-                 k.stage <= ZeroStage::kState && earlier.one_use == one_use &&
+          return BucketKey{k.frozen, k.position, other.dtype, other.gradient, other.stage, other.in_host} == k &&
+                 k.stage <= ZeroStage::kState && !k.in_host && earlier.one_use == one_use &&
                  earlier.elements * static_cast<int64_t>(size_of(k.gradient)) < least_bytes;
         });
     if (small == merged.end()) {
@@ -54,16 +55,27 @@ std::vector<Bucket> merge_small(std::map<BucketKey, Bucket> buckets, int64_t lea
 
 int64_t aligned(int64_t elements, int64_t alignment) { return (elements + alignment - 1) / alignment * alignment; }
 
+bool is_large_in_layer(const Parameter& p, const RankShare& share) {
+  return p.group()->layer() >= 0 && p.shape().numel() >= share.least_sharded_elements;
+}
+
 /// What ranks share of a parameter. The state of parameters outside the layers alone, since a head writes its gradient
 /// in forward, and a tied embedding has two uses.
 ZeroStage stage_of(const Parameter& p, const RankShare& share, bool adapters) {
-  const bool large = p.group()->layer() >= 0 && p.shape().numel() >= share.least_sharded_elements;
+  if (share.ranks == 1) return ZeroStage::kNone;
+  const bool large = is_large_in_layer(p, share);
   if (!p.trainable()) {
     const bool sharded = share.stage == ZeroStage::kValues && large && p.format().dense();
     return sharded ? ZeroStage::kValues : ZeroStage::kNone;
   }
   if (adapters && p.kind() != ParameterKind::kLora) return ZeroStage::kNone;
   return large ? share.stage : std::min(share.stage, ZeroStage::kState);
+}
+
+bool is_in_host(const Parameter& p, const RankShare& share) {
+  const bool expert = p.kind() == ParameterKind::kExpertsGateUp || p.kind() == ParameterKind::kExpertsDown;
+  const bool chosen = share.offload.params ? p.kind() != ParameterKind::kLora : share.offload.experts && expert;
+  return chosen && is_large_in_layer(p, share) && p.format().dense();
 }
 
 }  // namespace
@@ -87,19 +99,24 @@ void ParameterStore::share_among(const RankShare& share) {
     p.stages_gradients_ = share_layer_gradients_ && p.trainable() && p.group() != nullptr && p.group()->layer() >= 0;
     adapters |= p.kind() == ParameterKind::kLora;
   }
-  if (share.ranks == 1) return;
-  HONE_ASSERT(!share_layer_gradients_, "layers whose gradients take turns cannot be summed later");
+  offloads_state_ = share.offload.optimizer;
+  if (share.ranks == 1 && !share.offload.values()) return;
+  HONE_ASSERT(share.ranks == 1 || !share_layer_gradients_, "layers whose gradients take turns cannot be summed later");
   std::map<BucketKey, Bucket> buckets;
   for (Parameter& p : parameters_) {
     HONE_ASSERT(p.group() != nullptr, p.name());
     const ZeroStage stage = stage_of(p, share, adapters);
-    if (!p.trainable() && stage == ZeroStage::kNone) continue;
-    const BucketKey key{!p.trainable(), -static_cast<int64_t>(p.group()->index()), p.dtype(),
-                        p.trainable() ? p.formats().gradient : p.dtype(), stage};
+    const bool in_host = is_in_host(p, share);
+    const bool among_ranks = share.ranks > 1 && (p.trainable() || stage != ZeroStage::kNone);
+    if (!among_ranks && !in_host) continue;
+    const BucketKey key{!p.trainable(), -static_cast<int64_t>(p.group()->index()),
+                        p.dtype(),      p.trainable() ? p.formats().gradient : p.dtype(),
+                        stage,          in_host};
     Bucket& bucket = buckets[key];
     bucket.name = p.group()->name();
     bucket.stage = stage;
     bucket.trained = p.trainable();
+    bucket.in_host = in_host;
     bucket.one_use = p.kind() != ParameterKind::kEmbedding;
     bucket.parameters.push_back(&p);
     bucket.offsets.push_back(bucket.elements);
@@ -107,13 +124,15 @@ void ParameterStore::share_among(const RankShare& share) {
   }
   buckets_ = merge_small(std::move(buckets), share.least_bucket_bytes);
   for (Bucket& bucket : buckets_) {
-    trained_buckets_ += bucket.trained ? 1 : 0;
+    HONE_ASSERT(!bucket.in_host || !bucket.trained || bucket.stage == ZeroStage::kNone || bucket.shards_values(),
+                "values that are gathered after a step are on the device");
+    trained_buckets_ += bucket.trained && share.ranks > 1 ? 1 : 0;
     bucket.elements = aligned(bucket.elements, share.ranks * Bucket::kAlignment);
     for (size_t i = 0; i < bucket.parameters.size(); ++i) {
       Parameter& p = *bucket.parameters[i];
       p.bucket_ = &bucket;
       p.arrivals_ = bucket.arrivals;
-      p.stages_gradients_ = bucket.shards_gradients();
+      if (share.ranks > 1) p.stages_gradients_ = bucket.shards_gradients();
       if (!bucket.sharded()) continue;
       HONE_ASSERT(!p.trainable() || p.formats().second_moment != SecondMoment::kFactored,
                   "factors belong to whole matrices");

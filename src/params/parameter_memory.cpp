@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "core/arena.h"
+#include "core/host_buffer.h"
 #include "ops/adamw/dynamic_code.h"
 #include "params/parameter_store.h"
 #include "params/placement.h"
@@ -69,6 +70,8 @@ struct ParameterStore::Part {
   int64_t ParameterBytes::*count;       ///< what it counts as
   Tensor Bucket::*of_bucket = nullptr;  ///< of parameters in buckets, the tensor that it is a part of
   std::function<Room(const Parameter&)> room = {};
+  /// The kind's home where it is offloaded; none: always the device.
+  bool (*in_host)(const ParameterStore&, const Parameter&) = nullptr;
 };
 
 const std::vector<ParameterStore::Part>& ParameterStore::parts() {
@@ -76,15 +79,23 @@ const std::vector<ParameterStore::Part>& ParameterStore::parts() {
     return [need](const Parameter& p, bool is_trained) { return is_trained ? need(p) : Need{}; };
   };
   const auto always = [](Room room) { return [room](const Parameter&) { return room; }; };
+  const auto value_in_host = [](const ParameterStore&, const Parameter& p) {
+    return p.bucket() != nullptr && p.bucket()->in_host;
+  };
+  const auto state_in_host = [](const ParameterStore& store, const Parameter&) { return store.offloads_state_; };
   static const std::vector<Part> list = {
       {[](Parameter& p) -> Tensor& { return p.stored_.payload; },
-       [](const Parameter& p, bool) { return p.shards_values() ? Need{} : whole_value(p); }, &ParameterBytes::weights,
+       [](const Parameter& p, bool) { return p.brings_values() ? Need{} : whole_value(p); }, &ParameterBytes::weights,
        &Bucket::values, always(Room::kWhole)},
       {[](Parameter& p) -> Tensor& { return p.stored_.payload; },
-       [](const Parameter& p, bool) { return when(p.shards_values(), {p.own().count}, p.dtype()); },
-       &ParameterBytes::weights, &Bucket::own_values, always(Room::kOwn)},
+       [](const Parameter& p, bool) {
+         if (!p.brings_values()) return Need{};
+         return p.shards_values() ? Need{{{p.own().count}, p.dtype()}} : whole_value(p);
+       },
+       &ParameterBytes::weights, &Bucket::own_values,
+       [](const Parameter& p) { return p.shards_values() ? Room::kOwn : Room::kWhole; }, value_in_host},
       {[](Parameter& p) -> Tensor& { return p.present_; },
-       [](const Parameter& p, bool) { return p.shards_values() ? whole_value(p) : Need{}; }, &ParameterBytes::weights,
+       [](const Parameter& p, bool) { return p.brings_values() ? whole_value(p) : Need{}; }, &ParameterBytes::weights,
        &Bucket::values, always(Room::kTurns)},
       {[](Parameter& p) -> Tensor& { return p.stored_.scales; },
        [](const Parameter& p, bool) {
@@ -100,55 +111,66 @@ const std::vector<ParameterStore::Part>& ParameterStore::parts() {
       {[](Parameter& p) -> Tensor& { return p.own_gradient_; }, trained([](const Parameter& p) {
          return when(hone::shards_gradients(p), {p.own().count}, p.formats().gradient);
        }),
-       &ParameterBytes::gradients, &Bucket::own_gradients, always(Room::kOwn)},
-      {[](Parameter& p) -> Tensor& { return p.moment1_.values; },
-       trained([](const Parameter& p) { return state_of(p, p.formats().has_m, p.formats().m); }),
-       &ParameterBytes::moments},
-      {[](Parameter& p) -> Tensor& { return p.moment1_.scales; },
-       trained([](const Parameter& p) { return scales_of(p, p.formats().has_m, p.formats().m); }),
-       &ParameterBytes::moments},
-      {[](Parameter& p) -> Tensor& { return p.moment2_.values; },
-       trained([](const Parameter& p) { return state_of(p, keeps(p, SecondMoment::kWhole), p.formats().v); }),
-       &ParameterBytes::moments},
-      {[](Parameter& p) -> Tensor& { return p.moment2_.scales; },
-       trained([](const Parameter& p) { return scales_of(p, keeps(p, SecondMoment::kWhole), p.formats().v); }),
-       &ParameterBytes::moments},
-      {[](Parameter& p) -> Tensor& { return p.row_moments_; },
-       trained([](const Parameter& p) { return factors_of(p, 1); }), &ParameterBytes::moments},
-      {[](Parameter& p) -> Tensor& { return p.column_moments_; },
-       trained([](const Parameter& p) { return factors_of(p, 2); }), &ParameterBytes::moments},
-      {[](Parameter& p) -> Tensor& { return p.master_; },
-       trained([](const Parameter& p) { return state_of(p, p.keeps_master(), DType::kF32); }),
-       &ParameterBytes::master}};
-  return list;
+       &ParameterBytes::gradients, &Bucket::own_gradients, always(Room::kOwn)}};
+  static const std::vector<Part> all = [&] {
+    std::vector<Part> parts = list;
+    const auto add_state = [&](Tensor& (*tensor)(Parameter&), auto need, int64_t ParameterBytes::*count) {
+      parts.push_back({tensor, trained(need), count, nullptr, {}, state_in_host});
+    };
+    add_state([](Parameter& p) -> Tensor& { return p.moment1_.values; },
+              [](const Parameter& p) { return state_of(p, p.formats().has_m, p.formats().m); },
+              &ParameterBytes::moments);
+    add_state([](Parameter& p) -> Tensor& { return p.moment1_.scales; },
+              [](const Parameter& p) { return scales_of(p, p.formats().has_m, p.formats().m); },
+              &ParameterBytes::moments);
+    add_state([](Parameter& p) -> Tensor& { return p.moment2_.values; },
+              [](const Parameter& p) { return state_of(p, keeps(p, SecondMoment::kWhole), p.formats().v); },
+              &ParameterBytes::moments);
+    add_state([](Parameter& p) -> Tensor& { return p.moment2_.scales; },
+              [](const Parameter& p) { return scales_of(p, keeps(p, SecondMoment::kWhole), p.formats().v); },
+              &ParameterBytes::moments);
+    add_state([](Parameter& p) -> Tensor& { return p.row_moments_; },
+              [](const Parameter& p) { return factors_of(p, 1); }, &ParameterBytes::moments);
+    add_state([](Parameter& p) -> Tensor& { return p.column_moments_; },
+              [](const Parameter& p) { return factors_of(p, 2); }, &ParameterBytes::moments);
+    add_state([](Parameter& p) -> Tensor& { return p.master_; },
+              [](const Parameter& p) { return state_of(p, p.keeps_master(), DType::kF32); }, &ParameterBytes::master);
+    return parts;
+  }();
+  return all;
 }
+
+/// Which memory a tensor is in, and where.
+struct ParameterStore::Home {
+  bool in_host = false;
+  std::optional<int> slot = {};  ///< of memory that groups take turns in; none: the tensor has its place for itself
+  size_t offset = 0;             ///< in the slot, until settle()
+};
 
 /// Where the tensors of a part are in its memory.
 struct ParameterStore::Places {
-  /// A slot of memory that groups take turns in; none: the tensor has its place for itself.
-  using Slot = std::optional<int>;
-
   struct Place {
     const Parameter* parameter;
-    Slot slot;
-    size_t offset;  ///< in the slot, until settle()
+    Home home;
     Shape shape;
     DType dtype;
   };
   struct OfBucket {
     size_t index;
-    Slot slot;
-    size_t offset;
+    Home home;
     int64_t elements;
     DType dtype;
   };
   std::vector<Place> list;
   std::vector<OfBucket> buckets;
-  size_t bytes = 0;
+  size_t bytes = 0, host_bytes = 0;
   std::map<int, std::map<size_t, size_t>> slots;  ///< what each group has in a slot
 
   /// The end of what is there already, which what comes next moves.
-  size_t& top(Slot slot, const ParameterGroup* group) { return slot ? slots[*slot][group->index()] : bytes; }
+  size_t& top(const Home& home, const ParameterGroup* group) {
+    if (home.in_host) return host_bytes;
+    return home.slot ? slots[*home.slot][group->index()] : bytes;
+  }
 
   /// Places the slots, each as large as the group with the most in it needs.
   void settle() {
@@ -159,16 +181,22 @@ struct ParameterStore::Places {
       for (const auto& [group, size] : groups) most = std::max(most, size);
       bytes += most;
     }
-    for (Place& place : list) place.offset += place.slot ? begins.at(*place.slot) : 0;
-    for (OfBucket& bucket : buckets) bucket.offset += bucket.slot ? begins.at(*bucket.slot) : 0;
+    const auto move = [&](Home& home) { home.offset += home.slot ? begins.at(*home.slot) : 0; };
+    for (Place& place : list) move(place.home);
+    for (OfBucket& bucket : buckets) move(bucket.home);
   }
 };
 
-namespace {
+ParameterStore::Home ParameterStore::home_of(const Part& part, const Parameter& parameter) const {
+  if (part.in_host != nullptr && part.in_host(*this, parameter)) return {.in_host = true};
+  if (!part.room || part.room(parameter) != Room::kTurns) return {};
+  // While a group is used, values of the next one are on their way, and gradients of the one before it have not left.
+  // Gradients that the optimizer uses up at once take turns in one slot.
+  const bool used_at_once = part.of_bucket == &Bucket::gradients && !hone::shards_gradients(parameter);
+  return {.slot = used_at_once ? 0 : parameter.group()->slot()};
+}
 
-/// While several ranks use a group, what the next one needs is on its way, and what the one before it has left. On one
-/// rank nothing is, and all groups take turns in one slot.
-int slot_of(const Parameter& parameter) { return parameter.bucket() != nullptr ? parameter.group()->slot() : 0; }
+namespace {
 
 size_t aligned(size_t bytes) { return (bytes + Arena::kAlignment - 1) / Arena::kAlignment * Arena::kAlignment; }
 
@@ -180,17 +208,18 @@ void ParameterStore::place_bucket(const Part& part, const Bucket& bucket, Places
   if (!first) return;
   const DType dtype = first->second;
   const Room room = part.room(front);
-  const Places::Slot slot = room == Room::kTurns ? Places::Slot(slot_of(front)) : std::nullopt;
+  Home home = home_of(part, front);
   const int64_t own = front.elements_per_rank_, elements = room == Room::kOwn ? own : bucket.elements;
-  size_t& top = places.top(slot, front.group());
-  places.buckets.push_back({static_cast<size_t>(&bucket - buckets_.data()), slot, top, elements, dtype});
+  size_t& top = places.top(home, front.group());
+  home.offset = top;
+  places.buckets.push_back({static_cast<size_t>(&bucket - buckets_.data()), home, elements, dtype});
   for (size_t i = 0; i < bucket.parameters.size(); ++i) {
     const Parameter& p = *bucket.parameters[i];
     const bool none = room == Room::kOwn && p.own().count == 0;
     const int64_t before = room == Room::kOwn ? p.rank_ * own - p.own().begin : 0;
     const int64_t element = none ? 0 : bucket.offsets[i] - before;
-    places.list.push_back(
-        {&p, slot, top + static_cast<size_t>(element) * size_of(dtype), part.need(p, bucket.trained)->first, dtype});
+    home.offset = top + static_cast<size_t>(element) * size_of(dtype);
+    places.list.push_back({&p, home, part.need(p, bucket.trained)->first, dtype});
   }
   top += static_cast<size_t>(elements) * size_of(dtype);
 }
@@ -208,10 +237,10 @@ ParameterStore::Places ParameterStore::places_of(const Part& part, bool training
     const Need need = part.need(parameter, training && parameter.trainable());
     if (!need) continue;
     const auto& [shape, dtype] = *need;
-    const bool turns = part.room && part.room(parameter) == Room::kTurns;
-    const Places::Slot slot = turns ? Places::Slot(slot_of(parameter)) : std::nullopt;
-    size_t& top = places.top(slot, parameter.group());
-    places.list.push_back({&parameter, slot, top, shape, dtype});
+    Home home = home_of(part, parameter);
+    size_t& top = places.top(home, parameter.group());
+    home.offset = top;
+    places.list.push_back({&parameter, home, shape, dtype});
     top += aligned(static_cast<size_t>(shape.numel()) * size_of(dtype));
   }
   places.settle();
@@ -230,7 +259,11 @@ ParameterBytes ParameterStore::bytes_of(const Parameter& parameter) {
 
 ParameterBytes ParameterStore::bytes(bool training) const {
   ParameterBytes bytes;
-  for (const Part& part : parts()) bytes.*part.count += static_cast<int64_t>(places_of(part, training).bytes);
+  for (const Part& part : parts()) {
+    const Places places = places_of(part, training);
+    bytes.*part.count += static_cast<int64_t>(places.bytes);
+    bytes.host += static_cast<int64_t>(places.host_bytes);
+  }
   return bytes;
 }
 
@@ -249,12 +282,16 @@ void ParameterStore::allocate(Device device, bool inference) {
     const Places places = places_of(part, !inference);
     // One allocation for all of a kind: a GPU rounds each up to 2 MiB, and clears it.
     buffers_.emplace_back(device, places.bytes);
+    host_buffers_.emplace_back(device, places.host_bytes);
+    const auto at = [this](const Home& home, const Shape& shape, DType dtype) {
+      return home.in_host ? host_buffers_.back().tensor(shape, dtype, home.offset)
+                          : buffers_.back().tensor(shape, dtype, home.offset);
+    };
     for (const Places::Place& place : places.list) {
-      part.tensor(*by_name_.at(place.parameter->name())) =
-          buffers_.back().tensor(place.shape, place.dtype, place.offset);
+      part.tensor(*by_name_.at(place.parameter->name())) = at(place.home, place.shape, place.dtype);
     }
     for (const Places::OfBucket& place : places.buckets) {
-      buckets_[place.index].*part.of_bucket = buffers_.back().tensor({place.elements}, place.dtype, place.offset);
+      buckets_[place.index].*part.of_bucket = at(place.home, {place.elements}, place.dtype);
     }
   }
   present_stored_values();

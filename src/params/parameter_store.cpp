@@ -15,6 +15,7 @@ ParameterBytes& ParameterBytes::operator+=(const ParameterBytes& other) {
   master += other.master;
   gradients += other.gradients;
   moments += other.moments;
+  host += other.host;
   return *this;
 }
 

@@ -10,15 +10,17 @@
 
 #include "core/buffer.h"
 #include "core/context.h"
+#include "core/host_buffer.h"
 #include "params/bucket.h"
 #include "params/parameter.h"
 #include "params/pattern.h"
 
 namespace hone {
 
-/// Bytes by what they hold.
+/// Bytes by what they hold; of the device, but for the last.
 struct ParameterBytes {
   int64_t weights = 0, master = 0, gradients = 0, moments = 0;
+  int64_t host = 0;  ///< of all of these, what is in host memory (Offload)
   int64_t total() const { return weights + master + gradients + moments; }
   ParameterBytes& operator+=(const ParameterBytes& other);
 };
@@ -47,18 +49,21 @@ class ParameterStore {
   void share_layer_gradients(bool share) { share_layer_gradients_ = share; }
   bool layers_share_gradients() const { return share_layer_gradients_; }
 
-  /// The trainable parameters will be trained by several ranks, which then come in buckets(). After groups and what is
-  /// trained have been chosen, before allocation. Of what is trained adapters alone are sharded where a model has some:
-  /// what is trained whole beside them is small, and every rank keeps it. Frozen values are sharded by
-  /// ZeroStage::kValues: dense ones. Layers do not share gradients then, and what is sharded is not factored.
+  /// The trainable parameters will be trained by several ranks, which then come in buckets(); what is offloaded will be
+  /// in host memory, on one rank too. After groups and what is trained have been chosen, before allocation. Of what is
+  /// trained adapters alone are sharded where a model has some: what is trained whole beside them is small, and every
+  /// rank keeps it. Frozen values are sharded by ZeroStage::kValues: dense ones. Layers do not share gradients then,
+  /// and what is sharded is not factored.
   void share_among(const RankShare& share);
   /// Whether ranks keep parts of some parameters' optimizer state, gradients, values.
   bool shards_state() const { return shares(&Bucket::sharded); }
   bool shards_gradients() const { return shares(&Bucket::shards_gradients); }
   bool shards_values() const { return shares(&Bucket::shards_values); }
+  /// Whether some values are brought to the device for each use, from other ranks or from host memory.
+  bool brings_values() const { return shares(&Bucket::brings_values); }
   /// Of what is trained, in the order in which backward finishes them, the embedding last; empty for one rank.
   std::span<const Bucket> buckets() const { return {buckets_.data(), trained_buckets_}; }
-  /// These, and after them those of frozen parameters whose values are sharded.
+  /// These, and after them those of frozen parameters whose values are brought; on one rank of trained ones, too.
   const std::vector<Bucket>& all_buckets() const { return buckets_; }
   /// Whether no values are on their way from other ranks that nobody has waited for.
   bool values_arrived() const;
@@ -88,6 +93,8 @@ class ParameterStore {
   struct Part;
   static const std::vector<Part>& parts();
   struct Places;
+  struct Home;
+  Home home_of(const Part& part, const Parameter& parameter) const;
   Places places_of(const Part& part, bool training) const;
   void place_bucket(const Part& part, const Bucket& bucket, Places& places) const;
   bool shares(bool (Bucket::*what)() const) const;
@@ -97,6 +104,8 @@ class ParameterStore {
   std::deque<Parameter> parameters_;
   std::map<std::string, Parameter*> by_name_;
   std::vector<Buffer> buffers_;
+  std::vector<HostBuffer> host_buffers_;
+  bool offloads_state_ = false;
   bool share_layer_gradients_ = false;
   std::vector<Bucket> buckets_;
   size_t trained_buckets_ = 0;  // the first of them

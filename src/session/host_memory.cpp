@@ -2,7 +2,7 @@
 
 #include <algorithm>
 #include <fstream>
-#include <limits>
+#include <optional>
 #include <string>
 
 namespace hone {
@@ -19,18 +19,23 @@ uint64_t kilobytes_field(const char* path, const std::string& name) {
   return 0;
 }
 
-/// What the control group still allows (version 2), or no limit.
-uint64_t group_allowance() {
+/// What the control group still allows (version 2); none without a limit.
+std::optional<uint64_t> group_allowance() {
   std::ifstream limit_file("/sys/fs/cgroup/memory.max"), used_file("/sys/fs/cgroup/memory.current");
   uint64_t limit = 0, used = 0;
-  if (!(limit_file >> limit) || !(used_file >> used)) return std::numeric_limits<uint64_t>::max();
+  if (!(limit_file >> limit) || !(used_file >> used)) return std::nullopt;
   return limit > used ? limit - used : 0;
 }
 
 }  // namespace
 
 uint64_t available_host_memory() {
-  return std::min(kilobytes_field("/proc/meminfo", "MemAvailable"), group_allowance());
+  const uint64_t available = kilobytes_field("/proc/meminfo", "MemAvailable");
+  return std::min(available, group_allowance().value_or(available));
+}
+uint64_t allocatable_host_memory() {
+  const std::optional<uint64_t> allowance = group_allowance();
+  return allowance ? *allowance : available_host_memory();
 }
 uint64_t resident_bytes() { return kilobytes_field("/proc/self/status", "VmRSS"); }
 uint64_t peak_resident_bytes() { return kilobytes_field("/proc/self/status", "VmHWM"); }

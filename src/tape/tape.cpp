@@ -24,7 +24,6 @@ struct Tape::Block {
   std::vector<std::unique_ptr<Node>> nodes;
   std::vector<Residency*> residencies;  // parallel to nodes
   std::vector<int32_t> values;
-  size_t kept_mark = 0;
 };
 
 namespace {
@@ -57,20 +56,22 @@ bool RecomputePolicy::recomputes(std::string_view kind) const {
 TapeMemory::TapeMemory(Device device)
     : scratch(device, "scratch"),
       block(device, "block"),
-      kept(device, "kept"),
+      kept(device),
       boundary{Arena(device, "boundary 0"), Arena(device, "boundary 1")} {}
 
 void TapeMemory::begin_dry() {
-  for (Arena* arena : {&scratch, &block, &kept, &boundary[0], &boundary[1]}) arena->begin_dry();
+  for (Arena* arena : {&scratch, &block, &boundary[0], &boundary[1]}) arena->begin_dry();
+  kept.begin_dry();
 }
 
 void TapeMemory::reserve() {
-  for (Arena* arena : {&scratch, &block, &kept, &boundary[0], &boundary[1]}) arena->reserve(arena->high_water());
+  for (Arena* arena : {&scratch, &block, &boundary[0], &boundary[1]}) arena->reserve(arena->high_water());
+  kept.reserve();
 }
 
 size_t TapeMemory::bytes() const {
-  size_t total = 0;
-  for (const Arena* arena : {&scratch, &block, &kept, &boundary[0], &boundary[1]}) {
+  size_t total = kept.bytes();
+  for (const Arena* arena : {&scratch, &block, &boundary[0], &boundary[1]}) {
     total += arena->dry() ? arena->high_water() : arena->capacity();
   }
   return total;
@@ -80,7 +81,7 @@ Tape::Tape(const Context& context, TapeMemory& memory, TapePlan& plan, TapeOptio
     : context_(context), memory_(memory), plan_(plan), recording_plan_(!plan.recorded), options_(std::move(options)) {
   HONE_ASSERT(!recording_plan_ || context.dry(), "a plan is recorded by a dry pass");
   memory_.block.release(0);
-  memory_.kept.release(0);
+  memory_.kept.begin_pass();
   for (Arena& arena : memory_.boundary) arena.release(0);
 }
 
@@ -121,12 +122,13 @@ Var Tape::input(Tensor tensor, Tensor grad) {
 void Tape::block(const std::function<void()>& body) {
   const auto index = static_cast<int32_t>(blocks_.size());
   blocks_.emplace_back();
-  blocks_.back().kept_mark = memory_.kept.mark();
   memory_.block.release(0);
   if (!training()) memory_.boundary[index % 2].release(0);
   {
     const ProfileScope scope(context_, ProfileKind::kBlock, "block", "forward", index);
+    if (training()) memory_.kept.begin_forward(context_, index);
     body();
+    if (training()) memory_.kept.end_forward(context_);
   }
   HONE_ASSERT(static_cast<int32_t>(blocks_.size()) == index + 1, "blocks do not nest");
   for (int32_t id : blocks_.back().values) {
@@ -163,8 +165,12 @@ Var Tape::add_output(Node& node, Shape shape, DType dtype, Keep keep) {
   const bool until_backward =
       training() && (keep == Keep::kAlways || (fate.saved && !options_.recompute.recomputes(node.kind())));
   value.kept = recording_plan_ || fate.crosses || until_backward;
-  Arena& arena = !value.kept ? memory_.block : training() ? memory_.kept : memory_.boundary[value.block % 2];
-  value.data = arena.take(shape, dtype);
+  if (value.kept && training()) {
+    value.data = memory_.kept.take(shape, dtype);
+  } else {
+    Arena& arena = value.kept ? memory_.boundary[value.block % 2] : memory_.block;
+    value.data = arena.take(shape, dtype);
+  }
   values_.push_back(value);
   blocks_.back().values.push_back(var.id);
   node.outputs.push_back(var);
@@ -256,10 +262,12 @@ bool Tape::alias_grad(Var var, Tensor gradient) {
 void Tape::backward() {
   HONE_ASSERT(training(), "this tape keeps no gradients");
   while (!blocks_.empty()) {
+    const auto block = static_cast<int32_t>(blocks_.size()) - 1;
     memory_.block.release(0);
-    backward_block(static_cast<int32_t>(blocks_.size()) - 1);
+    memory_.kept.begin_backward(context_, block);
+    backward_block(block);
     HONE_ASSERT(held_.empty());
-    memory_.kept.release(blocks_.back().kept_mark);
+    memory_.kept.end_backward(block);
     memory_.boundary[(blocks_.size() - 1) % 2].release(0);
     for (int32_t id : blocks_.back().values) at({id}).data = at({id}).grad = {};
     blocks_.pop_back();

@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "core/context.h"
+#include "tape/kept_memory.h"
 #include "tape/weight.h"
 
 namespace hone {
@@ -77,13 +78,14 @@ struct TapePlan {
 struct TapeMemory {
   explicit TapeMemory(Device device);
 
-  Arena scratch, block, kept;
+  Arena scratch, block;
+  KeptMemory kept;
   Arena boundary[2];
 
   void begin_dry();
   /// Allocates what the dry passes since begin_dry() needed.
   void reserve();
-  /// Bytes of all arenas (dry: high-water marks; else capacities).
+  /// Bytes of all on the device (dry: high-water marks; else capacities).
   size_t bytes() const;
 };
 

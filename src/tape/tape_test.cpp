@@ -125,7 +125,7 @@ class Runner {
     pass(largest);
     measured = memory.bytes();
     boundary_bytes = std::max(memory.boundary[0].high_water(), memory.boundary[1].high_water());
-    kept_bytes = memory.kept.high_water();
+    kept_bytes = memory.kept.bytes();
     memory.reserve();
     log = {};
   }

@@ -129,11 +129,13 @@ Engine::Engine(Decoder& decoder, ParameterStore& store, Stream& stream, EngineOp
       ranks_(options_.ranks != nullptr && options_.ranks->size() > 1
                  ? std::optional<DataParallel>(std::in_place, *options_.ranks, store)
                  : std::nullopt),
-      ring_(ranks_ && store.shards_values()
-                ? std::optional<WeightRing>(std::in_place, *options_.ranks, store, decoder.placement())
+      ring_(store.brings_values()
+                ? std::optional<WeightRing>(std::in_place, options_.ranks, store, decoder.placement(), stream.device())
                 : std::nullopt),
       optimizer_(store, options_.optimizer, ranks_ ? &*ranks_ : nullptr),
-      graphs_(stream, options_.cuda_graphs, [&store] { return store.values_arrived(); }) {}
+      graphs_(stream, options_.cuda_graphs, [&store] { return store.values_arrived(); }) {
+  memory_.kept.offload(options_.offload_activations);
+}
 
 Engine::~Engine() {
   try {
@@ -185,7 +187,7 @@ void Engine::run_micro_batch(const Context& context, TapeMemory& memory, const D
 void Engine::acquired(const Context& context, const ParameterGroup& group, Use use) {
   if (!serves(context)) return;
   if (finishes_gradients_) ranks_->reduce_finished(context_);
-  if (use.backward) ranks_->make_room(context_, group);
+  if (ranks_ && use.backward) ranks_->make_room(context_, group);
   if (ring_) ring_->acquire(context_, group, use);
 }
 
@@ -193,7 +195,7 @@ void Engine::released(const Context& context, const ParameterGroup& group, Use u
   if (use.backward && steps_in_backward()) step_written_layers();
   if (!serves(context)) return;
   if (finishes_gradients_) ranks_->reduce_finished(context_);
-  if (use.backward) ranks_->reduce_group(context_, group, idle_);
+  if (ranks_ && use.backward) ranks_->reduce_group(context_, group, idle_);
   if (ring_) ring_->release(group);
 }
 
@@ -292,6 +294,7 @@ void Engine::step_remaining() {
     ParameterStore::zero_unwritten(context_, parameters);
     step_group(parameters);
   }
+  if (ring_) ring_->forget_trained();
 }
 
 void Engine::begin_step() {
@@ -328,6 +331,7 @@ MemoryPlan Engine::plan() {
   dry_passes();
   MemoryPlan plan;
   plan.activations = static_cast<int64_t>(memory_.bytes());
+  plan.host_activations = static_cast<int64_t>(memory_.kept.host_bytes());
   plan.batch = static_cast<int64_t>(buffers_->batch.bytes() + buffers_->step.size() + buffers_->routing_memory.size() +
                                     buffers_->dataset_memory.size());
   plan.parameters = store_.bytes(options_.training);
@@ -380,7 +384,7 @@ void Engine::queue_micro_batch(const DeviceBatch& batch, bool first) {
     const ProfileScope scope(context_, ProfileKind::kOp, "zero_gradients");
     store_.zero_unwritten(context_);
   };
-  communicates() ? work() : graphs_.run(key_of(batch, first), work);
+  brings_or_reduces() ? work() : graphs_.run(key_of(batch, first), work);
   store_.continue_step();
 }
 
@@ -435,6 +439,7 @@ void Engine::start_update(const OptimizerStep& optimizer_step) {
     measure();
     step();
   });
+  if (ring_) ring_->forget_trained();
 }
 
 std::vector<uint8_t> Engine::read_step() {

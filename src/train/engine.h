@@ -31,6 +31,7 @@ struct EngineOptions {
   bool accumulates = true;  ///< false: every optimizer step has one micro-batch, which may need less memory
   /// Data sets whose losses are measured apart; fewer than two: none are.
   int64_t train_datasets = 0, eval_datasets = 0;
+  bool offload_activations = false;  ///< between forward and backward kept values are in host memory
   bool training = true;  ///< false: only evaluate() will be called, so parameters need neither gradients nor moments
   GraphUse cuda_graphs = GraphUse::kAuto;  ///< for micro-batches of sizes that come again, and for the update
   /// The ranks that train together, among which the store has been shared; null: one alone. Rank r of n works on
@@ -70,12 +71,15 @@ struct OptimizerStep {
   int64_t index = 0;  ///< from 0
 };
 
-/// Bytes a run needs.
+/// Bytes a run needs; of the device, but for host().
 struct MemoryPlan {
-  int64_t activations = 0;  ///< arenas of the tape
-  int64_t batch = 0;        ///< packed tokens, routing measurements, position tables
+  int64_t activations = 0;       ///< arenas of the tape
+  int64_t batch = 0;             ///< packed tokens, routing measurements, position tables
+  int64_t host_activations = 0;  ///< kept values in host memory
   ParameterBytes parameters;
 
+  /// In host memory: what is offloaded.
+  int64_t host() const { return host_activations + parameters.host; }
   int64_t total() const { return activations + batch + parameters.total(); }
 };
 
@@ -93,7 +97,7 @@ class Engine : private GroupObserver {
   const EngineOptions& options() const { return options_; }
   /// Ranks that share sharded values: after they were read, they are the same on all for whoever reads a parameter.
   void gather_values();
-  /// What brings sharded values to passes of the decoder that are not the engine's; null where all are whole.
+  /// What brings values to passes of the decoder that are not the engine's; null where all are on the device.
   GroupObserver* value_observer() { return ring_ ? this : nullptr; }
   /// Changes what backward recomputes; before reserve().
   void set_recompute(RecomputePolicy policy) { options_.recompute = std::move(policy); }
@@ -153,11 +157,13 @@ class Engine : private GroupObserver {
   void idle_micro_batch(bool first);
   bool steps_in_backward() const { return store_.layers_share_gradients(); }
   /// Whether a use is to be had for real: the values brought, gradients summed.
-  bool serves(const Context& context) const { return ranks_ && !planning_ && (idle_ || !context.dry()); }
+  bool serves(const Context& context) const { return !planning_ && (idle_ || !context.dry()); }
   void acquired(const Context& context, const ParameterGroup& group, Use use) override;
   void released(const Context& context, const ParameterGroup& group, Use use) override;
-  /// Whether a pass starts collectives of its own, which no recording has.
-  bool communicates() const { return store_.shards_gradients() || store_.shards_values(); }
+  /// Whether a pass starts collectives or copies of its own, which no recording has.
+  bool brings_or_reduces() const {
+    return store_.shards_gradients() || store_.brings_values() || options_.offload_activations;
+  }
   void step_written_layers();
   void step_remaining();
   void step_group(const std::vector<Parameter*>& parameters);

@@ -6,6 +6,7 @@
 
 #include "core/error.h"
 #include "session/device_facts.h"
+#include "session/host_memory.h"
 #include "train/recompute.h"
 
 namespace hone {
@@ -21,9 +22,13 @@ MemoryLimit memory_limit(Stream& stream) {
   const Device device = stream.device();
   if (device.kind == DeviceKind::kCuda) stream.cuda().libraries();
   const auto available = static_cast<int64_t>(available_memory(device));
-  if (device.kind == DeviceKind::kCuda) return {available - kLoadedLater, available - kLoadedLater};
+  if (device.kind == DeviceKind::kCuda) {
+    return {.comfortable = available - kLoadedLater,
+            .most = available - kLoadedLater,
+            .host = static_cast<int64_t>(allocatable_host_memory())};
+  }
   // The host's other programs take and give memory as they please.
-  return {available * 9 / 10, available};
+  return {.comfortable = available * 9 / 10, .most = available, .host = std::nullopt};
 }
 
 std::vector<std::string> allowed_levels(const std::string& gradient_checkpointing) {
@@ -45,7 +50,7 @@ FittingLevel choose_level(const std::vector<std::string>& levels, const MemoryLi
   for (const std::string& level : levels) {
     const bool last = level == levels.back();
     choice = {level, plan(recompute_policy(level)), false};
-    choice.fits = choice.plan.total() <= (last ? limit.most : limit.comfortable);
+    choice.fits = last ? limit.fits(choice.plan) : limit.fits_comfortably(choice.plan);
     if (choice.fits) break;
   }
   return choice;
@@ -56,6 +61,11 @@ UserError does_not_fit(const std::string& what, const MemoryPlan& plan, const Me
   const auto gigabytes = [](int64_t bytes) {
     return fmt::format("{:.2f} GB", static_cast<double>(std::max<int64_t>(bytes, 0)) / 1e9);
   };
+  if (limit.host && plan.host() > *limit.host) {
+    return UserError(
+        fmt::format("{} needs {} of host memory, {} are free", what, gigabytes(plan.host()), gigabytes(*limit.host)),
+        "memory plan", "offload less (cpu_offload); " + fix);
+  }
   return UserError(
       fmt::format("{} needs {} of memory, {} are free", what, gigabytes(plan.total()), gigabytes(limit.most)),
       "memory plan", fix);

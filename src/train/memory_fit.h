@@ -2,6 +2,7 @@
 #pragma once
 
 #include <functional>
+#include <limits>
 #include <optional>
 #include <string>
 #include <vector>
@@ -15,6 +16,16 @@ namespace hone {
 struct MemoryLimit {
   int64_t comfortable = 0;  ///< up to here no activation is computed again
   int64_t most = 0;         ///< beyond it the run does not start
+  /// Of host memory, for what is offloaded; none: that is in the device's, which is the host's.
+  std::optional<int64_t> host = std::numeric_limits<int64_t>::max();
+
+  bool fits(const MemoryPlan& plan) const { return holds(plan, most); }
+  bool fits_comfortably(const MemoryPlan& plan) const { return holds(plan, comfortable); }
+
+ private:
+  bool holds(const MemoryPlan& plan, int64_t bytes) const {
+    return host ? plan.total() <= bytes && plan.host() <= *host : plan.total() + plan.host() <= bytes;
+  }
 };
 
 /// Of what is free now. On a GPU, what its libraries hold has been taken, and room is left for what they and the

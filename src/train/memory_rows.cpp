@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include "report/humanise.h"
+
 namespace hone {
 
 std::string moment_name(DType dtype) { return size_of(dtype) == 1 ? "int8" : std::string(name_of(dtype)); }
@@ -48,6 +50,12 @@ std::vector<MemoryRow> memory_rows(const MemoryPlan& plan, const RunPrecision& p
           {"optimizer", static_cast<uint64_t>(p.moments), state_text(precision) + shared(ZeroStage::kState)},
           {"activations", static_cast<uint64_t>(plan.activations), activations},
           {"batch", static_cast<uint64_t>(plan.batch), ""}};
+}
+
+std::string host_memory_line(const MemoryPlan& plan, int64_t available) {
+  if (plan.host() == 0) return "";
+  const std::string of = available > 0 ? fmt::format(" of {}", human_bytes(static_cast<double>(available))) : "";
+  return fmt::format("host memory {}{}", human_bytes(static_cast<double>(plan.host())), of);
 }
 
 }  // namespace hone

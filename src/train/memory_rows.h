@@ -27,4 +27,7 @@ std::string moment_name(DType dtype);
 std::vector<MemoryRow> memory_rows(const MemoryPlan& plan, const RunPrecision& precision,
                                    const std::string& activations);
 
+/// "host memory 57.1 GB"; "" where nothing is offloaded. Of `available` bytes, unless that is 0.
+std::string host_memory_line(const MemoryPlan& plan, int64_t available);
+
 }  // namespace hone

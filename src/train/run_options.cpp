@@ -161,8 +161,20 @@ TrainableOptions trainable_options(const RunConfig& config) {
   options.ranks = {.rank = 0,
                    .ranks = static_cast<int>(config.machine.ranks),
                    .stage = zero_stage_of(config),
+                   .offload = offload_of(config.machine.cpu_offload),
                    .least_sharded_elements = config.machine.least_sharded_elements};
   return options;
+}
+
+std::vector<std::string> offload_names() { return {"optimizer", "params", "experts", "activations"}; }
+
+Offload offload_of(const std::vector<std::string>& names) {
+  const auto has = [&](const char* name) { return std::find(names.begin(), names.end(), name) != names.end(); };
+  return {.optimizer = has("optimizer"), .params = has("params"), .experts = has("experts")};
+}
+
+bool offloads_activations(const std::vector<std::string>& names) {
+  return std::find(names.begin(), names.end(), "activations") != names.end();
 }
 
 std::vector<DatasetEntry> dataset_entries(const std::vector<DatasetConfig>& configs) {

@@ -44,6 +44,12 @@ OptimizerOptions optimizer_options(const RunConfig& config);
 /// What the run adds to the model's forward pass and loss. UserError if it is about routers and the model has none.
 TrainingMethods training_methods(const RunConfig& config, const DecoderConfig& model);
 
+/// The names of cpu_offload.
+std::vector<std::string> offload_names();
+/// What of the parameters they have in host memory.
+Offload offload_of(const std::vector<std::string>& names);
+bool offloads_activations(const std::vector<std::string>& names);
+
 /// auto, true or false.
 GraphUse graph_use_of(const std::string& cuda_graphs);
 

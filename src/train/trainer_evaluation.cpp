@@ -90,7 +90,7 @@ void Trainer::load_for_evaluation(std::optional<int64_t> max_samples) {
   make_engine(false);
   model_->store().allocate_dry(stream_.device());
   const MemoryPlan plan = engine_->plan();
-  if (const MemoryLimit limit = memory_limit(stream_); plan.total() > limit.most) {
+  if (const MemoryLimit limit = memory_limit(stream_); !limit.fits(plan)) {
     throw does_not_fit("evaluation", plan, limit, "lower per_device_eval_batch_size or max_length");
   }
   load_weights(true);

@@ -80,7 +80,7 @@ void Trainer::warn_of_unused_gpu() {
 std::string Trainer::what_fits(const MemoryLimit& limit) {
   const auto fits_with = [&](const std::string& level) {
     engine_->set_recompute(recompute_policy(level));
-    return engine_->plan().total() <= limit.most;
+    return limit.fits(engine_->plan());
   };
   for (const std::string& level : recompute_levels()) {
     if (fits_with(level)) return fmt::format("it fits with gradient_checkpointing: {}", level_setting(level));
@@ -102,6 +102,7 @@ void Trainer::report_memory(const MemoryPlan& plan, const MemoryLimit& limit, bo
   const std::vector<MemoryRow> rows = memory_rows(plan, precision_of(config_), level_note(recompute_level_));
   const auto available = static_cast<uint64_t>(std::max<int64_t>(limit.most, 0));
   const std::string table = memory_table(rows, available, logger_.console().color());
+  if (const std::string host = host_memory_line(plan, limit.host.value_or(0)); !host.empty()) logger_.info("{}", host);
   if (!fits) return logger_.block(table);
   logger_.detail_block(table);
   logger_.info("{}", memory_line(rows, available));

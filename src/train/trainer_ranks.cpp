@@ -83,12 +83,14 @@ MemoryLimit Trainer::least_memory_limit() {
     limit.comfortable /= ranks_.local_size;
     limit.most /= ranks_.local_size;
   }
+  if (limit.host) *limit.host /= ranks_.local_size;
   for (const std::string& text :
-       communicator_->control().exchange(fmt::format("{} {}", limit.comfortable, limit.most))) {
+       communicator_->control().exchange(fmt::format("{} {} {}", limit.comfortable, limit.most, limit.host.value_or(0)))) {
     MemoryLimit other;
-    std::istringstream(text) >> other.comfortable >> other.most;
+    std::istringstream(text) >> other.comfortable >> other.most >> other.host.emplace();
     limit.comfortable = std::min(limit.comfortable, other.comfortable);
     limit.most = std::min(limit.most, other.most);
+    if (limit.host) limit.host = std::min(*limit.host, *other.host);
   }
   return limit;
 }

@@ -112,6 +112,7 @@ void Trainer::make_engine(bool training) {
   EngineOptions options;
   options.training = training;
   options.accumulates = config_.schedule.gradient_accumulation_steps > 1;
+  options.offload_activations = offloads_activations(config_.machine.cpu_offload);
   options.ranks = communicator_.get();
   if (training) options.capacity = loader_->capacity();
   if (!eval_batches_.empty()) {

@@ -11,7 +11,7 @@
 
 namespace hone {
 
-/// Fills pieces of tensors on one device; threads have one each.
+/// Fills pieces of tensors on one device and in host memory; threads have one each.
 class PieceWriter {
  public:
   /// No piece will have more than `largest` bytes.

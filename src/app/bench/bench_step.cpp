@@ -117,6 +117,7 @@ class BenchTraining {
     if (together) communicator_ = ranks.connect(stream_);
     TrainableOptions trainable = trainable_of(options, decoder_.config().num_moe_layers() > 0);
     if (together) trainable.ranks = {ranks.rank, ranks.size, static_cast<ZeroStage>(options.zero_stage)};
+    trainable.ranks.offload = offload_of(options.cpu_offload);
     set_trainable(store_, trainable);
     EngineOptions engine_options;
     engine_options.capacity = {.max_tokens = options.batch * options.seq,
@@ -124,7 +125,8 @@ class BenchTraining {
                                .max_supervised = options.batch * options.seq,
                                .max_seqlen = options.seq};
     engine_options.cuda_graphs = graph_use_of(options.cuda_graphs);
-    engine_options.accumulates = false;
+    engine_options.accumulates = options.micro_batches > 1;
+    engine_options.offload_activations = offloads_activations(options.cpu_offload);
     engine_options.ranks = communicator_.get();
     if (options.optimizer_in_backward) engine_options.optimizer.max_grad_norm = 0;
     decoder_.prepare(stream_, options.seq);
@@ -171,9 +173,9 @@ class BenchTraining {
  private:
   StepData data_of(int64_t index) const {
     StepData data;
-    const int64_t ranks = communicator_ ? communicator_->size() : 1;
-    for (int64_t i = 0; i < ranks; ++i) {
-      data.micro_batches.push_back(random_batch(options_, config().vocab_size, index * ranks + i));
+    const int64_t count = options_.micro_batches * (communicator_ ? communicator_->size() : 1);
+    for (int64_t i = 0; i < count; ++i) {
+      data.micro_batches.push_back(random_batch(options_, config().vocab_size, index * count + i));
     }
     return data;
   }
@@ -265,7 +267,7 @@ Json precision_of(const ParameterStore& store) {
   const auto format = [](const Tensor& tensor) { return std::string(name_of(tensor.dtype)); };
   return {{"weights", std::string(name_of(store.all().front().dtype()))},
           {"experts_in_int8", !experts_are_dense(store)},
-          {"trained", format(largest->value())},
+          {"trained", std::string(name_of(largest->dtype()))},
           {"master", format(largest->master())},
           {"gradients", format(largest->gradient())},
           {"moments", {moment_name(largest->moment1().values.dtype), moment_name(largest->moment2().values.dtype)}},
@@ -281,13 +283,15 @@ Json memory_json(const BenchTraining& training, uint64_t used) {
           {"activations", training.plan.activations},
           {"batch", training.plan.batch},
           {"plan", training.plan.total()},
+          {"host", training.plan.host()},
           {"used", used},
           {"used_before", training.memory_before}};
 }
 
 Json results_of(const BenchStepOptions& options, const BenchTraining& training, const Times& times, const Times& host) {
-  const double tokens = static_cast<double>(options.batch * options.seq);
-  const std::vector<double> documents(static_cast<size_t>(options.batch), static_cast<double>(options.seq));
+  const auto tokens = static_cast<double>(options.tokens());
+  const std::vector<double> documents(static_cast<size_t>(options.micro_batches * options.batch),
+                                      static_cast<double>(options.seq));
   const double flops =
       forward_flops(training.config(), {tokens, tokens, documents}) / tokens * (options.mode == "full" ? 3 : 2);
   int64_t trained = 0;
@@ -302,6 +306,8 @@ Json results_of(const BenchStepOptions& options, const BenchTraining& training, 
        {"mode", options.mode},
        {"seq", options.seq},
        {"batch", options.batch},
+       {"micro_batches", options.micro_batches},
+       {"cpu_offload", options.cpu_offload},
        {"warmup", options.warmup},
        {"steps", options.steps},
        {"dtype", options.dtype},
@@ -329,8 +335,8 @@ std::string heading(const Json& r) {
       "{}, {} layer{}, {} parameters ({} active): {}, {} trained\n{} × {} tokens a step on {}, recompute {}\n",
       r["model"].get<std::string>(), r["layers"].get<int64_t>(), plural(r["layers"].get<int64_t>()),
       human_count(r["parameters"].get<double>()), human_count(r["active"].get<double>()), r["mode"].get<std::string>(),
-      human_count(r["trained"].get<double>()), r["batch"].get<int64_t>(), r["seq"].get<int64_t>(),
-      r["device_name"].get<std::string>(), r["recompute"].get<std::string>());
+      human_count(r["trained"].get<double>()), r["micro_batches"].get<int64_t>() * r["batch"].get<int64_t>(),
+      r["seq"].get<int64_t>(), r["device_name"].get<std::string>(), r["recompute"].get<std::string>());
 }
 
 std::string tables(const Json& r, const BenchStepOptions& options, const BenchTraining& training, bool color) {
@@ -451,8 +457,7 @@ int run_bench_step(const BenchStepOptions& options, const TrainerRanks& ranks) {
   Profile profile;
   if (profiled) profile = profile_steps(options, training);
   if (ranks.rank > 0) return 0;
-  const ProfileSummary summary =
-      summarise_profile(profile, static_cast<double>(kProfiledSteps * options.batch * options.seq));
+  const ProfileSummary summary = summarise_profile(profile, static_cast<double>(kProfiledSteps * options.tokens()));
   if (together) {
     results["ranks"] = ranks.size;
     results["zero_stage"] = options.zero_stage;

@@ -15,6 +15,7 @@ struct BenchStepOptions {
   std::string expert_lora = "shared";  ///< with lora-all: shared, as PEFT's target_parameters, or split
   int64_t seq = 4096;                  ///< tokens of a document
   int64_t batch = 4;                   ///< documents of a step, packed into one micro-batch
+  int64_t micro_batches = 1;           ///< of a step, on each rank
   int64_t warmup = 3;                  ///< steps before those that are timed
   int64_t steps = 8;                   ///< that are timed
   std::string device = "auto";
@@ -23,11 +24,14 @@ struct BenchStepOptions {
   std::string grad_dtype = "float32", master_dtype = "float32";  ///< float32 or bfloat16
   std::string opt_m_dtype = "float32", opt_v_dtype = "float32";  ///< float32, bfloat16 or int8
   bool optimizer_in_backward = false;                            ///< without clipping
+  std::vector<std::string> cpu_offload;                          ///< as the config key
   std::string recompute = "auto";    ///< a level of train/recompute.h, or auto: the first that fits
   std::string cuda_graphs = "auto";  ///< as the config key
   int zero_stage = 0;                ///< of several ranks
   int threads = 0;                   ///< 0: all cores
   uint64_t seed = 42;
+  int64_t tokens() const { return micro_batches * batch * seq; }  ///< of a step
+
   std::string json;     ///< file for the results; "-": JSON alone on standard output
   std::string profile;  ///< file for a time line of three further steps
 };

@@ -9,6 +9,7 @@
 #include "app/launched_ranks.h"
 #include "app/verb_options.h"
 #include "core/error.h"
+#include "train/run_options.h"
 
 namespace hone {
 
@@ -32,7 +33,10 @@ void add_step(CLI::App& bench, Action& action) {
   verb->add_option("--expert-lora", options->expert_lora, "with lora-all: shared (PEFT's target_parameters) or split")
       ->capture_default_str();
   verb->add_option("--seq", options->seq, "tokens of a document")->capture_default_str();
-  verb->add_option("--batch", options->batch, "documents of a step")->capture_default_str();
+  verb->add_option("--batch", options->batch, "documents of a micro-batch")->capture_default_str();
+  verb->add_option("--micro-batches", options->micro_batches, "of a step, whose gradients are accumulated")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 1 << 20));
   verb->add_option("--warmup", options->warmup, "steps before those that are timed")->capture_default_str();
   verb->add_option("--steps", options->steps, "steps that are timed")->capture_default_str();
   verb->add_option("--device", options->device, "auto, cpu or cuda")->capture_default_str();
@@ -48,6 +52,10 @@ void add_step(CLI::App& bench, Action& action) {
   verb->add_option("--opt-v-dtype", options->opt_v_dtype, "of second moments")->check(moments)->capture_default_str();
   verb->add_flag("--optimizer-in-backward", options->optimizer_in_backward,
                  "step each layer as soon as backward has its gradients; without clipping");
+  verb->add_option("--cpu-offload", options->cpu_offload,
+                   "what is in host memory between uses, with commas: optimizer, params, experts, activations")
+      ->delimiter(',')
+      ->check(CLI::IsMember(offload_names()));
   verb->add_option("--recompute", options->recompute,
                    "none, norms, activations, experts, everything; auto: the first that fits")
       ->capture_default_str();

@@ -144,26 +144,46 @@ Rewrite roles_to_train() {
 
 namespace {
 
-/// zero_optimization.stage of a DeepSpeed file that is there; what it offloads is not in this version.
-std::optional<std::string> deepspeed_file_stage(const ConfigNode& node) {
+/// zero_optimization of a DeepSpeed file; none where the value is not the path of a file that is there.
+std::optional<Json> zero_of_deepspeed_file(const ConfigNode& node) {
   if (node.kind != Kind::kScalar || !node.text.ends_with(".json")) return std::nullopt;
-  const std::optional<Json> read = read_json_if_there(node.text);
-  if (!read) return std::nullopt;
-  const Json& json = *read;
-  if (!json.is_object()) throw UserError("the file is not a JSON object", node.text, "fix the file, or set zero_stage");
-  const Json zero = json.value("zero_optimization", Json::object());
-  if (!zero.is_object()) throw UserError("zero_optimization is not a mapping", node.text, "set zero_stage instead");
-  for (const char* part : {"offload_optimizer", "offload_param"}) {
-    const Json offload = zero.value(part, Json::object());
-    if (offload.is_object() && offload.value("device", Json("none")) != "none") {
-      throw UserError(fmt::format("{} of zero_optimization is known, not in this version", part), node.text,
-                      "take it out: `hone estimate` says whether the run fits without");
-    }
+  const std::optional<Json> json = read_json_if_there(node.text);
+  if (!json) return std::nullopt;
+  if (!json->is_object()) {
+    throw UserError("the file is not a JSON object", node.text, "fix the file, or set zero_stage");
   }
-  const Json stage = zero.value("stage", Json(0));
+  Json zero = json->value("zero_optimization", Json::object());
+  if (!zero.is_object()) throw UserError("zero_optimization is not a mapping", node.text, "set zero_stage instead");
+  return zero;
+}
+
+std::optional<std::string> deepspeed_file_stage(const ConfigNode& node) {
+  const std::optional<Json> zero = zero_of_deepspeed_file(node);
+  if (!zero) return std::nullopt;
+  const Json stage = zero->value("stage", Json(0));
   if (!stage.is_number_integer())
     throw UserError("zero_optimization.stage is not a number", node.text, "state zero_stage");
   return stage.dump();
+}
+
+/// Whether a part of a DeepSpeed file's zero_optimization is in host memory.
+bool is_offloaded(const Json& zero, const char* part, const ConfigNode& node) {
+  const Json offload = zero.value(part, Json::object());
+  const Json device = offload.is_object() ? offload.value("device", Json("none")) : Json("none");
+  if (device == "none") return false;
+  if (device == "cpu") return true;
+  throw UserError(fmt::format("{} to {} is known, not in this version", part, device.dump()), node.text,
+                  "write cpu in the file, or take it out");
+}
+
+/// A list of these names; nothing where there are none.
+Rewritten says_list(const ConfigNode& place, const std::vector<std::string>& names) {
+  if (names.empty()) return says(place, "");
+  Rewritten list{place};
+  list.value.kind = Kind::kSequence;
+  list.value.items.clear();
+  for (const std::string& name : names) list.value.items.push_back(says(place, name).value);
+  return list;
 }
 
 }  // namespace
@@ -185,6 +205,30 @@ Rewrite deepspeed_stage() {
                       "correct its path, or set zero_stage instead");
     }
     return Rewritten{node};
+  };
+}
+
+Rewrite deepspeed_offload() {
+  return [](const ConfigNode& node) {
+    if (is_off(node)) return says(node, "");
+    std::vector<std::string> names;
+    if (const std::optional<Json> zero = zero_of_deepspeed_file(node)) {
+      if (is_offloaded(*zero, "offload_optimizer", node)) names.emplace_back("optimizer");
+      if (is_offloaded(*zero, "offload_param", node)) names.emplace_back("params");
+      return says_list(node, names);
+    }
+    const std::string text = node.kind == Kind::kScalar ? lower(node.text) : "";
+    if (text.substr(text.find_last_of('/') + 1).find("offload") == std::string::npos) return says(node, "");
+    names.emplace_back("optimizer");
+    if (deepspeed_stage()(node).value.text == "3") names.emplace_back("params");
+    return says_list(node, names);
+  };
+}
+
+Rewrite fsdp_offload() {
+  return [](const ConfigNode& node) {
+    const bool offloads = shown(node).find("offload") != std::string::npos;
+    return says_list(node, offloads ? std::vector<std::string>{"optimizer", "params"} : std::vector<std::string>{});
   };
 }
 

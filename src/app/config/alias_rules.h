@@ -45,8 +45,14 @@ Rewrite roles_to_train();
 /// A DeepSpeed name or file: zero2, zero3_offload, ds_z3.json → the stage; a file that does not say one stays.
 Rewrite deepspeed_stage();
 
+/// The same as cpu_offload: what the file offloads to the CPU; of a name with "offload" in it the optimizer, with stage
+/// 3 the weights, too.
+Rewrite deepspeed_offload();
+
 /// FSDP's option list: full_shard… → 3, shard_grad_op → 2, no_shard → 0.
 Rewrite fsdp_stage();
+/// The same as cpu_offload: "offload" is weights and optimizer.
+Rewrite fsdp_offload();
 
 /// A switch beside a coefficient: false says 0, whatever the coefficient; true says nothing.
 Rewrite off_means_zero();

@@ -33,6 +33,9 @@ class Collector {
         walk(value, name, from_command_line);
       } else if (found.key) {
         state(found, name, value, from_command_line);
+        if (found.alias == nullptr || found.alias->also_key.empty()) continue;
+        const Alias also{found.alias->name, found.alias->also};
+        state({find_key(schema(), "", found.alias->also_key).key, &also}, name, value, from_command_line);
       }
     }
   }

@@ -229,6 +229,25 @@ void resolve_ranks(const ResolvedConfig& config) {
   }
 }
 
+/// What is brought to the device for each use is dense, and stepped where it is kept.
+void resolve_offload(const ResolvedConfig& config) {
+  const RunConfig& run = config.run;
+  const std::vector<std::string>& names = run.machine.cpu_offload;
+  const auto offloads = [&](const char* name) { return std::find(names.begin(), names.end(), name) != names.end(); };
+  if (!offloads("params") && !offloads("experts")) return;
+  if (run.model.expert_weight_dtype == "int8") {
+    throw UserError("cpu_offload brings weights in dtype to the device, and experts held in 8 bits stay there",
+                    where(config, "cpu_offload"), "leave params and experts out there, or expert_weight_dtype");
+  }
+  const bool gathers = run.machine.zero_stage == "1" || run.machine.zero_stage == "2";
+  if (run.machine.ranks > 1 && gathers && run.model.finetuning_type == "full") {
+    throw UserError(fmt::format("with zero_stage {} each rank hands stepped weights to the others, on the device; "
+                                "cpu_offload has them in host memory",
+                                run.machine.zero_stage),
+                    where(config, "cpu_offload"), "use zero_stage: 3");
+  }
+}
+
 void resolve_batch(ResolvedConfig& config) {
   RunConfig::Schedule& batch = config.run.schedule;
   const int64_t of_tokens = global_batch_of_tokens(config);
@@ -317,6 +336,7 @@ void apply_rules(ResolvedConfig& config) {
   resolve_precision(config);
   resolve_batch(config);
   resolve_ranks(config);
+  resolve_offload(config);
   resolve_optimizer_in_backward(config);
   resolve_rate(config);
   resolve_warmup(config);

@@ -4,10 +4,12 @@
 #include <gtest/gtest.h>
 
 #include <cstdlib>
+#include <fstream>
 
 #include "app/config/config_testing.h"
 #include "app/config/resolved_yaml.h"
 #include "app/config/schema.h"
+#include "report/folder_testing.h"
 
 namespace hone {
 namespace {
@@ -155,7 +157,7 @@ TEST(Config, WhatThisVersionDoesNotRunIsRefusedByName) {
       AllOf(StartsWith("'load_in_4bit: true' is known, not in this version. | run.yaml:1 | remove it, and write "
                        "finetuning_type: lora"),
             HasSubstr("hone estimate")));
-  for (const char* yaml : {"cpu_offload: [optimizer]", "load_in_8bit: true", "adapter: qlora"}) {
+  for (const char* yaml : {"load_in_8bit: true", "adapter: qlora"}) {
     EXPECT_THAT(refusal(yaml), HasSubstr("hone estimate")) << yaml;
   }
   EXPECT_THAT(refusal("dtype: fp16"), HasSubstr("| use bfloat16, float32"));
@@ -178,7 +180,6 @@ TEST(Config, WhatThisVersionDoesNotRunIsRefusedByName) {
                            "fast_moe: 4",
                            "warmup_type: log",
                            "quantization_bit: 4",
-                           "use_cpu_offload: true",
                            "use_kt: true",
                            "router_dtype: bfloat16",
                            "packing_strategy: wrapped",
@@ -213,6 +214,11 @@ TEST(Config, RanksShareTheGlobalBatch) {
   EXPECT_THAT(refused("zero_stage: 3\nexpert_weight_dtype: int8\nfinetuning_type: lora\n", 2),
               HasSubstr("experts held in 8 bits stay whole"));
   EXPECT_THAT(refused("optimizer_in_backward: true\nmax_grad_norm: 0\n", 2), HasSubstr("have been summed"));
+  EXPECT_THAT(refused("cpu_offload: [params]\nzero_stage: 1\nfinetuning_type: full\n", 2), HasSubstr("zero_stage: 3"));
+  EXPECT_THAT(refused("cpu_offload: [params]\nzero_stage: 1\nfinetuning_type: lora\n", 2), IsEmpty());
+  EXPECT_THAT(refused("cpu_offload: [params]\nzero_stage: 3\nfinetuning_type: full\n", 2), IsEmpty());
+  EXPECT_THAT(refused("cpu_offload: [experts]\nexpert_weight_dtype: int8\nfinetuning_type: lora\n", 1),
+              HasSubstr("held in 8 bits"));
 }
 
 TEST(Config, ZeroStageIsReadFromWhatOtherToolsCallIt) {
@@ -224,6 +230,31 @@ TEST(Config, ZeroStageIsReadFromWhatOtherToolsCallIt) {
   for (const char* yaml : {"zero_stage: 3", "deepspeed: configs/ds_zero3.json", "fsdp: full_shard auto_wrap"}) {
     EXPECT_EQ(resolved(yaml).run.machine.zero_stage, "3") << yaml;
   }
+}
+
+TEST(Config, WhatIsOffloadedIsReadFromWhatOtherToolsCallIt) {
+  const auto offloaded = [](const std::string& yaml) { return resolved(yaml).run.machine.cpu_offload; };
+  EXPECT_THAT(offloaded("cpu_offload: [optimizer, activations]"), ElementsAre("optimizer", "activations"));
+  EXPECT_THAT(offloaded("use_cpu_offload: true"), ElementsAre("optimizer"));
+  EXPECT_THAT(offloaded("activation_offloading: true"), ElementsAre("activations"));
+  EXPECT_THAT(offloaded("fsdp: full_shard auto_wrap offload"), ElementsAre("optimizer", "params"));
+  EXPECT_THAT(offloaded("fsdp: full_shard auto_wrap"), IsEmpty());
+  EXPECT_THAT(offloaded("deepspeed: ds_zero2_offload"), ElementsAre("optimizer"));
+  EXPECT_THAT(offloaded("deepspeed: ds_z3_offload"), ElementsAre("optimizer", "params"));
+  EXPECT_EQ(resolved("deepspeed: ds_z3_offload").run.machine.zero_stage, "3");
+  EXPECT_THAT(offloaded("deepspeed: zero3"), IsEmpty());
+  const TestFolder folder;
+  const auto file = [&](const std::string& zero) {
+    const std::string path = folder / "ds.json";
+    std::ofstream(path) << ("{\"zero_optimization\": " + zero + "}");
+    return "deepspeed: " + path;
+  };
+  const std::string both =
+      file(R"({"stage": 3, "offload_optimizer": {"device": "cpu"}, "offload_param": {"device": "cpu"}})");
+  EXPECT_THAT(offloaded(both), ElementsAre("optimizer", "params"));
+  EXPECT_EQ(resolved(both).run.machine.zero_stage, "3");
+  EXPECT_THAT(offloaded(file(R"({"stage": 1, "offload_optimizer": {"device": "none"}})")), IsEmpty());
+  EXPECT_THAT(refusal(file(R"({"stage": 3, "offload_param": {"device": "nvme"}})")), HasSubstr("not in this version"));
 }
 
 TEST(Config, ASwitchThatIsOffIsAccepted) {

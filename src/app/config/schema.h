@@ -73,7 +73,9 @@ class Rewrite {
 /// Another name of a key. `name` may be qualified by its section ("moe.enabled"); dashes are read as underscores.
 struct Alias {
   std::string name;
-  Rewrite rewrite;  ///< empty: the value means the same under both names
+  Rewrite rewrite;            ///< empty: the value means the same under both names
+  std::string also_key = {};  ///< a second key that the value says something about; "": none
+  Rewrite also = {};
 };
 
 struct Range {

@@ -78,6 +78,11 @@ class KeyBuilder {
     spec_.aliases.push_back({name, std::move(rewrite)});
     return *this;
   }
+  /// The same, where the value says something about a second key, too.
+  KeyBuilder& alias(const char* name, Rewrite rewrite, const char* also_key, Rewrite also) {
+    spec_.aliases.push_back({name, std::move(rewrite), also_key, std::move(also)});
+    return *this;
+  }
   KeyBuilder& type(KeyType type) {
     spec_.type = type;
     return *this;

@@ -303,9 +303,9 @@ void add_parallel(GroupBuilder group) {
       .choices({"0", "1", "2", "3"})
       .spelled({{"false", "0"}, {"no", "0"}, {"none", "0"}})
       .alias({"zero_level"})
-      .alias("deepspeed", deepspeed_stage())
-      .alias("deepspeed_config", deepspeed_stage())
-      .alias("fsdp", fsdp_stage());
+      .alias("deepspeed", deepspeed_stage(), "cpu_offload", deepspeed_offload())
+      .alias("deepspeed_config", deepspeed_stage(), "cpu_offload", deepspeed_offload())
+      .alias("fsdp", fsdp_stage(), "cpu_offload", fsdp_offload());
   group
       .key("stage3_param_persistence_threshold",
            "With zero_stage 2 or 3, tensors of fewer elements, and all outside the layers, stay whole on every rank.")
@@ -324,12 +324,21 @@ void add_parallel(GroupBuilder group) {
       .field(kMachine, &Machine::ddp_timeout)
       .at_least(1);
   group
-      .later("cpu_offload", KeyType::kStringList, "What lives in host memory: optimizer, params, activations, experts.")
-      .instead(
-          "remove it: `hone estimate run.yaml` says what fits without; gradient_checkpointing: true, optim: "
-          "adamw_8bit and master_dtype: bfloat16 take less memory")
-      .alias({"use_cpu_offload", "offload_optimizer", "offload_param", "offload_params", "offload_activations",
-              "offload_experts"});
+      .key("cpu_offload",
+           "What is in host memory between uses (docs/memory.md): optimizer, its moments and master weights; params, "
+           "the "
+           "weights of layers; experts, of these the routed experts' alone; activations, what forward keeps for "
+           "backward. Results do not change by a bit.")
+      .field(kMachine, &Machine::cpu_offload)
+      .choices({"optimizer", "params", "experts", "activations"})
+      .unset({"false"})
+      .alias("use_cpu_offload", true_means("optimizer"))
+      .alias("offload_optimizer", true_means("optimizer"))
+      .alias("offload_param", true_means("params"))
+      .alias("offload_params", true_means("params"))
+      .alias("offload_activations", true_means("activations"))
+      .alias("activation_offloading", true_means("activations"))
+      .alias("offload_experts", true_means("experts"));
   group.later("expert_parallel_size", KeyType::kInteger, "Ranks over which the experts are spread.")
       .neutral(1)
       .instead("remove it: every rank holds all experts; `hone estimate run.yaml` says what fits")

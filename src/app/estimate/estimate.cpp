@@ -47,7 +47,7 @@ struct Target {
     if (device.kind == DeviceKind::kCuda) fixed = kCudaFixedBytes;
     known = memory > 0 || !is_planned(device);
     if (memory > 0) {
-      limit = {memory - fixed, memory - fixed};
+      limit.comfortable = limit.most = memory - fixed;
     } else if (known) {
       limit = memory_limit(stream);
     } else {
@@ -55,7 +55,7 @@ struct Target {
     }
   }
 
-  bool fits(const MemoryPlan& plan) const { return plan.total() <= limit.most; }
+  bool fits(const MemoryPlan& plan) const { return limit.fits(plan); }
   /// Bytes for plan and fixed costs together; 0: not known.
   int64_t available() const { return known ? limit.most + fixed : 0; }
 
@@ -274,7 +274,8 @@ std::string chosen_table(const Variant& chosen, const Target& target, bool color
                                             chosen.level == smallest_level() ? "recomputed in backward" : "kept");
   if (target.device.kind == DeviceKind::kCuda)
     rows.push_back({"CUDA", static_cast<uint64_t>(target.fixed), "context, libraries, kernels"});
-  return memory_table(rows, static_cast<uint64_t>(target.available()), color);
+  const std::string host = host_memory_line(chosen.plan, 0);
+  return memory_table(rows, static_cast<uint64_t>(target.available()), color) + (host.empty() ? "" : "  " + host + "\n");
 }
 
 Json json_of(const Variant& variant, const Target& target) {
@@ -288,6 +289,7 @@ Json json_of(const Variant& variant, const Target& target) {
           {"activations", variant.plan.activations},
           {"batch", variant.plan.batch},
           {"fixed", target.fixed},
+          {"host", variant.plan.host()},
           {"total", variant.plan.total() + target.fixed}};
 }
 
@@ -316,6 +318,7 @@ MemoryPlan plan_memory(const RunConfig& config, const RecomputePolicy& recompute
   options.recompute = recompute;
   options.optimizer = optimizer_options(config);
   options.accumulates = config.schedule.gradient_accumulation_steps > 1;
+  options.offload_activations = offloads_activations(config.machine.cpu_offload);
   options.router_aux_loss_coef = aux_loss_coefficient(config, decoder);
   options.methods = training_methods(config, decoder);
   model.decoder().prepare(stream, length);

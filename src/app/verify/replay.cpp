@@ -35,7 +35,11 @@ MicroBatch pack_documents(const std::vector<LabelledDocument>& documents) {
 
 Replay::Replay(const std::filesystem::path& model, Stream& stream, const BatchCapacity& capacity,
                const ReplayOptions& options)
-    : stream_(stream), capacity_(capacity), ranks_(options.ranks), model_(model, options.dtype) {
+    : stream_(stream),
+      capacity_(capacity),
+      ranks_(options.ranks),
+      offload_activations_(options.offload_activations),
+      model_(model, options.dtype) {
   TrainableOptions trainable;
   trainable.adapter = options.adapter;
   trainable.train_base = trainable.train_router = options.adapter.empty();
@@ -44,9 +48,11 @@ Replay::Replay(const std::filesystem::path& model, Stream& stream, const BatchCa
     trainable.ranks = {.rank = ranks_->rank(),
                        .ranks = ranks_->size(),
                        .stage = options.stage,
-                       .least_sharded_elements = options.least_sharded_elements,
                        .least_bucket_bytes = options.least_bucket_bytes};
   }
+  trainable.ranks.least_sharded_elements = options.least_sharded_elements;
+  trainable.ranks.offload = options.offload;
+  trainable.optimizer_in_backward = options.optimizer_in_backward;
   model_.set_trainable(trainable);
   model_.load(stream.device(), stream.pool(), 0);
   model_.decoder().prepare(stream, capacity.max_seqlen);
@@ -58,6 +64,7 @@ std::unique_ptr<Engine> Replay::make_engine(double router_aux_loss_coef, const O
   options.optimizer = optimizer;
   options.router_aux_loss_coef = router_aux_loss_coef;
   options.ranks = ranks_;
+  options.offload_activations = offload_activations_;
   auto engine = std::make_unique<Engine>(model_.decoder(), model_.store(), stream_, std::move(options));
   engine->reserve();
   return engine;

@@ -30,6 +30,9 @@ struct ReplayOptions {
   int64_t least_sharded_elements = 0;  ///< RankShare's, as the next: models of cases are small
   int64_t least_bucket_bytes = 0;
   TrainingFormats formats = {};
+  Offload offload = {};
+  bool offload_activations = false;
+  bool optimizer_in_backward = false;
 };
 
 class Replay {
@@ -65,6 +68,7 @@ class Replay {
   Stream& stream_;
   BatchCapacity capacity_;
   Communicator* ranks_;
+  bool offload_activations_;
   mutable LoadedModel model_;
 };
 

@@ -1,0 +1,73 @@
+// KeptMemory: where values are that outlive their block's forward. All of them on the device, as a stack; or offloaded:
+// three blocks' on the device and every block's in host memory. Those of a block are copied out while the next one runs
+// forward, and come back while the one after the next runs backward.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "core/arena.h"
+#include "core/context.h"
+#include "core/copy_lane.h"
+#include "core/host_buffer.h"
+
+namespace hone {
+
+class KeptMemory {
+ public:
+  explicit KeptMemory(Device device);
+
+  /// Before begin_dry().
+  void offload(bool offload) { offloads_ = offload; }
+  bool offloads() const { return offloads_; }
+
+  void begin_dry();
+  /// Allocates what the dry passes since begin_dry() needed.
+  void reserve();
+  /// Bytes on the device and in host memory (dry: high-water marks).
+  size_t bytes() const;
+  size_t host_bytes() const { return offloads_ ? host_high_water_ : 0; }
+
+  /// A pass begins. Then blocks in the order of forward, and in backward the other way.
+  void begin_pass();
+  void begin_forward(const Context& context, int32_t block);
+  /// Uninitialised memory for a value of the block that runs forward. Its address holds while the value is on the
+  /// device.
+  Tensor take(Shape shape, DType dtype) { return slot(block_).take(shape, dtype); }
+  void end_forward(const Context& context);
+  /// What is queued from now on finds the values of the block and of the one before it.
+  void begin_backward(const Context& context, int32_t block);
+  void end_backward(int32_t block);
+
+ private:
+  /// A block uses values of its own and of the one before it, while those of the one before that are on their way.
+  static constexpr int32_t kSlots = 3;
+  struct Values {
+    size_t mark = 0;      ///< in its slot, at the beginning
+    Tensor device, host;  ///< the bytes of all of them
+    bool present = true;  ///< on the device, or on their way
+    int64_t arrival = 0;  ///< the copy that brings them; 0: none
+  };
+  struct Lanes {
+    explicit Lanes(Device device) : out(device), in(device) {}
+    CopyLane out, in;
+  };
+
+  size_t slot_index(int32_t block) const { return offloads_ ? static_cast<size_t>(block % kSlots) : 0; }
+  Arena& slot(int32_t block) { return slots_[slot_index(block)]; }
+  void bring(const Context& context, int32_t block);
+
+  Device device_;
+  bool offloads_ = false;
+  std::array<Arena, kSlots> slots_;
+  HostBuffer host_;
+  size_t host_top_ = 0, host_high_water_ = 0;
+  std::vector<Values> values_;          // of each block of the pass
+  int32_t block_ = 0;                   // that runs forward
+  std::array<int64_t, kSlots> left_{};  // the copy after which a slot's values are in host memory
+  std::optional<Lanes> lanes_;
+};
+
+}  // namespace hone
