@@ -160,5 +160,30 @@ TEST_F(Checkpoints, OtherDataBeginFromTheirStartAndAreResumedThere) {
   expect_same_file("a/model.safetensors", "b/model.safetensors");
 }
 
+TEST_F(Checkpoints, WhatIsOffloadedIsTrainedSavedAndResumedToTheSameBits) {
+  const std::vector<std::string> full = {"max_steps=6", "eval_steps=3", "save_steps=3"};
+  const std::vector<std::string> lora = {"max_steps=6", "save_steps=3", "finetuning_type=lora",
+                                         "gradient_checkpointing=true"};
+  const std::string offload = "cpu_offload=[optimizer, params, activations]";
+  const auto with = [](std::vector<std::string> options, const std::vector<std::string>& more) {
+    options.insert(options.end(), more.begin(), more.end());
+    return options;
+  };
+  for (const auto& [name, options, file] : {std::tuple{std::string("full"), full, "/model.safetensors"},
+                                            {std::string("lora"), lora, "/adapter_model.safetensors"}}) {
+    ASSERT_EQ(train(name, options).code, 0);
+    const std::vector<std::string> offloaded = with(options, {offload, "stage3_param_persistence_threshold=0"});
+    const Outcome outcome = train(name + "_offloaded", offloaded);
+    ASSERT_EQ(outcome.code, 0) << outcome.err;
+    EXPECT_NE((outcome.out + outcome.err).find("cpu_offload saves nothing on a CPU"), std::string::npos) << outcome.out;
+    expect_same_file(name + file, name + "_offloaded" + file);
+    EXPECT_EQ(lines(name, "loss").back()["loss"], lines(name + "_offloaded", "loss").back()["loss"]);
+    // A checkpoint does not know where its tensors were.
+    const std::string from = (folder_ / (name + "/checkpoint-3")).string();
+    ASSERT_EQ(train(name + "_resumed", with(offloaded, {"resume=" + from})).code, 0);
+    expect_same_file(name + file, name + "_resumed" + file);
+  }
+}
+
 }  // namespace
 }  // namespace hone

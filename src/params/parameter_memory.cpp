@@ -270,7 +270,7 @@ ParameterBytes ParameterStore::bytes(bool training) const {
 void ParameterStore::present_stored_values() {
   for (Parameter& parameter : parameters_) {
     parameter.stored_.slice = parameter.shards_values() ? parameter.own() : Slice{0, parameter.shape().numel()};
-    if (!parameter.shards_values()) parameter.present_ = parameter.stored_.payload;
+    if (!parameter.brings_values()) parameter.present_ = parameter.stored_.payload;
   }
 }
 

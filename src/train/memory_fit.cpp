@@ -67,7 +67,7 @@ UserError does_not_fit(const std::string& what, const MemoryPlan& plan, const Me
         "memory plan", "offload less (cpu_offload); " + fix);
   }
   return UserError(
-      fmt::format("{} needs {} of memory, {} are free", what, gigabytes(plan.total()), gigabytes(limit.most)),
+      fmt::format("{} needs {} of memory, {} are free", what, gigabytes(limit.needs(plan)), gigabytes(limit.most)),
       "memory plan", fix);
 }
 

@@ -19,12 +19,14 @@ struct MemoryLimit {
   /// Of host memory, for what is offloaded; none: that is in the device's, which is the host's.
   std::optional<int64_t> host = std::numeric_limits<int64_t>::max();
 
+  /// Of the device's memory.
+  int64_t needs(const MemoryPlan& plan) const { return plan.total() + (host ? 0 : plan.host()); }
   bool fits(const MemoryPlan& plan) const { return holds(plan, most); }
   bool fits_comfortably(const MemoryPlan& plan) const { return holds(plan, comfortable); }
 
  private:
   bool holds(const MemoryPlan& plan, int64_t bytes) const {
-    return host ? plan.total() <= bytes && plan.host() <= *host : plan.total() + plan.host() <= bytes;
+    return needs(plan) <= bytes && (!host || plan.host() <= *host);
   }
 };
 

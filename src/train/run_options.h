@@ -49,6 +49,8 @@ std::vector<std::string> offload_names();
 /// What of the parameters they have in host memory.
 Offload offload_of(const std::vector<std::string>& names);
 bool offloads_activations(const std::vector<std::string>& names);
+/// What a run could offload beyond what it does, in the order of what that costs.
+std::vector<std::vector<std::string>> further_offloads(const RunConfig& config);
 
 /// auto, true or false.
 GraphUse graph_use_of(const std::string& cuda_graphs);

@@ -97,6 +97,7 @@ class Trainer {
   void fit_memory();
   bool fits(const MemoryLimit& limit, MemoryPlan& plan);
   bool halve_batch();
+  void offload(const std::vector<std::string>& names);
   std::string what_fits(const MemoryLimit& limit);
   void load_weights(bool inference);
   void report_lora(const LoraOptions& lora);

@@ -1,9 +1,11 @@
 // The trainer before its first step: what the run needs in memory, and what is chosen so that it fits.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 
 #include "core/error.h"
+#include "report/humanise.h"
 #include "session/device_facts.h"
 #include "train/memory_rows.h"
 #include "train/recompute.h"
@@ -92,13 +94,34 @@ std::string Trainer::what_fits(const MemoryLimit& limit) {
         "{}, which is the same training",
         config_.schedule.per_device_train_batch_size, config_.schedule.gradient_accumulation_steps);
   }
+  if (limit.host) {
+    for (const std::vector<std::string>& names : further_offloads(config_)) {
+      offload(names);
+      if (!fits_with(recompute_levels().back())) continue;
+      return fmt::format("it fits with cpu_offload: [{}] and gradient_checkpointing: true", fmt::join(names, ", "));
+    }
+  }
   const bool shards_more = config_.machine.ranks > 1 && config_.machine.zero_stage != "3";
   return fmt::format("{}{}lower max_length; `hone estimate` shows what fits",
                      shards_more ? "share more with zero_stage: 3, " : "",
                      config_.model.finetuning_type == "full" ? "train with finetuning_type: lora, or " : "");
 }
 
+/// Plans with something else in host memory.
+void Trainer::offload(const std::vector<std::string>& names) {
+  config_.machine.cpu_offload = names;
+  RankShare share = trainable_options(config_).ranks;
+  share.rank = ranks_.rank;
+  model_->store().share_among(share);
+  model_->store().allocate_dry(stream_.device());
+  make_engine();
+}
+
 void Trainer::report_memory(const MemoryPlan& plan, const MemoryLimit& limit, bool fits) {
+  if (!limit.host && plan.host() > 0) {
+    logger_.warning("cpu_offload saves nothing on a CPU: the {} are of the same memory",
+                    human_bytes(static_cast<double>(plan.host())));
+  }
   const std::vector<MemoryRow> rows = memory_rows(plan, precision_of(config_), level_note(recompute_level_));
   const auto available = static_cast<uint64_t>(std::max<int64_t>(limit.most, 0));
   const std::string table = memory_table(rows, available, logger_.console().color());

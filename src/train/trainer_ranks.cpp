@@ -84,8 +84,8 @@ MemoryLimit Trainer::least_memory_limit() {
     limit.most /= ranks_.local_size;
   }
   if (limit.host) *limit.host /= ranks_.local_size;
-  for (const std::string& text :
-       communicator_->control().exchange(fmt::format("{} {} {}", limit.comfortable, limit.most, limit.host.value_or(0)))) {
+  for (const std::string& text : communicator_->control().exchange(
+           fmt::format("{} {} {}", limit.comfortable, limit.most, limit.host.value_or(0)))) {
     MemoryLimit other;
     std::istringstream(text) >> other.comfortable >> other.most >> other.host.emplace();
     limit.comfortable = std::min(limit.comfortable, other.comfortable);

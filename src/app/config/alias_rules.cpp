@@ -4,7 +4,9 @@
 
 #include <algorithm>
 #include <cctype>
+#include <iterator>
 #include <optional>
+#include <sstream>
 
 #include "app/config/config_value.h"
 #include "core/error.h"
@@ -243,6 +245,17 @@ Rewrite fsdp_stage() {
     if (text.find("full_shard") != std::string::npos) return says(node, "3");
     if (text.find("shard_grad_op") != std::string::npos) return says(node, "2");
     return text == "no_shard" ? says(node, "0") : Rewritten{node};
+  };
+}
+
+Rewrite words_as_list() {
+  return [](const ConfigNode& node) {
+    if (node.kind != Kind::kScalar) return Rewritten{node};
+    std::string text = node.text;
+    std::replace_if(
+        text.begin(), text.end(), [](char c) { return c == ',' || c == '+'; }, ' ');
+    std::istringstream words(text);
+    return says_list(node, {std::istream_iterator<std::string>(words), std::istream_iterator<std::string>()});
   };
 }
 

@@ -42,6 +42,9 @@ Rewrite pairs_as_mapping();
 /// axolotl's roles_to_train: [assistant] alone says assistant; any other list is left to be refused.
 Rewrite roles_to_train();
 
+/// Words in one text as a list: "optimizer, params" or "optimizer+params" → [optimizer, params].
+Rewrite words_as_list();
+
 /// A DeepSpeed name or file: zero2, zero3_offload, ds_z3.json → the stage; a file that does not say one stays.
 Rewrite deepspeed_stage();
 

@@ -243,6 +243,9 @@ TEST(Config, WhatIsOffloadedIsReadFromWhatOtherToolsCallIt) {
   EXPECT_THAT(offloaded("deepspeed: ds_z3_offload"), ElementsAre("optimizer", "params"));
   EXPECT_EQ(resolved("deepspeed: ds_z3_offload").run.machine.zero_stage, "3");
   EXPECT_THAT(offloaded("deepspeed: zero3"), IsEmpty());
+  EXPECT_THAT(offloaded("offload_optimizer: true\noffload_param: true"), ElementsAre("optimizer", "params"));
+  EXPECT_THAT(offloaded("cpu_offload: optimizer, activations"), ElementsAre("optimizer", "activations"));
+  EXPECT_THAT(refusal("cpu_offload: [optimiser]"), HasSubstr("optimizer"));
   const TestFolder folder;
   const auto file = [&](const std::string& zero) {
     const std::string path = folder / "ds.json";

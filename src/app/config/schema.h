@@ -94,6 +94,7 @@ struct KeySpec {
   Json default_value;        ///< null: unset
   std::string default_note;  ///< says a default that depends on other keys, the model or the data
   bool nullable = false;     ///< null is a value of its own
+  bool adds_up = false;      ///< of a kStringList: several statements of a file mean all their items
   std::vector<Alias> aliases;
   Range range;
   std::vector<std::string> choices;                   ///< kChoice, and the items of a kStringList if not empty

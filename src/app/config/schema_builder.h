@@ -83,6 +83,10 @@ class KeyBuilder {
     spec_.aliases.push_back({name, std::move(rewrite), also_key, std::move(also)});
     return *this;
   }
+  KeyBuilder& adds_up() {
+    spec_.adds_up = true;
+    return *this;
+  }
   KeyBuilder& type(KeyType type) {
     spec_.type = type;
     return *this;

@@ -308,7 +308,8 @@ void add_parallel(GroupBuilder group) {
       .alias("fsdp", fsdp_stage(), "cpu_offload", fsdp_offload());
   group
       .key("stage3_param_persistence_threshold",
-           "With zero_stage 2 or 3, tensors of fewer elements, and all outside the layers, stay whole on every rank.")
+           "With zero_stage 2 or 3, tensors of fewer elements, and all outside the layers, stay whole on every rank; "
+           "with cpu_offload they stay on the device.")
       .field(kMachine, &Machine::least_sharded_elements)
       .at_least(0)
       .alias({"param_persistence_threshold"});
@@ -331,6 +332,8 @@ void add_parallel(GroupBuilder group) {
            "backward. Results do not change by a bit.")
       .field(kMachine, &Machine::cpu_offload)
       .choices({"optimizer", "params", "experts", "activations"})
+      .rewrite(words_as_list())
+      .adds_up()
       .unset({"false"})
       .alias("use_cpu_offload", true_means("optimizer"))
       .alias("offload_optimizer", true_means("optimizer"))

@@ -48,6 +48,17 @@ std::vector<Statement> that_count(const std::vector<Statement>& all) {
   return kept;
 }
 
+/// The items of all, each once.
+Statement united(const std::vector<Statement>& all) {
+  Statement whole = all.front();
+  for (const Statement& other : all) {
+    for (const Json& item : other.value) {
+      if (std::find(whole.value.begin(), whole.value.end(), item) == whole.value.end()) whole.value.push_back(item);
+    }
+  }
+  return whole;
+}
+
 }  // namespace
 
 std::optional<Statement> read_statement(const FoundKey& found, const std::string& written, const ConfigNode& value) {
@@ -74,6 +85,7 @@ std::optional<Statement> read_statement(const FoundKey& found, const std::string
 Statement chosen_statement(const std::vector<Statement>& stated) {
   if (stated.front().key->type == KeyType::kMapping) return merged(stated);
   const std::vector<Statement> all = that_count(stated);
+  if (stated.front().key->adds_up) return united(all);
   const auto strongest = std::max_element(
       all.begin(), all.end(), [](const Statement& a, const Statement& b) { return a.emphasis < b.emphasis; });
   for (const Statement& other : all) {

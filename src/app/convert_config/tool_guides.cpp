@@ -47,7 +47,7 @@ ToolText mixtral_guide_text() {
       R"(
 moe.num_experts_per_token, moe.num_experts_per_tok, moe.num_experts, moe.num_local_experts, moe.top_k ~ the model's config.json says it
 advanced.profile_memory = profile
-advanced.use_cpu_offload - host memory as room for the GPU; `hone estimate` says what fits without
+advanced.use_cpu_offload = cpu_offload: optimizer
 )",
       R"(
 num_train_epochs: 3

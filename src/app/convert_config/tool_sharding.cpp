@@ -17,7 +17,8 @@ gradient_accumulation_steps = gradient_accumulation_steps
 gradient_clipping = max_grad_norm
 zero_optimization.stage = zero_stage
 zero_optimization.stage3_param_persistence_threshold = stage3_param_persistence_threshold {auto: ""}
-zero_optimization.offload_optimizer.device, zero_optimization.offload_param.device - host memory as room for the GPU; `hone estimate` says what fits without
+zero_optimization.offload_optimizer.device = cpu_offload {cpu: optimizer, none: ""}
+zero_optimization.offload_param.device = cpu_offload {cpu: params, none: ""}
 zero_optimization.* ~ it says how ZeRO communicates
 bf16.enabled = dtype: bfloat16
 bf16.* ~ sums are float32
@@ -58,7 +59,7 @@ ToolText fsdp_text() {
           R"(
 activation_checkpointing = gradient_checkpointing {false: ""}
 fsdp_activation_checkpointing = gradient_checkpointing {false: ""}
-offload_params, fsdp_offload_params, cpu_offload - host memory as room for the GPU; `hone estimate` says what fits without
+offload_params, fsdp_offload_params, cpu_offload = cpu_offload {true: params+optimizer, false: ""}
 sharding_strategy, fsdp_sharding_strategy = zero_stage {no_shard: 0, full_shard: 3, shard_grad_op: 2, 1: 3, 2: 2, 3: 0}
 version, fsdp_version, reshard_after_forward, fsdp_reshard_after_forward ~ it says how FSDP communicates
 backward_prefetch, forward_prefetch, limit_all_gathers, use_orig_params, sync_module_states, cpu_ram_efficient_loading, cpu_offload_pin_memory, state_dict_type, final_state_dict_type, auto_wrap_policy, transformer_layer_cls_to_wrap, min_num_params, mixed_precision_policy, mixed_precision, xla, xla_*, ignored_modules, activation_cpu_offload ~ it says how FSDP communicates
@@ -82,7 +83,8 @@ deepspeed_config.deepspeed_config_file @ deepspeed
 deepspeed_config.gradient_clipping = max_grad_norm
 deepspeed_config.gradient_accumulation_steps = gradient_accumulation_steps
 deepspeed_config.zero_stage = zero_stage
-deepspeed_config.offload_optimizer_device, deepspeed_config.offload_param_device - host memory as room for the GPU; `hone estimate` says what fits without
+deepspeed_config.offload_optimizer_device = cpu_offload {cpu: optimizer, none: ""}
+deepspeed_config.offload_param_device = cpu_offload {cpu: params, none: ""}
 deepspeed_config.* ~ it says how ZeRO communicates
 num_processes, num_machines, distributed_type ~ hone launch, torchrun or srun start ranks
 kt_config.* - experts on the CPU beside a GPU; `hone estimate` says what fits without

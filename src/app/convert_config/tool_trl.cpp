@@ -21,7 +21,6 @@ datasets.data_files = datasets
 eval_packing ~ evaluation is packed too; the loss is the same
 loss_type(nll) ! another loss than cross-entropy is not in this version
 eos_token, pad_token, pad_to_multiple_of ~ nothing is padded, and the end of a turn is the template's
-activation_offloading ~ it is about memory
 model_init_kwargs, ignore_bias_buffers, lora_task_type, gradient_checkpointing_kwargs ~ the model is read in one way
 use_bnb_nested_quant, bnb_4bit_quant_storage ~ only load_in_4bit would read it
 use_dft ! another loss than cross-entropy is not in this version

@@ -1,6 +1,7 @@
 #include "app/estimate/estimate.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <filesystem>
@@ -195,6 +196,18 @@ std::optional<std::string> stage_that_fits(RunConfig config, Target& target) {
   return std::nullopt;
 }
 
+/// "cpu_offload: [optimizer] and gradient_checkpointing: true", the cheapest that fits; none on a CPU, where it saves
+/// nothing.
+std::optional<std::string> offload_that_fits(RunConfig config, Target& target) {
+  if (!target.limit.host) return std::nullopt;
+  for (const std::vector<std::string>& names : further_offloads(config)) {
+    config.machine.cpu_offload = names;
+    if (!target.fits(plan_level(config, smallest_level(), target.stream))) continue;
+    return fmt::format("cpu_offload: [{}] and gradient_checkpointing: true", fmt::join(names, ", "));
+  }
+  return std::nullopt;
+}
+
 /// How many GPUs like the target hold a run for one together; none if not even kMost do.
 std::optional<int64_t> gpus_that_fit(RunConfig config, Target& target) {
   constexpr int64_t kMost = 64;
@@ -215,6 +228,7 @@ std::string advice(const std::vector<Variant>& variants, const Variant& chosen, 
     return fmt::format("It fits with gradient_checkpointing: {}.", level_setting(level));
   }
   if (const auto stage = stage_that_fits(chosen.config, target)) return fmt::format("It fits with {}.", *stage);
+  if (const auto offload = offload_that_fits(chosen.config, target)) return fmt::format("It fits with {}.", *offload);
   const int64_t length = *chosen.config.data.max_length;
   if (const auto shorter = length_that_fits(chosen.config, target)) {
     if (*shorter == length) {
@@ -244,8 +258,8 @@ std::string advice(const std::vector<Variant>& variants, const Variant& chosen, 
     several = fmt::format(" {} such GPUs hold it with zero_stage: 3 and gradient_checkpointing: true.", *gpus);
   }
   return fmt::format("No setting makes it fit: LoRA with gradient checkpointing needs {}, the weights alone {}.{}",
-                     bytes_text(smallest.plan.total() + target.fixed), bytes_text(smallest.plan.parameters.weights),
-                     several);
+                     bytes_text(target.limit.needs(smallest.plan) + target.fixed),
+                     bytes_text(smallest.plan.parameters.weights), several);
 }
 
 std::string variants_table(const std::vector<Variant>& variants, const Target& target, bool color) {
@@ -261,7 +275,7 @@ std::string variants_table(const std::vector<Variant>& variants, const Target& t
     const ParameterBytes& bytes = variant.plan.parameters;
     table.add_row({variant.name, bytes_text(bytes.weights), bytes_text(bytes.master), bytes_text(bytes.gradients),
                    bytes_text(bytes.moments), bytes_text(variant.plan.activations + variant.plan.batch),
-                   bytes_text(variant.plan.total() + target.fixed),
+                   bytes_text(target.limit.needs(variant.plan) + target.fixed),
                    !target.known               ? ""
                    : target.fits(variant.plan) ? "fits"
                                                : "too large"});
@@ -275,7 +289,8 @@ std::string chosen_table(const Variant& chosen, const Target& target, bool color
   if (target.device.kind == DeviceKind::kCuda)
     rows.push_back({"CUDA", static_cast<uint64_t>(target.fixed), "context, libraries, kernels"});
   const std::string host = host_memory_line(chosen.plan, 0);
-  return memory_table(rows, static_cast<uint64_t>(target.available()), color) + (host.empty() ? "" : "  " + host + "\n");
+  return memory_table(rows, static_cast<uint64_t>(target.available()), color) +
+         (host.empty() ? "" : "  " + host + "\n");
 }
 
 Json json_of(const Variant& variant, const Target& target) {

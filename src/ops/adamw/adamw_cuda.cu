@@ -3,7 +3,7 @@
 #include "kernels/cuda/rows/rounded_vectors_cuda.h"
 #include "kernels/cuda/rows/tensor_table_cuda.h"
 #include "ops/adamw/adamw.h"
-#include "ops/adamw/dynamic_code.h"
+#include "ops/adamw/dynamic_code_cuda.h"
 
 namespace hone::cuda {
 
@@ -43,13 +43,16 @@ struct Constants {
 /// What all elements of a tensor share: computed in float64 and rounded once, as torch does.
 struct Step {
   uint64_t key;  // of the random numbers
-  float gradient_scale, decay, one_minus_beta1, beta2, one_minus_beta2, sqrt_bias_correction2, eps, step_size;
+  float gradient_scale, decay, one_minus_beta1, beta2, one_minus_beta2, eps, step_size;
+  Divisor sqrt_bias_correction2;
 
   __device__ void update(float& p, float& m, float& v, float gradient) const {
     const float g = gradient * gradient_scale;
     m += (g - m) * one_minus_beta1;
     v = v * beta2 + one_minus_beta2 * g * g;
-    p = p * decay - step_size * m / (sqrtf(v) / sqrt_bias_correction2 + eps);
+    const float root = sqrtf(v);
+    const float corrected = root < INFINITY ? sqrt_bias_correction2.under(root) : root;
+    p = p * decay - step_size * m / (corrected + eps);
   }
 };
 
@@ -62,9 +65,9 @@ __device__ Step step_of(const StepScalars& scalars, const Constants& constants, 
           .one_minus_beta1 = static_cast<float>(1.0 - constants.beta1),
           .beta2 = static_cast<float>(constants.beta2),
           .one_minus_beta2 = static_cast<float>(1.0 - constants.beta2),
-          .sqrt_bias_correction2 = static_cast<float>(sqrt(static_cast<double>(scalars.bias_correction2))),
           .eps = static_cast<float>(constants.eps),
-          .step_size = static_cast<float>(lr / static_cast<double>(scalars.bias_correction1))};
+          .step_size = static_cast<float>(lr / static_cast<double>(scalars.bias_correction1)),
+          .sqrt_bias_correction2 = Divisor(static_cast<float>(sqrt(static_cast<double>(scalars.bias_correction2))))};
 }
 
 __device__ uint32_t load_codes(const void* from, Place at) {
@@ -76,15 +79,15 @@ __device__ uint32_t load_codes(const void* from, Place at) {
   return word;
 }
 
-/// A moment of a warp's block. Codes are looked up in shared memory.
+/// A moment of a warp's block. Codes are found in shared memory.
 template <class T, bool kSigned>
 struct MomentBlock {
   static constexpr bool kCodes = sizeof(T) == 1;
   static constexpr int kShift = kSigned ? 0 : 16;
 
   T* data;
-  float* scale;         // of the block
-  const float* values;  // dynamic_values()
+  float* scale;  // of the block
+  const DynamicTables<kSigned>& tables;
 
   __device__ void load_all(const Place (&places)[kUnroll], float (&x)[kUnroll][kWidth]) const {
     if constexpr (kCodes) {
@@ -95,7 +98,7 @@ struct MomentBlock {
 #pragma unroll
       for (int u = 0; u < kUnroll; ++u) {
 #pragma unroll
-        for (int i = 0; i < kWidth; ++i) x[u][i] = values[codes[u] >> 8 * i & 0xffu] * scale_before;
+        for (int i = 0; i < kWidth; ++i) x[u][i] = tables.values[codes[u] >> 8 * i & 0xffu] * scale_before;
       }
     } else {
 #pragma unroll
@@ -117,50 +120,68 @@ struct MomentBlock {
       }
       const float scale_after = to_scale(__reduce_max_sync(0xffffffffu, largest));
       if (lane == 0) *scale = scale_after;
+      const Divisor divisor(scale_after);
 #pragma unroll
-      for (int u = 0; u < kUnroll; ++u) store_codes(places[u], x[u], scale_after, words[u]);
+      for (int u = 0; u < kUnroll; ++u) store_codes(places[u], x[u], divisor, words[u]);
     }
   }
 
-  __device__ void store_codes(Place at, const float (&x)[kWidth], float scale_after,
+  __device__ void store_codes(Place at, const float (&x)[kWidth], const Divisor& divisor,
                               const std::array<uint32_t, kWidth>& words) const {
-    uint8_t codes[kWidth];
+    uint32_t codes = 0;
 #pragma unroll
-    for (int i = 0; i < kWidth; ++i) codes[i] = dynamic_code<kSigned>(x[i], scale_after, words[i] >> kShift, values);
+    for (int i = 0; i < kWidth; ++i) codes |= tables.code(x[i], divisor, words[i] >> kShift) << 8 * i;
     auto* const to = reinterpret_cast<uint8_t*>(data) + at.first;
     if (at.vector) {
-      *reinterpret_cast<uint32_t*>(to) =
-          uint32_t{codes[0]} | uint32_t{codes[1]} << 8 | uint32_t{codes[2]} << 16 | uint32_t{codes[3]} << 24;
+      *reinterpret_cast<uint32_t*>(to) = codes;
       return;
     }
 #pragma unroll
     for (int i = 0; i < kWidth; ++i) {
-      if (i < at.count) to[i] = codes[i];
+      if (i < at.count) to[i] = static_cast<uint8_t>(codes >> 8 * i);
     }
   }
 };
 
-__device__ constexpr std::array<float, 256> kSignedValues = dynamic_values<true>(),
-                                            kUnsignedValues = dynamic_values<false>();
+__device__ constexpr DynamicTables<true> kSignedTables = DynamicTables<true>::make();
+__device__ constexpr DynamicTables<false> kUnsignedTables = DynamicTables<false>::make();
+
+/// A block's copy in shared memory, by all of its threads; nothing where M is no code.
+template <class M, class Tables>
+__device__ void fill_tables(Tables& to, const Tables& from) {
+  if constexpr (sizeof(M) == 1) {
+    static_assert(sizeof(Tables) % sizeof(float) == 0);
+    auto* const words = reinterpret_cast<float*>(&to);
+    for (size_t i = threadIdx.x; i < sizeof(Tables) / sizeof(float); i += kThreads) {
+      words[i] = reinterpret_cast<const float*>(&from)[i];
+    }
+  }
+}
 
 template <class Parameter, class Gradient, class M, class V>
 struct BlockUpdate {
   const Entry<Parameter, Gradient, M, V>& entry;
   const Step& step;
-  const float* signed_values;
-  const float* unsigned_values;
+  const DynamicTables<true>& signed_tables;
+  const DynamicTables<false>& unsigned_tables;
   bool vectors;
 
+  __device__ void run(int64_t block, int lane) const {
+    // The same code twice: without the checks of elements that are not there, for all blocks but a tensor's last.
+    vectors && (block + 1) * kMomentBlock <= entry.elements ? run<true>(block, lane) : run<false>(block, lane);
+  }
+
+  template <bool kWhole>
   __device__ void run(int64_t block, int lane) const {
     Place places[kUnroll];
 #pragma unroll
     for (int u = 0; u < kUnroll; ++u) {
       const int64_t first = block * kMomentBlock + (u * 32 + lane) * kWidth, rest = entry.elements - first;
-      const int count = rest < 0 ? 0 : rest < kWidth ? static_cast<int>(rest) : kWidth;
-      places[u] = {first, count, vectors && count == kWidth};
+      const int count = kWhole || rest >= kWidth ? kWidth : rest < 0 ? 0 : static_cast<int>(rest);
+      places[u] = {first, count, kWhole};
     }
-    const MomentBlock<M, true> m_block{entry.m, entry.m_scales + block, signed_values};
-    const MomentBlock<V, false> v_block{entry.v, entry.v_scales + block, unsigned_values};
+    const MomentBlock<M, true> m_block{entry.m, entry.m_scales + block, signed_tables};
+    const MomentBlock<V, false> v_block{entry.v, entry.v_scales + block, unsigned_tables};
     float p[kUnroll][kWidth], m[kUnroll][kWidth], v[kUnroll][kWidth], g[kUnroll][kWidth];
 #pragma unroll
     for (int u = 0; u < kUnroll; ++u) {
@@ -196,16 +217,16 @@ __global__ void __launch_bounds__(kThreads, 3)
   const int index = table.find(blockIdx.x);
   const auto& entry = table.entries[index];
   __shared__ Step step;
-  __shared__ float signed_values[256], unsigned_values[256];
+  __shared__ DynamicTables<true> signed_tables;
+  __shared__ DynamicTables<false> unsigned_tables;
   if (threadIdx.x == 0) {
     step = step_of(*scalars, constants, static_cast<double>(entry.weight_decay), entry.stream_id);
   }
-  static_assert(kThreads == 256);
-  if constexpr (sizeof(*entry.m) == 1) signed_values[threadIdx.x] = kSignedValues[threadIdx.x];
-  if constexpr (sizeof(*entry.v) == 1) unsigned_values[threadIdx.x] = kUnsignedValues[threadIdx.x];
+  fill_tables<std::remove_pointer_t<decltype(entry.m)>>(signed_tables, kSignedTables);
+  fill_tables<std::remove_pointer_t<decltype(entry.v)>>(unsigned_tables, kUnsignedTables);
   __syncthreads();
   const Step own = step;
-  const BlockUpdate update{entry, own, signed_values, unsigned_values, constants.vectors && entry.is_aligned()};
+  const BlockUpdate update{entry, own, signed_tables, unsigned_tables, constants.vectors && entry.is_aligned()};
   const int64_t begin = table.begin(index, blockIdx.x), end = min(entry.elements, begin + kChunk);
   for (int64_t first = begin + threadIdx.x / 32 * kMomentBlock; first < end; first += kWarps * kMomentBlock) {
     update.run(first / kMomentBlock, threadIdx.x % 32);

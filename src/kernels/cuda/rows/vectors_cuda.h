@@ -30,7 +30,20 @@ __device__ inline Vector<T, kCount> load_vector(const T* address) {
 
 template <class T, int kCount>
 __device__ inline void store_vector(T* address, const Vector<T, kCount>& vector) {
-  *reinterpret_cast<Vector<T, kCount>*>(address) = vector;
+  // As one access of a built-in type: a structure is stored member by member, 4 bytes each, which costs instructions
+  // and, in host memory, a transfer each.
+  constexpr size_t kBytes = kCount * sizeof(T);
+  if constexpr (kBytes % 16 == 0) {
+#pragma unroll
+    for (size_t i = 0; i < kBytes / 16; ++i) {
+      reinterpret_cast<uint4*>(address)[i] = {vector.words[4 * i], vector.words[4 * i + 1], vector.words[4 * i + 2],
+                                              vector.words[4 * i + 3]};
+    }
+  } else if constexpr (kBytes == 8) {
+    *reinterpret_cast<uint2*>(address) = {vector.words[0], vector.words[1]};
+  } else {
+    *reinterpret_cast<Vector<T, kCount>*>(address) = vector;
+  }
 }
 
 /// Element i, a constant.

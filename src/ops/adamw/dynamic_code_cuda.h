@@ -1,0 +1,96 @@
+// The codes of dynamic_code.h, bit for bit, in a third of the instructions: no loop over decades, no division. Tables
+// are in shared memory. Included by *_cuda.cu only.
+#pragma once
+
+#include "ops/adamw/dynamic_code.h"
+
+#ifdef __CUDACC__
+
+namespace hone::cuda {
+
+/// A number that many are divided by. The quotient is that of `/`: an approximation is corrected by its remainder,
+/// which a fused multiply-add has exactly. Source: Markstein, "Computation of elementary functions on the IBM RISC
+/// System/6000 processor", IBM J. Res. Dev. 34 (1990).
+class Divisor {
+ public:
+  Divisor() = default;
+  __device__ explicit Divisor(float value) : value_(value), inverse_(1.0f / value) {
+    // Beyond these a remainder may lose digits.
+    fast_ = fabsf(value) >= 0x1p-60f && fabsf(value) <= 0x1p60f;
+  }
+  /// dividend / value, |dividend| finite or value beyond 2^60.
+  __device__ float under(float dividend) const {
+    if (!fast_) return dividend / value_;
+    const float quotient = dividend * inverse_;
+    return fmaf(fmaf(-quotient, value_, dividend), inverse_, quotient);
+  }
+
+ private:
+  float value_, inverse_;
+  bool fast_;
+};
+
+/// What codes of one kind are found with.
+template <bool kSigned>
+struct DynamicTables {
+  using Tree = DynamicTree<kSigned>;
+  static constexpr int kDecades = 7;
+
+  float values[256];         ///< dynamic_values()
+  float inverse_gaps[256];   ///< 1 / (values[i + 1] - values[i]), i < kLast
+  float2 decades[kDecades];  ///< of the k-th from the top: index of a magnitude = .x · magnitude + .y, about
+
+  static constexpr DynamicTables make() {
+    DynamicTables tables{};
+    const std::array<float, 256> all = dynamic_values<kSigned>();
+    for (int i = 0; i < 256; ++i) tables.values[i] = all[static_cast<size_t>(i)];
+    for (int i = 0; i < Tree::kLast; ++i) {
+      tables.inverse_gaps[i] = static_cast<float>(1.0 / static_cast<double>(tables.values[i + 1] - tables.values[i]));
+    }
+    double power = 1;
+    for (int k = 0; k < kDecades; ++k, power *= 10) {
+      const double parts = 1 << (Tree::kTop - k);
+      // The middle of part i is value i; halves are rounded to the nearest below.
+      tables.decades[k] = {static_cast<float>(parts / 0.9 * power),
+                           static_cast<float>(parts * (8.0 / 9.0) - 0.5 - Tree::kShift - 0.5)};
+    }
+    return tables;
+  }
+
+  /// dynamic_code(value, scale, random): `random` is in the low 16 bits, others are ignored.
+  __device__ uint32_t code(float value, const Divisor& scale, uint32_t random) const {
+    const float ratio = scale.under(value);
+    const float magnitude = fminf(fabsf(ratio), 1.0f);
+    int below_top = 0;
+    float bound = 0.1f;
+#pragma unroll
+    for (int k = 1; k < kDecades; ++k, bound *= 0.1f) below_top += magnitude < bound ? 1 : 0;
+    const float2 decade = decades[below_top];
+    const float place = fminf(fmaxf(fmaf(decade.x, magnitude, decade.y), 0.0f), Tree::kLast - 1);
+    constexpr float kWhole = 0x1p23f;  // a sum with it is rounded to a whole number, its lowest bits
+    int index = __float_as_int(place + kWhole) - __float_as_int(kWhole);
+    float below = values[index], above = values[index + 1];
+    if (magnitude < below) {
+      above = below;
+      below = values[--index];
+    } else if (magnitude >= above && index < Tree::kLast - 1) {
+      below = above;
+      above = values[++index + 1];
+    }
+    // The share of the gap, as a quotient that is rounded once.
+    const float part = magnitude - below, gap = above - below, inverse = inverse_gaps[index];
+    const float quotient = part * inverse, share = fmaf(fmaf(-quotient, gap, part), inverse, quotient);
+    const float draw = __uint_as_float(0x3f800000u | (random & 0xffffu) << 7) - 1.0f;
+    index += draw < share ? 1 : 0;
+    if constexpr (kSigned) {
+      index = ratio < 0.0f ? 256 - min(index, 127) : index;
+    } else {
+      index = max(index, 1);
+    }
+    return value == 0.0f ? 0 : static_cast<uint32_t>(index) & 0xffu;
+  }
+};
+
+}  // namespace hone::cuda
+
+#endif  // __CUDACC__
