@@ -18,6 +18,7 @@
 #include "dist/thread_ranks.h"
 #include "hosted_communicator.h"
 #include "lazy_communicator.h"
+#include "optim/momentum_rule.h"
 #include "session/device_facts.h"
 #include "train/shared_state_reader.h"
 #include "train/training_state.h"
@@ -43,7 +44,7 @@ struct Job {
   TrainingFormats formats = {};
   double aux_coefficient = 0.01;
   double max_grad_norm = 1;
-  OptimizerKind optimizer = OptimizerKind::kAdamw;
+  std::shared_ptr<const Rule> rule = adamw_rule();
   std::vector<StepData> steps = {};
   size_t first = 0;       ///< of the steps
   fs::path save_to = {};  ///< the training state, after the last step
@@ -104,17 +105,16 @@ Outcome train(const Job& job, Communicator* ranks, ZeroStage stage) {
   }
   capacity.max_supervised = capacity.max_tokens;
   const fs::path directory = goldens() / job.model;
+  const GroupOptions groups{.weight_decay = 0.1};
+  const OptimizerOptions optimizer{groups_of(job.rule, groups), job.max_grad_norm};
   Replay replay(directory / "model", stream, capacity,
                 {.dtype = job.dtype,
                  .adapter = job.adapter.empty() ? fs::path() : directory / job.adapter,
                  .ranks = ranks,
                  .stage = stage,
                  .least_bucket_bytes = job.least_bucket_bytes,
-                 .formats = job.formats});
-  OptimizerOptions optimizer;
-  optimizer.kind = job.optimizer;
-  optimizer.weight_decay = 0.1;
-  optimizer.max_grad_norm = job.max_grad_norm;
+                 .formats = job.formats,
+                 .optimizer = optimizer});
   const auto engine = replay.make_engine(job.aux_coefficient, optimizer);
   Outcome outcome;
   if (!job.resume_from.empty()) {
@@ -248,14 +248,13 @@ TEST(Ranks, ThatShardStepEveryElementAsThoseThatDoNot) {
   const std::vector<StepData> steps = steps_of("qwen3_moe", {4, 2, 3});
   const TrainingFormats codes{.m = DType::kI8, .v = DType::kU8},
       narrow{.gradient = DType::kBF16, .master = DType::kBF16, .m = DType::kBF16, .v = DType::kBF16};
-  TrainingFormats lion{.m = DType::kBF16};
-  lion.second_moment = SecondMoment::kNone;
+  const TrainingFormats small_m{.m = DType::kBF16};
   const std::vector<Job> jobs = {
       {.max_grad_norm = 0, .steps = steps},
       {.dtype = DType::kBF16, .max_grad_norm = 0, .steps = steps},
       {.dtype = DType::kBF16, .formats = codes, .max_grad_norm = 0, .steps = steps},
       {.dtype = DType::kBF16, .formats = narrow, .max_grad_norm = 0, .steps = steps},
-      {.dtype = DType::kBF16, .formats = lion, .max_grad_norm = 0, .optimizer = OptimizerKind::kLion, .steps = steps},
+      {.dtype = DType::kBF16, .formats = small_m, .max_grad_norm = 0, .rule = lion_rule(), .steps = steps},
       {.adapter = "lora_experts_init", .max_grad_norm = 0, .steps = steps},
   };
   for (size_t i = 0; i < jobs.size(); ++i) {

@@ -4,6 +4,8 @@
 #include <set>
 
 #include "core/error.h"
+#include "optim/adafactor_rule.h"
+#include "optim/momentum_rule.h"
 #include "train/run_options.h"
 
 namespace hone {
@@ -60,15 +62,25 @@ class OptimArgs {
   std::set<std::string> names_;
 };
 
-void read_sgd(OptimArgs& args, OptimizerOptions& options) {
+SgdOptions read_sgd(OptimArgs& args) {
+  SgdOptions options;
   args.number("momentum", options.momentum, kShare);
   args.flag("nesterov", options.nesterov);
   if (options.nesterov && options.momentum == 0) args.refuse("nesterov", "a momentum beside it");
   double dampening = 0;
   args.number("dampening", dampening, {"0: others are known, not in this version", [](double x) { return x == 0; }});
+  return options;
 }
 
-void read_adafactor(OptimArgs& args, AdafactorOptions& options) {
+LionOptions read_lion(OptimArgs& args, const RunConfig::Optim& optim) {
+  LionOptions options{.beta1 = optim.adam_beta1, .beta2 = optim.adam_beta2};
+  args.number("beta1", options.beta1, kShare);
+  args.number("beta2", options.beta2, kShare);
+  return options;
+}
+
+AdafactorOptions read_adafactor(OptimArgs& args) {
+  AdafactorOptions options;
   args.number("eps1", options.eps1, kPositive);
   args.number("eps2", options.eps2, kPositive);
   args.number("clip_threshold", options.clip_threshold, kPositive);
@@ -78,30 +90,28 @@ void read_adafactor(OptimArgs& args, AdafactorOptions& options) {
   args.flag("relative_step", options.relative_step);
   args.flag("warmup_init", options.warmup_init);
   if (options.warmup_init && !options.relative_step) args.refuse("warmup_init", "relative_step beside it");
+  return options;
 }
 
 }  // namespace
 
 OptimizerOptions optimizer_options(const RunConfig& config) {
   const RunConfig::Optim& optim = config.optim;
-  OptimizerOptions options{.beta1 = optim.adam_beta1,
-                           .beta2 = optim.adam_beta2,
-                           .epsilon = optim.adam_epsilon,
-                           .weight_decay = optim.weight_decay,
-                           .max_grad_norm = optim.max_grad_norm,
-                           .lora_b_rate = config.lora.loraplus_lr_ratio,
-                           .decay_norms_and_biases = optim.decay_norms_and_biases};
+  const GroupOptions groups{.weight_decay = optim.weight_decay,
+                            .decay_norms_and_biases = optim.decay_norms_and_biases,
+                            .lora_b_rate = config.lora.loraplus_lr_ratio};
+  const std::shared_ptr<const Rule> adamw =
+      adamw_rule({.beta1 = optim.adam_beta1, .beta2 = optim.adam_beta2, .epsilon = optim.adam_epsilon});
+  OptimizerOptions options{.groups = {}, .max_grad_norm = optim.max_grad_norm};
   OptimArgs args(optim);
   if (optim.name == "sgd") {
-    options.kind = OptimizerKind::kSgd;
-    read_sgd(args, options);
+    options.groups = groups_of(sgd_rule(read_sgd(args)), groups);
   } else if (optim.name == "adafactor") {
-    options.kind = OptimizerKind::kAdafactor;
-    read_adafactor(args, options.adafactor);
+    options.groups = groups_of(adafactor_rule(read_adafactor(args)), groups);
   } else if (optim.name == "lion") {
-    options.kind = OptimizerKind::kLion;
-    args.number("beta1", options.beta1, kShare);
-    args.number("beta2", options.beta2, kShare);
+    options.groups = groups_of(lion_rule(read_lion(args, optim)), groups);
+  } else {
+    options.groups = groups_of(adamw, groups);
   }
   args.done();
   return options;

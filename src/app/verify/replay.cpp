@@ -40,6 +40,9 @@ Replay::Replay(const std::filesystem::path& model, Stream& stream, const BatchCa
   trainable.adapter = options.adapter;
   trainable.train_base = trainable.train_router = options.adapter.empty();
   trainable.formats = options.formats;
+  trainable.state_of = [optimizer = options.optimizer](const Parameter& p, const TrainingFormats& formats) {
+    return optimizer.state_of(p, formats);
+  };
   if (ranks_ != nullptr) {
     trainable.ranks = {.rank = ranks_->rank(),
                        .ranks = ranks_->size(),
