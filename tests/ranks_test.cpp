@@ -15,6 +15,7 @@
 #include "app/verify/replay.h"
 #include "core/thread_pool.h"
 #include "device_main.h"
+#include "dist/bucket_parts.h"
 #include "dist/thread_ranks.h"
 #include "hosted_communicator.h"
 #include "lazy_communicator.h"
@@ -367,7 +368,7 @@ TEST(Ranks, ValuesOnTheirWayAreAwaitedByTheHostThatReadsThem) {
     EXPECT_FALSE(replay.store().values_arrived());
     const int other = 1 - ranks.rank();
     for (const Bucket& bucket : replay.store().buckets()) {  // what somebody would see who does not wait
-      const Part part = even_parts(bucket.elements, 2, Bucket::kAlignment)[static_cast<size_t>(other)];
+      const Part part = parts_of(bucket)[static_cast<size_t>(other)];
       EXPECT_TRUE(all_bits_set({element_at(bucket.values, part.offset), bucket.values.dtype, {part.count}, {}}));
     }
     for (const Parameter* p : replay.store().trainable()) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "core/profiler.h"
+#include "dist/bucket_parts.h"
 #include "ops/cast/cast.h"
 
 namespace hone {
@@ -58,7 +59,7 @@ void WeightRing::bring(const Context& context, const ParameterGroup& group) {
 
 void WeightRing::gather(const Context& context, const Bucket& bucket) {
   Stream& stream = context.stream();
-  const std::vector<Part> parts = even_parts(bucket.elements, communicator_.size(), Bucket::kAlignment);
+  const std::vector<Part> parts = parts_of(bucket);
   const Part& own = parts[static_cast<size_t>(communicator_.rank())];
   copy(context, bucket.own_values,
        {element_at(bucket.values, own.offset), bucket.values.dtype, {own.count}, bucket.values.device});

@@ -25,7 +25,7 @@ class Rule {
 
   /// "adamw": as in the configuration, in profiles and messages.
   virtual std::string_view name() const = 0;
-  /// Writes what it keeps of a parameter: has_m and second_moment.
+  /// Writes what it keeps of a parameter: has_m, second_moment and whole_matrices.
   virtual void choose_state(TrainingFormats& formats) const = 0;
   /// Whether its moments may have 8 bits.
   virtual bool takes_codes() const { return false; }

@@ -6,6 +6,7 @@
 
 #include "core/transfer.h"
 #include "data/sample_store.h"
+#include "dist/bucket_parts.h"
 #include "infer/generator.h"
 #include "weights/adapter_keys.h"
 
@@ -188,7 +189,7 @@ std::vector<std::byte> Replay::whole_value(const Parameter& parameter) const {
     const Bucket& bucket = *parameter.bucket();
     gathered = Buffer(stream_.device(), static_cast<size_t>(bucket.elements) * size_of(parameter.dtype()));
     const Tensor all = gathered.tensor({bucket.elements}, parameter.dtype());
-    const std::vector<Part> parts = even_parts(bucket.elements, ranks_->size(), Bucket::kAlignment);
+    const std::vector<Part> parts = parts_of(bucket);
     const Part& own = parts[static_cast<size_t>(ranks_->rank())];
     std::vector<std::byte> mine(bucket.own_values.bytes());
     copy_to_host(mine.data(), bucket.own_values);
