@@ -1,5 +1,7 @@
 #include "optim/optimizer.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <map>
 
@@ -60,6 +62,14 @@ std::string OptimizerOptions::describe(const TrainingFormats& formats) const {
   std::string text;
   for (const Rule* rule : rules()) text += (text.empty() ? "" : "; ") + rule->describe(formats);
   return text;
+}
+
+void OptimizerOptions::require(Device device, const std::string& where) const {
+  for (const Rule* rule : rules()) {
+    if (rule->runs_on(device)) continue;
+    throw UserError(fmt::format("optim {} is for the CPU in this version, but the device is a GPU", rule->name()),
+                    where, "choose the device cpu, or another optim");
+  }
 }
 
 double OptimizerOptions::rate(double scheduled, int64_t index) const {

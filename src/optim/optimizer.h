@@ -49,8 +49,10 @@ struct OptimizerOptions {
   std::string_view name() const { return groups.front().rule->name(); }
   /// What is kept of a parameter: its rule's choice, in these formats.
   TrainingFormats state_of(const Parameter& parameter, TrainingFormats formats) const;
-  /// "AdamW, float32 moments"; of several rules in a row
+  /// "Muon, float32 momentum; AdamW, float32 moments"
   std::string describe(const TrainingFormats& formats) const;
+  /// UserError at `where` if a rule has no code for the device.
+  void require(Device device, const std::string& where) const;
 
   /// The rate of step `index` (from 0) where the schedule says `scheduled`.
   double rate(double scheduled, int64_t index) const;

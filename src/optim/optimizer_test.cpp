@@ -11,6 +11,7 @@
 #include "core/transfer.h"
 #include "optim/adafactor_rule.h"
 #include "optim/momentum_rule.h"
+#include "optim/muon_rule.h"
 
 namespace hone {
 namespace {
@@ -110,7 +111,7 @@ TEST(Optimizers, FollowTheTrajectoriesOfTorchAndTransformers) {
 
 TEST(Optimizers, KeepNoMoreThanTheyNeed) {
   const auto moments = [](const std::shared_ptr<const Rule>& rule) {
-    const OptimizerOptions options{groups_of(rule)};
+    const OptimizerOptions options{rule->name() == "muon" ? muon_groups(rule, adamw_rule(), {}) : groups_of(rule)};
     ParameterStore store;
     store.add({"w", {3, 64, 32}, ParameterKind::kExpertsDown, 0, {}}, DType::kBF16);
     store.add({"norm", {32}, ParameterKind::kNorm, 0, {}}, DType::kBF16);
@@ -128,6 +129,7 @@ TEST(Optimizers, KeepNoMoreThanTheyNeed) {
   EXPECT_EQ(moments(sgd_rule({.momentum = 0.9})), kAll);
   EXPECT_EQ(moments(adafactor_rule()), kFactors);
   EXPECT_EQ(moments(adafactor_rule({.beta1 = 0.9})), kFactors + kAll);
+  EXPECT_EQ(moments(muon_rule()), kAll + 32 * 4) << "both moments of the norm";
 }
 
 }  // namespace

@@ -31,6 +31,7 @@ class Rule {
   virtual bool takes_codes() const { return false; }
   /// What it keeps in these formats, for tables: "AdamW, int8 moments".
   virtual std::string describe(const TrainingFormats& formats) const = 0;
+  virtual bool runs_on(Device) const { return true; }
 
   /// Whether it makes the learning rate itself, and the rate of step `index` (from 0) where the schedule says
   /// `scheduled`.

@@ -1,11 +1,15 @@
 // The optimizer of a run: its keys, and optim_args, whose names and ranges depend on the optimizer.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
+#include <algorithm>
+#include <cmath>
 #include <set>
 
 #include "core/error.h"
 #include "optim/adafactor_rule.h"
 #include "optim/momentum_rule.h"
+#include "optim/muon_rule.h"
 #include "train/run_options.h"
 
 namespace hone {
@@ -42,6 +46,16 @@ class OptimArgs {
     if (!has(name)) return;
     if (!optim_.args.at(name).is_boolean()) refuse(name, "true or false");
     value = optim_.args.at(name).get<bool>();
+  }
+
+  /// One of these words; the first where nothing is stated.
+  std::string choice(const std::string& name, const std::vector<std::string>& choices) {
+    if (!has(name)) return choices.front();
+    const Json& stated = optim_.args.at(name);
+    if (std::find(choices.begin(), choices.end(), stated) == choices.end()) {
+      refuse(name, fmt::format("{}", fmt::join(choices, " or ")));
+    }
+    return stated.get<std::string>();
   }
 
   void done() const {
@@ -93,6 +107,21 @@ AdafactorOptions read_adafactor(OptimArgs& args) {
   return options;
 }
 
+/// Arguments have torch.optim.Muon's names.
+MuonOptions read_muon(OptimArgs& args) {
+  MuonOptions options;
+  args.number("momentum", options.momentum, kShare);
+  args.flag("nesterov", options.nesterov);
+  auto steps = static_cast<double>(options.steps);
+  args.number("ns_steps", steps,
+              {"a whole number from 1 to 99", [](double x) { return x >= 1 && x < 100 && x == std::floor(x); }});
+  options.steps = static_cast<int>(steps);
+  args.number("eps", options.epsilon, kPositive);
+  const std::string rate = args.choice("adjust_lr_fn", {"original", "match_rms_adamw"});
+  if (rate == "match_rms_adamw") options.rate = MuonRate::kMatchRmsAdamw;
+  return options;
+}
+
 }  // namespace
 
 OptimizerOptions optimizer_options(const RunConfig& config) {
@@ -110,6 +139,8 @@ OptimizerOptions optimizer_options(const RunConfig& config) {
     options.groups = groups_of(adafactor_rule(read_adafactor(args)), groups);
   } else if (optim.name == "lion") {
     options.groups = groups_of(lion_rule(read_lion(args, optim)), groups);
+  } else if (optim.name == "muon") {
+    options.groups = muon_groups(muon_rule(read_muon(args)), adamw, groups);
   } else {
     options.groups = groups_of(adamw, groups);
   }

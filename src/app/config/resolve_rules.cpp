@@ -113,6 +113,7 @@ void resolve_optimizer(ResolvedConfig& config) {
   if (model.opt_m_dtype != "float32" && !any([&](const Rule* rule) { return state_of(rule).has_m; })) {
     refuse("opt_m_dtype", "keeps no first moments here");
   }
+  if (config.run.machine.device.starts_with("cuda")) options.require({DeviceKind::kCuda, 0}, where(config, "optim"));
   std::vector<std::string> unused;
   if (!named("adamw")) unused.push_back("adam_epsilon");
   if (!named("adamw") && !named("lion")) unused.insert(unused.end(), {"adam_beta1", "adam_beta2"});
