@@ -22,7 +22,8 @@ std::vector<MemoryRow> memory_rows(const MemoryPlan& plan, const RunPrecision& p
            fmt::format("{}{}{}", name_of(formats.gradient),
                        precision.layers_share_gradients ? ", one half of a layer after the other" : "",
                        shared(ZeroStage::kGradients))},
-          {"optimizer", static_cast<uint64_t>(p.moments), precision.optimizer.describe(formats) + shared(ZeroStage::kState)},
+          {"optimizer", static_cast<uint64_t>(p.moments),
+           precision.optimizer.describe(formats) + shared(ZeroStage::kState)},
           {"activations", static_cast<uint64_t>(plan.activations), activations},
           {"batch", static_cast<uint64_t>(plan.batch), ""}};
 }

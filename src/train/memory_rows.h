@@ -15,7 +15,7 @@ struct RunPrecision {
   const WeightFormat* experts = &dense_format();
   TrainingFormats formats;
   bool layers_share_gradients = false;
-  OptimizerOptions optimizer;
+  OptimizerOptions optimizer = {};
   ZeroStage stage = ZeroStage::kNone;  ///< what of it each of `ranks` keeps a part of
   int64_t ranks = 1;
 };
