@@ -101,7 +101,7 @@ class CaseBits {
 
   void train(Replay& replay, const std::string& name, const ReferenceRun& run) {
     const double coefficient = golden_.aux ? replay.config().moe.router_aux_loss_coef : 0.0;
-    const auto engine = replay.make_engine(coefficient, run.optimizer);
+    const auto engine = replay.make_engine(coefficient, run.optimizer.options());
     for (size_t i = 0; i < kSteps; ++i) {
       const auto step = static_cast<int64_t>(i);
       engine->accumulate(one_batch(batches_[i]), step);

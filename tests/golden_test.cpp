@@ -114,7 +114,7 @@ ShortRun run_three_steps(const fs::path& model, const GoldenCase& golden, Stream
   for (size_t i = 0; i < steps.size(); ++i) steps[i].micro_batches = {pack_documents(golden.batches[i])};
   const MicroBatch& first = steps[0].micro_batches[0];
   Replay replay(model, stream, {first.tokens(), first.documents(), first.tokens(), first.max_seqlen}, {});
-  const auto engine = replay.make_engine(replay.config().moe.router_aux_loss_coef, golden.full.optimizer);
+  const auto engine = replay.make_engine(replay.config().moe.router_aux_loss_coef, golden.full.optimizer.options());
   ShortRun run;
   for (size_t i = 0; i < steps.size(); ++i) {
     engine->accumulate(steps[i], static_cast<int64_t>(i));

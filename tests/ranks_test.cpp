@@ -15,9 +15,12 @@
 #include "app/verify/replay.h"
 #include "core/thread_pool.h"
 #include "device_main.h"
+#include "dist/bucket_parts.h"
 #include "dist/thread_ranks.h"
 #include "hosted_communicator.h"
 #include "lazy_communicator.h"
+#include "optim/momentum_rule.h"
+#include "optim/muon_rule.h"
 #include "session/device_facts.h"
 #include "train/shared_state_reader.h"
 #include "train/training_state.h"
@@ -43,7 +46,7 @@ struct Job {
   TrainingFormats formats = {};
   double aux_coefficient = 0.01;
   double max_grad_norm = 1;
-  OptimizerKind optimizer = OptimizerKind::kAdamw;
+  std::shared_ptr<const Rule> rule = adamw_rule();  ///< beside Muon AdamW steps what is not a hidden matrix
   std::vector<StepData> steps = {};
   size_t first = 0;       ///< of the steps
   fs::path save_to = {};  ///< the training state, after the last step
@@ -108,6 +111,10 @@ Outcome train(const Job& job, Communicator* ranks, ZeroStage stage) {
   }
   capacity.max_supervised = capacity.max_tokens;
   const fs::path directory = goldens() / job.model;
+  const GroupOptions groups{.weight_decay = 0.1};
+  const OptimizerOptions optimizer{
+      job.rule->name() == "muon" ? muon_groups(job.rule, adamw_rule(), groups) : groups_of(job.rule, groups),
+      job.max_grad_norm};
   Replay replay(directory / "model", stream, capacity,
                 {.dtype = job.dtype,
                  .adapter = job.adapter.empty() ? fs::path() : directory / job.adapter,
@@ -117,11 +124,8 @@ Outcome train(const Job& job, Communicator* ranks, ZeroStage stage) {
                  .formats = job.formats,
                  .offload = job.offload,
                  .offload_activations = job.offload_activations,
-                 .optimizer_in_backward = job.optimizer_in_backward});
-  OptimizerOptions optimizer;
-  optimizer.kind = job.optimizer;
-  optimizer.weight_decay = 0.1;
-  optimizer.max_grad_norm = job.max_grad_norm;
+                 .optimizer_in_backward = job.optimizer_in_backward,
+                 .optimizer = optimizer});
   const auto engine = replay.make_engine(job.aux_coefficient, optimizer);
   if (job.recompute) {
     engine->set_recompute({.everything = true, .kinds = {}});
@@ -259,14 +263,15 @@ TEST(Ranks, ThatShardStepEveryElementAsThoseThatDoNot) {
   const std::vector<StepData> steps = steps_of("qwen3_moe", {4, 2, 3});
   const TrainingFormats codes{.m = DType::kI8, .v = DType::kU8},
       narrow{.gradient = DType::kBF16, .master = DType::kBF16, .m = DType::kBF16, .v = DType::kBF16};
-  TrainingFormats lion{.m = DType::kBF16};
-  lion.second_moment = SecondMoment::kNone;
+  const TrainingFormats small_m{.m = DType::kBF16};
   const std::vector<Job> jobs = {
       {.max_grad_norm = 0, .steps = steps},
       {.dtype = DType::kBF16, .max_grad_norm = 0, .steps = steps},
       {.dtype = DType::kBF16, .formats = codes, .max_grad_norm = 0, .steps = steps},
       {.dtype = DType::kBF16, .formats = narrow, .max_grad_norm = 0, .steps = steps},
-      {.dtype = DType::kBF16, .formats = lion, .max_grad_norm = 0, .optimizer = OptimizerKind::kLion, .steps = steps},
+      {.dtype = DType::kBF16, .formats = small_m, .max_grad_norm = 0, .rule = lion_rule(), .steps = steps},
+      {.max_grad_norm = 0, .rule = muon_rule(), .steps = steps},
+      {.dtype = DType::kBF16, .formats = small_m, .max_grad_norm = 0, .rule = muon_rule(), .steps = steps},
       {.adapter = "lora_experts_init", .max_grad_norm = 0, .steps = steps},
   };
   for (size_t i = 0; i < jobs.size(); ++i) {
@@ -274,6 +279,30 @@ TEST(Ranks, ThatShardStepEveryElementAsThoseThatDoNot) {
       const Outcome whole = train_by(count, jobs[i], ZeroStage::kNone);
       const Outcome sharded = train_by(count, jobs[i], ZeroStage::kState);
       EXPECT_EQ(whole.bytes, sharded.bytes) << "job " << i << ", " << count << " ranks";
+    }
+  }
+}
+
+TEST(Ranks, ShareMuonByWholeMatrices) {
+  // With one micro-batch a step the other ranks add zeros: the bits are those of one rank, however matrices are shared
+  // out. There are more of them than ranks in some buckets and fewer in others.
+  const std::vector<StepData> steps = steps_of("qwen3_moe", {1, 1, 1});
+  const std::vector<Job> jobs = {
+      {.max_grad_norm = 0, .rule = muon_rule({.rate = MuonRate::kMatchRmsAdamw}), .steps = steps},
+      {.dtype = DType::kBF16,
+       .formats = {.m = DType::kBF16},
+       .max_grad_norm = 0,
+       .rule = muon_rule(),
+       .steps = steps,
+       .least_bucket_bytes = 100'000},
+      {.adapter = "lora_experts_init", .max_grad_norm = 0, .rule = muon_rule(), .steps = steps},
+  };
+  for (size_t i = 0; i < jobs.size(); ++i) {
+    const Outcome one = train(jobs[i], nullptr, ZeroStage::kNone);
+    for (const int count : {2, 4}) {
+      for (const ZeroStage stage : kStages) {
+        EXPECT_EQ(train_by(count, jobs[i], stage).bytes, one.bytes) << "job " << i << ", " << traced(count, stage);
+      }
     }
   }
 }
@@ -379,7 +408,7 @@ TEST(Ranks, ValuesOnTheirWayAreAwaitedByTheHostThatReadsThem) {
     EXPECT_FALSE(replay.store().values_arrived());
     const int other = 1 - ranks.rank();
     for (const Bucket& bucket : replay.store().buckets()) {  // what somebody would see who does not wait
-      const Part part = even_parts(bucket.elements, 2, Bucket::kAlignment)[static_cast<size_t>(other)];
+      const Part part = parts_of(bucket)[static_cast<size_t>(other)];
       EXPECT_TRUE(all_bits_set({element_at(bucket.values, part.offset), bucket.values.dtype, {part.count}, {}}));
     }
     for (const Parameter* p : replay.store().trainable()) {

@@ -4,6 +4,7 @@
 #include <exception>
 
 #include "core/profiler.h"
+#include "dist/bucket_parts.h"
 #include "ops/add/add.h"
 #include "ops/cast/cast.h"
 
@@ -25,10 +26,6 @@ DataParallel::~DataParallel() {
       bucket.arrivals->forget();
     }
   }
-}
-
-std::vector<Part> DataParallel::parts_of(const Bucket& bucket) const {
-  return even_parts(bucket.elements, size(), Bucket::kAlignment);
 }
 
 void DataParallel::join(Stream& stream, int64_t calls, std::string_view of) {

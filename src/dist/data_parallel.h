@@ -84,7 +84,6 @@ class DataParallel {
   /// All but the last `left` of what is pending reaches own_gradients.
   void settle(const Context& context, size_t left);
   void join(Stream& stream, int64_t calls, std::string_view of);
-  std::vector<Part> parts_of(const Bucket& bucket) const;
 
   Communicator& communicator_;
   ParameterStore& store_;

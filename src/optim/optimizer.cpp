@@ -1,12 +1,12 @@
 #include "optim/optimizer.h"
 
-#include <algorithm>
-#include <cmath>
+#include <fmt/format.h>
 
-#include "ops/adafactor/adafactor.h"
-#include "ops/adamw/adamw.h"
+#include <algorithm>
+#include <map>
+
+#include "core/error.h"
 #include "ops/grad_norm/grad_norm.h"
-#include "ops/momentum/momentum.h"
 
 namespace hone {
 
@@ -17,42 +17,68 @@ constexpr size_t kIndexOffset = 64;
 
 }  // namespace
 
-std::string_view name_of(OptimizerKind kind) {
-  switch (kind) {
-    case OptimizerKind::kAdamw:
-      return "adamw";
-    case OptimizerKind::kAdafactor:
-      return "adafactor";
-    case OptimizerKind::kLion:
-      return "lion";
-    case OptimizerKind::kSgd:
-      return "sgd";
+std::string moment_name(DType dtype) { return size_of(dtype) == 1 ? "int8" : std::string(name_of(dtype)); }
+
+std::vector<OptimizerGroup> groups_of(const std::shared_ptr<const Rule>& rule, const GroupOptions& options,
+                                      const std::function<bool(const Parameter&)>& takes) {
+  std::vector<OptimizerGroup> groups;
+  const auto add = [&](bool (*is)(const Parameter&), double rate_factor, double weight_decay) {
+    groups.push_back(
+        {rule, [takes, is](const Parameter& p) { return is(p) && (!takes || takes(p)); }, rate_factor, weight_decay});
+  };
+  if (options.lora_b_rate != 1) {
+    add(
+        [](const Parameter& p) {
+          return p.kind() == ParameterKind::kLora && p.name().find(".lora_B") != std::string::npos;
+        },
+        options.lora_b_rate, options.weight_decay);
   }
-  HONE_ASSERT(false, "kind out of range");
+  if (!options.decay_norms_and_biases) add([](const Parameter& p) { return p.shape().rank() < 2; }, 1, 0);
+  add([](const Parameter&) { return true; }, 1, options.weight_decay);
+  return groups;
 }
 
-bool OptimizerOptions::has_m() const {
-  if (kind == OptimizerKind::kSgd) return momentum > 0;
-  return kind != OptimizerKind::kAdafactor || adafactor.beta1 > 0;
+const OptimizerGroup& OptimizerOptions::group_of(const Parameter& parameter) const {
+  for (const OptimizerGroup& group : groups) {
+    if (group.takes(parameter)) return group;
+  }
+  HONE_ASSERT(false, parameter.name());
 }
 
-SecondMoment OptimizerOptions::second_moment() const {
-  if (kind == OptimizerKind::kAdamw) return SecondMoment::kWhole;
-  return kind == OptimizerKind::kAdafactor ? SecondMoment::kFactored : SecondMoment::kNone;
+std::vector<const Rule*> OptimizerOptions::rules() const {
+  std::vector<const Rule*> rules;
+  for (const OptimizerGroup& group : groups) {
+    if (std::find(rules.begin(), rules.end(), group.rule.get()) == rules.end()) rules.push_back(group.rule.get());
+  }
+  return rules;
+}
+
+TrainingFormats OptimizerOptions::state_of(const Parameter& parameter, TrainingFormats formats) const {
+  group_of(parameter).rule->choose_state(formats);
+  return formats;
+}
+
+std::string OptimizerOptions::describe(const TrainingFormats& formats) const {
+  std::string text;
+  for (const Rule* rule : rules()) text += (text.empty() ? "" : "; ") + rule->describe(formats);
+  return text;
+}
+
+void OptimizerOptions::require(Device device, const std::string& where) const {
+  for (const Rule* rule : rules()) {
+    if (rule->runs_on(device)) continue;
+    throw UserError(fmt::format("optim {} is for the CPU in this version, but the device is a GPU", rule->name()),
+                    where, "choose the device cpu, or another optim");
+  }
 }
 
 double OptimizerOptions::rate(double scheduled, int64_t index) const {
-  if (kind != OptimizerKind::kAdafactor || !adafactor.relative_step) return scheduled;
-  const auto t = static_cast<double>(index + 1);
-  return std::min(adafactor.warmup_init ? 1e-6 * t : 1e-2, 1.0 / std::sqrt(t));
+  return groups.front().rule->rate(scheduled, index);
 }
 
 void OptimizerOptions::set_step(StepScalars& scalars, double scheduled, int64_t index) const {
-  const auto t = static_cast<double>(index + 1);
   scalars.learning_rate = static_cast<float>(rate(scheduled, index));
-  scalars.bias_correction1 = static_cast<float>(1.0 - std::pow(beta1, t));
-  scalars.bias_correction2 = static_cast<float>(kind == OptimizerKind::kAdafactor ? std::pow(t, adafactor.decay_rate)
-                                                                                  : 1.0 - std::pow(beta2, t));
+  for (const Rule* rule : rules()) rule->set_corrections(scalars, index);
 }
 
 Optimizer::Optimizer(ParameterStore& store, const OptimizerOptions& options, DataParallel* ranks)
@@ -113,120 +139,19 @@ void Optimizer::update(const Context& context, const StepScalars* scalars) {
 }
 
 void Optimizer::update(const Context& context, const std::vector<Parameter*>& parameters, const StepScalars* scalars) {
-  for (const RateGroup& group : by_rate(parameters)) {
-    switch (options_.kind) {
-      case OptimizerKind::kAdamw:
-        step_by_adamw(context, group, scalars);
-        break;
-      case OptimizerKind::kAdafactor:
-        step_by_adafactor(context, group, scalars);
-        break;
-      case OptimizerKind::kLion:
-      case OptimizerKind::kSgd:
-        step_by_momentum(context, group, scalars);
-        break;
-    }
-  }
-}
-
-std::vector<Optimizer::RateGroup> Optimizer::by_rate(const std::vector<Parameter*>& parameters) const {
-  RateGroup others, lora_b{.parameters = {}, .rate_factor = options_.lora_b_rate};
+  std::map<const OptimizerGroup*, std::vector<Parameter*>> members;  // in the order of the options
   for (Parameter* parameter : parameters) {
-    if (parameter->own().count == 0) continue;
-    const bool is_b =
-        parameter->kind() == ParameterKind::kLora && parameter->name().find(".lora_B") != std::string::npos;
-    (is_b && options_.lora_b_rate != 1 ? lora_b : others).parameters.push_back(parameter);
+    if (parameter->own().count > 0) members[&options_.group_of(*parameter)].push_back(parameter);
   }
-  std::vector<RateGroup> groups;
-  for (RateGroup* group : {&others, &lora_b}) {
-    if (!group->parameters.empty()) groups.push_back(std::move(*group));
+  for (auto& [group, stepped] : members) {
+    group->rule->step(context, {.parameters = std::move(stepped),
+                                .scalars = scalars,
+                                .rate_factor = group->rate_factor,
+                                .weight_decay = group->weight_decay});
   }
-  return groups;
 }
 
-double Optimizer::decay_of(const Parameter& parameter) const {
-  return options_.decay_norms_and_biases || parameter.shape().rank() >= 2 ? options_.weight_decay : 0.0;
-}
-
-namespace {
-
-/// What is stepped of a parameter on this rank.
-Tensor stepped(const Parameter& parameter) {
-  return parameter.has_master() ? parameter.master() : parameter.own_value();
-}
-
-/// The copy of a parameter that its master's steps refresh.
-Tensor working_copy_of(const Parameter& parameter) { return parameter.has_master() ? parameter.own_value() : Tensor{}; }
-
-}  // namespace
-
-void Optimizer::step_by_adamw(const Context& context, const RateGroup& group, const StepScalars* scalars) {
-  AdamwArgs args{.tensors = {},
-                 .scalars = scalars,
-                 .beta1 = options_.beta1,
-                 .beta2 = options_.beta2,
-                 .eps = options_.epsilon,
-                 .rate_factor = group.rate_factor};
-  for (const Parameter* parameter : group.parameters) {
-    args.tensors.push_back({.parameter = stepped(*parameter),
-                            .working_copy = working_copy_of(*parameter),
-                            .m = parameter->moment1(),
-                            .v = parameter->moment2(),
-                            .gradient = parameter->own_gradient(),
-                            .weight_decay = decay_of(*parameter),
-                            .stream_id = parameter->index(),
-                            .first_element = parameter->own().begin});
-  }
-  adamw(context, args);
-}
-
-void Optimizer::step_by_adafactor(const Context& context, const RateGroup& group, const StepScalars* scalars) {
-  const AdafactorOptions& own = options_.adafactor;
-  AdafactorArgs args{.tensors = {},
-                     .scalars = scalars,
-                     .eps1 = own.eps1,
-                     .eps2 = own.eps2,
-                     .clip_threshold = own.clip_threshold,
-                     .beta1 = own.beta1,
-                     .scale_parameter = own.scale_parameter,
-                     .rate_factor = group.rate_factor};
-  for (const Parameter* parameter : group.parameters) {
-    args.tensors.push_back({.parameter = stepped(*parameter),
-                            .working_copy = working_copy_of(*parameter),
-                            .rows = parameter->row_moments(),
-                            .columns = parameter->column_moments(),
-                            .v = parameter->moment2().values,
-                            .m = parameter->moment1().values,
-                            .gradient = parameter->own_gradient(),
-                            .weight_decay = decay_of(*parameter),
-                            .stream_id = parameter->index()});
-  }
-  adafactor(context, args);
-}
-
-void Optimizer::step_by_momentum(const Context& context, const RateGroup& group, const StepScalars* scalars) {
-  const bool lion = options_.kind == OptimizerKind::kLion;
-  MomentumArgs args{.tensors = {},
-                    .scalars = scalars,
-                    .rule = lion                ? MomentumRule::kLion
-                            : options_.nesterov ? MomentumRule::kNesterov
-                                                : MomentumRule::kSgd,
-                    .beta1 = lion ? options_.beta1 : options_.momentum,
-                    .beta2 = options_.beta2,
-                    .rate_factor = group.rate_factor};
-  for (const Parameter* parameter : group.parameters) {
-    args.tensors.push_back({.parameter = stepped(*parameter),
-                            .working_copy = working_copy_of(*parameter),
-                            .m = parameter->moment1().values,
-                            .gradient = parameter->own_gradient(),
-                            .weight_decay = decay_of(*parameter),
-                            .stream_id = parameter->index(),
-                            .first_element = parameter->own().begin});
-  }
-  momentum(context, args);
-}
-
-void Optimizer::step_group(const Context& context, const std::vector<Parameter*>& parameters, StepScalars* scalars) {
+void Optimizer::step_part(const Context& context, const std::vector<Parameter*>& parameters, StepScalars* scalars) {
   if (parameters.empty()) return;
   add_squares(context, parameters);
   finish_norm(context, scalars);

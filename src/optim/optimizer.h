@@ -1,53 +1,58 @@
 // Optimizer: clipping by one global norm, then a step of every trainable parameter of a store; or steps without
-// clipping of one group of parameters after the other, while backward is at work. The arithmetic is ops.
+// clipping of some parameters after the others, while backward is at work. Groups of parameters differ in their rule
+// (rule.h), rate and decay.
 #pragma once
 
+#include <functional>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "core/buffer.h"
 #include "dist/data_parallel.h"
+#include "optim/adamw_rule.h"
 #include "params/parameter_store.h"
 #include "tape/step_scalars.h"
 
 namespace hone {
 
-enum class OptimizerKind {
-  kAdamw,      ///< ops/adamw
-  kAdafactor,  ///< ops/adafactor
-  kLion,       ///< ops/momentum
-  kSgd,        ///< ops/momentum
+/// Parameters that step alike.
+struct OptimizerGroup {
+  std::shared_ptr<const Rule> rule;
+  std::function<bool(const Parameter&)> takes;
+  double rate_factor = 1;  ///< of the learning rate
+  double weight_decay = 0;
 };
 
-/// "adamw", as in the configuration.
-std::string_view name_of(OptimizerKind kind);
-
-/// What Adafactor has of its own; defaults are those of Hugging Face's `optim: adafactor`.
-struct AdafactorOptions {
-  double eps1 = 1e-30, eps2 = 1e-3;
-  double clip_threshold = 1;
-  double decay_rate = -0.8;      ///< β2t = 1 - t^decay_rate
-  double beta1 = 0;              ///< 0: no first moment
-  bool scale_parameter = false;  ///< the rate is times the parameter's RMS
-  bool relative_step = false;    ///< the rate is min(1e-2, 1 / √t), whatever the schedule says
-  bool warmup_init = false;      ///< with relative_step: min(1e-6 · t, 1 / √t)
+/// In which groups a rule steps what it takes.
+struct GroupOptions {
+  double weight_decay = 0;
+  bool decay_norms_and_biases = false;  ///< false: no decay on tensors of fewer than two dimensions
+  double lora_b_rate = 1;               ///< B of adapters steps at this times the rate of everything else (LoRA+)
 };
+
+/// The groups in which `rule` steps the parameters that `takes` says; all, if that is empty.
+std::vector<OptimizerGroup> groups_of(const std::shared_ptr<const Rule>& rule, const GroupOptions& options = {},
+                                      const std::function<bool(const Parameter&)>& takes = {});
 
 struct OptimizerOptions {
-  OptimizerKind kind = OptimizerKind::kAdamw;
-  double beta1 = 0.9, beta2 = 0.999, epsilon = 1e-8;  ///< of AdamW; Lion has no epsilon
-  double momentum = 0;                                ///< of SGD
-  bool nesterov = false;                              ///< of SGD with momentum
-  AdafactorOptions adafactor = {};
-  double weight_decay = 0;
-  double max_grad_norm = 1;             ///< 0: no clipping
-  double lora_b_rate = 1;               ///< B of adapters steps at this times the rate of everything else (LoRA+)
-  bool decay_norms_and_biases = false;  ///< false: no decay on tensors of fewer than two dimensions
+  std::vector<OptimizerGroup> groups =
+      groups_of(adamw_rule());  ///< the first that takes a parameter steps it; one does
+  double max_grad_norm = 1;     ///< 0: no clipping
 
-  /// What it keeps of a parameter.
-  bool has_m() const;
-  SecondMoment second_moment() const;
+  const OptimizerGroup& group_of(const Parameter& parameter) const;
+  /// Each rule once, in the order of the groups.
+  std::vector<const Rule*> rules() const;
+
+  /// "adamw"; of several rules the first.
+  std::string_view name() const { return groups.front().rule->name(); }
+  /// What is kept of a parameter: its rule's choice, in these formats.
+  TrainingFormats state_of(const Parameter& parameter, TrainingFormats formats) const;
+  /// "Muon, float32 momentum; AdamW, float32 moments"
+  std::string describe(const TrainingFormats& formats) const;
+  /// UserError at `where` if a rule has no code for the device.
+  void require(Device device, const std::string& where) const;
 
   /// The rate of step `index` (from 0) where the schedule says `scheduled`.
   double rate(double scheduled, int64_t index) const;
@@ -68,12 +73,12 @@ class Optimizer {
   /// Sharded values are on their way to every rank afterwards, who reads them waits.
   void update(const Context& context, const StepScalars* scalars);
 
-  /// The same in groups: after begin_groups(), step_group() for disjoint ones. The norm in the scalars is that of the
-  /// groups so far, so nothing can be clipped, and a gradient that is not finite voids its group and those after it.
-  void begin_groups() { measured_.clear(); }
-  void step_group(const Context& context, const std::vector<Parameter*>& parameters, StepScalars* scalars);
+  /// The same in parts: after begin_parts(), step_part() for disjoint ones. The norm in the scalars is that of the
+  /// parts so far, so nothing can be clipped, and a gradient that is not finite voids its part and those after it.
+  void begin_parts() { measured_.clear(); }
+  void step_part(const Context& context, const std::vector<Parameter*>& parameters, StepScalars* scalars);
 
-  /// After measure() or groups: the name of the first parameter whose gradient is not finite, or "" (of what this rank
+  /// After measure() or parts: the name of the first parameter whose gradient is not finite, or "" (of what this rank
   /// has measured). Waits.
   std::string first_nonfinite(Stream& stream);
 
@@ -81,17 +86,7 @@ class Optimizer {
   void add_squares(const Context& context, const std::vector<Parameter*>& parameters);
   void finish_norm(const Context& context, StepScalars* scalars);
   void update(const Context& context, const std::vector<Parameter*>& parameters, const StepScalars* scalars);
-  /// Parameters that step at the same rate.
-  struct RateGroup {
-    std::vector<Parameter*> parameters;
-    double rate_factor = 1;  ///< of the scalars' rate
-  };
   std::vector<Parameter*> measured_here(const std::vector<Parameter*>& parameters) const;
-  std::vector<RateGroup> by_rate(const std::vector<Parameter*>& parameters) const;
-  void step_by_adamw(const Context& context, const RateGroup& group, const StepScalars* scalars);
-  void step_by_adafactor(const Context& context, const RateGroup& group, const StepScalars* scalars);
-  void step_by_momentum(const Context& context, const RateGroup& group, const StepScalars* scalars);
-  double decay_of(const Parameter& parameter) const;
 
   ParameterStore& store_;
   OptimizerOptions options_;

@@ -9,6 +9,9 @@
 #include "core/json.h"
 #include "core/thread_pool.h"
 #include "core/transfer.h"
+#include "optim/adafactor_rule.h"
+#include "optim/momentum_rule.h"
+#include "optim/muon_rule.h"
 
 namespace hone {
 namespace {
@@ -18,27 +21,23 @@ Json fixture() {
   return Json::parse(file);
 }
 
-OptimizerOptions options_of(const Json& told) {
-  OptimizerOptions options;
+std::shared_ptr<const Rule> rule_of(const Json& told) {
   const std::string name = told.at("optim");
-  options.kind = name == "sgd"    ? OptimizerKind::kSgd
-                 : name == "lion" ? OptimizerKind::kLion
-                                  : OptimizerKind::kAdafactor;
-  options.max_grad_norm = 0;
-  options.decay_norms_and_biases = true;
-  options.weight_decay = told.value("weight_decay", 0.0);
-  options.momentum = told.value("momentum", 0.0);
-  options.nesterov = told.value("nesterov", false);
-  options.beta1 = told.value("beta1", 0.9);
-  options.beta2 = told.value("beta2", 0.999);
-  AdafactorOptions& own = options.adafactor;
-  own.beta1 = told.value("beta1", 0.0);
-  own.clip_threshold = told.value("clip_threshold", 1.0);
-  own.decay_rate = told.value("decay_rate", -0.8);
-  own.scale_parameter = told.value("scale_parameter", false);
-  own.relative_step = told.value("relative_step", false);
-  own.warmup_init = told.value("warmup_init", false);
-  return options;
+  if (name == "sgd") {
+    return sgd_rule({.momentum = told.value("momentum", 0.0), .nesterov = told.value("nesterov", false)});
+  }
+  if (name == "lion") return lion_rule({.beta1 = told.at("beta1"), .beta2 = told.at("beta2")});
+  return adafactor_rule({.clip_threshold = told.value("clip_threshold", 1.0),
+                         .decay_rate = told.value("decay_rate", -0.8),
+                         .beta1 = told.value("beta1", 0.0),
+                         .scale_parameter = told.value("scale_parameter", false),
+                         .relative_step = told.value("relative_step", false),
+                         .warmup_init = told.value("warmup_init", false)});
+}
+
+OptimizerOptions options_of(const Json& told) {
+  const GroupOptions groups{.weight_decay = told.value("weight_decay", 0.0), .decay_norms_and_biases = true};
+  return {groups_of(rule_of(told), groups), 0};
 }
 
 /// The parameters of the fixture, float32, under one optimizer.
@@ -50,7 +49,7 @@ struct Trajectory {
       for (const auto& dim : dims) shape.push_back(dim.get<int64_t>());
       Parameter& parameter =
           store.add({"p" + std::to_string(number++), shape, ParameterKind::kAttention, 0, {}}, DType::kF32);
-      parameter.set_formats({.has_m = options.has_m(), .second_moment = options.second_moment()});
+      parameter.set_formats(options.state_of(parameter, {}));
     }
     store.allocate(Device{});
     const std::vector<float> start = data.at("start");
@@ -111,24 +110,26 @@ TEST(Optimizers, FollowTheTrajectoriesOfTorchAndTransformers) {
 }
 
 TEST(Optimizers, KeepNoMoreThanTheyNeed) {
-  const auto moments = [](const OptimizerOptions& options) {
+  const auto moments = [](const std::shared_ptr<const Rule>& rule) {
+    const OptimizerOptions options{rule->name() == "muon" ? muon_groups(rule, adamw_rule(), {}) : groups_of(rule)};
     ParameterStore store;
     store.add({"w", {3, 64, 32}, ParameterKind::kExpertsDown, 0, {}}, DType::kBF16);
     store.add({"norm", {32}, ParameterKind::kNorm, 0, {}}, DType::kBF16);
     int64_t bytes = 0;
     for (Parameter& parameter : store.all()) {
-      parameter.set_formats({.has_m = options.has_m(), .second_moment = options.second_moment()});
+      parameter.set_formats(options.state_of(parameter, {}));
       bytes += ParameterStore::bytes_of(parameter).moments;
     }
     return bytes;
   };
   constexpr int64_t kAll = (3 * 64 * 32 + 32) * 4, kFactors = (3 * 64 + 3 * 32 + 32) * 4;
-  EXPECT_EQ(moments({}), 2 * kAll);
-  EXPECT_EQ(moments({.kind = OptimizerKind::kLion}), kAll);
-  EXPECT_EQ(moments({.kind = OptimizerKind::kSgd}), 0);
-  EXPECT_EQ(moments({.kind = OptimizerKind::kSgd, .momentum = 0.9}), kAll);
-  EXPECT_EQ(moments({.kind = OptimizerKind::kAdafactor}), kFactors);
-  EXPECT_EQ(moments({.kind = OptimizerKind::kAdafactor, .adafactor = {.beta1 = 0.9}}), kFactors + kAll);
+  EXPECT_EQ(moments(adamw_rule()), 2 * kAll);
+  EXPECT_EQ(moments(lion_rule()), kAll);
+  EXPECT_EQ(moments(sgd_rule()), 0);
+  EXPECT_EQ(moments(sgd_rule({.momentum = 0.9})), kAll);
+  EXPECT_EQ(moments(adafactor_rule()), kFactors);
+  EXPECT_EQ(moments(adafactor_rule({.beta1 = 0.9})), kFactors + kAll);
+  EXPECT_EQ(moments(muon_rule()), kAll + 32 * 4) << "both moments of the norm";
 }
 
 }  // namespace

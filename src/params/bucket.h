@@ -8,12 +8,13 @@
 
 #include "core/tensor.h"
 #include "params/arrival.h"
+#include "params/slice.h"
 
 namespace hone {
 
 class Parameter;
 
-/// What ranks share of a bucket: each keeps elements / ranks of it, and what is not shared is whole on all of them. The
+/// What ranks share of a bucket: each keeps a part of its elements, and what is not shared is whole on all of them. The
 /// stages of ZeRO, each with what the ones before it have: Rajbhandari et al. (arXiv:1910.02054).
 enum class ZeroStage {
   kNone,
@@ -36,19 +37,26 @@ struct Bucket {
   std::vector<Parameter*> parameters;
   std::vector<int64_t> offsets;
   int64_t elements = 0;  ///< a multiple of ranks · kAlignment
+  /// Where the ranks' parts begin, and the end of the last: elements / ranks each, but a cut that would go through a
+  /// matrix whose state stays whole (TrainingFormats) is moved to the nearer end of it.
+  std::vector<int64_t> cuts;
   /// Its parameters have no other use in a micro-batch than the one that has written a gradient.
   bool one_use = true;
   // From allocation on:
   /// [elements]. Of values that are brought, and of gradients that are sharded: memory that other groups have before
   /// and after the bucket's.
   Tensor values, gradients;
-  /// What this rank keeps of values that are brought: [elements / ranks] where they are sharded, else all.
+  /// What this rank keeps of values that are brought: its part where they are sharded, else all.
   Tensor own_values;
-  Tensor own_gradients;  ///< [elements / ranks], where they are sharded
+  Tensor own_gradients;  ///< of this rank's part, where they are sharded
 
   /// Of the values, which its parameters wait for where they are read.
   std::shared_ptr<Arrivals> arrivals = std::make_shared<Arrivals>();
 
+  Slice part_of(int rank) const {
+    const auto r = static_cast<size_t>(rank);
+    return {cuts[r], cuts[r + 1] - cuts[r]};
+  }
   bool sharded() const { return stage >= ZeroStage::kState; }
   bool shards_gradients() const { return trained && stage >= ZeroStage::kGradients; }
   bool shards_values() const { return stage >= ZeroStage::kValues; }

@@ -48,6 +48,12 @@ std::vector<std::string> Parameter::names() const {
   return names;
 }
 
+MatrixShape Parameter::matrix() const {
+  const Shape& all = shape();
+  HONE_ASSERT(all.rank() >= 2, name());
+  return {kind() == ParameterKind::kExpertsGateUp ? all[-2] / 2 : all[-2], all[-1]};
+}
+
 void Parameter::hold_in(const WeightFormat& format) {
   HONE_ASSERT(format.fits(shape()) && format_->dense() && !stored_.payload.defined(), name());
   format_ = &format;
@@ -72,6 +78,7 @@ TrainingFormats Parameter::formats() const {
   if (formats.second_moment == SecondMoment::kFactored && spec_.shape.rank() < 2) {
     formats.second_moment = SecondMoment::kWhole;
   }
+  formats.whole_matrices = formats.whole_matrices && spec_.shape.rank() >= 2;
   return formats;
 }
 
@@ -87,7 +94,8 @@ GradDest Parameter::grad() {
 Slice Parameter::slice_of(int rank) const {
   const Slice all{0, spec_.shape.numel()};
   if (!sharded()) return all;
-  return all.intersect({rank * elements_per_rank_ - bucket_offset_, elements_per_rank_});
+  const Slice part = bucket_->part_of(rank);
+  return all.intersect({part.begin - bucket_offset_, part.count});
 }
 
 Tensor Parameter::own_part(const Tensor& whole) const {

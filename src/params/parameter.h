@@ -1,7 +1,6 @@
 // Parameter: a named weight with its gradient, optimizer state, adapters and the ways files may hold it.
 #pragma once
 
-#include <algorithm>
 #include <memory>
 #include <string>
 #include <vector>
@@ -10,6 +9,7 @@
 #include "ops/adamw/adamw.h"
 #include "params/arrival.h"
 #include "params/file_order.h"
+#include "params/slice.h"
 #include "tape/weight.h"
 
 namespace hone {
@@ -92,21 +92,16 @@ struct TrainingFormats {
   DType v = DType::kF32;
   bool has_m = true;
   SecondMoment second_moment = SecondMoment::kWhole;
+  bool whole_matrices = false;  ///< ranks that share the state cut it between matrices (Parameter::matrix())
 
   bool operator==(const TrainingFormats&) const = default;
 };
 
-/// Elements [begin, begin + count) of a parameter.
-struct Slice {
-  int64_t begin = 0, count = 0;
+/// One of the equal matrices that follow one another in a parameter.
+struct MatrixShape {
+  int64_t rows = 0, columns = 0;
 
-  int64_t end() const { return begin + count; }
-  /// What both have; its count is 0 if that is nothing.
-  Slice intersect(Slice other) const {
-    const int64_t first = std::max(begin, other.begin), last = std::min(end(), other.end());
-    return {first, std::max<int64_t>(last - first, 0)};
-  }
-  bool operator==(const Slice&) const = default;
+  int64_t numel() const { return rows * columns; }
 };
 
 /// What this rank keeps of a parameter's value between uses, in the parameter's format.
@@ -127,6 +122,9 @@ class Parameter : public NarrowGradWeight {
   ParameterKind kind() const { return spec_.kind; }
   InitialValues initial() const { return spec_.initial; }
   int layer() const { return spec_.layer; }
+  /// Of a parameter of two or more dimensions: the linear maps that it is. A stack [E, out, in] is E of them, and the
+  /// gate_up of experts [E, 2I, H] is 2E: gate and up of an expert are one each.
+  MatrixShape matrix() const;
   /// How the tensor with the canonical name, in files and in transformers, stands against the parameter.
   FileOrder order() const { return spec_.order; }
   DType dtype() const { return dtype_; }
@@ -174,7 +172,7 @@ class Parameter : public NarrowGradWeight {
   /// Whether each rank keeps some elements only of what its bucket's stage says (params/bucket.h). The optimizer's
   /// state has the elements of own() alone then, in one dimension, and so have gradients and values of the stages that
   /// shard them.
-  bool sharded() const { return elements_per_rank_ > 0; }
+  bool sharded() const { return sharded_; }
   /// Whether that holds for its values.
   bool shards_values() const;
   /// Whether ops find its values where its group's turn has brought them: from other ranks or from host memory. What
@@ -249,7 +247,8 @@ class Parameter : public NarrowGradWeight {
   const ParameterGroup* group_ = nullptr;
   const Bucket* bucket_ = nullptr;
   bool stages_gradients_ = false;
-  int64_t bucket_offset_ = 0, elements_per_rank_ = 0;  ///< in the bucket; 0: not sharded
+  bool sharded_ = false;
+  int64_t bucket_offset_ = 0;  ///< of a sharded one
   int rank_ = 0;
   std::shared_ptr<Arrivals> arrivals_;  ///< of its bucket; null: no bucket
   std::vector<AttachedAdapter> adapters_;

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <compare>
 #include <map>
+#include <numeric>
 #include <string>
 #include <utility>
 #include <vector>
@@ -78,6 +79,27 @@ bool is_in_host(const Parameter& p, const RankShare& share) {
   return chosen && is_large_in_layer(p, share) && p.format().dense();
 }
 
+/// The end of a matrix that stays whole which is nearest to element `at` of the bucket; `at` if none would be cut
+/// there.
+int64_t nearest_cut(const Bucket& bucket, int64_t at) {
+  for (size_t i = 0; i < bucket.parameters.size(); ++i) {
+    const Parameter& p = *bucket.parameters[i];
+    const int64_t begin = bucket.offsets[i], end = begin + aligned(p.shape().numel(), Bucket::kAlignment);
+    if (at < begin || at >= end || !p.trainable() || !p.formats().whole_matrices) continue;
+    const int64_t unit = std::lcm(p.matrix().numel(), Bucket::kAlignment);
+    const int64_t below = begin + (at - begin) / unit * unit, above = std::min(below + unit, end);
+    return at - below <= above - at ? below : above;
+  }
+  return at;
+}
+
+std::vector<int64_t> cuts_of(const Bucket& bucket, int ranks) {
+  std::vector<int64_t> cuts;
+  for (int r = 0; r < ranks; ++r) cuts.push_back(nearest_cut(bucket, bucket.elements / ranks * r));
+  cuts.push_back(bucket.elements);
+  return cuts;
+}
+
 }  // namespace
 
 bool ParameterStore::shares(bool (Bucket::*what)() const) const {
@@ -93,7 +115,7 @@ void ParameterStore::share_among(const RankShare& share) {
   trained_buckets_ = 0;
   bool adapters = false;
   for (Parameter& p : parameters_) {
-    p.elements_per_rank_ = 0;
+    p.sharded_ = false;
     p.arrivals_.reset();
     p.bucket_ = nullptr;
     p.stages_gradients_ = share_layer_gradients_ && p.trainable() && p.group() != nullptr && p.group()->layer() >= 0;
@@ -128,6 +150,7 @@ void ParameterStore::share_among(const RankShare& share) {
                 "values that are gathered after a step are on the device");
     trained_buckets_ += bucket.trained && share.ranks > 1 ? 1 : 0;
     bucket.elements = aligned(bucket.elements, share.ranks * Bucket::kAlignment);
+    bucket.cuts = cuts_of(bucket, share.ranks);
     for (size_t i = 0; i < bucket.parameters.size(); ++i) {
       Parameter& p = *bucket.parameters[i];
       p.bucket_ = &bucket;
@@ -137,7 +160,7 @@ void ParameterStore::share_among(const RankShare& share) {
       HONE_ASSERT(!p.trainable() || p.formats().second_moment != SecondMoment::kFactored,
                   "factors belong to whole matrices");
       p.bucket_offset_ = bucket.offsets[i];
-      p.elements_per_rank_ = bucket.elements / share.ranks;
+      p.sharded_ = true;
       p.rank_ = share.rank;
     }
   }

@@ -209,14 +209,15 @@ void ParameterStore::place_bucket(const Part& part, const Bucket& bucket, Places
   const DType dtype = first->second;
   const Room room = part.room(front);
   Home home = home_of(part, front);
-  const int64_t own = front.elements_per_rank_, elements = room == Room::kOwn ? own : bucket.elements;
+  const Slice own = bucket.part_of(front.rank_);
+  const int64_t elements = room == Room::kOwn ? own.count : bucket.elements;
   size_t& top = places.top(home, front.group());
   home.offset = top;
   places.buckets.push_back({static_cast<size_t>(&bucket - buckets_.data()), home, elements, dtype});
   for (size_t i = 0; i < bucket.parameters.size(); ++i) {
     const Parameter& p = *bucket.parameters[i];
     const bool none = room == Room::kOwn && p.own().count == 0;
-    const int64_t before = room == Room::kOwn ? p.rank_ * own - p.own().begin : 0;
+    const int64_t before = room == Room::kOwn ? own.begin - p.own().begin : 0;
     const int64_t element = none ? 0 : bucket.offsets[i] - before;
     home.offset = top + static_cast<size_t>(element) * size_of(dtype);
     places.list.push_back({&p, home, part.need(p, bucket.trained)->first, dtype});

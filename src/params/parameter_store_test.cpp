@@ -176,6 +176,42 @@ TEST(ParameterStore, BucketsFollowBackwardAndSmallOnesWaitForTheNext) {
   }
 }
 
+TEST(ParameterStore, RanksCutBetweenMatricesThatStayWhole) {
+  ParameterStore store;
+  Parameter& q = store.add({"q", {30, 50}, ParameterKind::kAttention, 0, {}}, DType::kF32);
+  Parameter& norm = store.add({"n", {700}, ParameterKind::kNorm, 0, {}}, DType::kF32);
+  // 10 matrices of 640 elements, of which two together are a multiple of 256.
+  Parameter& gate_up = store.add({"g", {5, 40, 32}, ParameterKind::kExpertsGateUp, 0, {}}, DType::kF32);
+  Placement placement;
+  testing::add_groups(store, placement);
+  for (const int ranks : {2, 3, 4, 16}) {
+    for (const bool whole : {false, true}) {
+      for (Parameter* p : {&q, &norm, &gate_up}) p->set_formats({.whole_matrices = whole});
+      store.share_among({.rank = 0, .ranks = ranks, .stage = ZeroStage::kState, .least_bucket_bytes = 1 << 20});
+      ASSERT_EQ(store.buckets().size(), 1u);
+      const Bucket& bucket = store.buckets().front();
+      EXPECT_EQ(bucket.cuts.front(), 0);
+      EXPECT_EQ(bucket.cuts.back(), bucket.elements);
+      for (const Parameter* p : {&q, &norm, &gate_up}) {
+        int64_t next = 0;
+        for (int r = 0; r < ranks; ++r) {
+          const Slice slice = p->slice_of(r);
+          if (slice.count == 0) continue;
+          EXPECT_EQ(slice.begin, next) << p->name();
+          EXPECT_EQ(slice.begin % Bucket::kAlignment, 0) << p->name();
+          if (whole && p != &norm) {
+            EXPECT_EQ(slice.begin % p->matrix().numel(), 0) << p->name() << " of rank " << r << " of " << ranks;
+            EXPECT_EQ(slice.count % p->matrix().numel(), 0) << p->name() << " of rank " << r << " of " << ranks;
+          }
+          next = slice.end();
+        }
+        EXPECT_EQ(next, p->shape().numel());
+      }
+      for (int r = 0; r < ranks && !whole; ++r) EXPECT_EQ(bucket.part_of(r).count, bucket.elements / ranks);
+    }
+  }
+}
+
 TEST(ParameterStore, ExpertsOfEightBitsHaveAScaleForEachRowAndAreNotTrained) {
   ParameterStore store;
   testing::add_model(store, {.hidden = 64, .intermediate = 128, .dtype = DType::kBF16});

@@ -111,7 +111,9 @@ std::optional<LoraOptions> set_trainable(ParameterStore& store, const TrainableO
   for (Parameter* parameter : store.select(options.unfreeze, "trainable_parameters")) parameter->set_trainable(true);
   if (lora) check_whole(store);
   check_formats(store);
-  for (Parameter& parameter : store.all()) parameter.set_formats(options.formats);
+  for (Parameter& parameter : store.all()) {
+    parameter.set_formats(options.state_of ? options.state_of(parameter, options.formats) : options.formats);
+  }
   store.share_layer_gradients(options.optimizer_in_backward);
   store.share_among(options.ranks);
   return lora;

@@ -136,8 +136,8 @@ struct RunConfig {
   };
 
   struct Optim {
-    std::string name = "adamw";          ///< adamw | adafactor | lion | sgd; adamw_8bit is adamw with int8 moments
-    Json args = Json::object();          ///< optim_args: further arguments of the optimizer
+    std::string name = "adamw";  ///< adamw | adafactor | lion | sgd | muon; adamw_8bit is adamw with int8 moments
+    Json args = Json::object();  ///< optim_args: further arguments of the optimizer
     bool optimizer_in_backward = false;  ///< each layer is stepped as soon as backward has its gradients
     double adam_beta1 = 0.9;
     double adam_beta2 = 0.999;

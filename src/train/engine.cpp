@@ -270,8 +270,8 @@ std::vector<DatasetLoss> Engine::dataset_losses(const std::vector<uint8_t>& step
 }
 
 void Engine::step_group(const std::vector<Parameter*>& parameters) {
-  const ProfileScope scope(context_, ProfileKind::kOp, name_of(options_.optimizer.kind));
-  optimizer_.step_group(context_, parameters, buffers_->scalars);
+  const ProfileScope scope(context_, ProfileKind::kOp, options_.optimizer.name());
+  optimizer_.step_part(context_, parameters, buffers_->scalars);
   stepped_.insert(parameters.begin(), parameters.end());
 }
 
@@ -300,7 +300,7 @@ void Engine::step_remaining() {
 void Engine::begin_step() {
   store_.begin_step(buffers_->scalars);
   if (!steps_in_backward()) return;
-  optimizer_.begin_groups();
+  optimizer_.begin_parts();
   stepped_.clear();
 }
 
@@ -421,7 +421,7 @@ void Engine::start_update(const OptimizerStep& optimizer_step) {
     optimizer_.measure(context_, buffers_->scalars);
   };
   const auto step = [&] {
-    const ProfileScope scope(context_, ProfileKind::kOp, name_of(options_.optimizer.kind));
+    const ProfileScope scope(context_, ProfileKind::kOp, options_.optimizer.name());
     optimizer_.update(context_, buffers_->scalars);
   };
   if (ranks_ && ranks_->shards()) {  // work with collectives in it is not recorded

@@ -6,29 +6,6 @@
 
 namespace hone {
 
-std::string moment_name(DType dtype) { return size_of(dtype) == 1 ? "int8" : std::string(name_of(dtype)); }
-
-namespace {
-
-/// "AdamW, int8 moments"
-std::string state_text(const RunPrecision& precision) {
-  const TrainingFormats& formats = precision.formats;
-  const std::string m = moment_name(formats.m), v = moment_name(formats.v);
-  switch (precision.optimizer) {
-    case OptimizerKind::kAdamw:
-      return fmt::format("AdamW, {} moments", m == v ? m : fmt::format("{} and {}", m, v));
-    case OptimizerKind::kAdafactor:
-      return fmt::format("Adafactor, float32 factors{}", formats.has_m ? fmt::format(", {} first moments", m) : "");
-    case OptimizerKind::kLion:
-      return fmt::format("Lion, {} moments", m);
-    case OptimizerKind::kSgd:
-      break;
-  }
-  return formats.has_m ? fmt::format("SGD, {} momentum", m) : "SGD";
-}
-
-}  // namespace
-
 std::vector<MemoryRow> memory_rows(const MemoryPlan& plan, const RunPrecision& precision,
                                    const std::string& activations) {
   const ParameterBytes& p = plan.parameters;
@@ -47,7 +24,8 @@ std::vector<MemoryRow> memory_rows(const MemoryPlan& plan, const RunPrecision& p
            fmt::format("{}{}{}", name_of(formats.gradient),
                        precision.layers_share_gradients ? ", one half of a layer after the other" : "",
                        shared(ZeroStage::kGradients))},
-          {"optimizer", static_cast<uint64_t>(p.moments), state_text(precision) + shared(ZeroStage::kState)},
+          {"optimizer", static_cast<uint64_t>(p.moments),
+           precision.optimizer.describe(formats) + shared(ZeroStage::kState)},
           {"activations", static_cast<uint64_t>(plan.activations), activations},
           {"batch", static_cast<uint64_t>(plan.batch), ""}};
 }

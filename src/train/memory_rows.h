@@ -15,13 +15,10 @@ struct RunPrecision {
   const WeightFormat* experts = &dense_format();
   TrainingFormats formats;
   bool layers_share_gradients = false;
-  OptimizerKind optimizer = OptimizerKind::kAdamw;
+  OptimizerOptions optimizer = {};
   ZeroStage stage = ZeroStage::kNone;  ///< what of it each of `ranks` keeps a part of
   int64_t ranks = 1;
 };
-
-/// "float32", "int8": signed and unsigned codes of moments are both int8 to users.
-std::string moment_name(DType dtype);
 
 /// weights, master weights, gradients, optimizer, activations (with `activations` as their note), batch.
 std::vector<MemoryRow> memory_rows(const MemoryPlan& plan, const RunPrecision& precision,

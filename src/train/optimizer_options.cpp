@@ -1,9 +1,15 @@
 // The optimizer of a run: its keys, and optim_args, whose names and ranges depend on the optimizer.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
+#include <algorithm>
+#include <cmath>
 #include <set>
 
 #include "core/error.h"
+#include "optim/adafactor_rule.h"
+#include "optim/momentum_rule.h"
+#include "optim/muon_rule.h"
 #include "train/run_options.h"
 
 namespace hone {
@@ -42,6 +48,16 @@ class OptimArgs {
     value = optim_.args.at(name).get<bool>();
   }
 
+  /// One of these words; the first where nothing is stated.
+  std::string choice(const std::string& name, const std::vector<std::string>& choices) {
+    if (!has(name)) return choices.front();
+    const Json& stated = optim_.args.at(name);
+    if (std::find(choices.begin(), choices.end(), stated) == choices.end()) {
+      refuse(name, fmt::format("{}", fmt::join(choices, " or ")));
+    }
+    return stated.get<std::string>();
+  }
+
   void done() const {
     for (const auto& [name, value] : optim_.args.items()) {
       if (names_.contains(name)) continue;
@@ -60,15 +76,25 @@ class OptimArgs {
   std::set<std::string> names_;
 };
 
-void read_sgd(OptimArgs& args, OptimizerOptions& options) {
+SgdOptions read_sgd(OptimArgs& args) {
+  SgdOptions options;
   args.number("momentum", options.momentum, kShare);
   args.flag("nesterov", options.nesterov);
   if (options.nesterov && options.momentum == 0) args.refuse("nesterov", "a momentum beside it");
   double dampening = 0;
   args.number("dampening", dampening, {"0: others are known, not in this version", [](double x) { return x == 0; }});
+  return options;
 }
 
-void read_adafactor(OptimArgs& args, AdafactorOptions& options) {
+LionOptions read_lion(OptimArgs& args, const RunConfig::Optim& optim) {
+  LionOptions options{.beta1 = optim.adam_beta1, .beta2 = optim.adam_beta2};
+  args.number("beta1", options.beta1, kShare);
+  args.number("beta2", options.beta2, kShare);
+  return options;
+}
+
+AdafactorOptions read_adafactor(OptimArgs& args) {
+  AdafactorOptions options;
   args.number("eps1", options.eps1, kPositive);
   args.number("eps2", options.eps2, kPositive);
   args.number("clip_threshold", options.clip_threshold, kPositive);
@@ -78,30 +104,45 @@ void read_adafactor(OptimArgs& args, AdafactorOptions& options) {
   args.flag("relative_step", options.relative_step);
   args.flag("warmup_init", options.warmup_init);
   if (options.warmup_init && !options.relative_step) args.refuse("warmup_init", "relative_step beside it");
+  return options;
+}
+
+/// Arguments have torch.optim.Muon's names.
+MuonOptions read_muon(OptimArgs& args) {
+  MuonOptions options;
+  args.number("momentum", options.momentum, kShare);
+  args.flag("nesterov", options.nesterov);
+  auto steps = static_cast<double>(options.steps);
+  args.number("ns_steps", steps,
+              {"a whole number from 1 to 99", [](double x) { return x >= 1 && x < 100 && x == std::floor(x); }});
+  options.steps = static_cast<int>(steps);
+  args.number("eps", options.epsilon, kPositive);
+  const std::string rate = args.choice("adjust_lr_fn", {"original", "match_rms_adamw"});
+  if (rate == "match_rms_adamw") options.rate = MuonRate::kMatchRmsAdamw;
+  return options;
 }
 
 }  // namespace
 
 OptimizerOptions optimizer_options(const RunConfig& config) {
   const RunConfig::Optim& optim = config.optim;
-  OptimizerOptions options{.beta1 = optim.adam_beta1,
-                           .beta2 = optim.adam_beta2,
-                           .epsilon = optim.adam_epsilon,
-                           .weight_decay = optim.weight_decay,
-                           .max_grad_norm = optim.max_grad_norm,
-                           .lora_b_rate = config.lora.loraplus_lr_ratio,
-                           .decay_norms_and_biases = optim.decay_norms_and_biases};
+  const GroupOptions groups{.weight_decay = optim.weight_decay,
+                            .decay_norms_and_biases = optim.decay_norms_and_biases,
+                            .lora_b_rate = config.lora.loraplus_lr_ratio};
+  const std::shared_ptr<const Rule> adamw =
+      adamw_rule({.beta1 = optim.adam_beta1, .beta2 = optim.adam_beta2, .epsilon = optim.adam_epsilon});
+  OptimizerOptions options{.groups = {}, .max_grad_norm = optim.max_grad_norm};
   OptimArgs args(optim);
   if (optim.name == "sgd") {
-    options.kind = OptimizerKind::kSgd;
-    read_sgd(args, options);
+    options.groups = groups_of(sgd_rule(read_sgd(args)), groups);
   } else if (optim.name == "adafactor") {
-    options.kind = OptimizerKind::kAdafactor;
-    read_adafactor(args, options.adafactor);
+    options.groups = groups_of(adafactor_rule(read_adafactor(args)), groups);
   } else if (optim.name == "lion") {
-    options.kind = OptimizerKind::kLion;
-    args.number("beta1", options.beta1, kShare);
-    args.number("beta2", options.beta2, kShare);
+    options.groups = groups_of(lion_rule(read_lion(args, optim)), groups);
+  } else if (optim.name == "muon") {
+    options.groups = muon_groups(muon_rule(read_muon(args)), adamw, groups);
+  } else {
+    options.groups = groups_of(adamw, groups);
   }
   args.done();
   return options;

@@ -19,7 +19,7 @@ std::string_view profile_group(std::string_view op) {
   if (op.starts_with("moe_") || op == "router" || op == "load_balancing") return "experts";
   if (op == "linear" || op == "lora_down") return "dense";
   if (op == "linear_cross_entropy") return "head";
-  if (is_one_of({"adamw", "adafactor", "lion", "sgd", "grad_norm"})) return "optimizer";
+  if (is_one_of({"adamw", "adafactor", "lion", "sgd", "muon", "grad_norm"})) return "optimizer";
   if (is_one_of({"all-reduce", "reduce-scatter", "all-gather", "broadcast"})) return "collectives";
   return "memory-bound";
 }

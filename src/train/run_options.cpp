@@ -120,13 +120,10 @@ TrainingFormats training_formats(const RunConfig& config) {
   const auto format = [](const std::string& name, DType codes) {
     return name == "int8" ? codes : name == "bfloat16" ? DType::kBF16 : DType::kF32;
   };
-  const OptimizerOptions optimizer = optimizer_options(config);
   return {.gradient = format(model.grad_dtype, DType::kF32),
           .master = format(model.master_dtype, DType::kF32),
           .m = format(model.opt_m_dtype, DType::kI8),
-          .v = format(model.opt_v_dtype, DType::kU8),
-          .has_m = optimizer.has_m(),
-          .second_moment = optimizer.second_moment()};
+          .v = format(model.opt_v_dtype, DType::kU8)};
 }
 
 namespace {
@@ -142,7 +139,7 @@ RunPrecision precision_of(const RunConfig& config) {
           .experts = &expert_format_of(config),
           .formats = training_formats(config),
           .layers_share_gradients = config.optim.optimizer_in_backward,
-          .optimizer = optimizer_options(config).kind,
+          .optimizer = optimizer_options(config),
           .stage = zero_stage_of(config),
           .ranks = config.machine.ranks};
 }
@@ -157,6 +154,9 @@ TrainableOptions trainable_options(const RunConfig& config) {
   options.train_embedding = lora && saves_whole(config, "embed_tokens");
   options.train_head = lora && saves_whole(config, "lm_head");
   options.formats = training_formats(config);
+  options.state_of = [optimizer = optimizer_options(config)](const Parameter& p, const TrainingFormats& formats) {
+    return optimizer.state_of(p, formats);
+  };
   options.optimizer_in_backward = config.optim.optimizer_in_backward;
   options.freeze = config.model.freeze_parameters;
   options.unfreeze = config.model.trainable_parameters;

@@ -16,6 +16,7 @@ namespace hone {
 DType dtype_of(const RunConfig& config);
 /// How routed experts are held.
 const WeightFormat& expert_format_of(const RunConfig& config);
+/// As stated; what is kept of each parameter is its optimizer's choice.
 TrainingFormats training_formats(const RunConfig& config);
 RunPrecision precision_of(const RunConfig& config);
 

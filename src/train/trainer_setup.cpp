@@ -31,6 +31,7 @@ Trainer::~Trainer() = default;
 void Trainer::load_model_headers() {
   const std::filesystem::path directory = resolve_model_path(config_.model.model_name_or_path);
   check_expert_format(expert_format_of(config_), stream_.device(), "device");
+  optimizer_options(config_).require(stream_.device(), "optim");
   model_ = std::make_unique<LoadedModel>(directory, dtype_of(config_), expert_format_of(config_));
   TrainableOptions trainable = trainable_options(config_);
   HONE_ASSERT(trainable.ranks.ranks == ranks_.size, "the configuration is another number of ranks'");

@@ -82,25 +82,41 @@ void resolve_optimizer(ResolvedConfig& config) {
   } catch (const UserError& error) {
     throw UserError(error.message(), where(config, "optim_args"), error.fix());
   }
-  if (options.kind == OptimizerKind::kAdafactor && options.adafactor.relative_step && config.states("learning_rate")) {
+  const std::vector<const Rule*> rules = options.rules();
+  const auto any = [&](auto holds) { return std::any_of(rules.begin(), rules.end(), holds); };
+  const auto named = [&](std::string_view name) { return any([&](const Rule* rule) { return rule->name() == name; }); };
+  if (any([](const Rule* rule) { return rule->makes_rate(); }) && config.states("learning_rate")) {
     throw UserError("adafactor's relative_step makes the learning rate itself, but learning_rate is stated",
                     where(config, "learning_rate"), "keep one of them");
   }
-  if (options.kind == OptimizerKind::kAdamw) return;
   const auto refuse = [&](const char* key, const std::string& why) {
     throw UserError(fmt::format("optim {} {}, but {} is stated", optim.name, why, key), where(config, key),
                     fmt::format("leave {} out", key));
   };
+  const auto state_of = [](const Rule* rule) {
+    TrainingFormats formats;
+    rule->choose_state(formats);
+    return formats;
+  };
+  const auto keeps_v = [&](SecondMoment kind) {
+    return any([&](const Rule* rule) { return state_of(rule).second_moment == kind; });
+  };
   const RunConfig::Model& model = config.run.model;
-  if (model.opt_v_dtype != "float32") {
-    refuse("opt_v_dtype", options.kind == OptimizerKind::kAdafactor
+  if (model.opt_v_dtype != "float32" && !keeps_v(SecondMoment::kWhole)) {
+    refuse("opt_v_dtype", keeps_v(SecondMoment::kFactored)
                               ? "keeps second moments as factors of rows and columns, which are small and float32"
                               : "keeps no second moments");
   }
-  if (model.opt_m_dtype == "int8") refuse("opt_m_dtype", "keeps first moments in float32 or bfloat16");
-  if (model.opt_m_dtype != "float32" && !options.has_m()) refuse("opt_m_dtype", "keeps no first moments here");
-  std::vector<std::string> unused = {"adam_epsilon"};
-  if (options.kind != OptimizerKind::kLion) unused.insert(unused.end(), {"adam_beta1", "adam_beta2"});
+  if (model.opt_m_dtype == "int8" && any([](const Rule* rule) { return !rule->takes_codes(); })) {
+    refuse("opt_m_dtype", "keeps first moments in float32 or bfloat16");
+  }
+  if (model.opt_m_dtype != "float32" && !any([&](const Rule* rule) { return state_of(rule).has_m; })) {
+    refuse("opt_m_dtype", "keeps no first moments here");
+  }
+  if (config.run.machine.device.starts_with("cuda")) options.require({DeviceKind::kCuda, 0}, where(config, "optim"));
+  std::vector<std::string> unused;
+  if (!named("adamw")) unused.push_back("adam_epsilon");
+  if (!named("adamw") && !named("lion")) unused.insert(unused.end(), {"adam_beta1", "adam_beta2"});
   for (const std::string& key : unused) {
     if (says_something(config, key_spec(key))) {
       config.notes.push_back(fmt::format("{} has no effect: optim is {} ({})", key, optim.name, where(config, key)));

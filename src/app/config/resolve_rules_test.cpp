@@ -159,7 +159,17 @@ TEST(OptimArgs, AreThoseOfTheOptimizer) {
   EXPECT_THAT(refusal("optim: adafactor\noptim_args: {warmup_init: true}"), HasSubstr("relative_step beside it"));
   EXPECT_THAT(refusal("optim: adafactor\nlearning_rate: 1e-3\noptim_args: relative_step=true"),
               HasSubstr("makes the learning rate itself"));
-  EXPECT_THAT(refusal("optim: muon"), HasSubstr("known, not in this version"));
+  EXPECT_EQ(refusal("optim: muon\noptim_args: {momentum: 0.9, nesterov: false, ns_steps: 6, eps: 1e-7, "
+                    "adjust_lr_fn: match_rms_adamw}"),
+            "");
+  EXPECT_EQ(resolved("optimizer: muon\noptim_args: adjust_lr_fn=original").run.optim.name, "muon");
+  EXPECT_THAT(refusal("optim: muon\noptim_args: {adjust_lr_fn: rms_norm}"),
+              HasSubstr("adjust_lr_fn is \"rms_norm\": expected original or match_rms_adamw"));
+  EXPECT_THAT(refusal("optim: muon\noptim_args: {ns_steps: 2.5}"), HasSubstr("expected a whole number from 1 to 99"));
+  EXPECT_THAT(refusal("optim: muon\noptim_args: {ns_coefficients: 1}"), HasSubstr("takes no argument"));
+  EXPECT_EQ(refusal("optim: muon\ndevice: cuda"),
+            "optim muon is for the CPU in this version, but the device is a GPU | run.yaml:1 | choose the device cpu, "
+            "or another optim");
   EXPECT_THAT(refusal("optim: lion_8bit"), HasSubstr("known, not in this version"));
 }
 
@@ -169,6 +179,9 @@ TEST(OptimArgs, StateThatAnOptimizerDoesNotKeepHasNoFormat) {
   EXPECT_THAT(refusal("optim: lion\nopt_m_dtype: int8"), HasSubstr("float32 or bfloat16"));
   EXPECT_THAT(refusal("optim: sgd\nopt_m_dtype: bfloat16"), HasSubstr("keeps no first moments"));
   EXPECT_EQ(refusal("optim: sgd\nopt_m_dtype: bfloat16\noptim_args: momentum=0.9"), "");
+  EXPECT_THAT(refusal("optim: muon\nopt_m_dtype: int8"), HasSubstr("optim muon keeps first moments in float32"));
+  EXPECT_EQ(refusal("optim: muon\nopt_m_dtype: bfloat16\nopt_v_dtype: int8"), "");
+  EXPECT_FALSE(has_note(resolved("optim: muon\nadam_beta1: 0.8\nadam_epsilon: 1e-7"), "has no effect"));
   EXPECT_TRUE(has_note(resolved("optim: sgd\nadam_beta1: 0.8"), "adam_beta1 has no effect: optim is sgd (run.yaml:2)"));
 }
 

@@ -168,7 +168,7 @@ TEST(Config, WhatThisVersionDoesNotRunIsRefusedByName) {
                            "fp8: true",
                            "adapter: qlora",
                            "finetuning_type: freeze",
-                           "optim: muon",
+                           "optim: normuon",
                            "report_to: wandb",
                            "report_to: [jsonl, all]",
                            "gradient_checkpointing: [0, 1]",

@@ -128,10 +128,12 @@ void add_optimizer(GroupBuilder group) {
       .key(
           "optim",
           "The optimizer (docs/precision.md). adamw_8bit is adamw with opt_m_dtype and opt_v_dtype int8; adafactor has "
-          "neither relative_step nor scale_parameter unless optim_args say so.")
+          "neither relative_step nor scale_parameter unless optim_args say so; muon steps hidden matrices, and adamw "
+          "the "
+          "rest at the same learning_rate: on a CPU in this version.")
       .field(kOptim, &Optim::name)
-      .choices({"adamw", "adamw_8bit", "adafactor", "lion", "sgd"})
-      .later({"muon", "normuon", "lion_8bit"})
+      .choices({"adamw", "adamw_8bit", "adafactor", "lion", "sgd", "muon"})
+      .later({"normuon", "lion_8bit"})
       .spelled({{"adamw_torch", "adamw"},
                 {"adamw_torch_fused", "adamw"},
                 {"adamw_hf", "adamw"},
@@ -182,7 +184,9 @@ void add_optimizer(GroupBuilder group) {
   group
       .key("optim_args",
            "Further arguments, as a mapping or as a=1,b=2. sgd: momentum, nesterov; adafactor: scale_parameter, "
-           "relative_step, warmup_init, clip_threshold, decay_rate, beta1, eps1, eps2; lion: beta1, beta2.")
+           "relative_step, warmup_init, clip_threshold, decay_rate, beta1, eps1, eps2; lion: beta1, beta2; muon: "
+           "momentum, "
+           "nesterov, ns_steps, eps, adjust_lr_fn (original or match_rms_adamw).")
       .field(kOptim, &Optim::args)
       .rewrite(pairs_as_mapping());
   group

@@ -55,6 +55,21 @@ TEST_F(ConvertConfig, TranslatesAxolotl) {
   EXPECT_TRUE(has(text_, "pad_token: </s>"));
 }
 
+TEST_F(ConvertConfig, MuonIsTheToolsOwn) {
+  const ResolvedConfig factory = converted(write(
+      "lf.yaml", "model_name_or_path: m\nstage: sft\nfinetuning_type: full\nuse_muon: true\nlearning_rate: 1e-5\n"));
+  EXPECT_EQ(factory.run.optim.name, "muon");
+  EXPECT_EQ(factory.run.optim.args, (Json{{"adjust_lr_fn", "match_rms_adamw"}}));
+  EXPECT_TRUE(factory.run.optim.decay_norms_and_biases);
+  EXPECT_TRUE(has(printed_, "LLaMA-Factory steps routers by Muon")) << printed_;
+  EXPECT_EQ(converted(write("off.yaml", "model_name_or_path: m\nstage: sft\nuse_muon: false\n")).run.optim.name,
+            "adamw");
+  const ResolvedConfig axolotl =
+      converted(write("axolotl.yml", "base_model: m\nsequence_len: 512\noptimizer: muon\nlearning_rate: 1e-4\n"));
+  EXPECT_EQ(axolotl.run.optim.name, "muon");
+  EXPECT_TRUE(has(printed_, "Axolotl's Muon has other coefficients")) << printed_;
+}
+
 TEST_F(ConvertConfig, RefusesWhatWouldChangeWhatIsLearnt) {
   const std::string file = write("axolotl.yml",
                                  "base_model: m\nsequence_len: 512\nmicro_batch_size: 1\nlearning_rate: 1e-4\n"

@@ -93,6 +93,7 @@ class Translator {
     }
     if (rule.kind == ToolRule::Kind::kMeans) {
       if (rule.name == "enable_thinking") state({&key_spec("learn_empty_thinking"), nullptr}, raw, value);
+      if (rule.name == "use_muon" && value.text == "true") return step_by_muon(raw, value);
       return state({rule.key, &rule.alias}, raw, value);
     }
     if (rule.kind == ToolRule::Kind::kNoEffect) return result_.no_effect.push_back(remark);
@@ -106,15 +107,26 @@ class Translator {
 
   /// LLaMA-Factory's stage pt: texts (dataset_entries says so of the data), run together and cut into pieces.
   void go_on_with_texts(const std::string& raw, const ConfigNode& value) {
-    const auto is = [&](const char* key, const char* text) {
-      ConfigNode node = value;
-      node.text = text;
-      state({&key_spec(key), nullptr}, raw, node);
-    };
-    is("packing", "true");
-    is("overlength", "split");
+    state_as("packing", "true", raw, value);
+    state_as("overlength", "split", raw, value);
     result_.look.push_back(
         {said(raw, value), value.where, "texts need not run on from one to the next: they do not see each other here"});
+  }
+
+  /// LLaMA-Factory's use_muon: the rates of arXiv:2502.16982, and decay of everything.
+  void step_by_muon(const std::string& raw, const ConfigNode& value) {
+    state_as("optim", "muon", raw, value);
+    state_as("optim_args", "adjust_lr_fn=match_rms_adamw", raw, value);
+    state_as("decay_norms_and_biases", "true", raw, value);
+    result_.look.push_back({said(raw, value), value.where,
+                            "LLaMA-Factory steps routers by Muon, too, and stacked experts (transformers 5) by AdamW"});
+  }
+
+  /// States a key of ours, for what the source says in other words.
+  void state_as(const char* key, const char* text, const std::string& raw, const ConfigNode& value) {
+    ConfigNode node = value;
+    node.text = text;
+    state({&key_spec(key), nullptr}, raw, node);
   }
 
   std::vector<Remark>& remarks_of(ToolRule::Kind kind) {
@@ -223,12 +235,21 @@ class Translator {
     }
   }
 
+  /// Axolotl's is Microsoft's (the dion repository).
+  void ask_about_muon(const Statement& chosen) {
+    if (tool_.name != "axolotl" || chosen.key->name != "optim" || chosen.value != "muon") return;
+    result_.look.push_back({chosen.said, chosen.where,
+                            "Axolotl's Muon has other coefficients, steps wide matrices at √(rows / columns) of the "
+                            "rate, routers too, and does not decay embeddings"});
+  }
+
   void choose() {
     for (const KeySpec& key : schema()) {
       const auto found = statements_.find(key.name);
       if (found == statements_.end()) continue;
       const Statement chosen = chosen_statement(agreed(key, found->second));
       ask_about_experts(chosen);
+      ask_about_muon(chosen);
       const bool same = chosen.said.starts_with(key.name + ": ");
       result_.stated.push_back({&key, chosen.value, same ? "" : chosen.said});
     }

@@ -312,6 +312,7 @@ Json json_of(const Variant& variant, const Target& target) {
 
 MemoryPlan plan_memory(const RunConfig& config, const RecomputePolicy& recompute, Stream& stream) {
   check_expert_format(expert_format_of(config), stream.device(), "device");
+  optimizer_options(config).require(stream.device(), "optim");
   const auto planned =
       planned_model(find_model(config.model.model_name_or_path), dtype_of(config), expert_format_of(config));
   LoadedModel& model = *planned;

@@ -107,12 +107,9 @@ ReferenceRun read_run(const Fields& fields) {
   optimizer.expect(betas.size() == 2, "betas", "a pair");
   ReferenceRun run;
   run.learning_rate = optimizer.get<double>("lr");
-  run.optimizer = {.beta1 = betas[0],
-                   .beta2 = betas[1],
-                   .epsilon = optimizer.get<double>("eps"),
-                   .weight_decay = optimizer.get<double>("weight_decay"),
-                   .max_grad_norm = optimizer.get<double>("max_grad_norm"),
-                   .decay_norms_and_biases = true};
+  run.optimizer = {.adamw = {.beta1 = betas[0], .beta2 = betas[1], .epsilon = optimizer.get<double>("eps")},
+                   .groups = {.weight_decay = optimizer.get<double>("weight_decay"), .decay_norms_and_biases = true},
+                   .max_grad_norm = optimizer.get<double>("max_grad_norm")};
   for (const Fields& step : fields.objects("steps")) {
     run.steps.push_back({step.get<double>("loss"), step.optional<double>("aux_loss"), step.get<double>("grad_norm")});
   }

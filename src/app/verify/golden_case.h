@@ -47,10 +47,19 @@ struct ReferenceNoise {
 constexpr double kMostNumberNoise = 0.02;
 constexpr double kMostChangeNoise = 0.2;
 
+/// AdamW with decay on every parameter.
+struct ReferenceOptimizer {
+  AdamwOptions adamw;
+  GroupOptions groups;
+  double max_grad_norm = 1;
+
+  OptimizerOptions options() const { return {groups_of(adamw_rule(adamw), groups), max_grad_norm}; }
+};
+
 /// A training run, one batch a step.
 struct ReferenceRun {
   double learning_rate = 0;  ///< constant
-  OptimizerOptions optimizer;
+  ReferenceOptimizer optimizer;
   std::vector<ReferenceStep> steps;
   std::optional<ReferenceNoise> noise;  ///< none: the bounds of the format are those of the run
 };

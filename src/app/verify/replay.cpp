@@ -6,6 +6,7 @@
 
 #include "core/transfer.h"
 #include "data/sample_store.h"
+#include "dist/bucket_parts.h"
 #include "infer/generator.h"
 #include "weights/adapter_keys.h"
 
@@ -44,6 +45,9 @@ Replay::Replay(const std::filesystem::path& model, Stream& stream, const BatchCa
   trainable.adapter = options.adapter;
   trainable.train_base = trainable.train_router = options.adapter.empty();
   trainable.formats = options.formats;
+  trainable.state_of = [optimizer = options.optimizer](const Parameter& p, const TrainingFormats& formats) {
+    return optimizer.state_of(p, formats);
+  };
   if (ranks_ != nullptr) {
     trainable.ranks = {.rank = ranks_->rank(),
                        .ranks = ranks_->size(),
@@ -192,7 +196,7 @@ std::vector<std::byte> Replay::whole_value(const Parameter& parameter) const {
     const Bucket& bucket = *parameter.bucket();
     gathered = Buffer(stream_.device(), static_cast<size_t>(bucket.elements) * size_of(parameter.dtype()));
     const Tensor all = gathered.tensor({bucket.elements}, parameter.dtype());
-    const std::vector<Part> parts = even_parts(bucket.elements, ranks_->size(), Bucket::kAlignment);
+    const std::vector<Part> parts = parts_of(bucket);
     const Part& own = parts[static_cast<size_t>(ranks_->rank())];
     std::vector<std::byte> mine(bucket.own_values.bytes());
     copy_to_host(mine.data(), bucket.own_values);

@@ -33,6 +33,7 @@ struct ReplayOptions {
   Offload offload = {};
   bool offload_activations = false;
   bool optimizer_in_backward = false;
+  OptimizerOptions optimizer = {};  ///< whose state is kept
 };
 
 class Replay {

@@ -65,7 +65,7 @@ Ours compute(const std::string& name) {
   for (const int64_t i : golden.accumulation.batches) accumulated.push_back(batches[static_cast<size_t>(i)]);
   measure(kGradientFiles[2], 0, accumulated);
   ours.initial = replay.values();
-  const auto engine = replay.make_engine(aux, golden.full.optimizer);
+  const auto engine = replay.make_engine(aux, golden.full.optimizer.options());
   for (size_t i = 0; i < golden.full.steps.size(); ++i) {
     engine->accumulate(step_of({batches[i]}), static_cast<int64_t>(i));
     engine->update({golden.full.learning_rate, static_cast<int64_t>(i)});

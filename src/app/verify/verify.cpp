@@ -263,9 +263,9 @@ StepData Verification::data_of_step(size_t step) const {
 void Verification::check_run(const std::string& name, Replay& replay, const ReferenceRun& run, const RunBounds& bounds,
                              const HostTensors& initial, const ReferenceTensors& change,
                              const std::filesystem::path& file) {
-  OptimizerOptions optimizer = run.optimizer;
+  ReferenceOptimizer optimizer = run.optimizer;
   if (options_.change_optimizer) options_.change_optimizer(optimizer);
-  const std::unique_ptr<Engine> engine = replay.make_engine(aux_coefficient(replay), optimizer);
+  const std::unique_ptr<Engine> engine = replay.make_engine(aux_coefficient(replay), optimizer.options());
   std::vector<double> loss, aux_loss, grad_norm, loss_reference, aux_loss_reference, grad_norm_reference;
   for (size_t i = 0; i < run.steps.size(); ++i) {
     const auto step = static_cast<int64_t>(i);

@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "app/verify/check.h"
+#include "app/verify/golden_case.h"
 #include "core/json.h"
-#include "optim/optimizer.h"
 #include "train/trainer_ranks.h"
 
 namespace hone {
@@ -22,7 +22,7 @@ struct VerifyOptions {
   int ranks = 1;                  ///< of several: the runs alone, by as many threads that train together
   int zero_stage = 0;             ///< what of the training state these share (params/bucket.h)
   /// Tests plant errors in the optimizer with this.
-  std::function<void(OptimizerOptions&)> change_optimizer = {};
+  std::function<void(ReferenceOptimizer&)> change_optimizer = {};
 };
 
 struct VerifyReport {

@@ -184,7 +184,7 @@ TEST_F(PlantedCase, AWrongTokenOfAnInputIsNoticed) {
 }
 
 /// Errors that a trainer could make, planted in ours.
-class PlantedOptimizer : public ::testing::TestWithParam<std::pair<const char*, void (*)(OptimizerOptions&)>> {};
+class PlantedOptimizer : public ::testing::TestWithParam<std::pair<const char*, void (*)(ReferenceOptimizer&)>> {};
 
 TEST_P(PlantedOptimizer, IsNoticed) {
   VerifyOptions options;
@@ -194,14 +194,15 @@ TEST_P(PlantedOptimizer, IsNoticed) {
   EXPECT_THAT(failed_rows(verify_case(options)), ::testing::Contains("full, change of weights"));
 }
 
-INSTANTIATE_TEST_SUITE_P(Errors, PlantedOptimizer,
-                         ::testing::Values(std::pair{"NoDecay", +[](OptimizerOptions& o) { o.weight_decay = 0; }},
-                                           std::pair{"DecayOfMatricesOnly",
-                                                     +[](OptimizerOptions& o) { o.decay_norms_and_biases = false; }},
-                                           std::pair{"WrongBeta1", +[](OptimizerOptions& o) { o.beta1 = 0.95; }},
-                                           std::pair{"WrongBeta2", +[](OptimizerOptions& o) { o.beta2 = 0.99; }},
-                                           std::pair{"NoClipping", +[](OptimizerOptions& o) { o.max_grad_norm = 0; }}),
-                         [](const auto& test) { return test.param.first; });
+INSTANTIATE_TEST_SUITE_P(
+    Errors, PlantedOptimizer,
+    ::testing::Values(std::pair{"NoDecay", +[](ReferenceOptimizer& o) { o.groups.weight_decay = 0; }},
+                      std::pair{"DecayOfMatricesOnly",
+                                +[](ReferenceOptimizer& o) { o.groups.decay_norms_and_biases = false; }},
+                      std::pair{"WrongBeta1", +[](ReferenceOptimizer& o) { o.adamw.beta1 = 0.95; }},
+                      std::pair{"WrongBeta2", +[](ReferenceOptimizer& o) { o.adamw.beta2 = 0.99; }},
+                      std::pair{"NoClipping", +[](ReferenceOptimizer& o) { o.max_grad_norm = 0; }}),
+    [](const auto& test) { return test.param.first; });
 
 /// The same errors in a run whose bounds are those of a tie of two experts.
 class PlantedOptimizerAtATie : public PlantedOptimizer {};
@@ -218,12 +219,13 @@ TEST_P(PlantedOptimizerAtATie, IsNoticed) {
       << report_table(report);
 }
 
-INSTANTIATE_TEST_SUITE_P(Errors, PlantedOptimizerAtATie,
-                         ::testing::Values(std::pair{"NoDecay", +[](OptimizerOptions& o) { o.weight_decay = 0; }},
-                                           std::pair{"WrongBeta1", +[](OptimizerOptions& o) { o.beta1 = 0.95; }},
-                                           std::pair{"WrongBeta2", +[](OptimizerOptions& o) { o.beta2 = 0.99; }},
-                                           std::pair{"NoClipping", +[](OptimizerOptions& o) { o.max_grad_norm = 0; }}),
-                         [](const auto& test) { return test.param.first; });
+INSTANTIATE_TEST_SUITE_P(
+    Errors, PlantedOptimizerAtATie,
+    ::testing::Values(std::pair{"NoDecay", +[](ReferenceOptimizer& o) { o.groups.weight_decay = 0; }},
+                      std::pair{"WrongBeta1", +[](ReferenceOptimizer& o) { o.adamw.beta1 = 0.95; }},
+                      std::pair{"WrongBeta2", +[](ReferenceOptimizer& o) { o.adamw.beta2 = 0.99; }},
+                      std::pair{"NoClipping", +[](ReferenceOptimizer& o) { o.max_grad_norm = 0; }}),
+    [](const auto& test) { return test.param.first; });
 
 TEST_F(PlantedCase, MissingAndBrokenFilesAreTheUsersMistakes) {
   const auto complaint = [&]() -> std::string {

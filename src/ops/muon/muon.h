@@ -1,0 +1,69 @@
+// muon: one update of matrices by momentum that is orthogonalised.
+// Sources: Jordan et al., "Muon: An optimizer for hidden layers in neural networks" (kellerjordan.github.io/posts/muon,
+// 2024); Liu et al., "Muon is Scalable for LLM Training" (arXiv:2502.16982) for kMatchRmsAdamw; order of operations as
+// in torch.optim.Muon (2.9).
+#pragma once
+
+#include <vector>
+
+#include "core/context.h"
+#include "tape/step_scalars.h"
+
+namespace hone {
+
+/// What the learning rate of a matrix [rows, columns] is multiplied by.
+enum class MuonRate {
+  kOriginal,       ///< √max(1, rows / columns)
+  kMatchRmsAdamw,  ///< 0.2 · √max(rows, columns): the root mean square of a step is about that of AdamW
+};
+
+/// Matrices [rows, columns], one after the other, with their state; all tensors of one number of elements.
+struct MuonTensor {
+  Tensor parameter;          ///< float32: the master weight, or the parameter itself; bfloat16: the parameter itself
+  Tensor working_copy = {};  ///< bfloat16 copy of a float32 parameter to refresh, or undefined
+  Tensor m;                  ///< float32 or bfloat16, zero before the first step
+  Tensor gradient;           ///< float32 or bfloat16
+  int64_t rows = 0, columns = 0;
+  /// Operands of products may be rounded to bfloat16, as torch rounds them: on a CPU with AMX they are.
+  bool may_round = false;
+  uint32_t stream_id = 0;  ///< separates this tensor's random numbers from all others
+  /// The tensors are a part of larger ones, from this element of theirs on, a multiple of 256: with the same random
+  /// numbers as if all were stepped at once.
+  int64_t first_element = 0;
+};
+
+/// For each matrix, in float32, with the step's scalars (lr, clip) read on the device:
+///   g = gradient · clip_coefficient
+///   m = m + (g - m) · (1 - momentum)
+///   x = m, with Nesterov's g + (m - g) · momentum
+///   x = x / max(‖x‖_F, eps)
+///   `steps` times, with x transposed where rows > columns:
+///     a = x xᵀ;  x = 3.4445 · x + (-4.7750 · a + 2.0315 · a a) x
+///   p = p · (1 - lr · weight_decay) - lr · rate · x
+///   working_copy = round(p)
+/// The iteration takes singular values from 0.01 to 1 to about 0.7 to 1.2. torch keeps x and a in bfloat16; here they
+/// are float32.
+///
+/// What is stored in bfloat16 is rounded stochastically (stochastic_rounding.h), with random numbers that depend on the
+/// step's seed, the tensor's stream_id and the element; the parameter's step takes the moment unrounded. Nothing is
+/// written if the step's nonfinite flag is set. Deterministic, and a matrix is stepped as if it were alone.
+/// On a CPU only.
+struct MuonArgs {
+  std::vector<MuonTensor> tensors;
+  const StepScalars* scalars = nullptr;
+  double momentum = 0.95;
+  bool nesterov = true;
+  int steps = 5;
+  double eps = 1e-7;
+  MuonRate rate = MuonRate::kOriginal;
+  double rate_factor = 1;  ///< lr is the step's learning rate times this
+  double weight_decay = 0;
+};
+
+void muon(const Context& context, const MuonArgs& args);
+
+namespace cpu {
+void muon(const Context& context, const MuonArgs& args);
+}
+
+}  // namespace hone
