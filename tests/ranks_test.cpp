@@ -8,6 +8,7 @@
 #include <fstream>
 #include <functional>
 #include <limits>
+#include <map>
 #include <memory>
 #include <optional>
 #include <set>
@@ -601,6 +602,26 @@ TEST(Offload, TakesWhatItSaysFromTheDevice) {
   EXPECT_LT(values.weights, resident.weights / 4);
   EXPECT_GE(values.weights + values.host, resident.weights);
   EXPECT_EQ(values.moments, resident.moments);
+}
+
+TEST(Offload, HasOpsReadWeightsInTheSlotsOfTheirHalves) {
+  ThreadPool pool(1);
+  LoadedModel model(goldens() / "qwen3_moe/model", DType::kF32);
+  TrainableOptions options;
+  options.ranks = {.offload = {.params = true}, .least_sharded_elements = 0};
+  model.set_trainable(options);
+  model.load(device_under_test(), pool, 0);
+  std::map<std::pair<int, std::string>, std::set<const void*>> places;  // of a slot and a name within the layer
+  for (const Parameter& p : model.store().all()) {
+    if (p.layer() < 0 || p.kind() == ParameterKind::kBuffer) continue;
+    ASSERT_TRUE(p.brings_values()) << p.name();
+    EXPECT_EQ(p.stored().payload.device, Device{}) << p.name();
+    EXPECT_EQ(p.view().payload.device, device_under_test()) << p.name();
+    EXPECT_NE(p.view().payload.data, p.stored().payload.data) << p.name();
+    const std::string layer = "layers." + std::to_string(p.layer()) + ".";
+    places[{p.group()->slot(), p.name().substr(p.name().find(layer) + layer.size())}].insert(p.view().payload.data);
+  }
+  for (const auto& [name, addresses] : places) EXPECT_EQ(addresses.size(), 1u) << name.second;
 }
 
 }  // namespace
