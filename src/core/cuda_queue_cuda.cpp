@@ -122,8 +122,7 @@ void CudaQueue::upload(std::byte* destination, const void* source, size_t bytes)
 }
 
 void CudaQueue::download(void* destination, const std::byte* source, size_t bytes) {
-  cuda::check(cudaMemcpyAsync(destination, source, bytes, cudaMemcpyDefault, state_->stream),
-              "copying from the GPU");
+  cuda::check(cudaMemcpyAsync(destination, source, bytes, cudaMemcpyDefault, state_->stream), "copying from the GPU");
   synchronize();
 }
 

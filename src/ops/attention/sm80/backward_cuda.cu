@@ -13,8 +13,8 @@
 // bytes, all of them addresses. Ceiling on an H200 for heads of 128: a step of 64 queries by 128 keys reads 576 KB of
 // fragments and writes 64 KB, 5,120 clocks of shared memory beside some 4,100 of MMAs.
 //
-// One H200 limited to this tier, 2026-11-23, causal, model TFLOP/s: 4 x 4096, 32/4 heads of 128: 192 (137 with the 99 KB
-// of Ada; FlashAttention-2 in torch 249 on the same GPU); heads of 64: 157 (186); 192/128: 152; 256: 169 (212). Raw:
+// One H200 limited to this tier, 2026-11-23, causal, model TFLOP/s: 4 x 4096, 32/4 heads of 128: 192 (137 with the 99
+// KB of Ada; FlashAttention-2 in torch 249 on the same GPU); heads of 64: 157 (186); 192/128: 152; 256: 169 (212). Raw:
 // bench/results/sm80-kernels-2026-11-23.txt.
 #include "kernels/cuda/tiers.h"
 #include "ops/attention/sm80/attention_cuda.h"

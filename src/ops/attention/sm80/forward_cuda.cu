@@ -8,9 +8,9 @@
 // heads of 64. Ceiling on an H200 for heads of 128: a warp's step reads 40 KB of fragments, 320 clocks of shared memory
 // beside some 410 of MMAs.
 //
-// One H200 limited to this tier, 2026-11-23, causal, model TFLOP/s: 4 x 4096, 32/4 heads of 128: 328 (291 with the 163 KB
-// of an A100, 278 with the 99 KB of Ada; FlashAttention-2 in torch 323 on the same GPU); heads of 64: 281 (253); 192/128:
-// 322; 256: 271 (300). Raw: bench/results/sm80-kernels-2026-11-23.txt.
+// One H200 limited to this tier, 2026-11-23, causal, model TFLOP/s: 4 x 4096, 32/4 heads of 128: 328 (291 with the 163
+// KB of an A100, 278 with the 99 KB of Ada; FlashAttention-2 in torch 323 on the same GPU); heads of 64: 281 (253);
+// 192/128: 322; 256: 271 (300). Raw: bench/results/sm80-kernels-2026-11-23.txt.
 #include "kernels/cuda/tiers.h"
 #include "ops/attention/sm80/attention_cuda.h"
 
