@@ -49,6 +49,7 @@ struct Target {
     known = memory > 0 || !is_planned(device);
     if (memory > 0) {
       limit.comfortable = limit.most = memory - fixed;
+      if (device.kind == DeviceKind::kCpu) limit.host = std::nullopt;
     } else if (known) {
       limit = memory_limit(stream);
     } else {
