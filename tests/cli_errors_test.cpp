@@ -158,6 +158,8 @@ TEST_F(Errors, AnArchitectureThatIsNotSupportedIsNamed) {
 
 TEST_F(Errors, APatternThatMatchesNothingIsNamed) {
   EXPECT_TRUE(fails(train({"finetuning_type=lora", "lora_target_modules=[q_prj]"}), 2, {"q_prj"}));
+  EXPECT_TRUE(fails(train({"finetuning_type=lora", "exclude_modules=[v_proj,q_prj]"}), 2,
+                    {"lora_exclude_modules", "'q_prj'", "Did you mean 'q_proj'"}));
 }
 
 TEST_F(Errors, MissingKeysOfARunAreNamed) {

@@ -121,6 +121,24 @@ TEST(Lora, WhatIsTrainedWholeMergesWithTheAdapter) {
   EXPECT_NEAR(eval_loss(merged, data, ""), eval_loss(model, data, adapter), 1e-5);
 }
 
+TEST(Lora, ExcludedModulesAreNotAdaptedAndTheFileSaysSo) {
+  const Folder folder;
+  const std::string model = make_model(folder), data = folder.write("data.jsonl", progressions(20));
+  const std::vector<std::string> options = {"finetuning_type=lora", "lora_target_modules=[all-linear,all-experts]",
+                                            "exclude_modules=.*\\.(q|o)_proj|.*experts.*down_proj", "max_steps=2"};
+  const Outcome outcome = run_hone(train_arguments(model, data, folder / "out", options));
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  const Json config = Json::parse(read_file(folder / "out/adapter_config.json"));
+  EXPECT_EQ(config["exclude_modules"], ".*\\.(q|o)_proj|.*experts.*down_proj");
+  for (const Json& target : config["target_modules"]) {
+    EXPECT_TRUE(target != "q_proj" && target != "o_proj" && target != "down_proj") << target;
+  }
+  const SafetensorsFile file(folder / "out/adapter_model.safetensors");
+  for (const char* excluded : {"q_proj", "o_proj", "down_proj"}) {
+    for (const SafetensorsEntry& entry : file.entries()) EXPECT_EQ(entry.name.find(excluded), std::string::npos);
+  }
+}
+
 TEST(Lora, ARouterIsTrainedOrNotInEveryMethod) {
   const Folder folder;
   const std::string model = make_model(folder), data = folder.write("data.jsonl", progressions(20));

@@ -110,7 +110,7 @@ void Decoder::loss(Tape& tape, const Forward& forward, Tensor token_loss) const 
   tape.block([&] {
     const Var y = normed(tape, x);
     tape.with(*head_group_, [&] {
-      linear_cross_entropy(tape, y, *head_, adapter_of(*head_),
+      linear_cross_entropy(tape, y, *head_, factors_of(*head_),
                            {.tokens = {.rows = batch.rows,
                                        .targets = batch.targets,
                                        .weights = batch.loss_weights,
@@ -131,7 +131,7 @@ Var Decoder::logits(Tape& tape, const Forward& forward, Tensor rows) const {
   tape.block([&] {
     const Var y = normed(tape, x);
     tape.with(*head_group_, [&] {
-      logits = linear(tape, gather_rows(tape, y, rows), *head_, nullptr, adapter_of(*head_), forward.dropout_context());
+      logits = linear(tape, gather_rows(tape, y, rows), *head_, nullptr, factors_of(*head_), forward.dropout_context());
       logits = scale(tape, logits, static_cast<float>(1.0 / config_.logits_scaling));
       tape.expose(logits);
     });

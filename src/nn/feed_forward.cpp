@@ -10,6 +10,7 @@
 #include "ops/router_jitter/router_jitter.h"
 #include "ops/sigmoid_gate/sigmoid_gate.h"
 #include "ops/swiglu/swiglu.h"
+#include "params/adapter.h"
 
 namespace hone {
 
@@ -180,16 +181,26 @@ RoutedTokens MixtureOfExperts::route(Tape& tape, Var x, const Forward& forward) 
   return routed;
 }
 
+namespace {
+
+std::vector<ExpertAdapter> factors_of_experts(const Parameter& weight) {
+  std::vector<ExpertAdapter> adapters;
+  for (const auto& attached : weight.adapters()) {
+    HONE_ASSERT(attached->low_rank() != nullptr, weight.name());
+    adapters.push_back({attached->low_rank()->factors, attached->place().out_begin, attached->place().out_count});
+  }
+  return adapters;
+}
+
+}  // namespace
+
 Var MixtureOfExperts::operator()(Tape& tape, Var x, const Forward& forward) const {
   const float jitter_noise = forward.methods.router_jitter_noise.value_or(jitter_noise_);
   if (tape.training() && jitter_noise > 0) {
     x = router_jitter(tape, x, {.noise = jitter_noise, .layer = layer_, .rows = forward.dropout_context()});
   }
   const RoutedTokens routed = route(tape, x, forward);
-  ExpertAdapters adapters;
-  for (const AttachedAdapter& a : gate_up_->adapters())
-    adapters.gate_up.push_back({a.adapter, a.out_begin, a.out_count});
-  for (const AttachedAdapter& a : down_->adapters()) adapters.down.push_back({a.adapter, a.out_begin, a.out_count});
+  const ExpertAdapters adapters{.gate_up = factors_of_experts(*gate_up_), .down = factors_of_experts(*down_)};
   const ExpertWeights weights{.gate_up = gate_up_,
                               .down = down_,
                               .gate_up_bias = gate_up_bias_,

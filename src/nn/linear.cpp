@@ -1,6 +1,7 @@
 #include "nn/linear.h"
 
-#include "ops/dora/dora.h"
+#include "ops/linear/linear.h"
+#include "params/adapter.h"
 
 namespace hone {
 
@@ -10,12 +11,20 @@ Linear::Linear(ParameterStore& store, const std::string& module, int64_t out, in
   if (bias) bias_ = &store.add({module + ".bias", {out}, ParameterKind::kBias, layer, {}}, dtype);
 }
 
+namespace {
+
+/// The adapter of a dense weight, or null.
+const AttachedAdapter* adapter_of(const Parameter& weight) {
+  HONE_ASSERT(weight.adapters().size() <= 1, weight.name());
+  return weight.adapters().empty() ? nullptr : weight.adapters().front().get();
+}
+
+}  // namespace
+
 Var Linear::operator()(Tape& tape, Var x, const Forward& forward) const {
-  const Adapter* adapter = adapter_of(*weight_);
-  if (adapter != nullptr && adapter->magnitude != nullptr) {
-    return dora_linear(tape, x, *weight_, bias_, *adapter, forward.dropout_context());
-  }
-  return linear(tape, x, *weight_, bias_, adapter, forward.dropout_context());
+  const LoraDropoutContext rows = forward.dropout_context();
+  if (const AttachedAdapter* adapter = adapter_of(*weight_)) return adapter->forward(tape, x, *weight_, bias_, rows);
+  return linear(tape, x, *weight_, bias_, nullptr, rows);
 }
 
 void Linear::collect(std::vector<Parameter*>& group) const {
@@ -23,9 +32,11 @@ void Linear::collect(std::vector<Parameter*>& group) const {
   if (bias_) group.push_back(bias_);
 }
 
-const Adapter* adapter_of(const Parameter& weight) {
-  HONE_ASSERT(weight.adapters().size() <= 1, weight.name());
-  return weight.adapters().empty() ? nullptr : &weight.adapters().front().adapter;
+const Adapter* factors_of(const Parameter& weight) {
+  const AttachedAdapter* adapter = adapter_of(weight);
+  if (adapter == nullptr) return nullptr;
+  HONE_ASSERT(adapter->low_rank() != nullptr, weight.name());
+  return &adapter->low_rank()->factors;
 }
 
 }  // namespace hone

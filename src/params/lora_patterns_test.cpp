@@ -7,6 +7,7 @@
 #include <map>
 
 #include "core/thread_pool.h"
+#include "params/adapter.h"
 #include "params/expert_parts.h"
 #include "params/lora.h"
 #include "params/store_testing.h"
@@ -33,12 +34,13 @@ std::map<std::string, Scale> scales(LoraOptions options) {
   attach_lora(store, options);
   std::map<std::string, Scale> result;
   for (const Parameter& p : store.all()) {
-    for (const AttachedAdapter& attached : p.adapters()) {
-      const auto& a = *static_cast<const Parameter*>(attached.adapter.lora_a);
-      const auto& b = *static_cast<const Parameter*>(attached.adapter.lora_b);
-      EXPECT_EQ(a.shape()[-2], b.shape()[-1]);
-      const std::string name = is_experts(p) ? "experts." + attached.target : attached.target;
-      result[name] = {a.shape()[-2], attached.alpha, static_cast<double>(attached.adapter.scaling)};
+    for (const auto& attached : p.adapters()) {
+      const LowRank& low_rank = *attached->low_rank();
+      EXPECT_EQ(low_rank.a->shape()[-2], low_rank.b->shape()[-1]);
+      EXPECT_EQ(low_rank.a->shape()[-2], attached->scale().rank);
+      const std::string& target = attached->place().target;
+      result[is_experts(p) ? "experts." + target : target] = {attached->scale().rank, attached->scale().alpha,
+                                                              static_cast<double>(low_rank.factors.scaling)};
     }
   }
   return result;
@@ -89,7 +91,7 @@ TEST(LoraPatterns, OnesThatMatchNothingOrAPartAreRefused) {
   options.rank_pattern = {{"q_porj", 2}};
   EXPECT_THAT(refusal(options), HasSubstr("Did you mean 'q_proj'"));
   EXPECT_THAT(refusal(options), HasSubstr("lora_rank_pattern"));
-  options.patterns_may_miss = true;
+  options.of_files = true;
   EXPECT_EQ(refusal(options), "");
   options = {};
   options.alpha_pattern = {{"experts.1.w2", 2}};

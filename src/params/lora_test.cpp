@@ -7,6 +7,8 @@
 #include <map>
 
 #include "core/thread_pool.h"
+#include "params/adapter.h"
+#include "params/pattern.h"
 #include "params/store_testing.h"
 
 namespace hone {
@@ -89,10 +91,47 @@ TEST(Lora, ExcludedModulesGetNoAdapter) {
   EXPECT_EQ(lora_shapes(options), expected);
   options.exclude_modules = {"all-experts", "attention"};
   EXPECT_EQ(lora_shapes(options).size(), 2u) << "the shared MLP's up_proj";
-  options.exclude_modules = {"no_such_proj"};
-  EXPECT_THAT(testing::user_error([&] { lora_shapes(options); }), HasSubstr("no_such_proj"));
+  options.exclude_modules = {"o_proj", "no_such_proj"};
+  EXPECT_THAT(testing::user_error([&] { lora_shapes(options); }), HasSubstr("the excluded module 'no_such_proj'"));
   options.exclude_modules = {"all-linear", "all-experts"};
   EXPECT_THAT(testing::user_error([&] { lora_shapes(options); }), HasSubstr("leaves no module"));
+}
+
+TEST(Lora, ExclusionsMayNameWhatHasNoAdapterAnyway) {
+  LoraOptions options = options_for({"attention"});
+  options.exclude_modules = {"mlp.gate", "embed_tokens", "up_proj"};
+  EXPECT_EQ(lora_shapes(options), lora_shapes(options_for({"attention"})));
+}
+
+TEST(Lora, ExclusionsMayBeExpressionsForWholeNames) {
+  LoraOptions options = options_for({"attention"});
+  options.exclude_modules = {whole_name_pattern(".*\\.o_proj|q_proj")};
+  const std::map<std::string, Shape> shapes = lora_shapes(options);
+  EXPECT_EQ(shapes.size(), 2u);
+  EXPECT_TRUE(shapes.contains(kLayer + "self_attn.q_proj.lora_A.weight")) << "q_proj alone is not its whole name";
+}
+
+TEST(Lora, ExclusionsTakeFusedExpertsOutWhole) {
+  LoraOptions options = options_for({"q_proj"});
+  options.target_parameters = {"experts.gate_up_proj", "experts.down_proj"};
+  for (const auto& excluded : {std::vector<std::string>{"w1", "w3"}, {"gate_up_proj"}, {"*experts.*.w[13]"}}) {
+    options.exclude_modules = excluded;
+    const std::map<std::string, Shape> shapes = lora_shapes(options);
+    EXPECT_TRUE(shapes.contains(kLayer + "mlp.experts.down_proj.lora_A"));
+    EXPECT_FALSE(shapes.contains(kLayer + "mlp.experts.gate_up_proj.lora_A")) << excluded.front();
+  }
+  options.exclude_modules = {"w1"};
+  EXPECT_THAT(testing::user_error([&] { lora_shapes(options); }), HasSubstr("which has one adapter"));
+  options.exclude_modules = {"experts.1.w2"};
+  EXPECT_THAT(testing::user_error([&] { lora_shapes(options); }),
+              HasSubstr("the excluded module 'experts.1.w2' matches 1 of the 3 experts"));
+}
+
+TEST(Lora, ExclusionsOfAnAdaptersFilesAreNotApplied) {
+  LoraOptions options = options_for({"attention"});
+  options.exclude_modules = {"q_proj", "of_a_vision_tower"};
+  options.of_files = true;
+  EXPECT_EQ(lora_shapes(options), lora_shapes(options_for({"attention"})));
 }
 
 TEST(Lora, GatesOfLinearAttentionAreLinearButNotAttentionAndItsRecurrenceIsNeither) {
@@ -165,11 +204,12 @@ TEST(Lora, OnlyAdaptersAreTrainedAndTheyKnowTheirPlace) {
   for (const Parameter* p : store.trainable()) EXPECT_EQ(p->dtype(), DType::kF32);
   const auto& adapters = store.find(kLayer + "mlp.experts.gate_up_proj")->adapters();
   ASSERT_EQ(adapters.size(), 2u);
-  EXPECT_EQ(adapters[0].out_begin, 0);
-  EXPECT_EQ(adapters[1].out_begin, 5);
-  EXPECT_EQ(adapters[1].out_count, 5);
-  EXPECT_FLOAT_EQ(adapters[0].adapter.scaling, static_cast<float>(8 / std::sqrt(2.0)));
-  EXPECT_NE(adapters[0].adapter.stream_id, adapters[1].adapter.stream_id);
+  EXPECT_EQ(adapters[0]->place().out_begin, 0);
+  EXPECT_EQ(adapters[1]->place().out_begin, 5);
+  EXPECT_EQ(adapters[1]->place().out_count, 5);
+  const Adapter &gate = adapters[0]->low_rank()->factors, &up = adapters[1]->low_rank()->factors;
+  EXPECT_FLOAT_EQ(gate.scaling, static_cast<float>(8 / std::sqrt(2.0)));
+  EXPECT_NE(gate.stream_id, up.stream_id);
 }
 
 TEST(Lora, InitialValuesFollowFromSeedAndNameAlone) {

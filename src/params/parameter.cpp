@@ -1,6 +1,7 @@
 #include "params/parameter.h"
 
 #include "formats/tiled_weights.h"
+#include "params/adapter.h"
 #include "params/bucket.h"
 
 namespace hone {
@@ -33,6 +34,11 @@ std::string_view group_of(ParameterKind kind) {
   }
   HONE_ASSERT(false, "kind out of range");
 }
+
+Parameter::Parameter(ParameterSpec spec, DType dtype)
+    : spec_(std::move(spec)), dtype_(dtype), trainable_(spec_.kind != ParameterKind::kBuffer) {}
+
+Parameter::~Parameter() = default;
 
 std::vector<FileLayout> Parameter::layouts() const {
   std::vector<FileLayout> layouts = spec_.layouts;

@@ -14,8 +14,12 @@
 
 namespace hone {
 
+class AttachedAdapter;
 class ParameterGroup;
 struct Bucket;
+
+/// What is attached to one weight (params/adapter.h).
+using Adapters = std::vector<std::unique_ptr<AttachedAdapter>>;
 
 /// What a parameter is to the model: decides what `attention`, `all-linear` and the like mean.
 enum class ParameterKind {
@@ -67,16 +71,6 @@ struct ParameterSpec {
   InitialValues initial = InitialValues::kOfKind;
 };
 
-/// A low-rank adapter on some output rows of a weight: all of them, or gate or up of a fused gate_up.
-struct AttachedAdapter {
-  Adapter adapter = {};
-  std::string target = {};  ///< what it adapts, as PEFT names it: "q_proj", "gate_proj", "experts.gate_up_proj"
-  int64_t out_begin = 0;    ///< first output row of the weight it adds to
-  int64_t out_count = 0;
-  bool shared = false;  ///< PEFT target_parameters: one A for the fused gate_up
-  double alpha = 0;     ///< of the adapter's scaling
-};
-
 /// What an optimizer keeps of squared gradients.
 enum class SecondMoment {
   kNone,
@@ -114,8 +108,8 @@ struct StoredValue {
 /// A parameter of a model. The store allocates it; ops see it as a Weight.
 class Parameter : public NarrowGradWeight {
  public:
-  Parameter(ParameterSpec spec, DType dtype)
-      : spec_(std::move(spec)), dtype_(dtype), trainable_(spec_.kind != ParameterKind::kBuffer) {}
+  Parameter(ParameterSpec spec, DType dtype);
+  ~Parameter() override;
 
   const std::string& name() const { return spec_.name; }
   const Shape& shape() const override { return spec_.shape; }
@@ -224,8 +218,8 @@ class Parameter : public NarrowGradWeight {
   /// Whether a use of the micro-batch that is at work has asked where its gradient goes.
   bool gradient_written_in_pass() const { return written_in_pass_; }
 
-  std::vector<AttachedAdapter>& adapters() { return adapters_; }
-  const std::vector<AttachedAdapter>& adapters() const { return adapters_; }
+  Adapters& adapters() { return adapters_; }
+  const Adapters& adapters() const { return adapters_; }
 
  private:
   friend class ParameterStore;
@@ -251,7 +245,7 @@ class Parameter : public NarrowGradWeight {
   int64_t bucket_offset_ = 0;  ///< of a sharded one
   int rank_ = 0;
   std::shared_ptr<Arrivals> arrivals_;  ///< of its bucket; null: no bucket
-  std::vector<AttachedAdapter> adapters_;
+  Adapters adapters_;
 };
 
 }  // namespace hone

@@ -11,6 +11,7 @@ namespace hone {
 namespace {
 
 constexpr std::string_view kWeightSuffix = ".weight";
+constexpr std::string_view kWholeNameBegin = "re:^(?:", kWholeNameEnd = ")$";
 
 std::string_view without_weight(std::string_view name) {
   return name.ends_with(kWeightSuffix) ? name.substr(0, name.size() - kWeightSuffix.size()) : name;
@@ -34,6 +35,17 @@ Pattern::Pattern(std::string text) : text_(std::move(text)) {
 
 bool Pattern::matches(std::string_view name) const {
   return test_(std::string(name)) || test_(std::string(without_weight(name)));
+}
+
+std::string whole_name_pattern(std::string_view expression) {
+  return std::string(kWholeNameBegin).append(expression).append(kWholeNameEnd);
+}
+
+std::optional<std::string> whole_name_expression_of(std::string_view pattern) {
+  if (!pattern.starts_with(kWholeNameBegin) || !pattern.ends_with(kWholeNameEnd)) return std::nullopt;
+  pattern.remove_prefix(kWholeNameBegin.size());
+  pattern.remove_suffix(kWholeNameEnd.size());
+  return std::string(pattern);
 }
 
 }  // namespace hone

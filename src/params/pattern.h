@@ -3,6 +3,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -26,5 +27,10 @@ class Pattern {
   std::string text_;
   std::function<bool(const std::string&)> test_;
 };
+
+/// The pattern of an expression that must match a whole name, as PEFT's do: "re:^(?:EXPRESSION)$"; and the expression
+/// of such a pattern, none of others.
+std::string whole_name_pattern(std::string_view expression);
+std::optional<std::string> whole_name_expression_of(std::string_view pattern);
 
 }  // namespace hone

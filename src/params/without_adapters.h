@@ -4,6 +4,7 @@
 #include <utility>
 #include <vector>
 
+#include "params/adapter.h"
 #include "params/parameter_store.h"
 
 namespace hone {
@@ -12,7 +13,7 @@ namespace hone {
 class WithoutAdapters {
  public:
   explicit WithoutAdapters(ParameterStore& store) : store_(store) {
-    for (Parameter& parameter : store_.all()) adapters_.push_back(std::exchange(parameter.adapters(), {}));
+    for (Parameter& parameter : store_.all()) adapters_.push_back(std::exchange(parameter.adapters(), Adapters()));
   }
   ~WithoutAdapters() {
     size_t i = 0;
@@ -23,7 +24,7 @@ class WithoutAdapters {
 
  private:
   ParameterStore& store_;
-  std::vector<std::vector<AttachedAdapter>> adapters_;
+  std::vector<Adapters> adapters_;
 };
 
 }  // namespace hone

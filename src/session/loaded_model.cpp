@@ -9,6 +9,7 @@
 
 #include "core/error.h"
 #include "core/file_bytes.h"
+#include "params/adapter_kind.h"
 #include "params/frozen_weights.h"
 #include "weights/model_folder.h"
 
@@ -93,9 +94,10 @@ std::optional<LoraOptions> set_trainable(ParameterStore& store, const TrainableO
     whole.merge(description.whole);
   }
   if (lora) {
-    if (lora->use_dora && options.ranks.ranks > 1 && options.ranks.stage == ZeroStage::kValues) {
-      throw UserError("DoRA takes norms of whole rows of weights, which zero_stage 3 shards", "zero_stage",
-                      "use zero_stage: 2, or leave use_dora out");
+    const AdapterKind& kind = adapter_kind(*lora);
+    if (!kind.reads_whole_rows.empty() && options.ranks.ranks > 1 && options.ranks.stage == ZeroStage::kValues) {
+      throw UserError(fmt::format("{} {}, which zero_stage 3 shards", kind.name, kind.reads_whole_rows), "zero_stage",
+                      fmt::format("use zero_stage: 2, or leave {} out", kind.key));
     }
     attach_lora(store, *lora);
     for (Parameter& parameter : store.all()) {

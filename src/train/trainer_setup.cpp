@@ -7,6 +7,7 @@
 
 #include "core/error.h"
 #include "core/untrusted_json.h"
+#include "params/adapter_kind.h"
 #include "params/frozen_weights.h"
 #include "report/startup_tables.h"
 #include "session/device_facts.h"
@@ -57,15 +58,14 @@ void Trainer::load_model_headers() {
 void Trainer::report_lora(const LoraOptions& lora) {
   std::map<std::pair<int64_t, double>, int64_t> adapters;
   for (const Parameter& parameter : model_->store().all()) {
-    for (const AttachedAdapter& attached : parameter.adapters())
-      ++adapters[{static_cast<const Parameter*>(attached.adapter.lora_a)->shape()[-2], attached.alpha}];
+    for (const auto& attached : parameter.adapters()) ++adapters[{attached->scale().rank, attached->scale().alpha}];
   }
   constexpr size_t kShown = 3;
   size_t shown = 0;
   for (const auto& [scale, count] : adapters) {
     logger_.log(shown++ < kShown ? LogLevel::kInfo : LogLevel::kDebug,
-                fmt::format("LoRA r {} alpha {} scaling {:.4g}: {} adapters", scale.first, scale.second,
-                            lora.scaling(scale.second, scale.first), count));
+                fmt::format("{} r {} alpha {} scaling {:.4g}: {} adapters", adapter_kind(lora).name, scale.first,
+                            scale.second, lora.scaling(scale.second, scale.first), count));
   }
   if (adapters.size() > kShown) logger_.info("and {} more ranks and alphas of adapters", adapters.size() - kShown);
 }

@@ -12,8 +12,10 @@
 
 #include "core/error.h"
 #include "core/untrusted_json.h"
-#include "weights/adapter_keys.h"
+#include "params/adapter_kind.h"
+#include "weights/adapter_layout.h"
 #include "weights/model_folder.h"
+#include "weights/peft_modules.h"
 #include "weights/safetensors.h"
 
 namespace hone {
@@ -235,7 +237,7 @@ AdapterDescription describe_adapter(const std::filesystem::path& directory, cons
   const double rank = number("r", 0);
   lora.rank_pattern = read_patterns(config, "rank_pattern", config_path);
   lora.alpha_pattern = read_patterns(config, "alpha_pattern", config_path);
-  lora.patterns_may_miss = true;
+  lora.of_files = true;
   const auto usable = [](double r) { return r >= 1 && r <= kLargestRank && r == std::floor(r); };
   if (!usable(rank) || !std::all_of(lora.rank_pattern.begin(), lora.rank_pattern.end(),
                                     [&](const LoraPattern& pattern) { return usable(pattern.value); })) {
@@ -250,8 +252,8 @@ AdapterDescription describe_adapter(const std::filesystem::path& directory, cons
                     "correct the file");
   }
   if (!std::isfinite(lora.alpha)) throw UserError("lora_alpha of the adapter is out of range", config_path.string());
-  lora.use_rslora = config.contains("use_rslora") && config["use_rslora"] == true;
-  lora.use_dora = config.contains("use_dora") && config["use_dora"] == true;
+  for (const AdapterKind& kind : adapter_kinds()) kind.read(config, lora);
+  lora.exclude_modules = excluded_of_peft(config, config_path);
   const std::vector<ExpertNames> experts = expert_names(store);
   std::set<std::string> modules, parameters;
   const std::map<std::string, ParameterKind> whole = kinds_of_whole(store);
@@ -290,7 +292,7 @@ namespace {
 /// A tied weight has one value.
 void check_tied(const SafetensorsFile& file, const ParameterStore& store, const AdapterTensor& tensor,
                 const std::vector<float>& values) {
-  for (const std::string& name : whole_names(store, *tensor.parameter)) {
+  for (const std::string& name : whole_names(store, tensor.parameter())) {
     const std::string key = kAdapterKeyPrefix + name;
     if (key == tensor.key || (file.find(key) && file.read_floats(key) == values)) continue;
     throw UserError(fmt::format("the adapter trains '{}' apart from '{}', which the model ties", tensor.key, key),
@@ -309,11 +311,11 @@ void check_tied(const SafetensorsFile& file, const ParameterStore& store, const 
 bool load_from_kt(const SafetensorsFile* file, const AdapterTensor& tensor, std::set<std::string>& used) {
   const SafetensorsEntry* entry = file && !tensor.kt_key.empty() ? file->find(tensor.kt_key) : nullptr;
   if (entry == nullptr) return false;
-  const std::vector<int64_t> expected = {tensor.parameter->shape()[0], tensor.rows, tensor.columns};
+  const std::vector<int64_t> expected = {tensor.parameter().shape()[0], tensor.dims[0], tensor.dims[1]};
   if (entry->shape != expected) wrong_shape(*file, *entry, expected);
-  std::vector<float> values(static_cast<size_t>(tensor.rows * tensor.columns));
-  file->read_floats(*entry, tensor.offset, values.data(), static_cast<int64_t>(values.size()));
-  scatter_adapter_tensor(tensor, values);
+  std::vector<float> values(static_cast<size_t>(tensor.numel()));
+  file->read_floats(*entry, tensor.blocks.front().in_parameter.begin, values.data(), tensor.numel());
+  scatter(tensor, values);
   used.insert(tensor.kt_key);
   return true;
 }
@@ -340,56 +342,17 @@ void load_adapter(const std::filesystem::path& directory, ParameterStore& store,
     if (!entry) {
       if (load_from_kt(files.kt(), tensor, used)) continue;
       // A router that the run trains but the adapter left alone keeps the base model's values.
-      if (tensor.form == AdapterTensor::Form::kWhole) continue;
+      if (tensor.whole) continue;
       throw UserError("the adapter lacks the tensor '" + tensor.key + "'", file.path().string());
     }
-    if (entry->shape != tensor.dims()) wrong_shape(file, *entry, tensor.dims());
+    if (entry->shape != tensor.dims) wrong_shape(file, *entry, tensor.dims);
     const std::vector<float> values = file.read_floats(entry->name);
-    if (tensor.form == AdapterTensor::Form::kWhole) check_tied(file, store, tensor, values);
-    scatter_adapter_tensor(tensor, values);
+    if (tensor.whole) check_tied(file, store, tensor, values);
+    scatter(tensor, values);
     used.insert(entry->name);
   }
   refuse_unused(file, used);
   if (files.kt()) refuse_unused(*files.kt(), used);
-}
-
-void scale_to_norm(std::span<float> row, float norm) {
-  double squares = 0;
-  for (const float value : row) squares += static_cast<double>(value) * static_cast<double>(value);
-  if (squares == 0) return;
-  const auto factor = static_cast<float>(static_cast<double>(norm) / std::sqrt(squares));
-  for (float& value : row) value *= factor;
-}
-
-void merge_adapters(ParameterStore& store) {
-  for (Parameter& p : store.all()) {
-    const int64_t out = p.shape().rank() >= 2 ? p.shape()[-2] : 0, in = p.shape()[-1];
-    std::vector<float> row(static_cast<size_t>(in));
-    for (const AttachedAdapter& attached : p.adapters()) {
-      const auto& a = *static_cast<const Parameter*>(attached.adapter.lora_a);
-      const auto& b = *static_cast<const Parameter*>(attached.adapter.lora_b);
-      const auto* magnitude = static_cast<const Parameter*>(attached.adapter.magnitude);
-      const int64_t r = a.shape()[-2], experts = p.shape().rank() == 3 ? p.shape()[0] : 1;
-      for (int64_t e = 0; e < experts; ++e) {
-        for (int64_t o = 0; o < attached.out_count; ++o) {
-          const int64_t first = (e * out + attached.out_begin + o) * in;
-          dispatch_float(p.master().dtype, [&](auto element) {
-            const auto* weight = p.master().as<decltype(element)>() + first;
-            std::copy(weight, weight + in, row.begin());
-          });
-          for (int64_t rho = 0; rho < r; ++rho) {
-            const float factor =
-                attached.adapter.scaling * b.value().as<float>()[(e * attached.out_count + o) * r + rho];
-            const float* direction = a.value().as<float>() + (e * r + rho) * in;
-            for (int64_t i = 0; i < in; ++i) row[static_cast<size_t>(i)] += factor * direction[i];
-          }
-          if (magnitude != nullptr) scale_to_norm(row, magnitude->value().as<float>()[o]);
-          write_values(p, first, row.data(), in);
-        }
-      }
-    }
-    p.adapters().clear();
-  }
 }
 
 }  // namespace hone

@@ -10,7 +10,6 @@
 
 #include <filesystem>
 #include <set>
-#include <span>
 
 #include "core/json.h"
 #include "params/lora.h"
@@ -70,13 +69,5 @@ void require_layout(const ParameterStore& store, AdapterLayout layout);
 /// target_parameters: PEFT has no other form.
 void save_adapter(const std::filesystem::path& directory, const ParameterStore& store,
                   const AdapterSaveOptions& options);
-
-/// Gives a row of W + scaling · B A the norm that DoRA has trained.
-void scale_to_norm(std::span<float> row, float norm);
-
-/// Adds scaling · B A into the base weights in float32, in place, gives rows the norms that DoRA has trained, and
-/// detaches every adapter. Where a weight has a float32 master (or is float32) nothing is rounded twice. The parameters
-/// are in host memory.
-void merge_adapters(ParameterStore& store);
 
 }  // namespace hone

@@ -2,11 +2,12 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <map>
 #include <set>
 
-#include "weights/adapter.h"
-#include "weights/adapter_keys.h"
+#include "params/adapter_kind.h"
+#include "weights/peft_modules.h"
 
 namespace hone {
 
@@ -28,11 +29,11 @@ struct Named {
 };
 
 /// The last parts of the modules of an expert adapter: two, where a shared gate_up is written as gate and up.
-void add_split_experts(const Parameter& p, const AttachedAdapter& attached, const AdapterScale& scale,
-                       ExpertNaming names, std::vector<Named>& all) {
+void add_split_experts(const Parameter& p, const AdapterPlace& place, const AdapterScale& scale, ExpertNaming names,
+                       std::vector<Named>& all) {
   const ExpertKeys keys(p, names);
   for (const ExpertPart& part : parts_of(p)) {
-    if (!attached.shared && attached.out_begin != part.out_begin) continue;
+    if (!place.shared && place.out_begin != part.out_begin) continue;
     std::string first = keys.module(0, part.out_begin);
     if (first.starts_with(kAdapterKeyPrefix)) first.erase(0, std::string_view(kAdapterKeyPrefix).size());
     const size_t leaf = first.rfind('.'), number = first.rfind('.', leaf - 1);
@@ -40,21 +41,19 @@ void add_split_experts(const Parameter& p, const AttachedAdapter& attached, cons
   }
 }
 
-std::vector<Named> named_adapters(const ParameterStore& store, const AdapterConfigOptions& options) {
-  const bool for_servers = options.layout == AdapterLayout::kKt || options.layout == AdapterLayout::kSglang;
-  const ExpertNaming names = for_servers ? ExpertNaming::kServing : ExpertNaming::kFile;
+std::vector<Named> named_adapters(const ParameterStore& store, const AdapterFiles& files) {
+  const ExpertNaming names = is_for_servers(files.layout()) ? ExpertNaming::kServing : ExpertNaming::kFile;
   std::vector<Named> all;
   for (const Parameter& p : store.all()) {
-    for (const AttachedAdapter& attached : p.adapters()) {
-      const AdapterScale scale = options.scale(p, attached);
+    for (const auto& attached : p.adapters()) {
+      const AdapterScale scale = files.scale(p, *attached);
       if (!is_experts(p)) {
-        all.push_back({attached.target, module_of(p), &p, scale});
-      } else if (options.layout == AdapterLayout::kTargetParameters ||
-                 (options.layout == AdapterLayout::kAsTrained && attached.shared)) {
+        all.push_back({attached->place().target, module_of(p), &p, scale});
+      } else if (files.fuses(*attached)) {
         all.push_back({"experts." + leaf_of(p.name()), p.name(), &p, scale, true});
         break;  // one adapter in the file
       } else {
-        add_split_experts(p, attached, scale, names, all);
+        add_split_experts(p, attached->place(), scale, names, all);
       }
     }
   }
@@ -147,15 +146,16 @@ Json init_of(LoraInit init) {
 
 }  // namespace
 
-Json adapter_config(const ParameterStore& store, const AdapterConfigOptions& options) {
-  const LoraOptions& lora = options.lora;
-  const std::vector<Named> adapters = named_adapters(store, options);
-  const int64_t r = options.doubled ? 2 * lora.r : lora.r;
-  const double growth = options.doubled ? (lora.use_rslora ? std::sqrt(2.0) : 2.0) : 1.0, alpha = lora.alpha * growth;
+Json adapter_config(const ParameterStore& store, const AdapterFiles& files, const LoraOptions& lora,
+                    const std::string& base_model) {
+  const std::vector<Named> adapters = named_adapters(store, files);
+  const bool doubled = files.doubles_ranks();
+  const int64_t r = doubled ? 2 * lora.r : lora.r;
+  const double growth = doubled ? (lora.use_rslora ? std::sqrt(2.0) : 2.0) : 1.0, alpha = lora.alpha * growth;
   Json config = Json::object();
   config["peft_type"] = "LORA";
   config["task_type"] = "CAUSAL_LM";
-  config["base_model_name_or_path"] = options.base_model.empty() ? Json(nullptr) : Json(options.base_model);
+  config["base_model_name_or_path"] = base_model.empty() ? Json(nullptr) : Json(base_model);
   config["peft_version"] = "0.21.0";  // the layout of target_parameters that this file has
   config["r"] = r;
   config["lora_alpha"] = alpha;
@@ -163,14 +163,18 @@ Json adapter_config(const ParameterStore& store, const AdapterConfigOptions& opt
       pattern_of(adapters, static_cast<double>(r), [](const Named& n) { return static_cast<double>(n.scale.rank); });
   config["alpha_pattern"] = pattern_of(adapters, alpha, [](const Named& n) { return n.scale.alpha; });
   config["lora_dropout"] = lora.dropout;
-  config["use_rslora"] = lora.use_rslora;
-  config["use_dora"] = lora.use_dora;
+  for (const AdapterKind& kind : adapter_kinds()) kind.describe(lora, config);
   config["init_lora_weights"] = init_of(lora.init);
   config["bias"] = "none";
   config["fan_in_fan_out"] = false;
   config["inference_mode"] = true;
   set_targets(store, adapters, config);
   config["modules_to_save"] = null_if_empty(saved_whole(store));
+  if (!lora.exclude_modules.empty()) config["exclude_modules"] = excluded_as_peft(store, lora.exclude_modules);
+  if (is_for_servers(files.layout()) && lora.use_rslora) {
+    config["use_rslora"] = false;
+    config["lora_alpha"] = lora.alpha * std::sqrt(static_cast<double>(lora.r));
+  }
   return config;
 }
 

@@ -5,6 +5,7 @@
 
 #include <fstream>
 
+#include "params/adapter.h"
 #include "params/store_testing.h"
 #include "weights/adapter.h"
 #include "weights/checkpoint.h"
@@ -161,6 +162,48 @@ TEST_F(AdapterFiles, AdaptersOfSomeLayersSayWhich) {
   make(mixed, lora);
   save_adapter(directory_, mixed, {.lora = lora, .base_model = ""});
   EXPECT_EQ(config()["target_modules"], Json({"model.layers.0.self_attn.q_proj", "model.layers.1.self_attn.v_proj"}));
+}
+
+TEST_F(AdapterFiles, ExcludedModulesAreWrittenAsPeftHasThem) {
+  const std::string experts = "model\\.layers\\.0\\.mlp\\.experts(\\..*)?|model\\.layers\\.1\\.mlp\\.experts(\\..*)?";
+  const std::vector<std::pair<std::vector<std::string>, Json>> cases = {
+      {{}, nullptr},
+      {{"v_proj", "layers.0.self_attn.q_proj"}, {"v_proj", "layers.0.self_attn.q_proj"}},
+      {{"re:^(?:.*\\.v_proj)$"}, ".*\\.v_proj"},
+      {{"re:1.*v_pr"}, ".*(?:1.*v_pr).*"},
+      {{"*layers.[!1].*v_proj"}, ".*layers\\.[^1]\\..*v_proj"},
+      {{"all-experts", "q_proj"}, "(?:" + experts + ")|(?:(.*\\.)?q_proj)"}};
+  for (const auto& [patterns, expected] : cases) {
+    LoraOptions lora{.r = 2, .target_modules = {"attention", "all-experts"}, .target_parameters = {}};
+    lora.exclude_modules = patterns;
+    ParameterStore store;
+    make(store, lora);
+    save_adapter(directory_, store, {.lora = lora, .base_model = ""});
+    const Json written = config();
+    EXPECT_EQ(written.contains("exclude_modules") ? written["exclude_modules"] : Json(), expected);
+    // A run that goes on from these files writes the same.
+    ParameterStore again;
+    add_layers(again, tied_);
+    const AdapterDescription description = describe_adapter(directory_, again);
+    attach_lora(again, description.lora);
+    again.allocate(Device{});
+    load_adapter(directory_, again);
+    save_adapter(directory_, again, {.lora = description.lora, .base_model = ""});
+    EXPECT_EQ(config(), written);
+  }
+}
+
+TEST_F(AdapterFiles, ExcludedModulesOfAnotherFormAreRefused) {
+  ParameterStore store;
+  const LoraOptions lora{.r = 2, .target_modules = {"attention"}, .target_parameters = {}};
+  make(store, lora);
+  save_adapter(directory_, store, {.lora = lora, .base_model = ""});
+  for (const Json& said : {Json(3), Json({{"a", 1}}), Json({"a", 1})}) {
+    Json changed = config();
+    changed["exclude_modules"] = said;
+    std::ofstream(directory_ / "adapter_config.json") << changed.dump();
+    EXPECT_THAT(testing::user_error([&] { describe_adapter(directory_, store); }), HasSubstr("exclude_modules"));
+  }
 }
 
 TEST_F(AdapterFiles, EmbeddingAndHeadAreSavedWhole) {

@@ -8,6 +8,7 @@
 #include <fstream>
 
 #include "core/untrusted_json.h"
+#include "params/adapter.h"
 #include "params/store_testing.h"
 #include "weights/checkpoint.h"
 #include "weights/safetensors.h"

@@ -12,6 +12,7 @@
 #include <set>
 #include <sstream>
 
+#include "params/adapter.h"
 #include "params/store_testing.h"
 #include "weights/adapter.h"
 #include "weights/merged_tensor.h"

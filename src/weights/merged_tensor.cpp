@@ -11,7 +11,6 @@
 #include "core/error.h"
 #include "core/philox.h"
 #include "kernels/cpu/row_math/row_math.h"
-#include "weights/adapter.h"
 #include "weights/finite.h"
 
 namespace hone {
@@ -137,15 +136,6 @@ int64_t sampled_row(const std::string& name, int64_t group, int64_t rows) {
   return begin + words[0] % std::min(kRowsPerSample, rows - begin);
 }
 
-namespace {
-
-const float* norms_of(const AttachedAdapter& attached) {
-  const auto* magnitude = static_cast<const Parameter*>(attached.adapter.magnitude);
-  return magnitude != nullptr ? magnitude->value().as<float>() : nullptr;
-}
-
-}  // namespace
-
 MergedTensor::MergedTensor(SavedSlice slice, const Checkpoint& base)
     : announced_(std::move(slice.announced)),
       parameter_(slice.parameter),
@@ -168,16 +158,20 @@ MergedTensor::MergedTensor(SavedSlice slice, const Checkpoint& base)
     return;
   }
   const Place first = rows_ > 0 ? place_of(0) : Place{};
-  for (const AttachedAdapter& attached : parameter_->adapters()) {
+  for (const auto& attached : parameter_->adapters()) {
+    const AdapterPlace& adapted = attached->place();
     // A tensor of one projection of an expert has nothing of the other's adapter.
-    const int64_t end = attached.out_begin + attached.out_count;
-    if (end <= first.out_begin || attached.out_begin >= first.out_begin + order_.out) continue;
-    const auto& a = *static_cast<const Parameter*>(attached.adapter.lora_a);
-    const auto& b = *static_cast<const Parameter*>(attached.adapter.lora_b);
-    terms_.push_back({a.value().as<float>(), b.value().as<float>(), a.shape()[-2], attached.out_begin,
-                      attached.out_count, attached.adapter.scaling, norms_of(attached)});
-    HONE_ASSERT(terms_.back().magnitude == nullptr || rows_are_outputs_, announced_.name);
+    const int64_t end = adapted.out_begin + adapted.out_count;
+    if (end <= first.out_begin || adapted.out_begin >= first.out_begin + order_.out) continue;
     source_ = Source::kMerged;
+    if (attached->merges_rows()) {
+      HONE_ASSERT(rows_are_outputs_, announced_.name);
+      finishing_ = attached.get();
+    }
+    const LowRank* low_rank = attached->low_rank();
+    if (low_rank == nullptr) continue;
+    terms_.push_back({low_rank->a->value().as<float>(), low_rank->b->value().as<float>(), low_rank->a->shape()[-2],
+                      adapted.out_begin, adapted.out_count, low_rank->factors.scaling});
   }
 }
 
@@ -278,16 +272,15 @@ void MergedTensor::make_blocks(MergeScratch& scratch, int64_t first_row, int64_t
                      .alpha = product.scaling,
                      .beta = 1.0f});
       }
-      if (const float* norms = terms_.empty() ? nullptr : terms_.front().magnitude) {
-        for (int64_t i = 0; i < count; ++i) {
-          scale_to_norm({floats + i * columns_, static_cast<size_t>(columns_)}, norms[at + i]);
-        }
+      for (int64_t i = 0; finishing_ != nullptr && i < count; ++i) {
+        finishing_->merge_row(std::span<float>(floats + i * columns_, static_cast<size_t>(columns_)),
+                              output(place_of(matrix), at + i) - finishing_->place().out_begin);
       }
       const int64_t place = (matrix * matrix_rows_ + at - first_row) * columns_;
       std::byte* narrowed = turned_ ? grown(scratch.narrow, count * columns_ * static_cast<int64_t>(element))
                                     : written + static_cast<size_t>(place) * element;
       narrow(floats, announced_.dtype, narrowed, count * columns_);
-      if (!terms_.empty()) expect_finite(narrowed, count * columns_);
+      if (source_ == Source::kMerged) expect_finite(narrowed, count * columns_);
       if (!turned_) continue;
       const int64_t to = (matrix * matrix_rows_ - first_row) * columns_;
       turn(narrowed, element, count, columns_, written + static_cast<size_t>(to) * element, at, matrix_rows_);
@@ -379,19 +372,10 @@ void MergedTensor::expect_row(MergeScratch& scratch, int64_t row, const float* b
     }
   }
   for (int64_t c = 0; c < columns_; ++c) magnitude[c] += of_row;
-  const float* norms = terms_.empty() ? nullptr : terms_.front().magnitude;
-  if (norms == nullptr) return;
-  double squares = 0, bounds = 0;
-  for (int64_t c = 0; c < columns_; ++c) {
-    squares += exact[c] * exact[c];
-    bounds += magnitude[c] * magnitude[c];
-  }
-  // The norm has the error of all numbers of the row.
-  const double factor = norms[in_matrix] / std::sqrt(squares), of_norm = 1 + std::sqrt(bounds / squares);
-  for (int64_t c = 0; c < columns_; ++c) {
-    exact[c] *= factor;
-    magnitude[c] = magnitude[c] * std::abs(factor) + std::abs(exact[c]) * of_norm;
-  }
+  if (finishing_ == nullptr) return;
+  const auto count = static_cast<size_t>(columns_);
+  finishing_->merge_row(std::span(exact, count), std::span(magnitude, count),
+                        output(place, in_matrix) - finishing_->place().out_begin);
 }
 
 RowCheck MergedTensor::check(MergeScratch& scratch, int64_t first_row, int64_t rows, const std::byte* written) const {

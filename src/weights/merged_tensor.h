@@ -2,6 +2,7 @@
 //
 //   W' = W + scale · B A      W and W' as the files have them, the sum in float32, rounded once to the file's dtype
 //
+// after the adapter has finished its rows (AttachedAdapter::merge_row), where it does.
 // Rows are those of the base's file: outputs of a linear weight, or inputs where files hold weights transposed.
 #pragma once
 
@@ -10,6 +11,7 @@
 #include <vector>
 
 #include "kernels/cpu/gemm/gemm.h"
+#include "params/adapter.h"
 #include "weights/shard_writer.h"
 #include "weights/stored_tensor.h"
 
@@ -52,7 +54,7 @@ class MergedTensor {
   enum class Source {
     kCopied,     ///< the bytes of the base's file
     kConverted,  ///< to another dtype, or dequantised
-    kMerged,     ///< W + scale · B A
+    kMerged,     ///< W + scale · B A, finished as the adapter says
     kReplaced,   ///< the adapter's own values of a weight that it holds whole
   };
 
@@ -72,19 +74,18 @@ class MergedTensor {
   /// The bytes of rows [first_row, first_row + rows) of the written file. Error(kCheckFailed) if a number of a merged
   /// or replaced tensor is not finite.
   void make(MergeScratch& scratch, int64_t first_row, int64_t rows, std::byte* written) const;
-  /// Forms W + scale · B A (with DoRA's norms) again for the sampled rows of these, in float64 and from the base's
-  /// files, and compares each number with the bytes that were written: it must be one that the file's dtype rounds the
-  /// product to, give or take the error of the sum in float32, (2 r + 6) · 2^-24 · (|W| + Σ |scale b a|).
+  /// Forms the sum (and rows as the adapter finishes them) again for the sampled rows of these, in float64 and from the
+  /// base's files, and compares each number with the bytes that were written: it must be one that the file's dtype
+  /// rounds the product to, give or take the error of the sum in float32, (2 r + 6) · 2^-24 · (|W| + Σ |scale b a|).
   /// Error(kCheckFailed) if one is not. Nothing for tensors that are not merged.
   RowCheck check(MergeScratch& scratch, int64_t first_row, int64_t rows, const std::byte* written) const;
 
  private:
-  /// An adapter of the parameter.
+  /// The factors of an adapter of the parameter.
   struct Term {
     const float *a = nullptr, *b = nullptr;  // [experts, r, in], [experts, out_count, r]
     int64_t r = 0, out_begin = 0, out_count = 0;
     float scaling = 0;
-    const float* magnitude = nullptr;  // [out] of DoRA: the norms of rows
   };
   /// Where a matrix of the tensor stands in the parameter.
   struct Place {
@@ -118,6 +119,7 @@ class MergedTensor {
   bool rows_are_outputs_ = true;
   bool turned_ = false;  // the base has [out, in], the written file [in, out]: MXFP4
   std::vector<Term> terms_;
+  const AttachedAdapter* finishing_ = nullptr;  // makes rows of the merged weight out of W + scale · B A
 };
 
 }  // namespace hone

@@ -11,6 +11,7 @@
 #include "app/config/config_value.h"
 #include "core/error.h"
 #include "core/untrusted_json.h"
+#include "params/pattern.h"
 
 namespace hone {
 namespace {
@@ -97,6 +98,20 @@ Rewrite prefixed(std::string before) {
     Rewritten result{node};
     if (node.kind == Kind::kScalar) result.value.text = before + node.text;
     for (ConfigNode& item : result.value.items) item.text = before + item.text;
+    return result;
+  };
+}
+
+Rewrite modules_of_peft() {
+  return [](const ConfigNode& node) {
+    Rewritten result{node};
+    const std::string& text = node.text;
+    const bool expression =
+        text.find_first_of("\\()[]^$|+{}") != std::string::npos || text.find(".*") != std::string::npos;
+    const bool other = text.starts_with("re:") || text.starts_with("*");  // a glob
+    if (node.kind == Kind::kScalar && expression && !other) {
+      result.value.text = whole_name_pattern(text);
+    }
     return result;
   };
 }

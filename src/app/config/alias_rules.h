@@ -30,6 +30,10 @@ Rewrite true_means(std::string value);
 /// Puts `before` in front of the text: "(q|k)_proj" → "re:(q|k)_proj".
 Rewrite prefixed(std::string before);
 
+/// PEFT's modules: names stay, in a list or in one text; a text that is an expression, ".*[qv]_proj", becomes the
+/// pattern of one that must match a whole name (params/pattern.h).
+Rewrite modules_of_peft();
+
 /// Wraps the value into a mapping of one member: enable_thinking: false → {enable_thinking: false}.
 Rewrite member_of(std::string name);
 

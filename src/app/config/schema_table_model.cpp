@@ -98,9 +98,11 @@ void add_lora(GroupBuilder group) {
       .alias("target_regex", prefixed("re:"));
   group
       .key("lora_exclude_modules",
-           "Modules without adapters among those that lora_target_modules names, written as there. Each must match.")
+           "Modules without adapters among those that lora_target_modules names, written as there; under PEFT's name "
+           "exclude_modules a text may be a regular expression for whole names. Each must match.")
       .field(kLora, &Lora::exclude_modules)
-      .alias({"exclude_modules", "exclude"});
+      .alias("exclude_modules", modules_of_peft())
+      .alias("exclude", modules_of_peft());
   group.key("lora_target_parameters", "Fused expert tensors that get an adapter, as PEFT's target_parameters.")
       .field(kLora, &Lora::target_parameters)
       .alias({"target_parameters"});

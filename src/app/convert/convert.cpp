@@ -12,6 +12,7 @@
 #include "app/output.h"
 #include "core/error.h"
 #include "core/untrusted_json.h"
+#include "params/adapter.h"
 #include "params/expert_parts.h"
 #include "report/humanise.h"
 #include "session/loaded_model.h"
@@ -95,7 +96,7 @@ void convert_sharded_adapter(const WeightConversionOptions& options, const Shard
   if (written_by_run) return;
   std::set<std::string> modules;
   for (const Parameter& parameter : model.store().all()) {
-    for (const AttachedAdapter& attached : parameter.adapters()) modules.insert(attached.target);
+    for (const auto& attached : parameter.adapters()) modules.insert(attached->place().target);
   }
   (*config)["target_modules"] = modules;
   write_text_file(output / "adapter_config.json", config->dump(2) + "\n");

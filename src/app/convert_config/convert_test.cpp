@@ -121,6 +121,26 @@ TEST_F(ConvertConfig, TranslatesTrl) {
   EXPECT_EQ(config.run.lora.target_modules, targets) << "what PEFT adapts without being told";
 }
 
+TEST_F(ConvertConfig, TranslatesExcludedModules) {
+  const std::string trl =
+      "model_name_or_path: m\ndataset_name: chat.jsonl\nuse_peft: true\nassistant_only_loss: true\n";
+  const auto excluded = [&](const std::string& line) {
+    return converted(write("trl.yaml", trl + line), true).run.lora.exclude_modules;
+  };
+  using List = std::vector<std::string>;
+  EXPECT_EQ(excluded("exclude_modules: [q_proj, layers.1.self_attn.v_proj]\n"),
+            (List{"q_proj", "layers.1.self_attn.v_proj"}));
+  EXPECT_EQ(excluded("exclude_modules: q_proj,v_proj\n"), (List{"q_proj", "v_proj"}));
+  EXPECT_EQ(excluded("exclude_modules: '.*visual.*'\n"), List{"re:^(?:.*visual.*)$"});
+  EXPECT_EQ(excluded("exclude_modules: 'model\\.layers\\.(0|1),?.*'\n"), List{"re:^(?:model\\.layers\\.(0|1),?.*)$"});
+  EXPECT_EQ(converted(write("v1.yaml",
+                            "model: m\nmodel_class: llm\ntrain_dataset: d.jsonl\nsample_backend: hf\n"
+                            "peft_config: {name: lora, r: 4, target_modules: all, exclude_modules: [o_proj]}\n"),
+                      true)
+                .run.lora.exclude_modules,
+            List{"o_proj"});
+}
+
 TEST_F(ConvertConfig, TranslatesTrainingArguments) {
   const ResolvedConfig config =
       converted(write("args.json",

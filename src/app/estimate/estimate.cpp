@@ -18,6 +18,7 @@
 #include "core/planned_device.h"
 #include "core/thread_pool.h"
 #include "core/untrusted_json.h"
+#include "params/adapter_kind.h"
 #include "params/frozen_weights.h"
 #include "report/humanise.h"
 #include "report/table.h"
@@ -178,8 +179,8 @@ std::optional<int64_t> length_that_fits(RunConfig config, Target& target) {
 
 /// Whether ranks may share all that training keeps: what else is asked for needs a tensor whole, or one rank.
 bool may_shard(const RunConfig& config) {
-  return config.optim.name != "adafactor" && !config.optim.optimizer_in_backward && !config.lora.use_dora &&
-         config.model.expert_weight_dtype != "int8";
+  return config.optim.name != "adafactor" && !config.optim.optimizer_in_backward &&
+         adapter_kind(lora_options(config.lora)).reads_whole_rows.empty() && config.model.expert_weight_dtype != "int8";
 }
 
 /// "zero_stage: 2", perhaps with gradient checkpointing, with which each of the run's ranks has enough; none if there

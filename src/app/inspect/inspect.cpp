@@ -15,6 +15,7 @@
 #include "core/error.h"
 #include "core/untrusted_json.h"
 #include "data/chat_encoder.h"
+#include "params/adapter_kind.h"
 #include "report/humanise.h"
 #include "report/table.h"
 #include "report/terminal.h"
@@ -251,10 +252,13 @@ void inspect_adapter(Page& page, const fs::path& directory, bool tensors) {
   const SafetensorsFile file(directory / "adapter_model.safetensors");
   page.title(fmt::format("{} adapter  ({})", field_text(config, "peft_type"), directory.string()));
   page.fact("base model", field_text(config, "base_model_name_or_path"));
-  for (const char* key : {"r", "lora_alpha", "lora_dropout", "use_rslora", "use_dora", "target_modules",
-                          "target_parameters", "modules_to_save", "peft_version"}) {
-    page.fact(key, field_text(config, key));
+  std::vector<std::string> keys = {"r", "lora_alpha", "lora_dropout", "use_rslora"};
+  for (const AdapterKind& kind : adapter_kinds()) {
+    if (!kind.key.empty()) keys.emplace_back(kind.key);
   }
+  keys.insert(keys.end(),
+              {"target_modules", "target_parameters", "exclude_modules", "modules_to_save", "peft_version"});
+  for (const std::string& key : keys) page.fact(key, field_text(config, key.c_str()));
   std::map<std::string, GroupCount> groups;
   std::map<std::string_view, uint64_t> bytes;
   int64_t parameters = 0;

@@ -13,6 +13,7 @@
 #include "core/error.h"
 #include "core/thread_pool.h"
 #include "models/hf_config.h"
+#include "params/adapter.h"
 #include "params/without_adapters.h"
 #include "report/humanise.h"
 #include "train/saved_chat.h"

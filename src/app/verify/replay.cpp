@@ -8,7 +8,7 @@
 #include "data/sample_store.h"
 #include "dist/bucket_parts.h"
 #include "infer/generator.h"
-#include "weights/adapter_keys.h"
+#include "weights/adapter_layout.h"
 
 namespace hone {
 
@@ -169,8 +169,12 @@ HostTensors Replay::collect(const std::function<std::vector<float>(const Paramet
     }
     return result;
   }
-  for (const AdapterTensor& part : adapter_tensors(store, ExpertNaming::kCanonical)) {
-    result[part.key] = {part.dims(), gather_adapter_tensor(part, values_of(*part.parameter).data())};
+  for (const AdapterTensor& tensor : adapter_tensors(store, ExpertNaming::kCanonical)) {
+    const std::vector<float> of_parameter = values_of(tensor.parameter());
+    std::vector<float> scratch;
+    const std::span<const float> values = gather(
+        tensor, [&](const Parameter&) { return of_parameter.data(); }, scratch);
+    result[tensor.key] = {tensor.dims, {values.begin(), values.end()}};
   }
   return result;
 }

@@ -1,0 +1,24 @@
+// Which weights get an adapter: what target_modules and target_parameters select, without what exclude_modules does.
+#pragma once
+
+#include <map>
+#include <set>
+
+#include "params/lora.h"
+
+namespace hone {
+
+struct AdapterTargets {
+  std::set<Parameter*> linear;
+  std::map<Parameter*, std::set<int64_t>> expert_parts;  ///< parts of expert weights, by out_begin
+  std::set<Parameter*> fused_experts;
+
+  bool experts() const { return !expert_parts.empty() || !fused_experts.empty(); }
+  bool empty() const { return linear.empty() && !experts(); }
+};
+
+/// UserError for a target that matches nothing adaptable, for an exclusion that matches nothing, for exclusions that
+/// leave nothing or a part of what has one adapter, and for layers the model does not have.
+AdapterTargets select_targets(ParameterStore& store, const LoraOptions& options);
+
+}  // namespace hone

@@ -1,0 +1,311 @@
+#include "weights/adapter_layout.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <set>
+#include <utility>
+
+#include "core/error.h"
+#include "params/adapter_kind.h"
+
+namespace hone {
+
+namespace {
+
+std::vector<int64_t> dims_of(const Shape& shape) {
+  std::vector<int64_t> dims;
+  for (int i = 0; i < shape.rank(); ++i) dims.push_back(shape[i]);
+  return dims;
+}
+
+/// A weight whose adapters, or which itself, a cell of the table writes.
+struct Source {
+  const ParameterStore& store;
+  const Parameter& weight;
+  ExpertNaming names;
+  int64_t rank = 0;    ///< in the file
+  bool inner = false;  ///< of a fused gate_up whose down is fused too: PEFT wraps it first
+};
+
+using Cell = void (*)(const Source& source, std::vector<AdapterTensor>& tensors);
+
+/// Tensors of two dimensions or one, with the ranks added that the file has more: zeros.
+void linear(const Source& source, std::vector<AdapterTensor>& tensors) {
+  const std::string& name = source.weight.name();
+  const std::string module =
+      prefix_of(source.names) + name.substr(0, name.size() - (name.ends_with(".weight") ? 7 : 0));
+  for (const auto& attached : source.weight.adapters()) {
+    for (const AdapterPart& part : attached->tensors()) {
+      const Shape& shape = part.parameter->shape();
+      AdapterTensor tensor{module + part.suffix, dims_of(shape), {}};
+      AdapterBlock block = AdapterBlock::run(*part.parameter, 0, shape.numel());
+      if (part.role == AdapterPart::Role::kA) tensor.dims[0] = source.rank;
+      if (part.role == AdapterPart::Role::kB) {
+        tensor.dims[1] = source.rank;
+        block = {part.parameter, {1, shape[0], shape[1]}, {0, {0, shape[1], 1}}, {0, {0, source.rank, 1}}};
+      }
+      tensor.blocks = {block};
+      tensors.push_back(std::move(tensor));
+    }
+  }
+}
+
+/// An A and a B for each projection of each expert: of a shared adapter its A, and the projection's rows of its B.
+void each_expert(const Source& source, std::vector<AdapterTensor>& tensors) {
+  const Parameter& weight = source.weight;
+  const ExpertKeys keys(weight, source.names);
+  for (const auto& attached : weight.adapters()) {
+    const AdapterPlace& place = attached->place();
+    for (int64_t e = 0; e < weight.shape()[0]; ++e) {
+      for (const ExpertPart& projection : parts_of(weight)) {
+        if (!place.shared && place.out_begin != projection.out_begin) continue;
+        const std::string module = keys.module(e, projection.out_begin);
+        for (const AdapterPart& part : attached->tensors()) {
+          const bool is_b = part.role == AdapterPart::Role::kB;
+          const Shape& shape = part.parameter->shape();  // [E, rows, columns]
+          const int64_t first = is_b ? projection.out_begin - place.out_begin : 0;
+          const int64_t rows = is_b ? projection.out_count : shape[1], columns = shape[2];
+          tensors.push_back({module + part.suffix,
+                             {rows, columns},
+                             {AdapterBlock::run(*part.parameter, (e * shape[1] + first) * columns, rows * columns)},
+                             false,
+                             kt_key(weight, projection.name, !is_b)});
+        }
+      }
+    }
+  }
+}
+
+/// Outputs [begin, end) in memory whose rows are `step` apart in the file.
+struct OutputRun {
+  int64_t begin, end;
+};
+
+std::vector<OutputRun> output_runs(const MatrixOrder& order, int64_t begin, int64_t count) {
+  const int64_t end = begin + count, middle = order.interleaved ? order.out / 2 : end;
+  std::vector<OutputRun> runs;
+  for (const OutputRun run : {OutputRun{begin, std::min(end, middle)}, OutputRun{std::max(begin, middle), end}}) {
+    if (run.begin < run.end) runs.push_back(run);
+  }
+  return runs;
+}
+
+/// PEFT's target_parameters: A [r·E, in] as [E, r, in], B [out, r·E] as [out, r, E] with outputs in the file's order.
+/// The A of gate and of up stand below one another, B is block-diagonal, its values carry the part's scaling over that
+/// of the whole, and the ranks that are left are zero.
+void fused(const Source& source, std::vector<AdapterTensor>& tensors) {
+  const Parameter& weight = source.weight;
+  const int64_t experts = weight.shape()[0], out = weight.shape()[1], in = weight.shape()[2], rank = source.rank;
+  const std::string module = prefix_of(source.names) + experts_module(weight) + (source.inner ? ".base_layer" : "");
+  const MatrixOrder order(weight.order(), weight.shape());
+  const int64_t step = order.interleaved ? 2 : 1;
+  AdapterTensor a{module + ".lora_A.weight", {rank * experts, in}, {}};
+  AdapterTensor b{module + ".lora_B.weight", {out, rank * experts}, {}};
+  int64_t first = 0;
+  for (const auto& attached : weight.adapters()) {
+    const AdapterPlace& place = attached->place();
+    const LowRank& low_rank = *attached->low_rank();
+    const int64_t r = attached->scale().rank, count = place.out_count;
+    a.blocks.push_back({low_rank.a, {experts, r, in}, {0, {r * in, in, 1}}, {first * in, {rank * in, in, 1}}});
+    for (const OutputRun& run : output_runs(order, place.out_begin, count)) {
+      b.blocks.push_back(
+          {low_rank.b,
+           {experts, run.end - run.begin, r},
+           {(run.begin - place.out_begin) * r, {count * r, r, 1}},
+           {(order.file_output(run.begin) * rank + first) * experts, {1, step * rank * experts, experts}},
+           low_rank.factors.scaling / weight.adapters().front()->low_rank()->factors.scaling});
+    }
+    first += r;
+  }
+  tensors.push_back(std::move(a));
+  tensors.push_back(std::move(b));
+}
+
+/// KTransformers' tensors of all experts of a projection, [E, r, in] and [E, out, r]; zeros without an adapter.
+void stacked(const Source& source, std::vector<AdapterTensor>& tensors) {
+  const Parameter& weight = source.weight;
+  const int64_t experts = weight.shape()[0], in = weight.shape()[2], r = source.rank;
+  for (const ExpertPart& projection : parts_of(weight)) {
+    const int64_t rows = projection.out_count;
+    AdapterTensor a{kt_key(weight, projection.name, true), {experts, r, in}, {}};
+    AdapterTensor b{kt_key(weight, projection.name, false), {experts, rows, r}, {}};
+    for (const auto& attached : weight.adapters()) {
+      const AdapterPlace& place = attached->place();
+      if (!place.shared && place.out_begin != projection.out_begin) continue;
+      const LowRank& low_rank = *attached->low_rank();
+      a.blocks = {AdapterBlock::run(*low_rank.a, 0, experts * r * in)};
+      b.blocks = {{low_rank.b,
+                   {experts, rows, r},
+                   {(projection.out_begin - place.out_begin) * r, {place.out_count * r, r, 1}},
+                   {0, {rows * r, r, 1}}}};
+    }
+    tensors.push_back(std::move(a));
+    tensors.push_back(std::move(b));
+  }
+}
+
+/// The weight itself, under each of its names.
+void whole(const Source& source, std::vector<AdapterTensor>& tensors) {
+  const Shape& shape = source.weight.shape();
+  for (const std::string& name : whole_names(source.store, source.weight)) {
+    tensors.push_back({prefix_of(source.names) + name,
+                       dims_of(shape),
+                       {AdapterBlock::run(const_cast<Parameter&>(source.weight), 0, shape.numel())},
+                       true});
+  }
+}
+
+struct LayoutRow {
+  AdapterLayout layout;
+  ExpertNaming names;
+  Cell linear, split_experts, shared_experts, whole;  ///< null: it has no place for them
+
+  /// Of a weight's adapters.
+  Cell cell(const Parameter& weight) const {
+    if (!is_experts(weight)) return linear;
+    const bool shared = !weight.adapters().empty() && weight.adapters().front()->place().shared;
+    return shared ? shared_experts : split_experts;
+  }
+};
+
+constexpr LayoutRow kLayouts[] = {
+    {AdapterLayout::kSplit, ExpertNaming::kFile, linear, each_expert, each_expert, whole},
+    {AdapterLayout::kTargetParameters, ExpertNaming::kFile, linear, fused, fused, whole},
+    {AdapterLayout::kKt, ExpertNaming::kFile, linear, stacked, stacked, nullptr},
+    {AdapterLayout::kSglang, ExpertNaming::kServing, linear, each_expert, each_expert, nullptr},
+    {AdapterLayout::kAsTrained, ExpertNaming::kFile, linear, each_expert, fused, whole},
+};
+
+const LayoutRow& row_of(AdapterLayout layout) {
+  return *std::find_if(std::begin(kLayouts), std::end(kLayouts),
+                       [&](const LayoutRow& row) { return row.layout == layout; });
+}
+
+/// Whether the other fused weight of the same experts is fused in the file too, and this one is gate_up.
+bool is_inner(const ParameterStore& store, const LayoutRow& row, const Parameter& weight) {
+  if (weight.kind() != ParameterKind::kExpertsGateUp) return false;
+  return std::any_of(store.all().begin(), store.all().end(), [&](const Parameter& other) {
+    return &other != &weight && is_experts(other) && experts_module(other) == experts_module(weight) &&
+           !other.adapters().empty() && row.cell(other) == fused;
+  });
+}
+
+bool is_saved_whole(const Parameter& p) { return p.trainable() && can_be_saved_whole(p.kind()); }
+
+/// The layout in force: PEFT has no other form for experts without files of their own.
+AdapterLayout layout_for(const ParameterStore& store, AdapterLayout layout) {
+  if (layout != AdapterLayout::kSplit) return layout;
+  const bool no_files = std::any_of(store.all().begin(), store.all().end(), [](const Parameter& p) {
+    return is_experts(p) && !p.adapters().empty() && !has_expert_files(p);
+  });
+  return no_files ? AdapterLayout::kTargetParameters : layout;
+}
+
+}  // namespace
+
+std::vector<AdapterTensor> adapter_tensors(const ParameterStore& store, ExpertNaming names) {
+  const LayoutRow& row = row_of(AdapterLayout::kAsTrained);
+  std::vector<AdapterTensor> tensors;
+  for (const Parameter& p : store.all()) {
+    const int64_t rank = p.adapters().empty() ? 0 : p.adapters().front()->scale().rank;
+    if (!p.adapters().empty()) row.cell(p)({store, p, names, rank, is_inner(store, row, p)}, tensors);
+    if (is_saved_whole(p)) row.whole({store, p, names}, tensors);
+  }
+  return tensors;
+}
+
+bool is_for_servers(AdapterLayout layout) { return row_of(layout).whole == nullptr; }
+
+void require_layout(const ParameterStore& store, AdapterLayout layout) {
+  if (!is_for_servers(layout)) return;
+  std::set<std::pair<int64_t, double>> scales;
+  for (const Parameter& p : store.all()) {
+    for (const auto& attached : p.adapters()) {
+      scales.insert({attached->scale().rank, attached->scale().alpha});
+      if (attached->kind().for_servers) continue;
+      throw UserError(
+          fmt::format("the adapter is a {}, for which the layouts kt and sglang have no place", attached->kind().name),
+          "adapter_layout", "use split or target_parameters, or merge the adapter");
+    }
+    if (!is_saved_whole(p)) continue;
+    throw UserError(
+        p.kind() == ParameterKind::kRouter
+            ? "the adapter trains the router too, for which the layouts kt and sglang have no place"
+            : "the adapter trains '" + p.name() + "' whole, for which the layouts kt and sglang have no place",
+        "adapter_layout", "use split or target_parameters, freeze it, or merge the adapter");
+  }
+  if (scales.size() <= 1) return;
+  throw UserError("the adapters have ranks or alphas of their own, for which the layouts kt and sglang have no place",
+                  "adapter_layout", "use split or target_parameters, or merge the adapter");
+}
+
+AdapterFiles::AdapterFiles(const ParameterStore& store, const LoraOptions& lora, AdapterLayout layout)
+    : store_(store), lora_(lora), layout_(layout_for(store, layout)) {
+  for (const Parameter& p : store.all()) {
+    for (const auto& attached : p.adapters()) {
+      uniform_ &= attached->scale() == AdapterScale{lora.r, lora.alpha};
+      fused_split_ |= layout_ == AdapterLayout::kTargetParameters && is_experts(p) && !attached->place().shared;
+    }
+  }
+}
+
+ExpertNaming AdapterFiles::names() const { return row_of(layout_).names; }
+
+bool AdapterFiles::fuses(const AttachedAdapter& attached) const {
+  const LayoutRow& row = row_of(layout_);
+  return (attached.place().shared ? row.shared_experts : row.split_experts) == fused;
+}
+
+AdapterScale AdapterFiles::scale(const Parameter& adapted, const AttachedAdapter& attached) const {
+  if (!fused_split_) return attached.scale();
+  const AdapterScale first = adapted.adapters().front()->scale();
+  int64_t rank = 0;
+  for (const auto& part : adapted.adapters()) rank += part->scale().rank;
+  if (uniform_) rank = 2 * lora_.r;
+  const double growth = static_cast<double>(rank) / static_cast<double>(first.rank);
+  return {rank, first.alpha * (lora_.use_rslora ? std::sqrt(growth) : growth)};
+}
+
+/// Experts that the layout turns into another form.
+bool AdapterFiles::comes_first(const Parameter& weight) const {
+  return is_experts(weight) &&
+         (fused_split_ || row_of(layout_).cell(weight) != row_of(AdapterLayout::kAsTrained).cell(weight));
+}
+
+void AdapterFiles::add(const Parameter& weight, std::vector<AdapterTensor>& tensors) const {
+  const LayoutRow& row = row_of(layout_);
+  const int64_t rank = scale(weight, *weight.adapters().front()).rank;
+  row.cell(weight)({store_, weight, row.names, rank, is_inner(store_, row, weight)}, tensors);
+}
+
+std::vector<AdapterTensor> AdapterFiles::main() const {
+  const LayoutRow& row = row_of(layout_);
+  std::vector<AdapterTensor> tensors;
+  const auto is_here = [&](const Parameter& p) { return !p.adapters().empty() && row.cell(p) != stacked; };
+  for (const Parameter& p : store_.all()) {
+    if (is_here(p) && comes_first(p)) add(p, tensors);
+  }
+  for (const Parameter& p : store_.all()) {
+    if (is_here(p) && !comes_first(p)) add(p, tensors);
+    if (is_saved_whole(p)) row.whole({store_, p, row.names}, tensors);
+  }
+  return tensors;
+}
+
+std::vector<AdapterTensor> AdapterFiles::experts() const {
+  const LayoutRow& row = row_of(layout_);
+  std::vector<AdapterTensor> tensors;
+  if (row.split_experts != stacked) return tensors;
+  std::set<std::string> adapted;  // experts modules
+  for (const Parameter& p : store_.all()) {
+    if (is_experts(p) && !p.adapters().empty()) adapted.insert(experts_module(p));
+  }
+  for (const Parameter& p : store_.all()) {
+    if (is_experts(p) && adapted.contains(experts_module(p))) row.cell(p)({store_, p, row.names, lora_.r}, tensors);
+  }
+  return tensors;
+}
+
+}  // namespace hone
