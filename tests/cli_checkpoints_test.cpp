@@ -164,13 +164,16 @@ TEST_F(Checkpoints, WhatIsOffloadedIsTrainedSavedAndResumedToTheSameBits) {
   const std::vector<std::string> full = {"max_steps=6", "eval_steps=3", "save_steps=3"};
   const std::vector<std::string> lora = {"max_steps=6", "save_steps=3", "finetuning_type=lora",
                                          "gradient_checkpointing=true"};
+  const std::vector<std::string> dora = {"max_steps=6", "save_steps=3", "use_dora=true",
+                                         "lora_target_modules=attention"};
   const std::string offload = "cpu_offload=[optimizer, params, activations]";
   const auto with = [](std::vector<std::string> options, const std::vector<std::string>& more) {
     options.insert(options.end(), more.begin(), more.end());
     return options;
   };
   for (const auto& [name, options, file] : {std::tuple{std::string("full"), full, "/model.safetensors"},
-                                            {std::string("lora"), lora, "/adapter_model.safetensors"}}) {
+                                            {std::string("lora"), lora, "/adapter_model.safetensors"},
+                                            {std::string("dora"), dora, "/adapter_model.safetensors"}}) {
     ASSERT_EQ(train(name, options).code, 0);
     const std::vector<std::string> offloaded = with(options, {offload, "stage3_param_persistence_threshold=0"});
     const Outcome outcome = train(name + "_offloaded", offloaded);

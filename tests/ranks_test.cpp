@@ -567,6 +567,7 @@ TEST(Offload, KeepsEveryBitOnOneRank) {
   expect_offload_changes_nothing({.dtype = DType::kBF16, .formats = narrow, .steps = steps}, alone);
   expect_offload_changes_nothing({.adapter = "lora_attention_init", .steps = steps, .recompute = true}, alone);
   expect_offload_changes_nothing({.adapter = "lora_experts_init", .steps = steps}, alone);
+  expect_offload_changes_nothing({.adapter = "lora_dora_init", .steps = steps}, alone);
 }
 
 TEST(Offload, KeepsEveryBitWhereLayersAreSteppedInBackward) {

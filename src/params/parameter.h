@@ -198,6 +198,8 @@ class Parameter : public NarrowGradWeight {
     HONE_ASSERT(stored_.slice.count == shape().numel(), name());
     return stored().payload;
   }
+  /// The value where it is kept, for ops outside of passes: its group need not be acquired. Whole.
+  WeightView stored_view() const { return {value(), format_, stored_.scales}; }
   /// Those that format() keeps beside the value, or undefined.
   const Tensor& scales() const { return stored_.scales; }
   /// Where ops write it, whole.

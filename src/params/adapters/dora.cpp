@@ -25,7 +25,7 @@ std::vector<AdapterPart> DoraAdapter::tensors() const {
 
 void DoraAdapter::initialise(const Context& context, const Parameter& adapted, uint64_t seed, LoraInit init) const {
   LoraAdapter::initialise(context, adapted, seed, init);
-  dora_norm(context, {.w = adapted.view(),
+  dora_norm(context, {.w = adapted.stored_view(),
                       .shape = adapted.shape(),
                       .lora_a = low_rank_.a->value(),
                       .lora_b = low_rank_.b->value(),
