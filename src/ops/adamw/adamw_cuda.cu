@@ -46,13 +46,15 @@ struct Step {
   float gradient_scale, decay, one_minus_beta1, beta2, one_minus_beta2, eps, step_size;
   Divisor sqrt_bias_correction2;
 
+  /// Every rounding is stated: left to the compiler, products would be fused with sums in some copies of this code and
+  /// not in others, and a tensor's last elements would be stepped otherwise than its first.
   __device__ void update(float& p, float& m, float& v, float gradient) const {
-    const float g = gradient * gradient_scale;
-    m += (g - m) * one_minus_beta1;
-    v = v * beta2 + one_minus_beta2 * g * g;
+    const float g = __fmul_rn(gradient, gradient_scale);
+    m = __fmaf_rn(__fsub_rn(g, m), one_minus_beta1, m);
+    v = __fmaf_rn(g, __fmul_rn(one_minus_beta2, g), __fmul_rn(v, beta2));
     const float root = sqrtf(v);
     const float corrected = root < INFINITY ? sqrt_bias_correction2.under(root) : root;
-    p = p * decay - step_size * m / (corrected + eps);
+    p = __fsub_rn(__fmul_rn(p, decay), __fdiv_rn(__fmul_rn(step_size, m), __fadd_rn(corrected, eps)));
   }
 };
 
