@@ -16,6 +16,7 @@
 #include "app/launched_ranks.h"
 #include "app/output.h"
 #include "core/error.h"
+#include "core/version.h"
 #include "report/terminal.h"
 
 namespace hone {
@@ -40,7 +41,7 @@ Verbs:
 )";
 
 std::string overview(const CLI::App& app) {
-  std::string text = fmt::format(kOverview, HONE_VERSION);
+  std::string text = fmt::format(kOverview, version());
   for (const CLI::App* verb : app.get_subcommands([](const CLI::App*) { return true; })) {
     text += fmt::format("  {:<14} {}\n", verb->get_name(), verb->get_description());
   }

@@ -8,6 +8,7 @@
 
 #include "core/error.h"
 #include "core/thread_pool.h"
+#include "core/version.h"
 #include "core/xxhash64.h"
 #include "data/contrary_columns.h"
 #include "data/row_batches.h"
@@ -24,7 +25,7 @@ Json inputs_of(const DatasetEntry& entry, const DataOptions& options, ContentHas
   for (const std::string& file : options.tokenizer_files) tokenizer[file] = hashes.of(file);
   const ChatEncoderOptions& chat = options.chat;
   return {{"path", entry.path},
-          {"program", HONE_VERSION},
+          {"program", version()},
           {"encoding_version", kEncodingVersion},
           {"data_files", data},
           {"type", name_of(entry.format)},

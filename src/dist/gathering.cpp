@@ -7,6 +7,7 @@
 
 #include "core/error.h"
 #include "core/untrusted_json.h"
+#include "core/version.h"
 
 namespace hone {
 
@@ -40,7 +41,7 @@ Gathering::Gathering(const LaunchEnvironment& environment, Socket listener, RunK
     : environment_(environment),
       key_(std::move(key)),
       callers_(std::move(listener), key_.secret,
-               Claims{HONE_VERSION, "control", key_.run, 0, environment.rank, environment.world_size},
+               Claims{version(), "control", key_.run, 0, environment.rank, environment.world_size},
                kMostStrangers + static_cast<size_t>(environment.world_size)),
       facts_(static_cast<size_t>(environment.world_size)) {
   facts_[0] = own_facts(environment.local_rank);
@@ -104,8 +105,8 @@ std::string Gathering::problem_with(const Claims& claims, const std::string& who
     return fmt::format("{} was started as one of {} ranks, rank 0 as one of {}", who, claims.world_size,
                        environment_.world_size);
   }
-  if (claims.version != HONE_VERSION) {
-    return fmt::format("{} is Hone {}, rank 0 is Hone {}", who, claims.version, HONE_VERSION);
+  if (claims.version != version()) {
+    return fmt::format("{} is Hone {}, rank 0 is Hone {}", who, claims.version, version());
   }
   if (claims.rank < 1 || claims.rank >= claims.world_size) {
     return fmt::format("{} is there twice: another process has that rank", who);

@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "core/error.h"
+#include "core/version.h"
 #include "dist/deadline.h"
 #include "dist/gathering.h"
 
@@ -143,7 +144,7 @@ class Search {
     connection_.reader = MessageReader();
     connection_.socket = connect_to(environment_.host, port, kConnectSeconds, problem_);
     if (!connection_.socket.open()) return false;
-    const Claims claims{HONE_VERSION, "control", key_.run, port, environment_.rank, environment_.world_size};
+    const Claims claims{version(), "control", key_.run, port, environment_.rank, environment_.world_size};
     last_ = prove(connection_.socket, connection_.reader, claims, [&] { return secret(port); });
     if (last_ != ProofAnswer::kProven) {
       problem_ = last_ == ProofAnswer::kNoAnswer ? fmt::format("port {} is another program's, or another run's", port)

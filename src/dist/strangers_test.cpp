@@ -16,6 +16,7 @@
 
 #include "core/json.h"
 #include "core/philox.h"
+#include "core/version.h"
 #include "dist/channel_testing.h"
 #include "dist/gathering.h"
 #include "dist/tcp_transport.h"
@@ -58,7 +59,7 @@ std::string hello_without_proof(int port) {
                            {"local_rank", 1},
                            {"cores", ""},
                            {"address", ""},
-                           {"hone", HONE_VERSION},
+                           {"hone", version()},
                            {"run", "run"},
                            {"port", port},
                            {"rank", 1},
@@ -116,7 +117,7 @@ const Case kCases[] = {
      [](int port, auto& kept) {
        Socket socket = knock(port);
        MessageReader reader;
-       const Claims claims{HONE_VERSION, "control", run_digest("run", port), port, 1, 2};
+       const Claims claims{version(), "control", run_digest("run", port), port, 1, 2};
        EXPECT_EQ(prove(socket, reader, claims, [] { return std::string("a guess of a stranger"); }),
                  ProofAnswer::kOtherSecret);
        kept.push_back(std::move(socket));
@@ -200,8 +201,8 @@ RankConnection join_by_hand(const LaunchEnvironment& environment, const std::str
   RankConnection connection;
   const int port = environment.ports[0];
   connection.socket = knock(port);
-  const Claims claims{HONE_VERSION, "control",        run_digest(environment.run, port),
-                      port,         environment.rank, environment.world_size};
+  const Claims claims{version(), "control",        run_digest(environment.run, port),
+                      port,      environment.rank, environment.world_size};
   EXPECT_EQ(prove(connection.socket, connection.reader, claims, [] { return test_secret().stated; }),
             ProofAnswer::kProven);
   connection.reader.set_longest(kLongestMessage);

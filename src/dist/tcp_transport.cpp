@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "core/error.h"
+#include "core/version.h"
 #include "dist/callers.h"
 #include "dist/deadline.h"
 #include "dist/patient_wait.h"
@@ -123,7 +124,7 @@ class Meeting {
   }
 
   Claims claims(int port) const {
-    return {HONE_VERSION, "data", control_.key().run, port, control_.rank(), control_.size()};
+    return {version(), "data", control_.key().run, port, control_.rank(), control_.size()};
   }
 
   std::vector<int> exchange_ports() {

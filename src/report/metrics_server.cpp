@@ -8,6 +8,7 @@
 #include <optional>
 #include <set>
 
+#include "core/version.h"
 #include "report/http_responder.h"
 
 namespace hone {
@@ -49,7 +50,7 @@ std::string prometheus_text(const ServedStatus& status) {
       "# HELP hone_run_info The run's name and state; always 1.\n# TYPE hone_run_info gauge\n"
       "hone_run_info{{run=\"{}\",state=\"{}\",version=\"{}\"}} 1\n"
       "# HELP hone_total_steps Optimizer steps of the whole run.\n# TYPE hone_total_steps gauge\nhone_total_steps {}\n",
-      label(status.run_name), label(status.state), HONE_VERSION, status.total_steps);
+      label(status.run_name), label(status.state), version(), status.total_steps);
   std::set<std::string> written = {"hone_run_info", "hone_total_steps"};
   for (const auto& [name, value] : status.metrics.items()) {
     const std::string gauge = gauge_name(name);
@@ -83,8 +84,8 @@ MetricsServer::~MetricsServer() = default;
 int MetricsServer::port() const { return impl_->responder.port(); }
 
 void MetricsServer::publish(const ServedStatus& status) {
-  const Json json = {{"run_name", status.run_name},       {"state", status.state},   {"step", status.step},
-                     {"total_steps", status.total_steps}, {"version", HONE_VERSION}, {"metrics", status.metrics}};
+  const Json json = {{"run_name", status.run_name},       {"state", status.state}, {"step", status.step},
+                     {"total_steps", status.total_steps}, {"version", version()},  {"metrics", status.metrics}};
   std::string metrics = prometheus_text(status);
   std::string text = json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
   const std::lock_guard lock(impl_->mutex);

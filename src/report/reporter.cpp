@@ -9,6 +9,7 @@
 #include <system_error>
 
 #include "core/error.h"
+#include "core/version.h"
 #include "report/efficiency.h"
 #include "report/humanise.h"
 #include "report/metrics_file.h"
@@ -146,7 +147,7 @@ void Reporter::open_mlflow(bool resumed) {
   MlflowOptions options = options_.mlflow;
   options.run_name = options_.title;
   for (const auto& [name, value] : {std::pair("mlflow.source.name", "hone"), std::pair("mlflow.source.type", "LOCAL"),
-                                    std::pair("hone.version", HONE_VERSION)}) {
+                                    std::pair("hone.version", version())}) {
     options.tags.emplace_back(name, value);
   }
   if (const char* user = std::getenv("USER")) options.tags.emplace_back("mlflow.user", user);

@@ -5,6 +5,8 @@
 
 #include <cmath>
 
+#include "core/version.h"
+
 namespace hone {
 
 namespace {
@@ -145,7 +147,7 @@ Json training_info(const RunConfig& config, LoadedModel& model, const RunState& 
       {"hardware", {{"device", facts.device}, {"threads", facts.threads}, {"peak_memory_bytes", facts.peak_memory}}},
       {"moe", moe_of(config, model)},
       {"metrics", metrics_of(config, state, facts)},
-      {"versions", {{"hone", HONE_VERSION}}}};
+      {"versions", {{"hone", version()}}}};
 }
 
 }  // namespace hone

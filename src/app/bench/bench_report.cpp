@@ -7,6 +7,8 @@
 
 #include "app/output.h"
 #include "core/cpu_features.h"
+#include "core/json.h"
+#include "core/version.h"
 #include "session/device_facts.h"
 #include "weights/checkpoint.h"
 
@@ -15,7 +17,7 @@ namespace hone {
 Json bench_facts(const std::string& bench, Device device) {
   const std::time_t now = std::chrono::system_clock::to_time_t(std::chrono::system_clock::now());
   return {{"bench", bench},
-          {"version", HONE_VERSION},
+          {"version", version()},
           {"date", fmt::format("{:%Y-%m-%d}", fmt::gmtime(now))},
           {"device", device.kind == DeviceKind::kCpu ? "cpu" : "cuda"},
           {"device_name", device_name(device)},

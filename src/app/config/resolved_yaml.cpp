@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "app/config/schema.h"
+#include "core/version.h"
 
 namespace hone {
 namespace {
@@ -63,8 +64,7 @@ std::string yaml_line(const KeySpec& key, const Json& value) {
 }
 
 std::string resolved_yaml(const RunConfig& run) {
-  std::string text =
-      fmt::format("# The whole configuration of a run of hone {}; it runs again as it is.\n", HONE_VERSION);
+  std::string text = fmt::format("# The whole configuration of a run of hone {}; it runs again as it is.\n", version());
   std::string group, section;
   for (const KeySpec& key : schema()) {
     if (!key.load) continue;

@@ -13,6 +13,7 @@
 #include "core/json.h"
 #include "core/numa.h"
 #include "core/nvml.h"
+#include "core/version.h"
 #include "report/humanise.h"
 #include "session/host_memory.h"
 
@@ -99,7 +100,7 @@ std::string memory_nodes() {
 
 Facts facts() {
   Facts rows = {
-      {"version", HONE_VERSION},
+      {"version", version()},
       {"build", build_type()},
       {"compiler", compiler()},
       {"cpu", cpu_name()},
@@ -129,7 +130,7 @@ int run_env(bool json) {
 }
 
 int run_version() {
-  print_text(fmt::format("hone {}\n", HONE_VERSION));
+  print_text(fmt::format("hone {}\n", version()));
   return 0;
 }
 
