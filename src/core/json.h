@@ -3,8 +3,5 @@
 
 #include <nlohmann/json.hpp>
 
+#include "core/json_fwd.h"
 #include "core/ordered_object.h"
-
-namespace hone {
-using Json = nlohmann::basic_json<OrderedObject>;
-}

@@ -60,8 +60,8 @@ class KeyIndex {
 
 /// Takes the place of nlohmann::ordered_map, which compares a key with all: quadratic on an index of 90,000 tensors.
 /// Few keys are compared one by one. Reading never changes it, so that threads may read it together.
-template <class Key, class T, class IgnoredLess = std::less<Key>,
-          class IgnoredAllocator = std::allocator<std::pair<const Key, T>>>
+/// The comparison and the allocator that it is given are ignored.
+template <class Key, class T, class... Ignored>
 class OrderedObject : public std::vector<std::pair<Key, T>> {
  public:
   using key_type = Key;

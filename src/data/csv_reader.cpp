@@ -6,6 +6,7 @@
 #include <set>
 
 #include "core/error.h"
+#include "core/json.h"
 #include "data/unpacked_file.h"
 #include "text/utf8.h"
 

@@ -6,6 +6,7 @@
 #include <array>
 
 #include "core/error.h"
+#include "core/json.h"
 
 namespace hone {
 

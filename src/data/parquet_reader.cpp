@@ -6,6 +6,7 @@
 #include <filesystem>
 
 #include "core/error.h"
+#include "core/json.h"
 #include "core/module_path.h"
 #include "data/parquet_module.h"
 

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "core/error.h"
+#include "core/json.h"
 #include "data/raw_row.h"
 
 namespace hone {

@@ -9,7 +9,7 @@
 #include <type_traits>
 #include <vector>
 
-#include "core/json.h"
+#include "core/json_fwd.h"
 #include "text/prompt_comparison.h"
 
 namespace hone {

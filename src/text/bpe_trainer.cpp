@@ -10,6 +10,7 @@
 #include <unordered_set>
 
 #include "core/error.h"
+#include "core/json.h"
 #include "text/byte_level.h"
 #include "text/tokenizer.h"
 

@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "core/error.h"
+#include "core/json.h"
 #include "text/tokenizer.h"
 
 namespace hone {

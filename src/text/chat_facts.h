@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "core/json.h"
+#include "core/json_fwd.h"
 #include "text/chat_mask.h"
 #include "text/chat_template.h"
 #include "text/tokenizer.h"

@@ -37,6 +37,8 @@ std::string JsonCursor::path_of(std::string_view key) const {
   return path_.empty() ? std::string(key) : fmt::format("{}.{}", path_, key);
 }
 
+bool JsonCursor::is_null() const { return value_->is_null(); }
+
 void JsonCursor::expect_object() const {
   if (!value_->is_object()) fail(fmt::format("expected an object, found {}", value_->type_name()));
 }

@@ -6,7 +6,7 @@
 #include <string>
 #include <string_view>
 
-#include "core/json.h"
+#include "core/json_fwd.h"
 
 namespace hone {
 
@@ -48,7 +48,7 @@ class JsonCursor {
   int64_t integer(int64_t min, int64_t max) const;
   /// The member "type" of an object.
   const std::string& type() const { return at("type").string(); }
-  bool is_null() const { return value_->is_null(); }
+  bool is_null() const;
 
   void expect_object() const;
   [[noreturn]] void fail(const std::string& what, const std::string& fix = {}) const;

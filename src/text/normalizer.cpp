@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <utf8proc.h>
 
+#include "core/json.h"
 #include "text/precompiled_normalizer.h"
 #include "text/regex.h"
 #include "text/utf8.h"

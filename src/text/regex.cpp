@@ -10,6 +10,7 @@
 #include <cctype>
 
 #include "core/error.h"
+#include "core/json.h"
 #include "text/unicode_stand_in.h"
 #include "text/utf8.h"
 

@@ -4,6 +4,7 @@
 
 #include <random>
 
+#include "core/json.h"
 #include "text/utf8.h"
 
 namespace hone {

@@ -2,6 +2,7 @@
 
 #include "core/error.h"
 #include "core/file_bytes.h"
+#include "core/json.h"
 #include "text/json_cursor.h"
 #include "text/token_model.h"
 #include "text/utf8.h"

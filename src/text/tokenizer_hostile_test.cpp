@@ -9,6 +9,7 @@
 #include <random>
 
 #include "core/error.h"
+#include "core/json.h"
 #include "text/tokenizer.h"
 
 namespace hone {

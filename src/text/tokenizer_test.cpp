@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "core/error.h"
+#include "core/json.h"
 #include "text/utf8.h"
 
 namespace hone {

@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "core/json.h"
+#include "core/json_fwd.h"
 #include "data/dataset_builder.h"
 #include "session/run_config.h"
 

@@ -6,6 +6,7 @@
 #include <initializer_list>
 #include <map>
 
+#include "core/json.h"
 #include "report/humanise.h"
 #include "report/table.h"
 

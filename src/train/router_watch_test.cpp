@@ -5,6 +5,7 @@
 
 #include <cmath>
 
+#include "core/json.h"
 #include "core/philox.h"
 
 namespace hone {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "core/json.h"
 #include "weights/checkpoint.h"
 
 namespace hone {

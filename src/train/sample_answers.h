@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "core/json.h"
+#include "core/json_fwd.h"
 #include "data/sample_store.h"
 #include "infer/generator.h"
 #include "text/tokenizer.h"

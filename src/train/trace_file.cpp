@@ -9,6 +9,7 @@
 
 #include "core/durable_file.h"
 #include "core/error.h"
+#include "core/json.h"
 #include "report/humanise.h"
 #include "train/profile_report.h"
 

@@ -5,7 +5,6 @@
 #include <filesystem>
 #include <vector>
 
-#include "core/json.h"
 #include "core/profiler.h"
 
 namespace hone {

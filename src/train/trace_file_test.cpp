@@ -6,6 +6,7 @@
 #include <fstream>
 
 #include "core/error.h"
+#include "core/json.h"
 #include "core/root_testing.h"
 #include "train/profile_testing.h"
 

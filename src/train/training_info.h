@@ -1,7 +1,7 @@
 // training_info.json: what a run was, in one file beside its model.
 #pragma once
 
-#include "core/json.h"
+#include "core/json_fwd.h"
 #include "session/loaded_model.h"
 #include "session/run_config.h"
 #include "train/training_state.h"

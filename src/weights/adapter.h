@@ -11,7 +11,6 @@
 #include <filesystem>
 #include <set>
 
-#include "core/json.h"
 #include "params/lora.h"
 #include "weights/manifest.h"
 #include "weights/state_reader.h"

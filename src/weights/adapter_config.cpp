@@ -6,6 +6,7 @@
 #include <map>
 #include <set>
 
+#include "core/json.h"
 #include "params/adapter_kind.h"
 #include "weights/peft_modules.h"
 

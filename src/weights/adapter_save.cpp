@@ -4,6 +4,7 @@
 #include <set>
 #include <span>
 
+#include "core/json.h"
 #include "weights/adapter.h"
 #include "weights/adapter_config.h"
 #include "weights/adapter_layout.h"

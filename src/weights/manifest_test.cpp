@@ -4,6 +4,7 @@
 
 #include "core/crc32c.h"
 #include "core/error.h"
+#include "core/json.h"
 #include "core/root_testing.h"
 
 namespace hone {

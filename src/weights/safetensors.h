@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "core/file_bytes.h"
-#include "core/json.h"
+#include "core/json_fwd.h"
 #include "core/tensor.h"
 #include "weights/manifest.h"
 

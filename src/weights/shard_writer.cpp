@@ -4,6 +4,8 @@
 
 #include <span>
 
+#include "core/json.h"
+
 namespace hone {
 
 namespace {

@@ -4,7 +4,7 @@
 #include <string>
 
 #include "core/device.h"
-#include "core/json.h"
+#include "core/json_fwd.h"
 
 namespace hone {
 

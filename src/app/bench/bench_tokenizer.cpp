@@ -13,6 +13,7 @@
 #include "app/bench/bench_report.h"
 #include "app/output.h"
 #include "core/error.h"
+#include "core/json.h"
 #include "core/thread_pool.h"
 #include "report/table.h"
 #include "text/tokenizer.h"

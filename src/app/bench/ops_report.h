@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "app/bench/op_case.h"
-#include "core/json.h"
+#include "core/json_fwd.h"
 
 namespace hone {
 

@@ -11,6 +11,7 @@
 
 #include "core/error.h"
 #include "core/file_bytes.h"
+#include "core/json.h"
 
 namespace hone {
 namespace {

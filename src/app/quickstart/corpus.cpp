@@ -2,6 +2,7 @@
 
 #include <set>
 
+#include "core/json.h"
 #include "weights/checkpoint.h"
 
 namespace hone {

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "app/quickstart/sentence.h"
-#include "core/json.h"
+#include "core/json_fwd.h"
 
 namespace hone {
 

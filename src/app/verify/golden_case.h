@@ -17,7 +17,6 @@
 #include <string>
 #include <vector>
 
-#include "core/json.h"
 #include "optim/optimizer.h"
 
 namespace hone {

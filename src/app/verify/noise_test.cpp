@@ -7,6 +7,7 @@
 
 #include "app/verify/check.h"
 #include "app/verify/verify.h"
+#include "core/json.h"
 
 namespace hone {
 namespace {

@@ -7,6 +7,7 @@
 
 #include "app/verify/verify.h"
 #include "core/error.h"
+#include "core/json.h"
 
 namespace hone {
 

@@ -8,7 +8,7 @@
 
 #include "app/verify/check.h"
 #include "app/verify/golden_case.h"
-#include "core/json.h"
+#include "core/json_fwd.h"
 #include "train/trainer_ranks.h"
 
 namespace hone {

@@ -8,6 +8,7 @@
 #include <fstream>
 
 #include "core/error.h"
+#include "core/json.h"
 #include "weights/safetensors.h"
 
 namespace hone {

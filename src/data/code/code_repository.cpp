@@ -7,6 +7,7 @@
 
 #include "core/error.h"
 #include "core/file_bytes.h"
+#include "core/json.h"
 #include "text/utf8.h"
 
 namespace hone {

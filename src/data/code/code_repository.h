@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "core/json.h"
+#include "core/json_fwd.h"
 #include "data/code/code_samples.h"
 #include "data/code/ignore_patterns.h"
 
