@@ -8,11 +8,14 @@
 #   make format | lint         clang-format | clang-format check and clang-tidy
 #   make dist                  dist/hone-VERSION-linux-x86_64.tar.gz
 #   make op OP=rms_norm        tests and benchmark of one op
+#   make tsan                  tests of threads, ranks and the kernels that share work, under ThreadSanitizer
+#   make arm                   compiles rooms core to ops for 64-bit Arm
 MAKEFLAGS += --no-print-directory
 SHELL := /bin/bash
 .SHELLFLAGS := -o pipefail -c
 SEED ?= 42
 JOBS ?= $(shell nproc)
+TEST_JOBS ?= 2
 CUDA ?= AUTO
 WERROR ?= OFF
 BUILD ?= build
@@ -21,7 +24,7 @@ SOURCES = $(shell find src tests -name '*.h' -o -name '*.cpp' -o -name '*.cu')
 
 FUZZERS = $(patsubst tests/fuzz/%_fuzz.cpp,hone_fuzz_%,$(wildcard tests/fuzz/*_fuzz.cpp))
 
-.PHONY: setup setup-tests build parquet quickstart test fuzz bench format lint dist op clean
+.PHONY: setup setup-tests build parquet quickstart test fuzz tsan arm bench format lint dist op clean
 
 setup:
 	@tools/setup.sh build
@@ -48,24 +51,48 @@ quickstart:
 test: setup-tests
 	@$(CONFIGURE) -DHONE_TESTS=ON >/dev/null
 	@cmake --build $(BUILD) -j $(JOBS)
-	@cd $(BUILD) && ctest --output-on-failure -j 1
+	@cd $(BUILD) && ctest --output-on-failure -j $(TEST_JOBS)
 
 fuzz: setup-tests
 	@cmake -S . -B $(BUILD)-fuzz -G "Unix Makefiles" -DCMAKE_BUILD_TYPE=Release -DHONE_TESTS=ON -DHONE_SANITIZE=ON -DHONE_CUDA=OFF -DHONE_WERROR=$(WERROR) >/dev/null
 	@cmake --build $(BUILD)-fuzz --target $(FUZZERS) -j $(JOBS)
 	@cd $(BUILD)-fuzz && ctest --output-on-failure -R '^fuzz'
 
+# Of the tests, those that take seconds under ThreadSanitizer.
+TSAN_OPS = gemm;moe_experts;attention;linear
+TSAN_MOE = AFrozenBase* RouterWeights* Weights* ExpertsWithout* Results* Recomputation* Dropout*
+TSAN_TESTS = AllIsas/Gemm.* Linear.* LinearBounds.NoTokens* MoePermutation.* CachedAttention.* PackedAttention.Documents* \
+  PackedAttention.ADocument* PackedAttention.NoTokens* TileProducts.DoNotDepend* $(addprefix MoeExperts.,$(TSAN_MOE))
+tsan: setup-tests
+	@cmake -S . -B $(BUILD)-tsan -G "Unix Makefiles" -DHONE_TESTS=ON "-DHONE_OPS=$(TSAN_OPS)" -DHONE_SANITIZE=thread \
+	  -DHONE_CUDA=OFF -DHONE_WERROR=$(WERROR) >/dev/null
+	@cmake --build $(BUILD)-tsan --target hone_core_test hone_dist_test hone_few_ops_test -j $(JOBS)
+	@$(BUILD)-tsan/hone_core_test --gtest_brief=1
+	@$(BUILD)-tsan/hone_dist_test --gtest_brief=1 --gtest_filter='-*MessagesOfAllSizes*'
+	@$(BUILD)-tsan/hone_few_ops_test --gtest_brief=1 --gtest_filter="$$(echo '$(TSAN_TESTS)' | tr -s ' ' :)"
+
+# Objects and archives only: nothing is linked, and libraries for Arm are not needed.
+arm: setup
+	@tools/setup.sh arm
+	@cmake -S . -B $(BUILD)-arm -G "Unix Makefiles" -DCMAKE_TOOLCHAIN_FILE=cmake/aarch64.cmake -DCMAKE_BUILD_TYPE=Release \
+	  -DHONE_TESTS=OFF -DHONE_CUDA=OFF -DHONE_PCH=OFF -DHONE_WERROR=$(WERROR) >/dev/null
+	@cmake --build $(BUILD)-arm --target hone_ops -j $(JOBS)
+	@echo "compiled rooms core to ops for aarch64"
+
 bench: setup-tests
 	@$(CONFIGURE) -DHONE_BENCH=ON >/dev/null
 	@cmake --build $(BUILD) --target hone_ops_bench -j $(JOBS)
 	@$(BUILD)/hone_ops_bench
 
+# An existing build keeps its choice of GPU kernels.
+BENCHES = $(shell find src/ops src/kernels -path '*/$(OP)/*_bench.cpp')
 op: setup-tests
 	@test -n "$(OP)" || { echo "say which: make op OP=rms_norm"; exit 2; }
-	@$(CONFIGURE) -DHONE_TESTS=ON -DHONE_BENCH=ON >/dev/null
-	@cmake --build $(BUILD) --target hone_ops_test hone_ops_bench -j $(JOBS)
-	@$(BUILD)/hone_ops_test --gtest_filter="*$(shell echo $(OP) | sed -r 's/(^|_)([a-z])/\U\2/g')*"
-	@$(BUILD)/hone_ops_bench --benchmark_filter=$(OP)
+	@cmake -S . -B $(BUILD) -G "Unix Makefiles" -DHONE_TESTS=ON -DHONE_BENCH=ON -DHONE_OPS=$(OP) \
+	  $(if $(wildcard $(BUILD)/CMakeCache.txt),,-DHONE_CUDA=$(if $(GPU),$(CUDA),OFF)) >/dev/null
+	@cmake --build $(BUILD) --target hone_few_ops_test $(if $(BENCHES),hone_few_ops_bench) -j $(JOBS)
+	@$(BUILD)/hone_few_ops_test
+	@$(if $(BENCHES),$(BUILD)/hone_few_ops_bench)
 
 format:
 	@tools/setup.sh lint
@@ -74,7 +101,7 @@ format:
 lint:
 	@tools/setup.sh lint
 	@clang-format --dry-run --Werror $(SOURCES)
-	@tools/lint.sh $(BUILD)
+	@tools/lint.sh $(BUILD)-lint
 
 dist: build
 	@tools/dist.sh $(BUILD)

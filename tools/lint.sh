@@ -7,7 +7,8 @@ build=$1
 says() { ! git grep -nE "$1" -- 'src/*.cpp' 'src/*.h' 'src/*.cu' | grep -vE "${3:-^$}" || { echo "say $2"; exit 1; }; }
 says '"[^"]*\b(is|are) no [a-z]' "'is not a …'" 'there (is|are) no|is no longer|src/session/run_config.h|src/core/numa.h'
 says '"[^"]*\bbehind (the|it|a|an)\b' "'after'" '_test.cpp'
-[ -f "$build/compile_commands.json" ] || cmake -S . -B "$build" -DHONE_TESTS=ON >/dev/null
+# With the headers as sources include them: clang reads no headers that g++ precompiled.
+cmake -S . -B "$build" -DHONE_TESTS=ON -DHONE_PCH=OFF >/dev/null
 if [ "${ALL:-0}" = 1 ] || ! git rev-parse HEAD~1 >/dev/null 2>&1; then
   mapfile -t files < <(git ls-files 'src/*.cpp')
 else

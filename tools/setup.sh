@@ -3,6 +3,7 @@
 #   tools/setup.sh build   compiler, CMake and libraries
 #   tools/setup.sh test    what the tests and benchmarks need besides: googletest, Google Benchmark, Open MPI
 #   tools/setup.sh lint    clang-format and clang-tidy
+#   tools/setup.sh arm     a compiler for 64-bit Arm
 #   tools/setup.sh parquet Apache Arrow's headers and libraries (60 MB), with which .parquet files are read
 # With root (or sudo without a password) packages are installed; without, it lists what is missing and how to get it.
 set -euo pipefail
@@ -11,8 +12,9 @@ case "${1:-build}" in
                    libpcre2-dev libutf8proc-dev zlib1g-dev libzstd-dev libcpp-httplib-dev libssl-dev) ;;
   test) packages=(libgtest-dev libgmock-dev libbenchmark-dev libopenmpi-dev openmpi-bin) ;;
   lint) packages=(clang-format clang-tidy) ;;
+  arm) packages=(g++-aarch64-linux-gnu) ;;
   parquet) packages=(python3-pip) ;;
-  *) echo "usage: tools/setup.sh build|test|lint|parquet" >&2; exit 2 ;;
+  *) echo "usage: tools/setup.sh build|test|lint|arm|parquet" >&2; exit 2 ;;
 esac
 
 # The contents of a package of the Python index, for its headers and libraries alone: fetch_wheel FOLDER NAME==VERSION.

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "core/cpu_pause.h"
 #include "core/error.h"
 #include "core/numa.h"
 
@@ -34,11 +35,6 @@ bool enter(std::atomic<uint64_t>& generation, uint64_t& seen) {
   return false;
 }
 
-inline void pause() {
-#if defined(__x86_64__)
-  __builtin_ia32_pause();
-#endif
-}
 }  // namespace
 
 ThreadPool::ThreadPool(int threads) {
@@ -98,7 +94,7 @@ void ThreadPool::work(int thread) {
   uint64_t seen = 0;
   const auto waits = [&] { return number_of(generation_.load()) == seen; };
   while (true) {
-    for (int spin = 0; spin < kSpins && waits(); ++spin) pause();
+    for (int spin = 0; spin < kSpins && waits(); ++spin) cpu_pause();
     if (waits()) {
       std::unique_lock lock(mutex_);
       active_.fetch_sub(1);  // before the last look: a loop that begins after it sees a sleeper
@@ -138,7 +134,7 @@ void ThreadPool::parallel_for(int64_t count, const std::function<void(int64_t, i
   run_tasks(0);
   generation_.fetch_and(~kOpen, std::memory_order_acq_rel);
   const auto all_left = [&] { return (generation_.load(std::memory_order_acquire) & kInside) == 0; };
-  for (int spin = 0; spin < kSpins && !all_left(); ++spin) pause();
+  for (int spin = 0; spin < kSpins && !all_left(); ++spin) cpu_pause();
   if (!all_left()) {
     std::unique_lock lock(mutex_);
     done_.wait(lock, all_left);

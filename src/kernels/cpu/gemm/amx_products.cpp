@@ -6,6 +6,7 @@
 #include <thread>
 #include <vector>
 
+#include "core/cpu_pause.h"
 #include "core/thread_pool.h"
 #include "kernels/cpu/gemm/amx_blocks.h"
 
@@ -70,7 +71,7 @@ void wait_until(const std::atomic<int64_t>& counter, int64_t count) {
   constexpr int kSpins = 4000;
   for (int spin = 0; counter.load(std::memory_order_acquire) < count; ++spin) {
     if (spin > kSpins) std::this_thread::yield();
-    __builtin_ia32_pause();
+    cpu_pause();
   }
 }
 
