@@ -5,7 +5,7 @@
 #include <span>
 #include <string_view>
 
-#include "core/json.h"
+#include "core/json_fwd.h"
 #include "params/adapter.h"
 
 namespace hone {

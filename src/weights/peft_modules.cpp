@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "core/error.h"
+#include "core/json.h"
 #include "params/expert_parts.h"
 #include "params/pattern.h"
 

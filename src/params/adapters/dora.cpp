@@ -2,6 +2,7 @@
 
 #include <cmath>
 
+#include "core/json.h"
 #include "ops/dora/dora.h"
 
 namespace hone {

@@ -3,7 +3,7 @@
 // Kalajdzievski (arXiv:2312.03732).
 #pragma once
 
-#include "core/json.h"
+#include "core/json_fwd.h"
 #include "params/adapter.h"
 
 namespace hone {
