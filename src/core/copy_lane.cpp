@@ -17,8 +17,8 @@ void CopyLane::fork(Stream& stream) {
   if (cuda_) cuda_->wait_for(stream.cuda().stream());
 }
 
-void CopyLane::follow(const CopyLane& other) const {
-  if (cuda_) other.hold(cuda_->stream());
+void CopyLane::follow(const CopyLane& other, int64_t calls) const {
+  if (cuda_) other.cuda_->hold(cuda_->stream(), calls);
 }
 
 void CopyLane::copy(Stream& stream, Tensor to, Tensor from) {

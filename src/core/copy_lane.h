@@ -23,8 +23,9 @@ class CopyLane {
 
   /// Copies called from now on run after what is queued on `stream` now.
   void fork(Stream& stream);
-  /// They run after the copies that another lane has been given, too.
-  void follow(const CopyLane& other) const;
+  /// They run after the first `calls` copies of another lane, too.
+  void follow(const CopyLane& other, int64_t calls) const;
+  void follow(const CopyLane& other) const { follow(other, other.calls()); }
   /// Starts copying all of `from` to `to`, of as many bytes, after the copies before it.
   void copy(Stream& stream, Tensor to, Tensor from);
   /// What is queued on `stream` from now on runs after the first `calls` copies.

@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "ops/adamw/adamw.h"
+#include "ops/adamw/dynamic_code.h"
 
 namespace hone {
 
@@ -51,10 +52,25 @@ class AdamwRule : public Rule {
                               .stream_id = parameter->index(),
                               .first_element = parameter->own().begin});
     }
-    adamw(context, args);
+    if (step.host == nullptr) return adamw(context, args);
+    const std::vector<AdamwTensor> tensors = std::move(args.tensors);
+    step.host->step(context, tensors, fields, [&](std::vector<AdamwTensor> some) {
+      args.tensors = std::move(some);
+      adamw(context, args);
+    });
   }
 
  private:
+  static std::vector<StateStream::Field> fields(AdamwTensor& t) {
+    return {{&t.parameter},
+            {&t.working_copy, 1, false},
+            {&t.m.values},
+            {&t.m.scales, kMomentBlock},
+            {&t.v.values},
+            {&t.v.scales, kMomentBlock},
+            {&t.gradient, 1, true, false}};
+  }
+
   AdamwOptions options_;
 };
 

@@ -21,7 +21,16 @@ void step_by(const Context& context, const RuleStep& step, MomentumArgs args) {
                             .stream_id = parameter->index(),
                             .first_element = parameter->own().begin});
   }
-  momentum(context, args);
+  if (step.host == nullptr) return momentum(context, args);
+  const auto fields = [](MomentumTensor& t) {
+    return std::vector<StateStream::Field>{
+        {&t.parameter}, {&t.working_copy, 1, false}, {&t.m}, {&t.gradient, 1, true, false}};
+  };
+  const std::vector<MomentumTensor> tensors = std::move(args.tensors);
+  step.host->step(context, tensors, fields, [&](std::vector<MomentumTensor> some) {
+    args.tensors = std::move(some);
+    momentum(context, args);
+  });
 }
 
 class LionRule : public Rule {

@@ -143,11 +143,13 @@ void Optimizer::update(const Context& context, const std::vector<Parameter*>& pa
   for (Parameter* parameter : parameters) {
     if (parameter->own().count > 0) members[&options_.group_of(*parameter)].push_back(parameter);
   }
+  if (store_.offloads_state() && !host_) host_.emplace(context.device());
   for (auto& [group, stepped] : members) {
     group->rule->step(context, {.parameters = std::move(stepped),
                                 .scalars = scalars,
                                 .rate_factor = group->rate_factor,
-                                .weight_decay = group->weight_decay});
+                                .weight_decay = group->weight_decay,
+                                .host = host_ ? &*host_ : nullptr});
   }
 }
 

@@ -5,6 +5,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -91,6 +92,7 @@ class Optimizer {
   ParameterStore& store_;
   OptimizerOptions options_;
   DataParallel* ranks_;
+  std::optional<StateStream> host_;  // where some state is in host memory
   Buffer results_;
   std::vector<const Parameter*> measured_;  // in this step, in order
 };

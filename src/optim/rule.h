@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "core/context.h"
+#include "optim/state_stream.h"
 #include "params/parameter.h"
 #include "tape/step_scalars.h"
 
@@ -15,8 +16,9 @@ namespace hone {
 struct RuleStep {
   std::vector<Parameter*> parameters;
   const StepScalars* scalars = nullptr;
-  double rate_factor = 1;   ///< of the scalars' learning rate
-  double weight_decay = 0;  ///< for each unit of the learning rate
+  double rate_factor = 1;       ///< of the scalars' learning rate
+  double weight_decay = 0;      ///< for each unit of the learning rate
+  StateStream* host = nullptr;  ///< steps state in host memory; null: where it is
 };
 
 class Rule {

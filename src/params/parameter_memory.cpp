@@ -311,7 +311,8 @@ void ParameterStore::allocate_dry(Device device) {
   for (const Part& part : parts()) {
     for (Parameter& parameter : parameters_) {
       const Need need = part.need(parameter, parameter.trainable());
-      if (need) part.tensor(parameter) = {address, need->second, need->first, device};
+      const bool in_host = part.in_host != nullptr && part.in_host(*this, parameter);
+      if (need) part.tensor(parameter) = {address, need->second, need->first, in_host ? Device{} : device};
     }
   }
   present_stored_values();

@@ -61,6 +61,8 @@ class ParameterStore {
   bool shards_values() const { return shares(&Bucket::shards_values); }
   /// Whether some values are brought to the device for each use, from other ranks or from host memory.
   bool brings_values() const { return shares(&Bucket::brings_values); }
+  /// Whether the optimizer's state is in host memory.
+  bool offloads_state() const { return offloads_state_; }
   /// Of what is trained, in the order in which backward finishes them, the embedding last; empty for one rank.
   std::span<const Bucket> buckets() const { return {buckets_.data(), trained_buckets_}; }
   /// These, and after them those of frozen parameters whose values are brought; on one rank of trained ones, too.

@@ -435,10 +435,11 @@ void Engine::start_update(const OptimizerStep& optimizer_step) {
     ranks_->await_sums(context_);
     ranks_->wait(context_);
   }
-  graphs_.run({static_cast<int64_t>(Recorded::kUpdate)}, [&] {
+  const auto both = [&] {
     measure();
     step();
-  });
+  };
+  store_.offloads_state() ? both() : graphs_.run({static_cast<int64_t>(Recorded::kUpdate)}, both);
   if (ring_) ring_->forget_trained();
 }
 
