@@ -122,17 +122,26 @@ struct MomentBlock {
       }
       const float scale_after = to_scale(__reduce_max_sync(0xffffffffu, largest));
       if (lane == 0) *scale = scale_after;
-      const Divisor divisor(scale_after);
-#pragma unroll
-      for (int u = 0; u < kUnroll; ++u) store_codes(places[u], x[u], divisor, words[u]);
+      const Divisor divisor(scale_after);  // one branch for all elements
+      divisor.fast() ? store_codes<true>(places, x, divisor, words) : store_codes<false>(places, x, divisor, words);
     }
   }
 
-  __device__ void store_codes(Place at, const float (&x)[kWidth], const Divisor& divisor,
-                              const std::array<uint32_t, kWidth>& words) const {
-    uint32_t codes = 0;
+  template <bool kFast>
+  __device__ void store_codes(const Place (&places)[kUnroll], const float (&x)[kUnroll][kWidth], const Divisor& divisor,
+                              const std::array<uint32_t, kWidth> (&words)[kUnroll]) const {
 #pragma unroll
-    for (int i = 0; i < kWidth; ++i) codes |= tables.code(x[i], divisor, words[i] >> kShift) << 8 * i;
+    for (int u = 0; u < kUnroll; ++u) {
+      uint32_t codes = 0;
+#pragma unroll
+      for (int i = 0; i < kWidth; ++i) {
+        codes |= tables.template code<kFast>(x[u][i], divisor, words[u][i] >> kShift) << 8 * i;
+      }
+      store(codes, places[u]);
+    }
+  }
+
+  __device__ void store(uint32_t codes, Place at) const {
     auto* const to = reinterpret_cast<uint8_t*>(data) + at.first;
     if (at.vector) {
       *reinterpret_cast<uint32_t*>(to) = codes;

@@ -18,9 +18,13 @@ class Divisor {
     // Beyond these a remainder may lose digits.
     fast_ = fabsf(value) >= 0x1p-60f && fabsf(value) <= 0x1p60f;
   }
-  /// dividend / value, |dividend| finite or value beyond 2^60.
+  /// Whether under<true>() may be used.
+  __device__ bool fast() const { return fast_; }
+  /// dividend / value, of a finite dividend if fast().
+  __device__ float under(float dividend) const { return fast_ ? under<true>(dividend) : under<false>(dividend); }
+  template <bool kFast>
   __device__ float under(float dividend) const {
-    if (!fast_) return dividend / value_;
+    if constexpr (!kFast) return dividend / value_;
     const float quotient = dividend * inverse_;
     return fmaf(fmaf(-quotient, value_, dividend), inverse_, quotient);
   }
@@ -34,11 +38,17 @@ class Divisor {
 template <bool kSigned>
 struct DynamicTables {
   using Tree = DynamicTree<kSigned>;
-  static constexpr int kDecades = 7;
+  static constexpr int kDecades = 7, kBinades = 21;
+  /// Magnitudes in [2^e, 2^(e+1)) are `decades` below the top decade; those less than `bound`, one more.
+  struct Binade {
+    float bound;
+    int decades;
+  };
 
   float values[256];         ///< dynamic_values()
   float inverse_gaps[256];   ///< 1 / (values[i + 1] - values[i]), i < kLast
   float2 decades[kDecades];  ///< of the k-th from the top: index of a magnitude = .x · magnitude + .y, about
+  Binade binades[kBinades];  ///< e = -20 (and below) to 0
 
   static constexpr DynamicTables make() {
     DynamicTables tables{};
@@ -54,18 +64,28 @@ struct DynamicTables {
       tables.decades[k] = {static_cast<float>(parts / 0.9 * power),
                            static_cast<float>(parts * (8.0 / 9.0) - 0.5 - Tree::kShift - 0.5)};
     }
+    double end = 2;  // of a binade
+    for (int b = kBinades - 1; b >= 0; --b, end /= 2) {
+      float bound = 0.1f;
+      for (int k = 1; k < kDecades; ++k, bound *= 0.1f) {
+        if (static_cast<double>(bound) >= end) {
+          ++tables.binades[b].decades;
+        } else if (static_cast<double>(bound) >= end / 2) {
+          tables.binades[b].bound = bound;
+        }
+      }
+    }
     return tables;
   }
 
-  /// dynamic_code(value, scale, random): `random` is in the low 16 bits, others are ignored.
+  /// dynamic_code(value, scale, random): `random` is in the low 16 bits, others are ignored. kFast: scale.fast().
+  template <bool kFast>
   __device__ uint32_t code(float value, const Divisor& scale, uint32_t random) const {
-    const float ratio = scale.under(value);
+    const float ratio = scale.under<kFast>(value);
     const float magnitude = fminf(fabsf(ratio), 1.0f);
-    int below_top = 0;
-    float bound = 0.1f;
-#pragma unroll
-    for (int k = 1; k < kDecades; ++k, bound *= 0.1f) below_top += magnitude < bound ? 1 : 0;
-    const float2 decade = decades[below_top];
+    constexpr int kFirst = 128 - kBinades;  // the least biased exponent
+    const Binade binade = binades[max(__float_as_int(magnitude) >> 23, kFirst) - kFirst];
+    const float2 decade = decades[binade.decades + (magnitude < binade.bound ? 1 : 0)];
     const float place = fminf(fmaxf(fmaf(decade.x, magnitude, decade.y), 0.0f), Tree::kLast - 1);
     constexpr float kWhole = 0x1p23f;  // a sum with it is rounded to a whole number, its lowest bits
     int index = __float_as_int(place + kWhole) - __float_as_int(kWhole);
