@@ -5,9 +5,9 @@
 #include <algorithm>
 #include <utility>
 
-#include "core/cpu_pause.h"
 #include "core/error.h"
 #include "core/numa.h"
+#include "core/spin_wait.h"
 
 namespace hone {
 

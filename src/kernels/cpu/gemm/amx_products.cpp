@@ -3,10 +3,9 @@
 #include <atomic>
 #include <deque>
 #include <optional>
-#include <thread>
 #include <vector>
 
-#include "core/cpu_pause.h"
+#include "core/spin_wait.h"
 #include "core/thread_pool.h"
 #include "kernels/cpu/gemm/amx_blocks.h"
 
@@ -66,14 +65,6 @@ struct Stage {
   int64_t to_pack = 0, to_multiply = 0;  ///< tasks
   std::atomic<int64_t> packed{0}, multiplied{0};
 };
-
-void wait_until(const std::atomic<int64_t>& counter, int64_t count) {
-  constexpr int kSpins = 4000;
-  for (int spin = 0; counter.load(std::memory_order_acquire) < count; ++spin) {
-    if (spin > kSpins) std::this_thread::yield();
-    cpu_pause();
-  }
-}
 
 /// All products as one list of tasks. A task may wait for earlier ones; since tasks start in the order of the list, one
 /// that is waited for has started.
@@ -193,9 +184,9 @@ class Schedule {
     // Products, too, where k is 0 and nothing was packed: who waits for a stage waits for all before it in its slot.
     wait_for_products(placed.stage, kSlots);
     if (segment.kind == Segment::Kind::kMultiply) {
-      wait_until(stage.packed, stage.to_pack);
+      wait_for_tasks(stage.packed, stage.to_pack);
       if (segment.follows) {
-        wait_until(done(*segment.follows, task), 1);
+        wait_for_tasks(done(*segment.follows, task), 1);
       } else if (stage.splits_k) {
         for (size_t before = 1; before < kSlots; ++before) wait_for_products(placed.stage, before);
       }
@@ -222,7 +213,7 @@ class Schedule {
   void wait_for_products(size_t stage, size_t before) {
     if (stage < before) return;
     const Stage& earlier = stages_[stage - before];
-    wait_until(earlier.multiplied, earlier.to_multiply);
+    wait_for_tasks(earlier.multiplied, earlier.to_multiply);
   }
 
   std::atomic<int64_t>& done(size_t segment, int64_t task) {

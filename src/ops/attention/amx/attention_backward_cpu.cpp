@@ -1,7 +1,7 @@
 #include <atomic>
 #include <numbers>
-#include <thread>
 
+#include "core/spin_wait.h"
 #include "core/thread_pool.h"
 #include "ops/attention/amx/attention.h"
 #include "ops/attention/amx/attention_cpu.h"
@@ -112,12 +112,8 @@ std::atomic_ref<int32_t> Backward::progress(int32_t document, int64_t block, int
 
 void Backward::wait_for(const BlockPair& pair) const {
   if (pair.distance == 0) return;
-  constexpr int kLooks = 1000;  // before another thread may have the core
   for (const int64_t block : {pair.block, pair.block - 1}) {
-    const auto done = progress(pair.document, block, pair.kv_head);
-    for (int look = 0; done.load(std::memory_order_acquire) < pair.distance; ++look) {
-      if (look >= kLooks) std::this_thread::yield();
-    }
+    wait_for_tasks(progress(pair.document, block, pair.kv_head), static_cast<int32_t>(pair.distance));
   }
 }
 
