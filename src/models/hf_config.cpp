@@ -61,7 +61,54 @@ std::string HfConfig::string_or(const std::string& key, const std::string& fallb
 
 HfConfig HfConfig::nested(const std::string& key) const {
   if (!has(key) || !json_.at(key).is_object()) refuse(fmt::format("{} is missing from the model's config", key));
-  return HfConfig(json_.at(key), fmt::format("{} ({})", file_, key));
+  HfConfig object(json_.at(key), fmt::format("{} ({})", file_, key));
+  reads_->objects[key] = object.reads_;
+  return object;
+}
+
+namespace {
+
+/// Fields of config.json that change nothing of what a forward or backward pass computes.
+bool describes_no_computation(const std::string& key) {
+  static const std::set<std::string> keys = {
+      // the file and where it comes from
+      "_attn_implementation", "_experts_implementation", "_name_or_path", "architectures", "auto_map", "dtype",
+      "id2label", "label2id", "model_type", "torch_dtype", "transformers_version", "unsloth_fixed", "unsloth_version",
+      // generation
+      "bos_token_id", "decoder_start_token_id", "do_sample", "eos_token_id", "max_length", "pad_token_id",
+      "repetition_penalty", "sep_token_id", "temperature", "top_k", "top_p", "use_cache",
+      // training by other programs: this one has its own keys
+      "aux_loss_alpha", "ep_size", "output_router_logits", "router_aux_loss_coef", "seq_aux", "z_loss_coef",
+      // said again in other words
+      "experts_per_token", "initial_context_length", "max_window_layers", "qk_head_dim",
+      // of dense layers, where a model has none
+      "intermediate_size"};
+  for (const char* prefix : {"audio_", "image_", "mtp_", "video_", "vision_"}) {
+    if (key.starts_with(prefix)) return true;  // of parts that are carried along, and not trained
+  }
+  return keys.contains(key);
+}
+
+/// A feature that is switched off.
+bool is_off(const Json& value) {
+  return value.is_null() || value == false || (value.is_number() && value == 0) ||
+         (!value.is_number() && !value.is_boolean() && value.empty()) || value == "";
+}
+
+}  // namespace
+
+std::vector<std::string> HfConfig::unread() const {
+  std::vector<std::string> fields;
+  for (const auto& [key, value] : json_.items()) {
+    if (const auto object = reads_->objects.find(key); object != reads_->objects.end()) {
+      HfConfig inner(value, file_);
+      inner.reads_ = object->second;
+      for (const std::string& field : inner.unread()) fields.push_back(key + "." + field);
+    } else if (!reads_->keys.contains(key) && !describes_no_computation(key) && !is_off(value)) {
+      fields.push_back(key);
+    }
+  }
+  return fields;
 }
 
 void HfConfig::require(const std::string& key, const Json& allowed) const {
@@ -120,11 +167,10 @@ RopeScaling read_scaling(const HfConfig& rope) {
 
 void HfConfig::read_rope(DecoderConfig& config, double partial_rotary_factor) const {
   Json fields = Json::object();
-  for (const char* key : {"rope_parameters", "rope_scaling"}) {
+  for (const char* key : {"rope_scaling", "rope_parameters"}) {  // the latter wins
     if (!has(key)) continue;
     if (!json_.at(key).is_object()) refuse(fmt::format("{} is not an object", key));
     fields = json_.at(key);
-    break;
   }
   const HfConfig rope(fields, file_ + " (rope)");
   const double factor =
@@ -145,7 +191,7 @@ DecoderConfig HfConfig::read_decoder(double partial_rotary_factor) const {
   require("hidden_act", "silu");
   require("attention_dropout", 0.0);
   require("pretraining_tp", 1);
-  read_quantization(json_, file_);  // refuses what cannot be read
+  if (has("quantization_config")) read_quantization(json_, file_);  // refuses what cannot be read
   DecoderConfig config;
   config.vocab_size = integer("vocab_size");
   config.hidden_size = integer("hidden_size");

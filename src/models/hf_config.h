@@ -2,8 +2,12 @@
 #pragma once
 
 #include <filesystem>
+#include <map>
+#include <memory>
 #include <optional>
+#include <set>
 #include <string>
+#include <vector>
 
 #include "core/json.h"
 #include "nn/decoder_config.h"
@@ -23,7 +27,10 @@ class HfConfig {
   const Json& json() const { return json_; }
   const std::string& file() const { return file_; }
 
-  bool has(const std::string& key) const { return json_.contains(key) && !json_.at(key).is_null(); }
+  bool has(const std::string& key) const {
+    reads_->keys.insert(key);
+    return json_.contains(key) && !json_.at(key).is_null();
+  }
   /// A field that must be there; UserError with the field's name if it is missing or of another type.
   int64_t integer(const std::string& key) const;
   int64_t integer_or(const std::string& key, int64_t fallback) const { return has(key) ? integer(key) : fallback; }
@@ -36,6 +43,9 @@ class HfConfig {
 
   /// UserError "KEY: VALUE is not supported" unless the field is absent, null, or equal to `allowed`.
   void require(const std::string& key, const Json& allowed) const;
+  /// The fields, "text_config.x" of an object that was read, that nobody has asked for and that may change what the
+  /// model computes: not those that are null, false, 0 or empty, and not what describes files, generation or training.
+  std::vector<std::string> unread() const;
   [[noreturn]] void refuse(const std::string& what, const std::string& fix = {}) const;
 
   /// The first architecture of `architectures`, or what `model_type` implies.
@@ -63,8 +73,15 @@ class HfConfig {
   template <class T>
   T get(const std::string& key, const char* expected) const;
 
+  /// Fields that have been asked for, and in which objects.
+  struct Reads {
+    std::set<std::string> keys;
+    std::map<std::string, std::shared_ptr<Reads>> objects;
+  };
+
   Json json_;
   std::string file_;
+  std::shared_ptr<Reads> reads_ = std::make_shared<Reads>();  // of all copies
 };
 
 }  // namespace hone

@@ -331,5 +331,29 @@ TEST(Registry, TheModelTypeNamesTheArchitectureWhereNothingElseDoes) {
   }
 }
 
+TEST(Registry, FieldsThatNobodyReadsAreNamed) {
+  Json json = base("LlamaForCausalLM");
+  json["transformers_version"] = "5.17.0";
+  json["use_cache"] = true;
+  json["rope_scaling"] = nullptr;
+  json["new_gate"] = false;
+  json["new_layers"] = Json::array();
+  const HfConfig plain(json, "config.json");
+  read_decoder_config(plain);
+  EXPECT_THAT(plain.unread(), ::testing::IsEmpty());
+
+  json["new_gate"] = true;
+  json["logit_cap"] = 30.0;
+  const HfConfig with_new(json, "config.json");
+  read_decoder_config(with_new);
+  EXPECT_THAT(with_new.unread(), ::testing::UnorderedElementsAre("new_gate", "logit_cap"));
+}
+
+TEST(Registry, FieldsOfAnObjectThatIsReadAreNamedWithIt) {
+  const HfConfig config(Json{{"text_config", {{"known", 1}, {"unknown", 2}}}, {"vision_config", {{"depth", 3}}}}, "f");
+  EXPECT_EQ(config.nested("text_config").integer("known"), 1);
+  EXPECT_THAT(config.unread(), ::testing::ElementsAre("text_config.unknown"));
+}
+
 }  // namespace
 }  // namespace hone

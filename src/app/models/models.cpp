@@ -12,21 +12,17 @@ namespace hone {
 
 namespace {
 
-/// How much of an architecture the reference cases hold: every op and method is the same code on a CPU and a GPU.
+/// What the reference cases of an architecture prove, on a CPU and on a GPU. Whether a model fits is a matter of memory
+/// (docs/fits.md).
 std::vector<std::string> cells_of(const Architecture& architecture) {
   return {architecture.released,
           architecture.name,
-          "yes",
-          "yes",
-          architecture.experts ? "yes" : "–",
-          "yes",
-          "yes",
+          architecture.experts ? "full, LoRA, expert LoRA" : "full, LoRA",
           architecture.cases.empty() ? "none" : fmt::format("{}", fmt::join(architecture.cases, ", "))};
 }
 
 const std::vector<std::string>& header() {
-  static const std::vector<std::string> names = {"models",      "architecture", "full", "LoRA",
-                                                 "expert LoRA", "CPU",          "CUDA", "reference cases"};
+  static const std::vector<std::string> names = {"models", "architecture", "methods", "reference cases"};
   return names;
 }
 
@@ -60,7 +56,7 @@ int run_models(bool markdown, bool json) {
   }
   std::vector<Table::Column> columns;
   for (const std::string& name : header()) {  // in narrow terminals the models and what is trained of them stay
-    const bool stays = name != "architecture" && name != "reference cases" && name != "CPU" && name != "CUDA";
+    const bool stays = name == "models" || name == "methods";
     columns.push_back({.name = name, .drop = stays ? 0 : static_cast<int>(columns.size())});
   }
   Table table(columns);

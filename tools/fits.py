@@ -1,0 +1,122 @@
+#!/usr/bin/env python3
+"""Writes docs/fits.md: which model fits which machine, by which method, with which keys.
+
+    tools/fits.py build/hone > docs/fits.md
+
+Every number is a plan of `hone estimate` for a GPU that need not be present; the program must be built with CUDA. For each cell
+the settings are tried from the fastest to the most frugal, and the first that fits is shown. Measured tokens a second come from
+bench/results.
+"""
+import json
+import subprocess
+import sys
+
+MODELS = ["granite-3b-a800m", "olmoe-7b-a1b", "qwen3-8b", "deepseek-v2-lite", "gpt-oss-20b", "qwen3-30b-a3b", "qwen3-32b",
+          "qwen3.5-35b-a3b", "mixtral-8x7b", "qwen2-57b-a14b", "qwen3-next-80b-a3b", "glm-4.5-air", "gpt-oss-120b", "mixtral-8x22b",
+          "qwen3-235b-a22b", "deepseek-v3"]
+MACHINES = [("1 × 24 GB", 1, 24), ("1 × 80 GB", 1, 80), ("2 × 80 GB", 2, 80), ("8 × 80 GB", 8, 80), ("1 × 141 GB", 1, 141),
+            ("2 × 141 GB", 2, 141), ("8 × 141 GB", 8, 141)]
+DENSE = ["qwen3-8b", "qwen3-32b"]
+HOST_GB_PER_GPU = 256  # of host memory, that offloading may use
+
+CHECKPOINTING = ["gradient_checkpointing=true"]
+PARAMS, ACTIVATIONS = ["cpu_offload=[params]"], ["cpu_offload=[params,activations]"]
+FEW_BITS = ["master_dtype=bfloat16", "grad_dtype=bfloat16", "optim=adamw_8bit"]
+IN_BACKWARD = ["optimizer_in_backward=true", "max_grad_norm=0", "nan_policy=stop", "gradient_accumulation_steps=1"]
+
+# letter: (keys, for one rank or several)
+LORA = {"a": ([], "any"), "b": (CHECKPOINTING, "any"), "c": (CHECKPOINTING + ["zero_stage=3"], "several"),
+        "d": (CHECKPOINTING + PARAMS, "one"), "e": (CHECKPOINTING + ACTIVATIONS, "one"),
+        "f": (CHECKPOINTING + ["zero_stage=3"] + PARAMS, "several"), "g": (CHECKPOINTING + ["zero_stage=3"] + ACTIVATIONS, "several")}
+FULL = {"a": (["zero_stage=1"], "any"), "b": (CHECKPOINTING + ["zero_stage=1"], "any"), "c": (CHECKPOINTING + ["zero_stage=3"], "several"),
+        "h": (CHECKPOINTING + FEW_BITS + ["zero_stage=3"], "several"), "i": (CHECKPOINTING + FEW_BITS, "one"),
+        "j": (CHECKPOINTING + FEW_BITS + IN_BACKWARD, "one"),
+        "k": (CHECKPOINTING + FEW_BITS + ["zero_stage=3", "cpu_offload=[optimizer]"], "several"),
+        "l": (CHECKPOINTING + FEW_BITS + ["zero_stage=3", "cpu_offload=[params,optimizer]"], "several"),
+        "m": (CHECKPOINTING + FEW_BITS + IN_BACKWARD + ["cpu_offload=[optimizer]"], "one"),
+        "n": (CHECKPOINTING + FEW_BITS + IN_BACKWARD + ["cpu_offload=[params,optimizer]"], "one")}
+METHODS = [("LoRA r16 on attention", ["finetuning_type=lora", "lora_target_modules=attention"], LORA),
+           ("LoRA r16 on attention and every expert or MLP", ["finetuning_type=lora"], LORA),
+           ("full", ["finetuning_type=full"], FULL)]
+
+HEAD = """# Which model fits where
+
+Written by `tools/fits.py`; every cell is a plan of `hone estimate NAME device=cuda --ranks N` with the keys of its letter, for
+documents of 4096 tokens, one at a time. A cell is the first setting of the ladder that fits: its letter, GB (10^9 bytes) on each GPU,
+and after a plus sign GB of host memory for each GPU, of which up to 256 are counted on. "–": no setting fits in this version; 4-bit and
+8-bit bases on GPUs are not in it. Tokens a second are measured, on one H200 of 141 GB, with the settings in
+[benchmarks.md](benchmarks.md) and [memory.md](memory.md#host-memory-as-room); where a cell has none, nothing was measured. Plans
+have been within 1 % of what the driver shows on an H200, which is the only GPU that Hone has run on so far; `zero_stage: 3` has been
+run on CPU ranks and on ranks that share one GPU, not yet on several.
+
+Names are those that `hone estimate` and `hone bench step` know; a model of your own: `hone estimate ./FOLDER device=cuda --memory
+80GB`, with the keys below.
+
+| letter | keys |
+|---|---|
+| a | none (full: `zero_stage: 1` on several GPUs) |
+| b | `gradient_checkpointing: true` |
+| c | b, and `zero_stage: 3` |
+| d | b, and `cpu_offload: [params]` |
+| e | b, and `cpu_offload: [params, activations]` |
+| f | c, and `cpu_offload: [params]` |
+| g | c, and `cpu_offload: [params, activations]` |
+| h | c, and few bits: `master_dtype: bfloat16`, `grad_dtype: bfloat16`, `optim: adamw_8bit` |
+| i | b, and few bits |
+| j | i, and the optimizer in backward: `optimizer_in_backward: true`, `max_grad_norm: 0`, `nan_policy: stop`, `gradient_accumulation_steps: 1` |
+| k | h, and `cpu_offload: [optimizer]` |
+| l | h, and `cpu_offload: [params, optimizer]` |
+| m | j, and `cpu_offload: [optimizer]` |
+| n | j, and `cpu_offload: [params, optimizer]` |"""
+
+# Tokens a second of one GPU, where the model, the method and the setting have been measured.
+MEASURED = {
+    ("qwen3-30b-a3b", "LoRA r16 on attention", "1 × 141 GB"): "24,994 tok/s",
+    ("qwen3-30b-a3b", "LoRA r16 on attention", "1 × 24 GB"): "7,714 tok/s",
+    ("qwen3-30b-a3b", "full", "1 × 141 GB"): "9,435 tok/s",
+    ("mixtral-8x7b", "LoRA r16 on attention", "1 × 141 GB"): "9,003 tok/s",
+}
+
+
+def plan(hone, model, keys, ranks):
+    """Bytes a GPU and of host memory, for each rank."""
+    command = [hone, "estimate", model, "device=cuda", "--memory", "1000000GB", "--ranks", str(ranks), "--json", *keys]
+    run = subprocess.run(command, capture_output=True, text=True)
+    if run.returncode != 0:
+        sys.exit(f"{' '.join(command)}\n{run.stderr}")
+    return json.loads(run.stdout)["configured"]
+
+
+def main():
+    hone = sys.argv[1]
+    plans = {}
+
+    def cell(model, method, keys, ladder, machine):
+        name, ranks, memory = machine
+        for letter, (setting, who) in ladder.items():
+            if who != "any" and (who == "several") != (ranks > 1):
+                continue
+            key = (model, method, letter, ranks)
+            if key not in plans:
+                targets = []
+                if method.endswith("MLP"):
+                    targets = ["lora_target_modules=" + ("all-linear" if model in DENSE else "[attention,all-experts]")]
+                plans[key] = plan(hone, model, keys + targets + setting, ranks)
+            entry = plans[key]
+            if entry["total"] <= memory * 1e9 and entry["host"] <= HOST_GB_PER_GPU * 1e9:
+                host = f" + {entry['host'] / 1e9:.0f}" if entry["host"] > 0 else ""
+                speed = MEASURED.get((model, method, name))
+                return f"{letter} {entry['total'] / 1e9:.0f}{host}" + (f"; {speed}" if speed else "")
+        return "–"
+
+    print(HEAD)
+    for method, keys, ladder in METHODS:
+        print(f"\n## {method[0].upper()}{method[1:]}\n")
+        print("| model | " + " | ".join(name for name, _, _ in MACHINES) + " |")
+        print("|---" * (len(MACHINES) + 1) + "|")
+        for model in MODELS:
+            print(f"| {model} | " + " | ".join(cell(model, method, keys, ladder, machine) for machine in MACHINES) + " |")
+
+
+if __name__ == "__main__":
+    main()
