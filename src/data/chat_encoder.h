@@ -8,7 +8,7 @@
 #include "data/encoded_row.h"
 #include "data/rewritten_turns.h"
 #include "data/sample_format.h"
-#include "text/chat_facts.h"
+#include "text/chat_mask.h"
 #include "text/chat_template.h"
 #include "text/prompt_comparison.h"
 #include "text/tokenizer.h"

@@ -3,7 +3,7 @@
 #include <fmt/format.h>
 
 #include "core/error.h"
-#include "text/chat_facts.h"
+#include "text/chat_mask.h"
 #include "text/thinking.h"
 
 namespace hone {

@@ -11,8 +11,8 @@
 
 #include "core/error.h"
 #include "core/json.h"
-#include "text/byte_level.h"
 #include "text/tokenizer.h"
+#include "text/utf8.h"
 
 namespace hone {
 namespace {

@@ -7,7 +7,6 @@
 
 #include "core/error.h"
 #include "core/json.h"
-#include "text/byte_level.h"
 #include "text/regex.h"
 #include "text/utf8.h"
 

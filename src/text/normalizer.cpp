@@ -3,13 +3,149 @@
 #include <fmt/format.h>
 #include <utf8proc.h>
 
+#include <array>
+#include <memory>
+#include <optional>
+
 #include "core/json.h"
-#include "text/precompiled_normalizer.h"
 #include "text/regex.h"
 #include "text/utf8.h"
 
 namespace hone {
+
+// SentencePiece's own normalisation: a compiled table of replacements inside of tokenizer.json.
+
 namespace {
+
+std::optional<std::string> base64_bytes(std::string_view text) {
+  static constexpr std::string_view kDigits = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+  std::array<int8_t, 256> values;
+  values.fill(-1);
+  for (size_t i = 0; i < kDigits.size(); ++i) values[uint8_t(kDigits[i])] = int8_t(i);
+  while (text.ends_with('=')) text.remove_suffix(1);
+  std::string bytes;
+  uint32_t bits = 0;
+  int count = 0;
+  for (const char digit : text) {
+    const int8_t value = values[uint8_t(digit)];
+    if (value < 0) return std::nullopt;
+    bits = bits << 6 | uint32_t(value);
+    count += 6;
+    if (count >= 8) bytes += char(bits >> (count -= 8) & 0xFF);
+  }
+  return bytes;
+}
+
+uint32_t little_endian(std::string_view bytes, size_t at) {
+  uint32_t value = 0;
+  for (size_t i = 0; i < 4; ++i) value |= uint32_t(uint8_t(bytes[at + i])) << (8 * i);
+  return value;
+}
+
+/// SentencePiece's table of replacements: a double-array trie (Aoe 1989; the units of the library Darts-clone) whose
+/// values are offsets into texts that end in a zero byte.
+class CharacterMap {
+ public:
+  explicit CharacterMap(const JsonCursor& json) {
+    const auto bytes = base64_bytes(json.string());
+    if (!bytes) json.fail("the table is not base64");
+    if (bytes->size() < 4) json.fail("the table is too short");
+    const size_t trie_bytes = little_endian(*bytes, 0);
+    if (trie_bytes == 0 || trie_bytes % 4 != 0 || trie_bytes > bytes->size() - 4)
+      json.fail(fmt::format("the table says that its trie has {} bytes, of {}", trie_bytes, bytes->size()));
+    for (size_t at = 4; at < 4 + trie_bytes; at += 4) units_.push_back(little_endian(*bytes, at));
+    texts_ = bytes->substr(4 + trie_bytes);
+    if (valid_utf8_prefix(texts_) != texts_.size()) json.fail("the table's texts are not UTF-8");
+  }
+
+  /// What stands for the shortest beginning of `text` that the table knows: it stands for all of it, as in Hugging Face
+  /// tokenizers and SentencePiece.
+  std::optional<std::string_view> replacement(std::string_view text) const {
+    size_t node = offset(units_[0]);
+    for (const char byte : text) {
+      node ^= uint8_t(byte);
+      if (byte == 0 || node >= units_.size()) return std::nullopt;
+      const uint32_t unit = units_[node];
+      if ((unit & 0x800000FFu) != uint8_t(byte)) return std::nullopt;
+      node ^= offset(unit);
+      if (unit >> 8 & 1) return text_at(node);
+    }
+    return std::nullopt;
+  }
+
+ private:
+  static size_t offset(uint32_t unit) { return size_t{unit >> 10} << ((unit & 0x200u) >> 6); }
+
+  std::optional<std::string_view> text_at(size_t leaf) const {
+    if (leaf >= units_.size()) return std::nullopt;
+    const size_t begin = units_[leaf] & 0x7FFFFFFFu;
+    if (begin >= texts_.size() || (uint8_t(texts_[begin]) & 0xC0) == 0x80) return std::nullopt;  // inside of one
+    return std::string_view(texts_).substr(begin, texts_.find('\0', begin) - begin);
+  }
+
+  std::vector<uint32_t> units_;
+  std::string texts_;
+};
+
+class PrecompiledNormalizer : public Normalizer {
+ public:
+  explicit PrecompiledNormalizer(const JsonCursor& json) : map_(json) {}
+
+  void apply(AlignedText& text) const override {
+    const std::string_view source = text.text();
+    TextRewriter rewriter(text);
+    size_t kept = 0;
+    const auto replace = [&](size_t begin, size_t end) {
+      const auto with = map_.replacement(source.substr(begin, end - begin));
+      if (!with) return false;
+      rewriter.copy(kept, begin);
+      rewriter.replace(begin, end, *with);
+      kept = end;
+      return true;
+    };
+    for (size_t begin = 0; begin < source.size();) {
+      const size_t end = grapheme_end(source, begin);
+      // Only short graphemes are looked up as a whole, others by their characters.
+      constexpr size_t kLongGrapheme = 6;
+      if (end - begin >= kLongGrapheme || !replace(begin, end)) {
+        for (size_t at = begin; at < end;) {
+          const size_t next = at + utf8_step(source, at).length;
+          replace(at, next);
+          at = next;
+        }
+      }
+      begin = end;
+    }
+    if (kept == 0) return;
+    rewriter.copy(kept, source.size());
+    text = rewriter.finish();
+  }
+
+ private:
+  /// The end of the extended grapheme cluster (UAX #29) that begins at `begin`.
+  static size_t grapheme_end(std::string_view text, size_t begin) {
+    Utf8Step last = utf8_step(text, begin);
+    size_t end = begin + last.length;
+    utf8proc_int32_t state = 0;
+    while (end < text.size()) {
+      const Utf8Step step = utf8_step(text, end);
+      const bool both_ascii = last.code < 0x80 && step.code < 0x80;
+      if (both_ascii && !(last.code == '\r' && step.code == '\n')) break;
+      if (utf8proc_grapheme_break_stateful(utf8proc_int32_t(last.code), utf8proc_int32_t(step.code), &state)) break;
+      end += step.length;
+      last = step;
+    }
+    return end;
+  }
+
+  CharacterMap map_;
+};
+
+/// From {"type": "Precompiled", "precompiled_charsmap": base64}. A broken table is a UserError naming the key.
+/// Graphemes follow utf8proc's Unicode version.
+std::unique_ptr<Normalizer> make_precompiled_normalizer(const JsonCursor& json) {
+  return std::make_unique<PrecompiledNormalizer>(json.at("precompiled_charsmap"));
+}
 
 class SequenceNormalizer : public Normalizer {
  public:

@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "core/error.h"
-#include "text/think_tags.h"
 
 namespace hone {
 

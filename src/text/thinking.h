@@ -1,14 +1,28 @@
 // Thoughts in chat templates: the switch that a template has for them, and whether a prompt asks for them.
 #pragma once
 
+#include <array>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "core/json_fwd.h"
 #include "text/chat_template.h"
 
 namespace hone {
+
+// What models write around their thoughts.
+
+inline constexpr std::array<std::pair<std::string_view, std::string_view>, 7> kThinkTags = {{
+    {"<think>", "</think>"},
+    {"<thinking>", "</thinking>"},
+    {"<thought>", "</thought>"},
+    {"<reasoning>", "</reasoning>"},
+    {"<seed:think>", "</seed:think>"},
+    {"[THINK]", "[/THINK]"},
+    {"◁think▷", "◁/think▷"},
+}};
 
 /// The variable by which a template turns thoughts off: `enable_thinking` or `thinking`, the first of them of which
 /// false and true give different prompts for a plain question. Nothing if it has none, or refuses the question.

@@ -11,7 +11,6 @@
 
 #include "text/bpe_merge.h"
 #include "text/json_cursor.h"
-#include "text/piece_cache.h"
 
 namespace hone {
 

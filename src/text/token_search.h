@@ -1,14 +1,56 @@
 // Finds the strings of a set in a text, in a time that grows with the text alone.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <string_view>
 #include <utility>
 #include <vector>
 
-#include "text/token_trie.h"
-
 namespace hone {
+
+// A set of strings with ids that finds those which begin at a position of a text.
+
+/// Immutable; children of a node lie side by side, so that a step touches one or two cache lines.
+class TokenTrie {
+ public:
+  TokenTrie() = default;
+  /// Of equal strings the last one counts; empty ones are left out. Ids are not negative.
+  explicit TokenTrie(std::vector<std::pair<std::string_view, int32_t>> tokens);
+
+  bool empty() const { return nodes_.empty(); }
+
+  /// Calls visit(end, id) for every string that text[position, end) is, shortest first.
+  template <class Visit>
+  void for_each_at(std::string_view text, size_t position, Visit visit) const {
+    if (nodes_.empty() || position >= text.size()) return;
+    uint32_t node = roots_[uint8_t(text[position])];
+    for (size_t end = position + 1; node != kNone; ++end) {
+      if (nodes_[node].id >= 0) visit(end, nodes_[node].id);
+      if (end == text.size()) break;
+      node = child(node, text[end]);
+    }
+  }
+
+ private:
+  friend class TokenSearch;
+  static constexpr uint32_t kNone = ~uint32_t{0};
+  struct Node {
+    int32_t id = -1;  // of the string that ends here; -1: none
+    uint32_t first_child = 0, children = 0;
+  };
+
+  uint32_t child(uint32_t node, char byte) const {
+    const Node& parent = nodes_[node];
+    for (uint32_t i = parent.first_child; i < parent.first_child + parent.children; ++i)
+      if (labels_[i] == byte) return i;
+    return kNone;
+  }
+
+  std::vector<Node> nodes_;
+  std::vector<char> labels_;              // [nodes] the byte that leads to each
+  std::array<uint32_t, 256> roots_ = {};  // by first byte
+};
 
 /// Immutable. An automaton (Aho and Corasick 1975) of the strings written backwards, which reads the text backwards: at
 /// each position it knows the longest string that begins there, however long the strings are.

@@ -1,5 +1,3 @@
-#include "text/tokenizer.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -9,6 +7,11 @@
 
 #include "core/error.h"
 #include "core/json.h"
+#include "text/normalizer.h"
+#include "text/regex.h"
+#include "text/stream_decoder.h"
+#include "text/token_choice.h"
+#include "text/tokenizer.h"
 #include "text/utf8.h"
 
 namespace hone {
@@ -283,6 +286,208 @@ TEST_F(TokenizerDirectory, NamesASpecialTokenThatTheTokenizerLacks) {
   } catch (const UserError& error) {
     EXPECT_THAT(error.message(), testing::HasSubstr("eos_token '</s>'"));
   }
+}
+
+std::string normalized(UnicodeForm form, const std::string& text) {
+  AlignedText aligned(text);
+  make_unicode_normalizer(form)->apply(aligned);
+  return std::string(aligned.text());
+}
+
+TEST(UnicodeForm, ComposesDecomposesAndOrdersMarks) {
+  EXPECT_EQ(normalized(UnicodeForm::kNfc, "xe\u0301y \u212b \u1100\u1161\u11a8"), "x\u00e9y \u00c5 \uac01");
+  EXPECT_EQ(normalized(UnicodeForm::kNfd, "\u00e9\uac01"), "e\u0301\u1100\u1161\u11a8");
+  EXPECT_EQ(normalized(UnicodeForm::kNfc, "a\u0301\u0316"), "\u00e1\u0316");
+  EXPECT_EQ(normalized(UnicodeForm::kNfkc, "\ufb01\u2460\u00b2"), "fi12");
+  EXPECT_EQ(normalized(UnicodeForm::kNfkd, "\u1e9b\u0323"), "s\u0323\u0307");
+}
+
+TEST(UnicodeForm, LongRunsOfMarksGiveWhatShortOnesGive) {
+  // 300 marks of three classes after a letter that takes one of them in: beyond the length from which runs are sorted.
+  std::string run;
+  for (int i = 0; i < 300; ++i) run += i % 3 == 0 ? "\u0315" : i % 3 == 1 ? "\u0316" : "\u0301";
+  std::string below, above, right;
+  for (int i = 0; i < 100; ++i) {
+    below += "\u0316";
+    above += "\u0301";
+    right += "\u0315";
+  }
+  EXPECT_EQ(normalized(UnicodeForm::kNfd, "e" + run + "x"), "e" + below + above + right + "x");
+  EXPECT_EQ(normalized(UnicodeForm::kNfd, std::string("\u00e9") + run), "e" + below + "\u0301" + above + right);
+  EXPECT_EQ(normalized(UnicodeForm::kNfc, "e" + run), "\u00e9" + below + above.substr(2) + right);
+  EXPECT_EQ(normalized(UnicodeForm::kNfkd, "\ufb01" + run + run), "fi" + below + below + above + above + right + right);
+  std::string ligatures;
+  for (int i = 0; i < 100; ++i) ligatures += "\ufdfa\u0301";
+  EXPECT_EQ(normalized(UnicodeForm::kNfc, ligatures), ligatures);
+}
+
+TEST(UnicodeForm, ChangedBytesPointToTheCharactersTheyCameFrom) {
+  const std::string text = "ab\u00e9e\u0301\u212bz";  // 2 + 2 + 3 + 3 + 1 bytes
+  AlignedText aligned(text);
+  make_unicode_normalizer(UnicodeForm::kNfc)->apply(aligned);
+  ASSERT_EQ(aligned.text(), "ab\u00e9\u00e9\u00c5z");
+  EXPECT_EQ(aligned.origin(2, 4), (ByteRange{2, 4}));
+  EXPECT_EQ(aligned.origin(4, 6), (ByteRange{4, 7}));
+  EXPECT_EQ(aligned.origin(6, 8), (ByteRange{7, 10}));
+  EXPECT_EQ(aligned.origin(8, 9), (ByteRange{10, 11}));
+}
+
+TEST(UnicodeForm, NoInertCharacterIsTheSecondHalfOfAComposition) {
+  for (char32_t code = 0x80; code < 0x110000; ++code) {
+    if (code >= 0xD800 && code < 0xE000) continue;
+    std::string character;
+    append_utf8(character, code);
+    const std::string parts = normalized(UnicodeForm::kNfd, character);
+    size_t last = parts.size() - 1;
+    while ((uint8_t(parts[last]) & 0xC0) == 0x80) --last;
+    if (last == 0 || normalized(UnicodeForm::kNfc, parts) != character) continue;
+    ASSERT_FALSE(is_inert(utf8_step(parts, last).code, UnicodeForm::kNfc)) << std::hex << uint32_t(code);
+  }
+}
+
+using testing::HasSubstr;
+
+std::vector<std::string> matches(const std::string& pattern, const std::string& text) {
+  const Regex regex(pattern, "test");
+  RegexMatches walk(regex);
+  walk.start(text);
+  std::vector<std::string> found;
+  while (const auto match = walk.next()) found.push_back(text.substr(match->begin, match->end - match->begin));
+  return found;
+}
+
+TEST(Regex, HasOnigurumasMeaningOfAnchorsAndDot) {
+  EXPECT_THAT(matches("^a", "a\na\r\na"), ElementsAre("a", "a", "a"));
+  EXPECT_THAT(matches("a$", "a\na\r\na"), ElementsAre("a", "a"));
+  EXPECT_THAT(matches(".", "a\nb\r"), ElementsAre("a", "b", "\r"));
+}
+
+TEST(Regex, ReadsIntervalsAsOnigurumaDoes) {
+  EXPECT_THAT(matches("a{,2}b", "aaab{,2}"), ElementsAre("aab"));
+  EXPECT_THAT(matches("a{2}", "aaaaa"), ElementsAre("aa", "aa"));
+  EXPECT_THAT(matches("a{x}", "a{x}"), ElementsAre("a{x}"));
+}
+
+TEST(Regex, WhiteSpaceIsUnicodesWithoutTheVowelSeparator) {
+  EXPECT_THAT(matches("\\s", "\u0085\u00a0\u180e\u200b\u2028\u3000"),
+              ElementsAre("\u0085", "\u00a0", "\u2028", "\u3000"));
+}
+
+TEST(Regex, LettersOfLaterUnicodeVersionsCount) {
+  EXPECT_THAT(matches("\\p{L}+", "a\U00031350b"), ElementsAre("a\U00031350b"));
+  EXPECT_THAT(matches("[\\p{P}\\p{S}]+", "x\U0001FA77!"), ElementsAre("\U0001FA77!"));
+  EXPECT_THAT(matches("\\p{Han}", "\U00031350\U00016D43"), ElementsAre("\U00031350"));
+}
+
+TEST(Regex, ScriptsAreNotScriptExtensions) {
+  // U+3001 is common punctuation that the extensions give to Han.
+  EXPECT_THAT(matches("\\p{Han}+", "漢、字"), ElementsAre("漢", "字"));
+}
+
+TEST(Regex, CaselessContractionsFoldTheLongS) {
+  EXPECT_THAT(matches("(?i:'s|'t)", "'S'ſ'T"), ElementsAre("'S", "'ſ", "'T"));
+}
+
+TEST(Regex, EmptyMatchesAdvance) { EXPECT_THAT(matches("x*", "éxx"), ElementsAre("", "xx")); }
+
+TEST(Regex, MatchesFarBeyondTheJitStack) {
+  const std::string text(300'000, 'a');
+  EXPECT_THAT(matches("(?:a|b)+", text), ElementsAre(text));
+}
+
+TEST(Regex, RefusesWhatMeansSomethingElse) {
+  for (const char* pattern : {"[a&&b]", "[[:alpha:]]", "[a[b]]", "(?<x>a)", "(a)\\1", "\\k<x>", "\\R", "\\X", "a{1,2}+",
+                              "(?m:.)", "a(?i)b", "(*ACCEPT)", "\\pL", "\\xE9", "\\C", "\\Qa\\E", "\\"}) {
+    try {
+      const Regex regex(pattern, "tokenizer.json: pre_tokenizer.pattern");
+      ADD_FAILURE() << pattern << " was accepted";
+    } catch (const UserError& error) {
+      EXPECT_EQ(error.where(), "tokenizer.json: pre_tokenizer.pattern");
+      EXPECT_THAT(error.message(), HasSubstr("not supported")) << pattern;
+    }
+  }
+}
+
+TEST(Regex, NamesAPatternThatDoesNotCompile) {
+  for (const char* pattern : {"(a", "a)", "*", "[z-a]", "\\p{Nope}", "(?<=a+)b"})
+    EXPECT_THROW(Regex(pattern, "here"), UserError) << pattern;
+}
+
+std::string streamed(const Tokenizer& tokenizer, const std::vector<int32_t>& ids, bool skip_special_tokens) {
+  StreamDecoder decoder(tokenizer, skip_special_tokens);
+  std::string text;
+  for (const int32_t id : ids) {
+    text += decoder.push(id);
+    EXPECT_EQ(valid_utf8_prefix(text), text.size());
+  }
+  return text + decoder.finish();
+}
+
+TEST(StreamDecoder, PiecesConcatenateToTheWholeDecoding) {
+  for (const char* name : {"qwen3", "deepseek", "gpt_oss", "mixtral"}) {
+    const Tokenizer tokenizer = Tokenizer::load(kFixtures / name);
+    for (const auto& row : read_json_file(kFixtures / name / "encodings.json", 64 << 20)) {
+      const std::vector<int32_t> ids = row["ids"];
+      EXPECT_EQ(streamed(tokenizer, ids, false), tokenizer.decode(ids, false)) << name;
+      EXPECT_EQ(streamed(tokenizer, ids, true), tokenizer.decode(ids, true)) << name;
+    }
+  }
+}
+
+TEST(StreamDecoder, RandomIdsDecodeAsAWholeDoes) {
+  const Tokenizer tokenizer = Tokenizer::load(kFixtures / "qwen3");
+  for (uint32_t seed = 0; seed < 100; ++seed) {
+    std::mt19937 random(seed);
+    std::vector<int32_t> ids(random() % 50);
+    for (int32_t& id : ids) id = int32_t(random() % uint32_t(tokenizer.vocab_size()));
+    EXPECT_EQ(streamed(tokenizer, ids, false), tokenizer.decode(ids, false)) << "seed " << seed;
+  }
+}
+
+TEST(StreamDecoder, HoldsACharacterBackUntilItIsWhole) {
+  const Tokenizer tokenizer = Tokenizer::load(kFixtures / "qwen3");
+  StreamDecoder decoder(tokenizer, false);
+  // The four bytes of U+1F600 as byte tokens.
+  const char* bytes[] = {"ð", "Ł", "ĺ", "Ģ"};
+  for (int i = 0; i < 3; ++i) EXPECT_EQ(decoder.push(*tokenizer.token_to_id(bytes[i])), "");
+  EXPECT_EQ(decoder.push(*tokenizer.token_to_id(bytes[3])), "\U0001F600");
+  EXPECT_EQ(decoder.push(*tokenizer.token_to_id(bytes[0])), "");
+  EXPECT_EQ(decoder.finish(), "\uFFFD");
+  EXPECT_EQ(decoder.finish(), "");
+}
+
+using testing::Contains;
+
+Tokenizer qwen() {
+  return Tokenizer::load(std::string(HONE_SOURCE_DIR) + "/tests/fixtures/tokenizers/qwen3/tokenizer.json");
+}
+
+std::string refused(const Json& special, std::vector<std::string> eot = {}) {
+  try {
+    Tokenizer tokenizer = qwen();
+    tokenizer.choose(TokenChoice::parse(special, std::move(eot), "special_tokens"));
+  } catch (const UserError& error) {
+    return error.what();
+  }
+  return "";
+}
+
+TEST(TokenChoice, GivesTokensARole) {
+  Tokenizer tokenizer = qwen();
+  EXPECT_FALSE(tokenizer.special_tokens().eos);
+  tokenizer.choose(TokenChoice::parse({{"eos_token", "<|im_end|>"}, {"pad_token", nullptr}}, {"<|endoftext|>"}, ""));
+  const SpecialTokens& special = tokenizer.special_tokens();
+  EXPECT_EQ(special.eos, tokenizer.token_to_id("<|im_end|>"));
+  EXPECT_FALSE(special.pad);
+  EXPECT_THAT(special.stop, Contains(*tokenizer.token_to_id("<|im_end|>")));
+  EXPECT_THAT(special.stop, Contains(*tokenizer.token_to_id("<|endoftext|>")));
+}
+
+TEST(TokenChoice, RefusesWhatTheTokenizerDoesNotHave) {
+  EXPECT_THAT(refused({{"eos_token", "<|no_such|>"}}), HasSubstr("no token '<|no_such|>'"));
+  EXPECT_THAT(refused(Json::object(), {"<|no_such|>"}), HasSubstr("eot_tokens"));
+  EXPECT_THAT(refused({{"mask_token", "x"}}), HasSubstr("has no 'mask_token'"));
+  EXPECT_THAT(refused({{"eos_token", 3}}), HasSubstr("not a token"));
 }
 
 }  // namespace

@@ -5,7 +5,7 @@
 #include <fstream>
 
 #include "core/json.h"
-#include "text/byte_level.h"
+#include "text/utf8.h"
 
 namespace hone {
 

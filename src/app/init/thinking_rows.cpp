@@ -3,7 +3,7 @@
 #include "core/error.h"
 #include "data/conversation_format.h"
 #include "data/dataset_reader.h"
-#include "text/chat_facts.h"
+#include "text/chat_mask.h"
 #include "text/thinking.h"
 #include "text/tokenizer.h"
 

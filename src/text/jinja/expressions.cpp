@@ -4,11 +4,7 @@
 
 #include "text/jinja/arithmetic.h"
 #include "text/jinja/characters.h"
-#include "text/jinja/filters.h"
 #include "text/jinja/interpreter.h"
-#include "text/jinja/interpreter_guards.h"
-#include "text/jinja/methods.h"
-#include "text/jinja/predicates.h"
 #include "text/jinja/python_text.h"
 
 namespace hone::jinja {

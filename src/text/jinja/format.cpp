@@ -6,9 +6,9 @@
 #include <cmath>
 #include <optional>
 
+#include "text/jinja/arithmetic.h"
 #include "text/jinja/characters.h"
 #include "text/jinja/interpreter.h"
-#include "text/jinja/numbers.h"
 #include "text/jinja/python_text.h"
 
 namespace hone::jinja {

@@ -110,4 +110,57 @@ class Interpreter {
   std::vector<std::shared_ptr<Namespace>> namespaces_;
 };
 
+// Bounds the recursion of the interpreter.
+
+class Interpreter::DepthGuard {
+ public:
+  explicit DepthGuard(Interpreter& interpreter) : interpreter_(interpreter) {
+    if (interpreter.depth_ >= interpreter.limits_.max_depth) {
+      throw TemplateError("the template recurses too deep", 0, "look for a macro that always calls itself");
+    }
+    ++interpreter.depth_;
+  }
+  ~DepthGuard() { --interpreter_.depth_; }
+  DepthGuard(const DepthGuard&) = delete;
+  DepthGuard& operator=(const DepthGuard&) = delete;
+
+ private:
+  Interpreter& interpreter_;
+};
+
+// Filters: {{ value | name(arguments) }}.
+
+using Filter = Value (*)(Interpreter& interpreter, const Value& subject, const Arguments& arguments);
+
+/// The filter `name`, or null. They are Jinja2's, but tojson is the one of Hugging Face's chat templates: plain JSON,
+/// nothing escaped for HTML.
+Filter find_filter(std::string_view name);
+
+/// The part of the filters that work on text, and the part that work on sequences; null if `name` is not there.
+Filter find_text_filter(std::string_view name);
+Filter find_sequence_filter(std::string_view name);
+
+// Tests: {{ value is name(arguments) }}.
+
+using Predicate = bool (*)(Interpreter& interpreter, const Value& subject, const Arguments& arguments);
+
+/// The test `name`, or null.
+Predicate find_predicate(std::string_view name);
+
+// Methods of strings, dicts and lists.
+
+using Method = Value (*)(Interpreter& interpreter, const Value& self, const Arguments& arguments);
+
+/// The method `name` of the type of `object`, or null. Methods that would change a list or dict exist only to refuse
+/// the call: the sandbox of Hugging Face's templates has immutable containers too.
+Method find_method(const Value& object, std::string_view name);
+
+/// The methods of str, which are many.
+Method find_string_method(std::string_view name);
+
+// The functions that every template can call.
+
+/// range, dict, namespace, raise_exception, strftime_now.
+std::vector<std::pair<std::string, Value>> global_functions();
+
 }  // namespace hone::jinja

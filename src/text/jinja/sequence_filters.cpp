@@ -6,10 +6,8 @@
 
 #include "text/jinja/arithmetic.h"
 #include "text/jinja/characters.h"
-#include "text/jinja/filters.h"
 #include "text/jinja/interpreter.h"
-#include "text/jinja/numbers.h"
-#include "text/jinja/string_operations.h"
+#include "text/jinja/marked_string.h"
 
 namespace hone::jinja {
 

@@ -2,9 +2,7 @@
 
 #include <algorithm>
 
-#include "text/jinja/globals.h"
 #include "text/jinja/interpreter.h"
-#include "text/jinja/interpreter_guards.h"
 
 namespace hone::jinja {
 

@@ -6,8 +6,7 @@
 #include "text/jinja/characters.h"
 #include "text/jinja/format.h"
 #include "text/jinja/interpreter.h"
-#include "text/jinja/methods.h"
-#include "text/jinja/string_operations.h"
+#include "text/jinja/marked_string.h"
 
 namespace hone::jinja {
 

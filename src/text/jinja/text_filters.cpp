@@ -5,13 +5,12 @@
 #include <cmath>
 #include <unordered_map>
 
+#include "text/jinja/arithmetic.h"
 #include "text/jinja/characters.h"
-#include "text/jinja/filters.h"
 #include "text/jinja/format.h"
 #include "text/jinja/interpreter.h"
-#include "text/jinja/numbers.h"
+#include "text/jinja/marked_string.h"
 #include "text/jinja/python_text.h"
-#include "text/jinja/string_operations.h"
 
 namespace hone::jinja {
 
