@@ -15,11 +15,11 @@
 #include <sstream>
 
 #include "app/verify/replay.h"
+#include "core/checksum.h"
 #include "core/cpu_features.h"
 #include "core/cuda_device.h"
 #include "core/philox.h"
 #include "core/thread_pool.h"
-#include "core/xxhash64.h"
 #include "device_main.h"
 #include "models/registry.h"
 #include "params/frozen_weights.h"

@@ -14,11 +14,11 @@
 #include <vector>
 
 #include "core/buffer.h"
+#include "core/checksum.h"
 #include "core/cuda_device.h"
 #include "core/error.h"
 #include "core/thread_pool.h"
 #include "core/transfer.h"
-#include "core/xxhash64.h"
 #include "dist/connect_ranks.h"
 #include "dist/rendezvous.h"
 

@@ -16,7 +16,7 @@
 #include "app/launched_ranks.h"
 #include "app/output.h"
 #include "core/error.h"
-#include "core/version.h"
+#include "core/program.h"
 #include "report/terminal.h"
 
 namespace hone {

@@ -18,7 +18,6 @@
 #include "core/durable_file.h"
 #include "core/error.h"
 #include "core/quiet_thread.h"
-#include "core/temporary.h"
 
 namespace hone {
 

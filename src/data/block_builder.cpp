@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "core/checksum.h"
 #include "core/error.h"
-#include "core/xxhash64.h"
 
 namespace hone {
 

@@ -6,10 +6,10 @@
 #include <cstring>
 #include <vector>
 
+#include "core/checksum.h"
 #include "core/durable_file.h"
 #include "core/error.h"
 #include "core/untrusted_json.h"
-#include "core/xxhash64.h"
 
 namespace hone {
 

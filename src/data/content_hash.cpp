@@ -10,11 +10,11 @@
 #include <optional>
 #include <vector>
 
+#include "core/checksum.h"
 #include "core/durable_file.h"
 #include "core/error.h"
 #include "core/thread_pool.h"
 #include "core/untrusted_json.h"
-#include "core/xxhash64.h"
 
 namespace hone {
 

@@ -6,10 +6,10 @@
 #include <exception>
 #include <optional>
 
+#include "core/checksum.h"
 #include "core/error.h"
+#include "core/program.h"
 #include "core/thread_pool.h"
-#include "core/version.h"
-#include "core/xxhash64.h"
 #include "data/contrary_columns.h"
 #include "data/row_batches.h"
 #include "data/token_cache.h"

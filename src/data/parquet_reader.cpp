@@ -7,7 +7,7 @@
 
 #include "core/error.h"
 #include "core/json.h"
-#include "core/module_path.h"
+#include "core/program.h"
 #include "data/parquet_module.h"
 
 namespace hone {

@@ -2,8 +2,8 @@
 
 #include <utility>
 
+#include "core/checksum.h"
 #include "core/error.h"
-#include "core/xxhash64.h"
 
 namespace hone {
 

@@ -5,7 +5,7 @@
 #include <span>
 #include <string_view>
 
-#include "core/xxhash64.h"
+#include "core/checksum.h"
 
 namespace hone {
 

@@ -10,11 +10,11 @@
 #include <cerrno>
 #include <cstring>
 
+#include "core/checksum.h"
 #include "core/durable_file.h"
 #include "core/error.h"
 #include "core/thread_pool.h"
 #include "core/untrusted_json.h"
-#include "core/xxhash64.h"
 #include "data/block_file.h"
 
 namespace hone {

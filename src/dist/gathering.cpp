@@ -6,8 +6,8 @@
 #include <algorithm>
 
 #include "core/error.h"
+#include "core/program.h"
 #include "core/untrusted_json.h"
-#include "core/version.h"
 
 namespace hone {
 

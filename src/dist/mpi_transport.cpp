@@ -6,7 +6,7 @@
 #include <filesystem>
 
 #include "core/error.h"
-#include "core/module_path.h"
+#include "core/program.h"
 #include "dist/mpi_module.h"
 #include "dist/patient_wait.h"
 

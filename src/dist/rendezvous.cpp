@@ -8,7 +8,7 @@
 #include <thread>
 
 #include "core/error.h"
-#include "core/version.h"
+#include "core/program.h"
 #include "dist/deadline.h"
 #include "dist/gathering.h"
 

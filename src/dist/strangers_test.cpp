@@ -16,7 +16,7 @@
 
 #include "core/json.h"
 #include "core/philox.h"
-#include "core/version.h"
+#include "core/program.h"
 #include "dist/channel_testing.h"
 #include "dist/gathering.h"
 #include "dist/tcp_transport.h"

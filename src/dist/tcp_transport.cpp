@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "core/error.h"
-#include "core/version.h"
+#include "core/program.h"
 #include "dist/callers.h"
 #include "dist/deadline.h"
 #include "dist/patient_wait.h"

@@ -8,7 +8,7 @@
 #include <optional>
 #include <set>
 
-#include "core/version.h"
+#include "core/program.h"
 #include "report/http_responder.h"
 
 namespace hone {

@@ -9,7 +9,7 @@
 #include <system_error>
 
 #include "core/error.h"
-#include "core/version.h"
+#include "core/program.h"
 #include "report/efficiency.h"
 #include "report/humanise.h"
 #include "report/metrics_file.h"

@@ -8,7 +8,7 @@
 #include <chrono>
 #include <system_error>
 
-#include "core/crc32c.h"
+#include "core/checksum.h"
 
 namespace hone {
 namespace {

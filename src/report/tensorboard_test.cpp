@@ -6,7 +6,7 @@
 #include <cmath>
 #include <limits>
 
-#include "core/crc32c.h"
+#include "core/checksum.h"
 #include "report/folder_testing.h"
 
 namespace hone {

@@ -3,16 +3,82 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <charconv>
+#include <fstream>
+#include <optional>
+#include <string>
 #include <vector>
 
 #include "core/cpu_features.h"
-#include "core/cuda_code.h"
 #include "core/cuda_device.h"
 #include "core/error.h"
 #include "core/numa.h"
-#include "session/host_memory.h"
+
+namespace hone::cuda {
+namespace {
+
+bool runs_on(std::string_view architecture, int capability) {
+  constexpr std::string_view kPtx = "compute_";
+  const bool ptx = architecture.starts_with(kPtx);
+  if (ptx) architecture.remove_prefix(kPtx.size());
+  int compiled = 0;
+  const auto [end, error] = std::from_chars(architecture.data(), architecture.data() + architecture.size(), compiled);
+  if (error != std::errc()) return false;
+  const std::string_view suffix(end, static_cast<size_t>(architecture.data() + architecture.size() - end));
+  if (suffix == "a") return capability == compiled;
+  if (!suffix.empty()) return false;
+  return capability >= compiled && (ptx || capability / 10 == compiled / 10);
+}
+
+}  // namespace
+
+bool has_code_for(std::string_view architectures, int major, int minor) {
+  constexpr std::string_view kSeparators = " ,;";
+  while (true) {
+    const size_t begin = architectures.find_first_not_of(kSeparators);
+    if (begin == std::string_view::npos) return false;
+    architectures.remove_prefix(begin);
+    const std::string_view one = architectures.substr(0, architectures.find_first_of(kSeparators));
+    if (runs_on(one, 10 * major + minor)) return true;
+    architectures.remove_prefix(one.size());
+  }
+}
+
+}  // namespace hone::cuda
 
 namespace hone {
+namespace {
+
+/// A "Name:   123 kB" line of a /proc file, in bytes; 0 if it has none.
+uint64_t kilobytes_field(const char* path, const std::string& name) {
+  std::ifstream file(path);
+  std::string line;
+  while (std::getline(file, line)) {
+    if (line.starts_with(name + ":")) return std::stoull(line.substr(name.size() + 1)) * 1024;
+  }
+  return 0;
+}
+
+/// What the control group still allows (version 2); none without a limit.
+std::optional<uint64_t> group_allowance() {
+  std::ifstream limit_file("/sys/fs/cgroup/memory.max"), used_file("/sys/fs/cgroup/memory.current");
+  uint64_t limit = 0, used = 0;
+  if (!(limit_file >> limit) || !(used_file >> used)) return std::nullopt;
+  return limit > used ? limit - used : 0;
+}
+
+}  // namespace
+
+uint64_t available_host_memory() {
+  const uint64_t available = kilobytes_field("/proc/meminfo", "MemAvailable");
+  return std::min(available, group_allowance().value_or(available));
+}
+uint64_t allocatable_host_memory() {
+  const std::optional<uint64_t> allowance = group_allowance();
+  return allowance ? *allowance : available_host_memory();
+}
+uint64_t resident_bytes() { return kilobytes_field("/proc/self/status", "VmRSS"); }
+uint64_t peak_resident_bytes() { return kilobytes_field("/proc/self/status", "VmHWM"); }
 
 uint64_t available_memory(Device device) {
   return device.kind == DeviceKind::kCpu ? available_host_memory() : cuda::memory_count(device.index).free;

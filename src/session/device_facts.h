@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 
 #include "core/device.h"
 
@@ -40,4 +41,26 @@ std::string device_name(Device device);
 /// "cpu (…)" or "cuda:0 (NVIDIA H200)"
 std::string device_text(Device device);
 
+// Memory of this process and of the machine, in bytes.
+
+/// Free memory and caches the system would give up (MemAvailable), within the limits of the control group.
+uint64_t available_host_memory();
+/// What could be allocated and used: what the control group still allows where it has a limit, since some virtual
+/// machines get memory as they use it and show less at first; else as above.
+uint64_t allocatable_host_memory();
+/// Resident set of this process now, and its largest since the start.
+uint64_t resident_bytes();
+uint64_t peak_resident_bytes();
+
 }  // namespace hone
+
+namespace hone::cuda {
+
+// For which GPUs a build has code.
+
+/// Whether code compiled for `architectures` runs on a GPU of compute capability major.minor. They are written as nvcc
+/// does, separated by white space, "," or ";": machine code "80" runs on 8.0 and later GPUs of its major version,
+/// "90a" on 9.0 alone, and "compute_80" (PTX) on 8.0 and everything later. Others are not counted.
+bool has_code_for(std::string_view architectures, int major, int minor);
+
+}  // namespace hone::cuda

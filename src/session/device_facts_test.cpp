@@ -1,13 +1,14 @@
-#include "session/device_facts.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+
 #include <sched.h>
 
 #include <algorithm>
+#include <vector>
 
 #include "core/cuda_device.h"
 #include "core/error.h"
+#include "session/device_facts.h"
 
 namespace hone {
 namespace {
@@ -64,5 +65,53 @@ TEST(RankThreads, ShareTheCoresThatTheProcessMayRunOn) {
   ASSERT_EQ(sched_setaffinity(0, sizeof before, &before), 0);
 }
 
+TEST(HostMemory, WhatIsWrittenBecomesResidentAndThePeakStays) {
+  constexpr size_t kBytes = size_t{64} << 20;
+  EXPECT_GT(available_host_memory(), 0u);
+  const uint64_t before = resident_bytes();
+  ASSERT_GT(before, 0u);
+  {
+    const std::vector<char> memory(kBytes, 1);
+    EXPECT_EQ(memory[kBytes / 2], 1);
+    EXPECT_GE(resident_bytes(), before + kBytes / 2);
+  }
+  EXPECT_GE(peak_resident_bytes(), before + kBytes / 2);
+  EXPECT_GE(peak_resident_bytes(), resident_bytes());
+}
+
 }  // namespace
 }  // namespace hone
+
+namespace hone::cuda {
+namespace {
+
+TEST(CudaCode, MachineCodeRunsOnItsMajorVersionFromItsMinorOn) {
+  EXPECT_TRUE(has_code_for("80", 8, 0));
+  EXPECT_TRUE(has_code_for("80", 8, 9));
+  EXPECT_FALSE(has_code_for("86", 8, 0));
+  EXPECT_FALSE(has_code_for("80", 9, 0));
+  EXPECT_FALSE(has_code_for("120", 10, 0));
+  EXPECT_TRUE(has_code_for("120", 12, 1));
+}
+
+TEST(CudaCode, ArchitectureSpecificCodeRunsOnOneVersion) {
+  EXPECT_TRUE(has_code_for("90a", 9, 0));
+  EXPECT_FALSE(has_code_for("90a", 8, 0));
+  EXPECT_FALSE(has_code_for("90a", 10, 0));
+  EXPECT_FALSE(has_code_for("100a", 10, 3));
+}
+
+TEST(CudaCode, PtxRunsOnEverythingLater) {
+  EXPECT_TRUE(has_code_for("90a, compute_80", 12, 0));
+  EXPECT_TRUE(has_code_for("compute_80", 8, 6));
+  EXPECT_FALSE(has_code_for("compute_80", 7, 5));
+}
+
+TEST(CudaCode, ListsAreReadAndOthersAreNotCounted) {
+  EXPECT_TRUE(has_code_for("80;90a", 9, 0));
+  EXPECT_TRUE(has_code_for("80 90a", 8, 6));
+  for (const char* list : {"", ",", "native", "90x", "a", "sm_90"}) EXPECT_FALSE(has_code_for(list, 9, 0)) << list;
+}
+
+}  // namespace
+}  // namespace hone::cuda

@@ -8,7 +8,6 @@
 
 #include "core/durable_file.h"
 #include "core/error.h"
-#include "core/temporary.h"
 #include "train/training_state.h"
 #include "weights/checkpoint.h"
 
@@ -19,7 +18,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::string_view kPrefix = "checkpoint-";
-/// Endings of temporary names (core/temporary.h): replaced by a new one, being deleted.
+/// Endings of temporary names (core/durable_file.h): replaced by a new one, being deleted.
 constexpr std::string_view kReplaced = "old", kDeleted = "deleted";
 constexpr std::string_view kDamaged = ".damaged";
 constexpr const char* kState = "training_state.json";

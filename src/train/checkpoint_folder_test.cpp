@@ -7,7 +7,6 @@
 #include "core/durable_file.h"
 #include "core/error.h"
 #include "core/root_testing.h"
-#include "core/temporary.h"
 #include "train/training_state.h"
 #include "weights/safetensors.h"
 

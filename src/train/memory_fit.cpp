@@ -6,7 +6,6 @@
 
 #include "core/error.h"
 #include "session/device_facts.h"
-#include "session/host_memory.h"
 #include "train/recompute.h"
 
 namespace hone {

@@ -8,7 +8,6 @@
 
 #include "core/durable_file.h"
 #include "core/error.h"
-#include "core/temporary.h"
 #include "session/loaded_model.h"
 #include "train/checkpoint_folder.h"
 

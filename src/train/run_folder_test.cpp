@@ -3,9 +3,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "core/durable_file.h"
 #include "core/error.h"
 #include "core/root_testing.h"
-#include "core/temporary.h"
 #include "report/console.h"
 #include "train/checkpoint_folder.h"
 #include "train/training_state.h"

@@ -10,7 +10,6 @@
 #include "data/repeats.h"
 #include "report/humanise.h"
 #include "session/device_facts.h"
-#include "session/host_memory.h"
 #include "train/data_identity.h"
 #include "train/model_flops.h"
 #include "train/saved_chat.h"

@@ -6,7 +6,6 @@
 #include "dist/local_process.h"
 #include "report/heat_map.h"
 #include "session/device_facts.h"
-#include "session/host_memory.h"
 #include "train/model_flops.h"
 #include "train/trainer.h"
 #include "train/training_info.h"

@@ -5,7 +5,7 @@
 
 #include <cmath>
 
-#include "core/version.h"
+#include "core/program.h"
 
 namespace hone {
 

@@ -4,11 +4,10 @@
 
 #include <algorithm>
 
-#include "core/crc32c.h"
+#include "core/checksum.h"
 #include "core/durable_file.h"
 #include "core/error.h"
 #include "core/file_bytes.h"
-#include "core/temporary.h"
 #include "core/untrusted_json.h"
 
 namespace hone {

@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include "core/crc32c.h"
+#include "core/checksum.h"
 #include "core/error.h"
 #include "core/json.h"
 #include "core/root_testing.h"

@@ -11,7 +11,7 @@
 #include <mutex>
 #include <vector>
 
-#include "core/crc32c.h"
+#include "core/checksum.h"
 #include "core/error.h"
 #include "weights/adapter.h"
 #include "weights/merged_tensor.h"

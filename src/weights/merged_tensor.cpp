@@ -7,7 +7,7 @@
 #include <cmath>
 #include <cstring>
 
-#include "core/crc32c.h"
+#include "core/checksum.h"
 #include "core/error.h"
 #include "core/philox.h"
 #include "kernels/cpu/row_math/row_math.h"

@@ -10,7 +10,7 @@
 #include <filesystem>
 #include <functional>
 
-#include "core/temporary.h"
+#include "core/durable_file.h"
 #include "weights/manifest.h"
 
 namespace hone {

@@ -8,7 +8,6 @@
 #include "core/error.h"
 #include "core/folder_lock.h"
 #include "core/root_testing.h"
-#include "core/temporary.h"
 
 namespace hone {
 namespace {

@@ -8,10 +8,9 @@
 #include <cstring>
 #include <utility>
 
-#include "core/crc32c.h"
+#include "core/checksum.h"
 #include "core/durable_file.h"
 #include "core/error.h"
-#include "core/temporary.h"
 
 namespace hone {
 

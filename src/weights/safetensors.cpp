@@ -13,10 +13,9 @@
 #include <set>
 #include <utility>
 
-#include "core/crc32c.h"
+#include "core/checksum.h"
 #include "core/durable_file.h"
 #include "core/error.h"
-#include "core/temporary.h"
 #include "core/untrusted_json.h"
 
 namespace hone {

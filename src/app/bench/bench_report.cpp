@@ -8,7 +8,7 @@
 #include "app/output.h"
 #include "core/cpu_features.h"
 #include "core/json.h"
-#include "core/version.h"
+#include "core/program.h"
 #include "session/device_facts.h"
 #include "weights/checkpoint.h"
 

@@ -5,7 +5,7 @@
 #include <algorithm>
 
 #include "app/config/schema.h"
-#include "core/version.h"
+#include "core/program.h"
 
 namespace hone {
 namespace {

@@ -13,9 +13,9 @@
 #include "core/json.h"
 #include "core/numa.h"
 #include "core/nvml.h"
-#include "core/version.h"
+#include "core/program.h"
 #include "report/humanise.h"
-#include "session/host_memory.h"
+#include "session/device_facts.h"
 
 namespace hone {
 

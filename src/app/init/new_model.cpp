@@ -14,7 +14,7 @@
 #include "models/registry.h"
 #include "params/random_weights.h"
 #include "report/humanise.h"
-#include "session/host_memory.h"
+#include "session/device_facts.h"
 #include "text/tokenizer.h"
 #include "weights/checkpoint.h"
 #include "weights/model_folder.h"

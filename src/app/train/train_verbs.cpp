@@ -11,7 +11,7 @@
 #include "app/launched_ranks.h"
 #include "app/merge/merge.h"
 #include "app/output.h"
-#include "core/crc32c.h"
+#include "core/checksum.h"
 #include "core/error.h"
 #include "core/untrusted_json.h"
 #include "report/console.h"

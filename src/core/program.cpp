@@ -1,8 +1,10 @@
-#include "core/module_path.h"
+#include "core/program.h"
 
 #include <system_error>
 
 namespace hone {
+
+const char* version() { return HONE_VERSION; }
 
 std::filesystem::path module_path(const char* file) {
   std::error_code error;

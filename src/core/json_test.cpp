@@ -1,12 +1,15 @@
-#include "core/ordered_object.h"
-
 #include <gtest/gtest.h>
 
 #include <chrono>
+#include <fstream>
 #include <map>
+#include <sstream>
 #include <string>
 
+#include "core/error.h"
 #include "core/json.h"
+#include "core/ordered_object.h"
+#include "core/untrusted_json.h"
 
 namespace hone {
 namespace {
@@ -96,6 +99,66 @@ TEST(OrderedObject, TimeGrowsWithTheNumberOfNames) {
   // 2 and what caches and a busy machine do; comparing a key with all before it gives 4.
   EXPECT_LT(whole, 3 * half);
   EXPECT_LT(whole, 2.0);
+}
+
+std::string nested(size_t depth) { return std::string(depth, '[') + std::string(depth, ']'); }
+
+TEST(UntrustedJson, DeepNestingIsRefusedAndTextIsNot) {
+  EXPECT_TRUE(parse_json(nested(64)).is_array());
+  EXPECT_TRUE(parse_json(nested(65)).is_discarded());
+  EXPECT_TRUE(parse_json(nested(1'000'000)).is_discarded());
+  EXPECT_TRUE(parse_json(R"({"a": ")" + std::string(1000, '[') + R"(\""})").is_object());
+  EXPECT_TRUE(parse_json("{").is_discarded());
+  std::istringstream file(R"({"b": 1, "a": 2})");
+  EXPECT_EQ(parse_json(file).begin().key(), "b");
+}
+
+TEST(UntrustedJson, MillionsOfEmptyListsAreRefused) {
+  std::string lists = "[[]", texts = "[\"[],[]\"";
+  for (int i = 0; i < 9'000'000; ++i) lists += ",[]";
+  for (int i = 0; i < 1'000'000; ++i) texts += ",\"[[[],\\\"[]\"";
+  EXPECT_TRUE(parse_json(lists + "]").is_discarded());
+  EXPECT_EQ(parse_json(texts + "]").size(), 1'000'001u);
+  EXPECT_FALSE(takes_much_memory("[" + std::string(1000, ',')));
+}
+
+TEST(UntrustedJson, WholeNumbersAreTakenWhereTheyFitAndNothingIsCast) {
+  EXPECT_EQ(whole_number<int64_t>(Json::parse("-3")), -3);
+  EXPECT_EQ(whole_number<uint64_t>(Json::parse("18446744073709551615")), UINT64_MAX);
+  for (const char* text :
+       {"18446744073709551615", "418446744037709551615", "1.0", "1e300", "true", "\"1\"", "null", "[]"})
+    EXPECT_EQ(whole_number<int64_t>(Json::parse(text)), std::nullopt) << text;
+  EXPECT_EQ(whole_number<uint32_t>(Json::parse("-1")), std::nullopt);
+  EXPECT_EQ(whole_number<uint32_t>(Json::parse("4294967296")), std::nullopt);
+}
+
+TEST(UntrustedJson, AStreamIsReadUpToABound) {
+  std::ifstream zero("/dev/zero");
+  EXPECT_TRUE(parse_json(zero).is_discarded());
+}
+
+TEST(Error, PrintsWhatWhereAndHowToFix) {
+  const UserError error("unknown key 'lerning_rate'", "run.yaml:3", "write 'learning_rate'");
+  EXPECT_STREQ(error.what(), "error: unknown key 'lerning_rate'\n  where: run.yaml:3\n  fix:   write 'learning_rate'");
+  EXPECT_EQ(error.code(), ExitCode::kUserInput);
+}
+
+TEST(Error, ShowsControlCharactersOfNamesAndCutsWhatIsLong) {
+  const UserError error("'\x1b[2Jx\n  fix:   run this' appears twice", "a\rb", "\u202eabc");
+  EXPECT_STREQ(error.what(),
+               "error: '\\x1b[2Jx\\n  fix:   run this' appears twice\n  where: a\\x0db\n  fix:   \\u202eabc");
+  const std::string cut = UserError("'" + std::string(1'000'000, 'x') + "' is not a number").what();
+  EXPECT_LT(cut.size(), 5000u);
+  EXPECT_TRUE(cut.starts_with("error: 'xxx") && cut.ends_with("xxx' is not a number")) << cut;
+}
+
+TEST(DidYouMean, FindsNearNamesOnly) {
+  const std::vector<std::string> names = {"learning_rate", "warmup_steps", "seed"};
+  EXPECT_EQ(did_you_mean("lerning_rate", names), " Did you mean 'learning_rate'?");
+  EXPECT_EQ(did_you_mean("sede", names), " Did you mean 'seed'?");
+  EXPECT_EQ(did_you_mean("banana", names), "");
+  const std::string longest(3'000'000, 's');
+  EXPECT_EQ(did_you_mean(longest, std::vector<std::string>(100, "t" + longest)), "") << "in no time";
 }
 
 }  // namespace

@@ -1,17 +1,78 @@
-#include "core/numa.h"
-
 #include <gtest/gtest.h>
+
 #include <sched.h>
 
+#include <algorithm>
 #include <cstring>
 #include <fstream>
+#include <sstream>
+#include <string>
 #include <thread>
 
 #include "core/buffer.h"
+#include "core/cpu_features.h"
+#include "core/cpu_peaks.h"
+#include "core/error.h"
+#include "core/numa.h"
 #include "core/thread_pool.h"
 
 namespace hone {
 namespace {
+
+TEST(CpuFeatures, LevelsUpToTheBestCanBeForced) {
+  for (const Isa isa : {Isa::kBaseline, Isa::kAvx2, Isa::kAvx512, Isa::kAmx}) {
+    if (isa > best_isa()) {
+      EXPECT_THROW(force_isa(isa), UserError);
+      continue;
+    }
+    force_isa(isa);
+    EXPECT_EQ(active_isa(), isa);
+  }
+  force_isa(best_isa());
+}
+
+TEST(CpuFeatures, NamesAreDistinct) {
+  EXPECT_EQ(name_of(Isa::kBaseline), "baseline");
+  EXPECT_EQ(name_of(Isa::kAvx2), "avx2");
+  EXPECT_EQ(name_of(Isa::kAvx512), "avx512");
+  EXPECT_EQ(name_of(Isa::kAmx), "amx");
+}
+
+// The kernel's list is an independent reading of cpuid and XCR0 (it calls fp16 and bf16 the same names).
+TEST(CpuFeatures, AgreesWithTheOperatingSystem) {
+  std::ifstream file("/proc/cpuinfo");
+  std::string line, flags;
+  while (std::getline(file, line) && flags.empty()) {
+    if (line.rfind("flags", 0) == 0) flags = line;
+  }
+  if (flags.empty()) GTEST_SKIP() << "/proc/cpuinfo lists no flags";
+  std::istringstream words(flags);
+  const std::vector<std::string> present{std::istream_iterator<std::string>(words), {}};
+  for (const CpuFeature& feature : cpu_features()) {
+    const bool listed = std::find(present.begin(), present.end(), feature.name) != present.end();
+    EXPECT_EQ(feature.present, listed) << feature.name;
+  }
+}
+
+TEST(CpuFeatures, ProcessorHasAName) { EXPECT_FALSE(cpu_name().empty()); }
+
+TEST(CpuPeaks, AreThoseOfTheWidestUnits) {
+  ThreadPool one(1);
+  const double f32 = measured_peak_flops(DType::kF32, one), bf16 = measured_peak_flops(DType::kBF16, one);
+  EXPECT_GT(f32, 1e8);
+  EXPECT_LT(f32, 1e12) << "two units of 32 FLOPs at 5 GHz are 0.32e12";
+  if (best_isa() >= Isa::kAmx) {
+    // A tile product every 16 cycles against 64 float32 FLOPs a cycle: 16 times, less what others on the machine took.
+    EXPECT_GT(bf16, 4 * f32);
+    EXPECT_LT(bf16, 2e13);
+    const double int8 = measured_peak_flops(DType::kI8, one);
+    EXPECT_GT(int8, bf16) << "twice as many products an instruction, less what others took";
+    EXPECT_LT(int8, 4e13);
+  } else {
+    EXPECT_LT(bf16, 3 * f32) << "the same loop";
+    EXPECT_GT(3 * bf16, f32);
+  }
+}
 
 TEST(Numa, ListsOfCoresAreReadAsLinuxWritesThem) {
   EXPECT_EQ(parse_core_list("0-3,8\n"), (std::vector<int>{0, 1, 2, 3, 8}));
