@@ -12,8 +12,6 @@
 #include <list>
 #include <system_error>
 
-#include "report/http_responder.h"
-
 namespace hone {
 namespace {
 

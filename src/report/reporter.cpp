@@ -10,14 +10,13 @@
 
 #include "core/error.h"
 #include "core/program.h"
-#include "report/efficiency.h"
 #include "report/humanise.h"
+#include "report/metrics.h"
 #include "report/metrics_file.h"
 #include "report/metrics_server.h"
-#include "report/mlflow/mlflow_resume.h"
 #include "report/mlflow/mlflow_sender.h"
+#include "report/mlflow/mlflow_store.h"
 #include "report/step_line.h"
-#include "report/step_window.h"
 #include "report/tensorboard.h"
 #include "report/terminal.h"
 

@@ -11,8 +11,8 @@
 #include "report/console.h"
 #include "report/log.h"
 #include "report/metrics.h"
+#include "report/metrics_file.h"
 #include "report/mlflow/mlflow_store.h"
-#include "report/trainer_state.h"
 
 namespace hone {
 

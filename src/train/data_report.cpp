@@ -6,7 +6,7 @@
 #include <map>
 
 #include "data/repeats.h"
-#include "report/bar_chart.h"
+#include "report/chart.h"
 #include "report/humanise.h"
 #include "report/table.h"
 #include "report/terminal.h"

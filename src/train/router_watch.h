@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "core/json_fwd.h"
-#include "report/heat_map.h"
+#include "report/chart.h"
 #include "train/routing_load.h"
 
 namespace hone {

@@ -4,7 +4,7 @@
 #include <algorithm>
 
 #include "dist/local_process.h"
-#include "report/heat_map.h"
+#include "report/chart.h"
 #include "session/device_facts.h"
 #include "train/model_flops.h"
 #include "train/trainer.h"

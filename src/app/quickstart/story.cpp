@@ -8,7 +8,6 @@
 
 #include "core/json.h"
 #include "report/chart.h"
-#include "report/heat_map.h"
 #include "report/table.h"
 #include "report/terminal.h"
 

@@ -1,4 +1,4 @@
-#include "report/mlflow/mlflow_server.h"
+#include "report/mlflow/mlflow_store.h"
 
 #include <fmt/format.h>
 #include <httplib.h>

@@ -89,4 +89,27 @@ std::string mlflow_value(std::string_view value);
 /// Milliseconds since 1970.
 int64_t mlflow_now();
 
+// An MLflow tracking server, through its REST API (api/2.0/mlflow).
+
+/// How long one call may take.
+struct MlflowTimeouts {
+  int connect = 5, answer = 10;  ///< seconds, and until the next bytes of an answer
+  int whole = 15;
+};
+
+/// Longer answers are not MLflow's.
+constexpr int64_t kLongestMlflowAnswer = int64_t{8} << 20;
+
+/// For http:// and https:// addresses, which may have a path in front of the API's. Contacts nobody yet.
+std::unique_ptr<MlflowStore> make_mlflow_server(const MlflowOptions& options, MlflowTimeouts timeouts = {});
+
+// Which MLflow run an output folder belongs to, so that a resumed run goes on with it.
+
+/// Writes `folder`/mlflow_run.json. What cannot be written is left out: a resumed run then starts a new one.
+void write_mlflow_run(const MlflowOptions& options, const std::string& run_id, const std::string& folder);
+
+/// Sets run_id to that of the file, if it was kept at the same tracking_uri and no other is stated; then the params,
+/// which the run has, are not sent again.
+void continue_mlflow_run(MlflowOptions& options, const std::string& folder);
+
 }  // namespace hone

@@ -1,22 +1,143 @@
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <httplib.h>
+
 #include <netinet/in.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include <atomic>
+#include <chrono>
 #include <cmath>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <functional>
 #include <limits>
+#include <map>
+#include <mutex>
+#include <set>
+#include <string>
 #include <thread>
+#include <vector>
 
 #include "core/error.h"
+#include "core/json.h"
 #include "report/folder_testing.h"
-#include "report/mlflow/fake_mlflow_testing.h"
-#include "report/mlflow/mlflow_resume.h"
 #include "report/mlflow/mlflow_sender.h"
-#include "report/mlflow/mlflow_server.h"
+#include "report/mlflow/mlflow_store.h"
+#include "report/mlflow/system_metrics.h"
 
 namespace hone {
+
+// An MLflow server for tests, which can be told to behave badly.
+
+class FakeMlflow {
+ public:
+  /// Called with the name of the call ("runs/log-batch") and its body before it is served; true: it has answered.
+  using Behaviour = std::function<bool(const std::string& call, const Json& body, httplib::Response& response)>;
+
+  explicit FakeMlflow(Behaviour behaviour = {}) : behaviour_(std::move(behaviour)) {
+    const auto serve = [this](const httplib::Request& request, httplib::Response& response) {
+      const std::string call = request.path.substr(prefix().size());
+      const Json body = request.body.empty() ? Json::object() : Json::parse(request.body);
+      {
+        const std::lock_guard lock(mutex_);
+        calls_.push_back(call);
+        authorization_ = request.get_header_value("Authorization");
+      }
+      if (behaviour_ && behaviour_(call, body, response)) return;
+      const std::lock_guard lock(mutex_);
+      answer(call, request, body, response);
+    };
+    server_.Get(prefix() + ".*", serve);
+    server_.Post(prefix() + ".*", serve);
+    port_ = server_.bind_to_any_port("127.0.0.1");
+    thread_ = std::thread([this] { server_.listen_after_bind(); });
+    while (!server_.is_running()) std::this_thread::yield();
+  }
+  ~FakeMlflow() {
+    stopping_ = true;
+    server_.stop();
+    thread_.join();
+  }
+
+  std::string uri() const { return fmt::format("http://127.0.0.1:{}/mlflow/", port_); }
+
+  /// Waits as a server that hangs; returns when the test is over.
+  void hang() const {
+    while (!stopping_) std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
+
+  std::vector<Json> points() const { return locked(points_); }
+  std::map<std::string, std::string> params() const { return locked(params_); }
+  std::map<std::string, std::string> tags() const { return locked(tags_); }
+  std::string status() const { return locked(status_); }
+  std::string authorization() const { return locked(authorization_); }
+  size_t largest_batch() const { return locked(largest_batch_); }
+  size_t count(const std::string& call) const {
+    const auto calls = locked(calls_);
+    return static_cast<size_t>(std::count(calls.begin(), calls.end(), call));
+  }
+
+ private:
+  static std::string prefix() { return "/mlflow/api/2.0/mlflow/"; }
+
+  template <class T>
+  T locked(const T& value) const {
+    const std::lock_guard lock(mutex_);
+    return value;
+  }
+
+  static void refuse(httplib::Response& response, int status, const char* code) {
+    response.status = status;
+    response.set_content(Json{{"error_code", code}, {"message", code}}.dump(), "application/json");
+  }
+
+  void answer(const std::string& call, const httplib::Request& request, const Json& body, httplib::Response& response) {
+    Json answer = Json::object();
+    if (call == "experiments/get-by-name") {
+      const std::string name = request.get_param_value("experiment_name");
+      if (!experiments_.contains(name)) return refuse(response, 404, "RESOURCE_DOES_NOT_EXIST");
+      answer = {{"experiment", {{"experiment_id", "7"}, {"name", name}, {"lifecycle_stage", "active"}}}};
+    } else if (call == "experiments/create") {
+      experiments_.insert(body["name"].get<std::string>());
+      answer = {{"experiment_id", "7"}};
+    } else if (call == "runs/create" || call == "runs/get") {
+      if (call == "runs/get" && request.get_param_value("run_id") != "r1") {
+        return refuse(response, 404, "RESOURCE_DOES_NOT_EXIST");
+      }
+      if (call == "runs/create") {
+        for (const Json& tag : body["tags"]) tags_[tag["key"]] = tag["value"];
+      }
+      answer = {{"run", {{"info", {{"run_id", "r1"}, {"experiment_id", "7"}}}}}};
+    } else if (call == "runs/log-batch") {
+      for (const Json& point : body.value("metrics", Json::array())) points_.push_back(point);
+      for (const Json& param : body.value("params", Json::array())) params_[param["key"]] = param["value"];
+      largest_batch_ = std::max(largest_batch_, body.value("metrics", Json::array()).size());
+    } else if (call == "runs/update") {
+      status_ = body["status"];
+    } else {
+      return refuse(response, 404, "ENDPOINT_NOT_FOUND");
+    }
+    response.set_content(answer.dump(), "application/json");
+  }
+
+  Behaviour behaviour_;
+  httplib::Server server_;
+  int port_ = 0;
+  std::thread thread_;
+  std::atomic<bool> stopping_ = false;
+  mutable std::mutex mutex_;
+  std::vector<std::string> calls_;
+  std::vector<Json> points_;
+  std::map<std::string, std::string> params_, tags_;
+  std::set<std::string> experiments_;
+  std::string status_, authorization_;
+  size_t largest_batch_ = 0;
+};
+
 namespace {
 
 using std::chrono::milliseconds;
@@ -414,6 +535,89 @@ TEST(MlflowFolder, AFolderThatCannotBeWrittenStopsNothing) {
   MlflowSender sender(make_mlflow_store(options), options, patience);
   sender.log(1, one("loss", 1));
   EXPECT_EQ(sender.end(MlflowStatus::kFinished).dropped, 1);
+}
+
+using testing::ElementsAre;
+using testing::IsEmpty;
+
+std::optional<double> value_of(const std::vector<Metric>& metrics, const std::string& name) {
+  for (const Metric& metric : metrics) {
+    if (metric.name == name) return metric.value;
+  }
+  return std::nullopt;
+}
+
+class Proc {
+ public:
+  Proc() {
+    std::filesystem::create_directories(path() + "/net");
+    write("/meminfo", "MemTotal:       1000000 kB\nMemFree:  100 kB\nMemAvailable:    250000 kB\n");
+    processors(100, 900);
+    network(1'000'000, 2'000'000);
+  }
+  std::string path() const { return folder_.path() + "/proc"; }
+  void processors(int busy, int idle) const {
+    write("/stat", "cpu  " + std::to_string(busy) + " 0 0 " + std::to_string(idle) + " 0 0 0 0 0 0\ncpu0 1 1 1 1\n");
+  }
+  void network(int64_t received, int64_t sent) const {
+    write("/net/dev",
+          "Inter-|   Receive  | Transmit\n face |bytes packets|bytes\n    lo: 77 1 0 0 0 0 0 0 77 1\n  eth0: " +
+              std::to_string(received) + " 9 0 0 0 0 0 0 " + std::to_string(sent) + " 8 0\n");
+  }
+
+ private:
+  void write(const std::string& name, const std::string& text) const { std::ofstream(path() + name) << text; }
+  TestFolder folder_;
+};
+
+TEST(SystemMetrics, TellsOfProcessorsMemoryDiskAndNetwork) {
+  const Proc proc;
+  SystemMetrics host(proc.path());
+  EXPECT_FALSE(value_of(host.sample(), "cpu_utilization_percentage")) << "no time has passed";
+  proc.processors(130, 970);  // 30 of 100 ticks
+  proc.network(6'000'000, 2'500'000);
+  const std::vector<Metric> metrics = host.sample();
+  EXPECT_DOUBLE_EQ(value_of(metrics, "cpu_utilization_percentage").value(), 30);
+  EXPECT_DOUBLE_EQ(value_of(metrics, "system_memory_usage_percentage").value(), 75);
+  EXPECT_DOUBLE_EQ(value_of(metrics, "system_memory_usage_megabytes").value(), 768);
+  EXPECT_DOUBLE_EQ(value_of(metrics, "network_receive_megabytes").value(), 5);
+  EXPECT_DOUBLE_EQ(value_of(metrics, "network_transmit_megabytes").value(), 0.5);
+  EXPECT_GT(value_of(metrics, "disk_usage_megabytes").value(), 0);
+}
+
+TEST(SystemMetrics, LeavesOutWhatCannotBeRead) {
+  SystemMetrics host("/nowhere");
+  EXPECT_FALSE(value_of(host.sample(), "cpu_utilization_percentage"));
+  EXPECT_FALSE(value_of(host.sample(), "system_memory_usage_percentage"));
+}
+
+TEST(SystemMetrics, EveryHostIsNamedWhereThereAreSeveral) {
+  const auto names = [](const std::vector<std::string>& hosts) {
+    std::vector<std::string> list;
+    for (const Metric& metric : system_metrics_of(hosts)) list.push_back(metric.name);
+    return list;
+  };
+  const std::string a = packed_metrics("a", {{"x", 1.5}}), b = packed_metrics("b", {{"x", 2}});
+  EXPECT_THAT(names({a, ""}), ElementsAre("system/x"));
+  EXPECT_THAT(names({a, "", b, ""}), ElementsAre("system/a/x", "system/b/x"));
+  EXPECT_THAT(names({a, a}), ElementsAre("system/a/x", "system/a-2/x"));
+  EXPECT_THAT(names({"", "{"}), IsEmpty());
+  EXPECT_EQ(system_metrics_of({a}).front().value, 1.5);
+}
+
+TEST(SystemMetrics, AreAskedForByMlflowsOwnVariables) {
+  const char* name = "MLFLOW_ENABLE_SYSTEM_METRICS_LOGGING";
+  for (const auto& [text, wanted] :
+       {std::pair{"true", true}, {"True", true}, {"1", true}, {"false", false}, {"", false}}) {
+    setenv(name, text, 1);
+    EXPECT_EQ(system_metrics_wanted(), wanted) << text;
+  }
+  unsetenv(name);
+  EXPECT_FALSE(system_metrics_wanted());
+  EXPECT_EQ(system_metrics_interval(), 10);
+  setenv("MLFLOW_SYSTEM_METRICS_SAMPLING_INTERVAL", "0.5", 1);
+  EXPECT_EQ(system_metrics_interval(), 0.5);
+  unsetenv("MLFLOW_SYSTEM_METRICS_SAMPLING_INTERVAL");
 }
 
 }  // namespace
