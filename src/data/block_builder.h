@@ -4,7 +4,6 @@
 #include <memory>
 #include <string>
 
-#include "data/encoded_row.h"
 #include "data/rewritten_turns.h"
 #include "data/token_block.h"
 

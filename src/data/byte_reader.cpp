@@ -1,9 +1,12 @@
 #include "data/byte_reader.h"
 
+#include <fmt/format.h>
+
+#include <algorithm>
+
 #include "core/error.h"
 
 namespace hone {
-
 namespace {
 
 constexpr size_t kBufferBytes = size_t{1} << 20;
@@ -36,6 +39,21 @@ int ByteReader::get() {
   ++position_;
   if (byte == '\n') ++line_;
   return byte;
+}
+
+bool TextReader::next(RawRow& row) {
+  row = {};
+  row.file = file_;
+  row.line = 1;
+  row.syntax = RowSyntax::kText;
+  while (in_.peek() >= 0) {
+    if (row.text.size() == kMaxRowBytes) {
+      throw UserError(fmt::format("the text is longer than {} bytes", kMaxRowBytes), file_,
+                      "part it into several files");
+    }
+    row.text.push_back(static_cast<char>(in_.get()));
+  }
+  return std::any_of(row.text.begin(), row.text.end(), [](unsigned char byte) { return !is_blank(byte); });
 }
 
 }  // namespace hone

@@ -1,10 +1,11 @@
-// The bytes of a file, one at a time, with the number of the current line.
+// The bytes of a file, one at a time, with the number of the current line; and a file of plain text as a row.
 #pragma once
 
 #include <cstdint>
 #include <memory>
 #include <string>
 
+#include "data/raw_row.h"
 #include "data/unpacked_file.h"
 
 namespace hone {
@@ -35,5 +36,19 @@ class ByteReader {
 
 /// A space, a tab, or the end of a line.
 inline bool is_blank(int byte) { return byte == ' ' || byte == '\t' || byte == '\r' || byte == '\n'; }
+
+/// A `.txt` or `.md` file as one row {"text": …}; a file that is empty or only blanks has none.
+class TextReader : public RowReader {
+ public:
+  explicit TextReader(const std::string& file) : file_(file), in_(file) {}
+
+  /// Throws UserError: the file is larger than kMaxRowBytes, not readable.
+  bool next(RawRow& row) override;
+  int64_t bytes_read() const override { return in_.bytes_read(); }
+
+ private:
+  std::string file_;
+  ByteReader in_;
+};
 
 }  // namespace hone

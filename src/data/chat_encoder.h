@@ -5,9 +5,9 @@
 #include <string>
 #include <vector>
 
-#include "data/encoded_row.h"
 #include "data/rewritten_turns.h"
 #include "data/sample_format.h"
+#include "data/token_block.h"
 #include "text/chat_mask.h"
 #include "text/chat_template.h"
 #include "text/prompt_comparison.h"

@@ -11,7 +11,6 @@
 #include "text/utf8.h"
 
 namespace hone {
-
 namespace {
 
 constexpr std::string_view kQuoting = "put the whole field into quotes, and double each quote inside it (RFC 4180)";
@@ -193,6 +192,29 @@ Json parse_csv_row(const RawRow& row) {
     if (!names[i].empty()) object[names[i]] = std::move(fields[i]);
   }
   return object;
+}
+
+std::string csv_record(const std::vector<std::string>& fields) {
+  std::string record;
+  for (size_t i = 0; i < fields.size(); ++i) {
+    const std::string& field = fields[i];
+    if (i > 0) record += ',';
+    const auto is_blank = [](char c) { return c == ' ' || c == '\t'; };
+    // A record of one empty field would be a blank line, which readers skip.
+    const bool quoted = field.find_first_of(",\"\r\n") != std::string::npos || (fields.size() == 1 && field.empty()) ||
+                        (!field.empty() && (is_blank(field.front()) || is_blank(field.back())));
+    if (!quoted) {
+      record += field;
+      continue;
+    }
+    record += '"';
+    for (const char c : field) {
+      if (c == '"') record += '"';
+      record += c;
+    }
+    record += '"';
+  }
+  return record + "\n";
 }
 
 }  // namespace hone

@@ -1,9 +1,10 @@
-// Rows of CSV (RFC 4180) and TSV files.
+// Rows of CSV (RFC 4180) and TSV files, read and written.
 #pragma once
 
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "data/byte_reader.h"
@@ -49,5 +50,9 @@ std::vector<std::string> split_record(std::string_view record, char delimiter);
 
 /// A row of CSV as an object of texts. Throws UserError if it has more or fewer fields than the header.
 Json parse_csv_row(const RawRow& row);
+
+/// One record with its line end (CRLF is for the wire; files here end lines with a line feed). A field with a comma, a
+/// quote, a line break, or white space at an end stands in quotes.
+std::string csv_record(const std::vector<std::string>& fields);
 
 }  // namespace hone

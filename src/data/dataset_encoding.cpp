@@ -10,8 +10,8 @@
 #include "core/error.h"
 #include "core/program.h"
 #include "core/thread_pool.h"
-#include "data/contrary_columns.h"
 #include "data/row_batches.h"
+#include "data/sample_format.h"
 #include "data/token_cache.h"
 
 namespace hone {

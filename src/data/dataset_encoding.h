@@ -8,11 +8,11 @@
 #include <vector>
 
 #include "core/thread_pool.h"
-#include "data/content_hash.h"
 #include "data/data_options.h"
 #include "data/dataset_report.h"
 #include "data/sample_encoder.h"
 #include "data/token_block.h"
+#include "data/token_cache.h"
 
 namespace hone {
 

@@ -7,12 +7,12 @@
 #include <utility>
 
 #include "core/error.h"
-#include "data/contrary_columns.h"
+#include "data/byte_reader.h"
 #include "data/csv_reader.h"
 #include "data/jsonl_reader.h"
 #include "data/parquet_reader.h"
 #include "data/row_columns.h"
-#include "data/text_reader.h"
+#include "data/sample_format.h"
 
 namespace hone {
 

@@ -7,9 +7,8 @@
 #include <vector>
 
 #include "core/error.h"
-#include "data/conversation_format.h"
-#include "data/one_turn_format.h"
 #include "data/row_columns.h"
+#include "data/row_formats.h"
 #include "data/sample_format.h"
 
 namespace hone {

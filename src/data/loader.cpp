@@ -6,9 +6,8 @@
 
 #include "core/error.h"
 #include "core/philox.h"
+#include "data/micro_batch.h"
 #include "data/mixture.h"
-#include "data/packing.h"
-#include "data/shuffle.h"
 
 namespace hone {
 

@@ -1,7 +1,9 @@
-// What the loader hands to a training step: host memory, everything a pure function of (data, seed, epoch).
+// What the loader hands to a training step, and which samples share a micro-batch: host memory, everything a pure
+// function of (data, seed, epoch).
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
 namespace hone {
@@ -39,5 +41,23 @@ struct StepData {
 struct BatchCapacity {
   int64_t max_tokens = 0, max_documents = 0, max_supervised = 0, max_seqlen = 0;
 };
+
+// Packing: which samples share a micro-batch.
+
+struct PackLimits {
+  int64_t max_tokens = 0;     ///< of a pack
+  int64_t max_documents = 0;  ///< of a pack
+};
+
+/// Best fit over consecutive windows of `window` samples: within a window, longest first, each sample goes to the
+/// fullest pack that still has room. Packs come in the order of their earliest sample, documents inside a pack in the
+/// order of `lengths`, so the result is a pure function of its arguments and stays close to the given order. No sample
+/// is longer than max_tokens. Returns the indices of each pack.
+/// Source: best-fit decreasing, Johnson (1973); for training, Ding et al. (arXiv:2404.10830).
+std::vector<std::vector<int64_t>> pack_best_fit(std::span<const int64_t> lengths, const PackLimits& limits,
+                                                int64_t window);
+
+/// `per_pack` consecutive samples a pack: no packing.
+std::vector<std::vector<int64_t>> pack_in_order(int64_t samples, int64_t per_pack);
 
 }  // namespace hone

@@ -7,7 +7,6 @@
 
 #include "core/error.h"
 #include "core/philox.h"
-#include "data/shuffle.h"
 
 namespace hone {
 

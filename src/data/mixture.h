@@ -2,8 +2,10 @@
 #pragma once
 
 #include <cstdint>
+#include <utility>
 #include <vector>
 
+#include "core/philox.h"
 #include "data/sample_store.h"
 
 namespace hone {
@@ -29,5 +31,12 @@ std::vector<int64_t> mix_epoch(const SampleStore& samples, const MixtureOptions&
 /// How many of `total` samples each share is; Σ is `total` unless all weights are 0. By largest remainder, the first of
 /// equals first.
 std::vector<int64_t> quotas(const std::vector<double>& weights, int64_t total);
+
+// Random orders.
+
+/// Fisher-Yates.
+void shuffle_with(PhiloxSequence& random, auto& items) {
+  for (size_t i = items.size(); i > 1; --i) std::swap(items[i - 1], items[random.below(i)]);
+}
 
 }  // namespace hone

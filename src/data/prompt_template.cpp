@@ -7,7 +7,7 @@
 #include <string_view>
 
 #include "core/error.h"
-#include "data/one_turn_format.h"
+#include "data/row_formats.h"
 
 namespace hone {
 

@@ -1,18 +1,17 @@
 #include "data/sample_format.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <array>
+#include <vector>
 
 #include "core/error.h"
-#include "data/conversation_format.h"
-#include "data/one_turn_format.h"
 #include "data/row_columns.h"
-#include "data/tokenized_format.h"
+#include "data/row_formats.h"
 
 namespace hone {
-
 namespace {
 
 constexpr std::array<std::string_view, 8> kNames = {
@@ -80,6 +79,99 @@ FormattedRow format_row(const Json& row, SampleFormat format, const std::string&
   FormattedRow formatted = read_columns(columns, format);
   if (unread) *unread = columns.unread();
   return formatted;
+}
+
+namespace {
+
+bool is_empty(const Json& value) { return value.is_null() || value == "" || (value.is_structured() && value.empty()); }
+
+bool is_false(const Json& value) {
+  if (value.is_boolean()) return !value.get<bool>();
+  if (!value.is_string() || value.get_ref<const std::string&>().size() != 5) return false;
+  return lower_case(value.get_ref<const std::string&>()) == "false";
+}
+
+/// What is wrong with a row, column by column.
+class Contrary {
+ public:
+  Contrary(const Json& row, const ColumnMapping& mapping) : row_(row), mapping_(mapping) {}
+
+  void find(SampleFormat format) {
+    if (is_chat(format) || format == SampleFormat::kPromptCompletion) {
+      for (const char* name : {"label", "kto_tag"}) {
+        const Json* label = open(name);
+        if (label && is_false(*label)) add(name, "is false, so the answer is not wanted, and it would be learnt");
+      }
+    }
+    for (const char* name : {"images", "image", "videos", "video", "audios", "audio"}) {
+      const Json* media = open(name);
+      if (media && !is_empty(*media)) add(name, "holds media, which are not trained on in this version");
+    }
+    find_pairs();
+  }
+
+  void refuse(const std::string& where) const {
+    if (columns_.empty()) return;
+    std::vector<std::string> ignored = mapping_.ignored();
+    ignored.insert(ignored.end(), columns_.begin(), columns_.end());
+    const std::string paste = fmt::format("ignore_columns: [{}]", fmt::join(ignored, ", "));
+    throw UserError(what_, where,
+                    has_label_ ? "remove the rows with false; if the column means something else, write in the data "
+                                 "set's entry: " +
+                                     paste
+                               : "to train on the other columns alone, write in the data set's entry: " + paste +
+                                     (has_pairs_ ? "; on the chosen answers: column_mapping: {prompt: …, response: "
+                                                   "chosen}, or {messages: chosen}"
+                                                 : ""));
+  }
+
+ private:
+  /// A column that nobody has named, or null.
+  const Json* open(const char* name) const {
+    const auto found = row_.find(name);
+    return found == row_.end() || mapping_.takes(name) || mapping_.ignores(name) ? nullptr : &*found;
+  }
+
+  void add(const char* name, const char* problem) {
+    what_ += fmt::format("{}the column '{}' {}", what_.empty() ? "" : "; ", name, problem);
+    columns_.emplace_back(name);
+    has_label_ = has_label_ || std::string_view(name) == "label" || std::string_view(name) == "kto_tag";
+  }
+
+  void find_pairs() {
+    if (mapping_.takes("chosen") || mapping_.takes("rejected")) return;
+    bool pairs = false;
+    for (const char* name : {"rejected", "rejected_response", "rejected_messages"}) {
+      const auto found = row_.find(name);
+      if (found == row_.end() || is_empty(*found)) continue;
+      pairs = true;
+      if (!open(name)) continue;
+      add(name, "holds an answer that is not wanted: preference pairs are not trained on in this version");
+      has_pairs_ = true;
+    }
+    const Json* chosen = pairs ? open("chosen") : nullptr;
+    if (!chosen || is_empty(*chosen) || !(chosen->is_string() || chosen->is_structured())) return;
+    const std::string* mapped = mapping_.column("messages");
+    const auto messages = row_.find(mapped ? std::string_view(*mapped) : "messages");
+    if (messages != row_.end() && *messages == *chosen) return;
+    add("chosen", "holds the answer that is wanted, and it would not be learnt");
+    has_pairs_ = true;
+  }
+
+  const Json& row_;
+  const ColumnMapping& mapping_;
+  std::string what_;
+  std::vector<std::string> columns_;
+  bool has_label_ = false, has_pairs_ = false;
+};
+
+}  // namespace
+
+void refuse_contrary_columns(const Json& row, SampleFormat format, const std::string& where,
+                             const ColumnMapping& mapping) {
+  Contrary contrary(row, mapping);
+  contrary.find(format);
+  contrary.refuse(where);
 }
 
 }  // namespace hone

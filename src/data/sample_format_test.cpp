@@ -1,8 +1,10 @@
-#include "data/sample_format.h"
-
 #include <gmock/gmock.h>
 
+#include "data/column_mapping.h"
 #include "data/data_testing.h"
+#include "data/dataset_builder.h"
+#include "data/dataset_reader.h"
+#include "data/sample_format.h"
 
 namespace hone {
 namespace {
@@ -319,6 +321,244 @@ TEST(SampleFormat, NamesAreChecked) {
   EXPECT_EQ(sample_format_of("prompt_completion"), SampleFormat::kPromptCompletion);
   EXPECT_EQ(name_of(SampleFormat::kTokenized), "tokenized");
   EXPECT_THAT(refusal([] { sample_format_of("mesages"); }), HasSubstr("Did you mean 'messages'?"));
+}
+
+ColumnMapping mapping(const std::string& json) { return ColumnMapping::parse(Json::parse(json), "run.yaml:3"); }
+
+std::string mapping_error(const std::string& json) {
+  return refusal([&] { mapping(json); });
+}
+
+Conversation mapped_chat(const std::string& row, const std::string& json, SampleFormat format = SampleFormat::kAuto) {
+  const ColumnMapping columns = mapping(json);
+  if (format == SampleFormat::kAuto) {
+    const std::vector<LocatedRow> rows = {{Json::parse(row), "d.jsonl:1"}};
+    format = detect_format(rows, columns).format;
+  }
+  return std::get<Conversation>(format_row(Json::parse(row), format, "d.jsonl:1", columns));
+}
+
+std::string mapped_messages(const std::string& row, const std::string& json,
+                            SampleFormat format = SampleFormat::kAuto) {
+  return mapped_chat(row, json, format).messages.dump();
+}
+
+constexpr const char* kThree =
+    R"([{"role":"system","content":"s"},{"role":"user","content":"q"},{"role":"assistant","content":"a"}])";
+constexpr const char* kTwo = R"([{"role":"user","content":"q"},{"role":"assistant","content":"a"}])";
+
+TEST(ColumnMapping, NamesTheColumnsOfOneTurn) {
+  EXPECT_EQ(mapped_messages(R"({"rules": "s", "ask": "q", "reply": "a"})",
+                            R"({"system": "rules", "prompt": "ask", "response": "reply"})"),
+            kThree);
+  EXPECT_EQ(mapped_messages(R"({"prompt": "s", "question": "q", "response": "a"})",
+                            R"({"system": "prompt", "prompt": "question", "response": "response"})"),
+            kThree);
+}
+
+TEST(ColumnMapping, AColumnReadAsSomethingElseDoesNotStandForItself) {
+  EXPECT_EQ(mapped_messages(R"({"prompt": "q", "text": "a"})", R"({"response": "text"})"), kTwo);
+  EXPECT_EQ(mapped_messages(R"({"system": "q", "answer": "a"})", R"({"prompt": "system"})"), kTwo);
+}
+
+TEST(ColumnMapping, TakesTheNamesOfOtherTools) {
+  // LLaMA-Factory: query is the input.
+  EXPECT_EQ(
+      mapped_messages(R"({"i": "q", "x": "in", "o": "a", "s": "s"})",
+                      R"({"prompt": "i", "query": "x", "response": "o", "system": "s"})"),
+      R"([{"role":"system","content":"s"},{"role":"user","content":"q\nin"},{"role":"assistant","content":"a"}])");
+  EXPECT_EQ(mapped_messages(R"({"i": "q", "o": "a"})", R"({"prompt": "i", "response": "o"})", SampleFormat::kAlpaca),
+            kTwo);
+  // ms-swift: the columns of the data first.
+  EXPECT_EQ(mapped_messages(R"({"text1": "q", "text2": "a"})", R"({"text1": "query", "text2": "response"})"), kTwo);
+  // Axolotl.
+  EXPECT_EQ(mapped_messages(R"({"dialog": [{"who": "human", "says": "q"}, {"who": "bot", "says": "a"}]})",
+                            R"({"messages": "dialog", "role": "who", "content": "says",
+                         "roles": {"user": ["human"], "assistant": ["gpt", "bot"]}})"),
+            kTwo);
+  // LLaMA-Factory's tags.
+  EXPECT_EQ(mapped_messages(R"({"messages": [{"role": "h", "content": "q"}, {"role": "g", "content": "a"}]})",
+                            R"({"role_tag": "role", "content_tag": "content", "user_tag": "h", "assistant_tag": "g"})"),
+            kTwo);
+}
+
+TEST(ColumnMapping, MapsKeysOfMessages) {
+  const Conversation learnt = mapped_chat(
+      R"({"m": [{"r": "user", "c": "q", "role": 7}, {"r": "assistant", "c": "a", "t": "thought", "w": 0.5}]})",
+      R"({"messages": "m", "role": "r", "content": "c", "reasoning_content": "t", "weight": "w"})");
+  EXPECT_EQ(learnt.messages.dump(),
+            R"([{"role":"user","content":"q"},{"role":"assistant","content":"a","reasoning_content":"thought"}])");
+  EXPECT_THAT(learnt.weights, testing::ElementsAre(1, 0.5f));
+  EXPECT_THAT(refusal([&] { mapped_chat(R"({"m": [{"rol": "user"}]})", R"({"messages": "m", "role": "role_"})"); }),
+              AllOf(HasSubstr("m[0] has no 'role_'"), HasSubstr("it has the keys: rol. Did you mean 'rol'?")));
+}
+
+TEST(ColumnMapping, AMissingColumnIsNamedWithTheNearest) {
+  EXPECT_THAT(refusal([&] { mapped_chat(R"({"question": "q", "reply": "a"})", R"({"prompt": "quesion"})"); }),
+              AllOf(HasSubstr("the column 'quesion' is missing, which column_mapping reads as prompt"),
+                    HasSubstr("the row has the columns: question, reply. Did you mean 'question'?"),
+                    HasSubstr("where: d.jsonl:1")));
+}
+
+TEST(ColumnMapping, NamesThatAreNoneOfOursAreRefused) {
+  EXPECT_THAT(mapping_error(R"({"promt": "q"})"),
+              AllOf(HasSubstr("column_mapping has no 'promt'. Did you mean 'prompt'"), HasSubstr("where: run.yaml:3")));
+  EXPECT_THAT(mapping_error(R"({"prompt": 3})"), HasSubstr("column_mapping.prompt is not the name of a column"));
+  EXPECT_THAT(mapping_error(R"({"prompt": "a", "response": "a"})"),
+              HasSubstr("reads both prompt and response from the column 'a'"));
+  EXPECT_THAT(mapping_error(R"({"prompt": "a", "question": "b"})"), HasSubstr("gives prompt two columns: 'a' and 'b'"));
+  EXPECT_THAT(mapping_error(R"({"images": "a"})"), HasSubstr("images, which are not trained on"));
+  EXPECT_THAT(mapping_error(R"({"roles": {"asistant": "a"}})"), HasSubstr("Did you mean 'assistant'?"));
+  EXPECT_THAT(mapping_error(R"({"roles": {"user": "a", "assistant": ["a"]}})"), HasSubstr("makes 'a' both user and"));
+  EXPECT_THAT(mapping_error(R"({"roles": ["a"]})"), HasSubstr("is not a mapping"));
+  EXPECT_THAT(mapping_error(R"(["a"])"), HasSubstr("is not a mapping"));
+  EXPECT_EQ(mapping_error(R"({"system": null, "tools": ""})"), "");
+}
+
+TEST(ColumnMapping, AFormatThatDoesNotReadAColumnSaysSo) {
+  EXPECT_THAT(refusal([] { check_mapping(SampleFormat::kText, mapping(R"({"prompt": "a"})"), "d.jsonl:1"); }),
+              AllOf(HasSubstr("column_mapping names 'prompt', which the format text does not read"),
+                    HasSubstr("it reads text")));
+}
+
+using testing::Not;
+
+const std::string kMessages =
+    R"("messages": [{"role": "user", "content": "q"}, {"role": "assistant", "content": "a"}])";
+
+class ContraryColumns : public testing::Test {
+ protected:
+  /// The error of a file with these rows, or "".
+  std::string error(const std::string& rows, const Json& mapping = {}, const std::vector<std::string>& ignored = {},
+                    const std::string& name = "d.jsonl") {
+    DatasetEntry entry{folder_.write(name, rows)};
+    entry.mapping = ColumnMapping::parse(mapping, "d");
+    entry.mapping.ignore(ignored, "d");
+    return refusal([&] {
+      DatasetReader reader(entry);
+      for (DatasetRow row; reader.next(row);) read_row(row, entry.mapping);
+    });
+  }
+
+  DataFolder folder_;
+};
+
+TEST_F(ContraryColumns, LabelsThatAreFalseAreRefusedWithTheLineToPaste) {
+  const std::string good = "{" + kMessages + R"(, "label": true})" + "\n";
+  EXPECT_EQ(error(good), "");
+  for (const char* name : {"label", "kto_tag"}) {
+    const std::string bad = "{" + kMessages + ", \"" + name + "\": false}\n";
+    EXPECT_THAT(error(good + bad), AllOf(HasSubstr(std::string("the column '") + name + "' is false"),
+                                         HasSubstr(":2\n"), HasSubstr(std::string("ignore_columns: [") + name + "]")));
+    EXPECT_EQ(error(good + bad, {}, {name}), "");
+  }
+  EXPECT_THAT(error(R"({"prompt": "q", "completion": "a", "label": false})"), HasSubstr("ignore_columns: [label]"));
+  EXPECT_THAT(error("question,answer,label\nq,a,False\n", {}, {}, "d.csv"), HasSubstr("ignore_columns: [label]"));
+  EXPECT_EQ(error("question,answer,label\nq,a,true\n", {}, {}, "d.csv"), "");
+}
+
+TEST_F(ContraryColumns, ClassLabelsAreListedOnly) {
+  EXPECT_EQ(error(R"({"text": "a film", "label": 0})"), "");
+  EXPECT_EQ(error(R"({"text": "a film", "label": "negative"})"), "");
+  EXPECT_EQ(error("{" + kMessages + R"(, "label": 0})"), "");
+}
+
+TEST_F(ContraryColumns, MediaAreRefusedUnlessTheListIsEmpty) {
+  for (const char* name : {"images", "image", "videos", "audios"}) {
+    EXPECT_THAT(error("{" + kMessages + ", \"" + name + "\": [\"a.png\"]}"),
+                AllOf(HasSubstr("holds media"), HasSubstr(std::string("ignore_columns: [") + name + "]")));
+    EXPECT_EQ(error("{" + kMessages + ", \"" + name + "\": []}"), "");
+    EXPECT_EQ(error("{" + kMessages + ", \"" + name + "\": null}"), "");
+  }
+  EXPECT_THAT(error(R"({"text": "a cat", "image": "cat.png"})"), HasSubstr("ignore_columns: [image]"));
+}
+
+TEST_F(ContraryColumns, RejectedAnswersAreRefusedBesideAnything) {
+  EXPECT_THAT(error(R"({"text": "t", "rejected": "no"})"), HasSubstr("ignore_columns: [rejected]"));
+  EXPECT_THAT(error("{" + kMessages + R"(, "rejected_response": "no"})"), HasSubstr("[rejected_response]"));
+  const std::string dpo =
+      R"({"conversations": [{"from": "human", "value": "q"}], "chosen": {"from": "gpt", "value": "a"},
+      "rejected": {"from": "gpt", "value": "b"}})";
+  std::string row = dpo;
+  std::erase(row, '\n');
+  EXPECT_THAT(error(row), AllOf(HasSubstr("ignore_columns: [rejected, chosen]"), HasSubstr("column_mapping")));
+  EXPECT_THAT(error(row, {}, {"rejected"}), HasSubstr("ignore_columns: [rejected, chosen]"));
+  EXPECT_EQ(error("{" + kMessages + R"(, "rejected": ""})"), "");
+}
+
+TEST_F(ContraryColumns, ChosenThatIsWhatMessagesAreIsListedOnly) {
+  const std::string list = kMessages.substr(kMessages.find('['));
+  const std::string row = "{" + kMessages + ", \"chosen\": " + list + ", \"rejected\": []}";
+  EXPECT_EQ(error(row), "");
+  const std::string pair = "{" + kMessages + ", \"chosen\": " + list + ", \"rejected\": " + list + "}";
+  EXPECT_THAT(error(pair), AllOf(HasSubstr("ignore_columns: [rejected]"), Not(HasSubstr("'chosen'"))));
+}
+
+TEST_F(ContraryColumns, AMappingThatReadsAColumnSettlesIt) {
+  const std::string row = R"({"question": "q", "chosen": "a", "rejected": "b"})";
+  EXPECT_THAT(error(row), AllOf(HasSubstr("preference pairs"), HasSubstr("ignore_columns: [rejected]")));
+  EXPECT_EQ(error(row, {{"prompt", "question"}, {"response", "chosen"}}), "");
+  EXPECT_EQ(error(R"({"a": "q", "label": "false"})", {{"prompt", "a"}, {"response", "label"}}), "");
+}
+
+TEST_F(ContraryColumns, IgnoredColumnsAreAbsentForTheFormatToo) {
+  const std::string both = "{" + kMessages + R"(, "text": "t"})";
+  EXPECT_THAT(error(both), HasSubstr("the columns fit several formats"));
+  EXPECT_EQ(error(both, {}, {"text"}), "");
+  EXPECT_THAT(refusal([] {
+                ColumnMapping mapping = ColumnMapping::parse({{"prompt", "a"}}, "d");
+                mapping.ignore({"a"}, "d");
+              }),
+              HasSubstr("column_mapping reads the column 'a', and ignore_columns leaves it out"));
+}
+
+TEST_F(ContraryColumns, AllColumnsThatAreNotUsedAreListed) {
+  DataOptions options;
+  options.vocab_size = 5000;
+  options.datasets = {{folder_.write("d.jsonl", "{" + kMessages + R"(, "id": 1, "label": true})" + "\n{" + kMessages +
+                                                    R"(, "source": "x", "label": null})" + "\n")}};
+  options.datasets[0].mapping.ignore({"label", "rejectd"}, "d");
+  const Tokenizer tokenizer = qwen_tokenizer();
+  ThreadPool pool(2);
+  const auto said = [&] {
+    return build_training_data(options, &tokenizer, pool).train_reports.front().unused_columns_text();
+  };
+  const std::string expected = "columns not used: id, label, source; ignore_columns names 'rejectd', which no row has";
+  EXPECT_EQ(said(), expected);
+  options.tokenized_cache = folder_ / "cache";
+  EXPECT_EQ(said(), expected);
+  EXPECT_EQ(said(), expected);  // from the cache
+}
+
+TEST_F(ContraryColumns, NamesThatDifferInCaseAreGivenWithTheirMapping) {
+  const std::string text = error("Question,Answer\nq,a\n", {}, {}, "d.csv");
+  EXPECT_THAT(text, AllOf(HasSubstr("differ in upper and lower case"),
+                          HasSubstr("column_mapping: {question: Question, answer: Answer}")));
+  EXPECT_EQ(error("Question,Answer\nq,a\n", {{"question", "Question"}, {"answer", "Answer"}}, {}, "d.csv"), "");
+}
+
+TEST_F(ContraryColumns, HowAnswersAreAskedForIsSaidOnceADifference) {
+  DataOptions options;
+  options.vocab_size = 5000;
+  options.datasets = {{folder_.write("d.jsonl", "{" + kMessages + "}\n{" + kMessages + "}\n")}};
+  options.chat.chat_template =
+      "{% for m in messages %}<|im_start|>{{ m.role }}\n{% if m.role == 'assistant' %}<think>\n\n</think>\n\n{% endif "
+      "%}"
+      "{{ m.content }}<|im_end|>\n{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}";
+  options.tokenized_cache = folder_ / "cache";
+  const Tokenizer tokenizer = qwen_tokenizer();
+  ThreadPool pool(2);
+  for (int run = 0; run < 2; ++run) {  // built, and from the cache
+    const auto lines = build_training_data(options, &tokenizer, pool).train_reports.front().asked_otherwise_lines();
+    ASSERT_EQ(lines.size(), 1u);
+    EXPECT_THAT(lines[0],
+                AllOf(HasSubstr("2 of 2 answers (100.0 %) are learnt after "
+                                "\"<|im_start|>assistant\\n<think>\\n\\n</think>\\n\\n\", but the model is asked with "
+                                "\"<|im_start|>assistant\\n\""),
+                      HasSubstr("d.jsonl:1"), HasSubstr("learn_empty_thinking: true")));
+  }
+  options.chat.learn_empty_thinking = true;
+  EXPECT_TRUE(build_training_data(options, &tokenizer, pool).train_reports.front().asked_otherwise_lines().empty());
 }
 
 }  // namespace

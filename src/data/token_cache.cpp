@@ -1,23 +1,230 @@
 #include "data/token_cache.h"
 
-#include <fcntl.h>
 #include <fmt/format.h>
+
+#include <fcntl.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cctype>
 #include <cerrno>
 #include <cstring>
+#include <ctime>
+#include <optional>
+#include <vector>
 
 #include "core/checksum.h"
 #include "core/durable_file.h"
 #include "core/error.h"
 #include "core/thread_pool.h"
 #include "core/untrusted_json.h"
-#include "data/block_file.h"
 
 namespace hone {
+namespace {
+
+constexpr std::array<char, 8> kMagic = {'h', 'o', 'n', 'e', 'b', 'l', 'k', '1'};
+constexpr size_t kAlignment = 64;
+
+struct Prefix {
+  std::array<char, 8> magic = kMagic;
+  uint64_t checksum = 0;  ///< of everything behind it
+  uint64_t header_bytes = 0;
+};
+
+size_t aligned(size_t size) { return (size + kAlignment - 1) / kAlignment * kAlignment; }
+
+/// The arrays of a block in the order of the file.
+std::array<std::span<const std::byte>, 5> sections_of(const TokenBlock& block) {
+  return {std::as_bytes(block.samples), std::as_bytes(block.input_ids), std::as_bytes(block.labels),
+          std::as_bytes(block.weights), std::as_bytes(block.lengths)};
+}
+
+Json header_of(const TokenBlock& block, const BlockPlace& place) {
+  return {{"key", place.key},
+          {"index", place.index},
+          {"first_row", place.first_row},
+          {"samples", block.samples.size()},
+          {"tokens", block.input_ids.size()},
+          {"weights", block.weights.size()},
+          {"lengths", block.lengths.size()},
+          {"digest", hash_text(block.digest)},
+          {"report", block.report.to_json()}};
+}
+
+/// Reads a mapped block from front to back.
+class BlockReader {
+ public:
+  BlockReader(const std::filesystem::path& path, std::shared_ptr<const MappedFile> file)
+      : path_(path), file_(std::move(file)), rest_(file_->bytes()) {}
+
+  TokenBlock read(const BlockPlace& place) {
+    const Json header = read_header();
+    TokenBlock block;
+    try {
+      const bool same = header.at("key") == place.key && header.at("index") == place.index &&
+                        header.at("first_row") == place.first_row;
+      if (!same) fail("it is a block of other data");
+      block.report = RowsReport::from_json(header.at("report"));
+      const size_t tokens = header.at("tokens");
+      block.samples = section<SampleRecord>(header.at("samples"));
+      block.input_ids = section<int32_t>(tokens);
+      block.labels = section<int32_t>(tokens);
+      block.weights = section<float>(header.at("weights"));
+      block.lengths = section<int32_t>(header.at("lengths"));
+      block.digest = std::stoull(header.at("digest").get<std::string>(), nullptr, 16);
+    } catch (const std::exception& error) {
+      if (dynamic_cast<const UserError*>(&error)) throw;
+      fail(std::string("its header is damaged: ") + error.what());
+    }
+    check(block);
+    block.memory = file_;
+    return block;
+  }
+
+ private:
+  [[noreturn]] void fail(const std::string& what) const { throw UserError(what, path_.string()); }
+
+  std::span<const std::byte> take(size_t bytes) {
+    if (rest_.size() < bytes) fail("it is too short");
+    const auto taken = rest_.first(bytes);
+    rest_ = rest_.subspan(bytes);
+    return taken;
+  }
+
+  Json read_header() {
+    Prefix prefix;
+    std::memcpy(&prefix, take(sizeof(prefix)).data(), sizeof(prefix));
+    if (prefix.magic != kMagic) fail("it is of another version, or no block");
+    constexpr size_t kChecked = offsetof(Prefix, header_bytes);
+    if (Xxh64().update(file_->bytes().subspan(kChecked)).digest() != prefix.checksum) fail("its checksum is wrong");
+    const auto text = take(prefix.header_bytes);
+    skip_padding();
+    return parse_json(std::string_view(reinterpret_cast<const char*>(text.data()), text.size()));
+  }
+
+  void skip_padding() {
+    const size_t at = file_->bytes().size() - rest_.size();
+    take(std::min(aligned(at) - at, rest_.size()));
+  }
+
+  template <class Element>
+  std::span<const Element> section(size_t count) {
+    if (count > rest_.size()) fail("it is too short");  // before a product that could overflow
+    const auto bytes = take(count * sizeof(Element));
+    skip_padding();
+    return {reinterpret_cast<const Element*>(bytes.data()), count};
+  }
+
+  void check(const TokenBlock& block) const {
+    if (!block.weights.empty() && block.weights.size() != block.input_ids.size()) fail("its arrays disagree");
+    for (const SampleRecord& sample : block.samples) {
+      const auto tokens = static_cast<int64_t>(block.input_ids.size());
+      if (sample.begin < 0 || sample.length < 0 || sample.begin > tokens - sample.length) fail("its arrays disagree");
+    }
+  }
+
+  const std::filesystem::path& path_;
+  std::shared_ptr<const MappedFile> file_;
+  std::span<const std::byte> rest_;
+};
+
+}  // namespace
+
+void write_block(const std::filesystem::path& path, const TokenBlock& block, const BlockPlace& place) {
+  static constexpr std::array<std::byte, kAlignment> kPadding{};
+  const std::string header = header_of(block, place).dump();
+  Prefix prefix;
+  prefix.header_bytes = header.size();
+  std::vector<std::span<const std::byte>> parts = {std::as_bytes(std::span(&prefix, 1))};
+  size_t at = sizeof(prefix);
+  const auto add = [&](std::span<const std::byte> part) {
+    parts.push_back(part);
+    at += part.size();
+    parts.push_back(std::span(kPadding).first(aligned(at) - at));
+    at = aligned(at);
+  };
+  add(std::as_bytes(std::span(header)));
+  for (const std::span<const std::byte> section : sections_of(block)) add(section);
+  Xxh64 checksum;
+  checksum.update(prefix.header_bytes);
+  for (const std::span<const std::byte> part : std::span(parts).subspan(1)) checksum.update(part);
+  prefix.checksum = checksum.digest();
+  write_durably(path, parts);
+}
+
+TokenBlock read_block(const std::filesystem::path& path, const BlockPlace& place) {
+  return BlockReader(path, std::make_shared<const MappedFile>(path)).read(place);
+}
+
+namespace {
+
+constexpr size_t kPieceBytes = size_t{16} << 20;
+constexpr time_t kSettledSeconds = 1;
+
+struct FileState {
+  std::string text;      ///< equal as long as the file is
+  bool settled = false;  ///< the last change is long enough ago to be told from a further one
+};
+
+FileState state_of(const std::filesystem::path& path) {
+  struct stat status {};
+  if (stat(path.c_str(), &status) != 0) {
+    throw UserError(std::string("cannot read the file: ") + std::strerror(errno), path.string());
+  }
+  const time_t changed = std::max(status.st_mtim.tv_sec, status.st_ctim.tv_sec);
+  return {fmt::format("{} {}.{:09} {}.{:09} {}", status.st_size, status.st_mtim.tv_sec, status.st_mtim.tv_nsec,
+                      status.st_ctim.tv_sec, status.st_ctim.tv_nsec, status.st_ino),
+          std::time(nullptr) - changed > kSettledSeconds};
+}
+
+}  // namespace
+
+std::string content_hash(const std::filesystem::path& path, ThreadPool& pool) {
+  const MappedFile file(path);
+  const auto bytes = file.bytes();
+  std::vector<uint64_t> pieces((bytes.size() + kPieceBytes - 1) / kPieceBytes);
+  pool.parallel_for(static_cast<int64_t>(pieces.size()), [&](int64_t i, int) {
+    const size_t begin = static_cast<size_t>(i) * kPieceBytes;
+    pieces[static_cast<size_t>(i)] =
+        Xxh64().update(bytes.subspan(begin, std::min(kPieceBytes, bytes.size() - begin))).digest();
+  });
+  return hash_text(Xxh64().update(bytes.size()).update(std::span<const uint64_t>(pieces)).digest());
+}
+
+ContentHashes::ContentHashes(std::filesystem::path memory, ThreadPool& pool) : memory_(std::move(memory)), pool_(pool) {
+  try {
+    if (std::optional<Json> json = read_json_if_there(memory_); json && json->is_object()) known_ = std::move(*json);
+  } catch (const UserError&) {
+    return;  // only a memory: what cannot be read is found again
+  }
+}
+
+ContentHashes::~ContentHashes() {
+  if (!changed_) return;
+  try {
+    write_durably(memory_, known_.dump(1) + "\n");
+  } catch (const UserError&) {
+    return;  // only a memory: what cannot be kept is found again
+  }
+}
+
+std::string ContentHashes::of(const std::filesystem::path& path) {
+  const std::string name = std::filesystem::absolute(path).lexically_normal().string();
+  const FileState before = state_of(path);
+  if (const auto found = known_.find(name); found != known_.end() && found->is_object()) {
+    const bool same = found->value("state", Json()) == before.text;
+    if (same && found->value("hash", Json()).is_string()) return found->at("hash");
+  }
+  const std::string hash = content_hash(path, pool_);
+  if (before.settled && state_of(path).text == before.text) {
+    known_[name] = {{"state", before.text}, {"hash", hash}};
+    changed_ = true;
+  }
+  return hash;
+}
 
 namespace {
 

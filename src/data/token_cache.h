@@ -1,7 +1,7 @@
 // TokenCache: the encoded rows of one data set in a folder, as long as nothing they depend on has changed.
 //
-//   ROOT/content_hashes.json         hashes of data and tokenizer files (data/content_hash.h)
-//   ROOT/NAME-KEY/block-00000.bin    data/block_file.h; each is whole or not there
+//   ROOT/content_hashes.json         hashes of data and tokenizer files (ContentHashes)
+//   ROOT/NAME-KEY/block-00000.bin    write_block; each is whole or not there
 //   ROOT/NAME-KEY/manifest.json      written last: with it the cache is complete
 //   ROOT/NAME-KEY/lock               held while the cache is built
 //
@@ -9,6 +9,7 @@
 // manifest, so that a program can say why it does not fit.
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
 #include <functional>
 #include <optional>
@@ -20,6 +21,48 @@
 #include "data/token_block.h"
 
 namespace hone {
+
+// TokenBlocks as files: written whole, read by mapping them, held against their checksum.
+
+/// What a block belongs to.
+struct BlockPlace {
+  std::string key;        ///< of the cache
+  int64_t index = 0;      ///< of the block in its data set
+  int64_t first_row = 0;  ///< of its data set
+};
+
+/// Writes `block` durably (core/durable_file.h). Its records, tokens, labels, weights and row lengths follow a header
+/// in JSON, each at a multiple of 64 bytes.
+void write_block(const std::filesystem::path& path, const TokenBlock& block, const BlockPlace& place);
+
+/// Maps a block, whose bytes are held against their checksum. Throws UserError: not readable, damaged, of another
+/// version or another place.
+TokenBlock read_block(const std::filesystem::path& path, const BlockPlace& place);
+
+// Hashes of file contents, remembered between runs by what the file system says about a file.
+
+/// The hash of a file's content, made by all threads; independent of their number. UserError if it cannot be read.
+std::string content_hash(const std::filesystem::path& path, ThreadPool& pool);
+
+/// content_hash, kept in a file under (path, size, times of the last changes of content and of attributes, inode). A
+/// file that was changed within the last seconds is not remembered: another change in the same tick would not show.
+class ContentHashes {
+ public:
+  /// `memory`: the file they are kept in; one that is absent or damaged is an empty one.
+  ContentHashes(std::filesystem::path memory, ThreadPool& pool);
+  /// Writes what is new. A file that cannot be written is left alone: the next run hashes again.
+  ~ContentHashes();
+  ContentHashes(const ContentHashes&) = delete;
+  ContentHashes& operator=(const ContentHashes&) = delete;
+
+  std::string of(const std::filesystem::path& path);
+
+ private:
+  std::filesystem::path memory_;
+  ThreadPool& pool_;
+  Json known_ = Json::object();  // by path: {"state", "hash"}
+  bool changed_ = false;
+};
 
 /// Raised whenever this program would encode rows otherwise, or write other blocks, than before.
 inline constexpr int kEncodingVersion = 2;

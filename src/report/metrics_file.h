@@ -1,4 +1,5 @@
-// metrics.jsonl: one JSON object a line, which pandas.read_json(lines=True) and jq read as it is.
+// What a run writes of its metrics: metrics.jsonl, one JSON object a line, which pandas.read_json(lines=True) and jq
+// read as it is; and trainer_state.json.
 #pragma once
 
 #include <cstdint>

@@ -1,8 +1,8 @@
 // The same bytes as JSON of any kind, CSV and text; every row as the format that its columns fit.
+#include "data/byte_reader.h"
 #include "data/csv_reader.h"
 #include "data/jsonl_reader.h"
 #include "data/sample_format.h"
-#include "data/text_reader.h"
 #include "fuzz_input.h"
 
 namespace {

@@ -1,8 +1,8 @@
 #include "app/init/thinking_rows.h"
 
 #include "core/error.h"
-#include "data/conversation_format.h"
 #include "data/dataset_reader.h"
+#include "data/row_formats.h"
 #include "text/chat_mask.h"
 #include "text/thinking.h"
 #include "text/tokenizer.h"

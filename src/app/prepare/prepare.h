@@ -18,8 +18,8 @@ struct PrepareOptions {
 
 /// Tokenises the data sets of a configuration (into tokenized_cache, if it is stated), and prints the report and the
 /// proof sheet; of the model it needs config.json and the tokenizer. With split_nodes writes shards
-/// (data/node_shards.h) and needs no model; with an output alone it writes the samples of data sets of type code
-/// (data/code/code_file.h). Returns the exit code.
+/// and needs no model; with an output alone it writes the samples of data sets of type code
+/// (data/prepared_files.h). Returns the exit code.
 int run_prepare(const PrepareOptions& options);
 
 }  // namespace hone

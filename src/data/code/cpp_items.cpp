@@ -1,7 +1,7 @@
 #include <algorithm>
 #include <cctype>
 
-#include "data/code/item_scanner.h"
+#include "data/code/code_items.h"
 
 namespace hone {
 namespace {

@@ -1,6 +1,6 @@
 #include <algorithm>
 
-#include "data/code/item_scanner.h"
+#include "data/code/code_items.h"
 
 namespace hone {
 namespace {

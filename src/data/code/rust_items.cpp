@@ -1,6 +1,6 @@
 #include <array>
 
-#include "data/code/item_scanner.h"
+#include "data/code/code_items.h"
 
 namespace hone {
 namespace {

@@ -1,4 +1,4 @@
-// Rows that are chats: the formats `messages`, `sharegpt` and conversational `prompt_completion`.
+// What the rows of each format say: chats, a question and its answer, tokens.
 #pragma once
 
 #include <string>
@@ -7,6 +7,8 @@
 #include "data/sample_format.h"
 
 namespace hone {
+
+// Rows that are chats: the formats `messages`, `sharegpt` and conversational `prompt_completion`.
 
 /// {"messages": [{"role", "content", …}, …], "system": …, "tools": […], "chat_template_kwargs": {…}}. The list and
 /// tools may be JSON as text. A content of text parts is joined; other parts (images) are refused. A `system` column
@@ -33,5 +35,33 @@ bool has_thoughts(const Conversation& conversation);
 /// The column that holds the messages: that of the mapping, or the first of messages, conversations and conversation
 /// that is there; "messages" if there is none.
 std::string messages_column(const RowColumns& columns);
+
+// Rows that are one question and its answer, for the chat template: the formats `alpaca` and `prompt_response`.
+
+/// The columns of a row by what they say; "" where there is none.
+struct OneTurnColumns {
+  std::string system, prompt, input, response, history;
+};
+
+/// Of alpaca: instruction, input, output, system, history; the mapping may call them prompt and response as well.
+OneTurnColumns alpaca_columns(const RowColumns& columns);
+
+/// Of prompt_response: `question` is what is asked, and then `prompt` is the system message; without `question` the
+/// prompt is what is asked and `system` the system message. The answer is `response`, or `answer`. What the mapping
+/// names comes first.
+OneTurnColumns prompt_response_columns(const RowColumns& columns);
+
+/// [system], then the turns of history ([[question, answer], …], or that as JSON text), then the question with the
+/// input on a line of its own behind it, and the answer. Empty system messages, inputs and histories are left out.
+/// Throws UserError: a column is missing or not text, the question is empty.
+Conversation conversation_of_turn(const RowColumns& columns, const OneTurnColumns& names);
+
+// Rows that are tokens already.
+
+/// {"input_ids": […], "labels": […], "weights": […], "attention_mask": [1, …], "position_ids": [0, 1, …]}.
+/// labels are aligned with input_ids as Hugging Face's (not shifted), -100 = not learnt; absent: all of input_ids.
+/// A weight of 0 is not learnt either. attention_mask and position_ids must say what Hone does anyway: no padding, one
+/// document a row.
+TokenizedRow tokenized_row(const RowColumns& columns);
 
 }  // namespace hone

@@ -1,4 +1,4 @@
-#include "data/code/item_scanner.h"
+#include "data/code/code_items.h"
 
 #include <cctype>
 
