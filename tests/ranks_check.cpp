@@ -19,7 +19,6 @@
 #include "core/error.h"
 #include "core/thread_pool.h"
 #include "core/transfer.h"
-#include "dist/connect_ranks.h"
 #include "dist/rendezvous.h"
 
 namespace hone {

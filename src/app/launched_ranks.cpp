@@ -8,7 +8,6 @@
 
 #include "app/output.h"
 #include "core/error.h"
-#include "dist/connect_ranks.h"
 #include "dist/rendezvous.h"
 #include "train/stop_signal.h"
 

@@ -15,7 +15,6 @@
 
 #include "dist/control.h"
 #include "dist/control_messages.h"
-#include "dist/rank_facts.h"
 #include "dist/socket.h"
 
 namespace hone {
@@ -36,7 +35,8 @@ struct RankConnection {
   MessageReader reader;
 };
 
-/// What all ranks of a run know, and nobody else does: with it they prove who they are at other ports, too (proof.h).
+/// What all ranks of a run know, and nobody else does: with it they prove who they are at other ports, too
+/// (run_secret.h).
 struct RunKey {
   std::string secret = {};
   std::string run = {};  ///< run_digest

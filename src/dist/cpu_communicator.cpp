@@ -1,8 +1,130 @@
 #include "dist/cpu_communicator.h"
 
+#include <algorithm>
 #include <utility>
 
+#include "dist/rank_sum_baseline.h"
+
 namespace hone {
+namespace {
+
+/// Up to here everybody sends everything to everybody: one exchange of messages instead of two.
+constexpr size_t kSmallBytes = 16 << 10;
+/// A message, so that both MPI's counts and the pieces in flight stay small.
+constexpr int64_t kMessageBytes = int64_t{4} << 20;
+
+/// The piece of `part` that begins `at` elements in, at most `piece` long.
+Part piece_at(const Part& part, int64_t at, int64_t piece) {
+  const int64_t begin = std::min(part.count, at);
+  return {part.offset + begin, std::min(part.count - begin, piece)};
+}
+
+int64_t longest(std::span<const Part> parts) {
+  int64_t count = 0;
+  for (const Part& part : parts) count = std::max(count, part.count);
+  return count;
+}
+
+size_t bytes_of(const Tensor& tensor, int64_t count) { return static_cast<size_t>(count) * size_of(tensor.dtype); }
+
+}  // namespace
+
+PairwiseCollectives::PairwiseCollectives(Transport& transport, size_t scratch_bytes)
+    : transport_(transport),
+      scratch_bytes_(scratch_bytes),
+      scratch_(std::make_unique_for_overwrite<std::byte[]>(scratch_bytes)) {
+  HONE_ASSERT(scratch_bytes >= static_cast<size_t>(transport.size()) * kSmallBytes, "no room for small sums");
+}
+
+/// Elements that each rank's place in half of the scratch memory holds.
+int64_t PairwiseCollectives::piece_of(DType dtype) const {
+  const size_t place = scratch_bytes_ / 2 / static_cast<size_t>(transport_.size());
+  return static_cast<int64_t>(place / size_of(dtype));
+}
+
+void PairwiseCollectives::sum_from_all(Tensor inout, ThreadPool& pool) {
+  const int ranks = transport_.size(), own = transport_.rank();
+  std::vector<const std::byte*> sources;
+  for (int r = 0; r < ranks; ++r) {
+    std::byte* place = r == own ? inout.data : scratch_.get() + static_cast<size_t>(r) * inout.bytes();
+    sources.push_back(place);
+    if (r == own) continue;
+    transport_.receive(r, place, inout.bytes());
+    transport_.send(r, inout.data, inout.bytes());
+  }
+  transport_.wait();
+  rank_sum(inout.dtype, inout.data, sources, inout.numel(), pool);
+}
+
+void PairwiseCollectives::all_reduce_sum(Tensor inout, ThreadPool& pool) {
+  if (inout.bytes() <= kSmallBytes) return sum_from_all(inout, pool);
+  const std::vector<Part> parts = even_parts(inout.numel(), transport_.size());
+  reduce_scatter_sum(inout, parts, pool);
+  all_gather(inout, parts);
+}
+
+void PairwiseCollectives::reduce_scatter_sum(Tensor full, std::span<const Part> parts, ThreadPool& pool) {
+  const int ranks = transport_.size(), own = transport_.rank();
+  const int64_t piece = piece_of(full.dtype), length = longest(parts);
+  const auto place = [&](int64_t round, int r) {
+    return scratch_.get() + bytes_of(full, ((round % 2) * ranks + r) * piece);
+  };
+  const auto start = [&](int64_t round) {
+    for (int step = 1; step < ranks; ++step) {  // no rank receives from all others at once
+      const int to = (own + step) % ranks, from = (own + ranks - step) % ranks;
+      const Part sent = piece_at(parts[static_cast<size_t>(to)], round * piece, piece);
+      const Part received = piece_at(parts[static_cast<size_t>(own)], round * piece, piece);
+      if (received.count > 0) transport_.receive(from, place(round, from), bytes_of(full, received.count));
+      if (sent.count > 0) transport_.send(to, element_at(full, sent.offset), bytes_of(full, sent.count));
+    }
+  };
+  const int64_t rounds = (length + piece - 1) / piece;
+  if (rounds > 0) start(0);
+  for (int64_t round = 0; round < rounds; ++round) {
+    transport_.wait();
+    if (round + 1 < rounds) start(round + 1);  // travels while this one is summed
+    const Part mine = piece_at(parts[static_cast<size_t>(own)], round * piece, piece);
+    if (mine.count == 0) continue;
+    std::vector<const std::byte*> sources;
+    for (int r = 0; r < ranks; ++r) sources.push_back(r == own ? element_at(full, mine.offset) : place(round, r));
+    rank_sum(full.dtype, element_at(full, mine.offset), sources, mine.count, pool);
+  }
+}
+
+void PairwiseCollectives::all_gather(Tensor full, std::span<const Part> parts) {
+  const int ranks = transport_.size(), own = transport_.rank();
+  const int64_t piece = kMessageBytes / static_cast<int64_t>(size_of(full.dtype)), length = longest(parts);
+  for (int64_t begin = 0; begin < length; begin += piece) {
+    const Part sent = piece_at(parts[static_cast<size_t>(own)], begin, piece);
+    for (int step = 1; step < ranks; ++step) {
+      const int to = (own + step) % ranks, from = (own + ranks - step) % ranks;
+      const Part received = piece_at(parts[static_cast<size_t>(from)], begin, piece);
+      if (received.count > 0) {
+        transport_.receive(from, element_at(full, received.offset), bytes_of(full, received.count));
+      }
+      if (sent.count > 0) transport_.send(to, element_at(full, sent.offset), bytes_of(full, sent.count));
+    }
+    transport_.wait();
+  }
+}
+
+void PairwiseCollectives::broadcast(Tensor inout, int root) {
+  // What the root has goes out in parts, one a rank, which then pass them on: the root sends the tensor once, not N
+  // times.
+  const int ranks = transport_.size(), own = transport_.rank();
+  const std::vector<Part> parts = even_parts(inout.numel(), ranks);
+  const int64_t piece = kMessageBytes / static_cast<int64_t>(size_of(inout.dtype));
+  for (int64_t begin = 0; begin < longest(parts); begin += piece) {
+    for (int r = 0; r < ranks; ++r) {
+      const Part part = piece_at(parts[static_cast<size_t>(r)], begin, piece);
+      if (part.count == 0 || r == root) continue;
+      if (own == root) transport_.send(r, element_at(inout, part.offset), bytes_of(inout, part.count));
+      if (own == r) transport_.receive(root, element_at(inout, part.offset), bytes_of(inout, part.count));
+    }
+    transport_.wait();
+  }
+  all_gather(inout, parts);
+}
 
 CpuCommunicator::CpuCommunicator(std::unique_ptr<Control> control, std::unique_ptr<Transport> transport,
                                  size_t scratch_bytes)

@@ -1,4 +1,4 @@
-#include "dist/mpi_transport.h"
+#include "dist/transport.h"
 
 #include <dlfcn.h>
 #include <fmt/format.h>
@@ -8,7 +8,6 @@
 #include "core/error.h"
 #include "core/program.h"
 #include "dist/mpi_module.h"
-#include "dist/patient_wait.h"
 
 namespace hone {
 

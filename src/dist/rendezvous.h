@@ -1,11 +1,12 @@
 // How the ranks of a run find each other: rank 0 listens, the others come, both prove that they know the run's secret
-// (proof.h), and the connections stay as the run's control channel. Strangers are dropped, and delay nobody.
+// (run_secret.h), and the connections stay as the run's control channel. Strangers are dropped, and delay nobody.
 #pragma once
 
 #include <functional>
 #include <memory>
 #include <string>
 
+#include "dist/communicator.h"
 #include "dist/control_channel.h"
 #include "dist/launch_environment.h"
 #include "dist/run_secret.h"
@@ -26,5 +27,13 @@ struct RendezvousHooks {
 /// have not come in `times.rendezvous` (named), rank 0 not found.
 std::unique_ptr<ControlChannel> rendezvous(const LaunchEnvironment& environment, const SecretPlaces& secrets,
                                            const ControlTimes& times = {}, const RendezvousHooks& hooks = {});
+
+// From ranks that have found each other to ranks that train together.
+
+/// The communicator of `control`'s ranks, two or more, for tensors on the device of `stream`: NCCL on GPUs; on CPUs
+/// MPI, where that has started the ranks and the program has it, otherwise memory that they share or TCP. Throws
+/// UserError: the program was built without what is needed.
+std::unique_ptr<Communicator> connect_ranks(std::unique_ptr<ControlChannel> control,
+                                            const LaunchEnvironment& environment, Stream& stream);
 
 }  // namespace hone

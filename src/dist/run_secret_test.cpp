@@ -1,15 +1,18 @@
-#include "dist/run_secret.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <cstdlib>
 #include <fstream>
 #include <map>
+#include <thread>
 
 #include "core/error.h"
+#include "dist/launch_environment.h"
+#include "dist/run_secret.h"
 
 namespace hone {
 namespace {
@@ -142,6 +145,301 @@ TEST(RunSecretFile, IsNamedByRunAndPort) {
   EXPECT_EQ(secret_file_name("", 29500), ".hone-29500.secret");
   EXPECT_EQ(secret_file_name("77.0", 29501), ".hone-77_0-29501.secret");
   EXPECT_EQ(secret_file_name("../x/y", 1), ".hone-___x_y-1.secret");
+}
+
+const std::string kSecret = "what the ranks of a test know";
+
+Claims claims_of(int rank, int port = 7000) { return {"1.0", "control", run_digest("run", 29500), port, rank, 4}; }
+
+struct Ends {
+  Ends() {
+    int ends[2];
+    EXPECT_EQ(::socketpair(AF_UNIX, SOCK_STREAM, 0, ends), 0);
+    caller = Socket(ends[0]);
+    listener = Socket(ends[1]);
+  }
+  Socket caller, listener;
+};
+
+/// The listener's end of a whole exchange.
+ListenersProof::State listen(const Ends& ends, ListenersProof& proof) {
+  MessageReader reader;
+  reader.set_longest(kLongestProof);
+  ListenersProof::State state = ListenersProof::State::kOpen;
+  while (state == ListenersProof::State::kOpen) {
+    const std::optional<Message> message = receive_message(ends.listener, reader, 1);
+    if (!message) break;
+    state = proof.take(ends.listener, *message);
+  }
+  return state;
+}
+
+struct Outcome {
+  ProofAnswer answer;
+  ListenersProof::State state;
+  Claims claims;
+};
+
+Outcome run(const Claims& claimed, const Claims& expected, std::optional<std::string> callers_secret,
+            const std::string& listeners_secret) {
+  Ends ends;
+  ListenersProof proof(listeners_secret, expected);
+  ListenersProof::State state{};
+  std::thread listener([&] {
+    state = listen(ends, proof);
+    ends.listener.close();
+  });
+  MessageReader reader;
+  const ProofAnswer answer = prove(ends.caller, reader, claimed, [&] { return callers_secret; });
+  ends.caller.close();
+  listener.join();
+  return {answer, state, proof.claims()};
+}
+
+TEST(Proof, ThoseWhoKnowTheSecretFindOut) {
+  const Outcome outcome = run(claims_of(3), claims_of(0), kSecret, kSecret);
+  EXPECT_EQ(outcome.answer, ProofAnswer::kProven);
+  EXPECT_EQ(outcome.state, ListenersProof::State::kProven);
+  EXPECT_EQ(outcome.claims.rank, 3);
+  EXPECT_EQ(outcome.claims.world_size, 4);
+  EXPECT_EQ(outcome.claims.version, "1.0");
+}
+
+TEST(Proof, AnotherSecretIsToldApartFromNone) {
+  EXPECT_EQ(run(claims_of(3), claims_of(0), "another secret of a test", kSecret).answer, ProofAnswer::kOtherSecret);
+  EXPECT_EQ(run(claims_of(3), claims_of(0), std::nullopt, kSecret).answer, ProofAnswer::kNoSecret);
+  Claims neighbour = claims_of(3);
+  neighbour.run = run_digest("run", 29501);
+  EXPECT_EQ(run(neighbour, claims_of(0), std::nullopt, kSecret).answer, ProofAnswer::kNoAnswer);
+}
+
+TEST(Proof, HoldsForOnePurposeAndPortAlone) {
+  Claims data = claims_of(3);
+  data.purpose = "data";
+  EXPECT_EQ(run(data, claims_of(0), kSecret, kSecret).state, ListenersProof::State::kFailed);
+  EXPECT_EQ(run(claims_of(3, 7001), claims_of(0), kSecret, kSecret).state, ListenersProof::State::kFailed);
+}
+
+/// Passes a whole exchange on, and notes what each said.
+struct Recording {
+  std::vector<Message> caller, listener;
+};
+
+Recording record() {
+  Ends left, right;  // the caller and who listens in; who listens in and the listener
+  ListenersProof proof(kSecret, claims_of(0));
+  std::thread caller([&] {
+    MessageReader reader;
+    prove(left.caller, reader, claims_of(3), [] { return kSecret; });
+  });
+  std::thread listener([&] { listen(right, proof); });
+  Recording recording;
+  MessageReader from_caller, from_listener;
+  for (int turn = 0; turn < 2; ++turn) {
+    recording.caller.push_back(receive_message(left.listener, from_caller, 1).value());
+    send_message(right.caller, recording.caller.back().type, recording.caller.back().bytes);
+    recording.listener.push_back(receive_message(right.caller, from_listener, 1).value());
+    send_message(left.listener, recording.listener.back().type, recording.listener.back().bytes);
+  }
+  caller.join();
+  listener.join();
+  return recording;
+}
+
+TEST(Proof, WhatWasSaidOnceProvesNothingLater) {
+  const Recording old = record();
+  Ends ends;
+  ListenersProof proof(kSecret, claims_of(0));
+  EXPECT_EQ(proof.take(ends.listener, old.caller[0]), ListenersProof::State::kOpen);
+  EXPECT_EQ(proof.take(ends.listener, old.caller[1]), ListenersProof::State::kFailed);
+  EXPECT_TRUE(proof.other_secret());
+}
+
+TEST(Proof, AListenerIsNotAnsweredWithItsOwnWords) {
+  // Who does not know the secret sends the caller's own proof back.
+  Ends ends;
+  ProofAnswer answer{};
+  std::thread caller([&] {
+    MessageReader reader;
+    answer = prove(ends.caller, reader, claims_of(3), [] { return kSecret; });
+  });
+  MessageReader reader;
+  const Message hello = receive_message(ends.listener, reader, 1).value();
+  send_message(ends.listener, 'c', hello.bytes + run_digest("run", 29500).substr(0, 16));
+  const Message proof = receive_message(ends.listener, reader, 1).value();
+  send_message(ends.listener, 'a', proof.bytes.substr(0, 32));
+  caller.join();
+  EXPECT_EQ(answer, ProofAnswer::kOtherSecret);
+}
+
+TEST(Proof, NobodySaysAnythingOfItselfToAStranger) {
+  const Recording said = record();
+  EXPECT_EQ(said.caller[0].bytes.size(), 32u);
+  EXPECT_EQ(said.listener[0].bytes.size(), 48u);  // random bytes, and what tells runs apart
+  EXPECT_EQ(said.listener[0].bytes.substr(32), run_digest("run", 29500).substr(0, 16));
+  EXPECT_EQ(said.caller[1].bytes.find(kSecret), std::string::npos);
+}
+
+TEST(Proof, WhatIsNotAProofIsRefused) {
+  const Recording said = record();
+  Ends ends;
+  ListenersProof early(kSecret, claims_of(0));
+  EXPECT_EQ(early.take(ends.listener, said.caller[1]), ListenersProof::State::kFailed);
+  for (const size_t length : {0, 31, 33}) {
+    ListenersProof proof(kSecret, claims_of(0));
+    EXPECT_EQ(proof.take(ends.listener, {'h', std::string(length, 'x')}), ListenersProof::State::kFailed);
+  }
+}
+
+using Variables = std::map<std::string, std::string>;
+
+LaunchEnvironment detect(const Variables& variables) {
+  return launch_environment([&](const char* name) {
+    const auto found = variables.find(name);
+    return found == variables.end() ? nullptr : found->second.c_str();
+  });
+}
+
+std::string launch_error(const Variables& variables) {
+  try {
+    detect(variables);
+  } catch (const UserError& error) {
+    return error.message();
+  }
+  return "no error";
+}
+
+TEST(LaunchEnvironment, AProcessThatWasStartedAloneIsOneRank) {
+  const LaunchEnvironment alone = detect({{"HOME", "/"}});
+  EXPECT_EQ(alone.world_size, 1);
+  EXPECT_EQ(alone.launcher, "");
+  EXPECT_EQ(alone.describe(), "one process");
+}
+
+TEST(LaunchEnvironment, TorchrunSaysAllAndKeepsItsPort) {
+  Variables variables = {{"RANK", "3"},         {"WORLD_SIZE", "8"},      {"LOCAL_RANK", "1"},
+                         {"MASTER_ADDR", "n7"}, {"MASTER_PORT", "12345"}, {"TORCHELASTIC_RUN_ID", "r1"}};
+  LaunchEnvironment found = detect(variables);
+  EXPECT_EQ(found.describe(), "rank 3 of 8 (local rank 1), started by torchrun; rank 0 at n7:12345");
+  EXPECT_EQ(found.run, "r1");
+  EXPECT_EQ(found.ports.size(), 8u);
+  variables["TORCHELASTIC_USE_AGENT_STORE"] = "True";
+  EXPECT_EQ(detect(variables).ports.front(), 12346);
+}
+
+TEST(LaunchEnvironment, OpenMpiOnOneHostNeedsNoAddress) {
+  const LaunchEnvironment found = detect({{"OMPI_COMM_WORLD_RANK", "1"},
+                                          {"OMPI_COMM_WORLD_SIZE", "2"},
+                                          {"OMPI_COMM_WORLD_LOCAL_RANK", "1"},
+                                          {"OMPI_COMM_WORLD_LOCAL_SIZE", "2"},
+                                          {"OMPI_MCA_ess_base_jobid", "123456"}});
+  EXPECT_EQ(found.launcher, "Open MPI");
+  EXPECT_EQ(found.host, "127.0.0.1");
+  EXPECT_EQ(found.rank, 1);
+  EXPECT_GE(found.ports.front(), 29500);
+  EXPECT_LT(found.ports.back(), 65536);
+}
+
+TEST(LaunchEnvironment, OpenMpiOnSeveralHostsAsksForTheAddress) {
+  EXPECT_EQ(
+      launch_error({{"OMPI_COMM_WORLD_RANK", "1"}, {"OMPI_COMM_WORLD_SIZE", "4"}, {"OMPI_COMM_WORLD_LOCAL_SIZE", "2"}}),
+      "where rank 0 listens is not known");
+}
+
+TEST(LaunchEnvironment, ASlurmStepNamesItsFirstHost) {
+  Variables variables = {{"SLURM_PROCID", "5"},
+                         {"SLURM_NTASKS", "8"},
+                         {"SLURM_LOCALID", "1"},
+                         {"SLURM_STEP_NUM_TASKS", "8"},
+                         {"SLURM_JOB_ID", "77"},
+                         {"SLURM_STEP_ID", "0"},
+                         {"SLURM_STEP_NODELIST", "gpu[003-006]"},
+                         {"SLURM_STEP_TASKS_PER_NODE", "2(x4)"}};
+  const LaunchEnvironment found = detect(variables);
+  EXPECT_EQ(found.launcher, "SLURM");
+  EXPECT_EQ(found.host, "gpu003");
+  EXPECT_EQ(found.run, "77.0");
+  EXPECT_EQ(found.local_rank, 1);
+  EXPECT_EQ(found.local_size, 2);
+  variables["SLURM_STEP_TASKS_PER_NODE"] = "8";  // one node, whatever its name
+  EXPECT_EQ(detect(variables).host, "127.0.0.1");
+  variables.erase("SLURM_STEP_NUM_TASKS");  // the batch script itself
+  EXPECT_EQ(detect(variables).world_size, 1);
+}
+
+TEST(LaunchEnvironment, PmiCountsToo) {
+  const LaunchEnvironment found = detect({{"PMI_RANK", "1"}, {"PMI_SIZE", "2"}, {"MASTER_ADDR", "127.0.0.1"}});
+  EXPECT_EQ(found.launcher, "PMI");
+  EXPECT_EQ(found.rank, 1);
+  EXPECT_EQ(found.local_rank, 1);
+}
+
+TEST(LaunchEnvironment, TorchrunUnderSlurmIsTorchruns) {
+  const LaunchEnvironment found = detect({{"SLURM_PROCID", "1"},
+                                          {"SLURM_STEP_NUM_TASKS", "2"},
+                                          {"RANK", "9"},
+                                          {"WORLD_SIZE", "16"},
+                                          {"LOCAL_RANK", "1"},
+                                          {"MASTER_ADDR", "n0"},
+                                          {"TORCHELASTIC_RUN_ID", "none"}});
+  EXPECT_EQ(found.launcher, "torchrun");
+  EXPECT_EQ(found.rank, 9);
+}
+
+TEST(LaunchEnvironment, MpiIsForThoseWhomItsLauncherStarted) {
+  const Variables mpirun = {{"OMPI_COMM_WORLD_RANK", "1"},
+                            {"OMPI_COMM_WORLD_SIZE", "2"},
+                            {"OMPI_COMM_WORLD_LOCAL_SIZE", "2"},
+                            {"PMIX_RANK", "1"}};
+  EXPECT_TRUE(detect(mpirun).mpi);
+  Variables srun = {{"SLURM_PROCID", "0"},
+                    {"SLURM_STEP_NUM_TASKS", "2"},
+                    {"SLURM_STEP_NODELIST", "a"},
+                    {"SLURM_STEP_TASKS_PER_NODE", "2"}};
+  EXPECT_FALSE(detect(srun).mpi);
+  EXPECT_EQ(detect(srun).host, "127.0.0.1");
+  srun["PMI_RANK"] = "0";  // of PMI-2, which Open MPI does not speak
+  EXPECT_FALSE(detect(srun).mpi);
+  srun["PMIX_RANK"] = "0";
+  EXPECT_TRUE(detect(srun).mpi);
+  // Ranks of a torchrun below srun have the variables of torchrun's own process.
+  srun.insert({{"RANK", "1"}, {"WORLD_SIZE", "4"}, {"MASTER_ADDR", "a"}, {"TORCHELASTIC_RUN_ID", "none"}});
+  EXPECT_EQ(detect(srun).launcher, "torchrun");
+  EXPECT_FALSE(detect(srun).mpi);
+}
+
+TEST(LaunchEnvironment, WhoSetsTheVariablesByHandIsNotTorchrun) {
+  Variables variables = {{"RANK", "0"}, {"WORLD_SIZE", "2"}, {"MASTER_ADDR", "a"}};
+  EXPECT_EQ(detect(variables).launcher, "hand");
+  variables["TORCHELASTIC_RUN_ID"] = "none";
+  EXPECT_EQ(detect(variables).launcher, "torchrun");
+}
+
+TEST(LaunchEnvironment, WhatCannotBeIsAnError) {
+  EXPECT_EQ(launch_error({{"RANK", "1"}}), "RANK is set, but WORLD_SIZE is not");
+  EXPECT_EQ(launch_error({{"WORLD_SIZE", "2"}}), "WORLD_SIZE is set, but RANK is not");
+  EXPECT_EQ(launch_error({{"RANK", "2"}, {"WORLD_SIZE", "2"}}),
+            "RANK=2 and WORLD_SIZE=2 cannot be: ranks count from 0");
+  EXPECT_EQ(launch_error({{"RANK", "-1"}, {"WORLD_SIZE", "2"}}), "RANK=-1 is not a number from 0");
+  EXPECT_EQ(launch_error({{"RANK", "0x"}, {"WORLD_SIZE", "2"}}), "RANK=0x is not a number from 0");
+  EXPECT_EQ(launch_error({{"RANK", "0"}, {"WORLD_SIZE", "99999999999"}}),
+            "WORLD_SIZE=99999999999 is not a number from 0");
+  EXPECT_EQ(launch_error({{"RANK", "0"}, {"WORLD_SIZE", "2"}}), "where rank 0 listens is not known");
+  EXPECT_EQ(launch_error({{"RANK", "0"}, {"WORLD_SIZE", "2"}, {"MASTER_ADDR", "a"}, {"MASTER_PORT", "70000"}}),
+            "70000 is not a port");
+  EXPECT_EQ(
+      launch_error({{"RANK", "0"}, {"WORLD_SIZE", "2"}, {"OMPI_COMM_WORLD_RANK", "1"}, {"OMPI_COMM_WORLD_SIZE", "2"}}),
+      "RANK and WORLD_SIZE say rank 0 of 2, Open MPI says rank 1 of 2");
+}
+
+TEST(LaunchEnvironment, TheFirstHostOfASlurmList) {
+  EXPECT_EQ(first_slurm_host("gpu[003-005,9],login1"), "gpu003");
+  EXPECT_EQ(first_slurm_host("a,b[1-2]"), "a");
+  EXPECT_EQ(first_slurm_host("n[7]"), "n7");
+  EXPECT_EQ(first_slurm_host("n[7,9]"), "n7");
+  EXPECT_EQ(first_slurm_host("single"), "single");
+  EXPECT_EQ(first_slurm_host("broken["), "broken");
+  EXPECT_EQ(first_slurm_host(""), "");
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-#include "dist/shared_memory_transport.h"
+#include "dist/transport.h"
 
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -11,8 +11,6 @@
 #include <vector>
 
 #include "core/error.h"
-#include "dist/patient_wait.h"
-#include "dist/pieces.h"
 
 namespace hone {
 

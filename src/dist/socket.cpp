@@ -14,8 +14,6 @@
 #include <cstring>
 #include <memory>
 
-#include "dist/deadline.h"
-
 namespace hone {
 
 namespace {

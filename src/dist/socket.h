@@ -1,6 +1,8 @@
-// TCP between the hosts of a run: connections, and messages of a type and some bytes.
+// TCP between the hosts of a run: connections, deadlines, and messages of a type and some bytes.
 #pragma once
 
+#include <algorithm>
+#include <chrono>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -9,6 +11,19 @@
 #include <vector>
 
 namespace hone {
+
+class Deadline {
+ public:
+  explicit Deadline(double seconds)
+      : end_(Clock::now() + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds))) {}
+  /// Seconds, from 0.
+  double left() const { return std::max(0.0, std::chrono::duration<double>(end_ - Clock::now()).count()); }
+  bool passed() const { return left() == 0; }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  Clock::time_point end_;
+};
 
 /// A file descriptor of a connection or a listener, closed at the end.
 class Socket {

@@ -19,7 +19,7 @@
 #include "core/program.h"
 #include "dist/channel_testing.h"
 #include "dist/gathering.h"
-#include "dist/tcp_transport.h"
+#include "dist/transport.h"
 
 namespace hone {
 namespace {

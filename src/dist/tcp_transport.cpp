@@ -1,4 +1,4 @@
-#include "dist/tcp_transport.h"
+#include "dist/transport.h"
 
 #include <fmt/format.h>
 #include <poll.h>
@@ -12,10 +12,8 @@
 
 #include "core/error.h"
 #include "core/program.h"
-#include "dist/callers.h"
-#include "dist/deadline.h"
-#include "dist/patient_wait.h"
-#include "dist/pieces.h"
+#include "dist/gathering.h"
+#include "dist/socket.h"
 
 namespace hone {
 

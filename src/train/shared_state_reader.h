@@ -6,7 +6,7 @@
 #include "core/buffer.h"
 #include "dist/communicator.h"
 #include "params/parameter_store.h"
-#include "weights/state_reader.h"
+#include "weights/tensor_pieces.h"
 
 namespace hone {
 

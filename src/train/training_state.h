@@ -8,7 +8,7 @@
 #include "params/parameter_store.h"
 #include "session/run_config.h"
 #include "weights/manifest.h"
-#include "weights/state_reader.h"
+#include "weights/tensor_pieces.h"
 
 namespace hone {
 

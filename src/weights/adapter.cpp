@@ -13,9 +13,9 @@
 #include "core/error.h"
 #include "core/untrusted_json.h"
 #include "params/adapter_kind.h"
+#include "weights/adapter_config.h"
 #include "weights/adapter_layout.h"
 #include "weights/model_folder.h"
-#include "weights/peft_modules.h"
 #include "weights/safetensors.h"
 
 namespace hone {

@@ -13,7 +13,7 @@
 
 #include "params/lora.h"
 #include "weights/manifest.h"
-#include "weights/state_reader.h"
+#include "weights/tensor_pieces.h"
 
 namespace hone {
 

@@ -4,13 +4,132 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
+#include <numeric>
 #include <set>
 #include <utility>
 
 #include "core/error.h"
 #include "params/adapter_kind.h"
+#include "weights/adapter.h"
 
 namespace hone {
+namespace {
+
+std::string without_weight(const std::string& name) {
+  return name.ends_with(".weight") ? name.substr(0, name.size() - 7) : name;
+}
+
+}  // namespace
+
+const char* prefix_of(ExpertNaming names) { return names == ExpertNaming::kServing ? "" : kAdapterKeyPrefix; }
+
+bool can_be_saved_whole(ParameterKind kind) {
+  return kind == ParameterKind::kRouter || kind == ParameterKind::kEmbedding || kind == ParameterKind::kHead ||
+         kind == ParameterKind::kNorm;
+}
+
+std::vector<std::string> whole_names(const ParameterStore& store, const Parameter& whole) {
+  std::vector<std::string> names = {whole.name()};
+  const bool tied = whole.kind() == ParameterKind::kEmbedding &&
+                    std::none_of(store.all().begin(), store.all().end(),
+                                 [](const Parameter& p) { return p.kind() == ParameterKind::kHead; });
+  if (tied) names.push_back("lm_head.weight");
+  return names;
+}
+
+std::string kt_key(const Parameter& experts, const std::string& part, bool a) {
+  const std::string projection = part.substr(0, part.find('_'));  // gate of gate_proj
+  return fmt::format("layers.{}.experts.{}_lora_{}", experts.layer(), projection, a ? "a" : "b");
+}
+
+ExpertKeys::ExpertKeys(const Parameter& experts, ExpertNaming names) : experts_(experts), naming_(names) {
+  for (const FileTensor& tensor : separate_experts(experts)) names_[tensor.offset] = without_weight(tensor.name);
+}
+
+std::string ExpertKeys::module(int64_t expert, int64_t out_begin) const {
+  if (naming_ == ExpertNaming::kFile) {
+    const auto found = names_.find((expert * experts_.shape()[1] + out_begin) * experts_.shape()[2]);
+    HONE_ASSERT(found != names_.end(), experts_.name());
+    return prefix_of(naming_) + found->second;
+  }
+  for (const ExpertPart& part : parts_of(experts_)) {
+    if (part.out_begin != out_begin) continue;
+    return fmt::format("{}{}.{}.{}", prefix_of(naming_), experts_module(experts_), expert, part.name);
+  }
+  HONE_ASSERT(false, experts_.name());
+}
+
+std::string ExpertKeys::leaf(int64_t out_begin) const {
+  const std::string name = module(0, out_begin);
+  return name.substr(name.rfind('.') + 1);
+}
+
+namespace {
+
+/// Calls body(element of the parameter, element of the file).
+template <class Body>
+void for_each_element(const AdapterBlock& block, const Body& body) {
+  const auto &parameter = block.in_parameter.strides, &file = block.in_file.strides;
+  for (int64_t i = 0; i < block.counts[0]; ++i) {
+    for (int64_t j = 0; j < block.counts[1]; ++j) {
+      const int64_t from = block.in_parameter.begin + i * parameter[0] + j * parameter[1];
+      const int64_t to = block.in_file.begin + i * file[0] + j * file[1];
+      for (int64_t k = 0; k < block.counts[2]; ++k) body(from + k * parameter[2], to + k * file[2]);
+    }
+  }
+}
+
+bool is_contiguous(const AdapterBlock& block, const AdapterBlock::Place& place) {
+  const auto& [planes, rows, columns] = block.counts;
+  return (columns == 1 || place.strides[2] == 1) && (rows == 1 || place.strides[1] == columns) &&
+         (planes == 1 || place.strides[0] == rows * columns);
+}
+
+bool is_run(const AdapterBlock& block) {
+  return block.factor == 1 && is_contiguous(block, block.in_parameter) && is_contiguous(block, block.in_file);
+}
+
+}  // namespace
+
+int64_t AdapterTensor::numel() const {
+  return std::accumulate(dims.begin(), dims.end(), int64_t{1}, std::multiplies<>());
+}
+
+bool AdapterTensor::is_run() const {
+  return blocks.size() == 1 && blocks.front().numel() == numel() && hone::is_run(blocks.front());
+}
+
+std::span<const float> gather(const AdapterTensor& tensor, const ParameterValues& values, std::vector<float>& scratch) {
+  const auto numel = static_cast<size_t>(tensor.numel());
+  if (tensor.is_run()) return {values(tensor.parameter()) + tensor.blocks.front().in_parameter.begin, numel};
+  scratch.assign(numel, 0.0f);
+  for (const AdapterBlock& block : tensor.blocks) {
+    const float* from = values(*block.parameter);
+    float* to = scratch.data();
+    if (block.factor == 1) {
+      for_each_element(block, [&](int64_t in_parameter, int64_t in_file) { to[in_file] = from[in_parameter]; });
+    } else {
+      for_each_element(block,
+                       [&](int64_t in_parameter, int64_t in_file) { to[in_file] = block.factor * from[in_parameter]; });
+    }
+  }
+  return scratch;
+}
+
+void scatter(const AdapterTensor& tensor, const std::vector<float>& file_values) {
+  int64_t begin = tensor.blocks.front().in_parameter.begin;
+  for (const AdapterBlock& block : tensor.blocks) begin = std::min(begin, block.in_parameter.begin);
+  const auto count = static_cast<int64_t>(file_values.size());
+  if (tensor.is_run()) return write_values(tensor.parameter(), begin, file_values.data(), count);
+  std::vector<float> values(file_values.size());
+  for (const AdapterBlock& block : tensor.blocks) {
+    for_each_element(block, [&](int64_t in_parameter, int64_t in_file) {
+      values[static_cast<size_t>(in_parameter - begin)] = file_values[static_cast<size_t>(in_file)];
+    });
+  }
+  write_values(tensor.parameter(), begin, values.data(), count);
+}
 
 namespace {
 

@@ -1,19 +1,102 @@
 // Writing the files of adapters.
+#include <algorithm>
 #include <cmath>
+#include <cstring>
+#include <future>
+#include <list>
 #include <map>
 #include <set>
 #include <span>
+#include <vector>
 
 #include "core/json.h"
+#include "core/transfer.h"
+#include "params/parameter_store.h"
 #include "weights/adapter.h"
 #include "weights/adapter_config.h"
 #include "weights/adapter_layout.h"
 #include "weights/checkpoint.h"
-#include "weights/finite.h"
-#include "weights/host_parameters.h"
 #include "weights/safetensors.h"
+#include "weights/shard_writer.h"
+#include "weights/tensor_pieces.h"
 
 namespace hone {
+
+// Host copies of parameters, read ahead.
+
+/// Float32 values of parameters in host memory. Those on a device or on several ranks are read whole, since an adapter
+/// of many experts has many small tensors; the copies of the last few are kept, and their memory is used again.
+class HostParameters {
+ public:
+  /// `reader` reads values that ranks keep parts of; null: there are none.
+  explicit HostParameters(StateReader* reader = nullptr) : reader_(reader) {}
+
+  /// The exact values, in the parameter's shape, until kKept other parameters have been asked for.
+  const float* operator[](const Parameter& parameter);
+  /// Begins to read what will be asked for next, beside what the caller does meanwhile.
+  void prefetch(const Parameter& parameter);
+
+ private:
+  static constexpr size_t kKept = 8;
+  struct Copy {
+    const Parameter* parameter = nullptr;
+    std::vector<float> values;
+    std::future<void> read;  // of a copy that has not been asked for yet
+  };
+  /// Begins to read a parameter, unless that has begun, and puts its copy first.
+  Copy& copy_of(const Parameter& parameter);
+
+  StateReader* reader_;
+  std::list<Copy> copies_;  // used last comes first
+};
+
+namespace {
+
+bool is_whole_on_host(const Parameter& parameter) {
+  return !parameter.shards_values() && parameter.master().device.kind == DeviceKind::kCpu;
+}
+
+}  // namespace
+
+const float* HostParameters::operator[](const Parameter& parameter) {
+  if (is_whole_on_host(parameter)) return parameter.master().as<float>();
+  Copy& copy = copy_of(parameter);
+  if (copy.read.valid()) copy.read.get();
+  return copy.values.data();
+}
+
+void HostParameters::prefetch(const Parameter& parameter) {
+  if (!is_whole_on_host(parameter)) copy_of(parameter);
+}
+
+HostParameters::Copy& HostParameters::copy_of(const Parameter& parameter) {
+  const auto found =
+      std::find_if(copies_.begin(), copies_.end(), [&](const Copy& copy) { return copy.parameter == &parameter; });
+  if (found != copies_.end()) {
+    copies_.splice(copies_.begin(), copies_, found);
+    return copies_.front();
+  }
+  if (copies_.size() < kKept) copies_.emplace_back();
+  copies_.splice(copies_.begin(), copies_, std::prev(copies_.end()));
+  Copy& copy = copies_.front();
+  if (copy.read.valid()) copy.read.get();
+  copy.parameter = &parameter;
+  copy.values.resize(static_cast<size_t>(parameter.shape().numel()));
+  float* to = copy.values.data();
+  if (parameter.shards_values()) {  // by collectives, which have one order
+    HONE_ASSERT(reader_ != nullptr, parameter.name());
+    reader_->read(parameter, StatePart::kValue, 0, parameter.shape().numel(),
+                  [&](const std::byte* elements, int64_t count) {
+                    std::memcpy(to, elements, static_cast<size_t>(count) * sizeof(float));
+                    to += count;
+                  });
+    return copy;
+  }
+  const Tensor& values = parameter.master();
+  values.as<float>();  // asserts the type
+  copy.read = std::async(std::launch::async, [values, to] { copy_to_host(to, values); });
+  return copy;
+}
 
 namespace {
 

@@ -10,10 +10,8 @@
 #include "core/error.h"
 #include "core/untrusted_json.h"
 #include "weights/checkpoint.h"
-#include "weights/finite.h"
 #include "weights/manifest.h"
 #include "weights/shard_writer.h"
-#include "weights/state_reader.h"
 #include "weights/stored_tensor.h"
 #include "weights/tensor_pieces.h"
 

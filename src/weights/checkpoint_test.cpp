@@ -1,15 +1,18 @@
-#include "weights/checkpoint.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+
 #include <unistd.h>
 
 #include <fstream>
 #include <limits>
 #include <sstream>
 
+#include "core/philox.h"
 #include "core/thread_pool.h"
+#include "formats/int8_weights.h"
+#include "params/frozen_weights.h"
 #include "params/store_testing.h"
+#include "weights/checkpoint.h"
 
 namespace hone {
 namespace {
@@ -166,6 +169,179 @@ TEST_F(CheckpointFiles, NumbersThatAreNotFiniteAreNotSaved) {
     EXPECT_NE(error.message().find("model.norm.weight"), std::string::npos);
   }
   EXPECT_FALSE(fs::exists(root_ / "a/model.safetensors"));
+}
+
+// Experts that are loaded into 8 bits: from every layout of files the same bytes as rounding the loaded float32 weights
+// gives.
+
+/// Experts of more than one piece of a file, whose borders are no experts'.
+constexpr testing::StoreSizes kSizes{.experts = 2, .hidden = 1088, .intermediate = 768};
+
+class Int8Load : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    root_ = fs::temp_directory_path() / ("hone_int8_load_" + std::to_string(getpid()));
+    fs::remove_all(root_);
+    fs::create_directories(root_);
+  }
+  void TearDown() override { fs::remove_all(root_); }
+
+  /// Writes a checkpoint of random weights.
+  template <class Add>
+  void write(const Add& add, DType file) {
+    ParameterStore store;
+    add(store, DType::kF32);
+    store.allocate(Device{}, true);
+    testing::fill(store, 3);
+    save_parameters(root_, store, nullptr, nullptr, {.dtype = file});
+  }
+
+  template <class Add>
+  void expect_rounded(const Add& add) {
+    const Checkpoint checkpoint = Checkpoint::open(root_);
+    ParameterStore wide, narrow;
+    add(wide, DType::kF32);
+    add(narrow, DType::kBF16);
+    hold_experts_in(narrow, int8_format(), "expert_weight_dtype");
+    for (ParameterStore* store : {&wide, &narrow}) {
+      for (Parameter& parameter : store->all()) parameter.set_trainable(false);
+      store->allocate(Device{});
+      load_parameters(checkpoint, map_checkpoint(checkpoint, *store), *store, pool_);
+    }
+    size_t experts = 0;
+    for (size_t i = 0; i < wide.all().size(); ++i) {
+      const Parameter &exact = wide.all()[i], &rounded = narrow.all()[i];
+      if (rounded.format().dense()) continue;
+      ++experts;
+      std::vector<int8_t> q(static_cast<size_t>(exact.shape().numel()));
+      std::vector<float> scales(static_cast<size_t>(rounded.scales().numel()));
+      quantize_panels(exact.value().as<float>(), rounded.scales().numel() / kInt8PanelRows, exact.shape()[2], q.data(),
+                      scales.data());
+      EXPECT_EQ(std::memcmp(q.data(), rounded.value().data, q.size()), 0) << exact.name();
+      EXPECT_EQ(std::memcmp(scales.data(), rounded.scales().data, rounded.scales().bytes()), 0) << exact.name();
+      EXPECT_GT(*std::max_element(scales.begin(), scales.end()), 0.0f);
+    }
+    EXPECT_EQ(experts, 2u);
+  }
+
+  fs::path root_;
+  ThreadPool pool_{2};
+};
+
+TEST_F(Int8Load, OfOneTensorForEachExpertAndOfStacks) {
+  for (const bool separate : {true, false}) {
+    for (const DType file : {DType::kF32, DType::kBF16}) {
+      SCOPED_TRACE(std::string(separate ? "separate " : "stacked ") + std::string(name_of(file)));
+      const auto add = [&](ParameterStore& store, DType dtype) {
+        testing::StoreSizes sizes = kSizes;
+        sizes.separate_files = separate;
+        sizes.dtype = dtype;
+        testing::add_experts(store, sizes, 0);
+        store.add({"model.norm.weight", {5}, ParameterKind::kNorm, -1, {}}, dtype);
+      };
+      write(add, file);
+      expect_rounded(add);
+    }
+  }
+}
+
+/// As gpt-oss files hold them.
+void add_transposed(ParameterStore& store, int64_t hidden, int64_t intermediate, DType dtype) {
+  const std::string experts = "model.layers.0.mlp.experts.";
+  store.add({experts + "gate_up_proj",
+             {2, 2 * intermediate, hidden},
+             ParameterKind::kExpertsGateUp,
+             0,
+             {},
+             FileOrder::kTransposedInterleaved},
+            dtype);
+  store.add(
+      {experts + "down_proj", {2, hidden, intermediate}, ParameterKind::kExpertsDown, 0, {}, FileOrder::kTransposed},
+      dtype);
+}
+
+TEST_F(Int8Load, OfTransposedStacksWithGateAndUpInTurn) {
+  const auto add = [](ParameterStore& store, DType dtype) {
+    add_transposed(store, kSizes.hidden, kSizes.intermediate, dtype);
+  };
+  write(add, DType::kBF16);
+  expect_rounded(add);
+}
+
+/// A file of these tensors of bytes that are no code of NaN or infinity in any format.
+void write_codes(const fs::path& folder, const std::vector<SafetensorsWriter::Announced>& tensors) {
+  SafetensorsWriter writer(folder / "model.safetensors", tensors);
+  PhiloxSequence random(11);
+  for (const auto& tensor : tensors) {
+    for (int64_t i = 0; i < tensor.numel(); ++i) {
+      if (tensor.dtype == DType::kF32) {
+        const float scale = 0.5f + random.uniform();
+        writer.write_floats(DType::kF32, &scale, 1);
+      } else {
+        const auto code = static_cast<std::byte>(random.below(127));
+        writer.write(&code, 1);
+      }
+    }
+  }
+  writer.finish();
+}
+
+TEST_F(Int8Load, OfBlocksOfFloat8) {
+  const testing::StoreSizes sizes{.experts = 2, .hidden = 128, .intermediate = 64};
+  const auto add = [&](ParameterStore& store, DType dtype) {
+    testing::StoreSizes typed = sizes;
+    typed.dtype = dtype;
+    testing::add_experts(store, typed, 0);
+  };
+  std::ofstream(root_ / "config.json")
+      << R"({"quantization_config": {"quant_method": "fp8", "fmt": "e4m3", "weight_block_size": [16, 32]}})";
+  std::vector<SafetensorsWriter::Announced> tensors;
+  for (int e = 0; e < 2; ++e) {
+    for (const char* part : {"w1", "w3", "w2"}) {
+      const std::string name = fmt::format("model.layers.0.block_sparse_moe.experts.{}.{}.weight", e, part);
+      const bool down = part == std::string("w2");
+      const int64_t rows = down ? sizes.hidden : sizes.intermediate, columns = down ? sizes.intermediate : sizes.hidden;
+      tensors.push_back({.name = name, .dtype = DType::kU8, .shape = {rows, columns}, .float8_e4m3 = true});
+      tensors.push_back({.name = name + "_scale_inv", .dtype = DType::kF32, .shape = {rows / 16, columns / 32}});
+    }
+  }
+  write_codes(root_, tensors);
+  expect_rounded(add);
+}
+
+TEST_F(Int8Load, OfMxfp4) {
+  constexpr int64_t kHidden = 64, kIntermediate = 128;
+  const auto add = [](ParameterStore& store, DType dtype) { add_transposed(store, kHidden, kIntermediate, dtype); };
+  std::ofstream(root_ / "config.json") << R"({"quantization_config": {"quant_method": "mxfp4"}})";
+  const std::string experts = "model.layers.0.mlp.experts.";
+  std::vector<SafetensorsWriter::Announced> tensors;
+  for (const auto& [name, out, in] :
+       {std::tuple{"gate_up_proj", 2 * kIntermediate, kHidden}, {"down_proj", kHidden, kIntermediate}}) {
+    tensors.push_back({.name = experts + name + "_blocks", .dtype = DType::kU8, .shape = {2, out, in / 32, 16}});
+    tensors.push_back({.name = experts + name + "_scales", .dtype = DType::kU8, .shape = {2, out, in / 32}});
+  }
+  write_codes(root_, tensors);
+  expect_rounded(add);
+}
+
+TEST_F(Int8Load, SizesThatDoNotFitAreNamed) {
+  ParameterStore odd, dense;
+  testing::add_model(odd, {.hidden = 64, .intermediate = 80});
+  EXPECT_NE(testing::user_error([&] {
+              hold_experts_in(odd, int8_format(), "key");
+            }).find("160 x 64: int8 takes multiples of 64"),
+            std::string::npos);
+  dense.add({"q.weight", {2, 2}, ParameterKind::kAttention, 0, {}}, DType::kF32);
+  EXPECT_NE(testing::user_error([&] { hold_experts_in(dense, int8_format(), "key"); }).find("no routed experts"),
+            std::string::npos);
+}
+
+TEST_F(Int8Load, WhatIsRoundedIsNeverSaved) {
+  ParameterStore store;
+  testing::add_experts(store, {.hidden = 64, .intermediate = 64}, 0);
+  hold_experts_in(store, int8_format(), "key");
+  store.allocate(Device{}, true);
+  EXPECT_ANY_THROW(save_parameters(root_, store, nullptr, nullptr, {}));
 }
 
 }  // namespace

@@ -15,7 +15,6 @@
 #include "core/error.h"
 #include "weights/adapter.h"
 #include "weights/merged_tensor.h"
-#include "weights/placed_writer.h"
 #include "weights/shard_writer.h"
 
 namespace hone {

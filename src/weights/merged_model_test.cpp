@@ -16,7 +16,7 @@
 #include "params/store_testing.h"
 #include "weights/adapter.h"
 #include "weights/merged_tensor.h"
-#include "weights/placed_writer.h"
+#include "weights/shard_writer.h"
 
 namespace hone {
 namespace {

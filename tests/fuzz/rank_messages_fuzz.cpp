@@ -8,8 +8,7 @@
 
 #include "core/untrusted_json.h"
 #include "dist/control_messages.h"
-#include "dist/proof.h"
-#include "dist/rank_facts.h"
+#include "dist/run_secret.h"
 #include "dist/socket.h"
 #include "fuzz_input.h"
 

@@ -1,11 +1,10 @@
-#include "dist/patient_wait.h"
+#include "dist/transport.h"
 
 #include <thread>
 
 #include "core/error.h"
 
 namespace hone {
-
 namespace {
 
 /// A time and not a number of tries: on a busy machine each one may cost a time slice.
