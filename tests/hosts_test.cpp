@@ -8,7 +8,7 @@
 #include <cstdlib>
 #include <filesystem>
 
-#include "app/launch/ssh_script.h"
+#include "app/launch/launch_scripts.h"
 #include "program.h"
 #include "rank_runs.h"
 #include "shell.h"

@@ -10,25 +10,33 @@
 #include "app/env/environment.h"
 #include "app/estimate/estimate.h"
 #include "app/eval/eval.h"
-#include "app/export/export.h"
 #include "app/generate/generate.h"
 #include "app/init/init.h"
 #include "app/init/new_model.h"
 #include "app/inspect/inspect.h"
 #include "app/launch/launch.h"
-#include "app/launch/launch_elsewhere.h"
 #include "app/launched_ranks.h"
 #include "app/merge/merge.h"
-#include "app/models/models.h"
 #include "app/output.h"
-#include "app/prepare/prepare.h"
 #include "app/quickstart/quickstart.h"
 #include "app/train/train_verbs.h"
-#include "app/verb_options.h"
 #include "app/verify/verify.h"
 #include "core/error.h"
 
 namespace hone {
+
+CLI::App* add_verb(CLI::App& parent, const char* name, const char* what, const char* examples) {
+  CLI::App* verb = parent.add_subcommand(name, what);
+  verb->footer(std::string("Examples:\n") + examples);
+  verb->allow_extras();
+  return verb;
+}
+
+void add_threads(CLI::App* verb, int& threads) {
+  verb->add_option("--threads", threads, "0: all cores")->capture_default_str();
+}
+
+void add_json(CLI::App* verb, bool& json) { verb->add_flag("--json", json, "print JSON"); }
 
 namespace {
 

@@ -9,7 +9,7 @@
 
 #include "app/bench/bench_model.h"
 #include "app/bench/bench_report.h"
-#include "app/model_summary.h"
+#include "app/model_source.h"
 #include "app/output.h"
 #include "app/verify/replay.h"
 #include "core/error.h"

@@ -6,8 +6,8 @@
 #include "app/bench/bench_ops.h"
 #include "app/bench/bench_step.h"
 #include "app/bench/bench_tokenizer.h"
+#include "app/cli_verbs.h"
 #include "app/launched_ranks.h"
-#include "app/verb_options.h"
 #include "core/error.h"
 #include "train/run_options.h"
 

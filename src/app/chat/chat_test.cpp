@@ -11,7 +11,6 @@
 #include <thread>
 
 #include "app/chat/chat_model_testing.h"
-#include "app/chat/line_reader.h"
 #include "app/generate/generate.h"
 #include "core/error.h"
 

@@ -11,6 +11,13 @@
 
 namespace hone {
 
+// Keys of a configuration that the schema does not have: found all at once, before a value is read.
+
+/// Throws UserError naming every unknown key of both trees with its place and the nearest names, and, where the file is
+/// one of another tool, the command that translates it. Keys of other tools that say nothing (`local_rank:`) are passed
+/// over; an ambiguous name (batch_size) is answered with its question.
+void check_names(const ConfigNode& file, const ConfigNode& overrides);
+
 struct ResolvedConfig {
   RunConfig run;
   std::vector<std::string> notes;             ///< info lines, in the order of the file: aliases, keys without effect

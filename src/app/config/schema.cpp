@@ -7,7 +7,6 @@
 #include <unordered_map>
 
 #include "app/config/schema_builder.h"
-#include "app/config/schema_table.h"
 #include "core/error.h"
 
 namespace hone {

@@ -1,7 +1,6 @@
 // Keys of systems whose features are Hone's own: known, so that their configurations are understood to the last line.
 #include "app/config/alias_rules.h"
 #include "app/config/schema_builder.h"
-#include "app/config/schema_table.h"
 
 namespace hone {
 namespace {

@@ -1,6 +1,5 @@
 #include "app/config/alias_rules.h"
 #include "app/config/schema_builder.h"
-#include "app/config/schema_table.h"
 
 namespace hone {
 namespace {

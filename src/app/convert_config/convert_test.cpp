@@ -1,3 +1,4 @@
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -6,8 +7,8 @@
 #include "app/convert_config/command_line.h"
 #include "app/convert_config/convert_config.h"
 #include "app/convert_config/convert_testing.h"
-#include "app/convert_config/converted_yaml.h"
-#include "app/convert_config/detect.h"
+#include "app/convert_config/python_script.h"
+#include "app/convert_config/tool.h"
 #include "app/convert_config/translation.h"
 
 namespace hone {
@@ -369,6 +370,274 @@ TEST(Tools, NoNameHasTwoRules) {
     for (const ToolRule& rule : tool.rules)
       EXPECT_TRUE(names.insert(rule.name).second) << tool.name << " " << rule.name;
   }
+}
+
+// What convert-config makes of data sets, tokens and targets of other tools.
+
+using testing::ElementsAre;
+
+const std::string kHead = "base_model: m\nsequence_len: 64\nmicro_batch_size: 1\n";
+
+TEST_F(ConvertConfig, AxolotlsAlpacaIsAlpacasOwnPrompt) {
+  const ResolvedConfig config = converted(write("a.yml", kHead + "datasets:\n"
+                                                                 "  - {path: a.jsonl, type: alpaca}\n"
+                                                                 "  - {path: b.jsonl, type: 'alpaca:chat'}\n"
+                                                                 "  - {path: c.jsonl, type: chat_template.default}\n"));
+  EXPECT_EQ(config.run.data.datasets[0].type, "alpaca");
+  EXPECT_EQ(config.run.data.datasets[0].prompt_template, "alpaca");
+  EXPECT_EQ(config.run.data.datasets[1].prompt_template, "alpaca_chat");
+  EXPECT_EQ(config.run.data.datasets[2].type, "messages");
+  EXPECT_TRUE(config.run.data.datasets[2].prompt_template.is_null());
+}
+
+TEST_F(ConvertConfig, AxolotlsUserDefinedPromptsAreWrittenOut) {
+  const ResolvedConfig config =
+      converted(write("a.yml", kHead + "datasets:\n  - path: a.jsonl\n    type:\n      system_prompt: Be brief.\n"
+                                       "      field_instruction: question\n      field_output: answer\n"
+                                       "      format: '[INST] {instruction} [/INST]'\n"));
+  const DatasetConfig& entry = config.run.data.datasets[0];
+  EXPECT_EQ(entry.type, "alpaca");
+  EXPECT_EQ(entry.column_mapping, (Json{{"instruction", "question"}, {"output", "answer"}}));
+  EXPECT_EQ(entry.prompt_template, (Json{{"format", "[INST] {instruction} [/INST]"},
+                                         {"no_input_format", "{instruction} "},
+                                         {"system_prompt", "Be brief."}}));
+  EXPECT_TRUE(has(refused(write("b.yml", kHead + "datasets: [{path: a, type: {format: x, weird: 1}}]\n")),
+                  "would change what is learnt"));
+  EXPECT_TRUE(has(printed_, "datasets: type: weird: 1")) << printed_;
+}
+
+TEST_F(ConvertConfig, AxolotlsTokensAndThoughtsAreKept) {
+  const ResolvedConfig config =
+      converted(write("a.yml", kHead + "eot_tokens: ['<|end|>']\n"
+                                       "special_tokens: {eos_token: '<|im_end|>', pad_token: null}\n"
+                                       "datasets:\n"
+                                       "  - {path: a, type: chat_template, field_thinking: thinking, "
+                                       "template_thinking_key: thinking}\n"
+                                       "  - {path: b, type: chat_template, field_thinking: thoughts, "
+                                       "template_thinking_key: reasoning_content, roles: {user: [human]}}\n"));
+  EXPECT_THAT(config.run.data.eot_tokens, ElementsAre("<|end|>"));
+  EXPECT_EQ(config.run.data.special_tokens, (Json{{"eos_token", "<|im_end|>"}}));
+  EXPECT_TRUE(config.run.data.datasets[0].column_mapping.empty()) << "the key reaches the template as it is";
+  EXPECT_EQ(config.run.data.datasets[1].column_mapping["reasoning_content"], "thoughts");
+  EXPECT_EQ(config.run.data.datasets[1].column_mapping["roles"]["user"], Json::array({"human"}));
+  converted(write("c.yml", kHead + "tokens: ['<|x|>']\nspecial_tokens: {additional_special_tokens: ['<|y|>']}\n"));
+  EXPECT_TRUE(has(printed_, "look at         tokens.0: <|x|>")) << printed_;
+}
+
+TEST_F(ConvertConfig, AllLinearAsksAboutTheExperts) {
+  const ResolvedConfig axolotl =
+      converted(write("a.yml", kHead + "adapter: lora\nlora_target_linear: true\nlora_target_modules: [w1]\n"));
+  EXPECT_THAT(axolotl.run.lora.target_modules, ElementsAre("all-linear", "w1")) << "Axolotl adds them up";
+  EXPECT_TRUE(has(printed_, "look at         lora_target_linear: true")) << printed_;
+  EXPECT_TRUE(has(printed_, "transformers 4 did: add all-experts")) << printed_;
+  const std::string lf = "model_name_or_path: m\nstage: sft\ncutoff_len: 64\nfinetuning_type: lora\n";
+  EXPECT_THAT(converted(write("l.yaml", lf + "lora_target: all\n")).run.lora.target_modules, ElementsAre("all-linear"));
+  EXPECT_TRUE(has(printed_, "add all-experts")) << printed_;
+  converted(write("l.yaml", lf + "lora_target: q_proj\n"));
+  EXPECT_FALSE(has(printed_, "add all-experts")) << printed_;
+}
+
+TEST_F(ConvertConfig, WhatIsAboutMemoryAndRanksHasNoEffect) {
+  converted(write("a.yml", kHead + "adapter: lora\nuse_scattermoe: true\nuse_sonicmoe: true\ntensor_parallel_size: 1\n"
+                                   "expert_parallel_size: 1\ndsv4_fp4_grouped_mode: nvfp4\n"
+                                   "resize_token_embeddings_to_32x: true\nactivation_offloading: true\n"));
+  EXPECT_FALSE(has(printed_, "not here yet")) << printed_;
+  EXPECT_EQ(converted(write("g.yml", kHead + "gradient_checkpointing: offload\n")).run.model.gradient_checkpointing,
+            "true");
+  EXPECT_EQ(converted(write("g.yml", kHead + "gradient_checkpointing: false\n"
+                                             "fsdp_config: {activation_checkpointing: true}\n"))
+                .run.model.gradient_checkpointing,
+            "true");
+  converted(write("m.yaml",
+                  "model_name_or_path: m\nstage: sft\ndataset: a\ncutoff_len: 64\nfinetuning_type: full\n"
+                  "tensor_model_parallel_size: 1\nsequence_parallel: false\npipeline_model_parallel_size: 4\n"
+                  "bias_activation_fusion: true\nuse_distributed_optimizer: true\noverlap_grad_reduce: true\n"
+                  "moe_grouped_gemm: true\nmoe_token_dispatcher_type: alltoall\nrecompute_granularity: full\n"));
+  EXPECT_TRUE(has(refused(write("q.yml", kHead + "use_onebitllms: true\n")), "1 of the settings"));
+  EXPECT_FALSE(refused(write("q.yml", kHead + "adapter: lora\nload_in_4bit: true\n")).empty());
+}
+
+TEST_F(ConvertConfig, EmptyKeysSayNothingAndGetNoOtherReason) {
+  converted(write("a.yml", kHead + "lora_fan_in_fan_out:\nstrict: false\ngptq_groupsize:\nno_such_key:\n"));
+  EXPECT_TRUE(has(text_, "lora_fan_in_fan_out (")) << text_;
+  EXPECT_TRUE(has(text_, "it is empty")) << text_;
+  EXPECT_FALSE(has(text_, "adapters are float32")) << text_;
+  EXPECT_TRUE(has(text_, "strict: false (")) << text_;
+  EXPECT_TRUE(has(text_, "an unknown key is always an error")) << text_;
+}
+
+TEST_F(ConvertConfig, ReadsUnderscoresInNumbersAndZeroForNever) {
+  const ResolvedConfig config =
+      converted(write("a.yml", "base_model: m\nmicro_batch_size: 1\nsequence_len: 16_384\nevals_per_epoch: 0\n"));
+  EXPECT_EQ(config.run.data.max_length, 16384);
+  EXPECT_EQ(config.run.eval.evals_per_epoch, std::nullopt);
+}
+
+TEST_F(ConvertConfig, TextsToContinueAreADataSet) {
+  const ResolvedConfig config =
+      converted(write("p.yml", kHead + "pretraining_dataset:\n  - {path: c4, text_column: body, type: pretrain}\n"));
+  EXPECT_EQ(config.run.data.datasets[0].type, "text");
+  EXPECT_EQ(config.run.data.datasets[0].column_mapping["text"], "body");
+  EXPECT_TRUE(has(printed_, "do not see each other")) << printed_;
+}
+
+TEST_F(ConvertConfig, TranslatesLlamaFactorysSecondTrainer) {
+  write("data/list.yaml",
+        "demo:\n  path: data/demo.json\n  source: local\n  converter: alpaca\n  size: 500\n"
+        "chats:\n  path: chats.jsonl\n  converter: sharegpt\n");
+  const ResolvedConfig config = converted(
+      write("v1.yaml",
+            "model: m\nmodel_class: llm\npeft_config: {name: lora, r: 4, lora_alpha: 8, target_modules: all}\n"
+            "kernel_config: {name: auto}\nquant_config: null\ndist_config: {name: fsdp2, dcp_path: null}\n"
+            "train_dataset: data/list.yaml\noutput_dir: o\nmicro_batch_size: 2\ncutoff_len: 512\nmax_steps: 10\n"
+            "sample_backend: hf\nmax_new_tokens: 128\n"));
+  EXPECT_TRUE(has(printed_, "LLaMA-Factory (v1)")) << printed_;
+  EXPECT_EQ(config.run.model.finetuning_type, "lora");
+  EXPECT_EQ(config.run.lora.r, 4);
+  ASSERT_EQ(config.run.data.datasets.size(), 2u);
+  EXPECT_EQ(config.run.data.datasets[0].samples, 500);
+  EXPECT_EQ(config.run.data.datasets[0].name, "demo");
+  EXPECT_EQ(config.run.data.datasets[1].type, "sharegpt");
+  EXPECT_EQ(config.run.schedule.lr_scheduler_type, "constant");
+  EXPECT_EQ(config.run.optim.weight_decay, 0.01) << "torch's AdamW";
+  EXPECT_TRUE(config.run.optim.decay_norms_and_biases);
+  EXPECT_FALSE(refused(write("dpo.yaml", "model: m\nmodel_class: llm\nstage: dpo\ntrain_dataset: x\n")).empty());
+  EXPECT_FALSE(
+      refused(write("q.yaml", "model: m\nmodel_class: llm\nquant_config: {name: bnb, quantization_bit: 4}\n")).empty());
+}
+
+TEST_F(ConvertConfig, LlamaFactoryLearnsTheEmptyThinkBlockUnlessThinkingIsOff) {
+  write("d.jsonl", "{\"messages\": []}\n");
+  write("dataset_info.json", R"({"d": {"file_name": "d.jsonl", "formatting": "sharegpt"}})");
+  const std::string text =
+      "model_name_or_path: m\nstage: sft\ntemplate: qwen3\ndataset: d\ndataset_dir: .\ncutoff_len: 64\n";
+  EXPECT_TRUE(converted(write("default.yaml", text)).run.data.learn_empty_thinking);
+  const ResolvedConfig off = converted(write("off.yaml", text + "enable_thinking: false\n"));
+  EXPECT_FALSE(off.run.data.learn_empty_thinking);
+  EXPECT_EQ(off.run.data.chat_template_kwargs["enable_thinking"], false);
+  const ResolvedConfig on = converted(write("on.yaml", text + "enable_thinking: true\n"));
+  EXPECT_TRUE(on.run.data.learn_empty_thinking);
+  EXPECT_EQ(on.run.data.chat_template_kwargs["enable_thinking"], true);
+}
+
+TEST_F(ConvertConfig, LlamaFactorysPretrainingIsText) {
+  write("data/dataset_info.json", R"({"c4": {"file_name": "c4.jsonl", "columns": {"prompt": "body"}}})");
+  const ResolvedConfig config = converted(
+      write("pt.yaml", "model_name_or_path: m\nstage: pt\ncutoff_len: 64\nfinetuning_type: full\ndataset: c4\n"));
+  EXPECT_EQ(config.run.data.datasets[0].type, "text");
+  EXPECT_EQ(config.run.data.datasets[0].column_mapping, (Json{{"text", "body"}}));
+  EXPECT_TRUE(config.run.data.packing);
+  EXPECT_EQ(config.run.data.overlength, "split");
+  EXPECT_TRUE(has(printed_, "do not see each other")) << printed_;
+}
+
+TEST_F(ConvertConfig, AConstantRateHasNoWarmupToKeep) {
+  const ResolvedConfig config = converted(write("a.yml", kHead + "lr_scheduler: constant\nwarmup_steps: 10\n"));
+  EXPECT_EQ(config.run.schedule.lr_scheduler_type, "constant");
+  EXPECT_EQ(config.run.schedule.warmup_steps, std::nullopt);
+  EXPECT_TRUE(has(text_, "a constant schedule has no warm-up")) << text_;
+}
+
+TEST_F(ConvertConfig, ADataSetOfTheHubIsToBeLookedAt) {
+  write("data/dataset_info.json",
+        R"({"zh": {"hf_hub_url": "org/zh"}, "mm": {"file_name": "mm.json", "columns": {"images": "images"}}})");
+  const std::string lf = "model_name_or_path: m\nstage: sft\ncutoff_len: 64\nfinetuning_type: full\ndataset: ";
+  EXPECT_EQ(converted(write("hub.yaml", lf + "zh\n")).run.data.datasets[0].path, "org/zh");
+  EXPECT_TRUE(has(printed_, "hf download --repo-type dataset")) << printed_;
+  EXPECT_TRUE(has(refused(write("mm.yaml", lf + "mm\n")), "would change what is learnt"));
+  EXPECT_TRUE(has(printed_, "not trained on in this version")) << printed_;
+}
+
+const std::string kTrl = R"(
+from trl import SFTConfig, SFTTrainer   # SFTTrainer(lr=1) in a comment
+model_id = "Qwen/Qwen3-30B-A3B"
+LR: float = 2e-4
+steps = 2 * (50 + 10)
+args = SFTConfig(
+    "out/run",
+    learning_rate=LR, max_steps=steps, per_device_train_batch_size=2,
+    bf16=True, max_length=1_024, packing=False, warmup_ratio=0.1,
+    report_to=["tensorboard"], seed=compute_seed(),
+)
+peft_config = LoraConfig(r=8, lora_alpha=16, target_modules=["q_proj", 'v_' 'proj'], lora_dropout=0.0)
+dataset = load_dataset("json", data_files="chat.jsonl", split="train[:200]")
+model = AutoModelForCausalLM.from_pretrained(model_id, torch_dtype=torch.bfloat16)
+trainer = SFTTrainer(model=model, args=args, train_dataset=dataset, peft_config=peft_config,
+                     formatting_func=make_text)
+trainer.train()
+)";
+
+TEST_F(ConvertConfig, ReadsTrlScriptsWhereArgumentsAreLiterals) {
+  const ResolvedConfig config = converted(write("train.py", kTrl));
+  EXPECT_TRUE(has(printed_, "TRL")) << printed_;
+  EXPECT_EQ(config.run.model.model_name_or_path, "Qwen/Qwen3-30B-A3B");
+  EXPECT_EQ(config.run.model.finetuning_type, "lora");
+  EXPECT_EQ(config.run.schedule.learning_rate, 2e-4);
+  EXPECT_EQ(config.run.schedule.max_steps, 120);
+  EXPECT_EQ(config.run.data.max_length, 1024);
+  EXPECT_THAT(config.run.lora.target_modules, ElementsAre("q_proj", "v_proj"));
+  EXPECT_EQ(config.run.data.datasets[0].path, "chat.jsonl");
+  EXPECT_EQ(config.run.data.datasets[0].samples, 200);
+  EXPECT_EQ(config.run.report.output_dir, "out/run");
+  EXPECT_TRUE(has(printed_, "look at         seed = compute_seed()")) << printed_;
+  EXPECT_TRUE(has(printed_, "formatting_func = make_text")) << printed_;
+}
+
+const std::string kUnsloth = R"(
+from unsloth import FastLanguageModel
+max_seq_length = 2048
+model, tokenizer = FastLanguageModel.from_pretrained(
+    model_name = "unsloth/Qwen3-30B-A3B", max_seq_length = max_seq_length, dtype = None, load_in_4bit = False)
+model = FastLanguageModel.get_peft_model(model, r = 16,
+    target_modules = ["q_proj", "k_proj"], lora_alpha = 16, lora_dropout = 0, bias = "none",
+    use_gradient_checkpointing = "unsloth", random_state = 3407, use_rslora = False, loftq_config = None)
+trainer = SFTTrainer(model = model, tokenizer = tokenizer, train_dataset = dataset, dataset_text_field = "text",
+    args = TrainingArguments(per_device_train_batch_size = 2, gradient_accumulation_steps = 4, warmup_steps = 5,
+        max_steps = 60, learning_rate = 2e-4, fp16 = not is_bfloat16_supported(), bf16 = is_bfloat16_supported(),
+        optim = "adamw_8bit", weight_decay = 0.01, lr_scheduler_type = "linear", seed = 3407, output_dir = "outputs"))
+trainer = train_on_responses_only(trainer, instruction_part = "<|im_start|>user\n")
+)";
+
+TEST_F(ConvertConfig, ReadsUnslothScripts) {
+  const ResolvedConfig config = converted(write("train.py", kUnsloth));
+  EXPECT_TRUE(has(printed_, "Unsloth")) << printed_;
+  EXPECT_EQ(config.run.model.model_name_or_path, "unsloth/Qwen3-30B-A3B");
+  EXPECT_EQ(config.run.data.max_length, 2048);
+  EXPECT_EQ(config.run.optim.name, "adamw_8bit");
+  EXPECT_EQ(config.run.machine.seed, 3407);
+  EXPECT_EQ(config.run.data.train_on, "assistant");
+  EXPECT_EQ(config.run.schedule.global_batch_size, 8);
+  EXPECT_EQ(config.run.model.gradient_checkpointing, "true");
+}
+
+TEST_F(ConvertConfig, UnslothsBaseOfFourBitsIsRefusedThoughItIsNotStated) {
+  std::string script = kUnsloth;
+  const std::string stated = ", load_in_4bit = False";
+  script.erase(script.find(stated), stated.size());
+  EXPECT_TRUE(has(refused(write("train.py", script)), "would change what is learnt"));
+  EXPECT_TRUE(has(printed_, "Unsloth's default")) << printed_;
+}
+
+TEST_F(ConvertConfig, AScriptIsReadAndNeverRun) {
+  EXPECT_TRUE(has(refused(write("none.py", "print('hello')\n")), "starts no supervised training"));
+  EXPECT_TRUE(has(refused(write("dpo.py", "t = DPOTrainer(model, beta=0.1)\n")), "not supervised fine-tuning"));
+  for (const std::string text :
+       {"SFTTrainer(", "SFTTrainer(a=[", "SFTTrainer(a={1:", "SFTTrainer(a=\"x", "SFTTrainer(a=f'{x}', b=-",
+        "SFTTrainer(a=\"\"\"x", "x = (1,\n", "SFTTrainer(*args, **kw)", "SFTTrainer(a=1 if b else 2)", "x"}) {
+    try {
+      (void)read_python_script(text, "x.py");
+    } catch (const UserError&) {
+    }
+  }
+  EXPECT_NO_THROW((void)read_python_script("SFTTrainer(a=" + std::string(5000, '(') + ")", "x.py"));
+}
+
+TEST(PythonTokens, LeaveOutCommentsAndLineEndsInBrackets) {
+  std::string text;
+  for (const PythonToken& token : python_tokens("a = f(1,  # one\n  r'\\d', '''x\ny''')\nb")) {
+    text += token.kind == PythonToken::Kind::kLineEnd ? ";" : "<" + token.text + ">";
+  }
+  EXPECT_EQ(text, "<a><=><f><(><1><,><\\d><,><x\ny><)>;<b>;<>");
 }
 
 }  // namespace

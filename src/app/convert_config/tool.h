@@ -73,7 +73,7 @@ struct ToolText {
   const char* note = "";
 };
 
-// The tables, a file each.
+// The tables (tool_*.cpp).
 ToolText axolotl_text();
 ToolText llama_factory_text();
 ToolText llama_factory_v1_text();
@@ -89,5 +89,19 @@ ToolText fms_text();
 ToolText deepspeed_text();
 ToolText fsdp_text();
 ToolText accelerate_text();
+
+// Which tool a configuration was written for.
+
+struct DetectedTool {
+  const Tool* tool = nullptr;
+  std::vector<std::string> by;  ///< the names that say so
+};
+
+/// Whether a tool has a key of this name, whatever it becomes here.
+bool is_key_of_a_tool(std::string_view name);
+
+/// The tool that `program` (of a script; may be "") belongs to, else the one whose keys are most of those in `root`.
+/// Throws UserError, naming the candidates, if none fits or two fit as well.
+DetectedTool detect_tool(const ConfigNode& root, const std::string& program, const std::string& where);
 
 }  // namespace hone

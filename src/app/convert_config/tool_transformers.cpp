@@ -64,4 +64,171 @@ lora_target_modules: [q_proj, v_proj]
 )"};
 }
 
+/// TRL's SFTConfig, ModelConfig, ScriptArguments and DatasetMixtureConfig: `trl sft --config FILE` or flags.
+ToolText trl_text() {
+  return {"trl",
+          "TRL",
+          "transformers",
+          {"trl sft", "sft.py"},
+          {"dataset_text_field", "completion_only_loss", "assistant_only_loss", "dataset_train_split", "use_peft",
+           "packing_strategy", "dataset_name", "eval_packing", "loss_type", "lora_task_type", "max_length",
+           "dataset_kwargs", "truncation_mode"},
+          R"(
+dataset_config, dataset_configuration ! the subset of a data set of the hub: put its file into datasets
+dataset_train_split(train), dataset_test_split(test) ? the file in datasets is that split
+dataset_streaming, streaming ~ files are read row by row
+dataset_text_field(text) ! columns have other names: state column_mapping in the entry of datasets
+dataset_kwargs, dataset_batch_size ~ data are prepared in one way
+datasets.data_files = datasets
+eval_packing ~ evaluation is packed too; the loss is the same
+loss_type(nll) ! another loss than cross-entropy is not in this version
+eos_token, pad_token, pad_to_multiple_of ~ nothing is padded, and the end of a turn is the template's
+model_init_kwargs, ignore_bias_buffers, lora_task_type, gradient_checkpointing_kwargs ~ the model is read in one way
+use_bnb_nested_quant, bnb_4bit_quant_storage ~ only load_in_4bit would read it
+use_dft ! another loss than cross-entropy is not in this version
+)",
+          R"(
+learning_rate: 2.0e-5
+max_length: 1024
+overlength: truncate_right
+router_aux_loss_coef: 0.001
+train_on: all
+)",
+          R"(
+lora_r: 16
+lora_alpha: 32
+lora_dropout: 0.05
+)",
+          "train_on fits the data: TRL learns every token of chats and texts, unless assistant_only_loss is on, and of "
+          "prompt "
+          "and completion the completion"};
+}
+
+/// Unsloth's Python scripts: FastLanguageModel beside TRL's trainer.
+ToolText unsloth_text() {
+  return {"unsloth",
+          "Unsloth",
+          "trl",
+          {},
+          {"full_finetuning", "load_in_16bit", "random_state", "use_gradient_checkpointing"},
+          R"(
+random_state = seed
+full_finetuning = finetuning_type: full
+load_in_16bit ~ the base is read in dtype
+embedding_learning_rate ! there is one learning rate
+chat_template ? the model's own chat template is used
+fast_inference, gpu_memory_utilization, max_lora_rank, float8_kv_cache, max_memory, rope_scaling, fix_tokenizer, use_exact_model_name, offload_embedding, unsloth_*, device_map, revision ~ it is about loading and generating
+finetune_vision_layers ~ a vision tower is kept as it is
+finetune_language_layers(true), finetune_attention_modules(true), finetune_mlp_modules(true) ! name what is trained in lora_target_modules
+)",
+          R"(
+max_length: 2048
+)",
+          R"(
+lora_r: 16
+lora_alpha: 16
+lora_dropout: 0
+lora_target_modules: [q_proj, k_proj, v_proj, o_proj, gate_proj, up_proj, down_proj]
+)",
+          "the rows are text, or a chat for the model's template: Unsloth's scripts write them with Python code"};
+}
+
+/// ms-swift: the flags of `swift sft` (or `swift pt`), its args.json, or YAML.
+ToolText swift_text() {
+  return {"swift",
+          "ms-swift",
+          "transformers",
+          {"swift sft", "swift pt"},
+          {"model", "train_type", "tuner_type", "tuner_backend", "split_dataset_ratio", "torch_dtype", "attn_impl",
+           "use_hf", "truncation_strategy", "loss_scale", "target_modules", "system", "lora_rank", "val_dataset",
+           "dataset_shuffle", "experts_impl"},
+          R"(
+tuner_backend, use_hf, use_swift_lora, load_args, load_data_args, ignore_args_error, add_version, create_checkpoint_symlink, check_model, hub_token, custom_register_path, external_plugins, custom_dataset_info, local_repo_path, download_mode, enable_npu_model_patch, model_kwargs, model_type, task_type, model_revision, template_backend ~ models and data are folders here
+model_name, model_author ~ only the self-cognition data would read it
+attn_impl, experts_impl ~ the kernels are chosen by the device
+template ? the model's own chat template is used instead of a template of ms-swift
+system ! write the system message into the data
+agent_template ? the model's own chat template writes the tools
+norm_bbox, max_pixels, freeze_vit, freeze_aligner ~ a vision tower is kept as it is
+freeze_llm ! nothing would be trained
+use_chat_template(true) ! state type: text or prompt_completion in datasets
+padding_side(right) ~ nothing is padded
+response_prefix, add_non_thinking_prefix(true), preserve_thinking, disable_ignore_empty_think ? the model's own chat template decides about thoughts
+sequence_parallel_size(1), packing_num_proc, packing_length, zero_hpz_partition_size, deepspeed_autotp_size, ddp_*, device_map, max_memory ~ it says how ranks share the work, which changes nothing that is learnt
+is_binary_loss_scale, lazy_tokenize, load_from_cache_file, streaming, shuffle_buffer_size, stopping_strategy, strict, disable_auto_column_mapping, cached_val_dataset, val_dataset_shuffle ~ data are prepared in one way
+interleave_prob = interleave_probs
+rope_scaling, max_model_len, num_labels, problem_type, init_strategy ! edit the model's config.json
+new_special_tokens ! write them into the tokenizer's files
+quant_method, hqq_axis, bnb_4bit_quant_storage ~ only quant_bits would read it
+freeze_parameters_ratio ! write freeze_parameters
+trainable_parameters_regex ! write trainable_parameters with re: in front
+lora_dtype(float32) ~ adapters are float32
+init_weights = lora_init
+lora_ga_*, fourier_*, boft_*, vera_*, adapter_act, adapter_length, adalora_*, llamapro_*, reft_* ~ only other tuners would read it
+swanlab_* - metrics go where report_to says
+acc_strategy, use_logits_to_keep, metric, eval_use_evalscope, eval_dataset_args, extra_eval_args, eval_limit ~ it changes no training
+use_galore, use_flash_ckpt, lisa_*, galore_* ! it is not in this version
+channels, enable_channel_loss ~ the loss of each data set is in the metrics
+dataset_num_proc ~ data are prepared by the threads
+)",
+          R"(
+finetuning_type: lora
+learning_rate: 1.0e-5
+lr_scheduler_type: cosine
+warmup_ratio: 0
+weight_decay: 0.1
+adam_beta2: 0.95
+per_device_train_batch_size: 1
+overlength: drop
+)",
+          R"(
+learning_rate: 1.0e-4
+lora_r: 8
+lora_alpha: 32
+lora_dropout: 0.05
+lora_target_modules: [all-linear]
+)"};
+}
+
+/// qwen3_sft.py of the Qwen3-MoE fast SFT project: its flags, or the shell script that calls it.
+ToolText qwen3_sft_text() {
+  return {
+      "qwen3-sft",
+      "qwen3_sft.py",
+      "transformers",
+      {"qwen3_sft.py"},
+      {"use_fast_moe_block", "use_liger_efficiency_callback", "global_batch_size", "train_steps", "dataset_path",
+       "use_fp8", "deepspeed_config", "tokenizer_path", "use_packing", "use_lora", "completion_only_loss"},
+      R"(
+deepspeed_config @ deepspeed
+use_liger_efficiency_callback ~ the efficiency metrics are always written
+use_lora = finetuning_type {true: lora, false: ""}
+use_fp8 ! products in 8-bit floats are not in this version
+completion_only_loss = train_on {true: completion, false: ""}
+)",
+      R"(
+max_steps: 100
+global_batch_size: 128
+per_device_train_batch_size: 4
+max_length: 4096
+overlength: truncate_right
+train_on: all
+learning_rate: 2.0e-5
+lr_scheduler_type: cosine
+warmup_ratio: 0.1
+weight_decay: 0.1
+router_aux_loss_coef: null
+)",
+      R"(
+lora_r: 8
+lora_alpha: 0.5
+lora_dropout: 0.05
+lora_target_modules: [all-linear]
+router_aux_loss_coef: 0.001
+)",
+      "rows are written as prompt and completion: qwen3_sft.py joins instruction, a blank and input to the prompt, as "
+      "plain "
+      "text, and learns a blank and output; rows of instruction, input and output go through the chat template here"};
+}
+
 }  // namespace hone

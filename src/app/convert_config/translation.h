@@ -1,4 +1,5 @@
-// From the keys of another tool to ours: what each of them becomes, and what is said about those that become nothing.
+// From the keys of another tool to ours: what each of them becomes, what is said about those that become nothing, and
+// the text of the result.
 #pragma once
 
 #include <string>
@@ -42,5 +43,11 @@ struct TranslationSource {
 /// Translates. Throws UserError only for a source that contradicts itself (a key stated twice with different values, a
 /// broken file that it names); everything else is a Remark.
 Translation translate(const Tool& tool, const TranslationSource& source);
+
+/// run.yaml: keys by group with what they were called, then as comments what is to be looked at, what has no effect and
+/// why, and what was left out. `source` and the devices of its batch are named at the top. Variables of a script stay
+/// variables, or plain text (`$${NAME}`) unless `expand`.
+std::string converted_yaml(const Translation& translation, const Tool& tool, const std::string& source, int64_t devices,
+                           bool expand = true);
 
 }  // namespace hone

@@ -1,5 +1,9 @@
-// hone env and hone version: what this program and this machine are.
+// hone env, hone version and hone models: what this program and this machine are, and what it trains.
 #pragma once
+
+#include <string>
+
+#include "core/json_fwd.h"
 
 namespace hone {
 
@@ -8,5 +12,12 @@ int run_env(bool json);
 
 /// Prints "hone 0.1.0". Returns 0.
 int run_version();
+
+/// The support table in Markdown, as it stands in README.md.
+std::string models_markdown();
+Json models_json();
+
+/// Prints the table for people, or in one of the forms above. Returns the exit code.
+int run_models(bool markdown, bool json);
 
 }  // namespace hone

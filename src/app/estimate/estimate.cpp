@@ -11,7 +11,6 @@
 
 #include "app/config/resolve.h"
 #include "app/model_source.h"
-#include "app/model_summary.h"
 #include "app/output.h"
 #include "core/cuda_device.h"
 #include "core/error.h"

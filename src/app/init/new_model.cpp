@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <filesystem>
 
-#include "app/model_summary.h"
+#include "app/model_source.h"
 #include "app/output.h"
 #include "core/error.h"
 #include "core/file_bytes.h"

@@ -10,7 +10,6 @@
 
 #include "app/inference_model.h"
 #include "app/model_source.h"
-#include "app/model_summary.h"
 #include "app/output.h"
 #include "core/error.h"
 #include "core/untrusted_json.h"

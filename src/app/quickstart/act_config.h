@@ -1,9 +1,12 @@
-// The configurations of the quickstart's two acts, as files that `hone train` runs.
+// What the quickstart's two acts run on: configurations, as files that `hone train` runs, and a tiny model.
 #pragma once
 
 #include <cstdint>
 #include <filesystem>
 #include <string>
+#include <vector>
+
+#include "core/thread_pool.h"
 
 namespace hone {
 
@@ -29,5 +32,12 @@ std::string english_yaml(const std::filesystem::path& folder, const QuickstartBu
 /// LoRA on what the first act saved: German, with some English replayed.
 std::string german_yaml(const std::filesystem::path& folder, const QuickstartBudget& budget,
                         const RunSettings& settings);
+
+// The quickstart's model: a small Qwen3-MoE with random weights, and a tokenizer made for its data.
+
+/// Writes config.json, tokenizer.json, tokenizer_config.json (with a chat template), generation_config.json and random
+/// float32 weights, as any model folder has them. The vocabulary is learnt from `texts`.
+void write_tiny_model(const std::filesystem::path& directory, const std::vector<std::string>& texts, uint64_t seed,
+                      ThreadPool& pool);
 
 }  // namespace hone

@@ -1,4 +1,5 @@
-// What a model answers to examples, and how many answers are right to the last character.
+// What a model does with examples: its answers, how many are right to the last character, and the experts that
+// sentences go to.
 #pragma once
 
 #include <filesystem>
@@ -7,6 +8,7 @@
 
 #include "app/quickstart/corpus.h"
 #include "core/stream.h"
+#include "train/engine.h"
 
 namespace hone {
 
@@ -26,5 +28,11 @@ struct Answers {
 
 /// Asks every question as a chat, greedily, many at once.
 Answers ask(const ModelPath& path, const std::vector<Example>& examples, Stream& stream);
+
+// Which experts the sentences of a data file go to.
+
+/// Expert choices of the first `samples` chats of a data file, by layer and expert.
+RoutingLoad measure_expert_load(const std::filesystem::path& model, const std::filesystem::path& data, int64_t samples,
+                                Stream& stream);
 
 }  // namespace hone

@@ -1,15 +1,56 @@
-// The quickstart's data: questions and answers, drawn from a seed and written as chat data.
+// The quickstart's data: moments, sentences that say them, and questions and answers drawn from a seed and written as
+// chat data.
 #pragma once
 
+#include <compare>
 #include <cstdint>
 #include <filesystem>
 #include <string>
 #include <vector>
 
-#include "app/quickstart/sentence.h"
 #include "core/json_fwd.h"
+#include "core/philox.h"
 
 namespace hone {
+
+// DateTime: a date with a time of day, the value that the quickstart's sentences say.
+
+/// A minute of the Gregorian calendar.
+struct DateTime {
+  int year = 2000;
+  int month = 1;  ///< 1 to 12
+  int day = 1;    ///< from 1
+  int hour = 0;   ///< 0 to 23
+  int minute = 0;
+
+  auto operator<=>(const DateTime&) const = default;
+};
+
+/// 28 to 31.
+int days_in_month(int year, int month);
+
+/// "2031-03-03T14:45" (ISO 8601)
+std::string iso(const DateTime& moment);
+
+/// A moment of the years 2020 to 2059. Every day is as likely as any other; a quarter are full hours, and of these some
+/// are noon or midnight, which have words of their own.
+DateTime draw_moment(PhiloxSequence& random);
+
+/// Whether a moment is kept for tests: one in ten, by a hash of the moment alone, so that no seed trains on it.
+bool is_held_out(const DateTime& moment);
+
+// Calendar sentences: a DateTime in the words of a language.
+
+enum class Language { kEnglish, kGerman };
+
+enum class Phrasing {
+  kTaught,  ///< wordings that training shows
+  kNew,     ///< wordings that it never shows, of the same words for dates and times
+};
+
+/// One calendar entry that says the moment exactly: "lunch March 3, 2031 at 2:45 pm", "Mittagessen am 3. März 2031 um
+/// 14:45 Uhr". Event and wording are drawn from `random`.
+std::string calendar_sentence(const DateTime& moment, Language language, Phrasing phrasing, PhiloxSequence& random);
 
 /// A calendar sentence and its moment in ISO 8601.
 struct Example {
