@@ -1,11 +1,16 @@
-// The verbs that do not train.
+// The command line: the verbs that do not train, what a user sees when the input is wrong, and what is done with a
+// trained model.
 #include <sys/wait.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdlib>
+#include <cstring>
+#include <fstream>
 
 #include "core/arena.h"
 #include "core/cuda_device.h"
+#include "device_main.h"
 #include "program.h"
 #include "weights/safetensors.h"
 
@@ -258,6 +263,362 @@ TEST(Estimate, PlansForAGpuThatIsNotThere) {
   EXPECT_EQ(planned["configured"]["optimizer"], host["configured"]["optimizer"]);
   const Outcome small = run_hone({"estimate", model, "device=cuda", "--memory", "1GB"});
   EXPECT_TRUE(contains(small.out, "No setting makes it fit")) << small.out;
+}
+
+// What a user sees when the input is wrong: the message, where, and the exit code.
+
+using ::testing::AssertionFailure;
+using ::testing::AssertionSuccess;
+
+/// A model, data that fits, and the run that a test spoils.
+class Errors : public ::testing::Test {
+ protected:
+  Errors() : model_(make_model(folder_)), data_(folder_.write("data.jsonl", progressions(20))) {}
+
+  Outcome train(const std::vector<std::string>& more = {}) const {
+    return run_hone(train_arguments(model_, data_, folder_ / "out", more));
+  }
+
+  /// Replaces the bytes of a file of the model.
+  void rewrite(const std::string& name, const std::string& content) const {
+    std::ofstream(fs::path(model_) / name, std::ios::binary) << content;
+  }
+  std::string weights() const { return read_file(fs::path(model_) / "model.safetensors"); }
+
+  Folder folder_;
+  std::string model_, data_;
+};
+
+/// The program ended with `code` and said every one of `texts` on standard error, in a few lines.
+testing::AssertionResult fails(const Outcome& outcome, int code, const std::vector<std::string>& texts) {
+  if (outcome.code != code) {
+    return AssertionFailure() << "exit code " << outcome.code << ", not " << code << "\n" << outcome.err;
+  }
+  if (!outcome.err.starts_with("error: ")) return AssertionFailure() << "no error first\n" << outcome.err;
+  if (std::count(outcome.err.begin(), outcome.err.end(), '\n') > 8) return AssertionFailure() << outcome.err;
+  for (const std::string& text : texts) {
+    if (outcome.err.find(text) == std::string::npos) {
+      return AssertionFailure() << "'" << text << "' is not in\n" << outcome.err;
+    }
+  }
+  return AssertionSuccess();
+}
+
+TEST_F(Errors, ABrokenLineOfDataIsNamedByFileAndLine) {
+  folder_.write("data.jsonl", progressions(2) + "{\"input_ids\": [1, 2\n" + progressions(2));
+  EXPECT_TRUE(fails(train(), 2, {"data.jsonl:3", "fix:"}));
+}
+
+TEST_F(Errors, AMissingColumnIsNamed) {
+  folder_.write("data.jsonl", "{\"ids\": [1, 2, 3]}\n");
+  EXPECT_TRUE(fails(train({"datasets=[{path: " + data_ + ", type: tokenized}]"}), 2, {"input_ids", "data.jsonl:1"}));
+}
+
+TEST_F(Errors, AnEmptyDataSetIsRefused) {
+  folder_.write("data.jsonl", "");
+  EXPECT_TRUE(fails(train(), 2, {"data.jsonl", "empty"}));
+}
+
+TEST_F(Errors, DataWithNothingToTrainOnIsRefused) {
+  std::string rows;
+  for (int i = 0; i < 5; ++i) rows += "{\"input_ids\": [1, 2, 3], \"labels\": [-100, -100, -100]}\n";
+  folder_.write("data.jsonl", rows);
+  EXPECT_TRUE(fails(train(), 2, {"data"}));
+}
+
+TEST_F(Errors, ATokenTheModelDoesNotHaveIsNamed) {
+  folder_.write("data.jsonl", "{\"input_ids\": [1, 2, 64, 3]}\n");
+  EXPECT_TRUE(fails(train(), 2, {"64", "data.jsonl:1"}));
+}
+
+TEST_F(Errors, TruncatedWeightsAreRefused) {
+  const std::string whole = weights();
+  rewrite("model.safetensors", whole.substr(0, whole.size() - 10));
+  EXPECT_TRUE(fails(train(), 2, {"model.safetensors"}));
+}
+
+TEST_F(Errors, TensorsThatShareBytesAreRefused) {
+  const std::string header = R"({"a": {"dtype": "F32", "shape": [4], "data_offsets": [0, 16]}, )"
+                             R"("b": {"dtype": "F32", "shape": [4], "data_offsets": [8, 24]}})";
+  const uint64_t size = header.size();
+  std::string file(sizeof(size), '\0');
+  std::memcpy(file.data(), &size, sizeof(size));
+  rewrite("model.safetensors", file + header + std::string(24, '\0'));
+  EXPECT_TRUE(fails(train(), 2, {"model.safetensors"}));
+}
+
+TEST_F(Errors, AShapeThatConfigDoesNotAskForIsNamed) {
+  Json config = tiny_config();
+  config["moe_intermediate_size"] = 8;
+  rewrite("config.json", config.dump());
+  EXPECT_TRUE(fails(train(), 2, {"mlp.experts.0.gate_proj.weight", "[16, 32]", "[8, 32]"}));
+}
+
+TEST_F(Errors, AMissingShardIsNamed) {
+  rewrite("model.safetensors.index.json", R"({"weight_map": {"lm_head.weight": "model-00002-of-00002.safetensors"}})");
+  EXPECT_TRUE(fails(train(), 2, {"model-00002-of-00002.safetensors"}));
+}
+
+TEST_F(Errors, AnErrorOfTheTemplateIsNamedByItsLine) {
+  const std::string broken = folder_.write("broken.jinja", "{% for message in messages %}\n{{ message.content }\n");
+  fs::copy_file(fs::path(HONE_SOURCE_DIR) / "tests/fixtures/tokenizers/qwen3/tokenizer.json",
+                fs::path(model_) / "tokenizer.json");
+  folder_.write("data.jsonl",
+                R"({"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]})"
+                "\n");
+  EXPECT_TRUE(fails(train({"chat_template_file=" + broken}), 2, {"chat template", "broken.jinja:2"}));
+}
+
+TEST_F(Errors, AFolderThatCannotBeWrittenIsNamed) {
+  // Below a file there is no folder to make, for any user.
+  const std::string below = data_ + "/out";
+  EXPECT_TRUE(fails(run_hone(train_arguments(model_, data_, below)), 2, {"cannot be written", below}));
+}
+
+TEST_F(Errors, AnOutputFolderInUseIsRefusedWithoutResumeOrOverwrite) {
+  folder_.write("out/precious.txt", "mine");
+  EXPECT_TRUE(fails(train({"max_steps=1"}), 2, {"the output folder is not empty", "resume", "overwrite_output_dir"}));
+  EXPECT_EQ(train({"max_steps=1", "overwrite_output_dir=true"}).code, 0);
+  EXPECT_EQ(read_file(folder_ / "out/precious.txt"), "mine");
+}
+
+TEST_F(Errors, ALossThatIsNotANumberEndsTheRunWithThree) {
+  // The last tensor of the file becomes NaN.
+  std::string bytes = weights();
+  for (size_t i = bytes.size() - 64; i < bytes.size(); i += 4) std::memcpy(&bytes[i], "\x00\x00\xc0\x7f", 4);
+  rewrite("model.safetensors", bytes);
+  const Outcome outcome = train({"dtype=float32"});
+  EXPECT_TRUE(fails(outcome, 3, {"step 1", "not finite", "nonfinite-step-1.json"}));
+  const Json dump = Json::parse(read_file(folder_ / "out/nonfinite-step-1.json"));
+  EXPECT_FALSE(dump["sample_ids"].empty());
+}
+
+TEST_F(Errors, AnUnknownKeyIsNamedWithItsNeighbour) {
+  EXPECT_TRUE(fails(train({"learning_rte=1"}), 2, {"learning_rte", "learning_rate"}));
+}
+
+TEST_F(Errors, AKeyOfALaterVersionIsNotIgnored) {
+  EXPECT_TRUE(fails(train({"load_in_4bit=true"}), 2, {"load_in_4bit", "known, not in this version"}));
+}
+
+TEST_F(Errors, AModelThatIsNowhereNamesTheDownload) {
+  EXPECT_TRUE(fails(run_hone({"train", "model=Nobody/Nothing-1B", "datasets=" + data_}), 2,
+                    {"Nobody/Nothing-1B", "hf download Nobody/Nothing-1B"}));
+}
+
+TEST_F(Errors, AnArchitectureThatIsNotSupportedIsNamed) {
+  Json config = tiny_config();
+  config["architectures"] = {"MambaForCausalLM"};
+  rewrite("config.json", config.dump());
+  EXPECT_TRUE(fails(train(), 2, {"MambaForCausalLM", "Qwen3MoeForCausalLM"}));
+}
+
+TEST_F(Errors, APatternThatMatchesNothingIsNamed) {
+  EXPECT_TRUE(fails(train({"finetuning_type=lora", "lora_target_modules=[q_prj]"}), 2, {"q_prj"}));
+  EXPECT_TRUE(fails(train({"finetuning_type=lora", "exclude_modules=[v_proj,q_prj]"}), 2,
+                    {"lora_exclude_modules", "'q_prj'", "Did you mean 'q_proj'"}));
+}
+
+TEST_F(Errors, MissingKeysOfARunAreNamed) {
+  EXPECT_TRUE(fails(run_hone({"train", "datasets=" + data_}), 2, {"model_name_or_path is not stated"}));
+  EXPECT_TRUE(fails(run_hone({"train"}), 2, {"no configuration", "hone init"}));
+  EXPECT_TRUE(fails(run_hone({"train", (folder_ / "none.yaml").string()}), 2, {"none.yaml"}));
+}
+
+TEST_F(Errors, InitDoesNotOverwrite) {
+  const std::string yaml = folder_.write("run.yaml", "mine");
+  EXPECT_TRUE(fails(run_hone({"init", model_, "--output", yaml}), 2, {"exists already", yaml, "--force"}));
+  EXPECT_EQ(read_file(yaml), "mine");
+  const std::string config = (folder_ / "config.json").string();
+  EXPECT_TRUE(fails(run_hone({"init", "--new-model", config, model_}), 2, {"not empty", "--force"}));
+  // Even with --force only a model is replaced.
+  const std::string other = fs::path(folder_.write("other/precious.txt", "mine")).parent_path().string();
+  EXPECT_TRUE(fails(run_hone({"init", "--new-model", config, other, "--force"}), 2, {"not empty"}));
+  EXPECT_EQ(read_file(folder_ / "other/precious.txt"), "mine");
+}
+
+TEST(CommandLine, AnUnknownVerbOrOptionHasANeighbour) {
+  EXPECT_TRUE(fails(run_hone({"trian"}), 2, {"'trian' is not a verb of hone", "'train'"}));
+  EXPECT_TRUE(fails(run_hone({"inspect", "m", "--tensor"}), 2, {"--tensor", "'--tensors'"}));
+  EXPECT_TRUE(fails(run_hone({"merge", "--model", "m"}), 2, {"--adapter", "hone merge --help"}));
+}
+
+// What is done with a trained model, through the command line: comparing it with its base, chatting, converting.
+
+/// A tiny model, data it learns quickly, and an adapter and a full model that were trained on them.
+class AfterTraining : public testing::Test {
+ protected:
+  AfterTraining() : model_(make_model(folder_)), data_(folder_.write("data.jsonl", progressions(40))) {}
+
+  std::string train(const std::string& name, const std::vector<std::string>& options) {
+    std::vector<std::string> all = {"num_train_epochs=4", "dtype=float32", "learning_rate=1e-2"};
+    all.insert(all.end(), options.begin(), options.end());
+    const Outcome outcome = run_hone(train_arguments(model_, data_, folder_ / name, all));
+    EXPECT_EQ(outcome.code, 0) << outcome.err;
+    return (folder_ / name).string();
+  }
+  std::string train_adapter(const std::string& name, std::vector<std::string> options = {}) {
+    options.insert(options.end(), {"finetuning_type=lora", "lora_r=4", "lora_target_modules=[attention,all-experts]"});
+    return train(name, options);
+  }
+  Outcome eval(const std::vector<std::string>& options) const {
+    std::vector<std::string> all = {"eval",          "model=" + model_, "datasets=" + data_,
+                                    "dtype=float32", "max_length=32",   "device=" + test_run().device};
+    all.insert(all.end(), options.begin(), options.end());
+    return run_hone(all);
+  }
+  Json evaluated(std::vector<std::string> options) const {
+    options.push_back("--json");
+    const Outcome outcome = eval(options);
+    EXPECT_EQ(outcome.code, 0) << outcome.err;
+    return Json::parse(outcome.out, nullptr, false);
+  }
+
+  const Folder folder_;
+  const std::string model_, data_;
+};
+
+TEST_F(AfterTraining, AnAdapterIsComparedWithTheSameModelWithoutIt) {
+  const std::string adapter = train_adapter("lora");
+  const Json base = evaluated({}), tuned = evaluated({"--adapter", adapter});
+  const Json both = evaluated({"--adapter", adapter, "--base"});
+  EXPECT_EQ(both["base"], base);
+  EXPECT_EQ(both["tuned"], tuned);
+  const double before = base["eval_loss"], after = tuned["eval_loss"];
+  EXPECT_LT(after, before - 0.1);
+  EXPECT_NEAR(both["improvement"]["eval_loss_percent"].get<double>(), 100 * (before - after) / before, 1e-9);
+  const double perplexity = 100 * (1 - std::exp(after) / std::exp(before));
+  EXPECT_NEAR(both["improvement"]["eval_perplexity_percent"].get<double>(), perplexity, 1e-9);
+  EXPECT_EQ(Json::parse(read_file(folder_ / "lora/evaluation_results.json")), both);
+  const std::string table = eval({"--adapter", adapter, "--base"}).out;
+  EXPECT_NE(table.find("improvement"), std::string::npos) << table;
+}
+
+TEST_F(AfterTraining, AWholeModelIsComparedWithTheOneItBeganWith) {
+  const std::string full = train("full", {});
+  const Json both = evaluated({"--checkpoint", full, "--base", "--output", (folder_ / "results.json").string()});
+  EXPECT_EQ(both["base"], evaluated({}));
+  EXPECT_LT(both["tuned"]["eval_loss"].get<double>(), both["base"]["eval_loss"].get<double>() - 0.1);
+  EXPECT_EQ(Json::parse(read_file(folder_ / "results.json")), both);
+}
+
+TEST_F(AfterTraining, FewerSamplesCanBeEvaluated) {
+  const std::string first = folder_.write("first.jsonl", progressions(40).substr(0, progressions(3).size()));
+  const Json some = evaluated({"--max-samples", "3"}), three = evaluated({"datasets=" + first});
+  EXPECT_EQ(some, three);
+  EXPECT_LT(some["num_tokens"].get<int>(), evaluated({})["num_tokens"].get<int>());
+}
+
+TEST_F(AfterTraining, SaysWhatCannotBeCompared) {
+  const Outcome nothing = eval({"--base"});
+  EXPECT_EQ(nothing.code, 2);
+  EXPECT_NE(nothing.err.find("nothing to compare"), std::string::npos) << nothing.err;
+  const Outcome none = eval({"--max-samples", "0"});
+  EXPECT_EQ(none.code, 2);
+  const Outcome absent = eval({"--adapter", (folder_ / "absent").string()});
+  EXPECT_EQ(absent.code, 2);
+  EXPECT_NE(absent.err.find("no such checkpoint"), std::string::npos) << absent.err;
+}
+
+TEST_F(AfterTraining, AdaptersAreWrittenForServersAndComeBack) {
+  const std::string split = train_adapter("split");
+  const double expected = evaluated({"--adapter", split})["eval_loss"];
+  for (const std::string layout : {"kt", "sglang", "target_parameters"}) {
+    const std::string written = train_adapter(layout, {"adapter_layout=" + layout});
+    // The same run, so the same numbers, whatever the files are called.
+    EXPECT_NEAR(evaluated({"--adapter", written})["eval_loss"].get<double>(), expected, 1e-5) << layout;
+    const std::string back = (folder_ / ("back_from_" + layout)).string();
+    const Outcome outcome = run_hone({"convert", written, back, "--to", "split"});
+    ASSERT_EQ(outcome.code, 0) << outcome.err;
+    EXPECT_NEAR(evaluated({"--adapter", back})["eval_loss"].get<double>(), expected, 1e-5) << layout;
+  }
+  EXPECT_TRUE(fs::exists(folder_ / "kt/fused_expert_lora.safetensors"));
+  EXPECT_TRUE(SafetensorsFile(folder_ / "sglang/adapter_model.safetensors")
+                  .find("model.layers.0.mlp.experts.1.gate_proj.lora_A.weight"));
+}
+
+TEST_F(AfterTraining, AnAdapterIsExportedAsAModel) {
+  const std::string adapter = train_adapter("lora"), exported = (folder_ / "exported").string();
+  const Outcome outcome = run_hone({"export", adapter, exported, "--max-shard-size", "10KB"});
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_TRUE(fs::exists(folder_ / "exported/model.safetensors.index.json"));
+  const double expected = evaluated({"--adapter", adapter})["eval_loss"];
+  EXPECT_NEAR(evaluated({"--checkpoint", exported})["eval_loss"].get<double>(), expected, 1e-4);
+}
+
+TEST_F(AfterTraining, AModelIsExportedAsItIsOrInAnotherDtype) {
+  const std::string same = (folder_ / "same").string(), narrow = (folder_ / "narrow").string();
+  ASSERT_EQ(run_hone({"export", model_, same}).code, 0);
+  EXPECT_EQ(read_file(folder_ / "same/model.safetensors"), read_file(fs::path(model_) / "model.safetensors"));
+  ASSERT_EQ(run_hone({"export", model_, narrow, "--dtype", "bfloat16"}).code, 0);
+  const SafetensorsFile file(folder_ / "narrow/model.safetensors");
+  for (const SafetensorsEntry& entry : file.entries()) EXPECT_EQ(entry.dtype, DType::kBF16) << entry.name;
+  const Outcome gguf = run_hone({"export", model_, same, "--format", "gguf"});
+  EXPECT_EQ(gguf.code, 2);
+  EXPECT_NE(gguf.err.find("not in this version"), std::string::npos) << gguf.err;
+}
+
+/// transformers and PEFT compute the same logits from what convert writes. Python is no part of Hone: where it or PEFT
+/// is missing, this says so.
+TEST(Peft, LoadsWhatConvertWrites) {
+  const std::string script = std::string(HONE_SOURCE_DIR) + "/tools/check_adapter.py";
+  for (const char* name : {"qwen3_moe", "mixtral"}) {
+    const Folder folder;
+    const std::string test_case = std::string(HONE_SOURCE_DIR) + "/tests/fixtures/goldens/" + name;
+    for (const char* layout : {"split", "target_parameters"}) {
+      const std::string adapter = (folder / layout).string();
+      const Outcome outcome =
+          run_hone({"convert", test_case + "/split_adapter", adapter, "--to", layout, "--model", test_case + "/model"});
+      ASSERT_EQ(outcome.code, 0) << outcome.err;
+      const std::string command =
+          "python3 '" + script + "' '" + test_case + "' '" + adapter + "' > '" + (folder / "out").string() + "' 2>&1";
+      const int status = std::system(command.c_str());
+      const int code = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+      if (code == 77 || code == 127) GTEST_SKIP() << "python3 with torch, transformers and peft is not here";
+      EXPECT_EQ(code, 0) << name << " as " << layout << ": " << read_file(folder / "out");
+    }
+  }
+}
+
+TEST_F(AfterTraining, EvaluationNeedsNoKeysOfTraining) {
+  const Outcome outcome = run_hone({"eval", "model_name_or_path=" + model_, "eval_datasets=" + data_, "dtype=float32",
+                                    "max_length=32", "device=" + test_run().device, "--json"});
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_EQ(Json::parse(outcome.out), evaluated({}));
+  const Outcome nothing = run_hone({"eval", "model_name_or_path=" + model_});
+  EXPECT_EQ(nothing.code, 2);
+  EXPECT_NE(nothing.err.find("there is no data to evaluate on"), std::string::npos) << nothing.err;
+}
+
+TEST_F(AfterTraining, TheSettingsOfTheTemplateStayWithTheResult) {
+  const std::string adapter = train_adapter("lora", {"enable_thinking=false", "max_steps=2", "save_steps=1"});
+  const Json expected = {{"chat_template_kwargs", {{"enable_thinking", false}}}};
+  for (const char* folder : {"lora", "lora/checkpoint-1"}) {
+    EXPECT_EQ(Json::parse(read_file(folder_ / folder / "hone_chat.json")), expected) << folder;
+  }
+  for (const auto& [verb, output] : {std::pair{"export", "exported"}, {"merge", "merged"}}) {
+    std::vector<std::string> arguments = {verb};
+    if (std::string(verb) == "export") {
+      arguments.insert(arguments.end(), {adapter, (folder_ / output).string()});
+    } else {
+      arguments.insert(arguments.end(),
+                       {"--model", model_, "--adapter", adapter, "--output", (folder_ / output).string()});
+    }
+    ASSERT_EQ(run_hone(arguments).code, 0);
+    EXPECT_EQ(Json::parse(read_file(folder_ / output / "hone_chat.json")), expected) << verb;
+  }
+  // A run without any leaves none, whatever its base has.
+  const Outcome next = run_hone(
+      train_arguments((folder_ / "merged").string(), data_, folder_ / "full", {"dtype=float32", "max_steps=1"}));
+  ASSERT_EQ(next.code, 0) << next.err;
+  EXPECT_FALSE(fs::exists(folder_ / "full/hone_chat.json"));
+}
+
+TEST_F(AfterTraining, ALayoutWithoutAPlaceForTheRouterIsRefusedBeforeTraining) {
+  const Outcome outcome = run_hone(train_arguments(
+      model_, data_, folder_ / "out", {"finetuning_type=lora", "train_router=true", "adapter_layout=sglang"}));
+  EXPECT_EQ(outcome.code, 2);
+  EXPECT_NE(outcome.err.find("trains the router too"), std::string::npos) << outcome.err;
 }
 
 }  // namespace

@@ -9,7 +9,7 @@
 #include "core/philox.h"
 #include "device_main.h"
 #include "program.h"
-#include "small_disk.h"
+#include "shell.h"
 #include "weights/safetensors.h"
 
 namespace hone {

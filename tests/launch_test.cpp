@@ -12,7 +12,6 @@
 #include "program.h"
 #include "rank_runs.h"
 #include "shell.h"
-#include "small_disk.h"
 
 namespace hone {
 namespace {

@@ -18,7 +18,7 @@
 
 #include "device_main.h"
 #include "program.h"
-#include "python_tools.h"
+#include "shell.h"
 
 extern char** environ;
 

@@ -18,11 +18,10 @@
 #include "device_main.h"
 #include "dist/bucket_parts.h"
 #include "dist/thread_ranks.h"
-#include "hosted_communicator.h"
-#include "lazy_communicator.h"
 #include "optim/momentum_rule.h"
 #include "optim/muon_rule.h"
 #include "session/device_facts.h"
+#include "test_communicators.h"
 #include "train/shared_state_reader.h"
 #include "train/training_state.h"
 
