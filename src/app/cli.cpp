@@ -9,8 +9,7 @@
 #include <stdexcept>
 #include <system_error>
 
-#include "app/cli_verbs.h"
-#include "app/config/overrides.h"
+#include "app/config/config_reader.h"
 #include "app/config/schema.h"
 #include "app/env/environment.h"
 #include "app/launched_ranks.h"

@@ -1,4 +1,4 @@
-#include "app/cli_verbs.h"
+#include "app/cli.h"
 
 #include <memory>
 
@@ -12,7 +12,6 @@
 #include "app/eval/eval.h"
 #include "app/generate/generate.h"
 #include "app/init/init.h"
-#include "app/init/new_model.h"
 #include "app/inspect/inspect.h"
 #include "app/launch/launch.h"
 #include "app/launched_ranks.h"

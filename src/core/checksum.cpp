@@ -1,7 +1,6 @@
 #include "core/checksum.h"
 
 #include <algorithm>
-#include <array>
 #include <bit>
 #include <cstring>
 

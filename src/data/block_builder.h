@@ -4,7 +4,7 @@
 #include <memory>
 #include <string>
 
-#include "data/rewritten_turns.h"
+#include "data/chat_encoder.h"
 #include "data/token_block.h"
 
 namespace hone {

@@ -7,7 +7,6 @@
 
 #include "core/error.h"
 #include "core/json.h"
-#include "data/unpacked_file.h"
 #include "text/utf8.h"
 
 namespace hone {

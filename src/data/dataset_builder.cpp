@@ -11,7 +11,7 @@
 #include "core/philox.h"
 #include "core/printable.h"
 #include "data/sample_encoder.h"
-#include "text/stream_decoder.h"
+#include "text/tokenizer.h"
 
 namespace hone {
 

@@ -9,7 +9,7 @@
 
 #include "core/error.h"
 #include "core/file_bytes.h"
-#include "data/unpacked_file.h"
+#include "data/byte_reader.h"
 
 namespace hone {
 

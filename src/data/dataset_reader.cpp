@@ -12,7 +12,6 @@
 #include "data/jsonl_reader.h"
 #include "data/parquet_reader.h"
 #include "data/row_columns.h"
-#include "data/sample_format.h"
 
 namespace hone {
 

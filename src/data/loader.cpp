@@ -6,7 +6,6 @@
 
 #include "core/error.h"
 #include "core/philox.h"
-#include "data/micro_batch.h"
 #include "data/mixture.h"
 
 namespace hone {

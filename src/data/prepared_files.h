@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "data/data_options.h"
+#include "data/dataset_encoding.h"
 #include "data/dataset_reader.h"
 
 namespace hone {

@@ -5,13 +5,13 @@
 #include <chrono>
 
 #include "core/philox.h"
+#include "data/byte_reader.h"
 #include "data/csv_reader.h"
 #include "data/data_testing.h"
 #include "data/dataset_files.h"
 #include "data/dataset_reader.h"
 #include "data/jsonl_reader.h"
 #include "data/parquet_reader.h"
-#include "data/unpacked_file.h"
 
 namespace hone {
 namespace {

@@ -1,8 +1,8 @@
 #include <gmock/gmock.h>
 
+#include "data/chat_encoder.h"
 #include "data/data_testing.h"
 #include "data/message_reader.h"
-#include "data/rewritten_turns.h"
 #include "data/sample_encoder.h"
 
 namespace hone {

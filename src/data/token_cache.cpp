@@ -13,8 +13,6 @@
 #include <cerrno>
 #include <cstring>
 #include <ctime>
-#include <optional>
-#include <vector>
 
 #include "core/checksum.h"
 #include "core/durable_file.h"

@@ -7,7 +7,6 @@
 #include <cmath>
 #include <limits>
 #include <string_view>
-#include <vector>
 
 #include "core/error.h"
 #include "report/humanise.h"

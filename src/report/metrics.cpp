@@ -1,7 +1,6 @@
 #include "report/metrics.h"
 
 #include <algorithm>
-#include <utility>
 
 namespace hone {
 namespace {

@@ -6,13 +6,34 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "core/json.h"
 #include "report/metrics.h"
-#include "report/output_file.h"
 
 namespace hone {
+
+// Files that a crash or a full disk must not corrupt: records are appended without a user-space buffer. What is
+// replaced as a whole is written by core/durable_file.h.
+
+/// Appends whole records to a file. Each write reaches the kernel before it returns, so a crash of the process loses
+/// nothing that was written. Errors are std::system_error with the path in the message.
+class AppendFile {
+ public:
+  /// Creates the file if it does not exist, and its parent directories. `exclusive`: fail if it exists.
+  explicit AppendFile(std::string path, bool exclusive = false);
+  ~AppendFile();
+  AppendFile(AppendFile&& other) noexcept;
+  AppendFile& operator=(AppendFile&& other) noexcept;
+
+  void write(std::string_view record);
+  const std::string& path() const { return path_; }
+
+ private:
+  std::string path_;
+  int fd_ = -1;
+};
 
 /// The metrics as one object. JSON has no NaN or infinity, so a value that is not finite is null (which keeps a
 /// pandas column numeric) and is named in the field `nonfinite`, which is written only then:

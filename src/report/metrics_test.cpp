@@ -14,7 +14,6 @@
 #include "report/folder_testing.h"
 #include "report/metrics.h"
 #include "report/metrics_file.h"
-#include "report/output_file.h"
 #include "report/tensorboard.h"
 
 namespace hone {

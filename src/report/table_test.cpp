@@ -4,7 +4,6 @@
 #include <vector>
 
 #include "report/humanise.h"
-#include "report/startup_tables.h"
 #include "report/table.h"
 #include "report/terminal.h"
 

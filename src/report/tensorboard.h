@@ -10,7 +10,7 @@
 #include <string>
 
 #include "report/metrics.h"
-#include "report/output_file.h"
+#include "report/metrics_file.h"
 
 namespace hone {
 

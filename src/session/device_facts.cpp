@@ -6,7 +6,6 @@
 #include <charconv>
 #include <fstream>
 #include <optional>
-#include <string>
 #include <vector>
 
 #include "core/cpu_features.h"

@@ -1,6 +1,8 @@
-// The "added_tokens" of tokenizer.json: tokens found in the text before anything else happens to it.
+// Tokens beside the model's in tokenizer.json: "added_tokens", found in the text before anything else happens to it,
+// and those that the "post_processor" puts around it.
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -8,6 +10,7 @@
 #include <vector>
 
 #include "text/aligned_text.h"
+#include "text/json_cursor.h"
 #include "text/normalizer.h"
 #include "text/token_model.h"
 #include "text/token_search.h"
@@ -59,5 +62,14 @@ class AddedTokens {
   TokenSearch original_, normalized_;
   int32_t max_id_ = -1;
 };
+
+/// Tokens that encoding puts before and after a text when special tokens are asked for.
+struct SurroundingTokens {
+  std::vector<int32_t> before, after;
+};
+
+/// ByteLevel (which only trims offsets; Hone's are exact), TemplateProcessing of a single text and Sequence, or null;
+/// another type is a UserError naming it.
+SurroundingTokens read_post_processor(const std::optional<JsonCursor>& json);
 
 }  // namespace hone

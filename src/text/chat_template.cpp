@@ -6,9 +6,7 @@
 #include <array>
 #include <map>
 #include <mutex>
-#include <string>
 #include <utility>
-#include <vector>
 
 #include "core/error.h"
 #include "text/jinja/template.h"

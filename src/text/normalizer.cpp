@@ -4,7 +4,6 @@
 #include <utf8proc.h>
 
 #include <array>
-#include <memory>
 #include <optional>
 
 #include "core/json.h"
@@ -12,10 +11,9 @@
 #include "text/utf8.h"
 
 namespace hone {
+namespace {
 
 // SentencePiece's own normalisation: a compiled table of replacements inside of tokenizer.json.
-
-namespace {
 
 std::optional<std::string> base64_bytes(std::string_view text) {
   static constexpr std::string_view kDigits = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";

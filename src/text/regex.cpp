@@ -16,10 +16,9 @@
 #include "text/utf8.h"
 
 namespace hone {
+namespace {
 
 // Letters, marks, digits and symbols that Unicode 15 to 16 added, for regular expressions of an older Unicode.
-
-namespace {
 
 enum Category : uint8_t { kLu, kLl, kLm, kLo, kMn, kMc, kNd, kNo, kPd, kPo, kSm, kSo, kHan };
 
@@ -144,10 +143,6 @@ std::string escape_literal(std::string_view literal) {
   }
   return pattern;
 }
-
-}  // namespace
-
-namespace {
 
 Pcre compile(std::string_view pattern, const std::string& where) {
   if (pattern.size() > kMaxPatternBytes) throw UserError("the regular expression is too long", where);

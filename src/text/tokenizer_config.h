@@ -8,6 +8,8 @@
 #include <utility>
 #include <vector>
 
+#include "core/json_fwd.h"
+
 namespace hone {
 
 /// The contents of tokenizer_config.json, special_tokens_map.json, generation_config.json and chat_template.jinja;
@@ -23,5 +25,22 @@ struct TokenizerConfig {
 /// Reads the files of a model directory. tokenizer_config.json takes precedence over special_tokens_map.json, and
 /// chat_template.jinja over a template in tokenizer_config.json. Broken files are UserErrors naming file and key.
 TokenizerConfig read_tokenizer_config(const std::filesystem::path& directory);
+
+// Tokens that a configuration gives a role, in the place of those in the tokenizer's files.
+
+struct TokenChoice {
+  std::optional<std::string> bos, eos, pad, unk;
+  std::vector<std::string> eot;  ///< further tokens that end a turn, and generation
+
+  /// special_tokens ({bos_token, eos_token, pad_token, unk_token: text}; null says nothing) and eot_tokens. Throws
+  /// UserError at `where`: another name, a value that is not text.
+  static TokenChoice parse(const Json& special_tokens, std::vector<std::string> eot_tokens, const std::string& where);
+
+  bool empty() const { return !bos && !eos && !pad && !unk && eot.empty(); }
+  /// Equal for choices that do the same.
+  Json to_json() const;
+  /// What to_json() wrote. Throws UserError at `where` for anything else.
+  static TokenChoice from_json(Json json, const std::string& where);
+};
 
 }  // namespace hone

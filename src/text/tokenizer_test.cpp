@@ -9,9 +9,8 @@
 #include "core/json.h"
 #include "text/normalizer.h"
 #include "text/regex.h"
-#include "text/stream_decoder.h"
-#include "text/token_choice.h"
 #include "text/tokenizer.h"
+#include "text/tokenizer_config.h"
 #include "text/utf8.h"
 
 namespace hone {

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "report/startup_tables.h"
+#include "report/table.h"
 #include "train/engine.h"
 
 namespace hone {

@@ -4,7 +4,7 @@
 #include <filesystem>
 
 #include "core/json.h"
-#include "text/token_choice.h"
+#include "text/tokenizer_config.h"
 
 namespace hone {
 

@@ -4,8 +4,8 @@
 #include <filesystem>
 #include <string>
 
-#include "text/token_choice.h"
 #include "text/tokenizer.h"
+#include "text/tokenizer_config.h"
 
 namespace hone {
 

@@ -9,7 +9,7 @@
 #include "core/untrusted_json.h"
 #include "params/adapter_kind.h"
 #include "params/frozen_weights.h"
-#include "report/startup_tables.h"
+#include "report/table.h"
 #include "session/device_facts.h"
 #include "train/data_identity.h"
 #include "train/run_options.h"

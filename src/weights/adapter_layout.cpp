@@ -4,14 +4,12 @@
 
 #include <algorithm>
 #include <cmath>
-#include <functional>
 #include <numeric>
 #include <set>
 #include <utility>
 
 #include "core/error.h"
 #include "params/adapter_kind.h"
-#include "weights/adapter.h"
 
 namespace hone {
 namespace {

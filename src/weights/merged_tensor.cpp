@@ -11,7 +11,6 @@
 #include "core/error.h"
 #include "core/philox.h"
 #include "kernels/cpu/row_math/row_math.h"
-#include "weights/shard_writer.h"
 
 namespace hone {
 

@@ -6,7 +6,6 @@
 #include "app/bench/bench_ops.h"
 #include "app/bench/bench_step.h"
 #include "app/bench/bench_tokenizer.h"
-#include "app/cli_verbs.h"
 #include "app/launched_ranks.h"
 #include "core/error.h"
 #include "train/run_options.h"

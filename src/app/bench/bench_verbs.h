@@ -1,7 +1,7 @@
 // hone bench step and hone bench ops on the command line.
 #pragma once
 
-#include "app/cli_verbs.h"
+#include "app/cli.h"
 
 namespace hone {
 

@@ -15,7 +15,7 @@
 #include "app/output.h"
 #include "core/error.h"
 #include "report/terminal.h"
-#include "text/stream_decoder.h"
+#include "text/tokenizer.h"
 
 namespace hone {
 namespace {

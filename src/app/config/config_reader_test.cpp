@@ -7,7 +7,6 @@
 
 #include "app/config/config_reader.h"
 #include "app/config/config_testing.h"
-#include "app/config/overrides.h"
 #include "app/config/resolve.h"
 #include "core/error.h"
 #include "core/json.h"

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "app/config/overrides.h"
+#include "app/config/config_reader.h"
 #include "app/config/resolve.h"
 #include "core/error.h"
 

@@ -7,13 +7,10 @@
 #include <cstdlib>
 #include <optional>
 #include <set>
-#include <string>
 #include <string_view>
 #include <utility>
-#include <vector>
 
 #include "app/config/config_value.h"
-#include "app/config/overrides.h"
 #include "app/config/schema.h"
 #include "app/convert_config/tool.h"
 #include "core/error.h"

@@ -7,7 +7,7 @@
 #include "core/error.h"
 #include "data/column_mapping.h"
 #include "data/prompt_template.h"
-#include "text/token_choice.h"
+#include "text/tokenizer_config.h"
 
 namespace hone {
 namespace {

@@ -6,7 +6,7 @@
 #include <filesystem>
 #include <fstream>
 
-#include "app/merge/probe.h"
+#include "app/merge/merge.h"
 #include "core/error.h"
 #include "core/json.h"
 #include "core/thread_pool.h"

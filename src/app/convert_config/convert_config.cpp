@@ -6,7 +6,7 @@
 #include <filesystem>
 #include <iterator>
 
-#include "app/config/overrides.h"
+#include "app/config/config_reader.h"
 #include "app/config/resolve.h"
 #include "app/convert_config/command_line.h"
 #include "app/convert_config/python_script.h"

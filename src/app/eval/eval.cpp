@@ -8,7 +8,7 @@
 #include <functional>
 #include <utility>
 
-#include "app/config/overrides.h"
+#include "app/config/config_reader.h"
 #include "app/config/resolve.h"
 #include "app/generation_prompts.h"
 #include "app/inference_model.h"

@@ -11,7 +11,7 @@
 #include "core/untrusted_json.h"
 #include "report/console.h"
 #include "report/humanise.h"
-#include "text/stream_decoder.h"
+#include "text/tokenizer.h"
 
 namespace hone {
 

@@ -7,7 +7,6 @@
 #include "app/config/config_testing.h"
 #include "app/config/schema.h"
 #include "app/init/init.h"
-#include "app/init/new_model.h"
 #include "app/init/presets.h"
 #include "core/thread_pool.h"
 

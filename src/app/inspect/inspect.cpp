@@ -20,7 +20,7 @@
 #include "report/terminal.h"
 #include "report/text_mask.h"
 #include "session/loaded_model.h"
-#include "text/stream_decoder.h"
+#include "text/tokenizer.h"
 
 namespace hone {
 

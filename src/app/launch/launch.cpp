@@ -14,7 +14,6 @@
 #include <optional>
 #include <thread>
 
-#include "app/launch/launch_scripts.h"
 #include "app/launch/rank_processes.h"
 #include "app/output.h"
 #include "core/cuda_device.h"

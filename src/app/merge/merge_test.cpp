@@ -5,8 +5,6 @@
 #include <cmath>
 #include <limits>
 
-#include "app/merge/probe.h"
-
 namespace hone {
 namespace {
 

@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "app/init/new_model.h"
+#include "app/init/init.h"
 #include "core/json.h"
 #include "models/registry.h"
 #include "text/bpe_trainer.h"

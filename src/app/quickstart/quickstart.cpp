@@ -8,8 +8,6 @@
 #include "app/config/resolve.h"
 #include "app/config/resolved_yaml.h"
 #include "app/merge/merge.h"
-#include "app/quickstart/act_config.h"
-#include "app/quickstart/answers.h"
 #include "app/quickstart/story.h"
 #include "core/error.h"
 #include "core/thread_pool.h"

@@ -1,4 +1,4 @@
-// What the quickstart tells on the console.
+// What the quickstart measures of its models, and tells on the console.
 #pragma once
 
 #include <filesystem>
@@ -6,11 +6,36 @@
 #include <string_view>
 #include <vector>
 
-#include "app/quickstart/answers.h"
+#include "app/quickstart/corpus.h"
+#include "core/stream.h"
 #include "report/console.h"
 #include "train/engine.h"
 
 namespace hone {
+
+// What a model does with examples: its answers, how many are right to the last character, and the experts that
+// sentences go to.
+
+/// A model folder, with an adapter beside it or alone.
+struct ModelPath {
+  std::filesystem::path model, adapter = {};  ///< adapter empty: none
+};
+
+/// Answers to examples, in their order.
+struct Answers {
+  std::vector<std::string> texts;
+  int64_t right = 0;
+
+  /// Exact matches, in [0, 1].
+  double accuracy() const;
+};
+
+/// Asks every question as a chat, greedily, many at once.
+Answers ask(const ModelPath& path, const std::vector<Example>& examples, Stream& stream);
+
+/// Expert choices of the first `samples` chats of a data file, by layer and expert.
+RoutingLoad measure_expert_load(const std::filesystem::path& model, const std::filesystem::path& data, int64_t samples,
+                                Stream& stream);
 
 /// A question with an answer before and one after training.
 struct AnswerPair {

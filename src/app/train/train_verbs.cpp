@@ -8,7 +8,6 @@
 #include <fstream>
 #include <iterator>
 
-#include "app/config/resolve.h"
 #include "app/config/resolved_yaml.h"
 #include "app/launched_ranks.h"
 #include "app/merge/merge.h"

@@ -18,7 +18,7 @@
 #include "core/error.h"
 #include "core/json.h"
 #include "core/untrusted_json.h"
-#include "report/output_file.h"
+#include "report/metrics_file.h"
 
 namespace hone {
 

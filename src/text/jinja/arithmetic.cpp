@@ -8,8 +8,8 @@
 #include <string>
 
 #include "text/jinja/characters.h"
-#include "text/jinja/format.h"
 #include "text/jinja/interpreter.h"
+#include "text/jinja/python_text.h"
 #include "text/jinja/value.h"
 
 namespace hone::jinja {

@@ -6,10 +6,11 @@
 #include <charconv>
 #include <cmath>
 
+#include "text/jinja/arithmetic.h"
 #include "text/jinja/characters.h"
+#include "text/jinja/interpreter.h"
 
 namespace hone::jinja {
-
 namespace {
 
 std::string scalar_text(const Value& value) {
@@ -242,5 +243,310 @@ MarkedString repr_text(const Value& value) {
 }
 
 MarkedString json_text(const Value& value, const JsonStyle& style) { return JsonWriter(style).write(value); }
+
+namespace {
+
+constexpr int64_t kMaxWidth = 10'000;
+
+/// A format specification: of {} fields, or what % fields have in common with it.
+struct Spec {
+  std::string fill = " ";
+  char align = '\0';  // < > ^ =
+  char sign = '-';
+  bool alternate = false, grouped = false;
+  int width = 0;
+  int precision = -1;
+  char type = '\0';
+};
+
+int digits_at(std::string_view text, size_t& at) {
+  int64_t value = 0;
+  for (; at < text.size() && text[at] >= '0' && text[at] <= '9'; ++at) {
+    value = value * 10 + (text[at] - '0');
+    if (value > kMaxWidth) throw TemplateError("a width or precision in a format is too large");
+  }
+  return static_cast<int>(value);
+}
+
+bool is_align(char c) { return c == '<' || c == '>' || c == '^' || c == '='; }
+
+Spec parse_spec(std::string_view text) {
+  Spec spec;
+  size_t at = 0;
+  const size_t fill_size = text.empty() ? 0 : character_at(text, 0).size;
+  if (fill_size < text.size() && is_align(text[fill_size])) {
+    spec.fill = text.substr(0, fill_size);
+    spec.align = text[fill_size];
+    at = fill_size + 1;
+  } else if (!text.empty() && is_align(text[0])) {
+    spec.align = text[at++];
+  }
+  if (at < text.size() && (text[at] == '+' || text[at] == '-' || text[at] == ' ')) spec.sign = text[at++];
+  if (at < text.size() && text[at] == '#') spec.alternate = true, ++at;
+  if (at < text.size() && text[at] == '0' && !spec.align) spec.fill.assign(1, '0'), spec.align = '=', ++at;
+  spec.width = digits_at(text, at);
+  if (at < text.size() && text[at] == ',') spec.grouped = true, ++at;
+  if (at < text.size() && text[at] == '.') spec.precision = digits_at(text, ++at);
+  if (at < text.size()) spec.type = text[at++];
+  if (at != text.size()) throw TemplateError(fmt::format("the format specification '{}' is not understood", text));
+  return spec;
+}
+
+void group_thousands(std::string& digits) {
+  const size_t end = std::min(digits.find_first_not_of("0123456789"), digits.size());
+  for (size_t at = end; at > 3; at -= 3) digits.insert(at - 3, ",");
+}
+
+std::string integer_digits(uint64_t magnitude, const Spec& spec) {
+  const std::string prefix = spec.alternate && spec.type != 'd' && spec.type ? std::string("0") + spec.type : "";
+  switch (spec.type) {
+    case 'x':
+      return prefix + fmt::format("{:x}", magnitude);
+    case 'X':
+      return prefix + fmt::format("{:X}", magnitude);
+    case 'o':
+      return prefix + fmt::format("{:o}", magnitude);
+    case 'b':
+      return prefix + fmt::format("{:b}", magnitude);
+    default:
+      return std::to_string(magnitude);
+  }
+}
+
+std::string real_digits(double magnitude, const Spec& spec) {
+  const int precision = spec.precision < 0 ? 6 : spec.precision;
+  switch (spec.type) {
+    case 'f':
+    case 'F':
+      return fmt::format("{:.{}f}", magnitude, precision);
+    case 'e':
+      return fmt::format("{:.{}e}", magnitude, precision);
+    case 'E':
+      return fmt::format("{:.{}E}", magnitude, precision);
+    case 'g':
+      return fmt::format("{:.{}g}", magnitude, precision);
+    case 'G':
+      return fmt::format("{:.{}G}", magnitude, precision);
+    case '%':
+      return fmt::format("{:.{}f}%", magnitude * 100, precision);
+    default:
+      return spec.precision < 0 ? float_text(magnitude) : fmt::format("{:.{}g}", magnitude, precision);
+  }
+}
+
+bool is_integer_type(char type) { return std::string_view("dxXob").find(type) != std::string_view::npos; }
+
+/// Sign and digits of a number, padded to the width.
+std::string number_text(const Value& value, const Spec& spec) {
+  const bool as_integer = value.is_integral() && (!spec.type || is_integer_type(spec.type));
+  bool negative = false;
+  std::string digits;
+  if (as_integer) {
+    const int64_t number = value.as_int();
+    negative = number < 0;
+    digits = integer_digits(negative ? 0 - static_cast<uint64_t>(number) : static_cast<uint64_t>(number), spec);
+    if (spec.precision > static_cast<int>(digits.size())) digits.insert(0, spec.precision - digits.size(), '0');
+  } else {
+    negative = std::signbit(value.as_double());
+    digits = real_digits(std::fabs(value.as_double()), spec);
+  }
+  if (spec.grouped) group_thousands(digits);
+  const std::string sign = negative ? "-" : spec.sign == '-' ? "" : std::string(1, spec.sign);
+  const size_t size = sign.size() + digits.size();
+  const size_t padding = static_cast<size_t>(spec.width) > size ? static_cast<size_t>(spec.width) - size : 0;
+  std::string pad;
+  for (size_t i = 0; i < padding; ++i) pad += spec.fill;
+  if (spec.align == '<') return sign + digits + pad;
+  if (spec.align == '=') return sign + pad + digits;
+  if (spec.align != '^') return pad + sign + digits;
+  const size_t before = padding / 2 * spec.fill.size();
+  return pad.substr(0, before) + sign + digits + pad.substr(before);
+}
+
+void append_padded(MarkedString& result, const MarkedString& text, const Spec& spec, char default_align) {
+  const size_t limit = spec.precision < 0 ? text.size() : byte_offset(text.view(), static_cast<size_t>(spec.precision));
+  const size_t length = count_characters(text.view().substr(0, limit));
+  const size_t padding = static_cast<size_t>(spec.width) > length ? static_cast<size_t>(spec.width) - length : 0;
+  const char align = spec.align && spec.align != '=' ? spec.align : default_align;
+  const size_t before = align == '<' ? 0 : align == '^' ? padding / 2 : padding;
+  for (size_t i = 0; i < before; ++i) result.append_text(spec.fill);
+  result.append_part(text, 0, limit);
+  for (size_t i = before; i < padding; ++i) result.append_text(spec.fill);
+}
+
+class PercentFormatter {
+ public:
+  PercentFormatter(Interpreter& interpreter, const MarkedString& format, const Value& values)
+      : interpreter_(interpreter), format_(format), values_(values) {
+    const List* list = values.as_list();
+    is_tuple_ = list && list->type == List::Type::kTuple;
+  }
+
+  MarkedString run() {
+    const std::string& text = format_.text();
+    size_t at = 0;
+    while (at < text.size()) {
+      const size_t percent = std::min(text.find('%', at), text.size());
+      result_.append_part(format_, at, percent);
+      at = percent;
+      if (at < text.size()) field(++at);
+    }
+    // Python lets values with keys or indices go unused.
+    const bool has_items =
+        values_.as_dict() || values_.is_undefined() || (values_.as_list() && values_.as_list()->indexable());
+    const bool unused = is_tuple_ ? next_ < values_.as_list()->items.size() : next_ == 0 && !has_items;
+    if (unused) throw TemplateError("not all arguments of '%' are used by the format");
+    return std::move(result_);
+  }
+
+ private:
+  const Value& next_value() {
+    const size_t index = next_++;
+    if (!is_tuple_ && index == 0) return values_;
+    if (!is_tuple_ || index >= values_.as_list()->items.size()) {
+      throw TemplateError("the format of '%' needs more arguments");
+    }
+    return values_.as_list()->items[index];
+  }
+
+  /// One field; `at` is behind the percent sign, and moves behind the field.
+  void field(size_t& at) {
+    const std::string& text = format_.text();
+    const Value* named = nullptr;
+    if (at < text.size() && text[at] == '(') {
+      const size_t end = text.find(')', at);
+      if (end == std::string::npos) throw TemplateError("a '%(' in a format is never closed");
+      const std::string name = text.substr(at + 1, end - at - 1);
+      named = values_.as_dict() ? values_.as_dict()->find(std::string_view(name)) : nullptr;
+      if (!named) throw TemplateError(fmt::format("the format needs the key '{}'", name));
+      at = end + 1;
+    }
+    Spec spec;
+    spec.align = '>';
+    for (; at < text.size() && std::string_view("-+ #0").find(text[at]) != std::string_view::npos; ++at) {
+      if (text[at] == '-') spec.align = '<', spec.fill.assign(1, ' ');
+      if (text[at] == '+' || (text[at] == ' ' && spec.sign != '+')) spec.sign = text[at];
+      if (text[at] == '#') spec.alternate = true;
+      if (text[at] == '0' && spec.align != '<') spec.align = '=', spec.fill.assign(1, '0');
+    }
+    spec.width = digits_at(text, at);
+    if (at < text.size() && text[at] == '.') spec.precision = digits_at(text, ++at);
+    if (at >= text.size()) throw TemplateError("a '%' field in a format is incomplete");
+    const char type = text[at++];
+    if (type == '%') return result_.append_text("%");
+    convert(named ? *named : next_value(), type, spec);
+  }
+
+  void convert(const Value& value, char type, Spec spec) {
+    if (type == 's' || type == 'r') {
+      if (spec.align == '=') spec.align = '>', spec.fill.assign(1, ' ');
+      const MarkedString text = type == 's' ? interpreter_.text_of(value) : repr_text(value);
+      return append_padded(result_, text, spec, '>');
+    }
+    if (type == 'c') type = 's';
+    const bool integer = type == 'd' || type == 'i' || type == 'u' || type == 'x' || type == 'X' || type == 'o';
+    if (!integer && std::string_view("fFeEgG").find(type) == std::string_view::npos) {
+      throw TemplateError(fmt::format("the format field '%{}' is not supported", type));
+    }
+    if (!value.is_number()) {
+      if (value.is_undefined()) fail_undefined(value);
+      throw TemplateError(fmt::format("the format field '%{}' needs a number, not '{}'", type, type_name(value)));
+    }
+    spec.type = type == 'i' || type == 'u' ? 'd' : type;
+    const Value number = integer && !value.is_integral() ? Value::integer(truncated(value.as_double())) : value;
+    result_.append_text(number_text(number, spec), value.source());
+  }
+
+  Interpreter& interpreter_;
+  const MarkedString& format_;
+  const Value& values_;
+  bool is_tuple_ = false;
+  size_t next_ = 0;
+  MarkedString result_;
+};
+
+class BraceFormatter {
+ public:
+  BraceFormatter(Interpreter& interpreter, const MarkedString& format, const Arguments& arguments)
+      : interpreter_(interpreter), format_(format), arguments_(arguments) {}
+
+  MarkedString run() {
+    const std::string& text = format_.text();
+    for (size_t at = 0; at < text.size();) {
+      const size_t brace = std::min(text.find_first_of("{}", at), text.size());
+      result_.append_part(format_, at, brace);
+      if (brace == text.size()) break;
+      if (brace + 1 < text.size() && text[brace + 1] == text[brace]) {
+        result_.append_part(format_, brace, brace + 1);
+        at = brace + 2;
+        continue;
+      }
+      const size_t end = text[brace] == '{' ? text.find('}', brace) : std::string::npos;
+      if (end == std::string::npos) throw TemplateError(fmt::format("a single '{}' in a format", text[brace]));
+      field(std::string_view(text).substr(brace + 1, end - brace - 1));
+      at = end + 1;
+    }
+    return std::move(result_);
+  }
+
+ private:
+  const Value& argument(std::string_view name) {
+    const bool is_index = name.find_first_not_of("0123456789") == std::string_view::npos;
+    if (is_index) {
+      const auto index = name.empty() ? next_++ : static_cast<size_t>(parse_int(name, 10).value_or(INT64_MAX));
+      if (index >= arguments_.positional.size()) throw TemplateError("format() needs more arguments");
+      return arguments_.positional[index];
+    }
+    for (const auto& [key, value] : arguments_.named) {
+      if (key == name) return value;
+    }
+    throw TemplateError(fmt::format("format() has no argument '{}' (attributes in fields are not supported)", name));
+  }
+
+  void field(std::string_view field) {
+    const size_t colon = std::min(field.find(':'), field.size());
+    std::string_view name = field.substr(0, colon);
+    const size_t mark = name.find('!');
+    const std::string_view conversion = mark == std::string_view::npos ? "" : name.substr(mark + 1);
+    if (!conversion.empty() && conversion != "s" && conversion != "r") {
+      throw TemplateError(fmt::format("the conversion '!{}' in a format is not supported", conversion));
+    }
+    name = name.substr(0, mark);
+    const Spec spec = parse_spec(colon < field.size() ? field.substr(colon + 1) : std::string_view());
+    const Value& value = argument(name);
+    const bool plain = spec.width == 0 && !spec.type && spec.precision < 0 && spec.sign == '-' && !spec.grouped;
+    if (conversion.empty() && value.is_number() && !(value.is_bool() && plain)) {
+      if (spec.type == 's' || (is_integer_type(spec.type) && spec.type && !value.is_integral())) {
+        throw TemplateError(fmt::format("the format code '{}' does not fit a '{}'", spec.type, type_name(value)));
+      }
+      return result_.append_text(number_text(value, spec), value.source());
+    }
+    if (spec.type && spec.type != 's') {
+      throw TemplateError(fmt::format("the format code '{}' does not fit a '{}'", spec.type, type_name(value)));
+    }
+    if (spec.align == '=' || spec.sign != '-' || spec.grouped || spec.alternate) {
+      if (spec.fill != "0") throw TemplateError("the format specification does not fit a string");
+    }
+    append_padded(result_, conversion == "r" ? repr_text(value) : interpreter_.text_of(value), spec, '<');
+  }
+
+  Interpreter& interpreter_;
+  const MarkedString& format_;
+  const Arguments& arguments_;
+  size_t next_ = 0;
+  MarkedString result_;
+};
+
+}  // namespace
+
+Value percent_format(Interpreter& interpreter, const MarkedString& format, const Value& values) {
+  interpreter.charge(format.size() / 8 + 4 * values.weight());
+  return interpreter.make_string(PercentFormatter(interpreter, format, values).run());
+}
+
+Value brace_format(Interpreter& interpreter, const MarkedString& format, const Arguments& arguments) {
+  interpreter.charge(format.size());
+  return interpreter.make_string(BraceFormatter(interpreter, format, arguments).run());
+}
 
 }  // namespace hone::jinja

@@ -29,4 +29,14 @@ struct JsonStyle {
 /// json.dumps(value), with the history of the strings in it. Values that JSON has no form for are an error.
 MarkedString json_text(const Value& value, const JsonStyle& style);
 
+// Python's string formatting: "%s" % values and "{}".format(values).
+
+class Interpreter;
+
+/// format % values, where values is one value, a tuple or (for %(name)s) a dict.
+Value percent_format(Interpreter& interpreter, const MarkedString& format, const Value& values);
+
+/// format.format(arguments): {} {0} {name} with a format specification; attributes in fields are refused.
+Value brace_format(Interpreter& interpreter, const MarkedString& format, const Arguments& arguments);
+
 }  // namespace hone::jinja

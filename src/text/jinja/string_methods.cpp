@@ -4,9 +4,9 @@
 #include <unordered_map>
 
 #include "text/jinja/characters.h"
-#include "text/jinja/format.h"
 #include "text/jinja/interpreter.h"
 #include "text/jinja/marked_string.h"
+#include "text/jinja/python_text.h"
 
 namespace hone::jinja {
 

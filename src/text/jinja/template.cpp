@@ -4,19 +4,15 @@
 
 #include <algorithm>
 #include <array>
-#include <string_view>
-#include <utility>
 
 #include "core/error.h"
-#include "text/jinja/ast.h"
 #include "text/jinja/expression_parser.h"
 #include "text/jinja/lexer.h"
 
 namespace hone::jinja {
+namespace {
 
 // Tokens to syntax tree: the grammar of Jinja2 as chat templates use it.
-
-namespace {
 
 using Type = Token::Type;
 

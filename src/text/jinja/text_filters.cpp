@@ -7,7 +7,6 @@
 
 #include "text/jinja/arithmetic.h"
 #include "text/jinja/characters.h"
-#include "text/jinja/format.h"
 #include "text/jinja/interpreter.h"
 #include "text/jinja/marked_string.h"
 #include "text/jinja/python_text.h"
