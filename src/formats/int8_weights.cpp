@@ -14,7 +14,7 @@ namespace hone {
 
 namespace {
 
-/// Columns of one row that lie in one tile; loops over them have a length that compilers know.
+/// Columns of one row in one tile; loops over them have a constant length.
 constexpr int kTile = static_cast<int>(kInt8TileColumns);
 
 /// The largest magnitude of a row; not finite if one is not.

@@ -1,4 +1,4 @@
-// What tests of the orders of tiles share. Included only by tests.
+// Shared by the tests of tile orders. Included only by tests.
 #pragma once
 
 #include <gtest/gtest.h>

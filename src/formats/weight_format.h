@@ -1,5 +1,5 @@
-// How the bytes of a weight encode its values. A format is an object without state: parameters, views and loaders point
-// to it and ask it, so that a new one is a class here and the products that read it.
+// How the bytes of a weight encode its values. A format is an object without state: parameters, views and loaders hold
+// a pointer to it, so a new format is a class here and the products that read it.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@
 
 namespace hone {
 
-/// A tensor that a format needs memory for.
+/// Shape and dtype of a tensor that a format allocates.
 struct FormatTensor {
   Shape shape;
   DType dtype = DType::kF32;
@@ -26,7 +26,7 @@ enum class WeightProduct {
 struct EncodedWeight {
   Shape shape;
   Tensor payload;
-  Tensor scales = {};  ///< undefined where the format has none
+  Tensor scales = {};  ///< undefined if the format has none
 };
 
 class WeightFormat {
@@ -34,16 +34,16 @@ class WeightFormat {
   virtual ~WeightFormat() = default;
 
   virtual std::string_view name() const = 0;
-  /// Whether a weight of this shape can be held so.
+  /// Whether a weight of this shape can have this format.
   virtual bool fits(const Shape& shape) const = 0;
-  /// What sizes it asks for, as an end of a sentence: "multiples of 64".
+  /// The required sizes, as the end of a sentence: "multiples of 64".
   virtual std::string_view sizes() const = 0;
-  /// The elements themselves, which ops of any kind read; other formats are of frozen weights.
+  /// True if the payload is the elements themselves, which all ops read; other formats are for frozen weights.
   virtual bool dense() const { return false; }
-  /// The weight's bytes, where a dense weight would have `dtype`, and its scales beside them.
+  /// Payload (and scales, below) of a weight that would have `dtype` if it were dense.
   virtual FormatTensor payload(const Shape& shape, DType dtype) const = 0;
   virtual std::optional<FormatTensor> scales(const Shape& /*shape*/) const { return std::nullopt; }
-  /// Whether a product on this device reads it where it lies.
+  /// Whether a product on this device reads it in place.
   virtual bool read_in_place(WeightProduct product, Device device) const = 0;
 
   // Rows are those of the last dimension, counted through all leading ones. In host memory; safe from several threads,

@@ -23,7 +23,7 @@ struct ExpertAdapterView {
   float input_scaling() const { return scaling * lora_keep_scale(dropout); }
 };
 
-/// Columns that an adapter of this rank has in x Aᵀ, where those of all adapters stand side by side: a multiple of 8,
+/// Columns that an adapter of this rank has in x Aᵀ, which holds those of all adapters side by side: a multiple of 8,
 /// since kernels read 16 bytes at once.
 constexpr int64_t expert_rank_columns(int64_t rank) { return (rank + 7) / 8 * 8; }
 

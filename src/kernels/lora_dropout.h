@@ -14,7 +14,7 @@
 
 namespace hone {
 
-/// What identifies the rows x [T, in] of a dropout. Read on the device; all null or undefined where dropout is 0.
+/// Identifies the rows x [T, in] for dropout. Read on the device; all null or undefined where dropout is 0.
 struct LoraDropoutContext {
   const StepScalars* scalars = nullptr;  ///< device memory: the seed
   Tensor sample_ids;                     ///< i64 [T]: global index of the row's sample

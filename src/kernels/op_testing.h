@@ -1,5 +1,5 @@
-// What the tests of ops share: run an op through a tape, and compare it and its gradients with a float64 reference
-// whose gradients come from central differences.
+// The harness for tests of ops: it runs an op through a tape, and compares it and its gradients with a float64
+// reference and its central differences.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -17,9 +17,9 @@
 
 namespace hone::testing {
 
-/// What this run of the test program checks: the CPU, or with `--device cuda` the first GPU, of which
-/// `--kernels` selects those that run on any GPU (general), on an A100 (sm80) or in the shared memory of an RTX 4090
-/// (sm89). Every test of an op runs on it.
+/// The device under test: the CPU, or with `--device cuda` the first GPU. `--kernels` limits the kernels to those for
+/// any GPU (general), for an A100 (sm80), or for the shared memory of an RTX 4090 (sm89). Every test of an op runs on
+/// it.
 Device test_device();
 
 /// A stream of the device under test.
@@ -81,7 +81,7 @@ struct Argument {
   Shape shape;
   Values values;
   bool differentiable = true;
-  bool takes_narrow_gradient = false;  ///< of a weight: its gradient may be bfloat16
+  bool takes_narrow_gradient = false;  ///< a weight whose gradient may be bfloat16
 };
 
 /// Standard normal values × scale, from a fixed key.
@@ -155,8 +155,8 @@ OpResult run_reference(const OpCase& op_case, DType dtype);
 /// expect_narrow_gradients() does.
 void expect_matches_reference(const OpCase& op_case, DType dtype, double tolerance);
 
-/// Expects the bfloat16 gradients of weights that take them to be the float32 ones, rounded, and added to what was
-/// there.
+/// Expects that bfloat16 gradients, for weights that take them, equal the float32 ones, rounded, and added to the old
+/// value.
 void expect_narrow_gradients(const OpCase& op_case, DType dtype);
 
 }  // namespace hone::testing

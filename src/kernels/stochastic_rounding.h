@@ -1,4 +1,4 @@
-// Stochastic rounding to bfloat16 of what changes by little in a step: the optimizer's moments (a thousandth of
+// Stochastic rounding to bfloat16, for values that change little in a step: the optimizer's moments (a thousandth of
 // themselves), parameters without a float32 master, gradients that later micro-batches add to. Such changes are less
 // than half the distance between two bfloat16: rounding to nearest would lose them all. Source: Croci et al.,
 // "Stochastic rounding: implementation, error analysis and applications" (Royal Society Open Science, 2022).
@@ -21,7 +21,7 @@ HONE_HOST_DEVICE inline uint16_t stochastic_bf16(float value, uint32_t random) {
   return static_cast<uint16_t>((bits + (random & 0xffffu)) >> 16);
 }
 
-/// What random numbers are for: each use has its own.
+/// Uses of random numbers; each has its own stream.
 enum class RoundingUse : uint32_t {
   kMoments = 0x6d6f6dU,    ///< 16 bits of a word for each of two moments
   kParameter = 0x706172U,  ///< the lower 16 bits
@@ -36,8 +36,8 @@ HONE_HOST_DEVICE inline std::array<uint32_t, 4> rounding_words(uint64_t key, int
                 {static_cast<uint32_t>(group), static_cast<uint32_t>(group >> 32), static_cast<uint32_t>(use), salt});
 }
 
-/// The salt of four addends. Micro-batches are replays of one recording, with the same key: what they add tells them
-/// apart.
+/// The salt of four addends. Micro-batches replay one recorded graph with the same key, so the addends distinguish
+/// them.
 HONE_HOST_DEVICE inline uint32_t salt_of(const float (&addends)[4]) {
   uint32_t salt = 0;
   for (const float value : addends) salt = std::rotl(salt, 7) ^ std::bit_cast<uint32_t>(value);

@@ -36,7 +36,7 @@ void read_latent(const HfConfig& config, DecoderConfig& decoder) {
   for (LayerConfig& layer : decoder.layers) layer.mixer = MixerKind::kLatentAttention;
 }
 
-/// YaRN scales scores by mscale²: once for queries, once for keys, of which only a part is turned.
+/// YaRN scales scores by mscale²: once for queries, once for keys; RoPE covers only a part of them.
 double attention_scale(const DecoderConfig& decoder) {
   const double plain = 1 / std::sqrt(static_cast<double>(decoder.head_dim));
   const RopeScaling& scaling = decoder.rope.scaling;

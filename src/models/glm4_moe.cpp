@@ -1,4 +1,4 @@
-// GLM-4.5 and its successors (GLM-4.5-Air, GLM-4.6): grouped-query attention of which half of each head is turned, an
+// GLM-4.5 and its successors (GLM-4.5-Air, GLM-4.6): grouped-query attention with RoPE on half of each head, an
 // optional RMSNorm on queries and keys, and DeepSeek-V3's sigmoid router, shared expert and leading dense layers.
 #include "models/registry.h"
 

@@ -1,6 +1,6 @@
 // gpt-oss (gpt-oss-20b, gpt-oss-120b): attention with sinks and biases, a window in every second layer; every layer
-// sparse, a softmax over the chosen logits, which is a softmax over all that is renormalised; experts with biases and a
-// clamped activation. Files hold the experts transposed, gate and up in turn, or as MXFP4.
+// sparse, a softmax over the chosen logits, which equals a renormalised softmax over all; experts with biases and a
+// clamped activation. Files hold the experts transposed, gate and up interleaved, or as MXFP4.
 #include <fmt/format.h>
 
 #include "models/registry.h"

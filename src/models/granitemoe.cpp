@@ -1,7 +1,7 @@
-// Granite's MoE models (granite-3.0-1b-a400m, granite-3.0-3b-a800m, …; GraniteMoeShared has an expert that all tokens
-// share): every layer sparse, a softmax over the chosen logits, which is a softmax over all that is renormalised, and
-// constant multipliers of the embedding, the residual branches, the attention scores and the logits. Files hold all
-// experts of a layer in one tensor.
+// Granite's MoE models (granite-3.0-1b-a400m, granite-3.0-3b-a800m, …; GraniteMoeShared has a shared expert): every
+// layer sparse, a softmax over the chosen logits, which equals a renormalised softmax over all, and constant
+// multipliers of the embedding, the residual branches, the attention scores and the logits. Files hold all experts of a
+// layer in one tensor.
 #include <fmt/format.h>
 
 #include "models/registry.h"

@@ -191,7 +191,7 @@ DecoderConfig HfConfig::read_decoder(double partial_rotary_factor) const {
   require("hidden_act", "silu");
   require("attention_dropout", 0.0);
   require("pretraining_tp", 1);
-  if (has("quantization_config")) read_quantization(json_, file_);  // refuses what cannot be read
+  if (has("quantization_config")) read_quantization(json_, file_);  // refuses unsupported quantisation
   DecoderConfig config;
   config.vocab_size = integer("vocab_size");
   config.hidden_size = integer("hidden_size");
@@ -227,7 +227,8 @@ MoeConfig HfConfig::read_moe(const std::string& intermediate_key) const {
     moe.num_experts = integer(key);
   }
   if (moe.num_experts == 0) refuse("num_experts is missing from the model's config");
-  // Each expert of a layer has a name for each of its tensors: what no model has is refused before they are made.
+  // Each expert of a layer has a name for each of its tensors: implausible numbers are refused before these names are
+  // built.
   constexpr int64_t kMostExperts = int64_t{1} << 18;
   const int64_t layers = integer("num_hidden_layers");
   if (moe.num_experts > kMostExperts / std::max<int64_t>(layers, 1)) {

@@ -1,4 +1,4 @@
-// HfConfig: reads a Hugging Face config.json field by field, and refuses by name what the program does not compute.
+// HfConfig: reads a Hugging Face config.json field by field, and refuses unsupported fields by name.
 #pragma once
 
 #include <filesystem>
@@ -21,7 +21,7 @@ class HfConfig {
 
   /// Reads config.json of a checkpoint directory. Throws UserError if it is missing or not a JSON object.
   static HfConfig read(const std::filesystem::path& directory);
-  /// The same of a config.json of any name.
+  /// The same for a file of any name.
   static HfConfig read_file(const std::filesystem::path& path);
 
   const Json& json() const { return json_; }
@@ -51,22 +51,22 @@ class HfConfig {
   /// The first architecture of `architectures`, or what `model_type` implies.
   std::string architecture() const;
 
-  /// Whether layer i has a sliding window: what `layer_types` says of it, else `fallback`.
+  /// Whether layer i has a sliding window: by `layer_types`, else `fallback`.
   bool layer_uses_window(int64_t layer, bool fallback) const;
 
   /// rope_theta and the scaling, from `rope_parameters` (transformers 5) or `rope_theta` and `rope_scaling` (older).
-  /// `partial_rotary_factor`, the share of each head that is turned, holds where the file does not say.
+  /// `partial_rotary_factor`, the share of each head under RoPE, is the default if the file has none.
   void read_rope(DecoderConfig& config, double partial_rotary_factor) const;
-  /// What all decoder models share: sizes, head_dim, norm eps, tied embeddings, rotary positions.
+  /// The fields of all decoder models: sizes, head_dim, norm eps, tied embeddings, RoPE.
   DecoderConfig read_decoder(double partial_rotary_factor = 1.0) const;
   /// Experts: num_experts, num_local_experts or n_routed_experts, and the router's fields.
   MoeConfig read_moe(const std::string& intermediate_key) const;
-  /// The groups of experts that a token's choice is limited to, from `n_group` and `topk_group`.
+  /// The groups of experts to which a token's choice is limited, from `n_group` and `topk_group`.
   void read_expert_groups(GroupScore score, MoeConfig& moe) const;
   /// Which layers are sparse: all that mlp_only_layers does not list, every decoder_sparse_step-th (Qwen's MoE models).
   void read_sparse_layers(DecoderConfig& config) const;
   /// Which layers are sparse: all from `first_k_dense_replace` on, of those every moe_layer_freq-th; and the layers
-  /// that predict further tokens (num_nextn_predict_layers), which stay as they are (DeepSeek's models, GLM).
+  /// that predict further tokens (num_nextn_predict_layers), which are not trained (DeepSeek's models, GLM).
   void read_leading_dense_layers(int64_t first_k_dense_replace, DecoderConfig& config) const;
 
  private:

@@ -1,5 +1,5 @@
-// OLMoE (OLMoE-1B-7B): RMSNorm over all heads of queries and of keys together, an optional bound on queries, keys and
-// values, every layer sparse.
+// OLMoE (OLMoE-1B-7B): RMSNorm over all heads of queries, and of keys, as one row; optional clamping of queries, keys
+// and values; every layer sparse.
 #include <fmt/format.h>
 
 #include "models/registry.h"

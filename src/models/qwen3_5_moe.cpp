@@ -1,5 +1,5 @@
-// Qwen3.5-MoE: the text model of a checkpoint that sees images as well (its vision tower and the heads that predict
-// further tokens are kept as they are), or alone.
+// Qwen3.5-MoE: a text model, alone or inside a multimodal checkpoint (whose vision tower and heads for further tokens
+// are kept as they are).
 #include "models/qwen3_next.h"
 #include "models/registry.h"
 
@@ -15,7 +15,7 @@ DecoderConfig read_qwen3_5_moe_text(const HfConfig& config) {
 DecoderConfig read_qwen3_5_moe(const HfConfig& config) {
   const HfConfig text = config.nested("text_config");
   DecoderConfig decoder = read_qwen3_5_moe_text(text);
-  // The field may stand in the outer config alone, or in both.
+  // The field may be in the outer config only, or in both.
   decoder.tie_word_embeddings = config.boolean_or("tie_word_embeddings", decoder.tie_word_embeddings);
   decoder.names.prefix = "model.language_model.";
   decoder.carried_prefixes.push_back("model.visual.");

@@ -10,7 +10,7 @@ namespace hone {
 
 namespace {
 
-/// linear_attention or full_attention: what `layer_types` says, else every full_attention_interval-th is full.
+/// linear_attention or full_attention: by `layer_types`, else every full_attention_interval-th layer is full.
 void read_layer_kinds(const HfConfig& config, DecoderConfig& decoder) {
   const int64_t interval = config.integer_or("full_attention_interval", 4);
   if (interval == 0) config.refuse("full_attention_interval: 0 is out of range");

@@ -7,8 +7,8 @@
 
 namespace hone {
 
-/// Attention of a pass to its documents or, in generation, to the cache of layer `layer` (its keys, then its values),
-/// which it extends.
+/// Attention over a pass's documents or, in generation, over the cache of layer `layer` (keys, then values), which it
+/// extends.
 Var attend(Tape& tape, Var q, Var k, Var v, const AttentionOptions& options, const Forward& forward, int layer,
            Weight* sinks = nullptr);
 

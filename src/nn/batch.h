@@ -1,4 +1,4 @@
-// What a forward pass works on, in device memory.
+// The input of a forward pass, in device memory.
 #pragma once
 
 #include "core/tensor.h"
@@ -9,7 +9,7 @@
 namespace hone {
 
 /// One micro-batch of packed documents: no attention across documents. T tokens, D documents, S supervised. No token is
-/// padding; documents and supervised rows may end with some that are empty, which all ops leave out.
+/// padding; documents and supervised rows may end with empty ones, which all ops skip.
 struct DeviceBatch {
   int64_t tokens = 0, documents = 0, supervised = 0;
   int64_t max_seqlen = 0;  ///< tokens of the longest document (an upper bound is enough)
@@ -20,14 +20,14 @@ struct DeviceBatch {
   Tensor rows;             ///< i32 [S], tokens whose next token is supervised
   Tensor targets;          ///< i32 [S], that next token
   Tensor loss_weights;     ///< f32 [S]
-  Tensor present;          ///< i32 [1], supervised rows in front of the empty ones
+  Tensor present;          ///< i32 [1], number of supervised rows before the empty ones
 
   PackedSequences sequences() const {
     return {.cu_seqlens = cu_seqlens, .num_documents = documents, .max_seqlen = max_seqlen};
   }
 };
 
-/// Router measurements of a micro-batch over L MoE layers and E experts, and what routers read back.
+/// Router measurements of a micro-batch over L MoE layers and E experts, and the result that router backward reads.
 struct RoutingBuffers {
   RoutingMeasurements measurements;
   Tensor fractions;  ///< f32 [E], share of all choices of all layers, finished after the last block

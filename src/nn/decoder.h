@@ -22,10 +22,10 @@ class Decoder {
   /// ParameterStore::values_arrived()
   bool values_arrived() const { return store_.values_arrived(); }
 
-  /// Makes the position tables for sequences up to `max_length`; before the first forward.
+  /// Computes the position tables for sequences up to `max_length`; before the first forward.
   void prepare(Stream& stream, int64_t max_length);
 
-  /// What generation keeps of `sequences` sequences of at most `capacity` tokens, layer by layer.
+  /// The cache of generation for `sequences` sequences of at most `capacity` tokens, layer by layer.
   std::vector<std::vector<CacheTensor>> cache(int64_t sequences, int64_t capacity) const;
 
   /// Forward through the head's loss: totals are added to forward.step.totals, and the tape is ready for backward.
@@ -45,7 +45,7 @@ class Decoder {
   };
 
   Var hidden_states(Tape& tape, const Forward& forward) const;
-  /// Of the last layer's output.
+  /// The norm of the last layer's output.
   Var normed(Tape& tape, Var x) const;
   Var layer_forward(Tape& tape, const Layer& layer, Var x, const Forward& forward) const;
 
@@ -55,7 +55,7 @@ class Decoder {
   DType dtype_;
   Parameter* embedding_;
   Parameter* final_norm_;
-  Parameter* head_;  // the embedding where they are tied
+  Parameter* head_;  // the embedding if they are tied
   std::vector<Layer> layers_;
   ParameterGroup *embedding_group_, *final_norm_group_, *head_group_;
   Buffer rope_memory_;

@@ -1,4 +1,4 @@
-// What a decoder-only transformer is built from; model files fill it from config.json.
+// The configuration of a decoder-only transformer; model files fill it from config.json.
 #pragma once
 
 #include <cmath>
@@ -15,7 +15,7 @@
 
 namespace hone {
 
-/// What mixes the tokens of a layer.
+/// The mixer of a layer.
 enum class MixerKind {
   kAttention,        ///< nn/attention.h
   kLatentAttention,  ///< nn/latent_attention.h
@@ -38,7 +38,7 @@ struct MoeConfig {
   bool router_bias = false;                     ///< the router's linear weight has a bias
   bool selection_bias = false;                  ///< the router has e_score_correction_bias, a buffer
   double router_jitter_noise = 0;               ///< training multiplies the layer's input by numbers in 1 ± this
-  int64_t shared_expert_intermediate_size = 0;  ///< of the expert that all tokens go through; 0: none
+  int64_t shared_expert_intermediate_size = 0;  ///< of the expert that all tokens use; 0: none
   bool shared_expert_gate = false;              ///< its output is multiplied by the sigmoid of a linear weight [1, H]
   bool expert_bias = false;                     ///< both products of an expert have a bias
   ExpertActivation expert_activation;
@@ -52,26 +52,26 @@ struct DeltaNetConfig {
   bool fused_projections = false;  ///< q, k, v and z in one weight, b and a in another, key head by key head
 };
 
-/// How files hold the experts of a layer.
+/// The layout of a layer's experts in files.
 enum class ExpertFiles {
   kSeparate,         ///< a tensor for each expert and projection, or as kFused
   kFused,            ///< all experts in one tensor
-  kFusedTransposed,  ///< as kFused, [E, H, 2I] with columns of gate and up in turn, and [E, I, H] (gpt-oss)
+  kFusedTransposed,  ///< as kFused, [E, H, 2I] with interleaved columns of gate and up, and [E, I, H] (gpt-oss)
 };
 
-/// What latent attention projects to, and the parts of a head.
+/// The latents of latent attention, and the parts of a head.
 struct LatentConfig {
   int64_t q_lora_rank = 0;  ///< 0: queries are projected in one step
   int64_t kv_lora_rank = 0;
   int64_t qk_nope_head_dim = 0, qk_rope_head_dim = 0, v_head_dim = 0;
-  bool rope_interleave = true;  ///< neighbouring dimensions are turned together
+  bool rope_interleave = true;  ///< RoPE rotates neighbouring dimensions as pairs
 
   int64_t qk_head_dim() const { return qk_nope_head_dim + qk_rope_head_dim; }
 };
 
 /// How an architecture names its tensors in memory and in files.
 struct DecoderNames {
-  std::string prefix = "model.";  ///< of everything but the head; a text model inside a larger one has a longer one
+  std::string prefix = "model.";  ///< of everything but the head; longer for a text model inside a larger one
   std::string moe = "mlp";        ///< module of router and experts in memory ("mlp.gate", "mlp.experts")
   std::string file_moe = "mlp";   ///< the same in files
   std::string router = "gate";    ///< below moe
@@ -80,7 +80,7 @@ struct DecoderNames {
   std::string gate = "gate_proj", up = "up_proj", down = "down_proj";  ///< per-expert tensors in files
   /// Fused tensors in files, below file_moe.
   std::string fused_gate_up = "experts.gate_up_proj", fused_down = "experts.down_proj";
-  std::string shared_expert = "mlp.shared_expert";  ///< below the layer; its gate has "_gate" behind this
+  std::string shared_expert = "mlp.shared_expert";  ///< below the layer; "_gate" is appended for its gate
   bool shared_expert_fused = false;                 ///< it has gate and up in one weight, input_linear
 };
 
@@ -97,30 +97,30 @@ struct DecoderConfig {
   bool qk_norm_whole = false;          ///< the same over all heads together (OLMoE)
   bool attention_output_gate = false;  ///< q_proj gives each head a gate of attention's output as well
   double clip_qkv = 0;                 ///< queries, keys and values are clamped to ± this; 0: not
-  /// Granite's: of the embedding, of what each half of a layer adds to the residual stream; logits are divided by the
-  /// last.
+  /// Granite's multipliers: of the embedding, and of each half's addition to the residual stream; logits are divided by
+  /// the last.
   double embedding_multiplier = 1, residual_multiplier = 1, logits_scaling = 1;
   double rms_norm_eps = 1e-6;
-  NormWeighting norm_weighting = NormWeighting::kPlain;  ///< of all norms but those of linear attention
+  NormWeighting norm_weighting = NormWeighting::kPlain;  ///< all norms but those of linear attention
   RopeParameters rope;
   bool tie_word_embeddings = false;
-  int64_t pad_token_id = -1;  ///< its row of the embedding is not trained by its use as input; -1: none
+  int64_t pad_token_id = -1;  ///< its use as input does not train its row of the embedding; -1: none
   double initializer_range = 0.02;
   std::vector<LayerConfig> layers;
   LatentConfig latent;
   MoeConfig moe;
   DeltaNetConfig delta_net;
   DecoderNames names;
-  /// Tensors of files that are not the decoder's (a vision tower, heads that predict further tokens) begin with one of
-  /// these: they are not trained, and written back as they are.
+  /// Prefixes of file tensors outside the decoder (a vision tower, heads that predict further tokens): they are not
+  /// trained, and written back as they are.
   std::vector<std::string> carried_prefixes;
 
-  /// "model.layers.3.": what the names of a layer's tensors begin with.
+  /// "model.layers.3.": the prefix of a layer's tensors.
   std::string layer_module(int layer) const { return names.prefix + "layers." + std::to_string(layer) + "."; }
   float softmax_scale() const {
     return static_cast<float>(attention_scale != 0 ? attention_scale : 1 / std::sqrt(static_cast<double>(head_dim)));
   }
-  /// What norms of a new model begin with: they multiply by one.
+  /// Initial values of norms in a new model: they multiply by one.
   InitialValues initial_norm() const {
     return norm_weighting == NormWeighting::kFromOne ? InitialValues::kZeros : InitialValues::kOnes;
   }

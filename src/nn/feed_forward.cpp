@@ -70,12 +70,12 @@ void SharedExpert::collect(std::vector<Parameter*>& group) const {
 
 namespace {
 
-/// How files may hold the experts of a layer.
+/// The layouts of a layer's experts in files.
 struct ExpertLayouts {
   std::vector<FileLayout> gate_up, down;
 };
 
-/// One tensor of another name than the parameter's own.
+/// One tensor with a name other than the parameter's.
 void add_whole_layout(const std::string& file_name, const std::string& own_name, const Shape& shape,
                       std::vector<FileLayout>& layouts) {
   if (file_name != own_name) layouts.push_back({{file_name, shape, 0}});

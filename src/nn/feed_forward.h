@@ -1,4 +1,4 @@
-// The second half of a block: a dense MLP, or a router with experts and perhaps one that all tokens share.
+// The second half of a layer: a dense MLP, or a router with experts and perhaps a shared expert.
 #pragma once
 
 #include <memory>
@@ -45,7 +45,7 @@ class FusedMlp : public FeedForward {
   Linear input_linear_, output_linear_;
 };
 
-/// An expert that all tokens go through: its output, or that times sigmoid(x · gateᵀ).
+/// The shared expert: its output, or that times sigmoid(x · gateᵀ).
 class SharedExpert : public FeedForward {
  public:
   SharedExpert(const DecoderConfig& config, int layer, ParameterStore& store, DType dtype);
@@ -83,7 +83,7 @@ class MixtureOfExperts : public FeedForward {
   std::unique_ptr<SharedExpert> shared_expert_;
 };
 
-/// What config.layers[layer] asks for.
+/// The feed-forward half of config.layers[layer].
 std::unique_ptr<FeedForward> make_feed_forward(const DecoderConfig& config, int layer, ParameterStore& store,
                                                DType dtype);
 

@@ -1,4 +1,4 @@
-// What every block of a forward pass may read.
+// The context that every block of a forward pass may read.
 #pragma once
 
 #include <optional>
@@ -10,18 +10,18 @@
 
 namespace hone {
 
-/// What layers keep of N generated sequences: of each layer what its mixer asks for (Mixer::cache).
+/// The caches of N generated sequences: for each layer the tensors of its mixer (Mixer::cache).
 struct DecoderCache {
   std::vector<std::vector<Tensor>> layers;
   Tensor lengths;  ///< i32 [N], tokens of each sequence before this call
 };
 
-/// What a run adds to the model's own forward pass and loss while it trains; 0: nothing.
+/// Additions of a run to the model's forward pass and loss during training; 0: none.
 struct TrainingMethods {
   float label_smoothing = 0;                      ///< ε of ops/linear_cross_entropy
   float neftune_noise_alpha = 0;                  ///< α of ops/embedding_noise
   float router_z_loss_coef = 0;                   ///< of ops/router
-  std::optional<float> router_jitter_noise = {};  ///< ε of ops/router_jitter; unset: what the model's config says
+  std::optional<float> router_jitter_noise = {};  ///< ε of ops/router_jitter; unset: the value of the model's config
 };
 
 /// One call of a model. Everything outlives the tape.
@@ -33,7 +33,7 @@ struct Forward {
   DecoderCache* cache = nullptr;            ///< generation: attention reads and extends it
   /// Expert choices to use instead of the router's own: i32 [T, k] for each MoE layer (verification), or empty.
   std::vector<Tensor> forced_expert_ids;
-  /// Where the experts that were chosen go: i32 [T, k] for each MoE layer (verification), or empty.
+  /// Receives the chosen experts: i32 [T, k] for each MoE layer (verification), or empty.
   std::vector<Tensor> recorded_expert_ids;
 
   LoraDropoutContext dropout_context() const {

@@ -43,7 +43,7 @@ GatedDeltaNet::Projected GatedDeltaNet::project(Tape& tape, Var x, const Forward
     return {in_proj_qkv_(tape, x, forward), in_proj_z_(tape, x, forward), in_proj_a_(tape, x, forward),
             in_proj_b_(tape, x, forward)};
   }
-  // Of each key head side by side: its query and key, then the values and gates z of its value heads; and b, a.
+  // Key head by key head: its query and key, then the values and gates z of its value heads; and b, a.
   const int64_t values = heads_.group() * heads_.value_dim;
   const std::vector<Var> wide = split_heads(
       tape, in_proj_qkvz_(tape, x, forward),

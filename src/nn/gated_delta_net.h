@@ -16,7 +16,7 @@ class GatedDeltaNet : public Mixer {
   std::vector<CacheTensor> cache(int64_t sequences, int64_t capacity) const override;
 
  private:
-  /// What the projections make of x.
+  /// The projections of x.
   struct Projected {
     Var qkv, z, a, b;
   };

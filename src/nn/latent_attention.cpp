@@ -9,7 +9,7 @@ namespace hone {
 
 namespace {
 
-/// Of the norms of the latents: released code leaves it at the default of its norm, whatever rms_norm_eps is.
+/// Epsilon of the latents' norms: released code uses the default of its norm, not rms_norm_eps.
 constexpr float kLatentNormEps = 1e-6f;
 
 }  // namespace
@@ -42,7 +42,7 @@ LatentAttention::LatentAttention(const DecoderConfig& config, int layer, Paramet
   o_proj_ = make("o_proj", hidden, num_heads_ * latent_.v_head_dim, config.o_bias);
 }
 
-/// [T, H * (nope + rope)], not yet turned.
+/// [T, H * (nope + rope)], before RoPE.
 Var LatentAttention::queries(Tape& tape, Var x, const Forward& forward) const {
   if (q_a_norm_ == nullptr) return q_proj_(tape, x, forward);
   return q_b_proj_(tape, rms_norm(tape, q_a_proj_(tape, x, forward), *q_a_norm_, kLatentNormEps), forward);

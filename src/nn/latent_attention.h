@@ -1,5 +1,5 @@
 // LatentAttention: multi-head latent attention (MLA). Keys and values of all heads are projected from one narrow latent
-// of a token; rotary positions live in dimensions of their own, which the keys of all heads share.
+// of a token; RoPE applies to separate dimensions, which the keys of all heads share.
 // Source: DeepSeek-AI, "DeepSeek-V2" (arXiv:2405.04434), section 2.1.
 #pragma once
 

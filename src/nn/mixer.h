@@ -1,4 +1,4 @@
-// Mixer: the first half of a block, where tokens of a document see each other.
+// Mixer: the first half of a layer, where tokens of a document see each other.
 #pragma once
 
 #include <memory>
@@ -8,7 +8,7 @@
 
 namespace hone {
 
-/// A tensor that a layer keeps of N generated sequences, [N, …].
+/// A tensor of a layer's cache for N generated sequences, [N, …].
 struct CacheTensor {
   Shape shape;
   DType dtype;
@@ -20,11 +20,11 @@ class Mixer {
   virtual ~Mixer() = default;
   virtual Var operator()(Tape& tape, Var x, const Forward& forward, const RopeTable& rope) const = 0;
   virtual void collect(std::vector<Parameter*>& group) const = 0;
-  /// What forward.cache->layers has for this layer: of `sequences` sequences of at most `capacity` tokens.
+  /// This layer's tensors of forward.cache->layers, for `sequences` sequences of at most `capacity` tokens.
   virtual std::vector<CacheTensor> cache(int64_t sequences, int64_t capacity) const = 0;
 };
 
-/// What config.layers[layer].mixer asks for.
+/// The mixer of config.layers[layer].
 std::unique_ptr<Mixer> make_mixer(const DecoderConfig& config, int layer, ParameterStore& store, DType dtype);
 
 }  // namespace hone

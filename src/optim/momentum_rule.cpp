@@ -8,7 +8,7 @@ namespace hone {
 
 namespace {
 
-/// Steps by an op whose args say the rule and its decays.
+/// Steps with the op ops/momentum, whose args contain the rule and its decays.
 void step_by(const Context& context, const RuleStep& step, MomentumArgs args) {
   args.scalars = step.scalars;
   args.rate_factor = step.rate_factor;

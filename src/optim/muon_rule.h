@@ -1,4 +1,4 @@
-// Muon (ops/muon) for hidden matrices. Everything else of the model is another rule's.
+// Muon (ops/muon) for hidden matrices. Another rule steps everything else.
 #pragma once
 
 #include <memory>

@@ -97,7 +97,7 @@ void Optimizer::measure(const Context& context, StepScalars* scalars) {
   finish_norm(context, scalars);
 }
 
-/// Each logical element once over all ranks: where some are sharded, the first rank measures those that are not.
+/// Each logical element once over all ranks: if some are sharded, rank 0 measures those that are not.
 std::vector<Parameter*> Optimizer::measured_here(const std::vector<Parameter*>& parameters) const {
   std::vector<Parameter*> here;
   for (Parameter* p : parameters) {

@@ -16,21 +16,21 @@ enum class ScheduleType {
   kInverseSqrt,
 };
 
-/// How the rate falls in the last part of kWarmupStableDecay.
+/// How the rate falls in the last part for kWarmupStableDecay.
 enum class DecayShape { kLinear, kCosine, kOneMinusSqrt };
 
 struct Schedule {
   ScheduleType type = ScheduleType::kCosine;
   double learning_rate = 0;  ///< peak
-  double min_lr = 0;         ///< floor: what all but constant and inverse_sqrt fall to
+  double min_lr = 0;         ///< floor of all schedules but constant and inverse_sqrt
   int64_t warmup_steps = 0;
   int64_t total_steps = 0;
-  double num_cycles = 0.5;                 ///< of kCosine: waves; of kCosineWithRestarts, a whole number: falls
-  double power = 1;                        ///< of kPolynomial
-  int64_t stable_steps = 0;                ///< of kWarmupStableDecay: after warm-up at the peak,
+  double num_cycles = 0.5;                 ///< kCosine: waves; kCosineWithRestarts: number of falls, a whole number
+  double power = 1;                        ///< for kPolynomial
+  int64_t stable_steps = 0;                ///< for kWarmupStableDecay: after warm-up at the peak,
   int64_t decay_steps = 0;                 ///< and falling from there to the floor
   DecayShape decay = DecayShape::kCosine;  ///< of kWarmupStableDecay
-  int64_t timescale = 10000;               ///< of kInverseSqrt
+  int64_t timescale = 10000;               ///< for kInverseSqrt
 
   /// Rate of step s in [0, total_steps): (s + 1) / warmup_steps of the peak while s < warmup_steps (so the first step
   /// already learns), then with t = (s - warmup) / (total - warmup) min_lr + (peak - min_lr) · share:

@@ -18,7 +18,7 @@ struct AdapterKind;
 
 /// The outputs of a weight that an adapter changes: all of them, or gate or up of a fused gate_up.
 struct AdapterPlace {
-  std::string target = {};  ///< what it adapts, as PEFT names it: "q_proj", "gate_proj", "experts.gate_up_proj"
+  std::string target = {};  ///< PEFT's name of the adapted projection: "q_proj", "gate_proj", "experts.gate_up_proj"
   int64_t out_begin = 0;    ///< first output row of the weight
   int64_t out_count = 0;
   bool shared = false;  ///< PEFT target_parameters: one A for the fused gate_up
@@ -32,7 +32,7 @@ struct AdapterScale {
   bool operator==(const AdapterScale&) const = default;
 };
 
-/// Where an adapter is attached, and what it is told there.
+/// The place of an adapter, and the arguments of its constructor.
 struct AdapterSite {
   ParameterStore& store;
   Parameter& adapted;
@@ -40,8 +40,8 @@ struct AdapterSite {
   const LoraOptions& options;
   AdapterPlace place;
   AdapterScale scale;
-  std::string module;      ///< what the names of its parameters begin with
-  uint32_t stream_id = 0;  ///< separates its random numbers from all other adapters'
+  std::string module;      ///< prefix of its parameters' names
+  uint32_t stream_id = 0;  ///< separates its random numbers from those of other adapters
 
   /// Adds the parameter <module><suffix>, float32 and trainable, to the adapted weight's layer and group.
   Parameter& add(const std::string& suffix, const Shape& shape) const;
@@ -49,7 +49,7 @@ struct AdapterSite {
 
 /// One parameter of an adapter, as files hold it.
 struct AdapterPart {
-  /// What a larger rank in a file adds: rows to A, columns to B, nothing to others.
+  /// The dimension that grows with the rank: rows of A, columns of B, none of others.
   enum class Role { kA, kB, kOther };
 
   Parameter* parameter = nullptr;
@@ -78,24 +78,24 @@ class AttachedAdapter {
   /// Its parameters, in the order of files.
   virtual std::vector<AdapterPart> tensors() const = 0;
 
-  /// Gives them their first values, on the context's device, where those of `adapted` are; queued there. They depend on
-  /// the seed, the parameters' names and `adapted` only.
+  /// Queues their initialisation on the context's device, which holds `adapted`. Values depend only on the seed, the
+  /// parameters' names and `adapted`.
   virtual void initialise(const Context& context, const Parameter& adapted, uint64_t seed, LoraInit init) const = 0;
 
   /// Records y [T, out] of x [T, in] through a linear weight [out, in], its bias (or null) and the adapter; these, and
   /// what `rows` points to, must outlive the tape.
   virtual Var forward(Tape& tape, Var x, Weight& weight, Weight* bias, const LoraDropoutContext& rows) const = 0;
 
-  /// The factors it adds to the weight, to which ops of experts and of the head add nothing else; null: it has none.
+  /// The low-rank factors that it adds to the weight, all that ops of experts and of the head support; null: none.
   virtual const LowRank* low_rank() const { return nullptr; }
 
-  /// Whether merging goes on with merge_row() after W + scaling · B A (W itself without factors).
+  /// Whether merging calls merge_row() after W + scaling · B A (W itself without factors).
   virtual bool merges_rows() const { return false; }
   /// Turns row `output` of that, [in], into the merged weight's. The adapter's values are in host memory. Safe to call
   /// from several threads.
   virtual void merge_row(std::span<float> row, int64_t output) const;
-  /// The same in float64. `bounds` holds, for each number, what the errors of the sum in float32 are relative to, and
-  /// gets that of the result.
+  /// The same in float64. `bounds` holds, for each number, the magnitude to which errors of the float32 sum are
+  /// relative, and receives that of the result.
   virtual void merge_row(std::span<double> row, std::span<double> bounds, int64_t output) const;
 
  private:
@@ -105,7 +105,7 @@ class AttachedAdapter {
 };
 
 /// Adds scaling · B A into the weights in float32, in place, finishes rows as their adapters say, and detaches every
-/// adapter. Where a weight has a float32 master (or is float32) nothing is rounded twice. The parameters are in host
+/// adapter. If a weight has a float32 master (or is float32), nothing is rounded twice. The parameters are in host
 /// memory.
 void merge_adapters(ParameterStore& store);
 

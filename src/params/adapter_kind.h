@@ -12,12 +12,13 @@ namespace hone {
 
 struct AdapterKind {
   std::string_view name;                ///< in messages: "DoRA"
-  std::string_view key = {};            ///< the configuration key that chooses it; "": unless another one is chosen
-  bool LoraOptions::*chosen = nullptr;  ///< whether that is so
-  bool adapts_experts = true;           ///< of routed experts' weights, whose op (ops/moe_experts) adds factors alone
-  bool adapts_head = true;              ///< as does the head's (ops/linear_cross_entropy)
-  bool for_servers = true;              ///< the layouts kt and sglang have a place for its tensors
-  std::string_view reads_whole_rows = {};  ///< what it does with rows of stored weights, which ZeRO-3 shards; or ""
+  std::string_view key = {};            ///< the configuration key that chooses it; "": the default
+  bool LoraOptions::*chosen = nullptr;  ///< the option that the key sets
+  bool adapts_experts = true;           ///< routed experts, whose op (ops/moe_experts) supports low-rank factors only
+  bool adapts_head = true;              ///< the head, as above (ops/linear_cross_entropy)
+  bool for_servers = true;              ///< the layouts kt and sglang can hold its tensors
+  std::string_view reads_whole_rows =
+      {};  ///< its use of whole rows of stored weights, for a message (ZeRO-3 shards them); or ""
   std::unique_ptr<AttachedAdapter> (*attach)(const AdapterSite& site) = nullptr;
   void (*describe)(const LoraOptions& options, Json& config) = nullptr;  ///< its keys of adapter_config.json
   void (*read)(const Json& config, LoraOptions& options) = nullptr;      ///< sets what those say

@@ -116,7 +116,7 @@ void each(ParameterStore& store, const LoraOptions& options, const std::string& 
       key, "use attention, all-linear, all-experts, a name, a glob or re:…; `hone inspect MODEL` lists the names");
 }
 
-/// What modules written as target_modules select.
+/// The selection of a list like target_modules.
 void select_modules(ParameterStore& store, const LoraOptions& options, const std::vector<std::string>& modules,
                     const std::string& key, AdapterTargets& targets) {
   for (const std::string& target : modules) {
@@ -135,13 +135,13 @@ void select_modules(ParameterStore& store, const LoraOptions& options, const std
         return true;
       }
       const bool selected = select_named(p, pattern, key, options, targets);
-      // A router, say, has no adapter anyway.
+      // A router, for example, never has an adapter.
       return selected || (key == kExcludeKey && names_match(p, pattern));
     });
   }
 }
 
-/// Takes the excluded parts of experts out. A fused adapter has all of its weight or nothing.
+/// Removes the excluded parts of experts. A fused adapter covers all of its weight or nothing.
 void exclude_experts(const AdapterTargets& excluded, AdapterTargets& targets) {
   for (const auto& [p, parts] : excluded.expert_parts) {
     if (targets.fused_experts.contains(p)) {

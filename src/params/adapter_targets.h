@@ -1,4 +1,4 @@
-// Which weights get an adapter: what target_modules and target_parameters select, without what exclude_modules does.
+// Which weights get an adapter: the selection of target_modules and target_parameters less that of exclude_modules.
 #pragma once
 
 #include <map>
@@ -18,7 +18,7 @@ struct AdapterTargets {
 };
 
 /// UserError for a target that matches nothing adaptable, for an exclusion that matches nothing, for exclusions that
-/// leave nothing or a part of what has one adapter, and for layers the model does not have.
+/// leave nothing or cut through one adapter, and for layers that the model does not have.
 AdapterTargets select_targets(ParameterStore& store, const LoraOptions& options);
 
 }  // namespace hone

@@ -1,5 +1,5 @@
-// Arrival: parameters whose values are on their way from other ranks, beside the work of the stream that will read
-// them. Nobody who reads a parameter has to know: Parameter::view() lets the stream wait, Parameter::value() the host.
+// Arrival: values that are being sent by other ranks, beside the work of the stream that will read them. Callers always
+// see complete parameters: Parameter::view() makes the stream wait, Parameter::value() the host.
 #pragma once
 
 #include <atomic>
@@ -11,14 +11,14 @@ namespace hone {
 
 /// How to wait for values.
 struct Arrival {
-  std::function<void()> on_stream;  ///< what is queued from now on finds them
-  std::function<void()> on_host;    ///< they are there when it returns
+  std::function<void()> on_stream;  ///< work queued from now on finds the values
+  std::function<void()> on_host;    ///< returns when the values have arrived
 };
 
-/// Whether values that belong together are on their way. Any thread may wait for them.
+/// Whether a set of values is on its way. Any thread may wait for it.
 class Arrivals {
  public:
-  /// They are, from now on. Replaces an earlier arrival, which ends before this one.
+  /// Values are on their way from now on. Replaces an earlier arrival, which ends before this one.
   void expect(Arrival arrival) {
     const std::lock_guard lock(mutex_);
     arrival_ = std::move(arrival);
@@ -31,7 +31,7 @@ class Arrivals {
   void await_on_host() {
     if (expected_) settle(&Arrival::on_host);
   }
-  /// They will not come: whoever sent them is gone.
+  /// The values will not arrive: their sender is lost.
   void forget() { expected_ = false; }
 
  private:

@@ -1,5 +1,5 @@
-// Bucket: parameters whose values and gradients lie one after the other in memory, so that ranks move all of them by
-// one collective, and share the work on them evenly whatever their sizes.
+// Bucket: parameters whose values and gradients are contiguous in memory, so that one collective moves all of them, and
+// ranks share the work on them evenly.
 #pragma once
 
 #include <memory>
@@ -14,8 +14,8 @@ namespace hone {
 
 class Parameter;
 
-/// What ranks share of a bucket: each keeps a part of its elements, and what is not shared is whole on all of them. The
-/// stages of ZeRO, each with what the ones before it have: Rajbhandari et al. (arXiv:1910.02054).
+/// What ranks shard of a bucket: each keeps a part of the elements; everything else is whole on every rank. The stages
+/// of ZeRO, each including those before it: Rajbhandari et al. (arXiv:1910.02054).
 enum class ZeroStage {
   kNone,
   kState,      ///< the optimizer's state, and the work of stepping
@@ -23,34 +23,34 @@ enum class ZeroStage {
   kValues,     ///< values, between uses of the bucket's group
 };
 
-/// Parameters of one dtype that a model uses in one group (params/placement.h); of several groups in turn where they
-/// are small and nothing but the state is shared. Element i of a parameter is element offset + i of every tensor here;
-/// what lies between parameters is zero.
+/// Parameters of one dtype that a model uses in one group (params/placement.h), or in several consecutive groups if
+/// they are small and only the state is sharded. Element i of a parameter is element offset + i of every tensor here;
+/// gaps between parameters are zero.
 struct Bucket {
-  /// Every parameter begins at a multiple of it, and so does every rank's part: blocks of 8-bit moments stay whole.
+  /// Every parameter and every rank's part begin at a multiple of this, so that blocks of 8-bit moments stay whole.
   static constexpr int64_t kAlignment = 256;
 
   std::string name;  ///< "layer 3 feed-forward", "layer 3", "head", "embedding", "layer 9 to layer 4"
   ZeroStage stage = ZeroStage::kNone;
-  bool trained = true;   ///< false: frozen parameters, which are in buckets for their values alone
+  bool trained = true;   ///< false: frozen parameters, which are in buckets because of their values
   bool in_host = false;  ///< between uses of the group its values are in host memory
   std::vector<Parameter*> parameters;
   std::vector<int64_t> offsets;
   int64_t elements = 0;  ///< a multiple of ranks · kAlignment
-  /// Where the ranks' parts begin, and the end of the last: elements / ranks each, but a cut that would go through a
-  /// matrix whose state stays whole (TrainingFormats) is moved to the nearer end of it.
+  /// Begin of each rank's part, and the end of the last: elements / ranks each, but a cut through a matrix whose state
+  /// stays whole (TrainingFormats) moves to the nearer end of that matrix.
   std::vector<int64_t> cuts;
-  /// Its parameters have no other use in a micro-batch than the one that has written a gradient.
+  /// Each parameter is used once per micro-batch, so its first gradient is its only one.
   bool one_use = true;
   // From allocation on:
-  /// [elements]. Of values that are brought, and of gradients that are sharded: memory that other groups have before
-  /// and after the bucket's.
+  /// [elements]. Values that are gathered or copied in, and gradients that are sharded, use a slot that other groups
+  /// use before and after.
   Tensor values, gradients;
-  /// What this rank keeps of values that are brought: its part where they are sharded, else all.
+  /// The elements of such values that this rank keeps: its part if they are sharded, else all.
   Tensor own_values;
-  Tensor own_gradients;  ///< of this rank's part, where they are sharded
+  Tensor own_gradients;  ///< of this rank's part, if they are sharded
 
-  /// Of the values, which its parameters wait for where they are read.
+  /// The arrival of the values; readers of the parameters wait for it.
   std::shared_ptr<Arrivals> arrivals = std::make_shared<Arrivals>();
 
   Slice part_of(int rank) const {
@@ -60,29 +60,29 @@ struct Bucket {
   bool sharded() const { return stage >= ZeroStage::kState; }
   bool shards_gradients() const { return trained && stage >= ZeroStage::kGradients; }
   bool shards_values() const { return stage >= ZeroStage::kValues; }
-  /// Whether its values are on the device for uses of the group alone: from other ranks, or from host memory.
+  /// Whether its values are on the device only while the group is used: gathered from ranks or copied from host memory.
   bool brings_values() const { return shards_values() || in_host; }
 };
 
-/// What is kept in host memory between uses.
+/// What is in host memory between uses.
 struct Offload {
-  bool optimizer = false;  ///< moments and masters, which the optimizer's kernels read and write where they are
+  bool optimizer = false;  ///< moments and masters, which the optimizer's kernels access in place
   bool params = false;     ///< the values of layers, except vectors and other small ones
-  bool experts = false;    ///< of these, routed experts' alone
+  bool experts = false;    ///< only those of routed experts
 
   bool values() const { return params || experts; }
 };
 
-/// Which rank of how many a process is, what the ranks share, and what is in host memory.
+/// This process's rank, the number of ranks, what they shard, and what is in host memory.
 struct RankShare {
   int rank = 0, ranks = 1;
   ZeroStage stage = ZeroStage::kNone;
   Offload offload = {};
   /// Gradients and values of smaller parameters, and of those outside the layers, stay whole on every rank.
   int64_t least_sharded_elements = 100'000;
-  /// Gradients of fewer bytes wait for the next group's: a collective begins by waiting for the slowest rank, on
-  /// multiprocessors that kernels of backward would have. Measured on 2 H200, LoRA on attention of 48 layers: 48 sums
-  /// of 1.1 MB made backward of the expert kernels that they ran beside 35 % slower, 17 ms of a step of 640.
+  /// Gradients of fewer bytes wait for the next group's: a collective begins by waiting for the slowest rank, and
+  /// occupies multiprocessors that backward could use. Measured on 2 H200, LoRA on attention of 48 layers: 48
+  /// reductions of 1.1 MB made the expert kernels of backward beside them 35 % slower, 17 ms of a step of 640.
   int64_t least_bucket_bytes = int64_t{64} << 20;
 };
 

@@ -1,4 +1,4 @@
-// The projections of a fused expert weight, and the names that each expert's have.
+// The projections of a fused expert weight, and their names in each expert.
 #pragma once
 
 #include <string>
@@ -24,7 +24,7 @@ std::string experts_module(const Parameter& experts);
 /// Whether some file layout has a tensor for each expert and projection. It is then the first.
 bool has_expert_files(const Parameter& experts);
 
-/// A tensor for each expert and projection: as files name them, or <experts>.<e>.<part> where files hold all experts in
+/// Names of a tensor per expert and projection: those of files, or <experts>.<e>.<part> if files hold all experts in
 /// one tensor.
 FileLayout separate_experts(const Parameter& experts);
 

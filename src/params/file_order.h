@@ -1,7 +1,7 @@
-// FileOrder: how the elements of a tensor of a file stand against those of the parameter.
+// FileOrder: the order of a file tensor's elements relative to the parameter.
 //
-// Parameters hold every linear weight as [.., out, in], and gate before up, which is what the products of ops read.
-// Some files hold stacked weights transposed, with the rows of gate and up in turn.
+// Parameters hold every linear weight as [.., out, in], gate before up, as ops read it. Some files hold stacked weights
+// transposed, with the rows of gate and up interleaved.
 #pragma once
 
 #include <algorithm>
@@ -19,7 +19,8 @@ enum class FileOrder {
   kInterleaved,            ///< a bias [.., out], outputs interleaved: gate 0, up 0, gate 1, up 1, …
 };
 
-/// A tensor as a stack of matrices [out, in] (a bias: [out, 1]) in memory; in the file of matrices of some order.
+/// A tensor that is a stack of matrices [out, in] (a bias: [out, 1]) in memory, and of matrices in some other order in
+/// the file.
 struct MatrixOrder {
   int64_t out = 0, in = 0;
   bool transposed = false;   ///< the file holds [in, out]
@@ -42,7 +43,7 @@ struct MatrixOrder {
     return row < out / 2 ? 2 * row : 2 * (row - out / 2) + 1;
   }
 
-  /// Rows [begin, end) of a matrix in memory order, out of the whole matrix in the file's order.
+  /// Rows [begin, end) of a matrix in memory order, from the whole matrix in the file's order.
   template <class T>
   void rows_from_file(const T* file, int64_t begin, int64_t end, T* rows) const {
     if (transposed) {
@@ -54,7 +55,7 @@ struct MatrixOrder {
       std::copy(from, from + in, rows + (row - begin) * in);
     }
   }
-  /// A matrix in the file's order, out of memory order.
+  /// A matrix in the file's order, from memory order.
   template <class T>
   void to_file(const T* memory, T* file) const {
     if (transposed) {
@@ -84,7 +85,7 @@ struct MatrixOrder {
   }
 };
 
-/// The shape a file gives a tensor that is `memory` in the parameter.
+/// The shape in a file of a tensor whose shape in the parameter is `memory`.
 inline Shape file_shape(FileOrder order, const Shape& memory) {
   if (order != FileOrder::kTransposed && order != FileOrder::kTransposedInterleaved) return memory;
   Shape shape;

@@ -15,7 +15,7 @@ bool of_experts(const Parameter& p) {
   return p.kind() == ParameterKind::kExpertsGateUp || p.kind() == ParameterKind::kExpertsDown;
 }
 
-/// Whether `linear` alone reads it.
+/// Whether only `linear` reads it.
 bool is_linear(const Parameter& p) {
   const bool of_layer = p.kind() == ParameterKind::kAttention || p.kind() == ParameterKind::kAttentionGate ||
                         p.kind() == ParameterKind::kMlp;

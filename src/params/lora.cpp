@@ -62,7 +62,7 @@ class Attaching {
   uint32_t stream_id_ = 0;
 };
 
-/// Experts and the head are multiplied by ops that know factors alone.
+/// The ops of experts and of the head support low-rank factors only.
 void check_kind(const AdapterKind& kind, const AdapterTargets& targets) {
   const bool experts = targets.experts() && !kind.adapts_experts;
   const bool head =

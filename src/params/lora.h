@@ -1,4 +1,4 @@
-// Adapters of a store: LoRA and its kin (params/adapter_kind.h), what is adapted and how.
+// The adapters of a store, LoRA and related kinds (params/adapter_kind.h): their targets and options.
 #pragma once
 
 #include <optional>
@@ -16,7 +16,7 @@ enum class ExpertLora {
   kShared,  ///< PEFT target_parameters: one A for the fused gate_up
 };
 
-/// What the adapters begin with. Source: PEFT, init_lora_weights.
+/// Initial values of adapters. Source: PEFT, init_lora_weights.
 enum class LoraInit {
   kKaiming,   ///< A uniform in ±sqrt(1 / in) (Kaiming with a = √5), B zero
   kGaussian,  ///< A normal with standard deviation 1 / r, B zero
@@ -34,15 +34,15 @@ struct LoraOptions {
   std::vector<std::string> target_modules;
   /// PEFT target_parameters: names of fused expert tensors; those get the shared parameterisation.
   std::vector<std::string> target_parameters;
-  /// Written as target_modules; what they select gets no adapter. Of an adapter's file they are kept, not applied.
+  /// Written as target_modules; matches get no adapter. Those of an adapter's file are kept, not applied.
   std::vector<std::string> exclude_modules = {};
   std::vector<int64_t> layers = {};  ///< only these get adapters; empty: all
   /// Ranks and alphas other than r and alpha. The first pattern that matches an adapter counts; one that matches none
   /// is a UserError, unless they are of an adapter's file.
   std::vector<LoraPattern> rank_pattern = {}, alpha_pattern = {};
-  bool of_files = false;  ///< read from an adapter's folder, whose tensors say what is adapted
+  bool of_files = false;  ///< read from an adapter's folder, whose tensors determine the targets
   int64_t largest_rank =
-      0;  ///< that an adapter's files have room for; a larger one in force is a UserError. 0: no bound
+      0;  ///< the largest rank of an adapter's files; a larger one in force is a UserError. 0: no bound
   LoraInit init = LoraInit::kKaiming;
 
   /// alpha / rank, or alpha / sqrt(rank).
@@ -50,14 +50,14 @@ struct LoraOptions {
 };
 
 /// Freezes every parameter of the store, then attaches an adapter of the kind that the options choose to each weight,
-/// or part of experts' weights, that the targets select (params/adapter_targets.h, whose errors these are too); a
-/// UserError also for dropout with shared experts (PEFT has none there), and for what the kind does not adapt. The
-/// adapters' parameters (float32, trainable) are named by what they adapt, <module> or
-/// <experts>.{gate_proj,up_proj,gate_up_proj,down_proj}, and what they are (params/adapters).
+/// or part of experts' weights, that the targets select (params/adapter_targets.h, whose errors these are too); also a
+/// UserError for dropout with shared experts (PEFT has none there), and for targets that the kind does not adapt. The
+/// adapters' parameters (float32, trainable) are named by their target, <module> or
+/// <experts>.{gate_proj,up_proj,gate_up_proj,down_proj}, and a suffix (params/adapters).
 void attach_lora(ParameterStore& store, const LoraOptions& options);
 
-/// Gives all adapters their first values, as AttachedAdapter::initialise says. Needs the base's values, on the
-/// context's device; queued there.
+/// Initialises all adapters, as AttachedAdapter::initialise says. Needs the base's values, on the context's device;
+/// queued there.
 void initialise_lora(const Context& context, ParameterStore& store, uint64_t seed, LoraInit init = LoraInit::kKaiming);
 
 }  // namespace hone

@@ -19,11 +19,11 @@ struct LoraPattern {
   bool operator==(const LoraPattern&) const = default;
 };
 
-/// What one adapter may be called.
+/// The names of one adapter.
 struct AdapterNames {
   const Parameter* adapted = nullptr;
-  std::vector<std::string> whole;                 ///< of its module, or of the fused weight of its experts
-  std::vector<std::vector<std::string>> experts;  ///< of the modules of each expert
+  std::vector<std::string> whole;                 ///< names of its module, or of the fused weight of its experts
+  std::vector<std::vector<std::string>> experts;  ///< names of the modules of each expert
 };
 
 /// Names of the adapter of a whole linear or fused weight, or of the part of an expert weight at `out_begin`.
@@ -35,8 +35,8 @@ class LoraPatterns {
   LoraPatterns(const std::vector<LoraPattern>& patterns, std::string key);
   ~LoraPatterns();
 
-  /// The value of the first pattern that matches. UserError for one that matches some experts of a layer only: all have
-  /// their adapter in one tensor.
+  /// The value of the first pattern that matches. UserError for one that matches some experts of a layer only: their
+  /// adapters share one tensor.
   std::optional<double> find(const AdapterNames& names);
 
   /// UserError with near names if a pattern has not matched any of the adapters asked for.

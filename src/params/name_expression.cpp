@@ -14,7 +14,7 @@ namespace hone {
 namespace {
 
 constexpr size_t kLongest = 64 * 1024;
-constexpr uint32_t kMostSteps = 1'000'000;  // of one name
+constexpr uint32_t kMostSteps = 1'000'000;  // per name
 
 }  // namespace
 

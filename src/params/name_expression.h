@@ -12,8 +12,7 @@
 
 namespace hone {
 
-/// The time that a list of expressions may take in all: names are short, so that only an expression made to be slow
-/// comes near it.
+/// The time limit for a list of expressions: names are short, so only an expression made to be slow comes near it.
 class MatchBudget {
  public:
   /// False once it is used up.
@@ -38,8 +37,8 @@ class NameExpression {
   bool matches(std::string_view name) const;
 
  private:
-  /// What stands for an expression of kMatchTheEnd without operators but ".": one byte each, kAny for the dot. A list
-  /// of all modules of a model is matched so.
+  /// A kMatchTheEnd expression without operators other than ".", as one byte per character, kAny for the dot: the fast
+  /// path for a list of all modules of a model.
   static std::optional<std::vector<int16_t>> plain_bytes(std::string_view expression);
   static constexpr int16_t kAny = -1;
 

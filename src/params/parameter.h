@@ -1,4 +1,4 @@
-// Parameter: a named weight with its gradient, optimizer state, adapters and the ways files may hold it.
+// Parameter: a named weight with its gradient, optimizer state, adapters and file layouts.
 #pragma once
 
 #include <memory>
@@ -18,10 +18,10 @@ class AttachedAdapter;
 class ParameterGroup;
 struct Bucket;
 
-/// What is attached to one weight (params/adapter.h).
+/// The adapters attached to one weight (params/adapter.h).
 using Adapters = std::vector<std::unique_ptr<AttachedAdapter>>;
 
-/// What a parameter is to the model: decides what `attention`, `all-linear` and the like mean.
+/// The role of a parameter in the model: defines what `attention`, `all-linear` and the like select.
 enum class ParameterKind {
   kEmbedding,
   kNorm,
@@ -38,10 +38,10 @@ enum class ParameterKind {
   kBuffer,  ///< stored and loaded, never trained: the router's e_score_correction_bias
 };
 
-/// The row of the start-up table a kind is counted in.
+/// The row of the start-up table for a kind.
 std::string_view group_of(ParameterKind kind);
 
-/// What a parameter of a new model begins with.
+/// Initial values of a parameter of a new model.
 enum class InitialValues {
   kOfKind,  ///< norms ones, biases zeros, others kNormal
   kNormal,  ///< standard deviation `initializer_range`
@@ -50,7 +50,7 @@ enum class InitialValues {
   kLogOfUniform,  ///< logarithms of numbers from 0.01 to 16, so that their exponentials are spread evenly
 };
 
-/// One tensor of a file and where its elements stand in the parameter: a contiguous run from `offset`, in some order.
+/// One tensor of a file and its elements in the parameter: a contiguous run from `offset`, in some order.
 struct FileTensor {
   std::string name;
   Shape shape;         ///< in the parameter; the file's is file_shape(order, shape)
@@ -58,11 +58,11 @@ struct FileTensor {
   FileOrder order = FileOrder::kSame;
 };
 
-/// One way in which files hold a parameter; its tensors cover every element exactly once.
+/// A layout of a parameter in files; its tensors cover every element exactly once.
 using FileLayout = std::vector<FileTensor>;
 
 struct ParameterSpec {
-  std::string name;  ///< canonical: the name transformers 5 has in memory
+  std::string name;  ///< canonical: the name in transformers 5
   Shape shape;
   ParameterKind kind = ParameterKind::kAttention;
   int layer = -1;                      ///< -1: outside the layers
@@ -71,18 +71,18 @@ struct ParameterSpec {
   InitialValues initial = InitialValues::kOfKind;
 };
 
-/// What an optimizer keeps of squared gradients.
+/// The second moments that an optimizer keeps.
 enum class SecondMoment {
   kNone,
   kWhole,     ///< a number for each element
-  kFactored,  ///< of matrices one for each row and each column (ops/adafactor); of vectors as kWhole
+  kFactored,  ///< for matrices a number per row and per column (ops/adafactor); for vectors as kWhole
 };
 
-/// Formats of what training keeps for a parameter besides its value.
+/// Formats of a parameter's training state.
 struct TrainingFormats {
   DType gradient = DType::kF32;  ///< or bfloat16
-  DType master = DType::kF32;    ///< bfloat16: a bfloat16 parameter is stepped itself
-  DType m = DType::kF32;         ///< of the optimizer's moments: or bfloat16, or i8 and u8 with scales
+  DType master = DType::kF32;    ///< bfloat16: no master; a bfloat16 parameter is stepped itself
+  DType m = DType::kF32;         ///< moments: float32, bfloat16, or i8 and u8 with scales
   DType v = DType::kF32;
   bool has_m = true;
   SecondMoment second_moment = SecondMoment::kWhole;
@@ -91,18 +91,18 @@ struct TrainingFormats {
   bool operator==(const TrainingFormats&) const = default;
 };
 
-/// One of the equal matrices that follow one another in a parameter.
+/// Shape of the equal matrices that a parameter consists of.
 struct MatrixShape {
   int64_t rows = 0, columns = 0;
 
   int64_t numel() const { return rows * columns; }
 };
 
-/// What this rank keeps of a parameter's value between uses, in the parameter's format.
+/// The part of a parameter's value that this rank keeps between uses, in the parameter's format.
 struct StoredValue {
   Slice slice;     ///< the elements that are here
-  Tensor payload;  ///< of those: in the parameter's shape where they are all, else [slice.count]
-  Tensor scales;   ///< undefined where the format has none
+  Tensor payload;  ///< these elements: in the parameter's shape if they are all, else [slice.count]
+  Tensor scales;   ///< undefined if the format has none
 };
 
 /// A parameter of a model. The store allocates it; ops see it as a Weight.
@@ -116,45 +116,44 @@ class Parameter : public NarrowGradWeight {
   ParameterKind kind() const { return spec_.kind; }
   InitialValues initial() const { return spec_.initial; }
   int layer() const { return spec_.layer; }
-  /// Of a parameter of two or more dimensions: the linear maps that it is. A stack [E, out, in] is E of them, and the
-  /// gate_up of experts [E, 2I, H] is 2E: gate and up of an expert are one each.
+  /// The linear maps of a parameter of two or more dimensions: a stack [E, out, in] consists of E, and the gate_up of
+  /// experts [E, 2I, H] of 2E, since gate and up are separate maps.
   MatrixShape matrix() const;
-  /// How the tensor with the canonical name, in files and in transformers, stands against the parameter.
+  /// Order of the tensor with the canonical name, in files and in transformers, relative to the parameter.
   FileOrder order() const { return spec_.order; }
   DType dtype() const { return dtype_; }
-  /// How the value is held. Whatever is not dense is frozen.
+  /// The format of the value. Values that are not dense are frozen.
   const WeightFormat& format() const { return *format_; }
-  /// Has it held in a format that fits its shape; dtype() is that of the payload then. Before allocation.
+  /// Sets a format that fits its shape; dtype() is then that of the payload. Before allocation.
   void hold_in(const WeightFormat& format);
-  /// Orders the dense values of a frozen matrix or stack as tiles (formats/tiled_weights.h), where they lie.
+  /// Reorders the dense values of a frozen matrix or stack as tiles (formats/tiled_weights.h), in place.
   void order_as_tiles(ThreadPool& pool);
-  /// The value as format() keeps it; all of it is here.
+  /// The whole value in its format.
   EncodedWeight encoded() const { return {shape(), value(), stored_.scales}; }
   /// Its place in the store.
   uint32_t index() const { return index_; }
-  /// The group that a model uses it in first (params/placement.h), an adapter its weight's; null: none has been told.
+  /// The first group in which a model uses it (params/placement.h), for an adapter its weight's; null: not set.
   const ParameterGroup* group() const { return group_; }
   void set_group(const ParameterGroup* group) { group_ = group; }
-  /// The bucket that ranks share it in (params/bucket.h); null: none.
+  /// Its bucket (params/bucket.h); null: none.
   const Bucket* bucket() const { return bucket_; }
-  /// The ways files may hold it, the canonical one last.
+  /// Its layouts in files, the canonical one last.
   std::vector<FileLayout> layouts() const;
-  /// Canonical name and every name a file may use for it or a part of it.
+  /// The canonical name and every name that a file may use for it or for a part of it.
   std::vector<std::string> names() const;
 
   bool trainable() const { return trainable_; }
   /// A buffer stays as it is.
   void set_trainable(bool trainable) { trainable_ = trainable && kind() != ParameterKind::kBuffer; }
 
-  /// The formats in force. Whatever was set, gradients of vectors (norms, biases) and of adapters are float32, and so
-  /// are moments of fewer than kLeastCoded elements where 8 bits were set: they are small, and their few elements
-  /// matter.
+  /// The formats in force. Gradients of vectors (norms, biases) and of adapters are always float32, and so are moments
+  /// of fewer than kLeastCoded elements if 8 bits were set: they are small, and their few elements matter.
   TrainingFormats formats() const;
   void set_formats(const TrainingFormats& formats) { formats_ = formats; }
   static constexpr int64_t kLeastCoded = 4096;
 
-  /// What ops read, while its group is acquired (params/placement.h). Values that are on their way from other ranks are
-  /// awaited: by the stream that works with the parameter.
+  /// The value that ops read while its group is acquired (params/placement.h). The stream waits for values that other
+  /// ranks are sending.
   WeightView view() const override {
     if (arrivals_) arrivals_->await_on_stream();
     return {present_, format_, stored_.scales};
@@ -163,30 +162,28 @@ class Parameter : public NarrowGradWeight {
   GradDest grad() override;
   GradRounding rounding() const override { return {scalars_, uint64_t{index_} << 32 | uses_}; }
 
-  /// Whether each rank keeps some elements only of what its bucket's stage says (params/bucket.h). The optimizer's
-  /// state has the elements of own() alone then, in one dimension, and so have gradients and values of the stages that
-  /// shard them.
+  /// Whether ranks shard it, as its bucket's stage says (params/bucket.h). The optimizer's state then has only the
+  /// elements of own(), in one dimension, and so have gradients and values in the stages that shard them.
   bool sharded() const { return sharded_; }
-  /// Whether that holds for its values.
+  /// Whether ranks shard its values.
   bool shards_values() const;
-  /// Whether ops find its values where its group's turn has brought them: from other ranks or from host memory. What
-  /// stored() has stays where it is.
+  /// Whether ops read its values from a slot to which they were gathered or copied for the group's use. stored() stays
+  /// where it is.
   bool brings_values() const;
-  /// Whether its gradients are in memory that others have before and after it: written in one pass of backward, and
-  /// used up when its group is released.
+  /// Whether its gradients are in a slot that other groups use before and after: written in one pass of backward, and
+  /// used when its group is released.
   bool stages_gradients() const { return stages_gradients_; }
-  /// The elements that this rank keeps, or another: all of them unless sharded. Begins at a multiple of kMomentBlock.
+  /// The elements that this rank (or another) keeps: all of them unless sharded. Begins at a multiple of kMomentBlock.
   Slice own() const { return slice_of(rank_); }
   Slice slice_of(int rank) const;
-  /// The elements of own() of a tensor that has all: the tensor itself unless sharded.
+  /// The elements of own() in a tensor that has all: the tensor itself unless sharded.
   Tensor own_part(const Tensor& whole) const;
 
-  // What the store allocates: the value in dtype(); for a trainable parameter gradient, moments and master in
-  // formats(), as far as the optimizer keeps them: the others are undefined. There is no master where that would be a
-  // copy of the value, or where formats() wants none.
+  // The store allocates the value in dtype(), and for a trainable parameter the gradient, moments and master in
+  // formats() that the optimizer keeps; the others are undefined. There is no master if it would be a copy of the
+  // value, or if formats() wants none.
 
-  /// What loading, saving and the optimizer work with. Values that are on their way from other ranks are awaited: by
-  /// the host.
+  /// The stored value, for loading, saving and the optimizer. The host waits for values that other ranks are sending.
   const StoredValue& stored() const {
     if (arrivals_ && !brings_values()) arrivals_->await_on_host();
     return stored_;
@@ -198,26 +195,26 @@ class Parameter : public NarrowGradWeight {
     HONE_ASSERT(stored_.slice.count == shape().numel(), name());
     return stored().payload;
   }
-  /// The value where it is kept, for ops outside of passes: its group need not be acquired. Whole.
+  /// The whole stored value, for ops outside of passes: its group need not be acquired.
   WeightView stored_view() const { return {value(), format_, stored_.scales}; }
-  /// Those that format() keeps beside the value, or undefined.
+  /// Scales that format() keeps beside the value, or undefined.
   const Tensor& scales() const { return stored_.scales; }
-  /// Where ops write it, whole.
+  /// The whole gradient, as ops write it.
   const Tensor& gradient() const { return gradient_; }
-  /// The elements of own(), which the optimizer reads: sums over ranks.
+  /// The elements of own() that the optimizer reads: sums over ranks.
   Tensor own_gradient() const { return own_gradient_.defined() ? own_gradient_ : own_part(gradient_); }
   const Moment& moment1() const { return moment1_; }
   const Moment& moment2() const { return moment2_; }
   /// Factors of the second moments, float32: [.., R] and [.., C] of a parameter [.., R, C].
   const Tensor& row_moments() const { return row_moments_; }
   const Tensor& column_moments() const { return column_moments_; }
-  /// The values the optimizer steps: the master copy (of own(), where sharded), or the stored value itself.
+  /// The values that the optimizer steps: the master (of own(), if sharded), or the stored value itself.
   const Tensor& master() const { return master_.defined() ? master_ : stored().payload; }
   bool has_master() const { return master_.defined(); }
-  /// Whether training keeps masters of it, here or (of elements that are not in own()) on another rank.
+  /// Whether training keeps a master of it, on this or (for elements outside own()) another rank.
   bool keeps_master() const { return trainable_ && dtype_ != DType::kF32 && formats().master == DType::kF32; }
   bool gradient_written() const { return uses_ > 0; }
-  /// Whether a use of the micro-batch that is at work has asked where its gradient goes.
+  /// Whether the current micro-batch has requested its gradient.
   bool gradient_written_in_pass() const { return written_in_pass_; }
 
   Adapters& adapters() { return adapters_; }
@@ -244,7 +241,7 @@ class Parameter : public NarrowGradWeight {
   const Bucket* bucket_ = nullptr;
   bool stages_gradients_ = false;
   bool sharded_ = false;
-  int64_t bucket_offset_ = 0;  ///< of a sharded one
+  int64_t bucket_offset_ = 0;  ///< if it is sharded
   int rank_ = 0;
   std::shared_ptr<Arrivals> arrivals_;  ///< of its bucket; null: no bucket
   Adapters adapters_;

@@ -14,8 +14,8 @@ namespace hone {
 
 namespace {
 
-/// What parameters of a bucket have in common. In the order of backward, which comes to the last group first; frozen
-/// ones last.
+/// The common properties of a bucket's parameters, as a sort key: order of backward, which visits the last group first;
+/// frozen parameters last.
 struct BucketKey {
   bool frozen;
   int64_t position;  ///< minus the group's index
@@ -26,8 +26,8 @@ struct BucketKey {
   auto operator<=>(const BucketKey&) const = default;
 };
 
-/// Small buckets that share no more than state become one with the next that they have all but the position in common
-/// with, at its place.
+/// Merges small buckets that shard only state into the next bucket with the same key except the position, at that
+/// bucket's place.
 std::vector<Bucket> merge_small(std::map<BucketKey, Bucket> buckets, int64_t least_bytes) {
   std::map<BucketKey, Bucket> merged;
   for (auto& [key, bucket] : buckets) {
@@ -60,8 +60,8 @@ bool is_large_in_layer(const Parameter& p, const RankShare& share) {
   return p.group()->layer() >= 0 && p.shape().numel() >= share.least_sharded_elements;
 }
 
-/// What ranks share of a parameter. The state of parameters outside the layers alone, since a head writes its gradient
-/// in forward, and a tied embedding has two uses.
+/// The stage of a parameter. At most the state of parameters outside the layers, since a head writes its gradient in
+/// forward, and a tied embedding has two uses.
 ZeroStage stage_of(const Parameter& p, const RankShare& share, bool adapters) {
   if (share.ranks == 1) return ZeroStage::kNone;
   const bool large = is_large_in_layer(p, share);
@@ -79,8 +79,7 @@ bool is_in_host(const Parameter& p, const RankShare& share) {
   return chosen && is_large_in_layer(p, share) && p.format().dense();
 }
 
-/// The end of a matrix that stays whole which is nearest to element `at` of the bucket; `at` if none would be cut
-/// there.
+/// The nearest end of the whole-state matrix around element `at` of the bucket; `at` if it cuts none.
 int64_t nearest_cut(const Bucket& bucket, int64_t at) {
   for (size_t i = 0; i < bucket.parameters.size(); ++i) {
     const Parameter& p = *bucket.parameters[i];

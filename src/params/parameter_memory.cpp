@@ -1,4 +1,4 @@
-// ParameterStore: where the tensors of parameters are in memory.
+// ParameterStore: the memory layout of parameters' tensors.
 #include <algorithm>
 #include <functional>
 #include <map>
@@ -19,7 +19,7 @@ using Need = std::optional<std::pair<Shape, DType>>;
 
 Need when(bool kept, const Shape& shape, DType dtype) { return kept ? Need{{shape, dtype}} : Need{}; }
 
-/// What the optimizer keeps for each element it steps here.
+/// Optimizer state per element that this rank steps.
 Shape state_shape(const Parameter& p) { return p.sharded() ? Shape{p.own().count} : p.shape(); }
 
 Need state_of(const Parameter& p, bool kept, DType dtype) {
@@ -53,24 +53,24 @@ Need whole_value(const Parameter& p) {
   return Need{{payload.shape, payload.dtype}};
 }
 
-/// Which part of a bucket's memory a tensor of its parameters is in.
+/// The part of a bucket's memory that holds a tensor of its parameters.
 enum class Room {
   kWhole,  ///< all elements, all the time
-  kOwn,    ///< this rank's, all the time
+  kOwn,    ///< this rank's elements, all the time
   kTurns,  ///< all elements, while the group is used
 };
 
 }  // namespace
 
-/// One of the tensors that the store gives parameters.
+/// A kind of tensor that the store allocates for parameters.
 struct ParameterStore::Part {
   std::function<Tensor&(Parameter&)> tensor;
-  /// Its shape and dtype for a parameter that is trained, or not; none if it has no such tensor.
+  /// Its shape and dtype for a parameter, trained or not; nullopt if it has no such tensor.
   std::function<Need(const Parameter&, bool trained)> need;
-  int64_t ParameterBytes::*count;       ///< what it counts as
-  Tensor Bucket::*of_bucket = nullptr;  ///< of parameters in buckets, the tensor that it is a part of
+  int64_t ParameterBytes::*count;       ///< the field that counts its bytes
+  Tensor Bucket::*of_bucket = nullptr;  ///< for parameters in buckets, the bucket's tensor that contains it
   std::function<Room(const Parameter&)> room = {};
-  /// The kind's home where it is offloaded; none: always the device.
+  /// The place of this kind when offloaded; nullopt: always the device.
   bool (*in_host)(const ParameterStore&, const Parameter&) = nullptr;
 };
 
@@ -140,14 +140,14 @@ const std::vector<ParameterStore::Part>& ParameterStore::parts() {
   return all;
 }
 
-/// Which memory a tensor is in, and where.
+/// The memory of a tensor, and its offset.
 struct ParameterStore::Home {
   bool in_host = false;
-  std::optional<int> slot = {};  ///< of memory that groups take turns in; none: the tensor has its place for itself
+  std::optional<int> slot = {};  ///< a slot shared by groups; nullopt: the tensor's memory is its own
   size_t offset = 0;             ///< in the slot, until settle()
 };
 
-/// Where the tensors of a part are in its memory.
+/// The layout of a part's tensors in its memory.
 struct ParameterStore::Places {
   struct Place {
     const Parameter* parameter;
@@ -164,15 +164,15 @@ struct ParameterStore::Places {
   std::vector<Place> list;
   std::vector<OfBucket> buckets;
   size_t bytes = 0, host_bytes = 0;
-  std::map<int, std::map<size_t, size_t>> slots;  ///< what each group has in a slot
+  std::map<int, std::map<size_t, size_t>> slots;  ///< bytes of each group in a slot
 
-  /// The end of what is there already, which what comes next moves.
+  /// The end of the layout so far, to which the next tensor is appended.
   size_t& top(const Home& home, const ParameterGroup* group) {
     if (home.in_host) return host_bytes;
     return home.slot ? slots[*home.slot][group->index()] : bytes;
   }
 
-  /// Places the slots, each as large as the group with the most in it needs.
+  /// Places the slots, each as large as its largest group.
   void settle() {
     std::map<int, size_t> begins;
     for (const auto& [slot, groups] : slots) {
@@ -191,7 +191,7 @@ ParameterStore::Home ParameterStore::home_of(const Part& part, const Parameter& 
   if (part.in_host != nullptr && part.in_host(*this, parameter)) return {.in_host = true};
   if (!part.room || part.room(parameter) != Room::kTurns) return {};
   // While a group is used, values of the next one are on their way, and gradients of the one before it have not left.
-  // Gradients that the optimizer uses up at once take turns in one slot.
+  // Gradients that the optimizer uses at once share one slot.
   const bool used_at_once = part.of_bucket == &Bucket::gradients && !hone::shards_gradients(parameter);
   return {.slot = used_at_once ? 0 : parameter.group()->slot()};
 }
@@ -277,7 +277,7 @@ void ParameterStore::present_stored_values() {
 
 void ParameterStore::allocate(Device device, bool inference) {
   for (const Part& part : parts()) {
-    for (Parameter& parameter : parameters_) part.tensor(parameter) = {};  // what a plan on paper left
+    for (Parameter& parameter : parameters_) part.tensor(parameter) = {};  // left by a dry plan
   }
   for (const Part& part : parts()) {
     const Places places = places_of(part, !inference);

@@ -121,7 +121,7 @@ void write_values(Parameter& parameter, int64_t offset, const float* values, int
   HONE_ASSERT(offset >= 0 && offset + count <= parameter.shape().numel() && parameter.format().dense(),
               parameter.name());
   const Slice written{offset, count};
-  // What is written of `tensor`, which has the elements `slice`, from those of `source`, which begin at `offset`.
+  // Writes the overlap of `tensor`, which holds the elements `slice`, and `source`, whose elements begin at `offset`.
   const auto write = [&](const Tensor& tensor, Slice slice, const auto* source) {
     const Slice here = slice.intersect(written);
     Tensor to = tensor;

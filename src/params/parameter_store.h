@@ -1,4 +1,4 @@
-// ParameterStore: all parameters of a run, their memory, and what is trained.
+// ParameterStore: all parameters of a run and their memory.
 #pragma once
 
 #include <deque>
@@ -17,10 +17,10 @@
 
 namespace hone {
 
-/// Bytes by what they hold; of the device, but for the last.
+/// Bytes by kind; device memory, except the last.
 struct ParameterBytes {
   int64_t weights = 0, master = 0, gradients = 0, moments = 0;
-  int64_t host = 0;  ///< of all of these, what is in host memory (Offload)
+  int64_t host = 0;  ///< the share of all these in host memory (Offload)
   int64_t total() const { return weights + master + gradients + moments; }
   ParameterBytes& operator+=(const ParameterBytes& other);
 };
@@ -40,43 +40,45 @@ class ParameterStore {
   const std::deque<Parameter>& all() const { return parameters_; }
   std::vector<Parameter*> trainable();
 
-  /// The parameters some pattern matches, in order; buffers match none. A pattern that matches none is a UserError with
-  /// near names; one that matches only some experts of a fused tensor too. `key` is the config key, for the message.
+  /// The parameters that some pattern matches, in order; buffers never match. UserError, with near names, for a pattern
+  /// that matches nothing or only some experts of a fused tensor. `key` is the config key, for the message.
   std::vector<Parameter*> select(const std::vector<std::string>& patterns, const std::string& key);
 
-  /// The gradients of one half of a layer at a time: all are in the memory of the largest, so each must have been used
-  /// up when its group is released. Parameters outside the layers keep their own. Before allocation, on one rank.
+  /// Holds the gradients of one half of a layer at a time: all share the memory of the largest, so each must have been
+  /// used when its group is released. Parameters outside the layers keep their own. Before allocation, on one rank.
   void share_layer_gradients(bool share) { share_layer_gradients_ = share; }
   bool layers_share_gradients() const { return share_layer_gradients_; }
 
-  /// The trainable parameters will be trained by several ranks, which then come in buckets(); what is offloaded will be
-  /// in host memory, on one rank too. After groups and what is trained have been chosen, before allocation. Of what is
-  /// trained adapters alone are sharded where a model has some: what is trained whole beside them is small, and every
-  /// rank keeps it. Frozen values are sharded by ZeroStage::kValues: dense ones. Layers do not share gradients then,
-  /// and what is sharded is not factored.
+  /// Shards the trainable parameters among several ranks, in buckets(), and places what `share` offloads in host
+  /// memory, on one rank too. Call it after groups and trainable parameters have been chosen, before allocation. If a
+  /// model has adapters, only they are sharded; other trained parameters are small then, and whole on every rank.
+  /// ZeroStage::kValues also shards frozen values, if they are dense. Layers do not share gradients then, and second
+  /// moments of sharded parameters are not factored.
   void share_among(const RankShare& share);
   /// Whether ranks keep parts of some parameters' optimizer state, gradients, values.
   bool shards_state() const { return shares(&Bucket::sharded); }
   bool shards_gradients() const { return shares(&Bucket::shards_gradients); }
   bool shards_values() const { return shares(&Bucket::shards_values); }
-  /// Whether some values are brought to the device for each use, from other ranks or from host memory.
+  /// Whether some values come to the device for each use, from other ranks or from host memory.
   bool brings_values() const { return shares(&Bucket::brings_values); }
   /// Whether the optimizer's state is in host memory.
   bool offloads_state() const { return offloads_state_; }
-  /// Of what is trained, in the order in which backward finishes them, the embedding last; empty for one rank.
+  /// Buckets of trained parameters, in the order in which backward finishes them, the embedding last; empty for one
+  /// rank.
   std::span<const Bucket> buckets() const { return {buckets_.data(), trained_buckets_}; }
-  /// These, and after them those of frozen parameters whose values are brought; on one rank of trained ones, too.
+  /// The same, followed by the buckets of frozen parameters whose values come to the device for each use; on one rank,
+  /// of trained ones too.
   const std::vector<Bucket>& all_buckets() const { return buckets_; }
-  /// Whether no values are on their way from other ranks that nobody has waited for.
+  /// Whether all values from other ranks have arrived and been waited for.
   bool values_arrived() const;
 
-  /// What a parameter will need, before any of it is allocated; its gradient as if it had its own.
+  /// Bytes that a parameter will need, before allocation; its gradient as if it were not shared.
   static ParameterBytes bytes_of(const Parameter& parameter);
-  /// What all will need, to train or only for inference.
+  /// Bytes that all will need, to train or only for inference.
   ParameterBytes bytes(bool training = true) const;
   /// Allocates values, and for trainable ones gradients, moments and masters (not for `inference`).
   void allocate(Device device, bool inference = false);
-  /// Allocates the values of trainable parameters alone: what reading and writing adapters needs.
+  /// Allocates only the values of trainable parameters, for reading and writing adapters.
   void allocate_trainable_values(Device device);
   /// Gives every parameter an address that only a dry pass may use.
   void allocate_dry(Device device = {});
@@ -84,10 +86,10 @@ class ParameterStore {
   /// Starts an optimizer step: the next gradient of each parameter overwrites. `scalars` are the step's, on the device;
   /// bfloat16 gradients that are added to need their seed.
   void begin_step(const StepScalars* scalars = nullptr);
-  /// Goes on with one: all gradients have been written, so the next ones add; but those that are staged overwrite what
+  /// Continues a step: all gradients have been written, so the next ones add; staged gradients still overwrite what
   /// others have left.
   void continue_step();
-  /// After backward: gradients that nobody wrote become zero, of all parameters that do not stage them, or of these.
+  /// After backward: zeroes gradients that were not written, of all parameters that do not stage them, or of these.
   void zero_unwritten(const Context& context);
   static void zero_unwritten(const Context& context, const std::vector<Parameter*>& parameters);
 
@@ -113,8 +115,8 @@ class ParameterStore {
   size_t trained_buckets_ = 0;  // the first of them
 };
 
-/// Host values (float32) into a parameter that is not held in 8 bits, wherever it is: value in its dtype and the
-/// float32 master (as far as it is here), from element `offset` on.
+/// Writes host values (float32) to a parameter that is not in 8 bits, from element `offset` on: to its value, in its
+/// dtype, and to the part of the float32 master on this rank.
 void write_values(Parameter& parameter, int64_t offset, const float* values, int64_t count);
 
 }  // namespace hone

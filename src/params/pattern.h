@@ -1,4 +1,4 @@
-// Patterns over parameter and module names: what LoRA targets, freezing and weight-decay groups are written in.
+// Patterns over parameter and module names, for LoRA targets, freezing and weight-decay groups.
 #pragma once
 
 #include <functional>

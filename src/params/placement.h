@@ -1,5 +1,5 @@
-// Placement: the groups of parameters that a model uses together, and who is told when it uses them. Models and ops do
-// not know whether a group's values are always on the device, or are brought there for each use.
+// Placement: the groups of parameters that a model uses together, and the observer of their uses. For models and ops it
+// makes no difference whether a group's values are always on the device or are copied there for each use.
 #pragma once
 
 #include <deque>
@@ -31,7 +31,7 @@ class ParameterGroup final : public Residency {
   const std::string& name() const { return place_.name; }
   int layer() const { return place_.layer; }
   LayerHalf half() const { return place_.half; }
-  /// Of a half of a layer: which of the slots of memory it takes turns in, with that half of every second layer.
+  /// For a half of a layer: its memory slot, which it shares with the same half of every second layer.
   int slot() const {
     HONE_ASSERT(layer() >= 0, name());
     return 2 * static_cast<int>(half()) + layer() % 2;
@@ -46,14 +46,14 @@ class ParameterGroup final : public Residency {
   Place place_;
 };
 
-/// Told of every use of every group, in the order in which they are queued: the same on all ranks that run a pass.
+/// Notified of every use of every group, in queue order, which is the same on all ranks that run a pass.
 class GroupObserver {
  public:
   virtual ~GroupObserver() = default;
-  /// The group's ops are about to be queued. In backward this comes between the uses of two groups, when the gradients
-  /// that were asked for before have been queued.
+  /// The group's ops are about to be queued. In backward this call comes between the uses of two groups, after the
+  /// gradients requested before have been queued.
   virtual void acquired(const Context& context, const ParameterGroup& group, Use use) = 0;
-  /// They have been. In backward the gradients of the group are final for this pass.
+  /// The group's ops have been queued. In backward its gradients are final for this pass.
   virtual void released(const Context& context, const ParameterGroup& group, Use use) = 0;
 };
 
@@ -63,8 +63,8 @@ class Placement {
   Placement(const Placement&) = delete;
   Placement& operator=(const Placement&) = delete;
 
-  /// Adds the next group in the order of forward, and tells its parameters. Its address stays valid. A parameter that
-  /// is in two, as a head that is the embedding, belongs to the first.
+  /// Adds the next group in the order of forward, and sets it in its parameters. Its address stays valid. A parameter
+  /// in two groups (a head that is the embedding) belongs to the first.
   ParameterGroup& group(ParameterGroup::Place place, const std::vector<Parameter*>& parameters) {
     ParameterGroup& group = groups_.emplace_back(*this, groups_.size(), std::move(place));
     for (Parameter* parameter : parameters) {
@@ -82,7 +82,7 @@ class Placement {
   GroupObserver* observer_ = nullptr;
 };
 
-/// Has an observer told of uses while it lives.
+/// Registers an observer of uses while it lives.
 class Observing {
  public:
   Observing(Placement& placement, GroupObserver& observer) : placement_(placement) {

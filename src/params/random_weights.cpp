@@ -60,7 +60,7 @@ void fill(const Context& context, const Tensor& tensor, InitialValues initial, c
   }
 }
 
-/// Each matrix's numbers are made in float32, then encoded. Matrix e draws those of its own key.
+/// The numbers of each matrix are drawn in float32, from the key of matrix e, then encoded.
 void fill_encoded(const Context& context, const Parameter& parameter, const RandomValues& random) {
   const int64_t rows = parameter.shape()[-2], columns = parameter.shape()[-1];
   const int64_t matrices = parameter.shape().numel() / (rows * columns), together = parameter.format().rows_together();
@@ -91,7 +91,7 @@ void fill_stored(const Context& context, const Parameter& parameter, const std::
   const Tensor whole = memory.tensor(parameter.shape(), parameter.dtype());
   fill(whole);
   if (parameter.own().count > 0) copy(context, parameter.own_part(whole), parameter.stored().payload);
-  if (!context.dry()) context.stream().synchronize();  // the memory is ours
+  if (!context.dry()) context.stream().synchronize();  // the memory is local
 }
 
 void initialise_weights(const Context& context, ParameterStore& store, double initializer_range, uint64_t seed) {

@@ -11,7 +11,7 @@ struct Slice {
   int64_t begin = 0, count = 0;
 
   int64_t end() const { return begin + count; }
-  /// What both have; its count is 0 if that is nothing.
+  /// The intersection; count 0 if empty.
   Slice intersect(Slice other) const {
     const int64_t first = std::max(begin, other.begin), last = std::min(end(), other.end());
     return {first, std::max<int64_t>(last - first, 0)};

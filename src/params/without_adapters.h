@@ -9,7 +9,7 @@
 
 namespace hone {
 
-/// Takes the adapters off the parameters while it lives.
+/// Detaches the adapters from the parameters while it lives.
 class WithoutAdapters {
  public:
   explicit WithoutAdapters(ParameterStore& store) : store_(store) {

@@ -1,6 +1,6 @@
-// KeptMemory: where values are that outlive their block's forward. All of them on the device, as a stack; or offloaded:
-// three blocks' on the device and every block's in host memory. Those of a block are copied out while the next one runs
-// forward, and come back while the one after the next runs backward.
+// KeptMemory: the memory of values that outlive their block's forward. Either all are on the device, as a stack; or
+// they are offloaded: those of three blocks on the device, those of all blocks in host memory. Values of a block are
+// copied out during the forward of the next block, and copied back during the backward of the block after the next.
 #pragma once
 
 #include <array>
@@ -24,25 +24,26 @@ class KeptMemory {
   bool offloads() const { return offloads_; }
 
   void begin_dry();
-  /// Allocates what the dry passes since begin_dry() needed.
+  /// Allocates the high-water marks of the dry passes since begin_dry().
   void reserve();
   /// Bytes on the device and in host memory (dry: high-water marks).
   size_t bytes() const;
   size_t host_bytes() const { return offloads_ ? host_high_water_ : 0; }
 
-  /// A pass begins. Then blocks in the order of forward, and in backward the other way.
+  /// Begins a pass: blocks follow in the order of forward, then in reverse for backward.
   void begin_pass();
   void begin_forward(const Context& context, int32_t block);
   /// Uninitialised memory for a value of the block that runs forward. Its address holds while the value is on the
   /// device.
   Tensor take(Shape shape, DType dtype) { return slot(block_).take(shape, dtype); }
   void end_forward(const Context& context);
-  /// What is queued from now on finds the values of the block and of the one before it.
+  /// Work queued from now on finds the values of this block and of the one before it.
   void begin_backward(const Context& context, int32_t block);
   void end_backward(int32_t block);
 
  private:
-  /// A block uses values of its own and of the one before it, while those of the one before that are on their way.
+  /// A block uses its own values and those of the block before it, while those of the block before that are being
+  /// copied.
   static constexpr int32_t kSlots = 3;
   struct Values {
     size_t mark = 0;      ///< in its slot, at the beginning

@@ -13,7 +13,7 @@ struct Tape::Value {
   Tensor data;
   Tensor grad;
   Node* producer = nullptr;        // null for a value from outside
-  Residency* residency = nullptr;  // what the producer needs to run again
+  Residency* residency = nullptr;  // the residency that the producer needs to run again
   int32_t block = -1;
   bool requires_grad = false;
   bool grad_written = false;
@@ -34,12 +34,12 @@ double bytes_of(const Tape& tape, const std::vector<Var>& vars) {
   return bytes;
 }
 
-/// For profiles: of inputs and outputs.
+/// For profiles: bytes of inputs and outputs.
 double forward_bytes(const Tape& tape, const Node& node) {
   return bytes_of(tape, node.inputs) + bytes_of(tape, node.outputs);
 }
 
-/// For profiles: of what is saved, the gradients that came in and those that go out.
+/// For profiles: bytes of saved values, incoming and outgoing gradients.
 double backward_bytes(const Tape& tape, const Node& node) {
   std::vector<Var> gradients = node.outputs;
   std::copy_if(node.inputs.begin(), node.inputs.end(), std::back_inserter(gradients),

@@ -5,9 +5,10 @@
 //   scratch    one op
 //   block      one block's forward, or its backward (recomputed values and gradients)
 //   kept       from forward until the block's backward has run
-//   boundary   the gradient (or, without gradients, the value) that one block hands to its neighbour; two take turns
-// What is kept is decided per value by a plan that a dry pass records: values that backward reads and whose producer's
-// kind is not recomputed, values that cross a block's border, and values an op marks Keep::kAlways.
+//   boundary   the gradient (or, without gradients, the value) that one block passes to its neighbour; two buffers
+//   alternate
+// A plan, recorded by a dry pass, decides per value whether it is kept: values that backward reads and whose producer's
+// kind is not recomputed, values that cross a block's boundary, and values an op marks Keep::kAlways.
 #pragma once
 
 #include <functional>
@@ -40,9 +41,9 @@ enum class Keep {
 class Node {
  public:
   virtual ~Node() = default;
-  /// The op's name, as recomputation policies and profiles know it.
+  /// The op's name in recomputation policies and profiles.
   virtual std::string_view kind() const = 0;
-  /// Runs the op. Called again in backward where an output was not kept (tape.replaying() is then true).
+  /// Runs the op. Called again in backward if an output was not kept (tape.replaying() is then true).
   virtual void forward(Tape& tape) = 0;
   virtual void backward(Tape& tape) = 0;
   /// True for a loss: backward runs without a gradient coming in.
@@ -56,7 +57,7 @@ class Node {
   bool weights_want_grad = false;  ///< some weight or adapter of the node is trained
 };
 
-/// Which kinds of nodes are run again in backward instead of keeping what they computed.
+/// Which kinds of nodes run again in backward instead of keeping their outputs.
 struct RecomputePolicy {
   bool everything = false;         ///< activation checkpointing: only values that cross blocks are kept
   std::vector<std::string> kinds;  ///< else: the outputs of these kinds
@@ -83,9 +84,9 @@ struct TapeMemory {
   Arena boundary[2];
 
   void begin_dry();
-  /// Allocates what the dry passes since begin_dry() needed.
+  /// Allocates the high-water marks of the dry passes since begin_dry().
   void reserve();
-  /// Bytes of all on the device (dry: high-water marks; else capacities).
+  /// Bytes of all arenas on the device (dry: high-water marks; else capacities).
   size_t bytes() const;
 };
 
@@ -113,8 +114,8 @@ class Tape {
 
   /// Runs `body`, whose nodes form one block. Values made in it may be used in it and in the next block only.
   void block(const std::function<void()>& body);
-  /// Runs `body` with `residency` acquired. Backward acquires it again where it first needs it, and releases it after
-  /// the first node of `body`, the last of them that backward comes to.
+  /// Runs `body` with `residency` acquired. Backward acquires it again at its first use, and releases it after the
+  /// first node of `body`, which it visits last.
   void with(Residency& residency, const std::function<void()>& body);
 
   /// For ops: adds an output to a node whose inputs and weights_want_grad are set.
@@ -122,8 +123,8 @@ class Tape {
   /// For ops: runs a node's forward and records the node.
   void record(std::unique_ptr<Node> node);
 
-  /// Keeps `var` after its block, for whoever holds the tape to read: through the next block or, of the last one, until
-  /// another tape uses the memory.
+  /// Keeps `var` readable after its block: through the next block or, in the last block, until another tape uses the
+  /// memory.
   void expose(Var var);
 
   /// Differentiates all recorded nodes, last block first.
@@ -136,11 +137,11 @@ class Tape {
   Tensor data(Var var) const;
   /// For backward: the gradient that has flowed to an output; undefined if none has.
   Tensor grad(Var var) const;
-  /// For backward: where an input's gradient goes; ask exactly once per use.
+  /// For backward: the destination of an input's gradient; ask exactly once per use.
   GradDest grad_dest(Var var);
-  /// For backward: gives `gradient` away to stand for the gradient of `var`, if nothing has been written there and the
-  /// lifetimes allow; else returns false and the op writes to grad_dest. Later uses of `var` add to it in place, so a
-  /// tensor is given away once.
+  /// For backward: lets `gradient` become the gradient of `var`, if nothing has been written there and the lifetimes
+  /// allow; else returns false and the op writes to grad_dest. Later uses of `var` add to it in place, so a tensor is
+  /// given away once.
   bool alias_grad(Var var, Tensor gradient);
 
  private:

@@ -1,5 +1,5 @@
-// What an op sees of a parameter: its bytes while they are resident, and where its gradient goes. Ops know nothing of
-// names, optimizers, sharding or offload.
+// An op's view of a parameter: its bytes while they are resident, and the destination of its gradient. Ops are
+// independent of names, optimizers, sharding and offloading.
 #pragma once
 
 #include <cstdint>
@@ -15,18 +15,19 @@ namespace hone {
 struct WeightView {
   Tensor payload;
   const WeightFormat* format = &dense_format();
-  Tensor scales = {};  ///< undefined where the format has none
+  Tensor scales = {};  ///< undefined if the format has none
 
   bool is_dense() const { return format->dense(); }
 
-  /// The payload, for ops that know no other format.
+  /// The payload, for ops that read dense weights only.
   const Tensor& dense() const {
     HONE_ASSERT(is_dense());
     return payload;
   }
 };
 
-/// Where a gradient is written: dst = gradient + beta * dst, with beta 0 (dst is not read) or 1. Not wanted: undefined.
+/// The destination of a gradient: dst = gradient + beta * dst, with beta 0 (dst is not read) or 1. Undefined if
+/// unwanted.
 struct GradDest {
   Tensor dst;
   float beta = 0.0f;
@@ -34,15 +35,15 @@ struct GradDest {
   bool wanted() const { return dst.defined(); }
 };
 
-/// A weight as tape nodes hold it: asked for its bytes and its gradient at each use, never before.
+/// A weight as tape nodes hold it: they ask for its bytes and its gradient at each use, never before.
 class Weight {
  public:
   virtual ~Weight() = default;
   virtual const Shape& shape() const = 0;
   virtual WeightView view() const = 0;
   virtual bool wants_grad() const = 0;
-  /// The destination for one use's gradient: the first use of an optimizer step gets beta 0, later ones 1; undefined
-  /// where none is wanted. Ask exactly once per use, and write all of it (zeros where nothing flowed).
+  /// The destination for one use's gradient: the first use of an optimizer step gets beta 0, later ones 1; undefined if
+  /// unwanted. Ask exactly once per use, and write all of it (zeros where no gradient flowed).
   virtual GradDest grad() = 0;
 };
 
@@ -67,13 +68,13 @@ struct Use {
   bool reads_values = true;  ///< false: gradients are written, but no values are read
 };
 
-/// A group of parameters that ops use together. What an op reads must be present on the device from acquire() to
-/// release(), for the work that is queued between the two: gathered from shards, streamed from elsewhere, or there.
+/// A group of parameters that ops use together. Their values must be present on the device for the work that is queued
+/// between acquire() and release(): always, or gathered from shards, or copied from elsewhere.
 class Residency {
  public:
   virtual ~Residency() = default;
-  /// Called again before release() where a first use read no values and a later one does. In a dry pass, as the context
-  /// says, nothing is brought.
+  /// Called again before release() if the first use read no values and a later one does. Moves no data in a dry pass
+  /// (Context::dry()).
   virtual void acquire(const Context& context, Use use) = 0;
   virtual void release(const Context& context, Use use) = 0;
 };

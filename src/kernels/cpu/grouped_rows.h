@@ -1,4 +1,4 @@
-// Rows that are sorted by group, those of expert after expert, and the matrices of the groups, as operands of products.
+// Rows sorted by expert, and the experts' matrices, as operands of products.
 #pragma once
 
 #include <cstdint>
@@ -7,7 +7,7 @@
 
 namespace hone::cpu {
 
-/// Rows in the order of experts, stored so (index null) or gathered from [T, n] by token; of them the columns from
+/// Rows in the order of experts, stored so (index null) or gathered from [T, n] by token; their columns begin at
 /// col_begin.
 struct RowMatrix {
   Tensor tensor;

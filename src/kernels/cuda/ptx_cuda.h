@@ -1,5 +1,5 @@
-// The instructions of sm_80 and later that C++ has no name for, each written once, under the names of the PTX manual.
-// Fragments are laid out as it draws them. What sm_90 adds is in kernels/cuda/sm90.
+// PTX instructions of sm_80 and later, each wrapped once, under the names of the PTX manual, whose fragment layouts
+// they have. Those of sm_90 are in kernels/cuda/sm90.
 #pragma once
 
 #include <cuda_bf16.h>
@@ -14,8 +14,8 @@ __device__ inline uint32_t shared_address(const void* pointer) {
   return static_cast<uint32_t>(__cvta_generic_to_shared(pointer));
 }
 
-/// x, which the compiler takes for a new value at each call: nothing computed from it stays in registers across the
-/// iterations of a loop.
+/// x as a value that the compiler believes to be new at each call: nothing computed from it is kept in registers across
+/// the iterations of a loop.
 __device__ inline int recomputed(int x) {
   asm volatile("" : "+r"(x));
   return x;
@@ -76,7 +76,7 @@ __device__ inline void shared_store_32(uint32_t address, uint32_t value) {
   asm volatile("st.shared.b32 [%0], %1;\n" ::"r"(address), "r"(value) : "memory");
 }
 
-// -- A number in memory that CTAs hand on to each other, with what they have written before.
+// -- A flag in global memory by which CTAs publish what they have written.
 
 __device__ inline int load_acquire(const int* address) {
   int value;
@@ -89,12 +89,13 @@ __device__ inline void store_release(int* address, int value) {
 
 // -- Asynchronous copies of 16 bytes from global to shared memory by one thread.
 
-/// Zeros come instead of the bytes where !valid; `from` is a legal address all the same.
+/// Writes zeros if !valid; `from` must be a legal address in either case.
 __device__ inline void cp_async_16(uint32_t to, const void* from, bool valid) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;\n" ::"r"(to), "l"(from), "r"(valid ? 16 : 0) : "memory");
 }
 __device__ inline void cp_async_commit() { asm volatile("cp.async.commit_group;\n" ::: "memory"); }
-/// Waits until at most kPending groups of this thread's copies are in flight; those of others need a barrier as well.
+/// Waits until at most kPending groups of this thread's copies are in flight; copies of other threads need a barrier as
+/// well.
 template <int kPending>
 __device__ inline void cp_async_wait() {
   asm volatile("cp.async.wait_group %0;\n" ::"n"(kPending) : "memory");

@@ -9,7 +9,7 @@ namespace hone::cuda {
 
 namespace {
 
-/// What every GPU from 8.0 on lets a block have: the smallest tiles of each kernel fit.
+/// Bytes that every GPU from 8.0 on lets a CTA have: the smallest tiles of each kernel fit.
 constexpr size_t kTilesShared = size_t{99} << 10;
 
 }  // namespace
@@ -31,7 +31,7 @@ KernelTiers kernel_tiers_of(const GpuProperties& gpu) {
 }
 
 KernelTiers kernel_tiers_of(GpuProperties gpu, const KernelLimit& limit) {
-  constexpr int kCapability[] = {0, 80, 90};  // of a GPU of each tier but the last
+  constexpr int kCapability[] = {0, 80, 90};  // compute capability of each tier but the last
   gpu.shared_memory = std::min(gpu.shared_memory, limit.shared_memory);
   if (limit.tier != Tier::kSm100) {
     gpu.compute_capability = std::min(gpu.compute_capability, kCapability[static_cast<int>(limit.tier)]);

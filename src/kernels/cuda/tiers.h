@@ -1,5 +1,5 @@
-// Which kernels a GPU runs: one table, kernel by tier, filled once from the device's properties. An op asks it and no
-// other property of the device; sizes and dtypes are the op's own conditions besides.
+// Which kernels a GPU runs: one table, kernel by tier, filled once from the device's properties. Ops ask this table and
+// no other property of the device; conditions on sizes and dtypes are their own.
 #pragma once
 
 #include <cstddef>
@@ -18,20 +18,20 @@ struct KernelTiers {
   Tier low_rank = Tier::kGeneral;       ///< products with a thin matrix, dense and grouped
   Tier delta_rule = Tier::kGeneral;     ///< the gated delta rule by chunks
   Tier loss_rows = Tier::kGeneral;      ///< softmax and its gradient over a row of logits
-  Tier matmul_choice = Tier::kGeneral;  ///< among cuBLASLt's algorithms: whose GPUs the choice was measured on
-  size_t shared_memory = 0;             ///< bytes that a block may have: kernels choose their tiles by it
+  Tier matmul_choice = Tier::kGeneral;  ///< among cuBLASLt's algorithms: the GPUs on which the choice was measured
+  size_t shared_memory = 0;             ///< bytes that a CTA may have; kernels choose their tiles by it
 };
 
-/// What the table is made from.
+/// The properties that decide.
 struct GpuProperties {
   int compute_capability = 0;  ///< 10 · major + minor
-  size_t shared_memory = 0;    ///< bytes that a block may have
+  size_t shared_memory = 0;    ///< bytes that a CTA may have
 };
 KernelTiers kernel_tiers_of(const GpuProperties& gpu);
-/// Of at most the limit: what a GPU of that tier and so much shared memory would run.
+/// The same within a limit: what a GPU of that tier with so much shared memory would run.
 KernelTiers kernel_tiers_of(GpuProperties gpu, const KernelLimit& limit);
 
-/// Of the context's GPU, whatever tests have asked for.
+/// Of the context's GPU, without the limit of tests.
 const KernelTiers& device_tiers(CudaQueue& queue);
 /// Of the context's GPU, within the limit of its stream.
 KernelTiers kernel_tiers(const Context& context);

@@ -7,24 +7,24 @@
 
 namespace hone {
 
-/// Where random numbers for rounding come from: the seed in the step's scalars (device memory), and a stream of its own
-/// for each use of each gradient.
+/// The source of random numbers for rounding: the seed in the step's scalars (device memory), and a stream for each use
+/// of each gradient.
 struct GradRounding {
   const StepScalars* scalars = nullptr;
   uint64_t stream_id = 0;
 };
 
-/// A weight whose gradient may be bfloat16. Ops that are handed such a destination write it with beta 0, rounded to
-/// nearest; NarrowGradient below does what they cannot.
+/// A weight whose gradient may be bfloat16. Ops that get such a destination write it with beta 0, rounded to nearest;
+/// NarrowGradient below does the rest.
 class NarrowGradWeight : public Weight {
  public:
   /// For adding to the destination that grad() gave last.
   virtual GradRounding rounding() const = 0;
 };
 
-/// dst = src, rounded to nearest (beta 0), or src + dst, rounded stochastically (beta 1): what a micro-batch adds may
-/// be less than half the distance between two bfloat16 (stochastic_rounding.h). The random numbers depend on
-/// `rounding`, the element and what is added. Elementwise, deterministic.
+/// dst = src, rounded to nearest (beta 0), or src + dst, rounded stochastically (beta 1): a micro-batch may add less
+/// than half the distance between two bfloat16 (stochastic_rounding.h). The random numbers depend on `rounding`, the
+/// element and the addend. Elementwise, deterministic.
 struct StoreGradientArgs {
   Tensor src;                  ///< float32
   GradDest dst;                ///< bfloat16, as many elements
@@ -37,7 +37,7 @@ void store_gradient(const Context& context, const StoreGradientArgs& args);
 ///   NarrowGradient dw(tape.context(), *w);
 ///   linear_grad(tape.context(), {…, .dw = dw.dest});
 ///   dw.store();
-/// A bfloat16 destination is float32 in scratch meanwhile, unless beta is 0 and the op rounds by itself.
+/// Until then a bfloat16 destination is float32 in scratch, unless beta is 0 and the op rounds by itself.
 class NarrowGradient {
  public:
   NarrowGradient(const Context& context, Weight& weight, bool op_rounds = false);
@@ -48,7 +48,7 @@ class NarrowGradient {
  private:
   Context context_;
   ArenaScope scope_;
-  GradDest kept_;  ///< where it goes, if that is not dest
+  GradDest kept_;  ///< the final destination, if that is not dest
   GradRounding rounding_;
 };
 

@@ -1,3 +1,10 @@
+// AdamW over many tensors in one launch. Memory-bound: a thread accesses vectors of four elements, and moments of 8
+// bits are decoded and encoded in registers, with the tables of dynamic_code_cuda.h in shared memory.
+//
+// One H200, 2026-11-21, `hone bench ops`, 268 M elements of 30 bytes (float32 masters, gradients and moments, bfloat16
+// weights): 2.02 ms, 3,985 GB/s of 4,237 GB/s in a copy (94 %), raw bench/results/h200-ops.json. With 8-bit moments,
+// 30.5 G parameters in bfloat16, 2026-11-23: 336 ms of a step, 501 ms before the codes took fewer instructions
+// (docs/benchmarks.md, raw bench/results/h200-offload-2026-11-23.jsonl).
 #include <algorithm>
 
 #include "kernels/cuda/rows/rounded_vectors_cuda.h"
@@ -9,7 +16,8 @@ namespace hone::cuda {
 
 namespace {
 
-/// A warp updates a block of elements that share the scales of 8-bit moments, a lane kUnroll times kWidth neighbours.
+/// A warp updates a block of elements that share the scales of 8-bit moments; a lane has kUnroll times kWidth
+/// neighbours.
 constexpr int kThreads = 256, kWarps = kThreads / 32, kWidth = kPlaceWidth, kUnroll = 2;
 static_assert(32 * kWidth * kUnroll == kMomentBlock);
 constexpr int64_t kChunk = kWarps * kMomentBlock * 4;
@@ -40,14 +48,14 @@ struct Constants {
   bool vectors;
 };
 
-/// What all elements of a tensor share: computed in float64 and rounded once, as torch does.
+/// Values shared by all elements of a tensor: computed in float64 and rounded once, as torch does.
 struct Step {
   uint64_t key;  // of the random numbers
   float gradient_scale, decay, one_minus_beta1, beta2, one_minus_beta2, eps, step_size;
   Divisor sqrt_bias_correction2;
 
-  /// Every rounding is stated: left to the compiler, products would be fused with sums in some copies of this code and
-  /// not in others, and a tensor's last elements would be stepped otherwise than its first.
+  /// Every rounding is explicit: the compiler would fuse products with sums in some copies of this code and not in
+  /// others, so that the last elements of a tensor would differ from the first.
   __device__ void update(float& p, float& m, float& v, float gradient) const {
     const float g = __fmul_rn(gradient, gradient_scale);
     m = __fmaf_rn(__fsub_rn(g, m), one_minus_beta1, m);

@@ -15,7 +15,7 @@ class Divisor {
  public:
   Divisor() = default;
   __device__ explicit Divisor(float value) : value_(value), inverse_(1.0f / value) {
-    // Beyond these a remainder may lose digits.
+    // Outside of these bounds a remainder may lose digits.
     fast_ = fabsf(value) >= 0x1p-60f && fabsf(value) <= 0x1p60f;
   }
   /// Whether under<true>() may be used.
@@ -34,7 +34,7 @@ class Divisor {
   bool fast_;
 };
 
-/// What codes of one kind are found with.
+/// Tables for codes of one kind.
 template <bool kSigned>
 struct DynamicTables {
   using Tree = DynamicTree<kSigned>;

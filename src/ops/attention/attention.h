@@ -18,12 +18,11 @@ struct AttentionOptions {
 
 /// Per head h with key-value head g, and row i of a document, over the rows j of the same document that i sees:
 ///   s_ij = scale · q_i·k_j     lse_i = log Σ_j exp(s_ij)     out_i = Σ_j exp(s_ij − lse_i) v_j
-/// Blocks of scores in float32, never a T x T matrix (Dao, "FlashAttention-2", arXiv:2307.08691); for bfloat16 on
-/// tensor cores and AMX P (and dS, below, which Hopper
-/// forms from that P) are rounded to bfloat16 before they enter
-/// products. Blocks start at the document's first row, so a document's bits do not depend on what it is packed with,
-/// nor on the number of threads. Scratch: CPU: a constant number of blocks a thread, a small record a block of queries,
-/// and tiles of k and v for AMX; GPU: a few integers a document.
+/// Blocks of scores in float32, never a T x T matrix (Dao, "FlashAttention-2", arXiv:2307.08691); For bfloat16, tensor
+/// cores and AMX round P and dS (below) to bfloat16 before they enter products; GPUs form dS from the rounded P. Blocks
+/// start at the document's first row, so a document's bits depend neither on its pack nor on the number of threads.
+/// Scratch: CPU: a constant number of blocks a thread, a small record a block of queries, and tiles of k and v for AMX;
+/// GPU: a few integers a document.
 struct AttentionArgs {
   Tensor q;           ///< [T, Hq·D] float32 or bfloat16
   Tensor k;           ///< [T, Hkv·D]

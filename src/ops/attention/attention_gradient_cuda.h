@@ -1,4 +1,4 @@
-// What kernels of attention's backward take, whichever they are. Included by *_cuda.cu only.
+// The destination of a gradient, for all kernels of attention's backward. Included by *_cuda.cu only.
 #pragma once
 
 #include "core/cuda_launch.h"

@@ -1,10 +1,9 @@
 // Attention sinks: one learned logit z for each query head that joins the softmax's denominator and no sum (gpt-oss).
 //
-// With lse and out of attention without it, for each row and head:
+// With lse and out of attention without the sink, for each row and head:
 //   p = exp(z − lse'),  lse' = log(exp(lse) + exp(z)),  out' = (1 − p) · out
-// so that any kernel of attention serves: out and lse become out' and lse' in place, and its backward is attention's
-// with those (P = exp(s − lse') and δ = dout·out' are what the formulas of attention.h ask for). The sink's own
-// gradient:
+// So any attention kernel can be used: out and lse become out' and lse' in place, and backward is attention's with
+// these values (P = exp(s − lse') and δ = dout·out', as in attention.h). The gradient of the sink:
 //   dz = −Σ_rows p · δ
 // For bfloat16 out is rounded a second time. Source: openai/gpt-oss model card; Xiao et al. (arXiv:2309.17453).
 #pragma once

@@ -23,7 +23,7 @@ struct Sinks {
   __device__ int64_t first_of(int64_t row, int head) const { return (row * heads + head) * dim; }
 };
 
-/// A warp for each row of a head.
+/// A warp per row of a head.
 template <class T, class S>
 __global__ void __launch_bounds__(kThreads) apply_kernel(Sinks<T, S> args) {
   const int64_t pair = int64_t{blockIdx.x} * kWarps + threadIdx.x / 32;
@@ -39,7 +39,7 @@ __global__ void __launch_bounds__(kThreads) apply_kernel(Sinks<T, S> args) {
   if (lane == 0) lse = fmaxf(before, sink) + log1pf(expf(-fabsf(before - sink)));
 }
 
-/// A block for each chunk of rows of a head; its warps take the rows in turn.
+/// A CTA per chunk of rows of a head; its warps take every kWarps-th row.
 template <class T, class S>
 __global__ void __launch_bounds__(kThreads) grad_kernel(Sinks<T, S> args) {
   __shared__ float sums[kWarps];

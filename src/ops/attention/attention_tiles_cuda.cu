@@ -37,7 +37,7 @@ __global__ void list_tiles_kernel(TilesArgs args) {
   args.unsorted[tile] = {begin, args.cu_seqlens[n + 1] - begin, first, (begin / kStatsRows + n) * kStatsRows};
 }
 
-/// In rows, about. Queries of keys do not rise from tile to tile of a document.
+/// Approximate work in rows. For tiles of keys it does not increase from tile to tile of a document.
 __device__ int work_of(int4 tile, const TilesArgs& args) {
   const int length = tile.y, first = tile.z;
   if (first >= length) return 0;
@@ -45,8 +45,8 @@ __device__ int work_of(int4 tile, const TilesArgs& args) {
   return (args.window > 0 ? min(length, first + kAttentionRows + args.window) : length) - first;
 }
 
-/// Each tile finds its place by counting the tiles before it. Those of a document keep their order, since their turns
-/// to add to dq come in it, and a block may only wait for tiles that come before its own.
+/// Each tile finds its place by counting the tiles before it. Tiles of a document keep their order, since they add to
+/// dq in it and a CTA may wait only for tiles that come before its own.
 __global__ void sort_tiles_kernel(TilesArgs args) {
   const int tile = static_cast<int>(blockIdx.x) * kThreads + static_cast<int>(threadIdx.x);
   if (tile >= args.num_tiles) return;
@@ -71,10 +71,10 @@ struct StatsArgs {
   float *shifts, *deltas;
 };
 
-constexpr int kStatsQueries = 16;  // of a block
+constexpr int kStatsQueries = 16;  // of a CTA
 constexpr int kStatsBlocks = kStatsRows / kStatsQueries;
 
-/// kLanes threads for each query and head, a block for kStatsQueries queries of one tile.
+/// kLanes threads per query and head, a CTA per kStatsQueries queries of one tile.
 template <int kLanes>
 __global__ void __launch_bounds__(kThreads) stats_kernel(StatsArgs args) {
   constexpr int kGroups = kThreads / kLanes;

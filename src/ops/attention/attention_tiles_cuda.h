@@ -1,5 +1,5 @@
-// Tiles of packed documents, the order in which CTAs take them, and the statistics of queries: what the kernels of
-// attention for tensor cores share, whichever their tier. Included by *_cuda.cu only.
+// Tiles of packed documents, the order in which CTAs take them, and the statistics of queries: shared by attention's
+// tensor-core kernels of all tiers. Included by *_cuda.cu only.
 #pragma once
 
 #include "core/cuda_launch.h"
@@ -18,13 +18,13 @@ struct AttentionTile {
   int32_t begin;   ///< first row of the document
   int32_t length;  ///< rows of the document
   int32_t first;   ///< first row of the tile, counted from `begin`; not below `length`: an empty tile
-  int32_t stats;   ///< where the document's statistics begin
+  int32_t stats;   ///< index of the document's first statistic
 };
 
 /// The tiles of all documents; scratch. It is the same list for each head.
 struct AttentionTiles {
   Tensor unsorted;  ///< [count, 4] int32
-  Tensor sorted;    ///< [count, 4] int32: those with most work first, of a document in its order where that is equal
+  Tensor sorted;    ///< [count, 4] int32: most work first; tiles of equal work in document order
   Tensor counter;   ///< [1] int32: items that CTAs have taken
   int64_t count = 0;
 
@@ -49,8 +49,8 @@ void compute_query_stats(const Context& context, const AttentionBackwardArgs& ar
 
 #ifdef __CUDACC__
 
-/// Tiles and heads in the order in which CTAs take them: whichever is through takes the next one of the sorted list, so
-/// that all end at about the same time. The result does not depend on which CTA computes a tile.
+/// Tiles and heads in the order in which CTAs take them. A CTA that has finished takes the next one of the sorted list,
+/// so that all end at about the same time. The result does not depend on which CTA computes a tile.
 struct TileItems {
   const AttentionTile* tiles;
   int heads, count;
@@ -65,16 +65,16 @@ struct TileItems {
   __device__ int head(int item) const { return item % heads; }
 };
 
-/// Queries of one head that a tile of keys goes through next.
+/// The next queries of one head for a tile of keys.
 struct QueryStep {
   int query, head;  ///< first row, of the document
-  int turn, turns;  ///< number of the tile of keys among those that add to these queries' dq; how many there are
-  int block;        ///< where the sum is kept, if turns > 1
+  int turn, turns;  ///< the tile's index among the tiles of keys that add to these queries' dq, and their number
+  int block;        ///< index of the partial sum in memory, if turns > 1
 };
 
 /// The steps of a tile of kKeys keys: kQueries queries of one head each, the last ones first, all heads of the group
-/// for each. So a tile goes through its queries as the one before it in the document does, which then goes on to
-/// queries that this one does not have.
+/// for each. So a tile visits its queries in the same order as the tile before it in the document, which then continues
+/// with queries that this one does not have.
 template <int kQueries, int kKeys>
 struct QuerySteps {
   AttentionTile tile;

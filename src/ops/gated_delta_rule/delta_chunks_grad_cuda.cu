@@ -1,8 +1,10 @@
-// The gradients of the inputs, once the scans have the states on both sides of each chunk and what their gradients are:
-// all chunks at once. A CTA has a chunk and a key head, and goes through the value heads that share it. Its tiles
-// take all of a multiprocessor's shared memory, so that it has many warps to hide latencies: four by rows, four by
-// columns. Where a CTA may have less than 200 KB, it reads values, the gradient of the output and the states from
-// device memory: the bits are the same.
+// The gradients of the inputs, for all chunks at once, after the scans have computed the states on both sides of each
+// chunk and their gradients. A CTA has a chunk and a key head, and visits the value heads that share it.
+//
+// Its tiles take all of a multiprocessor's shared memory (200 KB), so it has 16 warps to hide latencies: four by rows,
+// four by columns. With less than 200 KB a CTA reads values, states and the gradient of the output from device memory,
+// with the same bits. Registers (ptxas 13.0): 128 of 128; 64 bytes spilled, 172 if it reads device memory
+// (bench/results/sm80-registers-2026-11-23.txt). Speeds: delta_chunks_cuda.h.
 #include "kernels/cuda/rows/chunk_sums_cuda.h"
 #include "kernels/cuda/tiers.h"
 #include "ops/gated_delta_rule/delta_chunks_cuda.h"
@@ -12,16 +14,16 @@ namespace hone::cuda {
 namespace {
 
 constexpr int kHighWarps = 4, kWideWarps = 4, kThreads = 32 * kHighWarps * kWideWarps;
-/// Columns of a warp: of rows, and of matrices between tokens.
+/// Columns of a warp, in rows and in matrices [tokens, tokens].
 constexpr int kPart = kDeltaDim / kWideWarps, kPairPart = kDeltaRows / kWideWarps;
 using RowSums = Sums<1, kPart / 8>;
 using PairSums = Sums<1, kPairPart / 8>;
 constexpr int kWide = padded(kDeltaDim), kNarrow = padded(kDeltaRows);
 
-/// A sum over each row, of which each of the warps beside each other has a part.
+/// A sum over each row, to which each warp across contributes a part.
 using RowParts = float[kWideWarps][kDeltaRows];
 
-/// What stays in device memory unless kAll.
+/// Operands that stay in device memory unless kAll.
 template <bool kAll>
 struct InputTiles {
   Half v[kDeltaRows * kWide], dout[kDeltaRows * kWide];
@@ -35,8 +37,8 @@ struct GradShared : InputTiles<kAll> {
   Half q[kDeltaRows * kWide], k[kDeltaRows * kWide];  // normalised, q scaled
   Half fresh[kDeltaRows * kWide];
   Half dr[kDeltaRows * kWide];           // minus the gradient of V, then of R
-  Half pairs[kDeltaRows * kNarrow];      // T, then what scores give to queries and keys
-  Half key_pairs[kDeltaRows * kNarrow];  // what A gives to keys
+  Half pairs[kDeltaRows * kNarrow];      // T, then the scores' part of dq and dk
+  Half key_pairs[kDeltaRows * kNarrow];  // A's part of dk
   float q_inverse[kDeltaRows], k_inverse[kDeltaRows];
   float beta[kDeltaRows], g[kDeltaRows], grown[kDeltaRows], to_end[kDeltaRows];
   RowParts by_value, by_a, by_row, by_query, by_key, by_update;  // see combine()
@@ -46,7 +48,7 @@ struct GradShared : InputTiles<kAll> {
 
 static_assert(sizeof(GradShared<false>) <= kLeastDeltaShared);
 
-/// Normalises rows in place, eight threads a row, and leaves 1 / norm of those that are there.
+/// Normalises rows in place, eight threads a row, and stores 1 / norm of the valid ones.
 __device__ void normalise_rows(Half* rows, float* inverse, int valid, float length) {
   constexpr int kLanes = kThreads / kDeltaRows, kPairs = kDeltaDim / (2 * kLanes);
   static_assert(kLanes == 8);
@@ -150,7 +152,7 @@ class ChunkGrad {
       return row < valid_ ? load_pair(in_.qkv + in_.value(token_ + row, head) + column) : float2{0.0f, 0.0f};
     }
   }
-  /// Factors by row: the gradient of the output, the state before the chunk, and the gradient of the state behind it.
+  /// Operands by row: the gradient of the output, the state before the chunk, and the gradient of the state after it.
   __device__ auto dout(int head) const {
     if constexpr (kAll) {
       return ByRow<kDeltaDim>{s_.dout};
@@ -183,7 +185,7 @@ class ChunkGrad {
     s_.g[row] = gate.g;
   }
 
-  /// By way of R: dv and what it gives to β. dr becomes minus the gradient of R.
+  /// Through R: dv and its part of dβ. dr becomes minus the gradient of R.
   __device__ void differentiate_values(int head) {
     const int row = static_cast<int>(threadIdx.x), column = kPart * wide_;
     if (row < kDeltaRows) {
@@ -263,7 +265,7 @@ class ChunkGrad {
     }
   }
 
-  /// What the chunk reads of the state before it and adds to the one behind it.
+  /// The chunk's reads of the state before it and additions to the state after it.
   __device__ void differentiate_states(int head) {
     cp_async_wait<0>();
     __syncthreads();
@@ -420,7 +422,7 @@ class ChunkGrad {
     store_pair(out_.dqkv + at, first, second);
   }
 
-  /// A choice of registers: an index would need memory.
+  /// Selects registers: an index would need local memory.
   __device__ static void add_along(float (&along)[2], int row, float value) {
     along[0] += row < 8 ? value : 0.0f;
     along[1] += row < 8 ? 0.0f : value;

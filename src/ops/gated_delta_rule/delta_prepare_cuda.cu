@@ -1,3 +1,5 @@
+// The state-independent part of each chunk, all chunks at once: the inverse of its triangular system, W, U, P and the
+// scales. Bound by latency, so three CTAs share a multiprocessor.
 #include "kernels/cuda/tiers.h"
 #include "ops/gated_delta_rule/delta_chunks_cuda.h"
 

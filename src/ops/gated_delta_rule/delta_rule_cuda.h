@@ -1,4 +1,4 @@
-// What the CUDA kernels of the gated delta rule share. Included by *_cuda.cu only.
+// Shared by the CUDA kernels of the gated delta rule. Included by *_cuda.cu only.
 #pragma once
 
 #include "ops/gated_delta_rule/gated_delta_rule.h"

@@ -1,6 +1,6 @@
-// The gradients of the gated delta rule in plain float32: a block has one document and one key head at a time, with the
-// value heads that share it, and works in memory of its own. Forward through the chunks to have their first states,
-// then backward through them; every sum has one owner and one order.
+// The gradients of the gated delta rule in plain float32: a CTA has one document and one key head at a time, with the
+// value heads that share it, and its own scratch. It goes forward through the chunks for their first states, then
+// backward through them; every sum has one owner and one order.
 #include <algorithm>
 
 #include "kernels/cuda/rows/chunk_sums_cuda.h"

@@ -1,6 +1,9 @@
-// The ways of a state through its document, forward and backward, chunk after chunk. A block has some of the state's
-// columns, which do not depend on each other, in its registers: eight warps with 16 rows each. Of products between
-// tokens and columns a warp has 16 tokens and half of the columns.
+// The scan of a state through its document, forward and backward, chunk by chunk. A CTA has some columns of the state,
+// which are independent of each other, in registers: eight warps with 16 rows each. In products between tokens and
+// columns a warp has 16 tokens and half of the columns.
+//
+// Bound by latency: the next chunks are copied during the work on one, as many as shared memory holds (86 to 218 KB).
+// Speeds: delta_chunks_cuda.h.
 #include "kernels/cuda/tiers.h"
 #include "ops/gated_delta_rule/delta_chunks_cuda.h"
 
@@ -10,7 +13,7 @@ namespace {
 
 constexpr int kThreads = 256, kWide = padded(kDeltaDim), kNarrow = padded(kDeltaRows);
 
-/// What a chunk reads.
+/// The tiles that a chunk reads.
 template <int kColumns>
 struct ChunkTiles {
   Half w[kDeltaRows * kWide], k[kDeltaRows * kWide], q[kDeltaRows * kWide];
@@ -98,7 +101,7 @@ __device__ void scale_all(Sums<1, kWideTiles>& sums, float factor) {
   }
 }
 
-/// Where a warp's part of a product between tokens and columns begins.
+/// Begin of a warp's part of a product between tokens and columns.
 template <int kColumns>
 struct WarpPart {
   static constexpr int kTiles = kColumns / 16;
@@ -107,8 +110,8 @@ struct WarpPart {
   __device__ int at(int r, int c) const { return (row + r) * padded(kColumns) + column + c; }
 };
 
-/// Waits until `chunk` is there for all threads and begins to copy the chunk that is `ahead`. Copies run kStages − 1
-/// chunks ahead; what they overwrite was read before the barrier in front of them.
+/// Waits until all threads see `chunk`, and starts the copy of the chunk `ahead`. Copies run kStages − 1 chunks ahead;
+/// the tiles that they overwrite were read before the barrier above.
 template <int kStages, class Copy>
 __device__ void await_chunk(const Copy& copy, int chunk, int ahead) {
   if constexpr (kStages == 1) {
@@ -244,8 +247,8 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-/// Calls f with the columns of a CTA and the chunks it holds at once: where documents and heads alone do not fill the
-/// device, narrow CTAs that copy the next chunks beside the work on one, as many as shared memory holds.
+/// Calls f with the columns of a CTA and the chunks it holds at once: if documents and heads alone do not fill the
+/// device, narrow CTAs that copy as many of the next chunks as shared memory holds.
 template <class F>
 void with_scan(const Context& context, const DeltaRuleArgs& args, const F& f) {
   constexpr int64_t kEnough = 128;

@@ -1,6 +1,6 @@
 // Products of bfloat16 tiles in shared memory on tensor cores, from sm_80 on, for the kernels of the gated delta rule.
-// A chunk's products are 64 rows high and depend on each other, so what counts is their latency: warps issue them
-// themselves, and results stay in registers between them. Included by *_cuda.cu only.
+// A chunk's products are 64 rows high and depend on each other, so latency decides: each warp issues its own products
+// and keeps results in registers between them. Included by *_cuda.cu only.
 #pragma once
 
 #include "core/cuda_launch.h"
@@ -8,14 +8,15 @@
 
 namespace hone::cuda {
 
-/// Of rows in shared memory: 8 elements more than they hold keep the banks of neighbouring rows apart.
+/// Row stride in shared memory: a padding of 8 elements avoids bank conflicts.
 constexpr int padded(int columns) { return columns + 8; }
 
 #ifdef __CUDACC__
 
 using Half = __nv_bfloat16;
 
-/// A factor in shared memory. Element (i, depth) stands at [i, depth], or at [depth, i] if kByDepth; rows of kStride.
+/// An operand in shared memory. Element (i, depth) is stored at [i, depth], or at [depth, i] if kByDepth; row stride
+/// kStride.
 template <int kStride, bool kByDepth>
 struct Factor {
   static constexpr int kUnrolled = 8;  // steps of a product along depth
@@ -28,14 +29,14 @@ struct Factor {
       ldmatrix_x4(r, shared_address(at));
     }
   }
-  /// As a first factor: rows [row, row + 16), depth [depth, depth + 16).
+  /// As operand A: rows [row, row + 16), depth [depth, depth + 16).
   __device__ void load_first(uint32_t (&r)[4], int row, int depth) const {
     const int lane = static_cast<int>(threadIdx.x) % 32, far = lane / 16 * 8, near = lane / 8 % 2 * 8;
     const Half* at = kByDepth ? data + (depth + lane % 8 + far) * kStride + row + near
                               : data + (row + lane % 8 + near) * kStride + depth + far;
     load(r, at);
   }
-  /// As a second factor: columns [column, column + 16), depth [depth, depth + 16).
+  /// As operand B: columns [column, column + 16), depth [depth, depth + 16).
   __device__ void load_second(uint32_t (&r)[4], int column, int depth) const {
     const int lane = static_cast<int>(threadIdx.x) % 32, far = lane / 16 * 8, near = lane / 8 % 2 * 8;
     const Half* at = kByDepth ? data + (depth + lane % 8 + near) * kStride + column + far
@@ -43,17 +44,17 @@ struct Factor {
     load(r, at);
   }
 };
-/// Rows are what the product's rows or columns are.
+/// K-major: a line per row or column of the product.
 template <int kColumns>
 using ByRow = Factor<padded(kColumns), false>;
-/// Rows are the depth.
+/// MN-major: a line per step of the depth.
 template <int kColumns>
 using ByDepth = Factor<padded(kColumns), true>;
 
-/// A factor in device memory, read element pair by element pair where shared memory has no room for it: rows `stride`
+/// An operand in device memory, read in pairs of elements because shared memory has no room for it: rows `stride`
 /// apart, zeros from `rows` on.
 struct RowsOfMemory {
-  static constexpr int kUnrolled = 2;  // more would ask for more registers than there are
+  static constexpr int kUnrolled = 2;  // more would need more registers than a thread has
   const Half* data;
   int64_t stride;
   int rows;
@@ -74,8 +75,8 @@ struct RowsOfMemory {
   }
 };
 
-/// A warp's part of a product: 16 kHigh rows, 8 kWide columns. This lane has of element (16 m + row(i), 8 n + column()
-/// + i % 2) the value [m][n][i].
+/// A warp's part of a product: 16 kHigh rows, 8 kWide columns. In this lane, [m][n][i] is element (16 m + sum_row(i), 8
+/// n + sum_column() + i % 2).
 template <int kHigh, int kWide>
 using Sums = float[kHigh][kWide][4];
 
@@ -128,9 +129,8 @@ __device__ inline void add_products(Sums<1, kWide>& first, Sums<1, kWide>& secon
   }
 }
 
-/// Calls f(row, column, first, second) for the pairs of neighbours of this lane: elements (row, column) and (row,
-/// column
-/// + 1), counted from the part's own.
+/// Calls f(row, column, first, second) for this lane's pairs of neighbours, elements (row, column) and (row, column +
+/// 1) of the warp's part.
 template <int kHigh, int kWide, class F>
 __device__ inline void for_pairs(Sums<kHigh, kWide>& sums, const F& f) {
 #pragma unroll

@@ -30,7 +30,7 @@ struct DeltaHeads {
 };
 
 /// States of N sequences, for generation; sequence n has had lengths[n] tokens (0: its state counts as zeros, whatever
-/// it holds).
+/// its contents).
 struct DeltaState {
   Tensor s;        ///< [N, Hv, Dk, Dv] float32; undefined: documents begin with zeros
   Tensor lengths;  ///< [N] int32
@@ -41,12 +41,12 @@ struct DeltaState {
 ///   g_t = −exp(A_log) softplus(a + dt_bias)       β_t = sigmoid(b)
 ///   S ← exp(g_t) S;   S ← S + k_t (β_t (v_t − Sᵀk_t))ᵀ;   out_t = Sᵀq_t
 /// with S [Dk, Dv] of zeros before the document's first token. No document sees another.
-/// States, gates and sums are float32; for bfloat16 on a GPU with tensor cores, factors of products are rounded to
-/// bfloat16. Chunks start at the document's first token, so that a document's bits do not depend on what it is packed
-/// with. With a state the sequences go on from it token by token, so that the bits do not depend on the cuts between
-/// passes. Results do not depend on the number of threads.
-/// Heads of 128 of bfloat16 have kernels for tensor cores, whose scratch is T · Hv · 656 bytes; elsewhere it is
-/// constant for each thread.
+/// States, gates and sums are float32; for bfloat16 on a GPU with tensor cores, operands of products are rounded to
+/// bfloat16. Chunks start at the document's first token, so a document's bits do not depend on its pack. With a state,
+/// sequences continue token by token, so bits do not depend on the cuts between passes. Results do not depend on the
+/// number of threads.
+/// Heads of 128 of bfloat16 have kernels for tensor cores, whose scratch is T · Hv · 656 bytes; otherwise it is
+/// constant per thread.
 struct DeltaRuleArgs {
   Tensor qkv;      ///< [T, Hk·Dk | Hk·Dk | Hv·Dv] float32 or bfloat16
   Tensor a;        ///< [T, Hv], dtype of qkv
@@ -60,10 +60,10 @@ struct DeltaRuleArgs {
 };
 
 /// Gradients of the above without a state, each of which may be unwanted: dqkv, da, db in the dtype of qkv, of a_log
-/// and dt_bias in float32. Nothing but the inputs is kept: states are computed again, one for each chunk that has one
-/// before it. dA_log and ddt_bias are summed in an order of their own. Scratch: on a GPU those states, (T / 64) Hv Dk
-/// Dv float32 elements, and a constant for each block; of the kernels for tensor cores T · Hv · 2064 bytes; on a CPU
-/// the states of the longest document for each thread.
+/// and dt_bias in float32. Only the inputs are kept: states are computed again, one for each chunk but the first.
+/// dA_log and ddt_bias are summed in a fixed order. Scratch: on a GPU those states, (T / 64) Hv Dk Dv float32 elements,
+/// and a constant per CTA; for the tensor-core kernels T · Hv · 2064 bytes; on a CPU the states of the longest document
+/// for each thread.
 struct DeltaRuleGradArgs {
   DeltaRuleArgs forward;  ///< out unused
   Tensor dout;            ///< [T, Hv·Dv], dtype of qkv

@@ -1,5 +1,5 @@
-// A task has one document and one key head with the value heads that share it: forward through the chunks to have their
-// first states, then backward through them, the value heads in turn, so that every sum has one owner and one order.
+// A task has one document and one key head with the value heads that share it: forward through the chunks for their
+// first states, then backward through them, one value head after another, so every sum has one owner and one order.
 #include <algorithm>
 #include <cmath>
 
@@ -77,7 +77,7 @@ class Backward {
 
  private:
   int64_t state_size() const { return heads_.key_dim * heads_.value_dim; }
-  /// Of value head i of the group, before chunk c.
+  /// The state of value head i of the group before chunk c.
   float* state(int64_t i, int64_t c) { return states_ + (i * max_chunks_ + c) * state_size(); }
 
   void find_states(int64_t key_head, int64_t begin, int64_t end, int64_t chunks) {
@@ -94,7 +94,7 @@ class Backward {
   }
 
   /// One chunk of value head `head`, the i-th of the group. `before` is its state before the chunk, null for zeros;
-  /// `continues`: dstate_ has the gradient of the one behind it.
+  /// `continues`: dstate_ holds the gradient of the state after it.
   void differentiate(int64_t i, int64_t head, int64_t row, int64_t n, const float* before, bool continues) {
     GateGradients gates = {};
     float* dstate = dstate_ + i * state_size();
@@ -113,7 +113,7 @@ class Backward {
     store_gates(i, head, row, gates);
   }
 
-  /// dfresh_ ← the gradient of R, by way of that of V; dp_ and da_ ← those of P and A.
+  /// dfresh_ ← the gradient of R, through that of V; dp_ and da_ ← those of P and A.
   void differentiate_fresh(const float* dstate, bool continues) {
     const int64_t n = chunk_.n, dim = heads_.value_dim;
     const MatrixView dout = rows_of(dout_, dim), fresh = rows_of(chunk_.fresh, dim), dfresh = rows_of(dfresh_, dim);
@@ -176,7 +176,7 @@ class Backward {
     }
   }
 
-  /// What the chunk adds to the state behind it.
+  /// The chunk's additions to the state after it.
   void differentiate_update(const float* dstate, const float* before, GateGradients& gates) {
     const RowMath& math = row_math();
     const int64_t n = chunk_.n, dim = heads_.value_dim, key_dim = heads_.key_dim;
@@ -194,7 +194,7 @@ class Backward {
     gates.g_sum[n - 1] += chunk_.end_growth() * kept;
   }
 
-  /// What the chunk reads of the state before it; dstate becomes that state's gradient.
+  /// The chunk's reads of the state before it; dstate becomes that state's gradient.
   void differentiate_reads(float* dstate, const float* before, bool continues, GateGradients& gates) {
     if (before == nullptr) return;
     const RowMath& math = row_math();

@@ -1,5 +1,5 @@
-// Losses of rows of any length and dtype: a block a row, which it reads from memory for the maximum, the sums and the
-// gradient.
+// Losses of rows of any length and dtype: a CTA per row, which it reads from memory three times: for the maximum, the
+// sums and the gradient.
 #include "ops/linear_cross_entropy/loss_rows_cuda.h"
 
 namespace hone::cuda {

@@ -1,4 +1,4 @@
-// The step between the products of linear_cross_entropy: from rows of logits to losses and, in place, to gradients.
+// The step between the products of linear_cross_entropy: rows of logits become losses and, in place, gradients.
 // Included by *_cuda.cu only.
 #pragma once
 

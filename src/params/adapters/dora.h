@@ -1,5 +1,4 @@
-// DoRA: LoRA whose sum with the weight is rescaled, row by row, to a magnitude that is trained (ops/dora). Of linear
-// weights.
+// DoRA: LoRA whose sum with the weight is rescaled, row by row, to trained magnitudes (ops/dora). For linear weights.
 #pragma once
 
 #include "params/adapters/lora.h"
@@ -16,7 +15,7 @@ class DoraAdapter final : public LoraAdapter {
   void initialise(const Context& context, const Parameter& adapted, uint64_t seed, LoraInit init) const override;
   Var forward(Tape& tape, Var x, Weight& weight, Weight* bias, const LoraDropoutContext& rows) const override;
   bool merges_rows() const override { return true; }
-  /// Gives the row the norm that has been trained.
+  /// Rescales the row to its trained norm.
   void merge_row(std::span<float> row, int64_t output) const override;
   void merge_row(std::span<double> row, std::span<double> bounds, int64_t output) const override;
 

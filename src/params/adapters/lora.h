@@ -1,4 +1,4 @@
-// LoRA: y += scaling · dropout(x) Aᵀ Bᵀ, of linear weights, the head and routed experts.
+// LoRA: y += scaling · dropout(x) Aᵀ Bᵀ, for linear weights, the head and routed experts.
 // Source: Hu et al., "LoRA: Low-Rank Adaptation of Large Language Models" (arXiv:2106.09685); rank-stabilised scaling:
 // Kalajdzievski (arXiv:2312.03732).
 #pragma once

@@ -6,7 +6,7 @@ namespace hone::amx {
 
 namespace {
 
-/// A left operand that so few right panels are multiplied with is read where it lies.
+/// A left operand that is multiplied with so few right panels is read in place.
 constexpr int64_t kMostDirectUses = 8;
 
 Operand rows_of_a(const GemmArgs& g) {

@@ -1,5 +1,5 @@
-// A product on AMX as blocks whose operands are packed at one time: which operand is the left one, what is packed, and
-// what is read where it lies.
+// A product on AMX as blocks whose operands are packed at one time: which operand is the left one, which is packed, and
+// which is read in place.
 #pragma once
 
 #include <algorithm>
@@ -10,14 +10,14 @@
 
 namespace hone::amx {
 
-// Costs are in cycles. A product of tiles takes one a row; reading a tile where it lies, or packing it, was measured to
-// take about as many as follow, most of them waits for memory.
+// Costs are in cycles. A product of tiles takes one a row; reading a tile in place, or packing it, was measured to take
+// about the cycles below, most of them waits for memory.
 inline constexpr int64_t kProductCost = 16;
 inline constexpr int64_t kReadCost = 64;
-inline constexpr int64_t kCopyCost = 80;        ///< packing where its order is memory's
-inline constexpr int64_t kTransposeCost = 120;  ///< where it is not
+inline constexpr int64_t kCopyCost = 80;        ///< packing in memory's order
+inline constexpr int64_t kTransposeCost = 120;  ///< packing with a transpose
 inline constexpr int64_t kElementsCost = 2048;  ///< element by element
-/// Turning a tile of sums that is swapped, and storing any.
+/// Transposing a tile of accumulators of swapped operands, and storing any tile.
 inline constexpr int64_t kSwapCost = 64;
 inline constexpr int64_t kStoreCost = 48;
 
@@ -54,7 +54,7 @@ class Workspace {
   PageMemory memory_;
 };
 
-/// Of the calling thread, for one block.
+/// The calling thread's workspace, for one block.
 const Workspace& serial_workspace();
 
 /// A product as left and right operand: A and B, or the other way round where packing them is cheaper so. Bits do not
@@ -117,7 +117,7 @@ struct Block {
     b.beside = false;
     return b;
   }
-  /// What lies at `packed`, or where it is read in place.
+  /// Panels at `packed`, or in place.
   Panels left_panels(const std::byte* packed) const;
   PanelProduct product(const Panels& left_panels, const std::byte* packed_right, float* sums) const;
 
@@ -135,7 +135,7 @@ void for_each_block(const Sides& sides, const Body& body) {
   const int64_t all_steps = steps_of(sides.args->k);
   const bool in_place = sides.left_in_place(), beside = sides.right_beside();
   if (sides.left_lanes == 0 || sides.right_lanes == 0) return;
-  // The other side is at most a few panels, and there are no sums to keep.
+  // The other side has at most a few panels, and no accumulators are kept.
   if (in_place && panels_of(sides.right_lanes) * all_steps * kTileBytes <= kPackedBytes) {
     body(Block{sides, 0, sides.left_lanes, 0, sides.right_lanes, 0, sides.args->k, true, false});
     return;

@@ -1,4 +1,4 @@
-// Fetching memory into a cache beside the steps of a product. Included only by files that are compiled for AMX.
+// Prefetching memory into a cache beside the steps of a product. Included only by files that are compiled for AMX.
 #pragma once
 
 #include <cstddef>
@@ -22,7 +22,7 @@ struct Fetch {
   }
 };
 
-/// Sums into level 1, within `steps` steps.
+/// Accumulators into level 1, within `steps` steps.
 [[maybe_unused]] Fetch<kLevel1> fetch_sums(const float* sums, int64_t floats, int64_t steps) {
   const auto* begin = reinterpret_cast<const std::byte*>(sums);
   return {begin, begin + floats * 4, floats / 16 / (steps > 0 ? steps : 1) + 1};

@@ -1,3 +1,5 @@
+// Packing of AMX operands into tiles: gathers, transposes and rounds float32 to bfloat16 on the way. Reading a weight
+// that is used few times costs more than multiplying it, so amx_blocks.h prices each way in cycles.
 #include <immintrin.h>
 
 #include "kernels/cpu/gemm/amx_tiles.h"
@@ -14,7 +16,7 @@ constexpr uint32_t low_bits(int64_t count) {
   return count >= 32 ? ~uint32_t{0} : (uint32_t{1} << (count > 0 ? count : 0)) - 1;
 }
 
-/// The first `count` <= 32 of neighbours in memory, as bfloat16; zeros behind them.
+/// The first `count` <= 32 of neighbours in memory, as bfloat16, padded with zeros.
 U load_32(const uint16_t* p, int64_t count) {
   if (count >= kDepth) return (U)_mm512_loadu_si512(p);
   return (U)_mm512_maskz_loadu_epi16(low_bits(count), p);
@@ -24,7 +26,7 @@ U load_32(const float* p, int64_t count) {
   return (U)_mm512_cvtne2ps_pbh(_mm512_maskz_loadu_ps(high, p + 16), _mm512_maskz_loadu_ps(low, p));
 }
 
-/// Byte i of the result of interleave(): words of the lower half and of the upper half in turn.
+/// Byte i of the result of interleave(): words of the lower and the upper half alternate.
 struct InterleaveIndex {
   alignas(64) uint8_t byte[64];
   constexpr InterleaveIndex() : byte{} {
@@ -38,7 +40,7 @@ struct InterleaveIndex {
 constexpr InterleaveIndex kInterleave;
 
 U interleave(__m512i halves) {
-  // Masked with ones: g++ 12 takes the plain intrinsic for reading what was not written (GCC bug 105593).
+  // Masked with ones: g++ 12 warns that the plain intrinsic reads an uninitialised value (GCC bug 105593).
   return (U)_mm512_maskz_permutexvar_epi8(~__mmask64{0}, _mm512_load_si512(kInterleave.byte), halves);
 }
 
@@ -90,7 +92,7 @@ void pack_along_depth(const T* data, const Operand& o, TileOrder order, const Pa
       U rows[kLanes];
       bool transposed = order == TileOrder::kByPair;
       if (depth == kDepth && sizeof(T) == 2 && transposed) {
-        // Two k are 32 bits, whose 16 x 16 change sides while they are loaded.
+        // A pair of k is 32 bits; 16 x 16 pairs are transposed while they are loaded.
         Vec::load_transposed(lanes, step * kDepth * 2, rows);
         transposed = false;
       } else if (depth == kDepth) {

@@ -42,7 +42,7 @@ enum class TileOrder {
 };
 
 /// Packs lanes [lane, lane + lanes) and k [k, k + depth) as panels of 16 lanes, each its tiles in rising k, zeros where
-/// k ends within one. What lanes past the range's end hold is finite or their neighbour's.
+/// k ends within one. Lanes past the range's end hold finite values or copies of their neighbour.
 void pack(const Operand& operand, TileOrder order, int64_t lane, int64_t lanes, int64_t k, int64_t depth,
           std::byte* panels);
 
@@ -53,7 +53,7 @@ struct Panels {
   int64_t panel_bytes = 0, step_bytes = kTileBytes, row_bytes = 64;
 };
 
-/// A product of panels, and what becomes of it. `swapped`: left panels are columns of C and right panels rows of it.
+/// A product of panels, and where its result goes. `swapped`: left panels are columns of C and right panels rows of it.
 struct PanelProduct {
   const GemmArgs* args = nullptr;
   bool swapped = false;
@@ -61,7 +61,7 @@ struct PanelProduct {
   int64_t steps = 0;
   int64_t left_lane = 0, left_lanes = 0;  ///< the rows (or columns) of C that the left panels are
   int64_t right_lane = 0, right_lanes = 0;
-  /// Where k comes in several parts, the sums between two of them: tiles [left panels][right panels].
+  /// If k is split, the accumulators between two parts: tiles [left panels][right panels].
   float* sums = nullptr;
   bool first = true, last = true;
 };

@@ -26,7 +26,7 @@ struct Avx512Vector : Vector<Avx512Native, 16> {
   /// bf16, as its bits. g++ 12 converts a vector of the language in halves, which it then puts together.
   static F load(const uint16_t* p) { return widened(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p))); }
   static F widened(__m256i bf16) {
-    // Masked with ones: g++ 12 takes the plain intrinsic for reading what was not written (GCC bug 105593).
+    // Masked with ones: g++ 12 warns that the plain intrinsic reads an uninitialised value (GCC bug 105593).
     return (F)((U)_mm512_maskz_cvtepu16_epi32(0xffff, bf16) << 16);
   }
 

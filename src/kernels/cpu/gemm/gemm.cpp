@@ -156,7 +156,7 @@ void grouped_gemm(ThreadPool& pool, std::span<const GemmArgs> groups) {
   if (std::ranges::none_of(groups, runs_on_amx)) return tiled_products(pool, groups);
   for (const GemmArgs& g : groups) check(g);
   if (std::ranges::all_of(groups, runs_on_amx)) return amx::products(pool, groups);
-  // Which kernel a product runs on is its own affair.
+  // Each product chooses its own kernel.
   std::vector<GemmArgs> sorted(groups.begin(), groups.end());
   const auto others = std::stable_partition(sorted.begin(), sorted.end(), runs_on_amx);
   amx::products(pool, {sorted.begin(), others});

@@ -93,9 +93,9 @@ void gemm(ThreadPool& pool, const GemmArgs& args);
 void grouped_gemm(ThreadPool& pool, std::span<const GemmArgs> groups);
 
 /// One product on the calling thread, for use inside a task (attention: per head and block). The packing workspace is
-/// thread-local, of constant size (about 2 MiB, and 32 MiB for AMX, of which memory only holds what products have
-/// used), and allocated at a thread's first product; that of a product on all threads is its caller's (64 MiB, AMX
-/// only).
+/// thread-local, of constant size (about 2 MiB, and 32 MiB for AMX, of which only pages that products have used take
+/// memory), and allocated at a thread's first product; the workspace of a product on all threads belongs to its caller
+/// (64 MiB, AMX only).
 void gemm_serial(const GemmArgs& args);
 
 }  // namespace hone

@@ -31,8 +31,8 @@ class TileComputer {
   /// rather than one panel's cache line is worth the trip of the panels through the level-2 cache.
   static constexpr int64_t kPanelsTogether = kPanelsBSize / kGemmDepth / kPanelCols;
 
-  /// Whether micro-kernels ask for what is packed next. Narrower vectors leave the caches time to find it themselves:
-  /// there it was measured to cost what it gains.
+  /// Whether micro-kernels prefetch what is packed next. With narrower vectors the hardware prefetchers keep up: there
+  /// it was measured to cost what it gains.
   static constexpr bool kFetches = kLanes >= 16;
 
   /// A block of k, within a tile.
@@ -94,7 +94,7 @@ class TileComputer {
     return {r.lane + begin, size, r.k, r.depth};
   }
 
-  /// All A panels over one strip. Sums between blocks of k live in the C tile.
+  /// All A panels over one strip. Between blocks of k, partial sums live in the C tile.
   static void multiply(const GemmArgs& g, const GemmTile& tile, const Block& block, const Strip& strip,
                        const GemmWorkspace& w, FetchList& fetch) {
     alignas(64) float last_sums[PanelRows * kPanelCols];
@@ -129,7 +129,7 @@ class TileComputer {
     return g.ldc % kLanes == 0 && reinterpret_cast<uintptr_t>(g.c) % sizeof(F) == 0;
   }
 
-  /// Of a micro-kernel: to[Rows][to_stride] = scale * (from[Rows][Vectors * kLanes] or 0 + the products).
+  /// The target of a micro-kernel: to[Rows][to_stride] = scale * (from[Rows][Vectors * kLanes] or 0 + the products).
   struct Sums {
     const float* from;
     float* to;
@@ -141,8 +141,8 @@ class TileComputer {
   using MicroKernel = void (*)(int64_t depth, const float* a, const float* b, const Sums& sums,
                                const char* const* fetch);
 
-  /// Multiplies a[depth][kPanelStride] by b: panels [depth][kPanelCols], one after another. Asks for the parts of
-  /// memory in `fetch` on the way.
+  /// Multiplies a[depth][kPanelStride] by b: panels [depth][kPanelCols], one after another. Prefetches the parts of
+  /// memory in `fetch` meanwhile.
   template <int Rows, int Vectors>
   static void micro_kernel(int64_t depth, const float* a, const float* b, const Sums& sums, const char* const* fetch) {
     F sum[Rows][Vectors] = {};
@@ -174,7 +174,7 @@ class TileComputer {
       }
     }
     for (; rest > 0; --rest) step();
-    // Copies: as far as the compiler sees, what is stored may be `sums`.
+    // Copies, since for the compiler a store may alias `sums`.
     const auto [from, begin, stride, factor, streams] = sums;
     const F scale = Vec::broadcast(factor);
     if (from) add<Rows, Vectors>(sum, from);

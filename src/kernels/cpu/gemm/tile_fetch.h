@@ -1,6 +1,5 @@
-// What the tile kernel asks for while it multiplies: the memory that the next packing reads. Reading it only then was
-// measured to take as long as a third of the products of 64 rows. Included only by tile_kernel_*.cpp; see
-// tile_vector.h.
+// Prefetches of the tile kernel: while it multiplies, it fetches the memory that the next packing reads. Without that,
+// packing was measured to add a third to the time of 64 rows. Included only by tile_kernel_*.cpp; see tile_vector.h.
 #pragma once
 
 #include <cstdint>
@@ -10,10 +9,10 @@
 namespace hone {
 namespace {
 
-/// A micro-kernel asks for one part, of kFetchLines cache lines, every kFetchSteps of k.
+/// A micro-kernel prefetches one part, of kFetchLines cache lines, every kFetchSteps of k.
 inline constexpr int64_t kFetchSteps = 16, kFetchLines = 8;
 
-/// Parts of memory in the order in which they are asked for.
+/// Parts of memory in the order of their prefetches.
 class FetchList {
   static constexpr int64_t kLine = 64, kPartBytes = kFetchLines * kLine;
   static constexpr int64_t kCapacity = 1024;
@@ -26,7 +25,7 @@ class FetchList {
 
   void clear() { count_ = next_ = 0; }
 
-  /// The parts of a range, as far as there is room; of a range that is gathered element by element, none.
+  /// Adds the parts of a range while there is room; none of a range that is gathered element by element.
   void add(const PanelSource& s, const PanelRange& r) {
     const int64_t size = s.is_bf16 ? 2 : 4;
     const bool by_k = s.lanes_are_neighbours();
@@ -45,7 +44,7 @@ class FetchList {
     }
   }
 
-  /// The next parts, for a panel of this depth; where there are no more, what is in the caches anyway.
+  /// The next parts for a panel of this depth; after the last one, memory that is cached already.
   const char* const* take(int64_t depth) {
     const int64_t count = depth / kFetchSteps;
     if (next_ + count > count_) return nothing_;

@@ -13,7 +13,7 @@ namespace hone {
 namespace {
 
 /// Operations on a vector of N float32. Native names the types, F (N float), U (N uint32_t) and Half (N uint16_t), and
-/// has what each instruction set spells its own way: broadcast(x), multiply_add(a, b, c) = a * b + c, stream(p, v),
+/// has the operations that differ by instruction set: broadcast(x), multiply_add(a, b, c) = a * b + c, stream(p, v),
 /// which stores past the caches to an aligned p, and end_streams() before another thread may read it.
 template <class Native, int N>
 struct Vector : Native {

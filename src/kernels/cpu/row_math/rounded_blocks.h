@@ -12,7 +12,7 @@ namespace hone {
 /// Elements of a tensor that are worked on at once; first_element + begin is a multiple of 4.
 struct Range {
   int64_t begin, count;
-  int64_t first_element = 0;  ///< of the tensor in what it is a part of: counts for the random numbers
+  int64_t first_element = 0;  ///< index of the tensor's first element in the whole, for the random numbers
 };
 
 /// rounding_words() of a range's elements, for one use.
@@ -38,7 +38,7 @@ inline float* load_rounded(const RowMath& math, const Tensor& x, Range range, fl
   return buffer;
 }
 
-/// Stores what load_rounded() gave, after it was changed; nothing where that was in place.
+/// Stores what load_rounded() gave, after it was changed; does nothing if they were in place.
 inline void store_rounded(const RowMath& math, const float* values, const Tensor& to, Range range, uint64_t key,
                           RoundingUse use) {
   if (to.dtype != DType::kBF16) return;

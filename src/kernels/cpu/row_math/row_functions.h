@@ -181,7 +181,7 @@ void add_scaled(float a, const float* x, float* y, int64_t n) {
 
 // Small floats become float32 by moving their bits and adding the difference of the biases to the exponent. A subnormal
 // one is read as if it had the implicit 1, one exponent higher, and loses that 1 again by a subtraction that is exact:
-// no subnormal float32, which takes processors a hundred cycles, is formed on the way.
+// no subnormal float32, which costs a processor a hundred cycles, occurs in between.
 void scale_e4m3(float scale, const uint8_t* x, float* y, int64_t n) {
   for (int64_t i = 0; i < n; ++i) {
     const uint32_t code = x[i], magnitude = code & 0x7fu;
@@ -209,7 +209,7 @@ struct E2m1Pairs {
 constexpr E2m1Pairs kE2m1Pairs;
 
 // A table of pairs is read faster than codes are widened and computed with (measured: 1.2e9 numbers a second and core).
-// Scaling is a second pass, over what has left the store buffer.
+// Scaling is a second pass, over data that has left the store buffer.
 void scale_mxfp4(const uint8_t* scales, const uint8_t* codes, float* y, int64_t n) {
   constexpr int64_t kBlock = 32, kChunk = 16 * kBlock;
   for (int64_t begin = 0; begin < n; begin += kChunk) {

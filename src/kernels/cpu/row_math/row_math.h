@@ -1,4 +1,4 @@
-// row_math: arithmetic on rows of float32 for the instruction set in use: what the elementwise CPU ops are made of.
+// row_math: arithmetic on rows of float32 for the instruction set in use; the elementwise CPU ops consist of it.
 //
 // An op walks a row in blocks that stay in the first-level cache (row_blocks.h): it widens a block to float32, combines
 // a few of these functions, and rounds the result once. Sums use a fixed number of partial sums per instruction set, so

@@ -1,5 +1,5 @@
-// Products of two panels of rows with two of columns, and the prefetching
-// between them. Included only by files that are compiled for AMX.
+// Products of two panels of rows with two of columns, and the prefetching between them. Included only by files that are
+// compiled for AMX.
 #pragma once
 
 #include <immintrin.h>
@@ -14,8 +14,7 @@ namespace {
 
 constexpr int64_t kBlockFloats = 4 * kTileFloats;
 
-/// Fetches the lines of a block of W, one after another, into the level-2
-/// cache.
+/// Fetches the lines of a block of W, one after another, into the level-2 cache.
 class Prefetch {
  public:
   Prefetch() = default;

@@ -1,5 +1,5 @@
 // The loops of a task of expert_tiles.h: the order in which rows, weights and adapters are packed and multiplied, and
-// what becomes of finished sums. Included only by files that are compiled for AMX, one for each format of W.
+// the epilogue. Included only by files that are compiled for AMX, one for each format of W.
 #pragma once
 
 #include "kernels/cpu/tile_products/expert_blocks_amx.h"
@@ -8,7 +8,7 @@
 namespace hone::amx {
 namespace {
 
-/// More sums would not stay in the level-2 cache beside the rows, of two threads that share a core.
+/// More accumulators would not stay in the level-2 cache beside the rows, with two threads a core.
 constexpr int64_t kMaxStripsFinished = 8;
 
 int64_t largest(int64_t a, int64_t b) { return a > b ? a : b; }
@@ -67,7 +67,7 @@ struct Memory {
   std::byte* end;
 };
 
-/// Where a block of k of some strips' columns lies, packed: the first panel of the first strip, its second, and the
+/// Place of a packed block of k for the columns of some strips: the first panel of the first strip, its second, and the
 /// first of the next strip.
 struct StripPanels {
   const std::byte* first;
@@ -83,7 +83,8 @@ class WeightInTiles {
         element_bytes_(element_bytes),
         panel_bytes_(kLanes * element_bytes * (along_depth_ ? task.weight.lane_stride : task.weight.depth_stride)) {}
 
-  /// Whether rows of W are columns of C, so that its tiles are read where they lie; else they are k, and it is turned.
+  /// Whether rows of W are columns of C, so that its tiles are read in place; else they are k, and tiles are
+  /// transposed.
   bool along_depth() const { return along_depth_; }
   /// From 16 rows of W to the next.
   int64_t panel_bytes() const { return panel_bytes_; }
@@ -117,7 +118,7 @@ struct BlockProduct {
   int64_t col;                 ///< of the strip's first panel
 };
 
-/// `Format` is how W and the rows it is multiplied with lie:
+/// `Format` is the layout of W and of the rows it is multiplied with:
 ///   kStepDepth           k of a tile
 ///   kBlockDepth          k of a block
 ///   pack_rows(chunk)     rows to memory.rows, for k of a chunk
@@ -164,15 +165,14 @@ class Task {
 
   bool pairs_are_neighbours() const { return t_.pair_offset == kLanes; }
   int64_t column(int64_t strip) const { return t_.col + strip * t_.strip_stride; }
-  /// Tiles of sums: [strips][pairs of row panels][2][2][16][16], of all strips
-  /// if they outlive a chunk.
+  /// Tiles of sums: [strips][pairs of row panels][2][2][16][16], of all strips if they outlive a chunk.
   float* sums(int64_t strip, int64_t panel) const {
     if (chunk_ >= t_.depth) strip %= finished_together_;
     return memory_.sums + strip * strip_sums() + panel / 2 * kBlockFloats;
   }
   int64_t strip_sums() const { return (panels_ + 1) / 2 * kBlockFloats; }
 
-  /// The rows for a chunk of k, and L behind the last.
+  /// The rows for a chunk of k, and L after the last chunk.
   void pack_rows(const Span& chunk) const {
     format_.pack_rows(chunk);
     if (t_.low_rank.projection_count > 0) {
@@ -221,8 +221,7 @@ class Task {
     }
   }
 
-  /// What is packed after (strips, k), in two halves, one for each half of the
-  /// strips.
+  /// Prefetches of the panels that are packed after (strips, k), in two halves, one for each half of the strips.
   void prefetch_after(Span strips, Span k, const Span& chunk, Prefetch (&fetch)[2]) const {
     const int64_t products = (steps(k) * strips.count() * ((panels_ + 1) / 2) + 1) / 2;
     k = block_at(k.end, chunk);
@@ -354,8 +353,7 @@ class Task {
     pack(operand, TileOrder::kByPair, 0, kLanes, 0, k.count(), panel);
   }
 
-  /// Zeros for lanes x depth, in the order in which the factors' values are
-  /// contiguous.
+  /// Zeros for lanes x depth, in the order in which the factors' values are contiguous.
   Operand staged(bool depth_contiguous, int64_t lanes, int64_t depth) const {
     for (int64_t i = 0; i < lanes * depth; ++i) memory_.factor_values[i] = 0.0f;
     return {.data = memory_.factor_values,
@@ -364,8 +362,8 @@ class Task {
             .depth_stride = depth_contiguous ? 1 : lanes};
   }
 
-  /// Writes what a factor has of these features and ranks, scaled; element
-  /// (features.begin, ranks.begin) comes first.
+  /// Writes the part of a factor with these features and ranks, scaled; element (features.begin, ranks.begin) comes
+  /// first.
   void stage(const LowRankFactor& f, const Span& features, const Span& ranks, int64_t feature_stride,
              int64_t rank_stride) const {
     const Span n{largest(features.begin, f.begin), smaller(features.end, f.begin + f.count)};

@@ -1,4 +1,4 @@
-// Panels of int8 tiles: rows of bfloat16 rounded to 8 bits, weights turned for the product of the gradient, and sums of
+// Panels of int8 tiles: rows of bfloat16 rounded to 8 bits, weights transposed for the gradient's product, and sums of
 // whole numbers scaled. Included only by expert_int8_tiles_amx.cpp.
 //
 // A tile of rows is 16 rows of 64 k; one of W 16 groups of 4 k, each 16 lanes x 4 k. TDPBSSD multiplies them to 16 x 16

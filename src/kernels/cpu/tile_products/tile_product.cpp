@@ -16,11 +16,11 @@ namespace {
 // In cycles.
 constexpr int64_t kProductCost = 16;   ///< of two tiles
 constexpr int64_t kPackingCost = 150;  ///< of a tile of a weight, which is read from memory
-constexpr int64_t kFinishCost = 100;   ///< of a tile of sums
+constexpr int64_t kFinishCost = 100;   ///< of a tile of accumulators
 constexpr int64_t kLeastTaskCost = 50000;
 constexpr int64_t kTasksPerThread = 6;
-/// With fewer rows reading a weight in tiles costs more than packing the same rows for two threads, and turning its
-/// tiles.
+/// With fewer rows, reading a weight in tiles (or transposing its tiles) costs more than packing the same rows for two
+/// threads.
 constexpr int64_t kLeastTaskRows = 128, kLeastTurnedRows = 256;
 
 std::byte* thread_workspace(int64_t bytes) {
@@ -102,8 +102,8 @@ void TileProduct::store(ThreadPool& pool, const Tensor& c) {
   run(pool);
 }
 
-/// A thread that begins with some rows stays with them until all their columns are begun, so that it packs them once;
-/// when no rows are left it takes columns of rows that others have begun with.
+/// A thread that begins some rows stays with them until all their columns are taken, so that it packs them once; when
+/// no rows are left, it takes columns of rows that other threads have begun.
 void TileProduct::run(ThreadPool& pool) {
   const std::vector<Rows> rows = cut(pool.size());
   std::vector<std::atomic<int64_t>> begun(rows.size());  // strips
@@ -114,7 +114,7 @@ void TileProduct::run(ThreadPool& pool) {
   });
 }
 
-/// Multiplies parts of the columns until none is left that nobody has begun.
+/// Multiplies parts of the columns until all are taken.
 void TileProduct::multiply(const Rows& rows, std::atomic<int64_t>& begun) const {
   int64_t strip = begun.fetch_add(rows.strips);
   if (strip >= strips_) return;
@@ -138,7 +138,7 @@ void TileProduct::multiply(const Rows& rows, std::atomic<int64_t>& begun) const 
   for (; strip < strips_; strip = begun.fetch_add(rows.strips)) {
     task.strips = std::min(rows.strips, strips_ - strip);
     task.col = strip * shape_.strip_stride;
-    // Tasks of the other columns form the same.
+    // Tasks of other columns would store the same values.
     task.low_rank.stored = strip == 0 ? shape_.low_rank.stored : nullptr;
     amx::run_tiles(task, workspace);
     task.rows_packed = stay_packed;

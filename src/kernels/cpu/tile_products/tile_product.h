@@ -1,5 +1,5 @@
-// Products of the rows of groups with the groups' weights on AMX: one pass over tasks of all groups, whose sums are
-// finished while they are in the first-level cache (expert_tiles.h).
+// Products of the rows of groups with the groups' weights on AMX: one pass over tasks of all groups, whose accumulators
+// are finished while they are in the first-level cache (expert_tiles.h).
 #pragma once
 
 #include <atomic>
@@ -15,7 +15,7 @@ namespace hone::cpu {
 
 /// The rows x Aᵀ or dy B of all adapters, [R, J].
 struct TileLowRank {
-  Tensor rows;         ///< undefined where there are no adapters, or nobody else reads it
+  Tensor rows;         ///< undefined without adapters, or if it is not read elsewhere
   bool formed = true;  ///< else the product forms and stores it: not where an
                        ///< adapter drops features
 };
@@ -29,7 +29,7 @@ struct TileFactor {
   int64_t columns() const { return weight.payload.shape[columns_first ? 1 : 2]; }
   int64_t depth() const { return weight.payload.shape[columns_first ? 2 : 1]; }
   amx::Operand operand(int64_t e) const;
-  /// Of each adapter what joins the columns of C with its ranks, or k with them.
+  /// Of each adapter, the factor that joins its ranks with the columns of C, or with k.
   std::vector<amx::LowRankFactor> low_rank(int64_t e, bool joins_columns) const;
 };
 

@@ -76,7 +76,7 @@ struct GatedGrad {
   int64_t rows, intermediate;
 };
 
-/// A warp for each row, so that the sum over i needs no shared memory and has one order.
+/// A warp per row, so that the sum over i needs no shared memory and has one order.
 template <class T, class D, int kWidth>
 __global__ void __launch_bounds__(kThreads) gated_grad_kernel(GatedGrad<T, D> g) {
   const int64_t r = int64_t{blockIdx.x} * kWarps + threadIdx.x / 32;

@@ -1,5 +1,5 @@
-// The activation between the two products of an expert, silu(gate) · up, and its gradient: row by row, for products
-// that do not form them themselves. CUDA only.
+// The activation between the two products of an expert, silu(gate) · up, and its gradient: row by row, after products
+// that have no such epilogue. CUDA only.
 #pragma once
 
 #include "core/context.h"

@@ -18,9 +18,9 @@ struct RowGroups {
 
 /// For row r of group e, with a(r) = a_rows[r] (or r where a_rows is undefined):
 ///   c[r, n] = Σ_k a[a(r), k] · w(e)[n, k] + Σ_j extra_a[r, j] · extra_w(e)[n, j]
-/// where w(e)[n, k] = w[e, n, k], or w[e, k, n] with w_transposed. float32 sums, rounded once to the dtype of c.
-/// bfloat16 (wgmma on Hopper, mma.sync from 8.0 on) or float32 (FMA, never tf32) throughout, all operands of one dtype.
-/// The extra product is a low-rank adapter beside the base product; it costs one more step along k.
+/// where w(e)[n, k] = w[e, n, k], or w[e, k, n] with w_transposed. Float32 accumulators, rounded once to the dtype of
+/// c. bfloat16 (wgmma on Hopper, mma.sync from 8.0 on) or float32 (FMA, never tf32); all operands have one dtype. The
+/// extra product is a low-rank adapter; it adds steps along k to the base product.
 struct GroupedGemmArgs {
   RowGroups groups;
   Tensor a;            ///< [·, K]
@@ -41,7 +41,7 @@ void grouped_gemm(const Context& context, const GroupedGemmArgs& args);
 ///   act[i]       = silu(g) · u
 ///   dweights[c]  = Σ_i dact[i] · act[i]               fixed order
 ///   dh[r, i]     = s · dact[i] · u · dsilu(g),  dh[r, I + i] = s · dact[i] · silu(g)
-///   scaled_act[r, i] = s · act[i]                      the left factor of dw
+///   scaled_act[r, i] = s · act[i]                      the left operand of dw
 struct GroupedDswigluArgs {
   RowGroups groups;
   Tensor token, assignment;           ///< i32 [R]

@@ -1,3 +1,5 @@
+// The entry of the grouped products: the best tier that takes the arguments, else float32 FMA tiles
+// (grouped_tiles_cuda.h), which are the oracle of the others.
 #include "core/cuda_launch.h"
 #include "kernels/cuda/grouped_gemm/gated_rows_cuda.h"
 #include "kernels/cuda/grouped_gemm/grouped_gemm_hopper.h"

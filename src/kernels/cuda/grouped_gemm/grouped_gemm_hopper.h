@@ -1,5 +1,5 @@
-// The products of grouped_gemm.h in bfloat16 on Hopper: wgmma fed by TMA, persistent blocks over the tiles of all
-// groups. Each has a predicate; what it refuses goes to the general kernels. CUDA only.
+// The products of grouped_gemm.h in bfloat16 on Hopper: wgmma fed by TMA, persistent CTAs over the tiles of all groups.
+// Each has a predicate; arguments that it refuses go to the general kernels. CUDA only.
 #pragma once
 
 #include "kernels/cuda/grouped_gemm/grouped_gemm.h"
@@ -12,7 +12,7 @@ bool hopper_can_run(const Context& context, const GroupedGemmArgs& args);
 bool hopper_can_run(const Context& context, const GroupedDswigluArgs& args);
 bool hopper_can_run(const Context& context, const GroupedWgradArgs& args);
 
-/// Both passes, dry or not, must take the same path: the predicates depend on shapes, types and the device alone.
+/// A dry pass must take the same path as a real one: predicates depend on shapes, types and the device alone.
 void grouped_gemm_hopper(const Context& context, const GroupedGemmArgs& args);
 void grouped_dswiglu_hopper(const Context& context, const GroupedDswigluArgs& args);
 void grouped_wgrad_hopper(const Context& context, const GroupedWgradArgs& args);

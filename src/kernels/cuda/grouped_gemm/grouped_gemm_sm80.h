@@ -1,5 +1,5 @@
-// The products of grouped_gemm.h in bfloat16 by mma.sync, fed by cp.async: tier sm80. Each has a predicate; what it
-// refuses goes to the general kernels. CUDA only.
+// The products of grouped_gemm.h in bfloat16 by mma.sync, fed by cp.async: tier sm80. Each has a predicate; arguments
+// that it refuses go to the general kernels. CUDA only.
 #pragma once
 
 #include "kernels/cuda/grouped_gemm/grouped_gemm.h"

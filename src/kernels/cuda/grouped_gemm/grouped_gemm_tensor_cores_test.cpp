@@ -1,5 +1,5 @@
-// Shapes that stress how the kernels of tensor cores cut and pass on their work: many tiles for each CTA, borders of
-// tiles in groups, factors that end within a step. grouped_gemm_test.cpp has the small shapes of all kernels.
+// Shapes that stress the pipelines of the tensor-core kernels: many tiles per CTA, tile borders within groups, operands
+// that end within a step. grouped_gemm_test.cpp has the small shapes of all kernels.
 #include <cmath>
 #include <cstring>
 #include <numeric>

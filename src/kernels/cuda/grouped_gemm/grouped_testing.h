@@ -1,4 +1,4 @@
-// What tests of grouped products share: matrices on the device and in float64, groups of rows, and error bounds.
+// Shared by the tests of grouped products: matrices on the device and in float64, groups of rows, and error bounds.
 #pragma once
 
 #include <cmath>
@@ -26,7 +26,7 @@ class GroupedMatrix {
       copy_from_host(tensor_, converted.data(), converted.size() * sizeof(T));
     });
   }
-  /// NaN, so that what is not written shows.
+  /// NaN, so that elements that are not written fail the test.
   static GroupedMatrix unwritten(Shape shape, DType dtype) {
     return {shape, Values(static_cast<size_t>(shape.numel()), std::nan("")), dtype};
   }

@@ -1,5 +1,5 @@
 // Tiles of products over groups of rows, on any GPU: operands pass through shared memory as float32, and float32
-// multiply-adds sum them in rising order of the inner index. Included by *_cuda.cu only.
+// multiply-adds accumulate in rising order of k. Included by *_cuda.cu only.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -10,8 +10,8 @@
 
 namespace hone::cuda {
 
-constexpr int kTile = 64;       // rows and columns of c that a block computes
-constexpr int kTileDepth = 16;  // of the inner dimension, at once in shared memory
+constexpr int kTile = 64;       // rows and columns of c that a CTA computes
+constexpr int kTileDepth = 16;  // of k, at once in shared memory
 constexpr int kTileThreads = 256;
 
 /// Element (i, d), i along an edge of the tile and d along the inner dimension, is data[I · stride + D · depth_stride],
@@ -25,7 +25,7 @@ struct TileOperand {
   int64_t count = 0;  ///< i < count
 };
 
-/// Rows [begin, end) of a group that a block works on; empty for blocks beyond the last tile.
+/// Rows [begin, end) of a group that a CTA works on; empty for CTAs beyond the last tile.
 struct GroupTile {
   int64_t begin = 0, end = 0;
   int group = -1;
@@ -36,7 +36,7 @@ inline int64_t max_group_tiles(int64_t rows, int64_t groups, int64_t rows_per_ti
   return rows / rows_per_tile + (rows < groups ? rows : groups);
 }
 
-/// Tile `tile` when every group is cut into tiles of kRows rows, groups in order. All threads of the block call it.
+/// Tile `tile` when every group is cut into tiles of kRows rows, groups in order. All threads of the CTA call it.
 template <int kRows>
 __device__ inline GroupTile find_group_tile(const int64_t* offsets, int groups, int64_t tile) {
   __shared__ GroupTile found;

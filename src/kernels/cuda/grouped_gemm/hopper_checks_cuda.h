@@ -1,7 +1,7 @@
-// What the Hopper kernels of grouped products ask of tensors.
+// Which tensors the Hopper kernels of grouped products take.
 #pragma once
 
-// For other targets than sm_90a the kernels are empty, and what only they call is unused.
+// For targets other than sm_90a the kernels are empty and their helpers unused.
 #pragma nv_diag_suppress 177
 
 #include <cstdint>

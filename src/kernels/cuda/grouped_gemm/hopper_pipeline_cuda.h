@@ -1,6 +1,13 @@
-// The ring of stages through which tiles of the factors reach wgmma, and the products over it. A block has three
-// warpgroups: two multiply, in turns, each a whole tile, so that one writes its results while the other keeps the
-// tensor cores busy; one loads. Included by *_cuda.cu only.
+// The main loop of Hopper's grouped products: a ring of 5 stages in shared memory, filled by one producer warpgroup and
+// read by two consumer warpgroups, which take whole tiles alternately: one multiplies while the other is in its
+// epilogue. Included by *_cuda.cu only.
+//
+// A stage is 64 of k: 128 rows of A and 192 columns of B, 40 KB, of which the other CTA of the cluster multicasts half
+// of B. Shared memory: 5 stages, 16 KB of strips for epilogues, barriers and the list of tiles, 217 KB and 8 bytes a
+// group. Registers: 232 a consumer thread, of which 192 are accumulators, and 40 a producer thread.
+//
+// Four stages were as fast as five; a sixth does not fit. Tiles of 256 columns would need 256 accumulators a thread.
+// What each product reaches is in its own file; docs/kernels.md walks through all of it.
 #pragma once
 
 #include <algorithm>
@@ -14,24 +21,24 @@
 namespace hone::cuda::sm90 {
 
 constexpr int kThreads = 384;
-constexpr int kConsumers = 2;  // warpgroups 0 and 1; the loading one is warpgroup 2
+constexpr int kConsumers = 2;  // warpgroups 0 and 1; the producer is warpgroup 2
 constexpr int kConsumerRegisters = 232, kProducerRegisters = 40;
 
 constexpr int kStages = 5;
 constexpr int kLineBlockBytes = 64 * 128;  // 64 lines of 128 bytes
 constexpr int kABytes = kTileM * kTileK * 2, kBBytes = kTileN * kTileK * 2;
 constexpr int kStageBytes = kABytes + kBBytes;
-constexpr int kStripBytes = 2048;  // for each multiplying warp to rearrange its results
+constexpr int kStripBytes = 2048;  // of each consumer warp, to rearrange its results
 constexpr int kStripsBytes = kConsumers * 4 * kStripBytes;
 constexpr int kBarrierBytes = (2 * kStages + kConsumers) * 8;
 
-/// Shared memory of a block: stages (aligned to 1024), strips, barriers, the list of tiles.
+/// Shared memory of a CTA: stages (aligned to 1024), strips, barriers, the list of tiles.
 constexpr size_t shared_bytes(int tile_list_size) {
   return 1024 + kStages * kStageBytes + kStripsBytes + kBarrierBytes +
          sizeof(int32_t) * static_cast<size_t>(tile_list_size);
 }
 
-/// Sums of one tile in a warpgroup: two blocks of 64 rows, as Wgmma has them.
+/// Accumulators of one tile in a warpgroup: twice 64 rows, in the layout of Wgmma.
 template <int kColumns>
 using WarpgroupSums = float[2][kColumns / 2];
 
@@ -48,25 +55,25 @@ struct SharedMemory {
   }
   __device__ uint32_t a(int stage) const { return stages + static_cast<uint32_t>(stage * kStageBytes); }
   __device__ uint32_t b(int stage) const { return a(stage) + kABytes; }
-  /// The stage holds both factors.
+  /// The stage holds both operands.
   __device__ uint32_t full(int stage) const { return barriers + static_cast<uint32_t>(8 * stage); }
-  /// Both blocks of the pair have used the stage: B goes to both at once.
+  /// Both CTAs of the pair have read the stage: B is multicast to both.
   __device__ uint32_t empty(int stage) const { return full(stage) + 8 * kStages; }
 
-  /// The multiplying warpgroup may take its next tile: the other has seen all stages of the one before. Without it a
-  /// wait for a stage could miss a whole phase, and return with the tile of another warpgroup.
+  /// The consumer may take its next tile: the other one has seen all stages of the tile before. Without this barrier, a
+  /// wait for a stage could miss a whole phase and return with a stage of the other consumer's tile.
   __device__ uint32_t turn(int warpgroup) const { return full(2 * kStages + warpgroup); }
 
   /// One thread; a cluster_sync follows.
   __device__ void init_barriers(uint32_t producer_arrivals) const {
     for (int stage = 0; stage < kStages; ++stage) {
       barrier_init(full(stage), producer_arrivals);
-      barrier_init(empty(stage), 2 * 4);  // the warps of one warpgroup in each block of the pair
+      barrier_init(empty(stage), 2 * 4);  // the warps of one warpgroup in each CTA of the pair
     }
     for (int warpgroup = 0; warpgroup < kConsumers; ++warpgroup) barrier_init(turn(warpgroup), 4);  // warps
     barrier_init_done();
   }
-  /// All lanes of a multiplying warp.
+  /// All lanes of a consumer warp.
   __device__ void release(int stage) const {
     const uint32_t lane = threadIdx.x % 32;
     __syncwarp();
@@ -74,7 +81,7 @@ struct SharedMemory {
   }
 };
 
-/// Steps of 16 along k: how far a factor's address moves, in the units of its descriptor.
+/// How far an operand's address moves for 16 of k, in the units of its descriptor.
 template <bool kColumns>
 constexpr uint64_t kNext16 = (kColumns ? 16 * 128 : 32) / 16;
 
@@ -90,17 +97,17 @@ __device__ inline void multiply_16(float (&sums)[2][kSums], uint64_t a, uint64_t
   }
 }
 
-/// The order in which warpgroups take tiles.
+/// The order in which consumers take tiles.
 class Turns {
  public:
   __device__ Turns(const SharedMemory& shared, int warpgroup) : shared_(shared), warpgroup_(warpgroup) {}
 
-  /// Before the first stage of a tile; the first warpgroup need not wait for its first.
+  /// Before the first stage of a tile. Warpgroup 0 does not wait for its first tile.
   __device__ void wait() {
     barrier_wait(shared_.turn(warpgroup_), phase_ ^ static_cast<uint32_t>(warpgroup_ == 0));
     phase_ ^= 1;
   }
-  /// When the last stage of the tile has come.
+  /// When the last stage of the tile has arrived.
   __device__ void pass() const {
     __syncwarp();
     if (threadIdx.x % 32 == 0) barrier_arrive(shared_.turn((warpgroup_ + 1) % kConsumers));
@@ -112,8 +119,8 @@ class Turns {
   uint32_t phase_ = 0;
 };
 
-/// sums (+)= the product of `steps` stages; the sums start at zero where `fresh`. Besides, prepare(stage, step) may
-/// change a stage that has come, and last() is called when all have.
+/// Accumulates the product of `steps` stages, from zero if `fresh`. `besides.prepare(stage, step)` may change a stage
+/// that has arrived; `besides.last()` is called when all have.
 template <int kBlocks, int kN, bool kAColumns, bool kBColumns, int kSums, class Besides>
 __device__ inline void multiply(float (&sums)[2][kSums], const SharedMemory& shared, RingPosition<kStages>& at,
                                 int steps, bool fresh, const Besides& besides) {
@@ -144,11 +151,11 @@ __device__ inline void multiply(float (&sums)[2][kSums], const SharedMemory& sha
   if (steps > 0) shared.release(previous);
 }
 
-/// The same of a tile with `rows` by `columns` of use: less work for the same sums.
+/// The same for a tile of which `rows` x `columns` are used: fewer or narrower wgmma, with the same bits.
 template <bool kAColumns, bool kBColumns, int kSums, class Besides>
 __device__ inline void multiply_tile(float (&sums)[2][kSums], const SharedMemory& shared, RingPosition<kStages>& at,
                                      int steps, int rows, int columns, const Besides& besides) {
-  if (rows == 0) {  // the stages pass all the same, for this block loads half of B for the other
+  if (rows == 0) {  // stages still pass: this CTA loads half of B for the other
     for (int step = 0; step < steps; ++step) {
       barrier_wait(shared.full(at.stage), at.phase);
       shared.release(at.stage);
@@ -170,7 +177,7 @@ __device__ inline void multiply_tile(float (&sums)[2][kSums], const SharedMemory
   }
 }
 
-/// How many pairs of blocks of a kernel run at one time, found once for each kernel.
+/// How many clusters of a kernel run at one time, queried once per kernel.
 class PairCounts {
  public:
   int of(const void* kernel, const cudaLaunchConfig_t& config) {
@@ -185,7 +192,7 @@ class PairCounts {
   std::map<const void*, int> counts_;
 };
 
-/// Launches a kernel of persistent pairs of blocks for at most `tiles` tiles of pairs.
+/// Launches a kernel of persistent clusters for at most `tiles` pair tiles.
 template <class... Parameters>
 void launch_pairs(const Context& context, const char* doing, void (*kernel)(Parameters...), int tile_list_size,
                   int64_t tiles, const Parameters&... parameters) {

@@ -1,5 +1,5 @@
-// The products whose rows are sorted by group, C = A · Bᵀ (+ extra): loading, multiplying, and an epilogue that a
-// kernel chooses. Included by *_cuda.cu only.
+// The products whose rows are sorted by group, C = A · Bᵀ (+ extra), on Hopper: the producer, the consumers, and an
+// epilogue as template parameter. Included by *_cuda.cu only.
 #pragma once
 
 #include "kernels/cuda/grouped_gemm/grouped_gemm.h"
@@ -7,7 +7,7 @@
 
 namespace hone::cuda::sm90 {
 
-/// The factors. A's rows come by TMA, or where a_rows is given by cp.async: TMA on Hopper cannot gather rows.
+/// The operands. TMA loads the rows of A, or cp.async if a_rows is given: TMA on Hopper cannot gather rows.
 struct ProductFactors {
   CUtensorMap a, w, extra_a, extra_w;
   const int64_t* offsets = nullptr;
@@ -16,8 +16,8 @@ struct ProductFactors {
   int groups = 0;
   int n = 0, k = 0, extra_k = 0;
   int k_steps = 0, extra_steps = 0;
-  /// A tile of kTileN columns is two halves, of each of which it has tile_columns / 2 consecutive columns: the second
-  /// begins half_distance after the first. So one tile can have matching columns of gate and up.
+  /// A tile of kTileN columns consists of two halves of consecutive columns; the second begins half_distance after the
+  /// first. So one tile can hold matching columns of gate and up.
   int n_tiles = 0, tile_columns = 0, half_distance = 0;
 
   __device__ int first_column(const PairTile& tile) const { return tile.n_tile * tile_columns; }
@@ -25,8 +25,8 @@ struct ProductFactors {
 
 constexpr int kHalfN = kTileN / 2;
 
-/// The loading warpgroup: fills stages with 64 elements along k of A (this block's rows) and of B (half of it for both
-/// blocks of the pair; the other block loads the other half).
+/// The producer warpgroup: fills stages with 64 of k of A (this CTA's rows) and of B (one half, multicast to both CTAs
+/// of the pair; the other CTA loads the other half).
 template <bool kBColumns, int kColumns>
 class ProductLoader {
  public:
@@ -61,7 +61,7 @@ class ProductLoader {
   __device__ static int blocks(const PairTile& tile) { return (tile.m_count + kBlockM - 1) / kBlockM; }
 
   __device__ void load(const PairTile& tile, int k, bool gather) {
-    // By columns only those of the tile come; by rows always two halves of kHalfN.
+    // MN-major: the columns of the tile alone. K-major: always two halves of kHalfN.
     constexpr int kBytes = kBColumns ? kColumns * kTileK * 2 : kBBytes;
     expect_and_load_a(f_.a, tile, k, gather ? 0 : blocks(tile), kBytes);
     if constexpr (kBColumns) {
@@ -96,8 +96,8 @@ class ProductLoader {
     });
   }
 
-  /// Calls load(half, copy) for this block's half of B if the pair shares it, else for both halves; copy(map, column,
-  /// row, to) brings a box of the tile's group to an offset in B.
+  /// Calls load(half, copy) for this CTA's half of B if the pair shares B, else for both halves; copy(map, column, row,
+  /// to) copies a box of the tile's group to an offset in B.
   template <class Load>
   __device__ void load_halves(const PairTile& tile, Load load) {
     const uint32_t full = shared_.full(at_.stage), b = shared_.b(at_.stage);
@@ -161,8 +161,8 @@ struct PassTurn {
   }
 };
 
-/// Each multiplying warpgroup calls Epilogue(args, factors).write(sums, tile, strip) for its tiles, which have
-/// Epilogue::kColumns columns; `strip` is kStripBytes of shared memory for each warp.
+/// Each consumer calls Epilogue(args, operands).write(accumulators, tile, strip) for its tiles, which have
+/// Epilogue::kColumns columns; `strip` is kStripBytes of shared memory per warp.
 template <bool kBColumns, class Epilogue>
 __global__ void __launch_bounds__(kThreads, 1) grouped_product(const __grid_constant__ ProductFactors factors,
                                                                const __grid_constant__ typename Epilogue::Args args) {
@@ -172,7 +172,7 @@ __global__ void __launch_bounds__(kThreads, 1) grouped_product(const __grid_cons
   const int rank = static_cast<int>(cluster_rank());
   const int warpgroup = static_cast<int>(threadIdx.x) / 128;
   const bool gathered = factors.a_rows != nullptr;
-  // One arrival for what TMA brings, and one for each thread that gathers.
+  // One arrival for TMA, and one for each thread that gathers.
   if (threadIdx.x == 0) shared.init_barriers(gathered ? 1 + 128 : 1);
   RowTiles tiles(shared.tile_list, factors.offsets, factors.groups, factors.n_tiles, rank);
   cluster_sync();
@@ -206,12 +206,12 @@ __global__ void __launch_bounds__(kThreads, 1) grouped_product(const __grid_cons
       if (tile.m_count > 0) Epilogue(args, factors).write(sums, tile, strip);
     }
   }
-  cluster_sync();  // a block may be written to by the other until here
+  cluster_sync();  // until here the other CTA may write to this one's memory
 #endif
 }
 
-/// Of K-major weights a tile has two halves of rows, `half_distance` apart; where the halves are gate and up, a tile
-/// has kHalfN columns of each.
+/// With K-major weights a tile has two halves of their rows, `half_distance` apart; if these are gate and up, it has
+/// kHalfN columns of each.
 inline ProductFactors product_factors(const RowGroups& groups, const Tensor& a, const Tensor& a_rows, const Tensor& w,
                                       bool w_transposed, const Tensor& extra_a, const Tensor& extra_w, bool halves,
                                       int columns_of_tile = kTileN) {

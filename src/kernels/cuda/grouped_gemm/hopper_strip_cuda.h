@@ -1,5 +1,5 @@
-// How sums leave the registers of a warp: 16 rows by 32 columns at a time through its strip of shared memory, so that
-// threads read and write 16 bytes of a row. Included by *_cuda.cu only.
+// How accumulators leave the registers of a warp: 16 rows by 32 columns at a time through its strip of shared memory,
+// an epilogue staging buffer, so that threads read and write 16 bytes of a row. Included by *_cuda.cu only.
 #pragma once
 
 #include "core/cuda_launch.h"
@@ -11,20 +11,20 @@ namespace hone::cuda::sm90 {
 constexpr int kStripRows = 16, kStripColumns = 32;
 constexpr uint32_t kStripPartBytes = kStripRows * kStripColumns * 2;
 
-/// Packed pairs of bfloat16 as matrices have them (kernels/cuda/sm90/tma_cuda.h): matrices [0, 4) are columns [0, 16),
-/// rows [0, 8) then [8, 16) of columns [0, 8), and so on.
+/// Packed pairs of bfloat16 in the layout of ldmatrix and stmatrix (kernels/cuda/sm90/tma_cuda.h): matrices [0, 4) are
+/// columns [0, 16), rows [0, 8) then [8, 16) of columns [0, 8), and so on.
 struct StripFragment {
   uint32_t pairs[2][4];
 };
 
-/// The 16-byte unit u of row r; 8 rows of one unit, and the 4 units of 2 rows, are in different banks.
+/// Address of 16-byte unit u of row r: 8 rows of one unit, and the 4 units of 2 rows, lie in different banks.
 __device__ inline uint32_t strip_unit(uint32_t strip, int row, int unit) {
   return strip + static_cast<uint32_t>(row * 64 + ((unit ^ (row / 2 % 4)) * 16));
 }
 
 __device__ inline int lane_index() { return static_cast<int>(threadIdx.x) % 32; }
 
-/// Registers to shared memory and back, 16 columns at a time; __syncwarp between threads that meet is the caller's.
+/// Registers to shared memory and back, 16 columns at a time; the caller calls __syncwarp between writes and reads.
 __device__ inline void put_half(uint32_t strip, int half, const uint32_t (&pairs)[4]) {
   stmatrix_x4(strip_unit(strip, lane_index() % 16, lane_index() / 16 + 2 * half), pairs);
 }
@@ -59,7 +59,7 @@ __device__ inline void strip_to_memory(uint32_t strip, const StripTarget& target
                  : "r"(strip_unit(strip, row, unit))
                  : "memory");
     if (row < target.rows && unit * 8 < target.columns) {
-      // As one instruction: left to itself the compiler splits some. Nothing reads it soon (cs).
+      // As one instruction: the compiler splits some on its own. Nothing reads the result soon (cs).
       asm volatile(
           "st.global.cs.v4.u32 [%0], {%1, %2, %3, %4};\n" ::"l"(target.first + row * target.row_stride + unit * 8),
           "r"(value.x), "r"(value.y), "r"(value.z), "r"(value.w)
@@ -67,7 +67,7 @@ __device__ inline void strip_to_memory(uint32_t strip, const StripTarget& target
     }
   }
 }
-/// What does not exist reads as zero.
+/// Zeros where no element exists.
 __device__ inline void load_strip(const StripSource& source, uint4 (&values)[2]) {
 #pragma unroll
   for (int i = 0; i < 2; ++i) {
@@ -91,7 +91,7 @@ __device__ inline void put_strip(uint32_t strip, const uint4 (&values)[2]) {
   }
 }
 
-/// Sums [16 kPart, 16 kPart + 16) of a thread, which are columns [32 kPart, 32 kPart + 32) of its warp, rounded.
+/// Accumulators [16 part, 16 part + 16) of a thread, which are columns [32 part, 32 part + 32) of its warp, rounded.
 template <int kSize>
 __device__ inline StripFragment round_sums(const float (&sums)[kSize], int part) {
   StripFragment fragment;

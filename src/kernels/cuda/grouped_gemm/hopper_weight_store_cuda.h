@@ -1,6 +1,6 @@
-// How the sums of a weight gradient leave the registers of a warp: 16 rows by 32 columns at a time through its strip of
-// shared memory, as float32, so that threads write 4 neighbouring elements and warps whole lines, or transposed halves
-// of lines. Included by *_cuda.cu only.
+// How the accumulators of a weight gradient leave the registers of a warp: 16 rows by 32 columns at a time through its
+// strip of shared memory, as float32, so that threads write 4 neighbouring elements and warps whole lines, or half
+// lines if transposed. Included by *_cuda.cu only.
 #pragma once
 
 #include "kernels/cuda/sm90/wgmma_cuda.h"
@@ -8,8 +8,9 @@
 namespace hone::cuda::sm90 {
 
 /// 16 rows p by 32 columns s of float32 in 2048 bytes, aligned to 1024. A line of 128 bytes has the columns of row p,
-/// or, transposed, the rows of columns s and s + 16. The order of a line's 16-byte units is such that neither way
-/// meets a bank twice. Addresses differ by constants in bits of their own: few registers are left beside the sums.
+/// or, transposed, the rows of columns s and s + 16. The 16-byte units of a line are permuted so that neither direction
+/// has bank conflicts. Addresses differ by constants in separate bits, since few registers are left beside the
+/// accumulators.
 template <bool kTransposed>
 class WeightStrip {
  public:
@@ -28,7 +29,7 @@ class WeightStrip {
                                 : address(row, pair / 2) + static_cast<uint32_t>(pair % 2 * 8));
   }
 
-  /// Sums [16 part, 16 part + 16) of a thread, which are columns [32 part, 32 part + 32) of its warp.
+  /// Accumulators [16 part, 16 part + 16) of a thread, which are columns [32 part, 32 part + 32) of its warp.
   template <int kSize>
   __device__ void put(const float (&sums)[kSize], int part) const {
 #pragma unroll
@@ -73,8 +74,8 @@ class WeightStrip {
   uint32_t put_, get_;
 };
 
-/// Four neighbouring elements of a gradient become the values. Nothing reads them soon: they should not take the place
-/// of factors in L2.
+/// Overwrites four neighbouring elements of a gradient. Nothing reads them soon, so they should not displace operands
+/// in L2.
 struct OverwriteWeights {
   __device__ void operator()(float* to, const float4& v) const {
     asm volatile("st.global.cs.v4.f32 [%0], {%1, %2, %3, %4};\n" ::"l"(to), "f"(v.x), "f"(v.y), "f"(v.z), "f"(v.w)
@@ -86,8 +87,8 @@ struct OverwriteWeights {
   }
 };
 
-/// They grow by the values. Each element is added to once, so that the order of threads does not show; nothing waits
-/// for what was there.
+/// Adds to four elements. Each is added to once, so results do not depend on the order of threads, and no thread waits
+/// for the old value.
 struct AddToWeights {
   __device__ void operator()(float* to, const float4& v) const {
     asm volatile("red.global.add.v4.f32 [%0], {%1, %2, %3, %4};\n" ::"l"(to), "f"(v.x), "f"(v.y), "f"(v.z), "f"(v.w)

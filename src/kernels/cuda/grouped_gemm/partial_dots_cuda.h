@@ -1,4 +1,4 @@
-// The last step of a sum along rows that several tiles share, in a fixed order. CUDA only.
+// The last step of a sum along rows to which several tiles contribute, in a fixed order. CUDA only.
 #pragma once
 
 #include "core/context.h"

@@ -1,5 +1,5 @@
-// How accumulators of tier sm80 reach device memory: rounded, and through the four lanes of a row, so that each lane
-// reads and writes 16 bytes and a warp whole sectors. Included by *_cuda.cu only.
+// How accumulators of tier sm80 reach device memory: rounded, and exchanged among the four lanes of a row, so that each
+// lane writes 16 bytes and a warp whole sectors. Included by *_cuda.cu only.
 #pragma once
 
 #include "kernels/cuda/sm80/product_cuda.h"
@@ -24,7 +24,8 @@ __device__ inline void store_quad(__nv_bfloat16* to, uint32_t (&packed)[4], bool
   transpose_quad(packed);
   if (exists) *reinterpret_cast<uint4*>(to + quad_column()) = {packed[0], packed[1], packed[2], packed[3]};
 }
-/// Zeros where they do not exist. Before transpose_quad a lane has 8 neighbours, after it pairs as sums have them.
+/// Zeros where they do not exist. Before transpose_quad a lane holds 8 neighbours, after it pairs in the accumulators'
+/// layout.
 __device__ inline void load_quad(uint32_t (&packed)[4], const __nv_bfloat16* from, bool exists) {
   uint4 v = {};
   if (exists) v = *reinterpret_cast<const uint4*>(from + quad_column());

@@ -1,5 +1,5 @@
-// The products whose rows are sorted by group, C = A · Bᵀ (+ extra), on tier sm80: loading, and the kernel, of which an
-// operation chooses the epilogue. Included by *_cuda.cu only.
+// The products whose rows are sorted by group, C = A · Bᵀ (+ extra), on tier sm80: the loader, and the kernel with an
+// epilogue as template parameter. Included by *_cuda.cu only.
 #pragma once
 
 #include <algorithm>
@@ -35,8 +35,8 @@ __device__ inline int column_of(const ProductFactors& f, int n_tile, int j) {
   }
 }
 
-/// Loads stages in the order of the CTA's tiles. What the next step needs besides (its tile, rows of a gathered
-/// operand) is asked for one step ahead.
+/// Loads stages in the order of the CTA's tiles. The next step's tile and the rows of a gathered operand are read one
+/// step ahead.
 template <class Shape, bool kWMnMajor, bool kHalves>
 class ProductLoader {
  public:
@@ -137,7 +137,7 @@ class ProductLoader {
   int rows_[kAPasses];
 };
 
-/// Epilogue(args, factors).write(sums, tile) gets 64 x 64 of a tile's sums in each warp.
+/// Each warp calls Epilogue(args, operands).write(accumulators, tile) for its 64 x 64 of a tile.
 template <class Shape, bool kWMnMajor, class Epilogue>
 __global__ void __launch_bounds__(kProductThreads, 1)
     grouped_product(const __grid_constant__ ProductFactors f, const __grid_constant__ typename Epilogue::Args args) {

@@ -1,4 +1,4 @@
-// Which tiles a CTA of tier sm80 computes. Every thread walks the same list, found from the groups' borders in device
+// Which tiles a CTA of tier sm80 computes. Every thread walks the same list, derived from the groups' offsets in device
 // memory. Included by *_cuda.cu only.
 #pragma once
 

@@ -1,5 +1,5 @@
 // low_rank: products with a thin matrix [T, r], as adapters have them. They are bound by reading or writing the wide
-// matrix [T, N] once. Tensor-level launchers that CUDA ops share; included by *_cuda.cu only.
+// matrix [T, N] once. Launchers on tensors that CUDA ops share; included by *_cuda.cu only.
 #pragma once
 
 #include "core/context.h"

@@ -8,7 +8,7 @@ namespace hone::cuda {
 
 namespace {
 
-/// A block is 64 columns and a part of the rows, of which a warp takes 16 at a time; a row is read 128 bytes at a time.
+/// A CTA computes 64 columns over a part of the rows, 16 rows a warp at a time; a row is read 128 bytes at a time.
 constexpr int kThreads = 256;
 constexpr int kWarps = kThreads / 32;
 constexpr int kBlockColumns = 64;
@@ -95,7 +95,7 @@ __global__ void __launch_bounds__(kThreads, 2) factor_kernel(FactorKernel k) {
     }
   }
   if (warp != 0) return;
-    // Column n of the tile j of products is column 8 n + j of the block.
+    // Column n of MMA tile j is column 8 n + j of the CTA.
 #pragma unroll
   for (int tile = 0; tile < kTiles; ++tile) {
 #pragma unroll

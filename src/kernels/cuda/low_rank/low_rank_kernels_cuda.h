@@ -1,8 +1,8 @@
-// What the kernels of low_rank share: tensor-core products of bfloat16 fragments that are loaded 16 bytes a thread, and
-// dropout on them.
+// Shared by the kernels of low_rank: tensor-core products of bfloat16 fragments that are loaded 16 bytes a thread, with
+// dropout.
 //
-// mma.m16n8k16 gives a thread four elements of k that are not neighbours, but a sum does not mind the order of its
-// terms: the kernels number k so that what a thread needs lies together in memory, alike for both operands.
+// mma.m16n8k16 wants four elements of k from a thread that are not neighbours. Since both operands may permute k alike,
+// the kernels number k so that a thread's elements are contiguous in memory.
 #pragma once
 
 #include "core/cuda_launch.h"
@@ -37,8 +37,8 @@ struct LowRankShape {
   int rank = 0;
 };
 
-/// True if the tensor-core kernels take the product. Where features are dropped they beat cuBLAS, which needs passes of
-/// their own for that.
+/// True if the tensor-core kernels take the product. With dropout they beat cuBLAS, which would need passes of its own
+/// to drop features.
 inline bool low_rank_kernels_fit(const Context& context, const Tensor& wide, int64_t rank, int64_t most_ranks) {
   return kernel_tiers(context).low_rank == Tier::kSm80 && wide.dtype == DType::kBF16 && wide.shape[1] % 8 == 0 &&
          wide.shape[1] <= INT32_MAX / 2 && wide.numel() > 0 && rank <= most_ranks && rank > 0;
@@ -77,7 +77,7 @@ __device__ inline MaskRow mask_row(const RowMask& mask, int64_t row) {
   return {mask.samples[row], mask.positions[row]};
 }
 
-/// Bits of the kept ones of the features column … column + 7 (a multiple of 4).
+/// Bits of the kept features among column … column + 7 (a multiple of 4).
 __device__ inline uint4 keep_bits(const RowMask& mask, uint64_t key, const MaskRow& row, int column) {
   const uint32_t kept_from = lora_kept_from(mask.probability);
   const auto group = static_cast<uint32_t>(column / 4);

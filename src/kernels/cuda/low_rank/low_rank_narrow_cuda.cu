@@ -16,8 +16,8 @@ __global__ void pad_factor_kernel(const From* from, int64_t row_stride, int64_t 
                      : __float2bfloat16_rn(0.0f);
 }
 
-/// A block is 64 rows; a warp is 32 of them and every fourth group of 32 columns, so that a row is read 256 bytes at a
-/// time. The two halves of the rows read the factor together, which leaves its traffic to L1.
+/// A CTA has 64 rows; a warp takes 32 of them and every fourth group of 32 columns, so that a row is read 256 bytes at
+/// a time. Both halves of the rows read the same part of the factor at one time, so most of its reads hit L1.
 constexpr int kThreads = 256;
 constexpr int kRowTiles = 2;   ///< of 16 rows, in a warp
 constexpr int kRowGroups = 2;  ///< of warps

@@ -5,8 +5,8 @@ namespace hone::cuda {
 
 namespace {
 
-/// A block is 128 rows and 512 columns; a warp is 16 of the rows, of which it takes 64 columns, or 128 bytes, at a
-/// time. All warps of a block read the factor together, which leaves its traffic to L1.
+/// A CTA has 128 rows and 512 columns; a warp takes 16 of the rows, 64 columns (128 bytes) at a time. All warps read
+/// the same part of the factor at one time, so most of its reads hit L1.
 constexpr int kThreads = 256;
 constexpr int kBlockRows = kThreads / 32 * 16;
 constexpr int kBlockColumns = 512;

@@ -18,7 +18,7 @@ __global__ void add_parts_kernel(const float* parts, int64_t count, int64_t rows
   *to = alpha * value + (beta != 0.0f ? *to : 0.0f);
 }
 
-/// A block is 32 threads side by side, each with kWidth columns, and 8 of them down the rows of its part.
+/// A CTA has 32 threads across, each with kWidth columns, and 8 down the rows of its part.
 constexpr int kAcross = 32, kDown = 8;
 
 template <int kWidth, class T>

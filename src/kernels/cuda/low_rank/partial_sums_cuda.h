@@ -1,4 +1,4 @@
-// Sums over rows in two steps: blocks sum parts of the rows, then the parts are added in order. Included by *_cuda.cu
+// Sums over rows in two steps: CTAs sum parts of the rows, then the parts are added in order. Included by *_cuda.cu
 // only.
 #pragma once
 
@@ -9,8 +9,8 @@
 
 namespace hone::cuda {
 
-/// How many parts the rows are cut into, so that blocks of `block_rows` rows or more fill a GPU (some 264 blocks) where
-/// each part takes `blocks` of them. Never falls as rows grow.
+/// Number of parts of the rows, so that CTAs of at least `block_rows` rows fill a GPU (some 264 CTAs) if each part
+/// takes `blocks` of them. Does not fall as rows grow.
 inline int64_t parts_of(int64_t rows, int64_t blocks, int64_t block_rows) {
   constexpr int64_t kFull = 264;
   return std::clamp(kFull / blocks, int64_t{1}, std::max<int64_t>((rows + block_rows - 1) / block_rows, 1));

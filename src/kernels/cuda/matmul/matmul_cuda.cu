@@ -64,7 +64,7 @@ struct Product {
   }
 };
 
-/// What a call of cuBLAS needs besides pointers: plain values.
+/// The arguments of a cuBLAS call besides pointers, as plain values.
 struct Plan {
   cublasLtMatmulDescOpaque_t product;
   cublasLtMatrixLayoutOpaque_t a, b, c;
@@ -157,7 +157,7 @@ class Plans {
     cublasLtMatmulPreferenceOpaque_t preference;
     check_blas(cublasLtMatmulPreferenceInit(&preference), "choosing an algorithm");
     prefer<uint64_t>(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, libraries.workspace_bytes);
-    // Where k is split, partial sums stay float32 in the workspace and are added in order.
+    // With split k, partial sums stay float32 in the workspace and are added in order.
     prefer<uint32_t>(preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE);
     prefer(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, static_cast<uint32_t>(alignment_of(p.b.data)));
     prefer(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, static_cast<uint32_t>(alignment_of(p.a.data)));
@@ -177,7 +177,7 @@ class Plans {
   std::map<Product::Key, Plan> plans_;
 };
 
-/// One thread a group of kWidth columns.
+/// One thread per kWidth columns.
 template <int kWidth, class From, class To>
 __global__ void copy_matrix_kernel(const From* from, int64_t from_pitch, To* to, int64_t to_pitch, int64_t rows,
                                    int64_t columns) {
@@ -198,8 +198,8 @@ __global__ void copy_matrix_kernel(const From* from, int64_t from_pitch, To* to,
   *reinterpret_cast<Destination*>(to + row * to_pitch + column) = destination;
 }
 
-/// The matrix where it lies or, with another dtype or rows that start anywhere, a copy: cuBLAS has its fast kernels for
-/// rows of whole 16-byte units only.
+/// The matrix in place or, if its dtype differs or its rows are not aligned, a copy: cuBLAS has fast kernels for rows
+/// of whole 16-byte units only.
 Operand operand(const Context& context, ArenaScope& scratch, const Tensor& tensor, int64_t pitch, bool transposed,
                 DType dtype) {
   HONE_ASSERT(tensor.shape.rank() == 2);

@@ -16,7 +16,7 @@ struct Destinations {
   } list[kMaxDestinations];
 };
 
-/// Line l of a block adds chunks l, l + kLines, … of its columns; then one line adds those sums.
+/// Line l of a CTA adds chunks l, l + kLines, … of its columns; then one line adds those sums.
 __global__ void __launch_bounds__(kColumns* kLines)
     sum_kernel(const float* partial, int64_t chunks, int64_t columns, const Destinations destinations) {
   __shared__ float sums[kLines][kColumns];

@@ -1,5 +1,5 @@
-// The second half of a sum over many rows on a GPU: blocks add up chunks of rows of fixed size, and this adds up the
-// chunks, so that the result does not depend on which block runs when.
+// The second half of a sum over many rows on a GPU: CTAs sum chunks of rows of fixed size, and this adds the chunks, so
+// that the result does not depend on which CTA runs when.
 #pragma once
 
 #include <initializer_list>

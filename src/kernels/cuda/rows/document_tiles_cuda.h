@@ -1,5 +1,5 @@
-// What the general CUDA kernels of attention and cached_attention share: tiles of rows that lie in one document, and
-// float32 products of tiles in shared memory. Included by *_cuda.cu only.
+// Shared by the general CUDA kernels of attention and cached_attention: tiles of rows within one document, and float32
+// products of tiles in shared memory. Included by *_cuda.cu only.
 #pragma once
 
 #include "core/cuda_launch.h"
@@ -9,12 +9,12 @@ namespace hone::cuda {
 /// Rows of queries and of keys in a tile of scores; 16 x 16 threads hold 4 x 4 of them each.
 inline constexpr int kTileRows = 64;
 inline constexpr int kTileThreads = 256;
-/// head_dim is walked in chunks of this many.
+/// Elements of a chunk of head_dim.
 inline constexpr int kChunk = 32;
-/// Of rows in shared memory, in floats: 4 more than the row keeps 16-byte accesses aligned and their banks apart.
+/// Row stride in shared memory, in floats: a padding of 4 keeps 16-byte accesses aligned and avoids bank conflicts.
 inline constexpr int kChunkStride = kChunk + 4, kScoreStride = kTileRows + 4;
 
-/// Blocks of a grid in which each document has enough tiles of kTileRows. Tile t belongs to the last document n with
+/// CTAs of a grid in which each document has enough tiles of kTileRows. Tile t belongs to the last document n with
 /// cu_seqlens[n] / kTileRows + n <= t: these starts rise by at least the tiles that the document needs.
 inline unsigned tiles_of_documents(int64_t tokens, int64_t num_documents) {
   const int64_t tiles = tokens / kTileRows + num_documents;

@@ -19,7 +19,7 @@ struct Place {
   bool vector;
 };
 
-/// Whether a place of a tensor that starts here may be accessed at once; null does not object.
+/// Whether a place of a tensor that starts here may be accessed at once; true for null.
 template <class T>
 __device__ inline bool starts_aligned(const T* tensor) {
   return reinterpret_cast<uintptr_t>(tensor) % (kPlaceWidth * sizeof(T)) == 0;
@@ -41,7 +41,7 @@ __device__ inline void store(T* to, Place at, const float (&values)[kPlaceWidth]
   }
 }
 
-/// Rounds stochastically where that rounds at all; `shift` says which half of the random words is its own.
+/// Rounds stochastically if the type rounds at all; `shift` selects a half of the random words.
 __device__ inline void store_rounded(float* to, Place at, const float (&values)[kPlaceWidth],
                                      const std::array<uint32_t, kPlaceWidth>&, int) {
   store(to, at, values);

@@ -1,5 +1,5 @@
-// Many tensors in one launch: a table that travels as a kernel's parameter says which block works on which chunk of
-// which tensor. Hundreds of small tensors (adapters, norms) would otherwise cost a launch each.
+// Many tensors in one launch: a table, passed as a kernel parameter, says which CTA works on which chunk of which
+// tensor. Hundreds of small tensors (adapters, norms) would otherwise cost a launch each.
 #pragma once
 
 #include <cstdint>
@@ -9,13 +9,13 @@
 
 namespace hone::cuda {
 
-/// Entry is what a kernel knows of a tensor. Kernel parameters hold 4096 bytes.
+/// Entry describes a tensor to the kernel. Kernel parameters hold 4096 bytes.
 template <class Entry, int kEntries, int64_t kChunk>
 struct TensorTable {
   Entry entries[kEntries];
   uint32_t first_chunk[kEntries];
   int32_t count = 0;
-  uint32_t chunks = 0;  ///< blocks to launch
+  uint32_t chunks = 0;  ///< CTAs to launch
 
   bool full() const { return count == kEntries; }
   /// Tensors without elements take no chunk and no entry.

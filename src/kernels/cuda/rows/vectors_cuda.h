@@ -1,5 +1,5 @@
-// What memory-bound kernels move and compute with: vectors of elements that a thread loads or stores in 16-byte
-// accesses, their values as float32, and sums over a few neighbouring lanes. Included by *_cuda.cu only.
+// Building blocks of memory-bound kernels: vectors of elements that a thread loads or stores in 16-byte accesses, their
+// values as float32, and sums over a few neighbouring lanes. Included by *_cuda.cu only.
 #pragma once
 
 #include <type_traits>
@@ -9,14 +9,14 @@
 namespace hone::cuda {
 
 /// Whether whole vectors of `elements` elements may be accessed at a tensor's rows: it starts at a multiple of 16 bytes
-/// and the rows are whole vectors. Undefined tensors do not object.
+/// and the rows are whole vectors. True for undefined tensors.
 inline bool allows_vectors(const Tensor& tensor, int64_t row_elements, int64_t elements) {
   return !tensor.defined() || (reinterpret_cast<uintptr_t>(tensor.data) % 16 == 0 && row_elements % elements == 0);
 }
 
 #ifdef __CUDACC__
 
-/// kCount elements as they lie in memory. Whole words: of separate 16-bit elements each would take a register.
+/// kCount elements as they lie in memory. Whole words, since separate 16-bit elements would take a register each.
 template <class T, int kCount>
 struct alignas(kCount * sizeof(T) < 16 ? kCount * sizeof(T) : 16) Vector {
   using Word = std::conditional_t<kCount * sizeof(T) % 4 == 0, uint32_t, uint16_t>;
@@ -46,7 +46,7 @@ __device__ inline void store_vector(T* address, const Vector<T, kCount>& vector)
   }
 }
 
-/// Element i, a constant.
+/// Element i, a compile-time constant.
 template <class T, int kCount>
 __device__ inline float element(const Vector<T, kCount>& vector, int i) {
   if constexpr (sizeof(T) == 4) {

@@ -1,9 +1,9 @@
-// MMA operands in shared memory for mma.sync.m16n8k16: where their 16-byte units lie, and the fragments that ldmatrix
-// reads from them. Included by *_cuda.cu only.
+// MMA operands in shared memory for mma.sync.m16n8k16: the swizzle of their 16-byte units, and the fragments that
+// ldmatrix reads. Included by *_cuda.cu only.
 //
 // An operand is K-major (a line holds the elements of one row along k) or MN-major (a line holds the rows of one k).
-// The units of a line are permuted by the line's index: 8 lines of one unit, which one 8 x 8 matrix of ldmatrix reads,
-// and the units of one line, which cp.async writes, lie in different banks.
+// Swizzle: the units of a line are permuted by the line's index, so that one unit of 8 lines (an 8 x 8 matrix of
+// ldmatrix) and the units of one line (which cp.async writes) lie in different banks, without padding.
 #pragma once
 
 #include "kernels/cuda/ptx_cuda.h"
@@ -35,7 +35,7 @@ __device__ inline int accumulator_column() { return lane_of_warp() % 4 * 2; }
 
 /// Reads fragments of operand A (16 rows by 16 of k) or of operand B (two n-tiles: 16 columns by 16 of k, whose
 /// registers are b0, b1 of the first tile, then of the second). Lane l gives ldmatrix the address of row l % 8 of its
-/// matrix l / 8; what depends on the lane alone is computed once.
+/// matrix l / 8; the lane's part of the address is computed once.
 template <class Lines, bool kMnMajor, bool kIsA>
 class FragmentReader {
  public:

@@ -14,7 +14,7 @@
 // 241 (sm90: 495 and 409). Raw: bench/results/sm80-kernels-2026-11-23.txt.
 //
 // Loads run kStages - 1 steps ahead, across the tiles of a persistent CTA, so that the first stages of a tile arrive
-// while the epilogue of the one before it writes.
+// during the epilogue of the tile before.
 #pragma once
 
 #include "kernels/cuda/sm80/operand_cuda.h"
@@ -25,16 +25,16 @@ constexpr int kProductThreads = 256;
 constexpr int kTileRows = 128, kTileColumns = 256;
 constexpr int kWarpRows = 64, kWarpColumns = 64, kWarpsAcross = kTileColumns / kWarpColumns;
 
-/// kDepth of k a stage, and kStages stages. A device chooses by its shared memory: with_product_shape.
+/// kDepth of k per stage, and kStages stages; with_product_shape chooses by the device's shared memory.
 template <int kDepthOfStage, int kStageCount>
 struct ProductShape {
   static constexpr int kDepth = kDepthOfStage, kStages = kStageCount;
   static constexpr int kABytes = kTileRows * kDepth * 2, kStageBytes = kABytes + kTileColumns * kDepth * 2;
   static constexpr int kBytes = kStages * kStageBytes;
-  static constexpr int kParts = kDepth / 16;  // in which a stage is loaded: one beside each 16 of k that are multiplied
+  static constexpr int kParts = kDepth / 16;  // a stage is loaded in parts, one beside each 16 of k
 };
 
-/// Calls f with the shape for a device that lets a block have so much shared memory, `extra` bytes of which are taken.
+/// Calls f with the shape for a device that lets a CTA have so much shared memory, `extra` bytes of which are taken.
 template <class F>
 decltype(auto) with_product_shape(size_t shared_memory, size_t extra, F&& f) {
   using Large = ProductShape<32, 6>;  // 144 KB: 8.0, 9.0, 10.0
@@ -77,14 +77,14 @@ class StageRing {
     cp_async_commit();
     write_ = next(write_);
   }
-  /// Waits for the step to be read, and for all threads to be through with the one before it, whose stage is free then.
+  /// Waits until the next step has arrived and all threads have read the one before, whose stage is free then.
   __device__ void arrive() const {
     cp_async_wait<Shape::kStages - 2>();
     __syncthreads();
   }
   __device__ void advance() { read_ = next(read_); }
   __device__ uint32_t begin() const { return begin_; }
-  /// Where the stage to be read is, from begin() on.
+  /// Offset of the stage to be read from begin().
   __device__ uint32_t read_offset() const { return read_; }
 
  private:

@@ -1,5 +1,5 @@
-// What feeds tensor cores on Hopper: barriers in shared memory that count threads and bytes, copies of tiles by the
-// tensor memory accelerator (TMA), copies of 16 bytes by threads, and clusters of blocks. Included by *_cuda.cu only.
+// Wrappers for feeding Hopper's tensor cores: mbarriers, which count threads and bytes, copies of tiles by the tensor
+// memory accelerator (TMA), clusters, and registers of warpgroups. Included by *_cuda.cu only.
 #pragma once
 
 #include <cuda.h>
@@ -17,7 +17,7 @@ namespace hone::cuda::sm90 {
 
 /// Boxes of a bfloat16 tensor as TMA copies them to shared memory. `sizes` are its three dimensions, the contiguous one
 /// first; `strides` those of the other two, in elements, multiples of 8. A box has 64 elements of the first dimension
-/// (128 bytes, swizzled) and box[i] of dimension i + 1. What a box covers outside of the sizes is zero.
+/// (128 bytes, swizzled) and box[i] of dimension i + 1. Elements of a box outside of the sizes are zero.
 CUtensorMap tensor_map(const Tensor& tensor, const std::array<int64_t, 3>& sizes, const std::array<int64_t, 2>& strides,
                        const std::array<int, 2>& box);
 
@@ -39,7 +39,7 @@ __device__ inline void barrier_init_done() { asm volatile("fence.mbarrier_init.r
 __device__ inline void barrier_arrive(uint32_t barrier) {
   asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];\n" ::"r"(barrier) : "memory");
 }
-/// Arrives at the barrier that block `rank` of the cluster has at the same address.
+/// Arrives at the barrier at the same address in CTA `rank` of the cluster.
 __device__ inline void barrier_arrive_at(uint32_t barrier, uint32_t rank) {
   asm volatile(
       "{\n"
@@ -50,11 +50,11 @@ __device__ inline void barrier_arrive_at(uint32_t barrier, uint32_t rank) {
       "r"(rank)
       : "memory");
 }
-/// Arrives, and adds bytes that must come before the phase ends.
+/// Arrives, and adds bytes that must arrive before the phase ends.
 __device__ inline void barrier_arrive_expect(uint32_t barrier, uint32_t bytes) {
   asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;\n" ::"r"(barrier), "r"(bytes) : "memory");
 }
-/// Waits for the end of the phase of this parity. A fresh barrier is as if a phase of parity 1 had ended.
+/// Waits for the end of the phase of this parity. A fresh barrier counts as one whose phase of parity 1 has ended.
 __device__ inline void barrier_wait(uint32_t barrier, uint32_t parity) {
   uint32_t done = 0;
   do {
@@ -99,8 +99,8 @@ __device__ inline void copy_box(const CUtensorMap& map, int column, int row, int
       "l"(reinterpret_cast<uint64_t>(&map)), "r"(barrier), "r"(column), "r"(row), "r"(matrix)
       : "memory");
 }
-/// To the same shared address, and with the same barrier's address, in every block of the cluster that `blocks` has a
-/// bit for.
+/// To the same shared address, and with the same barrier's address, in every CTA of the cluster whose bit is set in
+/// `blocks`.
 __device__ inline void copy_box_to_cluster(const CUtensorMap& map, int column, int row, int matrix, uint32_t to,
                                            uint32_t barrier, uint16_t blocks) {
   asm volatile(
@@ -117,7 +117,7 @@ __device__ inline void copy_bytes(uint32_t to, const void* from, uint32_t bytes,
                : "memory");
 }
 
-/// Arrives at a barrier once all copies that this thread has asked for with cp_async_16 have come.
+/// Arrives at a barrier once all copies that this thread has issued with cp_async_16 have landed.
 __device__ inline void barrier_arrive_after_copies(uint32_t barrier) {
   asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];\n" ::"r"(barrier) : "memory");
 }
@@ -133,11 +133,11 @@ __device__ inline uint32_t cluster_rank() {
   asm volatile("mov.u32 %0, %%cluster_ctarank;\n" : "=r"(rank));
   return rank;
 }
-/// All threads of all blocks of the cluster.
+/// All threads of all CTAs of the cluster.
 __device__ inline void cluster_sync() {
   asm volatile("barrier.cluster.arrive.release.aligned;\nbarrier.cluster.wait.acquire.aligned;\n" ::: "memory");
 }
-/// A barrier of `threads` threads of the block; id 1..15.
+/// A barrier of `threads` threads of the CTA; id 1..15.
 __device__ inline void named_sync(int id, int threads) {
   asm volatile("bar.sync %0, %1;\n" ::"r"(id), "r"(threads) : "memory");
 }
@@ -146,8 +146,8 @@ __device__ inline void named_arrive(int id, int threads) {
   asm volatile("bar.arrive %0, %1;\n" ::"r"(id), "r"(threads) : "memory");
 }
 
-/// True in one thread of a warp whose lanes are all here. The compiler knows that it is one: copies by a thread that it
-/// does not know to be alone go through a loop over lanes, which takes longer than the tensor cores for a stage.
+/// True in one thread of a fully active warp, and the compiler knows that it is one. If a thread is chosen by its index
+/// instead, the compiler puts each of its copies into a loop over lanes, which takes longer than the MMAs of a stage.
 __device__ inline bool elect_one() {
   uint32_t elected;
   asm volatile(
@@ -160,7 +160,7 @@ __device__ inline bool elect_one() {
   return elected != 0;
 }
 
-/// Registers for each thread of this warpgroup from here on; a multiple of 8.
+/// Registers per thread of this warpgroup from here on; a multiple of 8.
 template <int kRegisters>
 __device__ inline void fewer_registers() {
   asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;\n" ::"n"(kRegisters));

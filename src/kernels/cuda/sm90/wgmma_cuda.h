@@ -1,10 +1,10 @@
-// wgmma: the matrix products of a Hopper warpgroup (128 threads), both factors bfloat16 in shared memory, sums float32
-// in registers. Included by *_cuda.cu only; compiles for sm_90a alone.
+// wgmma: the matrix products of a Hopper warpgroup (128 threads). Operands are bfloat16, B in shared memory, A there or
+// in registers; accumulators are float32 in registers. Included by *_cuda.cu only; compiles for sm_90a alone.
 //
-// A factor is stored in lines of 128 bytes (64 elements), 8 of which make an atom of 1024 bytes (aligned to that);
-// within an atom the 16-byte unit u of line l stands at unit u ^ l. This is what TMA writes with its 128-byte swizzle.
-// "By rows": a line is 64 elements of k for one row of A (or one column n of B). "By columns": a line is 64 rows of A
-// (or 64 columns n of B) for one k.
+// An operand is stored in lines of 128 bytes (64 elements), 8 of which make an atom of 1024 bytes (aligned to that);
+// within an atom the 16-byte unit u of line l is stored at unit u ^ l: the 128-byte swizzle, as TMA writes it. K-major
+// ("rows" in names): a line is 64 elements of k for one row of A (or one column n of B). MN-major ("columns"): a line
+// is 64 rows of A (or 64 columns n of B) for one k.
 #pragma once
 
 #include <cuda_bf16.h>
@@ -15,17 +15,17 @@
 
 namespace hone::cuda::sm90 {
 
-/// Describes a factor to wgmma. `address` is in shared memory; it moves by 32 bytes for 16 elements of k by rows, by
-/// 2048 bytes by columns. `line_group_bytes` is the distance from 64 rows of A (columns of B) to the next 64; by
-/// columns only.
+/// The shared-memory descriptor of an operand. A step of 16 along k moves the address by 32 bytes if K-major, by 2048
+/// bytes if MN-major. `line_group_bytes` is the distance from 64 rows of A (columns of B) to the next 64; MN-major
+/// only.
 __device__ inline uint64_t wgmma_factor(uint32_t address, uint32_t line_group_bytes) {
   constexpr uint64_t kAtomBytes = 1024, kSwizzle128 = 1;
-  constexpr uint64_t kInBlock = 0x3ffff;  // in a cluster the bits above say whose memory it is
+  constexpr uint64_t kInBlock = 0x3ffff;  // in a cluster the bits above name the CTA
   return (address & kInBlock) >> 4 | (static_cast<uint64_t>(line_group_bytes) >> 4) << 16 | (kAtomBytes >> 4) << 32 |
          kSwizzle128 << 62;
 }
 
-/// Before the first wgmma that reads registers which other instructions have written.
+/// Before the first wgmma that reads registers written by other instructions.
 __device__ inline void wgmma_fence() { asm volatile("wgmma.fence.sync.aligned;\n" ::: "memory"); }
 /// Makes one group of all wgmma since the last group.
 __device__ inline void wgmma_commit() { asm volatile("wgmma.commit_group.sync.aligned;\n" ::: "memory"); }
@@ -35,7 +35,7 @@ __device__ inline void wgmma_wait() {
   asm volatile("wgmma.wait_group.sync.aligned %0;\n" ::"n"(kPending) : "memory");
 }
 
-/// Keeps the compiler from moving uses of sums across this point: it does not know that wgmma runs on after its issue.
+/// Keeps the compiler from moving uses of accumulators across this point: it does not know that wgmma is asynchronous.
 template <int kSize>
 __device__ inline void hold(float (&d)[kSize]) {
 #pragma unroll
@@ -47,27 +47,27 @@ __device__ inline void hold(float (&d)[kRows][kSize]) {
   for (int row = 0; row < kRows; ++row) hold(d[row]);
 }
 
-// -- The product of one instruction: d [64, n] (+)= a [64, 16] · b [16, n]. A thread's sums are d[4 j + 2 i + x]: row
-// sums_row() + 8 i, column 8 j + sums_column() + x, i, x < 2; an array may hold more than the n / 2 of the product.
+// -- The product of one instruction: d [64, n] (+)= a [64, 16] · b [16, n]. A thread's accumulators are d[4 j + 2 i +
+// x]: row sums_row() + 8 i, column 8 j + sums_column() + x, i, x < 2; an array may hold more than the n / 2 of the
+// product.
 
 __device__ inline int sums_row() {
   return static_cast<int>(threadIdx.x) % 128 / 32 * 16 + static_cast<int>(threadIdx.x) % 32 / 4;
 }
 __device__ inline int sums_column() { return 2 * (static_cast<int>(threadIdx.x) % 4); }
 
-/// Sums [64, 2 n] of a warpgroup as the first factors, in registers, of n / 8 products over 16 columns: the layouts
-/// agree.
+/// Accumulators [64, 2 n] of a warpgroup as operand A, in registers, of n / 8 products over 16 of k: the layouts agree.
 template <int kSums>
 __device__ inline void pack_sums(uint32_t (&packed)[kSums / 2], const float (&sums)[kSums]) {
 #pragma unroll
   for (int i = 0; i < kSums / 2; ++i) packed[i] = pack_bf16(sums[2 * i], sums[2 * i + 1]);
 }
 
-/// Both factors in shared memory, as wgmma_factor describes them.
+/// Both operands in shared memory, as wgmma_factor describes them.
 template <int kN, bool kAColumns, bool kBColumns>
 struct Wgmma;
 
-/// The first factor by rows in registers, as pack_sums makes it.
+/// Operand A in registers, as pack_sums makes it.
 template <int kN, bool kBColumns>
 struct RegisterWgmma;
 
@@ -242,12 +242,12 @@ struct RegisterWgmma<256, kBColumns> {
 #undef HONE_NAMES_96
 #undef HONE_NAMES_128
 
-/// d [64, n] (+)= a · b, both by rows in shared memory.
+/// d [64, n] (+)= a · b, both K-major in shared memory.
 template <int kSums>
 __device__ inline void multiply_rows(float (&d)[kSums], uint64_t a, uint64_t b, bool accumulate) {
   Wgmma<2 * kSums, false, false>::add(d, a, b, accumulate);
 }
-/// d [64, n] += a · b, a in registers as pack_sums makes it, b by columns in shared memory.
+/// d [64, n] += a · b, a in registers as pack_sums makes it, b MN-major in shared memory.
 template <int kSums>
 __device__ inline void add_columns(float (&d)[kSums], const uint32_t* a, uint64_t b) {
   RegisterWgmma<2 * kSums, true>::add(d, a, b, true);

@@ -11,7 +11,7 @@ struct Strip {
   int64_t from, to;
 };
 
-/// A row of scores becomes probabilities in bfloat16, in place; the row's state is brought to the new largest score.
+/// Turns a row of scores into bfloat16 probabilities, in place, and rescales the row's state to the new maximum.
 void softmax_row(const AttendBlock& b, float* scores, int64_t row, const Strip& strip) {
   const int64_t count = strip.to - strip.from;
   const SeenKeys seen(b.queries, row, strip.from, count);

@@ -26,7 +26,7 @@ struct TileSums {
   float* slab(int64_t head, int64_t slab) const {
     return dest.wanted() ? reinterpret_cast<float*>(sums.slab(head, slab)) : nullptr;
   }
-  /// Where rows of a slab of a head go.
+  /// Destination of rows of a slab of a head.
   amx::GradRows rows(int64_t row, int64_t count, int64_t head, int64_t dim, float scale) const {
     return {.to = head_data(dest.dst, row, head, dim),
             .is_bf16 = dest.dst.dtype == DType::kBF16,
@@ -45,8 +45,8 @@ struct BlockPair {
 };
 
 /// Queries and keys are cut at the same places. The pairs of one distance share no queries and no keys; a pair (i, i −
-/// d) adds to what (i, i − d + 1) and (i − 1, i − d) left, so each gradient is summed in one order, whoever runs what.
-/// Tasks are taken in order of distance, so those two have been taken before and the wait is short.
+/// d) adds to what (i, i − d + 1) and (i − 1, i − d) left, so each gradient is summed in one order, whichever threads
+/// run. Tasks are taken in order of distance, so those two have begun and the wait is short.
 class Backward {
  public:
   Backward(ArenaScope& memory, const AttentionBackwardArgs& args, int threads);
@@ -56,7 +56,7 @@ class Backward {
   int64_t begin(int32_t document) const { return offsets()[document]; }
   int64_t length(int32_t document) const { return offsets()[document + 1] - offsets()[document]; }
   const int32_t* offsets() const { return forward_.sequences.cu_seqlens.as<int32_t>(); }
-  /// How many distances a block of queries has behind it.
+  /// Number of distances that a block of queries has finished.
   std::atomic_ref<int32_t> progress(int32_t document, int64_t block, int64_t kv_head) const;
   void wait_for(const BlockPair& pair) const;
 
@@ -175,7 +175,7 @@ void Backward::run_pair(const BlockPair& pair, int thread) const {
   }
 }
 
-/// Gradients that this pair was the last to add to go where they are wanted.
+/// Stores the gradients that this pair has completed.
 void Backward::store_finished(const BlockPair& pair) const {
   const int64_t blocks = (length(pair.document) + kGradTokens - 1) / kGradTokens,
                 last = last_distance(blocks, shape_.window, kGradTokens);

@@ -21,12 +21,12 @@ void pack_slab(const MatrixView& head, int64_t rows, int64_t dim, SlabForm form,
   amx::pack(operand, left ? amx::TileOrder::kByLane : amx::TileOrder::kByPair, 0, lanes, 0, depth, tiles);
   if (form != SlabForm::kRowsRight || rows > amx::kLanes) return;
   const int64_t panel = amx::steps_of(dim) * amx::kTileBytes;
-  std::memset(tiles + panel, 0, static_cast<size_t>(panel));  // keys that nobody sees must be finite
+  std::memset(tiles + panel, 0, static_cast<size_t>(panel));  // unseen keys must be finite
 }
 
 namespace {
 
-/// What the tasks of one call share.
+/// Shared by the tasks of one call.
 struct Forward {
   AttentionArgs args;
   AttentionShape shape;

@@ -8,7 +8,7 @@
 
 namespace hone::cpu {
 
-/// Whether these activations and this machine are for the functions below.
+/// Whether the functions below take these activations on this machine.
 inline bool attends_on_amx(const AttentionArgs& args) {
   return active_isa() == Isa::kAmx && args.q.dtype == DType::kBF16 && args.options.scale > 0.0f;
 }
@@ -36,11 +36,11 @@ class PackedHeads {
 enum class SlabForm {
   kRowsLeft,      ///< rows are lanes of a left operand: [2 panels of rows][steps of dim]
   kRowsRight,     ///< rows are lanes of a right operand: the same, in pairs
-  kColumnsLeft,   ///< elements are lanes of a left operand, rows are summed over: [panels of dim]
+  kColumnsLeft,   ///< elements are lanes of a left operand, the product sums over rows: [panels of dim]
   kColumnsRight,  ///< elements are lanes of a right operand: the same, in pairs
 };
 
-/// Packs rows [rows, dim] of a head; rows and elements behind the last are zero where they are summed over.
+/// Packs rows [rows, dim] of a head; rows and elements beyond the end are zero if the product sums over them.
 void pack_slab(const MatrixView& head, int64_t rows, int64_t dim, SlabForm form, std::byte* tiles);
 
 /// Slabs of T tokens in documents: document n starts at slab first_slab(its first row, n).

@@ -9,7 +9,7 @@ namespace {
 /// A thread's scratch for a block.
 struct Scratch {
   float *scores, *dscores;        ///< [kSlab, kGradTokens]; d loss / d probability in the second
-  uint16_t* ds;                   ///< [kSlab, kGradTokens] of the slab of queries in work
+  uint16_t* ds;                   ///< [kSlab, kGradTokens] of the current slab of queries
   std::byte *p_pairs, *ds_pairs;  ///< [slabs of queries][panels of keys] tiles of pairs
 
   explicit Scratch(std::byte* memory)
@@ -49,7 +49,7 @@ __m512i pair(__m512 first, __m512 second) {
   return _mm512_permutexvar_epi16(_mm512_load_si512(kInterleave.word), (__m512i)_mm512_cvtne2ps_pbh(second, first));
 }
 
-/// What turns a row's scores into P and dS.
+/// The terms that turn a row's scores into P and dS.
 struct RowTerms {
   __m512 less_lse, delta;
 
@@ -63,7 +63,7 @@ struct RowTerms {
   __m512 gradient(__m512 p, __m512 dp) const { return _mm512_mul_ps(p, _mm512_sub_ps(dp, delta)); }
 };
 
-/// Rows behind the last are not seen at all: P and dS are sums' terms there.
+/// Rows beyond the last one see nothing: their P and dS must be zero, since products sum over them.
 void hide_unseen_of(const GradBlock& b, const Scratch& s, const Strip& strip) {
   const int64_t first = strip.from * kSlab, count = (strip.to - strip.from) * kSlab;
   for (int64_t r = 0; r < kSlab; ++r) {

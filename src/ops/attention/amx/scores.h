@@ -1,4 +1,4 @@
-// What attention on AMX shares between forward and backward. Included only by *_amx.cpp; everything is in the anonymous
+// Shared by forward and backward of attention on AMX. Included only by *_amx.cpp; everything is in the anonymous
 // namespace (see kernels/cpu/gemm/tile_vector.h).
 #pragma once
 
@@ -37,7 +37,7 @@ inline __m512 exp2(__m512 x) {
   return _mm512_scalef_ps(p, x);
 }
 
-/// Of `count` keys from `first` on, those that a row sees: [begin, end), empty where begin >= end.
+/// The keys that a row sees among `count` from `first` on: [begin, end), empty if begin >= end.
 struct SeenKeys {
   int64_t begin, end;
 
@@ -79,7 +79,7 @@ struct TileOperands {
   int64_t steps;
 };
 
-/// The tiles of float32 that a product is added to, in elements.
+/// The float32 tiles to which a product is added; strides in elements.
 struct TileSums {
   float* to;
   int64_t left_panel, right_panel, row_bytes;

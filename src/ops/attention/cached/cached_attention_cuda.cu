@@ -1,6 +1,6 @@
 // Sequences that add many tokens go through the general kernel of attention. One that adds a single token would leave
 // most of that kernel's tile empty and most of the GPU idle: its cached positions are cut into parts of kPartKeys, a
-// block each, and a second kernel joins the parts in order. Which of the two serves a sequence depends on it alone.
+// CTA each, and a second kernel joins the parts in order. The choice for a sequence depends on that sequence alone.
 #include "ops/attention/attention_sinks.h"
 #include "ops/attention/cached/cached_attention.h"
 #include "ops/attention/general/attention_cuda.h"
@@ -11,7 +11,7 @@ namespace {
 
 constexpr int kThreads = 256, kWarps = kThreads / 32;
 constexpr int kPartKeys = 256;
-/// Heads that a block computes at once; a group of more takes several turns.
+/// Heads that a CTA computes at once; a larger group takes several passes.
 constexpr int kHeads = 16;
 
 template <class T>
@@ -35,7 +35,7 @@ struct DecodingArgs {
   }
 };
 
-/// Scores of the block's keys for `heads` heads: scores[h, key] = scale · q_h·k, a warp for each key in turn.
+/// Scores of the block's keys for `heads` heads: scores[h, key] = scale · q_h·k, a warp for kAtOnce keys at a time.
 template <class T, int kDim>
 __device__ void score_keys(const DecodingArgs<T>& args, const float (*q)[kDim], int heads, const T* k, int keys,
                            float (*scores)[kPartKeys]) {

@@ -22,15 +22,15 @@ struct GeneralForward {
   int num_heads, num_kv_heads, head_dim, v_head_dim;
   float scale;
   int64_t window;
-  /// Of a cache, else null: k and v have rows [num_documents, capacity], and query t of document n is at position
-  /// cached[n] + t.
+  /// Null without a cache. With one, k and v have rows [num_documents, capacity], and query t of document n is at
+  /// position cached[n] + t.
   const int32_t* cached;
   int64_t capacity;
   /// Documents with fewer queries are left to another kernel.
   int least_queries;
 };
 
-/// Launches the forward kernel; the bits of a row depend on its position and on the rows that it sees only.
+/// Launches the forward kernel; the bits of a row depend only on its position and on the rows that it sees.
 template <class T>
 void launch_general_forward(const Context& context, const GeneralForward<T>& args);
 

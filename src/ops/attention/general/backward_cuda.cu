@@ -1,5 +1,5 @@
-// Three kernels: δ; then dk and dv, a block of which goes through all queries that see its keys, the heads of the group
-// in turn; then dq, which forms the scores again. So every sum has one owner and one order.
+// Three kernels: δ; then dk and dv, where a CTA visits all queries that see its keys, one head of the group after
+// another; then dq, which computes the scores again. So every sum has one owner and one order.
 #include "ops/attention/attention_gradient_cuda.h"
 #include "ops/attention/general/attention_cuda.h"
 
@@ -30,7 +30,7 @@ struct GeneralBackward {
   }
 };
 
-/// The product is rounded as it was in forward: where one key is seen, its probability is exactly 1.
+/// The product is rounded as in forward: if one key is seen, its probability is exactly 1.
 __device__ float probability(float scale, float score, float lse) { return expf(__fmul_rn(scale, score) - lse); }
 
 /// delta[h, t] = dout · out, a thread each: in the order in which dout · v is summed, so that dS is exactly 0 for a

@@ -4,7 +4,7 @@ namespace hone::cuda {
 
 namespace {
 
-/// The largest of, and the sum over, the 16 threads that share rows.
+/// Maximum and sum over the 16 threads that share rows.
 __device__ float maximum_of_row(float value) {
 #pragma unroll
   for (int offset = 8; offset > 0; offset /= 2) value = fmaxf(value, __shfl_xor_sync(0xffffffffu, value, offset));

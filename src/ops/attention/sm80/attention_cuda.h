@@ -1,5 +1,5 @@
-// attention and its gradients on tier sm80 (mma.sync, ldmatrix, cp.async): what their kernels share. Included by
-// *_cuda.cu only.
+// Shared by attention's forward and backward kernels on tier sm80 (mma.sync, ldmatrix, cp.async). Included by *_cuda.cu
+// only.
 #pragma once
 
 #include "kernels/cuda/sm80/operand_cuda.h"
@@ -19,8 +19,8 @@ void sm80_attention(const Context& context, const AttentionArgs& args, const Att
 struct BackwardScratch {
   AttentionTiles tiles;
   QueryStats stats;
-  Tensor turns;       ///< [Hq, query_blocks, warps] int32: tiles of keys that have added to a warp's part of dq
-  Tensor partial_dq;  ///< [Hq, query_blocks, queries, head_dim padded] float32, as threads hold it
+  Tensor turns;       ///< [Hq, query_blocks, warps] int32: number of key tiles that have added to a warp's part of dq
+  Tensor partial_dq;  ///< [Hq, query_blocks, queries, head_dim padded] float32, in the accumulators' layout
   int64_t query_blocks = 0;
 
   BackwardScratch(const Context& context, ArenaScope& memory, const AttentionArgs& args);

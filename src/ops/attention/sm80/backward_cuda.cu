@@ -1,17 +1,17 @@
-// The gradients of attention on tier sm80: a CTA owns keys of one key-value head and goes through the queries that see
+// The backward pass of attention on tier sm80: a CTA owns keys of one key-value head and visits the queries that see
 // them, kQueries of one head at a time; five products a step.
 //
 //   barrier: queries have come    S = Q Kᵀ, dP = dO Vᵀ, P, dS to shared memory
 //   barrier: P and dS are whole   dV += Pᵀ dO, dK += dSᵀ Q, dQ = dS K
 //
-// A query's dq is a sum over CTAs. Each adds its part when it is its turn, to memory that holds the sums as threads do:
-// it starts its product from the sum so far instead of from zero. A warp waits for the same warp of the CTA before it,
-// so that no barrier is needed. The tile before this one in a document comes earlier in the list and goes through the
-// same queries in the same order, so turns are hardly waited for, and always for a CTA that has begun.
+// A query's dq is a sum over CTAs, which add in document order (turns): each starts its product from the sum in memory,
+// kept in the accumulators' layout, instead of from zero. A warp waits for the same warp of the CTA before it, so that
+// no barrier is needed. The tile before this one in a document comes earlier in the list and visits the same queries in
+// the same order, so a CTA rarely waits, and only for CTAs that have begun.
 //
-// Registers (ptxas 13.0): up to 255 of 255; heads of 128 keep 128 sums of dk and dv beside 64 of scores, and spill 144
-// bytes, all of them addresses. Ceiling on an H200 for heads of 128: a step of 64 queries by 128 keys reads 576 KB of
-// fragments and writes 64 KB, 5,120 clocks of shared memory beside some 4,100 of MMAs.
+// Registers (ptxas 13.0): up to 255 of 255; heads of 128 keep 128 accumulators of dk and dv beside 64 of scores, and
+// spill 144 bytes, all of them addresses. Ceiling on an H200 for heads of 128: a step of 64 queries by 128 keys reads
+// 576 KB of fragments and writes 64 KB, 5,120 clocks of shared memory beside some 4,100 of MMAs.
 //
 // One H200 limited to this tier, 2026-11-23, causal, model TFLOP/s: 4 x 4096, 32/4 heads of 128: 192 (137 with the 99
 // KB of Ada; FlashAttention-2 in torch 249 on the same GPU); heads of 64: 157 (186); 192/128: 152; 256: 169 (212). Raw:
@@ -23,8 +23,8 @@ namespace hone::cuda::sm80 {
 
 namespace {
 
-/// Heads of up to kDimOf elements, values of up to kValueDimOf. Of two stages of queries one is loaded while the other
-/// one is multiplied.
+/// Heads of up to kDimOf elements, values of up to kValueDimOf. With two stages, one is loaded while the other is
+/// multiplied.
 template <int kDimOf, int kValueDimOf, int kKeysOf, int kQueriesOf, int kStagesOf, int kWarpsOf = 8>
 struct BackwardShape {
   static constexpr int kDim = kDimOf, kValueDim = kValueDimOf, kKeys = kKeysOf, kQueries = kQueriesOf;
@@ -64,8 +64,8 @@ struct BackwardArgs {
   Gradient dq, dk, dv;
 };
 
-/// Of kWays warps that share columns, this one has the 16 columns from 16 · way on, then every kWays-th 16: its n-tile
-/// j begins at column_of_tile(j).
+/// kWays warps share columns: this one has the 16 columns from 16 · way on, then every kWays-th 16. First column of its
+/// n-tile j.
 template <int kWays>
 __device__ inline int column_of_tile(int way, int j) {
   return (j / 2 * kWays + way) * 16 + j % 2 * 8;
@@ -108,7 +108,7 @@ __device__ inline void add_scores(Accumulators<kM, kN>& d, const ReadA& read_a, 
   }
 }
 
-/// f(four sums, index) for all sums of a thread.
+/// Calls f(four accumulators, index) for all accumulators of a thread.
 template <int kM, int kN, class F>
 __device__ inline void each_quad(Accumulators<kM, kN>& sums, const F& f) {
 #pragma unroll
@@ -118,7 +118,7 @@ __device__ inline void each_quad(Accumulators<kM, kN>& sums, const F& f) {
   }
 }
 
-/// Writes `factor` times sums as rows of a gradient, the first of them `first_row` of the tile's document; nothing
+/// Writes `factor` times accumulators as rows of a gradient, from row `first_row` of the tile's document on; nothing
 /// beyond document and head.
 template <int kWays, int kM, int kN>
 __device__ inline void store_gradient(const Gradient& gradient, const Accumulators<kM, kN>& sums, float factor,
@@ -148,7 +148,7 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kCtas)
   constexpr int kThreads = Shape::kThreads, kQueries = Shape::kQueries, kKeys = Shape::kKeys, kDim = Shape::kDim;
   constexpr int kValueDim = Shape::kValueDim, kM = Shape::kQueryTiles, kScoreTiles = kKeys / Shape::kAcross / 8;
   extern __shared__ __align__(128) char memory[];
-  // CTAs begin in the order of the list: a turn is waited for only where an earlier item has it.
+  // CTAs take items in the order of the list, so a CTA waits only for items that have begun.
   __shared__ int taken;
   if (threadIdx.x == 0) taken = atomicAdd(args.counter, 1);
   __syncthreads();

@@ -1,12 +1,12 @@
-// attention on tier sm80: a CTA owns 128 queries of one head and goes through the keys that they see, those of the
-// diagonal first (Dao, "FlashAttention-2", arXiv:2307.08691). A warp has 32 queries, the most whose sums registers hold
-// (16 where heads have 256 elements), since what it reads of keys and values serves all of its rows. Two CTAs share a
-// multiprocessor where shared memory allows: one multiplies while the other one is at its softmax.
+// The forward pass of attention on tier sm80: a CTA owns 128 queries of one head and visits the keys that they see,
+// those of the diagonal first (Dao, "FlashAttention-2", arXiv:2307.08691). A warp has 32 queries, the most whose
+// accumulators fit (16 for heads of 256), since its fragments of keys and values serve all of its rows. Two CTAs share
+// a multiprocessor if shared memory allows: one multiplies while the other is in softmax.
 //
-// Registers (ptxas 13.0): up to 255 of 255; heads of 128 with 64 keys a step keep 128 sums of out and 64 scores, and
-// spill nothing with two stages (120 bytes with one). Queries are read from shared memory again for each step, but for
-// heads of 64. Ceiling on an H200 for heads of 128: a warp's step reads 40 KB of fragments, 320 clocks of shared memory
-// beside some 410 of MMAs.
+// Registers (ptxas 13.0): up to 255 of 255; heads of 128 with 64 keys a step keep 128 accumulators of out and 64
+// scores, and spill nothing with two stages (120 bytes with one). Queries are read from shared memory again in each
+// step, except for heads of 64. Ceiling on an H200 for heads of 128: a warp's step reads 40 KB of fragments, 320 clocks
+// of shared memory beside some 410 of MMAs.
 //
 // One H200 limited to this tier, 2026-11-23, causal, model TFLOP/s: 4 x 4096, 32/4 heads of 128: 328 (291 with the 163
 // KB of an A100, 278 with the 99 KB of Ada; FlashAttention-2 in torch 323 on the same GPU); heads of 64: 281 (253);
@@ -19,12 +19,12 @@ namespace hone::cuda::sm80 {
 namespace {
 
 /// Heads of up to kDimOf elements, values of up to kValueDimOf; kKeysOf keys a step, kStagesOf steps in shared memory:
-/// of two, one is loaded while the other one is multiplied; of one, values are loaded during the scores, and the next
+/// with two, one is loaded while the other is multiplied; with one, values are loaded during the scores, and the next
 /// keys during the rest.
 template <int kDimOf, int kValueDimOf, int kKeysOf, int kStagesOf, int kCtasOf>
 struct ForwardShape {
   static constexpr int kDim = kDimOf, kValueDim = kValueDimOf, kKeys = kKeysOf, kStages = kStagesOf;
-  static constexpr int kCtas = kCtasOf;  // of a multiprocessor: what registers are left for
+  static constexpr int kCtas = kCtasOf;  // CTAs of a multiprocessor for which registers suffice
   static constexpr int kRowTiles = kValueDim > 128 ? 1 : 2, kWarpRows = 16 * kRowTiles;
   static constexpr int kThreads = kAttentionRows / kWarpRows * 32;
   static constexpr bool kQueriesInRegisters = kDim <= 64;
@@ -57,18 +57,18 @@ struct KeySteps {
   __device__ int key(int i) const { return begin + (count - 1 - i) * kKeys; }
 };
 
-/// The softmax of a thread's rows, keys by keys: rows accumulator_row() and 8 below of each row tile.
+/// The online softmax of a thread's rows: accumulator_row() and 8 below of each row tile.
 template <int kRowTiles>
 struct Softmax {
   float scale_log2;
-  float largest[kRowTiles][2], sum[kRowTiles][2];  ///< scores so far; this thread's probabilities relative to that
+  float largest[kRowTiles][2], sum[kRowTiles][2];  ///< running maxima; this thread's probabilities relative to them
 
   __device__ explicit Softmax(float scale) : scale_log2(scale * kLog2E) {
 #pragma unroll
     for (int i = 0; i < kRowTiles; ++i) largest[i][0] = largest[i][1] = -INFINITY, sum[i][0] = sum[i][1] = 0.0f;
   }
 
-  /// s = exp(scale · (s − largest)); returns in `rescale` by what earlier probabilities have to be multiplied.
+  /// s = exp(scale · (s − largest)); returns in `rescale` the factor for earlier sums.
   template <int kN>
   __device__ void make_probabilities(Accumulators<kRowTiles, kN>& s, float (&rescale)[kRowTiles][2]) {
 #pragma unroll
@@ -80,7 +80,7 @@ struct Softmax {
         for (int j = 0; j < kN; ++j) most = fmaxf(most, fmaxf(s[i][j][2 * half], s[i][j][2 * half + 1]));
         most = fmaxf(most, __shfl_xor_sync(0xffffffffu, most, 1));
         most = fmaxf(most, __shfl_xor_sync(0xffffffffu, most, 2));
-        const float shift = most == -INFINITY ? 0.0f : scale_log2 * most;  // the row may see none of the keys so far
+        const float shift = most == -INFINITY ? 0.0f : scale_log2 * most;  // the row has seen no key yet
         rescale[i][half] = exp2_approximate(fmaf(scale_log2, largest[i][half], -shift));
         largest[i][half] = most;
         float part = 0.0f;
@@ -191,7 +191,7 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kCtas)
   for (int i = 0; i < steps.count; ++i) {
     const int key = steps.key(i);
     const uint32_t stage = static_cast<uint32_t>(i % Shape::kStages * Shape::kStageBytes);
-    // A warp whose rows see none of these keys only loads.
+    // A warp whose rows see none of these keys loads and skips the rest.
     const bool seen =
         key <= query + Shape::kWarpRows - 1 && (args.window == 0 || query - (key + kKeys - 1) < args.window);
     cp_async_wait<0>();

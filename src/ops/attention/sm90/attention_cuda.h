@@ -1,7 +1,7 @@
-// attention and its gradients on Hopper's tensor cores: what their kernels share. Included by *_cuda.cu only.
+// Shared by attention's forward and backward kernels on Hopper. Included by *_cuda.cu only.
 //
-// A kernel of gradients forms the scores and their gradients once, for 5 products of matrices. A block of keys owns its
-// dk and dv; dq is a sum over blocks, which take turns: the results are the same bits in every run.
+// Backward computes the scores and their gradients once, for five matrix products. A CTA owns the dk and dv of its
+// keys; dq is a sum over CTAs, which add in a fixed order, so results have the same bits in every run.
 #pragma once
 
 #include "kernels/cuda/sm90/tma_cuda.h"
@@ -12,10 +12,10 @@
 
 namespace hone::cuda::sm90 {
 
-/// Whether the device, the dtype and the counts are right; head sizes are each kernel's.
+/// Whether the device, the dtype and the counts fit; each kernel checks head sizes.
 bool hopper_attention_may_serve(const Context& context, const AttentionArgs& args);
 
-// -- Forward: attention_hopper_forward_cuda.cu
+// -- Forward: forward_cuda.cu
 
 bool hopper_attention_serves(const Context& context, const AttentionArgs& args);
 
@@ -35,16 +35,16 @@ struct HopperForward {
   float* lse;  ///< [Hq, T]
 };
 
-// -- Backward: attention_hopper_backward_cuda.cu
+// -- Backward: backward_cuda.cu
 
-/// Sizes of heads that the kernel is compiled for, and queries that it goes through at once.
+/// Head sizes that the kernel is compiled for, and its queries of a step.
 struct HopperSizes {
   int64_t head_dim, v_head_dim;
   int queries;
 };
 inline constexpr HopperSizes kHopperSizes[] = {{64, 64, 128}, {128, 128, 64}, {192, 128, 64}, {256, 256, 64}};
 
-/// The smallest ones that hold these heads, or null.
+/// The smallest sizes that hold these heads, or null.
 constexpr const HopperSizes* hopper_sizes(int64_t head_dim, int64_t v_head_dim) {
   for (const HopperSizes& sizes : kHopperSizes) {
     if (head_dim <= sizes.head_dim && v_head_dim <= sizes.v_head_dim) return &sizes;
@@ -56,8 +56,8 @@ constexpr const HopperSizes* hopper_sizes(int64_t head_dim, int64_t v_head_dim) 
 struct HopperScratch {
   AttentionTiles tiles;
   QueryStats stats;
-  Tensor turns;       ///< [Hq, query_blocks] int32: tiles of keys that have added to the dq of a block of queries
-  Tensor partial_dq;  ///< [Hq, query_blocks, rows of a block, head_dim padded] float32, as threads hold it
+  Tensor turns;       ///< [Hq, query_blocks] int32: number of key tiles that have added to a block's dq
+  Tensor partial_dq;  ///< [Hq, query_blocks, rows of a block, head_dim padded] float32, in the accumulators' layout
   int64_t query_blocks = 0;
 
   HopperScratch(ArenaScope& memory, const AttentionArgs& args);
@@ -97,13 +97,12 @@ struct HopperBackward {
 
 constexpr uint32_t kMultiplyingWarps = 8;
 constexpr int kHopperThreads = 384;  // two warpgroups multiply, the third loads
-// Together what a block has at its start: 384 times 168, the most that leaves room for it. More would be waited for
-// forever.
+// Their sum must equal the 384 x 168 registers of a CTA at launch: setmaxnreg would wait forever for more.
 constexpr int kMultiplyRegisters = 240, kLoadRegisters = 24;
 static_assert(2 * kMultiplyRegisters + kLoadRegisters == 3 * 168);
 
-/// Writes sums times `factor` as rows of a gradient [rows, heads · head_dim], the first of them `first_row` of the
-/// tile's document, from element `first_element` of the head on; nothing beyond document and head.
+/// Writes accumulators times `factor` as rows of a gradient [rows, heads · head_dim], from row `first_row` of the
+/// tile's document and element `first_element` of the head on; nothing beyond document and head.
 template <int kSums>
 __device__ inline void store_sums(const Gradient& gradient, const float (&sums)[kSums], float factor,
                                   const AttentionTile& tile, int first_row, int head, int heads, int head_dim,
@@ -123,8 +122,8 @@ __device__ inline void store_sums(const Gradient& gradient, const float (&sums)[
   }
 }
 
-/// Of four threads that hold elements 8 i + 2 t and the next in packed[i], t the thread: afterwards thread t holds all
-/// of 8 t … 8 t + 7.
+/// Transposes among four threads: before, thread t holds elements 8 i + 2 t and the next in packed[i]; afterwards,
+/// elements 8 t … 8 t + 7.
 __device__ inline void transpose_quad(uint32_t (&packed)[4]) {
   const auto exchange = [](uint32_t& low, uint32_t& high, uint32_t bit) {
     const bool upper = (threadIdx.x & bit) != 0;
@@ -137,7 +136,7 @@ __device__ inline void transpose_quad(uint32_t (&packed)[4]) {
   exchange(packed[1], packed[3], 2);
 }
 
-/// A tile of `kRows` rows of one head: boxes of 64 elements, one behind the other.
+/// A tile of `kRows` rows of one head: boxes of 64 elements, one after another.
 template <int kDim, int kRows>
 struct HopperOperand {
   static constexpr int kBoxBytes = kRows * 128, kBytes = kDim / 64 * kBoxBytes;
@@ -149,15 +148,15 @@ struct HopperOperand {
 #pragma unroll
     for (int box = 0; box < kDim / 64; ++box) copy_box(map, 64 * box, head, row, address + box * kBoxBytes, barrier);
   }
-  /// As a factor by rows, from row `row` on: elements [16 step, 16 step + 16) of the head.
+  /// As a K-major operand from row `row` on: elements [16 step, 16 step + 16) of the head.
   __device__ uint64_t rows(int row, int step) const {
     return wgmma_factor(address + row * 128, 0) + static_cast<uint64_t>((step / 4 * kBoxBytes + step % 4 * 32) / 16);
   }
-  /// As a factor by columns: rows [16 step, 16 step + 16), elements of the head from a box of 64 on.
+  /// As an MN-major operand: rows [16 step, 16 step + 16), elements of the head from a box of 64 on.
   __device__ uint64_t columns(int step, int box = 0) const {
     return wgmma_factor(address + box * kBoxBytes, kBoxBytes) + static_cast<uint64_t>(step * 2048 / 16);
   }
-  /// The same of 32 elements: a half of a box.
+  /// The same for 32 elements: half of a box.
   __device__ uint64_t half_box_columns(int step, int box, int half) const {
     return wgmma_factor(address + box * kBoxBytes + half * 64, 0) + static_cast<uint64_t>(step * 2048 / 16);
   }

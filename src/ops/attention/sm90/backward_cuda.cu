@@ -1,10 +1,24 @@
-// The gradients of attention: a block owns 128 keys of one key-value head (64, for heads that fill its registers) and
-// goes through the queries that see them.
+// The backward pass of attention on Hopper: a CTA owns 128 keys of one key-value head (64, for heads that fill its
+// registers) and visits the queries that see them, last ones first; dk and dv stay in registers.
 //
-// A query's dq is a sum over blocks. Each adds when it is its turn, by atomic additions of float32 to memory that holds
-// the sums as the threads do; the first one stores instead, the last one finishes. The tile before this one in a
-// document comes earlier in the list and goes through the same queries in the same order, so turns are hardly waited
-// for, and always for a block that has begun.
+// The order of dq. A query's dq is a sum over CTAs, which add in document order (turns): the first stores, the next
+// ones add with red.add in the accumulators' layout, the last one, on the diagonal, finishes. The tile before this one
+// in a document comes earlier in the list and visits the same queries in the same order, so a CTA rarely waits, and
+// only for CTAs that have begun:
+//   queries, last first   Q7      Q6      Q5      Q4   …
+//   keys 0                store   store   store   store
+//   keys 1                        add Q7  add Q6  add Q5
+//   keys 2                                add Q7  add Q6
+//
+// Shared memory of heads of 128: K and V 64 KB, 3 stages of Q and dO 96 KB, two buffers of dS 32 KB. Registers: 240 a
+// multiplying thread, 24 a thread of the third warpgroup, of which three threads work: one loads, two keep the order of
+// dq.
+//
+// One H200, causal, model TFLOP/s, `hone bench ops --op attention`, 2026-11-22: 4 x 4096, 32/4 heads of 128: 418 (56 %
+// of a square product; cuDNN, dense and not deterministic, 487); heads of 64: 393 (355); of 256: 269, with six products
+// instead of five. Raw: bench/results/h200-attention.txt. In the comparison of tiers, 2026-11-23: 466, 377, 270
+// (bench/results/sm80-kernels-2026-11-23.txt). Lost: one thread that both waits for turns and publishes them, which
+// cost each step a round trip to memory.
 #include "ops/attention/sm90/by_keys_cuda.h"
 #include "ops/attention/sm90/by_product_cuda.h"
 
@@ -58,7 +72,7 @@ __device__ void load(const Maps& maps, const HopperBackward& args, const HopperS
   }
 }
 
-/// One thread: calls visit(count of tiles that have added, step) for each step that has a turn.
+/// One thread: calls visit(counter of tiles that have added, step) for each step whose dq is a sum.
 template <class Shape, class Visit>
 __device__ void for_each_turn(const HopperBackward& args, const HopperShared<Shape>& shared, const Visit& visit) {
   RingPosition<1> keys_ring;
@@ -75,8 +89,8 @@ __device__ void for_each_turn(const HopperBackward& args, const HopperShared<Sha
   }
 }
 
-/// One thread waits for the block's turns in memory, another one shows that the block has added: what takes a journey
-/// to memory and back is not waited for by the warps that multiply.
+/// One thread polls the counters in memory, another one publishes this CTA's additions, so the MMA warps never stall on
+/// a round trip to memory.
 template <class Shape>
 __device__ void wait_for_turns(const HopperBackward& args, const HopperShared<Shape>& shared) {
   RingPosition<HopperShared<Shape>::kTurns> ring;

@@ -1,6 +1,10 @@
-// The products of attention's gradients, where a warpgroup has half of a tile's keys. Scores are formed as [keys,
-// queries], so that its probabilities and their gradients are at once the first factors of dv and dk, in registers. dq
-// needs those of both warpgroups: they meet in shared memory. Included by *_cuda.cu only.
+// The main loop of attention's backward on Hopper where each warpgroup has half of a tile's 128 keys. Scores are
+// computed as [keys, queries], so that P and dS are, in registers, operand A of dv and dk. dq needs dS of both
+// warpgroups, which exchange it through shared memory. Included by *_cuda.cu only.
+//
+// One step of a warpgroup, for heads of 128 (64 queries; accumulators: 64 dk, 64 dv, 32 + 32 scores, 32 dq):
+//   wgmma     S = K Qᵀ | dP = V dOᵀ       | dV += P dO            | dQ = dS K   dK += dS Q (into the next step)
+//   threads            | P = exp(S − lse) | dS = P (dP − δ) to shared memory | wait for the turn, add dQ
 #pragma once
 
 #include "ops/attention/sm90/scores_cuda.h"
@@ -9,8 +13,8 @@
 
 namespace hone::cuda::sm90 {
 
-/// A warpgroup's part of dq; 64 of 128 queries, or half of the elements: whole boxes of 64
-/// and, if the number of boxes is odd, half of the one in the middle.
+/// A warpgroup's part of dq: 64 of 128 queries, or half of the elements: whole boxes of 64 and, if the number of boxes
+/// is odd, half of the middle one.
 template <class Shape>
 struct PartOfDq {
   static constexpr bool kSplitsQueries = Shape::kQueries == 128;
@@ -37,13 +41,13 @@ struct PartOfDq {
     hold(sums);
     if constexpr (kSplitsBox) hold(half_box);
   }
-  /// Adds to the sum in memory, or stores the first part: each thread its own.
+  /// Adds this thread's accumulators to the sum in memory, or stores the first part.
   __device__ void add_to(float* partial, bool first) const {
     float* at = partial + 4 * (threadIdx.x % 128);
     add_part(at, sums, first);
     if constexpr (kSplitsBox) add_part(at + 32 * 128, half_box, first);
   }
-  /// Adds what other blocks have added.
+  /// Adds the sum of the other CTAs.
   __device__ void take_from(const float* partial) {
     const float* at = partial + 4 * (threadIdx.x % 128);
     take_parts(at, sums);
@@ -68,7 +72,7 @@ struct PartOfDq {
 template <class Shape>
 __device__ inline void multiply_by_keys(const HopperBackward& args, const HopperShared<Shape>& shared) {
   constexpr int kQueries = Shape::kQueries, kScores = Shape::kScores;
-  // Whether registers have room for the gradients of probabilities beside the scores.
+  // Whether registers have room for dP beside the scores.
   constexpr bool kScoresTogether = (Shape::kElements + Shape::kValueElements) / 2 + 2 * kScores <= 192;
   constexpr bool kDkRunsOn = kScoresTogether && kQueries == 64;
   const int warpgroup = static_cast<int>(threadIdx.x) / 128, lane = static_cast<int>(threadIdx.x) % 32;

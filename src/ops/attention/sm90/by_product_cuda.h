@@ -1,6 +1,6 @@
-// The products of attention's gradients, where heads are so wide that dk and dv of 64 keys fill the registers of a
-// warpgroup each. Both form the scores; one goes on to dk, the other one to dv, and to dq with the gradients of scores
-// that the first one leaves in shared memory. 6 products instead of 5, 3 for each. Included by *_cuda.cu only.
+// The main loop of attention's backward on Hopper for heads of 256, where dk and dv of 64 keys take 128 accumulators a
+// thread each. Both warpgroups compute the scores; the first continues with dP and dk, the second with dv and, from the
+// dS that the first leaves in shared memory, dq. Six products instead of five, three each. Included by *_cuda.cu only.
 #pragma once
 
 #include "ops/attention/sm90/scores_cuda.h"
@@ -9,7 +9,7 @@
 
 namespace hone::cuda::sm90 {
 
-/// Where a warpgroup is in the rings that both go through.
+/// A warpgroup's positions in the rings.
 template <class Shape>
 struct HopperPlace {
   RingPosition<Shape::kStages> ring;
@@ -80,7 +80,7 @@ __device__ inline void add_dk(const HopperBackward& args, const HopperShared<Sha
 
 template <class Shape>
 __device__ inline void add_dv_and_dq(const HopperBackward& args, const HopperShared<Shape>& shared) {
-  constexpr int kElementsOfPart = 128;  // as many of dq's as registers have room for beside dv
+  constexpr int kElementsOfPart = 128;  // of dq: as many as registers hold beside dv
   const bool first_lane = threadIdx.x % 32 == 0;
   HopperPlace<Shape> place;
   RingPosition<HopperShared<Shape>::kTurns> turns;

@@ -1,7 +1,20 @@
-// attention on Hopper's tensor cores: a block owns 128 queries of one head, 64 a warpgroup, and goes through the keys
-// that they see, those of the diagonal first. While one warpgroup turns scores into probabilities the other one
-// multiplies: they take turns (Shah et al., "FlashAttention-3", arXiv:2407.08608). A warpgroup asks for its next scores
-// before its last probabilities are multiplied with the values, so that the tensor cores never wait for it.
+// The forward pass of attention on Hopper: a CTA owns 128 queries of one head, 64 a warpgroup, and visits the keys that
+// they see, those of the diagonal first.
+//
+// Ping-pong (Shah et al., "FlashAttention-3", arXiv:2407.08608): the warpgroups alternate, one in softmax while the
+// products of the other run. A warpgroup issues its next scores before the product of its last probabilities, so tensor
+// cores do not wait for it:
+//   tensor cores   S0(A) | S0(B) | S1(A) P0V0(A) | S1(B) P0V0(B) | S2(A) P1V1(A) | …
+//   warpgroup A          | softmax S0(A)  | softmax S1(A)         | softmax S2(A)
+//   warpgroup B                  | softmax S0(B)  | softmax S1(B)         | …
+//
+// Shared memory of heads of 128: Q 32 KB, 2 stages of 128 keys and values 128 KB. Registers: 240 a multiplying thread
+// (64 accumulators of out, 64 scores, 32 of packed probabilities), 24 a loading thread.
+//
+// One H200, causal, model TFLOP/s, `hone bench ops --op attention`, 2026-11-22: 4 x 4096, 32/4 heads of 128: 553 (73 %
+// of a square product; cuDNN, dense, 611); 1 x 16384: 609; heads of 64: 383 (411), half the FLOPs per exponential; of
+// 256: 626. Raw: bench/results/h200-attention.txt. In the comparison of tiers, 2026-11-23: 634, 647, 364, 644
+// (bench/results/sm80-kernels-2026-11-23.txt).
 #include "ops/attention/sm90/attention_cuda.h"
 
 namespace hone::cuda::sm90 {
@@ -44,10 +57,10 @@ struct Shared {
   __device__ uint32_t v_empty(int stage) const { return barrier(3 * kStages + stage); }
   __device__ uint32_t queries_full() const { return barrier(4 * kStages); }
   __device__ uint32_t queries_empty() const { return barrier(4 * kStages + 1); }
-  /// The item whose queries are there, or -1 at the end; goes with queries_full.
+  /// The item whose queries have arrived, or -1 at the end; guarded by queries_full.
   __device__ int& item() const { return *reinterpret_cast<int*>(memory + kBarriersBegin + 8 * kBarriers); }
 
-  /// One thread; a barrier of the block follows.
+  /// One thread; __syncthreads follows.
   __device__ void init_barriers() const {
     for (int stage = 0; stage < kStages; ++stage) {
       for (uint32_t full : {k_full(stage), v_full(stage)}) barrier_init(full, 1);
@@ -102,13 +115,13 @@ __device__ void load(const Maps& maps, const HopperForward& args, const Shared<S
   }
 }
 
-/// The softmax of a thread's two rows, keys by keys.
+/// The online softmax of a thread's two rows.
 struct Softmax {
   float scale_log2;
-  float largest[2] = {-INFINITY, -INFINITY};  ///< scores so far, of the row
+  float largest[2] = {-INFINITY, -INFINITY};  ///< running maximum of the row's scores
   float sum[2] = {0.0f, 0.0f};                ///< of this thread's probabilities, relative to `largest`
 
-  /// s = exp(scale · (s − largest)); returns in `rescale` by what earlier probabilities have to be multiplied.
+  /// s = exp(scale · (s − largest)); returns in `rescale` the factor for earlier sums.
   template <int kSums>
   __device__ void make_probabilities(float (&s)[kSums], float (&rescale)[2]) {
 #pragma unroll
@@ -118,7 +131,7 @@ struct Softmax {
       for (int j = 0; j < kSums / 4; ++j) most = fmaxf(most, fmaxf(s[4 * j + 2 * i], s[4 * j + 2 * i + 1]));
       most = fmaxf(most, __shfl_xor_sync(0xffffffffu, most, 1));
       most = fmaxf(most, __shfl_xor_sync(0xffffffffu, most, 2));
-      const float shift = most == -INFINITY ? 0.0f : scale_log2 * most;  // the row may see none of the keys so far
+      const float shift = most == -INFINITY ? 0.0f : scale_log2 * most;  // the row has seen no key yet
       rescale[i] = exp2_approximate(fmaf(scale_log2, largest[i], -shift));
       largest[i] = most;
       float part = 0.0f;
@@ -154,7 +167,7 @@ __device__ void hide_unseen(float (&s)[kSums], int query, int key, int window) {
   }
 }
 
-/// The warpgroups' turns to ask for products: barriers of the block for both, 128 threads wait and 128 arrive.
+/// Ping-pong: a named barrier per warpgroup gives the right to issue products; 128 threads wait and 128 arrive.
 __device__ void wait_for_turn(int warpgroup) { named_sync(2 + warpgroup, 256); }
 __device__ void pass_turn(int warpgroup) { named_arrive(2 + (warpgroup ^ 1), 256); }
 
@@ -226,7 +239,7 @@ __device__ void multiply(const HopperForward& args, const Shared<Shape>& shared)
       }
       softmax.make_probabilities(s, rescale);
     };
-    RingPosition<kStages> before;  // of the values that are still to be added
+    RingPosition<kStages> before;  // stage of the values to be multiplied next
     const auto add_values = [&] {
       barrier_wait(shared.v_full(before.stage), before.phase);
       wgmma_fence();

@@ -1,5 +1,5 @@
-// What becomes of scores on the way to the gradients of attention, and how blocks add to dq. Included by *_cuda.cu
-// only.
+// Elementwise steps of attention's backward, from scores to P and dS, and the accumulation of dq across CTAs. Included
+// by *_cuda.cu only.
 #pragma once
 
 #include "ops/attention/sm90/shape_cuda.h"
@@ -8,7 +8,7 @@
 
 namespace hone::cuda::sm90 {
 
-/// What there is one of for each query, of those of a thread's sums.
+/// Per-query values for the columns of a thread's accumulators.
 template <int kSums>
 struct OfQueries {
   float2 pairs[kSums / 4];
@@ -56,11 +56,11 @@ __device__ inline void make_score_gradients(uint32_t (&packed)[kSums / 2], const
   }
 }
 
-/// Writes a warpgroup's gradients of scores, its 64 keys from `key` on, to shared memory.
+/// Writes a warpgroup's dS, for its 64 keys from `key` on, to shared memory.
 template <class Operand, int kSize>
 __device__ inline void share(const Operand& gradients, const uint32_t (&packed)[kSize], int key) {
   const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) % 128 / 32;
-  // Of the four matrices that a warp stores at once, this lane's: 8 keys more or not, 8 queries more or not.
+  // This lane's row among the four matrices of stmatrix: 8 keys further or not, 8 queries further or not.
   const int line = key + 16 * warp + 8 * (lane / 8 % 2) + lane % 8, more = lane / 16;
 #pragma unroll
   for (int j = 0; j < kSize / 2; j += 2) {
@@ -70,8 +70,8 @@ __device__ inline void share(const Operand& gradients, const uint32_t (&packed)[
   }
 }
 
-/// Adds a warpgroup's part of dq to the sum in memory, or stores it if it is the first one: each thread its own sums,
-/// the first four of them at `at`.
+/// Adds a warpgroup's part of dq to the sum in memory, or stores it if it is the first: each thread its own
+/// accumulators, the first four at `at`.
 template <int kSums>
 __device__ inline void add_part(float* at, const float (&part)[kSums], bool first) {
 #pragma unroll
@@ -85,7 +85,7 @@ __device__ inline void add_part(float* at, const float (&part)[kSums], bool firs
     }
   }
 }
-/// part += what other blocks have added.
+/// part += the sum of the other CTAs.
 template <int kSums>
 __device__ inline void take_parts(const float* at, float (&part)[kSums]) {
 #pragma unroll

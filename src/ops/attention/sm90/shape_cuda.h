@@ -1,5 +1,4 @@
-// What the kernel of attention's gradients is made for, what stands in its shared memory, and the order in which it
-// goes through a tile. Included by *_cuda.cu only.
+// Shapes and shared memory of attention's backward kernel on Hopper. Included by *_cuda.cu only.
 #pragma once
 
 #include "ops/attention/sm90/attention_cuda.h"
@@ -12,20 +11,19 @@ namespace hone::cuda::sm90 {
 template <int kDim, int kValueDim>
 struct HopperShape {
   static constexpr int kElements = kDim, kValueElements = kValueDim;
-  /// Whether the warpgroups divide a tile by products (attention_hopper_by_product_cuda.h) or by keys.
+  /// Whether the warpgroups divide a tile by products (by_product_cuda.h) or by keys (by_keys_cuda.h).
   static constexpr bool kByProduct = kDim + kValueDim > 320;
   static constexpr int kKeys = kByProduct ? 64 : kAttentionRows;
-  /// Queries of a step: as many as registers hold the scores of.
+  /// Queries of a step: as many as registers have room for.
   static constexpr int kQueries = hopper_sizes(kDim, kValueDim)->queries;
   static constexpr int kStages = kDim <= 128 ? 3 : 2;
-  /// Sums of a thread: scores of a step.
+  /// Accumulators of a thread for the scores of a step.
   static constexpr int kScores = kQueries / 2;
   /// Warps that add to dq.
   static constexpr int kAddingWarps = kByProduct ? 4 : 8;
 };
 
-/// Of a tile and key-value head, beside its keys in shared memory. These records spare registers of the warps that
-/// multiply.
+/// Record of a tile and key-value head, stored next to K in shared memory to save registers of the MMA warps.
 struct HopperItem {
   AttentionTile tile;
   int kv_head;
@@ -42,7 +40,7 @@ struct HopperShared {
   using Values = HopperOperand<Shape::kValueElements, Shape::kKeys>;
   using Queries = HopperOperand<Shape::kElements, kQueries>;
   using Douts = HopperOperand<Shape::kValueElements, kQueries>;
-  /// Gradients of scores, by columns: for each 64 queries a line a key. One buffer is read while the next is written.
+  /// dS, MN-major: for each 64 queries a line per key. One buffer is read while the next is written.
   using Gradients = HopperOperand<kQueries, Shape::kKeys>;
   static constexpr int kBuffers = 2;
   static constexpr int kStatsBytes = 2 * kQueries * static_cast<int>(sizeof(float));
@@ -82,22 +80,22 @@ struct HopperShared {
   __device__ uint32_t empty(int stage) const { return barrier(kStages + stage); }
   __device__ uint32_t keys_full() const { return barrier(2 * kStages); }
   __device__ uint32_t keys_empty() const { return barrier(2 * kStages + 1); }
-  /// Of a ring of kTurns: it is the block's turn to add to dq; it has added; others know.
+  /// A ring of kTurns for the order of dq: it is this CTA's turn to add; it has added; the counter in memory says so.
   __device__ uint32_t turn(int i) const { return barrier(2 * kStages + 2 + i); }
   __device__ uint32_t added(int i) const { return barrier(2 * kStages + 2 + kTurns + i); }
   __device__ uint32_t shown(int i) const { return barrier(2 * kStages + 2 + 2 * kTurns + i); }
-  /// Of a buffer of gradients, where they go from one warpgroup to the other.
+  /// Full and empty barriers of a buffer of dS that one warpgroup hands to the other.
   __device__ uint32_t gradients_full(int i) const { return barrier(2 * kStages + 2 + 3 * kTurns + i); }
   __device__ uint32_t gradients_empty(int i) const { return barrier(2 * kStages + 2 + 3 * kTurns + kBuffers + i); }
 
-  /// One thread; a barrier of the block follows.
+  /// One thread; __syncthreads follows.
   __device__ void init_barriers() const {
     for (int stage = 0; stage < kStages; ++stage) {
       barrier_init(full(stage), 1);
       barrier_init(empty(stage), kMultiplyingWarps);
     }
     barrier_init(keys_full(), 1);
-    barrier_init(keys_empty(), kMultiplyingWarps + 2);  // and the threads that wait for turns and show them
+    barrier_init(keys_empty(), kMultiplyingWarps + 2);  // and the two threads of the order of dq
     for (int i = 0; i < kTurns; ++i) {
       barrier_init(turn(i), 1);
       barrier_init(added(i), Shape::kAddingWarps);

@@ -12,7 +12,7 @@ namespace {
 /// of one distance share no queries and no keys, so they run in parallel, and distance after distance each gradient is
 /// summed in a fixed order, without a second pass over the scores and without atomics.
 constexpr int64_t kTokens = 128;
-/// Where a block of queries meets the keys of its own tokens it is cut further: half of those pairs are not seen.
+/// A block of queries against the keys of its own tokens is cut further: half of those pairs are not seen.
 constexpr int64_t kDiagonalTokens = 64;
 
 /// One gradient as float32 sums: the destination itself, or scratch that is added to it at the end.
@@ -26,7 +26,7 @@ struct Accumulator {
   }
   bool wanted() const { return dest.wanted(); }
   bool needs_store() const { return wanted() && sums.data != dest.dst.data; }
-  /// Of the first product that writes an element.
+  /// Beta of the first product that writes an element.
   float first_beta() const { return needs_store() ? 0.0f : dest.beta; }
 
   void store(ThreadPool& pool) const {
@@ -137,7 +137,7 @@ void run_pairs(const Backward& backward, const SequenceBlock& cut, int64_t dista
   const int64_t key_tokens = std::min(kTokens, length - key), step = distance == 0 ? kDiagonalTokens : kTokens;
   for (int64_t i = 0; i < shape.group(); ++i) {
     const int64_t query_end = std::min(query + kTokens, length);
-    // The last part first: it meets all of the block's keys, and so can be what their gradients start from.
+    // The last part first: it sees all keys of the block, so it may overwrite their gradients.
     for (int64_t end = query_end; end > query; end = query + (end - 1 - query) / step * step) {
       const int64_t first = query + (end - 1 - query) / step * step;
       backward.run({.head = kv_head * shape.group() + i,

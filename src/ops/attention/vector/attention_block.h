@@ -1,4 +1,4 @@
-// What the CPU code of attention and cached_attention shares: cutting packed sequences into blocks, and one block of
+// Shared by the CPU code of attention and cached_attention: cutting packed sequences into blocks, and one block of
 // queries against all keys that it sees.
 #pragma once
 

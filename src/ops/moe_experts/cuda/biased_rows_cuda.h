@@ -1,4 +1,4 @@
-// Rows of experts that have biases, or another activation than SwiGLU: passes beside the products. CUDA only.
+// Rows of experts with biases, or with an activation other than SwiGLU: passes beside the products. CUDA only.
 #pragma once
 
 #include "ops/moe_experts/moe_experts.h"

@@ -3,9 +3,8 @@
 // With a the input rows [R, in], m an adapter's dropout mask and s' = scaling / (1 - dropout):
 //   xa = (m ∘ a) Aᵀ       y += xa (s' B)ᵀ
 //   v  = dy (s' B)        da += m ∘ (v A)        dA = vᵀ (m ∘ a)        dB = s' dyᵀ xa
-// All adapters of the weight are computed as one: their ranks side by side, each from a multiple of 8 on, are the J
-// columns of xa and v, and B is zero outside of each adapter's outputs. J and the zeros cost little beside what is read
-// anyway, the rows.
+// All adapters of the weight are computed as one: the J columns of xa and v are their ranks side by side, each from a
+// multiple of 8 on, and B is zero outside of each adapter's outputs. The zeros cost little beside reading the rows.
 #pragma once
 
 #include "ops/moe_experts/cuda/expert_rows_cuda.h"

@@ -1,3 +1,5 @@
+// The sum of a token's expert rows, weighted. Memory-bound: all rows of a token are loaded before the first is added,
+// so that their latencies overlap.
 #include "ops/moe_experts/cuda/expert_rows_cuda.h"
 
 #include <algorithm>
@@ -21,7 +23,7 @@ struct Combine {
   bool adds;
 };
 
-/// Loads where it stands: an ordinary load the compiler would move to where the value is used, behind branches.
+/// A load that the compiler cannot move: it would move an ordinary one to the use of its value, after branches.
 template <class T, class Vector>
 __device__ inline void load_here(const T* from, Vector& to) {
   if constexpr (sizeof(Vector) == 16) {
@@ -34,7 +36,7 @@ __device__ inline void load_here(const T* from, Vector& to) {
   }
 }
 
-/// A block for each token, kWidth columns for each thread.
+/// A CTA per token, kWidth columns per thread.
 template <class T, int kWidth>
 __global__ void __launch_bounds__(kThreads, 4) combine_kernel(Combine<T> c) {
   struct alignas(sizeof(T) * kWidth) Vector {

@@ -1,4 +1,4 @@
-// What CUDA code of moe_experts shares: the sum of a token's rows, and tensors in the dtype of the activations.
+// Shared by the CUDA code of moe_experts: the sum of a token's rows, and tensors in the dtype of the activations.
 #pragma once
 
 #include "kernels/cuda/grouped_gemm/grouped_gemm.h"

@@ -12,15 +12,15 @@ namespace {
 
 using bf16 = __nv_bfloat16;
 
-// A block takes 128 columns of b for one expert and walks the expert's rows, 64 at a time; each of its 8 warps has 16
-// of the columns and all ranks. Both factors are stored by rows, along which the product sums, so fragments come from
-// shared memory with a transposition (ldmatrix).
+// A CTA takes 128 columns of b for one expert and walks the expert's rows, 64 at a time, in a ring of 3 stages; each of
+// its 8 warps has 16 of the columns and all ranks. Both operands are MN-major (the product sums over rows), so
+// fragments come from shared memory by ldmatrix.trans.
 constexpr int kThreads = 256;
 constexpr int kColumns = 128;
 constexpr int kRows = 64;
 constexpr int kStages = 3;
 constexpr int kUnits = kColumns / 8;           // of 16 bytes, in a row of b
-constexpr int kRowsApart = kThreads / kUnits;  // rows of b that the block copies at once
+constexpr int kRowsApart = kThreads / kUnits;  // rows of b that the CTA copies at once
 constexpr int kRowsEach = kRows / kRowsApart;
 
 struct RankDest {
@@ -43,8 +43,8 @@ struct RankGradient {
   RankMasks masks;
 };
 
-/// `kTiles` of 16 ranks. Units of 16 bytes are exchanged within a row of b, and a row of `thin` has an odd number of
-/// them, so that the 8 rows that one ldmatrix reads are in different banks.
+/// `kTiles` of 16 ranks. The 16-byte units of a row of b are swizzled, and a row of `thin` has an odd number of units,
+/// so that the 8 rows of one ldmatrix lie in different banks.
 template <int kTiles, bool kMasked>
 struct RankStage {
   static constexpr int kThinUnits = 2 * kTiles + 1;

@@ -1,4 +1,4 @@
-// Masks of expert adapters as the kernels of rank_products_cuda.h take them. Included by *_cuda.cu only.
+// Masks of expert adapters, as arguments of the kernels of rank_products_cuda.h. Included by *_cuda.cu only.
 #pragma once
 
 #include "core/cuda_launch.h"

@@ -12,14 +12,14 @@ namespace {
 
 using bf16 = __nv_bfloat16;
 
-// A block takes 128 rows of one expert and all columns of c; each of its 8 warps 16 rows. A warp reads its rows
-// straight into registers, 16 bytes a thread (low_rank_kernels_cuda.h says how k is numbered); the factor, which all
-// warps read, passes through shared memory.
+// A CTA takes 128 rows of one expert and all columns of c; each of its 8 warps 16 rows. A warp reads its rows straight
+// into registers, 16 bytes a thread (low_rank_kernels_cuda.h says how k is numbered); the factor, which all warps read,
+// is staged in shared memory, double-buffered.
 constexpr int kThreads = 256;
 constexpr int kRows = 128;
 constexpr int kStep = 128;           // of k at once
 constexpr int kChunks = kStep / 32;  // of 32 elements: 8 for each thread of a quad
-constexpr int kStride = kStep + 32;  // 16-byte reads of 8 threads fall into different banks
+constexpr int kStride = kStep + 32;  // padding: 16-byte reads of 8 threads fall into different banks
 constexpr int kUnits = kStep / 8;    // of 16 bytes
 
 struct RankRows {

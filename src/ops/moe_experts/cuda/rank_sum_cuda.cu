@@ -10,9 +10,9 @@ namespace {
 
 using bf16 = __nv_bfloat16;
 
-// A block takes 128 rows of one expert × 256 columns, each of its 8 warps 16 of the rows, 32 columns at a time. The
-// columns of a warp's four products are numbered so that a thread's sums are 8 neighbours: the 16 bytes it reads and
-// writes. The factor's 64 B to 32 KiB come through L1.
+// A CTA takes 128 rows of one expert × 256 columns, each of its 8 warps 16 of the rows, 32 columns at a time. The
+// columns of a warp's four MMAs are numbered so that a thread's accumulators are 8 neighbours: the 16 bytes that it
+// reads and writes. The factor (64 B to 32 KiB) is read through L1.
 constexpr int kThreads = 256;
 constexpr int kRows = 128, kColumns = 256;
 constexpr int kProducts = 4;

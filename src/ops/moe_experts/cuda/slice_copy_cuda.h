@@ -1,5 +1,5 @@
-// Copies between stacks of matrices of different layouts and dtypes: how adapters become factors of products, and
-// gradients of factors those of adapters. CUDA only.
+// Copies between stacks of matrices of different layouts and dtypes: they turn adapters into operands of products, and
+// gradients of those operands into gradients of adapters. CUDA only.
 #pragma once
 
 #include "core/context.h"
