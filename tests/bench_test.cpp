@@ -63,6 +63,22 @@ TEST(BenchStep, MeasuresLoraAndWritesATimeLine) {
   double sum = 0;
   for (const Json& group : json["profile"]["groups"]) sum += group["ms"].get<double>();
   EXPECT_NEAR(sum, json["profile"]["step_ms"].get<double>(), 1e-6 * sum) << "groups and idle are the whole step";
+  std::map<std::string, std::string> group_of;
+  for (const Json& op : json["profile"]["ops"]) group_of[op["name"]] = op["group"];
+  for (const auto& [op, group] : std::map<std::string, std::string>{{"linear forward", "dense"},
+                                                                    {"lora_down forward", "dense"},
+                                                                    {"attention backward", "attention"},
+                                                                    {"router forward", "experts"},
+                                                                    {"moe_permutation forward", "experts"},
+                                                                    {"moe_gate_up recompute", "experts"},
+                                                                    {"load_balancing", "experts"},
+                                                                    {"linear_cross_entropy forward", "head"},
+                                                                    {"rms_norm forward", "memory-bound"},
+                                                                    {"zero_gradients", "memory-bound"},
+                                                                    {"grad_norm", "optimizer"},
+                                                                    {"adamw", "optimizer"}}) {
+    EXPECT_EQ(group_of[op], group) << op;
+  }
   std::map<std::string, int> passes;
   const Json time_line = Json::parse(read_file(trace));
   for (const Json& event : time_line["traceEvents"]) {
