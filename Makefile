@@ -8,6 +8,7 @@
 #   make format | lint         clang-format | clang-format check and clang-tidy
 #   make dist                  dist/hone-VERSION-linux-x86_64.tar.gz
 #   make op OP=rms_norm        tests and benchmark of one op
+#   make new-op NAME=rms_norm  a folder for a new op, whose tests fail until it is filled in
 #   make tsan                  tests of threads, ranks and the kernels that share work, under ThreadSanitizer
 #   make arm                   compiles rooms core to ops for 64-bit Arm
 MAKEFLAGS += --no-print-directory
@@ -24,7 +25,7 @@ SOURCES = $(shell find src tests -name '*.h' -o -name '*.cpp' -o -name '*.cu')
 
 FUZZERS = $(patsubst tests/fuzz/%_fuzz.cpp,hone_fuzz_%,$(wildcard tests/fuzz/*_fuzz.cpp))
 
-.PHONY: setup setup-tests build parquet quickstart test fuzz tsan arm bench format lint dist op clean
+.PHONY: setup setup-tests build parquet quickstart test fuzz tsan arm bench format lint dist op new-op clean
 
 setup:
 	@tools/setup.sh build
@@ -91,6 +92,9 @@ op: setup-tests
 	@cmake --build $(BUILD) --target hone_few_ops_test $(if $(BENCHES),hone) -j $(JOBS)
 	@$(BUILD)/hone_few_ops_test
 	@$(if $(BENCHES),$(BUILD)/hone bench ops --op $(OP))
+
+new-op:
+	@tools/new_op.sh "$(NAME)"
 
 format:
 	@tools/setup.sh lint
