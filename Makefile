@@ -4,10 +4,11 @@
 #   make parquet               build/hone that reads .parquet files too (fetches Apache Arrow, 60 MB)
 #   make test                  all tests
 #   make fuzz                  readers of foreign files on damaged input, under AddressSanitizer and UndefinedBehaviorSanitizer
-#   make bench                 benchmarks of the ops
+#   make bench                 time of every op, as hone bench ops prints it
 #   make format | lint         clang-format | clang-format check and clang-tidy
 #   make dist                  dist/hone-VERSION-linux-x86_64.tar.gz
 #   make op OP=rms_norm        tests and benchmark of one op
+#   make new-op NAME=rms_norm  a folder for a new op, whose tests fail until it is filled in
 #   make tsan                  tests of threads, ranks and the kernels that share work, under ThreadSanitizer
 #   make arm                   compiles rooms core to ops for 64-bit Arm
 MAKEFLAGS += --no-print-directory
@@ -24,7 +25,7 @@ SOURCES = $(shell find src tests -name '*.h' -o -name '*.cpp' -o -name '*.cu')
 
 FUZZERS = $(patsubst tests/fuzz/%_fuzz.cpp,hone_fuzz_%,$(wildcard tests/fuzz/*_fuzz.cpp))
 
-.PHONY: setup setup-tests build parquet quickstart test fuzz tsan arm bench format lint dist op clean
+.PHONY: setup setup-tests build parquet quickstart test fuzz tsan arm bench format lint dist op new-op clean
 
 setup:
 	@tools/setup.sh build
@@ -79,20 +80,21 @@ arm: setup
 	@cmake --build $(BUILD)-arm --target hone_ops -j $(JOBS)
 	@echo "compiled rooms core to ops for aarch64"
 
-bench: setup-tests
-	@$(CONFIGURE) -DHONE_BENCH=ON >/dev/null
-	@cmake --build $(BUILD) --target hone_ops_bench -j $(JOBS)
-	@$(BUILD)/hone_ops_bench
+bench: build
+	@$(BUILD)/hone bench ops
 
-# An existing build keeps its choice of GPU kernels.
-BENCHES = $(shell find src/ops src/kernels -path '*/$(OP)/*_bench.cpp')
+# An existing build keeps its choice of GPU kernels. The tests of other ops are not built.
+BENCHES = $(shell find src/ops -path '*/$(OP)/*_bench.cpp')
 op: setup-tests
 	@test -n "$(OP)" || { echo "say which: make op OP=rms_norm"; exit 2; }
-	@cmake -S . -B $(BUILD) -G "Unix Makefiles" -DHONE_TESTS=ON -DHONE_BENCH=ON -DHONE_OPS=$(OP) \
+	@cmake -S . -B $(BUILD) -G "Unix Makefiles" -DHONE_TESTS=ON -DHONE_OPS=$(OP) \
 	  $(if $(wildcard $(BUILD)/CMakeCache.txt),,-DHONE_CUDA=$(if $(GPU),$(CUDA),OFF)) >/dev/null
-	@cmake --build $(BUILD) --target hone_few_ops_test $(if $(BENCHES),hone_few_ops_bench) -j $(JOBS)
+	@cmake --build $(BUILD) --target hone_few_ops_test $(if $(BENCHES),hone) -j $(JOBS)
 	@$(BUILD)/hone_few_ops_test
-	@$(if $(BENCHES),$(BUILD)/hone_few_ops_bench)
+	@$(if $(BENCHES),$(BUILD)/hone bench ops --op $(OP))
+
+new-op:
+	@tools/new_op.sh "$(NAME)"
 
 format:
 	@tools/setup.sh lint

@@ -63,6 +63,22 @@ TEST(BenchStep, MeasuresLoraAndWritesATimeLine) {
   double sum = 0;
   for (const Json& group : json["profile"]["groups"]) sum += group["ms"].get<double>();
   EXPECT_NEAR(sum, json["profile"]["step_ms"].get<double>(), 1e-6 * sum) << "groups and idle are the whole step";
+  std::map<std::string, std::string> group_of;
+  for (const Json& op : json["profile"]["ops"]) group_of[op["name"]] = op["group"];
+  for (const auto& [op, group] : std::map<std::string, std::string>{{"linear forward", "dense"},
+                                                                    {"lora_down forward", "dense"},
+                                                                    {"attention backward", "attention"},
+                                                                    {"router forward", "experts"},
+                                                                    {"moe_permutation forward", "experts"},
+                                                                    {"moe_gate_up recompute", "experts"},
+                                                                    {"load_balancing", "experts"},
+                                                                    {"linear_cross_entropy forward", "head"},
+                                                                    {"rms_norm forward", "memory-bound"},
+                                                                    {"zero_gradients", "memory-bound"},
+                                                                    {"grad_norm", "optimizer"},
+                                                                    {"adamw", "optimizer"}}) {
+    EXPECT_EQ(group_of[op], group) << op;
+  }
   std::map<std::string, int> passes;
   const Json time_line = Json::parse(read_file(trace));
   for (const Json& event : time_line["traceEvents"]) {
@@ -128,9 +144,53 @@ TEST(BenchOps, TimesEveryOpAndFindsRegressions) {
   EXPECT_EQ(slower.code, 1);
   EXPECT_TRUE(contains(slower.err, "slower: moe_down")) << slower.err;
   EXPECT_EQ(run({"--op", "moe_down", "--compare", model}).code, 2);
+  const Outcome of_folder = run({"--op", "momentum", "--json", file("momentum.json")});
+  ASSERT_EQ(of_folder.code, 0) << of_folder.err;
+  EXPECT_EQ(Json::parse(read_file(folder / "momentum.json"))["ops"][0]["name"], "lion");
   const Outcome unknown = run({"--op", "attentoin"});
   EXPECT_EQ(unknown.code, 2);
   EXPECT_TRUE(contains(unknown.err, "Did you mean 'attention'")) << unknown.err;
+}
+
+TEST(BenchOps, CountsWhatNodesState) {
+  const Folder folder;
+  const Outcome outcome = run_hone({"bench", "ops", "--device", "cpu", "--model", make_model(folder), "--tokens", "16",
+                                    "--seq", "8", "--json", (folder / "ops.json").string()});
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  std::map<std::string, double> flops, bytes;
+  const Json json = Json::parse(read_file(folder / "ops.json"));
+  for (const Json& row : json["ops"]) {
+    ASSERT_FALSE(row.contains("missing")) << row;
+    flops[row["name"]] = row["tflops"].get<double>() * row["ms"].get<double>() * 1e9;
+    bytes[row["name"]] = row["gbs"].get<double>() * row["ms"].get<double>() * 1e6;
+  }
+  const Json config = tiny_config();
+  const double hidden = config["hidden_size"], heads = config["num_attention_heads"], dim = config["head_dim"];
+  const double experts = config["num_experts"], chosen = config["num_experts_per_tok"];
+  const double inner = config["moe_intermediate_size"], vocab = config["vocab_size"];
+  const auto expect = [&](const std::string& name, double of_name) {
+    EXPECT_NEAR(flops[name], of_name, 1e-9 * of_name) << name;
+  };
+  expect("linear q_proj", 2 * 16 * hidden * heads * dim);
+  expect("linear q_proj grad dx dW", 4 * 16 * hidden * heads * dim);
+  expect("attention", 4 * 2 * 8 * 8 / 2 * heads * dim);
+  expect("attention grad", 10 * 2 * 8 * 8 / 2 * heads * dim);
+  expect("router grad", 6 * 16 * hidden * experts);
+  expect("moe_gate_up", 4 * 16 * chosen * hidden * inner);
+  expect("moe layer", 18 * 16 * chosen * hidden * inner);
+  expect("moe layer, LoRA", 12 * 16 * chosen * hidden * inner);
+  expect("linear_cross_entropy", 6 * 16 * hidden * vocab);
+  expect("rms_norm", 0);
+  EXPECT_NEAR(bytes["rms_norm"], 2 * 2 * 16 * hidden, 1e-6);
+}
+
+TEST(BenchOps, TakesAModelThatHasTheOp) {
+  const Outcome outcome =
+      run_hone({"bench", "ops", "--device", "cpu", "--op", "swiglu", "--tokens", "4", "--json", "-"});
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  const Json json = Json::parse(outcome.out);
+  EXPECT_NE(json["model"], "cpu-moe") << "it has no dense MLP";
+  EXPECT_EQ(json["ops"].size(), 2u);
 }
 
 TEST(BenchOps, TimesExpertsOf8BitsWhereTheyFit) {

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Installs what a target needs from Debian's packages, and says what it does.
 #   tools/setup.sh build   compiler, CMake and libraries
-#   tools/setup.sh test    what the tests and benchmarks need besides: googletest, Google Benchmark, Open MPI
+#   tools/setup.sh test    what the tests need besides: googletest, Open MPI
 #   tools/setup.sh lint    clang-format and clang-tidy
 #   tools/setup.sh arm     a compiler for 64-bit Arm
 #   tools/setup.sh parquet Apache Arrow's headers and libraries (60 MB), with which .parquet files are read
@@ -10,7 +10,7 @@ set -euo pipefail
 case "${1:-build}" in
   build) packages=(g++ cmake make pkg-config libfmt-dev libspdlog-dev libyaml-cpp-dev nlohmann-json3-dev libcli11-dev
                    libpcre2-dev libutf8proc-dev zlib1g-dev libzstd-dev libcpp-httplib-dev libssl-dev) ;;
-  test) packages=(libgtest-dev libgmock-dev libbenchmark-dev libopenmpi-dev openmpi-bin) ;;
+  test) packages=(libgtest-dev libgmock-dev libopenmpi-dev openmpi-bin) ;;
   lint) packages=(clang-format clang-tidy) ;;
   arm) packages=(g++-aarch64-linux-gnu) ;;
   parquet) packages=(python3-pip) ;;

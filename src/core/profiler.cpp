@@ -95,9 +95,9 @@ Profiler::~Profiler() {
   if (threads_) stream_.pool().set_observer(nullptr);
 }
 
-size_t Profiler::open(ProfileKind kind, std::string_view name, std::string_view pass, int64_t index, void* beside) {
+size_t Profiler::open(const ProfileSpan& span, void* beside) {
   if (spans_.empty()) start_ = std::chrono::steady_clock::now();
-  spans_.push_back({.kind = kind, .name = name, .pass = pass, .index = index});
+  spans_.push_back(span);
   marks_.push_back({clock_.mark(beside), 0, beside});
   return spans_.size() - 1;
 }

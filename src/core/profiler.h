@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "core/context.h"
+#include "core/op_group.h"
 #include "core/stream_clock.h"
 
 namespace hone {
@@ -24,13 +25,15 @@ enum class ProfileKind {
 /// A stretch of a stream's work, or of what runs beside it. Spans nest: waits in ops, ops in blocks, blocks in steps.
 struct ProfileSpan {
   ProfileKind kind = ProfileKind::kOp;
-  std::string_view name;      ///< "step", "block", or the op's name as recomputation policies know it
+  std::string_view name;      ///< "step", "block", or the op's: Node::kind() of a node
   std::string_view pass;      ///< "forward", "recompute", "backward", or "" outside of both; of collectives and waits
                               ///< what they are of: "layer 3"
   int64_t index = 0;          ///< of a step or block
   double begin = 0, end = 0;  ///< seconds since the first span began
   double bytes = 0;           ///< that an op reads and writes, where known: of values and gradients, not of weights; of
                               ///< a collective: of its tensor
+  OpGroup group = OpGroup::kMemoryBound;  ///< of an op or a collective
+  double flops = 0;                       ///< Node::flops() of a node's forward; 0 in backward
 };
 
 /// What one thread of the pool did in one loop.
@@ -62,10 +65,13 @@ class Profiler {
   Profiler& operator=(const Profiler&) = delete;
 
   /// Opens a span at the stream's present end, or at that of `beside`, another cudaStream_t of the device; returns its
-  /// number for close().
-  size_t open(ProfileKind kind, std::string_view name, std::string_view pass, int64_t index, void* beside = nullptr);
+  /// number for close(). Times are filled in by take().
+  size_t open(const ProfileSpan& span, void* beside = nullptr);
   void close(size_t span);
-  void set_bytes(size_t span, double bytes) { spans_[span].bytes = bytes; }
+  void set_work(size_t span, double bytes, double flops) {
+    spans_[span].bytes = bytes;
+    spans_[span].flops = flops;
+  }
 
   /// Waits; what was closed. Starts again from nothing.
   Profile take();
@@ -90,25 +96,30 @@ class ProfileScope {
  public:
   ProfileScope(Stream& stream, ProfileKind kind, std::string_view name, std::string_view pass = "", int64_t index = 0)
       : profiler_(stream.profiler()) {
-    if (profiler_ != nullptr) span_ = profiler_->open(kind, name, pass, index);
+    if (profiler_ != nullptr) span_ = profiler_->open({.kind = kind, .name = name, .pass = pass, .index = index});
   }
   ProfileScope(const Context& context, ProfileKind kind, std::string_view name, std::string_view pass = "",
                int64_t index = 0)
       : profiler_(context.dry() ? nullptr : context.stream().profiler()) {
-    if (profiler_ != nullptr) span_ = profiler_->open(kind, name, pass, index);
+    if (profiler_ != nullptr) span_ = profiler_->open({.kind = kind, .name = name, .pass = pass, .index = index});
+  }
+  /// Of an op.
+  ProfileScope(const Context& context, OpGroup group, std::string_view name, std::string_view pass = "")
+      : profiler_(context.dry() ? nullptr : context.stream().profiler()) {
+    if (profiler_ != nullptr) span_ = profiler_->open({.name = name, .pass = pass, .group = group});
   }
   /// Of a collective on `beside`, or in the stream if that is null.
-  ProfileScope(Stream& stream, void* beside, std::string_view name, std::string_view of, double bytes)
+  ProfileScope(Stream& stream, void* beside, OpGroup group, std::string_view name, std::string_view of, double bytes)
       : profiler_(stream.profiler()) {
     if (profiler_ == nullptr) return;
-    span_ = profiler_->open(ProfileKind::kCollective, name, of, 0, beside);
-    set_bytes(bytes);
+    span_ = profiler_->open(
+        {.kind = ProfileKind::kCollective, .name = name, .pass = of, .bytes = bytes, .group = group}, beside);
   }
   ~ProfileScope();
   /// Whether somebody profiles.
   bool profiled() const { return profiler_ != nullptr; }
-  /// If profiled(): what the op reads and writes.
-  void set_bytes(double bytes) const { profiler_->set_bytes(span_, bytes); }
+  /// If profiled(): ProfileSpan::bytes and ::flops.
+  void set_work(double bytes, double flops) const { profiler_->set_work(span_, bytes, flops); }
   ProfileScope(const ProfileScope&) = delete;
   ProfileScope& operator=(const ProfileScope&) = delete;
 

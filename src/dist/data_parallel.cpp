@@ -36,8 +36,9 @@ void DataParallel::join(Stream& stream, int64_t calls, std::string_view of) {
 int64_t DataParallel::reduce(const Context& context, const Bucket& bucket) {
   Stream& stream = context.stream();
   communicator_.fork(stream);
-  const ProfileScope scope(stream, communicator_.cuda_stream(), bucket.sharded() ? "reduce-scatter" : "all-reduce",
-                           bucket.name, static_cast<double>(bucket.gradients.bytes()));
+  const ProfileScope scope(stream, communicator_.cuda_stream(), OpGroup::kCollectives,
+                           bucket.sharded() ? "reduce-scatter" : "all-reduce", bucket.name,
+                           static_cast<double>(bucket.gradients.bytes()));
   if (bucket.sharded()) {
     communicator_.reduce_scatter_sum(stream, bucket.gradients, parts_of(bucket));
   } else {
@@ -117,7 +118,7 @@ void DataParallel::sum(const Context& context, std::span<const Tensor> measureme
   Stream& stream = context.stream();
   communicator_.fork(stream);
   for (const Tensor& tensor : measurements) {
-    const ProfileScope scope(stream, communicator_.cuda_stream(), "all-reduce", "measurements",
+    const ProfileScope scope(stream, communicator_.cuda_stream(), OpGroup::kCollectives, "all-reduce", "measurements",
                              static_cast<double>(tensor.bytes()));
     communicator_.all_reduce_sum(stream, tensor);
   }
@@ -133,7 +134,7 @@ void DataParallel::gather_values(const Context& context, const Bucket& bucket) {
   Stream& stream = context.stream();
   communicator_.fork(stream);
   {
-    const ProfileScope scope(stream, communicator_.cuda_stream(), "all-gather", bucket.name,
+    const ProfileScope scope(stream, communicator_.cuda_stream(), OpGroup::kCollectives, "all-gather", bucket.name,
                              static_cast<double>(bucket.values.bytes()));
     communicator_.all_gather(stream, bucket.values, parts_of(bucket));
   }

@@ -66,7 +66,8 @@ void WeightRing::bring(const Context& context, const Bucket& bucket) {
   }
   if (bucket.in_host) {
     lane_.fork(stream);
-    const ProfileScope scope(stream, lane_.cuda_stream(), "from host", bucket.name, static_cast<double>(own.bytes()));
+    const ProfileScope scope(stream, lane_.cuda_stream(), OpGroup::kMemoryBound, "from host", bucket.name,
+                             static_cast<double>(own.bytes()));
     lane_.copy(stream, own, bucket.own_values);
   } else {
     copy(context, bucket.own_values, own);
@@ -86,7 +87,7 @@ void WeightRing::gather(const Context& context, const Bucket& bucket) {
   ranks_->fork(stream);
   if (bucket.in_host) ranks_->follow(lane_);
   {
-    const ProfileScope scope(stream, ranks_->cuda_stream(), "all-gather", bucket.name,
+    const ProfileScope scope(stream, ranks_->cuda_stream(), OpGroup::kCollectives, "all-gather", bucket.name,
                              static_cast<double>(bucket.values.bytes()));
     ranks_->all_gather(stream, bucket.values, parts_of(bucket));
   }

@@ -1,5 +1,7 @@
 #include "nn/attention.h"
 
+#include <fmt/format.h>
+
 #include "ops/attention/cached/cached_attention.h"
 #include "ops/clamp/clamp.h"
 #include "ops/rms_norm/rms_norm.h"
@@ -92,6 +94,16 @@ Var Attention::operator()(Tape& tape, Var x, const Forward& forward, const RopeT
 std::vector<CacheTensor> Attention::cache(int64_t sequences, int64_t capacity) const {
   const CacheTensor rows{{sequences, capacity, num_kv_heads_ * head_dim_}, dtype_};
   return {rows, rows};
+}
+
+double Attention::flops(const ForwardWork& work) const {
+  double flops = 4 * work.pairs(sliding_window_) * static_cast<double>(num_heads_ * head_dim_);  // scores and values
+  for (const Linear* linear : {&q_proj_, &k_proj_, &v_proj_, &o_proj_}) flops += linear->flops(work.tokens);
+  return flops;
+}
+
+ModuleSummary Attention::summary() const {
+  return {"attention", fmt::format("{} heads of {}, {} for keys and values", num_heads_, head_dim_, num_kv_heads_)};
 }
 
 void Attention::collect(std::vector<Parameter*>& group) const {

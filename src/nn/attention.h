@@ -19,6 +19,8 @@ class Attention : public Mixer {
   Var operator()(Tape& tape, Var x, const Forward& forward, const RopeTable& rope) const override;
   void collect(std::vector<Parameter*>& group) const override;
   std::vector<CacheTensor> cache(int64_t sequences, int64_t capacity) const override;
+  double flops(const ForwardWork& work) const override;
+  ModuleSummary summary() const override;
 
  private:
   int64_t num_heads_, num_kv_heads_, head_dim_, sliding_window_;

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "ops/add/add.h"
 #include "ops/embedding/embedding.h"
 #include "ops/embedding_noise/embedding_noise.h"
@@ -60,6 +62,22 @@ void Decoder::prepare(Stream& stream, int64_t max_length) {
 std::vector<std::vector<CacheTensor>> Decoder::cache(int64_t sequences, int64_t capacity) const {
   std::vector<std::vector<CacheTensor>> result;
   for (const Layer& layer : layers_) result.push_back(layer.mixer->cache(sequences, capacity));
+  return result;
+}
+
+double Decoder::flops(const ForwardWork& work) const {
+  double flops = 2 * work.supervised * static_cast<double>(head_->shape().numel());
+  for (const Layer& layer : layers_) flops += layer.mixer->flops(work) + layer.feed_forward->flops(work);
+  return flops;
+}
+
+std::vector<ModuleSummary> Decoder::summary() const {
+  std::vector<ModuleSummary> result;
+  const auto add = [&](ModuleSummary summary) {
+    if (std::find(result.begin(), result.end(), summary) == result.end()) result.push_back(std::move(summary));
+  };
+  for (const Layer& layer : layers_) add(layer.mixer->summary());
+  for (const Layer& layer : layers_) add(layer.feed_forward->summary());
   return result;
 }
 

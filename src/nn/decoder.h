@@ -28,6 +28,13 @@ class Decoder {
   /// The cache of generation for `sequences` sequences of at most `capacity` tokens, layer by layer.
   std::vector<std::vector<CacheTensor>> cache(int64_t sequences, int64_t capacity) const;
 
+  /// Multiply-adds × 2 of a forward pass: products of mixers, MLPs or chosen experts, routers and head, causal
+  /// attention within its windows, and the recurrence of linear attention. Adapters are not counted. Backward costs
+  /// twice as much, or once where only adapters are trained.
+  double flops(const ForwardWork& work) const;
+  /// What the layers are made of, each kind once: mixers, then feed-forwards.
+  std::vector<ModuleSummary> summary() const;
+
   /// Forward through the head's loss: totals are added to forward.step.totals, and the tape is ready for backward.
   /// `token_loss` f32 [S], if defined, receives each supervised token's loss.
   void loss(Tape& tape, const Forward& forward, Tensor token_loss = {}) const;

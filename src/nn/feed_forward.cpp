@@ -14,6 +14,12 @@
 
 namespace hone {
 
+namespace {
+
+ModuleSummary mlp_summary(int64_t width) { return {"MLP", fmt::format("of width {}", width)}; }
+
+}  // namespace
+
 Mlp::Mlp(ParameterStore& store, const std::string& module, const MlpSizes& sizes, int layer, DType dtype) {
   const auto make = [&](const char* name, int64_t out, int64_t in) {
     return Linear(store, module + "." + name, out, in, sizes.bias, ParameterKind::kMlp, layer, dtype);
@@ -31,6 +37,14 @@ void Mlp::collect(std::vector<Parameter*>& group) const {
   for (const Linear* linear : {&gate_proj_, &up_proj_, &down_proj_}) linear->collect(group);
 }
 
+double Mlp::flops(const ForwardWork& work) const {
+  double flops = 0;
+  for (const Linear* linear : {&gate_proj_, &up_proj_, &down_proj_}) flops += linear->flops(work.tokens);
+  return flops;
+}
+
+ModuleSummary Mlp::summary() const { return mlp_summary(up_proj_.out()); }
+
 FusedMlp::FusedMlp(ParameterStore& store, const std::string& module, const MlpSizes& sizes, int layer, DType dtype)
     : input_linear_(store, module + ".input_linear", 2 * sizes.intermediate, sizes.hidden, sizes.bias,
                     ParameterKind::kMlp, layer, dtype),
@@ -44,6 +58,12 @@ Var FusedMlp::operator()(Tape& tape, Var x, const Forward& forward) const {
 void FusedMlp::collect(std::vector<Parameter*>& group) const {
   for (const Linear* linear : {&input_linear_, &output_linear_}) linear->collect(group);
 }
+
+double FusedMlp::flops(const ForwardWork& work) const {
+  return input_linear_.flops(work.tokens) + output_linear_.flops(work.tokens);
+}
+
+ModuleSummary FusedMlp::summary() const { return mlp_summary(input_linear_.out() / 2); }
 
 SharedExpert::SharedExpert(const DecoderConfig& config, int layer, ParameterStore& store, DType dtype) {
   const std::string module = config.layer_module(layer) + config.names.shared_expert;
@@ -67,6 +87,10 @@ void SharedExpert::collect(std::vector<Parameter*>& group) const {
   mlp_->collect(group);
   if (gate_) gate_->collect(group);
 }
+
+double SharedExpert::flops(const ForwardWork& work) const { return mlp_->flops(work); }
+
+ModuleSummary SharedExpert::summary() const { return {"shared expert", mlp_->summary().text}; }
 
 namespace {
 
@@ -208,6 +232,20 @@ Var MixtureOfExperts::operator()(Tape& tape, Var x, const Forward& forward) cons
                               .function = activation_};
   const Var y = moe_experts(tape, x, routed, weights, adapters, forward.dropout_context());
   return shared_expert_ ? add(tape, y, (*shared_expert_)(tape, x, forward)) : y;
+}
+
+double MixtureOfExperts::flops(const ForwardWork& work) const {
+  const int64_t experts = router_->shape()[0], of_experts = gate_up_->shape().numel() + down_->shape().numel();
+  const int64_t products = router_->shape().numel() + of_experts / experts * top_k_;
+  const double flops = 2 * work.tokens * static_cast<double>(products);
+  return shared_expert_ ? flops + shared_expert_->flops(work) : flops;
+}
+
+ModuleSummary MixtureOfExperts::summary() const {
+  std::string text =
+      fmt::format("{} a layer of width {}, {} for each token", router_->shape()[0], down_->shape()[2], top_k_);
+  if (shared_expert_) text += ", and for all of them one " + shared_expert_->summary().text;
+  return {"experts", std::move(text)};
 }
 
 void MixtureOfExperts::collect(std::vector<Parameter*>& group) const {

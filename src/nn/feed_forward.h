@@ -6,6 +6,7 @@
 
 #include "nn/decoder_config.h"
 #include "nn/linear.h"
+#include "nn/module_facts.h"
 #include "ops/router/router.h"
 
 namespace hone {
@@ -16,6 +17,9 @@ class FeedForward {
   virtual ~FeedForward() = default;
   virtual Var operator()(Tape& tape, Var x, const Forward& forward) const = 0;
   virtual void collect(std::vector<Parameter*>& group) const = 0;
+  /// Multiply-adds × 2 of the products of a forward pass, of experts the chosen ones'; adapters are not counted.
+  virtual double flops(const ForwardWork& work) const = 0;
+  virtual ModuleSummary summary() const = 0;
 };
 
 struct MlpSizes {
@@ -29,6 +33,8 @@ class Mlp : public FeedForward {
   Mlp(ParameterStore& store, const std::string& module, const MlpSizes& sizes, int layer, DType dtype);
   Var operator()(Tape& tape, Var x, const Forward& forward) const override;
   void collect(std::vector<Parameter*>& group) const override;
+  double flops(const ForwardWork& work) const override;
+  ModuleSummary summary() const override;
 
  private:
   Linear gate_proj_, up_proj_, down_proj_;
@@ -40,17 +46,22 @@ class FusedMlp : public FeedForward {
   FusedMlp(ParameterStore& store, const std::string& module, const MlpSizes& sizes, int layer, DType dtype);
   Var operator()(Tape& tape, Var x, const Forward& forward) const override;
   void collect(std::vector<Parameter*>& group) const override;
+  double flops(const ForwardWork& work) const override;
+  ModuleSummary summary() const override;
 
  private:
   Linear input_linear_, output_linear_;
 };
 
-/// The shared expert: its output, or that times sigmoid(x · gateᵀ).
+/// The shared expert: its output, or that times sigmoid(x · gateᵀ). The gate's product, one value a token, is not counted
+/// in flops().
 class SharedExpert : public FeedForward {
  public:
   SharedExpert(const DecoderConfig& config, int layer, ParameterStore& store, DType dtype);
   Var operator()(Tape& tape, Var x, const Forward& forward) const override;
   void collect(std::vector<Parameter*>& group) const override;
+  double flops(const ForwardWork& work) const override;
+  ModuleSummary summary() const override;
 
  private:
   std::unique_ptr<FeedForward> mlp_;
@@ -64,6 +75,8 @@ class MixtureOfExperts : public FeedForward {
   MixtureOfExperts(const DecoderConfig& config, int layer, int64_t moe_index, ParameterStore& store, DType dtype);
   Var operator()(Tape& tape, Var x, const Forward& forward) const override;
   void collect(std::vector<Parameter*>& group) const override;
+  double flops(const ForwardWork& work) const override;
+  ModuleSummary summary() const override;
 
  private:
   RoutedTokens route(Tape& tape, Var x, const Forward& forward) const;

@@ -1,5 +1,7 @@
 #include "nn/gated_delta_net.h"
 
+#include <fmt/format.h>
+
 #include "ops/causal_conv/causal_conv.h"
 #include "ops/gated_rms_norm/gated_rms_norm.h"
 #include "ops/split_heads/split_heads.h"
@@ -69,13 +71,26 @@ Var GatedDeltaNet::operator()(Tape& tape, Var x, const Forward& forward, const R
   return out_proj_(tape, gated_rms_norm(tape, read, in.z, *norm_, rms_norm_eps_), forward);
 }
 
+double GatedDeltaNet::flops(const ForwardWork& work) const {
+  // The state of a head is read by the key, updated, and read by the query.
+  const int64_t recurrence = 3 * heads_.num_value_heads * heads_.value_dim * heads_.key_dim;
+  double flops = 2 * work.tokens * static_cast<double>(recurrence + conv_->shape().numel());
+  for (const Linear* linear : projections()) flops += linear->flops(work.tokens);
+  return flops;
+}
+
+ModuleSummary GatedDeltaNet::summary() const {
+  return {"linear attention", fmt::format("{} key heads of {}, {} value heads of {}", heads_.num_key_heads,
+                                          heads_.key_dim, heads_.num_value_heads, heads_.value_dim)};
+}
+
+std::vector<const Linear*> GatedDeltaNet::projections() const {
+  if (fused_projections_) return {&in_proj_qkvz_, &in_proj_ba_, &out_proj_};
+  return {&in_proj_qkv_, &in_proj_z_, &in_proj_b_, &in_proj_a_, &out_proj_};
+}
+
 void GatedDeltaNet::collect(std::vector<Parameter*>& group) const {
-  if (fused_projections_) {
-    for (const Linear* linear : {&in_proj_qkvz_, &in_proj_ba_}) linear->collect(group);
-  } else {
-    for (const Linear* linear : {&in_proj_qkv_, &in_proj_z_, &in_proj_b_, &in_proj_a_}) linear->collect(group);
-  }
-  out_proj_.collect(group);
+  for (const Linear* linear : projections()) linear->collect(group);
   for (Parameter* parameter : {conv_, a_log_, dt_bias_, norm_}) group.push_back(parameter);
 }
 

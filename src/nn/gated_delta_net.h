@@ -14,6 +14,8 @@ class GatedDeltaNet : public Mixer {
   Var operator()(Tape& tape, Var x, const Forward& forward, const RopeTable& rope) const override;
   void collect(std::vector<Parameter*>& group) const override;
   std::vector<CacheTensor> cache(int64_t sequences, int64_t capacity) const override;
+  double flops(const ForwardWork& work) const override;
+  ModuleSummary summary() const override;
 
  private:
   /// The projections of x.
@@ -21,6 +23,7 @@ class GatedDeltaNet : public Mixer {
     Var qkv, z, a, b;
   };
   Projected project(Tape& tape, Var x, const Forward& forward) const;
+  std::vector<const Linear*> projections() const;
 
   DeltaHeads heads_;
   bool fused_projections_;

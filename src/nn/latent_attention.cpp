@@ -1,5 +1,7 @@
 #include "nn/latent_attention.h"
 
+#include <fmt/format.h>
+
 #include "nn/attention.h"
 #include "ops/latent_heads/latent_heads.h"
 #include "ops/rms_norm/rms_norm.h"
@@ -72,6 +74,20 @@ Var LatentAttention::operator()(Tape& tape, Var x, const Forward& forward, const
 std::vector<CacheTensor> LatentAttention::cache(int64_t sequences, int64_t capacity) const {
   return {{{sequences, capacity, num_heads_ * latent_.qk_head_dim()}, dtype_},
           {{sequences, capacity, num_heads_ * latent_.v_head_dim}, dtype_}};
+}
+
+double LatentAttention::flops(const ForwardWork& work) const {
+  const int64_t pair = num_heads_ * (latent_.qk_head_dim() + latent_.v_head_dim);  // of scores and values
+  double flops = 2 * work.pairs(0) * static_cast<double>(pair);
+  for (const Linear* linear : {&kv_a_proj_, &kv_b_proj_, &o_proj_}) flops += linear->flops(work.tokens);
+  if (q_a_norm_ == nullptr) return flops + q_proj_.flops(work.tokens);
+  return flops + q_a_proj_.flops(work.tokens) + q_b_proj_.flops(work.tokens);
+}
+
+ModuleSummary LatentAttention::summary() const {
+  return {"attention",
+          fmt::format("{} heads of {} + {} (turned), values of {}, from a latent of {}", num_heads_,
+                      latent_.qk_nope_head_dim, latent_.qk_rope_head_dim, latent_.v_head_dim, latent_.kv_lora_rank)};
 }
 
 void LatentAttention::collect(std::vector<Parameter*>& group) const {

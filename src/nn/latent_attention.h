@@ -14,6 +14,8 @@ class LatentAttention : public Mixer {
   Var operator()(Tape& tape, Var x, const Forward& forward, const RopeTable& rope) const override;
   void collect(std::vector<Parameter*>& group) const override;
   std::vector<CacheTensor> cache(int64_t sequences, int64_t capacity) const override;
+  double flops(const ForwardWork& work) const override;
+  ModuleSummary summary() const override;
 
  private:
   Var queries(Tape& tape, Var x, const Forward& forward) const;

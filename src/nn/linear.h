@@ -18,6 +18,10 @@ class Linear {
 
   void collect(std::vector<Parameter*>& group) const;
 
+  int64_t out() const { return weight_->shape()[0]; }
+  /// Of the product for so many tokens, without adapters.
+  double flops(double tokens) const { return 2 * tokens * static_cast<double>(weight_->shape().numel()); }
+
  private:
   Parameter* weight_ = nullptr;
   Parameter* bias_ = nullptr;

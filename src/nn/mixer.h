@@ -5,6 +5,7 @@
 
 #include "nn/decoder_config.h"
 #include "nn/linear.h"
+#include "nn/module_facts.h"
 
 namespace hone {
 
@@ -22,6 +23,9 @@ class Mixer {
   virtual void collect(std::vector<Parameter*>& group) const = 0;
   /// This layer's tensors of forward.cache->layers, for `sequences` sequences of at most `capacity` tokens.
   virtual std::vector<CacheTensor> cache(int64_t sequences, int64_t capacity) const = 0;
+  /// Multiply-adds × 2 of the products of a forward pass; adapters are not counted.
+  virtual double flops(const ForwardWork& work) const = 0;
+  virtual ModuleSummary summary() const = 0;
 };
 
 /// The mixer of config.layers[layer].

@@ -215,8 +215,9 @@ class OpRun {
       weight->begin_step();
       weights.push_back(weight.get());
     }
-    Tape tape(context_, memory_, plan_,
-              {.training = true, .recompute = {.everything = options_.recompute, .kinds = {}}});
+    Tape tape(
+        context_, memory_, plan_,
+        {.training = true, .recompute = {options_.recompute ? RecomputeLevel::kEverything : RecomputeLevel::kNone}});
     std::vector<Var> inputs;
     for (size_t i = 0; i < inputs_.size(); ++i) inputs.push_back(tape.input(inputs_[i].tensor, grads_[i].tensor));
     tape.block([&] {

@@ -57,7 +57,8 @@ void KeptMemory::end_forward(const Context& context) {
   values.host = host_.tensor(values.device.shape, DType::kU8, offset);
   Stream& stream = context.stream();
   lanes_->out.fork(stream);
-  const ProfileScope scope(stream, lanes_->out.cuda_stream(), "to host", "activations", static_cast<double>(bytes));
+  const ProfileScope scope(stream, lanes_->out.cuda_stream(), OpGroup::kMemoryBound, "to host", "activations",
+                           static_cast<double>(bytes));
   lanes_->out.copy(stream, values.host, values.device);
   left_[slot_index(block_)] = lanes_->out.calls();
 }
@@ -79,7 +80,7 @@ void KeptMemory::bring(const Context& context, int32_t block) {
   Stream& stream = context.stream();
   lanes_->in.fork(stream);
   lanes_->in.follow(lanes_->out);
-  const ProfileScope scope(stream, lanes_->in.cuda_stream(), "from host", "activations",
+  const ProfileScope scope(stream, lanes_->in.cuda_stream(), OpGroup::kMemoryBound, "from host", "activations",
                            static_cast<double>(values.device.bytes()));
   lanes_->in.copy(stream, values.device, values.host);
   values.arrival = lanes_->in.calls();

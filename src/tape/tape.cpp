@@ -34,23 +34,20 @@ double bytes_of(const Tape& tape, const std::vector<Var>& vars) {
   return bytes;
 }
 
-/// For profiles: bytes of inputs and outputs.
-double forward_bytes(const Tape& tape, const Node& node) {
-  return bytes_of(tape, node.inputs) + bytes_of(tape, node.outputs);
-}
-
-/// For profiles: bytes of saved values, incoming and outgoing gradients.
-double backward_bytes(const Tape& tape, const Node& node) {
-  std::vector<Var> gradients = node.outputs;
-  std::copy_if(node.inputs.begin(), node.inputs.end(), std::back_inserter(gradients),
-               [&](Var var) { return tape.requires_grad(var); });
-  return bytes_of(tape, node.saved) + bytes_of(tape, gradients);
-}
-
 }  // namespace
 
-bool RecomputePolicy::recomputes(std::string_view kind) const {
-  return everything || std::find(kinds.begin(), kinds.end(), kind) != kinds.end();
+double Node::flops(const Tape&) const {
+  HONE_ASSERT(group() == OpGroup::kMemoryBound, kind());
+  return 0;
+}
+
+double Node::forward_bytes(const Tape& tape) const { return bytes_of(tape, inputs) + bytes_of(tape, outputs); }
+
+double Node::backward_bytes(const Tape& tape) const {
+  std::vector<Var> gradients = outputs;
+  std::copy_if(inputs.begin(), inputs.end(), std::back_inserter(gradients),
+               [&](Var var) { return tape.requires_grad(var); });
+  return bytes_of(tape, saved) + bytes_of(tape, gradients);
 }
 
 TapeMemory::TapeMemory(Device device)
@@ -78,7 +75,7 @@ size_t TapeMemory::bytes() const {
 }
 
 Tape::Tape(const Context& context, TapeMemory& memory, TapePlan& plan, TapeOptions options)
-    : context_(context), memory_(memory), plan_(plan), recording_plan_(!plan.recorded), options_(std::move(options)) {
+    : context_(context), memory_(memory), plan_(plan), recording_plan_(!plan.recorded), options_(options) {
   HONE_ASSERT(!recording_plan_ || context.dry(), "a plan is recorded by a dry pass");
   memory_.block.release(0);
   memory_.kept.begin_pass();
@@ -163,7 +160,7 @@ Var Tape::add_output(Node& node, Shape shape, DType dtype, Keep keep) {
   HONE_ASSERT(static_cast<size_t>(var.id) < plan_.values.size(), "the tape differs from its plan");
   const TapePlan::Fate& fate = plan_.values[static_cast<size_t>(var.id)];
   const bool until_backward =
-      training() && (keep == Keep::kAlways || (fate.saved && !options_.recompute.recomputes(node.kind())));
+      training() && (keep == Keep::kAlways || (fate.saved && !options_.recompute.recomputes(node)));
   value.kept = recording_plan_ || fate.crosses || until_backward;
   if (value.kept && training()) {
     value.data = memory_.kept.take(shape, dtype);
@@ -188,9 +185,9 @@ void Tape::record(std::unique_ptr<Node> node) {
     }
   }
   {
-    const ProfileScope scope(context_, ProfileKind::kOp, node->kind(), "forward");
+    const ProfileScope scope(context_, node->group(), node->kind(), "forward");
     node->forward(*this);
-    if (scope.profiled()) scope.set_bytes(forward_bytes(*this, *node));
+    if (scope.profiled()) scope.set_work(node->forward_bytes(*this), node->flops(*this));
   }
   const bool differentiated =
       std::any_of(node->outputs.begin(), node->outputs.end(), [&](Var v) { return requires_grad(v); });
@@ -217,9 +214,9 @@ void Tape::ensure(Var var) {
   hold(value.residency, true);
   replaying_ = true;
   {
-    const ProfileScope scope(context_, ProfileKind::kOp, node.kind(), "recompute");
+    const ProfileScope scope(context_, node.group(), node.kind(), "recompute");
     node.forward(*this);
-    if (scope.profiled()) scope.set_bytes(forward_bytes(*this, node));
+    if (scope.profiled()) scope.set_work(node.forward_bytes(*this), node.flops(*this));
   }
   replaying_ = false;
 }
@@ -291,9 +288,9 @@ void Tape::differentiate(Node& node, Residency* residency) {
   if (!flows || !differentiated) return;
   for (Var var : node.saved) ensure(var);
   hold(residency, node.backward_reads_weights());
-  const ProfileScope scope(context_, ProfileKind::kOp, node.kind(), "backward");
+  const ProfileScope scope(context_, node.group(), node.kind(), "backward");
   node.backward(*this);
-  if (scope.profiled()) scope.set_bytes(backward_bytes(*this, node));
+  if (scope.profiled()) scope.set_work(node.backward_bytes(*this), 0);
 }
 
 /// Node `node` of the block has been differentiated, and those after it: a residency of none before it is done with,

@@ -7,17 +7,17 @@
 //   kept       from forward until the block's backward has run
 //   boundary   the gradient (or, without gradients, the value) that one block passes to its neighbour; two buffers
 //   alternate
-// A plan, recorded by a dry pass, decides per value whether it is kept: values that backward reads and whose producer's
-// kind is not recomputed, values that cross a block's boundary, and values an op marks Keep::kAlways.
+// A plan, recorded by a dry pass, decides per value whether it is kept: values that backward reads and whose producer is
+// not recomputed, values that cross a block's boundary, and values an op marks Keep::kAlways.
 #pragma once
 
 #include <functional>
 #include <memory>
-#include <string>
 #include <string_view>
 #include <vector>
 
 #include "core/context.h"
+#include "core/op_group.h"
 #include "tape/kept_memory.h"
 #include "tape/weight.h"
 
@@ -36,13 +36,36 @@ enum class Keep {
   kAlways,  ///< never recomputed: choices that a re-run must not make again (top-k ids, permutations)
 };
 
+/// How much of forward is run again in backward instead of being kept: each level what the ones before it do, too.
+enum class RecomputeLevel : uint8_t {
+  kNone,
+  kNorms,        ///< norms, rotations and latent keys: about a pass over memory each
+  kActivations,  ///< activations of dense MLPs
+  kExperts,      ///< gate and up of experts: a third more of their products
+  kEverything,   ///< activation checkpointing: only values that cross blocks are kept
+};
+
 /// One recorded op call. `forward` writes the outputs from the inputs; `backward` reads `saved` values and the outputs'
 /// gradients and writes the inputs' and the weights' gradients.
+///
+/// A node describes itself: profiles, recomputation and benchmarks know no op by its name. An op that says nothing is
+/// memory-bound, has no products, and is run again at the last level alone: what its inputs cost to have again, no
+/// default can know.
 class Node {
  public:
   virtual ~Node() = default;
-  /// The op's name in recomputation policies and profiles.
+  /// The op's name in profiles.
   virtual std::string_view kind() const = 0;
+  virtual OpGroup group() const { return OpGroup::kMemoryBound; }
+  /// Multiply-adds × 2 of forward's products, adapters' not counted. Whoever states another group states this, too.
+  virtual double flops(const Tape& tape) const;
+  /// What forward and backward read and write; weights are not counted. Unless an op says otherwise: inputs and
+  /// outputs; what is saved, the gradients that come in and those that go out.
+  virtual double forward_bytes(const Tape& tape) const;
+  virtual double backward_bytes(const Tape& tape) const;
+  /// The first level at which outputs are not kept for backward but computed again, and with them those of the inputs
+  /// that are not kept. kNorms is for an op of one pass over memory whose backward saves its inputs anyway.
+  virtual RecomputeLevel recomputed_from() const { return RecomputeLevel::kEverything; }
   /// Runs the op. Called again in backward if an output was not kept (tape.replaying() is then true).
   virtual void forward(Tape& tape) = 0;
   virtual void backward(Tape& tape) = 0;
@@ -57,12 +80,11 @@ class Node {
   bool weights_want_grad = false;  ///< some weight or adapter of the node is trained
 };
 
-/// Which kinds of nodes run again in backward instead of keeping their outputs.
+/// Which nodes run again in backward instead of keeping their outputs.
 struct RecomputePolicy {
-  bool everything = false;         ///< activation checkpointing: only values that cross blocks are kept
-  std::vector<std::string> kinds;  ///< else: the outputs of these kinds
+  RecomputeLevel level = RecomputeLevel::kNone;
 
-  bool recomputes(std::string_view kind) const;
+  bool recomputes(const Node& node) const { return level >= node.recomputed_from(); }
 };
 
 /// Which values of a tape with a certain structure are kept; recorded by a first dry pass.

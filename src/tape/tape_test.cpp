@@ -26,6 +26,9 @@ struct TestNode : Node {
 /// y = sin(x); saves x.
 struct SinNode : TestNode {
   std::string_view kind() const override { return "sin"; }
+  OpGroup group() const override { return OpGroup::kDense; }
+  double flops(const Tape& tape) const override { return 7.0 * static_cast<double>(tape.shape(inputs[0]).numel()); }
+  RecomputeLevel recomputed_from() const override { return RecomputeLevel::kNorms; }
   void forward(Tape& tape) override {
     count(tape);
     const Tensor x = tape.data(inputs[0]), y = tape.data(outputs[0]);
@@ -49,6 +52,7 @@ struct SinNode : TestNode {
 /// y = a + b; saves nothing, gives its gradient away to a where the tape allows.
 struct AddNode : TestNode {
   std::string_view kind() const override { return "add"; }
+  RecomputeLevel recomputed_from() const override { return RecomputeLevel::kActivations; }
   void forward(Tape& tape) override {
     count(tape);
     const Tensor a = tape.data(inputs[0]), b = tape.data(inputs[1]), y = tape.data(outputs[0]);
@@ -119,7 +123,7 @@ using Body = std::function<void(Net&, Var x)>;
 class Runner {
  public:
   Runner(Body body, int64_t largest, RecomputePolicy policy = {})
-      : body_(std::move(body)), policy_(std::move(policy)), x_(Device{}, 1 << 16), dx_(Device{}, 1 << 16) {
+      : body_(std::move(body)), policy_(policy), x_(Device{}, 1 << 16), dx_(Device{}, 1 << 16) {
     pass(largest);
     memory.begin_dry();
     pass(largest);
@@ -194,8 +198,8 @@ TEST(Tape, GradientsAreThoseOfTheFunction) {
 }
 
 TEST(Tape, RecomputationGivesTheSameBitsInLessMemory) {
-  Runner kept(chain(4), 100), one(chain(4), 100, {.kinds = {"sin"}}),
-      everything(chain(4), 100, {.everything = true, .kinds = {}});
+  Runner kept(chain(4), 100), one(chain(4), 100, {RecomputeLevel::kNorms}),
+      everything(chain(4), 100, {RecomputeLevel::kEverything});
   const std::vector<float> expected = kept.gradient(100);
   EXPECT_EQ(kept.log.replays, 0);
   EXPECT_EQ(one.gradient(100), expected);
@@ -206,7 +210,7 @@ TEST(Tape, RecomputationGivesTheSameBitsInLessMemory) {
 }
 
 TEST(Tape, AProfilerSeesEveryRunOfEveryNode) {
-  Runner runner(chain(2), 10, {.everything = true, .kinds = {}});
+  Runner runner(chain(2), 10, {RecomputeLevel::kEverything});
   std::vector<ProfileSpan> spans;
   {
     Profiler profiler(runner.stream());
@@ -214,11 +218,17 @@ TEST(Tape, AProfilerSeesEveryRunOfEveryNode) {
     spans = profiler.take().spans;
   }
   std::map<std::pair<std::string_view, std::string_view>, int> count;
-  std::map<std::string_view, double> bytes_of_sin;
+  std::map<std::string_view, double> bytes_of_sin, flops_of_sin;
   for (const ProfileSpan& span : spans) {
     ++count[{span.name, span.pass}];
     EXPECT_LE(span.begin, span.end);
-    if (span.name == "sin") bytes_of_sin[span.pass] = span.bytes;
+    EXPECT_EQ(span.group, span.name == "sin" ? OpGroup::kDense : OpGroup::kMemoryBound);
+    if (span.name == "sum") {
+      EXPECT_EQ(span.flops, 0);
+    }
+    if (span.name != "sin") continue;
+    bytes_of_sin[span.pass] = span.bytes;
+    flops_of_sin[span.pass] = span.flops;
   }
   EXPECT_EQ((count[{"block", "forward"}]), 3);
   EXPECT_EQ((count[{"block", "backward"}]), 3);
@@ -228,14 +238,15 @@ TEST(Tape, AProfilerSeesEveryRunOfEveryNode) {
   EXPECT_EQ((count[{"sum", "backward"}]), 1);
   // Ten floats come in and go out; in backward the input and two gradients.
   EXPECT_EQ(bytes_of_sin, (std::map<std::string_view, double>{{"forward", 80}, {"recompute", 80}, {"backward", 120}}));
+  EXPECT_EQ(flops_of_sin, (std::map<std::string_view, double>{{"forward", 70}, {"recompute", 70}, {"backward", 0}}));
 }
 
 TEST(Tape, WhatIsKeptAlwaysIsNotRunAgain) {
   const auto body = [](Keep keep) {
     return [keep](Net& net, Var x) { net.tape.block([&] { net.sum(net.sin(net.sin(x, keep))); }); };
   };
-  Runner policy(body(Keep::kPolicy), 10, {.everything = true, .kinds = {}}),
-      always(body(Keep::kAlways), 10, {.everything = true, .kinds = {}});
+  Runner policy(body(Keep::kPolicy), 10, {RecomputeLevel::kEverything}),
+      always(body(Keep::kAlways), 10, {RecomputeLevel::kEverything});
   EXPECT_EQ(policy.gradient(10), always.gradient(10));
   EXPECT_EQ(policy.log.replays, 1);
   EXPECT_EQ(always.log.replays, 0);
@@ -309,7 +320,8 @@ TEST(Tape, ALaterUseAddsToAGradientThatWasGivenAway) {
 
 TEST(Tape, ASmallerBatchNeverNeedsMoreThanThePlan) {
   for (const RecomputePolicy& policy :
-       {RecomputePolicy{}, RecomputePolicy{.everything = true, .kinds = {}}, RecomputePolicy{.kinds = {"add"}}}) {
+       {RecomputePolicy{}, RecomputePolicy{RecomputeLevel::kNorms}, RecomputePolicy{RecomputeLevel::kActivations},
+        RecomputePolicy{RecomputeLevel::kEverything}}) {
     Runner runner(chain(5), 64 * 64, policy);
     for (int64_t n : {1, 7, 64, 65, 1000, 64 * 64}) EXPECT_NO_THROW(runner.gradient(n)) << n;
     EXPECT_ANY_THROW(runner.gradient(64 * 64 + 1));
@@ -333,7 +345,7 @@ TEST(Tape, AResidencyIsAcquiredOnceForwardAndOnceBackwardAndAlwaysReleased) {
           net.sum(y);
         });
       },
-      4, {.everything = true, .kinds = {}});
+      4, {RecomputeLevel::kEverything});
   residency = {};
   runner.gradient(4);
   EXPECT_EQ(residency.acquired, 2);

@@ -159,7 +159,7 @@ void Engine::run_micro_batch(const Context& context, TapeMemory& memory, const D
   const RoutingBuffers& routing = buffers_->routing;
   const bool routed = routing.fractions.defined();
   if (routed) {
-    const ProfileScope scope(context, ProfileKind::kOp, "load_balancing");
+    const ProfileScope scope(context, OpGroup::kExperts, "load_balancing");
     start_load_balancing(context, routing.measurements);
   }
   const Observing observing(decoder_.placement(), *this);
@@ -168,7 +168,7 @@ void Engine::run_micro_batch(const Context& context, TapeMemory& memory, const D
   decoder_.loss(tape, forward, token_losses());
   add_datasets(context, batch, options_.train_datasets);
   if (routed) {
-    const ProfileScope scope(context, ProfileKind::kOp, "load_balancing");
+    const ProfileScope scope(context, OpGroup::kExperts, "load_balancing");
     const RoutingMeasurements& measured = routing.measurements;
     finish_load_balancing(context, {.counts = measured.counts,
                                     .prob_sum = measured.prob_sum,
@@ -270,7 +270,7 @@ std::vector<DatasetLoss> Engine::dataset_losses(const std::vector<uint8_t>& step
 }
 
 void Engine::step_group(const std::vector<Parameter*>& parameters) {
-  const ProfileScope scope(context_, ProfileKind::kOp, options_.optimizer.name());
+  const ProfileScope scope(context_, OpGroup::kOptimizer, options_.optimizer.name());
   optimizer_.step_part(context_, parameters, buffers_->scalars);
   stepped_.insert(parameters.begin(), parameters.end());
 }
@@ -381,7 +381,7 @@ void Engine::queue_micro_batch(const DeviceBatch& batch, bool first) {
   const auto work = [&] {
     first ? begin_step() : store_.continue_step();
     run_micro_batch(batch);
-    const ProfileScope scope(context_, ProfileKind::kOp, "zero_gradients");
+    const ProfileScope scope(context_, OpGroup::kMemoryBound, "zero_gradients");
     store_.zero_unwritten(context_);
   };
   brings_or_reduces() ? work() : graphs_.run(key_of(batch, first), work);
@@ -389,7 +389,7 @@ void Engine::queue_micro_batch(const DeviceBatch& batch, bool first) {
 }
 
 DeviceBatch Engine::upload(const MicroBatch& micro_batch) {
-  const ProfileScope scope(context_, ProfileKind::kOp, "upload");
+  const ProfileScope scope(context_, OpGroup::kMemoryBound, "upload");
   DeviceBatch batch = buffers_->batch.upload(stream_, micro_batch);
   if (buffers_->dataset_ids.defined()) {
     std::vector<int32_t> ids = micro_batch.dataset_ids;
@@ -417,11 +417,11 @@ void Engine::start_update(const OptimizerStep& optimizer_step) {
   scalars.seed = mix_key(options_.seed, static_cast<uint64_t>(optimizer_step.index));
   stream_.upload(bytes_at(buffers_->scalars, sizeof(StepScalars), stream_.device()), bytes_of(scalars));
   const auto measure = [&] {
-    const ProfileScope scope(context_, ProfileKind::kOp, "grad_norm");
+    const ProfileScope scope(context_, OpGroup::kOptimizer, "grad_norm");
     optimizer_.measure(context_, buffers_->scalars);
   };
   const auto step = [&] {
-    const ProfileScope scope(context_, ProfileKind::kOp, options_.optimizer.name());
+    const ProfileScope scope(context_, OpGroup::kOptimizer, options_.optimizer.name());
     optimizer_.update(context_, buffers_->scalars);
   };
   if (ranks_ && ranks_->shards()) {  // work with collectives in it is not recorded

@@ -100,7 +100,7 @@ class Engine : private GroupObserver {
   /// What brings values to passes of the decoder that are not the engine's; null where all are on the device.
   GroupObserver* value_observer() { return ring_ ? this : nullptr; }
   /// Changes what backward recomputes; before reserve().
-  void set_recompute(RecomputePolicy policy) { options_.recompute = std::move(policy); }
+  void set_recompute(RecomputePolicy policy) { options_.recompute = policy; }
 
   /// Forward and backward of all micro-batches: gradients are in the store. Where the layers of the store share the
   /// memory of their gradients, there is one micro-batch, and every parameter is stepped here as soon as its gradient

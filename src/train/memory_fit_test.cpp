@@ -15,11 +15,8 @@ using ::testing::HasSubstr;
 MemoryPlan plan_of(const RecomputePolicy& policy) {
   MemoryPlan plan;
   plan.activations = 1000;
-  for (const std::string& level : recompute_levels()) {
-    if (recompute_policy(level).kinds == policy.kinds) break;
-    plan.activations -= 100;
-  }
-  if (policy.everything) plan.activations = 100;
+  plan.activations -= 100 * static_cast<int64_t>(policy.level);
+  if (policy.level == RecomputeLevel::kEverything) plan.activations = 100;
   return plan;
 }
 

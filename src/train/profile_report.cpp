@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <initializer_list>
 #include <map>
 
 #include "core/json.h"
@@ -11,19 +10,6 @@
 #include "report/table.h"
 
 namespace hone {
-
-std::string_view profile_group(std::string_view op) {
-  const auto is_one_of = [op](std::initializer_list<std::string_view> names) {
-    return std::find(names.begin(), names.end(), op) != names.end();
-  };
-  if (is_one_of({"attention", "cached_attention", "gated_delta_rule"})) return "attention";
-  if (op.starts_with("moe_") || op == "router" || op == "load_balancing") return "experts";
-  if (op == "linear" || op == "lora_down") return "dense";
-  if (op == "linear_cross_entropy") return "head";
-  if (is_one_of({"adamw", "adafactor", "lion", "sgd", "muon", "grad_norm"})) return "optimizer";
-  if (is_one_of({"all-reduce", "reduce-scatter", "all-gather", "broadcast"})) return "collectives";
-  return "memory-bound";
-}
 
 std::string op_name(const ProfileSpan& span) {
   const bool has_pass = span.kind == ProfileKind::kOp && !span.pass.empty();
@@ -155,7 +141,7 @@ void ProfileTotals::add(const Profile& profile, double tokens) {
       collective_seconds_ += length_of(span);
       exposed_seconds_ += seconds;
     }
-    const std::string group(profile_group(span.name));
+    const std::string group(name_of(span.group));
     ops_[op_name(span)].group = group;
     for (ProfileStage* stage : {&groups_[group], &ops_[op_name(span)]}) {
       stage->calls += 1;

@@ -3,7 +3,6 @@
 
 #include <map>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "core/json_fwd.h"
@@ -14,13 +13,10 @@ namespace hone {
 /// "moe_gate_up backward": a stage of the report, and what a thread's span is called.
 std::string op_name(const ProfileSpan& span);
 
-/// attention, experts (with their router), dense, head, optimizer, collectives, or memory-bound.
-std::string_view profile_group(std::string_view op);
-
 /// Counters of one step, on average.
 struct ProfileStage {
   std::string name = {};   ///< a group's, or "moe_gate_up backward"
-  std::string group = {};  ///< that an op belongs to; of a group: ""
+  std::string group = {};  ///< that an op or a collective belongs to; of a group: ""
   double calls = 0;
   double seconds = 0;         ///< of collectives: those in which no op runs beside them
   double bytes = 0;           ///< ProfileSpan::bytes; 0 where no call knows them

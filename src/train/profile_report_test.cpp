@@ -82,8 +82,8 @@ TEST(ProfileReport, CollectivesOfACpuAreInTheStreamAndHideNothing) {
   Profile profile;
   profile.threads = 1;
   profile.spans = {{ProfileKind::kStep, "step", "", 0, 0.0, 0.010},
-                   {ProfileKind::kOp, "grad_norm", "", 0, 0.001, 0.005},
-                   {ProfileKind::kCollective, "all-reduce", "measurements", 0, 0.002, 0.004, 8}};
+                   {ProfileKind::kOp, "grad_norm", "", 0, 0.001, 0.005, 0, OpGroup::kOptimizer},
+                   {ProfileKind::kCollective, "all-reduce", "measurements", 0, 0.002, 0.004, 8, OpGroup::kCollectives}};
   const ProfileSummary summary = summarise_profile(profile, 0);
   EXPECT_NEAR(summary.exposed_seconds, 0.002, 1e-12);
   EXPECT_NEAR(summary.hidden_share(), 0, 1e-9);

@@ -8,6 +8,7 @@
 
 namespace hone {
 
+/// In the order of RecomputeLevel.
 const std::vector<std::string>& recompute_levels() {
   static const std::vector<std::string> levels = {"none", "norms", "activations", "experts", "everything"};
   return levels;
@@ -20,14 +21,7 @@ RecomputePolicy recompute_policy(const std::string& level) {
     throw UserError(fmt::format("'{}' is not a level of recomputation.{}", level, did_you_mean(level, levels)),
                     "recompute", fmt::format("use auto or one of {}", fmt::join(levels, ", ")));
   }
-  const auto index = found - levels.begin();
-  RecomputePolicy policy;
-  policy.everything = level == "everything";
-  if (policy.everything) return policy;
-  if (index >= 1) policy.kinds = {"rms_norm", "qk_norm_rope", "latent_heads"};
-  if (index >= 2) policy.kinds.push_back("swiglu");
-  if (index >= 3) policy.kinds.push_back("moe_gate_up");
-  return policy;
+  return {static_cast<RecomputeLevel>(found - levels.begin())};
 }
 
 }  // namespace hone

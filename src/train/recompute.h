@@ -1,4 +1,4 @@
-// How much of the forward pass backward computes again to save memory: levels, each with what the ones before it do.
+// How much of the forward pass backward computes again to save memory: the names of RecomputeLevel.
 #pragma once
 
 #include <string>
@@ -11,8 +11,7 @@ namespace hone {
 /// none, norms, activations, experts, everything: from the fastest to the smallest.
 const std::vector<std::string>& recompute_levels();
 
-/// What a level computes again: norms, rotations and latent keys; activations of dense MLPs; gate and up of experts (a
-/// third of the experts' products more); everything but what crosses blocks. UserError for another name.
+/// What a level computes again: of its nodes those that say so (Node::recomputed_from()). UserError for another name.
 RecomputePolicy recompute_policy(const std::string& level);
 
 }  // namespace hone

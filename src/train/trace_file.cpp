@@ -47,7 +47,7 @@ std::string trace_name(const ProfileSpan& span) {
 std::string trace_category(const ProfileSpan& span) {
   if (span.kind == ProfileKind::kWait) return "wait";
   const bool numbered = span.kind == ProfileKind::kStep || span.kind == ProfileKind::kBlock;
-  return std::string(numbered ? span.name : profile_group(span.name));
+  return std::string(numbered ? span.name : name_of(span.group));
 }
 
 /// Events as text, one a line.
@@ -88,7 +88,7 @@ void add_spans(const Profile& profile, Events& events) {
   }
   for (const ThreadSpan& loop : profile.loops) {
     const ProfileSpan* op = loop.op >= 0 ? &profile.spans[static_cast<size_t>(loop.op)] : nullptr;
-    events.span(op != nullptr ? op_name(*op) : "loop", std::string(op != nullptr ? profile_group(op->name) : "loop"),
+    events.span(op != nullptr ? op_name(*op) : "loop", std::string(op != nullptr ? name_of(op->group) : "loop"),
                 kFirstThread + loop.thread, loop.begin, loop.end, {{"tasks", loop.tasks}});
   }
   if (profile.unrecorded_loops > 0) events.counter("unrecorded loops", profile.unrecorded_loops);

@@ -46,7 +46,7 @@ StepMetrics Trainer::step_metrics(const StepData& data, const StepResult& result
   metrics.entropy = result.loss.entropy;
   if (peak_flops_) {
     const double backward = model_->lora() ? 1 : 2;  // of forward's cost: frozen weights have no gradient
-    const double flops = (1 + backward) * forward_flops(model_->decoder().config(), work_of(data));
+    const double flops = (1 + backward) * model_->decoder().flops(work_of(data));
     metrics.mfu = flops / seconds / (*peak_flops_ * ranks_.size);
   }
   metrics.allocated = static_cast<double>(planned_bytes_);

@@ -7,13 +7,16 @@
 
 #include "app/bench/bench_model.h"
 #include "app/bench/bench_report.h"
-#include "app/bench/op_case.h"
+#include "app/bench/bench_sizes.h"
 #include "app/bench/op_timer.h"
 #include "app/bench/ops_report.h"
 #include "app/output.h"
 #include "core/cpu_peaks.h"
 #include "core/error.h"
+#include "core/profiler.h"
 #include "core/thread_pool.h"
+#include "ops/cast/cast.h"
+#include "ops/linear/linear.h"
 #include "report/terminal.h"
 #include "session/device_facts.h"
 
@@ -27,32 +30,74 @@ struct Point {
   int threads = 0;
 };
 
+/// Every op of a step, the groups one after another.
+std::vector<OpCaseMaker> op_cases(const BenchSizes& sizes) {
+  OpCases cases(sizes);
+  for (const OpBench& bench : op_benches()) {
+    cases.op = bench.op;
+    bench.add_cases(cases);
+  }
+  std::stable_sort(cases.makers.begin(), cases.makers.end(),
+                   [](const OpCaseMaker& a, const OpCaseMaker& b) { return a.group < b.group; });
+  return std::move(cases.makers);
+}
+
+/// A square product, as large as products are fastest.
+OpCaseMaker square_product(int64_t side) {
+  const auto make = [side](BenchData& data) {
+    const Tensor x = data.random({side, side}, data.sizes.dtype);
+    Weight& w = data.weight({side, side}, data.sizes.dtype, false);
+    OpCase result;
+    result.parts = {{"gemm", fmt::format("[{}, {}]", side, side), "linear", "forward", 0, 1}};
+    result.backward = false;
+    result.record = [x, &w](Tape& tape) { return linear(tape, tape.input(x), w); };
+    return result;
+  };
+  return {"", OpGroup::kDense, {"gemm"}, make};
+}
+
+OpCaseMaker copy_of(int64_t bytes) {
+  const auto make = [bytes](BenchData& data) {
+    const int64_t count = bytes / 4;
+    const Tensor from = data.random({count}, DType::kF32), to = data.take({count}, DType::kF32);
+    OpCase result;
+    result.parts = {{"copy", fmt::format("{} MB", bytes / 1000000), "copy", "", 2 * static_cast<double>(bytes)}};
+    result.backward = false;
+    result.record = [from, to](Tape& tape) {
+      const ProfileScope scope(tape.context(), OpGroup::kMemoryBound, "copy");
+      copy(tape.context(), from, to);
+      return Var{};
+    };
+    return result;
+  };
+  return {"", OpGroup::kMemoryBound, {"copy"}, make};
+}
+
 /// The ops of a model at one point.
 class OpsBenchmark {
  public:
   OpsBenchmark(const BenchOpsOptions& options, const Point& point)
       : options_(options), pool_(point.threads), stream_(choose_device(options.device, "--device"), pool_) {
     const bool gpu = stream_.device().kind == DeviceKind::kCuda;
-    result_.model = !options_.model.empty() ? options_.model : gpu ? "qwen3-30b-a3b" : "cpu-moe";
     result_.dtype = options_.dtype;
     result_.tokens = point.tokens > 0 ? point.tokens : gpu ? 16384 : 2048;
     result_.seq = std::clamp<int64_t>(options_.seq, 1, result_.tokens);
     result_.threads = gpu ? 0 : pool_.size();
-    sizes_ = {result_.tokens, result_.seq, dtype_named(options_.dtype), stream_.device().kind};
-    config_ = read_decoder_config(bench_model(result_.model, 0));
+    choose_model(gpu ? "qwen3-30b-a3b" : "cpu-moe");
     if (point.experts > 0) set_experts(point.experts);
+    sizes_ = sizes();
     if (config_.num_moe_layers() > 0) result_.experts = config_.moe.num_experts;
   }
 
   Device device() const { return stream_.device(); }
 
   OpsResult run() {
-    const std::vector<OpCaseMaker> makers = chosen(op_cases(config_, sizes_));
+    const std::vector<OpCaseMaker> makers = chosen();
     measure_ceilings();
     for (const OpCaseMaker& maker : makers) {
       if (!failure_.empty()) break;
       for (OpRow& row : run(maker)) {
-        if (row.part.name.find(options_.op) != std::string::npos) result_.rows.push_back(std::move(row));
+        if (maker.op == options_.op || named(row.part.name)) result_.rows.push_back(std::move(row));
       }
     }
     return result_;
@@ -74,14 +119,39 @@ class OpsBenchmark {
     config_.moe.num_experts = experts;
   }
 
+  BenchSizes sizes() const {
+    return bench_sizes(config_, result_.tokens, result_.seq, dtype_named(options_.dtype), stream_.device().kind);
+  }
+
+  /// The one that was asked for; else the usual one or, if that has no such op, the first of the known ones that has.
+  void choose_model(const std::string& usual) {
+    const auto set = [&](const std::string& model) {
+      result_.model = model;
+      config_ = read_decoder_config(bench_model(model, 0));
+    };
+    if (!options_.model.empty()) return set(options_.model);
+    std::vector<std::string> models = bench_model_names();
+    models.insert(models.begin(), usual);
+    for (const std::string& model : models) {
+      set(model);
+      const std::vector<OpCaseMaker> makers = op_cases(sizes());
+      if (std::any_of(makers.begin(), makers.end(), [&](const OpCaseMaker& maker) { return asked_for(maker); })) return;
+    }
+    set(usual);
+  }
+
+  bool named(const std::string& row) const { return row.find(options_.op) != std::string::npos; }
+  bool asked_for(const OpCaseMaker& maker) const {
+    return maker.op == options_.op ||
+           std::any_of(maker.names.begin(), maker.names.end(), [&](const std::string& name) { return named(name); });
+  }
+
   /// Only the makers with a row that was asked for.
-  std::vector<OpCaseMaker> chosen(std::vector<OpCaseMaker> makers) const {
+  std::vector<OpCaseMaker> chosen() const {
+    std::vector<OpCaseMaker> makers = op_cases(sizes_);
     std::vector<std::string> names;
     for (const OpCaseMaker& maker : makers) names.insert(names.end(), maker.names.begin(), maker.names.end());
-    std::erase_if(makers, [&](const OpCaseMaker& maker) {
-      return std::none_of(maker.names.begin(), maker.names.end(),
-                          [&](const std::string& name) { return name.find(options_.op) != std::string::npos; });
-    });
+    std::erase_if(makers, [&](const OpCaseMaker& maker) { return !asked_for(maker); });
     if (!makers.empty()) return makers;
     throw UserError(
         fmt::format("no op of {} is called '{}'.{}", result_.model, options_.op, did_you_mean(options_.op, names)),
@@ -91,12 +161,14 @@ class OpsBenchmark {
   std::vector<OpRow> run(const OpCaseMaker& maker) {
     std::vector<OpRow> rows;
     try {
-      BenchData data(stream_);
+      BenchData data(stream_, sizes_);
       const OpCase op_case = maker.make(data);
       const SpanTimes times = time_spans(stream_, op_case);
-      for (const OpPart& part : op_case.parts) {
-        const auto found = times.find({part.span, part.pass});
-        rows.push_back(found == times.end() ? OpRow{part, 0, "did not run"} : OpRow{part, found->second, ""});
+      for (OpPart part : op_case.parts) {
+        const auto found = times.seconds.find({part.span, part.pass});
+        const bool ran = found != times.seconds.end();
+        if (ran && part.forwards > 0) part.flops += part.forwards * times.flops.at(part.span);
+        rows.push_back(ran ? OpRow{part, found->second, ""} : OpRow{part, 0, "did not run"});
       }
     } catch (const std::logic_error& error) {  // an assertion: this device has no such op
       rows = missing(maker, error.what());
@@ -122,15 +194,9 @@ class OpsBenchmark {
       const OpRow row = run(maker).front();
       return row.missing.empty() ? row.part.*work / row.seconds : 0.0;
     };
-    const auto gemm = [&](BenchData& data) {
-      OpCase result = linear_case(data, "gemm", {side, side, sizes_.dtype}, side, side, true);
-      result.backward = false;
-      result.gradient = {};
-      return result;
-    };
     Ceilings& ceilings = result_.ceilings;
-    ceilings.gemm = rate({{"gemm"}, gemm}, &OpPart::flops);
-    ceilings.bytes = rate({{"copy"}, [&](BenchData& data) { return copy_case(data, bytes); }}, &OpPart::bytes);
+    ceilings.gemm = rate(square_product(side), &OpPart::flops);
+    ceilings.bytes = rate(copy_of(bytes), &OpPart::bytes);
     stream_.synchronize();  // the measurement has the pool to itself
     ceilings.flops = gpu ? ceilings.gemm : measured_peak_flops(sizes_.dtype, pool_);
     if (!gpu) ceilings.int8 = measured_peak_flops(DType::kI8, pool_);
@@ -139,8 +205,8 @@ class OpsBenchmark {
   const BenchOpsOptions& options_;
   ThreadPool pool_;
   Stream stream_;
-  OpSizes sizes_;
   DecoderConfig config_;
+  BenchSizes sizes_;
   OpsResult result_;
   std::string failure_;
 };

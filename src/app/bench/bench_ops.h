@@ -8,8 +8,9 @@
 namespace hone {
 
 struct BenchOpsOptions {
-  std::string model;   ///< a shape's name or a config.json, or the folder of one; "": what the device is for
-  std::string op;      ///< only rows whose name contains this
+  std::string model;  ///< a shape's name or a config.json, or the folder of one; "": what the device is for, or a shape
+                      ///< that has the op
+  std::string op;     ///< only rows of this op (NAME of NAME_bench.cpp), or whose name contains this
   int64_t seq = 4096;  ///< tokens of a document, at most the tokens of the op
   std::string device = "auto";
   std::string dtype = "bfloat16";

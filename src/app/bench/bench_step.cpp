@@ -27,7 +27,6 @@
 #include "train/engine.h"
 #include "train/memory_fit.h"
 #include "train/memory_rows.h"
-#include "train/model_flops.h"
 #include "train/profile_report.h"
 #include "train/recompute.h"
 #include "train/run_options.h"
@@ -137,6 +136,7 @@ class BenchTraining {
 
   Device device() const { return stream_.device(); }
   const DecoderConfig& config() const { return decoder_.config(); }
+  double forward_flops(const ForwardWork& work) const { return decoder_.flops(work); }
   const ParameterStore& store() const { return store_; }
   Stream& stream() { return stream_; }
   /// Of ranks that train together.
@@ -292,8 +292,7 @@ Json results_of(const BenchStepOptions& options, const BenchTraining& training, 
   const auto tokens = static_cast<double>(options.tokens());
   const std::vector<double> documents(static_cast<size_t>(options.micro_batches * options.batch),
                                       static_cast<double>(options.seq));
-  const double flops =
-      forward_flops(training.config(), {tokens, tokens, documents}) / tokens * (options.mode == "full" ? 3 : 2);
+  const double flops = training.forward_flops({tokens, tokens, documents}) / tokens * (options.mode == "full" ? 3 : 2);
   int64_t trained = 0;
   for (const Parameter& p : training.store().all()) trained += p.trainable() ? p.shape().numel() : 0;
   const GroupCount total = total_of(count_groups(training.store(), training.config().moe));

@@ -82,8 +82,10 @@ void add_ops(CLI::App& bench, Action& action) {
                "  hone bench ops --device cpu --tokens 512,1024,2048    is its cost linear?\n"
                "  hone bench ops --op moe --experts 8,16,32,64          with as many chosen for each token");
   auto options = std::make_shared<BenchOpsOptions>();
-  verb->add_option("--model", options->model, shapes_text() + "; default: qwen3-30b-a3b on a GPU, cpu-moe on a CPU");
-  verb->add_option("--op", options->op, "only rows whose name contains this");
+  verb->add_option(
+      "--model", options->model,
+      shapes_text() + "; default: qwen3-30b-a3b on a GPU, cpu-moe on a CPU, or the first shape that has --op");
+  verb->add_option("--op", options->op, "only the rows of this op (a folder of src/ops), or whose name contains this");
   const auto add_list = [&](const char* name, auto& values, const std::string& what) {
     verb->add_option(name, values, what + "; several, with commas: run with each of them")
         ->delimiter(',')

@@ -16,6 +16,7 @@ constexpr int64_t kFewestRuns = 5, kMostRuns = 50;
 
 SpanTimes medians_of(const std::vector<ProfileSpan>& spans) {
   std::map<std::pair<std::string, std::string>, std::vector<double>> times;
+  SpanTimes result;
   int64_t steps = 0;
   double start_gradient = 0;
   for (const ProfileSpan& span : spans) {
@@ -25,15 +26,16 @@ SpanTimes medians_of(const std::vector<ProfileSpan>& spans) {
     runs.resize(static_cast<size_t>(steps), 0.0);
     runs.back() += span.end - span.begin;  // an op may have several nodes
     if (span.name == "start_gradient") start_gradient += span.end - span.begin;
+    if (steps > 1 || span.pass != "forward") continue;
+    for (const std::string& name : {std::string(span.name), std::string("step")}) result.flops[name] += span.flops;
   }
-  SpanTimes medians;
   for (auto& [key, runs] : times) {
     std::sort(runs.begin(), runs.end());
-    medians[key] = runs[runs.size() / 2];
+    result.seconds[key] = runs[runs.size() / 2];
   }
   // The whole run stands for the layer, to which the gradient comes from the next one.
-  if (steps > 0) medians[{"step", ""}] -= start_gradient / static_cast<double>(steps);
-  return medians;
+  if (steps > 0) result.seconds[{"step", ""}] -= start_gradient / static_cast<double>(steps);
+  return result;
 }
 
 }  // namespace
@@ -44,7 +46,7 @@ SpanTimes time_spans(Stream& stream, const OpCase& op_case) {
   TapePlan plan;
   const auto run = [&] {
     const ProfileScope scope(context, ProfileKind::kStep, "step");
-    Tape tape(context, memory, plan, {.training = true, .recompute = {}});
+    Tape tape(context, memory, plan, {.training = op_case.backward, .recompute = {}});
     tape.block([&] {
       const Var output = op_case.record(tape);
       if (op_case.gradient.defined()) StartGradient::record(tape, output, op_case.gradient);
@@ -60,7 +62,7 @@ SpanTimes time_spans(Stream& stream, const OpCase& op_case) {
   run();  // libraries choose their algorithms
   profiler.take();
   run();
-  const double once = medians_of(profiler.take().spans).at({"step", ""});
+  const double once = medians_of(profiler.take().spans).seconds.at({"step", ""});
   const auto runs = static_cast<int64_t>(kSecondsPerCase / std::max(once, 1e-6));
   for (int64_t i = 0; i < std::clamp(runs, kFewestRuns, kMostRuns); ++i) run();
   return medians_of(profiler.take().spans);

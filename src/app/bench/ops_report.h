@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "app/bench/op_case.h"
 #include "core/json_fwd.h"
+#include "kernels/op_bench.h"
 
 namespace hone {
 

@@ -8,7 +8,7 @@ namespace hone {
 namespace {
 
 OpRow row(const std::string& name, double flops, double bytes, double ms) {
-  return {OpPart{.name = name, .shape = "[2, 3]", .span = "", .pass = "", .flops = flops, .bytes = bytes}, 1e-3 * ms,
+  return {OpPart{.name = name, .shape = "[2, 3]", .span = "", .pass = "", .bytes = bytes, .flops = flops}, 1e-3 * ms,
           ""};
 }
 

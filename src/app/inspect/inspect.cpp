@@ -51,25 +51,14 @@ std::string rope_text(const RopeParameters& rope) {
   return text;
 }
 
-void print_architecture(Page& page, const LoadedModel& model, const DecoderConfig& config) {
+void print_architecture(Page& page, LoadedModel& model, const DecoderConfig& config) {
   const std::string place = model.directory().empty() ? model.config().file() : model.directory().string();
   page.title(fmt::format("{}  ({})", model.config().architecture(), place));
   const int64_t sparse = config.num_moe_layers();
   page.fact("layers", sparse == 0 ? fmt::format("{}", config.layers.size())
                                   : fmt::format("{}, {} of them with experts", config.layers.size(), sparse));
   page.fact("hidden size", with_commas(config.hidden_size));
-  if (config.latent.kv_lora_rank > 0) {
-    page.fact("attention", fmt::format("{} heads of {} + {} (turned), values of {}, from a latent of {}",
-                                       config.num_attention_heads, config.latent.qk_nope_head_dim,
-                                       config.latent.qk_rope_head_dim, config.v_head_dim, config.latent.kv_lora_rank));
-  } else {
-    page.fact("attention", fmt::format("{} heads of {}, {} for keys and values", config.num_attention_heads,
-                                       config.head_dim, config.num_key_value_heads));
-  }
-  if (sparse > 0) {
-    page.fact("experts", fmt::format("{} a layer of width {}, {} for each token", config.moe.num_experts,
-                                     config.moe.moe_intermediate_size, config.moe.num_experts_per_tok));
-  }
+  for (const ModuleSummary& module : model.decoder().summary()) page.fact(module.name, module.text);
   page.fact("vocabulary",
             with_commas(config.vocab_size) + (config.tie_word_embeddings ? ", the head is the embedding" : ""));
   page.fact("context", rope_text(config.rope));

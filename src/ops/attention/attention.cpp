@@ -1,5 +1,7 @@
 #include "ops/attention/attention.h"
 
+#include <algorithm>
+
 #include "kernels/device_dispatch.h"
 
 namespace hone {
@@ -20,6 +22,14 @@ struct AttentionNode : Node {
   Weight* sinks = nullptr;
 
   std::string_view kind() const override { return "attention"; }
+  OpGroup group() const override { return OpGroup::kAttention; }
+  /// As if all documents were as long as the longest.
+  double flops(const Tape& tape) const override {
+    const auto length = static_cast<double>(sequences.max_seqlen), window = static_cast<double>(options.sliding_window);
+    const double beyond = window == 0 ? 0 : std::max(length - window, 0.0);
+    const double pairs = length == 0 ? 0 : (length * length - beyond * beyond) / 2 / length;  // of a token
+    return 2 * pairs * static_cast<double>(tape.shape(inputs[0]).numel() + tape.shape(outputs[0]).numel());
+  }
 
   AttentionArgs args(Tape& tape) const {
     return {.q = tape.data(inputs[0]),

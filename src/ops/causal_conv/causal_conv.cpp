@@ -20,6 +20,9 @@ struct CausalConvNode : Node {
   ConvState state;
 
   std::string_view kind() const override { return "causal_conv"; }
+  double flops(const Tape& tape) const override {
+    return 2.0 * static_cast<double>(tape.shape(inputs[0])[0] * w->shape().numel());
+  }
 
   void forward(Tape& tape) override {
     causal_conv(tape.context(), {.x = tape.data(inputs[0]),

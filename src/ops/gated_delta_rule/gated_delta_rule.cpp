@@ -21,6 +21,11 @@ struct DeltaRuleNode : Node {
   DeltaState state;
 
   std::string_view kind() const override { return "gated_delta_rule"; }
+  OpGroup group() const override { return OpGroup::kAttention; }
+  /// Of the recurrence: the state is read by the key, updated, and read by the query. Chunks multiply more.
+  double flops(const Tape& tape) const override {
+    return 6.0 * static_cast<double>(tape.shape(outputs[0]).numel() * heads.key_dim);
+  }
 
   DeltaRuleArgs args(Tape& tape) const {
     return {.qkv = tape.data(inputs[0]),

@@ -19,6 +19,8 @@ struct LatentHeadsNode : Node {
   LatentHeadSizes sizes;
 
   std::string_view kind() const override { return "latent_heads"; }
+  // With the projection before it: its keys and values together are as large as its operand.
+  RecomputeLevel recomputed_from() const override { return RecomputeLevel::kNorms; }
 
   void forward(Tape& tape) override {
     latent_heads(tape.context(), {.kv = tape.data(inputs[0]),

@@ -39,6 +39,8 @@ struct LoraDownNode : Node {
   LoraDropout dropout;
 
   std::string_view kind() const override { return "lora_down"; }
+  OpGroup group() const override { return OpGroup::kDense; }
+  double flops(const Tape&) const override { return 0; }  // an adapter's
 
   void forward(Tape& tape) override {
     lora_down(
@@ -65,6 +67,10 @@ struct LinearNode : Node {
   float scaling = 0;
 
   std::string_view kind() const override { return "linear"; }
+  OpGroup group() const override { return OpGroup::kDense; }
+  double flops(const Tape& tape) const override {
+    return 2.0 * static_cast<double>(tape.shape(inputs[0])[0] * w->shape().numel());
+  }
 
   void forward(Tape& tape) override {
     LinearArgs args{.x = tape.data(inputs[0]), .w = w->view(), .scaling = scaling, .y = tape.data(outputs[0])};

@@ -29,6 +29,11 @@ struct LinearCrossEntropyNode : Node {
   Var dx, dxa, wide_dw;
 
   std::string_view kind() const override { return "linear_cross_entropy"; }
+  OpGroup group() const override { return OpGroup::kHead; }
+  /// Of the logits; a training tape's forward computes gradients, too.
+  double flops(const Tape&) const override {
+    return 2.0 * static_cast<double>(loss.tokens.count() * w->shape().numel());
+  }
   bool starts_gradient() const override { return true; }
   bool backward_reads_weights() const override { return false; }  // forward has written all gradients
 

@@ -1,70 +1,46 @@
-// Speed of the head with and without gradients. Names: what/supervised tokens/hidden/vocabulary; bf16 storage.
-// "FLOP/s" counts the products (one without gradients, three with).
-#include <benchmark/benchmark.h>
+#include <fmt/format.h>
 
-#include "core/thread_pool.h"
+#include <numeric>
+
+#include "kernels/op_bench.h"
 #include "ops/linear_cross_entropy/linear_cross_entropy.h"
 
 namespace hone {
+
 namespace {
 
-struct Machine {
-  ThreadPool pool;
-  Stream stream{Device{}, pool};
-  Arena scratch{Device{}, "scratch"};
-  Machine() { scratch.reserve(size_t{256} << 20); }
-};
-
-Machine& machine() {
-  static Machine m;
-  return m;
-}
-
-void head(benchmark::State& state, bool gradients) {
-  const int64_t tokens = state.range(0), hidden = state.range(1), vocab = state.range(2);
-  std::vector<Buffer> buffers;
-  const auto take = [&](Shape shape, DType dtype) {
-    buffers.emplace_back(Device{}, static_cast<size_t>(shape.numel()) * size_of(dtype));
-    return buffers.back().tensor(shape, dtype);
+/// The loss of all tokens with its gradients, which forward computes.
+OpCase head(BenchData& data, const std::string& name, bool trained) {
+  const BenchSizes& sizes = data.sizes;
+  const auto x = data.input(sizes.hidden);
+  Weight& w = data.weight({sizes.vocab, sizes.hidden}, sizes.dtype, trained);
+  std::vector<int32_t> rows(static_cast<size_t>(sizes.tokens));
+  std::iota(rows.begin(), rows.end(), 0);
+  CrossEntropyLoss loss;
+  loss.tokens = {.rows = data.upload({sizes.tokens}, std::move(rows)),
+                 .targets = data.random_ids(sizes.vocab),
+                 .weights = data.upload({sizes.tokens}, std::vector<float>(static_cast<size_t>(sizes.tokens), 1.0f))};
+  loss.scalars = data.place(StepScalars{.inv_loss_weight = 1.0f / static_cast<float>(sizes.tokens)});
+  loss.totals = data.place(LossTotals{});
+  const auto weights = static_cast<double>(sizes.vocab * sizes.hidden);
+  const double bytes = 2 * sizes.bytes(sizes.hidden) + (sizes.element_bytes() + (trained ? 4 : 0)) * weights;
+  OpCase result;
+  result.parts = {{name, fmt::format("[{}, {}] → {}", sizes.tokens, sizes.hidden, sizes.vocab), "linear_cross_entropy",
+                   "forward", bytes, trained ? 3.0 : 2.0}};
+  result.record = [=, &w](Tape& tape) {
+    linear_cross_entropy(tape, x(tape), w, nullptr, loss);
+    return Var{};
   };
-  StepScalars scalars;
-  LossTotals totals;
-  LinearCrossEntropyArgs args{.x = take({tokens, hidden}, DType::kBF16),
-                              .w = take({vocab, hidden}, DType::kBF16),
-                              .tokens = {.rows = take({tokens}, DType::kI32),
-                                         .targets = take({tokens}, DType::kI32),
-                                         .weights = take({tokens}, DType::kF32)},
-                              .scalars = &scalars,
-                              .totals = &totals,
-                              .dw = {},
-                              .dlora_b = {}};
-  for (int64_t i = 0; i < args.x.numel(); ++i) args.x.as<BFloat16>()[i] = BFloat16(static_cast<float>(i % 7) - 3.0f);
-  for (int64_t i = 0; i < args.w.numel(); ++i) args.w.as<BFloat16>()[i] = BFloat16(static_cast<float>(i % 5) * 0.01f);
-  for (int64_t t = 0; t < tokens; ++t) {
-    args.tokens.rows.as<int32_t>()[t] = static_cast<int32_t>(t);
-    args.tokens.targets.as<int32_t>()[t] = static_cast<int32_t>(t % vocab);
-    args.tokens.weights.as<float>()[t] = 1.0f;
-  }
-  if (gradients) {
-    args.dx = take({tokens, hidden}, DType::kBF16);
-    args.dw = {take({vocab, hidden}, DType::kF32), 0.0f};
-  }
-  const Context context(machine().stream, machine().scratch);
-  for (auto _ : state) {
-    linear_cross_entropy(context, args);
-    machine().stream.synchronize();
-  }
-  const double products = gradients ? 3.0 : 1.0;
-  state.counters["FLOP/s"] = benchmark::Counter(products * 2.0 * static_cast<double>(tokens * hidden * vocab),
-                                                benchmark::Counter::kIsIterationInvariantRate);
+  return result;
 }
-
-void shapes(benchmark::internal::Benchmark* b) {
-  b->Args({2048, 256, 512})->Args({1024, 1024, 32000})->Args({256, 1024, 151936})->Unit(benchmark::kMillisecond);
-}
-
-BENCHMARK_CAPTURE(head, loss_only, false)->Apply(shapes)->UseRealTime();
-BENCHMARK_CAPTURE(head, with_gradients, true)->Apply(shapes)->UseRealTime();
 
 }  // namespace
+
+void linear_cross_entropy_cases(OpCases& cases) {
+  for (const bool trained : {true, false}) {
+    const std::string name = trained ? "linear_cross_entropy" : "linear_cross_entropy frozen";
+    cases.add(OpGroup::kHead, {name}, [=](BenchData& data) { return head(data, name, trained); });
+  }
+}
+
 }  // namespace hone

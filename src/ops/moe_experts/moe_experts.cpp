@@ -60,6 +60,8 @@ struct PermutationNode : Node {
   RowVars rows;
 
   std::string_view kind() const override { return "moe_permutation"; }
+  OpGroup group() const override { return OpGroup::kExperts; }
+  double flops(const Tape&) const override { return 0; }
   void forward(Tape& tape) override {
     moe_permutation(tape.context(), {.ids = tape.data(inputs[0]), .rows = rows.data(tape)});
   }
@@ -89,6 +91,13 @@ struct ExpertNode : Node {
   ExpertActivation function;
   std::vector<ExpertAdapter> adapters;
   LoraDropoutContext dropout;
+
+  OpGroup group() const override { return OpGroup::kExperts; }
+  /// Each chosen row meets one expert's matrix.
+  double flops(const Tape& tape) const override {
+    const Shape shape = weight->shape();
+    return 2.0 * static_cast<double>(tape.shape(rows.token).numel() * shape[1] * shape[2]);
+  }
 
   void set_weights(const Tape& tape, Weight& w, Weight* bias_or_null, const std::vector<ExpertAdapter>& list,
                    const LoraDropoutContext& context) {
@@ -145,6 +154,7 @@ struct ExpertNode : Node {
 
 struct GateUpNode : ExpertNode {
   std::string_view kind() const override { return "moe_gate_up"; }
+  RecomputeLevel recomputed_from() const override { return RecomputeLevel::kExperts; }
 
   // Outputs: h, the activation, and with adapters x Aᵀ.
   void forward(Tape& tape) override {

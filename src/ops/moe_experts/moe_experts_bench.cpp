@@ -1,171 +1,113 @@
-#include <benchmark/benchmark.h>
+#include <fmt/format.h>
 
 #include <algorithm>
-#include <chrono>
-#include <map>
-#include <memory>
-#include <string>
-#include <vector>
+#include <cmath>
+#include <numeric>
 
-#include "core/cpu_peaks.h"
-#include "core/thread_pool.h"
-#include "core/transfer.h"
-#include "kernels/cpu/gemm/gemm.h"
+#include "core/philox.h"
+#include "formats/int8_weights.h"
+#include "kernels/op_bench.h"
 #include "ops/moe_experts/moe_experts.h"
-#include "ops/random_fill/random_fill.h"
-#include "ops/start_gradient.h"
-#include "tape/tape.h"
 
 namespace hone {
+
 namespace {
 
-/// A weight of random values, with a float32 gradient where it is trained.
-class BenchWeight : public Weight {
- public:
-  BenchWeight(const Context& context, Shape shape, DType dtype, bool trained)
-      : shape_(shape),
-        values_(context.device(), static_cast<size_t>(shape.numel()) * size_of(dtype)),
-        gradients_(context.device(), trained ? static_cast<size_t>(shape.numel()) * sizeof(float) : 1),
-        dtype_(dtype),
-        trained_(trained) {
-    random_fill(context, {.dst = view().payload, .scale = 0.02f, .key = static_cast<uint64_t>(shape.numel())});
+constexpr int64_t kLoraRank = 16;
+
+/// k different experts of each token; expert e is preferred as (e + 1)^-zipf: the k largest of log preference + Gumbel.
+std::vector<int32_t> choose_experts(int64_t tokens, int64_t experts, int64_t k, double zipf) {
+  PhiloxSequence random(17);
+  std::vector<int32_t> ids, order(static_cast<size_t>(experts));
+  std::vector<double> score(order.size());
+  for (int64_t t = 0; t < tokens; ++t) {
+    for (size_t e = 0; e < score.size(); ++e) {
+      const double uniform = (static_cast<double>(random.next()) + 0.5) * 0x1p-32;
+      score[e] = -std::log(-std::log(uniform)) - zipf * std::log(static_cast<double>(e + 1));
+    }
+    std::iota(order.begin(), order.end(), 0);
+    std::partial_sort(order.begin(), order.begin() + k, order.end(), [&](int32_t a, int32_t b) {
+      return score[static_cast<size_t>(a)] > score[static_cast<size_t>(b)];
+    });
+    ids.insert(ids.end(), order.begin(), order.begin() + k);
   }
-  const Shape& shape() const override { return shape_; }
-  WeightView view() const override { return {values_.tensor(shape_, dtype_)}; }
-  bool wants_grad() const override { return trained_; }
-  GradDest grad() override { return trained_ ? GradDest{gradients_.tensor(shape_, DType::kF32), 0.0f} : GradDest{}; }
-
- private:
-  Shape shape_;
-  Buffer values_, gradients_;
-  DType dtype_;
-  bool trained_;
-};
-
-struct Setting {
-  int64_t tokens, experts;  // experts 0: the benchmark's argument
-  int64_t hidden, intermediate, k;
-  int64_t rank = 0;  // 0: full training; else a frozen base with split adapters
-};
-
-/// FLOP/s of a large dense product: what a product of experts may be compared with. The best of some, once a dtype.
-double dense_speed(ThreadPool& pool, DType dtype) {
-  static std::map<DType, double> speeds;
-  if (speeds.contains(dtype)) return speeds[dtype];
-  constexpr int64_t kSize = 2048;
-  const Buffer a(Device{}, kSize * kSize * size_of(dtype)), b(Device{}, kSize * kSize * size_of(dtype)),
-      c(Device{}, kSize * kSize * size_of(dtype));
-  const GemmArgs args{.m = kSize,
-                      .n = kSize,
-                      .k = kSize,
-                      .a = matrix(a.tensor({kSize, kSize}, dtype)),
-                      .b = transposed(matrix(b.tensor({kSize, kSize}, dtype))),
-                      .c = c.tensor({kSize, kSize}, dtype).data,
-                      .c_dtype = dtype,
-                      .ldc = kSize};
-  double best = 0;
-  for (int i = 0; i < 6; ++i) {
-    const auto begin = std::chrono::steady_clock::now();
-    gemm(pool, args);
-    const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin;
-    best = std::max(best, 2.0 * kSize * kSize * kSize / seconds.count());
-  }
-  return speeds[dtype] = best;
+  return ids;
 }
 
-/// Forward and backward on the CPU (`hone bench ops` measures a GPU) of one layer of experts whose tokens are spread
-/// evenly. FLOP: two for each multiply-add of the base products, forward and the backward that is wanted; adapters not
-/// counted. `of dense` compares with one large product on the same threads, `of peak` with what their arithmetic units
-/// reach.
-void moe_forward_backward(benchmark::State& state, Setting s, DType dtype) {
-  if (s.experts == 0) s.experts = state.range(0);
-  const Device device;
-  ThreadPool pool;
-  Stream stream(device, pool);
-  TapeMemory memory{device};
-  const Context context(stream, memory.scratch);
-  Arena no_scratch(device, "no scratch");
-  no_scratch.reserve(1);
-  const Context filling(stream, no_scratch);
-  const bool full = s.rank == 0;
-  BenchWeight gate_up(filling, {s.experts, 2 * s.intermediate, s.hidden}, dtype, full);
-  BenchWeight down(filling, {s.experts, s.hidden, s.intermediate}, dtype, full);
-  BenchWeight x(filling, {s.tokens, s.hidden}, dtype, true), router_weights(filling, {s.tokens, s.k}, dtype, true);
-  BenchWeight dout(filling, {s.tokens, s.hidden}, dtype, false);
-  const Buffer dx(device, x.view().payload.bytes()), dweights(device, router_weights.view().payload.bytes());
-  std::vector<int32_t> id_values(static_cast<size_t>(s.tokens * s.k));
-  for (size_t i = 0; i < id_values.size(); ++i) {
-    id_values[i] = static_cast<int32_t>((i * 7 + i / static_cast<size_t>(s.k)) % static_cast<size_t>(s.experts));
-  }
-  const Buffer ids_memory(device, id_values.size() * sizeof(int32_t));
-  const Tensor ids = ids_memory.tensor({s.tokens, s.k}, DType::kI32);
-  copy_from_host(ids, id_values.data(), ids.bytes());
-  std::vector<std::unique_ptr<BenchWeight>> lora;
+enum class Training { kFull, kLora, kLoraInt8 };
+
+struct Variant {
+  std::string name;
+  double zipf = 0;
+  Training training = Training::kFull;
+  bool nodes = false;  ///< a part for each node, too
+};
+
+/// Experts with routing given, and the layer as a whole, whose model FLOPs are those of forward three times (with LoRA
+/// twice).
+OpCase layer(BenchData& data, const Variant& variant) {
+  const BenchSizes& sizes = data.sizes;
+  const int64_t experts = sizes.experts.count, k = sizes.experts.chosen, inner = sizes.experts.intermediate;
+  const int64_t tokens = sizes.tokens, hidden = sizes.hidden;
+  const bool full = variant.training == Training::kFull, int8 = variant.training == Training::kLoraInt8;
+  const auto x = data.input(hidden), weights = data.input(k);
+  const Tensor ids = data.upload({tokens, k}, choose_experts(tokens, experts, k, variant.zipf));
+  const auto base = [&](Shape shape) -> Weight& {
+    if (full) return data.weight(shape, sizes.dtype, true);
+    return int8 ? data.int8_weight(shape) : data.frozen_weight(shape, sizes.dtype);
+  };
+  Weight &gate_up = base({experts, 2 * inner, hidden}), &down = base({experts, hidden, inner});
   ExpertAdapters adapters;
-  const auto add_adapter = [&](std::vector<ExpertAdapter>& list, int64_t in, int64_t begin, int64_t out) {
-    lora.push_back(std::make_unique<BenchWeight>(filling, Shape{s.experts, s.rank, in}, DType::kF32, true));
-    lora.push_back(std::make_unique<BenchWeight>(filling, Shape{s.experts, out, s.rank}, DType::kF32, true));
-    list.push_back({{.lora_a = lora[lora.size() - 2].get(), .lora_b = lora.back().get()}, begin, out});
+  const auto adapt = [&](std::vector<ExpertAdapter>& list, int64_t in, int64_t begin, int64_t out) {
+    Weight& a = data.weight({experts, kLoraRank, in}, DType::kF32, true);
+    Weight& b = data.weight({experts, out, kLoraRank}, DType::kF32, true);
+    list.push_back({{.lora_a = &a, .lora_b = &b, .scaling = 2.0f}, begin, out});
   };
   if (!full) {
-    add_adapter(adapters.gate_up, s.hidden, 0, s.intermediate);
-    add_adapter(adapters.gate_up, s.hidden, s.intermediate, s.intermediate);
-    add_adapter(adapters.down, s.intermediate, 0, s.hidden);
+    adapt(adapters.gate_up, hidden, 0, inner);
+    adapt(adapters.gate_up, hidden, inner, inner);
+    adapt(adapters.down, inner, 0, hidden);
   }
-  TapePlan plan;
-  const auto step = [&] {
-    Tape tape(context, memory, plan, {.training = true, .recompute = {}});
-    const Var in = tape.input(x.view().payload, dx.tensor(x.shape(), dtype));
-    const Var weights = tape.input(router_weights.view().payload, dweights.tensor(router_weights.shape(), dtype));
-    tape.block([&] {
-      const Var out = moe_experts(tape, in, {tape.input(ids), weights}, {&gate_up, &down}, adapters);
-      StartGradient::record(tape, out, dout.view().payload);
-    });
-    tape.backward();
-    stream.synchronize();
-  };
-  for (int dry = 0; dry < 2; ++dry) {
-    memory.begin_dry();
-    step();
+  const auto rows = static_cast<double>(tokens * k);
+  const double up_weights = static_cast<double>(experts * 2 * inner * hidden), down_weights = up_weights / 2;
+  const double size = sizes.element_bytes(), h = size * rows * 2 * static_cast<double>(inner), y = sizes.bytes(hidden);
+  const std::string shape = fmt::format("[{}, {}], {} of {} × {}", tokens, hidden, k, experts, inner);
+  OpCase result;
+  if (variant.nodes) {
+    result.parts = {{"moe_permutation", shape, "moe_permutation", "forward", 16 * rows},
+                    {"moe_gate_up", shape, "moe_gate_up", "forward", y + h + size * up_weights, 1},
+                    {"moe_down", shape, "moe_down", "forward", h / 2 + y + size * down_weights, 1},
+                    {"moe_down grad", shape, "moe_down", "backward", 2 * h + y + (size + 4) * down_weights, 2},
+                    {"moe_gate_up grad", shape, "moe_gate_up", "backward", h + 2 * y + (size + 4) * up_weights, 2}};
   }
-  memory.reserve();
-  step();
-  for (auto _ : state) step();
-  const double dense = dense_speed(pool, dtype);
-  const double products = full ? 3 : 2;  // forward, gradient of the input, gradient of the weights
-  const double flop = 2 * products * 3 * static_cast<double>(s.tokens * s.k * s.hidden * s.intermediate);
-  const auto rate = [](double amount) {
-    return benchmark::Counter(amount, benchmark::Counter::kIsIterationInvariantRate);
+  // A frozen base is read forward and backward; of the rest what the nodes above count, less gradients of weights.
+  const double weight_bytes = (int8 ? 1 : size) * (up_weights + down_weights);
+  const double bytes = full ? 0 : 2 * weight_bytes + 4.5 * h + 5 * y;
+  result.parts.push_back({variant.name, shape, "step", "", bytes, full ? 3.0 : 2.0, int8});
+  result.record = [=, &gate_up, &down](Tape& tape) {
+    return moe_experts(tape, x(tape), {tape.input(ids), weights(tape)}, {&gate_up, &down}, adapters);
   };
-  state.counters["FLOP/s"] = rate(flop);
-  state.counters["FLOP/s/core"] = rate(flop / pool.size());
-  state.counters["of dense"] = rate(flop / dense);
-  state.counters["of peak"] = rate(flop / measured_peak_flops(dtype, pool));
-  state.counters["tokens/s"] = rate(static_cast<double>(s.tokens));
+  result.gradient = data.activations(hidden);
+  return result;
 }
-
-void register_all() {
-  const auto add = [](const char* name, const Setting& setting, DType dtype) {
-    return benchmark::RegisterBenchmark(name, &moe_forward_backward, setting, dtype)
-        ->Unit(benchmark::kMillisecond)
-        ->UseRealTime();
-  };
-  const auto bf16 = DType::kBF16;
-  add("moe/cpu/e32_h1024_i512_k4_f32", {2048, 32, 1024, 512, 4}, DType::kF32);
-  add("moe/cpu/e32_h1024_i512_k4_bf16", {2048, 32, 1024, 512, 4}, bf16);
-  add("moe/cpu/e32_h1024_i512_k4_bf16_lora16", {2048, 32, 1024, 512, 4, 16}, bf16);
-  add("moe/cpu/e8_h128_i64_k2_f32", {2048, 8, 128, 64, 2}, DType::kF32);
-  add("moe/cpu/e128_h2048_i768_k8_bf16_lora16/t2048", {2048, 128, 2048, 768, 8, 16}, bf16);
-  add("moe/cpu/e128_h2048_i768_k8_bf16_lora16/t16384", {16384, 128, 2048, 768, 8, 16}, bf16);
-  // What a token costs where few experts have any.
-  for (int64_t tokens : {1, 8, 64}) {
-    add(("moe/cpu/e128_h2048_i768_k8_bf16_lora16/t" + std::to_string(tokens)).c_str(), {tokens, 128, 2048, 768, 8, 16},
-        bf16);
-  }
-  // The width of DeepSeek-V3, whose 256 experts take 22.5 GB.
-  add("moe/cpu/h7168_i2048_k8_bf16_lora16", {2048, 0, 7168, 2048, 8, 16}, bf16)->Arg(32)->Arg(256);
-}
-const bool registered = (register_all(), true);
 
 }  // namespace
+
+void moe_experts_cases(OpCases& cases) {
+  const BenchSizes& sizes = cases.sizes;
+  if (sizes.experts.count == 0) return;
+  const auto add = [&](std::vector<std::string> names, const Variant& variant) {
+    names.push_back(variant.name);
+    cases.add(OpGroup::kExperts, std::move(names), [=](BenchData& data) { return layer(data, variant); });
+  };
+  add({"moe_permutation", "moe_gate_up", "moe_down", "moe_down grad", "moe_gate_up grad"},
+      {.name = "moe layer", .nodes = true});
+  add({}, {.name = "moe layer, Zipf", .zipf = 1});
+  add({}, {.name = "moe layer, LoRA", .training = Training::kLora});
+  const Shape down{1, sizes.hidden, sizes.experts.intermediate};  // where it fits, gate and up do, too
+  if (sizes.device == DeviceKind::kCpu && fits_int8(down)) {
+    add({}, {.name = "moe layer, LoRA, int8", .training = Training::kLoraInt8});
+  }
+}
+
 }  // namespace hone

@@ -19,6 +19,7 @@ struct QkNormRopeNode : Node {
   QkNormRopeArgs constants;
 
   std::string_view kind() const override { return "qk_norm_rope"; }
+  RecomputeLevel recomputed_from() const override { return RecomputeLevel::kNorms; }
 
   QkNormRopeArgs args() const {
     QkNormRopeArgs result = constants;

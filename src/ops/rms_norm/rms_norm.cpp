@@ -36,6 +36,7 @@ struct RmsNormNode : Node {
   Var residual, delta;  // defined if inputs[0] is their sum, which this node writes when it first runs
 
   std::string_view kind() const override { return "rms_norm"; }
+  RecomputeLevel recomputed_from() const override { return RecomputeLevel::kNorms; }
 
   void forward(Tape& tape) override {
     RmsNormArgs args{.x = tape.data(inputs[0]),

@@ -21,6 +21,10 @@ struct RouterNode : Node {
   Tensor bias() const { return weights.bias ? weights.bias->view().dense() : Tensor{}; }
 
   std::string_view kind() const override { return "router"; }
+  OpGroup group() const override { return OpGroup::kExperts; }
+  double flops(const Tape& tape) const override {
+    return 2.0 * static_cast<double>(tape.shape(inputs[0])[0] * weights.weight->shape().numel());
+  }
 
   void forward(Tape& tape) override {
     const Tensor ids = tape.data(outputs[0]);

@@ -15,6 +15,7 @@ namespace {
 
 struct SwigluNode : Node {
   std::string_view kind() const override { return "swiglu"; }
+  RecomputeLevel recomputed_from() const override { return RecomputeLevel::kActivations; }
 
   void forward(Tape& tape) override {
     swiglu(tape.context(), {.gate = tape.data(inputs[0]), .up = tape.data(inputs[1]), .y = tape.data(outputs[0])});
@@ -39,6 +40,7 @@ Tensor half_of(Tensor gate_up, int64_t which) {
 
 struct FusedSwigluNode : Node {
   std::string_view kind() const override { return "swiglu"; }
+  RecomputeLevel recomputed_from() const override { return RecomputeLevel::kActivations; }
 
   void forward(Tape& tape) override {
     const Tensor gate_up = tape.data(inputs[0]);

@@ -1,5 +1,7 @@
 #include "ops/attention/cached/cached_attention.h"
 
+#include <algorithm>
+
 #include "kernels/device_dispatch.h"
 
 namespace hone {
@@ -20,6 +22,13 @@ struct CachedAttentionNode : Node {
   Weight* sinks = nullptr;
 
   std::string_view kind() const override { return "cached_attention"; }
+  OpGroup group() const override { return OpGroup::kAttention; }
+  /// As if the cache were full.
+  double flops(const Tape& tape) const override {
+    const int64_t capacity = cache.k.shape[1], window = options.sliding_window;
+    const auto seen = static_cast<double>(window == 0 ? capacity : std::min(window, capacity));
+    return 2 * seen * static_cast<double>(tape.shape(inputs[0]).numel() + tape.shape(outputs[0]).numel());
+  }
 
   void forward(Tape& tape) override {
     cached_attention(tape.context(), {.q = tape.data(inputs[0]),

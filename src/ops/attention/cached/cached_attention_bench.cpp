@@ -1,67 +1,48 @@
-// One decoding step of a batch: bytes are the cached keys and values, each read once; the ceiling is memory bandwidth.
-#include <benchmark/benchmark.h>
+#include <fmt/format.h>
 
-#include <cstring>
+#include <cmath>
+#include <numeric>
 
-#include "core/philox.h"
-#include "core/thread_pool.h"
+#include "kernels/op_bench.h"
 #include "ops/attention/cached/cached_attention.h"
 
 namespace hone {
+
 namespace {
 
-constexpr int64_t kHeads = 32, kKvHeads = 4, kHeadDim = 128;
-
-template <class T>
-Tensor random_tensor(Buffer& buffer, Shape shape, uint64_t key) {
-  PhiloxSequence random(key);
-  buffer = Buffer(Device{}, static_cast<size_t>(shape.numel()) * sizeof(T));
-  const Tensor tensor = buffer.tensor(shape, DTypeOf<T>::value);
-  for (int64_t i = 0; i < shape.numel(); ++i) tensor.as<T>()[i] = T(random.normal());
-  return tensor;
+/// A token more for each sequence: cached keys and values are read once.
+OpCase one_more_token(BenchData& data) {
+  const BenchSizes& sizes = data.sizes;
+  const int64_t sequences = std::max<int64_t>(1, sizes.tokens / sizes.seq), capacity = sizes.seq + 1;
+  const int64_t k_width = sizes.kv_heads * sizes.head_dim, v_width = sizes.kv_heads * sizes.v_head_dim;
+  const auto rows = [&](int64_t width) { return data.random({sequences, width}, sizes.dtype); };
+  const Tensor q = rows(sizes.heads * sizes.head_dim), k = rows(k_width), v = rows(v_width);
+  std::vector<int32_t> starts(static_cast<size_t>(sequences + 1));
+  std::iota(starts.begin(), starts.end(), 0);
+  const std::vector<int32_t> lengths(static_cast<size_t>(sequences), static_cast<int32_t>(sizes.seq));
+  const KvCache cache{.k = data.random({sequences, capacity, k_width}, sizes.dtype),
+                      .v = data.random({sequences, capacity, v_width}, sizes.dtype),
+                      .lengths = data.upload({sequences}, lengths),
+                      .added = {data.upload({sequences + 1}, std::move(starts)), sequences, 1}};
+  const AttentionOptions options{.num_heads = sizes.heads,
+                                 .num_kv_heads = sizes.kv_heads,
+                                 .head_dim = sizes.head_dim,
+                                 .v_head_dim = sizes.v_head_dim,
+                                 .scale = 1.0f / std::sqrt(static_cast<float>(sizes.head_dim))};
+  const std::string shape =
+      fmt::format("{} × 1 after {}, {} / {} heads", sequences, sizes.seq, sizes.heads, sizes.kv_heads);
+  OpCase result;
+  result.parts = {{"cached_attention", shape, "cached_attention", "forward",
+                   static_cast<double>(cache.k.bytes() + cache.v.bytes()), 1}};
+  result.backward = false;
+  result.record = [=](Tape& tape) {
+    return cached_attention(tape, tape.input(q), tape.input(k), tape.input(v), options, cache);
+  };
+  return result;
 }
-
-Tensor integers(Buffer& buffer, const std::vector<int32_t>& values) {
-  buffer = Buffer(Device{}, values.size() * sizeof(int32_t));
-  const Tensor tensor = buffer.tensor({static_cast<int64_t>(values.size())}, DType::kI32);
-  std::memcpy(tensor.data, values.data(), tensor.bytes());
-  return tensor;
-}
-
-template <class T>
-void decoding_speed(benchmark::State& state) {
-  const int64_t sequences = state.range(0), length = state.range(1), width = kKvHeads * kHeadDim;
-  ThreadPool pool;
-  Stream stream(Device{}, pool);
-  Arena scratch(Device{}, "scratch");
-  const Context context(stream, scratch);
-  Buffer bytes[8];
-  std::vector<int32_t> offsets;
-  for (int32_t i = 0; i <= sequences; ++i) offsets.push_back(i);
-  const Shape of_q{sequences, kHeads * kHeadDim}, of_kv{sequences, width}, of_cache{sequences, length + 1, width};
-  const CachedAttentionArgs args{
-      .q = random_tensor<T>(bytes[0], of_q, 1),
-      .k = random_tensor<T>(bytes[1], of_kv, 2),
-      .v = random_tensor<T>(bytes[2], of_kv, 3),
-      .out = random_tensor<T>(bytes[3], of_q, 4),
-      .options =
-          {.num_heads = kHeads, .num_kv_heads = kKvHeads, .head_dim = kHeadDim, .v_head_dim = kHeadDim, .scale = 0.1f},
-      .cache = {.k = random_tensor<T>(bytes[4], of_cache, 5),
-                .v = random_tensor<T>(bytes[5], of_cache, 6),
-                .lengths = integers(bytes[6],
-                                    std::vector<int32_t>(static_cast<size_t>(sequences), static_cast<int32_t>(length))),
-                .added = {integers(bytes[7], offsets), sequences, 1}}};
-  cached_attention(context, args);
-  scratch.reserve(scratch.high_water());
-  for (auto _ : state) {
-    cached_attention(context, args);
-    stream.synchronize();
-  }
-  state.SetBytesProcessed(static_cast<int64_t>(state.iterations()) * static_cast<int64_t>(2 * args.cache.k.bytes()));
-}
-
-BENCHMARK(decoding_speed<float>)->ArgNames({"sequences", "length"})->Args({1, 4096})->Args({8, 512})->UseRealTime();
-BENCHMARK(decoding_speed<BFloat16>)->ArgNames({"sequences", "length"})->Args({1, 4096})->Args({8, 512})->UseRealTime();
 
 }  // namespace
+
+void cached_attention_cases(OpCases& cases) { cases.add(OpGroup::kAttention, {"cached_attention"}, one_more_token); }
+
 }  // namespace hone

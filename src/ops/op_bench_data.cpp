@@ -1,12 +1,12 @@
-#include "app/bench/op_case.h"
-
 #include <fmt/format.h>
 
-#include "core/profiler.h"
+#include <algorithm>
+
+#include "core/philox.h"
+#include "core/thread_pool.h"
 #include "formats/int8_weights.h"
 #include "formats/tiled_weights.h"
-#include "ops/cast/cast.h"
-#include "ops/linear/linear.h"
+#include "kernels/op_bench.h"
 #include "ops/random_fill/random_fill.h"
 
 namespace hone {
@@ -28,6 +28,8 @@ class BenchWeight : public Weight {
 
 }  // namespace
 
+std::string BenchSizes::shape(int64_t width) const { return fmt::format("[{}, {}]", tokens, width); }
+
 Tensor BenchData::take(Shape shape, DType dtype) {
   buffers_.emplace_back(stream_.device(), std::max<size_t>(static_cast<size_t>(shape.numel()) * size_of(dtype), 1));
   return buffers_.back().tensor(shape, dtype);
@@ -39,6 +41,18 @@ Tensor BenchData::random(Shape shape, DType dtype, float deviation) {
   scratch.reserve(0);
   random_fill(Context(stream_, scratch), {.dst = tensor, .scale = deviation, .key = ++key_});
   return tensor;
+}
+
+std::function<Var(Tape&)> BenchData::input(int64_t width) {
+  const Tensor x = activations(width), dx = take(x.shape, x.dtype);
+  return [x, dx](Tape& tape) { return tape.input(x, dx); };
+}
+
+Tensor BenchData::random_ids(int64_t bound) {
+  PhiloxSequence random(23);
+  std::vector<int32_t> ids(static_cast<size_t>(sizes.tokens));
+  for (int32_t& id : ids) id = static_cast<int32_t>(random.below(static_cast<uint64_t>(bound)));
+  return upload({sizes.tokens}, std::move(ids));
 }
 
 Weight& BenchData::weight(Shape shape, DType dtype, bool trained) {
@@ -65,45 +79,6 @@ Weight& BenchData::int8_weight(Shape shape) {
     });
   });
   return *weights_.emplace_back(std::make_unique<BenchWeight>(view, Tensor{}));
-}
-
-OpCase linear_case(BenchData& data, const std::string& name, const OpSizes& sizes, int64_t in, int64_t out,
-                   bool trained) {
-  const int64_t tokens = sizes.tokens;
-  const auto size = static_cast<double>(size_of(sizes.dtype));
-  const double x_bytes = size * static_cast<double>(tokens * in), y_bytes = size * static_cast<double>(tokens * out);
-  const auto weights = static_cast<double>(in * out);
-  const double flops = 2 * weights * static_cast<double>(tokens);
-  const std::string shape = fmt::format("[{}, {}] → {}", tokens, in, out);
-  const Tensor x = data.random({tokens, in}, sizes.dtype), dx = data.take({tokens, in}, sizes.dtype);
-  const Shape weight_shape{out, in};
-  Weight& w = trained ? data.weight(weight_shape, sizes.dtype, true) : data.frozen_weight(weight_shape, sizes.dtype);
-  OpCase result;
-  if (trained) {
-    result.parts.push_back({name, shape, "linear", "forward", flops, x_bytes + y_bytes + size * weights});
-    result.parts.push_back(
-        {name + " grad dx dW", shape, "linear", "backward", 2 * flops, 2 * (x_bytes + y_bytes) + (size + 4) * weights});
-  } else {
-    result.parts.push_back({name + " grad dx", shape, "linear", "backward", flops, x_bytes + y_bytes + size * weights});
-  }
-  result.record = [x, dx, &w](Tape& tape) { return linear(tape, tape.input(x, dx), w); };
-  result.gradient = data.random({tokens, out}, sizes.dtype);
-  return result;
-}
-
-OpCase copy_case(BenchData& data, int64_t bytes) {
-  const int64_t count = bytes / 4;
-  const Tensor from = data.random({count}, DType::kF32), to = data.take({count}, DType::kF32);
-  OpCase result;
-  result.parts.push_back(
-      {"copy", fmt::format("{} MB", bytes / 1000000), "copy", "", 0, 2 * static_cast<double>(bytes)});
-  result.backward = false;
-  result.record = [from, to](Tape& tape) {
-    const ProfileScope scope(tape.context(), ProfileKind::kOp, "copy");
-    copy(tape.context(), from, to);
-    return Var{};
-  };
-  return result;
 }
 
 }  // namespace hone

@@ -1,0 +1,159 @@
+// What the benchmarks of ops share: the sizes of a model's step, random data of these sizes, and the cases that
+// `hone bench ops` runs on a tape.
+//
+// NAME_bench.cpp in an op's folder defines `void NAME_cases(OpCases& cases)`, which adds the op's cases to those of the
+// step, or none where the model has no such op. CMake finds the files and makes op_benches() of them.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/buffer.h"
+#include "core/op_group.h"
+#include "core/stream.h"
+#include "tape/tape.h"
+
+namespace hone {
+
+/// A training step of a model: T tokens in documents of `seq`, and the sizes of its parts. What the model lacks is 0.
+struct BenchSizes {
+  struct Latent {
+    int64_t q_rank = 0;   ///< 0: queries are projected in one step
+    int64_t kv_rank = 0;  ///< 0: no latent attention
+    int64_t nope_dim = 0, rope_dim = 0;
+    bool interleaved = true;  ///< neighbouring dimensions are turned together
+  };
+  struct Delta {
+    int64_t key_heads = 0, value_heads = 0, key_dim = 0, value_dim = 0, conv_taps = 0;
+    int64_t width() const { return 2 * key_heads * key_dim + value_heads * value_dim; }
+  };
+  struct Experts {
+    int64_t count = 0, chosen = 0, intermediate = 0;
+    bool sigmoid = false, normalise = true;  ///< the router's rule (ops/router/router_rule.h)
+    float scale = 1.0f;
+    int64_t groups = 1, kept_groups = 1;
+    bool groups_by_two = false;
+  };
+
+  int64_t tokens = 0, seq = 0;
+  DType dtype = DType::kBF16;
+  DeviceKind device = DeviceKind::kCpu;
+  int64_t hidden = 0, vocab = 0;
+  int64_t heads = 0, kv_heads = 0;
+  int64_t head_dim = 0, v_head_dim = 0;  ///< of queries and keys, and of values
+  int64_t rotary_dim = 0;
+  bool qk_norm = false;
+  int64_t intermediate = 0;  ///< of the first layer's dense MLP
+  Latent latent;
+  Delta delta;
+  Experts experts;
+
+  double element_bytes() const { return static_cast<double>(size_of(dtype)); }
+  /// Of [T, width] in the dtype of activations.
+  double bytes(int64_t width) const { return element_bytes() * static_cast<double>(tokens * width); }
+  /// "[T, width]"
+  std::string shape(int64_t width) const;
+};
+
+/// Random tensors that live as long as it does.
+class BenchData {
+ public:
+  BenchData(Stream& stream, const BenchSizes& of_step) : sizes(of_step), stream_(stream) {}
+
+  const BenchSizes sizes;
+
+  Stream& stream() const { return stream_; }
+  /// Uninitialised.
+  Tensor take(Shape shape, DType dtype);
+  /// Normal with this standard deviation.
+  Tensor random(Shape shape, DType dtype, float deviation = 1.0f);
+  /// [T, width] in the dtype of activations.
+  Tensor activations(int64_t width) { return random({sizes.tokens, width}, sizes.dtype); }
+  /// A value [T, width] with a gradient, made anew on each tape.
+  std::function<Var(Tape&)> input(int64_t width);
+  /// A copy of host values.
+  template <class T>
+  Tensor upload(Shape shape, std::vector<T> values) {
+    const Tensor tensor = take(shape, DTypeOf<T>::value);
+    stream_.upload(tensor, std::move(values));
+    return tensor;
+  }
+  /// A copy of a struct such as StepScalars, in device memory.
+  template <class T>
+  T* place(const T& value) {
+    const auto* bytes = reinterpret_cast<const uint8_t*>(&value);
+    return reinterpret_cast<T*>(upload({sizeof(T)}, std::vector<uint8_t>(bytes, bytes + sizeof(T))).data);
+  }
+  /// T numbers from 0 to below `bound`.
+  Tensor random_ids(int64_t bound);
+  /// A weight of random values, with a float32 gradient if it is trained.
+  Weight& weight(Shape shape, DType dtype, bool trained);
+  /// A frozen weight in the order that products gain from (formats/tiled_weights.h).
+  Weight& frozen_weight(Shape shape, DType dtype);
+  /// Frozen experts in 8 bits (formats/int8_weights.h), all with the same values. On a CPU.
+  Weight& int8_weight(Shape shape);
+
+ private:
+  Stream& stream_;
+  std::vector<Buffer> buffers_;
+  std::vector<std::unique_ptr<Weight>> weights_;
+  uint64_t key_ = 0;
+};
+
+/// A line of the results: the work of a span's nodes in one pass or, with span "step", all of it.
+struct OpPart {
+  std::string name, shape;
+  std::string span, pass;  ///< of the profiler
+  double bytes = 0;        ///< each operand and result read or written once
+  double forwards = 0;     ///< FLOPs, in those that the nodes state of forward (Node::flops())
+  bool int8 = false;       ///< most of its FLOPs are products of int8
+  double flops = 0;  ///< multiply-adds × 2 that no node states; those of `forwards` are added when it is measured
+};
+
+/// What is run and measured together.
+struct OpCase {
+  std::vector<OpPart> parts;
+  /// Records ops; returns the output that the gradient comes to, or nothing if there is no backward or it starts
+  /// itself.
+  std::function<Var(Tape&)> record;
+  bool backward = true;  ///< false: on a tape that does not train
+  /// A tensor of the output's shape: the gradient that comes in.
+  Tensor gradient = {};
+};
+
+/// A case that takes its data when it is about to run; the names of its parts are known before.
+struct OpCaseMaker {
+  std::string_view op;  ///< NAME of NAME_bench.cpp
+  OpGroup group = OpGroup::kMemoryBound;
+  std::vector<std::string> names;
+  std::function<OpCase(BenchData&)> make;
+};
+
+/// The cases of a step, to which ops add theirs.
+class OpCases {
+ public:
+  explicit OpCases(const BenchSizes& of_step) : sizes(of_step) {}
+
+  const BenchSizes sizes;
+  std::string_view op;  ///< whose turn it is
+  std::vector<OpCaseMaker> makers;
+
+  void add(OpGroup group, std::vector<std::string> names, std::function<OpCase(BenchData&)> make) {
+    makers.push_back({op, group, std::move(names), std::move(make)});
+  }
+};
+
+/// An op's benchmark.
+struct OpBench {
+  std::string_view op;
+  void (*add_cases)(OpCases& cases);
+};
+
+/// Of every NAME_bench.cpp below src/ops, by NAME.
+std::span<const OpBench> op_benches();
+
+}  // namespace hone
