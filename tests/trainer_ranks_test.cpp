@@ -65,8 +65,9 @@ class TrainerRanksTest : public ::testing::Test {
           ranks.connect = [&](Stream&) { return std::move(communicators[static_cast<size_t>(rank)]); };
           Console console(terminal_of({.rank = 1}));
           Logger logger(console);
-          Trainer trainer(load_config("", own, count).run, logger, {resolved_yaml, resolved_pairs, {}}, ranks);
-          EXPECT_EQ(trainer.run(), ExitCode::kOk);
+          const RunConfig run = load_config("", own, count).run;
+          RunContext context(run.machine, logger, {resolved_yaml, resolved_pairs, {}}, ranks);
+          EXPECT_EQ(hone::train(run, context), ExitCode::kOk);
         } catch (...) {
           errors[static_cast<size_t>(rank)] = std::current_exception();
         }

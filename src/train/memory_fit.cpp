@@ -55,6 +55,13 @@ FittingLevel choose_level(const std::vector<std::string>& levels, const MemoryLi
   return choice;
 }
 
+FittingLevel choose_level(const std::vector<std::string>& levels, const MemoryLimit& limit, Engine& engine) {
+  return choose_level(levels, limit, [&](const RecomputePolicy& policy) {
+    engine.set_recompute(policy);
+    return engine.plan();
+  });
+}
+
 UserError does_not_fit(const std::string& what, const MemoryPlan& plan, const MemoryLimit& limit,
                        const std::string& fix) {
   const auto gigabytes = [](int64_t bytes) {

@@ -54,6 +54,8 @@ struct FittingLevel {
 /// The first level whose plan fits, comfortably where there is a smaller one to try; the last one if none does.
 FittingLevel choose_level(const std::vector<std::string>& levels, const MemoryLimit& limit,
                           const std::function<MemoryPlan(const RecomputePolicy&)>& plan);
+/// The same of an engine, which then has the level's policy.
+FittingLevel choose_level(const std::vector<std::string>& levels, const MemoryLimit& limit, Engine& engine);
 
 /// That `what` does not fit, and what to do about it.
 UserError does_not_fit(const std::string& what, const MemoryPlan& plan, const MemoryLimit& limit,

@@ -1,19 +1,32 @@
-#include "train/sample_answers.h"
-
+// Answers of the model that is trained to a few prompts of its data, made at evaluations.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
+#include <optional>
 
+#include "core/json.h"
+#include "infer/generator.h"
+#include "report/metrics_file.h"
 #include "report/terminal.h"
+#include "train/run_observer.h"
 
 namespace hone {
 
 namespace {
 
+struct SampleAnswer {
+  std::string prompt, generated, expected;
+  bool finished = false;  ///< by the model, not by a limit
+  int64_t tokens = 0;     ///< generated
+};
+
 struct Split {
   std::vector<int32_t> prompt, expected;
 };
 
+/// A prompt is what stands before the first supervised token; of a sample that is learnt from its start, its first
+/// half. What is expected is the rest of the sample, up to the next token that is not supervised.
 Split split(const SampleView& sample) {
   const auto length = static_cast<int64_t>(sample.input_ids.size());
   int64_t first = 1;
@@ -37,47 +50,8 @@ std::string end_of(const std::string& text, int width) {
   return "…" + line;
 }
 
-}  // namespace
-
-SampleAnswers::SampleAnswers(const SampleStore& samples, const Tokenizer* tokenizer, const Decoder& decoder,
-                             Stream& stream, const SampleAnswerOptions& options)
-    : tokenizer_(tokenizer) {
-  request_.sampling = options.sampling;
-  if (tokenizer) request_.stop_ids = tokenizer->special_tokens().stop;
-  const int64_t count = std::min(options.count, samples.size());
-  int64_t longest = 0;
-  for (int64_t i = 0; i < count; ++i) {
-    Split sample = split(samples[i * samples.size() / count]);
-    longest = std::max(longest, static_cast<int64_t>(sample.prompt.size()));
-    request_.prompts.push_back(std::move(sample.prompt));
-    expected_.push_back(std::move(sample.expected));
-  }
-  const int64_t max_length = std::min(options.max_length, longest + options.sampling.max_new_tokens);
-  generator_ = std::make_unique<Generator>(
-      decoder, stream,
-      GeneratorOptions{.max_sequences = count, .max_length = max_length, .together = options.together});
-}
-
-SampleAnswers::~SampleAnswers() = default;
-
-std::string SampleAnswers::text_of(const std::vector<int32_t>& ids) const {
-  return tokenizer_ ? tokenizer_->decode(ids, false) : fmt::format("{}", fmt::join(ids, " "));
-}
-
-std::vector<SampleAnswer> SampleAnswers::generate() {
-  const std::vector<GeneratedSequence> sequences = generator_->generate(request_);
-  std::vector<SampleAnswer> answers;
-  for (size_t i = 0; i < sequences.size(); ++i) {
-    answers.push_back({.prompt = text_of(request_.prompts[i]),
-                       .generated = text_of(sequences[i].ids),
-                       .expected = text_of(expected_[i]),
-                       .finished = sequences[i].finish == FinishReason::kStop,
-                       .tokens = static_cast<int64_t>(sequences[i].ids.size())});
-  }
-  return answers;
-}
-
-std::string sample_answers_text(const std::vector<SampleAnswer>& answers, int width, bool color) {
+/// Prompt, answer and expectation of each, for the log.
+std::string text_of(const std::vector<SampleAnswer>& answers, int width, bool color) {
   constexpr int kLabel = 13;  // margin and label
   std::string text;
   for (const SampleAnswer& answer : answers) {
@@ -98,6 +72,106 @@ Json to_json(const SampleAnswer& answer) {
           {"expected", answer.expected},
           {"finish_reason", answer.finished ? "stop" : "length"},
           {"generated_tokens", answer.tokens}};
+}
+
+SamplingOptions sampling_of(const LoadedRun& run) {
+  const RunConfig::Generation& stated = run.config().generation;
+  SamplingOptions sampling = read_sampling_defaults(run.model().directory()).options;
+  sampling.max_new_tokens = stated.max_new_tokens;
+  sampling.temperature = stated.temperature.value_or(sampling.temperature);
+  sampling.top_p = stated.top_p.value_or(sampling.top_p);
+  sampling.top_k = stated.top_k.value_or(sampling.top_k);
+  sampling.repetition_penalty = stated.repetition_penalty.value_or(sampling.repetition_penalty);
+  sampling.do_sample = stated.do_sample.value_or(sampling.do_sample);
+  sampling.seed = static_cast<uint64_t>(run.config().machine.seed);
+  return sampling;
+}
+
+MetricsFile open_file(const LoadedRun& run) {
+  const std::string path = run.config().report.output_dir + "/generations.jsonl";
+  ResumedMetrics found;
+  return run.resumed ? MetricsFile::resume(path, run.state.step, found) : MetricsFile::create(path);
+}
+
+/// Of samples that are spread evenly over the evaluation data. Without a tokenizer texts are token ids.
+class SampleAnswers : public RunObserver {
+ public:
+  /// Allocates the generator's memory.
+  explicit SampleAnswers(const LoadedRun& run) : run_(run) {
+    const SampleStore& samples = run.data().eval;
+    request_.sampling = sampling_of(run);
+    if (const Tokenizer* tokenizer = run.described().tokenizer()) {
+      request_.stop_ids = tokenizer->special_tokens().stop;
+    }
+    const int64_t count = std::min(run.config().generation.num_generation_samples, samples.size());
+    int64_t longest = 0;
+    for (int64_t i = 0; i < count; ++i) {
+      Split sample = split(samples[i * samples.size() / count]);
+      longest = std::max(longest, static_cast<int64_t>(sample.prompt.size()));
+      request_.prompts.push_back(std::move(sample.prompt));
+      expected_.push_back(std::move(sample.expected));
+    }
+    GeneratorOptions options{
+        .max_sequences = count,
+        .max_length = std::min(*run.config().data.max_length, longest + request_.sampling.max_new_tokens)};
+    if (run.store().shards_values()) {
+      options.together = {run.engine().value_observer(), &run.group().communicator()->control()};
+    }
+    generator_.emplace(run.model().decoder(), run.context().stream, options);
+    if (run.context().writes()) file_.emplace(open_file(run));
+  }
+
+  void evaluating(const LossResult&, EvalMetrics& metrics) override {
+    const std::vector<SampleAnswer> answers = generate();
+    if (!file_) return;
+    double finished = 0, tokens = 0;
+    for (const SampleAnswer& answer : answers) {
+      Json row = {{"step", metrics.step}};
+      row.update(to_json(answer));
+      file_->append(row);
+      finished += answer.finished;
+      tokens += static_cast<double>(answer.tokens);
+    }
+    metrics.generation_finished = finished / static_cast<double>(answers.size());
+    metrics.generation_tokens = tokens / static_cast<double>(answers.size());
+    Logger& logger = run_.logger();
+    logger.block(text_of(answers, logger.console().width(), logger.console().color()));
+  }
+
+ private:
+  std::vector<SampleAnswer> generate() {
+    const std::vector<GeneratedSequence> sequences = generator_->generate(request_);
+    std::vector<SampleAnswer> answers;
+    for (size_t i = 0; i < sequences.size(); ++i) {
+      answers.push_back({.prompt = decoded(request_.prompts[i]),
+                         .generated = decoded(sequences[i].ids),
+                         .expected = decoded(expected_[i]),
+                         .finished = sequences[i].finish == FinishReason::kStop,
+                         .tokens = static_cast<int64_t>(sequences[i].ids.size())});
+    }
+    return answers;
+  }
+
+  std::string decoded(const std::vector<int32_t>& ids) const {
+    const Tokenizer* tokenizer = run_.described().tokenizer();
+    return tokenizer ? tokenizer->decode(ids, false) : fmt::format("{}", fmt::join(ids, " "));
+  }
+
+  const LoadedRun& run_;
+  GenerationRequest request_;
+  std::vector<std::vector<int32_t>> expected_;
+  std::optional<Generator> generator_;
+  std::optional<MetricsFile> file_;  // on the rank that writes
+};
+
+}  // namespace
+
+std::unique_ptr<RunObserver> sample_answers(const LoadedRun& run) {
+  const RunConfig::Generation& stated = run.config().generation;
+  // Where ranks share the weights, generating takes all of them.
+  const bool takes_part = run.context().writes() || run.store().shards_values();
+  if (!takes_part || !stated.generate_samples || stated.num_generation_samples <= 0) return nullptr;
+  return std::make_unique<SampleAnswers>(run);
 }
 
 }  // namespace hone

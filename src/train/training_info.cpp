@@ -1,15 +1,26 @@
-#include "train/training_info.h"
-
 #include <fmt/chrono.h>
 #include <fmt/format.h>
 
+#include <chrono>
 #include <cmath>
 
 #include "core/program.h"
+#include "train/run_observer.h"
 
 namespace hone {
 
 namespace {
+
+/// What the run's phases do not say.
+struct RunFacts {
+  std::string status;                   ///< completed, stopped early, or the signal that stopped it
+  double start_time = 0, end_time = 0;  ///< seconds since 1970; of this process, not of the run that it resumed
+  std::optional<double> loss = {}, eval_loss = {};  ///< the last ones
+};
+
+double unix_time() {
+  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
+}
 
 template <class Value>
 Json or_null(const std::optional<Value>& value) {
@@ -73,11 +84,11 @@ Json lora_of(const RunConfig& config, const LoadedModel& model) {
           {"lora_modules_to_save", config.lora.modules_to_save}};
 }
 
-Json training_of(const RunConfig& config, const RunFacts& facts) {
+Json training_of(const RunConfig& config, int64_t total_steps) {
   const RunConfig::Schedule& schedule = config.schedule;
   const RunConfig::Optim& optim = config.optim;
   return {{"num_train_epochs", schedule.max_steps ? Json(nullptr) : Json(schedule.num_train_epochs)},
-          {"total_steps", facts.total_steps},
+          {"total_steps", total_steps},
           {"per_device_train_batch_size", schedule.per_device_train_batch_size},
           {"gradient_accumulation_steps", schedule.gradient_accumulation_steps},
           {"global_batch_size", schedule.global_batch_size},
@@ -94,7 +105,7 @@ Json training_of(const RunConfig& config, const RunFacts& facts) {
           {"seed", config.machine.seed}};
 }
 
-Json dataset_of(const RunConfig& config, const RunState& state, const RunFacts& facts) {
+Json dataset_of(const RunConfig& config, const RunState& state, const TrainingData& data) {
   Json paths = Json::array(), eval_paths = Json::array();
   const auto path_of = [](const DatasetConfig& set) {
     return set.samples ? fmt::format("{}#{}", set.path, *set.samples) : set.path;
@@ -106,8 +117,8 @@ Json dataset_of(const RunConfig& config, const RunState& state, const RunFacts& 
           {"val_split", config.data.val_split},
           {"max_length", or_null(config.data.max_length)},
           {"packing", config.data.packing},
-          {"train_samples", facts.train_samples},
-          {"eval_samples", facts.eval_samples},
+          {"train_samples", data.train.size()},
+          {"eval_samples", data.eval.size()},
           {"num_tokens", state.num_tokens},
           {"num_supervised_tokens", state.num_supervised_tokens}};
 }
@@ -122,32 +133,64 @@ Json moe_of(const RunConfig& config, LoadedModel& model) {
           {"freeze_router", config.model.freeze_router}};
 }
 
-Json metrics_of(const RunConfig& config, const RunState& state, const RunFacts& facts) {
+Json metrics_of(const LoadedRun& run, const RunFacts& facts) {
+  const RunState& state = run.state;
   const bool evaluated = state.best_step >= 0;
   const double runtime = facts.end_time - facts.start_time;
   return {{"global_step", state.step},
-          {"epoch", facts.epoch},
+          {"epoch", run.epoch},
           {"loss", finite_or_null(facts.loss)},
           {"eval_loss", finite_or_null(facts.eval_loss)},
-          {"metric_for_best_model", config.eval.metric_for_best_model},
+          {"metric_for_best_model", run.config().eval.metric_for_best_model},
           {"best_metric", evaluated ? Json(state.best_metric) : Json(nullptr)},
           {"best_global_step", evaluated ? Json(state.best_step) : Json(nullptr)},
           {"train_runtime", runtime}};
 }
 
+/// The sections metadata, model, lora (null without adapters), training, dataset, hardware, moe (null without experts),
+/// metrics and versions; keys have the names of the configuration and of metrics.jsonl.
+Json info_of(const LoadedRun& run, const RunFacts& facts) {
+  const RunConfig& config = run.config();
+  RunContext& context = run.context();
+  return {{"metadata", metadata_of(config, facts)},
+          {"model", model_of(config, run.model())},
+          {"lora", lora_of(config, run.model())},
+          {"training", training_of(config, run.schedule().total_steps)},
+          {"dataset", dataset_of(config, run.state, run.data())},
+          {"hardware",
+           {{"device", device_text(context.device())},
+            {"threads", context.pool.size()},
+            {"peak_memory_bytes", used_memory(context.device())}}},
+          {"moe", moe_of(config, run.model())},
+          {"metrics", metrics_of(run, facts)},
+          {"versions", {{"hone", version()}}}};
+}
+
+class TrainingInfo : public RunObserver {
+ public:
+  explicit TrainingInfo(const LoadedRun& run) : run_(run), facts_{.status = {}, .start_time = unix_time()} {}
+
+  void step_done(const StepDone& step) override { facts_.loss = step.result.loss.loss; }
+  void evaluated(const EvalMetrics& metrics) override { facts_.eval_loss = metrics.eval_loss; }
+
+  void ended(const RunEnd& end) override {
+    facts_.status = !end.finished        ? "stopped by " + end.reason
+                    : end.reason.empty() ? "completed"
+                                         : "stopped early: " + end.reason;
+    facts_.end_time = unix_time();
+    write_text_file(std::filesystem::path(run_.config().report.output_dir) / "training_info.json",
+                    info_of(run_, facts_).dump(2, ' ', false, Json::error_handler_t::replace) + "\n");
+  }
+
+ private:
+  const LoadedRun& run_;
+  RunFacts facts_;
+};
+
 }  // namespace
 
-Json training_info(const RunConfig& config, LoadedModel& model, const RunState& state, const RunFacts& facts) {
-  return {
-      {"metadata", metadata_of(config, facts)},
-      {"model", model_of(config, model)},
-      {"lora", lora_of(config, model)},
-      {"training", training_of(config, facts)},
-      {"dataset", dataset_of(config, state, facts)},
-      {"hardware", {{"device", facts.device}, {"threads", facts.threads}, {"peak_memory_bytes", facts.peak_memory}}},
-      {"moe", moe_of(config, model)},
-      {"metrics", metrics_of(config, state, facts)},
-      {"versions", {{"hone", version()}}}};
+std::unique_ptr<RunObserver> training_info(const LoadedRun& run) {
+  return run.context().writes() ? std::make_unique<TrainingInfo>(run) : nullptr;
 }
 
 }  // namespace hone

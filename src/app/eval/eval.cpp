@@ -16,8 +16,8 @@
 #include "params/without_adapters.h"
 #include "report/console.h"
 #include "report/table.h"
+#include "train/evaluation_run.h"
 #include "train/saved_chat.h"
-#include "train/trainer.h"
 
 namespace hone {
 
@@ -71,42 +71,44 @@ SamplingOptions sampling_of(const RunConfig& config, const fs::path& model) {
 /// Reads prompts and answers them with a model that is loaded for evaluation.
 class Answers {
  public:
-  Answers(Trainer& trainer, const std::string& file) : trainer_(trainer) {
-    if (trainer.tokenizer() == nullptr) {
+  Answers(const EvaluationRun& run, const std::string& file) : run_(run), tokenizer_(run.described.tokenizer()) {
+    if (tokenizer_ == nullptr) {
       throw UserError("the model has no tokenizer, which prompts need", file,
                       "copy the tokenizer's files into the model folder");
     }
-    const RunConfig::Data& data = trainer.config().data;
+    const RunConfig& config = run.described.config;
+    const RunConfig::Data& data = config.data;
     ChatTemplateSource source{data.chat_template, "chat_template"};
     if (!data.chat_template_file.empty()) source = read_chat_template(data.chat_template_file);
-    const ChatPrompt chat(*trainer.tokenizer(), source);
+    const ChatPrompt chat(*tokenizer_, source);
     PromptReaderOptions options;
     options.template_variables = data.chat_template_kwargs;
     options.raw = !chat.has_template();
-    prompts_ = PromptReader(*trainer.tokenizer(), chat, options).read_file(file);
-    request_.sampling = sampling_of(trainer.config(), trainer.model().directory());
-    request_.stop_ids = trainer.tokenizer()->special_tokens().stop;
+    prompts_ = PromptReader(*tokenizer_, chat, options).read_file(file);
+    request_.sampling = sampling_of(config, run.described.model->directory());
+    request_.stop_ids = tokenizer_->special_tokens().stop;
     for (const PromptRow& prompt : prompts_) request_.prompts.push_back(prompt.ids);
   }
 
   const std::vector<PromptRow>& prompts() const { return prompts_; }
 
   std::vector<std::string> generate() const {
-    const Decoder& decoder = trainer_.model().decoder();
+    Decoder& decoder = run_.described.model->decoder();
     const int64_t max_length =
         longest_sequence(prompts_, request_.sampling.max_new_tokens, context_length(decoder.config().rope));
-    trainer_.model().decoder().prepare(trainer_.stream(), max_length);
+    decoder.prepare(run_.context.stream, max_length);
     const auto sequences = std::min(kSequencesAtOnce, static_cast<int64_t>(prompts_.size()));
-    Generator generator(decoder, trainer_.stream(), {.max_sequences = sequences, .max_length = max_length});
+    Generator generator(decoder, run_.context.stream, {.max_sequences = sequences, .max_length = max_length});
     std::vector<std::string> answers;
     for (const GeneratedSequence& sequence : generator.generate(request_)) {
-      answers.push_back(trainer_.tokenizer()->decode(sequence.answer(), true));
+      answers.push_back(tokenizer_->decode(sequence.answer(), true));
     }
     return answers;
   }
 
  private:
-  Trainer& trainer_;
+  const EvaluationRun& run_;
+  const Tokenizer* tokenizer_;
   std::vector<PromptRow> prompts_;
   GenerationRequest request_;
 };
@@ -153,20 +155,20 @@ class Evaluation {
                       "name what training wrote with --checkpoint or --adapter");
     }
     {
-      Trainer trainer(config, logger_);
-      trainer.load_for_evaluation(request_.max_samples);
-      report_.tuned = measure(trainer);
+      RunContext context(config.machine, logger_);
+      const EvaluationRun run = load_evaluation(config, context, request_.max_samples);
+      report_.tuned = measure(run);
       if (request_.base && adapted) {
-        const WithoutAdapters off(trainer.model().store());
-        report_.base = measure(trainer);
+        const WithoutAdapters off(run.described.model->store());
+        report_.base = measure(run);
       }
     }
     if (request_.base && !adapted) {  // two whole models: one after the other
       RunConfig base = load_evaluation(request_.run, logger_);
       base.data.chat_template_kwargs = config.data.chat_template_kwargs;
-      Trainer trainer(base, logger_);
-      trainer.load_for_evaluation(request_.max_samples);
-      report_.base = measure(trainer);
+      RunContext context(base.machine, logger_);
+      const EvaluationRun run = load_evaluation(base, context, request_.max_samples);
+      report_.base = measure(run);
     }
     return report_;
   }
@@ -187,10 +189,10 @@ class Evaluation {
     return run;
   }
 
-  Measured measure(Trainer& trainer) {
-    Measured measured{trainer.evaluate_loaded(), {}};
+  Measured measure(const EvaluationRun& run) {
+    Measured measured{run.evaluate(), {}};
     if (request_.prompts.empty()) return measured;
-    const Answers answers(trainer, request_.prompts);
+    const Answers answers(run, request_.prompts);
     measured.answers = answers.generate();
     report_.prompts.clear();
     for (const PromptRow& prompt : answers.prompts()) report_.prompts.push_back(prompt.asked);

@@ -127,8 +127,9 @@ class Quickstart {
   ExitCode train(const char* file, double& seconds) {
     const auto begin = std::chrono::steady_clock::now();
     Logger logger(console_, LogLevel::kWarning);
-    const ExitCode code =
-        Trainer(load_config((folder_ / file).string(), {}).run, logger, {resolved_yaml, resolved_pairs, {}}).run();
+    const RunConfig run = load_config((folder_ / file).string(), {}).run;
+    RunContext context(run.machine, logger, {resolved_yaml, resolved_pairs, {}});
+    const ExitCode code = hone::train(run, context);
     seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
     return code;
   }

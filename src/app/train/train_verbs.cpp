@@ -27,6 +27,7 @@
 #include "train/run_folder.h"
 #include "train/run_options.h"
 #include "train/trainer.h"
+#include "weights/checkpoint.h"
 #include "weights/model_folder.h"
 
 namespace hone {
@@ -94,11 +95,11 @@ std::optional<MergeOptions> merge_of(const RunConfig& run) {
   return options;
 }
 
-/// `read`: the configuration, if the ranks needed it to find each other.
-int train(const RunRequest& request, bool dry_run, LaunchedRanks& launched, std::optional<ResolvedConfig> read) {
+/// Trains, or `tries` one step. `read`: the configuration, if the ranks needed it to find each other.
+int train_launched(const RunRequest& request, bool tries, LaunchedRanks& launched, std::optional<ResolvedConfig> read) {
   const TrainerRanks ranks = launched.for_trainer();
   Console console(terminal_of(ranks));
-  Logger logger(console, request.log_level.value_or(dry_run ? LogLevel::kDebug : LogLevel::kInfo));
+  Logger logger(console, request.log_level.value_or(tries ? LogLevel::kDebug : LogLevel::kInfo));
   if (ranks.size > 1) logger.info("{}", launched.describe());
   if (!read) read = load_config(request.config, request.overrides, ranks.size);
   const ResolvedConfig config = checked(*std::move(read), logger);
@@ -106,14 +107,15 @@ int train(const RunRequest& request, bool dry_run, LaunchedRanks& launched, std:
   const auto defaults = [&config](const RunConfig& run) {
     return fmt::format("{}", fmt::join(default_lines({run, {}, config.stated}), ", "));
   };
-  const std::optional<MergeOptions> merge = dry_run ? std::nullopt : merge_of(config.run);
+  const std::optional<MergeOptions> merge = tries ? std::nullopt : merge_of(config.run);
   {
-    Trainer trainer(config.run, logger, {resolved_yaml, resolved_pairs, defaults}, ranks);
-    if (dry_run) {
-      trainer.dry_run();
+    RunContext context(config.run.machine, logger, {resolved_yaml, resolved_pairs, defaults}, ranks);
+    if (tries) {
+      dry_run(config.run, context);
       return 0;
     }
-    if (const ExitCode code = trainer.run(); code != ExitCode::kOk || !merge) return static_cast<int>(code);
+    if (const ExitCode code = train(config.run, context); code != ExitCode::kOk || !merge)
+      return static_cast<int>(code);
   }  // two models need not fit in memory at once
   if (ranks.rank > 0) return 0;
   const int code = run_merge(*merge);
@@ -133,14 +135,15 @@ int run_train(const RunRequest& request, bool dry_run) {
     read = load_config(request.config, request.overrides, size);
     return read->run.report.output_dir;
   });
-  return ranks.run([&] { return train(request, dry_run, ranks, std::move(read)); });
+  return ranks.run([&] { return train_launched(request, dry_run, ranks, std::move(read)); });
 }
 
 int run_validate(const RunRequest& request) {
   Console console(Terminal::of(1));
   Logger logger(console, request.log_level.value_or(LogLevel::kDebug));
-  Trainer trainer(load_run(request, logger).run, logger);
-  trainer.validate();
+  const RunConfig run = load_run(request, logger).run;
+  RunContext context(run.machine, logger);
+  validate(run, context);
   logger.info("valid: nothing was written; `hone train` runs it");
   return 0;
 }

@@ -1,0 +1,197 @@
+#include "train/loaded_run.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+#include <set>
+
+#include "core/error.h"
+#include "core/untrusted_json.h"
+#include "params/frozen_weights.h"
+#include "train/checkpoint_folder.h"
+#include "train/data_identity.h"
+#include "train/run_options.h"
+#include "train/wall_clock.h"
+
+namespace hone {
+
+namespace {
+
+/// A run on its way from a checkpoint's state.
+class Resume {
+ public:
+  explicit Resume(LoadedRun& run) : run_(run), context_(run.context()), checkpoints_(run.config().report.output_dir) {}
+
+  void from(std::optional<std::filesystem::path> checkpoint) {
+    while (checkpoint) {
+      const std::string problem = try_from(*checkpoint);
+      if (problem.empty()) return;
+      if (run_.config().checkpoint.resume_from_checkpoint != "auto") {
+        throw UserError("the checkpoint is damaged: " + problem, checkpoint->string(),
+                        "resume=auto takes the newest one that is whole");
+      }
+      if (context_.writes()) {
+        run_.logger().warning("{}", checkpoints_.pass_over(*checkpoint, problem).text);
+        checkpoint = find_checkpoint(run_.config(), run_.logger());
+      }
+      checkpoint = run_.group().from_first(checkpoint);
+    }
+  }
+
+ private:
+  /// What is damaged; "" if the run goes on from it.
+  std::string try_from(const std::filesystem::path& checkpoint) {
+    ReadLedger ledger;
+    const RunState before = run_.state;
+    try {
+      context_.stream.synchronize();
+      read_saved_weights(checkpoint, run_.model(), context_.pool, &ledger);
+      read_position(checkpoint, ledger);
+    } catch (const UserError&) {
+      // What damaged files say makes no sense; what whole ones say is for the user to hear.
+      if (run_.group().communicator()) throw;
+      const std::optional<Manifest> manifest = Manifest::read(checkpoint);
+      const std::string problem = manifest ? manifest->contents_problem(checkpoint, {}) : "";
+      if (problem.empty()) throw;
+      run_.state = before;
+      return problem;
+    }
+    if (const std::string problem = damage_of(checkpoint, ledger); !problem.empty()) {
+      run_.state = before;
+      return problem;
+    }
+    RunState& state = run_.state;
+    if (context_.writes()) state.branch = checkpoints_.branch_from(state.step, state.branch);
+    run_.engine().gather_values();
+    if (state.total_steps > 0 && state.total_steps != run_.schedule().total_steps) {
+      run_.logger().warning(
+          "the stopped run was planned for {} steps, this one for {}: the learning rates of the rest differ",
+          state.total_steps, run_.schedule().total_steps);
+    }
+    run_.resumed = true;
+    run_.logger().info("resumed from {} at step {}{}", checkpoint.string(), state.step,
+                       run_.config().checkpoint.resume_only_model ? ", with a new optimizer" : "");
+    return "";
+  }
+
+  /// What the checkpoint says besides the weights.
+  void read_position(const std::filesystem::path& checkpoint, ReadLedger& ledger) {
+    const RunConfig::Checkpoint& options = run_.config().checkpoint;
+    const Json now = run_.state.data;  // of this run
+    if (!options.resume_only_model) {
+      run_.state = load_training_state(checkpoint, run_.store(), &ledger);
+    } else if (const auto stored = read_run_state(checkpoint); stored && !options.ignore_data_skip) {
+      run_.state = *stored;
+      run_.state.optimizer_step = 0;
+    }
+    if (options.ignore_data_skip) run_.state.first_data_step = run_.state.step;
+    check_same_data(checkpoint, now);
+  }
+
+  void check_same_data(const std::filesystem::path& checkpoint, const Json& now) {
+    RunState& state = run_.state;
+    const bool anew = run_.config().checkpoint.ignore_data_skip;
+    const std::string difference = identity_difference(state.data, now);
+    if (!difference.empty() && !anew) {
+      throw UserError(
+          "the data are not those of the run that stopped, so it cannot go on with them: " + difference,
+          checkpoint.string(),
+          "give it the data and options it had; or ignore_data_skip: true goes on with weights and optimizer "
+          "as they are and takes the data from their beginning; or start a new run from these weights");
+    }
+    if (anew) {
+      run_.logger().info("ignore_data_skip: the data are taken from their beginning{}",
+                         difference.empty() ? "" : "; " + difference);
+    }
+    if (eval_differs(state.data, now)) {
+      run_.logger().warning(
+          "the validation data are not those of the run that stopped: its evaluations cannot be compared");
+    }
+    state.data = now;
+  }
+
+  /// Each rank has read its own part of what ranks share of the weights and of the optimizer's state, and the rest
+  /// whole.
+  std::string damage_of(const std::filesystem::path& checkpoint, ReadLedger& ledger) {
+    const std::optional<Manifest> manifest = Manifest::read(checkpoint);
+    if (!manifest) {
+      if (context_.writes()) {
+        run_.logger().warning("{} has no {}: whether its files are whole is not known", checkpoint.string(),
+                              kManifestName);
+      }
+      return "";
+    }
+    const bool shared = run_.store().shards_state();
+    std::string problem;
+    if (!run_.store().shards_values()) {
+      problem = manifest->contents_problem(
+          checkpoint, ledger, shared ? std::set<std::string>{"training_state.safetensors"} : std::set<std::string>{});
+    }
+    if (!run_.group().communicator()) return problem;
+    for (const std::string& other : run_.group().exchange(problem)) {
+      if (problem.empty()) problem = other;
+    }
+    if (!shared || !problem.empty()) return problem;
+    ReadLedger all;
+    for (const std::string& pieces : run_.group().exchange(ledger.pieces().dump())) all.merge(parse_json(pieces));
+    return manifest->contents_problem(checkpoint, all);
+  }
+
+  LoadedRun& run_;
+  RunContext& context_;
+  CheckpointFolder checkpoints_;
+};
+
+}  // namespace
+
+bool LoadedRun::is_due(const std::string& strategy, const std::optional<int64_t>& steps) const {
+  if (strategy == "epoch") return std::abs(epoch - std::round(epoch)) < 1e-9;
+  return strategy == "steps" && steps && *steps > 0 && state.step % *steps == 0;
+}
+
+std::optional<std::filesystem::path> find_checkpoint(const RunConfig& config, Logger& logger) {
+  return CheckpointFolder(config.report.output_dir)
+      .find(config.checkpoint.resume_from_checkpoint, config.checkpoint.resume_only_model,
+            [&](const std::string& text) { logger.warning("{}", text); });
+}
+
+void load_weights(const DescribedModel& described, RunContext& context, bool inference) {
+  LoadedModel& model = *described.model;
+  Logger& logger = context.logger;
+  int64_t total = 0;
+  for (const auto& [name, tensor] : model.checkpoint().tensors()) total += static_cast<int64_t>(tensor.entry->bytes);
+  if (const auto& quantization = model.checkpoint().quantization()) {
+    const WeightFormat& experts = expert_format_of(described.config);
+    logger.info("the checkpoint is {}: dequantised to {}{} as it loads; trained weights are saved in bfloat16",
+                quantization->name(), name_of(model.decoder().dtype()),
+                experts.dense() ? "" : fmt::format(", and experts rounded to {},", experts.name()));
+  }
+  const WallClock::time_point begin = WallClock::now();
+  const auto seed = static_cast<uint64_t>(described.config.machine.seed);
+  model.load(context.device(), context.pool, seed, inference, [&](int64_t bytes) {
+    logger.console().set_progress({.label = "load weights", .done = bytes, .total = total});
+  });
+  logger.console().clear_progress();
+  if (model.lora()) order_frozen_weights(model.store(), context.pool);
+  logger.info("weights loaded: {:.2f} GB in {:.1f} s", static_cast<double>(total) / 1e9, seconds_since(begin));
+}
+
+void read_saved_weights(const std::filesystem::path& folder, LoadedModel& model, ThreadPool& pool, ReadLedger* ledger) {
+  if (model.lora()) return load_adapter(folder, model.store(), ledger);
+  const Checkpoint weights = Checkpoint::open(folder, ledger);
+  load_parameters(weights, model.map_of(weights), model.store(), pool);
+}
+
+LoadedRun load_planned(PlannedRun& planned, std::optional<std::filesystem::path> checkpoint) {
+  const DescribedRun& described = planned.described;
+  LoadedRun run{.planned = planned, .state = {}};
+  load_weights(described, run.context(), false);
+  run.engine().reserve();
+  run.state.seed = static_cast<uint64_t>(described.config.machine.seed);
+  run.state.data = data_identity(described.data(), described.config);
+  Resume(run).from(std::move(checkpoint));
+  run.state.total_steps = described.schedule.total_steps;
+  return run;
+}
+
+}  // namespace hone

@@ -1,0 +1,46 @@
+// RunContext: what all phases of a run share, from before the first to after the last.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "core/stream.h"
+#include "core/thread_pool.h"
+#include "report/log.h"
+#include "session/device_facts.h"
+#include "session/run_config.h"
+#include "train/trainer_ranks.h"
+
+namespace hone {
+
+/// How a configuration is written down; an empty function: not at all.
+struct ConfigWriter {
+  std::function<std::string(const RunConfig&)> yaml;                                        ///< config.resolved.yaml
+  std::function<std::vector<std::pair<std::string, std::string>>(const RunConfig&)> pairs;  ///< for trackers
+  /// Defaults to tell of, once nothing is left that could be refused; "": none.
+  std::function<std::string(const RunConfig&)> defaults;
+};
+
+struct RunContext {
+  /// Takes the device and the threads that `machine` asks for. The logger and its console outlive it. Of several ranks
+  /// the first alone writes anything besides its log, and the console of the others should be silent.
+  RunContext(const RunConfig::Machine& machine, Logger& log, ConfigWriter writer = {}, TrainerRanks among = {})
+      : logger(log),
+        config_writer(std::move(writer)),
+        ranks(std::move(among)),
+        pool(rank_threads(static_cast<int>(machine.threads.value_or(0)), ranks.cores_shared_by)),
+        stream(choose_rank_device(machine.device, ranks.local_rank, ranks.local_size, ranks.size), pool) {}
+
+  bool writes() const { return ranks.rank == 0; }
+  Device device() const { return stream.device(); }
+
+  Logger& logger;
+  ConfigWriter config_writer;
+  TrainerRanks ranks;
+  ThreadPool pool;
+  Stream stream;
+};
+
+}  // namespace hone

@@ -1,0 +1,174 @@
+#include "train/run_saver.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <chrono>
+
+#include "core/error.h"
+#include "core/folder_lock.h"
+#include "train/run_options.h"
+#include "train/saved_chat.h"
+#include "train/saved_tokenizer.h"
+
+namespace hone {
+
+RunSaver::RunSaver(LoadedRun& run, RunFolder* folder, const RunObservers& observers)
+    : run_(run),
+      folder_(folder),
+      observers_(observers),
+      checkpoints_(run.config().report.output_dir),
+      last_saved_(run.resumed ? run.state.step : -1),
+      saved_best_(run.resumed ? run.state.best_step : -1) {}
+
+bool RunSaver::is_due(bool last) const {
+  const RunConfig::Checkpoint& options = run_.config().checkpoint;
+  if (options.save_strategy == "no") return false;
+  if (options.save_major_steps > 0 && run_.state.step % options.save_major_steps == 0) return true;
+  if (options.save_strategy == "best") return false;
+  return last || run_.is_due(options.save_strategy, options.save_steps);
+}
+
+void RunSaver::after_step(bool last, bool stopped, bool better) {
+  const RunConfig& config = run_.config();
+  const bool saves = is_due(last) || stopped || (better && config.checkpoint.save_strategy == "best");
+  const bool saves_best = better && !saves && config.eval.load_best_model_at_end;
+  if (better) {
+    tell(observers_, &RunObserver::best_found,
+         BestModel{run_.state.best_metric, run_.state.step, saves || saves_best ? path().string() : std::string()});
+  }
+  if (saves) save_checkpoint();
+  if (saves_best) save_best_weights();
+}
+
+void RunSaver::save_checkpoint() {
+  if (last_saved_ == run_.state.step) return;
+  const WallClock::time_point begin = WallClock::now();
+  run_.group().write_together(run_.store(), [&](StateReader& reader) { write_checkpoint(reader); });
+  last_saved_ = run_.state.step;
+  tell(observers_, &RunObserver::saved,
+       SaveReport{.path = path().string(), .step = run_.state.step, .seconds = seconds_since(begin)});
+}
+
+void RunSaver::save_best_weights() {
+  const WallClock::time_point begin = WallClock::now();
+  run_.group().write_together(run_.store(), [&](StateReader& reader) {
+    checkpoints_.write_best(run_.state.step, [&](const std::filesystem::path& temporary, FileChecksums& checksums) {
+      tell(observers_, &RunObserver::saving, temporary, run_.state);
+      save_model(temporary, adapter_layout(run_.described()), reader, checksums);
+    });
+    folder_->keep_new();
+    checkpoints_.drop_best({run_.state.step, saved_best_});
+  });
+  tell(observers_, &RunObserver::saved,
+       SaveReport{
+           .path = path().string() + " (the best weights)", .step = run_.state.step, .seconds = seconds_since(begin)});
+}
+
+void RunSaver::write_checkpoint(StateReader& reader) {
+  const RunConfig::Checkpoint& options = run_.config().checkpoint;
+  RunState& state = run_.state;
+  checkpoints_.write(state.step, [&](const std::filesystem::path& temporary, FileChecksums& checksums) {
+    tell(observers_, &RunObserver::saving, temporary, state);
+    const AdapterLayout layout = options.save_only_model ? adapter_layout(run_.described()) : AdapterLayout::kAsTrained;
+    save_model(temporary, layout, reader, checksums);
+    if (!options.save_only_model) save_training_state(temporary, run_.store(), state, reader, &checksums);
+  });
+  if (folder_) folder_->keep_new();
+  const std::vector<std::string> left_behind = checkpoints_.prune({.newest = state.step,
+                                                                   .best = state.best_step,
+                                                                   .limit = options.save_total_limit,
+                                                                   .major = options.save_major_steps});
+  saved_best_ = state.best_step;
+  checkpoints_.drop_best({saved_best_});
+  if (!left_behind.empty()) {
+    run_.logger().info("deleted, since the run went back to before them: {}", fmt::join(left_behind, ", "));
+  }
+}
+
+void RunSaver::save_model(const std::filesystem::path& directory, AdapterLayout layout, StateReader& reader,
+                          FileChecksums& checksums) const {
+  const DescribedRun& described = run_.described();
+  const RunConfig& config = described.config;
+  const LoadedModel& model = run_.model();
+  const auto& lora = model.lora();
+  if (lora) {
+    save_adapter(directory, run_.store(),
+                 {.lora = *lora,
+                  .layout = layout,
+                  .base_model = config.model.model_name_or_path,
+                  .checksums = &checksums,
+                  .finite = true,
+                  .reader = &reader});
+    copy_tokenizer_files(described.tokenizer_directory(), directory);
+  } else {
+    copy_model_files(model.directory(), directory);
+    if (!config.model.tokenizer_name_or_path.empty()) {
+      replace_tokenizer_files(described.tokenizer_directory(), directory);
+    }
+  }
+  if (!described.loaded->chat_template.empty()) save_chat_template(directory, described.loaded->chat_template);
+  const TokenChoice tokens = token_choice(config.data);
+  save_chat_settings(directory, {config.data.chat_template_kwargs, lora ? tokens : TokenChoice{}});
+  if (const Tokenizer* tokenizer = described.tokenizer()) save_token_choice(directory, tokens, *tokenizer);
+  if (lora) return;
+  save_parameters(
+      directory, run_.store(), &model.checkpoint(), &model.map(),
+      {.max_shard_size = config.checkpoint.max_shard_size, .reader = &reader, .checksums = &checksums, .finite = true});
+}
+
+void RunSaver::restore_best() {
+  const RunState& state = run_.state;
+  Logger& logger = run_.logger();
+  if (state.best_step < 0 || state.best_step == state.step) return;
+  const std::filesystem::path best = checkpoints_.path_of(state.best_step);
+  if (run_.group().on_any(!std::filesystem::exists(best))) {
+    logger.warning("the best weights, of step {}, are not in {}: those of the last step are saved", state.best_step,
+                   best.string());
+    return;
+  }
+  run_.context().stream.synchronize();
+  read_saved_weights(best, run_.model(), run_.context().pool);
+  logger.info("the best model (step {}, {} {:.4f}) is the one that is saved", state.best_step,
+              run_.config().eval.metric_for_best_model, state.best_metric);
+}
+
+void RunSaver::save_final_model() {
+  run_.group().write_together(run_.store(), [&](StateReader& reader) {
+    replace_model(run_.config().report.output_dir,
+                  [&](const std::filesystem::path& temporary, FileChecksums& checksums) {
+                    save_model(temporary, adapter_layout(run_.described()), reader, checksums);
+                  });
+    folder_->keep_new();
+  });
+}
+
+void RunSaver::save_as_survivor() {
+  const int64_t step = run_.state.step;
+  Logger& logger = run_.logger();
+  if (run_.config().checkpoint.save_strategy == "no" || last_saved_ == step || step == 0) return;
+  if (!run_.group().is_lowest_survivor()) return;
+  if (run_.store().shards_state()) {
+    const std::vector<int64_t> steps = checkpoints_.steps();
+    logger.error(
+        "the lost rank had a part of the optimizer's state, so step {} cannot be saved; the newest checkpoint is {}",
+        step, steps.empty() ? "none" : checkpoints_.path_of(steps.back()).string());
+    return;
+  }
+  // The step under way is not part of it: the update waits for the sums of all ranks.
+  try {
+    run_.context().stream.synchronize();
+  } catch (const Error&) {  // of a collective, which is why this is done
+  }
+  try {
+    constexpr std::chrono::seconds kPatience{10};  // the first rank's connection may end before its lock does
+    const auto lock = folder_ ? nullptr : FolderLock::take_within(run_.config().report.output_dir, kPatience);
+    WholeStateReader reader;
+    write_checkpoint(reader);
+    logger.warning("step {} was saved before the end: go on with resume=auto", step);
+  } catch (const Error& error) {  // why the group ended is what the user has to know first: often the same full disk
+    logger.error("step {} cannot be saved: {}", step, reason_of(error));
+  }
+}
+
+}  // namespace hone

@@ -1,0 +1,42 @@
+// The last phase of a run: the loop over its steps, with evaluations and saves between them. It moves the loaded run
+// on, and tells its observers.
+#pragma once
+
+#include <optional>
+
+#include "core/error.h"
+#include "train/run_saver.h"
+#include "train/stop_signal.h"
+
+namespace hone {
+
+class RunningRun {
+ public:
+  /// Makes the observers, whose files are opened here. `folder` is null on ranks that do not write. All outlive this.
+  RunningRun(LoadedRun& run, RunFolder* folder);
+  RunningRun(const RunningRun&) = delete;
+  RunningRun& operator=(const RunningRun&) = delete;
+
+  /// Trains, evaluates and saves. kResumable if `stop` ended it after a checkpoint was written. Throws
+  /// Error(kNumbersLost) where a loss or gradient is not finite and nan_policy is stop.
+  ExitCode run(const StopSignal& stop);
+
+ private:
+  ExitCode train_steps(const StopSignal& stop);
+  void train_step();
+  StepResult compute_step(const StepData& data);
+  StepData take_data();
+  bool evaluates_now(bool last) const;
+  /// Whether it is the best so far.
+  bool evaluate();
+  bool stops_early() const;
+  void end(const RunEnd& end) const;
+
+  LoadedRun& run_;
+  RunObservers observers_;
+  RunSaver saver_;
+  std::optional<StepData> next_data_;  // of the step after this one, prepared while the device works
+  bool kernels_reported_ = false;
+};
+
+}  // namespace hone
