@@ -53,8 +53,8 @@ class FusedMlp : public FeedForward {
   Linear input_linear_, output_linear_;
 };
 
-/// The shared expert: its output, or that times sigmoid(x · gateᵀ). The gate's product, one value a token, is not counted
-/// in flops().
+/// The shared expert: its output, or that times sigmoid(x · gateᵀ). The gate's product, one value a token, is not
+/// counted in flops().
 class SharedExpert : public FeedForward {
  public:
   SharedExpert(const DecoderConfig& config, int layer, ParameterStore& store, DType dtype);

@@ -7,8 +7,8 @@
 //   kept       from forward until the block's backward has run
 //   boundary   the gradient (or, without gradients, the value) that one block passes to its neighbour; two buffers
 //   alternate
-// A plan, recorded by a dry pass, decides per value whether it is kept: values that backward reads and whose producer is
-// not recomputed, values that cross a block's boundary, and values an op marks Keep::kAlways.
+// A plan, recorded by a dry pass, decides per value whether it is kept: values that backward reads and whose producer
+// is not recomputed, values that cross a block's boundary, and values an op marks Keep::kAlways.
 #pragma once
 
 #include <functional>
