@@ -152,6 +152,21 @@ TEST(Inspect, ShowsWhatAModelIs) {
   EXPECT_TRUE(contains(run_hone({"inspect", model, "--tensors"}).out, "model.layers.1.mlp.experts.3.down_proj.weight"));
 }
 
+TEST(Inspect, NamesFieldsThatAreNotKnown) {
+  const Folder folder;
+  Json config = tiny_config();
+  config["final_logit_softcapping"] = 30.0;
+  const Outcome strange = run_hone({"inspect", make_model(folder, config)});
+  ASSERT_EQ(strange.code, 0) << strange.err;
+  EXPECT_TRUE(contains(strange.out, "final_logit_softcapping")) << strange.out;
+  // Released architectures have none.
+  for (const auto& entry : fs::directory_iterator(std::string(HONE_SOURCE_DIR) + "/tests/fixtures/goldens")) {
+    const Outcome known = run_hone({"inspect", (entry.path() / "model/config.json").string()});
+    ASSERT_EQ(known.code, 0) << known.err;
+    EXPECT_FALSE(contains(known.out, "fields not known")) << entry.path() << known.out;
+  }
+}
+
 TEST(Inspect, ShowsTheTemplateWithWhatIsLearnt) {
   const Folder folder;
   const std::string fixtures = std::string(HONE_SOURCE_DIR) + "/tests/fixtures/";

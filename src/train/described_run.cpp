@@ -1,6 +1,7 @@
 #include "train/described_run.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cmath>
@@ -92,6 +93,12 @@ DescribedModel describe_model(RunConfig config, RunContext& context) {
   check_expert_format(expert_format_of(config), context.device(), "device");
   optimizer_options(config).require(context.device(), "optim");
   auto model = std::make_unique<LoadedModel>(directory, dtype_of(config), expert_format_of(config));
+  if (const std::vector<std::string> unread = model->config().unread(); !unread.empty()) {
+    context.logger.warning(
+        "{} has fields that Hone does not know: {}. If one of them changes what the model computes, "
+        "the losses are wrong: compare one with transformers",
+        model->config().file(), fmt::join(unread, ", "));
+  }
   TrainableOptions trainable = trainable_options(config);
   HONE_ASSERT(trainable.ranks.ranks == context.ranks.size, "the configuration is another number of ranks'");
   trainable.ranks.rank = context.ranks.rank;

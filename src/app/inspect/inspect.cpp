@@ -1,6 +1,7 @@
 #include "app/inspect/inspect.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <filesystem>
@@ -65,6 +66,8 @@ void print_architecture(Page& page, LoadedModel& model, const DecoderConfig& con
   int64_t window = 0;
   for (const LayerConfig& layer : config.layers) window = std::max(window, layer.sliding_window);
   if (window > 0) page.fact("sliding window", with_commas(window));
+  const std::vector<std::string> unread = model.config().unread();
+  if (!unread.empty()) page.fact("fields not known", fmt::format("{}", fmt::join(unread, ", ")));
 }
 
 void print_groups(Page& page, const ParameterStore& store, const DecoderConfig& config) {
