@@ -13,7 +13,7 @@ namespace {
 constexpr int kThreads = 256;
 constexpr int64_t kMaxBlocks = 256;
 
-/// Where a block keeps what it works on; matrices between tokens have rows of kDeltaRows.
+/// The working memory of a CTA; matrices [tokens, tokens] have rows of kDeltaRows.
 struct Workspace {
   float *q, *k, *dq, *dk, *to_keys;  // [64, Dk], normalised
   float *v, *fresh, *dout, *dfresh;  // [64, Dv]

@@ -126,7 +126,7 @@ void ExpertLora::project(const ExpertInput& input, const Tensor& xa) const {
   }
 }
 
-/// Each adapter has a mask and so an input of its own; of its product with all of A only its columns count.
+/// Each adapter has its own mask and so its own input; only its columns of the product with all of A count.
 void ExpertLora::project_masked(const ExpertInput& input, const Tensor& factor, const Tensor& xa) const {
   ArenaScope scratch(context_.scratch());
   const Tensor rows = masked(scratch, input);
