@@ -48,7 +48,7 @@ struct Setting {
   int64_t rank = 0;  // 0: full training; else a frozen base with split adapters
 };
 
-/// FLOP/s of a large dense product: what a product of experts may be compared with. The best of some, once a dtype.
+/// FLOP/s of a large dense product, to compare the experts' products with: the best of several runs, once per dtype.
 double dense_speed(ThreadPool& pool, DType dtype) {
   static std::map<DType, double> speeds;
   if (speeds.contains(dtype)) return speeds[dtype];
@@ -157,7 +157,7 @@ void register_all() {
   add("moe/cpu/e8_h128_i64_k2_f32", {2048, 8, 128, 64, 2}, DType::kF32);
   add("moe/cpu/e128_h2048_i768_k8_bf16_lora16/t2048", {2048, 128, 2048, 768, 8, 16}, bf16);
   add("moe/cpu/e128_h2048_i768_k8_bf16_lora16/t16384", {16384, 128, 2048, 768, 8, 16}, bf16);
-  // What a token costs where few experts have any.
+  // The cost of a token if few experts have any.
   for (int64_t tokens : {1, 8, 64}) {
     add(("moe/cpu/e128_h2048_i768_k8_bf16_lora16/t" + std::to_string(tokens)).c_str(), {tokens, 128, 2048, 768, 8, 16},
         bf16);

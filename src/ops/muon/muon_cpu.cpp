@@ -206,7 +206,7 @@ class Update {
   const bool wide_;
   const uint64_t key_;
   const Workspace& workspace_;
-  // Of the batch at work:
+  // The current batch:
   int64_t begin_ = 0, matrices_ = 0;
   float *x_ = nullptr, *next_ = nullptr;
 };
