@@ -14,8 +14,8 @@ namespace hone {
 
 class Parameter;
 
-/// What ranks shard of a bucket: each keeps a part of the elements; everything else is whole on every rank. The stages
-/// of ZeRO, each including those before it: Rajbhandari et al. (arXiv:1910.02054).
+/// The data of a bucket that ranks shard: each keeps a part of the elements; everything else is whole on every rank.
+/// The stages of ZeRO, each including those before it: Rajbhandari et al. (arXiv:1910.02054).
 enum class ZeroStage {
   kNone,
   kState,      ///< the optimizer's state, and the work of stepping
@@ -64,7 +64,7 @@ struct Bucket {
   bool brings_values() const { return shards_values() || in_host; }
 };
 
-/// What is in host memory between uses.
+/// The data in host memory between uses.
 struct Offload {
   bool optimizer = false;  ///< moments and masters, which the optimizer's kernels access in place
   bool params = false;     ///< the values of layers, except vectors and other small ones

@@ -109,8 +109,8 @@ class Backward {
   }
 
  private:
-  /// Of value head `head` before chunk c > 0 of the document: chunks of all documents that are not their first have
-  /// different slots.
+  /// Slot of value head `head` before chunk c > 0 of the document: chunks of all documents that are not their first
+  /// have different slots.
   __device__ float* state(int head, int c) const {
     return states_ + ((first_slot_ + c - 1) * in_.value_heads + head) * dk_ * dv_;
   }
