@@ -1,3 +1,5 @@
+// Biases and other activations than SwiGLU, row by row: memory-bound passes beside the products, each with one order of
+// its sums.
 #include "core/cuda_launch.h"
 #include "ops/moe_experts/cuda/biased_rows_cuda.h"
 

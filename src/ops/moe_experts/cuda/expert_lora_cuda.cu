@@ -1,3 +1,5 @@
+// Chooses and calls the products of expert adapters: the tensor-core kernels of rank_products_cuda.h if ranks and rows
+// fit, else grouped products with masked rows in scratch.
 #include "ops/moe_experts/cuda/expert_lora_cuda.h"
 
 #include <algorithm>

@@ -1,3 +1,5 @@
+// Draws dropout masks of expert adapters: as bits for the tensor-core kernels, or applied to rows. Backward draws them
+// again instead of keeping them.
 #include "ops/moe_experts/cuda/expert_masks_cuda.h"
 
 #include "core/cuda_launch.h"

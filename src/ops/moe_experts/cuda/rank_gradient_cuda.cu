@@ -1,3 +1,5 @@
+// dA and dB of expert adapters: a sum over an expert's rows with 3 stages of 64 rows in shared memory. Bound by reading
+// the wide rows once.
 #include <cuda_pipeline.h>
 
 #include "kernels/cuda/grouped_gemm/grouped_tiles_cuda.h"

@@ -1,3 +1,5 @@
+// Copies between stacks of adapters' matrices, vectorised along rows or transposed through shared memory. Small beside
+// the products.
 #include "ops/moe_experts/cuda/slice_copy_cuda.h"
 
 #include "core/cuda_launch.h"
