@@ -73,7 +73,7 @@ struct Offload {
   bool values() const { return params || experts; }
 };
 
-/// This process's rank, the number of ranks, what they shard, and what is in host memory.
+/// This process's rank, the number of ranks, the stage of sharding, and offloading.
 struct RankShare {
   int rank = 0, ranks = 1;
   ZeroStage stage = ZeroStage::kNone;

@@ -1,5 +1,6 @@
-// Speed of linear beside the bare products of the same shapes: forward, all gradients, and what an adapter of rank 16
-// adds. Names: what/tokens/in/out; bf16 storage. "of_gemm" is the time of the products alone over the time of the op.
+// Speed of linear beside the bare products of the same shapes: forward, all gradients, and the cost that an adapter of
+// rank 16 adds. Names: what/tokens/in/out; bf16 storage. "of_gemm" is the time of the products alone over the time of
+// the op.
 #include <benchmark/benchmark.h>
 
 #include <algorithm>

@@ -110,7 +110,7 @@ void moe_down_grad(const Context& context, const MoeDownGradArgs& args) {
   const ExpertInput dout{args.dout, args.rows.token};
   const Tensor v = lora.take_rank_rows(scratch);
   if (wants_input || wants_a) lora.project_grad(dout, v);
-  // The router's weight of a row goes into the activation, so that dout enters products as it is.
+  // The router's weight of a row goes into the activation, so that products read dout unchanged.
   const bool wants_factor = args.dweight.wanted() || wants_a || wants_b;
   const Tensor scaled_act =
       wants_factor ? scratch.take({args.h.shape[0], args.weight.payload.shape[2]}, args.h.dtype) : Tensor{};

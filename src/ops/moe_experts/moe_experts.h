@@ -22,7 +22,7 @@
 // On a CPU a frozen weight may be held in 8 bits (int8_weights.h); if no kernel multiplies with those, products take
 // its dequantised values, some experts at a time (base_experts_cpu.h).
 // Deterministic: products do not depend on threads (gemm.h); a token's rows are added in the order of its k choices.
-// Speed on a GPU: the plain f without biases has kernels of its own; the rest is passes over rows beside the products.
+// Speed on a GPU: SwiGLU without biases is fused into the products; other activations and biases are passes over rows.
 // On AMX, bfloat16 experts with H and I multiples of 32 are one pass of tasks for each product, which finish f, its
 // gradient, biases and adapters from the sums (tile_products_cpu.h); an expert without rows costs nothing there, and
 // one with few rows the time to read its weights. Sources: Gale et al., "MegaBlocks" (arXiv:2211.15841) for the

@@ -23,7 +23,7 @@ struct NormWeight {
         bf16 ? to_float(static_cast<const __nv_bfloat16*>(values)[i]) : static_cast<const float*>(values)[i];
     return from_one ? 1.0f + w : w;
   }
-  /// The normalised element n as it is multiplied.
+  /// The normalised element n, rounded if the weighting rounds it.
   template <class T>
   __device__ float factor(float n) const {
     return from_one ? n : rounded<T>(n);
