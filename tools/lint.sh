@@ -3,10 +3,18 @@
 #   tools/lint.sh BUILD_DIR
 set -euo pipefail
 build=$1
-# Words of messages and comments.
-says() { ! git grep -nE "$1" -- 'src/*.cpp' 'src/*.h' 'src/*.cu' | grep -vE "${3:-^$}" || { echo "say $2"; exit 1; }; }
+# Words of messages, comments and pages. says PATTERN WHAT_TO_SAY [EXCEPTIONS], in `files`.
+says() { ! git grep -nE "$1" -- "${files[@]}" | grep -vE "${3:-^$}" || { echo "say $2"; exit 1; }; }
+files=('src/*.cpp' 'src/*.h' 'src/*.cu')
 says '"[^"]*\b(is|are) no [a-z]' "'is not a …'" 'there (is|are) no|is no longer|src/session/run_config.h|src/core/numa.h'
 says '"[^"]*\bbehind (the|it|a|an)\b' "'after'" '_test.cpp'
+says '"[^"]*\b(mend|whoever|wherever)\b' "'fix', and who or where it is"
+files+=('docs/*.md' README.md CONTRIBUTING.md)
+says '\bone behind (the|an)other\b' "'one after another'"
+says '\b(first|second|left|right) factor\b' "'operand' for what a product multiplies"
+says '\bdo(es)? not mind\b' "what happens instead"
+files=('docs/*.md' README.md CONTRIBUTING.md)
+says '\bbehind (the|it|a|an)\b' "'after'"
 # With the headers as sources include them: clang reads no headers that g++ precompiled.
 cmake -S . -B "$build" -DHONE_TESTS=ON -DHONE_PCH=OFF >/dev/null
 if [ "${ALL:-0}" = 1 ] || ! git rev-parse HEAD~1 >/dev/null 2>&1; then

@@ -13,7 +13,7 @@ void read_latent(const HfConfig& config, DecoderConfig& decoder) {
   LatentConfig& latent = decoder.latent;
   const auto size = [&](const char* key) {
     const int64_t value = config.integer(key);
-    if (value == 0) config.refuse(fmt::format("{}: 0 is not a size of latent attention", key));
+    if (value == 0) config.refuse(fmt::format("{}: 0 is out of range", key));
     return value;
   };
   latent.q_lora_rank = config.integer_or("q_lora_rank", 0);
@@ -22,7 +22,7 @@ void read_latent(const HfConfig& config, DecoderConfig& decoder) {
   latent.qk_rope_head_dim = size("qk_rope_head_dim");
   latent.v_head_dim = size("v_head_dim");
   if (latent.qk_rope_head_dim % 2 != 0) {
-    config.refuse(fmt::format("qk_rope_head_dim: {} dimensions do not pair up", latent.qk_rope_head_dim));
+    config.refuse(fmt::format("qk_rope_head_dim: {} must be even", latent.qk_rope_head_dim));
   }
   if (decoder.num_key_value_heads != decoder.num_attention_heads) {
     config.refuse(

@@ -179,8 +179,9 @@ void HfConfig::read_rope(DecoderConfig& config, double partial_rotary_factor) co
   config.rope.rope_theta = rope.number_or("rope_theta", number_or("rope_theta", 10000.0));
   config.rope.rotary_dim = static_cast<int64_t>(static_cast<double>(config.head_dim) * factor);
   if (config.rope.rotary_dim < 2 || config.rope.rotary_dim % 2 != 0) {
-    refuse(fmt::format("partial_rotary_factor: {} of head_dim {} are {} dimensions, which do not pair up", factor,
-                       config.head_dim, config.rope.rotary_dim));
+    refuse(fmt::format(
+        "partial_rotary_factor: {} of head_dim {} gives {} dimensions: the number must be even and positive", factor,
+        config.head_dim, config.rope.rotary_dim));
   }
   config.rope.max_position_embeddings = integer_or("max_position_embeddings", 2048);
   if (config.rope.max_position_embeddings == 0) refuse("max_position_embeddings: 0 is out of range");
@@ -255,11 +256,12 @@ void HfConfig::read_expert_groups(GroupScore score, MoeConfig& moe) const {
   }
   const int64_t size = moe.num_experts / groups;
   if (kept < 1 || kept > groups || moe.num_experts_per_tok > kept * size) {
-    refuse(fmt::format("topk_group: {} of {} groups of {} experts do not hold the {} that a token chooses", kept,
+    refuse(fmt::format("topk_group: {} of {} groups of {} experts have fewer than the {} experts of a token", kept,
                        groups, size, moe.num_experts_per_tok));
   }
   if (score == GroupScore::kTopTwo && size < 2) {
-    refuse(fmt::format("n_group: {} groups of one expert have no two best ones", groups));
+    refuse(
+        fmt::format("n_group: {} groups of one expert each, but the router adds up the two best of a group", groups));
   }
   moe.router.groups = groups;
   moe.router.kept_groups = kept;

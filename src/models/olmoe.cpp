@@ -11,7 +11,7 @@ DecoderConfig read_olmoe(const HfConfig& config) {
   decoder.rms_norm_eps = config.number_or("rms_norm_eps", 1e-5);
   decoder.qk_norm_whole = true;
   decoder.clip_qkv = config.number_or("clip_qkv", 0.0);
-  if (decoder.clip_qkv < 0) config.refuse(fmt::format("clip_qkv: {} is not a bound", decoder.clip_qkv));
+  if (decoder.clip_qkv < 0) config.refuse(fmt::format("clip_qkv: {} is negative", decoder.clip_qkv));
   decoder.qkv_bias = decoder.o_bias = config.boolean_or("attention_bias", false);
   decoder.moe = config.read_moe("intermediate_size");
   decoder.moe.router_aux_loss_coef = config.number_or("router_aux_loss_coef", 0.01);

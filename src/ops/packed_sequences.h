@@ -1,4 +1,4 @@
-// Documents packed into one row of tokens, as the ops that mix tokens see them.
+// Documents packed into one row of tokens, for the ops that mix tokens.
 #pragma once
 
 #include "core/tensor.h"

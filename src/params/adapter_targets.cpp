@@ -146,8 +146,8 @@ void exclude_experts(const AdapterTargets& excluded, AdapterTargets& targets) {
   for (const auto& [p, parts] : excluded.expert_parts) {
     if (targets.fused_experts.contains(p)) {
       if (parts.size() < parts_of(*p).size()) {
-        throw UserError(fmt::format("a part of '{}' is excluded, which has one adapter", p->name()), kExcludeKey,
-                        "exclude gate and up, or leave it out in lora_target_parameters");
+        throw UserError(fmt::format("only a part of '{}' is excluded, but it has a single adapter", p->name()),
+                        kExcludeKey, "exclude gate and up, or leave it out in lora_target_parameters");
       }
       targets.fused_experts.erase(p);
     }

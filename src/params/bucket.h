@@ -14,8 +14,8 @@ namespace hone {
 
 class Parameter;
 
-/// What ranks shard of a bucket: each keeps a part of the elements; everything else is whole on every rank. The stages
-/// of ZeRO, each including those before it: Rajbhandari et al. (arXiv:1910.02054).
+/// The data of a bucket that ranks shard: each keeps a part of the elements; everything else is whole on every rank.
+/// The stages of ZeRO, each including those before it: Rajbhandari et al. (arXiv:1910.02054).
 enum class ZeroStage {
   kNone,
   kState,      ///< the optimizer's state, and the work of stepping
@@ -64,7 +64,7 @@ struct Bucket {
   bool brings_values() const { return shards_values() || in_host; }
 };
 
-/// What is in host memory between uses.
+/// The data in host memory between uses.
 struct Offload {
   bool optimizer = false;  ///< moments and masters, which the optimizer's kernels access in place
   bool params = false;     ///< the values of layers, except vectors and other small ones
@@ -73,7 +73,7 @@ struct Offload {
   bool values() const { return params || experts; }
 };
 
-/// This process's rank, the number of ranks, what they shard, and what is in host memory.
+/// This process's rank, the number of ranks, the stage of sharding, and offloading.
 struct RankShare {
   int rank = 0, ranks = 1;
   ZeroStage stage = ZeroStage::kNone;

@@ -64,7 +64,7 @@ inline void add_model(ParameterStore& store, const StoreSizes& s) {
   store.add({"model.norm.weight", {s.hidden}, ParameterKind::kNorm, -1, {}}, s.dtype);
 }
 
-/// The groups of a model with these parameters: the embedding, two halves of each layer, what is left.
+/// The groups of a model with these parameters: the embedding, two halves of each layer, the rest.
 inline void add_groups(ParameterStore& store, Placement& placement) {
   int layers = 0;
   for (const Parameter& p : store.all()) layers = std::max(layers, p.layer() + 1);

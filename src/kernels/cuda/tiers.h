@@ -31,9 +31,9 @@ KernelTiers kernel_tiers_of(const GpuProperties& gpu);
 /// The same within a limit: what a GPU of that tier with so much shared memory would run.
 KernelTiers kernel_tiers_of(GpuProperties gpu, const KernelLimit& limit);
 
-/// Of the context's GPU, without the limit of tests.
+/// Tiers of the context's GPU, without the limit of tests.
 const KernelTiers& device_tiers(CudaQueue& queue);
-/// Of the context's GPU, within the limit of its stream.
+/// Tiers of the context's GPU, within the limit of its stream.
 KernelTiers kernel_tiers(const Context& context);
 
 }  // namespace hone::cuda

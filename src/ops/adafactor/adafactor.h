@@ -10,14 +10,14 @@
 
 namespace hone {
 
-/// A parameter with its optimizer state, zero before the first step. A parameter of two or more dimensions is matrices
-/// [.., R, C] one behind another (the experts of a layer: [E, R, C]), each with factors of its own.
+/// A parameter with its optimizer state, zero before the first step. A parameter of two or more dimensions consists of
+/// matrices [.., R, C] (the experts of a layer: [E, R, C]), each with its own factors.
 struct AdafactorTensor {
   Tensor parameter;          ///< float32: the master weight, or the parameter itself; bfloat16: the parameter itself
   Tensor working_copy = {};  ///< bfloat16 copy of a float32 parameter to refresh, or undefined
   Tensor rows = {};          ///< float32 [.., R], or undefined
   Tensor columns = {};       ///< float32 [.., C], or undefined
-  Tensor v = {};             ///< float32, as the parameter, where it has fewer than two dimensions; else undefined
+  Tensor v = {};             ///< float32, as the parameter, if that has fewer than two dimensions; else undefined
   Tensor m = {};             ///< float32 or bfloat16, as the parameter; undefined without beta1
   Tensor gradient;           ///< float32 or bfloat16
   double weight_decay = 0;
@@ -36,12 +36,12 @@ struct AdafactorTensor {
 ///   m = beta1 · m + (1 - beta1) · u,  u = m      with beta1
 ///   p = p · (1 - lr · weight_decay) - u
 ///   working_copy = round(p)
-/// RMS is taken over the whole tensor. What is stored in bfloat16 is rounded stochastically (stochastic_rounding.h),
+/// RMS is taken over the whole tensor. Values stored in bfloat16 are rounded stochastically (stochastic_rounding.h),
 /// with random numbers that depend on the step's seed, the tensor's stream_id and the element; the parameter's step
 /// takes m unrounded. Nothing is written if the step's nonfinite flag is set. Deterministic. Scratch of a GPU: a 64th
 /// of the largest gradient in float32, or 32 MB if that is more, and the sums of tiles.
 struct AdafactorArgs {
-  std::vector<AdafactorTensor> tensors;  ///< of any number and sizes: a GPU takes many small ones in one launch
+  std::vector<AdafactorTensor> tensors;  ///< any number and sizes: a GPU steps many small ones in one launch
   const StepScalars* scalars = nullptr;
   double eps1 = 1e-30, eps2 = 1e-3;
   double clip_threshold = 1;
@@ -52,7 +52,7 @@ struct AdafactorArgs {
 
 void adafactor(const Context& context, const AdafactorArgs& args);
 
-/// A parameter as rows for the loops of the backends: the rows of its matrices, or of a vector pieces of kVectorRow.
+/// A parameter as rows, for the loops of the backends: the rows of its matrices, or pieces of kVectorRow of a vector.
 struct AdafactorRows {
   int64_t matrices = 1;  ///< with rows_of_matrix rows each
   int64_t rows_of_matrix = 0;

@@ -39,7 +39,7 @@ struct Entry {
 
   __host__ __device__ int64_t tiles_of_matrix() const { return (rows_of_matrix + kTileRows - 1) / kTileRows; }
   __host__ __device__ int64_t tiles() const { return matrices * tiles_of_matrix(); }
-  /// Where a row's random numbers begin: at a multiple of 4, whatever the width.
+  /// First random number of a row: a multiple of 4 for any width.
   __device__ int64_t random_begin(int64_t row) const { return row * ((width + 3) / 4 * 4); }
 
   __device__ void load_gradient(Place at, float scale, float (&g)[kPlaceWidth]) const {
@@ -302,7 +302,7 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-/// What a tensor needs in scratch besides its entry.
+/// Scratch of a tensor besides its entry.
 struct Needs {
   int64_t partial = 0, tiles = 0, matrices = 0;
 

@@ -25,8 +25,8 @@ struct AdamwTensor {
   Tensor gradient;  ///< float32 or bfloat16
   double weight_decay = 0;
   uint32_t stream_id = 0;  ///< separates this tensor's random numbers from all others
-  /// The tensors are a part of larger ones, from this element of theirs on, a multiple of 256: with the same random
-  /// numbers as if all were stepped at once.
+  /// The tensors are a part of larger ones that begins at this element, a multiple of 256; random numbers are those of
+  /// the whole.
   int64_t first_element = 0;
 };
 
@@ -38,12 +38,12 @@ struct AdamwTensor {
 ///   v = v · beta2 + (1 - beta2) · g²
 ///   p = p - lr / (1 - beta1^t) · m / (sqrt(v) / sqrt(1 - beta2^t) + eps)
 ///   working_copy = round(p)
-/// What is stored in fewer bits is widened first, and rounded stochastically where it is stored (stochastic_rounding.h,
-/// dynamic_code.h), with random numbers that depend on the step's seed, the tensor's stream_id and the element; the
-/// parameter's step takes the moments unrounded. Every tensor has its own dtypes. Nothing is written if the step's
-/// nonfinite flag is set. Deterministic.
+/// Values stored in fewer bits are widened first, and rounded stochastically when they are stored
+/// (stochastic_rounding.h, dynamic_code.h), with random numbers that depend on the step's seed, the tensor's stream_id
+/// and the element; the parameter's step takes the moments unrounded. Every tensor has its own dtypes. Nothing is
+/// written if the step's nonfinite flag is set. Deterministic.
 struct AdamwArgs {
-  std::vector<AdamwTensor> tensors;  ///< of any number and sizes: a GPU takes many small ones in one launch
+  std::vector<AdamwTensor> tensors;  ///< any number and sizes: a GPU steps many small ones in one launch
   const StepScalars* scalars = nullptr;
   double beta1 = 0.9, beta2 = 0.999, eps = 1e-8;
   double rate_factor = 1;  ///< lr is the step's learning rate times this

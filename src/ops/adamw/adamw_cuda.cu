@@ -165,7 +165,7 @@ struct MomentBlock {
 __device__ constexpr DynamicTables<true> kSignedTables = DynamicTables<true>::make();
 __device__ constexpr DynamicTables<false> kUnsignedTables = DynamicTables<false>::make();
 
-/// A block's copy in shared memory, by all of its threads; nothing where M is no code.
+/// Copies the tables to shared memory, with all threads of a CTA; nothing if M is not a code.
 template <class M, class Tables>
 __device__ void fill_tables(Tables& to, const Tables& from) {
   if constexpr (sizeof(M) == 1) {
@@ -252,7 +252,7 @@ __global__ void __launch_bounds__(kThreads, 3)
   }
 }
 
-/// What one launch needs to be the same.
+/// Properties that all tensors of one launch must share.
 struct Formats {
   DType parameter, gradient, m, v;
   bool operator==(const Formats&) const = default;

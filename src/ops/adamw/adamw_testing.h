@@ -16,7 +16,7 @@ struct AdamwFormats {
   DType parameter = DType::kF32, gradient = DType::kF32, m = DType::kF32, v = DType::kF32;
 };
 
-/// What moments of any format stand for.
+/// The values of moments of any format.
 inline std::vector<float> values_of(const Moment& moment) {
   if (size_of(moment.values.dtype) > 1) return values_of(moment.values);
   Tensor bytes = moment.values;

@@ -12,7 +12,7 @@
 
 namespace hone {
 
-/// Elements that share a scale: the value of the largest magnitude among them, which its code 1 stands for exactly.
+/// Elements that share a scale: the value of the largest magnitude among them, whose code is exactly 1.
 inline constexpr int64_t kMomentBlock = 256;
 
 /// The tree of magnitudes in [0, 1], in rising order: 0, the middles of equal parts of seven decades, 1. [0.1, 1) has
@@ -33,7 +33,7 @@ struct DynamicTree {
   }
 };
 
-/// What each byte stands for. Signed: 0 to 127 and 256 - i for the negative of the i-th magnitude; 128 is 1. The first
+/// The value of each byte. Signed: 0 to 127 and 256 - i for the negative of the i-th magnitude; 128 is 1. The first
 /// kLast + 1 values are the magnitudes.
 template <bool kSigned>
 constexpr std::array<float, 256> dynamic_values() {
@@ -73,7 +73,7 @@ HONE_HOST_DEVICE inline uint8_t dynamic_code(float value, float scale, uint32_t 
       --decade;
     }
   }
-  // Where the tree has it, up to rounding; the table decides.
+  // The position in the tree, up to rounding; the table decides.
   const float leaf = static_cast<float>(1 << decade) * (1.0f + (scaled - 0.1f) * (1.0f / 0.9f)) - 0.5f;
   int index = static_cast<int>(leaf) - Tree::kShift;
   index = index < 0 ? 0 : index > Tree::kLast - 1 ? Tree::kLast - 1 : index;

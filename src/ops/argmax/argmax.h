@@ -1,4 +1,4 @@
-// argmax: the most probable token of each row of logits, chosen where the logits are.
+// argmax: the most probable token of each row of logits, on the logits' device.
 #pragma once
 
 #include "core/context.h"

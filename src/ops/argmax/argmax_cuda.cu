@@ -7,7 +7,7 @@ namespace {
 
 constexpr int kThreads = 1024;
 
-/// The best of what has been seen: the larger value, of equal ones the lower index. Index −1: nothing above −infinity.
+/// The best element so far: the larger value, among equal ones the lower index. Index −1: nothing above −infinity.
 struct Best {
   float value = -INFINITY;
   int index = -1;

@@ -6,7 +6,7 @@
 
 namespace hone::cuda {
 
-/// Where a kernel writes a gradient.
+/// The destination of a gradient.
 struct Gradient {
   std::byte* data;  ///< null: unwanted
   bool is_float32;

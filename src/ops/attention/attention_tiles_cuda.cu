@@ -1,3 +1,6 @@
+// Lists and sorts the tiles of packed documents and computes the statistics of queries, on the device: the host does
+// not know the documents' lengths. Sorting compares all pairs of tiles, which are few (a tile per 128 tokens and
+// document).
 #include "ops/attention/attention_tiles_cuda.h"
 
 namespace hone::cuda {

@@ -18,7 +18,7 @@ inline void cast(const Context& context, Tensor src, Tensor dst) { cast(context,
 /// Copies the bytes of src to dst, of equal dtype and number of elements; they do not overlap.
 void copy(const Context& context, Tensor src, Tensor dst);
 
-/// Sets every byte of the tensor to zero, whatever its dtype.
+/// Sets every byte of a tensor of any dtype to zero.
 void fill_zero(const Context& context, const Tensor& tensor);
 
 namespace cpu {

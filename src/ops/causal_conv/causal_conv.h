@@ -1,4 +1,4 @@
-// causal_conv: a short causal convolution of each channel along its document, then SiLU: what gated DeltaNet layers do
+// causal_conv: a short causal convolution of each channel along its document, then SiLU, as gated DeltaNet layers apply
 // to queries, keys and values. Source: Yang, Kautz and Hatamizadeh, "Gated Delta Networks" (arXiv:2412.06464).
 #pragma once
 
@@ -11,16 +11,16 @@ namespace hone {
 inline constexpr int64_t kMaxConvTaps = 4;
 
 /// The last K − 1 inputs of N sequences, for generation; sequence n has had lengths[n] tokens (0: its state counts as
-/// zeros, whatever it holds). All layers share lengths.
+/// zeros, whatever its contents). All layers share lengths.
 struct ConvState {
   Tensor inputs;   ///< [N, K − 1, C] dtype of x, oldest first; undefined: documents begin with nothing before them
   Tensor lengths;  ///< [N] int32
 };
 
-/// Per document with rows x_0, x_1, … (x_i = 0, or what the state holds, for i < 0) and channel c:
+/// Per document with rows x_0, x_1, … (x_i = 0, or the state's inputs, for i < 0) and channel c:
 ///   z[t, c] = Σ_{j < K} w[c, j] · x[t − (K − 1) + j, c]        y = z · sigmoid(z)
 /// in float32, rounded once. No document sees another. With a state, documents are the sequences: afterwards it holds
-/// each one's last inputs, those that add no tokens as before.
+/// the last inputs of each; sequences without new tokens keep theirs.
 struct CausalConvArgs {
   Tensor x;  ///< [T, C] float32 or bfloat16
   Tensor w;  ///< [C, 1, K] of either dtype, K <= kMaxConvTaps

@@ -135,7 +135,7 @@ __global__ void __launch_bounds__(kThreads) conv_kernel(const Convolution<T> a) 
   }
 }
 
-/// As conv_kernel, up to the rows behind the last whose gradients the last inputs get.
+/// As conv_kernel, including the rows after the last one that contribute to the gradients of the last inputs.
 template <class T, int kVector>
 __global__ void __launch_bounds__(kThreads) conv_grad_kernel(const Convolution<T> a) {
   const int64_t channel = (int64_t{blockIdx.x} * kThreads + threadIdx.x) * kVector;

@@ -1,8 +1,8 @@
-// DoRA: a low-rank adapter whose sum with the weight is rescaled, row by row, to a magnitude that is trained:
+// DoRA: a low-rank adapter whose sum with the weight is rescaled, row by row, to a trained magnitude:
 //   y = m ∘ (x Wᵀ + scaling · (dropout(x) Aᵀ) Bᵀ) / n + b,   n[o] = ‖W[o] + scaling · B[o] A‖₂
 // n counts as a constant in backward. Source: Liu et al., "DoRA: Weight-Decomposed Low-Rank Adaptation"
-// (arXiv:2402.09353), equation 5 and section 4.3. PEFT also drops inputs of the base product that is rescaled, which
-// costs that product a second time and has the same mean; here dropout acts on the adapter's branch alone.
+// (arXiv:2402.09353), equation 5 and section 4.3. PEFT also drops inputs of the rescaled base product, which costs that
+// product twice and has the same mean; here dropout acts on the adapter's branch only.
 #pragma once
 
 #include "ops/linear/linear.h"
@@ -45,8 +45,8 @@ struct DoraScaleGradArgs {
 void dora_scale_grad(const Context& context, const DoraScaleGradArgs& args);
 
 /// Records linear (ops/linear) with an adapter that has a magnitude: nodes "lora_down", "linear", "dora_norm" and
-/// "dora_scale". Saved besides what linear saves: the norms, and the scaled sum if the magnitude is trained. What
-/// `bias`, `adapter` and `rows` point to must outlive the tape.
+/// "dora_scale". Saved in addition to linear's: the norms, and the scaled sum if the magnitude is trained. The targets
+/// of `bias`, `adapter` and `rows` must outlive the tape.
 Var dora_linear(Tape& tape, Var x, Weight& w, Weight* bias, const Adapter& adapter, const LoraDropoutContext& rows);
 
 namespace cpu {

@@ -14,7 +14,7 @@ constexpr int64_t kRows = 16;
 /// Columns whose sums over rows one task forms.
 constexpr int64_t kColumns = 64;
 
-/// The elements of a small tensor; zeros, so many, of an undefined one.
+/// The elements of a small tensor; `count` zeros for an undefined one.
 std::vector<float> floats(const Tensor& tensor, int64_t count) {
   std::vector<float> values(static_cast<size_t>(count));
   if (!tensor.defined()) return values;

@@ -5,8 +5,8 @@
 
 namespace hone {
 
-/// y[t, :] = w[tokens[t], :] in y's dtype. tokens i32 [T], each in [0, V): others are our own mistake, an assertion on
-/// a CPU and a row of NaN on a GPU. w [V, H] and y [T, H] float32 or bfloat16.
+/// y[t, :] = w[tokens[t], :] in y's dtype. tokens i32 [T], each in [0, V): others are a bug: an assertion on a CPU, a
+/// row of NaN on a GPU. w [V, H] and y [T, H] float32 or bfloat16.
 struct EmbeddingArgs {
   Tensor tokens, w, y;
 };

@@ -37,7 +37,7 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-/// A token and where it stands: keys of different places differ, so they have one sorted order.
+/// A token and its position: keys of different positions differ, so they have one sorted order.
 __device__ inline uint64_t key_of(int32_t token, int64_t place) {
   return uint64_t{static_cast<uint32_t>(token)} << 32 | static_cast<uint64_t>(place);
 }

@@ -1,5 +1,5 @@
-// What forward and backward of the gated delta rule share on a CPU: the rows of one chunk, and the state's way through
-// a document.
+// Shared by forward and backward of the gated delta rule on a CPU: the rows of one chunk, and the state's way through a
+// document.
 #pragma once
 
 #include "kernels/cpu/gemm/gemm.h"
@@ -31,7 +31,7 @@ class FloatStack {
   int64_t used_ = 0;
 };
 
-/// What Workspace(args, stack) takes.
+/// Memory of Workspace(args, stack).
 template <class Workspace, class Args>
 int64_t workspace_floats(const Args& args) {
   FloatStack stack(nullptr);

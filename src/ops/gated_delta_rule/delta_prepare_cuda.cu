@@ -8,7 +8,7 @@ namespace hone::cuda {
 namespace {
 
 constexpr int kThreads = 128, kWide = padded(kDeltaDim), kNarrow = padded(kDeltaRows);
-/// Of rows of float32 matrices between tokens.
+/// Row stride of float32 matrices [tokens, tokens].
 constexpr int kExact = kDeltaRows + 8;
 
 struct PrepareShared {

@@ -48,7 +48,7 @@ struct DeltaInputs {
   __device__ int64_t value(int64_t token, int head) const {
     return token * width + 2 * key_heads * key_dim + head * value_dim;
   }
-  /// Of a value head in [T, Hv·Dv].
+  /// Offset of a value head in [T, Hv·Dv].
   __device__ int64_t output(int64_t token, int head) const { return (token * value_heads + head) * value_dim; }
 
   __device__ DeltaGate gate(int64_t token, int head) const {
@@ -61,7 +61,7 @@ struct DeltaInputs {
 #endif
 };
 
-/// Where gradients go.
+/// Destinations of gradients.
 template <class T>
 struct DeltaGradients {
   const T* dout;

@@ -1,3 +1,5 @@
+// The gated delta rule token by token in float32, for any GPU, dtype and head size, and for generation from a state:
+// the oracle of the chunked kernels.
 #include "ops/gated_delta_rule/delta_rule_cuda.h"
 
 namespace hone::cuda {

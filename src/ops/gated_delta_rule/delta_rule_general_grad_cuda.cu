@@ -13,7 +13,7 @@ namespace {
 constexpr int kThreads = 256;
 constexpr int64_t kMaxBlocks = 256;
 
-/// Where a block keeps what it works on; matrices between tokens have rows of kDeltaRows.
+/// The working memory of a CTA; matrices [tokens, tokens] have rows of kDeltaRows.
 struct Workspace {
   float *q, *k, *dq, *dk, *to_keys;  // [64, Dk], normalised
   float *v, *fresh, *dout, *dfresh;  // [64, Dv]
@@ -109,8 +109,8 @@ class Backward {
   }
 
  private:
-  /// Of value head `head` before chunk c > 0 of the document: chunks of all documents that are not their first have
-  /// different slots.
+  /// Slot of value head `head` before chunk c > 0 of the document: chunks of all documents that are not their first
+  /// have different slots.
   __device__ float* state(int head, int c) const {
     return states_ + ((first_slot_ + c - 1) * in_.value_heads + head) * dk_ * dv_;
   }

@@ -1,4 +1,4 @@
-// gather_rows: picks rows, forward only (which positions' logits generation and verification want).
+// gather_rows: picks rows, forward only: the positions whose logits generation and verification read.
 #pragma once
 
 #include "tape/tape.h"

@@ -7,7 +7,7 @@ namespace {
 
 constexpr int kThreads = 256;
 
-/// A warp copies a row of `units` Units, whatever its elements are.
+/// A warp copies a row of `units` Units, of any element type.
 template <class Unit>
 __global__ void __launch_bounds__(kThreads)
     gather_kernel(const Unit* x, const int32_t* rows, Unit* y, int64_t count, int64_t units) {

@@ -1,4 +1,4 @@
-// grad_norm: the global 2-norm of all gradients, the clip coefficient, and whether numbers were lost.
+// grad_norm: the global 2-norm of all gradients, the clip coefficient, and whether a gradient is not finite.
 #pragma once
 
 #include <vector>
@@ -14,7 +14,7 @@ struct SumOfSquaresArgs {
   std::vector<Tensor> gradients;  ///< float32 or bfloat16; each logical element once (tied weights are one tensor)
   Tensor sum_of_squares;          ///< float64 [1], overwritten
   Tensor first_nonfinite;         ///< i32 [1], overwritten: index of the first gradient with a NaN or infinity, or -1
-  /// Goes on from what an earlier call of the step has written to both, which had so many gradients; -1: starts anew.
+  /// Continues from the results of an earlier call of the step, which had this many gradients; -1: starts anew.
   int32_t earlier_gradients = -1;
 };
 

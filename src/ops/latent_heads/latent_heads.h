@@ -1,5 +1,5 @@
-// latent_heads: keys and values of multi-head latent attention, from what the latent is projected up to and the one
-// rotated key that all heads share. Source: DeepSeek-AI, "DeepSeek-V2" (arXiv:2405.04434), section 2.1.
+// latent_heads: keys and values of multi-head latent attention, from the up-projected latent and the rotated key that
+// all heads share. Source: DeepSeek-AI, "DeepSeek-V2" (arXiv:2405.04434), section 2.1.
 #pragma once
 
 #include "tape/tape.h"

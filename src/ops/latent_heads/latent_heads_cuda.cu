@@ -24,7 +24,7 @@ struct Sizes {
   __host__ __device__ int v_width() const { return heads * v; }
 };
 
-/// V is what a thread moves at once.
+/// V is the vector that a thread moves at once.
 template <class V>
 __global__ void __launch_bounds__(kThreads) forward_kernel(Sizes s, const V* kv, const V* shared, V* k, V* v) {
   const int64_t token = blockIdx.x;

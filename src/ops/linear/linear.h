@@ -14,11 +14,11 @@ namespace hone {
 /// Float32 accumulation. A bfloat16 y is rounded after the base product (bias included) and again with the adapter's
 /// added to it. Deterministic, and a row of y depends on its row of x only.
 ///
-/// Here and below, with a bfloat16 x (or dy): on a GPU, or a CPU with AMX, all that is multiplied with it is rounded to
-/// bfloat16. On a GPU, a product that is added to something in bfloat16 is rounded before and after; and the bits of a
-/// row may depend on the number of rows. A bias is rounded to y's dtype everywhere.
+/// Here and below, with a bfloat16 x (or dy): on a GPU, or a CPU with AMX, operands that are multiplied with it are
+/// rounded to bfloat16. On a GPU, a product that is added to something in bfloat16 is rounded before and after; and the
+/// bits of a row may depend on the number of rows. A bias is rounded to y's dtype everywhere.
 ///
-/// w may be in tiles (formats/tiled_weights.h) where x and y, or dy and dx, are bfloat16: frozen, on a CPU with
+/// w may be in tiles (formats/tiled_weights.h) if x and y, or dy and dx, are bfloat16: frozen, on a CPU with
 /// AMX. The bits are those of a dense w.
 struct LinearArgs {
   Tensor x;
@@ -32,8 +32,8 @@ struct LinearArgs {
 void linear(const Context& context, const LinearArgs& args);
 
 /// dx = dy W,  dw = dyᵀ x,  dbias = Σ_t dy,  dxa = scaling · dy B,  dlora_b = scaling · dyᵀ xa.
-/// Shapes as above; each destination may be unwanted, and then what only it needs may be undefined. dx in x's dtype,
-/// the others float32 (dw also bfloat16 with beta 0, where dy is bfloat16). Sums over T run in one fixed order.
+/// Shapes as above; each destination may be unwanted, and then its own inputs may be undefined. dx in x's dtype, the
+/// others float32 (dw also bfloat16 with beta 0, where dy is bfloat16). Sums over T run in one fixed order.
 struct LinearGradArgs {
   Tensor dy;
   Tensor x = {};      ///< for dw
@@ -66,14 +66,14 @@ struct LoraDownGradArgs {
 
 void lora_down_grad(const Context& context, const LoraDownGradArgs& args);
 
-/// Records xa [T, r] float32 = dropout(x) Aᵀ. Saved: x if A is trained. Dropout acts only on a training tape. What
-/// `adapter` and `rows` point to must outlive the tape.
+/// Records xa [T, r] float32 = dropout(x) Aᵀ. Saved: x if A is trained. Dropout acts only on a training tape. The
+/// targets of `adapter` and `rows` must outlive the tape.
 Var lora_down(Tape& tape, Var x, const Adapter& adapter, const LoraDropoutContext& rows);
 
 /// Records y [T, out] = x Wᵀ + bias + adapter, in x's dtype. With an adapter there are two nodes, "lora_down" for
 /// xa and "linear", so that computing xa again costs no base product. Saved: x if W or A is trained, xa
-/// if B is trained. Backward computes only what is wanted.
-/// `bias` and `adapter` may be null; what they and `dropout` point to must outlive the tape.
+/// if B is trained. Backward computes only gradients that are wanted.
+/// `bias` and `adapter` may be null; their targets and that of `dropout` must outlive the tape.
 Var linear(Tape& tape, Var x, Weight& w, Weight* bias = nullptr, const Adapter* adapter = nullptr,
            const LoraDropoutContext& dropout = {});
 

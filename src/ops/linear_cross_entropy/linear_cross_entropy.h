@@ -8,11 +8,11 @@
 
 namespace hone {
 
-/// Which rows of x [T, H] predict what. S is known to the host and may be 0 (then the tensors may be undefined).
-/// The entries from `present` on are padding, so that launches for different numbers of tokens can be the same ones: of
-/// weight 0 and with any target in [0, V), at a row that no token in front of them has; it may be the same row for all.
-/// They count for nothing.
-/// A target outside [0, V) is our own mistake: it stops a CPU, and makes the loss and its gradients NaN on a GPU.
+/// The supervised rows of x [T, H] and their targets. S is known to the host and may be 0 (then the tensors may be
+/// undefined).
+/// The entries from `present` on are padding, so that launches for different numbers of tokens can be the same: of
+/// weight 0 and with any target in [0, V), at rows that no real token has (all may have the same). They do not count.
+/// A target outside [0, V) is a bug: an assertion on a CPU; on a GPU the loss and its gradients become NaN.
 struct SupervisedTokens {
   Tensor rows = {};     ///< i32 [S]: rows of x, each at most once
   Tensor targets = {};  ///< i32 [S]: token ids in [0, V)
@@ -45,9 +45,9 @@ constexpr int64_t default_logits_bytes(DeviceKind device) {
 /// of dx and of dxa depend on their row of x only; dw and dlora_b sum over s chunk by chunk.
 /// Source of the smoothing: Szegedy et al., "Rethinking the Inception Architecture" (arXiv:1512.00567), section 7, with
 /// means as in Hugging Face's LabelSmoother.
-/// If x is bfloat16: on a GPU, and on a CPU with AMX, dlogits and what else the products read are rounded to bfloat16.
-/// On a GPU logits are, too (after the adapter's product, and again with the base product added to it); and the bits of
-/// a loss may depend on the size of the chunk.
+/// If x is bfloat16: on a GPU, and on a CPU with AMX, dlogits and the other operands of the products are rounded to
+/// bfloat16. On a GPU logits are, too (after the adapter's product, and again with the base product added to it); and
+/// the bits of a loss may depend on the size of the chunk.
 struct LinearCrossEntropyArgs {
   Tensor x, w;
   Tensor xa = {}, lora_b = {};  ///< undefined without an adapter
@@ -68,7 +68,7 @@ struct LinearCrossEntropyArgs {
 
 void linear_cross_entropy(const Context& context, const LinearCrossEntropyArgs& args);
 
-/// What the loss is taken over and where its sums go; everything must outlive the tape.
+/// The tokens of the loss and the destinations of its sums; everything must outlive the tape.
 struct CrossEntropyLoss {
   SupervisedTokens tokens;
   const StepScalars* scalars = nullptr;

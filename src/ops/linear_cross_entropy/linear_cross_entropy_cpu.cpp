@@ -11,7 +11,7 @@ namespace hone::cpu {
 
 namespace {
 
-/// What one supervised token contributes to the totals.
+/// The contribution of one supervised token to the totals.
 struct TokenResult {
   double loss = 0;
   double entropy = 0;
@@ -31,7 +31,7 @@ double sum_of(const RowMath& math, const float* row, int64_t n) {
   return sum;
 }
 
-/// What becomes of a row of logits: coefficient · (softmax - q), in the row's own memory.
+/// The gradient of a row of logits: coefficient · (softmax - q), in place.
 struct Gradient {
   float coefficient = 0;
   bool narrow = false;  ///< rounded to bfloat16, in the first half of the row
@@ -91,7 +91,7 @@ struct Head {
     if (args.xa.defined()) rank = args.xa.shape[1];
     const int64_t bytes = args.max_logits_bytes > 0 ? args.max_logits_bytes : default_logits_bytes(DeviceKind::kCpu);
     const int64_t most = std::max<int64_t>(1, bytes / (vocab * static_cast<int64_t>(sizeof(float))));
-    // Whole blocks of the sums over rows, where there is room: then dW has the same bits whatever the chunk.
+    // Whole blocks of the sums over rows, if there is room: then dW has the same bits for every chunk size.
     chunk_rows = std::min(supervised, most >= kGemmDepth ? most / kGemmDepth * kGemmDepth : most);
   }
 
@@ -102,7 +102,7 @@ struct Head {
     results = scratch.take({supervised, 3}, DType::kF64);
   }
 
-  /// Where `present` may be read. A CPU needs no launches of equal sizes.
+  /// Inside launched work, where `present` may be read. A CPU needs no launches of equal sizes.
   void leave_out_padding() {
     if (args.tokens.present.defined()) supervised = *args.tokens.present.as<int32_t>();
   }

@@ -76,7 +76,7 @@ struct HeadCase {
 
   bool s_rank() const { return sizes.rank > 0; }
 
-  /// Padding behind the supervised tokens, at the row `at`.
+  /// Padding after the supervised tokens, at the row `at`.
   void pad(int64_t entries, int32_t at) {
     const auto padded = [&](auto values, auto with) {
       values.insert(values.end(), static_cast<size_t>(entries), with);

@@ -8,12 +8,12 @@
 
 namespace hone::cuda {
 
-/// What one supervised token contributes to the totals.
+/// The contribution of one supervised token to the totals.
 struct TokenResult {
   double loss = 0, entropy = 0, hit = 0;
 };
 
-/// Rows of logits with what each predicts, as kernels take them.
+/// Rows of logits with their targets, as kernel arguments.
 template <class T>
 struct LossRows {
   T* logits = nullptr;  ///< [R, pitch]; the columns from `vocab` on are written, not read
@@ -35,23 +35,23 @@ struct LossRows {
 template <class T>
 void differentiate_rows(const Context& context, const LossRows<T>& rows);
 
-/// The same on Hopper with the rows in registers; false where a row is too long for them.
+/// The same on Hopper with the rows in registers; false if a row is too long for them.
 bool differentiate_rows_hopper(const Context& context, const LossRows<__nv_bfloat16>& rows);
 
-/// Adds the results of S tokens, in a fixed order; of the first `present` ones (device memory) unless that is null.
+/// Adds the results of S tokens, or of the first `present` ones (device memory, may be null), in a fixed order.
 void add_totals(const Context& context, const TokenResult* results, const float* weights, int64_t count,
                 const int32_t* present, LossTotals* totals);
 
 #ifdef __CUDACC__
 
-/// Stands for what is not there: less than any logit, its exponential is 0, and it may be scaled without overflow.
+/// Placeholder for a missing logit: less than any logit, with exponential 0, and scalable without overflow.
 inline constexpr float kLowestLogit = -0x1p100f;
 
 inline constexpr float kLog2E = 1.4426950408889634f;
 
 __device__ inline float exp_of(float x) { return exp2_approximate(x * kLog2E); }
 
-/// What is known of a row, or of a part of one.
+/// Statistics of a row, or of a part of one.
 struct RowSums {
   float before = kLowestLogit;  ///< largest logit before the target
   float rest = kLowestLogit;    ///< largest logit from the target on
@@ -76,7 +76,7 @@ __device__ inline float block_max(float value, float* partial) {
   return value;
 }
 
-/// The logit of the target; NaN for a target outside the vocabulary, which loses the row's numbers where all can see.
+/// The logit of the target; NaN for a target outside the vocabulary, which makes the row's results NaN, visibly.
 template <class T>
 __device__ inline float target_logit(const LossRows<T>& k, int64_t row) {
   const int target = k.targets[row];
@@ -97,7 +97,7 @@ __device__ inline void write_result(const LossRows<T>& k, int64_t row, const Row
   if (k.token_loss != nullptr) k.token_loss[row] = static_cast<float>(result.loss);
 }
 
-/// What is subtracted from a row's scaled softmax.
+/// The labels' part of a row's gradient, subtracted from its scaled softmax.
 struct LabelGradient {
   float scale;      ///< of the softmax: weight · inv_loss_weight
   float of_target;  ///< more than of the others

@@ -200,7 +200,7 @@ __global__ void __launch_bounds__(kThreads, kPacks <= 10 ? 3 : 2)
         sums.weighted += partial_sums[other].y;
         if constexpr (kSmooth) sums.logits += partial_logits[other];
       }
-      of_part[phase] = sums;  // the other one may still be read by blocks that are a row behind
+      of_part[phase] = sums;  // the other one may still be read by CTAs that are a row late
     }
     cluster.sync();
 

@@ -1,4 +1,4 @@
-// load_balancing: the auxiliary loss of all routers of a model together, from what they measured.
+// load_balancing: the auxiliary loss of all routers of a model together, from their measurements.
 //
 //   f_e = Σ_l counts[l, e] / (L · N)        the share of tokens that chose expert e, times k
 //   P_e = Σ_l prob_sum[l, e] / (L · N)      its mean probability

@@ -47,8 +47,7 @@ void moe_down(const Context& context, const MoeDownArgs& args) {
 
 namespace {
 
-/// What the gradient of moe_down computes on the way, and which of it is
-/// needed.
+/// The intermediate results that the gradient of moe_down needs.
 struct DownGradPlan {
   bool input = false;   // d act: for dh and the router weights
   bool weight = false;  // the weighted activation: for gradients of base weight

@@ -1,4 +1,4 @@
-// ExpertActivation: what stands between the two products of an expert.
+// ExpertActivation: the function between the two products of an expert.
 #pragma once
 
 namespace hone {

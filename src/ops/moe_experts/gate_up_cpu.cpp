@@ -72,7 +72,7 @@ void moe_gate_up_grad(const Context& context, const MoeGateUpGradArgs& args) {
     const RowMatrix x{args.x, args.rows.token.as<int32_t>()}, dh{args.dh};
     if (args.dweight.wanted()) weight_product(pool, args.rows, dh, x, args.dweight);
     if (args.dbias.wanted()) bias_grad(pool, args.rows, dh, {}, args.dbias);
-    // Tiles form v on the way.
+    // The tile engine computes v as well.
     if (wants_dx && tiles) tile_input_grad(pool, args, v, dx_rows);
     for (size_t i = 0; i < args.adapters.size(); ++i) {
       const ExpertLora lora(pool, args.rows, args.adapters[i], args.dropout, wide, args.dh.dtype);

@@ -83,7 +83,7 @@ RowVars record_permutation(Tape& tape, Var ids, int64_t experts) {
   return result;
 }
 
-/// What both halves share: the base weight, its bias and its adapters.
+/// Shared by both halves: the base weight, its bias and its adapters.
 struct ExpertNode : Node {
   RowVars rows;
   Weight* weight = nullptr;

@@ -10,7 +10,7 @@
 //   moe_gate_up      x [T, H] -> h [R, 2I], gate and up; activation [R, I] = f(gate, up); x Aᵀ of its adapters
 //   moe_down         activation, weights -> out [T, H]
 // The activation is never kept: it lives until moe_down has run, and backward forms it from h. Sizes on the host depend
-// on T and k only; where each expert's rows begin is read by the launched work.
+// on T and k only; launched work reads the offsets of experts' rows.
 //
 // Adapters (LoRA) are computed beside the base product, never merged:
 //   h[:, out_begin : out_begin + out_count] += scaling · drop(x) A_eᵀ B_eᵀ, and likewise for down.
@@ -19,14 +19,14 @@
 // adapter that covers it), the activation, x Aᵀ and, in backward, dh and the activation times the router's weight; on a
 // GPU and on AMX also the rows of the down product and of dx before a token's are added, factors of adapters, and dy B;
 // on a GPU also products before their bias is added, and the gradient of the activation.
-// On a CPU a frozen weight may be held in 8 bits (int8_weights.h); where no kernel multiplies with those, products take
-// its dequantised values, of some experts at a time (base_experts_cpu.h).
+// On a CPU a frozen weight may be held in 8 bits (int8_weights.h); if no kernel multiplies with those, products take
+// its dequantised values, some experts at a time (base_experts_cpu.h).
 // Deterministic: products do not depend on threads (gemm.h); a token's rows are added in the order of its k choices.
-// Speed on a GPU: the plain f without biases has kernels of its own; the rest is passes over rows beside the products.
+// Speed on a GPU: SwiGLU without biases is fused into the products; other activations and biases are passes over rows.
 // On AMX, bfloat16 experts with H and I multiples of 32 are one pass of tasks for each product, which finish f, its
 // gradient, biases and adapters from the sums (tile_products_cpu.h); an expert without rows costs nothing there, and
-// one with few the time of reading its weights. Sources: Gale et al., "MegaBlocks" (arXiv:2211.15841) for the permuted
-// products; Hu et al. (arXiv:2106.09685).
+// one with few rows the time to read its weights. Sources: Gale et al., "MegaBlocks" (arXiv:2211.15841) for the
+// permuted products; Hu et al. (arXiv:2106.09685).
 #pragma once
 
 #include <vector>
@@ -69,7 +69,7 @@ struct MoeGateUpArgs {
   Tensor activation;  ///< out, [R, I] = f(gate, up), formed from the rounded h
 };
 
-/// Gradients that are not wanted are not computed. Experts without rows get exact zeros where beta is 0.
+/// Gradients that are not wanted are not computed. Experts without rows get exact zeros if beta is 0.
 struct MoeGateUpGradArgs {
   ExpertRows rows;
   Tensor x;  ///< read where dweight or a lora_a is wanted

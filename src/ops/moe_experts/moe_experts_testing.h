@@ -12,7 +12,7 @@ struct MoeSizes {
 
 enum class MoeLora { kNone, kSplit, kShared, kDownOnly };
 
-/// What a case runs, beyond its sizes.
+/// The options of a case, besides its sizes.
 struct MoeOptions {
   MoeLora lora = MoeLora::kNone;
   int64_t rank = 2;

@@ -8,7 +8,7 @@ namespace hone::cuda {
 namespace {
 
 // A stable counting sort. A chunk of choices belongs to one warp, which takes them in order, 32 at a time; so a
-// choice's place among its equals is a count of what stands before it, and no order of atomics matters.
+// choice's place among equal ones is the count of those before it, and no order of atomics matters.
 constexpr int kWarps = 4;
 constexpr int kThreads = 32 * kWarps;
 constexpr int64_t kMaxExperts = 3072;  // counts of all warps of a block in 48 KiB of shared memory
@@ -25,7 +25,7 @@ struct Chunks {
 };
 
 /// Calls f(index, id, rank, equals) for the choices of this warp's chunk: rank among the lanes before with the same
-/// id, equals lanes in all; lanes past the end have id -1. Traps on an id that is no expert.
+/// id, equals lanes in all; lanes past the end have id -1. Traps on an id outside [0, experts).
 template <class F>
 __device__ void for_each_choice(const int32_t* ids, const Chunks& chunks, int64_t chunk, int experts, F f) {
   const int lane = static_cast<int>(threadIdx.x) % 32;
@@ -56,7 +56,7 @@ __global__ void __launch_bounds__(kThreads) count_kernel(const int32_t* ids, Chu
   for (int e = lane; e < experts; e += 32) counts[e * chunks.count + chunk] = count[e];
 }
 
-/// A block for each expert: counts[e, chunk] becomes the choices of e in chunks before; totals[e] those of all.
+/// A CTA per expert: counts[e, chunk] becomes the choices of e in earlier chunks; totals[e] those in all.
 __global__ void __launch_bounds__(kThreads) scan_chunks_kernel(int* counts, int64_t chunks, int* totals) {
   __shared__ int sums[kWarps];
   const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;

@@ -21,8 +21,8 @@ struct MomentumTensor {
   Tensor gradient;           ///< float32 or bfloat16
   double weight_decay = 0;
   uint32_t stream_id = 0;  ///< separates this tensor's random numbers from all others
-  /// The tensors are a part of larger ones, from this element of theirs on, a multiple of 256: with the same random
-  /// numbers as if all were stepped at once.
+  /// The tensors are a part of larger ones that begins at this element, a multiple of 256; random numbers are those of
+  /// the whole.
   int64_t first_element = 0;
 };
 
@@ -36,15 +36,15 @@ struct MomentumTensor {
 ///   p = p · (1 - lr · weight_decay) - lr · sign(beta1 · m + (1 - beta1) · g)
 ///   m = beta2 · m + (1 - beta2) · g
 ///   working_copy = round(p)
-/// What is stored in bfloat16 is rounded stochastically (stochastic_rounding.h), with random numbers that depend on the
+/// Values stored in bfloat16 are rounded stochastically (stochastic_rounding.h), with random numbers that depend on the
 /// step's seed, the tensor's stream_id and the element; the parameter's step takes the moment unrounded. Nothing is
 /// written if the step's nonfinite flag is set. Deterministic.
 struct MomentumArgs {
-  std::vector<MomentumTensor> tensors;  ///< of any number and sizes: a GPU takes many small ones in one launch
+  std::vector<MomentumTensor> tensors;  ///< any number and sizes: a GPU steps many small ones in one launch
   const StepScalars* scalars = nullptr;
   MomentumRule rule = MomentumRule::kSgd;
-  double beta1 = 0;        ///< of SGD the momentum
-  double beta2 = 0;        ///< of Lion
+  double beta1 = 0;        ///< for SGD the momentum
+  double beta2 = 0;        ///< for Lion
   double rate_factor = 1;  ///< lr is the step's learning rate times this
 };
 

@@ -75,7 +75,7 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-/// What one launch needs to be the same. A moment that is not there has any format.
+/// Properties that all tensors of one launch must share. An absent moment has any format.
 struct Formats {
   DType parameter, gradient, m;
   bool operator==(const Formats&) const = default;

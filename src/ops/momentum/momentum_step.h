@@ -1,4 +1,4 @@
-// What an update by momentum does to one element; the same on every device.
+// The update of one element by momentum; the same on every device.
 #pragma once
 
 #include "core/host_device.h"
@@ -7,7 +7,7 @@
 
 namespace hone {
 
-/// What all elements of a tensor share: computed in float64 and rounded once.
+/// Values shared by all elements of a tensor: computed in float64 and rounded once.
 struct MomentumStep {
   MomentumRule rule;
   float gradient_scale, decay, beta1, one_minus_beta1, beta2, one_minus_beta2, learning_rate;

@@ -1,4 +1,4 @@
-// muon: one update of matrices by momentum that is orthogonalised.
+// muon: one update of matrices by orthogonalised momentum.
 // Sources: Jordan et al., "Muon: An optimizer for hidden layers in neural networks" (kellerjordan.github.io/posts/muon,
 // 2024); Liu et al., "Muon is Scalable for LLM Training" (arXiv:2502.16982) for kMatchRmsAdamw; order of operations as
 // in torch.optim.Muon (2.9).
@@ -11,7 +11,7 @@
 
 namespace hone {
 
-/// What the learning rate of a matrix [rows, columns] is multiplied by.
+/// The factor of the learning rate for a matrix [rows, columns].
 enum class MuonRate {
   kOriginal,       ///< √max(1, rows / columns)
   kMatchRmsAdamw,  ///< 0.2 · √max(rows, columns): the root mean square of a step is about that of AdamW
@@ -24,11 +24,11 @@ struct MuonTensor {
   Tensor m;                  ///< float32 or bfloat16, zero before the first step
   Tensor gradient;           ///< float32 or bfloat16
   int64_t rows = 0, columns = 0;
-  /// Operands of products may be rounded to bfloat16, as torch rounds them: on a CPU with AMX they are.
+  /// Whether operands of products may be rounded to bfloat16, as torch rounds them; a CPU with AMX does.
   bool may_round = false;
   uint32_t stream_id = 0;  ///< separates this tensor's random numbers from all others
-  /// The tensors are a part of larger ones, from this element of theirs on, a multiple of 256: with the same random
-  /// numbers as if all were stepped at once.
+  /// The tensors are a part of larger ones that begins at this element, a multiple of 256; random numbers are those of
+  /// the whole.
   int64_t first_element = 0;
 };
 
@@ -44,7 +44,7 @@ struct MuonTensor {
 /// The iteration takes singular values from 0.01 to 1 to about 0.7 to 1.2. torch keeps x and a in bfloat16; here they
 /// are float32.
 ///
-/// What is stored in bfloat16 is rounded stochastically (stochastic_rounding.h), with random numbers that depend on the
+/// Values stored in bfloat16 are rounded stochastically (stochastic_rounding.h), with random numbers that depend on the
 /// step's seed, the tensor's stream_id and the element; the parameter's step takes the moment unrounded. Nothing is
 /// written if the step's nonfinite flag is set. Deterministic, and a matrix is stepped as if it were alone.
 /// On a CPU only.

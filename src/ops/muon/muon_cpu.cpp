@@ -17,7 +17,7 @@ constexpr int64_t kBatchElements = int64_t{1} << 22;
 /// Elements whose squares one task adds up.
 constexpr int64_t kChunk = 16 * kRowBlock;
 
-/// How many matrices of a tensor are worked on together, and what that takes.
+/// The number of matrices of a tensor in one batch, and its memory.
 struct Batch {
   int64_t numel, side;  ///< of a matrix: its elements, and the smaller of rows and columns
   int64_t most;         ///< matrices; more than `most` come in batches that begin at multiples of 4 elements
@@ -36,7 +36,7 @@ struct Batch {
 
 /// Memory for a batch of every tensor.
 struct Workspace {
-  Tensor x, next;     ///< the matrices, and what an iteration makes of them
+  Tensor x, next;     ///< the matrices, and the result of an iteration
   Tensor gram, poly;  ///< [side, side] of each
   Tensor sums;        ///< float64, of the chunks of each
 };
@@ -206,7 +206,7 @@ class Update {
   const bool wide_;
   const uint64_t key_;
   const Workspace& workspace_;
-  // Of the batch at work:
+  // The current batch:
   int64_t begin_ = 0, matrices_ = 0;
   float *x_ = nullptr, *next_ = nullptr;
 };

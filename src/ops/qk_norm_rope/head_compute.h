@@ -64,7 +64,7 @@ float inverse_rms(const float* x, const HeadRow& row) {
   return 1.0f / __builtin_sqrtf(dot(x, x, row.head_dim) / static_cast<float>(row.head_dim) + row.eps);
 }
 
-/// Turns the pairs of a head by the angles, or (direction −1) by their negatives: the elements kStride · i of `first`
+/// Rotates the pairs of a head by the angles, or (direction −1) by their negatives: the elements kStride · i of `first`
 /// and of `second`.
 template <int kStride>
 void turn_pairs(const HeadRow& row, float direction, float* __restrict first, float* __restrict second) {

@@ -7,11 +7,11 @@ namespace hone::cpu {
 
 inline constexpr int64_t kMaxHeadDim = 1024;
 
-/// What the heads of a token share.
+/// Values shared by the heads of a token.
 struct HeadRow {
   int64_t heads, head_dim;
   const float* norm;  ///< [head_dim] or null
-  bool rounds_first;  ///< the normalised head, before it is multiplied by norm
+  bool rounds_first;  ///< rounds the normalised head before it is multiplied by norm
   float eps;
   const float* cos;  ///< [half] of the token's position
   const float* sin;

@@ -1,5 +1,5 @@
-// What the forward and backward kernels of qk_norm_rope share: which thread works on which part of which head, and the
-// arithmetic on it.
+// Shared by the forward and backward kernels of qk_norm_rope: the mapping of threads to parts of heads, and their
+// arithmetic.
 //
 // The kernels for common head sizes keep a head in the registers of head_dim / 16 neighbouring lanes: each has 8
 // elements of the first half and the 8 elements of the second half that they are rotated with. A warp works on several
@@ -69,13 +69,13 @@ struct HeadRows {
   RotaryLayout layout;
   uint32_t warps_per_token = 0;  // of the kernels for common sizes
 
-  /// Angles of positions that the table lacks are NaN, which shows in the loss.
+  /// Angles of positions beyond the table are NaN, which the loss shows.
   __device__ float2 angle(int64_t token, int64_t i) const {
     const int64_t position = positions[token];
     if (position < 0 || position >= positions_in_table) return {CUDART_NAN_F, CUDART_NAN_F};
     return {cos[position * half + i], sin[position * half + i]};
   }
-  /// The place of pair i's first element in a head, and how far the second is behind it.
+  /// Index of pair i's first element in a head, and the distance to the second.
   __device__ int64_t first_of_pair(int64_t i) const { return layout.offset + (layout.interleaved ? 2 * i : i); }
   __device__ int64_t pair_distance() const { return layout.interleaved ? 1 : half; }
   __device__ void load_angles(int64_t token, int column, Angles& angles) const {
@@ -146,7 +146,7 @@ __device__ inline float dot(const HalfValues& a, const HalfValues& b) {
   return sum;
 }
 
-/// Turns the pairs by their angles, or (direction -1) back.
+/// Rotates the pairs by their angles, or (direction -1) back.
 __device__ inline void turn(const Angles& angles, float direction, HalfValues& first, HalfValues& second) {
 #pragma unroll
   for (int i = 0; i < kHalfValues; ++i) {

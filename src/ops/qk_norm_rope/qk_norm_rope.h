@@ -1,5 +1,5 @@
-// qk_norm_rope: what happens to queries and keys between their projection and attention: an optional RMSNorm over each
-// head, then rotary position embeddings of the head or of a part of it.
+// qk_norm_rope: the step of queries and keys between their projection and attention: an optional RMSNorm over each
+// head, then RoPE on the head or on a part of it.
 #pragma once
 
 #include "ops/rms_norm/norm_weighting.h"
@@ -13,9 +13,9 @@ struct RopeTable {
   Tensor sin;  ///< same
 };
 
-/// Which dimensions of a head are turned, and with which other one each is paired. R = rotary_dim is the table's.
+/// Which dimensions of a head RoPE rotates, and how they are paired. R = rotary_dim of the table.
 struct RotaryLayout {
-  int64_t offset = 0;        ///< the first turned dimension; offset + R <= D
+  int64_t offset = 0;        ///< the first rotated dimension; offset + R <= D
   bool interleaved = false;  ///< pair i is (offset + 2i, offset + 2i + 1); else (offset + i, offset + i + R/2)
 };
 

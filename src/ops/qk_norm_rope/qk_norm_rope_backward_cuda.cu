@@ -8,11 +8,11 @@ namespace hone::cuda {
 
 namespace {
 
-/// Heads of a block of the general kernel.
+/// Heads of a CTA of the general kernel.
 constexpr int64_t kHeadsPerChunk = 512;
 
 /// Items (a token and a group of its heads) of a warp of the kernels for common sizes. With a weight gradient as many
-/// as leave about 1024 blocks, so that adding up the blocks' sums is cheap: a function of the shape alone.
+/// as leave about 1024 CTAs, so that adding their sums is cheap: a function of the shape alone.
 constexpr int64_t kMaxChunks = 2048;
 
 int64_t items_per_warp(int64_t items, bool weight_grad) {
@@ -124,7 +124,7 @@ __global__ void __launch_bounds__(kHeadThreads, kWeightGrad ? 2 : 3) backward_ve
   }
 }
 
-/// A warp a head, of any size and any number of rotated pairs. Shared memory: [warps, head_dim] floats with a weight
+/// A warp per head, of any size and any number of rotated pairs. Shared memory: [warps, head_dim] floats with a weight
 /// gradient.
 template <class T>
 __global__ void __launch_bounds__(kHeadThreads) backward_general(const HeadGrads<T> a) {
@@ -210,7 +210,7 @@ void qk_norm_rope_backward(const Context& context, const QkNormRopeBackwardArgs&
   ArenaScope scratch(context.scratch());
   Tensor partial;
   if (args.dnorm.wanted()) {
-    // Fewer items may make more chunks: what a dry pass takes at the largest shape must be enough for all.
+    // Fewer items may make more chunks: the scratch of a dry pass at the largest shape must suffice for all.
     const int64_t most = std::max(std::min((items + kHeadWarps - 1) / kHeadWarps, kMaxChunks), general_chunks);
     HONE_ASSERT(chunks <= most);
     partial = scratch.take({most, dim}, DType::kF32);

@@ -27,7 +27,7 @@ const HeadKernels& head_kernels() {
   }
 }
 
-/// What heads are multiplied by, if there is a weight.
+/// The factor of heads, if there is a weight.
 class NormWeight {
  public:
   NormWeight(const Tensor& norm, NormWeighting weighting) : present_(norm.defined()) {

@@ -13,7 +13,7 @@ __device__ void normalise(HalfValues& values, float r, const NormWeight& norm, c
   widen(narrow<T>(values), values);
 }
 
-/// A thread has parts of kHeads heads. y may be x: a thread reads what it writes, and nothing else.
+/// A thread has parts of kHeads heads. y may be x: a thread reads only the elements that it writes.
 template <class T, int kDim, int kHeads>
 __global__ void __launch_bounds__(kHeadThreads) forward_vectors(const HeadRows<T> a, T* y) {
   const uint32_t item = blockIdx.x * kHeadWarps + threadIdx.x / 32;
@@ -50,7 +50,7 @@ __global__ void __launch_bounds__(kHeadThreads) forward_vectors(const HeadRows<T
   }
 }
 
-/// A warp a head, of any size and any number of rotated pairs. y may be x: a lane reads a pair before it writes it.
+/// A warp per head, of any size and any number of rotated pairs. y may be x: a lane reads a pair before it writes it.
 template <class T>
 __global__ void __launch_bounds__(kHeadThreads) forward_general(const HeadRows<T> a, T* y) {
   const int64_t item = int64_t{blockIdx.x} * kHeadWarps + threadIdx.x / 32;

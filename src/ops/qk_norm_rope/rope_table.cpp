@@ -72,7 +72,7 @@ RopeFrequencies yarn(const RopeParameters& p) {
   const double factor = s.factor.value_or(static_cast<double>(p.max_position_embeddings) / original);
   require(factor > 0, "rope_parameters.factor", "positive");
   require(s.beta_fast > 0 && s.beta_slow > 0, "rope_parameters.beta_fast, beta_slow", "positive");
-  // The dimension that turns `rotations` times over the original context.
+  // The dimension that rotates `rotations` times over the original context.
   const auto dimension_of = [&](double rotations) {
     return dim * std::log(original / (rotations * 2 * std::numbers::pi)) / (2 * std::log(p.rope_theta));
   };

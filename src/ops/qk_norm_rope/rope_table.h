@@ -1,6 +1,6 @@
 // Cosines and sines of rotary position embeddings (RoPE), with the scalings that extend a model's context.
 //
-// Angles: position p turns pair i of the first rotary_dim dimensions by p · f_i, where the inverse frequency f_i is
+// Angles: position p rotates pair i of the first rotary_dim dimensions by p · f_i, where the inverse frequency f_i is
 // theta^(-2i / rotary_dim), changed by the scaling. Sources: Su et al., "RoFormer" (arXiv:2104.09864); Peng et al.,
 // "YaRN" (arXiv:2309.00071). Defaults, order of operations and float32 roundings are those of Hugging Face
 // transformers 5 (modeling_rope_utils), so that tables agree to the last bits.
@@ -51,8 +51,8 @@ struct RopeFrequencies {
   float attention_scaling = 1.0f;  ///< factor of cos and sin
 };
 
-/// What YaRN scales queries and keys by where the context grows by `factor` (its paper's equation 22, whose weight of
-/// the logarithm is mscale / 10).
+/// YaRN's scale of queries and keys for a context extended by `factor` (its paper's equation 22, with mscale / 10 as
+/// the weight of the logarithm).
 double yarn_mscale(double factor, double mscale);
 
 /// Frequencies for sequences of up to `run_length` tokens. Only kDynamic depends on it: up to max_position_embeddings

@@ -1,4 +1,4 @@
-// random_fill: random numbers for weights, made where the weights are.
+// random_fill: random numbers for weights, drawn on the weights' device.
 #pragma once
 
 #include <cstdint>
@@ -13,9 +13,8 @@ enum class Distribution {
 };
 
 /// dst[i] = scale · number i of the PhiloxSequence of `key` (core/philox.h), rounded once to the dtype of dst:
-/// normal(), or 2 · uniform() − 1. dst is float32 or bfloat16, of any size. An element depends on the key and on its
-/// index only; of a normal, CPU and GPU differ by what their float64 logarithm and cosine do, before rounding to
-/// float32.
+/// normal(), or 2 · uniform() − 1. dst is float32 or bfloat16, of any size. An element depends only on the key and its
+/// index; normal numbers of CPU and GPU differ by their float64 logarithm and cosine, before rounding to float32.
 struct RandomFillArgs {
   Tensor dst;
   Distribution distribution = Distribution::kNormal;

@@ -1,4 +1,4 @@
-// The weight of a norm as its kernels read it: of either dtype, whatever the activations are.
+// The weight of a norm as its kernels read it: of either dtype, independent of the activations'.
 #pragma once
 
 #include "kernels/cuda/rows/vectors_cuda.h"
@@ -6,7 +6,7 @@
 
 namespace hone::cuda {
 
-/// The dtype is a branch that all threads take alike: kernels need not be compiled for each pair of dtypes.
+/// The dtype is a uniform branch, so kernels need not be compiled for each pair of dtypes.
 struct NormWeight {
   const void* values = nullptr;
   bool bf16 = false;
@@ -17,13 +17,13 @@ struct NormWeight {
       : values(w.data), bf16(w.dtype == DType::kBF16), from_one(weighting == NormWeighting::kFromOne) {}
 
 #ifdef __CUDACC__
-  /// What rows are multiplied by.
+  /// The factor of a row's elements.
   __device__ float at(int64_t i) const {
     const float w =
         bf16 ? to_float(static_cast<const __nv_bfloat16*>(values)[i]) : static_cast<const float*>(values)[i];
     return from_one ? 1.0f + w : w;
   }
-  /// The normalised element n as it is multiplied.
+  /// The normalised element n, rounded if the weighting rounds it.
   template <class T>
   __device__ float factor(float n) const {
     return from_one ? n : rounded<T>(n);

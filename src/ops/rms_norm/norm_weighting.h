@@ -5,7 +5,7 @@ namespace hone {
 
 enum class NormWeighting {
   kPlain,    ///< round(w · round(n)): Llama, Mixtral, Qwen3
-  kFromOne,  ///< round((1 + w) · n): Qwen3-Next and Qwen3.5, whose w counts from one
+  kFromOne,  ///< round((1 + w) · n): Qwen3-Next and Qwen3.5
 };
 
 }  // namespace hone

@@ -30,7 +30,7 @@ void rms_norm(const Context& context, const RmsNormArgs& args);
 /// dx in x's dtype, dw float32 [H]; either may be unwanted. dw sums rows in chunks of fixed size: deterministic, and
 /// independent of the number of threads.
 struct RmsNormGradArgs {
-  Tensor x;  ///< what was normalised (sum, if there was a delta)
+  Tensor x;  ///< the normalised tensor (sum, if there was a delta)
   Tensor w;
   Tensor dy;
   GradDest dx, dw;
@@ -50,7 +50,7 @@ struct SumAndNorm {
 
 /// Records sum = x + scale · delta and y = rms_norm(sum) in one pass over memory. For recomputation these are two
 /// nodes, "add" and "rms_norm", so that y can be computed again from a kept sum. Backward: the gradient of sum (its own
-/// and what comes through the norm) goes to x and, times scale, to delta.
+/// and the norm's) goes to x and, times scale, to delta.
 SumAndNorm add_rms_norm(Tape& tape, Var x, Var delta, Weight& w, float eps,
                         NormWeighting weighting = NormWeighting::kPlain, float scale = 1.0f);
 

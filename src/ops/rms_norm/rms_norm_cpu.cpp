@@ -11,7 +11,7 @@ namespace {
 /// Rows whose gradients of w one task adds up, whatever the number of threads.
 constexpr int64_t kRowsPerChunk = 64;
 
-/// Elements [begin, begin + n) of what rows are multiplied by.
+/// Elements [begin, begin + n) of the factor of rows.
 const float* load_weight(const RowMath& math, const Tensor& w, NormWeighting weighting, int64_t begin, float* buffer,
                          int64_t n) {
   const float* values = load_block(math, w, begin, buffer, n);

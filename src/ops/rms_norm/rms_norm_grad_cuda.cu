@@ -23,7 +23,7 @@ struct GradRows {
 };
 
 /// The sums of two values over the block. Calls alternate between the halves of `partial`, so that one barrier is
-/// enough: what a call overwrites was read before the barrier of the call in between.
+/// enough: values that a call overwrites were read before the barrier of the call in between.
 template <int kThreads>
 __device__ float2 sum_pair(float a, float b, float2 (&partial)[2][kThreads / 32], int half) {
   a = warp_sum(a);

@@ -5,11 +5,11 @@
 //   c[n, e]      = logits[n, e] with softmax; s[n, e] + selection_bias[e] with sigmoid
 //   ids[n, :]    = the top_k largest c, largest first; of equal ones the lowest expert first
 //   weights      = s at ids, divided by (their sum + 1e-20) if normalised; times scale; rounded once to the dtype of x
-//   p[n, e]      = s with softmax; s / (Σ_e s + 1e-20) with sigmoid: what statistics and the auxiliary loss measure
+//   p[n, e]      = s with softmax; s / (Σ_e s + 1e-20) with sigmoid: for statistics and the auxiliary loss
 //
-// With softmax the largest logits are the largest s, without what rounding in exp would make of near ties. With groups
-// a token first keeps its kept_groups best groups, of equal ones the lowest first; c of all other experts then counts
-// as 0, which with softmax is below every s (their logits count as -infinity).
+// With softmax the largest logits are the largest s, without near ties that rounding in exp would create. With groups a
+// token first keeps its kept_groups best groups, of equal ones the lowest first; c of all other experts then counts as
+// 0, which with softmax is below every s (their logits count as -infinity).
 //
 // Normalised softmax is also the softmax over the chosen logits alone.
 //

@@ -45,7 +45,7 @@ float log_sum_exp(const RowMath& math, const float* logits, int64_t n) {
   return largest + std::log(math.exp_sums(logits, largest, n).sum);
 }
 
-/// What is measured of a token.
+/// The measurements of a token.
 struct TokenMeasures {
   float entropy = 0;  ///< of p, nats
   float z = 0;        ///< (log Σ exp(logits))²
@@ -60,7 +60,7 @@ TokenMeasures softmax_row(const RowMath& math, float* p, int64_t n) {
   return {log_sum - sums.weighted / sums.sum, (largest + log_sum) * (largest + log_sum)};
 }
 
-/// 1 / (Σ s + epsilon): what makes a distribution of sigmoids.
+/// 1 / (Σ s + epsilon), which normalises sigmoids to a distribution.
 float inverse_of_sum(const float* s, int64_t n) {
   float sum = 0.0f;
   for (int64_t e = 0; e < n; ++e) sum += s[e];
@@ -75,7 +75,7 @@ float distribution_row(const RowMath& math, float* s, int64_t n) {
   return entropy;
 }
 
-/// The k largest values, by insertion into a sorted list: an equal value goes behind those of lower index. With NaN
+/// The k largest values, by insertion into a sorted list: an equal value goes after those of lower index. With NaN
 /// the choice is arbitrary but still k different indices.
 void top_k_row(const float* values, int64_t n, int32_t* ids, int64_t k) {
   int64_t found = 0;

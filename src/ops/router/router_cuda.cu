@@ -82,7 +82,7 @@ __device__ uint32_t kept_groups(const float (&c)[kPerLane], const RouterRule& ru
   return kept;
 }
 
-/// c of all experts; of groups that are not kept what stands for 0.
+/// c of all experts; the equivalent of 0 for groups that are not kept.
 template <class T, int kPerLane>
 __device__ void form_choice(const LogitRow<kPerLane>& row, const ChoiceRows<T>& a, float (&c)[kPerLane]) {
   const bool softmax = a.rule.scores == RouterScores::kSoftmax;

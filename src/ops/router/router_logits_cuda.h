@@ -1,4 +1,4 @@
-// The router's product with its weight, which forward and backward compute alike.
+// The router's product with its weight, for forward and backward.
 #pragma once
 
 #include "kernels/cuda/matmul/matmul_cuda.h"

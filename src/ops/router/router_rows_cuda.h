@@ -1,4 +1,4 @@
-// What the kernels of the router share: a token's logits in the registers of a warp, and their scores.
+// Shared by the kernels of the router: a token's logits in the registers of a warp, and their scores.
 #pragma once
 
 #include <math_constants.h>

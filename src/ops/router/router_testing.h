@@ -1,4 +1,4 @@
-// What the tests of the router share: launchers without a tape, and its formulas in float64.
+// Shared by the tests of the router: launchers without a tape, and its formulas in float64.
 #pragma once
 
 #include <algorithm>
@@ -84,7 +84,7 @@ inline Values router_z(const Values& x, const Values& w, const Values& bias, con
   return z;
 }
 
-/// [T, E] the distribution p of scores: what is measured.
+/// [T, E] the distribution p of scores, which is measured.
 inline Values router_distribution(Values scores, const RouterSizes& s) {
   for (int64_t n = 0; n < s.tokens; ++n) {
     double* row = scores.data() + n * s.experts;

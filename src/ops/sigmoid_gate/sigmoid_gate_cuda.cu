@@ -21,7 +21,7 @@ struct GateTensors {
 
 __device__ inline float sigmoid(float x) { return 1.0f / (1.0f + expf(-x)); }
 
-/// values, or values + what is there.
+/// values, or values + the old value.
 template <int kSize, class T>
 __device__ inline void store_gradient(T* to, float (&values)[kSize], bool accumulate) {
   if (accumulate) {

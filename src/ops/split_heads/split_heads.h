@@ -1,5 +1,5 @@
-// split_heads: takes apart the columns of a projection that holds several things for each head side by side, such as a
-// query and its gate.
+// split_heads: splits the columns of a projection that holds several parts of each head side by side, such as a query
+// and its gate.
 #pragma once
 
 #include <array>
@@ -16,8 +16,8 @@ struct HeadPart {
   int output = 0;
 };
 
-/// The columns of x [T, heads · W] are `heads` runs of W = Σ width, each made of the parts in order. Output o
-/// [T, heads · Σ width of its parts] holds its parts one after another, of each part all heads side by side:
+/// The columns of x [T, heads · W] are `heads` runs of W = Σ width, each made of the parts in order. Output o [T, heads
+/// · Σ width of its parts] holds its parts one after another, each with all heads side by side:
 ///   x   head 0: [q | gate]  head 1: [q | gate]        y_0   [q of head 0 | q of head 1]      y_1   [gate | gate]
 inline constexpr int kMaxHeadParts = 4;
 
@@ -28,7 +28,7 @@ struct HeadParts {
   int64_t width() const;  ///< W
   int outputs() const;    ///< 1 + the largest output
   int64_t output_width(int output) const;
-  /// Where part p begins in its output.
+  /// First column of part p in its output.
   int64_t begin_in_output(size_t part) const;
 };
 

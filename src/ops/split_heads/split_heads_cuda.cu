@@ -7,7 +7,7 @@ namespace {
 
 constexpr int kThreads = 256;
 
-/// Where the columns of x go; widths in units of what a thread moves.
+/// The destinations of the columns of x; widths in units that a thread moves.
 template <class T>
 struct Columns {
   T* x;

@@ -23,7 +23,7 @@ struct SwigluTensors {
   float dgate_beta = 0, dup_beta = 0;
   int64_t columns = 0, pitch = 0;  ///< pitch 0: gate and up lie as y does
 
-  /// Where the group of kWidth elements stands in gate and up, in groups.
+  /// Index of the group of kWidth elements in gate and up, in groups.
   template <int kWidth>
   __device__ int64_t place_of(int64_t group) const {
     if (pitch == 0) return group;
@@ -55,7 +55,7 @@ __global__ void __launch_bounds__(kThreads) swiglu_kernel(SwigluTensors<T> t, in
   reinterpret_cast<G*>(t.y)[index] = y;
 }
 
-/// values + beta · what is there.
+/// values + beta · the old value.
 template <class T, int kWidth>
 __device__ inline void store(T* to, int64_t index, const float (&values)[kWidth], float beta) {
   using G = Group<T, kWidth>;

@@ -1,3 +1,5 @@
+// The choices of amx_blocks.h: which operand of a product is the left one, and whether it is packed, by the costs
+// measured there.
 #include "kernels/cpu/gemm/amx_blocks.h"
 
 #include <utility>

@@ -23,7 +23,7 @@ constexpr int64_t kSerialCost = 20000;
 /// Some 8 microseconds: long against a task's overhead, short against an imbalance.
 constexpr int64_t kLeastTaskCost = 20000;
 constexpr int64_t kTasksPerThread = 6;
-/// Of one block, if k is split.
+/// Tasks per thread of one block, if k is split.
 constexpr int64_t kSplitTasksPerThread = 2;
 /// Blocks in memory at one time: one is multiplied, the next packed, and one between them, so that no thread waits.
 constexpr int64_t kSlots = 3;

@@ -33,7 +33,7 @@ class Matrix {
     if (gather_rows) row_index_ = indices(rows, random);
     if (gather_cols) col_index_ = indices(cols, random);
     const int64_t stored_rows = gather_rows ? rows + 5 : rows, stored_cols = gather_cols ? cols + 5 : cols;
-    constexpr int64_t kPadding = 3;  // a leading dimension that is no multiple of anything
+    constexpr int64_t kPadding = 3;  // a leading dimension that is not a multiple of anything
     view_.dtype = dtype;
     view_.row_stride = layout == Layout::kRowMajor ? stored_cols + kPadding : layout == Layout::kColumnMajor ? 1 : 2;
     view_.col_stride = layout == Layout::kRowMajor ? 1 : (stored_rows + kPadding) * view_.row_stride;

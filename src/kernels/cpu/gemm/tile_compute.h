@@ -28,7 +28,7 @@ class TileComputer {
   static constexpr int kFewRows = PanelRows / 2 < 4 ? PanelRows / 2 : 4;
 
   /// B panels that are packed together when the columns of B are neighbours in memory: reading 2 KiB of a row at a time
-  /// rather than one panel's cache line is worth the trip of the panels through the level-2 cache.
+  /// rather than one panel's cache line outweighs the panels' way through the level-2 cache.
   static constexpr int64_t kPanelsTogether = kPanelsBSize / kGemmDepth / kPanelCols;
 
   /// Whether micro-kernels prefetch what is packed next. With narrower vectors the hardware prefetchers keep up: there

@@ -55,7 +55,7 @@ class Int8Format {
 
   Int8Format(const TileTask& task, const Memory& workspace) : t_(task), memory_(workspace), weight_(task, 1) {}
 
-  /// Of the task's rows, in the block that k begins.
+  /// Scales of the task's rows in the block that begins at k.
   float* row_scales(const Span& k) const { return memory_.row_scales + k.begin / kBlockDepth * kMaxTaskRows; }
 
   void pack_rows(const Span& chunk) const {

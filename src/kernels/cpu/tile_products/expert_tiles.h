@@ -13,7 +13,7 @@
 //
 // W may be int8 (int8_weights.h). A's rows are then rounded to int8, too, a scale for each row and block of
 // kInt8BlockDepth, as W's are for each row; the products of a block are exact integers, which are scaled and added to
-// float32 sums. The adapters' part is of A as it is.
+// float32 sums. The adapters' part uses the unrounded A.
 //
 // Sixteen virtual CPUs of an H100 host, 2026-11-22, `hone bench ops --device cpu`, 32 experts of 1,024 x 512: 3.5 to
 // 5.3 TFLOP/s in bfloat16, of 14.4 that AMX reaches in registers. A layer with LoRA, forward and backward, 2,048

@@ -29,7 +29,7 @@ struct TileFactor {
   int64_t columns() const { return weight.payload.shape[columns_first ? 1 : 2]; }
   int64_t depth() const { return weight.payload.shape[columns_first ? 2 : 1]; }
   amx::Operand operand(int64_t e) const;
-  /// Of each adapter, the factor that joins its ranks with the columns of C, or with k.
+  /// The factors of all adapters that join their ranks with the columns of C, or with k.
   std::vector<amx::LowRankFactor> low_rank(int64_t e, bool joins_columns) const;
 };
 

@@ -1,3 +1,5 @@
+// The activation of experts and its gradient as passes over rows, for any GPU: memory-bound, 16 bytes a thread at a
+// time if rows are aligned. Tensor-core tiers do the same in their epilogues.
 #include "kernels/cuda/grouped_gemm/gated_rows_cuda.h"
 
 #include "core/cuda_launch.h"

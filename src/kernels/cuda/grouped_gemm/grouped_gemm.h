@@ -57,7 +57,7 @@ struct GroupedDswigluArgs {
 void grouped_dswiglu(const Context& context, const GroupedDswigluArgs& args);
 
 /// The weight gradient of each group: dw[e, m, n] = Σ_{r of e} a[a(r), m] · b[b(r), n] + beta · dw[e, m, n], summed in
-/// float32. A group without rows gets zeros (beta 0) or keeps what it has (beta 1). Fixed order of rows.
+/// float32. A group without rows gets zeros (beta 0) or keeps its values (beta 1). Fixed order of rows.
 struct GroupedWgradArgs {
   RowGroups groups;
   Tensor a;            ///< [·, M]

@@ -49,7 +49,7 @@ class GroupedMatrix {
   Tensor tensor_;
 };
 
-/// A sum and what an error bound needs: the sum of magnitudes.
+/// A sum, and the sum of magnitudes for its error bound.
 struct GroupedSum {
   double value = 0, magnitude = 0;
   void add(double a, double b) {

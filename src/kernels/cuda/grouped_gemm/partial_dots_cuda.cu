@@ -1,3 +1,5 @@
+// Joins the partial sums that tiles of columns have left per row, in rising order, so that results have the same bits
+// in every run.
 #include "kernels/cuda/grouped_gemm/partial_dots_cuda.h"
 
 #include "core/cuda_launch.h"

@@ -1,4 +1,4 @@
-// The products of low_rank by cuBLAS, with dropout in a pass of its own: for float32, for shapes that the tensor-core
+// The products of low_rank by cuBLAS, with dropout in a separate pass: for float32, for shapes that the tensor-core
 // kernels do not take, and as their oracle.
 #include "kernels/cuda/low_rank/low_rank_cuda.h"
 

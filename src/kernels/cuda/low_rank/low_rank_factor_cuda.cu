@@ -1,3 +1,5 @@
+// The gradient of a thin factor: a sum over all rows. Bound by reading the wide matrix once; CTAs sum parts of the
+// rows, which partial_sums_cuda.cu adds in order.
 #include <algorithm>
 
 #include "kernels/cuda/low_rank/low_rank_cuda.h"

@@ -37,8 +37,8 @@ struct LowRankShape {
   int rank = 0;
 };
 
-/// True if the tensor-core kernels take the product. With dropout they beat cuBLAS, which would need passes of its own
-/// to drop features.
+/// True if the tensor-core kernels take the product. With dropout they beat cuBLAS, which needs extra passes to drop
+/// features.
 inline bool low_rank_kernels_fit(const Context& context, const Tensor& wide, int64_t rank, int64_t most_ranks) {
   return kernel_tiers(context).low_rank == Tier::kSm80 && wide.dtype == DType::kBF16 && wide.shape[1] % 8 == 0 &&
          wide.shape[1] <= INT32_MAX / 2 && wide.numel() > 0 && rank <= most_ranks && rank > 0;

@@ -1,3 +1,4 @@
+// Wide to thin, x Aᵀ: bound by reading the wide matrix once, 16 bytes a thread, straight into MMA fragments.
 #include "kernels/cuda/low_rank/low_rank_cuda.h"
 #include "kernels/cuda/low_rank/low_rank_kernels_cuda.h"
 

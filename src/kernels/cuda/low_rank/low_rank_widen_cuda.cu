@@ -1,3 +1,4 @@
+// Thin to wide, y += (x Aᵀ) Bᵀ: bound by reading and writing the wide matrix once.
 #include "kernels/cuda/low_rank/low_rank_cuda.h"
 #include "kernels/cuda/low_rank/low_rank_kernels_cuda.h"
 

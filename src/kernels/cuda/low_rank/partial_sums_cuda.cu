@@ -1,3 +1,4 @@
+// Adds partial sums, or the rows of a matrix, in a fixed order. Memory-bound.
 #include "kernels/cuda/low_rank/partial_sums_cuda.h"
 
 #include "core/cuda_launch.h"

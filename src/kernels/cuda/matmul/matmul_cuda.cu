@@ -1,3 +1,8 @@
+// Dense products by cuBLASLt: plans kept by shape, a workspace of fixed size, and a rule instead of a measurement for
+// the algorithm.
+//
+// One H200, 2026-11-21, `hone bench ops`, 16,384 tokens, of 810 TFLOP/s in a square product: 2048 to 4096 783 (97 %),
+// both gradients 757, the gradient of the input alone 712; 2048 to 512 562. Raw: bench/results/h200-ops.json.
 #include "kernels/cuda/matmul/matmul_cuda.h"
 
 #include <cublasLt.h>

@@ -1,3 +1,5 @@
+// Forward of one block on AMX: scores of 32 rows by up to 256 keys, an online softmax in AVX-512, and the product with
+// v. Speed: attention.h.
 #include "ops/attention/amx/attention.h"
 #include "ops/attention/amx/scores.h"
 

@@ -1,3 +1,6 @@
+// Backward of attention on AMX: all operands are packed once, then one launch runs pairs of blocks in the order of
+// their distance from the diagonal; a pair waits for the two before it. A fork and join for each distance would be the
+// alternative.
 #include <atomic>
 #include <numbers>
 

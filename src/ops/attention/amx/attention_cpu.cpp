@@ -1,3 +1,5 @@
+// Forward of attention on AMX: k and v are packed once for all blocks of queries and all heads of a group, then tasks
+// run per block and key-value head.
 #include "ops/attention/amx/attention_cpu.h"
 
 #include <cmath>

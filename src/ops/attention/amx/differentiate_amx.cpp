@@ -1,3 +1,5 @@
+// Backward of one pair of blocks on AMX: scores and dP by tiles, P and dS in AVX-512, packed as pairs for the products
+// of dq, dk and dv. Speed: attention.h.
 #include "kernels/cpu/gemm/avx512_vector.h"
 #include "ops/attention/amx/attention.h"
 #include "ops/attention/amx/scores.h"

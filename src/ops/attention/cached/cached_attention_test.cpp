@@ -44,7 +44,7 @@ Tensor to_device(std::vector<Buffer>& memory, const std::vector<int32_t>& values
   return tensor;
 }
 
-/// Memory whose every byte is 0xff: a floating-point value in it that nobody has written is NaN.
+/// Memory whose every byte is 0xff: a floating-point value in it that was not written is NaN.
 Tensor unwritten(std::vector<Buffer>& memory, Shape shape, DType dtype) {
   memory.emplace_back(test_device(), std::max<size_t>(static_cast<size_t>(shape.numel()) * size_of(dtype), 1));
   const Tensor tensor = memory.back().tensor(shape, dtype);
@@ -110,7 +110,7 @@ class Generation {
     cache_.lengths = to_device(buffers_, std::vector<int32_t>(static_cast<size_t>(sequences), 0));
   }
 
-  /// Adds counts[n] tokens to each sequence n; returns the output row of each token, all sequences in turn.
+  /// Adds counts[n] tokens to each sequence n; returns the output row of each token, sequence after sequence.
   std::vector<Values> add(const std::vector<int32_t>& counts) {
     std::vector<Buffer> inputs;
     std::vector<int32_t> offsets{0};

@@ -1,3 +1,5 @@
+// The forward pass of attention in float32 FMA, for any GPU and dtype: the oracle of the tensor-core kernels, and the
+// kernel of float32 runs.
 #include "ops/attention/general/attention_cuda.h"
 
 namespace hone::cuda {

@@ -1,4 +1,4 @@
-// The elementwise part of attention that is compiled once per instruction set: what happens to a block of scores
+// The elementwise part of attention that is compiled once per instruction set: the operations on a block of scores
 // between the matrix products.
 #pragma once
 

@@ -36,7 +36,7 @@ class ActivationBlock {
     compute(gate, load_block(math_, h, at + intermediate, linear_buffer_, n), n);
   }
 
-  /// Of SwiGLU without glu_slope: ActivationGrad::swiglu_columns() forms its gradient.
+  /// SwiGLU has no glu_slope: ActivationGrad::swiglu_columns() computes its gradient.
   void compute(const float* gate, const float* up, int64_t n) {
     linear = up;
     if (function_.kind == ExpertActivation::Kind::kSwiglu) return math_.silu(gate, glu, n);

@@ -14,8 +14,8 @@ void activate_columns(const RowMath& math, const ExpertActivation& function, flo
 
 /// With w = the router weight of row r's choice and dact f32 [R, I] = d out / d act without w:
 ///   d weights[choice] = <dact[r], act[r]> + <dout[token], bias_e>       dh[r] = w · dact[r] through f
-///   weighted_act[r] = w · act[r]                what products with dout need to give gradients of weights
-/// Each only where wanted (weighted_act: where defined); dact may be undefined if neither gradient is wanted.
+///   weighted_act[r] = w · act[r]                the operand of the weight gradients' products with dout
+/// Each only if wanted (weighted_act: if defined); dact may be undefined if neither gradient is wanted.
 struct ActivationGradArgs {
   ExpertRows rows;
   Tensor h;        ///< [R, 2I]
@@ -29,7 +29,7 @@ struct ActivationGradArgs {
 };
 void activation_grad(ThreadPool& pool, const ActivationGradArgs& args);
 
-/// activation_grad() in parts, by whoever has dact.
+/// activation_grad() in parts, for callers that have dact.
 class ActivationGrad {
  public:
   explicit ActivationGrad(const ActivationGradArgs& args)

@@ -1,5 +1,5 @@
-// Products of rows with the experts' base weights alone, on a CPU: those of tiles where they fit (tile_products_cpu.h);
-// else of weights where they lie, or, of 8 bits, dequantised for some experts at a time.
+// Products of rows with the experts' base weights alone, on a CPU: by the engine of tile_products_cpu.h if that fits,
+// else with weights in place or, for 8 bits, dequantised for some experts at a time.
 //
 // Dequantised weights are float32, scale · q rounded once.
 #pragma once
@@ -12,20 +12,19 @@ namespace hone::cpu {
 
 class BaseExperts {
  public:
-  /// Where weights of 8 bits [E, N, K] are to be dequantised takes scratch for some experts (64 MiB, or one), never for
+  /// If weights of 8 bits [E, N, K] must be dequantised, takes scratch for some experts (64 MiB, or one), never for
   /// more than can have rows.
   BaseExperts(ArenaScope& scratch, const WeightView& weight, int64_t rows, DType activations);
 
   /// c[rows of e] = a[rows of e] · W_e for every expert: [R, N] x [N, K] -> float32 [R, K].
   void product(ThreadPool& pool, const ExpertRows& rows, const RowMatrix& a, const Tensor& c) const;
-  /// c[rows of e] = a[rows of e] · W_eᵀ + beta · c for every expert: [R, K] x [K, N] -> [R, N]. Of weights
-  /// that are dense or dequantised: where tiles fit, tile_gate_up() and tile_down() do more in one pass.
+  /// c[rows of e] = a[rows of e] · W_eᵀ + beta · c for every expert: [R, K] x [K, N] -> [R, N]. For dense or
+  /// dequantised weights: if tiles fit, tile_gate_up() and tile_down() do more in one pass.
   void transposed_product(ThreadPool& pool, const ExpertRows& rows, const RowMatrix& a, const RowMatrix& c,
                           float beta) const;
 
  private:
-  /// multiply(experts, w) for one list of experts after the other, until all with rows have had their turn; w(i) is the
-  /// weight of experts[i].
+  /// Calls multiply(experts, w) for lists of experts until all with rows are done; w(i) is the weight of experts[i].
   template <class Multiply>
   void for_experts(ThreadPool& pool, const ExpertRows& rows, Multiply multiply) const;
   void dequantize(ThreadPool& pool, std::span<const int64_t> experts) const;

@@ -52,7 +52,7 @@ class ExpertLora {
   bool may_round_;
 };
 
-/// Some adapter drops features, so that `wide` is needed.
+/// Whether some adapter drops features, so that `wide` is needed.
 bool any_dropout(const std::vector<ExpertAdapterView>& adapters);
 
 /// The columns of xa or v [R, J] that belong to adapter i.

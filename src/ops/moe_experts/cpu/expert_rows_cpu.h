@@ -1,4 +1,4 @@
-// How launched CPU work of moe_experts walks the rows of experts: as one product for each expert, or row by row.
+// Loops of moe_experts over the rows of experts, inside launched CPU work: one product per expert, or row by row.
 #pragma once
 
 #include <algorithm>
@@ -46,7 +46,7 @@ struct AllExperts {
 
 inline AllExperts all_experts(const ExpertRows& rows) { return {static_cast<size_t>(rows.offsets.numel() - 1)}; }
 
-/// What a product of rows does with its sums, and whether float32 operands may be rounded to bfloat16.
+/// Options of a product of rows: scaling of its result, and whether float32 operands may be rounded to bfloat16.
 struct ProductScale {
   float alpha = 1.0f, beta = 0.0f;
   bool may_round = false;
@@ -81,7 +81,7 @@ void rows_product(ThreadPool& pool, const ExpertRows& rows, const RowMatrix& a, 
 }
 
 /// dst[e] [m, n] = alpha · a[rows of e, :m]ᵀ · b[rows of e, :n] + beta · dst[e]: the gradient of a stacked weight.
-/// Experts without rows get zeros (beta 0) or keep what they have.
+/// Experts without rows get zeros (beta 0) or keep their values.
 inline void weight_product(ThreadPool& pool, const ExpertRows& rows, const RowMatrix& a, const RowMatrix& b,
                            const GradDest& dest, float alpha = 1.0f, bool may_round = false) {
   expert_products(pool, rows, all_experts(rows), [&](ExpertSlice s, size_t) {
@@ -114,7 +114,7 @@ void for_each_expert_row(ThreadPool& pool, const ExpertRows& rows, Body body) {
   });
 }
 
-/// y[r] = bias[e] for every row r of expert e, y [R, n] float32 or bfloat16: what a product then adds to.
+/// y[r] = bias[e] for every row r of expert e, y [R, n] float32 or bfloat16: a product then adds to it.
 void fill_bias(ThreadPool& pool, const ExpertRows& rows, const Tensor& bias, const Tensor& y);
 
 /// dbias[e] = Σ of w_r · dy[r] over the rows of e, in their order, float32, + beta · dbias[e]; w_r the router weight of

@@ -1,6 +1,5 @@
-// The products of the experts' rows on AMX, each one pass over tasks of all
-// experts: the base product, the adapters' part, and what follows from a row of
-// sums (expert_tiles.h).
+// The products of the experts' rows on AMX, each one pass over tasks of all experts: the base product, the adapters'
+// part, and the epilogue of a row (expert_tiles.h).
 #pragma once
 
 #include "kernels/cpu/tile_products/tile_product.h"
@@ -17,19 +16,17 @@ void tile_gate_up(ThreadPool& pool, const MoeGateUpArgs& args, const TileLowRank
 /// y bf16 [R, H] = activation W_downᵀ + bias.
 void tile_down(ThreadPool& pool, const MoeDownArgs& args, const TileLowRank& xa, const Tensor& y);
 
-/// What activation_grad() forms from dact = dout[token] W_down + s · v A, which
-/// is not stored, but for the router's weights: `dots` f32 [R, dot_parts(I)],
-/// where they are trained, are parts of <dact, act>. Forms v f32 [R, J] = dout
-/// B. Without dropout.
+/// The results of activation_grad() from dact = dout[token] W_down + s · v A, which is not stored. Gradients of the
+/// router's weights come as `dots` f32 [R, dot_parts(I)], parts of <dact, act>, if they are trained. Computes v f32 [R,
+/// J] = dout B. Without dropout.
 void tile_activation_grad(ThreadPool& pool, const MoeDownGradArgs& args, const ActivationGradArgs& activation,
                           const Tensor& v, const Tensor& dots);
 int64_t dot_parts(int64_t intermediate);
 
-/// dx_rows bf16 [R, H] = dh W_gate_up + s · v A. Forms v f32 [R, J] = dh B.
-/// Without dropout.
+/// dx_rows bf16 [R, H] = dh W_gate_up + s · v A. Computes v f32 [R, J] = dh B. Without dropout.
 void tile_input_grad(ThreadPool& pool, const MoeGateUpGradArgs& args, const Tensor& v, const Tensor& dx_rows);
 
-/// c float32 [R, K] = a W, of a weight [E, N, K] alone: what dropout of adapters leaves to others is added to it.
+/// c float32 [R, K] = a W, of a weight [E, N, K] alone; with dropout, the adapters' part is added to it elsewhere.
 void tile_product(ThreadPool& pool, const ExpertRows& rows, const RowMatrix& a, const WeightView& weight,
                   const Tensor& c);
 

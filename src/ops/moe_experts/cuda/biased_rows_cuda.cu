@@ -1,3 +1,5 @@
+// Biases and other activations than SwiGLU, row by row: memory-bound passes beside the products, each with one order of
+// its sums.
 #include "core/cuda_launch.h"
 #include "ops/moe_experts/cuda/biased_rows_cuda.h"
 
@@ -80,7 +82,7 @@ struct ActivationGrad {
   int64_t rows, intermediate, hidden;
 };
 
-/// A warp for each row, so that the sums have one order.
+/// A warp per row, so that the sums have one order.
 template <class T>
 __global__ void __launch_bounds__(kThreads) biased_activation_grad_kernel(ActivationGrad<T> g) {
   const int64_t row = int64_t{blockIdx.x} * kWarps + threadIdx.x / 32, lane = threadIdx.x % 32;
@@ -124,8 +126,8 @@ struct BiasGrad {
   float beta;
 };
 
-/// kGradColumns columns of one expert: kGradLanes threads for each take its rows in turn, and their sums are added in
-/// order.
+/// kGradColumns columns of one expert: kGradLanes threads per column take every kGradLanes-th row, and their sums are
+/// added in order.
 template <class T>
 __global__ void __launch_bounds__(kThreads) bias_grad_kernel(BiasGrad<T> g) {
   __shared__ float partial[kGradLanes][kGradColumns];

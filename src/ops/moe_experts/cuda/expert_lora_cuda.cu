@@ -1,3 +1,5 @@
+// Chooses and calls the products of expert adapters: the tensor-core kernels of rank_products_cuda.h if ranks and rows
+// fit, else grouped products with masked rows in scratch.
 #include "ops/moe_experts/cuda/expert_lora_cuda.h"
 
 #include <algorithm>
@@ -126,7 +128,7 @@ void ExpertLora::project(const ExpertInput& input, const Tensor& xa) const {
   }
 }
 
-/// Each adapter has a mask and so an input of its own; of its product with all of A only its columns count.
+/// Each adapter has its own mask and so its own input; only its columns of the product with all of A count.
 void ExpertLora::project_masked(const ExpertInput& input, const Tensor& factor, const Tensor& xa) const {
   ArenaScope scratch(context_.scratch());
   const Tensor rows = masked(scratch, input);

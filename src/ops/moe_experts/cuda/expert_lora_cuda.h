@@ -39,9 +39,9 @@ class ExpertLora {
   /// [R, J]; this and the factors below are undefined without adapters.
   Tensor take_rank_rows(ArenaScope& scratch) const;
 
-  /// A [E, J, in], or with ranks last [E, in, J]: the second factor of da += v A.
+  /// A [E, J, in], or with ranks last [E, in, J]: the second operand of da += v A.
   Tensor a(ArenaScope& scratch, Ranks ranks) const;
-  /// s' B [E, J, out], or with ranks last [E, out, J]: the second factor of y += xa (s' B)ᵀ.
+  /// s' B [E, J, out], or with ranks last [E, out, J]: the second operand of y += xa (s' B)ᵀ.
   Tensor b(ArenaScope& scratch, Ranks ranks) const;
 
   void project(const ExpertInput& input, const Tensor& xa) const;

@@ -1,3 +1,5 @@
+// Draws dropout masks of expert adapters: as bits for the tensor-core kernels, or applied to rows. Backward draws them
+// again instead of keeping them.
 #include "ops/moe_experts/cuda/expert_masks_cuda.h"
 
 #include "core/cuda_launch.h"
@@ -10,7 +12,7 @@ namespace {
 constexpr int kThreads = 256;
 constexpr int kGroup = 4;  // features that one draw of random numbers serves
 
-/// What the mask of one adapter depends on, beside the expert and the row.
+/// The inputs of one adapter's mask, besides the expert and the row.
 struct Mask {
   const StepScalars* scalars;
   const int64_t* sample_ids;
@@ -125,7 +127,7 @@ struct MaskedSum {
   int64_t columns, n;  // J, features
 };
 
-/// A block adds to 32 rows of one expert × 256 features; a thread to 8 rows × 4 features.
+/// A CTA adds to 32 rows of one expert × 256 features; a thread to 8 rows × 4 features.
 template <class T>
 __global__ void __launch_bounds__(kThreads) add_masked_kernel(MaskedSum<T> s) {
   __shared__ alignas(16) float a[kMaskedRanks][kMaskedColumns];

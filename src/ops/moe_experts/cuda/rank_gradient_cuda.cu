@@ -1,3 +1,5 @@
+// dA and dB of expert adapters: a sum over an expert's rows with 3 stages of 64 rows in shared memory. Bound by reading
+// the wide rows once.
 #include <cuda_pipeline.h>
 
 #include "kernels/cuda/grouped_gemm/grouped_tiles_cuda.h"
@@ -146,7 +148,7 @@ class RankGradientBlock {
           mask(stage, slice, k, b, kept);
 #pragma unroll
           for (int tile = 0; tile < kTiles; ++tile) {
-            // Of a tile, ranks 0 … 7 and 8 … 15 may be of different adapters.
+            // Ranks 0 … 7 and 8 … 15 of a tile may belong to different adapters.
             const bool low = has_unit(slice, 2 * tile), high = has_unit(slice, 2 * tile + 1);
             const uint32_t a[4] = {low ? thin[tile][0] : 0, high ? thin[tile][1] : 0, low ? thin[tile][2] : 0,
                                    high ? thin[tile][3] : 0};

@@ -1,3 +1,4 @@
+// x Aᵀ and dy B of expert adapters. Bound by reading the wide rows once.
 #include <cuda_pipeline.h>
 
 #include "kernels/cuda/grouped_gemm/grouped_tiles_cuda.h"

@@ -1,3 +1,4 @@
+// Adds the adapters' part to rows of experts. Bound by reading and writing the wide rows once.
 #include "kernels/cuda/grouped_gemm/grouped_tiles_cuda.h"
 #include "kernels/cuda/low_rank/low_rank_cuda.h"
 #include "kernels/cuda/low_rank/low_rank_kernels_cuda.h"

@@ -1,3 +1,5 @@
+// Copies between stacks of adapters' matrices, vectorised along rows or transposed through shared memory. Small beside
+// the products.
 #include "ops/moe_experts/cuda/slice_copy_cuda.h"
 
 #include "core/cuda_launch.h"
@@ -17,7 +19,7 @@ __global__ void __launch_bounds__(kThreads) copy_kernel(SliceCopy copy, const S*
   struct alignas(sizeof(D) * kWidth) To {
     D values[kWidth];
   };
-  // 32 bits: divisions of 64 would take longer than the copy.
+  // 32 bits: 64-bit divisions would take longer than the copy.
   const unsigned at = blockIdx.x * kThreads + threadIdx.x, groups = static_cast<unsigned>(copy.columns) / kWidth;
   if (at >= static_cast<unsigned>(copy.rows) * groups) return;
   const int64_t e = blockIdx.y, x = at / groups, y = at % groups * kWidth;
@@ -35,7 +37,7 @@ __global__ void __launch_bounds__(kThreads) copy_kernel(SliceCopy copy, const S*
 
 constexpr int kSide = 32;
 
-/// Where rows of src are neighbours: a tile of 32 x 32 turns in shared memory.
+/// If rows of src are neighbours: transposes tiles of 32 x 32 in shared memory.
 template <class S, class D>
 __global__ void __launch_bounds__(kThreads) transpose_kernel(SliceCopy copy, const S* src, D* dst) {
   __shared__ float tile[kSide][kSide + 1];
