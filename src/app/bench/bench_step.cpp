@@ -27,6 +27,7 @@
 #include "train/engine.h"
 #include "train/memory_fit.h"
 #include "train/memory_rows.h"
+#include "train/planned_run.h"
 #include "train/profile_report.h"
 #include "train/recompute.h"
 #include "train/run_options.h"
@@ -53,34 +54,37 @@ Mode mode_of(const BenchStepOptions& options) {
   return {options.mode != "full", options.mode == "lora-all"};
 }
 
-TrainingFormats formats_of(const BenchStepOptions& options) {
+/// The run whose step is measured. `sparse`: a model with experts.
+RunConfig config_of(const BenchStepOptions& options, bool sparse, int ranks) {
   RunConfig config;
+  config.model.dtype = options.dtype;
+  config.model.expert_weight_dtype = options.expert_weight_dtype;
   config.model.grad_dtype = options.grad_dtype;
   config.model.master_dtype = options.master_dtype;
   config.model.opt_m_dtype = options.opt_m_dtype;
   config.model.opt_v_dtype = options.opt_v_dtype;
-  return training_formats(config);
-}
-
-TrainableOptions trainable_of(const BenchStepOptions& options, bool sparse) {
+  config.model.router_aux_loss_coef = 0;
+  config.schedule.gradient_accumulation_steps = options.micro_batches;
+  config.optim.optimizer_in_backward = options.optimizer_in_backward;
+  if (options.optimizer_in_backward) config.optim.max_grad_norm = 0;
+  config.machine.cuda_graphs = options.cuda_graphs;
+  config.machine.cpu_offload = options.cpu_offload;
+  config.machine.ranks = ranks;
+  if (ranks > 1) config.machine.zero_stage = std::to_string(options.zero_stage);
   const Mode mode = mode_of(options);
-  TrainableOptions trainable;
-  trainable.formats = formats_of(options);
-  trainable.optimizer_in_backward = options.optimizer_in_backward;
-  if (!mode.lora) return trainable;
-  trainable.train_base = trainable.train_router = false;
-  LoraOptions lora;
-  lora.target_modules = {mode.experts && !sparse ? "all-linear" : "attention"};
+  if (!mode.lora) return config;
+  config.model.finetuning_type = "lora";
+  config.model.freeze_router = true;
+  config.lora.target_modules = {mode.experts && !sparse ? "all-linear" : "attention"};
   if (mode.experts && sparse && options.expert_lora == "shared") {
-    lora.target_parameters = {"experts.gate_up_proj", "experts.down_proj"};
+    config.lora.target_parameters = {"experts.gate_up_proj", "experts.down_proj"};
   } else if (mode.experts && sparse && options.expert_lora == "split") {
-    lora.target_modules.push_back("all-experts");
+    config.lora.target_modules.push_back("all-experts");
   } else if (mode.experts && sparse) {
     throw UserError(fmt::format("'{}' is not a way to adapt experts", options.expert_lora), "--expert-lora",
                     "use shared or split");
   }
-  trainable.lora = lora;
-  return trainable;
+  return config;
 }
 
 /// Documents of random tokens, packed into one micro-batch; another for each step and rank.
@@ -106,38 +110,26 @@ class BenchTraining {
  public:
   BenchTraining(const BenchStepOptions& options, const TrainerRanks& ranks, bool together)
       : options_(options),
-        config_(bench_model(options.model, options.layers)),
         pool_(rank_threads(options.threads, ranks.cores_shared_by)),
         stream_(choose_rank_device(options.device, ranks.local_rank, ranks.local_size, ranks.size), pool_),
-        decoder_(read_decoder_config(config_), store_, placement_, dtype_named(options.dtype)) {
-    check_sizes();
-    hold_experts();
-    memory_before = used_memory(device());
-    if (together) communicator_ = ranks.connect(stream_);
-    TrainableOptions trainable = trainable_of(options, decoder_.config().num_moe_layers() > 0);
-    if (together) trainable.ranks = {ranks.rank, ranks.size, static_cast<ZeroStage>(options.zero_stage)};
-    trainable.ranks.offload = offload_of(options.cpu_offload);
-    set_trainable(store_, trainable);
-    EngineOptions engine_options;
-    engine_options.capacity = {.max_tokens = options.batch * options.seq,
-                               .max_documents = options.batch,
-                               .max_supervised = options.batch * options.seq,
-                               .max_seqlen = options.seq};
-    engine_options.cuda_graphs = graph_use_of(options.cuda_graphs);
-    engine_options.accumulates = options.micro_batches > 1;
-    engine_options.offload_activations = offloads_activations(options.cpu_offload);
-    engine_options.ranks = communicator_.get();
-    if (options.optimizer_in_backward) engine_options.optimizer.max_grad_norm = 0;
-    decoder_.prepare(stream_, options.seq);
-    engine_ = std::make_unique<Engine>(decoder_, store_, stream_, engine_options);
+        described_(describe(options, together ? ranks : TrainerRanks{})),
+        memory_before_(used_memory(device())),
+        communicator_(together ? ranks.connect(stream_) : nullptr) {
+    const int64_t tokens = options.batch * options.seq;
+    EngineOptions engine = engine_options(described_, {tokens, options.batch, tokens, options.seq});
+    engine.ranks = communicator_.get();
+    described_.model->decoder().prepare(stream_, options.seq);
+    engine_ = std::make_unique<Engine>(described_.model->decoder(), described_.model->store(), stream_, engine);
     choose_recomputation();
     allocate();
   }
 
   Device device() const { return stream_.device(); }
-  const DecoderConfig& config() const { return decoder_.config(); }
-  double forward_flops(const ForwardWork& work) const { return decoder_.flops(work); }
-  const ParameterStore& store() const { return store_; }
+  const DescribedModel& described() const { return described_; }
+  const DecoderConfig& config() const { return described_.model->decoder().config(); }
+  double forward_flops(const ForwardWork& work) const { return described_.model->decoder().flops(work); }
+  const ParameterStore& store() const { return described_.model->store(); }
+  uint64_t memory_before() const { return memory_before_; }
   Stream& stream() { return stream_; }
   /// Of ranks that train together.
   Control& control() { return communicator_->control(); }
@@ -167,7 +159,6 @@ class BenchTraining {
 
   MemoryPlan plan;
   std::string recompute;
-  uint64_t memory_before = 0;
   StepResult result;
 
  private:
@@ -180,33 +171,42 @@ class BenchTraining {
     return data;
   }
 
-  void check_sizes() const {
+  DescribedModel describe(const BenchStepOptions& options, const TrainerRanks& ranks) const {
+    auto model = std::make_unique<LoadedModel>(bench_model(options.model, options.layers), std::filesystem::path(),
+                                               dtype_named(options.dtype));
+    check_sizes(model->decoder().config());
+    hold_experts(model->store());
+    RunConfig config = config_of(options, model->decoder().config().num_moe_layers() > 0, ranks.size);
+    TrainableOptions trainable = trainable_options(config);
+    trainable.ranks.rank = ranks.rank;
+    model->set_trainable(trainable);
+    return describe_model(std::move(config), std::move(model));
+  }
+
+  void check_sizes(const DecoderConfig& config) const {
     if (options_.seq < 2 || options_.batch < 1 || options_.steps < 1 || options_.warmup < 0) {
       throw UserError("a step needs documents of two tokens or more, and there must be one",
                       "--seq, --batch, --steps, --warmup");
     }
-    const int64_t choices = std::max<int64_t>(1, config().moe.num_experts_per_tok);
+    const int64_t choices = std::max<int64_t>(1, config.moe.num_experts_per_tok);
     if (options_.seq > std::numeric_limits<int32_t>::max() / options_.batch / choices) {
       throw UserError("these are more tokens than a micro-batch can be", "--seq, --batch", "lower one of them");
     }
   }
 
-  void hold_experts() {
+  void hold_experts(ParameterStore& store) const {
     constexpr const char* kOption = "--expert-weight-dtype";
     const WeightFormat& experts = parse_expert_format(options_.expert_weight_dtype, kOption);
     check_expert_format(experts, device(), kOption);
-    if (!experts.dense()) hold_experts_in(store_, experts, kOption);
+    if (!experts.dense()) hold_experts_in(store, experts, kOption);
   }
 
   void choose_recomputation() {
-    store_.allocate_dry();
+    described_.model->store().allocate_dry();
     const std::vector<std::string> levels =
         options_.recompute == "auto" ? recompute_levels() : std::vector<std::string>{options_.recompute};
     const MemoryLimit limit = memory_limit(stream_);
-    const FittingLevel choice = choose_level(levels, limit, [&](const RecomputePolicy& policy) {
-      engine_->set_recompute(policy);
-      return engine_->plan();
-    });
+    const FittingLevel choice = choose_level(levels, limit, *engine_);
     recompute = choice.level;
     plan = choice.plan;
     if (choice.fits) return;
@@ -216,26 +216,25 @@ class BenchTraining {
   }
 
   void allocate() {
-    store_.allocate(device());
+    ParameterStore& store = described_.model->store();
+    store.allocate(device());
     {
       Arena scratch(device(), "initialise");
       scratch.reserve(0);
       const Context context(stream_, scratch);
-      initialise_weights(context, store_, config().initializer_range, options_.seed);
-      initialise_lora(context, store_, options_.seed);
+      initialise_weights(context, store, config().initializer_range, options_.seed);
+      initialise_lora(context, store, options_.seed);
       stream_.synchronize();
     }
-    if (options_.mode != "full") order_frozen_weights(store_, pool_);
+    if (options_.mode != "full") order_frozen_weights(store, pool_);
     engine_->reserve();
   }
 
   const BenchStepOptions& options_;
-  HfConfig config_;
   ThreadPool pool_;
   Stream stream_;
-  ParameterStore store_;
-  Placement placement_;
-  Decoder decoder_;
+  DescribedModel described_;
+  uint64_t memory_before_;
   std::unique_ptr<Communicator> communicator_;  // null for one rank
   std::optional<StepData> next_;
   std::unique_ptr<Engine> engine_;  // last: its queued work uses the members above
@@ -285,7 +284,7 @@ Json memory_json(const BenchTraining& training, uint64_t used) {
           {"plan", training.plan.total()},
           {"host", training.plan.host()},
           {"used", used},
-          {"used_before", training.memory_before}};
+          {"used_before", training.memory_before()}};
 }
 
 Json results_of(const BenchStepOptions& options, const BenchTraining& training, const Times& times, const Times& host) {
@@ -338,7 +337,7 @@ std::string heading(const Json& r) {
       r["seq"].get<int64_t>(), r["device_name"].get<std::string>(), r["recompute"].get<std::string>());
 }
 
-std::string tables(const Json& r, const BenchStepOptions& options, const BenchTraining& training, bool color) {
+std::string tables(const Json& r, const BenchTraining& training, bool color) {
   Table speed({{"step"}, {"", Align::kRight}});
   const bool ranks = r.contains("ranks");
   speed.add_row({ranks ? "tokens a second and rank" : "tokens a second",
@@ -361,13 +360,8 @@ std::string tables(const Json& r, const BenchStepOptions& options, const BenchTr
   }
   speed.add_row({"model TFLOP/s", fmt::format("{:.4g}", r["model_tflops"].get<double>())});
   speed.add_row({"loss", fmt::format("{:.4f}", r["loss"].get<double>())});
-  const RunPrecision precision{.weights = dtype_named(options.dtype),
-                               .experts = &parse_expert_format(options.expert_weight_dtype, "--expert-weight-dtype"),
-                               .formats = formats_of(options),
-                               .layers_share_gradients = options.optimizer_in_backward,
-                               .stage = static_cast<ZeroStage>(options.zero_stage),
-                               .ranks = ranks ? r["ranks"].get<int64_t>() : 1};
-  const std::vector<MemoryRow> rows = memory_rows(training.plan, precision, "recompute " + training.recompute);
+  const std::vector<MemoryRow> rows =
+      memory_rows(training.plan, precision_of(training.described().config), "recompute " + training.recompute);
   return speed.to_string(color) + "\n" + memory_table(rows, 0, color) +
          fmt::format("  in use: {}\n", human_bytes(r["memory"]["used"].get<double>()));
 }
@@ -465,7 +459,7 @@ int run_bench_step(const BenchStepOptions& options, const TrainerRanks& ranks) {
     results["collectives"] = profile_json(summary)["collectives"];
   }
   const bool color = Terminal::of(1).color;
-  if (options.json != "-") print_text(heading(results) + tables(results, options, training, color));
+  if (options.json != "-") print_text(heading(results) + tables(results, training, color));
   if (!options.profile.empty()) {
     results["profile"] = profile_json(summary);
     TraceFile(options.profile).add(profile);

@@ -24,6 +24,7 @@
 #include "report/terminal.h"
 #include "session/device_facts.h"
 #include "train/memory_fit.h"
+#include "train/planned_run.h"
 #include "train/recompute.h"
 #include "train/run_options.h"
 
@@ -314,10 +315,10 @@ Json json_of(const Variant& variant, const Target& target) {
 MemoryPlan plan_memory(const RunConfig& config, const RecomputePolicy& recompute, Stream& stream) {
   check_expert_format(expert_format_of(config), stream.device(), "device");
   optimizer_options(config).require(stream.device(), "optim");
-  const auto planned =
-      planned_model(find_model(config.model.model_name_or_path), dtype_of(config), expert_format_of(config));
-  LoadedModel& model = *planned;
-  model.set_trainable(trainable_options(config));
+  auto planned = planned_model(find_model(config.model.model_name_or_path), dtype_of(config), expert_format_of(config));
+  planned->set_trainable(trainable_options(config));
+  const DescribedModel described = describe_model(config, std::move(planned));
+  LoadedModel& model = *described.model;
   model.store().allocate_dry(stream.device());
   const DecoderConfig& decoder = model.decoder().config();
   const int64_t batch = config.schedule.per_device_train_batch_size, length = config.data.max_length.value();
@@ -327,17 +328,9 @@ MemoryPlan plan_memory(const RunConfig& config, const RecomputePolicy& recompute
                     "per_device_train_batch_size, max_length",
                     "accumulate gradients instead: gradient_accumulation_steps");
   }
-  EngineOptions options;
-  options.capacity = {.max_tokens = batch * length,
-                      .max_documents = config.data.packing ? batch * length / kShortDocument + 1 : batch,
-                      .max_supervised = batch * length,
-                      .max_seqlen = length};
+  const int64_t documents = config.data.packing ? batch * length / kShortDocument + 1 : batch;
+  EngineOptions options = engine_options(described, {batch * length, documents, batch * length, length});
   options.recompute = recompute;
-  options.optimizer = optimizer_options(config);
-  options.accumulates = config.schedule.gradient_accumulation_steps > 1;
-  options.offload_activations = offloads_activations(config.machine.cpu_offload);
-  options.router_aux_loss_coef = aux_loss_coefficient(config, decoder);
-  options.methods = training_methods(config, decoder);
   model.decoder().prepare(stream, length);
   return Engine(model.decoder(), model.store(), stream, options).plan();
 }
@@ -348,7 +341,7 @@ int run_estimate(const EstimateOptions& options) {
   const auto planned = planned_model(source, dtype_of(config), expert_format_of(config));
   LoadedModel& model = *planned;
   const DecoderConfig& decoder = model.decoder().config();
-  if (!config.data.max_length) config.data.max_length = std::min<int64_t>(decoder.rope.max_position_embeddings, 4096);
+  if (!config.data.max_length) config.data.max_length = default_max_length(decoder);
   Target target(device_to_plan_for(config.machine.device), options.memory);
   const std::vector<Variant> variants = variants_of(config, decoder.num_moe_layers() > 0, target.stream);
   const Variant chosen = configured(config, target);
