@@ -17,7 +17,7 @@ namespace {
 
 using Kind = ConfigNode::Kind;
 
-ConfigNode scalar(const ConfigNode& place, std::string text) {
+ConfigNode quoted(const ConfigNode& place, std::string text) {
   ConfigNode node;
   node.kind = Kind::kScalar;
   node.text = std::move(text);
@@ -50,13 +50,13 @@ std::vector<ConfigMember> user_defined(const ConfigNode& type, Translation& resu
   ConfigNode columns = mapping(type), prompt = mapping(type);
   for (const char* ours : {"instruction", "input", "output", "system"}) {
     const std::string column = text_of(type, (std::string("field_") + ours).c_str(), ours);
-    if (column != ours) columns.members.emplace_back(ours, scalar(type, column));
+    if (column != ours) columns.members.emplace_back(ours, quoted(type, column));
   }
-  prompt.members.emplace_back("format", scalar(type, text_of(type, "format", "{instruction} {input} ")));
-  prompt.members.emplace_back("no_input_format", scalar(type, text_of(type, "no_input_format", "{instruction} ")));
+  prompt.members.emplace_back("format", quoted(type, text_of(type, "format", "{instruction} {input} ")));
+  prompt.members.emplace_back("no_input_format", quoted(type, text_of(type, "no_input_format", "{instruction} ")));
   for (const char* name : {"system_format", "system_prompt"}) {
     const std::string text = text_of(type, name, "");
-    if (!text.empty()) prompt.members.emplace_back(name, scalar(type, text));
+    if (!text.empty()) prompt.members.emplace_back(name, quoted(type, text));
   }
   for (const auto& [name, value] : type.members) {
     const bool known = name.starts_with("field_") || name == "format" || name == "no_input_format" ||
@@ -66,7 +66,7 @@ std::vector<ConfigMember> user_defined(const ConfigNode& type, Translation& resu
                                 "no key of a prompt that is known here"});
     }
   }
-  std::vector<ConfigMember> members = {{"type", scalar(type, "alpaca")}, {"prompt_template", std::move(prompt)}};
+  std::vector<ConfigMember> members = {{"type", quoted(type, "alpaca")}, {"prompt_template", std::move(prompt)}};
   if (!columns.members.empty()) members.emplace_back("column_mapping", std::move(columns));
   return members;
 }
@@ -77,13 +77,13 @@ std::vector<ConfigMember> members_of_type(const ConfigNode& type, Translation& r
   if (type.kind == Kind::kMapping) return user_defined(type, result);
   if (type.kind != Kind::kScalar) return {};
   for (const auto& [name, prompt] : kPrompts) {
-    if (type.text == name) return {{"type", scalar(type, "alpaca")}, {"prompt_template", scalar(type, prompt)}};
+    if (type.text == name) return {{"type", quoted(type, "alpaca")}, {"prompt_template", quoted(type, prompt)}};
   }
-  if (type.text == "chat_template.default") return {{"type", scalar(type, "messages")}};
+  if (type.text == "chat_template.default") return {{"type", quoted(type, "messages")}};
   if (type.text == "pretrain") {
     result.look.push_back({"datasets: type: pretrain", type.where,
                            "texts need not run on from one to the next: they do not see each other here"});
-    return {{"type", scalar(type, "text")}};
+    return {{"type", quoted(type, "text")}};
   }
   return {};
 }
@@ -99,7 +99,7 @@ void add_thinking(const ConfigNode& item, ConfigNode& entry, Translation& result
     return;
   }
   ConfigNode columns = mapping(item);
-  columns.members.emplace_back(key, scalar(item, field));
+  columns.members.emplace_back(key, quoted(item, field));
   entry.members.emplace_back("column_mapping", std::move(columns));
 }
 
