@@ -19,7 +19,7 @@ struct LatentHeadsNode : Node {
   LatentHeadSizes sizes;
 
   std::string_view kind() const override { return "latent_heads"; }
-  // With the projection before it: its keys and values together are as large as its operand.
+  // Its operand is not kept either: the projection that made it runs again, too.
   RecomputeLevel recomputed_from() const override { return RecomputeLevel::kNorms; }
 
   void forward(Tape& tape) override {
