@@ -151,7 +151,7 @@ HostTensors gradients_of(const fs::path& directory, int threads, bool checkpoint
   Replay replay(directory / "model", stream, {batch.tokens(), batch.documents(), batch.tokens(), batch.max_seqlen}, {});
   const auto engine = replay.make_engine(replay.config().moe.router_aux_loss_coef);
   if (checkpointing) {
-    engine->set_recompute({.everything = true, .kinds = {}});
+    engine->set_recompute({RecomputeLevel::kEverything});
     engine->reserve();
   }
   engine->accumulate(data, 0);

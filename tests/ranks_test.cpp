@@ -128,7 +128,7 @@ Outcome train(const Job& job, Communicator* ranks, ZeroStage stage) {
                  .optimizer = optimizer});
   const auto engine = replay.make_engine(job.aux_coefficient, optimizer);
   if (job.recompute) {
-    engine->set_recompute({.everything = true, .kinds = {}});
+    engine->set_recompute({RecomputeLevel::kEverything});
     engine->reserve();
   }
   Outcome outcome;
