@@ -121,7 +121,7 @@ TEST(Lora, ExclusionsTakeFusedExpertsOutWhole) {
     EXPECT_FALSE(shapes.contains(kLayer + "mlp.experts.gate_up_proj.lora_A")) << excluded.front();
   }
   options.exclude_modules = {"w1"};
-  EXPECT_THAT(testing::user_error([&] { lora_shapes(options); }), HasSubstr("which has one adapter"));
+  EXPECT_THAT(testing::user_error([&] { lora_shapes(options); }), HasSubstr("it has a single adapter"));
   options.exclude_modules = {"experts.1.w2"};
   EXPECT_THAT(testing::user_error([&] { lora_shapes(options); }),
               HasSubstr("the excluded module 'experts.1.w2' matches 1 of the 3 experts"));
