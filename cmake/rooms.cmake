@@ -108,7 +108,7 @@ function(hone_room name)
     target_link_libraries(hone_${name}_test PRIVATE hone_${name} GTest::gtest_main GTest::gmock)
     hone_use_precompiled(test hone_${name}_test)
     # Only where tests read fixtures: objects that know no path are shared by the compiler cache of several checkouts.
-    if(name MATCHES "^(text|data|optim|infer|train|app|weights)$")
+    if(name MATCHES "^(text|data|optim|infer|train|app|weights|formats)$")
       target_compile_definitions(hone_${name}_test PRIVATE HONE_SOURCE_DIR="${CMAKE_SOURCE_DIR}")
     endif()
     add_test(NAME ${name} COMMAND hone_${name}_test)

@@ -222,8 +222,9 @@ TEST(Estimate, CountsBytesByGroupFromHeaders) {
   const Json longer = estimate({model, "--method", "full", "max_length=128"})["configured"];
   EXPECT_GT(longer["activations"].get<int64_t>(), full["activations"].get<int64_t>());
   const Json variants = estimate({model, "max_length=128"})["variants"];
-  ASSERT_EQ(variants.size(), 4u);
+  ASSERT_EQ(variants.size(), 6u);
   EXPECT_LT(variants[1]["activations"].get<int64_t>(), variants[0]["activations"].get<int64_t>()) << "checkpointing";
+  EXPECT_LT(variants[5]["weights"].get<int64_t>(), variants[3]["weights"].get<int64_t>()) << "packed";
 }
 
 TEST(Estimate, SaysWhatDoesNotFitAndWhatWould) {
@@ -413,7 +414,7 @@ TEST_F(Errors, AnUnknownKeyIsNamedWithItsNeighbour) {
 }
 
 TEST_F(Errors, AKeyOfALaterVersionIsNotIgnored) {
-  EXPECT_TRUE(fails(train({"load_in_4bit=true"}), 2, {"load_in_4bit", "known, not in this version"}));
+  EXPECT_TRUE(fails(train({"fp8=true"}), 2, {"fp8", "known, not in this version"}));
 }
 
 TEST_F(Errors, AModelThatIsNowhereNamesTheDownload) {

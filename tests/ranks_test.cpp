@@ -20,10 +20,12 @@
 #include "dist/thread_ranks.h"
 #include "optim/momentum_rule.h"
 #include "optim/muon_rule.h"
+#include "params/frozen_weights.h"
 #include "session/device_facts.h"
 #include "test_communicators.h"
 #include "train/shared_state_reader.h"
 #include "train/training_state.h"
+#include "weights/tensor_pieces.h"
 
 namespace hone {
 namespace {
@@ -52,6 +54,8 @@ struct Job {
   fs::path save_to = {};  ///< the training state, after the last step
   fs::path resume_from = {};
   int64_t least_bucket_bytes = 0;
+  std::string base = "dtype";  ///< base_weight_dtype
+  bool unpacked = false;       ///< the base is dense, of the values that `base` would have
   Offload offload = {};
   bool offload_activations = false;
   bool recompute = false;  ///< everything
@@ -97,6 +101,24 @@ void save(const fs::path& to, ParameterStore& store, Stream& stream, Communicato
 
 Device device_under_test() { return choose_device(test_run().device); }
 
+/// Gives dense frozen weights the values that those of the checkpoint have in a packed format.
+void round_base(ParameterStore& store, const fs::path& checkpoint, const PackedFormat& format) {
+  ThreadPool pool(1);
+  LoadedModel exact(checkpoint, DType::kF32);
+  exact.load({}, pool, 0);
+  for (Parameter& p : store.all()) {
+    if (p.trainable() || !is_base_weight(p) || !format.fits(p.stack())) continue;
+    const PackedLayout layout = format.layout(p.matrix().rows, p.matrix().columns);
+    std::vector<float> values = host_values<float>(exact.store().find(p.name())->value());
+    std::vector<std::byte> chunk(static_cast<size_t>(layout.bytes));
+    for (size_t at = 0; at < values.size(); at += static_cast<size_t>(layout.elements())) {
+      format.pack(layout, values.data() + at, chunk.data());
+      unpack(layout, chunk.data(), 0, layout.elements(), values.data() + at);
+    }
+    write_values(p, 0, values.data(), p.shape().numel());
+  }
+}
+
 Outcome train(const Job& job, Communicator* ranks, ZeroStage stage) {
   std::optional<HostedCommunicator> hosted;
   if (ranks != nullptr && on_gpu()) ranks = &hosted.emplace(*ranks);
@@ -122,10 +144,12 @@ Outcome train(const Job& job, Communicator* ranks, ZeroStage stage) {
                  .stage = stage,
                  .least_bucket_bytes = job.least_bucket_bytes,
                  .formats = job.formats,
+                 .base = job.unpacked ? "dtype" : job.base,
                  .offload = job.offload,
                  .offload_activations = job.offload_activations,
                  .optimizer_in_backward = job.optimizer_in_backward,
                  .optimizer = optimizer});
+  if (job.unpacked) round_base(replay.store(), directory / "model", *parse_base_format(job.base, "base"));
   const auto engine = replay.make_engine(job.aux_coefficient, optimizer);
   if (job.recompute) {
     engine->set_recompute({RecomputeLevel::kEverything});
@@ -584,6 +608,57 @@ TEST(Offload, KeepsEveryBitOfSharedWeights) {
   // Frozen weights that every rank has whole are offloaded, too.
   const auto apart = [](const Job& job) { return train_by(2, job, ZeroStage::kState); };
   expect_offload_changes_nothing({.adapter = "lora_attention_init", .steps = steps}, apart);
+}
+
+const std::array kBases = {"nf4", "int8", "int4", "fp8", "mxfp4"};
+
+TEST(PackedBase, TrainsAdaptersAsTheDenseBaseOfItsValues) {
+  for (const char* model : {"qwen3_moe", "deepseek_v3", "gpt_oss"}) {
+    for (const char* base : kBases) {
+      for (const DType dtype : {DType::kF32, DType::kBF16}) {
+        SCOPED_TRACE(std::string(model) + " " + base + " " + std::string(name_of(dtype)));
+        Job job{.model = model, .adapter = "lora_attention_init", .dtype = dtype, .steps = steps_of(model, {2, 3})};
+        job.base = base;
+        const Outcome packed = train(job, nullptr, ZeroStage::kNone);
+        job.unpacked = true;
+        expect_same_bits(packed, train(job, nullptr, ZeroStage::kNone));
+      }
+    }
+  }
+}
+
+TEST(PackedBase, KeepsEveryBitWhereverItsCodesAre) {
+  for (const char* base : kBases) {
+    SCOPED_TRACE(base);
+    Job job{.adapter = "lora_experts_init", .steps = steps_of("qwen3_moe", {3, 2}), .base = base};
+    const auto alone = [](const Job& one) { return train(one, nullptr, ZeroStage::kNone); };
+    expect_offload_changes_nothing(job, alone);
+    job.recompute = true;
+    expect_offload_changes_nothing(job, alone);
+    const Outcome whole = train_by(3, job, ZeroStage::kNone);
+    expect_same_bits(train_by(3, job, ZeroStage::kValues), whole);
+    job.offload.params = true;
+    expect_same_bits(train_by(3, job, ZeroStage::kValues), whole);
+  }
+}
+
+TEST(PackedBase, TakesTheMemoryOfItsCodesAndOfOneLayer) {
+  Json json = HfConfig::read(goldens() / "qwen3_moe/model").json();
+  json["num_hidden_layers"] = 64;
+  const auto bytes = [&](const std::string& base, Offload offload, int ranks) {
+    LoadedModel model(HfConfig(json, "config.json"), goldens() / "qwen3_moe/model", DType::kBF16);
+    TrainableOptions options = TrainableOptions::nothing();
+    hold_base_as(options, base);
+    options.ranks = {.rank = ranks - 1, .ranks = ranks, .stage = ZeroStage::kValues, .offload = offload};
+    options.ranks.least_sharded_elements = 0;
+    model.set_trainable(options);
+    return model.store().bytes(false);
+  };
+  const int64_t dense = bytes("dtype", {}, 1).weights, nf4 = bytes("nf4", {}, 1).weights;
+  EXPECT_LT(nf4, dense * 2 / 5);
+  EXPECT_GT(nf4, dense / 4);
+  EXPECT_LT(bytes("nf4", {.params = true}, 1).weights, nf4 / 2);
+  EXPECT_LT(bytes("nf4", {}, 4).weights, nf4 / 2);
 }
 
 TEST(Offload, TakesWhatItSaysFromTheDevice) {

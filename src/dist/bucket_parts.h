@@ -8,13 +8,17 @@
 
 namespace hone {
 
-inline std::vector<Part> parts_of(const Bucket& bucket) {
+inline std::vector<Part> parts_between(const std::vector<int64_t>& cuts) {
   std::vector<Part> parts;
-  for (int r = 0; r + 1 < static_cast<int>(bucket.cuts.size()); ++r) {
-    const Slice part = bucket.part_of(r);
-    parts.push_back({part.begin, part.count});
-  }
+  for (size_t r = 0; r + 1 < cuts.size(); ++r) parts.push_back({cuts[r], cuts[r + 1] - cuts[r]});
   return parts;
+}
+
+/// In elements.
+inline std::vector<Part> parts_of(const Bucket& bucket) { return parts_between(bucket.cuts); }
+/// Of stored values as they are moved: in elements, or in bytes of chunks.
+inline std::vector<Part> moved_parts_of(const Bucket& bucket) {
+  return parts_between(bucket.packed ? bucket.chunk_cuts : bucket.cuts);
 }
 
 }  // namespace hone

@@ -61,7 +61,7 @@ void WeightRing::bring(const Context& context, const Bucket& bucket) {
   Stream& stream = context.stream();
   Tensor own = bucket.values;
   if (bucket.shards_values()) {
-    const Part part = parts_of(bucket)[static_cast<size_t>(ranks_->rank())];
+    const Part part = moved_parts_of(bucket)[static_cast<size_t>(ranks_->rank())];
     own = {element_at(bucket.values, part.offset), bucket.values.dtype, {part.count}, bucket.values.device};
   }
   if (bucket.in_host) {
@@ -89,7 +89,7 @@ void WeightRing::gather(const Context& context, const Bucket& bucket) {
   {
     const ProfileScope scope(stream, ranks_->cuda_stream(), OpGroup::kCollectives, "all-gather", bucket.name,
                              static_cast<double>(bucket.values.bytes()));
-    ranks_->all_gather(stream, bucket.values, parts_of(bucket));
+    ranks_->all_gather(stream, bucket.values, moved_parts_of(bucket));
   }
   const int64_t call = ranks_->calls();
   bucket.arrivals->expect({.on_stream =

@@ -86,7 +86,7 @@ class Int8Format : public WeightFormat {
   bool read_in_place(WeightProduct product, Device device) const override {
     return product == WeightProduct::kExperts && device.kind == DeviceKind::kCpu;
   }
-  int64_t rows_together() const override { return kInt8PanelRows; }
+  int64_t rows_together(const Shape&) const override { return kInt8PanelRows; }
 
   void fill(const EncodedWeight& to, int64_t row, int64_t count, const float* values) const override {
     const int64_t columns = to.shape[-1];

@@ -25,7 +25,7 @@ class TileFormat : public WeightFormat {
   bool read_in_place(WeightProduct, Device device) const override {
     return device.kind == DeviceKind::kCpu && active_isa() == Isa::kAmx;
   }
-  int64_t rows_together() const override { return kTilePanelRows; }
+  int64_t rows_together(const Shape&) const override { return kTilePanelRows; }
 
   void fill(const EncodedWeight& to, int64_t row, int64_t count, const float* values) const override {
     const int64_t columns = to.shape[-1];

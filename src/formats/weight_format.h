@@ -40,6 +40,8 @@ class WeightFormat {
   virtual std::string_view sizes() const = 0;
   /// True if the payload is the elements themselves, which all ops read; other formats are for frozen weights.
   virtual bool dense() const { return false; }
+  /// True if the weight is unpacked to dense memory for each use (formats/packed_weights.h).
+  virtual bool packed() const { return false; }
   /// Payload (and scales, below) of a weight that would have `dtype` if it were dense.
   virtual FormatTensor payload(const Shape& shape, DType dtype) const = 0;
   virtual std::optional<FormatTensor> scales(const Shape& /*shape*/) const { return std::nullopt; }
@@ -50,7 +52,7 @@ class WeightFormat {
   // on different rows.
 
   /// Rows that are encoded together: fill() begins at a multiple of these, and takes a multiple.
-  virtual int64_t rows_together() const { return 1; }
+  virtual int64_t rows_together(const Shape& /*shape*/) const { return 1; }
   /// Encodes `count` rows from `row` on.
   virtual void fill(const EncodedWeight& to, int64_t row, int64_t count, const float* values) const = 0;
   /// Reads them back, any rows.

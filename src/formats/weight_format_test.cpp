@@ -67,8 +67,8 @@ TEST_P(AnyFormat, PiecesOfRowsMakeTheBytesOfTheWhole) {
   const std::vector<float> values = normal_values();
   const Held whole(format), pieces(format);
   format.fill(whole.weight, 0, kExperts * kRows, values.data());
-  for (int64_t row = 0; row < kExperts * kRows; row += format.rows_together()) {
-    format.fill(pieces.weight, row, format.rows_together(), values.data() + row * kColumns);
+  for (int64_t row = 0; row < kExperts * kRows; row += format.rows_together(kShape)) {
+    format.fill(pieces.weight, row, format.rows_together(kShape), values.data() + row * kColumns);
   }
   EXPECT_EQ(read_all(format, pieces.weight), read_all(format, whole.weight));
   std::vector<float> some(3 * kColumns);

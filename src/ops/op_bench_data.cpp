@@ -72,7 +72,7 @@ Weight& BenchData::int8_weight(Shape shape) {
   const WeightView view{take(shape, DType::kI8), &int8_format(), take({shape[0], shape[1]}, DType::kF32)};
   const Tensor expert = random({shape[1], shape[2]}, DType::kF32, 0.02f);
   stream_.enqueue([=](ThreadPool& pool) {
-    const int64_t together = view.format->rows_together(), panels = shape[1] / together;
+    const int64_t together = view.format->rows_together(shape), panels = shape[1] / together;
     pool.parallel_for(shape[0] * panels, [&](int64_t i, int) {
       view.format->fill({shape, view.payload, view.scales}, i * together, together,
                         expert.as<float>() + i % panels * together * shape[2]);

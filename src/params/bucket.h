@@ -34,17 +34,20 @@ struct Bucket {
   ZeroStage stage = ZeroStage::kNone;
   bool trained = true;   ///< false: frozen parameters, which are in buckets because of their values
   bool in_host = false;  ///< between uses of the group its values are in host memory
+  bool packed = false;   ///< its values are chunks (formats/packed_weights.h)
   std::vector<Parameter*> parameters;
   std::vector<int64_t> offsets;
   int64_t elements = 0;  ///< a multiple of ranks · kAlignment
   /// Begin of each rank's part, and the end of the last: elements / ranks each, but a cut through a matrix whose state
   /// stays whole (TrainingFormats) moves to the nearer end of that matrix.
   std::vector<int64_t> cuts;
+  /// The same in bytes of chunks, if it is packed: a rank's part is whole matrices.
+  std::vector<int64_t> chunk_offsets, chunk_cuts;
   /// Each parameter is used once per micro-batch, so its first gradient is its only one.
   bool one_use = true;
   // From allocation on:
-  /// [elements]. Values that are gathered or copied in, and gradients that are sharded, use a slot that other groups
-  /// use before and after.
+  /// [elements]; values that are packed [bytes of chunks]. Values that are gathered or copied in, and gradients that
+  /// are sharded, use a slot that other groups use before and after.
   Tensor values, gradients;
   /// The elements of such values that this rank keeps: its part if they are sharded, else all.
   Tensor own_values;

@@ -11,10 +11,6 @@ namespace hone {
 
 namespace {
 
-bool of_experts(const Parameter& p) {
-  return p.kind() == ParameterKind::kExpertsGateUp || p.kind() == ParameterKind::kExpertsDown;
-}
-
 /// Whether only `linear` reads it.
 bool is_linear(const Parameter& p) {
   const bool of_layer = p.kind() == ParameterKind::kAttention || p.kind() == ParameterKind::kAttentionGate ||
@@ -32,10 +28,18 @@ void order(ParameterStore& store, ThreadPool& pool, Chosen chosen) {
 
 }  // namespace
 
+bool is_routed_expert(const Parameter& parameter) {
+  return parameter.kind() == ParameterKind::kExpertsGateUp || parameter.kind() == ParameterKind::kExpertsDown;
+}
+
+bool is_base_weight(const Parameter& parameter) {
+  return parameter.layer() >= 0 && (is_routed_expert(parameter) || is_linear(parameter));
+}
+
 void hold_experts_in(ParameterStore& store, const WeightFormat& format, const std::string& key) {
   bool any = false;
   for (Parameter& parameter : store.all()) {
-    if (!of_experts(parameter)) continue;
+    if (!is_routed_expert(parameter)) continue;
     const Shape& shape = parameter.shape();
     if (!format.fits(shape)) {
       throw UserError(fmt::format("each expert of '{}' is {} x {}: {} takes {}", parameter.name(), shape[1], shape[2],
@@ -51,20 +55,20 @@ void hold_experts_in(ParameterStore& store, const WeightFormat& format, const st
 }
 
 bool experts_fit(const ParameterStore& store, const WeightFormat& format) {
-  return std::any_of(store.all().begin(), store.all().end(), of_experts) &&
+  return std::any_of(store.all().begin(), store.all().end(), is_routed_expert) &&
          std::all_of(store.all().begin(), store.all().end(),
-                     [&](const Parameter& p) { return !of_experts(p) || format.fits(p.shape()); });
+                     [&](const Parameter& p) { return !is_routed_expert(p) || format.fits(p.shape()); });
 }
 
-void order_frozen_experts(ParameterStore& store, ThreadPool& pool) { order(store, pool, of_experts); }
+void order_frozen_experts(ParameterStore& store, ThreadPool& pool) { order(store, pool, is_routed_expert); }
 
 void order_frozen_weights(ParameterStore& store, ThreadPool& pool) {
-  order(store, pool, [](const Parameter& p) { return of_experts(p) || is_linear(p); });
+  order(store, pool, [](const Parameter& p) { return is_routed_expert(p) || is_linear(p); });
 }
 
 bool experts_are_dense(const ParameterStore& store) {
   return std::all_of(store.all().begin(), store.all().end(),
-                     [](const Parameter& p) { return !of_experts(p) || p.format().dense(); });
+                     [](const Parameter& p) { return !is_routed_expert(p) || p.format().dense(); });
 }
 
 }  // namespace hone

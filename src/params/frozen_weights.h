@@ -5,6 +5,11 @@
 
 namespace hone {
 
+bool is_routed_expert(const Parameter& parameter);
+/// Whether packed formats are for it (formats/packed_weights.h): a matrix of a layer that `linear` or experts read. The
+/// router, norms, the embedding and the head stay in dtype.
+bool is_base_weight(const Parameter& parameter);
+
 /// Sets the format of all weights of routed experts; before allocation, and before adapters are attached. UserError,
 /// with the config key `key`, if there are none or the format does not fit their sizes.
 void hold_experts_in(ParameterStore& store, const WeightFormat& format, const std::string& key);

@@ -63,8 +63,13 @@ MatrixShape Parameter::matrix() const {
 void Parameter::hold_in(const WeightFormat& format) {
   HONE_ASSERT(format.fits(shape()) && format_->dense() && !stored_.payload.defined(), name());
   format_ = &format;
-  dtype_ = format.payload(shape(), dtype_).dtype;
+  if (!format.packed()) dtype_ = format.payload(shape(), dtype_).dtype;
   trainable_ = false;
+}
+
+PackedLayout Parameter::packed_layout() const {
+  HONE_ASSERT(packed(), name());
+  return static_cast<const PackedFormat&>(*format_).layout(matrix().rows, matrix().columns);
 }
 
 void Parameter::order_as_tiles(ThreadPool& pool) {
@@ -89,6 +94,12 @@ TrainingFormats Parameter::formats() const {
 }
 
 bool Parameter::shards_values() const { return bucket_ != nullptr && bucket_->shards_values(); }
+std::optional<PackedWeight> Parameter::packed_view() const {
+  if (!packed()) return std::nullopt;
+  if (arrivals_) arrivals_->await_on_stream();
+  return PackedWeight{packed_layout(), present_, dtype_};
+}
+
 bool Parameter::brings_values() const { return bucket_ != nullptr && bucket_->brings_values(); }
 
 GradDest Parameter::grad() {

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "formats/packed_weights.h"
 #include "kernels/weight_gradient/weight_gradient.h"
 #include "ops/adamw/adamw.h"
 #include "params/arrival.h"
@@ -124,12 +125,18 @@ class Parameter : public NarrowGradWeight {
   DType dtype() const { return dtype_; }
   /// The format of the value. Values that are not dense are frozen.
   const WeightFormat& format() const { return *format_; }
-  /// Sets a format that fits its shape; dtype() is then that of the payload. Before allocation.
+  /// Sets a format that fits its shape. dtype() is then that of the payload or, if it is packed, of the unpacked
+  /// values. Before allocation.
   void hold_in(const WeightFormat& format);
+  /// Its matrices, [matrices, rows, columns].
+  Shape stack() const { return {shape().numel() / matrix().numel(), matrix().rows, matrix().columns}; }
+  bool packed() const { return format_->packed(); }
+  /// Of each of its matrices, if it is packed.
+  PackedLayout packed_layout() const;
   /// Reorders the dense values of a frozen matrix or stack as tiles (formats/tiled_weights.h), in place.
   void order_as_tiles(ThreadPool& pool);
-  /// The whole value in its format.
-  EncodedWeight encoded() const { return {shape(), value(), stored_.scales}; }
+  /// The whole value in its format; packed weights are packed matrix by matrix.
+  EncodedWeight encoded() const { return {packed() ? stack() : shape(), value(), stored_.scales}; }
   /// Its place in the store.
   uint32_t index() const { return index_; }
   /// The first group in which a model uses it (params/placement.h), for an adapter its weight's; null: not set.
@@ -155,9 +162,11 @@ class Parameter : public NarrowGradWeight {
   /// The value that ops read while its group is acquired (params/placement.h). The stream waits for values that other
   /// ranks are sending.
   WeightView view() const override {
+    HONE_ASSERT(!packed(), name());
     if (arrivals_) arrivals_->await_on_stream();
     return {present_, format_, stored_.scales};
   }
+  std::optional<PackedWeight> packed_view() const override;
   bool wants_grad() const override { return trainable_; }
   GradDest grad() override;
   GradRounding rounding() const override { return {scalars_, uint64_t{index_} << 32 | uses_}; }

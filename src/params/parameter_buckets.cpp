@@ -21,7 +21,7 @@ struct BucketKey {
   int64_t position;  ///< minus the group's index
   DType dtype, gradient;
   ZeroStage stage;
-  bool in_host;
+  bool in_host, packed;
 
   auto operator<=>(const BucketKey&) const = default;
 };
@@ -34,8 +34,9 @@ std::vector<Bucket> merge_small(std::map<BucketKey, Bucket> buckets, int64_t lea
     const auto small =
         std::find_if(merged.begin(), merged.end(), [&, k = key, one_use = bucket.one_use](const auto& m) {
           const auto& [other, earlier] = m;
-          return BucketKey{k.frozen, k.position, other.dtype, other.gradient, other.stage, other.in_host} == k &&
-                 k.stage <= ZeroStage::kState && !k.in_host && earlier.one_use == one_use &&
+          return BucketKey{k.frozen,    k.position,    other.dtype, other.gradient,
+                           other.stage, other.in_host, other.packed} == k &&
+                 k.stage <= ZeroStage::kState && !k.in_host && !k.packed && earlier.one_use == one_use &&
                  earlier.elements * static_cast<int64_t>(size_of(k.gradient)) < least_bytes;
         });
     if (small == merged.end()) {
@@ -60,13 +61,15 @@ bool is_large_in_layer(const Parameter& p, const RankShare& share) {
   return p.group()->layer() >= 0 && p.shape().numel() >= share.least_sharded_elements;
 }
 
+bool can_move(const Parameter& p) { return p.format().dense() || p.packed(); }
+
 /// The stage of a parameter. At most the state of parameters outside the layers, since a head writes its gradient in
 /// forward, and a tied embedding has two uses.
 ZeroStage stage_of(const Parameter& p, const RankShare& share, bool adapters) {
   if (share.ranks == 1) return ZeroStage::kNone;
   const bool large = is_large_in_layer(p, share);
   if (!p.trainable()) {
-    const bool sharded = share.stage == ZeroStage::kValues && large && p.format().dense();
+    const bool sharded = share.stage == ZeroStage::kValues && large && can_move(p);
     return sharded ? ZeroStage::kValues : ZeroStage::kNone;
   }
   if (adapters && p.kind() != ParameterKind::kLora) return ZeroStage::kNone;
@@ -76,16 +79,17 @@ ZeroStage stage_of(const Parameter& p, const RankShare& share, bool adapters) {
 bool is_in_host(const Parameter& p, const RankShare& share) {
   const bool expert = p.kind() == ParameterKind::kExpertsGateUp || p.kind() == ParameterKind::kExpertsDown;
   const bool chosen = share.offload.params ? p.kind() != ParameterKind::kLora : share.offload.experts && expert;
-  return chosen && is_large_in_layer(p, share) && p.format().dense();
+  return chosen && is_large_in_layer(p, share) && can_move(p);
 }
 
-/// The nearest end of the whole-state matrix around element `at` of the bucket; `at` if it cuts none.
+/// The nearest end of the matrix around element `at` of the bucket, if its state or its chunk stays whole; else `at`.
 int64_t nearest_cut(const Bucket& bucket, int64_t at) {
   for (size_t i = 0; i < bucket.parameters.size(); ++i) {
     const Parameter& p = *bucket.parameters[i];
     const int64_t begin = bucket.offsets[i], end = begin + aligned(p.shape().numel(), Bucket::kAlignment);
-    if (at < begin || at >= end || !p.trainable() || !p.formats().whole_matrices) continue;
-    const int64_t unit = std::lcm(p.matrix().numel(), Bucket::kAlignment);
+    const bool whole = p.packed() || (p.trainable() && p.formats().whole_matrices);
+    if (at < begin || at >= end || !whole) continue;
+    const int64_t unit = p.packed() ? p.matrix().numel() : std::lcm(p.matrix().numel(), Bucket::kAlignment);
     const int64_t below = begin + (at - begin) / unit * unit, above = std::min(below + unit, end);
     return at - below <= above - at ? below : above;
   }
@@ -97,6 +101,23 @@ std::vector<int64_t> cuts_of(const Bucket& bucket, int ranks) {
   for (int r = 0; r < ranks; ++r) cuts.push_back(nearest_cut(bucket, bucket.elements / ranks * r));
   cuts.push_back(bucket.elements);
   return cuts;
+}
+
+/// Offsets and cuts of a packed bucket in bytes of chunks.
+void cut_chunks(Bucket& bucket) {
+  int64_t bytes = 0;
+  size_t rank = 0;
+  for (size_t i = 0; i < bucket.parameters.size(); ++i) {
+    const Parameter& p = *bucket.parameters[i];
+    bucket.chunk_offsets.push_back(bytes);
+    const int64_t matrix = p.matrix().numel(), size = p.packed_layout().bytes;
+    const int64_t end = bucket.offsets[i] + p.shape().numel();
+    for (; rank < bucket.cuts.size() && bucket.cuts[rank] < end; ++rank) {
+      bucket.chunk_cuts.push_back(bytes + (bucket.cuts[rank] - bucket.offsets[i]) / matrix * size);
+    }
+    bytes += p.shape().numel() / matrix * size;
+  }
+  bucket.chunk_cuts.resize(bucket.cuts.size(), bytes);
 }
 
 }  // namespace
@@ -132,12 +153,14 @@ void ParameterStore::share_among(const RankShare& share) {
     if (!among_ranks && !in_host) continue;
     const BucketKey key{!p.trainable(), -static_cast<int64_t>(p.group()->index()),
                         p.dtype(),      p.trainable() ? p.formats().gradient : p.dtype(),
-                        stage,          in_host};
+                        stage,          in_host,
+                        p.packed()};
     Bucket& bucket = buckets[key];
     bucket.name = p.group()->name();
     bucket.stage = stage;
     bucket.trained = p.trainable();
     bucket.in_host = in_host;
+    bucket.packed = p.packed();
     bucket.one_use = p.kind() != ParameterKind::kEmbedding;
     bucket.parameters.push_back(&p);
     bucket.offsets.push_back(bucket.elements);
@@ -150,6 +173,7 @@ void ParameterStore::share_among(const RankShare& share) {
     trained_buckets_ += bucket.trained && share.ranks > 1 ? 1 : 0;
     bucket.elements = aligned(bucket.elements, share.ranks * Bucket::kAlignment);
     bucket.cuts = cuts_of(bucket, share.ranks);
+    if (bucket.packed) cut_chunks(bucket);
     for (size_t i = 0; i < bucket.parameters.size(); ++i) {
       Parameter& p = *bucket.parameters[i];
       p.bucket_ = &bucket;

@@ -47,9 +47,17 @@ Need factors_of(const Parameter& p, int dropped_from_the_end) {
 
 bool shards_gradients(const Parameter& p) { return p.bucket() != nullptr && p.bucket()->shards_gradients(); }
 
+/// The offset of element `element` of the i-th parameter in a bucket's tensors: in elements, or in bytes of chunks.
+int64_t position(const Bucket& bucket, size_t i, int64_t element) {
+  if (!bucket.packed) return bucket.offsets[i] + element;
+  const Parameter& p = *bucket.parameters[i];
+  return bucket.chunk_offsets[i] + element / p.matrix().numel() * p.packed_layout().bytes;
+}
+
+/// The stored value in its format, all of it.
 Need whole_value(const Parameter& p) {
   HONE_ASSERT(p.format().dense() || !p.trainable(), p.name());
-  const FormatTensor payload = p.format().payload(p.shape(), p.dtype());
+  const FormatTensor payload = p.format().payload(p.packed() ? p.stack() : p.shape(), p.dtype());
   return Need{{payload.shape, payload.dtype}};
 }
 
@@ -90,7 +98,10 @@ const std::vector<ParameterStore::Part>& ParameterStore::parts() {
       {[](Parameter& p) -> Tensor& { return p.stored_.payload; },
        [](const Parameter& p, bool) {
          if (!p.brings_values()) return Need{};
-         return p.shards_values() ? Need{{{p.own().count}, p.dtype()}} : whole_value(p);
+         if (!p.shards_values()) return whole_value(p);
+         if (!p.packed()) return Need{{{p.own().count}, p.dtype()}};
+         const int64_t bytes = p.packed_layout().bytes;
+         return Need{{{p.own().count / p.matrix().numel(), bytes}, DType::kU8}};
        },
        &ParameterBytes::weights, &Bucket::own_values,
        [](const Parameter& p) { return p.shards_values() ? Room::kOwn : Room::kWhole; }, value_in_host},
@@ -209,16 +220,18 @@ void ParameterStore::place_bucket(const Part& part, const Bucket& bucket, Places
   const DType dtype = first->second;
   const Room room = part.room(front);
   Home home = home_of(part, front);
-  const Slice own = bucket.part_of(front.rank_);
-  const int64_t elements = room == Room::kOwn ? own.count : bucket.elements;
+  const std::vector<int64_t>& cuts = bucket.packed ? bucket.chunk_cuts : bucket.cuts;
+  const auto rank = static_cast<size_t>(front.rank_);
+  const int64_t own_begin = room == Room::kOwn ? cuts[rank] : 0;
+  const int64_t elements = (room == Room::kOwn ? cuts[rank + 1] : cuts.back()) - own_begin;
   size_t& top = places.top(home, front.group());
   home.offset = top;
   places.buckets.push_back({static_cast<size_t>(&bucket - buckets_.data()), home, elements, dtype});
   for (size_t i = 0; i < bucket.parameters.size(); ++i) {
     const Parameter& p = *bucket.parameters[i];
     const bool none = room == Room::kOwn && p.own().count == 0;
-    const int64_t before = room == Room::kOwn ? own.begin - p.own().begin : 0;
-    const int64_t element = none ? 0 : bucket.offsets[i] - before;
+    const int64_t element_of_part = room == Room::kOwn ? p.own().begin : 0;
+    const int64_t element = none ? 0 : position(bucket, i, element_of_part) - own_begin;
     home.offset = top + static_cast<size_t>(element) * size_of(dtype);
     places.list.push_back({&p, home, part.need(p, bucket.trained)->first, dtype});
   }

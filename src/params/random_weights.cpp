@@ -1,10 +1,16 @@
 #include "params/random_weights.h"
 
+#include <algorithm>
 #include <cmath>
+#include <cstring>
+#include <map>
+#include <tuple>
+#include <vector>
 
 #include "core/buffer.h"
 #include "core/philox.h"
 #include "core/thread_pool.h"
+#include "core/transfer.h"
 #include "ops/cast/cast.h"
 #include "ops/random_fill/random_fill.h"
 
@@ -63,7 +69,8 @@ void fill(const Context& context, const Tensor& tensor, InitialValues initial, c
 /// The numbers of each matrix are drawn in float32, from the key of matrix e, then encoded.
 void fill_encoded(const Context& context, const Parameter& parameter, const RandomValues& random) {
   const int64_t rows = parameter.shape()[-2], columns = parameter.shape()[-1];
-  const int64_t matrices = parameter.shape().numel() / (rows * columns), together = parameter.format().rows_together();
+  const int64_t matrices = parameter.shape().numel() / (rows * columns),
+                together = parameter.format().rows_together(parameter.shape());
   const auto buffer = std::make_shared<Buffer>(context.device(), static_cast<size_t>(rows * columns) * sizeof(float));
   const Tensor wide = buffer->tensor({rows, columns}, DType::kF32);
   for (int64_t e = 0; e < matrices; ++e) {
@@ -76,6 +83,54 @@ void fill_encoded(const Context& context, const Parameter& parameter, const Rand
     });
   }
 }
+
+/// Chunks of a few matrices of each shape, which all packed weights of that shape share in turn: their numbers are not
+/// trained, and to draw 235 billion takes a host minutes.
+class RandomChunks {
+ public:
+  void fill(const Context& context, const Parameter& parameter, float standard_deviation) {
+    const Tensor& to = parameter.stored().payload;
+    if (context.dry() || !to.defined() || to.numel() == 0) return;
+    const int64_t matrices = to.shape[0], bytes = to.shape[1], drawn = std::min(kDistinct, matrices);
+    const auto range = [&](int64_t first, int64_t count) {
+      return Tensor{to.data + first * bytes, DType::kU8, {count * bytes}, to.device};
+    };
+    context.stream().synchronize();
+    copy_from_host(range(0, drawn), chunks_of(context.stream().pool(), parameter, standard_deviation).data(),
+                   static_cast<size_t>(drawn * bytes));
+    for (int64_t have = drawn; have < matrices; have *= 2) {
+      const int64_t count = std::min(have, matrices - have);
+      if (to.device.kind == DeviceKind::kCpu) {
+        std::memcpy(range(have, count).data, to.data, static_cast<size_t>(count * bytes));
+      } else {
+        copy(context, range(0, count), range(have, count));
+      }
+    }
+  }
+
+ private:
+  static constexpr int64_t kDistinct = 4;
+
+  const std::vector<std::byte>& chunks_of(ThreadPool& pool, const Parameter& parameter, float standard_deviation) {
+    const PackedLayout layout = parameter.packed_layout();
+    std::vector<std::byte>& chunks = drawn_[{&parameter.format(), layout.rows, layout.columns}];
+    if (!chunks.empty()) return chunks;
+    chunks.resize(static_cast<size_t>(kDistinct * layout.bytes));
+    std::vector<float> values(static_cast<size_t>(layout.elements()));
+    for (int64_t i = 0; i < kDistinct; ++i) {
+      pool.parallel_for(layout.rows, [&](int64_t row, int) {
+        PhiloxSequence random(mix_key(static_cast<uint64_t>(i), static_cast<uint64_t>(row)));
+        float* at = values.data() + row * layout.columns;
+        for (int64_t k = 0; k < layout.columns; ++k) at[k] = standard_deviation * random.normal();
+      });
+      static_cast<const PackedFormat&>(parameter.format())
+          .pack(layout, values.data(), chunks.data() + i * layout.bytes);
+    }
+    return chunks;
+  }
+
+  std::map<std::tuple<const WeightFormat*, int64_t, int64_t>, std::vector<std::byte>> drawn_;
+};
 
 }  // namespace
 
@@ -95,9 +150,14 @@ void fill_stored(const Context& context, const Parameter& parameter, const std::
 }
 
 void initialise_weights(const Context& context, ParameterStore& store, double initializer_range, uint64_t seed) {
+  RandomChunks chunks;
   for (const Parameter& parameter : store.all()) {
     if (parameter.kind() == ParameterKind::kLora) continue;
     const RandomValues random{static_cast<float>(initializer_range), random_key(seed, parameter.name())};
+    if (parameter.packed()) {
+      chunks.fill(context, parameter, random.standard_deviation);
+      continue;
+    }
     if (!parameter.format().dense()) {
       fill_encoded(context, parameter, random);
       continue;

@@ -1,6 +1,7 @@
 #include "session/loaded_model.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cstdlib>
@@ -12,14 +13,39 @@
 #include "params/adapter_kind.h"
 #include "params/frozen_weights.h"
 #include "weights/model_folder.h"
+#include "weights/quantization.h"
+#include "weights/stored_tensor.h"
 
 namespace hone {
 
 namespace {
 
 constexpr const char* kExpertWeightKey = "expert_weight_dtype";
+constexpr const char* kBaseWeightKey = "base_weight_dtype";
 
 }  // namespace
+
+const std::vector<std::string>& base_format_names() {
+  static const std::vector<std::string> names = {"dtype", "auto", "nf4", "int8", "int4", "int4_128", "fp8", "mxfp4"};
+  return names;
+}
+
+const PackedFormat* parse_base_format(const std::string& name, const std::string& key) {
+  if (name == "dtype" || name == "auto") return nullptr;
+  for (const PackedFormat* format :
+       {&nf4_format(), &packed_int8_format(), &int4_format(32), &int4_format(128), &fp8_format(), &mxfp4_format()}) {
+    if (format->name() == name) return format;
+  }
+  throw UserError(fmt::format("frozen weights are not held in '{}'", name), key,
+                  fmt::format("use one of {}", fmt::join(base_format_names(), ", ")));
+}
+
+void hold_base_as(TrainableOptions& options, const std::string& name, std::vector<std::string> keep) {
+  options.base_keep = std::move(keep);
+  options.base_as_stored = name == "auto";
+  const PackedFormat* format = parse_base_format(name, kBaseWeightKey);
+  if (format != nullptr) options.base_format = [format](const Parameter&) { return format; };
+}
 
 const WeightFormat& parse_expert_format(const std::string& name, const std::string& key) {
   if (name == "auto") return dense_format();
@@ -74,6 +100,28 @@ void check_whole(const ParameterStore& store) {
   }
 }
 
+/// Sets the formats of frozen weights of layers.
+void pack_base(ParameterStore& store, const TrainableOptions& options) {
+  std::set<const Parameter*> kept;
+  for (const Parameter* p : store.select(options.base_keep, "base_weight_keep")) kept.insert(p);
+  bool any = false, any_frozen = false;
+  for (Parameter& p : store.all()) {
+    if (!is_base_weight(p) || p.trainable() || !p.format().dense()) continue;
+    any_frozen = true;
+    const PackedFormat* format = options.base_format(p);
+    if (format == nullptr || kept.contains(&p) || !format->fits(p.stack())) continue;
+    p.hold_in(*format);
+    any = true;
+  }
+  if (any || options.base_as_stored) return;
+  if (!any_frozen) {
+    throw UserError("no matrix of a layer is frozen, and frozen weights alone are packed", kBaseWeightKey,
+                    "write finetuning_type: lora, which trains adapters beside them, or leave it out");
+  }
+  throw UserError("no frozen weight is packed: base_weight_keep has them all, or their sizes do not fit the format",
+                  kBaseWeightKey, "use nf4 or int8, which take any sizes, or leave it out");
+}
+
 /// What is not dense is frozen.
 void check_formats(const ParameterStore& store) {
   for (const Parameter& p : store.all()) {
@@ -113,6 +161,7 @@ std::optional<LoraOptions> set_trainable(ParameterStore& store, const TrainableO
   for (Parameter* parameter : store.select(options.unfreeze, "trainable_parameters")) parameter->set_trainable(true);
   if (lora) check_whole(store);
   check_formats(store);
+  if (options.base_format) pack_base(store, options);
   for (Parameter& parameter : store.all()) {
     parameter.set_formats(options.state_of ? options.state_of(parameter, options.formats) : options.formats);
   }
@@ -121,9 +170,29 @@ std::optional<LoraOptions> set_trainable(ParameterStore& store, const TrainableO
   return lora;
 }
 
+const PackedFormat* LoadedModel::format_as_stored(const Parameter& parameter) const {
+  const auto layout = map_.layouts.find(&parameter);
+  if (layout != map_.layouts.end() && !layout->second.empty()) {
+    std::vector<std::string> missing;
+    const auto stored = StoredTensor::find(checkpoint_, layout->second.front(), missing);
+    if (!stored || stored->format() == StoredTensor::Format::kPlain) return nullptr;
+    if (stored->format() == StoredTensor::Format::kMxfp4) return &mxfp4_format();
+    return &fp8_format();
+  }
+  const std::optional<Quantization> quantization = read_quantization(config_.json(), config_.file());
+  if (!quantization) return nullptr;
+  const bool experts = is_routed_expert(parameter);
+  if (quantization->method == QuantMethod::kMxfp4) return experts ? &mxfp4_format() : nullptr;
+  return &fp8_format();
+}
+
 void LoadedModel::set_trainable(const TrainableOptions& options) {
   adapter_ = options.adapter;
-  lora_ = hone::set_trainable(store_, options);
+  TrainableOptions with_formats = options;
+  if (options.base_as_stored) {
+    with_formats.base_format = [this](const Parameter& p) { return format_as_stored(p); };
+  }
+  lora_ = hone::set_trainable(store_, with_formats);
 }
 
 void LoadedModel::load(Device device, ThreadPool& pool, uint64_t seed, bool inference,

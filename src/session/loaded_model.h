@@ -6,6 +6,7 @@
 #include <memory>
 #include <optional>
 
+#include "formats/packed_weights.h"
 #include "models/registry.h"
 #include "params/lora.h"
 #include "weights/adapter.h"
@@ -27,7 +28,11 @@ struct TrainableOptions {
   /// What the optimizer keeps of a parameter in these formats; empty: both moments.
   std::function<TrainingFormats(const Parameter&, const TrainingFormats&)> state_of = {};
   bool optimizer_in_backward = false;
-  RankShare ranks;  ///< that train it
+  /// The packed format of a frozen weight of a layer (docs/precision.md), null for none; empty: all stay in dtype.
+  std::function<const PackedFormat*(const Parameter&)> base_format = {};
+  bool base_as_stored = false;         ///< the format in which the checkpoint has it, for those that are packed there
+  std::vector<std::string> base_keep;  ///< patterns of weights that stay in dtype
+  RankShare ranks;                     ///< that train it
 
   /// For inference, with an adapter or without.
   static TrainableOptions nothing(std::filesystem::path adapter = {}) {
@@ -41,6 +46,13 @@ struct TrainableOptions {
 /// Applies what is trained: freezing, and adapters with the rank of a continued adapter's file. Before allocation.
 /// Returns the adapters' options in force; empty without adapters.
 std::optional<LoraOptions> set_trainable(ParameterStore& store, const TrainableOptions& options);
+
+/// base_weight_dtype: the packed format of this name; null for "dtype" and "auto". UserError for other names.
+const PackedFormat* parse_base_format(const std::string& name, const std::string& key);
+/// The names that it takes.
+const std::vector<std::string>& base_format_names();
+/// Sets base_format, base_as_stored and base_keep for a value of base_weight_dtype.
+void hold_base_as(TrainableOptions& options, const std::string& name, std::vector<std::string> keep = {});
 
 /// How a word of a command line has the routed experts' weights held: auto (in the dtype of the others) or int8.
 const WeightFormat& parse_expert_format(const std::string& name, const std::string& key);
@@ -85,6 +97,9 @@ class LoadedModel {
   std::unique_ptr<Decoder> decoder_;
   Checkpoint checkpoint_;
   CheckpointMap map_;
+  /// The packed format in which the checkpoint, or according to config.json its weights, have a parameter; or null.
+  const PackedFormat* format_as_stored(const Parameter& parameter) const;
+
   std::optional<LoraOptions> lora_;
   std::filesystem::path adapter_;
 };

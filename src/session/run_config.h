@@ -39,6 +39,8 @@ struct RunConfig {
     std::string finetuning_type = "full";           ///< full | lora
     std::string dtype = "bfloat16";                 ///< weights and activations: bfloat16 | float32
     std::string expert_weight_dtype = "auto";       ///< of frozen experts: auto (as dtype) | bfloat16 | int8
+    std::string base_weight_dtype = "dtype";        ///< of frozen weights: dtype | auto | a packed format
+    std::vector<std::string> base_weight_keep;      ///< patterns of frozen weights that stay in dtype
     std::string grad_dtype = "float32";             ///< float32 | bfloat16
     std::string master_dtype = "float32";           ///< float32 | bfloat16: the weights themselves are stepped
     std::string opt_m_dtype = "float32";            ///< float32 | bfloat16 | int8

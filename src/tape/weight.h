@@ -3,10 +3,12 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 
 #include "core/context.h"
 #include "core/error.h"
 #include "core/tensor.h"
+#include "formats/packed_weights.h"
 #include "formats/weight_format.h"
 
 namespace hone {
@@ -26,6 +28,13 @@ struct WeightView {
   }
 };
 
+/// A weight that is stored as chunks (formats/packed_weights.h), one for each of its matrices.
+struct PackedWeight {
+  PackedLayout layout;
+  Tensor chunks;  ///< u8 [matrices, layout.bytes]
+  DType dtype;    ///< of its unpacked values
+};
+
 /// The destination of a gradient: dst = gradient + beta * dst, with beta 0 (dst is not read) or 1. Undefined if
 /// unwanted.
 struct GradDest {
@@ -41,6 +50,9 @@ class Weight {
   virtual ~Weight() = default;
   virtual const Shape& shape() const = 0;
   virtual WeightView view() const = 0;
+  /// The chunks of a weight that is stored packed, which has no view(); nullopt for others. Products take both through
+  /// UnpackedWeight (ops/unpack_weights/unpacked_weight.h).
+  virtual std::optional<PackedWeight> packed_view() const { return std::nullopt; }
   virtual bool wants_grad() const = 0;
   /// The destination for one use's gradient: the first use of an optimizer step gets beta 0, later ones 1; undefined if
   /// unwanted. Ask exactly once per use, and write all of it (zeros where no gradient flowed).

@@ -15,9 +15,12 @@ std::vector<MemoryRow> memory_rows(const MemoryPlan& plan, const RunPrecision& p
     const bool parts = precision.ranks > 1 && precision.stage >= by;
     return parts ? fmt::format(", one of {} ranks' parts", precision.ranks) : "";
   };
+  const std::string base = precision.base == "dtype"  ? ""
+                           : precision.base == "auto" ? ", frozen ones as stored"
+                                                      : fmt::format(", frozen ones {}", precision.base);
   const std::string experts = precision.experts->dense() ? "" : fmt::format(", experts {}", precision.experts->name());
   return {{"weights", static_cast<uint64_t>(p.weights),
-           fmt::format("{}{}{}", name_of(precision.weights), experts, shared(ZeroStage::kValues))},
+           fmt::format("{}{}{}{}", name_of(precision.weights), experts, base, shared(ZeroStage::kValues))},
           {"master weights", static_cast<uint64_t>(p.master),
            stepped ? "the weights themselves" : "float32" + shared(ZeroStage::kState)},
           {"gradients", static_cast<uint64_t>(p.gradients),

@@ -13,6 +13,7 @@ namespace hone {
 struct RunPrecision {
   DType weights = DType::kBF16;
   const WeightFormat* experts = &dense_format();
+  std::string base = "dtype";  ///< of frozen weights: base_weight_dtype
   TrainingFormats formats;
   bool layers_share_gradients = false;
   OptimizerOptions optimizer = {};

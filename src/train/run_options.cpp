@@ -137,6 +137,7 @@ ZeroStage zero_stage_of(const RunConfig& config) {
 RunPrecision precision_of(const RunConfig& config) {
   return {.weights = dtype_of(config),
           .experts = &expert_format_of(config),
+          .base = config.model.base_weight_dtype,
           .formats = training_formats(config),
           .layers_share_gradients = config.optim.optimizer_in_backward,
           .optimizer = optimizer_options(config),
@@ -160,6 +161,7 @@ TrainableOptions trainable_options(const RunConfig& config) {
   options.optimizer_in_backward = config.optim.optimizer_in_backward;
   options.freeze = config.model.freeze_parameters;
   options.unfreeze = config.model.trainable_parameters;
+  hold_base_as(options, config.model.base_weight_dtype, config.model.base_weight_keep);
   options.ranks = {.rank = 0,
                    .ranks = static_cast<int>(config.machine.ranks),
                    .stage = zero_stage_of(config),

@@ -59,6 +59,7 @@ Json model_of(const RunConfig& config, LoadedModel& model) {
           {"vocab_size", decoder.vocab_size},
           {"dtype", config.model.dtype},
           {"expert_weight_dtype", config.model.expert_weight_dtype},
+          {"base_weight_dtype", config.model.base_weight_dtype},
           {"total_parameters", all},
           {"trainable_parameters", trainable},
           {"trainable_percent", all > 0 ? 100.0 * static_cast<double>(trainable) / static_cast<double>(all) : 0.0}};

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 #include <mutex>
+#include <semaphore>
 
 #include "core/thread_pool.h"
 #include "kernels/cpu/row_math/row_math.h"
@@ -29,7 +30,13 @@ struct Source {
   /// Whether this rank keeps a part alone of what is written.
   bool sharded() const { return parameter->shards_values() || (parameter->sharded() && parameter->keeps_master()); }
   /// Rows of the parameter that are written at once are a multiple of these.
-  int64_t rows_together() const { return parameter->format().rows_together(); }
+  int64_t rows_together() const {
+    return parameter->format().rows_together(parameter->packed() ? parameter->stack() : parameter->shape());
+  }
+  /// Whether the file has what the parameter keeps, chunk by chunk.
+  bool passes_through() const {
+    return parameter->packed() && contiguous() && stored.has_chunks(parameter->packed_layout());
+  }
   int64_t elements_together() const { return rows_together() * parameter->shape()[-1]; }
 };
 
@@ -69,6 +76,10 @@ void cut(const Source& source, int64_t numel, std::vector<Piece>& pieces) {
   }
 }
 
+/// Matrices of more elements are packed by a few threads at a time, since each is in memory as float32 meanwhile.
+constexpr int64_t kLargeMatrix = int64_t{1} << 25;
+std::counting_semaphore<> large_matrices{4};
+
 /// What one thread loads with.
 class PieceLoader {
  public:
@@ -76,14 +87,25 @@ class PieceLoader {
 
   void load(const Piece& piece) {
     const Source& source = *piece.source;
+    if (source.passes_through()) return load_chunks(piece);
+    const bool large = source.parameter->packed() && piece.count > kLargeMatrix;
+    if (large) large_matrices.acquire();
+    load_values(piece);
+    if (!large) return;
+    exact_ = {};
+    in_file_order_ = {};
+    large_matrices.release();
+  }
+  void finish() { writer_.finish(); }
+
+ private:
+  void load_values(const Piece& piece) {
+    const Source& source = *piece.source;
     if (!source.contiguous()) return load_reordered(piece);
     deliver(source, piece.first, piece.count, [&](DType dtype, std::byte* destination) {
       source.stored.read(scratch_, piece.first, piece.count, dtype, destination);
     });
   }
-  void finish() { writer_.finish(); }
-
- private:
   /// Has fill(dtype, destination) write elements [first, first + count) of the source's place once: in float32 where
   /// there is a master, from which the value is rounded, or where it is encoded; else in the value's dtype.
   template <class Fill>
@@ -127,7 +149,45 @@ class PieceLoader {
     HONE_ASSERT(first % together == 0 && count % together == 0, parameter.name());
     exact_.resize(static_cast<size_t>(count));
     fill(DType::kF32, reinterpret_cast<std::byte*>(exact_.data()));
+    if (parameter.packed()) return deliver_packed(parameter, first, count);
     parameter.format().fill(parameter.encoded(), first / columns, count / columns, exact_.data());
+  }
+
+  /// The same for whole matrices of a packed value, from exact_: those that this rank keeps.
+  void deliver_packed(const Parameter& parameter, int64_t first, int64_t count) {
+    const PackedLayout layout = parameter.packed_layout();
+    const auto& format = static_cast<const PackedFormat&>(parameter.format());
+    for (int64_t at = 0; at < count; at += layout.elements()) {
+      deliver_chunk(parameter, (first + at) / layout.elements(),
+                    [&](std::byte* chunk) { format.pack(layout, exact_.data() + at, chunk); });
+    }
+  }
+
+  /// Has make(chunk) write the chunk of a matrix, and puts it in its place if this rank keeps it.
+  template <class Make>
+  void deliver_chunk(const Parameter& parameter, int64_t matrix, const Make& make) {
+    const PackedLayout layout = parameter.packed_layout();
+    const Slice here = parameter.stored().slice;
+    const int64_t place = matrix - here.begin / layout.elements();
+    if (place < 0 || place >= here.count / layout.elements()) return;
+    chunk_.assign(static_cast<size_t>(layout.bytes), std::byte{});
+    make(chunk_.data());
+    const Tensor& payload = parameter.stored().payload;
+    constexpr int64_t kMost = kPiece * int64_t{sizeof(float)};
+    for (int64_t at = 0; at < layout.bytes; at += kMost) {
+      const int64_t bytes = std::min(kMost, layout.bytes - at);
+      std::memcpy(writer_.open(payload, place * layout.bytes + at, bytes), chunk_.data() + at,
+                  static_cast<size_t>(bytes));
+    }
+  }
+
+  void load_chunks(const Piece& piece) {
+    const Parameter& parameter = *piece.source->parameter;
+    const PackedLayout layout = parameter.packed_layout();
+    for (int64_t at = piece.first; at < piece.first + piece.count; at += layout.elements()) {
+      deliver_chunk(parameter, (piece.source->offset + at) / layout.elements(),
+                    [&](std::byte* chunk) { piece.source->stored.read_chunk(layout, at / layout.elements(), chunk); });
+    }
   }
 
   void load_reordered(const Piece& piece) {
@@ -165,7 +225,7 @@ class PieceLoader {
 
   PieceWriter writer_;
   ReadScratch scratch_;
-  std::vector<std::byte> in_file_order_;
+  std::vector<std::byte> in_file_order_, chunk_;
   std::vector<float> exact_;
 };
 

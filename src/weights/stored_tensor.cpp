@@ -6,13 +6,13 @@
 #include <algorithm>
 
 #include "core/error.h"
+#include "formats/packed_weights.h"
 #include "kernels/cpu/row_math/row_math.h"
 
 namespace hone {
 
 namespace {
 
-constexpr int64_t kMxfp4Block = 32;
 /// Numbers that are dequantised to float32 before they are rounded to bfloat16: they stay in the first-level cache.
 constexpr int64_t kChunk = 1024;
 
@@ -186,6 +186,19 @@ void StoredTensor::read(ReadScratch& scratch, int64_t first, int64_t count, DTyp
     case Format::kMxfp4:
       return read_mxfp4(scratch, first, count, dtype, destination);
   }
+}
+
+bool StoredTensor::has_chunks(const PackedLayout& layout) const {
+  return format_ == Format::kBlockFp8 && layout.code == PackedCode::kFp8 && quantization_.block_rows == kFp8Block &&
+         quantization_.block_columns == kFp8Block;
+}
+
+void StoredTensor::read_chunk(const PackedLayout& layout, int64_t matrix, std::byte* chunk) const {
+  HONE_ASSERT(has_chunks(layout));
+  const auto elements = static_cast<uint64_t>(layout.elements());
+  values_.file->read(*values_.entry, static_cast<uint64_t>(matrix) * elements, chunk, elements);
+  const int64_t scales = blocks(layout.rows, kFp8Block) * layout.scale_columns;
+  scales_.file->read_floats(*scales_.entry, matrix * scales, reinterpret_cast<float*>(chunk + layout.scales), scales);
 }
 
 void StoredTensor::read_plain(ReadScratch& scratch, int64_t first, int64_t count, DType dtype,

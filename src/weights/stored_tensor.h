@@ -17,6 +17,7 @@
 #include <string>
 #include <vector>
 
+#include "formats/packed_weights.h"
 #include "weights/checkpoint.h"
 
 namespace hone {
@@ -49,6 +50,11 @@ class StoredTensor {
   /// Elements [first, first + count), in the file's order, as float32 or bfloat16 in host memory. For MXFP4 both are
   /// multiples of 32, and the order is that of [.., out, in]. Thread-safe.
   void read(ReadScratch& scratch, int64_t first, int64_t count, DType dtype, std::byte* destination) const;
+
+  /// Whether its matrices are in the file as a packed format has them: block FP8 in blocks of 128 x 128.
+  bool has_chunks(const PackedLayout& layout) const;
+  /// The chunk of matrix `matrix`, without loss. Thread-safe.
+  void read_chunk(const PackedLayout& layout, int64_t matrix, std::byte* chunk) const;
   /// Asks the system to read the numbers of these elements beforehand. Thread-safe.
   void prefetch(int64_t first, int64_t count) const;
 

@@ -59,6 +59,7 @@ RunConfig config_of(const BenchStepOptions& options, bool sparse, int ranks) {
   RunConfig config;
   config.model.dtype = options.dtype;
   config.model.expert_weight_dtype = options.expert_weight_dtype;
+  config.model.base_weight_dtype = options.base_weight_dtype;
   config.model.grad_dtype = options.grad_dtype;
   config.model.master_dtype = options.master_dtype;
   config.model.opt_m_dtype = options.opt_m_dtype;
@@ -75,6 +76,7 @@ RunConfig config_of(const BenchStepOptions& options, bool sparse, int ranks) {
   if (!mode.lora) return config;
   config.model.finetuning_type = "lora";
   config.model.freeze_router = true;
+  config.lora.r = options.lora_r;
   config.lora.target_modules = {mode.experts && !sparse ? "all-linear" : "attention"};
   if (mode.experts && sparse && options.expert_lora == "shared") {
     config.lora.target_parameters = {"experts.gate_up_proj", "experts.down_proj"};
@@ -324,6 +326,7 @@ Json results_of(const BenchStepOptions& options, const BenchTraining& training, 
        {"memory", memory_json(training, used_memory(training.device()))},
        {"loss", training.result.loss.loss},
        {"grad_norm", training.result.grad_norm}});
+  if (options.mode != "full") json["lora_r"] = options.lora_r;
   if (options.mode == "lora-all" && training.config().num_moe_layers() > 0) json["expert_lora"] = options.expert_lora;
   return json;
 }

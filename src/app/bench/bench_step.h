@@ -9,9 +9,10 @@
 namespace hone {
 
 struct BenchStepOptions {
-  std::string model;                   ///< a shape's name or a config.json, or the folder of one
-  int64_t layers = 0;                  ///< the first so many; 0: all
-  std::string mode = "full";           ///< full, lora (attention) or lora-all (attention and every expert or MLP)
+  std::string model;          ///< a shape's name or a config.json, or the folder of one
+  int64_t layers = 0;         ///< the first so many; 0: all
+  std::string mode = "full";  ///< full, lora (attention) or lora-all (attention and every expert or MLP)
+  int64_t lora_r = 16;
   std::string expert_lora = "shared";  ///< with lora-all: shared, as PEFT's target_parameters, or split
   int64_t seq = 4096;                  ///< tokens of a document
   int64_t batch = 4;                   ///< documents of a step, packed into one micro-batch
@@ -20,6 +21,7 @@ struct BenchStepOptions {
   int64_t steps = 8;                   ///< that are timed
   std::string device = "auto";
   std::string dtype = "bfloat16";
+  std::string base_weight_dtype = "dtype";                       ///< of frozen weights, as the key of that name
   std::string expert_weight_dtype = "auto";                      ///< auto, or int8 with LoRA on a CPU
   std::string grad_dtype = "float32", master_dtype = "float32";  ///< float32 or bfloat16
   std::string opt_m_dtype = "float32", opt_v_dtype = "float32";  ///< float32, bfloat16 or int8

@@ -1,6 +1,7 @@
 #include "app/bench/bench_verbs.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "app/bench/bench_model.h"
 #include "app/bench/bench_ops.h"
@@ -29,6 +30,9 @@ void add_step(CLI::App& bench, Action& action) {
   verb->add_option("--layers", options->layers, "the first so many; 0: all")->capture_default_str();
   verb->add_option("--mode", options->mode, "full, lora (attention) or lora-all (experts or MLPs too)")
       ->capture_default_str();
+  verb->add_option("--lora-r", options->lora_r, "rank of the adapters")
+      ->check(CLI::Range(1, 4096))
+      ->capture_default_str();
   verb->add_option("--expert-lora", options->expert_lora, "with lora-all: shared (PEFT's target_parameters) or split")
       ->capture_default_str();
   verb->add_option("--seq", options->seq, "tokens of a document")->capture_default_str();
@@ -40,6 +44,8 @@ void add_step(CLI::App& bench, Action& action) {
   verb->add_option("--steps", options->steps, "steps that are timed")->capture_default_str();
   verb->add_option("--device", options->device, "auto, cpu or cuda")->capture_default_str();
   verb->add_option("--dtype", options->dtype, "bfloat16 or float32")->capture_default_str();
+  verb->add_option("--base-weight-dtype", options->base_weight_dtype,
+                   "of frozen weights: " + fmt::format("{}", fmt::join(base_format_names(), ", ")));
   verb->add_option("--expert-weight-dtype", options->expert_weight_dtype, "auto, or int8 (LoRA on a CPU)")
       ->capture_default_str();
   const CLI::IsMember floats({"float32", "bfloat16"}), moments({"float32", "bfloat16", "int8"});

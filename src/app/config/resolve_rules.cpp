@@ -144,6 +144,29 @@ void resolve_expert_weights(const ResolvedConfig& config) {
   }
 }
 
+/// Packed weights are frozen.
+void resolve_base_weights(ResolvedConfig& config) {
+  const RunConfig::Model& model = config.run.model;
+  if (model.base_weight_dtype == "dtype") {
+    if (!model.base_weight_keep.empty()) {
+      config.notes.push_back(fmt::format("base_weight_keep has no effect: base_weight_dtype is dtype ({})",
+                                         where(config, "base_weight_keep")));
+    }
+    return;
+  }
+  if (model.finetuning_type == "full" && model.freeze_parameters.empty()) {
+    throw UserError(fmt::format("base_weight_dtype is {}, which is for frozen weights, but finetuning_type is full",
+                                model.base_weight_dtype),
+                    where(config, "base_weight_dtype"),
+                    "write finetuning_type: lora, which trains adapters beside them, or leave it out");
+  }
+  if (model.base_weight_dtype == "int8" && config.states("base_weight_dtype")) {
+    config.notes.push_back(
+        "base_weight_dtype int8: a scale for each row and products in dtype; LLM.int8() of bitsandbytes multiplies in "
+        "int8 and keeps outliers of activations apart");
+  }
+}
+
 void resolve_precision(ResolvedConfig& config) {
   RunConfig::Model& model = config.run.model;
   if (config.run.optim.name == "adamw_8bit") {
@@ -160,6 +183,7 @@ void resolve_precision(ResolvedConfig& config) {
                     where(config, "master_dtype"), "leave master_dtype out: float32 weights need no copy");
   }
   resolve_expert_weights(config);
+  resolve_base_weights(config);
 }
 
 /// A layer that is stepped in backward sees neither what other layers' gradients are nor further micro-batches.

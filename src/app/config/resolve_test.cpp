@@ -152,21 +152,15 @@ TEST(Config, ABareBatchSizeIsAnErrorThatAsksWhich) {
 }
 
 TEST(Config, WhatThisVersionDoesNotRunIsRefusedByName) {
-  EXPECT_THAT(
-      refusal("load_in_4bit: true\n"),
-      AllOf(StartsWith("'load_in_4bit: true' is known, not in this version. | run.yaml:1 | remove it, and write "
-                       "finetuning_type: lora"),
-            HasSubstr("hone estimate")));
-  for (const char* yaml : {"load_in_8bit: true", "adapter: qlora"}) {
-    EXPECT_THAT(refusal(yaml), HasSubstr("hone estimate")) << yaml;
-  }
   EXPECT_THAT(refusal("dtype: fp16"), HasSubstr("| use bfloat16, float32"));
   EXPECT_EQ(
       refusal("deepspeed: ds_config.json\n"),
       "the DeepSpeed file ds_config.json is not there | run.yaml:1 | correct its path, or set zero_stage instead");
   for (const char* yaml : {"fp16: true",
                            "fp8: true",
-                           "adapter: qlora",
+                           "finetuning_type: qlora",
+                           "bnb_4bit_quant_type: fp4",
+                           "base_weight_dtype: gptq",
                            "finetuning_type: freeze",
                            "optim: normuon",
                            "report_to: wandb",
@@ -179,7 +173,6 @@ TEST(Config, WhatThisVersionDoesNotRunIsRefusedByName) {
                            "ep_degree: 4",
                            "fast_moe: 4",
                            "warmup_type: log",
-                           "quantization_bit: 4",
                            "use_kt: true",
                            "router_dtype: bfloat16",
                            "packing_strategy: wrapped",
@@ -187,6 +180,23 @@ TEST(Config, WhatThisVersionDoesNotRunIsRefusedByName) {
                            "template: qwen3"}) {
     EXPECT_THAT(refusal(yaml), HasSubstr("known, not in this version")) << yaml;
   }
+}
+
+TEST(Config, EveryNameOfAPackedBaseMeansOneKey) {
+  const auto base = [](const std::string& yaml) {
+    return resolve_config(parse_config_text(yaml, "run.yaml"), {}, 1).run.model;
+  };
+  for (const char* yaml : {"adapter: qlora", "adapter: lora\nload_in_4bit: true", "lora_r: 8\nquantization_bit: 4",
+                           "adapter: qlora\nload_in_4bit: true\nbnb_4bit_quant_type: nf4\n"
+                           "bnb_4bit_use_double_quant: true\nload_in_8bit: false"}) {
+    EXPECT_EQ(base(yaml).base_weight_dtype, "nf4") << yaml;
+    EXPECT_EQ(base(yaml).finetuning_type, "lora") << yaml;
+  }
+  EXPECT_EQ(base("lora_r: 8\nload_in_8bit: true").base_weight_dtype, "int8");
+  EXPECT_EQ(base("lora_r: 8\nload_in_4bit: false\nquantization_bit: ~").base_weight_dtype, "dtype");
+  EXPECT_THAT(refusal("load_in_4bit: true\n"), HasSubstr("frozen weights, but finetuning_type is full"));
+  EXPECT_THAT(refusal("lora_r: 8\nload_in_4bit: true\nload_in_8bit: true\n"), HasSubstr("load_in_8bit"));
+  EXPECT_THAT(refusal("lora_r: 8\nbase_weight_dtype: fp5\n"), HasSubstr("nf4"));
 }
 
 TEST(Config, RanksShareTheGlobalBatch) {

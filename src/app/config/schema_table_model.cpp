@@ -1,5 +1,6 @@
 #include "app/config/alias_rules.h"
 #include "app/config/schema_builder.h"
+#include "session/loaded_model.h"
 
 namespace hone {
 namespace {
@@ -10,11 +11,6 @@ using Machine = RunConfig::Machine;
 constexpr auto kModel = &RunConfig::model;
 constexpr auto kLora = &RunConfig::lora;
 constexpr auto kMachine = &RunConfig::machine;
-
-// What does fit in the place of quantised weights.
-constexpr const char* kWhatFits =
-    "remove it, and write finetuning_type: lora, which trains adapters beside bfloat16 weights: `hone estimate "
-    "run.yaml` says what fits; on a CPU expert_weight_dtype: int8 halves the experts";
 
 const std::map<std::string, std::string> kFloatSpellings = {
     {"bf16", "bfloat16"}, {"torch.bfloat16", "bfloat16"}, {"fp32", "float32"},
@@ -42,10 +38,11 @@ void add_model(GroupBuilder group) {
       .choices({"full", "lora"})
       .later({"qlora", "freeze"})
       .instead(
-          "write finetuning_type: lora, which trains adapters beside bfloat16 weights (`hone estimate run.yaml` says "
-          "what fits), or full with freeze_parameters")
+          "for qlora write finetuning_type: lora and base_weight_dtype: nf4, for freeze finetuning_type: full and "
+          "freeze_parameters")
       .default_note("full; lora if any lora_ key or adapter_name_or_path is stated")
-      .alias("adapter", mapped({{"none", "full"}, {"", ""}}))
+      .alias("adapter", mapped({{"none", "full"}, {"", ""}, {"qlora", "lora"}}), "base_weight_dtype",
+             mapped({{"qlora", "nf4"}, {"lora", ""}, {"full", ""}, {"none", ""}, {"", ""}}))
       .alias({"tuner_type", "training_type", "train_type"})
       .alias("kt_train_mode", mapped({{"hybrid", "freeze"}}))
       .alias("accelerate_kt_train_mode", mapped({{"hybrid", "freeze"}}))
@@ -226,6 +223,27 @@ void add_precision(GroupBuilder group) {
                              {"false", "float32"},
                              {"no", "float32"}}));
   group
+      .key("base_weight_dtype",
+           "Frozen matrices of layers, experts included: in dtype, or packed while they are read and unpacked for each "
+           "use (docs/precision.md). nf4 as bitsandbytes has it, with double quantisation; int8 a scale for each row; "
+           "int4 for each 32 of a row, int4_128 for 128; fp8 for 128 x 128; mxfp4. auto: as the checkpoint has them. "
+           "The router, norms, embedding and head stay in dtype.")
+      .field(kModel, &Model::base_weight_dtype)
+      .choices(base_format_names())
+      .later({"fp4", "hqq", "eetq", "aqlm", "gptq", "awq"})
+      .spelled({{"bnb-nf4", "nf4"}, {"bnb", "nf4"}})
+      .alias("load_in_4bit", when_true("nf4"))
+      .alias("load_in_8bit", when_true("int8"))
+      .alias("qlora_bnb", when_true("nf4"))
+      .alias("quantization_bit", mapped({{"4", "nf4"}, {"8", "int8"}, {"0", ""}, {"none", ""}}))
+      .alias("quant_bits", mapped({{"4", "nf4"}, {"8", "int8"}, {"0", ""}, {"none", ""}}));
+  group
+      .key("base_weight_keep",
+           "Patterns of frozen weights that base_weight_dtype leaves in dtype: names, globs, or re: and a regular "
+           "expression.")
+      .field(kModel, &Model::base_weight_keep)
+      .alias({"llm_int8_skip_modules"});
+  group
       .key("expert_weight_dtype",
            "Weights of routed experts: auto as dtype; int8, with adapters and on a CPU alone, 8 bits and a scale for "
            "each row, which are half of bfloat16's memory (docs/precision.md).")
@@ -285,14 +303,10 @@ void add_precision(GroupBuilder group) {
       .neutral(false)
       .instead("use bf16: true, whose numbers have the range of float32");
   group.later("fp8", KeyType::kBool, "Matrix products in 8-bit floats.").neutral(false).alias({"use_fp8"});
-  group.later("load_in_4bit", KeyType::kBool, "A base quantised to 4 bits.")
-      .neutral(false)
-      .instead(kWhatFits)
-      .alias({"quantization_bit", "quant_bits", "qlora_bnb"});
-  group.later("load_in_8bit", KeyType::kBool, "A base quantised to 8 bits.").neutral(false).instead(kWhatFits);
-  group.later("quantize_moe_experts", KeyType::kBool, "Experts quantised while they are read.")
-      .neutral(false)
-      .instead(kWhatFits);
+  group.no_effect("quantize_moe_experts", "Frozen experts are packed as other frozen weights are.");
+  group.later("bnb_4bit_quant_type", KeyType::kString, "The code of load_in_4bit; nf4 is the one that is used.")
+      .neutral("nf4")
+      .instead("leave it out, or write nf4");
 }
 
 void add_parallel(GroupBuilder group) {

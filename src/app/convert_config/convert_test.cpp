@@ -454,7 +454,11 @@ TEST_F(ConvertConfig, WhatIsAboutMemoryAndRanksHasNoEffect) {
                   "bias_activation_fusion: true\nuse_distributed_optimizer: true\noverlap_grad_reduce: true\n"
                   "moe_grouped_gemm: true\nmoe_token_dispatcher_type: alltoall\nrecompute_granularity: full\n"));
   EXPECT_TRUE(has(refused(write("q.yml", kHead + "use_onebitllms: true\n")), "1 of the settings"));
-  EXPECT_FALSE(refused(write("q.yml", kHead + "adapter: lora\nload_in_4bit: true\n")).empty());
+  EXPECT_EQ(converted(write("q.yml", kHead + "adapter: lora\nload_in_4bit: true\n")).run.model.base_weight_dtype,
+            "nf4");
+  EXPECT_EQ(converted(write("q.yml", kHead + "adapter: qlora\nload_in_4bit: true\nquantize_moe_experts: true\n"))
+                .run.model.base_weight_dtype,
+            "nf4");
 }
 
 TEST_F(ConvertConfig, EmptyKeysSayNothingAndGetNoOtherReason) {
@@ -502,8 +506,10 @@ TEST_F(ConvertConfig, TranslatesLlamaFactorysSecondTrainer) {
   EXPECT_EQ(config.run.optim.weight_decay, 0.01) << "torch's AdamW";
   EXPECT_TRUE(config.run.optim.decay_norms_and_biases);
   EXPECT_FALSE(refused(write("dpo.yaml", "model: m\nmodel_class: llm\nstage: dpo\ntrain_dataset: x\n")).empty());
-  EXPECT_FALSE(
-      refused(write("q.yaml", "model: m\nmodel_class: llm\nquant_config: {name: bnb, quantization_bit: 4}\n")).empty());
+  const std::string quantised = "model: m\nmodel_class: llm\npeft_config: {name: lora}\ntrain_dataset: x\n";
+  EXPECT_EQ(converted(write("q.yaml", quantised + "quant_config: {name: bnb, quantization_bit: 4}\n"))
+                .run.model.base_weight_dtype,
+            "nf4");
 }
 
 TEST_F(ConvertConfig, LlamaFactoryLearnsTheEmptyThinkBlockUnlessThinkingIsOff) {
@@ -610,12 +616,12 @@ TEST_F(ConvertConfig, ReadsUnslothScripts) {
   EXPECT_EQ(config.run.model.gradient_checkpointing, "true");
 }
 
-TEST_F(ConvertConfig, UnslothsBaseOfFourBitsIsRefusedThoughItIsNotStated) {
+TEST_F(ConvertConfig, UnslothsBaseOfFourBitsIsMeantThoughItIsNotStated) {
   std::string script = kUnsloth;
   const std::string stated = ", load_in_4bit = False";
   script.erase(script.find(stated), stated.size());
-  EXPECT_TRUE(has(refused(write("train.py", script)), "would change what is learnt"));
-  EXPECT_TRUE(has(printed_, "Unsloth's default")) << printed_;
+  EXPECT_EQ(converted(write("train.py", script)).run.model.base_weight_dtype, "nf4");
+  EXPECT_TRUE(has(text_, "Unsloth's default")) << text_;
 }
 
 TEST_F(ConvertConfig, AScriptIsReadAndNeverRun) {

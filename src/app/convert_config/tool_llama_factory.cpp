@@ -50,7 +50,7 @@ resize_vocab, add_tokens, add_special_tokens, new_special_tokens_config, init_sp
 rope_scaling, shift_attn, mixture_of_depths, model_max_length ! edit the model's config.json
 disable_gradient_checkpointing = gradient_checkpointing {true: "false", false: ""}
 train_from_scratch ! hone init --new-model makes a model with random weights
-quantization_method, quantization_type, quantization_device_map, double_quantization ~ only quantization_bit would read it
+quantization_method, quantization_type, quantization_device_map, double_quantization ~ 4 bits are nf4 with nested scales here, 8 bits a scale for each row
 export_*, vllm_*, sglang_* ~ it changes no training
 enable_torch_profiler = profile
 profiler_*, profile_modules ~ profile has no further keys
@@ -90,8 +90,8 @@ flash_attn ~ attention never builds the score matrix
 init_config, init_config.* ~ weights are read straight into place
 kernel_config, kernel_config.* ~ the fused kernels are always on
 quant_config.name(auto) ~ quantization_bit says it
-quant_config.quantization_bit = load_in_4bit
-quant_config.* ~ only quantization_bit would read it
+quant_config.quantization_bit = base_weight_dtype {4: "nf4", 8: "int8"}
+quant_config.* ~ 4 bits are nf4 with nested scales here, 8 bits a scale for each row
 peft_config.name = finetuning_type
 peft_config.r = lora_r
 peft_config.lora_alpha = lora_alpha

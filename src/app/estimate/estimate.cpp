@@ -113,6 +113,7 @@ RunConfig as_full(RunConfig config) {
   if (config.model.finetuning_type == "full") return config;
   config.model.finetuning_type = "full";
   config.model.expert_weight_dtype = "auto";
+  config.model.base_weight_dtype = "dtype";
   config.model.adapter_name_or_path.clear();
   config.model.freeze_router = false;
   return config;
@@ -146,11 +147,21 @@ std::string with_level(const std::string& name, const std::string& level) {
   return name + ", gradient checkpointing" + (setting == "true" ? "" : " of " + setting);
 }
 
-/// Full fine-tuning and LoRA, each with and without checkpointing.
+RunConfig with_nf4(RunConfig config) {
+  config.model.base_weight_dtype = "nf4";
+  return config;
+}
+
+/// The place among the variants of LoRA with checkpointing and a base in dtype.
+constexpr size_t kSmallLora = 3;
+
+/// Full fine-tuning, LoRA and LoRA of a base in nf4, each with and without checkpointing.
 std::vector<Variant> variants_of(const RunConfig& config, bool sparse, Stream& stream) {
   const RunConfig full = as_full(config), lora = as_lora(config, sparse);
   std::vector<Variant> variants;
-  for (const auto& [name, run] : {std::pair{std::string("full"), full}, {lora_name(lora), lora}}) {
+  for (const auto& [name, run] : {std::pair{std::string("full"), full},
+                                  {lora_name(lora), lora},
+                                  {lora_name(lora) + ", base nf4", with_nf4(lora)}}) {
     for (const std::string& level : {recompute_levels().front(), smallest_level()}) {
       variants.push_back({with_level(name, level), run, level, plan_level(run, level, stream)});
     }
@@ -198,6 +209,18 @@ std::optional<std::string> stage_that_fits(RunConfig config, Target& target) {
   return std::nullopt;
 }
 
+/// "base_weight_dtype: nf4", perhaps with gradient checkpointing; none where no base is frozen, or it is packed
+/// already.
+std::optional<std::string> base_that_fits(const RunConfig& config, Target& target) {
+  if (config.model.finetuning_type != "lora" || config.model.base_weight_dtype != "dtype") return std::nullopt;
+  for (const std::string& level : {recompute_levels().front(), smallest_level()}) {
+    if (!target.fits(plan_level(with_nf4(config), level, target.stream))) continue;
+    return fmt::format("base_weight_dtype: nf4{}",
+                       level == smallest_level() ? " and gradient_checkpointing: true" : "");
+  }
+  return std::nullopt;
+}
+
 /// "cpu_offload: [optimizer] and gradient_checkpointing: true", the cheapest that fits; none on a CPU, where it saves
 /// nothing.
 std::optional<std::string> offload_that_fits(RunConfig config, Target& target) {
@@ -230,6 +253,7 @@ std::string advice(const std::vector<Variant>& variants, const Variant& chosen, 
     return fmt::format("It fits with gradient_checkpointing: {}.", level_setting(level));
   }
   if (const auto stage = stage_that_fits(chosen.config, target)) return fmt::format("It fits with {}.", *stage);
+  if (const auto base = base_that_fits(chosen.config, target)) return fmt::format("It fits with {}.", *base);
   if (const auto offload = offload_that_fits(chosen.config, target)) return fmt::format("It fits with {}.", *offload);
   const int64_t length = *chosen.config.data.max_length;
   if (const auto shorter = length_that_fits(chosen.config, target)) {
@@ -240,8 +264,11 @@ std::string advice(const std::vector<Variant>& variants, const Variant& chosen, 
     return fmt::format("It fits with max_length: {}, per_device_train_batch_size: 1 and gradient_checkpointing: true.",
                        *shorter);
   }
-  const Variant& smallest = variants.back();
+  const Variant& smallest = variants[kSmallLora];
   if (target.fits(smallest.plan)) return "It fits with finetuning_type: lora and gradient_checkpointing: true.";
+  if (target.fits(variants.back().plan)) {
+    return "It fits with finetuning_type: lora, base_weight_dtype: nf4 and gradient_checkpointing: true.";
+  }
   if (const auto shorter = length_that_fits(smallest.config, target)) {
     return fmt::format(
         "It fits with finetuning_type: lora, max_length: {}, per_device_train_batch_size: 1 and "

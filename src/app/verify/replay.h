@@ -30,6 +30,7 @@ struct ReplayOptions {
   int64_t least_sharded_elements = 0;  ///< RankShare's, as the next: models of cases are small
   int64_t least_bucket_bytes = 0;
   TrainingFormats formats = {};
+  std::string base = "dtype";  ///< base_weight_dtype
   Offload offload = {};
   bool offload_activations = false;
   bool optimizer_in_backward = false;

@@ -1,6 +1,7 @@
 #include "ops/dora/dora.h"
 
 #include "kernels/device_dispatch.h"
+#include "ops/unpack_weights/unpacked_weight.h"
 
 namespace hone {
 
@@ -23,7 +24,8 @@ struct DoraNormNode : Node {
   std::string_view kind() const override { return "dora_norm"; }
 
   void forward(Tape& tape) override {
-    dora_norm(tape.context(), {.w = w->view(),
+    const UnpackedWeight weight(tape.context(), *w);
+    dora_norm(tape.context(), {.w = weight.view,
                                .shape = w->shape(),
                                .lora_a = adapter->lora_a->view().dense(),
                                .lora_b = adapter->lora_b->view().dense(),

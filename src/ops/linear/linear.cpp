@@ -2,6 +2,7 @@
 
 #include "kernels/device_dispatch.h"
 #include "kernels/weight_gradient/weight_gradient.h"
+#include "ops/unpack_weights/unpacked_weight.h"
 
 namespace hone {
 
@@ -73,7 +74,8 @@ struct LinearNode : Node {
   }
 
   void forward(Tape& tape) override {
-    LinearArgs args{.x = tape.data(inputs[0]), .w = w->view(), .scaling = scaling, .y = tape.data(outputs[0])};
+    const UnpackedWeight weight(tape.context(), *w);
+    LinearArgs args{.x = tape.data(inputs[0]), .w = weight.view, .scaling = scaling, .y = tape.data(outputs[0])};
     if (bias != nullptr) args.bias = bias->view().dense();
     if (lora_b != nullptr) {
       args.xa = tape.data(inputs[1]);
@@ -85,8 +87,9 @@ struct LinearNode : Node {
   void backward(Tape& tape) override {
     const Tensor dy = tape.grad(outputs[0]);
     const NarrowGradient dw(tape.context(), *w, dy.dtype == DType::kBF16);
+    const UnpackedWeight weight(tape.context(), *w);
     LinearGradArgs args{.dy = dy,
-                        .w = w->view(),
+                        .w = weight.view,
                         .scaling = scaling,
                         .dx = tape.grad_dest(inputs[0]),
                         .dw = dw.dest,

@@ -4,6 +4,7 @@
 
 #include "kernels/device_dispatch.h"
 #include "kernels/weight_gradient/weight_gradient.h"
+#include "ops/unpack_weights/unpacked_weight.h"
 
 namespace hone {
 
@@ -158,9 +159,10 @@ struct GateUpNode : ExpertNode {
 
   // Outputs: h, the activation, and with adapters x Aᵀ.
   void forward(Tape& tape) override {
+    const UnpackedWeight unpacked(tape.context(), *weight);
     moe_gate_up(tape.context(), {.rows = rows.data(tape),
                                  .x = tape.data(inputs[0]),
-                                 .weight = weight->view(),
+                                 .weight = unpacked.view,
                                  .bias = bias_view(),
                                  .adapters = adapter_views(tape),
                                  .dropout = dropout,
@@ -174,9 +176,10 @@ struct GateUpNode : ExpertNode {
 
   void backward(Tape& tape) override {
     const NarrowGradient dweight(tape.context(), *weight, true);
+    const UnpackedWeight unpacked(tape.context(), *weight);
     moe_gate_up_grad(tape.context(), {.rows = rows.data(tape),
                                       .x = reads_x() ? tape.data(inputs[0]) : Tensor{},
-                                      .weight = weight->view(),
+                                      .weight = unpacked.view,
                                       .adapters = adapter_views(tape),
                                       .dropout = dropout,
                                       .xa = wants_lora_b() ? tape.data(outputs[2]) : Tensor{},
@@ -194,10 +197,11 @@ struct DownNode : ExpertNode {
 
   // Inputs: h, the router's weights, the activation.
   void forward(Tape& tape) override {
+    const UnpackedWeight unpacked(tape.context(), *weight);
     moe_down(tape.context(), {.rows = rows.data(tape),
                               .activation = tape.data(inputs[2]),
                               .weights = tape.data(inputs[1]),
-                              .weight = weight->view(),
+                              .weight = unpacked.view,
                               .bias = bias_view(),
                               .adapters = adapter_views(tape),
                               .dropout = dropout,
@@ -209,10 +213,11 @@ struct DownNode : ExpertNode {
     const Tensor h = tape.data(inputs[0]);
     const GradDest dh = tape.alias_grad(inputs[0], h) ? GradDest{h, 0.0f} : tape.grad_dest(inputs[0]);
     const NarrowGradient dweight(tape.context(), *weight, true);
+    const UnpackedWeight unpacked(tape.context(), *weight);
     moe_down_grad(tape.context(), {.rows = rows.data(tape),
                                    .h = h,
                                    .weights = tape.data(inputs[1]),
-                                   .weight = weight->view(),
+                                   .weight = unpacked.view,
                                    .bias = bias_view(),
                                    .adapters = adapter_views(tape),
                                    .dropout = dropout,

@@ -2,8 +2,10 @@
 
 #include <cmath>
 
+#include "core/buffer.h"
 #include "core/json.h"
 #include "ops/dora/dora.h"
+#include "ops/unpack_weights/unpack_weights.h"
 
 namespace hone {
 
@@ -26,12 +28,21 @@ std::vector<AdapterPart> DoraAdapter::tensors() const {
 
 void DoraAdapter::initialise(const Context& context, const Parameter& adapted, uint64_t seed, LoraInit init) const {
   LoraAdapter::initialise(context, adapted, seed, init);
-  dora_norm(context, {.w = adapted.stored_view(),
+  const bool packed = adapted.packed();
+  const size_t bytes = packed ? static_cast<size_t>(adapted.shape().numel()) * size_of(adapted.dtype()) : 0;
+  const Buffer memory(context.device(), bytes);
+  WeightView weight = adapted.stored_view();
+  if (packed) {
+    weight = {.payload = memory.tensor(adapted.shape(), adapted.dtype())};
+    unpack_weights(context, {adapted.packed_layout(), adapted.value(), weight.payload});
+  }
+  dora_norm(context, {.w = weight,
                       .shape = adapted.shape(),
                       .lora_a = low_rank_.a->value(),
                       .lora_b = low_rank_.b->value(),
                       .scaling = low_rank_.factors.scaling,
                       .norms = magnitude_->value()});
+  if (packed && !context.dry()) context.stream().synchronize();  // the memory is local
 }
 
 Var DoraAdapter::forward(Tape& tape, Var x, Weight& weight, Weight* bias, const LoraDropoutContext& rows) const {

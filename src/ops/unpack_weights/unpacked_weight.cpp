@@ -1,0 +1,18 @@
+#include "ops/unpack_weights/unpacked_weight.h"
+
+#include "core/profiler.h"
+
+namespace hone {
+
+UnpackedWeight::UnpackedWeight(const Context& context, const Weight& weight) : scope_(context.scratch()) {
+  const std::optional<PackedWeight> packed = weight.packed_view();
+  if (!packed) {
+    view = weight.view();
+    return;
+  }
+  const ProfileScope profiled(context, OpGroup::kMemoryBound, "unpack_weights");
+  view.payload = scope_.take(weight.shape(), packed->dtype);
+  unpack_weights(context, {packed->layout, packed->chunks, view.payload});
+}
+
+}  // namespace hone

@@ -1,0 +1,22 @@
+// UnpackedWeight: one use of a weight by an op that reads dense values, tiles or codes in place.
+#pragma once
+
+#include "ops/unpack_weights/unpack_weights.h"
+#include "tape/weight.h"
+
+namespace hone {
+
+/// Views a weight; a packed one is unpacked to scratch memory for the lifetime of this:
+///   const UnpackedWeight weight(tape.context(), *w);
+///   linear(tape.context(), {…, .w = weight.view});
+class UnpackedWeight {
+ public:
+  UnpackedWeight(const Context& context, const Weight& weight);
+
+  WeightView view;
+
+ private:
+  ArenaScope scope_;
+};
+
+}  // namespace hone
