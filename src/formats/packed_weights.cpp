@@ -94,7 +94,11 @@ void pack_nf4(const PackedLayout& layout, const float* values, std::byte* chunk)
     pack_nf4_block(values + i, std::min(kNf4Block, elements - i), scales[static_cast<size_t>(i / kNf4Block)],
                    codes + i / 2);
   }
-  pack_nf4_scales(layout, scales, chunk);
+  if (layout.code == PackedCode::kNf4) return pack_nf4_scales(layout, scales, chunk);
+  for (float& scale : scales) {
+    if (!std::isfinite(scale)) scale = kNaN;
+  }
+  std::memcpy(chunk + layout.scales, scales.data(), scales.size() * sizeof(float));
 }
 
 // int8, int4
@@ -206,6 +210,7 @@ float scale_at(const PackedLayout& layout, const std::byte* chunk, int64_t block
       const float centred = kNf4ScaleValues[static_cast<size_t>(scales[block])] * nested;
       return centred + mean;
     }
+    case PackedCode::kNf4FloatScales:
     case PackedCode::kInt8:
     case PackedCode::kFp8:
       return reinterpret_cast<const float*>(scales)[block];
@@ -239,6 +244,7 @@ void unpack_run(const PackedLayout& layout, const std::byte* chunk, int64_t firs
   const float scale = scale_at(layout, chunk, layout.block_of(first));
   switch (layout.code) {
     case PackedCode::kNf4:
+    case PackedCode::kNf4FloatScales:
       return unpack_halves<true>(codes, first, count, kNf4Values, scale, values);
     case PackedCode::kInt4:
       return unpack_halves<false>(codes, first, count, kInt4Values, scale, values);
@@ -256,7 +262,8 @@ void unpack_run(const PackedLayout& layout, const std::byte* chunk, int64_t firs
 }  // namespace
 
 void unpack(const PackedLayout& layout, const std::byte* chunk, int64_t first, int64_t count, float* values) {
-  const bool flat = layout.code == PackedCode::kNf4 || layout.code == PackedCode::kMxfp4;
+  const bool flat = layout.code == PackedCode::kNf4 || layout.code == PackedCode::kNf4FloatScales ||
+                    layout.code == PackedCode::kMxfp4;
   const int64_t width = flat ? layout.elements() : layout.columns;
   for (int64_t i = first; i < first + count;) {
     const int64_t place = i % width;  // runs end with their block, their row and the request
@@ -306,6 +313,22 @@ class Nf4Format final : public PackedFormat {
     layout.nested = layout.scales + aligned(blocks);
     layout.mean = layout.nested + aligned(ceil_div(blocks, kNf4NestedBlock) * int64_t{sizeof(float)});
     layout.bytes = layout.mean + 16;
+    return layout;
+  }
+  void pack(const PackedLayout& layout, const float* values, std::byte* chunk) const override {
+    pack_nf4(layout, values, chunk);
+  }
+};
+
+class Nf4FloatScalesFormat final : public PackedFormat {
+ public:
+  std::string_view name() const override { return "nf4_float_scales"; }
+  bool fits(const Shape& shape) const override { return shape.rank() >= 2; }
+  std::string_view sizes() const override { return "any"; }
+  PackedLayout layout(int64_t rows, int64_t columns) const override {
+    PackedLayout layout{.code = PackedCode::kNf4FloatScales, .rows = rows, .columns = columns, .block = kNf4Block};
+    layout.scales = aligned(ceil_div(rows * columns, 2));
+    layout.bytes = layout.scales + aligned(ceil_div(rows * columns, kNf4Block) * int64_t{sizeof(float)});
     return layout;
   }
   void pack(const PackedLayout& layout, const float* values, std::byte* chunk) const override {
@@ -388,6 +411,10 @@ class Mxfp4Format final : public PackedFormat {
 
 const PackedFormat& nf4_format() {
   static const Nf4Format format;
+  return format;
+}
+const PackedFormat& nf4_float_scales_format() {
+  static const Nf4FloatScalesFormat format;
   return format;
 }
 const PackedFormat& packed_int8_format() {

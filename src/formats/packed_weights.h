@@ -8,6 +8,7 @@
 // | name     | codes                                  | block                       | scale                       |
 // |----------|----------------------------------------|-----------------------------|-----------------------------|
 // | nf4      | 4 bits, the upper half of a byte first | 64 of the flattened matrix  | 8 bits, nested (below)      |
+// | nf4_float_scales | the same                       | the same                    | float32, max|w|             |
 // | int8     | 8 bits, two's complement               | a row                       | float32, max|w| / 127       |
 // | int4     | 4 bits, q + 8, the lower half first    | 32 of a row                 | bfloat16, max|w| / 7        |
 // | int4_128 | the same                               | 128 of a row                | the same                    |
@@ -33,7 +34,7 @@
 
 namespace hone {
 
-enum class PackedCode { kNf4, kInt8, kInt4, kFp8, kMxfp4 };
+enum class PackedCode { kNf4, kNf4FloatScales, kInt8, kInt4, kFp8, kMxfp4 };
 
 inline constexpr int64_t kNf4Block = 64, kNf4NestedBlock = 256, kFp8Block = 128, kMxfp4Block = 32;
 
@@ -50,6 +51,7 @@ struct PackedLayout {
   HONE_HOST_DEVICE int64_t block_of(int64_t i) const {
     switch (code) {
       case PackedCode::kNf4:
+      case PackedCode::kNf4FloatScales:
       case PackedCode::kMxfp4:
         return i / block;
       case PackedCode::kInt8:
@@ -81,6 +83,8 @@ class PackedFormat : public WeightFormat {
 void unpack(const PackedLayout& layout, const std::byte* chunk, int64_t first, int64_t count, float* values);
 
 const PackedFormat& nf4_format();
+/// nf4 as bitsandbytes has it without double quantisation.
+const PackedFormat& nf4_float_scales_format();
 const PackedFormat& packed_int8_format();
 /// Blocks of 32 or 128.
 const PackedFormat& int4_format(int64_t block);

@@ -16,7 +16,9 @@ namespace hone {
 namespace {
 
 std::vector<const PackedFormat*> all_formats() {
-  return {&nf4_format(), &packed_int8_format(), &int4_format(32), &int4_format(128), &fp8_format(), &mxfp4_format()};
+  return {&nf4_format(),    &nf4_float_scales_format(), &packed_int8_format(),
+          &int4_format(32), &int4_format(128),          &fp8_format(),
+          &mxfp4_format()};
 }
 
 std::vector<float> normal(int64_t count, float deviation = 0.02f) {
@@ -50,6 +52,7 @@ INSTANTIATE_TEST_SUITE_P(Formats, PackedWeights, testing::ValuesIn(all_formats()
 float worst_error(const PackedFormat& format) {
   const std::string name(format.name());
   if (name == "nf4") return (1.0f - 0.6961929f) / 2 + 0.02f;  // and the error of the nested scale
+  if (name == "nf4_float_scales") return (1.0f - 0.6961929f) / 2;
   if (name == "int8") return 0.5f / 127;
   if (name == "fp8") return 16.0f / 448;
   if (name == "mxfp4") return 0.25f;  // 8 - 6, of a block that reaches almost 8
@@ -200,6 +203,26 @@ TEST(Nf4Weights, ValuesOfTheirStateAreThoseOfBitsandbytes) {
     unpack(layout, memory.data(), 0, layout.elements(), values.data());
     for (size_t i = 0; i < values.size(); ++i) ASSERT_EQ(BFloat16(values[i]).bits, expected[i].bits) << i;
   }
+}
+
+/// A file's block may have no code of the largest exponent: its scale and its codes change then, its values do not.
+TEST(Mxfp4Weights, PackingValuesOfAnyScaleLosesNothing) {
+  const PackedLayout layout = mxfp4_format().layout(1, kMxfp4Block);
+  PhiloxSequence random(5);
+  for (int scale = 3; scale < 253; ++scale) {
+    for (const int most : {16, 7, 6, 5, 4, 3, 2, 1}) {  // codes below it, of either sign
+      std::vector<float> values;
+      for (int64_t i = 0; i < kMxfp4Block; ++i) {
+        const auto code = static_cast<size_t>(random.uniform() * static_cast<float>(std::min(most, 8)));
+        values.push_back(kE2m1Values[code + (i % 2 == 0 ? 8 : 0)] * e8m0_value(static_cast<uint32_t>(scale)));
+      }
+      const std::vector<float> back = Packed(mxfp4_format(), 1, kMxfp4Block, values).values();
+      for (size_t i = 0; i < values.size(); ++i) {
+        ASSERT_EQ(std::bit_cast<uint32_t>(back[i]), std::bit_cast<uint32_t>(values[i])) << scale << " " << most;
+      }
+    }
+  }
+  EXPECT_EQ(layout.elements(), kMxfp4Block);
 }
 
 TEST(Fp8Weights, CodesAreTheNearest) {

@@ -26,14 +26,15 @@ constexpr const char* kBaseWeightKey = "base_weight_dtype";
 }  // namespace
 
 const std::vector<std::string>& base_format_names() {
-  static const std::vector<std::string> names = {"dtype", "auto", "nf4", "int8", "int4", "int4_128", "fp8", "mxfp4"};
+  static const std::vector<std::string> names = {"dtype",    "auto", "nf4",  "nf4_float_scales", "int8", "int4",
+                                                 "int4_128", "fp8",  "mxfp4"};
   return names;
 }
 
 const PackedFormat* parse_base_format(const std::string& name, const std::string& key) {
   if (name == "dtype" || name == "auto") return nullptr;
-  for (const PackedFormat* format :
-       {&nf4_format(), &packed_int8_format(), &int4_format(32), &int4_format(128), &fp8_format(), &mxfp4_format()}) {
+  for (const PackedFormat* format : {&nf4_format(), &nf4_float_scales_format(), &packed_int8_format(), &int4_format(32),
+                                     &int4_format(128), &fp8_format(), &mxfp4_format()}) {
     if (format->name() == name) return format;
   }
   throw UserError(fmt::format("frozen weights are not held in '{}'", name), key,
@@ -175,15 +176,21 @@ const PackedFormat* LoadedModel::format_as_stored(const Parameter& parameter) co
   if (layout != map_.layouts.end() && !layout->second.empty()) {
     std::vector<std::string> missing;
     const auto stored = StoredTensor::find(checkpoint_, layout->second.front(), missing);
-    if (!stored || stored->format() == StoredTensor::Format::kPlain) return nullptr;
-    if (stored->format() == StoredTensor::Format::kMxfp4) return &mxfp4_format();
-    return &fp8_format();
+    return stored ? stored->packed_format() : nullptr;
   }
   const std::optional<Quantization> quantization = read_quantization(config_.json(), config_.file());
   if (!quantization) return nullptr;
-  const bool experts = is_routed_expert(parameter);
-  if (quantization->method == QuantMethod::kMxfp4) return experts ? &mxfp4_format() : nullptr;
-  return &fp8_format();
+  switch (quantization->method) {
+    case QuantMethod::kBlockFp8:
+      return &fp8_format();
+    case QuantMethod::kMxfp4:
+      return is_routed_expert(parameter) ? &mxfp4_format() : nullptr;
+    case QuantMethod::kBitsandbytes:
+      return quantization->eight_bits ? &packed_int8_format()
+             : quantization->nested   ? &nf4_format()
+                                      : &nf4_float_scales_format();
+  }
+  return nullptr;
 }
 
 void LoadedModel::set_trainable(const TrainableOptions& options) {

@@ -125,7 +125,7 @@ std::vector<CarriedTensor> carried_slices(const Checkpoint& source, const Checkp
   for (size_t i = 0; i < carried.size(); ++i) {
     const std::string& name = map.carried[i];
     if (scales.contains(name)) continue;
-    tensors.push_back({{name, carried[i].dtype(), source.find(name)->entry->shape}, carried[i]});
+    tensors.push_back({{name, carried[i].dtype(), carried[i].shape()}, carried[i]});
   }
   return tensors;
 }

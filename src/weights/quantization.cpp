@@ -10,7 +10,11 @@ namespace hone {
 namespace {
 
 constexpr const char* kKey = "quantization_config";
-constexpr const char* kReadable = "use the bfloat16 checkpoint of the model, or one quantised as fp8 blocks or mxfp4";
+constexpr const char* kReadable =
+    "use the bfloat16 checkpoint of the model, or one quantised as fp8 blocks, mxfp4 or by bitsandbytes";
+constexpr const char* kRounded =
+    "use the bfloat16 checkpoint of the model with base_weight_dtype: int4_128 or nf4, which rounds it while it is "
+    "read";
 constexpr int64_t kLargestBlock = 1 << 20;
 
 [[noreturn]] void refuse(const std::string& field, const Json& value, const std::string& file) {
@@ -29,7 +33,33 @@ void read_block_size(const Json& quantization, const std::string& file, Quantiza
   result.block_columns = size[1].get<int64_t>();
 }
 
+bool is_true(const Json& quantization, const char* key) {
+  return quantization.contains(key) && quantization[key] == true;
+}
+
+/// Methods whose checkpoints users have, and which are not read.
+[[noreturn]] void refuse_method(const Json& method, const std::string& file) {
+  for (const auto& [name, title] :
+       {std::pair{"gptq", "GPTQ"}, {"awq", "AWQ"}, {"auto-round", "AutoRound"}, {"hqq", "HQQ"}}) {
+    if (method == name)
+      throw UserError(fmt::format("{} checkpoints are not read ({}.quant_method)", title, kKey), file, kRounded);
+  }
+  refuse("quant_method", method, file);
+}
+
 }  // namespace
+
+std::string Quantization::name() const {
+  switch (method) {
+    case QuantMethod::kBlockFp8:
+      return "block FP8";
+    case QuantMethod::kMxfp4:
+      return "MXFP4";
+    case QuantMethod::kBitsandbytes:
+      return eight_bits ? "bitsandbytes int8" : "bitsandbytes 4 bits";
+  }
+  return "";
+}
 
 std::optional<Quantization> read_quantization(const Json& config, const std::string& file) {
   if (!config.is_object() || !config.contains(kKey) || config[kKey].is_null()) return std::nullopt;
@@ -43,8 +73,12 @@ std::optional<Quantization> read_quantization(const Json& config, const std::str
     const Json format = quantization.contains("fmt") ? quantization["fmt"] : Json("e4m3");
     if (format != "e4m3" && format != "float8_e4m3fn") refuse("fmt", format, file);
     read_block_size(quantization, file, result);
+  } else if (method == "bitsandbytes") {
+    result.method = QuantMethod::kBitsandbytes;
+    result.eight_bits = is_true(quantization, "load_in_8bit") || is_true(quantization, "_load_in_8bit");
+    result.nested = is_true(quantization, "bnb_4bit_use_double_quant");
   } else {
-    refuse("quant_method", method, file);
+    refuse_method(method, file);
   }
   return result;
 }

@@ -10,17 +10,22 @@
 
 namespace hone {
 
-/// The formats that are read. Weights are dequantised while they load; nothing is written in them.
+/// The formats that are read. Weights are dequantised while they load, or stay packed where base_weight_dtype says so;
+/// nothing is written in them.
 enum class QuantMethod {
-  kBlockFp8,  ///< "fp8": e4m3 weights, a scale for each block of weight_block_size rows and columns (128 x 128)
-  kMxfp4,     ///< "mxfp4": two e2m1 numbers a byte, an e8m0 scale for 32 along the input dimension
+  kBlockFp8,      ///< "fp8": e4m3 weights, a scale for each block of weight_block_size rows and columns (128 x 128)
+  kMxfp4,         ///< "mxfp4": two e2m1 numbers a byte, an e8m0 scale for 32 along the input dimension
+  kBitsandbytes,  ///< "bitsandbytes": weights/bitsandbytes_matrix.h
 };
 
 struct Quantization {
   QuantMethod method = QuantMethod::kBlockFp8;
   int64_t block_rows = 128, block_columns = 128;  ///< kBlockFp8: of output and input features
 
-  std::string name() const { return method == QuantMethod::kMxfp4 ? "MXFP4" : "block FP8"; }
+  bool eight_bits = false, nested = false;  ///< kBitsandbytes: load_in_8bit, bnb_4bit_use_double_quant
+
+  /// "block FP8"
+  std::string name() const;
 };
 
 /// quantization_config of a config.json; none if it has none. UserError, naming `file`, for a method that is not read.

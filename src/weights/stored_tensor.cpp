@@ -8,13 +8,11 @@
 #include "core/error.h"
 #include "formats/packed_weights.h"
 #include "kernels/cpu/row_math/row_math.h"
+#include "weights/dequantise.h"
 
 namespace hone {
 
 namespace {
-
-/// Numbers that are dequantised to float32 before they are rounded to bfloat16: they stay in the first-level cache.
-constexpr int64_t kChunk = 1024;
 
 std::vector<int64_t> dims_of(const Shape& shape) {
   std::vector<int64_t> dims;
@@ -58,25 +56,16 @@ std::vector<std::byte>& resized(std::vector<std::byte>& buffer, int64_t bytes) {
   return buffer;
 }
 
-/// Calls make(begin, count, floats) for parts of [0, count) and puts what it wrote to floats where it belongs.
-template <class Make>
-void in_dtype(int64_t count, DType dtype, std::byte* destination, const Make& make) {
-  if (dtype == DType::kF32) return make(int64_t{0}, count, reinterpret_cast<float*>(destination));
-  HONE_ASSERT(dtype == DType::kBF16);
-  const RowMath& math = row_math();
-  float floats[kChunk];
-  for (int64_t begin = 0; begin < count; begin += kChunk) {
-    const int64_t n = std::min(kChunk, count - begin);
-    make(begin, n, floats);
-    math.narrow(floats, reinterpret_cast<BFloat16*>(destination) + begin, n);
-  }
-}
-
 }  // namespace
 
 std::optional<StoredTensor> StoredTensor::find(const Checkpoint& checkpoint, const FileTensor& tensor,
                                                std::vector<std::string>& missing) {
   if (const Checkpoint::Tensor* found = checkpoint.find(tensor.name)) {
+    if (BitsandbytesMatrix::has_codes_of(*found->entry)) {
+      StoredTensor stored = bitsandbytes(checkpoint, *found, missing);
+      if (missing.empty()) stored.expect_matrix(dims_of(file_shape(tensor.order, tensor.shape)));
+      return stored;
+    }
     expect_shape(*found, dims_of(file_shape(tensor.order, tensor.shape)), "config.json", kOtherConfig);
     if (found->entry->float8_e4m3) return block_fp8(checkpoint, tensor.name, missing);
     StoredTensor plain;
@@ -95,6 +84,11 @@ StoredTensor StoredTensor::carried(const Checkpoint& checkpoint, const std::stri
   StoredTensor stored;
   stored.values_ = found;
   if (found.entry->float8_e4m3) stored = block_fp8(checkpoint, name, missing);
+  const std::optional<Quantization>& quantization = checkpoint.quantization();
+  if (quantization && quantization->method == QuantMethod::kBitsandbytes && name.ends_with(".weight") &&
+      BitsandbytesMatrix::has_codes_of(*found.entry)) {
+    stored = bitsandbytes(checkpoint, found, missing);
+  }
   if (missing.empty()) return stored;
   throw UserError(fmt::format("'{}' is quantised and its scales '{}' are missing", name, missing.front()),
                   found.file->path().string(), "download the checkpoint again");
@@ -125,6 +119,28 @@ StoredTensor StoredTensor::block_fp8(const Checkpoint& checkpoint, const std::st
       kOtherConfig);
   expect_dtype(*scales, is_float(scales->entry->dtype), "floating point");
   return stored;
+}
+
+StoredTensor StoredTensor::bitsandbytes(const Checkpoint& checkpoint, const Checkpoint::Tensor& codes,
+                                        std::vector<std::string>& missing) {
+  StoredTensor stored;
+  stored.format_ = Format::kBitsandbytes;
+  stored.values_ = codes;
+  stored.quantization_ = quantization_of(checkpoint, codes, QuantMethod::kBitsandbytes);
+  stored.bitsandbytes_ = std::make_shared<BitsandbytesMatrix>(checkpoint, codes, missing);
+  return stored;
+}
+
+void StoredTensor::expect_matrix(const std::vector<int64_t>& expected) const {
+  if (bitsandbytes_->shape() == expected) return;
+  throw UserError(fmt::format("'{}' is a matrix of [{}] that bitsandbytes quantised, config.json asks for [{}]",
+                              values_.entry->name, fmt::join(bitsandbytes_->shape(), ", "), fmt::join(expected, ", ")),
+                  values_.file->path().string(), kOtherConfig);
+}
+
+std::vector<int64_t> StoredTensor::shape() const {
+  HONE_ASSERT(format_ != Format::kMxfp4);  // its codes have the shape of another order
+  return bitsandbytes_ ? bitsandbytes_->shape() : values_.entry->shape;
 }
 
 StoredTensor StoredTensor::mxfp4(const Checkpoint& checkpoint, const FileTensor& tensor,
@@ -160,6 +176,7 @@ StoredTensor StoredTensor::mxfp4(const Checkpoint& checkpoint, const FileTensor&
 }
 
 std::vector<std::string> StoredTensor::names() const {
+  if (bitsandbytes_) return bitsandbytes_->names();
   std::vector<std::string> names;
   for (const Checkpoint::Tensor& tensor : {values_, scales_}) {
     if (tensor.entry) names.push_back(tensor.entry->name);
@@ -169,6 +186,7 @@ std::vector<std::string> StoredTensor::names() const {
 
 int64_t StoredTensor::bytes_of(int64_t count) const {
   if (format_ == Format::kMxfp4) return count / 2;
+  if (bitsandbytes_) return bitsandbytes_->bytes_of(count);
   return count * static_cast<int64_t>(size_of(values_.entry->dtype));
 }
 
@@ -185,16 +203,39 @@ void StoredTensor::read(ReadScratch& scratch, int64_t first, int64_t count, DTyp
       return read_block_fp8(scratch, first, count, dtype, destination);
     case Format::kMxfp4:
       return read_mxfp4(scratch, first, count, dtype, destination);
+    case Format::kBitsandbytes:
+      return bitsandbytes_->read(scratch, first, count, dtype, destination);
   }
 }
 
+const PackedFormat* StoredTensor::packed_format() const {
+  switch (format_) {
+    case Format::kPlain:
+      return nullptr;
+    case Format::kBlockFp8:
+      return &fp8_format();
+    case Format::kMxfp4:
+      return &mxfp4_format();
+    case Format::kBitsandbytes:
+      return bitsandbytes_->packed_format();
+  }
+  return nullptr;
+}
+
 bool StoredTensor::has_chunks(const PackedLayout& layout) const {
+  if (bitsandbytes_) {
+    const PackedFormat* format = bitsandbytes_->packed_format();
+    const std::vector<int64_t> matrix = {layout.rows, layout.columns};
+    return format != nullptr && bitsandbytes_->shape() == matrix &&
+           format->layout(layout.rows, layout.columns).code == layout.code;
+  }
   return format_ == Format::kBlockFp8 && layout.code == PackedCode::kFp8 && quantization_.block_rows == kFp8Block &&
          quantization_.block_columns == kFp8Block;
 }
 
 void StoredTensor::read_chunk(const PackedLayout& layout, int64_t matrix, std::byte* chunk) const {
   HONE_ASSERT(has_chunks(layout));
+  if (bitsandbytes_) return bitsandbytes_->read_chunk(layout, chunk);
   const auto elements = static_cast<uint64_t>(layout.elements());
   values_.file->read(*values_.entry, static_cast<uint64_t>(matrix) * elements, chunk, elements);
   const int64_t scales = blocks(layout.rows, kFp8Block) * layout.scale_columns;
@@ -234,7 +275,7 @@ void StoredTensor::read_block_fp8(ReadScratch& scratch, int64_t first, int64_t c
   auto* codes = reinterpret_cast<uint8_t*>(resized(scratch.codes, count).data());
   values_.file->read(*values_.entry, static_cast<uint64_t>(first), codes, static_cast<uint64_t>(count));
   const RowMath& math = row_math();
-  in_dtype(count, dtype, destination, [&](int64_t begin, int64_t n, float* floats) {
+  dequantise(count, dtype, destination, [&](int64_t begin, int64_t n, float* floats) {
     for (int64_t i = 0; i < n;) {
       const int64_t row = (first + begin + i) / columns;
       int64_t column = (first + begin + i) % columns;
@@ -259,7 +300,7 @@ void StoredTensor::read_mxfp4(ReadScratch& scratch, int64_t first, int64_t count
   scales_.file->read(*scales_.entry, static_cast<uint64_t>(first / kMxfp4Block), scales,
                      static_cast<uint64_t>(count / kMxfp4Block));
   const RowMath& math = row_math();
-  in_dtype(count, dtype, destination, [&](int64_t begin, int64_t n, float* floats) {
+  dequantise(count, dtype, destination, [&](int64_t begin, int64_t n, float* floats) {
     math.scale_mxfp4(scales + begin / kMxfp4Block, codes + begin / 2, floats, n);
   });
 }

@@ -7,17 +7,20 @@
 // NAME_scales u8 [.., out, in / 32]:
 //   w[o, 32 g + 2 i] = e2m1(blocks[o, g, i] & 15) · 2^(scales[o, g] - 127), the next from the upper half; scale 255:
 //   NaN
+// bitsandbytes: weights/bitsandbytes_matrix.h.
 // Products are rounded to float32, and from there to the dtype that is asked for.
 //
 // On a GPU, too, dequantising is the host's work: its vector instructions make bfloat16 faster than storage delivers
 // codes (several GB/s a core), so that kernels would save half of the bytes over PCIe and no time.
 #pragma once
 
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "formats/packed_weights.h"
+#include "weights/bitsandbytes_matrix.h"
 #include "weights/checkpoint.h"
 
 namespace hone {
@@ -30,7 +33,7 @@ struct ReadScratch {
 
 class StoredTensor {
  public:
-  enum class Format { kPlain, kBlockFp8, kMxfp4 };
+  enum class Format { kPlain, kBlockFp8, kMxfp4, kBitsandbytes };
 
   /// What of `tensor` the checkpoint has under any format, with what is missing to complete it; none if it has nothing.
   /// UserError for wrong shapes and dtypes, and for codes that config.json does not say how to read.
@@ -42,7 +45,9 @@ class StoredTensor {
   Format format() const { return format_; }
   /// Of the numbers: the file's, or bfloat16 for what is quantised.
   DType dtype() const { return format_ == Format::kPlain ? values_.entry->dtype : DType::kBF16; }
-  /// The tensors of the checkpoint that it is made of.
+  /// Of the numbers in the file's order; not of MXFP4, whose codes are in another.
+  std::vector<int64_t> shape() const;
+  /// The tensors of the checkpoint that it is made of, the one of its name first.
   std::vector<std::string> names() const;
   /// Bytes that `count` elements take in the file, their scales not counted.
   int64_t bytes_of(int64_t count) const;
@@ -51,7 +56,10 @@ class StoredTensor {
   /// multiples of 32, and the order is that of [.., out, in]. Thread-safe.
   void read(ReadScratch& scratch, int64_t first, int64_t count, DType dtype, std::byte* destination) const;
 
-  /// Whether its matrices are in the file as a packed format has them: block FP8 in blocks of 128 x 128.
+  /// The packed format for these weights: the values are the same in it, or as near as its blocks allow. Null if they
+  /// are not quantised, or none is like theirs.
+  const PackedFormat* packed_format() const;
+  /// Whether its matrices are in the file as a packed format has them: block FP8 in blocks of 128 x 128, bitsandbytes.
   bool has_chunks(const PackedLayout& layout) const;
   /// The chunk of matrix `matrix`, without loss. Thread-safe.
   void read_chunk(const PackedLayout& layout, int64_t matrix, std::byte* chunk) const;
@@ -66,9 +74,14 @@ class StoredTensor {
                                 std::vector<std::string>& missing);
   static StoredTensor mxfp4(const Checkpoint& checkpoint, const FileTensor& tensor, std::vector<std::string>& missing);
 
+  static StoredTensor bitsandbytes(const Checkpoint& checkpoint, const Checkpoint::Tensor& codes,
+                                   std::vector<std::string>& missing);
+  void expect_matrix(const std::vector<int64_t>& expected) const;
+
   Format format_ = Format::kPlain;
   Checkpoint::Tensor values_, scales_;
   Quantization quantization_;
+  std::shared_ptr<const BitsandbytesMatrix> bitsandbytes_;
 };
 
 }  // namespace hone

@@ -212,6 +212,79 @@ TEST_F(QuantizedCheckpoint, Mxfp4IsTheCodeTimesThePowerOfTwoOfItsBlock) {
   force_isa(before);
 }
 
+// bitsandbytes: tools/make_bitsandbytes_fixture.py.
+
+void add_bitsandbytes_model(ParameterStore& store, DType dtype) {
+  const std::string layer = "model.layers.0.";
+  const auto attention = ParameterKind::kAttention;
+  store.add({layer + "self_attn.q_proj.weight", {48, 128}, attention, 0, {}}, dtype);
+  store.add({layer + "self_attn.k_proj.weight", {32, 64}, attention, 0, {}}, dtype);
+  store.add({layer + "self_attn.v_proj.weight", {7, 37}, attention, 0, {}}, dtype);
+  store.add({layer + "self_attn.o_proj.weight", {17, 33}, attention, 0, {}}, dtype);
+  store.add({layer + "mlp.up_proj.weight", {64, 520}, ParameterKind::kMlp, 0, {}}, dtype);
+  store.add({layer + "mlp.gate_proj.weight", {64, 520}, ParameterKind::kMlp, 0, {}}, dtype);
+  store.add({"model.norm.weight", {5}, ParameterKind::kNorm, -1, {}}, dtype);
+}
+
+/// Of 8 bits the last place may differ: bitsandbytes multiplies by SCB and 1 / 127 one after the other.
+void expect_bitsandbytes_model(const ParameterStore& store) {
+  const SafetensorsFile expected(kFixtures / "bitsandbytes/expected.safetensors");
+  for (const Parameter& parameter : store.all()) {
+    if (parameter.kind() == ParameterKind::kNorm) continue;
+    const std::vector<float> numbers = expected.read_floats(parameter.name());
+    ASSERT_EQ(static_cast<int64_t>(numbers.size()), parameter.shape().numel());
+    for (size_t i = 0; i < numbers.size(); ++i) {
+      if (!parameter.name().ends_with("o_proj.weight")) {
+        expect_element(parameter, static_cast<int64_t>(i), numbers[i]);
+      } else if (parameter.dtype() == DType::kF32) {
+        ASSERT_NEAR(parameter.value().as<float>()[i], numbers[i], 2e-7 * std::fabs(numbers[i])) << i;
+      }
+    }
+  }
+}
+
+TEST_F(QuantizedCheckpoint, BitsandbytesMatricesAreWhatItDequantises) {
+  expect_loads(kFixtures / "bitsandbytes", add_bitsandbytes_model,
+               [](const Checkpoint&, const CheckpointMap&, const ParameterStore& s) { expect_bitsandbytes_model(s); });
+}
+
+/// Packed formats of these weights; the codes of a file where they are the same.
+TEST_F(QuantizedCheckpoint, BitsandbytesCodesStayAsTheyAre) {
+  const Checkpoint checkpoint = Checkpoint::open(kFixtures / "bitsandbytes");
+  ParameterStore store;
+  add_bitsandbytes_model(store, DType::kBF16);
+  std::map<std::string, const PackedFormat*> formats;
+  for (Parameter& parameter : store.all()) {
+    if (parameter.kind() == ParameterKind::kNorm) continue;
+    std::vector<std::string> missing;
+    const auto stored = StoredTensor::find(checkpoint, parameter.layouts().front().front(), missing);
+    formats[parameter.name()] = stored->packed_format();
+    if (stored->packed_format() == nullptr) continue;
+    parameter.set_trainable(false);
+    parameter.hold_in(*stored->packed_format());
+    EXPECT_TRUE(stored->has_chunks(parameter.packed_layout())) << parameter.name();
+  }
+  const std::string layer = "model.layers.0.";
+  EXPECT_EQ(formats[layer + "self_attn.q_proj.weight"], &nf4_format());
+  EXPECT_EQ(formats[layer + "self_attn.k_proj.weight"], &nf4_float_scales_format());
+  EXPECT_EQ(formats[layer + "self_attn.v_proj.weight"], nullptr) << "fp4";
+  EXPECT_EQ(formats[layer + "self_attn.o_proj.weight"], &packed_int8_format());
+  EXPECT_EQ(formats[layer + "mlp.gate_proj.weight"], nullptr) << "blocks of 128";
+  store.allocate(Device{}, true);
+  load_parameters(checkpoint, map_checkpoint(checkpoint, store, {"mtp."}), store, pool_);
+  const SafetensorsFile expected(kFixtures / "bitsandbytes/expected.safetensors");
+  for (const Parameter& parameter : store.all()) {
+    if (!parameter.packed()) continue;
+    const std::vector<float> numbers = expected.read_floats(parameter.name());
+    std::vector<float> values(numbers.size());
+    unpack(parameter.packed_layout(), parameter.stored().payload.data, 0, parameter.shape().numel(), values.data());
+    const float tolerance = parameter.name().ends_with("o_proj.weight") ? 2e-7f : 0.0f;
+    for (size_t i = 0; i < values.size(); ++i) {
+      ASSERT_NEAR(values[i], numbers[i], tolerance * std::fabs(numbers[i])) << parameter.name() << " " << i;
+    }
+  }
+}
+
 TEST_F(QuantizedCheckpoint, LoadsTheSameBytesOnAGpu) {
   if (cuda::device_count() == 0) GTEST_SKIP() << "no GPU";
   for (const std::string name : {"fp8", "mxfp4"}) {
@@ -340,7 +413,7 @@ TEST_F(QuantizedCheckpoint, OtherMethodsAreRefusedByName) {
     std::ofstream(root_ / "config.json") << R"({"quantization_config": )" << quantization << "}";
     return testing::user_error([&] { read_quantization(root_); });
   };
-  EXPECT_THAT(error(R"({"quant_method": "gptq", "bits": 4})"), HasSubstr("quant_method: \"gptq\" is not supported"));
+  EXPECT_THAT(error(R"({"quant_method": "gptq", "bits": 4})"), HasSubstr("GPTQ checkpoints are not read"));
   EXPECT_THAT(error(R"({"quant_method": "fp8", "weight_block_size": null})"), HasSubstr("weight_block_size"));
   EXPECT_THAT(error(R"({"quant_method": "fp8", "weight_block_size": [128, 0]})"), HasSubstr("weight_block_size"));
   EXPECT_THAT(error(R"({"quant_method": "fp8", "fmt": "e5m2", "weight_block_size": [1, 1]})"), HasSubstr("fmt"));

@@ -23,14 +23,15 @@ __device__ const Table<float, 16> kNf4Map = table_of(kNf4Values);
 __device__ const Table<float, 16> kE2m1Map = table_of(kE2m1Values);
 
 template <PackedCode kCode>
-constexpr bool kHalves = kCode == PackedCode::kNf4 || kCode == PackedCode::kInt4 || kCode == PackedCode::kMxfp4;
+constexpr bool kNf4Codes = kCode == PackedCode::kNf4 || kCode == PackedCode::kNf4FloatScales;
+template <PackedCode kCode>
+constexpr bool kHalves = kNf4Codes<kCode> || kCode == PackedCode::kInt4 || kCode == PackedCode::kMxfp4;
 
-/// The layout with what its code says as constants: a division by a block is a shift then. Before, mxfp4 reached 2.5
-/// TB/s of 4.2.
+/// The layout with the constants of its code: a division by a block is a shift then.
 template <PackedCode kCode>
 __device__ PackedLayout constant(PackedLayout layout) {
   layout.code = kCode;
-  if constexpr (kCode == PackedCode::kNf4) layout.block = kNf4Block;
+  if constexpr (kNf4Codes<kCode>) layout.block = kNf4Block;
   if constexpr (kCode == PackedCode::kMxfp4) layout.block = kMxfp4Block;
   if constexpr (kCode == PackedCode::kFp8) layout.block = kFp8Block;
   return layout;
@@ -66,7 +67,7 @@ __device__ float value_of(uint32_t code, const float* table) {
 template <PackedCode kCode>
 __device__ uint32_t code_in(uint32_t word, int i) {
   if constexpr (!kHalves<kCode>) return word >> 8 * i & 0xffu;
-  const int half = kCode == PackedCode::kNf4 ? i ^ 1 : i;  // the upper half of a byte comes first in nf4
+  const int half = kNf4Codes<kCode> ? i ^ 1 : i;  // the upper half of a byte comes first in nf4
   return word >> 4 * half & 0xfu;
 }
 
@@ -75,7 +76,7 @@ __device__ uint32_t code_in(uint32_t word, int i) {
 template <PackedCode kCode, class T>
 __global__ void __launch_bounds__(kThreads) unpack_kernel(PackedLayout layout, const uint8_t* chunks, T* dst) {
   __shared__ float table[16];
-  if (threadIdx.x < 16) table[threadIdx.x] = (kCode == PackedCode::kNf4 ? kNf4Map : kE2m1Map).values[threadIdx.x];
+  if (threadIdx.x < 16) table[threadIdx.x] = (kNf4Codes<kCode> ? kNf4Map : kE2m1Map).values[threadIdx.x];
   __syncthreads();
   const int64_t first = (int64_t{blockIdx.x} * kThreads + threadIdx.x) * kElements;
   if (first >= layout.elements()) return;
@@ -106,7 +107,7 @@ __global__ void __launch_bounds__(kThreads) unpack_any_kernel(PackedLayout layou
   const uint8_t* chunk = chunks + blockIdx.y * layout.bytes;
   const uint32_t byte = chunk[kHalves<kCode> ? i / 2 : i];
   const uint32_t code = kHalves<kCode> ? code_in<kCode>(byte, static_cast<int>(i % 2)) : byte;
-  const float* table = (kCode == PackedCode::kNf4 ? kNf4Map : kE2m1Map).values;
+  const float* table = (kNf4Codes<kCode> ? kNf4Map : kE2m1Map).values;
   const float scale = scale_of<kCode>(layout, chunk, i);
   dst[blockIdx.y * layout.elements() + i] = from_float<T>(__fmul_rn(value_of<kCode>(code, table), scale));
 }
@@ -138,6 +139,8 @@ void unpack_weights(const Context& context, const UnpackWeightsArgs& args) {
   switch (args.layout.code) {
     case PackedCode::kNf4:
       return unpack<PackedCode::kNf4>(context, args);
+    case PackedCode::kNf4FloatScales:
+      return unpack<PackedCode::kNf4FloatScales>(context, args);
     case PackedCode::kInt8:
       return unpack<PackedCode::kInt8>(context, args);
     case PackedCode::kInt4:

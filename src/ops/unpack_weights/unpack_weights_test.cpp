@@ -64,8 +64,8 @@ class UnpackWeights : public ::testing::TestWithParam<const PackedFormat*> {
 };
 
 INSTANTIATE_TEST_SUITE_P(Formats, UnpackWeights,
-                         ::testing::Values(&nf4_format(), &packed_int8_format(), &int4_format(32), &int4_format(128),
-                                           &fp8_format(), &mxfp4_format()),
+                         ::testing::Values(&nf4_format(), &nf4_float_scales_format(), &packed_int8_format(),
+                                           &int4_format(32), &int4_format(128), &fp8_format(), &mxfp4_format()),
                          [](const auto& format) { return std::string(format.param->name()); });
 
 TEST_P(UnpackWeights, GivesTheValuesOfTheFormatInBothDtypes) {
