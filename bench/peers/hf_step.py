@@ -6,6 +6,7 @@ Under torchrun each rank has a GPU and DistributedDataParallel sums the gradient
 each layer) shards parameters, gradients and moments: in float32 with bfloat16 copies to compute with and float32 sums of
 gradients (--fsdp float32, as Hone's zero_stage 1), or all in bfloat16. Weights that were gathered for forward stay for
 backward. Tokens a second are those of one GPU.
+--nf4 holds linear layers but the head as bitsandbytes' load_in_4bit with double quantisation does; it has no experts.
 """
 import argparse
 import contextlib
@@ -43,8 +44,26 @@ def arguments():
     p.add_argument("--compile", action="store_true")
     p.add_argument("--liger", action="store_true")
     p.add_argument("--fsdp", default="", choices=("", "float32", "bfloat16"), help="FSDP2, and what it keeps state in")
+    p.add_argument("--nf4", action="store_true")
+    p.add_argument("--lora-r", type=int, default=16)
     p.add_argument("--threads", type=int, default=0)
     return p.parse_args()
+
+
+def quantise(model):
+    """Replaces linear layers by those of bitsandbytes; its quantisation runs when a weight moves to the GPU."""
+    import bitsandbytes as bnb
+    for name, module in list(model.named_modules()):
+        if not isinstance(module, torch.nn.Linear) or name == "lm_head":
+            continue
+        linear = bnb.nn.Linear4bit(module.in_features, module.out_features, module.bias is not None,
+                                   compute_dtype=torch.bfloat16, quant_type="nf4", device="meta")
+        linear.weight = bnb.nn.Params4bit(module.weight.data.cpu(), requires_grad=False, quant_type="nf4",
+                                          compress_statistics=True)
+        linear.bias = module.bias
+        parent = model.get_submodule(name.rpartition(".")[0])
+        setattr(parent, name.rpartition(".")[2], linear.to("cuda"))
+    model.is_loaded_in_4bit = True
 
 
 def build(a):
@@ -59,6 +78,9 @@ def build(a):
         model = transformers.AutoModelForCausalLM.from_config(cfg, dtype=kept)
     if shapes.is_sparse(cfg) and hasattr(model, "set_experts_implementation"):
         model.set_experts_implementation(a.experts)
+    if a.nf4:
+        quantise(model)
+        torch.cuda.empty_cache()
     if a.liger:
         import liger_kernel.transformers as liger
         {"qwen3-30b-a3b": liger.apply_liger_kernel_to_qwen3_moe, "mixtral-8x7b": liger.apply_liger_kernel_to_mixtral,
@@ -70,7 +92,7 @@ def build(a):
             targets["target_parameters"] = ["experts.gate_up_proj", "experts.down_proj"]
         elif a.mode == "lora-all":
             targets["target_modules"] += ["gate_proj", "up_proj", "down_proj"]
-        model = get_peft_model(model, LoraConfig(r=16, lora_alpha=32, **targets))
+        model = get_peft_model(model, LoraConfig(r=a.lora_r, lora_alpha=2 * a.lora_r, **targets))
         model.enable_input_require_grads()
     if not a.no_checkpointing:
         model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
