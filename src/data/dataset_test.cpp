@@ -74,7 +74,7 @@ TEST(DatasetReader, ADelimiterIsForCsv) {
   entry.delimiter = '|';
   EXPECT_THAT(rows_of(entry), ElementsAre("prompt_response a.csv:2"));
   entry.path = folder.write("a.jsonl", kChat);
-  EXPECT_THAT(error_of(entry), HasSubstr("delimiter is stated, and the data set has no CSV file"));
+  EXPECT_THAT(error_of(entry), HasSubstr("delimiter is set, but the data set has no CSV file"));
 }
 
 TEST(DatasetReader, DetectsFromTheRowsThatAreUsed) {
@@ -327,7 +327,7 @@ TEST_F(DatasetBuilding, RefusesDataWithNothingInIt) {
   give(chat_rows(5));
   EXPECT_THAT(error(), HasSubstr("5 rows: longer than max_length (the longest has "));
   options_.overlength = Overlength::kTruncateRight;
-  EXPECT_THAT(error(), HasSubstr("what is learnt of them was cut off"));
+  EXPECT_THAT(error(), HasSubstr("their supervised tokens were cut off"));
   options_.datasets = {{folder_ / "absent.jsonl"}};
   EXPECT_THAT(error(), HasSubstr("there is no such file or folder"));
 }
@@ -366,7 +366,7 @@ TEST_F(DatasetBuilding, StopsIfTheShareOfSupervisedTokensIsNoMasksWork) {
   EXPECT_THAT(error(), AllOf(HasSubstr("of the tokens of 'chat' are supervised"), HasSubstr("--debug 3")));
   options_.chat.chat_template = everything;
   give(R"({"messages": [{"role": "assistant", "content": ")" + words + R"("}]})");
-  EXPECT_THAT(error(), HasSubstr("say train_on: all"));
+  EXPECT_THAT(error(), HasSubstr("set train_on: all"));
   options_.tolerant = true;
   EXPECT_THAT(build().warnings, testing::Contains(HasSubstr("of the tokens of 'chat' are supervised")));
   options_.tolerant = false;
@@ -413,7 +413,7 @@ TEST_F(DatasetBuilding, PackedLabelsNeverCrossDocuments) {
   const TrainingData data = build();
   Loader loader(data.train, {});
   int64_t supervised = 0;
-  EXPECT_LT(loader.steps_in_epoch(0), 60);  // some packs hold several samples
+  EXPECT_LT(loader.steps_in_epoch(0), 60);  // some packs contain several samples
   for (int64_t step = 0; step < loader.steps_in_epoch(0); ++step) {
     for (const MicroBatch& batch : loader.step(step).micro_batches) {
       supervised += batch.supervised();

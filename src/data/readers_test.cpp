@@ -152,7 +152,7 @@ TEST(JsonlReader, RandomBytesAreRefusedOrReadButNeverCrash) {
       JsonlReader reader(path, {.max_row_bytes = 150});
       for (RawRow row; reader.next(row);) EXPECT_TRUE(parse_row(row).is_object());
     } catch (const UserError&) {
-      // Nothing else may be thrown.
+      // Any other exception fails the test.
     }
   }
 }
@@ -256,7 +256,7 @@ TEST(CsvReader, ADelimiterIsOneCharacter) {
   EXPECT_EQ(delimiter_of("\\t", "d"), '\t');
   EXPECT_EQ(delimiter_of(";", "d"), ';');
   for (const char* wrong : {"a", "\"", ";;", "é"}) {
-    EXPECT_THAT(refusal([&] { delimiter_of(wrong, "d"); }), HasSubstr("not a character that parts fields")) << wrong;
+    EXPECT_THAT(refusal([&] { delimiter_of(wrong, "d"); }), HasSubstr("not a field separator")) << wrong;
   }
 }
 
@@ -287,7 +287,7 @@ TEST(CsvReader, AFieldOfTenMegabytesIsRead) {
   EXPECT_EQ(parse_row(row)["a"].get<std::string>().size(), field.size());
 }
 
-/// RFC 4180, written from its grammar.
+/// Writes CSV from the grammar of RFC 4180.
 std::string written(const std::vector<std::vector<std::string>>& records, PhiloxSequence& random) {
   std::string text;
   for (const auto& record : records) {
@@ -355,7 +355,7 @@ class Parquet : public testing::Test {
   }
 };
 
-// The files are written by tests/fixtures/data/make_parquet.py, with all the compressions and encodings in use.
+// tests/fixtures/data/make_parquet.py writes the files, with all common compressions and encodings.
 
 TEST_F(Parquet, NestedColumnsBecomeJsonWithoutTheNullsOfOtherRows) {
   EXPECT_THAT(parquet_rows(parquet("chat")),

@@ -105,7 +105,7 @@ TEST(Messages, RefusalsNamePlaceAndReason) {
   EXPECT_THAT(error(R"([{"role": "user", "content": "a", "weight": -1}])"), HasSubstr("messages[0].weight is -1"));
   EXPECT_THAT(error(R"([{"role": "user", "content": "a", "train": "no"}])"), HasSubstr("true, false or a number"));
   EXPECT_THAT(error(R"([{"role": "user", "content": "a", "train": false, "weight": 1}])"),
-              HasSubstr("says twice, differently"));
+              HasSubstr("two different loss weights"));
 }
 
 TEST(PromptCompletion, TakesTextOrMessages) {
@@ -189,7 +189,7 @@ TEST(SampleFormat, DetectionRefusesWhatItCannotTell) {
                     HasSubstr("type: alpaca, or type: text")));
   EXPECT_THAT(error({R"({"messages": [], "conversations": []})"}),
               HasSubstr("messages (column 'messages'), sharegpt (column 'conversations')"));
-  EXPECT_THAT(error({R"({"conversations": [], "conversation": []})"}), HasSubstr("several columns could be it"));
+  EXPECT_THAT(error({R"({"conversations": [], "conversation": []})"}), HasSubstr("several columns match"));
   EXPECT_THAT(error({R"({"message": []})"}),
               AllOf(HasSubstr("the columns fit no format: message"), HasSubstr("Did you mean 'messages'?")));
   EXPECT_THAT(error({R"({"messages": [], "input_ids": []})"}),
@@ -369,7 +369,7 @@ TEST(ColumnMapping, TakesTheNamesOfOtherTools) {
       R"([{"role":"system","content":"s"},{"role":"user","content":"q\nin"},{"role":"assistant","content":"a"}])");
   EXPECT_EQ(mapped_messages(R"({"i": "q", "o": "a"})", R"({"prompt": "i", "response": "o"})", SampleFormat::kAlpaca),
             kTwo);
-  // ms-swift: the columns of the data first.
+  // ms-swift maps from columns of the data.
   EXPECT_EQ(mapped_messages(R"({"text1": "q", "text2": "a"})", R"({"text1": "query", "text2": "response"})"), kTwo);
   // Axolotl.
   EXPECT_EQ(mapped_messages(R"({"dialog": [{"who": "human", "says": "q"}, {"who": "bot", "says": "a"}]})",
