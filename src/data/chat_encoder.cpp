@@ -72,11 +72,11 @@ size_t behind_last_question(const RenderedChat& chat) {
 }
 
 std::string why_nothing_is_learnt(const RenderedChat& chat, bool has_ranges) {
-  if (has_ranges) return "every message that would be learnt has the weight 0";
+  if (has_ranges) return "every supervised message has the weight 0";
   const bool answered = std::any_of(chat.messages.begin(), chat.messages.end(),
                                     [](const RenderedMessage& message) { return message.role == "assistant"; });
   if (!answered) return fmt::format("no message has the role 'assistant' (roles: {})", roles_of(chat));
-  return "the template shows nothing of the assistant's messages that would be learnt";
+  return "the template renders nothing of the assistant's supervised messages";
 }
 
 /// Splits bytes [begin, end) of a content span where the weight changes; bytes outside all details are not supervised.

@@ -79,7 +79,7 @@ std::vector<std::string> DatasetReport::asked_otherwise_lines() const {
   std::vector<std::string> lines;
   for (const AskedOtherwise& entry : asked_otherwise) {
     lines.push_back(
-        fmt::format("{} of {} answers ({:.1f} %) are learnt after {}, but the model is asked with {} "
+        fmt::format("{} of {} answers ({:.1f} %) are trained on after {}, but the prompt ends with {} "
                     "(first: {}): {}",
                     entry.answers, answers, 100 * static_cast<double>(entry.answers) / static_cast<double>(answers),
                     quoted(entry.learnt), quoted(entry.asked), entry.first_where, entry.advice));
@@ -107,7 +107,7 @@ void check_shares(const DatasetReport& report, bool masked) {
   const double share = static_cast<double>(unexpected) / static_cast<double>(report.rows);
   if (share > kMostUnsupervisedRows) {
     throw UserError(
-        fmt::format("nothing would be learnt of {} of the {} rows ({:.1f} %) of '{}': {}", unexpected, report.rows,
+        fmt::format("{} of the {} rows ({:.1f} %) of '{}' have no supervised tokens: {}", unexpected, report.rows,
                     100 * share, report.name, causes_of(report)),
         report.path,
         std::string("repair or remove these rows (at most 1 % is allowed), or change train_on") + kOverride);
@@ -131,7 +131,7 @@ void check_shares(const DatasetReport& report, bool masked) {
 std::string check_dataset(const DatasetReport& report, bool masked, bool tolerant) {
   if (report.rows == 0) throw UserError("the data set is empty", report.path, "it has no rows: check the path");
   if (report.counts.kept == 0) {
-    throw UserError(fmt::format("there is nothing to learn in the data set '{}': {}", report.name, causes_of(report)),
+    throw UserError(fmt::format("the data set '{}' has no sample to train on: {}", report.name, causes_of(report)),
                     report.path, "see train_on, max_length and overlength in docs/data.md");
   }
   try {

@@ -320,7 +320,7 @@ TEST_F(DatasetBuilding, RefusesDataWithNothingInIt) {
   give("\n\n");
   EXPECT_THAT(error(), AllOf(HasSubstr("the data set is empty"), HasSubstr("chat.jsonl")));
   give(R"({"messages": [{"role": "user", "content": "a"}, {"role": "bot", "content": "b"}]})");
-  EXPECT_THAT(error(), AllOf(HasSubstr("there is nothing to learn in the data set 'chat'"),
+  EXPECT_THAT(error(), AllOf(HasSubstr("the data set 'chat' has no sample to train on"),
                              HasSubstr("1 row: no message has the role 'assistant' (roles: user, bot)"),
                              HasSubstr("chat.jsonl:1")));
   options_.max_length = 3;
@@ -341,7 +341,7 @@ TEST_F(DatasetBuilding, StopsIfNothingIsLearntOfMoreThanOnePercentOfTheRows) {
   EXPECT_EQ(data.train_reports[0].unsupervised_rows(), 1);
   EXPECT_THAT(data.train_reports[0].nothing_learnt[0].first_where, HasSubstr("chat.jsonl:100"));
   give(chat_rows(98) + unanswered + unanswered);
-  EXPECT_THAT(error(), AllOf(HasSubstr("nothing would be learnt of 2 of the 100 rows (2.0 %) of 'chat'"),
+  EXPECT_THAT(error(), AllOf(HasSubstr("2 of the 100 rows (2.0 %) of 'chat' have no supervised tokens"),
                              HasSubstr("no message has the role 'assistant'"), HasSubstr("chat.jsonl:99")));
   options_.chat.train_on = TrainOn::kAll;
   EXPECT_EQ(build().train.size(), 100);

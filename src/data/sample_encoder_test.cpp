@@ -191,11 +191,11 @@ TEST(ChatMasking, AConversationWithoutAnythingToLearnSaysWhy) {
   EXPECT_FALSE(unanswered.masked_by_data);
   const EncodedRow masked =
       chat(R"({"messages": [{"role": "user", "content": "q"}, {"role": "assistant", "content": "a", "loss": 0}]})");
-  EXPECT_EQ(masked.nothing_learnt, "every message that would be learnt has the weight 0");
+  EXPECT_EQ(masked.nothing_learnt, "every supervised message has the weight 0");
   EXPECT_TRUE(masked.masked_by_data);
   const EncodedRow hidden = encoded(&qwen(), kTwoTurns, SampleFormat::kMessages,
                                     {.chat_template = "{% for m in messages %}{{ m.role }}: ?\n{% endfor %}"});
-  EXPECT_THAT(hidden.nothing_learnt, HasSubstr("the template shows nothing of the assistant's messages"));
+  EXPECT_THAT(hidden.nothing_learnt, HasSubstr("the template renders nothing of the assistant's supervised messages"));
 }
 
 TEST(ChatMasking, OtherRolesThatAskToBeLearntAreReported) {

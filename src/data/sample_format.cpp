@@ -99,7 +99,7 @@ class Contrary {
     if (is_chat(format) || format == SampleFormat::kPromptCompletion) {
       for (const char* name : {"label", "kto_tag"}) {
         const Json* label = open(name);
-        if (label && is_false(*label)) add(name, "is false, so the answer is not wanted, and it would be learnt");
+        if (label && is_false(*label)) add(name, "is false: the answer is rejected, but it would be trained on");
       }
     }
     for (const char* name : {"images", "image", "videos", "video", "audios", "audio"}) {

@@ -552,8 +552,8 @@ TEST_F(ContraryColumns, HowAnswersAreAskedForIsSaidOnceADifference) {
     const auto lines = build_training_data(options, &tokenizer, pool).train_reports.front().asked_otherwise_lines();
     ASSERT_EQ(lines.size(), 1u);
     EXPECT_THAT(lines[0],
-                AllOf(HasSubstr("2 of 2 answers (100.0 %) are learnt after "
-                                "\"<|im_start|>assistant\\n<think>\\n\\n</think>\\n\\n\", but the model is asked with "
+                AllOf(HasSubstr("2 of 2 answers (100.0 %) are trained on after "
+                                "\"<|im_start|>assistant\\n<think>\\n\\n</think>\\n\\n\", but the prompt ends with "
                                 "\"<|im_start|>assistant\\n\""),
                       HasSubstr("d.jsonl:1"), HasSubstr("learn_empty_thinking: true")));
   }

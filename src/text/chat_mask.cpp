@@ -255,7 +255,8 @@ bool begins_with_two_bos(std::span<const int32_t> ids, const SpecialTokens& spec
 }
 
 std::string TurnEnd::problem(const Tokenizer& tokenizer) const {
-  if (text.empty()) return "the template ends an answer without an end-of-turn token, so stopping is not learnt";
+  if (text.empty())
+    return "the template ends an answer without an end-of-turn token, so the model does not learn to stop";
   if (!learnt) {
     return fmt::format("the template ends an answer with '{}', which is {} tokens and not one of the tokenizer's own",
                        text, ids.size());

@@ -68,7 +68,7 @@ std::string PromptComparison::advice(const ChatTemplate& chat_template, const Ch
     }
   }
   if (adds_empty_block(learnt, asked)) {
-    text += fmt::format("{}state learn_empty_thinking: true, which teaches the model to write the empty block itself",
+    text += fmt::format("{}set learn_empty_thinking: true, which teaches the model to write the empty block itself",
                         text.empty() ? "" : ", or ");
   }
   if (text.empty()) text = "give a chat_template whose generation prompt is the text before the answers";

@@ -297,7 +297,7 @@ void UnigramModel::find_best_path(std::string_view piece, std::vector<UnigramSte
     if (!has_character) {
       if (unk_id_ < 0)
         throw UserError("the text has a character that is not a token, and the model has no unknown token", where_,
-                        "state model.unk_id");
+                        "set model.unk_id");
       offer(begin, next, unk_id_, unk_score_ + till_here);
     }
     begin = next;
