@@ -126,7 +126,7 @@ TEST(DatasetReader, SaysWhatCannotBeRead) {
   EXPECT_THAT(error_of({folder / "none.jsonl"}), HasSubstr("there is no such file or folder"));
   EXPECT_THAT(error_of({folder.write("a.arrow", "x")}),
               AllOf(HasSubstr(".arrow files are not read"), HasSubstr("to_json or to_parquet")));
-  EXPECT_THAT(error_of({folder.write("a.jsonl.bz2", "x")}), HasSubstr("unpack it first"));
+  EXPECT_THAT(error_of({folder.write("a.jsonl.bz2", "x")}), HasSubstr("decompress it first"));
   folder.write("f/x.bin", "a,b");
   EXPECT_THAT(error_of({folder / "f"}), AllOf(HasSubstr("holds no data file"), HasSubstr("it holds x.bin")));
   folder.write("h/data-00000-of-00001.arrow", "x");

@@ -147,7 +147,7 @@ TEST(Tokenized, RefusalsNamePlaceAndReason) {
   EXPECT_THAT(error(R"({"input_ids": [1, 99999999999]})"), HasSubstr("input_ids[1] is 99999999999"));
   EXPECT_THAT(error(R"({"input_ids": [1, 18446744073709551615]})"), HasSubstr("token ids fit 32 bits"));
   EXPECT_THAT(error(R"({"input_ids": [1, 2], "attention_mask": [1, 0]})"), HasSubstr("remove the padding"));
-  EXPECT_THAT(error(R"({"input_ids": [1, 2], "position_ids": [0, 0]})"), HasSubstr("write one document a row"));
+  EXPECT_THAT(error(R"({"input_ids": [1, 2], "position_ids": [0, 0]})"), HasSubstr("write one document per row"));
   EXPECT_THAT(error(R"({"input_ids": [1, 2], "weights": [1, -1]})"), HasSubstr("weights[1] is -1"));
 }
 
