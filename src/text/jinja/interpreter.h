@@ -53,7 +53,7 @@ class Interpreter {
   bool test(std::string_view name, const Value& subject, const Arguments& arguments);
   /// The items of a for loop over `value`. Throws if it is not iterable.
   std::vector<Value> iterate(const Value& value);
-  /// namespace(): registered here, so that cycles through it are cut at the end.
+  /// namespace(): registered here to break reference cycles at the end.
   std::shared_ptr<Namespace> new_namespace();
   /// str(value), with provenance.
   MarkedString text_of(const Value& value);
