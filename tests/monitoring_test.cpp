@@ -260,8 +260,8 @@ TEST(Monitoring, AnMlflowServerThatIsNotThereStopsNothing) {
                                {"max_steps=3", "report_to=[jsonl,mlflow]",
                                 fmt::format("mlflow_tracking_uri=http://127.0.0.1:{}", free_port())}));
   ASSERT_EQ(outcome.code, 0) << outcome.err;
-  EXPECT_NE(outcome.out.find("trying again while training goes on"), std::string::npos) << outcome.out;
-  EXPECT_NE(outcome.out.find("dropped since nobody took them"), std::string::npos) << outcome.out;
+  EXPECT_NE(outcome.out.find("retrying while training continues"), std::string::npos) << outcome.out;
+  EXPECT_NE(outcome.out.find("dropped because the server did not accept them"), std::string::npos) << outcome.out;
   EXPECT_EQ(read_json_lines(folder / "out/metrics.jsonl").size(), 3u);
 }
 

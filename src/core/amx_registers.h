@@ -1,4 +1,4 @@
-// The tile registers of the calling thread, for CPUs that have them.
+// AMX tile registers of the calling thread, for CPUs that have them.
 // Source: Intel 64 and IA-32 Architectures Software Developer's Manual, volume 1, chapter 18.
 #pragma once
 
@@ -7,7 +7,7 @@
 namespace hone::amx {
 namespace {
 
-// In assembly, since the compiler's intrinsics take a register's number as text, which a template has not.
+// Inline assembly: the compiler's intrinsics need a register number as a literal, which a template parameter is not.
 
 template <int Tile>
 [[gnu::always_inline]] inline void zero() {
@@ -17,7 +17,7 @@ template <int Tile>
 [[gnu::always_inline]] inline void load(const void* rows, int64_t row_bytes) {
   __asm__ volatile("tileloadd (%0,%1,1), %%tmm%c2" : : "r"(rows), "r"(row_bytes), "i"(Tile) : "memory");
 }
-/// Past the first-level cache, which keeps what it holds.
+/// Loads with a hint to bypass the L1 cache (tileloaddt1).
 template <int Tile>
 [[gnu::always_inline]] inline void load_past_level_1(const void* rows, int64_t row_bytes) {
   __asm__ volatile("tileloaddt1 (%0,%1,1), %%tmm%c2" : : "r"(rows), "r"(row_bytes), "i"(Tile) : "memory");
@@ -26,7 +26,7 @@ template <int Tile>
 [[gnu::always_inline]] inline void store(void* rows, int64_t row_bytes = 64) {
   __asm__ volatile("tilestored %%tmm%c2, (%0,%1,1)" : : "r"(rows), "r"(row_bytes), "i"(Tile) : "memory");
 }
-/// sums += left x right: of bfloat16 to float32, or of signed int8 to int32.
+/// sums += left x right: bfloat16 to float32, or signed int8 to int32.
 template <int Sums, int Left, int Right, bool Int8 = false>
 [[gnu::always_inline]] inline void multiply_add() {
   if constexpr (Int8) {
@@ -36,7 +36,7 @@ template <int Sums, int Left, int Right, bool Int8 = false>
   }
 }
 
-/// All eight registers are 16 rows of 64 bytes, for as long as the thread lives.
+/// Configures all eight registers as 16 rows of 64 bytes, for the lifetime of the thread.
 inline void configure_tiles() {
   struct Configuration {
     uint8_t palette = 1, start_row = 0, reserved[14] = {};

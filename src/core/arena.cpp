@@ -6,7 +6,7 @@
 
 namespace hone {
 
-/// A dry arena starts at a non-null address, so that views of its tensors are `defined`.
+/// A dry arena starts at a non-null address, so views of its tensors are `defined`.
 std::byte* Arena::base() const { return dry_ ? reinterpret_cast<std::byte*>(Buffer::kAlignment) : buffer_.data(); }
 
 Tensor Arena::taken_since(size_t mark) const {
@@ -18,7 +18,7 @@ Tensor Arena::take(Shape shape, DType dtype) {
   Tensor tensor{base() + top_, dtype, shape, device_};
   const size_t bytes = (tensor.bytes() + kAlignment - 1) / kAlignment * kAlignment;
   HONE_ASSERT(dry_ || top_ + bytes <= buffer_.size(),
-              fmt::format("arena '{}' holds {} bytes, {} are asked for", name_, buffer_.size(), top_ + bytes));
+              fmt::format("arena '{}' has {} bytes, {} are needed", name_, buffer_.size(), top_ + bytes));
   top_ += bytes;
   high_water_ = std::max(high_water_, top_);
   return tensor;

@@ -1,4 +1,4 @@
-// Arena: a stack of tensors over one allocation whose size a dry pass has measured.
+// Arena: a stack of tensors in one allocation whose size a dry pass measures.
 #pragma once
 
 #include <optional>
@@ -8,9 +8,9 @@
 
 namespace hone {
 
-/// Bump allocation with marks. Until reserve() has been called the arena is dry: it hands out addresses that nothing
-/// may touch and records its high-water mark. Since a stack of smaller tensors never rises above a stack of larger
-/// ones, a dry pass at the largest sizes of a run bounds every step of it.
+/// Bump allocation with marks. Until reserve() is called the arena is dry: it returns addresses that must not be
+/// accessed, and records its high-water mark. A stack of smaller tensors is never higher than one of larger tensors, so
+/// a dry pass at the largest sizes of a run bounds every step of it.
 class Arena {
  public:
   static constexpr size_t kAlignment = 256;
@@ -22,16 +22,16 @@ class Arena {
   Tensor take(Shape shape, DType dtype);
 
   size_t mark() const { return top_; }
-  /// The bytes of everything taken since `mark`.
+  /// The bytes of all tensors taken since `mark`.
   Tensor taken_since(size_t mark) const;
-  /// Frees everything taken since `mark`.
+  /// Frees all tensors taken since `mark`.
   void release(size_t mark);
 
-  /// Most bytes in use at once since the last begin_dry().
+  /// Maximum number of bytes in use since the last begin_dry().
   size_t high_water() const { return high_water_; }
   /// Frees the memory and records sizes again.
   void begin_dry();
-  /// Allocates `bytes`; from here on take() hands out real memory.
+  /// Allocates `bytes`; take() then returns real memory.
   void reserve(size_t bytes);
   size_t capacity() const { return buffer_.size(); }
 
@@ -45,7 +45,7 @@ class Arena {
   size_t top_ = 0, high_water_ = 0;
 };
 
-/// Releases an arena to where it stood at construction.
+/// Releases an arena at the end of a scope to its mark at construction.
 class ArenaScope {
  public:
   explicit ArenaScope(Arena& arena) : arena_(arena), mark_(arena.mark()) {}

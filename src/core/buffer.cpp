@@ -28,7 +28,7 @@ Buffer::Buffer(Device device, size_t bytes) : device_(device), size_(bytes) {
                 "`hone estimate` shows what needs it and what would make it fit");
   }
   madvise(memory, bytes, MADV_HUGEPAGE);
-  interleave_pages(memory, bytes);  // every thread reads weights and activations
+  interleave_pages(memory, bytes);  // all threads read weights and activations
   data_ = static_cast<std::byte*>(memory);
 }
 

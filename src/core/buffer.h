@@ -1,18 +1,18 @@
-// Buffer: owned memory of a device.
+// Buffer: memory of a device with an owner.
 #pragma once
 
 #include "core/tensor.h"
 
 namespace hone {
 
-/// Owns bytes on a device; zero-filled, aligned to kAlignment. Movable, freed on destruction.
-/// On a CPU the pages are committed when first written, so a large reservation costs nothing until used.
+/// Owns bytes on a device: zero-filled, aligned to kAlignment. Movable; freed on destruction. On a CPU, pages are
+/// committed at the first write, so a large reservation costs nothing until it is used.
 class Buffer {
  public:
   static constexpr size_t kAlignment = 4096;
 
   Buffer() = default;
-  /// Throws Error(kDeviceFailed) with the size where the device has no such memory.
+  /// Throws Error(kDeviceFailed) with the size if the device has too little memory.
   Buffer(Device device, size_t bytes);
   ~Buffer() { reset(); }
   Buffer(Buffer&& other) noexcept { swap(other); }

@@ -21,7 +21,7 @@ constexpr std::array<uint32_t, 256> make_table() {
 
 constexpr auto kTable = make_table();
 
-/// The product of two polynomials over GF(2) modulo the CRC's, bits reflected (x^0 is the highest bit).
+/// The product of two polynomials over GF(2) modulo the CRC polynomial, with reflected bits (x^0 is the highest bit).
 constexpr uint32_t multiply(uint32_t a, uint32_t b) {
   uint32_t product = 0;
   for (uint32_t bit = uint32_t{1} << 31; bit != 0; bit >>= 1) {
@@ -31,7 +31,7 @@ constexpr uint32_t multiply(uint32_t a, uint32_t b) {
   return product;
 }
 
-/// x^(8 · bytes): what a checksum is multiplied by when so many bytes follow.
+/// x^(8 · bytes): the factor of a checksum that `bytes` further bytes follow.
 constexpr uint32_t power_of_bytes(uint64_t bytes) {
   uint32_t power = uint32_t{1} << 31, square = uint32_t{1} << 23;  // x^0, x^8
   for (; bytes != 0; bytes >>= 1) {
@@ -50,7 +50,7 @@ uint32_t extend_by_table(uint32_t state, const unsigned char* bytes, size_t coun
 
 constexpr size_t kLane = 4096;  // bytes of each of the three lanes; a multiple of 8
 
-/// A checksum's state moved past kLane bytes, a table for each of its four bytes.
+/// Tables that advance the state of a checksum by kLane bytes, one for each of its four bytes.
 constexpr std::array<std::array<uint32_t, 256>, 4> make_shift() {
   const uint32_t power = power_of_bytes(kLane);
   std::array<std::array<uint32_t, 256>, 4> tables{};
@@ -117,7 +117,7 @@ namespace {
 constexpr uint64_t kPrime1 = 0x9E3779B185EBCA87u, kPrime2 = 0xC2B2AE3D27D4EB4Fu, kPrime3 = 0x165667B19E3779F9u,
                    kPrime4 = 0x85EBCA77C2B2AE63u, kPrime5 = 0x27D4EB2F165667C5u;
 
-static_assert(std::endian::native == std::endian::little, "words are read as they lie in memory");
+static_assert(std::endian::native == std::endian::little, "words are read in the byte order of the machine");
 
 template <class Word>
 Word load(const std::byte* at) {

@@ -1,5 +1,5 @@
-// CopyLane: copies between a device and host memory (core/host_buffer.h) beside the stream that computes. On a CPU,
-// where nothing runs beside, a copy is work of the stream itself.
+// CopyLane: copies between a device and host memory (core/host_buffer.h), concurrent with the compute stream. On a CPU,
+// a copy is work of the stream.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@ class CudaLane;
 
 class CopyLane {
  public:
-  /// A lane of the stream's device. The streams that it is used with outlive its copies.
+  /// A lane of `device`. The streams that it is used with must outlive its copies.
   explicit CopyLane(Device device);
   /// Waits for its copies.
   ~CopyLane();
@@ -21,22 +21,22 @@ class CopyLane {
   CopyLane(const CopyLane&) = delete;
   CopyLane& operator=(const CopyLane&) = delete;
 
-  /// Copies called from now on run after what is queued on `stream` now.
+  /// Later copies run after the work that is now queued on `stream`.
   void fork(Stream& stream);
-  /// They run after the first `calls` copies of another lane, too.
+  /// Later copies also run after the first `calls` copies of another lane.
   void follow(const CopyLane& other, int64_t calls) const;
   void follow(const CopyLane& other) const { follow(other, other.calls()); }
-  /// Starts copying all of `from` to `to`, of as many bytes, after the copies before it.
+  /// Starts copying all of `from` to `to`, which has the same size, after the earlier copies.
   void copy(Stream& stream, Tensor to, Tensor from);
-  /// What is queued on `stream` from now on runs after the first `calls` copies.
+  /// Work queued later on `stream` runs after the first `calls` copies.
   void join(Stream& stream, int64_t calls);
-  /// The host waits until the first `calls` copies have run.
+  /// Waits on the host for the first `calls` copies.
   void finish(Stream& stream, int64_t calls) const;
-  /// What is queued on another cudaStream_t from now on runs after all copies called so far; on a GPU alone.
+  /// Work queued later on another cudaStream_t runs after all copies so far; only on a GPU.
   void hold(void* cuda_stream) const;
-  /// Copies called so far.
+  /// Number of copies so far.
   int64_t calls() const { return calls_; }
-  /// The cudaStream_t that copies run on; null where they run in the stream.
+  /// The cudaStream_t of the copies; null on a CPU.
   void* cuda_stream() const;
 
  private:

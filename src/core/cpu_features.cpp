@@ -32,7 +32,7 @@ struct Registers {
   uint32_t eax = 0, ebx = 0, ecx = 0, edx = 0;
 };
 
-/// Zeros if the CPU has no such leaf.
+/// Returns zeros if the CPU does not have the leaf.
 Registers cpuid(uint32_t leaf, uint32_t subleaf = 0) {
   Registers r;
   __get_cpuid_count(leaf, subleaf, &r.eax, &r.ebx, &r.ecx, &r.edx);
@@ -41,7 +41,7 @@ Registers cpuid(uint32_t leaf, uint32_t subleaf = 0) {
 
 bool bit(uint32_t word, int i) { return (word >> i & 1) != 0; }
 
-/// XCR0: the register states that the operating system saves. Only after cpuid has shown OSXSAVE.
+/// XCR0: the register states that the operating system saves. Only valid if cpuid reports OSXSAVE.
 uint64_t saved_states() {
   uint32_t low = 0, high = 0;
   __asm__ volatile("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
@@ -79,7 +79,7 @@ Features detect() { return {}; }
 
 #endif
 
-/// Linux gives a process the tile registers, whose state is 8 KiB a thread, on demand only
+/// Requests the tile registers: Linux enables them, 8 KiB of state per thread, only on request
 /// (Documentation/arch/x86/xstate.rst).
 bool tiles_permitted() {
 #if defined(__x86_64__) && defined(__linux__)

@@ -1,4 +1,4 @@
-// The instruction sets that CPU kernels are written for, and which of them this machine runs.
+// The instruction sets of CPU kernels, and which of them this machine supports.
 #pragma once
 
 #include <string>
@@ -7,7 +7,7 @@
 
 namespace hone {
 
-/// A level of the CPU's vector instructions; each includes those before it.
+/// A level of the CPU's vector instructions; each includes the previous ones.
 enum class Isa {
   kBaseline,  ///< x86-64 (SSE2), or the portable code on other machines
   kAvx2,      ///< AVX2, FMA, F16C
@@ -18,27 +18,27 @@ enum class Isa {
 /// "baseline", "avx2", "avx512", "amx"
 std::string_view name_of(Isa isa);
 
-/// The highest level that both the CPU and the operating system support. Its first call asks the operating system for
-/// the tile registers, for all threads of the process.
+/// The highest level that both the CPU and the operating system support. The first call requests the tile registers
+/// from the operating system, for all threads of the process.
 Isa best_isa();
 
-/// The level that kernels use: best_isa(), or what force_isa chose.
+/// The level that kernels use: best_isa(), or the level of force_isa.
 Isa active_isa();
 
-/// Makes kernels use `isa` from now on, process-wide; for tests and the configuration, between steps. Results of
-/// different levels differ by rounding. Throws UserError if the machine lacks it.
+/// Makes all kernels of the process use `isa` from now on; for tests and the configuration, between steps. Results of
+/// different levels differ by rounding. Throws UserError if the machine does not support it.
 void force_isa(Isa isa);
 
-/// One line of the report on the machine.
+/// A CPU feature in the report on the machine.
 struct CpuFeature {
   std::string_view name;
   bool present;  ///< the CPU has it and the operating system saves its registers
 };
 
-/// What kernels use or could use: avx2, fma, f16c, avx512…, amx….
+/// The features that kernels use or could use: avx2, fma, f16c, avx512…, amx….
 std::vector<CpuFeature> cpu_features();
 
-/// The processor's name as it reports itself, or "unknown".
+/// The name that the processor reports, or "unknown".
 std::string cpu_name();
 
 }  // namespace hone

@@ -19,13 +19,13 @@ namespace hone {
 
 namespace {
 
-/// Runs `rounds` of a loop that does not depend on memory; returns the FLOPs of it.
+/// Runs `rounds` of a loop without memory accesses; returns its FLOPs.
 using Loop = double (*)(int64_t rounds);
 
-/// Chains of multiply-adds side by side: more than the latency of one (4 cycles) times two units a core.
+/// Independent chains of multiply-adds: more than the latency of one (4 cycles) times two units per core.
 constexpr int kChains = 12;
 
-/// Makes the compiler believe that somebody reads the value.
+/// Prevents the compiler from removing the value.
 template <class T>
 void use(T& value) {
   __asm__ volatile("" : "+m"(value));
@@ -70,7 +70,7 @@ __attribute__((target("avx512f"))) double avx512_loop(int64_t rounds) {
   return 2.0 * 16 * kChains * static_cast<double>(rounds);
 }
 
-/// Six accumulators in turn: a tile product takes 52 cycles and one begins every 16.
+/// Six accumulators alternately: a tile product takes 52 cycles, and one starts every 16.
 template <bool Int8>
 double amx_loop(int64_t rounds) {
   alignas(64) uint16_t halves[16 * 32];
@@ -102,7 +102,7 @@ Loop loop_for(DType) { return baseline_loop; }
 
 double measured_peak_flops(DType dtype, ThreadPool& pool) {
   using Clock = std::chrono::steady_clock;
-  constexpr double kSeconds = 1.5e-3;  // of a repetition: long beside the threads' waking up
+  constexpr double kSeconds = 1.5e-3;  // of a repetition: long compared to the wake-up time of the threads
   const Loop loop = loop_for(dtype);
   const auto seconds_since = [](Clock::time_point begin) {
     return std::chrono::duration<double>(Clock::now() - begin).count();

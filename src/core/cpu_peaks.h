@@ -1,4 +1,4 @@
-// What the arithmetic units of this CPU reach at most, measured: loops that live in registers and read no memory.
+// Measured peak throughput of this CPU's arithmetic units: loops on registers without memory accesses.
 #pragma once
 
 #include "core/dtype.h"
@@ -6,10 +6,8 @@
 
 namespace hone {
 
-/// FLOP/s of all threads of the pool together, multiply-adds counted twice: float32 fused multiply-adds of the widest
-/// vectors, and for bfloat16 and int8 AMX tile products where the machine has them (elsewhere float32 arithmetic does
-/// their work).
-/// Takes less than a tenth of a second.
+/// FLOP/s of all threads of the pool together; a multiply-add counts as two. float32: fused multiply-adds of the widest
+/// vectors; bfloat16 and int8: AMX tile products if supported, else float32. Takes less than a tenth of a second.
 double measured_peak_flops(DType dtype, ThreadPool& pool);
 
 }  // namespace hone

@@ -38,7 +38,7 @@ TEST(CpuFeatures, NamesAreDistinct) {
   EXPECT_EQ(name_of(Isa::kAmx), "amx");
 }
 
-// The kernel's list is an independent reading of cpuid and XCR0 (it calls fp16 and bf16 the same names).
+// The kernel's list reads cpuid and XCR0 independently (it uses the same names for fp16 and bf16).
 TEST(CpuFeatures, AgreesWithTheOperatingSystem) {
   std::ifstream file("/proc/cpuinfo");
   std::string line, flags;
@@ -62,7 +62,7 @@ TEST(CpuPeaks, AreThoseOfTheWidestUnits) {
   EXPECT_GT(f32, 1e8);
   EXPECT_LT(f32, 1e12) << "two units of 32 FLOPs at 5 GHz are 0.32e12";
   if (best_isa() >= Isa::kAmx) {
-    // A tile product every 16 cycles against 64 float32 FLOPs a cycle: 16 times, less what others on the machine took.
+    // A tile product every 16 cycles versus 64 float32 FLOPs per cycle: 16 times, less the load of other processes.
     EXPECT_GT(bf16, 4 * f32);
     EXPECT_LT(bf16, 2e13);
     const double int8 = measured_peak_flops(DType::kI8, one);

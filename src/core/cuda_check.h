@@ -1,4 +1,4 @@
-// Turns the error codes of CUDA and its libraries into errors that end the run with the code for a failed device.
+// Converts error codes of CUDA and its libraries to Error(kDeviceFailed).
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -16,7 +16,7 @@ inline void check(cudaError_t status, const char* doing) {
               "", "a run with checkpoints resumes with `hone train --resume`");
 }
 
-/// After a kernel launch: whether it could be queued.
+/// Checks after a kernel launch whether it was queued.
 inline void check_launch(const char* kernel) { check(cudaGetLastError(), kernel); }
 
 }  // namespace hone::cuda

@@ -1,5 +1,5 @@
-// What Hone asks of CUDA outside of kernels: devices, their memory, and copies. No CUDA header is included here, so
-// that all other code is the same in a build without CUDA (device_count() is then 0, and nothing else is called).
+// The host side of CUDA: devices, their memory, and copies. Includes no CUDA header, so the other code is the same in a
+// build without CUDA (device_count() is then 0, and no other function is called).
 #pragma once
 
 #include <cstddef>
@@ -7,57 +7,57 @@
 
 namespace hone::cuda {
 
-/// True if this program was compiled with CUDA.
+/// Whether this program was compiled with CUDA.
 bool built();
 
-/// GPUs that the driver shows; 0 without a driver, without a GPU or in a build without CUDA.
+/// Number of GPUs that the driver reports; 0 without a driver, without a GPU, or in a build without CUDA.
 int device_count();
 
-/// The architectures that this program has machine code for, as has_code_for() reads them: "90a". "" without CUDA.
+/// The architectures of this program's GPU code, in the format of has_code_for(): "90a". "" without CUDA.
 std::string built_architectures();
 
-/// Why device_count() is 0, in a line for the user; "" if it is not.
+/// Why device_count() is 0, as one line for the user; "" otherwise.
 std::string why_no_device();
 
 struct DeviceInfo {
   std::string name;
-  std::string pci_bus_id = {};  ///< "0000:1b:00.0": its name for other tools
+  std::string pci_bus_id = {};  ///< "0000:1b:00.0", as in other tools
   int major = 0, minor = 0;     ///< compute capability
   int multiprocessors = 0;
   size_t l2_bytes = 0;
-  size_t shared_memory = 0;                ///< bytes that a block may have
-  size_t total_bytes = 0, free_bytes = 0;  ///< of its memory, as the driver counts it
+  size_t shared_memory = 0;                ///< maximum bytes per block
+  size_t total_bytes = 0, free_bytes = 0;  ///< device memory, as reported by the driver
 };
 
-/// Slow: some milliseconds.
+/// Slow: takes some milliseconds.
 DeviceInfo device_info(int index);
 
-/// Of a GPU's memory, as the driver counts it: fast enough for every step.
+/// A GPU's memory as reported by the driver; fast enough for every step.
 struct MemoryCount {
   size_t free = 0, total = 0;
 };
 MemoryCount memory_count(int index);
 
-/// "13.0": of the driver (the newest CUDA it runs) and of the runtime this program was built with; "" if not known.
+/// "13.0": the newest CUDA that the driver supports, and the runtime of this build; "" if unknown.
 struct Versions {
   std::string driver_cuda, runtime;
 };
 Versions versions();
 
-/// Zero-filled device memory. Throws Error(kDeviceFailed) with what is asked for and what is free.
+/// Allocates zero-filled device memory. Throws Error(kDeviceFailed) with the requested and the free size.
 std::byte* allocate(int device, size_t bytes);
 void release(int device, std::byte* memory) noexcept;
 
-/// Host memory that copies to and from a device at full speed, beside other work.
+/// Allocates pinned host memory: copies from and to a device run at full speed, concurrently with other work.
 std::byte* allocate_pinned(size_t bytes);
 void release_pinned(std::byte* memory) noexcept;
 
-/// Makes host memory that is there already reachable for copies and kernels of all devices, at the same address. Throws
+/// Pins existing host memory, so copies and kernels of all devices can access it at the same address. Throws
 /// Error(kDeviceFailed) with the size.
 void pin(int device, std::byte* memory, size_t bytes);
 void unpin(std::byte* memory) noexcept;
 
-/// Copies that wait for nothing but themselves: work queued on streams is not ordered against them.
+/// Synchronous copies. They are not ordered against work queued on streams.
 void copy_to_device(int device, std::byte* destination, const void* source, size_t bytes);
 void copy_to_host(int device, void* destination, const std::byte* source, size_t bytes);
 

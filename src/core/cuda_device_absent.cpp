@@ -1,4 +1,4 @@
-// The build without CUDA: there are no devices, so nothing else is ever called.
+// The build without CUDA: there are no devices, so no other function is called.
 #include "core/cuda_device.h"
 #include "core/cuda_queue.h"
 #include "core/error.h"

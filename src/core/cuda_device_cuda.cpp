@@ -15,7 +15,7 @@ std::string built_architectures() { return HONE_CUDA_ARCHITECTURES; }
 int device_count() {
   int count = 0;
   if (cudaGetDeviceCount(&count) != cudaSuccess) {
-    cudaGetLastError();  // forget it: a machine without a GPU is no failure
+    cudaGetLastError();  // clear the error: a machine without a GPU is not a failure
     return 0;
   }
   return count;
@@ -78,7 +78,7 @@ std::byte* allocate(int device, size_t bytes) {
                 "`hone estimate` shows what needs it and what would make it fit");
   }
   check(cudaMemset(memory, 0, bytes), "clearing memory");
-  // Our streams do not wait for the default one, where the memory is being cleared.
+  // Hone's streams do not wait for the default stream, which clears the memory.
   check(cudaStreamSynchronize(cudaStreamLegacy), "clearing memory");
   return static_cast<std::byte*>(memory);
 }
@@ -112,7 +112,7 @@ void unpin(std::byte* memory) noexcept { cudaHostUnregister(memory); }
 void copy_to_device(int device, std::byte* destination, const void* source, size_t bytes) {
   check(cudaSetDevice(device), "selecting a GPU");
   check(cudaMemcpy(destination, source, bytes, cudaMemcpyHostToDevice), "copying to the GPU");
-  // From memory that is not pinned it may still be on its way.
+  // A copy from pageable memory may still be in progress.
   check(cudaStreamSynchronize(cudaStreamLegacy), "copying to the GPU");
 }
 

@@ -1,4 +1,4 @@
-// CudaEvents: when a CUDA stream reached certain points of its work. The CUDA half of StreamClock.
+// CudaEvents: timestamps of points in a CUDA stream. The CUDA half of StreamClock.
 #pragma once
 
 #include <cstddef>
@@ -16,12 +16,12 @@ class CudaEvents {
   CudaEvents(const CudaEvents&) = delete;
   CudaEvents& operator=(const CudaEvents&) = delete;
 
-  /// Queues an event behind the work queued so far, there or on another cudaStream_t of the device.
+  /// Queues an event after the work queued so far, on this stream or another cudaStream_t of the device.
   void record(void* stream = nullptr);
   size_t size() const;
-  /// Waits; seconds of each event after the first (resolution about half a microsecond).
+  /// Waits; returns the time of each event in seconds after the first (resolution about 0.5 µs).
   std::vector<double> seconds();
-  /// Forgets the recorded events; what they were made of is used again.
+  /// Clears the recorded events; their CUDA events are reused.
   void clear();
 
  private:

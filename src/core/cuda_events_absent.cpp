@@ -1,4 +1,4 @@
-// The build without CUDA: there is no queue that events could be made for.
+// The build without CUDA: no queue exists.
 #include "core/cuda_events.h"
 #include "core/error.h"
 

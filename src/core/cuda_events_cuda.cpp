@@ -9,7 +9,7 @@ struct CudaEvents::State {
   explicit State(CudaQueue& owner) : queue(owner) {}
 
   CudaQueue& queue;
-  std::vector<cudaEvent_t> events;  // made when first needed, then used again
+  std::vector<cudaEvent_t> events;  // created at first use, then reused
   size_t used = 0;
 };
 
@@ -34,7 +34,7 @@ std::vector<double> CudaEvents::seconds() {
   std::vector<double> seconds(s.used);
   for (size_t i = 0; i < s.used; ++i) {
     float milliseconds = 0;
-    cuda::check(cudaEventSynchronize(s.events[i]), "waiting for an event");  // it may be on another stream
+    cuda::check(cudaEventSynchronize(s.events[i]), "waiting for an event");  // the event may be on another stream
     cuda::check(cudaEventElapsedTime(&milliseconds, s.events[0], s.events[i]), "reading an event");
     seconds[i] = static_cast<double>(milliseconds) * 1e-3;
   }

@@ -1,4 +1,4 @@
-// CudaGraph: launches that have been recorded once and are queued again by a single call. The CUDA half of GraphCache.
+// CudaGraph: recorded launches that one call queues again. The CUDA half of GraphCache.
 #pragma once
 
 #include <functional>
@@ -10,14 +10,14 @@ namespace hone {
 
 class CudaGraph {
  public:
-  /// Records what `work` queues; nothing of it runs. Throws Error(kDeviceFailed) if part of it cannot be recorded: an
-  /// upload or a download, a wait, an allocation.
+  /// Records the launches of `work` without running them. Throws Error(kDeviceFailed) if part of the work cannot be
+  /// recorded: an upload or download, a wait, an allocation.
   CudaGraph(CudaQueue& queue, const std::function<void()>& work);
   ~CudaGraph();
   CudaGraph(const CudaGraph&) = delete;
   CudaGraph& operator=(const CudaGraph&) = delete;
 
-  /// Queues it all behind what has been queued so far.
+  /// Queues all recorded launches after the work queued so far.
   void launch();
 
  private:

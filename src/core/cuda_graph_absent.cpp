@@ -1,4 +1,4 @@
-// The build without CUDA: there is no queue whose launches could be recorded.
+// The build without CUDA: no queue exists.
 #include "core/cuda_graph.h"
 #include "core/error.h"
 

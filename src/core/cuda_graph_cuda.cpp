@@ -14,11 +14,11 @@ struct CudaGraph::State {
 
 namespace {
 
-/// A recording that ends in any case: a stream that went on recording would run nothing any more.
+/// Ends the recording on every path: a stream that is still recording runs nothing.
 class Recording {
  public:
   explicit Recording(cudaStream_t stream) : stream_(stream) {
-    // Of this thread only: others may allocate pinned memory meanwhile.
+    // Only for this thread: other threads may allocate pinned memory.
     cuda::check(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal), "starting to record a graph");
   }
   ~Recording() {

@@ -1,4 +1,5 @@
-// CudaLane: a CUDA stream for copies beside a compute stream, and when each of them ended. The CUDA half of CopyLane.
+// CudaLane: a CUDA stream for copies concurrent with a compute stream, with an event for each copy. The CUDA half of
+// CopyLane.
 #pragma once
 
 #include <cstddef>
@@ -16,13 +17,13 @@ class CudaLane {
   CudaLane& operator=(const CudaLane&) = delete;
 
   void* stream() const;  ///< cudaStream_t
-  /// What is queued from now on runs after what is queued on another cudaStream_t now.
+  /// Later copies run after the work that is now queued on another cudaStream_t.
   void wait_for(void* stream);
-  /// Copies between device and pinned host memory, either way.
+  /// Copies between device and pinned host memory, in either direction.
   void copy(std::byte* to, const std::byte* from, size_t bytes);
-  /// What is queued on another cudaStream_t from now on runs after the first `calls` copies, or more.
+  /// Work queued later on another cudaStream_t runs after the first `calls` copies or more.
   void hold(void* stream, int64_t calls);
-  /// The host waits for the first `calls` copies, or more.
+  /// Waits on the host for the first `calls` copies or more.
   void finish(int64_t calls);
 
  private:

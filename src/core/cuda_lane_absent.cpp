@@ -1,4 +1,4 @@
-// The build without CUDA: nothing is ever called.
+// The build without CUDA: these functions are never called.
 #include "core/cuda_lane.h"
 #include "core/error.h"
 

@@ -9,7 +9,7 @@ namespace hone {
 
 namespace {
 
-/// An event is used again after so many copies; who waits for an old one waits for a newer one then.
+/// An event is reused after this many copies; a wait for an old event then waits for a newer one.
 constexpr int64_t kEvents = 64;
 
 }  // namespace
@@ -20,7 +20,7 @@ struct CudaLane::State {
   std::array<cudaEvent_t, kEvents> done{};
   int64_t calls = 0;
 
-  /// The event after the first `count` copies, or after more.
+  /// The event after the first `count` copies or more.
   cudaEvent_t after(int64_t count) const { return done[static_cast<size_t>((count - 1) % kEvents)]; }
 
   ~State() {

@@ -1,5 +1,5 @@
-// What every CUDA op needs to launch kernels: the stream and the device behind a context, and the element types.
-// Included by *_cuda.cu only.
+// Helpers for CUDA ops that launch kernels: the stream and device of a context, and the element types. Only for
+// *_cuda.cu.
 #pragma once
 
 #include <cuda_bf16.h>
@@ -14,7 +14,7 @@ namespace hone::cuda {
 inline CudaQueue& queue_of(const Context& context) { return context.stream().cuda(); }
 inline cudaStream_t stream_of(const Context& context) { return static_cast<cudaStream_t>(queue_of(context).stream()); }
 
-/// The elements of a tensor as kernels see them; BFloat16 and __nv_bfloat16 are the same 16 bits.
+/// The elements of a tensor as kernels use them; BFloat16 and __nv_bfloat16 have the same 16 bits.
 template <class T>
 T* elements(const Tensor& tensor) {
   HONE_ASSERT(!tensor.defined() || size_of(tensor.dtype) == sizeof(T));
@@ -50,7 +50,7 @@ __device__ inline __nv_bfloat16 from_float<__nv_bfloat16>(float value) {
   return __float2bfloat16_rn(value);
 }
 
-/// 16 bytes of elements: 4 floats or 8 bf16, loaded and stored at once.
+/// 16 bytes of elements: 4 floats or 8 bf16 in one load or store.
 template <class T>
 struct alignas(16) Pack {
   static constexpr int kSize = 16 / sizeof(T);
@@ -74,7 +74,7 @@ __device__ inline T warp_sum(T value) {
   return value;
 }
 
-/// The sum over a block of kThreads threads (a multiple of 32), in every thread; fixed order. `partial` is shared
+/// The sum over a block of kThreads threads (a multiple of 32), in every thread, in a fixed order. `partial` is shared
 /// memory for kThreads / 32 values; it may be reused after the next barrier.
 template <int kThreads, class T>
 __device__ inline T block_sum(T value, T* partial) {

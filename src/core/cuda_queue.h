@@ -1,5 +1,5 @@
-// CudaQueue: a CUDA stream with what its work needs: pinned memory that uploads pass through, library handles and their
-// fixed workspace. The CUDA half of Stream; ops reach it through core/cuda_launch.h.
+// CudaQueue: a CUDA stream with its resources: pinned memory for uploads, library handles and their fixed workspace.
+// The CUDA half of Stream; ops use it through core/cuda_launch.h.
 #pragma once
 
 #include <cstddef>
@@ -9,7 +9,7 @@
 
 namespace hone {
 
-/// Handles of libraries bound to one stream, with workspace of constant size.
+/// Library handles bound to one stream, with a workspace of constant size.
 struct CudaLibraries {
   void* cublaslt = nullptr;  ///< cublasLtHandle_t
   std::byte* workspace = nullptr;
@@ -29,12 +29,13 @@ class CudaQueue {
   int multiprocessors() const;
   /// 10 · major + minor of the compute capability.
   int compute_capability() const;
-  /// Bytes of shared memory that a block may have.
+  /// Maximum shared memory per block, in bytes.
   size_t shared_memory() const;
   void* stream() const;  ///< cudaStream_t
   const CudaLibraries& libraries() const;
 
-  /// What an op keeps from call to call on this queue (plans of a library, say): one T, made at the first use.
+  /// State of an op on this queue that persists between calls (for example plans of a library): one T, created at first
+  /// use.
   template <class T>
   T& state() {
     std::shared_ptr<void>& slot = op_states_[std::type_index(typeid(T))];
@@ -42,7 +43,7 @@ class CudaQueue {
     return *static_cast<T*>(slot.get());
   }
 
-  /// Queues a copy from host memory, which may be reused at once.
+  /// Queues a copy from host memory; the source may be reused at once.
   void upload(std::byte* destination, const void* source, size_t bytes);
   /// Queues a copy to host memory, from the device or from pinned memory, and waits for it.
   void download(void* destination, const std::byte* source, size_t bytes);
@@ -52,7 +53,7 @@ class CudaQueue {
  private:
   struct State;
   std::unique_ptr<State> state_;
-  std::map<std::type_index, std::shared_ptr<void>> op_states_;  // gone before the handles in state_
+  std::map<std::type_index, std::shared_ptr<void>> op_states_;  // destroyed before the handles in state_
 };
 
 }  // namespace hone

@@ -14,7 +14,7 @@ namespace hone {
 
 namespace {
 
-/// Uploads pass through two halves of pinned memory; a half is written again once its copies have run.
+/// Uploads use two halves of pinned memory; a half is reused after its copies have run.
 constexpr size_t kStagingBytes = size_t{4} << 20;
 
 }  // namespace
@@ -51,7 +51,7 @@ struct CudaQueue::State {
 CudaQueue::CudaQueue(int device) : state_(std::make_unique<State>()) {
   State& s = *state_;
   s.device = device;
-  if (is_planned({DeviceKind::kCuda, device})) {  // a Hopper GPU on which nothing will run
+  if (is_planned({DeviceKind::kCuda, device})) {  // assume a Hopper GPU; nothing runs on it
     s.multiprocessors = 132;
     s.compute_capability = 90;
     s.shared_memory = size_t{227} << 10;
@@ -108,7 +108,8 @@ void CudaQueue::upload(std::byte* destination, const void* source, size_t bytes)
   if (state_->stream == nullptr) return;
   cudaStreamCaptureStatus recording = cudaStreamCaptureStatusNone;
   cuda::check(cudaStreamIsCapturing(state_->stream, &recording), "copying to the GPU");
-  if (recording != cudaStreamCaptureStatusNone) {  // it would be replayed from memory that holds other bytes by then
+  // a replay would read the staging memory, which then has other contents
+  if (recording != cudaStreamCaptureStatusNone) {
     throw Error(ExitCode::kDeviceFailed, "a copy from the host cannot be part of a recorded graph", "",
                 "set cuda_graphs: false");
   }

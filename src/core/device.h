@@ -1,4 +1,4 @@
-// Where memory lies and work runs.
+// The device of memory and of work.
 #pragma once
 
 #include <compare>

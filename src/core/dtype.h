@@ -1,4 +1,4 @@
-// Number formats of tensors, and the conversions between them.
+// Number formats of tensors, and conversions between them.
 #pragma once
 
 #include <bit>
@@ -13,7 +13,7 @@ enum class DType : uint8_t { kF32, kBF16, kF16, kF64, kI32, kI64, kU8, kI8, kBoo
 /// Bytes of one element.
 size_t size_of(DType dtype);
 
-/// The name Hugging Face configs use: "float32", "bfloat16", …
+/// The name in Hugging Face configs: "float32", "bfloat16", …
 std::string_view name_of(DType dtype);
 
 /// The upper half of a float32: 8 bits of exponent, 7 of mantissa.
@@ -31,7 +31,7 @@ struct BFloat16 {
   operator float() const { return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16); }
 };
 
-/// IEEE binary16, a storage format only.
+/// IEEE binary16, only for storage.
 struct Float16 {
   uint16_t bits;
 
@@ -76,7 +76,7 @@ struct DTypeOf<uint8_t> {
   static constexpr DType value = DType::kU8;
 };
 
-/// Calls f with a value-initialised element of the floating type that activations and weights may have.
+/// Calls f with a value-initialised element of `dtype`, one of the floating types of activations and weights.
 template <class F>
 decltype(auto) dispatch_float(DType dtype, F&& f) {
   return dtype == DType::kBF16 ? f(BFloat16{}) : f(float{});

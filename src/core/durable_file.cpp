@@ -49,7 +49,7 @@ bool write_all(int descriptor, std::span<const std::byte> bytes) {
   return true;
 }
 
-/// A new file under a temporary name beside its own, unlinked unless it got that one.
+/// A new file under a temporary name; unlinked unless it has been renamed to its final name.
 class NewFile {
  public:
   explicit NewFile(const std::filesystem::path& path)
@@ -59,7 +59,7 @@ class NewFile {
   void write(std::span<const std::byte> bytes) {
     if (!write_all(file_.get(), bytes)) fail();
   }
-  /// A full disk may show here for the first time.
+  /// A full disk may be reported only here.
   void finish() {
     if (!sync_file(file_.get()) || !file_.close()) fail();
     if (rename(temporary_.c_str(), path_.c_str()) != 0) fail();
@@ -92,7 +92,7 @@ int open_to_append(const std::filesystem::path& path, bool exclusive) {
   int descriptor = open(path.c_str(), flags, 0644);
   if (descriptor < 0 && errno == ELOOP && !exclusive && unlink(path.c_str()) == 0)
     descriptor = open(path.c_str(), flags, 0644);
-  if (descriptor < 0 && errno == ENXIO) errno = EINVAL;  // a pipe that nobody reads
+  if (descriptor < 0 && errno == ENXIO) errno = EINVAL;  // a pipe without a reader
   struct stat status {};
   if (descriptor < 0 || (fstat(descriptor, &status) == 0 && S_ISREG(status.st_mode))) return descriptor;
   close(descriptor);
@@ -175,7 +175,7 @@ constexpr std::string_view kHex = "0123456789abcdef";
                   "check its permissions and the free space; nothing that was saved before is lost");
 }
 
-/// Whether the maker of a temporary folder is gone: nobody holds its marker.
+/// Whether the creator of a temporary folder has ended: its marker is not locked.
 bool is_abandoned(const fs::path& folder) {
   const int marker = open((folder / kTemporaryMarker).c_str(), O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
   if (marker < 0) return false;
@@ -223,7 +223,7 @@ TemporaryFolder::TemporaryFolder(const fs::path& path) {
     rmdir(path_.c_str());
     fail(path, error);
   }
-  flock(marker_, LOCK_EX | LOCK_NB);  // where the file system has no locks, its maker passes for gone
+  flock(marker_, LOCK_EX | LOCK_NB);  // on a file system without locks, the creator counts as ended
 }
 
 TemporaryFolder::~TemporaryFolder() {
@@ -247,7 +247,7 @@ void remove_leftovers(const fs::path& folder, bool alone, std::string_view base)
   for (const auto& entry : fs::directory_iterator(folder, error)) {
     const auto name = parse_temporary(entry.path().filename().string());
     if (!name || name->ending != "tmp" || (!base.empty() && name->base != base) || entry.is_symlink(error)) continue;
-    // A maker that was killed before it wrote the marker leaves an empty folder.
+    // A program killed before it wrote the marker leaves an empty folder.
     const bool ours = entry.is_directory(error)
                           ? is_abandoned(entry.path()) || (alone && fs::is_empty(entry.path(), error))
                           : alone && entry.is_regular_file(error);

@@ -10,8 +10,8 @@ namespace hone {
 
 namespace {
 
-/// Messages name what stands in files of others: nothing of it may steer a terminal, or fill it. What is long loses its
-/// middle: a message ends with what is wrong.
+/// Messages contain text of untrusted files: makes it harmless for a terminal, and limits its length. Removes the
+/// middle of a long text, since the cause is at the end of a message.
 std::string shown(std::string_view text) {
   constexpr size_t kLongest = 4000, kEnd = 1000;
   if (text.size() <= kLongest) return one_line(text);
@@ -39,7 +39,7 @@ Error::Error(ExitCode code, std::string what, std::string where, std::string fix
       fix_(std::move(fix)) {}
 
 size_t edit_distance(std::string_view a, std::string_view b) {
-  constexpr size_t kLongest = 256;  // of a name that somebody mistyped: the work grows with the square
+  constexpr size_t kLongest = 256;  // of a mistyped name: the work is quadratic
   if (std::max(a.size(), b.size()) > kLongest) return std::max(a.size(), b.size());
   std::vector<size_t> before(b.size() + 1), row(b.size() + 1), next(b.size() + 1);
   std::iota(row.begin(), row.end(), size_t{0});

@@ -1,4 +1,4 @@
-// Errors: a user's mistake is an exception with what / where / how to fix it; our own mistake is an assertion.
+// Errors: a user's mistake is an exception with what, where and how to fix it; a bug is an assertion.
 #pragma once
 
 #include <stdexcept>
@@ -17,7 +17,7 @@ enum class ExitCode : int {
   kResumable = 75,    ///< stopped by SIGTERM or SIGINT after saving; resume continues the same run
 };
 
-/// An error that ends the program with `code` and is printed as a few lines for a person:
+/// An error that ends the program with `code` and is printed as:
 ///   error: WHAT
 ///     where: WHERE      (file:line, config key, tensor name; may be empty)
 ///     fix:   FIX        (what to change; may be empty)
@@ -35,26 +35,26 @@ class Error : public std::runtime_error {
   std::string message_, where_, fix_;
 };
 
-/// The user's mistake: exit code 2.
+/// A mistake of the user: exit code 2.
 class UserError : public Error {
  public:
   explicit UserError(std::string what, std::string where = {}, std::string fix = {})
       : Error(ExitCode::kUserInput, std::move(what), std::move(where), std::move(fix)) {}
 };
 
-/// Up to three of `candidates` that look like `name` (edit distance), as " Did you mean 'a', 'b'?" or "".
+/// Up to three of `candidates` that are similar to `name` (edit distance), as " Did you mean 'a', 'b'?" or "".
 template <class Range>
 std::string did_you_mean(std::string_view name, const Range& candidates);
 
 /// Edit distance (insert, delete, substitute, swap neighbours) between two strings; their length if over 256 bytes.
 size_t edit_distance(std::string_view a, std::string_view b);
 
-/// Ends the program's current task with our own mistake: file, line and the condition that did not hold.
+/// Throws the error of a bug in Hone: file, line and the condition that does not hold.
 [[noreturn]] void assertion_failed(const char* condition, const char* file, int line, const std::string& detail);
 
 }  // namespace hone
 
-/// Checks an invariant of our own code, in every build. Not for the user's mistakes: throw UserError for those.
+/// Checks an invariant of Hone's code, in every build. For mistakes of the user throw UserError.
 #define HONE_ASSERT(condition, ...)                                                                         \
   do {                                                                                                      \
     if (!(condition)) ::hone::assertion_failed(#condition, __FILE__, __LINE__, ::std::string{__VA_ARGS__}); \

@@ -21,7 +21,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr size_t kMostAtOnce = size_t{1} << 30;           // of one call
-constexpr auto kWaitForWriter = std::chrono::seconds(5);  // of a pipe that nobody has opened to write
+constexpr auto kWaitForWriter = std::chrono::seconds(5);  // of a pipe that no process has opened for writing
 
 const char* kind_of(mode_t mode) {
   if (S_ISDIR(mode)) return "a folder";
@@ -33,11 +33,11 @@ const char* kind_of(mode_t mode) {
 }  // namespace
 
 OpenFile::OpenFile(std::filesystem::path path, FileSource source) : path_(std::move(path)) {
-  // Without O_NONBLOCK a pipe would wait for somebody to write to it, before fstat can tell that it is one.
+  // Without O_NONBLOCK, open() of a pipe would wait for a writer before fstat can identify the pipe.
   descriptor_ = open(path_.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
   struct stat status {};
   if (descriptor_ < 0) {
-    // A socket, and a device that is not there, cannot be opened at all.
+    // A socket, and a device without hardware, cannot be opened at all.
     unreadable(errno == ENXIO ? "it is not a regular file" : std::strerror(errno));
   }
   try {
@@ -86,7 +86,8 @@ size_t OpenFile::read_next(void* destination, size_t count) {
       poll(&waited, 1, errno == EAGAIN ? -1 : 0);
       continue;
     }
-    // The end; but a pipe that nobody has opened to write since we opened it is not hung up: somebody may come.
+    // The end; but a pipe that no process has opened for writing since this open() is not hung up: a writer may still
+    // come.
     if (!pipe_) break;
     const int events = poll(&waited, 1, 50);
     if (events > 0 && (waited.revents & POLLIN) == 0) break;
@@ -97,8 +98,9 @@ size_t OpenFile::read_next(void* destination, size_t count) {
 
 void FileBytes::read(uint64_t offset, void* destination, uint64_t count) const {
   if (offset > size() || count > size() - offset) {
-    throw UserError(fmt::format("the file has {} bytes, and {} from byte {} on are asked for", size(), count, offset),
-                    path().string(), "it is damaged or incomplete: copy it again");
+    throw UserError(
+        fmt::format("the file has {} bytes, but {} bytes from byte {} on are needed", size(), count, offset),
+        path().string(), "it is damaged or incomplete: copy it again");
   }
   auto* out = static_cast<char*>(destination);
   while (count > 0) {
@@ -120,7 +122,7 @@ void FileBytes::prefetch(uint64_t offset, uint64_t count) const {
 }
 
 std::string FileBytes::read(uint64_t offset, uint64_t count) const {
-  if (offset > size() || count > size() - offset) read(offset, nullptr, count);  // refused before memory is taken
+  if (offset > size() || count > size() - offset) read(offset, nullptr, count);  // throw before memory is allocated
   std::string bytes(count, '\0');
   read(offset, bytes.data(), count);
   return bytes;
@@ -130,12 +132,12 @@ std::string read_whole_file(const std::filesystem::path& path, uint64_t most, Fi
   OpenFile file(path, source);
   const auto check = [&](uint64_t bytes) {
     if (bytes <= most) return;
-    throw UserError(fmt::format("the file has more than the {} bytes that are read of such a file", most),
-                    path.string(), "is it the right file?");
+    throw UserError(fmt::format("the file has more than the {} bytes that such a file may have", most), path.string(),
+                    "check that it is the right file");
   };
   check(file.size());
   std::string text;
-  // By pieces, since neither a pipe nor a file of /proc says how much it has.
+  // In pieces, since pipes and files of /proc do not report their size.
   bool ended = false;
   for (size_t piece = std::max<size_t>(file.size() + 1, 4096); !ended && text.size() <= most; piece = size_t{1} << 16) {
     const size_t known = text.size();

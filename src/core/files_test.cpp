@@ -48,7 +48,7 @@ TEST_F(DurableFile, ReplacesAFileAndLeavesNothingElseBehind) {
 
 TEST_F(DurableFile, AFailureLeavesWhatWasThere) {
   std::filesystem::create_directories(folder_ / "taken" / "inside");
-  EXPECT_THROW(write_durably(folder_ / "taken", "x"), UserError);  // a folder cannot be replaced by a file
+  EXPECT_THROW(write_durably(folder_ / "taken", "x"), UserError);  // a file cannot replace a folder
   EXPECT_TRUE(std::filesystem::is_directory(folder_ / "taken" / "inside"));
   EXPECT_EQ(files(), 1u);
   EXPECT_THROW(write_durably(folder_ / "absent" / "b", "x"), UserError);
@@ -167,14 +167,14 @@ TEST_F(Files, LinksAreFollowed) {
 TEST_F(Files, LargerOnesThanAllowedAreRefused) {
   EXPECT_EQ(refusal(folder_ / "text", FileSource::kRegular, 10), "");
   EXPECT_THAT(refusal(folder_ / "text", FileSource::kRegular, 9), HasSubstr("more than the 9 bytes"));
-  // Its size is said to be 0.
+  // Its reported size is 0.
   EXPECT_FALSE(read_whole_file("/proc/self/status").empty());
   EXPECT_THAT(refusal("/proc/self/status", FileSource::kRegular, 9), HasSubstr("more than the 9 bytes"));
 }
 
 TEST_F(Files, APipeThatTheUserTypedIsReadToItsEnd) {
   std::thread writer([&] {
-    std::this_thread::sleep_for(std::chrono::milliseconds(200));  // who reads has opened it before
+    std::this_thread::sleep_for(std::chrono::milliseconds(200));  // the reader has opened it before
     std::ofstream pipe(folder_ / "pipe");
     pipe << std::string(100'000, 'x') << std::flush;
     std::this_thread::sleep_for(std::chrono::milliseconds(200));
@@ -275,7 +275,7 @@ TEST(FolderLock, AFolderThatCannotBeWrittenIsAnError) {
   EXPECT_EQ(testing::TestRoot::read(root / "victim"), "mine");
 }
 
-// Where the kernel has no locks.
+// The lock on a file system without kernel locks.
 constexpr LockTimes kFast{.heartbeat = 0.05, .stale = 0.6};
 
 TEST(FolderLockWithoutKernelLocks, AHolderThatTouchesItsFileKeepsItAndAStaleOneLosesIt) {

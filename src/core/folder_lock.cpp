@@ -25,7 +25,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// Locks that the file system does not have, as opposed to one that is held.
+/// Whether an error means that the file system has no locks, rather than that the lock is held.
 bool has_no_locks(int error) { return error == ENOLCK || error == ENOSYS || error == EOPNOTSUPP || error == EINVAL; }
 
 double seconds_of(const timespec& time) {
@@ -34,13 +34,13 @@ double seconds_of(const timespec& time) {
 
 constexpr double kAbsent = -1;
 
-/// When a file was last changed, by its file system's clock; kAbsent if it is not there.
+/// The time of the last change of a file, by its file system's clock; kAbsent if it does not exist.
 double changed_at(const fs::path& path) {
   struct stat status {};
   return lstat(path.c_str(), &status) == 0 ? seconds_of(status.st_mtim) : kAbsent;
 }
 
-/// The file system's clock: the time of a file made now. kAbsent if none can be made.
+/// The file system's clock: the time of a new file. kAbsent if none can be created.
 double clock_of(const fs::path& folder) {
   const fs::path probe = temporary_beside(folder / kLockName);
   const int descriptor = create_new_file(probe);
@@ -86,7 +86,7 @@ std::string read_holder(const fs::path& path) {
                   "wait for it, stop it, or choose another folder");
 }
 
-/// It says who holds the lock and no more: a full disk does not keep the lock from being held.
+/// Writes the holder into the lock file. Ignores errors: a full disk must not prevent the lock.
 void write_holder(int descriptor) {
   const std::string text = holder_text() + "\n";
   const bool written = ftruncate(descriptor, 0) == 0 &&
@@ -109,7 +109,7 @@ bool holds_nothing(const fs::path& folder) {
   return true;
 }
 
-/// Makes the lock's file, with its holder inside at once; false if it is there.
+/// Creates the lock file with its holder in one step; returns false if it exists.
 bool HeartbeatLock::make_file() const {
   const fs::path made = temporary_beside(path_);
   const int descriptor = create_new_file(made);
@@ -132,8 +132,8 @@ bool HeartbeatLock::make_file() const {
   return taken;
 }
 
-/// A lock whose file is touched while this waits is held. One that is not is renamed away, which only one of several
-/// can do, and made anew.
+/// A lock file that is touched during the wait is held. A stale one is renamed, which succeeds in only one of several
+/// processes, and created again.
 HeartbeatLock::HeartbeatLock(const fs::path& folder, const LockTimes& times)
     : folder_(folder), path_(folder / kLockName) {
   double first = changed_at(path_);
@@ -144,14 +144,15 @@ HeartbeatLock::HeartbeatLock(const fs::path& folder, const LockTimes& times)
     if (first != kAbsent && last != first) held(path_);
     first = last;
     struct stat status {};
-    const bool empty = lstat(path_.c_str(), &status) == 0 && status.st_size == 0;  // of an attempt at a kernel's lock
+    // from a failed attempt at a kernel lock
+    const bool empty = lstat(path_.c_str(), &status) == 0 && status.st_size == 0;
     if (now - last <= times.stale && !empty) {
       std::this_thread::sleep_for(std::chrono::duration<double>(times.heartbeat / 10));
       continue;
     }
     const fs::path away = temporary_beside(path_, "stale");
     if (rename(path_.c_str(), away.c_str()) != 0) continue;
-    const bool fresh = changed_at(away) != last;  // of one that took it over a moment before
+    const bool fresh = changed_at(away) != last;  // of a process that took it over a moment before
     const bool back = fresh && link(away.c_str(), path_.c_str()) == 0;
     unlink(away.c_str());
     if (back) held(path_);
@@ -173,7 +174,7 @@ HeartbeatLock::~HeartbeatLock() {
 void HeartbeatLock::beat(double seconds) {
   std::unique_lock lock(mutex_);
   while (!wake_.wait_for(lock, std::chrono::duration<double>(seconds), [&] { return stopping_; })) {
-    utimensat(AT_FDCWD, path_.c_str(), nullptr, AT_SYMLINK_NOFOLLOW);  // null: the file system's now
+    utimensat(AT_FDCWD, path_.c_str(), nullptr, AT_SYMLINK_NOFOLLOW);  // null: the file system's present time
   }
 }
 
@@ -181,8 +182,8 @@ FolderLock::FolderLock(const fs::path& folder, const Notice& warn) : path_(folde
   if (take_from_kernel(folder)) return;
   if (warn) {
     warn(
-        fmt::format("the file system of {} has no locks: a file that each run touches every {:.0f} s says whether "
-                    "another one writes there",
+        fmt::format("the file system of {} has no locks: each run touches a file every {:.0f} s instead, which shows "
+                    "whether another run writes there",
                     folder.string(), LockTimes().heartbeat));
   }
   heartbeat_ = std::make_unique<HeartbeatLock>(folder);
@@ -212,7 +213,7 @@ std::unique_ptr<FolderLock> FolderLock::try_take(const fs::path& folder) {
   }
 }
 
-/// False where the file system has no locks. A file that its last holder has just removed is not the folder's any more.
+/// Returns false if the file system has no locks. Retries if the previous holder has just removed the file.
 bool FolderLock::take_from_kernel(const fs::path& folder) {
   for (;;) {
     descriptor_ = open(path_.c_str(), O_RDWR | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0644);

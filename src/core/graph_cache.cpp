@@ -38,8 +38,8 @@ std::unique_ptr<CudaGraph> GraphCache::record(const std::function<void()>& work)
     return std::make_unique<CudaGraph>(stream_.cuda(), work);
   } catch (const Error&) {
     if (use_ == GraphUse::kAlways) throw;
-    // Not this work, or no memory for another graph: the run goes on as it would on a CPU. A device that has failed
-    // says so again at the next launch.
+    // This work cannot be recorded, or there is no memory for another graph: continue without graphs. A failed device
+    // reports its error again at the next launch.
     use_ = GraphUse::kNever;
     return nullptr;
   }
@@ -50,7 +50,7 @@ void GraphCache::drop_oldest() {
   const auto graphs =
       std::count_if(entries_.begin(), entries_.end(), [](const Entry& e) { return e.graph != nullptr; });
   if (static_cast<size_t>(graphs) <= kMostGraphs) return;
-  // Its key goes too: seen twice more, it is recorded again.
+  // The key goes too: it is recorded again after two more uses.
   const auto oldest =
       std::find_if(entries_.rbegin(), entries_.rend(), [](const Entry& e) { return e.graph != nullptr; });
   entries_.erase(std::next(oldest).base());

@@ -1,5 +1,5 @@
-// GraphCache: work that a stream is given again and again, recorded once as a CUDA graph. A graph of thousands of
-// kernels is queued by one call, where the host would need longer to queue small kernels than a GPU to run them.
+// GraphCache: repeated work of a stream, recorded once as a CUDA graph. One call queues a graph of thousands of
+// kernels; queuing small kernels one by one takes the host longer than the GPU needs to run them.
 #pragma once
 
 #include <cstdint>
@@ -16,45 +16,45 @@ namespace hone {
 
 enum class GraphUse {
   kNever,
-  kAuto,    ///< where the work can be recorded
-  kAlways,  ///< work that cannot be recorded is an error
+  kAuto,    ///< if the work can be recorded
+  kAlways,  ///< throws if the work cannot be recorded
 };
 
 class GraphCache {
  public:
-  /// All that the queued launches depend on; what they read from device memory may change freely.
+  /// All inputs that the launches depend on, except the contents of device memory.
   using Key = std::vector<int64_t>;
 
-  /// Work is recorded when its key is seen for the second time, so shapes that never come again cost nothing. Of the
-  /// kMostKeys keys seen last, the last kMostGraphs keep their graphs.
+  /// Work is recorded when its key occurs for the second time, so unique shapes cost nothing. Of the kMostKeys most
+  /// recent keys, the last kMostGraphs keep their graphs.
   static constexpr size_t kMostKeys = 64, kMostGraphs = 16;
 
-  /// `settled` says whether everything that work reads is there, or awaited by the stream. As long as it is not, work
-  /// is called, and awaits each thing where it reads it: a recording awaits nothing.
+  /// `settled` returns whether all data that work reads has arrived, or the stream waits for it. Until then run() calls
+  /// the work, which waits for each value before it reads it: a recording does not wait.
   GraphCache(Stream& stream, GraphUse use, std::function<bool()> settled)
       : stream_(stream), use_(use), settled_(std::move(settled)) {}
 
-  /// Queues the launches of `work`: by calling it or, if this key's launches are recorded, from the recording. So
-  /// `work` only launches (no uploads, no waits), at the same addresses whenever the key is the same, and what it
-  /// changes on the host is nothing, or is set again by the caller; a call may be repeated. On a CPU, while a profiler
-  /// looks at the stream, and until all is settled, `work` is just called.
+  /// Queues the launches of `work`: calls it or, if the launches of this key are recorded, replays the recording.
+  /// `work` must only launch (no uploads, no waits), at the same addresses for the same key. It must not change host
+  /// state, or the caller must set that state again; a call may be repeated. On a CPU, while a profiler is attached to
+  /// the stream, and until all is settled, run() calls `work`.
   void run(const Key& key, const std::function<void()>& work);
 
-  /// Forgets everything: addresses or launches are about to change.
+  /// Removes all entries: call before addresses or launches change.
   void clear() { entries_.clear(); }
 
-  /// How the calls of run() were served.
+  /// Numbers of the calls of run(), by how they were served.
   struct Counts {
     int64_t called = 0;    ///< work was called
-    int64_t recorded = 0;  ///< work was called to be recorded, and the recording launched
-    int64_t replayed = 0;  ///< work was not called
+    int64_t recorded = 0;  ///< work was called and recorded, and the recording was launched
+    int64_t replayed = 0;  ///< the recording was launched without a call
   };
   const Counts& counts() const { return counts_; }
 
  private:
   struct Entry {
     Key key;
-    std::unique_ptr<CudaGraph> graph;  // null: seen once
+    std::unique_ptr<CudaGraph> graph;  // null: the key has occurred once
   };
 
   void call(const std::function<void()>& work);
@@ -64,7 +64,7 @@ class GraphCache {
   Stream& stream_;
   GraphUse use_;
   std::function<bool()> settled_;
-  std::list<Entry> entries_;  // used last comes first
+  std::list<Entry> entries_;  // most recently used first
   Counts counts_;
 };
 

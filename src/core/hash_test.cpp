@@ -24,7 +24,7 @@ TEST(Crc32c, TheMaskRotatesAndAdds) {
   EXPECT_EQ(masked_crc32c("123456789"), 0x2507C60Du + 0xA282EAD8u);
 }
 
-/// One bit at a time, as the definition has it.
+/// Bit by bit, as in the definition.
 uint32_t by_bits(std::string_view bytes) {
   uint32_t crc = ~0u;
   for (const char byte : bytes) {

@@ -12,7 +12,7 @@ namespace hone {
 
 namespace {
 
-/// Writes to every page: the driver pins what is there much faster than what it has to make first.
+/// Writes to every page: the driver pins existing pages much faster than it creates them.
 void commit(std::byte* memory, size_t bytes) {
   constexpr size_t kPage = 4096, kBytesPerThread = size_t{1} << 30;
   const size_t threads =
@@ -31,7 +31,7 @@ void commit(std::byte* memory, size_t bytes) {
 
 HostBuffer::HostBuffer(Device device, size_t bytes) : memory_(is_planned(device) ? device : Device{}, bytes) {
   if (bytes == 0 || is_planned(device)) return;
-  if (device.kind == DeviceKind::kCpu) return;  // committed when first written
+  if (device.kind == DeviceKind::kCpu) return;  // committed at the first write
   commit(memory_.data(), bytes);
   cuda::pin(device.index, memory_.data(), bytes);
   pinned_ = true;

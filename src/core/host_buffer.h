@@ -1,18 +1,18 @@
-// HostBuffer: host memory that a device's copies and kernels reach. For a GPU it is pinned, so that copies run at the
-// link's rate beside other work and kernels read and write it where it is; for a CPU it is memory like any other.
+// HostBuffer: host memory for copies and kernels of a device. For a GPU it is pinned: copies run at the link's rate
+// concurrently with other work, and kernels access it in place. For a CPU it is ordinary memory.
 #pragma once
 
 #include "core/buffer.h"
 
 namespace hone {
 
-/// Owns zero-filled host memory for work on `device`. Movable, freed on destruction. Tensors of it are on the CPU:
-/// whoever loads and saves treats them so, and the kernels of a GPU take their address as they take any other.
+/// Owns zero-filled host memory for work on `device`. Movable; freed on destruction. Its tensors are on the CPU for
+/// loading and saving; the kernels of a GPU use their addresses like any other.
 class HostBuffer {
  public:
   HostBuffer() = default;
-  /// All pages are committed here, by several threads where there are many. Throws Error(kDeviceFailed) with the size
-  /// where the host has no such memory, or the driver does not pin it.
+  /// Commits all pages, with several threads if there are many. Throws Error(kDeviceFailed) with the size if the host
+  /// has too little memory, or if the driver does not pin it.
   HostBuffer(Device device, size_t bytes);
   ~HostBuffer() { reset(); }
   HostBuffer(HostBuffer&& other) noexcept { swap(other); }

@@ -1,4 +1,4 @@
-// Marks functions that CUDA kernels call as well as the host.
+// HONE_HOST_DEVICE: marks functions that both the host and CUDA kernels call.
 #pragma once
 
 #ifdef __CUDACC__

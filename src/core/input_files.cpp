@@ -34,7 +34,7 @@ bool lies_in(const fs::path& path, const fs::path& folder) {
   return in_folder == folder.end();
 }
 
-/// A folder is not read to its last file where somebody names a whole disk as data.
+/// The maximum number of files per folder, in case the data path is a whole disk.
 constexpr size_t kMostFiles = 100'000;
 
 }  // namespace
@@ -59,7 +59,7 @@ void InputFiles::add(const fs::path& path, const std::string& what) {
 
 void InputFiles::overlap(const fs::path& output, const Input& input) {
   throw UserError(fmt::format("{} would be written over: it is read from {}", input.what, input.path.string()),
-                  output.string(), "choose another output folder; what is read is never written over or removed");
+                  output.string(), "choose another output folder; inputs are never overwritten or removed");
 }
 
 void InputFiles::refuse(const fs::path& output) const {

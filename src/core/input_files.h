@@ -1,5 +1,5 @@
-// What a command reads, so that it does not write over it: a model, an adapter, data. Files are told apart by device
-// and inode and folders by their real path, so a link, a hard link or another spelling of a path hides nothing.
+// InputFiles: the inputs of a command (a model, an adapter, data), which it must not overwrite. Files are identified by
+// device and inode and folders by their real path, so links, hard links and other spellings of a path are detected.
 #pragma once
 
 #include <cstdint>
@@ -13,15 +13,15 @@ namespace hone {
 
 class InputFiles {
  public:
-  /// A file, or a folder with what it holds (and what its links lead to). `what` is for messages: "the model". What is
-  /// not there is left out; reading it fails later.
+  /// Adds a file, or a folder with its contents (and the targets of its links). `what` is for messages: "the model".
+  /// Ignores a path that does not exist; reading it fails later.
   void add(const std::filesystem::path& path, const std::string& what);
 
-  /// UserError with both paths if `output`, which is to be written, replaced or removed, is an input, holds one or lies
-  /// inside one. A folder `output` that is only written into is asked for file by file instead.
+  /// Throws UserError with both paths if `output`, which is to be written, replaced or removed, is an input, contains
+  /// one or is inside one. For a folder that is only written into, check its files one by one instead.
   void refuse(const std::filesystem::path& output) const;
 
-  /// UserError if files written into the folder `output` would lie inside an input folder.
+  /// Throws UserError if files in the folder `output` would be inside an input folder.
   void refuse_inside(const std::filesystem::path& output) const;
 
  private:
@@ -33,7 +33,7 @@ class InputFiles {
   [[noreturn]] static void overlap(const std::filesystem::path& output, const Input& input);
 
   std::vector<Input> inputs_;
-  std::map<std::pair<uint64_t, uint64_t>, size_t> files_;  // device and inode → index of the input
+  std::map<std::pair<uint64_t, uint64_t>, size_t> files_;  // (device, inode) → index of the input
 };
 
 }  // namespace hone

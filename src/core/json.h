@@ -1,4 +1,4 @@
-// The one JSON type of the project: keys keep their order (tool schemas, configs written back).
+// The JSON type of the project: keys keep their order (tool schemas, configs written back).
 #pragma once
 
 #include <nlohmann/json.hpp>

@@ -1,4 +1,4 @@
-// Json as an incomplete type, for headers that only name it: the definition takes a second to compile.
+// Json as an incomplete type, for headers that only declare it: the definition takes a second to compile.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>

@@ -22,7 +22,7 @@ std::string object_text(int names) {
   return text + "}";
 }
 
-/// Seconds of the fastest of three.
+/// Seconds of the fastest of three runs.
 template <class Work>
 double seconds(const Work& work) {
   double fastest = 1e9;
@@ -96,7 +96,7 @@ TEST(OrderedObject, TimeGrowsWithTheNumberOfNames) {
   const std::string small = object_text(50'000), large = object_text(100'000);
   Json json;
   const double half = seconds([&] { json = Json::parse(small); }), whole = seconds([&] { json = Json::parse(large); });
-  // 2 and what caches and a busy machine do; comparing a key with all before it gives 4.
+  // 2, plus caches and a busy machine; comparing a key with all earlier ones gives 4.
   EXPECT_LT(whole, 3 * half);
   EXPECT_LT(whole, 2.0);
 }

@@ -1,4 +1,4 @@
-// KernelNotes: which of its kernels each op of a stream has used.
+// KernelNotes: the kernels that each op of a stream has used.
 #pragma once
 
 #include <map>
@@ -10,11 +10,11 @@ namespace hone {
 
 class Stream;
 
-/// Collects while it is alive. Ops that choose between kernels tell it what they took, on the host thread, through
+/// Collects during its lifetime. Ops that choose between kernels report their choice, on the host thread, with
 /// Context::note_kernel().
 class KernelNotes {
  public:
-  /// The stream's ops report to it from here on; the stream outlives it.
+  /// The stream's ops report to this object from now on; the stream must outlive it.
   explicit KernelNotes(Stream& stream);
   ~KernelNotes();
   KernelNotes(const KernelNotes&) = delete;

@@ -1,5 +1,5 @@
-// What NVIDIA's management library knows of a GPU: how busy it is, its power and temperature. The library comes with
-// the driver and is opened when it is there; no header of it is needed.
+// Nvml: utilization, power and temperature of GPUs from NVIDIA's management library. The library is part of the driver
+// and is loaded if it exists; its header is not needed.
 #pragma once
 
 #include <memory>
@@ -9,27 +9,27 @@
 
 namespace hone {
 
-/// A value that the GPU does not tell is not set.
+/// Values that the GPU does not report are unset.
 struct GpuReading {
-  std::optional<double> utilization;  ///< share of the last second or less in which a kernel ran, in percent
-  std::optional<double> power;        ///< watts
-  std::optional<double> temperature;  ///< degrees Celsius
+  std::optional<double> utilization;                ///< percentage of the last second or less in which a kernel ran
+  std::optional<double> power;                      ///< watts
+  std::optional<double> temperature;                ///< degrees Celsius
   std::optional<double> memory_used, memory_total;  ///< bytes, of all processes
   std::optional<double> power_limit;                ///< watts
 };
 
 class Nvml {
  public:
-  /// Null where the library is not installed or does not start.
+  /// Returns null if the library is not installed or does not start.
   static std::unique_ptr<Nvml> open();
   ~Nvml();
   Nvml(const Nvml&) = delete;
   Nvml& operator=(const Nvml&) = delete;
 
   std::string driver_version() const;
-  /// Of the GPU on this PCI bus (cuda::DeviceInfo::pci_bus_id). Takes about a millisecond.
+  /// Reads the GPU with this PCI bus id (cuda::DeviceInfo::pci_bus_id). Takes about a millisecond.
   GpuReading read(const std::string& pci_bus_id) const;
-  /// Of every GPU of the machine, visible to this process or not.
+  /// Reads every GPU of the machine, visible to this process or not.
   std::vector<GpuReading> read_all() const;
 
  private:

@@ -1,4 +1,4 @@
-// OpGroup: what an op's time counts as in profiles and benchmarks.
+// OpGroup: the category of an op in profiles and benchmarks.
 #pragma once
 
 #include <cstdint>
@@ -6,14 +6,14 @@
 
 namespace hone {
 
-/// In the order in which benchmarks list ops.
+/// In the order of benchmark tables.
 enum class OpGroup : uint8_t {
-  kDense,        ///< products with weights that every token meets
-  kAttention,    ///< what lets tokens see each other
-  kMemoryBound,  ///< everything whose time is that of reading and writing its operands
+  kDense,        ///< products with weights that apply to every token
+  kAttention,    ///< attention and other mixing of tokens
+  kMemoryBound,  ///< ops whose time is that of reading and writing their operands
   kExperts,      ///< experts, their router and its loss
   kHead,         ///< logits and loss
-  kOptimizer,    ///< steps of weights, and the norm of gradients
+  kOptimizer,    ///< updates of weights, and the norm of gradients
   kCollectives,  ///< between ranks
 };
 

@@ -1,4 +1,4 @@
-// The objects of Json: keys in the order of their insertion, found in constant time.
+// The object type of Json: keys in the order of insertion, found in constant time.
 #pragma once
 
 #include <algorithm>
@@ -14,12 +14,12 @@
 
 namespace hone {
 
-/// Where keys stand in a list that grows at its end: a hash table of positions, under a secret of the process.
+/// The positions of keys in a list that grows at its end: a hash table with a secret key of the process.
 class KeyIndex {
  public:
   static constexpr uint32_t kNone = ~uint32_t{0};
 
-  /// Position of `key`, or kNone. `key_at(position)` is the key there.
+  /// Position of `key`, or kNone. `key_at(position)` returns the key there.
   template <class KeyAt>
   uint32_t find(std::string_view key, const KeyAt& key_at) const {
     const uint32_t hash = hash_of(key);
@@ -29,7 +29,7 @@ class KeyIndex {
     }
   }
 
-  /// Takes in the next key, which is not there yet.
+  /// Adds the next key, which must not exist yet.
   void add(std::string_view key) {
     if (4 * (size_ + 1) > 3 * slots_.size()) grow();
     put({size_++, hash_of(key)});
@@ -54,20 +54,20 @@ class KeyIndex {
     }
   }
 
-  std::vector<Slot> slots_ = std::vector<Slot>(64);  // a power of two of them, a quarter or more of them free
+  std::vector<Slot> slots_ = std::vector<Slot>(64);  // size is a power of two; at least a quarter are free
   uint32_t size_ = 0;
 };
 
-/// Takes the place of nlohmann::ordered_map, which compares a key with all: quadratic on an index of 90,000 tensors.
-/// Few keys are compared one by one. Reading never changes it, so that threads may read it together.
-/// The comparison and the allocator that it is given are ignored.
+/// Replaces nlohmann::ordered_map, which compares a key with all others: quadratic for an index of 90,000 tensors. Few
+/// keys are compared one by one. Reading never changes it, so several threads may read. Ignores its comparison and
+/// allocator arguments.
 template <class Key, class T, class... Ignored>
 class OrderedObject : public std::vector<std::pair<Key, T>> {
  public:
   using key_type = Key;
   using mapped_type = T;
   using key_compare = std::equal_to<>;
-  /// Keys are not const, so that a list that grows moves them.
+  /// Keys are not const, so a growing list moves them.
   using Container = std::vector<std::pair<Key, T>>;
   using iterator = typename Container::iterator;
   using const_iterator = typename Container::const_iterator;
@@ -147,7 +147,7 @@ class OrderedObject : public std::vector<std::pair<Key, T>> {
   };
   const value_type& operator[](Position at) const { return Container::operator[](at.value); }
 
-  /// size() if the key is not there.
+  /// Returns size() if the key does not exist.
   size_type position(std::string_view key) const {
     if (index_) {
       const uint32_t at = index_->find(key, key_at());
@@ -164,7 +164,7 @@ class OrderedObject : public std::vector<std::pair<Key, T>> {
     for (const value_type& member : *this) index_->add(member.first);
   }
 
-  std::unique_ptr<KeyIndex> index_;  // of more than kFew keys
+  std::unique_ptr<KeyIndex> index_;  // only for more than kFew keys
 };
 
 }  // namespace hone

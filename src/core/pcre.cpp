@@ -38,7 +38,7 @@ Pcre::Pcre(std::string_view pattern, uint32_t flags, Engine engine) {
   code_.reset(
       pcre2_compile(units(pattern), pattern.size(), flags | PCRE2_NEVER_BACKSLASH_C, &error, &offset, context.get()));
   if (!code_) throw PcreError(message_of(error) + " at byte " + std::to_string(offset));
-  // Without support of JIT the interpreter does the same.
+  // Without JIT support the interpreter is used.
   if (engine == Engine::kJit) pcre2_jit_compile(code_.get(), PCRE2_JIT_COMPLETE);
 }
 

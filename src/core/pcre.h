@@ -1,4 +1,4 @@
-// Regular expressions on PCRE2, bounded: whoever wrote an expression, matching it ends soon and takes little memory.
+// Regular expressions on PCRE2 with limits: matching an untrusted expression ends soon and uses little memory.
 #pragma once
 
 #include <cstddef>
@@ -14,20 +14,20 @@ struct pcre2_real_match_data_8;
 
 namespace hone {
 
-/// Why an expression does not compile, or fails on a text: a few words for a message.
+/// Why an expression does not compile, or fails on a text; short, for messages.
 class PcreError : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
 };
 
-/// A compiled expression; immutable, shared by threads.
+/// A compiled expression; immutable and thread-safe.
 class Pcre {
  public:
   enum class Engine {
     kInterpreter,  ///< for texts of a few hundred bytes
-    kJit,          ///< for long texts: compiling takes longer, matching less
+    kJit,          ///< for long texts: compiles slower, matches faster
   };
-  /// `flags`: PCRE2_UTF and the like. PcreError if it does not compile.
+  /// `flags`: PCRE2_UTF etc. Throws PcreError if it does not compile.
   Pcre(std::string_view pattern, uint32_t flags, Engine engine);
 
  private:
@@ -38,10 +38,10 @@ class Pcre {
   std::unique_ptr<pcre2_real_code_8, Free> code_;
 };
 
-/// Matches one expression with limits of steps and memory. For one thread; the expression must outlive it.
+/// Matches one expression with limits on steps and memory. Not thread-safe; the expression must outlive it.
 class PcreMatcher {
  public:
-  /// `most_steps` of one match: a step takes 5 to 100 ns.
+  /// `most_steps` is for one match: a step takes 5 to 100 ns.
   PcreMatcher(const Pcre& expression, uint32_t most_steps);
 
   void set_most_steps(uint32_t steps);
@@ -50,7 +50,7 @@ class PcreMatcher {
     size_t begin, end;
   };
   /// The first match in `text` (valid UTF-8 if the expression has PCRE2_UTF) that begins at `from` or later. `flags`:
-  /// PCRE2_ANCHORED and the like. PcreError beyond a limit.
+  /// PCRE2_ANCHORED etc. Throws PcreError beyond a limit.
   std::optional<Range> find(std::string_view text, size_t from, uint32_t flags = 0);
 
  private:

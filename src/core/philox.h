@@ -26,13 +26,13 @@ HONE_HOST_DEVICE inline std::array<uint32_t, 4> philox(uint64_t key, std::array<
 /// Uniform in [0, 1), 24 bits.
 HONE_HOST_DEVICE inline float to_uniform(uint32_t word) { return static_cast<float>(word >> 8) * 0x1p-24f; }
 
-/// Mixes two words into a key: distinct uses of one seed get independent keys.
+/// Derives a key from a seed and a use: different uses of one seed have independent keys.
 HONE_HOST_DEVICE inline uint64_t mix_key(uint64_t seed, uint64_t use) {
   const auto words = philox(seed, {static_cast<uint32_t>(use), static_cast<uint32_t>(use >> 32), 0x686f6e65u, 0u});
   return (uint64_t{words[1]} << 32) | words[0];
 }
 
-/// A sequence of numbers drawn from (key, 0), (key, 1), …: for the host (initialisation, shuffling, sampling).
+/// The numbers of (key, 0), (key, 1), … in order: for the host (initialisation, shuffling, sampling).
 class PhiloxSequence {
  public:
   explicit PhiloxSequence(uint64_t key, uint64_t position = 0) : key_(key), position_(position) {}

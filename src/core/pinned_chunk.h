@@ -1,5 +1,5 @@
-// PinnedChunk: host memory through which a thread's bytes pass on their way to or from a GPU, beside the work of the
-// streams and of other chunks.
+// PinnedChunk: pinned host memory for a thread's copies to or from a GPU, concurrent with the work of streams and of
+// other chunks.
 #pragma once
 
 #include <cstddef>
@@ -19,11 +19,11 @@ class PinnedChunk {
   std::byte* data() const;
   size_t size() const;
 
-  /// Starts copying the chunk's bytes [0, bytes) to device memory; they stay as they are until wait().
+  /// Starts copying the chunk's bytes [0, bytes) to device memory; do not change them until wait().
   void start_upload(std::byte* destination, size_t bytes);
-  /// Starts filling the chunk's bytes [0, bytes) from device memory; they are there after wait().
+  /// Starts copying device memory to the chunk's bytes [0, bytes); they are valid after wait().
   void start_download(const std::byte* source, size_t bytes);
-  /// Waits for the copies that were started, and for nothing else.
+  /// Waits only for the copies of this chunk.
   void wait();
 
  private:

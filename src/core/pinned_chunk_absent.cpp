@@ -1,4 +1,4 @@
-// The build without CUDA: nothing of this is ever called.
+// The build without CUDA: these functions are never called.
 #include "core/error.h"
 #include "core/pinned_chunk.h"
 

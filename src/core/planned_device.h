@@ -1,5 +1,5 @@
-// A GPU that need not be there: memory on it has addresses and no bytes, and its streams run nothing. Dry passes on it
-// measure what a run on a GPU would take.
+// A planned GPU, which need not exist: memory on it has addresses but no bytes, and its streams run nothing. Dry passes
+// on it measure the memory of a run on a GPU.
 #pragma once
 
 #include "core/device.h"

@@ -6,7 +6,7 @@ namespace hone {
 
 namespace {
 
-/// The embeddings, overrides and isolates of the bidirectional algorithm (UAX #9).
+/// Whether `c` is an embedding, override or isolate of the bidirectional algorithm (UAX #9).
 bool turns_direction(char32_t c) { return (c >= 0x202A && c <= 0x202E) || (c >= 0x2066 && c <= 0x2069); }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// Text from outside on a terminal or in a log.
+// Untrusted text for a terminal or a log.
 #pragma once
 
 #include <cstddef>
@@ -8,16 +8,15 @@
 
 namespace hone {
 
-/// The ending of a noun that is counted: "{} row{}", n, plural(n).
+/// The plural ending of a noun: "{} row{}", n, plural(n).
 inline const char* plural(int64_t n) { return n == 1 ? "" : "s"; }
 
-/// Decodes the UTF-8 character at `at` and moves `at` behind it; an invalid byte gives -1 and moves by one.
+/// Decodes the UTF-8 character at `at` and moves `at` past it; an invalid byte returns -1 and moves `at` by one.
 char32_t next_code_point(std::string_view text, size_t& at);
 inline constexpr char32_t kInvalidUtf8 = static_cast<char32_t>(-1);
 
-/// `text` on one line: control characters, colour sequences, characters that turn the direction of what follows, and
-/// invalid UTF-8 become visible ("\n", "\x1b", "\u202e"), so that a name or message from outside cannot tear the
-/// screen.
+/// `text` on one line: control characters, colour sequences, characters that change the text direction, and invalid
+/// UTF-8 become visible ("\n", "\x1b", "\u202e"), so untrusted names and messages cannot corrupt the screen.
 std::string one_line(std::string_view text);
 
 }  // namespace hone

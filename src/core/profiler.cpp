@@ -15,7 +15,7 @@ struct LoopPart {
   int64_t tasks = 0;
 };
 
-/// Of the op whose work includes this moment, or -1.
+/// The op that runs at `time`, or -1.
 int64_t op_at(double time, const std::vector<ProfileSpan>& spans, const std::vector<int64_t>& ops) {
   const auto after = std::upper_bound(ops.begin(), ops.end(), time,
                                       [&](double t, int64_t op) { return t < spans[static_cast<size_t>(op)].begin; });
@@ -26,8 +26,8 @@ int64_t op_at(double time, const std::vector<ProfileSpan>& spans, const std::vec
 
 }  // namespace
 
-/// Keeps what each thread of a pool did. Times are turned into seconds of the stream's clock, and given to ops, in the
-/// end.
+/// Records the work of each thread of a pool. take() converts the times to seconds of the stream's clock, and assigns
+/// them to ops.
 class Profiler::ThreadRecorder : public LoopObserver {
  public:
   explicit ThreadRecorder(int threads) : lanes_(static_cast<size_t>(threads)) {
@@ -44,7 +44,7 @@ class Profiler::ThreadRecorder : public LoopObserver {
     lane.parts.push_back({begin, end, tasks});
   }
 
-  /// Adds loops to `profile`, whose spans are complete, and forgets them. `start`: when the first span began.
+  /// Moves the loops to `profile`, whose spans are complete. `start`: when the first span began.
   void take(Profile& profile, Time start) {
     std::vector<int64_t> ops;
     for (size_t i = 0; i < profile.spans.size(); ++i) {
@@ -55,7 +55,7 @@ class Profiler::ThreadRecorder : public LoopObserver {
     profile.threads = static_cast<int>(lanes_.size());
     for (size_t thread = 0; thread < lanes_.size(); ++thread) {
       Lane& lane = lanes_[thread];
-      // A loop inside of a task was told before the task was.
+      // A loop inside a task is reported before the task.
       std::stable_sort(lane.parts.begin(), lane.parts.end(),
                        [](const LoopPart& a, const LoopPart& b) { return a.begin < b.begin; });
       for (const LoopPart& part : lane.parts) {
@@ -71,7 +71,7 @@ class Profiler::ThreadRecorder : public LoopObserver {
   }
 
  private:
-  struct alignas(64) Lane {  // a cache line of its own: threads write at the same time
+  struct alignas(64) Lane {  // one cache line each: threads write at the same time
     std::vector<LoopPart> parts;
     int64_t unrecorded = 0;
   };
@@ -90,7 +90,7 @@ Profiler::~Profiler() {
   try {
     stream_.synchronize();  // queued marks write into the clock
   } catch (const std::exception&) {
-    // Whoever cares about the failure has waited for it.
+    // The failure has been reported to those that wait for the stream.
   }
   if (threads_) stream_.pool().set_observer(nullptr);
 }
@@ -109,7 +109,7 @@ ProfileScope::~ProfileScope() {
   try {
     profiler_->close(span_);
   } catch (const std::exception&) {
-    // The device has failed: the op in this scope, or who waits for the stream, says so.
+    // The device has failed: the op in this scope, or the next wait for the stream, reports it.
   }
 }
 

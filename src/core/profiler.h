@@ -1,5 +1,5 @@
-// Profiler: which op of a stream ran when and, on a CPU, what each thread of the pool did of it. A stream without a
-// profiler pays one test of a pointer for each op, a pool one for each thread and loop.
+// Profiler: the times of a stream's ops and, on a CPU, the work of each thread of the pool. Without a profiler a stream
+// has the cost of one pointer test per op, a pool of one per thread and loop.
 #pragma once
 
 #include <chrono>
@@ -18,54 +18,54 @@ enum class ProfileKind {
   kStep,
   kBlock,
   kOp,
-  kCollective,  ///< of ranks: beside the stream on a GPU, in it on a CPU
-  kWait,        ///< the stream stands still until a collective has run: in an op, or between two
+  kCollective,  ///< between ranks: concurrent with the stream on a GPU, in the stream on a CPU
+  kWait,        ///< the stream waits for a collective: in an op, or between two
 };
 
-/// A stretch of a stream's work, or of what runs beside it. Spans nest: waits in ops, ops in blocks, blocks in steps.
+/// A section of the work of a stream, or of concurrent work. Spans nest: waits in ops, ops in blocks, blocks in steps.
 struct ProfileSpan {
   ProfileKind kind = ProfileKind::kOp;
   std::string_view name;      ///< "step", "block", or the op's: Node::kind() of a node
-  std::string_view pass;      ///< "forward", "recompute", "backward", or "" outside of both; of collectives and waits
-                              ///< what they are of: "layer 3"
+  std::string_view pass;      ///< "forward", "recompute", "backward", or "" outside both; for collectives and waits
+                              ///< their object: "layer 3"
   int64_t index = 0;          ///< of a step or block
   double begin = 0, end = 0;  ///< seconds since the first span began
-  double bytes = 0;           ///< that an op reads and writes, where known: of values and gradients, not of weights; of
+  double bytes = 0;           ///< read and written by an op, if known: values and gradients, not weights; for
                               ///< a collective: of its tensor
   OpGroup group = OpGroup::kMemoryBound;  ///< of an op or a collective
   double flops = 0;                       ///< Node::flops() of a node's forward; 0 in backward
 };
 
-/// What one thread of the pool did in one loop.
+/// The work of one thread of the pool in one loop.
 struct ThreadSpan {
   int thread = 0;
-  int64_t tasks = 0;          ///< of the loop, that this thread ran
-  int64_t op = -1;            ///< number of the op's span, -1 outside of all ops
-  double begin = 0, end = 0;  ///< as of ProfileSpan
+  int64_t tasks = 0;          ///< number of tasks of the loop that this thread ran
+  int64_t op = -1;            ///< index of the op's span, -1 outside all ops
+  double begin = 0, end = 0;  ///< as in ProfileSpan
 };
 
 struct Profile {
-  std::vector<ProfileSpan> spans;                    ///< in the order in which they were opened
+  std::vector<ProfileSpan> spans;                    ///< in the order of opening
   int threads = 0;                                   ///< of the pool; 0 on a GPU
-  std::vector<ThreadSpan> loops;                     ///< thread after thread, each in the order of time
-  int64_t unrecorded_loops = 0;                      ///< thread spans for which there was no room
+  std::vector<ThreadSpan> loops;                     ///< by thread, each by time
+  int64_t unrecorded_loops = 0;                      ///< thread spans that did not fit
   std::chrono::steady_clock::time_point start = {};  ///< when the host opened the first span
 };
 
-/// Thread spans that are kept between two calls of Profiler::take(), of each thread.
+/// Maximum number of thread spans per thread between two calls of Profiler::take().
 inline constexpr size_t kMostThreadSpans = 1 << 16;
 
-/// Collects spans while it is alive. Names are not copied: they are literals, or live as long as the profile.
+/// Collects spans during its lifetime. Names are not copied: they are literals, or outlive the profile.
 class Profiler {
  public:
-  /// The stream reports to this profiler from here on; both outlive all its scopes.
+  /// The stream reports to this profiler from now on; both must outlive all its scopes.
   explicit Profiler(Stream& stream);
   ~Profiler();
   Profiler(const Profiler&) = delete;
   Profiler& operator=(const Profiler&) = delete;
 
-  /// Opens a span at the stream's present end, or at that of `beside`, another cudaStream_t of the device; returns its
-  /// number for close(). Times are filled in by take().
+  /// Opens a span at the present end of the stream's queue, or of that of `beside`, another cudaStream_t of the device;
+  /// returns its index for close(). take() sets the times.
   size_t open(const ProfileSpan& span, void* beside = nullptr);
   void close(size_t span);
   void set_work(size_t span, double bytes, double flops) {
@@ -73,7 +73,7 @@ class Profiler {
     spans_[span].flops = flops;
   }
 
-  /// Waits; what was closed. Starts again from nothing.
+  /// Waits; returns the closed spans and clears the profiler.
   Profile take();
 
  private:
@@ -91,7 +91,7 @@ class Profiler {
   std::unique_ptr<ThreadRecorder> threads_;  // on a CPU
 };
 
-/// A span for as long as it lives; nothing in a dry pass, or where nobody profiles.
+/// A span during its lifetime; does nothing in a dry pass, or without a profiler.
 class ProfileScope {
  public:
   ProfileScope(Stream& stream, ProfileKind kind, std::string_view name, std::string_view pass = "", int64_t index = 0)
@@ -103,12 +103,12 @@ class ProfileScope {
       : profiler_(context.dry() ? nullptr : context.stream().profiler()) {
     if (profiler_ != nullptr) span_ = profiler_->open({.kind = kind, .name = name, .pass = pass, .index = index});
   }
-  /// Of an op.
+  /// The span of an op.
   ProfileScope(const Context& context, OpGroup group, std::string_view name, std::string_view pass = "")
       : profiler_(context.dry() ? nullptr : context.stream().profiler()) {
     if (profiler_ != nullptr) span_ = profiler_->open({.name = name, .pass = pass, .group = group});
   }
-  /// Of a collective on `beside`, or in the stream if that is null.
+  /// The span of a collective on `beside`, or in the stream if that is null.
   ProfileScope(Stream& stream, void* beside, OpGroup group, std::string_view name, std::string_view of, double bytes)
       : profiler_(stream.profiler()) {
     if (profiler_ == nullptr) return;
@@ -116,9 +116,9 @@ class ProfileScope {
         {.kind = ProfileKind::kCollective, .name = name, .pass = of, .bytes = bytes, .group = group}, beside);
   }
   ~ProfileScope();
-  /// Whether somebody profiles.
+  /// Whether there is a profiler.
   bool profiled() const { return profiler_ != nullptr; }
-  /// If profiled(): ProfileSpan::bytes and ::flops.
+  /// Only if profiled(): sets ProfileSpan::bytes and ::flops.
   void set_work(double bytes, double flops) const { profiler_->set_work(span_, bytes, flops); }
   ProfileScope(const ProfileScope&) = delete;
   ProfileScope& operator=(const ProfileScope&) = delete;

@@ -1,4 +1,4 @@
-// A thread beside the run that signals leave alone.
+// A helper thread that receives no signals.
 #pragma once
 
 #include <functional>
@@ -6,9 +6,9 @@
 
 namespace hone {
 
-/// Starts `body` in a thread in which all signals are blocked: SIGTERM and SIGINT reach the thread that trains, and a
-/// connection that a peer has closed is an error of write(), not a SIGPIPE that ends the program. Threads that `body`
-/// starts inherit that.
+/// Starts `body` in a thread with all signals blocked: SIGTERM and SIGINT go to the training thread, and a connection
+/// closed by a peer is an error of write(), not a SIGPIPE that ends the program. Threads that `body` starts inherit the
+/// mask.
 std::thread quiet_thread(std::function<void()> body);
 
 }  // namespace hone

@@ -1,4 +1,4 @@
-// A folder of a test's own, which goes away with it.
+// A folder for one test, removed at its end.
 #pragma once
 
 #include <stdlib.h>
@@ -28,7 +28,7 @@ class TestRoot {
   const std::filesystem::path& path() const { return path_; }
   std::filesystem::path operator/(const std::string& name) const { return path_ / name; }
 
-  /// Writes a file and the folders around it.
+  /// Writes a file and creates its parent folders.
   std::filesystem::path write(const std::string& name, const std::string& text = "x") const {
     const std::filesystem::path file = path_ / name;
     std::filesystem::create_directories(file.parent_path());

@@ -1,4 +1,4 @@
-// SipHash-2-4: a hash of texts under a secret key, so that nobody can choose many texts with one hash.
+// SipHash-2-4: a keyed hash of texts, so nobody can construct many texts with the same hash.
 // Source: Aumasson and Bernstein, "SipHash: a fast short-input PRF", 2012.
 #pragma once
 
@@ -12,7 +12,7 @@ using SipKey = std::array<uint64_t, 2>;
 
 uint64_t sip_hash(std::string_view text, const SipKey& key);
 
-/// A key of this process, drawn when it is first asked for.
+/// A random key of this process, generated at first use.
 const SipKey& process_sip_key();
 
 }  // namespace hone

@@ -1,4 +1,4 @@
-// Waiting for another thread without sleeping: in loops of tasks, where what is waited for has started and ends soon.
+// Busy waiting for another thread: in loops of tasks, where the awaited task has started and ends soon.
 #pragma once
 
 #include <atomic>
@@ -6,7 +6,7 @@
 
 namespace hone {
 
-/// Tells the core that it waits, so that its other hyperthread runs on.
+/// Hints to the core that the thread waits, so its other hyperthread runs.
 inline void cpu_pause() {
 #if defined(__x86_64__)
   __builtin_ia32_pause();
@@ -16,7 +16,7 @@ inline void cpu_pause() {
 }
 
 /// Waits until earlier tasks of a loop (core/thread_pool.h) have counted up to `count`. Tasks start in rising order, so
-/// one with a lower number has started: the wait ends. After some 4,000 looks another thread may have the core.
+/// a task with a lower number has started, and the wait ends. After some 4,000 polls it yields the core.
 template <class Counter>
 void wait_for_tasks(const Counter& done, decltype(done.load()) count) {
   constexpr int kSpins = 4000;

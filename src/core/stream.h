@@ -1,6 +1,6 @@
-// Stream: work in order, beside the host. A CPU stream is a queue served by one thread, which shares its loops with the
-// pool; so the host runs ahead on a CPU exactly as it does on a GPU, and code that reads results too early fails on
-// both. A CUDA stream is CUDA's own.
+// Stream: work in order, asynchronous to the host. A CPU stream is a queue with one thread, which shares its loops with
+// the pool: the host runs ahead on a CPU as on a GPU, and code that reads results too early fails on both. A CUDA
+// stream is a cudaStream_t.
 #pragma once
 
 #include <condition_variable>
@@ -28,7 +28,7 @@ class Stream {
   using Work = std::function<void(ThreadPool&)>;
 
   Stream(Device device, ThreadPool& pool);
-  /// Waits for the queued work; errors that nobody waited for are dropped.
+  /// Waits for the queued work; drops errors that nobody waited for.
   ~Stream();
   Stream(const Stream&) = delete;
   Stream& operator=(const Stream&) = delete;
@@ -41,28 +41,28 @@ class Stream {
     HONE_ASSERT(cuda_ != nullptr, "not a GPU");
     return *cuda_;
   }
-  /// Selects the kernels that run on every GPU instead of those for its generation: they are the oracle of the others
-  /// in tests.
+  /// Selects the general kernels, which run on every GPU, instead of those for its generation: they are the oracle in
+  /// tests.
   void use_general_kernels(bool general) { kernel_limit_.tier = general ? KernelTier::kGeneral : KernelTier::kSm100; }
   bool general_kernels() const { return kernel_limit_.tier == KernelTier::kGeneral; }
-  /// Tests run the kernels of other GPUs on the one they have.
+  /// Lets tests run the kernels of other GPUs on the present one.
   void limit_kernels(const KernelLimit& limit) { kernel_limit_ = limit; }
   const KernelLimit& kernel_limit() const { return kernel_limit_; }
 
-  /// Who is told which op runs when (core/profiler.h), or null.
+  /// The profiler of the ops (core/profiler.h), or null.
   void set_profiler(Profiler* profiler) { profiler_ = profiler; }
   Profiler* profiler() const { return profiler_; }
 
-  /// Who is told which kernels ops choose (core/kernel_notes.h), or null.
+  /// The receiver of the ops' kernel choices (core/kernel_notes.h), or null.
   void set_kernel_notes(KernelNotes* notes) { kernel_notes_ = notes; }
   KernelNotes* kernel_notes() const { return kernel_notes_; }
 
-  /// CPU only: queues work behind everything queued before. After a failure the queue is skipped until synchronize().
+  /// CPU only: queues work after all earlier work. After a failure the queue is skipped until synchronize().
   void enqueue(Work work);
-  /// Waits until the queue is empty; throws the first exception of the work in it.
+  /// Waits until the queue is empty; throws the first exception of its work.
   void synchronize();
 
-  /// Queues the copy of host values to the front of `destination`; the values are moved into the queue.
+  /// Queues a copy of host values to the front of `destination`; moves the values into the queue.
   template <class T>
   void upload(Tensor destination, std::vector<T> values) {
     HONE_ASSERT(values.size() * sizeof(T) <= destination.bytes());

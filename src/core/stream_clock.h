@@ -1,4 +1,4 @@
-// StreamClock: when a stream reached certain points of its work, without stopping it there.
+// StreamClock: the times at which a stream reaches points of its work, without stopping it.
 #pragma once
 
 #include <chrono>
@@ -15,23 +15,23 @@ class StreamClock {
  public:
   using Clock = std::chrono::steady_clock;
 
-  /// The stream outlives the clock, and waits for its work before the clock goes.
+  /// The stream must outlive the clock; wait for its work before destroying the clock.
   explicit StreamClock(Stream& stream);
 
-  /// Marks the point behind everything queued so far; returns the mark's number, from 0. `beside`: on another
-  /// cudaStream_t of the device, if not null.
+  /// Marks the point after all work queued so far; returns the mark's index, from 0. `beside`: another cudaStream_t of
+  /// the device, or null.
   size_t mark(void* beside = nullptr);
   size_t size() const;
-  /// Waits; the time of each mark in seconds after mark 0.
+  /// Waits; returns the time of each mark in seconds after mark 0.
   std::vector<double> seconds();
-  /// CPU only, after seconds(): when mark 0 was; there is one.
+  /// CPU only, after seconds(), with at least one mark: the time of mark 0.
   Clock::time_point start() const { return times_.front(); }
   /// Starts again with mark 0; after seconds().
   void clear();
 
  private:
   Stream& stream_;
-  std::deque<Clock::time_point> times_;  // CPU; written by the queue, whose marks do not move as others are added
+  std::deque<Clock::time_point> times_;  // CPU; written by the queue; a deque, since marks must not move
   std::unique_ptr<CudaEvents> events_;   // GPU
 };
 

@@ -56,7 +56,7 @@ TEST(ThreadPool, ALoopInsideALoopRunsInline) {
   EXPECT_EQ(calls.load(), 40);
 }
 
-/// Adds up what it is told.
+/// Adds up the reports.
 class CountingObserver : public LoopObserver {
  public:
   void ran(int thread, int64_t tasks, Time begin, Time end) noexcept override {
@@ -88,7 +88,7 @@ TEST(ThreadPool, AnObserverHearsOfEachThreadAtMostOnceALoopAndOfEveryTask) {
 }
 
 TEST(ThreadPool, ALoopDoesNotWaitForThreadsThatHaveNotCome) {
-  ThreadPool pool(64);  // more than most machines have cores for
+  ThreadPool pool(64);  // more than the cores of most machines
   for (int round = 0; round < 2000; ++round) {
     std::array<int, 7> calls{};
     pool.parallel_for(7, [&](int64_t i, int) { ++calls[static_cast<size_t>(i)]; });
@@ -101,7 +101,7 @@ TEST(ThreadPool, ThreadsThatSleptWakeForTheNextLoop) {
   for (int round = 0; round < 5; ++round) {
     std::this_thread::sleep_for(std::chrono::milliseconds(20));
     std::atomic<int> started{0};
-    // Each task waits for the other: a loop of one thread would not end.
+    // Each task waits for the other: a loop on one thread would not end.
     pool.parallel_for(2, [&](int64_t, int) {
       ++started;
       while (started.load() < 2) std::this_thread::yield();
@@ -141,7 +141,7 @@ TEST(Stream, TheHostRunsAheadOfTheWork) {
   bool done = false;
   stream.enqueue([&](ThreadPool&) { gate.get_future().wait(); });
   stream.enqueue([&](ThreadPool&) { done = true; });
-  // Were the work run by enqueue, this line would never be reached.
+  // If enqueue ran the work, this line would not be reached.
   gate.set_value();
   stream.synchronize();
   EXPECT_TRUE(done);
@@ -163,7 +163,7 @@ TEST(Stream, TheFirstFailureIsThrownAtSynchronizeAndSkipsWhatStandsBehindIt) {
   }
   EXPECT_EQ(ran, 1);
   stream.enqueue([&](ThreadPool&) { ++ran; });
-  stream.synchronize();  // the error was taken: the stream works again
+  stream.synchronize();  // the error has been reported: the stream works again
   EXPECT_EQ(ran, 2);
 }
 
@@ -205,7 +205,7 @@ class ProfilerTest : public ::testing::Test {
   ProfilerTest() : pool_(1), stream_(Device{}, pool_), scratch_(Device{}, "scratch"), context_(stream_, scratch_) {
     scratch_.reserve(0);
   }
-  /// Work of at least `time`.
+  /// Queues work of at least `time`.
   void sleep(milliseconds time) {
     stream_.enqueue([time](ThreadPool&) { std::this_thread::sleep_for(time); });
   }

@@ -1,4 +1,4 @@
-// Tensor: a plain view of typed memory. It owns nothing; arenas and Buffers own.
+// Tensor: a plain view of typed memory, which an arena or a Buffer owns.
 #pragma once
 
 #include <array>
@@ -56,7 +56,7 @@ struct Tensor {
   int64_t numel() const { return shape.numel(); }
   size_t bytes() const { return static_cast<size_t>(numel()) * size_of(dtype); }
 
-  /// The elements as T; T must be the dtype's type.
+  /// The elements as T, which must match the dtype.
   template <class T>
   T* as() const {
     HONE_ASSERT(DTypeOf<T>::value == dtype, "tensor is " + std::string(name_of(dtype)));
@@ -65,7 +65,7 @@ struct Tensor {
 
   /// Rows [begin, begin + count) of the first dimension.
   Tensor rows(int64_t begin, int64_t count) const;
-  /// The same elements under another shape of equal size.
+  /// The same elements with another shape of equal size.
   Tensor reshaped(Shape other) const;
 };
 

@@ -240,7 +240,7 @@ TEST(PhiloxSequence, NormalNumbersHaveMeanZeroAndVarianceOne) {
     sum += x;
     squares += x * x;
   }
-  // Standard errors 1/sqrt(n) = 0.005 and sqrt(2/n) = 0.007; five of them.
+  // Standard errors 1/sqrt(n) = 0.005 and sqrt(2/n) = 0.007; the tolerance is five of them.
   EXPECT_NEAR(sum / kCount, 0.0, 0.025);
   EXPECT_NEAR(squares / kCount, 1.0, 0.036);
 }

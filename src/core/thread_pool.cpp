@@ -14,16 +14,17 @@ namespace hone {
 namespace {
 thread_local bool inside_loop = false;
 
-/// How often a waiting thread looks before it sleeps: kernels of a training step follow one another within
+/// Number of polls of a waiting thread before it sleeps: kernels of a training step follow one another within
 /// microseconds, and waking a sleeping thread costs more than most of them.
 constexpr int kSpins = 2000;
 
-// A generation: the loop's number in the upper half, then kOpen while workers may enter it, then how many are inside. A
-// loop ends when its tasks are done: who has not come by then, asleep or without a core, is not waited for.
+// A generation: the loop's number in the upper half, then kOpen while workers may enter it, then the number of workers
+// inside. A loop ends when its tasks are done; it does not wait for workers that have not entered, asleep or without a
+// core.
 constexpr uint64_t kOpen = uint64_t{1} << 31, kInside = kOpen - 1;
 uint64_t number_of(uint64_t generation) { return generation >> 32; }
 
-/// Joins the last loop unless that is closed or was seen before; `seen` becomes its number.
+/// Joins the current loop unless it is closed or was seen before; `seen` becomes its number.
 bool enter(std::atomic<uint64_t>& generation, uint64_t& seen) {
   uint64_t now = generation.load(std::memory_order_acquire);
   while ((now & kOpen) != 0 && number_of(now) != seen) {
@@ -41,8 +42,8 @@ ThreadPool::ThreadPool(int threads) {
   constexpr int kMostThreads = 4096;
   if (threads <= 0) threads = usable_cores();
   if (threads > kMostThreads) {
-    throw UserError(fmt::format("{} threads, {} are allowed", threads, kMostThreads), "threads",
-                    "leave it out: all cores are used");
+    throw UserError(fmt::format("threads is {}, at most {} are allowed", threads, kMostThreads), "threads",
+                    "remove it to use all cores");
   }
   active_.store(threads - 1);
   const std::vector<NumaNode> nodes = threads > 1 ? numa_nodes() : std::vector<NumaNode>{};
@@ -97,7 +98,7 @@ void ThreadPool::work(int thread) {
     for (int spin = 0; spin < kSpins && waits(); ++spin) cpu_pause();
     if (waits()) {
       std::unique_lock lock(mutex_);
-      active_.fetch_sub(1);  // before the last look: a loop that begins after it sees a sleeper
+      active_.fetch_sub(1);  // before the last poll: a loop that begins after it sees a sleeper
       wake_.wait(lock, [&] { return !waits(); });
       active_.fetch_add(1);
     }
@@ -109,7 +110,7 @@ void ThreadPool::work(int thread) {
     run_tasks(thread);
     const uint64_t before = generation_.fetch_sub(1, std::memory_order_acq_rel);
     if ((before & (kOpen | kInside)) != 1) continue;
-    const std::lock_guard lock(mutex_);  // it is closed, and this was the last
+    const std::lock_guard lock(mutex_);  // the loop is closed, and this was the last worker
     done_.notify_one();
   }
 }
@@ -128,7 +129,7 @@ void ThreadPool::parallel_for(int64_t count, const std::function<void(int64_t, i
   next_.store(0, std::memory_order_relaxed);
   generation_.store((number_of(generation_.load()) + 1) << 32 | kOpen);
   if (active_.load() < static_cast<int>(workers_.size())) {
-    { const std::lock_guard lock(mutex_); }  // whoever looked before the loop began sleeps by now
+    { const std::lock_guard lock(mutex_); }  // threads that polled before the loop began are asleep now
     wake_.notify_all();
   }
   run_tasks(0);

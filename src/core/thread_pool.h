@@ -13,21 +13,22 @@
 
 namespace hone {
 
-/// Who is told what the threads of a pool do.
+/// Receives reports on the work of a pool's threads.
 class LoopObserver {
  public:
   using Time = std::chrono::steady_clock::time_point;
 
   virtual ~LoopObserver() = default;
-  /// Called on each thread that came in time, before a loop ends: it ran `tasks` (perhaps none) from begin to end.
-  /// What a loop inside of a task did may be told before, and lies within it.
+  /// Called on each thread that joined, before a loop ends: it ran `tasks` (may be 0) from begin to end. A loop inside
+  /// a task may be reported before the task; its times are within those of the task.
   virtual void ran(int thread, int64_t tasks, Time begin, Time end) noexcept = 0;
 };
 
-/// Threads for fork-join loops: one at a time, not nested (a nested call runs inline). No loop waits for a late thread.
+/// Threads for fork-join loops: one at a time, not nested (a nested call runs inline). A loop does not wait for a late
+/// thread.
 class ThreadPool {
  public:
-  /// `threads` in all, the caller of parallel_for included; 0 means all cores. UserError for more than 4096.
+  /// `threads` in all, including the caller of parallel_for; 0: all cores. Throws UserError for more than 4096.
   explicit ThreadPool(int threads = 0);
   ~ThreadPool();
   ThreadPool(const ThreadPool&) = delete;
@@ -35,12 +36,13 @@ class ThreadPool {
 
   int size() const { return static_cast<int>(workers_.size()) + 1; }
 
-  /// Calls body(i, thread) for each i in [0, count), thread in [0, size()). Which thread runs which i is not fixed: a
-  /// body must write only what i owns, so that results do not depend on the number of threads.
-  /// The first exception of a body is thrown here after all have ended.
+  /// Calls body(i, thread) for each i in [0, count), thread in [0, size()). The assignment of i to threads is not
+  /// fixed: a body must only write data of i, so results do not depend on the number of threads. The first exception of
+  /// a body is thrown here after all have ended.
   void parallel_for(int64_t count, const std::function<void(int64_t i, int thread)>& body);
 
-  /// Who is told of each loop from here on, or null: one test of a pointer for each thread and loop. Not during one.
+  /// Sets the observer of later loops, or null. Costs one pointer test per thread and loop. Must not be called during a
+  /// loop.
   void set_observer(LoopObserver* observer) { observer_ = observer; }
 
   /// parallel_for over ranges: body(begin, end) with end - begin <= grain.
@@ -49,7 +51,7 @@ class ThreadPool {
  private:
   void work(int thread);
   void run_tasks(int thread);
-  /// The calls of a thread, until no task is left; returns how many there were.
+  /// Runs tasks on this thread until none is left; returns their number.
   int64_t take_tasks(int thread);
 
   std::vector<std::thread> workers_;
@@ -58,7 +60,7 @@ class ThreadPool {
   const std::function<void(int64_t, int)>* body_ = nullptr;
   std::atomic<int64_t> next_{0};
   int64_t count_ = 0;
-  std::atomic<uint64_t> generation_{0};  ///< of loops: number, whether it may be entered, workers inside
+  std::atomic<uint64_t> generation_{0};  ///< of loops: number, whether workers may enter, workers inside
   std::atomic<int> active_{0};           ///< workers that do not sleep
   std::exception_ptr error_;
   LoopObserver* observer_ = nullptr;

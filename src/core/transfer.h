@@ -1,5 +1,5 @@
-// Copies between host memory and tensors wherever they are, for code between steps: loading, saving, tests. They are
-// not ordered against work queued on streams; synchronize first where it matters.
+// Copies between host memory and tensors on any device, for code between steps: loading, saving, tests. They are not
+// ordered against work queued on streams; synchronize first if that matters.
 #pragma once
 
 #include <cstring>
@@ -9,7 +9,7 @@
 
 namespace hone {
 
-/// Fills the first `bytes` of `destination`.
+/// Writes the first `bytes` of `destination`.
 inline void copy_from_host(const Tensor& destination, const void* source, size_t bytes) {
   HONE_ASSERT(bytes <= destination.bytes());
   if (bytes == 0) return;

@@ -10,7 +10,7 @@ namespace hone {
 
 namespace {
 
-/// How deep and how many brackets and commas stand outside strings.
+/// The nesting depth, and the numbers of brackets and commas, outside strings.
 struct Punctuation {
   int64_t deepest = 0;
   uint64_t values = 0, structures = 0;
@@ -55,7 +55,8 @@ bool takes_much_memory(const Punctuation& found, size_t bytes) {
 bool nested_deeply(std::string_view json) { return is_deep(punctuation_of(json)); }
 
 bool takes_much_memory(std::string_view json) {
-  if (kOfStructure * json.size() <= allowed_memory(json.size())) return false;  // short enough for brackets alone
+  // too short to use much memory with brackets alone
+  if (kOfStructure * json.size() <= allowed_memory(json.size())) return false;
   return takes_much_memory(punctuation_of(json), json.size());
 }
 

@@ -1,4 +1,4 @@
-// JSON of files that somebody else wrote.
+// JSON of untrusted files.
 #pragma once
 
 #include <concepts>
@@ -13,17 +13,17 @@
 
 namespace hone {
 
-/// A discarded value (is_object() and the like are false) for what is not JSON, for what is nested deeper than any file
-/// of a model is (copying and printing such a value would overflow the stack), and for what takes_much_memory.
+/// Returns a discarded value (is_object() etc. are false) for invalid JSON, for JSON that is nested deeper than any
+/// file of a model (copying and printing it would overflow the stack), and if takes_much_memory().
 Json parse_json(std::string_view text);
 Json parse_json(std::istream& file);
 
-/// The JSON of a regular file (kMostTextBytes at most), as parse_json gives it; UserError if it cannot be read.
+/// parse_json() of a regular file of at most kMostTextBytes; throws UserError if it cannot be read.
 Json read_json(const std::filesystem::path& path);
-/// The same; nothing where no file has this name.
+/// The same; nothing if no file has this name.
 std::optional<Json> read_json_if_there(const std::filesystem::path& path);
 
-/// A whole number that fits its type; nothing for any other JSON. The library's own conversion casts 1e300, too.
+/// An integer that fits its type; nothing for any other JSON. The library's own conversion also casts 1e300.
 template <std::integral Int>
 std::optional<Int> whole_number(const Json& json) {
   if (json.is_number_unsigned()) {
@@ -35,11 +35,11 @@ std::optional<Int> whole_number(const Json& json) {
   return std::in_range<Int>(value) ? std::optional(static_cast<Int>(value)) : std::nullopt;
 }
 
-/// Whether brackets stand deeper than that.
+/// Whether brackets are nested too deep for parse_json().
 bool nested_deeply(std::string_view json);
 
-/// Whether the values of a text would take more memory than ten times the text and half a gigabyte: millions of empty
-/// lists do.
+/// Whether the values of a text would use more memory than ten times the text plus half a gigabyte, as millions of
+/// empty lists do.
 bool takes_much_memory(std::string_view json);
 
 }  // namespace hone

@@ -13,10 +13,10 @@ namespace hone {
 namespace {
 
 std::string rewritten_text(HistoryRewrites policy) {
-  return std::string("the template shows answers otherwise once the conversation goes on (dropped thoughts): ") +
-         (policy == HistoryRewrites::kExpand ? "they are learnt in samples of their own, which end with them "
+  return std::string("the template renders answers differently once more messages follow (without thinking): ") +
+         (policy == HistoryRewrites::kExpand ? "each is trained on in a separate sample that ends with it "
                                                "(history_rewrites: expand)"
-                                             : "these are not learnt (history_rewrites: mask)");
+                                             : "they are not trained on (history_rewrites: mask)");
 }
 
 }  // namespace
@@ -104,7 +104,7 @@ void BlockBuilder::add(const EncodedRow& row, const std::string& where) {
   if (!row.nothing_learnt.empty()) {
     report_.add_nothing_learnt({row.nothing_learnt, 1, where, row.masked_by_data});
   } else if (after.kept == before.kept && after.too_long == before.too_long) {
-    report_.add_nothing_learnt({"what is learnt of them was cut off (max_length and overlength)", 1, where, false});
+    report_.add_nothing_learnt({"their supervised tokens were cut off (max_length and overlength)", 1, where, false});
   }
   report_.answers += row.answers;
   for (const PromptDifference& difference : row.prompt_differences) report_.add_difference({difference, 1, where});
@@ -112,10 +112,10 @@ void BlockBuilder::add(const EncodedRow& row, const std::string& where) {
   const auto note = [&](const std::string& text) { report_.add_notice({text, 1, where}); };
   if (!row.turn_end_problem.empty()) note(row.turn_end_problem);
   if (row.doubled_bos) note("the text begins with two bos tokens");
-  if (row.partly_shown) note("the template leaves out a part of an assistant's message, which is not learnt");
+  if (row.partly_shown) note("the template omits a part of an assistant's message, which is not trained on");
   if (row.history_rewritten) note(rewritten_text(history_rewrites_));
   if (row.other_roles_ask) {
-    note("messages of another role than assistant ask to be learnt; train_on: assistant and last do not");
+    note("messages of other roles than assistant have a loss weight; train_on: assistant and last ignore it");
   }
 }
 

@@ -1,4 +1,5 @@
-// BlockBuilder: collects encoded rows into a TokenBlock, cut, split or dropped as the policy for long samples says.
+// BlockBuilder: collects encoded rows into a TokenBlock; truncates, splits or drops long samples by the overlength
+// policy.
 #pragma once
 
 #include <memory>
@@ -9,23 +10,23 @@
 
 namespace hone {
 
-/// What to do with a sample longer than max_length.
+/// The policy for a sample longer than max_length.
 enum class Overlength { kDrop, kTruncateLeft, kTruncateRight, kSplit, kError };
 
 class BlockBuilder {
  public:
-  /// `history_rewrites`: how the rows were encoded.
+  /// `history_rewrites`: the policy that the rows were encoded with.
   BlockBuilder(int64_t max_length, Overlength overlength, HistoryRewrites history_rewrites = HistoryRewrites::kExpand);
   ~BlockBuilder();
 
-  /// Adds a row: its samples, and what is worth telling about it. Samples with nothing to learn are dropped and
-  /// counted. Throws UserError at `where` (file:line) for a sample that is too long under kError.
+  /// Adds the samples of a row and its notices to the report. Drops and counts samples without supervised tokens.
+  /// Throws UserError at `where` (file:line) for a sample that is too long under kError.
   void add(const EncodedRow& row, const std::string& where);
 
   int64_t tokens() const;
   int64_t rows() const;
 
-  /// The block of all rows since the last one; the builder is empty then.
+  /// Returns the block of all rows since the last call, and clears the builder.
   TokenBlock take();
 
  private:
@@ -41,7 +42,7 @@ class BlockBuilder {
   RowsReport report_;
 };
 
-/// A block's digest: what TokenBlock::digest holds.
+/// Computes TokenBlock::digest of a block.
 uint64_t digest_of(const TokenBlock& block);
 
 }  // namespace hone

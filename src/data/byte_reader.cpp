@@ -22,7 +22,7 @@ class PlainFile : public UnpackedFile {
     const size_t got = in_.read_next(bytes, size);
     read_ += static_cast<int64_t>(got);
     if (!in_.regular() && read_ > static_cast<int64_t>(kMostTypedBytes)) {
-      throw UserError(fmt::format("more than {} bytes came out of a pipe", kMostTypedBytes), in_.path().string(),
+      throw UserError(fmt::format("a pipe has more than {} bytes", kMostTypedBytes), in_.path().string(),
                       "write them to a file");
     }
     return got;
@@ -35,20 +35,20 @@ class PlainFile : public UnpackedFile {
 };
 
 [[noreturn]] void refuse_damaged(const std::string& path, const char* format, const std::string& reason) {
-  throw UserError(fmt::format("the {} data are damaged: {}", format, reason), path,
-                  "copy or download the file again; unpack it to see how far it is whole");
+  throw UserError(fmt::format("the {} data are damaged: {}", format, reason), path, "copy or download the file again");
 }
 
 [[noreturn]] void refuse_cut_off(const std::string& path, const char* format) {
   throw UserError(fmt::format("the {} data end in the middle", format), path,
-                  "the file is cut off: copy or download it again");
+                  "the file is truncated: copy or download it again");
 }
 
 class GzipFile : public UnpackedFile {
  public:
   GzipFile(const std::string& path, FileSource source) : path_(path), file_(path, source), input_(kInputBytes) {
     constexpr int kGzipOnly = 16 + MAX_WBITS;
-    if (inflateInit2(&stream_, kGzipOnly) != Z_OK) throw UserError("there is no memory to unpack the file", path);
+    if (inflateInit2(&stream_, kGzipOnly) != Z_OK)
+      throw UserError("there is not enough memory to decompress the file", path);
   }
   ~GzipFile() override { inflateEnd(&stream_); }
   GzipFile(const GzipFile&) = delete;
@@ -57,7 +57,7 @@ class GzipFile : public UnpackedFile {
   size_t read(char* bytes, size_t size) override {
     stream_.next_out = reinterpret_cast<Bytef*>(bytes);
     stream_.avail_out = static_cast<uInt>(size);
-    // Without further input there may still be output.
+    // Output may remain without further input.
     while (stream_.avail_out == size) {
       if (in_member_ || stream_.avail_in > 0) unpack();
       if (stream_.avail_out != size) break;
@@ -79,7 +79,7 @@ class GzipFile : public UnpackedFile {
     if (state == Z_STREAM_END) {
       in_member_ = false;
     } else if (state != Z_OK && state != Z_BUF_ERROR) {
-      refuse_damaged(path_, kFormat, stream_.msg ? stream_.msg : "unpacking fails");
+      refuse_damaged(path_, kFormat, stream_.msg ? stream_.msg : "decompression fails");
     }
   }
 
@@ -100,12 +100,12 @@ class ZstdFile : public UnpackedFile {
  public:
   ZstdFile(const std::string& path, FileSource source)
       : path_(path), file_(path, source), input_(ZSTD_DStreamInSize()), stream_(ZSTD_createDStream()) {
-    if (!stream_) throw UserError("there is no memory to unpack the file", path);
+    if (!stream_) throw UserError("there is not enough memory to decompress the file", path);
   }
 
   size_t read(char* bytes, size_t size) override {
     ZSTD_outBuffer out{bytes, size, 0};
-    // Without further input there may still be output.
+    // Output may remain without further input.
     while (out.pos == 0) {
       if (in_frame_ || in_.pos < in_.size) {
         const size_t state = ZSTD_decompressStream(stream_.get(), &out, &in_);
@@ -197,7 +197,7 @@ bool TextReader::next(RawRow& row) {
   while (in_.peek() >= 0) {
     if (row.text.size() == kMaxRowBytes) {
       throw UserError(fmt::format("the text is longer than {} bytes", kMaxRowBytes), file_,
-                      "part it into several files");
+                      "split it into several files");
     }
     row.text.push_back(static_cast<char>(in_.get()));
   }

@@ -36,7 +36,8 @@ std::vector<RewrittenTurns> rewritten_turns(const RenderedChat& whole, const std
   }
   std::vector<RewrittenTurns> result;
   while (!own.empty()) {
-    // The last one's ending may show the ones before it as well: thoughts between tool calls stay to the turn's end.
+    // The rendering that ends with the last one may contain earlier ones too: thinking between tool calls stays until
+    // the end of the turn.
     const auto& [last, ending] = *own.rbegin();
     RewrittenTurns turns{last + 1, {}};
     for (const auto& [message, alone] : own) {
@@ -61,7 +62,7 @@ std::string roles_of(const RenderedChat& chat) {
   return fmt::format("{}", fmt::join(roles, ", "));
 }
 
-/// Index of the first message behind the last one of the user.
+/// Index of the first message after the last user message.
 size_t behind_last_question(const RenderedChat& chat) {
   size_t begin = 0;
   for (size_t i = 0; i < chat.messages.size(); ++i) {
@@ -71,19 +72,19 @@ size_t behind_last_question(const RenderedChat& chat) {
 }
 
 std::string why_nothing_is_learnt(const RenderedChat& chat, bool has_ranges) {
-  if (has_ranges) return "every message that would be learnt has the weight 0";
+  if (has_ranges) return "every supervised message has the weight 0";
   const bool answered = std::any_of(chat.messages.begin(), chat.messages.end(),
                                     [](const RenderedMessage& message) { return message.role == "assistant"; });
   if (!answered) return fmt::format("no message has the role 'assistant' (roles: {})", roles_of(chat));
-  return "the template shows nothing of the assistant's messages that would be learnt";
+  return "the template renders nothing of the assistant's supervised messages";
 }
 
-/// The part [begin, end) of a span of content, cut where its factor changes; what no detail covers is not learnt.
+/// Splits bytes [begin, end) of a content span where the weight changes; bytes outside all details are not supervised.
 template <class Add>
 void cut_by_details(const Span& span, size_t begin, size_t end, const std::vector<TrainDetail>& details, Add add) {
   size_t done = begin;
   for (const TrainDetail& detail : details) {
-    // Details and span meet in bytes of the content.
+    // Converts a byte of the content to a byte of the text.
     const auto place = [&](size_t byte) {
       return byte <= span.content_offset ? begin : std::min(end, span.begin + (byte - span.content_offset));
     };
@@ -103,10 +104,10 @@ uint64_t key_of(const RenderedChat& chat) {
 }
 
 [[noreturn]] void refuse_rewritten(const RewrittenTurns& turns, const std::string& where) {
-  throw UserError(fmt::format("the template shows messages[{}] otherwise once the conversation goes on (it drops the "
-                              "thoughts of earlier turns, say)",
+  throw UserError(fmt::format("the template renders messages[{}] differently once more messages follow (for example "
+                              "without its thinking)",
                               turns.messages.front()),
-                  where, "history_rewrites: expand learns it in a sample of its own, mask does not learn it");
+                  where, "history_rewrites: expand trains on it in a separate sample, mask does not train on it");
 }
 
 }  // namespace
@@ -129,11 +130,11 @@ ChatEncoder::ChatEncoder(const Tokenizer& tokenizer, const ChatEncoderOptions& o
 }
 
 const ChatTemplate& ChatEncoder::template_for(const Conversation& conversation, const std::string& where) const {
-  // As transformers: of several templates, the one named tool_use where there are tools.
+  // As in transformers: of several templates, the one named tool_use if the conversation has tools.
   if (tool_template_ && conversation.tools.is_array()) return *tool_template_;
   if (template_) return *template_;
   throw UserError("the model has no chat template, which messages need", where,
-                  "state chat_template_file, or write the data as text: prompt and completion");
+                  "set chat_template_file, or write the data as text: prompt and completion");
 }
 
 ChatInput ChatEncoder::input_of(const Conversation& conversation, size_t count) const {
@@ -226,7 +227,7 @@ Sample ChatEncoder::masked(const RenderedChat& chat, const std::vector<WeightedR
   return sample;
 }
 
-/// Counts the answers that are learnt, and those of them that the model is asked for otherwise.
+/// Counts the supervised answers, and those of them whose prompt at inference differs.
 void ChatEncoder::compare_prompts(const Conversation& conversation, const RenderedChat& chat,
                                   const std::vector<SupervisedRange>& ranges, const std::vector<float>& weights,
                                   const std::string& where, EncodedRow& row) const {
@@ -234,7 +235,7 @@ void ChatEncoder::compare_prompts(const Conversation& conversation, const Render
   int last = -1;
   for (const SupervisedRange& range : ranges) {
     int message = range.message_index;
-    if (message < 0) {  // a stretch of the completion begins with its first answer
+    if (message < 0) {  // a section of the completion begins with its first answer
       const auto begins = [&](const Span& span) { return span.message_index >= 0 && span.end > range.begin; };
       const auto span = std::find_if(chat.spans.begin(), chat.spans.end(), begins);
       if (span == chat.spans.end()) continue;
@@ -260,7 +261,7 @@ Sample ChatEncoder::expanded(const Conversation& conversation, const RewrittenTu
       ranges.push_back(range);
       continue;
     }
-    // A stretch of the completion: of it what the rewritten messages themselves are, which the other samples leave out.
+    // A section of the completion: supervise only the rewritten messages in it; the other samples contain the rest.
     MaskOptions answers = mask_;
     answers.train_on = TrainOn::kAssistant;
     for (const SupervisedRange& answer : supervised_ranges(chat, answers)) ranges.push_back(answer);
@@ -321,8 +322,8 @@ EncodedRow ChatEncoder::encode(const Conversation& conversation, const std::stri
       rewritten.empty() && !parts.empty() &&
       std::all_of(parts.begin(), parts.end(), [](const WeightedRange& range) { return range.weight == 0; });
   row.nothing_learnt = rewritten.empty() ? why_nothing_is_learnt(chat, row.masked_by_data)
-                                         : "every answer that would be learnt is one that the template shows otherwise "
-                                           "once more follows (history_rewrites: mask)";
+                                         : "the template renders every supervised answer differently "
+                                           "once more messages follow (history_rewrites: mask)";
   return row;
 }
 

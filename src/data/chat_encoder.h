@@ -1,4 +1,5 @@
-// Conversations to tokens: rendered by the chat template, masked by where each character came from.
+// Encodes conversations as tokens: renders them with the chat template and masks them by the provenance of each
+// character.
 #pragma once
 
 #include <cstddef>
@@ -17,59 +18,60 @@
 
 namespace hone {
 
-// Answers that a chat template shows otherwise once the conversation goes on: most drop the thoughts of earlier turns.
+// Rewritten answers: a chat template may render an answer differently once more messages follow; most drop the thinking
+// of earlier turns.
 
-/// What becomes of them.
+/// The policy for rewritten answers.
 enum class HistoryRewrites {
-  kExpand,  ///< each is learnt as the model writes it, in a sample that ends with it
-  kMask,    ///< they are not learnt
-  kError,   ///< the run stops
+  kExpand,  ///< each is trained on in a sample that ends with it, as the model writes it
+  kMask,    ///< they are not trained on
+  kError,   ///< throws UserError
 };
 
-/// "expand", "mask" or "error"; anything else is a UserError.
+/// Parses "expand", "mask" or "error"; throws UserError for anything else.
 HistoryRewrites history_rewrites_of(std::string_view name);
 
-/// Answers that one beginning of the conversation shows as they were written: messages [0, end) do.
+/// Answers that are complete in the rendering of messages [0, end).
 struct RewrittenTurns {
   size_t end = 0;
   std::vector<size_t> messages;  ///< ascending
 };
 
-/// Those of the messages `learnt` (ascending) of which `whole`, the rendering of all messages, shows fewer characters
-/// than the rendering that ends with them; as few beginnings as show them all, ascending. `render` renders the first n
-/// messages. What a template shows nowhere is not rewritten, nor is an answer that only gains or loses text of the
-/// template (empty think blocks).
+/// Returns those of the messages `learnt` (ascending) of which `whole`, the rendering of all messages, contains fewer
+/// characters than the rendering that ends with them. Groups them by the fewest renderings that contain them all,
+/// ascending. `render` renders the first n messages. Characters that the template never renders do not count, nor does
+/// template text that is added or removed around an answer (empty think blocks).
 std::vector<RewrittenTurns> rewritten_turns(const RenderedChat& whole, const std::vector<size_t>& learnt,
                                             const std::function<RenderedChat(size_t)>& render);
 
 struct ChatEncoderOptions {
   TrainOn train_on = TrainOn::kAssistant;
   HistoryRewrites history_rewrites = HistoryRewrites::kExpand;
-  /// The Jinja text of the template; empty: the tokenizer's own.
+  /// The Jinja source of the template; empty: the tokenizer's own.
   std::string chat_template = {};
-  /// The file it is from, for errors.
+  /// The file of the template, for errors.
   std::string chat_template_name = "chat_template";
-  /// A think block that the template puts in empty is learnt, where the header of answers does not have it.
+  /// Trains on an empty think block that the template inserts, unless the header of answers contains it.
   bool learn_empty_thinking = false;
-  /// Variables of the template, beside bos_token and the like; those of a row win.
+  /// Variables of the template, in addition to bos_token etc.; those of a row take precedence.
   Json chat_template_kwargs = Json::object();
-  /// Of text that is no chat: whether bos stands in front of it (unset: as the tokenizer has it) and eos behind it.
+  /// For text that is not a chat: whether to add bos before it (unset: as the tokenizer does) and eos after it.
   std::optional<bool> add_bos = {};
   bool add_eos = true;
 };
 
-/// Immutable; may be used from many threads.
+/// Immutable and thread-safe.
 class ChatEncoder {
  public:
-  /// Throws UserError if the template is broken. `tokenizer` outlives this.
+  /// Throws UserError for an invalid template. `tokenizer` must outlive this.
   ChatEncoder(const Tokenizer& tokenizer, const ChatEncoderOptions& options);
 
-  /// Renders and encodes one conversation, without special tokens beside those the template writes. A token is
-  /// supervised iff its first byte is: of a token that lies across the seam of header and answer nothing is learnt.
-  ///   train_on assistant, last, all: text/chat_mask.h. Messages of a prompt (prompt_completion) are learnt with all
-  ///   only. completion: the messages of the completion; in rows of `messages` those behind the last user message.
-  /// Answers that the template shows otherwise later go by history_rewrites (not under train_on all).
-  /// Throws UserError at `where`: no template, an error of the template, a rewritten answer under kError.
+  /// Renders and encodes one conversation, without special tokens other than those of the template. A token is
+  /// supervised iff its first byte is: a token across the boundary of header and answer is not supervised.
+  ///   train_on assistant, last, all: text/chat_mask.h. Messages of a prompt (prompt_completion) are supervised only
+  ///     with all. completion: the messages of the completion; in rows of `messages` those after the last user message.
+  /// history_rewrites applies to rewritten answers (not under train_on all). Throws UserError at `where` for a missing
+  /// template, an error of the template, and a rewritten answer under kError.
   EncodedRow encode(const Conversation& conversation, const std::string& where) const;
 
   bool has_template() const { return template_.has_value(); }
@@ -82,7 +84,7 @@ class ChatEncoder {
 
   const ChatTemplate& template_for(const Conversation& conversation, const std::string& where) const;
   ChatInput input_of(const Conversation& conversation, size_t count) const;
-  /// The first `count` messages.
+  /// Renders the first `count` messages.
   RenderedChat render(const Conversation& conversation, size_t count, const std::string& where) const;
   std::vector<size_t> learnt_messages(const RenderedChat& chat, const Conversation& conversation) const;
   std::vector<SupervisedRange> ranges_of(const RenderedChat& chat, const Conversation& conversation,

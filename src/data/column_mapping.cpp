@@ -15,7 +15,7 @@ namespace {
 
 using Names = std::pair<std::string_view, std::string_view>;
 
-/// Names that other tools have for ours.
+/// Names of other tools, and Hone's.
 constexpr std::array<Names, 12> kOtherNames = {{{"conversations", "messages"},
                                                 {"conversation", "messages"},
                                                 {"question", "prompt"},
@@ -29,7 +29,7 @@ constexpr std::array<Names, 12> kOtherNames = {{{"conversations", "messages"},
                                                 {"from", "role"},
                                                 {"value", "content"}}};
 
-/// LLaMA-Factory's tags for who speaks.
+/// LLaMA-Factory's tags for speakers.
 constexpr std::array<Names, 5> kSpeakerTags = {{{"user_tag", "user"},
                                                 {"assistant_tag", "assistant"},
                                                 {"system_tag", "system"},
@@ -48,7 +48,7 @@ bool is_one_of(std::string_view name, const auto& names) {
   return std::find(names.begin(), names.end(), name) != names.end();
 }
 
-/// The second name of the pair that begins with `name`, or "".
+/// The second name of the pair whose first name is `name`, or "".
 std::string_view translated(std::string_view name, const auto& pairs) {
   for (const Names& pair : pairs) {
     if (pair.first == name) return pair.second;
@@ -63,7 +63,7 @@ bool is_known(std::string_view name) {
          !translated(name, kOtherNames).empty() || !translated(name, kSpeakerTags).empty() || is_one_of(name, kMedia);
 }
 
-/// {"my_question": "query"} of ms-swift, which names the data's columns first.
+/// Whether the mapping is from data to names, as in ms-swift: {"my_question": "query"}.
 bool is_reversed(const Json& mapping) {
   bool unknown = false;
   for (const auto& [name, value] : mapping.items()) {
@@ -78,7 +78,7 @@ bool is_reversed(const Json& mapping) {
   names.insert(names.end(), kMessageKeys.begin(), kMessageKeys.end());
   for (const Names& pair : kOtherNames) names.push_back(pair.first);
   throw UserError(fmt::format("column_mapping has no '{}'.{}", name, did_you_mean(name, names)), where,
-                  fmt::format("it names columns of your data by ours: {}; keys of messages: {}; and roles",
+                  fmt::format("it maps these names to columns of your data: {}; keys of messages: {}; and roles",
                               fmt::join(known_columns(), ", "), fmt::join(kMessageKeys, ", ")));
 }
 
@@ -105,7 +105,7 @@ ColumnMapping ColumnMapping::parse(const Json& mapping, const std::string& where
     stated = Json::object();
     for (const auto& [column, name] : mapping.items()) stated[name.get<std::string>()] = column;
   }
-  // LLaMA-Factory's query is the input that goes with its prompt; ms-swift's stands for the prompt.
+  // In LLaMA-Factory query is the input that belongs to its prompt; in ms-swift it is the prompt.
   const auto query = stated.find("query");
   if (query != stated.end() && (stated.contains("prompt") || stated.contains("instruction"))) {
     result.add("input", *query, where);
@@ -123,7 +123,7 @@ void ColumnMapping::add(std::string name, const Json& value, const std::string& 
   }
   if (is_one_of(name, kMedia)) {
     throw UserError(fmt::format("column_mapping names {}, which are not trained on in this version", name), where,
-                    fmt::format("to train on the text alone take it out, and write ignore_columns: [{}]",
+                    fmt::format("to train on the text alone, remove it and set ignore_columns: [{}]",
                                 value.is_string() ? value.get<std::string>() : name));
   }
   if (const std::string_view ours = translated(name, kOtherNames); !ours.empty()) name = ours;
@@ -148,7 +148,7 @@ void ColumnMapping::add_column(const std::string& name, const std::string& colum
     }
     if (entry.name != name && entry.column == column) {
       throw UserError(fmt::format("column_mapping reads both {} and {} from the column '{}'", entry.name, name, column),
-                      where, "name another column for one of them");
+                      where, "use another column for one of them");
     }
     if (entry.name == name) return;
   }
@@ -184,7 +184,7 @@ void ColumnMapping::ignore(const std::vector<std::string>& columns, const std::s
   for (const std::string& column : columns) {
     if (takes(column)) {
       throw UserError(fmt::format("column_mapping reads the column '{}', and ignore_columns leaves it out", column),
-                      where, "name it in one of them");
+                      where, "use it in one of them only");
     }
     if (!ignores(column)) ignored_.push_back(column);
   }

@@ -21,8 +21,8 @@ std::string without_blanks(const std::string& text) {
   return begin == std::string::npos ? "" : text.substr(begin, end - begin + 1);
 }
 
-/// By the name of a .tsv file; of a .csv file the first of comma, semicolon and tab that its header has outside of
-/// quotes.
+/// The delimiter of a .tsv file by its name, and of a .csv file the first of comma, semicolon and tab that its header
+/// has outside quotes.
 char recognised_delimiter(const std::string& file) {
   if (without_compression(file).ends_with(".tsv")) return '\t';
   ByteReader in(file);
@@ -46,8 +46,8 @@ std::optional<char> delimiter_of(const std::string& name, const std::string& whe
   const auto c = static_cast<unsigned char>(name[0]);
   const bool letter = std::isalnum(c) || c >= 0x80 || c == '"' || c == '\n' || c == '\r';
   if (name.size() == 1 && !letter) return name[0];
-  throw UserError(fmt::format("delimiter is '{}', not a character that parts fields", name), where,
-                  "write a single one, such as \";\" or \"|\", or tab");
+  throw UserError(fmt::format("delimiter is '{}', which is not a field separator", name), where,
+                  "write one character, such as \";\" or \"|\", or tab");
 }
 
 CsvReader::CsvReader(const std::string& file, std::optional<char> delimiter, size_t max_row_bytes)
@@ -72,12 +72,12 @@ void CsvReader::read_header() {
   for (const std::string& name : names) {
     if (name.empty() || known.insert(name).second) continue;
     throw UserError(fmt::format("the header names the column '{}' twice", name), row.where(),
-                    "give each column a name of its own");
+                    "give each column a unique name");
   }
   for (const char other : {',', ';', '\t'}) {
     if (names.size() != 1 || names[0].find(other) == std::string::npos) continue;
     throw UserError(fmt::format("the header is one column: '{}'", names[0]), row.where(),
-                    fmt::format("say what is between the fields: delimiter: {} in the data set's entry",
+                    fmt::format("set the separator of the fields: delimiter: {} in the data set's entry",
                                 other == '\t' ? "tab" : fmt::format("\"{}\"", other)));
   }
   if (std::all_of(names.begin(), names.end(), [](const std::string& name) { return name.empty(); })) {
@@ -93,7 +93,7 @@ void CsvReader::append(RawRow& row, int byte) const {
   row.text.push_back(static_cast<char>(byte));
 }
 
-/// Reads a field from its opening quote to its closing one.
+/// Reads a field from its opening quote to its closing quote.
 void CsvReader::read_quoted(RawRow& row) {
   const int64_t opened = in_.line();
   append(row, in_.get());
@@ -117,7 +117,7 @@ void CsvReader::read_quoted(RawRow& row) {
 void CsvReader::end_line() {
   if (in_.get() != '\r' || in_.peek() < 0 || in_.peek() == '\n') return;
   throw UserError("there is a carriage return without a line feed after it", fmt::format("{}:{}", file_, in_.line()),
-                  "end lines with a line feed, and put a field that holds a carriage return into quotes");
+                  "end lines with a line feed, and put a field with a carriage return into quotes");
 }
 
 bool CsvReader::next_record(RawRow& row) {
@@ -182,8 +182,8 @@ Json parse_csv_row(const RawRow& row) {
   if (fields.size() != names.size()) {
     throw UserError(fmt::format("the row has {} fields, the header has {}", fields.size(), names.size()), row.where(),
                     fields.size() > names.size()
-                        ? "a field that holds the delimiter must be in quotes"
-                        : "write an empty field for each value that is missing; a line end inside a field must be in "
+                        ? "a field with a delimiter in it must be in quotes"
+                        : "write an empty field for each missing value; a line end inside a field must be in "
                           "quotes");
   }
   Json object = Json::object();

@@ -1,4 +1,4 @@
-// Rows of CSV (RFC 4180) and TSV files, read and written.
+// Reads and writes rows of CSV (RFC 4180) and TSV files.
 #pragma once
 
 #include <memory>
@@ -12,21 +12,21 @@
 
 namespace hone {
 
-/// What `delimiter` says: a character, or "tab"; nothing for "". Throws UserError at `where` for anything else.
+/// Parses a delimiter: one character, or "tab"; nothing for "". Throws UserError at `where` for anything else.
 std::optional<char> delimiter_of(const std::string& name, const std::string& where);
 
-/// Reads the records of a `.csv` or `.tsv` (tab) file. A .csv file whose header has no comma outside of quotes may have
-/// semicolons or else tabs in its place. The first record is the header: names of the columns,
-/// without blanks around them; the columns of an unnamed header field are not read. A field may be in quotes, and then
-/// hold delimiters, line ends and doubled quotes. Lines end with CRLF or LF; blank lines are skipped.
-/// Source: RFC 4180; beyond it, in TSV a quote inside a field that does not begin with one is text.
+/// Reads the records of a `.csv` or `.tsv` (tab) file. If the header of a .csv file has no comma outside quotes, its
+/// delimiter is the semicolon or else the tab. The first record is the header: the names of the columns, without white
+/// space around them; columns without a name are not read. A quoted field may contain delimiters, line ends and doubled
+/// quotes. Lines end with CRLF or LF; blank lines are skipped. Source: RFC 4180; in TSV, additionally, a quote inside
+/// an unquoted field is text.
 class CsvReader : public RowReader {
  public:
-  /// Throws UserError: not readable; a header with a name twice, or without any, or that another delimiter parts.
+  /// Throws UserError if the file is not readable, or if the header has a name twice, no name, or another delimiter.
   explicit CsvReader(const std::string& file, std::optional<char> delimiter = {}, size_t max_row_bytes = kMaxRowBytes);
 
-  /// Throws UserError with file:line: a quote that is not closed, text behind a closing quote, a quote inside a field
-  /// of CSV that does not begin with one, a lone carriage return, a row over max_row_bytes.
+  /// Throws UserError with file:line for an unclosed quote, text after a closing quote, a quote inside an unquoted
+  /// field of CSV, a lone carriage return, and a row over max_row_bytes.
   bool next(RawRow& row) override;
   int64_t bytes_read() const override { return in_.bytes_read(); }
 
@@ -45,14 +45,14 @@ class CsvReader : public RowReader {
   std::shared_ptr<CsvHeader> header_ = std::make_shared<CsvHeader>();
 };
 
-/// The fields of a record, quotes removed.
+/// The fields of a record, without quotes.
 std::vector<std::string> split_record(std::string_view record, char delimiter);
 
-/// A row of CSV as an object of texts. Throws UserError if it has more or fewer fields than the header.
+/// A CSV row as an object of texts. Throws UserError if it has more or fewer fields than the header.
 Json parse_csv_row(const RawRow& row);
 
-/// One record with its line end (CRLF is for the wire; files here end lines with a line feed). A field with a comma, a
-/// quote, a line break, or white space at an end stands in quotes.
+/// Writes one record with a line feed at its end (RFC 4180 has CRLF). Quotes a field with a comma, a quote, a line
+/// break, or white space at an end.
 std::string csv_record(const std::vector<std::string>& fields);
 
 }  // namespace hone

@@ -1,4 +1,4 @@
-// What the tests of this room share: a folder for one test, tokenizers of the fixtures, refusals as text.
+// Helpers of the tests of this room: a folder for one test, tokenizers of the fixtures, error messages as text.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -31,7 +31,7 @@ class DataFolder {
 
   const std::string& path() const { return path_; }
   std::string operator/(const std::string& name) const { return path_ + "/" + name; }
-  /// Writes a file and gives its path.
+  /// Writes a file and returns its path.
   std::string write(const std::string& name, const std::string& text) const {
     std::filesystem::create_directories(std::filesystem::path(*this / name).parent_path());
     std::ofstream(*this / name, std::ios::binary) << text;
@@ -59,13 +59,13 @@ inline Tokenizer fixture_tokenizer(const std::string& name, const Json& config, 
   return Tokenizer::load(folder.path());
 }
 
-/// Qwen3's tokenizer, thinned, with the template ChatML.
+/// A reduced tokenizer of Qwen3 with the ChatML template.
 inline Tokenizer qwen_tokenizer() {
   return fixture_tokenizer("qwen3",
                            {{"eos_token", "<|im_end|>"}, {"chat_template", read_fixture("templates/chatml.jinja")}});
 }
 
-/// A block of samples as rows of their own, at lines from 1.
+/// A block of samples as separate rows, at lines from 1.
 inline TokenBlock block_of(const std::vector<Sample>& samples, int64_t max_length, Overlength overlength) {
   BlockBuilder builder(max_length, overlength);
   EncodedRow row;
@@ -85,7 +85,7 @@ inline SampleStore store_of(const std::vector<Sample>& samples, int64_t max_leng
   return store;
 }
 
-/// The error that `action` refuses with, as the user sees it, or "".
+/// The message of the UserError that `action` throws, or "".
 inline std::string refusal(auto&& action) {
   try {
     action();
@@ -95,7 +95,7 @@ inline std::string refusal(auto&& action) {
   return "";
 }
 
-/// The supervised tokens of a sample as text, with "|" where unsupervised ones part them.
+/// The supervised tokens of a sample as text, with "|" between runs.
 inline std::string supervised_text(const Sample& sample, const Tokenizer& tokenizer) {
   std::string text;
   std::vector<int32_t> run;

@@ -19,7 +19,7 @@ namespace {
 
 constexpr uint64_t kValidationDraw = 0x76616c;  // the use of data_seed
 
-/// Names by entry: those stated, and from the paths, with a number where two would be alike.
+/// The name of each entry: the configured one, or one from the path, with a number if the name is taken.
 std::vector<std::string> names_of(const std::vector<DatasetEntry>& entries) {
   std::vector<std::string> names;
   for (const DatasetEntry& entry : entries) names.push_back(entry.name);
@@ -27,7 +27,7 @@ std::vector<std::string> names_of(const std::vector<DatasetEntry>& entries) {
     if (!entries[i].name.empty()) {
       if (std::count(names.begin(), names.end(), names[i]) == 1) continue;
       throw UserError(fmt::format("two data sets have the name '{}'", names[i]), entries[i].path,
-                      "give each data set a name of its own");
+                      "give each data set a unique name");
     }
     const std::string base = name_from_path(entries[i].path);
     std::string name = base;
@@ -39,9 +39,9 @@ std::vector<std::string> names_of(const std::vector<DatasetEntry>& entries) {
   return names;
 }
 
-/// Positions of the samples whose rows are held back.
+/// Draws the validation rows; returns the positions of their samples.
 std::vector<int64_t> draw_validation(const SampleStore& store, const DataOptions& options) {
-  // Rows by the position of their first sample, and one number for each sample.
+  // Rows by the position of their first sample, and the row of each sample.
   std::vector<int64_t> rows, row_of_sample;
   for (int64_t i = 0; i < store.size(); ++i) {
     const auto row_at = [&](int64_t at) { return std::pair(store[at].dataset, store[at].origin.row); };
@@ -53,7 +53,7 @@ std::vector<int64_t> draw_validation(const SampleStore& store, const DataOptions
       options.val_split < 1 ? std::max(1.0, options.val_split * static_cast<double>(count) + 0.5) : options.val_split;
   if (wanted >= static_cast<double>(count)) {
     throw UserError(fmt::format("val_split {} leaves none of the {} samples to train on", options.val_split, count),
-                    "val_split", "hold back fewer, or give more data");
+                    "val_split", "use a smaller val_split, or add data");
   }
   PhiloxSequence random(mix_key(options.data_seed, kValidationDraw));
   std::vector<bool> held_back(rows.size());
@@ -68,7 +68,7 @@ std::vector<int64_t> draw_validation(const SampleStore& store, const DataOptions
   return positions;
 }
 
-/// Warnings about rows, each once for all data sets.
+/// The texts of notices about rows, with counts.
 std::vector<std::string> texts_of(const std::vector<RowNotice>& notices) {
   std::vector<std::string> texts;
   for (const RowNotice& notice : notices) {
@@ -110,7 +110,7 @@ BuiltStore build_store(const std::vector<DatasetEntry>& entries, const DataOptio
 TrainingData build_training_data(const DataOptions& options, const Tokenizer* tokenizer, ThreadPool& pool,
                                  const DataProgressCallback& progress) {
   if (options.datasets.empty()) {
-    throw UserError("there is no data set to train on", "datasets", "state datasets: [{path: data/chat.jsonl}]");
+    throw UserError("there is no data set to train on", "datasets", "set datasets: [{path: data/chat.jsonl}]");
   }
   HONE_ASSERT(options.val_split == 0 || options.eval_datasets.empty());
   BuiltStore train = build_store(options.datasets, options, tokenizer, pool, progress);

@@ -63,7 +63,7 @@ TrainOn train_on_of(std::string_view name) { return value_of("train_on", name, k
 
 namespace {
 
-/// Everything that the tokens of `entry` depend on.
+/// All inputs that the tokens of `entry` depend on: the key of its cache.
 Json inputs_of(const DatasetEntry& entry, const DataOptions& options, ContentHashes& hashes) {
   Json data = Json::object(), tokenizer = Json::object();
   for (const std::string& file : data_files(entry)) data[file] = hashes.of(file);
@@ -94,7 +94,7 @@ Json inputs_of(const DatasetEntry& entry, const DataOptions& options, ContentHas
           {"block_tokens", options.block_tokens}};
 }
 
-/// Reads and encodes a data set from a row on, block by block.
+/// Reads and encodes a data set block by block, starting at a given row.
 class DatasetEncoding {
  public:
   using BlockSink = std::function<void(const TokenBlock&)>;
@@ -125,7 +125,7 @@ class DatasetEncoding {
       if (batch.error) break;
     }
     if (batch.error) std::rethrow_exception(batch.error);
-    if (first_row == 0) batches.reader().finish();  // rows that were skipped were not looked into
+    if (first_row == 0) batches.reader().finish();  // skipped rows were not parsed
     report_.format = batches.reader().format();
     report_.decision = batches.reader().decision();
     if (prompt_ && !entry_.prompt_template && report_.format == SampleFormat::kAlpaca) {
@@ -136,13 +136,13 @@ class DatasetEncoding {
   }
 
  private:
-  /// Rows of one turn, of which the completion is learnt, are text where no template could make a chat of them.
+  /// The prompt template for train_on: completion without a chat template: rows of one turn become plain text.
   static const PromptTemplate* usual_prompt(const EncodingContext& context) {
     const bool completion = context.options.chat.train_on == TrainOn::kCompletion;
     return completion && !context.encoder.has_chat_template() ? &PromptTemplate::plain() : nullptr;
   }
 
-  /// The row, and its columns that are not used.
+  /// Formats a row, and returns its unused columns in `unused`.
   FormattedRow formatted(const DatasetRow& row, const std::string& where, std::vector<std::string>& unused) const {
     if (prompt_ && row.format == SampleFormat::kAlpaca) {
       const Json parsed = parse_row(row.raw);
@@ -154,10 +154,10 @@ class DatasetEncoding {
     }
     if (entry_.prompt_template) {
       throw UserError(
-          fmt::format("prompt_template writes rows of type alpaca, and these are of type {}", name_of(row.format)),
+          fmt::format("prompt_template needs rows of type alpaca, and these have the type {}", name_of(row.format)),
           where,
-          "write type: alpaca, with column_mapping where the columns have other names, or leave "
-          "prompt_template out");
+          "set type: alpaca (and column_mapping if the columns have other names), or remove "
+          "prompt_template");
     }
     return read_row(row, entry_.mapping, &unused);
   }
@@ -196,7 +196,7 @@ class DatasetEncoding {
   int64_t tokens_ = 0;  // in the blocks so far
 };
 
-/// The format and how it was found, as a cache keeps them.
+/// The format and the reason for it, for the manifest of a cache.
 Json about(const DatasetReport& report) {
   return {{"format", name_of(report.format)}, {"decision", report.decision}, {"files", report.files}};
 }
@@ -209,7 +209,7 @@ std::string line_of_build(const TokenCache& cache, const std::string& name, int6
                      problem.empty() ? " of a build that was stopped," : problem, folder);
 }
 
-/// From the cache; what is missing there is encoded first.
+/// Loads a data set from the cache; encodes the missing part first.
 void encode_cached(const DatasetEntry& entry, const EncodingContext& context, EncodedDataset& dataset) {
   DatasetReport& report = dataset.report;
   const Json inputs = inputs_of(entry, context.options, *context.hashes);
@@ -231,13 +231,13 @@ void encode_cached(const DatasetEntry& entry, const EncodingContext& context, En
     });
     if (const Json now = inputs_of(entry, context.options, *context.hashes); now != inputs) {
       throw UserError("the data changed while they were read: " + describe_differences(inputs, now), entry.path,
-                      "start again once they are written");
+                      "start again when the files are complete");
     }
     cache.finish(about(report));
     contents = cache.open(context.pool);
     if (!contents) {
-      throw UserError("the cache is not what was written: " + cache.problem(), cache.folder().string(),
-                      "check the disk; without tokenized_cache the run needs none");
+      throw UserError("the cache differs from what was written: " + cache.problem(), cache.folder().string(),
+                      "check the disk, or remove tokenized_cache");
     }
   }
   report.format = sample_format_of(contents->about.at("format").get<std::string>());
@@ -257,7 +257,7 @@ EncodedDataset encode_dataset(const DatasetEntry& entry, const std::string& name
   if (context.hashes && !entry.code) {
     encode_cached(entry, context, dataset);
   } else {
-    if (context.hashes) dataset.cache_line = fmt::format("tokenized_cache: {}: not kept, of type code", name);
+    if (context.hashes) dataset.cache_line = fmt::format("tokenized_cache: {}: not used for type code", name);
     DatasetEncoding(entry, report, context).run(0, 0, [&](const TokenBlock& block) {
       dataset.blocks.push_back(block);
     });

@@ -1,4 +1,4 @@
-// One data set to blocks of samples: reads, formats and encodes in parallel, or takes them from a cache.
+// Encodes one data set as blocks of samples: reads, formats and encodes in parallel, or loads them from a cache.
 #pragma once
 
 #include <cstdint>
@@ -18,40 +18,40 @@
 
 namespace hone {
 
-// What is read, and how it becomes samples.
+// The options of reading and encoding data.
 
 struct DataOptions {
   std::vector<DatasetEntry> datasets = {};
   std::vector<DatasetEntry> eval_datasets = {};
-  /// Rows held back from `datasets` for evaluation: a share below 1, or a number. Only without eval_datasets.
+  /// Size of the validation split of `datasets`: a fraction below 1, or a number of rows. Only without eval_datasets.
   double val_split = 0;
   int64_t max_length = 4096;
   Overlength overlength = Overlength::kDrop;
-  ChatEncoderOptions chat = {};  ///< the template and what of it is learnt
-  uint64_t data_seed = 42;       ///< draws the validation split
-  int64_t vocab_size = 0;        ///< rows of the model's embedding
-  /// Data that check_dataset refuses is warned of and used.
+  ChatEncoderOptions chat = {};  ///< the chat template and the loss mask
+  uint64_t data_seed = 42;       ///< seed of the validation split
+  int64_t vocab_size = 0;        ///< number of rows of the model's embedding
+  /// Warns about data that check_dataset rejects, and uses it.
   bool tolerant = false;
-  /// The folder in which tokenized data sets are kept; empty: none is, they stay in memory.
+  /// The cache folder of tokenized data sets; empty: no cache, data stays in memory.
   std::string tokenized_cache = {};
-  /// Tokens that the configuration gives a role (text/tokenizer_config.h).
+  /// Special tokens of the configuration (text/tokenizer_config.h).
   Json token_choice = Json::object();
-  /// What the tokenizer was read from: a cache of other files does not fit.
+  /// The files of the tokenizer: they are part of a cache's key.
   std::vector<std::string> tokenizer_files = {};
-  /// Tokens of a block (data/token_block.h), about: bounds what is in memory while a cache is built.
+  /// Approximate number of tokens of a block (data/token_block.h): limits memory use while a cache is built.
   int64_t block_tokens = int64_t{1} << 24;
 };
 
 std::string_view name_of(Overlength overlength);
 std::string_view name_of(TrainOn train_on);
 
-/// "drop", "truncate_left", "truncate_right", "split" or "error"; anything else is a UserError.
+/// Parses "drop", "truncate_left", "truncate_right", "split" or "error"; throws UserError for anything else.
 Overlength overlength_of(std::string_view name);
 
-/// "assistant", "last", "all" or "completion"; anything else is a UserError.
+/// Parses "assistant", "last", "all" or "completion"; throws UserError for anything else.
 TrainOn train_on_of(std::string_view name);
 
-/// How far reading is.
+/// The progress of reading.
 struct DataProgress {
   std::string_view dataset;
   int64_t rows = 0, tokens = 0;             ///< of this data set so far
@@ -64,22 +64,22 @@ using DataProgressCallback = std::function<void(const DataProgress&)>;
 struct EncodedDataset {
   std::vector<TokenBlock> blocks;
   DatasetReport report;
-  std::string cache_line;  ///< what became of tokenized_cache; empty: there is none
+  std::string cache_line;  ///< how tokenized_cache was used; empty without a cache
 };
 
-/// What a run shares between its data sets.
+/// The state that all data sets of a run share.
 struct EncodingContext {
   const DataOptions& options;
   const SampleEncoder& encoder;
   ThreadPool& pool;
   const DataProgressCallback& progress;
   TokenCounter count_tokens = {};   ///< empty: there is no tokenizer
-  ContentHashes* hashes = nullptr;  ///< of the cache; null: there is none
+  ContentHashes* hashes = nullptr;  ///< of the cache; null: no cache
 };
 
-/// Blocks, and what became of the rows. The result does not depend on the number of threads, nor on the cache. Throws
-/// UserError: what JsonlReader, parse_row, format_row and SampleEncoder refuse (of several bad rows, the first), a
-/// cache that cannot be written.
+/// Returns blocks and a report of the rows. The result depends neither on the number of threads nor on the cache.
+/// Throws UserError for errors of JsonlReader, parse_row, format_row and SampleEncoder (the first in the order of
+/// rows), and for a cache that cannot be written.
 EncodedDataset encode_dataset(const DatasetEntry& entry, const std::string& name, const EncodingContext& context);
 
 }  // namespace hone

@@ -21,13 +21,13 @@ struct Refusal {
   std::string_view extension, fix;
 };
 
-constexpr std::string_view kUnpack = "unpack it first";
-constexpr std::string_view kUnpackOther = "of compressed files .jsonl, .json, .csv, .tsv, .txt and .md are read";
+constexpr std::string_view kUnpack = "decompress it first";
+constexpr std::string_view kUnpackOther = "only .jsonl, .json, .csv, .tsv, .txt and .md files may be compressed";
 constexpr std::string_view kToText = "export it as CSV or JSONL";
 
 /// Kinds of data files that other tools read and this version does not.
 constexpr std::array<Refusal, 13> kRefused = {
-    {{".arrow", "it is what datasets.save_to_disk writes: write the data with to_json or to_parquet"},
+    {{".arrow", "datasets.save_to_disk wrote it: export the data with to_json or to_parquet"},
      {".gz", kUnpackOther},
      {".zst", kUnpackOther},
      {".bz2", kUnpack},
@@ -51,7 +51,7 @@ void refuse_other_kinds(const fs::path& path) {
   }
 }
 
-/// Of a data set's folder, not of its data.
+/// Whether a file describes the data set and contains no data.
 bool is_about_the_data(const std::string& name) {
   static constexpr std::array<std::string_view, 10> kNames = {
       "README.md",          "README.txt", "LICENSE.txt",  "LICENSE.md",        "dataset_info.json",
@@ -82,7 +82,7 @@ Folder list_folder(const fs::path& path) {
 
 std::string file_name(const std::string& path) { return fs::path(path).filename().string(); }
 
-/// "train" of train.jsonl, train-00000-of-00002.parquet and train_part.csv.
+/// The split of a file: "train" for train.jsonl, train-00000-of-00002.parquet and train_part.csv.
 std::string split_of(const std::string& path) {
   const std::string stem = fs::path(path).stem().string();
   return stem.substr(0, stem.find_first_of("-_."));
@@ -104,14 +104,15 @@ std::string some_names(const std::vector<std::string>& paths) {
   std::vector<std::string> found = folder.folders;
   found.insert(found.end(), folder.others.begin(), folder.others.end());
   throw UserError("the folder holds no data file", path.string(),
-                  found.empty()            ? "the folder is empty"
-                  : folder.folders.empty() ? fmt::format("it holds {}; a data file is {}", some_names(found), kReadable)
-                                           : fmt::format("it holds {}: name one of them, or say split for a folder "
-                                                         "inside",
-                                                         some_names(found)));
+                  found.empty() ? "the folder is empty"
+                  : folder.folders.empty()
+                      ? fmt::format("it holds {}; a data file is {}", some_names(found), kReadable)
+                      : fmt::format("it holds {}: use the path of one of them, or set split to a folder "
+                                    "inside",
+                                    some_names(found)));
 }
 
-/// Data files alone; files about the data go to not_read, but where there is nothing else.
+/// The data files; descriptions of the data go to not_read, unless there is nothing else.
 DatasetFiles without_descriptions(const Folder& folder) {
   DatasetFiles result;
   for (const std::string& file : folder.data) {
@@ -129,7 +130,7 @@ void refuse_mixed_splits(const fs::path& path, const DatasetFiles& result) {
   const bool tests = std::any_of(splits.begin(), splits.end(), is_for_testing);
   if (!tests || !splits.contains("train")) return;
   throw UserError(fmt::format("the folder holds the splits {}", fmt::join(splits, ", ")), path.string(),
-                  "say which is meant: split: train in the data set's entry");
+                  "choose one: split: train in the data set's entry");
 }
 
 DatasetFiles whole_folder(const fs::path& path) {
@@ -142,7 +143,8 @@ DatasetFiles whole_folder(const fs::path& path) {
   return result;
 }
 
-/// The files of a split in this folder itself; none if it does not have it. Adds what it has to `found`.
+/// The files of a split in this folder, not in its parent; none if there is no such split. Adds the splits it has to
+/// `found`.
 DatasetFiles split_of_folder(const fs::path& path, const std::string& split, std::set<std::string>& found) {
   if (fs::is_directory(path / split)) {
     const Folder folder = list_folder(path / split);
@@ -169,7 +171,7 @@ DatasetFiles split_anywhere(const fs::path& path, const std::string& split) {
                   fmt::format("it holds {}: a split is a folder or the beginning of the files' names", known));
 }
 
-/// What to do where nothing is at `path`: a near name beside it, or the download of what looks like a hub's id.
+/// The fix for a missing `path`: a similar name in its folder, or the download command if it looks like a hub id.
 std::string instead_of(const fs::path& path) {
   const fs::path folder = path.has_parent_path() ? path.parent_path() : fs::path(".");
   std::vector<std::string> names;
@@ -179,10 +181,10 @@ std::string instead_of(const fs::path& path) {
   const std::string text = path.string();
   const bool id = std::count(text.begin(), text.end(), '/') == 1 && text.front() != '/' && text.front() != '.' &&
                   kind_of_file(text) == FileKind::kOther;
-  if (!id) return "check the path: its folder is not there either";
+  if (!id) return "check the path: its folder does not exist either";
   return fmt::format(
-      "data sets are not downloaded: if it is one of the Hugging Face hub, hf download --repo-type dataset "
-      "{} --local-dir {}, and give that folder",
+      "data sets are not downloaded: if it is on the Hugging Face hub, run hf download --repo-type dataset "
+      "{} --local-dir {}, and use that folder",
       text, path.filename().string());
 }
 
@@ -208,14 +210,14 @@ DatasetFiles find_files(const std::string& path, const std::string& split) {
   }
   if (split.find_first_of("[:%/") != std::string::npos) {
     throw UserError(fmt::format("the split '{}' is not a name", split), path,
-                    "name a split alone; samples takes its first rows");
+                    "write only the name of a split; samples: N reads its first N rows");
   }
   if (fs::is_directory(status)) return split.empty() ? whole_folder(path) : split_anywhere(path, split);
   if (kind_of_file(path) == FileKind::kOther) refuse_other_kinds(path);
   const bool json = without_compression(path).ends_with(".json");
   if (!split.empty() && split != "train" && !json) {
     throw UserError(fmt::format("the file has no split '{}'", split), path,
-                    "split names files or a folder inside a folder; name the file itself");
+                    "split selects files or a folder inside a folder; remove it, or use the path of the file");
   }
   return {{path}, {}, json ? split : ""};
 }

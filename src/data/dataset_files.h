@@ -1,4 +1,4 @@
-// The files of a data set: one file, or those of a folder, by their kinds and splits.
+// The files of a data set: one file, or those of a folder, by kind and split.
 #pragma once
 
 #include <string>
@@ -9,23 +9,23 @@ namespace hone {
 
 enum class FileKind { kJson, kCsv, kParquet, kText, kOther };
 
-/// By its name: .jsonl, .ndjson and .json; .csv and .tsv; .txt and .md, each of them also compressed (.gz, .zst);
+/// The kind of a file by its name: .jsonl, .ndjson and .json; .csv and .tsv; .txt and .md, also compressed (.gz, .zst);
 /// .parquet.
 FileKind kind_of_file(const std::string& path);
 
-/// The files to read and what is passed over.
+/// The files to read, and those to skip.
 struct DatasetFiles {
   std::vector<std::string> files;     ///< in the order of their names
-  std::vector<std::string> not_read;  ///< names of files of a folder that are no data
-  std::string table;                  ///< of a .json file: the list in it that `split` names; "": none is named
+  std::vector<std::string> not_read;  ///< names of files in a folder that are not data
+  std::string table;                  ///< for a .json file: the list in it that `split` selects; "": none is selected
 };
 
-/// `path` is a file or a folder, whose folders inside are not searched, but for `data` where the folder itself has no
-/// data. README.md and dataset_info.json and their like are no data beside other files.
-/// `split` ("": none) names of a folder the files NAME.*, NAME-*.*, NAME_*.* or the folder NAME, also inside `data`;
-/// of a .json file a list in it; of other files only train is taken, which says nothing.
-/// Throws UserError: nothing there, no data, a kind of file that is not read (with what to do), no such split (with
-/// those found), a folder with splits to train on and to test on and no `split`.
+/// `path` is a file or a folder. Its subfolders are not searched, except `data` if the folder itself contains no data.
+/// README.md, dataset_info.json and similar files are not data if there are other files.
+/// `split` ("": none) selects in a folder the files NAME.*, NAME-*.*, NAME_*.* or the subfolder NAME, also in `data`;
+/// in a .json file a list. For other files only train is accepted, which has no effect.
+/// Throws UserError if the path does not exist, contains no data, or has an unsupported kind (with a fix), if the split
+/// does not exist (with those found), and for a folder with training and test splits without a `split`.
 DatasetFiles files_of_dataset(const std::string& path, const std::string& split);
 
 /// The name of a data set: that of its file without extension, or of its folder.

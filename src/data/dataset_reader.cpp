@@ -59,7 +59,7 @@ DatasetReader::DatasetReader(const DatasetEntry& entry, TokenCounter count_token
   files_ = files_of_dataset(entry.path, entry.split);
   const auto is_csv = [](const std::string& file) { return kind_of_file(file) == FileKind::kCsv; };
   if (entry.delimiter && std::none_of(files_.files.begin(), files_.files.end(), is_csv)) {
-    throw UserError("delimiter is stated, and the data set has no CSV file", entry.path, "take it out");
+    throw UserError("delimiter is set, but the data set has no CSV file", entry.path, "remove it");
   }
   for (const std::string& file : files_.files) {
     std::error_code error;
@@ -129,7 +129,7 @@ void DatasetReader::finish() const {
   const std::vector<std::string> absent = entry_.mapping.never_found();
   if (absent.empty()) return;
   throw UserError(fmt::format("no row has the column '{}', which column_mapping names", absent.front()), entry_.path,
-                  "take it out of column_mapping, or name the column that is meant");
+                  "remove it from column_mapping, or correct the name of the column");
 }
 
 bool DatasetReader::next_code(RawRow& raw) {

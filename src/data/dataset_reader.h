@@ -1,4 +1,4 @@
-// The rows of a data set, from files of all kinds, each with the way it is to be read.
+// Reads the rows of a data set from files of all kinds, with the format of each row.
 #pragma once
 
 #include <cstdint>
@@ -17,49 +17,49 @@
 
 namespace hone {
 
-/// One data set.
+/// A data set of the configuration.
 struct DatasetEntry {
   std::string path;  ///< a file, or a folder of files
   SampleFormat format = SampleFormat::kAuto;
-  std::optional<int64_t> samples = {};  ///< only the first so many rows
-  std::string name = {};                ///< in logs and metrics; empty: from the path
+  std::optional<int64_t> samples = {};  ///< read only this many rows
+  std::string name = {};                ///< for logs and metrics; empty: from the path
   std::string split = {};               ///< of a folder, or of a .json file with several lists
   ColumnMapping mapping = {};
-  std::optional<char> delimiter = {};                  ///< of CSV files; unset: recognised
-  std::optional<PromptTemplate> prompt_template = {};  ///< rows of alpaca are written as text, not as a chat
-  std::optional<CodeOptions> code = {};                ///< the path is a repository of source code
+  std::optional<char> delimiter = {};                  ///< of CSV files; unset: detected
+  std::optional<PromptTemplate> prompt_template = {};  ///< rows of alpaca become text instead of a chat
+  std::optional<CodeOptions> code = {};                ///< set: the path is a repository of source code
 };
 
-/// A row and how it is read.
+/// A row and its format.
 struct DatasetRow {
   RawRow raw;
-  SampleFormat format = SampleFormat::kAuto;  ///< never kAuto of a row that was read
+  SampleFormat format = SampleFormat::kAuto;  ///< never kAuto after reading
 
   std::string where() const { return raw.where(); }
 };
 
-/// Parses a row and reads its columns; `unread` as format_row sets it. May be called from many threads. Throws
-/// UserError: what parse_row, format_row and refuse_contrary_columns refuse.
+/// Parses a row and reads its columns; `unread` as in format_row. Thread-safe. Throws UserError for errors of
+/// parse_row, format_row and refuse_contrary_columns.
 FormattedRow read_row(const DatasetRow& row, const ColumnMapping& mapping, std::vector<std::string>* unread = nullptr);
 
-/// Opens one file of rows. Throws UserError: not readable, Parquet in a program that was built without it.
+/// Opens one file of rows. Throws UserError if it is not readable, or for Parquet in a build without it.
 std::unique_ptr<RowReader> open_rows(const std::string& file, const DatasetFiles& files, const ColumnMapping& mapping,
                                      std::optional<char> delimiter = {});
 
-/// Reads the files of a data set one after another. The format of each file is detected from its first rows, unless the
-/// entry states it; plain text is of the format text.
+/// Reads the files of a data set in order. The format of each file is detected from its first rows, unless the entry
+/// sets it; plain text has the format text.
 class DatasetReader {
  public:
-  /// `entry` outlives this. Throws UserError: what files_of_dataset refuses.
-  /// Samples of source code are measured by `count_tokens`.
+  /// `entry` must outlive this. `count_tokens` measures samples of source code. Throws UserError for errors of
+  /// files_of_dataset.
   explicit DatasetReader(const DatasetEntry& entry, TokenCounter count_tokens = {});
 
-  /// The next row, or false at the end (or behind entry.samples rows). Throws UserError: what the readers and
-  /// detect_format refuse; a column that the mapping names and none of a file's first rows has, if the file fixes its
-  /// columns or another column has nearly that name.
+  /// Reads the next row; returns false at the end (or after entry.samples rows). Throws UserError for errors of the
+  /// readers and of detect_format, and for a mapped column that none of a file's first rows has, if the file has fixed
+  /// columns or a column with a similar name.
   bool next(DatasetRow& row);
 
-  /// After all rows have been read by read_row: throws UserError if the mapping names a column that none of them had.
+  /// Call after read_row has read all rows: throws UserError if the mapping has a column that none of them had.
   void finish() const;
 
   int64_t bytes_read() const { return code_ ? code_->bytes_read() : bytes_before_ + (open_ ? open_->bytes_read() : 0); }
@@ -67,11 +67,11 @@ class DatasetReader {
 
   /// The format of all files read so far, or kAuto if they differ.
   SampleFormat format() const;
-  /// How the formats were found and what was not read; empty if there is nothing to say.
+  /// The detected formats with the reasons, and the files that were not read; may be empty.
   std::string decision() const;
 
  private:
-  /// Files that are read alike.
+  /// Files with the same format and reason.
   struct Decision {
     SampleFormat format;
     std::string reason;
@@ -85,7 +85,7 @@ class DatasetReader {
   void check_columns(const std::vector<LocatedRow>& rows) const;
 
   const DatasetEntry& entry_;
-  std::unique_ptr<CodeReader> code_;  // in the place of files
+  std::unique_ptr<CodeReader> code_;  // set: replaces files_
   DatasetFiles files_;
   size_t next_file_ = 0;
   std::unique_ptr<RowReader> open_;

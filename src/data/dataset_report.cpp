@@ -79,7 +79,7 @@ std::vector<std::string> DatasetReport::asked_otherwise_lines() const {
   std::vector<std::string> lines;
   for (const AskedOtherwise& entry : asked_otherwise) {
     lines.push_back(
-        fmt::format("{} of {} answers ({:.1f} %) are learnt after {}, but the model is asked with {} "
+        fmt::format("{} of {} answers ({:.1f} %) are trained on after {}, but the prompt ends with {} "
                     "(first: {}): {}",
                     entry.answers, answers, 100 * static_cast<double>(entry.answers) / static_cast<double>(answers),
                     quoted(entry.learnt), quoted(entry.asked), entry.first_where, entry.advice));
@@ -99,27 +99,27 @@ double DatasetReport::supervised_share() const {
 
 namespace {
 
-/// What check_dataset refuses, unless it is tolerated.
+/// Checks the shares of supervised rows and tokens; the errors may be tolerated.
 void check_shares(const DatasetReport& report, bool masked) {
-  constexpr const char* kOverride = "; data_checks: warn trains on it all the same";
+  constexpr const char* kOverride = "; data_checks: warn trains on it anyway";
   int64_t unexpected = 0;
   for (const NothingLearnt& entry : report.nothing_learnt) unexpected += entry.masked_by_data ? 0 : entry.rows;
   const double share = static_cast<double>(unexpected) / static_cast<double>(report.rows);
   if (share > kMostUnsupervisedRows) {
     throw UserError(
-        fmt::format("nothing would be learnt of {} of the {} rows ({:.1f} %) of '{}': {}", unexpected, report.rows,
+        fmt::format("{} of the {} rows ({:.1f} %) of '{}' have no supervised tokens: {}", unexpected, report.rows,
                     100 * share, report.name, causes_of(report)),
         report.path,
-        std::string("repair or remove these rows (at most 1 % may be like that), or change train_on") + kOverride);
+        std::string("repair or remove these rows (at most 1 % is allowed), or change train_on") + kOverride);
   }
   if (!masked || !is_chat(report.format)) return;
   const double supervised = report.supervised_share();
   if (supervised >= kLeastSupervised && supervised <= kMostSupervised) return;
   const std::string fix =
       supervised > kMostSupervised
-          ? "if all of the text is to be learnt, say train_on: all"
-          : "look at the mask with hone prepare --debug 3; if answers are meant to be that short, write the rows as "
-            "prompt and completion (lists of messages), which say themselves what is learnt";
+          ? "to train on the whole text, set train_on: all"
+          : "look at the mask with hone prepare --debug 3; if the answers are that short on purpose, write the rows as "
+            "prompt and completion (lists of messages), which define what is trained on";
   throw UserError(
       fmt::format("{:.3f} % of the tokens of '{}' are supervised; a chat template that fits gives 0.1 % to 99.9 %",
                   100 * supervised, report.name),
@@ -129,9 +129,9 @@ void check_shares(const DatasetReport& report, bool masked) {
 }  // namespace
 
 std::string check_dataset(const DatasetReport& report, bool masked, bool tolerant) {
-  if (report.rows == 0) throw UserError("the data set is empty", report.path, "it holds no row: check the path");
+  if (report.rows == 0) throw UserError("the data set is empty", report.path, "it has no rows: check the path");
   if (report.counts.kept == 0) {
-    throw UserError(fmt::format("there is nothing to learn in the data set '{}': {}", report.name, causes_of(report)),
+    throw UserError(fmt::format("the data set '{}' has no sample to train on: {}", report.name, causes_of(report)),
                     report.path, "see train_on, max_length and overlength in docs/data.md");
   }
   try {

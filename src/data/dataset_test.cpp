@@ -74,7 +74,7 @@ TEST(DatasetReader, ADelimiterIsForCsv) {
   entry.delimiter = '|';
   EXPECT_THAT(rows_of(entry), ElementsAre("prompt_response a.csv:2"));
   entry.path = folder.write("a.jsonl", kChat);
-  EXPECT_THAT(error_of(entry), HasSubstr("delimiter is stated, and the data set has no CSV file"));
+  EXPECT_THAT(error_of(entry), HasSubstr("delimiter is set, but the data set has no CSV file"));
 }
 
 TEST(DatasetReader, DetectsFromTheRowsThatAreUsed) {
@@ -126,7 +126,7 @@ TEST(DatasetReader, SaysWhatCannotBeRead) {
   EXPECT_THAT(error_of({folder / "none.jsonl"}), HasSubstr("there is no such file or folder"));
   EXPECT_THAT(error_of({folder.write("a.arrow", "x")}),
               AllOf(HasSubstr(".arrow files are not read"), HasSubstr("to_json or to_parquet")));
-  EXPECT_THAT(error_of({folder.write("a.jsonl.bz2", "x")}), HasSubstr("unpack it first"));
+  EXPECT_THAT(error_of({folder.write("a.jsonl.bz2", "x")}), HasSubstr("decompress it first"));
   folder.write("f/x.bin", "a,b");
   EXPECT_THAT(error_of({folder / "f"}), AllOf(HasSubstr("holds no data file"), HasSubstr("it holds x.bin")));
   folder.write("h/data-00000-of-00001.arrow", "x");
@@ -320,14 +320,14 @@ TEST_F(DatasetBuilding, RefusesDataWithNothingInIt) {
   give("\n\n");
   EXPECT_THAT(error(), AllOf(HasSubstr("the data set is empty"), HasSubstr("chat.jsonl")));
   give(R"({"messages": [{"role": "user", "content": "a"}, {"role": "bot", "content": "b"}]})");
-  EXPECT_THAT(error(), AllOf(HasSubstr("there is nothing to learn in the data set 'chat'"),
+  EXPECT_THAT(error(), AllOf(HasSubstr("the data set 'chat' has no sample to train on"),
                              HasSubstr("1 row: no message has the role 'assistant' (roles: user, bot)"),
                              HasSubstr("chat.jsonl:1")));
   options_.max_length = 3;
   give(chat_rows(5));
   EXPECT_THAT(error(), HasSubstr("5 rows: longer than max_length (the longest has "));
   options_.overlength = Overlength::kTruncateRight;
-  EXPECT_THAT(error(), HasSubstr("what is learnt of them was cut off"));
+  EXPECT_THAT(error(), HasSubstr("their supervised tokens were cut off"));
   options_.datasets = {{folder_ / "absent.jsonl"}};
   EXPECT_THAT(error(), HasSubstr("there is no such file or folder"));
 }
@@ -341,7 +341,7 @@ TEST_F(DatasetBuilding, StopsIfNothingIsLearntOfMoreThanOnePercentOfTheRows) {
   EXPECT_EQ(data.train_reports[0].unsupervised_rows(), 1);
   EXPECT_THAT(data.train_reports[0].nothing_learnt[0].first_where, HasSubstr("chat.jsonl:100"));
   give(chat_rows(98) + unanswered + unanswered);
-  EXPECT_THAT(error(), AllOf(HasSubstr("nothing would be learnt of 2 of the 100 rows (2.0 %) of 'chat'"),
+  EXPECT_THAT(error(), AllOf(HasSubstr("2 of the 100 rows (2.0 %) of 'chat' have no supervised tokens"),
                              HasSubstr("no message has the role 'assistant'"), HasSubstr("chat.jsonl:99")));
   options_.chat.train_on = TrainOn::kAll;
   EXPECT_EQ(build().train.size(), 100);
@@ -366,7 +366,7 @@ TEST_F(DatasetBuilding, StopsIfTheShareOfSupervisedTokensIsNoMasksWork) {
   EXPECT_THAT(error(), AllOf(HasSubstr("of the tokens of 'chat' are supervised"), HasSubstr("--debug 3")));
   options_.chat.chat_template = everything;
   give(R"({"messages": [{"role": "assistant", "content": ")" + words + R"("}]})");
-  EXPECT_THAT(error(), HasSubstr("say train_on: all"));
+  EXPECT_THAT(error(), HasSubstr("set train_on: all"));
   options_.tolerant = true;
   EXPECT_THAT(build().warnings, testing::Contains(HasSubstr("of the tokens of 'chat' are supervised")));
   options_.tolerant = false;
@@ -413,7 +413,7 @@ TEST_F(DatasetBuilding, PackedLabelsNeverCrossDocuments) {
   const TrainingData data = build();
   Loader loader(data.train, {});
   int64_t supervised = 0;
-  EXPECT_LT(loader.steps_in_epoch(0), 60);  // some packs hold several samples
+  EXPECT_LT(loader.steps_in_epoch(0), 60);  // some packs contain several samples
   for (int64_t step = 0; step < loader.steps_in_epoch(0); ++step) {
     for (const MicroBatch& batch : loader.step(step).micro_batches) {
       supervised += batch.supervised();

@@ -1,4 +1,4 @@
-// detect_format: the format that columns fit.
+// detect_format: finds the format that matches the columns.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -19,7 +19,7 @@ constexpr std::array<SampleFormat, 7> kDetected = {
     SampleFormat::kMessages,         SampleFormat::kShareGpt, SampleFormat::kAlpaca,   SampleFormat::kPromptResponse,
     SampleFormat::kPromptCompletion, SampleFormat::kText,     SampleFormat::kTokenized};
 
-/// Names of ours that a format reads.
+/// Hone's names of the columns that a format reads.
 std::vector<std::string_view> columns_of(SampleFormat format) {
   switch (format) {
     case SampleFormat::kMessages:
@@ -54,7 +54,7 @@ struct Fit {
   std::string columns;  ///< "column 'messages'"
 };
 
-/// "columns 'question' as user and 'response' as assistant", of {name of ours, what it is said to be}.
+/// A column and its meaning, for a text such as "columns 'question' as user and 'response' as assistant".
 struct Use {
   std::string column;
   std::string_view meaning = "";
@@ -70,14 +70,14 @@ std::string said(const std::vector<Use>& uses) {
   return text;
 }
 
-/// The first message is {"from": …}, or {"value": …}.
+/// Whether the first message is {"from": …}.
 bool is_sharegpt(const RowColumns& columns, const Json& list) {
   if (columns.mapping().message_key("role") || columns.mapping().message_key("content")) return false;
   const bool message = list.is_array() && !list.empty() && list[0].is_object();
   return message && !list[0].contains("role") && list[0].contains("from");
 }
 
-/// Chats by their list of messages, or nothing.
+/// Adds the chat format that matches the list of messages, if any.
 void fit_messages(const RowColumns& columns, std::vector<Fit>& fits) {
   const Json* messages = columns.find("messages");
   if (messages) {
@@ -126,7 +126,7 @@ std::vector<Fit> fits_of(const RowColumns& columns) {
   return fits;
 }
 
-/// "question: Question, answer: Answer" of columns that would be among `known` in lower case.
+/// "question: Question, answer: Answer" for the columns whose lower case is in `known`.
 std::string differing_in_case(const Json& row, std::span<const std::string_view> known) {
   std::string pairs;
   for (const auto& [name, value] : row.items()) {
@@ -161,7 +161,7 @@ std::string differing_in_case(const Json& row, std::span<const std::string_view>
   columns.fail(fmt::format("the columns fit no format: {}", column_names(row)),
                fmt::format("messages needs 'messages', sharegpt 'conversations', alpaca 'instruction' and 'output', "
                            "prompt_response 'prompt' or 'question' and 'response', prompt_completion 'prompt' and "
-                           "'completion', text 'text', tokenized 'input_ids'; or say what yours are: column_mapping: "
+                           "'completion', text 'text', tokenized 'input_ids'; or map your columns: column_mapping: "
                            "{{prompt: …, response: …}}.{}",
                            hint));
 }
@@ -178,11 +178,11 @@ Fit fit_of(const LocatedRow& located, const ColumnMapping& mapping) {
     if (names.empty() || names.back() != name_of(fit.format)) names.push_back(name_of(fit.format));
   }
   if (names.size() == 1) {
-    columns.fail(fmt::format("several columns could be it: {}", candidates),
-                 "say which: column_mapping: {messages: …} in the data set's entry");
+    columns.fail(fmt::format("several columns match: {}", candidates),
+                 "choose one: column_mapping: {messages: …} in the data set's entry");
   }
   columns.fail(fmt::format("the columns fit several formats: {}", candidates),
-               fmt::format("say which: type: {} in the data set's entry", fmt::join(names, ", or type: ")));
+               fmt::format("choose one: type: {} in the data set's entry", fmt::join(names, ", or type: ")));
 }
 
 }  // namespace

@@ -20,7 +20,7 @@ void skip_blanks(ByteReader& in) {
   while (is_blank(in.peek())) in.get();
 }
 
-/// Reads past a string whose opening quote is next; keeps up to 1000 bytes of it, quotes included.
+/// Skips a string that starts with the next byte, its opening quote; returns up to 1000 bytes of it, with quotes.
 std::string read_string(ByteReader& in) {
   constexpr size_t kLongest = 1000;
   std::string text;
@@ -36,7 +36,7 @@ std::string read_string(ByteReader& in) {
   }
 }
 
-/// Reads past one value, well-formed or not, up to the comma or bracket behind it.
+/// Skips one value, well-formed or not, up to the comma or bracket after it.
 void skip_value(ByteReader& in) {
   int depth = 0;
   while (in.peek() >= 0) {
@@ -52,12 +52,12 @@ void skip_value(ByteReader& in) {
   }
 }
 
-/// The members of an object whose opening brace has been read.
+/// Iterates over the members of an object whose opening brace has been read.
 class MemberWalk {
  public:
   explicit MemberWalk(ByteReader& in) : in_(in) {}
 
-  /// Goes to the value of the next member; false behind the last one, and where the object is not well-formed.
+  /// Advances to the value of the next member; returns false after the last one, and if the object is malformed.
   bool next() {
     skip_blanks(in_);
     if (!first_ && in_.peek() == ',') {
@@ -86,7 +86,7 @@ class MemberWalk {
   bool first_ = true, closed_ = false;
 };
 
-/// Reads `[` and says whether an object follows.
+/// Reads `[`; returns whether an object follows.
 bool enters_list_of_objects(ByteReader& in) {
   if (in.peek() != '[') return false;
   in.get();
@@ -127,7 +127,7 @@ JsonlReader::JsonlReader(const std::string& file, const Options& options)
   const bool is_split = layout_ != Layout::kTable && !options_.table.empty() && options_.table != "train";
   if (is_split) {
     throw UserError(fmt::format("the file has no part '{}'", options_.table), file_,
-                    "split names a list in a .json file, or a file or folder in a folder");
+                    "split selects a list in a .json file, or a file or folder in a folder");
   }
 }
 
@@ -159,7 +159,7 @@ void JsonlReader::choose_table(const JsonOutline& outline) {
   } else if (!named) {
     throw UserError(options_.table.empty() ? "the file is one object with several lists that could be its rows"
                                            : fmt::format("the file has no list '{}'", options_.table),
-                    file_, fmt::format("say split: one of {}", fmt::join(tables, ", ")));
+                    file_, fmt::format("set split: one of {}", fmt::join(tables, ", ")));
   }
   skip_to_table();
 }
@@ -208,7 +208,7 @@ bool JsonlReader::next_element(RawRow& row) {
   row.line = in_.line();
   if (array_closed_) {
     if (in_.peek() < 0 || layout_ == Layout::kTable) return false;
-    throw UserError("there is text after the end of the array", row.where(), "a .json file holds one array");
+    throw UserError("there is text after the end of the array", row.where(), "a .json file contains one array");
   }
   if (first_element_ && in_.peek() == ']') {
     in_.get();
@@ -220,7 +220,7 @@ bool JsonlReader::next_element(RawRow& row) {
   bool in_string = false;
   while (true) {
     const int byte = in_.get();
-    if (byte < 0) throw UserError("the file ends before its array is closed", row.where(), "the file may be cut off");
+    if (byte < 0) throw UserError("the file ends before its array is closed", row.where(), "the file may be truncated");
     if (in_string) {
       append(row, byte);
       if (byte == '\\' && in_.peek() >= 0) append(row, in_.get());

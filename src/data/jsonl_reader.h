@@ -1,4 +1,4 @@
-// Rows of JSON from a file: one object a line, one array of objects, or one object that holds such an array.
+// Reads rows of JSON from a file: one object per line, an array of objects, or an object that contains such an array.
 #pragma once
 
 #include <string>
@@ -9,35 +9,36 @@
 
 namespace hone {
 
-/// What a file that is one JSON object holds at its top.
+/// The top level of a file that is one JSON object.
 struct JsonOutline {
   bool single_object = false;       ///< the file is one object and nothing else
   std::vector<std::string> tables;  ///< keys whose values are lists of objects
 };
 
-/// Walks over a `.json` file that begins with `{`. Of anything but one well-formed object single_object is false.
+/// Scans a `.json` file that begins with `{`. single_object is false for anything but one well-formed object.
 JsonOutline outline_of(const std::string& file);
 
-/// Reads the rows of a JSONL file (one object a line; blank lines are skipped), or of a `.json` file that is
+/// Reads the rows of a JSONL file (one object per line; blank lines are skipped), or of a `.json` file with
 ///   - JSONL,
 ///   - one array of objects,
-///   - one object with exactly one list of objects in it that is not a column of a row, which are the rows; or with
-///     several, of which `table` names one,
-///   - any other object, which is the one row.
+///   - one object with exactly one list of objects that is not a column of a row: its elements are the rows; with
+///     several such lists, `table` selects one,
+///   - any other object, which is the only row.
 class JsonlReader : public RowReader {
  public:
   struct Options {
     size_t max_row_bytes = kMaxRowBytes;
-    std::string table = {};                 ///< the list to read of an object with several
-    std::vector<std::string> columns = {};  ///< further names of lists that belong to a row
+    std::string table = {};                 ///< the list to read from an object with several
+    std::vector<std::string> columns = {};  ///< additional names of lists that belong to a row
     FileSource source = FileSource::kRegular;
   };
 
-  /// Throws UserError: not there, not readable, several lists of objects and no table, no list of that name.
+  /// Throws UserError if the file does not exist or is not readable, if it has several lists of objects and no table is
+  /// set, and if it has no list of that name.
   explicit JsonlReader(const std::string& file) : JsonlReader(file, Options()) {}
   JsonlReader(const std::string& file, const Options& options);
 
-  /// Throws UserError with file:line: a row over max_row_bytes, an array that is not closed, a read error.
+  /// Throws UserError with file:line for a row over max_row_bytes, an unclosed array, and a read error.
   bool next(RawRow& row) override;
   int64_t bytes_read() const override { return in_.bytes_read(); }
 

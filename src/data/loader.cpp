@@ -12,8 +12,8 @@ namespace hone {
 
 namespace {
 
-/// Samples considered together by the packer: enough for nearly full packs, bounded in memory and in how far a sample
-/// moves from its shuffled place.
+/// Number of samples that the packer considers together: enough for nearly full packs; it limits memory and how far a
+/// sample moves from its shuffled position.
 constexpr int64_t kPackingWindow = 4096;
 
 }  // namespace
@@ -61,7 +61,7 @@ Loader::Packs Loader::make_packs(int64_t epoch, std::optional<int64_t> most) con
     for (const Draw& draw : order) lengths.push_back(samples_.length(draw.sample));
     const BatchCapacity limits = capacity();
     places = pack_best_fit(lengths, {limits.max_tokens, limits.max_documents}, kPackingWindow);
-    // In the order of their earliest sample, packs of many short samples would all come first.
+    // Packs are sorted by their earliest sample, which puts packs of many short samples first.
     if (options_.shuffle) shuffle_with(random, places);
   } else {
     places = pack_in_order(count, options_.per_device_batch_size);

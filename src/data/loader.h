@@ -1,4 +1,4 @@
-// Loader: optimizer steps as a pure function of (data, seed, step). Resume needs the step number and nothing else.
+// Loader: optimizer steps as a pure function of (data, seed, step). Resuming needs only the step number.
 #pragma once
 
 #include <cstdint>
@@ -12,40 +12,40 @@ namespace hone {
 
 struct LoaderOptions {
   int64_t per_device_batch_size = 1;
-  int64_t micro_batches_per_step = 1;  ///< of all ranks
+  int64_t micro_batches_per_step = 1;  ///< of all ranks together
   bool packing = true;
   bool shuffle = true;
   uint64_t seed = 42;
-  /// Shares of the data sets in the mixture (mixture.h); empty: every epoch has each sample once.
+  /// Weights of the data sets in the mixture (mixture.h); empty: every epoch contains each sample once.
   std::vector<double> dataset_weights = {};
 };
 
 class Loader {
  public:
-  /// `samples` outlives the loader and is not empty.
+  /// `samples` must outlive the loader and must not be empty.
   Loader(const SampleStore& samples, const LoaderOptions& options);
 
-  /// What no micro-batch exceeds: per_device_batch_size × max_length tokens, in documents of up to max_length.
+  /// The limits of a micro-batch: per_device_batch_size × max_length tokens, in documents of up to max_length.
   BatchCapacity capacity() const;
 
-  /// Optimizer steps of one epoch; packing may give epochs slightly different numbers.
+  /// Number of optimizer steps of one epoch; with packing it may vary slightly between epochs.
   int64_t steps_in_epoch(int64_t epoch);
-  /// Optimizer steps of `epochs` epochs, a fraction of the last one rounded up.
+  /// Number of optimizer steps of `epochs` epochs; a fraction of an epoch is rounded up to whole steps.
   int64_t steps_in_epochs(double epochs);
 
-  /// The data of optimizer step `step` of the run, counted from 0 over all epochs. The last step of an epoch may have
-  /// fewer micro-batches.
+  /// The data of optimizer step `step`, counted from 0 over all epochs. The last step of an epoch may have fewer
+  /// micro-batches.
   StepData step(int64_t step);
 
-  /// The position in the store of a sample id of a micro-batch.
+  /// Converts a sample id of a micro-batch to the sample's position in the store.
   int64_t position_of(int64_t id) const;
 
-  /// All samples once, or the first `most`, in order, in micro-batches (evaluation).
+  /// All samples, or the first `most`, once and in order, as micro-batches (evaluation).
   std::vector<MicroBatch> all_in_order(std::optional<int64_t> most = {}) const;
 
  private:
-  /// A sample and its number among all samples of the run: one that comes twice in an epoch has two numbers, so that
-  /// its random numbers (dropout) differ.
+  /// A sample and its id among all samples of the run. A sample that occurs twice in an epoch has two ids, so its
+  /// random numbers (dropout) differ.
   struct Draw {
     int64_t sample, id;
   };
@@ -64,7 +64,7 @@ class Loader {
     Packs packs;
   };
   std::optional<Epoch> current_;
-  std::vector<int64_t> first_step_ = {0};  // of each epoch seen so far, and of the next
+  std::vector<int64_t> first_step_ = {0};  // of each epoch seen so far, and of the next one
 };
 
 }  // namespace hone

@@ -17,7 +17,7 @@
 namespace hone {
 namespace {
 
-/// Samples of random lengths and masks. Token = sample * 1000 + position, so that a seam shows.
+/// Samples of random lengths and masks. Token = sample * 1000 + position, so boundaries are visible.
 SampleStore random_store(int64_t count, int64_t longest, uint64_t seed = 1) {
   SampleStore store(longest);
   PhiloxSequence random(seed);
@@ -168,8 +168,8 @@ TEST(Loader, AFractionOfAnEpochIsRoundedUp) {
 }
 
 TEST(Loader, ShortAndLongSamplesAreSpreadOverAnEpoch) {
-  // 60 samples that fill a pack alone and 600 that share packs of ten: were packs in the order of their earliest
-  // sample, nearly all shared packs would come before the first half is over.
+  // 60 samples that fill a pack alone and 600 that share packs of ten: if packs were sorted by their earliest sample,
+  // nearly all shared packs would be in the first half.
   std::vector<Sample> samples;
   for (int i = 0; i < 660; ++i) {
     const std::vector<int32_t> tokens(i < 60 ? 100 : 10, 1);
@@ -180,7 +180,7 @@ TEST(Loader, ShortAndLongSamplesAreSpreadOverAnEpoch) {
   ASSERT_EQ(loader.steps_in_epoch(0), 120);
   int64_t shared_in_first_half = 0;
   for (int64_t step = 0; step < 60; ++step) shared_in_first_half += loader.step(step).samples > 1 ? 1 : 0;
-  // Hypergeometric: mean 30, standard deviation 2.7; five of them on each side.
+  // Hypergeometric: mean 30, standard deviation 2.7; the tolerance is five of them on each side.
   EXPECT_NEAR(static_cast<double>(shared_in_first_half), 30.0, 14.0);
 }
 
@@ -201,7 +201,7 @@ TEST(Loader, EvaluationSeesAllSamplesOnceInOrder) {
 using testing::Each;
 using testing::ElementsAre;
 
-/// Samples of data sets of these sizes, one behind the other.
+/// Samples of data sets of these sizes, one after another.
 SampleStore store_with(const std::vector<int>& sizes) {
   SampleStore store(8);
   int32_t token = 0;
@@ -260,7 +260,7 @@ TEST(Mixture, ASetGoesThroughAllItsSamplesBeforeOneComesAgain) {
   std::map<int64_t, int64_t> seen;
   for (int64_t epoch = 0; epoch < 8; ++epoch) {
     for (const int64_t sample : mix_epoch(store, options, epoch)) ++seen[sample];
-    // 50 (epoch + 1) draws of 80 and of 20 samples: no two of a set differ by more than one.
+    // 50 (epoch + 1) draws of 80 and of 20 samples: the counts of two samples of a data set differ by at most one.
     for (const auto& [begin, end] : {std::pair<int64_t, int64_t>{0, 80}, {80, 100}}) {
       std::set<int64_t> counts;
       for (int64_t i = begin; i < end; ++i) counts.insert(seen[i]);
@@ -307,7 +307,7 @@ TEST(Mixture, TheLoaderNumbersASampleThatComesTwiceTwice) {
     }
   }
   EXPECT_EQ(ids.size(), 10u);
-  EXPECT_THAT(tokens, Each(10));  // 5 samples of 2 learnt tokens each
+  EXPECT_THAT(tokens, Each(10));  // 5 samples of 2 supervised tokens each
   int64_t evaluated = 0;
   for (const MicroBatch& batch : loader.all_in_order()) evaluated += batch.documents();
   EXPECT_EQ(evaluated, 10);
@@ -344,7 +344,7 @@ TEST(Packing, EverySampleIsInExactlyOnePackAndNoPackIsOverfull) {
 }
 
 TEST(Packing, ASampleGoesToTheFullestPackThatHasRoom) {
-  // 7 and 6 open packs with room for 3 and 4; 3 fits the first exactly, 4 the second.
+  // 7 and 6 open packs with 3 and 4 free tokens; 3 fits the first exactly, 4 the second.
   EXPECT_THAT(pack_best_fit(std::vector<int64_t>{3, 4, 6, 7}, {10, 10}, 100),
               ElementsAre(ElementsAre(0, 3), ElementsAre(1, 2)));
 }
@@ -356,8 +356,8 @@ TEST(Packing, NoSampleLeavesItsWindow) {
 }
 
 TEST(Packing, IsNearlyFull) {
-  // Best fit decreasing needs at most 11/9 of the optimum, Σ / capacity at least (Johnson 1973); with many small
-  // samples it is far better, and 97 % full is what this distribution gives with a margin.
+  // Best fit decreasing needs at most 11/9 of the optimum, which is at least Σ / capacity (Johnson 1973). With many
+  // small samples it is much better; 97 % is below the result for this distribution.
   const auto lengths = random_lengths(1, 4000, 300);
   const auto packs = pack_best_fit(lengths, {1000, 1000}, 4000);
   const auto total = static_cast<double>(std::accumulate(lengths.begin(), lengths.end(), int64_t{0}));
@@ -430,7 +430,7 @@ TEST(NodeShards, OtherRowsKeepTheirJson) {
   EXPECT_THAT(lines_of(folder / "out/training_data_node_1.jsonl"), ElementsAre(line));
   const Json statistics = Json::parse(std::ifstream(folder / "out/dataset_stats.json"));
   EXPECT_EQ(statistics["columns"], (Json{"messages", "id"}));
-  // Rows of the other kind replace them, so that a folder never has both.
+  // Rows of the other kind replace them, so a folder never contains both.
   write_node_shards({{folder.write("faq.jsonl", rows(4))}}, {2, folder / "out"});
   EXPECT_FALSE(fs::exists(folder / "out/training_data_node_1.jsonl"));
 }

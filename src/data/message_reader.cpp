@@ -12,7 +12,7 @@
 namespace hone {
 namespace {
 
-/// [characters + 1] where each character of valid UTF-8 begins, and the end.
+/// [characters + 1] the first byte of each character of valid UTF-8, and the end.
 std::vector<size_t> character_starts(const std::string& text) {
   std::vector<size_t> starts;
   for (size_t i = 0; i < text.size(); ++i) {
@@ -32,7 +32,7 @@ size_t offset_of(const Json& detail, const char* key, size_t characters, const R
   const double offset = found->get<double>();
   if (!(offset >= 0 && offset < static_cast<double>(characters))) {
     columns.fail(fmt::format("{}.{} is {}, but the content has {} characters", name, key, found->dump(), characters),
-                 "offsets count characters from 0; end_offset is the last one of the stretch");
+                 "offsets count characters from 0; end_offset is the last one of the range");
   }
   return static_cast<size_t>(offset);
 }
@@ -50,7 +50,7 @@ float loss_factor(const Json& value, const RowColumns& columns, const std::strin
 
 std::vector<TrainDetail> train_detail_of(const Json& json, const std::string& content, const RowColumns& columns,
                                          const std::string& name) {
-  if (!json.is_array()) columns.fail_type(name, "a list of stretches", json);
+  if (!json.is_array()) columns.fail_type(name, "a list of ranges", json);
   const std::vector<size_t> starts = character_starts(content);
   std::vector<TrainDetail> details;
   for (size_t i = 0; i < json.size(); ++i) {
@@ -62,20 +62,21 @@ std::vector<TrainDetail> train_detail_of(const Json& json, const std::string& co
     if (last < begin)
       columns.fail(fmt::format("{} ends before it begins", stretch), "end_offset is its last character");
     const char* key = json[i].contains("train") ? "train" : "weight";
-    if (!json[i].contains(key)) columns.fail(fmt::format("{} has neither 'train' nor 'weight'", stretch), "state one");
+    if (!json[i].contains(key))
+      columns.fail(fmt::format("{} has neither 'train' nor 'weight'", stretch), "set one of them");
     details.push_back({starts[begin], starts[last + 1], loss_factor(json[i][key], columns, stretch + "." + key)});
   }
   std::sort(details.begin(), details.end(), [](const auto& a, const auto& b) { return a.begin < b.begin; });
   for (size_t i = 1; i < details.size(); ++i) {
     if (details[i].begin < details[i - 1].end)
-      columns.fail(fmt::format("{} has stretches that overlap", name), "state each character once");
+      columns.fail(fmt::format("{} has ranges that overlap", name), "list each character once");
   }
   return details;
 }
 
 namespace {
 
-/// Keys by which a message says whether, or how much, it is learnt.
+/// The keys of a message's loss weight.
 constexpr std::array<std::string_view, 4> kWeightKeys = {"train", "weight", "loss", "loss_mask"};
 
 constexpr std::string_view kFunctionCall = "function_call";
@@ -105,7 +106,7 @@ std::vector<std::string_view> speaker_names() {
   return names;
 }
 
-/// JSON text as what it holds, anything else as it is; null of text that is not JSON.
+/// Parses JSON text, and returns any other value as it is; null for text that is not JSON.
 Json unwrapped(const Json& value) {
   if (!value.is_string()) return value;
   const auto& text = value.get_ref<const std::string&>();
@@ -126,7 +127,7 @@ void MessageReader::read(const Json& list, const std::string& name) {
   for (size_t i = 0; i < messages.size(); ++i) add(messages[i], fmt::format("{}[{}]", name, i));
 }
 
-/// What holds `ours` in this message.
+/// The key of `ours` in this message.
 std::string MessageReader::key_name(std::string_view ours, const Json& message) const {
   if (const std::string* mapped = columns_.mapping().message_key(ours)) return *mapped;
   if (speakers_ == Speakers::kShareGpt && !message.contains(ours)) {
@@ -159,7 +160,7 @@ std::string MessageReader::role_of(const Json& message, const std::string& name)
   if (found == message.end()) {
     if (speakers_ == Speakers::kRoles && message.contains("from") && message.contains("value")) {
       columns_.fail(fmt::format("{} has the keys 'from' and 'value' of the format sharegpt", name),
-                    "state type: sharegpt for this data set");
+                    "set type: sharegpt for this data set");
     }
     columns_.fail(fmt::format("{} has no '{}'", name, key),
                   fmt::format("it has the keys: {}.{}", column_names(message), nearest_column(message, key)));
@@ -174,7 +175,7 @@ std::string MessageReader::role_of(const Json& message, const std::string& name)
   const std::vector<std::string_view> known = speaker_names();
   columns_.fail(fmt::format("{}.{} is '{}', which is not a speaker of sharegpt.{}", name, key, speaker,
                             did_you_mean(speaker, known)),
-                fmt::format("it is one of {}; or say who it is: column_mapping: {{roles: {{assistant: {}}}}}",
+                fmt::format("use one of {}, or map it: column_mapping: {{roles: {{assistant: {}}}}}",
                             fmt::join(known, ", "), speaker));
 }
 
@@ -207,7 +208,7 @@ void MessageReader::add(const Json& message, const std::string& name) {
   conversation_.messages.push_back(std::move(kept));
 }
 
-/// {"name": …, "arguments": …} or a list of them, as text or not, in the form that chat templates read.
+/// Converts {"name": …, "arguments": …} or a list of them, as JSON or as text, to the form that chat templates read.
 Json MessageReader::calls_of(const Json& content, const std::string& name) const {
   Json calls = unwrapped(content);
   if (calls.is_object()) calls = Json::array({std::move(calls)});
@@ -233,7 +234,7 @@ void MessageReader::check_content(const Json& message, const std::string& name) 
                 fmt::format("it has the keys: {}", column_names(message)));
 }
 
-/// [{"type": "text", "text": "a"}, …] as one text: templates that take parts write them without anything between.
+/// Joins [{"type": "text", "text": "a"}, …] to one text: templates that accept parts write them without a separator.
 std::string MessageReader::joined_parts(const Json& parts, const std::string& name) const {
   std::string text;
   for (const Json& part : parts) {
@@ -243,7 +244,7 @@ std::string MessageReader::joined_parts(const Json& parts, const std::string& na
     }
     auto found = part.is_object() ? part.find("text") : part.end();
     const bool typed = part.is_object() && part.value("type", Json("text")) == "text";
-    if (typed && found == part.end() && part.contains("type")) found = part.find("value");  // LLaMA-Factory's
+    if (typed && found == part.end() && part.contains("type")) found = part.find("value");  // as in LLaMA-Factory
     const bool is_text = typed && found != part.end() && found->is_string();
     if (!is_text) {
       columns_.fail(fmt::format("{}.content has a part that is not text; images and other media are not trained in "
@@ -256,7 +257,7 @@ std::string MessageReader::joined_parts(const Json& parts, const std::string& na
   return text;
 }
 
-/// Takes the key `train_detail` off the message.
+/// Removes the key `train_detail` from the message and parses it.
 std::vector<TrainDetail> MessageReader::details_of(Json& message, const std::string& name) const {
   const auto found = message.find("train_detail");
   if (found == message.end()) return {};
@@ -275,7 +276,7 @@ std::optional<float> MessageReader::weight_of(const Json& message, const std::st
     if (found == message.end() || found->is_null()) continue;
     const float factor = loss_factor(*found, columns_, fmt::format("{}.{}", name, key));
     if (weight && *weight != factor) {
-      columns_.fail(fmt::format("{} says twice, differently, whether it is learnt", name),
+      columns_.fail(fmt::format("{} has two different loss weights", name),
                     "keep one of train, weight, loss and loss_mask");
     }
     weight = factor;

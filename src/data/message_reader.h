@@ -1,4 +1,4 @@
-// One message after another from a list of the data into a conversation.
+// Reads the messages of a list in the data into a conversation.
 #pragma once
 
 #include <optional>
@@ -10,29 +10,31 @@
 
 namespace hone {
 
-// `train_detail` of a message: which characters of its content are learnt.
+// `train_detail` of a message: which characters of its content are supervised.
 
 /// Reads [{"begin_offset": 0, "end_offset": 11, "train": true}, …]: characters (code points) begin_offset to end_offset
-/// of `content`, both included, as other tools have it; `weight` may stand for `train`. The result is ascending, in
-/// bytes. Errors name `name`: no list, offsets outside of the content or the wrong way round, stretches that overlap.
+/// of `content`, inclusive, as in other tools; `weight` may replace `train`. The result is ascending, in bytes. Throws
+/// UserError with `name` if it is not a list, for offsets outside the content or in the wrong order, and for ranges
+/// that overlap.
 std::vector<TrainDetail> train_detail_of(const Json& json, const std::string& content, const RowColumns& columns,
                                          const std::string& name);
 
-/// true or 1: 1; false: 0; a number in [0, kMaxWeight]. Anything else is an error that names `name`.
+/// Reads a loss weight: true or 1 is 1; false is 0; otherwise a number in [0, kMaxWeight]. Throws UserError with `name`
+/// for anything else.
 float loss_factor(const Json& value, const RowColumns& columns, const std::string& name);
 
-/// How speakers are named in the data.
+/// The names of speakers in the data.
 enum class Speakers {
-  kRoles,     ///< as the chat template has them
-  kShareGpt,  ///< human, gpt, function_call, …: translated
+  kRoles,     ///< as in the chat template
+  kShareGpt,  ///< human, gpt, function_call, …: translated to roles
 };
 
 class MessageReader {
  public:
   MessageReader(const RowColumns& columns, Speakers speakers, Conversation& conversation);
 
-  /// Adds the messages of `list`, which errors call `name`. Throws UserError: not a list, empty, a message without
-  /// role or content, an unknown speaker, weights that disagree.
+  /// Adds the messages of `list`; errors contain `name`. Throws UserError if it is not a list or empty, and for a
+  /// message without role or content, an unknown speaker, or contradicting weights.
   void read(const Json& list, const std::string& name);
 
  private:

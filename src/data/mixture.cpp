@@ -74,7 +74,7 @@ std::vector<int64_t> mix_epoch(const SampleStore& samples, const MixtureOptions&
   const std::vector<std::vector<int64_t>> sets = samples_by_dataset(samples, options.weights.size());
   std::vector<double> weights = options.weights;
   for (size_t i = 0; i < sets.size(); ++i) {
-    if (sets[i].empty()) weights[i] = 0;  // validation took all of it
+    if (sets[i].empty()) weights[i] = 0;  // all its samples are in the validation split
   }
   const std::vector<int64_t> counts = quotas(weights, samples.size());
   for (size_t i = 0; i < sets.size(); ++i) {

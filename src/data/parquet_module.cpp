@@ -1,4 +1,4 @@
-// The Parquet module: rows of a Parquet file as JSON. A library of its own (parquet_module.h).
+// The Parquet module: reads rows of a Parquet file as JSON. A separate shared library (parquet_module.h).
 #include "data/parquet_module.h"
 
 #include <arrow/api.h>
@@ -36,7 +36,7 @@ Json list_at(const arrow::Array& values, int64_t begin, int64_t length, int dept
   return list;
 }
 
-/// Null members are left out: Parquet gives every struct the members of all others.
+/// Omits null members: in Parquet every struct has the members of all others.
 Json struct_at(const arrow::StructArray& array, int64_t i, int depth) {
   Json object = Json::object();
   for (int field = 0; field < array.num_fields(); ++field) {
@@ -124,7 +124,7 @@ Json value_at(const arrow::Array& array, int64_t i, int depth) {
     case Type::LARGE_BINARY:
     case Type::BINARY_VIEW:
     case Type::FIXED_SIZE_BINARY:
-      return nullptr;  // bytes, such as an image's, are no text
+      return nullptr;  // binary data, for example images, are not text
     default:
       return checked(array.GetScalar(i))->ToString();
   }
@@ -143,7 +143,7 @@ class ParquetFile {
     batches_ = checked(reader_->GetRecordBatchReader());
   }
 
-  /// The next row as JSON, or false at the end.
+  /// Reads the next row as JSON; returns false at the end.
   bool next(const char** row, size_t* size) {
     while (!batch_ || at_ == batch_->num_rows()) {
       check(batches_->ReadNext(&batch_));

@@ -26,7 +26,7 @@ const HoneParquetApi& module_for(const std::string& file) {
   const fs::path path = module_path(kModule);
   if (!fs::exists(path)) {
     throw UserError("this program was built without Parquet", file,
-                    fmt::format("run `make parquet` where it was built, {}", kOtherwise));
+                    fmt::format("run `make parquet` in its build tree, {}", kOtherwise));
   }
   void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
   const auto entry = library ? reinterpret_cast<HoneParquetEntry>(dlsym(library, kParquetEntryName)) : nullptr;
@@ -48,7 +48,7 @@ class ParquetReader : public RowReader {
     handle_ = api_.open(file.c_str(), &error);
     if (!handle_) {
       throw UserError(fmt::format("the file cannot be read as Parquet: {}", error.text), file,
-                      "it may be cut off, or not be a Parquet file");
+                      "it may be truncated, or not be a Parquet file");
     }
     std::error_code no_size;
     const auto size = fs::file_size(file, no_size);
@@ -77,7 +77,7 @@ class ParquetReader : public RowReader {
     return true;
   }
 
-  /// The share of the rows, in bytes of the file.
+  /// The bytes of the file, scaled by the fraction of rows read.
   int64_t bytes_read() const override {
     const int64_t all = api_.rows(handle_);
     return all == 0 ? 0 : static_cast<int64_t>(bytes_ * static_cast<double>(rows_) / static_cast<double>(all));

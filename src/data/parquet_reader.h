@@ -1,4 +1,4 @@
-// Rows of Parquet files, through Apache Arrow.
+// Reads rows of Parquet files with Apache Arrow.
 #pragma once
 
 #include <memory>
@@ -8,13 +8,13 @@
 
 namespace hone {
 
-/// Opens a Parquet file. Each row becomes JSON by itself: lists and structs as they are nested, maps as objects,
-/// timestamps and decimals as text. A member of a struct that is null is left out, since Parquet gives every struct the
-/// members of all others. Throws UserError: the program has no Parquet module (with how to get it), not a Parquet file.
-/// Reading throws UserError with the number of the row: broken pages, bytes that are not text.
+/// Opens a Parquet file. Each row becomes JSON: lists and structs with their nesting, maps as objects, timestamps and
+/// decimals as text. Omits null members of a struct, since in Parquet every struct has the members of all others.
+/// Throws UserError if the program has no Parquet module (with how to build it), or if it is not a Parquet file.
+/// Reading throws UserError with the number of the row for damaged pages and bytes that are not text.
 std::unique_ptr<RowReader> open_parquet(const std::string& file);
 
-/// Whether the Parquet module is there.
+/// Whether the Parquet module exists.
 bool has_parquet();
 
 }  // namespace hone

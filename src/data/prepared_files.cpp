@@ -32,7 +32,7 @@ std::vector<Json> read_rows(const std::vector<DatasetEntry>& entries) {
   return rows;
 }
 
-/// Names of all columns in the order in which they come up.
+/// The names of all columns, in the order of their first use.
 std::vector<std::string> columns_of(const std::vector<Json>& rows) {
   std::vector<std::string> columns;
   for (const Json& row : rows) {
@@ -43,7 +43,7 @@ std::vector<std::string> columns_of(const std::vector<Json>& rows) {
   return columns;
 }
 
-/// Whether rows can be CSV without losing anything: text in every field, and the three columns in every row.
+/// Whether CSV can store the rows without loss: every field is text, and every row has the three columns.
 bool fits_csv(const std::vector<Json>& rows) {
   return std::all_of(rows.begin(), rows.end(), [](const Json& row) {
     const bool text = std::all_of(row.begin(), row.end(), [](const Json& value) { return value.is_string(); });
@@ -68,11 +68,11 @@ std::string jsonl_text(std::span<const Json> rows) {
   return text;
 }
 
-/// A folder that has other shards would mix them with these.
+/// Creates the folder. Throws UserError if it contains shards of a run with more nodes, which would mix with these.
 void check_output(const std::filesystem::path& output, int64_t nodes) {
   std::error_code error;
   std::filesystem::create_directories(output, error);
-  if (error) throw UserError("the folder cannot be made: " + error.message(), output.string());
+  if (error) throw UserError("cannot create the folder: " + error.message(), output.string());
   for (const auto& entry : std::filesystem::directory_iterator(output, error)) {
     const std::string name = entry.path().filename().string();
     constexpr std::string_view kStart = "training_data_node_";
@@ -127,7 +127,7 @@ CodeFile write_code_file(const std::vector<DatasetEntry>& entries, const TokenCo
                          const std::filesystem::path& output) {
   std::error_code error;
   std::filesystem::create_directories(output, error);
-  if (error) throw UserError("the folder cannot be made: " + error.message(), output.string());
+  if (error) throw UserError("cannot create the folder: " + error.message(), output.string());
   CodeFile result{output / "all_data.jsonl", 0, {}};
   const std::filesystem::path temporary = output / "all_data.jsonl.tmp";
   std::ofstream file(temporary, std::ios::binary);

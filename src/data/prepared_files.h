@@ -1,4 +1,4 @@
-// What `hone prepare` writes for other runs: parts of data sets for nodes, and samples of source code.
+// The output files of `hone prepare`: shards of data sets for nodes, and samples of source code.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@
 
 namespace hone {
 
-// Data sets shuffled and cut into one file a node, for nodes that each train on their own part.
+// Shards: data sets, shuffled and split into one file per node, for nodes that each train on their own shard.
 
 struct NodeShardOptions {
   int64_t nodes = 1;
@@ -21,17 +21,17 @@ struct NodeShardOptions {
 
 struct NodeShards {
   int64_t total_samples = 0;
-  int64_t samples_per_node = 0;  ///< the last node has the remainder, too
+  int64_t samples_per_node = 0;  ///< the last node also has the remainder
   std::vector<std::string> columns;
   std::vector<std::filesystem::path> files;
   std::filesystem::path statistics;
 };
 
-/// Reads all rows, shuffles them by the seed, and writes OUTPUT/training_data_node_{i}.csv, i from 0, each with
-/// floor(rows / nodes) rows and the last one with the rest; rows that do not all have the columns prompt, question and
-/// response and only text in their fields become training_data_node_{i}.jsonl. OUTPUT/dataset_stats.json has
-/// total_samples, num_nodes, samples_per_node and columns. The rows are held in memory.
-/// Throws UserError: unreadable rows, fewer rows than nodes, an output folder with files that are not of this kind.
+/// Reads all rows, shuffles them by the seed, and writes OUTPUT/training_data_node_{i}.csv, i from 0, with floor(rows /
+/// nodes) rows each; the last one also has the remainder. If not all rows have the columns prompt, question and
+/// response, or some field is not text, it writes training_data_node_{i}.jsonl instead. OUTPUT/dataset_stats.json
+/// contains total_samples, num_nodes, samples_per_node and columns. Keeps all rows in memory.
+/// Throws UserError for unreadable rows, fewer rows than nodes, and an output folder with shards of more nodes.
 NodeShards write_node_shards(const std::vector<DatasetEntry>& entries, const NodeShardOptions& options);
 
 // The samples of source code as a file: all_data.jsonl.
@@ -39,12 +39,12 @@ NodeShards write_node_shards(const std::vector<DatasetEntry>& entries, const Nod
 struct CodeFile {
   std::filesystem::path path;
   int64_t samples = 0;
-  std::vector<std::string> statistics;  ///< of each data set, what was found and created
+  std::vector<std::string> statistics;  ///< for each data set, the items found and the samples created
 };
 
-/// Writes OUTPUT/all_data.jsonl with a line {"text", "type", "file", "line"} for each sample of `entries`, which are
-/// all of type code; it is a data set of the format text. One sample is in memory at a time. `count` as CodeReader
-/// takes it. Throws UserError: what CodeReader refuses, a file that cannot be written.
+/// Writes OUTPUT/all_data.jsonl with a line {"text", "type", "file", "line"} for each sample of `entries`, which all
+/// have type code; the file is a data set of the format text. Keeps one sample in memory. `count` as for CodeReader.
+/// Throws UserError for errors of CodeReader, and if the file cannot be written.
 CodeFile write_code_file(const std::vector<DatasetEntry>& entries, const TokenCounter& count,
                          const std::filesystem::path& output);
 

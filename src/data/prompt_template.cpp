@@ -17,7 +17,7 @@ struct BuiltIn {
   std::string_view name, format, no_input_format, system_format;
 };
 
-// Stanford Alpaca's prompt, and the same words in other dresses (Axolotl's type: alpaca:chat and so on).
+// Stanford Alpaca's prompt, and the same text in other formats (Axolotl's type: alpaca:chat etc.).
 constexpr std::string_view kAlpacaSystem =
     "Below is an instruction that describes a task, paired with an input that provides further context. Write a "
     "response that appropriately completes the request.";
@@ -38,7 +38,7 @@ constexpr std::array<BuiltIn, 4> kAlpaca = {{
 constexpr std::array<std::string_view, 5> kNames = {"alpaca", "alpaca_chat", "alpaca_chatml", "alpaca_phi", "plain"};
 constexpr std::array<std::string_view, 4> kMembers = {"format", "no_input_format", "system_format", "system_prompt"};
 
-/// What stands in the place of the names in braces.
+/// The values of the placeholders.
 struct Values {
   std::string_view instruction, input, system;
 
@@ -47,7 +47,7 @@ struct Values {
   }
 };
 
-/// `text` has passed check_text.
+/// `text` with its placeholders replaced; check_text() has accepted it.
 std::string filled(std::string_view text, const Values& values) {
   std::string result;
   for (size_t i = 0; i < text.size();) {
@@ -67,7 +67,7 @@ std::string filled(std::string_view text, const Values& values) {
   return result;
 }
 
-/// Throws UserError at `where` for a brace that is not closed, or a name that has no place in the text.
+/// Throws UserError at `where` for an unclosed brace, or a placeholder that `member` does not allow.
 void check_text(const std::string& text, std::string_view member, const std::string& where) {
   const Values names;
   const bool of_system = member == "system_format";
@@ -84,7 +84,7 @@ void check_text(const std::string& text, std::string_view member, const std::str
       throw UserError(fmt::format("prompt_template.{} has a brace that is not {}: '{}'", member,
                                   of_system ? "{system}" : "{instruction} or {input}",
                                   text.substr(i, std::min<size_t>(20, text.size() - i))),
-                      where, "write {{ and }} for braces of the text itself");
+                      where, "write {{ and }} for literal braces");
     }
     i = end;
   }

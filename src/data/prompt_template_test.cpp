@@ -65,7 +65,7 @@ TEST(PromptTemplate, RefusesWhatItCannotFill) {
   EXPECT_THAT(refusal([] { filled("alpaca", R"({"instruction": "a"})"); }), HasSubstr("output"));
 }
 
-/// What is learnt of two rows of a data set.
+/// The supervised text of two rows of a data set.
 std::string learnt(const Tokenizer& tokenizer, DatasetEntry entry, ChatEncoderOptions chat, const std::string& rows) {
   const DataFolder folder;
   entry.path = folder.write("d.jsonl", rows);

@@ -17,7 +17,8 @@ constexpr int kMaxDepth = 256;
 constexpr std::string_view kOneObjectALine =
     "write one JSON object on each line; a file that is one array of objects must be named .json";
 
-/// "parse error at line 1, column 5: syntax error while parsing value - ..." without its first part, and short.
+/// Removes the first part of "parse error at line 1, column 5: syntax error while parsing value - ...", and shortens
+/// the rest.
 std::string reason_of(std::string message) {
   const size_t bracket = message.find("] ");
   if (bracket != std::string::npos) message.erase(0, bracket + 2);
@@ -30,10 +31,10 @@ std::string reason_of(std::string message) {
   return message;
 }
 
-/// Where byte `at` of a row stands.
+/// The location of byte `at` of a row.
 struct Place {
   std::string where;  ///< file:line
-  size_t column;      ///< bytes in front of it on its line
+  size_t column;      ///< number of bytes before it on its line
 };
 
 Place place_of(const RawRow& row, size_t at) {
@@ -44,7 +45,7 @@ Place place_of(const RawRow& row, size_t at) {
   return {fmt::format("{}:{}", row.file, row.line + std::count(before.begin(), before.end(), '\n')), column};
 }
 
-/// The error of JSON that breaks at byte `at` of the row.
+/// The error of malformed JSON at byte `at` of the row.
 UserError broken_json(const RawRow& row, size_t at, const std::string& reason) {
   const Place place = place_of(row, at);
   return UserError(fmt::format("broken JSON at column {}: {}", std::max<size_t>(place.column, 1), reason), place.where,

@@ -152,7 +152,7 @@ TEST(JsonlReader, RandomBytesAreRefusedOrReadButNeverCrash) {
       JsonlReader reader(path, {.max_row_bytes = 150});
       for (RawRow row; reader.next(row);) EXPECT_TRUE(parse_row(row).is_object());
     } catch (const UserError&) {
-      // Nothing else may be thrown.
+      // Any other exception fails the test.
     }
   }
 }
@@ -217,7 +217,7 @@ TEST(CsvReader, TabsPartTheFieldsOfTsv) {
 TEST(CsvReader, RaggedRowsAreNamedWithTheirLine) {
   EXPECT_THAT(csv_error("a,b\n1,2\n\"x\ny\",3\n4\n"),
               AllOf(HasSubstr("the row has 1 fields, the header has 2"), HasSubstr("d.csv:5\n"),
-                    HasSubstr("write an empty field for each value that is missing")));
+                    HasSubstr("write an empty field for each missing value")));
   EXPECT_THAT(csv_error("a,b\n1,2,3\n"), AllOf(HasSubstr("the row has 3 fields, the header has 2"),
                                                HasSubstr("d.csv:2\n"), HasSubstr("must be in quotes")));
 }
@@ -256,7 +256,7 @@ TEST(CsvReader, ADelimiterIsOneCharacter) {
   EXPECT_EQ(delimiter_of("\\t", "d"), '\t');
   EXPECT_EQ(delimiter_of(";", "d"), ';');
   for (const char* wrong : {"a", "\"", ";;", "é"}) {
-    EXPECT_THAT(refusal([&] { delimiter_of(wrong, "d"); }), HasSubstr("not a character that parts fields")) << wrong;
+    EXPECT_THAT(refusal([&] { delimiter_of(wrong, "d"); }), HasSubstr("not a field separator")) << wrong;
   }
 }
 
@@ -287,7 +287,7 @@ TEST(CsvReader, AFieldOfTenMegabytesIsRead) {
   EXPECT_EQ(parse_row(row)["a"].get<std::string>().size(), field.size());
 }
 
-/// RFC 4180, written from its grammar.
+/// Writes CSV from the grammar of RFC 4180.
 std::string written(const std::vector<std::vector<std::string>>& records, PhiloxSequence& random) {
   std::string text;
   for (const auto& record : records) {
@@ -355,7 +355,7 @@ class Parquet : public testing::Test {
   }
 };
 
-// The files are written by tests/fixtures/data/make_parquet.py, with all the compressions and encodings in use.
+// tests/fixtures/data/make_parquet.py writes the files, with all common compressions and encodings.
 
 TEST_F(Parquet, NestedColumnsBecomeJsonWithoutTheNullsOfOtherRows) {
   EXPECT_THAT(parquet_rows(parquet("chat")),
@@ -487,7 +487,7 @@ TEST(CompressedData, KeepTheKindOfTheirName) {
   EXPECT_EQ(name_from_path("data/chat.jsonl.gz"), "chat");
   EXPECT_EQ(kind_of_file("a.parquet.gz"), FileKind::kOther);
   EXPECT_THAT(refusal([&] { files_of_dataset(folder.write("a.parquet.gz", "x"), ""); }),
-              HasSubstr("of compressed files .jsonl, .json"));
+              HasSubstr("only .jsonl, .json"));
   folder.write("d/train.jsonl.gz", gzip(rows(0, 1)));
   folder.write("d/test.jsonl.gz", gzip(rows(1, 1)));
   EXPECT_EQ(files_of_dataset(folder / "d", "train").files, std::vector<std::string>{folder / "d/train.jsonl.gz"});

@@ -11,7 +11,7 @@ namespace {
 
 constexpr size_t kExamples = 2;
 
-/// A row by its text: position of its first sample in the store.
+/// The key of a row's text, and the position of its first sample in the store.
 struct KeyedRow {
   uint64_t key;
   int64_t position;

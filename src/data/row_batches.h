@@ -1,4 +1,4 @@
-// RowBatches: rows of a data set a few thousand at a time, the next ones read while these are worked on.
+// RowBatches: rows of a data set in batches of a few thousand; reads the next batch while the caller processes one.
 #pragma once
 
 #include <cstdint>
@@ -13,32 +13,32 @@
 
 namespace hone {
 
-/// Rows that are parsed and encoded together: enough for all threads, few enough to bound memory.
+/// Rows that are parsed and encoded together: enough for all threads, few enough to limit memory.
 struct RowBatch {
   std::vector<DatasetRow> rows;
-  std::vector<int32_t> files;  ///< of each row, in RowBatches::files()
-  int64_t first_row = 0;       ///< of the data set, from 0
-  int64_t bytes_read = 0;      ///< of its files, up to the end of these rows
-  /// What reading stopped at behind these rows: of several bad rows the first is the one to name.
+  std::vector<int32_t> files;  ///< index in RowBatches::files() for each row
+  int64_t first_row = 0;       ///< in the data set, from 0
+  int64_t bytes_read = 0;      ///< from its files, up to the end of these rows
+  /// The error that stopped reading after these rows. Errors in these rows come first.
   std::exception_ptr error = nullptr;
 };
 
-/// The files of a data set, in the order in which their rows come. Throws UserError: what files_of_dataset refuses.
+/// The files of a data set, in the order of reading. Throws UserError for errors of files_of_dataset.
 std::vector<std::string> data_files(const DatasetEntry& entry);
 
 class RowBatches {
  public:
-  /// The rows of `entry`, which outlives this, without the first `skip` ones (which are read). `count_tokens`: as
-  /// DatasetReader takes it. Throws UserError: what DatasetReader refuses.
+  /// Reads the rows of `entry`, which must outlive this, and skips the first `skip` ones. `count_tokens` as for
+  /// DatasetReader. Throws UserError for errors of DatasetReader.
   explicit RowBatches(const DatasetEntry& entry, int64_t skip = 0, TokenCounter count_tokens = {});
 
-  /// The next rows; none at the end. After the end, or an error, it is not called again.
+  /// The next rows; empty at the end. Must not be called after the end or an error.
   RowBatch next();
 
   int64_t bytes_total() const { return reader_.bytes_total(); }
-  /// Behind the last row: how the rows were read.
+  /// After the last row: the reader, with its formats.
   const DatasetReader& reader() const { return reader_; }
-  /// Behind the last row: the files that had rows, those of rows that were skipped included.
+  /// After the last row: the files that had rows, including skipped rows.
   const std::vector<std::string>& files() const { return files_; }
 
  private:

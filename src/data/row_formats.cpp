@@ -105,7 +105,7 @@ Conversation conversation_of_completion(const RowColumns& columns) {
 
 namespace {
 
-/// The first of `names` that the mapping reads or the row has, or "".
+/// The first of `names` that is mapped or that the row has, or "".
 std::string first_of(const RowColumns& columns, std::initializer_list<const char*> names) {
   for (const char* name : names) {
     if (columns.mapping().column(name)) return name;
@@ -161,7 +161,7 @@ Conversation conversation_of_turn(const RowColumns& columns, const OneTurnColumn
   const std::string input = names.input.empty() ? "" : columns.text_or_empty(names.input);
   if (!input.empty()) question += (question.empty() ? "" : "\n") + input;
   if (question.empty()) {
-    columns.fail(fmt::format("'{}' is empty", columns.label(names.prompt)), "remove the row, or say what is asked");
+    columns.fail(fmt::format("'{}' is empty", columns.label(names.prompt)), "remove the row, or add a question");
   }
   add_message(conversation, "user", std::move(question));
   add_message(conversation, "assistant", columns.text_at(names.response));
@@ -180,7 +180,7 @@ const Json& list_of(const RowColumns& columns, std::string_view name, const Json
   return list;
 }
 
-/// Entry i of a list of whole numbers that fit 32 bits.
+/// Entry i of a list of integers, which must fit 32 bits.
 int32_t integer_at(const RowColumns& columns, std::string_view name, const Json& list, size_t i) {
   const Json& entry = list[i];
   if (!entry.is_number_integer()) columns.fail_type(fmt::format("{}[{}]", name, i), "a whole number", entry);
@@ -221,7 +221,7 @@ void check_layout(const RowColumns& columns, size_t size) {
     for (size_t i = 0; i < size; ++i) {
       if ((*positions)[i] == i) continue;
       columns.fail(fmt::format("position_ids[{}] is {}, not {}", i, (*positions)[i].dump(), i),
-                   "write one document a row: Hone packs them itself and numbers each from 0");
+                   "write one document per row: Hone packs them and sets the positions of each from 0");
     }
   }
 }

@@ -18,19 +18,19 @@ std::vector<int32_t> leading_ids(const Tokenizer& tokenizer) {
   return ids;
 }
 
-/// Puts bos in front of what the tokenizer puts in front of a text, or takes it out.
+/// Adds bos to the tokens before a text, or removes it.
 void set_bos(const Tokenizer& tokenizer, bool add, std::vector<int32_t>& leading) {
   const std::optional<int32_t> bos = tokenizer.special_tokens().bos;
   if (!bos) {
     if (!add) return;
     throw UserError("add_bos_token is true, but the tokenizer has no bos_token", "add_bos_token",
-                    "leave it out, or name one: special_tokens: {bos_token: TOKEN}");
+                    "remove it, or set one: special_tokens: {bos_token: TOKEN}");
   }
   std::erase(leading, *bos);
   if (add) leading.insert(leading.begin(), *bos);
 }
 
-/// False of tokenizers that put a space in front of every text.
+/// False for tokenizers that add a space before every text.
 bool parts_join(const Tokenizer& tokenizer) {
   std::vector<int32_t> ids = tokenizer.encode("a", false);
   const std::vector<int32_t> second = tokenizer.encode("b", false);
@@ -63,7 +63,7 @@ EncodedRow SampleEncoder::encode(FormattedRow formatted, const std::string& wher
   }
   if (!tokenizer_) {
     throw UserError("the model folder has no tokenizer.json, which text needs", where,
-                    "put tokenizer.json beside config.json, or give tokenized data");
+                    "put tokenizer.json next to config.json, or use tokenized data");
   }
   if (const auto* conversation = std::get_if<Conversation>(&formatted)) {
     row = chat_->encode(*conversation, where);
@@ -111,7 +111,7 @@ EncodedRow SampleEncoder::encode_completion(const PromptCompletion& text) const 
   if (train_on_ != TrainOn::kAll) {
     std::fill_n(row.sample.labels.begin(), learnt_from, kIgnoredLabel);
   }
-  if (row.sample.supervised() == 0) row.nothing_learnt = "what would be learnt is empty, or the text is a single token";
+  if (row.sample.supervised() == 0) row.nothing_learnt = "the supervised part is empty, or the text is a single token";
   return row;
 }
 
@@ -132,7 +132,7 @@ void SampleEncoder::check_ids(const Sample& sample, bool from_text, const std::s
     if (label != kIgnoredLabel && (label < 0 || label >= vocab_size_)) {
       throw UserError(
           fmt::format("labels[{}] is {}, neither -100 nor in the model's vocabulary of {}", i, label, vocab_size_),
-          where, "-100 marks what is not learnt");
+          where, "-100 marks tokens without loss");
     }
   }
 }

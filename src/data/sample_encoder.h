@@ -1,4 +1,4 @@
-// Rows to samples: tokens, labels and weights.
+// Encodes rows as samples: tokens, labels and weights.
 #pragma once
 
 #include <memory>
@@ -10,19 +10,19 @@
 
 namespace hone {
 
-/// Immutable; may be used from many threads.
+/// Immutable and thread-safe.
 class SampleEncoder {
  public:
-  /// `tokenizer` outlives this; null: only tokenized rows can be read. `vocab_size`: rows of the model's embedding.
+  /// `tokenizer` must outlive this; null: only tokenized rows can be read. `vocab_size`: rows of the model's embedding.
   SampleEncoder(const Tokenizer* tokenizer, const ChatEncoderOptions& options, int64_t vocab_size);
 
-  /// Throws UserError at `where` (file:line): no tokenizer or template, an error of the template, a token id that the
-  /// model does not have.
+  /// Throws UserError at `where` (file:line) for a missing tokenizer or template, an error of the template, and a token
+  /// id outside the model's vocabulary.
   EncodedRow encode(FormattedRow row, const std::string& where) const;
 
-  /// Tokens of a text as a sample: with what is put in front of it and behind it.
+  /// Number of tokens of a text as a sample, including the tokens added before and after it.
   int64_t count_tokens(std::string_view text) const;
-  /// The model has a chat template, or the options state one.
+  /// Whether the model or the options have a chat template.
   bool has_chat_template() const { return chat_ && chat_->has_template(); }
 
  private:
@@ -34,8 +34,8 @@ class SampleEncoder {
   bool add_eos_;
   int64_t vocab_size_;
   std::optional<ChatEncoder> chat_;
-  std::vector<int32_t> leading_ids_;  // what the tokenizer puts in front of a text
-  bool parts_join_ = false;           // the encodings of two texts, joined, are an encoding of the joined text
+  std::vector<int32_t> leading_ids_;  // the tokens that the tokenizer adds before a text
+  bool parts_join_ = false;  // whether the concatenated encodings of two texts are an encoding of the concatenated text
 };
 
 }  // namespace hone

@@ -67,7 +67,7 @@ TEST(ChatMasking, ACompletionOfMessagesIsWhatFollowsTheLastQuestion) {
   EXPECT_EQ(learnt(row), "d<|im_end|>\n<|im_start|>tool\ne<|im_end|>\n<|im_start|>assistant\nf<|im_end|>");
 }
 
-/// Thoughts in a block of their own, empty ones too; the switch puts an empty block into the prompt.
+/// A template with thinking in a separate block, empty ones too; the switch adds an empty block to the prompt.
 constexpr const char* kThinking =
     "{% for m in messages %}<|im_start|>{{ m.role }}\n{% if m.role == 'assistant' and loop.last %}"
     "<think>\n{{ m.reasoning_content or '' }}\n</think>\n\n{% endif %}{{ m.content }}<|im_end|>\n{% endfor %}"
@@ -149,7 +149,7 @@ TEST(AskedOtherwise, APromptThatOpensThoughtsIsNamedWhereThereAreNone) {
 }
 
 TEST(AskedOtherwise, APromptThatDependsOnTheMessagesIsAskedForWithThem) {
-  // No header behind what a tool answered.
+  // No header after the result of a tool.
   const char* after_tools =
       "{% for m in messages %}{% if m.role == 'tool' %}[{{ m.content }}]{% elif m.role == 'user' %}<|im_start|>"
       "{{ m.content }}{% elif loop.index0 > 0 and messages[loop.index0 - 1].role == 'tool' %}{{ m.content }}<|im_end|>"
@@ -191,11 +191,11 @@ TEST(ChatMasking, AConversationWithoutAnythingToLearnSaysWhy) {
   EXPECT_FALSE(unanswered.masked_by_data);
   const EncodedRow masked =
       chat(R"({"messages": [{"role": "user", "content": "q"}, {"role": "assistant", "content": "a", "loss": 0}]})");
-  EXPECT_EQ(masked.nothing_learnt, "every message that would be learnt has the weight 0");
+  EXPECT_EQ(masked.nothing_learnt, "every supervised message has the weight 0");
   EXPECT_TRUE(masked.masked_by_data);
   const EncodedRow hidden = encoded(&qwen(), kTwoTurns, SampleFormat::kMessages,
                                     {.chat_template = "{% for m in messages %}{{ m.role }}: ?\n{% endfor %}"});
-  EXPECT_THAT(hidden.nothing_learnt, HasSubstr("the template shows nothing of the assistant's messages"));
+  EXPECT_THAT(hidden.nothing_learnt, HasSubstr("the template renders nothing of the assistant's supervised messages"));
 }
 
 TEST(ChatMasking, OtherRolesThatAskToBeLearntAreReported) {
@@ -219,7 +219,7 @@ TEST(ChatMasking, ToolCallsAreLearntWithTheThoughtsBeforeThem) {
 
 TEST(ChatMasking, WhatTheTemplateShowsNowhereIsReported) {
   const EncodedRow row = chat(R"({"messages": [{"role": "user", "content": "q"},
-      {"role": "assistant", "content": "one", "reasoning_content": "because"}]})");  // ChatML shows no reasoning
+      {"role": "assistant", "content": "one", "reasoning_content": "because"}]})");  // ChatML renders no reasoning
   EXPECT_EQ(learnt(row), "one<|im_end|>");
   EXPECT_TRUE(row.partly_shown);
   EXPECT_FALSE(row.history_rewritten);
@@ -235,7 +235,7 @@ TEST(ChatMasking, ThoughtsInTheContentAreNotMissedForTheTagsThatTheTemplateWrite
 }
 
 TEST(ChatMasking, ATokenAcrossTheSeamIsNotLearnt) {
-  // The space that ends the header and the answer's first word form one token, which begins in the header.
+  // The space that ends the header and the answer's first word are one token, which begins in the header.
   ASSERT_EQ(qwen().encode(": the", false).size(), 2u);
   const EncodedRow row = encoded(
       &qwen(), R"({"messages": [{"role": "user", "content": "q"}, {"role": "assistant", "content": "the end"}]})",
@@ -373,14 +373,15 @@ EncodedRow encoded_thoughts(const std::string& row, ChatEncoderOptions options,
 std::string learnt(const Sample& sample) { return supervised_text(sample, qwen()); }
 std::string text(const Sample& sample) { return qwen().decode(sample.input_ids, false); }
 
-/// Thoughts in the fields and in the content; the template shows those behind the last question only.
+/// Thinking in fields and in the content; the template renders only that after the last question.
 const std::string kThoughtful = R"({"messages": [
   {"role": "user", "content": "q1"}, {"role": "assistant", "content": "a1", "reasoning_content": "t1"},
   {"role": "user", "content": "q2"}, {"role": "assistant", "content": "a2"},
   {"role": "user", "content": "q3"}, {"role": "assistant", "content": "<think>\nt3\n</think>\n\na3"},
   {"role": "user", "content": "q4"}, {"role": "assistant", "content": "a4", "reasoning_content": "t4"}]})";
 
-/// Two answers of one turn, with a tool between them: the template shows the thoughts of both until the next question.
+/// Two answers of one turn, with a tool between them: the template renders the thinking of both until the next
+/// question.
 const std::string kAgent = R"({"messages": [
   {"role": "user", "content": "q1"},
   {"role": "assistant", "content": "", "reasoning_content": "t1",
@@ -396,7 +397,7 @@ TEST(RewrittenTurns, AreEachLearntInASampleThatEndsWithThem) {
   EXPECT_EQ(text(row.expanded[0]),
             "<|im_start|>user\nq1<|im_end|>\n<|im_start|>assistant\n<think>\nt1\n</think>\n\na1<|im_end|>\n");
   EXPECT_EQ(learnt(row.expanded[1]), "<think>\nt3\n</think>\n\na3<|im_end|>");
-  EXPECT_THAT(text(row.expanded[1]), HasSubstr("assistant\na1<|im_end|>"));  // as it is shown at that time
+  EXPECT_THAT(text(row.expanded[1]), HasSubstr("assistant\na1<|im_end|>"));  // as rendered at that point
   EXPECT_TRUE(row.history_rewritten);
   EXPECT_FALSE(row.partly_shown);
 }
@@ -412,7 +413,7 @@ TEST(RewrittenTurns, OfOneTurnShareASample) {
 }
 
 TEST(RewrittenTurns, EveryAnswerIsLearntOnceWhateverThePolicyKeeps) {
-  // The characters that all samples learn, together, are those of all answers: none twice, none left out.
+  // Together, all samples supervise the characters of all answers: none twice, none missing.
   for (const std::string& conversation : {kThoughtful, kAgent}) {
     const EncodedRow row = encoded_thoughts(conversation, {});
     std::string all = learnt(row.sample);
@@ -519,7 +520,7 @@ Json stretch(int begin, int end, const Json& train) {
 }
 
 TEST(TrainDetail, ChoosesCharactersOfTheContent) {
-  // Single letters with line ends between are a token each.
+  // Single letters with line ends between them are one token each.
   EXPECT_EQ(learnt(encoded(row_with("A\nB\nC\nD", Json::array({stretch(2, 3, true), stretch(6, 6, true)})))),
             "B\n|D<|im_end|>");
   EXPECT_EQ(learnt(encoded(row_with("A\nB\nC\nD", Json::array({stretch(0, 3, false), stretch(4, 6, true)})))),

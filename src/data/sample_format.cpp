@@ -90,7 +90,7 @@ bool is_false(const Json& value) {
   return lower_case(value.get_ref<const std::string&>()) == "false";
 }
 
-/// What is wrong with a row, column by column.
+/// Collects the contradicting columns of a row.
 class Contrary {
  public:
   Contrary(const Json& row, const ColumnMapping& mapping) : row_(row), mapping_(mapping) {}
@@ -99,7 +99,7 @@ class Contrary {
     if (is_chat(format) || format == SampleFormat::kPromptCompletion) {
       for (const char* name : {"label", "kto_tag"}) {
         const Json* label = open(name);
-        if (label && is_false(*label)) add(name, "is false, so the answer is not wanted, and it would be learnt");
+        if (label && is_false(*label)) add(name, "is false: the answer is rejected, but it would be trained on");
       }
     }
     for (const char* name : {"images", "image", "videos", "video", "audios", "audio"}) {
@@ -125,7 +125,7 @@ class Contrary {
   }
 
  private:
-  /// A column that nobody has named, or null.
+  /// A column that is neither mapped nor ignored, or null.
   const Json* open(const char* name) const {
     const auto found = row_.find(name);
     return found == row_.end() || mapping_.takes(name) || mapping_.ignores(name) ? nullptr : &*found;
@@ -153,7 +153,7 @@ class Contrary {
     const std::string* mapped = mapping_.column("messages");
     const auto messages = row_.find(mapped ? std::string_view(*mapped) : "messages");
     if (messages != row_.end() && *messages == *chosen) return;
-    add("chosen", "holds the answer that is wanted, and it would not be learnt");
+    add("chosen", "holds the preferred answer, which would not be trained on");
     has_pairs_ = true;
   }
 

@@ -1,4 +1,4 @@
-// Sample formats: what the columns of a row mean.
+// Sample formats: the meaning of the columns of a row.
 #pragma once
 
 #include <cstdint>
@@ -25,42 +25,43 @@ enum class SampleFormat {
   kTokenized,
 };
 
-/// "auto", "messages", "sharegpt", "alpaca", "prompt_response", "prompt_completion", "text" or "tokenized"; anything
-/// else is a UserError.
+/// Parses "auto", "messages", "sharegpt", "alpaca", "prompt_response", "prompt_completion", "text" or "tokenized";
+/// throws UserError for anything else.
 SampleFormat sample_format_of(std::string_view name);
 std::string_view name_of(SampleFormat format);
 
-/// Rows of the format go through the chat template (of prompt_completion those that are messages).
+/// Whether rows of the format use the chat template (for prompt_completion if they are messages).
 bool is_chat(SampleFormat format);
 
-/// Characters of a message's content with a factor of their own: bytes [begin, end) of it.
+/// Bytes [begin, end) of a message's content with their own loss weight.
 struct TrainDetail {
   size_t begin = 0, end = 0;
   float weight = 1;
 };
 
-/// A chat, for the chat template.
+/// A chat for the chat template.
 struct Conversation {
-  Json messages = Json::array();  ///< without the keys that say what is learnt
+  Json messages = Json::array();  ///< without the keys of loss weights
   Json tools = nullptr;
   Json template_kwargs = Json::object();
-  /// [messages] factor of each message's loss, from its `train`, `weight`, `loss` or `loss_mask`; 0: not learnt.
+  /// [messages] loss weight of each message, from its `train`, `weight`, `loss` or `loss_mask`; 0: no loss.
   std::vector<float> weights;
-  /// [messages, or fewer] from `train_detail`: if not empty, what of the content is learnt, ascending, without overlap.
+  /// [messages, or fewer] from `train_detail`: if not empty, the supervised parts of the content, ascending, without
+  /// overlap.
   std::vector<std::vector<TrainDetail>> details = {};
-  /// Of prompt_completion: the first message of the completion.
+  /// For prompt_completion: the first message of the completion.
   std::optional<size_t> completion_begin;
-  /// A message of another role than assistant asks to be learnt.
+  /// A message of another role than assistant has a loss weight.
   bool other_roles_ask = false;
 };
 
-/// Plain text and what is to follow it. Of the format text the prompt is empty.
+/// Plain text and its completion. For the format text the prompt is empty.
 struct PromptCompletion {
   std::string prompt, completion;
-  bool encoded_apart = false;  ///< also by a tokenizer that puts a space in front of every text
+  bool encoded_apart = false;  ///< also if the tokenizer adds a space before every text
 };
 
-/// Tokens as they are. labels are aligned with input_ids, kIgnoredLabel where nothing is learnt.
+/// A tokenized row. labels are aligned with input_ids; kIgnoredLabel: no loss.
 struct TokenizedRow {
   std::vector<int32_t> input_ids, labels;
   std::vector<float> weights;  ///< of each label; empty: all 1
@@ -68,13 +69,13 @@ struct TokenizedRow {
 
 using FormattedRow = std::variant<Conversation, PromptCompletion, TokenizedRow>;
 
-/// Reads the columns of `row` (an object) as `format`, which is not kAuto. Throws UserError at `where` (file:line):
-/// a missing column (with those found and the nearest name), a column of the wrong type. `unread`, if not null, becomes
-/// the columns that it did not look at (RowColumns::unread).
+/// Reads the columns of `row` (an object) as `format`, which is not kAuto. Throws UserError at `where` (file:line) for
+/// a missing column (with those found and the nearest name) and a column of the wrong type. Sets `unread`, if not null,
+/// to the columns that it did not read (RowColumns::unread).
 FormattedRow format_row(const Json& row, SampleFormat format, const std::string& where,
                         const ColumnMapping& mapping = {}, std::vector<std::string>* unread = nullptr);
 
-/// A row for detection.
+/// A row for format detection.
 struct LocatedRow {
   Json row;
   std::string where;
@@ -85,22 +86,22 @@ struct DetectedFormat {
   std::string reason;  ///< "column 'messages' in chat.jsonl:1"
 };
 
-/// The format that the columns of all `rows` (at least one) fit and that reads every column of the mapping. Throws
-/// UserError: no format or several fit (with their names), rows disagree, the columns are those of preference pairs.
+/// Returns the format that matches the columns of all `rows` (at least one) and reads every mapped column. Throws
+/// UserError if no format or several match (with their names), if rows differ in format, or if the columns are those of
+/// preference pairs.
 DetectedFormat detect_format(std::span<const LocatedRow> rows, const ColumnMapping& mapping = {});
 
-/// Throws UserError at `where` if the mapping names a column that the format does not read.
+/// Throws UserError at `where` if the mapping has a name that the format does not read.
 void check_mapping(SampleFormat format, const ColumnMapping& mapping, const std::string& where);
 
-// Columns that no format reads and that reverse what a row means: answers that are not wanted, media.
+// Columns that no format reads and that contradict training on the row: rejected answers, media.
 
-/// Throws UserError at `where` (file:line), with the ignore_columns to write, for a row of this format with
-///   - `label` or `kto_tag` that is false, as JSON or as text, where the row holds a chat or a prompt and its
-///   completion;
-///   - `rejected`, `rejected_response` or `rejected_messages` that is not empty; and beside it `chosen`, unless it is
-///     what `messages` is;
+/// Throws UserError at `where` (file:line), with the ignore_columns to set, for a row of this format with
+///   - `label` or `kto_tag` that is false, as JSON or as text, if the row has a chat or a prompt with a completion;
+///   - `rejected`, `rejected_response` or `rejected_messages` that is not empty; and then `chosen`, unless it equals
+///     `messages`;
 ///   - `images`, `videos`, `audios` or the singular of one that is not empty.
-/// What the mapping reads or ignores is settled, and so is the one of `chosen` and `rejected` if it reads the other.
+/// Accepts columns that are mapped or ignored, and `chosen` or `rejected` if the mapping reads the other one.
 void refuse_contrary_columns(const Json& row, SampleFormat format, const std::string& where,
                              const ColumnMapping& mapping);
 

@@ -105,7 +105,7 @@ TEST(Messages, RefusalsNamePlaceAndReason) {
   EXPECT_THAT(error(R"([{"role": "user", "content": "a", "weight": -1}])"), HasSubstr("messages[0].weight is -1"));
   EXPECT_THAT(error(R"([{"role": "user", "content": "a", "train": "no"}])"), HasSubstr("true, false or a number"));
   EXPECT_THAT(error(R"([{"role": "user", "content": "a", "train": false, "weight": 1}])"),
-              HasSubstr("says twice, differently"));
+              HasSubstr("two different loss weights"));
 }
 
 TEST(PromptCompletion, TakesTextOrMessages) {
@@ -147,7 +147,7 @@ TEST(Tokenized, RefusalsNamePlaceAndReason) {
   EXPECT_THAT(error(R"({"input_ids": [1, 99999999999]})"), HasSubstr("input_ids[1] is 99999999999"));
   EXPECT_THAT(error(R"({"input_ids": [1, 18446744073709551615]})"), HasSubstr("token ids fit 32 bits"));
   EXPECT_THAT(error(R"({"input_ids": [1, 2], "attention_mask": [1, 0]})"), HasSubstr("remove the padding"));
-  EXPECT_THAT(error(R"({"input_ids": [1, 2], "position_ids": [0, 0]})"), HasSubstr("write one document a row"));
+  EXPECT_THAT(error(R"({"input_ids": [1, 2], "position_ids": [0, 0]})"), HasSubstr("write one document per row"));
   EXPECT_THAT(error(R"({"input_ids": [1, 2], "weights": [1, -1]})"), HasSubstr("weights[1] is -1"));
 }
 
@@ -189,7 +189,7 @@ TEST(SampleFormat, DetectionRefusesWhatItCannotTell) {
                     HasSubstr("type: alpaca, or type: text")));
   EXPECT_THAT(error({R"({"messages": [], "conversations": []})"}),
               HasSubstr("messages (column 'messages'), sharegpt (column 'conversations')"));
-  EXPECT_THAT(error({R"({"conversations": [], "conversation": []})"}), HasSubstr("several columns could be it"));
+  EXPECT_THAT(error({R"({"conversations": [], "conversation": []})"}), HasSubstr("several columns match"));
   EXPECT_THAT(error({R"({"message": []})"}),
               AllOf(HasSubstr("the columns fit no format: message"), HasSubstr("Did you mean 'messages'?")));
   EXPECT_THAT(error({R"({"messages": [], "input_ids": []})"}),
@@ -369,7 +369,7 @@ TEST(ColumnMapping, TakesTheNamesOfOtherTools) {
       R"([{"role":"system","content":"s"},{"role":"user","content":"q\nin"},{"role":"assistant","content":"a"}])");
   EXPECT_EQ(mapped_messages(R"({"i": "q", "o": "a"})", R"({"prompt": "i", "response": "o"})", SampleFormat::kAlpaca),
             kTwo);
-  // ms-swift: the columns of the data first.
+  // ms-swift maps from columns of the data.
   EXPECT_EQ(mapped_messages(R"({"text1": "q", "text2": "a"})", R"({"text1": "query", "text2": "response"})"), kTwo);
   // Axolotl.
   EXPECT_EQ(mapped_messages(R"({"dialog": [{"who": "human", "says": "q"}, {"who": "bot", "says": "a"}]})",
@@ -552,8 +552,8 @@ TEST_F(ContraryColumns, HowAnswersAreAskedForIsSaidOnceADifference) {
     const auto lines = build_training_data(options, &tokenizer, pool).train_reports.front().asked_otherwise_lines();
     ASSERT_EQ(lines.size(), 1u);
     EXPECT_THAT(lines[0],
-                AllOf(HasSubstr("2 of 2 answers (100.0 %) are learnt after "
-                                "\"<|im_start|>assistant\\n<think>\\n\\n</think>\\n\\n\", but the model is asked with "
+                AllOf(HasSubstr("2 of 2 answers (100.0 %) are trained on after "
+                                "\"<|im_start|>assistant\\n<think>\\n\\n</think>\\n\\n\", but the prompt ends with "
                                 "\"<|im_start|>assistant\\n\""),
                       HasSubstr("d.jsonl:1"), HasSubstr("learn_empty_thinking: true")));
   }

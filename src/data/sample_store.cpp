@@ -64,7 +64,7 @@ std::string SampleStore::fingerprint() const {
 
 std::string SampleStore::fingerprint_of(int32_t dataset) const {
   Xxh64 hash;
-  uint64_t first = 0;  // blocks are numbered within the data set, so that others do not count
+  uint64_t first = 0;  // blocks are numbered within the data set, so other data sets have no effect
   while (first < blocks_.size() && blocks_[first].dataset != dataset) ++first;
   for (const Block& block : blocks_) {
     if (block.dataset == dataset) hash.update(block.tokens.digest);

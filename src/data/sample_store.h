@@ -1,4 +1,4 @@
-// SampleStore: the samples of a run, in blocks that may lie in memory or in mapped files.
+// SampleStore: the samples of a run, in blocks in memory or in mapped files.
 #pragma once
 
 #include <cstdint>
@@ -23,24 +23,25 @@ class SampleStore {
  public:
   explicit SampleStore(int64_t max_length = 0) : max_length_(max_length) {}
 
-  /// Adds all samples of a block, which belong to this data set.
+  /// Adds all samples of a block of data set `dataset`.
   void append(const TokenBlock& block, int32_t dataset);
 
   int64_t size() const { return static_cast<int64_t>(entries_.size()); }
   int64_t length(int64_t i) const { return record(i).length; }
   SampleView operator[](int64_t i) const;
-  /// What is dropped, cut or split counts all that was offered; kept, tokens and supervised the samples of the store.
+  /// Dropped, truncated and split samples are counted over all offered samples; kept, tokens and supervised over the
+  /// samples of the store.
   const SampleCounts& counts() const { return counts_; }
-  /// No sample is longer.
+  /// The maximum length of a sample.
   int64_t max_length() const { return max_length_; }
 
-  /// Moves the samples at these positions (ascending) out into a store of their own (a validation split); the rest keep
-  /// their order. Both share the blocks.
+  /// Moves the samples at `positions` (ascending) to a new store (a validation split); the rest keep their order. Both
+  /// stores share the blocks.
   SampleStore extract(const std::vector<int64_t>& positions);
 
   /// A hash of every token, label and weight.
   std::string fingerprint() const;
-  /// The same of the samples of one data set.
+  /// The same hash for the samples of one data set.
   std::string fingerprint_of(int32_t dataset) const;
 
  private:

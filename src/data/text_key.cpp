@@ -6,7 +6,7 @@ namespace {
 
 bool is_ascii_space(char c) { return c == ' ' || (c >= '\t' && c <= '\r'); }
 
-/// Bytes of the white space character at the front of `text`; 0: it is another one.
+/// Size in bytes of the white space character at the start of `text`; 0 if it is another character.
 size_t white_space(std::string_view text) {
   if (is_ascii_space(text.front())) return 1;
   // NO-BREAK SPACE, EN QUAD … HAIR SPACE, ZERO WIDTH SPACE, NARROW NO-BREAK SPACE, IDEOGRAPHIC SPACE

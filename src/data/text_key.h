@@ -1,4 +1,4 @@
-// A key of a sample's text: equal for texts that differ in white space only. For duplicates and leaks.
+// A key of a sample's text: equal for texts that differ only in white space. Finds duplicates and leaks.
 #pragma once
 
 #include <cstdint>
@@ -9,12 +9,12 @@
 
 namespace hone {
 
-/// Takes the pieces of a text in order. Within a piece, runs of white space count as one space, and none at its ends;
-/// pieces of white space alone do not count at all.
+/// Hashes the pieces of a text in order. Within a piece, a run of white space counts as one space, and white space at
+/// its ends is ignored; pieces of only white space are ignored.
 class TextKey {
  public:
   void add(std::string_view piece);
-  /// Of tokens, where there is no text.
+  /// For tokens without text.
   void add(std::span<const int32_t> ids) { hash_.update(ids); }
 
   uint64_t value() const { return hash_.digest(); }

@@ -6,7 +6,7 @@ namespace hone {
 
 namespace {
 
-/// The counters of SampleCounts by their names in a file.
+/// The counters of SampleCounts, by their names in a file.
 constexpr std::pair<const char*, int64_t SampleCounts::*> kCounters[] = {
     {"offered", &SampleCounts::offered},
     {"kept", &SampleCounts::kept},
@@ -49,7 +49,7 @@ void RowsReport::add_notice(const RowNotice& added) {
 }
 
 void RowsReport::add_difference(const AskedOtherwise& added) {
-  constexpr size_t kMost = 8;  // templates may write text of the data in front of answers
+  constexpr size_t kMost = 8;  // templates may write text of the data before answers
   for (AskedOtherwise& known : asked_otherwise) {
     const bool last = &known == &asked_otherwise.back() && asked_otherwise.size() == kMost;
     if (!last && (known.learnt != added.learnt || known.asked != added.asked)) continue;

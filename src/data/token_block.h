@@ -1,4 +1,4 @@
-// TokenBlock: samples of one data set as they stand in memory and in a cache file, and what became of their rows.
+// TokenBlock: samples of one data set, in memory and in a cache file, with a report of their rows.
 #pragma once
 
 #include <cstdint>
@@ -16,46 +16,46 @@ namespace hone {
 
 inline constexpr int32_t kIgnoredLabel = -100;
 
-/// Where a row came from.
+/// The origin of a row.
 struct SampleOrigin {
-  int64_t row = 0;   ///< of its data set, from 0
-  int64_t line = 0;  ///< of its file, from 1
+  int64_t row = 0;   ///< in its data set, from 0
+  int64_t line = 0;  ///< in its file, from 1
   int32_t file = 0;  ///< index in the files of its data set
 };
 
-/// One sample: a document of tokens. labels are aligned with input_ids: labels[i] is what position i - 1 should
-/// predict, kIgnoredLabel where nothing is learnt; labels[0] is never used.
+/// One sample: a document of tokens. labels are aligned with input_ids: labels[i] is the target of position i - 1;
+/// kIgnoredLabel: no loss. labels[0] is never used.
 struct Sample {
   std::vector<int32_t> input_ids;
   std::vector<int32_t> labels;
   std::vector<float> weights;  ///< of each label in the loss; empty: all 1
 
-  /// Positions that are learnt, the first one aside.
+  /// Number of supervised positions, without the first one.
   int64_t supervised() const;
 };
 
-/// What happened to the samples that were offered.
+/// Counts of samples.
 struct SampleCounts {
   int64_t offered = 0, kept = 0, truncated = 0, split = 0;
-  int64_t too_long = 0;      ///< dropped for their length
-  int64_t unsupervised = 0;  ///< dropped because nothing in them is learnt
+  int64_t too_long = 0;      ///< dropped because of their length
+  int64_t unsupervised = 0;  ///< dropped because they have no supervised tokens
   int64_t tokens = 0, supervised = 0, dropped_tokens = 0;
 
   SampleCounts& operator+=(const SampleCounts& other);
   bool operator==(const SampleCounts&) const = default;
 };
 
-/// Rows of which nothing is learnt, by cause.
+/// Rows without supervised tokens, by cause.
 struct NothingLearnt {
   std::string cause;
   int64_t rows = 0;
   std::string first_where;      ///< file:line
-  bool masked_by_data = false;  ///< the rows themselves say so
+  bool masked_by_data = false;  ///< the rows themselves have weights of 0
 
   bool operator==(const NothingLearnt&) const = default;
 };
 
-/// What is told once for all rows that share it.
+/// A notice that is reported once for all rows that have it.
 struct RowNotice {
   std::string text;
   int64_t rows = 0;
@@ -64,7 +64,7 @@ struct RowNotice {
   bool operator==(const RowNotice&) const = default;
 };
 
-/// Answers that are asked for with another prompt than they are learnt behind, alike.
+/// Answers with the same difference between the prompt in training and at inference.
 struct AskedOtherwise : PromptDifference {
   int64_t answers = 0;
   std::string first_where;  ///< file:line
@@ -72,32 +72,32 @@ struct AskedOtherwise : PromptDifference {
   bool operator==(const AskedOtherwise&) const = default;
 };
 
-/// What became of rows.
+/// The report of a number of rows.
 struct RowsReport {
   int64_t rows = 0;
   SampleCounts counts;
   std::vector<NothingLearnt> nothing_learnt;
   std::vector<RowNotice> notices;
-  int64_t answers = 0;  ///< that are learnt, and were compared with the prompt that asks for them
-  std::vector<AskedOtherwise> asked_otherwise;  ///< at most 8; the last one counts all further ones
+  int64_t answers = 0;                          ///< supervised answers, compared with the prompt at inference
+  std::vector<AskedOtherwise> asked_otherwise;  ///< at most 8; the last one counts all others
   std::set<std::string> unused_columns;         ///< columns of the data that were not read in some row
 
   void add_nothing_learnt(const NothingLearnt& added);
   void add_notice(const RowNotice& added);
   void add_difference(const AskedOtherwise& added);
-  /// Adds the report of the rows that follow.
+  /// Adds the report of the next rows.
   RowsReport& operator+=(const RowsReport& next);
   bool operator==(const RowsReport&) const = default;
 
   Json to_json() const;
-  /// Throws nlohmann::json::exception for what to_json did not write.
+  /// Throws nlohmann::json::exception if `json` is not the output of to_json().
   static RowsReport from_json(const Json& json);
 };
 
 /// A sample in a block.
 struct SampleRecord {
   int64_t begin = 0;                   ///< its first token in the block
-  int32_t length = 0, supervised = 0;  ///< tokens, positions that are learnt
+  int32_t length = 0, supervised = 0;  ///< number of tokens, number of supervised positions
   int64_t row = 0, line = 0;
   int32_t file = 0, reserved = 0;
   uint64_t text_key = 0;
@@ -110,34 +110,34 @@ struct TokenBlock {
   std::span<const SampleRecord> samples;
   std::span<const int32_t> input_ids, labels;  ///< of all samples
   std::span<const float> weights;              ///< of each label; empty: all 1
-  std::span<const int32_t> lengths;            ///< tokens of everything offered, before it was cut or dropped
+  std::span<const int32_t> lengths;  ///< length of each offered sample in tokens, before truncation and dropping
   RowsReport report;
-  /// Of tokens, labels, weights and borders: equal blocks train alike.
+  /// Hash of tokens, labels, weights and boundaries: blocks with equal digests train alike.
   uint64_t digest = 0;
-  std::shared_ptr<const void> memory;  ///< keeps the arrays
+  std::shared_ptr<const void> memory;  ///< owns the arrays
 };
 
-// What encoding a row gives: the sample, and what is worth telling about it.
+// The result of encoding a row: its samples and notices.
 
 struct EncodedRow {
   Sample sample;
-  /// Further samples of the row: answers that the template shows otherwise later (history_rewrites: expand).
+  /// Additional samples of the row: rewritten answers (history_rewrites: expand).
   std::vector<Sample> expanded = {};
   SampleOrigin origin = {};
   uint64_t text_key = 0;                         ///< of its text (data/text_key.h)
-  std::vector<std::string> unused_columns = {};  ///< columns of the data that nothing is read from
-  /// Why nothing of it is learnt; empty if something is.
+  std::vector<std::string> unused_columns = {};  ///< columns of the data that are not read
+  /// Why no token is supervised; empty otherwise.
   std::string nothing_learnt = {};
-  /// Nothing is learnt since the row itself says so (weights of 0).
+  /// No token is supervised because of the row's weights of 0.
   bool masked_by_data = false;
-  /// What is wrong with the end of an answer; empty: nothing.
+  /// The problem with the end of an answer; empty: none.
   std::string turn_end_problem = {};
   bool doubled_bos = false;        ///< the text begins with two bos tokens
-  bool partly_shown = false;       ///< the template leaves out characters of a message that is learnt
-  bool history_rewritten = false;  ///< the template shows an answer that is learnt otherwise once more follows
-  int64_t answers = 0;             ///< that are learnt, and were compared with the prompt that asks for them
-  std::vector<PromptDifference> prompt_differences = {};  ///< of those that are asked for otherwise
-  bool other_roles_ask = false;                           ///< another role than assistant asks to be learnt, and is not
+  bool partly_shown = false;       ///< the template omits characters of a supervised message
+  bool history_rewritten = false;  ///< the template renders a supervised answer differently once more messages follow
+  int64_t answers = 0;             ///< supervised answers, compared with the prompt at inference
+  std::vector<PromptDifference> prompt_differences = {};  ///< of the answers whose prompt at inference differs
+  bool other_roles_ask = false;  ///< another role than assistant has a loss weight, which is ignored
 };
 
 }  // namespace hone

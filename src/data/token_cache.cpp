@@ -28,7 +28,7 @@ constexpr size_t kAlignment = 64;
 
 struct Prefix {
   std::array<char, 8> magic = kMagic;
-  uint64_t checksum = 0;  ///< of everything behind it
+  uint64_t checksum = 0;  ///< of all bytes after it
   uint64_t header_bytes = 0;
 };
 
@@ -95,7 +95,7 @@ class BlockReader {
   Json read_header() {
     Prefix prefix;
     std::memcpy(&prefix, take(sizeof(prefix)).data(), sizeof(prefix));
-    if (prefix.magic != kMagic) fail("it is of another version, or no block");
+    if (prefix.magic != kMagic) fail("it has another version, or is not a block");
     constexpr size_t kChecked = offsetof(Prefix, header_bytes);
     if (Xxh64().update(file_->bytes().subspan(kChecked)).digest() != prefix.checksum) fail("its checksum is wrong");
     const auto text = take(prefix.header_bytes);
@@ -117,10 +117,11 @@ class BlockReader {
   }
 
   void check(const TokenBlock& block) const {
-    if (!block.weights.empty() && block.weights.size() != block.input_ids.size()) fail("its arrays disagree");
+    if (!block.weights.empty() && block.weights.size() != block.input_ids.size()) fail("its arrays do not match");
     for (const SampleRecord& sample : block.samples) {
       const auto tokens = static_cast<int64_t>(block.input_ids.size());
-      if (sample.begin < 0 || sample.length < 0 || sample.begin > tokens - sample.length) fail("its arrays disagree");
+      if (sample.begin < 0 || sample.length < 0 || sample.begin > tokens - sample.length)
+        fail("its arrays do not match");
     }
   }
 
@@ -163,8 +164,8 @@ constexpr size_t kPieceBytes = size_t{16} << 20;
 constexpr time_t kSettledSeconds = 1;
 
 struct FileState {
-  std::string text;      ///< equal as long as the file is
-  bool settled = false;  ///< the last change is long enough ago to be told from a further one
+  std::string text;      ///< equal while the file is unchanged
+  bool settled = false;  ///< the last change is old enough to be distinguished from a new one
 };
 
 FileState state_of(const std::filesystem::path& path) {
@@ -196,7 +197,7 @@ ContentHashes::ContentHashes(std::filesystem::path memory, ThreadPool& pool) : m
   try {
     if (std::optional<Json> json = read_json_if_there(memory_); json && json->is_object()) known_ = std::move(*json);
   } catch (const UserError&) {
-    return;  // only a memory: what cannot be read is found again
+    return;  // these hashes are computed again
   }
 }
 
@@ -205,7 +206,7 @@ ContentHashes::~ContentHashes() {
   try {
     write_durably(memory_, known_.dump(1) + "\n");
   } catch (const UserError&) {
-    return;  // only a memory: what cannot be kept is found again
+    return;  // the next run computes them again
   }
 }
 
@@ -230,7 +231,7 @@ namespace fs = std::filesystem;
 
 constexpr const char* kManifest = "manifest.json";
 
-/// Letters of `name` that every file system takes.
+/// `name` with only characters that every file system accepts.
 std::string file_name_of(const std::string& name) {
   std::string safe;
   for (const char c : name.substr(0, 64)) {
@@ -240,12 +241,12 @@ std::string file_name_of(const std::string& name) {
   return safe;
 }
 
-/// The manifest of a cache, or something that is not an object.
+/// The manifest of a cache, or a value that is not an object.
 Json read_manifest(const fs::path& folder) {
   try {
     return read_json_if_there(folder / kManifest).value_or(Json());
   } catch (const UserError&) {
-    return Json();  // it is made again
+    return Json();  // it will be written again
   }
 }
 
@@ -254,7 +255,7 @@ std::string shown(const Json& value) {
   return text.size() <= 80 ? text : text.substr(0, 77) + "...";
 }
 
-/// Objects of hashes by path.
+/// Describes the differences between objects of hashes by path.
 void describe_files(const Json& before, const Json& now, std::vector<std::string>& texts) {
   for (const auto& [path, hash] : now.items()) {
     if (!before.contains(path)) {
@@ -307,7 +308,7 @@ std::optional<TokenCache::Contents> TokenCache::open(ThreadPool& pool) {
   Contents contents;
   std::vector<int64_t> first_rows;
   try {
-    if (manifest.at("inputs") != inputs_) throw UserError("it is of other inputs");
+    if (manifest.at("inputs") != inputs_) throw UserError("its inputs differ");
     contents.about = manifest.at("about");
     manifest.at("first_rows").get_to(first_rows);
   } catch (const std::exception& error) {
@@ -350,7 +351,7 @@ void TokenCache::lock(const std::function<void()>& waiting) {
   lock_ = ::open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0644);
   if (lock_ < 0) {
     throw UserError(fmt::format("the cache cannot be written: {}", std::strerror(errno)), path.string(),
-                    "let tokenized_cache be a folder that you may write, or leave it out");
+                    "set tokenized_cache to a writable folder, or remove it");
   }
   if (flock(lock_, LOCK_EX | LOCK_NB) == 0) return;
   waiting();
@@ -369,7 +370,7 @@ std::vector<TokenBlock> TokenCache::partial() {
     try {
       blocks.push_back(read_block(block_path(index()), {key_, index(), rows_}));
     } catch (const UserError&) {
-      break;  // it and what follows is encoded again
+      break;  // this block and the following ones are encoded again
     }
     first_rows_.push_back(rows_);
     rows_ += blocks.back().report.rows;

@@ -1,12 +1,12 @@
-// TokenCache: the encoded rows of one data set in a folder, as long as nothing they depend on has changed.
+// TokenCache: the encoded rows of one data set in a folder; valid while their inputs are unchanged.
 //
 //   ROOT/content_hashes.json         hashes of data and tokenizer files (ContentHashes)
-//   ROOT/NAME-KEY/block-00000.bin    write_block; each is whole or not there
-//   ROOT/NAME-KEY/manifest.json      written last: with it the cache is complete
+//   ROOT/NAME-KEY/block-00000.bin    write_block; each is complete or absent
+//   ROOT/NAME-KEY/manifest.json      written last; the cache is complete if it exists
 //   ROOT/NAME-KEY/lock               held while the cache is built
 //
-// A build that was stopped goes on behind its last whole block. What a cache depends on ("inputs") stands in its
-// manifest, so that a program can say why it does not fit.
+// A stopped build continues after its last complete block. The manifest contains the inputs of a cache, so a program
+// can report why the cache does not match.
 #pragma once
 
 #include <cstdint>
@@ -22,35 +22,36 @@
 
 namespace hone {
 
-// TokenBlocks as files: written whole, read by mapping them, held against their checksum.
+// TokenBlocks as files: written completely, read as mapped files, verified with their checksum.
 
-/// What a block belongs to.
+/// The identity of a block.
 struct BlockPlace {
-  std::string key;        ///< of the cache
-  int64_t index = 0;      ///< of the block in its data set
+  std::string key;        ///< in its data set
+  int64_t index = 0;      ///< of the block, in its data set
   int64_t first_row = 0;  ///< of its data set
 };
 
-/// Writes `block` durably (core/durable_file.h). Its records, tokens, labels, weights and row lengths follow a header
-/// in JSON, each at a multiple of 64 bytes.
+/// Writes `block` durably (core/durable_file.h): a header in JSON, then its records, tokens, labels, weights and row
+/// lengths, each aligned to 64 bytes.
 void write_block(const std::filesystem::path& path, const TokenBlock& block, const BlockPlace& place);
 
-/// Maps a block, whose bytes are held against their checksum. Throws UserError: not readable, damaged, of another
-/// version or another place.
+/// Maps a block and verifies its checksum. Throws UserError if it is not readable, damaged, or of another version or
+/// identity.
 TokenBlock read_block(const std::filesystem::path& path, const BlockPlace& place);
 
-// Hashes of file contents, remembered between runs by what the file system says about a file.
+// Hashes of file contents, stored between runs with the state of the file in the file system.
 
-/// The hash of a file's content, made by all threads; independent of their number. UserError if it cannot be read.
+/// Hashes the content of a file with all threads; the hash does not depend on their number. Throws UserError if the
+/// file cannot be read.
 std::string content_hash(const std::filesystem::path& path, ThreadPool& pool);
 
-/// content_hash, kept in a file under (path, size, times of the last changes of content and of attributes, inode). A
-/// file that was changed within the last seconds is not remembered: another change in the same tick would not show.
+/// Stores content_hash in a file, with (path, size, mtime, ctime, inode). A file that was changed within the last
+/// seconds is not stored: a second change in the same tick would not be visible.
 class ContentHashes {
  public:
-  /// `memory`: the file they are kept in; one that is absent or damaged is an empty one.
+  /// `memory`: the file of the stored hashes; an absent or damaged file has none.
   ContentHashes(std::filesystem::path memory, ThreadPool& pool);
-  /// Writes what is new. A file that cannot be written is left alone: the next run hashes again.
+  /// Writes new hashes. Ignores a file that cannot be written: the next run computes the hashes again.
   ~ContentHashes();
   ContentHashes(const ContentHashes&) = delete;
   ContentHashes& operator=(const ContentHashes&) = delete;
@@ -64,21 +65,21 @@ class ContentHashes {
   bool changed_ = false;
 };
 
-/// Raised whenever this program would encode rows otherwise, or write other blocks, than before.
+/// Increase when this program encodes rows or writes blocks differently than before.
 inline constexpr int kEncodingVersion = 2;
 
-/// What differs between two objects, member by member: "max_length is 2048, was 4096; data/a.jsonl has changed".
-/// Members that hold hashes end in "_hash" or stand in an object of hashes by path.
+/// Describes the differences between two objects: "max_length is 2048, was 4096; data/a.jsonl has changed". Members
+/// with hashes end in "_hash" or are in an object of hashes by path.
 std::string describe_differences(const Json& before, const Json& now);
 
 class TokenCache {
  public:
   struct Contents {
-    Json about;  ///< what finish() was given
+    Json about;  ///< the argument of finish()
     std::vector<TokenBlock> blocks;
   };
 
-  /// The cache below `root` of the data set `name` whose tokens depend on `inputs` (an object) and nothing else.
+  /// The cache in `root` of the data set `name`, whose tokens depend only on `inputs` (an object).
   TokenCache(const std::filesystem::path& root, const std::string& name, const Json& inputs);
   ~TokenCache();
   TokenCache(const TokenCache&) = delete;
@@ -86,23 +87,23 @@ class TokenCache {
 
   const std::filesystem::path& folder() const { return folder_; }
 
-  /// Everything, if it is complete and every byte is as it was written; else nothing, and problem() says why.
+  /// The whole cache if it is complete and every byte is unchanged; else nothing, and problem() has the reason.
   std::optional<Contents> open(ThreadPool& pool);
 
-  /// Why open() gave nothing: what is damaged, which inputs of the last cache of this data set have changed; empty if
-  /// there was none.
+  /// Why open() returned nothing: what is damaged, or which inputs of the last cache of this data set have changed;
+  /// empty if there was none.
   const std::string& problem() const { return problem_; }
 
-  /// Takes the lock, once; `waiting` is called if another process holds it. UserError if the folder is not writable.
+  /// Takes the lock, once; calls `waiting` if another process holds it. Throws UserError if the folder is not writable.
   void lock(const std::function<void()>& waiting);
 
-  /// Under the lock: the whole blocks of an earlier build that was stopped, from the first row on; files behind them
-  /// are removed.
+  /// With the lock: the complete blocks of an earlier, stopped build, from the first row on. Removes the files after
+  /// them.
   std::vector<TokenBlock> partial();
 
-  /// Under the lock: the next block.
+  /// With the lock: writes the next block.
   void add(const TokenBlock& block);
-  /// Under the lock, behind the last block.
+  /// With the lock, after the last block: writes the manifest.
   void finish(const Json& about);
 
  private:
@@ -113,7 +114,7 @@ class TokenCache {
   Json inputs_;
   std::string key_, problem_;
   std::vector<int64_t> first_rows_;  // of the blocks written so far
-  int64_t rows_ = 0;                 // in them
+  int64_t rows_ = 0;                 // in these blocks
   int lock_ = -1;
 };
 

@@ -108,7 +108,7 @@ TEST_F(CachedData, DoesNotFitOnceAnythingItDependsOnHasChanged) {
     EXPECT_THAT(build().cache_lines.at(0), HasSubstr("reused"));
     return first;
   };
-  folder_.write("chat.jsonl", chat_rows(3000, "answes"));  // as many bytes
+  folder_.write("chat.jsonl", chat_rows(3000, "answes"));  // same number of bytes
   EXPECT_THAT(line(), AllOf(HasSubstr("built ("), HasSubstr("chat.jsonl has changed")));
   folder_.write("tokenizer.json", "[]");
   EXPECT_THAT(line(), HasSubstr("tokenizer.json has changed"));
@@ -141,7 +141,7 @@ TEST_F(CachedData, EveryDamagedByteIsNoticedAndRepaired) {
   for (const int64_t at : {int64_t{0}, int64_t{9}, int64_t{20}, int64_t{100}, size / 2, size - 1}) {
     change_byte(block, at);
     const TrainingData data = build();
-    EXPECT_THAT(data.cache_lines.at(0), HasSubstr("continued after ")) << at;  // the first block is sound
+    EXPECT_THAT(data.cache_lines.at(0), HasSubstr("continued after ")) << at;  // the first block is valid
     EXPECT_EQ(data.train.fingerprint(), fingerprint) << at;
   }
   fs::resize_file(block, 100);
@@ -167,7 +167,7 @@ TEST_F(CachedData, ABuildThatWasStoppedGoesOn) {
   const TrainingData data = build(2, [&](const DataProgress& progress) { rows.push_back(progress.rows); });
   EXPECT_THAT(data.cache_lines.at(0), AllOf(HasSubstr("continued after "), HasSubstr("of a build that was stopped")));
   ASSERT_FALSE(rows.empty());
-  EXPECT_GT(rows.front(), 2048);  // the first batch begins behind the blocks that were kept
+  EXPECT_GT(rows.front(), 2048);  // the first batch begins after the blocks that were kept
   EXPECT_FALSE(fs::exists(blocks()[0] + ".123.tmp"));
   options_.tokenized_cache.clear();
   EXPECT_EQ(data.train.fingerprint(), build().train.fingerprint());
@@ -229,7 +229,7 @@ TEST(ContentHashes, ARememberedHashIsUsedUntilTheFileChanges) {
   settle();
   std::string hash;
   { hash = ContentHashes(folder / "memory.json", pool).of(path); }
-  // The times of its last change of attributes are of this moment: it is too fresh to be remembered.
+  // Its ctime is the present: too recent to be stored.
   EXPECT_FALSE(fs::exists(folder / "memory.json"));
   std::this_thread::sleep_for(std::chrono::milliseconds(2200));
   { EXPECT_EQ(ContentHashes(folder / "memory.json", pool).of(path), hash); }
@@ -238,7 +238,7 @@ TEST(ContentHashes, ARememberedHashIsUsedUntilTheFileChanges) {
   memory[path]["hash"] = "remembered";
   folder.write("memory.json", memory.dump());
   EXPECT_EQ(ContentHashes(folder / "memory.json", pool).of(path), "remembered");
-  folder.write("data", "secon");  // as many bytes
+  folder.write("data", "secon");  // same number of bytes
   EXPECT_NE(ContentHashes(folder / "memory.json", pool).of(path), "remembered");
   folder.write("memory.json", "{broken");
   EXPECT_NE(ContentHashes(folder / "memory.json", pool).of(path), "remembered");
@@ -254,7 +254,7 @@ TEST(DescribeDifferences, NamesWhatChanged) {
 
 using testing::IsEmpty;
 
-/// Tokens first, first + 1, …, all learnt.
+/// Tokens first, first + 1, …, all supervised.
 Sample counting(int32_t first, size_t length) {
   Sample sample;
   sample.input_ids.resize(length);

@@ -36,11 +36,11 @@ bool ChatPrompt::thinks(const Json& variables) const {
 std::string ChatPrompt::render(ChatInput input, const std::string& where) const {
   if (!template_) {
     throw UserError("the model has no chat template, which messages need", where,
-                    "give the text itself with --raw, or a template with --chat-template");
+                    "use --raw for plain text, or set a template with --chat-template");
   }
   input.variables = with_special_tokens(input.variables);
   input.add_generation_prompt = true;
-  // As transformers: of several templates, the one named tool_use where there are tools.
+  // As in transformers: of several templates, the one named tool_use if there are tools.
   const ChatTemplate& chosen = tool_template_ && input.tools.is_array() ? *tool_template_ : *template_;
   try {
     return chosen.render(input).text;

@@ -1,4 +1,4 @@
-// From messages to the tokens a model continues.
+// Builds the prompt tokens of a model from messages.
 #pragma once
 
 #include <optional>
@@ -11,30 +11,29 @@
 
 namespace hone {
 
-/// A chat template that is not the tokenizer's own.
+/// A chat template other than the tokenizer's own.
 struct ChatTemplateSource {
   std::string text;                    ///< Jinja; empty: the tokenizer's own
   std::string name = "chat_template";  ///< its file, for errors
 };
 
-/// Builds prompts of one model. Immutable; may be used from many threads.
+/// Builds prompts for one model. Immutable and thread-safe.
 class ChatPrompt {
  public:
-  /// `tokenizer` outlives this. UserError if the template is broken; to have none is an error of render().
+  /// `tokenizer` must outlive this. Throws UserError for an invalid template; without a template render() throws.
   explicit ChatPrompt(const Tokenizer& tokenizer, const ChatTemplateSource& source = {});
 
   bool has_template() const { return template_.has_value(); }
 
-  /// text/thinking.h of the template; nothing and false without one.
+  /// text/thinking.h for the template; nothing and false without one.
   std::optional<std::string> thinking_switch(const Json& variables) const;
   bool thinks(const Json& variables) const;
 
-  /// The text of `input` followed by what the template writes before an answer (add_generation_prompt is set). The
-  /// names of the special tokens are added to its variables. UserError at `where`: there is no template, or it refuses
-  /// the messages.
+  /// The text of `input` followed by the generation prompt (sets add_generation_prompt). Adds the names of the special
+  /// tokens to the variables. Throws UserError at `where` if there is no template, or if it rejects the messages.
   std::string render(ChatInput input, const std::string& where) const;
 
-  /// The tokens of render(), without special tokens beside those the template writes.
+  /// The tokens of render(), without special tokens other than those of the template.
   std::vector<int32_t> encode(ChatInput input, const std::string& where) const;
 
  private:

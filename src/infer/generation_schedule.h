@@ -1,4 +1,4 @@
-// GenerationSchedule: which tokens of which sequences each pass of a Generator runs. Host bookkeeping only.
+// GenerationSchedule: which tokens of which sequences each pass of a Generator runs. Only bookkeeping on the host.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@ namespace hone {
 enum class FinishReason {
   kStop,     ///< a stop token, which is the last of the ids
   kLength,   ///< max_new_tokens or the length of the cache
-  kStopped,  ///< whoever asked for it
+  kStopped,  ///< the caller's stop request
 };
 
 struct GeneratedSequence {
@@ -30,18 +30,18 @@ struct ScheduleLimits {
   int64_t max_new_tokens = 1;
   std::vector<int32_t> stop_ids;
   bool track_seen = false;  ///< keeps the distinct tokens of each sequence
-  int64_t cached = 0;       ///< tokens of the first prompt that the cache has already; fewer than it has
+  int64_t cached = 0;       ///< number of tokens of the first prompt that are in the cache; less than its length
 };
 
 /// T new tokens of the first N slots, in the order of the slots.
 struct GenerationPass {
   std::vector<int32_t> input_ids, positions;  ///< [T]
-  std::vector<int32_t> cu_seqlens;            ///< [N + 1]; a slot may add none
+  std::vector<int32_t> cu_seqlens;            ///< [N + 1]; a slot may have no new tokens
   std::vector<int32_t> lengths;               ///< [N], tokens of each slot that earlier passes have cached
-  std::vector<int32_t> rows;                  ///< [R], last new token of each slot that adds any
-  int64_t max_seqlen = 0;                     ///< most new tokens of a slot
+  std::vector<int32_t> rows;                  ///< [R], last new token of each slot that has any
+  int64_t max_seqlen = 0;                     ///< maximum number of new tokens of a slot
 
-  /// Rows whose logits choose a token: those of sequences whose prompt is complete.
+  /// Rows whose logits choose a token: those of sequences with a complete prompt.
   struct Choice {
     size_t row = 0;  ///< index in `rows`
     size_t sequence = 0;
@@ -51,24 +51,24 @@ struct GenerationPass {
 
 class GenerationSchedule {
  public:
-  /// Prompts are not empty and shorter than max_length. They outlive this.
+  /// Prompts must outlive this; they are not empty and shorter than max_length.
   GenerationSchedule(std::span<const std::vector<int32_t>> prompts, ScheduleLimits limits);
 
-  /// Plans the next pass; false when all sequences have ended. Every choice of the pass before has been answered.
-  /// A prompt is cut at multiples of max_prefill_tokens, whatever runs beside it, so that its passes do not depend on
-  /// its neighbours.
+  /// Plans the next pass; returns false when all sequences have ended. Call accept() for every choice of the previous
+  /// pass first. Splits a prompt at multiples of max_prefill_tokens, whatever else runs, so its passes do not depend on
+  /// other sequences.
   bool next(GenerationPass& pass);
 
-  /// The token that a choice of the last pass has given.
+  /// Sets the token of a choice of the last pass.
   void accept(size_t sequence, int32_t id);
 
-  /// Position of the sequence's next token; the distinct tokens so far, ascending (empty unless tracked).
+  /// Position of the sequence's next token; the distinct tokens so far, ascending (empty unless track_seen).
   int64_t length(size_t sequence) const;
   std::span<const int32_t> seen(size_t sequence) const { return sequences_[sequence].seen; }
-  /// The tokens of a sequence that the passes so far have put into the cache.
+  /// The tokens of a sequence that are in the cache after the passes so far.
   std::vector<int32_t> cached_tokens(size_t sequence) const;
 
-  /// Ends every sequence that has not ended: no further pass.
+  /// Ends all sequences: no further pass.
   void stop();
 
   std::vector<GeneratedSequence> take_results();
@@ -82,7 +82,7 @@ class GenerationSchedule {
   };
 
   void admit();
-  /// How many tokens each slot adds to the next pass. Older sequences come first, so that none waits forever.
+  /// Number of tokens of each slot in the next pass. Older sequences come first, so none waits forever.
   std::vector<int64_t> new_tokens() const;
   void append(GenerationPass& pass, size_t sequence, int64_t tokens);
   int32_t token(size_t sequence, int64_t position) const;

@@ -19,7 +19,7 @@ namespace {
 
 size_t aligned(size_t bytes) { return (bytes + Arena::kAlignment - 1) / Arena::kAlignment * Arena::kAlignment; }
 
-/// A row of logits in float32, in place or in `scratch`: many rows are converted by many threads.
+/// A row of logits in float32, in place or in `scratch`; thread-safe with one scratch per thread.
 std::span<float> logits_row(PassResult& logits, size_t row, size_t vocab_size, std::vector<float>& scratch) {
   if (auto* exact = std::get_if<std::vector<float>>(&logits)) {
     return std::span(*exact).subspan(row * vocab_size, vocab_size);
@@ -31,7 +31,7 @@ std::span<float> logits_row(PassResult& logits, size_t row, size_t vocab_size, s
 
 }  // namespace
 
-/// Device memory of the cache and of a pass's inputs and results.
+/// Device memory of the cache, and of the inputs and results of a pass.
 struct Generator::Buffers {
   Buffers(const Decoder& decoder, Device device, const GeneratorOptions& options)
       : max_tokens(options.max_prefill_tokens + options.max_sequences),
@@ -52,7 +52,7 @@ struct Generator::Buffers {
     }
   }
 
-  /// The inputs of a pass, of these sizes.
+  /// The inputs of a pass with these sizes.
   DeviceBatch batch(int64_t tokens, int64_t sequences, int64_t rows, int64_t max_seqlen) {
     HONE_ASSERT(tokens <= max_tokens && sequences <= max_sequences && rows <= max_sequences);
     size_t offset = 0;
@@ -125,9 +125,9 @@ Generator::Generator(const Decoder& decoder, Stream& stream, const GeneratorOpti
 
 Generator::~Generator() {
   try {
-    stream_.synchronize();  // queued work reads our buffers
+    stream_.synchronize();  // queued work reads the buffers
   } catch (const std::exception&) {
-    // Whoever cares about the failure has waited for it; the buffers are free now either way.
+    // The failure has been reported to those that wait for the stream; the buffers are unused in any case.
   }
 }
 
@@ -173,13 +173,13 @@ void Generator::check(const GenerationRequest& request) const {
     const std::string where = fmt::format("prompt {}", i + 1);
     if (prompt.empty()) throw UserError("the prompt is empty", where, "give at least one token");
     if (static_cast<int64_t>(prompt.size()) >= options_.max_length) {
-      throw UserError(fmt::format("the prompt has {} tokens, and a sequence may have {} with its answer", prompt.size(),
+      throw UserError(fmt::format("the prompt has {} tokens, but prompt and answer may have {} together", prompt.size(),
                                   options_.max_length),
                       where, "shorten the prompt");
     }
     for (const int32_t id : prompt) {
       if (id < 0 || id >= vocab_size) {
-        throw UserError(fmt::format("token id {} is outside of the model's vocabulary of {}", id, vocab_size), where,
+        throw UserError(fmt::format("token id {} is outside the model's vocabulary of {}", id, vocab_size), where,
                         "use the tokenizer that belongs to the model");
       }
     }
@@ -217,8 +217,8 @@ std::vector<int32_t> Generator::agreed(std::vector<int32_t> ids) const {
   return ids;
 }
 
-/// Tokens of the prompt that the cache holds. The last one is always computed, for its logits; and a recurrent state
-/// cannot go back, so it serves only prompts that go on from its last token.
+/// Number of prompt tokens that are in the cache. The last token is always computed, for its logits. A recurrent state
+/// cannot be rewound, so it is reused only if the prompt continues after its last token.
 int64_t Generator::kept_prefix(const std::vector<int32_t>& prompt) const {
   if (!options_.keep_cache) return 0;
   const auto same = static_cast<int64_t>(std::mismatch(prompt.begin(), prompt.end(), kept_.begin(), kept_.end()).first -
@@ -234,7 +234,7 @@ std::vector<GeneratedSequence> Generator::generate(const GenerationRequest& requ
   check(request);
   HONE_ASSERT(!options_.keep_cache || request.prompts.size() == 1);
   reused_ = request.prompts.empty() ? 0 : kept_prefix(request.prompts.front());
-  kept_.clear();  // should a pass fail, nobody knows what the cache holds
+  kept_.clear();  // if a pass fails, the contents of the cache are unknown
   const SamplingOptions& sampling = request.sampling;
   GenerationSchedule schedule(request.prompts, {.max_sequences = options_.max_sequences,
                                                 .max_length = options_.max_length,

@@ -1,8 +1,8 @@
-// Generator: continues many prompts at once, each as if it were alone.
+// Generator: continues many prompts at once, with the same results as one by one.
 //
-// Sequences live in the slots of a cache of keys, values and states. A pass of the model runs one token of every
-// sequence that is being answered and, packed beside them, the next pieces of prompts that are still being read. A
-// sequence that has ended leaves the batch at once, and the next prompt takes its slot.
+// Sequences have slots in a cache of keys, values and states. A pass of the model runs one token of every sequence in
+// decode and, packed with them, the next chunks of prompts in prefill. A sequence that has ended leaves the batch at
+// once, and the next prompt takes its slot.
 #pragma once
 
 #include <functional>
@@ -18,53 +18,53 @@
 
 namespace hone {
 
-/// How ranks that keep parts of the model's values generate the same answers at the same time.
+/// Generation on several ranks with sharded weights: all ranks generate the same answers at the same time.
 struct GenerateTogether {
-  GroupObserver* values = nullptr;  ///< brings the values of a group for its use; null: all are whole
-  Control* control = nullptr;       ///< the first rank's tokens are everybody's: GPUs may round differently
+  GroupObserver* values = nullptr;  ///< all-gathers the values of a group for its use; null: all values are present
+  Control* control = nullptr;       ///< broadcasts the first rank's tokens: GPUs may round differently
 };
 
 struct GeneratorOptions {
-  int64_t max_sequences = 16;         ///< that run at once; further prompts wait in order
-  int64_t max_length = 0;             ///< tokens of the longest sequence, prompt and answer
-  int64_t max_prefill_tokens = 2048;  ///< prompt tokens a pass reads; longer prompts are read in pieces of that many
-  GraphUse cuda_graphs = GraphUse::kAuto;  ///< for passes of sizes that come again, as those of one token each do
-  /// What the cache holds of a sequence is used again where the next one begins with the same tokens, as the turns of a
-  /// chat do. One prompt a request, and max_sequences is 1.
+  int64_t max_sequences = 16;         ///< maximum number of concurrent sequences; further prompts wait in order
+  int64_t max_length = 0;             ///< maximum length of prompt and answer
+  int64_t max_prefill_tokens = 2048;  ///< prompt tokens per pass; longer prompts are split into chunks of this size
+  GraphUse cuda_graphs = GraphUse::kAuto;  ///< for passes of repeated sizes, for example decode passes
+  /// Reuses the cache of a sequence if the next prompt begins with the same tokens, as in the turns of a chat. Requires
+  /// one prompt per request and max_sequences 1.
   bool keep_cache = false;
   GenerateTogether together = {};
 };
 
-/// Prompts and how to continue them.
+/// Prompts and the options of their continuation.
 struct GenerationRequest {
   std::vector<std::vector<int32_t>> prompts;
   SamplingOptions sampling;
   std::vector<int32_t> stop_ids;  ///< a sequence ends with any of them
   /// Called for each new token, stop tokens included, in the order of each sequence's tokens.
   std::function<void(size_t sequence, int32_t id)> on_token;
-  /// Asked before each pass: true ends all sequences where they are.
+  /// Called before each pass; true ends all sequences.
   std::function<bool()> stop;
 };
 
-/// What a pass says of each of its rows, in host memory: the most probable token, or logits [rows, V] as the model
-/// computes them.
+/// The result of a pass for each of its rows, in host memory: the most probable token, or logits [rows, V] in the
+/// model's dtype.
 using PassResult = std::variant<std::vector<int32_t>, std::vector<float>, std::vector<BFloat16>>;
 
 class Generator {
  public:
-  /// `decoder` has been prepared for max_length positions, and its parameters are loaded before generate(). Both
-  /// outlive this. Allocates the cache (Decoder::cache, for max_sequences of max_length) and, by dry passes, the
+  /// `decoder` must be prepared for max_length positions, and its parameters loaded before generate(). It and `stream`
+  /// must outlive this. Allocates the cache (Decoder::cache, for max_sequences of max_length) and, by dry passes, the
   /// memory of the largest pass.
   Generator(const Decoder& decoder, Stream& stream, const GeneratorOptions& options);
   ~Generator();
 
   /// The answers, in the order of the prompts. A sequence ends at a stop token, after max_new_tokens or at max_length.
-  /// Its tokens do not depend on the prompts beside it, nor on max_sequences or the number of threads.
-  /// UserError: an empty prompt, one of max_length tokens or more, an id outside of the vocabulary, sampling options
-  /// out of range. Error(kNumbersLost): logits that are not finite.
+  /// Its tokens do not depend on other prompts, max_sequences or the number of threads. Throws UserError for an empty
+  /// prompt, a prompt of max_length tokens or more, an id outside the vocabulary, and sampling options out of range;
+  /// Error(kNumbersLost) for logits that are not finite.
   std::vector<GeneratedSequence> generate(const GenerationRequest& request);
 
-  /// Prompt tokens of the last request that had not to be computed again.
+  /// Number of prompt tokens of the last request that were reused from the cache.
   int64_t reused_tokens() const { return reused_; }
 
   /// Bytes of cache, inputs, results and activations.
@@ -76,16 +76,16 @@ class Generator {
  private:
   struct Buffers;
 
-  /// What of a pass is read back.
+  /// The part of a pass's results that is copied to the host.
   enum class Wanted { kNothing, kIds, kLogits };
 
-  /// Runs the model, and leaves what is wanted of it in the buffers.
+  /// Runs the model, and writes the wanted results to the buffers.
   void forward(const DeviceBatch& batch, Wanted wanted);
   PassResult run(const GenerationPass& pass, Wanted wanted);
   std::vector<int32_t> choose(const GenerationPass& pass, PassResult& result, const SamplingOptions& sampling,
                               const GenerationSchedule& schedule);
   void check(const GenerationRequest& request) const;
-  /// What the first rank has chosen.
+  /// The tokens that the first rank has chosen.
   std::vector<int32_t> agreed(std::vector<int32_t> ids) const;
   int64_t kept_prefix(const std::vector<int32_t>& prompt) const;
 

@@ -18,7 +18,7 @@ namespace {
 using testing::HasSubstr;
 using Tokens = std::vector<int32_t>;
 
-/// A mixture of experts of 3 layers, the second one dense, with 8 experts, 2 for each token.
+/// A mixture of experts with 3 layers, the second one dense, and 8 experts, 2 per token.
 DecoderConfig tiny_moe() {
   DecoderConfig config;
   config.vocab_size = 97;
@@ -56,11 +56,11 @@ class TestModel {
   explicit TestModel(const DecoderConfig& config, DType dtype = DType::kF32, int threads = 2)
       : pool_(threads), stream_(Device{}, pool_), decoder_(config, store_, placement_, dtype) {}
 
-  /// Adds adapters to attention and experts; before fill().
+  /// Adds adapters to attention and experts; call before fill().
   void attach(ExpertLora kind) {
     LoraOptions lora;
     lora.r = 4;
-    lora.dropout = kind == ExpertLora::kSplit ? 0.5 : 0.0;  // has no effect outside of training
+    lora.dropout = kind == ExpertLora::kSplit ? 0.5 : 0.0;  // has no effect outside training
     lora.expert_lora = kind;
     lora.target_modules = {"attention", "all-experts"};
     attach_lora(store_, lora);
@@ -83,7 +83,7 @@ class TestModel {
   Decoder& decoder() { return decoder_; }
   Stream& stream() { return stream_; }
 
-  /// The largest logit behind `ids`, from a forward over all of them without a cache.
+  /// The token with the largest logit after `ids`, from a forward over all of them without a cache.
   int32_t next_of_full_forward(const Tokens& ids) {
     const auto tokens = static_cast<int64_t>(ids.size());
     const Buffer buffer(Device{}, 4096 + 3 * ids.size() * sizeof(int32_t));
@@ -162,7 +162,7 @@ GenerationRequest greedy(std::vector<Tokens> prompts, int64_t max_new_tokens) {
   return request;
 }
 
-/// More prompts than slots, lengths around the size of a piece.
+/// More prompts than slots, lengths around the size of a chunk.
 const std::vector<int64_t> kLengths = {1, 7, 40, 8, 9, 2, 33, 16};
 
 void expect_same_as_full_forward(TestModel& model) {
@@ -214,7 +214,7 @@ void expect_independence(const DecoderConfig& config, DType dtype, const Samplin
   const GeneratorOptions options{.max_sequences = 5, .max_length = kMaxLength, .max_prefill_tokens = 8};
   const auto together = generate(model, options, request);
   for (size_t i = 0; i < request.prompts.size(); ++i) {
-    // The others are replaced by one token each, so that this one keeps its index.
+    // Each other prompt is replaced by one token, so this one keeps its index.
     GenerationRequest alone = request;
     for (size_t j = 0; j < request.prompts.size(); ++j) {
       if (j != i) alone.prompts[j] = {3};
@@ -263,7 +263,7 @@ TEST(Generator, TheSeedDecidesWhatIsDrawn) {
   const GeneratorOptions options{.max_sequences = 2, .max_length = kMaxLength};
   const auto first = generate(model, options, request);
   EXPECT_EQ(generate(model, options, request), first);
-  EXPECT_NE(first[0], first[1]);  // equal prompts draw their own numbers
+  EXPECT_NE(first[0], first[1]);  // equal prompts have their own random numbers
   request.sampling.seed = 43;
   EXPECT_NE(generate(model, options, request)[0], first[0]);
 }
@@ -300,7 +300,7 @@ TEST(Generator, PenaltyCountsPromptAndAnswer) {
   TestModel model(tiny_moe());
   model.fill();
   GenerationRequest request = greedy(random_prompts({30}), 20);
-  request.sampling.repetition_penalty = 1e6;  // as good as a ban
+  request.sampling.repetition_penalty = 1e6;  // effectively a ban
   const Tokens ids = generate(model, {.max_sequences = 1, .max_length = kMaxLength}, request)[0];
   Tokens all = request.prompts[0];
   std::sort(all.begin(), all.end());
@@ -311,7 +311,7 @@ TEST(Generator, PenaltyCountsPromptAndAnswer) {
   EXPECT_EQ(static_cast<size_t>(std::unique(all.begin(), all.end()) - all.begin()), distinct_prompt + ids.size());
 }
 
-/// Turns of a conversation: each prompt goes on from the one before and its answer, or leaves it early.
+/// Turns of a conversation: each prompt continues the previous one and its answer, or differs early.
 void expect_turns_as_if_alone(const DecoderConfig& config, bool recurrent) {
   TestModel model(config);
   model.fill();
@@ -327,7 +327,7 @@ void expect_turns_as_if_alone(const DecoderConfig& config, bool recurrent) {
     prompt.insert(prompt.end(), answer.begin(), answer.end());
     for (const int32_t id : {5, 6, 7, 8, 9}) prompt.push_back(id + turn);
   }
-  // The same prompt again, and one that differs early: a recurrent state begins anew.
+  // The same prompt again, and one that differs early: the recurrent state starts again.
   Tokens other = prompt;
   generator.generate(greedy({other}, 6));
   EXPECT_EQ(generator.generate(greedy({other}, 6))[0].ids, model.greedy_without_cache(other, 6));
@@ -356,7 +356,7 @@ TEST(Generator, StopsWhenAsked) {
   const GeneratedSequence stopped = generator.generate(request).front();
   EXPECT_EQ(stopped.finish, FinishReason::kStopped);
   EXPECT_EQ(stopped.ids, model.greedy_without_cache(prompt, 3));
-  // What is cached serves the next turn all the same.
+  // The next turn reuses the cached tokens.
   Tokens next = prompt;
   next.insert(next.end(), stopped.ids.begin(), stopped.ids.end());
   EXPECT_EQ(generator.generate(greedy({next}, 6))[0].ids, model.greedy_without_cache(next, 6));
@@ -381,7 +381,7 @@ TEST(Generator, RefusesPromptsItCannotContinue) {
   EXPECT_EQ(problem({}), "the prompt is empty");
   EXPECT_THAT(problem(Tokens(10, 1)), HasSubstr("the prompt has 10 tokens"));
   EXPECT_EQ(problem(Tokens(9, 1)), "none");
-  EXPECT_THAT(problem({5, 97}), HasSubstr("token id 97 is outside of the model's vocabulary of 97"));
+  EXPECT_THAT(problem({5, 97}), HasSubstr("token id 97 is outside the model's vocabulary of 97"));
   EXPECT_THAT(problem({-1}), HasSubstr("token id -1"));
 }
 
@@ -396,7 +396,7 @@ ScheduleLimits limits(int64_t max_sequences, int64_t max_prefill_tokens, int64_t
           .stop_ids = {99}};
 }
 
-/// Answers every choice of a pass with 10 + the sequence's number.
+/// Accepts 10 + the sequence's index for every choice of a pass.
 void answer(GenerationSchedule& schedule, const GenerationPass& pass) {
   for (const auto& choice : pass.choices) schedule.accept(choice.sequence, 10 + static_cast<int32_t>(choice.sequence));
 }
@@ -439,7 +439,7 @@ TEST(GenerationSchedule, AnEndedSequenceLeavesItsSlotToTheNextPrompt) {
   schedule.accept(2, 50);
   schedule.accept(1, 99);
   ASSERT_TRUE(schedule.next(pass));
-  EXPECT_THAT(pass.cu_seqlens, ElementsAre(0, 1));  // the second slot is gone
+  EXPECT_THAT(pass.cu_seqlens, ElementsAre(0, 1));  // the second slot has been removed
   schedule.accept(2, 99);
   EXPECT_FALSE(schedule.next(pass));
   const auto results = schedule.take_results();
@@ -452,14 +452,14 @@ TEST(GenerationSchedule, CutsLongPromptsAtTheSamePlacesWhateverRunsBesideThem) {
   const Prompts prompts = {{1}, {1, 2, 3, 4, 5, 6, 7}, {9, 8}};
   GenerationSchedule schedule(prompts, limits(3, 3, 9));
   GenerationPass pass;
-  // The piece of three does not fit beside the first prompt, the short prompt does.
+  // The chunk of three does not fit with the first prompt, but the short prompt does.
   ASSERT_TRUE(schedule.next(pass));
   EXPECT_THAT(pass.input_ids, ElementsAre(1, 9, 8));
   EXPECT_THAT(pass.cu_seqlens, ElementsAre(0, 1, 1, 3));
   answer(schedule, pass);
   ASSERT_TRUE(schedule.next(pass));
   EXPECT_THAT(pass.input_ids, ElementsAre(10, 1, 2, 3, 12));
-  EXPECT_EQ(pass.choices.size(), 2u);  // none for a prompt in the middle
+  EXPECT_EQ(pass.choices.size(), 2u);  // none for an incomplete prompt
   answer(schedule, pass);
   ASSERT_TRUE(schedule.next(pass));
   EXPECT_THAT(pass.input_ids, ElementsAre(10, 4, 5, 6, 12));

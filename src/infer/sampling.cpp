@@ -23,7 +23,7 @@ Error logits_not_finite() {
 
 void check_sampling(const SamplingOptions& options) {
   const auto require = [](bool holds, const char* name, const auto& value, const char* range) {
-    if (!holds) throw UserError(fmt::format("{} is {}", name, value), name, fmt::format("give {}", range));
+    if (!holds) throw UserError(fmt::format("{} is {}", name, value), name, fmt::format("use {}", range));
   };
   require(options.max_new_tokens >= 1, "max_new_tokens", options.max_new_tokens, "at least 1");
   require(options.temperature >= 0 && std::isfinite(options.temperature), "temperature", options.temperature,
@@ -39,10 +39,10 @@ namespace {
 struct Candidate {
   float logit;
   int32_t id;
-  double weight = 0;  ///< exp(logit - largest): softmax up to its denominator
+  double weight = 0;  ///< exp(logit - largest): softmax without its denominator
 };
 
-/// Whether a comes first: the larger logit, of equal ones the lower index.
+/// Whether a comes before b: the larger logit, of equal ones the lower index.
 bool more_probable(const Candidate& a, const Candidate& b) {
   return a.logit > b.logit || (a.logit == b.logit && a.id < b.id);
 }
@@ -81,8 +81,8 @@ double total_weight(const std::vector<Candidate>& candidates) {
                          [](double sum, const Candidate& candidate) { return sum + candidate.weight; });
 }
 
-/// Keeps the fewest largest whose share of the total weight reaches top_p. A heap hands them out in order, so that only
-/// what is kept gets sorted.
+/// Keeps the fewest largest whose fraction of the total weight reaches top_p. A heap returns them in order, so only
+/// those that are kept are sorted.
 void keep_top_p(std::vector<Candidate>& candidates, double top_p) {
   const double wanted = top_p * total_weight(candidates);
   const auto less_probable = [](const Candidate& a, const Candidate& b) { return more_probable(b, a); };
@@ -115,7 +115,7 @@ int32_t draw(const std::vector<Candidate>& candidates, double random) {
     if (candidate.weight > 0) last = &candidate;
     if (reached > target) return candidate.id;
   }
-  return last->id;  // the sum rounded down to the target
+  return last->id;  // the sum was rounded down to the target
 }
 
 }  // namespace
@@ -129,7 +129,7 @@ int32_t sample_token(std::span<float> logits, std::span<const int32_t> seen, con
   std::vector<Candidate> candidates(logits.size());
   for (size_t i = 0; i < logits.size(); ++i) candidates[i] = {logits[i] / temperature, static_cast<int32_t>(i)};
   const float largest = logits[best] / temperature;
-  if (!std::isfinite(largest)) return static_cast<int32_t>(best);  // a temperature as good as 0
+  if (!std::isfinite(largest)) return static_cast<int32_t>(best);  // the temperature is too close to 0
   if (options.top_k > 0) keep_top_k(candidates, options.top_k);
   for (Candidate& candidate : candidates) {
     candidate.weight = std::exp(static_cast<double>(candidate.logit) - static_cast<double>(largest));
@@ -140,7 +140,7 @@ int32_t sample_token(std::span<float> logits, std::span<const int32_t> seen, con
 
 namespace {
 
-/// Settings that change which tokens are generated, with the values under which they do nothing.
+/// Unsupported settings that change which tokens are generated, with their neutral values.
 const std::pair<const char*, Json> kNotApplied[] = {
     {"num_beams", 1},
     {"num_beam_groups", 1},
@@ -174,7 +174,7 @@ Json read_object(const std::filesystem::path& path) {
   return json;
 }
 
-/// Reads fields of generation_config.json into options; absent and null ones leave them as they are.
+/// Reads fields of generation_config.json into options; absent and null ones leave the options unchanged.
 struct FieldReader {
   const Json& json;
   std::string file;

@@ -28,7 +28,7 @@ SamplingOptions drawing() {
   return options;
 }
 
-/// Tokens that come up in 2000 draws, and how often.
+/// Frequencies of the tokens in 2000 draws.
 std::vector<double> frequencies(const std::vector<float>& logits, const SamplingOptions& options, int draws = 2000) {
   std::vector<double> result(logits.size(), 0.0);
   for (int i = 0; i < draws; ++i) {
@@ -47,7 +47,7 @@ std::vector<int> kept(const std::vector<float>& logits, const SamplingOptions& o
   return result;
 }
 
-/// Each frequency within 4.5 standard deviations of a binomial distribution: a false alarm in 10^5 tests.
+/// Each frequency is within 4.5 standard deviations of a binomial distribution: one false alarm in 10^5 tests.
 void expect_shares(const std::vector<float>& logits, const SamplingOptions& options, const std::vector<double>& p) {
   constexpr int kDraws = 20000;
   const std::vector<double> share = frequencies(logits, options, kDraws);
@@ -98,7 +98,7 @@ TEST(Sampling, TopKKeepsTheKMostProbable) {
 }
 
 TEST(Sampling, TopPKeepsTheFewestThatReachIt) {
-  // Four tokens of 1/4 each, exactly: 0.5 is reached by two, anything above it takes a third.
+  // Four tokens with exactly 1/4 each: two reach 0.5, any larger sum needs a third.
   const std::vector<float> equal = {1.0f, 1.0f, 1.0f, 1.0f};
   SamplingOptions options = drawing();
   options.top_p = 0.5;
@@ -118,7 +118,7 @@ TEST(Sampling, TopPKeepsAtLeastOneToken) {
 }
 
 TEST(Sampling, TopPCountsProbabilitiesAmongTheTopK) {
-  // Of the top 2 each has 1/2, so one reaches 0.5; of all four it would take two.
+  // Of the top 2 each has 1/2, so one reaches 0.5; of all four it would need two.
   SamplingOptions options = drawing();
   options.top_k = 2;
   options.top_p = 0.5;

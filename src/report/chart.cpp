@@ -24,16 +24,16 @@ struct Axis {
   std::vector<double> ticks;
   int decimals = 0;
 
-  // 0 at low, 1 at high.
+  // The relative position of `value`: 0 at low, 1 at high.
   double share(double value) const { return (value - low) / (high - low); }
   std::string label(double tick) const {
-    // Steps of a long run are shorter as 20k than as 20000.
+    // For steps of a long run 20k is shorter than 20000.
     if (decimals == 0 && std::max(std::abs(low), std::abs(high)) >= 1e5) return human_count(tick);
     return fmt::format("{:.{}f}", tick == 0 ? 0.0 : tick, decimals);
   }
 };
 
-// Ticks at 1, 2 or 5 times a power of ten, about `wanted` of them.
+// An axis with about `wanted` ticks at 1, 2 or 5 times a power of ten.
 Axis make_axis(double low, double high, int wanted, bool extend) {
   if (high <= low) {
     const double margin = std::max(std::abs(low) * 0.1, 1e-6);
@@ -59,7 +59,7 @@ Axis make_axis(double low, double high, int wanted, bool extend) {
   return axis;
 }
 
-// The braille dots of the plot, and per character which series drew last.
+// The braille dots of the plot, and for each character the series that drew last.
 class Canvas {
  public:
   Canvas(int columns, int rows)
@@ -79,7 +79,7 @@ class Canvas {
     marked_[cell_of(x, y)] = true;
     owner_[cell_of(x, y)] = series;
   }
-  // Bresenham's line.
+  // Draws a line (Bresenham).
   void line(int x0, int y0, int x1, int y1, size_t series) {
     const int dx = std::abs(x1 - x0), dy = -std::abs(y1 - y0);
     const int step_x = x0 < x1 ? 1 : -1, step_y = y0 < y1 ? 1 : -1;
@@ -197,7 +197,7 @@ std::string header(std::span<const ChartSeries> series, const ChartOptions& opti
   return text;
 }
 
-// The axis line and the labels below it, each label under its tick and none over another.
+// The axis line and the labels below it: each label under its tick, without overlap.
 std::string x_axis(const Axis& axis, int columns, const ChartOptions& options) {
   std::vector<bool> is_tick(static_cast<size_t>(columns));
   std::string labels(static_cast<size_t>(columns), ' ');
@@ -236,7 +236,7 @@ std::string line_chart(std::span<const ChartSeries> series, const ChartOptions& 
   const Axis x = make_axis(extent.x_low, extent.x_high, columns / 12, false);
 
   Canvas canvas(columns, rows);
-  for (const bool marks : {false, true}) {  // marks lie over lines
+  for (const bool marks : {false, true}) {  // marks are drawn over lines
     for (size_t i = 0; i < series.size(); ++i) {
       if (series[i].marks == marks) (marks ? draw_marks : draw_line)(canvas, series[i], i, x, y);
     }
@@ -264,7 +264,7 @@ std::string line_chart(std::span<const ChartSeries> series, const ChartOptions& 
 
 namespace {
 
-/// `eighths` of columns as blocks.
+/// `eighths` of columns as block characters.
 std::string blocks(int64_t eighths) {
   static constexpr std::array<std::string_view, 8> kParts = {"", "▏", "▎", "▍", "▌", "▋", "▊", "▉"};
   std::string text;
@@ -320,11 +320,11 @@ std::string cell(double value, int width, bool color) {
   if (std::isnan(value)) return pad_right("?", width);
   if (color)
     return fmt::format("\x1b[48;5;{}m{}\x1b[0m", level(kRamp, value), std::string(static_cast<size_t>(width), ' '));
-  // A space between cells keeps columns apart where shades are equal.
+  // A space between cells separates columns with equal shades.
   return width == 1 ? std::string(level(kShades, value)) : repeat(level(kShades, value), width - 1) + " ";
 }
 
-// How many columns share a cell, and how wide a cell is.
+// The number of columns per cell, and the width of a cell.
 struct Grid {
   int group = 1, cells = 0, cell_width = kWidestCell;
 };
@@ -348,7 +348,7 @@ double largest(const double* values, int count) {
   return result;
 }
 
-// Numbers of the columns, as many as fit with a space between them.
+// Column numbers, as many as fit with a space between them.
 std::string column_numbers(const Grid& grid, int columns) {
   const int widest = static_cast<int>(std::to_string(columns - 1).size());
   int every = (widest + 1 + grid.cell_width - 1) / grid.cell_width;

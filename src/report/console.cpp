@@ -23,7 +23,7 @@ std::string repeat(std::string_view text, int count) {
   return result;
 }
 
-// The done part in half cells, so that long runs move visibly.
+// Half cells for the completed part, so progress is visible in long runs.
 std::string filled_bar(double share, int cells, bool color) {
   const int halves = static_cast<int>(std::floor(share * 2 * cells));
   std::string done = repeat("━", halves / 2);
@@ -88,7 +88,7 @@ void Console::clear_progress() {
 
 std::string Console::drawn_bar() {
   last_draw_ = std::chrono::steady_clock::now();
-  // A full line would wrap on some terminals and could then not be cleared.
+  // A full line wraps on some terminals, and could then not be cleared.
   return progress_bar(*progress_, terminal_.width() - 1, terminal_.color);
 }
 

@@ -1,4 +1,4 @@
-// Lines and one progress bar on a terminal or in a pipe.
+// Writes lines and one progress bar to a terminal or a pipe.
 #pragma once
 
 #include <chrono>
@@ -12,11 +12,11 @@
 
 namespace hone {
 
-/// What the progress bar shows.
+/// The contents of the progress bar.
 struct Progress {
   std::string label;  ///< "train", "eval", "tokenize"
   int64_t done = 0;
-  int64_t total = 0;        ///< 0: unknown, only the count is shown
+  int64_t total = 0;        ///< 0: unknown, shows only the count
   std::string detail = {};  ///< e.g. "epoch 1.26/3"
   std::optional<double> seconds_left = {};
 };
@@ -24,9 +24,9 @@ struct Progress {
 /// The bar of `progress` in at most `width` columns, without a line end.
 std::string progress_bar(const Progress& progress, int width, bool color);
 
-/// Writes lines; where the output is a terminal, keeps a progress bar below them, cleared before each line and drawn
-/// again after it, in one write so that it does not flicker. Safe to call from several threads. Errors of the output
-/// (a closed terminal, a full disk behind a redirection) are ignored: they must not stop a run.
+/// Writes lines. On a terminal, keeps a progress bar below them: clears it before each line and draws it again after
+/// it, in one write to avoid flicker. Thread-safe. Ignores errors of the output (a closed terminal, a full disk behind
+/// a redirection), which must not stop a run.
 class Console {
  public:
   explicit Console(Terminal terminal) : terminal_(terminal) {}
@@ -34,10 +34,10 @@ class Console {
   Console(const Console&) = delete;
   Console& operator=(const Console&) = delete;
 
-  /// One or more lines; the last '\n' may be missing.
+  /// Writes one or more lines; the last '\n' may be missing.
   void line(std::string_view text);
 
-  /// Shows the bar. Redraws at most twenty times a second; in a pipe it writes nothing.
+  /// Sets the bar. Redraws at most twenty times per second; writes nothing to a pipe.
   void set_progress(Progress progress);
 
   /// Removes the bar from the screen.

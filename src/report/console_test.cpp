@@ -106,7 +106,7 @@ TEST(Wrap, LinesEndBetweenWords) {
   EXPECT_EQ(wrap("日本 日本", 5, ""), "日本\n日本");
 }
 
-// A console that writes to a file, and what a terminal of that width would show of it.
+// A console that writes to a file, and the screen of a terminal of that width.
 class Screen {
  public:
   explicit Screen(bool interactive, bool color = false, int width = 60)
@@ -117,7 +117,7 @@ class Screen {
   const Terminal& terminal() const { return terminal_; }
   std::string raw() const { return read_text(folder_ / "out"); }
 
-  // Understands what the console may write: text, '\n', and "\r ESC [2K".
+  // Interprets the output of the console: text, '\n', and "\r ESC [2K".
   std::string shown() const {
     std::string text = raw(), screen;
     for (size_t at = 0; at < text.size();) {

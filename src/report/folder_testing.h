@@ -1,4 +1,4 @@
-// What the tests of this room share: a folder for one test, and a disk that is full.
+// Helpers of the tests of this room: a folder for one test, and a full disk.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -30,7 +30,7 @@ class TestFolder {
   std::string path_;
 };
 
-/// While it lives, this process cannot make a file longer than `bytes`: writes fail as on a full disk.
+/// During its lifetime, this process cannot make a file longer than `bytes`: writes fail as on a full disk.
 class FileSizeLimit {
  public:
   explicit FileSizeLimit(rlim_t bytes) : handler_(signal(SIGXFSZ, SIG_IGN)) {

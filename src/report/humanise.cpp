@@ -14,7 +14,7 @@ std::string nonfinite_text(double value) {
   return value > 0 ? "Inf" : "-Inf";
 }
 
-// Three significant digits at most, one decimal at most; the suffix grows when rounding reaches 1000.
+// At most three significant digits and one decimal; uses the next suffix when rounding reaches 1000.
 std::string scaled(double value, std::span<const char* const> suffixes) {
   if (!std::isfinite(value)) return nonfinite_text(value);
   size_t unit = 0;
@@ -42,7 +42,7 @@ std::string human_duration(double seconds) {
   if (!std::isfinite(seconds)) return "-";
   if (seconds < 0) seconds = 0;
   if (seconds < 9.95) return fmt::format("{:.1f}s", seconds);
-  // A duration of more than some thousand years is a bug of a clock, not a number to print in full.
+  // A duration over some thousand years comes from a wrong clock.
   if (seconds > 1e11) return "-";
   const auto whole = static_cast<int64_t>(std::llround(seconds));
   if (whole < 60) return fmt::format("{}s", whole);
@@ -71,9 +71,9 @@ std::string short_number(double value) {
                                              : 0;
     return fmt::format("{:.{}f}", value, decimals);
   }
-  // An exponent of two digits takes the place of the second decimal.
+  // A two-digit exponent replaces the second decimal.
   std::string text = fmt::format("{:.{}e}", value, magnitude < 1e-9 || magnitude >= 1e10 ? 1 : 2);
-  // 9.85e-05 -> 9.85e-5: the exponent's sign and leading zero carry nothing.
+  // 9.85e-05 -> 9.85e-5: removes the leading zero of the exponent.
   const size_t e = text.find('e');
   const int exponent = std::stoi(text.substr(e + 1));
   return text.substr(0, e + 1) + std::to_string(exponent);

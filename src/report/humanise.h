@@ -1,4 +1,4 @@
-// Numbers as a person reads them: 1.2 GB, 3.4k, 1h02m, 4,194,304.
+// Numbers in a readable form: 1.2 GB, 3.4k, 1h02m, 4,194,304.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +18,7 @@ std::string human_duration(double seconds);
 /// Thousands separated by commas: 4194304 -> "4,194,304".
 std::string with_commas(int64_t value);
 
-/// A learning rate or another small number in few characters: 9.85e-5, 0.873, 1.25, 12.3, 1.2e6, NaN, Inf.
+/// A learning rate or another small number with few characters: 9.85e-5, 0.873, 1.25, 12.3, 1.2e6, NaN, Inf.
 std::string short_number(double value);
 
 }  // namespace hone

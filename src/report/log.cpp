@@ -22,7 +22,7 @@
 namespace hone {
 namespace {
 
-// Messages said before run.log is open are few; the bound only guards against a loop that logs.
+// There are few messages before run.log is open; the limit only guards against a loop that logs.
 constexpr size_t kMostEarlyMessages = 10'000;
 
 spdlog::level::level_enum spdlog_level(LogLevel level) {
@@ -31,7 +31,7 @@ spdlog::level::level_enum spdlog_level(LogLevel level) {
   return kLevels[static_cast<size_t>(level)];
 }
 
-// Each line made harmless; lines after the first are indented below it.
+// Makes each line printable; indents the lines after the first.
 std::string printable(std::string_view message, std::string_view indent) {
   std::string result;
   for (const auto& line : split_lines(message)) {
@@ -60,7 +60,7 @@ class ConsoleSink : public spdlog::sinks::base_sink<std::mutex> {
   void flush_() override {}
 
  private:
-  /// In a terminal, lines end between words.
+  /// On a terminal, breaks lines between words.
   std::string fitting(const std::string& text, std::string_view before) const {
     if (!console_.interactive()) return text;
     const std::string wrapped = wrap(std::string(before) + text, console_.width(), "  ");
@@ -70,7 +70,7 @@ class ConsoleSink : public spdlog::sinks::base_sink<std::mutex> {
   Console& console_;
 };
 
-/// INFO, WARNING, ERROR: what people search a log for.
+/// INFO, WARNING, ERROR: the usual words to search a log for.
 class LevelName : public spdlog::custom_flag_formatter {
  public:
   void format(const spdlog::details::log_msg& message, const std::tm&, spdlog::memory_buf_t& out) override {
@@ -121,10 +121,10 @@ void Logger::open_file(const std::string& path, LogLevel level) {
   std::shared_ptr<spdlog::sinks::basic_file_sink_mt> sink;
   std::error_code ignored;
   std::filesystem::create_directories(std::filesystem::path(path).parent_path(), ignored);
-  const int opened = open_to_append(path);  // a link is replaced, a pipe is not waited for
+  const int opened = open_to_append(path);  // replaces a link, does not wait for a pipe
   if (opened < 0) {
     throw UserError("the log cannot be written: " + std::string(std::strerror(errno)), path,
-                    "make the folder writable, move away what stands there, or choose another output_dir");
+                    "make the folder writable, move the existing file away, or choose another output_dir");
   }
   close(opened);
   try {
@@ -142,7 +142,7 @@ void Logger::open_file(const std::string& path, LogLevel level) {
   sinks_->file->set_error_handler([this, path, warned = false](const std::string& what) mutable {
     if (std::exchange(warned, true)) return;
     if (console_.seen()) return sinks_->console->warn("{} cannot be written: {}", path, what);
-    fmt::print(stderr, "warning: {} cannot be written: {}\n", path, what);  // of a rank that prints nothing else
+    fmt::print(stderr, "warning: {} cannot be written: {}\n", path, what);  // of a rank whose console is not shown
   });
   for (auto& message : sinks_->early) sinks_->to_file(message.time, message.level, std::move(message.text));
   sinks_->early.clear();

@@ -1,4 +1,4 @@
-// Messages with levels: to the console, and with time stamps to run.log.
+// Messages with levels: to the console, and with timestamps to run.log.
 #pragma once
 
 #include <fmt/format.h>
@@ -14,12 +14,11 @@ namespace hone {
 
 enum class LogLevel { kTrace, kDebug, kInfo, kWarning, kError, kOff };
 
-/// "trace", "debug", "info", "warning", "error" or "off".
+/// Parses "trace", "debug", "info", "warning", "error" or "off".
 std::optional<LogLevel> parse_log_level(std::string_view name);
 
-/// Passed to whoever has something to say; there is no global one. Safe to call from several threads.
-/// Control characters in a message are shown, not executed; its line ends stay. A run.log that can no longer be
-/// written gives one warning on the console and does not stop the run.
+/// Passed as an argument; there is no global logger. Thread-safe. Makes control characters in a message visible, except
+/// line ends. If run.log can no longer be written, the console shows one warning and the run continues.
 class Logger {
  public:
   explicit Logger(Console& console, LogLevel console_level = LogLevel::kInfo);
@@ -27,22 +26,22 @@ class Logger {
   Logger(const Logger&) = delete;
   Logger& operator=(const Logger&) = delete;
 
-  /// Starts to append to run.log at `path`; what was said before is written first. Errors: UserError.
+  /// Starts appending to run.log at `path`; writes the earlier messages first. Throws UserError on failure.
   void open_file(const std::string& path, LogLevel level = LogLevel::kDebug);
 
   void log(LogLevel level, std::string_view message);
 
-  /// A block that is already laid out (tables, charts, coloured lines): to the console as it is, to run.log without
-  /// its colour sequences.
+  /// Writes a formatted block (tables, charts, coloured lines): to the console unchanged, to run.log without colour
+  /// sequences.
   void block(std::string_view text);
 
-  /// The same at level debug: the console shows it if it shows that, run.log always has it.
+  /// block() at level debug: run.log always contains it.
   void detail_block(std::string_view text);
 
   /// Whether the console shows messages of this level.
   bool shows(LogLevel level) const;
 
-  /// Only to run.log.
+  /// Writes only to run.log.
   void file_only(std::string_view message, LogLevel level = LogLevel::kInfo);
 
   template <class... Args>

@@ -53,7 +53,7 @@ void AppendFile::write(std::string_view record) {
 
 namespace {
 
-// A line of metrics has some kilobytes; a longer one is another file under this name.
+// A line of metrics has some kilobytes; a file with a longer one is not a metrics file.
 constexpr size_t kMaxLine = size_t{1} << 20;
 
 template <class Action>
@@ -68,7 +68,7 @@ auto or_user_error(const std::string& path, Action action) {
   }
 }
 
-// A parsed line, or nothing when it is not a JSON object.
+// A parsed line; nothing if it is not a JSON object.
 std::optional<Json> parse_line(std::string_view line) {
   Json object = Json::parse(line, nullptr, /*allow_exceptions=*/false);
   return object.is_object() ? std::optional(std::move(object)) : std::nullopt;
@@ -113,11 +113,11 @@ MetricsFile MetricsFile::resume(const std::string& path, int64_t step, ResumedMe
   std::error_code error;
   const bool there = std::filesystem::is_regular_file(std::filesystem::symlink_status(path, error));
   std::ifstream in;
-  if (there) in.open(path, std::ios::binary);  // a link is replaced, a pipe refused below
+  if (there) in.open(path, std::ios::binary);  // a link is replaced, a pipe rejected below
   while (there && (in.getline(buffer.data(), static_cast<std::streamsize>(buffer.size())) || in.gcount() > 0)) {
     const std::string_view line(buffer.data());
     if (in.fail()) {
-      throw UserError("a line too long for metrics in the file of the run to resume", path,
+      throw UserError("the metrics file of the run to resume has a line that is too long", path,
                       "move this file away; the run then starts a new one");
     }
     if (line.empty()) continue;
@@ -133,7 +133,7 @@ MetricsFile MetricsFile::resume(const std::string& path, int64_t step, ResumedMe
   }
   in.close();
   return or_user_error(path, [&] {
-    // Rewritten also when nothing was dropped: a last line without its line end would join the next one.
+    // Rewritten in any case: a last line without a line end would be joined with the next one.
     if (there) write_durably(path, kept);
     return MetricsFile(AppendFile(path));
   });

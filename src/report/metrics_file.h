@@ -1,5 +1,5 @@
-// What a run writes of its metrics: metrics.jsonl, one JSON object a line, which pandas.read_json(lines=True) and jq
-// read as it is; and trainer_state.json.
+// The metrics files of a run: metrics.jsonl, one JSON object per line, for pandas.read_json(lines=True) and jq; and
+// trainer_state.json.
 #pragma once
 
 #include <cstdint>
@@ -14,14 +14,14 @@
 
 namespace hone {
 
-// Files that a crash or a full disk must not corrupt: records are appended without a user-space buffer. What is
-// replaced as a whole is written by core/durable_file.h.
+// Files that a crash or a full disk must not corrupt: records are appended without a user-space buffer.
+// core/durable_file.h writes files that are replaced as a whole.
 
-/// Appends whole records to a file. Each write reaches the kernel before it returns, so a crash of the process loses
-/// nothing that was written. Errors are std::system_error with the path in the message.
+/// Appends whole records to a file. Each write reaches the kernel before it returns, so a crash of the process loses no
+/// record. Throws std::system_error with the path in the message.
 class AppendFile {
  public:
-  /// Creates the file if it does not exist, and its parent directories. `exclusive`: fail if it exists.
+  /// Creates the file if it does not exist, and its parent directories. `exclusive`: fails if it exists.
   explicit AppendFile(std::string path, bool exclusive = false);
   ~AppendFile();
   AppendFile(AppendFile&& other) noexcept;
@@ -35,29 +35,29 @@ class AppendFile {
   int fd_ = -1;
 };
 
-/// The metrics as one object. JSON has no NaN or infinity, so a value that is not finite is null (which keeps a
-/// pandas column numeric) and is named in the field `nonfinite`, which is written only then:
+/// The metrics as one object. JSON has no NaN or infinity, so a value that is not finite is null (which keeps a pandas
+/// column numeric) and is listed in the field `nonfinite`, which exists only then:
 ///   {"step": 7, "loss": null, "nonfinite": {"loss": "NaN"}}       jq 'select(.nonfinite)' finds such steps.
 Json metrics_object(std::span<const Metric> metrics);
-/// "NaN", "Infinity" or "-Infinity", which JSON has not as numbers.
+/// "NaN", "Infinity" or "-Infinity", which are not JSON numbers.
 const char* nonfinite_name(double value);
 
-/// What MetricsFile found in the file of the run that is resumed.
+/// The contents of the metrics file of a resumed run.
 struct ResumedMetrics {
-  std::vector<Json> history;  ///< the lines kept, in order
-  size_t dropped_later = 0;   ///< lines of steps after the resumed one: they will be written again
-  size_t dropped_broken = 0;  ///< lines that are not a JSON object, as a crash in the middle of a line leaves
+  std::vector<Json> history;  ///< the kept lines, in order
+  size_t dropped_later = 0;   ///< removed lines of steps after the resumed one, which the run will write again
+  size_t dropped_broken = 0;  ///< removed lines that are not a JSON object, for example after a crash
 };
 
-/// Appends to metrics.jsonl; every line reaches the operating system before append returns.
-/// Errors (disk full, no permission): UserError, since the record of the run would be lost.
+/// Appends to metrics.jsonl; every line reaches the operating system before append returns. Throws UserError on failure
+/// (disk full, no permission), since the record of the run would be lost.
 class MetricsFile {
  public:
-  /// Starts a new run: an existing file is replaced.
+  /// Starts a new run: replaces an existing file.
   static MetricsFile create(const std::string& path);
 
-  /// Continues the run at `path` after `step`: lines with a greater step are removed (through a temporary file and
-  /// rename). A file that does not exist is a run without history.
+  /// Continues the run at `path` after `step`: removes lines with a greater step (with a temporary file and a rename).
+  /// A missing file is a run without history.
   static MetricsFile resume(const std::string& path, int64_t step, ResumedMetrics& found);
 
   void append(const Json& object);
@@ -68,13 +68,13 @@ class MetricsFile {
   AppendFile file_;
 };
 
-// trainer_state.json in the shape of the Hugging Face Trainer, for the tools that plot or inspect its runs.
+// trainer_state.json in the format of the Hugging Face Trainer, for tools that plot or inspect its runs.
 
 /// The best evaluation so far by metric_for_best_model.
 struct BestModel {
   double metric = 0;
   int64_t step = 0;
-  std::string checkpoint = {};  ///< its folder; empty while it is not saved
+  std::string checkpoint = {};  ///< its folder; empty until it is saved
 };
 
 struct TrainerState {
@@ -91,7 +91,7 @@ struct TrainerState {
 
 Json to_json(const TrainerState& state);
 
-/// Replaces `folder`/trainer_state.json. Errors: UserError.
+/// Replaces `folder`/trainer_state.json. Throws UserError on failure.
 void write_trainer_state(const TrainerState& state, const std::string& folder);
 
 }  // namespace hone

@@ -61,7 +61,7 @@ int listen_at(const std::string& host, int port) {
   for (const addrinfo* address = found; address; address = address->ai_next) {
     const int listener =
         ::socket(address->ai_family, address->ai_socktype | SOCK_CLOEXEC | SOCK_NONBLOCK, address->ai_protocol);
-    // Not SO_REUSEPORT, with which two runs would share a port and answer in turn.
+    // Not SO_REUSEPORT, with which two runs would share a port and answer alternately.
     const int yes = 1;
     if (listener >= 0) setsockopt(listener, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
     if (listener >= 0 && ::bind(listener, address->ai_addr, address->ai_addrlen) == 0 &&
@@ -89,8 +89,8 @@ std::string response(const char* status, const HttpText& text, bool with_body) {
 
 std::string plain(const char* status) { return response(status, {std::string(status) + "\n", "text/plain"}, true); }
 
-/// One connection: its request's head comes, the answer goes, and what else comes is thrown away until the client ends,
-/// since closing a connection with bytes that were not read takes back those that the client has not read.
+/// One connection: reads the head of a request, sends the answer, and discards further input until the client closes.
+/// Closing a connection with unread input would discard the answer that the client has not read.
 class Client {
  public:
   explicit Client(int socket)
@@ -102,7 +102,7 @@ class Client {
   short events() const { return static_cast<short>(state_ == State::kSending ? POLLOUT : POLLIN); }
   bool expired() const { return Clock::now() >= end_; }
 
-  /// Moves what can be moved without waiting; false when the connection is done with.
+  /// Reads and writes without waiting; returns false when the connection is finished.
   bool serve(const HttpResponder::Answer& answer) {
     if (state_ == State::kReading && !read(answer)) return false;
     if (state_ == State::kSending && !send()) return false;
@@ -180,7 +180,7 @@ struct HttpResponder::Impl {
   }
 
   void serve() {
-    constexpr int kMillisecondsBetweenLooks = 200;  // for those whose time is over
+    constexpr int kMillisecondsBetweenLooks = 200;  // to find expired connections
     while (true) {
       std::vector<pollfd> entries = {{wake.get(), POLLIN, 0}, {listener.get(), POLLIN, 0}};
       for (const Client& client : clients) entries.push_back({client.descriptor(), client.events(), 0});
@@ -226,7 +226,7 @@ std::string gauge_name(const std::string& metric) {
   return name;
 }
 
-/// A label's value: backslash, quote and line end are escaped.
+/// The value of a label: escapes backslash, quote and line end.
 std::string label(const std::string& text) {
   std::string escaped;
   for (const char c : text) {
@@ -240,7 +240,7 @@ std::string number(double value) {
   return std::isnan(value) ? "NaN" : std::isinf(value) ? (value > 0 ? "+Inf" : "-Inf") : fmt::format("{}", value);
 }
 
-/// A metric that is not finite is null in metrics.jsonl, and named in `nonfinite`.
+/// A metric that is not finite is null in metrics.jsonl, and listed in `nonfinite`.
 double value_of(const Json& metrics, const std::string& name) {
   if (metrics[name].is_number()) return metrics[name].get<double>();
   const std::string what = metrics.contains("nonfinite") ? metrics["nonfinite"].value(name, "NaN") : "NaN";

@@ -63,7 +63,7 @@ TEST(MetricsServer, ServesWhatWasPublishedLast) {
   EXPECT_EQ(client.Post("/status", "{}", "application/json")->status, 404);
 }
 
-/// A connection to the server, and what has been sent over it.
+/// A connection to the server, and the bytes sent over it.
 struct Stranger {
   explicit Stranger(int port) {
     const sockaddr_in address{AF_INET, htons(static_cast<uint16_t>(port)), {htonl(INADDR_LOOPBACK)}, {}};
@@ -80,7 +80,7 @@ TEST(MetricsServer, SlowClientsKeepNobodyWaiting) {
   std::list<Stranger> strangers;
   auto server = std::make_unique<MetricsServer>("127.0.0.1", 0);
   server->publish(status_of_a_run());
-  // More than there is room for; each has begun a request that never ends.
+  // More connections than allowed; each has started a request that never ends.
   for (size_t i = 0; i < 2 * HttpResponder::kMostClients; ++i) {
     EXPECT_TRUE(strangers.emplace_back(server->port()).say("GET /metrics HTTP/1.1\r\nX: "));
   }
@@ -101,7 +101,7 @@ TEST(MetricsServer, AHeadThatDoesNotEndIsCutOff) {
     EXPECT_TRUE(stranger.say(begin));
     size_t sent = 0;
     std::string answer(64, '\0');
-    // What it sends after the answer is thrown away, for as long as a connection may last.
+    // The server discards input after the answer, until the connection's time limit.
     const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(20);
     while (stranger.say(piece) && std::chrono::steady_clock::now() < end) {
       if (sent == 0) {

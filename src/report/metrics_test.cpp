@@ -306,8 +306,7 @@ TEST(TrainerState, AFolderThatIsMissingIsTheUsersError) {
   EXPECT_THROW(write_trainer_state(TrainerState{}, folder / "file"), UserError);
 }
 
-// A reader written from the format's description, independent of the writer: it fails the test on any byte that does
-// not fit.
+// A reader written from the format's description, independent of the writer: it fails the test for any invalid byte.
 class Reader {
  public:
   explicit Reader(std::string_view bytes) : bytes_(bytes) {}

@@ -21,7 +21,7 @@
 namespace hone {
 namespace {
 
-// run.log has every field of a step, however narrow the terminal is.
+// run.log has every field of a step, whatever the width of the terminal.
 constexpr int kFileWidth = 200;
 
 bool names(const std::vector<std::string>& list, std::string_view name) {
@@ -38,7 +38,7 @@ void check_names(const std::vector<std::string>& report_to) {
   }
 }
 
-// A run name comes from the user and becomes one folder name, never a path.
+// Converts a run name from the user to one folder name, never a path.
 std::string folder_name(std::string name) {
   for (char& c : name) {
     if (c == '/' || c == '\\' || static_cast<unsigned char>(c) < 0x20) c = '_';
@@ -48,7 +48,7 @@ std::string folder_name(std::string name) {
 
 }  // namespace
 
-/// The losses of a run's first steps and of its last ones, as many of either: one step says little.
+/// The mean loss of a run's first and of its last steps, the same number of each.
 class LossEnds {
  public:
   void add(double loss) {
@@ -84,7 +84,7 @@ struct Reporter::Sinks {
   ServedStatus served;
   StepWindow window;
   EfficiencyMeter efficiency;
-  // For the time left: what a step takes, with its share of evaluations and saves.
+  // For the remaining time: the time of a step, and its share of evaluations and saves.
   int64_t steps_here = 0;
   double step_seconds = 0, other_seconds = 0;
   LossEnds losses;
@@ -162,18 +162,19 @@ void Reporter::tell_mlflow_notices() {
 }
 
 void Reporter::end_mlflow(const RunEnd& end) {
-  // A run that stopped because nothing got better has done what it was told.
+  // A run that stopped because no evaluation got better has finished.
   const MlflowCounts counts = sinks_->mlflow->end(end.killed ? MlflowStatus::kKilled : MlflowStatus::kFinished);
   tell_mlflow_notices();
   const bool opened = !sinks_->mlflow->run_id().empty();
   sinks_->mlflow.reset();
   if (counts.dropped + counts.refused > 0) {
-    logger_.warning("MLflow: {} values were sent, {} dropped since nobody took them, {} refused; {} has all",
-                    with_commas(counts.sent), with_commas(counts.dropped), with_commas(counts.refused),
-                    sinks_->metrics_file ? "metrics.jsonl" : "run.log");
+    logger_.warning(
+        "MLflow: {} values were sent, {} dropped because the server did not accept them, {} rejected; {} has all",
+        with_commas(counts.sent), with_commas(counts.dropped), with_commas(counts.refused),
+        sinks_->metrics_file ? "metrics.jsonl" : "run.log");
   }
   if (opened && !counts.closed)
-    logger_.warning("MLflow: the run's final status did not arrive; it is shown as running there");
+    logger_.warning("MLflow: the run's final status did not arrive; MLflow shows the run as running");
 }
 
 void Reporter::open_server() {
@@ -183,7 +184,7 @@ void Reporter::open_server() {
     publish("training");
     logger_.info("metrics at http://{}:{}/metrics", options_.metrics_host, options_.metrics_port);
   } catch (const std::system_error& error) {
-    logger_.warning("metrics_port {}: {}; the run goes on without", options_.metrics_port, error.what());
+    logger_.warning("metrics_port {}: {}; the run continues without it", options_.metrics_port, error.what());
   }
 }
 
@@ -263,7 +264,7 @@ void Reporter::write(int64_t step, const std::vector<Metric>& metrics) {
     sinks_->tensorboard->write(step, metrics);
   } catch (const std::system_error& error) {
     sinks_->tensorboard.reset();
-    logger_.warning("TensorBoard is switched off, metrics.jsonl goes on: {}", error.what());
+    logger_.warning("TensorBoard is switched off, metrics.jsonl continues: {}", error.what());
   }
 }
 

@@ -27,7 +27,7 @@ class Mean {
     ++count_;
   }
   bool empty() const { return count_ == 0; }
-  // Without any weight (no supervised token, no measured time) every step counts the same.
+  // Without any weight (no supervised token, no measured time) all steps have equal weight.
   double value() const { return weight_ > 0 ? sum_ / weight_ : plain_sum_ / count_; }
 
  private:
@@ -124,7 +124,7 @@ constexpr int kMargin = 2, kGap = 2;
 struct Field {
   std::string label, value;
   int value_width = 0;
-  int keep = 0;      // the field with the smallest is left out first
+  int keep = 0;      // the field with the smallest value is omitted first
   bool bad = false;  // not finite
   std::string unit = {};
 };
@@ -134,7 +134,7 @@ std::string loss_text(double loss) {
   return fmt::format("{:.{}f}", loss, std::abs(loss) < 10 ? 4 : std::abs(loss) < 100 ? 3 : 2);
 }
 
-// Two digits behind the zeros are enough for a norm, and keep its column narrow.
+// Two digits after the zeros are enough for a norm, and keep its column narrow.
 std::string norm_text(double norm) {
   if (std::isfinite(norm) && norm >= 0.001 && norm < 0.1) return fmt::format("{:.3f}", norm);
   return std::isfinite(norm) && norm > 0 && norm < 0.001 ? fmt::format("{:.0e}", norm) : short_number(norm);

@@ -12,9 +12,9 @@ namespace hone {
 namespace {
 
 constexpr int kGap = 2;
-constexpr int kLeastCut = 12;  // columns of a cell that is cut
+constexpr int kLeastCut = 12;  // minimum columns of a truncated cell
 
-/// With gaps between the columns that are shown.
+/// Total width with gaps between the shown columns.
 int total_width(const std::vector<int>& widths) {
   int total = -kGap;
   for (const int width : widths) total += width > 0 ? width + kGap : 0;
@@ -54,7 +54,7 @@ std::vector<int> Table::widths() const {
   return widths;
 }
 
-/// Of each column, 0 where it is dropped; the sum with gaps is at most `most` if that can be had.
+/// The width of each column, 0 if it is dropped; the sum with gaps is at most `most` if possible.
 std::vector<int> Table::fitting_widths(int most) const {
   std::vector<int> all = widths();
   while (total_width(all) > most) {

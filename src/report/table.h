@@ -1,4 +1,4 @@
-// Text tables whose columns are aligned on the terminal, and those that a run prints before its first step.
+// Text tables with columns aligned on the terminal, and the tables that a run prints before its first step.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@ namespace hone {
 
 enum class Align { kLeft, kRight };
 
-/// Rows under a header and a rule:
+/// Rows below a header and a rule:
 ///   group      tensors  parameters
 ///   ──────────────────────────────
 ///   attention       16   1,048,576
@@ -20,19 +20,20 @@ class Table {
   struct Column {
     std::string name;
     Align align = Align::kLeft;
-    int drop = 0;  ///< where the table is too wide, columns with the largest number go first; 0: this one stays
+    int drop = 0;  ///< if the table is too wide, columns with the largest number are dropped first; 0: never
   };
 
   explicit Table(std::vector<Column> columns);
 
-  /// Cells in the order of the columns; missing cells at the end are empty. More cells than columns: assertion.
+  /// Adds cells in the order of the columns; missing cells at the end are empty. Asserts that there are no more cells
+  /// than columns.
   Table& add_row(std::vector<std::string> cells);
 
-  /// A rule across the table, as before a total.
+  /// Adds a rule across the table, for example before a total.
   Table& add_rule();
 
-  /// Lines that each end in '\n', without trailing spaces. `indent`: spaces before each line. In more than `width`
-  /// columns (0: any number fits) some are dropped, then the widest left-aligned one is cut.
+  /// Lines that each end in '\n', without trailing spaces. `indent`: spaces before each line. If the table is wider
+  /// than `width` columns (0: no limit), drops columns, then truncates the widest left-aligned one.
   std::string to_string(bool color = false, int indent = 2, int width = 0) const;
 
  private:
@@ -65,7 +66,7 @@ struct MemoryRow {
 /// what × bytes × share × note, with the total; against `available` bytes (0: unknown) as "9.8 GB of 16.0 GB".
 std::string memory_table(std::span<const MemoryRow> rows, uint64_t available, bool color);
 
-/// The same in a line: "memory 153 MB of 24.7 GB: weights 7.9 MB, gradients 7.9 MB". Rows of 0 bytes are left out.
+/// The same on one line: "memory 153 MB of 24.7 GB: weights 7.9 MB, gradients 7.9 MB". Omits rows of 0 bytes.
 std::string memory_line(std::span<const MemoryRow> rows, uint64_t available);
 
 }  // namespace hone

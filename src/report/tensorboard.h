@@ -14,14 +14,14 @@
 
 namespace hone {
 
-/// One event file. Records reach the operating system before the calls return.
-/// Errors: std::system_error (Reporter turns them into one warning).
+/// One event file. Records reach the operating system before the calls return. Throws std::system_error (Reporter
+/// converts it to one warning).
 class TensorBoardWriter {
  public:
-  /// Creates `folder`/events.out.tfevents.<unix seconds>.<host>; a name that is taken gets a number at its end.
+  /// Creates `folder`/events.out.tfevents.<unix seconds>.<host>; adds a number at the end if the name is taken.
   explicit TensorBoardWriter(const std::string& folder);
 
-  /// Tells readers to forget points at or after `step`, which an earlier file of a resumed run may hold.
+  /// Tells readers to discard points at or after `step`, which an earlier file of a resumed run may contain.
   void forget_from(int64_t step);
 
   /// Writes every metric except `step` as a scalar of that step.

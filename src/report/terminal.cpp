@@ -37,7 +37,7 @@ int code_point_width(char32_t c) {
   return in_ranges(c, kWide) ? 2 : 1;
 }
 
-// Length of the colour sequence (ESC [ parameters letter) at `at`, 0 when there is none.
+// Length of the colour sequence (ESC [ parameters letter) at `at`, 0 if there is none.
 size_t escape_length(std::string_view text, size_t at) {
   if (text.substr(at, 2) != "\x1b[") return 0;
   size_t end = at + 2;

@@ -10,7 +10,7 @@
 namespace hone {
 namespace {
 
-// Characters that reorder or hide text: a reader of the mask must see them.
+// Characters that reorder or hide text: they must be visible in the mask.
 bool is_hidden(char32_t c) {
   return (c >= 0x80 && c < 0xA0) || (c >= 0x200B && c <= 0x200F) || (c >= 0x2028 && c <= 0x202E) ||
          (c >= 0x2060 && c <= 0x206F) || c == 0xFEFF || c == 0x00AD;
@@ -28,7 +28,7 @@ std::string visible(std::string_view text) {
     } else if (c == '\t') {
       result += "⇥";
     } else if (c < 0x20 || c == 0x7F) {
-      // U+2400 on are the symbols of the control characters.
+      // U+2400 and up are the symbols of the control characters.
       const unsigned symbol = c == 0x7F ? 0x21 : static_cast<unsigned>(c);
       result += {static_cast<char>(0xE2), static_cast<char>(0x90), static_cast<char>(0x80 | symbol)};
     } else if (is_hidden(c)) {
@@ -40,7 +40,7 @@ std::string visible(std::string_view text) {
   return result;
 }
 
-// Styled line by line, so that a pager or a cut-off screen never stays green.
+// Styled line by line, so a pager or a truncated screen does not stay green.
 std::string span_text(const std::string& text, bool supervised, bool color) {
   if (!color) return supervised ? "[[" + text + "]]" : text;
   std::string result;
@@ -59,7 +59,7 @@ std::string joined(std::span<const MaskPiece> pieces) {
   return visible(text);
 }
 
-// The text of pieces of one kind; of more than `most` the ones in the middle are only counted.
+// The text of pieces of one kind; if there are more than `most`, those in the middle are only counted.
 std::string span_of(std::span<const MaskPiece> pieces, size_t most) {
   if (most == 0 || pieces.size() <= most) return joined(pieces);
   const size_t end = most / 2, begin = most - end;
@@ -73,7 +73,7 @@ std::string span_of(std::span<const MaskPiece> pieces, size_t most) {
 std::string text_mask(std::span<const MaskPiece> pieces, const TextMaskOptions& options) {
   const size_t shown = options.max_tokens > 0 ? std::min(options.max_tokens, pieces.size()) : pieces.size();
   std::string text;
-  // Neighbours of one kind are joined first: a character may be spread over several tokens.
+  // Join adjacent pieces of one kind first: a character may span several tokens.
   for (size_t i = 0; i < shown;) {
     const bool supervised = pieces[i].supervised;
     size_t end = i;

@@ -10,7 +10,7 @@
 namespace hone {
 namespace {
 
-/// Of all tokens' contents: what finding them takes grows with it.
+/// The limit for the contents of all tokens together: search memory grows with it.
 constexpr size_t kMostBytes = size_t{16} << 20;
 
 AddedToken read_token(const JsonCursor& json) {
@@ -25,7 +25,7 @@ AddedToken read_token(const JsonCursor& json) {
   return token;
 }
 
-/// Letters, marks, decimal digits, letter numbers, connectors and joiners: what a word is made of (UTS #18, \w).
+/// Word characters (UTS #18, \w): letters, marks, decimal digits, letter numbers, connectors and joiners.
 bool is_word_character(char32_t code) {
   const bool circled_letter = (code >= 0x24B6 && code <= 0x24E9) || (code >= 0x1F130 && code <= 0x1F149) ||
                               (code >= 0x1F150 && code <= 0x1F169) || (code >= 0x1F170 && code <= 0x1F189);
@@ -129,7 +129,7 @@ std::vector<TextSection> AddedTokens::split(std::string_view text, const TokenSe
   const auto add_text = [&](size_t end) {
     if (covered < end) sections.push_back({{uint32_t(covered), uint32_t(end)}, std::nullopt});
   };
-  size_t position = 0, end_of_space = 0;  // of the space behind the last token that takes it
+  size_t position = 0, end_of_space = 0;  // end_of_space: of the space after the last token with rstrip
   for (const TokenSearch::Match& match : search.matches(text)) {
     if (match.begin < position) continue;
     position = match.end();
@@ -152,9 +152,9 @@ std::vector<TextSection> AddedTokens::split(std::string_view text, const TokenSe
 
 namespace {
 
-constexpr size_t kMostTokens = 1024;  // a text gets them before and after it
+constexpr size_t kMostTokens = 1024;  // limit for the tokens before and after a text
 
-/// The ids that a template's special token stands for.
+/// Appends the ids of a special token of the template.
 void append_special(const JsonCursor& json, const std::string& name, std::vector<int32_t>& out) {
   const JsonCursor ids = json.at("special_tokens").at(name).at("ids");
   if (ids.array_size() > kMostTokens || out.size() > kMostTokens)

@@ -1,5 +1,5 @@
-// Tokens beside the model's in tokenizer.json: "added_tokens", found in the text before anything else happens to it,
-// and those that the "post_processor" puts around it.
+// Added tokens and post-processor of tokenizer.json: "added_tokens" are matched in the text before any other step; the
+// "post_processor" adds tokens around the text.
 #pragma once
 
 #include <cstdint>
@@ -19,16 +19,16 @@ namespace hone {
 
 struct AddedToken {
   std::string content;
-  std::string pattern;  // what is searched and decoded: the content, normalised if `normalized`
+  std::string pattern;  // the string to search and decode: the content, normalised if `normalized`
   int32_t id = 0;
-  bool special = false;      // left out by decoding that skips special tokens
-  bool normalized = false;   // searched in the normalised text, in normalised form
-  bool single_word = false;  // found only where no word character touches it
-  bool lstrip = false;       // takes the white space before it
-  bool rstrip = false;       // takes the white space after it
+  bool special = false;      // skipped by decode() with skip_special_tokens
+  bool normalized = false;   // matched in the normalised text, in normalised form
+  bool single_word = false;  // matched only where no word character is adjacent
+  bool lstrip = false;       // includes the white space before it
+  bool rstrip = false;       // includes the white space after it
 };
 
-/// A stretch of text: an added token, or text between them.
+/// A section of a text: an added token, or the text between two.
 struct TextSection {
   ByteRange range;
   std::optional<int32_t> token;
@@ -36,14 +36,14 @@ struct TextSection {
 
 class AddedTokens {
  public:
-  /// Reads the array `json` (none when absent). Ids follow Hugging Face tokenizers, which does not use those in the
-  /// file: a content of the vocabulary has its id there, the others are numbered from the vocabulary's size in file
-  /// order. Of entries with the same content the last one counts.
+  /// Reads the array `json` (empty when absent). Ids follow Hugging Face tokenizers, which ignores the ids in the file:
+  /// a content in the vocabulary has its id there; the others are numbered from the vocabulary's size in file order. Of
+  /// entries with the same content the last one is used.
   AddedTokens(const std::optional<JsonCursor>& json, const Vocabulary& vocabulary, const Normalizer* normalizer);
 
-  /// Cuts original text at the tokens that are not normalised; sections cover the text, none is empty.
+  /// Splits the original text at the tokens that are not normalised. Sections cover the text; none is empty.
   std::vector<TextSection> split_original(std::string_view text) const { return split(text, original_); }
-  /// Cuts normalised text at the normalised tokens.
+  /// Splits normalised text at the normalised tokens.
   std::vector<TextSection> split_normalized(std::string_view text) const { return split(text, normalized_); }
   bool has_normalized() const { return !normalized_.empty(); }
 
@@ -63,13 +63,13 @@ class AddedTokens {
   int32_t max_id_ = -1;
 };
 
-/// Tokens that encoding puts before and after a text when special tokens are asked for.
+/// Tokens that encoding adds before and after a text with add_special_tokens.
 struct SurroundingTokens {
   std::vector<int32_t> before, after;
 };
 
-/// ByteLevel (which only trims offsets; Hone's are exact), TemplateProcessing of a single text and Sequence, or null;
-/// another type is a UserError naming it.
+/// Reads ByteLevel (it only trims offsets; Hone's are exact), TemplateProcessing of a single text, Sequence or null.
+/// Any other type is a UserError that contains its name.
 SurroundingTokens read_post_processor(const std::optional<JsonCursor>& json);
 
 }  // namespace hone

@@ -13,7 +13,7 @@ void LengthBudget::spend(size_t bytes) {
   }
   throw UserError(fmt::format("a text of {} bytes is lengthened too much", text_bytes_),
                   "tokenizer.json: normalizer, pre_tokenizer",
-                  "the tokenizer is damaged or made to hurt: copy it again from where it was published");
+                  "the tokenizer is damaged or malicious: download it again from its publisher");
 }
 
 ByteRange AlignedText::origin(size_t begin, size_t end) const {

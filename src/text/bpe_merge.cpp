@@ -16,7 +16,7 @@ Merge merge_of(const MergeTable& table, const Symbol& left, const Symbol& right)
   return merge ? *merge : kNoMerge;
 }
 
-/// The symbols of a piece as a linked list with a heap of pairs that may merge.
+/// The symbols of a piece as a linked list, with a heap of mergeable pairs.
 class HeapMerger {
  public:
   HeapMerger(const MergeTable& table, std::vector<Symbol>& symbols, MergeScratch& scratch)
@@ -38,7 +38,7 @@ class HeapMerger {
       std::pop_heap(scratch_.heap.begin(), scratch_.heap.end(), std::greater<>());
       const auto candidate = scratch_.heap.back();
       scratch_.heap.pop_back();
-      // Ranks are unique to a pair, so a stale entry shows as another rank than the pair's present one.
+      // Each pair has its own rank, so an entry is stale if its rank is not the pair's present rank.
       if (scratch_.merges[candidate.position].rank == candidate.rank) merge_at(candidate.position);
     }
     std::erase_if(symbols_, [](const Symbol& symbol) { return symbol.id < 0; });

@@ -1,4 +1,4 @@
-// The merge loop of byte pair encoding: which pairs of tokens merge, and merging one piece.
+// The merge loop of byte pair encoding: a table of mergeable pairs, and merging the symbols of one piece.
 #pragma once
 
 #include <cstddef>
@@ -9,19 +9,19 @@
 
 namespace hone {
 
-/// What a pair of tokens becomes; a lower rank merges earlier.
+/// The result of merging a pair of tokens; a lower rank merges earlier.
 struct Merge {
   uint32_t rank;
   int32_t id;
 };
 
-/// Pair of token ids -> merge: open addressing in one block of memory, since this look-up is most of encoding.
+/// Pair of token ids -> merge. Open addressing in one block of memory: most of the time of encoding is this look-up.
 class MergeTable {
  public:
-  /// Room for `expected` pairs.
+  /// Reserves space for `expected` pairs.
   explicit MergeTable(size_t expected = 0);
 
-  /// Adds a pair or, if it is there, gives it the new merge.
+  /// Adds a pair, or replaces its merge.
   void set(int32_t left, int32_t right, Merge merge);
   /// The merge of the pair, or nullptr. Ids are not negative.
   const Merge* find(int32_t left, int32_t right) const {
@@ -41,7 +41,7 @@ class MergeTable {
 
   static uint64_t key(int32_t left, int32_t right) { return uint64_t(uint32_t(left)) << 32 | uint32_t(right); }
   size_t first_slot(uint64_t pair) const {
-    // Multiplicative hashing (Knuth 6.4) of the folded pair; the high bits are the well-mixed ones.
+    // Multiplicative hashing (Knuth 6.4) of the folded pair; the high bits are mixed best.
     return size_t((pair ^ pair >> 29) * 0x9E3779B97F4A7C15u >> 32) & mask_;
   }
 
@@ -56,7 +56,7 @@ struct Symbol {
   bool operator==(const Symbol&) const = default;
 };
 
-/// Memory that merging reuses from piece to piece.
+/// Memory that merge_symbols() reuses for each piece.
 struct MergeScratch {
   struct Candidate {
     uint32_t rank, position;
@@ -69,21 +69,21 @@ struct MergeScratch {
   std::vector<Candidate> heap;
 };
 
-/// Merges the symbols of one piece until no pair merges: always the pair of lowest rank, of those the leftmost.
-/// O(n^2) with a small constant below ~32 symbols, O(n log n) above.
+/// Merges the symbols of one piece until no pair merges: the pair of lowest rank first, and of equal ranks the
+/// leftmost. O(n^2) with a small constant below ~32 symbols, O(n log n) above.
 void merge_symbols(const MergeTable& table, std::vector<Symbol>& symbols, MergeScratch& scratch);
 
-/// The two ways merge_symbols() chooses from; same result.
+/// The two implementations of merge_symbols(); same result.
 void merge_symbols_scanning(const MergeTable& table, std::vector<Symbol>& symbols, MergeScratch& scratch);
 void merge_symbols_with_heap(const MergeTable& table, std::vector<Symbol>& symbols, MergeScratch& scratch);
 
-// Tokens of pieces seen before: words repeat, so most pieces of a text need no merging.
+// A cache of the tokens of pieces: words repeat, so most pieces of a text need no merging.
 
-/// Short pieces and their tokens, each in the one slot its hash says, where a later one takes its place. For one
-/// thread: no lock, no list to follow, one cache line a look-up.
+/// A direct-mapped cache of short pieces and their tokens: a piece has one slot, given by its hash; a new piece
+/// overwrites the slot. Not thread-safe: no lock, one cache line per look-up.
 class PieceCache {
  public:
-  /// Appends the tokens of `piece` to `out`; false if they are not known.
+  /// Appends the tokens of `piece` to `out`; returns false if the piece is not cached.
   bool append(std::string_view piece, std::vector<Symbol>& out) const {
     if (piece.size() > kMaxBytes || slots_.empty()) return false;
     const Key key(piece);
@@ -95,7 +95,7 @@ class PieceCache {
     return true;
   }
 
-  /// Nothing if piece or tokens do not fit, or if the tokens do not follow each other without gaps.
+  /// Stores nothing if the piece or its tokens do not fit, or if the tokens do not cover the piece without gaps.
   void remember(std::string_view piece, const std::vector<Symbol>& tokens) {
     if (piece.size() > kMaxBytes || tokens.size() > kMaxTokens || tokens.empty()) return;
     if (slots_.empty()) slots_.resize(kSlots);
@@ -110,17 +110,17 @@ class PieceCache {
 
  private:
   static constexpr size_t kMaxBytes = 24, kMaxTokens = 6;
-  static constexpr int kSlotBits = 15;  // 2 MB: what a core's second-level cache holds
+  static constexpr int kSlotBits = 15;  // 2 MB: the size of a core's L2 cache
   static constexpr size_t kSlots = size_t{1} << kSlotBits;
 
-  /// A piece with zeros behind it.
+  /// A piece, padded with zeros.
   struct Key {
     uint64_t words[3] = {};
 
     Key() = default;
     explicit Key(std::string_view piece) { std::memcpy(words, piece.data(), piece.size()); }
     size_t slot() const {
-      // Multiplicative hashing (Knuth 6.4); the high bits are the well-mixed ones.
+      // Multiplicative hashing (Knuth 6.4); the high bits are mixed best.
       uint64_t hash = words[0] * 0x9E3779B97F4A7C15u;
       hash = (hash ^ hash >> 32 ^ words[1]) * 0xC2B2AE3D27D4EB4Fu;
       hash = (hash ^ hash >> 32 ^ words[2]) * 0x9E3779B97F4A7C15u;

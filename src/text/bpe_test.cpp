@@ -73,7 +73,7 @@ BpeTrainerOptions options(int32_t vocab_size) { return {vocab_size, {"<|endoftex
 TEST(BpeTrainer, MergesTheMostFrequentPairFirst) {
   const std::vector<std::string> texts{"ab ab ab cd cd", "cd ab"};
   const Json json = train_bpe(texts, {258, {}, {}, 2});
-  // "ab" is there 4 times, "cd" 3 times, " a" 3 times: of equals the smaller ids, letters before the space.
+  // "ab" occurs 4 times, "cd" 3 times, " a" 3 times: of equal counts the smaller ids, letters before the space.
   EXPECT_EQ(json["model"]["merges"].dump(), R"([["a","b"],["c","d"]])");
 }
 
@@ -129,7 +129,7 @@ TEST(BpeTrainer, RefusesAVocabularyWithoutRoom) {
 
 using Tokens = std::vector<std::pair<std::string_view, int32_t>>;
 
-/// Position, length and id of the longest token at each position, found by trying all.
+/// Position, length and id of the longest token at each position, by brute force.
 std::vector<std::array<int64_t, 3>> tried(const Tokens& tokens, std::string_view text) {
   std::vector<std::array<int64_t, 3>> found;
   for (size_t at = 0; at < text.size(); ++at) {

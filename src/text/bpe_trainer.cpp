@@ -17,7 +17,8 @@
 namespace hone {
 namespace {
 
-/// Qwen2 to Qwen3's split: contractions, words with one leading sign, single digits, signs, line ends, spaces.
+/// The split pattern of Qwen2 to Qwen3: contractions, words with one leading sign, single digits, signs, line ends,
+/// spaces.
 constexpr std::string_view kQwenPattern =
     R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
 
@@ -29,13 +30,13 @@ struct PairHash {
   }
 };
 
-/// A distinct piece of the corpus as the tokens it has become so far.
+/// A distinct piece of the corpus, as its present tokens.
 struct Word {
   std::vector<int32_t> tokens;
   int64_t count;
 };
 
-/// Counts of all pairs of neighbouring tokens, kept up to date while pairs merge.
+/// Counts of all pairs of adjacent tokens, updated by each merge.
 class PairCounts {
  public:
   explicit PairCounts(std::vector<Word> words) : words_(std::move(words)) {
@@ -43,14 +44,14 @@ class PairCounts {
     for (const auto& [pair, count] : counts_) queue_.push({count, pair});
   }
 
-  /// The pair to merge next; its count is 0 when none is left.
+  /// The pair to merge next; its count is 0 when no pair is left.
   std::pair<Pair, int64_t> best() {
     while (!queue_.empty()) {
       const Candidate top = queue_.top();
       queue_.pop();
       const int64_t count = counts_[top.pair];
       if (count == top.count) return {top.pair, count};
-      // Counts only fall while a pair waits (a rise pushes anew), so the entry goes back with its present count.
+      // The count of a queued pair only falls (a rise queues the pair again), so requeue it with its present count.
       if (count > 0 && count < top.count) queue_.push({count, top.pair});
     }
     return {};
@@ -102,7 +103,8 @@ class PairCounts {
 
   std::vector<Word> words_;
   std::unordered_map<Pair, int64_t, PairHash> counts_;
-  std::unordered_map<Pair, std::unordered_set<size_t>, PairHash> words_of_;  // may name words that lost the pair
+  // may contain words that no longer have the pair
+  std::unordered_map<Pair, std::unordered_set<size_t>, PairHash> words_of_;
   std::unordered_set<Pair, PairHash> changed_;
   std::priority_queue<Candidate> queue_;
 };
@@ -119,10 +121,10 @@ Json byte_level_json(bool add_prefix_space, bool trim_offsets, bool use_regex) {
           {"use_regex", use_regex}};
 }
 
-/// A tokenizer.json with `tokens` as vocabulary; ids of added tokens follow.
+/// Builds a tokenizer.json with `tokens` as vocabulary; the added tokens have the next ids.
 Json tokenizer_json(const std::vector<std::string>& tokens, Json merges, const BpeTrainerOptions& options) {
   Json vocab = Json::object();
-  // ordered_json looks a key up linearly before it inserts; the keys are known to differ.
+  // ordered_json searches for a key linearly before it inserts; these keys are distinct.
   for (size_t id = 0; id < tokens.size(); ++id) vocab.get_ref<Json::object_t&>().push_back({tokens[id], id});
   Json added = Json::array();
   for (const std::string& token : options.special_tokens)
@@ -153,7 +155,7 @@ Json tokenizer_json(const std::vector<std::string>& tokens, Json merges, const B
             {"merges", std::move(merges)}}}};
 }
 
-/// The 256 characters of the byte-level alphabet by code point, as other tokenizers number them.
+/// The 256 characters of the byte-level alphabet by code point, in the order in which other tokenizers number them.
 std::vector<std::string> alphabet() {
   std::vector<std::string> characters;
   for (int byte = 0; byte < 256; ++byte) characters.push_back(byte_character(uint8_t(byte)));
@@ -161,7 +163,7 @@ std::vector<std::string> alphabet() {
   return characters;
 }
 
-/// The corpus cut into pieces by the very tokenizer that will use the merges, as tokens of single bytes.
+/// The pieces of the corpus, split by the tokenizer that will use the merges, as tokens of single bytes.
 std::vector<Word> count_words(std::span<const std::string> texts, const Tokenizer& bytes) {
   std::map<std::string, int64_t> counts;
   for (const std::string& text : texts)
@@ -183,9 +185,9 @@ void check_options(const BpeTrainerOptions& options) {
         throw UserError(fmt::format("the added token '{}' is empty or given twice", token));
   const size_t least = 256 + seen.size();
   if (options.vocab_size < 0 || size_t(options.vocab_size) < least || options.vocab_size > kMaxTokenId)
-    throw UserError(fmt::format("a vocabulary of {} has no room for 256 bytes and {} added tokens", options.vocab_size,
+    throw UserError(fmt::format("a vocabulary of {} is too small for 256 bytes and {} added tokens", options.vocab_size,
                                 seen.size()),
-                    {}, fmt::format("ask for {} to {} tokens", least, kMaxTokenId));
+                    {}, fmt::format("set it to {} to {} tokens", least, kMaxTokenId));
 }
 
 }  // namespace
@@ -202,7 +204,7 @@ Json train_bpe(std::span<const std::string> texts, const BpeTrainerOptions& opti
     const auto [pair, count] = pairs.best();
     if (count < std::max<int64_t>(options.min_frequency, 1)) break;
     merges.push_back(Json::array({tokens[pair.first], tokens[pair.second]}));
-    // Different pairs may spell the same token ("a" + "bc", "ab" + "c"): it keeps one id.
+    // Different pairs may give the same token ("a" + "bc", "ab" + "c"), which has one id.
     const std::string merged = tokens[pair.first] + tokens[pair.second];
     const auto [entry, is_new] = ids.try_emplace(merged, int32_t(tokens.size()));
     if (is_new) tokens.push_back(merged);

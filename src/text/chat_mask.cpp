@@ -18,12 +18,12 @@ bool is_answer(const Span& span, int message) {
          (span.kind == SpanKind::kContent || span.kind == SpanKind::kReasoning || span.kind == SpanKind::kToolCall);
 }
 
-/// Spans [first, last] of a message's own characters with the template's text between them.
+/// Spans [first, last] of a message's own characters, with the template's text between them.
 struct AnswerSpans {
   size_t first, last;
 };
 
-/// Where what is learnt of a completion ends: with the text, but for the blanks behind a token that ends a turn.
+/// The end of a supervised completion: the end of the text, without white space after a token that ends a turn.
 size_t completion_end(std::string_view text, const MaskOptions& options) {
   const size_t last = text.find_last_not_of(kBlanks);
   const std::string_view trimmed = text.substr(0, last == std::string_view::npos ? 0 : last + 1);
@@ -60,7 +60,7 @@ class Masker {
   }
 
  private:
-  /// The message's own spans; text of other messages between two of them parts them.
+  /// The message's own spans, split where text of other messages is between two of them.
   std::vector<AnswerSpans> groups(int message) const {
     std::vector<AnswerSpans> groups;
     bool parted = true;
@@ -77,8 +77,8 @@ class Masker {
     return groups;
   }
 
-  /// Whether span i may hold the header or the end of the message: written in its iteration of the template's loop, or,
-  /// where the template's loop does not tell, by no other message's.
+  /// Whether span i may contain the header or the end of the message: it was written in the message's iteration of the
+  /// template's loop, or, if the loop's iterations are unknown, by no other message's.
   bool belongs(size_t i, int message, bool owned) const {
     const Span& span = chat_.spans[i];
     return !is_answer(span, message) && span.kind != SpanKind::kQuote &&
@@ -98,7 +98,7 @@ class Masker {
     return options_.learn_empty_thinking ? begin : behind_closed_thinking(begin, first);
   }
 
-  /// Where the header in text [lead_begin, first) ends. Without a match nothing in front of the answer is trained on.
+  /// The end of the header in text [lead_begin, first). Without a match, no text before the answer is supervised.
   size_t header_end(size_t lead_begin, size_t first, bool owned) const {
     if (!chat_.answer_header) return first;
     if (chat_.answer_header->empty()) return owned ? lead_begin : first;
@@ -112,8 +112,8 @@ class Masker {
     return part_of_header_end(unthinking, lead_begin, first);
   }
 
-  /// Where the longest beginning of `header` in text [lead_begin, first) ends: "<|assistant|><think>" before an answer
-  /// without thoughts. It ends where a tag or line of it does, not in the middle of "<thi".
+  /// The end of the longest prefix of `header` in text [lead_begin, first), for example "<|assistant|><think>" before
+  /// an answer without thinking. The prefix ends at the end of a tag or line, not inside "<thi".
   size_t part_of_header_end(std::string_view header, size_t lead_begin, size_t first) const {
     const std::string_view lead = text_.substr(lead_begin, first - lead_begin);
     for (size_t size = std::min(header.size(), lead.size()); size > 0; --size) {
@@ -125,8 +125,7 @@ class Masker {
     return first;
   }
 
-  /// A header that closes the thoughts (thinking is switched off) up to them: for an answer that has thoughts all the
-  /// same.
+  /// The header up to its closed think block (thinking is off), for an answer that has thinking nevertheless.
   static std::string_view without_closed_thinking(std::string_view header) {
     for (const auto& [open, close] : kThinkTags) {
       const size_t end = header.find(close);
@@ -135,7 +134,7 @@ class Masker {
     return header;
   }
 
-  /// A think block that is closed before the first character of the message was put there by the template.
+  /// The end of a think block that is closed before the first character of the message: the template inserted it.
   size_t behind_closed_thinking(size_t begin, size_t first) const {
     const std::string_view lead = text_.substr(begin, first - begin);
     size_t end = 0;
@@ -148,7 +147,7 @@ class Masker {
     return begin + end;
   }
 
-  /// The earliest of `tokens` in `text`, the longest of those that begin there.
+  /// The earliest of `tokens` in `text`; of those at the same position the longest.
   static std::optional<Found> earliest(std::string_view text, const std::vector<std::string>& tokens) {
     std::optional<Found> best;
     for (const std::string& token : tokens) {
@@ -160,7 +159,7 @@ class Masker {
     return best;
   }
 
-  /// A special token that directly follows byte `at`, white space aside.
+  /// A special token directly after byte `at`, ignoring white space.
   std::optional<Found> directly_behind(size_t at) const {
     const size_t begin = std::min(text_.find_first_not_of(kBlanks, at), text_.size());
     std::optional<Found> best;
@@ -256,7 +255,8 @@ bool begins_with_two_bos(std::span<const int32_t> ids, const SpecialTokens& spec
 }
 
 std::string TurnEnd::problem(const Tokenizer& tokenizer) const {
-  if (text.empty()) return "the template ends an answer without an end-of-turn token, so stopping is not learnt";
+  if (text.empty())
+    return "the template ends an answer without an end-of-turn token, so the model does not learn to stop";
   if (!learnt) {
     return fmt::format("the template ends an answer with '{}', which is {} tokens and not one of the tokenizer's own",
                        text, ids.size());

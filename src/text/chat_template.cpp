@@ -15,29 +15,29 @@
 
 namespace hone {
 
-// The inputs of a chat template as template values, and the register of which input each is.
+// The inputs of a chat template as template values, with the provenance of each.
 
-/// Turns JSON into values, gives each a source number, and remembers what the numbers mean.
+/// Converts JSON to values, gives each a source number, and records the origin of each number.
 class ChatInputs {
  public:
-  /// The variables of a rendering. Throws UserError as ChatTemplate::render does.
+  /// Returns the variables of a rendering. Throws UserError as ChatTemplate::render does.
   std::vector<std::pair<std::string, jinja::Value>> context(const ChatInput& input);
 
-  /// Message and kind of a source; template text for kTemplateText.
+  /// The message and kind of a source; kTemplateText is template text.
   struct Origin {
     int message_index = -1;
     SpanKind kind = SpanKind::kTemplate;
   };
   Origin origin(jinja::SourceId source) const { return sources_[source].origin; }
 
-  /// Sets `text`, `spans` and `messages` from a rendering.
+  /// Sets `text`, `spans` and `messages` of `chat` from a rendering.
   void describe(const jinja::MarkedString& text, RenderedChat& chat) const;
 
  private:
   struct Source {
     Origin origin;
-    bool counted = false;  ///< its characters count for the coverage
-    std::string text;      ///< of strings
+    bool counted = false;  ///< its characters count for Coverage
+    std::string text;      ///< for strings only
   };
 
   jinja::SourceId add(const Origin& origin);
@@ -56,7 +56,7 @@ using jinja::Value;
 
 namespace {
 
-/// Whether a byte counts for coverage: one of every character, white space not.
+/// Whether a byte counts for Coverage: the first byte of each character that is not white space.
 bool counts(char byte) {
   const auto b = static_cast<unsigned char>(byte);
   return b > 0x20 && (b & 0xC0) != 0x80;
@@ -70,7 +70,7 @@ SpanKind kind_of_field(std::string_view name) {
   return SpanKind::kField;
 }
 
-/// [text.size()] whether each byte counts: those of tags around thoughts do not.
+/// [text.size()] whether each byte counts; the bytes of think tags do not.
 std::vector<bool> counted_bytes(std::string_view text) {
   std::vector<bool> counted(text.size());
   for (size_t i = 0; i < text.size(); ++i) counted[i] = counts(text[i]);
@@ -113,7 +113,8 @@ Value ChatInputs::convert_string(const std::string& text, const Origin& origin, 
 
 Value ChatInputs::convert(const Json& json, const Origin& origin, bool counted, int depth) {
   if (depth >= jinja::kMaxValueDepth) {
-    throw UserError("chat template: an input is nested too deep", {}, "give flatter messages, tools and variables");
+    throw UserError("chat template: an input is nested too deep", {},
+                    "pass messages, tools and variables with fewer levels");
   }
   if (json.is_string()) return convert_string(json.get_ref<const std::string&>(), origin, counted);
   const SourceId source = add(origin);
@@ -185,7 +186,7 @@ std::vector<std::pair<std::string, Value>> ChatInputs::context(const ChatInput& 
   return context;
 }
 
-/// One span per run; `shown` gets the bytes of every source that are in the text.
+/// Returns one span per run; sets `shown` to the bytes of each source that are in the text.
 std::vector<Span> ChatInputs::run_spans(const jinja::MarkedString& text, std::vector<std::vector<bool>>& shown) const {
   std::vector<bool> shows_at_its_own(roles_.size(), false);
   for (const jinja::Run& run : text.runs()) {
@@ -199,7 +200,7 @@ std::vector<Span> ChatInputs::run_spans(const jinja::MarkedString& text, std::ve
   for (const jinja::Run& run : text.runs()) {
     const Origin from = origin(run.source);
     const int at = origin(run.owner).message_index;
-    // Escapes give several runs for one character: a run that goes on where the last one was is new if that one was.
+    // An escape gives several runs for one character: a run that continues the previous one is new if that one was.
     const bool goes_on = previous && previous->source == run.source && run.offset >= previous->offset;
     std::vector<bool>& bytes = shown[run.source];
     const size_t end = run.offset < bytes.size() ? std::min(bytes.size(), run.offset + (run.end - begin)) : 0;
@@ -269,7 +270,7 @@ std::string without_leading_space(std::string text) {
 
 }  // namespace
 
-/// Headers by the variables they were found with: a conversation's own text does not change them.
+/// Cache of headers by variables: the messages of a conversation do not change them.
 struct ChatTemplate::HeaderCache {
   std::mutex mutex;
   std::map<std::string, std::optional<std::string>> by_variables;
@@ -293,7 +294,7 @@ RenderedChat render_once(const jinja::Template& engine, const ChatInput& input, 
   return chat;
 }
 
-/// What the template adds for add_generation_prompt behind one question.
+/// The text that add_generation_prompt adds after one question.
 std::optional<std::string> generation_prompt(const jinja::Template& engine, ChatInput probe,
                                              std::optional<std::time_t> now) {
   probe.messages = Json::array({message("user", "question")});
@@ -305,7 +306,7 @@ std::optional<std::string> generation_prompt(const jinja::Template& engine, Chat
   return added.empty() ? std::nullopt : std::optional(added);
 }
 
-/// The template's text in front of an answer, from the start of the answer's iteration.
+/// The template's text before an answer, from the start of the answer's iteration.
 std::optional<std::string> text_before_answer(const jinja::Template& engine, ChatInput probe,
                                               std::optional<std::time_t> now) {
   probe.messages = Json::array({message("user", "question"), message("assistant", "answer")});
@@ -339,8 +340,8 @@ std::optional<std::string> ChatTemplate::answer_header(const ChatInput& input) c
     try {
       if (!header) header = find(*template_, probe, now_);
     } catch (const UserError&) {
-      // A template may refuse the probe (it wants a system message, say). Then only what came from the messages tells
-      // where an answer begins.
+      // A template may reject the probe, for example without a system message. Then only the provenance of the
+      // characters gives the beginning of an answer.
     }
   }
   const std::lock_guard lock(headers_->mutex);

@@ -1,4 +1,4 @@
-// Chat templates: a conversation to the text a model reads, with the history of every character.
+// Chat templates: renders a conversation to the text for the model, with the provenance of every character.
 #pragma once
 
 #include <cstddef>
@@ -13,7 +13,7 @@
 
 namespace hone {
 
-/// Where characters of a rendered chat came from.
+/// The provenance of characters in a rendered chat.
 enum class SpanKind {
   kTemplate,   ///< written by the template
   kVariable,   ///< tools, documents, bos_token and other variables
@@ -21,32 +21,33 @@ enum class SpanKind {
   kContent,    ///< messages[i].content, or the text of its parts
   kReasoning,  ///< messages[i].reasoning_content, .reasoning or .thinking
   kToolCall,   ///< anything in messages[i].tool_calls or .function_call
-  kField,      ///< any other field of messages[i], or characters of the message that were shown before
-  kQuote,      ///< characters of messages[i] written while the template's loop is at another message, if it also
-               ///< shows some at its own
+  kField,      ///< any other field of messages[i], or characters of the message that were rendered before
+  kQuote,      ///< characters of messages[i] written in another message's iteration of the template's loop, if
+               ///< its own iteration also writes some
 };
 
-/// Bytes [begin, end) of the text, of one history. Spans cover the text in order, without gaps.
+/// Bytes [begin, end) of the text, of one provenance. Spans cover the text in order, without gaps.
 struct Span {
   size_t begin = 0, end = 0;
-  /// The message the characters came from; for kTemplate and kVariable the message that the template's loop was at when
-  /// they were written; -1: none.
+  /// The message that the characters came from; for kTemplate and kVariable the message of the loop iteration that
+  /// wrote them; -1: none.
   int message_index = -1;
   SpanKind kind = SpanKind::kTemplate;
   bool generation = false;  ///< inside {% generation %}
-  /// kContent of a message whose content is text: the byte of it that `begin` came from; the span's others follow.
+  /// For kContent of a message with text as content: the byte of it that `begin` came from; the next bytes follow in
+  /// order.
   size_t content_offset = 0;
 };
 
-/// How many characters a message has, and how many of them are in the text. White space and the tags around thoughts
-/// are not counted, since templates trim them and write their own.
+/// The number of characters of a message, and how many of them are in the text. White space and think tags are not
+/// counted, since templates trim the former and write their own tags.
 struct Coverage {
   size_t characters = 0, rendered = 0;
 
   bool complete() const { return rendered == characters; }
 };
 
-/// What became of one message. Tool calls count names and arguments only: ids and types need not be shown.
+/// The rendered parts of one message. Tool calls count names and arguments only; ids and types are optional.
 struct RenderedMessage {
   std::string role;
   Coverage content, reasoning, tool_calls;
@@ -58,18 +59,18 @@ struct RenderedChat {
   std::string text;
   std::vector<Span> spans;
   std::vector<RenderedMessage> messages;
-  /// What the template writes before an answer, without the white space in front: the generation prompt, or for a
-  /// template without one the text in front of an assistant's content (often empty). Absent: could not be found out,
-  /// since the template refuses a plain question and answer.
+  /// The text that the template writes before an answer, without leading white space: the generation prompt, or, for a
+  /// template without one, the text before an assistant's content (often empty). Absent if the template rejects a plain
+  /// question and answer.
   std::optional<std::string> answer_header;
 };
 
-/// What is rendered. Absent tools and documents are None to the template, as in transformers.
+/// The input of render(). Absent tools and documents are None in the template, as in transformers.
 struct ChatInput {
   Json messages = Json::array();
   Json tools = nullptr;
   Json documents = nullptr;
-  /// Further variables by name: enable_thinking, bos_token, eos_token, date_string, ...
+  /// Additional variables by name: enable_thinking, bos_token, eos_token, date_string, ...
   Json variables = Json::object();
   bool add_generation_prompt = false;
 };
@@ -80,15 +81,15 @@ class Template;
 
 class ChatTemplate {
  public:
-  /// `name` (a file) stands in errors. `now` fixes the time that strftime_now() shows; the present if absent.
-  /// Throws UserError "chat template: ..." with "name:line".
+  /// `name` (a file) is used in errors. `now` sets the time for strftime_now(); default: the present. Throws UserError
+  /// "chat template: ..." with "name:line".
   ChatTemplate(std::string_view source, std::string name, std::optional<std::time_t> now = {});
   ~ChatTemplate();
   ChatTemplate(ChatTemplate&&) noexcept;
   ChatTemplate& operator=(ChatTemplate&&) noexcept;
 
-  /// Renders one conversation; may be called from many threads. Throws UserError: the template's errors, messages that
-  /// are not an array of objects, a variable that takes the name of one of the other inputs.
+  /// Renders one conversation; thread-safe. Throws UserError for errors of the template, messages that are not an array
+  /// of objects, and a variable with the name of another input.
   RenderedChat render(const ChatInput& input) const;
 
  private:

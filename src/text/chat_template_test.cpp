@@ -20,7 +20,7 @@ ChatInput question(const std::string& text) {
   return input;
 }
 
-/// "kind message text" per stretch of one history.
+/// "kind message text" for each section of one provenance.
 std::string spans(const RenderedChat& chat) {
   static constexpr const char* kNames[] = {"template",  "variable", "role",  "content",
                                            "reasoning", "call",     "field", "quote"};
@@ -29,7 +29,7 @@ std::string spans(const RenderedChat& chat) {
   for (const Span& span : chat.spans) {
     const std::string history =
         std::string(kNames[static_cast<int>(span.kind)]) + " " + std::to_string(span.message_index) + " ";
-    if (history == previous) result.pop_back();  // content whose characters do not follow each other
+    if (history == previous) result.pop_back();  // content with non-contiguous characters
     result += (history == previous ? "" : history) + chat.text.substr(span.begin, span.end - span.begin) + "\n";
     previous = history;
   }
@@ -64,7 +64,7 @@ TEST(ChatTemplate, ContentSaysWhichOfItsBytesAreShown) {
   ASSERT_EQ(chat.spans.size(), 3u);
   EXPECT_EQ(chat.spans[0].content_offset, 2u);
   EXPECT_EQ(chat.spans[1].kind, SpanKind::kTemplate);
-  EXPECT_EQ(chat.spans[2].content_offset, 19u);  // behind "[cut]"
+  EXPECT_EQ(chat.spans[2].content_offset, 19u);  // after "[cut]"
 }
 
 TEST(ChatTemplate, CharactersShownAgainAreNotTheMessageItself) {
@@ -177,7 +177,7 @@ TEST(ThinkingSwitch, IsFoundByRendering) {
   EXPECT_EQ(thinking_switch(ending_with(kEnableThinking), Json::object()), "enable_thinking");
   EXPECT_EQ(thinking_switch(ending_with(kThinking), Json::object()), "thinking");
   EXPECT_EQ(thinking_switch(ending_with("<a>"), Json::object()), std::nullopt);
-  // Named, but without a difference.
+  // The template uses the variable, but to no effect.
   EXPECT_EQ(thinking_switch(ending_with("<a>{% if enable_thinking %}{% endif %}"), Json::object()), std::nullopt);
   EXPECT_EQ(thinking_switch(ending_with("{{ raise_exception('no') }}"), Json::object()), std::nullopt);
 }
@@ -333,7 +333,7 @@ TEST(ChatMask, ThoughtsThatTheTemplateDropsAreCountedNotSupervised) {
             "<|im_start|>user\n1+1?<|im_end|>\n<|im_start|>assistant\n«2<|im_end|>»\n"
             "<|im_start|>user\n2+2?<|im_end|>\n<|im_start|>assistant\n«4<|im_end|>»\n"
             "<|im_start|>user\n3+3?<|im_end|>\n<|im_start|>assistant\n«<think>\nSix.\n</think>\n\n6<|im_end|>»\n");
-  EXPECT_EQ(rendered.messages[1].reasoning.characters, 10u);  // "One and one." without blanks
+  EXPECT_EQ(rendered.messages[1].reasoning.characters, 10u);  // "One and one." without white space
   EXPECT_EQ(rendered.messages[1].reasoning.rendered, 0u);
   EXPECT_TRUE(rendered.messages[1].content.complete());
   EXPECT_EQ(rendered.messages[3].content.characters, 4u);  // "Hm." and "4": the tags are the template's own
@@ -488,7 +488,7 @@ constexpr const char* kChatMl =
 
 class ChatFacts : public testing::Test {
  protected:
-  /// The thinned tokenizer of Qwen3 (no bos of its own) with these special tokens.
+  /// The reduced tokenizer of Qwen3 (no bos token) with these special tokens.
   static Tokenizer tokenizer(const std::string& config, const std::string& generation = "{}") {
     const fs::path folder =
         fs::path(testing::TempDir()) / testing::UnitTest::GetInstance()->current_test_info()->name();
@@ -502,7 +502,7 @@ class ChatFacts : public testing::Test {
     return loaded;
   }
 
-  /// How the template ends a plain answer to a plain question.
+  /// The end of a plain answer to a plain question.
   static TurnEnd end_of(const char* source, const Tokenizer& with) {
     ChatInput chat;
     chat.messages =

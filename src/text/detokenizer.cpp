@@ -19,7 +19,7 @@ std::string joined(const std::vector<std::string>& tokens) {
   return text;
 }
 
-/// Byte-level characters become bytes, and what is not UTF-8 then U+FFFD. A token with other characters stays itself.
+/// Byte-level characters become bytes; invalid UTF-8 becomes U+FFFD. A token with other characters is unchanged.
 class ByteLevelDecoder : public TokenDecoder {
  public:
   void apply(std::vector<std::string>& tokens) const override {
@@ -29,7 +29,7 @@ class ByteLevelDecoder : public TokenDecoder {
   }
 };
 
-/// Runs of "<0xNN>" tokens become the text of these bytes, or one U+FFFD a byte when that is not UTF-8.
+/// Runs of "<0xNN>" tokens become the text of these bytes, or one U+FFFD per byte if that is not valid UTF-8.
 class ByteFallbackDecoder : public TokenDecoder {
  public:
   void apply(std::vector<std::string>& tokens) const override {
@@ -69,7 +69,7 @@ class FuseDecoder : public TokenDecoder {
   void apply(std::vector<std::string>& tokens) const override { tokens = {joined(tokens)}; }
 };
 
-/// Marks become spaces; one at the very start was put there by encoding and goes.
+/// Marks become spaces; a mark at the start, which encoding added, is removed.
 class MetaspaceDecoder : public TokenDecoder {
  public:
   MetaspaceDecoder(std::string mark, bool drop_first) : mark_(std::move(mark)), drop_first_(drop_first) {}
@@ -122,7 +122,7 @@ class ReplaceDecoder : public TokenDecoder {
   std::string content_;
 };
 
-/// Takes up to `start` leading and `stop` trailing copies of a character from every token.
+/// Removes up to `start` leading and `stop` trailing copies of a character from every token.
 class StripDecoder : public TokenDecoder {
  public:
   StripDecoder(std::string content, size_t start, size_t stop)

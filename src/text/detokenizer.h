@@ -1,4 +1,4 @@
-// The "decoder" of tokenizer.json: from token strings back to text.
+// The "decoder" of tokenizer.json: token strings to text.
 #pragma once
 
 #include <memory>
@@ -12,11 +12,12 @@ namespace hone {
 class TokenDecoder {
  public:
   virtual ~TokenDecoder() = default;
-  /// Rewrites token strings (in place; some types join them). The text is what is left, concatenated.
+  /// Rewrites token strings in place; some types join them. The text is their concatenation.
   virtual void apply(std::vector<std::string>& tokens) const = 0;
 };
 
-/// ByteLevel, ByteFallback, Fuse, Metaspace, Replace, Strip and Sequence; another type is a UserError naming it.
+/// Reads ByteLevel, ByteFallback, Fuse, Metaspace, Replace, Strip and Sequence; any other type is a UserError that
+/// contains its name.
 std::unique_ptr<TokenDecoder> make_decoder(const JsonCursor& json);
 
 }  // namespace hone

@@ -15,7 +15,7 @@ IndexedJson parse_json(std::string_view text, const std::string& file) {
     return IndexedJson::parse(text.begin(), text.end());
   } catch (const IndexedJson::exception& error) {
     std::string detail = error.what();
-    // "[json.exception.parse_error.101] parse error at line 1, ...": the bracket says nothing to a user.
+    // "[json.exception.parse_error.101] parse error at line 1, ...": the bracket is of no use to a user.
     if (const size_t end = detail.find("] "); end != std::string::npos) detail.erase(0, end + 2);
     throw UserError("not valid JSON: " + repair_utf8(detail), file, "copy the file again; it may be truncated");
   }

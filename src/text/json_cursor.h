@@ -1,4 +1,4 @@
-// A value inside a JSON file of the user together with where it stands, so that every complaint can name it.
+// A value inside a user's JSON file together with its path, which errors contain.
 #pragma once
 
 #include <filesystem>
@@ -10,18 +10,19 @@
 
 namespace hone {
 
-/// JSON as tokenizers need it: std::map objects, since ordered_json finds a key linearly, which is quadratic on a
-/// vocabulary of 150,000 entries.
+/// JSON with std::map objects: ordered_json finds a key linearly, which is quadratic for a vocabulary of 150,000
+/// entries.
 using IndexedJson = nlohmann::json;
 
-/// Reads and parses a file of at most `max_bytes`; a missing, oversized or broken file is a UserError naming it.
+/// Reads and parses a file of at most `max_bytes`; a missing, oversized or malformed file is a UserError that contains
+/// its path.
 IndexedJson read_json_file(const std::filesystem::path& path, size_t max_bytes);
 
-/// Parses `text`; `file` names it in the UserError of broken JSON.
+/// Parses `text`; the UserError for malformed JSON contains `file`.
 IndexedJson parse_json(std::string_view text, const std::string& file);
 
-/// A position in a parsed file. Accessors check the type and throw a UserError with file and path ("model.merges");
-/// a position deeper than 64 levels is an error too, so that readers may recurse.
+/// A position in a parsed file. Accessors check the type and throw a UserError with file and path ("model.merges"). A
+/// position deeper than 64 levels is an error too, so recursive readers are safe.
 /// Borrows the value: the document must outlive the cursor.
 class JsonCursor {
  public:
@@ -33,7 +34,7 @@ class JsonCursor {
   std::string where() const { return path_.empty() ? file_ : file_ + ": " + path_; }
   const std::string& file() const { return file_; }
 
-  /// Member `key` of an object; an absent one is an error.
+  /// Member `key` of an object; throws if absent.
   JsonCursor at(std::string_view key) const;
   /// Member `key` of an object, or nothing when it is absent or null.
   std::optional<JsonCursor> find(std::string_view key) const;
@@ -63,10 +64,10 @@ class JsonCursor {
   int depth_ = 0;
 };
 
-/// Counts the steps of a normalizer, pre-tokenizer or decoder: each one goes through the whole text.
+/// Counts the steps of a normalizer, pre-tokenizer or decoder: each step processes the whole text.
 class StepCount {
  public:
-  /// UserError at `json` for more steps than any tokenizer has.
+  /// Throws UserError at `json` if there are more steps than any published tokenizer has.
   void add(const JsonCursor& json) {
     constexpr int kMost = 256;
     if (++count_ > kMost) json.fail("there are more than 256 steps");

@@ -13,7 +13,7 @@
 namespace hone {
 namespace {
 
-// SentencePiece's own normalisation: a compiled table of replacements inside of tokenizer.json.
+// SentencePiece's normalisation: a compiled table of replacements in tokenizer.json.
 
 std::optional<std::string> base64_bytes(std::string_view text) {
   static constexpr std::string_view kDigits = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
@@ -41,7 +41,7 @@ uint32_t little_endian(std::string_view bytes, size_t at) {
 }
 
 /// SentencePiece's table of replacements: a double-array trie (Aoe 1989; the units of the library Darts-clone) whose
-/// values are offsets into texts that end in a zero byte.
+/// values are offsets into zero-terminated texts.
 class CharacterMap {
  public:
   explicit CharacterMap(const JsonCursor& json) {
@@ -50,14 +50,14 @@ class CharacterMap {
     if (bytes->size() < 4) json.fail("the table is too short");
     const size_t trie_bytes = little_endian(*bytes, 0);
     if (trie_bytes == 0 || trie_bytes % 4 != 0 || trie_bytes > bytes->size() - 4)
-      json.fail(fmt::format("the table says that its trie has {} bytes, of {}", trie_bytes, bytes->size()));
+      json.fail(fmt::format("the table has {1} bytes, but its trie has {0}", trie_bytes, bytes->size()));
     for (size_t at = 4; at < 4 + trie_bytes; at += 4) units_.push_back(little_endian(*bytes, at));
     texts_ = bytes->substr(4 + trie_bytes);
     if (valid_utf8_prefix(texts_) != texts_.size()) json.fail("the table's texts are not UTF-8");
   }
 
-  /// What stands for the shortest beginning of `text` that the table knows: it stands for all of it, as in Hugging Face
-  /// tokenizers and SentencePiece.
+  /// The replacement of the shortest prefix of `text` that is in the table. It replaces all of `text`, as in Hugging
+  /// Face tokenizers and SentencePiece.
   std::optional<std::string_view> replacement(std::string_view text) const {
     size_t node = offset(units_[0]);
     for (const char byte : text) {
@@ -77,7 +77,7 @@ class CharacterMap {
   std::optional<std::string_view> text_at(size_t leaf) const {
     if (leaf >= units_.size()) return std::nullopt;
     const size_t begin = units_[leaf] & 0x7FFFFFFFu;
-    if (begin >= texts_.size() || (uint8_t(texts_[begin]) & 0xC0) == 0x80) return std::nullopt;  // inside of one
+    if (begin >= texts_.size() || (uint8_t(texts_[begin]) & 0xC0) == 0x80) return std::nullopt;  // inside a character
     return std::string_view(texts_).substr(begin, texts_.find('\0', begin) - begin);
   }
 
@@ -103,7 +103,7 @@ class PrecompiledNormalizer : public Normalizer {
     };
     for (size_t begin = 0; begin < source.size();) {
       const size_t end = grapheme_end(source, begin);
-      // Only short graphemes are looked up as a whole, others by their characters.
+      // Only short graphemes are looked up as a whole; longer ones character by character.
       constexpr size_t kLongGrapheme = 6;
       if (end - begin >= kLongGrapheme || !replace(begin, end)) {
         for (size_t at = begin; at < end;) {
@@ -120,7 +120,7 @@ class PrecompiledNormalizer : public Normalizer {
   }
 
  private:
-  /// The end of the extended grapheme cluster (UAX #29) that begins at `begin`.
+  /// The end of the extended grapheme cluster (UAX #29) that starts at `begin`.
   static size_t grapheme_end(std::string_view text, size_t begin) {
     Utf8Step last = utf8_step(text, begin);
     size_t end = begin + last.length;
@@ -139,8 +139,8 @@ class PrecompiledNormalizer : public Normalizer {
   CharacterMap map_;
 };
 
-/// From {"type": "Precompiled", "precompiled_charsmap": base64}. A broken table is a UserError naming the key.
-/// Graphemes follow utf8proc's Unicode version.
+/// Reads {"type": "Precompiled", "precompiled_charsmap": base64}. A malformed table is a UserError that contains the
+/// key. Graphemes follow utf8proc's Unicode version.
 std::unique_ptr<Normalizer> make_precompiled_normalizer(const JsonCursor& json) {
   return std::make_unique<PrecompiledNormalizer>(json.at("precompiled_charsmap"));
 }
@@ -157,7 +157,7 @@ class SequenceNormalizer : public Normalizer {
   std::vector<std::unique_ptr<Normalizer>> steps_;
 };
 
-/// Puts a fixed text before every text that is not empty.
+/// Adds a fixed text before every text that is not empty.
 class PrependNormalizer : public Normalizer {
  public:
   explicit PrependNormalizer(std::string prefix) : prefix_(std::move(prefix)) {}
@@ -199,7 +199,7 @@ class ReplaceNormalizer : public Normalizer {
   std::string content_;
 };
 
-/// Lower case character by character, without context (no final sigma).
+/// Lowers character by character, without context (no final sigma).
 class LowercaseNormalizer : public Normalizer {
  public:
   void apply(AlignedText& text) const override {
@@ -209,7 +209,7 @@ class LowercaseNormalizer : public Normalizer {
       const Utf8Step step = utf8_step(source, position);
       std::string lower;
       append_utf8(lower, char32_t(utf8proc_tolower(utf8proc_int32_t(step.code))));
-      // The one character whose unconditional lower case is two, "i" and a dot (SpecialCasing.txt).
+      // The one character whose unconditional lower case is two characters, "i" and a dot (SpecialCasing.txt).
       if (step.code == 0x130) append_utf8(lower, 0x307);
       rewriter.replace(position, position + step.length, lower);
       position += step.length;

@@ -9,7 +9,7 @@
 namespace hone {
 namespace {
 
-/// What becomes of the delimiters that a split finds.
+/// How a split treats the delimiters.
 enum class SplitBehavior { kRemoved, kIsolated, kMergedWithPrevious, kMergedWithNext, kContiguous };
 
 struct Span {
@@ -17,8 +17,8 @@ struct Span {
   bool is_match;
 };
 
-/// The merge of neighbouring spans into pieces. A delimiter joins one neighbour only, so of several in a row only the
-/// first (previous) or the last (next) joins.
+/// Merges adjacent spans into pieces. A delimiter joins one neighbour only, so of several in a row only the first
+/// (previous) or the last (next) joins.
 void join_spans(const std::vector<Span>& spans, SplitBehavior behavior, std::vector<ByteRange>& pieces) {
   bool previous_match = false;
   bool first = true;
@@ -70,7 +70,7 @@ class SplitPreTokenizer : public PreTokenizer {
   bool invert_;
 };
 
-/// Inserts `prefix` before each piece for which `wanted(piece)`.
+/// Inserts `prefix` before each piece for which `wanted(piece)` is true.
 template <class Wanted>
 void prefix_pieces(PreTokenized& split, std::string_view prefix, Wanted wanted) {
   TextRewriter rewriter(split.text);
@@ -103,7 +103,7 @@ class ByteLevelPreTokenizer : public PreTokenizer {
 
 enum class PrependScheme { kAlways, kFirst, kNever };
 
-/// SentencePiece's spaces: each becomes `mark`, which may also be put before the text, and pieces begin at marks.
+/// SentencePiece's spaces: each becomes `mark`; the text may get a mark in front; pieces begin at marks.
 class MetaspacePreTokenizer : public PreTokenizer {
  public:
   MetaspacePreTokenizer(std::string mark, PrependScheme scheme, std::unique_ptr<PreTokenizer> split)

@@ -1,4 +1,4 @@
-// The "pre_tokenizer" of tokenizer.json: cuts a normalised text into the pieces that BPE merges within.
+// The "pre_tokenizer" of tokenizer.json: splits a normalised text into pieces; BPE merges within a piece.
 #pragma once
 
 #include <memory>
@@ -14,25 +14,25 @@ struct PreTokenized {
   AlignedText text;
   std::vector<ByteRange> pieces;
 
-  /// The whole text as one piece (none if it is empty).
+  /// The whole text as one piece; no piece if it is empty.
   explicit PreTokenized(AlignedText source);
 };
 
 class PreTokenizer {
  public:
   virtual ~PreTokenizer() = default;
-  /// Cuts every piece further; some types also insert characters.
+  /// Splits every piece further; some types also insert characters.
   virtual void apply(PreTokenized& split) const = 0;
 };
 
 struct PreTokenizerSpec {
-  std::unique_ptr<PreTokenizer> steps;  // null: the text stays one piece
+  std::unique_ptr<PreTokenizer> steps;  // null: the text is one piece
   StepCount count = {};
   bool byte_level = false;  // vocabulary and merges are written in the byte-level alphabet
 };
 
-/// Split, ByteLevel (as the last step), Digits, Metaspace, WhitespaceSplit and Sequence, or null; another type is a
-/// UserError naming it.
+/// Reads Split, ByteLevel (as the last step), Digits, Metaspace, WhitespaceSplit, Sequence or null; any other type is a
+/// UserError that contains its name.
 PreTokenizerSpec make_pre_tokenizer(const std::optional<JsonCursor>& json);
 
 }  // namespace hone

@@ -11,7 +11,7 @@ namespace hone {
 
 namespace {
 
-/// The text after the last character of a message's own, up to byte `end`; nothing if the message is not shown.
+/// The text from the last of the message's own characters to byte `end`; nothing if the message is not rendered.
 std::optional<std::string> text_after(const RenderedChat& chat, size_t message, size_t end) {
   std::optional<size_t> begin;
   for (const Span& span : chat.spans) {
@@ -22,7 +22,7 @@ std::optional<std::string> text_after(const RenderedChat& chat, size_t message, 
   return begin ? std::optional(chat.text.substr(*begin, end - *begin)) : std::nullopt;
 }
 
-/// What a prompt has after its last message; nothing if the template refuses it.
+/// The text of a prompt after its last message; nothing if the template rejects the messages.
 std::optional<std::string> asked_with(const ChatTemplate& chat_template, const ChatInput& prompt, size_t message) {
   try {
     const RenderedChat chat = chat_template.render(prompt);
@@ -32,7 +32,7 @@ std::optional<std::string> asked_with(const ChatTemplate& chat_template, const C
   }
 }
 
-/// Where the last tag in front of the first difference begins.
+/// The beginning of the last tag before the first difference.
 size_t shown_from(std::string_view a, std::string_view b) {
   const size_t common = static_cast<size_t>(std::mismatch(a.begin(), a.end(), b.begin(), b.end()).first - a.begin());
   const size_t tag = common == 0 ? std::string_view::npos : a.find_last_of("<[", common - 1);
@@ -54,7 +54,7 @@ std::string PromptComparison::advice(const ChatTemplate& chat_template, const Ch
   };
   std::string text;
   if (adds_empty_block(asked, learnt)) {
-    // With thoughts off a template puts the block into the prompt and in front of the last answer alone.
+    // With thinking off, a template writes the block into the prompt and before the last answer only.
     text = "the template shows these answers without the empty block; train_on: last leaves out those of earlier turns";
   } else if (const auto name = thinking_switch(chat_template, prompt.variables)) {
     for (const bool value : {false, true}) {
@@ -68,10 +68,10 @@ std::string PromptComparison::advice(const ChatTemplate& chat_template, const Ch
     }
   }
   if (adds_empty_block(learnt, asked)) {
-    text += fmt::format("{}state learn_empty_thinking: true, which teaches the model to write the empty block itself",
+    text += fmt::format("{}set learn_empty_thinking: true, which teaches the model to write the empty block itself",
                         text.empty() ? "" : ", or ");
   }
-  if (text.empty()) text = "give a chat_template whose generation prompt is what stands in front of the answers";
+  if (text.empty()) text = "give a chat_template whose generation prompt is the text before the answers";
   const std::lock_guard lock(mutex_);
   if (advice_.size() < kMost) advice_.emplace(std::pair(learnt, asked), text);
   return text;

@@ -1,4 +1,4 @@
-// What stands in front of an answer that is learnt, beside the prompt that the model will be asked with.
+// Compares the text before a supervised answer with the prompt that inference uses.
 #pragma once
 
 #include <functional>
@@ -12,21 +12,21 @@
 
 namespace hone {
 
-/// An answer is learnt after one text and asked for with another.
+/// A supervised answer follows one text in training and another one in the prompt.
 struct PromptDifference {
-  std::string learnt, asked;  ///< from the header of the answer on, as far as they differ and a tag in front
-  std::string advice;         ///< how to ask, or what to train on
+  std::string learnt, asked;  ///< from the answer's header on, as far as they differ, with the tag before
+  std::string advice;         ///< which prompt to use, or what to train on
 
   bool operator==(const PromptDifference&) const = default;
 };
 
-/// May be used from many threads.
+/// Thread-safe.
 class PromptComparison {
  public:
-  /// `chat` is a rendering by `chat_template` of which `message` is learnt from byte `begin` on; `before` makes its
-  /// input with the messages before that one alone. Compares the text between the message before it and `begin` with
-  /// what the template writes there for add_generation_prompt. Nothing if they agree, if there is no message before, or
-  /// if the template has no generation prompt or refuses the messages.
+  /// `chat` is a rendering by `chat_template`; its message `message` is supervised from byte `begin` on. `before`
+  /// returns the input with only the messages before that one. Compares the text between the previous message and
+  /// `begin` with the text that add_generation_prompt writes there. Returns nothing if they agree, if there is no
+  /// previous message, or if the template has no generation prompt or rejects the messages.
   std::optional<PromptDifference> compare(const ChatTemplate& chat_template, const RenderedChat& chat, size_t message,
                                           size_t begin, const std::function<ChatInput()>& before) const;
 

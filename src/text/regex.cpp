@@ -18,7 +18,7 @@
 namespace hone {
 namespace {
 
-// Letters, marks, digits and symbols that Unicode 15 to 16 added, for regular expressions of an older Unicode.
+// Letters, marks, digits and symbols added in Unicode 15 to 16, for a regular expression engine of an older Unicode.
 
 enum Category : uint8_t { kLu, kLl, kLm, kLo, kMn, kMc, kNd, kNo, kPd, kPo, kSm, kSo, kHan };
 
@@ -27,7 +27,7 @@ struct NewRange {
   Category category;
 };
 
-/// Code points whose general category differs between Unicode 14 and 16 (UnicodeData.txt), Cf aside, ascending.
+/// Code points whose general category differs between Unicode 14 and 16 (UnicodeData.txt), without Cf, ascending.
 constexpr NewRange kNewRanges[] = {
     {0x897, 0x897, kMn},     {0xCF3, 0xCF3, kMc},     {0xECE, 0xECE, kMn},      {0x1B4E, 0x1B4F, kPo},
     {0x1B7F, 0x1B7F, kPo},   {0x1C89, 0x1C89, kLu},   {0x1C8A, 0x1C8A, kLl},    {0x2427, 0x2429, kSo},
@@ -62,8 +62,8 @@ constexpr NewRange kNewRanges[] = {
     {0x1FAF7, 0x1FAF8, kSo}, {0x1FBCB, 0x1FBEF, kSo}, {0x2B739, 0x2B739, kHan}, {0x2EBF0, 0x2EE5D, kHan},
     {0x31350, 0x323AF, kHan}};
 
-/// A character of Unicode 14 with this category, of three and of four UTF-8 bytes (categories that gained no character
-/// of three bytes repeat that of four, which is then never used).
+/// A character of Unicode 14 with this category, of three and of four UTF-8 bytes. Categories without new characters of
+/// three bytes repeat that of four, which is then not used.
 constexpr char32_t kStandIns[][2] = {
     {0x1E00, 0x10400},   // Lu
     {0x1E01, 0x10428},   // Ll
@@ -86,7 +86,8 @@ const NewRange* find_range(char32_t code) {
   return range != std::begin(kNewRanges) && code <= range[-1].last ? range - 1 : nullptr;
 }
 
-/// Which blocks of 64 characters, below U+10000, have one of the table: nearly no text does, and looks up nothing else.
+/// Which blocks of 64 characters below U+10000 have a character in the table: few texts contain one, and the others
+/// need no further look-up.
 class NewBlocks {
  public:
   NewBlocks() {
@@ -99,9 +100,9 @@ class NewBlocks {
   std::array<bool, 0x10000 / 64> blocks_{};
 };
 
-/// PCRE2 10.42 knows Unicode 14, Hugging Face tokenizers Unicode 16. Writes to `shadow` the text with each character
+/// PCRE2 10.42 implements Unicode 14, Hugging Face tokenizers Unicode 16. Writes `text` to `shadow` with each character
 /// added since Unicode 14 replaced by an older one of the same general category and UTF-8 length (an ideograph by an
-/// ideograph), so that matches in `shadow` are matches in `text`. Returns false, `shadow` untouched, when there is none
+/// ideograph), so matches in `shadow` are matches in `text`. Returns false without changing `shadow` when there is none
 /// (nearly always). `text` is valid UTF-8.
 bool substitute_new_characters(std::string_view text, std::string& shadow) {
   static const NewBlocks new_blocks;
@@ -121,10 +122,11 @@ bool substitute_new_characters(std::string_view text, std::string& shadow) {
   return changed;
 }
 
-/// Of one match, beside what the length of the text allows: a hundred times what any published tokenizer needs, a
-/// second of a hostile one.
+/// Steps of one match, in addition to those allowed by the length of the text: 100 times what any published tokenizer
+/// needs, one second of a malicious one.
 constexpr uint32_t kMatchLimit = 10'000'000;
-/// CPU time of all matches, beside kMostTime: published tokenizers take less than 100 ns a byte.
+/// CPU time of all matches, in addition to kMostTimeOfByte per byte: published tokenizers take less than 100 ns per
+/// byte.
 constexpr int64_t kMostTime = 3'000'000'000, kMostTimeOfByte = 2000;
 
 int64_t thread_nanoseconds() {
@@ -177,7 +179,7 @@ void RegexMatches::start(std::string_view text) {
   position_ = 0;
   last_end_.reset();
   bytes_ += int64_t(text_.size());
-  // A run of white space, say, is gone through forth and back.
+  // A run of white space, for example, is scanned forward and back.
   const uint64_t steps = kMatchLimit + 8 * uint64_t{text_.size()};
   matcher_.set_most_steps(uint32_t(std::min<uint64_t>(steps, UINT32_MAX)));
 }
@@ -194,7 +196,7 @@ std::optional<PcreMatcher::Range> RegexMatches::match_at(size_t position) {
     return matcher_.find(text_, position);
   } catch (const PcreError& error) {
     throw UserError(std::string("the regular expression fails on a text: ") + error.what(), regex_.where_,
-                    "write one that goes back less, or leave the text out");
+                    "use an expression with less backtracking, or remove the text");
   }
 }
 

@@ -1,5 +1,5 @@
-// From Oniguruma's syntax (its own "Oniguruma" dialect under UTF-8) to PCRE2's with PCRE2_UTF, _UCP and _MULTILINE.
-// Source: Oniguruma doc/RE and pcre2pattern(3); the character sets were compared for every code point.
+// Translates Oniguruma's syntax (its own "Oniguruma" dialect under UTF-8) to PCRE2's with PCRE2_UTF, _UCP and
+// _MULTILINE. Source: Oniguruma doc/RE and pcre2pattern(3); the character sets were compared for every code point.
 
 #include <fmt/format.h>
 
@@ -14,11 +14,11 @@
 namespace hone {
 namespace {
 
-/// PCRE2's \s includes U+180E and its \w has no marks, so both are spelt out.
+/// PCRE2's \s includes U+180E and its \w has no marks, so both are written out.
 constexpr std::string_view kSpace = "\\p{White_Space}";
 constexpr std::string_view kNotSpace = "\\P{White_Space}";
 constexpr std::string_view kWordMembers = "\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}";
-/// Outside of a class Oniguruma's \w also has the Latin-1 numbers ² ³ ¹ ¼ ½ ¾.
+/// Outside a class Oniguruma's \w also has the Latin-1 numbers ² ³ ¹ ¼ ½ ¾.
 constexpr std::string_view kWord = "\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}\\x{B2}\\x{B3}\\x{B9}\\x{BC}-\\x{BE}";
 constexpr std::string_view kHexMembers = "0-9a-fA-F";
 
@@ -91,7 +91,7 @@ class Translator {
     }
   }
 
-  /// An escape that means the same inside and outside of a class.
+  /// An escape with the same meaning inside and outside a class.
   void shared_escape(char c) {
     switch (c) {
       case 's':
@@ -147,7 +147,7 @@ class Translator {
     out_ += fmt::format("\\x{{{:X}}}", code);
   }
 
-  /// \p{Name}, \p{^Name}, \P{Name}. A bare script name means script extensions to PCRE2, the script to Oniguruma.
+  /// \p{Name}, \p{^Name}, \P{Name}. A bare script name is script extensions in PCRE2 and the script in Oniguruma.
   void property(char kind) {
     if (!take_if("{")) refuse("\\p without braces");
     if (take_if("^")) kind = kind == 'p' ? 'P' : 'p';
@@ -226,7 +226,7 @@ class Translator {
   void group() {
     const bool leading = position_ == 1;
     out_ += '(';
-    if (peek() == '*') refuse("(*");  // PCRE2 would read a verb
+    if (peek() == '*') refuse("(*");  // PCRE2 would read it as a verb
     if (!take_if("?")) return;
     out_ += '?';
     for (const std::string_view kind : {":", "=", "!", ">", "<=", "<!"}) {

@@ -16,7 +16,7 @@ std::string_view without_blanks(std::string_view text) {
   return text.substr(begin, text.find_last_not_of(kBlanks) + 1 - begin);
 }
 
-/// The prompt for a plain question, or nothing if the template refuses it.
+/// The prompt for a plain question; nothing if the template rejects it.
 std::optional<std::string> plain_prompt(const ChatTemplate& chat_template, const Json& variables) {
   ChatInput input;
   input.messages = Json::array({{{"role", "user"}, {"content", "question"}}});
@@ -62,7 +62,7 @@ bool has_think_block(std::string_view text) {
     const size_t end = text.find(close);
     if (end == std::string_view::npos) continue;
     const size_t begin = text.substr(0, end).find(open);
-    // A template may have written the opening tag into the prompt.
+    // The opening tag may be in the prompt.
     const size_t from = begin == std::string_view::npos ? 0 : begin + open.size();
     if (!without_blanks(text.substr(from, end - from)).empty()) return true;
   }

@@ -1,4 +1,4 @@
-// Thoughts in chat templates: the switch that a template has for them, and whether a prompt asks for them.
+// Thinking in chat templates: the switch that a template has for it, and whether a prompt leaves it on.
 #pragma once
 
 #include <array>
@@ -12,7 +12,7 @@
 
 namespace hone {
 
-// What models write around their thoughts.
+// The tags that models write around their thinking.
 
 inline constexpr std::array<std::pair<std::string_view, std::string_view>, 7> kThinkTags = {{
     {"<think>", "</think>"},
@@ -24,19 +24,19 @@ inline constexpr std::array<std::pair<std::string_view, std::string_view>, 7> kT
     {"◁think▷", "◁/think▷"},
 }};
 
-/// The variable by which a template turns thoughts off: `enable_thinking` or `thinking`, the first of them of which
-/// false and true give different prompts for a plain question. Nothing if it has none, or refuses the question.
-/// `variables` as ChatInput has them.
+/// The variable that turns thinking off in a template: the first of `enable_thinking` and `thinking` for which false
+/// and true give different prompts for a plain question. Nothing if the template has neither or rejects the question.
+/// `variables` as in ChatInput.
 std::optional<std::string> thinking_switch(const ChatTemplate& chat_template, const Json& variables);
 
-/// Whether the prompt for a plain question leaves thoughts on: it is that of the switch turned on, or it opens a think
-/// block and does not close it.
+/// Whether the prompt for a plain question leaves thinking on: it equals the prompt with the switch on, or it opens a
+/// think block without closing it.
 bool prompt_thinks(const ChatTemplate& chat_template, const Json& variables);
 
-/// Whether a text of an assistant has thoughts: a think block that is not empty.
+/// Whether a text of an assistant has a think block that is not empty.
 bool has_think_block(std::string_view text);
 
-/// Whether a text is a think block with nothing in it, and white space.
+/// Whether a text is only an empty think block and white space.
 bool is_empty_think_block(std::string_view text);
 
 }  // namespace hone

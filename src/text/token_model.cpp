@@ -41,7 +41,8 @@ class BpeModel : public TokenModel {
   std::array<int32_t, 256> byte_symbols_;  // byte level: token of each byte; -1: none
   std::array<int32_t, 256> fallback_;
   MergeTable merges_;
-  /// No merge joins a space mark to what is before it, so that words merge apart (SentencePiece's vocabularies).
+  /// Whether no merge joins a space mark to the text before it, so words merge separately (SentencePiece's
+  /// vocabularies).
   bool words_merge_apart_ = false;
 };
 
@@ -55,13 +56,13 @@ std::optional<std::string> optional_string(const JsonCursor& json, std::string_v
 /// SentencePiece's mark for a space.
 constexpr std::string_view kSpaceMark = "\u2581";
 
-/// Whether `token` has a space mark behind anything else.
+/// Whether `token` has a space mark after another character.
 bool has_inner_mark(std::string_view token) {
   while (token.starts_with(kSpaceMark)) token.remove_prefix(kSpaceMark.size());
   return token.find(kSpaceMark) != token.npos;
 }
 
-/// A merge as ["left", "right"] or, in older files, "left right".
+/// Reads a merge: ["left", "right"] or, in older files, "left right".
 std::pair<std::string_view, std::string_view> merge_pair(const IndexedJson& merge) {
   if (merge.is_array() && merge.size() == 2 && merge[0].is_string() && merge[1].is_string())
     return {merge[0].get_ref<const std::string&>(), merge[1].get_ref<const std::string&>()};
@@ -143,13 +144,13 @@ std::optional<int32_t> BpeModel::whole_piece(std::string_view piece) const {
   return vocabulary_.id_of(token);
 }
 
-/// A character that is no token: its bytes as "<0xNN>" if the vocabulary has them all, else the unknown token (fused
-/// with the one before when asked), else nothing.
+/// Appends a character without a token: its bytes as "<0xNN>" if the vocabulary has them all, else the unknown token
+/// (with fuse_unk one for adjacent characters), else nothing.
 void BpeModel::append_unknown(std::string_view unit, uint32_t begin, uint32_t end, std::vector<Symbol>& symbols,
                               std::optional<Symbol>& pending) const {
   const auto known = [&](char byte) { return fallback_[uint8_t(byte)] >= 0; };
   if (byte_fallback_ && std::all_of(unit.begin(), unit.end(), known)) {
-    // In the byte-level alphabet a unit may have more bytes than the text it stands for.
+    // In the byte-level alphabet a unit may have more bytes than its text.
     for (uint32_t i = 0; i < unit.size(); ++i)
       symbols.push_back({fallback_[uint8_t(unit[i])], std::min(begin + i, end), std::min(begin + i + 1, end)});
     return;
@@ -166,7 +167,7 @@ void BpeModel::append_unknown(std::string_view unit, uint32_t begin, uint32_t en
 }
 
 void BpeModel::initial_symbols(std::string_view piece, std::vector<Symbol>& symbols) const {
-  std::optional<Symbol> pending;  // an unknown token that the next one may extend
+  std::optional<Symbol> pending;  // an unknown token that the next character may extend
   for (uint32_t begin = 0; begin < piece.size();) {
     const uint32_t end = begin + (byte_level_ ? 1 : utf8_step(piece, begin).length);
     const std::string_view unit =
@@ -209,18 +210,18 @@ void BpeModel::encode_new_piece(std::string_view piece, EncodeScratch& scratch) 
   merge_symbols(merges_, scratch.new_symbols, scratch.merge);
 }
 
-// Unigram language model tokenization (Kudo 2018), as SentencePiece trains it.
+// Unigram language model tokenization (Kudo 2018), as trained by SentencePiece.
 
-/// The tokens of a piece are those of largest summed score (log probability); of equal ones, the path that the search
-/// from front to back finds first, as in Hugging Face tokenizers.
+/// Encodes a piece as the tokens with the largest sum of scores (log probabilities); of equal sums, the path that a
+/// front-to-back search finds first, as in Hugging Face tokenizers.
 class UnigramModel : public TokenModel {
  public:
   /// Reads `vocab` ([[token, score], …]; the index is the id), `unk_id` and `byte_fallback`.
   explicit UnigramModel(const JsonCursor& json);
 
  protected:
-  /// Characters without a token cost 10 more than the worst token each, and neighbours become one unknown token, or
-  /// with byte_fallback their bytes. Throws UserError if there is no unknown token.
+  /// Each character without a token costs 10 more than the worst token. Adjacent ones become one unknown token, or
+  /// their bytes with byte_fallback. Throws UserError if there is no unknown token.
   void encode_new_piece(std::string_view piece, EncodeScratch& scratch) const override;
 
  private:
@@ -240,8 +241,8 @@ class UnigramModel : public TokenModel {
 namespace {
 
 constexpr double kUnknownPenalty = 10.0;
-constexpr size_t kLongestToken = 512;  // bytes; SentencePiece makes tokens of 16 characters unless told otherwise
-constexpr size_t kMostBytes = size_t{32} << 20;  // of all tokens
+constexpr size_t kLongestToken = 512;            // bytes; SentencePiece's default limit is 16 characters per token
+constexpr size_t kMostBytes = size_t{32} << 20;  // of all tokens together
 
 }  // namespace
 
@@ -273,7 +274,7 @@ void UnigramModel::read_vocabulary(const JsonCursor& vocab) {
     if (token.size() > kLongestToken || bytes > kMostBytes)
       vocab.element(i).fail(fmt::format("a token has at most {} bytes, all together {}", kLongestToken, kMostBytes));
     vocabulary_.add(token, int32_t(i));
-    tokens.emplace_back(token, int32_t(i));  // of equal ones the last counts, in the vocabulary as in the trie
+    tokens.emplace_back(token, int32_t(i));  // of equal tokens the last one is used, in the vocabulary and in the trie
     scores_.push_back(entry[1].get<double>());
   }
   trie_ = TokenTrie(std::move(tokens));
@@ -296,14 +297,14 @@ void UnigramModel::find_best_path(std::string_view piece, std::vector<UnigramSte
     if (!has_character) {
       if (unk_id_ < 0)
         throw UserError("the text has a character that is not a token, and the model has no unknown token", where_,
-                        "state model.unk_id");
+                        "set model.unk_id");
       offer(begin, next, unk_id_, unk_score_ + till_here);
     }
     begin = next;
   }
 }
 
-/// A stretch that is a token, or else bytes, or else the unknown token.
+/// Appends a section: its token, else its bytes, else the unknown token.
 void UnigramModel::append_text(std::string_view piece, uint32_t begin, uint32_t end,
                                std::vector<Symbol>& symbols) const {
   const std::string_view text = piece.substr(begin, end - begin);
@@ -321,7 +322,7 @@ void UnigramModel::append_text(std::string_view piece, uint32_t begin, uint32_t 
 
 void UnigramModel::encode_new_piece(std::string_view piece, EncodeScratch& scratch) const {
   find_best_path(piece, scratch.steps);
-  // From back to front: each step's symbol, unknown neighbours as one stretch of the id -1.
+  // From back to front: the symbol of each step; adjacent unknown symbols become one symbol with the id -1.
   std::vector<Symbol>& symbols = scratch.new_symbols;
   for (uint32_t end = uint32_t(piece.size()); end > 0; end = scratch.steps[end].begin) {
     const UnigramStep& step = scratch.steps[end];
@@ -389,7 +390,7 @@ void TokenModel::encode_piece(std::string_view piece, std::vector<Symbol>& out, 
 
 std::unique_ptr<TokenModel> make_token_model(const JsonCursor& json, bool byte_level) {
   const auto type = json.find("type");
-  if (!type || type->string() == "BPE") return std::make_unique<BpeModel>(json, byte_level);  // old files name no type
+  if (!type || type->string() == "BPE") return std::make_unique<BpeModel>(json, byte_level);  // old files have no type
   if (type->string() == "Unigram") return std::make_unique<UnigramModel>(json);
   type->fail(fmt::format("tokenizer model '{}' is not supported", type->string()),
              "supported: BPE and Unigram, which language models use; WordPiece and WordLevel belong to encoders");

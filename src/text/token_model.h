@@ -1,4 +1,4 @@
-// The "model" of tokenizer.json: a vocabulary, and how a piece of text becomes tokens of it.
+// The "model" of tokenizer.json: a vocabulary, and the encoding of a piece of text as tokens.
 #pragma once
 
 #include <memory>
@@ -14,10 +14,10 @@
 
 namespace hone {
 
-/// Largest token id accepted from a file; bounds what a hostile vocabulary can make us allocate.
+/// Largest token id accepted from a file; limits the memory that a malicious vocabulary can allocate.
 inline constexpr int32_t kMaxTokenId = (1 << 24) - 1;
 
-/// String -> token id, looked up by string_view.
+/// Hash for look-ups of token ids by string_view.
 struct TokenHash {
   using is_transparent = void;
   size_t operator()(std::string_view text) const { return std::hash<std::string_view>()(text); }
@@ -28,45 +28,45 @@ using TokenIds = std::unordered_map<std::string, int32_t, TokenHash, std::equal_
 class Vocabulary {
  public:
   void reserve(size_t tokens) { ids_.reserve(tokens); }
-  /// Gives `token` the id, also where it had another one before. Returns the token that has this id already, or null.
+  /// Assigns the id to `token` and replaces an earlier id. Returns the other token with this id, or null.
   const std::string* add(std::string_view token, int32_t id);
 
   std::optional<int32_t> id_of(std::string_view token) const;
-  /// The token's text as the file writes it, or nullptr when no token has this id.
+  /// The token's text as in the file, or nullptr when no token has this id.
   const std::string* token_of(int32_t id) const {
     return id >= 0 && size_t(id) < tokens_.size() ? tokens_[size_t(id)] : nullptr;
   }
-  /// Number of entries added.
+  /// Number of entries.
   size_t size() const { return size_; }
   /// Largest id, -1 when there is none.
   int32_t max_id() const { return int32_t(tokens_.size()) - 1; }
 
  private:
   TokenIds ids_;
-  std::vector<const std::string*> tokens_;  // by id; keys of ids_ (stable), null where no token has the id
+  std::vector<const std::string*> tokens_;  // by id; keys of ids_ (stable), null for an id without a token
   size_t size_ = 0;
 };
 
-/// The token "<0xNN>" of each byte; -1: none.
+/// The id of the token "<0xNN>" of each byte; -1: none.
 std::array<int32_t, 256> byte_fallback_ids(const Vocabulary& vocabulary);
 
-/// The best way to a byte of a piece, as the search for the most probable tokens goes from front to back.
+/// The best path to a byte of a piece, in the front-to-back search for the most probable tokens.
 struct UnigramStep {
   double score = 0;
-  int32_t id = -1;  // of the token that ends here; -1: nothing does
+  int32_t id = -1;  // of the token that ends here; -1: none
   uint32_t begin = 0;
 };
 
-/// Memory that encoding reuses from piece to piece and from text to text; for one thread at a time.
+/// Memory that encoding reuses for all pieces and texts; not thread-safe.
 struct EncodeScratch {
   PieceCache cache;
-  std::vector<Symbol> symbols;      // of a text's piece
-  std::vector<Symbol> new_symbols;  // of a piece that the cache does not know
+  std::vector<Symbol> symbols;      // of one piece of a text
+  std::vector<Symbol> new_symbols;  // of a piece that is not in the cache
   MergeScratch merge;
   std::vector<UnigramStep> steps;
 };
 
-/// Lends scratches: a thread takes one a text, so that no lock is met from piece to piece.
+/// A pool of scratch objects: a thread takes one for each text, so no piece needs a lock.
 class ScratchPool {
  public:
   class Lease {
@@ -91,7 +91,7 @@ class ScratchPool {
   std::vector<std::unique_ptr<EncodeScratch>> free_;
 };
 
-/// Immutable; may be used from many threads, each with a scratch of its own.
+/// Immutable and thread-safe; each thread passes its own scratch.
 class TokenModel {
  public:
   virtual ~TokenModel() = default;
@@ -107,8 +107,8 @@ class TokenModel {
   Vocabulary vocabulary_;
 };
 
-/// BPE or Unigram; another type is a UserError naming it. `byte_level`: the vocabulary is written in the byte-level
-/// alphabet and pieces are raw bytes.
+/// Reads a BPE or Unigram model; any other type is a UserError that contains its name. `byte_level`: the vocabulary is
+/// written in the byte-level alphabet and pieces are raw bytes.
 std::unique_ptr<TokenModel> make_token_model(const JsonCursor& json, bool byte_level);
 
 }  // namespace hone

@@ -6,7 +6,7 @@
 namespace hone {
 namespace {
 
-/// Tokens [begin, end) of the sorted list share their first `depth` bytes, which lead to `node`.
+/// Tokens [begin, end) of the sorted list share their first `depth` bytes, which are the string of `node`.
 struct Branch {
   uint32_t node;
   size_t begin, end, depth;
@@ -19,7 +19,7 @@ TokenTrie::TokenTrie(std::vector<std::pair<std::string_view, int32_t>> tokens) {
   std::stable_sort(tokens.begin(), tokens.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
   std::erase_if(tokens, [](const auto& token) { return token.first.empty(); });
   if (tokens.empty()) return;
-  // Breadth first, so that the children of a node are added together.
+  // Breadth first, so the children of a node are added together.
   std::vector<Branch> branches;
   const auto add_children = [&](size_t begin, size_t end, size_t depth) {
     for (size_t from = begin; from < end;) {
@@ -54,7 +54,7 @@ TokenSearch::TokenSearch(const std::vector<std::pair<std::string_view, int32_t>>
   shorter_.assign(trie_.nodes_.size(), kStart);
   found_.resize(trie_.nodes_.size());
   std::vector<uint32_t> depth(trie_.nodes_.size(), 1);
-  // The nodes of a trie stand in order of their depth, so those that a node leads back to are done before it.
+  // The nodes of a trie are sorted by depth, so the node of a suffix is complete before the nodes that refer to it.
   for (uint32_t node = 0; node < trie_.nodes_.size(); ++node) {
     if (trie_.nodes_[node].id >= 0) {
       found_[node] = {trie_.nodes_[node].id, depth[node]};

@@ -1,4 +1,4 @@
-// Finds the strings of a set in a text, in a time that grows with the text alone.
+// Finds the strings of a set in a text, in a time linear in the length of the text.
 #pragma once
 
 #include <array>
@@ -9,18 +9,18 @@
 
 namespace hone {
 
-// A set of strings with ids that finds those which begin at a position of a text.
+// A set of strings with ids; finds those that start at a position of a text.
 
-/// Immutable; children of a node lie side by side, so that a step touches one or two cache lines.
+/// Immutable; the children of a node are contiguous, so a step touches one or two cache lines.
 class TokenTrie {
  public:
   TokenTrie() = default;
-  /// Of equal strings the last one counts; empty ones are left out. Ids are not negative.
+  /// Of equal strings the last one is used; empty ones are ignored. Ids are not negative.
   explicit TokenTrie(std::vector<std::pair<std::string_view, int32_t>> tokens);
 
   bool empty() const { return nodes_.empty(); }
 
-  /// Calls visit(end, id) for every string that text[position, end) is, shortest first.
+  /// Calls visit(end, id) for every string of the set that equals text[position, end), shortest first.
   template <class Visit>
   void for_each_at(std::string_view text, size_t position, Visit visit) const {
     if (nodes_.empty() || position >= text.size()) return;
@@ -48,16 +48,16 @@ class TokenTrie {
   }
 
   std::vector<Node> nodes_;
-  std::vector<char> labels_;              // [nodes] the byte that leads to each
+  std::vector<char> labels_;              // [nodes] the last byte of each node's string
   std::array<uint32_t, 256> roots_ = {};  // by first byte
 };
 
-/// Immutable. An automaton (Aho and Corasick 1975) of the strings written backwards, which reads the text backwards: at
-/// each position it knows the longest string that begins there, however long the strings are.
+/// Immutable. An Aho-Corasick automaton (1975) of the reversed strings, which reads the text backwards: at each
+/// position it has the longest string that starts there, in constant time.
 class TokenSearch {
  public:
   TokenSearch() = default;
-  /// Of equal strings the last one counts; empty ones are left out. Ids are not negative.
+  /// Of equal strings the last one is used; empty ones are ignored. Ids are not negative.
   explicit TokenSearch(const std::vector<std::pair<std::string_view, int32_t>>& tokens);
 
   bool empty() const { return trie_.empty(); }
@@ -67,7 +67,7 @@ class TokenSearch {
     int32_t id;
     uint32_t end() const { return begin + length; }
   };
-  /// For each position where a string begins the longest one, from left to right; they may overlap.
+  /// For each position where a string starts, the longest one, from left to right; matches may overlap.
   std::vector<Match> matches(std::string_view text) const;
 
  private:
@@ -76,12 +76,13 @@ class TokenSearch {
   uint32_t next(uint32_t state, char byte) const;
 
   TokenTrie trie_;
-  std::vector<uint32_t> shorter_;  // [nodes] the longest proper end of the node's string that is in the trie, or kStart
+  // [nodes] the longest proper suffix of the node's string that is in the trie, or kStart
+  std::vector<uint32_t> shorter_;
   struct Found {
     int32_t id = -1;
     uint32_t length = 0;
   };
-  std::vector<Found> found_;  // [nodes] the longest string that the node's string ends with
+  std::vector<Found> found_;  // [nodes] the longest string that is a suffix of the node's string
 };
 
 }  // namespace hone

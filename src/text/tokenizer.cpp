@@ -121,9 +121,8 @@ void Tokenizer::choose(const TokenChoice& choice) {
   const auto id_of = [&](const std::string& token, const std::string& key) {
     const auto id = token_to_id(token);
     if (id) return *id;
-    throw UserError(
-        fmt::format("the tokenizer has no token '{}'", token), key,
-        "name a token of tokenizer.json: a new one would need a row in the embedding that no training gave");
+    throw UserError(fmt::format("the tokenizer has no token '{}'", token), key,
+                    "use a token of tokenizer.json: the embedding has no trained row for a new one");
   };
   const auto set = [&](std::optional<int32_t>& role, const std::optional<std::string>& token, const char* name) {
     if (token) role = id_of(*token, fmt::format("special_tokens.{}", name));
@@ -170,7 +169,7 @@ std::vector<std::string> Tokenizer::pieces(std::string_view text) const {
 
 template <class Visitor>
 void Tokenizer::walk(std::string_view text, Visitor& visitor) const {
-  // Rewriting may lengthen a text (LengthBudget), so the 32-bit ranges need room.
+  // Rewriting may lengthen a text (LengthBudget), so limit the text to keep ranges within 32 bits.
   constexpr size_t kMaxTextBytes = size_t{1} << 27;
   if (text.size() > kMaxTextBytes)
     throw UserError(

@@ -23,7 +23,7 @@ std::optional<IndexedJson> read_optional(const std::filesystem::path& path) {
   return read_json_file(path, kMaxConfigBytes);
 }
 
-/// "<s>" or {"content": "<s>", …}.
+/// Reads "<s>" or {"content": "<s>", …}.
 void read_token(const JsonCursor& json, std::string_view key, std::optional<std::string>& token) {
   const auto found = json.find(key);
   if (!found || token) return;
@@ -38,7 +38,7 @@ void read_special_tokens(const JsonCursor& json, TokenizerConfig& config) {
   read_token(json, "unk_token", config.unk_token);
 }
 
-/// One template, or a list of {"name", "template"}.
+/// Reads one template, or a list of {"name", "template"}.
 void read_chat_templates(const JsonCursor& json, TokenizerConfig& config) {
   const auto found = json.find("chat_template");
   if (!found) return;
@@ -101,7 +101,7 @@ TokenChoice TokenChoice::parse(const Json& special_tokens, std::vector<std::stri
     }
     if (!role) {
       throw UserError(fmt::format("special_tokens has no '{}'", name), where,
-                      "name bos_token, eos_token, pad_token or unk_token; tokens that end a turn are eot_tokens");
+                      "use bos_token, eos_token, pad_token or unk_token; set tokens that end a turn in eot_tokens");
     }
     if (value.is_null()) continue;
     if (!value.is_string() || value == "")

@@ -1,4 +1,4 @@
-// What stands beside tokenizer.json: names of the special tokens, the chat template, the ids that end generation.
+// The files next to tokenizer.json: special tokens, the chat template, the ids that end generation.
 #pragma once
 
 #include <cstdint>
@@ -16,30 +16,30 @@ namespace hone {
 /// members of absent files are empty.
 struct TokenizerConfig {
   std::optional<std::string> bos_token, eos_token, pad_token, unk_token;
-  /// Templates by name; the one that is used unless another is asked for is "default".
+  /// Templates by name; the default one is "default".
   std::vector<std::pair<std::string, std::string>> chat_templates;
   std::optional<int32_t> generation_bos_id, generation_pad_id;
   std::vector<int32_t> generation_eos_ids;
 };
 
 /// Reads the files of a model directory. tokenizer_config.json takes precedence over special_tokens_map.json, and
-/// chat_template.jinja over a template in tokenizer_config.json. Broken files are UserErrors naming file and key.
+/// chat_template.jinja over a template in tokenizer_config.json. Malformed files are UserErrors with file and key.
 TokenizerConfig read_tokenizer_config(const std::filesystem::path& directory);
 
-// Tokens that a configuration gives a role, in the place of those in the tokenizer's files.
+// Special tokens of a configuration, which replace those of the tokenizer's files.
 
 struct TokenChoice {
   std::optional<std::string> bos, eos, pad, unk;
-  std::vector<std::string> eot;  ///< further tokens that end a turn, and generation
+  std::vector<std::string> eot;  ///< additional tokens that end a turn, and generation
 
-  /// special_tokens ({bos_token, eos_token, pad_token, unk_token: text}; null says nothing) and eot_tokens. Throws
-  /// UserError at `where`: another name, a value that is not text.
+  /// Parses special_tokens ({bos_token, eos_token, pad_token, unk_token: text}; null keeps the file's token) and
+  /// eot_tokens. Throws UserError at `where` for any other name, or a value that is not text.
   static TokenChoice parse(const Json& special_tokens, std::vector<std::string> eot_tokens, const std::string& where);
 
   bool empty() const { return !bos && !eos && !pad && !unk && eot.empty(); }
-  /// Equal for choices that do the same.
+  /// Equal for equivalent choices.
   Json to_json() const;
-  /// What to_json() wrote. Throws UserError at `where` for anything else.
+  /// Parses the output of to_json(). Throws UserError at `where` for anything else.
   static TokenChoice from_json(Json json, const std::string& where);
 };
 

@@ -1,4 +1,4 @@
-// tokenizer.json comes from the internet: every file either loads or is refused by a UserError that names it.
+// Untrusted tokenizer.json files: every file either loads or throws a UserError that contains its path.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -18,7 +18,7 @@ namespace {
 using testing::AllOf;
 using testing::HasSubstr;
 
-/// A whole, small tokenizer that uses most of the format.
+/// A complete, small tokenizer that uses most of the format.
 IndexedJson small_tokenizer() {
   return IndexedJson::parse(R"({
     "version": "1.0",
@@ -125,7 +125,7 @@ TEST(HostileTokenizer, StopsARegularExpressionThatDoesNotEnd) {
   }
 }
 
-/// The message of encoding `text`, or "none".
+/// The error message of encoding `text`, or "none".
 std::string error_of_encoding(const IndexedJson& json, const std::string& text) {
   const Tokenizer tokenizer = Tokenizer::parse(json.dump(), "tokenizer.json");
   try {
@@ -136,10 +136,10 @@ std::string error_of_encoding(const IndexedJson& json, const std::string& text) 
   return "none";
 }
 
-/// Seconds of processor time of this process: other work on the machine does not count.
+/// CPU seconds of this process: other work on the machine does not count.
 double processor_seconds() { return static_cast<double>(std::clock()) / CLOCKS_PER_SEC; }
 
-/// Each of these hung or took all memory; none takes more than 6 s now.
+/// Each of these inputs hung or used all memory; none takes more than 6 s now.
 class TimedTokenizer : public testing::Test {
  protected:
   TimedTokenizer() : begin_(processor_seconds()) {}
@@ -272,7 +272,7 @@ TEST(HostileTokenizer, LoadsOrRefusesRandomlyReplacedValues) {
   }
 }
 
-/// A tokenizer as SentencePiece's Unigram models are written.
+/// A tokenizer in the form of SentencePiece's Unigram models.
 IndexedJson unigram_tokenizer() {
   return read_json_file(std::string(HONE_SOURCE_DIR) + "/tests/fixtures/tokenizers/unigram_bytes/tokenizer.json",
                         1 << 20);

@@ -24,7 +24,7 @@ Tokenizer fixture(const std::string& name) { return Tokenizer::load(kFixtures / 
 
 IndexedJson read(const std::filesystem::path& path) { return read_json_file(path, 64 << 20); }
 
-/// `base`'s tokenizer.json with a JSON merge patch.
+/// The tokenizer.json of `base` with a JSON merge patch.
 Tokenizer patched(const std::string& base, const IndexedJson& patch) {
   IndexedJson json = read(kFixtures / base / "tokenizer.json");
   json.merge_patch(patch);
@@ -65,7 +65,7 @@ TEST_P(FixtureTokenizer, AnswersFromItsCacheAsFromTheMerges) {
   }
 }
 
-/// Well-formed text of ASCII, Latin, CJK, emoji and added tokens; no character that NFC changes.
+/// Well-formed text of ASCII, Latin, CJK, emoji and added tokens, without characters that NFC changes.
 std::string random_text(std::mt19937& random) {
   static const std::vector<std::string> kParts{"the",     " cat",      "X",  "9", "42",   " ",
                                                "\n",      "\r\n",      "'s", ".", "é",    "ß",
@@ -77,7 +77,7 @@ std::string random_text(std::mt19937& random) {
 }
 
 TEST_P(FixtureTokenizer, GivesRandomTextBack) {
-  if (!is_byte_level(GetParam())) return;  // puts a space before every stretch of text
+  if (!is_byte_level(GetParam())) return;  // adds a space before every section of text
   const Tokenizer tokenizer = fixture(GetParam());
   for (uint32_t seed = 0; seed < 200; ++seed) {
     std::mt19937 random(seed);
@@ -98,7 +98,7 @@ TEST_P(FixtureTokenizer, OffsetsCoverUnchangedTextWithoutGapOrOverlap) {
     EXPECT_EQ(encoding.ids, tokenizer.encode(text, true));
     uint32_t covered = 0;
     for (const ByteRange range : encoding.offsets) {
-      // A "▁" of three bytes stands for one space, and may be split: then each part has the space.
+      // A "▁" of three bytes represents one space, and may be split: then each part has the space.
       if (byte_level) {
         EXPECT_EQ(range.begin, covered) << "seed " << seed;
       }
@@ -111,7 +111,7 @@ TEST_P(FixtureTokenizer, OffsetsCoverUnchangedTextWithoutGapOrOverlap) {
 }
 
 TEST_P(FixtureTokenizer, TokenTextEqualsTheBytesOfItsOffsets) {
-  if (!is_byte_level(GetParam())) return;  // tokens hold ▁ for the text's spaces
+  if (!is_byte_level(GetParam())) return;  // tokens contain ▁ for the text's spaces
   const Tokenizer tokenizer = fixture(GetParam());
   const std::string text = "The quick brown fox's 1234 tests.\n\n  <think>ok</think> done";
   const Encoding encoding = tokenizer.encode_with_offsets(text, false);
@@ -133,7 +133,7 @@ TEST(Tokenizer, FollowsHuggingFaceInEverySupportedOption) {
 
 TEST(Tokenizer, OffsetsOfNormalisedTextPointIntoTheOriginal) {
   const Tokenizer tokenizer = fixture("qwen3");
-  // "e" and a combining acute become "é", two byte tokens in this vocabulary or one; "x" and "y" keep their places.
+  // "e" and a combining acute become "é", one or two byte tokens in this vocabulary; "x" and "y" keep their positions.
   const Encoding encoding = tokenizer.encode_with_offsets(
       "x\n"
       "e\u0301\n"
@@ -231,7 +231,7 @@ TEST(Tokenizer, NumbersAddedTokensAfterTheVocabularyWhateverTheFileSays) {
   EXPECT_EQ(tokenizer.token_to_id("<think>"), 4099);
 }
 
-/// A model directory with the qwen3 tokenizer and files of one's own.
+/// A model directory with the qwen3 tokenizer and other files.
 class TokenizerDirectory : public testing::Test {
  protected:
   void SetUp() override {
@@ -302,7 +302,7 @@ TEST(UnicodeForm, ComposesDecomposesAndOrdersMarks) {
 }
 
 TEST(UnicodeForm, LongRunsOfMarksGiveWhatShortOnesGive) {
-  // 300 marks of three classes after a letter that takes one of them in: beyond the length from which runs are sorted.
+  // 300 marks of three classes after a letter that combines with one of them: longer than the threshold for sorting.
   std::string run;
   for (int i = 0; i < 300; ++i) run += i % 3 == 0 ? "\u0315" : i % 3 == 1 ? "\u0316" : "\u0301";
   std::string below, above, right;
@@ -379,7 +379,7 @@ TEST(Regex, LettersOfLaterUnicodeVersionsCount) {
 }
 
 TEST(Regex, ScriptsAreNotScriptExtensions) {
-  // U+3001 is common punctuation that the extensions give to Han.
+  // U+3001 is common punctuation that script extensions assign to Han.
   EXPECT_THAT(matches("\\p{Han}+", "漢、字"), ElementsAre("漢", "字"));
 }
 

@@ -1,4 +1,4 @@
-// Unicode normalisation forms (UAX #15) through utf8proc, applied only where characters may change.
+// Unicode normalisation forms (UAX #15) with utf8proc, applied only where characters may change.
 
 #include <fmt/format.h>
 #include <utf8proc.h>
@@ -21,7 +21,7 @@ struct CodeRange {
 };
 
 /// Characters with a combining class or a decomposition that Unicode 10 to 16 added (UnicodeData.txt). Hugging Face
-/// tokenizers normalises by Unicode 9, to which they are ordinary characters.
+/// tokenizers normalises with Unicode 9, in which they are ordinary characters.
 constexpr CodeRange kAfterUnicode9[] = {
     {0x7FD, 0x7FD},     {0x897, 0x89F},     {0x8CA, 0x8D3},     {0x9FE, 0x9FE},     {0xC3C, 0xC3C},
     {0xD3B, 0xD3C},     {0xEBA, 0xEBA},     {0x1715, 0x1715},   {0x1ABF, 0x1ACE},   {0x1DF6, 0x1DFA},
@@ -63,8 +63,8 @@ std::string normalize_with_utf8proc(std::string_view text, UnicodeForm form) {
   return std::string(reinterpret_cast<const char*>(mapped), size_t(size));
 }
 
-/// `text` taken apart, with its marks in canonical order: utf8proc orders by exchanging neighbours, which takes a time
-/// that grows with the square of a run of marks.
+/// `text` decomposed, with its marks in canonical order. utf8proc orders marks by swapping neighbours, which takes
+/// quadratic time for a run of marks.
 std::string ordered_marks(std::string_view text, UnicodeForm form) {
   const auto apart = utf8proc_option_t((options_of(form) & ~UTF8PROC_COMPOSE) | UTF8PROC_DECOMPOSE);
   struct Character {
@@ -103,8 +103,8 @@ std::string normalize_bytes(std::string_view text, UnicodeForm form) {
   return normalize_with_utf8proc(text, form);
 }
 
-/// Whether no character joins or passes `code` from the left: a text may be cut before it. The second half of a
-/// composition never begins a grapheme (UAX #29 keeps canonical equivalents together).
+/// Whether no character combines with or reorders before `code` from the left, so a text may be split before it. The
+/// second half of a composition never starts a grapheme (UAX #29 keeps canonical equivalents together).
 bool is_boundary(char32_t code) {
   if (code < 0x300 || is_after_unicode9(code)) return true;
   const utf8proc_property_t& property = *utf8proc_get_property(utf8proc_int32_t(code));
@@ -122,8 +122,8 @@ bool is_boundary(char32_t code) {
 
 constexpr char32_t kCommonEnd = 0x10000;
 
-/// What is_boundary() and is_inert() say of the characters that texts mostly have; inert ones added after Unicode 9 are
-/// left to is_inert().
+/// Tables of is_boundary() and is_inert() for common characters; inert ones added after Unicode 9 are left to
+/// is_inert().
 struct CommonCharacters {
   std::vector<bool> boundary = std::vector<bool>(kCommonEnd), inert = std::vector<bool>(kCommonEnd);
 
@@ -136,7 +136,7 @@ struct CommonCharacters {
 };
 
 const CommonCharacters& common_characters(UnicodeForm form) {
-  // Each is built when it is first asked for: a tokenizer has one form.
+  // Each table is built at its first use: a tokenizer has one form.
   switch (form) {
     case UnicodeForm::kNfc: {
       static const CommonCharacters table(UnicodeForm::kNfc);
@@ -177,7 +177,7 @@ class UnicodeNormalizer : public Normalizer {
   }
 
  private:
-  /// Bytes [begin, end) become `with`.
+  /// Replaces bytes [begin, end) with `with`.
   struct Change {
     size_t begin, end;
     std::string with;
@@ -185,7 +185,7 @@ class UnicodeNormalizer : public Normalizer {
 
   /// The first part of the text at or after `from` that normalisation changes.
   std::optional<Change> next_change(std::string_view text, size_t from) const {
-    size_t start = from;  // of the characters that may join
+    size_t start = from;  // of the characters that may combine
     for (size_t position = from; position < text.size();) {
       if (uint8_t(text[position]) < 0x80) {
         start = position++;
@@ -213,7 +213,7 @@ class UnicodeNormalizer : public Normalizer {
     return std::nullopt;
   }
 
-  /// The change without the whole characters that it keeps at its begin and end.
+  /// The change without the characters at its beginning and end that it does not change.
   static Change trimmed(Change change, std::string_view text) {
     const auto is_start = [](char byte) { return (uint8_t(byte) & 0xC0) != 0x80; };
     const std::string_view old = text.substr(change.begin, change.end - change.begin);

@@ -11,7 +11,8 @@ struct LeadByte {
   uint8_t second_min, second_max;
 };
 
-/// What may follow a lead byte >= 0xC2 (Unicode table 3-7: no overlong forms, surrogates or values past U+10FFFF).
+/// The bytes allowed after a lead byte >= 0xC2 (Unicode table 3-7: no overlong forms, surrogates or values past
+/// U+10FFFF).
 LeadByte lead_byte(uint8_t lead) {
   if (lead < 0xE0) return {1, 0x80, 0xBF};
   if (lead < 0xF0) return {2, uint8_t(lead == 0xE0 ? 0xA0 : 0x80), uint8_t(lead == 0xED ? 0x9F : 0xBF)};
@@ -98,7 +99,7 @@ constexpr int kAlphabetEnd = 256 + 68;
 
 struct Alphabet {
   std::array<std::string, 256> characters;
-  std::array<int16_t, kAlphabetEnd> bytes;  // by code point; -1: not of the alphabet
+  std::array<int16_t, kAlphabetEnd> bytes;  // by code point; -1: not in the alphabet
 
   Alphabet() {
     bytes.fill(-1);

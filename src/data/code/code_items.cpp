@@ -51,7 +51,7 @@ size_t StructureScanner::line_begin(size_t at) const {
 
 size_t StructureScanner::with_comments_above(size_t at, size_t limit) const {
   size_t begin = line_begin(at);
-  // Something else on the item's own line: nothing above belongs to it.
+  // Other code on the same line: the comments above do not belong to the item.
   if (begin < limit || !trimmed(code_.substr(begin, at - begin)).empty()) return at;
   while (begin > limit) {
     const size_t above = line_begin(begin - 1);

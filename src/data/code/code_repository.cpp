@@ -13,7 +13,7 @@
 namespace hone {
 namespace {
 
-/// Matches one bracket expression at glob[0] == '['; sets `length` to its bytes. [!a] and [^a] are the others.
+/// Matches one bracket expression at glob[0] == '['; sets `length` to its bytes. [!a] and [^a] are negated.
 bool in_brackets(std::string_view glob, char c, size_t& length) {
   size_t i = 1;
   const bool negated = i < glob.size() && (glob[i] == '!' || glob[i] == '^');
@@ -28,8 +28,8 @@ bool in_brackets(std::string_view glob, char c, size_t& length) {
   return found != negated;
 }
 
-/// A glob with ** over folders on one path. What has failed once is not tried again, so that the time grows with the
-/// product of their lengths however many stars there are.
+/// Matches a glob with ** for folders against one path. Memoizes failed states, so the time is bounded by the product
+/// of the lengths, whatever the number of stars.
 class GlobMatch {
  public:
   GlobMatch(std::string_view glob, std::string_view path)
@@ -70,7 +70,7 @@ class GlobMatch {
     return matches(glob.substr(escaped ? 2 : 1), path.substr(1));
   }
 
-  std::vector<bool> failed_;  // by what is left of glob and path
+  std::vector<bool> failed_;  // by the rest of glob and path
   size_t paths_;
 };
 
@@ -128,9 +128,9 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr int kMaxFolders = 64;  // below each other
+constexpr int kMaxFolders = 64;  // maximum depth of folders
 
-/// The files of a folder and those below it, in the order of their paths.
+/// Walks the files of a folder and its subfolders, in the order of their paths.
 class RepositoryWalk {
  public:
   RepositoryWalk(const fs::path& root, const CodeOptions& options, CodeStatistics& statistics)
@@ -195,21 +195,20 @@ class RepositoryWalk {
 
 void CodeOptions::check() const {
   const auto refuse = [](const std::string& what, const std::string& fix) { throw UserError(what, "datasets", fix); };
-  if (samples.max_tokens < 2) refuse(fmt::format("max_tokens is {}", samples.max_tokens), "state at least 2");
+  if (samples.max_tokens < 2) refuse(fmt::format("max_tokens is {}", samples.max_tokens), "set at least 2");
   if (samples.overlap < 0 || samples.overlap >= samples.max_tokens) {
     refuse(fmt::format("overlap {} is not below max_tokens {}", samples.overlap, samples.max_tokens),
-           "chunks have to get on: state a smaller overlap");
+           "set a smaller overlap");
   }
   if (samples.min_tokens > samples.max_tokens) {
     refuse(fmt::format("min_tokens {} is above max_tokens {}", samples.min_tokens, samples.max_tokens),
-           "nothing would be left: state a smaller one");
+           "no sample would be left: set a smaller one");
   }
-  if (samples.kinds.empty()) refuse("kinds is empty", "leave it out to have all of them");
+  if (samples.kinds.empty()) refuse("kinds is empty", "remove it to use all kinds");
   for (const std::string& language : languages) {
     if (std::find(kCodeLanguages.begin(), kCodeLanguages.end(), language) != kCodeLanguages.end()) continue;
-    refuse(
-        fmt::format("'{}' is not a language that is understood.{}", language, did_you_mean(language, kCodeLanguages)),
-        fmt::format("languages are {}", fmt::join(kCodeLanguages, ", ")));
+    refuse(fmt::format("'{}' is not a supported language.{}", language, did_you_mean(language, kCodeLanguages)),
+           fmt::format("use {}", fmt::join(kCodeLanguages, ", ")));
   }
 }
 
@@ -283,13 +282,14 @@ bool is_test_path(std::string_view path) {
 std::vector<std::string> code_files(const std::string& root, const CodeOptions& options, CodeStatistics& statistics) {
   std::error_code error;
   if (!fs::is_directory(root, error)) {
-    throw UserError("a data set of type code is a folder of source files", root, "give the root of a repository");
+    throw UserError("a data set of type code is a folder of source files", root,
+                    "set path to the root of a repository");
   }
   std::vector<std::string> files = RepositoryWalk(root, options, statistics).run();
   if (files.empty()) {
     throw UserError(fmt::format("no source file to read: {} files are in other languages, {} paths are excluded",
                                 statistics.other_files, statistics.ignored),
-                    root, "Rust, C++ and Python are read; exclude_patterns with !NAME takes a default one back");
+                    root, "Rust, C++ and Python are read; !NAME in exclude_patterns removes a default pattern");
   }
   return files;
 }

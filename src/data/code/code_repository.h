@@ -1,4 +1,4 @@
-// A folder of source code as samples: which files are read, and what became of them.
+// A folder of source code as samples: the files to read, and statistics of them.
 #pragma once
 
 #include <cstdint>
@@ -11,14 +11,14 @@
 
 namespace hone {
 
-// Paths to leave out, in the manner of .gitignore.
+// Paths to exclude, in the syntax of .gitignore.
 
-/// Patterns of one list; a later one wins over an earlier one. `name` matches at any depth, a pattern with a / before
-/// its end only from the root, one that ends in / only folders. * stands for anything but /, ** for any number of
-/// folders, ? for one character, [a-z] for one of several; ! in front takes a path back in.
+/// A list of patterns; later ones take precedence. `name` matches at any depth, a pattern with a / before its end only
+/// from the root, one with a / at its end only folders. * matches anything but /, ** any number of folders, ? one
+/// character, [a-z] one of several; a pattern with ! in front includes a path again.
 class IgnorePatterns {
  public:
-  /// Throws UserError for a pattern that is empty or has an unclosed [.
+  /// Throws UserError for an empty pattern and for an unclosed [.
   explicit IgnorePatterns(const std::vector<std::string>& patterns);
 
   /// `path` is relative to the root, with / between folders.
@@ -32,26 +32,25 @@ class IgnorePatterns {
   std::vector<Pattern> patterns_;
 };
 
-/// What no repository is trained on: .git and its like, build folders, environments, installed packages, generated
-/// code.
+/// The paths that are excluded by default: .git and similar folders, build folders, environments, installed packages,
+/// generated code.
 const std::vector<std::string>& default_ignore_patterns();
 
-/// What an entry of datasets with type: code says.
+/// The options of an entry of datasets with type: code.
 struct CodeOptions {
   CodeSampleOptions samples = {};
   std::vector<std::string> languages = {};         ///< rust, cpp, python; empty: all
-  std::vector<std::string> exclude_patterns = {};  ///< beside the default ones; !name takes one of those back
+  std::vector<std::string> exclude_patterns = {};  ///< in addition to the default ones; !name removes a default one
   int64_t max_file_bytes = int64_t{1} << 20;       ///< larger files are skipped: they are data, or generated
 
-  /// Reads what an entry says under the names of docs/config.md; `where` is named in errors.
+  /// Parses an entry with the keys of docs/config.md; errors contain `where`.
   static CodeOptions parse(const Json& said, const std::string& where);
 
-  /// Throws UserError for a number that makes no sense (an overlap of max_tokens and more), an unknown language or
-  /// kind.
+  /// Throws UserError for an invalid number (an overlap of max_tokens or more), and for an unknown language or kind.
   void check() const;
 };
 
-/// What was found in a repository and made of it.
+/// Statistics of a repository: files and samples.
 struct CodeStatistics {
   struct Language {
     int64_t files = 0, bytes = 0, samples = 0;
@@ -60,15 +59,16 @@ struct CodeStatistics {
   CodeKindCounts kinds = {};
   int64_t other_files = 0, ignored = 0, tests = 0, binary = 0, huge = 0, unreadable = 0;
 
-  /// For a person: files by language, found and created by kind, what was skipped, each behind `separator`.
+  /// Text for users: files by language, items found and samples created by kind, and skipped files, each after
+  /// `separator`.
   std::string to_text(std::string_view separator) const;
 };
 
-/// The source files of a folder, in the order of their paths, relative to it. Symbolic links are not followed. Counts
-/// what is passed over. Throws UserError if `root` is no folder or no file in it is in one of the languages.
+/// The source files of a folder, sorted by their paths relative to it. Does not follow symbolic links. Counts skipped
+/// files. Throws UserError if `root` is not a folder or contains no file in one of the languages.
 std::vector<std::string> code_files(const std::string& root, const CodeOptions& options, CodeStatistics& statistics);
 
-/// Whether a path is one of tests by its name: a folder tests, test, testing or benches, files test_x, x_test,
+/// Whether the name of a path is that of a test: a folder tests, test, testing or benches, files test_x, x_test,
 /// conftest.py.
 bool is_test_path(std::string_view path);
 
@@ -82,11 +82,11 @@ class CodeReader {
     CodeSampleKind kind = CodeSampleKind::kFullFile;
   };
 
-  /// `count`: the tokens of a text as a sample, with those that are put around it (bos, eos); of "" those alone. They
-  /// are among max_tokens.
+  /// `count`: number of tokens of a text as a sample, including those added around it (bos, eos); for "" only the
+  /// latter. max_tokens includes them.
   CodeReader(const std::string& root, CodeOptions options, const TokenCounter& count);
 
-  /// The next sample, or false at the end.
+  /// Reads the next sample; returns false at the end.
   bool next(Sample& sample);
 
   int64_t bytes_read() const { return bytes_read_; }
@@ -102,7 +102,7 @@ class CodeReader {
   CodeStatistics statistics_;
   std::vector<std::string> files_;
   size_t next_file_ = 0;
-  std::vector<Sample> samples_;  // of the file read last, in reverse
+  std::vector<Sample> samples_;  // of the last file read, in reverse
   int64_t bytes_read_ = 0, bytes_total_ = 0;
 };
 

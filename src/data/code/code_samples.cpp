@@ -15,7 +15,7 @@ constexpr std::array<std::string_view, kCodeSampleKinds> kNames = {
     "full_file",        "chunk",      "function_signature", "struct_definition",
     "trait_definition", "impl_block", "module_structure"};
 
-/// The kind of sample that an item becomes; imports and modules become none of their own.
+/// The kind of sample of an item; imports and modules have none.
 std::optional<CodeSampleKind> kind_of(const CodeItem& item) {
   switch (item.kind) {
     case CodeItemKind::kFunction:
@@ -33,13 +33,13 @@ std::optional<CodeSampleKind> kind_of(const CodeItem& item) {
   return std::nullopt;
 }
 
-/// Without blanks at the end.
+/// `text` without white space at its end.
 std::string_view stripped(std::string_view text) {
   const size_t last = text.find_last_not_of(" \t\r\n");
   return last == std::string_view::npos ? std::string_view{} : text.substr(0, last + 1);
 }
 
-/// Words with one blank between them.
+/// The words of a text, separated by one space.
 std::string on_one_line(std::string_view text) {
   std::string line;
   for (const char c : text) {
@@ -107,8 +107,8 @@ class FileSampler {
     }
   }
 
-  /// Whole lines, each chunk up to max_tokens. Lines are counted one by one, which is at most a few tokens more than
-  /// they have together.
+  /// Adds chunks of whole lines, each up to max_tokens. Counts the tokens of each line separately, which gives at most
+  /// a few more than for the whole text.
   void chunks() {
     std::vector<size_t> begins;
     std::vector<int64_t> tokens;
@@ -126,7 +126,7 @@ class FileSampler {
       const size_t end = behind < begins.size() ? begins[behind] : text_.size();
       add(CodeSampleKind::kChunk, text_.substr(begins[first], end - begins[first]), begins[first], sum);
       if (behind == begins.size()) return;
-      // Back over lines that fit into the overlap, but always on by one line.
+      // Go back over lines that fit into the overlap, but advance by at least one line.
       size_t next = behind;
       int64_t shared = 0;
       while (next > first + 1 && shared + tokens[next - 1] <= options_.overlap) shared += tokens[--next];

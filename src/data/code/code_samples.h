@@ -1,4 +1,4 @@
-// What is trained on of a source file: the file, or chunks of it, and its parts by kind.
+// The samples of a source file: the file or chunks of it, and its items by kind.
 #pragma once
 
 #include <array>
@@ -25,7 +25,7 @@ inline constexpr size_t kCodeSampleKinds = 7;
 
 /// "full_file", "chunk", "function_signature", …
 std::string_view name_of(CodeSampleKind kind);
-/// The kind of that name; anything else is a UserError.
+/// The kind with that name; throws UserError for any other name.
 CodeSampleKind code_sample_kind_of(std::string_view name);
 
 struct CodeSampleOptions {
@@ -34,8 +34,8 @@ struct CodeSampleOptions {
                                        CodeSampleKind::kTraitDefinition,   CodeSampleKind::kImplBlock,
                                        CodeSampleKind::kModuleStructure};
   int64_t max_tokens = 4096;  ///< of a sample's text; longer files become chunks
-  int64_t overlap = 256;      ///< tokens that a chunk shares with the one before it, below max_tokens
-  int64_t min_tokens = 50;    ///< shorter samples are left out
+  int64_t overlap = 256;      ///< number of tokens that a chunk shares with the previous one, below max_tokens
+  int64_t min_tokens = 50;    ///< shorter samples are omitted
   bool include_tests = true;  ///< Rust's #[test] and #[cfg(test)]
 };
 
@@ -45,7 +45,7 @@ struct CodeSample {
   int64_t line = 1;  ///< of its first character
 };
 
-/// How many of a kind were found, and how many of them became samples.
+/// How many items of a kind were found, and how many became samples.
 struct CodeKindCount {
   int64_t found = 0, created = 0, too_short = 0, too_long = 0;
 };
@@ -53,17 +53,16 @@ using CodeKindCounts = std::array<CodeKindCount, kCodeSampleKinds>;
 
 using TokenCounter = std::function<int64_t(std::string_view)>;
 
-/// The samples of one file in the order of kinds and places. `path` stands at the head of a module structure.
-///   full_file           a file of up to max_tokens, whole
-///   chunk               a longer file in pieces of whole lines, each up to max_tokens, the last `overlap` tokens of
-///   one
-///                       at the head of the next; a single line of more tokens is a chunk of its own
+/// The samples of one file, by kind and then by position. `path` is at the head of a module structure.
+///   full_file           a whole file of up to max_tokens
+///   chunk               a longer file in chunks of whole lines, each up to max_tokens; the last `overlap` tokens of a
+///                       chunk are the first of the next; a single line of more tokens is a separate chunk
 ///   function_signature  documentation, attributes and signature; in Python with the docstring
-///   struct_definition   structs, classes, enums and unions, whole
+///   struct_definition   whole structs, classes, enums and unions
 ///   trait_definition    traits; C++ concepts; Python's Protocols and abstract classes
-///   impl_block          Rust's impl blocks, whole
-///   module_structure    imports and the headings of all items, indented as they nest
-/// Items of more than max_tokens are left out (their file's chunks have them).
+///   impl_block          whole impl blocks of Rust
+///   module_structure    imports and the headings of all items, indented by their nesting
+/// Items of more than max_tokens are omitted (the chunks of the file contain them).
 std::vector<CodeSample> code_samples(std::string_view text, CodeLanguage language, const std::string& path,
                                      const CodeSampleOptions& options, const TokenCounter& count,
                                      CodeKindCounts& counts);

@@ -14,7 +14,7 @@
 namespace hone {
 namespace {
 
-/// "kind depth:signature" of every item, signatures on one line.
+/// "kind depth:signature" of every item, with signatures on one line.
 std::string items(const std::string& text, CodeLanguage language) {
   static constexpr const char* kKinds[] = {"import", "fn", "struct", "trait", "impl", "mod"};
   std::string all;
@@ -33,7 +33,7 @@ std::string whole(const std::string& text, CodeLanguage language, size_t index) 
   return index < found.size() ? text.substr(found[index].begin, found[index].end - found[index].begin) : "";
 }
 
-/// The structure with a ~ for every masked character that was no space.
+/// The structure with a ~ for every masked character that was not a space.
 std::string masked(const std::string& text, CodeLanguage language) {
   std::string structure = code_structure(text, language);
   EXPECT_EQ(structure.size(), text.size());
@@ -159,7 +159,7 @@ TEST(PythonItems, AreFoundWithDecoratorsDocstringsAndBases) {
   EXPECT_TRUE(text.substr(0, found[2].end).ends_with("return 1"));
 }
 
-/// Cuts and damages of real code: places stay inside the text and in order.
+/// Truncated and damaged code: offsets stay inside the text and in order.
 TEST(CodeItems, SurviveRubbish) {
   const std::string seeds[] = {
       "impl<'a> X<'a> { fn f(&self) -> &'a str { r#\"}\"# } }\n#[test] fn t() { '\\u{41}'; }\nmacro_rules! m { () => "
@@ -203,7 +203,7 @@ TEST(CodeItems, DeepNestingIsNoProblem) {
 
 namespace fs = std::filesystem;
 
-/// A token is a word or a character that is no space.
+/// Counts tokens: words, and other characters except spaces.
 int64_t count_words(std::string_view text) {
   int64_t count = 0;
   bool in_word = false;
@@ -300,7 +300,7 @@ TEST_F(CodeRepository, GivesEverySampleOfEveryFileInOrder) {
 
 TEST_F(CodeRepository, ChunksOverlapAndCoverTheFile) {
   std::string text;
-  for (int i = 0; i < 100; ++i) text += "let a" + std::to_string(i) + " = 1;\n";  // 5 tokens a line
+  for (int i = 0; i < 100; ++i) text += "let a" + std::to_string(i) + " = 1;\n";  // 5 tokens per line
   write("long.rs", text);
   CodeOptions options = small();
   options.samples.max_tokens = 52;
@@ -464,7 +464,7 @@ TEST_F(CodeRepository, WhatIsPutAroundATextIsAmongItsTokens) {
     return most;
   };
   EXPECT_EQ(longest(0), 12);  // the whole file
-  EXPECT_LE(longest(1), 12);  // chunks, of which each has room for eos
+  EXPECT_LE(longest(1), 12);  // chunks, each with space for eos
   EXPECT_GT(longest(1), 6);
 }
 

@@ -6,14 +6,14 @@
 namespace hone {
 namespace {
 
-/// What has been seen of a declaration up to the `{` or `;` that ends its heading.
+/// The part of a declaration before the `{` or `;` that ends its heading.
 struct Heading {
   size_t end = 0;              ///< of the declaration's text: `{`, `;`, or `:` of a constructor's initialisers
   size_t body = 0;             ///< the `{` or `;`
-  std::string_view type_word;  ///< class, struct, union, enum, namespace or concept, if it is the first such word
-  bool parameters = false;     ///< a ( outside template arguments
-  bool assigned = false;       ///< an = before any parameters: a variable
-  int words = 0;               ///< before the parameters
+  std::string_view type_word;  ///< the first of the words class, struct, union, enum, namespace and concept
+  bool parameters = false;     ///< there is a ( outside template arguments
+  bool assigned = false;       ///< there is an = before any parameters: a variable
+  int words = 0;               ///< number of words before the parameters
   bool friends_or_using = false;
 };
 
@@ -30,7 +30,7 @@ class CppScanner : public StructureScanner {
   }
 
  private:
-  /// #include lines; the structure has no preprocessor lines.
+  /// Adds the #include lines; the structure has no preprocessor lines.
   void includes() {
     for (size_t begin = 0; begin < text_.size();) {
       const size_t end = std::min(text_.find('\n', begin), text_.size());
@@ -73,7 +73,7 @@ class CppScanner : public StructureScanner {
     return block ? close : heading.body + 1;
   }
 
-  /// public: and its like; Qt's `public slots:`.
+  /// Skips public: etc. and Qt's `public slots:`.
   size_t access_specifier(size_t at, size_t end) const {
     const std::string_view word = word_at(at);
     if (word != "public" && word != "private" && word != "protected" && word != "signals") return at;
@@ -81,7 +81,7 @@ class CppScanner : public StructureScanner {
     return colon < end && code_[colon] == ':' ? colon + 1 : at;
   }
 
-  /// extern "C" { … }, of which only extern is left.
+  /// Whether it is extern "C" { … }, of which the structure contains only extern.
   bool is_linkage(size_t at, const Heading& heading) const {
     return word_at(at) == "extern" && heading.words == 1 && !heading.parameters && code_[heading.body] == '{';
   }
@@ -113,7 +113,7 @@ class CppScanner : public StructureScanner {
         heading.end = at;
         at = behind_initialisers(at + 1, end);
       } else if (c == '}') {
-        break;  // what was opened elsewhere: nothing that is understood
+        break;  // an unmatched bracket: stop
       } else {
         ++at;
       }
@@ -152,7 +152,7 @@ class CppScanner : public StructureScanner {
     return next;
   }
 
-  /// Behind the > that closes the < at `at`; brackets inside may hold any.
+  /// The offset after the > that closes the < at `at`; may contain brackets.
   size_t behind_angles(size_t at, size_t end) const {
     int depth = 0;
     while (at < end) {
@@ -169,7 +169,7 @@ class CppScanner : public StructureScanner {
     return end;
   }
 
-  /// requires (…), requires requires (…) { … }, requires Name<T>.
+  /// Skips requires (…), requires requires (…) { … }, requires Name<T>.
   size_t behind_requires(size_t at, size_t end) const {
     at = skip_space(at, end);
     while (word_at(at) == "requires") at = skip_space(at + 8, end);
@@ -178,7 +178,7 @@ class CppScanner : public StructureScanner {
       if (at < end && code_[at] == '{') {
         const size_t behind = behind_bracket(at, end);
         const size_t next = skip_space(behind, end);
-        // The braces of a requires expression are followed by the declaration, those of a body are not.
+        // A declaration follows the braces of a requires expression, but not those of a body.
         if (next < end && (is_word(code_[next]) || code_[next] == '{' || code_[next] == '&' || code_[next] == '|'))
           return behind;
       }
@@ -186,7 +186,7 @@ class CppScanner : public StructureScanner {
     return at;
   }
 
-  /// a(1), b{2}, Base<T>(3) …, up to the body.
+  /// Skips a(1), b{2}, Base<T>(3) …, up to the body.
   size_t behind_initialisers(size_t at, size_t end) const {
     while ((at = skip_space(at, end)) < end) {
       while (at < end &&
@@ -224,7 +224,7 @@ class CppScanner : public StructureScanner {
     return behind;
   }
 
-  /// A definition, or a declaration that can be told from a macro's call.
+  /// Adds a definition, or a declaration that differs from a macro call.
   size_t function(CodeItem& item, const Heading& heading, bool block, size_t close) {
     const std::string_view first = word_at(item.declaration);
     static constexpr std::string_view kStatements[] = {"if", "for", "while", "switch", "return", "do", "case", "else"};

@@ -7,7 +7,7 @@
 namespace hone {
 namespace {
 
-/// Copies a text, with spaces in the place of what is masked.
+/// Copies a text and replaces the masked characters with spaces.
 class Masker {
  public:
   explicit Masker(std::string_view text) : text_(text), structure_(text) {}
@@ -44,7 +44,7 @@ class Masker {
 
   void mask_line() { mask_to(std::min(text_.find('\n', at_), text_.size())); }
 
-  /// A comment /* … */, nested in Rust.
+  /// Masks a comment /* … */, nested in Rust.
   void block_comment(bool nested) {
     int depth = 0;
     while (at_ < text_.size()) {
@@ -61,7 +61,7 @@ class Masker {
     }
   }
 
-  /// From an opening quote to the closing one; `lines` may go over line ends.
+  /// Masks from an opening quote to the closing one; `lines`: it may contain line ends.
   void quoted(char quote, bool lines) {
     mask(1);
     while (at_ < text_.size() && at() != quote) {
@@ -71,7 +71,7 @@ class Masker {
     mask(1);
   }
 
-  /// A run of word characters stays as it is, numbers with it.
+  /// Copies a run of word characters, including numbers.
   void word() {
     while (at_ < text_.size() && is_word(at())) ++at_;
   }
@@ -85,7 +85,7 @@ class Masker {
     ++at_;
   }
 
-  /// r"…", r#"…"#, b"…", br"…", c"…", cr"…", b'…'; false if none begins here.
+  /// Masks r"…", r#"…"#, b"…", br"…", c"…", cr"…", b'…'; returns false if none begins here.
   bool rust_prefix() {
     size_t length = 0;
     if (at() == 'b' || at() == 'c') ++length;
@@ -147,7 +147,7 @@ class Masker {
     }
   }
 
-  /// The word in front of a quote is R, LR, uR, UR or u8R.
+  /// Whether the word before a quote is R, LR, uR, UR or u8R.
   bool is_raw_prefix() const {
     size_t begin = at_;
     while (begin > 0 && is_word(text_[begin - 1])) --begin;
@@ -163,7 +163,7 @@ class Masker {
     mask_to(end == std::string_view::npos ? text_.size() : end + close.size());
   }
 
-  /// A preprocessor line, and what stands in branches that are not the first.
+  /// Masks a preprocessor line, and the code in branches other than the first.
   bool directive() {
     size_t hash = at_;
     while (hash < text_.size() && (text_[hash] == ' ' || text_[hash] == '\t')) ++hash;
@@ -205,7 +205,7 @@ class Masker {
     ++at_;
   }
 
-  /// Quotes stay, so that a docstring can be told from nothing.
+  /// Quotes stay, so a docstring remains visible.
   void python_string() {
     const char quote = at();
     const std::string triple(3, quote);

@@ -7,7 +7,7 @@ namespace {
 
 /// A logical line: physical lines joined by brackets, triple quotes and backslashes.
 struct Line {
-  size_t begin = 0, first = 0, end = 0;  ///< first: the first character that is no space; end: behind the last
+  size_t begin = 0, first = 0, end = 0;  ///< first: the first non-blank character; end: after the last
   size_t indent = 0;
   bool blank = false;
 };
@@ -23,7 +23,7 @@ class PythonScanner : public StructureScanner {
   }
 
  private:
-  /// Reads a logical line and moves `at` behind it.
+  /// Reads a logical line and moves `at` to its end.
   Line read_line(size_t& at) const {
     Line line;
     line.begin = line.first = at;
@@ -53,9 +53,9 @@ class PythonScanner : public StructureScanner {
     return line;
   }
 
-  /// Definitions among lines [begin, end), which are indented alike.
+  /// Adds the definitions in lines [begin, end), which have the same indentation.
   void scope(size_t begin, size_t end, int depth) {
-    size_t decorators = end;  // the first of those above the next definition
+    size_t decorators = end;  // the first decorator above the next definition
     for (size_t i = begin; i < end; ++i) {
       if (lines_[i].blank) continue;
       const std::string_view word = first_word(i);
@@ -81,7 +81,7 @@ class PythonScanner : public StructureScanner {
     return word_at(next) == "def" ? "def" : word;
   }
 
-  /// Adds the definition on `line`; returns the first line behind it.
+  /// Adds the definition on `line`; returns the first line after it.
   size_t definition(size_t line, size_t first, size_t end, bool is_class, int depth) {
     size_t behind = line + 1, last = line;
     for (; behind < end; ++behind) {
@@ -102,7 +102,7 @@ class PythonScanner : public StructureScanner {
     return behind;
   }
 
-  /// Comment lines directly above.
+  /// The beginning of the comment lines directly above.
   size_t with_comments(size_t line) const {
     while (line > 0) {
       const Line& above = lines_[line - 1];
@@ -113,7 +113,7 @@ class PythonScanner : public StructureScanner {
     return lines_[line].begin;
   }
 
-  /// Behind the docstring if the body begins with one, else `signature_end`.
+  /// The offset after the docstring if the body begins with one, else `signature_end`.
   size_t heading_end(size_t line, size_t behind, size_t signature_end) const {
     for (size_t i = line + 1; i < behind; ++i) {
       if (lines_[i].blank) continue;

@@ -23,7 +23,7 @@ class RustScanner : public StructureScanner {
     }
   }
 
-  /// Reads what begins at `at` and returns the place behind it.
+  /// Reads the item at `at`; returns the offset after it.
   size_t item(size_t at, size_t end, size_t limit, int depth, bool in_test) {
     CodeItem found;
     found.depth = depth;
@@ -47,7 +47,7 @@ class RustScanner : public StructureScanner {
     return other(at, end);
   }
 
-  /// #[…] and #![…]; notes those of tests.
+  /// Skips #[…] and #![…]; sets `is_test` for those of tests.
   size_t attributes(size_t at, size_t end, bool& is_test) const {
     while (at < end && code_[at] == '#') {
       size_t open = skip_space(at + 1, end);
@@ -64,7 +64,7 @@ class RustScanner : public StructureScanner {
     return at;
   }
 
-  /// pub, pub(crate), const, async, unsafe, extern "C", default, auto: what may stand before an item's own word.
+  /// Skips the words before the keyword of an item: pub, pub(crate), const, async, unsafe, extern "C", default, auto.
   size_t modifiers(size_t at, size_t end) const {
     static constexpr std::array<std::string_view, 8> kWords = {"pub",  "async", "unsafe",  "extern",
                                                                "auto", "safe",  "default", "const"};
@@ -100,7 +100,7 @@ class RustScanner : public StructureScanner {
   }
 
   size_t type(CodeItem& item, size_t at, size_t end) {
-    // `union` is a word of the language only before a name.
+    // `union` is a keyword only before a name.
     const size_t name = skip_space(at + word_at(at).size(), end);
     if (word_at(name).empty()) return other(at, end);
     const size_t body = find_outside(at, end, "{;");
@@ -109,7 +109,7 @@ class RustScanner : public StructureScanner {
     return add(item, CodeItemKind::kStruct, body, behind_bracket(body, end));
   }
 
-  /// trait, impl and mod, whose inside is searched too.
+  /// Adds a trait, impl or mod, and searches inside it.
   size_t block(CodeItem& item, CodeItemKind kind, size_t at, size_t end, int depth) {
     const size_t body = find_outside(at, end, "{;");
     if (body == end) return end;
@@ -125,7 +125,7 @@ class RustScanner : public StructureScanner {
     return add(item, CodeItemKind::kImport, close, std::min(close + 1, end));
   }
 
-  /// Constants, type aliases, macros, and what is not understood.
+  /// Skips constants, type aliases, macros, and other code.
   size_t other(size_t at, size_t end) const {
     const std::string_view word = word_at(at);
     if (word == "const" || word == "static" || word == "type" || word == "let") {
@@ -141,7 +141,7 @@ class RustScanner : public StructureScanner {
     return c == '(' || c == '[' || c == '{' ? behind_bracket(at, end) : at + 1;
   }
 
-  /// macro_rules! name { … }, name!(…);
+  /// Skips macro_rules! name { … } and name!(…);
   size_t macro(size_t at, size_t end) const {
     const size_t open = find_outside(at, end, "({[;");
     if (open == end || code_[open] == ';') return std::min(open + 1, end);

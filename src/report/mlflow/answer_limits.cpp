@@ -73,7 +73,7 @@ void AnswerLimits::watch() {
       exceeded_ = Exceeded::kTime;
     }
     if (exceeded_ == Exceeded::kNothing) continue;
-    // Again and again: a call that still connects has nothing to stop.
+    // Repeatedly: a call that is still connecting has nothing to stop.
     lock.unlock();
     stop_();
     lock.lock();

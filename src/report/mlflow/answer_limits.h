@@ -1,6 +1,5 @@
-// Ends calls of an HTTP client whose answer is larger, or takes longer, than it may: the HTTP library bounds neither
-// lines of an answer's head nor its whole time. Counts what the connection has received, whatever the library does with
-// it.
+// Stops calls of an HTTP client whose answer is too large or takes too long: the HTTP library limits neither the lines
+// of an answer's head nor its total time. Counts the bytes that the connection has received.
 #pragma once
 
 #include <chrono>
@@ -16,15 +15,15 @@ class AnswerLimits {
  public:
   enum class Exceeded { kNothing, kBytes, kTime };
 
-  /// `stop` makes the client's call return soon; called by a thread of this object.
+  /// `stop` makes the client's call return soon; called on a thread of this object.
   AnswerLimits(int64_t most_bytes, std::chrono::milliseconds most_time, std::function<void()> stop);
   ~AnswerLimits();
   AnswerLimits(const AnswerLimits&) = delete;
   AnswerLimits& operator=(const AnswerLimits&) = delete;
 
-  /// The client has made a socket, with which the next calls, or the one under way, go on.
+  /// Call when the client has created a socket for the present call and the next ones.
   void use_socket(int socket);
-  /// Around each call.
+  /// Call before and after each call of the client.
   void begin();
   Exceeded end();
 
@@ -38,7 +37,7 @@ class AnswerLimits {
   std::mutex mutex_;
   std::condition_variable changed_;
   // Guarded by the mutex:
-  int socket_ = -1;  // a duplicate, so that its number stays its own
+  int socket_ = -1;  // a duplicate, so its number cannot be reused
   bool in_call_ = false, ending_ = false;
   int64_t bytes_before_ = 0;
   std::chrono::steady_clock::time_point since_;

@@ -28,13 +28,13 @@ struct MlflowSender::State {
   std::condition_variable wake, done_changed;
   // Guarded by the mutex:
   std::deque<MlflowPoint> waiting;
-  size_t in_flight = 0;  // points taken out of `waiting`, whose call has not come back
+  size_t in_flight = 0;  // points taken out of `waiting` whose call has not returned
   MlflowCounts counts;
   std::vector<MlflowNotice> notices;
   std::string run_id;
   bool off = false;     // no call will succeed: points are only counted
-  bool ending = false;  // end() has been called; from here on `status` and `deadline` stand
-  bool done = false;    // the thread has nothing left to do
+  bool ending = false;  // end() has been called; `status` and `deadline` are final
+  bool done = false;    // the thread has finished
   MlflowStatus status = MlflowStatus::kFailed;
   Clock::time_point deadline;
 
@@ -43,7 +43,7 @@ struct MlflowSender::State {
 
 namespace {
 
-/// The thread: opens the run, sends what comes, closes it.
+/// The thread: opens the run, sends points as they come, closes it.
 class Worker {
  public:
   explicit Worker(MlflowSender::State& state) : s_(state) {}
@@ -62,7 +62,7 @@ class Worker {
   using Kind = MlflowError::Kind;
   enum class Outcome { kDone, kRefused, kGivenUp };
 
-  /// Repeats a call while the server is not well; backs off in between.
+  /// Repeats a call while the server has problems, with back-off.
   Outcome attempt(const std::function<void()>& call) {
     auto pause = s_.patience.first_retry;
     for (bool failed = false;; failed = true) {
@@ -74,7 +74,7 @@ class Worker {
       } catch (const MlflowError& error) {
         if (error.kind() == Kind::kRefused) return refused(error);
         if (error.kind() == Kind::kFatal) return switch_off(error.what());
-        if (!failed) notice({fmt::format("MLflow: {}; trying again while training goes on", error.what()), true});
+        if (!failed) notice({fmt::format("MLflow: {}; retrying while training continues", error.what()), true});
       } catch (const std::exception& error) {
         return switch_off(error.what());
       }
@@ -88,14 +88,15 @@ class Worker {
   void open() {
     const int64_t start_time = mlflow_now();
     std::string id;
-    if (attempt([&] { id = s_.store->open(start_time); }) == Outcome::kRefused) switch_off("the run was refused");
+    if (attempt([&] { id = s_.store->open(start_time); }) == Outcome::kRefused)
+      switch_off("the server rejected the run");
     if (id.empty()) return;
     const std::lock_guard lock(s_.mutex);
     s_.run_id = id;
     s_.notices.push_back({"MLflow: " + s_.store->location()});
   }
 
-  /// One that is refused must not take the others with it: halves are tried, down to that one.
+  /// If the params are rejected, sends each half, down to the single invalid one.
   void send_params(std::span<const std::pair<std::string, std::string>> params) {
     if (params.size() > kMlflowMostParams) {
       send_params(params.first(kMlflowMostParams));
@@ -121,7 +122,7 @@ class Worker {
                                     : s_.counts.dropped) += count;
   }
 
-  /// The next points, together where they come close to each other; false if none will come.
+  /// Takes the next points, several if they are close in time; returns false if there will be none.
   bool take_batch() {
     std::unique_lock lock(s_.mutex);
     s_.wake.wait(lock, [&] { return !s_.waiting.empty() || s_.ending; });
@@ -145,13 +146,13 @@ class Worker {
 
   Outcome refused(const MlflowError& error) {
     if (!std::exchange(told_refusal_, true))
-      notice({fmt::format("MLflow refuses some values: {}", error.what()), true});
+      notice({fmt::format("MLflow rejects some values: {}", error.what()), true});
     return Outcome::kRefused;
   }
   Outcome switch_off(const std::string& why) {
     const std::lock_guard lock(s_.mutex);
     s_.off = true;
-    s_.notices.push_back({fmt::format("MLflow is switched off, training goes on: {}", why), true});
+    s_.notices.push_back({fmt::format("MLflow is switched off, training continues: {}", why), true});
     return Outcome::kGivenUp;
   }
   void notice(MlflowNotice line) {
@@ -214,8 +215,8 @@ std::vector<MlflowNotice> MlflowSender::take_notices() {
 }
 
 MlflowCounts MlflowSender::end(MlflowStatus status) {
-  // After the deadline the call that waits is cancelled; one that cannot be (a name server that does not answer) is
-  // left behind with the state it shares.
+  // After the deadline the waiting call is cancelled. A call that cannot be cancelled (a name server that does not
+  // answer) is abandoned with its shared state.
   constexpr std::chrono::milliseconds kAfterCancel{500};
   std::unique_lock lock(state_->mutex);
   state_->ending = true;

@@ -1,4 +1,4 @@
-// MlflowSender: what a run tells MLflow, sent by a thread of its own. Whatever the server does, training goes on.
+// MlflowSender: sends the metrics of a run to MLflow on a separate thread. Training continues whatever the server does.
 #pragma once
 
 #include <chrono>
@@ -14,20 +14,20 @@
 namespace hone {
 
 struct MlflowPatience {
-  size_t most_waiting = 100'000;               ///< points kept while nobody takes them; then the oldest are dropped
-  std::chrono::milliseconds together{1000};    ///< points that come within so long travel in one call
-  std::chrono::milliseconds first_retry{500};  ///< doubled from one failure to the next, up to
+  size_t most_waiting = 100'000;  ///< queued points while the server does not accept them; then the oldest are dropped
+  std::chrono::milliseconds together{1000};    ///< points within this time are sent in one call
+  std::chrono::milliseconds first_retry{500};  ///< doubled after each failure, up to
   std::chrono::milliseconds longest_retry{30'000};
-  std::chrono::milliseconds at_end{20'000};  ///< how long end() waits at most for what is left to be sent
-  /// The same where the server has not answered once in the whole run.
+  std::chrono::milliseconds at_end{20'000};  ///< how long end() waits at most to send the rest
+  /// The same if the server has never answered during the run.
   std::chrono::milliseconds at_end_unreached{5'000};
 };
 
-/// What became of the points.
+/// Counts of points.
 struct MlflowCounts {
   int64_t sent = 0;
-  int64_t dropped = 0;  ///< the queue was full, or the run ended before they could be sent
-  int64_t refused = 0;  ///< the server did not take them
+  int64_t dropped = 0;  ///< the queue was full, or the run ended before they were sent
+  int64_t refused = 0;  ///< the server rejected them
   bool closed = false;  ///< the run's final status has arrived
 };
 
@@ -38,24 +38,23 @@ struct MlflowNotice {
 
 class MlflowSender {
  public:
-  /// `options` gives the params to log; the store has the rest of it. Starts the thread.
+  /// `options` has the params to log; `store` has all other options. Starts the thread.
   MlflowSender(std::unique_ptr<MlflowStore> store, const MlflowOptions& options, MlflowPatience patience = {});
-  /// As end(kFailed), if end() has not been called.
+  /// Calls end(kFailed) if end() has not been called.
   ~MlflowSender();
   MlflowSender(const MlflowSender&) = delete;
   MlflowSender& operator=(const MlflowSender&) = delete;
 
-  /// Queues the metrics (all but `step`) as points of now. Never waits for anybody.
+  /// Queues the metrics (all but `step`) as points with the present time. Never waits.
   void log(int64_t step, std::span<const Metric> metrics);
 
-  /// The run's id, once it has been opened.
+  /// The run's id, after it has been opened.
   std::string run_id() const;
 
-  /// What there is to tell the user since the last call: that the run was opened, that the server does not answer, that
-  /// it answers again.
+  /// Messages for the user since the last call: the run was opened, the server does not answer, it answers again.
   std::vector<MlflowNotice> take_notices();
 
-  /// Sends what is left and the final status, for at most `at_end`; then leaves a call that still waits to itself.
+  /// Sends the remaining points and the final status, for at most `at_end`; then abandons a call that still waits.
   MlflowCounts end(MlflowStatus status);
 
   struct State;

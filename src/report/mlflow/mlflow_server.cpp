@@ -17,7 +17,7 @@ namespace {
 using Kind = MlflowError::Kind;
 using Parameters = httplib::Params;
 
-/// JSON has no NaN and infinities; the API takes them as text.
+/// JSON has no NaN and infinities; the API accepts them as text.
 Json number(double value) {
   if (std::isfinite(value)) return value;
   return nonfinite_name(value);
@@ -28,7 +28,7 @@ std::string shortened(const std::string& text) {
   return one_line(text.size() > kMost ? text.substr(0, kMost) + "..." : text);
 }
 
-/// What an answer that is not a success means.
+/// The error for an answer that is not a success.
 MlflowError failure(const std::string& call, const httplib::Response& response) {
   const Json body = parse_json(std::string_view(response.body));
   std::string message;
@@ -129,7 +129,7 @@ class MlflowServer : public MlflowStore {
     return path + "/api/2.0/mlflow/";
   }
 
-  /// The answer, whatever its status; `request` makes the call.
+  /// The answer with any status; `request` makes the call.
   template <class Request>
   httplib::Response answer_of(const std::string& call, Request request) {
     limits_.begin();
@@ -147,7 +147,7 @@ class MlflowServer : public MlflowStore {
     throw MlflowError(certificate ? Kind::kFatal : Kind::kRetry,
                       fmt::format("{}: {}", call,
                                   certificate ? "the server's certificate is not trusted "
-                                                "(MLFLOW_TRACKING_SERVER_CERT_PATH names one to trust)"
+                                                "(set MLFLOW_TRACKING_SERVER_CERT_PATH to trust it)"
                                               : "no answer (" + httplib::to_string(result.error()) + ")"));
   }
   Json body_of(const std::string& call, const httplib::Response& response) const {
@@ -182,7 +182,7 @@ class MlflowServer : public MlflowStore {
     const std::string name = options_.experiment_name.empty() ? "Default" : options_.experiment_name;
     if (const std::optional<std::string> id = find_experiment(name)) return *id;
     const httplib::Response created = send("experiments/create", {{"name", name}});
-    // Another run may have made it meanwhile.
+    // Another run may have created it in the meantime.
     if (created.status != 200 && has_code(created, "RESOURCE_ALREADY_EXISTS")) {
       if (const std::optional<std::string> id = find_experiment(name)) return *id;
     }
@@ -209,7 +209,7 @@ class MlflowServer : public MlflowStore {
   MlflowOptions options_;
   httplib::Client client_;
   std::string path_, run_id_;
-  AnswerLimits limits_;  // the last: it stops the client
+  AnswerLimits limits_;  // last, so it is destroyed first: it stops the client
 };
 
 }  // namespace

@@ -24,7 +24,7 @@ namespace hone {
 
 // A folder of runs in the layout of MLflow's file store: <experiment>/<run>/{meta.yaml, metrics, params, tags}.
 
-/// What `mlflow ui --backend-store-uri FOLDER` and `mlflow migrate-filestore` read.
+/// For `mlflow ui --backend-store-uri FOLDER` and `mlflow migrate-filestore`.
 class MlflowFolder : public MlflowStore {
  public:
   MlflowFolder(const std::filesystem::path& folder, MlflowOptions options);
@@ -71,10 +71,10 @@ std::string read_text(const fs::path& path) {
   return {std::istreambuf_iterator<char>(file), {}};
 }
 
-/// A JSON string is a YAML string.
+/// A JSON string is a valid YAML string.
 std::string quoted(const std::string& text) { return Json(text).dump(-1, ' ', false, Json::error_handler_t::replace); }
 
-/// The text of a YAML scalar, as MLflow and this program write one: plain, 'single' or "double".
+/// The text of a YAML scalar, as MLflow and this program write it: plain, 'single' or "double".
 std::string unquoted(const std::string& value) {
   if (value.starts_with('"')) {
     const Json text = parse_json(std::string_view(value));
@@ -86,7 +86,7 @@ std::string unquoted(const std::string& value) {
   return text;
 }
 
-/// The top-level keys of a meta.yaml, which holds nothing else.
+/// The top-level keys of a meta.yaml, which has no other keys.
 std::map<std::string, std::string> read_meta(const fs::path& path) {
   std::map<std::string, std::string> fields;
   std::ifstream file(path);
@@ -97,7 +97,7 @@ std::map<std::string, std::string> read_meta(const fs::path& path) {
   return fields;
 }
 
-/// Random digits of `base`, the first of them not 0.
+/// `count` random digits of `base`; the first is not 0.
 std::string random_digits(int count, unsigned base) {
   std::random_device device;
   std::string text(1, "123456789abcdef"[device() % (base - 1)]);
@@ -136,7 +136,7 @@ std::string MlflowFolder::open(int64_t start_time) {
 }
 
 std::string MlflowFolder::find_run_to_continue() {
-  // The id comes from a user: it is looked for, never made a path of.
+  // The id is user input: search for it, and do not build a path from it.
   std::error_code none;
   for (const auto& experiment : fs::directory_iterator(folder_, none)) {
     for (const auto& run : fs::directory_iterator(experiment.path(), none)) {
@@ -223,7 +223,7 @@ namespace {
 
 bool is_server(const std::string& uri) { return uri.starts_with("http://") || uri.starts_with("https://"); }
 
-/// "sqlite" of sqlite:///mlflow.db; "" of a path.
+/// The scheme of a URI: "sqlite" for sqlite:///mlflow.db; "" for a path.
 std::string scheme_of(const std::string& uri) {
   const size_t colon = uri.find(':');
   if (colon == std::string::npos || colon < 2) return "";
@@ -276,17 +276,17 @@ void check_mlflow_uri(const std::string& uri) {
     const std::string host = uri.substr(uri.find("//") + 2), authority = host.substr(0, host.find('/'));
     if (authority.find('@') != std::string::npos) {
       throw UserError("the address has a user name or password in it", "mlflow_tracking_uri",
-                      "give them as MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD, or MLFLOW_TRACKING_TOKEN");
+                      "set MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD, or MLFLOW_TRACKING_TOKEN");
     }
     if (authority.empty() || authority[0] == ':') {
-      throw UserError("the address names no host: " + uri, "mlflow_tracking_uri", "write http://HOST:5000");
+      throw UserError("the address has no host: " + uri, "mlflow_tracking_uri", "write http://HOST:5000");
     }
     return;
   }
   const std::string scheme = scheme_of(uri);
   if (scheme.empty() || scheme == "file") return;
   throw UserError("runs cannot be written to " + scheme + ": directly", "mlflow_tracking_uri",
-                  "start `mlflow server --backend-store-uri " + uri + "` and give its http:// address, or a folder");
+                  "start `mlflow server --backend-store-uri " + uri + "` and use its http:// address, or a folder");
 }
 
 std::unique_ptr<MlflowStore> make_mlflow_store(const MlflowOptions& options) {
@@ -338,7 +338,7 @@ void write_mlflow_run(const MlflowOptions& options, const std::string& run_id, c
   const Json json = {{"tracking_uri", options.tracking_uri}, {"run_id", run_id}};
   try {
     write_durably(path_in(folder), json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n");
-  } catch (const UserError&) {  // a later start makes a new run
+  } catch (const UserError&) {  // a later start creates a new run
   }
 }
 

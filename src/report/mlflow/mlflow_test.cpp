@@ -31,11 +31,12 @@
 
 namespace hone {
 
-// An MLflow server for tests, which can be told to behave badly.
+// An MLflow server for tests, with configurable faults.
 
 class FakeMlflow {
  public:
-  /// Called with the name of the call ("runs/log-batch") and its body before it is served; true: it has answered.
+  /// Called with the name of the call ("runs/log-batch") and its body before it is served; returns true if it has
+  /// answered.
   using Behaviour = std::function<bool(const std::string& call, const Json& body, httplib::Response& response)>;
 
   explicit FakeMlflow(Behaviour behaviour = {}) : behaviour_(std::move(behaviour)) {
@@ -65,7 +66,7 @@ class FakeMlflow {
 
   std::string uri() const { return fmt::format("http://127.0.0.1:{}/mlflow/", port_); }
 
-  /// Waits as a server that hangs; returns when the test is over.
+  /// Waits like a server that hangs; returns when the test is over.
   void hang() const {
     while (!stopping_) std::this_thread::sleep_for(std::chrono::milliseconds(10));
   }
@@ -209,7 +210,7 @@ TEST(Mlflow, ServerErrorsAreTriedAgain) {
   EXPECT_EQ(server.status(), "FINISHED");
 }
 
-/// A server that reads a request and then says what it is told to, until the client has gone.
+/// A server that reads a request and then sends given bytes until the client closes.
 class EndlessServer {
  public:
   EndlessServer(std::string begin, std::string then, milliseconds pause)
@@ -245,7 +246,7 @@ class EndlessServer {
       open = open && ::send(client, begin_.data(), begin_.size(), MSG_NOSIGNAL) >= 0;
       while (open && !stopping_) {
         const ssize_t count = ::send(client, then_.data(), then_.size(), MSG_NOSIGNAL);
-        open = count >= 0;  // who says nothing keeps the connection
+        open = count >= 0;  // without data to send the connection stays open
         if (open) sent_ += static_cast<size_t>(count);
         std::this_thread::sleep_for(pause_);
       }
@@ -282,7 +283,7 @@ TEST(Mlflow, AnAnswerWithoutEndSwitchesItOff) {
     const auto at_end = Clock::now();
     EXPECT_EQ(sender.end(MlflowStatus::kFinished).dropped, 1);
     EXPECT_LT(Clock::now() - at_end, milliseconds(500));
-    // What is on its way when the watch looks comes on top.
+    // Data in transit at the time of the check is added.
     EXPECT_LT(server.sent(), static_cast<size_t>(kLongestMlflowAnswer) + (64u << 20));
   }
 }
@@ -336,7 +337,7 @@ TEST(Mlflow, ADeadServerCostsTheRunNothingButItsPoints) {
   MlflowSender sender(make_mlflow_server(options, {.connect = 1, .answer = 1}), options, patience);
   const Clock::time_point begin = Clock::now();
   for (int step = 1; step <= 10'000; ++step) sender.log(step, one("loss", 1));
-  EXPECT_LT(Clock::now() - begin, milliseconds(1000));  // 100 µs a step, with a sanitizer on a busy machine
+  EXPECT_LT(Clock::now() - begin, milliseconds(1000));  // 100 µs per step, with a sanitizer on a busy machine
   const MlflowCounts counts = sender.end(MlflowStatus::kFinished);
   EXPECT_LT(Clock::now() - begin, milliseconds(4000));
   EXPECT_EQ(counts.dropped, 10'000);
@@ -385,7 +386,7 @@ TEST(Mlflow, WrongCredentialsSwitchItOffWithOneLine) {
   ASSERT_EQ(notices.size(), 1u);
   EXPECT_TRUE(notices[0].warning);
   EXPECT_THAT(notices[0].text, testing::AllOf(HasSubstr("switched off"), HasSubstr("MLFLOW_TRACKING_")));
-  EXPECT_EQ(server.count("experiments/get-by-name"), 1u);  // and it is not asked again
+  EXPECT_EQ(server.count("experiments/get-by-name"), 1u);  // and there is no second call
 }
 
 TEST(Mlflow, AnotherKindOfServerIsNamed) {
@@ -515,7 +516,7 @@ TEST(MlflowFolder, HoldsARunAsTheFileStoreDoes) {
   const std::string meta = read_text(run / "meta.yaml");
   EXPECT_THAT(meta, testing::AllOf(HasSubstr("status: 5\n"), HasSubstr("run_name: \"one\"\n")));
   EXPECT_THAT(read_text(run.parent_path() / "meta.yaml"), HasSubstr("name: \"fine-tuning\"\n"));
-  // The same experiment for the next run, and a stated run goes on.
+  // The next run uses the same experiment, and continues the given run.
   options.run_id = id;
   options.params = {{"lr", "2"}};
   MlflowSender again(make_mlflow_store(options), options, kQuick);

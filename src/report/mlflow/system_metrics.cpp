@@ -69,7 +69,7 @@ std::vector<Metric> SystemMetrics::sample() {
   return metrics;
 }
 
-/// The first line of stat: ticks of user, nice, system, idle, iowait, irq, softirq, steal.
+/// Reads the first line of stat: ticks of user, nice, system, idle, iowait, irq, softirq, steal.
 SystemMetrics::Processors SystemMetrics::processors() const {
   std::ifstream file(proc_ + "/stat");
   std::string name;
@@ -84,7 +84,7 @@ SystemMetrics::Processors SystemMetrics::processors() const {
   return ticks;
 }
 
-/// net/dev: after two lines of headings, "name: bytes and seven other numbers received, bytes sent, …".
+/// Reads net/dev: after two header lines, "name: bytes and seven other numbers received, bytes sent, …".
 SystemMetrics::Network SystemMetrics::network() const {
   std::ifstream file(proc_ + "/net/dev");
   Network sum;
@@ -152,7 +152,7 @@ std::vector<Metric> system_metrics_of(const std::vector<std::string>& hosts) {
   std::set<std::string> names;
   for (const Json& host : sampled) {
     std::string name = host["host"].get<std::string>();
-    // Containers may share a name.
+    // Containers may have the same name.
     for (int i = 2; !names.insert(name).second; ++i) name = fmt::format("{}-{}", host["host"].get<std::string>(), i);
     const std::string prefix = sampled.size() > 1 ? "system/" + name + "/" : "system/";
     for (const auto& [metric, value] : host["values"].items()) {

@@ -1,5 +1,5 @@
-// What MLflow's client tells of a machine while a run goes on: processors, memory, disk, network and GPUs, under the
-// names that its page for system metrics reads.
+// The system metrics of MLflow's client: CPUs, memory, disk, network and GPUs, with the names of MLflow's system
+// metrics page.
 #pragma once
 
 #include <memory>
@@ -11,23 +11,23 @@
 
 namespace hone {
 
-/// MLFLOW_ENABLE_SYSTEM_METRICS_LOGGING is true or 1, in any case.
+/// Whether MLFLOW_ENABLE_SYSTEM_METRICS_LOGGING is true or 1, ignoring case.
 bool system_metrics_wanted();
 
-/// Seconds from one sample to the next: MLFLOW_SYSTEM_METRICS_SAMPLING_INTERVAL, else MLflow's 10.
+/// Seconds between samples: MLFLOW_SYSTEM_METRICS_SAMPLING_INTERVAL, else MLflow's 10.
 double system_metrics_interval();
 
-/// The machine that this process runs on.
+/// The machine of this process.
 class SystemMetrics {
  public:
-  /// `proc`: where the kernel tells of itself.
+  /// `proc`: the folder of the kernel's process information.
   explicit SystemMetrics(std::string proc = "/proc");
 
-  /// Without a prefix: cpu_utilization_percentage, system_memory_usage_megabytes and _percentage,
+  /// Metrics without a prefix: cpu_utilization_percentage, system_memory_usage_megabytes and _percentage,
   /// disk_usage_percentage, disk_usage_megabytes, disk_available_megabytes, network_receive_megabytes and
-  /// network_transmit_megabytes (since this object was made), and of each GPU gpu_N_utilization_percentage,
-  /// gpu_N_memory_usage_megabytes and _percentage, gpu_N_power_usage_watts and _percentage. Utilisation of processors
-  /// is that since the last call. What cannot be read is left out. Megabytes are 10^6 bytes, as in MLflow.
+  /// network_transmit_megabytes (since this object was created), and for each GPU gpu_N_utilization_percentage,
+  /// gpu_N_memory_usage_megabytes and _percentage, gpu_N_power_usage_watts and _percentage. CPU utilization is that
+  /// since the last call. Omits values that cannot be read. Megabytes are 10^6 bytes, as in MLflow.
   std::vector<Metric> sample();
 
  private:
@@ -48,10 +48,10 @@ class SystemMetrics {
   Network at_start_;
 };
 
-/// What one host has sampled, as a text that passes between ranks, and back. Of text that is none: nothing.
+/// The sample of one host as text, for the exchange between ranks.
 std::string packed_metrics(const std::string& host, const std::vector<Metric>& metrics);
 
-/// The samples of all hosts, of each its packed text or "" (another rank of a host that has sampled): names are
+/// The samples of all hosts, from the packed text of each or "" (another rank of the host has sampled). Names are
 /// system/NAME, with several hosts system/HOST/NAME.
 std::vector<Metric> system_metrics_of(const std::vector<std::string>& hosts);
 

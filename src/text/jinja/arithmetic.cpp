@@ -15,7 +15,7 @@
 namespace hone::jinja {
 namespace {
 
-/// `text` without blanks around it and underscores between digits; nothing if an underscore is misplaced.
+/// `text` without white space around it and underscores between digits; nothing if an underscore is misplaced.
 std::optional<std::string> plain_digits(std::string_view text) {
   const Trimmed kept = trim(text, nullptr, true, true);
   std::string digits;
@@ -52,7 +52,7 @@ std::optional<int64_t> parse_int(std::string_view text, int64_t base) {
   const char* end = signed_digits.data() + signed_digits.size();
   const auto result = std::from_chars(signed_digits.data(), end, value, static_cast<int>(base));
   if (result.ptr != end) return std::nullopt;
-  if (result.ec == std::errc::result_out_of_range) throw TemplateError("an integer leaves 64 bits");
+  if (result.ec == std::errc::result_out_of_range) throw TemplateError("an integer does not fit 64 bits");
   return value;
 }
 
@@ -71,7 +71,7 @@ std::optional<double> parse_float(std::string_view text) {
 
 int64_t truncated(double value) {
   constexpr double kLimit = 9223372036854775808.0;  // 2^63
-  if (!(value > -kLimit && value < kLimit)) throw TemplateError("an integer leaves 64 bits");
+  if (!(value > -kLimit && value < kLimit)) throw TemplateError("an integer does not fit 64 bits");
   return static_cast<int64_t>(value);
 }
 
@@ -114,9 +114,10 @@ std::string_view symbol(Operator op) {
       fmt::format("'{}' is not supported between '{}' and '{}'", symbol(op), type_name(left), type_name(right)));
 }
 
-/// The result of a built-in that reports overflow; by reference, since arguments are evaluated in no fixed order.
+/// The result of a built-in that reports overflow. By reference, since the evaluation order of arguments is
+/// unspecified.
 int64_t checked(bool overflow, const int64_t& result) {
-  if (overflow) throw TemplateError("an integer leaves 64 bits");
+  if (overflow) throw TemplateError("an integer does not fit 64 bits");
   return result;
 }
 
@@ -241,7 +242,7 @@ Value sum(Interpreter& interpreter, const Value& left, const Value& right) {
   return Value::list(std::move(result));
 }
 
-/// Python's slice.indices: where to begin, and how many items to take.
+/// Python's slice.indices: the first index, the step and the number of items.
 struct SliceRange {
   int64_t start, step;
   size_t count;
@@ -312,7 +313,7 @@ Value negated(const Value& value) {
 
 bool contains(Interpreter& interpreter, const Value& container, const Value& item) {
   if (const MarkedString* text = container.as_string()) {
-    const auto& part = require_string(item, "what is looked for in a string");
+    const auto& part = require_string(item, "the text to search for in a string");
     interpreter.charge(text->size() / 32);
     return text->text().find(part.text()) != std::string::npos;
   }

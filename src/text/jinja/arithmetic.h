@@ -11,13 +11,13 @@ namespace hone::jinja {
 
 // Text to numbers and rounding, as Python's int(), float() and round() do.
 
-/// int(text, base): blanks around, a sign, digits with single underscores, a prefix that fits the base.
+/// int(text, base): accepts white space around, a sign, digits with single underscores, a prefix for the base.
 std::optional<int64_t> parse_int(std::string_view text, int64_t base);
 
 /// float(text).
 std::optional<double> parse_float(std::string_view text);
 
-/// The integer part; outside of 64 bits it is a TemplateError.
+/// The integer part; throws TemplateError if it does not fit 64 bits.
 int64_t truncated(double value);
 
 /// round(value, precision): half to even on the exact binary value.
@@ -25,7 +25,7 @@ double rounded(double value, int precision);
 
 class Interpreter;
 
-/// left op right for + - * / // % **. Integers that leave 64 bits, and types that do not fit, are errors.
+/// left op right for + - * / // % **. Throws for integers that do not fit 64 bits and for wrong types.
 Value arithmetic(Interpreter& interpreter, Operator op, const Value& left, const Value& right);
 
 /// -value

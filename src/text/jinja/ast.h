@@ -62,13 +62,13 @@ struct Expr {
   };
   Kind kind;
   int line;
-  int depth = 1;  ///< levels of expressions below, this one included
+  int depth = 1;  ///< depth of the expression tree, this node included
   std::string name;
   Value value;
   Operator op = Operator::kAdd;
   std::vector<ExprPtr> children;
   std::vector<std::pair<std::string, ExprPtr>> named;
-  ExprPtr unpacked_list, unpacked_dict;  ///< of calls: *list and **dict, may be null
+  ExprPtr unpacked_list, unpacked_dict;  ///< for calls: *list and **dict, may be null
   std::vector<Comparison> comparisons;
 };
 
@@ -107,7 +107,7 @@ struct Stmt {
   Block body, else_body;
   std::vector<Branch> branches;
   std::vector<Parameter> parameters;
-  /// Of a macro: its body names `varargs` or `kwargs`, which hold the arguments that no parameter takes.
+  /// For macros: the body uses `varargs` or `kwargs`, which hold the arguments without a parameter.
   bool takes_varargs = false, takes_kwargs = false;
   std::vector<std::pair<ExprPtr, ExprPtr>> assignments;
 };

@@ -32,7 +32,7 @@ Value range(Interpreter& interpreter, const Arguments& arguments) {
   return Value::list(std::move(list));
 }
 
-/// Entries of the one positional dict, then the named arguments.
+/// The entries of the positional dict, then the named arguments.
 std::vector<std::pair<Value, Value>> entries_of(Interpreter& interpreter, std::string_view function,
                                                 const Arguments& arguments) {
   std::vector<std::pair<Value, Value>> entries;
@@ -210,7 +210,7 @@ bool is_callable(Interp&, const Value& v, const Args&) { return v.as_callable();
 bool is_escaped(Interp&, const Value&, const Args&) { return false; }
 
 int64_t whole(const Value& v) { return require_integer(v, "the value of this test"); }
-/// value % 2, which a float may also have
+/// value % 2, also for floats
 double parity(Interp& interp, const Value& v) {
   if (!v.is_number()) return static_cast<double>(whole(v));
   return arithmetic(interp, Operator::kModulo, v, Value::integer(2)).as_double();
@@ -249,7 +249,7 @@ bool is_at_least(Interp& i, const Value& v, const Args& args) {
 bool is_in(Interp& interp, const Value& v, const Args& args) {
   return contains(interp, *args.bind("in", {"seq"}, 1)[0], v);
 }
-/// Python's `is`: one object. Equal simple values of one type are one; containers only if shared.
+/// Python's `is`: simple values are the same if type and value are equal, containers only if shared.
 bool is_same(Interp& i, const Value& v, const Args& args) {
   const Value& value = other(i, v, args);
   if (v.as_list() || v.as_dict()) return v.as_list() == value.as_list() && v.as_dict() == value.as_dict();

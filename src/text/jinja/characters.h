@@ -1,4 +1,4 @@
-// Characters of UTF-8 text, classified and mapped as Python's str does.
+// Characters of UTF-8 text, classified and mapped as by Python's str.
 #pragma once
 
 #include <cstddef>
@@ -9,22 +9,22 @@ namespace hone::jinja {
 
 struct Character {
   char32_t code;
-  size_t size;  ///< bytes it takes
+  size_t size;  ///< size in bytes
 };
 
-/// The character at byte `position` (< text.size()). A byte that is not UTF-8 is a character of its own, U+FFFD.
+/// The character at byte `position` (< text.size()). An invalid byte is one character, U+FFFD.
 Character character_at(std::string_view text, size_t position);
 
 size_t count_characters(std::string_view text);
 
-/// The byte at which character `index` begins; text.size() when there are fewer.
+/// The first byte of character `index`; text.size() when there are fewer.
 size_t byte_offset(std::string_view text, size_t index);
 
 void append_utf8(std::string& text, char32_t code);
 
 bool is_space(char32_t code);       ///< str.isspace, and \s of Python's regular expressions
 bool is_line_break(char32_t code);  ///< where str.splitlines splits
-bool is_printable(char32_t code);   ///< shown as itself by repr()
+bool is_printable(char32_t code);   ///< repr() does not escape it
 bool is_alphabetic(char32_t code);
 bool is_decimal(char32_t code);
 bool is_digit(char32_t code);
@@ -38,7 +38,7 @@ std::string upper_case(char32_t code);
 std::string lower_case(char32_t code);
 std::string title_case(char32_t code);
 
-/// Bytes [begin, end) of `text` without the white space (or the `stripped` characters, if not null) at its ends.
+/// Bytes [begin, end) of `text` without the white space (or the characters of `stripped`, if not null) at its ends.
 struct Trimmed {
   size_t begin, end;
 };

@@ -473,7 +473,7 @@ bool TokenStream::names_since(size_t begin, std::string_view name) const {
   return false;
 }
 
-/// `*` or `**` of a call and what it unpacks.
+/// Parses `*` or `**` of a call and its expression.
 void ExpressionParser::unpacked_argument(Expr& call) {
   const bool dict = tokens_.at_operator("**");
   ExprPtr& place = dict ? call.unpacked_dict : call.unpacked_list;

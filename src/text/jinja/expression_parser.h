@@ -10,7 +10,7 @@
 
 namespace hone::jinja {
 
-/// The tokens with a place in them. Errors carry the line.
+/// The tokens and a position in them. Errors contain the line.
 class TokenStream {
  public:
   explicit TokenStream(std::vector<Token> tokens) : tokens_(std::move(tokens)) {}
@@ -24,12 +24,12 @@ class TokenStream {
   bool at_name(std::string_view name) const { return current().is(Token::Type::kName, name); }
   bool skip_operator(std::string_view op);
   bool skip_name(std::string_view name);
-  /// The current token, which must be of `type`, and moves on; `what` names it in the error.
+  /// Returns the current token, which must be of `type`, and advances; `what` describes it in the error.
   const Token& expect(Token::Type type, std::string_view what);
   void expect_operator(std::string_view op);
-  /// Where the current token stands among all.
+  /// The index of the current token.
   size_t position() const { return at_; }
-  /// Whether a token from `begin` on, before the current one, is this name.
+  /// Whether one of the tokens from `begin` to the current one is this name.
   bool names_since(size_t begin, std::string_view name) const;
   [[noreturn]] void fail(const std::string& message) const { throw TemplateError(message, current().line); }
 
@@ -43,12 +43,12 @@ class ExpressionParser {
   explicit ExpressionParser(TokenStream& tokens) : tokens_(tokens) {}
 
   ExprPtr expression() { return conditional(); }
-  /// One expression, or several with commas between them: a tuple. Without `with_conditional` a following `if` is left.
+  /// One expression, or a tuple: several with commas. Without `with_conditional` it does not parse a following `if`.
   ExprPtr tuple(bool with_conditional = true);
-  /// What a for or set assigns to: a name, names with commas, or (with_attribute) namespace.attribute.
+  /// The target of a for or set: a name, names with commas, or (with_attribute) namespace.attribute.
   ExprPtr target(bool with_attribute = false);
-  /// The filters behind `set NAME` or `filter`, applied to the text of the block. `begins_with_filter`: no '|' before
-  /// the first.
+  /// The filters after `set NAME` or `filter`, applied to the text of the block. `begins_with_filter`: the first filter
+  /// has no '|' before it.
   ExprPtr filters_of_block(bool begins_with_filter = false);
 
  private:
@@ -79,7 +79,7 @@ class ExpressionParser {
   ExprPtr target_part(bool with_attribute);
 
   ExprPtr make(Expr::Kind kind) const;
-  /// A node over `first` and more; computes the depth and refuses expressions that are nested too deep.
+  /// A node with `first` and more as children; computes the depth and throws for expressions that are nested too deep.
   ExprPtr make(Expr::Kind kind, ExprPtr first, ExprPtr second = nullptr) const;
   void adopt(Expr& parent, ExprPtr child) const;
   ExprPtr binary(Operator op, ExprPtr left, ExprPtr right) const;
@@ -88,7 +88,7 @@ class ExpressionParser {
   int nesting_ = 0;
 };
 
-/// Counts open blocks and brackets, so that a hostile template cannot overflow the stack.
+/// Counts open blocks and brackets, so a malicious template cannot overflow the stack.
 class NestingGuard {
  public:
   explicit NestingGuard(ExpressionParser& parser);

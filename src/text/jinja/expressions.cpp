@@ -34,7 +34,7 @@ Value loop_attribute(const Value& object, std::string_view name) {
   return Value::undefined(fmt::format("'loop' has no attribute '{}'", name));
 }
 
-/// What is stored under `key`, or null.
+/// The value stored under `key`, or null.
 const Value* stored(const Value& object, const Value& key) {
   if (const Dict* dict = object.as_dict()) return dict->find(key);
   const List* list = object.as_list();
@@ -213,7 +213,7 @@ std::vector<Value> Interpreter::evaluate_children(const Expr& expr, size_t first
   return values;
 }
 
-/// Adds the members of a dict as arguments by name.
+/// Adds the entries of a dict as named arguments.
 void Interpreter::unpack_dict(const Value& value, Arguments& arguments) {
   const Dict* dict = value.as_dict();
   if (!dict) throw TemplateError(fmt::format("the argument after ** is a '{}', not a dict", type_name(value)));

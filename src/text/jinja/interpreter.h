@@ -1,4 +1,4 @@
-// Runs a syntax tree: scopes, control flow, calls, and the limits that make foreign templates safe to run.
+// Runs a syntax tree: scopes, control flow, calls, and the limits that make untrusted templates safe to run.
 #pragma once
 
 #include <ctime>
@@ -14,14 +14,14 @@
 
 namespace hone::jinja {
 
-/// What one rendering may use up. Passing a limit is an error of the template.
+/// The limits of one rendering. Exceeding one is a TemplateError.
 struct Limits {
   size_t max_steps = 20'000'000;         ///< expressions and statements evaluated, plus work on long values
   size_t max_string = 64 * 1024 * 1024;  ///< bytes of the output or of any string
   int max_depth = 600;                   ///< nested expressions, statements and macro calls
 };
 
-/// Variables by name; names not found are looked up in the parent.
+/// Variables by name; names that are not found are looked up in the parent.
 struct Scope {
   Scope* parent = nullptr;
   std::vector<std::pair<std::string, Value>> variables;
@@ -38,12 +38,12 @@ class Interpreter {
   Interpreter(const Interpreter&) = delete;
   Interpreter& operator=(const Interpreter&) = delete;
 
-  /// Output of `block` with the variables of `context`. Throws TemplateError with the line.
+  /// The output of `block` with the variables of `context`. Throws TemplateError with the line.
   MarkedString render(const Block& block, std::vector<std::pair<std::string, Value>> context);
 
-  /// Accounts for `steps` of work; throws when the template has used up its share.
+  /// Counts `steps` of work; throws when the template exceeds its limit.
   void charge(size_t steps);
-  /// A string value after checking its size.
+  /// Checks the size of `text` and returns it as a value.
   Value make_string(MarkedString text);
 
   Value attribute(const Value& object, std::string_view name);
@@ -51,11 +51,11 @@ class Interpreter {
   Value call(const Value& function, const Arguments& arguments);
   Value filter(std::string_view name, const Value& subject, const Arguments& arguments);
   bool test(std::string_view name, const Value& subject, const Arguments& arguments);
-  /// The items that a for loop over `value` sees. Not iterable: an error.
+  /// The items of a for loop over `value`. Throws if it is not iterable.
   std::vector<Value> iterate(const Value& value);
-  /// namespace(): registered here, so that cycles through it are cut at the end.
+  /// namespace(): registered here to break reference cycles at the end.
   std::shared_ptr<Namespace> new_namespace();
-  /// str(value), with history.
+  /// str(value), with provenance.
   MarkedString text_of(const Value& value);
 
   std::time_t now() const { return now_ ? *now_ : std::time(nullptr); }
@@ -110,7 +110,7 @@ class Interpreter {
   std::vector<std::shared_ptr<Namespace>> namespaces_;
 };
 
-// Bounds the recursion of the interpreter.
+// Limits the recursion of the interpreter.
 
 class Interpreter::DepthGuard {
  public:
@@ -132,11 +132,11 @@ class Interpreter::DepthGuard {
 
 using Filter = Value (*)(Interpreter& interpreter, const Value& subject, const Arguments& arguments);
 
-/// The filter `name`, or null. They are Jinja2's, but tojson is the one of Hugging Face's chat templates: plain JSON,
-/// nothing escaped for HTML.
+/// The filter `name` of Jinja2, or null. tojson is that of Hugging Face's chat templates: plain JSON, without HTML
+/// escapes.
 Filter find_filter(std::string_view name);
 
-/// The part of the filters that work on text, and the part that work on sequences; null if `name` is not there.
+/// The text filters and the sequence filters; null if `name` is not one of them.
 Filter find_text_filter(std::string_view name);
 Filter find_sequence_filter(std::string_view name);
 
@@ -151,14 +151,14 @@ Predicate find_predicate(std::string_view name);
 
 using Method = Value (*)(Interpreter& interpreter, const Value& self, const Arguments& arguments);
 
-/// The method `name` of the type of `object`, or null. Methods that would change a list or dict exist only to refuse
-/// the call: the sandbox of Hugging Face's templates has immutable containers too.
+/// The method `name` of the type of `object`, or null. Methods that would change a list or dict throw when called: the
+/// sandbox of Hugging Face's templates has immutable containers too.
 Method find_method(const Value& object, std::string_view name);
 
-/// The methods of str, which are many.
+/// The methods of str.
 Method find_string_method(std::string_view name);
 
-// The functions that every template can call.
+// The global functions of templates.
 
 /// range, dict, namespace, raise_exception, strftime_now.
 std::vector<std::pair<std::string, Value>> global_functions();

@@ -49,7 +49,7 @@ class Lexer {
 
   void add(Type type, std::string text) { tokens_.push_back({type, std::move(text), line_}); }
 
-  /// Moves past `size` bytes, counting lines.
+  /// Advances by `size` bytes and counts lines.
   void advance(size_t size) {
     line_ += static_cast<int>(std::count(text_.begin() + at_, text_.begin() + at_ + size, '\n'));
     at_ += size;
@@ -65,8 +65,8 @@ class Lexer {
     advance(end - at_);
   }
 
-  /// Data up to `end`, less what the tag that begins there strips: all white space for '-', else, before blocks and
-  /// comments, the blanks from the start of the line ('+' keeps them).
+  /// Adds the data up to `end` without the white space that the tag at `end` strips: all of it for '-', else, before
+  /// blocks and comments, the blanks from the start of the line ('+' keeps them).
   void add_data(size_t end, char sign, bool is_variable) {
     std::string_view data = std::string_view(text_).substr(at_, end - at_);
     if (sign == '-') {
@@ -126,7 +126,7 @@ class Lexer {
     after_tag(end_sign, true);
   }
 
-  /// White space after a tag: all of it for '-', one newline for blocks and comments unless '+'.
+  /// Skips white space after a tag: all of it for '-', one newline after blocks and comments unless '+'.
   void after_tag(char sign, bool trims_newline) {
     if (sign == '-') {
       skip_space();
@@ -135,7 +135,8 @@ class Lexer {
     }
   }
 
-  /// Bytes of the tag {% name %} at the current place, with the white space after -%}; 0 if it is not there.
+  /// The size in bytes of the tag {% name %} at the current position, with the white space after -%}; 0 if there is no
+  /// such tag.
   size_t raw_tag_size(std::string_view name, bool plus_end) const {
     size_t p = at_;
     const auto blanks = [&] {
@@ -173,7 +174,7 @@ class Lexer {
     throw TemplateError("the block '{% raw %}' is never closed with '{% endraw %}'", begin_line);
   }
 
-  /// The tokens of one tag up to its end; `end` is the closing mark.
+  /// Adds the tokens of one tag up to its end; `end` is the closing delimiter.
   void tag(std::string_view end, Type end_type) {
     const int begin_line = line_;
     const bool is_block = end_type == Type::kBlockEnd;
@@ -211,7 +212,7 @@ class Lexer {
     advance(end - at_);
   }
 
-  /// End of the digits (single '_' between them allowed) from `p`; `p` itself if there are none.
+  /// The end of the digits from `p` (single '_' between them allowed); `p` itself if there are none.
   template <class IsDigit>
   size_t digits_end(size_t p, IsDigit is_member) const {
     const auto member = [&](size_t q) { return q < text_.size() && is_member(text_[q]); };
@@ -282,7 +283,7 @@ class Lexer {
     return result;
   }
 
-  /// Appends what the escape stands for (`rest` begins behind the backslash); returns how many bytes of rest it took.
+  /// Appends the character of an escape (`rest` starts after the backslash); returns how many bytes of `rest` it used.
   size_t escape(std::string_view rest, std::string& result) const {
     static constexpr std::string_view kLetters = "abfnrtv\\'\"";
     static constexpr std::string_view kMeanings = "\a\b\f\n\r\t\v\\'\"";

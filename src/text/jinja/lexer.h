@@ -1,4 +1,4 @@
-// Cuts a template into tokens, with Jinja's rules for white space around tags.
+// Splits a template into tokens, with Jinja's rules for white space around tags.
 #pragma once
 
 #include <string>
@@ -28,8 +28,8 @@ struct Token {
   bool is(Type t, std::string_view value) const { return type == t && text == value; }
 };
 
-/// Tokens of `source` as Jinja cuts it with trim_blocks and lstrip_blocks on and keep_trailing_newline off. Comments
-/// and raw marks are gone. Line ends are \n. Ends with one kEnd. Throws TemplateError with the line.
+/// The tokens of `source`, as Jinja splits it with trim_blocks and lstrip_blocks on and keep_trailing_newline off,
+/// without comments and raw tags. Line ends are \n. The last token is kEnd. Throws TemplateError with the line.
 std::vector<Token> tokenize(std::string_view source);
 
 }  // namespace hone::jinja

@@ -132,7 +132,7 @@ std::vector<Piece> split_at_space(std::string_view text, int64_t max_splits, boo
   return pieces;
 }
 
-/// Appends `text` with each character mapped by `map(code, index)`; an unchanged character keeps its bytes.
+/// Appends `text` with each character mapped by `map(code)`; an unchanged character keeps its bytes.
 template <class Map>
 MarkedString mapped(const MarkedString& text, Map map) {
   MarkedString result;

@@ -1,4 +1,4 @@
-// Text that knows where each of its characters came from: the ground of exact loss masks.
+// Text with the provenance of each of its characters: the basis of exact loss masks.
 #pragma once
 
 #include <cstddef>
@@ -10,26 +10,26 @@
 
 namespace hone::jinja {
 
-/// Names one input value of a rendering (a string, number, list or object handed to the template).
-/// The caller hands out the numbers; the engine only carries them.
+/// Identifies one input value of a rendering (a string, number, list or object passed to the template). The caller
+/// assigns the numbers; the engine only copies them.
 using SourceId = uint32_t;
 
-/// Text that the template itself wrote.
+/// The source of text that the template itself wrote.
 constexpr SourceId kTemplateText = 0;
 
-/// Offset of characters that stand for an input as a whole: the digits of a number, quotes and brackets of JSON.
+/// Offset of characters that represent an input as a whole: the digits of a number, quotes and brackets of JSON.
 constexpr size_t kWholeInput = SIZE_MAX / 2;
 
-/// A stretch of characters with one history. It covers the bytes from the end of the run before it to `end`.
+/// A run of characters with one provenance, from the end of the previous run to `end`.
 struct Run {
   size_t end = 0;
-  SourceId source = kTemplateText;  ///< the input whose characters these are
+  SourceId source = kTemplateText;  ///< the input that the characters came from
   size_t offset = 0;                ///< byte of that input that the first byte came from, or kWholeInput; else 0
-  SourceId owner = 0;               ///< the input object whose loop iteration wrote them; 0: none
+  SourceId owner = 0;               ///< the input object of the loop iteration that wrote them; 0: none
   bool generation = false;          ///< written inside {% generation %}
 };
 
-/// UTF-8 bytes plus runs that cover them without gaps. Positions are bytes.
+/// UTF-8 bytes and runs that cover them without gaps. Positions are in bytes.
 class MarkedString {
  public:
   MarkedString() = default;
@@ -42,18 +42,18 @@ class MarkedString {
   const std::vector<Run>& runs() const { return runs_; }
 
   void append(const MarkedString& other) { append_part(other, 0, other.size()); }
-  /// Appends bytes [begin, end) of `other` with their history.
+  /// Appends bytes [begin, end) of `other` with their provenance.
   void append_part(const MarkedString& other, size_t begin, size_t end);
-  /// Appends `replacement`, which stands for the character at byte `at` of `other` (an escape, a changed case).
+  /// Appends `replacement` with the provenance of the character at byte `at` of `other` (an escape, a changed case).
   void append_standing_for(std::string_view replacement, const MarkedString& other, size_t at);
-  /// Appends text that stands for `source` as a whole; by default text of the template.
+  /// Appends text that represents `source` as a whole; by default template text.
   void append_text(std::string_view text, SourceId source = kTemplateText);
-  /// Appends `other` as output written in the iteration of `owner`: runs that have an owner keep it.
+  /// Appends `other` as output of the iteration of `owner`: runs that have an owner keep it.
   void append_output(const MarkedString& other, SourceId owner, bool generation);
 
-  /// Bytes [begin, end) with their history.
+  /// Bytes [begin, end) with their provenance.
   MarkedString part(size_t begin, size_t end) const;
-  /// The run that covers byte `at` (at < size()).
+  /// The run that contains byte `at` (at < size()).
   const Run& run_at(size_t at) const;
 
  private:
@@ -63,7 +63,7 @@ class MarkedString {
   std::vector<Run> runs_;
 };
 
-// Operations on strings with history, shared by methods and filters.
+// Operations on strings with provenance, shared by methods and filters.
 
 /// Bytes [begin, end) of a string.
 struct Piece {
@@ -80,13 +80,13 @@ std::vector<Piece> split_lines(std::string_view text, bool keep_ends);
 MarkedString replaced(const MarkedString& text, std::string_view old, const MarkedString& replacement,
                       int64_t max_count);
 
-/// How often str.replace would replace `old`.
+/// How often str.replace replaces `old`.
 size_t count_occurrences(std::string_view text, std::string_view old);
 
 enum class Case { kUpper, kLower, kTitle, kCapital, kSwapped, kFolded };
 MarkedString with_case(const MarkedString& text, Case wanted);
 
-/// `text` without the white space (or the characters of `stripped`) at its ends.
+/// `text` without the white space (or the characters of `stripped`, if not null) at its ends.
 MarkedString trimmed(const MarkedString& text, const std::string_view* stripped, bool left, bool right);
 
 }  // namespace hone::jinja

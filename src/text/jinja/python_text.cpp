@@ -25,7 +25,7 @@ std::string scalar_text(const Value& value) {
   return "Undefined";
 }
 
-/// Copies `text` to `result`; `escape(code)` gives what stands for a character, or "" for the character itself.
+/// Copies `text` to `result`; `escape(code)` returns the escape of a character, or "" for the character itself.
 template <class Escape>
 void append_escaped(MarkedString& result, const MarkedString& text, Escape escape) {
   size_t copied = 0;
@@ -248,7 +248,7 @@ namespace {
 
 constexpr int64_t kMaxWidth = 10'000;
 
-/// A format specification: of {} fields, or what % fields have in common with it.
+/// A format specification of {} fields, or its common part with % fields.
 struct Spec {
   std::string fill = " ";
   char align = '\0';  // < > ^ =
@@ -336,7 +336,7 @@ std::string real_digits(double magnitude, const Spec& spec) {
 
 bool is_integer_type(char type) { return std::string_view("dxXob").find(type) != std::string_view::npos; }
 
-/// Sign and digits of a number, padded to the width.
+/// The sign and digits of a number, padded to the width.
 std::string number_text(const Value& value, const Spec& spec) {
   const bool as_integer = value.is_integral() && (!spec.type || is_integer_type(spec.type));
   bool negative = false;
@@ -391,7 +391,7 @@ class PercentFormatter {
       at = percent;
       if (at < text.size()) field(++at);
     }
-    // Python lets values with keys or indices go unused.
+    // Python allows unused values if they have keys or indices.
     const bool has_items =
         values_.as_dict() || values_.is_undefined() || (values_.as_list() && values_.as_list()->indexable());
     const bool unused = is_tuple_ ? next_ < values_.as_list()->items.size() : next_ == 0 && !has_items;
@@ -409,7 +409,7 @@ class PercentFormatter {
     return values_.as_list()->items[index];
   }
 
-  /// One field; `at` is behind the percent sign, and moves behind the field.
+  /// Formats one field; `at` is after the percent sign, and is moved to the end of the field.
   void field(size_t& at) {
     const std::string& text = format_.text();
     const Value* named = nullptr;

@@ -21,7 +21,8 @@ bool given(const Value* argument) { return argument && !argument->is_none(); }
 
 Value generator(Items items) { return Value::list(List{List::Type::kGenerator, std::move(items)}); }
 
-/// Takes `item.a.0.b` apart as the `attribute` argument of filters says; none given: the item itself.
+/// The member of `item` at the path `attribute` (a.0.b), as in the `attribute` argument of filters; without one, the
+/// item itself.
 Value attribute_of(Interp& interp, Value item, const Value* attribute) {
   if (!given(attribute)) return item;
   if (attribute->is_integral()) return interp.item(item, *attribute);
@@ -89,7 +90,7 @@ Value folded(const Value& value, bool case_sensitive) {
   return Value::string(with_case(*value.as_string(), Case::kLower));
 }
 
-/// `items` in the order of `keys`; equal ones keep theirs.
+/// `items` sorted by `keys`, stable.
 Items sorted(Interp& interp, const Items& items, const Items& keys, bool reverse) {
   constexpr size_t kComparisons = 16;
   size_t weight = 1;
@@ -205,7 +206,7 @@ Value extreme(Interp& interp, const Value& subject, const Args& args) {
   return best;
 }
 
-/// The arguments behind the first `count` ones, with the names.
+/// The arguments after the first `count`, with the named ones.
 Args rest_of(const Args& args, size_t count) {
   Args rest;
   for (size_t i = count; i < args.positional.size(); ++i) rest.positional.push_back(args.positional[i]);

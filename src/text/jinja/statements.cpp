@@ -8,7 +8,7 @@ namespace hone::jinja {
 
 namespace {
 
-/// Sets a member for the time of a block.
+/// Sets a member and restores it at the end of a block.
 template <class T>
 class Restored {
  public:
@@ -43,7 +43,7 @@ void Scope::set(std::string_view name, Value value) {
   variables.emplace_back(name, std::move(value));
 }
 
-/// A new scope for the time of a block. It outlives the block if a macro was defined in it.
+/// A new scope for a block. It outlives the block if a macro was defined in it.
 class Interpreter::ScopeGuard {
  public:
   ScopeGuard(Interpreter& interpreter, Scope* parent)

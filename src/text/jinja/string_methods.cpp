@@ -74,7 +74,7 @@ Value replace(Interp& interp, const Value& self, const Args& args) {
   return interp.make_string(replaced(text(self), old.view(), replacement, integer_or(bound[2], -1)));
 }
 
-/// Characters [start, end) of a string, as bytes; Python's rules for bounds. `valid` is false if start > length.
+/// Characters [start, end) of a string, as bytes, with Python's rules for bounds. `valid` is false if start > length.
 struct Window {
   Piece bytes;
   size_t first_character;
@@ -94,7 +94,7 @@ Window window_of(const MarkedString& whole, const Value* start_argument, const V
   return {{byte_offset(whole.view(), first), byte_offset(whole.view(), static_cast<size_t>(end))}, first, true};
 }
 
-/// Index of the character where the argument is found, -1 if it is not.
+/// Index of the character where the argument starts; -1 if it is not found.
 template <bool kLast>
 int64_t found_at(Interp& interp, const Value& self, const Args& args) {
   const auto bound = args.bind("find", {"sub", "start", "end"}, 1);
@@ -217,7 +217,7 @@ Value zfill(Interp& interp, const Value& self, const Args& args) {
 
 Value format(Interp& interp, const Value& self, const Args& args) { return brace_format(interp, text(self), args); }
 
-/// True if there are characters and all of them satisfy `kPredicate`.
+/// True if there are characters and `kPredicate` is true for all of them.
 template <auto kPredicate>
 Value all_characters(Interp& interp, const Value& self, const Args& args) {
   args.bind("is", {});
@@ -231,7 +231,7 @@ Value all_characters(Interp& interp, const Value& self, const Args& args) {
   return Value::boolean(!view.empty());
 }
 
-/// str.isupper, str.islower: some cased character, and none of the other case.
+/// str.isupper, str.islower: at least one cased character, and none of the other case.
 template <auto kWanted, auto kOther>
 Value one_case(Interp& interp, const Value& self, const Args& args) {
   args.bind("is", {});

@@ -12,7 +12,7 @@
 namespace hone::jinja {
 namespace {
 
-// Tokens to syntax tree: the grammar of Jinja2 as chat templates use it.
+// Parses tokens to a syntax tree: the grammar of Jinja2, as far as chat templates use it.
 
 using Type = Token::Type;
 
@@ -23,7 +23,7 @@ class Parser {
   Block run() { return block({}, nullptr); }
 
  private:
-  /// Statements up to a tag named in `ends`, which is left as the current name; up to the end if `ends` is empty.
+  /// Parses statements up to a tag in `ends`, whose name is then the current token; up to the end if `ends` is empty.
   Block block(std::initializer_list<std::string_view> ends, const Token* opener) {
     const NestingGuard guard(expressions_);
     Block result;
@@ -84,7 +84,7 @@ class Parser {
 
   void end_tag() { tokens_.expect(Type::kBlockEnd, "%}"); }
 
-  /// The body of `opener` and its end tag.
+  /// Parses the body of `opener` and its end tag.
   Block closed_body(const Token& opener, std::string_view end) {
     end_tag();
     Block body = block({end}, &opener);
@@ -214,7 +214,7 @@ class Parser {
 };
 
 /// Parses a template. Throws TemplateError with the line. Tags of template inheritance, imports and `call` blocks are
-/// refused by name, as are calls with * and **.
+/// not supported.
 Block parse(std::string_view source) { return Parser(source).run(); }
 
 constexpr size_t kMaxTemplateSize = 4 * 1024 * 1024;
@@ -228,13 +228,15 @@ constexpr size_t kMaxTemplateSize = 4 * 1024 * 1024;
 
 Template::Template(std::string_view source, std::string name) : name_(std::move(name)) {
   if (source.size() > kMaxTemplateSize) {
-    throw UserError(fmt::format("chat template: {} bytes are too many (at most {})", source.size(), kMaxTemplateSize),
-                    name_, "give a chat template, not data");
+    throw UserError(
+        fmt::format("chat template: the template has {} bytes, the limit is {}", source.size(), kMaxTemplateSize),
+        name_, "check that the file is a chat template");
   }
   try {
     block_ = parse(source);
   } catch (const TemplateError& error) {
-    rethrow(error, name_, "correct the template; Jinja2 with the settings of Hugging Face's chat templates is read");
+    rethrow(error, name_,
+            "correct the template; its syntax is Jinja2 with the settings of Hugging Face's chat templates");
   }
 }
 
@@ -244,7 +246,7 @@ MarkedString Template::render(std::vector<std::pair<std::string, Value>> context
   try {
     return interpreter.render(block_, std::move(context));
   } catch (const TemplateError& error) {
-    rethrow(error, name_, "correct the template, or give the messages and variables that it expects");
+    rethrow(error, name_, "correct the template, or pass the messages and variables that it expects");
   }
 }
 

@@ -1,4 +1,4 @@
-// A parsed Jinja template that can be rendered many times, from many threads.
+// A parsed Jinja template, which can be rendered many times; thread-safe.
 #pragma once
 
 #include <ctime>
@@ -15,12 +15,12 @@ namespace hone::jinja {
 
 class Template {
  public:
-  /// Parses `source`. `name` (a file) stands in errors, which are UserError with "name:line".
+  /// Parses `source`. `name` (a file) is used in errors, which are UserErrors with "name:line".
   Template(std::string_view source, std::string name);
 
-  /// Output for the variables `context`. Values with a source keep it in the output's runs. Whatever a template does
-  /// wrong, also endless loops and endless output, is a UserError "chat template: ..." with "name:line".
-  /// `now` is what strftime_now() shows; the present if absent.
+  /// The output for the variables `context`. Values with a source keep it in the runs of the output. Every error of a
+  /// template, endless loops and endless output included, is a UserError "chat template: ..." with "name:line". `now`
+  /// is the time for strftime_now(); default: the present.
   MarkedString render(std::vector<std::pair<std::string, Value>> context, const Limits& limits = {},
                       std::optional<std::time_t> now = {}) const;
 

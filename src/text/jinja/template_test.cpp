@@ -1,4 +1,4 @@
-// Equality with Python's jinja2 over the files of tests/fixtures/templates (tools/make_template_fixtures.py).
+// Compares with Python's jinja2 on the files of tests/fixtures/templates (tools/make_template_fixtures.py).
 #include <gtest/gtest.h>
 
 #include <ctime>
@@ -25,7 +25,7 @@ std::string file_text(const std::string& path) {
   return text.str();
 }
 
-/// 2031-03-03 14:45, the time of the fixtures, in this machine's zone.
+/// 2031-03-03 14:45 in the local time zone, the time of the fixtures.
 std::time_t fixture_time() {
   std::tm time{};
   time.tm_year = 131;
@@ -124,7 +124,7 @@ TEST(JinjaFixtures, ChatTemplatesGiveWhatPythonGives) {
 namespace hone::jinja {
 namespace {
 
-// Templates come from strangers: whatever they do ends in a text or in a UserError.
+// Untrusted templates: every template gives a text or a UserError.
 
 std::string render(const std::string& source, const Limits& limits = {}) {
   return Template(source, "t.jinja").render({}, limits).text();
@@ -179,7 +179,7 @@ TEST(JinjaLimits, EndlessWorkIsStopped) {
 }
 
 TEST(JinjaLimits, SharedPartsDoNotMultiplyTheWork) {
-  // Each level holds the level below twice: 2^60 items for whoever walks them.
+  // Each level contains the level below twice: 2^60 items for a full walk.
   const std::string grow =
       "{% set ns = namespace(x=[1]) %}{% for i in range(60) %}{% set ns.x = [ns.x, ns.x] %}{% endfor %}{{ ns.x }}";
   EXPECT_EQ(error_of(grow), "chat template: a list or dict grows too large @ t.jinja:1");
@@ -378,7 +378,7 @@ std::string marks(const std::string& source) {
   return text.text() + "\n" + marks;
 }
 
-/// The bytes of the sources that the output's bytes came from.
+/// The source bytes that the output's bytes came from.
 std::vector<size_t> offsets(const std::string& source) {
   const MarkedString text = render_marked(source);
   std::vector<size_t> result;

@@ -35,7 +35,7 @@ Value case_filter(Interp& interp, const Value& subject, const Args& args) {
   return interp.make_string(with_case(interp.text_of(subject), kCase));
 }
 
-/// Words begin behind blanks, hyphens and opening brackets; unlike str.title, not behind apostrophes.
+/// Words begin after white space, hyphens and opening brackets; unlike str.title, not after apostrophes.
 Value title(Interp& interp, const Value& subject, const Args& args) {
   args.bind("title", {});
   const MarkedString text = interp.text_of(subject);
@@ -202,7 +202,7 @@ Value absolute(Interp&, const Value& subject, const Args& args) {
   require_number(subject, "abs");
   if (!subject.is_integral()) return Value::real(std::fabs(subject.as_double()));
   const int64_t value = subject.as_int();
-  if (value == INT64_MIN) throw TemplateError("an integer leaves 64 bits");
+  if (value == INT64_MIN) throw TemplateError("an integer does not fit 64 bits");
   return Value::integer(std::abs(value));
 }
 

@@ -10,7 +10,7 @@ namespace {
 
 constexpr size_t kIndexedDictSize = 16;
 
-/// Adds one item to the extent of a list or dict.
+/// Adds the depth and weight of one item to a list or dict.
 template <class Container>
 void add_extent(Container& container, const Value& item) {
   container.depth = std::max(container.depth, item.depth() + 1);
@@ -239,7 +239,7 @@ void fail_undefined(const Value& value) {
   const auto& description = value.get<Undefined>()->description;
   throw TemplateError(
       description ? *description : "an undefined value is used", 0,
-      "guard its use with 'is defined' or default(), or give the value (of a variable: in chat_template_kwargs)");
+      "guard its use with 'is defined' or default(), or pass the value (for a variable: in chat_template_kwargs)");
 }
 
 const MarkedString& require_string(const Value& value, std::string_view what) {

@@ -1,4 +1,4 @@
-// The values of a template: Python's, as far as Jinja templates can see them.
+// The values of a template: Python's, as far as Jinja templates use them.
 #pragma once
 
 #include <cstdint>
@@ -24,7 +24,7 @@ struct Namespace;
 struct Callable;
 struct Loop;
 
-/// What goes wrong inside a template. `line` is 0 until the place is known; Template turns it into a UserError.
+/// An error in a template. `line` is 0 until the line is known; Template converts it to a UserError.
 struct TemplateError : std::runtime_error {
   explicit TemplateError(const std::string& message, int at_line = 0, std::string how_to_fix = {})
       : std::runtime_error(message), line(at_line), fix(std::move(how_to_fix)) {}
@@ -32,7 +32,7 @@ struct TemplateError : std::runtime_error {
   std::string fix;
 };
 
-/// A missing value; its description becomes the message of the error when it is used.
+/// A missing value; using it throws an error with its description.
 struct Undefined {
   std::shared_ptr<const std::string> description;
 };
@@ -61,7 +61,7 @@ class Value {
   static Value of(std::shared_ptr<Namespace> ns) { return Value(Storage(std::move(ns))); }
   static Value of(std::shared_ptr<Loop> loop) { return Value(Storage(std::move(loop))); }
 
-  /// The same value, known to be the input `source`.
+  /// The same value with the input `source` as provenance.
   Value with_source(SourceId source) const {
     Value copy = *this;
     copy.source_ = source;
@@ -76,7 +76,7 @@ class Value {
   bool is_undefined() const { return get<Undefined>() != nullptr; }
   bool is_none() const { return get<None>() != nullptr; }
   bool is_bool() const { return get<bool>() != nullptr; }
-  /// bool counts as a number, as in Python.
+  /// bool is a number, as in Python.
   bool is_number() const { return is_bool() || get<int64_t>() || get<double>(); }
   bool is_integral() const { return is_bool() || get<int64_t>(); }
   const MarkedString* as_string() const { return pointee<std::shared_ptr<const MarkedString>>(); }
@@ -90,9 +90,9 @@ class Value {
   /// Any number as double (is_number() holds).
   double as_double() const;
 
-  /// Levels of lists and dicts in this value; bounded, so that recursion over values is.
+  /// Depth of lists and dicts in this value; limited, so recursion over values is safe.
   int depth() const;
-  /// What a walk over the whole value costs (shared parts count each time), in steps; bounded too.
+  /// Steps of a walk over the whole value (shared parts count each time); limited too.
   size_t weight() const;
 
  private:
@@ -107,18 +107,18 @@ class Value {
   SourceId source_ = 0;
 };
 
-/// Deepest nesting of lists and dicts, and the largest weight; anything beyond is refused when it is made.
+/// The largest depth of lists and dicts, and the largest weight; making a value beyond them throws.
 constexpr int kMaxValueDepth = 200;
 constexpr size_t kMaxValueWeight = 50'000'000;
 
-/// Anything that holds items in order. Python's differences between these types show in templates.
+/// An ordered sequence. The types differ as in Python.
 struct List {
   enum class Type { kList, kTuple, kRange, kKeys, kValues, kItems, kGenerator };
   Type type = Type::kList;
   std::vector<Value> items;
   int depth = 1;
   size_t weight = 1;
-  int64_t stop = 0;               ///< what a range was made with; only repr() shows it
+  int64_t stop = 0;               ///< the stop argument of a range, for repr()
   mutable bool consumed = false;  ///< a generator gives its items once
 
   bool indexable() const { return type == Type::kList || type == Type::kTuple || type == Type::kRange; }
@@ -126,11 +126,11 @@ struct List {
 
 struct Dict {
   std::vector<std::pair<Value, Value>> entries;
-  std::unordered_map<std::string_view, size_t> index;  ///< of string keys, only in large dicts
+  std::unordered_map<std::string_view, size_t> index;  ///< of string keys; only in large dicts
   int depth = 1;
   size_t weight = 1;
 
-  /// The value under `key`, or null. An unhashable key (list, dict) is an error.
+  /// The value of `key`, or null. Throws for an unhashable key (list, dict).
   const Value* find(const Value& key) const;
   const Value* find(std::string_view key) const;
 };
@@ -148,8 +148,8 @@ struct Arguments {
   std::vector<Value> positional;
   std::vector<std::pair<std::string, Value>> named;
 
-  /// The arguments in the order of `names`, null where one is missing. Errors: unknown or doubled names, too many,
-  /// fewer than `required`.
+  /// The arguments in the order of `names`, null for a missing one. Throws for unknown or duplicate names, too many
+  /// arguments, and fewer than `required`.
   std::vector<const Value*> bind(std::string_view function, std::initializer_list<std::string_view> names,
                                  size_t required = 0) const;
 };
@@ -176,13 +176,13 @@ bool is_true(const Value& value);
 /// ==, deep, 1 == 1.0 == true.
 bool equals(const Value& a, const Value& b);
 
-/// < : numbers, strings, lists of one type; anything else is an error.
+/// < for numbers, strings and lists of one type; throws for anything else.
 bool less_than(const Value& a, const Value& b, std::string_view op = "<");
 
-/// The error of using a missing value.
+/// Throws the error for the use of a missing value.
 [[noreturn]] void fail_undefined(const Value& value);
 
-/// The string inside, or an error that names `what`.
+/// The string, or an error that contains `what`.
 const MarkedString& require_string(const Value& value, std::string_view what);
 int64_t require_integer(const Value& value, std::string_view what);
 
