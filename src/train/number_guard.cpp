@@ -9,7 +9,7 @@ namespace hone {
 
 namespace {
 
-/// With nan_policy: skip, a run that loses this many steps in a row is not learning any more.
+/// With nan_policy: skip, the run ends after this many consecutive skipped steps.
 constexpr int64_t kMostSkippedSteps = 10;
 
 class NumberGuard : public RunObserver {
@@ -44,7 +44,7 @@ class NumberGuard : public RunObserver {
   }
 
  private:
-  /// The numbers, and the samples that they are of.
+  /// The numbers of a step, and its samples.
   Json description(const StepDone& step, int64_t number) const {
     const DescribedRun& described = run_.described();
     const TrainingData& data = described.data();

@@ -129,8 +129,8 @@ void RunSaver::restore_best() {
   }
   run_.context().stream.synchronize();
   read_saved_weights(best, run_.model(), run_.context().pool);
-  logger.info("the best model (step {}, {} {:.4f}) is the one that is saved", state.best_step,
-              run_.config().eval.metric_for_best_model, state.best_metric);
+  logger.info("saved the best model (step {}, {} {:.4f})", state.best_step, run_.config().eval.metric_for_best_model,
+              state.best_metric);
 }
 
 void RunSaver::save_final_model() {
@@ -155,18 +155,18 @@ void RunSaver::save_as_survivor() {
         step, steps.empty() ? "none" : checkpoints_.path_of(steps.back()).string());
     return;
   }
-  // The step under way is not part of it: the update waits for the sums of all ranks.
+  // The current step is not included: its update waits for the reductions of all ranks.
   try {
     run_.context().stream.synchronize();
-  } catch (const Error&) {  // of a collective, which is why this is done
+  } catch (const Error&) {  // from a failed collective, the reason for this call
   }
   try {
-    constexpr std::chrono::seconds kPatience{10};  // the first rank's connection may end before its lock does
+    constexpr std::chrono::seconds kPatience{10};  // the first rank's connection may end before it releases its lock
     const auto lock = folder_ ? nullptr : FolderLock::take_within(run_.config().report.output_dir, kPatience);
     WholeStateReader reader;
     write_checkpoint(reader);
-    logger.warning("step {} was saved before the end: go on with resume=auto", step);
-  } catch (const Error& error) {  // why the group ended is what the user has to know first: often the same full disk
+    logger.warning("step {} was saved before the end: resume with resume=auto", step);
+  } catch (const Error& error) {  // report the cause of the group's end first: often the same full disk
     logger.error("step {} cannot be saved: {}", step, reason_of(error));
   }
 }
