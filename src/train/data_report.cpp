@@ -221,8 +221,8 @@ void describe_ends(const TurnEnds& ends, const Tokenizer& tokenizer, const Token
   const bool in_generation = std::find(listed.begin(), listed.end(), *ends.id) != listed.end();
   result.text += fmt::format("end of turn: {}, one token, learnt at the end of {} of {} answers; {}\n", token(*ends.id),
                              with_commas(ends.stopped), with_commas(ends.answers),
-                             in_generation    ? "generation_config.json stops there"
-                             : listed.empty() ? "it is eos_token (generation_config.json names none)"
+                             in_generation    ? "in eos_token_id of generation_config.json"
+                             : listed.empty() ? "it is eos_token (generation_config.json has no eos_token_id)"
                                               : "not in eos_token_id of generation_config.json");
   if (!in_generation && !listed.empty()) {
     result.warnings.push_back(

@@ -11,8 +11,7 @@
 
 namespace hone {
 
-/// Report texts, whose lines end in '\
-/// ', and warnings.
+/// Report texts, in which every line ends in '\n', and warnings.
 struct DataReport {
   std::string detail;  ///< the full report
   std::string brief;   ///< about ten lines, shown instead of detail

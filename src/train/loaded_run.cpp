@@ -94,18 +94,17 @@ class Resume {
     const std::string difference = identity_difference(state.data, now);
     if (!difference.empty() && !anew) {
       throw UserError(
-          "the data are not those of the run that stopped, so it cannot go on with them: " + difference,
-          checkpoint.string(),
-          "give it the data and options it had; or ignore_data_skip: true goes on with weights and optimizer "
-          "as they are and takes the data from their beginning; or start a new run from these weights");
+          "the data differ from those of the stopped run, so it cannot be resumed: " + difference, checkpoint.string(),
+          "restore its data and options; or ignore_data_skip: true keeps weights and optimizer and starts from "
+          "the beginning of the data; or start a new run from these weights");
     }
     if (anew) {
-      run_.logger().info("ignore_data_skip: the data are taken from their beginning{}",
+      run_.logger().info("ignore_data_skip: the run starts from the beginning of the data{}",
                          difference.empty() ? "" : "; " + difference);
     }
     if (eval_differs(state.data, now)) {
       run_.logger().warning(
-          "the validation data are not those of the run that stopped: its evaluations cannot be compared");
+          "the validation data differ from those of the stopped run: its evaluations cannot be compared");
     }
     state.data = now;
   }

@@ -37,9 +37,9 @@ class NumberGuard : public RunObserver {
     throw Error(
         ExitCode::kNumbersLost, what, dump.string(),
         config.optim.optimizer_in_backward
-            ? "layers above may have been stepped; go on from the last checkpoint. Look at the samples listed in "
+            ? "later layers may have been updated; resume from the last checkpoint. Look at the samples listed in "
               "that file, or lower the learning rate"
-            : "the parameters were not touched; look at the samples listed in that file, lower the learning rate, "
+            : "the parameters were not changed; look at the samples listed in that file, lower the learning rate, "
               "or set nan_policy: skip");
   }
 

@@ -80,9 +80,9 @@ SgdOptions read_sgd(OptimArgs& args) {
   SgdOptions options;
   args.number("momentum", options.momentum, kShare);
   args.flag("nesterov", options.nesterov);
-  if (options.nesterov && options.momentum == 0) args.refuse("nesterov", "a momentum beside it");
+  if (options.nesterov && options.momentum == 0) args.refuse("nesterov", "a momentum above 0 with it");
   double dampening = 0;
-  args.number("dampening", dampening, {"0: others are known, not in this version", [](double x) { return x == 0; }});
+  args.number("dampening", dampening, {"0: other values are not supported", [](double x) { return x == 0; }});
   return options;
 }
 
@@ -103,7 +103,7 @@ AdafactorOptions read_adafactor(OptimArgs& args) {
   args.flag("scale_parameter", options.scale_parameter);
   args.flag("relative_step", options.relative_step);
   args.flag("warmup_init", options.warmup_init);
-  if (options.warmup_init && !options.relative_step) args.refuse("warmup_init", "relative_step beside it");
+  if (options.warmup_init && !options.relative_step) args.refuse("warmup_init", "relative_step with it");
   return options;
 }
 

@@ -132,7 +132,7 @@ class Planning {
     }
     const bool shards_more = config.machine.ranks > 1 && config.machine.zero_stage != "3";
     return fmt::format("{}{}lower max_length; `hone estimate` shows what fits",
-                       shards_more ? "share more with zero_stage: 3, " : "",
+                       shards_more ? "shard more with zero_stage: 3, " : "",
                        config.model.finetuning_type == "full" ? "train with finetuning_type: lora, or " : "");
   }
 
@@ -140,7 +140,7 @@ class Planning {
     Logger& logger = group_.context().logger;
     const MemoryPlan& plan = choice.plan;
     if (!limit_.host && plan.host() > 0) {
-      logger.warning("cpu_offload saves nothing on a CPU: the {} are of the same memory",
+      logger.warning("cpu_offload saves nothing on a CPU: the offloaded {} use the same memory",
                      human_bytes(static_cast<double>(plan.host())));
     }
     const std::vector<MemoryRow> rows = memory_rows(plan, precision_of(run_.config), level_note(choice.level));

@@ -46,7 +46,7 @@ TEST(ProfileReport, CountersAreOfAStepAndItsTokens) {
   EXPECT_FALSE(attention.contains("threads_busy")) << "a GPU has no threads";
   const Json& router = json["ops"][3]["name"] == "router backward" ? json["ops"][3] : json["ops"][2];
   EXPECT_NEAR(router["share_of_group"].get<double>(), 0.25, 1e-9);
-  EXPECT_FALSE(router.contains("mb")) << "nobody knows";
+  EXPECT_FALSE(router.contains("mb")) << "no call reports bytes";
 }
 
 TEST(ProfileReport, ThreadsAreBusyWhileTheyWorkOnTheirLoops) {

@@ -216,7 +216,7 @@ void check_output_dir(const RunConfig& config) {
         "resume=auto resumes the run in it, overwrite_output_dir=true starts a new run; or choose another output_dir");
   }
   if (resume && has_model(output) && !has_run(output)) {
-    throw UserError("the output folder holds a model that no run of Hone wrote, which the run would replace",
+    throw UserError("the output folder has a model that Hone did not write, and the run would replace it",
                     output.string(), "choose another output_dir");
   }
 }
@@ -242,7 +242,7 @@ RunFolder::~RunFolder() {
       if (!fs::is_directory(fs::symlink_status(output_dir_ / path, error))) fs::remove(output_dir_ / path, error);
     }
     move_back(moving, output_dir_);
-    logger_.info("the earlier results are back in {}", output_dir_.string());
+    logger_.info("the earlier results were moved back to {}", output_dir_.string());
   } catch (const std::exception& error) {  // the next start tries again
     logger_.error("the earlier results are still in {}: {}", aside_.string(), error.what());
   }
@@ -260,7 +260,7 @@ void RunFolder::recover() {
     const fs::path moving = temporary_beside(output_dir_ / kAsideName, kMoving);
     fs::rename(folder, moving);
     move_back(moving, output_dir_);
-    logger_.info("the results that a killed run had set aside are back in {}", output_dir_.string());
+    logger_.info("the results that a killed run had set aside were moved back to {}", output_dir_.string());
   }
   CheckpointFolder(output_dir_).tidy();
 }
@@ -294,14 +294,14 @@ void RunFolder::set_aside() {
   fs::rename(moving, aside_);
   logger_.info(
       "overwrite_output_dir: {} of an earlier run will be deleted once a checkpoint or the final model of this "
-      "one stands; until then in {}",
+      "run is complete; until then they are in {}",
       fmt::join(names, ", "), aside_.filename().string());
 }
 
 void RunFolder::keep_new() {
   if (aside_.empty()) return;
   remove_aside(std::exchange(aside_, {}));
-  logger_.info("the earlier results are deleted");
+  logger_.info("deleted the earlier results");
 }
 
 }  // namespace hone

@@ -82,7 +82,7 @@ void RunSaver::write_checkpoint(StateReader& reader) {
   saved_best_ = state.best_step;
   checkpoints_.drop_best({saved_best_});
   if (!left_behind.empty()) {
-    run_.logger().info("deleted, since the run went back to before them: {}", fmt::join(left_behind, ", "));
+    run_.logger().info("deleted checkpoints of later steps, since the run went back: {}", fmt::join(left_behind, ", "));
   }
 }
 
@@ -123,7 +123,7 @@ void RunSaver::restore_best() {
   if (state.best_step < 0 || state.best_step == state.step) return;
   const std::filesystem::path best = checkpoints_.path_of(state.best_step);
   if (run_.group().on_any(!std::filesystem::exists(best))) {
-    logger.warning("the best weights, of step {}, are not in {}: those of the last step are saved", state.best_step,
+    logger.warning("the best weights (step {}) are not in {}: saving those of the last step", state.best_step,
                    best.string());
     return;
   }

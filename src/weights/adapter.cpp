@@ -301,7 +301,7 @@ void check_tied(const SafetensorsFile& file, const ParameterStore& store, const 
 
 [[noreturn]] void wrong_shape(const SafetensorsFile& file, const SafetensorsEntry& entry,
                               const std::vector<int64_t>& expected) {
-  throw UserError(fmt::format("'{}' has the shape {}, the model and rank ask for [{}]", entry.name, entry.shape_text(),
+  throw UserError(fmt::format("'{}' has the shape {}, the model and rank need [{}]", entry.name, entry.shape_text(),
                               fmt::join(expected, ", ")),
                   file.path().string(), "check lora_r and the base model");
 }

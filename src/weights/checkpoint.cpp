@@ -175,7 +175,7 @@ CheckpointMap map_checkpoint(const Checkpoint& checkpoint, const ParameterStore&
   if (!unexpected.empty()) {
     throw UserError(fmt::format("the checkpoint has {} tensors the model does not know: {}", unexpected.size(),
                                 some_of(unexpected)),
-                    checkpoint.directory().string(), "is config.json the one that belongs to these weights?");
+                    checkpoint.directory().string(), "use the config.json that belongs to these weights");
   }
   return map;
 }

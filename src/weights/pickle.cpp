@@ -156,8 +156,8 @@ class PickleReader {
   void push_global(const std::string& module, const std::string& name) {
     const std::string full = module + "." + name;
     if (!allowed_.contains(full)) {
-      throw UserError(fmt::format("the file asks for '{}', which no checkpoint needs: it was not run", full), where_,
-                      "do not load this file with Python either, unless you know who made it and why");
+      throw UserError(fmt::format("the file calls '{}', which checkpoints do not use: it was not executed", full),
+                      where_, "do not load this file with Python either, unless you know who made it and why");
     }
     push_text(*pickle_.names_.insert(full).first, Kind::kGlobal);
   }

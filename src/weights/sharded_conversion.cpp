@@ -123,7 +123,7 @@ class SourceFinder {
     piece.tensor = take(name);
     const std::vector<int64_t> expected = dims_of(file_shape(piece.order, piece.shape));
     if (piece.tensor->shape != expected) {
-      throw UserError(fmt::format("'{}' has the shape {}, the model asks for [{}]", name, piece.tensor->shape_text(),
+      throw UserError(fmt::format("'{}' has the shape {}, the model needs [{}]", name, piece.tensor->shape_text(),
                                   fmt::join(expected, ", ")),
                       where(), "give the pretrained model that the training began with");
     }

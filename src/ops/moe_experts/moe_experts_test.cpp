@@ -329,7 +329,7 @@ TEST(MoeExperts, DropoutKeepsItsShareAndFollowsTheSampleNotTheRow) {
     kept += std::accumulate(mask.begin(), mask.end(), 0.0);
     different.insert(mask);
   }
-  EXPECT_EQ(different.size(), masks.size()) << "each pair of sample and expert has a mask of its own";
+  EXPECT_EQ(different.size(), masks.size()) << "each pair of sample and expert has its own mask";
   const double features = 2.0 * kMaskTokens * kMaskFeatures, p = kMaskDropout;
   EXPECT_NEAR(kept / features, 1 - p, 4 * std::sqrt(p * (1 - p) / features));  // four standard deviations
 }

@@ -76,7 +76,7 @@ Var swiglu(Tape& tape, Var gate_up) {
 }
 
 Var swiglu(Tape& tape, Var gate, Var up) {
-  HONE_ASSERT(gate.id != up.id, "the two gradients need destinations of their own");
+  HONE_ASSERT(gate.id != up.id, "the two gradients need different destinations");
   HONE_ASSERT(tape.shape(gate) == tape.shape(up) && tape.dtype(gate) == tape.dtype(up));
   auto node = std::make_unique<SwigluNode>();
   node->inputs = {gate, up};

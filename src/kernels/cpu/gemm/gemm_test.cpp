@@ -348,7 +348,7 @@ TEST_P(Gemm, EmptyDimensionsScaleOrLeaveC) {
 
 /// On AMX the deep products are divided along k, and use the same memory one after another.
 TEST_P(Gemm, EmptyGroupsBetweenDeepOnesScaleC) {
-  if (!gemm_rounds()) GTEST_SKIP() << "others know no groups of blocks";
+  if (!gemm_rounds()) GTEST_SKIP() << "only AMX has groups of blocks";
   const int64_t m = 840, n = 808, most = 5100;
   const Matrix a(m, most, DType::kBF16, Layout::kColumnMajor, random_);
   const Matrix b(most, n, DType::kBF16, Layout::kRowMajor, random_);
