@@ -82,7 +82,7 @@ SgdOptions read_sgd(OptimArgs& args) {
   args.flag("nesterov", options.nesterov);
   if (options.nesterov && options.momentum == 0) args.refuse("nesterov", "a momentum above 0 with it");
   double dampening = 0;
-  args.number("dampening", dampening, {"0: other values are not supported", [](double x) { return x == 0; }});
+  args.number("dampening", dampening, {"0: others are known, not in this version", [](double x) { return x == 0; }});
   return options;
 }
 
