@@ -35,9 +35,8 @@ constexpr int64_t default_logits_bytes(DeviceKind device) {
 /// with q = onehot(target), or smoothed by ε: q[v] = (1 - ε) · onehot(target)[v] + ε / V, so that
 ///   loss      = (1 - ε) · (-log p[target]) + ε · mean over v of (-log p[v]),  p = softmax(logits)
 /// and from them
-///   totals += {Σ weight · loss, Σ weight, number of tokens whose target has the largest logit (the first of equal
-///   ones),
-///              Σ entropy of softmax(logits), number of tokens}, in float64, in a fixed order of s
+///   totals += {Σ weight · loss, Σ weight, number of tokens whose target has the largest logit (of equal ones
+///              the first), Σ entropy of softmax(logits), number of tokens}, in float64, in a fixed order of s
 ///   dx[t] = dlogits W,  dw = dlogitsᵀ x,  dxa[t] = scaling · dlogits B,  dlora_b = scaling · dlogitsᵀ xa,
 /// each times logit_scale. x [T, H]; w [V, H], lora_b [V, r]; each float32 or bfloat16; xa [T, r] float32 (from
 /// ops/linear). Float32 arithmetic; sums over V use float32 partial sums that are added in float64; deterministic. A

@@ -255,8 +255,8 @@ void launch(const Context& context, const LossRows<__nv_bfloat16>& rows, int par
   int& resident = queue_of(context).state<ResidentClusters>().count[{kPacks, parts, kSmooth}];
   if (resident == 0) {
     check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kStagedBytes),
-          "asking for shared memory");
-    check(cudaOccupancyMaxActiveClusters(&resident, kernel, &config), "asking for clusters");
+          "requesting shared memory");
+    check(cudaOccupancyMaxActiveClusters(&resident, kernel, &config), "querying clusters");
   }
   config.gridDim = blocks_for(std::min<int64_t>(rows.rows, std::max(resident, 1)) * parts, 1);
   check(cudaLaunchKernelEx(&config, kernel, rows, packs_of_part), "computing losses");

@@ -219,7 +219,7 @@ void router(const Context& context, const RouterArgs& args) {
       const auto kernel = &choose_experts<T, per_lane()>;
       if (shared > 48 << 10) {
         check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shared)),
-              "asking for shared memory");
+              "requesting shared memory");
       }
       kernel<<<blocks_for(blocks, 1), kThreads, shared, stream_of(context)>>>(rows);
     });

@@ -9,17 +9,14 @@
 // Determinism. An element of C depends only on its row of A, its column of B, k, the dtypes and the instruction set. It
 // does not depend on the number of threads, on m or n, on the other rows, on strides, on gathering, or on whether the
 // product ran alone, in a group or serially:
-//   float32: k is divided into blocks of kGemmDepth; each block is one chain of multiply-adds in increasing k, and
-//   blocks
-//            are added in increasing order.
+//   float32: k is divided into blocks of kGemmDepth; each block is one chain of multiply-adds in increasing k,
+//            and blocks are added in increasing order.
 //   AMX:     k is divided into steps of 32, whose 16 even and 16 odd products are a chain each; their sums are added,
-//   and
-//            the steps in increasing order.
+//            and the steps in increasing order.
 //
 // Error: |C - exact| <= roundings * 2^-24 * |alpha row_scale| sum |a||b|, then C's rounding.
-//   float32: roundings = min(k, kGemmDepth) + k / kGemmDepth + 4, with the first term doubled without fused
-//   multiply-add
-//            (Isa::kBaseline).
+//   float32: roundings = min(k, kGemmDepth) + k / kGemmDepth + 4, with the first term doubled without
+//            fused multiply-add (Isa::kBaseline).
 //   AMX:     roundings = min(k, 16) + k / 32 + 6 with A and B rounded as allowed; numbers, products and sums below
 //            2^-126 are flushed to zero, which adds (sum |a| + sum |b| + 3 k) * 2^-126.
 //
