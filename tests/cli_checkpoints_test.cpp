@@ -132,7 +132,7 @@ TEST_F(Checkpoints, WeightsAloneAreTakenWithOrWithoutTheirPosition) {
   const std::string checkpoint = (folder_ / "out/checkpoint-4").string();
   const Outcome refused = train("a", {"max_steps=6", "resume=" + checkpoint}, false);
   EXPECT_EQ(refused.code, 2);
-  EXPECT_NE(refused.err.find("resume_only_model=true takes its weights"), std::string::npos) << refused.err;
+  EXPECT_NE(refused.err.find("resume_only_model=true loads its weights"), std::string::npos) << refused.err;
   ASSERT_EQ(train("b", {"max_steps=6", "resume=" + checkpoint, "resume_only_model=true"}, false).code, 0);
   EXPECT_EQ(lines("b", "loss").front()["step"], 1);
   // With a state, its position: and the same as a run from these weights that is told to begin.

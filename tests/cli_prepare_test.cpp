@@ -162,7 +162,8 @@ TEST(DataOfAResumedRun, AreHeldAgainstThoseItStoppedWith) {
   folder.write("data.jsonl", progressions(41, 3));
   const Outcome anew = train({"max_steps=4", "save_steps=3", "resume=auto", "ignore_data_skip=true"});
   ASSERT_EQ(anew.code, 0) << anew.err;
-  EXPECT_THAT(anew.out, HasSubstr("ignore_data_skip: the data are taken from their beginning; the data set 'data'"));
+  EXPECT_THAT(anew.out,
+              HasSubstr("ignore_data_skip: the run starts from the beginning of the data; the data set 'data'"));
   const std::vector<Json> lines = read_json_lines(folder / "out/metrics.jsonl");
   ASSERT_EQ(lines.size(), 4u);
   EXPECT_LT(lines[2]["epoch"].get<double>(), lines[1]["epoch"].get<double>());
@@ -182,7 +183,7 @@ TEST(DataOfAResumedRun, OtherValidationDataOnlyWarn) {
   folder.write("eval.jsonl", progressions(5, 3));
   const Outcome resumed = run_hone(train_arguments(model, data, folder / "out", {"max_steps=3", "resume=auto", eval}));
   EXPECT_EQ(resumed.code, 0) << resumed.err;
-  EXPECT_THAT(resumed.out + resumed.err, HasSubstr("the validation data are not those of the run that stopped"));
+  EXPECT_THAT(resumed.out + resumed.err, HasSubstr("the validation data differ from those of the stopped run"));
 }
 
 }  // namespace

@@ -122,8 +122,8 @@ TEST_F(Reports, AStartTakesAtMostThirtyLinesAndRunLogHasTheRest) {
     EXPECT_NE(outcome.out.find(part), std::string::npos) << part << "\n" << outcome.out;
   }
   const std::string log = read_file(folder_ / "out/run.log");
-  const std::vector<std::string> detail = {"not stated, so the default", "lengths of the rows of set8",
-                                           "  parameters  ", "  share"};
+  const std::vector<std::string> detail = {"not set, so the default", "lengths of the rows of set8", "  parameters  ",
+                                           "  share"};
   for (const std::string& part : detail) {
     EXPECT_EQ(outcome.out.find(part), std::string::npos) << part;
     EXPECT_NE(log.find(part), std::string::npos) << part;
@@ -157,7 +157,7 @@ TEST_F(Reports, EightyColumnsHold) {
 }
 
 TEST_F(Reports, DefaultsAreNotToldOfBeforeAnError) {
-  const std::string line = "not stated, so the default";
+  const std::string line = "not set, so the default";
   const Outcome good = train("good", {"max_steps=1", "--verbose"});
   EXPECT_NE((good.err + good.out).find(line), std::string::npos) << good.err;
   const Outcome bad = run_hone({"train", "model=" + model_, "datasets=" + (folder_ / "none.jsonl").string()});

@@ -312,7 +312,7 @@ TEST_F(Slurm, ScancelAsTheScriptSaysSavesFirst) {
   ASSERT_TRUE(soon([&] { return has_ended(job); })) << state_of(job);
   const std::string said = log("rank_0.log");
   EXPECT_THAT(said.substr(said.size() - std::min<size_t>(said.size(), 500)),
-              HasSubstr("stopped by SIGTERM: go on with resume=auto"));
+              HasSubstr("stopped by SIGTERM: resume with resume=auto"));
   EXPECT_THAT(names_in(folder_ / "run"), Contains(::testing::StartsWith("checkpoint-")));
 }
 

@@ -63,7 +63,7 @@ TEST_F(OutputFolder, ADamagedCheckpointIsPassedOverInTheSameStart) {
   const Outcome resumed = train({"resume=auto", "max_steps=8"});
   ASSERT_EQ(resumed.code, 0) << resumed.err;
   EXPECT_THAT(resumed.out + resumed.err,
-              HasSubstr("checkpoint-4 is damaged and is passed over: training_state.safetensors"));
+              HasSubstr("checkpoint-4 is damaged and was skipped: training_state.safetensors"));
   EXPECT_THAT(resumed.out + resumed.err, HasSubstr("at step 2"));
   EXPECT_THAT(names_in(out_), Contains("checkpoint-4.damaged"));
   EXPECT_TRUE(read_file(out_ / "model.safetensors") == read_file(folder_ / "whole/model.safetensors"));

@@ -1,4 +1,4 @@
-// Chooses an op's implementation by the device its context runs on.
+// Selects an op's implementation by the device of its context.
 #pragma once
 
 #include <type_traits>
@@ -14,7 +14,7 @@
 
 namespace hone {
 
-/// Runs the implementation for the context's device: dispatch(context, args, &cpu::linear, HONE_CUDA_OP(linear)).
+/// Calls the implementation for the context's device: dispatch(context, args, &cpu::linear, HONE_CUDA_OP(linear)).
 template <class Args>
 void dispatch(const Context& context, const Args& args, void (*on_cpu)(const Context&, const Args&),
               std::type_identity_t<void (*)(const Context&, const Args&)> on_cuda) {

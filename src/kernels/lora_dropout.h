@@ -1,6 +1,6 @@
-// Dropout on the input of a LoRA adapter: which features of which row are kept. The choice is a pure function of the
-// step's seed, the adapter, the sample, the position in it, the expert and the feature; so recomputation, packing,
-// resume and the number of ranks do not change it, and backward draws it again instead of keeping it.
+// Dropout on the input of a LoRA adapter: chooses which features of a row are kept. The choice is a pure function of
+// the step's seed, the adapter, the sample, the position in it, the expert and the feature. So recomputation, packing,
+// resume and the number of ranks do not change it, and backward draws it again instead of storing it.
 #pragma once
 
 #include <array>
@@ -14,30 +14,31 @@
 
 namespace hone {
 
-/// Identifies the rows x [T, in] for dropout. Read on the device; all null or undefined where dropout is 0.
+/// Identifies the rows x [T, in] for dropout. Read on the device; null or undefined if dropout is 0.
 struct LoraDropoutContext {
   const StepScalars* scalars = nullptr;  ///< device memory: the seed
   Tensor sample_ids;                     ///< i64 [T]: global index of the row's sample
   Tensor positions;                      ///< i32 [T]: position of the row in its sample
 };
 
-/// Dropout of one adapter in one launch. rows are those of x.
+/// Dropout of one adapter in one launch. `rows` describes the rows of x.
 struct LoraDropout {
   float probability = 0;
   uint32_t stream_id = 0;
   LoraDropoutContext rows;  ///< read only if probability > 0
 };
 
-/// Kept features are multiplied by this. Multiply it into the adapter's scaling (y += scaling · keep_scale · (mask ∘ x)
-/// Aᵀ Bᵀ) rather than into x: then mask ∘ x is exact in bfloat16.
+/// The factor of kept features. Multiply it into the adapter's scaling (y += scaling · keep_scale · (mask ∘ x) Aᵀ Bᵀ)
+/// rather than into x: then mask ∘ x is exact in bfloat16.
 HONE_HOST_DEVICE inline float lora_keep_scale(float dropout) { return 1.0f / (1.0f - dropout); }
 
-/// The key of one adapter's random numbers; expert is 0 for a dense weight. Once per (launch, expert), not per row.
+/// The key of one adapter's random numbers; expert is 0 for a dense weight. Computed once per (launch, expert), not per
+/// row.
 HONE_HOST_DEVICE inline uint64_t lora_dropout_key(uint64_t seed, uint32_t stream_id, uint32_t expert = 0) {
   return mix_key(seed, (uint64_t{expert} << 32) | stream_id);
 }
 
-/// The random words of the features 4 · feature_group … + 3 of one row.
+/// The random words of features 4 · feature_group … + 3 of one row.
 HONE_HOST_DEVICE inline std::array<uint32_t, 4> lora_words(uint64_t key, int64_t sample_id, int32_t position,
                                                            uint32_t feature_group) {
   const auto sample = static_cast<uint64_t>(sample_id);
@@ -45,13 +46,13 @@ HONE_HOST_DEVICE inline std::array<uint32_t, 4> lora_words(uint64_t key, int64_t
                       static_cast<uint32_t>(position), feature_group});
 }
 
-/// The least word of a feature that is kept: its upper 24 bits, as a fraction, are at least `dropout`.
+/// The least word of a kept feature: its upper 24 bits, as a fraction, are at least `dropout`.
 HONE_HOST_DEVICE inline uint32_t lora_kept_from(float dropout) {
   return static_cast<uint32_t>(ceilf(dropout * 0x1p24f)) << 8;
 }
 
-/// 1 for kept, 0 for dropped, for the features 4 · feature_group … + 3 of one row. A feature is dropped with
-/// probability `dropout` (24 bits).
+/// 1 for kept, 0 for dropped, for features 4 · feature_group … + 3 of one row. A feature is dropped with probability
+/// `dropout` (24 bits).
 HONE_HOST_DEVICE inline std::array<float, 4> lora_keep(uint64_t key, float dropout, int64_t sample_id, int32_t position,
                                                        uint32_t feature_group) {
   const auto words = lora_words(key, sample_id, position, feature_group);
@@ -61,8 +62,8 @@ HONE_HOST_DEVICE inline std::array<float, 4> lora_keep(uint64_t key, float dropo
   return keep;
 }
 
-/// dst[i] = mask[i] · src[i] + beta · dst[i] for the n features of one row (beta 0 or 1; dst is not read if 0; dst may
-/// be src).
+/// dst[i] = mask[i] · src[i] + beta · dst[i] for the n features of one row. beta is 0 (dst is not read) or 1; dst may
+/// equal src.
 template <class T, class U>
 void lora_drop_row(uint64_t key, float dropout, int64_t sample_id, int32_t position, const T* src, U* dst, int64_t n,
                    float beta = 0.0f) {

@@ -1,8 +1,8 @@
-// What the benchmarks of ops share: the sizes of a model's step, random data of these sizes, and the cases that
-// `hone bench ops` runs on a tape.
+// Shared by benchmarks of ops: the sizes of a model's step, random data of these sizes, and the cases that `hone bench
+// ops` runs on a tape.
 //
 // NAME_bench.cpp in an op's folder defines `void NAME_cases(OpCases& cases)`, which adds the op's cases to those of the
-// step, or none where the model has no such op. CMake finds the files and makes op_benches() of them.
+// step, or none if the model does not use the op. CMake finds the files and generates op_benches().
 #pragma once
 
 #include <functional>
@@ -19,13 +19,14 @@
 
 namespace hone {
 
-/// A training step of a model: T tokens in documents of `seq`, and the sizes of its parts. What the model lacks is 0.
+/// A training step of a model: T tokens in documents of `seq`, and the sizes of its parts; 0 for parts that the model
+/// lacks.
 struct BenchSizes {
   struct Latent {
-    int64_t q_rank = 0;   ///< 0: queries are projected in one step
+    int64_t q_rank = 0;   ///< 0: queries have a single projection
     int64_t kv_rank = 0;  ///< 0: no latent attention
     int64_t nope_dim = 0, rope_dim = 0;
-    bool interleaved = true;  ///< neighbouring dimensions are turned together
+    bool interleaved = true;  ///< RoPE rotates adjacent dimensions
   };
   struct Delta {
     int64_t key_heads = 0, value_heads = 0, key_dim = 0, value_dim = 0, conv_taps = 0;
@@ -44,22 +45,22 @@ struct BenchSizes {
   DeviceKind device = DeviceKind::kCpu;
   int64_t hidden = 0, vocab = 0;
   int64_t heads = 0, kv_heads = 0;
-  int64_t head_dim = 0, v_head_dim = 0;  ///< of queries and keys, and of values
+  int64_t head_dim = 0, v_head_dim = 0;  ///< of queries and keys; of values
   int64_t rotary_dim = 0;
   bool qk_norm = false;
-  int64_t intermediate = 0;  ///< of the first layer's dense MLP
+  int64_t intermediate = 0;  ///< width of the first layer's dense MLP
   Latent latent;
   Delta delta;
   Experts experts;
 
   double element_bytes() const { return static_cast<double>(size_of(dtype)); }
-  /// Of [T, width] in the dtype of activations.
+  /// Bytes of [T, width] in the dtype of activations.
   double bytes(int64_t width) const { return element_bytes() * static_cast<double>(tokens * width); }
   /// "[T, width]"
   std::string shape(int64_t width) const;
 };
 
-/// Random tensors that live as long as it does.
+/// Allocates random tensors, which live as long as this object.
 class BenchData {
  public:
   BenchData(Stream& stream, const BenchSizes& of_step) : sizes(of_step), stream_(stream) {}
@@ -67,34 +68,34 @@ class BenchData {
   const BenchSizes sizes;
 
   Stream& stream() const { return stream_; }
-  /// Uninitialised.
+  /// Uninitialised memory.
   Tensor take(Shape shape, DType dtype);
-  /// Normal with this standard deviation.
+  /// Normal values with this standard deviation.
   Tensor random(Shape shape, DType dtype, float deviation = 1.0f);
   /// [T, width] in the dtype of activations.
   Tensor activations(int64_t width) { return random({sizes.tokens, width}, sizes.dtype); }
-  /// A value [T, width] with a gradient, made anew on each tape.
+  /// A value [T, width] with a gradient, created anew on each tape.
   std::function<Var(Tape&)> input(int64_t width);
-  /// A copy of host values.
+  /// Uploads host values.
   template <class T>
   Tensor upload(Shape shape, std::vector<T> values) {
     const Tensor tensor = take(shape, DTypeOf<T>::value);
     stream_.upload(tensor, std::move(values));
     return tensor;
   }
-  /// A copy of a struct such as StepScalars, in device memory.
+  /// Copies a struct such as StepScalars to device memory.
   template <class T>
   T* place(const T& value) {
     const auto* bytes = reinterpret_cast<const uint8_t*>(&value);
     return reinterpret_cast<T*>(upload({sizeof(T)}, std::vector<uint8_t>(bytes, bytes + sizeof(T))).data);
   }
-  /// T numbers from 0 to below `bound`.
+  /// T random integers in [0, bound).
   Tensor random_ids(int64_t bound);
-  /// A weight of random values, with a float32 gradient if it is trained.
+  /// A random weight, with a float32 gradient if it is trained.
   Weight& weight(Shape shape, DType dtype, bool trained);
-  /// A frozen weight in the order that products gain from (formats/tiled_weights.h).
+  /// A frozen weight in the order that speeds up products (formats/tiled_weights.h).
   Weight& frozen_weight(Shape shape, DType dtype);
-  /// Frozen experts in 8 bits (formats/int8_weights.h), all with the same values. On a CPU.
+  /// Frozen experts in 8 bits (formats/int8_weights.h), all with the same values. CPU only.
   Weight& int8_weight(Shape shape);
 
  private:
@@ -104,28 +105,28 @@ class BenchData {
   uint64_t key_ = 0;
 };
 
-/// A line of the results: the work of a span's nodes in one pass or, with span "step", all of it.
+/// A row of the results: the work of a span's nodes in one pass or, with span "step", the whole step.
 struct OpPart {
   std::string name, shape;
-  std::string span, pass;  ///< of the profiler
-  double bytes = 0;        ///< each operand and result read or written once
-  double forwards = 0;     ///< FLOPs, in those that the nodes state of forward (Node::flops())
+  std::string span, pass;  ///< names in the profiler
+  double bytes = 0;        ///< counts each operand and result once
+  double forwards = 0;     ///< FLOPs, as a multiple of forward's (Node::flops())
   bool int8 = false;       ///< most of its FLOPs are products of int8
-  double flops = 0;  ///< multiply-adds × 2 that no node states; those of `forwards` are added when it is measured
+  double flops = 0;        ///< FLOPs that no node counts; those of `forwards` are added on measuring
 };
 
-/// What is run and measured together.
+/// Work that is run and measured together.
 struct OpCase {
   std::vector<OpPart> parts;
-  /// Records ops; returns the output that the gradient comes to, or nothing if there is no backward or it starts
-  /// itself.
+  /// Records ops; returns the output that receives the gradient, or nothing if there is no backward or `record` starts
+  /// it itself.
   std::function<Var(Tape&)> record;
   bool backward = true;  ///< false: on a tape that does not train
-  /// A tensor of the output's shape: the gradient that comes in.
+  /// The incoming gradient, with the output's shape.
   Tensor gradient = {};
 };
 
-/// A case that takes its data when it is about to run; the names of its parts are known before.
+/// A case whose data are allocated just before it runs; the names of its parts are known earlier.
 struct OpCaseMaker {
   std::string_view op;  ///< NAME of NAME_bench.cpp
   OpGroup group = OpGroup::kMemoryBound;
@@ -133,13 +134,13 @@ struct OpCaseMaker {
   std::function<OpCase(BenchData&)> make;
 };
 
-/// The cases of a step, to which ops add theirs.
+/// The cases of a step, to which ops add their own.
 class OpCases {
  public:
   explicit OpCases(const BenchSizes& of_step) : sizes(of_step) {}
 
   const BenchSizes sizes;
-  std::string_view op;  ///< whose turn it is
+  std::string_view op;  ///< the op that is adding cases
   std::vector<OpCaseMaker> makers;
 
   void add(OpGroup group, std::vector<std::string> names, std::function<OpCase(BenchData&)> make) {
@@ -153,7 +154,7 @@ struct OpBench {
   void (*add_cases)(OpCases& cases);
 };
 
-/// Of every NAME_bench.cpp below src/ops, by NAME.
+/// The benchmarks of all NAME_bench.cpp below src/ops, sorted by NAME.
 std::span<const OpBench> op_benches();
 
 }  // namespace hone

@@ -1,4 +1,4 @@
-// The harness for tests of ops: it runs an op through a tape, and compares it and its gradients with a float64
+// The harness for tests of ops: runs an op through a tape, and compares its outputs and gradients with a float64
 // reference and its central differences.
 #pragma once
 
@@ -17,9 +17,9 @@
 
 namespace hone::testing {
 
-/// The device under test: the CPU, or with `--device cuda` the first GPU. `--kernels` limits the kernels to those for
-/// any GPU (general), for an A100 (sm80), or for the shared memory of an RTX 4090 (sm89). Every test of an op runs on
-/// it.
+/// The device under test, used by every test of an op: the CPU, or with `--device cuda` the first GPU. `--kernels`
+/// limits the kernels to those for any GPU (general), for an A100 (sm80), or for the shared memory of an RTX 4090
+/// (sm89).
 Device test_device();
 
 /// A stream of the device under test.
@@ -28,7 +28,7 @@ class TestStream : public Stream {
   explicit TestStream(ThreadPool& pool);
 };
 
-/// Memory of the device under test that holds `values`.
+/// A tensor with `values` on the device under test.
 template <class T>
 class TestTensor {
  public:
@@ -46,7 +46,7 @@ class TestTensor {
   Tensor tensor_;
 };
 
-/// The elements of a tensor wherever it is; after stream.synchronize().
+/// The elements of a tensor on any device; call after stream.synchronize().
 template <class T>
 std::vector<T> host_values(const Tensor& tensor) {
   std::vector<T> values(static_cast<size_t>(tensor.numel()));
@@ -87,14 +87,14 @@ struct Argument {
 /// Standard normal values × scale, from a fixed key.
 Argument random_argument(Shape shape, uint64_t key, double scale = 1.0, bool differentiable = true);
 
-/// Values rounded to a dtype, as the op will see them.
+/// Values rounded to a dtype, as the op receives them.
 Values rounded(const Values& values, DType dtype);
 
-/// Gradients of weights that take narrow ones: float32, bfloat16, or bfloat16 that is added to kGradientBefore.
+/// Gradients of weights that allow narrow ones: float32, bfloat16, or bfloat16 that is added to kGradientBefore.
 enum class WeightGradients { kFloat, kNarrow, kNarrowAdded };
 inline constexpr double kGradientBefore = 1.0;
 
-/// A weight with its own bytes and gradient.
+/// A weight with its own memory and gradient.
 class TestWeight : public NarrowGradWeight {
  public:
   TestWeight(const Argument& argument, DType dtype, WeightGradients gradients = WeightGradients::kFloat);
@@ -104,7 +104,7 @@ class TestWeight : public NarrowGradWeight {
   GradDest grad() override;
   GradRounding rounding() const override { return {scalars_.get(), 1}; }
   Values gradient() const;
-  /// The next gradient overwrites; until then NaN shows a destination that is read, or not written at all.
+  /// The next gradient overwrites; until then the destination is NaN, which detects reads and missing writes.
   void begin_step() { written_ = adds_; }
   void forget_gradient();
 
@@ -132,7 +132,7 @@ struct RunOptions {
   DType dtype = DType::kF32;  ///< of inputs, outputs and weights
   bool recompute = false;     ///< recompute everything in backward
   int threads = 2;
-  bool recorded = false;  ///< on a GPU: from a recorded graph
+  bool recorded = false;  ///< on a GPU: run from a recorded graph
   WeightGradients weight_gradients = WeightGradients::kFloat;
 };
 
@@ -146,17 +146,17 @@ struct OpResult {
 std::vector<Values> output_seeds(const std::vector<Values>& outputs, DType dtype);
 
 OpResult run_op(const OpCase& op_case, const RunOptions& options);
-/// The reference with central differences (step 1e-5 of float64: error about 1e-9 relative) on arguments rounded to
+/// The reference with central differences (step 1e-5 in float64: relative error about 1e-9) on arguments rounded to
 /// dtype.
 OpResult run_reference(const OpCase& op_case, DType dtype);
 
 /// Runs both and expects ‖a − b‖∞ ≤ tolerance · max(‖b‖∞, 1e-3) for every output and gradient, and bitwise equal
-/// results with recomputation, with one thread and, on a GPU, from a recorded graph; and narrow gradients as
-/// expect_narrow_gradients() does.
+/// results with recomputation, with one thread and, on a GPU, from a recorded graph. Also runs
+/// expect_narrow_gradients().
 void expect_matches_reference(const OpCase& op_case, DType dtype, double tolerance);
 
-/// Expects that bfloat16 gradients, for weights that take them, equal the float32 ones, rounded, and added to the old
-/// value.
+/// Expects that bfloat16 gradients, for weights that allow them, equal the float32 ones after rounding and adding to
+/// the old value.
 void expect_narrow_gradients(const OpCase& op_case, DType dtype);
 
 }  // namespace hone::testing

@@ -63,7 +63,7 @@ Weight& BenchData::weight(Shape shape, DType dtype, bool trained) {
 
 Weight& BenchData::frozen_weight(Shape shape, DType dtype) {
   if (!gains_from_tiles(stream_.device(), dtype, shape)) return weight(shape, dtype, false);
-  // Random numbers are as random in any order.
+  // The order of elements does not matter for random values.
   const WeightView view{random(shape, dtype, 0.02f), &tile_format()};
   return *weights_.emplace_back(std::make_unique<BenchWeight>(view, Tensor{}));
 }

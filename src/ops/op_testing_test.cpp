@@ -41,7 +41,7 @@ Values to_host(Tensor tensor) {
   return values;
 }
 
-/// Hands fixed gradients to the outputs of the op under test.
+/// Passes fixed gradients to the outputs of the op under test.
 struct SeedGradients : Node {
   std::vector<Tensor> seeds;  // empty in a dry pass
   std::string_view kind() const override { return "seed_gradients"; }
@@ -167,7 +167,7 @@ class OpRun {
   }
 
   OpResult run() {
-    // Dry to record the plan, dry to size the arenas, then for real.
+    // A dry pass to record the plan, one to size the arenas, then the real one.
     for (int dry = 0; dry < 2; ++dry) {
       memory_.begin_dry();
       pass([](Tape&, const std::vector<Var>&) {});
@@ -189,7 +189,7 @@ class OpRun {
     return result;
   }
 
-  /// After run(): called, recorded and replayed; results of the replay.
+  /// Called after run(): runs directly, records and replays; returns the results of the replay.
   OpResult run_recorded() {
     GraphCache graphs(stream_, GraphUse::kAlways, [] { return true; });
     for (int call = 0; call < 3; ++call) {
@@ -208,7 +208,7 @@ class OpRun {
   }
 
  private:
-  /// Forward, what is to be done with the outputs while they are there, backward.
+  /// Forward, then `after_forward` while the outputs exist, then backward.
   void pass(const std::function<void(Tape&, const std::vector<Var>& outputs)>& after_forward) {
     std::vector<Weight*> weights;
     for (const auto& weight : weights_) {
@@ -303,8 +303,8 @@ OpResult run_reference(const OpCase& op_case, DType dtype) {
   return result;
 }
 
-/// Rounding to nearest moves a gradient by 2^-8 of it at most, stochastic rounding a sum by 2^-7 of it. Another
-/// destination may be another algorithm, which adds in another order.
+/// Rounding to nearest changes a gradient by at most 2^-8 of it, stochastic rounding a sum by 2^-7. A different
+/// destination may use a different algorithm, which adds in another order.
 void expect_narrow_gradients(const OpCase& op_case, DType dtype) {
   const bool any = std::any_of(op_case.weights.begin(), op_case.weights.end(),
                                [](const Argument& weight) { return weight.takes_narrow_gradient; });

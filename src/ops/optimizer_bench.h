@@ -9,12 +9,12 @@
 
 namespace hone {
 
-/// Of a step that leaves weights what they are: all rates are 0.
+/// Scalars of a step that does not change weights: all rates are 0.
 inline const StepScalars* idle_step(BenchData& data) {
   return data.place(StepScalars{.bias_correction1 = 0, .bias_correction2 = 0, .clip_coefficient = 0, .token_share = 0});
 }
 
-/// A float32 matrix as large as a step of its takes long enough to measure, with a copy in the dtype of activations.
+/// A float32 matrix large enough to measure its update, with a copy in the dtype of activations.
 struct BenchMatrix {
   explicit BenchMatrix(BenchData& data) {
     rows = int64_t{1} << (data.sizes.device == DeviceKind::kCuda ? 16 : 12);
@@ -24,7 +24,7 @@ struct BenchMatrix {
     scalars = idle_step(data);
   }
 
-  /// `bytes`: that the step reads and writes of an element, its copy aside.
+  /// `bytes`: read and written per element, except its copy.
   template <class Args>
   OpCase of(const char* name, const Args& args, void (*op)(const Context&, const Args&), double bytes) const {
     OpCase result;

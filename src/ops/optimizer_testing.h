@@ -39,7 +39,7 @@ struct StateFormats {
   DType parameter = DType::kF32, gradient = DType::kF32, m = DType::kF32;
 };
 
-/// A parameter, its bfloat16 copy, gradient and state, zero but for the parameter, `offset` elements into their memory.
+/// A parameter, its bfloat16 copy, gradient and zero state, starting `offset` elements into their memory.
 struct TestParameter {
   TestParameter(const Shape& shape, StateFormats formats, int64_t offset)
       : start(random_values(shape.numel(), static_cast<uint64_t>(shape.numel()))),

@@ -8,7 +8,7 @@
 
 namespace hone {
 
-/// The step's documents, the last one perhaps shorter.
+/// The step's documents; the last one may be shorter.
 inline PackedSequences packed_documents(BenchData& data) {
   const BenchSizes& sizes = data.sizes;
   std::vector<int32_t> starts;

@@ -1,4 +1,4 @@
-// Packed documents for tests of ops that keep them apart.
+// Packed documents for tests of ops that separate them.
 #pragma once
 
 #include <algorithm>
@@ -10,7 +10,7 @@
 
 namespace hone::testing {
 
-/// Documents of these lengths, as an op is given them.
+/// Documents of these lengths, as arguments of an op.
 struct PackedDocuments {
   std::vector<int32_t> offsets;
   std::shared_ptr<TestTensor<int32_t>> memory;

@@ -1,4 +1,4 @@
-// A node that hands a given gradient to its input: how benchmarks of ops begin a backward pass.
+// A node that passes a given gradient to its input, to start the backward pass in benchmarks of ops.
 #pragma once
 
 #include "ops/cast/cast.h"
@@ -14,7 +14,7 @@ struct StartGradient : Node {
   void forward(Tape&) override {}
   void backward(Tape& tape) override { copy(tape.context(), gradient, tape.grad_dest(inputs[0]).dst); }
 
-  /// At the end of a tape's block, for `output`.
+  /// Recorded at the end of a tape's block, for `output`.
   static void record(Tape& tape, Var output, const Tensor& gradient) {
     auto start = std::make_unique<StartGradient>();
     start->gradient = gradient;

@@ -1,4 +1,4 @@
-// Which of two evaluations is the better one, and by how much.
+// Compares two evaluations: which one is better, and by how much.
 #pragma once
 
 #include <cmath>
@@ -15,8 +15,8 @@ struct BestMetric {
     if (!std::isfinite(value)) return false;
     return !best || (greater_is_better ? value > *best : value < *best);
   }
-  /// The same by more than the threshold: what early stopping counts as improvement. The best so far is the best of
-  /// all, so many small steps down do not add up. Source: transformers' EarlyStoppingCallback.
+  /// better() by more than the threshold: an improvement in the sense of early stopping. The best so far is the best of
+  /// all evaluations, so many small steps down do not add up. Source: transformers' EarlyStoppingCallback.
   bool improves(double value, const std::optional<double>& best) const {
     return better(value, best) && (!best || std::abs(value - *best) > threshold);
   }

@@ -8,7 +8,7 @@
 namespace hone {
 namespace {
 
-/// Evaluations in a row without improvement after each value, as the trainer counts them.
+/// Numbers of consecutive evaluations without improvement after each value, as the trainer counts them.
 std::vector<int> counts(const BestMetric& metric, const std::vector<double>& values) {
   std::optional<double> best;
   std::vector<int> result;

@@ -18,11 +18,11 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::string_view kPrefix = "checkpoint-";
-/// Endings of temporary names (core/durable_file.h): replaced by a new one, being deleted.
+/// Endings of temporary names (core/durable_file.h) of a replaced folder and of one that is being deleted.
 constexpr std::string_view kReplaced = "old", kDeleted = "deleted";
 constexpr std::string_view kDamaged = ".damaged";
 constexpr const char* kState = "training_state.json";
-/// In the weights of a best evaluation.
+/// Marks the weights of a best evaluation.
 constexpr const char* kBestMark = "best_weights.json";
 
 /// The step of "checkpoint-12"; nothing for "checkpoint-012", "checkpoint--3" and other names.
@@ -57,8 +57,8 @@ void rename_or_throw(const fs::path& from, const fs::path& to) {
   if (error) not_writable(to, error);
 }
 
-/// Removes a checkpoint so that a kill leaves none behind that lacks some of its files: it loses its name first. A link
-/// to one loses the link alone.
+/// Renames a checkpoint before removing it, so that a killed run leaves no checkpoint with missing files. If the path
+/// is a link, only the link is removed.
 void remove_checkpoint(const fs::path& path) {
   std::error_code error;
   if (is_link(path)) {
@@ -69,10 +69,10 @@ void remove_checkpoint(const fs::path& path) {
   rename_or_throw(path, deleted);
   remove_own_files(deleted);
   if (is_name_taken(deleted) && !is_name_taken(path))
-    fs::rename(deleted, path, error);  // somebody else's files are in it
+    fs::rename(deleted, path, error);  // it contains files that Hone did not write
 }
 
-/// What of somebody else lay in a checkpoint that was replaced goes into the new one.
+/// Moves files that Hone did not write from a replaced checkpoint into the new one.
 void keep_foreign_files(const fs::path& replaced, const fs::path& path) {
   std::error_code error;
   remove_own_files(replaced);
@@ -94,12 +94,12 @@ int64_t branch_of(const fs::path& checkpoint) {
   try {
     const auto state = read_run_state(checkpoint);
     return state ? state->branch : 0;
-  } catch (const Error&) {  // it will be looked at more closely before it is used
+  } catch (const Error&) {  // checked in full before it is used
     return 0;
   }
 }
 
-/// Files without a manifest are as good as their headers say.
+/// Checks the headers of files without a manifest.
 std::string structural_problem(const fs::path& checkpoint) {
   std::error_code error;
   const bool adapter = fs::exists(checkpoint / "adapter_model.safetensors", error);
@@ -126,7 +126,7 @@ std::string checkpoint_problem(const fs::path& checkpoint) {
     const auto manifest = Manifest::read(checkpoint);
     if (manifest) {
       if (std::string problem = manifest->sizes_problem(checkpoint); !problem.empty()) return problem;
-      std::set<std::string> large;  // checked while they are read
+      std::set<std::string> large;  // large files are checked while they are read
       for (const auto& [name, checksum] : manifest->files()) {
         if (name.ends_with(".safetensors")) large.insert(name);
       }
@@ -149,14 +149,14 @@ std::string checkpoint_problem(const fs::path& checkpoint) {
 void remove_own_files(const fs::path& folder) {
   std::vector<std::string> names = hone_files_in(folder);
   names.push_back(kTemporaryMarker);
-  // What says that the folder is ours goes last.
+  // The files that identify the folder as Hone's are removed last.
   std::erase_if(names, [](const std::string& name) { return name == kState || name == kManifestName; });
   std::error_code error;
   for (const std::string& name : names) {
     if (!fs::is_directory(fs::symlink_status(folder / name, error))) fs::remove(folder / name, error);
   }
   for (const char* last : {kState, kManifestName}) fs::remove(folder / last, error);
-  fs::remove(folder, error);  // if it is empty
+  fs::remove(folder, error);  // removed only if empty
 }
 
 fs::path CheckpointFolder::path_of(int64_t step) const { return output_dir_ / fmt::format("{}{}", kPrefix, step); }
@@ -176,7 +176,7 @@ void CheckpointFolder::write(int64_t step, const FillFolder& fill) const {
   const fs::path path = path_of(step);
   TemporaryFolder temporary(path);
   fill_and_sync(temporary, path, fill);
-  if (is_link(path)) fs::remove(path);  // its target stays
+  if (is_link(path)) fs::remove(path);  // its target is kept
   if (!is_checkpoint(path)) return temporary.rename_to(path);
   const fs::path replaced = temporary_beside(path, kReplaced);
   rename_or_throw(path, replaced);
@@ -250,7 +250,7 @@ void CheckpointFolder::require_free_names(int64_t last) const {
     const auto step = step_of(entry.path().filename().string());
     if (!step || *step > last || entry.is_symlink(error) || is_checkpoint(entry.path())) continue;
     if (entry.is_directory(error) && fs::is_empty(entry.path(), error)) continue;
-    throw UserError("this is not a checkpoint of Hone, and stands where the run would write one", entry.path().string(),
+    throw UserError("this is not a Hone checkpoint, but the run would write one at this path", entry.path().string(),
                     "move it away, or choose another output_dir");
   }
 }
@@ -278,7 +278,7 @@ fs::path CheckpointFolder::best() const {
   const fs::path path = state && state->best_step >= 0 ? path_of(state->best_step) : fs::path();
   if (!path.empty() && is_checkpoint(path) && has_optimizer(path)) return path;
   throw UserError("there is no best checkpoint to resume from", output_dir_.string(),
-                  "a run with save_strategy: best keeps one; resume=auto takes the newest" +
+                  "a run with save_strategy: best keeps one; resume=auto resumes from the newest" +
                       std::string(!path.empty() && is_checkpoint(path)
                                       ? "; model_name_or_path or adapter_name_or_path takes the weights in " +
                                             path.filename().string()
@@ -291,7 +291,7 @@ CheckpointFolder::PassedOver CheckpointFolder::pass_over(const fs::path& checkpo
   for (int other = 2; is_name_taken(output_dir_ / renamed); ++other)
     renamed = fmt::format("{}{}-{}", name, kDamaged, other);
   rename_or_throw(checkpoint, output_dir_ / renamed);
-  return {renamed, fmt::format("{} is damaged and is passed over: {}; it is now {}", name, problem, renamed)};
+  return {renamed, fmt::format("{} is damaged and was skipped: {}; it is now {}", name, problem, renamed)};
 }
 
 std::vector<std::string> CheckpointFolder::damaged() const {
@@ -315,18 +315,19 @@ std::optional<fs::path> CheckpointFolder::find_newest(bool weights_suffice, cons
       notice(passed.text);
       unusable.push_back(fmt::format("{} ({})", passed.renamed, problem));
     } else if (is_best_weights(path)) {
-      notice(fmt::format("{} is passed over: it is the weights of the best evaluation alone", name));
+      notice(fmt::format("{} was skipped: it contains only the weights of the best evaluation", name));
     } else if (has_optimizer(path) || weights_suffice) {
       return path;
     } else {
-      notice(fmt::format("{} is passed over: it has no optimizer state (save_only_model)", name));
+      notice(fmt::format("{} was skipped: it has no optimizer state (save_only_model)", name));
       unusable.push_back(name + " (no optimizer state)");
     }
   }
   if (unusable.empty()) return std::nullopt;
-  throw UserError(fmt::format("no checkpoint can be resumed: {}", fmt::join(unusable, "; ")), output_dir_.string(),
-                  "resume_only_model=true takes weights without an optimizer; overwrite_output_dir=true starts anew, "
-                  "and damaged checkpoints stay");
+  throw UserError(
+      fmt::format("no checkpoint can be resumed: {}", fmt::join(unusable, "; ")), output_dir_.string(),
+      "resume_only_model=true loads weights without an optimizer; overwrite_output_dir=true starts a new run, "
+      "and keeps damaged checkpoints");
 }
 
 std::optional<fs::path> CheckpointFolder::find(const std::string& resume, bool weights_suffice,
@@ -343,7 +344,7 @@ std::optional<fs::path> CheckpointFolder::find(const std::string& resume, bool w
   if (is_checkpoint(path)) {
     if (const std::string problem = checkpoint_problem(path); !problem.empty()) {
       throw UserError("the checkpoint is damaged: " + problem, path.string(),
-                      "resume=auto takes the newest one that is whole");
+                      "resume=auto resumes from the newest complete one");
     }
   }
   return path;

@@ -23,7 +23,7 @@ class CheckpointFolders : public ::testing::Test {
  protected:
   CheckpointFolders() : folder_(root_.path()) {}
 
-  /// A whole checkpoint with a training state.
+  /// Writes a complete checkpoint with a training state.
   void write(int64_t step, RunState state = {}) const {
     state.step = step;
     folder_.write(step, [&](const fs::path& temporary, FileChecksums& checksums) {
@@ -34,7 +34,7 @@ class CheckpointFolders : public ::testing::Test {
       save_training_state(temporary, ParameterStore(), state, reader, &checksums);
     });
   }
-  /// One of save_only_model.
+  /// Writes a checkpoint with save_only_model.
   void write_weights(int64_t step) const {
     folder_.write(step,
                   [](const fs::path& temporary, FileChecksums&) { write_durably(temporary / "config.json", "{}"); });
@@ -75,8 +75,8 @@ TEST_F(CheckpointFolders, ADamagedOneIsPassedOverRenamedAndNeverDeleted) {
   root_.write("checkpoint-6/config.json", "[]");
   root_.write("checkpoint-4/training_state.safetensors", "cut");
   EXPECT_EQ(find_auto(), at(2));
-  EXPECT_THAT(said_, HasSubstr("checkpoint-6 is damaged and is passed over: config.json has other bytes"));
-  EXPECT_THAT(said_, HasSubstr("checkpoint-4 is damaged and is passed over: training_state.safetensors has 3 bytes"));
+  EXPECT_THAT(said_, HasSubstr("checkpoint-6 is damaged and was skipped: config.json has other bytes"));
+  EXPECT_THAT(said_, HasSubstr("checkpoint-4 is damaged and was skipped: training_state.safetensors has 3 bytes"));
   EXPECT_EQ(names(), (Names{"checkpoint-2", "checkpoint-4.damaged", "checkpoint-6.damaged"}));
   write(6);
   root_.write("checkpoint-6/config.json", "[]");
@@ -89,7 +89,7 @@ TEST_F(CheckpointFolders, ADamagedOneIsPassedOverRenamedAndNeverDeleted) {
 TEST_F(CheckpointFolders, WhereNoneIsWholeARunDoesNotBeginAnew) {
   write(2);
   fs::remove(at(2) / "model.safetensors");
-  for (int i = 0; i < 2; ++i) {  // the second time it has its new name
+  for (int i = 0; i < 2; ++i) {  // the second time it has been renamed
     try {
       find_auto();
       FAIL() << "went on";
@@ -105,7 +105,7 @@ TEST_F(CheckpointFolders, OneWithoutAnOptimizerIsPassedOverUnlessWeightsSuffice)
   write(2);
   write_weights(4);
   EXPECT_EQ(find_auto(), at(2));
-  EXPECT_THAT(said_, HasSubstr("checkpoint-4 is passed over: it has no optimizer state"));
+  EXPECT_THAT(said_, HasSubstr("checkpoint-4 was skipped: it has no optimizer state"));
   EXPECT_EQ(find_auto(true), at(4));
   EXPECT_TRUE(fs::exists(at(4)));
 }
@@ -120,7 +120,7 @@ TEST_F(CheckpointFolders, AStateThatNoRunCanHaveIsDamage) {
                                     {"best_step", 99},
                                     {"num_supervised_tokens", 5}}) {
     write(6);
-    fs::remove(at(6) / kManifestName);  // so that the checksum does not see it first
+    fs::remove(at(6) / kManifestName);  // else the checksum would report it first
     Json json = Json::parse(TestRoot::read(at(6) / "training_state.json"));
     json[name] = value;
     root_.write("checkpoint-6/training_state.json", json.dump());
@@ -159,7 +159,7 @@ TEST_F(CheckpointFolders, WhatAKilledRunLeftIsTidiedUpAndOthersFilesStay) {
   fs::create_directories(root_ / "checkpoint-2.hone-00000000.tmp");
   mark_temporary(root_ / "checkpoint-2.hone-00000000.tmp");
   write(3);
-  fs::rename(at(3), root_ / "checkpoint-3.hone-00000000.old");  // killed before the new one came
+  fs::rename(at(3), root_ / "checkpoint-3.hone-00000000.old");  // killed before the new one was renamed
   write(4);
   fs::rename(at(4), root_ / "checkpoint-4.hone-00000000.old");
   root_.write("checkpoint-4.hone-00000000.old/notes.txt", "mine");

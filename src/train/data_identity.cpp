@@ -57,7 +57,7 @@ Json data_identity(const TrainingData& data, const RunConfig& config) {
             {"data_seed", config.machine.data_seed},
             {"per_device_train_batch_size", config.schedule.per_device_train_batch_size},
             {"gradient_accumulation_steps",
-             config.schedule.gradient_accumulation_steps * config.machine.ranks}}}};  // as one rank would have them
+             config.schedule.gradient_accumulation_steps * config.machine.ranks}}}};  // as with one rank
 }
 
 std::string identity_difference(const Json& before, const Json& now) {

@@ -29,7 +29,7 @@ std::string percent(int64_t part, int64_t whole) {
   return percent(static_cast<double>(part), static_cast<double>(whole));
 }
 
-/// In narrow terminals the first columns to go are those that the bars of `hone prepare` show better.
+/// In narrow terminals, first drops the columns that the charts of `hone prepare` show better.
 Table table_of(std::span<const DatasetReport> reports) {
   Table table({{"data set"},
                {"format", Align::kLeft, 2},
@@ -150,7 +150,7 @@ TurnEnds turn_ends(const SampleStore& store, const SpecialTokens& special) {
       const auto stops = [&](size_t position) {
         return std::find(special.stop.begin(), special.stop.end(), sample.labels[position]) != special.stop.end();
       };
-      // With train_on: all the line end is learnt that a template writes behind the token that ends the turn.
+      // With train_on: all, the text that a template writes after the end-of-turn token is supervised, too.
       const size_t end = stops(at) || at == 0 ? at : at - 1;
       if (!stops(end)) continue;
       ++ends.stopped;
@@ -165,7 +165,7 @@ TurnEnds turn_ends(const SampleStore& store, const SpecialTokens& special) {
 
 namespace {
 
-/// `count` positions spread evenly over a store of `size` samples, the first one among them.
+/// `count` positions spread evenly over a store of `size` samples, including the first.
 std::vector<int64_t> spread_positions(int64_t size, int64_t count) {
   std::vector<int64_t> positions;
   const int64_t shown = std::min(size, count);
@@ -173,7 +173,7 @@ std::vector<int64_t> spread_positions(int64_t size, int64_t count) {
   return positions;
 }
 
-/// Samples as text with their masks; stretches of more than `max_span` tokens are shortened, 0: none.
+/// Samples as text with their masks; spans of more than `max_span` tokens are shortened (0: never).
 std::string masked_samples(const TrainingData& data, const std::vector<int64_t>& positions, const Tokenizer* tokenizer,
                            size_t max_span, bool color) {
   std::string text;
@@ -193,7 +193,7 @@ std::string masked_samples(const TrainingData& data, const std::vector<int64_t>&
   return text;
 }
 
-/// The first `lines` lines of a sample's text; its first line is a title, its last one says how much is supervised.
+/// The first `lines` lines of a sample's text; the first line is a title, the last one counts supervised tokens.
 std::string beginning_of(const std::string& sample, size_t lines) {
   const std::vector<std::string> all = split_lines(sample);
   if (all.size() <= lines + 2) return sample;
@@ -221,8 +221,8 @@ void describe_ends(const TurnEnds& ends, const Tokenizer& tokenizer, const Token
   const bool in_generation = std::find(listed.begin(), listed.end(), *ends.id) != listed.end();
   result.text += fmt::format("end of turn: {}, one token, learnt at the end of {} of {} answers; {}\n", token(*ends.id),
                              with_commas(ends.stopped), with_commas(ends.answers),
-                             in_generation    ? "generation_config.json stops there"
-                             : listed.empty() ? "it is eos_token (generation_config.json names none)"
+                             in_generation    ? "in eos_token_id of generation_config.json"
+                             : listed.empty() ? "it is eos_token (generation_config.json has no eos_token_id)"
                                               : "not in eos_token_id of generation_config.json");
   if (!in_generation && !listed.empty()) {
     result.warnings.push_back(
@@ -237,7 +237,7 @@ void describe_ends(const TurnEnds& ends, const Tokenizer& tokenizer, const Token
 DataReport proof_sheet(const TrainingData& data, const Tokenizer* tokenizer, const TokenizerConfig& config,
                        std::optional<int64_t> samples, bool color) {
   constexpr int64_t kShown = 3;
-  constexpr size_t kLongestSpan = 120, kBriefSpan = 40;  // tokens
+  constexpr size_t kLongestSpan = 120, kBriefSpan = 40;  // in tokens
   DataReport result;
   result.detail = masked_samples(data, spread_positions(data.train.size(), samples.value_or(kShown)), tokenizer,
                                  samples ? 0 : kLongestSpan, color);

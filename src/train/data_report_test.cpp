@@ -71,13 +71,14 @@ TEST_F(ReportOfData, TheProofSheetShowsThreeSamplesAndTheEndOfATurn) {
   }
   EXPECT_THAT(sheet.detail, Not(HasSubstr("[[answer 1")));
   EXPECT_THAT(sheet.brief, AllOf(HasSubstr("[[answer 0<|im_end|>]]"), Not(HasSubstr("answer 3"))));
-  EXPECT_THAT(sheet.text,
-              AllOf(HasSubstr("end of turn: <|im_end|> ("),
-                    HasSubstr("one token, learnt at the end of 9 of 9 answers; generation_config.json stops there")));
+  EXPECT_THAT(
+      sheet.text,
+      AllOf(HasSubstr("end of turn: <|im_end|> ("),
+            HasSubstr("one token, learnt at the end of 9 of 9 answers; in eos_token_id of generation_config.json")));
   EXPECT_THAT(sheet.warnings, IsEmpty());
   EXPECT_THAT(proof_sheet(data, &tokenizer_, config, 9, false).detail, HasSubstr("[[answer 1<|im_end|>]]"));
   EXPECT_THAT(proof_sheet(data, &tokenizer_, {}, 1, false).text,
-              HasSubstr("it is eos_token (generation_config.json names none)"));
+              HasSubstr("it is eos_token (generation_config.json has no eos_token_id)"));
   config.generation_eos_ids = {3};
   EXPECT_THAT(
       proof_sheet(data, &tokenizer_, config, 1, false).warnings,

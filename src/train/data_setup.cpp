@@ -42,7 +42,7 @@ LoadedData load_data(const RunConfig& config, const std::filesystem::path& token
   }
   const DataOptions options = data_options(config, vocab_size, tokenizer_directory);
   loaded.chat_template = options.chat.chat_template;
-  std::map<std::string, int64_t> bytes;  // read, by data set
+  std::map<std::string, int64_t> bytes;  // bytes read per data set
   const Clock::time_point begin = Clock::now();
   const auto progress = [&](const DataProgress& at) {
     if (at.waiting) logger.info("tokenized_cache: another process builds {}: waiting for it", at.dataset);
@@ -67,7 +67,7 @@ LoadedData load_data(const RunConfig& config, const std::filesystem::path& token
 void log_data_report(const TrainingData& data, int64_t max_length, Logger& logger) {
   const Console& console = logger.console();
   log_all(data_report(data, max_length, console.interactive() ? console.width() : 0, console.color()), logger);
-  constexpr int kDecisions = 3;  // lines of the console
+  constexpr int kDecisions = 3;  // shown on the console
   int shown = 0;
   for (const auto* reports : {&data.train_reports, &data.eval_reports}) {
     for (const DatasetReport& report : *reports) {

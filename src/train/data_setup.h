@@ -1,4 +1,4 @@
-// The data of a run before its first step: read with progress, or found in the cache, and told of.
+// Loads the data of a run before its first step, with progress or from the token cache, and logs reports.
 #pragma once
 
 #include <filesystem>
@@ -14,20 +14,20 @@
 namespace hone {
 
 struct LoadedData {
-  std::optional<Tokenizer> tokenizer;  ///< the model's; none: only tokenized data can be read
+  std::optional<Tokenizer> tokenizer;  ///< the model's; without one only tokenized data can be read
   TrainingData data;
   std::string chat_template;  ///< the configuration's; empty: the model's own
 };
 
-/// Reads the data sets of `config` for a model, and logs what became of the cache and how fast rows were
-/// read. max_length must be set. UserError: what build_training_data refuses.
+/// Reads the data sets of `config` for a model, and logs cache use and reading speed. max_length must be set.
+/// UserError: as build_training_data.
 LoadedData load_data(const RunConfig& config, const std::filesystem::path& tokenizer_directory, int64_t vocab_size,
                      ThreadPool& pool, Logger& logger);
 
 /// Logs the data report and its warnings (train/data_report.h).
 void log_data_report(const TrainingData& data, int64_t max_length, Logger& logger);
 
-/// Logs three samples with their masks, or `samples` of them whole, and how texts begin and answers end.
+/// Logs three samples with their masks, or `samples` complete ones, and the checks of BOS and end of turn.
 void log_proof_sheet(const LoadedData& loaded, const std::filesystem::path& tokenizer_directory,
                      std::optional<int64_t> samples, Logger& logger);
 

@@ -17,7 +17,7 @@ namespace hone {
 
 namespace {
 
-/// One line for each rank and alpha that adapters have.
+/// Logs one line for each rank and alpha of the adapters.
 void report_lora(const LoraOptions& lora, const ParameterStore& store, Logger& logger) {
   std::map<std::pair<int64_t, double>, int64_t> adapters;
   for (const Parameter& parameter : store.all()) {
@@ -40,7 +40,7 @@ void make_batches(DescribedRun& run) {
   }
 }
 
-/// Steps stated as a share of all or as times an epoch, or not at all; the resolved configuration has steps alone.
+/// Replaces steps that are unset, or given as a share of the run or a multiple of an epoch, by absolute numbers.
 void fill_in_steps(DescribedRun& run, int64_t total) {
   RunConfig& config = run.config;
   const auto share_of_all = [&](std::optional<double>& ratio, auto& steps) {

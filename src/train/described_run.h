@@ -1,5 +1,5 @@
-// The first phase of a run: what it trains and on what. Configuration resolved, headers and data read; no weight is
-// read, and nothing is on the device.
+// The first phase of a run: configuration resolved, headers and data read. No weights are read, and nothing is on the
+// device.
 #pragma once
 
 #include <filesystem>
@@ -14,24 +14,24 @@
 
 namespace hone {
 
-/// A model and what is done with it.
+/// A model and the training methods applied to it.
 struct DescribedModel {
-  RunConfig config;  ///< with what the model leaves no choice in filled in
+  RunConfig config;  ///< values that the model determines are filled in
   std::unique_ptr<LoadedModel> model;
   TrainingMethods methods;
 
   std::filesystem::path tokenizer_directory() const;
 };
 
-/// Of a model whose trainable parameters are set. Fills in router_aux_loss_coef and the adapters' r, alpha and dropout.
-/// UserError if the methods need routers and there are none.
+/// Describes a model whose trainable parameters are set. Fills in router_aux_loss_coef and the adapters' r, alpha and
+/// dropout. UserError if the methods need routers and the model has none.
 DescribedModel describe_model(RunConfig config, std::unique_ptr<LoadedModel> model);
 
-/// Of the folder that the configuration names, for the context's device and rank. Fills in max_length, too, and logs
-/// the adapters. UserError: no such model, or one that the configuration does not fit.
+/// Reads the model folder of the configuration, for the context's device and rank. Also fills in max_length, and logs
+/// the adapters. UserError: the model does not exist, or the configuration does not fit it.
 DescribedModel describe_model(RunConfig config, RunContext& context);
 
-/// And its data. Those that refer to others of these stay where they are when this moves.
+/// A described model with its data. Members that other members refer to keep their addresses when this is moved.
 struct DescribedRun : DescribedModel {
   std::unique_ptr<const LoadedData> loaded;
   Schedule schedule = {};
@@ -42,19 +42,19 @@ struct DescribedRun : DescribedModel {
   const Tokenizer* tokenizer() const { return loaded->tokenizer ? &*loaded->tokenizer : nullptr; }
 };
 
-/// Reads the data, and fills in every number of steps. UserError: what load_data and schedule_of refuse.
+/// Reads the data, and fills in all numbers of steps. UserError: as load_data and schedule_of.
 DescribedRun describe_run(DescribedModel model, RunContext& context);
 
-/// Describes the run with half the batch on the device and twice the accumulation, so that an optimizer step stays what
-/// it is; false if it cannot be halved.
+/// Describes the run again with half the batch per device and twice the accumulation, which keeps the size of an
+/// optimizer step; returns false if the batch cannot be halved.
 bool halve_batch(DescribedRun& run);
 
-/// Logs the parameters by group. UserError if none is trained.
+/// Logs the parameters by group. UserError if none is trainable.
 void report_model(const DescribedModel& model, Logger& logger);
-/// Logs the data report, the mask of samples and the size of a step.
+/// Logs the data report, the masks of samples and the size of a step.
 void report_data(const DescribedRun& run, RunContext& context);
 
-/// The layout of adapters in the final folder: the configured one, or the one that holds what is trained.
+/// Layout of the adapters in the final folder: the configured one, or the one that can hold the trained adapters.
 AdapterLayout adapter_layout(const DescribedModel& model);
 
 }  // namespace hone

@@ -9,7 +9,7 @@ namespace hone {
 
 namespace {
 
-/// Supervised rows are padded to multiples of at least this: a tile of the head's products.
+/// Supervised rows are padded to multiples of at least this number: a tile of the LM head's GEMMs.
 constexpr int64_t kLeastStep = 128;
 
 int64_t power_of_two_from(int64_t value) {
@@ -31,7 +31,7 @@ DeviceBatchMemory::DeviceBatchMemory(Device device, const BatchCapacity& capacit
 LaunchSizes rounded_sizes(const MicroBatch& batch, const BatchCapacity& capacity) {
   const int64_t step = std::max(kLeastStep, power_of_two_from(capacity.max_tokens) / 16);
   const int64_t supervised = (batch.supervised() + step - 1) / step * step;
-  // Padding stands at the last token, which never predicts one, so there are always fewer supervised than tokens.
+  // Padding uses the last token, which is never supervised, so there are always fewer supervised tokens than tokens.
   return {.documents = std::min(power_of_two_from(batch.documents()), capacity.max_documents),
           .supervised = std::min(supervised, capacity.max_supervised),
           .max_seqlen = std::min(power_of_two_from(batch.max_seqlen), capacity.max_seqlen)};

@@ -1,4 +1,4 @@
-// The device memory that micro-batches are uploaded into.
+// Device memory for micro-batches.
 #pragma once
 
 #include "core/buffer.h"
@@ -8,24 +8,24 @@
 
 namespace hone {
 
-/// Sizes of a micro-batch as launches see them.
+/// Sizes of a micro-batch as seen by launches.
 struct LaunchSizes {
   int64_t documents = 0, supervised = 0, max_seqlen = 0;
 };
 
-/// Rounded up, so that many micro-batches of packed documents have the same sizes: most fill the run's capacity of
-/// tokens, but hardly two have as many documents and supervised tokens. Documents and the longest one's length go up to
-/// powers of two, as attention's plans do; supervised tokens to multiples of a sixteenth of the capacity, a part of a
-/// per cent of a step's work.
+/// Rounds sizes up, so that many micro-batches of packed documents have the same sizes, as CUDA graphs need: most fill
+/// the token capacity, but their numbers of documents and supervised tokens differ. Documents and max_seqlen are
+/// rounded to powers of two, as in attention's plans; supervised tokens to multiples of 1/16 of the capacity, which
+/// costs a fraction of a per cent of a step's work.
 LaunchSizes rounded_sizes(const MicroBatch& batch, const BatchCapacity& capacity);
 
-/// Device tensors of a run's capacity, filled by one micro-batch after another.
+/// Device tensors of a run's capacity, reused by all micro-batches.
 class DeviceBatchMemory {
  public:
   DeviceBatchMemory(Device device, const BatchCapacity& capacity);
 
   size_t bytes() const { return memory_.size(); }
-  /// Queues the upload; the returned views are valid until the next one. On a GPU they have rounded sizes.
+  /// Queues the upload; the returned views are valid until the next upload. On a GPU they have rounded sizes.
   DeviceBatch upload(Stream& stream, const MicroBatch& batch);
   /// Views of full capacity for a dry pass.
   DeviceBatch largest() const;

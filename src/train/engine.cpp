@@ -12,7 +12,7 @@
 
 namespace hone {
 
-/// Device memory besides parameters and arenas.
+/// Device memory other than parameters and arenas.
 struct Engine::Buffers {
   Buffers(const Engine& engine, Device device, const BatchCapacity& capacity) : batch(device, capacity) {
     const DecoderConfig& config = engine.decoder_.config();
@@ -33,7 +33,7 @@ struct Engine::Buffers {
     if (layers == 0) return;
     step_counts = step.tensor({layers, experts}, DType::kF32, routing_offset);
     step_token_sums = step.tensor({layers, 2}, DType::kF32, token_sums_offset);
-    // Measurements of a micro-batch and the fractions, one after another.
+    // Measurements of a micro-batch, followed by the fractions.
     routing_memory =
         Buffer(device, static_cast<size_t>(2 * layers * experts + 2 * layers + experts) * sizeof(float) + 4 * 64);
     size_t offset = 0;
@@ -47,7 +47,7 @@ struct Engine::Buffers {
     routing.fractions = next({experts});
   }
 
-  /// What a step measures, which ranks add up: totals and sums over data sets in float64, then routing in float32.
+  /// Measurements of a step that are reduced over ranks: totals and sums over data sets in float64, routing in float32.
   std::vector<Tensor> measurements() const {
     const auto all = [&](size_t begin, size_t end, DType dtype) {
       return step.tensor({static_cast<int64_t>((end - begin) / size_of(dtype))}, dtype, begin);
@@ -61,21 +61,21 @@ struct Engine::Buffers {
   size_t routing_offset = 0, token_sums_offset = 0;
 
   DeviceBatchMemory batch;
-  Buffer step;  // scalars, totals, routing and sums over data sets of a step, which the host reads at once
+  Buffer step;  // scalars, totals, routing and sums over data sets of a step; one copy to the host
   StepScalars* scalars = nullptr;
   LossTotals* totals = nullptr;
   Buffer routing_memory;
   RoutingBuffers routing;
   Tensor step_counts, step_token_sums;  // sums over the micro-batches of a step
   Buffer dataset_memory;
-  Tensor token_losses, dataset_ids;  // [max_supervised], where losses of data sets are measured
+  Tensor token_losses, dataset_ids;  // [max_supervised], for losses of data sets
 };
 
 static_assert(sizeof(StepScalars) <= 128 && sizeof(LossTotals) <= 128);
 
 namespace {
 
-/// What a recorded graph is of; the first number of its key.
+/// The kind of a recorded graph; the first number of its key.
 enum class Recorded : int64_t { kMicroBatch, kUpdate };
 
 GraphCache::Key key_of(const DeviceBatch& batch, bool first) {
@@ -139,9 +139,9 @@ Engine::Engine(Decoder& decoder, ParameterStore& store, Stream& stream, EngineOp
 
 Engine::~Engine() {
   try {
-    stream_.synchronize();  // queued work reads our buffers
+    stream_.synchronize();  // queued work uses these buffers
   } catch (const std::exception&) {
-    // Whoever cares about the failure has waited for it; the buffers are free now either way.
+    // A caller that handles the failure has waited for it; the buffers can be freed in any case.
   }
 }
 
@@ -220,7 +220,7 @@ void Engine::idle_micro_batch(bool first) {
 
 Tensor Engine::token_losses() const { return token_losses_.defined() ? token_losses_ : buffers_->token_losses; }
 
-/// Everything that a step or an evaluation adds to becomes zero.
+/// Zeroes all accumulators of a step or an evaluation.
 void Engine::start_measurements(int64_t datasets) {
   stream_.upload(bytes_at(buffers_->totals, sizeof(LossTotals), stream_.device()), bytes_of(LossTotals{}));
   if (buffers_->step_counts.defined()) {
@@ -284,7 +284,7 @@ void Engine::step_written_layers() {
   step_group(written);
 }
 
-/// What is outside the layers, and what no gradient has come to, group by group.
+/// Steps parameters outside the layers, and those without a gradient, group by group.
 void Engine::step_remaining() {
   std::map<size_t, std::vector<Parameter*>> groups;
   for (Parameter* parameter : store_.trainable()) {
@@ -309,7 +309,7 @@ void Engine::dry_passes() {
   if (!buffers_) buffers_ = std::make_unique<Buffers>(*this, stream_.device(), options_.capacity);
   const DeviceBatch batch = buffers_->batch.largest();
   training_plan_ = evaluation_plan_ = {};
-  // The first pass of each kind records what is kept, the second measures.
+  // The first pass of each kind records which values are kept, the second measures.
   for (int pass = 0; pass < 2; ++pass) {
     memory_.begin_dry();
     if (options_.training) {
@@ -393,7 +393,7 @@ DeviceBatch Engine::upload(const MicroBatch& micro_batch) {
   DeviceBatch batch = buffers_->batch.upload(stream_, micro_batch);
   if (buffers_->dataset_ids.defined()) {
     std::vector<int32_t> ids = micro_batch.dataset_ids;
-    ids.resize(static_cast<size_t>(batch.supervised));  // what pads the batch has no weight
+    ids.resize(static_cast<size_t>(batch.supervised));  // padding has no weight
     stream_.upload(buffers_->dataset_ids.rows(0, batch.supervised), std::move(ids));
   }
   return batch;
@@ -424,7 +424,7 @@ void Engine::start_update(const OptimizerStep& optimizer_step) {
     const ProfileScope scope(context_, OpGroup::kOptimizer, options_.optimizer.name());
     optimizer_.update(context_, buffers_->scalars);
   };
-  if (ranks_ && ranks_->shards()) {  // work with collectives in it is not recorded
+  if (ranks_ && ranks_->shards()) {  // collectives cannot be recorded
     measure();
     ranks_->wait(context_);
     step();
@@ -465,7 +465,7 @@ StepResult Engine::read_results() {
   return result;
 }
 
-/// All ranks have found the step not finite, each of them for what it has measured.
+/// Collective: every rank has found the step not finite in its own measurements.
 std::string Engine::first_nonfinite() {
   std::string name = optimizer_.first_nonfinite(stream_);
   if (!ranks_) return name;

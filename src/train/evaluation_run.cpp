@@ -7,7 +7,7 @@
 namespace hone {
 
 LossResult EvaluationRun::evaluate() const {
-  const auto engine = evaluation_engine(described, context);  // a plan of the adapters attached now
+  const auto engine = evaluation_engine(described, context);  // planned for the currently attached adapters
   engine->reserve();
   return engine->evaluate(described.eval_batches);
 }

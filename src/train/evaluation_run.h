@@ -1,4 +1,4 @@
-// EvaluationRun: a described run whose model is loaded to be evaluated and to generate, without gradients and optimizer
+// EvaluationRun: a described run whose model is loaded for evaluation and generation, without gradients and optimizer
 // state.
 #pragma once
 
@@ -12,12 +12,12 @@ struct EvaluationRun {
   RunContext& context;
   DescribedRun described;
 
-  /// With the adapters that are attached now. What it needs besides the model is free again afterwards.
+  /// Evaluates with the currently attached adapters. Memory other than the model's is freed afterwards.
   LossResult evaluate() const;
 };
 
-/// Loads the model and the data's eval part (or, without one, `datasets`), or its first `max_samples`. The context
-/// outlives the run. UserError: what describing refuses, or an evaluation that does not fit in memory.
+/// Loads the model and the evaluation data (or, without any, `datasets`), limited to the first `max_samples`. The
+/// context must outlive the run. UserError: as describe_run, or an evaluation that does not fit in memory.
 EvaluationRun load_evaluation(RunConfig config, RunContext& context, std::optional<int64_t> max_samples);
 
 }  // namespace hone

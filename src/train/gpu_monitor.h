@@ -1,4 +1,4 @@
-// GpuMonitor: the last reading of a GPU's sensors, taken once a second beside the run, so that asking costs nothing.
+// GpuMonitor samples a GPU's sensors once per second in a thread of its own, so that reading the latest sample is free.
 #pragma once
 
 #include <condition_variable>
@@ -12,7 +12,7 @@ namespace hone {
 
 class GpuMonitor {
  public:
-  /// Does nothing for a CPU, or where NVML is not there.
+  /// Does nothing on a CPU or without NVML.
   explicit GpuMonitor(Device device);
   ~GpuMonitor();
   GpuMonitor(const GpuMonitor&) = delete;

@@ -17,7 +17,7 @@ namespace hone {
 
 namespace {
 
-/// A run on its way from a checkpoint's state.
+/// Resumes a run from a checkpoint.
 class Resume {
  public:
   explicit Resume(LoadedRun& run) : run_(run), context_(run.context()), checkpoints_(run.config().report.output_dir) {}
@@ -28,7 +28,7 @@ class Resume {
       if (problem.empty()) return;
       if (run_.config().checkpoint.resume_from_checkpoint != "auto") {
         throw UserError("the checkpoint is damaged: " + problem, checkpoint->string(),
-                        "resume=auto takes the newest one that is whole");
+                        "resume=auto resumes from the newest complete one");
       }
       if (context_.writes()) {
         run_.logger().warning("{}", checkpoints_.pass_over(*checkpoint, problem).text);
@@ -39,7 +39,7 @@ class Resume {
   }
 
  private:
-  /// What is damaged; "" if the run goes on from it.
+  /// Returns what is damaged; "" on success.
   std::string try_from(const std::filesystem::path& checkpoint) {
     ReadLedger ledger;
     const RunState before = run_.state;
@@ -48,7 +48,7 @@ class Resume {
       read_saved_weights(checkpoint, run_.model(), context_.pool, &ledger);
       read_position(checkpoint, ledger);
     } catch (const UserError&) {
-      // What damaged files say makes no sense; what whole ones say is for the user to hear.
+      // Errors from damaged files are misleading; errors from intact files are for the user.
       if (run_.group().communicator()) throw;
       const std::optional<Manifest> manifest = Manifest::read(checkpoint);
       const std::string problem = manifest ? manifest->contents_problem(checkpoint, {}) : "";
@@ -74,10 +74,10 @@ class Resume {
     return "";
   }
 
-  /// What the checkpoint says besides the weights.
+  /// Reads everything but the weights.
   void read_position(const std::filesystem::path& checkpoint, ReadLedger& ledger) {
     const RunConfig::Checkpoint& options = run_.config().checkpoint;
-    const Json now = run_.state.data;  // of this run
+    const Json now = run_.state.data;  // identity of this run's data
     if (!options.resume_only_model) {
       run_.state = load_training_state(checkpoint, run_.store(), &ledger);
     } else if (const auto stored = read_run_state(checkpoint); stored && !options.ignore_data_skip) {
@@ -94,29 +94,27 @@ class Resume {
     const std::string difference = identity_difference(state.data, now);
     if (!difference.empty() && !anew) {
       throw UserError(
-          "the data are not those of the run that stopped, so it cannot go on with them: " + difference,
-          checkpoint.string(),
-          "give it the data and options it had; or ignore_data_skip: true goes on with weights and optimizer "
-          "as they are and takes the data from their beginning; or start a new run from these weights");
+          "the data differ from those of the stopped run, so it cannot be resumed: " + difference, checkpoint.string(),
+          "restore its data and options; or ignore_data_skip: true keeps weights and optimizer and starts from "
+          "the beginning of the data; or start a new run from these weights");
     }
     if (anew) {
-      run_.logger().info("ignore_data_skip: the data are taken from their beginning{}",
+      run_.logger().info("ignore_data_skip: the run starts from the beginning of the data{}",
                          difference.empty() ? "" : "; " + difference);
     }
     if (eval_differs(state.data, now)) {
       run_.logger().warning(
-          "the validation data are not those of the run that stopped: its evaluations cannot be compared");
+          "the validation data differ from those of the stopped run: its evaluations cannot be compared");
     }
     state.data = now;
   }
 
-  /// Each rank has read its own part of what ranks share of the weights and of the optimizer's state, and the rest
-  /// whole.
+  /// Collective: each rank has read its own part of sharded weights and optimizer state, and all of the rest.
   std::string damage_of(const std::filesystem::path& checkpoint, ReadLedger& ledger) {
     const std::optional<Manifest> manifest = Manifest::read(checkpoint);
     if (!manifest) {
       if (context_.writes()) {
-        run_.logger().warning("{} has no {}: whether its files are whole is not known", checkpoint.string(),
+        run_.logger().warning("{} has no {}: its files cannot be checked for damage", checkpoint.string(),
                               kManifestName);
       }
       return "";

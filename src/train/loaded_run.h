@@ -1,5 +1,5 @@
-// The third phase of a run: weights and optimizer state on the device, and where the run stands. What a checkpoint
-// holds is this; training moves it on.
+// The third phase of a run: weights, optimizer state and the position in the run. A checkpoint stores this phase;
+// training advances it.
 #pragma once
 
 #include <filesystem>
@@ -28,22 +28,22 @@ struct LoadedRun {
   Logger& logger() const { return context().logger; }
   Engine& engine() const { return *planned.engine; }
 
-  /// Whether something is due now that happens every `steps` steps, or with strategy "epoch" when one ends.
+  /// Whether an event with a period of `steps` steps, or with strategy "epoch" at the end of an epoch, is due now.
   bool is_due(const std::string& strategy, const std::optional<int64_t>& steps) const;
 };
 
-/// Reads the model, and goes on from `checkpoint` if there is one; with resume: auto from the next older one where that
-/// turns out damaged. All ranks are given the same checkpoint. The plan outlives this. UserError: a checkpoint that is
-/// damaged, or of other parameters or data.
+/// Reads the model, and resumes from `checkpoint` if given; with resume: auto from the next older one if that is
+/// damaged. All ranks get the same checkpoint. `planned` must outlive the result. UserError: the checkpoint is damaged,
+/// or has other parameters or data.
 LoadedRun load_planned(PlannedRun& planned, std::optional<std::filesystem::path> checkpoint);
 
-/// The checkpoint that resume_from_checkpoint names, if any: for the first rank to look up.
+/// The checkpoint selected by resume_from_checkpoint, if any; called on the first rank.
 std::optional<std::filesystem::path> find_checkpoint(const RunConfig& config, Logger& logger);
 
-/// Allocates the parameters, with what training keeps of them unless `inference`, and reads them.
+/// Allocates the parameters (with gradients and optimizer state unless `inference`) and reads their values.
 void load_weights(const DescribedModel& model, RunContext& context, bool inference);
 
-/// Reads the trained parameters, whole or as an adapter, from what a run saved.
+/// Reads the trained parameters, as a full model or an adapter, from a folder that a run saved.
 void read_saved_weights(const std::filesystem::path& folder, LoadedModel& model, ThreadPool& pool,
                         ReadLedger* ledger = nullptr);
 

@@ -12,7 +12,7 @@ namespace hone {
 
 namespace {
 
-/// Kernels are loaded when they are first used, the libraries' among them.
+/// Memory for kernels, including those of libraries, which CUDA loads on first use.
 constexpr int64_t kLoadedLater = int64_t{400} << 20;
 
 }  // namespace
@@ -26,7 +26,7 @@ MemoryLimit memory_limit(Stream& stream) {
             .most = available - kLoadedLater,
             .host = static_cast<int64_t>(allocatable_host_memory())};
   }
-  // The host's other programs take and give memory as they please.
+  // Other programs of the host allocate and free memory meanwhile.
   return {.comfortable = available * 9 / 10, .most = available, .host = std::nullopt};
 }
 

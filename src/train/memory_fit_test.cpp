@@ -10,8 +10,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-/// A run that needs less memory the more of its forward pass is computed again: 1000 bytes, 100 less with each level,
-/// and 100 where everything is.
+/// A run that needs less memory the more it recomputes: 1000 bytes, 100 less per level, and 100 with everything.
 MemoryPlan plan_of(const RecomputePolicy& policy) {
   MemoryPlan plan;
   plan.activations = 1000;

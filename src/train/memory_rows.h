@@ -1,4 +1,4 @@
-// What a run's memory holds, and in which formats: the rows of the tables that trainer, estimate and benchmark print.
+// The rows of the memory tables that trainer, estimate and benchmark print: contents, formats and bytes.
 #pragma once
 
 #include <string>
@@ -9,23 +9,23 @@
 
 namespace hone {
 
-/// The formats a run keeps its state in.
+/// The formats of a run's state.
 struct RunPrecision {
   DType weights = DType::kBF16;
   const WeightFormat* experts = &dense_format();
-  std::string base = "dtype";  ///< of frozen weights: base_weight_dtype
+  std::string base = "dtype";  ///< base_weight_dtype, for frozen weights
   TrainingFormats formats;
   bool layers_share_gradients = false;
   OptimizerOptions optimizer = {};
-  ZeroStage stage = ZeroStage::kNone;  ///< what of it each of `ranks` keeps a part of
+  ZeroStage stage = ZeroStage::kNone;  ///< which of it is sharded over `ranks`
   int64_t ranks = 1;
 };
 
-/// weights, master weights, gradients, optimizer, activations (with `activations` as their note), batch.
+/// Rows for weights, master weights, gradients, optimizer, activations (with `activations` as note) and batch.
 std::vector<MemoryRow> memory_rows(const MemoryPlan& plan, const RunPrecision& precision,
                                    const std::string& activations);
 
-/// "host memory 57.1 GB"; "" where nothing is offloaded. Of `available` bytes, unless that is 0.
+/// "host memory 57.1 GB"; "" if nothing is offloaded. Adds "of `available`" unless that is 0.
 std::string host_memory_line(const MemoryPlan& plan, int64_t available);
 
 }  // namespace hone

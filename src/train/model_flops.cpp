@@ -17,7 +17,7 @@ struct NamedRate {
   GpuRate rate;
 };
 
-/// NVIDIA's data sheets.
+/// From NVIDIA's data sheets.
 constexpr NamedRate kGpuRates[] = {
     {"A10", {125, 31.2}},        {"A30", {165, 10.3}},          {"A40", {149.7, 37.4}},
     {"A100", {312, 19.5}},       {"A100 PCIe", {312, 19.5}},    {"A800", {312, 19.5}},
@@ -29,7 +29,8 @@ constexpr NamedRate kGpuRates[] = {
     {"RTX 3090 Ti", {80, 40}},   {"RTX 4080", {97.5, 48.7}},    {"RTX 4080 SUPER", {104.4, 52.2}},
     {"RTX 4090", {165.2, 82.6}}, {"RTX 4090 D", {147.1, 73.5}}, {"RTX 5090", {209.5, 104.8}}};
 
-/// A word of a driver's name that names no model: maker, brand, socket or memory ("NVIDIA", "SXM4", "80GB", "HBM3").
+/// Whether a word of a driver's name is not part of the model: maker, brand, socket or memory ("NVIDIA", "SXM4",
+/// "80GB", "HBM3").
 bool tells_no_model(std::string_view word) {
   const size_t digits = word.find_first_not_of("0123456789");
   const bool gigabytes =
@@ -37,7 +38,7 @@ bool tells_no_model(std::string_view word) {
   return word == "NVIDIA" || word == "GeForce" || word.starts_with("SXM") || word.starts_with("HBM") || gigabytes;
 }
 
-/// "A100 PCIe" of "NVIDIA A100-PCIE-40GB"
+/// "NVIDIA A100-PCIE-40GB" -> "A100 PCIe"
 std::string model_of(std::string name) {
   std::replace(name.begin(), name.end(), '-', ' ');
   std::istringstream words(name);

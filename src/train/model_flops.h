@@ -1,4 +1,4 @@
-// What a step computes, and what its device could: mfu is the ratio of their rates.
+// FLOPs of a step and peak FLOP/s of its device; mfu is the ratio of achieved to peak rate.
 #pragma once
 
 #include <optional>
@@ -12,19 +12,19 @@
 
 namespace hone {
 
-/// What a step's forward passes go through together.
+/// Forward work of all micro-batches of a step.
 ForwardWork work_of(const StepData& data);
 
 /// Dense TFLOP/s of a GPU by its data sheet.
 struct GpuRate {
   double bf16 = 0, float32 = 0;  ///< float32 without tensor cores
 };
-/// Of the GPU with this name of the driver's. Maker, brand, socket and memory aside, the name must be the table's:
-/// nothing for others, among them a laptop's version, part of a GPU (MIG) and a virtual one.
+/// Rate of a GPU by the driver's name for it. Words for maker, brand, socket and memory are ignored; the rest must
+/// match the table. Returns nothing for other names, including laptop versions, parts of a GPU (MIG) and virtual GPUs.
 std::optional<GpuRate> rate_of_gpu(const std::string& name);
 
-/// FLOP/s that count as 1 in mfu. A GPU's is the dense tensor-core rate of its data sheet at `dtype`, nothing for a GPU
-/// that is not in the table; a CPU's is measured on the threads of the pool (core/cpu_peaks.h).
+/// The FLOP/s that count as mfu 1. For a GPU, the dense tensor-core rate of its data sheet at `dtype`, nothing if it is
+/// not in the table; for a CPU, measured on the threads of the pool (core/cpu_peaks.h).
 std::optional<double> peak_flops(Device device, DType dtype, ThreadPool& pool);
 
 }  // namespace hone

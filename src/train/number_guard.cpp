@@ -9,7 +9,7 @@ namespace hone {
 
 namespace {
 
-/// With nan_policy: skip, a run that loses this many steps in a row is not learning any more.
+/// With nan_policy: skip, the run ends after this many consecutive skipped steps.
 constexpr int64_t kMostSkippedSteps = 10;
 
 class NumberGuard : public RunObserver {
@@ -37,14 +37,14 @@ class NumberGuard : public RunObserver {
     throw Error(
         ExitCode::kNumbersLost, what, dump.string(),
         config.optim.optimizer_in_backward
-            ? "layers above may have been stepped; go on from the last checkpoint. Look at the samples listed in "
+            ? "later layers may have been updated; resume from the last checkpoint. Look at the samples listed in "
               "that file, or lower the learning rate"
-            : "the parameters were not touched; look at the samples listed in that file, lower the learning rate, "
+            : "the parameters were not changed; look at the samples listed in that file, lower the learning rate, "
               "or set nan_policy: skip");
   }
 
  private:
-  /// The numbers, and the samples that they are of.
+  /// The numbers of a step, and its samples.
   Json description(const StepDone& step, int64_t number) const {
     const DescribedRun& described = run_.described();
     const TrainingData& data = described.data();

@@ -1,4 +1,4 @@
-// The optimizer of a run: its keys, and optim_args, whose names and ranges depend on the optimizer.
+// Reads the keys of a run's optimizer, and optim_args, whose names and ranges depend on the optimizer.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -24,7 +24,7 @@ struct NumberRange {
 constexpr NumberRange kShare{"a number in [0, 1)", [](double x) { return x >= 0 && x < 1; }};
 constexpr NumberRange kPositive{"a number above 0", [](double x) { return x > 0; }};
 
-/// Reads optim_args name by name; done() refuses what nobody has read.
+/// Reads optim_args by name; done() rejects names that have not been read.
 class OptimArgs {
  public:
   explicit OptimArgs(const RunConfig::Optim& optim) : optim_(optim) {}
@@ -48,7 +48,7 @@ class OptimArgs {
     value = optim_.args.at(name).get<bool>();
   }
 
-  /// One of these words; the first where nothing is stated.
+  /// Returns one of `choices`; the first if it is not set.
   std::string choice(const std::string& name, const std::vector<std::string>& choices) {
     if (!has(name)) return choices.front();
     const Json& stated = optim_.args.at(name);
@@ -80,7 +80,7 @@ SgdOptions read_sgd(OptimArgs& args) {
   SgdOptions options;
   args.number("momentum", options.momentum, kShare);
   args.flag("nesterov", options.nesterov);
-  if (options.nesterov && options.momentum == 0) args.refuse("nesterov", "a momentum beside it");
+  if (options.nesterov && options.momentum == 0) args.refuse("nesterov", "a momentum above 0 with it");
   double dampening = 0;
   args.number("dampening", dampening, {"0: others are known, not in this version", [](double x) { return x == 0; }});
   return options;
@@ -103,11 +103,11 @@ AdafactorOptions read_adafactor(OptimArgs& args) {
   args.flag("scale_parameter", options.scale_parameter);
   args.flag("relative_step", options.relative_step);
   args.flag("warmup_init", options.warmup_init);
-  if (options.warmup_init && !options.relative_step) args.refuse("warmup_init", "relative_step beside it");
+  if (options.warmup_init && !options.relative_step) args.refuse("warmup_init", "relative_step with it");
   return options;
 }
 
-/// Arguments have torch.optim.Muon's names.
+/// Arguments have the names of torch.optim.Muon.
 MuonOptions read_muon(OptimArgs& args) {
   MuonOptions options;
   args.number("momentum", options.momentum, kShare);

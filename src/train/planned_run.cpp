@@ -15,13 +15,13 @@ namespace hone {
 
 namespace {
 
-/// What is done with activations, for the table.
+/// The note on activations in the memory table.
 std::string level_note(const std::string& level) {
   if (level == recompute_levels().front()) return "kept";
   return level == recompute_levels().back() ? "recomputed in backward" : fmt::format("kept, {} recomputed", level);
 }
 
-/// Of the micro-batches to train on, if any, and to evaluate.
+/// Capacity for the training micro-batches, if any, and those for evaluation.
 BatchCapacity capacity_of(const DescribedRun& run, bool training) {
   BatchCapacity capacity;
   if (training) capacity = run.loader->capacity();
@@ -36,7 +36,8 @@ BatchCapacity capacity_of(const DescribedRun& run, bool training) {
 }
 
 std::unique_ptr<Engine> make_engine(const DescribedRun& run, EngineOptions options, Stream& stream) {
-  const bool answers = options.training && run.config.generation.generate_samples;  // up to max_length, with the prompt
+  const bool answers =
+      options.training && run.config.generation.generate_samples;  // prompt and answer have up to max_length tokens
   options.eval_datasets = static_cast<int64_t>(run.data().eval_names.size());
   Decoder& decoder = run.model->decoder();
   decoder.prepare(stream, std::max(options.capacity.max_seqlen, answers ? *run.config.data.max_length : 0));
@@ -50,7 +51,7 @@ std::unique_ptr<Engine> training_engine(const DescribedRun& run, const RankGroup
   return make_engine(run, options, group.context().stream);
 }
 
-/// The engines of a run that is described again until it fits.
+/// Creates engines of a run, which is described again until it fits.
 class Planning {
  public:
   Planning(DescribedRun& run, RankGroup& group) : run_(run), group_(group), engine_(training_engine(run, group)) {
@@ -97,7 +98,7 @@ class Planning {
     return true;
   }
 
-  /// Plans with something else in host memory.
+  /// Plans again with another cpu_offload.
   void offload(const std::vector<std::string>& names) {
     run_.config.machine.cpu_offload = names;
     RankShare share = trainable_options(run_.config).ranks;
@@ -109,7 +110,7 @@ class Planning {
 
   bool fits_with(const std::string& level) { return choose_level({level}, limit_, *engine_).fits; }
 
-  /// The setting that costs least and makes the run fit, tried with dry passes.
+  /// Returns the cheapest setting that makes the run fit, found by dry passes.
   std::string what_fits() {
     const RunConfig& config = run_.config;
     for (const std::string& level : recompute_levels()) {
@@ -131,7 +132,7 @@ class Planning {
     }
     const bool shards_more = config.machine.ranks > 1 && config.machine.zero_stage != "3";
     return fmt::format("{}{}lower max_length; `hone estimate` shows what fits",
-                       shards_more ? "share more with zero_stage: 3, " : "",
+                       shards_more ? "shard more with zero_stage: 3, " : "",
                        config.model.finetuning_type == "full" ? "train with finetuning_type: lora, or " : "");
   }
 
@@ -139,7 +140,7 @@ class Planning {
     Logger& logger = group_.context().logger;
     const MemoryPlan& plan = choice.plan;
     if (!limit_.host && plan.host() > 0) {
-      logger.warning("cpu_offload saves nothing on a CPU: the {} are of the same memory",
+      logger.warning("cpu_offload saves nothing on a CPU: the offloaded {} use the same memory",
                      human_bytes(static_cast<double>(plan.host())));
     }
     const std::vector<MemoryRow> rows = memory_rows(plan, precision_of(run_.config), level_note(choice.level));

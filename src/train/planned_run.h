@@ -1,5 +1,5 @@
-// The second phase of a run: where everything lies, in which formats and batches, and what backward recomputes, so that
-// it fits in the device's memory. Parameters have addresses and no memory yet.
+// The second phase of a run: placement, formats, batch size and recomputation such that the run fits in device memory.
+// Parameters have addresses but no memory yet.
 #pragma once
 
 #include <memory>
@@ -17,18 +17,18 @@ struct PlannedRun {
   MemoryPlan memory;
 };
 
-/// Chooses recomputation as gradient_checkpointing allows; with auto_find_batch_size a plan that does not fit describes
-/// the run again with half the batch. Logs devices, memory and what was chosen. UserError if the run does not fit: it
-/// names the setting that costs least and makes it fit, found by going on like that. Both outlive the plan.
+/// Chooses recomputation within gradient_checkpointing; with auto_find_batch_size a run that does not fit is described
+/// again with half the batch. Logs devices, memory and the choices. UserError if the run does not fit: it contains the
+/// cheapest setting that makes the run fit, found by further dry passes. Both arguments must outlive the plan.
 PlannedRun plan_run(DescribedRun& run, RankGroup& group);
 
-/// An engine for evaluations of the model as it is now, adapters attached or not; its plan has not been made.
+/// An engine for evaluations of the model in its current state, with or without adapters; plan() has not been called.
 std::unique_ptr<Engine> evaluation_engine(const DescribedRun& run, RunContext& context);
 
-/// What a described model says of an engine: all but data sets, recomputation and ranks.
+/// Engine options from a described model: all but data sets, recomputation and ranks.
 EngineOptions engine_options(const DescribedModel& model, const BatchCapacity& capacity);
 
-/// With device: auto, of a GPU that this build has no code for.
+/// With device: auto, warns of a GPU that this build has no code for.
 void warn_of_unused_gpu(const RunConfig& config, RunContext& context);
 
 }  // namespace hone

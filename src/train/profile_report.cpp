@@ -20,11 +20,11 @@ namespace {
 
 double length_of(const ProfileSpan& span) { return span.end - span.begin; }
 
-/// Of each op's span, the seconds that threads spent in its loops.
+/// For each op span, the seconds that threads spent in its loops.
 std::vector<double> thread_seconds_of(const Profile& profile) {
   std::vector<double> seconds(profile.spans.size(), 0.0);
   int thread = -1;
-  double covered = 0;  // until when this thread's time has been counted: a loop may lie within a task
+  double covered = 0;  // end of the counted time of this thread: a loop may be nested in a task
   for (const ThreadSpan& loop : profile.loops) {
     if (loop.thread != thread) covered = 0;
     thread = loop.thread;
@@ -34,15 +34,15 @@ std::vector<double> thread_seconds_of(const Profile& profile) {
   return seconds;
 }
 
-/// Stretches of time, one after the other.
+/// Ordered, disjoint intervals of time.
 class Stretches {
  public:
-  /// Behind those there are, as far as it is.
+  /// Appends the part of [begin, end) after the last interval.
   void add(double begin, double end) {
     if (!list_.empty()) begin = std::max(begin, list_.back().second);
     if (begin < end) list_.emplace_back(begin, end);
   }
-  /// Of [begin, end), what lies in them.
+  /// Length of the intersection with [begin, end).
   double within(double begin, double end) const {
     double sum = 0;
     auto it = std::upper_bound(list_.begin(), list_.end(), begin,
@@ -55,10 +55,10 @@ class Stretches {
   std::vector<std::pair<double, double>> list_;
 };
 
-/// Of a profile's steps: when they were, and when an op of theirs was at work instead of waiting for a collective.
+/// Intervals of a profile's steps, and of their ops without waits for collectives.
 struct StepTimes {
   explicit StepTimes(const Profile& profile) {
-    double end_of_step = -1, from = 0, to = 0;  // [from, to): the rest of an op
+    double end_of_step = -1, from = 0, to = 0;  // [from, to): the remainder of an op
     for (const ProfileSpan& span : profile.spans) {
       if (span.kind == ProfileKind::kStep) {
         steps.add(span.begin, span.end);
@@ -83,7 +83,7 @@ struct StepTimes {
   Stretches steps, busy;
 };
 
-/// Stages of one step on average, largest first.
+/// Stages per step on average, largest first.
 std::vector<ProfileStage> stages_of(const std::map<std::string, ProfileStage>& sums, int64_t steps) {
   const auto count = static_cast<double>(steps);
   std::vector<ProfileStage> stages;
@@ -95,7 +95,7 @@ std::vector<ProfileStage> stages_of(const std::map<std::string, ProfileStage>& s
   return stages;
 }
 
-/// The share of its threads' time that a stage spent in loops.
+/// Share of its threads' time that a stage spent in loops.
 double busy_share(const ProfileStage& stage, int threads) {
   return stage.seconds > 0 ? stage.thread_seconds / (stage.seconds * threads) : 0.0;
 }
@@ -111,7 +111,7 @@ Json json_of(const ProfileStage& stage, const ProfileSummary& summary) {
   return json;
 }
 
-/// 0 of a group that takes no time: collectives that are hidden.
+/// 0 if the group takes no time: hidden collectives.
 double share_of_group(const ProfileStage& op, const ProfileSummary& summary) {
   const auto group = std::find_if(summary.groups.begin(), summary.groups.end(),
                                   [&](const ProfileStage& stage) { return stage.name == op.group; });
@@ -133,7 +133,7 @@ void ProfileTotals::add(const Profile& profile, double tokens) {
       step_seconds_ += length_of(span);
       end_of_step = span.end;
     }
-    const bool collective = span.kind == ProfileKind::kCollective;  // it may end beside the next step
+    const bool collective = span.kind == ProfileKind::kCollective;  // it may end during the next step
     if (!collective && span.kind != ProfileKind::kOp) continue;
     if ((collective ? span.begin : span.end) > end_of_step) continue;
     const double seconds = collective ? times.exposed(span) : times.busy.within(span.begin, span.end);
@@ -204,11 +204,10 @@ std::string profile_table(const ProfileSummary& summary, bool color) {
     }
   }
   std::string text = table.to_string(color);
-  text += "  MB: values and gradients that the ops read and write; weights are not counted\n";
+  text += "  MB: values and gradients that the ops read and write, without weights\n";
   if (summary.collective_seconds == 0) return text;
-  return text +
-         fmt::format("  collectives: {:.2f} ms a step, {} of them beside ops; what the table counts is the rest\n",
-                     1e3 * summary.collective_seconds, percent(summary.hidden_share()));
+  return text + fmt::format("  collectives: {:.2f} ms a step, {} of them hidden by ops; the table counts the rest\n",
+                            1e3 * summary.collective_seconds, percent(summary.hidden_share()));
 }
 
 Json profile_json(const ProfileSummary& summary) {

@@ -46,14 +46,14 @@ TEST(ProfileReport, CountersAreOfAStepAndItsTokens) {
   EXPECT_FALSE(attention.contains("threads_busy")) << "a GPU has no threads";
   const Json& router = json["ops"][3]["name"] == "router backward" ? json["ops"][3] : json["ops"][2];
   EXPECT_NEAR(router["share_of_group"].get<double>(), 0.25, 1e-9);
-  EXPECT_FALSE(router.contains("mb")) << "nobody knows";
+  EXPECT_FALSE(router.contains("mb")) << "no call reports bytes";
 }
 
 TEST(ProfileReport, ThreadsAreBusyWhileTheyWorkOnTheirLoops) {
   const ProfileSummary summary = summarise_profile(two_steps_on_two_threads(), 200);
   const Json json = profile_json(summary);
   for (const Json& op : json["ops"]) {
-    // 4 of 6 ms in one step, nothing in the other
+    // 4 of 6 ms in one step, 0 in the other
     EXPECT_NEAR(op["threads_busy"].get<double>(), op["name"] == "attention forward" ? 4.0 / 12 : 0.0, 1e-9) << op;
   }
   EXPECT_NE(profile_table(summary, false).find("33.3 %"), std::string::npos);
@@ -69,7 +69,7 @@ TEST(ProfileReport, CollectivesCountWhereNoOpRunsBesideThem) {
   };
   EXPECT_NEAR(seconds_of(summary.ops, "attention forward"), 0.003, 1e-12) << "without its wait";
   EXPECT_NEAR(seconds_of(summary.ops, "reduce-scatter"), 0.0005 + 0.001, 1e-12);
-  EXPECT_NEAR(seconds_of(summary.ops, "all-gather"), 0.001, 1e-12) << "what comes after the step is the next one's";
+  EXPECT_NEAR(seconds_of(summary.ops, "all-gather"), 0.001, 1e-12) << "the part after the step belongs to the next one";
   EXPECT_NEAR(seconds_of(summary.groups, "collectives"), 0.0025, 1e-12);
   EXPECT_NEAR(seconds_of(summary.groups, "idle"), 0.0005, 1e-12);
   EXPECT_NEAR(summary.collective_seconds, 0.007, 1e-12);

@@ -1,4 +1,4 @@
-// Profiles with round numbers, for tests.
+// Profiles with round numbers for tests.
 #pragma once
 
 #include <vector>
@@ -7,7 +7,8 @@
 
 namespace hone {
 
-/// Two steps of 10 ms; 4 ms of each are experts, 3 ms attention, 1 ms the optimizer. An op stands before the first.
+/// Two steps of 10 ms, each with 3 ms of attention, 4 ms of experts, 1 ms of optimizer. One more op precedes the first
+/// step.
 inline Profile two_steps() {
   Profile profile;
   std::vector<ProfileSpan>& spans = profile.spans;
@@ -26,8 +27,8 @@ inline Profile two_steps() {
   return profile;
 }
 
-/// Thread 0 works through the whole of the first step's attention, thread 1 through a third of it. Within its task,
-/// thread 0 had a loop of its own.
+/// Thread 0 is busy during the whole of the first step's attention, thread 1 during a third of it. Thread 0 also has a
+/// loop nested in its task.
 inline Profile two_steps_on_two_threads() {
   Profile profile = two_steps();
   profile.threads = 2;
@@ -39,8 +40,8 @@ inline Profile two_steps_on_two_threads() {
   return profile;
 }
 
-/// A step of 10 ms on a GPU: attention, which waits from 2 to 3 ms, then the optimizer. Beside them a reduce-scatter
-/// from 0.5 to 3 ms, and two gathers from 7 ms on, the last of which ends after the step.
+/// A step of 10 ms on a GPU: attention, which waits from 2 to 3 ms, then the optimizer. Concurrent collectives: a
+/// reduce-scatter from 0.5 to 3 ms, and two all-gathers from 7 ms on, the last of which ends after the step.
 inline Profile step_with_collectives() {
   Profile profile;
   profile.spans = {

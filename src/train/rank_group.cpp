@@ -19,7 +19,7 @@ RankGroup::RankGroup(RunContext& context) : context_(context) {
   HONE_ASSERT(communicator_->size() == ranks.size && communicator_->rank() == ranks.rank);
 }
 
-/// What ranks with other files or settings would do differently, they would do without a word.
+/// Ranks with different files or settings would otherwise train different models without an error.
 void RankGroup::check_agreement(const DescribedRun& run) {
   if (!communicator_) return;
   Control& control = communicator_->control();
@@ -61,7 +61,7 @@ MemoryLimit RankGroup::least_memory_limit() {
   MemoryLimit limit = memory_limit(context_.stream);
   if (!communicator_) return limit;
   const int sharing = context_.ranks.local_size;
-  if (context_.device().kind == DeviceKind::kCpu) {  // they share their host's
+  if (context_.device().kind == DeviceKind::kCpu) {  // ranks share their host's memory
     limit.comfortable /= sharing;
     limit.most /= sharing;
   }

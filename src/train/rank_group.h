@@ -1,5 +1,5 @@
-// RankGroup: this rank among those that train together, from the moment they are connected: what they agree on, and
-// what one of them does for all. A run of one rank is a group that asks nobody.
+// RankGroup: this rank among those that train together, once they are connected: agreement on choices, and work that
+// one rank does for all. With one rank nothing is communicated.
 #pragma once
 
 #include <filesystem>
@@ -17,14 +17,14 @@ namespace hone {
 
 class RankGroup {
  public:
-  /// Waits for the other ranks. The context outlives this; what ranks reduce and gather does, too.
+  /// Waits for the other ranks. The context, and tensors that ranks reduce and gather, must outlive this.
   explicit RankGroup(RunContext& context);
 
   RunContext& context() const { return context_; }
-  /// Null for one rank.
+  /// Null with one rank.
   Communicator* communicator() const { return communicator_.get(); }
 
-  /// Runs `work`. Where it fails on this rank the others are told why, before anything that they may wait for goes.
+  /// Runs `work`. If it throws, sends the reason to the other ranks first, so that they do not wait.
   template <class Work>
   auto guarded(Work&& work) {
     try {
@@ -35,25 +35,25 @@ class RankGroup {
     }
   }
 
-  /// UserError on all ranks where one has another configuration or other data.
+  /// UserError on all ranks if one has another configuration or other data.
   void check_agreement(const DescribedRun& run);
-  /// Logs this rank's device; the first rank's log names all.
+  /// Logs this rank's device; the first rank logs all devices.
   void report_devices();
-  /// Which step this rank is at, for messages about lost ranks.
+  /// Sets the step of this rank for messages about lost ranks.
   void at_step(int64_t step);
 
-  /// All of these wait for all ranks. Whether it is so on some rank:
+  /// The following calls are collective. Returns whether `mine` is true on any rank.
   bool on_any(bool mine);
-  /// The text of each rank.
+  /// Returns the texts of all ranks.
   std::vector<std::string> exchange(const std::string& mine);
-  /// What the first rank gives.
+  /// Returns the path of the first rank.
   std::optional<std::filesystem::path> from_first(const std::optional<std::filesystem::path>& path);
-  /// Of the rank with least memory: ranks choose what to recompute, and whether the run fits, as that one must.
+  /// The limit of the rank with the least memory, which determines recomputation and whether the run fits.
   MemoryLimit least_memory_limit();
-  /// `write` on the first rank, with all values and state of all ranks at hand; the others serve it.
+  /// Calls `write` on the first rank with a reader for the values and state of all ranks; the others serve it.
   void write_together(ParameterStore& store, const std::function<void(StateReader&)>& write);
 
-  /// Once the group has ended: whether this is the lowest rank that is left. Asks nobody.
+  /// After the group has ended: whether this is the lowest surviving rank. Not collective.
   bool is_lowest_survivor() const;
 
  private:

@@ -8,7 +8,7 @@
 
 namespace hone {
 
-/// In the order of RecomputeLevel.
+/// Same order as RecomputeLevel.
 const std::vector<std::string>& recompute_levels() {
   static const std::vector<std::string> levels = {"none", "norms", "activations", "experts", "everything"};
   return levels;

@@ -1,4 +1,4 @@
-// How much of the forward pass backward computes again to save memory: the names of RecomputeLevel.
+// The names of RecomputeLevel: how much of the forward pass backward recomputes to save memory.
 #pragma once
 
 #include <string>
@@ -8,10 +8,10 @@
 
 namespace hone {
 
-/// none, norms, activations, experts, everything: from the fastest to the smallest.
+/// none, norms, activations, experts, everything: from the fastest to the least memory.
 const std::vector<std::string>& recompute_levels();
 
-/// What a level computes again: of its nodes those that say so (Node::recomputed_from()). UserError for another name.
+/// The policy of a level: recomputes the nodes marked for it (Node::recomputed_from()). UserError for another name.
 RecomputePolicy recompute_policy(const std::string& level);
 
 }  // namespace hone

@@ -48,7 +48,7 @@ class RouterReports : public RunObserver {
   }
 
  private:
-  /// How tokens are spread over the experts, if it is asked for: once for a step.
+  /// Logs the heat map of expert load at most once per step, if requested.
   void show_map() {
     if (!maps_ || watch_.empty() || shown_ == step_) return;
     shown_ = step_;

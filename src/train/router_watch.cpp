@@ -19,7 +19,7 @@ std::span<const float> row(const RoutingLoad& load, int64_t layer) {
 
 double sum_of(std::span<const float> counts) { return std::accumulate(counts.begin(), counts.end(), 0.0); }
 
-/// a · into + load.
+/// into = a * into + load.
 void accumulate(RoutingLoad& into, const RoutingLoad& load, float a) {
   if (into.layers == 0) {
     into = load;
@@ -41,7 +41,7 @@ std::string list_of(const std::vector<int64_t>& layers) {
   return text;
 }
 
-/// exp(entropy): as many experts, evenly used, are as uneven.
+/// exp(entropy): the number of evenly used experts with the same entropy.
 double effective_experts(std::span<const float> shares) {
   double entropy = 0;
   for (const float share : shares) entropy -= share > 0 ? share * std::log(static_cast<double>(share)) : 0;
@@ -50,7 +50,7 @@ double effective_experts(std::span<const float> shares) {
 
 double largest(std::span<const float> shares) { return *std::max_element(shares.begin(), shares.end()); }
 
-/// A layer's part of layers × experts.
+/// One layer's part of a layers × experts array.
 std::span<const float> layer_of(const std::vector<float>& all, size_t layer, size_t experts) {
   return std::span(all).subspan(layer * experts, experts);
 }
@@ -79,8 +79,8 @@ std::vector<LayerLoad> layer_loads(const RoutingLoad& load) {
 }
 
 int64_t RouterWatch::newly_dead(size_t layer, const Means& now) const {
-  constexpr double kLeastExpected = 20;  // of a Poisson number, chance leaves a twentieth or less once in 10^7
-  constexpr double kLeastShare = 0.25;   // of the mean: experts of less come and go
+  constexpr double kLeastExpected = 20;  // a Poisson count of this mean falls to a twentieth with probability 1e-7
+  constexpr double kLeastShare = 0.25;   // of the mean; the load of rarer experts fluctuates
   const auto experts = static_cast<size_t>(recent_.experts);
   const std::span<const float> shares = layer_of(now.shares, layer, experts);
   const double tokens = sum_of(layer_of(block_.counts, layer, experts));
@@ -111,7 +111,7 @@ bool RouterWatch::raised(Alarm alarm, size_t layer, const Means& now) const {
   return reference.entropy > 0 && now.entropy[layer] <= 0.5 * reference.entropy;
 }
 
-/// Whether what the last blocks differ by is explained by how steps differ.
+/// Whether the variation of steps explains how much the last blocks differ.
 bool RouterWatch::is_calm(size_t layer) const {
   if (blocks_.size() < kCompared) return false;
   const double before = blocks_[0].loss + blocks_[1].loss, after = blocks_[2].loss + blocks_[3].loss;
@@ -133,7 +133,7 @@ bool RouterWatch::is_calm(size_t layer) const {
   });
 }
 
-/// A calm layer's reference becomes the mean of the last blocks.
+/// Sets the reference of a calm layer to the mean of the last blocks.
 void RouterWatch::follow(size_t layer) {
   Reference& reference = references_[layer];
   const bool settled = reference.calm >= kCalmBlocks;
@@ -232,7 +232,7 @@ RouterWatch::Means RouterWatch::finished_block() const {
   return means;
 }
 
-/// Raises what `now` shows, then lets the references of all other layers follow.
+/// Returns the alarms of `now`, then updates the references of all other layers.
 std::vector<std::string> RouterWatch::compare(const Means& now) {
   std::vector<std::string> alarms;
   std::vector<bool> named(references_.size());

@@ -1,4 +1,5 @@
-// RouterWatch: how evenly a run's routers spread tokens over experts, against how they did when it had settled.
+// RouterWatch: compares how evenly a run's routers spread tokens over experts with how they did once the run had
+// settled.
 #pragma once
 
 #include <array>
@@ -13,10 +14,10 @@
 
 namespace hone {
 
-/// One layer's experts over some tokens.
+/// Load of one layer's experts over some tokens.
 struct LayerLoad {
   double max_over_mean = 0;      ///< tokens of the busiest expert over the mean of all; 1 is even
-  double effective_experts = 0;  ///< exp(entropy of the shares): as many experts, evenly used, are as uneven
+  double effective_experts = 0;  ///< exp(entropy of the shares)
   double entropy = 0;            ///< mean entropy of the router's distribution, nats
   int64_t dead = 0;              ///< experts without a token
 };
@@ -30,40 +31,39 @@ struct RouterWatchOptions {
 };
 
 /// Compares how routers spread tokens now with how they did when the run had settled. Absolute limits mislead, since
-/// with many experts a good model uses them unevenly; so does the run's start, since a model from scratch, or one that
-/// meets new data, moves its tokens for some hundred steps while it learns, and loses experts on the way without harm.
+/// with many experts a good model uses them unevenly. So does the start of the run: a model from scratch, or one on new
+/// data, moves its tokens for some hundred steps while it learns, and loses experts without harm.
 ///
-/// Steps are counted in blocks of kBlockSteps, or more until an expert has kLeastTokens in the mean. A layer is calm
-/// where the shares of its last four blocks differ from their mean by no more than steps within a block explain
-/// (kNoise standard errors in total variation, and kSlack), the entropies by no more than kEntropyDrift of their mean,
-/// and the mean loss of two blocks is at least kFalling times
-/// that of the two before. After kCalmBlocks of them the layer has a reference, the mean of the four blocks, which
-/// follows while it stays calm. The constants are such that no alarm is raised in 300 steps from scratch on text with
-/// learning rates of 1e-3 and 3e-3, with and without a balancing loss, nor in runs from there; and that what
-/// happens to a settled layer is told within two blocks.
+/// Steps are counted in blocks of kBlockSteps, or more until an expert has kLeastTokens on average. A layer is calm if
+/// the shares of its last four blocks differ from their mean by no more than steps within a block explain (kNoise
+/// standard errors in total variation, plus kSlack), the entropies by no more than kEntropyDrift of their mean, and the
+/// mean loss of two blocks is at least kFalling times that of the two before. After kCalmBlocks calm blocks the layer
+/// has a reference, the mean of the four blocks, which is updated while it stays calm. The constants were tuned to
+/// raise no alarm in 300 steps from scratch on text with learning rates of 1e-3 and 3e-3, with and without a balancing
+/// loss, nor in runs continued from there, and to report changes of a settled layer within two blocks.
 class RouterWatch {
  public:
   explicit RouterWatch(const RouterWatchOptions& options) : options_(options) {}
 
-  /// After an optimizer step with this loss: alarms, each with its layers, numbers and advice. In a layer that has
-  ///   collapse      lost three quarters of the effective experts beyond experts_per_token; or sends all tokens to as
-  ///                 many experts as a token has, settled or not
-  ///   dead experts  one with a twentieth of its share in the reference, which was a quarter of the mean or more, where
-  ///                 chance cannot explain it
+  /// Called after an optimizer step with its loss. Returns alarms, each with its layers, numbers and advice:
+  ///   collapse      the layer lost three quarters of the effective experts beyond experts_per_token; or it
+  ///                 sends all tokens to experts_per_token experts, settled or not
+  ///   dead experts  an expert has a twentieth of its share in the reference, which was at least a quarter of the mean,
+  ///                 and chance cannot explain it
   ///   imbalance     max_over_mean doubled
   ///   entropy drop  the entropy halved; or fell to a quarter of the first step's, settled or not
-  /// Each is raised once in a run; of one block a layer is named by the first of them alone. Nothing is ever stopped.
+  /// Each is raised once per run; in one block a layer is reported only by the first of them. The run is never stopped.
   std::vector<std::string> add(const RoutingLoad& load, double loss);
 
-  /// The last steps: layers × experts, as tokens over the mean of the layer. Layers that are too many to show share a
-  /// row, which has their largest values. Needs a step.
+  /// Heat map of the last steps: layers × experts, as tokens over the mean of the layer. If there are too many layers
+  /// to show, several share a row with their largest values. Needs at least one step.
   HeatMap heat_map() const;
 
-  /// Before the first step.
+  /// Whether there has been no step.
   bool empty() const { return recent_.layers == 0; }
-  /// What a resumed run goes on with; null before the first step.
+  /// State for a checkpoint; null before the first step.
   Json state() const;
-  /// Whatever is not the state of a model of these sizes is forgotten.
+  /// Restores the state; ignores a state that does not match these sizes.
   void restore(const Json& state, int64_t layers, int64_t experts);
 
   static constexpr double kLeastTokens = 64, kWindow = 16;
@@ -74,23 +74,23 @@ class RouterWatch {
   enum Alarm { kCollapse, kDead, kImbalance, kEntropy, kAlarms };
   static constexpr size_t kCompared = 4;  // blocks
 
-  /// A block of steps, layers × experts where not said otherwise.
+  /// A block of steps; layers × experts unless stated otherwise.
   struct Block {
     std::vector<float> counts, shares, squares;  ///< sums over steps; shares of a layer's tokens, and their squares
     std::vector<float> entropy;                  ///< layers: sum over steps
     double loss = 0;                             ///< sum over steps
     int64_t steps = 0;
   };
-  /// The same, finished.
+  /// Means of a finished block.
   struct Means {
     std::vector<float> shares;
-    std::vector<float> entropy, noise;  ///< layers; noise: of the shares, in total variation
+    std::vector<float> entropy, noise;  ///< per layer; noise of the shares in total variation
     double loss = 0;
   };
   struct Reference {
     std::vector<float> shares;  ///< experts
     float entropy = 0;
-    int64_t calm = 0;  ///< blocks in a row; < kCalmBlocks: there is none yet
+    int64_t calm = 0;  ///< consecutive calm blocks; < kCalmBlocks: no reference yet
   };
 
   void add_to_block(const RoutingLoad& load, double loss);
@@ -104,11 +104,11 @@ class RouterWatch {
   std::string advice() const;
 
   RouterWatchOptions options_;
-  RoutingLoad recent_;  // sum over all steps in which each counts less by a factor of 1 - 1 / kWindow than the next
+  RoutingLoad recent_;  // exponentially decayed sum over steps, decay 1 - 1 / kWindow
   Block block_;
   std::deque<Means> blocks_;
-  std::vector<Reference> references_;  // of each layer
-  std::vector<float> first_entropy_;   // layers: of the first step
+  std::vector<Reference> references_;  // per layer
+  std::vector<float> first_entropy_;   // per layer, of the first step
   std::array<bool, kAlarms> said_{};
 };
 

@@ -19,7 +19,7 @@ using ::testing::IsEmpty;
 
 constexpr int64_t kExperts = 8;
 
-/// Two layers: shares of layer 0, layer 1 even; 4096 choices each.
+/// Two layers with 4096 choices each: `shares` in layer 0, even in layer 1.
 RoutingLoad load_of(const std::vector<double>& shares, float entropy = 1.5f) {
   double sum = 0;
   for (const double share : shares) sum += share;
@@ -33,7 +33,7 @@ const std::vector<double> kUneven = {8, 5, 3, 2, 2, 2, 1, 1};
 
 constexpr int kSettled = 50;  // steps
 
-/// Alarms of `steps` steps of one load and loss.
+/// The alarms of `steps` steps with the same load and loss.
 std::vector<std::string> run(RouterWatch& watch, const RoutingLoad& load, int steps, double loss = 2) {
   std::vector<std::string> all;
   for (int i = 0; i < steps; ++i) {
@@ -169,7 +169,7 @@ TEST(RouterWatch, WhileTheLossFallsExpertsMayDie) {
 TEST(RouterWatch, ALayerThatStillMovesHasNoReference) {
   PhiloxSequence random(5);
   RouterWatch watch({.experts_per_token = 2, .trains_router = true});
-  for (int step = 0; step < 160; ++step) {  // experts grow and shrink in turn, each to nothing
+  for (int step = 0; step < 160; ++step) {  // experts grow and shrink alternately, down to zero
     std::vector<double> shares(16);
     for (size_t e = 0; e < 16; ++e) shares[e] = std::max(0.0, std::sin(step / 12.0 + static_cast<double>(e)));
     ASSERT_THAT(watch.add(drawn(shares, random), 2), IsEmpty()) << step;
@@ -181,7 +181,7 @@ TEST(RouterWatch, ASlowDriftIsFollowed) {
   run(watch, load_of(even(8)), kSettled);
   for (int step = 0; step < 800; ++step) {
     std::vector<double> shares = even(8);
-    shares[0] = 1 + step / 200.0;  // at last three times the mean
+    shares[0] = 1 + step / 200.0;  // finally three times the mean
     ASSERT_THAT(watch.add(load_of(shares), 2), IsEmpty()) << step;
   }
 }

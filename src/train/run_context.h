@@ -1,4 +1,4 @@
-// RunContext: what all phases of a run share, from before the first to after the last.
+// RunContext: resources that all phases of a run share: logger, ranks, threads and stream.
 #pragma once
 
 #include <functional>
@@ -15,17 +15,17 @@
 
 namespace hone {
 
-/// How a configuration is written down; an empty function: not at all.
+/// Functions that write the configuration; an empty function writes nothing.
 struct ConfigWriter {
   std::function<std::string(const RunConfig&)> yaml;                                        ///< config.resolved.yaml
   std::function<std::vector<std::pair<std::string, std::string>>(const RunConfig&)> pairs;  ///< for trackers
-  /// Defaults to tell of, once nothing is left that could be refused; "": none.
+  /// Defaults to log once the configuration has been accepted; "": none.
   std::function<std::string(const RunConfig&)> defaults;
 };
 
 struct RunContext {
-  /// Takes the device and the threads that `machine` asks for. The logger and its console outlive it. Of several ranks
-  /// the first alone writes anything besides its log, and the console of the others should be silent.
+  /// Acquires the device and the threads selected by `machine`. The logger and its console must outlive it. Of several
+  /// ranks only the first writes files other than its log; the consoles of the others should be silent.
   RunContext(const RunConfig::Machine& machine, Logger& log, ConfigWriter writer = {}, TrainerRanks among = {})
       : logger(log),
         config_writer(std::move(writer)),

@@ -17,11 +17,11 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// Endings of the folder of earlier results: complete; on the way there or back.
+/// Endings of the folder of earlier results: complete; being moved there or back.
 constexpr std::string_view kAside = "old", kMoving = "moving";
 constexpr const char* kAsideName = "replaced";
 
-/// What a run writes besides logs, checkpoints and the model. Logs are only ever appended to.
+/// Whether a run writes this file, logs, checkpoints and the model aside. Logs are only appended to.
 bool is_run_file(const std::string& name) {
   static const std::set<std::string> names = {"metrics.jsonl",      "generations.jsonl",   "config.resolved.yaml",
                                               "training_info.json", "trainer_state.json",  "mlflow_run.json",
@@ -30,12 +30,12 @@ bool is_run_file(const std::string& name) {
 }
 
 bool is_log(const std::string& name) {
-  const bool secret = name.starts_with(".hone-") && name.ends_with(".secret");  // of ranks on several hosts
+  const bool secret = name.starts_with(".hone-") && name.ends_with(".secret");  // shared by ranks of several hosts
   return name == "run.log" || name == "logs" || name == kLockName || secret;
 }
 
-/// events.out.tfevents.TIME.HOST, with a number after it where there were several in a second. Other programs add their
-/// process and a number.
+/// events.out.tfevents.TIME.HOST, with an optional number if there are several in a second. Names of other programs'
+/// files end in their process and a number.
 bool is_event_file(const std::string& name) {
   if (!name.starts_with("events.out.tfevents.")) return false;
   int numbers = 0;
@@ -56,7 +56,7 @@ std::vector<std::string> names_in(const fs::path& folder) {
   return names;
 }
 
-/// What a run left in its folder, as paths relative to it: files of Hone's names, and checkpoints.
+/// Results of a run in its folder, as relative paths: files with names that Hone writes, and checkpoints.
 std::vector<fs::path> results_in(const fs::path& output_dir) {
   std::set<fs::path> results;
   std::error_code error;
@@ -66,7 +66,7 @@ std::vector<fs::path> results_in(const fs::path& output_dir) {
   }
   for (const int64_t step : CheckpointFolder(output_dir).steps())
     results.insert(CheckpointFolder(output_dir).path_of(step).filename());
-  // A link in the place of a folder that a run makes is somebody else's.
+  // A link at the path of a folder that a run creates is not Hone's.
   const auto is_own = [&](const fs::path& folder) { return !fs::is_symlink(fs::symlink_status(folder, error)); };
   if (const fs::path runs = output_dir / "runs"; is_own(runs)) {
     for (const std::string& name : names_in(runs)) {
@@ -80,13 +80,13 @@ std::vector<fs::path> results_in(const fs::path& output_dir) {
   return {results.begin(), results.end()};
 }
 
-/// Files that other programs need for a model: without them there is none.
+/// Whether the folder has the files that other programs need to load a model.
 bool has_model(const fs::path& folder) {
   return is_name_taken(folder / "model.safetensors") || is_name_taken(folder / "model.safetensors.index.json") ||
          is_name_taken(folder / "adapter_model.safetensors");
 }
 
-/// Whether a run of Hone has been in the folder.
+/// Whether a run of Hone has used the folder.
 bool has_run(const fs::path& folder) {
   return is_name_taken(folder / "config.resolved.yaml") || is_name_taken(folder / kManifestName) ||
          is_name_taken(folder / "training_info.json") || !CheckpointFolder(folder).steps().empty();
@@ -102,7 +102,7 @@ void move(const fs::path& from, const fs::path& to) {
   }
 }
 
-/// A checkpoint loses Hone's files, and its folder if nothing else is in it.
+/// Removes Hone's files from a checkpoint, and its folder if it is then empty.
 void remove_result(const fs::path& path) {
   std::error_code error;
   if (fs::is_directory(fs::symlink_status(path, error))) {
@@ -112,13 +112,13 @@ void remove_result(const fs::path& path) {
   }
 }
 
-/// Removes the folders that results lay in, as far as they are empty.
+/// Removes empty folders.
 void remove_empty_folders(const fs::path& folder) {
   std::error_code ignored;
   for (const char* sub : {"runs", "merged"}) fs::remove(folder / sub, ignored);
 }
 
-/// Removes what is left of a folder of earlier results.
+/// Removes the rest of a folder of earlier results.
 void remove_waiting_folder(const fs::path& folder) {
   std::error_code ignored;
   remove_empty_folders(folder);
@@ -126,7 +126,7 @@ void remove_waiting_folder(const fs::path& folder) {
   fs::remove(folder, ignored);
 }
 
-/// Moves every file of `folder` to the same place below `to`; a checkpoint moves as a whole.
+/// Moves all files of `folder` to the same paths in `to`; a checkpoint is moved as a whole.
 void move_back(const fs::path& folder, const fs::path& to) {
   for (const fs::path& path : results_in(folder)) {
     remove_result(to / path);
@@ -139,7 +139,7 @@ void move_back(const fs::path& folder, const fs::path& to) {
 void remove_aside(const fs::path& folder) {
   for (const fs::path& path : results_in(folder)) remove_result(folder / path);
   remove_empty_folders(folder);
-  // A checkpoint in which somebody else's file lay keeps that file, and its name.
+  // A checkpoint with files that Hone did not write keeps those files, and its name.
   std::error_code ignored;
   for (const std::string& name : names_in(folder)) {
     if (name != kTemporaryMarker && !is_name_taken(folder.parent_path() / name))
@@ -148,7 +148,7 @@ void remove_aside(const fs::path& folder) {
   remove_waiting_folder(folder);
 }
 
-/// Waiting results of a folder, and whether all of them are there.
+/// Folders of results that were set aside, and whether each is complete.
 std::vector<std::pair<fs::path, bool>> waiting_in(const fs::path& output_dir) {
   std::vector<std::pair<fs::path, bool>> waiting;
   for (const std::string& entry : names_in(output_dir)) {
@@ -181,7 +181,7 @@ void check_inputs_stay(const RunConfig& config) {
   const bool merges = config.checkpoint.merge_after_training && config.model.finetuning_type == "lora";
   inputs.refuse_inside(output);
   std::error_code error;
-  // A model's other files are copied beside the weights, under their names.
+  // Other files of a model are copied next to the weights with the same names.
   std::set<std::string> copied;
   for (const std::string& name : names_in(resolve_model_path(config.model.model_name_or_path))) copied.insert(name);
   for (const std::string& name : names_in(output)) {
@@ -213,10 +213,10 @@ void check_output_dir(const RunConfig& config) {
   if (used && !resume && !config.checkpoint.overwrite_output_dir) {
     throw UserError(
         "the output folder is not empty", output.string(),
-        "resume=auto goes on with the run in it, overwrite_output_dir=true starts anew, or choose another output_dir");
+        "resume=auto resumes the run in it, overwrite_output_dir=true starts a new run; or choose another output_dir");
   }
   if (resume && has_model(output) && !has_run(output)) {
-    throw UserError("the output folder holds a model that no run of Hone wrote, which the run would replace",
+    throw UserError("the output folder has a model that Hone did not write, and the run would replace it",
                     output.string(), "choose another output_dir");
   }
 }
@@ -226,7 +226,7 @@ RunFolder::RunFolder(const fs::path& output_dir, Logger& logger) : output_dir_(o
   fs::create_directories(output_dir, error);
   if (error || !fs::is_directory(output_dir, error)) {
     throw UserError("the output folder cannot be written: " + error.message(), output_dir.string(),
-                    "check the permissions of the folder around it and the free space, or choose another output_dir");
+                    "check the permissions of the parent folder and the free space, or choose another output_dir");
   }
   lock_ = std::make_unique<FolderLock>(output_dir, [&](const std::string& text) { logger.warning("{}", text); });
   recover();
@@ -242,8 +242,8 @@ RunFolder::~RunFolder() {
       if (!fs::is_directory(fs::symlink_status(output_dir_ / path, error))) fs::remove(output_dir_ / path, error);
     }
     move_back(moving, output_dir_);
-    logger_.info("the earlier results are back in {}", output_dir_.string());
-  } catch (const std::exception& error) {  // the next start does it
+    logger_.info("the earlier results were moved back to {}", output_dir_.string());
+  } catch (const std::exception& error) {  // the next start tries again
     logger_.error("the earlier results are still in {}: {}", aside_.string(), error.what());
   }
 }
@@ -256,11 +256,11 @@ void RunFolder::recover() {
       remove_aside(folder);
       continue;
     }
-    // From here a kill finds it on its way back, whatever is back already.
+    // From here on a killed run leaves the ending kMoving, so that the next start continues moving back.
     const fs::path moving = temporary_beside(output_dir_ / kAsideName, kMoving);
     fs::rename(folder, moving);
     move_back(moving, output_dir_);
-    logger_.info("the results that a killed run had set aside are back in {}", output_dir_.string());
+    logger_.info("the results that a killed run had set aside were moved back to {}", output_dir_.string());
   }
   CheckpointFolder(output_dir_).tidy();
 }
@@ -272,7 +272,7 @@ void RunFolder::require_space(int64_t bytes, bool overwrite) const {
   const bool waits = overwrite && !results_in(output_dir_).empty();
   throw UserError(fmt::format("the first checkpoint needs {:.2f} GB, and {:.2f} GB are free{}",
                               static_cast<double>(bytes) / 1e9, static_cast<double>(space.available) / 1e9,
-                              waits ? " beside the earlier results, which stay until it stands" : ""),
+                              waits ? " in addition to the earlier results, which are kept until it is complete" : ""),
                   output_dir_.string(),
                   waits ? "free space, move the earlier results away, or choose another output_dir"
                         : "free space, or choose another output_dir");
@@ -294,14 +294,14 @@ void RunFolder::set_aside() {
   fs::rename(moving, aside_);
   logger_.info(
       "overwrite_output_dir: {} of an earlier run will be deleted once a checkpoint or the final model of this "
-      "one stands; until then in {}",
+      "run is complete; until then they are in {}",
       fmt::join(names, ", "), aside_.filename().string());
 }
 
 void RunFolder::keep_new() {
   if (aside_.empty()) return;
   remove_aside(std::exchange(aside_, {}));
-  logger_.info("the earlier results are deleted");
+  logger_.info("deleted the earlier results");
 }
 
 }  // namespace hone

@@ -28,7 +28,7 @@ class RunFolders : public ::testing::Test {
         {.path = root_.write("data.jsonl").string(), .type = "auto", .samples = {}, .name = ""});
     config_.report.output_dir = output_.string();
   }
-  /// What a run of Hone leaves, and what others put beside it.
+  /// Writes the results of a run of Hone, and files of other programs next to them.
   void earlier_run() {
     for (const char* name :
          {"metrics.jsonl", "run.log", "config.resolved.yaml", "model.safetensors", "trainer_state.json",
@@ -100,7 +100,7 @@ TEST_F(RunFolders, EarlierResultsWaitUntilNewOnesStandAndOthersFilesStay) {
   EXPECT_EQ(files(output_), after);
 }
 
-/// What a run that is killed leaves: no destructor runs.
+/// Leaves the state of a killed run: no destructor runs.
 void leave(const fs::path& output, const char* ending) {
   const fs::path aside = output / (std::string("replaced.hone-01234567.") + ending);
   fs::create_directories(aside);
@@ -120,12 +120,12 @@ TEST_F(RunFolders, AKilledRunsNextStartPutsBackOrDeletesWhatWaited) {
     EXPECT_EQ(files(output_), before) << ending;
     EXPECT_EQ(TestRoot::read(output_ / "metrics.jsonl"), "old");
   }
-  leave(output_, "moving");  // on its way there: the model that stands is an old one, too
+  leave(output_, "moving");  // killed while moving aside: the remaining model is an old one, too
   { const RunFolder folder(output_, logger_); }
   EXPECT_EQ(files(output_), before);
   leave(output_, "old");
   root_.write("out/metrics.jsonl", "new");
-  { const RunFolder folder(output_, logger_); }  // a model stands, so it is the new run's
+  { const RunFolder folder(output_, logger_); }  // there is a model, so it is the new run's
   EXPECT_EQ(TestRoot::read(output_ / "metrics.jsonl"), "new");
   EXPECT_FALSE(fs::exists(output_ / "checkpoint-4"));
 }
@@ -191,7 +191,7 @@ TEST_F(RunFolders, TooLittleSpaceIsSaidWithWhatWaits) {
     folder.require_space(int64_t{1} << 60, true);
     FAIL() << "no disk has that";
   } catch (const UserError& error) {
-    EXPECT_THAT(error.message(), HasSubstr("beside the earlier results"));
+    EXPECT_THAT(error.message(), HasSubstr("in addition to the earlier results"));
   }
 }
 

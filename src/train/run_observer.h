@@ -1,5 +1,5 @@
-// RunObserver: what is told of a running run, and has a part of its own in it. Each has its own state and file, and
-// none knows another. Every rank has the same ones, but for those that only write.
+// RunObserver: receives the events of a running run, and may take part in saving. Each has its own state and files,
+// independent of the others. All ranks have the same observers, except those that only write.
 #pragma once
 
 #include <filesystem>
@@ -24,52 +24,52 @@ class RunObserver {
   virtual ~RunObserver() = default;
 
   virtual void step_begins() {}
-  /// The run's state is still that before the step; whoever throws refuses it.
+  /// The run's state is still that before the step; throwing rejects the step.
   virtual void step_computed(const StepDone&) {}
   /// The run's state is that after the step.
   virtual void step_done(const StepDone&) {}
 
-  /// The loss has been measured: an observer adds to the metrics what it measures. Ranks may work together.
+  /// The loss has been measured: an observer adds its own metrics. May be collective.
   virtual void evaluating(const LossResult&, EvalMetrics&) {}
   virtual void evaluated(const EvalMetrics&) {}
-  /// The last evaluation is the best so far. `checkpoint` is where its weights will be, if they are saved.
+  /// The last evaluation is the best so far. `checkpoint` is the path of its weights, if they are saved.
   virtual void best_found(const BestModel&) {}
 
-  /// On the rank that writes a checkpoint, or the weights of the best evaluation: an observer writes files of its own
-  /// into `folder`, and puts into `state` what it goes on from.
+  /// Called on the rank that writes a checkpoint or the weights of the best evaluation: an observer writes its own
+  /// files into `folder`, and adds to `state` what it needs to resume.
   virtual void saving(const std::filesystem::path& /*folder*/, RunState& /*state*/) {}
   virtual void saved(const SaveReport&) {}
 
-  /// No step follows: after the last one, or after ended() where a signal stops the run.
+  /// No step follows. Called after the last step, or after ended() if a signal stops the run.
   virtual void loop_left() {}
-  /// The model has been saved, or a signal has stopped the run. The last observer is told first.
+  /// The model has been saved, or a signal has stopped the run. Observers are called in reverse order.
   virtual void ended(const RunEnd&) {}
 };
 
 using RunObservers = std::vector<std::unique_ptr<RunObserver>>;
 
-/// Calls an event of all, in their order.
+/// Calls an event of all observers in order.
 template <class... Parameters, class... Arguments>
 void tell(const RunObservers& observers, void (RunObserver::*event)(Parameters...), Arguments&&... arguments) {
   for (const auto& observer : observers) (observer.get()->*event)(arguments...);
 }
 
-/// The observers of a run, in the order in which they are told. The run outlives them.
+/// The observers of a run, in the order in which they are called. The run must outlive them.
 ///
 /// profile: the time line of some steps in profile.json, the counters of their stages in the log and in
-/// profile-stages.json; null where none is asked for, or on ranks that do not write.
+/// profile-stages.json; null if not requested, or on ranks that do not write.
 std::unique_ptr<RunObserver> run_profile(const LoadedRun& run);
-/// Refuses a step whose loss or gradients are not finite, with Error(kNumbersLost) that names its samples; with
-/// nan_policy: skip it warns, until too many in a row are lost.
+/// Rejects a step whose loss or gradients are not finite: throws Error(kNumbersLost) with its samples; with nan_policy:
+/// skip it warns until too many consecutive steps are skipped.
 std::unique_ptr<RunObserver> number_guard(const LoadedRun& run);
-/// training_info.json: what a run was, in one file beside its model; null on ranks that do not write.
+/// training_info.json: a summary of the run next to its model; null on ranks that do not write.
 std::unique_ptr<RunObserver> training_info(const LoadedRun& run);
-/// generate_samples: answers to a few prompts of the evaluation data, in the log and in generations.jsonl; null where
-/// none are asked for, or where this rank has no part in them.
+/// generate_samples: answers to a few prompts of the evaluation data, in the log and in generations.jsonl; null if not
+/// requested, or if this rank takes no part.
 std::unique_ptr<RunObserver> sample_answers(const LoadedRun& run);
-/// Everything a Reporter tells, and how the machines are doing for MLflow.
+/// Metrics and events for Reporters, and system metrics for MLflow.
 std::unique_ptr<RunObserver> run_reports(const LoadedRun& run);
-/// Alarms of a RouterWatch, which goes on from the run's state, and the map of the experts' load.
+/// Alarms of a RouterWatch, whose state is saved with the run, and the heat map of expert load.
 std::unique_ptr<RunObserver> router_reports(const LoadedRun& run);
 
 }  // namespace hone

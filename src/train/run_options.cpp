@@ -24,7 +24,7 @@ std::string read_file(const std::string& path, const std::string& key) {
   }
 }
 
-/// The files of a model that what it reads and learns depends on.
+/// The files of a model folder that affect tokenization and the training text.
 std::vector<std::string> tokenizer_files(const std::filesystem::path& directory) {
   std::vector<std::string> files;
   for (const char* name : {"tokenizer.json", "tokenizer_config.json", "special_tokens_map.json",
@@ -34,7 +34,7 @@ std::vector<std::string> tokenizer_files(const std::filesystem::path& directory)
   return files;
 }
 
-/// Shares of the data sets; empty if none is stated, or if there is nothing to mix.
+/// Shares of the data sets; empty if none is set, or if there is nothing to mix.
 std::vector<double> dataset_weights(const std::vector<DatasetConfig>& configs) {
   const bool stated = std::any_of(configs.begin(), configs.end(),
                                   [](const DatasetConfig& config) { return config.weight.has_value(); });
@@ -129,7 +129,7 @@ TrainingFormats training_formats(const RunConfig& config) {
 namespace {
 
 ZeroStage zero_stage_of(const RunConfig& config) {
-  return static_cast<ZeroStage>(std::stoi(config.machine.zero_stage));  // one of the key's choices
+  return static_cast<ZeroStage>(std::stoi(config.machine.zero_stage));  // the schema allows only valid stages
 }
 
 }  // namespace

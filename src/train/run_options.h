@@ -1,4 +1,4 @@
-// From the run's configuration to the options of each room.
+// Converts the run's configuration to the options of each room.
 #pragma once
 
 #include <string>
@@ -14,9 +14,9 @@
 namespace hone {
 
 DType dtype_of(const RunConfig& config);
-/// How routed experts are held.
+/// The storage format of routed experts.
 const WeightFormat& expert_format_of(const RunConfig& config);
-/// As stated; what is kept of each parameter is its optimizer's choice.
+/// Formats as configured; which of them apply to a parameter depends on its optimizer.
 TrainingFormats training_formats(const RunConfig& config);
 RunPrecision precision_of(const RunConfig& config);
 
@@ -29,34 +29,34 @@ std::vector<DatasetEntry> dataset_entries(const std::vector<DatasetConfig>& conf
 /// The folder of tokenizer_name_or_path, or the model's.
 std::filesystem::path tokenizer_directory(const RunConfig& config, const std::filesystem::path& model_directory);
 
-/// max_length where it is not stated: the model's, at most 4096.
+/// max_length if it is not set: the model's, at most 4096.
 int64_t default_max_length(const DecoderConfig& model);
 
 /// special_tokens and eot_tokens.
 TokenChoice token_choice(const RunConfig::Data& data);
 
-/// Reads chat_template_file. `max_length` must be set. `tokenizer_from`: where the tokenizer is from.
+/// Reads chat_template_file. `max_length` must be set. `tokenizer_from`: the folder of the tokenizer.
 DataOptions data_options(const RunConfig& config, int64_t vocab_size, const std::filesystem::path& tokenizer_from);
 LoaderOptions train_loader_options(const RunConfig& config);
 LoaderOptions eval_loader_options(const RunConfig& config);
 
-/// UserError if optim_args are not those of the optimizer (optimizer_options.cpp).
+/// UserError if optim_args are not arguments of the optimizer (optimizer_options.cpp).
 OptimizerOptions optimizer_options(const RunConfig& config);
-/// What the run adds to the model's forward pass and loss. UserError if it is about routers and the model has none.
+/// Changes of the run to the model's forward pass and loss. UserError if one concerns routers and the model has none.
 TrainingMethods training_methods(const RunConfig& config, const DecoderConfig& model);
 
-/// The names of cpu_offload.
+/// The valid names of cpu_offload.
 std::vector<std::string> offload_names();
-/// What of the parameters they have in host memory.
+/// Which data of the parameters these names move to host memory.
 Offload offload_of(const std::vector<std::string>& names);
 bool offloads_activations(const std::vector<std::string>& names);
-/// What a run could offload beyond what it does, in the order of what that costs.
+/// Further names that a run could offload, cheapest first.
 std::vector<std::vector<std::string>> further_offloads(const RunConfig& config);
 
-/// auto, true or false.
+/// Parses auto, true or false.
 GraphUse graph_use_of(const std::string& cuda_graphs);
 
-/// The coefficient in force: the configured one; else the model's in full fine-tuning with a trained router; else 0.
+/// The effective coefficient: the configured one; else the model's in full fine-tuning with a trained router; else 0.
 double aux_loss_coefficient(const RunConfig& config, const DecoderConfig& model);
 
 }  // namespace hone

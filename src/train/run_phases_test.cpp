@@ -1,4 +1,4 @@
-// The phases of a run, each made of the one before, and what they hold.
+// Tests of the phases of a run, each created from the one before, and of their contents.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

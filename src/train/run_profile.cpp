@@ -13,11 +13,11 @@ namespace hone {
 
 namespace {
 
-/// In the first steps libraries choose algorithms and memory is touched for the first time.
+/// The first steps are slower: libraries choose algorithms, and memory is touched for the first time.
 constexpr int64_t kWarmUp = 3;
 
-/// Profiles some of the steps that are still to come: so many after the first three, or the last ones of a short run;
-/// 0: all. Their time line grows step by step.
+/// Profiles some of the remaining steps: a number of them after the first three, or the last ones of a short run; 0:
+/// all. The time line is written step by step.
 class RunProfile : public RunObserver {
  public:
   RunProfile(const LoadedRun& run, int64_t steps, int64_t profiled)
@@ -42,7 +42,7 @@ class RunProfile : public RunObserver {
     if (step_++ == last_) finish();
   }
 
-  /// Also of a run that ends before the last step that is profiled.
+  /// Also called in a run that ends before its last profiled step.
   void loop_left() override { finish(); }
 
  private:

@@ -25,7 +25,7 @@ std::vector<NamedValue> dataset_losses(const LossResult& result, const std::vect
   return losses;
 }
 
-/// Balance and entropy: means over the layers, and each layer's if they are asked for.
+/// Load balance and entropy: means over the layers, and the values of each layer if requested.
 void add_routers(const StepResult& result, bool each_layer, StepMetrics& metrics) {
   const std::vector<LayerLoad> loads = layer_loads(result.routing);
   double load = 0, entropy = 0;
@@ -50,7 +50,7 @@ void add_routers(const StepResult& result, bool each_layer, StepMetrics& metrics
   metrics.router_dropped_tokens = 0.0;
 }
 
-/// All that is not a sensor's. `peak_flops`: of the device, for mfu.
+/// All metrics except those of sensors. `peak_flops`: of the device, for mfu.
 StepMetrics step_metrics(const LoadedRun& run, const StepDone& step, std::optional<double> peak_flops) {
   const auto& [data, result, begin] = step;
   const double seconds = seconds_since(begin);
@@ -72,7 +72,7 @@ StepMetrics step_metrics(const LoadedRun& run, const StepDone& step, std::option
   metrics.mean_token_accuracy = result.loss.mean_token_accuracy;
   metrics.entropy = result.loss.entropy;
   if (peak_flops) {
-    const double backward = run.model().lora() ? 1 : 2;  // of forward's cost: frozen weights have no gradient
+    const double backward = run.model().lora() ? 1 : 2;  // times forward's cost: frozen weights have no gradient
     const double flops = (1 + backward) * run.model().decoder().flops(work_of(data));
     metrics.mfu = flops / seconds / (*peak_flops * run.context().ranks.size);
   }
@@ -122,20 +122,20 @@ double planned_epochs(const LoadedRun& run) {
          static_cast<double>(std::max<int64_t>(run.described().loader->steps_in_epoch(0), 1));
 }
 
-/// How the machines of a run are doing, where MLFLOW_ENABLE_SYSTEM_METRICS_LOGGING asks for it.
+/// System metrics of the run's hosts, if MLFLOW_ENABLE_SYSTEM_METRICS_LOGGING requests them.
 class SystemWatch {
  public:
   explicit SystemWatch(RankGroup& group) : group_(group) {}
 
-  /// After a step, by all ranks together: of every host a sample, when the first rank finds that it is time. In the
-  /// first call the ranks find out whether it is wanted.
+  /// Collective, after a step: a sample of every host whenever the first rank's interval has passed. In the first call
+  /// the ranks agree on whether samples are wanted.
   std::vector<Metric> sample() {
     const RunContext& context = group_.context();
     if (!asked_) {
       asked_ = true;
       wanted_ = group_.on_any(context.writes() && system_metrics_wanted());
       if (wanted_ && context.ranks.local_rank == 0) host_.emplace();
-      return {};  // from the next step on: processors are measured from one sample to the next
+      return {};  // samples begin with the next step: CPU load is measured between samples
     }
     if (!wanted_) return {};
     const bool is_time = !last_ || seconds_since(*last_) >= system_metrics_interval();
@@ -153,7 +153,7 @@ class SystemWatch {
 
 class RunReports : public RunObserver {
  public:
-  /// Measures a CPU's FLOP/s, for which its threads are to be idle.
+  /// Measures a CPU's FLOP/s, so its threads should be idle.
   explicit RunReports(const LoadedRun& run)
       : run_(run),
         peak_flops_(peak_flops(run.context().device(), dtype_of(run.config()), run.context().pool)),

@@ -82,7 +82,7 @@ void RunSaver::write_checkpoint(StateReader& reader) {
   saved_best_ = state.best_step;
   checkpoints_.drop_best({saved_best_});
   if (!left_behind.empty()) {
-    run_.logger().info("deleted, since the run went back to before them: {}", fmt::join(left_behind, ", "));
+    run_.logger().info("deleted checkpoints of later steps, since the run went back: {}", fmt::join(left_behind, ", "));
   }
 }
 
@@ -123,14 +123,14 @@ void RunSaver::restore_best() {
   if (state.best_step < 0 || state.best_step == state.step) return;
   const std::filesystem::path best = checkpoints_.path_of(state.best_step);
   if (run_.group().on_any(!std::filesystem::exists(best))) {
-    logger.warning("the best weights, of step {}, are not in {}: those of the last step are saved", state.best_step,
+    logger.warning("the best weights (step {}) are not in {}: saving those of the last step", state.best_step,
                    best.string());
     return;
   }
   run_.context().stream.synchronize();
   read_saved_weights(best, run_.model(), run_.context().pool);
-  logger.info("the best model (step {}, {} {:.4f}) is the one that is saved", state.best_step,
-              run_.config().eval.metric_for_best_model, state.best_metric);
+  logger.info("saved the best model (step {}, {} {:.4f})", state.best_step, run_.config().eval.metric_for_best_model,
+              state.best_metric);
 }
 
 void RunSaver::save_final_model() {
@@ -155,18 +155,18 @@ void RunSaver::save_as_survivor() {
         step, steps.empty() ? "none" : checkpoints_.path_of(steps.back()).string());
     return;
   }
-  // The step under way is not part of it: the update waits for the sums of all ranks.
+  // The current step is not included: its update waits for the reductions of all ranks.
   try {
     run_.context().stream.synchronize();
-  } catch (const Error&) {  // of a collective, which is why this is done
+  } catch (const Error&) {  // from a failed collective, the reason for this call
   }
   try {
-    constexpr std::chrono::seconds kPatience{10};  // the first rank's connection may end before its lock does
+    constexpr std::chrono::seconds kPatience{10};  // the first rank's connection may end before it releases its lock
     const auto lock = folder_ ? nullptr : FolderLock::take_within(run_.config().report.output_dir, kPatience);
     WholeStateReader reader;
     write_checkpoint(reader);
-    logger.warning("step {} was saved before the end: go on with resume=auto", step);
-  } catch (const Error& error) {  // why the group ended is what the user has to know first: often the same full disk
+    logger.warning("step {} was saved before the end: resume with resume=auto", step);
+  } catch (const Error& error) {  // report the cause of the group's end first: often the same full disk
     logger.error("step {} cannot be saved: {}", step, reason_of(error));
   }
 }

@@ -64,7 +64,7 @@ ExitCode RunningRun::train_steps(const StopSignal& stop) {
     if (stopped) {
       const std::string by = stop.requested() ? stop.name() : "a signal to another rank";
       end({.finished = false, .reason = by, .killed = true});
-      run_.logger().info("stopped by {}: go on with resume=auto", by);
+      run_.logger().info("stopped by {}: resume with resume=auto", by);
       return ExitCode::kResumable;
     }
   }
@@ -89,7 +89,7 @@ void RunningRun::train_step() {
   tell(observers_, &RunObserver::step_done, done);
 }
 
-/// The first step also says which kernels it used.
+/// The first step also logs which kernels it used.
 StepResult RunningRun::compute_step(const StepData& data) {
   const RunState& state = run_.state;
   Engine& engine = run_.engine();

@@ -1,5 +1,5 @@
-// The last phase of a run: the loop over its steps, with evaluations and saves between them. It moves the loaded run
-// on, and tells its observers.
+// The last phase of a run: the loop over its steps, with evaluations and saves in between. It advances the loaded run
+// and calls its observers.
 #pragma once
 
 #include <optional>
@@ -12,7 +12,8 @@ namespace hone {
 
 class RunningRun {
  public:
-  /// Makes the observers, whose files are opened here. `folder` is null on ranks that do not write. All outlive this.
+  /// Creates the observers, which open their files. `folder` is null on ranks that do not write. All arguments must
+  /// outlive this.
   RunningRun(LoadedRun& run, RunFolder* folder);
   RunningRun(const RunningRun&) = delete;
   RunningRun& operator=(const RunningRun&) = delete;
@@ -27,7 +28,7 @@ class RunningRun {
   StepResult compute_step(const StepData& data);
   StepData take_data();
   bool evaluates_now(bool last) const;
-  /// Whether it is the best so far.
+  /// Returns whether it is the best so far.
   bool evaluate();
   bool stops_early() const;
   void end(const RunEnd& end) const;

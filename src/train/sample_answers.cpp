@@ -1,4 +1,4 @@
-// Answers of the model that is trained to a few prompts of its data, made at evaluations.
+// Generates answers of the trained model to a few prompts of its data at evaluations.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -17,7 +17,7 @@ namespace {
 
 struct SampleAnswer {
   std::string prompt, generated, expected;
-  bool finished = false;  ///< by the model, not by a limit
+  bool finished = false;  ///< ended by the model, not by a limit
   int64_t tokens = 0;     ///< generated
 };
 
@@ -25,8 +25,8 @@ struct Split {
   std::vector<int32_t> prompt, expected;
 };
 
-/// A prompt is what stands before the first supervised token; of a sample that is learnt from its start, its first
-/// half. What is expected is the rest of the sample, up to the next token that is not supervised.
+/// The prompt is the text before the first supervised token; of a sample that is supervised from its start, its first
+/// half. The expected answer is the rest of the sample, up to the next unsupervised token.
 Split split(const SampleView& sample) {
   const auto length = static_cast<int64_t>(sample.input_ids.size());
   int64_t first = 1;
@@ -38,19 +38,19 @@ Split split(const SampleView& sample) {
   return {{begin, begin + first}, {begin + first, begin + last}};
 }
 
-/// The end of a text that fits the width.
+/// The longest suffix of `text` that fits the width.
 std::string end_of(const std::string& text, int width) {
   std::string line = one_line(text);
   if (display_width(line) <= width) return line;
   while (display_width(line) > width - 1) {
-    // A character of UTF-8 is a leading byte and what continues it.
+    // A character of UTF-8 is a leading byte and continuation bytes.
     do line.erase(0, 1);
     while (!line.empty() && (static_cast<unsigned char>(line.front()) & 0xC0) == 0x80);
   }
   return "…" + line;
 }
 
-/// Prompt, answer and expectation of each, for the log.
+/// Prompt, answer and expected answer of each sample, for the log.
 std::string text_of(const std::vector<SampleAnswer>& answers, int width, bool color) {
   constexpr int kLabel = 13;  // margin and label
   std::string text;
@@ -93,7 +93,7 @@ MetricsFile open_file(const LoadedRun& run) {
   return run.resumed ? MetricsFile::resume(path, run.state.step, found) : MetricsFile::create(path);
 }
 
-/// Of samples that are spread evenly over the evaluation data. Without a tokenizer texts are token ids.
+/// Answers to samples spread evenly over the evaluation data. Without a tokenizer texts are shown as token ids.
 class SampleAnswers : public RunObserver {
  public:
   /// Allocates the generator's memory.
@@ -168,7 +168,7 @@ class SampleAnswers : public RunObserver {
 
 std::unique_ptr<RunObserver> sample_answers(const LoadedRun& run) {
   const RunConfig::Generation& stated = run.config().generation;
-  // Where ranks share the weights, generating takes all of them.
+  // If ranks share the weights, generation is collective.
   const bool takes_part = run.context().writes() || run.store().shards_values();
   if (!takes_part || !stated.generate_samples || stated.num_generation_samples <= 0) return nullptr;
   return std::make_unique<SampleAnswers>(run);

@@ -35,7 +35,7 @@ ChatSettings saved_chat_settings(const std::filesystem::path& directory) {
   };
   if (!is_object(*read, kKwargs) || (read->contains(kTokens) && !is_object(*read, kTokens))) {
     throw UserError("the file does not hold the chat settings of a run", path.string(),
-                    "remove it, and state --chat-template-kwargs");
+                    "remove it, and set --chat-template-kwargs");
   }
   return {(*read)[kKwargs], TokenChoice::from_json(read->value(kTokens, Json::object()), path.string())};
 }

@@ -1,4 +1,4 @@
-// The chat settings of a run beside its result, in a file that other programs leave alone: hone_chat.json.
+// The chat settings of a run, saved next to its result in hone_chat.json, which other programs ignore.
 #pragma once
 
 #include <filesystem>
@@ -10,16 +10,16 @@ namespace hone {
 
 struct ChatSettings {
   Json kwargs = Json::object();  ///< chat_template_kwargs
-  TokenChoice tokens;            ///< of an adapter: a whole model's own files say which tokens it has
+  TokenChoice tokens;            ///< for an adapter only; a full model has them in its own files
 
   bool empty() const { return kwargs.empty() && tokens.empty(); }
 };
 
 /// Writes {"chat_template_kwargs": kwargs, "tokens": {role: token, "eot_tokens": [...]}} to hone_chat.json in
-/// `directory`; without any settings there is no such file afterwards, so that one of the base model does not stay.
+/// `directory`; with empty settings removes that file, so that the base model's does not remain.
 void save_chat_settings(const std::filesystem::path& directory, const ChatSettings& settings);
 
-/// The settings of that file, empty ones without it. Throws UserError for a file that is not of this kind.
+/// Reads the settings; empty if there is no file. UserError if the file has other contents.
 ChatSettings saved_chat_settings(const std::filesystem::path& directory);
 
 }  // namespace hone

@@ -59,7 +59,7 @@ void save_token_choice(const std::filesystem::path& directory, const TokenChoice
     }
     write_text_file(path, config.dump(2) + "\n");
   }
-  if (!std::filesystem::exists(directory / "config.json")) return;  // an adapter's folder
+  if (!std::filesystem::exists(directory / "config.json")) return;  // folder of an adapter
   Json generation = read_object(directory / "generation_config.json");
   const SpecialTokens& special = tokenizer.special_tokens();
   if (special.bos) generation["bos_token_id"] = *special.bos;

@@ -1,4 +1,4 @@
-// The tokenizer and the chat template beside a saved model or adapter, so that it is served as it was trained.
+// Saves tokenizer and chat template with a model or adapter, so that it is served with the ones it was trained with.
 #pragma once
 
 #include <filesystem>
@@ -9,24 +9,24 @@
 
 namespace hone {
 
-/// Copies tokenizer.json, its configuration and its chat template, as far as `from` has them.
+/// Copies tokenizer.json, its configuration and its chat template, those that exist in `from`.
 void copy_tokenizer_files(const std::filesystem::path& from, const std::filesystem::path& to);
 
-/// Puts the tokenizer of `from` in place of the one in `to`, of which nothing stays.
+/// Replaces the tokenizer files in `to` by those of `from`; files that `from` lacks are removed.
 void replace_tokenizer_files(const std::filesystem::path& from, const std::filesystem::path& to);
 
 /// Makes `chat_template` (Jinja) the only template of the tokenizer in `directory`: writes chat_template.jinja, and
-/// takes the templates out of tokenizer_config.json, of which one for tools would go before it.
+/// removes the templates in tokenizer_config.json, where one for tools would take precedence.
 void save_chat_template(const std::filesystem::path& directory, const std::string& chat_template);
 
-/// Does that with the chat_template.jinja of `from`, if it has one.
+/// Calls save_chat_template with the chat_template.jinja of `from`, if there is one.
 void copy_chat_template(const std::filesystem::path& from, const std::filesystem::path& to);
 
-/// Writes the tokens that a configuration gave a role into tokenizer_config.json and, of a whole model, the ids at
-/// which generation stops into generation_config.json. Nothing if `choice` is empty.
+/// Writes configured special tokens into tokenizer_config.json and, for a full model, the ids that end generation into
+/// generation_config.json. Does nothing if `choice` is empty.
 void save_token_choice(const std::filesystem::path& directory, const TokenChoice& choice, const Tokenizer& tokenizer);
 
-/// Gives the tokenizer in `to` the special tokens of the one in `from`, as far as both have a tokenizer_config.json.
+/// Copies the special tokens of `from`'s tokenizer_config.json to `to`'s, if both exist.
 void copy_special_tokens(const std::filesystem::path& from, const std::filesystem::path& to);
 
 }  // namespace hone

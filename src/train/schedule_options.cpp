@@ -32,12 +32,12 @@ DecayShape decay_of(const std::string& name) {
   return name == "1-sqrt" ? DecayShape::kOneMinusSqrt : DecayShape::kCosine;
 }
 
-/// Steps that may be stated as a share of the run.
+/// Converts steps that may be given as a share of the run.
 int64_t steps_of(double stated, int64_t total) {
   return static_cast<int64_t>(std::ceil(stated < 1 ? stated * static_cast<double>(total) : stated));
 }
 
-/// Warm-up, then the peak, then the decay.
+/// Sets warm-up, stable part and decay.
 void set_stable_and_decay(Schedule& schedule, const RunConfig::Schedule& options) {
   const int64_t rest = std::max<int64_t>(schedule.total_steps - schedule.warmup_steps, 0);
   schedule.decay = decay_of(options.decay_type);
@@ -53,7 +53,7 @@ void set_stable_and_decay(Schedule& schedule, const RunConfig::Schedule& options
 }  // namespace
 
 Schedule schedule_of(const RunConfig::Schedule& options, int64_t total_steps) {
-  constexpr int64_t kTimescale = 10000;  // transformers', where there is no warm-up to take
+  constexpr int64_t kTimescale = 10000;  // transformers' default without warm-up
   Schedule schedule;
   schedule.type = type_of(options.lr_scheduler_type);
   schedule.learning_rate = options.learning_rate;

@@ -1,4 +1,4 @@
-// From the keys of the learning rate to its schedule.
+// Creates the learning rate schedule from the configuration.
 #pragma once
 
 #include "optim/schedule.h"
@@ -6,7 +6,7 @@
 
 namespace hone {
 
-/// UserError where warm-up, stable part and decay are longer than the run.
+/// UserError if warm-up, stable part and decay are longer than the run.
 Schedule schedule_of(const RunConfig::Schedule& options, int64_t total_steps);
 
 }  // namespace hone

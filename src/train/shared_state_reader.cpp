@@ -10,7 +10,7 @@ namespace hone {
 
 namespace {
 
-/// Elements of a piece: a tensor of gigabytes in a few hundred rounds.
+/// Elements of a piece: a tensor of gigabytes takes a few hundred pieces.
 constexpr int64_t kPiece = int64_t{1} << 22;
 
 }  // namespace

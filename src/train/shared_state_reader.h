@@ -1,5 +1,5 @@
-// SharedStateReader: reads what ranks keep of parameters in parts, for the first rank to save. No tensor is ever whole
-// on one of them: pieces are gathered one at a time.
+// SharedStateReader gathers sharded parameters and their state on the first rank for saving. No rank ever holds a full
+// tensor: pieces are gathered one at a time.
 #pragma once
 
 #include "core/arena.h"
@@ -12,23 +12,23 @@ namespace hone {
 
 class SharedStateReader : public StateReader {
  public:
-  /// On every rank; all outlive it.
+  /// Constructed on every rank; all arguments must outlive it.
   SharedStateReader(Communicator& communicator, Stream& stream, ParameterStore& store);
 
-  /// On the first rank, while the others serve(). Ends with finish().
+  /// On the first rank, while the others are in serve(). finish() must be called at the end.
   void read(const Parameter& parameter, StatePart part, int64_t first, int64_t count, const Use& use) override;
   void finish();
-  /// On the others: hands over what the first rank asks for, until it has finished.
+  /// On the other ranks: serves requests of the first rank until finish().
   void serve();
 
  private:
-  /// A piece of a tensor.
+  /// Request for a piece of a tensor.
   struct Request {
     uint32_t parameter = 0;  ///< Parameter::index()
     StatePart part = StatePart::kValue;
     int64_t first = 0, count = 0;
   };
-  /// Gathers the piece in the staging memory of all ranks. Waits.
+  /// Gathers the piece into the staging memory of all ranks. Blocks.
   Tensor gather(const Request& request);
   const Parameter& at(uint32_t index) const;
 

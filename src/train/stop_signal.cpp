@@ -11,12 +11,12 @@ namespace hone {
 
 namespace {
 
-// A handler can reach nothing but static storage.
+// A signal handler can only access static storage.
 volatile std::sig_atomic_t received = 0;
-volatile int64_t interrupted_at = 0;  // ms, of the first SIGINT
+volatile int64_t interrupted_at = 0;  // ms, time of the first SIGINT
 std::atomic<int64_t> current_step = 0;
 
-/// A launcher and the terminal may both send the SIGINT of one key.
+/// A launcher and the terminal may both send SIGINT for one key press.
 constexpr int64_t kSameKeyMs = 500;
 
 int64_t now_ms() {
@@ -25,7 +25,7 @@ int64_t now_ms() {
   return int64_t{now.tv_sec} * 1000 + now.tv_nsec / 1'000'000;
 }
 
-/// Only calls that a handler may make.
+/// Makes only async-signal-safe calls.
 void answer() {
   char text[96] = "\nfinishing step ";
   char digits[24];

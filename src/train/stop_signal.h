@@ -1,5 +1,5 @@
-// Signals that ask a run to save and stop: SIGTERM, SIGHUP, SIGUSR1 and SIGUSR2 (batch systems send them before the end
-// of a job), and SIGINT, of which a second one ends the program at once.
+// Signals that make a run save and stop: SIGTERM, SIGHUP, SIGUSR1 and SIGUSR2 (sent by batch systems before the end of
+// a job), and SIGINT. A second SIGINT ends the program at once.
 #pragma once
 
 #include <csignal>
@@ -8,8 +8,8 @@
 
 namespace hone {
 
-/// While it lives, the signals set a flag instead of ending the program. One that is ignored when this is made stays
-/// ignored (nohup). SIGINT is answered on standard error.
+/// While an object exists, the signals set a flag instead of ending the program. A signal that is ignored at
+/// construction stays ignored (nohup). SIGINT prints a line on standard error.
 class StopSignal {
  public:
   StopSignal();
@@ -17,11 +17,11 @@ class StopSignal {
   StopSignal(const StopSignal&) = delete;
   StopSignal& operator=(const StopSignal&) = delete;
 
-  /// The step that is under way, for the answer to SIGINT.
+  /// Sets the current step for that line.
   void at_step(int64_t step) const;
 
   bool requested() const;
-  /// "SIGTERM", …; "" if none came.
+  /// "SIGTERM", …; "" if no signal was received.
   const char* name() const;
 
  private:

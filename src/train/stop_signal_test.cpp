@@ -21,7 +21,7 @@ TEST(StopSignal, EveryOneOfThemIsRememberedAndTwiceIsOnce) {
     EXPECT_TRUE(stop.requested());
     EXPECT_EQ(std::string(stop.name()), name);
     raise(SIGTERM);
-    EXPECT_EQ(std::string(stop.name()), name) << "the first one counts";
+    EXPECT_EQ(std::string(stop.name()), name) << "the first signal counts";
   }
 }
 
@@ -45,7 +45,7 @@ TEST(StopSignalDeathTest, ASecondInterruptEndsTheProgram) {
     const StopSignal stop;
     stop.at_step(12);
     raise(SIGINT);
-    usleep(700'000);  // a key that is pressed again, not one that two programs pass on
+    usleep(700'000);  // a second key press, not the same one sent by two programs
     raise(SIGINT);
   };
   EXPECT_EXIT(interrupted_twice(), testing::KilledBySignal(SIGINT), "finishing step 12 and saving; again to stop now");

@@ -17,7 +17,7 @@ namespace hone {
 
 namespace {
 
-/// Lanes from above: steps, blocks, ops and collectives, in the order of ProfileKind; then threads.
+/// Lanes from top to bottom: steps, blocks, ops and collectives, in the order of ProfileKind; then threads.
 constexpr const char* kLanes[] = {"steps", "blocks", "ops", "collectives"};
 constexpr int kFirstThread = static_cast<int>(std::size(kLanes));
 static_assert(static_cast<int>(ProfileKind::kCollective) == kFirstThread - 1);
@@ -50,7 +50,7 @@ std::string trace_category(const ProfileSpan& span) {
   return std::string(numbered ? span.name : name_of(span.group));
 }
 
-/// Events as text, one a line.
+/// Events as JSON text, one per line.
 class Events {
  public:
   explicit Events(double offset) : offset_(offset) {}
@@ -66,7 +66,7 @@ class Events {
     if (!args.empty()) event["args"] = std::move(args);
     add(event);
   }
-  /// Of what happened in general, at the beginning.
+  /// Adds a counter of the whole trace at its beginning.
   void counter(const char* name, int64_t value) {
     add({{"name", name}, {"ph", "C"}, {"ts", offset_ * 1e6}, {"pid", 0}, {"args", {{"count", value}}}});
   }

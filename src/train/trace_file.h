@@ -1,4 +1,4 @@
-// The time line of a profile in the Trace Event Format, which chrome://tracing and Perfetto read.
+// Writes the time line of a profile in the Trace Event Format, for chrome://tracing and Perfetto.
 #pragma once
 
 #include <cstdint>
@@ -9,19 +9,19 @@
 
 namespace hone {
 
-/// A trace that grows with a run. After each add() the file is whole and valid JSON, so a run that is killed leaves
-/// the time line of the steps before. It has lanes for steps, blocks and ops, for collectives where there are some
-/// and, on a CPU, for each thread: a span for each loop, named after the op it belongs to. Waits for collectives are in
-/// the lane of the ops that wait.
+/// A trace that grows with a run. After each add() the file is complete, valid JSON, so a killed run leaves the time
+/// line of the steps before. It has lanes for steps, blocks and ops, for collectives if there are any, and on a CPU one
+/// lane per thread with a span for each loop, named after its op. Waits for collectives are in the lane of ops.
 class TraceFile {
  public:
-  /// Replaces what is at `path`. UserError if it cannot be written.
+  /// Replaces the file at `path`. UserError if it cannot be written.
   explicit TraceFile(std::filesystem::path path);
   ~TraceFile();
   TraceFile(const TraceFile&) = delete;
   TraceFile& operator=(const TraceFile&) = delete;
 
-  /// Appends a profile whose times count from `begin`, seconds after those of the first one. UserError on a full disk.
+  /// Appends a profile, with times relative to `begin`, in seconds after those of the first one. UserError if the disk
+  /// is full.
   void add(const Profile& profile, double begin = 0);
 
  private:
@@ -29,7 +29,7 @@ class TraceFile {
 
   std::filesystem::path path_;
   int file_ = -1;
-  int64_t end_ = 0;  // of the events, before the closing brackets
+  int64_t end_ = 0;  // offset of the end of events, before the closing brackets
   bool empty_ = true;
   std::vector<bool> named_;  // lanes
 };

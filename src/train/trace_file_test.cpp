@@ -80,7 +80,7 @@ TEST_F(TraceFileTest, HasALaneForEachThread) {
   EXPECT_EQ(second[0]["args"]["tasks"], 2);
   EXPECT_NEAR(second[0]["dur"].get<double>(), 1000, 1e-6);
   EXPECT_EQ(second[1]["name"], "loop");
-  EXPECT_EQ(trace["traceEvents"].back()["args"]["count"], 7) << "loops for which there was no room";
+  EXPECT_EQ(trace["traceEvents"].back()["args"]["count"], 7) << "loops that did not fit in the buffer";
 }
 
 TEST_F(TraceFileTest, GrowsAndIsValidJsonAtEveryMoment) {

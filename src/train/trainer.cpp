@@ -11,7 +11,7 @@ namespace hone {
 
 namespace {
 
-/// Of several ranks each has a log: the first one's is run.log, under both names.
+/// Opens the log of each rank: the first rank's is run.log, with a link in logs/.
 void open_logs(const RunConfig& config, RunContext& context) {
   Logger& logger = context.logger;
   const std::filesystem::path directory = config.report.output_dir;
@@ -24,10 +24,10 @@ void open_logs(const RunConfig& config, RunContext& context) {
   if (!context.writes()) return logger.open_file(own.string());
   logger.open_file((directory / "run.log").string());
   std::filesystem::remove(own, error);
-  std::filesystem::create_symlink("../run.log", own, error);  // a file system without links has run.log alone
+  std::filesystem::create_symlink("../run.log", own, error);  // without symbolic links there is only run.log
 }
 
-/// Takes the folder, before anything is written or the model is read.
+/// Opens the output folder before anything is written or the model is read.
 std::unique_ptr<RunFolder> open_output(const RunConfig& config, RunContext& context) {
   check_inputs_stay(config);
   check_output_dir(config);
@@ -36,7 +36,7 @@ std::unique_ptr<RunFolder> open_output(const RunConfig& config, RunContext& cont
   return folder;
 }
 
-/// Describes the run, and tells of it. `check` may refuse the model before data are read.
+/// Describes the run and logs it. `check` may reject the model before data are read.
 DescribedRun described(RunConfig config, RunContext& context,
                        const std::function<void(const DescribedModel&)>& check = {}) {
   DescribedModel model = describe_model(std::move(config), context);
@@ -49,7 +49,7 @@ DescribedRun described(RunConfig config, RunContext& context,
 
 void report_defaults(const RunConfig& config, RunContext& context) {
   const std::string defaults = context.config_writer.defaults ? context.config_writer.defaults(config) : "";
-  if (!defaults.empty()) context.logger.debug("not stated, so the default: {}", defaults);
+  if (!defaults.empty()) context.logger.debug("not set, so the default: {}", defaults);
 }
 
 ExitCode train_into(RunFolder* folder, RunConfig config, RunContext& context) {
@@ -69,7 +69,7 @@ ExitCode train_into(RunFolder* folder, RunConfig config, RunContext& context) {
   });
   PlannedRun planned = group.guarded([&] { return plan_run(run, group); });
   LoadedRun loaded = group.guarded([&] { return load_planned(planned, checkpoint); });
-  const StopSignal stop;  // until here a signal ends the program, and everything is as it was
+  const StopSignal stop;  // before this line a signal ends the program without any change
   group.guarded([&] {
     if (folder && overwrites) folder->set_aside();
     if (folder && context.config_writer.yaml) {
@@ -86,7 +86,7 @@ void try_step(LoadedRun& run) {
   const StepData data = run.described().loader->step(0);
   Engine& engine = run.engine();
   engine.accumulate(data, 0);
-  engine.measure();  // the first step touches all memory for the first time
+  engine.measure();  // warm-up: the first step touches all memory for the first time
   const WallClock::time_point begin = WallClock::now();
   engine.accumulate(data, 0);
   const StepResult result = engine.measure();
@@ -105,7 +105,7 @@ void try_step(LoadedRun& run) {
 }  // namespace
 
 ExitCode train(RunConfig config, RunContext& context) {
-  // Outlives the error: earlier results come back when the log has it.
+  // Outlives the error: earlier results are moved back after the error was logged.
   const std::unique_ptr<RunFolder> folder = context.writes() ? open_output(config, context) : nullptr;
   try {
     return train_into(folder.get(), std::move(config), context);
@@ -128,7 +128,7 @@ void validate(RunConfig config, RunContext& context) {
   check_inputs_stay(config);
   try {
     check_output_dir(config);
-  } catch (const UserError& error) {  // a run that has ended is valid, too
+  } catch (const UserError& error) {  // the configuration of a finished run is valid, too
     context.logger.info("note: {} ({}); {}", error.message(), error.where(), error.fix());
   }
   described(std::move(config), context);

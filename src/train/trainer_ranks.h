@@ -1,4 +1,4 @@
-// The ranks of a run as one of them sees them: what a launcher says, and how they come together.
+// The ranks of a run as seen by one of them: values from the launcher, and the function that connects them.
 #pragma once
 
 #include <functional>
@@ -10,10 +10,10 @@ namespace hone {
 
 struct TrainerRanks {
   int rank = 0, size = 1;
-  int local_rank = 0;  ///< among those of the host: the GPU it takes
+  int local_rank = 0;  ///< index among the ranks of the host, selects the GPU
   int local_size = 1;
   int cores_shared_by = 1;  ///< ranks of the host that may run on the same cores
-  /// Called by all when the data have been read, however long that took one of them. Null for one rank.
+  /// Called by all ranks when the data have been read. Null for one rank.
   std::function<std::unique_ptr<Communicator>(Stream&)> connect = {};
 };
 

@@ -11,11 +11,11 @@ namespace hone {
 
 namespace {
 
-/// What the run's phases do not say.
+/// Facts that are not in the run's phases.
 struct RunFacts {
-  std::string status;                   ///< completed, stopped early, or the signal that stopped it
-  double start_time = 0, end_time = 0;  ///< seconds since 1970; of this process, not of the run that it resumed
-  std::optional<double> loss = {}, eval_loss = {};  ///< the last ones
+  std::string status;                               ///< completed, stopped early, or the signal that stopped it
+  double start_time = 0, end_time = 0;              ///< seconds since 1970; of this process only, also in a resumed run
+  std::optional<double> loss = {}, eval_loss = {};  ///< the last values
 };
 
 double unix_time() {
@@ -148,8 +148,8 @@ Json metrics_of(const LoadedRun& run, const RunFacts& facts) {
           {"train_runtime", runtime}};
 }
 
-/// The sections metadata, model, lora (null without adapters), training, dataset, hardware, moe (null without experts),
-/// metrics and versions; keys have the names of the configuration and of metrics.jsonl.
+/// Returns the sections metadata, model, lora (null without adapters), training, dataset, hardware, moe (null without
+/// experts), metrics and versions; keys are named as in the configuration and in metrics.jsonl.
 Json info_of(const LoadedRun& run, const RunFacts& facts) {
   const RunConfig& config = run.config();
   RunContext& context = run.context();

@@ -20,7 +20,7 @@ constexpr int kVersion = 2;
 constexpr const char* kTensors = "training_state.safetensors";
 constexpr const char* kValues = "training_state.json";
 
-/// The tensors of a parameter's state under their names.
+/// The tensors of a parameter's state by name.
 struct NamedState {
   std::string name;
   StatePart part;
@@ -48,7 +48,7 @@ std::vector<int64_t> dims_of(const Shape& shape) {
   return dims;
 }
 
-/// UserError if no run can have written this.
+/// UserError if a run cannot have written this state.
 void require_possible(const RunState& state, const std::filesystem::path& path) {
   constexpr int64_t kMost = int64_t{1} << 48;
   const auto require = [&](const char* name, int64_t value, int64_t least, int64_t most) {
@@ -175,7 +175,7 @@ RunState load_training_state(const std::filesystem::path& directory, ParameterSt
   const std::optional<RunState> state = read_run_state(directory);
   if (!state) {
     throw UserError("the checkpoint has no training state, so it cannot be resumed", (directory / kValues).string(),
-                    "it was saved with save_only_model: resume_only_model=true takes its weights");
+                    "it was saved with save_only_model: resume_only_model=true loads its weights");
   }
   SafetensorsFile tensors(directory / kTensors);
   tensors.record_reads(ledger);

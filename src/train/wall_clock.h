@@ -1,4 +1,4 @@
-// Seconds as a user counts them.
+// Wall-clock seconds.
 #pragma once
 
 #include <chrono>

@@ -47,7 +47,7 @@ void refuse_unsupported(const Json& config, const std::filesystem::path& path) {
   allowed("layer_replication", Json(nullptr));
 }
 
-/// The tensors of an adapter folder, by PEFT's keys whatever program wrote them.
+/// The tensors of an adapter folder by PEFT's keys, independent of the program that wrote them.
 class AdapterFolder {
  public:
   explicit AdapterFolder(const std::filesystem::path& directory, ReadLedger* ledger = nullptr)
@@ -55,14 +55,14 @@ class AdapterFolder {
     main_.record_reads(ledger);
     if (std::filesystem::exists(directory / kKtFile)) kt_.emplace(directory / kKtFile).record_reads(ledger);
     for (const SafetensorsEntry& entry : main_.entries()) {
-      // Files for servers leave the prefix out.
+      // Files for servers have no prefix.
       const bool prefixed = entry.name.starts_with(kAdapterKeyPrefix);
       by_key_[prefixed ? entry.name : kAdapterKeyPrefix + entry.name] = &entry;
     }
   }
 
   const SafetensorsFile& main() const { return main_; }
-  /// KTransformers' tensors of all experts of a layer; null without.
+  /// KTransformers' tensors of all experts of a layer; null if there is no such file.
   const SafetensorsFile* kt() const { return kt_ ? &*kt_ : nullptr; }
   const std::map<std::string, const SafetensorsEntry*>& by_key() const { return by_key_; }
   const SafetensorsEntry* find(const std::string& key) const {
@@ -74,7 +74,7 @@ class AdapterFolder {
     throw UserError("the file has no tensor '" + key + "'", main_.path().string());
   }
 
-  /// Rows of the largest A: the largest rank that they have room for, where experts share an A more than that.
+  /// Rows of the largest A: an upper bound of the rank, which is lower if experts share an A.
   int64_t largest_rank() const {
     int64_t rows = 1;
     const auto see = [&](const SafetensorsFile& file) {
@@ -99,7 +99,7 @@ class AdapterFolder {
   std::map<std::string, const SafetensorsEntry*> by_key_;
 };
 
-/// PEFT 0.19 turned the orientation of target_parameters round; older files look alike and mean something else.
+/// PEFT 0.19 changed the orientation of target_parameters; older files look the same but have another meaning.
 void refuse_old_target_parameters(const Json& config, const std::filesystem::path& path) {
   const std::string version = config.contains("peft_version") && config["peft_version"].is_string()
                                   ? config["peft_version"].get<std::string>()
@@ -110,12 +110,11 @@ void refuse_old_target_parameters(const Json& config, const std::filesystem::pat
   if (parsed.ptr != end) std::from_chars(parsed.ptr + 1, end, minor);
   if (major > 0 || minor >= 19) return;
   throw UserError(
-      fmt::format("the adapter's target_parameters were written by PEFT {}, which laid them out the other way round",
-                  version),
+      fmt::format("the adapter's target_parameters were written by PEFT {}, which used the transposed layout", version),
       path.string(), "load and save it with PEFT 0.19 or newer");
 }
 
-/// rank_pattern or alpha_pattern.
+/// Reads rank_pattern or alpha_pattern.
 std::vector<LoraPattern> read_patterns(const Json& config, const char* key, const std::filesystem::path& path) {
   std::vector<LoraPattern> patterns;
   if (!config.contains(key) || config[key].is_null()) return patterns;
@@ -137,7 +136,7 @@ const Parameter* find_by_name(const ParameterStore& store, const std::string& na
   return nullptr;
 }
 
-/// What files hold whole, by the names that its tensors may have.
+/// Kinds of the weights saved in full, by the names that their tensors may have.
 std::map<std::string, ParameterKind> kinds_of_whole(const ParameterStore& store) {
   std::map<std::string, ParameterKind> kinds;
   for (const Parameter& p : store.all()) {
@@ -147,7 +146,7 @@ std::map<std::string, ParameterKind> kinds_of_whole(const ParameterStore& store)
   return kinds;
 }
 
-/// How the modules of one projection of a layer's experts are named: a number stands between prefix and leaf.
+/// Names of the modules of one projection of a layer's experts: the expert's number is between prefix and leaf.
 struct ExpertNames {
   std::string file_prefix, file_leaf;  // "….block_sparse_moe.experts.", ".w1"
   std::string own_prefix, own_leaf;    // "….mlp.experts.", ".gate_proj"
@@ -184,7 +183,7 @@ std::vector<ExpertNames> expert_names(const ParameterStore& store) {
   return names;
 }
 
-/// The glob that selects a part of all experts of a layer in attach_lora, if `module` is one expert's projection.
+/// If `module` is a projection of one expert: the glob that selects it in all experts of the layer in attach_lora.
 std::optional<std::string> expert_part_glob(const std::vector<ExpertNames>& experts, const std::string& module) {
   for (const ExpertNames& names : experts) {
     if (names.have(module)) return names.glob();
@@ -192,7 +191,7 @@ std::optional<std::string> expert_part_glob(const std::vector<ExpertNames>& expe
   return std::nullopt;
 }
 
-/// The globs of the expert parts that a file of KTransformers adapts.
+/// Adds the globs of the expert parts that a KTransformers file adapts.
 void add_kt_parts(const std::vector<ExpertNames>& experts, const SafetensorsFile& file, std::set<std::string>& globs) {
   for (const SafetensorsEntry& entry : file.entries()) {
     const auto has = [&](const ExpertNames& names) {
@@ -207,7 +206,7 @@ void add_kt_parts(const std::vector<ExpertNames>& experts, const SafetensorsFile
   }
 }
 
-/// The fused weight that a shared adapter with A [r·E, in] belongs to: gate_up takes H, down takes I.
+/// The fused weight of a shared adapter with A [r·E, in]: in is H for gate_up, I for down.
 const Parameter* shared_target(const ParameterStore& store, const std::string& module, const SafetensorsEntry& a,
                                const SafetensorsEntry& b) {
   const size_t base = module.rfind(".base_layer");
@@ -289,7 +288,7 @@ AdapterDescription describe_adapter(const std::filesystem::path& directory, cons
 
 namespace {
 
-/// A tied weight has one value.
+/// Tied weights must have equal values.
 void check_tied(const SafetensorsFile& file, const ParameterStore& store, const AdapterTensor& tensor,
                 const std::vector<float>& values) {
   for (const std::string& name : whole_names(store, tensor.parameter())) {
@@ -302,12 +301,12 @@ void check_tied(const SafetensorsFile& file, const ParameterStore& store, const 
 
 [[noreturn]] void wrong_shape(const SafetensorsFile& file, const SafetensorsEntry& entry,
                               const std::vector<int64_t>& expected) {
-  throw UserError(fmt::format("'{}' has the shape {}, the model and rank ask for [{}]", entry.name, entry.shape_text(),
+  throw UserError(fmt::format("'{}' has the shape {}, the model and rank need [{}]", entry.name, entry.shape_text(),
                               fmt::join(expected, ", ")),
                   file.path().string(), "check lora_r and the base model");
 }
 
-/// One expert's matrix out of KTransformers' tensor of all experts; false if the file has none.
+/// Reads one expert's matrix from KTransformers' tensor of all experts; false if the file does not have it.
 bool load_from_kt(const SafetensorsFile* file, const AdapterTensor& tensor, std::set<std::string>& used) {
   const SafetensorsEntry* entry = file && !tensor.kt_key.empty() ? file->find(tensor.kt_key) : nullptr;
   if (entry == nullptr) return false;
@@ -333,7 +332,7 @@ void refuse_unused(const SafetensorsFile& file, const std::set<std::string>& use
 void load_adapter(const std::filesystem::path& directory, ParameterStore& store, ReadLedger* ledger) {
   const AdapterFolder files(directory, ledger);
   const SafetensorsFile& file = files.main();
-  std::set<std::string> used;  // names in their files
+  std::set<std::string> used;  // names of used tensors in their files
   const std::vector<AdapterTensor> as_files = adapter_tensors(store, ExpertNaming::kFile),
                                    canonical = adapter_tensors(store, ExpertNaming::kCanonical);
   for (size_t i = 0; i < as_files.size(); ++i) {
@@ -341,7 +340,7 @@ void load_adapter(const std::filesystem::path& directory, ParameterStore& store,
     const SafetensorsEntry* entry = files.find(tensor.key);
     if (!entry) {
       if (load_from_kt(files.kt(), tensor, used)) continue;
-      // A router that the run trains but the adapter left alone keeps the base model's values.
+      // A router that the run trains but the adapter does not contain keeps the base model's values.
       if (tensor.whole) continue;
       throw UserError("the adapter lacks the tensor '" + tensor.key + "'", file.path().string());
     }

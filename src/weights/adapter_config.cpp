@@ -41,7 +41,7 @@ std::string escaped(const std::string& name) {
   return expression;
 }
 
-/// A glob, in whose brackets ! stands for ^.
+/// Converts a glob, in which ! negates brackets, to a regular expression.
 std::string expression_of_glob(const std::string& glob) {
   std::string expression;
   for (size_t i = 0; i < glob.size(); ++i) {
@@ -58,7 +58,7 @@ std::string expression_of_glob(const std::string& glob) {
   return expression;
 }
 
-/// The modules that a word names.
+/// A regular expression for the modules that a group word selects.
 std::string expression_of_group(const ParameterStore& store, const std::string& word) {
   std::vector<std::string> names;
   for (const Parameter& p : store.all()) {
@@ -73,7 +73,7 @@ std::string expression_of_group(const ParameterStore& store, const std::string& 
   return fmt::format("{}", fmt::join(names, "|"));
 }
 
-/// One that matches whole names.
+/// A regular expression that matches full names.
 std::string expression_of(const ParameterStore& store, const std::string& pattern) {
   if (is_group(pattern)) return expression_of_group(store, pattern);
   if (const auto whole = whole_name_expression_of(pattern)) return *whole;
@@ -114,16 +114,16 @@ std::string module_of(const Parameter& p) {
 
 std::string leaf_of(const std::string& module) { return module.substr(module.rfind('.') + 1); }
 
-/// One adapter as the config calls it.
+/// An adapter with its names in the config.
 struct Named {
   std::string leaf;   ///< "q_proj", "experts.gate_up_proj", "w1"
-  std::string whole;  ///< the module; of one expert's, a regular expression for those of all
+  std::string whole;  ///< the module; for an expert, a regular expression for all experts
   const Parameter* adapted;
   AdapterScale scale;
   bool fused = false;  ///< PEFT's target_parameters
 };
 
-/// The last parts of the modules of an expert adapter: two, where a shared gate_up is written as gate and up.
+/// Adds the modules of an expert adapter: two if a shared gate_up is written as gate and up.
 void add_split_experts(const Parameter& p, const AdapterPlace& place, const AdapterScale& scale, ExpertNaming names,
                        std::vector<Named>& all) {
   const ExpertKeys keys(p, names);
@@ -146,7 +146,7 @@ std::vector<Named> named_adapters(const ParameterStore& store, const AdapterFile
         all.push_back({attached->place().target, module_of(p), &p, scale});
       } else if (files.fuses(*attached)) {
         all.push_back({"experts." + leaf_of(p.name()), p.name(), &p, scale, true});
-        break;  // one adapter in the file
+        break;  // a single adapter in the file
       } else {
         add_split_experts(p, attached->place(), scale, names, all);
       }
@@ -155,7 +155,7 @@ std::vector<Named> named_adapters(const ParameterStore& store, const AdapterFile
   return all;
 }
 
-/// What differs from `usual`: by last part where all of it agree, else by whole name.
+/// Values that differ from `usual`: by last part if all modules with that part agree, else by full name.
 Json pattern_of(const std::vector<Named>& adapters, double usual, const std::function<double(const Named&)>& value_of) {
   std::map<std::string, std::set<double>> values;
   for (const Named& named : adapters) values[named.leaf].insert(value_of(named));
@@ -169,7 +169,7 @@ Json pattern_of(const std::vector<Named>& adapters, double usual, const std::fun
   return pattern;
 }
 
-/// Which layers have adapters, and whether they have all that the last parts of names would select there.
+/// Coverage of layers by adapters, to decide whether last parts of names select the same modules.
 struct Coverage {
   std::set<int> adapted_layers;
   bool every_layer = true;   ///< no layer without adapters has such modules
@@ -207,7 +207,7 @@ void set_targets(const ParameterStore& store, const std::vector<Named>& adapters
   for (const Named& named : adapters) {
     const bool experts = is_experts(*named.adapted);
     if (named.fused) {
-      parameters.insert(all ? named.leaf : named.whole);  // PEFT takes these in every layer
+      parameters.insert(all ? named.leaf : named.whole);  // PEFT applies these to every layer
     } else {
       modules.insert(all || layers || experts ? named.leaf : named.whole);
     }
@@ -218,7 +218,8 @@ void set_targets(const ParameterStore& store, const std::vector<Named>& adapters
   config["layers_pattern"] = layers ? Json::array({"layers"}) : Json(nullptr);
 }
 
-/// PEFT saves modules whose names end so, at a dot or not: "gate" and "norm" alone are the end of other names, too.
+/// The name for modules_to_save. PEFT matches any suffix, not only after a dot, and "gate" and "norm" are suffixes of
+/// other names, too.
 std::string saved_name(ParameterKind kind, const std::string& module) {
   const size_t leaf = module.rfind('.');
   if (kind == ParameterKind::kNorm || leaf == std::string::npos) return module;
@@ -251,7 +252,7 @@ Json adapter_config(const ParameterStore& store, const AdapterFiles& files, cons
   config["peft_type"] = "LORA";
   config["task_type"] = "CAUSAL_LM";
   config["base_model_name_or_path"] = base_model.empty() ? Json(nullptr) : Json(base_model);
-  config["peft_version"] = "0.21.0";  // the layout of target_parameters that this file has
+  config["peft_version"] = "0.21.0";  // version of the layout of target_parameters in this file
   config["r"] = r;
   config["lora_alpha"] = alpha;
   config["rank_pattern"] =

@@ -1,4 +1,4 @@
-// Adapters whose ranks and alphas differ, in a part of the layers, beside weights that are saved whole.
+// Tests adapters with different ranks and alphas, on some of the layers, and with weights saved in full.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -18,7 +18,7 @@ namespace {
 using ::testing::HasSubstr;
 namespace fs = std::filesystem;
 
-/// Two layers of attention and experts, an embedding, and a head unless it is tied.
+/// Adds two layers of attention and experts, an embedding, and a head unless it is tied.
 void add_layers(ParameterStore& store, bool tied) {
   store.add({"model.embed_tokens.weight", {7, 4}, ParameterKind::kEmbedding, -1, {}}, DType::kF32);
   for (int layer = 0; layer < 2; ++layer) {
@@ -52,7 +52,7 @@ class AdapterFiles : public ::testing::Test {
     std::ifstream file(directory_ / "adapter_config.json");
     return Json::parse(file);
   }
-  /// What a fresh model reads from the folder, merged into base weights of another seed than the adapter's.
+  /// Base weights of another seed after merging the adapter that a fresh model reads from the folder.
   std::vector<float> loaded() const {
     ParameterStore store;
     add_layers(store, tied_);
@@ -107,7 +107,7 @@ TEST_F(AdapterFiles, PatternsSurviveEveryParameterisationAndExport) {
         save_adapter(directory_, store, {.lora = lora, .layout = layout, .base_model = ""});
         const std::vector<float> got = loaded(), want = merged(store);
         ASSERT_EQ(got.size(), want.size());
-        // A fused gate_up has one scaling: the other's is folded into B, which rounds once more.
+        // A fused gate_up has one scaling: that of the other part is folded into B, which adds a rounding.
         for (size_t i = 0; i < got.size(); ++i) EXPECT_NEAR(got[i], want[i], 1e-5 * (1 + std::abs(want[i]))) << i;
       }
     }
@@ -151,11 +151,11 @@ TEST_F(AdapterFiles, AdaptersOfSomeLayersSayWhich) {
   save_adapter(directory_, store, {.lora = lora, .layout = AdapterLayout::kTargetParameters, .base_model = ""});
   EXPECT_EQ(config()["layers_to_transform"], Json::array({1}));
   EXPECT_EQ(config()["target_modules"], Json({"q_proj", "v_proj"}));
-  // PEFT takes target_parameters in every layer.
+  // PEFT applies target_parameters to every layer.
   EXPECT_EQ(config()["target_parameters"],
             Json({"model.layers.1.mlp.experts.down_proj", "model.layers.1.mlp.experts.gate_up_proj"}));
   EXPECT_EQ(loaded(), merged(store));
-  // One module of one layer has no other name than its whole one.
+  // A module that is adapted in one layer only needs its full name.
   lora.target_modules = {"*layers.0.*q_proj", "*layers.1.*v_proj"};
   lora.layers = {};
   lora.alpha_pattern = {};
@@ -182,7 +182,7 @@ TEST_F(AdapterFiles, ExcludedModulesAreWrittenAsPeftHasThem) {
     save_adapter(directory_, store, {.lora = lora, .base_model = ""});
     const Json written = config();
     EXPECT_EQ(written.contains("exclude_modules") ? written["exclude_modules"] : Json(), expected);
-    // A run that goes on from these files writes the same.
+    // A run that resumes from these files writes the same files.
     ParameterStore again;
     add_layers(again, tied_);
     const AdapterDescription description = describe_adapter(directory_, again);
@@ -227,7 +227,7 @@ TEST_F(AdapterFiles, ATiedEmbeddingIsWrittenUnderBothNamesAndReadIfTheyAgree) {
   EXPECT_EQ(file.read_floats("base_model.model.lm_head.weight"),
             file.read_floats("base_model.model.model.embed_tokens.weight"));
   EXPECT_EQ(loaded(), merged(store));
-  // PEFT trains them apart if only one is named.
+  // PEFT trains them separately if only one is listed.
   tied_ = false;
   ParameterStore apart;
   make(apart, lora, {ParameterKind::kEmbedding});

@@ -65,7 +65,7 @@ std::string ExpertKeys::leaf(int64_t out_begin) const {
 
 namespace {
 
-/// Calls body(element of the parameter, element of the file).
+/// Calls body(index in the parameter, index in the file) for every element.
 template <class Body>
 void for_each_element(const AdapterBlock& block, const Body& body) {
   const auto &parameter = block.in_parameter.strides, &file = block.in_file.strides;
@@ -137,18 +137,18 @@ std::vector<int64_t> dims_of(const Shape& shape) {
   return dims;
 }
 
-/// A weight whose adapters, or which itself, a cell of the table writes.
+/// Input of a layout's function: a weight with its adapters, or a weight saved in full.
 struct Source {
   const ParameterStore& store;
   const Parameter& weight;
   ExpertNaming names;
-  int64_t rank = 0;    ///< in the file
-  bool inner = false;  ///< of a fused gate_up whose down is fused too: PEFT wraps it first
+  int64_t rank = 0;    ///< rank in the file
+  bool inner = false;  ///< a fused gate_up with a fused down: PEFT wraps gate_up first
 };
 
 using Cell = void (*)(const Source& source, std::vector<AdapterTensor>& tensors);
 
-/// Tensors of two dimensions or one, with the ranks added that the file has more: zeros.
+/// Tensors with one or two dimensions; extra ranks of the file are zero.
 void linear(const Source& source, std::vector<AdapterTensor>& tensors) {
   const std::string& name = source.weight.name();
   const std::string module =
@@ -169,7 +169,7 @@ void linear(const Source& source, std::vector<AdapterTensor>& tensors) {
   }
 }
 
-/// An A and a B for each projection of each expert: of a shared adapter its A, and the projection's rows of its B.
+/// An A and a B for each projection of each expert. A shared adapter's A is copied, its B is split by rows.
 void each_expert(const Source& source, std::vector<AdapterTensor>& tensors) {
   const Parameter& weight = source.weight;
   const ExpertKeys keys(weight, source.names);
@@ -195,7 +195,7 @@ void each_expert(const Source& source, std::vector<AdapterTensor>& tensors) {
   }
 }
 
-/// Outputs [begin, end) in memory whose rows are `step` apart in the file.
+/// Outputs [begin, end) in memory, `step` rows apart in the file.
 struct OutputRun {
   int64_t begin, end;
 };
@@ -209,9 +209,9 @@ std::vector<OutputRun> output_runs(const MatrixOrder& order, int64_t begin, int6
   return runs;
 }
 
-/// PEFT's target_parameters: A [r·E, in] as [E, r, in], B [out, r·E] as [out, r, E] with outputs in the file's order.
-/// The A of gate and of up stand below one another, B is block-diagonal, its values carry the part's scaling over that
-/// of the whole, and the ranks that are left are zero.
+/// PEFT's target_parameters: A [r·E, in] as [E, r, in], B [out, r·E] as [out, r, E] with outputs in the file's order. A
+/// of gate and A of up are concatenated along r, B is block-diagonal and scaled by the ratio of the part's scaling to
+/// that of the whole; remaining ranks are zero.
 void fused(const Source& source, std::vector<AdapterTensor>& tensors) {
   const Parameter& weight = source.weight;
   const int64_t experts = weight.shape()[0], out = weight.shape()[1], in = weight.shape()[2], rank = source.rank;
@@ -240,7 +240,8 @@ void fused(const Source& source, std::vector<AdapterTensor>& tensors) {
   tensors.push_back(std::move(b));
 }
 
-/// KTransformers' tensors of all experts of a projection, [E, r, in] and [E, out, r]; zeros without an adapter.
+/// KTransformers' tensors of all experts of a projection, [E, r, in] and [E, out, r]; zeros for experts without an
+/// adapter.
 void stacked(const Source& source, std::vector<AdapterTensor>& tensors) {
   const Parameter& weight = source.weight;
   const int64_t experts = weight.shape()[0], in = weight.shape()[2], r = source.rank;
@@ -263,7 +264,7 @@ void stacked(const Source& source, std::vector<AdapterTensor>& tensors) {
   }
 }
 
-/// The weight itself, under each of its names.
+/// The full weight, under each of its names.
 void whole(const Source& source, std::vector<AdapterTensor>& tensors) {
   const Shape& shape = source.weight.shape();
   for (const std::string& name : whole_names(source.store, source.weight)) {
@@ -277,9 +278,9 @@ void whole(const Source& source, std::vector<AdapterTensor>& tensors) {
 struct LayoutRow {
   AdapterLayout layout;
   ExpertNaming names;
-  Cell linear, split_experts, shared_experts, whole;  ///< null: it has no place for them
+  Cell linear, split_experts, shared_experts, whole;  ///< null: not supported by the layout
 
-  /// Of a weight's adapters.
+  /// The function for a weight's adapters.
   Cell cell(const Parameter& weight) const {
     if (!is_experts(weight)) return linear;
     const bool shared = !weight.adapters().empty() && weight.adapters().front()->place().shared;
@@ -300,7 +301,7 @@ const LayoutRow& row_of(AdapterLayout layout) {
                        [&](const LayoutRow& row) { return row.layout == layout; });
 }
 
-/// Whether the other fused weight of the same experts is fused in the file too, and this one is gate_up.
+/// Whether the weight is a gate_up that is fused in the file together with the down of the same experts.
 bool is_inner(const ParameterStore& store, const LayoutRow& row, const Parameter& weight) {
   if (weight.kind() != ParameterKind::kExpertsGateUp) return false;
   return std::any_of(store.all().begin(), store.all().end(), [&](const Parameter& other) {
@@ -311,7 +312,7 @@ bool is_inner(const ParameterStore& store, const LayoutRow& row, const Parameter
 
 bool is_saved_whole(const Parameter& p) { return p.trainable() && can_be_saved_whole(p.kind()); }
 
-/// The layout in force: PEFT has no other form for experts without files of their own.
+/// The effective layout: target_parameters instead of split for experts that model files store fused only.
 AdapterLayout layout_for(const ParameterStore& store, AdapterLayout layout) {
   if (layout != AdapterLayout::kSplit) return layout;
   const bool no_files = std::any_of(store.all().begin(), store.all().end(), [](const Parameter& p) {
@@ -343,18 +344,18 @@ void require_layout(const ParameterStore& store, AdapterLayout layout) {
       scales.insert({attached->scale().rank, attached->scale().alpha});
       if (attached->kind().for_servers) continue;
       throw UserError(
-          fmt::format("the adapter is a {}, for which the layouts kt and sglang have no place", attached->kind().name),
+          fmt::format("the adapter is a {}, which the layouts kt and sglang do not support", attached->kind().name),
           "adapter_layout", "use split or target_parameters, or merge the adapter");
     }
     if (!is_saved_whole(p)) continue;
     throw UserError(
         p.kind() == ParameterKind::kRouter
-            ? "the adapter trains the router too, for which the layouts kt and sglang have no place"
-            : "the adapter trains '" + p.name() + "' whole, for which the layouts kt and sglang have no place",
+            ? "the adapter trains the router too, which the layouts kt and sglang do not support"
+            : "the adapter trains '" + p.name() + "' in full, which the layouts kt and sglang do not support",
         "adapter_layout", "use split or target_parameters, freeze it, or merge the adapter");
   }
   if (scales.size() <= 1) return;
-  throw UserError("the adapters have ranks or alphas of their own, for which the layouts kt and sglang have no place",
+  throw UserError("the adapters have different ranks or alphas, which the layouts kt and sglang do not support",
                   "adapter_layout", "use split or target_parameters, or merge the adapter");
 }
 
@@ -385,7 +386,7 @@ AdapterScale AdapterFiles::scale(const Parameter& adapted, const AttachedAdapter
   return {rank, first.alpha * (lora_.use_rslora ? std::sqrt(growth) : growth)};
 }
 
-/// Experts that the layout turns into another form.
+/// Whether the layout stores these experts in another form than memory.
 bool AdapterFiles::comes_first(const Parameter& weight) const {
   return is_experts(weight) &&
          (fused_split_ || row_of(layout_).cell(weight) != row_of(AdapterLayout::kAsTrained).cell(weight));
@@ -415,7 +416,7 @@ std::vector<AdapterTensor> AdapterFiles::experts() const {
   const LayoutRow& row = row_of(layout_);
   std::vector<AdapterTensor> tensors;
   if (row.split_experts != stacked) return tensors;
-  std::set<std::string> adapted;  // experts modules
+  std::set<std::string> adapted;  // modules with experts
   for (const Parameter& p : store_.all()) {
     if (is_experts(p) && !p.adapters().empty()) adapted.insert(experts_module(p));
   }

@@ -1,4 +1,4 @@
-// Writing the files of adapters.
+// Writes the files of adapters.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -22,18 +22,19 @@
 
 namespace hone {
 
-// Host copies of parameters, read ahead.
+// Prefetched host copies of parameters.
 
-/// Float32 values of parameters in host memory. Those on a device or on several ranks are read whole, since an adapter
-/// of many experts has many small tensors; the copies of the last few are kept, and their memory is used again.
+/// Float32 values of parameters in host memory. Parameters on a device or on several ranks are read as a whole, since
+/// an adapter of many experts has many small tensors. Copies of the most recent ones are kept, and their memory is
+/// reused.
 class HostParameters {
  public:
-  /// `reader` reads values that ranks keep parts of; null: there are none.
+  /// `reader` reads sharded values; null if there are none.
   explicit HostParameters(StateReader* reader = nullptr) : reader_(reader) {}
 
-  /// The exact values, in the parameter's shape, until kKept other parameters have been asked for.
+  /// The exact values in the parameter's shape; valid until kKept other parameters have been requested.
   const float* operator[](const Parameter& parameter);
-  /// Begins to read what will be asked for next, beside what the caller does meanwhile.
+  /// Starts reading a parameter that will be requested next, concurrently with the caller.
   void prefetch(const Parameter& parameter);
 
  private:
@@ -41,13 +42,13 @@ class HostParameters {
   struct Copy {
     const Parameter* parameter = nullptr;
     std::vector<float> values;
-    std::future<void> read;  // of a copy that has not been asked for yet
+    std::future<void> read;  // pending read of a prefetched copy
   };
-  /// Begins to read a parameter, unless that has begun, and puts its copy first.
+  /// Starts reading a parameter unless it was started before, and moves its copy to the front.
   Copy& copy_of(const Parameter& parameter);
 
   StateReader* reader_;
-  std::list<Copy> copies_;  // used last comes first
+  std::list<Copy> copies_;  // most recently used first
 };
 
 namespace {
@@ -83,7 +84,7 @@ HostParameters::Copy& HostParameters::copy_of(const Parameter& parameter) {
   copy.parameter = &parameter;
   copy.values.resize(static_cast<size_t>(parameter.shape().numel()));
   float* to = copy.values.data();
-  if (parameter.shards_values()) {  // by collectives, which have one order
+  if (parameter.shards_values()) {  // collectives need the same order on all ranks
     HONE_ASSERT(reader_ != nullptr, parameter.name());
     reader_->read(parameter, StatePart::kValue, 0, parameter.shape().numel(),
                   [&](const std::byte* elements, int64_t count) {
@@ -93,14 +94,14 @@ HostParameters::Copy& HostParameters::copy_of(const Parameter& parameter) {
     return copy;
   }
   const Tensor& values = parameter.master();
-  values.as<float>();  // asserts the type
+  values.as<float>();  // checks the dtype
   copy.read = std::async(std::launch::async, [values, to] { copy_to_host(to, values); });
   return copy;
 }
 
 namespace {
 
-/// Parameters in the order in which the tensors read them first.
+/// Parameters in the order in which the tensors first read them.
 std::vector<const Parameter*> order_of_reading(const std::vector<AdapterTensor>& tensors) {
   std::vector<const Parameter*> order;
   std::set<const Parameter*> known;
@@ -112,8 +113,8 @@ std::vector<const Parameter*> order_of_reading(const std::vector<AdapterTensor>&
   return order;
 }
 
-/// Forms each tensor when its turn to be written comes, while the parameters of the next ones are read: the values of
-/// many experts are more than a host should hold at once.
+/// Computes each tensor just before it is written, and prefetches the parameters of the next ones: the values of many
+/// experts may exceed host memory.
 void write_tensors(SafetensorsWriter& writer, const std::vector<AdapterTensor>& tensors,
                    const AdapterSaveOptions& options) {
   constexpr size_t kAhead = 2;  // the next A and B
@@ -154,7 +155,7 @@ void save_adapter(const std::filesystem::path& directory, const ParameterStore& 
   if (const std::vector<AdapterTensor> experts = files.experts(); !experts.empty()) {
     write_file(directory / kKtFile, experts, options);
   } else {
-    std::filesystem::remove(directory / kKtFile);  // of an adapter that stood here before
+    std::filesystem::remove(directory / kKtFile);  // of an adapter that was here before
   }
   const Json config = adapter_config(store, files, options.lora, options.base_model);
   write_text_file(directory / "adapter_config.json", config.dump(2) + "\n");

@@ -46,7 +46,7 @@ class Adapters : public ::testing::Test {
     store.allocate(Device{});
     testing::fill(store, 3);
   }
-  /// The base weights after merging what a fresh model reads from the folder.
+  /// The base weights after merging the adapter that a fresh model reads from the folder.
   std::vector<float> merged_after_loading() const {
     ParameterStore store;
     testing::add_model(store, sizes_);
@@ -90,7 +90,7 @@ TEST_F(Adapters, EveryParameterisationAndExportGivesTheSameWeights) {
       make(store, lora_of(trained));
       save_adapter(directory_, store, {.lora = lora_of(trained), .layout = layout, .base_model = "base"});
       const std::vector<float> loaded = merged_after_loading(), expected = merged(store);
-      // Added zeros and a copied A change no sum; scaling 6/2 and 12/4 are equal: the same bits.
+      // Added zeros and a copied A do not change sums; the scalings 6/2 and 12/4 are equal: bitwise equal results.
       EXPECT_EQ(loaded, expected);
     }
   }
@@ -135,7 +135,7 @@ TEST_F(Adapters, MergingDoraGivesRowsItsMagnitudes) {
   }
 }
 
-/// gate and up shared, down split (and the other way round): one rank for both in every layout.
+/// gate and up shared, down split (and vice versa): one rank for both in every layout.
 TEST_F(Adapters, SplitAndSharedAdaptersOfOneModelAreWrittenInEveryLayout) {
   for (const char* shared : {"experts.gate_up_proj", "experts.down_proj"}) {
     for (const AdapterLayout layout : {AdapterLayout::kSplit, AdapterLayout::kTargetParameters, AdapterLayout::kKt,
@@ -197,14 +197,14 @@ TEST_F(Adapters, KtHasAllExpertsOfAProjectionInOneTensor) {
   EXPECT_EQ(file.at("layers.0.experts.gate_lora_a").shape, (std::vector<int64_t>{3, 2, 4}));
   EXPECT_EQ(file.at("layers.0.experts.down_lora_a").shape, (std::vector<int64_t>{3, 2, 5}));
   EXPECT_EQ(file.at("layers.0.experts.down_lora_b").shape, (std::vector<int64_t>{3, 4, 2}));
-  // What has no adapter adds nothing.
+  // Experts without an adapter add zeros.
   for (const float value : file.read_floats("layers.0.experts.gate_lora_b")) EXPECT_EQ(value, 0.0f);
   const SafetensorsFile others(directory_ / "adapter_model.safetensors");
   for (const SafetensorsEntry& entry : others.entries()) {
     EXPECT_EQ(entry.name.find("experts"), std::string::npos) << entry.name;
   }
   EXPECT_EQ(merged_after_loading(), merged(store));
-  // Another layout leaves none of it behind.
+  // Saving in another layout removes its files.
   save_adapter(directory_, store, {.lora = lora, .layout = AdapterLayout::kSplit, .base_model = ""});
   EXPECT_FALSE(fs::exists(directory_ / "fused_expert_lora.safetensors"));
 }
@@ -292,7 +292,7 @@ TEST_F(Adapters, FusingSplitAdaptersDoublesTheRankWithABlockDiagonalB) {
   }
 }
 
-/// PEFT has no per-expert form for a model whose files hold all experts of a layer in one tensor.
+/// PEFT has no per-expert form for a model whose files store all experts of a layer in one tensor.
 TEST_F(Adapters, SplitAdaptersOfFusedFilesAreWrittenAsTargetParameters) {
   sizes_.separate_files = false;
   for (const std::vector<std::string>& targets :
@@ -372,7 +372,7 @@ TEST_F(Adapters, MissingAndExtraTensorsAreNamed) {
   EXPECT_THAT(testing::user_error([&] { load_adapter(directory_, smaller); }), HasSubstr("experts.0.w1"));
 }
 
-/// gpt-oss: experts that files hold transposed, outputs interleaved, and never one by one.
+/// gpt-oss: files store experts transposed, with interleaved outputs, and fused only.
 void add_transposed_experts(ParameterStore& store) {
   const std::string experts = "model.layers.0.mlp.experts.";
   store.add(
@@ -468,7 +468,7 @@ TEST(AdapterTensor, StridesTurnExpertsInnermostAndBack) {
 TEST(AdapterTensor, WhatNoBlockHoldsIsZeroAndFactorsMultiply) {
   Counted counted;
   counted.scratch.assign(40, 9.0f);
-  // Two rows of three, of which the second and the third get 1 and 2 times a half.
+  // Two rows of three; the second and third elements get 1 and 2 times one half.
   const AdapterTensor tensor{"k", {2, 3}, {{counted.parameter, {1, 1, 2}, {.begin = 1}, {.begin = 4}, 0.5f}}};
   EXPECT_EQ(counted.gathered(tensor), (std::vector<float>{0, 0, 0, 0, 0.5f, 1}));
   EXPECT_EQ(counted.gathered({"none", {2, 2}, {}}), std::vector<float>(4));

@@ -24,7 +24,7 @@ std::string some_of(const std::vector<std::string>& names) {
   return text;
 }
 
-/// Tensors and the shards that hold them.
+/// Tensors, and the shard of each.
 using Index = std::vector<std::pair<std::string, std::string>>;
 
 Index read_index(const std::filesystem::path& path) {
@@ -81,8 +81,8 @@ Checkpoint Checkpoint::open(const std::filesystem::path& directory, ReadLedger* 
   }
   for (const auto& [tensor, shard] : shard_of) {
     if (!checkpoint.find(tensor)) {
-      throw UserError(fmt::format("the index promises '{}', which is not there", tensor), (directory / shard).string(),
-                      "download this file again");
+      throw UserError(fmt::format("the index lists '{}', which is not in the shard", tensor),
+                      (directory / shard).string(), "download this file again");
     }
   }
   return checkpoint;
@@ -90,7 +90,7 @@ Checkpoint Checkpoint::open(const std::filesystem::path& directory, ReadLedger* 
 
 namespace {
 
-/// The first layout of which the checkpoint has any tensor, with what it has of it; none of either if it has nothing.
+/// The first layout for which the checkpoint has any tensor, with those tensors; empty if there is none.
 struct UsedLayout {
   const FileLayout* layout = nullptr;
   std::vector<StoredTensor> tensors;
@@ -117,7 +117,7 @@ UsedLayout used_layout(const Checkpoint& checkpoint, const std::vector<FileLayou
   return used;
 }
 
-/// A tied head that is in the file all the same must say what the embedding says.
+/// A tied head that is in the file nevertheless must equal the embedding.
 void check_tied_head(const Checkpoint& checkpoint, const std::string& head, const std::string& embedding) {
   const auto &a = *checkpoint.find(head), &b = *checkpoint.find(embedding);
   bool equal = a.entry->shape == b.entry->shape;
@@ -168,14 +168,14 @@ CheckpointMap map_checkpoint(const Checkpoint& checkpoint, const ParameterStore&
       check_tied_head(checkpoint, name, embedding->name());
     } else if (std::any_of(carried_prefixes.begin(), carried_prefixes.end(), carries)) {
       map.carried.push_back(name);
-    } else if (!name.ends_with("rotary_emb.inv_freq")) {  // a buffer that old versions of transformers saved
+    } else if (!name.ends_with("rotary_emb.inv_freq")) {  // a buffer saved by old versions of transformers
       unexpected.push_back(name);
     }
   }
   if (!unexpected.empty()) {
     throw UserError(fmt::format("the checkpoint has {} tensors the model does not know: {}", unexpected.size(),
                                 some_of(unexpected)),
-                    checkpoint.directory().string(), "is config.json the one that belongs to these weights?");
+                    checkpoint.directory().string(), "use the config.json that belongs to these weights");
   }
   return map;
 }

@@ -1,4 +1,4 @@
-// Writing the files of a checkpoint: weights in the layout they came in, and what travels with them.
+// Writes the files of a checkpoint: weights in their original layout, and accompanying files.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -25,7 +25,7 @@ std::vector<int64_t> dims_of(const Shape& shape) {
   return dims;
 }
 
-/// Files hold float64 weights as float32, and quantised ones as bfloat16.
+/// The dtype in files: float32 for float64 weights, and bfloat16 for quantised ones.
 DType file_dtype(const Checkpoint* source, const FileTensor& tensor, const Parameter& parameter) {
   std::vector<std::string> missing;
   const auto stored = source ? StoredTensor::find(*source, tensor, missing) : std::nullopt;
@@ -66,7 +66,7 @@ void write_slice(SafetensorsWriter& writer, StateReader& reader, const SavedSlic
       write_elements(writer, output.announced.dtype, elements, dtype, count);
     });
   }
-  // One matrix at a time passes through host memory.
+  // Host memory holds one matrix at a time.
   const MatrixOrder order(slice.order, slice.shape);
   const size_t element = size_of(dtype), bytes = static_cast<size_t>(order.numel()) * element;
   std::vector<std::byte> matrix(bytes), in_file_order(bytes);
@@ -102,7 +102,7 @@ std::vector<SavedSlice> saved_slices(const ParameterStore& store, const Checkpoi
   std::vector<SavedSlice> slices;
   for (const Parameter& parameter : store.all()) {
     if (parameter.kind() == ParameterKind::kLora) continue;
-    HONE_ASSERT(parameter.format().dense(), "what a format has rounded or ordered is never saved: " + parameter.name());
+    HONE_ASSERT(parameter.format().dense(), "weights in a packed format are never saved: " + parameter.name());
     const FileLayout layout = map ? map->layouts.at(&parameter) : parameter.layouts().front();
     const bool converted = dtype && parameter.kind() != ParameterKind::kBuffer;
     for (const FileTensor& tensor : layout) {
@@ -114,7 +114,7 @@ std::vector<SavedSlice> saved_slices(const ParameterStore& store, const Checkpoi
 }
 
 std::vector<CarriedTensor> carried_slices(const Checkpoint& source, const CheckpointMap& map) {
-  std::set<std::string> scales;  // of carried tensors, which are written dequantised
+  std::set<std::string> scales;  // scales of carried tensors, which are written dequantised
   std::vector<StoredTensor> carried;
   for (const std::string& name : map.carried) {
     carried.push_back(StoredTensor::carried(source, name));
@@ -158,7 +158,7 @@ void save_parameters(const std::filesystem::path& directory, const ParameterStor
 }
 
 void copy_model_files(const std::filesystem::path& from, const std::filesystem::path& to) {
-  constexpr uintmax_t kLargest = 256u << 20;  // a tokenizer is tens of megabytes; larger files are weights of some kind
+  constexpr uintmax_t kLargest = 256u << 20;  // a tokenizer has tens of megabytes; larger files are weights
   for (const auto& entry : std::filesystem::directory_iterator(from)) {
     const std::filesystem::path& path = entry.path();
     const std::string name = path.filename().string(), extension = path.extension().string();

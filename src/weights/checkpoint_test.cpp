@@ -35,7 +35,7 @@ class CheckpointFiles : public ::testing::Test {
   }
   void TearDown() override { fs::remove_all(root_); }
 
-  /// A checkpoint of random values in root/a.
+  /// Writes a checkpoint of random values to root/a.
   void make(const SaveOptions& options, DType dtype = DType::kF32) {
     ParameterStore store;
     testing::add_model(store, {.dtype = dtype});
@@ -43,7 +43,7 @@ class CheckpointFiles : public ::testing::Test {
     testing::fill(store, 5);
     save_parameters(root_ / "a", store, nullptr, nullptr, options);
   }
-  /// One file with these float32 tensors, all ones.
+  /// Writes one file with these float32 tensors, all ones.
   void write(const std::vector<SafetensorsWriter::Announced>& tensors) {
     SafetensorsWriter writer(root_ / "a/model.safetensors", tensors);
     for (const auto& tensor : tensors) {
@@ -68,7 +68,7 @@ TEST_F(CheckpointFiles, LoadingAndSavingGivesTheSameBytes) {
       const SaveOptions options{.max_shard_size = shard, .dtype = file};
       make(options);
       const Checkpoint source = Checkpoint::open(root_ / "a");
-      ParameterStore store;  // trained in bfloat16 with float32 masters: nothing is lost
+      ParameterStore store;  // trained in bfloat16 with float32 masters: lossless
       testing::add_model(store, {.dtype = DType::kBF16});
       store.allocate(Device{});
       const CheckpointMap map = map_checkpoint(source, store);
@@ -110,7 +110,7 @@ TEST_F(CheckpointFiles, MissingUnexpectedAndMisshapenTensorsAreNamed) {
   write({embedding, {"q.weight", DType::kF32, {2, 2}}, {"k.weight", DType::kF32, {2, 2}}});
   EXPECT_THAT(error(), HasSubstr("k.weight"));
   write({embedding, {"q.weight", DType::kF32, {2, 2}}, {"lm_head.weight", DType::kF32, {3, 2}}});
-  EXPECT_EQ(error(), "");  // a tied head that says the same
+  EXPECT_EQ(error(), "");  // a tied head that equals the embedding
   write({embedding, {"q.weight", DType::kF32, {2, 2}}, {"lm_head.weight", DType::kF32, {2, 3}}});
   EXPECT_THAT(error(), HasSubstr("'lm_head.weight' differs"));
 }
@@ -171,10 +171,9 @@ TEST_F(CheckpointFiles, NumbersThatAreNotFiniteAreNotSaved) {
   EXPECT_FALSE(fs::exists(root_ / "a/model.safetensors"));
 }
 
-// Experts that are loaded into 8 bits: from every layout of files the same bytes as rounding the loaded float32 weights
-// gives.
+// Loading experts into 8 bits: every file layout gives the same bytes as rounding the loaded float32 weights.
 
-/// Experts of more than one piece of a file, whose borders are no experts'.
+/// Experts of more than one piece of a file; borders of pieces are not borders of experts.
 constexpr testing::StoreSizes kSizes{.experts = 2, .hidden = 1088, .intermediate = 768};
 
 class Int8Load : public ::testing::Test {
@@ -245,7 +244,7 @@ TEST_F(Int8Load, OfOneTensorForEachExpertAndOfStacks) {
   }
 }
 
-/// As gpt-oss files hold them.
+/// Adds experts with the layout of gpt-oss files.
 void add_transposed(ParameterStore& store, int64_t hidden, int64_t intermediate, DType dtype) {
   const std::string experts = "model.layers.0.mlp.experts.";
   store.add({experts + "gate_up_proj",
@@ -268,7 +267,7 @@ TEST_F(Int8Load, OfTransposedStacksWithGateAndUpInTurn) {
   expect_rounded(add);
 }
 
-/// A file of these tensors of bytes that are no code of NaN or infinity in any format.
+/// Writes a file of these tensors with bytes that are not codes of NaN or infinity in any format.
 void write_codes(const fs::path& folder, const std::vector<SafetensorsWriter::Announced>& tensors) {
   SafetensorsWriter writer(folder / "model.safetensors", tensors);
   PhiloxSequence random(11);

@@ -40,7 +40,7 @@ FileChecksum checksum_of(const Json& json) {
   const unsigned long crc = std::stoul(text, &used, 16);
   if (used != text.size() || text.size() != 8)
     throw std::invalid_argument("a checksum is not eight hexadecimal digits");
-  if (!json.at("bytes").is_number_unsigned()) throw std::invalid_argument("a size is not one");
+  if (!json.at("bytes").is_number_unsigned()) throw std::invalid_argument("a size is not an unsigned integer");
   return {json.at("bytes").get<uint64_t>(), static_cast<uint32_t>(crc)};
 }
 
@@ -52,7 +52,7 @@ void ReadLedger::add(const std::string& file, uint64_t offset, std::span<const s
   files_[file].push_back({offset, offset + bytes.size(), crc});
 }
 
-/// In order and without overlaps: what was read twice counts once.
+/// Sorts pieces and removes overlaps, so that bytes that were read twice count once.
 std::vector<ReadLedger::Piece> ReadLedger::joined(std::vector<Piece> pieces) {
   std::sort(pieces.begin(), pieces.end(), [](const Piece& a, const Piece& b) { return a.begin < b.begin; });
   std::vector<Piece> runs;
@@ -112,12 +112,13 @@ std::optional<Manifest> Manifest::read(const fs::path& folder) {
   try {
     if (json.at("version") != kVersion) damaged(path, "its version is " + json.at("version").dump());
     for (const auto& [name, checksum] : json.at("files").items()) {
-      if (fs::path(name).has_parent_path() || name.empty() || name == "..") damaged(path, "it names other folders");
+      if (fs::path(name).has_parent_path() || name.empty() || name == "..")
+        damaged(path, "it lists files of other folders");
       manifest.files_[name] = checksum_of(checksum);
     }
   } catch (const Json::exception& problem) {
     damaged(path, problem.what());
-  } catch (const std::logic_error& problem) {  // of stoul
+  } catch (const std::logic_error& problem) {  // thrown by stoul
     damaged(path, problem.what());
   }
   return manifest;

@@ -1,6 +1,6 @@
-// The manifest of a folder that Hone wrote: hone_manifest.json names its files with their sizes and CRC-32C. A
-// checkpoint is resumed only if it is as its manifest says; a model's manifest says which files a later save may
-// replace, and keeps nobody from editing them. It holds relative names and no times, so it survives copying.
+// The manifest of a folder that Hone wrote: hone_manifest.json lists its files with their sizes and CRC-32C. A
+// checkpoint is resumed only if it matches its manifest. A model's manifest tells which files a later save may replace;
+// users may edit the files. It has relative names and no times, so it stays valid in copies.
 #pragma once
 
 #include <filesystem>
@@ -18,7 +18,7 @@ namespace hone {
 
 inline constexpr const char* kManifestName = "hone_manifest.json";
 
-/// What a file's bytes sum up to.
+/// Size and checksum of a file.
 struct FileChecksum {
   uint64_t bytes = 0;
   uint32_t crc32c = 0;
@@ -26,17 +26,17 @@ struct FileChecksum {
   bool operator==(const FileChecksum&) const = default;
 };
 
-/// Name → checksum, as those who wrote the files computed them on the way.
+/// File name → checksum, computed while the files were written.
 using FileChecksums = std::map<std::string, FileChecksum>;
 
-/// What has been read of the files of a folder, with its checksums. Safe to call from several threads.
+/// Records which parts of a folder's files have been read, with their checksums. Thread-safe.
 class ReadLedger {
  public:
   void add(const std::string& file, uint64_t offset, std::span<const std::byte> bytes);
 
-  /// All of it, neighbouring pieces joined: {file: [[begin, end, crc], …]}. For other ranks.
+  /// All records, adjacent pieces joined: {file: [[begin, end, crc], …]}, to be sent to other ranks.
   Json pieces() const;
-  /// Adds what another rank has read.
+  /// Adds the records of another rank.
   void merge(const Json& pieces);
 
  private:
@@ -53,19 +53,20 @@ class ReadLedger {
 
 class Manifest {
  public:
-  /// Of every file of `folder`. Those that `known` has are not read again.
+  /// Builds the manifest of all files of `folder`. Files in `known` are not read again.
   static Manifest of(const std::filesystem::path& folder, const FileChecksums& known);
-  /// The folder's; nothing if it has none. UserError if it cannot be read.
+  /// Reads the folder's manifest; nothing if there is none. UserError if it cannot be read.
   static std::optional<Manifest> read(const std::filesystem::path& folder);
 
   void write(const std::filesystem::path& folder) const;
   const FileChecksums& files() const { return files_; }
 
-  /// The first file that is missing or of another size: "model.safetensors has 5,000 bytes, not 81,920"; "" if none is.
+  /// Describes the first file that is missing or has another size: "model.safetensors has 5,000 bytes, not 81,920"; ""
+  /// if all match.
   std::string sizes_problem(const std::filesystem::path& folder) const;
 
-  /// The first file whose bytes are not those that were written; "" if none is. What `ledger` has is not read again;
-  /// the files of `skip` are not looked at.
+  /// Describes the first file whose contents differ from the manifest; "" if all match. Parts recorded in `ledger` are
+  /// not read again; files in `skip` are not checked.
   std::string contents_problem(const std::filesystem::path& folder, const ReadLedger& ledger,
                                const std::set<std::string>& skip = {}) const;
 

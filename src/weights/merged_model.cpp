@@ -21,11 +21,11 @@ namespace hone {
 
 namespace {
 
-/// Bytes of a piece, as far as rows allow it: large writes, yet a few pieces for every thread.
+/// Target bytes of a piece, rounded to rows: large writes, but several pieces per thread.
 constexpr int64_t kPieceBytes = int64_t{4} << 20;
-/// Pieces that the system is asked to read before their turn.
+/// Number of pieces to read ahead.
 constexpr int64_t kAhead = 32;
-/// Pieces that are written before the first of them is read again.
+/// Pieces that are written before the first of them is read back.
 constexpr int64_t kLag = 32;
 
 /// Rows of a tensor.
@@ -37,13 +37,13 @@ struct Piece {
   RowCheck found = {};
 };
 
-/// A file on its way. Threads share it.
+/// A file that is being written. Shared by threads.
 struct Shard {
   ShardRange range;
   std::once_flag opened;
   std::unique_ptr<PlacedWriter> writer;
   size_t first_piece = 0, end_piece = 0;
-  std::atomic<size_t> to_write{0}, to_check{0};  // pieces
+  std::atomic<size_t> to_write{0}, to_check{0};  // numbers of pieces
   std::future<void> synced;
   std::future<FileChecksum> finished;
 };
@@ -148,7 +148,7 @@ class MergedModelWriter {
       bytes_written_ += static_cast<int64_t>(bytes.size());
       progress_(bytes_written_);
     }
-    // The rest goes to the disk while pieces of this file are checked and pieces of the next are written.
+    // The rest is written back while pieces of this file are checked and pieces of the next are written.
     if (--shard.to_write == 0) shard.synced = std::async(std::launch::async, [&shard] { shard.writer->sync(); });
     written_[static_cast<size_t>(i)].store(true);  // last: finish() waits for `synced`
   }
@@ -163,8 +163,7 @@ class MergedModelWriter {
       throw Error(ExitCode::kCheckFailed,
                   fmt::format("'{}' has other bytes than were written (CRC-32C {:08x}, not {:08x})", tensor.name(), crc,
                               piece.crc),
-                  (directory_ / shard.range.name).string(),
-                  "nothing is kept of it; look after the disk and the memory");
+                  (directory_ / shard.range.name).string(), "the output was removed; check the disk and the memory");
     }
     piece.found = tensor.check(states_[static_cast<size_t>(thread)].merge, piece.first_row, piece.rows, bytes.data());
     checked_[static_cast<size_t>(i)].store(true);
@@ -184,7 +183,7 @@ class MergedModelWriter {
     return checksum;
   }
 
-  /// Of a file whose tensors have no elements.
+  /// Finishes a file whose tensors have no elements.
   void finish_empty(Shard& shard) {
     open(shard);
     shard.synced = std::async(std::launch::deferred, [&shard] { shard.writer->sync(); });
@@ -221,14 +220,14 @@ class MergedModelWriter {
 
   std::filesystem::path directory_;
   std::function<void(int64_t)> progress_;
-  std::mutex mutex_;  // of what progress_ is told
+  std::mutex mutex_;  // protects bytes_written_ and calls of progress_
   int64_t bytes_written_ = 0;
   std::vector<MergedTensor> tensors_;
   std::vector<SafetensorsWriter::Announced> announced_;
   std::vector<Piece> pieces_;
-  std::vector<std::atomic<bool>> written_, checked_;  // pieces
+  std::vector<std::atomic<bool>> written_, checked_;  // per piece
   std::vector<ThreadState> states_;
-  std::deque<Shard> shards_;  // their futures end first
+  std::deque<Shard> shards_;  // destroyed first: waits for their futures
 };
 
 }  // namespace

@@ -1,4 +1,4 @@
-// Models that are merged piece by piece, against what merging in memory gives, and what the checks find.
+// Compares models that are merged piece by piece with merging in memory, and tests the checks.
 #include "weights/merged_model.h"
 
 #include <gmock/gmock.h>
@@ -46,12 +46,12 @@ void add_dense_and_experts(ParameterStore& store) {
   testing::add_model(store, {.experts = 3, .hidden = 24, .intermediate = 30, .vocab = 50});
 }
 
-/// Files hold all experts of a layer in one tensor.
+/// Adds experts whose files store all experts of a layer in one tensor.
 void add_fused_experts(ParameterStore& store) {
   testing::add_model(store, {.experts = 3, .hidden = 24, .intermediate = 30, .vocab = 50, .separate_files = false});
 }
 
-/// As gpt-oss has them: [E, in, out], the rows of gate and up in turn.
+/// Adds experts as in gpt-oss: [E, in, out], rows of gate and up alternately.
 void add_turned_experts(ParameterStore& store) {
   const std::string experts = "model.layers.0.mlp.experts.";
   store.add(
@@ -63,7 +63,7 @@ void add_turned_experts(ParameterStore& store) {
             DType::kF32);
 }
 
-/// The model of the fixture fp8.
+/// Adds the model of the fixture fp8.
 void add_fp8_model(ParameterStore& store) {
   const std::string layer = "model.layers.0.self_attn.";
   const auto kind = ParameterKind::kAttention;
@@ -76,7 +76,7 @@ void add_fp8_model(ParameterStore& store) {
   store.add({"model.layers.1.mlp.experts.down_proj", {3, 40, 20}, ParameterKind::kExpertsDown, 1, {}}, DType::kF32);
 }
 
-/// A base and an adapter with values, for the files of one and the memory of the other.
+/// A base and an adapter with values, merged in files and in memory.
 class MergedModel : public ::testing::Test {
  protected:
   void SetUp() override {
@@ -94,7 +94,7 @@ class MergedModel : public ::testing::Test {
     save_parameters(root_ / "base", store, nullptr, nullptr, {.dtype = dtype});
   }
 
-  /// A quantised fixture as the base, with other codes and scales in the place of NaN and of extremes.
+  /// Copies a quantised fixture as the base, and replaces codes and scales that are NaN or extreme.
   void copy_without_nan(const fs::path& fixture) {
     fs::copy(fixture / "config.json", root_ / "base");
     const Checkpoint source = Checkpoint::open(fixture);
@@ -136,7 +136,7 @@ class MergedModel : public ::testing::Test {
     save_adapter(root_ / "adapter", store, {.lora = lora, .layout = AdapterLayout::kAsTrained, .base_model = "base"});
   }
 
-  /// The store of the base with the adapter attached, without memory.
+  /// Describes the base with the adapter attached, without memory.
   void describe(ParameterStore& store, const AddModel& add) const {
     add(store);
     const AdapterDescription description = describe_adapter(root_ / "adapter", store);
@@ -156,7 +156,7 @@ class MergedModel : public ::testing::Test {
     return save_merged(root_ / "merged", store, base, map, pool, options);
   }
 
-  /// The same in memory, whole.
+  /// Compares with merging the full model in memory.
   void expect_from_memory(const AddModel& add, std::optional<DType> dtype = {}) {
     ThreadPool pool(1);
     ParameterStore store;
@@ -170,7 +170,7 @@ class MergedModel : public ::testing::Test {
     save_parameters(root_ / "expected", store, &base, &map, {.dtype = dtype});
   }
 
-  /// Both have the same tensors, whose numbers differ by no more than two roundings.
+  /// Compares both models: same tensors, whose numbers differ by at most two roundings.
   void compare(double unit) const {
     const Checkpoint merged = Checkpoint::open(root_ / "merged"), expected = Checkpoint::open(root_ / "expected");
     ASSERT_EQ(merged.tensors().size(), expected.tensors().size());
@@ -353,7 +353,7 @@ TEST_F(MergedModel, ChecksAtLeastATwentiethOfTheRowsOfEachTensorAndSaysSo) {
   EXPECT_LT(equal, 20);
 }
 
-/// A byte of any tensor that changes between writing and checking, merged or not, is found and the tensor named.
+/// A byte of any tensor, merged or not, that changes between writing and checking is detected, with the tensor's name.
 TEST_F(MergedModel, AByteThatChangesAfterItWasWrittenIsFound) {
   make_base(add_dense_and_experts, DType::kBF16);
   make_adapter(add_dense_and_experts, lora_of(ExpertLora::kSplit));
@@ -384,7 +384,7 @@ TEST_F(MergedModel, AByteThatChangesAfterItWasWrittenIsFound) {
   }
 }
 
-/// A product that is wrong from the start, so that its checksum agrees with the file.
+/// Makes a product wrong before its checksum is computed, so that the checksum matches the file.
 TEST_F(MergedModel, AWrongProductIsFound) {
   for (const AddModel& add : {AddModel(add_dense_and_experts), AddModel(add_turned_experts)}) {
     for (const DType dtype : {DType::kF32, DType::kBF16, DType::kF16}) {
@@ -409,11 +409,11 @@ TEST_F(MergedModel, AWrongProductIsFound) {
         std::vector<std::byte> bytes(static_cast<size_t>(rows * row_bytes));
         tensor.make(scratch, 0, rows, bytes.data());
         EXPECT_EQ(tensor.check(scratch, 0, rows, bytes.data()).rows, sampled_rows(rows));
-        // One number of a sampled row, the largest, is another: by two units of a 16-bit dtype, of float32 by 2^-14.
+        // Changes the largest number of a sampled row by two units of a 16-bit dtype, or 2^-14 in float32.
         const auto element = size_of(dtype);
         const auto row = static_cast<size_t>(sampled_row(tensor.name(), 0, rows) * row_bytes);
         size_t largest = row;
-        const auto magnitude = [&](size_t at) {  // ordered as the numbers are
+        const auto magnitude = [&](size_t at) {  // integer in the order of the numbers
           uint32_t bits = 0;
           std::memcpy(&bits, bytes.data() + at, element);
           return bits & (element == 4 ? 0x7FFFFFFFu : 0x7FFFu);

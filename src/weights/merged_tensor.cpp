@@ -16,12 +16,12 @@ namespace hone {
 
 namespace {
 
-/// Numbers that are widened, added to and rounded together: in float32 they stay in the second-level cache.
+/// Numbers that are widened, added to and rounded together: as float32 they fit in the L2 cache.
 constexpr int64_t kBlock = int64_t{1} << 17;
 
 constexpr uint64_t kSampleUse = 0x6d65726765;
 
-/// Rounds to the dtype of the file.
+/// Rounds to the file's dtype.
 void narrow(const float* from, DType dtype, std::byte* to, int64_t count) {
   switch (dtype) {
     case DType::kF32:
@@ -53,7 +53,7 @@ float rounded(double value, DType dtype) {
   return dtype == DType::kBF16 ? BFloat16(single) : dtype == DType::kF16 ? Float16(single) : single;
 }
 
-/// [rows, columns] of `from` into columns [first, first + rows) of a matrix with rows of `width`.
+/// Transposes `from` [rows, columns] into columns [first, first + rows) of a matrix with rows of `width`.
 template <class T>
 void turn(const T* from, int64_t rows, int64_t columns, T* to, int64_t first, int64_t width) {
   constexpr int64_t kTile = 32;
@@ -86,7 +86,7 @@ void turn(const std::byte* from, size_t element, int64_t rows, int64_t columns, 
 }
 
 #if defined(__x86_64__)
-/// With wider vectors; the same bits, since nothing is contracted.
+/// With wider vectors; bitwise equal, since there is no contraction to FMA.
 __attribute__((target("avx2"))) void add_four_wide(double scale, const float* factors, const float* rows, int64_t n,
                                                    double* y) {
   add_four_rows(scale, factors, rows, n, y);
@@ -101,7 +101,7 @@ void add_four(double scale, const float* factors, const float* rows, int64_t n, 
   add_four_rows(scale, factors, rows, n, y);
 }
 
-/// Adds to the norms of a check; in four sums, which vectors hold.
+/// Adds to the norms of a check, in four partial sums for vectorization.
 void add_differences(const float* written, const double* exact, const float* base, int64_t n, RowCheck& found) {
   double rounding[4] = {}, change[4] = {};
   const auto add = [&](int64_t i, int64_t sum) {
@@ -159,7 +159,7 @@ MergedTensor::MergedTensor(SavedSlice slice, const Checkpoint& base)
   const Place first = rows_ > 0 ? place_of(0) : Place{};
   for (const auto& attached : parameter_->adapters()) {
     const AdapterPlace& adapted = attached->place();
-    // A tensor of one projection of an expert has nothing of the other's adapter.
+    // A tensor of one projection of an expert is unaffected by the other projection's adapter.
     const int64_t end = adapted.out_begin + adapted.out_count;
     if (end <= first.out_begin || adapted.out_begin >= first.out_begin + order_.out) continue;
     source_ = Source::kMerged;
@@ -199,7 +199,7 @@ void MergedTensor::prefetch(int64_t first_row, int64_t rows) const {
   if (source_ != Source::kReplaced) stored_->prefetch(first_row * columns_, rows * columns_);
 }
 
-/// Of rows [begin, end) of a matrix. Outputs that an adapter does not adapt have zeros.
+/// Products for rows [begin, end) of a matrix. Outputs without an adapter get zeros.
 std::vector<MergedTensor::Product> MergedTensor::products(MergeScratch& scratch, int64_t matrix, int64_t begin,
                                                           int64_t end) const {
   const Place place = place_of(matrix);
@@ -290,7 +290,8 @@ void MergedTensor::make_blocks(MergeScratch& scratch, int64_t first_row, int64_t
 
 void MergedTensor::expect_finite(const std::byte* written, int64_t count) const {
   if (all_finite(announced_.dtype, written, count)) return;
-  throw Error(ExitCode::kCheckFailed, fmt::format("'{}' has numbers that are not finite with the adapter", name()), "",
+  throw Error(ExitCode::kCheckFailed,
+              fmt::format("'{}' has numbers that are not finite after merging the adapter", name()), "",
               "nothing was written; look at the adapter's and the base's values of this tensor");
 }
 
@@ -310,7 +311,7 @@ void MergedTensor::make(MergeScratch& scratch, int64_t first_row, int64_t rows, 
   }
 }
 
-/// scratch.largest: of each row of the A of a matrix, for each term.
+/// Computes scratch.largest: the maximum of each row of A of a matrix, for each term.
 void MergedTensor::measure_rows(MergeScratch& scratch, int64_t matrix) const {
   const int64_t expert = place_of(matrix).expert, in = order_.in;
   scratch.largest.resize(terms_.size());
@@ -327,7 +328,7 @@ void MergedTensor::measure_rows(MergeScratch& scratch, int64_t matrix) const {
   }
 }
 
-/// scratch.exact: the row in float64; scratch.magnitude: |W| + Σ |scale b a| of each number, or more.
+/// Computes scratch.exact, the row in float64, and scratch.magnitude, an upper bound of |W| + Σ |scale b a|.
 void MergedTensor::expect_row(MergeScratch& scratch, int64_t row, const float* base) const {
   const int64_t matrix = row / matrix_rows_, in_matrix = row % matrix_rows_, in = order_.in;
   const Place place = place_of(matrix);
@@ -416,11 +417,12 @@ RowCheck MergedTensor::check(MergeScratch& scratch, int64_t first_row, int64_t r
       if (own[c] == single[c]) continue;
       const double slack = roundings * scratch.magnitude[static_cast<size_t>(c)] + 0x1p-140;
       if (own[c] >= rounded(exact[c] - slack, dtype) && own[c] <= rounded(exact[c] + slack, dtype)) continue;
-      throw Error(ExitCode::kCheckFailed,
-                  fmt::format("'{}', row {} of {}, number {}: {} was written, W + scale · B A is {}", name(), row,
-                              rows_, c, own[c], exact[c]),
-                  "",
-                  "nothing is kept of it; more than rounding is a fault of the program or of memory: please report it");
+      throw Error(
+          ExitCode::kCheckFailed,
+          fmt::format("'{}', row {} of {}, number {}: {} was written, W + scale · B A is {}", name(), row, rows_, c,
+                      own[c], exact[c]),
+          "",
+          "the output was removed; an error above rounding is a fault of the program or of memory: please report it");
     }
     ++found.rows;
   }

@@ -1,9 +1,9 @@
-// One tensor of a model with its adapter merged: made from the base's files some rows at a time, and checked.
+// One tensor of a model with its adapter merged: computed from the base's files some rows at a time, and checked.
 //
-//   W' = W + scale · B A      W and W' as the files have them, the sum in float32, rounded once to the file's dtype
+//   W' = W + scale · B A      W and W' as in the files, the sum in float32, rounded once to the file's dtype
 //
-// after the adapter has finished its rows (AttachedAdapter::merge_row), where it does.
-// Rows are those of the base's file: outputs of a linear weight, or inputs where files hold weights transposed.
+// followed by the adapter's own operation on rows (AttachedAdapter::merge_row), if it has one. Rows are those of the
+// base's file: outputs of a linear weight, or inputs if files store weights transposed.
 #pragma once
 
 #include <optional>
@@ -17,18 +17,18 @@
 
 namespace hone {
 
-/// In the product's check, one row of every so many is formed again.
+/// The check recomputes one row in this many.
 inline constexpr int64_t kRowsPerSample = 20;
 
-/// The row of rows [20 group, 20 group + 20) of a tensor that is checked, the last group perhaps smaller. It depends on
-/// the tensor's name and on nothing else.
+/// The row of rows [20 group, 20 group + 20) of a tensor that is checked; the last group may be smaller. Depends only
+/// on the tensor's name.
 int64_t sampled_row(const std::string& name, int64_t group, int64_t rows);
-/// How many rows of a tensor are checked: a twentieth, rounded up.
+/// Number of rows of a tensor that are checked: a twentieth, rounded up.
 inline int64_t sampled_rows(int64_t rows) { return (rows + kRowsPerSample - 1) / kRowsPerSample; }
 
-/// What a check of rows found. Norms are over the sampled rows.
+/// Result of checking rows. Norms are over the sampled rows.
 struct RowCheck {
-  int64_t rows = 0;     ///< that were formed again
+  int64_t rows = 0;     ///< number of recomputed rows
   double change = 0;    ///< ‖scale · B A‖²
   double rounding = 0;  ///< ‖W' as written − (W + scale · B A)‖²
 };
@@ -43,55 +43,55 @@ struct MergeScratch {
   std::vector<std::vector<float>> largest;
 };
 
-/// Parameters and files outlive it. Its functions are safe to call from several threads.
+/// Parameters and files must outlive it. Its functions are thread-safe.
 class MergedTensor {
  public:
-  /// Of a slice of a parameter: with its adapters, or with its own values where the adapter holds the weight whole
+  /// A slice of a parameter: with its adapters merged, or with its own values if the adapter has the full weight
   /// (float32, in host memory), or else as in the base.
   MergedTensor(SavedSlice slice, const Checkpoint& base);
   explicit MergedTensor(CarriedTensor carried);
 
   enum class Source {
     kCopied,     ///< the bytes of the base's file
-    kConverted,  ///< to another dtype, or dequantised
-    kMerged,     ///< W + scale · B A, finished as the adapter says
-    kReplaced,   ///< the adapter's own values of a weight that it holds whole
+    kConverted,  ///< converted to another dtype, or dequantised
+    kMerged,     ///< W + scale · B A, followed by the adapter's merge_row
+    kReplaced,   ///< the adapter's values of a weight that it has in full
   };
 
   const SafetensorsWriter::Announced& announced() const { return announced_; }
   const std::string& name() const { return announced_.name; }
   Source source() const { return source_; }
-  /// The tensor is [rows, columns]; that is an order of elements in the base's file, and a piece of whole rows is a
-  /// run of bytes of the written one.
+  /// The tensor is viewed as [rows, columns] in the element order of the base's file; a piece of complete rows is a
+  /// contiguous run of bytes of the written file.
   int64_t rows() const { return rows_; }
   int64_t columns() const { return columns_; }
-  /// Rows that are made at once are a multiple of these: those of a matrix which is transposed on its way.
+  /// make() needs multiples of this number of rows: those of a matrix that is transposed on writing.
   int64_t rows_together() const { return turned_ ? matrix_rows_ : 1; }
   int64_t row_bytes() const { return columns_ * static_cast<int64_t>(size_of(announced_.dtype)); }
 
-  /// Asks the system to read what make() will.
+  /// Starts reading ahead for make().
   void prefetch(int64_t first_row, int64_t rows) const;
-  /// The bytes of rows [first_row, first_row + rows) of the written file. Error(kCheckFailed) if a number of a merged
-  /// or replaced tensor is not finite.
+  /// Computes the bytes of rows [first_row, first_row + rows) of the written file. Error(kCheckFailed) if a number of a
+  /// merged or replaced tensor is not finite.
   void make(MergeScratch& scratch, int64_t first_row, int64_t rows, std::byte* written) const;
-  /// Forms the sum (and rows as the adapter finishes them) again for the sampled rows of these, in float64 and from the
-  /// base's files, and compares each number with the bytes that were written: it must be one that the file's dtype
-  /// rounds the product to, give or take the error of the sum in float32, (2 r + 6) · 2^-24 · (|W| + Σ |scale b a|).
-  /// Error(kCheckFailed) if one is not. Nothing for tensors that are not merged.
+  /// Recomputes the sampled ones of these rows in float64 from the base's files, including merge_row, and compares each
+  /// number with the written bytes: it must be a number to which the file's dtype may round the product, within the
+  /// error of the float32 sum, (2 r + 6) · 2^-24 · (|W| + Σ |scale b a|). Error(kCheckFailed) otherwise. Does nothing
+  /// for tensors that are not merged.
   RowCheck check(MergeScratch& scratch, int64_t first_row, int64_t rows, const std::byte* written) const;
 
  private:
-  /// The factors of an adapter of the parameter.
+  /// Factors of an adapter of the parameter.
   struct Term {
     const float *a = nullptr, *b = nullptr;  // [experts, r, in], [experts, out_count, r]
     int64_t r = 0, out_begin = 0, out_count = 0;
     float scaling = 0;
   };
-  /// Where a matrix of the tensor stands in the parameter.
+  /// Position of a matrix of the tensor in the parameter.
   struct Place {
     int64_t expert = 0, out_begin = 0;
   };
-  /// One term of a matrix as a product [rows, r] x [r, columns] in the order of the base's file.
+  /// A term of a matrix as a product [rows, r] x [r, columns] in the element order of the base's file.
   struct Product {
     MatrixView left, right;
     int64_t r = 0;
@@ -99,7 +99,7 @@ class MergedTensor {
   };
 
   Place place_of(int64_t matrix) const;
-  /// The output of the parameter's expert that is output `file_output` of a matrix in the file.
+  /// The output index in the parameter's expert of output `file_output` of a matrix in the file.
   int64_t output(const Place& place, int64_t file_output) const;
   std::vector<Product> products(MergeScratch& scratch, int64_t matrix, int64_t begin, int64_t end) const;
   void read_floats(MergeScratch& scratch, int64_t first_row, int64_t rows, float* floats) const;
@@ -117,9 +117,9 @@ class MergedTensor {
   int64_t matrix_rows_ = 1;
   MatrixOrder order_{FileOrder::kSame, Shape{1}};
   bool rows_are_outputs_ = true;
-  bool turned_ = false;  // the base has [out, in], the written file [in, out]: MXFP4
+  bool turned_ = false;  // transposed: the base has [out, in], the written file [in, out] (MXFP4)
   std::vector<Term> terms_;
-  const AttachedAdapter* finishing_ = nullptr;  // makes rows of the merged weight out of W + scale · B A
+  const AttachedAdapter* finishing_ = nullptr;  // has a merge_row, applied to rows of W + scale · B A
 };
 
 }  // namespace hone

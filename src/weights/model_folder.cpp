@@ -20,7 +20,7 @@ constexpr std::string_view kCertain = "save";
 constexpr const char* kStagedName = "model";
 constexpr const char* kPlanName = ".hone-plan.json";
 
-/// What a loader opens first, or takes the weights from: without these no model is in the folder.
+/// Files that a loader opens first: without these there is no model in the folder.
 constexpr std::array kEntries = {"model.safetensors.index.json", "model.safetensors", "adapter_model.safetensors"};
 
 bool is_entry(const std::string& name) { return std::find(kEntries.begin(), kEntries.end(), name) != kEntries.end(); }
@@ -49,7 +49,7 @@ fs::path without_slash(const fs::path& path) { return path.has_filename() ? path
                   "check its permissions and the free space; nothing that was saved before is lost");
 }
 
-/// The certain saves of a folder; more than one only if somebody copied them there.
+/// The committed saves of a folder; more than one only if somebody copied them there.
 std::vector<fs::path> certain_saves(const fs::path& directory) {
   std::vector<fs::path> saves;
   std::error_code error;
@@ -70,7 +70,7 @@ void remove_file(const fs::path& path) {
   if (error) not_writable(path, error.message());
 }
 
-/// Which files go and which come, as the plan inside a staged folder says.
+/// The files that a committed save removes and adds, from the plan in its staged folder.
 struct Plan {
   std::vector<std::string> remove, install;
 
@@ -91,13 +91,13 @@ struct Plan {
   }
 };
 
-/// Every part of this may be done already.
+/// Idempotent: any part may have been done before.
 void carry_out(const fs::path& directory, const fs::path& staged) {
   const Plan plan = Plan::read(staged);
   const auto installs = [&](const std::string& name) {
     return std::find(plan.install.begin(), plan.install.end(), name) != plan.install.end();
   };
-  // A file that is still staged has not come yet, so the one under its name is old.
+  // A file that is still staged has not been moved, so the one with its final name is old.
   for (const std::string& name : plan.remove) {
     if (is_entry(name) && (!installs(name) || fs::exists(staged / name))) remove_file(directory / name);
   }
@@ -183,7 +183,7 @@ std::vector<std::string> model_files_in(const fs::path& directory) {
       }
       names.insert(kManifestName);
     }
-  } catch (const UserError&) {  // what a damaged manifest named is not known
+  } catch (const UserError&) {  // the files of a damaged manifest are unknown
   }
   return {names.begin(), names.end()};
 }
@@ -197,7 +197,7 @@ void replace_model(const fs::path& given, const FillFolder& fill) {
     const std::string name = entry.path().filename().string();
     if (name == kTemporaryMarker) continue;
     if (fs::is_directory(fs::symlink_status(directory / name)))
-      not_writable(directory / name, "a folder stands where a file is to be");
+      not_writable(directory / name, "a folder has the name of a file to be written");
     install.push_back(name);
   }
   write_durably(temporary.path() / kPlanName,

@@ -1,10 +1,9 @@
-// Writing folders that others load: a new folder appears whole under its name; a model in a folder that is there
-// already is replaced so that at every moment the folder holds the old model, the new one, or none that loads.
+// Writes model folders atomically: a new folder appears only when complete; a model in an existing folder is replaced
+// such that at every moment the folder has the old model, the new one, or none that loads.
 //
-// Replacing: the new files are staged in FOLDER/model.hone-XXXXXXXX.tmp and synced. Renaming that to .save is the
-// moment from which the save is certain: the files that say what the old weights are go first, those that say what the
-// new ones are come last, and a program that finds a .save folder, since the one that made it was killed, does what is
-// left.
+// Replacing: the new files are staged in FOLDER/model.hone-XXXXXXXX.tmp and synced. Renaming that to .save commits the
+// save. Then the entry files of the old weights are removed first, and those of the new weights are moved last. If the
+// process is killed meanwhile, the next program that finds the .save folder completes the steps.
 #pragma once
 
 #include <filesystem>
@@ -15,36 +14,36 @@
 
 namespace hone {
 
-/// Fills a folder with files, and notes the checksums that it knows.
+/// Writes files into a folder, and returns the checksums that it computed.
 using FillFolder = std::function<void(const std::filesystem::path& temporary, FileChecksums& checksums)>;
 
-/// Writes the files that `fill` makes, and their manifest, into `directory`: under a temporary name that becomes
-/// `directory` where nothing is there or an empty folder, else in place of the model that is in it, beside what else it
-/// holds. UserError if the folder is not writable or another process writes there; what was there is then untouched.
-/// Links at final names are replaced; a `directory` that is a link stays one.
+/// Writes the files created by `fill`, and their manifest, to `directory`. If it does not exist or is empty, a
+/// temporary folder is renamed to it; else its model is replaced and its other files are kept. UserError if the folder
+/// is not writable or another process writes there; its contents are then unchanged. Links at final names are replaced;
+/// if `directory` is a link, it remains one.
 void write_directory(const std::filesystem::path& directory, const FillFolder& fill);
 
-/// The same into a folder that is there and locked by the caller.
+/// As above, for an existing folder whose lock the caller holds.
 void replace_model(const std::filesystem::path& directory, const FillFolder& fill);
 
-/// Does what is left of a save that was killed after it was certain; removes what is left of one before. The caller
-/// holds the folder's lock. Whether there was one.
+/// Completes a committed save that was killed, and removes the rest of an uncommitted one. The caller holds the
+/// folder's lock. Returns whether there was a committed save.
 bool finish_save(const std::filesystem::path& directory);
 
-/// Before a folder is read: finishes such a save if nobody else holds the folder's lock. UserError if it cannot, since
-/// the folder is in use or not writable: its files may be of two models.
+/// Called before a folder is read: completes such a save if nobody else holds the folder's lock. UserError if that is
+/// impossible because the folder is in use or not writable: its files may belong to two models.
 void require_finished(const std::filesystem::path& directory);
 
-/// Lets `fill` write into a temporary folder, adds the manifest, and syncs all of it. UserError, for `directory`, which
-/// it will become or go to, if a file cannot be written.
+/// Calls `fill` on a temporary folder, adds the manifest, and syncs all files. UserError with `directory`, the final
+/// location, if a file cannot be written.
 void fill_and_sync(const TemporaryFolder& temporary, const std::filesystem::path& directory, const FillFolder& fill);
 
-/// Names of files in `directory` that belong to the model or adapter in it: weights, and what its manifest names.
+/// Names of files in `directory` that belong to its model or adapter: weights, and files in its manifest.
 std::vector<std::string> model_files_in(const std::filesystem::path& directory);
-/// Those, and other files with names that is_model_file knows.
+/// Those, and other files for which is_model_file() is true.
 std::vector<std::string> hone_files_in(const std::filesystem::path& directory);
 
-/// Whether a save or a run of Hone writes files of this name: weights, adapters, configuration, tokenizer.
+/// Whether Hone writes files of this name: weights, adapters, configuration, tokenizer.
 bool is_model_file(const std::string& name);
 
 }  // namespace hone

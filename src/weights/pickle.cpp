@@ -22,7 +22,7 @@ const PickleValue* PickleValue::find(std::string_view key) const {
   return nullptr;
 }
 
-/// The stack machine. Each instruction makes at most one value, and none copies one.
+/// The stack machine. Each instruction creates at most one value, and none copies one.
 class PickleReader {
  public:
   using Kind = PickleValue::Kind;
@@ -36,7 +36,7 @@ class PickleReader {
       if (code == '.') break;
       step(code);
     }
-    if (stack_.size() != 1 || !marks_.empty()) broken("it ends with other than one value");
+    if (stack_.size() != 1 || !marks_.empty()) broken("the result is not one value");
     pickle_.root_ = stack_.back();
     return std::move(pickle_);
   }
@@ -66,7 +66,7 @@ class PickleReader {
     return text;
   }
 
-  /// Accounts for memory before it is taken.
+  /// Checks the limit before memory is allocated.
   void take_memory(uint64_t bytes) {
     memory_ += bytes;
     if (memory_ > Pickle::kMostMemory + 10 * bytes_.size()) broken("it makes more values than a file of its size has");
@@ -82,7 +82,7 @@ class PickleReader {
     if (stack_.size() == kDeepest) broken("it stacks more values than any checkpoint");
     stack_.push_back(&value);
   }
-  /// Nothing changes these: one of each is enough. Most of a checkpoint's metadata are small numbers.
+  /// Immutable values are shared: most values of a checkpoint's metadata are small numbers.
   PickleValue& shared(Kind kind, int64_t integer) {
     PickleValue*& value = shared_[{kind, integer}];
     if (value == nullptr) {
@@ -104,7 +104,7 @@ class PickleReader {
     push(value);
   }
 
-  /// Below a mark nothing may be taken but by the instruction that takes the mark.
+  /// Start of the current mark's stack: only the instruction that consumes the mark may pop below it.
   size_t floor() const { return marks_.empty() ? 0 : marks_.back(); }
   PickleValue* pop() {
     if (stack_.size() <= floor()) broken("an instruction lacks its operands");
@@ -144,7 +144,7 @@ class PickleReader {
   }
   void append(Kind kind, const std::vector<const PickleValue*>& items) {
     PickleValue& to = top();
-    // A dictionary made by a call (OrderedDict()) takes items as its state.
+    // A dictionary created by a call (OrderedDict()) stores items in its state.
     const bool called = kind == Kind::kDictionary && to.is(Kind::kObject);
     if (called && to.state == nullptr) to.state = &make(Kind::kDictionary);
     PickleValue& container = called ? *to.state : to;
@@ -156,8 +156,8 @@ class PickleReader {
   void push_global(const std::string& module, const std::string& name) {
     const std::string full = module + "." + name;
     if (!allowed_.contains(full)) {
-      throw UserError(fmt::format("the file asks for '{}', which no checkpoint needs: it was not run", full), where_,
-                      "do not load this file with Python either, unless you know who made it and why");
+      throw UserError(fmt::format("the file calls '{}', which checkpoints do not use: it was not executed", full),
+                      where_, "do not load this file with Python either, unless you know who made it and why");
     }
     push_text(*pickle_.names_.insert(full).first, Kind::kGlobal);
   }
@@ -178,7 +178,7 @@ class PickleReader {
   }
 
   void remember(uint64_t place) {
-    constexpr uint64_t kEntry = 64;  // of a hash table
+    constexpr uint64_t kEntry = 64;  // bytes of a hash table's entry
     if (memo_.insert_or_assign(place, &top()).second) take_memory(kEntry);
   }
   void recall(uint64_t place) {
@@ -193,7 +193,7 @@ class PickleReader {
     for (size_t i = bytes; i-- > 0;) value = value << 8 | static_cast<uint8_t>(digits[i]);
     push_integer(static_cast<int64_t>(value));
   }
-  /// Nothing that is read of a checkpoint is such a number.
+  /// Floats only need to be skipped: no value that is read from a checkpoint is one.
   void push_float() {
     take(8);
     push(shared(Kind::kFloat, 0));
@@ -215,7 +215,7 @@ class PickleReader {
   uint64_t memory_ = 0;
 };
 
-/// Numbers, texts and constants.
+/// Executes instructions for numbers, texts and constants.
 bool PickleReader::step_value(uint8_t code) {
   switch (code) {
     case 'N':
@@ -254,7 +254,7 @@ bool PickleReader::step_value(uint8_t code) {
   }
 }
 
-/// Tuples, lists, dictionaries and sets.
+/// Executes instructions for tuples, lists, dictionaries and sets.
 bool PickleReader::step_container(uint8_t code) {
   switch (code) {
     case '(':
@@ -303,7 +303,7 @@ void PickleReader::step(uint8_t code) {
     case 0x80:
       if (number<uint8_t>() > 5) broken("its protocol is newer than 5");
       return;
-    case 0x95:  // a frame: how the writer cut its bytes
+    case 0x95:  // a frame of the writer; ignored
       number<uint64_t>();
       return;
     case '0':

@@ -37,9 +37,9 @@ constexpr std::array<std::pair<std::string_view, DType>, 10> kDTypes = {{{"F32",
 
 constexpr std::string_view kFloat8E4m3 = "F8_E4M3";
 
-constexpr size_t kMostDimensions = 64;  // NumPy's bound
+constexpr size_t kMostDimensions = 64;  // NumPy's limit
 
-/// Finds a name that an object has twice, at its top: parsed, it keeps one of them.
+/// Finds a repeated name at the top level of an object, of which the parser would keep only one.
 class RepeatedName : public nlohmann::json_sax<Json> {
  public:
   static std::string find(std::string_view object) {
@@ -329,7 +329,7 @@ void SafetensorsWriter::start_writing_back(uint64_t bytes) {
   not_started_ += bytes;
   if (not_started_ < kTogether) return;
   const off64_t end = lseek64(descriptor_, 0, SEEK_CUR);
-  // Where the file system does not know this, fsync has more to do.
+  // If the file system does not support this, only fsync takes longer.
   sync_file_range(descriptor_, end - static_cast<off64_t>(not_started_), static_cast<off64_t>(not_started_),
                   SYNC_FILE_RANGE_WRITE);
   not_started_ = 0;

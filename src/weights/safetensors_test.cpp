@@ -46,7 +46,7 @@ class Safetensors : public ::testing::Test {
     const uint64_t length = header.size();
     return std::string(reinterpret_cast<const char*>(&length), 8) + header + std::string(data_bytes, '\x01');
   }
-  /// The error that reading a file with this header gives.
+  /// The error of reading a file with this header.
   std::string error_of(const std::string& header, size_t data_bytes) const {
     write_bytes(file_of(header, data_bytes));
     return testing::user_error([&] { SafetensorsFile file(path_); });
@@ -183,7 +183,7 @@ std::vector<Device> devices() {
 }
 
 TEST(TensorPieces, WhatIsWrittenInPiecesIsReadBack) {
-  // More than two chunks of the reader, and no whole number of pieces.
+  // More than two chunks of the reader, and not a multiple of the piece size.
   constexpr int64_t kCount = 9'000'001, kPiece = 1'000'000, kSkipped = 17;
   for (const Device device : devices()) {
     const Buffer buffer(device, kCount * sizeof(float));
@@ -344,13 +344,13 @@ TEST_F(ManifestTest, FindsWhatIsMissingCutOrChanged) {
 TEST_F(ManifestTest, TakesWhatHasBeenReadFromTheLedger) {
   const Manifest manifest = read();
   const std::string name = "b.safetensors";
-  ReadLedger right;  // in any order, with gaps, and some of it twice
+  ReadLedger right;  // in any order, with gaps and overlaps
   right.add(name, 6'000'000, bytes(big_.substr(6'000'000, 1'000'000)));
   right.add(name, 1'000, bytes(big_.substr(1'000, 2'000)));
   right.add(name, 3'000, bytes(big_.substr(3'000, 9)));
   right.add(name, 2'000, bytes(big_.substr(2'000, 500)));
   EXPECT_EQ(manifest.contents_problem(root_.path(), right), "");
-  ReadLedger wrong;  // what was read is not what the file now gives
+  ReadLedger wrong;  // differs from the file's present contents
   wrong.add(name, 1'000, bytes(std::string(100, 'x')));
   EXPECT_NE(manifest.contents_problem(root_.path(), wrong), "");
   ReadLedger of_two_ranks;
@@ -375,7 +375,7 @@ TEST_F(ManifestTest, ADamagedOneIsAnErrorAndNamesNoOtherFolder) {
 using testing::TestRoot;
 using Names = std::vector<std::string>;
 
-/// A model of shards or of one file, every file of which holds `mark`.
+/// Writes a model of shards or of one file; every file contains `mark`.
 void fill_with(const fs::path& folder, const std::string& mark, int shards) {
   const auto put = [&](const std::string& name) { write_durably(folder / name, mark); };
   put("config.json");
@@ -390,7 +390,7 @@ FillFolder model(const std::string& mark, int shards) {
 }
 
 /// The mark of the model that a loader finds: the index with its shards, or the single file; "" if none loads, "mixed"
-/// if its files are of two.
+/// if its files belong to two models.
 std::string loads_as(const fs::path& folder, int shards) {
   const auto read = [&](const std::string& name) { return TestRoot::read(folder / name); };
   if (fs::exists(folder / "model.safetensors"))
@@ -468,10 +468,10 @@ TEST(ModelFolder, AWriterThatHoldsTheLockIsNotDisturbed) {
   EXPECT_EQ(loads_as(root / "a", 0), "one");
 }
 
-/// Shards of the old model and of the new one.
+/// Numbers of shards of the old model and of the new one.
 class KilledSave : public ::testing::TestWithParam<std::pair<int, int>> {};
 
-/// Killed later and later, so that every stage of the short save is met.
+/// Kills the save at increasing delays, so that every stage is hit.
 TEST_P(KilledSave, LeavesTheOldModelTheNewOneOrNoneAndTheNextCommandFinishes) {
   const auto [before, after] = GetParam();
   std::set<std::string> seen;
@@ -521,7 +521,7 @@ TEST(ModelFolder, AnUnfinishedSaveIsFinishedByAReaderOrRefused) {
   EXPECT_EQ(TestRoot::names_in(root / "a"), (Names{"config.json", "model.safetensors"}));
   EXPECT_EQ(loads_as(root / "a", 0), "two");
   root.write(staged + ".hone-plan.json", R"({"remove": ["../b"], "install": []})");
-  EXPECT_THROW(require_finished(root / "a"), UserError) << "a plan of somebody else's";
+  EXPECT_THROW(require_finished(root / "a"), UserError) << "a plan that Hone did not write";
 }
 
 }  // namespace

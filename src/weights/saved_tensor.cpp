@@ -15,17 +15,17 @@ namespace hone {
 
 namespace {
 
-constexpr uint64_t kMostDirectoryBytes = uint64_t{1} << 20;  // of a tensor's archive: it has about seven files
+constexpr uint64_t kMostDirectoryBytes = uint64_t{1} << 20;  // a tensor's archive has about seven files
 constexpr uint64_t kMostPickleBytes = uint64_t{1} << 16;
 constexpr int64_t kMostElements = int64_t{1} << 48;
 
-/// A stored (not compressed) file of an archive.
+/// A stored (uncompressed) file of an archive.
 struct ArchiveFile {
-  uint64_t begin = 0;  ///< in the file on disk
+  uint64_t begin = 0;  ///< offset in the file on disk
   uint64_t bytes = 0;
 };
 
-/// The archive's table of contents, which stands at its end.
+/// The archive's central directory, at its end.
 class Archive {
  public:
   Archive(const FileBytes& file, uint64_t offset, uint64_t length) : file_(file), offset_(offset), length_(length) {
@@ -35,7 +35,7 @@ class Archive {
     read_directory();
   }
 
-  /// The only file whose name ends so, behind the archive's own folder.
+  /// The only file with this name in the archive's own folder.
   const ArchiveFile& at(const std::string& name) const {
     const auto found = files_.find(name);
     if (found == files_.end()) broken("it has no file '" + name + "'");
@@ -62,7 +62,7 @@ class Archive {
     std::memcpy(&value, bytes.data() + at, sizeof(T));
     return value;
   }
-  /// Bytes of the archive, counted from its own start.
+  /// Bytes of the archive; `at` is relative to its start.
   std::string bytes(uint64_t at, uint64_t count) const {
     if (at > length_ || count > length_ - at) broken(fmt::format("it is cut off at byte {}", length_));
     return file_.read(offset_ + at, count);
@@ -93,7 +93,7 @@ class Archive {
     for (uint64_t i = 0; i < entries; ++i) at = read_entry(directory, at);
   }
 
-  /// One line of the directory; where the next one begins.
+  /// Reads one entry of the directory; returns the position of the next one.
   size_t read_entry(const std::string& directory, size_t at) {
     constexpr size_t kFixed = 46;
     if (directory.size() < kFixed || at > directory.size() - kFixed || directory.compare(at, 4, "PK\x01\x02", 4) != 0) {
@@ -117,7 +117,7 @@ class Archive {
     return at + kFixed + name_bytes + extra_bytes + comment_bytes;
   }
 
-  /// Sizes of 4 GiB and more stand in an extra field, in this order, those that do not fit.
+  /// Sizes of 4 GiB and more are in an extra field, in this order; it only has those that do not fit.
   void read_large_sizes(const std::string& extra, uint64_t& size, uint64_t& stored, uint64_t& header) const {
     for (size_t at = 0; at + 4 <= extra.size();) {
       const auto id = number<uint16_t>(extra, at);
@@ -171,7 +171,7 @@ std::vector<int64_t> sizes_of(const Archive& archive, const PickleValue& tuple) 
   return sizes;
 }
 
-/// Elements from the first to behind the last that shape and strides reach; refuses what overflows.
+/// Number of elements from the first to the end of the last that shape and strides reach; rejects overflow.
 int64_t reach(const Archive& archive, const SavedTensor& tensor) {
   int64_t last = 0, numel = 1;
   for (size_t i = 0; i < tensor.shape.size(); ++i) {
@@ -212,14 +212,14 @@ SavedTensor find_saved_tensor(const FileBytes& file, uint64_t offset, uint64_t l
   const std::string where = fmt::format("{}, byte {}", file.path().string(), offset);
   const Pickle pickle = Pickle::parse(archive.text("data.pkl", kMostPickleBytes), tensor_names(), where);
   const PickleValue* call = &pickle.root();
-  // A parameter is a tensor and whether it is trained.
+  // A parameter is a tensor and a flag whether it is trained.
   if (call->is_object("torch._utils._rebuild_parameter") && !call->arguments->items.empty()) {
     call = call->arguments->items.front();
   }
   const bool tensor_call = call->is_object("torch._utils._rebuild_tensor_v2") && call->arguments->items.size() >= 4;
   const std::vector<const PickleValue*>& arguments = tensor_call ? call->arguments->items : call->items;
   if (!tensor_call || !arguments[0]->is(Kind::kPersistent) || !arguments[1]->is(Kind::kInteger)) {
-    archive.broken("it holds something else than one tensor");
+    archive.broken("it does not contain exactly one tensor");
   }
   const PickleValue& storage = *arguments[0]->items.front();
   if (!storage.is(Kind::kTuple) || storage.items.size() < 5 || !storage.items[1]->is(Kind::kGlobal) ||
@@ -229,7 +229,7 @@ SavedTensor find_saved_tensor(const FileBytes& file, uint64_t offset, uint64_t l
   const auto known = std::find_if(kStorages.begin(), kStorages.end(),
                                   [&](const auto& pair) { return pair.first == storage.items[1]->text; });
   if (known == kStorages.end()) {
-    throw UserError(fmt::format("a tensor of the type {} is not a weight that is read", storage.items[1]->text), where,
+    throw UserError(fmt::format("tensors of the type {} are not supported", storage.items[1]->text), where,
                     "save weights in float32, bfloat16 or float16");
   }
   SavedTensor tensor;
@@ -240,7 +240,7 @@ SavedTensor find_saved_tensor(const FileBytes& file, uint64_t offset, uint64_t l
   const ArchiveFile& data = archive.at("data/" + std::string(storage.items[2]->text));
   const int64_t first = arguments[1]->integer, count = reach(archive, tensor);
   const auto elements = static_cast<int64_t>(data.bytes / size_of(tensor.dtype));
-  // Broadcast tensors, of more elements than are stored, no checkpoint has.
+  // Rejects broadcast tensors with more elements than are stored: no checkpoint has them.
   if (first < 0 || first > elements || std::max(count, tensor.numel()) > elements - first) {
     archive.broken(
         fmt::format("its tensor needs {} elements, there are {}", std::max(count, tensor.numel()), elements - first));

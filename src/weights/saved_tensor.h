@@ -1,6 +1,6 @@
-// A tensor as torch.save writes it: a zip archive, not compressed, of a pickle that says dtype, sizes and strides, and
-// of one file with the elements. Nothing of it is executed. Format: PyTorch's torch/serialization.py and
-// caffe2/serialize; the zip format is PKWARE's APPNOTE.
+// Reads a tensor written by torch.save: an uncompressed zip archive with a pickle of dtype, sizes and strides, and a
+// file with the elements. Executes nothing. Format: PyTorch's torch/serialization.py and caffe2/serialize; the zip
+// format is PKWARE's APPNOTE.
 #pragma once
 
 #include <cstdint>
@@ -12,22 +12,22 @@
 
 namespace hone {
 
-/// Where the elements of one saved tensor stand.
+/// Position and layout of a saved tensor's elements.
 struct SavedTensor {
   DType dtype = DType::kF32;
   std::vector<int64_t> shape, strides;  ///< strides in elements
-  uint64_t begin = 0;                   ///< in the file, of the first element
+  uint64_t begin = 0;                   ///< offset of the first element in the file
 
   int64_t numel() const;
   bool contiguous() const;
 };
 
-/// The tensor in the archive of bytes [offset, offset + length) of a file, which may hold many archives. UserError
-/// naming the file: a broken or compressed archive, another object than one tensor, a dtype that is not read, elements
-/// outside of the archive.
+/// Finds the tensor in the archive of bytes [offset, offset + length) of a file, which may have many archives.
+/// UserError with the file: a broken or compressed archive, an object other than one tensor, an unsupported dtype,
+/// elements outside of the archive.
 SavedTensor find_saved_tensor(const FileBytes& file, uint64_t offset, uint64_t length);
 
-/// Its elements in row-major order.
+/// Reads its elements in row-major order.
 std::vector<std::byte> read_saved_tensor(const FileBytes& file, const SavedTensor& tensor);
 
 }  // namespace hone

@@ -20,11 +20,11 @@
 namespace hone {
 namespace {
 
-/// A number is finite unless all bits of its exponent are set: then the lowest of them, added to them, sets the sign's
-/// bit. Eight bytes at a time; no sum passes from a number to the next.
+/// A number is finite unless all bits of its exponent are set: then adding the lowest exponent bit to the exponent
+/// carries into the sign bit. Processes eight bytes at a time; no carry crosses numbers.
 template <class Bits>
 bool none_lost(const std::byte* elements, int64_t count, Bits exponent) {
-  constexpr uint64_t kEach = ~uint64_t{0} / static_cast<Bits>(~Bits{0});  // a one in the place of each number
+  constexpr uint64_t kEach = ~uint64_t{0} / static_cast<Bits>(~Bits{0});  // a one in each number's lowest bit
   const auto lowest = static_cast<Bits>(exponent & -static_cast<int64_t>(exponent));
   const uint64_t mask = kEach * exponent, one = kEach * lowest;
   uint64_t signs = 0, rest = 0;
@@ -51,7 +51,7 @@ bool all_finite(DType dtype, const std::byte* elements, int64_t count) {
 void require_finite(const std::string& name, DType dtype, const std::byte* elements, int64_t count) {
   if (all_finite(dtype, elements, count)) return;
   throw Error(ExitCode::kNumbersLost, "the last update left numbers in '" + name + "' that are not finite", name,
-              "nothing of it was saved; go on from the newest checkpoint with a lower learning_rate");
+              "it was not saved; resume from the newest checkpoint with a lower learning_rate");
 }
 
 namespace {
@@ -169,7 +169,7 @@ void PlacedWriter::write(size_t tensor, uint64_t offset, std::span<const std::by
   HONE_ASSERT(begin + bytes.size() <= (tensor + 1 < begins_.size() ? begins_[tensor + 1] : file_bytes_),
               path_.string());
   put(begin, bytes);
-  // So that sync() has little left to do. Where the file system does not know this, it has more.
+  // Start writeback, so that sync() waits less. If the file system does not support this, only sync() takes longer.
   sync_file_range(descriptor_, static_cast<off64_t>(begin), static_cast<off64_t>(bytes.size()), SYNC_FILE_RANGE_WRITE);
 }
 

@@ -23,9 +23,9 @@ using Kind = PickleValue::Kind;
 
 constexpr uint64_t kMostMetadataBytes = uint64_t{1} << 30;
 constexpr int64_t kMostElements = int64_t{1} << 48;
-constexpr size_t kMostChunks = 16384;  // of a tensor: one a rank
+constexpr size_t kMostChunks = 16384;  // per tensor: one per rank
 constexpr size_t kMostDimensions = 64;
-constexpr uint64_t kBytesOfChunk = 16;  // of the metadata, at least: two sizes, an index, a place
+constexpr uint64_t kBytesOfChunk = 16;  // minimum metadata of a chunk: two sizes, an index, a position
 
 const std::set<std::string>& metadata_names() {
   static const std::set<std::string> names = {
@@ -91,7 +91,7 @@ class MetadataReader {
     if (items == nullptr || !items->is(Kind::kDictionary)) broken(fmt::format("'{}' is not a dictionary", name));
     return *items;
   }
-  /// Names are copied for each entry that has them.
+  /// Names are copied for each entry, so their length is limited.
   std::string name_of(const PickleValue& value) const {
     constexpr size_t kLongest = 4096;
     if (value.text.size() > kLongest) broken(fmt::format("a name has {} bytes", value.text.size()));
@@ -107,7 +107,7 @@ class MetadataReader {
     if (!value.is(Kind::kInteger) || value.integer < 0) broken(fmt::format("'{}' is not a size", name));
     return static_cast<uint64_t>(value.integer);
   }
-  /// A torch.Size.
+  /// Reads a torch.Size.
   std::vector<int64_t> size_of_tensor(const PickleValue& value, std::string_view name) const {
     if (!value.is_object("torch.Size") || value.arguments->items.size() != 1) {
       broken(fmt::format("'{}' is not a torch.Size", name));
@@ -117,7 +117,7 @@ class MetadataReader {
     std::vector<int64_t> sizes;
     for (const PickleValue* item : items) {
       if (!item->is(Kind::kInteger) || item->integer < 0 || item->integer > kMostElements) {
-        broken(fmt::format("'{}' has a size that is none", name));
+        broken(fmt::format("'{}' has an invalid size", name));
       }
       sizes.push_back(item->integer);
     }
@@ -127,7 +127,7 @@ class MetadataReader {
     return size_of_tensor(field(object, name), name);
   }
 
-  /// Empty for what is no floating-point number.
+  /// Empty if the dtype is not floating-point.
   std::optional<DType> dtype(const PickleValue& tensor) const {
     const PickleValue* state = field(tensor, "properties").state;
     if (state == nullptr || !state->is(Kind::kTuple) || state->items.empty()) broken("a tensor has no properties");
@@ -151,8 +151,8 @@ std::string without_wrappers(std::string name) {
   return name;
 }
 
-/// What keys were called before dictionaries were flattened: the last part of their paths. Of a dictionary that has a
-/// "model" beside other things (an optimizer's state) only the model's.
+/// Names of keys before dictionaries were flattened: the last part of their paths. If a dictionary has a "model" next
+/// to other entries (an optimizer's state), only the model's keys.
 class KeyNames {
  public:
   KeyNames(const MetadataReader& reader, const PickleValue& metadata) {
@@ -161,14 +161,14 @@ class KeyNames {
     for (size_t i = 0; i < planner->items.size(); i += 2) {
       const PickleValue &key = *planner->items[i], &path = *planner->items[i + 1];
       if (!key.is(Kind::kText) || !path.is(Kind::kTuple) || path.items.empty()) reader.broken("a path is not a list");
-      // Lists in a state dict have numbers; no weight is in one.
+      // Lists in a state dict have numbers as keys; no weight is in one.
       const std::string name = reader.name_of(key);
       if (path.items.back()->is(Kind::kText)) names_[name] = reader.name_of(*path.items.back());
       if (path.items.size() > 1 && path.items[0]->text == "model") of_model_.insert(name);
     }
   }
 
-  /// Empty for what does not belong to the model.
+  /// Empty for keys that do not belong to the model.
   std::optional<std::string> find(const std::string& key) const {
     if (!of_model_.empty() && !of_model_.contains(key)) return std::nullopt;
     const auto named = names_.find(key);
@@ -180,7 +180,7 @@ class KeyNames {
   std::set<std::string> of_model_;
 };
 
-/// Where chunks are stored, by key and offsets.
+/// Storage positions of chunks, by key and offsets.
 using Places = std::map<std::pair<std::string, std::vector<int64_t>>, const PickleValue*>;
 
 Places places_of(const MetadataReader& reader, const PickleValue& metadata) {
@@ -189,7 +189,7 @@ Places places_of(const MetadataReader& reader, const PickleValue& metadata) {
   for (size_t i = 0; i < storage.items.size(); i += 2) {
     const PickleValue& index = *storage.items[i];
     const PickleValue* offset = index.find("offset");
-    if (offset == nullptr || offset->is(Kind::kNone)) continue;  // of what is no tensor
+    if (offset == nullptr || offset->is(Kind::kNone)) continue;  // not a tensor
     places[{reader.text(index, "fqn"), reader.size_of_tensor(*offset, "offset")}] = storage.items[i + 1];
   }
   return places;
@@ -204,8 +204,8 @@ bool overlap(const ShardedCheckpoint::Chunk& a, const ShardedCheckpoint::Chunk& 
   return true;
 }
 
-/// Tells whether chunks lie apart from each other. Ranks cut a tensor along its dimensions, so chunks are parted where
-/// no chunk crosses, each part along another dimension, until few are left to be compared with each other.
+/// Checks that chunks do not overlap. Ranks cut a tensor along its dimensions, so chunks are divided recursively at
+/// positions that no chunk crosses, along alternating dimensions, until few are left for pairwise comparison.
 class ApartChecker {
  public:
   explicit ApartChecker(const MetadataReader& reader, const std::string& key) : reader_(reader), key_(key) {}
@@ -229,7 +229,7 @@ class ApartChecker {
   }
 
  private:
-  /// By the places of dimension `d` that no chunk goes across.
+  /// Divides chunks at the positions of dimension `d` that no chunk crosses.
   std::vector<Chunks> parted(Chunks& chunks, size_t d) {
     work(chunks.size());
     std::sort(chunks.begin(), chunks.end(),
@@ -243,7 +243,7 @@ class ApartChecker {
     }
     return parts;
   }
-  /// Refuses what takes long: no mesh of ranks cuts a tensor so.
+  /// Limits the work: no mesh of ranks cuts a tensor into chunks that need more.
   void work(uint64_t comparisons) {
     constexpr uint64_t kMost = 50'000'000;
     work_ += comparisons;
@@ -255,7 +255,7 @@ class ApartChecker {
   uint64_t work_ = 0;
 };
 
-/// Chunks lie in the tensor, apart from each other, and fill it.
+/// Checks that chunks are inside the tensor, do not overlap, and cover it.
 void check_cover(const MetadataReader& reader, const ShardedCheckpoint::Tensor& tensor) {
   int64_t covered = 0;
   Chunks filled;
@@ -270,7 +270,7 @@ void check_cover(const MetadataReader& reader, const ShardedCheckpoint::Tensor& 
       }
       elements *= chunk.sizes[d];
     }
-    // Of the whole tensor at most, so that this does not overflow.
+    // At most the elements of the whole tensor, so that this does not overflow.
     if (elements > tensor.numel() - covered) reader.broken(fmt::format("two chunks of '{}' overlap", tensor.key));
     if (static_cast<uint64_t>(elements) * size_of(tensor.dtype) > chunk.length) {
       reader.broken(fmt::format("a chunk of '{}' has {} elements in {} bytes", tensor.key, elements, chunk.length));
@@ -284,7 +284,7 @@ void check_cover(const MetadataReader& reader, const ShardedCheckpoint::Tensor& 
   }
 }
 
-/// Refuses a shape of more elements than any file has.
+/// Rejects a shape with more elements than any file.
 void check_numel(const MetadataReader& reader, const ShardedCheckpoint::Tensor& tensor) {
   int64_t numel = 1;
   for (const int64_t size : tensor.shape) {
@@ -315,13 +315,15 @@ ShardedCheckpoint ShardedCheckpoint::open(const std::filesystem::path& directory
   if (file.size() > kMostMetadataBytes) reader.broken(fmt::format("it has {} bytes", file.size()));
   const Pickle pickle = Pickle::parse(file.read(0, file.size()), metadata_names(), file.path().string());
   const PickleValue& metadata = pickle.root();
-  if (!metadata.is_object("torch.distributed.checkpoint.metadata.Metadata")) reader.broken("it is not such metadata");
+  if (!metadata.is_object("torch.distributed.checkpoint.metadata.Metadata"))
+    reader.broken("it does not contain torch.distributed.checkpoint metadata");
   const Places places = places_of(reader, metadata);
   const KeyNames names(reader, metadata);
 
   const auto open_file = [&](const std::string& name) {
-    // Names only: a path out of the folder is nothing that PyTorch writes.
-    if (name.empty() || name.find('/') != std::string::npos || name == "..") reader.broken("a file is called " + name);
+    // File names only: PyTorch never writes a path out of the folder.
+    if (name.empty() || name.find('/') != std::string::npos || name == "..")
+      reader.broken("invalid file name: " + name);
     auto found = checkpoint.files_.find(name);
     if (found == checkpoint.files_.end()) found = checkpoint.files_.emplace(name, FileBytes(directory / name)).first;
     return &found->second;
@@ -348,11 +350,11 @@ ShardedCheckpoint ShardedCheckpoint::open(const std::filesystem::path& directory
     for (const PickleValue* item : chunks.items) {
       Chunk chunk{reader.sizes(*item, "offsets"), reader.sizes(*item, "sizes")};
       const auto place = places.find({tensor.key, chunk.offsets});
-      if (place == places.end()) reader.broken(fmt::format("a chunk of '{}' is stored nowhere", tensor.key));
+      if (place == places.end()) reader.broken(fmt::format("a chunk of '{}' has no storage entry", tensor.key));
       const PickleValue& info = *place->second;
       if (const PickleValue* packed = info.find("transform_descriptors"); packed && !packed->is(Kind::kNone)) {
-        throw UserError(fmt::format("'{}' is stored compressed, which is not read", tensor.key), file.path().string(),
-                        "save the checkpoint without transforms");
+        throw UserError(fmt::format("'{}' is stored compressed, which is not supported", tensor.key),
+                        file.path().string(), "save the checkpoint without transforms");
       }
       chunk.file = open_file(reader.text(info, "relative_path"));
       chunk.offset = reader.size(info, "offset");
@@ -373,7 +375,7 @@ ShardedCheckpoint ShardedCheckpoint::open(const std::filesystem::path& directory
 
 namespace {
 
-/// Copies a box, row by row, to its place in the whole tensor.
+/// Copies a box, row by row, to its position in the whole tensor.
 void place(const ShardedCheckpoint::Tensor& tensor, const ShardedCheckpoint::Chunk& chunk, const std::byte* from,
            std::byte* whole) {
   const size_t element = size_of(tensor.dtype), rank = tensor.shape.size();

@@ -1,7 +1,6 @@
-// A folder of torch.distributed.checkpoint, as FSDP writes it: `.metadata`, a pickle of names, sizes and places, and
-// `__i_j.distcp` files in which tensors of each rank stand one after another. Read without Python and without executing
-// anything.
-// Format: PyTorch's torch/distributed/checkpoint/{metadata,filesystem}.py.
+// Reads a folder of torch.distributed.checkpoint, as FSDP writes it: `.metadata`, a pickle of names, sizes and
+// positions, and `__i_j.distcp` files, each with tensors of one rank. Uses no Python and executes nothing. Format:
+// PyTorch's torch/distributed/checkpoint/{metadata,filesystem}.py.
 #pragma once
 
 #include <cstdint>
@@ -17,14 +16,14 @@ namespace hone {
 
 class ShardedCheckpoint {
  public:
-  /// A box of a tensor and where it is.
+  /// A box of a tensor, and its position in a file.
   struct Chunk {
     std::vector<int64_t> offsets, sizes;
     const FileBytes* file = nullptr;
-    uint64_t offset = 0, length = 0;  ///< of its archive in the file
+    uint64_t offset = 0, length = 0;  ///< its archive in the file
   };
   struct Tensor {
-    std::string key;  ///< in the metadata
+    std::string key;  ///< key in the metadata
     std::vector<int64_t> shape;
     DType dtype = DType::kF32;
     std::vector<Chunk> chunks;
@@ -33,19 +32,18 @@ class ShardedCheckpoint {
     std::string shape_text() const;
   };
 
-  /// Whether the folder holds such a checkpoint.
+  /// Whether the folder is such a checkpoint.
   static bool is_one(const std::filesystem::path& directory);
-  /// Reads `.metadata`. UserError naming file and tensor: a damaged or foreign pickle, a missing file, chunks that do
+  /// Reads `.metadata`. UserError with file and tensor: a damaged or different pickle, a missing file, chunks that do
   /// not cover their tensor exactly once.
   static ShardedCheckpoint open(const std::filesystem::path& directory);
 
   const std::filesystem::path& directory() const { return directory_; }
-  /// By name, without what wrappers put around it: a dictionary {"model": …} around the whole, DDP's `module.`,
-  /// `_orig_mod.` of torch.compile, `_fsdp_wrapped_module.`, `_checkpoint_wrapped_module.`. Only floating-point
-  /// tensors.
+  /// Floating-point tensors by name, without the prefixes of wrappers: an outer dictionary {"model": …}, DDP's
+  /// `module.`, `_orig_mod.` of torch.compile, `_fsdp_wrapped_module.`, `_checkpoint_wrapped_module.`.
   const std::map<std::string, Tensor>& tensors() const { return tensors_; }
 
-  /// All elements in row-major order and the tensor's dtype: one tensor at a time is in memory.
+  /// Reads all elements in row-major order, in the tensor's dtype; only this tensor is in memory.
   std::vector<std::byte> read(const Tensor& tensor) const;
 
  private:

@@ -21,7 +21,7 @@ using SourceTensor = ShardedCheckpoint::Tensor;
 
 constexpr std::string_view kPeftPrefix = "base_model.model.";
 
-/// One tensor of the checkpoint and its matrices' places in a parameter, `stride` elements apart.
+/// A tensor of the checkpoint and the positions of its matrices in a parameter, `stride` elements apart.
 struct Piece {
   const SourceTensor* tensor = nullptr;
   Shape shape;  ///< in memory order
@@ -40,7 +40,7 @@ std::vector<int64_t> dims_of(const Shape& shape) {
 
 DType file_dtype(DType dtype) { return dtype == DType::kF64 ? DType::kF32 : dtype; }
 
-/// Finds which tensors of a checkpoint make up each parameter.
+/// Finds the tensors of a checkpoint that make up each parameter.
 class SourceFinder {
  public:
   explicit SourceFinder(const ShardedCheckpoint& checkpoint) : checkpoint_(checkpoint) {
@@ -65,7 +65,7 @@ class SourceFinder {
   std::vector<std::string> unused() const {
     std::vector<std::string> names;
     for (const auto& [name, tensor] : tensors_) {
-      // Rotation frequencies, which old versions of transformers saved, follow from the configuration.
+      // Ignores rotation frequencies, which old versions of transformers saved: they follow from the configuration.
       if (!used_.contains(name) && !name.ends_with(".rotary_emb.inv_freq")) names.push_back(name);
     }
     return names;
@@ -123,7 +123,7 @@ class SourceFinder {
     piece.tensor = take(name);
     const std::vector<int64_t> expected = dims_of(file_shape(piece.order, piece.shape));
     if (piece.tensor->shape != expected) {
-      throw UserError(fmt::format("'{}' has the shape {}, the model asks for [{}]", name, piece.tensor->shape_text(),
+      throw UserError(fmt::format("'{}' has the shape {}, the model needs [{}]", name, piece.tensor->shape_text(),
                                   fmt::join(expected, ", ")),
                       where(), "give the pretrained model that the training began with");
     }
@@ -135,7 +135,7 @@ class SourceFinder {
   std::set<std::string> used_;
 };
 
-/// Puts a piece's elements into the parameter, whatever they are: only their size matters.
+/// Copies a piece's elements into the parameter; T only has to have their size.
 template <class T>
 void place(const Piece& piece, const std::byte* from, std::byte* parameter) {
   const MatrixOrder order(piece.order, piece.shape);
@@ -146,7 +146,7 @@ void place(const Piece& piece, const std::byte* from, std::byte* parameter) {
   }
 }
 
-/// A parameter of the checkpoint, read when the first of its tensors is written and kept until the next one's turn.
+/// Reads a parameter of the checkpoint when the first of its tensors is written, and keeps it until the next parameter.
 class ParameterReader {
  public:
   ParameterReader(const ShardedCheckpoint& checkpoint) : checkpoint_(checkpoint) {}
@@ -214,7 +214,7 @@ void write_values_as(SafetensorsWriter& writer, DType to, const std::byte* value
   }
 }
 
-/// The matrices of a file's tensor, out of a parameter in memory order.
+/// Copies the matrices of a file's tensor from a parameter in memory order.
 template <class T>
 std::vector<std::byte> in_file_order(const FileTensor& tensor, const std::byte* parameter) {
   const MatrixOrder order(tensor.order, tensor.shape);
@@ -247,7 +247,7 @@ void refuse(const char* what, const std::vector<std::string>& names, const std::
                   where, fix);
 }
 
-/// A tied head that is there all the same must say what the embedding says.
+/// A tied head that is present nevertheless must equal the embedding.
 void check_tied_head(const ShardedCheckpoint& checkpoint, SourceFinder& finder, const SourceTensor* embedding) {
   const SourceTensor* head = finder.take("lm_head.weight");
   if (head == nullptr || embedding == nullptr) return;
@@ -263,13 +263,13 @@ bool is_lora(const std::string& name) {
   return name.find(".lora_A.") != std::string::npos || name.find(".lora_B.") != std::string::npos;
 }
 
-/// PEFT's key of a tensor that training keeps; "" for one of the frozen base.
+/// PEFT's key of a trained tensor; "" for a tensor of the frozen base.
 std::string adapter_key(std::string name) {
   constexpr std::string_view kSaved = ".modules_to_save.";
   const size_t saved = name.find(kSaved);
   if (!is_lora(name) && saved == std::string::npos) return "";
   const size_t label = saved == std::string::npos ? name.find('.', name.find(".lora_") + 1) : saved + kSaved.size() - 1;
-  // The adapter's own name stands in front of the last part: lora_A.default.weight.
+  // The adapter's name is before the last part: lora_A.default.weight.
   const size_t end = name.find('.', label + 1);
   if (end != std::string::npos) name.erase(label, end - label);
   if (saved != std::string::npos) name.erase(saved, kSaved.size() - 1);
@@ -290,7 +290,7 @@ std::optional<int64_t> write_adapter(const ShardedCheckpoint& checkpoint, const 
   for (const auto& [name, tensor] : checkpoint.tensors()) {
     const std::string key = adapter_key(name);
     if (key.empty()) continue;
-    // Those of experts may be stacked.
+    // Tensors of experts may be stacked.
     const bool dense = tensor.shape.size() == 2 && key.find(".experts") == std::string::npos;
     if (dense && key.ends_with(".lora_A.weight")) ranks.insert(tensor.shape[0]);
     announced.push_back({key, file_dtype(tensor.dtype), tensor.shape});

@@ -8,7 +8,7 @@
 namespace hone {
 namespace {
 
-/// Large enough for full speed over PCIe, small beside any host's memory.
+/// Large enough for full PCIe bandwidth, small compared to host memory.
 constexpr size_t kReadBytes = size_t{16} << 20;
 
 std::byte* address_of(const Tensor& tensor, int64_t element) {
@@ -71,7 +71,7 @@ int64_t blocks_of(int64_t elements) { return (elements + kMomentBlock - 1) / kMo
 
 bool is_scales(StatePart part) { return part == StatePart::kMScales || part == StatePart::kVScales; }
 
-/// Of what is not sharded: the tensor itself.
+/// State that is not sharded: the tensor itself.
 StateTensor whole(const Tensor& tensor) {
   if (!tensor.defined()) return {};
   return {.shape = tensor.shape, .dtype = tensor.dtype, .here = tensor, .slice = {0, tensor.numel()}};
@@ -97,7 +97,7 @@ const Tensor& tensor_of(const Parameter& parameter, StatePart part) {
   HONE_ASSERT(false, "part out of range");
 }
 
-/// The format of a sharded tensor, which a rank without elements of it has none of; none if it is not kept.
+/// The dtype of a sharded tensor, which ranks without elements do not have; none if it is not kept.
 std::optional<DType> sharded_dtype(const Parameter& parameter, StatePart part) {
   const TrainingFormats formats = parameter.formats();
   const auto when = [](bool kept, DType dtype) { return kept ? std::optional(dtype) : std::nullopt; };
@@ -118,7 +118,7 @@ std::optional<DType> sharded_dtype(const Parameter& parameter, StatePart part) {
   }
 }
 
-/// Values are whole on every rank, unless they are sharded themselves or masters are kept of them.
+/// Values are replicated unless they are sharded themselves or have sharded masters.
 bool is_sharded(const Parameter& parameter, StatePart part) {
   return parameter.sharded() && (part != StatePart::kValue || parameter.keeps_master() || parameter.shards_values());
 }

@@ -1,6 +1,6 @@
-// Bytes of tensors from and to host memory, piece by piece: in place where the tensor is in host memory, else through a
-// little pinned memory, beside each other. So a model is loaded and saved that is larger than the host's memory.
-// Nothing here is ordered against work queued on streams: synchronize first where it matters.
+// Copies tensors from and to host memory piece by piece: in place if the tensor is in host memory, else through small
+// pinned buffers with overlapped copies. Allows loading and saving of models larger than host memory. Not ordered
+// against work queued on streams: synchronize first if necessary.
 #pragma once
 
 #include <functional>
@@ -13,16 +13,16 @@
 
 namespace hone {
 
-/// Fills pieces of tensors on one device and in host memory; threads have one each.
+/// Writes pieces of tensors on one device or in host memory; one object per thread.
 class PieceWriter {
  public:
-  /// No piece will have more than `largest` bytes.
+  /// `largest`: maximum bytes of a piece.
   PieceWriter(Device device, size_t largest) : device_(device), largest_(largest) {}
 
-  /// Where the elements [first, first + count) of `tensor` are to be written. The bytes handed out by one call may be
-  /// written until the next call and read until the one after it.
+  /// Returns the memory into which elements [first, first + count) of `tensor` are to be written. It may be written
+  /// until the next call, and read until the one after that.
   std::byte* open(const Tensor& tensor, int64_t first, int64_t count);
-  /// Waits until every piece is in its tensor.
+  /// Waits until every piece has been copied to its tensor.
   void finish();
 
  private:
@@ -30,13 +30,13 @@ class PieceWriter {
 
   Device device_;
   size_t largest_;
-  std::vector<PinnedChunk> chunks_;  // take turns: one is filled while the other is copied
+  std::vector<PinnedChunk> chunks_;  // double buffering: one is filled while the other is copied
   size_t current_ = 0;
-  std::byte* destination_ = nullptr;  // of what has been opened and not committed
+  std::byte* destination_ = nullptr;  // of the piece that is open and not committed
   size_t bytes_ = 0;
 };
 
-/// Reads elements in order, the next piece on its way while one is used.
+/// Reads elements in order; reads the next piece while one is used.
 class PieceReader {
  public:
   using Use = std::function<void(const std::byte* elements, int64_t count)>;
@@ -47,7 +47,7 @@ class PieceReader {
   std::vector<PinnedChunk> chunks_;
 };
 
-/// All elements of a tensor.
+/// Returns all elements of a tensor.
 template <class T>
 std::vector<T> host_values(const Tensor& tensor) {
   HONE_ASSERT(DTypeOf<T>::value == tensor.dtype);
@@ -56,38 +56,37 @@ std::vector<T> host_values(const Tensor& tensor) {
   return values;
 }
 
-// StateReader: what training keeps of parameters, read piece by piece to be saved, wherever the pieces are: here, or
-// spread over ranks that keep some elements each.
+// StateReader: reads the training state of parameters piece by piece for saving, also if it is sharded over ranks.
 
-/// What training keeps of a parameter.
+/// Parts of a parameter's training state.
 enum class StatePart { kValue, kM, kMScales, kV, kVScales, kVRows, kVColumns };
 
-/// A tensor of the state: what all of it is like, and what is here.
+/// A tensor of the state: the global shape and this rank's part.
 struct StateTensor {
-  Shape shape;  ///< of all elements
+  Shape shape;  ///< global
   DType dtype = DType::kF32;
-  Tensor here;         ///< the elements of `slice`
-  Slice slice;         ///< of this rank
-  bool exact = false;  ///< of kValue: a float32 master, which the parameter's value is rounded from
+  Tensor here;         ///< the elements of `slice` on this rank
+  Slice slice;         ///< of this rank's elements
+  bool exact = false;  ///< kValue is a float32 master, from which the parameter's value is rounded
 
   bool kept() const { return shape.rank() > 0; }
 };
 
-/// kValue: the values that the optimizer steps (the master, if there is one). Not kept where the optimizer has no use
-/// for it.
+/// kValue: the values that the optimizer steps (the master, if there is one). Not kept if the optimizer does not use
+/// it.
 StateTensor state_tensor(const Parameter& parameter, StatePart part);
-/// The elements of it that a rank has.
+/// The slice of it that a rank holds.
 Slice state_slice(const Parameter& parameter, StatePart part, int rank);
 
 class StateReader {
  public:
   using Use = PieceReader::Use;
   virtual ~StateReader() = default;
-  /// Elements [first, first + count) of all, in order.
+  /// Reads elements [first, first + count) of the global tensor, in order.
   virtual void read(const Parameter& parameter, StatePart part, int64_t first, int64_t count, const Use& use) = 0;
 };
 
-/// Where everything is here.
+/// A reader for state that is not sharded.
 class WholeStateReader : public StateReader {
  public:
   void read(const Parameter& parameter, StatePart part, int64_t first, int64_t count, const Use& use) override {

@@ -154,9 +154,9 @@ TEST(OptimArgs, AreThoseOfTheOptimizer) {
   EXPECT_THAT(refusal("optim: sgd\noptim_args: {momentum: 1}"),
               HasSubstr("momentum is 1: expected a number in [0, 1)"));
   EXPECT_THAT(refusal("optim: sgd\noptim_args: {momentum: x}"), HasSubstr("momentum is \"x\": expected a number"));
-  EXPECT_THAT(refusal("optim: sgd\noptim_args: {nesterov: true}"), HasSubstr("expected a momentum beside it"));
+  EXPECT_THAT(refusal("optim: sgd\noptim_args: {nesterov: true}"), HasSubstr("expected a momentum above 0 with it"));
   EXPECT_THAT(refusal("optim: sgd\noptim_args: {dampening: 0.5}"), HasSubstr("known, not in this version"));
-  EXPECT_THAT(refusal("optim: adafactor\noptim_args: {warmup_init: true}"), HasSubstr("relative_step beside it"));
+  EXPECT_THAT(refusal("optim: adafactor\noptim_args: {warmup_init: true}"), HasSubstr("relative_step with it"));
   EXPECT_THAT(refusal("optim: adafactor\nlearning_rate: 1e-3\noptim_args: relative_step=true"),
               HasSubstr("makes the learning rate itself"));
   EXPECT_EQ(refusal("optim: muon\noptim_args: {momentum: 0.9, nesterov: false, ns_steps: 6, eps: 1e-7, "

@@ -7,8 +7,7 @@
 
 namespace hone::cpu {
 
-/// Rows in the order of experts, stored so (index null) or gathered from [T, n] by token; their columns begin at
-/// col_begin.
+/// Rows sorted by expert: contiguous (index null), or gathered from [T, n] by token. Their columns start at col_begin.
 struct RowMatrix {
   Tensor tensor;
   const int32_t* index = nullptr;

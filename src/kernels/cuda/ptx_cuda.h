@@ -1,5 +1,5 @@
-// PTX instructions of sm_80 and later, each wrapped once, under the names of the PTX manual, whose fragment layouts
-// they have. Those of sm_90 are in kernels/cuda/sm90.
+// Wrappers of PTX instructions of sm_80 and later, with the names and fragment layouts of the PTX manual. Those of
+// sm_90 are in kernels/cuda/sm90.
 #pragma once
 
 #include <cuda_bf16.h>
@@ -14,14 +14,14 @@ __device__ inline uint32_t shared_address(const void* pointer) {
   return static_cast<uint32_t>(__cvta_generic_to_shared(pointer));
 }
 
-/// x as a value that the compiler believes to be new at each call: nothing computed from it is kept in registers across
-/// the iterations of a loop.
+/// Returns x as an opaque value for the compiler, so that values computed from it are not kept in registers across the
+/// iterations of a loop.
 __device__ inline int recomputed(int x) {
   asm volatile("" : "+r"(x));
   return x;
 }
 
-/// Two bfloat16, the first in the low half.
+/// Packs two bfloat16, the first in the low half.
 __device__ inline uint32_t pack_bf16(float low, float high) {
   const __nv_bfloat162 pair = __floats2bfloat162_rn(low, high);
   return reinterpret_cast<const uint32_t&>(pair);
@@ -76,7 +76,7 @@ __device__ inline void shared_store_32(uint32_t address, uint32_t value) {
   asm volatile("st.shared.b32 [%0], %1;\n" ::"r"(address), "r"(value) : "memory");
 }
 
-// -- A flag in global memory by which CTAs publish what they have written.
+// -- A flag in global memory with which CTAs publish their writes.
 
 __device__ inline int load_acquire(const int* address) {
   int value;
@@ -94,8 +94,8 @@ __device__ inline void cp_async_16(uint32_t to, const void* from, bool valid) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;\n" ::"r"(to), "l"(from), "r"(valid ? 16 : 0) : "memory");
 }
 __device__ inline void cp_async_commit() { asm volatile("cp.async.commit_group;\n" ::: "memory"); }
-/// Waits until at most kPending groups of this thread's copies are in flight; copies of other threads need a barrier as
-/// well.
+/// Waits until at most kPending groups of this thread's copies are in flight; copies of other threads also need a
+/// barrier.
 template <int kPending>
 __device__ inline void cp_async_wait() {
   asm volatile("cp.async.wait_group %0;\n" ::"n"(kPending) : "memory");

@@ -9,7 +9,7 @@ namespace hone::cuda {
 
 namespace {
 
-/// Bytes that every GPU from 8.0 on lets a CTA have: the smallest tiles of each kernel fit.
+/// Maximum bytes per CTA on every GPU from 8.0 on: the smallest tiles of each kernel fit.
 constexpr size_t kTilesShared = size_t{99} << 10;
 
 }  // namespace
@@ -23,7 +23,7 @@ KernelTiers kernel_tiers_of(const GpuProperties& gpu) {
       tiers.attention = tiers.grouped_gemm = tiers.delta_rule = Tier::kSm80;
     }
   }
-  // wgmma exists on 9.0 and on nothing later.
+  // wgmma exists only on 9.0.
   if (gpu.compute_capability == 90) {
     tiers.attention = tiers.grouped_gemm = tiers.loss_rows = tiers.matmul_choice = Tier::kSm90;
   }

@@ -1,4 +1,4 @@
-// weight_gradient: bfloat16 gradients of weights, from the float32 sums of ops.
+// weight_gradient: bfloat16 gradients of weights from the float32 sums of ops.
 #pragma once
 
 #include "core/context.h"
@@ -14,17 +14,17 @@ struct GradRounding {
   uint64_t stream_id = 0;
 };
 
-/// A weight whose gradient may be bfloat16. Ops that get such a destination write it with beta 0, rounded to nearest;
-/// NarrowGradient below does the rest.
+/// A weight whose gradient may be bfloat16. Ops write such a destination with beta 0, rounded to nearest;
+/// NarrowGradient below handles other cases.
 class NarrowGradWeight : public Weight {
  public:
-  /// For adding to the destination that grad() gave last.
+  /// For adding to the last destination returned by grad().
   virtual GradRounding rounding() const = 0;
 };
 
 /// dst = src, rounded to nearest (beta 0), or src + dst, rounded stochastically (beta 1): a micro-batch may add less
-/// than half the distance between two bfloat16 (stochastic_rounding.h). The random numbers depend on `rounding`, the
-/// element and the addend. Elementwise, deterministic.
+/// than half the distance of two bfloat16 (stochastic_rounding.h). The random numbers depend on `rounding`, the element
+/// and the addend. Elementwise, deterministic.
 struct StoreGradientArgs {
   Tensor src;                  ///< float32
   GradDest dst;                ///< bfloat16, as many elements
@@ -37,13 +37,13 @@ void store_gradient(const Context& context, const StoreGradientArgs& args);
 ///   NarrowGradient dw(tape.context(), *w);
 ///   linear_grad(tape.context(), {…, .dw = dw.dest});
 ///   dw.store();
-/// Until then a bfloat16 destination is float32 in scratch, unless beta is 0 and the op rounds by itself.
+/// Until store() a bfloat16 destination is float32 scratch memory, unless beta is 0 and the op rounds itself.
 class NarrowGradient {
  public:
   NarrowGradient(const Context& context, Weight& weight, bool op_rounds = false);
   void store() const;
 
-  GradDest dest;  ///< for the op
+  GradDest dest;  ///< destination for the op
 
  private:
   Context context_;

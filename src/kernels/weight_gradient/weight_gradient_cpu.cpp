@@ -8,7 +8,7 @@ namespace hone::cpu {
 
 namespace {
 
-/// Elements [begin, begin + count) of src + dst; begin is a multiple of 4.
+/// Adds elements [begin, begin + count) of src and dst; begin is a multiple of 4.
 void add(const RowMath& math, const StoreGradientArgs& args, uint64_t key, int64_t begin, int64_t count) {
   const float* const src = args.src.as<float>() + begin;
   float sums[kRowBlock];

@@ -17,7 +17,7 @@ __device__ void add_rounded(const float (&before)[kWidth], uint64_t key, int64_t
   }
 }
 
-/// kWidth neighbouring elements of a thread, kUnroll times. `scalars` is null where nothing is added to.
+/// A thread processes kWidth consecutive elements, kUnroll times. `scalars` is null if nothing is added to.
 __global__ void __launch_bounds__(kThreads) store_kernel(const float* src, __nv_bfloat16* dst, int64_t count,
                                                          const StepScalars* scalars, uint64_t stream_id, bool vectors) {
   const uint64_t key = scalars != nullptr ? mix_key(scalars->seed, stream_id) : 0;

@@ -77,8 +77,8 @@ TEST(WeightGradient, WhatIsAddedIsRoundedUpOrDown) {
   }
 }
 
-/// 64 micro-batches that each add about a hundredth of the distance between two bfloat16, with the same key as replays
-/// of a recording have: nearest rounding loses them all.
+/// 64 micro-batches that each add about a hundredth of the distance of two bfloat16, with the same key as in replays of
+/// a graph: rounding to nearest loses them all.
 TEST(WeightGradient, SmallAddendsAddUp) {
   constexpr int64_t kElements = 16384;
   constexpr double kDistance = 0x1p-7;
@@ -92,8 +92,8 @@ TEST(WeightGradient, SmallAddendsAddUp) {
   }
   double sum = 0;
   for (BFloat16 value : fixture.result()) sum += static_cast<double>(static_cast<float>(value));
-  // 64 coins of the distance that fall with one in a hundred have a deviation of 0.83 of it, their mean a 128th of
-  // that.
+  // The sum of 64 Bernoulli variables with probability 1/100, in units of the distance, has a deviation of 0.83, the
+  // mean of all elements a 128th of that.
   EXPECT_NEAR(sum / kElements, 1.0 + added, 6 * 0.83 * kDistance / 128);
 }
 

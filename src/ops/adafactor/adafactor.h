@@ -1,6 +1,6 @@
-// adafactor: one update of parameters by Adafactor, whose second moments of matrices are kept as factors of their rows
-// and columns. Source: Shazeer and Stern, "Adafactor: Adaptive Learning Rates with Sublinear Memory Cost"
-// (arXiv:1804.04235), algorithms 4 and 5; order of operations as in transformers.optimization.Adafactor.
+// adafactor: one Adafactor update of parameters; the second moments of matrices are kept as row and column factors.
+// Source: Shazeer and Stern, "Adafactor: Adaptive Learning Rates with Sublinear Memory Cost" (arXiv:1804.04235),
+// algorithms 4 and 5; order of operations as in transformers.optimization.Adafactor.
 #pragma once
 
 #include <vector>
@@ -10,21 +10,21 @@
 
 namespace hone {
 
-/// A parameter with its optimizer state, zero before the first step. A parameter of two or more dimensions consists of
-/// matrices [.., R, C] (the experts of a layer: [E, R, C]), each with its own factors.
+/// A parameter with its optimizer state, zero before the first step. A parameter with two or more dimensions consists
+/// of matrices [.., R, C] (the experts of a layer: [E, R, C]), each with its own factors.
 struct AdafactorTensor {
   Tensor parameter;          ///< float32: the master weight, or the parameter itself; bfloat16: the parameter itself
   Tensor working_copy = {};  ///< bfloat16 copy of a float32 parameter to refresh, or undefined
   Tensor rows = {};          ///< float32 [.., R], or undefined
   Tensor columns = {};       ///< float32 [.., C], or undefined
-  Tensor v = {};             ///< float32, as the parameter, if that has fewer than two dimensions; else undefined
-  Tensor m = {};             ///< float32 or bfloat16, as the parameter; undefined without beta1
+  Tensor v = {};             ///< float32, shape of the parameter, if that has fewer than two dimensions; else undefined
+  Tensor m = {};             ///< float32 or bfloat16, shape of the parameter; undefined without beta1
   Tensor gradient;           ///< float32 or bfloat16
   double weight_decay = 0;
   uint32_t stream_id = 0;  ///< separates this tensor's random numbers from all others
 };
 
-/// For each tensor, in float32 with sums in float64, with the step's scalars read on the device: learning_rate is the
+/// For each tensor, in float32 with sums in float64. The step's scalars are read on the device: learning_rate is the
 /// step size, bias_correction2 is 1 - β2t = t^decay_rate:
 ///   g = gradient · clip_coefficient
 ///   rows[r]    = β2t · rows[r]    + (1 - β2t) · (mean over c of g[r, c]² + eps1)
@@ -36,25 +36,25 @@ struct AdafactorTensor {
 ///   m = beta1 · m + (1 - beta1) · u,  u = m      with beta1
 ///   p = p · (1 - lr · weight_decay) - u
 ///   working_copy = round(p)
-/// RMS is taken over the whole tensor. Values stored in bfloat16 are rounded stochastically (stochastic_rounding.h),
-/// with random numbers that depend on the step's seed, the tensor's stream_id and the element; the parameter's step
-/// takes m unrounded. Nothing is written if the step's nonfinite flag is set. Deterministic. Scratch of a GPU: a 64th
-/// of the largest gradient in float32, or 32 MB if that is more, and the sums of tiles.
+/// RMS is over the whole tensor. bfloat16 values are stored with stochastic rounding (stochastic_rounding.h), with
+/// random numbers that depend on the step's seed, the tensor's stream_id and the element; the parameter's update uses
+/// the unrounded m. Nothing is written if the step's nonfinite flag is set. Deterministic. Scratch on a GPU: at most
+/// the larger of 32 MB and 1/64 of the largest gradient in float32, plus the sums of tiles.
 struct AdafactorArgs {
-  std::vector<AdafactorTensor> tensors;  ///< any number and sizes: a GPU steps many small ones in one launch
+  std::vector<AdafactorTensor> tensors;  ///< any number and sizes: a GPU updates many small ones in one launch
   const StepScalars* scalars = nullptr;
   double eps1 = 1e-30, eps2 = 1e-3;
   double clip_threshold = 1;
   double beta1 = 0;  ///< 0: no first moment
   bool scale_parameter = false;
-  double rate_factor = 1;  ///< lr is the step's learning rate times this
+  double rate_factor = 1;  ///< factor of the step's learning rate
 };
 
 void adafactor(const Context& context, const AdafactorArgs& args);
 
-/// A parameter as rows, for the loops of the backends: the rows of its matrices, or pieces of kVectorRow of a vector.
+/// A parameter as rows for the loops of the backends: the rows of its matrices, or pieces of kVectorRow of a vector.
 struct AdafactorRows {
-  int64_t matrices = 1;  ///< with rows_of_matrix rows each
+  int64_t matrices = 1;  ///< matrices with rows_of_matrix rows each
   int64_t rows_of_matrix = 0;
   int64_t width = 0;  ///< elements of a row; the last row of a vector may have fewer
   int64_t elements = 0;

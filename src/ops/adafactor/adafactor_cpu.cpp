@@ -8,7 +8,7 @@ namespace hone::cpu {
 
 namespace {
 
-/// Rows of a task whose sums are added up: about these many elements, whatever the number of threads.
+/// Target elements of a task whose rows' sums are added up, independent of the number of threads.
 constexpr int64_t kTaskElements = 1 << 14;
 
 int64_t rows_of_task(const AdafactorRows& rows) { return std::max<int64_t>(1, kTaskElements / rows.width); }
@@ -18,7 +18,7 @@ int64_t tasks_of(const AdafactorRows& rows) { return (rows.rows() + rows_of_task
 /// One tensor's update.
 class Update {
  public:
-  /// `sums` float64, two for each task; `row_means` float64, one for each matrix.
+  /// `sums` float64, two per task; `row_means` float64, one per matrix.
   Update(const AdafactorArgs& args, const AdafactorTensor& tensor, ThreadPool& pool, double* sums, double* row_means)
       : args_(args),
         tensor_(tensor),
@@ -42,7 +42,7 @@ class Update {
   }
 
  private:
-  /// A row, or a block of it: where it is in its matrix and in the tensor.
+  /// A row or a block of it: its position in its matrix and in the tensor.
   struct Block {
     int64_t row, column;  // `row` counts over all matrices
     Range range;
@@ -54,7 +54,7 @@ class Update {
     for_row_blocks(n, [&](int64_t column, int64_t count) { body(Block{row, column, {begin + column, count}}); });
   }
 
-  /// body(row, sums of its task) for all rows.
+  /// Calls body(row, sums of its task) for all rows.
   template <class Body>
   void for_rows(const Body& body) const {
     const int64_t step = rows_of_task(rows_);
@@ -90,7 +90,7 @@ class Update {
     });
   }
 
-  /// A task owns columns of a matrix and walks its rows in order.
+  /// A task owns columns of a matrix and processes its rows in order.
   void update_columns() const {
     constexpr int64_t kColumns = 128;
     const double scale = static_cast<double>(clip_) * static_cast<double>(clip_);
@@ -112,7 +112,7 @@ class Update {
     });
   }
 
-  /// u of a block, before it is clipped.
+  /// Computes u of a block before clipping.
   void form_update(const Block& block, float* u) const {
     float buffer[kRowBlock];
     const float* g = load_block(math_, tensor_.gradient, block.range.begin, buffer, block.range.count);
@@ -138,7 +138,7 @@ class Update {
     }
   }
 
-  /// The squares of the update and, if it scales the rate, of the parameter.
+  /// Sums the squares of the update and, if it scales the rate, of the parameter.
   void measure() {
     for_rows([&](int64_t row, double* sums) {
       for_blocks(row, [&](const Block& block) {
@@ -184,7 +184,7 @@ class Update {
     });
   }
 
-  /// A block's range. Its random numbers are those of rows that begin at multiples of 4, whatever their width.
+  /// A block's range. Its random numbers are those of rows that start at multiples of 4, whatever their width.
   Range aligned(const Block& block) const {
     Range range = block.range;
     range.first_element = block.row * ((rows_.width + 3) / 4 * 4 - rows_.width);

@@ -1,6 +1,6 @@
-// Tiles of kTileRows rows of one matrix, or of a vector cut into rows, each worked on by a block of threads, in four
-// passes over many tensors at once: squares by row and column, columns' sums over tiles, the size of the update, the
-// update. The gradient is read three times and nothing of its size is written in between.
+// Tiles of kTileRows rows of a matrix, or of a vector divided into rows, each processed by a CTA, in four passes over
+// many tensors at once: squares by row and column, columns' sums over tiles, the norm of the update, the update. The
+// gradient is read three times, and nothing of its size is written in between.
 #include <algorithm>
 #include <vector>
 
@@ -14,9 +14,9 @@ namespace {
 
 constexpr int kThreads = 256, kWarps = kThreads / 32;
 constexpr int kRowsOfWarp = 8, kTileRows = kWarps * kRowsOfWarp;
-/// Columns that a warp takes at once.
+/// Columns that a warp processes at a time.
 constexpr int kStrip = 32 * kPlaceWidth;
-/// Floats of column sums that the tensors of one launch have at most, unless one tensor alone has more.
+/// Maximum floats of column sums of the tensors in one launch, unless a single tensor has more.
 constexpr int64_t kMostPartial = int64_t{8} << 20;
 
 struct Entry {
@@ -28,7 +28,7 @@ struct Entry {
   float* v;                 // or null
   float* partial;           // [tiles, width] column sums
   double* row_means;        // [matrices]
-  double* squares;          // [tiles, 2] of the update and the parameter
+  double* squares;          // [tiles, 2] sums of squares of the update and the parameter
   int64_t elements, width;  // of a row
   int64_t matrices, rows_of_matrix;
   float* result;  // [2]: the update's scale, the parameter's decay
@@ -51,7 +51,7 @@ struct Entry {
 };
 
 constexpr int kEntries = 24;
-/// A chunk of the tables is a tile, or what else a pass takes at once.
+/// A chunk of the tables is a tile, or another unit of work of a pass.
 using Table = TensorTable<Entry, kEntries, 1>;
 static_assert(sizeof(Table) <= 3900);
 
@@ -61,7 +61,7 @@ struct Constants {
   bool scale_parameter;
 };
 
-/// The rows of a warp in a tile: row i is at begin + i · kWarps.
+/// The rows of a warp in a tile: row i is begin + i · kWarps.
 struct WarpRows {
   int64_t tile, matrix, begin, end;  // rows of the matrix
 
@@ -72,7 +72,7 @@ struct WarpRows {
     end = min(entry.rows_of_matrix, first + kTileRows);
   }
   __device__ bool has(int i) const { return begin + i * kWarps < end; }
-  /// Counted over all matrices.
+  /// Row index over all matrices.
   __device__ int64_t row(const Entry& entry, int i) const { return matrix * entry.rows_of_matrix + begin + i * kWarps; }
 };
 
@@ -87,7 +87,7 @@ __device__ float mixed(float moment, float mean_square, float eps, float one_min
   return (1.0f - one_minus_beta2) * moment + one_minus_beta2 * (mean_square + eps);
 }
 
-/// Rows' moments, and each tile's sums over its columns.
+/// Updates rows' moments, and computes each tile's sums over its columns.
 __global__ void __launch_bounds__(kThreads)
     square_kernel(const __grid_constant__ Table table, const Constants constants, const StepScalars* scalars) {
   if (scalars->nonfinite != 0) return;
@@ -135,7 +135,7 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-/// Blocks of a matrix in column_kernel: each takes kThreads columns, and the last one the mean of the rows' moments.
+/// CTAs per matrix in column_kernel: each processes kThreads columns, and the last one the mean of the rows' moments.
 __host__ __device__ int64_t column_blocks(const Entry& entry) { return (entry.width + kThreads - 1) / kThreads + 1; }
 
 __global__ void __launch_bounds__(kThreads)
@@ -172,7 +172,7 @@ __device__ float row_factor(const Entry& entry, const WarpRows& rows, int64_t ro
   return 1.0f / sqrtf(static_cast<float>(static_cast<double>(entry.rows[row]) / entry.row_means[rows.matrix]));
 }
 
-/// The update of a place before it is clipped, in place of its gradient. Second moments are read where they are whole.
+/// Computes the update of a place before clipping, in place of its gradient. Reads v if there are no factors.
 __device__ void form_update(const Entry& entry, const WarpRows& rows, Place at, int64_t column, float of_row,
                             float (&g)[kPlaceWidth]) {
   float moments[kPlaceWidth];
@@ -191,7 +191,7 @@ __device__ void load_parameter(const Entry& entry, Place at, float (&p)[kPlaceWi
                          : load(static_cast<const float*>(entry.parameter), at, p);
 }
 
-/// Each tile's squares of the update and of the parameter; second moments that are whole are updated here.
+/// Computes each tile's sums of squares of the update and of the parameter; updates v if there are no factors.
 __global__ void __launch_bounds__(kThreads)
     measure_kernel(const __grid_constant__ Table table, const Constants constants, const StepScalars* scalars) {
   if (scalars->nonfinite != 0) return;
@@ -235,7 +235,7 @@ __global__ void __launch_bounds__(kThreads)
   entry.squares[2 * rows.tile + 1] = of_parameter;
 }
 
-/// A block a tensor.
+/// One CTA per tensor.
 __global__ void __launch_bounds__(kThreads)
     scale_kernel(const __grid_constant__ Table table, const Constants constants, const StepScalars* scalars) {
   if (scalars->nonfinite != 0) return;
@@ -256,7 +256,7 @@ __global__ void __launch_bounds__(kThreads)
   entry.result[1] = static_cast<float>(1.0 - lr * static_cast<double>(entry.weight_decay));
 }
 
-/// Stores to a tensor of either format; random numbers are read where it is bfloat16.
+/// Stores to a tensor of either format; random numbers are only used for bfloat16.
 __device__ void store_either(void* to, bool narrow, Place at, const float (&values)[kPlaceWidth], uint64_t key,
                              int64_t random, RoundingUse use) {
   if (!narrow) return store(static_cast<float*>(to), at, values);
@@ -302,7 +302,7 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-/// Scratch of a tensor besides its entry.
+/// Scratch of a tensor in addition to its entry.
 struct Needs {
   int64_t partial = 0, tiles = 0, matrices = 0;
 
@@ -322,7 +322,7 @@ struct Needs {
   }
 };
 
-/// Tensors that are updated together: a run of the list.
+/// Tensors that are updated together: a range of the list.
 struct Group {
   size_t begin = 0, end = 0;
   Needs needs;
@@ -395,7 +395,7 @@ Entry entry_of(const AdafactorTensor& tensor, bool vectors) {
           .vectors = vectors};
 }
 
-/// The tables of a group's passes: by tiles, of all tensors and of those with factors, and by blocks of columns.
+/// The tables of a group's passes: by tiles, for all tensors and for those with factors, and by blocks of columns.
 struct Tables {
   Table tiles, factored_tiles, columns;
 

@@ -60,7 +60,7 @@ struct Exact {
     return std::sqrt(std::inner_product(x.begin(), x.end(), x.begin(), 0.0) / static_cast<double>(x.size()));
   }
 
-  /// 1 / sqrt of the second moments, updated.
+  /// Updates the second moments; returns 1 / sqrt of them.
   std::vector<double> scales(const std::vector<double>& squares, double fresh) {
     std::vector<double> result(squares.size());
     if (!factored) {
@@ -112,7 +112,7 @@ struct Exact {
   }
 };
 
-/// Four steps against float64. `slack`: what a moment may add to the error of a step, in learning rates.
+/// Four steps against float64. `slack`: error that a moment may add per step, in learning rates.
 void expect_follows_formula(Fixture& fixture, double slack = 0) {
   constexpr int kSteps = 4;
   std::vector<Exact> exact;
@@ -132,7 +132,7 @@ void expect_follows_formula(Fixture& fixture, double slack = 0) {
     for (size_t j = 0; j < got.size(); ++j) {
       const double want = exact[i].p[j];
       // Per step the parameter is rounded twice (2^-24 of it), and its change, of a few learning rates (a gradient of
-      // four deviations beside a moment of one), carries some thirty roundings of factors and sums.
+      // four standard deviations with a moment of one), carries some thirty roundings of factors and sums.
       ASSERT_NEAR(got[j], want, kSteps * (2 * 0x1p-24 * std::abs(want) + rate * (1e-5 + kSteps * slack)))
           << i << ", " << j;
     }
@@ -177,7 +177,7 @@ TEST(Adafactor, TakesManyTensorsOfDifferentSizesThatStartAnywhere) {
   expect_follows_formula(fixture);
 }
 
-/// More column sums than one launch takes together.
+/// More column sums than fit in one launch.
 TEST(Adafactor, GroupsOfTensorsDoNotDisturbEachOther) {
   Fixture fixture;
   fixture.add({1100, 333}, 0.1);
@@ -185,7 +185,7 @@ TEST(Adafactor, GroupsOfTensorsDoNotDisturbEachOther) {
   expect_follows_formula(fixture);
 }
 
-/// m is a mean of updates of at most a few learning rates, stored to 2^-7 of itself.
+/// m is a mean of updates of at most a few learning rates, stored with a relative error of 2^-7.
 TEST(Adafactor, KeepsTheFirstMomentInBfloat16) {
   Fixture fixture;
   fixture.args.beta1 = 0.9;
@@ -205,7 +205,7 @@ TEST(Adafactor, SmallStepsOfBfloat16WeightsAddUp) {
   double sum = 0;
   for (float value : values_of(fixture.args.tensors[0].parameter)) sum += static_cast<double>(value);
   const double count = kRows * kColumns;
-  // Below 2 neighbours are 2^-7 apart: 20 coins of at most half of that for each element, six deviations.
+  // Below 2 adjacent bfloat16 differ by 2^-7: 20 random roundings of at most half of that per element; six deviations.
   EXPECT_NEAR(sum / count, 2.0 - 20 * 0x1p-7 / 100, 6 * 0x1p-8 * std::sqrt(20.0 / count));
 }
 

@@ -6,7 +6,7 @@ namespace hone {
 
 namespace {
 
-/// The formats of a step, and the bytes of an element that it reads and writes.
+/// The formats of a step, and the bytes per element that it reads and writes.
 struct Formats {
   const char* name;
   DType parameter, gradient, m, v;

@@ -13,7 +13,7 @@ static_assert(kRowBlock % kMomentBlock == 0);
 
 constexpr std::array<float, 256> kSignedValues = dynamic_values<true>(), kUnsignedValues = dynamic_values<false>();
 
-/// Values shared by all blocks of a tensor; scalars are computed in float64 and rounded once, as torch does.
+/// Values shared by all blocks of a tensor; scalars are computed in float64 and rounded once, as in torch.
 AdamwRow row_of(const AdamwArgs& args, const AdamwTensor& tensor) {
   const StepScalars& step = *args.scalars;
   const double lr = static_cast<double>(step.learning_rate) * args.rate_factor;

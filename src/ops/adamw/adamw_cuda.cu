@@ -1,9 +1,9 @@
-// AdamW over many tensors in one launch. Memory-bound: a thread accesses vectors of four elements, and moments of 8
-// bits are decoded and encoded in registers, with the tables of dynamic_code_cuda.h in shared memory.
+// AdamW over many tensors in one launch. Memory-bound: a thread accesses vectors of four elements, and 8-bit moments
+// are decoded and encoded in registers, with the tables of dynamic_code_cuda.h in shared memory.
 //
 // One H200, 2026-11-21, `hone bench ops`, 268 M elements of 30 bytes (float32 masters, gradients and moments, bfloat16
 // weights): 2.02 ms, 3,985 GB/s of 4,237 GB/s in a copy (94 %), raw bench/results/h200-ops.json. With 8-bit moments,
-// 30.5 G parameters in bfloat16, 2026-11-23: 336 ms of a step, 501 ms before the codes took fewer instructions
+// 30.5 G parameters in bfloat16, 2026-11-23: 336 ms per step, 501 ms before the codes took fewer instructions
 // (docs/benchmarks.md, raw bench/results/h200-offload-2026-11-23.jsonl).
 #include <algorithm>
 
@@ -17,19 +17,19 @@ namespace hone::cuda {
 namespace {
 
 /// A warp updates a block of elements that share the scales of 8-bit moments; a lane has kUnroll times kWidth
-/// neighbours.
+/// consecutive elements.
 constexpr int kThreads = 256, kWarps = kThreads / 32, kWidth = kPlaceWidth, kUnroll = 2;
 static_assert(32 * kWidth * kUnroll == kMomentBlock);
 constexpr int64_t kChunk = kWarps * kMomentBlock * 4;
 
-/// float, or __nv_bfloat16 with stochastic rounding; moments also codes of 8 bits.
+/// float, or __nv_bfloat16 with stochastic rounding; moments may also be 8-bit codes.
 template <class Parameter, class Gradient, class M, class V>
 struct Entry {
   Parameter* parameter;
   __nv_bfloat16* working_copy;  // or null
   M* m;
   V* v;
-  float* m_scales;  // null but for codes
+  float* m_scales;  // null except for codes
   float* v_scales;
   const Gradient* gradient;
   int64_t elements;
@@ -48,9 +48,9 @@ struct Constants {
   bool vectors;
 };
 
-/// Values shared by all elements of a tensor: computed in float64 and rounded once, as torch does.
+/// Values shared by all elements of a tensor: computed in float64 and rounded once, as in torch.
 struct Step {
-  uint64_t key;  // of the random numbers
+  uint64_t key;  // key of the random numbers
   float gradient_scale, decay, one_minus_beta1, beta2, one_minus_beta2, eps, step_size;
   Divisor sqrt_bias_correction2;
 
@@ -89,14 +89,14 @@ __device__ uint32_t load_codes(const void* from, Place at) {
   return word;
 }
 
-/// A moment of a warp's block. Codes are found in shared memory.
+/// A moment of a warp's block. Codes are looked up in shared memory.
 template <class T, bool kSigned>
 struct MomentBlock {
   static constexpr bool kCodes = sizeof(T) == 1;
   static constexpr int kShift = kSigned ? 0 : 16;
 
   T* data;
-  float* scale;  // of the block
+  float* scale;  // scale of the block
   const DynamicTables<kSigned>& tables;
 
   __device__ void load_all(const Place (&places)[kUnroll], float (&x)[kUnroll][kWidth]) const {
@@ -165,7 +165,7 @@ struct MomentBlock {
 __device__ constexpr DynamicTables<true> kSignedTables = DynamicTables<true>::make();
 __device__ constexpr DynamicTables<false> kUnsignedTables = DynamicTables<false>::make();
 
-/// Copies the tables to shared memory, with all threads of a CTA; nothing if M is not a code.
+/// Copies the tables to shared memory with all threads of a CTA; does nothing if M is not a code.
 template <class M, class Tables>
 __device__ void fill_tables(Tables& to, const Tables& from) {
   if constexpr (sizeof(M) == 1) {
@@ -186,7 +186,7 @@ struct BlockUpdate {
   bool vectors;
 
   __device__ void run(int64_t block, int lane) const {
-    // The same code twice: without the checks of elements that are not there, for all blocks but a tensor's last.
+    // Two copies of the code: without bounds checks for all blocks except a tensor's last.
     vectors && (block + 1) * kMomentBlock <= entry.elements ? run<true>(block, lane) : run<false>(block, lane);
   }
 
@@ -228,7 +228,7 @@ struct BlockUpdate {
   }
 };
 
-/// A block of threads updates a chunk of a tensor.
+/// A CTA updates a chunk of a tensor.
 template <class Table>
 __global__ void __launch_bounds__(kThreads, 3)
     adamw_kernel(const __grid_constant__ Table table, const Constants constants, const StepScalars* scalars) {
@@ -262,7 +262,7 @@ Formats formats_of(const AdamwTensor& tensor) {
   return {tensor.parameter.dtype, tensor.gradient.dtype, tensor.m.values.dtype, tensor.v.values.dtype};
 }
 
-/// Updates the tensors of these formats.
+/// Updates the tensors with these formats.
 template <class Parameter, class Gradient, class M, class V>
 void update(const Context& context, const AdamwArgs& args, const Formats& formats) {
   const Constants constants{.beta1 = args.beta1,

@@ -1,4 +1,4 @@
-// AdamW with parameters, gradients and moments in fewer bits than float32.
+// Tests AdamW with parameters, gradients and moments narrower than float32.
 #include <algorithm>
 
 #include "ops/adamw/adamw_testing.h"
@@ -16,7 +16,7 @@ using Parameter = testing::AdamwParameter;
 
 constexpr AdamwFormats kCodes{.m = DType::kI8, .v = DType::kU8};
 
-/// The least and the most that `value` may be stored as. Float32 arithmetic has an error of a few 2^-24 of the value.
+/// The range of stored results for `value`. Float32 arithmetic has an error of a few 2^-24 of the value.
 struct Interval {
   double low, high;
 };
@@ -31,7 +31,7 @@ Interval stored_bf16(double value) {
   return widened(std::floor(value / step) * step, std::ceil(value / step) * step);
 }
 
-/// Between the two neighbours of value / scale among the codes, times the scale.
+/// Range between the two adjacent codes of value / scale, times the scale.
 template <bool kSigned>
 Interval stored_code(double value, double scale) {
   if (scale == 0) return {0, 0};
@@ -50,7 +50,7 @@ Interval stored_code(double value, double scale) {
   return widened(std::min(low * scale, high * scale), std::max(low * scale, high * scale));
 }
 
-/// A moment in float64, and the error that float32 arithmetic may give it before it is stored.
+/// A moment in float64, and the error of float32 arithmetic before it is stored.
 struct ExactMoment {
   double value, error;
 };
@@ -75,7 +75,7 @@ void expect_stored(const Moment& moment, const std::vector<ExactMoment>& exact) 
   }
 }
 
-/// Each step is checked against float64 from what the step before has stored.
+/// Compares each step with float64, starting from the stored results of the previous step.
 void expect_steps_from_what_is_stored(AdamwFormats formats) {
   Fixture fixture;
   for (int64_t n : {1, 255, 263, 9001}) fixture.add(n, 0.1, 0, formats);
@@ -158,7 +158,7 @@ TEST(AdamwFormats, OneCallTakesTensorsOfDifferentOnes) {
   }
 }
 
-/// A change of a hundredth of the distance between neighbours is one in a hundred changes, not none.
+/// A change of a hundredth of the distance of two bfloat16 changes one in a hundred values, instead of none.
 TEST(AdamwFormats, SmallStepsOfBfloat16ParametersAddUp) {
   constexpr int kSteps = 200;
   Fixture fixture;
@@ -169,7 +169,7 @@ TEST(AdamwFormats, SmallStepsOfBfloat16ParametersAddUp) {
   for (int t = 1; t <= kSteps; ++t) fixture.step(t, {gradient});
   double sum = 0;
   for (float p : values_of(fixture.args.tensors[0].parameter)) sum += static_cast<double>(p);
-  // 200 coins of 2^-7 that fall with one in a hundred: deviation 2^-7 · √2, of the mean of 4096 a 64th; six of them.
+  // 200 Bernoulli steps of 2^-7 with probability 1/100: deviation 2^-7 · √2, of the mean of 4096 a 64th; six of them.
   EXPECT_NEAR(sum / 4096, 1.5 + kSteps * static_cast<double>(fixture.learning_rate), 6 * 0x1p-7 * std::sqrt(2.0) / 64);
 }
 
@@ -184,15 +184,15 @@ TEST(AdamwFormats, SmallChangesOfCodesAddUp) {
   const std::vector<float> v = values_of(fixture.args.tensors[0].v);
   for (size_t i = 0; i < v.size(); ++i) sum += i % kMomentBlock != 0 ? static_cast<double>(v[i]) : 0.0;
   const double count = 4096 - 16, full = 1 - std::pow(0.999, 700);
-  // Neighbours are 0.9 / 128 of the scale apart, which is at most `full`: 700 coins of half of that.
+  // Adjacent codes are 0.9 / 128 of the scale apart, which is at most `full`: 700 random roundings of half of that.
   EXPECT_NEAR(sum / count, full / 9, 6 * 0.5 * 0.9 / 128 * full * std::sqrt(700.0 / count));
 }
 
-/// What 8 bits cost in 50 steps of Gaussian gradients, in learning rates. m has a deviation of 0.23 (√(0.1 / 1.9)) and
-/// blocks hardly have one beyond four of them, so neighbours are at most 0.9 / 64 · 0.92 = 0.013 apart and a rounding
-/// has a deviation of at most half of that; it goes on to the next steps times 0.9, 0.9², …: 9 times itself. Σ over 50
-/// independent ones: √50 · 9 · 0.0065 = 0.41. v's largest is 2.2 times its mean: a rounding of at most half of 0.9 /
-/// 128 · 2.2 = 0.0078 of what v is then, √(50 / 3) of them 3 %, its root's half of that, times moves of 0.23, 50 of
+/// The cost of 8 bits in 50 steps of Gaussian gradients, in learning rates. m has a deviation of 0.23 (√(0.1 / 1.9))
+/// and few values of a block exceed four of them, so adjacent codes are at most 0.9 / 64 · 0.92 = 0.013 apart, and a
+/// rounding has a deviation of at most half of that; it affects the next steps times 0.9, 0.9², …: 9 times in sum. Over
+/// 50 independent roundings: √50 · 9 · 0.0065 = 0.41. v's largest value is 2.2 times its mean: a rounding is at most
+/// half of 0.9 / 128 · 2.2 = 0.0078 of v, √(50 / 3) of them 3 %, half of that for the root, times moves of 0.23, 50 of
 /// them: 0.18. float64 moves by about √50.
 TEST(AdamwFormats, CodesCostAFewPercentOfTheWay) {
   constexpr int64_t kElements = 1 << 15;
@@ -218,8 +218,8 @@ TEST(AdamwFormats, CodesCostAFewPercentOfTheWay) {
   EXPECT_GT(way, 5.0);
 }
 
-/// An element whose gradients are a ten-thousandth of its neighbours' has a v that codes hold no more. Were it 0, the
-/// step would be m / eps.
+/// An element whose gradients are a ten-thousandth of its neighbours' has a v below all codes. If v became 0, the step
+/// would be m / eps.
 TEST(AdamwFormats, SmallElementsOfABlockOfCodesMoveByTheLearningRateAtMost) {
   Fixture fixture;
   fixture.add(512, 0.0, 0, kCodes);

@@ -17,7 +17,7 @@ using Parameter = testing::AdamwParameter;
 
 constexpr AdamwFormats kNarrowMoments{.m = DType::kBF16, .v = DType::kBF16};
 
-/// Five steps of the tensors of a fixture, against float64; `slack` is what they may add to the parameter's error.
+/// Five steps of the tensors of a fixture against float64; `slack` is added to the parameter's error bound.
 void expect_follows_formula(Fixture& fixture, double slack = 0) {
   const size_t count = fixture.parameters.size();
   std::vector<std::vector<ExactAdamw>> exact(count);
@@ -70,8 +70,8 @@ TEST(Adamw, TakesTensorsThatStartAnywhere) {
 TEST(Adamw, KeepsMomentsInBfloat16) {
   Fixture fixture;
   for (int64_t i = 0; i < 70; ++i) fixture.add(1 + 301 * i, 0.1, i % 3, kNarrowMoments);
-  // Before step t each moment carries t - 1 roundings by at most 2^-7 of its largest value, and v's root half of
-  // them: Σ_t (t - 1) · 1.5 · 2^-7 of a move of at most 2 · lr.
+  // Before step t each moment carries t - 1 roundings of at most 2^-7 of its largest value, and v's root half of them:
+  // Σ_t (t - 1) · 1.5 · 2^-7 of a move of at most 2 · lr.
   expect_follows_formula(fixture, 10 * 1.5 * 0x1p-7 * 2e-2);
 }
 
@@ -96,16 +96,16 @@ TEST(Adamw, RoundsMomentsWithoutBias) {
       sum += static_cast<double>(stored);
       bits.push_back(rounded.bits);
     }
-    // A coin of standard deviation at most half the distance: six of them, over the root of the number of elements.
+    // A random rounding has a standard deviation of at most half the distance: six of them, over √elements.
     EXPECT_NEAR(sum / kElements, value, 3 * static_cast<double>(above - below) / std::sqrt(kElements));
   }
   const std::vector<BFloat16> other = host_values<BFloat16>(fixture.args.tensors[1].m.values);
   size_t same = 0;
   for (size_t i = 0; i < other.size(); ++i) same += other[i].bits == bits[i];
-  EXPECT_LT(same, other.size()) << "another tensor has other random numbers";
+  EXPECT_LT(same, other.size()) << "another tensor has different random numbers";
 }
 
-/// Rounded to nearest, a second moment that grows by a thousandth would stand still long before it arrives.
+/// With rounding to nearest, a second moment that grows by a thousandth would stop far below its limit.
 TEST(Adamw, SmallChangesOfBfloat16MomentsAddUp) {
   Fixture fixture;
   fixture.add(4096, 0.0, 0, kNarrowMoments);
@@ -114,7 +114,7 @@ TEST(Adamw, SmallChangesOfBfloat16MomentsAddUp) {
   double sum = 0;
   for (BFloat16 v : host_values<BFloat16>(fixture.args.tensors[0].v.values))
     sum += static_cast<double>(static_cast<float>(v));
-  // Each element is a walk of 700 coins of at most 2^-8; the mean of 4096 of them is within six deviations.
+  // Each element is a random walk of 700 roundings of at most 2^-8; the mean of 4096 is within six deviations.
   EXPECT_NEAR(sum / 4096, 1 - std::pow(0.999, 700), 6 * 0x1p-8 * std::sqrt(700.0) / 2 / 64);
 }
 

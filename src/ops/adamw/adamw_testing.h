@@ -1,4 +1,4 @@
-// Parameters with their optimizer state on the device under test, for tests of adamw.
+// Parameters with optimizer state on the device under test, for tests of adamw.
 #pragma once
 
 #include <cmath>
@@ -16,7 +16,7 @@ struct AdamwFormats {
   DType parameter = DType::kF32, gradient = DType::kF32, m = DType::kF32, v = DType::kF32;
 };
 
-/// The values of moments of any format.
+/// The values of a moment in any format.
 inline std::vector<float> values_of(const Moment& moment) {
   if (size_of(moment.values.dtype) > 1) return values_of(moment.values);
   Tensor bytes = moment.values;
@@ -29,7 +29,7 @@ inline std::vector<float> values_of(const Moment& moment) {
   return values;
 }
 
-/// A parameter of n elements with its optimizer state, `offset` elements into their memory.
+/// A parameter of n elements with its optimizer state, starting `offset` elements into its memory.
 struct AdamwParameter {
   AdamwParameter(int64_t n, double weight_decay, int64_t offset, AdamwFormats formats)
       : start(random_values(n, static_cast<uint64_t>(n))),
@@ -70,7 +70,7 @@ struct AdamwFixture {
     args.tensors.back().stream_id = static_cast<uint32_t>(args.tensors.size());
   }
 
-  /// Step t with a gradient for each tensor.
+  /// Runs step t with a gradient for each tensor.
   void step(int t, const std::vector<std::vector<float>>& gradients, int32_t nonfinite = 0) {
     stream.synchronize();
     StepScalars values;
@@ -95,7 +95,7 @@ struct AdamwFixture {
   AdamwArgs args;
 };
 
-/// One element in float64, of a step with the fixture's clip coefficient.
+/// One element in float64, with the fixture's clip coefficient.
 struct ExactAdamw {
   double p = 0, m = 0, v = 0;
 

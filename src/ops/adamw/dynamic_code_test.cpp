@@ -28,7 +28,7 @@ TEST(DynamicCode, ValuesAreALadderFromTheSmallestDecadeToOne) {
   expect_a_ladder<false>();
 }
 
-/// Every value, and what lies between two of them, comes back as one of its neighbours, each as often as it is near.
+/// Every value, and values between two codes, become one of the adjacent codes, with the right probabilities.
 template <bool kSigned>
 void expect_neighbours() {
   const auto values = dynamic_values<kSigned>();

@@ -5,9 +5,8 @@
 
 namespace hone {
 
-/// y[i] = a[i] + round(scale · b[i]), rounded to the dtype of a. Shapes and dtypes of a and b are equal (float32 or
-/// bfloat16); round is to that dtype. Also the accumulation of gradients: without b, y = scale · a + beta · y, rounded
-/// once.
+/// y[i] = a[i] + round(scale · b[i]), rounded to the dtype of a. a and b have equal shapes and dtypes (float32 or
+/// bfloat16), to which round rounds. Also accumulates gradients: without b, y = scale · a + beta · y, rounded once.
 struct AddArgs {
   Tensor a;
   Tensor b;  ///< may be undefined
@@ -19,14 +18,14 @@ struct AddArgs {
 /// Elementwise, deterministic.
 void add(const Context& context, const AddArgs& args);
 
-/// Records y = a + scale · b. Backward saves nothing; da = dy, db = scale · dy. Source of the scale: Granite's
-/// residual_multiplier, as Hugging Face computes it.
+/// Records y = a + scale · b. Backward saves nothing; da = dy, db = scale · dy. The scale is Granite's
+/// residual_multiplier, with the rounding of Hugging Face.
 Var add(Tape& tape, Var a, Var b, float scale = 1.0f);
 
-/// Records y = factor · x; x itself where factor is 1.
+/// Records y = factor · x; returns x if factor is 1.
 Var scale(Tape& tape, Var x, float factor);
 
-/// For backward of y = a + scale · b: hands dy to a and scale · dy to b.
+/// Backward of y = a + scale · b: adds dy to a's gradient and scale · dy to b's.
 void hand_down_sum(Tape& tape, Var a, Var b, float scale, const Tensor& dy);
 
 namespace cpu {

@@ -14,7 +14,7 @@ OpCase add_case(Shape shape) {
           .op =
               [](Tape& tape, const std::vector<Var>& in, const std::vector<Weight*>&) {
                 const Var sum = add(tape, in[0], in[1]);
-                return std::vector<Var>{add(tape, sum, in[0])};  // a second use: the gradients of both add up
+                return std::vector<Var>{add(tape, sum, in[0])};  // a second use: both gradients are added
               },
           .reference =
               [](const std::vector<Values>& a) {
@@ -32,7 +32,7 @@ TEST(Add, MatchesTheReferenceAndItsGradients) {
   }
 }
 
-/// Both inputs twice, so that gradients add up.
+/// Both inputs are used twice, so that gradients are added.
 OpCase scaled_case(Shape shape, float factor) {
   const auto m = static_cast<double>(factor);
   return {.inputs = {testing::random_argument(shape, 1), testing::random_argument(shape, 2)},

@@ -5,8 +5,8 @@
 
 namespace hone {
 
-/// ids[r] = the lowest index among the largest of x[r]; −1 if an element of the row is NaN or +infinity, or all are
-/// −infinity. Deterministic.
+/// ids[r] = the lowest index of the largest values of x[r]; −1 if an element of the row is NaN or +infinity, or if all
+/// are −infinity. Deterministic.
 struct ArgmaxArgs {
   Tensor x;    ///< [R, V] float32 or bfloat16, V >= 1
   Tensor ids;  ///< out, i32 [R]

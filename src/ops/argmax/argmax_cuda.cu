@@ -7,7 +7,7 @@ namespace {
 
 constexpr int kThreads = 1024;
 
-/// The best element so far: the larger value, among equal ones the lower index. Index −1: nothing above −infinity.
+/// The best element so far: the larger value, of equal ones the lower index. Index −1: none above −infinity.
 struct Best {
   float value = -INFINITY;
   int index = -1;
@@ -30,7 +30,7 @@ __device__ Best best_of_warp(Best best) {
   return best;
 }
 
-/// A block a row.
+/// One CTA per row.
 template <class T>
 __global__ void __launch_bounds__(kThreads) argmax_kernel(const T* x, int columns, int32_t* ids) {
   __shared__ Best partial[kThreads / 32];

@@ -31,7 +31,7 @@ TEST(Argmax, FindsTheLargestWhereverItStands) {
     for (const int64_t at : {int64_t{0}, columns / 2, columns - 1}) {
       std::vector<float> x(static_cast<size_t>(3 * columns));
       for (size_t i = 0; i < x.size(); ++i) x[i] = -1.0f - static_cast<float>(i * 7919 % 1000);
-      x[static_cast<size_t>(columns + at)] = -0.5f;  // of the second row
+      x[static_cast<size_t>(columns + at)] = -0.5f;  // in the second row
       EXPECT_EQ(argmax_of(x, 3)[1], at) << columns;
       EXPECT_EQ(argmax_of(std::vector<BFloat16>(x.begin(), x.end()), 3)[1], at) << columns;
     }

@@ -23,11 +23,11 @@ struct AttentionNode : Node {
 
   std::string_view kind() const override { return "attention"; }
   OpGroup group() const override { return OpGroup::kAttention; }
-  /// As if all documents were as long as the longest.
+  /// Assumes that all documents are as long as the longest.
   double flops(const Tape& tape) const override {
     const auto length = static_cast<double>(sequences.max_seqlen), window = static_cast<double>(options.sliding_window);
     const double beyond = window == 0 ? 0 : std::max(length - window, 0.0);
-    const double pairs = length == 0 ? 0 : (length * length - beyond * beyond) / 2 / length;  // of a token
+    const double pairs = length == 0 ? 0 : (length * length - beyond * beyond) / 2 / length;  // per token
     return 2 * pairs * static_cast<double>(tape.shape(inputs[0]).numel() + tape.shape(outputs[0]).numel());
   }
 

@@ -25,7 +25,7 @@ OpCase over_documents(BenchData& data) {
   const std::string shape =
       fmt::format("{} × {}, {} / {} heads of {}", sequences.num_documents, sizes.seq, heads, kv_heads, head);
   OpCase result;
-  // Backward has five products where forward has two.
+  // Backward has five products, forward two.
   result.parts = {{"attention", shape, "attention", "forward", bytes, 1},
                   {"attention grad", shape, "attention", "backward", 2 * bytes, 2.5}};
   result.record = [=](Tape& tape) { return attention(tape, q(tape), k(tape), v(tape), options, sequences); };

@@ -1,4 +1,4 @@
-// Chooses between the kernels for Hopper, those for other tensor cores, and the general ones.
+// Selects the kernels for Hopper, those for other tensor cores, or the general ones.
 #include <optional>
 
 #include "ops/attention/attention_sinks.h"

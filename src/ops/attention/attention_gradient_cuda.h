@@ -8,7 +8,7 @@ namespace hone::cuda {
 
 /// The destination of a gradient.
 struct Gradient {
-  std::byte* data;  ///< null: unwanted
+  std::byte* data;  ///< null: not wanted
   bool is_float32;
   float beta;
 
@@ -27,7 +27,7 @@ struct Gradient {
       *to = __float2bfloat16_rn(beta != 0.0f ? __bfloat162float(*to) + value : value);
     }
   }
-  /// Two neighbours; the index is even.
+  /// Stores two consecutive elements; the index is even.
   __device__ void store_pair(int64_t index, float x, float y) const {
     if (is_float32) {
       float2* to = reinterpret_cast<float2*>(reinterpret_cast<float*>(data) + index);

@@ -9,7 +9,7 @@ namespace hone::cpu {
 
 namespace {
 
-constexpr int64_t kRows = 64;  // of a task, and of a chunk of the gradient's sum
+constexpr int64_t kRows = 64;  // rows of a task and of a chunk of the gradient's sum
 
 float sink_of(const Tensor& sinks, int64_t head) {
   return sinks.dtype == DType::kF32 ? sinks.as<float>()[head] : static_cast<float>(sinks.as<BFloat16>()[head]);

@@ -8,7 +8,7 @@ namespace hone::cuda {
 namespace {
 
 constexpr int kThreads = 256, kWarps = kThreads / 32;
-constexpr int kRows = 64;  // of a chunk of the gradient's sum
+constexpr int kRows = 64;  // rows of a chunk of the gradient's sum
 
 template <class T, class S>
 struct Sinks {
@@ -24,7 +24,7 @@ struct Sinks {
   __device__ int64_t first_of(int64_t row, int head) const { return (row * heads + head) * dim; }
 };
 
-/// A warp per row of a head.
+/// One warp per row of a head.
 template <class T, class S>
 __global__ void __launch_bounds__(kThreads) apply_kernel(Sinks<T, S> args) {
   const int64_t pair = int64_t{blockIdx.x} * kWarps + threadIdx.x / 32;
@@ -40,7 +40,7 @@ __global__ void __launch_bounds__(kThreads) apply_kernel(Sinks<T, S> args) {
   if (lane == 0) lse = fmaxf(before, sink) + log1pf(expf(-fabsf(before - sink)));
 }
 
-/// A CTA per chunk of rows of a head; its warps take every kWarps-th row.
+/// One CTA per chunk of rows of a head; its warps process every kWarps-th row.
 template <class T, class S>
 __global__ void __launch_bounds__(kThreads) grad_kernel(Sinks<T, S> args) {
   __shared__ float sums[kWarps];

@@ -17,10 +17,10 @@ using testing::OpResult;
 using testing::Values;
 
 struct AttentionCase {
-  std::vector<int32_t> lengths;  ///< of the documents
+  std::vector<int32_t> lengths;  ///< lengths of the documents
   int64_t num_heads, num_kv_heads, head_dim;
   int64_t window = 0;
-  int64_t other_v_head_dim = 0;  ///< where it is not head_dim
+  int64_t other_v_head_dim = 0;  ///< if it differs from head_dim
   bool sinks = false;            ///< a fourth argument
 
   int64_t v_head_dim() const { return other_v_head_dim > 0 ? other_v_head_dim : head_dim; }
@@ -36,7 +36,7 @@ struct AttentionCase {
   }
 };
 
-/// Offsets of the documents in memory of their own.
+/// Offsets of the documents, with their own memory.
 struct Sequences {
   Buffer bytes;
   PackedSequences packed;
@@ -53,7 +53,7 @@ struct Sequences {
   }
 };
 
-/// Calls visit(i, j range) for each row with the rows that it sees.
+/// Calls visit(i, j range) for each row with the rows that it attends to.
 template <class Visit>
 void for_each_row(const AttentionCase& c, const Visit& visit) {
   int64_t begin = 0;
@@ -102,7 +102,7 @@ Values reference(const AttentionCase& c, const std::vector<Values>& qkv) {
   return out;
 }
 
-/// dq, dk, dv and dsinks by the formulas; checked against differences where those are affordable.
+/// dq, dk, dv and dsinks by the formulas; checked against differences if those are affordable.
 std::vector<Values> reference_gradients(const AttentionCase& c, const std::vector<Values>& qkv, const Values& d_out) {
   std::vector<Values> gradients{Values(qkv[0].size()), Values(qkv[1].size()), Values(qkv[2].size())};
   if (c.sinks) gradients.emplace_back(qkv[3].size());
@@ -118,7 +118,7 @@ std::vector<Values> reference_gradients(const AttentionCase& c, const std::vecto
         d_p.push_back(dot(d_out.data() + row, qkv[2].data() + value, v_dim));
         delta += p[static_cast<size_t>(j - first)] * d_p.back();
       }
-      // What the keys leave of the probability is the sink's.
+      // The sink has the probability that the keys leave.
       if (c.sinks) gradients[3][static_cast<size_t>(head)] -= (1 - std::accumulate(p.begin(), p.end(), 0.0)) * delta;
       for (int64_t j = first; j <= i; ++j) {
         const int64_t kv_row = j * c.num_kv_heads + c.kv_head_of(head), key = kv_row * dim, value = kv_row * v_dim;
@@ -158,8 +158,8 @@ OpCase op_case_of(const AttentionCase& c, uint64_t key = 1) {
   return result;
 }
 
-/// Bound on errors relative to the largest value, standard normal inputs. A score is off by at most
-/// (D + 3) 2^-24 scale Σ|q||k|, where Σ|q||k| < 2 D; a probability by twice that, and by the sum of up to T terms; a
+/// Bound on errors relative to the largest value for standard normal inputs. The error of a score is at most (D + 3)
+/// 2^-24 scale Σ|q||k|, where Σ|q||k| < 2 D; that of a probability twice that, plus that of the sum of up to T terms; a
 /// gradient is a product of two such factors, each of which also enters through δ.
 double float_tolerance(const AttentionCase& c) {
   const double dim = static_cast<double>(std::max(c.head_dim, c.v_head_dim()));
@@ -167,11 +167,12 @@ double float_tolerance(const AttentionCase& c) {
   return 4 * 0x1p-24 * (2 * (dim + 3) * c.scale() * 2 * dim / 4 + longest + dim + 10);
 }
 
-/// out is rounded by 2^-9 of itself, with sinks twice; their gradient is a sum of p · δ over all rows, with both signs,
-/// which may be some three times smaller than the root of the sum of their squares. δ sums D such errors of random
-/// sign, and dS is a difference with it. Tensor cores and AMX see P and dS rounded, too: each term of a sum is off by
-/// up to 2^-9 of itself, with random signs. Four standard deviations of their sum (2.8 of dS, where it is formed from
-/// the rounded P) are 4 · 2^-9 / √3 of the root of the sum of their squares, which the largest sum exceeds.
+/// out is rounded by 2^-9 of itself, with sinks twice; the sinks' gradient is a sum of p · δ over all rows, with both
+/// signs, which may be some three times smaller than the root of the sum of their squares. δ sums D such errors of
+/// random sign, and dS is a difference with it. Tensor cores and AMX also round P and dS: each term of a sum has an
+/// error of up to 2^-9 of itself, with random signs. Four standard deviations of their sum (2.8 for dS, if it is
+/// computed from the rounded P) are 4 · 2^-9 / √3 of the root of the sum of their squares, which the largest sum
+/// exceeds.
 double bfloat16_tolerance(const AttentionCase& c) {
   const bool rounds = test_device().kind == DeviceKind::kCuda || active_isa() == Isa::kAmx;
   const double tensor_cores = rounds ? 4 / std::sqrt(3.0) : 0;
@@ -327,7 +328,7 @@ std::vector<Values> rows_of(const OpResult& result, int64_t tokens, int64_t begi
   return rows;
 }
 
-/// Puts `planted` into the second of three documents; expects the rows of the others to keep their bits.
+/// Writes `planted` into the second of three documents; expects bitwise equal rows in the others.
 void expect_isolated(const AttentionCase& c, DType dtype, double planted) {
   SCOPED_TRACE(c.name() + " planted " + std::to_string(planted));
   const int64_t begin = c.lengths[0], end = begin + c.lengths[1], tokens = c.tokens();
@@ -377,7 +378,7 @@ TEST(PackedAttention, AWindowOfOneCopiesTheValue) {
   const OpResult got = testing::run_op(op_case, {});
   EXPECT_EQ(got.outputs[0], testing::rounded(op_case.inputs[2].values, DType::kF32));
   EXPECT_EQ(got.gradients[2], testing::output_seeds(got.outputs, DType::kF32)[0]);
-  // dS = dP − δ, of which both are the same sum of 8 products below 16, each off by at most 8 roundings
+  // dS = dP − δ, both the same sum of 8 products below 16, each with an error of at most 8 roundings
   for (double value : got.gradients[0]) EXPECT_LE(std::abs(value), 2 * 8 * 8 * 16 * 0x1p-24 * 4);
 }
 

@@ -1,6 +1,5 @@
-// Lists and sorts the tiles of packed documents and computes the statistics of queries, on the device: the host does
-// not know the documents' lengths. Sorting compares all pairs of tiles, which are few (a tile per 128 tokens and
-// document).
+// Lists and sorts the tiles of packed documents and computes the statistics of queries on the device: the host does not
+// have the documents' lengths. Sorting compares all pairs of tiles, which are few (a tile per 128 tokens and document).
 #include "ops/attention/attention_tiles_cuda.h"
 
 namespace hone::cuda {
@@ -11,7 +10,7 @@ constexpr int kThreads = 256;
 constexpr float kLog2E = 1.44269504088896f;
 
 /// The document of tile `tile` among tiles of kRows rows: the last one, n, with cu_seqlens[n] / kRows + n <= tile.
-/// These starts rise by at least the tiles that a document needs.
+/// These starts increase by at least the tiles that a document needs.
 template <int kRows>
 __device__ int document_of(const int32_t* cu_seqlens, int num_documents, int tile) {
   int low = 0, high = num_documents;  // the document is in [low, high)
@@ -48,8 +47,8 @@ __device__ int work_of(int4 tile, const TilesArgs& args) {
   return (args.window > 0 ? min(length, first + kAttentionRows + args.window) : length) - first;
 }
 
-/// Each tile finds its place by counting the tiles before it. Tiles of a document keep their order, since they add to
-/// dq in it and a CTA may wait only for tiles that come before its own.
+/// Each tile computes its position by counting the tiles before it. Tiles of a document keep their order, since they
+/// add to dq in this order and a CTA may only wait for tiles that come before its own.
 __global__ void sort_tiles_kernel(TilesArgs args) {
   const int tile = static_cast<int>(blockIdx.x) * kThreads + static_cast<int>(threadIdx.x);
   if (tile >= args.num_tiles) return;
@@ -74,7 +73,7 @@ struct StatsArgs {
   float *shifts, *deltas;
 };
 
-constexpr int kStatsQueries = 16;  // of a CTA
+constexpr int kStatsQueries = 16;  // queries per CTA
 constexpr int kStatsBlocks = kStatsRows / kStatsQueries;
 
 /// kLanes threads per query and head, a CTA per kStatsQueries queries of one tile.

@@ -1,12 +1,12 @@
-// cast: copies between float32 and bfloat16; copy: copies as they are; fill_zero: clears a tensor.
+// cast: converts between float32 and bfloat16; copy: copies bytes; fill_zero: zeroes a tensor.
 #pragma once
 
 #include "core/context.h"
 
 namespace hone {
 
-/// dst[i] = src[i] in dst's dtype, to nearest, ties to even. Equal numbers of elements; each float32 or bfloat16; the
-/// tensors do not overlap. Deterministic.
+/// dst[i] = src[i] in dst's dtype, rounded to nearest even. The tensors have the same number of elements, are float32
+/// or bfloat16, and do not overlap. Deterministic.
 struct CastArgs {
   Tensor src;
   Tensor dst;
@@ -15,7 +15,7 @@ struct CastArgs {
 void cast(const Context& context, const CastArgs& args);
 inline void cast(const Context& context, Tensor src, Tensor dst) { cast(context, CastArgs{src, dst}); }
 
-/// Copies the bytes of src to dst, of equal dtype and number of elements; they do not overlap.
+/// Copies the bytes of src to dst, which have equal dtype and number of elements and do not overlap.
 void copy(const Context& context, Tensor src, Tensor dst);
 
 /// Sets every byte of a tensor of any dtype to zero.

@@ -44,7 +44,7 @@ TEST_F(Cast, RoundsToNearestEvenAndKeepsNaN) {
     const std::vector<BFloat16> rounded = stream_.download<BFloat16>(y);
     const std::vector<float> widened = stream_.download<float>(z);
     for (size_t i = 0; i < values.size(); ++i) {
-      if (std::isnan(values[i])) {  // of any sign and payload
+      if (std::isnan(values[i])) {  // any sign and payload
         ASSERT_TRUE(std::isnan(static_cast<float>(rounded[i])) && std::isnan(widened[i]));
         continue;
       }

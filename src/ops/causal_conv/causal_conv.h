@@ -1,5 +1,5 @@
-// causal_conv: a short causal convolution of each channel along its document, then SiLU, as gated DeltaNet layers apply
-// to queries, keys and values. Source: Yang, Kautz and Hatamizadeh, "Gated Delta Networks" (arXiv:2412.06464).
+// causal_conv: a short causal convolution of each channel along its document, followed by SiLU, for queries, keys and
+// values of gated DeltaNet layers. Source: Yang, Kautz and Hatamizadeh, "Gated Delta Networks" (arXiv:2412.06464).
 #pragma once
 
 #include "ops/packed_sequences.h"
@@ -7,20 +7,20 @@
 
 namespace hone {
 
-/// Taps of the widest convolution served.
+/// Taps of the widest supported convolution.
 inline constexpr int64_t kMaxConvTaps = 4;
 
-/// The last K − 1 inputs of N sequences, for generation; sequence n has had lengths[n] tokens (0: its state counts as
-/// zeros, whatever its contents). All layers share lengths.
+/// The last K − 1 inputs of N sequences, for generation; sequence n has had lengths[n] tokens (0: its state is treated
+/// as zeros, whatever its contents). All layers share lengths.
 struct ConvState {
-  Tensor inputs;   ///< [N, K − 1, C] dtype of x, oldest first; undefined: documents begin with nothing before them
+  Tensor inputs;   ///< [N, K − 1, C] dtype of x, oldest first; undefined: documents begin with zeros
   Tensor lengths;  ///< [N] int32
 };
 
-/// Per document with rows x_0, x_1, … (x_i = 0, or the state's inputs, for i < 0) and channel c:
+/// Per document with rows x_0, x_1, … (for i < 0, x_i is 0 or from the state) and channel c:
 ///   z[t, c] = Σ_{j < K} w[c, j] · x[t − (K − 1) + j, c]        y = z · sigmoid(z)
-/// in float32, rounded once. No document sees another. With a state, documents are the sequences: afterwards it holds
-/// the last inputs of each; sequences without new tokens keep theirs.
+/// in float32, rounded once. Documents are independent. With a state, documents are the sequences: the state is updated
+/// to the last inputs of each; sequences without new tokens keep theirs.
 struct CausalConvArgs {
   Tensor x;  ///< [T, C] float32 or bfloat16
   Tensor w;  ///< [C, 1, K] of either dtype, K <= kMaxConvTaps
@@ -29,8 +29,8 @@ struct CausalConvArgs {
   ConvState state = {};
 };
 
-/// dx (dtype of x) and dw (float32) of the above without a state; either may be unwanted. z is computed again. dw is
-/// summed over chunks of rows of fixed size, in their order.
+/// dx (dtype of x) and dw (float32) of the above without a state; either is optional. z is recomputed. dw is summed
+/// over chunks of rows of fixed size, in order.
 struct CausalConvGradArgs {
   Tensor x, w;
   Tensor dy;  ///< [T, C], dtype of x

@@ -9,9 +9,9 @@ namespace hone::cpu {
 
 namespace {
 
-/// Rows of a task, and rows whose gradients of w are added up together.
+/// Rows of a task, and rows whose gradients of w are summed together.
 constexpr int64_t kRows = 64;
-/// Channels that are worked on together: the rows of a task stay in the second-level cache.
+/// Channels that are processed together: the rows of a task stay in L2.
 constexpr int64_t kChannels = 128;
 
 /// The document of each row.
@@ -109,8 +109,7 @@ void advance(const CausalConvArgs& args, int64_t n) {
               static_cast<size_t>(taken) * row_bytes);
 }
 
-/// Gradients of rows [begin, end) in channels [channel, channel + n); dw is added to dw_sums [K, C] unless that is
-/// null.
+/// Gradients of rows [begin, end) in channels [channel, channel + n); dw is added to dw_sums [K, C] unless null.
 void differentiate(const CausalConvGradArgs& args, const Convolution& conv, int64_t begin, int64_t end, int64_t channel,
                    int64_t n, float* dw_sums) {
   const RowMath& math = row_math();

@@ -7,7 +7,7 @@ namespace hone::cuda {
 namespace {
 
 constexpr int kThreads = 128, kTaps = static_cast<int>(kMaxConvTaps);
-/// Rows that a thread walks through; backward adds up dw over them.
+/// Rows that a thread processes; backward sums dw over them.
 constexpr int kRows = 32, kBackwardRows = 64;
 
 template <class T>
@@ -26,7 +26,7 @@ struct Convolution {
   bool accumulate;
   float* partial;  // [chunks, C, K] or null
 
-  /// The last document that begins at or before `row`.
+  /// The last document that starts at or before `row`.
   __device__ int document_of(int64_t row) const {
     int low = 0, high = documents;
     while (high - low > 1) {
@@ -37,7 +37,7 @@ struct Convolution {
   }
 };
 
-/// Taps of a thread's channels; those that a shorter convolution lacks are zero.
+/// Taps of a thread's channels, padded with zeros for shorter convolutions.
 template <int kVector, class T>
 __device__ void load_taps(const Convolution<T>& a, int64_t channel, float (&w)[kTaps][kVector]) {
 #pragma unroll
@@ -48,7 +48,7 @@ __device__ void load_taps(const Convolution<T>& a, int64_t channel, float (&w)[k
   }
 }
 
-/// The rows that a thread has walked over, and the document it is in. window[age] is the input `age` rows ago.
+/// The inputs of the last rows of a thread, and its current document. window[age] is the input `age` rows ago.
 template <class T, int kVector>
 struct Walk {
   const Convolution<T>& a;
@@ -77,7 +77,7 @@ struct Walk {
     }
   }
 
-  /// Goes to `row`, the one after the last.
+  /// Advances to `row`, which follows the previous one.
   __device__ void enter(int64_t row) {
     if (row >= end) {
       while (row >= end) begin = end, end = a.cu_seqlens[++document + 1];
@@ -142,7 +142,7 @@ __global__ void __launch_bounds__(kThreads) conv_grad_kernel(const Convolution<T
   const int64_t first = int64_t{blockIdx.y} * kBackwardRows, last = min(a.rows, first + kBackwardRows);
   if (channel >= a.channels) return;
   float w[kTaps][kVector], dw[kTaps][kVector] = {};
-  float dx[kTaps][kVector] = {};  // dx[age]: so far, of the input `age` rows ago
+  float dx[kTaps][kVector] = {};  // dx[age]: partial sum for the input `age` rows ago
   load_taps(a, channel, w);
   Walk<T, kVector> walk(a, first, channel);
   for (int64_t row = first; row < last + kTaps - 1; ++row) {
@@ -167,7 +167,7 @@ __global__ void __launch_bounds__(kThreads) conv_grad_kernel(const Convolution<T
       }
       walk.leave();
     }
-    const int64_t done = row - (kTaps - 1);  // no later row reaches it
+    const int64_t done = row - (kTaps - 1);  // no later row contributes to it
     if (a.dx != nullptr && done >= first && done < last) {
       T* to = a.dx + done * a.channels + channel;
       if (a.accumulate) {
@@ -197,7 +197,7 @@ __global__ void __launch_bounds__(kThreads) conv_grad_kernel(const Convolution<T
   }
 }
 
-/// Moves the last inputs of a sequence into its state, a thread a channel.
+/// Moves the last inputs of a sequence into its state, one thread per channel.
 template <class T>
 __global__ void __launch_bounds__(kThreads) advance_kernel(const Convolution<T> a, T* state) {
   const int64_t channel = int64_t{blockIdx.x} * kThreads + threadIdx.x;
@@ -205,8 +205,8 @@ __global__ void __launch_bounds__(kThreads) advance_kernel(const Convolution<T> 
   const int end = a.cu_seqlens[n + 1], added = end - a.cu_seqlens[n];
   if (channel >= a.channels || added == 0) return;
   const bool fresh = a.lengths[n] == 0;
-  for (int i = 0; i < kept; ++i) {       // rising: place i reads place i + added or later
-    const int place = i + added - kept;  // among the new rows
+  for (int i = 0; i < kept; ++i) {       // in increasing order: place i reads place i + added or later
+    const int place = i + added - kept;  // index in the new rows
     T& to = state[(int64_t{n} * kept + i) * a.channels + channel];
     if (place >= 0) {
       to = a.x[(int64_t{end} - kept + i) * a.channels + channel];

@@ -48,8 +48,8 @@ OpCase conv_case(const Packed& packed, int64_t channels, int64_t taps) {
 }
 
 TEST(CausalConv, MatchesTheReferenceAndItsGradients) {
-  // float32: sums of 4 products, and dw over up to 150 rows; SiLU's exponential errs by 2^-22. bfloat16 rounds y and dx
-  // once, by 2^-9 of the element.
+  // float32: sums of 4 products, and dw over up to 150 rows; SiLU's exponential has an error of 2^-22. bfloat16 rounds
+  // y and dx once, by 2^-9 of the element.
   const std::vector<std::vector<int>> documents = {{1}, {3}, {65}, {2, 1, 0, 4, 70}, {64, 64, 3}, {1, 1, 1, 1, 1}};
   for (const auto& lengths : documents) {
     for (const auto& [channels, taps] : {std::pair{1, 4}, {7, 4}, {8, 3}, {3, 1}}) {
@@ -68,7 +68,7 @@ TEST(CausalConv, ManyChannelsAndManyShortDocuments) {
     const OpCase op_case = conv_case(packed, channels, 4);
     const testing::OpResult got = run_op(op_case, {});
     const Values want = convolved(op_case.inputs[0].values, op_case.weights[0].values, channels, packed.offsets);
-    // The inputs above are rounded to float32 by the run: their error is of the size of the op's own.
+    // The run rounds the inputs above to float32, an error as large as the op's own.
     for (size_t i = 0; i < want.size(); ++i) ASSERT_NEAR(got.outputs[0][i], want[i], 1e-5) << i;
   }
 }
@@ -77,7 +77,7 @@ TEST(CausalConv, DocumentsDoNotSeeEachOther) {
   const Packed packed({5, 9, 70});
   OpCase op_case = conv_case(packed, 6, 4);
   const testing::OpResult before = run_op(op_case, {});
-  for (size_t i = 5 * 6; i < 14 * 6; ++i) op_case.inputs[0].values[i] += 3;  // all of the second document
+  for (size_t i = 5 * 6; i < 14 * 6; ++i) op_case.inputs[0].values[i] += 3;  // the whole second document
   const testing::OpResult after = run_op(op_case, {});
   for (size_t i = 0; i < before.outputs[0].size(); ++i) {
     if (i < 5 * 6 || i >= 14 * 6) {
@@ -92,7 +92,8 @@ TEST(CausalConv, AFrozenWeightGetsNoGradientAndTheInputStillDoes) {
   expect_matches_reference(op_case, DType::kF32, 4e-6);
 }
 
-/// Two sequences fed in pieces, one of them joined later in a slot whose state is stale, give the bits of one pass.
+/// Two sequences fed in pieces, one of them starting later in a slot with stale state, give bitwise the same results as
+/// one pass.
 TEST(CausalConv, APassInPiecesGivesTheSameBits) {
   constexpr int64_t kChannels = 12, kTaps = 4;
   ThreadPool pool(2);

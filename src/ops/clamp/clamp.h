@@ -1,12 +1,12 @@
-// clamp: values kept within a bound (clip_qkv of OLMoE).
+// clamp: limits values to a bound (clip_qkv of OLMoE).
 #pragma once
 
 #include "tape/tape.h"
 
 namespace hone {
 
-/// y[i] = min(max(x[i], -limit), limit); NaN stays NaN. x and y of one dtype, float32 or bfloat16; y may be x. The
-/// limit is rounded to that dtype.
+/// y[i] = min(max(x[i], -limit), limit); NaN stays NaN. x and y have the same dtype, float32 or bfloat16, to which the
+/// limit is rounded; y may be x.
 struct ClampArgs {
   Tensor x, y;
   float limit = 0;

@@ -11,7 +11,7 @@ namespace {
 using testing::OpCase;
 using testing::Values;
 
-/// Normal numbers, none of which rounding brings to a limit, where there is no derivative.
+/// Normal values, none of which is rounded to a limit, where there is no derivative.
 testing::Argument off_the_limits(Shape shape) {
   testing::Argument argument = testing::random_argument(shape, 1);
   for (double& value : argument.values) {
@@ -22,7 +22,7 @@ testing::Argument off_the_limits(Shape shape) {
   return argument;
 }
 
-/// Twice, so that the gradients add up. The limits are numbers of bfloat16.
+/// Used twice, so that gradients are added. The limits are bfloat16 numbers.
 OpCase clamp_case(Shape shape) {
   return {.inputs = {off_the_limits(shape)},
           .weights = {},

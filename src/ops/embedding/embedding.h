@@ -1,21 +1,21 @@
-// embedding: rows of a table picked by token id.
+// embedding: looks up rows of a table by token id.
 #pragma once
 
 #include "tape/tape.h"
 
 namespace hone {
 
-/// y[t, :] = w[tokens[t], :] in y's dtype. tokens i32 [T], each in [0, V): others are a bug: an assertion on a CPU, a
-/// row of NaN on a GPU. w [V, H] and y [T, H] float32 or bfloat16.
+/// y[t, :] = w[tokens[t], :] in y's dtype. tokens i32 [T], each in [0, V); other ids are a bug: an assertion on a CPU,
+/// a row of NaN on a GPU. w [V, H] and y [T, H] are float32 or bfloat16.
 struct EmbeddingArgs {
   Tensor tokens, w, y;
 };
 
 void embedding(const Context& context, const EmbeddingArgs& args);
 
-/// dw[v, :] = Σ over t with tokens[t] = v of dy[t, :], in one fixed order: deterministic. dw float32 [V, H]; with beta
-/// 0 the rows of absent tokens become zero. The row of padding_idx gets nothing from this use (torch.nn.Embedding's
-/// padding_idx: checkpoints often hold zeros there, which a norm would turn into huge gradients).
+/// dw[v, :] = Σ over t with tokens[t] = v of dy[t, :], in a fixed order: deterministic. dw float32 [V, H]; with beta 0
+/// the rows of absent tokens become zero. The row of padding_idx gets no gradient from this use (torch.nn.Embedding's
+/// padding_idx: checkpoints often have zeros there, for which a norm would produce huge gradients).
 struct EmbeddingGradArgs {
   Tensor tokens, dy;
   GradDest dw;

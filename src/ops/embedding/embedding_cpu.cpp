@@ -27,7 +27,7 @@ void embedding(const Context& context, const EmbeddingArgs& args) {
 
 namespace {
 
-/// A task owns these many columns of dw and walks all tokens: no sorting, no atomics, one order of additions.
+/// A task owns these columns of dw and processes all tokens: no sorting, no atomics, one order of additions.
 constexpr int64_t kColumnsPerTask = 128;
 
 void clear(ThreadPool& pool, const Tensor& dw) {

@@ -10,7 +10,7 @@ namespace {
 
 constexpr int kThreads = 256, kElements = 8;
 
-/// A warp copies a row.
+/// One warp copies a row.
 template <class From, class To, bool kVectors>
 __global__ void __launch_bounds__(kThreads)
     embedding_kernel(const int32_t* tokens, const From* w, To* y, int64_t rows, int64_t vocab, int64_t hidden) {
@@ -37,7 +37,7 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-/// A token and its position: keys of different positions differ, so they have one sorted order.
+/// A token and its position: keys of different positions differ, so the sorted order is unique.
 __device__ inline uint64_t key_of(int32_t token, int64_t place) {
   return uint64_t{static_cast<uint32_t>(token)} << 32 | static_cast<uint64_t>(place);
 }
@@ -46,7 +46,7 @@ __device__ inline int64_t place_of(uint64_t key) { return static_cast<int64_t>(k
 
 constexpr int kChunk = 2048, kSortThreads = 1024;
 
-/// A block sorts the keys of a chunk of tokens (a bitonic network); missing ones are the largest key.
+/// A CTA sorts the keys of a chunk of tokens (a bitonic network); missing ones are the largest key.
 __global__ void __launch_bounds__(kSortThreads) sort_chunks(const int32_t* tokens, uint64_t* keys, int64_t count) {
   __shared__ uint64_t chunk[kChunk];
   const int64_t begin = int64_t{blockIdx.x} * kChunk;
@@ -70,7 +70,7 @@ __global__ void __launch_bounds__(kSortThreads) sort_chunks(const int32_t* token
   for (int i = static_cast<int>(threadIdx.x); i < kChunk; i += kSortThreads) keys[begin + i] = chunk[i];
 }
 
-/// Keys of a sorted chunk below `key`.
+/// Number of keys of a sorted chunk below `key`.
 __device__ inline int count_below(const uint64_t* chunk, uint64_t key) {
   int below = 0;
 #pragma unroll 1
@@ -80,7 +80,7 @@ __device__ inline int count_below(const uint64_t* chunk, uint64_t key) {
   return below;
 }
 
-/// Merges the sorted chunks: a key's place is the number of keys below it in all of them.
+/// Merges the sorted chunks: a key's position is the number of keys below it in all of them.
 __global__ void __launch_bounds__(kThreads)
     merge_chunks(const uint64_t* chunks, uint64_t* sorted, int64_t count, int64_t num_chunks) {
   const int64_t at = int64_t{blockIdx.x} * kThreads + threadIdx.x;
@@ -94,8 +94,8 @@ __global__ void __launch_bounds__(kThreads)
   sorted[rank] = key;
 }
 
-/// Places of the sorted tokens that a warp adds up. A run of one token that goes on in the next window leaves its sum
-/// there in `partial`: were a frequent token left to one warp, all would wait for it.
+/// Positions of the sorted tokens that a warp sums. A run of one token that continues in the next window leaves its sum
+/// there in `partial`: otherwise all warps would wait for the one with a frequent token.
 constexpr int kWindow = 32;
 
 struct SortedTokens {
@@ -107,18 +107,18 @@ struct SortedTokens {
   __device__ bool wanted(int64_t token) const { return token < vocab && token != padding_idx; }
 };
 
-/// Columns of a warp's lane: kWidth of them.
+/// First column of a warp's lane, which has kWidth of them.
 template <int kWidth>
 __device__ int64_t column_of_lane() {
   return ((int64_t{blockIdx.y} * kThreads + threadIdx.x) * kWidth);
 }
 
-/// A block adds up the rows of a window: dw (or for a run that has come from the window before, its row of partial
+/// A CTA sums the rows of a window: dw (or for a run that continues from the previous window, its row of partial
 /// [windows, H]) = Σ dy + before.
 template <class T, int kWidth>
 __global__ void __launch_bounds__(kThreads)
     sum_windows(const SortedTokens sorted, const T* dy, float* dw, float* partial, bool accumulate, int64_t hidden) {
-  constexpr int kRows = 8;  // loaded at once, and added one after another
+  constexpr int kRows = 8;  // loaded together, and added one after another
   const int64_t column = column_of_lane<kWidth>();
   if (column >= hidden) return;
   const int64_t begin = int64_t{blockIdx.x} * kWindow, end = min(sorted.count, begin + kWindow);
@@ -162,7 +162,7 @@ __global__ void __launch_bounds__(kThreads)
   if (target != nullptr) store_floats(target, sums);
 }
 
-/// The block of the window after the one in which a run began adds the run's further sums to dw, in their order.
+/// The CTA of the window after the one in which a run started adds the run's further sums to dw, in order.
 template <int kWidth>
 __global__ void __launch_bounds__(kThreads)
     join_windows(const SortedTokens sorted, const float* partial, float* dw, int64_t hidden) {

@@ -109,7 +109,7 @@ TEST(Embedding, ATokenOutsideTheTableIsCaught) {
   }
   const testing::OpResult got = run_op(tokens.op_case(3, 4), {});
   for (size_t i = 0; i < 12; ++i) EXPECT_EQ(std::isnan(got.outputs[0][i]), i >= 4) << i;
-  // The gradient of what is in the table still arrives, and nothing else is written.
+  // Tokens in the table still get their gradient, and nothing else is written.
   for (size_t i = 0; i < 12; ++i) EXPECT_EQ(got.gradients[0][i] != 0.0, i / 4 == 1) << i;
 }
 

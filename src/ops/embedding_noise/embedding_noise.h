@@ -1,5 +1,5 @@
-// embedding_noise: uniform noise on the embeddings while a model trains (NEFTune).
-// Source: Jain et al., "NEFTune: Noisy Embeddings Improve Instruction Finetuning" (arXiv:2310.05914), algorithm 1.
+// embedding_noise: uniform noise on the embeddings in training (NEFTune). Source: Jain et al., "NEFTune: Noisy
+// Embeddings Improve Instruction Finetuning" (arXiv:2310.05914), algorithm 1.
 #pragma once
 
 #include "kernels/lora_dropout.h"
@@ -8,20 +8,20 @@
 
 namespace hone {
 
-/// How numbers are drawn: a pure function of the step's seed, the sample, the position in it and the feature, so that
-/// recomputation, packing, resume and the number of ranks do not change them.
+/// Parameters of the noise. It is a pure function of the step's seed, the sample, the position in it and the feature,
+/// so recomputation, packing, resume and the number of ranks do not change it.
 struct EmbeddingNoise {
   float alpha = 0;            ///< α > 0
-  PackedSequences sequences;  ///< documents, for their lengths
+  PackedSequences sequences;  ///< for the lengths of documents
   LoraDropoutContext rows;    ///< identifies the rows
 };
 
-/// The key of a step's numbers; no expert of an adapter and no router has this high word (kernels/lora_dropout.h).
+/// The key of a step's numbers; its high word differs from those of adapters and routers (kernels/lora_dropout.h).
 HONE_HOST_DEVICE inline uint64_t embedding_noise_key(uint64_t seed) {
   return mix_key(seed, uint64_t{0xfffffffeu} << 32);
 }
 
-/// Uniform in [-1, 1) for the features 4 · feature_group … + 3 of one row.
+/// Uniform in [-1, 1) for features 4 · feature_group … + 3 of one row.
 HONE_HOST_DEVICE inline std::array<float, 4> embedding_noise_draws(uint64_t key, int64_t sample_id, int32_t position,
                                                                    uint32_t feature_group) {
   const auto words = lora_words(key, sample_id, position, feature_group);
@@ -30,8 +30,8 @@ HONE_HOST_DEVICE inline std::array<float, 4> embedding_noise_draws(uint64_t key,
   return draws;
 }
 
-/// The document that a row of [0, cu_seqlens[documents]) belongs to: the last that starts at or before it. Documents
-/// without tokens have no row.
+/// The document of a row in [0, cu_seqlens[documents]): the last that starts at or before it. Documents without tokens
+/// have no rows.
 HONE_HOST_DEVICE inline int64_t document_of_row(const int32_t* cu_seqlens, int64_t documents, int64_t row) {
   int64_t low = 0, high = documents;
   while (high - low > 1) {
@@ -41,8 +41,9 @@ HONE_HOST_DEVICE inline int64_t document_of_row(const int32_t* cu_seqlens, int64
   return low;
 }
 
-/// y[t, h] = x[t, h] + α / sqrt(L · H) · u[t, h], rounded once, with L the tokens of t's document and u uniform in
-/// [-1, 1). x and y [T, H] of one dtype, float32 or bfloat16; y may be x. The gradient passes as it is.
+/// y[t, h] = x[t, h] + α / sqrt(L · H) · u[t, h], rounded once, with L the number of tokens of t's document and u
+/// uniform in [-1, 1). x and y [T, H] have the same dtype, float32 or bfloat16; y may be x. The gradient is passed
+/// unchanged.
 struct EmbeddingNoiseArgs {
   Tensor x, y;
   EmbeddingNoise noise;

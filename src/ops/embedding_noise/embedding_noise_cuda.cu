@@ -12,7 +12,7 @@ struct Documents {
   int64_t count;
 };
 
-/// A thread takes four features of a row.
+/// A thread processes four features of a row.
 template <class T>
 __global__ void __launch_bounds__(kThreads)
     noise_kernel(const T* x, T* y, int64_t rows, int64_t hidden, float alpha, const Documents documents,

@@ -16,7 +16,7 @@ using testing::Values;
 
 constexpr uint64_t kSeed = 11;
 
-/// Documents of these lengths, one after another, each a sample of its own.
+/// Consecutive documents of these lengths, each its own sample.
 struct Pack {
   std::vector<int32_t> cu_seqlens = {0};
   std::vector<int64_t> samples;
@@ -70,7 +70,7 @@ OpCase noise_case(const std::vector<int32_t>& lengths, int64_t hidden) {
           .weights = {},
           .op =
               [=](Tape& tape, const std::vector<Var>& in, const std::vector<Weight*>&) {
-                // The second use adds to the gradient that is there.
+                // The second use adds to the existing gradient.
                 return std::vector<Var>{embedding_noise(tape, in[0], pack->noise(5.0f)),
                                         embedding_noise(tape, in[0], pack->noise(5.0f))};
               },
@@ -102,14 +102,14 @@ TEST(EmbeddingNoise, IsUniformWithTheWidthOfItsDocument) {
     EXPECT_GE(*least, -width * 1.0001);
     EXPECT_LT(*most, width * 1.0001);
     EXPECT_GT(*most - *least, 1.9 * width);
-    // A uniform number of half-width w has variance w² / 3: the mean of n of them is off by 4 w / sqrt(3 n) at most.
+    // A uniform number of half-width w has variance w² / 3: the error of the mean of n is at most 4 w / sqrt(3 n).
     EXPECT_NEAR(std::accumulate(first, last, 0.0) / count, 0.0, 4 * width / std::sqrt(3 * count));
     EXPECT_NEAR(std::inner_product(first, last, first, 0.0) / count, width * width / 3, width * width / 3 * 0.05);
   }
   EXPECT_FALSE(std::equal(noise.begin(), noise.begin() + 64, noise.begin() + 64));
 }
 
-/// A sample has the same noise whatever it is packed with.
+/// The noise of a sample does not depend on the pack.
 TEST(EmbeddingNoise, DoesNotDependOnThePack) {
   const Pack together({7, 5, 9}, 20), alone({5}, 21);
   const Values all = together.expected_noise(12, 5.0), own = alone.expected_noise(12, 5.0);

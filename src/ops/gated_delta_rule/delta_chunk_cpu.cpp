@@ -18,7 +18,7 @@ void load_row(const Tensor& tensor, int64_t begin, float* to, int64_t n) {
   std::copy_n(tensor.as<float>() + begin, n, to);
 }
 
-/// Loads a row and scales it to the length `length`; returns 1 / its norm.
+/// Loads a row and scales it to norm `length`; returns 1 / its original norm.
 float load_normalised(const Tensor& tensor, int64_t begin, float* to, int64_t n, float length) {
   const RowMath& math = row_math();
   load_row(tensor, begin, to, n);

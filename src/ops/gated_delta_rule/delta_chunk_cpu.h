@@ -1,5 +1,5 @@
-// Shared by forward and backward of the gated delta rule on a CPU: the rows of one chunk, and the state's way through a
-// document.
+// Shared by forward and backward of the gated delta rule on a CPU: the rows of one chunk, and the update of the state
+// along a document.
 #pragma once
 
 #include "kernels/cpu/gemm/gemm.h"
@@ -8,14 +8,14 @@
 
 namespace hone::cpu {
 
-/// β and g of one token and value head, and what their gradients need.
+/// β and g of one token and value head, and a derivative for their gradients.
 struct DeltaGate {
   float beta, g;
   float dg_da;  ///< −exp(A_log) sigmoid(a + dt_bias)
 };
 DeltaGate delta_gate(const DeltaRuleArgs& args, int64_t token, int64_t head);
 
-/// Hands out pieces of a thread's float32 scratch; without memory (null) it only counts.
+/// Allocates from a thread's float32 scratch; without memory (null) it only counts.
 class FloatStack {
  public:
   explicit FloatStack(float* begin) : begin_(begin) {}
@@ -31,7 +31,7 @@ class FloatStack {
   int64_t used_ = 0;
 };
 
-/// Memory of Workspace(args, stack).
+/// Floats that Workspace(args, stack) needs.
 template <class Workspace, class Args>
 int64_t workspace_floats(const Args& args) {
   FloatStack stack(nullptr);
@@ -62,10 +62,10 @@ struct DeltaChunk {
 
   DeltaChunk(const DeltaRuleArgs& args, FloatStack& memory);
 
-  /// Everything above; `state` [Dk, Dv] is the one before the chunk, or null for zeros.
+  /// Computes all members; `state` [Dk, Dv] is the state before the chunk, or null for zeros.
   void load(const DeltaRuleArgs& args, const DeltaKeys& keys, int64_t head, int64_t row, int64_t rows,
             const float* state);
-  /// state ← exp(G_last) state + Σ exp(G_last − G_i) k_i V_iᵀ, where nothing was before if `first`.
+  /// state ← exp(G_last) state + Σ exp(G_last − G_i) k_i V_iᵀ; the old state is zero if `first`.
   void advance(const DeltaRuleArgs& args, const DeltaKeys& keys, float* state, bool first, float* scaled) const;
   /// p [n, n] = q_i·k_j exp(G_i − G_j), j <= i, else 0.
   void scores(const DeltaRuleArgs& args, const DeltaKeys& keys, float* p) const;

@@ -1,10 +1,10 @@
 // The gated delta rule on tensor cores, for bfloat16 heads of 128. With T = (I + A)⁻¹ (gated_delta_rule.h) each chunk
 // has
 //   W = T β exp(G) k      U = T β v      V = U − W S
-// of which W, U and P do not depend on the state, so all chunks compute them at once; the scan from state to state then
+// where W, U and P do not depend on the state, so they are computed for all chunks at once; the scan over states then
 // computes V, out and the next state. Backward has the same two phases. Included by *_cuda.cu only.
 //
-// Made for Qwen3.5 and Qwen3-Next: 16 key heads and 32 value heads of 128. Chunks depend on each other, so kernels are
+// Tuned for Qwen3.5 and Qwen3-Next: 16 key heads and 32 value heads of 128. Chunks depend on each other, so kernels are
 // bound by latency, not by tensor cores. One H200, 2026-11-22, 16,384 tokens, `hone bench ops --op gated_delta`:
 // forward 0.86 ms (110 TFLOP/s, 15 % of a square product), both directions 3.52 ms for one document; 1.04 and 3.96 ms
 // for 497 (flash-linear-attention 0.6.0: 1.07, 4.34, 2.24, 8.75). Raw: bench/results/h200-gated-delta-rule.txt.
@@ -19,7 +19,7 @@ namespace hone::cuda {
 /// Dk and Dv of these kernels.
 inline constexpr int kDeltaDim = 128;
 static_assert(kTileRows == kDeltaRows);
-/// Shared memory of a CTA on every GPU of the tier: the smallest tiles of each kernel fit.
+/// Shared memory per CTA on every GPU of the tier: the smallest tiles of each kernel fit.
 inline constexpr size_t kLeastDeltaShared = size_t{99} << 10;
 
 /// Scale factors of one token and value head, for normalised rows and the state's decay.
@@ -35,8 +35,8 @@ struct DeltaScratch {
   Tensor scales;  ///< [T, Hv, 4] float32
   Tensor p;       ///< [T, Hv, 64]
   Tensor w;       ///< [T, Hv, 128]
-  Tensor u;       ///< [T, Hv, 128]; in backward V takes its place
-  // Backward alone.
+  Tensor u;       ///< [T, Hv, 128]; in backward overwritten by V
+  // Backward only.
   Tensor inverse;  ///< [T, Hv, 64]: T
   Tensor du;       ///< [T, Hv, 128]: minus the gradient of V
   /// [T / 64, Hv, 128, 128], see slot(): states before chunks, and gradients of the states after them.
@@ -49,14 +49,14 @@ bool delta_chunks_serve(const Context& context, const DeltaRuleArgs& args);
 
 /// Computes scales, p, w and u; and the inverse if its tensor is defined.
 void prepare_delta_chunks(const Context& context, const DeltaRuleArgs& args, const DeltaScratch& scratch);
-/// out, or (backward) V and the states.
+/// Computes out or, in backward, V and the states.
 void scan_delta_chunks(const Context& context, const DeltaRuleArgs& args, const DeltaScratch& scratch);
-/// du and dstates.
+/// Computes du and dstates.
 void scan_delta_chunks_back(const Context& context, const DeltaRuleGradArgs& args, const DeltaScratch& scratch);
-/// The gradients of the inputs.
+/// Computes the gradients of the inputs.
 void delta_chunks_grad(const Context& context, const DeltaRuleGradArgs& args, const DeltaScratch& scratch);
 
-/// The scratch as kernels see it.
+/// The scratch as kernel arguments.
 struct DeltaBuffers {
   DeltaScales* scales;
   __nv_bfloat16 *p, *w, *u, *inverse, *du, *states, *dstates;
@@ -72,7 +72,7 @@ struct DeltaBuffers {
         dstates(elements<__nv_bfloat16>(scratch.dstates)) {}
 };
 
-/// Allows a kernel so much dynamic shared memory.
+/// Sets a kernel's maximum dynamic shared memory.
 template <class Kernel>
 void allow_shared_memory(Kernel* kernel, size_t bytes) {
   check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes)),
@@ -81,13 +81,13 @@ void allow_shared_memory(Kernel* kernel, size_t bytes) {
 
 #ifdef __CUDACC__
 
-/// Slot of the state between chunks c and c + 1 of the document that begins at `begin`; the states of all documents
+/// Slot of the state between chunks c and c + 1 of the document that starts at `begin`; the states of all documents
 /// have different slots, T / 64 in all.
 __device__ inline int64_t delta_slot(int64_t begin, int64_t chunk, int heads, int head) {
   return ((begin / kDeltaRows + chunk) * heads + head) * (kDeltaDim * kDeltaDim);
 }
 
-/// G of a chunk, by the first warp: g[i] becomes the sum up to i. The caller synchronises.
+/// Computes G of a chunk with the first warp: g[i] becomes the sum up to i. The caller must synchronise.
 __device__ inline void sum_gates(float* g) {
   if (threadIdx.x >= 32) return;
   const int lane = static_cast<int>(threadIdx.x);

@@ -3,7 +3,7 @@
 //
 // Its tiles take all of a multiprocessor's shared memory (200 KB), so it has 16 warps to hide latencies: four by rows,
 // four by columns. With less than 200 KB a CTA reads values, states and the gradient of the output from device memory,
-// with the same bits. Registers (ptxas 13.0): 128 of 128; 64 bytes spilled, 172 if it reads device memory
+// with bitwise equal results. Registers (ptxas 13.0): 128 of 128; 64 bytes spilled, 172 if it reads device memory
 // (bench/results/sm80-registers-2026-11-23.txt). Speeds: delta_chunks_cuda.h.
 #include "kernels/cuda/rows/chunk_sums_cuda.h"
 #include "kernels/cuda/tiers.h"
@@ -36,8 +36,8 @@ template <bool kAll>
 struct GradShared : InputTiles<kAll> {
   Half q[kDeltaRows * kWide], k[kDeltaRows * kWide];  // normalised, q scaled
   Half fresh[kDeltaRows * kWide];
-  Half dr[kDeltaRows * kWide];           // minus the gradient of V, then of R
-  Half pairs[kDeltaRows * kNarrow];      // T, then the scores' part of dq and dk
+  Half dr[kDeltaRows * kWide];           // minus the gradient of V, later of R
+  Half pairs[kDeltaRows * kNarrow];      // T, later the scores' part of dq and dk
   Half key_pairs[kDeltaRows * kNarrow];  // A's part of dk
   float q_inverse[kDeltaRows], k_inverse[kDeltaRows];
   float beta[kDeltaRows], g[kDeltaRows], grown[kDeltaRows], to_end[kDeltaRows];
@@ -48,7 +48,7 @@ struct GradShared : InputTiles<kAll> {
 
 static_assert(sizeof(GradShared<false>) <= kLeastDeltaShared);
 
-/// Normalises rows in place, eight threads a row, and stores 1 / norm of the valid ones.
+/// Normalises rows in place, eight threads per row, and stores 1 / norm of the valid ones.
 __device__ void normalise_rows(Half* rows, float* inverse, int valid, float length) {
   constexpr int kLanes = kThreads / kDeltaRows, kPairs = kDeltaDim / (2 * kLanes);
   static_assert(kLanes == 8);
@@ -185,7 +185,7 @@ class ChunkGrad {
     s_.g[row] = gate.g;
   }
 
-  /// Through R: dv and its part of dβ. dr becomes minus the gradient of R.
+  /// Backward of R: dv and its part of dβ. dr becomes minus the gradient of R.
   __device__ void differentiate_values(int head) {
     const int row = static_cast<int>(threadIdx.x), column = kPart * wide_;
     if (row < kDeltaRows) {
@@ -211,7 +211,7 @@ class ChunkGrad {
     __syncthreads();
   }
 
-  /// P and A, and through them queries, keys, β and G.
+  /// Backward of P and A to queries, keys, β and G.
   __device__ void differentiate_scores(int head) {
     const int column = kPairPart * wide_;
     const ByRow<kDeltaDim> q{s_.q}, k{s_.k}, fresh{s_.fresh};
@@ -265,7 +265,7 @@ class ChunkGrad {
     }
   }
 
-  /// The chunk's reads of the state before it and additions to the state after it.
+  /// Backward of the chunk's reads of the state before it and its additions to the state after it.
   __device__ void differentiate_states(int head) {
     cp_async_wait<0>();
     __syncthreads();
@@ -317,7 +317,7 @@ class ChunkGrad {
     store_parts(parts, along);
   }
 
-  /// The gates' gradients from their parts, by the first warp.
+  /// Computes the gates' gradients from their parts, with the first warp.
   __device__ void combine(int head) {
     __syncthreads();
     if (threadIdx.x < 32) {
@@ -362,10 +362,10 @@ class ChunkGrad {
     return sum;
   }
 
-  /// One warp, two tokens a lane.
+  /// Called by one warp, two tokens per lane.
   __device__ void store_gates(int head, const float (&dbeta)[2], const float (&dg_sum)[2]) {
     const int lane = static_cast<int>(threadIdx.x);
-    float sum = dg_sum[0] + dg_sum[1];  // of this lane's and all later tokens
+    float sum = dg_sum[0] + dg_sum[1];  // sum over this lane's and all later tokens
 #pragma unroll
     for (int offset = 1; offset < 32; offset *= 2) {
       const float other = __shfl_down_sync(0xffffffffu, sum, offset);
@@ -392,7 +392,7 @@ class ChunkGrad {
     if (lane == 0 && out_.dt_bias != nullptr) out_.dt_bias[at] = ddt_bias;
   }
 
-  /// Through the norms, whose results are `unit` of this length.
+  /// Backward of the norms; `unit` are their results, of this length.
   __device__ void store_keys(RowSums& gradient, const Half* unit, const float* inverse, float unit_length,
                              int64_t place, RowParts& parts) {
     const int column = kPart * wide_;
@@ -422,13 +422,13 @@ class ChunkGrad {
     store_pair(out_.dqkv + at, first, second);
   }
 
-  /// Selects registers: an index would need local memory.
+  /// Selects registers by conditionals: an index would need local memory.
   __device__ static void add_along(float (&along)[2], int row, float value) {
     along[0] += row < 8 ? value : 0.0f;
     along[1] += row < 8 ? 0.0f : value;
   }
 
-  /// This lane's rows are row_ + lane / 4, and 8 further.
+  /// This lane's rows are row_ + lane / 4, and the one 8 below.
   __device__ void store_parts(RowParts& parts, const float (&along)[2]) const {
 #pragma unroll
     for (int x = 0; x < 2; ++x) {

@@ -18,14 +18,14 @@ struct PrepareShared {
     Half q[kDeltaRows * kWide];  // later W
     float a[kDeltaRows * kExact];
   };
-  Half factors[2][kDeltaRows * kNarrow];  // P; T in bfloat16 as W and as U want its columns scaled
+  Half factors[2][kDeltaRows * kNarrow];  // P; T in bfloat16 with columns scaled for W and for U
   float q_inverse[kDeltaRows], k_inverse[kDeltaRows], g[kDeltaRows];
-  alignas(16) float beta[kDeltaRows], to_w[kDeltaRows];  // of the columns of T
+  alignas(16) float beta[kDeltaRows], to_w[kDeltaRows];  // scales of the columns of T
 };
 
 static_assert(sizeof(PrepareShared) <= kLeastDeltaShared);
 
-/// 1 / norm of each row, two threads a row; rows of zeros are told from real ones by `valid`.
+/// 1 / norm of each row, two threads per row; rows from `valid` on are padding.
 __device__ void invert_norms(const Half* rows, float* inverse, int valid, float length) {
   const int row = static_cast<int>(threadIdx.x) / 2, half = static_cast<int>(threadIdx.x) % 2;
   const Half* from = rows + row * kWide + half * (kDeltaDim / 2);
@@ -47,8 +47,8 @@ __device__ void invert_norms(const Half* rows, float* inverse, int valid, float 
   if (half == 0) inverse[row] = row < valid ? length * rsqrtf(squares + kDeltaNormEps) : 0.0f;
 }
 
-/// Inverts a [64, 64] = I + A in place, A strictly lower triangular; above the diagonal it may hold anything.
-/// Halves of 32 rows by a warp each, a lane a column; then T21 = −T22 A21 T11.
+/// Inverts a [64, 64] = I + A in place, where A is strictly lower triangular; entries above the diagonal are ignored.
+/// One warp per half of 32 rows, one lane per column; then T21 = −T22 A21 T11.
 __device__ void invert_triangle(float* a) {
   constexpr int kHalf = kDeltaRows / 2;
   const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
@@ -67,7 +67,7 @@ __device__ void invert_triangle(float* a) {
     for (int i = 0; i < kHalf; ++i) block[i * kExact + lane] = x[i];
   }
   __syncthreads();
-  // Eight columns of a row to a thread. The upper right block is free: it holds A21 T11 between the two products.
+  // Eight columns of a row per thread. The upper right block is free: it stores A21 T11 between the two products.
   const int row = static_cast<int>(threadIdx.x) / 4, column = static_cast<int>(threadIdx.x) % 4 * 8;
   const auto multiply = [&](const float* left, const float* right, float(&sums)[8]) {
 #pragma unroll
@@ -98,7 +98,7 @@ __device__ void invert_triangle(float* a) {
   __syncthreads();
 }
 
-/// a as bfloat16, its columns times `scale` unless that is null; two threads a row.
+/// Stores a as bfloat16, columns multiplied by `scale` unless that is null; two threads per row.
 __device__ void store_scaled(const float* a, const float* scale, Half* to) {
   const int row = static_cast<int>(threadIdx.x) / 2, first = static_cast<int>(threadIdx.x) % 2 * 4;
 #pragma unroll
@@ -154,7 +154,7 @@ __global__ void __launch_bounds__(kThreads, 3) prepare_kernel(const DeltaInputs<
   Sums<1, 8> qk = {}, kk = {};
   const ByRow<kDeltaDim> q{shared.q}, k{shared.k};
   add_products(qk, kk, q, k, first_row, k, 0, kDeltaDim);
-  __syncthreads();  // q is read; A takes its place
+  __syncthreads();  // q has been read; A overwrites it
 #pragma unroll
   for (int n = 0; n < 8; ++n) {
     const int column = 8 * n + sum_column();
@@ -198,7 +198,7 @@ __global__ void __launch_bounds__(kThreads, 3) prepare_kernel(const DeltaInputs<
       add_product(w, ByRow<kDeltaRows>{shared.factors[0]}, first_row, ByDepth<kDeltaDim>{shared.k}, 0, depth,
                   depth + 16);
     }
-    store_product(w, shared.q);  // A is read
+    store_product(w, shared.q);  // A has been read
   }
   {
     Sums<1, 16> u = {};
@@ -206,7 +206,7 @@ __global__ void __launch_bounds__(kThreads, 3) prepare_kernel(const DeltaInputs<
       add_product(u, ByRow<kDeltaRows>{shared.factors[1]}, first_row, ByDepth<kDeltaDim>{shared.v}, 0, depth,
                   depth + 16);
     }
-    __syncthreads();  // v is read
+    __syncthreads();  // v has been read
     store_product(u, shared.v);
   }
   __syncthreads();

@@ -9,13 +9,13 @@ namespace hone::cuda {
 inline constexpr int kDeltaRows = static_cast<int>(kDeltaChunk);
 inline constexpr float kDeltaNormEps = 1e-6f;
 
-/// β and g of one token and value head, and what their gradients need.
+/// β and g of one token and value head, and a derivative for their gradients.
 struct DeltaGate {
   float beta, g;
   float dg_da;  ///< −exp(A_log) sigmoid(a + dt_bias)
 };
 
-/// The inputs as kernels see them.
+/// The inputs as kernel arguments.
 template <class T>
 struct DeltaInputs {
   const T* qkv;
@@ -42,7 +42,7 @@ struct DeltaInputs {
 
 #ifdef __CUDACC__
   __device__ int group() const { return value_heads / key_heads; }
-  /// Places in a row of qkv, and the whole of such a row.
+  /// Offsets of a query, key and value in a row of qkv.
   __device__ int64_t query(int64_t token, int key_head) const { return token * width + key_head * key_dim; }
   __device__ int64_t key(int64_t token, int key_head) const { return query(token, key_heads + key_head); }
   __device__ int64_t value(int64_t token, int head) const {
@@ -67,7 +67,7 @@ struct DeltaGradients {
   const T* dout;
   T *dqkv, *da, *db;  ///< null: not wanted
   bool add_qkv, add_a, add_b;
-  float *a_log, *dt_bias;  ///< parts of their sums, [parts, Hv], or null
+  float *a_log, *dt_bias;  ///< partial sums, [parts, Hv], or null
 
   DeltaGradients(const DeltaRuleGradArgs& args, const Tensor& a_log_parts, const Tensor& dt_bias_parts)
       : dout(elements<T>(args.dout)),
@@ -89,7 +89,7 @@ struct DeltaGradients {
 
 /// Any sizes and dtypes: token by token, from a state or from zeros.
 void delta_rule_general(const Context& context, const DeltaRuleArgs& args);
-/// Any sizes and dtypes, chunk by chunk in plain float32.
+/// Any sizes and dtypes: chunk by chunk in float32.
 void delta_rule_general_grad(const Context& context, const DeltaRuleGradArgs& args);
 
 }  // namespace hone::cuda

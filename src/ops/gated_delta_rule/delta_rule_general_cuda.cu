@@ -1,5 +1,5 @@
 // The gated delta rule token by token in float32, for any GPU, dtype and head size, and for generation from a state:
-// the oracle of the chunked kernels.
+// the reference of the chunked kernels.
 #include "ops/gated_delta_rule/delta_rule_cuda.h"
 
 namespace hone::cuda {
@@ -17,7 +17,7 @@ struct Recurrence {
   const int32_t* lengths;
 };
 
-/// A warp has kColumns columns of one document's and head's state, of which lane l holds rows l + 32 r, r < kRows.
+/// A warp has kColumns columns of one document's and head's state; lane l holds their rows l + 32 r, r < kRows.
 template <class T, int kRows>
 __global__ void __launch_bounds__(32 * kWarps) recurrence_kernel(const Recurrence<T> a) {
   const DeltaInputs<T>& in = a.in;

@@ -1,6 +1,6 @@
-// The gradients of the gated delta rule in plain float32: a CTA has one document and one key head at a time, with the
-// value heads that share it, and its own scratch. It goes forward through the chunks for their first states, then
-// backward through them; every sum has one owner and one order.
+// The gradients of the gated delta rule in float32: a CTA has one document and one key head at a time, with the value
+// heads that share it, and its own scratch. It processes the chunks forward for their first states, then backward;
+// every sum has one owner and one order.
 #include <algorithm>
 
 #include "kernels/cuda/rows/chunk_sums_cuda.h"
@@ -42,7 +42,7 @@ struct Tokens {
   float beta[kDeltaRows], grown[kDeltaRows], to_end[kDeltaRows];
   float dbeta[kDeltaRows];
   double g_sum[kDeltaRows];   // a decay is the exponential of a difference of these
-  double dg_sum[kDeltaRows];  // differences of larger sums where much is forgotten
+  double dg_sum[kDeltaRows];  // differences of larger sums if the decay is strong
   double kept[kThreads];
 };
 
@@ -109,8 +109,8 @@ class Backward {
   }
 
  private:
-  /// Slot of value head `head` before chunk c > 0 of the document: chunks of all documents that are not their first
-  /// have different slots.
+  /// Slot of value head `head` before chunk c > 0 of the document: chunks of all documents except their first have
+  /// different slots.
   __device__ float* state(int head, int c) const {
     return states_ + ((first_slot_ + c - 1) * in_.value_heads + head) * dk_ * dv_;
   }
@@ -137,7 +137,7 @@ class Backward {
     __syncthreads();
   }
 
-  /// See DeltaChunk of the CPU.
+  /// As DeltaChunk::load() of the CPU.
   __device__ void load_chunk(int64_t row, int n, int head, const float* before) {
     if (threadIdx.x == 0) {
       double sum = 0.0;
@@ -184,7 +184,7 @@ class Backward {
     });
   }
 
-  /// `behind` is the gradient of the state after the chunk, null for zeros; `dstate` becomes that of the one before.
+  /// `behind` is the gradient of the state after the chunk, null for zeros; `dstate` becomes that of the state before.
   __device__ void differentiate(int64_t row, int head, const float* before, const float* behind, float* dstate,
                                 int document) {
     for_elements(n_, dv_,
@@ -223,7 +223,7 @@ class Backward {
   }
 
   __device__ void differentiate_scores() {
-    const auto change = [&](int i, int j) {  // of G_i − G_j
+    const auto change = [&](int i, int j) {  // gradient of G_i − G_j
       const int pair = i * kDeltaRows + j;
       return static_cast<double>(w_.dp[pair] * w_.p[pair] + t_.beta[i] * w_.da[pair] * w_.b[pair]);
     };
@@ -321,7 +321,7 @@ class Backward {
     __syncthreads();
   }
 
-  /// One thread.
+  /// Called by one thread.
   __device__ void store_gates(int64_t row, int head, int document) {
     double dg = 0.0;
     float da_log = 0.0f, ddt_bias = 0.0f;
@@ -340,7 +340,7 @@ class Backward {
     if (out_.dt_bias != nullptr) out_.dt_bias[at] += ddt_bias;
   }
 
-  /// Through the norms of queries and keys, a warp a row.
+  /// Backward of the norms of queries and keys, one warp per row.
   __device__ void store_keys(int64_t row, int key_head) {
     const float length = rsqrtf(static_cast<float>(dk_));
     for (int i = static_cast<int>(threadIdx.x) / 32; i < n_; i += kThreads / 32) {

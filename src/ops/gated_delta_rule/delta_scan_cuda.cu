@@ -1,9 +1,9 @@
-// The scan of a state through its document, forward and backward, chunk by chunk. A CTA has some columns of the state,
+// The scan of a state along its document, forward and backward, chunk by chunk. A CTA has some columns of the state,
 // which are independent of each other, in registers: eight warps with 16 rows each. In products between tokens and
 // columns a warp has 16 tokens and half of the columns.
 //
-// Bound by latency: the next chunks are copied during the work on one, as many as shared memory holds (86 to 218 KB).
-// Speeds: delta_chunks_cuda.h.
+// Bound by latency: while one chunk is processed, the next ones are copied, as many as fit in shared memory (86 to 218
+// KB). Speeds: delta_chunks_cuda.h.
 #include "kernels/cuda/tiers.h"
 #include "ops/gated_delta_rule/delta_chunks_cuda.h"
 
@@ -18,7 +18,7 @@ template <int kColumns>
 struct ChunkTiles {
   Half w[kDeltaRows * kWide], k[kDeltaRows * kWide], q[kDeltaRows * kWide];
   Half p[kDeltaRows * kNarrow];
-  Half rows[kDeltaRows * padded(kColumns)];  // of U or dout
+  Half rows[kDeltaRows * padded(kColumns)];  // rows of U or dout
   DeltaScales scales[kDeltaRows];
 };
 
@@ -83,7 +83,7 @@ __device__ void copy_chunk(ChunkTiles<kColumns>& tiles, const DeltaInputs<Half>&
   cp_async_commit();
 }
 
-/// The state's rows of this warp as bfloat16 to shared memory.
+/// Stores this warp's rows of the state as bfloat16 to shared memory.
 template <int kColumns>
 __device__ void publish(Sums<1, kColumns / 8>& state, Half* to) {
   const int first_row = static_cast<int>(threadIdx.x) / 32 * 16;
@@ -101,7 +101,7 @@ __device__ void scale_all(Sums<1, kWideTiles>& sums, float factor) {
   }
 }
 
-/// Begin of a warp's part of a product between tokens and columns.
+/// Start of a warp's part of a product between tokens and columns.
 template <int kColumns>
 struct WarpPart {
   static constexpr int kTiles = kColumns / 16;
@@ -247,8 +247,8 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-/// Calls f with the columns of a CTA and the chunks it holds at once: if documents and heads alone do not fill the
-/// device, narrow CTAs that copy as many of the next chunks as shared memory holds.
+/// Calls f with the columns per CTA and the chunks in its shared memory: if documents and heads alone do not fill the
+/// device, narrow CTAs that prefetch as many chunks as fit.
 template <class F>
 void with_scan(const Context& context, const DeltaRuleArgs& args, const F& f) {
   constexpr int64_t kEnough = 128;

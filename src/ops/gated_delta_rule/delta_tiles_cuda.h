@@ -1,6 +1,6 @@
 // Products of bfloat16 tiles in shared memory on tensor cores, from sm_80 on, for the kernels of the gated delta rule.
-// A chunk's products are 64 rows high and depend on each other, so latency decides: each warp issues its own products
-// and keeps results in registers between them. Included by *_cuda.cu only.
+// A chunk's products are 64 rows high and depend on each other, so they are bound by latency: each warp issues its own
+// products and keeps results in registers between them. Included by *_cuda.cu only.
 #pragma once
 
 #include "core/cuda_launch.h"
@@ -15,8 +15,8 @@ constexpr int padded(int columns) { return columns + 8; }
 
 using Half = __nv_bfloat16;
 
-/// An operand in shared memory. Element (i, depth) is stored at [i, depth], or at [depth, i] if kByDepth; row stride
-/// kStride.
+/// An operand in shared memory. Element (i, depth) is stored at [i, depth], or at [depth, i] if kByDepth, with row
+/// stride kStride.
 template <int kStride, bool kByDepth>
 struct Factor {
   static constexpr int kUnrolled = 8;  // steps of a product along depth
@@ -51,7 +51,7 @@ using ByRow = Factor<padded(kColumns), false>;
 template <int kColumns>
 using ByDepth = Factor<padded(kColumns), true>;
 
-/// An operand in device memory, read in pairs of elements because shared memory has no room for it: rows `stride`
+/// An operand in device memory, read in pairs of elements because it does not fit in shared memory: rows `stride`
 /// apart, zeros from `rows` on.
 struct RowsOfMemory {
   static constexpr int kUnrolled = 2;  // more would need more registers than a thread has
@@ -107,7 +107,7 @@ __device__ inline void add_product(Sums<kHigh, kWide>& sums, const A& a, int row
   }
 }
 
-/// first += a matrix and second += b matrix over depth [0, end): the matrix is loaded once.
+/// first += a matrix and second += b matrix over depth [0, end); loads the matrix once.
 template <int kWide, class A, class B>
 __device__ inline void add_products(Sums<1, kWide>& first, Sums<1, kWide>& second, const A& a, const A& b, int row,
                                     const B& matrix, int column, int end) {
@@ -129,8 +129,8 @@ __device__ inline void add_products(Sums<1, kWide>& first, Sums<1, kWide>& secon
   }
 }
 
-/// Calls f(row, column, first, second) for this lane's pairs of neighbours, elements (row, column) and (row, column +
-/// 1) of the warp's part.
+/// Calls f(row, column, first, second) for this lane's pairs of adjacent elements (row, column) and (row, column + 1)
+/// of the warp's part.
 template <int kHigh, int kWide, class F>
 __device__ inline void for_pairs(Sums<kHigh, kWide>& sums, const F& f) {
 #pragma unroll

@@ -22,7 +22,7 @@ struct DeltaRuleNode : Node {
 
   std::string_view kind() const override { return "gated_delta_rule"; }
   OpGroup group() const override { return OpGroup::kAttention; }
-  /// Of the recurrence: the state is read by the key, updated, and read by the query. Chunks multiply more.
+  /// FLOPs of the recurrence: the state is read with the key, updated, and read with the query. Chunks need more.
   double flops(const Tape& tape) const override {
     return 6.0 * static_cast<double>(tape.shape(outputs[0]).numel() * heads.key_dim);
   }

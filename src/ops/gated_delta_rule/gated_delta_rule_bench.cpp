@@ -20,8 +20,8 @@ OpCase over_documents(BenchData& data) {
   Weight& a_log = data.weight({heads.num_value_heads}, sizes.dtype, true);
   Weight& dt_bias = data.weight({heads.num_value_heads}, sizes.dtype, true);
   const PackedSequences sequences = packed_documents(data);
-  // Of each token and value head, as products with a chunk's other tokens and with the state: k·k, q·k, T k, T v, P v;
-  // W S, q S, k V. Backward has both scans again and eleven more of the former and three of the latter.
+  // Per token and value head, products with a chunk's other tokens: k·k, q·k, T k, T v, P v; and with the state: W S, q
+  // S, k V. Backward repeats both scans and has eleven more of the former and three of the latter.
   const auto state = static_cast<double>(heads.key_dim * heads.value_dim);
   const double chunk = static_cast<double>(kDeltaChunk) * static_cast<double>(heads.key_dim);
   const double pairs = 2.0 * static_cast<double>(sizes.tokens * heads.num_value_heads);

@@ -56,7 +56,7 @@ struct Forward {
   }
 };
 
-/// One token after another, from a state.
+/// Token by token, from a state.
 struct Recurrence {
   DeltaKeys keys;
   float *v, *delta;
@@ -77,7 +77,7 @@ struct Recurrence {
     }
   }
 
-  /// Turns v into the output.
+  /// Replaces v by the output.
   void step(const DeltaHeads& heads, const DeltaGate& gate, float* state) {
     const RowMath& math = row_math();
     const int64_t dim = heads.value_dim;

@@ -1,5 +1,5 @@
-// The entry of the gated delta rule on a GPU: chunks on tensor cores (delta_chunks_cuda.h) if they take the arguments,
-// else the general kernels.
+// Entry point of the gated delta rule on a GPU: chunks on tensor cores (delta_chunks_cuda.h) if they support the
+// arguments, else the general kernels.
 #include "ops/gated_delta_rule/delta_chunks_cuda.h"
 
 namespace hone::cuda {

@@ -1,5 +1,5 @@
-// A task has one document and one key head with the value heads that share it: forward through the chunks for their
-// first states, then backward through them, one value head after another, so every sum has one owner and one order.
+// A task has one document and one key head with the value heads that share it: it processes the chunks forward for
+// their first states, then backward, one value head after another, so every sum has one owner and one order.
 #include <algorithm>
 #include <cmath>
 
@@ -13,7 +13,7 @@ namespace {
 
 struct GradSizes {
   DeltaRuleGradArgs args;
-  int64_t max_chunks;  ///< of a document
+  int64_t max_chunks;  ///< chunks of a document
 };
 
 /// c [m, n] (+)= a b, rows of c `ldc` apart.
@@ -26,7 +26,7 @@ struct Product {
 };
 
 /// Gradients of one chunk and value head before they reach the raw inputs. Those of G are float64: their sums are
-/// differences of much larger ones where much is forgotten.
+/// differences of much larger ones if the decay is strong.
 struct GateGradients {
   float beta[kDeltaChunk];
   double g_sum[kDeltaChunk];
@@ -53,7 +53,7 @@ class Backward {
         da_(memory.take(kDeltaChunk * kDeltaChunk)),
         sums_(memory.take(2 * heads_.group())) {}
 
-  /// `sums` [2, Hv] receives this document's parts of da_log and ddt_bias, unless it is null.
+  /// `sums` [2, Hv] receives this document's parts of da_log and ddt_bias; may be null.
   void run(int64_t key_head, int64_t begin, int64_t end, float* sums) {
     const int64_t chunks = (end - begin + kDeltaChunk - 1) / kDeltaChunk, first_head = key_head * heads_.group();
     find_states(key_head, begin, end, chunks);
@@ -93,8 +93,8 @@ class Backward {
     }
   }
 
-  /// One chunk of value head `head`, the i-th of the group. `before` is its state before the chunk, null for zeros;
-  /// `continues`: dstate_ holds the gradient of the state after it.
+  /// Backward of one chunk of value head `head`, the i-th of the group. `before` is its state before the chunk, null
+  /// for zeros; `continues`: dstate_ holds the gradient of the state after it.
   void differentiate(int64_t i, int64_t head, int64_t row, int64_t n, const float* before, bool continues) {
     GateGradients gates = {};
     float* dstate = dstate_ + i * state_size();
@@ -113,7 +113,7 @@ class Backward {
     store_gates(i, head, row, gates);
   }
 
-  /// dfresh_ ← the gradient of R, through that of V; dp_ and da_ ← those of P and A.
+  /// dfresh_ ← the gradient of R, by backward of V; dp_ and da_ ← those of P and A.
   void differentiate_fresh(const float* dstate, bool continues) {
     const int64_t n = chunk_.n, dim = heads_.value_dim;
     const MatrixView dout = rows_of(dout_, dim), fresh = rows_of(chunk_.fresh, dim), dfresh = rows_of(dfresh_, dim);
@@ -132,7 +132,7 @@ class Backward {
     Product{n, n, dim, kDeltaChunk}(dfresh, transposed(fresh), da_, 0.0f);  // times -1
   }
 
-  /// From dP and dA to queries, keys, β and G.
+  /// Backward of P and A to queries, keys, β and G.
   void differentiate_scores(GateGradients& gates) {
     const int64_t n = chunk_.n, dim = heads_.key_dim;
     for (int64_t r = 0; r < n; ++r) {
@@ -176,7 +176,7 @@ class Backward {
     }
   }
 
-  /// The chunk's additions to the state after it.
+  /// Backward of the chunk's additions to the state after it.
   void differentiate_update(const float* dstate, const float* before, GateGradients& gates) {
     const RowMath& math = row_math();
     const int64_t n = chunk_.n, dim = heads_.value_dim, key_dim = heads_.key_dim;
@@ -194,7 +194,7 @@ class Backward {
     gates.g_sum[n - 1] += chunk_.end_growth() * kept;
   }
 
-  /// The chunk's reads of the state before it; dstate becomes that state's gradient.
+  /// Backward of the chunk's reads of the state before it; dstate becomes that state's gradient.
   void differentiate_reads(float* dstate, const float* before, bool continues, GateGradients& gates) {
     if (before == nullptr) return;
     const RowMath& math = row_math();
@@ -238,7 +238,7 @@ class Backward {
     }
   }
 
-  /// Through the norms of queries and keys.
+  /// Backward of the norms of queries and keys.
   void store_keys(int64_t key_head, int64_t row, int64_t n) {
     if (!args_.dqkv.wanted()) return;
     const RowMath& math = row_math();

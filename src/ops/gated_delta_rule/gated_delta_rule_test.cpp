@@ -101,7 +101,7 @@ TEST(GatedDeltaRule, HoldsWhereNothingIsForgotten) {
   expect_matches_reference(op_case, DType::kF32, 1e-4);
 }
 
-/// Gates that forget everything within a token: exponentials underflow, and nothing becomes NaN.
+/// Gates that decay the state to zero within a token: exponentials underflow without producing NaN.
 TEST(GatedDeltaRule, HoldsWhereAllIsForgotten) {
   OpCase op_case = delta_case(Packed({70}), kSmall);
   for (double& a_log : op_case.weights[0].values) a_log = 4;
@@ -109,7 +109,7 @@ TEST(GatedDeltaRule, HoldsWhereAllIsForgotten) {
   expect_matches_reference(op_case, DType::kF32, 2e-5);
 }
 
-/// d f / d direction at the arguments, from the reference.
+/// The reference's derivative of f along `direction` at the arguments.
 double slope(const OpCase& op_case, const std::vector<Values>& arguments, const std::vector<Values>& direction,
              const std::vector<Values>& seeds) {
   constexpr double kStep = 1e-5;
@@ -126,8 +126,8 @@ double slope(const OpCase& op_case, const std::vector<Values>& arguments, const 
   return (objective(kStep) - objective(-kStep)) / (2 * kStep);
 }
 
-/// The sizes of released models, whose gradients are too many for central differences one by one: along random
-/// directions of one argument at a time.
+/// The sizes of released models, with too many gradients for central differences of each: compares derivatives along
+/// random directions of one argument at a time.
 void expect_slopes(const std::vector<int>& lengths, const DeltaHeads& heads, DType dtype, double tolerance) {
   const Packed packed(lengths);
   const OpCase op_case = delta_case(packed, heads);
@@ -156,7 +156,7 @@ void expect_slopes(const std::vector<int>& lengths, const DeltaHeads& heads, DTy
         along += gradient[i] * direction[argument][i];
         squares += gradient[i] * gradient[i];
       }
-      // The slope along a random direction is of the size of the gradient's norm.
+      // The slope along a random direction is about as large as the gradient's norm.
       EXPECT_NEAR(along, slope(op_case, arguments, direction, seeds), 3 * tolerance * std::sqrt(squares))
           << "argument " << argument << ", direction " << direction_key;
     }
@@ -167,7 +167,7 @@ TEST(GatedDeltaRule, ServesTheSizesOfReleasedModels) {
   for (const auto& lengths : std::vector<std::vector<int>>{{150}, {1, 64, 2, 70}}) {
     SCOPED_TRACE(lengths[0]);
     expect_slopes(lengths, kReal, DType::kF32, 1e-5);
-    // On a GPU's tensor cores the factors of some ten products that follow one another are rounded by 2^-9 each.
+    // On a GPU's tensor cores the operands of some ten consecutive products are rounded by 2^-9 each.
     expect_slopes(lengths, kReal, DType::kBF16, 0.01);
   }
 }
@@ -192,7 +192,7 @@ TEST(GatedDeltaRule, DocumentsDoNotSeeEachOther) {
   }
 }
 
-/// How the work is cut depends on how many documents there are; what comes out for the first two does not.
+/// The division of work depends on the number of documents; the results of the first two do not.
 TEST(GatedDeltaRule, TheNumberOfDocumentsChangesNoBits) {
   const auto run = [](int further) {
     std::vector<int> lengths = {70, 130};
@@ -227,8 +227,8 @@ TEST(GatedDeltaRule, FiveHundredShortDocuments) {
   for (size_t i = 0; i < want.size(); ++i) ASSERT_NEAR(got.outputs[0][i], want[i], 2e-5) << i;
 }
 
-/// Sequences fed in pieces, in a slot whose state is stale, give the same bits however they are cut, and those of
-/// training up to the order of sums.
+/// Sequences fed in pieces, in a slot with stale state, give bitwise the same results however they are divided, and
+/// those of training up to the order of sums.
 TEST(GatedDeltaRule, APassInPiecesGivesTheSameBits) {
   ThreadPool pool(2);
   testing::TestStream stream(pool);

@@ -1,15 +1,14 @@
-// gated_rms_norm: RMSNorm of each head of gated DeltaNet's output, times SiLU of a gate.
-// Source: Yang, Kautz and Hatamizadeh, "Gated Delta Networks" (arXiv:2412.06464); rounding as in Hugging Face's
-// Qwen3.5.
+// gated_rms_norm: RMSNorm of each head of gated DeltaNet's output, times SiLU of a gate. Source: Yang, Kautz and
+// Hatamizadeh, "Gated Delta Networks" (arXiv:2412.06464); rounding as in Hugging Face's Qwen3.5.
 #pragma once
 
 #include "tape/tape.h"
 
 namespace hone {
 
-/// x and z are rows of D = w's size, several to a token. For each:
+/// x and z have rows of D = size of w, several per token. For each row:
 ///   t = round(w · round(x · r)),  r = rsqrt(mean(x²) + eps)        y = round(t · z · sigmoid(z))
-/// where round is to the dtype of x and all else float32. Deterministic.
+/// where round is to the dtype of x and all else is float32. Deterministic.
 struct GatedRmsNormArgs {
   Tensor x;  ///< [T, heads · D] float32 or bfloat16
   Tensor z;  ///< as x
@@ -22,7 +21,7 @@ inline constexpr int64_t kMaxGatedNorm = 1024;
 
 /// With n = x · r, s = sigmoid(z), dt = dy · z · s and g = dt · w:
 ///   dx = r · (g − n · mean(g · n)),   dz = dy · t · s · (1 + z · (1 − s)),   dw = Σ dt · round(n)
-/// dx, dz in x's dtype, dw float32; each may be unwanted. dw sums rows in chunks of fixed size, in their order.
+/// dx, dz in x's dtype, dw float32; each is optional. dw sums rows in chunks of fixed size, in order.
 struct GatedRmsNormGradArgs {
   Tensor x, z, w;
   Tensor dy;  ///< as x

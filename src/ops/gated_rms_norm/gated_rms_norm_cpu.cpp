@@ -8,12 +8,12 @@ namespace hone::cpu {
 
 namespace {
 
-/// Rows whose gradients of w one task adds up, whatever the number of threads.
+/// Rows whose gradients of w a task sums, independent of the number of threads.
 constexpr int64_t kRowsPerChunk = 256;
 
 static_assert(kMaxGatedNorm <= kRowBlock);
 
-/// A row and what both passes make of it.
+/// A row and the intermediate results of both passes.
 struct GatedRow {
   float n[kRowBlock];  // x · r
   float t[kRowBlock];  // round(w · round(n))
@@ -35,7 +35,7 @@ struct GatedRow {
   }
 };
 
-/// Gradients of one row; dw is added to dw_sums unless that is null.
+/// Gradients of one row; dw is added to dw_sums unless null.
 void differentiate(const RowMath& math, const GatedRmsNormGradArgs& args, const float* w, int64_t row, float* dw_sums) {
   const int64_t dim = args.w.numel();
   const GatedRow forward(math, args.x, w, args.eps, row, dim);

@@ -7,7 +7,7 @@ namespace hone::cuda {
 namespace {
 
 constexpr int kThreads = 256, kWarps = kThreads / 32;
-/// Rows whose gradients of w a block adds up.
+/// Rows whose gradients of w a CTA sums.
 constexpr int64_t kRowsPerChunk = 512;
 
 template <class T>
@@ -17,7 +17,7 @@ struct GatedRows {
   NormWeight w;
   T* y;         // forward
   const T* dy;  // backward
-  T* dx;        // null: not wanted, as dz
+  T* dx;        // null: not wanted; also dz
   T* dz;
   bool dx_accumulate, dz_accumulate;
   float* partial;  // [chunks, D] or null
@@ -152,7 +152,7 @@ __global__ void __launch_bounds__(kThreads) gated_norm_grad_kernel(const GatedRo
   }
 }
 
-/// Calls f with the elements of an access and the accesses of a row as constants.
+/// Calls f with the elements of an access and the accesses per row as constants.
 template <class T, class F>
 void with_width(const Context& context, int64_t dim, std::initializer_list<Tensor> tensors, F&& f) {
   bool vectors = !context.stream().general_kernels() && dim <= 256;

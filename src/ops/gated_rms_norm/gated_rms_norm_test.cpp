@@ -47,7 +47,7 @@ TEST(GatedRmsNorm, MatchesTheReferenceAndItsGradients) {
   }
 }
 
-/// More rows than one chunk of dw: the formula instead of central differences.
+/// More rows than one chunk of dw: compares with the formula instead of central differences.
 TEST(GatedRmsNorm, AddsUpTheWeightGradientOfManyRows) {
   const OpCase op_case = gated_case(131, 9, 20);
   const testing::OpResult got = run_op(op_case, {});
@@ -62,7 +62,7 @@ TEST(GatedRmsNorm, AddsUpTheWeightGradientOfManyRows) {
   for (size_t i = 0; i < dw.size(); ++i) EXPECT_NEAR(got.gradients[2][i], dw[i], 4e-6 * size[i]) << i;
 }
 
-/// y, bit for bit, is rounded where Hugging Face rounds it.
+/// y is rounded where Hugging Face rounds it, bitwise.
 TEST(GatedRmsNorm, RoundsBeforeTheWeightAndBeforeTheGate) {
   const OpCase op_case = gated_case(64, 2, 48);
   const testing::OpResult got = run_op(op_case, {.dtype = DType::kBF16});
@@ -82,7 +82,7 @@ TEST(GatedRmsNorm, RoundsBeforeTheWeightAndBeforeTheGate) {
   t = testing::rounded(t, DType::kBF16);
   for (size_t i = 0; i < t.size(); ++i) t[i] *= z[i] / (1 + std::exp(-z[i]));
   t = testing::rounded(t, DType::kBF16);
-  size_t different = 0;  // float32 may fall on the other side of a tie, rarely
+  size_t different = 0;  // float32 rarely falls on the other side of a tie
   for (size_t i = 0; i < t.size(); ++i) different += got.outputs[0][i] != t[i];
   EXPECT_LE(different, t.size() / 500);
 }

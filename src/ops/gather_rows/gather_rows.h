@@ -1,4 +1,4 @@
-// gather_rows: picks rows, forward only: the positions whose logits generation and verification read.
+// gather_rows: selects rows, forward only: the positions whose logits generation and verification read.
 #pragma once
 
 #include "tape/tape.h"

@@ -7,7 +7,7 @@ namespace {
 
 constexpr int kThreads = 256;
 
-/// A warp copies a row of `units` Units, of any element type.
+/// One warp copies a row of `units` Units, for any element type.
 template <class Unit>
 __global__ void __launch_bounds__(kThreads)
     gather_kernel(const Unit* x, const int32_t* rows, Unit* y, int64_t count, int64_t units) {
@@ -35,7 +35,7 @@ void gather_rows(const Context& context, const GatherRowsArgs& args) {
   if (vectors) {
     launch(uint4{});
   } else {
-    launch(uint16_t{});  // float32 and bfloat16 are both made of these
+    launch(uint16_t{});  // float32 and bfloat16 are multiples of 2 bytes
   }
   check_launch("gathering rows");
 }

@@ -8,7 +8,7 @@
 namespace hone::cpu {
 
 namespace {
-/// Elements whose squares one task adds up, whatever the number of threads.
+/// Elements whose squares a task sums, independent of the number of threads.
 constexpr int64_t kChunk = 65536;
 
 double sum_chunk(const RowMath& math, const Tensor& gradient, int64_t begin, int64_t count) {
@@ -24,7 +24,7 @@ double sum_chunk(const RowMath& math, const Tensor& gradient, int64_t begin, int
 }  // namespace
 
 void sum_of_squares(const Context& context, const SumOfSquaresArgs& args) {
-  std::vector<int64_t> first_chunk;  // of each gradient
+  std::vector<int64_t> first_chunk;  // per gradient
   int64_t chunks = 0;
   for (const Tensor& gradient : args.gradients) {
     first_chunk.push_back(chunks);

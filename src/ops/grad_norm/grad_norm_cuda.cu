@@ -7,13 +7,13 @@ namespace hone::cuda {
 namespace {
 
 constexpr int kThreads = 512, kWidth = 4, kUnroll = 4;
-/// Elements of a block: few enough blocks that their sums are added up in no time.
+/// Elements per CTA: few enough CTAs that adding their sums takes negligible time.
 constexpr int64_t kChunk = 65536;
 
 struct Entry {
   const void* gradient;
   int64_t elements;
-  int32_t index;  // of the gradient in the list
+  int32_t index;  // index of the gradient in the list
   bool narrow;    // bfloat16, else float32
 };
 
@@ -24,7 +24,7 @@ __device__ double square(float value) {
   return wide * wide;
 }
 
-/// A thread's share of the squares of elements [begin, end).
+/// A thread's part of the sum of squares of elements [begin, end).
 template <class T>
 __device__ double sum_squares(const T* gradient, int64_t begin, int64_t end, bool vectors) {
   int64_t i = begin + threadIdx.x;
@@ -50,7 +50,7 @@ __device__ double sum_squares(const T* gradient, int64_t begin, int64_t end, boo
   return sum;
 }
 
-/// A block adds up the squares of a chunk of a tensor: [chunks] sums, and whose they are.
+/// A CTA sums the squares of a chunk of a tensor; writes [chunks] sums and the index of each chunk's gradient.
 __global__ void __launch_bounds__(kThreads)
     square_chunks(const __grid_constant__ Table table, bool vectors, double* sums, int32_t* owners) {
   __shared__ double partial[kThreads / 32];
@@ -68,7 +68,7 @@ __global__ void __launch_bounds__(kThreads)
 
 constexpr int kSumThreads = 1024;
 
-/// One block. Chunks are in the order of the gradients, so the first bad chunk is of the first bad gradient.
+/// A single CTA. Chunks are in the order of the gradients, so the first bad chunk belongs to the first bad gradient.
 __global__ void __launch_bounds__(kSumThreads)
     add_chunks(const double* sums, const int32_t* owners, int64_t chunks, double* sum_of_squares,
                int32_t* first_nonfinite, int32_t earlier_gradients) {

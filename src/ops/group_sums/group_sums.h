@@ -5,9 +5,9 @@
 
 namespace hone {
 
-/// sums[g] += (Σ w_i · v_i, Σ w_i) over the elements of group g, in float64. An element of weight 0 is not read, so
-/// padding may hold anything. Deterministic: a fixed order on each device. No host synchronisation, no backward.
-/// HONE_ASSERT: shapes and dtypes; a group that is none of the sums' is left out.
+/// sums[g] += (Σ w_i · v_i, Σ w_i) over the elements of group g, in float64. Values with weight 0 are not read, so
+/// padding may be uninitialised. Deterministic: a fixed order on each device. No host synchronisation, no backward.
+/// Asserts shapes and dtypes; elements with a group outside of the sums are ignored.
 struct GroupSumsArgs {
   Tensor values;   ///< f32 [N]
   Tensor weights;  ///< f32 [N]

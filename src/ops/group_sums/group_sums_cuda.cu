@@ -7,7 +7,7 @@ namespace {
 
 constexpr int kThreads = 512;
 
-/// A block goes through all elements for its group: a batch has few groups, and its losses fit the L2 cache.
+/// A CTA reads all elements for its group: a batch has few groups, and its losses fit in L2.
 __global__ void __launch_bounds__(kThreads)
     group_sums_kernel(const float* values, const float* weights, const int32_t* groups, int64_t count, double* sums) {
   __shared__ double partial[kThreads / 32];

@@ -19,7 +19,7 @@ struct LatentHeadsNode : Node {
   LatentHeadSizes sizes;
 
   std::string_view kind() const override { return "latent_heads"; }
-  // Its operand is not kept either: the projection that made it runs again, too.
+  // Its input is not kept either: the projection that computed it is also recomputed.
   RecomputeLevel recomputed_from() const override { return RecomputeLevel::kNorms; }
 
   void forward(Tape& tape) override {

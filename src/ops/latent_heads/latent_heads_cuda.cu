@@ -1,4 +1,4 @@
-// A block a token. Vectors of 16 bytes where all sizes are whole vectors, else single elements.
+// One CTA per token. Uses 16-byte vectors if all sizes are multiples of them, else single elements.
 #include "kernels/cuda/rows/vectors_cuda.h"
 #include "ops/latent_heads/latent_heads.h"
 
@@ -7,7 +7,7 @@ namespace hone::cuda {
 namespace {
 
 constexpr int kThreads = 256;
-/// dshared: this many columns at a time, whose heads are dealt out to kThreads / kColumns threads each.
+/// dshared: columns processed at a time; the heads are distributed over kThreads / kColumns threads per column.
 constexpr int kColumns = 64, kParts = kThreads / kColumns;
 
 /// Sizes in vectors.
@@ -24,7 +24,7 @@ struct Sizes {
   __host__ __device__ int v_width() const { return heads * v; }
 };
 
-/// V is the vector that a thread moves at once.
+/// V is the vector that a thread moves at a time.
 template <class V>
 __global__ void __launch_bounds__(kThreads) forward_kernel(Sizes s, const V* kv, const V* shared, V* k, V* v) {
   const int64_t token = blockIdx.x;
@@ -67,7 +67,7 @@ __global__ void __launch_bounds__(kThreads) dkv_kernel(Sizes s, const T* dk, con
   }
 }
 
-/// Each part of the heads is summed in order, then the parts. Sizes are in elements.
+/// Sums each part of the heads in order, then the parts. Sizes are in elements.
 template <class T>
 __global__ void __launch_bounds__(kThreads) dshared_kernel(Sizes s, const T* dk, T* dshared, bool accumulate) {
   __shared__ float sums[kParts][kColumns];
@@ -93,7 +93,7 @@ __global__ void __launch_bounds__(kThreads) dshared_kernel(Sizes s, const T* dk,
   }
 }
 
-/// Whether everything is made of vectors of 16 bytes.
+/// Whether all sizes are multiples of 16-byte vectors.
 bool allows_whole_vectors(const Context& context, const LatentHeadSizes& sizes, std::initializer_list<Tensor> tensors) {
   bool vectors = !context.stream().general_kernels();
   for (const Tensor& tensor : tensors) {

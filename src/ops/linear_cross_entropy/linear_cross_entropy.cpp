@@ -17,8 +17,8 @@ void linear_cross_entropy(const Context& context, const LinearCrossEntropyArgs& 
 
 namespace {
 
-/// Inputs: x and, with an adapter, xa. Outputs: the gradients of those inputs that want one, and the float32 sum of a
-/// bfloat16 gradient of the weight: in the memory of the block, which is empty here, while scratch is full of logits.
+/// Inputs: x and, with an adapter, xa. Outputs: the wanted gradients of those inputs, and the float32 sum of a bfloat16
+/// gradient of the weight, which is placed in the block's memory, empty at this point, while scratch is full of logits.
 struct LinearCrossEntropyNode : Node {
   Weight* w = nullptr;
   Weight* lora_b = nullptr;
@@ -30,7 +30,7 @@ struct LinearCrossEntropyNode : Node {
 
   std::string_view kind() const override { return "linear_cross_entropy"; }
   OpGroup group() const override { return OpGroup::kHead; }
-  /// Of the logits; a training tape's forward computes gradients, too.
+  /// FLOPs of the logits; a training tape's forward also computes gradients.
   double flops(const Tape&) const override {
     return 2.0 * static_cast<double>(loss.tokens.count() * w->shape().numel());
   }
@@ -38,7 +38,7 @@ struct LinearCrossEntropyNode : Node {
   bool backward_reads_weights() const override { return false; }  // forward has written all gradients
 
   void forward(Tape& tape) override {
-    // A second run would add to the totals and to dW again; the outputs are kept, so there is none.
+    // A second run would add to the totals and to dW again; the outputs are kept, so it never happens.
     HONE_ASSERT(!tape.replaying());
     LinearCrossEntropyArgs args{.x = tape.data(inputs[0]),
                                 .w = w->view().dense(),

@@ -18,7 +18,7 @@ struct TokenResult {
   double hit = 0;
 };
 
-/// Σ of a row.
+/// Sum of a row.
 double sum_of(const RowMath& math, const float* row, int64_t n) {
   static constexpr auto kOnes = [] {
     std::array<float, kRowBlock> ones{};
@@ -34,10 +34,10 @@ double sum_of(const RowMath& math, const float* row, int64_t n) {
 /// The gradient of a row of logits: coefficient · (softmax - q), in place.
 struct Gradient {
   float coefficient = 0;
-  bool narrow = false;  ///< rounded to bfloat16, in the first half of the row
+  bool narrow = false;  ///< rounded to bfloat16, stored in the first half of the row
 };
 
-/// Σ exp(logits - largest) is `sum`.
+/// `sum` is Σ exp(logits - largest).
 void differentiate_row(const RowMath& math, float* logits, int64_t vocab, int64_t target, float smoothing,
                        float largest, double sum, const Gradient& gradient) {
   const float scale = static_cast<float>(gradient.coefficient / sum);
@@ -48,12 +48,12 @@ void differentiate_row(const RowMath& math, float* logits, int64_t vocab, int64_
     math.scaled_exp(scale, largest, logits + begin, block, n);
     if (target >= begin && target < begin + n) block[target - begin] -= gradient.coefficient * (1.0f - smoothing);
     for (int64_t v = 0; smoothing > 0 && v < n; ++v) block[v] -= of_all;
-    // A block of bfloat16 lies in front of all logits that are still to be read.
+    // A bfloat16 block is stored before all logits that have not been read.
     if (gradient.narrow) math.narrow(block, reinterpret_cast<BFloat16*>(logits) + begin, n);
   });
 }
 
-/// Loss of one row of logits, which becomes the gradient if there is one.
+/// Loss of one row of logits, which is overwritten by the gradient if wanted.
 TokenResult differentiate_logits(const RowMath& math, float* logits, int64_t vocab, int64_t target, float smoothing,
                                  const Gradient* gradient) {
   const float largest = math.maximum(logits, vocab);
@@ -91,7 +91,7 @@ struct Head {
     if (args.xa.defined()) rank = args.xa.shape[1];
     const int64_t bytes = args.max_logits_bytes > 0 ? args.max_logits_bytes : default_logits_bytes(DeviceKind::kCpu);
     const int64_t most = std::max<int64_t>(1, bytes / (vocab * static_cast<int64_t>(sizeof(float))));
-    // Whole blocks of the sums over rows, if there is room: then dW has the same bits for every chunk size.
+    // Whole blocks of the sums over rows, if memory allows: then dW is bitwise equal for every chunk size.
     chunk_rows = std::min(supervised, most >= kGemmDepth ? most / kGemmDepth * kGemmDepth : most);
   }
 
@@ -102,12 +102,12 @@ struct Head {
     results = scratch.take({supervised, 3}, DType::kF64);
   }
 
-  /// Inside launched work, where `present` may be read. A CPU needs no launches of equal sizes.
+  /// Inside launched work, where `present` may be read. A CPU does not need launches of equal sizes.
   void leave_out_padding() {
     if (args.tokens.present.defined()) supervised = *args.tokens.present.as<int32_t>();
   }
 
-  /// Whether gradients of logits are bfloat16, as the operands of all products are.
+  /// Whether gradients of logits are bfloat16, like the operands of all products.
   bool narrows() const { return args.x.dtype == DType::kBF16 && gemm_rounds(); }
 
   /// The gradients of logits, [chunk, V].
@@ -122,7 +122,7 @@ struct Head {
   }
   TokenResult* result() const { return reinterpret_cast<TokenResult*>(results.as<double>()); }
 
-  /// Rows [begin, …) of the supervised rows of x or xa.
+  /// Supervised rows of x or xa from `begin` on.
   MatrixView gathered(const Tensor& x, int64_t begin) const {
     MatrixView view = matrix(x);
     view.row_index = rows(begin);

@@ -1,5 +1,5 @@
-// The head on a GPU: chunks of rows, cuBLASLt for the logits, one kernel for the losses and, in place, the gradients of
-// the logits (loss_rows_cuda.h), then the products for dx and dw.
+// The LM head on a GPU: chunks of rows, cuBLASLt for the logits, one kernel for the losses and, in place, the gradients
+// of the logits (loss_rows_cuda.h), then the products for dx and dw.
 //
 // One H200, 2026-11-21, `hone bench ops`, [16384, 2048] to 151,936: with every gradient 47.9 ms, 638 TFLOP/s of 810 in
 // a square product (79 %); with a frozen head 33.3 ms, 612 TFLOP/s. Raw: bench/results/h200-ops.json.
@@ -40,7 +40,7 @@ void scatter_rows(const Context& context, const Tensor& from, const Tensor& rows
   bytes % 16 == 0 && reinterpret_cast<uintptr_t>(to.data) % 16 == 0 ? launch(uint4{}) : launch(uint16_t{});
 }
 
-/// The most rows of a chunk. Multiples of 512 keep the products' last tiles full.
+/// The maximum rows of a chunk. Multiples of 512 keep the products' last tiles full.
 int64_t most_rows(const LinearCrossEntropyArgs& args, int64_t pitch, DType dtype) {
   const int64_t bytes = args.max_logits_bytes > 0 ? args.max_logits_bytes : default_logits_bytes(DeviceKind::kCuda);
   const int64_t rows = std::max<int64_t>(1, bytes / (pitch * static_cast<int64_t>(size_of(dtype))));
@@ -51,7 +51,7 @@ int64_t most_rows(const LinearCrossEntropyArgs& args, int64_t pitch, DType dtype
 struct Head {
   const Context& context;
   const LinearCrossEntropyArgs& args;
-  DType dtype;  // of logits and of the products' operands: that of x
+  DType dtype;  // dtype of logits and of the products' operands: that of x
   int64_t supervised, vocab, hidden, pitch, capacity;
   Tensor w;  // in `dtype`
   Tensor logits;
@@ -76,7 +76,7 @@ struct Head {
   }
 
   void run() {
-    // Chunks of one size: a short last one would leave much of the GPU idle. A dry pass takes the memory that any
+    // Chunks of equal size: a short last one would leave much of the GPU idle. A dry pass takes the memory that any
     // number of tokens up to this one may need.
     const int64_t chunks = supervised == 0 ? 1 : (supervised + capacity - 1) / capacity;
     const int64_t even = ((supervised + chunks - 1) / chunks + 127) / 128 * 128;
@@ -91,7 +91,7 @@ struct Head {
 
   TokenResult* token_results() const { return reinterpret_cast<TokenResult*>(results.data); }
 
-  /// The logits of a chunk; their rows are `pitch` apart.
+  /// The logits of a chunk, with rows `pitch` apart.
   Tensor chunk_logits(int64_t count) const {
     Tensor result = logits;
     result.shape = {count, vocab};

@@ -76,7 +76,7 @@ struct HeadCase {
 
   bool s_rank() const { return sizes.rank > 0; }
 
-  /// Padding after the supervised tokens, at the row `at`.
+  /// Adds padding after the supervised tokens, at row `at`.
   void pad(int64_t entries, int32_t at) {
     const auto padded = [&](auto values, auto with) {
       values.insert(values.end(), static_cast<size_t>(entries), with);
@@ -101,10 +101,10 @@ struct HeadCase {
   std::vector<float> token_losses() const { return testing::host_values<float>(loss.token_loss); }
 };
 
-/// What the op should give, and how far it may be off because a GPU rounds logits, gradients of logits, xa and dxa to
-/// bfloat16 where x is, and a CPU with AMX all but the logits (nothing otherwise).
+/// Expected results, and their errors if x is bfloat16: a GPU rounds logits, gradients of logits, xa and dxa to
+/// bfloat16, and a CPU with AMX all but the logits (otherwise no errors).
 struct Reference {
-  std::vector<Values> gradients, gradient_errors;  // of x, w and, with an adapter, A and B
+  std::vector<Values> gradients, gradient_errors;  // for x, w and, with an adapter, A and B
   Values losses, loss_errors;
   double uncertain_hits = 0, weighted_loss_error = 0, entropy_error = 0;
   LossTotals totals;
@@ -116,7 +116,7 @@ double dot(const double* a, const double* b, int64_t n, int64_t b_stride = 1) {
   return sum;
 }
 
-/// The formulas of the header in float64, one token after the other.
+/// The formulas of the header in float64, token by token.
 Reference reference_of(const HeadCase& c, DType dtype) {
   const auto [tokens, hidden, vocab, supervised, rank] = c.sizes;
   const bool rounds = test_device().kind == DeviceKind::kCuda || gemm_rounds();
@@ -158,8 +158,8 @@ Reference reference_of(const HeadCase& c, DType dtype) {
     for (double logit : logits) entropy -= std::exp(logit - log_sum) * (logit - log_sum);
     const auto target = static_cast<size_t>(c.targets[s]);
     const double weight = c.weights[s];
-    // log Σ exp moves by no more than the logits do; of its probabilities p, none by more than p · (exp(2 error) - 1).
-    // With a smoothed q, Σ q · logits moves by no more than the logits either.
+    // log Σ exp changes by at most as much as the logits; a probability p by at most p · (exp(2 error) - 1). With a
+    // smoothed q, Σ q · logits also changes by at most as much as the logits.
     const double smoothing = c.loss.label_smoothing;
     const double mean = std::accumulate(logits.begin(), logits.end(), 0.0) / static_cast<double>(vocab);
     result.losses.push_back(log_sum - (1 - smoothing) * logits[target] - smoothing * mean);
@@ -178,8 +178,8 @@ Reference reference_of(const HeadCase& c, DType dtype) {
       const auto i = static_cast<size_t>(v);
       const double scale = weight * kInvLossWeight, p = std::exp(logits[i] - log_sum);
       const double d = scale * (p - (i == target ? 1 - smoothing : 0) - smoothing / static_cast<double>(vocab));
-      // The parts of the softmax and of a smoothed label are rounded by themselves, which shows where they cancel (of
-      // one logit they do wholly).
+      // The parts of the softmax and of a smoothed label are rounded separately, which matters if they cancel (for a
+      // single logit completely).
       const double of_parts = smoothing > 0 ? 3 * 0x1p-24 * scale : 0.0;
       const double d_error = scale * p * std::expm1(2 * logit_error) + 1.1 * unit * std::abs(d) + of_parts;
       for (int64_t h = 0; h < hidden; ++h) {
@@ -219,9 +219,8 @@ void expect_close(const Values& got, const Values& want, double tolerance, const
   }
 }
 
-/// float32: logits of |x||w| up to some 30 carry an error of 2^-20 each, which the softmax passes on. bfloat16: dX is
-/// rounded once (2^-8), or twice with an adapter, whose part is added to it; on a GPU there are the reference's errors
-/// too.
+/// float32: logits of |x||w| up to some 30 have an error of 2^-20 each, which affects the softmax. bfloat16: dX is
+/// rounded once (2^-8), or twice with an adapter, whose part is added to it; on a GPU plus the reference's errors.
 void expect_right(HeadCase& c, DType dtype) {
   const Reference want = reference_of(c, dtype);
   const OpResult got = run_op(c.op_case, {.dtype = dtype});
@@ -248,7 +247,7 @@ void expect_right(HeadCase& c, DType dtype) {
   }
 }
 
-/// Logits of order 1, which bfloat16 on a GPU keeps well, and of order sqrt(hidden).
+/// Logits of order 1, which are accurate in bfloat16 on a GPU, and of order sqrt(hidden).
 void expect_right(const Sizes& sizes, float label_smoothing = 0) {
   SCOPED_TRACE(::testing::Message() << "T " << sizes.tokens << " V " << sizes.vocab << " S " << sizes.supervised);
   HeadCase large(sizes), small(sizes, 1 / std::sqrt(static_cast<double>(sizes.hidden)));
@@ -279,7 +278,7 @@ TEST(LinearCrossEntropy, SmoothsLabels) {
   for (const Sizes& sizes : {Sizes{7, 13, 31, 3, 2}, {23, 6, 101, 11, 5}}) expect_right(sizes, 0.75f);
 }
 
-/// The reference's own gradient, of the weighted loss, against central differences of it.
+/// Compares the reference's own gradient of the weighted loss with its central differences.
 TEST(LinearCrossEntropy, TheReferenceDifferentiatesItsLoss) {
   for (const float smoothing : {0.0f, 0.1f, 0.75f}) {
     HeadCase c({7, 13, 31, 5, 2});
@@ -309,7 +308,7 @@ TEST(LinearCrossEntropy, TheReferenceDifferentiatesItsLoss) {
   }
 }
 
-/// A scale of the logits is a scale of the weights; a power of two changes no digit.
+/// A scale of the logits equals a scale of the weights; a power of two is exact.
 TEST(LinearCrossEntropy, ScalesLogitsAsScaledWeightsWould) {
   const Sizes sizes{23, 6, 101, 11, 5};
   for (const DType dtype : {DType::kF32, DType::kBF16}) {
@@ -320,7 +319,7 @@ TEST(LinearCrossEntropy, ScalesLogitsAsScaledWeightsWould) {
     }
     const OpResult got = run_op(scaled.op_case, {.dtype = dtype});
     OpResult want = run_op(reference.op_case, {.dtype = dtype});
-    for (const size_t gradient : {size_t{1}, size_t{3}}) {  // of w and B
+    for (const size_t gradient : {size_t{1}, size_t{3}}) {  // for w and B
       for (double& value : want.gradients[gradient]) value *= 0.25;
     }
     EXPECT_EQ(got.gradients, want.gradients);
@@ -365,7 +364,7 @@ TEST(LinearCrossEntropy, PaddingCountsForNothing) {
       int32_t unsupervised = 0;
       while (std::count(c.rows.begin(), c.rows.end(), unsupervised) > 0) ++unsupervised;
       c.pad(entries, unsupervised);
-      c.loss.max_logits_bytes = 40 * sizes.vocab * 4;  // padding fills the last chunk, or stands in one of its own
+      c.loss.max_logits_bytes = 40 * sizes.vocab * 4;  // padding fills the last chunk, or has its own chunk
       for (const DType dtype : kDTypes) expect_right(c, dtype);
     }
   }
@@ -412,7 +411,7 @@ TEST(LinearCrossEntropy, SharesItsWeightWithTheEmbedding) {
   expect_close(run_op(tied, {}).gradients[0], want, 1e-5, "tied weight");
 }
 
-/// Runs the launcher alone on logits given by x = 1, w = logits.
+/// Runs only the launcher, on logits given by x = 1, w = logits.
 struct Direct {
   Direct(const std::vector<float>& logits, DType dtype)
       : x(test_device(), 4), w(test_device(), logits.size() * 4), scratch(test_device(), "scratch") {
@@ -534,8 +533,8 @@ TEST(LinearCrossEntropy, RunsTheLargestVocabularyInBoundedScratch) {
   EXPECT_NEAR(c.totals().weighted_loss, want.totals.weighted_loss, 1e-4 + want.weighted_loss_error);
 }
 
-/// Vocabularies that take each number of blocks and registers of the kernels for Hopper. Their products are the same,
-/// so that only the order of sums differs, and a gradient of a logit that is rounded the other way.
+/// Vocabularies that need each number of CTAs and registers of the kernels for Hopper. Their products are the same, so
+/// that results differ only by the order of sums, and by gradients of logits that are rounded in the other direction.
 TEST(LinearCrossEntropy, KernelsForOneGenerationAgreeWithTheGeneralOnes) {
   if (test_device().kind == DeviceKind::kCpu) GTEST_SKIP() << "a CPU has one kind of kernels";
   std::vector<std::pair<int64_t, float>> cases;

@@ -1,4 +1,4 @@
-// Losses of rows of any length and dtype: a CTA per row, which it reads from memory three times: for the maximum, the
+// Losses of rows of any length and dtype: one CTA per row, which it reads from memory three times: for the maximum, the
 // sums and the gradient.
 #include "ops/linear_cross_entropy/loss_rows_cuda.h"
 
@@ -8,7 +8,7 @@ namespace {
 
 constexpr int kThreads = 512;
 
-/// Calls f(pack, column) for the thread's packs of a row of `vocab` logits; the last may reach beyond.
+/// Calls f(pack, column) for the thread's packs of a row of `vocab` logits; the last may exceed the row.
 template <class T, class F>
 __device__ inline void for_packs(T* row, int vocab, F&& f) {
   for (int column = threadIdx.x * Pack<T>::kSize; column < vocab; column += kThreads * Pack<T>::kSize) {

@@ -1,4 +1,4 @@
-// The step between the products of linear_cross_entropy: rows of logits become losses and, in place, gradients.
+// The step between the products of linear_cross_entropy: converts rows of logits to losses and, in place, to gradients.
 // Included by *_cuda.cu only.
 #pragma once
 
@@ -16,7 +16,7 @@ struct TokenResult {
 /// Rows of logits with their targets, as kernel arguments.
 template <class T>
 struct LossRows {
-  T* logits = nullptr;  ///< [R, pitch]; the columns from `vocab` on are written, not read
+  T* logits = nullptr;  ///< [R, pitch]; columns from `vocab` on are written but not read
   int64_t pitch = 0;    ///< a multiple of 16 bytes
   int vocab = 0;
   int64_t rows = 0;
@@ -29,13 +29,13 @@ struct LossRows {
   bool wants_grad = false;
 };
 
-/// Writes results and token_loss; where gradients are wanted, logits becomes
+/// Writes results and token_loss; if gradients are wanted, overwrites logits with
 ///   (softmax(logits) - q) · weight · inv_loss_weight
-/// with q = onehot(target), or smoothed.
+/// where q = onehot(target), or smoothed.
 template <class T>
 void differentiate_rows(const Context& context, const LossRows<T>& rows);
 
-/// The same on Hopper with the rows in registers; false if a row is too long for them.
+/// As differentiate_rows(), on Hopper with the rows in registers; returns false if a row is too long for that.
 bool differentiate_rows_hopper(const Context& context, const LossRows<__nv_bfloat16>& rows);
 
 /// Adds the results of S tokens, or of the first `present` ones (device memory, may be null), in a fixed order.
@@ -51,18 +51,18 @@ inline constexpr float kLog2E = 1.4426950408889634f;
 
 __device__ inline float exp_of(float x) { return exp2_approximate(x * kLog2E); }
 
-/// Statistics of a row, or of a part of one.
+/// Statistics of a row or of a part of it.
 struct RowSums {
   float before = kLowestLogit;  ///< largest logit before the target
   float rest = kLowestLogit;    ///< largest logit from the target on
   double sum = 0;               ///< Σ exp(x - m) with m the larger of the two
   double weighted = 0;          ///< Σ exp(x - m) · (x - m)
-  double logits = 0;            ///< Σ x, where labels are smoothed
+  double logits = 0;            ///< Σ x, for label smoothing
 
   __device__ float largest() const { return fmaxf(before, rest); }
 };
 
-/// The larger of values over a block of kThreads threads, in every thread.
+/// The largest value over a block of kThreads threads, in every thread.
 template <int kThreads>
 __device__ inline float block_max(float value, float* partial) {
 #pragma unroll
@@ -76,14 +76,14 @@ __device__ inline float block_max(float value, float* partial) {
   return value;
 }
 
-/// The logit of the target; NaN for a target outside the vocabulary, which makes the row's results NaN, visibly.
+/// The logit of the target; NaN for a target outside the vocabulary, which makes the row's results NaN.
 template <class T>
 __device__ inline float target_logit(const LossRows<T>& k, int64_t row) {
   const int target = k.targets[row];
   return target >= 0 && target < k.vocab ? to_float(k.logits[row * k.pitch + target]) : __int_as_float(0x7fffffff);
 }
 
-/// By one thread for each row.
+/// Called by one thread per row.
 template <bool kSmooth, class T>
 __device__ inline void write_result(const LossRows<T>& k, int64_t row, const RowSums& sums, float target_logit) {
   const float largest = sums.largest();
@@ -99,8 +99,8 @@ __device__ inline void write_result(const LossRows<T>& k, int64_t row, const Row
 
 /// The labels' part of a row's gradient, subtracted from its scaled softmax.
 struct LabelGradient {
-  float scale;      ///< of the softmax: weight · inv_loss_weight
-  float of_target;  ///< more than of the others
+  float scale;      ///< factor of the softmax: weight · inv_loss_weight
+  float of_target;  ///< additional value at the target
   float of_all;
 };
 

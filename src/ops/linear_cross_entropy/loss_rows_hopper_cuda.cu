@@ -1,5 +1,5 @@
-// Losses of bfloat16 rows that stay in registers: a cluster of up to 8 CTAs holds a row, so that it is read from memory
-// once and written once. Clusters walk the rows; while one computes a row, TMA copies its next into shared memory.
+// Losses of bfloat16 rows that stay in registers: a cluster of up to 8 CTAs holds a row, which is read from memory once
+// and written once. Clusters iterate over the rows; while one computes a row, TMA copies its next row to shared memory.
 // Speed of the whole head: linear_cross_entropy_cuda.cu.
 #include <cooperative_groups.h>
 
@@ -28,7 +28,7 @@ __device__ inline float2 logits_of(const uint4& pack, int i) {
   return make_float2(__uint_as_float(pair << 16), __uint_as_float(pair & 0xFFFF0000u));
 }
 
-/// The pack with kLowestLogit for its logits from `left` on.
+/// The pack with logits from `left` on replaced by kLowestLogit.
 __device__ inline uint4 only_first(const uint4& pack, int left) {
   uint32_t words[4] = {pack.x, pack.y, pack.z, pack.w};
 #pragma unroll
@@ -39,7 +39,7 @@ __device__ inline uint4 only_first(const uint4& pack, int left) {
   return make_uint4(words[0], words[1], words[2], words[3]);
 }
 
-/// A bulk copy to shared memory (TMA), one at a time: begin() by one thread, wait() by all.
+/// A bulk copy to shared memory (TMA), one at a time: begin() is called by one thread, wait() by all.
 struct Staging {
   uint64_t barrier;
 
@@ -58,17 +58,17 @@ __device__ inline float warp_max(float value) {
   return value;
 }
 
-/// Logits from one pack of a thread to its next.
+/// Distance between the packs of a thread, in logits.
 constexpr int kStep = kThreads * kSize;
 
-/// In bfloat16 pairs: the compiler would keep floats for the sums, at twice the registers.
+/// Uses bfloat16 pairs: the compiler would keep floats for the sums, in twice the registers.
 __device__ inline float largest_of(const uint4& pack) {
   const auto* pairs = reinterpret_cast<const __nv_bfloat162*>(&pack);
   const __nv_bfloat162 pair = __hmax2(__hmax2(pairs[0], pairs[1]), __hmax2(pairs[2], pairs[3]));
   return fmaxf(to_float(pair.x), to_float(pair.y));
 }
 
-/// Maxima of a thread's packs but the one with the target, which is `target` logits from the first one of the thread.
+/// Maxima of a thread's packs except the one with the target, which is `target` logits from the thread's first one.
 template <int kPacks>
 __device__ inline RowSums largest_of(const uint4 (&packs)[kPacks], int target) {
   RowSums sums;
@@ -81,7 +81,7 @@ __device__ inline RowSums largest_of(const uint4 (&packs)[kPacks], int target) {
   return sums;
 }
 
-/// Maxima of the pack with the target, if it is the thread's.
+/// Maxima of the pack with the target, if this thread has it.
 template <int kPacks>
 __device__ inline RowSums largest_around(const uint4* staged, int target) {
   RowSums sums;
@@ -95,7 +95,7 @@ __device__ inline RowSums largest_around(const uint4* staged, int target) {
   return sums;
 }
 
-/// Joins the parts of a row, one per lane; the result is in every lane.
+/// Combines the parts of a row, one per lane; the result is in every lane.
 template <bool kSmooth>
 __device__ inline RowSums together(const RowSums& part) {
   RowSums whole;
@@ -110,7 +110,7 @@ __device__ inline RowSums together(const RowSums& part) {
   return whole;
 }
 
-/// kPacks: packs of a thread. A part of a row has `packs_of_part` packs, the last one the rest.
+/// kPacks: packs per thread. A part of a row has `packs_of_part` packs; the last one has the rest.
 template <int kPacks, bool kSmooth>
 __global__ void __launch_bounds__(kThreads, kPacks <= 10 ? 3 : 2)
     differentiate_kernel(LossRows<__nv_bfloat16> k, int packs_of_part) {
@@ -168,7 +168,7 @@ __global__ void __launch_bounds__(kThreads, kPacks <= 10 ? 3 : 2)
       sums.rest = fmaxf(sums.rest, maxima[other].y);
     }
 
-    // In units of log 2, one instruction makes an exponent.
+    // With exponents to base 2, exp needs one instruction.
     float sum = 0.0f, weighted = 0.0f, total = 0.0f;
     const float offset_of_part = -sums.largest() * kLog2E;
 #pragma unroll
@@ -200,7 +200,7 @@ __global__ void __launch_bounds__(kThreads, kPacks <= 10 ? 3 : 2)
         sums.weighted += partial_sums[other].y;
         if constexpr (kSmooth) sums.logits += partial_logits[other];
       }
-      of_part[phase] = sums;  // the other one may still be read by CTAs that are a row late
+      of_part[phase] = sums;  // the other one may still be read by CTAs that are one row behind
     }
     cluster.sync();
 
@@ -227,11 +227,11 @@ __global__ void __launch_bounds__(kThreads, kPacks <= 10 ? 3 : 2)
       store_pack(logits + j * kStep, gradient);
     }
   }
-  cluster.sync();  // no block leaves, and with it its shared memory, before all have read
+  cluster.sync();  // no CTA exits before the others have read its shared memory
 #endif
 }
 
-/// How many clusters a GPU runs at once, by packs of a thread, blocks of a cluster and whether labels are smoothed.
+/// Number of clusters that a GPU runs concurrently, by packs per thread, CTAs per cluster and label smoothing.
 struct ResidentClusters {
   std::map<std::tuple<int, int, bool>, int> count;
 };
@@ -255,8 +255,8 @@ void launch(const Context& context, const LossRows<__nv_bfloat16>& rows, int par
   int& resident = queue_of(context).state<ResidentClusters>().count[{kPacks, parts, kSmooth}];
   if (resident == 0) {
     check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kStagedBytes),
-          "asking for shared memory");
-    check(cudaOccupancyMaxActiveClusters(&resident, kernel, &config), "asking for clusters");
+          "requesting shared memory");
+    check(cudaOccupancyMaxActiveClusters(&resident, kernel, &config), "querying clusters");
   }
   config.gridDim = blocks_for(std::min<int64_t>(rows.rows, std::max(resident, 1)) * parts, 1);
   check(cudaLaunchKernelEx(&config, kernel, rows, packs_of_part), "computing losses");
@@ -272,7 +272,7 @@ bool differentiate_rows_hopper(const Context& context, const LossRows<__nv_bfloa
     const int block = parts * kThreads * kSize;
     return (rows.vocab + block - 1) / block;
   };
-  // 10 packs leave registers for three blocks on a multiprocessor; 16 for two.
+  // 10 packs leave registers for three CTAs per multiprocessor; 16 for two.
   int parts = 1;
   while (parts < kMostParts && packs_of(parts) > 10) parts *= 2;
   const int packs = packs_of(parts);

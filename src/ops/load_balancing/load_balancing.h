@@ -1,11 +1,11 @@
-// load_balancing: the auxiliary loss of all routers of a model together, from their measurements.
+// load_balancing: the auxiliary loss of all routers of a model, from their measurements.
 //
 //   f_e = Σ_l counts[l, e] / (L · N)        the share of tokens that chose expert e, times k
 //   P_e = Σ_l prob_sum[l, e] / (L · N)      its mean probability
 //   aux = E · Σ_e f_e · P_e                 k under perfect balance
 //
-// Means are taken over all layers together, as in Hugging Face's load_balancing_loss_func; the average of per-layer
-// losses is something else. Source: Fedus et al., "Switch Transformers" (arXiv:2101.03961), equations 4 to 6.
+// Means are taken over all layers together, as in Hugging Face's load_balancing_loss_func, which is not the average of
+// per-layer losses. Source: Fedus et al., "Switch Transformers" (arXiv:2101.03961), equations 4 to 6.
 #pragma once
 
 #include "core/context.h"
@@ -20,7 +20,7 @@ struct RoutingMeasurements {
   Tensor token_sums;  ///< f32 [L, 2], Σ over tokens of the entropy of the routers' distributions (nats), and of z
 };
 
-/// Zeroes the measurements, before the first block of a micro-batch.
+/// Zeroes the measurements; called before the first block of a micro-batch.
 void start_load_balancing(const Context& context, const RoutingMeasurements& measurements);
 
 struct LoadBalancingArgs {
@@ -31,7 +31,7 @@ struct LoadBalancingArgs {
   const StepScalars* scalars = nullptr;  ///< device memory: token_share
 };
 
-/// After the last block of a micro-batch. Sums are float64 in a fixed order.
+/// Called after the last block of a micro-batch. Sums are float64 in a fixed order.
 void finish_load_balancing(const Context& context, const LoadBalancingArgs& args);
 
 namespace cpu {

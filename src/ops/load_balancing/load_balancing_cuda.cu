@@ -8,7 +8,7 @@ namespace {
 
 constexpr int kThreads = 512;
 
-/// One block: the sums are L · E values, and aux is added up in one order.
+/// A single CTA: the sums have L · E values, and aux is added in a fixed order.
 __global__ void __launch_bounds__(kThreads)
     finish_kernel(const float* counts, const float* prob_sum, int64_t layers, int64_t experts, double rows,
                   float* fractions, LossTotals* totals, const StepScalars* scalars) {

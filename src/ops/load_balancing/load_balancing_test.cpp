@@ -54,8 +54,8 @@ TEST_F(LoadBalancing, IsTopKUnderPerfectBalance) {
 }
 
 TEST_F(LoadBalancing, TakesMeansOverAllLayersTogether) {
-  // Two layers of 4 tokens, k = 1, each collapsed onto another expert: f = P = (1/2, 1/2), so aux = 1; the average of
-  // per-layer losses would be 2.
+  // Two layers of 4 tokens, k = 1, each collapsed onto a different expert: f = P = (1/2, 1/2), so aux = 1; the average
+  // of per-layer losses would be 2.
   const TestTensor<float> counts({4, 0, 0, 4}, {2, 2}), prob_sum({4, 0, 0, 4}, {2, 2}), fractions = fractions_of(2);
   EXPECT_NEAR(aux(counts, prob_sum, 4, fractions), 1.0, 1e-12);
   EXPECT_EQ(host_values<float>(fractions), (std::vector<float>{0.5f, 0.5f}));

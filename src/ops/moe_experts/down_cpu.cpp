@@ -7,7 +7,7 @@ namespace hone::cpu {
 
 namespace {
 
-/// y f32 [R, H] = the activation through W, its bias and its adapters.
+/// y f32 [R, H] = the activation times W, plus its bias and adapters.
 void down_products(ThreadPool& pool, const MoeDownArgs& args, const BaseExperts& base, const Tensor& xa,
                    const Tensor& y) {
   if (args.bias.defined()) fill_bias(pool, args.rows, args.bias, y);
@@ -50,7 +50,7 @@ namespace {
 /// The intermediate results that the gradient of moe_down needs.
 struct DownGradPlan {
   bool input = false;   // d act: for dh and the router weights
-  bool weight = false;  // the weighted activation: for gradients of base weight
+  bool weight = false;  // the weighted activation: for gradients of base weights
                         // or adapters
 
   explicit DownGradPlan(const MoeDownGradArgs& args)
@@ -60,11 +60,11 @@ struct DownGradPlan {
 };
 
 struct DownGradScratch {
-  Tensor dact;          // f32 [R, I], or undefined where tiles do without it
+  Tensor dact;          // f32 [R, I], undefined if tiles do not need it
   Tensor weighted_act;  // [R, I]
   Tensor wide;          // f32 [R, I]
   Tensor v, xa;         // f32 [R, J]
-  Tensor dots;          // f32 [R, dot_parts] where tiles leave parts of <dact, act>
+  Tensor dots;          // f32 [R, dot_parts] if tiles store parts of <dact, act>
 };
 
 void project_grads(ThreadPool& pool, const MoeDownGradArgs& args, const DownGradScratch& scratch, bool wants_input) {
@@ -85,8 +85,7 @@ void down_input_grad(ThreadPool& pool, const MoeDownGradArgs& args, const BaseEx
   }
 }
 
-/// The router weight of a row has gone into the activation, so dout enters as
-/// it is.
+/// The router weight of a row is part of the activation, so dout is used unchanged.
 void down_weight_grad(ThreadPool& pool, const MoeDownGradArgs& args, const DownGradScratch& scratch) {
   const RowMatrix dout{args.dout, args.rows.token.as<int32_t>()}, act{scratch.weighted_act};
   if (args.dweight.wanted()) weight_product(pool, args.rows, dout, act, args.dweight);

@@ -23,12 +23,12 @@ void moe_down(const Context& context, const MoeDownArgs& args) {
 
 namespace {
 
-/// Results of the activation's gradient; each if defined.
+/// Results of the activation's gradient; each is computed if defined.
 struct ActivationGradients {
   Tensor dh, scaled_act, dweights;
 };
 
-/// The activation's gradient from dact, row by row; dact is undefined where only the scaled activation is wanted.
+/// The activation's gradient from dact, row by row; dact is undefined if only the scaled activation is wanted.
 void activation_grad(const Context& context, const MoeDownGradArgs& args, const Tensor& dact,
                      const ActivationGradients& to) {
   if (!needs_row_passes(args.bias, args.function)) {
@@ -54,7 +54,7 @@ void activation_grad(const Context& context, const MoeDownGradArgs& args, const 
                                    .dweights = to.dweights});
 }
 
-/// dh and the gradient of the router's weights, and the scaled activation if it is defined.
+/// Computes dh and the gradient of the router's weights, and the scaled activation if it is defined.
 void input_grad(const Context& context, const MoeDownGradArgs& args, const ExpertLora& lora, const Tensor& v,
                 const Tensor& scaled_act) {
   const DType dtype = args.h.dtype;
@@ -67,7 +67,7 @@ void input_grad(const Context& context, const MoeDownGradArgs& args, const Exper
   const bool apart = needs_row_passes(args.bias, args.function);
   if (lora.drops() || apart) {
     // With a mask between the adapters' product and dact, or an activation that the product does not support, dact is
-    // computed before the activation's gradient. The scaled activation takes its place.
+    // computed before the activation's gradient. The scaled activation overwrites it.
     const Tensor dact =
         scaled_act.defined() ? scaled_act : scratch.take({groups.rows, args.weight.payload.shape[2]}, dtype);
     const bool inside = lora.any() && !lora.drops();
@@ -110,7 +110,7 @@ void moe_down_grad(const Context& context, const MoeDownGradArgs& args) {
   const ExpertInput dout{args.dout, args.rows.token};
   const Tensor v = lora.take_rank_rows(scratch);
   if (wants_input || wants_a) lora.project_grad(dout, v);
-  // The router's weight of a row goes into the activation, so that products read dout unchanged.
+  // The router's weight of a row is part of the activation, so that products read dout unchanged.
   const bool wants_factor = args.dweight.wanted() || wants_a || wants_b;
   const Tensor scaled_act =
       wants_factor ? scratch.take({args.h.shape[0], args.weight.payload.shape[2]}, args.h.dtype) : Tensor{};

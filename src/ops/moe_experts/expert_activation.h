@@ -3,7 +3,7 @@
 
 namespace hone {
 
-/// f(g, u) of gate and up, element by element.
+/// f(g, u) of gate and up, elementwise.
 struct ExpertActivation {
   enum class Kind {
     kSwiglu,         ///< silu(g) · u

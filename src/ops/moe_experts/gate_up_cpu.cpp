@@ -8,7 +8,7 @@ namespace hone::cpu {
 
 namespace {
 
-/// xa of all adapters.
+/// Computes xa of all adapters.
 void project_inputs(ThreadPool& pool, const MoeGateUpArgs& args, const Tensor& wide) {
   clear_rank_padding(pool, args.adapters, args.xa);
   for (size_t i = 0; i < args.adapters.size(); ++i) {
@@ -17,7 +17,7 @@ void project_inputs(ThreadPool& pool, const MoeGateUpArgs& args, const Tensor& w
   }
 }
 
-/// h and the activation, one product and one pass over rows after another.
+/// Computes h and the activation by separate products and passes over rows.
 void gate_up_products(ThreadPool& pool, const MoeGateUpArgs& args, const BaseExperts& base) {
   const RowMatrix x{args.x, args.rows.token.as<int32_t>()};
   if (args.bias.defined()) fill_bias(pool, args.rows, args.bias, args.h);
@@ -72,7 +72,7 @@ void moe_gate_up_grad(const Context& context, const MoeGateUpGradArgs& args) {
     const RowMatrix x{args.x, args.rows.token.as<int32_t>()}, dh{args.dh};
     if (args.dweight.wanted()) weight_product(pool, args.rows, dh, x, args.dweight);
     if (args.dbias.wanted()) bias_grad(pool, args.rows, dh, {}, args.dbias);
-    // The tile engine computes v as well.
+    // The tile engine also computes v.
     if (wants_dx && tiles) tile_input_grad(pool, args, v, dx_rows);
     for (size_t i = 0; i < args.adapters.size(); ++i) {
       const ExpertLora lora(pool, args.rows, args.adapters[i], args.dropout, wide, args.dh.dtype);

@@ -10,7 +10,7 @@ namespace hone {
 
 namespace {
 
-/// Only frozen weights are anything but dense.
+/// Only frozen weights may have formats other than dense.
 void check_weight(const Context& context, const WeightView& weight, bool wants_grad = false) {
   const Tensor &payload = weight.payload, &scales = weight.scales;
   const auto expected = weight.format->scales(payload.shape);
@@ -72,7 +72,7 @@ struct PermutationNode : Node {
 RowVars record_permutation(Tape& tape, Var ids, int64_t experts) {
   const Shape routed = tape.shape(ids);
   auto node = std::make_unique<PermutationNode>();
-  // Integers have no gradient: outputs are added before the input, lest they inherit that the router wants one.
+  // Integers have no gradient: outputs are added before the input, so that they do not inherit the router's.
   RowVars& rows = node->rows;
   rows.offsets = tape.add_output(*node, {experts + 1}, DType::kI64);
   rows.token = tape.add_output(*node, {routed.numel()}, DType::kI32);
@@ -94,7 +94,7 @@ struct ExpertNode : Node {
   LoraDropoutContext dropout;
 
   OpGroup group() const override { return OpGroup::kExperts; }
-  /// Each chosen row meets one expert's matrix.
+  /// Each chosen row is multiplied with one expert's matrix.
   double flops(const Tape& tape) const override {
     const Shape shape = weight->shape();
     return 2.0 * static_cast<double>(tape.shape(rows.token).numel() * shape[1] * shape[2]);
@@ -209,7 +209,7 @@ struct DownNode : ExpertNode {
   }
 
   void backward(Tape& tape) override {
-    // Nothing reads h after this: its gradient takes its place.
+    // h is not read after this, so its gradient overwrites it.
     const Tensor h = tape.data(inputs[0]);
     const GradDest dh = tape.alias_grad(inputs[0], h) ? GradDest{h, 0.0f} : tape.grad_dest(inputs[0]);
     const NarrowGradient dweight(tape.context(), *weight, true);

@@ -1,32 +1,32 @@
-// moe_experts: each token through its k chosen gated MLPs.
+// moe_experts: applies k chosen gated MLPs to each token.
 //
 //   out[t] = Σ_j weights[t, j] · (down_e f(gate_e x_t, up_e x_t)),   e = ids[t, j],   f(g, u) = silu(g) ∘ u
 //
-// Each product may have a bias for each expert, and f may be another (ExpertActivation).
+// Each product may have a bias per expert, and f may be another function (ExpertActivation).
 //
 // The R = T · k (token, expert) pairs are sorted by expert ("rows"), so that each expert is one matrix product; rows of
-// x are gathered while the product packs them. Three nodes, which a recomputation policy names one by one:
+// x are gathered while the product packs them. Three nodes, which a recomputation policy treats separately:
 //   moe_permutation  ids [T, k] -> the order of rows (integers)
 //   moe_gate_up      x [T, H] -> h [R, 2I], gate and up; activation [R, I] = f(gate, up); x Aᵀ of its adapters
 //   moe_down         activation, weights -> out [T, H]
-// The activation is never kept: it lives until moe_down has run, and backward forms it from h. Sizes on the host depend
-// on T and k only; launched work reads the offsets of experts' rows.
+// The activation is not saved: it is freed after moe_down, and backward recomputes it from h. Sizes on the host depend
+// only on T and k; launched work reads the offsets of experts' rows.
 //
-// Adapters (LoRA) are computed beside the base product, never merged:
+// Adapters (LoRA) are computed in addition to the base product, never merged:
 //   h[:, out_begin : out_begin + out_count] += scaling · drop(x) A_eᵀ B_eᵀ, and likewise for down.
 //
 // Sums are float32. Rounded to the dtype of x are h (on a CPU without AMX once for the base product and once for each
 // adapter that covers it), the activation, x Aᵀ and, in backward, dh and the activation times the router's weight; on a
-// GPU and on AMX also the rows of the down product and of dx before a token's are added, factors of adapters, and dy B;
-// on a GPU also products before their bias is added, and the gradient of the activation.
-// On a CPU a frozen weight may be held in 8 bits (int8_weights.h); if no kernel multiplies with those, products take
-// its dequantised values, some experts at a time (base_experts_cpu.h).
-// Deterministic: products do not depend on threads (gemm.h); a token's rows are added in the order of its k choices.
-// Speed on a GPU: SwiGLU without biases is fused into the products; other activations and biases are passes over rows.
-// On AMX, bfloat16 experts with H and I multiples of 32 are one pass of tasks for each product, which finish f, its
-// gradient, biases and adapters from the sums (tile_products_cpu.h); an expert without rows costs nothing there, and
-// one with few rows the time to read its weights. Sources: Gale et al., "MegaBlocks" (arXiv:2211.15841) for the
-// permuted products; Hu et al. (arXiv:2106.09685).
+// GPU and on AMX also the rows of the down product and of dx before those of a token are added, factors of adapters,
+// and dy B; on a GPU also products before their bias is added, and the gradient of the activation. On a CPU a frozen
+// weight may be stored in 8 bits (int8_weights.h); if no kernel multiplies with those, products use its dequantised
+// values, some experts at a time (base_experts_cpu.h). Deterministic: products do not depend on threads (gemm.h); a
+// token's rows are added in the order of its k choices. Speed on a GPU: SwiGLU without biases is fused into the
+// products; other activations and biases are passes over rows. On AMX, bfloat16 experts with H and I multiples of 32
+// take one pass of tasks per product, whose epilogues compute f, its gradient, biases and adapters
+// (tile_products_cpu.h); an expert without rows costs nothing there, and one with few rows the time to read its
+// weights. Sources: Gale et al., "MegaBlocks" (arXiv:2211.15841) for the permuted products; Hu et al.
+// (arXiv:2106.09685).
 #pragma once
 
 #include <vector>
@@ -39,11 +39,11 @@
 
 namespace hone {
 
-/// Rows sorted by expert, those of one expert by token. R = T · k < 2^31.
+/// Rows sorted by expert, then by token. R = T · k < 2^31.
 struct ExpertRows {
-  Tensor offsets;     ///< i64 [E + 1]: rows [offsets[e], offsets[e + 1]) are of expert e
+  Tensor offsets;     ///< i64 [E + 1]: rows [offsets[e], offsets[e + 1]) belong to expert e
   Tensor token;       ///< i32 [R]: the token of a row
-  Tensor assignment;  ///< i32 [R]: t · k + j, the choice that a row serves
+  Tensor assignment;  ///< i32 [R]: t · k + j, the choice of a row
   Tensor row;         ///< i32 [T, k]: the row of a choice
 };
 
@@ -64,19 +64,19 @@ struct MoeGateUpArgs {
   std::vector<ExpertAdapterView> adapters;
   LoraDropoutContext dropout;
   ExpertActivation function = {};
-  Tensor xa;          ///< out, [R, J = Σ expert_rank_columns]: mask(x) Aᵀ of one adapter after the other
+  Tensor xa;          ///< out, [R, J = Σ expert_rank_columns]: mask(x) Aᵀ of all adapters, concatenated
   Tensor h;           ///< out, [R, 2I], dtype of x
-  Tensor activation;  ///< out, [R, I] = f(gate, up), formed from the rounded h
+  Tensor activation;  ///< out, [R, I] = f(gate, up), computed from the rounded h
 };
 
-/// Gradients that are not wanted are not computed. Experts without rows get exact zeros if beta is 0.
+/// Unwanted gradients are not computed. Experts without rows get exact zeros if beta is 0.
 struct MoeGateUpGradArgs {
   ExpertRows rows;
-  Tensor x;  ///< read where dweight or a lora_a is wanted
+  Tensor x;  ///< only read if dweight or a lora_a is wanted
   WeightView weight;
   std::vector<ExpertAdapterView> adapters;
   LoraDropoutContext dropout;
-  Tensor xa;            ///< read where a lora_b is wanted
+  Tensor xa;            ///< only read if a lora_b is wanted
   Tensor dh;            ///< [R, 2I], dtype of x
   GradDest dx;          ///< [T, H], dtype of x
   GradDest dweight;     ///< [E, 2I, H] float32, or bfloat16 with beta 0
@@ -87,7 +87,7 @@ struct MoeGateUpGradArgs {
 struct MoeDownArgs {
   ExpertRows rows;
   Tensor activation;  ///< [R, I]
-  Tensor weights;     ///< [T, k], the router's; dtype of the activation
+  Tensor weights;     ///< [T, k] router weights; dtype of the activation
   WeightView weight;  ///< [E, H, I]
   Tensor bias = {};   ///< [E, H], or undefined
   std::vector<ExpertAdapterView> adapters;
@@ -95,7 +95,7 @@ struct MoeDownArgs {
   Tensor out;  ///< out, [T, H], dtype of the activation
 };
 
-/// No expert's output is needed: d weights[t, j] = <dout[t], y_row> = <dout[t] W_down, act_row> + <dout[t], bias_e>.
+/// Needs no expert outputs: d weights[t, j] = <dout[t], y_row> = <dout[t] W_down, act_row> + <dout[t], bias_e>.
 struct MoeDownGradArgs {
   ExpertRows rows;
   Tensor h, weights;
@@ -126,20 +126,19 @@ struct ExpertWeights {
   ExpertActivation function = {};
 };
 
-/// An adapter of part of the outputs of a stacked expert weight.
+/// An adapter of some of the outputs of a stacked expert weight.
 struct ExpertAdapter {
   Adapter adapter;  ///< lora_a [E, r, in], lora_b [E, out_count, r]
   int64_t out_begin = 0, out_count = 0;
 };
 
-/// Split: gate on [0, I) and up on [I, 2I). Shared: one adapter on [0, 2I). None, or down only, are fine too.
+/// Split: gate on [0, I) and up on [I, 2I). Shared: one adapter on [0, 2I). May be empty, or only for down.
 struct ExpertAdapters {
   std::vector<ExpertAdapter> gate_up, down;
 };
 
-/// Records the experts of x [T, H] for `routed`. `dropout` is read in training if an adapter drops features.
-/// Returns [T, H], dtype of x. Saved for backward: h, the rows' order, weights; x and x Aᵀ where adapters or gate_up
-/// are trained.
+/// Records the experts of x [T, H] for `routed`. `dropout` is read in training if an adapter has dropout. Returns [T,
+/// H], dtype of x. Saves for backward h, the rows' order and weights; x and x Aᵀ if adapters or gate_up are trained.
 Var moe_experts(Tape& tape, Var x, const RoutedTokens& routed, const ExpertWeights& weights,
                 const ExpertAdapters& adapters = {}, const LoraDropoutContext& dropout = {});
 

@@ -15,7 +15,7 @@ namespace {
 
 constexpr int64_t kLoraRank = 16;
 
-/// k different experts of each token; expert e is preferred as (e + 1)^-zipf: the k largest of log preference + Gumbel.
+/// k different experts per token; expert e has weight (e + 1)^-zipf: the k largest of log weight + Gumbel noise.
 std::vector<int32_t> choose_experts(int64_t tokens, int64_t experts, int64_t k, double zipf) {
   PhiloxSequence random(17);
   std::vector<int32_t> ids, order(static_cast<size_t>(experts));
@@ -40,11 +40,10 @@ struct Variant {
   std::string name;
   double zipf = 0;
   Training training = Training::kFull;
-  bool nodes = false;  ///< a part for each node, too
+  bool nodes = false;  ///< also a part for each node
 };
 
-/// Experts with routing given, and the layer as a whole, whose model FLOPs are those of forward three times (with LoRA
-/// twice).
+/// Experts with given routing, and the layer as a whole, with the model FLOPs of forward times three (with LoRA two).
 OpCase layer(BenchData& data, const Variant& variant) {
   const BenchSizes& sizes = data.sizes;
   const int64_t experts = sizes.experts.count, k = sizes.experts.chosen, inner = sizes.experts.intermediate;
@@ -80,7 +79,7 @@ OpCase layer(BenchData& data, const Variant& variant) {
                     {"moe_down grad", shape, "moe_down", "backward", 2 * h + y + (size + 4) * down_weights, 2},
                     {"moe_gate_up grad", shape, "moe_gate_up", "backward", h + 2 * y + (size + 4) * up_weights, 2}};
   }
-  // A frozen base is read forward and backward; of the rest what the nodes above count, less gradients of weights.
+  // A frozen base is read in forward and backward; the rest as for the nodes above, without gradients of weights.
   const double weight_bytes = (int8 ? 1 : size) * (up_weights + down_weights);
   const double bytes = full ? 0 : 2 * weight_bytes + 4.5 * h + 5 * y;
   result.parts.push_back({variant.name, shape, "step", "", bytes, full ? 3.0 : 2.0, int8});
@@ -104,7 +103,7 @@ void moe_experts_cases(OpCases& cases) {
       {.name = "moe layer", .nodes = true});
   add({}, {.name = "moe layer, Zipf", .zipf = 1});
   add({}, {.name = "moe layer, LoRA", .training = Training::kLora});
-  const Shape down{1, sizes.hidden, sizes.experts.intermediate};  // where it fits, gate and up do, too
+  const Shape down{1, sizes.hidden, sizes.experts.intermediate};  // if it fits, so do gate and up
   if (sizes.device == DeviceKind::kCpu && fits_int8(down)) {
     add({}, {.name = "moe layer, LoRA, int8", .training = Training::kLoraInt8});
   }

@@ -27,10 +27,10 @@ using testing::Values;
 
 /// Chains of two products of at most 67 terms of size 1, forward and backward: 4 · 67 · 2^-24.
 constexpr double kFloatTolerance = 2e-5;
-/// bfloat16 rounds by 2^-8 at most. On one path lie at most seven roundings of the whole value: on a CPU x Aᵀ, h (once,
-/// and once for its adapter), act, w · act, dh, and the result; on a GPU x Aᵀ, h, dout B, dact, dh, rows of dx, and the
-/// result; on AMX the same but for dact. (Where a mask adds a part to dact or dx afterwards, it replaces the rounding
-/// of dout B.) A sum of products of both signs may be some three times smaller than the sum of their magnitudes.
+/// bfloat16 rounds by at most 2^-8. A path has at most seven roundings of the whole value: on a CPU x Aᵀ, h (once, and
+/// once for its adapter), act, w · act, dh, and the result; on a GPU x Aᵀ, h, dout B, dact, dh, rows of dx, and the
+/// result; on AMX the same except dact. (If a mask adds a part to dact or dx afterwards, it replaces the rounding of
+/// dout B.) A sum of products of both signs may be some three times smaller than the sum of their magnitudes.
 constexpr double kBFloat16Tolerance = 7 * 3 * 0x1p-8;
 
 void expect_matches(const MoeSizes& sizes, const MoeOptions& options) {
@@ -47,7 +47,7 @@ std::vector<int32_t> all_to(int32_t expert, int64_t choices) {
 
 TEST(MoeExperts, MatchesTheReferenceAndItsGradients) {
   const MoeSizes sizes[] = {
-      {1, 1, 1, 1, 1},                      // one of everything
+      {1, 1, 1, 1, 1},                      // all sizes 1
       {7, 5, 3, 5, 2},                      // primes, not a power of two
       {3, 6, 3, 4, 4},                      // every expert for every token; 2I = H
       {5, 4, 4, 3, 1},                      // one expert for each token; I = H
@@ -80,8 +80,8 @@ TEST(MoeExperts, AdaptersWithDropoutMatchTheReferenceWithTheSameMask) {
 }
 
 TEST(MoeExperts, BiasesMatchTheReference) {
-  // One of everything in float32 alone: where a single product and its bias cancel, bfloat16 leaves the rounding of the
-  // product, which a GPU rounds before it adds the bias.
+  // All sizes 1, in float32 only: if a single product and its bias cancel, bfloat16 leaves the rounding of the product,
+  // which a GPU rounds before it adds the bias.
   expect_matches_reference(moe_case({1, 1, 1, 1, 1}, {.lora = MoeLora::kShared, .biases = true}), DType::kF32,
                            kFloatTolerance);
   const MoeSizes sizes[] = {{7, 5, 3, 5, 2}, {3, 6, 3, 4, 4}, {1, 7, 2, 9, 3}, {19, 16, 8, 3, 2}};
@@ -90,7 +90,7 @@ TEST(MoeExperts, BiasesMatchTheReference) {
     expect_matches(s, {.lora = MoeLora::kShared, .base_trained = false, .biases = true, .biases_trained = false});
   }
   expect_matches({7, 5, 3, 4, 1}, {.biases = true, .ids = all_to(2, 7)});
-  // Nothing but the biases is trained.
+  // Only the biases are trained.
   expect_matches({7, 5, 3, 5, 2},
                  {.base_trained = false, .x_trained = false, .router_weights_trained = false, .biases = true});
 }
@@ -133,8 +133,8 @@ TEST(MoeExperts, ABaseOfEightBitsMatchesTheReference) {
                  {.base_format = &int8_format(), .router_weights_trained = false, .clamped = true});
 }
 
-/// An expert's weights of 12 MiB, of which few are dequantised at a time, against weights of float32 in the same
-/// places.
+/// An expert's weights of 12 MiB, of which few are dequantised at a time, compared with float32 weights in the same
+/// tensors.
 TEST(MoeExperts, ExpertsOfEightBitsAreDequantisedInTurn) {
   if (test_device().kind == DeviceKind::kCuda) GTEST_SKIP() << "for the CPU alone";
   const MoeSizes sizes{5, 1024, 1408, 6, 2};
@@ -149,7 +149,7 @@ TEST(MoeExperts, ExpertsOfEightBitsAreDequantisedInTurn) {
 TEST(MoeExperts, AFrozenBaseGetsNoGradientAndItsAdaptersDo) {
   for (bool x_trained : {true, false}) {
     for (MoeLora lora : {MoeLora::kSplit, MoeLora::kDownOnly}) {
-      // With neither x nor an adapter of gate_up trained, nothing flows into gate_up at all.
+      // If neither x nor an adapter of gate_up is trained, gate_up gets no gradient.
       expect_matches(
           {7, 5, 3, 5, 2},
           {.lora = lora, .base_trained = false, .x_trained = x_trained, .router_weights_trained = x_trained});
@@ -173,7 +173,7 @@ TEST(MoeExperts, WeightsThatAreUsedTwiceAddTheirGradients) {
     again[0] = once(a)[0];
     return once(again);
   };
-  // Values and their errors grow through the second pass.
+  // Values and their errors grow in the second pass.
   expect_matches_reference(c, DType::kF32, 4 * kFloatTolerance);
 }
 
@@ -197,7 +197,7 @@ TEST(MoeExperts, ExpertsWithoutTokensGetExactZeros) {
 }
 
 TEST(MoeExperts, ResultsDoNotDependOnThreadsNorOnRecomputation) {
-  // Large enough that products and rows are shared among threads.
+  // Large enough that products and rows are distributed over threads.
   for (DType dtype : {DType::kF32, DType::kBF16}) {
     const OpCase c = moe_case({97, 96, 40, 6, 2}, {.lora = MoeLora::kSplit, .dropout = 0.1f});
     const OpResult want = run_op(c, {.dtype = dtype, .threads = 1});
@@ -209,8 +209,8 @@ TEST(MoeExperts, ResultsDoNotDependOnThreadsNorOnRecomputation) {
   }
 }
 
-/// A router and its experts; equal logits of all experts make the choice a matter of ties. `counts` f32 [E] receives
-/// the statistics.
+/// A router and its experts; equal logits of all experts make the choice depend on ties. `counts` f32 [E] receives the
+/// statistics.
 OpCase routed_case(const MoeSizes& s, Tensor counts, Tensor prob_sum, Tensor token_sums) {
   const auto hidden_scale = 0.4;
   OpCase c = {.inputs = {testing::random_argument({s.tokens, s.hidden}, 1)},
@@ -274,8 +274,8 @@ struct Launcher {
 constexpr int64_t kMaskTokens = 8, kMaskExperts = 4, kMaskFeatures = 64;
 constexpr float kMaskDropout = 0.25f;
 
-/// What dropout keeps of each feature for (sample, expert), where token t is of sample samples[t] and goes to experts
-/// sample % 4 and (sample + 1) % 4: with x = 1 and lora_a the identity, x Aᵀ is the mask.
+/// The dropout masks of (sample, expert), where token t belongs to sample samples[t] and goes to experts sample % 4 and
+/// (sample + 1) % 4: with x = 1 and lora_a the identity, x Aᵀ is the mask.
 std::map<std::pair<int64_t, int64_t>, std::vector<float>> dropout_masks(const std::vector<int64_t>& samples) {
   constexpr int64_t kT = kMaskTokens, kE = kMaskExperts, kF = kMaskFeatures;
   std::vector<int32_t> ids;
@@ -329,7 +329,7 @@ TEST(MoeExperts, DropoutKeepsItsShareAndFollowsTheSampleNotTheRow) {
     kept += std::accumulate(mask.begin(), mask.end(), 0.0);
     different.insert(mask);
   }
-  EXPECT_EQ(different.size(), masks.size()) << "each pair of sample and expert has a mask of its own";
+  EXPECT_EQ(different.size(), masks.size()) << "each pair of sample and expert has its own mask";
   const double features = 2.0 * kMaskTokens * kMaskFeatures, p = kMaskDropout;
   EXPECT_NEAR(kept / features, 1 - p, 4 * std::sqrt(p * (1 - p) / features));  // four standard deviations
 }
@@ -354,7 +354,7 @@ TEST(MoePermutation, SortsChoicesByExpertAndKeepsTheOrderOfTokens) {
                                                               {3, 0, 1, 5, 4, 2}}));  // row
 }
 
-/// Over many chunks of the sort, more experts than lanes, and some of them empty.
+/// Over many chunks of the sort, more experts than lanes, and some experts empty.
 TEST(MoePermutation, MatchesAStableSort) {
   for (int64_t experts : {int64_t{1}, int64_t{33}, int64_t{512}}) {
     for (int64_t tokens : {int64_t{1}, int64_t{171}, int64_t{5000}}) {

@@ -39,7 +39,7 @@ std::vector<AdapterSpec> adapters_of(const MoeSizes& s, MoeLora lora) {
 int64_t sample_of(int64_t token) { return 7 + token / 3; }
 int32_t position_of(int64_t token) { return static_cast<int32_t>(token % 3); }
 
-/// The experts in float64, one (token, expert) pair after the other.
+/// The experts in float64, one (token, expert) pair at a time.
 struct Reference {
   MoeSizes s;
   std::vector<AdapterSpec> adapters;
@@ -74,7 +74,7 @@ struct Reference {
     }
   }
 
-  /// Argument of the first bias.
+  /// Index of the first bias argument.
   size_t first_bias() const { return 4 + 2 * adapters.size(); }
 
   void add_bias(const Values& bias, int64_t e, Values& y) const {
@@ -117,8 +117,8 @@ struct Reference {
   }
 };
 
-/// A limit that cuts off the largest quarter or so of the magnitudes in h and lies in the widest gap among them: the
-/// derivative jumps there, so no rounding may carry a value across.
+/// A limit that clips about the largest quarter of the magnitudes in h and is in the widest gap among them: the
+/// derivative jumps there, so rounding must not move a value across.
 float limit_within(std::vector<double> magnitudes) {
   std::sort(magnitudes.begin(), magnitudes.end());
   const size_t begin = magnitudes.size() / 2, end = magnitudes.size() * 15 / 16;
@@ -144,8 +144,8 @@ ExpertActivation clamped_activation(const Reference& reference, const OpCase& c)
   return {ExpertActivation::Kind::kClampedSwiglu, 1.702f, limit_within(std::move(magnitudes))};
 }
 
-/// Frozen weights that 8 bits and bfloat16 hold exactly, so that op and reference see the same: whole numbers up to
-/// 127, times a power of two of each row, which scales all of it to `scale`.
+/// Frozen weights that 8 bits and bfloat16 represent exactly, so that op and reference use the same: integers up to
+/// 127, times a power of two per row, scaled to `scale`.
 Argument int8_argument(Shape shape, uint64_t key, double scale) {
   Argument argument = random_argument(shape, key, 42, false);
   const int64_t columns = shape[2];
@@ -159,7 +159,7 @@ Argument int8_argument(Shape shape, uint64_t key, double scale) {
   return argument;
 }
 
-/// A frozen weight as ops are given it in a format of its own.
+/// A frozen weight in its own format, as passed to ops.
 class FormattedWeight : public Weight {
  public:
   FormattedWeight(const Argument& argument, const WeightFormat* format)

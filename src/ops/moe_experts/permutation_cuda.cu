@@ -7,8 +7,8 @@ namespace hone::cuda {
 
 namespace {
 
-// A stable counting sort. A chunk of choices belongs to one warp, which takes them in order, 32 at a time; so a
-// choice's place among equal ones is the count of those before it, and no order of atomics matters.
+// A stable counting sort. A chunk of choices belongs to one warp, which processes them in order, 32 at a time. So a
+// choice's position among equal ones is the count of those before it, independent of the order of atomics.
 constexpr int kWarps = 4;
 constexpr int kThreads = 32 * kWarps;
 constexpr int64_t kMaxExperts = 3072;  // counts of all warps of a block in 48 KiB of shared memory
@@ -17,15 +17,14 @@ struct Chunks {
   int64_t choices, per_chunk, count;
 
   explicit Chunks(int64_t all) : choices(all) {
-    // A warp takes its choices one after the other, so chunks are short; never more than 4096, whose counts are
-    // scanned.
+    // A warp processes its choices sequentially, so chunks are short; at most 4096 chunks, whose counts are scanned.
     per_chunk = std::max<int64_t>(128, (all + 4095) / 4096);
     count = std::max<int64_t>(1, (all + per_chunk - 1) / per_chunk);
   }
 };
 
-/// Calls f(index, id, rank, equals) for the choices of this warp's chunk: rank among the lanes before with the same
-/// id, equals lanes in all; lanes past the end have id -1. Traps on an id outside [0, experts).
+/// Calls f(index, id, rank, equals) for the choices of this warp's chunk: rank is the number of earlier lanes with the
+/// same id, equals that of all lanes; lanes past the end have id -1. Traps on an id outside [0, experts).
 template <class F>
 __device__ void for_each_choice(const int32_t* ids, const Chunks& chunks, int64_t chunk, int experts, F f) {
   const int lane = static_cast<int>(threadIdx.x) % 32;
@@ -56,7 +55,7 @@ __global__ void __launch_bounds__(kThreads) count_kernel(const int32_t* ids, Chu
   for (int e = lane; e < experts; e += 32) counts[e * chunks.count + chunk] = count[e];
 }
 
-/// A CTA per expert: counts[e, chunk] becomes the choices of e in earlier chunks; totals[e] those in all.
+/// One CTA per expert: counts[e, chunk] becomes the choices of e in earlier chunks; totals[e] those in all chunks.
 __global__ void __launch_bounds__(kThreads) scan_chunks_kernel(int* counts, int64_t chunks, int* totals) {
   __shared__ int sums[kWarps];
   const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
@@ -86,7 +85,7 @@ __global__ void __launch_bounds__(kThreads) scan_chunks_kernel(int* counts, int6
   if (threadIdx.x == 0) totals[blockIdx.x] = before;
 }
 
-/// offsets[e] = Σ totals before e, by one warp.
+/// offsets[e] = Σ totals before e, computed by one warp.
 __global__ void offsets_kernel(const int* totals, int experts, int64_t* offsets) {
   const int lane = static_cast<int>(threadIdx.x);
   int64_t before = 0;

@@ -17,7 +17,7 @@ using Sum = testing::GroupedSum;
 constexpr DType kType = DType::kBF16;
 
 struct Sizes {
-  std::vector<int64_t> groups;  // rows of each
+  std::vector<int64_t> groups;  // rows of each group
   int64_t n;
   std::vector<int64_t> ranks;
 };
@@ -43,7 +43,7 @@ struct Arrangement {
       if (masked) slices.back().mask = masks.back();
     }
   }
-  /// The slice that column j is of, by its 8 columns.
+  /// The slice of column j, by its unit of 8 columns.
   size_t slice_of(int64_t j) const {
     size_t i = slices.size() - 1;
     while (slices[i].begin > j) --i;
@@ -72,7 +72,7 @@ class RankProducts : public ::testing::Test {
     if (testing::test_device().kind != DeviceKind::kCuda) GTEST_SKIP() << "products of a GPU";
   }
 
-  /// check(sizes, masked, gathers) for all of them.
+  /// Calls check(sizes, masked, gathers) for all combinations.
   template <class Check>
   static void for_all(Check check) {
     for (const Sizes& s : all_sizes()) {
@@ -117,7 +117,7 @@ TEST_F(RankProducts, ProjectRowsOnTheRanksOfEachAdapter) {
   });
 }
 
-/// The gradients of all adapters; those of odd index are added to what is there.
+/// The gradients of all adapters; those with odd index are added to existing values.
 void check_gradient(const Sizes& s, bool masked, bool gathers, bool ranks_last) {
   const Arrangement at(s, masked);
   const Rows& rows = at.rows;

@@ -1,4 +1,5 @@
-// Experts on AMX against the same experts on AVX-512, which moe_experts_test.cpp compares with a float64 reference.
+// Compares experts on AMX with the same experts on AVX-512, which moe_experts_test.cpp compares with a float64
+// reference.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -24,14 +25,14 @@ using testing::OpCase;
 using testing::OpResult;
 using testing::Values;
 
-/// Of the largest value: both round as moe_experts_test.cpp counts, each at other places.
+/// Relative to the largest value: both have the roundings counted in moe_experts_test.cpp, at different points.
 constexpr double kTolerance = 2 * 7 * 3 * 0x1p-8;
-/// Of the root mean square of the differences, where single roundings average out: 2^-8 of each of two paths of seven
-/// roundings that add as squares.
+/// Relative to the root mean square of the differences, where single roundings average out: 2^-8 for each of two paths
+/// of seven roundings that add as squares.
 constexpr double kMeanTolerance = 6 * 0x1p-8;
-/// What rounding rows to 8 bits adds to it. Activations are products of two normal numbers, of which among a thousand
-/// some are 10 times their root mean square: rounding is off by 10 / 127 / sqrt(12) of that. Two such roundings lie on
-/// one path; they add as squares.
+/// Additional error of rounding rows to 8 bits. Activations are products of two normal numbers, of which among a
+/// thousand some are 10 times their root mean square: rounding has an error of 10 / 127 / sqrt(12) of that. A path has
+/// two such roundings, which add as squares.
 constexpr double kInt8MeanTolerance = 1.4142 * 10.0 / 127.0 / 3.4641;
 
 OpResult run_on(Isa isa, const OpCase& c, int threads = 2) {
@@ -102,13 +103,13 @@ TEST_F(TileProducts, MatchVectorsWithAdaptersBiasesAndEachActivation) {
   const MoeSizes s{37, 96, 64, 5, 2};
   for (MoeLora lora : {MoeLora::kNone, MoeLora::kSplit, MoeLora::kShared, MoeLora::kDownOnly}) {
     expect_matches_vectors(s, {.lora = lora, .biases = true});
-    // Few values, so that a limit lies well between two of them: the derivative jumps there.
+    // Few values, so that a limit is well between two of them: the derivative jumps there.
     expect_matches_vectors({2, 32, 32, 2, 1}, {.lora = lora, .biases = lora == MoeLora::kSplit, .clamped = true});
     expect_matches_vectors(s, {.lora = lora, .dropout = lora == MoeLora::kNone ? 0.0f : 0.25f});
   }
 }
 
-/// Ranks of one tile, of several, of part of one, and more than a block of k.
+/// Ranks of one tile, of several, of a partial one, and more than a block of k.
 TEST_F(TileProducts, MatchVectorsWithEachRank) {
   for (int64_t rank : {1, 8, 16, 20, 64, 516}) {
     for (MoeLora lora : {MoeLora::kSplit, MoeLora::kShared}) {
@@ -150,7 +151,7 @@ TEST_F(TileProducts, DoNotDependOnThreads) {
   }
 }
 
-/// Packed at each product or once, tiles are the same.
+/// Results are bitwise equal whether tiles are packed at each product or once.
 TEST_F(TileProducts, OfWeightsInTilesHaveTheBitsOfDenseOnes) {
   const auto expect_same_bits = [](const MoeSizes& s, MoeOptions options) {
     SCOPED_TRACE(::testing::Message() << "T " << s.tokens << " H " << s.hidden << " I " << s.intermediate << " E "
@@ -182,7 +183,7 @@ TEST_F(TileProducts, OfWeightsInTilesHaveTheBitsOfDenseOnes) {
   expect_same_bits(s, {.router_weights_trained = false, .clamped = true});
 }
 
-/// Forward with a bias, and the gradient added to what is there.
+/// Forward with a bias, and a gradient that is added to existing values.
 TEST_F(TileProducts, OfALinearWeightInTilesHaveTheBitsOfADenseOne) {
   struct Case {
     int64_t tokens, in, out, threads;
@@ -233,16 +234,16 @@ TEST_F(TileProducts, OfALinearWeightInTilesHaveTheBitsOfADenseOne) {
   }
 }
 
-/// What dropout leaves of an adapter's part is added to the base's product, which tiles form in both formats.
+/// With dropout an adapter's part is added to the base's product, which tiles compute in both formats.
 TEST_F(TileProducts, MatchVectorsWithDropout) {
-  for (int64_t intermediate : {160, 48}) {  // of 48, gate and up fill no strips, but their gradient's product is one
+  for (int64_t intermediate : {160, 48}) {  // with 48 gate and up do not fill strips
     const MoeSizes s{41, 288, intermediate, 3, 2};
     expect_matches_vectors(s, {.lora = MoeLora::kSplit, .dropout = 0.25f, .base_trained = false});
     expect_matches_vectors(s, {.lora = MoeLora::kSplit, .base_trained = false});
   }
 }
 
-/// On AVX-512 such weights are multiplied with activations that are not rounded.
+/// On AVX-512 such weights are multiplied with unrounded activations.
 TEST_F(TileProducts, OfEightBitsMatchVectors) {
   const MoeSizes sizes[] = {
       {1, 64, 64, 5, 2},       // one token, most experts empty
@@ -278,7 +279,7 @@ TEST_F(TileProducts, OfEightBitsMatchVectorsWithAdaptersAndBiases) {
   }
 }
 
-/// What is not finite stays visible, and in its own row.
+/// Values that are not finite remain visible, only in their own row.
 TEST_F(TileProducts, OfEightBitsKeepWhatIsNotFinite) {
   OpCase c = moe_case({4, 128, 64, 2, 1}, {.base_format = &int8_format()});
   for (double value : {HUGE_VAL, -HUGE_VAL, std::nan("")}) {

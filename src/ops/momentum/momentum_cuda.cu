@@ -33,7 +33,7 @@ struct Constants {
   bool vectors;
 };
 
-/// A block of threads updates a chunk of a tensor.
+/// A CTA updates a chunk of a tensor.
 template <class Table>
 __global__ void __launch_bounds__(kThreads)
     momentum_kernel(const __grid_constant__ Table table, const Constants constants, const StepScalars* scalars) {
@@ -75,7 +75,7 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-/// Properties that all tensors of one launch must share. An absent moment has any format.
+/// Properties that all tensors of one launch must share. An absent moment matches any format.
 struct Formats {
   DType parameter, gradient, m;
   bool operator==(const Formats&) const = default;
@@ -85,7 +85,7 @@ Formats formats_of(const MomentumTensor& tensor) {
   return {tensor.parameter.dtype, tensor.gradient.dtype, tensor.m.defined() ? tensor.m.dtype : DType::kF32};
 }
 
-/// Updates the tensors of these formats.
+/// Updates the tensors with these formats.
 template <class Parameter, class Gradient, class M>
 void update(const Context& context, const MomentumArgs& args, const Formats& formats) {
   const Constants constants{args.rule, args.beta1, args.beta2, args.rate_factor, !context.stream().general_kernels()};

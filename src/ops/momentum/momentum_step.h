@@ -1,4 +1,4 @@
-// The update of one element by momentum; the same on every device.
+// The momentum update of one element, shared by all devices.
 #pragma once
 
 #include "core/host_device.h"

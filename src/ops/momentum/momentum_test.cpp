@@ -37,10 +37,10 @@ struct Fixture : OptimizerFixture {
   }
 };
 
-/// One element in float64, of a step with the fixture's clip coefficient and rate.
+/// One element in float64, with the fixture's clip coefficient and rate.
 struct Exact {
   double p = 0, m = 0;
-  double least_direction = 1e9;  // of Lion, whose sign a rounding may change
+  double least_direction = 1e9;  // for Lion, whose sign a rounding may change
 
   void step(double gradient, const MomentumArgs& args, double weight_decay) {
     const double rate = static_cast<double>(OptimizerFixture::kLearningRate);
@@ -58,7 +58,7 @@ struct Exact {
   }
 };
 
-/// Five steps against float64. `slack`: what a moment may be off by in a step, for each unit of the gradient.
+/// Five steps against float64. `slack`: error of a moment per step, relative to the gradient.
 void expect_follows_formula(Fixture& fixture, double slack = 0) {
   constexpr int kSteps = 5;
   std::vector<std::vector<Exact>> exact(fixture.parameters.size());
@@ -129,7 +129,7 @@ TEST(Momentum, TakesManyTensorsOfDifferentSizesThatStartAnywhere) {
   }
 }
 
-/// A stored moment is off by at most 2^-7 of itself, a few gradients times the clip coefficient.
+/// A stored moment has a relative error of at most 2^-7; it is a few gradients times the clip coefficient.
 TEST(Momentum, KeepsMomentsInBfloat16) {
   for (const Rule& rule : {kRules[1], kRules[2], kRules[3]}) {
     Fixture fixture;
@@ -139,7 +139,7 @@ TEST(Momentum, KeepsMomentsInBfloat16) {
   }
 }
 
-/// A step of a hundredth of the distance between two bfloat16 moves one weight in a hundred.
+/// A step of a hundredth of the distance of two bfloat16 changes one weight in a hundred.
 TEST(Momentum, SmallStepsOfBfloat16WeightsAddUp) {
   for (const Rule& rule : {kRules[0], kRules[3]}) {
     Fixture fixture;
@@ -148,12 +148,13 @@ TEST(Momentum, SmallStepsOfBfloat16WeightsAddUp) {
     fixture.add({kElements}, 0.0, {.parameter = DType::kBF16, .gradient = DType::kBF16, .m = DType::kBF16},
                 rule.beta1 > 0);
     write_values(fixture.args.tensors[0].parameter, std::vector<float>(kElements, 2.0f));
-    const float move = rule.rule == MomentumRule::kLion ? 1.0f : OptimizerFixture::kClip;  // times the rate
+    const float move = rule.rule == MomentumRule::kLion ? 1.0f : OptimizerFixture::kClip;  // in units of the rate
     fixture.learning_rate = 0x1p-7f / 100 / move;
     for (int t = 1; t <= 20; ++t) fixture.step(t, {std::vector<float>(kElements, 1.0f)});
     double sum = 0;
     for (float value : values_of(fixture.args.tensors[0].parameter)) sum += static_cast<double>(value);
-    // Below 2 neighbours are 2^-7 apart: 20 coins of at most half of that for each element, six deviations.
+    // Below 2 adjacent bfloat16 differ by 2^-7: 20 random roundings of at most half of that per element; six
+    // deviations.
     EXPECT_NEAR(sum / kElements, 2.0 - 20 * 0x1p-7 / 100, 6 * 0x1p-8 * std::sqrt(20.0 / kElements));
   }
 }

@@ -12,15 +12,15 @@ namespace {
 
 /// The iteration's polynomial a·x + b·x³ + c·x⁵.
 constexpr float kA = 3.4445f, kB = -4.7750f, kC = 2.0315f;
-/// Matrices are worked on together up to about this many elements, so that small ones fill the threads.
+/// Target elements of a batch of matrices, so that small matrices use all threads.
 constexpr int64_t kBatchElements = int64_t{1} << 22;
-/// Elements whose squares one task adds up.
+/// Elements whose squares a task sums.
 constexpr int64_t kChunk = 16 * kRowBlock;
 
 /// The number of matrices of a tensor in one batch, and its memory.
 struct Batch {
-  int64_t numel, side;  ///< of a matrix: its elements, and the smaller of rows and columns
-  int64_t most;         ///< matrices; more than `most` come in batches that begin at multiples of 4 elements
+  int64_t numel, side;  ///< per matrix: elements, and the smaller of rows and columns
+  int64_t most;         ///< maximum matrices per batch; several batches start at multiples of 4 elements
 
   static Batch of(const MuonTensor& tensor) {
     const int64_t numel = tensor.rows * tensor.columns, count = tensor.parameter.numel() / numel;
@@ -36,9 +36,9 @@ struct Batch {
 
 /// Memory for a batch of every tensor.
 struct Workspace {
-  Tensor x, next;     ///< the matrices, and the result of an iteration
-  Tensor gram, poly;  ///< [side, side] of each
-  Tensor sums;        ///< float64, of the chunks of each
+  Tensor x, next;     ///< matrices, and the result of an iteration
+  Tensor gram, poly;  ///< [side, side] per matrix
+  Tensor sums;        ///< float64, per chunk of each matrix
 };
 
 /// A tensor's update.
@@ -115,12 +115,12 @@ class Update {
     });
   }
 
-  /// A matrix of `columns` at `data`.
+  /// A view of a matrix with `columns` columns at `data`.
   static MatrixView view(const float* data, int64_t columns) {
     return {.data = data, .dtype = DType::kF32, .row_stride = columns};
   }
 
-  /// Runs the product that of(matrix) describes for every matrix of the batch.
+  /// Runs the product returned by of(matrix) for every matrix of the batch.
   template <class Of>
   void multiply(const Of& of) const {
     std::vector<GemmArgs> products;
@@ -136,7 +136,7 @@ class Update {
                           [&](int64_t begin, int64_t end) { std::copy(from + begin, from + end, to + begin); });
   }
 
-  /// One step of Newton-Schulz: with the smaller side of x inside, x itself is never transposed.
+  /// One Newton-Schulz step: sums over the larger side of x, so that x is never transposed.
   void iterate() {
     const int64_t side = batch_.side, numel = batch_.numel, other = numel / side, columns = tensor_.columns;
     float *const gram = workspace_.gram.as<float>(), *const poly = workspace_.poly.as<float>();

@@ -44,7 +44,7 @@ struct Fixture : OptimizerFixture {
   std::vector<float> values(size_t i = 0) const { return values_of(args.tensors[i].parameter); }
 };
 
-/// One matrix in float64, with x never transposed.
+/// One matrix in float64, where x is never transposed.
 struct Exact {
   int64_t rows, columns;
   std::vector<double> p, m;
@@ -91,10 +91,10 @@ struct Exact {
 };
 
 constexpr int kSteps = 3;
-/// How much an error of x may grow in all iterations: by the polynomial's slope at zero in each.
+/// Growth of an error of x in all iterations: the polynomial's slope at zero in each.
 const double kGrowth = std::pow(3.4445, 5);
 
-/// Steps against float64. `slack`: what x may be off by besides float32's roundings, before it grows.
+/// Compares steps with float64. `slack`: error of x in addition to float32's roundings, before it grows.
 void expect_follows_formula(Fixture& fixture, double slack = 0) {
   std::vector<std::vector<Exact>> exact(fixture.parameters.size());
   for (size_t i = 0; i < exact.size(); ++i) {
@@ -126,7 +126,7 @@ void expect_follows_formula(Fixture& fixture, double slack = 0) {
     for (const Exact& matrix : exact[i]) {
       const double rate = lr * std::sqrt(static_cast<double>(std::max(matrix.rows, matrix.columns)));
       for (const double want : matrix.p) {
-        // Per step the parameter is rounded twice, and x, of less than 1, some times before it grows.
+        // Per step the parameter is rounded twice, and x, of less than 1, several times before it grows.
         ASSERT_NEAR(got[at], want,
                     kSteps * (2 * 0x1p-24 * std::max(1.0, std::abs(want)) + rate * kGrowth * (4 * 0x1p-24 + slack)))
             << i << ", " << at;
@@ -154,7 +154,7 @@ TEST_F(Muon, FollowsTheFormulaForAllShapes) {
   }
 }
 
-/// bfloat16 moments are off by 2^-7 of themselves at most, and so is x, whose elements are far less than 1.
+/// bfloat16 moments, and therefore x, have a relative error of at most 2^-7; elements of x are far less than 1.
 TEST_F(Muon, KeepsMomentsInBfloat16) {
   Fixture fixture;
   fixture.add({4, 24, 12}, {.m = DType::kBF16});
@@ -162,7 +162,7 @@ TEST_F(Muon, KeepsMomentsInBfloat16) {
   expect_follows_formula(fixture, 0x1p-7 / 12);
 }
 
-/// Where operands may be rounded, x is off by 2^-8 of itself on a CPU that does.
+/// If operands may be rounded, x has a relative error of 2^-8 on a CPU that does so.
 TEST_F(Muon, MayRoundOperands) {
   Fixture fixture;
   fixture.add({2, 64, 96});
@@ -171,7 +171,7 @@ TEST_F(Muon, MayRoundOperands) {
 }
 
 TEST_F(Muon, StepsEveryMatrixAsIfItWereAlone) {
-  // 9 x 8 x 60000 elements are more than are worked on together, and 3 x 5 ones do not begin at multiples of 4.
+  // 9 x 8 x 60000 elements exceed a batch, and matrices of 3 x 5 do not start at multiples of 4.
   for (const Shape& shape : {Shape{9, 8, 60000}, Shape{512, 3, 5}}) {
     const int64_t part = shape[0] == 9 ? 4 : 256, numel = shape[1] * shape[2];
     const StateFormats formats{DType::kBF16, DType::kF32, DType::kBF16};

@@ -1,7 +1,7 @@
 // The head kernel, in loops that compilers vectorise. Included only by head_kernel_*.cpp, which are compiled for
-// different instruction sets: all is in the anonymous namespace and nothing inline of other headers is called, since a
-// function with external linkage would be merged across those files, and the linker could keep one that the machine
-// lacks.
+// different instruction sets. Everything is in the anonymous namespace, and no inline function of other headers is
+// called: functions with external linkage would be merged across those files, and the linker could keep a copy that the
+// machine cannot run.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +20,7 @@ float to_float(uint16_t bits) {
 }
 
 void assign(float& target, float value) { target = value; }
-/// Rounds to nearest even; NaN stays NaN (as BFloat16 does).
+/// Rounds to nearest even; NaN stays NaN (as BFloat16).
 void assign(uint16_t& target, float value) {
   uint32_t word;
   __builtin_memcpy(&word, &value, sizeof(word));
@@ -40,7 +40,7 @@ void round_all(float* __restrict values, int64_t n) {
   for (int64_t i = 0; i < n; ++i) values[i] = rounded<T>(values[i]);
 }
 
-/// Σ a[i] b[i] in 16 sums, so that it stays in vector registers.
+/// Σ a[i] b[i] in 16 partial sums, which stay in vector registers.
 float dot(const float* a, const float* b, int64_t n) {
   constexpr int kLanes = 16;
   float sums[kLanes] = {};
@@ -64,7 +64,7 @@ float inverse_rms(const float* x, const HeadRow& row) {
   return 1.0f / __builtin_sqrtf(dot(x, x, row.head_dim) / static_cast<float>(row.head_dim) + row.eps);
 }
 
-/// Rotates the pairs of a head by the angles, or (direction −1) by their negatives: the elements kStride · i of `first`
+/// Rotates the pairs of a head by the angles or, with direction −1, by their negatives: elements kStride · i of `first`
 /// and of `second`.
 template <int kStride>
 void turn_pairs(const HeadRow& row, float direction, float* __restrict first, float* __restrict second) {
@@ -103,7 +103,7 @@ void forward(const HeadRow& row, const T* x, T* y) {
   }
 }
 
-/// From d loss / d z in `dz` to d loss / d x in place; x becomes the normed x.
+/// Converts d loss / d z in `dz` to d loss / d x in place; x becomes the normalised x.
 template <class T>
 void norm_backward(const HeadRow& row, float* __restrict x, float* __restrict dz, float* __restrict dnorm) {
   const float scale = inverse_rms(x, row);

@@ -11,12 +11,12 @@ inline constexpr int64_t kMaxHeadDim = 1024;
 struct HeadRow {
   int64_t heads, head_dim;
   const float* norm;  ///< [head_dim] or null
-  bool rounds_first;  ///< rounds the normalised head before it is multiplied by norm
+  bool rounds_first;  ///< rounds the normalised head before the product with norm
   float eps;
-  const float* cos;  ///< [half] of the token's position
+  const float* cos;  ///< [half] for the token's position
   const float* sin;
   int64_t half;    ///< rotated pairs
-  int64_t offset;  ///< of the first rotated element
+  int64_t offset;  ///< index of the first rotated element
   bool interleaved;
 };
 

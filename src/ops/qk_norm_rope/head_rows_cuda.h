@@ -1,9 +1,9 @@
 // Shared by the forward and backward kernels of qk_norm_rope: the mapping of threads to parts of heads, and their
 // arithmetic.
 //
-// The kernels for common head sizes keep a head in the registers of head_dim / 16 neighbouring lanes: each has 8
-// elements of the first half and the 8 elements of the second half that they are rotated with. A warp works on several
-// heads of one token, which share the angles.
+// The kernels for common head sizes keep a head in the registers of head_dim / 16 adjacent lanes: each has 8 elements
+// of the first half and the 8 elements of the second half with which they are rotated. A warp processes several heads
+// of one token, which share the angles.
 #pragma once
 
 #include <math_constants.h>
@@ -19,15 +19,14 @@ namespace hone::cuda {
 inline constexpr int kHeadThreads = 256, kHeadWarps = kHeadThreads / 32;
 inline constexpr int kHalfValues = 8;
 
-/// Warps that work on a token's heads of a common size, where a thread has parts of `heads_per_thread` heads; 0
-/// for sizes that are not.
+/// Warps for a token's heads of a common size, where a thread has parts of `heads_per_thread` heads; 0 for other sizes.
 inline uint32_t warps_per_token(int64_t heads, int64_t head_dim, int heads_per_thread) {
   if (head_dim < 16 || head_dim > 512) return 0;
   const int64_t per_warp = 32 / (head_dim / 16) * heads_per_thread;
   return static_cast<uint32_t>((heads + per_warp - 1) / per_warp);
 }
 
-/// Whether the kernels for common sizes apply: whole heads are rotated, and all is aligned.
+/// Whether the kernels for common sizes apply: whole heads are rotated, and all tensors are aligned.
 inline bool allows_head_vectors(const Context& context, const QkNormRopeArgs& args,
                                 std::initializer_list<Tensor> tensors) {
   const int64_t dim = args.head_dim, half = args.table.cos.shape[1];
@@ -59,7 +58,7 @@ struct Angles {
 template <class T>
 struct HeadRows {
   const T* x;
-  NormWeight norm;  // values null: none
+  NormWeight norm;  // null values: no norm
   float eps;
   const float* cos;
   const float* sin;
@@ -67,9 +66,9 @@ struct HeadRows {
   const int32_t* positions;
   int64_t tokens, heads, head_dim;
   RotaryLayout layout;
-  uint32_t warps_per_token = 0;  // of the kernels for common sizes
+  uint32_t warps_per_token = 0;  // for the kernels for common sizes
 
-  /// Angles of positions beyond the table are NaN, which the loss shows.
+  /// Angles of positions beyond the table are NaN, and so is the loss.
   __device__ float2 angle(int64_t token, int64_t i) const {
     const int64_t position = positions[token];
     if (position < 0 || position >= positions_in_table) return {CUDART_NAN_F, CUDART_NAN_F};
@@ -107,7 +106,7 @@ HeadRows<T> head_rows(const QkNormRopeArgs& args, int64_t tokens, int64_t width)
           .layout = args.layout};
 }
 
-/// The kHeads heads and the columns of a thread whose warp works on item `item`: a token and a group of its heads.
+/// The kHeads heads and the columns of a thread; its warp processes item `item`: a token and a group of its heads.
 template <int kDim, int kHeads>
 struct HeadPlace {
   static constexpr int kLanes = kDim / 16;
@@ -126,7 +125,7 @@ struct HeadPlace {
   __device__ int64_t offset(int h) const { return (token * heads + first_head + h * (32 / kLanes)) * kDim + column; }
 };
 
-/// A thread's part of a head, as it lies in memory.
+/// A thread's part of a head, in the memory's dtype.
 template <class T>
 struct HeadPart {
   Vector<T, kHalfValues> first, second;
@@ -146,7 +145,7 @@ __device__ inline float dot(const HalfValues& a, const HalfValues& b) {
   return sum;
 }
 
-/// Rotates the pairs by their angles, or (direction -1) back.
+/// Rotates the pairs by their angles, or back (direction -1).
 __device__ inline void turn(const Angles& angles, float direction, HalfValues& first, HalfValues& second) {
 #pragma unroll
   for (int i = 0; i < kHalfValues; ++i) {

@@ -19,7 +19,7 @@ __global__ void __launch_bounds__(kThreads)
   const int64_t at = int64_t{item} * kHalfValues;
   HalfValues values;
   load_floats(rows.x + at, values);
-  const int64_t first = column - rows.layout.offset;  // of the rotated dimensions
+  const int64_t first = column - rows.layout.offset;  // relative to the rotated dimensions
   if (first >= 0 && first < 2 * rows.half) {
 #pragma unroll
     for (int i = 0; i < kPairs; ++i) {

@@ -1,4 +1,4 @@
-// qk_norm_rope without a norm and with pairs of neighbours: each vector of 8 elements is rotated by itself.
+// qk_norm_rope without a norm and with interleaved pairs: each vector of 8 elements is rotated separately.
 #pragma once
 
 #include "ops/qk_norm_rope/qk_norm_rope.h"
@@ -9,7 +9,7 @@ namespace hone::cuda {
 bool allows_turning_neighbours(const Context& context, const QkNormRopeArgs& args, const Tensor& from,
                                const Tensor& to);
 
-/// to = `from` rotated by the angles, or (direction -1) back, + beta · to. They may be the same tensor.
+/// to = `from` rotated by the angles, or back (direction -1), + beta · to. They may be the same tensor.
 void turn_neighbours(const Context& context, const QkNormRopeArgs& args, const Tensor& from, const GradDest& to,
                      float direction);
 

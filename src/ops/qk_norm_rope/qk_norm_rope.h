@@ -1,5 +1,5 @@
-// qk_norm_rope: the step of queries and keys between their projection and attention: an optional RMSNorm over each
-// head, then RoPE on the head or on a part of it.
+// qk_norm_rope: the step of queries and keys between projection and attention: an optional RMSNorm over each head, then
+// RoPE on all or a part of the head.
 #pragma once
 
 #include "ops/rms_norm/norm_weighting.h"
@@ -13,7 +13,7 @@ struct RopeTable {
   Tensor sin;  ///< same
 };
 
-/// Which dimensions of a head RoPE rotates, and how they are paired. R = rotary_dim of the table.
+/// The rotated dimensions of a head, and their pairing. R = rotary_dim of the table.
 struct RotaryLayout {
   int64_t offset = 0;        ///< the first rotated dimension; offset + R <= D
   bool interleaved = false;  ///< pair i is (offset + 2i, offset + 2i + 1); else (offset + i, offset + i + R/2)
@@ -22,7 +22,7 @@ struct RotaryLayout {
 /// Per token t and head, with x, y of D = head_dim elements and p = positions[t]:
 ///   z = w · cast(x / sqrt(mean(x²) + eps))   product and cast rounded to the dtype of x; without w: z = x;
 ///                                            with NormWeighting::kFromOne: z = cast((1 + w) · x / sqrt(…))
-///   y[a] = z[a] cos[p, i] − z[b] sin[p, i]   of each pair i = (a, b) of the layout, i < R/2
+///   y[a] = z[a] cos[p, i] − z[b] sin[p, i]   for each pair i = (a, b) of the layout, i < R/2
 ///   y[b] = z[b] cos[p, i] + z[a] sin[p, i]
 ///   y[j] = z[j]                              outside [offset, offset + R)
 /// in float32, rounded once to the dtype of y. Sources: Zhang and Sennrich, "Root Mean Square Layer Normalization"
@@ -33,15 +33,15 @@ struct QkNormRopeArgs {
   Tensor norm;  ///< w [D] float32 or bfloat16, or undefined
   float eps = 0;
   RopeTable table;
-  Tensor positions;  ///< [T] int32, below max_position: others are an assertion on a CPU, angles of NaN on a GPU
+  Tensor positions;  ///< [T] int32, below max_position; others: assertion on a CPU, NaN angles on a GPU
   int64_t head_dim = 0;
   RotaryLayout layout;
   Tensor y;  ///< [T, heads·D], dtype of x; may be x
   NormWeighting weighting = NormWeighting::kPlain;
 };
 
-/// dx of the above, and dw when asked for. The norm's statistics are computed again from x. dw is summed over chunks of
-/// rows whose size does not depend on the number of threads, in their order.
+/// dx of the above, and dw if wanted. The norm's statistics are recomputed from x. dw is summed over chunks of rows, in
+/// order, whose size does not depend on the number of threads.
 struct QkNormRopeBackwardArgs {
   QkNormRopeArgs forward;  ///< y unused; x may be undefined without norm
   Tensor dy;               ///< [T, heads·D], dtype of x
@@ -52,7 +52,7 @@ struct QkNormRopeBackwardArgs {
 void qk_norm_rope(const Context& context, const QkNormRopeArgs& args);
 void qk_norm_rope_backward(const Context& context, const QkNormRopeBackwardArgs& args);
 
-/// Records y = rope(norm(x)); x is [T, heads·head_dim]. `norm` may be null. Table and positions outlive the tape.
+/// Records y = rope(norm(x)); x is [T, heads·head_dim]. `norm` may be null. Table and positions must outlive the tape.
 /// Backward saves x if there is a norm, else nothing.
 Var qk_norm_rope(Tape& tape, Var x, Weight* norm, float eps, const RopeTable& table, Tensor positions, int64_t head_dim,
                  const RotaryLayout& layout = {}, NormWeighting weighting = NormWeighting::kPlain);

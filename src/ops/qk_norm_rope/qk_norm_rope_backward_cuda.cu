@@ -8,11 +8,11 @@ namespace hone::cuda {
 
 namespace {
 
-/// Heads of a CTA of the general kernel.
+/// Heads per CTA of the general kernel.
 constexpr int64_t kHeadsPerChunk = 512;
 
-/// Items (a token and a group of its heads) of a warp of the kernels for common sizes. With a weight gradient as many
-/// as leave about 1024 CTAs, so that adding their sums is cheap: a function of the shape alone.
+/// Items (a token and a group of its heads) per warp of the kernels for common sizes. With a weight gradient, as many
+/// as leave about 1024 CTAs, so that adding their sums is cheap; depends only on the shape.
 constexpr int64_t kMaxChunks = 2048;
 
 int64_t items_per_warp(int64_t items, bool weight_grad) {
@@ -42,8 +42,8 @@ __device__ void store_gradient(const HeadGrads<T>& a, int64_t offset, const Vect
   store_floats(a.dx + offset, gradient);
 }
 
-/// With z = w · round(n), n = x · r: dx = r · (dz · w - n · mean(dz · w · n)), dw = Σ dz · round(n); where w counts
-/// from one, n is not rounded.
+/// With z = w · round(n), n = x · r: dx = r · (dz · w - n · mean(dz · w · n)), dw = Σ dz · round(n); with kFromOne n is
+/// not rounded.
 template <class T, int kDim, bool kNorm, bool kWeightGrad>
 __global__ void __launch_bounds__(kHeadThreads, kWeightGrad ? 2 : 3) backward_vectors(const HeadGrads<T> a) {
   constexpr int kHalf = kDim / 2, kLanes = kDim / 16;
@@ -76,7 +76,7 @@ __global__ void __launch_bounds__(kHeadThreads, kWeightGrad ? 2 : 3) backward_ve
       turn(angles, -1.0f, dz[0], dz[1]);
     }
     if constexpr (kNorm) {
-      if constexpr (!kWeightGrad) load_weight();  // again for each item: it need not stay in registers
+      if constexpr (!kWeightGrad) load_weight();  // reloaded for each item, which saves registers
       const auto x = [&](int part, int i) { return element(part == 0 ? x_part.first : x_part.second, i); };
       float squares = 0.0f, projection = 0.0f;
 #pragma unroll
@@ -110,7 +110,7 @@ __global__ void __launch_bounds__(kHeadThreads, kWeightGrad ? 2 : 3) backward_ve
     store_gradient(a, offset + kHalf, before.second, dz[1]);
   }
   if constexpr (kWeightGrad) {
-    constexpr int kGroups = kHeadThreads / kLanes;  // of lanes with a head of their own
+    constexpr int kGroups = kHeadThreads / kLanes;  // groups of lanes with one head each
     __shared__ alignas(16) float sums[kGroups][kDim];
     float* own = sums[threadIdx.x / kLanes] + column;
     store_floats(own, dw[0]);
@@ -124,8 +124,8 @@ __global__ void __launch_bounds__(kHeadThreads, kWeightGrad ? 2 : 3) backward_ve
   }
 }
 
-/// A warp per head, of any size and any number of rotated pairs. Shared memory: [warps, head_dim] floats with a weight
-/// gradient.
+/// One warp per head, of any size and any number of rotated pairs. Shared memory: [warps, head_dim] floats with a
+/// weight gradient.
 template <class T>
 __global__ void __launch_bounds__(kHeadThreads) backward_general(const HeadGrads<T> a) {
   extern __shared__ float sums[];
@@ -210,7 +210,7 @@ void qk_norm_rope_backward(const Context& context, const QkNormRopeBackwardArgs&
   ArenaScope scratch(context.scratch());
   Tensor partial;
   if (args.dnorm.wanted()) {
-    // Fewer items may make more chunks: the scratch of a dry pass at the largest shape must suffice for all.
+    // Fewer items may need more chunks: the scratch of a dry pass with the largest shape must suffice for all.
     const int64_t most = std::max(std::min((items + kHeadWarps - 1) / kHeadWarps, kMaxChunks), general_chunks);
     HONE_ASSERT(chunks <= most);
     partial = scratch.take({most, dim}, DType::kF32);

@@ -6,7 +6,7 @@ namespace hone {
 
 namespace {
 
-/// Of the queries.
+/// For the queries.
 OpCase norm_and_turn(BenchData& data) {
   const BenchSizes& sizes = data.sizes;
   const int64_t width = sizes.heads * sizes.head_dim, half = sizes.rotary_dim / 2;

@@ -10,7 +10,7 @@ namespace hone::cpu {
 
 namespace {
 
-/// Tokens whose weight gradients are summed in one go; fixed, so that sums do not depend on the threads.
+/// Tokens whose weight gradients are summed together; fixed, so that sums do not depend on the threads.
 constexpr int64_t kChunkTokens = 32;
 
 const HeadKernels& head_kernels() {
@@ -60,13 +60,13 @@ HeadRow row_of(const QkNormRopeArgs& args, int64_t width, const NormWeight& norm
           .interleaved = args.layout.interleaved};
 }
 
-/// Row `token` as the kernel sees it: float, or the bits of bfloat16; null for an undefined tensor.
+/// Row `token` as passed to the kernel: float, or the bits of bfloat16; null for an undefined tensor.
 template <class T>
 T* row_data(const Tensor& tensor, int64_t token) {
   return tensor.defined() ? reinterpret_cast<T*>(tensor.data) + token * tensor.shape[1] : nullptr;
 }
 
-/// Calls f with the kernel for a dtype and an element of the type that it works on.
+/// Calls f with the kernel for a dtype and a value of its element type.
 template <class F>
 void with_kernel(DType dtype, const F& f) {
   if (dtype == DType::kBF16) {

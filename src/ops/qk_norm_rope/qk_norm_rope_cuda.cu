@@ -13,7 +13,7 @@ __device__ void normalise(HalfValues& values, float r, const NormWeight& norm, c
   widen(narrow<T>(values), values);
 }
 
-/// A thread has parts of kHeads heads. y may be x: a thread reads only the elements that it writes.
+/// A thread has parts of kHeads heads. y may be x: a thread only reads the elements that it writes.
 template <class T, int kDim, int kHeads>
 __global__ void __launch_bounds__(kHeadThreads) forward_vectors(const HeadRows<T> a, T* y) {
   const uint32_t item = blockIdx.x * kHeadWarps + threadIdx.x / 32;
@@ -50,7 +50,7 @@ __global__ void __launch_bounds__(kHeadThreads) forward_vectors(const HeadRows<T
   }
 }
 
-/// A warp per head, of any size and any number of rotated pairs. y may be x: a lane reads a pair before it writes it.
+/// One warp per head, of any size and any number of rotated pairs. y may be x: a lane reads a pair before it writes it.
 template <class T>
 __global__ void __launch_bounds__(kHeadThreads) forward_general(const HeadRows<T> a, T* y) {
   const int64_t item = int64_t{blockIdx.x} * kHeadWarps + threadIdx.x / 32;
@@ -93,7 +93,7 @@ void qk_norm_rope(const Context& context, const QkNormRopeArgs& args) {
     HeadRows<T> rows = head_rows<T>(args, args.x.shape[0], args.x.shape[1]);
     T* y = elements<T>(args.y);
     if (allows_head_vectors(context, args, {args.x, args.y})) {
-      // Two heads a thread, whose loads overlap, unless there are too few heads for that.
+      // Two heads per thread, whose loads overlap, unless there are too few heads.
       const uint32_t one = warps_per_token(rows.heads, rows.head_dim, 1);
       const uint32_t two = warps_per_token(rows.heads, rows.head_dim, 2);
       rows.warps_per_token = two;

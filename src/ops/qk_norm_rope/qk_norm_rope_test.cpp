@@ -25,7 +25,7 @@ struct RopeShape {
   NormWeighting weighting = NormWeighting::kPlain;
 };
 
-/// Positions and table in memory of their own.
+/// Positions and table with their own memory.
 struct RopeFixture {
   RopeTableValues values;  // of the table
   std::vector<int32_t> at;
@@ -119,13 +119,13 @@ TEST(QkNormRope, MatchesTheReferenceAndItsGradients) {
     SCOPED_TRACE("tokens " + std::to_string(s.tokens) + " head_dim " + std::to_string(s.head_dim));
     // float32: sums of up to 128 terms, each rounded by 2^-24, plus the ten roundings around them.
     expect_matches_reference(op_case, DType::kF32, 1e-5);
-    // bf16: y sees three roundings of 2^-9 (cast, product, result), of which two are turned into their sum over a pair
-    // (factor sqrt 2); dx and dw two of them.
+    // bf16: y has three roundings of 2^-9 (cast, product, result), of which two are combined over a pair by the
+    // rotation (factor sqrt 2); dx and dw have two.
     expect_matches_reference(op_case, DType::kBF16, 4.0 * 0x1p-9);
   }
 }
 
-/// More tokens than central differences can afford: the gradients' formulas in float64 instead.
+/// More tokens than central differences can afford: compares with the gradients' formulas in float64.
 TEST(QkNormRope, ManyTokensMatchTheFormulas) {
   for (const RopeShape& s :
        {RopeShape{300, 5, 128, 128, true}, RopeShape{700, 1, 64, 64, true}, RopeShape{150, 3, 256, 256, true},
@@ -138,7 +138,7 @@ TEST(QkNormRope, ManyTokensMatchTheFormulas) {
       const Values x = testing::rounded(op_case.inputs[0].values, dtype);
       const Values w = testing::rounded(op_case.weights[0].values, dtype);
       const Values dy = testing::output_seeds(got.outputs, dtype)[0], y = reference(s, *fixture, x, &w);
-      // z -> y is a rotation, so dz is dy turned back: the rotation of a position with its sine negated.
+      // z -> y is a rotation, so dz is dy rotated back: with a negated sine.
       RopeFixture back = RopeFixture(s, fixture->at);
       for (float& sin : back.values.sin) sin = -sin;
       const Values dz = reference(s, back, dy, nullptr);
@@ -157,8 +157,8 @@ TEST(QkNormRope, ManyTokensMatchTheFormulas) {
           dw[i] += dz[begin + i] * n;
         }
       }
-      // y as in the test above, of pairs of up to 15 in size; dx one rounding of up to 25; dw, of up to 2100 terms, the
-      // random walk of their roundings: six standard deviations are less than 6 · sqrt(2100) · 2^-8 · 2.
+      // y as in the test above, with pairs of up to 15 in size; dx one rounding of up to 25; dw, of up to 2100 terms,
+      // the random walk of their roundings: six standard deviations are less than 6 · sqrt(2100) · 2^-8 · 2.
       const double unit = dtype == DType::kBF16 ? 0x1p-8 : 0x1p-20;
       for (size_t i = 0; i < x.size(); ++i) {
         ASSERT_NEAR(got.outputs[0][i], y[i], 3 * unit * 15) << i;

@@ -24,7 +24,7 @@ void require(bool condition, std::string_view key, std::string_view rule) {
                   "make it " + std::string(rule));
 }
 
-/// theta^(2i / dim): the exponent is rounded to float32, as is the power.
+/// theta^(2i / dim): the exponent is rounded to float32, and so is the power.
 std::vector<float> base_powers(double theta, int64_t dim) {
   std::vector<float> powers;
   for (int64_t i = 0; i < dim; i += 2) {

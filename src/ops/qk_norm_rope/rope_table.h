@@ -1,9 +1,9 @@
 // Cosines and sines of rotary position embeddings (RoPE), with the scalings that extend a model's context.
 //
 // Angles: position p rotates pair i of the first rotary_dim dimensions by p · f_i, where the inverse frequency f_i is
-// theta^(-2i / rotary_dim), changed by the scaling. Sources: Su et al., "RoFormer" (arXiv:2104.09864); Peng et al.,
-// "YaRN" (arXiv:2309.00071). Defaults, order of operations and float32 roundings are those of Hugging Face
-// transformers 5 (modeling_rope_utils), so that tables agree to the last bits.
+// theta^(-2i / rotary_dim), modified by the scaling. Sources: Su et al., "RoFormer" (arXiv:2104.09864); Peng et al.,
+// "YaRN" (arXiv:2309.00071). Defaults, order of operations and float32 roundings are those of Hugging Face transformers
+// 5 (modeling_rope_utils), so that tables agree to the last bits.
 #pragma once
 
 #include <cstdint>
@@ -16,22 +16,22 @@ namespace hone {
 enum class RopeType {
   kDefault,
   kLinear,   ///< f / factor
-  kDynamic,  ///< theta grows with the run's length beyond max_position_embeddings ("NTK")
-  kYarn,     ///< f for fast dimensions, f / factor for slow ones, a linear ramp between; cos and sin are scaled
-  kLlama3,   ///< as kYarn with a ramp over wavelengths and no scaling of cos and sin
+  kDynamic,  ///< theta grows with run_length beyond max_position_embeddings ("NTK")
+  kYarn,     ///< f for fast dimensions, f / factor for slow ones, linear ramp between; scales cos and sin
+  kLlama3,   ///< as kYarn, with a ramp over wavelengths and without scaling of cos and sin
 };
 
-/// The type of a config's `rope_type` ("default", "linear", "dynamic", "yarn", "llama3"). Throws UserError for others.
+/// Parses a config's `rope_type` ("default", "linear", "dynamic", "yarn", "llama3"). UserError for others.
 RopeType rope_type_of(std::string_view name);
 
-/// The members of a config's `rope_parameters` (older: `rope_scaling`), under their names.
+/// The members of a config's `rope_parameters` (older: `rope_scaling`), with the same names.
 struct RopeScaling {
   RopeType type = RopeType::kDefault;
-  std::optional<double> factor = {};  ///< required but for kDefault; kYarn: else max_position_embeddings / original
+  std::optional<double> factor = {};  ///< required except kDefault; kYarn: default max_position_embeddings / original
   std::optional<int64_t> original_max_position_embeddings = {};  ///< kYarn, kLlama3; default max_position_embeddings
   // kYarn
-  double beta_fast = 32.0;  ///< rotations over the original context from which a dimension keeps its frequency
-  double beta_slow = 1.0;   ///< rotations up to which a dimension's frequency is divided by factor
+  double beta_fast = 32.0;  ///< dimensions with at least this many rotations over the original context keep f
+  double beta_slow = 1.0;   ///< dimensions with at most this many rotations use f / factor
   std::optional<double> mscale = {}, mscale_all_dim = {}, attention_factor = {};
   bool truncate = true;  ///< round the ramp's borders to whole dimensions
   // kLlama3
@@ -51,13 +51,13 @@ struct RopeFrequencies {
   float attention_scaling = 1.0f;  ///< factor of cos and sin
 };
 
-/// YaRN's scale of queries and keys for a context extended by `factor` (its paper's equation 22, with mscale / 10 as
+/// YaRN's scale of queries and keys for a context extended by `factor` (equation 22 of the paper, with mscale / 10 as
 /// the weight of the logarithm).
 double yarn_mscale(double factor, double mscale);
 
 /// Frequencies for sequences of up to `run_length` tokens. Only kDynamic depends on it: up to max_position_embeddings
-/// it is the default RoPE; beyond, one table for the run is made for sequences of `run_length` tokens (transformers
-/// makes a new one whenever a longer sequence arrives). Throws UserError for parameters out of range.
+/// it is the default RoPE; beyond, a single table for the run is computed for sequences of `run_length` tokens
+/// (transformers computes a new one whenever a longer sequence occurs). UserError for parameters out of range.
 RopeFrequencies rope_frequencies(const RopeParameters& parameters, int64_t run_length);
 
 /// [positions, rotary_dim / 2], row-major.

@@ -1,4 +1,4 @@
-// random_fill: random numbers for weights, drawn on the weights' device.
+// random_fill: random numbers for weights, generated on the weights' device.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@ enum class Distribution {
 
 /// dst[i] = scale · number i of the PhiloxSequence of `key` (core/philox.h), rounded once to the dtype of dst:
 /// normal(), or 2 · uniform() − 1. dst is float32 or bfloat16, of any size. An element depends only on the key and its
-/// index; normal numbers of CPU and GPU differ by their float64 logarithm and cosine, before rounding to float32.
+/// index; normal numbers of CPU and GPU may differ in float64 logarithm and cosine, before rounding to float32.
 struct RandomFillArgs {
   Tensor dst;
   Distribution distribution = Distribution::kNormal;

@@ -6,7 +6,7 @@ namespace hone::cpu {
 
 namespace {
 
-/// A multiple of the numbers that one counter gives, so that a task starts at a whole counter.
+/// A multiple of the numbers per counter, so that a task starts at a whole counter.
 constexpr int64_t kPerTask = int64_t{1} << 16;
 
 }  // namespace

@@ -7,7 +7,7 @@ namespace hone::cuda {
 namespace {
 
 constexpr int kThreads = 256;
-/// Elements of a thread: the four words of a counter make four uniform numbers or two normal ones.
+/// Elements per thread: the four words of a counter give four uniform numbers or two normal ones.
 constexpr int kPerThread = 4;
 
 __device__ inline float normal_of(uint32_t first, uint32_t second) {

@@ -28,7 +28,7 @@ std::vector<T> filled(int64_t count, Distribution distribution, float scale, uin
   return host_values<T>(dst);
 }
 
-/// The lengths end within a counter, within a task and within a block.
+/// Lengths that end within a counter, within a task and within a block.
 const int64_t kLengths[] = {0, 1, 2, 3, 5, 1023, (1 << 16) + 7, 3 * (1 << 16)};
 
 TEST(RandomFill, DrawsTheNumbersOfThePhiloxSequence) {
@@ -37,8 +37,8 @@ TEST(RandomFill, DrawsTheNumbersOfThePhiloxSequence) {
     const std::vector<float> uniform = filled<float>(count, Distribution::kUniform, 0.5f, 7);
     PhiloxSequence normals(7), uniforms(7);
     for (size_t i = 0; i < static_cast<size_t>(count); ++i) {
-      // Each float64 function is within 2 units of its last place on any device, so the float32 results are equal or
-      // neighbours: 2^-23 relative.
+      // Each float64 function has an error of at most 2 ulp on any device, so the float32 results are equal or
+      // adjacent: 2^-23 relative.
       const float expected = 0.5f * normals.normal();
       ASSERT_NEAR(normal[i], expected, std::abs(expected) * 0x1p-23f) << i << " of " << count;
       ASSERT_EQ(uniform[i], 0.5f * (2 * uniforms.uniform() - 1)) << i << " of " << count;
@@ -60,7 +60,7 @@ TEST(RandomFill, HasTheMomentsThatAreAskedFor) {
     for (const float v : values) mean += v, square += static_cast<double>(v) * v;
     return std::pair(mean / kCount, square / kCount);
   };
-  // Six standard errors: of the mean σ / sqrt(n), of the second moment of a normal σ² sqrt(2 / n).
+  // Six standard errors: of the mean σ / sqrt(n), of the second moment of a normal distribution σ² sqrt(2 / n).
   const auto [mean, square] = moments(filled<float>(kCount, Distribution::kNormal, 2.0f, 11));
   EXPECT_NEAR(mean, 0, 6 * 2.0 / 1024);
   EXPECT_NEAR(square, 4, 6 * 4 * std::sqrt(2.0) / 1024);

@@ -1,4 +1,4 @@
-// The weight of a norm as its kernels read it: of either dtype, independent of the activations'.
+// The weight of a norm in kernels, with a dtype independent of the activations'.
 #pragma once
 
 #include "kernels/cuda/rows/vectors_cuda.h"
@@ -23,12 +23,12 @@ struct NormWeight {
         bf16 ? to_float(static_cast<const __nv_bfloat16*>(values)[i]) : static_cast<const float*>(values)[i];
     return from_one ? 1.0f + w : w;
   }
-  /// The normalised element n, rounded if the weighting rounds it.
+  /// The normalised element n, rounded if the weighting requires it.
   template <class T>
   __device__ float factor(float n) const {
     return from_one ? n : rounded<T>(n);
   }
-  /// kCount weights from `begin`, a multiple of kCount.
+  /// Loads kCount weights from `begin`, a multiple of kCount.
   template <int kCount>
   __device__ void load(int64_t begin, float (&w)[kCount]) const {
     if (bf16) {

@@ -1,4 +1,4 @@
-// How the weight of a norm enters its result; n is the normalised row in float32.
+// Application of a norm's weight; n is the normalised row in float32.
 #pragma once
 
 namespace hone {

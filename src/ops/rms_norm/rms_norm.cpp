@@ -14,7 +14,7 @@ void rms_norm_grad(const Context& context, const RmsNormGradArgs& args) {
 
 namespace {
 
-/// The residual sum whose value the following norm writes; alone only when it is computed again.
+/// The residual sum, which the following norm computes; runs alone only in recomputation.
 struct ResidualSumNode : Node {
   float scale = 1.0f;
 
@@ -33,7 +33,7 @@ struct RmsNormNode : Node {
   Weight* w = nullptr;
   float eps = 0, delta_scale = 1.0f;
   NormWeighting weighting = NormWeighting::kPlain;
-  Var residual, delta;  // defined if inputs[0] is their sum, which this node writes when it first runs
+  Var residual, delta;  // defined if inputs[0] is their sum, which this node writes in its first run
 
   std::string_view kind() const override { return "rms_norm"; }
   RecomputeLevel recomputed_from() const override { return RecomputeLevel::kNorms; }

@@ -1,6 +1,6 @@
-// rms_norm: root mean square layer normalisation, alone or fused with the residual sum before it.
-// Source: Zhang and Sennrich, "Root Mean Square Layer Normalization" (arXiv:1910.07467); rounding as in Hugging Face's
-// Llama, Qwen3 and Mixtral, or Qwen3-Next and Qwen3.5 (norm_weighting.h).
+// rms_norm: root mean square layer normalisation, optionally fused with the preceding residual sum. Source: Zhang and
+// Sennrich, "Root Mean Square Layer Normalization" (arXiv:1910.07467); rounding as in Hugging Face's Llama, Qwen3 and
+// Mixtral, or Qwen3-Next and Qwen3.5 (norm_weighting.h).
 #pragma once
 
 #include "ops/rms_norm/norm_weighting.h"
@@ -8,9 +8,9 @@
 
 namespace hone {
 
-/// y[t, :] = w · round(x[t, :] · rsqrt(mean(x[t, :]²) + eps)), rounded again; statistics in float32.
-/// x, y [T, H] of one dtype, float32 or bfloat16, to which round rounds; w [H] of either dtype. With delta (as x),
-/// x + round(delta_scale · delta) is rounded, written to sum (as x) and normalised in place of x. With
+/// y[t, :] = w · round(x[t, :] · rsqrt(mean(x[t, :]²) + eps)), rounded again; statistics in float32. x and y [T, H]
+/// have the same dtype, float32 or bfloat16, to which round rounds; w [H] has either dtype. With delta (shape and dtype
+/// of x), x + round(delta_scale · delta) is rounded, written to sum and normalised in place of x. With
 /// NormWeighting::kFromOne y = round((1 + w) · x · r). Deterministic.
 struct RmsNormArgs {
   Tensor x;
@@ -25,12 +25,12 @@ struct RmsNormArgs {
 
 void rms_norm(const Context& context, const RmsNormArgs& args);
 
-/// With n = x · r, r = rsqrt(mean(x²) + eps) and g = dy · w (kFromOne: dy · (1 + w)), each row:
+/// With n = x · r, r = rsqrt(mean(x²) + eps) and g = dy · w (kFromOne: dy · (1 + w)), for each row:
 ///   dx = r · (g - n · mean(g · n)),   dw = Σ_t dy · round(n)  (kFromOne: dy · n)
-/// dx in x's dtype, dw float32 [H]; either may be unwanted. dw sums rows in chunks of fixed size: deterministic, and
+/// dx in x's dtype, dw float32 [H]; either is optional. dw sums rows in chunks of fixed size: deterministic, and
 /// independent of the number of threads.
 struct RmsNormGradArgs {
-  Tensor x;  ///< the normalised tensor (sum, if there was a delta)
+  Tensor x;  ///< the input of the norm (sum, if there was a delta)
   Tensor w;
   Tensor dy;
   GradDest dx, dw;
@@ -40,7 +40,7 @@ struct RmsNormGradArgs {
 
 void rms_norm_grad(const Context& context, const RmsNormGradArgs& args);
 
-/// Records y = rms_norm(x). Backward saves x and computes the statistics again.
+/// Records y = rms_norm(x). Backward saves x and recomputes the statistics.
 Var rms_norm(Tape& tape, Var x, Weight& w, float eps, NormWeighting weighting = NormWeighting::kPlain);
 
 struct SumAndNorm {
@@ -49,8 +49,8 @@ struct SumAndNorm {
 };
 
 /// Records sum = x + scale · delta and y = rms_norm(sum) in one pass over memory. For recomputation these are two
-/// nodes, "add" and "rms_norm", so that y can be computed again from a kept sum. Backward: the gradient of sum (its own
-/// and the norm's) goes to x and, times scale, to delta.
+/// nodes, "add" and "rms_norm", so that y can be recomputed from a kept sum. Backward: the gradient of sum (its own
+/// plus the norm's) is added to x and, times scale, to delta.
 SumAndNorm add_rms_norm(Tape& tape, Var x, Var delta, Weight& w, float eps,
                         NormWeighting weighting = NormWeighting::kPlain, float scale = 1.0f);
 

@@ -24,7 +24,7 @@ OpCase after_sum(BenchData& data) {
   const auto x = data.input(width), delta = data.input(width);
   Weight& w = data.weight({width}, sizes.dtype, true);
   OpCase result;
-  // Both nodes are reported by the step: where the sum is taken is the op's business.
+  // Both nodes are reported together by the step: the op decides where the sum is computed.
   result.parts = {{"add_rms_norm with grad", sizes.shape(width), "step", "", 9 * sizes.bytes(width)}};
   result.record = [=, &w](Tape& tape) { return add_rms_norm(tape, x(tape), delta(tape), w, 1e-6f).y; };
   result.gradient = data.activations(width);

@@ -8,7 +8,7 @@ namespace hone::cpu {
 
 namespace {
 
-/// Rows whose gradients of w one task adds up, whatever the number of threads.
+/// Rows whose gradients of w a task sums, independent of the number of threads.
 constexpr int64_t kRowsPerChunk = 64;
 
 /// Elements [begin, begin + n) of the factor of rows.
@@ -78,7 +78,7 @@ struct GradBlock {
   }
 };
 
-/// Gradients of one row; dw is added to dw_sums unless that is null.
+/// Gradients of one row; dw is added to dw_sums unless null.
 void differentiate_row(const RowMath& math, const RmsNormGradArgs& args, int64_t row, float* dw_sums) {
   const int64_t hidden = args.x.shape[1];
   const float r = inverse_rms(math, args.x, row, args.eps);

@@ -18,12 +18,12 @@ struct NormRows {
   float eps;
 };
 
-/// Vectors of 16 bytes that a thread keeps of its row, so that a row is read once.
+/// 16-byte vectors of a row that a thread keeps, so that a row is read once.
 constexpr int kVectors = 4;
 
 constexpr int block_of(int row_threads) { return row_threads < 256 ? 256 : row_threads; }
 
-/// kThreads threads a row.
+/// kThreads threads per row.
 template <class T, int kThreads>
 __global__ void __launch_bounds__(block_of(kThreads)) norm_vectors(const NormRows<T> a) {
   constexpr int kSize = 16 / sizeof(T), kWarps = kThreads / 32;
@@ -92,7 +92,7 @@ __global__ void __launch_bounds__(block_of(kThreads)) norm_vectors(const NormRow
 
 constexpr int kGeneralThreads = 256;
 
-/// A block a row, of any width.
+/// One CTA per row, of any width.
 template <class T>
 __global__ void __launch_bounds__(kGeneralThreads) norm_general(const NormRows<T> a) {
   __shared__ float partial[kGeneralThreads / 32];

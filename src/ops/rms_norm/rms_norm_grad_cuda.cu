@@ -7,7 +7,7 @@ namespace hone::cuda {
 
 namespace {
 
-/// Rows of a block: with dw few enough to give every multiprocessor work, many enough that sums of chunks are cheap.
+/// Rows per CTA: with dw few enough to use every multiprocessor, but enough that summing chunks is cheap.
 constexpr int64_t kRowsPerChunk = 32, kRowsWithoutSums = 8;
 
 template <class T>
@@ -22,8 +22,8 @@ struct GradRows {
   float eps;
 };
 
-/// The sums of two values over the block. Calls alternate between the halves of `partial`, so that one barrier is
-/// enough: values that a call overwrites were read before the barrier of the call in between.
+/// The sums of two values over the CTA. Calls alternate between the halves of `partial`, so that one barrier is enough:
+/// values that a call overwrites were read before the barrier of the call in between.
 template <int kThreads>
 __device__ float2 sum_pair(float a, float b, float2 (&partial)[2][kThreads / 32], int half) {
   a = warp_sum(a);
@@ -41,10 +41,10 @@ __device__ float2 sum_pair(float a, float b, float2 (&partial)[2][kThreads / 32]
   return {a, b};
 }
 
-/// Vectors of 16 bytes that a thread keeps of a row of each tensor.
+/// 16-byte vectors of a row of each tensor that a thread keeps.
 constexpr int kVectors = 2;
 
-/// Rows of x and dy as they lie in memory; the next row is loaded while one is worked on.
+/// Rows of x and dy in the memory's dtype; the next row is loaded while one is processed.
 template <class T>
 struct RowVectors {
   static constexpr int kSize = 16 / sizeof(T);
@@ -60,7 +60,7 @@ struct RowVectors {
   }
 };
 
-/// A block works through a chunk of rows.
+/// A CTA processes a chunk of rows.
 template <class T, int kThreads, bool kWeightGrad>
 __global__ void __launch_bounds__(kThreads) grad_vectors(const GradRows<T> a) {
   constexpr int kSize = 16 / sizeof(T);

@@ -34,7 +34,7 @@ OpCase norm_case(int64_t rows, int64_t hidden) {
           .reference = [](const std::vector<Values>& a) { return std::vector<Values>{norm_of(a[0], a[1])}; }};
 }
 
-/// Two layers of residual stream, so that sum has a gradient of its own.
+/// Two layers of residual stream, so that sum has its own gradient.
 OpCase residual_case(int64_t rows, int64_t hidden, float scale = 1.0f) {
   return {.inputs = {testing::random_argument({rows, hidden}, 1), testing::random_argument({rows, hidden}, 2)},
           .weights = {testing::random_argument({hidden}, 3)},
@@ -58,14 +58,14 @@ OpCase residual_case(int64_t rows, int64_t hidden, float scale = 1.0f) {
 
 TEST(RmsNorm, MatchesTheReferenceAndItsGradients) {
   // float32: a sum of up to 1031 squares or products in 64 chains of 17, then elementwise work: some 30 roundings of
-  // 2^-24. bfloat16: x · r and the product are rounded, 2^-8 each; dw sums terms that carry the first.
+  // 2^-24. bfloat16: x · r and the product are rounded, 2^-8 each; dw sums terms with the first rounding.
   for (const auto& [rows, hidden] : {std::pair{3, 2}, {1, 17}, {131, 7}, {2, 1031}, {75, 8}, {9, 264}, {0, 8}}) {
     expect_matches_reference(norm_case(rows, hidden), DType::kF32, 4e-6);
     expect_matches_reference(norm_case(rows, hidden), DType::kBF16, 0x1p-7);
   }
 }
 
-/// Rows wider than central differences can afford: the gradients' formulas in float64 instead.
+/// Rows wider than central differences can afford: compares with the gradients' formulas in float64.
 TEST(RmsNorm, WideRowsMatchTheFormulas) {
   constexpr int64_t kRows = 70;
   for (const int64_t hidden : {2048, 5000, 8200, 33000}) {
@@ -91,8 +91,8 @@ TEST(RmsNorm, WideRowsMatchTheFormulas) {
           dw[i] += dy[begin + i] * n;
         }
       }
-      // As above; elements are now bounded one by one: y by its own two roundings, dx by its one and by the float32
-      // sums, and dw by the roundings of its 70 terms, each of which is at most 5 · 5 in size.
+      // As above, now with a bound per element: y has its own two roundings, dx one and those of the float32 sums, and
+      // dw the roundings of its 70 terms, each of which is at most 5 · 5 in size.
       const double unit = dtype == DType::kBF16 ? 0x1p-8 : 0x1p-24;
       for (size_t i = 0; i < x.size(); ++i) {
         ASSERT_NEAR(got.outputs[0][i], y[i], (2.01 * unit + 4e-6) * std::abs(y[i])) << i;
@@ -103,8 +103,8 @@ TEST(RmsNorm, WideRowsMatchTheFormulas) {
   }
 }
 
-/// With one feature y is ±w, and dx is what eps leaves of two terms of size |dy · w| · r, here up to 3, which cancel:
-/// their four roundings of 2^-24 are 7e-7, and the tolerance is relative to 1e-3.
+/// With one feature y is ±w, and dx is the remainder, due to eps, of two terms of size |dy · w| · r, here up to 3,
+/// which cancel: their four roundings of 2^-24 are 7e-7, and the tolerance is relative to 1e-3.
 TEST(RmsNorm, OfOneFeatureIsItsSign) {
   for (const int64_t rows : {1, 3}) expect_matches_reference(norm_case(rows, 1), DType::kF32, 7e-4);
 }
@@ -114,14 +114,14 @@ TEST(RmsNorm, FusedWithTheResidualSumMatchesTheReference) {
     for (const float scale : {1.0f, 0.22f}) {
       const OpCase op_case = residual_case(rows, hidden, scale);
       expect_matches_reference(op_case, DType::kF32, 4e-6);
-      // Seven roundings of 2^-8 follow one another in forward (sum, x · r, product, twice, sum) and as many in
-      // backward, where a row with small entries could amplify them by |w| r; they partly cancel.
+      // Forward has seven consecutive roundings of 2^-8 (sum, x · r, product, twice, sum) and so has backward, where a
+      // row with small entries could amplify them by |w| r; they partly cancel.
       expect_matches_reference(op_case, DType::kBF16, 8 * 0x1p-8);
     }
   }
 }
 
-/// y, bit for bit, is round(w · round(x · r)): the order of Hugging Face's norms.
+/// y is bitwise round(w · round(x · r)), the order of Hugging Face's norms.
 TEST(RmsNorm, RoundsBeforeTheWeight) {
   const OpCase op_case = norm_case(64, 48);
   const testing::OpResult got = run_op(op_case, {.dtype = DType::kBF16});
@@ -130,12 +130,12 @@ TEST(RmsNorm, RoundsBeforeTheWeight) {
   Values y = testing::rounded(norm_of(x, Values(w.size(), 1.0)), DType::kBF16);
   for (size_t i = 0; i < y.size(); ++i) y[i] *= w[i % w.size()];
   y = testing::rounded(y, DType::kBF16);
-  size_t different = 0;  // float32 statistics may fall on the other side of a tie, rarely
+  size_t different = 0;  // float32 statistics rarely fall on the other side of a tie
   for (size_t i = 0; i < y.size(); ++i) different += got.outputs[0][i] != y[i];
   EXPECT_LE(different, y.size() / 1000);
 }
 
-/// The weight counts from one: the plain norm with 1 + w.
+/// kFromOne: the plain norm with 1 + w.
 TEST(RmsNorm, AWeightThatCountsFromOneMatchesTheReference) {
   for (const auto& [rows, hidden] : {std::pair{3, 2}, {131, 7}, {2, 1031}, {9, 264}}) {
     OpCase op_case = residual_case(rows, hidden);
@@ -150,13 +150,13 @@ TEST(RmsNorm, AWeightThatCountsFromOneMatchesTheReference) {
       for (double& value : w) value += 1;
       return std::vector<Values>{sum, norm_of(norm_of(sum, w), w)};
     };
-    // As above, for two norms that follow one another; bfloat16 rounds sum, y and y of the second norm.
+    // As above, for two consecutive norms; bfloat16 rounds sum, y and y of the second norm.
     expect_matches_reference(op_case, DType::kF32, 1e-5);
     expect_matches_reference(op_case, DType::kBF16, 4 * 0x1p-8);
   }
 }
 
-/// y, bit for bit, is round((1 + w) · x · r): nothing is rounded before.
+/// y is bitwise round((1 + w) · x · r), without earlier roundings.
 TEST(RmsNorm, RoundsOnceWhereTheWeightCountsFromOne) {
   OpCase op_case = norm_case(64, 48);
   op_case.op = [](Tape& tape, const std::vector<Var>& in, const std::vector<Weight*>& w) {
@@ -166,7 +166,7 @@ TEST(RmsNorm, RoundsOnceWhereTheWeightCountsFromOne) {
   Values w = testing::rounded(op_case.weights[0].values, DType::kBF16);
   for (double& value : w) value += 1;
   const Values y = testing::rounded(norm_of(testing::rounded(op_case.inputs[0].values, DType::kBF16), w), DType::kBF16);
-  size_t different = 0;  // float32 statistics may fall on the other side of a tie, rarely
+  size_t different = 0;  // float32 statistics rarely fall on the other side of a tie
   for (size_t i = 0; i < y.size(); ++i) different += got.outputs[0][i] != y[i];
   EXPECT_LE(different, y.size() / 1000);
 }

@@ -1,4 +1,4 @@
-// router: which experts each token goes to, and with which weights.
+// router: chooses experts and their weights for each token.
 //
 //   logits[n, e] = Σ_h x[n, h] · w[e, h] + b[e]    float32, from the stored dtypes; b is optional
 //   s[n, e]      = softmax(logits[n, :]) over all E experts, or sigmoid(logits[n, e]); float32
@@ -7,11 +7,11 @@
 //   weights      = s at ids, divided by (their sum + 1e-20) if normalised; times scale; rounded once to the dtype of x
 //   p[n, e]      = s with softmax; s / (Σ_e s + 1e-20) with sigmoid: for statistics and the auxiliary loss
 //
-// With softmax the largest logits are the largest s, without near ties that rounding in exp would create. With groups a
-// token first keeps its kept_groups best groups, of equal ones the lowest first; c of all other experts then counts as
-// 0, which with softmax is below every s (their logits count as -infinity).
+// With softmax the largest logits have the largest s; comparing logits avoids near ties from rounding in exp. With
+// groups a token first keeps its kept_groups best groups, of equal ones the lowest first; c of all other experts is
+// then treated as 0, which with softmax is below every s (their logits are treated as -infinity).
 //
-// Normalised softmax is also the softmax over the chosen logits alone.
+// Normalised softmax equals the softmax over the chosen logits only.
 //
 // Sources: Shazeer et al., "Outrageously Large Neural Networks" (arXiv:1701.06538); softmax, top-k, renormalisation:
 // Mixtral (arXiv:2401.04088), Qwen3-MoE, and as a softmax over the chosen logits Granite and gpt-oss (which has b);
@@ -36,20 +36,20 @@ struct RouterStatistics {
 
 /// The auxiliary load-balancing loss aux = E · Σ_e f_e · P_e, where f_e = (choices of e in all layers) / (L · N) and
 /// P_e = mean of p[n, e] over all layers and tokens (Fedus et al., arXiv:2101.03961, as in Hugging Face's Mixtral). f
-/// carries no gradient, so d aux / d p[n, e] = E · f_e / (L · N). Undefined fractions: no such term.
+/// has no gradient, so d aux / d p[n, e] = E · f_e / (L · N). Without fractions there is no such term.
 struct RouterAuxLoss {
-  Tensor fractions;                      ///< f32 [E], f; read by backward, when load_balancing has finished it
-  int64_t num_layers = 0;                ///< L, routers that share the loss
+  Tensor fractions;                      ///< f32 [E], f; read by backward, after load_balancing has computed it
+  int64_t num_layers = 0;                ///< L, number of routers that share the loss
   const StepScalars* scalars = nullptr;  ///< device memory: aux_scale multiplies the gradient
 };
 
 /// The z-loss, mean of z over all layers and tokens (Zoph et al., "ST-MoE", arXiv:2202.08906, equation 5), which keeps
-/// logits small: d / d logits[n, e] = 2 · log Σ exp(logits[n, :]) · softmax(logits[n, :])[e] / (L · N), times
-/// coefficient and the micro-batch's share of the step's tokens, so that over micro-batches it is the token-weighted
-/// mean.
+/// logits small: d / d logits[n, e] = 2 · log Σ exp(logits[n, :]) · softmax(logits[n, :])[e] / (L · N), times the
+/// coefficient and the micro-batch's share of the step's tokens, which makes it the token-weighted mean over
+/// micro-batches.
 struct RouterZLoss {
-  float coefficient = 0;                 ///< 0: no such term
-  int64_t num_layers = 0;                ///< L, routers that share the loss
+  float coefficient = 0;                 ///< 0: no z-loss
+  int64_t num_layers = 0;                ///< L, number of routers that share the loss
   const StepScalars* scalars = nullptr;  ///< device memory: token_share
 };
 
@@ -58,19 +58,19 @@ struct RouterArgs {
   Tensor weight;               ///< [E, H] float32 or bfloat16
   Tensor bias = {};            ///< [E] float32 or bfloat16, or undefined: b
   Tensor selection_bias = {};  ///< f32 [E] or undefined; with sigmoid only
-  Tensor given_ids = {};       ///< i32 [T, k]; defined: these experts instead of the top-k. May be `ids`
+  Tensor given_ids = {};       ///< i32 [T, k]; if defined, replaces the top-k. May be `ids`
   Tensor ids;                  ///< out, i32 [T, k]
   Tensor weights;              ///< out, [T, k], dtype of x
   RouterRule rule = {};
   RouterStatistics statistics = {};
 };
 
-/// s is formed again from x; ids are those of the forward. With S = Σ s at ids + 1e-20:
+/// s is recomputed from x; ids are those of forward. With S = Σ s at ids + 1e-20:
 ///   ds_j = scale · (dw_j − Σ_i dw_i · s_i / S) / S at the chosen experts if weights are normalised, else scale · dw_j;
-///   the auxiliary loss adds its own; dlogits = s ∘ (ds − Σ_e s_e · ds_e) with softmax, s · (1 − s) · ds with sigmoid;
-///   the z-loss adds its own to that.
-/// The selection bias has no gradient. Scratch: [T, E] float32 (on a CPU [threads, 2 E] more). Where a GPU multiplies
-/// bfloat16 it takes dlogits in two parts that carry 16 bits together.
+///   plus the auxiliary loss's; dlogits = s ∘ (ds − Σ_e s_e · ds_e) with softmax, s · (1 − s) · ds with sigmoid;
+///   plus the z-loss's.
+/// The selection bias has no gradient. Scratch: [T, E] float32 (on a CPU plus [threads, 2 E]). A GPU that multiplies
+/// bfloat16 splits dlogits into two parts with 16 bits of precision together.
 struct RouterGradArgs {
   Tensor x, weight;
   Tensor bias = {};
@@ -84,19 +84,19 @@ struct RouterGradArgs {
   GradDest dbias = {};  ///< [E] float32
 };
 
-/// Deterministic: a token's results depend on its row only (on a GPU also on how many rows there are, in the last
-/// bits), and statistics add up in one fixed order. given_ids are in [0, E): others are an assertion on a CPU; on a
-/// GPU, which takes up to 1024 experts, their weights are NaN and their ids 0.
+/// Deterministic: a token's results depend only on its row (on a GPU also on the number of rows, in the last bits), and
+/// statistics are added in a fixed order. given_ids are in [0, E): others are an assertion on a CPU; on a GPU, which
+/// supports up to 1024 experts, their weights are NaN and their ids 0.
 void router(const Context& context, const RouterArgs& args);
 void router_grad(const Context& context, const RouterGradArgs& args);
 
 struct RouterOptions {
-  int64_t top_k = 0;  ///< 1 … E, and no more than the kept groups have
+  int64_t top_k = 0;  ///< 1 … E, and at most the experts of the kept groups
   RouterRule rule = {};
   RouterStatistics statistics = {};
   RouterAuxLoss aux = {};
   RouterZLoss z_loss = {};
-  Tensor forced_ids = {};  ///< i32 [T, k], routing given from outside (verification); undefined: top-k
+  Tensor forced_ids = {};  ///< i32 [T, k], fixed routing (verification); undefined: top-k
 };
 
 struct RouterWeights {
@@ -106,12 +106,12 @@ struct RouterWeights {
 };
 
 struct RoutedTokens {
-  Var ids;      ///< i32 [T, k], never recomputed: replays use the same experts
+  Var ids;      ///< i32 [T, k], never recomputed, so that replays use the same experts
   Var weights;  ///< [T, k], dtype of x
 };
 
-/// Records the router of x [T, H]. Backward saves x and ids. Statistics are not taken by a replay. A frozen router (its
-/// weights want no gradient) still passes the gradient to x.
+/// Records the router of x [T, H]. Backward saves x and ids. A replay does not update statistics. A frozen router (its
+/// weights have no gradient) still passes the gradient to x.
 RoutedTokens router(Tape& tape, Var x, const RouterWeights& weights, const RouterOptions& options);
 
 namespace cpu {

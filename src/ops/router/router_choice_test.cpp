@@ -1,4 +1,4 @@
-// Which experts the router chooses: ties, groups, the bias of the selection.
+// Tests the router's choice of experts: ties, groups, the bias of the selection.
 #include <algorithm>
 #include <cmath>
 #include <numeric>
@@ -28,7 +28,7 @@ struct Choice {
   std::vector<float> weights;
 };
 
-/// Routes tokens whose logits [T, E] are exactly these: x is the identity and w their transpose.
+/// Routes tokens with exactly these logits [T, E]: x is the identity and w their transpose.
 Choice route(const std::vector<float>& logits, int64_t tokens, int64_t k, const RouterRule& rule,
              const std::vector<float>& selection_bias = {}) {
   const int64_t experts = static_cast<int64_t>(logits.size()) / tokens;
@@ -77,7 +77,7 @@ TEST(RouterChoice, TakesTheLargestOfManyForEachToken) {
       const auto value = [&](int32_t e) { return p[static_cast<size_t>(n * s.experts + e)]; };
       std::sort(order.begin(), order.end(), [&](int32_t a, int32_t b) { return value(a) > value(b); });
       for (int64_t j = 0; j < s.k; ++j) {
-        // Logits of size 10 carry some 2^-19; what is closer may change places.
+        // Logits of size 10 have an error of some 2^-19; closer ones may be swapped.
         const int32_t expert = got[static_cast<size_t>(n * s.k + j)], want = order[static_cast<size_t>(j)];
         ASSERT_NEAR(value(expert) / value(want), 1.0, 1e-5) << n << ", " << j;
       }
@@ -108,7 +108,7 @@ TEST(RouterChoice, NaNStillChoosesDifferentExperts) {
 
 TEST(RouterChoice, KeepsTheGroupsOfTheLargestExperts) {
   const RouterRule rule{.groups = 3, .kept_groups = 2, .group_score = GroupScore::kLargest};
-  // Groups {9, 0}, {8, 8}, {1, 10}: the second is the least by its largest expert.
+  // Groups {9, 0}, {8, 8}, {1, 10}: the second has the smallest maximum.
   EXPECT_EQ(chosen({9, 0, 8, 8, 1, 10}, 3, rule), (Ids{5, 0, 4}));
   // Of equal groups the lowest.
   EXPECT_EQ(chosen({1, 5, 5, 0, 5, 4}, 3, rule), (Ids{1, 2, 0}));
@@ -117,7 +117,7 @@ TEST(RouterChoice, KeepsTheGroupsOfTheLargestExperts) {
 TEST(RouterChoice, KeepsTheGroupsWhoseTwoBestAddUpToMost) {
   const RouterRule rule{
       .scores = RouterScores::kSigmoid, .groups = 3, .kept_groups = 2, .group_score = GroupScore::kTopTwo};
-  // Sigmoids .5 + .73 of the first group lose against .62 + .65 of the second.
+  // Sigmoids .5 + .73 of the first group are less than .62 + .65 of the second.
   EXPECT_EQ(chosen({0, 1, 0.5f, 0.6f, 2, 2}, 3, rule), (Ids{4, 5, 3}));
 }
 
@@ -129,7 +129,7 @@ TEST(RouterChoice, TheSelectionBiasChoosesButDoesNotWeigh) {
   EXPECT_NEAR(choice.weights[1], 0.5, 1e-6);
 }
 
-/// What is not kept counts as 0, which is more than a negative score: as transformers' DeepSeek-V3 has it.
+/// Experts of dropped groups count as 0, which is more than a negative score, as in transformers' DeepSeek-V3.
 TEST(RouterChoice, AnExpertOfADroppedGroupCountsAsZero) {
   const RouterRule rule{
       .scores = RouterScores::kSigmoid, .groups = 2, .kept_groups = 1, .group_score = GroupScore::kTopTwo};
@@ -193,7 +193,7 @@ TEST(RouterChoice, AgreesWithTheDefinitionForEachRuleAndManyExperts) {
     SCOPED_TRACE(::testing::Message() << c.experts << " experts in " << c.rule.groups << " groups");
     PhiloxSequence random(7);
     std::vector<float> logits, bias;
-    // A grid with many ties, off the symmetry sigmoid(-x) = 1 - sigmoid(x), which would make near ties of sums.
+    // A grid with many ties, off the symmetry sigmoid(-x) = 1 - sigmoid(x), which would cause near ties of sums.
     for (int64_t i = 0; i < kTokens * c.experts; ++i) logits.push_back(static_cast<float>(random.below(25)) / 4 - 2.9f);
     for (int64_t e = 0; c.biased && e < c.experts; ++e)
       bias.push_back(static_cast<float>(random.below(3)) * 0.23f - 0.4f);

@@ -51,7 +51,7 @@ struct TokenMeasures {
   float z = 0;        ///< (log Σ exp(logits))²
 };
 
-/// Turns logits into probabilities in place; their entropy is log Z − Σ p · (logit − max).
+/// Converts logits to probabilities in place; their entropy is log Z − Σ p · (logit − max).
 TokenMeasures softmax_row(const RowMath& math, float* p, int64_t n) {
   const float largest = math.maximum(p, n);
   const ExpSums sums = math.exp_sums(p, largest, n);
@@ -67,7 +67,7 @@ float inverse_of_sum(const float* s, int64_t n) {
   return 1.0f / (sum + kRouterEpsilon);
 }
 
-/// Turns sigmoids into the distribution p in place; returns its entropy in nats: −Σ p · log p.
+/// Converts sigmoids to the distribution p in place; returns its entropy in nats: −Σ p · log p.
 float distribution_row(const RowMath& math, float* s, int64_t n) {
   math.scale(inverse_of_sum(s, n), s, s, n);
   float entropy = 0.0f;
@@ -75,8 +75,8 @@ float distribution_row(const RowMath& math, float* s, int64_t n) {
   return entropy;
 }
 
-/// The k largest values, by insertion into a sorted list: an equal value goes after those of lower index. With NaN
-/// the choice is arbitrary but still k different indices.
+/// The k largest values, by insertion into a sorted list; equal values keep their order. With NaN the choice is
+/// arbitrary, but still k different indices.
 void top_k_row(const float* values, int64_t n, int32_t* ids, int64_t k) {
   int64_t found = 0;
   for (int64_t e = 0; e < n; ++e) {
@@ -97,7 +97,7 @@ float score_of_group(const float* c, int64_t n, GroupScore score) {
   return score == GroupScore::kLargest ? best : best + second;
 }
 
-/// Overwrites c of all groups but the best.
+/// Overwrites c of all groups except the best.
 void mask_groups(const RouterRule& rule, float* c, int64_t experts) {
   const int64_t size = experts / rule.groups;
   std::array<float, kMaxRouterGroups> scores{};
@@ -127,7 +127,7 @@ void choose_row(const RowMath& math, const RouterArgs& args, const float* scores
   top_k_row(c, experts, ids, k);
 }
 
-/// One token: ids, weights, and in place of its logits the distribution p.
+/// Processes one token: writes ids and weights, and replaces its logits by the distribution p.
 template <class T>
 TokenMeasures route_row(const RowMath& math, const RouterArgs& args, int64_t n, float* row, float* c) {
   const int64_t experts = args.weight.shape[0], k = args.ids.shape[1];
@@ -155,7 +155,7 @@ TokenMeasures route_row(const RowMath& math, const RouterArgs& args, int64_t n, 
   return measures;
 }
 
-/// Columns of p are summed over the tokens in rising order, so the sums do not depend on the threads.
+/// Sums columns of p over the tokens in increasing order, so the sums do not depend on the threads.
 void add_statistics(ThreadPool& pool, const RouterArgs& args, const Tensor& probabilities,
                     const TokenMeasures* measures) {
   const int64_t tokens = args.x.shape[0], experts = args.weight.shape[0];

@@ -8,7 +8,7 @@ namespace hone::cuda {
 namespace {
 
 constexpr int kThreads = 256, kWarps = kThreads / 32;
-/// Tokens of a block: fixed, so that statistics do not depend on the device.
+/// Tokens per CTA: fixed, so that statistics do not depend on the device.
 constexpr int64_t kTokensPerBlock = 32;
 
 template <class T>
@@ -24,7 +24,7 @@ struct ChoiceRows {
   RouterRule rule;
 };
 
-/// Orders floats as unsigned integers; NaN lowest, both zeros alike. Never 0.
+/// Maps floats to unsigned integers of the same order; NaN is lowest, both zeros are equal. Never 0.
 __device__ inline uint32_t ordered(float value) {
   if (isnan(value)) value = -CUDART_INF_F;
   const uint32_t bits = __float_as_uint(value + 0.0f);
@@ -51,13 +51,13 @@ struct TopTwo {
   }
 };
 
-/// The index of the largest key of the warp's lanes, of equal ones the lowest index.
+/// The index of the largest key of the warp's lanes, of equal ones the lowest.
 __device__ inline uint32_t index_of_largest(uint32_t key, uint32_t index) {
   const uint32_t largest = __reduce_max_sync(0xffffffffu, key);
   return __reduce_min_sync(0xffffffffu, key == largest ? index : UINT32_MAX);
 }
 
-/// The groups that a token keeps, a bit each, from its c.
+/// The groups that a token keeps, as bits, from its c.
 template <int kPerLane>
 __device__ uint32_t kept_groups(const float (&c)[kPerLane], const RouterRule& rule, int group_size) {
   const int lane = static_cast<int>(threadIdx.x % 32);
@@ -127,7 +127,7 @@ __device__ void choose(const LogitRow<kPerLane>& row, const ChoiceRows<T>& a, in
   }
 }
 
-/// A warp a token, one token after another.
+/// One warp per token, in a loop over tokens.
 template <class T, int kPerLane>
 __global__ void __launch_bounds__(kThreads) choose_experts(const ChoiceRows<T> a) {
   const int lane = static_cast<int>(threadIdx.x % 32), warp = static_cast<int>(threadIdx.x / 32);
@@ -141,8 +141,7 @@ __global__ void __launch_bounds__(kThreads) choose_experts(const ChoiceRows<T> a
     __syncwarp();
     float p[kPerLane];
     const float token_entropy = row.distribute(p);
-    // s of the j-th choice. Of experts that do not exist it is NaN, which shows in the loss; the first one stands for
-    // them.
+    // s of the j-th choice. NaN for invalid experts, so that the loss becomes NaN; their id becomes 0.
     const auto score = [&](int j) {
       const int32_t id = a.given_ids != nullptr ? a.given_ids[n * a.top_k + j] : ids[j];
       const bool exists = id >= 0 && id < a.experts;
@@ -220,7 +219,7 @@ void router(const Context& context, const RouterArgs& args) {
       const auto kernel = &choose_experts<T, per_lane()>;
       if (shared > 48 << 10) {
         check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shared)),
-              "asking for shared memory");
+              "requesting shared memory");
       }
       kernel<<<blocks_for(blocks, 1), kThreads, shared, stream_of(context)>>>(rows);
     });

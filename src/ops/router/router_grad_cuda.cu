@@ -9,9 +9,9 @@ namespace {
 
 constexpr int kThreads = 256, kWarps = kThreads / 32;
 
-/// How products take dlogits (and a float32 weight beside bfloat16 activations): as sums of bfloat16 parts, since
-/// tensor cores multiply bfloat16 only, and one part would lose half of the digits. Two carry 16 bits. The parts stand
-/// side by side, so that one product adds them up:
+/// Operands of products with dlogits (and of a float32 weight with bfloat16 activations) are split into sums of
+/// bfloat16 parts, since tensor cores only multiply bfloat16, and one part would lose half of the digits. Two parts
+/// have 16 bits. The parts are concatenated, so that one product adds them:
 ///   dx = [hi, lo] · [w; w]              or, for a float32 weight, [hi, lo, hi] · [w_hi; w_hi; w_lo]
 struct GradRows {
   const float* logits;  // [T, E]
@@ -58,7 +58,7 @@ __device__ void differentiate_aux(const GradRows& a, const LogitRow<kPerLane>& r
   for (int i = 0; i < kPerLane; ++i) ds[i] = (ds[i] - dot) * row.inverse_sum;
 }
 
-/// A warp a token.
+/// One warp per token.
 template <int kPerLane>
 __global__ void __launch_bounds__(kThreads) differentiate_choices(const GradRows a) {
   const int lane = static_cast<int>(threadIdx.x % 32);
@@ -117,7 +117,7 @@ __global__ void __launch_bounds__(kThreads) differentiate_choices(const GradRows
   }
 }
 
-/// The parts of the weight that dlogits' are multiplied with, [parts, E·H].
+/// The parts of the weight that dlogits' parts are multiplied with, [parts, E·H].
 template <class W>
 __global__ void __launch_bounds__(kThreads) split_weight(const W* w, __nv_bfloat16* parts, int64_t elements) {
   const int64_t i = int64_t{blockIdx.x} * kThreads + threadIdx.x;
@@ -144,7 +144,7 @@ void differentiate(const Context& context, GradRows rows) {
   check_launch("differentiating the choice of experts");
 }
 
-/// Float32 activations multiply in float32.
+/// Float32 activations are multiplied in float32.
 void products_in_float32(const Context& context, const RouterGradArgs& args, const Tensor& dlogits) {
   if (args.dx.wanted()) {
     matmul(context, {.a = dlogits, .b = args.weight, .c = args.dx.dst, .beta = args.dx.beta});

@@ -5,7 +5,7 @@
 
 namespace hone::cuda {
 
-/// logits f32 [T, E] = x wᵀ + bias. Products of bfloat16 are exact in the float32 that they are added in.
+/// logits f32 [T, E] = x wᵀ + bias. Products of bfloat16 are exact in the float32 accumulator.
 inline void router_logits(const Context& context, const Tensor& x, const Tensor& weight, const Tensor& bias,
                           const Tensor& logits) {
   const bool narrow = x.dtype == DType::kBF16 && weight.dtype == DType::kBF16;

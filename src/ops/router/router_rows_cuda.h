@@ -8,10 +8,10 @@
 
 namespace hone::cuda {
 
-/// The most experts that a warp holds.
+/// The maximum number of experts per warp.
 inline constexpr int64_t kMaxExperts = 1024;
 
-/// Calls f with the number of logits that a lane holds, as a constant.
+/// Calls f with the number of logits per lane as a constant.
 template <class F>
 void with_logits_per_lane(int64_t experts, F&& f) {
   HONE_ASSERT(experts <= kMaxExperts, "a GPU routes to at most 1024 experts");
@@ -30,7 +30,7 @@ template <int kPerLane>
 struct LogitRow {
   float logits[kPerLane];
   RouterScores scores;
-  float largest, inverse_sum;  // of exp(logit - largest), or of sigmoids; once distribute() has run
+  float largest, inverse_sum;  // of exp(logit - largest), or of sigmoids; valid after distribute()
 
   __device__ static int expert(int i) { return static_cast<int>(threadIdx.x % 32) + 32 * i; }
 
@@ -49,7 +49,7 @@ struct LogitRow {
 
   __device__ static float sigmoid(float logit) { return 1.0f / (1.0f + expf(-logit)); }
 
-  /// p of all experts; returns its entropy in nats: log Z − Σ p · log(unnormalised p).
+  /// Computes p of all experts; returns its entropy in nats: log Z − Σ p · log(unnormalised p).
   __device__ float distribute(float (&p)[kPerLane]) {
     const bool softmax = scores == RouterScores::kSoftmax;
     float sum = 0.0f, weighted = 0.0f;
@@ -82,7 +82,7 @@ struct LogitRow {
     return most + logf(warp_sum(sum));
   }
 
-  /// s of one expert from its logit, after distribute(); with softmax the same bits as there.
+  /// s of one expert from its logit, after distribute(); with softmax bitwise equal to the values there.
   __device__ float score(float logit) const {
     return scores == RouterScores::kSoftmax ? expf(logit - largest) * inverse_sum : sigmoid(logit);
   }

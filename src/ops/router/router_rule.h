@@ -1,4 +1,4 @@
-// RouterRule: how the scores of experts become a choice and weights. Model files fill it from config.json.
+// RouterRule: how scores of experts determine the choice and the weights. Filled from config.json.
 #pragma once
 
 #include <cstdint>
@@ -7,12 +7,12 @@ namespace hone {
 
 enum class RouterScores {
   kSoftmax,  ///< a distribution over all experts
-  kSigmoid,  ///< each expert by itself (DeepSeek-V3)
+  kSigmoid,  ///< each expert independently (DeepSeek-V3)
 };
 
 /// The score of a group of experts for a token.
 enum class GroupScore {
-  kLargest,  ///< of its experts' c (DeepSeek-V2)
+  kLargest,  ///< the largest c of its experts (DeepSeek-V2)
   kTopTwo,   ///< the sum of the two largest (DeepSeek-V3): for sigmoids only, with at least two experts
 };
 
@@ -25,10 +25,10 @@ struct RouterRule {
   GroupScore group_score = GroupScore::kLargest;
 };
 
-/// The most groups that a router has.
+/// The maximum number of groups of a router.
 inline constexpr int64_t kMaxRouterGroups = 32;
 
-/// Added to the sum that weights are divided by: matters only if every chosen sigmoid is 0 in float32.
+/// Added to the sum that divides the weights: only matters if every chosen sigmoid is 0 in float32.
 inline constexpr float kRouterEpsilon = 1e-20f;
 
 }  // namespace hone

@@ -69,10 +69,10 @@ TEST(Router, MatchesTheReferenceAndItsGradients) {
                                           << static_cast<int>(rule.scores) << ", normalise " << rule.normalise
                                           << ", scale " << rule.scale << ", bias " << bias);
         const OpCase op_case = router_case(s, {.rule = rule, .bias = bias});
-        // Sums of at most 37 products of size 1: 37 · 2^-24, twice for the chain of two products, and exp's own.
+        // Sums of at most 37 products of size 1: 37 · 2^-24, twice for the chain of two products, and the error of exp.
         expect_matches_reference(op_case, DType::kF32, 1e-5);
-        // Weights and dx are rounded once from float32 (2^-8). On a GPU the terms of dx and dw also carry the 2^-17 of
-        // dlogits in two parts, which is little beside it.
+        // Weights and dx are rounded once from float32 (2^-8). On a GPU the terms of dx and dw also have the 2^-17 of
+        // dlogits in two parts, which is small compared to it.
         expect_matches_reference(op_case, DType::kBF16, 0x1p-8 + 1e-5);
       }
     }
@@ -138,7 +138,7 @@ TEST(Router, ManyExpertsMatchTheFormulas) {
         for (size_t i = 0; i < dx.size(); ++i) {
           ASSERT_NEAR(got.gradients[0][i], dx[i], unit * std::abs(dx[i]) + 3e-5 * largest_dx) << i;
         }
-        const double parts = dtype == DType::kBF16 ? 0x1p-17 * 20 : 0.0;  // a walk of up to 301 such errors
+        const double parts = dtype == DType::kBF16 ? 0x1p-17 * 20 : 0.0;  // a random walk of up to 301 such errors
         for (size_t i = 0; i < dw.size(); ++i) {
           ASSERT_NEAR(got.gradients[1][i], dw[i], (parts + 3e-5) * largest_dw) << i;
         }
@@ -219,7 +219,7 @@ TEST(Router, MeasuresCountsProbabilitiesAndEntropyWhateverTheThreads) {
                                          s);
     double entropy = 0;
     for (double value : p) entropy -= value * std::log(value);
-    // Logits of size 10 carry an error of some 10 · 2^-23, which is the relative error of p.
+    // Logits of size 10 have an error of some 10 · 2^-23, which is the relative error of p.
     const std::vector<float> sums = host_values<float>(measured->token_sums);
     EXPECT_NEAR(sums[0], entropy, 1e-5 * entropy);
     const Values z =
@@ -234,7 +234,7 @@ TEST(Router, MeasuresCountsProbabilitiesAndEntropyWhateverTheThreads) {
   }
 }
 
-/// Two layers that share one auxiliary loss: weights of both are outputs; the third reference output stands for
+/// Two layers that share one auxiliary loss: weights of both are outputs; the third reference output represents
 /// aux_scale · aux, which the op adds to the gradients only.
 void expect_gradient_of_the_auxiliary_loss(const RouterRule& rule) {
   const Sizes s{11, 4, 5, 2};
@@ -310,7 +310,7 @@ TEST(Router, ReceivesTheGradientOfTheAuxiliaryLossOfAllLayersTogether) {
   for (const RouterRule& rule : {kRules[0], kRules[1], kRules[3]}) expect_gradient_of_the_auxiliary_loss(rule);
 }
 
-/// Two layers that share one z-loss; the third reference output stands for coefficient · token_share · z-loss, which
+/// Two layers that share one z-loss; the third reference output represents coefficient · token_share · z-loss, which
 /// the op adds to the gradients only.
 void expect_gradient_of_the_z_loss(const RouterRule& rule, bool bias, const Sizes& s) {
   constexpr int64_t kLayers = 2;

@@ -32,7 +32,7 @@ struct RouterSizes {
   int64_t tokens, hidden, experts, k;
 };
 
-/// Any k different experts for each token.
+/// k different experts for each token.
 inline std::vector<int32_t> some_routing(const RouterSizes& s) {
   std::vector<int32_t> ids;
   for (int64_t n = 0; n < s.tokens; ++n) {
@@ -41,7 +41,7 @@ inline std::vector<int32_t> some_routing(const RouterSizes& s) {
   return ids;
 }
 
-/// [T, E] scores s; `bias` may be empty.
+/// Scores s [T, E]; `bias` may be empty.
 inline Values router_scores(const Values& x, const Values& w, const Values& bias, const RouterSizes& s,
                             RouterScores kind) {
   Values scores(static_cast<size_t>(s.tokens * s.experts));
@@ -64,7 +64,7 @@ inline Values router_scores(const Values& x, const Values& w, const Values& bias
   return scores;
 }
 
-/// [T] z = (log Σ exp(logits))² of each token; `bias` may be empty.
+/// z [T] = (log Σ exp(logits))² of each token; `bias` may be empty.
 inline Values router_z(const Values& x, const Values& w, const Values& bias, const RouterSizes& s) {
   Values z(static_cast<size_t>(s.tokens));
   for (int64_t n = 0; n < s.tokens; ++n) {
@@ -84,7 +84,7 @@ inline Values router_z(const Values& x, const Values& w, const Values& bias, con
   return z;
 }
 
-/// [T, E] the distribution p of scores, which is measured.
+/// The distribution p [T, E] of scores, which is measured.
 inline Values router_distribution(Values scores, const RouterSizes& s) {
   for (int64_t n = 0; n < s.tokens; ++n) {
     double* row = scores.data() + n * s.experts;
@@ -95,7 +95,7 @@ inline Values router_distribution(Values scores, const RouterSizes& s) {
   return scores;
 }
 
-/// [T, k] weights of the chosen experts.
+/// Weights [T, k] of the chosen experts.
 inline Values router_weights(const Values& scores, const std::vector<int32_t>& ids, const RouterSizes& s,
                              const RouterRule& rule) {
   Values weights(ids.size());

@@ -1,5 +1,5 @@
-// router_jitter: multiplicative noise on the input of a MoE layer while it trains (Mixtral's router_jitter_noise).
-// Source: Fedus et al., "Switch Transformers" (arXiv:2101.03961), section 2.2.
+// router_jitter: multiplicative noise on the input of a MoE layer in training (Mixtral's router_jitter_noise). Source:
+// Fedus et al., "Switch Transformers" (arXiv:2101.03961), section 2.2.
 #pragma once
 
 #include "kernels/lora_dropout.h"
@@ -7,20 +7,20 @@
 
 namespace hone {
 
-/// How numbers are drawn: a pure function of the step's seed, the layer, the sample, the position in it and the
-/// feature, so that recomputation, packing, resume and the number of ranks do not change them.
+/// Parameters of the noise. It is a pure function of the step's seed, the layer, the sample, the position in it and the
+/// feature, so recomputation, packing, resume and the number of ranks do not change it.
 struct RouterJitter {
   float noise = 0;          ///< ε, in (0, 1)
   uint32_t layer = 0;       ///< separates the layers' numbers
   LoraDropoutContext rows;  ///< identifies the rows
 };
 
-/// The key of a layer's numbers; no expert of an adapter has this high word (kernels/lora_dropout.h).
+/// The key of a layer's numbers; its high word differs from those of adapters (kernels/lora_dropout.h).
 HONE_HOST_DEVICE inline uint64_t router_jitter_key(uint64_t seed, uint32_t layer) {
   return mix_key(seed, (uint64_t{0xffffffffu} << 32) | layer);
 }
 
-/// u = 1 - ε + 2 ε · uniform for the features 4 · feature_group … + 3 of one row.
+/// u = 1 - ε + 2 ε · uniform for features 4 · feature_group … + 3 of one row.
 HONE_HOST_DEVICE inline std::array<float, 4> router_jitter_factors(uint64_t key, float noise, int64_t sample_id,
                                                                    int32_t position, uint32_t feature_group) {
   const auto words = lora_words(key, sample_id, position, feature_group);
@@ -29,8 +29,8 @@ HONE_HOST_DEVICE inline std::array<float, 4> router_jitter_factors(uint64_t key,
   return factors;
 }
 
-/// y[t, h] = x[t, h] · u[t, h] + beta · y, rounded once. x and y [T, H] of one dtype, float32 or bfloat16; y may be x.
-/// The gradient is the same product, of dy.
+/// y[t, h] = x[t, h] · u[t, h] + beta · y, rounded once. x and y [T, H] have the same dtype, float32 or bfloat16; y may
+/// be x. The gradient is the same product with dy.
 struct RouterJitterArgs {
   Tensor x, y;
   float beta = 0.0f;  ///< 0 or 1

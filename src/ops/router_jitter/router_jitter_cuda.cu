@@ -7,7 +7,7 @@ namespace {
 
 constexpr int kThreads = 256;
 
-/// A thread takes four features of a row.
+/// A thread processes four features of a row.
 template <class T>
 __global__ void __launch_bounds__(kThreads)
     jitter_kernel(const T* x, T* y, bool accumulate, int64_t rows, int64_t hidden, float noise, uint32_t layer,

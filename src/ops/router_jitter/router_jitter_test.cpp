@@ -57,7 +57,7 @@ OpCase jitter_case(int64_t tokens, int64_t hidden, float noise) {
           .op =
               [=](Tape& tape, const std::vector<Var>& in, const std::vector<Weight*>&) {
                 const RouterJitter jitter{.noise = noise, .layer = kLayer, .rows = rows->context()};
-                // The second use adds to the gradient that is there.
+                // The second use adds to the existing gradient.
                 return std::vector<Var>{router_jitter(tape, in[0], jitter), router_jitter(tape, in[0], jitter)};
               },
           .reference =
@@ -89,7 +89,8 @@ TEST(RouterJitter, IsUniformAroundOneAndAnotherOneInEachLayer) {
   const auto [least, most] = std::minmax_element(u.begin(), u.end());
   EXPECT_GE(*least, 0.9 - 1e-7);
   EXPECT_LE(*most, 1.1 + 1e-7);
-  // A uniform number of half-width ε has variance ε²/3; of 25600 the mean is off by 4 ε / sqrt(3 · 25600) at most.
+  // A uniform number of half-width ε has variance ε²/3; the error of the mean of 25600 is at most 4 ε / sqrt(3 ·
+  // 25600).
   EXPECT_NEAR(mean, 1.0, 4 * 0.1 / std::sqrt(3.0 * 25600));
   EXPECT_NEAR(variance, 0.01 / 3, 0.01 / 3 * 0.05);
   EXPECT_NE(rows.factors(64, kNoise, kLayer + 1), u);

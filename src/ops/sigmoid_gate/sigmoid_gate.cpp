@@ -32,7 +32,7 @@ struct SigmoidGateNode : Node {
 }  // namespace
 
 Var sigmoid_gate(Tape& tape, Var gate, Var x) {
-  HONE_ASSERT(gate.id != x.id, "the two gradients need destinations of their own");
+  HONE_ASSERT(gate.id != x.id, "the two gradients need different destinations");
   const Shape &rows = tape.shape(x), &gates = tape.shape(gate);
   HONE_ASSERT(rows.rank() == 2 && (gates == rows || gates == (Shape{rows[0], 1})));
   HONE_ASSERT(tape.dtype(gate) == tape.dtype(x));

@@ -13,7 +13,7 @@ float rounded(const RowMath& math, float value, DType dtype) {
   return value;
 }
 
-/// sigmoid of the gate of one row.
+/// Sigmoid of the gate of one row.
 float row_sigmoid(const RowMath& math, const Tensor& gate, int64_t row) {
   float value, sigmoid;
   math.sigmoid(load_block(math, gate, row, &value, 1), &sigmoid, 1);

@@ -13,7 +13,7 @@ struct GateTensors {
   const T* x;
   const T* dy = nullptr;
   T* y = nullptr;
-  T* dgate = nullptr;  ///< may be null, as dx
+  T* dgate = nullptr;  ///< may be null; also dx
   T* dx = nullptr;
   bool accumulate_dgate = false, accumulate_dx = false;
   int64_t rows, columns;
@@ -37,7 +37,7 @@ __device__ inline void store_gradient(T* to, float (&values)[kSize], bool accumu
   }
 }
 
-/// A thread takes kSize elements of one row.
+/// A thread processes kSize elements of one row.
 template <class T, int kSize, bool kRowGate>
 __global__ void __launch_bounds__(kThreads) gate_kernel(const GateTensors<T> a) {
   const int64_t begin = (int64_t{blockIdx.x} * kThreads + threadIdx.x) * kSize;
@@ -72,7 +72,7 @@ __global__ void __launch_bounds__(kThreads) grad_elements(const GateTensors<T> a
   if (a.dx != nullptr) store_gradient(a.dx + begin, dy, a.accumulate_dx);
 }
 
-/// A warp a row.
+/// One warp per row.
 template <class T, int kSize>
 __global__ void __launch_bounds__(kThreads) grad_rows(const GateTensors<T> a) {
   const int lane = static_cast<int>(threadIdx.x % 32);
@@ -95,7 +95,7 @@ __global__ void __launch_bounds__(kThreads) grad_rows(const GateTensors<T> a) {
   if (lane == 0 && a.dgate != nullptr) store_gradient(a.dgate + row, dgate, a.accumulate_dgate);
 }
 
-/// Calls body(element, size) with a value of the element type and the elements that a thread takes at once.
+/// Calls body(element, size) with a value of the element type and the number of elements per thread.
 template <class Body>
 void dispatch_size(const Context& context, const Tensor& x, std::initializer_list<Tensor> others, bool row_gate,
                    Body&& body) {

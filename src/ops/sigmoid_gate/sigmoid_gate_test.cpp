@@ -38,7 +38,7 @@ constexpr Sizes kSizes[] = {{1, 1, 1}, {7, 13, 13},  {7, 13, 1},  {3, 701, 701},
 TEST(SigmoidGate, MatchesTheReferenceAndItsGradients) {
   for (const Sizes& s : kSizes) {
     SCOPED_TRACE(::testing::Message() << s.rows << " x " << s.columns << ", " << s.gates << " gates a row");
-    // A gate of a row gathers up to 1100 products that partly cancel.
+    // The gradient of a row's gate sums up to 1100 products that partly cancel.
     expect_matches_reference(gate_case(s), DType::kF32, s.gates == 1 ? 5e-6 : 1e-6);
     // Two roundings of 2^-8 each: of the sigmoid and of the product.
     expect_matches_reference(gate_case(s), DType::kBF16, 0x1p-7);
@@ -58,7 +58,7 @@ TEST(SigmoidGate, AddsToGradientsThatAreThere) {
   }
 }
 
-/// In bfloat16 the sigmoid is rounded before the product, as Hugging Face's modules do.
+/// In bfloat16 the sigmoid is rounded before the product, as in Hugging Face's modules.
 TEST(SigmoidGate, RoundsTheSigmoidBeforeTheProduct) {
   for (const Sizes& s : {Sizes{40, 33, 33}, Sizes{40, 33, 1}}) {
     const OpCase op_case = gate_case(s);

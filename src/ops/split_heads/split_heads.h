@@ -1,5 +1,5 @@
-// split_heads: splits the columns of a projection that holds several parts of each head side by side, such as a query
-// and its gate.
+// split_heads: splits the columns of a projection in which each head has several adjacent parts, such as a query and
+// its gate.
 #pragma once
 
 #include <array>
@@ -10,14 +10,14 @@
 
 namespace hone {
 
-/// One part of each head's columns, and the output that it goes to.
+/// One part of each head's columns, and the output it belongs to.
 struct HeadPart {
   int64_t width = 0;
   int output = 0;
 };
 
-/// The columns of x [T, heads · W] are `heads` runs of W = Σ width, each made of the parts in order. Output o [T, heads
-/// · Σ width of its parts] holds its parts one after another, each with all heads side by side:
+/// The columns of x [T, heads · W] are `heads` runs of W = Σ width, each consisting of the parts in order. Output o [T,
+/// heads · Σ width of its parts] has its parts one after another, each with the columns of all heads:
 ///   x   head 0: [q | gate]  head 1: [q | gate]        y_0   [q of head 0 | q of head 1]      y_1   [gate | gate]
 inline constexpr int kMaxHeadParts = 4;
 
@@ -38,7 +38,7 @@ struct SplitHeadsArgs {
   HeadParts parts;
 };
 
-/// dx of the above, from the gradients of the outputs; an undefined one counts as zeros.
+/// dx of the above, from the gradients of the outputs; an undefined one is treated as zeros.
 struct SplitHeadsGradArgs {
   std::array<Tensor, kMaxHeadParts> dy;
   GradDest dx;

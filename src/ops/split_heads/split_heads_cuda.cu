@@ -12,10 +12,10 @@ template <class T>
 struct Columns {
   T* x;
   struct {
-    T* y;            // of its output; null: zeros
+    T* y;            // output of the part; null: zeros
     int begin, end;  // columns of a head
-    int in_output;   // where the part begins
-    int stride;      // of the output
+    int in_output;   // first column of the part
+    int stride;      // row stride of the output
   } parts[kMaxHeadParts];
   int count;
   int head_width, width;
@@ -23,7 +23,7 @@ struct Columns {
   bool accumulate;
 };
 
-/// kVector elements a thread; forward writes the parts, backward x.
+/// kVector elements per thread; forward writes the parts, backward writes x.
 template <class T, int kVector, bool kBackward>
 __global__ void __launch_bounds__(kThreads) move_columns(const Columns<T> c) {
   const int64_t index = int64_t{blockIdx.x} * kThreads + threadIdx.x;

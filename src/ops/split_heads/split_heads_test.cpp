@@ -45,7 +45,7 @@ const HeadParts kUneven{.heads = 2, .list = {{3, 0}, {1, 1}, {2, 0}}};
 TEST(SplitHeads, CopiesEveryElementToItsPlaceAndGradientsBack) {
   for (const HeadParts& parts : {kQueryAndGate, kAligned, kUneven}) {
     for (const int64_t rows : {1, 7, 33}) {
-      // Copies are exact; central differences of them err by 1e-10, and bfloat16 seeds are exact in bfloat16.
+      // Copies are exact; central differences of them have an error of 1e-10, and bfloat16 seeds are exact in bfloat16.
       for (const DType dtype : {DType::kF32, DType::kBF16}) {
         expect_matches_reference(split_case(rows, parts), dtype, 1e-6);
       }

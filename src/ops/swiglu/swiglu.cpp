@@ -30,7 +30,7 @@ struct SwigluNode : Node {
   }
 };
 
-/// Columns of a half of gate_up [T, 2I], as a tensor [T, I] whose rows lie 2I apart.
+/// A half of gate_up [T, 2I] as a tensor [T, I] with rows 2I apart.
 Tensor half_of(Tensor gate_up, int64_t which) {
   if (!gate_up.defined()) return gate_up;
   gate_up.shape = {gate_up.shape[0], gate_up.shape[1] / 2};
@@ -76,7 +76,7 @@ Var swiglu(Tape& tape, Var gate_up) {
 }
 
 Var swiglu(Tape& tape, Var gate, Var up) {
-  HONE_ASSERT(gate.id != up.id, "the two gradients need destinations of their own");
+  HONE_ASSERT(gate.id != up.id, "the two gradients need different destinations");
   HONE_ASSERT(tape.shape(gate) == tape.shape(up) && tape.dtype(gate) == tape.dtype(up));
   auto node = std::make_unique<SwigluNode>();
   node->inputs = {gate, up};

@@ -6,7 +6,7 @@ namespace hone::cpu {
 
 namespace {
 
-/// Calls body(at, from, count) for blocks of y [T, I]: y's elements begin at `at`, those of gate and up at `from`.
+/// Calls body(at, from, count) for blocks of y [T, I]: y's elements start at `at`, those of gate and up at `from`.
 template <class Body>
 void for_blocks(ThreadPool& pool, const Shape& shape, int64_t pitch, const Body& body) {
   if (pitch == 0) {

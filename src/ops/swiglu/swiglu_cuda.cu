@@ -18,10 +18,10 @@ struct SwigluTensors {
   const T* up = nullptr;
   const T* dy = nullptr;
   T* y = nullptr;
-  T* dgate = nullptr;  ///< may be null, as dup
+  T* dgate = nullptr;  ///< may be null; also dup
   T* dup = nullptr;
   float dgate_beta = 0, dup_beta = 0;
-  int64_t columns = 0, pitch = 0;  ///< pitch 0: gate and up lie as y does
+  int64_t columns = 0, pitch = 0;  ///< pitch 0: gate and up have the layout of y
 
   /// Index of the group of kWidth elements in gate and up, in groups.
   template <int kWidth>
@@ -89,8 +89,8 @@ __global__ void __launch_bounds__(kThreads) swiglu_grad_kernel(SwigluTensors<T> 
   if (t.dup != nullptr) store(t.dup, place, dup, t.dup_beta);
 }
 
-/// Calls body(element, width) with a value of the element type and the elements that a thread takes at once, of which
-/// `unit` is a multiple.
+/// Calls body(element, width) with a value of the element type and the number of elements per thread, of which `unit`
+/// is a multiple.
 template <class Body>
 void dispatch_width(DType dtype, int64_t unit, std::initializer_list<const std::byte*> addresses, Body&& body) {
   uintptr_t bits = 0;

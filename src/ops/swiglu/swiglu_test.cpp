@@ -31,7 +31,7 @@ TEST(Swiglu, MatchesTheReferenceAndItsGradients) {
   }
 }
 
-/// gate and up side by side, used twice.
+/// gate and up in one tensor, used twice.
 TEST(Swiglu, TakesGateAndUpFromOneTensor) {
   for (const auto& [rows, columns] : {std::pair<int64_t, int64_t>{1, 1}, {7, 13}, {3, 701}, {5, 64}, {2, 1100}}) {
     const OpCase fused{.inputs = {testing::random_argument({rows, 2 * columns}, 1)},
@@ -74,7 +74,7 @@ TEST(Swiglu, AddsToGradientsThatAreThere) {
   expect_matches_reference(twice, DType::kF32, 1e-6);
 }
 
-/// In bfloat16 silu is rounded before the product, bit for bit as Hugging Face's MLPs do.
+/// In bfloat16 silu is rounded before the product, bitwise as in Hugging Face's MLPs.
 TEST(Swiglu, RoundsSiluBeforeTheProduct) {
   OpCase op_case = swiglu_case({40, 33});
   const testing::OpResult got = run_op(op_case, {.dtype = DType::kBF16});

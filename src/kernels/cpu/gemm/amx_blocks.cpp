@@ -1,5 +1,5 @@
-// The choices of amx_blocks.h: which operand of a product is the left one, and whether it is packed, by the costs
-// measured there.
+// The decisions of amx_blocks.h: which operand of a product is the left one, and whether it is packed, by the measured
+// costs given there.
 #include "kernels/cpu/gemm/amx_blocks.h"
 
 #include <utility>
@@ -8,7 +8,7 @@ namespace hone::amx {
 
 namespace {
 
-/// A left operand that is multiplied with so few right panels is read in place.
+/// A left operand that is multiplied with at most this many right panels is read in place.
 constexpr int64_t kMostDirectUses = 8;
 
 Operand rows_of_a(const GemmArgs& g) {

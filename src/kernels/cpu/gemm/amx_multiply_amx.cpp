@@ -1,9 +1,9 @@
-// The micro-kernels of AMX products: at most 2 x 2, 4 x 1 or 1 x 4 tiles of C in registers. One operand stays in level
-// 1, the other passes by from level 2, loaded past level 1; accumulators stay in level 2 between blocks of k.
+// The micro-kernels of AMX products: at most 2 x 2, 4 x 1 or 1 x 4 tiles of C in registers. One operand stays in L1,
+// the other is streamed from L2, bypassing L1; accumulators stay in L2 between blocks of k.
 //
 // A tile product takes 16 cycles and has the latency of three others, so four accumulators keep the unit busy; 2 x 2
-// needs one tile load a product. Speeds: amx_products.cpp. Lost: both operands streaming from level 2, 23 % slower on
-// one core.
+// needs one tile load per product. Speeds: amx_products.cpp. Tried without gain: streaming both operands from L2, 23 %
+// slower on one core.
 #include <immintrin.h>
 
 #include "core/amx_registers.h"
@@ -25,7 +25,7 @@ struct Sums {
   float* tile(int64_t l, int64_t r) const { return tiles + (l * across + r) * kTileFloats; }
 };
 
-/// Panels of an operand from one of them on, step by step.
+/// Panels of an operand from a given one on, step by step.
 struct Stream {
   const std::byte* at;
   int64_t panel_bytes, step_bytes, row_bytes;
@@ -35,7 +35,7 @@ Stream stream(const Panels& panels, int64_t panel) {
   return {panels.data + panel * panels.panel_bytes, panels.panel_bytes, panels.step_bytes, panels.row_bytes};
 }
 
-/// Prefetches beside every step of a product: the next panels into level 2, accumulators into level 1.
+/// Prefetches during every step of a product: the next panels into L2, accumulators into L1.
 struct Prefetcher {
   Fetch<kLevel2> panels;
   Fetch<kLevel1> sums;
@@ -43,7 +43,7 @@ struct Prefetcher {
   void operator()() { panels(), sums(); }
 };
 
-/// The operand that passes by, from the level-2 cache, while the other one stays in level 1.
+/// The operand that is streamed from L2 while the other one stays in L1.
 enum class Passing { kNone, kLeft, kRight };
 
 template <int Tile, bool Passes>
@@ -55,12 +55,12 @@ template <int Tile, bool Passes>
   }
 }
 
-/// The tiles of C that a kernel keeps in registers, at most four: the latency of a product equals three others.
+/// The tiles of C that a kernel keeps in registers, at most four, since the latency of a product equals three others.
 template <int Lefts, int Rights, Passing Side = Passing::kNone>
 struct Kernel {
   static_assert(Lefts * Rights <= 4);
   /// Registers: the accumulators, then the operands; with a single tile on one side, the tiles of the other rotate
-  /// through three.
+  /// through three registers.
   static constexpr int sums(int l, int r) { return l * Rights + r; }
   static constexpr int left(int l) { return Rights == 1 ? 5 + l % 3 : 4 + l; }
   static constexpr int right(int r) { return Rights == 1 ? 4 : Lefts == 1 ? 5 + r % 3 : 6 + r; }
@@ -88,7 +88,7 @@ struct Kernel {
     if constexpr (L < Lefts && R < Rights) multiply_add<sums(L, R), left(L), right(R)>();
   }
 
-  /// to = from + left x right, tiles [Lefts][Rights]; from may be null, or to. Every step fetches, too.
+  /// to = from + left x right, tiles [Lefts][Rights]; `from` may be null or equal to `to`. Prefetches in every step.
   [[gnu::always_inline]] static void run(Stream l, Stream r, int64_t steps, Sums from, Sums to, Prefetcher& fetch) {
     begin<0, 0>(from), begin<0, 1>(from), begin<0, 2>(from), begin<0, 3>(from);
     begin<1, 0>(from), begin<1, 1>(from), begin<2, 0>(from), begin<3, 0>(from);
@@ -105,7 +105,7 @@ struct Kernel {
   }
 };
 
-/// 32 neighbours of a row of C, loaded from and stored to memory.
+/// 32 consecutive elements of a row of C, loaded from and stored to memory.
 struct Pair {
   __m512 low, high;
 
@@ -135,7 +135,7 @@ void transpose(float* tile) {
   for (int i = 0; i < kLanes; ++i) __builtin_memcpy(tile + i * kLanes, &rows[i], sizeof(rows[i]));
 }
 
-/// Writes `rows` x `cols` <= 32 to C at (row, col): beta * C + scale * accumulators, of two tiles side by side.
+/// Writes `rows` x `cols` <= 32 to C at (row, col): beta * C + scale * accumulators of two adjacent tiles.
 template <class T>
 void finish_rows(const GemmArgs& g, const float* low, const float* high, int64_t row, int64_t rows, int64_t col,
                  int64_t cols) {
@@ -182,7 +182,7 @@ void finish(const PanelProduct& p, Sums tiles, int64_t l, int64_t lefts, int64_t
   }
 }
 
-/// Left panels from l and right panels from r.
+/// Multiplies left panels from l on by right panels from r on.
 template <int Lefts, int Rights>
 void multiply_panels(const PanelProduct& p, int64_t l, int64_t r, Prefetcher& fetch) {
   alignas(64) float tiles[Lefts * Rights * kTileFloats];
@@ -194,9 +194,9 @@ void multiply_panels(const PanelProduct& p, int64_t l, int64_t r, Prefetcher& fe
   if (p.last) finish(p, finished, l, Lefts, r, Rights);
 }
 
-/// k of two panels that stays in the level-1 cache while the inner loop's panels pass by.
+/// k of two panels that stays in L1 while the inner loop's panels are streamed.
 constexpr int64_t kChunkSteps = 16;
-/// Panels of an inner loop, whose accumulators stay in the level-2 cache beside them.
+/// Panels of an inner loop, which fit in L2 together with their accumulators.
 constexpr int64_t kInnerPanels = 32;
 
 Stream stream(const Panels& panels, int64_t panel, int64_t step) {
@@ -205,7 +205,7 @@ Stream stream(const Panels& panels, int64_t panel, int64_t step) {
   return s;
 }
 
-/// Two panels of the outer side by those of the inner one, [begin, end), in chunks of k.
+/// Multiplies two panels of the outer side by those of the inner one, [begin, end), in chunks of k.
 template <Passing Inner>
 void multiply_chunks(const PanelProduct& p, int64_t outer, PanelRange inner, Prefetcher& fetch) {
   alignas(64) float memory[2 * kInnerPanels * kTileFloats];
@@ -226,7 +226,7 @@ void multiply_chunks(const PanelProduct& p, int64_t outer, PanelRange inner, Pre
   }
 }
 
-/// Two panels of the outer side by a run of the inner one.
+/// Multiplies two panels of the outer side by a range of the inner one.
 void multiply_pair(const PanelProduct& p, int64_t outer, PanelRange inner, Prefetcher& fetch) {
   if (p.steps > kChunkSteps) {
     return p.swapped ? multiply_chunks<Passing::kLeft>(p, outer, inner, fetch)
@@ -237,7 +237,7 @@ void multiply_pair(const PanelProduct& p, int64_t outer, PanelRange inner, Prefe
   }
 }
 
-/// One left panel by a run of right panels, four at a time.
+/// Multiplies one left panel by a range of right panels, four at a time.
 void multiply_row(const PanelProduct& p, int64_t l, PanelRange right) {
   Prefetcher none;
   int64_t r = right.begin;
@@ -256,7 +256,7 @@ void multiply_column(const PanelProduct& p, PanelRange left, int64_t r) {
   if (left.end - l == 1) multiply_panels<1, 1>(p, l, r, none);
 }
 
-/// Fetches the two panels from `panel` on, where their bytes follow one another, beside `products` products.
+/// Prefetches the two panels from `panel` on during `products` products, if their bytes are contiguous.
 Prefetcher fetch_two(const Panels& panels, int64_t panel, int64_t end, int64_t products) {
   if (panel >= end || panels.row_bytes != 64) return {};
   const std::byte* at = panels.data + panel * panels.panel_bytes;

@@ -1,5 +1,5 @@
-// Packing of AMX operands into tiles: gathers, transposes and rounds float32 to bfloat16 on the way. Reading a weight
-// that is used few times costs more than multiplying it, so amx_blocks.h prices each way in cycles.
+// Packs AMX operands into tiles: gathers, transposes and rounds float32 to bfloat16 meanwhile. Reading a weight that is
+// used few times costs more than multiplying it, so amx_blocks.h has a cost in cycles for each method.
 #include <immintrin.h>
 
 #include "kernels/cpu/gemm/amx_tiles.h"
@@ -16,7 +16,7 @@ constexpr uint32_t low_bits(int64_t count) {
   return count >= 32 ? ~uint32_t{0} : (uint32_t{1} << (count > 0 ? count : 0)) - 1;
 }
 
-/// The first `count` <= 32 of neighbours in memory, as bfloat16, padded with zeros.
+/// The first `count` <= 32 consecutive elements as bfloat16, padded with zeros.
 U load_32(const uint16_t* p, int64_t count) {
   if (count >= kDepth) return (U)_mm512_loadu_si512(p);
   return (U)_mm512_maskz_loadu_epi16(low_bits(count), p);
@@ -26,7 +26,7 @@ U load_32(const float* p, int64_t count) {
   return (U)_mm512_cvtne2ps_pbh(_mm512_maskz_loadu_ps(high, p + 16), _mm512_maskz_loadu_ps(low, p));
 }
 
-/// Byte i of the result of interleave(): words of the lower and the upper half alternate.
+/// Byte indices of interleave(): words of the lower and the upper half alternate.
 struct InterleaveIndex {
   alignas(64) uint8_t byte[64];
   constexpr InterleaveIndex() : byte{} {
@@ -44,7 +44,7 @@ U interleave(__m512i halves) {
   return (U)_mm512_maskz_permutexvar_epi8(~__mmask64{0}, _mm512_load_si512(kInterleave.byte), halves);
 }
 
-/// Pairs of k of `lanes` <= 16 neighbours in memory: from p (null: zeros) and q.
+/// Pairs of k of `lanes` <= 16 consecutive lanes: from p (null: zeros) and q.
 U load_pairs(const uint16_t* p, const uint16_t* q, int64_t lanes) {
   const __mmask16 mask = static_cast<__mmask16>(low_bits(lanes));
   const __m256i low = p ? _mm256_maskz_loadu_epi16(mask, p) : _mm256_setzero_si256();
@@ -64,7 +64,7 @@ void store_tile(U (&rows)[kLanes], bool transposed, std::byte* tile) {
   for (int i = 0; i < kLanes; ++i) _mm512_store_si512(tile + i * 64, (__m512i)rows[i]);
 }
 
-/// A part of an operand and where its panels go.
+/// A part of an operand, and the destination of its panels.
 struct Part {
   int64_t lane, lanes, k, depth;
   std::byte* panels;
@@ -75,7 +75,7 @@ struct Part {
   std::byte* tile(int64_t panel, int64_t step) const { return panels + (panel * steps() + step) * kTileBytes; }
 };
 
-/// k is contiguous in memory: a vector is 32 k of a lane.
+/// Packs contiguous k: a vector has 32 k of a lane.
 template <class T>
 void pack_along_depth(const T* data, const Operand& o, TileOrder order, const Part& part) {
   for (int64_t panel = 0; panel < part.panel_count(); ++panel) {
@@ -92,7 +92,7 @@ void pack_along_depth(const T* data, const Operand& o, TileOrder order, const Pa
       U rows[kLanes];
       bool transposed = order == TileOrder::kByPair;
       if (depth == kDepth && sizeof(T) == 2 && transposed) {
-        // A pair of k is 32 bits; 16 x 16 pairs are transposed while they are loaded.
+        // A pair of k has 32 bits; 16 x 16 pairs are transposed while they are loaded.
         Vec::load_transposed(lanes, step * kDepth * 2, rows);
         transposed = false;
       } else if (depth == kDepth) {
@@ -106,7 +106,7 @@ void pack_along_depth(const T* data, const Operand& o, TileOrder order, const Pa
   }
 }
 
-/// Lanes are contiguous in memory: a vector is a pair of k of 16 lanes.
+/// Packs contiguous lanes: a vector has a pair of k of 16 lanes.
 template <class T>
 void pack_along_lanes(const T* data, const Operand& o, TileOrder order, const Part& part) {
   for (int64_t step = 0; step < part.steps(); ++step) {
@@ -134,7 +134,7 @@ void pack_along_lanes(const T* data, const Operand& o, TileOrder order, const Pa
   }
 }
 
-/// Any strides and indices, element by element.
+/// Packs any strides and indices, element by element.
 template <class T>
 void pack_elements(const T* data, const Operand& o, TileOrder order, const Part& part) {
   for (int64_t panel = 0; panel < part.panel_count(); ++panel) {

@@ -1,8 +1,9 @@
 // The task list of AMX products: all products of a call become one list of tasks in which packing runs one stage ahead
-// of multiplying, so that no thread waits at a barrier.
+// of multiplying, so that threads do not wait at barriers.
 //
-// Sixteen virtual CPUs of an H100 host, 2026-11-22, `hone bench ops --device cpu`: 4.7 to 6.8 TFLOP/s with frozen dense
-// weights, of 14.4 that AMX reaches in registers; torch (oneDNN) 4.2 to 5.1. Raw: bench/results/cpu-amx-16.jsonl.
+// Measured on sixteen virtual CPUs of an H100 host, 2026-11-22, `hone bench ops --device cpu`: 4.7 to 6.8 TFLOP/s with
+// frozen dense weights; AMX reaches 14.4 from registers; torch (oneDNN) 4.2 to 5.1. Raw:
+// bench/results/cpu-amx-16.jsonl.
 #include "kernels/cpu/gemm/amx_products.h"
 
 #include <atomic>
@@ -20,21 +21,22 @@ namespace {
 
 /// Below this, waking the other threads costs more than they save.
 constexpr int64_t kSerialCost = 20000;
-/// Some 8 microseconds: long against a task's overhead, short against an imbalance.
+/// Some 8 microseconds: long compared to a task's overhead, short compared to an imbalance.
 constexpr int64_t kLeastTaskCost = 20000;
 constexpr int64_t kTasksPerThread = 6;
 /// Tasks per thread of one block, if k is split.
 constexpr int64_t kSplitTasksPerThread = 2;
-/// Blocks in memory at one time: one is multiplied, the next packed, and one between them, so that no thread waits.
+/// Blocks in memory at a time: one being multiplied, the next being packed, and one in between, so that threads do not
+/// wait.
 constexpr int64_t kSlots = 3;
 
-/// Belongs to the thread that starts a product; the pool's threads work in it.
+/// Belongs to the thread that starts a product; the pool's threads use it.
 const Workspace& pooled_workspace() {
   thread_local const Workspace workspace(kSlots);
   return workspace;
 }
 
-/// How the panels of a side are cut into tasks.
+/// Division of an operand's panels into tasks.
 struct Cut {
   int64_t panels = 0, part = 1;
 
@@ -46,12 +48,12 @@ Cut packing_cut(int64_t panels, int64_t cost) {
   return {panels, even_panels(panels, std::max<int64_t>(kLeastTaskCost / 2 / std::max<int64_t>(cost, 1), 1), 1)};
 }
 
-/// Tasks of one kind of a stage.
+/// Tasks of the same kind in a stage.
 struct Segment {
   enum class Kind { kPackLeft, kPackRight, kMultiply } kind;
   size_t block;
   Cut left, right;
-  /// The segment whose products with the same numbers come first, for the same parts of C; or none.
+  /// The segment whose products of the same index must come first, for the same parts of C; or none.
   std::optional<size_t> follows = {};
 
   int64_t tasks() const {
@@ -65,17 +67,17 @@ struct Stage {
   Stage(size_t first, bool split) : first_block(first), end_block(first), splits_k(split) {}
 
   size_t first_block, end_block;
-  bool splits_k;  ///< a block of a product with split k: such blocks share the memory of the accumulators
+  bool splits_k;  ///< a block of a product with split k; such blocks share accumulators
   int64_t bytes = 0;
   int64_t to_pack = 0, to_multiply = 0;  ///< tasks
   std::atomic<int64_t> packed{0}, multiplied{0};
 };
 
-/// All products as one list of tasks. A task may wait for earlier ones; since tasks start in the order of the list, one
-/// that is waited for has started.
+/// All products as one list of tasks. A task may wait for earlier ones; since tasks start in list order, those have
+/// been started.
 class Schedule {
  public:
-  /// `total`: the groups' cost.
+  /// `total`: the groups' total cost.
   Schedule(ThreadPool& pool, const std::vector<Sides>& groups, int64_t total, const Workspace& workspace)
       : threads_(pool.size()), workspace_(workspace) {
     task_cost_ = std::max(kLeastTaskCost, total / (pool.size() * kTasksPerThread));
@@ -103,7 +105,7 @@ class Schedule {
   struct Placed {
     Block block;
     size_t stage;
-    int64_t offset;  ///< in the stage's slot
+    int64_t offset;  ///< offset in the stage's slot
   };
 
   void place(const Block& block) {
@@ -143,7 +145,7 @@ class Schedule {
     for (size_t i = stage.first_block; i < stage.end_block; ++i) {
       const Block& b = blocks_[i].block;
       if (!b.first()) {
-        // The same parts of C as before.
+        // The same parts of C as in the previous block.
         const size_t before = product_segment_[i - 1];
         add({Segment::Kind::kMultiply, i, segments_[before].left, segments_[before].right, before});
       } else {
@@ -154,7 +156,7 @@ class Schedule {
     }
   }
 
-  /// Cuts C in nearly square parts: those read the operands least often.
+  /// Divides C into nearly square parts, which minimizes reads of the operands.
   Segment product_segment(const Block& b, size_t index) const {
     const int64_t steps = std::max<int64_t>(b.steps(), 1);
     const int64_t lefts = panels_of(b.lefts), rights = panels_of(b.rights);
@@ -186,8 +188,8 @@ class Schedule {
     const Block& block = placed.block;
     std::byte* const left_panels = workspace_.slot(static_cast<int64_t>(placed.stage)) + placed.offset;
     std::byte* const right_panels = left_panels + block.left_bytes();
-    // Products too, even if k is 0 and nothing was packed: waiting for a stage implies waiting for all earlier ones in
-    // its slot.
+    // Also for products, even if k is 0 and nothing was packed: waiting for a stage implies waiting for all earlier
+    // ones in its slot.
     wait_for_products(placed.stage, kSlots);
     if (segment.kind == Segment::Kind::kMultiply) {
       wait_for_tasks(stage.packed, stage.to_pack);
@@ -215,7 +217,7 @@ class Schedule {
     stage.packed.fetch_add(1, std::memory_order_release);
   }
 
-  /// Waits for the products of the stage that is `before` stages before this one.
+  /// Waits for the products of the stage `before` stages before this one.
   void wait_for_products(size_t stage, size_t before) {
     if (stage < before) return;
     const Stage& earlier = stages_[stage - before];
@@ -230,12 +232,12 @@ class Schedule {
   const Workspace& workspace_;
   int64_t task_cost_ = 0;
   std::vector<Placed> blocks_;
-  std::vector<size_t> product_segment_;  ///< of each block
+  std::vector<size_t> product_segment_;  ///< per block
   std::deque<Stage> stages_;
   std::vector<Segment> segments_;
   std::vector<int64_t> first_task_;
   int64_t tasks_ = 0;
-  std::vector<std::atomic<int64_t>> done_;  ///< whether a task that multiplies has ended
+  std::vector<std::atomic<int64_t>> done_;  ///< per multiplying task: whether it has ended
 };
 
 void run_serially(const Sides& sides) {

@@ -1,4 +1,4 @@
-// Products on AMX: how their blocks (amx_blocks.h) are cut into tasks.
+// Products on AMX: distributes their blocks (amx_blocks.h) to tasks.
 #pragma once
 
 #include <span>
@@ -11,14 +11,14 @@ class ThreadPool;
 
 namespace hone::amx {
 
-/// Whether the product's operands are bfloat16 or may be rounded to it. A matter of dtypes alone, not of sizes: bits
-/// would depend on them.
+/// Whether the product's operands are bfloat16 or may be rounded to it. Depends only on dtypes, not on sizes, so that
+/// results do not depend on sizes.
 bool takes(const GemmArgs& args);
 
-/// The product on the calling thread.
+/// Runs one product on the calling thread.
 void product(const GemmArgs& args);
 
-/// All of them on the threads of the pool.
+/// Runs all products on the threads of the pool.
 void products(ThreadPool& pool, std::span<const GemmArgs> groups);
 
 }  // namespace hone::amx

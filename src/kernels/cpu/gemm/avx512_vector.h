@@ -1,4 +1,4 @@
-// The vectors of AVX-512 for tile_vector.h's operations. Included only by files that are compiled for it.
+// AVX-512 vectors for the operations of tile_vector.h. Included only by files that are compiled for it.
 #pragma once
 
 #include <immintrin.h>
@@ -23,15 +23,15 @@ struct Avx512Native {
 
 struct Avx512Vector : Vector<Avx512Native, 16> {
   using Vector::load;
-  /// bf16, as its bits. g++ 12 converts a vector of the language in halves, which it then puts together.
+  /// Loads the bits of bfloat16. g++ 12 would convert a vector extension type in two halves and join them.
   static F load(const uint16_t* p) { return widened(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p))); }
   static F widened(__m256i bf16) {
     // Masked with ones: g++ 12 warns that the plain intrinsic reads an uninitialised value (GCC bug 105593).
     return (F)((U)_mm512_maskz_cvtepu16_epi32(0xffff, bf16) << 16);
   }
 
-  /// Loads each 4 x 4 block into the quarter of a vector where its transpose belongs: masked loads use two ports, while
-  /// shuffles, of which half remain, have one (measured: 1.45 times as fast from level 1).
+  /// Loads each 4 x 4 block into its transposed quarter of a vector: masked loads use two ports, but shuffles, half of
+  /// which remain, only one (measured: 1.45 times as fast from L1).
   static void load_transposed(const void* const (&rows)[16], int64_t offset, U (&columns)[16]) {
 #pragma GCC unroll 4
     for (int quarter = 0; quarter < 4; ++quarter) {
@@ -68,7 +68,7 @@ struct Avx512Vector : Vector<Avx512Native, 16> {
 
 inline int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
 
-/// The mask of the first `count` lanes; count may exceed the lanes.
+/// Mask of the first `count` lanes; `count` may exceed the number of lanes.
 inline __mmask16 first_lanes(int64_t count) {
   return count >= 16 ? __mmask16{0xffff} : static_cast<__mmask16>((1u << count) - 1);
 }

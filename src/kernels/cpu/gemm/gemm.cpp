@@ -15,16 +15,16 @@ namespace hone {
 
 namespace {
 
-/// Costs are in multiply-adds. Packing an element takes as long as this many of them (measured: 4 to 8 elements a
-/// cycle against 32 to 64 multiply-adds), so a tile of few rows is not as cheap as it looks.
+/// Costs in multiply-adds. Packing an element takes as long as this many multiply-adds (measured: 4 to 8 elements per
+/// cycle versus 32 to 64 multiply-adds), so a tile of few rows costs more than its multiply-adds.
 constexpr int64_t kPackingCost = 8;
 /// Below this, waking the other threads costs more than they save.
 constexpr int64_t kSerialCost = 1 << 17;
-/// A task of this cost takes some 20 microseconds: long against a task's overhead, short against an imbalance.
+/// A task of this cost takes some 20 microseconds: long compared to a task's overhead, short compared to an imbalance.
 constexpr int64_t kLeastTaskCost = 1 << 20;
 constexpr int64_t kTasksPerThread = 3;
-/// From this many elements of C on, of all products of a call, C is written past the caches: it would not stay in a
-/// level-2 cache until it is read, and lines are not fetched only to be overwritten (measured: half the time of weight
+/// From this many elements of C in all products of a call on, C is written with non-temporal stores: it would not stay
+/// in L2 until it is read, and this avoids fetching lines that are overwritten (measured: half the time of weight
 /// gradients of 64 rows, 4 % of deep products).
 constexpr int64_t kStreamedSize = int64_t{1} << 19;
 
@@ -44,14 +44,14 @@ const TileKernel& active_kernel() {
 
 const GemmWorkspace& thread_workspace() {
   constexpr size_t kBytes = (kBlockASize + kPanelsBSize + kTileCSize) * sizeof(float);
-  constexpr size_t kHugePage = size_t{1} << 21;  // a little more than is needed, in one page
+  constexpr size_t kHugePage = size_t{1} << 21;  // slightly more than needed, in one page
   thread_local const PageMemory memory = allocate_pages(std::max(kBytes, kHugePage));
   float* const begin = reinterpret_cast<float*>(memory.get());
   thread_local const GemmWorkspace workspace{begin, begin + kBlockASize, begin + kBlockASize + kPanelsBSize};
   return workspace;
 }
 
-/// How C is cut: tiles of tile_rows x tile_cols, those at the edges smaller.
+/// Division of C into tiles of tile_rows x tile_cols, smaller at the edges.
 struct Tiling {
   int64_t tile_rows = 0, tile_cols = 0;
   int64_t across = 0, tiles = 0;

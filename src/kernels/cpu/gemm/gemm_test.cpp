@@ -24,7 +24,7 @@ constexpr int64_t kSizes[] = {1, 2, 3, 7, 13, 16, 17, 31, 33, 47, 64, 97};
 
 enum class Layout { kRowMajor, kColumnMajor, kStrided };
 
-/// A matrix in memory, with what it means: the float32 values, densely.
+/// A matrix in memory, with its float32 values in dense order.
 class Matrix {
  public:
   Matrix(int64_t rows, int64_t cols, DType dtype, Layout layout, std::mt19937& random, bool gather_rows = false,
@@ -33,11 +33,11 @@ class Matrix {
     if (gather_rows) row_index_ = indices(rows, random);
     if (gather_cols) col_index_ = indices(cols, random);
     const int64_t stored_rows = gather_rows ? rows + 5 : rows, stored_cols = gather_cols ? cols + 5 : cols;
-    constexpr int64_t kPadding = 3;  // a leading dimension that is not a multiple of anything
+    constexpr int64_t kPadding = 3;  // makes the leading dimension odd
     view_.dtype = dtype;
     view_.row_stride = layout == Layout::kRowMajor ? stored_cols + kPadding : layout == Layout::kColumnMajor ? 1 : 2;
     view_.col_stride = layout == Layout::kRowMajor ? 1 : (stored_rows + kPadding) * view_.row_stride;
-    // Exactly as many elements as are reachable, so that a read past the end is one for AddressSanitizer.
+    // Allocates exactly the reachable elements, so that AddressSanitizer detects reads past the end.
     const int64_t size = (stored_rows - 1) * view_.row_stride + (stored_cols - 1) * view_.col_stride + 1;
     std::normal_distribution<float> normal;
     for (int64_t i = 0; i < size; ++i) {
@@ -74,7 +74,7 @@ class Matrix {
   MatrixView view_;
 };
 
-/// C with a margin that must stay as it is.
+/// C with a margin that must not change.
 struct Output {
   Output(int64_t rows, int64_t cols, DType dtype_, float fill) : dtype(dtype_), ld(cols + 5) {
     const auto size = static_cast<size_t>(rows * ld);
@@ -89,7 +89,7 @@ struct Output {
     const auto i = static_cast<size_t>(r * ld + c);
     return dtype == DType::kBF16 ? static_cast<float>(bf16[i]) : f32[i];
   }
-  /// The same bits: zeros of different sign differ.
+  /// Compares bits: zeros of different sign differ.
   bool operator==(const Output& other) const {
     const auto same_f32 = [](float x, float y) { return std::bit_cast<uint32_t>(x) == std::bit_cast<uint32_t>(y); };
     const auto same_bf16 = [](BFloat16 x, BFloat16 y) { return x.bits == y.bits; };
@@ -211,7 +211,7 @@ TEST_P(Gemm, GathersRowsAndColumnsOfBothOperands) {
   }
 }
 
-/// By columns, the operands change sides on AMX: packing costs less so.
+/// Column by column, the operands are swapped on AMX, which makes packing cheaper.
 TEST_P(Gemm, AppliesAlphaBetaAndRowScale) {
   const int64_t m = 37, n = 41;
   for (const Layout layout : {Layout::kRowMajor, Layout::kColumnMajor}) {
@@ -253,11 +253,11 @@ TEST_P(Gemm, RoundsFloat32OperandsWhereItMay) {
   }
 }
 
-/// Few rows or columns exchange the operands and take other kernels; memory for packed operands cuts m, n and k.
+/// Few rows or columns swap the operands and use other kernels; limited memory for packed operands divides m, n and k.
 TEST_P(Gemm, BitsOfBfloat16DoNotDependOnShapeOrBlocks) {
-  const int64_t m = 1043, n = 1030, k = gemm_rounds() ? 4507 : 2091;  // more than is packed at one time
+  const int64_t m = 1043, n = 1030, k = gemm_rounds() ? 4507 : 2091;  // more than is packed together
   const Matrix a(m, k, DType::kBF16, Layout::kRowMajor, random_), b(k, n, DType::kBF16, Layout::kColumnMajor, random_);
-  const int64_t most = gemm_rounds() ? m : 150;  // others are slower
+  const int64_t most = gemm_rounds() ? m : 150;  // other instruction sets are slower
   Output all(m, n, DType::kF32, 0.0f), serial(m, n, DType::kF32, 0.0f);
   gemm(pool_, product(most, n, k, a, b, all));
   gemm_serial(product(most, n, k, a, b, serial));
@@ -277,7 +277,7 @@ TEST_P(Gemm, BitsOfBfloat16DoNotDependOnShapeOrBlocks) {
       }
     }
   }
-  // k of one block after the other is one sum.
+  // Consecutive blocks of k make one sum.
   for (int64_t col = 0; col < n; col += 97) {
     double sum = 0, absolute = 0;
     for (int64_t i = 0; i < k; ++i) {
@@ -346,9 +346,9 @@ TEST_P(Gemm, EmptyDimensionsScaleOrLeaveC) {
   grouped_gemm(pool_, {});
 }
 
-/// On AMX the deep ones are cut along k, and follow one another in the same memory.
+/// On AMX the deep products are divided along k, and use the same memory one after another.
 TEST_P(Gemm, EmptyGroupsBetweenDeepOnesScaleC) {
-  if (!gemm_rounds()) GTEST_SKIP() << "others know no groups of blocks";
+  if (!gemm_rounds()) GTEST_SKIP() << "only AMX has groups of blocks";
   const int64_t m = 840, n = 808, most = 5100;
   const Matrix a(m, most, DType::kBF16, Layout::kColumnMajor, random_);
   const Matrix b(most, n, DType::kBF16, Layout::kRowMajor, random_);
@@ -371,8 +371,8 @@ TEST_P(Gemm, EmptyGroupsBetweenDeepOnesScaleC) {
   }
 }
 
-/// A few rows or columns of operands that are larger than all memory for packing: read in place, packed beside their
-/// products, and cut along k.
+/// A few rows or columns of operands larger than all memory for packing: read in place, packed during their products,
+/// and divided along k.
 TEST_P(Gemm, TakesMoreDepthThanIsPackedAtOneTime) {
   if (!gemm_rounds()) GTEST_SKIP() << "others pack blocks of one depth";
   struct Sizes {
@@ -419,7 +419,7 @@ TEST_P(Gemm, BitsDoNotDependOnTheNumberOfThreads) {
   }
 }
 
-/// Large results are written past the caches where they lie on whole vectors; the last columns do not.
+/// Large results are written with non-temporal stores where they consist of whole vectors; the last columns do not.
 TEST_P(Gemm, BitsOfALargeResultAreThoseOfASerialOne) {
   constexpr int64_t m = 1100, n = 489, k = 300, ldc = 512, size = m * ldc;
   const Matrix a(m, k, DType::kF32, Layout::kRowMajor, random_), b(k, n, DType::kF32, Layout::kColumnMajor, random_);

@@ -1,5 +1,5 @@
-// The tile kernel: packs, multiplies and stores one tile of C. Included only by tile_kernel_*.cpp, each with the
-// vectors of its instruction set; see tile_vector.h.
+// The tile kernel: packs, multiplies and stores one tile of C. Included only by tile_kernel_*.cpp, each with vectors of
+// its instruction set; see tile_vector.h.
 #pragma once
 
 #include <cstdint>
@@ -18,31 +18,31 @@ class TileComputer {
   using F = typename Vec::F;
   static constexpr int kLanes = Vec::kLanes;
   static constexpr int kPanelCols = PanelVectors * kLanes;
-  /// Elements between two k of an A panel: whole vectors, so that packing stores them aligned.
+  /// Elements between two k of an A panel: whole vectors, so that packing stores are aligned.
   static constexpr int kPanelStride = (PanelRows + kLanes - 1) / kLanes * kLanes;
   static_assert(kPanelCols <= kMaxPanelCols);
   static_assert(kMaxTileRows / PanelRows * kPanelStride * kGemmDepth <= kBlockASize);
 
-  /// With few rows, two panels of B at a time: a multiply-add takes 4 cycles and two start each cycle, so a row or two
-  /// of one panel would leave most of them idle.
+  /// With few rows, uses two panels of B at a time: a multiply-add has a latency of 4 cycles and two start per cycle,
+  /// so one or two rows of a single panel would leave most slots idle.
   static constexpr int kFewRows = PanelRows / 2 < 4 ? PanelRows / 2 : 4;
 
-  /// B panels that are packed together when the columns of B are neighbours in memory: reading 2 KiB of a row at a time
-  /// rather than one panel's cache line outweighs the panels' way through the level-2 cache.
+  /// B panels that are packed together if the columns of B are contiguous: reading 2 KiB of a row at a time instead of
+  /// one panel's cache line outweighs the panels' trip through L2.
   static constexpr int64_t kPanelsTogether = kPanelsBSize / kGemmDepth / kPanelCols;
 
-  /// Whether micro-kernels prefetch what is packed next. With narrower vectors the hardware prefetchers keep up: there
-  /// it was measured to cost what it gains.
+  /// Whether micro-kernels prefetch the memory that is packed next. With narrower vectors the hardware prefetchers
+  /// suffice: there the gain was measured to equal the cost.
   static constexpr bool kFetches = kLanes >= 16;
 
-  /// A block of k, within a tile.
+  /// A block of k within a tile.
   struct Block {
-    int64_t height;  ///< rows of an A panel: the tile's rows evenly over the panels, at most PanelRows
+    int64_t height;  ///< rows of an A panel: the tile's rows divided evenly, at most PanelRows
     int64_t k, depth;
     bool first, last;
   };
 
-  /// A run of columns that one pass over the A panels computes: one or two panels of B.
+  /// Columns computed in one pass over the A panels: one or two panels of B.
   struct Strip {
     int64_t col, cols;  ///< within the tile
     const float* panels;
@@ -86,7 +86,7 @@ class TileComputer {
  private:
   static int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
 
-  /// Part i of `count` of a range, cut where memory is not contiguous.
+  /// Part i of `count` of a range, divided along the dimension that is not contiguous in memory.
   static PanelRange part_of(const PanelSource& s, const PanelRange& r, int64_t i, int64_t count) {
     const int64_t extent = s.lanes_are_neighbours() ? r.depth : r.lanes;
     const int64_t begin = extent * i / count, size = extent * (i + 1) / count - begin;
@@ -94,7 +94,7 @@ class TileComputer {
     return {r.lane + begin, size, r.k, r.depth};
   }
 
-  /// All A panels over one strip. Between blocks of k, partial sums live in the C tile.
+  /// Multiplies all A panels by one strip. Partial sums of blocks of k are in the C tile.
   static void multiply(const GemmArgs& g, const GemmTile& tile, const Block& block, const Strip& strip,
                        const GemmWorkspace& w, FetchList& fetch) {
     alignas(64) float last_sums[PanelRows * kPanelCols];
@@ -103,7 +103,7 @@ class TileComputer {
     for (int64_t row = 0; row < tile.rows; row += block.height, a += kPanelStride * block.depth) {
       const int64_t rows = smaller(block.height, tile.rows - row);
       const GemmTile part{tile.row + row, rows, tile.col + strip.col, strip.cols, tile.streams};
-      // The sums of a panel lie together.
+      // The sums of a panel are contiguous.
       float* const kept = w.tile_c + strip.col * kMaxTileRows + row * vectors * kLanes;
       Sums sums{block.first ? nullptr : kept, kept, vectors * kLanes, 1.0f, false};
       const bool to_c = block.last && is_stored_as_is(g, part);
@@ -120,7 +120,7 @@ class TileComputer {
     }
   }
 
-  /// Whether a micro-kernel may write a part of C itself.
+  /// Whether a micro-kernel may write a part of C directly.
   static bool is_stored_as_is(const GemmArgs& g, const GemmTile& part) {
     return g.c_dtype == DType::kF32 && g.beta == 0.0f && !g.row_scale && part.cols % kLanes == 0;
   }
@@ -129,20 +129,20 @@ class TileComputer {
     return g.ldc % kLanes == 0 && reinterpret_cast<uintptr_t>(g.c) % sizeof(F) == 0;
   }
 
-  /// The target of a micro-kernel: to[Rows][to_stride] = scale * (from[Rows][Vectors * kLanes] or 0 + the products).
+  /// Output of a micro-kernel: to[Rows][to_stride] = scale * (from[Rows][Vectors * kLanes] or 0 + the products).
   struct Sums {
     const float* from;
     float* to;
     int64_t to_stride;
     float scale;
-    bool streams;  ///< past the caches
+    bool streams;  ///< non-temporal stores
   };
 
   using MicroKernel = void (*)(int64_t depth, const float* a, const float* b, const Sums& sums,
                                const char* const* fetch);
 
-  /// Multiplies a[depth][kPanelStride] by b: panels [depth][kPanelCols], one after another. Prefetches the parts of
-  /// memory in `fetch` meanwhile.
+  /// Multiplies a[depth][kPanelStride] by b, consecutive panels [depth][kPanelCols]. Prefetches the memory in `fetch`
+  /// meanwhile.
   template <int Rows, int Vectors>
   static void micro_kernel(int64_t depth, const float* a, const float* b, const Sums& sums, const char* const* fetch) {
     F sum[Rows][Vectors] = {};
@@ -174,7 +174,7 @@ class TileComputer {
       }
     }
     for (; rest > 0; --rest) step();
-    // Copies, since for the compiler a store may alias `sums`.
+    // Copies, since a store may alias `sums` for the compiler.
     const auto [from, begin, stride, factor, streams] = sums;
     const F scale = Vec::broadcast(factor);
     if (from) add<Rows, Vectors>(sum, from);
@@ -220,7 +220,7 @@ class TileComputer {
     return {{table_row<R + 1, Offset>(std::make_integer_sequence<int, PanelVectors>{})...}};
   }
 
-  /// [rows - 1][vectors - 1], and the same for strips of two panels.
+  /// Kernels by [rows - 1][vectors - 1], and those for strips of two panels.
   static constexpr auto kKernels = table<0>(std::make_integer_sequence<int, PanelRows>{});
   static constexpr auto kWideKernels = table<PanelVectors>(std::make_integer_sequence<int, kFewRows>{});
 
@@ -243,7 +243,7 @@ class TileComputer {
         Vec::store(to + col, finish(scale, Vec::load(from + col), g.beta, to + col));
       }
       if (col == part.cols) continue;
-      // The rest goes through a whole vector, so that every element is computed by the same instructions.
+      // The remainder uses a whole vector, so that every element is computed with the same instructions.
       T rest[kLanes] = {};
       if (g.beta != 0.0f) copy(rest, to + col, part.cols - col);
       Vec::store(rest, finish(scale, Vec::load(from + col), g.beta, rest));

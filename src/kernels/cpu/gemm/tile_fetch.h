@@ -1,5 +1,6 @@
-// Prefetches of the tile kernel: while it multiplies, it fetches the memory that the next packing reads. Without that,
-// packing was measured to add a third to the time of 64 rows. Included only by tile_kernel_*.cpp; see tile_vector.h.
+// Prefetches of the tile kernel: while it multiplies, it prefetches the memory that the next packing reads. Without
+// prefetches, packing was measured to add a third to the time of 64 rows. Included only by tile_kernel_*.cpp; see
+// tile_vector.h.
 #pragma once
 
 #include <cstdint>
@@ -9,23 +10,23 @@
 namespace hone {
 namespace {
 
-/// A micro-kernel prefetches one part, of kFetchLines cache lines, every kFetchSteps of k.
+/// A micro-kernel prefetches one part of kFetchLines cache lines every kFetchSteps of k.
 inline constexpr int64_t kFetchSteps = 16, kFetchLines = 8;
 
-/// Parts of memory in the order of their prefetches.
+/// Parts of memory in prefetch order.
 class FetchList {
   static constexpr int64_t kLine = 64, kPartBytes = kFetchLines * kLine;
   static constexpr int64_t kCapacity = 1024;
 
  public:
-  /// `resident`: kFetchLines lines that are in the caches.
+  /// `resident`: kFetchLines lines that are already in the caches.
   explicit FetchList(const void* resident) {
     for (const char*& part : nothing_) part = static_cast<const char*>(resident);
   }
 
   void clear() { count_ = next_ = 0; }
 
-  /// Adds the parts of a range while there is room; none of a range that is gathered element by element.
+  /// Adds the parts of a range up to the capacity; skips ranges that are gathered element by element.
   void add(const PanelSource& s, const PanelRange& r) {
     const int64_t size = s.is_bf16 ? 2 : 4;
     const bool by_k = s.lanes_are_neighbours();
@@ -44,7 +45,7 @@ class FetchList {
     }
   }
 
-  /// The next parts for a panel of this depth; after the last one, memory that is cached already.
+  /// The next parts for a panel of this depth; after the last one, memory that is already cached.
   const char* const* take(int64_t depth) {
     const int64_t count = depth / kFetchSteps;
     if (next_ + count > count_) return nothing_;

@@ -1,4 +1,4 @@
-// The part of gemm that is compiled once per instruction set: one tile of C, start to end, on one thread.
+// The part of gemm that is compiled once per instruction set: computes one tile of C on one thread.
 #pragma once
 
 #include <cstdint>
@@ -10,11 +10,11 @@ namespace hone {
 /// Rows [row, row + rows) and columns [col, col + cols) of one product's C.
 struct GemmTile {
   int64_t row, rows, col, cols;
-  bool streams;  ///< C is written past the caches, where that is possible
+  bool streams;  ///< C is written with non-temporal stores if possible
 };
 
-// Sizes in float32 elements of a thread's buffers. One A block, one C tile and the B panels together stay in a 2 MiB
-// level-2 cache; a B panel is at most 32 KiB and stays in level 1 while all A panels pass over it.
+// Sizes of a thread's buffers in float32 elements. One A block, one C tile and the B panels together fit in a 2 MiB L2
+// cache; a B panel has at most 32 KiB and stays in L1 while all A panels are multiplied with it.
 inline constexpr int64_t kMaxTileRows = 448;
 inline constexpr int64_t kMaxTileCols = 512;
 inline constexpr int64_t kMaxPanelCols = 32;
@@ -29,9 +29,9 @@ struct GemmWorkspace {
   float* tile_c;    ///< [kTileCSize]
 };
 
-/// The code for one instruction set.
+/// The kernel for one instruction set.
 struct TileKernel {
-  int64_t panel_rows;  ///< tiles are best cut at multiples of these
+  int64_t panel_rows;  ///< tile sizes should be multiples of these
   int64_t panel_cols;
   void (*compute)(const GemmArgs& args, const GemmTile& tile, const GemmWorkspace& workspace);
 };

@@ -1,5 +1,5 @@
-// Packing for the tile kernel: copies a part of A or B into a float32 panel [depth][Width], converting, transposing and
-// gathering on the way. Included only by tile_kernel_*.cpp; see tile_vector.h.
+// Packing for the tile kernel: copies a part of A or B into a float32 panel [depth][Width], and converts, transposes
+// and gathers meanwhile. Included only by tile_kernel_*.cpp; see tile_vector.h.
 #pragma once
 
 #include <cstdint>
@@ -10,14 +10,14 @@
 namespace hone {
 namespace {
 
-/// One operand, seen as lanes (the rows of A or the columns of B) by depth (k).
+/// An operand, viewed as lanes (the rows of A or the columns of B) by depth (k).
 struct PanelSource {
   const void* data;
   bool is_bf16;
   int64_t lane_stride, depth_stride;
   const int32_t* lane_index;
   const int32_t* depth_index;
-  int64_t lanes;  ///< of the whole operand
+  int64_t lanes;  ///< lanes of the whole operand
 
   static PanelSource of_a(const GemmArgs& g) {
     return {g.a.data, g.a.dtype == DType::kBF16, g.a.row_stride, g.a.col_stride, g.a.row_index, g.a.col_index, g.m};
@@ -36,7 +36,7 @@ struct PanelRange {
 inline float to_float(float v) { return v; }
 inline float to_float(uint16_t bits) { return __builtin_bit_cast(float, static_cast<uint32_t>(bits) << 16); }
 
-/// Packs panels of Width lanes, a whole number of vectors. Lanes past the range's end hold anything.
+/// Packs panels of Width lanes, a multiple of the vector size. Lanes past the end of the range are undefined.
 template <class Vec, int Width>
 class Packer {
   static constexpr int kLanes = Vec::kLanes;
@@ -45,9 +45,9 @@ class Packer {
   using F = typename Vec::F;
 
  public:
-  /// Packs a range as panels of `height` lanes, one after another.
+  /// Packs a range as consecutive panels of `height` lanes.
   static void pack(const PanelSource& source, const PanelRange& range, int64_t height, float* panels) {
-    // Neighbouring lanes are read in memory's order, some k over all panels at a time.
+    // Contiguous lanes are read in memory order, some k for all panels at a time.
     const int64_t step = source.lanes_are_neighbours() ? kRowsTogether : range.depth;
     for (int64_t i = 0; i < range.depth; i += step) {
       const int64_t depth = smaller(step, range.depth - i);
@@ -79,7 +79,7 @@ class Packer {
     }
   }
 
-  /// Lanes are neighbours in memory.
+  /// Packs contiguous lanes.
   template <class T>
   static void copy(const T* data, const PanelSource& s, const PanelRange& r, float* panel) {
     for (int64_t lane = 0; lane < r.lanes; lane += kLanes) {
@@ -115,7 +115,7 @@ class Packer {
     }
   }
 
-  /// k is contiguous in memory: vectors along k of kLanes lanes, transposed in registers.
+  /// Packs contiguous k: vectors along k for kLanes lanes, transposed in registers.
   template <class T>
   static void transpose(const T* data, const PanelSource& s, const PanelRange& r, int64_t first, float* panel) {
     constexpr int64_t kStep = kLanes * 4 / sizeof(T);
@@ -150,7 +150,7 @@ class Packer {
     }
   }
 
-  /// A 32-bit lane holds two neighbours in k: the lower half is the first.
+  /// A 32-bit lane holds two consecutive k; the lower half is the first.
   static void store_columns(const U (&columns)[kLanes], const uint16_t*, int64_t depth, float* panel) {
 #pragma GCC unroll 16
     for (int i = 0; i < kLanes; ++i) {

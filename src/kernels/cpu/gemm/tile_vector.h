@@ -1,9 +1,9 @@
-// Vectors of the tile kernel, written with the compiler's vector extensions for any width.
+// Vectors of the tile kernel for any width, written with the compiler's vector extensions.
 //
 // Included only by tile_kernel_{baseline,avx2,avx512}.cpp and, with avx512_vector.h, by *_amx.cpp, which are compiled
-// for different instruction sets. Everything is in the anonymous namespace, and nothing inline of the standard library
-// is called: a function with external linkage would be merged across those files, and the linker could keep the copy
-// that the running machine lacks.
+// for different instruction sets. Everything is in the anonymous namespace, and no inline function of the standard
+// library is called: functions with external linkage would be merged across those files, and the linker could keep a
+// copy that the machine cannot run.
 #pragma once
 
 #include <cstdint>
@@ -12,9 +12,9 @@
 namespace hone {
 namespace {
 
-/// Operations on a vector of N float32. Native names the types, F (N float), U (N uint32_t) and Half (N uint16_t), and
-/// has the operations that differ by instruction set: broadcast(x), multiply_add(a, b, c) = a * b + c, stream(p, v),
-/// which stores past the caches to an aligned p, and end_streams() before another thread may read it.
+/// Operations on a vector of N float32. Native defines the types F (N float), U (N uint32_t) and Half (N uint16_t), and
+/// the operations that differ by instruction set: broadcast(x), multiply_add(a, b, c) = a * b + c, stream(p, v), a
+/// non-temporal store to an aligned p, and end_streams(), needed before another thread may read it.
 template <class Native, int N>
 struct Vector : Native {
   static constexpr int kLanes = N;
@@ -29,13 +29,13 @@ struct Vector : Native {
   }
   static void store(float* p, F v) { __builtin_memcpy(p, &v, sizeof(v)); }
 
-  /// bf16, as its bits.
+  /// Loads the bits of bfloat16.
   static F load(const uint16_t* p) {
     Half half;
     __builtin_memcpy(&half, p, sizeof(half));
     return (F)(__builtin_convertvector(half, U) << 16);
   }
-  /// Rounds to nearest even; NaN stays NaN (as BFloat16 does).
+  /// Rounds to nearest even; NaN stays NaN (as BFloat16).
   static void store(uint16_t* p, F v) {
     const U bits = (U)v;
     const U rounded = (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16;
@@ -46,21 +46,21 @@ struct Vector : Native {
     __builtin_memcpy(p, &half, sizeof(half));
   }
 
-  /// Bits as they lie in memory.
+  /// Loads bits without conversion.
   static U load_bits(const void* p) {
     U v;
     __builtin_memcpy(&v, p, sizeof(v));
     return v;
   }
 
-  /// Transposes N rows of N 32-bit lanes that begin at rows[j] + offset bytes.
+  /// Transposes N rows of N 32-bit lanes that start at rows[j] + offset bytes.
   static void load_transposed(const void* const (&rows)[N], int64_t offset, U (&columns)[N]) {
 #pragma GCC unroll 16
     for (int j = 0; j < N; ++j) columns[j] = load_bits(static_cast<const char*>(rows[j]) + offset);
     transpose(columns);
   }
 
-  /// Transposes N rows of N lanes: in step D, blocks of D x D change places across the diagonal of blocks of 2D x 2D.
+  /// Transposes N rows of N lanes: step D exchanges blocks of D x D across the diagonal of blocks of 2D x 2D.
   static void transpose(U (&rows)[N]) { transpose_from<N / 2>(rows); }
 
  private:

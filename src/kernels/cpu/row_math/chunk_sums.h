@@ -1,5 +1,5 @@
-// Gradients of a weight that all rows of a tensor share: added up over chunks of rows, then over the chunks, in an
-// order that does not depend on the number of threads. chunk_sums_cuda.h does the same on a GPU.
+// Gradients of a weight that all rows of a tensor share: summed over chunks of rows, then over chunks, in an order that
+// does not depend on the number of threads. GPU version: chunk_sums_cuda.h.
 #pragma once
 
 #include <algorithm>
@@ -9,8 +9,8 @@
 
 namespace hone {
 
-/// Calls add(row, sums) for each row, those of a chunk in order, chunks beside each other. `sums` are the chunk's row
-/// of `partial` [chunks, n] float32, zero before its first row; null where partial is undefined.
+/// Calls add(row, sums) for each row, in order within a chunk, with chunks in parallel. `sums` is the chunk's row of
+/// `partial` [chunks, n] float32, zeroed before its first row; null if `partial` is undefined.
 template <class Add>
 void add_rows_by_chunk(ThreadPool& pool, int64_t rows, int64_t rows_per_chunk, const Tensor& partial, const Add& add) {
   pool.parallel_for((rows + rows_per_chunk - 1) / rows_per_chunk, [&](int64_t chunk, int) {

@@ -1,5 +1,5 @@
-// Blocks of a tensor that an optimizer reads as float32 and stores rounded: stochastically, if the tensor is bfloat16.
-// rounded_vectors_cuda.h does the same on a GPU.
+// Blocks of a tensor that an optimizer reads as float32 and stores rounded, stochastically if the tensor is bfloat16.
+// GPU version: rounded_vectors_cuda.h.
 #pragma once
 
 #include <algorithm>
@@ -9,10 +9,10 @@
 
 namespace hone {
 
-/// Elements of a tensor that are worked on at once; first_element + begin is a multiple of 4.
+/// Elements of a tensor that are processed together; first_element + begin is a multiple of 4.
 struct Range {
   int64_t begin, count;
-  int64_t first_element = 0;  ///< index of the tensor's first element in the whole, for the random numbers
+  int64_t first_element = 0;  ///< global index of the tensor's first element, for the random numbers
 };
 
 /// rounding_words() of a range's elements, for one use.
@@ -31,14 +31,14 @@ class RangeWords {
   uint32_t words_[kRowBlock];
 };
 
-/// Elements of a float32 or bfloat16 tensor as float32 that may be changed: in place, or in `buffer`.
+/// Elements of a float32 or bfloat16 tensor as modifiable float32: in place, or copied to `buffer`.
 inline float* load_rounded(const RowMath& math, const Tensor& x, Range range, float* buffer) {
   if (x.dtype == DType::kF32) return x.as<float>() + range.begin;
   math.widen(x.as<BFloat16>() + range.begin, buffer, range.count);
   return buffer;
 }
 
-/// Stores what load_rounded() gave, after it was changed; does nothing if they were in place.
+/// Stores the modified values of load_rounded(); does nothing if they are in place.
 inline void store_rounded(const RowMath& math, const float* values, const Tensor& to, Range range, uint64_t key,
                           RoundingUse use) {
   if (to.dtype != DType::kBF16) return;

@@ -1,4 +1,4 @@
-// Blocks of tensors as float32, for ops that are made of row_math's functions.
+// Blocks of tensors as float32, for ops that consist of row_math functions.
 #pragma once
 
 #include "core/thread_pool.h"
@@ -7,7 +7,7 @@
 
 namespace hone {
 
-/// Elements of a block: a few of them as float32 fit the first-level cache.
+/// Elements of a block: a few blocks as float32 fit in L1.
 inline constexpr int64_t kRowBlock = 1024;
 
 /// Elements [begin, begin + n) of a float32 or bfloat16 tensor as float32: in place, or widened to `buffer`.
@@ -17,7 +17,7 @@ inline const float* load_block(const RowMath& math, const Tensor& x, int64_t beg
   return buffer;
 }
 
-/// Writes values to elements [begin, begin + n) of a float32 or bfloat16 tensor.
+/// Stores values to elements [begin, begin + n) of a float32 or bfloat16 tensor.
 inline void store_block(const RowMath& math, const float* values, const Tensor& y, int64_t begin, int64_t n) {
   if (y.dtype == DType::kBF16) return math.narrow(values, y.as<BFloat16>() + begin, n);
   math.scale(1.0f, values, y.as<float>() + begin, n);
@@ -46,7 +46,7 @@ void parallel_blocks(ThreadPool& pool, int64_t numel, const Body& body) {
   });
 }
 
-/// sum[j] = Σ_t rows[t, j] + beta · sum for rows [T, J]; a task owns columns and walks the rows in order.
+/// sum[j] = Σ_t rows[t, j] + beta · sum for rows [T, J]; a task owns columns and adds the rows in order.
 inline void sum_over_rows(ThreadPool& pool, const Tensor& rows, const GradDest& sum) {
   constexpr int64_t kColumns = 128;
   const RowMath& math = row_math();

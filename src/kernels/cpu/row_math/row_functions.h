@@ -2,11 +2,11 @@
 //
 // Included only by row_math_{baseline,avx2,avx512,amx}.cpp, which define kLanes and are compiled for different
 // instruction sets (kLanes is not a template parameter: g++ 12 cannot convert vectors of dependent type). Everything is
-// in the anonymous namespace and nothing inline of other headers is called: a function with external linkage would be
-// merged across those files, and the linker could keep the copy that the running machine lacks.
+// in the anonymous namespace, and no inline function of other headers is called: functions with external linkage would
+// be merged across those files, and the linker could keep a copy that the machine cannot run.
 //
-// Loops over elements are left to the compiler's vectoriser. Sums are written with vector types, since a compiler may
-// not reorder them by itself.
+// Elementwise loops are vectorised by the compiler. Sums are written with vector types, since a compiler may not
+// reorder them.
 #pragma once
 
 #ifdef __AVX512BF16__
@@ -37,8 +37,8 @@ inline uint32_t bfloat16_bits(float x) {
   return x != x ? quiet_nan : rounded;
 }
 
-/// exp(x) = 2^n · exp(r) with x = n · ln 2 + r, |r| <= ln 2 / 2, and the polynomial of Cephes (S. L. Moshier) for
-/// exp(r). 2^n is two factors, so that results overflow to infinity and underflow through subnormal numbers.
+/// exp(x) = 2^n · exp(r) with x = n · ln 2 + r, |r| <= ln 2 / 2, and the Cephes polynomial (S. L. Moshier) for exp(r).
+/// 2^n is split into two factors, so that results overflow to infinity and underflow through subnormal numbers.
 inline float exponential(float x) {
   x = x > 89.0f ? 89.0f : x;
   x = x < -104.0f ? -104.0f : x;
@@ -71,17 +71,17 @@ F load(const float* p) {
   return v;
 }
 
-// bfloat16 is read and written as its bits: BFloat16's members are inline functions of another header.
+// bfloat16 is read and written as bits: BFloat16's members are inline functions of another header.
 void widen(const BFloat16* x, float* y, int64_t n) {
   const uint16_t* bits = &x->bits;
   for (int64_t i = 0; i < n; ++i) y[i] = from_bits(static_cast<uint32_t>(bits[i]) << 16);
 }
 #ifdef __AVX512BF16__
-// The instruction rounds 16 numbers in the time of two additions; the code below takes nine instructions for them.
+// The instruction rounds 16 numbers in the time of two additions; the code below needs nine instructions.
 __mmask16 first_lanes(int64_t count) {
   return count >= kLanes ? __mmask16{0xffff} : static_cast<__mmask16>((1u << count) - 1);
 }
-/// It takes numbers below 2^-126 for zero, so those are rounded without it.
+/// The instruction flushes numbers below 2^-126 to zero, so those are rounded without it.
 bool any_subnormal(__m512 x) { return _mm512_fpclass_ps_mask(x, 0x20) != 0; }
 __m256i halves_of(__m512 x) {
   if (!any_subnormal(x)) return (__m256i)_mm512_cvtneps_pbh(x);
@@ -136,7 +136,7 @@ void narrow_randomly(const float* x, const uint32_t* words, int shift, BFloat16*
   }
 }
 
-/// Philox4x32-10 of core/philox.h for kLanes / 2 counters at once, each word in the lower half of a lane.
+/// Philox4x32-10 of core/philox.h for kLanes / 2 counters at once; each word is in the lower half of a lane.
 typedef uint64_t W __attribute__((vector_size(4 * kLanes)));
 void random_words(uint64_t key, uint64_t first_group, uint32_t use, const uint32_t* salts, uint32_t* words,
                   int64_t groups) {
@@ -179,9 +179,9 @@ void add_scaled(float a, const float* x, float* y, int64_t n) {
   for (int64_t i = 0; i < n; ++i) y[i] += a * x[i];
 }
 
-// Small floats become float32 by moving their bits and adding the difference of the biases to the exponent. A subnormal
-// one is read as if it had the implicit 1, one exponent higher, and loses that 1 again by a subtraction that is exact:
-// no subnormal float32, which costs a processor a hundred cycles, occurs in between.
+// 8-bit floats are converted by shifting their bits and adding the difference of the exponent biases. A subnormal is
+// read as if it had the implicit 1, one exponent higher, and an exact subtraction removes that 1 again. This avoids
+// subnormal float32 numbers, which cost a hundred cycles.
 void scale_e4m3(float scale, const uint8_t* x, float* y, int64_t n) {
   for (int64_t i = 0; i < n; ++i) {
     const uint32_t code = x[i], magnitude = code & 0x7fu;
@@ -208,8 +208,8 @@ struct E2m1Pairs {
 };
 constexpr E2m1Pairs kE2m1Pairs;
 
-// A table of pairs is read faster than codes are widened and computed with (measured: 1.2e9 numbers a second and core).
-// Scaling is a second pass, over data that has left the store buffer.
+// A table of pairs is faster than widening and computing codes (measured: 1.2e9 numbers per second and core). Scaling
+// is a second pass, over data that has left the store buffer.
 void scale_mxfp4(const uint8_t* scales, const uint8_t* codes, float* y, int64_t n) {
   constexpr int64_t kBlock = 32, kChunk = 16 * kBlock;
   for (int64_t begin = 0; begin < n; begin += kChunk) {

@@ -1,8 +1,8 @@
-// row_math: arithmetic on rows of float32 for the instruction set in use; the elementwise CPU ops consist of it.
+// row_math: arithmetic on rows of float32 for the active instruction set, used by the elementwise CPU ops.
 //
-// An op walks a row in blocks that stay in the first-level cache (row_blocks.h): it widens a block to float32, combines
-// a few of these functions, and rounds the result once. Sums use a fixed number of partial sums per instruction set, so
-// that results depend on the data and the instruction set only.
+// An op processes a row in blocks that fit in L1 (row_blocks.h): it widens a block to float32, combines some of these
+// functions, and rounds the result once. Sums use a fixed number of partial sums per instruction set, so results depend
+// only on the data and the instruction set.
 #pragma once
 
 #include <cstdint>
@@ -11,13 +11,13 @@
 
 namespace hone {
 
-/// Σ e and Σ (x - shift) · e over e = exp(x - shift).
+/// Σ e and Σ (x - shift) · e with e = exp(x - shift).
 struct ExpSums {
   float sum = 0;
   float weighted = 0;
 };
 
-/// One AdamW update of n elements, all float32; the scalars are those of the step (ops/adamw/adamw.h has the formula).
+/// One AdamW update of n elements, all float32, with the scalars of the step (formula: ops/adamw/adamw.h).
 struct AdamwRow {
   float* parameter = nullptr;
   float* m = nullptr;
@@ -33,25 +33,25 @@ struct AdamwRow {
   float step_size = 0;  ///< learning rate / bias correction 1
 };
 
-/// Functions of one instruction set. x, y and z have n elements; an output may be one of the inputs, else ranges do not
-/// overlap. NaN and infinity propagate.
+/// Functions of one instruction set. x, y and z have n elements; an output may equal an input, otherwise ranges must
+/// not overlap. NaN and infinity propagate.
 struct RowMath {
   void (*widen)(const BFloat16* x, float* y, int64_t n);
   /// To nearest, ties to even.
   void (*narrow)(const float* x, BFloat16* y, int64_t n);
   void (*round)(float* x, int64_t n);                          ///< to the nearest bfloat16, kept as float32
-  void (*round_and_narrow)(float* x, BFloat16* y, int64_t n);  ///< both; y does not overlap x
-  /// To the bfloat16 above or below by the 16 bits of each word from bit `shift` on: stochastic_rounding.h.
+  void (*round_and_narrow)(float* x, BFloat16* y, int64_t n);  ///< also stores it to y; no overlap
+  /// Rounds to the bfloat16 above or below, decided by 16 bits of each word from bit `shift` on: stochastic_rounding.h.
   void (*narrow_randomly)(const float* x, const uint32_t* words, int shift, BFloat16* y, int64_t n);
-  /// The words of `groups` groups of four neighbouring elements: words[4 i + j] = philox(key, {first_group + i, use,
-  /// salts[i]})[j] with the group's number in two words (philox.h); without salts 0.
+  /// Random words for `groups` groups of four consecutive elements: words[4 i + j] = philox(key, {first_group + i, use,
+  /// salts[i]})[j], with the group's number in two words (philox.h). A null `salts` means 0.
   void (*random_words)(uint64_t key, uint64_t first_group, uint32_t use, const uint32_t* salts, uint32_t* words,
                        int64_t groups);
 
-  /// y = scale · x, x the codes of float8_e4m3fn.
+  /// y = scale · x, where x are float8_e4m3fn codes.
   void (*scale_e4m3)(float scale, const uint8_t* x, float* y, int64_t n);
-  /// MXFP4 (OCP Microscaling Formats 1.0): y = 2^(scales[i / 32] - 127) · x[i]. `codes` has two e2m1 numbers a byte,
-  /// the lower half first; n is a multiple of 32. Scale 255 is NaN; products leave float32 as IEEE 754 says.
+  /// MXFP4 (OCP Microscaling Formats 1.0): y = 2^(scales[i / 32] - 127) · x[i]. `codes` has two e2m1 numbers per byte,
+  /// lower half first; n is a multiple of 32. Scale 255 is NaN; overflow and underflow of products follow IEEE 754.
   void (*scale_mxfp4)(const uint8_t* scales, const uint8_t* codes, float* y, int64_t n);
 
   void (*add)(const float* x, const float* z, float* y, int64_t n);       ///< y = x + z
@@ -69,15 +69,15 @@ struct RowMath {
   void (*silu)(const float* x, float* y, int64_t n);                              ///< y = x · sigmoid(x)
   /// y = x · s and dy_dx = s · (1 + x · (1 - s)) with s = sigmoid(x).
   void (*silu_and_slope)(const float* x, float* y, float* dy_dx, int64_t n);
-  /// y = silu(gate) · up, and the derivatives of a loss whose derivative in y is a · dy:
-  /// dgate = a · (slope of silu(gate) · up · dy) and dup = a · (silu(gate) · dy). No output is an input.
+  /// y = silu(gate) · up, and gradients for an incoming gradient a · dy: dgate = a · (slope of silu(gate) · up · dy)
+  /// and dup = a · (silu(gate) · dy). Outputs must not equal inputs.
   void (*swiglu_grad)(float a, const float* gate, const float* up, const float* dy, float* y, float* dgate, float* dup,
                       int64_t n);
 
   void (*adamw)(const AdamwRow& row, int64_t n);
 };
 
-/// The functions for active_isa(). exp has a relative error below 2^-22 where its result is a normal number.
+/// The functions for active_isa(). The relative error of exp is below 2^-22 if its result is a normal number.
 const RowMath& row_math();
 
 }  // namespace hone

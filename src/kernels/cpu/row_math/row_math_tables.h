@@ -1,4 +1,4 @@
-// The tables of row functions, one for each instruction set.
+// The tables of row functions, one per instruction set.
 #pragma once
 
 #include "kernels/cpu/row_math/row_math.h"

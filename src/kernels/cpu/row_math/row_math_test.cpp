@@ -25,7 +25,7 @@ std::vector<float> random_row(int64_t n, uint64_t key, float scale = 3.0f) {
   return row;
 }
 
-/// Runs `body` with the functions of each instruction set this machine has.
+/// Runs `body` with the functions of each instruction set that this machine supports.
 void for_each_isa(const std::function<void(const RowMath&)>& body) {
   const Isa before = active_isa();
   for (Isa isa : {Isa::kBaseline, Isa::kAvx2, Isa::kAvx512, Isa::kAmx}) {
@@ -95,7 +95,7 @@ TEST(RowMath, RoundsRandomlyAsItsBitsSay) {
   });
 }
 
-/// A small float by the book: sign, exponent with a bias, mantissa, subnormal numbers at exponent 0.
+/// Decodes a small float by definition: sign, exponent with a bias, mantissa, subnormal numbers at exponent 0.
 double small_float(uint32_t code, int exponent_bits, int mantissa_bits) {
   const int bias = (1 << (exponent_bits - 1)) - 1, mantissa_units = 1 << mantissa_bits;
   const int exponent = static_cast<int>(code >> mantissa_bits) & ((1 << exponent_bits) - 1);
@@ -126,7 +126,7 @@ TEST(RowMath, EveryCodeOfE4m3IsItsNumberTimesTheScale) {
 
 TEST(RowMath, EveryScaleAndCodeOfMxfp4) {
   for_each_isa([](const RowMath& math) {
-    // Block b has the scale b, and all codes twice.
+    // Block b has scale b, and all codes twice.
     std::vector<uint8_t> scales(256), codes(256 * 16);
     for (size_t b = 0; b < 256; ++b) {
       scales[b] = static_cast<uint8_t>(b);
@@ -225,7 +225,7 @@ TEST(RowMath, ExponentialSumsMatchFloat64) {
         magnitude += e * std::abs(shifted);
       }
       const ExpSums sums = math.exp_sums(x.data(), shift, n);
-      // Of a term: 2 units from exp, and one of the argument (|shifted| < 16: 8 units of exp). Sums as for dot.
+      // Per term: 2 units from exp, and one from the argument (|shifted| < 16: 8 units of exp). Sums as for dot.
       const double relative = kUlp * (10 + static_cast<double>(n / 16 + 64) / 2);
       EXPECT_NEAR(sums.sum, sum, sum * relative);
       EXPECT_NEAR(sums.weighted, weighted, magnitude * relative);
@@ -246,7 +246,7 @@ TEST(RowMath, SigmoidSiluAndItsSlopeMatchFloat64) {
         const double v = x[i], s = 1.0 / (1.0 + std::exp(-v));
         EXPECT_NEAR(sigmoid[i], s, 8 * kUlp * s);
         EXPECT_NEAR(y[i], v * s, 8 * kUlp * std::abs(v * s) + 1e-37);
-        // 1 - s loses its digits where s is near 1: an error of a unit of 1, times x.
+        // 1 - s cancels if s is near 1: an error of a unit of 1, times x.
         EXPECT_NEAR(slope[i], s * (1 + v * (1 - s)), 8 * kUlp * s * (1 + std::abs(v))) << v;
       }
     }

@@ -1,5 +1,5 @@
-// Products of two panels of rows with two of columns, and the prefetching between them. Included only by files that are
-// compiled for AMX.
+// Products of two panels of rows with two of columns, with prefetches. Included only by files that are compiled for
+// AMX.
 #pragma once
 
 #include <immintrin.h>
@@ -14,12 +14,12 @@ namespace {
 
 constexpr int64_t kBlockFloats = 4 * kTileFloats;
 
-/// Fetches the lines of a block of W, one after another, into the level-2 cache.
+/// Prefetches the lines of a block of W one by one into L2.
 class Prefetch {
  public:
   Prefetch() = default;
-  /// `rows` of `row_bytes`, `stride` bytes from one to the next, within `steps` steps. Rows are rounded up to 2^n
-  /// lines, so that a line's address takes no branch.
+  /// `rows` rows of `row_bytes`, `stride` bytes apart, within `steps` steps. Rows are rounded up to 2^n lines, so that
+  /// computing an address needs no branch.
   Prefetch(const char* data, int64_t rows, int64_t stride, int64_t row_bytes, int64_t steps)
       : data_(data), stride_(stride) {
     while ((kLine << shift_) < row_bytes) ++shift_;
@@ -39,14 +39,14 @@ class Prefetch {
   int shift_ = 0;
 };
 
-/// Two panels of a side: tiles in rising k.
+/// Two panels of an operand, with tiles in increasing k.
 struct PanelPair {
   const std::byte* data;
   int64_t panel_bytes, steps;
 };
 
-/// Registers 0 to 3, the sums [Lefts][2], += left x right, for one or two panels on the left, which pass by a right
-/// side that stays in level 1. `beside` runs at each step.
+/// Tile registers 0 to 3, the accumulators [Lefts][2], += left x right, for one or two left panels, which are streamed
+/// past a right operand in L1. `beside` is called at each step.
 template <int Lefts, bool Int8, class Beside>
 [[gnu::always_inline]] inline void accumulate(const PanelPair& left, const PanelPair& right, Beside&& beside) {
   const std::byte *l = left.data, *r = right.data;
@@ -66,14 +66,14 @@ template <int Lefts>
   zero<0>(), zero<1>();
   if constexpr (Lefts == 2) zero<2>(), zero<3>();
 }
-/// To tiles of float32 or int32.
+/// Stores accumulators as tiles of float32 or int32.
 template <int Lefts, class T>
 [[gnu::always_inline]] inline void store_sums(T* sums) {
   store<0>(sums), store<1>(sums + kTileFloats);
   if constexpr (Lefts == 2) store<2>(sums + 2 * kTileFloats), store<3>(sums + 3 * kTileFloats);
 }
 
-/// sums (= or +=) left x right + low_rank x factor, of bfloat16.
+/// sums (= or +=) left x right + low_rank x factor, in bfloat16.
 template <int Lefts>
 void multiply_block(const PanelPair& left, const PanelPair& right, const PanelPair& low_rank, const PanelPair& factor,
                     bool first, float* sums, Prefetch& prefetch) {
@@ -84,7 +84,7 @@ void multiply_block(const PanelPair& left, const PanelPair& right, const PanelPa
     if constexpr (Lefts == 2) load<2>(sums + 2 * kTileFloats, 64), load<3>(sums + 3 * kTileFloats, 64);
   }
   Prefetch fetch = prefetch;  // in registers
-  // The sums of the next block.
+  // The accumulators of the next block.
   Fetch<kLevel1> next = fetch_sums(sums + kBlockFloats, kBlockFloats, left.steps);
   const auto beside = [&]() __attribute__((always_inline)) { fetch.step(), next(); };
   accumulate<Lefts, false>(left, right, beside);

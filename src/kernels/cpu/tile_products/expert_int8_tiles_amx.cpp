@@ -5,9 +5,9 @@ namespace hone::amx {
 
 namespace {
 
-/// Products of a block on their way into its sums: sums (= or +=) products, each times the scales of its row and its
-/// column. They are added beside the products of the next block, some rows at each step, since tiles leave the vector
-/// units idle.
+/// Products of a block that are added to its sums: sums (= or +=) products, each times the scales of its row and its
+/// column. They are added during the products of the next block, some rows at each step, since tile instructions leave
+/// the vector units idle.
 class ScaledSums {
  public:
   ScaledSums() = default;
@@ -20,7 +20,7 @@ class ScaledSums {
         rows_(rows),
         first_(p.first) {}
 
-  /// How many rows step() must add for all to be added within `steps` steps.
+  /// Number of rows that step() must add to finish within `steps` steps.
   int64_t rows_within(int64_t steps) const { return (rows_ - row_ + steps - 1) / steps; }
   [[gnu::always_inline]] void step(int64_t rows) {
     for (const int64_t end = smaller(row_ + rows, rows_); row_ < end; ++row_) {
@@ -47,7 +47,7 @@ class ScaledSums {
   bool first_ = true;
 };
 
-/// W is int8, and the rows are rounded to it.
+/// W is int8, and the rows are rounded to int8.
 class Int8Format {
  public:
   static constexpr int64_t kStepDepth = kInt8Depth;
@@ -55,7 +55,7 @@ class Int8Format {
 
   Int8Format(const TileTask& task, const Memory& workspace) : t_(task), memory_(workspace), weight_(task, 1) {}
 
-  /// Scales of the task's rows in the block that begins at k.
+  /// Scales of the task's rows in the block that starts at k.
   float* row_scales(const Span& k) const { return memory_.row_scales + k.begin / kBlockDepth * kMaxTaskRows; }
 
   void pack_rows(const Span& chunk) const {
@@ -134,7 +134,7 @@ class Int8Format {
   const TileTask& t_;
   const Memory& memory_;
   const WeightInTiles weight_;
-  alignas(64) int32_t products_[2][kBlockFloats];  ///< of the last block, which pending_ reads, and of the next
+  alignas(64) int32_t products_[2][kBlockFloats];  ///< of the last block, read by pending_, and of the next
   int turn_ = 0;
   ScaledSums pending_;
 };

@@ -1,5 +1,5 @@
-// The loops of a task of expert_tiles.h: the order in which rows, weights and adapters are packed and multiplied, and
-// the epilogue. Included only by files that are compiled for AMX, one for each format of W.
+// The loops of a task of expert_tiles.h: packing and multiplication of rows, weights and adapters in order, and the
+// epilogue. Included only by files that are compiled for AMX, one for each format of W.
 #pragma once
 
 #include "kernels/cpu/tile_products/expert_blocks_amx.h"
@@ -8,7 +8,7 @@
 namespace hone::amx {
 namespace {
 
-/// More accumulators would not stay in the level-2 cache beside the rows, with two threads a core.
+/// More accumulators would not fit in L2 together with the rows, with two threads per core.
 constexpr int64_t kMaxStripsFinished = 8;
 
 int64_t largest(int64_t a, int64_t b) { return a > b ? a : b; }
@@ -27,7 +27,7 @@ void scale_row(float scale, const Values& v, int64_t begin, int64_t count, float
   v.is_bf16 ? scale_as<uint16_t>(scale, v, begin, count, to) : scale_as<float>(scale, v, begin, count, to);
 }
 
-/// From begin to end, of k or of strips.
+/// A range of k or of strips.
 struct Span {
   int64_t begin, end;
   int64_t count() const { return end - begin; }
@@ -67,14 +67,14 @@ struct Memory {
   std::byte* end;
 };
 
-/// Place of a packed block of k for the columns of some strips: the first panel of the first strip, its second, and the
-/// first of the next strip.
+/// Position of a packed block of k for some strips: the first panel of the first strip, and the distances to its second
+/// panel and to the next strip.
 struct StripPanels {
   const std::byte* first;
   int64_t to_second, to_next_strip;
 };
 
-/// W as tiles in panels of 16 rows, each where its rows would lie (tiled_weights.h, int8_weights.h).
+/// W as tiles in panels of 16 rows, at the positions of its rows in a plain matrix (tiled_weights.h, int8_weights.h).
 class WeightInTiles {
  public:
   WeightInTiles(const TileTask& task, int64_t element_bytes)
@@ -86,9 +86,9 @@ class WeightInTiles {
   /// Whether rows of W are columns of C, so that its tiles are read in place; else they are k, and tiles are
   /// transposed.
   bool along_depth() const { return along_depth_; }
-  /// From 16 rows of W to the next.
+  /// Bytes from 16 rows of W to the next 16.
   int64_t panel_bytes() const { return panel_bytes_; }
-  /// Row n of W, a multiple of 16, from a column on that begins a row of a tile.
+  /// Row n of W, a multiple of 16, from a column on that starts a row of a tile.
   const std::byte* at(int64_t n, int64_t column) const {
     return static_cast<const std::byte*>(t_.weight.data) + n / kLanes * panel_bytes_ + column * kLanes * element_bytes_;
   }
@@ -108,26 +108,26 @@ class WeightInTiles {
   int64_t element_bytes_, panel_bytes_;
 };
 
-/// Two panels of rows by the two of a strip, for a block of k.
+/// Two panels of rows by the two panels of a strip, for a block of k.
 struct BlockProduct {
   PanelPair rows, weight;
-  PanelPair low_rank, factor;  ///< no steps but in the last block
-  bool first;                  ///< the sums begin here
+  PanelPair low_rank, factor;  ///< no steps except in the last block
+  bool first;                  ///< initializes the sums
   float* sums;                 ///< [2][2][16][16]
-  const float* row_scales;     ///< [2][16], of int8
-  int64_t col;                 ///< of the strip's first panel
+  const float* row_scales;     ///< [2][16], for int8
+  int64_t col;                 ///< column of the strip's first panel
 };
 
-/// `Format` is the layout of W and of the rows it is multiplied with:
+/// `Format` is the format of W and of the rows it is multiplied with:
 ///   kStepDepth           k of a tile
 ///   kBlockDepth          k of a block
-///   pack_rows(chunk)     rows to memory.rows, for k of a chunk
-///   exact_rows(…)        two panels of them as bfloat16, for a block
-///   row_scales(block)    of the rows, where they are rounded
+///   pack_rows(chunk)     packs rows to memory.rows, for k of a chunk
+///   exact_rows(…)        two panels of the rows as bfloat16, for a block
+///   row_scales(block)    scales of the rows if they are rounded
 ///   weight_panels(…)     W for some strips and a block
-///   prefetch(…)          what weight_panels() will read
+///   prefetch(…)          prefetch for weight_panels()
 ///   multiply<Lefts>(…)   a BlockProduct of one or two panels of rows
-///   finish()             sums that multiply() has begun are complete
+///   finish()             completes the sums of earlier calls of multiply()
 template <class Format>
 class Task {
  public:
@@ -165,14 +165,14 @@ class Task {
 
   bool pairs_are_neighbours() const { return t_.pair_offset == kLanes; }
   int64_t column(int64_t strip) const { return t_.col + strip * t_.strip_stride; }
-  /// Tiles of sums: [strips][pairs of row panels][2][2][16][16], of all strips if they outlive a chunk.
+  /// Tiles of sums: [strips][pairs of row panels][2][2][16][16], of all strips if they are kept across chunks.
   float* sums(int64_t strip, int64_t panel) const {
     if (chunk_ >= t_.depth) strip %= finished_together_;
     return memory_.sums + strip * strip_sums() + panel / 2 * kBlockFloats;
   }
   int64_t strip_sums() const { return (panels_ + 1) / 2 * kBlockFloats; }
 
-  /// The rows for a chunk of k, and L after the last chunk.
+  /// Packs the rows for a chunk of k, and L after the last chunk.
   void pack_rows(const Span& chunk) const {
     format_.pack_rows(chunk);
     if (t_.low_rank.projection_count > 0) {
@@ -221,7 +221,7 @@ class Task {
     }
   }
 
-  /// Prefetches of the panels that are packed after (strips, k), in two halves, one for each half of the strips.
+  /// Prefetches for the panels that are packed after (strips, k), one for each half of the strips.
   void prefetch_after(Span strips, Span k, const Span& chunk, Prefetch (&fetch)[2]) const {
     const int64_t products = (steps(k) * strips.count() * ((panels_ + 1) / 2) + 1) / 2;
     k = block_at(k.end, chunk);
@@ -251,7 +251,7 @@ class Task {
     for (int64_t row = 0; row < t_.count; ++row) finish_row(row, strips);
   }
 
-  /// Rows of C are written a line at a time.
+  /// Rows of C are written one line at a time.
   void store_rows(const Span& strips) const {
     for (int64_t panel = 0; panel < panels_; ++panel) {
       const int64_t rows = smaller(kLanes, t_.count - panel * kLanes);
@@ -306,7 +306,7 @@ class Task {
     }
   }
 
-  /// L as left panels, and where it is stored.
+  /// Packs L as left panels, and stores it if requested.
   void pack_low_rank() const {
     const LowRank& l = t_.low_rank;
     if (l.projection_count == 0) {
@@ -333,7 +333,7 @@ class Task {
     pack(rows, TileOrder::kByLane, 0, t_.count, 0, l.depth, memory_.low_rank);
   }
 
-  /// Columns [col, col + 16) of F.
+  /// Packs columns [col, col + 16) of F.
   void pack_factor(int64_t col, std::byte* panel) const {
     const LowRank& l = t_.low_rank;
     Operand operand = staged(l.factors[0].features_first, kLanes, l.depth);
@@ -343,7 +343,7 @@ class Task {
     pack(operand, TileOrder::kByPair, 0, kLanes, 0, l.depth, panel);
   }
 
-  /// Columns [j, j + 16) of P, for a block of k.
+  /// Packs columns [j, j + 16) of P, for a block of k.
   void pack_projection(int64_t j, const Span& k, std::byte* panel) const {
     const LowRank& l = t_.low_rank;
     Operand operand = staged(!l.projections[0].features_first, kLanes, k.count());
@@ -353,7 +353,7 @@ class Task {
     pack(operand, TileOrder::kByPair, 0, kLanes, 0, k.count(), panel);
   }
 
-  /// Zeros for lanes x depth, in the order in which the factors' values are contiguous.
+  /// A zeroed staging buffer of lanes x depth, with the contiguous dimension of the factors' values.
   Operand staged(bool depth_contiguous, int64_t lanes, int64_t depth) const {
     for (int64_t i = 0; i < lanes * depth; ++i) memory_.factor_values[i] = 0.0f;
     return {.data = memory_.factor_values,
@@ -362,8 +362,7 @@ class Task {
             .depth_stride = depth_contiguous ? 1 : lanes};
   }
 
-  /// Writes the part of a factor with these features and ranks, scaled; element (features.begin, ranks.begin) comes
-  /// first.
+  /// Copies the part of a factor with these features and ranks, scaled; element (features.begin, ranks.begin) is first.
   void stage(const LowRankFactor& f, const Span& features, const Span& ranks, int64_t feature_stride,
              int64_t rank_stride) const {
     const Span n{largest(features.begin, f.begin), smaller(features.end, f.begin + f.count)};

@@ -70,8 +70,9 @@ struct TiledFormat : Bf16Format {
   }
 
  private:
-  /// Half a tile of W, 16 rows x 16 columns, as half a tile of which the columns are lanes: 8 rows of 16 columns x 2 n.
-  /// A row of it is 8 pairs of rows n of two columns each; as 64 bits these are transposed, and within them the pairs.
+  /// Converts half a tile of W, 16 rows x 16 columns, to half a tile with columns as lanes: 8 rows of 16 columns x 2 n.
+  /// A source row is 8 pairs of rows n of two columns each; these 64-bit units are transposed, then the pairs within
+  /// them.
   [[gnu::always_inline]] static void turn_half_tile(const std::byte* from, std::byte* to) {
     const __m512i pairs = _mm512_broadcast_i32x4(_mm_setr_epi8(0, 1, 4, 5, 2, 3, 6, 7, 8, 9, 12, 13, 10, 11, 14, 15));
 #pragma GCC unroll 4

@@ -13,10 +13,10 @@ using amx::Values;
 
 namespace {
 
-// In cycles.
-constexpr int64_t kProductCost = 16;   ///< of two tiles
-constexpr int64_t kPackingCost = 150;  ///< of a tile of a weight, which is read from memory
-constexpr int64_t kFinishCost = 100;   ///< of a tile of accumulators
+// Costs in cycles.
+constexpr int64_t kProductCost = 16;   ///< product of two tiles
+constexpr int64_t kPackingCost = 150;  ///< packing a tile of a weight from memory
+constexpr int64_t kFinishCost = 100;   ///< epilogue of a tile of accumulators
 constexpr int64_t kLeastTaskCost = 50000;
 constexpr int64_t kTasksPerThread = 6;
 /// With fewer rows, reading a weight in tiles (or transposing its tiles) costs more than packing the same rows for two
@@ -102,11 +102,11 @@ void TileProduct::store(ThreadPool& pool, const Tensor& c) {
   run(pool);
 }
 
-/// A thread that begins some rows stays with them until all their columns are taken, so that it packs them once; when
-/// no rows are left, it takes columns of rows that other threads have begun.
+/// A thread that starts some rows continues with them until all their columns are taken, so that it packs them once;
+/// when no rows are left, it takes columns of rows that other threads have started.
 void TileProduct::run(ThreadPool& pool) {
   const std::vector<Rows> rows = cut(pool.size());
-  std::vector<std::atomic<int64_t>> begun(rows.size());  // strips
+  std::vector<std::atomic<int64_t>> begun(rows.size());  // strips taken, per rows
   std::atomic<size_t> next{0};
   pool.parallel_for(pool.size(), [&](int64_t, int) {
     for (size_t i; (i = next.fetch_add(1)) < rows.size();) multiply(rows[i], begun[i]);
@@ -150,7 +150,7 @@ int64_t TileProduct::strip_cost(int64_t rows) const {
   return 2 * (steps * (amx::panels_of(rows) * kProductCost + kPackingCost) + amx::panels_of(rows) * kFinishCost);
 }
 
-/// The rows of all experts that have some, those with most work first.
+/// The rows of all experts that have any, those with the most work first.
 std::vector<TileProduct::Rows> TileProduct::cut(int threads) const {
   std::vector<Rows> all;
   const int64_t* offsets = offsets_.as<int64_t>();
@@ -161,7 +161,7 @@ std::vector<TileProduct::Rows> TileProduct::cut(int threads) const {
     if (count > 0) total += strips_ * strip_cost(count);
   }
   const int64_t most_cost = std::max(kLeastTaskCost, total / (threads * kTasksPerThread));
-  // Threads should have rows of their own, which they pack, unless those become few for the weight that they read.
+  // Each thread should have its own rows, which it packs, unless they become few compared to the weight that it reads.
   const int64_t even =
       std::max(factor_.columns_first ? kLeastTaskRows : kLeastTurnedRows, ceil_div(offsets[experts], threads));
   const int64_t most_rows = std::min(amx::most_rows(shape_), even);

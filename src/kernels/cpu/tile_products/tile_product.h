@@ -1,5 +1,5 @@
-// Products of the rows of groups with the groups' weights on AMX: one pass over tasks of all groups, whose accumulators
-// are finished while they are in the first-level cache (expert_tiles.h).
+// Products of the rows of groups with the groups' weights on AMX: one pass over tasks of all groups, with an epilogue
+// while accumulators are in L1 (expert_tiles.h).
 #pragma once
 
 #include <atomic>
@@ -13,36 +13,36 @@
 
 namespace hone::cpu {
 
-/// The rows x Aᵀ or dy B of all adapters, [R, J].
+/// The product of rows with Aᵀ (or of dy with B) of all adapters, [R, J].
 struct TileLowRank {
-  Tensor rows;         ///< undefined without adapters, or if it is not read elsewhere
-  bool formed = true;  ///< else the product forms and stores it: not where an
-                       ///< adapter drops features
+  Tensor rows;         ///< undefined without adapters, or if it is only used here
+  bool formed = true;  ///< else the product computes and stores it, which is not
+                       ///< possible with adapter dropout
 };
 
-/// The weight's side of a product.
+/// The weight operand of a product.
 struct TileFactor {
   WeightView weight;          ///< [E, columns, k], or [E, k, columns]
-  bool columns_first = true;  ///< the former
+  bool columns_first = true;  ///< weight is [E, columns, k]
   const std::vector<ExpertAdapterView>* adapters = nullptr;
 
   int64_t columns() const { return weight.payload.shape[columns_first ? 1 : 2]; }
   int64_t depth() const { return weight.payload.shape[columns_first ? 2 : 1]; }
   amx::Operand operand(int64_t e) const;
-  /// The factors of all adapters that join their ranks with the columns of C, or with k.
+  /// The factors of all adapters that connect their ranks with the columns of C, or with k.
   std::vector<amx::LowRankFactor> low_rank(int64_t e, bool joins_columns) const;
 };
 
-/// Runs all tasks of a product.
+/// A product over all groups, run as tasks.
 class TileProduct {
  public:
-  /// `offsets` as ExpertRows has them. `low_rank` [R, J] is undefined without adapters. `factor` must outlive this.
+  /// `offsets` as in ExpertRows. `low_rank` [R, J] is undefined without adapters. `factor` must outlive this.
   TileProduct(const Tensor& offsets, const RowMatrix& a, const TileFactor& factor, const TileLowRank& low_rank);
 
-  /// A strip holds 16 columns of the first half and 16 of the second.
+  /// Makes a strip of 16 columns of the first half and 16 of the second.
   TileProduct& pair_halves();
 
-  /// finish(row) for every row of every part.
+  /// Calls finish(row) for every row of every part.
   template <class Finish>
   void run(ThreadPool& pool, const Finish& finish) {
     shape_.finish = [](const void* context, const amx::FinishedRow& row) {
@@ -52,11 +52,11 @@ class TileProduct {
     run(pool);
   }
 
-  /// c bf16 [R, columns] = the product.
+  /// Stores the product in c, bf16 [R, columns].
   void store(ThreadPool& pool, const Tensor& c);
 
  private:
-  /// Rows of an expert, whose columns are cut in parts of `strips`.
+  /// Rows of an expert, whose columns are divided into parts of `strips`.
   struct Rows {
     int64_t expert, row, count, strips;
   };

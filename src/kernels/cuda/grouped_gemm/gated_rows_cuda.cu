@@ -1,5 +1,5 @@
-// The activation of experts and its gradient as passes over rows, for any GPU: memory-bound, 16 bytes a thread at a
-// time if rows are aligned. Tensor-core tiers do the same in their epilogues.
+// The activation of experts and its gradient as passes over rows for any GPU: memory-bound, 16 bytes per thread at a
+// time if rows are aligned. Tensor-core tiers do this in their epilogues.
 #include "kernels/cuda/grouped_gemm/gated_rows_cuda.h"
 
 #include "core/cuda_launch.h"
@@ -11,7 +11,7 @@ namespace {
 constexpr int kThreads = 256;
 constexpr int kWarps = kThreads / 32;
 
-/// kWidth neighbouring elements as float32; 1, or as many as a pack of bfloat16 or float32 has, aligned to it.
+/// kWidth consecutive elements as float32; 1, or the size of an aligned pack of bfloat16 or float32.
 template <int kWidth, class T>
 __device__ void load_floats(const T* from, float (&to)[kWidth]) {
   constexpr int kStep = kWidth < Pack<T>::kSize ? 1 : Pack<T>::kSize;
@@ -40,7 +40,7 @@ __device__ void store_floats(T* to, const float (&from)[kWidth]) {
   }
 }
 
-/// Vectors where a row of I elements keeps them aligned, else single elements.
+/// Uses vectors if rows of I elements keep them aligned, else single elements.
 template <class T, class F>
 void with_width(int64_t intermediate, F f) {
   if (intermediate % Pack<T>::kSize == 0) {
@@ -78,7 +78,7 @@ struct GatedGrad {
   int64_t rows, intermediate;
 };
 
-/// A warp per row, so that the sum over i needs no shared memory and has one order.
+/// One warp per row, so that the sum over i needs no shared memory and has a fixed order.
 template <class T, class D, int kWidth>
 __global__ void __launch_bounds__(kThreads) gated_grad_kernel(GatedGrad<T, D> g) {
   const int64_t r = int64_t{blockIdx.x} * kWarps + threadIdx.x / 32;

@@ -1,10 +1,10 @@
 // The gradient of an expert's second product and of its gated activation on Hopper, in one pass: the product dact, and
 // an epilogue that reads h and writes dh, the scaled activation and partial sums of the router's gradient.
 //
-// Made for 128 experts of 2048 x 768 and 16,384 tokens, top-8. One H200, 2026-11-23: 419 TFLOP/s
+// Tuned for 128 experts of 2048 x 768 and 16,384 tokens, top-8. One H200, 2026-11-23: 419 TFLOP/s
 // (bench/results/sm80-kernels-2026-11-23.txt); a product without this epilogue, the gradient of the input, reaches 671.
-// Lost: tiles of 192 columns (the epilogue spills a kilobyte a thread), loading h up to three pieces ahead (2 %
-// slower), prefetching h into L2 (no gain).
+// Tried without gain: tiles of 192 columns (the epilogue spills a kilobyte per thread), loading h up to three pieces
+// ahead (2 % slower), prefetching h into L2 (equal).
 #include "kernels/cuda/grouped_gemm/grouped_gemm_hopper.h"
 #include "kernels/cuda/grouped_gemm/hopper_checks_cuda.h"
 #include "kernels/cuda/grouped_gemm/hopper_product_cuda.h"
@@ -31,7 +31,7 @@ struct DswigluArgs {
 class StoreDswiglu {
  public:
   using Args = DswigluArgs;
-  /// 192 columns would leave too few registers, and spills do not stay in L1, of which shared memory leaves little.
+  /// 192 columns would leave too few registers, and spills do not stay in L1, since shared memory takes most of it.
   static constexpr int kColumns = 128;
   static constexpr bool kNarrowTiles = true;
 
@@ -48,7 +48,7 @@ class StoreDswiglu {
   }
 
  private:
-  /// A warp's 16 rows.
+  /// Writes a warp's 16 rows.
   __device__ void write_rows(const float (&sums)[kColumns / 2], const PairTile& tile, int first_row, int rows,
                              uint32_t strip) const {
     const int own_row = lane_index() / 4;  // and own_row + 8
@@ -75,7 +75,7 @@ class StoreDswiglu {
       }
       StripFragment scaled_act;
 #pragma unroll
-      for (int half = 0; half < 2; ++half) {  // few registers are left beside the accumulators
+      for (int half = 0; half < 2; ++half) {  // the accumulators leave few registers
         uint32_t gate[4], up[4];
         get_half(strip, half, gate);
         get_half(other, half, up);

@@ -1,9 +1,9 @@
 // The gradient of an expert's second product and of its gated activation on tier sm80, in one pass: the product dact,
 // and an epilogue that reads h and writes dh, the scaled activation and partial sums of the router's gradient.
 //
-// Made for 128 experts of 2048 x 768 and 16,384 tokens, top-8. One H200 limited to this tier, 2026-11-23: 228 TFLOP/s
-// (sm90: 419). Registers (ptxas 13.0): 255, of which 40 bytes are stored and 152 loaded as spills on 8.0, 4 and 4 on
-// 9.0. Raw: bench/results/sm80-kernels-2026-11-23.txt, sm80-registers-2026-11-23.txt.
+// Tuned for 128 experts of 2048 x 768 and 16,384 tokens, top-8. One H200 limited to this tier, 2026-11-23: 228 TFLOP/s
+// (sm90: 419). Registers (ptxas 13.0): 255; spills: 40 bytes stored and 152 loaded on 8.0, 4 and 4 on 9.0. Raw:
+// bench/results/sm80-kernels-2026-11-23.txt, sm80-registers-2026-11-23.txt.
 #include "kernels/cuda/grouped_gemm/grouped_gemm_sm80.h"
 #include "kernels/cuda/grouped_gemm/partial_dots_cuda.h"
 #include "kernels/cuda/grouped_gemm/sm80_epilogue_cuda.h"
@@ -39,7 +39,7 @@ class StoreDswiglu {
     for (int i = 0; i < kWarpRows / 16; ++i) {
       uint32_t gate[2][kParts][4], up[2][kParts][4];
       float scales[2];
-      // All loads of 16 rows before their first use: nothing else hides their latency.
+      // Issues all loads of 16 rows before their first use: nothing else hides their latency.
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
         const int row = warp_row() + i * 16 + accumulator_row() + half * 8;

@@ -1,6 +1,5 @@
-// grouped_gemm: the matrix products of experts on a GPU: rows sorted by group, a weight for each group, the group's
-// borders in device memory. Tensor-level launchers that CUDA ops share; there is nothing here for a CPU
-// (kernels/cpu/gemm).
+// grouped_gemm: matrix products of experts on a GPU: rows sorted by group, one weight per group, group offsets in
+// device memory. Tensor-level launchers shared by CUDA ops; for CPUs see kernels/cpu/gemm.
 #pragma once
 
 #include "core/context.h"
@@ -9,18 +8,18 @@
 
 namespace hone::cuda {
 
-/// Rows [offsets[e], offsets[e + 1]) are of group e. The host knows their sum only.
+/// Rows [offsets[e], offsets[e + 1]) belong to group e. The host only has their total.
 struct RowGroups {
   Tensor offsets;    ///< i64 [E + 1]; offsets[0] = 0, offsets[E] = rows
   int64_t rows = 0;  ///< R
   int64_t groups() const { return offsets.shape[0] - 1; }
 };
 
-/// For row r of group e, with a(r) = a_rows[r] (or r where a_rows is undefined):
+/// For row r of group e, with a(r) = a_rows[r] (or r if a_rows is undefined):
 ///   c[r, n] = Σ_k a[a(r), k] · w(e)[n, k] + Σ_j extra_a[r, j] · extra_w(e)[n, j]
 /// where w(e)[n, k] = w[e, n, k], or w[e, k, n] with w_transposed. Float32 accumulators, rounded once to the dtype of
 /// c. bfloat16 (wgmma on Hopper, mma.sync from 8.0 on) or float32 (FMA, never tf32); all operands have one dtype. The
-/// extra product is a low-rank adapter; it adds steps along k to the base product.
+/// extra product is a low-rank adapter, added as extra steps along k.
 struct GroupedGemmArgs {
   RowGroups groups;
   Tensor a;            ///< [·, K]
@@ -30,13 +29,13 @@ struct GroupedGemmArgs {
   Tensor extra_a = {};  ///< [R, J], J <= 128 a multiple of 8, or undefined
   Tensor extra_w = {};  ///< [E, N, J]
   Tensor c;             ///< [R, N]
-  /// [R, N / 2] or undefined: silu(c[r, n]) · c[r, N / 2 + n], formed from the rounded c, rounded once more.
+  /// [R, N / 2] or undefined: silu(c[r, n]) · c[r, N / 2 + n], computed from the rounded c, rounded once more.
   Tensor activation = {};
 };
 void grouped_gemm(const Context& context, const GroupedGemmArgs& args);
 
-/// The gradient of the second expert product and of the activation, in one pass (no expert output is kept):
-/// for row r with token t = token[r], choice c = assignment[r], s = weights[c], (g, u) = (h[r, i], h[r, I + i]):
+/// The gradient of the second expert product and of the activation, in one pass (expert outputs are not kept). For row
+/// r with token t = token[r], choice c = assignment[r], s = weights[c], (g, u) = (h[r, i], h[r, I + i]):
 ///   dact[i]      = Σ_k dout[t, k] · w[e, k, i] + Σ_j extra_a[r, j] · extra_w[e, i, j]      float32
 ///   act[i]       = silu(g) · u
 ///   dweights[c]  = Σ_i dact[i] · act[i]               fixed order
@@ -57,14 +56,14 @@ struct GroupedDswigluArgs {
 void grouped_dswiglu(const Context& context, const GroupedDswigluArgs& args);
 
 /// The weight gradient of each group: dw[e, m, n] = Σ_{r of e} a[a(r), m] · b[b(r), n] + beta · dw[e, m, n], summed in
-/// float32. A group without rows gets zeros (beta 0) or keeps its values (beta 1). Fixed order of rows.
+/// float32 in a fixed order of rows. A group without rows gets zeros (beta 0) or keeps its values (beta 1).
 struct GroupedWgradArgs {
   RowGroups groups;
   Tensor a;            ///< [·, M]
   Tensor a_rows = {};  ///< i32 [R] or undefined
   Tensor b;            ///< [·, N]
   Tensor b_rows = {};  ///< i32 [R] or undefined
-  GradDest dw;         ///< [E, M, N] f32; or with beta 0 bf16, rounded to nearest
+  GradDest dw;         ///< [E, M, N] f32; or bf16 with beta 0, rounded to nearest
 };
 void grouped_wgrad(const Context& context, const GroupedWgradArgs& args);
 

@@ -1,5 +1,5 @@
-// The entry of the grouped products: the best tier that takes the arguments, else float32 FMA tiles
-// (grouped_tiles_cuda.h), which are the oracle of the others.
+// Entry points of the grouped products: select the best tier that supports the arguments, else float32 FMA tiles
+// (grouped_tiles_cuda.h), which are also the reference of the other tiers in tests.
 #include "core/cuda_launch.h"
 #include "kernels/cuda/grouped_gemm/gated_rows_cuda.h"
 #include "kernels/cuda/grouped_gemm/grouped_gemm_hopper.h"
@@ -10,7 +10,7 @@ namespace hone::cuda {
 
 namespace {
 
-/// c[r, n] = Σ_k a(r)[k] · w(e)[n, k] + Σ_j extra_a[r, j] · extra_w(e)[n, j]; c of type C.
+/// c[r, n] = Σ_k a(r)[k] · w(e)[n, k] + Σ_j extra_a[r, j] · extra_w(e)[n, j]; c has type C.
 template <class T, class C>
 struct RowsProduct {
   const int64_t* offsets;
@@ -57,7 +57,7 @@ __global__ void __launch_bounds__(kTileThreads) rows_product_kernel(RowsProduct<
   for_each_sum(sums, rows, columns, [&](int i, int j, float sum) { c[i * p.n + j] = from_float<C>(sum); });
 }
 
-/// `c` is of the operands' dtype or float32.
+/// `c` has the operands' dtype or float32.
 void rows_product(const Context& context, const GroupedGemmArgs& args) {
   const int64_t rows = args.groups.rows, groups = args.groups.groups(), n = args.c.shape[1];
   if (rows == 0 || n == 0) return;

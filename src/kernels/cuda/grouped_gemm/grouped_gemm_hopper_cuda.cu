@@ -1,8 +1,9 @@
-// The rows of experts times their weights on Hopper: two epilogues over the main loop of hopper_pipeline_cuda.h, whose
-// head has its budget. StoreSums also writes the gradient of the input (MN-major weights).
+// Products of the rows of experts with their weights on Hopper: two epilogues for the main loop of
+// hopper_pipeline_cuda.h, whose head comment has its budget. StoreSums also writes the gradient of the input (MN-major
+// weights).
 //
-// Made for 128 experts of 2048 x 768 and 16,384 tokens, top-8. One H200, 2026-11-22, `hone bench ops --op moe`, ceiling
-// 788 TFLOP/s (a square product): gate and up with gathering and activation 540, down 446
+// Tuned for 128 experts of 2048 x 768 and 16,384 tokens, top-8. One H200, 2026-11-22, `hone bench ops --op moe`,
+// ceiling 788 TFLOP/s (a square product): gate and up with gathering and activation 540, down 446
 // (bench/results/h200-moe-layer.json). The products alone, 2026-11-23: 638, 653, and 671 for the gradient of the input
 // (bench/results/sm80-kernels-2026-11-23.txt).
 #include "kernels/cuda/grouped_gemm/grouped_gemm_hopper.h"
@@ -21,7 +22,7 @@ struct StoreArgs {
   __nv_bfloat16* activation = nullptr;  // [R, N / 2]
 };
 
-/// c = the accumulators.
+/// Stores the accumulators as c.
 class StoreSums {
  public:
   using Args = StoreArgs;
@@ -43,7 +44,7 @@ class StoreSums {
         if (column >= n_) break;
         const uint32_t half = strip + static_cast<uint32_t>(part % 2) * kStripPartBytes;
         put_fragment(half, round_sums(sums[block], part));
-        __syncwarp();  // two parts alternate, so one barrier a part is enough
+        __syncwarp();  // two parts alternate, so one barrier per part is enough
         strip_to_memory(half, {args_.c + static_cast<int64_t>(tile.m_begin + row) * n_ + column, n_, tile.m_count - row,
                                n_ - column});
       }
@@ -58,7 +59,8 @@ class StoreSums {
 
 __device__ inline float silu(float x) { return __fdividef(x, 1.0f + __expf(-x)); }
 
-/// c = the accumulators: a tile has 96 columns of gate and the matching 96 of up; activation = silu(gate) · up.
+/// Stores the accumulators as c, and activation = silu(gate) · up; a tile has 96 columns of gate and the matching 96 of
+/// up.
 class StoreActivated {
  public:
   using Args = StoreArgs;

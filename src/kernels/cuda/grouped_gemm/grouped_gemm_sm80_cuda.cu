@@ -1,10 +1,10 @@
-// The rows of experts times their weights on tier sm80: the epilogues over the tile of
-// kernels/cuda/sm80/product_cuda.h, whose head has its budget and ceiling. StoreSums also writes the gradient of the
-// input (N-major weights).
+// Products of the rows of experts with their weights on tier sm80: epilogues for the tile of
+// kernels/cuda/sm80/product_cuda.h, whose head comment has its budget and ceiling. StoreSums also writes the gradient
+// of the input (MN-major weights).
 //
-// Made for 128 experts of 2048 x 768 and 16,384 tokens, top-8. One H200 limited to this tier, 2026-11-23, TFLOP/s: gate
-// and up with the activation 270, down 286, gradient of the input 307 (sm90: 638, 653, 671). Registers (ptxas 13.0):
-// 254 or 255, at most 8 bytes spilled on 8.0. Raw: bench/results/sm80-kernels-2026-11-23.txt,
+// Tuned for 128 experts of 2048 x 768 and 16,384 tokens, top-8. One H200 limited to this tier, 2026-11-23, TFLOP/s:
+// gate and up with the activation 270, down 286, gradient of the input 307 (sm90: 638, 653, 671). Registers (ptxas
+// 13.0): 254 or 255, at most 8 bytes spilled on 8.0. Raw: bench/results/sm80-kernels-2026-11-23.txt,
 // sm80-registers-2026-11-23.txt.
 #include "kernels/cuda/grouped_gemm/grouped_gemm_sm80.h"
 #include "kernels/cuda/grouped_gemm/sm80_epilogue_cuda.h"
@@ -21,7 +21,7 @@ struct StoreArgs {
   __nv_bfloat16* activation = nullptr;  // [R, N / 2]
 };
 
-/// c = the accumulators.
+/// Stores the accumulators as c.
 class StoreSums {
  public:
   using Args = StoreArgs;
@@ -55,7 +55,8 @@ class StoreSums {
 
 __device__ inline float silu(float x) { return __fdividef(x, 1.0f + __expf(-x)); }
 
-/// c = the accumulators: a warp holds 32 columns of gate and the matching 32 of up; activation = silu(gate) · up.
+/// Stores the accumulators as c, and activation = silu(gate) · up; a warp has 32 columns of gate and the matching 32 of
+/// up.
 class StoreActivated {
  public:
   using Args = StoreArgs;

@@ -1,5 +1,5 @@
-// Shapes that stress the pipelines of the tensor-core kernels: many tiles per CTA, tile borders within groups, operands
-// that end within a step. grouped_gemm_test.cpp has the small shapes of all kernels.
+// Tests shapes that stress the pipelines of the tensor-core kernels: many tiles per CTA, tile borders within groups,
+// operands that end within a step. grouped_gemm_test.cpp has the small shapes of all kernels.
 #include <cmath>
 #include <cstring>
 #include <numeric>
@@ -39,7 +39,7 @@ class Factor {
   std::shared_ptr<TestTensor<BFloat16>> device_;
 };
 
-/// Memory of the device whose every byte is 0xff (NaN) until an op writes it.
+/// Device memory filled with bytes 0xff (NaN) until an op writes it.
 class Output {
  public:
   Output(Shape shape, DType dtype)
@@ -70,7 +70,7 @@ class Output {
   Tensor tensor_;
 };
 
-/// Rows of groups, and a token for each.
+/// Rows of groups, and a token for each row.
 struct Rows {
   std::vector<int64_t> offsets{0};
   std::vector<int32_t> token, group;
@@ -135,7 +135,7 @@ class GroupedGemmTensorCores : public ::testing::Test {
   }
 };
 
-/// Borders of MMAs (64), tiles (128) and pairs of tiles (256), groups without rows, and some of many tiles.
+/// Borders of MMAs (64), tiles (128) and pairs of tiles (256), groups without rows, and groups with many tiles.
 const std::vector<int64_t> kBorders = {0, 1, 63, 64, 65, 0, 127, 128, 129, 191, 192, 193, 255, 256, 257, 0, 900, 3};
 
 struct ProductCase {
@@ -170,7 +170,7 @@ void check_product(const ProductCase& c) {
                                 outputs);
   const std::vector<float> got = product.floats();
   const std::vector<float> activated = c.activated ? activation.floats() : std::vector<float>{};
-  // Every element would take long; these meet each tile, row by row at its borders.
+  // Checking every element would take long; these positions cover each tile, row by row at its borders.
   for (int64_t r = 0; r < count; ++r) {
     const int64_t e = rows.group[static_cast<size_t>(r)], in_group = r - rows.offsets[static_cast<size_t>(e)];
     const int64_t from = c.gathered ? rows.token[static_cast<size_t>(r)] : r;
@@ -190,7 +190,7 @@ void check_product(const ProductCase& c) {
     for (int64_t i = 0; i < c.n / 2; ++i) {
       const double gate = got[static_cast<size_t>(r * c.n + i)], up = got[static_cast<size_t>(r * c.n + c.n / 2 + i)];
       const double want = gate / (1 + std::exp(-gate)) * up, value = activated[static_cast<size_t>(r * c.n / 2 + i)];
-      // One rounding, and the fast exponential.
+      // One rounding, and the approximate exponential.
       if (!(std::abs(value - want) <= 0x1.02p-8 * std::abs(want) + 1e-30)) {
         ADD_FAILURE() << "activation " << r << ", " << i << ": got " << value << ", want " << want;
       }
@@ -263,7 +263,8 @@ TEST_F(GroupedGemmTensorCores, GradientsOfActivationsMeetEveryTile) {
         const double sigmoid = 1 / (1 + std::exp(-gate)), silu = gate * sigmoid, act = silu * up,
                      scale = weights[choice];
         const auto expect = [&](double value, double want, double factor, const char* what) {
-          // One rounding, the fast exponential in the factor (a slope is a sum of terms up to 1 + |gate|), the sum's.
+          // One rounding, the approximate exponential in the factor (a slope is a sum of terms up to 1 + |gate|), and
+          // the sum.
           const double bound = 0x1.02p-8 * std::abs(want) + std::abs(scale) * dact_error * factor +
                                0x1p-17 * std::abs(scale * dact * up) * (1 + std::abs(gate)) + 1e-30;
           if (!(std::abs(value - want) <= bound)) {

@@ -18,11 +18,11 @@ using Matrix = testing::GroupedMatrix;
 using Rows = testing::GroupedRows;
 using Sum = testing::GroupedSum;
 
-/// Relative error of silu and its slope in float32, with the fast exponential of gates up to 10.
+/// Relative error of silu and its slope in float32, with the approximate exponential of gates up to 10.
 constexpr double kGateError = 0x1p-17;
 
 struct Sizes {
-  std::vector<int64_t> groups;  // rows of each
+  std::vector<int64_t> groups;  // rows of each group
   int64_t k, n;
   int64_t extra = 0;
 };
@@ -105,7 +105,7 @@ void check_dswiglu(const Sizes& s, DType dtype, bool in_place, bool wants_all) {
   const Rows rows(s.groups);
   const auto groups = static_cast<int64_t>(s.groups.size());
   const int64_t width = s.n;
-  // The choices of rows: a permutation.
+  // Indices of choices by row: a permutation.
   std::vector<int32_t> choices(static_cast<size_t>(rows.count));
   std::iota(choices.rbegin(), choices.rend(), 0);
   const TestTensor<int32_t> assignment(choices, {rows.count});
@@ -162,7 +162,7 @@ void check_dswiglu(const Sizes& s, DType dtype, bool in_place, bool wants_all) {
       dot += dact.value * act;
       dot_bound +=
           std::abs(act) * dact_error + (kGateError + static_cast<double>(width) * 0x1p-24) * std::abs(dact.value * act);
-      // A kernel may use the rounded activation, which is what the product of forward reads.
+      // A kernel may use the rounded activation, which is the operand of forward's product.
       dot_bound += rounding(dtype) * std::abs(dact.value * act);
     }
     if (wants_all) expect_within(dweights[choice], dot, dot_bound + 1e-30, "gradient of a weight", choice);

@@ -1,4 +1,4 @@
-// Shared by the tests of grouped products: matrices on the device and in float64, groups of rows, and error bounds.
+// Helpers for tests of grouped products: matrices on the device and in float64, groups of rows, and error bounds.
 #pragma once
 
 #include <cmath>
@@ -10,7 +10,7 @@
 
 namespace hone::testing {
 
-/// A matrix of values in memory of the device, and as float64.
+/// A matrix of values in device memory, and as float64.
 class GroupedMatrix {
  public:
   GroupedMatrix(Shape shape, uint64_t key, DType dtype, double scale = 1.0)
@@ -26,14 +26,14 @@ class GroupedMatrix {
       copy_from_host(tensor_, converted.data(), converted.size() * sizeof(T));
     });
   }
-  /// NaN, so that elements that are not written fail the test.
+  /// Filled with NaN, so that elements that are not written fail the test.
   static GroupedMatrix unwritten(Shape shape, DType dtype) {
     return {shape, Values(static_cast<size_t>(shape.numel()), std::nan("")), dtype};
   }
 
   operator const Tensor&() const { return tensor_; }
   double operator[](int64_t i) const { return values_[static_cast<size_t>(i)]; }
-  /// Reads back what the device has written.
+  /// Reads the device memory back.
   void read() {
     size_t i = 0;
     dispatch_float(tensor_.dtype, [&](auto element) {
@@ -58,16 +58,16 @@ struct GroupedSum {
   }
 };
 
-/// Largest error of a float32 sum of n products, where each addition may lose 2^-22 of the magnitudes so far: tensor
+/// Error bound of a float32 sum of n products, where each addition may lose 2^-22 of the magnitudes so far: tensor
 /// cores align addends to the largest and truncate.
 inline double sum_error(const GroupedSum& sum, int64_t n) {
   return static_cast<double>(n + 1) * 0x1p-22 * sum.magnitude;
 }
 inline double rounding(DType dtype) { return dtype == DType::kBF16 ? 0x1p-8 : 0x1p-23; }
-/// Sorted rows, each of a token; every token serves several rows.
+/// Sorted rows, each with a token; every token has several rows.
 struct GroupedRows {
   int64_t count, tokens;
-  std::vector<int64_t> group;  // of a row
+  std::vector<int64_t> group;  // group of each row
   std::vector<int32_t> token;
   TestTensor<int64_t> offsets;
   TestTensor<int32_t> token_tensor;
@@ -97,7 +97,7 @@ struct GroupedRows {
   }
 };
 
-/// A stream, and scratch whose size a dry call measures.
+/// A stream, and scratch memory sized by a dry call.
 struct GroupedRun {
   ThreadPool pool{1};
   TestStream stream{pool};
@@ -114,7 +114,7 @@ struct GroupedRun {
   }
 };
 
-/// Groups of no rows, one row, a tile less one, one tile, one more, and several.
+/// Groups with no rows, one row, one less than a tile, a tile, one more, and several tiles.
 inline const std::vector<int64_t> kUneven = {0, 1, 63, 64, 0, 65, 130, 5, 127, 128, 257, 0};
 inline const std::vector<int64_t> kTiny = {3, 0, 2, 1};
 

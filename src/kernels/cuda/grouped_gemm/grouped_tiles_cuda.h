@@ -1,5 +1,5 @@
-// Tiles of products over groups of rows, on any GPU: operands pass through shared memory as float32, and float32
-// multiply-adds accumulate in rising order of k. Included by *_cuda.cu only.
+// Tiles of products over groups of rows on any GPU: operands are staged in shared memory as float32 and accumulated
+// with float32 FMA in increasing k. Included by *_cuda.cu only.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -10,12 +10,12 @@
 
 namespace hone::cuda {
 
-constexpr int kTile = 64;       // rows and columns of c that a CTA computes
-constexpr int kTileDepth = 16;  // of k, at once in shared memory
+constexpr int kTile = 64;       // rows and columns of a CTA's tile of C
+constexpr int kTileDepth = 16;  // elements of k staged in shared memory
 constexpr int kTileThreads = 256;
 
-/// Element (i, d), i along an edge of the tile and d along the inner dimension, is data[I · stride + D · depth_stride],
-/// where I = index ? index[i] : i and D = depth_index ? depth_index[d] : d.
+/// Element (i, d), with i along an edge of the tile and d along the inner dimension, is data[I · stride + D ·
+/// depth_stride], where I = index ? index[i] : i and D = depth_index ? depth_index[d] : d.
 template <class T>
 struct TileOperand {
   const T* data = nullptr;
@@ -25,18 +25,18 @@ struct TileOperand {
   int64_t count = 0;  ///< i < count
 };
 
-/// Rows [begin, end) of a group that a CTA works on; empty for CTAs beyond the last tile.
+/// Rows [begin, end) of a group that a CTA processes; empty for CTAs after the last tile.
 struct GroupTile {
   int64_t begin = 0, end = 0;
   int group = -1;
 };
 
-/// An upper bound of the tiles of `rows_per_tile` rows that groups can have, known on the host.
+/// Host-side upper bound of the number of tiles of `rows_per_tile` rows that groups can have.
 inline int64_t max_group_tiles(int64_t rows, int64_t groups, int64_t rows_per_tile) {
   return rows / rows_per_tile + (rows < groups ? rows : groups);
 }
 
-/// Tile `tile` when every group is cut into tiles of kRows rows, groups in order. All threads of the CTA call it.
+/// Tile `tile` if every group is divided into tiles of kRows rows, groups in order. Called by all threads of the CTA.
 template <int kRows>
 __device__ inline GroupTile find_group_tile(const int64_t* offsets, int groups, int64_t tile) {
   __shared__ GroupTile found;
@@ -44,7 +44,7 @@ __device__ inline GroupTile find_group_tile(const int64_t* offsets, int groups, 
     const int lane = static_cast<int>(threadIdx.x);
     if (lane == 0) found = {};
     __syncwarp();
-    int64_t before = 0;  // tiles of the groups passed
+    int64_t before = 0;  // tiles of earlier groups
     for (int first = 0; first < groups; first += 32) {
       const int group = first + lane;
       const int64_t begin = group < groups ? offsets[group] : 0, end = group < groups ? offsets[group + 1] : 0;
@@ -69,7 +69,7 @@ __device__ inline GroupTile find_group_tile(const int64_t* offsets, int groups, 
   return found;
 }
 
-/// Thread (row, column) = (threadIdx.x / 16, threadIdx.x % 16) owns the elements 4 · row + i, 4 · column + j of a tile.
+/// Thread (row, column) = (threadIdx.x / 16, threadIdx.x % 16) owns elements 4 · row + i, 4 · column + j of a tile.
 struct TileSums {
   float values[4][4] = {};
 };
@@ -79,11 +79,11 @@ struct TileMemory {
   alignas(16) float b[kTileDepth][kTile + 4];
 };
 
-/// One step of the inner dimension into shared memory; zeros beyond the edges.
+/// Loads one step of the inner dimension into shared memory; zeros outside of the matrix.
 template <class T>
 __device__ inline void load_tile(const TileOperand<T>& from, int64_t first, int64_t depth,
                                  float (&to)[kTileDepth][kTile + 4]) {
-  // Neighbouring threads read neighbouring addresses, whichever dimension is contiguous.
+  // Consecutive threads read consecutive addresses, whichever dimension is contiguous.
   const bool depth_first = from.depth_stride == 1;
 #pragma unroll
   for (int step = 0; step < kTile * kTileDepth / kTileThreads; ++step) {
@@ -123,7 +123,7 @@ __device__ inline void add_product(const TileOperand<T>& a, const TileOperand<T>
   }
 }
 
-/// Calls f(i, j, sum) for each element of the tile that this thread owns inside [rows, columns].
+/// Calls f(i, j, sum) for each of this thread's elements of the tile inside [rows, columns].
 template <class F>
 __device__ inline void for_each_sum(const TileSums& sums, int64_t rows, int64_t columns, F f) {
   const int row = static_cast<int>(threadIdx.x) / 16 * 4, column = static_cast<int>(threadIdx.x) % 16 * 4;

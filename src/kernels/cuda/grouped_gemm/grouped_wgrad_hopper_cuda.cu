@@ -1,10 +1,10 @@
 // The weight gradients of experts on Hopper. Both operands are MN-major (a line for each row of the group), and k runs
-// over the rows of a group; budget and ring as in hopper_pipeline_cuda.h, but 224 registers a consumer and 56 a
+// over the rows of a group. Budget and ring as in hopper_pipeline_cuda.h, but 224 registers per consumer and 56 per
 // producer thread.
 //
-// Made for 128 experts of 2048 x 768 and 16,384 tokens, top-8. One H200, 2026-11-23: down 468, gate and up 447 TFLOP/s
-// (bench/results/sm80-kernels-2026-11-23.txt). Lost: 40 registers for the producer (spills in its loop, 20 % slower),
-// gathering rows beyond the group without a mask (3 % slower).
+// Tuned for 128 experts of 2048 x 768 and 16,384 tokens, top-8. One H200, 2026-11-23: down 468, gate and up 447 TFLOP/s
+// (bench/results/sm80-kernels-2026-11-23.txt). Tried without gain: 40 registers for the producer (spills in its loop,
+// 20 % slower), gathering rows beyond the group without a mask (3 % slower).
 #include "kernels/cuda/grouped_gemm/grouped_gemm_hopper.h"
 #include "kernels/cuda/grouped_gemm/hopper_checks_cuda.h"
 #include "kernels/cuda/grouped_gemm/hopper_pipeline_cuda.h"
@@ -17,8 +17,8 @@ using namespace sm90;
 namespace {
 
 /// D(e) [P, S] = Σ over rows r of e: p[p(r), :]ᵀ · s[r, :]. Both operands are MN-major: a line for each r. Only p may
-/// be gathered; it is `a` of GroupedWgradArgs, or `b` if that one is gathered, in which case the result is transposed
-/// as it is written.
+/// be gathered; it is `a` of GroupedWgradArgs, or `b` if that is gathered, in which case the result is transposed when
+/// it is written.
 struct WeightFactors {
   CUtensorMap p, s;
   const int64_t* offsets = nullptr;
@@ -30,7 +30,7 @@ struct WeightFactors {
   bool transposed = false, add = false;
 };
 
-// The producer holds the row numbers that it has requested, so it has 56 registers; consumers give up 8 each.
+// The producer holds requested row indices, so it has 56 registers; each consumer has 8 fewer.
 constexpr int kWeightConsumerRegisters = 224, kWeightProducerRegisters = 56;
 static_assert(kConsumers * kWeightConsumerRegisters + kWeightProducerRegisters ==
               kConsumers * kConsumerRegisters + kProducerRegisters);
@@ -71,7 +71,7 @@ class WeightLoader {
 
  private:
   static constexpr int kRowsApart = 16, kRowsEach = kTileK / kRowsApart;  // 8 threads copy a line of 128 bytes
-  static constexpr int kRequested = 8;                                    // steps
+  static constexpr int kRequested = 8;                                    // steps ahead
   static constexpr uint16_t kBothBlocks = 3;
 
   __device__ void load(const PairTile& tile, int k, bool gather) {
@@ -92,8 +92,8 @@ class WeightLoader {
   __device__ static int line() { return static_cast<int>(threadIdx.x % 128) / 8; }
   __device__ static int unit() { return static_cast<int>(threadIdx.x) % 8; }
 
-  /// Each of the 8 threads that copy a line reads the row numbers of one of the next 8 steps, since a step lasts less
-  /// than a read of global memory. -1 beyond the group.
+  /// Each of the 8 threads that copy a line reads the row indices of one of the next 8 steps, since a step is shorter
+  /// than the latency of global memory. -1 beyond the group.
   __device__ void request_rows(RowRange range, int first_step) {
     const int32_t* rows = f_.p_rows + range.begin;
 #pragma unroll
@@ -138,7 +138,7 @@ class WeightLoader {
   int rows_[kRowsEach], requested_[kRowsEach];
 };
 
-/// Clears the lines beyond a group's rows in both operands: TMA has copied rows of the next group there.
+/// Zeroes the lines beyond a group's rows in both operands, where TMA has copied rows of the next group.
 class ClearOtherGroup {
  public:
   __device__ ClearOtherGroup(const SharedMemory& shared, const Turns& turns, int rows, int warpgroup, bool gathered)
@@ -169,7 +169,7 @@ class ClearOtherGroup {
   bool gathered_;
 };
 
-/// write(to, v) is called for each 4 neighbouring elements.
+/// Calls write(to, v) for each 4 consecutive elements.
 template <class T, bool kTransposed, class Write>
 __device__ void write_sums(const WeightFactors& f, const WarpgroupSums<kTileN>& sums, const PairTile& tile,
                            uint32_t strip_address, const Write& write) {
@@ -265,7 +265,7 @@ __global__ void __launch_bounds__(kThreads, 1) grouped_weight_gradient(const __g
       }
     }
   }
-  cluster_sync();  // until here the other CTA may write to this one's memory
+  cluster_sync();  // the other CTA may write to this one's shared memory until here
 #endif
 }
 

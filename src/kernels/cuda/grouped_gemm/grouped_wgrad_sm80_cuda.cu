@@ -1,8 +1,8 @@
 // The weight gradients of experts on tier sm80. Both operands are MN-major (a line for each row of the group), so
 // ldmatrix transposes them; k runs over the rows of a group, and either operand may be gathered.
 //
-// Made for 128 experts of 2048 x 768 and 16,384 tokens, top-8. One H200 limited to this tier, 2026-11-23: 223 TFLOP/s
-// for both projections (sm90: 468 and 447). Registers (ptxas 13.0): 255, nothing spilled. Raw:
+// Tuned for 128 experts of 2048 x 768 and 16,384 tokens, top-8. One H200 limited to this tier, 2026-11-23: 223 TFLOP/s
+// for both projections (sm90: 468 and 447). Registers (ptxas 13.0): 255, no spills. Raw:
 // bench/results/sm80-kernels-2026-11-23.txt, sm80-registers-2026-11-23.txt.
 #include "kernels/cuda/grouped_gemm/grouped_gemm_sm80.h"
 #include "kernels/cuda/grouped_gemm/sm80_epilogue_cuda.h"
@@ -14,7 +14,7 @@ using namespace sm80;
 
 namespace {
 
-/// One operand of a weight gradient: rows of `width` elements, in order or gathered.
+/// An operand of a weight gradient: rows of `width` elements, in order or gathered.
 struct WeightOperand {
   const __nv_bfloat16* data = nullptr;  // [·, width]
   const int32_t* rows = nullptr;        // [R] or null
@@ -30,13 +30,13 @@ struct WeightFactors {
   bool add = false;
 };
 
-/// Row numbers of one operand, read one step ahead of their use.
+/// Row indices of one operand, prefetched one step ahead of their use.
 template <int kDepth, int kWidth>
 class RowLines {
  public:
   __device__ explicit RowLines(const WeightOperand& operand) : operand_(operand) {}
 
-  /// Rows [first, first + count) of all groups come next, `count` of them at most kDepth.
+  /// Requests rows [first, first + count) of all groups for the next step; count <= kDepth.
   __device__ void ask(int first, int count) {
 #pragma unroll
     for (int p = 0; p < kPasses; ++p) {
@@ -105,7 +105,7 @@ class WeightLoader {
   WeightTile tile_;
   RowLines<Shape::kDepth, kTileRows> a_;
   RowLines<Shape::kDepth, kTileColumns> b_;
-  int k_ = -1;  // of the tile's next step; -1: no tile is left
+  int k_ = -1;  // of the tile's next step; -1: no tiles left
 };
 
 /// Each element has one writer and is added to once, so results do not depend on the order of threads.

@@ -1,4 +1,4 @@
-// Which tensors the Hopper kernels of grouped products take.
+// Checks which tensors the Hopper kernels of grouped products support.
 #pragma once
 
 // For targets other than sm_90a the kernels are empty and their helpers unused.
@@ -11,7 +11,7 @@
 
 namespace hone::cuda::sm90 {
 
-/// An undefined tensor, or bfloat16 whose rows TMA and 16-byte accesses can take.
+/// Whether a tensor is undefined, or bfloat16 with rows suitable for TMA and 16-byte accesses.
 inline bool takes_rows(const Tensor& tensor) {
   return !tensor.defined() || (tensor.dtype == DType::kBF16 && tensor.shape[-1] > 0 && tensor.shape[-1] % 8 == 0 &&
                                reinterpret_cast<uintptr_t>(tensor.data) % 16 == 0);

@@ -1,13 +1,13 @@
 // The main loop of Hopper's grouped products: a ring of 5 stages in shared memory, filled by one producer warpgroup and
-// read by two consumer warpgroups, which take whole tiles alternately: one multiplies while the other is in its
+// read by two consumer warpgroups, which process whole tiles alternately: one multiplies while the other is in its
 // epilogue. Included by *_cuda.cu only.
 //
-// A stage is 64 of k: 128 rows of A and 192 columns of B, 40 KB, of which the other CTA of the cluster multicasts half
-// of B. Shared memory: 5 stages, 16 KB of strips for epilogues, barriers and the list of tiles, 217 KB and 8 bytes a
-// group. Registers: 232 a consumer thread, of which 192 are accumulators, and 40 a producer thread.
+// A stage has 64 of k: 128 rows of A and 192 columns of B, 40 KB; half of B is multicast by the other CTA of the
+// cluster. Shared memory: 5 stages, 16 KB of strips for epilogues, barriers and the list of tiles, 217 KB plus 8 bytes
+// per group. Registers: 232 per consumer thread, of which 192 are accumulators, and 40 per producer thread.
 //
-// Four stages were as fast as five; a sixth does not fit. Tiles of 256 columns would need 256 accumulators a thread.
-// What each product reaches is in its own file; docs/kernels.md walks through all of it.
+// Four stages were as fast as five; a sixth does not fit. Tiles of 256 columns would need 256 accumulators per thread.
+// The rates of each product are in its own file; docs/kernels.md explains the design.
 #pragma once
 
 #include <algorithm>
@@ -28,7 +28,7 @@ constexpr int kStages = 5;
 constexpr int kLineBlockBytes = 64 * 128;  // 64 lines of 128 bytes
 constexpr int kABytes = kTileM * kTileK * 2, kBBytes = kTileN * kTileK * 2;
 constexpr int kStageBytes = kABytes + kBBytes;
-constexpr int kStripBytes = 2048;  // of each consumer warp, to rearrange its results
+constexpr int kStripBytes = 2048;  // per consumer warp, staging buffer of its epilogue
 constexpr int kStripsBytes = kConsumers * 4 * kStripBytes;
 constexpr int kBarrierBytes = (2 * kStages + kConsumers) * 8;
 
@@ -55,16 +55,16 @@ struct SharedMemory {
   }
   __device__ uint32_t a(int stage) const { return stages + static_cast<uint32_t>(stage * kStageBytes); }
   __device__ uint32_t b(int stage) const { return a(stage) + kABytes; }
-  /// The stage holds both operands.
+  /// Barrier: the stage holds both operands.
   __device__ uint32_t full(int stage) const { return barriers + static_cast<uint32_t>(8 * stage); }
-  /// Both CTAs of the pair have read the stage: B is multicast to both.
+  /// Barrier: both CTAs of the pair have read the stage. B is multicast to both.
   __device__ uint32_t empty(int stage) const { return full(stage) + 8 * kStages; }
 
-  /// The consumer may take its next tile: the other one has seen all stages of the tile before. Without this barrier, a
-  /// wait for a stage could miss a whole phase and return with a stage of the other consumer's tile.
+  /// Barrier: the consumer may take its next tile, since the other one has consumed all stages of the previous tile.
+  /// Without it, a wait for a stage could miss a whole phase and return with a stage of the other consumer's tile.
   __device__ uint32_t turn(int warpgroup) const { return full(2 * kStages + warpgroup); }
 
-  /// One thread; a cluster_sync follows.
+  /// Called by one thread; cluster_sync must follow.
   __device__ void init_barriers(uint32_t producer_arrivals) const {
     for (int stage = 0; stage < kStages; ++stage) {
       barrier_init(full(stage), producer_arrivals);
@@ -73,7 +73,7 @@ struct SharedMemory {
     for (int warpgroup = 0; warpgroup < kConsumers; ++warpgroup) barrier_init(turn(warpgroup), 4);  // warps
     barrier_init_done();
   }
-  /// All lanes of a consumer warp.
+  /// Called by all lanes of a consumer warp.
   __device__ void release(int stage) const {
     const uint32_t lane = threadIdx.x % 32;
     __syncwarp();
@@ -81,11 +81,11 @@ struct SharedMemory {
   }
 };
 
-/// How far an operand's address moves for 16 of k, in the units of its descriptor.
+/// Advance of an operand's address for 16 of k, in descriptor units.
 template <bool kColumns>
 constexpr uint64_t kNext16 = (kColumns ? 16 * 128 : 32) / 16;
 
-/// One stage: k16 steps of 16 elements.
+/// Multiplies one stage: k16 steps of 16 elements.
 template <int kBlocks, int kN, bool kAColumns, bool kBColumns, int kSums>
 __device__ inline void multiply_16(float (&sums)[2][kSums], uint64_t a, uint64_t b, int k16, bool accumulate) {
 #pragma unroll
@@ -102,12 +102,12 @@ class Turns {
  public:
   __device__ Turns(const SharedMemory& shared, int warpgroup) : shared_(shared), warpgroup_(warpgroup) {}
 
-  /// Before the first stage of a tile. Warpgroup 0 does not wait for its first tile.
+  /// Called before the first stage of a tile. Warpgroup 0 does not wait for its first tile.
   __device__ void wait() {
     barrier_wait(shared_.turn(warpgroup_), phase_ ^ static_cast<uint32_t>(warpgroup_ == 0));
     phase_ ^= 1;
   }
-  /// When the last stage of the tile has arrived.
+  /// Called when the last stage of the tile has arrived.
   __device__ void pass() const {
     __syncwarp();
     if (threadIdx.x % 32 == 0) barrier_arrive(shared_.turn((warpgroup_ + 1) % kConsumers));
@@ -119,8 +119,8 @@ class Turns {
   uint32_t phase_ = 0;
 };
 
-/// Accumulates the product of `steps` stages, from zero if `fresh`. `besides.prepare(stage, step)` may change a stage
-/// that has arrived; `besides.last()` is called when all have.
+/// Accumulates the product of `steps` stages, from zero if `fresh`. `besides.prepare(stage, step)` may modify a stage
+/// that has arrived; `besides.last()` is called when all have arrived.
 template <int kBlocks, int kN, bool kAColumns, bool kBColumns, int kSums, class Besides>
 __device__ inline void multiply(float (&sums)[2][kSums], const SharedMemory& shared, RingPosition<kStages>& at,
                                 int steps, bool fresh, const Besides& besides) {
@@ -151,11 +151,11 @@ __device__ inline void multiply(float (&sums)[2][kSums], const SharedMemory& sha
   if (steps > 0) shared.release(previous);
 }
 
-/// The same for a tile of which `rows` x `columns` are used: fewer or narrower wgmma, with the same bits.
+/// As multiply(), for a tile of which `rows` x `columns` are used: fewer or narrower wgmma, bitwise the same results.
 template <bool kAColumns, bool kBColumns, int kSums, class Besides>
 __device__ inline void multiply_tile(float (&sums)[2][kSums], const SharedMemory& shared, RingPosition<kStages>& at,
                                      int steps, int rows, int columns, const Besides& besides) {
-  if (rows == 0) {  // stages still pass: this CTA loads half of B for the other
+  if (rows == 0) {  // stages must still be consumed: this CTA loads half of B for the other
     for (int step = 0; step < steps; ++step) {
       barrier_wait(shared.full(at.stage), at.phase);
       shared.release(at.stage);
@@ -177,7 +177,7 @@ __device__ inline void multiply_tile(float (&sums)[2][kSums], const SharedMemory
   }
 }
 
-/// How many clusters of a kernel run at one time, queried once per kernel.
+/// Number of clusters of a kernel that run concurrently, queried once per kernel.
 class PairCounts {
  public:
   int of(const void* kernel, const cudaLaunchConfig_t& config) {

@@ -1,4 +1,4 @@
-// The products whose rows are sorted by group, C = A · Bᵀ (+ extra), on Hopper: the producer, the consumers, and an
+// Products whose rows are sorted by group, C = A · Bᵀ (+ extra), on Hopper: the producer, the consumers, and an
 // epilogue as template parameter. Included by *_cuda.cu only.
 #pragma once
 
@@ -7,7 +7,7 @@
 
 namespace hone::cuda::sm90 {
 
-/// The operands. TMA loads the rows of A, or cp.async if a_rows is given: TMA on Hopper cannot gather rows.
+/// The operands. Rows of A are loaded by TMA, or by cp.async if a_rows is given: TMA on Hopper cannot gather rows.
 struct ProductFactors {
   CUtensorMap a, w, extra_a, extra_w;
   const int64_t* offsets = nullptr;
@@ -16,8 +16,8 @@ struct ProductFactors {
   int groups = 0;
   int n = 0, k = 0, extra_k = 0;
   int k_steps = 0, extra_steps = 0;
-  /// A tile of kTileN columns consists of two halves of consecutive columns; the second begins half_distance after the
-  /// first. So one tile can hold matching columns of gate and up.
+  /// A tile of kTileN columns has two halves of consecutive columns; the second starts half_distance after the first.
+  /// So a tile can hold matching columns of gate and up.
   int n_tiles = 0, tile_columns = 0, half_distance = 0;
 
   __device__ int first_column(const PairTile& tile) const { return tile.n_tile * tile_columns; }
@@ -61,7 +61,7 @@ class ProductLoader {
   __device__ static int blocks(const PairTile& tile) { return (tile.m_count + kBlockM - 1) / kBlockM; }
 
   __device__ void load(const PairTile& tile, int k, bool gather) {
-    // MN-major: the columns of the tile alone. K-major: always two halves of kHalfN.
+    // MN-major: only the columns of the tile. K-major: always two halves of kHalfN.
     constexpr int kBytes = kBColumns ? kColumns * kTileK * 2 : kBBytes;
     expect_and_load_a(f_.a, tile, k, gather ? 0 : blocks(tile), kBytes);
     if constexpr (kBColumns) {
@@ -145,8 +145,8 @@ class ProductLoader {
   const SharedMemory& shared_;
   int rank_;
   RingPosition<kStages> at_;
-  uint32_t units_[kRowsEach];  // of 16 bytes: where this thread's rows begin
-  int rows_ = 0;               // from this thread's first line on
+  uint32_t units_[kRowsEach];  // in 16 bytes: offsets of this thread's rows
+  int rows_ = 0;               // number of rows from this thread's first line on
 };
 
 struct PassTurn {
@@ -206,7 +206,7 @@ __global__ void __launch_bounds__(kThreads, 1) grouped_product(const __grid_cons
       if (tile.m_count > 0) Epilogue(args, factors).write(sums, tile, strip);
     }
   }
-  cluster_sync();  // until here the other CTA may write to this one's memory
+  cluster_sync();  // the other CTA may write to this one's shared memory until here
 #endif
 }
 

@@ -1,5 +1,5 @@
-// How accumulators leave the registers of a warp: 16 rows by 32 columns at a time through its strip of shared memory,
-// an epilogue staging buffer, so that threads read and write 16 bytes of a row. Included by *_cuda.cu only.
+// Stages a warp's accumulators through its strip of shared memory, an epilogue staging buffer, 16 rows by 32 columns at
+// a time, so that threads read and write 16 bytes of a row. Included by *_cuda.cu only.
 #pragma once
 
 #include "core/cuda_launch.h"
@@ -17,7 +17,7 @@ struct StripFragment {
   uint32_t pairs[2][4];
 };
 
-/// Address of 16-byte unit u of row r: 8 rows of one unit, and the 4 units of 2 rows, lie in different banks.
+/// Address of 16-byte unit u of row r: one unit of 8 rows, and the 4 units of 2 rows, are in different banks.
 __device__ inline uint32_t strip_unit(uint32_t strip, int row, int unit) {
   return strip + static_cast<uint32_t>(row * 64 + ((unit ^ (row / 2 % 4)) * 16));
 }
@@ -36,7 +36,7 @@ __device__ inline void put_fragment(uint32_t strip, const StripFragment& fragmen
   put_half(strip, 1, fragment.pairs[1]);
 }
 
-/// 16 rows by 32 columns of a matrix in device memory, of which `rows` by `columns` (a multiple of 8) exist.
+/// 16 rows by 32 columns of a matrix in device memory, of which `rows` by `columns` (a multiple of 8) are inside.
 struct StripTarget {
   __nv_bfloat16* first;
   int64_t row_stride;
@@ -59,7 +59,7 @@ __device__ inline void strip_to_memory(uint32_t strip, const StripTarget& target
                  : "r"(strip_unit(strip, row, unit))
                  : "memory");
     if (row < target.rows && unit * 8 < target.columns) {
-      // As one instruction: the compiler splits some on its own. Nothing reads the result soon (cs).
+      // A single instruction, which the compiler would sometimes split. The result is not read soon (cs).
       asm volatile(
           "st.global.cs.v4.u32 [%0], {%1, %2, %3, %4};\n" ::"l"(target.first + row * target.row_stride + unit * 8),
           "r"(value.x), "r"(value.y), "r"(value.z), "r"(value.w)
@@ -67,7 +67,7 @@ __device__ inline void strip_to_memory(uint32_t strip, const StripTarget& target
     }
   }
 }
-/// Zeros where no element exists.
+/// Loads zeros outside of the matrix.
 __device__ inline void load_strip(const StripSource& source, uint4 (&values)[2]) {
 #pragma unroll
   for (int i = 0; i < 2; ++i) {

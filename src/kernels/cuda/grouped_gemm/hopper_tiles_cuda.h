@@ -1,4 +1,4 @@
-// Which tile a pair of CTAs (a cluster) computes next. Every thread walks the same list, derived from the groups'
+// The order of tiles of a pair of CTAs (a cluster). Every thread iterates over the same list, derived from the groups'
 // offsets in device memory. Included by *_cuda.cu only.
 #pragma once
 
@@ -8,8 +8,8 @@
 
 namespace hone::cuda::sm90 {
 
-constexpr int kMaxGroups = 1024;    // whose offsets shared memory holds
-constexpr int kTileM = 128;         // rows of a CTA's tile; a pair has two
+constexpr int kMaxGroups = 1024;    // limited by their offsets in shared memory
+constexpr int kTileM = 128;         // rows of a CTA's tile; a pair has two tiles
 constexpr int kTileN = 192;         // columns, shared by the pair
 constexpr int kTileK = 64;          // elements of a step along k: a line of 128 bytes
 constexpr int kBlockM = 64;         // rows of one wgmma
@@ -18,10 +18,10 @@ constexpr int kPairM = 2 * kTileM;  // rows of a pair of CTAs
 /// The part of a pair's tile that one CTA computes.
 struct PairTile {
   int group = 0;
-  int m_begin = 0, m_count = 0;  ///< rows; none where one CTA of a pair has no work
+  int m_begin = 0, m_count = 0;  ///< rows; 0 if this CTA of the pair has no work
   int n_tile = 0;
   bool shared = true;            ///< the pair has one n_tile: each CTA loads half of B for both
-  int k_begin = 0, k_count = 0;  ///< for gradients of weights: the rows summed over
+  int k_begin = 0, k_count = 0;  ///< for weight gradients: the rows to sum over
 
   /// Rows [begin, begin + count), count <= kPairM, split so that the wgmma counts of both CTAs differ by at most one.
   __device__ void take_rows(int begin, int count, int rank) {
@@ -40,14 +40,14 @@ __device__ inline int pair_index() { return static_cast<int>(blockIdx.x) / 2; }
 __device__ inline int pair_count() { return static_cast<int>(gridDim.x) / 2; }
 
 /// Tiles of products whose rows are sorted by group. Groups follow each other; in a group, bands of 8 pair tiles along
-/// m are walked with m fastest, so that the CTAs that run at one time share rows of A and columns of B in L2. The last
-/// rows of a group, too few for a pair, make one tile per CTA: of the same rows, but neighbouring columns.
+/// m are traversed with m fastest, so that concurrent CTAs share rows of A and columns of B in L2. The last rows of a
+/// group, too few for a pair, make one tile per CTA: the same rows, but adjacent columns.
 class RowTiles {
  public:
-  /// int32 elements of shared memory.
+  /// Size of `shared` in int32 elements.
   static constexpr int shared_size(int groups) { return 2 * (groups + 1); }
 
-  /// All threads of the CTA.
+  /// Called by all threads of the CTA.
   __device__ RowTiles(int32_t* shared, const int64_t* offsets, int groups, int n_tiles, int rank)
       : row_begin_(shared), tile_begin_(shared + groups + 1), groups_(groups), n_tiles_(n_tiles), rank_(rank) {
     for (int e = static_cast<int>(threadIdx.x); e <= groups; e += static_cast<int>(blockDim.x)) {
@@ -100,7 +100,7 @@ class RowTiles {
 
  private:
   __device__ int rows(int e) const { return row_begin_[e + 1] - row_begin_[e]; }
-  /// Pair tiles along m of a group, and tiles for one CTA's rows: a pair tile pays from its fourth wgmma on.
+  /// Pair tiles of a group along m, and tiles for one CTA's rows: a pair tile pays off from its fourth wgmma on.
   __device__ int paired(int e) const { return (rows(e) + kBlockM - 1) / kPairM; }
   __device__ int rests(int e) const { return max(rows(e) - paired(e) * kPairM + kTileM - 1, 0) / kTileM; }
   __device__ int rest_tiles() const { return (n_tiles_ + 1) / 2; }
@@ -111,8 +111,8 @@ class RowTiles {
   int index_ = pair_index(), group_ = 0;
 };
 
-/// Tiles of gradients of weights: the same tiles for each group. The time of a tile grows with the rows of its group,
-/// so the groups with most rows come first, and pairs take tiles from first to last pair, then from last to first: for
+/// Tiles of weight gradients: the same tiles for each group. The time of a tile grows with the rows of its group, so
+/// groups with the most rows come first, and pairs take tiles from first to last pair, then from last to first: for
 /// Zipf-distributed rows of 128 groups the busiest pair has 1 to 9 % more work than the mean.
 class WeightTiles {
  public:
@@ -158,14 +158,14 @@ class WeightTiles {
     return true;
   }
 
-  /// The rows that the next tile sums over; none after the last tile.
+  /// The rows that the next tile sums over; empty after the last tile.
   __device__ RowRange rows_of_next() const {
     const int position = next_index() / group_tiles();
     return position < groups_ ? rows_of(order_[position]) : RowRange{0, 0};
   }
 
  private:
-  /// The compiler reads row_begin_ 16 bytes at a time, beyond its end, which racecheck would report as a race with the
+  /// The compiler reads row_begin_ 16 bytes at a time, past its end, which racecheck would report as a race with the
   /// writes of order_.
   static constexpr int kApart = 3;
 

@@ -1,23 +1,22 @@
-// How the accumulators of a weight gradient leave the registers of a warp: 16 rows by 32 columns at a time through its
-// strip of shared memory, as float32, so that threads write 4 neighbouring elements and warps whole lines, or half
-// lines if transposed. Included by *_cuda.cu only.
+// Stores a warp's accumulators of a weight gradient: 16 rows by 32 columns at a time through its strip of shared
+// memory, as float32, so that threads write 4 consecutive elements and warps whole lines, or half lines if transposed.
+// Included by *_cuda.cu only.
 #pragma once
 
 #include "kernels/cuda/sm90/wgmma_cuda.h"
 
 namespace hone::cuda::sm90 {
 
-/// 16 rows p by 32 columns s of float32 in 2048 bytes, aligned to 1024. A line of 128 bytes has the columns of row p,
-/// or, transposed, the rows of columns s and s + 16. The 16-byte units of a line are permuted so that neither direction
-/// has bank conflicts. Addresses differ by constants in separate bits, since few registers are left beside the
-/// accumulators.
+/// 16 rows p by 32 columns s of float32 in 2048 bytes, aligned to 1024. A line of 128 bytes has the columns of row p
+/// or, transposed, the rows of columns s and s + 16. The 16-byte units of a line are permuted to avoid bank conflicts
+/// in both directions. Addresses differ by constants in separate bits, since the accumulators leave few registers.
 template <bool kTransposed>
 class WeightStrip {
  public:
   static constexpr int kColumns = 32;
-  static constexpr int kGets = 4;  // of a warp, for all of the strip
-  static constexpr int kStep = 4;  // rows p, or transposed columns s, from one get to the next
-  int p, s;                        ///< of the first of the thread's 4 elements in get 0
+  static constexpr int kGets = 4;  // per warp, for the whole strip
+  static constexpr int kStep = 4;  // rows p (transposed: columns s) from one get to the next
+  int p, s;                        ///< position of the thread's first element in get 0
 
   __device__ explicit WeightStrip(uint32_t strip) {
     const int lane = static_cast<int>(threadIdx.x) % 32, line = lane / 8, unit = lane % 8;
@@ -74,8 +73,8 @@ class WeightStrip {
   uint32_t put_, get_;
 };
 
-/// Overwrites four neighbouring elements of a gradient. Nothing reads them soon, so they should not displace operands
-/// in L2.
+/// Overwrites four consecutive elements of a gradient. They are not read soon, so they should not displace operands in
+/// L2.
 struct OverwriteWeights {
   __device__ void operator()(float* to, const float4& v) const {
     asm volatile("st.global.cs.v4.f32 [%0], {%1, %2, %3, %4};\n" ::"l"(to), "f"(v.x), "f"(v.y), "f"(v.z), "f"(v.w)

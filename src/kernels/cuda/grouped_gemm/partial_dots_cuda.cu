@@ -1,5 +1,5 @@
-// Joins the partial sums that tiles of columns have left per row, in rising order, so that results have the same bits
-// in every run.
+// Adds the partial sums that tiles of columns have written per row, in increasing order, so that results are bitwise
+// reproducible.
 #include "kernels/cuda/grouped_gemm/partial_dots_cuda.h"
 
 #include "core/cuda_launch.h"

@@ -6,7 +6,7 @@
 
 namespace hone::cuda {
 
-/// to[assignment[r]] = Σ_p partial[p, r], p rising; partial f32 [P, R], assignment i32 [R], to f32.
+/// to[assignment[r]] = Σ_p partial[p, r] in increasing p; partial f32 [P, R], assignment i32 [R], to f32.
 void add_partial_dots(const Context& context, const Tensor& partial, const Tensor& assignment, const Tensor& to);
 
 }  // namespace hone::cuda

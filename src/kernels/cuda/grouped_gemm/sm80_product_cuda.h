@@ -1,4 +1,4 @@
-// The products whose rows are sorted by group, C = A · Bᵀ (+ extra), on tier sm80: the loader, and the kernel with an
+// Products whose rows are sorted by group, C = A · Bᵀ (+ extra), on tier sm80: the loader, and the kernel with an
 // epilogue as template parameter. Included by *_cuda.cu only.
 #pragma once
 
@@ -23,7 +23,7 @@ struct ProductFactors {
 };
 
 /// Column of C (row of K-major weights) of the tile's column `j`, or -1. With kHalves a tile has 128 columns of the
-/// first half of n and the same of the second, 32 of each in a warp.
+/// first half of n and 128 of the second, 32 of each per warp.
 template <bool kHalves>
 __device__ inline int column_of(const ProductFactors& f, int n_tile, int j) {
   if constexpr (kHalves) {
@@ -35,8 +35,8 @@ __device__ inline int column_of(const ProductFactors& f, int n_tile, int j) {
   }
 }
 
-/// Loads stages in the order of the CTA's tiles. The next step's tile and the rows of a gathered operand are read one
-/// step ahead.
+/// Loads stages in the order of the CTA's tiles. Reads the next step's tile and the rows of a gathered operand one step
+/// ahead.
 template <class Shape, bool kWMnMajor, bool kHalves>
 class ProductLoader {
  public:
@@ -133,7 +133,7 @@ class ProductLoader {
   const ProductFactors& f_;
   RowTiles tiles_;
   GroupTile tile_;
-  int k_ = -1;  // of the next step; from padded_k() on of the extra product; -1: no tile is left
+  int k_ = -1;  // of the next step; from padded_k() on in the extra product; -1: no tiles left
   int rows_[kAPasses];
 };
 
@@ -177,7 +177,7 @@ inline ProductFactors product_factors(const RowGroups& groups, const Tensor& a, 
   return f;
 }
 
-/// Launches as many CTAs as there are multiprocessors, or tiles.
+/// Launches min(multiprocessors, tiles) CTAs.
 template <class Kernel, class... Args>
 void launch_persistent(const Context& context, const char* doing, Kernel* kernel, size_t shared, int64_t tiles,
                        const Args&... args) {
@@ -198,7 +198,7 @@ void launch_product(const Context& context, const char* doing, const ProductFact
   });
 }
 
-/// An undefined tensor, or bfloat16 whose rows 16-byte copies can take.
+/// Whether a tensor is undefined, or bfloat16 with rows suitable for 16-byte copies.
 inline bool takes_rows(const Tensor& tensor) {
   return !tensor.defined() || (tensor.dtype == DType::kBF16 && tensor.shape[-1] > 0 && tensor.shape[-1] % 8 == 0 &&
                                reinterpret_cast<uintptr_t>(tensor.data) % 16 == 0);

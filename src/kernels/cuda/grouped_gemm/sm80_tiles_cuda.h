@@ -1,27 +1,27 @@
-// Which tiles a CTA of tier sm80 computes. Every thread walks the same list, derived from the groups' offsets in device
-// memory. Included by *_cuda.cu only.
+// The order of tiles of a CTA of tier sm80. Every thread iterates over the same list, derived from the groups' offsets
+// in device memory. Included by *_cuda.cu only.
 #pragma once
 
 #include "kernels/cuda/sm80/product_cuda.h"
 
 namespace hone::cuda::sm80 {
 
-/// A tile of rows of one group by columns.
+/// A tile: rows of one group by columns.
 struct GroupTile {
   int group = 0;
-  int row = 0, rows = 0;  ///< first row (of all groups) and how many, at most kTileRows
+  int row = 0, rows = 0;  ///< first row (over all groups) and count, at most kTileRows
   int n_tile = 0;
 };
 
-/// Tiles of products whose rows are sorted by group. In a group, bands of 8 tiles along m are walked with m fastest, so
-/// that the CTAs that run at one time share rows of A and columns of B in L2.
+/// Tiles of products whose rows are sorted by group. In a group, bands of 8 tiles along m are traversed with m fastest,
+/// so that concurrent CTAs share rows of A and columns of B in L2.
 class RowTiles {
  public:
   __device__ RowTiles(const int64_t* offsets, int groups, int n_tiles)
       : offsets_(offsets), groups_(groups), n_tiles_(n_tiles), index_(static_cast<int>(blockIdx.x)) {}
 
   __device__ bool next(GroupTile& tile) {
-    while (index_ >= end_) {  // of the tiles before the next group
+    while (index_ >= end_) {  // end of this group's tiles
       if (++group_ == groups_) {
         --group_;
         return false;
@@ -49,22 +49,23 @@ class RowTiles {
   int groups_, n_tiles_;
   int index_, group_ = -1;
   int row_begin_ = 0, row_end_ = 0;
-  int begin_ = 0, end_ = 0;  // of the tiles of the group
+  int begin_ = 0, end_ = 0;  // tiles of the group
 };
 
-/// A tile of the weight gradient of one group: rows m, columns n, summed over k_count rows from k_begin on.
+/// A tile of a group's weight gradient: rows m, columns n, summed over k_count rows from k_begin on.
 struct WeightTile {
   int group = 0, m = 0, n = 0;
   int k_begin = 0, k_count = 0;
 };
 
-/// The time of a tile grows with the rows of its group, so the groups with most rows come first, and CTAs take tiles
+/// The time of a tile grows with the rows of its group, so groups with the most rows come first, and CTAs take tiles
 /// from first to last, then from last to first.
 class WeightTiles {
  public:
   static constexpr size_t shared_bytes(int groups) { return static_cast<size_t>(groups) * sizeof(int32_t); }
 
-  /// All threads of the CTA; a barrier before the first call of next() is the caller's. `order`: shared_bytes(groups).
+  /// Called by all threads of the CTA; the caller must add a barrier before the first next(). `order`:
+  /// shared_bytes(groups).
   __device__ WeightTiles(int32_t* order, const int64_t* offsets, int groups, int m, int n)
       : order_(order),
         offsets_(offsets),

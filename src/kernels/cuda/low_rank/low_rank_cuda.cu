@@ -1,5 +1,5 @@
 // The products of low_rank by cuBLAS, with dropout in a separate pass: for float32, for shapes that the tensor-core
-// kernels do not take, and as their oracle.
+// kernels do not support, and as their reference in tests.
 #include "kernels/cuda/low_rank/low_rank_cuda.h"
 
 #include "core/cuda_launch.h"
@@ -10,7 +10,7 @@ namespace hone::cuda {
 
 namespace {
 
-/// to = keep ∘ from + beta · to, one thread a group of 4 features.
+/// to = keep ∘ from + beta · to; one thread per group of 4 features.
 template <class From, class To>
 __global__ void drop_kernel(RowMask mask, const From* from, To* to, int64_t rows, int64_t columns, float beta) {
   const int64_t groups = (columns + 3) / 4;
@@ -42,7 +42,7 @@ void drop(const Context& context, const LoraDropout& dropout, const Tensor& from
   });
 }
 
-/// wide' in scratch, or wide where nothing is dropped.
+/// wide' in scratch, or wide itself without dropout.
 Tensor dropped(const Context& context, ArenaScope& scratch, const Tensor& wide, const LoraDropout& dropout) {
   if (dropout.probability <= 0.0f) return wide;
   const Tensor result = scratch.take(wide.shape, wide.dtype);

@@ -1,5 +1,5 @@
-// low_rank: products with a thin matrix [T, r], as adapters have them. They are bound by reading or writing the wide
-// matrix [T, N] once. Launchers on tensors that CUDA ops share; included by *_cuda.cu only.
+// low_rank: products with a thin matrix [T, r], for adapters. They are bound by reading or writing the wide matrix [T,
+// N] once. Launchers shared by CUDA ops; included by *_cuda.cu only.
 #pragma once
 
 #include "core/context.h"
@@ -8,9 +8,9 @@
 
 namespace hone::cuda {
 
-/// In all three, wide' is wide with features dropped (kernels/lora_dropout.h), not scaled: alpha takes lora_keep_scale.
-/// Thin matrices and factors are float32 or bfloat16. With a bfloat16 wide matrix they are rounded to bfloat16; sums
-/// are float32. beta is 0 or 1. Deterministic.
+/// In all three, wide' is wide with dropped features (kernels/lora_dropout.h), not scaled: alpha must include
+/// lora_keep_scale. Thin matrices and factors are float32 or bfloat16; with a bfloat16 wide matrix they are rounded to
+/// bfloat16. Sums are float32. beta is 0 or 1. Deterministic.
 
 /// thin[t, p] = alpha · Σ_i wide'[t, i] · factor[p, i] + beta · thin
 struct LowRankNarrowArgs {

@@ -10,7 +10,7 @@ namespace hone::cuda {
 
 namespace {
 
-/// A CTA computes 64 columns over a part of the rows, 16 rows a warp at a time; a row is read 128 bytes at a time.
+/// A CTA computes 64 columns over a part of the rows, 16 rows per warp at a time; a row is read 128 bytes at a time.
 constexpr int kThreads = 256;
 constexpr int kWarps = kThreads / 32;
 constexpr int kBlockColumns = 64;
@@ -23,7 +23,7 @@ struct FactorKernel {
   float* partial;  // [parts, r, N]
 };
 
-/// Elements j of 8 in the rows a and b, as a pair.
+/// Element j of 8 in rows a and b, as a pair.
 __device__ inline uint32_t column_pair(const uint4& a, const uint4& b, int j) {
   const uint32_t from_a = j / 2 == 0 ? a.x : j / 2 == 1 ? a.y : j / 2 == 2 ? a.z : a.w;
   const uint32_t from_b = j / 2 == 0 ? b.x : j / 2 == 1 ? b.y : j / 2 == 2 ? b.z : b.w;
@@ -75,7 +75,7 @@ __global__ void __launch_bounds__(kThreads, 2) factor_kernel(FactorKernel k) {
     }
   }
 
-  // Warps are added in pairs, in a fixed tree.
+  // Sums of warps are added pairwise in a fixed tree.
   __shared__ float4 shared[kWarps / 2][kTiles * 8][32];
   for (int half = kWarps / 2; half > 0; half /= 2) {
     __syncthreads();

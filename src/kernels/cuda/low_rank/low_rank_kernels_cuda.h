@@ -1,8 +1,8 @@
-// Shared by the kernels of low_rank: tensor-core products of bfloat16 fragments that are loaded 16 bytes a thread, with
-// dropout.
+// Shared by the kernels of low_rank: tensor-core products of bfloat16 fragments that are loaded with 16 bytes per
+// thread, with dropout.
 //
-// mma.m16n8k16 wants four elements of k from a thread that are not neighbours. Since both operands may permute k alike,
-// the kernels number k so that a thread's elements are contiguous in memory.
+// mma.m16n8k16 takes four elements of k from a thread that are not adjacent. Since both operands may permute k in the
+// same way, the kernels number k so that a thread's elements are contiguous in memory.
 #pragma once
 
 #include "core/cuda_launch.h"
@@ -12,7 +12,7 @@
 
 namespace hone::cuda {
 
-/// Dropout as kernels take it.
+/// Dropout arguments of kernels.
 struct RowMask {
   const StepScalars* scalars = nullptr;
   const int64_t* samples = nullptr;
@@ -37,7 +37,7 @@ struct LowRankShape {
   int rank = 0;
 };
 
-/// True if the tensor-core kernels take the product. With dropout they beat cuBLAS, which needs extra passes to drop
+/// Whether the tensor-core kernels support the product. With dropout they beat cuBLAS, which needs extra passes to drop
 /// features.
 inline bool low_rank_kernels_fit(const Context& context, const Tensor& wide, int64_t rank, int64_t most_ranks) {
   return kernel_tiers(context).low_rank == Tier::kSm80 && wide.dtype == DType::kBF16 && wide.shape[1] % 8 == 0 &&
@@ -49,7 +49,7 @@ inline LowRankShape low_rank_shape(const Tensor& wide, int64_t rank) {
   return {wide.shape[0], static_cast<int>(wide.shape[1]), static_cast<int>(rank)};
 }
 
-/// The most ranks for which each kernel beats cuBLAS, with dropout; and without, where only one does.
+/// Maximum rank for which each kernel beats cuBLAS with dropout; without dropout only one kernel does.
 inline constexpr int64_t kMostNarrowRanks = 64, kMostWidenRanks = 64, kMostFactorRanks = 32;
 inline constexpr int64_t kMostWidenRanksUndropped = 32;
 
@@ -57,12 +57,12 @@ void low_rank_narrow_kernels(const Context& context, const LowRankNarrowArgs& ar
 void low_rank_widen_kernels(const Context& context, const LowRankWidenArgs& args);
 void low_rank_factor_kernels(const Context& context, const LowRankFactorArgs& args);
 
-/// to[a, b] = from[a, b] in bfloat16, zero where `from` [A, B] (or, transposed, [B, A]) has no element.
+/// to[a, b] = from[a, b] in bfloat16, zero-padded where `from` [A, B] (or, transposed, [B, A]) has no element.
 void pad_factor(const Context& context, const Tensor& from, bool transposed, const Tensor& to);
 
 #ifdef __CUDACC__
 
-/// 8 bfloat16, or zeros.
+/// Loads 8 bfloat16, or zeros.
 __device__ inline uint4 load_eight(const __nv_bfloat16* address, bool inside) {
   return inside ? __ldg(reinterpret_cast<const uint4*>(address)) : make_uint4(0, 0, 0, 0);
 }
@@ -77,7 +77,7 @@ __device__ inline MaskRow mask_row(const RowMask& mask, int64_t row) {
   return {mask.samples[row], mask.positions[row]};
 }
 
-/// Bits of the kept features among column … column + 7 (a multiple of 4).
+/// Bits of the kept features among column … column + 7 (`column` is a multiple of 4).
 __device__ inline uint4 keep_bits(const RowMask& mask, uint64_t key, const MaskRow& row, int column) {
   const uint32_t kept_from = lora_kept_from(mask.probability);
   const auto group = static_cast<uint32_t>(column / 4);

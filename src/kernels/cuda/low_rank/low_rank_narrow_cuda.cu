@@ -1,4 +1,4 @@
-// Wide to thin, x Aᵀ: bound by reading the wide matrix once, 16 bytes a thread, straight into MMA fragments.
+// Wide to thin, x Aᵀ: bound by reading the wide matrix once, 16 bytes per thread directly into MMA fragments.
 #include "kernels/cuda/low_rank/low_rank_cuda.h"
 #include "kernels/cuda/low_rank/low_rank_kernels_cuda.h"
 
@@ -17,12 +17,12 @@ __global__ void pad_factor_kernel(const From* from, int64_t row_stride, int64_t 
                      : __float2bfloat16_rn(0.0f);
 }
 
-/// A CTA has 64 rows; a warp takes 32 of them and every fourth group of 32 columns, so that a row is read 256 bytes at
-/// a time. Both halves of the rows read the same part of the factor at one time, so most of its reads hit L1.
+/// A CTA has 64 rows; a warp processes 32 of them and every fourth group of 32 columns, so that a row is read 256 bytes
+/// at a time. Both halves of the rows read the same part of the factor together, so most of its reads hit L1.
 constexpr int kThreads = 256;
-constexpr int kRowTiles = 2;   ///< of 16 rows, in a warp
-constexpr int kRowGroups = 2;  ///< of warps
-constexpr int kSplits = 4;     ///< of the columns
+constexpr int kRowTiles = 2;   ///< tiles of 16 rows per warp
+constexpr int kRowGroups = 2;  ///< groups of warps
+constexpr int kSplits = 4;     ///< splits of the columns
 constexpr int kBlockRows = kRowGroups * kRowTiles * 16;
 static_assert(kRowGroups * kSplits * 32 == kThreads);
 
@@ -74,7 +74,7 @@ __global__ void __launch_bounds__(kThreads, 2) narrow_kernel(NarrowKernel p) {
     }
   }
 
-  // The splits are added in order, one after the other through the same memory.
+  // The splits are added in order, through the same memory.
   __shared__ float4 shared[kRowGroups][kRowTiles][kTiles][32];
   for (int from = 1; from < kSplits; ++from) {
     __syncthreads();

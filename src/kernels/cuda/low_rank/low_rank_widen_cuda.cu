@@ -6,12 +6,12 @@ namespace hone::cuda {
 
 namespace {
 
-/// A CTA has 128 rows and 512 columns; a warp takes 16 of the rows, 64 columns (128 bytes) at a time. All warps read
-/// the same part of the factor at one time, so most of its reads hit L1.
+/// A CTA has 128 rows and 512 columns; a warp processes 16 of the rows, 64 columns (128 bytes) at a time. All warps
+/// read the same part of the factor together, so most of its reads hit L1.
 constexpr int kThreads = 256;
 constexpr int kBlockRows = kThreads / 32 * 16;
 constexpr int kBlockColumns = 512;
-constexpr int kHalves = 2;  ///< of 32 columns, in a step
+constexpr int kHalves = 2;  ///< of 32 columns, per step
 
 struct WidenKernel {
   LowRankShape shape;
@@ -22,7 +22,7 @@ struct WidenKernel {
   float alpha, beta;
 };
 
-/// Thin values of a row, p … p + 3, in bfloat16.
+/// Thin values p … p + 3 of a row in bfloat16.
 __device__ inline uint2 thin_values(const WidenKernel& k, int64_t row, int p) {
   const float* from = k.thin + row * k.shape.rank;
   float values[4];

@@ -10,7 +10,7 @@
 namespace hone::cuda {
 
 /// Number of parts of the rows, so that CTAs of at least `block_rows` rows fill a GPU (some 264 CTAs) if each part
-/// takes `blocks` of them. Does not fall as rows grow.
+/// needs `blocks` CTAs. Does not decrease with more rows.
 inline int64_t parts_of(int64_t rows, int64_t blocks, int64_t block_rows) {
   constexpr int64_t kFull = 264;
   return std::clamp(kFull / blocks, int64_t{1}, std::max<int64_t>((rows + block_rows - 1) / block_rows, 1));

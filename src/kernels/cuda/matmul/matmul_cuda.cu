@@ -1,5 +1,5 @@
-// Dense products by cuBLASLt: plans kept by shape, a workspace of fixed size, and a rule instead of a measurement for
-// the algorithm.
+// Dense products by cuBLASLt: cached plans by shape, a workspace of fixed size, and a fixed rule for the algorithm
+// instead of a measurement.
 //
 // One H200, 2026-11-21, `hone bench ops`, 16,384 tokens, of 810 TFLOP/s in a square product: 2048 to 4096 783 (97 %),
 // both gradients 757, the gradient of the input alone 712; 2048 to 512 562. Raw: bench/results/h200-ops.json.
@@ -29,20 +29,20 @@ void check_blas(cublasStatus_t status, const char* doing) {
 
 cudaDataType_t type_of(DType dtype) { return dtype == DType::kBF16 ? CUDA_R_16BF : CUDA_R_32F; }
 
-/// The alignment that a plan may count on; more than 16 bytes changes nothing for cuBLAS.
+/// The alignment that a plan may assume; cuBLAS does not benefit from more than 16 bytes.
 int64_t alignment_of(const void* pointer) {
   const auto address = reinterpret_cast<uintptr_t>(pointer);
   return static_cast<int64_t>(std::min<uintptr_t>(address & (~address + 1), kUnitBytes));
 }
 
-/// A matrix where cuBLAS reads it.
+/// A matrix as read by cuBLAS.
 struct Operand {
   const void* data = nullptr;
   int64_t rows = 0, columns = 0, pitch = 0;
   bool transposed = false;
 };
 
-/// One product as cuBLAS sees it: column-major, so that C^T [n, m] = op(B)^T op(A)^T.
+/// One product in cuBLAS's column-major order: C^T [n, m] = op(B)^T op(A)^T.
 struct Product {
   int64_t m = 0, n = 0, k = 0;
   Operand a, b;
@@ -69,7 +69,7 @@ struct Product {
   }
 };
 
-/// The arguments of a cuBLAS call besides pointers, as plain values.
+/// The arguments of a cuBLAS call except pointers, as plain values.
 struct Plan {
   cublasLtMatmulDescOpaque_t product;
   cublasLtMatrixLayoutOpaque_t a, b, c;
@@ -102,10 +102,9 @@ T attribute_of(const cublasLtMatmulAlgo_t& algorithm, cublasLtMatmulAlgoConfigAt
   return value;
 }
 
-/// Which of the algorithms that cuBLAS offers, best first, to take. On an H200 at its power limit, large bfloat16
-/// products with tiles of 128 x 160 (clusters of 2 x 1), or else 176 x 128 (1 x 2), take up to 10 % less time than the
-/// first one, and 1 % more at worst. It is a rule, and not a measurement at run time, so that a product has the same
-/// bits in every run.
+/// Chooses one of the algorithms that cuBLAS offers, best first. On an H200 at its power limit, large bfloat16 products
+/// with tiles of 128 x 160 (clusters of 2 x 1), or else 176 x 128 (1 x 2), take up to 10 % less time than the first
+/// one, and at worst 1 % more. A rule instead of a measurement at run time keeps products bitwise reproducible.
 int choose(const Product& p, Tier tier, const cublasLtMatmulHeuristicResult_t* results, int count) {
   struct Choice {
     uint32_t tile;
@@ -130,14 +129,14 @@ int choose(const Product& p, Tier tier, const cublasLtMatmulHeuristicResult_t* r
   return 0;
 }
 
-/// Plans by product.
+/// Cached plans by product.
 class Plans {
  public:
   const Plan& find(CudaQueue& queue, const Product& product) {
     const Product::Key key = product.key();
     const auto found = plans_.find(key);
     if (found != plans_.end()) return found->second;
-    // Token counts differ from step to step; a plan made again is the same plan.
+    // Token counts differ from step to step, so the cache is bounded; recreating a plan gives the same plan.
     if (plans_.size() >= kMostPlans) plans_.clear();
     return plans_.emplace(key, make(queue, product)).first->second;
   }
@@ -203,8 +202,8 @@ __global__ void copy_matrix_kernel(const From* from, int64_t from_pitch, To* to,
   *reinterpret_cast<Destination*>(to + row * to_pitch + column) = destination;
 }
 
-/// The matrix in place or, if its dtype differs or its rows are not aligned, a copy: cuBLAS has fast kernels for rows
-/// of whole 16-byte units only.
+/// The matrix in place or, if its dtype differs or its rows are not aligned, a copy: cuBLAS is only fast for rows of
+/// whole 16-byte units.
 Operand operand(const Context& context, ArenaScope& scratch, const Tensor& tensor, int64_t pitch, bool transposed,
                 DType dtype) {
   HONE_ASSERT(tensor.shape.rank() == 2);

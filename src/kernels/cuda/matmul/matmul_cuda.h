@@ -1,5 +1,5 @@
-// matmul: the dense matrix product under CUDA ops, by cuBLASLt. A launcher on tensors that ops share; the CPU's is
-// kernels/cpu/gemm. Included by *_cuda.cu only.
+// matmul: the dense matrix product of CUDA ops, by cuBLASLt. A launcher shared by ops; for CPUs see kernels/cpu/gemm.
+// Included by *_cuda.cu only.
 #pragma once
 
 #include "core/context.h"
@@ -7,12 +7,12 @@
 namespace hone::cuda {
 
 /// C[m, n] = alpha · op(A)[m, k] op(B)[k, n] + bias[n] + beta · C, all row-major.
-///   a [m, k] or, transposed, [k, m]; b [k, n] or, transposed, [n, k]: float32 or bfloat16, converted to the dtype
-///   `operands` in scratch where they differ; c [m, n] float32, or bfloat16 if the operands are. Float32 accumulation,
+///   a [m, k] or, transposed, [k, m]; b [k, n] or, transposed, [n, k]: float32 or bfloat16, converted in scratch to the
+///   dtype `operands` if it differs; c [m, n] float32, or bfloat16 if the operands are. Float32 accumulation,
 ///   c rounded once; float32 operands multiply in float32, never tf32.
-/// Any of m, n and k may be 0. The algorithm is a function of shapes, dtypes, pitches and of the alignment of pointers
-/// (up to 16 bytes), and every algorithm adds in a fixed order: the same call gives the same bits. The bits of a row of
-/// C may depend on the number of rows, though.
+/// m, n and k may be 0. The algorithm is a function of shapes, dtypes, pitches and the alignment of pointers (up to 16
+/// bytes), and every algorithm adds in a fixed order, so equal calls give bitwise equal results. A row of C may depend
+/// on the number of rows, though.
 struct MatmulArgs {
   Tensor a;
   bool a_transposed = false;
@@ -22,18 +22,18 @@ struct MatmulArgs {
   DType operands = DType::kF32;
   float alpha = 1.0f;
   float beta = 0.0f;  ///< 0: c is not read
-  Tensor bias = {};   ///< [n] or undefined; brought to c's dtype. Needs k > 0
-  /// Elements from row to row in memory; 0: the number of columns.
+  Tensor bias = {};   ///< [n] or undefined; converted to c's dtype. Requires k > 0
+  /// Elements between rows in memory; 0: the number of columns.
   int64_t a_pitch = 0, b_pitch = 0, c_pitch = 0;
 };
 
 void matmul(const Context& context, const MatmulArgs& args);
 
-/// Queues to[row, column] = from[row, column] for tensors of two dimensions (or one: a row) in any of float32 and
-/// bfloat16, with pitches as above.
+/// Queues to[row, column] = from[row, column] for tensors of two dimensions (or one: a row), each float32 or bfloat16,
+/// with pitches as above.
 void copy_matrix(const Context& context, const Tensor& from, int64_t from_pitch, const Tensor& to, int64_t to_pitch);
 
-/// The smallest pitch of a matrix of so many columns whose rows all start at multiples of 16 bytes.
+/// The smallest pitch for `columns` columns that aligns all rows to 16 bytes.
 inline int64_t aligned_pitch(int64_t columns, DType dtype) {
   const int64_t unit = 16 / static_cast<int64_t>(size_of(dtype));
   return (columns + unit - 1) / unit * unit;

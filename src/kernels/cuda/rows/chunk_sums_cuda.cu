@@ -11,7 +11,7 @@ constexpr int kColumns = 32, kLines = 32, kMaxDestinations = 3;
 struct Destinations {
   struct {
     float* dst;
-    int64_t end;  // of its columns
+    int64_t end;  // end of its columns
     bool accumulate;
   } list[kMaxDestinations];
 };

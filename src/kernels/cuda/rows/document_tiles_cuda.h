@@ -6,16 +6,16 @@
 
 namespace hone::cuda {
 
-/// Rows of queries and of keys in a tile of scores; 16 x 16 threads hold 4 x 4 of them each.
+/// Rows of queries and of keys in a tile of scores; 16 x 16 threads hold 4 x 4 scores each.
 inline constexpr int kTileRows = 64;
 inline constexpr int kTileThreads = 256;
 /// Elements of a chunk of head_dim.
 inline constexpr int kChunk = 32;
-/// Row stride in shared memory, in floats: a padding of 4 keeps 16-byte accesses aligned and avoids bank conflicts.
+/// Row stride in shared memory, in floats: a padding of 4 keeps 16-byte alignment and avoids bank conflicts.
 inline constexpr int kChunkStride = kChunk + 4, kScoreStride = kTileRows + 4;
 
-/// CTAs of a grid in which each document has enough tiles of kTileRows. Tile t belongs to the last document n with
-/// cu_seqlens[n] / kTileRows + n <= t: these starts rise by at least the tiles that the document needs.
+/// Number of CTAs such that each document has enough tiles of kTileRows. Tile t belongs to the last document n with
+/// cu_seqlens[n] / kTileRows + n <= t: these starts increase by at least the tiles that the document needs.
 inline unsigned tiles_of_documents(int64_t tokens, int64_t num_documents) {
   const int64_t tiles = tokens / kTileRows + num_documents;
   HONE_ASSERT(tiles <= INT32_MAX);
@@ -28,7 +28,7 @@ struct DocumentTile {
   int document;
   int64_t begin;   ///< first row of the document
   int64_t length;  ///< rows of the document
-  int64_t first;   ///< first row of the tile, counted from `begin`; not below `length`: an empty tile
+  int64_t first;   ///< first row of the tile, relative to `begin`; >= `length`: an empty tile
 };
 
 __device__ inline DocumentTile find_document_tile(const int32_t* cu_seqlens, int num_documents, int tile) {
@@ -47,7 +47,7 @@ __device__ inline int thread_column() { return static_cast<int>(threadIdx.x) % 1
 
 using Scores = float[4][4];
 
-/// Dimensions [dim, dim + kChunk) of the first `valid` of kTileRows rows, as float32; zero outside.
+/// Loads dimensions [dim, dim + kChunk) of the first `valid` of kTileRows rows as float32; zero outside.
 template <class T>
 __device__ inline void load_chunk(float* chunk, const T* rows, int64_t row_stride, int64_t valid, int dim,
                                   int head_dim) {

@@ -1,4 +1,4 @@
-// Neighbouring elements that a thread of an optimizer's kernel loads as float32 and stores rounded: stochastically, if
+// Consecutive elements that a thread of an optimizer's kernel loads as float32 and stores rounded, stochastically if
 // they are bfloat16. Included by *_cuda.cu only.
 #pragma once
 
@@ -9,17 +9,18 @@
 
 namespace hone::cuda {
 
-/// Elements of a place: those that share random words.
+/// Elements of a place, which share random words.
 inline constexpr int kPlaceWidth = 4;
 
-/// Four neighbouring elements; `count` of them are in the tensor, and `vector` if all are and may be accessed at once.
+/// Four consecutive elements; `count` of them are inside the tensor, and `vector` if all are and one access is
+/// possible.
 struct Place {
   int64_t first;
   int count;
   bool vector;
 };
 
-/// Whether a place of a tensor that starts here may be accessed at once; true for null.
+/// Whether places of a tensor with this address allow a single access; true for null.
 template <class T>
 __device__ inline bool starts_aligned(const T* tensor) {
   return reinterpret_cast<uintptr_t>(tensor) % (kPlaceWidth * sizeof(T)) == 0;
@@ -41,7 +42,7 @@ __device__ inline void store(T* to, Place at, const float (&values)[kPlaceWidth]
   }
 }
 
-/// Rounds stochastically if the type rounds at all; `shift` selects a half of the random words.
+/// Rounds stochastically unless T is float; `shift` selects a half of the random words.
 __device__ inline void store_rounded(float* to, Place at, const float (&values)[kPlaceWidth],
                                      const std::array<uint32_t, kPlaceWidth>&, int) {
   store(to, at, values);

@@ -1,5 +1,5 @@
-// Many tensors in one launch: a table, passed as a kernel parameter, says which CTA works on which chunk of which
-// tensor. Hundreds of small tensors (adapters, norms) would otherwise cost a launch each.
+// Many tensors in one launch: a table, passed as a kernel parameter, assigns chunks of tensors to CTAs. Hundreds of
+// small tensors (adapters, norms) would otherwise cost a launch each.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,7 @@
 
 namespace hone::cuda {
 
-/// Entry describes a tensor to the kernel. Kernel parameters hold 4096 bytes.
+/// Entry describes a tensor to the kernel. Kernel parameters are limited to 4096 bytes.
 template <class Entry, int kEntries, int64_t kChunk>
 struct TensorTable {
   Entry entries[kEntries];
@@ -18,7 +18,7 @@ struct TensorTable {
   uint32_t chunks = 0;  ///< CTAs to launch
 
   bool full() const { return count == kEntries; }
-  /// Tensors without elements take no chunk and no entry.
+  /// Tensors without elements get no chunk and no entry.
   void add(const Entry& entry, int64_t elements) {
     if (elements == 0) return;
     const int64_t after = chunks + (elements + kChunk - 1) / kChunk;
@@ -28,7 +28,7 @@ struct TensorTable {
     chunks = static_cast<uint32_t>(after);
   }
 
-  /// The entry that a chunk belongs to: the last that starts at or before it.
+  /// The entry of a chunk: the last that starts at or before it.
   HONE_HOST_DEVICE int find(uint32_t chunk) const {
     int low = 0, high = count;
     while (high - low > 1) {

@@ -1,5 +1,5 @@
 // Building blocks of memory-bound kernels: vectors of elements that a thread loads or stores in 16-byte accesses, their
-// values as float32, and sums over a few neighbouring lanes. Included by *_cuda.cu only.
+// values as float32, and sums over adjacent lanes. Included by *_cuda.cu only.
 #pragma once
 
 #include <type_traits>
@@ -8,15 +8,15 @@
 
 namespace hone::cuda {
 
-/// Whether whole vectors of `elements` elements may be accessed at a tensor's rows: it starts at a multiple of 16 bytes
-/// and the rows are whole vectors. True for undefined tensors.
+/// Whether a tensor's rows can be accessed in vectors of `elements` elements: the tensor is aligned to 16 bytes, and
+/// rows consist of whole vectors. True for undefined tensors.
 inline bool allows_vectors(const Tensor& tensor, int64_t row_elements, int64_t elements) {
   return !tensor.defined() || (reinterpret_cast<uintptr_t>(tensor.data) % 16 == 0 && row_elements % elements == 0);
 }
 
 #ifdef __CUDACC__
 
-/// kCount elements as they lie in memory. Whole words, since separate 16-bit elements would take a register each.
+/// kCount elements without conversion. Stored as words, since separate 16-bit elements would take a register each.
 template <class T, int kCount>
 struct alignas(kCount * sizeof(T) < 16 ? kCount * sizeof(T) : 16) Vector {
   using Word = std::conditional_t<kCount * sizeof(T) % 4 == 0, uint32_t, uint16_t>;
@@ -30,8 +30,8 @@ __device__ inline Vector<T, kCount> load_vector(const T* address) {
 
 template <class T, int kCount>
 __device__ inline void store_vector(T* address, const Vector<T, kCount>& vector) {
-  // As one access of a built-in type: a structure is stored member by member, 4 bytes each, which costs instructions
-  // and, in host memory, a transfer each.
+  // One access of a built-in type: a structure is stored member by member, 4 bytes each, which costs instructions and,
+  // in host memory, a transfer each.
   constexpr size_t kBytes = kCount * sizeof(T);
   if constexpr (kBytes % 16 == 0) {
 #pragma unroll
@@ -97,13 +97,13 @@ __device__ inline float rounded(float value) {
   return to_float(from_float<T>(value));
 }
 
-/// round(scale · value): never part of a multiply-add, so that every kernel gets the same bits from it.
+/// round(scale · value): never fused into a multiply-add, so that all kernels get the same bits.
 template <class T>
 __device__ inline float scaled(float scale, float value) {
   return rounded<T>(__fmul_rn(scale, value));
 }
 
-/// The sum over groups of kLanes neighbouring lanes (a power of two), in every lane of a group; fixed order.
+/// The sum over groups of kLanes adjacent lanes (a power of two), in every lane of a group; fixed order.
 template <int kLanes>
 __device__ inline float lanes_sum(float value) {
 #pragma unroll

@@ -1,9 +1,9 @@
 // MMA operands in shared memory for mma.sync.m16n8k16: the swizzle of their 16-byte units, and the fragments that
-// ldmatrix reads. Included by *_cuda.cu only.
+// ldmatrix loads. Included by *_cuda.cu only.
 //
 // An operand is K-major (a line holds the elements of one row along k) or MN-major (a line holds the rows of one k).
 // Swizzle: the units of a line are permuted by the line's index, so that one unit of 8 lines (an 8 x 8 matrix of
-// ldmatrix) and the units of one line (which cp.async writes) lie in different banks, without padding.
+// ldmatrix) and the units of one line (written by cp.async) are in different banks, without padding.
 #pragma once
 
 #include "kernels/cuda/ptx_cuda.h"
@@ -14,7 +14,7 @@ namespace hone::cuda::sm80 {
 template <int kLines, int kWidth>
 struct SharedLines {
   static_assert(kWidth == 32 || kWidth % 64 == 0);
-  static constexpr int kUnits = kWidth / 8;  // of 16 bytes, in a line
+  static constexpr int kUnits = kWidth / 8;  // 16-byte units of a line
   static constexpr int kBytes = kLines * kWidth * 2;
 
   uint32_t address;
@@ -25,17 +25,17 @@ struct SharedLines {
   }
 };
 
-/// Four registers as ldmatrix.x4 fills them.
+/// Four registers as loaded by ldmatrix.x4.
 using Fragment = uint32_t[4];
 
 __device__ inline int lane_of_warp() { return static_cast<int>(threadIdx.x) % 32; }
-/// Row of the accumulators' first half (the second is 8 rows below), and first of the two columns, of a thread.
+/// A thread's row in the accumulators' first half (the second is 8 rows below), and the first of its two columns.
 __device__ inline int accumulator_row() { return lane_of_warp() / 4; }
 __device__ inline int accumulator_column() { return lane_of_warp() % 4 * 2; }
 
-/// Reads fragments of operand A (16 rows by 16 of k) or of operand B (two n-tiles: 16 columns by 16 of k, whose
-/// registers are b0, b1 of the first tile, then of the second). Lane l gives ldmatrix the address of row l % 8 of its
-/// matrix l / 8; the lane's part of the address is computed once.
+/// Loads fragments of operand A (16 rows by 16 of k) or of operand B (two n-tiles: 16 columns by 16 of k; registers b0,
+/// b1 of the first tile, then of the second). Lane l provides the address of row l % 8 of matrix l / 8 for ldmatrix;
+/// the lane's part of the address is computed once.
 template <class Lines, bool kMnMajor, bool kIsA>
 class FragmentReader {
  public:
@@ -47,12 +47,12 @@ class FragmentReader {
     base_ = kMnMajor ? lines.unit(low + 8 * k_half, mn / 8 + mn_half) : lines.unit(mn + low + 8 * mn_half, k_half);
   }
 
-  /// Rows or columns [16 step, 16 step + 16) from mn on; k [16 k16, 16 k16 + 16). `offset` moves the whole operand, by
-  /// a multiple of its permutation's period (1024 bytes).
+  /// Loads rows or columns [16 step, 16 step + 16) from mn on, and k [16 k16, 16 k16 + 16). `offset` shifts the whole
+  /// operand by a multiple of the swizzle's period (1024 bytes).
   __device__ void read(Fragment& fragment, int step, int k16, uint32_t offset = 0) const {
     constexpr uint32_t kLine = Lines::kUnits * 16;
     if constexpr (kMnMajor) {
-      // A step along mn moves two units: within 64 elements that is an exclusive or, beyond them an offset.
+      // A step along mn moves two units: within 64 elements that is an XOR, beyond them an offset.
       const uint32_t from = (base_ ^ static_cast<uint32_t>(step % 4 * 32)) + offset;
       ldmatrix_x4_trans(fragment,
                         from + static_cast<uint32_t>(k16) * 16 * kLine + static_cast<uint32_t>(step / 4) * 128);
@@ -68,7 +68,7 @@ class FragmentReader {
   uint32_t base_;
 };
 
-/// Accumulators of kM x 16 rows by kN x 8 columns of a warp: registers 0, 1 are two neighbouring columns of row
+/// Accumulators of kM x 16 rows by kN x 8 columns of a warp: registers 0, 1 are two adjacent columns of row
 /// accumulator_row(), 2, 3 of the row 8 below.
 template <int kM, int kN>
 using Accumulators = float[kM][kN][4];
@@ -95,8 +95,8 @@ __device__ inline void multiply(Accumulators<kM, kN>& d, const Fragment (&a)[kM]
   }
 }
 
-/// Among four neighbouring lanes that hold pairs 4 i + t of a row in packed[i], t the lane: afterwards lane t holds
-/// pairs 4 t to 4 t + 3, which are 16 bytes. Its own inverse.
+/// Transposes among four adjacent lanes: lane t holds pairs 4 i + t of a row in packed[i], and afterwards pairs 4 t to
+/// 4 t + 3, which are 16 bytes. Its own inverse.
 __device__ inline void transpose_quad(uint32_t (&packed)[4]) {
   const auto exchange = [](uint32_t& low, uint32_t& high, uint32_t bit) {
     const bool upper = (threadIdx.x & bit) != 0;

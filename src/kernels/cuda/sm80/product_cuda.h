@@ -1,20 +1,20 @@
-// The tile of products of tier sm80: a CTA forms 128 x 256 elements of C by 8 warps, 64 x 64 each, from a ring of
+// The product tile of tier sm80: a CTA computes 128 x 256 elements of C with 8 warps, 64 x 64 each, from a ring of
 // shared-memory stages that its threads fill by cp.async. Included by *_cuda.cu only.
 //
-// A warp tile of 64 x 64 reads 4 KB of fragments for 32 MMAs: the least traffic with shared memory that registers allow
-// (128 accumulators, and two sets of 32 registers of fragments, so that one is read while the other is multiplied).
-// Registers (ptxas 13.0): 252 to 255 of 255; at most 40 bytes are spilled (the gated activation's gradient on 8.0).
-// Addresses of copies are computed anew in each step (recomputed()), and a stage's copies are spread over its steps of
-// 16, since registers for neither are left. Stages of 64 of k, of which three fit in 144 KB, spilled 170 to 300 bytes
-// on 8.0 and were dropped. Ceiling on an H200: for 16 of k a CTA reads 32 KB of fragments and writes 12 KB of copies,
-// 352 clocks of shared memory beside some 410 of MMAs (mma.sync reaches about 62 % of wgmma's rate).
+// A warp tile of 64 x 64 loads 4 KB of fragments for 32 MMAs: the least shared-memory traffic that registers allow (128
+// accumulators, and two sets of 32 fragment registers, so that one is loaded while the other is multiplied). Registers
+// (ptxas 13.0): 252 to 255 of 255; at most 40 bytes are spilled (the gated activation's gradient on 8.0). To save
+// registers, copy addresses are recomputed in each step (recomputed()), and a stage's copies are spread over its steps
+// of 16. Stages of 64 of k, of which three fit in 144 KB, spilled 170 to 300 bytes on 8.0 and were dropped. Ceiling on
+// an H200: for 16 of k a CTA reads 32 KB of fragments and writes 12 KB of copies, 352 clocks of shared memory against
+// some 410 of MMAs (mma.sync reaches about 62 % of wgmma's rate).
 //
-// One H200 limited to this tier, 2026-11-23, 128 experts of 2048 x 768, 16,384 tokens, top-8, TFLOP/s: gate and up 270,
-// down 286, dx 307, activation's gradient 228, dw 223; a layer forward and backward 262, with LoRA r16 on a frozen base
-// 241 (sm90: 495 and 409). Raw: bench/results/sm80-kernels-2026-11-23.txt.
+// Measured on one H200 limited to this tier, 2026-11-23, 128 experts of 2048 x 768, 16,384 tokens, top-8, TFLOP/s: gate
+// and up 270, down 286, dx 307, activation's gradient 228, dw 223; a layer forward and backward 262, with LoRA r16 on a
+// frozen base 241 (sm90: 495 and 409). Raw: bench/results/sm80-kernels-2026-11-23.txt.
 //
 // Loads run kStages - 1 steps ahead, across the tiles of a persistent CTA, so that the first stages of a tile arrive
-// during the epilogue of the tile before.
+// during the epilogue of the previous one.
 #pragma once
 
 #include "kernels/cuda/sm80/operand_cuda.h"
@@ -31,10 +31,10 @@ struct ProductShape {
   static constexpr int kDepth = kDepthOfStage, kStages = kStageCount;
   static constexpr int kABytes = kTileRows * kDepth * 2, kStageBytes = kABytes + kTileColumns * kDepth * 2;
   static constexpr int kBytes = kStages * kStageBytes;
-  static constexpr int kParts = kDepth / 16;  // a stage is loaded in parts, one beside each 16 of k
+  static constexpr int kParts = kDepth / 16;  // a stage is loaded in parts, one during each 16 of k
 };
 
-/// Calls f with the shape for a device that lets a CTA have so much shared memory, `extra` bytes of which are taken.
+/// Calls f with the shape for a device with this shared memory per CTA, of which `extra` bytes are used otherwise.
 template <class F>
 decltype(auto) with_product_shape(size_t shared_memory, size_t extra, F&& f) {
   using Large = ProductShape<32, 6>;  // 144 KB: 8.0, 9.0, 10.0
@@ -43,7 +43,7 @@ decltype(auto) with_product_shape(size_t shared_memory, size_t extra, F&& f) {
   return f(Small{});
 }
 
-/// 2 x 4 warps: where a warp's part of the tile begins.
+/// Position of a warp's part of the tile among 2 x 4 warps.
 __device__ inline int warp_row() { return static_cast<int>(threadIdx.x) / 32 / kWarpsAcross * kWarpRows; }
 __device__ inline int warp_across() { return static_cast<int>(threadIdx.x) / 32 % kWarpsAcross; }
 
@@ -57,7 +57,7 @@ using OperandB =
     std::conditional_t<kMnMajor, SharedLines<Shape::kDepth, kTileColumns>, SharedLines<kTileColumns, Shape::kDepth>>;
 
 /// The ring of stages: A, then B. A loader's load(stage, part) issues this thread's copies of a part of the next step,
-/// if any step is left.
+/// if there is one.
 template <class Shape>
 class StageRing {
  public:
@@ -77,7 +77,7 @@ class StageRing {
     cp_async_commit();
     write_ = next(write_);
   }
-  /// Waits until the next step has arrived and all threads have read the one before, whose stage is free then.
+  /// Waits until the next step has arrived and all threads have read the previous one, whose stage is then free.
   __device__ void arrive() const {
     cp_async_wait<Shape::kStages - 2>();
     __syncthreads();

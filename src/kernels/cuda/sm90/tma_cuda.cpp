@@ -12,7 +12,7 @@ using Encode = CUresult (*)(CUtensorMap*, CUtensorMapDataType, cuuint32_t, void*
                             const cuuint32_t*, const cuuint32_t*, CUtensorMapInterleave, CUtensorMapSwizzle,
                             CUtensorMapL2promotion, CUtensorMapFloatOOBfill);
 
-/// Found at run time, so that the program also starts where there is no driver.
+/// Looked up at run time, so that the program also starts without a driver.
 Encode find_encode() {
   void* function = nullptr;
   cudaDriverEntryPointQueryResult found;
@@ -27,7 +27,7 @@ Encode find_encode() {
 CUtensorMap tensor_map(const Tensor& tensor, const std::array<int64_t, 3>& sizes, const std::array<int64_t, 2>& strides,
                        const std::array<int, 2>& box) {
   static const Encode encode = find_encode();
-  // A tensor without elements is described as if it had some; no box of it is copied.
+  // A tensor without elements is described as if it had some; its boxes are never copied.
   const auto some = [](int64_t n) { return static_cast<cuuint64_t>(std::max<int64_t>(n, 1)); };
   const std::array<cuuint64_t, 3> map_sizes{some(sizes[0]), some(sizes[1]), some(sizes[2])};
   const std::array<cuuint64_t, 2> stride_bytes{some(strides[0]) * 2, some(strides[1]) * 2};

@@ -1,5 +1,5 @@
-// Wrappers for feeding Hopper's tensor cores: mbarriers, which count threads and bytes, copies of tiles by the tensor
-// memory accelerator (TMA), clusters, and registers of warpgroups. Included by *_cuda.cu only.
+// Wrappers for feeding Hopper's tensor cores: mbarriers, tile copies by the tensor memory accelerator (TMA), clusters,
+// and register counts of warpgroups. Included by *_cuda.cu only.
 #pragma once
 
 #include <cuda.h>
@@ -13,27 +13,27 @@
 
 namespace hone::cuda::sm90 {
 
-// -- On the host: how TMA sees a tensor
+// -- Host: tensor maps for TMA
 
-/// Boxes of a bfloat16 tensor as TMA copies them to shared memory. `sizes` are its three dimensions, the contiguous one
+/// Boxes of a bfloat16 tensor for TMA copies to shared memory. `sizes` are its three dimensions, the contiguous one
 /// first; `strides` those of the other two, in elements, multiples of 8. A box has 64 elements of the first dimension
 /// (128 bytes, swizzled) and box[i] of dimension i + 1. Elements of a box outside of the sizes are zero.
 CUtensorMap tensor_map(const Tensor& tensor, const std::array<int64_t, 3>& sizes, const std::array<int64_t, 2>& strides,
                        const std::array<int, 2>& box);
 
-/// The boxes of 64 columns by `box_rows` rows of one matrix of [matrices, rows, columns], columns a multiple of 8.
+/// The boxes of 64 columns by `box_rows` rows of one matrix of [matrices, rows, columns]; columns is a multiple of 8.
 inline CUtensorMap matrix_map(const Tensor& tensor, int64_t matrices, int64_t rows, int64_t columns, int box_rows) {
   return tensor_map(tensor, {columns, rows, matrices}, {columns, std::max<int64_t>(rows, 1) * columns}, {box_rows, 1});
 }
 
 #ifdef __CUDACC__
 
-// -- Barriers (mbarrier). `barrier` is the shared address of 8 bytes; phases alternate between parity 0 and 1.
+// -- Barriers (mbarrier). `barrier` is the shared-memory address of 8 bytes; phases have alternating parity 0 and 1.
 
 __device__ inline void barrier_init(uint32_t barrier, uint32_t arrivals) {
   asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;\n" ::"r"(barrier), "r"(arrivals) : "memory");
 }
-/// After the last barrier_init, in the thread that did it; a barrier of the cluster follows.
+/// Called after the last barrier_init by the same thread; a barrier of the cluster must follow.
 __device__ inline void barrier_init_done() { asm volatile("fence.mbarrier_init.release.cluster;\n" ::: "memory"); }
 
 __device__ inline void barrier_arrive(uint32_t barrier) {
@@ -50,11 +50,11 @@ __device__ inline void barrier_arrive_at(uint32_t barrier, uint32_t rank) {
       "r"(rank)
       : "memory");
 }
-/// Arrives, and adds bytes that must arrive before the phase ends.
+/// Arrives, and adds bytes that must be received before the phase ends.
 __device__ inline void barrier_arrive_expect(uint32_t barrier, uint32_t bytes) {
   asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;\n" ::"r"(barrier), "r"(bytes) : "memory");
 }
-/// Waits for the end of the phase of this parity. A fresh barrier counts as one whose phase of parity 1 has ended.
+/// Waits for the end of the phase with this parity. A new barrier behaves as if a phase of parity 1 had ended.
 __device__ inline void barrier_wait(uint32_t barrier, uint32_t parity) {
   uint32_t done = 0;
   do {
@@ -89,7 +89,7 @@ struct RingPosition {
   }
 };
 
-// -- Copies of boxes. Coordinates follow the sizes of the map: for a matrix_map column, row, matrix.
+// -- Copies of boxes. Coordinates follow the sizes of the map: column, row, matrix for a matrix_map.
 
 __device__ inline void copy_box(const CUtensorMap& map, int column, int row, int matrix, uint32_t to,
                                 uint32_t barrier) {
@@ -99,8 +99,8 @@ __device__ inline void copy_box(const CUtensorMap& map, int column, int row, int
       "l"(reinterpret_cast<uint64_t>(&map)), "r"(barrier), "r"(column), "r"(row), "r"(matrix)
       : "memory");
 }
-/// To the same shared address, and with the same barrier's address, in every CTA of the cluster whose bit is set in
-/// `blocks`.
+/// Copies to the same shared-memory address, with the same barrier address, in every CTA of the cluster whose bit is
+/// set in `blocks`.
 __device__ inline void copy_box_to_cluster(const CUtensorMap& map, int column, int row, int matrix, uint32_t to,
                                            uint32_t barrier, uint16_t blocks) {
   asm volatile(
@@ -110,20 +110,20 @@ __device__ inline void copy_box_to_cluster(const CUtensorMap& map, int column, i
       : "memory");
 }
 
-/// `bytes` of memory, a multiple of 16 as both addresses.
+/// Copies `bytes` bytes; size and both addresses are multiples of 16.
 __device__ inline void copy_bytes(uint32_t to, const void* from, uint32_t bytes, uint32_t barrier) {
   asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];\n" ::"r"(to),
                "l"(from), "r"(bytes), "r"(barrier)
                : "memory");
 }
 
-/// Arrives at a barrier once all copies that this thread has issued with cp_async_16 have landed.
+/// Arrives at a barrier once all earlier cp_async_16 copies of this thread are complete.
 __device__ inline void barrier_arrive_after_copies(uint32_t barrier) {
   asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];\n" ::"r"(barrier) : "memory");
 }
 
-/// Between ordinary writes (and cp.async) to shared memory and reads of them by wgmma or TMA: in the writing thread, or
-/// in the reading one after a barrier.
+/// Needed between ordinary writes (and cp.async) to shared memory and their reads by wgmma or TMA: in the writing
+/// thread, or in the reading one after a barrier.
 __device__ inline void fence_for_async_reads() { asm volatile("fence.proxy.async.shared::cta;\n" ::: "memory"); }
 
 // -- Clusters, warpgroups
@@ -133,7 +133,7 @@ __device__ inline uint32_t cluster_rank() {
   asm volatile("mov.u32 %0, %%cluster_ctarank;\n" : "=r"(rank));
   return rank;
 }
-/// All threads of all CTAs of the cluster.
+/// Called by all threads of all CTAs of the cluster.
 __device__ inline void cluster_sync() {
   asm volatile("barrier.cluster.arrive.release.aligned;\nbarrier.cluster.wait.acquire.aligned;\n" ::: "memory");
 }
@@ -141,13 +141,14 @@ __device__ inline void cluster_sync() {
 __device__ inline void named_sync(int id, int threads) {
   asm volatile("bar.sync %0, %1;\n" ::"r"(id), "r"(threads) : "memory");
 }
-/// Counts for a barrier that `threads` threads, these among them, arrive at; does not wait.
+/// Arrives at a barrier of `threads` threads in total without waiting.
 __device__ inline void named_arrive(int id, int threads) {
   asm volatile("bar.arrive %0, %1;\n" ::"r"(id), "r"(threads) : "memory");
 }
 
-/// True in one thread of a fully active warp, and the compiler knows that it is one. If a thread is chosen by its index
-/// instead, the compiler puts each of its copies into a loop over lanes, which takes longer than the MMAs of a stage.
+/// True in one thread of a fully active warp, known to the compiler as a single thread. If a thread is chosen by its
+/// index instead, the compiler puts each of its copies into a loop over lanes, which takes longer than the MMAs of a
+/// stage.
 __device__ inline bool elect_one() {
   uint32_t elected;
   asm volatile(
@@ -160,7 +161,7 @@ __device__ inline bool elect_one() {
   return elected != 0;
 }
 
-/// Registers per thread of this warpgroup from here on; a multiple of 8.
+/// Sets the registers per thread of this warpgroup; a multiple of 8.
 template <int kRegisters>
 __device__ inline void fewer_registers() {
   asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;\n" ::"n"(kRegisters));
@@ -170,7 +171,7 @@ __device__ inline void more_registers() {
   asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;\n" ::"n"(kRegisters));
 }
 
-/// Four 8 x 8 matrices from registers to shared memory: the converse of ldmatrix_x4.
+/// Stores four 8 x 8 matrices from registers to shared memory: the converse of ldmatrix_x4.
 __device__ inline void stmatrix_x4(uint32_t address, const uint32_t (&registers)[4]) {
   asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};\n" ::"r"(address), "r"(registers[0]),
                "r"(registers[1]), "r"(registers[2]), "r"(registers[3])

@@ -1,5 +1,5 @@
-// wgmma: the matrix products of a Hopper warpgroup (128 threads). Operands are bfloat16, B in shared memory, A there or
-// in registers; accumulators are float32 in registers. Included by *_cuda.cu only; compiles for sm_90a alone.
+// wgmma: matrix products of a Hopper warpgroup (128 threads). Operands are bfloat16, B in shared memory, A in shared
+// memory or registers; accumulators are float32 in registers. Included by *_cuda.cu only; compiles for sm_90a only.
 //
 // An operand is stored in lines of 128 bytes (64 elements), 8 of which make an atom of 1024 bytes (aligned to that);
 // within an atom the 16-byte unit u of line l is stored at unit u ^ l: the 128-byte swizzle, as TMA writes it. K-major
@@ -15,19 +15,19 @@
 
 namespace hone::cuda::sm90 {
 
-/// The shared-memory descriptor of an operand. A step of 16 along k moves the address by 32 bytes if K-major, by 2048
-/// bytes if MN-major. `line_group_bytes` is the distance from 64 rows of A (columns of B) to the next 64; MN-major
+/// The shared-memory descriptor of an operand. A step of 16 along k advances the address by 32 bytes if K-major, by
+/// 2048 bytes if MN-major. `line_group_bytes` is the distance from 64 rows of A (columns of B) to the next 64; MN-major
 /// only.
 __device__ inline uint64_t wgmma_factor(uint32_t address, uint32_t line_group_bytes) {
   constexpr uint64_t kAtomBytes = 1024, kSwizzle128 = 1;
-  constexpr uint64_t kInBlock = 0x3ffff;  // in a cluster the bits above name the CTA
+  constexpr uint64_t kInBlock = 0x3ffff;  // in a cluster the higher bits select the CTA
   return (address & kInBlock) >> 4 | (static_cast<uint64_t>(line_group_bytes) >> 4) << 16 | (kAtomBytes >> 4) << 32 |
          kSwizzle128 << 62;
 }
 
-/// Before the first wgmma that reads registers written by other instructions.
+/// Required before the first wgmma that reads registers written by other instructions.
 __device__ inline void wgmma_fence() { asm volatile("wgmma.fence.sync.aligned;\n" ::: "memory"); }
-/// Makes one group of all wgmma since the last group.
+/// Commits all wgmma since the last commit as a group.
 __device__ inline void wgmma_commit() { asm volatile("wgmma.commit_group.sync.aligned;\n" ::: "memory"); }
 /// Waits until at most kPending groups are unfinished.
 template <int kPending>
@@ -48,7 +48,7 @@ __device__ inline void hold(float (&d)[kRows][kSize]) {
 }
 
 // -- The product of one instruction: d [64, n] (+)= a [64, 16] · b [16, n]. A thread's accumulators are d[4 j + 2 i +
-// x]: row sums_row() + 8 i, column 8 j + sums_column() + x, i, x < 2; an array may hold more than the n / 2 of the
+// x]: row sums_row() + 8 i, column 8 j + sums_column() + x, i, x < 2; an array may be larger than the n / 2 of the
 // product.
 
 __device__ inline int sums_row() {
@@ -56,18 +56,19 @@ __device__ inline int sums_row() {
 }
 __device__ inline int sums_column() { return 2 * (static_cast<int>(threadIdx.x) % 4); }
 
-/// Accumulators [64, 2 n] of a warpgroup as operand A, in registers, of n / 8 products over 16 of k: the layouts agree.
+/// Packs accumulators [64, 2 n] of a warpgroup as operand A in registers for n / 8 products over 16 of k: the layouts
+/// agree.
 template <int kSums>
 __device__ inline void pack_sums(uint32_t (&packed)[kSums / 2], const float (&sums)[kSums]) {
 #pragma unroll
   for (int i = 0; i < kSums / 2; ++i) packed[i] = pack_bf16(sums[2 * i], sums[2 * i + 1]);
 }
 
-/// Both operands in shared memory, as wgmma_factor describes them.
+/// Both operands in shared memory, described by wgmma_factor.
 template <int kN, bool kAColumns, bool kBColumns>
 struct Wgmma;
 
-/// Operand A in registers, as pack_sums makes it.
+/// Operand A in registers, packed by pack_sums.
 template <int kN, bool kBColumns>
 struct RegisterWgmma;
 
@@ -247,7 +248,7 @@ template <int kSums>
 __device__ inline void multiply_rows(float (&d)[kSums], uint64_t a, uint64_t b, bool accumulate) {
   Wgmma<2 * kSums, false, false>::add(d, a, b, accumulate);
 }
-/// d [64, n] += a · b, a in registers as pack_sums makes it, b MN-major in shared memory.
+/// d [64, n] += a · b, a in registers packed by pack_sums, b MN-major in shared memory.
 template <int kSums>
 __device__ inline void add_columns(float (&d)[kSums], const uint32_t* a, uint64_t b) {
   RegisterWgmma<2 * kSums, true>::add(d, a, b, true);

@@ -13,7 +13,7 @@ struct Strip {
   int64_t from, to;
 };
 
-/// Turns a row of scores into bfloat16 probabilities, in place, and rescales the row's state to the new maximum.
+/// Converts a row of scores to bfloat16 probabilities in place, and rescales the row's state to the new maximum.
 void softmax_row(const AttendBlock& b, float* scores, int64_t row, const Strip& strip) {
   const int64_t count = strip.to - strip.from;
   const SeenKeys seen(b.queries, row, strip.from, count);

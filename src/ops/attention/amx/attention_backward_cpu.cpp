@@ -1,6 +1,6 @@
 // Backward of attention on AMX: all operands are packed once, then one launch runs pairs of blocks in the order of
-// their distance from the diagonal; a pair waits for the two before it. A fork and join for each distance would be the
-// alternative.
+// their distance from the diagonal; a pair waits for the two before it. This replaces a fork and join for each
+// distance.
 #include <atomic>
 #include <numbers>
 
@@ -16,7 +16,7 @@ namespace {
 using amx::kGradTokens;
 constexpr int64_t kSlabsOfBlock = kGradTokens / amx::kSlab;
 
-/// One gradient as sums of float32 in tiles: 1 KiB for 16 rows x 16 elements.
+/// A gradient as float32 sums in tiles: 1 KiB for 16 rows x 16 elements.
 struct TileSums {
   GradDest dest;
   PackedHeads sums;
@@ -47,9 +47,9 @@ struct BlockPair {
   int64_t block, distance, kv_head;
 };
 
-/// Queries and keys are cut at the same places. The pairs of one distance share no queries and no keys; a pair (i, i −
-/// d) adds to what (i, i − d + 1) and (i − 1, i − d) left, so each gradient is summed in one order, whichever threads
-/// run. Tasks are taken in order of distance, so those two have begun and the wait is short.
+/// Queries and keys are divided at the same positions. The pairs of one distance share no queries and no keys; a pair
+/// (i, i − d) adds to the results of (i, i − d + 1) and (i − 1, i − d), so each gradient is summed in a fixed order,
+/// whichever threads run. Tasks are taken in order of distance, so those two have been started and the wait is short.
 class Backward {
  public:
   Backward(ArenaScope& memory, const AttentionBackwardArgs& args, int threads);
@@ -78,7 +78,7 @@ class Backward {
   TileSums dq_, dk_, dv_;
   Tensor delta_;     // [Hq, T]
   Tensor progress_;  // [blocks, Hkv]
-  Tensor ends_;      // [distances + 1] tasks of smaller distances
+  Tensor ends_;      // [distances + 1] number of tasks of smaller distances
   Tensor scratch_;   // [threads, bytes]
 };
 
@@ -221,7 +221,7 @@ void Backward::run(ThreadPool& pool) const {
   const auto list = blocks_.cut(forward_.sequences.cu_seqlens);
   if (list.empty()) return;
   std::fill_n(progress_.as<int32_t>(), progress_.numel(), 0);
-  // The list has the last blocks of documents first: those with a partner at a distance are its head.
+  // The list has the last blocks of documents first: those with a partner at a given distance come first.
   const int64_t kv_heads = shape_.num_kv_heads,
                 distances = last_distance(list.front().block + 1, shape_.window, kGradTokens) + 1;
   int64_t* ends = ends_.as<int64_t>();

@@ -23,7 +23,7 @@ void pack_slab(const MatrixView& head, int64_t rows, int64_t dim, SlabForm form,
   amx::pack(operand, left ? amx::TileOrder::kByLane : amx::TileOrder::kByPair, 0, lanes, 0, depth, tiles);
   if (form != SlabForm::kRowsRight || rows > amx::kLanes) return;
   const int64_t panel = amx::steps_of(dim) * amx::kTileBytes;
-  std::memset(tiles + panel, 0, static_cast<size_t>(panel));  // unseen keys must be finite
+  std::memset(tiles + panel, 0, static_cast<size_t>(panel));  // masked keys must be finite
 }
 
 namespace {

@@ -8,7 +8,7 @@
 
 namespace hone::cpu {
 
-/// Whether the functions below take these activations on this machine.
+/// Whether the functions below support these activations on this machine.
 inline bool attends_on_amx(const AttentionArgs& args) {
   return active_isa() == Isa::kAmx && args.q.dtype == DType::kBF16 && args.options.scale > 0.0f;
 }
@@ -16,7 +16,8 @@ inline bool attends_on_amx(const AttentionArgs& args) {
 void attention_on_amx(const Context& context, const AttentionArgs& args);
 void attention_backward_on_amx(const Context& context, const AttentionBackwardArgs& args);
 
-/// Heads of packed sequences as tiles: [heads][slabs of all sequences][tiles of a slab]. Each sequence starts a slab.
+/// Heads of packed sequences as tiles: [heads][slabs of all sequences][tiles of a slab]. Each sequence starts a new
+/// slab.
 class PackedHeads {
  public:
   PackedHeads() = default;
@@ -32,18 +33,18 @@ class PackedHeads {
   int64_t slab_bytes_ = 0;
 };
 
-/// How rows of a slab become tiles.
+/// Tile layouts of a slab's rows.
 enum class SlabForm {
   kRowsLeft,      ///< rows are lanes of a left operand: [2 panels of rows][steps of dim]
-  kRowsRight,     ///< rows are lanes of a right operand: the same, in pairs
+  kRowsRight,     ///< rows are lanes of a right operand: as above, in pairs
   kColumnsLeft,   ///< elements are lanes of a left operand, the product sums over rows: [panels of dim]
-  kColumnsRight,  ///< elements are lanes of a right operand: the same, in pairs
+  kColumnsRight,  ///< elements are lanes of a right operand: as above, in pairs
 };
 
-/// Packs rows [rows, dim] of a head; rows and elements beyond the end are zero if the product sums over them.
+/// Packs rows [rows, dim] of a head; if the product sums over rows or elements, those beyond the end are zero.
 void pack_slab(const MatrixView& head, int64_t rows, int64_t dim, SlabForm form, std::byte* tiles);
 
-/// Slabs of T tokens in documents: document n starts at slab first_slab(its first row, n).
+/// Number of slabs of T tokens in documents: document n starts at slab first_slab(its first row, n).
 inline int64_t slab_capacity(int64_t tokens, int64_t documents) { return tokens / amx::kDepth + documents; }
 inline int64_t first_slab(int64_t first_row, int64_t document) { return first_row / amx::kDepth + document; }
 

@@ -24,7 +24,7 @@ struct Scratch {
 
 constexpr int64_t kPairsSlab = kGradTokens / kLanes * kTileBytes;  ///< bytes of a slab of queries
 
-/// Slabs of keys [from, to) of the block that a slab of queries sees.
+/// Slabs of keys [from, to) of the block that a slab of queries attends to.
 struct Strip {
   int64_t slab, rows;
   int64_t from, to;
@@ -51,7 +51,7 @@ __m512i pair(__m512 first, __m512 second) {
   return _mm512_permutexvar_epi16(_mm512_load_si512(kInterleave.word), (__m512i)_mm512_cvtne2ps_pbh(second, first));
 }
 
-/// The terms that turn a row's scores into P and dS.
+/// The terms that convert a row's scores to P and dS.
 struct RowTerms {
   __m512 less_lse, delta;
 
@@ -65,7 +65,7 @@ struct RowTerms {
   __m512 gradient(__m512 p, __m512 dp) const { return _mm512_mul_ps(p, _mm512_sub_ps(dp, delta)); }
 };
 
-/// Rows beyond the last one see nothing: their P and dS must be zero, since products sum over them.
+/// Masks rows beyond the last one: their P and dS must be zero, since products sum over them.
 void hide_unseen_of(const GradBlock& b, const Scratch& s, const Strip& strip) {
   const int64_t first = strip.from * kSlab, count = (strip.to - strip.from) * kSlab;
   for (int64_t r = 0; r < kSlab; ++r) {
@@ -108,7 +108,7 @@ void make_gradients(const GradBlock& b, const Scratch& s, const Strip& strip) {
   }
 }
 
-/// P and dS of a slab of queries, and dq += dS k.
+/// Computes P and dS of a slab of queries, and dq += dS k.
 template <int Lefts>
 void differentiate_strip(const GradBlock& b, const Scratch& s, const Strip& strip) {
   const std::byte* q = b.q + strip.slab * 2 * b.d_steps * kTileBytes;
@@ -138,7 +138,7 @@ void differentiate_strip(const GradBlock& b, const Scratch& s, const Strip& stri
   }
 }
 
-/// sums [slabs of keys][panels][2] += columnsᵀ pairs, over the slabs of queries that see a slab of keys.
+/// sums [slabs of keys][panels][2] += columnsᵀ pairs, over the slabs of queries that attend to a slab of keys.
 void add_columns(const GradBlock& b, const std::byte* columns, int64_t panels, const std::byte* pairs, float* sums) {
   const int64_t query_slabs = slabs_of(b.queries.rows);
   for (int64_t slab = 0; slab < slabs_of(b.keys); ++slab) {

@@ -19,14 +19,14 @@ constexpr float kInfinity = __builtin_inff();
 inline int64_t slabs_of(int64_t rows) { return (rows + kSlab - 1) / kSlab; }
 
 inline int64_t position(const QueryRows& queries, int64_t row) { return queries.first_query + row / queries.group; }
-/// The first position that a row sees.
+/// The first position that a row attends to.
 inline int64_t first_seen(const QueryRows& queries, int64_t row) {
   const int64_t first = position(queries, row) - queries.window + 1;
   return queries.window > 0 && first > 0 ? first : 0;
 }
 
-/// 2^x = 2^floor(x) p(x − floor(x)); p is 1 at 0 and 2 at 1, and between them off by at most 3.4e-6 of its value
-/// (equal-ripple). 0 for −infinity; NaN stays.
+/// 2^x = 2^floor(x) p(x − floor(x)); p is 1 at 0 and 2 at 1, with a relative error of at most 3.4e-6 in between
+/// (equal-ripple). 0 for −infinity; NaN stays NaN.
 inline __m512 exp2(__m512 x) {
   constexpr int kLessFloor = _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC;
   const __m512 r = _mm512_reduce_ps(x, kLessFloor);
@@ -37,7 +37,7 @@ inline __m512 exp2(__m512 x) {
   return _mm512_scalef_ps(p, x);
 }
 
-/// The keys that a row sees among `count` from `first` on: [begin, end), empty if begin >= end.
+/// The keys that a row attends to among `count` from `first` on: [begin, end), empty if begin >= end.
 struct SeenKeys {
   int64_t begin, end;
 
@@ -48,7 +48,7 @@ struct SeenKeys {
   }
 };
 
-/// Scores of unseen keys become −infinity.
+/// Sets scores of masked keys to −infinity.
 inline void hide_unseen(float* scores, int64_t count, const SeenKeys& seen) {
   const __m512 hidden = _mm512_set1_ps(-kInfinity);
   for (int64_t c = 0; c < seen.begin; c += kLanes) {
@@ -60,12 +60,12 @@ inline void hide_unseen(float* scores, int64_t count, const SeenKeys& seen) {
   }
 }
 
-/// `count` bfloat16 numbers, a multiple of 32.
+/// Zeroes `count` bfloat16 numbers, a multiple of 32.
 inline void clear(uint16_t* p, int64_t count) {
   for (int64_t c = 0; c < count; c += kSlab) _mm512_store_si512(p + c, _mm512_setzero_si512());
 }
 
-/// The first `count` lanes, rounded; count may exceed the lanes.
+/// Stores the first `count` lanes, rounded; `count` may exceed the number of lanes.
 inline void store_some(uint16_t* to, int64_t count, __m512 values) {
   _mm256_mask_storeu_epi16(to, first_lanes(count), (__m256i)_mm512_cvtneps_pbh(values));
 }
@@ -79,11 +79,11 @@ struct TileOperands {
   int64_t steps;
 };
 
-/// The float32 tiles to which a product is added; strides in elements.
+/// Float32 tiles to which a product is added; strides in elements.
 struct TileSums {
   float* to;
   int64_t left_panel, right_panel, row_bytes;
-  bool first;  ///< written, not added to
+  bool first;  ///< written instead of added to
 };
 
 template <int Lefts>

@@ -23,7 +23,7 @@ struct CachedAttentionNode : Node {
 
   std::string_view kind() const override { return "cached_attention"; }
   OpGroup group() const override { return OpGroup::kAttention; }
-  /// As if the cache were full.
+  /// Assumes that the cache is full.
   double flops(const Tape& tape) const override {
     const int64_t capacity = cache.k.shape[1], window = options.sliding_window;
     const auto seen = static_cast<double>(window == 0 ? capacity : std::min(window, capacity));

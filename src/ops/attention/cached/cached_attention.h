@@ -5,8 +5,8 @@
 
 namespace hone {
 
-/// Keys and values of N sequences, and the tokens that a pass adds to them. One layer has one k and v; all layers share
-/// lengths and the added offsets. Row t of sequence n is the token at position lengths[n] + t − cu_seqlens[n].
+/// Keys and values of N sequences, and the tokens that a pass adds to them. Each layer has its own k and v; all layers
+/// share lengths and the added offsets. Row t of sequence n is the token at position lengths[n] + t − cu_seqlens[n].
 struct KvCache {
   Tensor k;               ///< [N, capacity, Hkv·D] dtype of the activations; rows below lengths[n] are set
   Tensor v;               ///< [N, capacity, Hkv·Dv] same
@@ -16,11 +16,11 @@ struct KvCache {
 };
 
 /// Writes the rows of k and v at their positions into the cache; then each row attends to the cached positions up to
-/// its own (see attention.h for the formula and the window). Serves a prefill of many tokens and a decoding step of one
-/// token each. Without a window the bits of a row do not depend on the cuts between passes, except that on a GPU a pass
-/// that adds one token sums in another order than one that adds several; they never depend on the other sequences or
-/// the number of threads. Lengths are not advanced: see advance_cache(). Scratch on a GPU: Hq (Dv + 2) floats for every
-/// 256 positions of the cache's capacity; with sinks lse [Hq, T].
+/// its own (formula and window: attention.h). Used for a prefill of many tokens and for decoding steps of one token
+/// each. Without a window the results of a row do not depend on how tokens are divided into passes, except that on a
+/// GPU a pass with one token sums in another order than one with several; they never depend on the other sequences or
+/// the number of threads. Lengths are not advanced: see advance_cache(). Scratch on a GPU: Hq (Dv + 2) floats per 256
+/// positions of the cache's capacity; with sinks lse [Hq, T].
 struct CachedAttentionArgs {
   Tensor q;           ///< [T, Hq·D] float32 or bfloat16
   Tensor k;           ///< [T, Hkv·D]
@@ -33,14 +33,14 @@ struct CachedAttentionArgs {
 
 void cached_attention(const Context& context, const CachedAttentionArgs& args);
 
-/// lengths[n] += tokens that sequence n has added; once a pass, after its last layer.
+/// lengths[n] += tokens added to sequence n; called once per pass, after its last layer.
 struct AdvanceCacheArgs {
   Tensor lengths;  ///< [N] int32
   PackedSequences added;
 };
 void advance_cache(const Context& context, const AdvanceCacheArgs& args);
 
-/// Runs the above on a tape that does not train. `sinks` [Hq] may be null.
+/// Runs the above on an inference tape. `sinks` [Hq] may be null.
 Var cached_attention(Tape& tape, Var q, Var k, Var v, const AttentionOptions& options, const KvCache& cache,
                      Weight* sinks = nullptr);
 

@@ -10,7 +10,7 @@ namespace hone {
 
 namespace {
 
-/// A token more for each sequence: cached keys and values are read once.
+/// One more token for each sequence: cached keys and values are read once.
 OpCase one_more_token(BenchData& data) {
   const BenchSizes& sizes = data.sizes;
   const int64_t sequences = std::max<int64_t>(1, sizes.tokens / sizes.seq), capacity = sizes.seq + 1;

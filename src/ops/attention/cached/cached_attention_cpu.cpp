@@ -9,7 +9,7 @@ namespace hone::cpu {
 
 namespace {
 
-/// The tokens of a pass: rows of q, k, v and positions in their sequence's cache.
+/// The tokens of a pass: rows of q, k, v, and positions in their sequence's cache.
 struct Pass {
   const int32_t* offsets;
   const int32_t* lengths;

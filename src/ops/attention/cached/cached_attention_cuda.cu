@@ -1,6 +1,7 @@
-// Sequences that add many tokens go through the general kernel of attention. One that adds a single token would leave
-// most of that kernel's tile empty and most of the GPU idle: its cached positions are cut into parts of kPartKeys, a
-// CTA each, and a second kernel joins the parts in order. The choice for a sequence depends on that sequence alone.
+// Sequences that add several tokens use the general kernel of attention. A sequence that adds a single token would
+// leave most of that kernel's tile empty and most of the GPU idle: its cached positions are divided into parts of
+// kPartKeys, one per CTA, and a second kernel combines the parts in order. The choice for a sequence depends only on
+// that sequence.
 #include "ops/attention/attention_sinks.h"
 #include "ops/attention/cached/cached_attention.h"
 #include "ops/attention/general/attention_cuda.h"
@@ -11,7 +12,7 @@ namespace {
 
 constexpr int kThreads = 256, kWarps = kThreads / 32;
 constexpr int kPartKeys = 256;
-/// Heads that a CTA computes at once; a larger group takes several passes.
+/// Heads that a CTA computes at a time; a larger group takes several passes.
 constexpr int kHeads = 16;
 
 template <class T>
@@ -29,13 +30,14 @@ struct DecodingArgs {
 
   /// Whether sequence n adds one token, and it fits.
   __device__ bool decodes(int n) const { return cu_seqlens[n + 1] - cu_seqlens[n] == 1 && lengths[n] < capacity; }
-  /// The first position that the new token of sequence n sees; it is at lengths[n].
+  /// The first position that the new token of sequence n attends to; the token is at lengths[n].
   __device__ int64_t first_key(int n) const {
     return window > 0 ? max(lengths[n] - window + 1, int64_t{0}) : int64_t{0};
   }
 };
 
-/// Scores of the block's keys for `heads` heads: scores[h, key] = scale · q_h·k, a warp for kAtOnce keys at a time.
+/// Scores of the block's keys for `heads` heads: scores[h, key] = scale · q_h·k; a warp processes kAtOnce keys at a
+/// time.
 template <class T, int kDim>
 __device__ void score_keys(const DecodingArgs<T>& args, const float (*q)[kDim], int heads, const T* k, int keys,
                            float (*scores)[kPartKeys]) {
@@ -65,7 +67,7 @@ __device__ void score_keys(const DecodingArgs<T>& args, const float (*q)[kDim], 
   }
 }
 
-/// scores = exp(scores − largest) of each head, a warp each; writes the part's statistics.
+/// scores = exp(scores − largest) of each head, one warp per head; writes the part's statistics.
 __device__ void exponentiate(float (*scores)[kPartKeys], int heads, int keys, float* stats, int64_t stats_stride) {
   const int lane = threadIdx.x % 32;
   for (int head = threadIdx.x / 32; head < heads; head += kWarps) {
@@ -107,7 +109,7 @@ __global__ void __launch_bounds__(kThreads) decode_part_kernel(DecodingArgs<T> a
   const int group = args.num_heads / args.num_kv_heads, column = threadIdx.x % kDim, split = threadIdx.x / kDim;
   for (int done = 0; done < group; done += kHeads) {
     const int heads = min(group - done, kHeads), head = kv_head * group + done;
-    const int64_t at = (int64_t{n} * args.num_heads + head) * args.parts + part;  // of the first head's part
+    const int64_t at = (int64_t{n} * args.num_heads + head) * args.parts + part;  // index of the first head's part
     __syncthreads();
     for (int i = threadIdx.x; i < heads * kDim; i += kThreads) {
       const T* row = args.q + (int64_t{args.cu_seqlens[n]} * args.num_heads + head + i / kDim) * dim;
@@ -142,7 +144,7 @@ __global__ void __launch_bounds__(kThreads) decode_part_kernel(DecodingArgs<T> a
   }
 }
 
-/// Joins the parts of one head of one sequence.
+/// Combines the parts of one head of one sequence.
 template <class T>
 __global__ void join_parts_kernel(DecodingArgs<T> args) {
   const int head = blockIdx.x, n = blockIdx.y;

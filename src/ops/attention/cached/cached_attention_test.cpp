@@ -23,7 +23,7 @@ struct Model {
   int threads = 2;
   bool has_sinks = false;
 
-  /// Null without.
+  /// Null without sinks.
   std::unique_ptr<testing::TestWeight> sinks() const {
     return has_sinks ? std::make_unique<testing::TestWeight>(testing::random_argument({num_heads}, 9), dtype) : nullptr;
   }
@@ -44,7 +44,7 @@ Tensor to_device(std::vector<Buffer>& memory, const std::vector<int32_t>& values
   return tensor;
 }
 
-/// Memory whose every byte is 0xff: a floating-point value in it that was not written is NaN.
+/// Memory filled with bytes 0xff: floating-point values that are not written are NaN.
 Tensor unwritten(std::vector<Buffer>& memory, Shape shape, DType dtype) {
   memory.emplace_back(test_device(), std::max<size_t>(static_cast<size_t>(shape.numel()) * size_of(dtype), 1));
   const Tensor tensor = memory.back().tensor(shape, dtype);
@@ -52,7 +52,7 @@ Tensor unwritten(std::vector<Buffer>& memory, Shape shape, DType dtype) {
   return tensor;
 }
 
-/// A tensor of these rows.
+/// A tensor with these rows.
 Tensor to_device(std::vector<Buffer>& memory, const std::vector<Values>& rows, int64_t width, DType dtype) {
   const Tensor tensor = unwritten(memory, {static_cast<int64_t>(rows.size()), width}, dtype);
   dispatch_float(dtype, [&](auto element) {
@@ -96,7 +96,7 @@ struct Tokens {
 /// Sequences and their cache over several passes.
 class Generation {
  public:
-  /// The sequences are numbered from `first_sequence` on.
+  /// The sequences have numbers from `first_sequence` on.
   Generation(const Model& model, int64_t sequences, int64_t capacity, int64_t first_sequence = 0)
       : model_(model),
         pool_(model.threads),
@@ -159,8 +159,8 @@ class Generation {
   std::vector<int64_t> lengths_host_;
 };
 
-/// Rows of a sequence of `length` tokens through the attention that training uses; on a GPU through its general
-/// kernel, which serves passes of several tokens here, too.
+/// Rows of a sequence of `length` tokens computed by training's attention; on a GPU by its general kernel, which is
+/// also used here for passes of several tokens.
 std::vector<Values> full_attention(const Model& model, int64_t sequence, int64_t length) {
   std::vector<Buffer> buffers;
   Tokens tokens;
@@ -191,21 +191,21 @@ void expect_near(const Values& got, const Values& want, double tolerance) {
   for (size_t i = 0; i < got.size(); ++i) EXPECT_LE(std::abs(got[i] - want[i]), tolerance) << i;
 }
 
-constexpr double kLargestValue = 6;  // of the standard normal numbers that these tests draw
+constexpr double kLargestValue = 6;  // of the standard normal numbers in these tests
 
-/// Between two orders of summing `keys` probabilities and values: a score is off by (D + 3) 2^-24 scale Σ|q||k|, with
-/// Σ|q||k| < 2 D, a probability by twice that. A bfloat16 result may be rounded to either of two neighbours,
-/// with sinks twice.
+/// Difference between two orders of summing `keys` probabilities and values: the error of a score is (D + 3) 2^-24
+/// scale Σ|q||k|, with Σ|q||k| < 2 D, that of a probability twice that. A bfloat16 result may be rounded to either of
+/// two neighbours, with sinks twice.
 double order_tolerance(const Model& model, int64_t keys) {
   const double dim = static_cast<double>(model.head_dim), scale = static_cast<double>(model.options().scale);
   const double sums = 2 * 0x1p-24 * (2 * (dim + 3) * scale * 2 * dim + static_cast<double>(keys));
   return kLargestValue * (sums + (model.dtype == DType::kBF16 ? (model.has_sinks ? 2 : 1) * 0x1p-8 : 0));
 }
 
-/// On a GPU a pass of a single token has a kernel of its own, which sums in another order.
+/// On a GPU a pass with a single token has its own kernel, which sums in another order.
 bool keeps_bits(int32_t count) { return count > 1 || test_device().kind == DeviceKind::kCpu; }
 
-/// Attention of whole sequences rounds its probabilities on AMX, by 2^-9 of themselves.
+/// Attention over whole sequences rounds its probabilities on AMX, by 2^-9 of themselves.
 double probability_tolerance(DType dtype) {
   const bool rounds = test_device().kind == DeviceKind::kCpu && active_isa() == Isa::kAmx && dtype == DType::kBF16;
   return rounds ? kLargestValue * 0x1p-9 : 0;

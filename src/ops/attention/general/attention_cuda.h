@@ -1,5 +1,5 @@
-// The attention kernels that run on every GPU: float32 arithmetic, any head_dim and v_head_dim up to 256. Included by
-// *_cuda.cu only.
+// The attention kernels for every GPU: float32 arithmetic, any head_dim and v_head_dim up to 256. Included by *_cuda.cu
+// only.
 #pragma once
 
 #include "kernels/cuda/rows/document_tiles_cuda.h"
@@ -10,7 +10,7 @@ namespace hone::cuda {
 
 inline constexpr int kMaxGeneralHeadDim = 256;
 
-/// Queries against the keys of their documents, or against a cache. All offsets are device memory.
+/// Queries against the keys of their documents, or against a cache. All offsets are in device memory.
 template <class T>
 struct GeneralForward {
   const T *q, *k, *v;
@@ -26,18 +26,18 @@ struct GeneralForward {
   /// position cached[n] + t.
   const int32_t* cached;
   int64_t capacity;
-  /// Documents with fewer queries are left to another kernel.
+  /// Documents with fewer queries are processed by another kernel.
   int least_queries;
 };
 
-/// Launches the forward kernel; the bits of a row depend only on its position and on the rows that it sees.
+/// Launches the forward kernel; results of a row depend only on its position and on the rows that it attends to.
 template <class T>
 void launch_general_forward(const Context& context, const GeneralForward<T>& args);
 
 /// Backward of attention. `delta` is scratch, [Hq, T].
 void general_attention_backward(const Context& context, const AttentionBackwardArgs& args, const Tensor& delta);
 
-/// Calls f with the smallest of 32, 64, 128 and 256 that holds `dim`, as an integral constant.
+/// Calls f with the smallest of 32, 64, 128 and 256 that is at least `dim`, as an integral constant.
 template <class F>
 void dispatch_padded_dim(int64_t dim, F&& f) {
   HONE_ASSERT(dim <= kMaxGeneralHeadDim);

@@ -1,5 +1,5 @@
-// Three kernels: δ; then dk and dv, where a CTA visits all queries that see its keys, one head of the group after
-// another; then dq, which computes the scores again. So every sum has one owner and one order.
+// Three kernels: δ; then dk and dv, where a CTA visits all queries that attend to its keys, one head of the group after
+// another; then dq, which recomputes the scores. So every sum has one owner and one order.
 #include "ops/attention/attention_gradient_cuda.h"
 #include "ops/attention/general/attention_cuda.h"
 
@@ -30,11 +30,11 @@ struct GeneralBackward {
   }
 };
 
-/// The product is rounded as in forward: if one key is seen, its probability is exactly 1.
+/// The product is rounded as in forward: if a query attends to one key, its probability is exactly 1.
 __device__ float probability(float scale, float score, float lse) { return expf(__fmul_rn(scale, score) - lse); }
 
-/// delta[h, t] = dout · out, a thread each: in the order in which dout · v is summed, so that dS is exactly 0 for a
-/// query that sees one key.
+/// delta[h, t] = dout · out, one thread each: in the same order as dout · v, so that dS is exactly 0 for a query that
+/// attends to one key.
 template <class T>
 __global__ void delta_kernel(GeneralBackward<T> args) {
   const int64_t pair = int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
@@ -61,7 +61,7 @@ struct SharedTiles {
   }
 };
 
-/// Stores rows of sums times `factor` to a gradient of rows `stride` apart whose first element is `first`.
+/// Stores rows of sums times `factor` to a gradient with rows `stride` apart whose first element is `first`.
 template <int kChunks>
 __device__ void store_rows(const Gradient& gradient, const RowSums<kChunks>& sums, float factor, int64_t first,
                            int64_t stride, int64_t rows, int dim) {
@@ -80,15 +80,15 @@ __device__ void store_rows(const Gradient& gradient, const RowSums<kChunks>& sum
   }
 }
 
-/// dk and dv of one tile of keys of one key-value head. Tiles of scores are [keys, queries]. kDim holds both head
-/// sizes.
+/// dk and dv of one tile of keys of one key-value head. Tiles of scores are [keys, queries]. Both head sizes are at
+/// most kDim.
 template <class T, int kDim>
 __global__ void __launch_bounds__(kTileThreads) dk_dv_kernel(GeneralBackward<T> args) {
   constexpr int kChunks = kDim / kChunk;
   extern __shared__ float4 shared[];
   const SharedTiles tiles(reinterpret_cast<float*>(shared));
 
-  // Earlier tiles of a document are seen by more queries; they start first.
+  // Earlier tiles of a document have more queries attending to them; they start first.
   const DocumentTile tile = find_document_tile(args.cu_seqlens, args.num_documents, static_cast<int>(blockIdx.x));
   if (tile.first >= tile.length) return;
   const int kv_head = blockIdx.y, group = args.num_heads / args.num_kv_heads;
@@ -146,7 +146,7 @@ __global__ void __launch_bounds__(kTileThreads) dk_dv_kernel(GeneralBackward<T> 
   if (args.dv.data != nullptr) store_rows<kChunks>(args.dv, dv, 1.0f, first_value, value_stride, keys, v_dim);
 }
 
-/// dq of one tile of queries of one head. Tiles of scores are [queries, keys]. kDim holds both head sizes.
+/// dq of one tile of queries of one head. Tiles of scores are [queries, keys]. Both head sizes are at most kDim.
 template <class T, int kDim>
 __global__ void __launch_bounds__(kTileThreads) dq_kernel(GeneralBackward<T> args) {
   constexpr int kChunks = kDim / kChunk;

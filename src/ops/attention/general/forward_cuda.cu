@@ -1,5 +1,5 @@
-// The forward pass of attention in float32 FMA, for any GPU and dtype: the oracle of the tensor-core kernels, and the
-// kernel of float32 runs.
+// The forward pass of attention with float32 FMA, for any GPU and dtype: the reference of the tensor-core kernels, and
+// the kernel of float32 runs.
 #include "ops/attention/general/attention_cuda.h"
 
 namespace hone::cuda {
@@ -20,7 +20,7 @@ __device__ float sum_of_row(float value) {
 
 constexpr size_t kForwardSharedBytes = sizeof(float) * kTileRows * (2 * kChunkStride + kScoreStride);
 
-/// One tile of queries of one head against all keys that it sees. kDim holds v_head_dim.
+/// One tile of queries of one head against all keys that it attends to. v_head_dim is at most kDim.
 template <class T, int kDim>
 __global__ void __launch_bounds__(kTileThreads) general_forward_kernel(GeneralForward<T> args) {
   constexpr int kChunks = kDim / kChunk;
@@ -29,7 +29,7 @@ __global__ void __launch_bounds__(kTileThreads) general_forward_kernel(GeneralFo
   float* b_chunk = a_chunk + kTileRows * kChunkStride;
   float* weights = b_chunk + kTileRows * kChunkStride;
 
-  // Later tiles of a document see more keys; they start first.
+  // Later tiles of a document attend to more keys; they start first.
   const DocumentTile tile =
       find_document_tile(args.cu_seqlens, args.num_documents, static_cast<int>(gridDim.x - 1 - blockIdx.x));
   if (tile.first >= tile.length || tile.length < args.least_queries) return;
@@ -38,7 +38,7 @@ __global__ void __launch_bounds__(kTileThreads) general_forward_kernel(GeneralFo
   const int64_t query_stride = int64_t{args.num_heads} * dim, key_stride = int64_t{args.num_kv_heads} * dim;
   const int64_t out_stride = int64_t{args.num_heads} * v_dim, v_stride = int64_t{args.num_kv_heads} * v_dim;
   const int64_t cached = args.cached == nullptr ? 0 : args.cached[tile.document];
-  if (args.cached != nullptr && cached + tile.length > args.capacity) return;  // a broken contract: no stray accesses
+  if (args.cached != nullptr && cached + tile.length > args.capacity) return;  // avoids stray accesses
   const int64_t first_key_row = args.cached == nullptr ? tile.begin : tile.document * args.capacity;
   const T* q = args.q + (tile.begin + tile.first) * query_stride + head * dim;
   const T* k = args.k + first_key_row * key_stride + kv_head * dim;
@@ -74,7 +74,7 @@ __global__ void __launch_bounds__(kTileThreads) general_forward_kernel(GeneralFo
         row_largest = fmaxf(row_largest, scores[i][j]);
       }
       const float now_largest = fmaxf(largest[i], maximum_of_row(row_largest));
-      const float offset = now_largest == -INFINITY ? 0.0f : now_largest;  // a window may hide the whole tile
+      const float offset = now_largest == -INFINITY ? 0.0f : now_largest;  // a window may mask the whole tile
       correction[i] = expf(largest[i] - offset);
       largest[i] = now_largest;
       sum[i] *= correction[i];

@@ -8,8 +8,8 @@
 
 namespace hone::cuda::sm80 {
 
-/// Whether the kernels serve these arguments: bfloat16 heads of up to 256 elements, in multiples of 8. Shapes, types
-/// and the device alone decide.
+/// Whether the kernels support these arguments: bfloat16 heads of up to 256 elements, in multiples of 8. Depends only
+/// on shapes, types and the device.
 bool sm80_attention_serves(const Context& context, const AttentionArgs& args);
 
 /// Writes lse as [Hq, T].
@@ -31,15 +31,15 @@ void sm80_attention_backward(const Context& context, const AttentionBackwardArgs
 
 /// Rows of one head in a [rows, heads · dim] tensor.
 struct HeadRows {
-  const __nv_bfloat16* first;  ///< of the head in the document's first row
-  int64_t stride;              ///< elements from row to row
+  const __nv_bfloat16* first;  ///< the head in the document's first row
+  int64_t stride;              ///< elements between rows
   int dim;                     ///< elements of the head, a multiple of 8
 
   __device__ HeadRows(const __nv_bfloat16* tensor, int64_t begin, int head, int heads, int head_dim)
       : first(tensor + (begin * heads + head) * head_dim), stride(int64_t{heads} * head_dim), dim(head_dim) {}
 };
 
-/// Copies rows [row, row + kLines) by all kThreads threads; zeros beyond `length` rows and beyond the head.
+/// Copies rows [row, row + kLines) with all kThreads threads; zeros beyond `length` rows and beyond the head.
 template <int kLines, int kWidth, int kThreads>
 __device__ inline void copy_rows(const SharedLines<kLines, kWidth>& to, const HeadRows& from, int row, int length) {
   constexpr int kUnits = kWidth / 8;
@@ -56,8 +56,8 @@ __device__ inline void copy_rows(const SharedLines<kLines, kWidth>& to, const He
 
 inline constexpr float kLog2E = 1.44269504088896f, kLn2 = 0.693147180559945f;
 
-/// Calls f with the first shape of a list whose heads hold these and whose CTAs share the multiprocessor's memory
-/// (1 KB each is the system's), else with the last one.
+/// Calls f with the first shape of a list that fits these heads and whose CTAs fit in the multiprocessor's shared
+/// memory (the system reserves 1 KB each), else with the last one.
 template <class Shape, class... Others, class F>
 void with_attention_shape(int64_t head_dim, int64_t v_head_dim, size_t shared_memory, const F& f) {
   constexpr size_t kSystem = 1024;

@@ -1,21 +1,21 @@
-// The backward pass of attention on tier sm80: a CTA owns keys of one key-value head and visits the queries that see
-// them, kQueries of one head at a time; five products a step.
+// The backward pass of attention on tier sm80: a CTA owns keys of one key-value head and visits the queries that attend
+// to them, kQueries of one head at a time; five products per step.
 //
-//   barrier: queries have come    S = Q Kᵀ, dP = dO Vᵀ, P, dS to shared memory
-//   barrier: P and dS are whole   dV += Pᵀ dO, dK += dSᵀ Q, dQ = dS K
+//   barrier: queries have arrived    S = Q Kᵀ, dP = dO Vᵀ, P, dS to shared memory
+//   barrier: P and dS are complete   dV += Pᵀ dO, dK += dSᵀ Q, dQ = dS K
 //
-// A query's dq is a sum over CTAs, which add in document order (turns): each starts its product from the sum in memory,
-// kept in the accumulators' layout, instead of from zero. A warp waits for the same warp of the CTA before it, so that
-// no barrier is needed. The tile before this one in a document comes earlier in the list and visits the same queries in
-// the same order, so a CTA rarely waits, and only for CTAs that have begun.
+// A query's dq is a sum over CTAs, which add in document order (turns): each initializes its accumulators from the sum
+// in memory, which has their layout, instead of zero. A warp waits for the same warp of the previous CTA, so that no
+// barrier is needed. The previous tile of a document comes earlier in the list and visits the same queries in the same
+// order, so a CTA rarely waits, and only for CTAs that have started.
 //
-// Registers (ptxas 13.0): up to 255 of 255; heads of 128 keep 128 accumulators of dk and dv beside 64 of scores, and
-// spill 144 bytes, all of them addresses. Ceiling on an H200 for heads of 128: a step of 64 queries by 128 keys reads
-// 576 KB of fragments and writes 64 KB, 5,120 clocks of shared memory beside some 4,100 of MMAs.
+// Registers (ptxas 13.0): up to 255 of 255; heads of 128 have 128 accumulators of dk and dv and 64 of scores, and spill
+// 144 bytes, all of them addresses. Ceiling on an H200 for heads of 128: a step of 64 queries by 128 keys reads 576 KB
+// of fragments and writes 64 KB, 5,120 clocks of shared memory against some 4,100 of MMAs.
 //
-// One H200 limited to this tier, 2026-11-23, causal, model TFLOP/s: 4 x 4096, 32/4 heads of 128: 192 (137 with the 99
-// KB of Ada; FlashAttention-2 in torch 249 on the same GPU); heads of 64: 157 (186); 192/128: 152; 256: 169 (212). Raw:
-// bench/results/sm80-kernels-2026-11-23.txt.
+// Measured on one H200 limited to this tier, 2026-11-23, causal, model TFLOP/s: 4 x 4096, 32/4 heads of 128: 192 (137
+// with the 99 KB of Ada; FlashAttention-2 in torch 249 on the same GPU); heads of 64: 157 (186); 192/128: 152; 256: 169
+// (212). Raw: bench/results/sm80-kernels-2026-11-23.txt.
 #include "kernels/cuda/tiers.h"
 #include "ops/attention/sm80/attention_cuda.h"
 
@@ -30,10 +30,11 @@ struct BackwardShape {
   static constexpr int kDim = kDimOf, kValueDim = kValueDimOf, kKeys = kKeysOf, kQueries = kQueriesOf;
   static constexpr int kStages = kStagesOf, kWarps = kWarpsOf, kThreads = 32 * kWarps, kCtas = 1;
   static_assert(kAttentionRows % kKeys == 0 && kKeys % kQueries == 0);
-  // How warps divide the products: scores and dQ [queries, ·] 2 x kWarps / 2, dK and dV [keys, ·] kKeysWays x kDimWays.
+  // Division of products among warps: scores and dQ [queries, ·] 2 x kWarps / 2, dK and dV [keys, ·] kKeysWays x
+  // kDimWays.
   static constexpr int kQueryWays = 2, kAcross = kWarps / 2;
   static constexpr int kKeyWays = kWarps / 2, kDimWays = 2;
-  static constexpr int kQueryTiles = kQueries / kQueryWays / 16;  // of 16 rows, in a warp
+  static constexpr int kQueryTiles = kQueries / kQueryWays / 16;  // tiles of 16 rows per warp
   static constexpr int kKeyTiles = kKeys / kKeyWays / 16;
   static_assert(kQueryTiles > 0 && kKeyTiles > 0 && kKeys / kAcross % 16 == 0);
 
@@ -64,8 +65,8 @@ struct BackwardArgs {
   Gradient dq, dk, dv;
 };
 
-/// kWays warps share columns: this one has the 16 columns from 16 · way on, then every kWays-th 16. First column of its
-/// n-tile j.
+/// kWays warps share columns: this one has the 16 columns from 16 · way on, then every kWays-th 16. Returns the first
+/// column of its n-tile j.
 template <int kWays>
 __device__ inline int column_of_tile(int way, int j) {
   return (j / 2 * kWays + way) * 16 + j % 2 * 8;
@@ -118,8 +119,8 @@ __device__ inline void each_quad(Accumulators<kM, kN>& sums, const F& f) {
   }
 }
 
-/// Writes `factor` times accumulators as rows of a gradient, from row `first_row` of the tile's document on; nothing
-/// beyond document and head.
+/// Writes `factor` times accumulators as rows of a gradient, from row `first_row` of the tile's document on; skips
+/// elements beyond document and head.
 template <int kWays, int kM, int kN>
 __device__ inline void store_gradient(const Gradient& gradient, const Accumulators<kM, kN>& sums, float factor,
                                       const AttentionTile& tile, int first_row, int way, int head, int heads,
@@ -148,11 +149,11 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kCtas)
   constexpr int kThreads = Shape::kThreads, kQueries = Shape::kQueries, kKeys = Shape::kKeys, kDim = Shape::kDim;
   constexpr int kValueDim = Shape::kValueDim, kM = Shape::kQueryTiles, kScoreTiles = kKeys / Shape::kAcross / 8;
   extern __shared__ __align__(128) char memory[];
-  // CTAs take items in the order of the list, so a CTA waits only for items that have begun.
+  // CTAs take items in list order, so a CTA only waits for items that have been started.
   __shared__ int taken;
   if (threadIdx.x == 0) taken = atomicAdd(args.counter, 1);
   __syncthreads();
-  constexpr int kParts = kAttentionRows / kKeys;  // of a tile of the list
+  constexpr int kParts = kAttentionRows / kKeys;  // parts of a tile of the list
   const int in_tile = taken % (args.num_kv_heads * kParts), kv_head = in_tile % args.num_kv_heads;
   AttentionTile tile = args.tiles[taken / (args.num_kv_heads * kParts)];
   tile.first += in_tile / args.num_kv_heads * kKeys;
@@ -167,7 +168,7 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kCtas)
 
   QuerySteps<kQueries, kKeys> at(tile, args.window, args.num_heads / args.num_kv_heads), next = at;
   const int count = at.count;
-  // Loads the queries of the step that `next` is at, and moves it on.
+  // Loads the queries of the step at `next`, and advances it.
   const auto load_queries = [&](int step) {
     const QueryStep record = next.record(kv_head);
     next.advance();
@@ -176,7 +177,7 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kCtas)
     const HeadRows of_dout(args.dout, tile.begin, record.head, args.num_heads, args.v_head_dim);
     copy_rows<kQueries, kDim, kThreads>({q.address + offset}, of_q, record.query, tile.length);
     copy_rows<kQueries, kValueDim, kThreads>({dout.address + offset}, of_dout, record.query, tile.length);
-    constexpr int kUnits = kQueries / 4;  // of one statistic
+    constexpr int kUnits = kQueries / 4;  // 16-byte units of one statistic
     if (threadIdx.x < 2 * kUnits) {
       const int unit = static_cast<int>(threadIdx.x) % kUnits;
       const float* from = threadIdx.x < kUnits ? args.shifts : args.deltas;
@@ -193,7 +194,7 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kCtas)
 
   const int warp = static_cast<int>(threadIdx.x) / 32;
   const int row = warp / Shape::kAcross * (kQueries / Shape::kQueryWays), across = warp % Shape::kAcross;
-  const int column = across * (kKeys / Shape::kAcross);  // of the scores
+  const int column = across * (kKeys / Shape::kAcross);  // column of the scores
   const int key_row = warp / Shape::kDimWays * (kKeys / Shape::kKeyWays), dim_way = warp % Shape::kDimWays;
   const FragmentReader<typename Shape::Queries, false, true> scores_q(q, row);
   const FragmentReader<typename Shape::Keys, false, false> scores_k(k, column);
@@ -306,7 +307,7 @@ void launch(const Context& context, const BackwardArgs& args) {
   check_launch("computing the gradients of attention");
 }
 
-/// Calls f with the shape that serves these heads.
+/// Calls f with the shape for these heads.
 template <class F>
 void with_backward_shape(const Context& context, const AttentionOptions& options, const F& f) {
   with_attention_shape<BackwardShape<64, 64, 128, 64, 2>,                                           // 97 KB

@@ -1,16 +1,16 @@
-// The forward pass of attention on tier sm80: a CTA owns 128 queries of one head and visits the keys that they see,
-// those of the diagonal first (Dao, "FlashAttention-2", arXiv:2307.08691). A warp has 32 queries, the most whose
-// accumulators fit (16 for heads of 256), since its fragments of keys and values serve all of its rows. Two CTAs share
-// a multiprocessor if shared memory allows: one multiplies while the other is in softmax.
+// The forward pass of attention on tier sm80: a CTA owns 128 queries of one head and visits the keys that they attend
+// to, those of the diagonal first (Dao, "FlashAttention-2", arXiv:2307.08691). A warp has 32 queries, the most whose
+// accumulators fit (16 for heads of 256), since fragments of keys and values are shared by all of its rows. Two CTAs
+// share a multiprocessor if shared memory allows: one multiplies while the other is in softmax.
 //
-// Registers (ptxas 13.0): up to 255 of 255; heads of 128 with 64 keys a step keep 128 accumulators of out and 64
-// scores, and spill nothing with two stages (120 bytes with one). Queries are read from shared memory again in each
+// Registers (ptxas 13.0): up to 255 of 255; heads of 128 with 64 keys per step have 128 accumulators of out and 64
+// scores, and do not spill with two stages (120 bytes with one). Queries are read from shared memory again in each
 // step, except for heads of 64. Ceiling on an H200 for heads of 128: a warp's step reads 40 KB of fragments, 320 clocks
-// of shared memory beside some 410 of MMAs.
+// of shared memory against some 410 of MMAs.
 //
-// One H200 limited to this tier, 2026-11-23, causal, model TFLOP/s: 4 x 4096, 32/4 heads of 128: 328 (291 with the 163
-// KB of an A100, 278 with the 99 KB of Ada; FlashAttention-2 in torch 323 on the same GPU); heads of 64: 281 (253);
-// 192/128: 322; 256: 271 (300). Raw: bench/results/sm80-kernels-2026-11-23.txt.
+// Measured on one H200 limited to this tier, 2026-11-23, causal, model TFLOP/s: 4 x 4096, 32/4 heads of 128: 328 (291
+// with the 163 KB of an A100, 278 with the 99 KB of Ada; FlashAttention-2 in torch 323 on the same GPU); heads of 64:
+// 281 (253); 192/128: 322; 256: 271 (300). Raw: bench/results/sm80-kernels-2026-11-23.txt.
 #include "kernels/cuda/tiers.h"
 #include "ops/attention/sm80/attention_cuda.h"
 
@@ -18,13 +18,13 @@ namespace hone::cuda::sm80 {
 
 namespace {
 
-/// Heads of up to kDimOf elements, values of up to kValueDimOf; kKeysOf keys a step, kStagesOf steps in shared memory:
-/// with two, one is loaded while the other is multiplied; with one, values are loaded during the scores, and the next
-/// keys during the rest.
+/// Heads of up to kDimOf elements, values of up to kValueDimOf; kKeysOf keys per step, kStagesOf steps in shared
+/// memory: with two, one is loaded while the other is multiplied; with one, values are loaded during the scores, and
+/// the next keys during the rest.
 template <int kDimOf, int kValueDimOf, int kKeysOf, int kStagesOf, int kCtasOf>
 struct ForwardShape {
   static constexpr int kDim = kDimOf, kValueDim = kValueDimOf, kKeys = kKeysOf, kStages = kStagesOf;
-  static constexpr int kCtas = kCtasOf;  // CTAs of a multiprocessor for which registers suffice
+  static constexpr int kCtas = kCtasOf;  // CTAs per multiprocessor, limited by registers
   static constexpr int kRowTiles = kValueDim > 128 ? 1 : 2, kWarpRows = 16 * kRowTiles;
   static constexpr int kThreads = kAttentionRows / kWarpRows * 32;
   static constexpr bool kQueriesInRegisters = kDim <= 64;
@@ -46,7 +46,7 @@ struct ForwardArgs {
   int window;  // 0: none
 };
 
-/// The steps of a tile: kKeys keys each, from row key(i) of the document on, the last ones first.
+/// The steps of a tile: kKeys keys each, from row key(i) of the document on, last keys first.
 template <int kKeys>
 struct KeySteps {
   int begin, count;
@@ -80,7 +80,7 @@ struct Softmax {
         for (int j = 0; j < kN; ++j) most = fmaxf(most, fmaxf(s[i][j][2 * half], s[i][j][2 * half + 1]));
         most = fmaxf(most, __shfl_xor_sync(0xffffffffu, most, 1));
         most = fmaxf(most, __shfl_xor_sync(0xffffffffu, most, 2));
-        const float shift = most == -INFINITY ? 0.0f : scale_log2 * most;  // the row has seen no key yet
+        const float shift = most == -INFINITY ? 0.0f : scale_log2 * most;  // all keys of the row were masked so far
         rescale[i][half] = exp2_approximate(fmaf(scale_log2, largest[i][half], -shift));
         largest[i][half] = most;
         float part = 0.0f;
@@ -103,7 +103,7 @@ struct Softmax {
   }
 };
 
-/// s = −infinity where a key (columns, from `key` on) is not seen from a query (rows, from `query` on).
+/// s = −infinity where a query (rows, from `query` on) does not attend to a key (columns, from `key` on).
 template <int kM, int kN>
 __device__ void hide_unseen(Accumulators<kM, kN>& s, int query, int key, int window) {
   const int offset = query + accumulator_row() - key - accumulator_column();
@@ -120,7 +120,7 @@ __device__ void hide_unseen(Accumulators<kM, kN>& s, int query, int key, int win
   }
 }
 
-/// Writes out and lse of a warp's rows, the first of them `query` of the tile's document; nothing beyond that.
+/// Writes out and lse of a warp's rows, the first of which is `query` of the tile's document; skips rows beyond it.
 template <int kM, int kN>
 __device__ void store_rows(const ForwardArgs& args, const Softmax<kM>& softmax, const Accumulators<kM, kN>& out,
                            const AttentionTile& tile, int query, int head) {
@@ -167,7 +167,7 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kCtas)
   const typename Shape::Queries q{shared_address(memory)};
   const uint32_t stages = q.address + Shape::Queries::kBytes;
   const KeySteps<kKeys> steps(tile, args.window);
-  const int first = static_cast<int>(threadIdx.x) / 32 * Shape::kWarpRows, query = tile.first + first;  // the warp's
+  const int first = static_cast<int>(threadIdx.x) / 32 * Shape::kWarpRows, query = tile.first + first;  // of the warp
 
   const auto keys = [&](int i) { return typename Shape::Keys{stages + i % Shape::kStages * Shape::kStageBytes}; };
   const auto values = [&](int i) { return typename Shape::Values{keys(i).address + Shape::Keys::kBytes}; };
@@ -191,7 +191,7 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kCtas)
   for (int i = 0; i < steps.count; ++i) {
     const int key = steps.key(i);
     const uint32_t stage = static_cast<uint32_t>(i % Shape::kStages * Shape::kStageBytes);
-    // A warp whose rows see none of these keys loads and skips the rest.
+    // A warp whose rows attend to none of these keys only takes part in loads.
     const bool seen =
         key <= query + Shape::kWarpRows - 1 && (args.window == 0 || query - (key + kKeys - 1) < args.window);
     cp_async_wait<0>();
@@ -241,7 +241,7 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kCtas)
     softmax.make_probabilities(s, rescale);
 #pragma unroll
     for (int m = 0; m < kM; ++m) {
-      // Most steps bring no larger score in any row of the warp.
+      // In most steps no row of the warp gets a larger score.
       const bool grown = rescale[m][0] != 1.0f || rescale[m][1] != 1.0f;
       if (!__any_sync(0xffffffffu, grown)) continue;
 #pragma unroll

@@ -1,7 +1,7 @@
 // Shared by attention's forward and backward kernels on Hopper. Included by *_cuda.cu only.
 //
 // Backward computes the scores and their gradients once, for five matrix products. A CTA owns the dk and dv of its
-// keys; dq is a sum over CTAs, which add in a fixed order, so results have the same bits in every run.
+// keys; dq is a sum over CTAs, which add in a fixed order, so results are bitwise reproducible.
 #pragma once
 
 #include "kernels/cuda/sm90/tma_cuda.h"
@@ -12,7 +12,7 @@
 
 namespace hone::cuda::sm90 {
 
-/// Whether the device, the dtype and the counts fit; each kernel checks head sizes.
+/// Whether device, dtype and counts are supported; each kernel also checks head sizes.
 bool hopper_attention_may_serve(const Context& context, const AttentionArgs& args);
 
 // -- Forward: forward_cuda.cu
@@ -37,14 +37,14 @@ struct HopperForward {
 
 // -- Backward: backward_cuda.cu
 
-/// Head sizes that the kernel is compiled for, and its queries of a step.
+/// Head sizes that the kernel is compiled for, and its queries per step.
 struct HopperSizes {
   int64_t head_dim, v_head_dim;
   int queries;
 };
 inline constexpr HopperSizes kHopperSizes[] = {{64, 64, 128}, {128, 128, 64}, {192, 128, 64}, {256, 256, 64}};
 
-/// The smallest sizes that hold these heads, or null.
+/// The smallest sizes that fit these heads, or null.
 constexpr const HopperSizes* hopper_sizes(int64_t head_dim, int64_t v_head_dim) {
   for (const HopperSizes& sizes : kHopperSizes) {
     if (head_dim <= sizes.head_dim && v_head_dim <= sizes.v_head_dim) return &sizes;
@@ -63,7 +63,7 @@ struct HopperScratch {
   HopperScratch(ArenaScope& memory, const AttentionArgs& args);
 };
 
-/// Whether the kernels serve these arguments.
+/// Whether the kernels support these arguments.
 bool hopper_attention_backward_serves(const Context& context, const AttentionArgs& args);
 
 void prepare_hopper_backward(const Context& context, const AttentionBackwardArgs& args, const HopperScratch& scratch);
@@ -96,13 +96,13 @@ struct HopperBackward {
 #ifdef __CUDACC__
 
 constexpr uint32_t kMultiplyingWarps = 8;
-constexpr int kHopperThreads = 384;  // two warpgroups multiply, the third loads
-// Their sum must equal the 384 x 168 registers of a CTA at launch: setmaxnreg would wait forever for more.
+constexpr int kHopperThreads = 384;  // two consumer warpgroups and one producer
+// Their sum must equal the 384 x 168 registers of a CTA at launch: otherwise setmaxnreg would wait forever.
 constexpr int kMultiplyRegisters = 240, kLoadRegisters = 24;
 static_assert(2 * kMultiplyRegisters + kLoadRegisters == 3 * 168);
 
-/// Writes accumulators times `factor` as rows of a gradient [rows, heads · head_dim], from row `first_row` of the
-/// tile's document and element `first_element` of the head on; nothing beyond document and head.
+/// Writes accumulators times `factor` as rows of a gradient [rows, heads · head_dim], starting at row `first_row` of
+/// the tile's document and element `first_element` of the head; skips elements beyond document and head.
 template <int kSums>
 __device__ inline void store_sums(const Gradient& gradient, const float (&sums)[kSums], float factor,
                                   const AttentionTile& tile, int first_row, int head, int heads, int head_dim,
@@ -136,14 +136,14 @@ __device__ inline void transpose_quad(uint32_t (&packed)[4]) {
   exchange(packed[1], packed[3], 2);
 }
 
-/// A tile of `kRows` rows of one head: boxes of 64 elements, one after another.
+/// A tile of `kRows` rows of one head: consecutive boxes of 64 elements.
 template <int kDim, int kRows>
 struct HopperOperand {
   static constexpr int kBoxBytes = kRows * 128, kBytes = kDim / 64 * kBoxBytes;
 
   uint32_t address;
 
-  /// One thread: copies it from row `row` of head `head` on.
+  /// Called by one thread: copies the tile from row `row` of head `head` on.
   __device__ void load(const CUtensorMap& map, int head, int row, uint32_t barrier) const {
 #pragma unroll
     for (int box = 0; box < kDim / 64; ++box) copy_box(map, 64 * box, head, row, address + box * kBoxBytes, barrier);
@@ -156,7 +156,7 @@ struct HopperOperand {
   __device__ uint64_t columns(int step, int box = 0) const {
     return wgmma_factor(address + box * kBoxBytes, kBoxBytes) + static_cast<uint64_t>(step * 2048 / 16);
   }
-  /// The same for 32 elements: half of a box.
+  /// As columns(), for 32 elements: half of a box.
   __device__ uint64_t half_box_columns(int step, int box, int half) const {
     return wgmma_factor(address + box * kBoxBytes + half * 64, 0) + static_cast<uint64_t>(step * 2048 / 16);
   }

@@ -1,24 +1,24 @@
 // The backward pass of attention on Hopper: a CTA owns 128 keys of one key-value head (64, for heads that fill its
-// registers) and visits the queries that see them, last ones first; dk and dv stay in registers.
+// registers) and visits the queries that attend to them, last ones first; dk and dv stay in registers.
 //
 // The order of dq. A query's dq is a sum over CTAs, which add in document order (turns): the first stores, the next
-// ones add with red.add in the accumulators' layout, the last one, on the diagonal, finishes. The tile before this one
-// in a document comes earlier in the list and visits the same queries in the same order, so a CTA rarely waits, and
-// only for CTAs that have begun:
+// ones add with red.add in the accumulators' layout, the last one, on the diagonal, finishes. The previous tile of a
+// document comes earlier in the list and visits the same queries in the same order, so a CTA rarely waits, and only for
+// CTAs that have started:
 //   queries, last first   Q7      Q6      Q5      Q4   …
 //   keys 0                store   store   store   store
 //   keys 1                        add Q7  add Q6  add Q5
 //   keys 2                                add Q7  add Q6
 //
-// Shared memory of heads of 128: K and V 64 KB, 3 stages of Q and dO 96 KB, two buffers of dS 32 KB. Registers: 240 a
-// multiplying thread, 24 a thread of the third warpgroup, of which three threads work: one loads, two keep the order of
-// dq.
+// Shared memory for heads of 128: K and V 64 KB, 3 stages of Q and dO 96 KB, two buffers of dS 32 KB. Registers: 240
+// per consumer thread, 24 per thread of the third warpgroup, in which three threads are active: one loads, two maintain
+// the order of dq.
 //
 // One H200, causal, model TFLOP/s, `hone bench ops --op attention`, 2026-11-22: 4 x 4096, 32/4 heads of 128: 418 (56 %
 // of a square product; cuDNN, dense and not deterministic, 487); heads of 64: 393 (355); of 256: 269, with six products
 // instead of five. Raw: bench/results/h200-attention.txt. In the comparison of tiers, 2026-11-23: 466, 377, 270
-// (bench/results/sm80-kernels-2026-11-23.txt). Lost: one thread that both waits for turns and publishes them, which
-// cost each step a round trip to memory.
+// (bench/results/sm80-kernels-2026-11-23.txt). Tried without gain: one thread that both waits for turns and publishes
+// them, which cost each step a round trip to memory.
 #include "ops/attention/sm90/by_keys_cuda.h"
 #include "ops/attention/sm90/by_product_cuda.h"
 
@@ -33,7 +33,7 @@ struct Maps {
 template <class Shape>
 __device__ void load(const Maps& maps, const HopperBackward& args, const HopperShared<Shape>& shared) {
   using Shared = HopperShared<Shape>;
-  constexpr int kParts = kAttentionRows / Shape::kKeys;  // of a tile of the list
+  constexpr int kParts = kAttentionRows / Shape::kKeys;  // parts of a tile of the list
   const int heads = args.num_kv_heads;
   const TileItems items{args.tiles, heads * kParts, args.num_tiles * heads * kParts, args.counter};
   RingPosition<Shape::kStages> ring;
@@ -72,7 +72,7 @@ __device__ void load(const Maps& maps, const HopperBackward& args, const HopperS
   }
 }
 
-/// One thread: calls visit(counter of tiles that have added, step) for each step whose dq is a sum.
+/// Called by one thread: calls visit(counter of tiles that have added, step) for each step whose dq is a sum.
 template <class Shape, class Visit>
 __device__ void for_each_turn(const HopperBackward& args, const HopperShared<Shape>& shared, const Visit& visit) {
   RingPosition<1> keys_ring;

@@ -1,5 +1,5 @@
-// The main loop of attention's backward on Hopper where each warpgroup has half of a tile's 128 keys. Scores are
-// computed as [keys, queries], so that P and dS are, in registers, operand A of dv and dk. dq needs dS of both
+// The main loop of attention's backward on Hopper in which each warpgroup has half of a tile's 128 keys. Scores are
+// computed as [keys, queries], so that P and dS in registers are operand A of dv and dk. dq needs dS of both
 // warpgroups, which exchange it through shared memory. Included by *_cuda.cu only.
 //
 // One step of a warpgroup, for heads of 128 (64 queries; accumulators: 64 dk, 64 dv, 32 + 32 scores, 32 dq):
@@ -23,7 +23,7 @@ struct PartOfDq {
   float sums[32];
   float half_box[kSplitsBox ? 16 : 1];
 
-  /// = gradients · k
+  /// Computes dS · k.
   __device__ void multiply(const HopperShared<Shape>& shared, int buffer) {
     const int warpgroup = static_cast<int>(threadIdx.x) / 128;
     const auto gradients = shared.gradients(buffer);
@@ -41,7 +41,7 @@ struct PartOfDq {
     hold(sums);
     if constexpr (kSplitsBox) hold(half_box);
   }
-  /// Adds this thread's accumulators to the sum in memory, or stores the first part.
+  /// Adds this thread's accumulators to the sum in memory, or stores them if they are the first part.
   __device__ void add_to(float* partial, bool first) const {
     float* at = partial + 4 * (threadIdx.x % 128);
     add_part(at, sums, first);
@@ -72,7 +72,7 @@ struct PartOfDq {
 template <class Shape>
 __device__ inline void multiply_by_keys(const HopperBackward& args, const HopperShared<Shape>& shared) {
   constexpr int kQueries = Shape::kQueries, kScores = Shape::kScores;
-  // Whether registers have room for dP beside the scores.
+  // Whether there are enough registers for dP in addition to the scores.
   constexpr bool kScoresTogether = (Shape::kElements + Shape::kValueElements) / 2 + 2 * kScores <= 192;
   constexpr bool kDkRunsOn = kScoresTogether && kQueries == 64;
   const int warpgroup = static_cast<int>(threadIdx.x) / 128, lane = static_cast<int>(threadIdx.x) % 32;
@@ -89,7 +89,7 @@ __device__ inline void multiply_by_keys(const HopperBackward& args, const Hopper
     barrier_wait(shared.keys_full(), keys_ring.phase);
     const int steps = shared.item().steps;
     if (steps < 0) return;
-    const int key = shared.item().tile.first + 64 * warpgroup;  // the warpgroup's first
+    const int key = shared.item().tile.first + 64 * warpgroup;  // the warpgroup's first key
     float dk[Shape::kElements / 2] = {}, dv[Shape::kValueElements / 2] = {};
     for (int i = 0; i < steps; ++i, ring.advance(), buffers.advance()) {
       const int stage = ring.stage;

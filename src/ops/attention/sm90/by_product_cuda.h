@@ -1,6 +1,7 @@
-// The main loop of attention's backward on Hopper for heads of 256, where dk and dv of 64 keys take 128 accumulators a
-// thread each. Both warpgroups compute the scores; the first continues with dP and dk, the second with dv and, from the
-// dS that the first leaves in shared memory, dq. Six products instead of five, three each. Included by *_cuda.cu only.
+// The main loop of attention's backward on Hopper for heads of 256, where dk and dv of 64 keys take 128 accumulators
+// per thread each. Both warpgroups compute the scores; the first continues with dP and dk, the second with dv and, from
+// the dS that the first writes to shared memory, dq. Six products instead of five, three per warpgroup. Included by
+// *_cuda.cu only.
 #pragma once
 
 #include "ops/attention/sm90/scores_cuda.h"
@@ -17,7 +18,7 @@ struct HopperPlace {
   RingPosition<1> keys;
 };
 
-/// The probabilities of a step, in bfloat16; `s` holds the scores.
+/// The probabilities of a step in bfloat16; `s` holds the scores.
 template <class Shape>
 __device__ inline void pack_probabilities(uint32_t (&factor)[Shape::kScores / 2], float (&s)[Shape::kScores],
                                           const HopperBackward& args, const HopperShared<Shape>& shared, int stage) {
@@ -80,7 +81,7 @@ __device__ inline void add_dk(const HopperBackward& args, const HopperShared<Sha
 
 template <class Shape>
 __device__ inline void add_dv_and_dq(const HopperBackward& args, const HopperShared<Shape>& shared) {
-  constexpr int kElementsOfPart = 128;  // of dq: as many as registers hold beside dv
+  constexpr int kElementsOfPart = 128;  // elements of dq: as many as fit in registers together with dv
   const bool first_lane = threadIdx.x % 32 == 0;
   HopperPlace<Shape> place;
   RingPosition<HopperShared<Shape>::kTurns> turns;

@@ -1,5 +1,5 @@
-// The forward pass of attention on Hopper: a CTA owns 128 queries of one head, 64 a warpgroup, and visits the keys that
-// they see, those of the diagonal first.
+// The forward pass of attention on Hopper: a CTA owns 128 queries of one head, 64 per warpgroup, and visits the keys
+// that they attend to, those of the diagonal first.
 //
 // Ping-pong (Shah et al., "FlashAttention-3", arXiv:2407.08608): the warpgroups alternate, one in softmax while the
 // products of the other run. A warpgroup issues its next scores before the product of its last probabilities, so tensor
@@ -8,8 +8,8 @@
 //   warpgroup A          | softmax S0(A)  | softmax S1(A)         | softmax S2(A)
 //   warpgroup B                  | softmax S0(B)  | softmax S1(B)         | …
 //
-// Shared memory of heads of 128: Q 32 KB, 2 stages of 128 keys and values 128 KB. Registers: 240 a multiplying thread
-// (64 accumulators of out, 64 scores, 32 of packed probabilities), 24 a loading thread.
+// Shared memory for heads of 128: Q 32 KB, 2 stages of 128 keys and values 128 KB. Registers: 240 per consumer thread
+// (64 accumulators of out, 64 scores, 32 of packed probabilities), 24 per producer thread.
 //
 // One H200, causal, model TFLOP/s, `hone bench ops --op attention`, 2026-11-22: 4 x 4096, 32/4 heads of 128: 553 (73 %
 // of a square product; cuDNN, dense, 611); 1 x 16384: 609; heads of 64: 383 (411), half the FLOPs per exponential; of
@@ -60,7 +60,7 @@ struct Shared {
   /// The item whose queries have arrived, or -1 at the end; guarded by queries_full.
   __device__ int& item() const { return *reinterpret_cast<int*>(memory + kBarriersBegin + 8 * kBarriers); }
 
-  /// One thread; __syncthreads follows.
+  /// Called by one thread; __syncthreads must follow.
   __device__ void init_barriers() const {
     for (int stage = 0; stage < kStages; ++stage) {
       for (uint32_t full : {k_full(stage), v_full(stage)}) barrier_init(full, 1);
@@ -76,7 +76,7 @@ struct Maps {
   CUtensorMap q, k, v;
 };
 
-/// The steps of a tile: kKeys keys each, from row key(i) of the document on, the last ones first.
+/// The steps of a tile: kKeys keys each, from row key(i) of the document on, last keys first.
 template <int kKeys>
 struct Steps {
   int begin, count;
@@ -119,7 +119,7 @@ __device__ void load(const Maps& maps, const HopperForward& args, const Shared<S
 struct Softmax {
   float scale_log2;
   float largest[2] = {-INFINITY, -INFINITY};  ///< running maximum of the row's scores
-  float sum[2] = {0.0f, 0.0f};                ///< of this thread's probabilities, relative to `largest`
+  float sum[2] = {0.0f, 0.0f};                ///< sum of this thread's probabilities, relative to `largest`
 
   /// s = exp(scale · (s − largest)); returns in `rescale` the factor for earlier sums.
   template <int kSums>
@@ -131,7 +131,7 @@ struct Softmax {
       for (int j = 0; j < kSums / 4; ++j) most = fmaxf(most, fmaxf(s[4 * j + 2 * i], s[4 * j + 2 * i + 1]));
       most = fmaxf(most, __shfl_xor_sync(0xffffffffu, most, 1));
       most = fmaxf(most, __shfl_xor_sync(0xffffffffu, most, 2));
-      const float shift = most == -INFINITY ? 0.0f : scale_log2 * most;  // the row has seen no key yet
+      const float shift = most == -INFINITY ? 0.0f : scale_log2 * most;  // all keys of the row were masked so far
       rescale[i] = exp2_approximate(fmaf(scale_log2, largest[i], -shift));
       largest[i] = most;
       float part = 0.0f;
@@ -153,7 +153,7 @@ struct Softmax {
   }
 };
 
-/// s = −infinity where a key (columns, from `key` on) is not seen from a query (rows, from `query` on).
+/// s = −infinity where a query (rows, from `query` on) does not attend to a key (columns, from `key` on).
 template <int kSums>
 __device__ void hide_unseen(float (&s)[kSums], int query, int key, int window) {
   const int offset = query + sums_row() - key - sums_column();
@@ -167,11 +167,12 @@ __device__ void hide_unseen(float (&s)[kSums], int query, int key, int window) {
   }
 }
 
-/// Ping-pong: a named barrier per warpgroup gives the right to issue products; 128 threads wait and 128 arrive.
+/// Ping-pong: a named barrier per warpgroup grants the right to issue products; 128 threads wait and 128 arrive.
 __device__ void wait_for_turn(int warpgroup) { named_sync(2 + warpgroup, 256); }
 __device__ void pass_turn(int warpgroup) { named_arrive(2 + (warpgroup ^ 1), 256); }
 
-/// Writes out and lse of a warpgroup's rows, the first of them `query` of the tile's document; nothing beyond that.
+/// Writes out and lse of a warpgroup's rows, the first of which is `query` of the tile's document; skips rows beyond
+/// it.
 template <int kSums>
 __device__ void store_rows(const HopperForward& args, const Softmax& softmax, const float (&out)[kSums],
                            const AttentionTile& tile, int query, int head) {
@@ -218,7 +219,7 @@ __device__ void multiply(const HopperForward& args, const Shared<Shape>& shared)
     if (item < 0) return;
     const AttentionTile tile = items.tile(item);
     const Steps<kKeys> steps(tile, args.window);
-    const int query = tile.first + 64 * warpgroup;  // the warpgroup's first
+    const int query = tile.first + 64 * warpgroup;  // the warpgroup's first query
     float out[kSums] = {};
     uint32_t factor[kKeys / 4];
     Softmax softmax{.scale_log2 = args.scale * kLog2E};

@@ -1,4 +1,4 @@
-// Scratch and arguments of attention's backward on Hopper: tiles, statistics of queries, counters of the order of dq.
+// Scratch and arguments of attention's backward on Hopper: tiles, statistics of queries, counters for the order of dq.
 #include "kernels/cuda/tiers.h"
 #include "ops/attention/sm90/attention_cuda.h"
 

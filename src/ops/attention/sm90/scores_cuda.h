@@ -21,7 +21,7 @@ struct OfQueries {
   }
 };
 
-/// s = exp(scale · s − lse), with −lse · log2 e as the shifts of queries.
+/// s = exp(scale · s − lse), with −lse · log2 e as the queries' shifts.
 template <int kSums>
 __device__ inline void make_probabilities(float (&s)[kSums], float scale_log2, const OfQueries<kSums>& shifts) {
 #pragma unroll
@@ -31,7 +31,7 @@ __device__ inline void make_probabilities(float (&s)[kSums], float scale_log2, c
   }
 }
 
-/// p = 0 where a key (rows, from `key` on) is not seen from a query (columns, from `query` on).
+/// p = 0 where a query (columns, from `query` on) does not attend to a key (rows, from `key` on).
 template <int kSums>
 __device__ inline void hide_unseen(float (&p)[kSums], int query, int key, int window) {
   const int offset = query + sums_column() - key - sums_row();
@@ -45,7 +45,7 @@ __device__ inline void hide_unseen(float (&p)[kSums], int query, int key, int wi
   }
 }
 
-/// p (dp − δ), packed as p is.
+/// p (dp − δ), packed like p.
 template <int kSums>
 __device__ inline void make_score_gradients(uint32_t (&packed)[kSums / 2], const float (&dp)[kSums],
                                             const uint32_t (&p)[kSums / 2], const OfQueries<kSums>& deltas) {
@@ -56,11 +56,11 @@ __device__ inline void make_score_gradients(uint32_t (&packed)[kSums / 2], const
   }
 }
 
-/// Writes a warpgroup's dS, for its 64 keys from `key` on, to shared memory.
+/// Writes a warpgroup's dS for its 64 keys from `key` on to shared memory.
 template <class Operand, int kSize>
 __device__ inline void share(const Operand& gradients, const uint32_t (&packed)[kSize], int key) {
   const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) % 128 / 32;
-  // This lane's row among the four matrices of stmatrix: 8 keys further or not, 8 queries further or not.
+  // This lane's row among the four matrices of stmatrix: offset by 8 keys or not, by 8 queries or not.
   const int line = key + 16 * warp + 8 * (lane / 8 % 2) + lane % 8, more = lane / 16;
 #pragma unroll
   for (int j = 0; j < kSize / 2; j += 2) {

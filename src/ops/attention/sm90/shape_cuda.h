@@ -14,10 +14,10 @@ struct HopperShape {
   /// Whether the warpgroups divide a tile by products (by_product_cuda.h) or by keys (by_keys_cuda.h).
   static constexpr bool kByProduct = kDim + kValueDim > 320;
   static constexpr int kKeys = kByProduct ? 64 : kAttentionRows;
-  /// Queries of a step: as many as registers have room for.
+  /// Queries per step, limited by registers.
   static constexpr int kQueries = hopper_sizes(kDim, kValueDim)->queries;
   static constexpr int kStages = kDim <= 128 ? 3 : 2;
-  /// Accumulators of a thread for the scores of a step.
+  /// Accumulators per thread for the scores of a step.
   static constexpr int kScores = kQueries / 2;
   /// Warps that add to dq.
   static constexpr int kAddingWarps = kByProduct ? 4 : 8;
@@ -27,7 +27,7 @@ struct HopperShape {
 struct HopperItem {
   AttentionTile tile;
   int kv_head;
-  int steps;  ///< -1: no item is left
+  int steps;  ///< -1: no items left
 };
 
 template <class Shape>
@@ -40,7 +40,7 @@ struct HopperShared {
   using Values = HopperOperand<Shape::kValueElements, Shape::kKeys>;
   using Queries = HopperOperand<Shape::kElements, kQueries>;
   using Douts = HopperOperand<Shape::kValueElements, kQueries>;
-  /// dS, MN-major: for each 64 queries a line per key. One buffer is read while the next is written.
+  /// dS, MN-major: for each 64 queries a line per key. Double buffering: one is read while the next is written.
   using Gradients = HopperOperand<kQueries, Shape::kKeys>;
   static constexpr int kBuffers = 2;
   static constexpr int kStatsBytes = 2 * kQueries * static_cast<int>(sizeof(float));
@@ -80,22 +80,22 @@ struct HopperShared {
   __device__ uint32_t empty(int stage) const { return barrier(kStages + stage); }
   __device__ uint32_t keys_full() const { return barrier(2 * kStages); }
   __device__ uint32_t keys_empty() const { return barrier(2 * kStages + 1); }
-  /// A ring of kTurns for the order of dq: it is this CTA's turn to add; it has added; the counter in memory says so.
+  /// A ring of kTurns barriers for the order of dq: it is this CTA's turn to add; it has added; the counter is updated.
   __device__ uint32_t turn(int i) const { return barrier(2 * kStages + 2 + i); }
   __device__ uint32_t added(int i) const { return barrier(2 * kStages + 2 + kTurns + i); }
   __device__ uint32_t shown(int i) const { return barrier(2 * kStages + 2 + 2 * kTurns + i); }
-  /// Full and empty barriers of a buffer of dS that one warpgroup hands to the other.
+  /// Full and empty barriers of a buffer of dS that one warpgroup passes to the other.
   __device__ uint32_t gradients_full(int i) const { return barrier(2 * kStages + 2 + 3 * kTurns + i); }
   __device__ uint32_t gradients_empty(int i) const { return barrier(2 * kStages + 2 + 3 * kTurns + kBuffers + i); }
 
-  /// One thread; __syncthreads follows.
+  /// Called by one thread; __syncthreads must follow.
   __device__ void init_barriers() const {
     for (int stage = 0; stage < kStages; ++stage) {
       barrier_init(full(stage), 1);
       barrier_init(empty(stage), kMultiplyingWarps);
     }
     barrier_init(keys_full(), 1);
-    barrier_init(keys_empty(), kMultiplyingWarps + 2);  // and the two threads of the order of dq
+    barrier_init(keys_empty(), kMultiplyingWarps + 2);  // and the two threads for the order of dq
     for (int i = 0; i < kTurns; ++i) {
       barrier_init(turn(i), 1);
       barrier_init(added(i), Shape::kAddingWarps);

@@ -8,14 +8,14 @@ namespace hone::cpu {
 
 namespace {
 
-/// Queries and keys are cut at the same places, into blocks of kTokens. The pairs (queries i, keys i − distance)
-/// of one distance share no queries and no keys, so they run in parallel, and distance after distance each gradient is
-/// summed in a fixed order, without a second pass over the scores and without atomics.
+/// Queries and keys are divided at the same positions into blocks of kTokens. The pairs (queries i, keys i − distance)
+/// of one distance share no queries and no keys, so they run in parallel, and over increasing distances each gradient
+/// is summed in a fixed order, without a second pass over the scores and without atomics.
 constexpr int64_t kTokens = 128;
-/// A block of queries against the keys of its own tokens is cut further: half of those pairs are not seen.
+/// A block of queries against the keys of its own tokens is divided further, since half of those pairs are masked.
 constexpr int64_t kDiagonalTokens = 64;
 
-/// One gradient as float32 sums: the destination itself, or scratch that is added to it at the end.
+/// A gradient as float32 sums: the destination itself, or scratch that is added to it at the end.
 struct Accumulator {
   GradDest dest;
   Tensor sums;
@@ -47,7 +47,7 @@ struct BlockPair {
   int64_t query_row, query_tokens;       ///< rows of q
   int64_t key_row, key_tokens;           ///< rows of k
   int64_t first_query, first_key;        ///< positions in the document
-  bool first_of_queries, first_of_keys;  ///< nothing has been added to the gradients yet
+  bool first_of_queries, first_of_keys;  ///< the gradients have not been written yet
 };
 
 struct Backward {
@@ -137,7 +137,7 @@ void run_pairs(const Backward& backward, const SequenceBlock& cut, int64_t dista
   const int64_t key_tokens = std::min(kTokens, length - key), step = distance == 0 ? kDiagonalTokens : kTokens;
   for (int64_t i = 0; i < shape.group(); ++i) {
     const int64_t query_end = std::min(query + kTokens, length);
-    // The last part first: it sees all keys of the block, so it may overwrite their gradients.
+    // The last part first: it attends to all keys of the block, so it may overwrite their gradients.
     for (int64_t end = query_end; end > query; end = query + (end - 1 - query) / step * step) {
       const int64_t first = query + (end - 1 - query) / step * step;
       backward.run({.head = kv_head * shape.group() + i,
@@ -173,7 +173,7 @@ void backward_by_gemm(const Context& context, const AttentionBackwardArgs& args)
     backward.make_delta(pool);
     const int64_t last = list.empty() ? -1 : last_distance(list.front().block + 1, backward.shape.window, kTokens);
     for (int64_t distance = 0; distance <= last; ++distance) {
-      // The list has the last blocks of documents first: those with a partner at this distance are its head.
+      // The list has the last blocks of documents first: those with a partner at this distance come first.
       const auto end = std::partition_point(list.begin(), list.end(),
                                             [&](const SequenceBlock& cut) { return cut.block >= distance; });
       pool.parallel_for((end - list.begin()) * kv_heads, [&](int64_t i, int thread) {

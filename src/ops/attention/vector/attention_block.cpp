@@ -96,7 +96,7 @@ void finish(const AttentionShape& shape, const QueryBlock& block, const OnlineSo
 
 void attend(const AttentionShape& shape, const QueryBlock& block, const AttendScratch& scratch, int thread) {
   const int64_t rows = block.tokens * shape.group(), dim = shape.head_dim;
-  const int64_t end = block.first_position + block.tokens;  // no query of the block sees later keys
+  const int64_t end = block.first_position + block.tokens;  // no query of the block attends to later keys
   const int64_t first_seen = shape.window > 0 ? std::max<int64_t>(0, block.first_position - shape.window + 1) : 0;
   const MatrixView q{.data = block.q, .dtype = shape.dtype, .row_stride = dim, .row_index = scratch.row_index()};
   const OnlineSoftmax state{.largest = scratch.largest(thread),

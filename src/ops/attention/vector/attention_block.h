@@ -1,5 +1,5 @@
-// Shared by the CPU code of attention and cached_attention: cutting packed sequences into blocks, and one block of
-// queries against all keys that it sees.
+// Shared by the CPU code of attention and cached_attention: dividing packed sequences into blocks, and one block of
+// queries against all keys that it attends to.
 #pragma once
 
 #include <algorithm>
@@ -14,7 +14,7 @@
 namespace hone::cpu {
 
 /// Rows of queries (tokens x the heads that share their keys) and keys in a block of scores: large enough for matrix
-/// products near their peak at head_dim 64 to 128, small enough for a level-2 cache.
+/// products near their peak at head_dim 64 to 128, small enough for an L2 cache.
 inline constexpr int64_t kBlockRows = 128;
 inline constexpr int64_t kBlockKeys = 256;
 
@@ -31,14 +31,14 @@ struct SequenceBlock {
   int32_t block;
 };
 
-/// Blocks of `block_tokens` tokens over packed sequences, the last ones of their sequence first: these see most keys,
-/// and long tasks should start early.
+/// Blocks of `block_tokens` tokens over packed sequences, the last ones of each sequence first: these attend to the
+/// most keys, and long tasks should start early.
 class SequenceBlocks {
  public:
-  /// Takes memory for the list.
+  /// Allocates the list.
   SequenceBlocks(ArenaScope& scratch, int64_t tokens, int64_t num_sequences, int64_t block_tokens);
 
-  /// For launched work: the list for these offsets, which must rise from 0 to `tokens`.
+  /// Inside launched work: fills the list for these offsets, which must increase from 0 to `tokens`.
   std::span<const SequenceBlock> cut(const Tensor& cu_seqlens) const;
 
  private:
@@ -46,7 +46,7 @@ class SequenceBlocks {
   int64_t tokens_, num_sequences_, block_tokens_;
 };
 
-/// The constants of one call.
+/// The constants of a call.
 struct AttentionShape {
   int64_t num_heads, num_kv_heads, head_dim, v_head_dim;
   float scale;
@@ -64,18 +64,18 @@ struct AttentionShape {
 /// by token.
 void fill_row_index(int64_t group, int64_t num_heads, const Tensor& row_index);
 
-/// The largest distance between blocks of so many tokens at which some key is seen; window 0: all are.
+/// The largest distance between blocks of `block_tokens` tokens at which queries attend to any key; window 0: no limit.
 inline int64_t last_distance(int64_t blocks_of_longest, int64_t window, int64_t block_tokens) {
   const int64_t last = blocks_of_longest - 1;
   return window > 0 ? std::min(last, (window - 1 + block_tokens - 1) / block_tokens) : last;
 }
 
-/// Scratch of attend(), one a thread.
+/// Scratch of attend(), one per thread.
 class AttendScratch {
  public:
   AttendScratch(ArenaScope& scratch, const AttentionShape& shape, int threads);
 
-  /// For launched work, before the threads start.
+  /// Inside launched work, before the threads start.
   void prepare() const;
   const int32_t* row_index() const { return row_index_.as<int32_t>(); }
   float* scores(int thread) const { return per_thread_.as<float>() + thread * per_thread_.shape[1]; }
@@ -92,15 +92,15 @@ class AttendScratch {
 /// A block of queries of one sequence that share a key-value head.
 struct QueryBlock {
   const std::byte* q;      ///< first token and head of the block in [T, Hq·D]
-  std::byte* out;          ///< same place in [T, Hq·Dv]
-  float* lse;              ///< same place in [Hq, lse_stride], or null
+  std::byte* out;          ///< same position in [T, Hq·Dv]
+  float* lse;              ///< same position in [Hq, lse_stride], or null
   int64_t lse_stride;      ///< between heads
   int64_t tokens;          ///< at most shape.query_tokens()
-  int64_t first_position;  ///< in the sequence
+  int64_t first_position;  ///< position in the sequence
   MatrixView k, v;         ///< [positions, D] and [positions, Dv] from position 0 of the sequence on
 };
 
-/// Writes out (and lse) of the block, on the calling thread.
+/// Computes out (and lse) of the block on the calling thread.
 void attend(const AttentionShape& shape, const QueryBlock& block, const AttendScratch& scratch, int thread);
 
 }  // namespace hone::cpu

@@ -1,6 +1,7 @@
-// The score kernel for any width of vector. Included only by score_kernel_*.cpp, which are compiled for different
-// instruction sets: all is in the anonymous namespace and nothing inline of other headers is called, since a function
-// with external linkage would be merged across those files, and the linker could keep one that the machine lacks.
+// The score kernel for any vector width. Included only by score_kernel_*.cpp, which are compiled for different
+// instruction sets. Everything is in the anonymous namespace, and no inline function of other headers is called:
+// functions with external linkage would be merged across those files, and the linker could keep a copy that the machine
+// cannot run.
 #pragma once
 
 #include <cstdint>
@@ -65,19 +66,19 @@ class ScoreComputer {
   }
 
  private:
-  /// The columns that a row sees.
+  /// The columns that a row attends to.
   struct Seen {
     int64_t begin, end;
 
     bool empty() const { return begin == end; }
-    /// All ones in the lanes of columns [c, c + kLanes) that are seen.
+    /// All ones in the lanes of columns [c, c + kLanes) that are not masked.
     I holds(int64_t c) const {
       const I lane = lane_numbers() + (int32_t)c;
       return (lane >= (int32_t)begin) & (lane < (int32_t)end);
     }
   };
 
-  /// Walks the rows of a block, and with them the columns that are seen.
+  /// Iterates over the rows of a block and their unmasked columns.
   class Rows {
    public:
     explicit Rows(const ScoreBlock& block) : block_(block), query_(block.first_query) {}
@@ -111,7 +112,7 @@ class ScoreComputer {
     for (int i = 0; i < kLanes; ++i) lanes[i] = i;
     return lanes;
   }
-  /// a NaN in `b` is not taken; exp of it still gives NaN.
+  /// NaN in `b` is ignored; its exp still gives NaN.
   static float larger(float a, float b) { return b > a ? b : a; }
 
   static void clear(float* row, int64_t begin, int64_t end) {
@@ -122,7 +123,7 @@ class ScoreComputer {
     for (int64_t i = 0; i < size; i += kLanes) store(row + i, load(row + i) * factor);
   }
 
-  /// Calls visit(c, seen lanes) for the vectors of seen columns; all lanes of the inner ones are seen.
+  /// Calls visit(c, mask of lanes) for the vectors of unmasked columns; inner vectors have no masked lanes.
   template <class Edge, class Inner>
   static void for_each_vector(const Seen& seen, const Edge& edge, const Inner& inner) {
     int64_t c = first_vector(seen);
@@ -144,7 +145,7 @@ class ScoreComputer {
     return largest[0];
   }
 
-  /// row = exp(row − offset) where seen, else 0; returns the sum.
+  /// row = exp(row − offset) where not masked, else 0; returns the sum.
   static float exponentials(float* row, int64_t cols, const Seen& seen, float offset) {
     clear(row, 0, first_vector(seen));
     F sum{};
@@ -160,11 +161,11 @@ class ScoreComputer {
     return sum[0];
   }
 
-  /// The vectors that hold the seen columns are [first_vector, end_vector).
+  /// The vectors with unmasked columns are [first_vector, end_vector).
   static int64_t first_vector(const Seen& seen) { return seen.begin / kLanes * kLanes; }
   static int64_t end_vector(const Seen& seen) { return (seen.end + kLanes - 1) / kLanes * kLanes; }
 
-  /// Lane i holds what lane i + count (modulo the lanes) held.
+  /// Lane i gets the value of lane i + count (modulo the number of lanes).
   static F rotated(F value, int count) {
 #ifdef __clang__  // which shuffles by constants only
     F result;
@@ -177,11 +178,11 @@ class ScoreComputer {
 
   static float scalar_exp(float x) { return exp(broadcast(x))[0]; }
 
-  /// exp(x) = 2^n exp(r) with n = round(x / log 2), |r| <= log(2) / 2. The Taylor polynomial of degree 7 leaves
-  /// r^8 / 8! < 6e-9. Exact only for x up to 88, which a score less its maximum never passes.
+  /// exp(x) = 2^n exp(r) with n = round(x / log 2), |r| <= log(2) / 2. The Taylor polynomial of degree 7 has an error
+  /// r^8 / 8! < 6e-9. Valid for x up to 88; a score minus its maximum is never positive.
   static F exp(F x) {
     constexpr float kLog2E = 1.44269504088896f;
-    constexpr float kLn2High = 0.693359375f, kLn2Low = -2.12194440e-4f;  // the first times n is exact
+    constexpr float kLn2High = 0.693359375f, kLn2Low = -2.12194440e-4f;  // kLn2High · n is exact
     constexpr float kRound = 12582912.0f;  // 1.5 · 2^23: adding it leaves the nearest integer in the low bits
     constexpr float kSmallest = -86.0f;
     const I too_small = x < broadcast(kSmallest);

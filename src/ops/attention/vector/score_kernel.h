@@ -1,17 +1,17 @@
-// The elementwise part of attention that is compiled once per instruction set: the operations on a block of scores
-// between the matrix products.
+// The elementwise part of attention that is compiled once per instruction set: operations on a block of scores between
+// the matrix products.
 #pragma once
 
 #include <cstdint>
 
 namespace hone::cpu {
 
-/// Rows of scores are a multiple of this many floats apart and aligned to it; kernels work in whole vectors and may
-/// read and write up to the next multiple.
+/// Rows of scores are aligned to this many floats, and so is their stride; kernels process whole vectors and may read
+/// and write up to the next multiple.
 inline constexpr int64_t kScoreAlignment = 16;
 
-/// A block of scores: row r belongs to the query at position first_query + r / group of its sequence, column c to the
-/// key at first_key + c. A key is seen if it is not later than the query and, with a window, less than `window` before.
+/// A block of scores: row r is the query at position first_query + r / group of its sequence, column c the key at
+/// first_key + c. A query attends to a key at or before its position and, with a window, less than `window` before it.
 struct ScoreBlock {
   float* scores;  ///< [rows, stride]
   int64_t stride, rows, cols;
@@ -20,9 +20,9 @@ struct ScoreBlock {
   int64_t window;  ///< 0: none
 };
 
-/// State of the softmax of each row while blocks of keys pass; it starts with largest = −infinity and sum = 0.
+/// State of the softmax of each row over blocks of keys; initially largest = −infinity and sum = 0.
 struct OnlineSoftmax {
-  float* largest;      ///< [rows] of the scores so far
+  float* largest;      ///< [rows] largest scores so far
   float* sum;          ///< [rows] Σ exp(score − largest)
   float* out;          ///< [rows, out_stride] Σ exp(score − largest) v
   int64_t out_stride;  ///< a multiple of kScoreAlignment
@@ -30,16 +30,16 @@ struct OnlineSoftmax {
 
 /// exp(x) is 0 below −86 (the largest term of a row is 1); its error is under 2 ulp.
 struct ScoreKernel {
-  /// scores = exp(scores − largest), 0 where not seen, with the rows' new largest; sum and out are brought to it.
+  /// scores = exp(scores − largest), 0 where masked, with the rows' new largest; rescales sum and out to it.
   void (*softmax)(const ScoreBlock& block, const OnlineSoftmax& state);
-  /// scores = exp(scores − lse), 0 where not seen; lse [rows].
+  /// scores = exp(scores − lse), 0 where masked; lse [rows].
   void (*probabilities)(const ScoreBlock& block, const float* lse);
-  /// gradients = probabilities · (gradients − delta), 0 where not seen; block.scores holds the probabilities,
-  /// gradients [rows, stride] d loss / d probability, delta [rows].
+  /// gradients = probabilities · (gradients − delta), 0 where masked; block.scores holds the probabilities, gradients
+  /// [rows, stride] d loss / d probability, delta [rows].
   void (*gradients)(const ScoreBlock& block, float* gradients, const float* delta);
 };
 
-/// The code for the active instruction set.
+/// The kernels for the active instruction set.
 const ScoreKernel& score_kernel();
 
 extern const ScoreKernel kScoreKernelBaseline;

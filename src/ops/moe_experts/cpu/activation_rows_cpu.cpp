@@ -11,10 +11,10 @@ namespace {
 
 constexpr int64_t kRowsPerTask = 16;
 
-/// Rows lie far apart in memory, where no hardware foresees them.
+/// Rows are far apart in memory, so hardware does not prefetch them.
 constexpr int64_t kRowsAhead = 8;
 
-/// Fetches the elements of x [R, width] at the same columns as [begin, begin + n), some rows ahead.
+/// Prefetches the elements of x [R, width] at columns [begin, begin + n), some rows ahead.
 template <bool Writes>
 void prefetch_ahead(const Tensor& x, int64_t begin, int64_t n) {
   const int64_t size = size_of(x.dtype);
@@ -29,7 +29,7 @@ class ActivationBlock {
  public:
   ActivationBlock(const RowMath& math, const ExpertActivation& function) : math_(math), function_(function) {}
 
-  /// Gate starts at element `at` of h, up `intermediate` elements later.
+  /// Loads gate from element `at` of h, and up from `intermediate` elements later.
   void load(const Tensor& h, int64_t at, int64_t intermediate, int64_t n) {
     float gate_buffer[kRowBlock];
     const float* gate = load_block(math_, h, at, gate_buffer, n);
@@ -53,13 +53,13 @@ class ActivationBlock {
     linear = linear_buffer_;
   }
 
-  /// act as the product reads it: rounded to its dtype.
+  /// Computes act rounded to its dtype, as the product reads it.
   void activate(DType dtype, float* act, int64_t n) const {
     math_.multiply(glu, linear, act, n);
     if (dtype == DType::kBF16) math_.round(act, n);
   }
 
-  /// glu and glu_slope become the derivatives in up and in gate.
+  /// Replaces glu and glu_slope by the derivatives in up and in gate.
   void differentiate(int64_t n) {
     math_.multiply(glu_slope, linear, glu_slope, n);
     math_.multiply(glu, linear_slope_, glu, n);

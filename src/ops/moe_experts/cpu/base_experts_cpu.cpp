@@ -7,7 +7,7 @@ namespace hone::cpu {
 namespace {
 
 constexpr int64_t kScratchBytes = 64 << 20;
-/// Rows of a weight that one task dequantises; formats other than the dense one take multiples of them.
+/// Rows of a weight that a task dequantises; formats other than dense need multiples of them.
 constexpr int64_t kTaskRows = 64;
 
 }  // namespace

@@ -1,7 +1,7 @@
-// Products of rows with the experts' base weights alone, on a CPU: by the engine of tile_products_cpu.h if that fits,
+// Products of rows with the experts' base weights on a CPU: with the engine of tile_products_cpu.h if that applies,
 // else with weights in place or, for 8 bits, dequantised for some experts at a time.
 //
-// Dequantised weights are float32, scale · q rounded once.
+// Dequantised weights are float32: scale · q, rounded once.
 #pragma once
 
 #include <optional>
@@ -12,14 +12,14 @@ namespace hone::cpu {
 
 class BaseExperts {
  public:
-  /// If weights of 8 bits [E, N, K] must be dequantised, takes scratch for some experts (64 MiB, or one), never for
-  /// more than can have rows.
+  /// If weights of 8 bits [E, N, K] must be dequantised, allocates scratch for some experts (64 MiB, or one), at most
+  /// for as many as can have rows.
   BaseExperts(ArenaScope& scratch, const WeightView& weight, int64_t rows, DType activations);
 
   /// c[rows of e] = a[rows of e] · W_e for every expert: [R, N] x [N, K] -> float32 [R, K].
   void product(ThreadPool& pool, const ExpertRows& rows, const RowMatrix& a, const Tensor& c) const;
   /// c[rows of e] = a[rows of e] · W_eᵀ + beta · c for every expert: [R, K] x [K, N] -> [R, N]. For dense or
-  /// dequantised weights: if tiles fit, tile_gate_up() and tile_down() do more in one pass.
+  /// dequantised weights; if tiles apply, tile_gate_up() and tile_down() do more in one pass.
   void transposed_product(ThreadPool& pool, const ExpertRows& rows, const RowMatrix& a, const RowMatrix& c,
                           float beta) const;
 
@@ -31,7 +31,7 @@ class BaseExperts {
 
   WeightView weight_;
   bool tiles_;
-  Tensor wide_;  // [experts at once, N, K] where weights of 8 bits are dequantised
+  Tensor wide_;  // [experts at a time, N, K] if 8-bit weights are dequantised
 };
 
 }  // namespace hone::cpu

@@ -3,7 +3,7 @@
 // With a the adapter's input rows [R, in], m the dropout mask and s' = scaling / (1 - dropout):
 //   xa = (m ∘ a) Aᵀ        y += s' · xa Bᵀ
 //   v  = dy B              da += s' · m ∘ (v A)      dB = s' · dyᵀ xa      dA = s' · vᵀ (m ∘ a)
-// Beside activations of bfloat16, a CPU with AMX rounds float32 operands of these products to it.
+// With bfloat16 activations, a CPU with AMX rounds float32 operands of these products to bfloat16.
 #pragma once
 
 #include "ops/moe_experts/cpu/expert_rows_cpu.h"
@@ -12,7 +12,7 @@ namespace hone::cpu {
 
 class ExpertLora {
  public:
-  /// `wide` f32 [R, in] holds masked rows; undefined without dropout. `dtype` is that of the activations.
+  /// `wide` f32 [R, in] receives masked rows; undefined without dropout. `dtype` is that of the activations.
   ExpertLora(ThreadPool& pool, const ExpertRows& rows, const ExpertAdapterView& adapter,
              const LoraDropoutContext& dropout, const Tensor& wide, DType dtype)
       : pool_(pool),
@@ -22,13 +22,13 @@ class ExpertLora {
         wide_(wide),
         may_round_(dtype == DType::kBF16) {}
 
-  /// The adapter's input: m ∘ a, formed in `wide` if features are dropped, else a itself.
+  /// The adapter's input: m ∘ a, written to `wide` with dropout, else a itself.
   RowMatrix masked(const RowMatrix& a) const;
-  /// The first r columns of xa from masked input.
+  /// Computes the first r columns of xa from masked input.
   void project(const RowMatrix& masked_input, const RowMatrix& xa) const;
   /// y[:, out_begin...] += s' · xa Bᵀ.
   void expand(const RowMatrix& xa, const Tensor& y) const;
-  /// The first r columns of v = dy B; dy holds all outputs of the base weight.
+  /// Computes the first r columns of v = dy B; dy has all outputs of the base weight.
   void project_grad(const RowMatrix& dy, const RowMatrix& v) const;
   /// da f32 [R, in] += s' · m ∘ (v A); overwrites `wide`.
   void add_input_grad(const RowMatrix& v, const Tensor& da) const;
@@ -40,7 +40,7 @@ class ExpertLora {
     y.col_begin += adapter_.out_begin;
     return y;
   }
-  /// dst row = mask · src row + beta · dst row for all rows; src f32 or bf16.
+  /// dst row = mask · src row + beta · dst row for all rows; src is f32 or bf16.
   template <class T>
   void mask_rows(const RowMatrix& src, const Tensor& dst, float beta) const;
 
@@ -52,16 +52,16 @@ class ExpertLora {
   bool may_round_;
 };
 
-/// Whether some adapter drops features, so that `wide` is needed.
+/// Whether any adapter has dropout, so that `wide` is needed.
 bool any_dropout(const std::vector<ExpertAdapterView>& adapters);
 
 /// The columns of xa or v [R, J] that belong to adapter i.
 RowMatrix rank_columns(const std::vector<ExpertAdapterView>& adapters, size_t i, const Tensor& xa);
 
-/// Scratch [R, J] for xa or v of all adapters; undefined without any.
+/// Allocates scratch [R, J] for xa or v of all adapters; undefined without adapters.
 Tensor take_rank_rows(ArenaScope& scratch, const std::vector<ExpertAdapterView>& adapters, int64_t rows, DType dtype);
 
-/// Zeros in the columns of [R, J] that no adapter's rank fills.
+/// Zeroes the padding columns of [R, J], which no adapter's rank uses.
 void clear_rank_padding(ThreadPool& pool, const std::vector<ExpertAdapterView>& adapters, const Tensor& xa);
 
 }  // namespace hone::cpu

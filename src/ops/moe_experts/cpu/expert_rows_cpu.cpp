@@ -5,7 +5,7 @@ namespace hone::cpu {
 
 void moe_permutation(const Context& context, const ExpertRowsArgs& args) {
   context.launch([args](ThreadPool&) {
-    // A counting sort, on one thread: it takes a thousandth of the products' time.
+    // A counting sort on one thread: it takes a thousandth of the products' time.
     const int64_t k = args.ids.shape[1], count = args.ids.numel(), experts = args.rows.offsets.numel() - 1;
     const int32_t* ids = args.ids.as<int32_t>();
     int64_t* offsets = args.rows.offsets.as<int64_t>();
@@ -38,7 +38,7 @@ void fill_bias(ThreadPool& pool, const ExpertRows& rows, const Tensor& bias, con
 
 void bias_grad(ThreadPool& pool, const ExpertRows& rows, const RowMatrix& dy, const Tensor& weights,
                const GradDest& dbias) {
-  constexpr int64_t kColumns = 256;  // of a task
+  constexpr int64_t kColumns = 256;  // columns per task
   const RowMath& math = row_math();
   const int64_t n = dy.tensor.shape[1], blocks = (n + kColumns - 1) / kColumns;
   const int64_t* offsets = rows.offsets.as<int64_t>();

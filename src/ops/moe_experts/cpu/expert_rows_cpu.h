@@ -23,7 +23,7 @@ inline float element_of(const Tensor& t, int64_t i) {
   return t.dtype == DType::kF32 ? t.as<float>()[i] : static_cast<float>(t.as<BFloat16>()[i]);
 }
 
-/// Runs product(slice, i) of experts[i], those without rows too, as one pool of tasks.
+/// Runs product(slice, i) of experts[i], also for those without rows, as one set of tasks.
 template <class Experts, class Product>
 void expert_products(ThreadPool& pool, const ExpertRows& rows, const Experts& experts, Product product) {
   const int64_t* offsets = rows.offsets.as<int64_t>();
@@ -36,7 +36,7 @@ void expert_products(ThreadPool& pool, const ExpertRows& rows, const Experts& ex
   grouped_gemm(pool, groups);
 }
 
-/// As many experts as there are, in their order.
+/// The list of all experts, in order.
 struct AllExperts {
   size_t count = 0;
 
@@ -72,7 +72,7 @@ void rows_product(ThreadPool& pool, const ExpertRows& rows, const Experts& exper
   });
 }
 
-/// The same for every expert, b(e).
+/// As above for every expert, with b(e).
 template <class B>
 void rows_product(ThreadPool& pool, const ExpertRows& rows, const RowMatrix& a, B b, int64_t k, const RowMatrix& c,
                   int64_t n, const ProductScale& scale = {}) {
@@ -100,7 +100,7 @@ inline void weight_product(ThreadPool& pool, const ExpertRows& rows, const RowMa
   });
 }
 
-/// body(expert, row) for every row; rows run in parallel.
+/// Calls body(expert, row) for every row, in parallel.
 template <class Body>
 void for_each_expert_row(ThreadPool& pool, const ExpertRows& rows, Body body) {
   const int64_t* offsets = rows.offsets.as<int64_t>();
@@ -114,15 +114,15 @@ void for_each_expert_row(ThreadPool& pool, const ExpertRows& rows, Body body) {
   });
 }
 
-/// y[r] = bias[e] for every row r of expert e, y [R, n] float32 or bfloat16: a product then adds to it.
+/// y[r] = bias[e] for every row r of expert e, y [R, n] float32 or bfloat16; a product is then added to it.
 void fill_bias(ThreadPool& pool, const ExpertRows& rows, const Tensor& bias, const Tensor& y);
 
-/// dbias[e] = Σ of w_r · dy[r] over the rows of e, in their order, float32, + beta · dbias[e]; w_r the router weight of
-/// the row's choice in `weights` [T, k], or 1.
+/// dbias[e] = Σ of w_r · dy[r] over the rows of e in order, float32, + beta · dbias[e]; w_r is the router weight of the
+/// row's choice in `weights` [T, k], or 1.
 void bias_grad(ThreadPool& pool, const ExpertRows& rows, const RowMatrix& dy, const Tensor& weights,
                const GradDest& dbias);
 
-/// dst[t] = Σ_j w[t, j] · y[row[t, j]] + beta · dst[t], j in rising order; without weights w = 1. y [R, n].
+/// dst[t] = Σ_j w[t, j] · y[row[t, j]] + beta · dst[t], j in increasing order; w = 1 without weights. y [R, n].
 void combine_rows(ThreadPool& pool, const ExpertRows& rows, const Tensor& y, const Tensor& weights, GradDest dst);
 
 }  // namespace hone::cpu

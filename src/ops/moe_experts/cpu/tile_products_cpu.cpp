@@ -11,7 +11,7 @@ namespace hone::cpu {
 
 namespace {
 
-/// Columns of one part of <dact, act>: tasks begin at multiples of them.
+/// Columns of one part of <dact, act>: tasks start at multiples of them.
 constexpr int64_t kDotColumns = amx::kStripsTogether * amx::kStripLanes;
 
 /// values += bias[expert, begin ...]

@@ -1,5 +1,5 @@
-// Biases and other activations than SwiGLU, row by row: memory-bound passes beside the products, each with one order of
-// its sums.
+// Biases, and activations other than SwiGLU, row by row: memory-bound passes in addition to the products, with sums in
+// a fixed order.
 #include "core/cuda_launch.h"
 #include "ops/moe_experts/cuda/biased_rows_cuda.h"
 
@@ -17,7 +17,7 @@ struct RowExperts {
   explicit RowExperts(const ExpertRows& rows)
       : offsets(elements<int64_t>(rows.offsets)), experts(static_cast<int>(rows.offsets.numel() - 1)) {}
 
-  /// The expert whose rows [offsets[e], offsets[e + 1]) hold `row`.
+  /// The expert whose rows [offsets[e], offsets[e + 1]) include `row`.
   __device__ int of(int64_t row) const {
     int low = 0, high = experts;
     while (high - low > 1) {
@@ -82,7 +82,7 @@ struct ActivationGrad {
   int64_t rows, intermediate, hidden;
 };
 
-/// A warp per row, so that the sums have one order.
+/// One warp per row, so that the sums have a fixed order.
 template <class T>
 __global__ void __launch_bounds__(kThreads) biased_activation_grad_kernel(ActivationGrad<T> g) {
   const int64_t row = int64_t{blockIdx.x} * kWarps + threadIdx.x / 32, lane = threadIdx.x % 32;
@@ -94,7 +94,7 @@ __global__ void __launch_bounds__(kThreads) biased_activation_grad_kernel(Activa
   for (int64_t i = lane; i < g.intermediate; i += 32) {
     const int64_t at = row * g.intermediate + i;
     const Gated gated(g.function, to_float(g.h[gate_row + i]), to_float(g.h[up_row + i]));
-    // As the product has read it.
+    // Rounded as in the product's operand.
     const float act = to_float(from_float<T>(gated.glu * gated.linear));
     const float dact = g.dact != nullptr ? to_float(g.dact[at]) : 0.0f;
     dot += dact * act;
@@ -126,8 +126,8 @@ struct BiasGrad {
   float beta;
 };
 
-/// kGradColumns columns of one expert: kGradLanes threads per column take every kGradLanes-th row, and their sums are
-/// added in order.
+/// kGradColumns columns of one expert: kGradLanes threads per column process every kGradLanes-th row, and their sums
+/// are added in order.
 template <class T>
 __global__ void __launch_bounds__(kThreads) bias_grad_kernel(BiasGrad<T> g) {
   __shared__ float partial[kGradLanes][kGradColumns];

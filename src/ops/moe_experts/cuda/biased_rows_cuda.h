@@ -1,19 +1,19 @@
-// Rows of experts with biases, or with an activation other than SwiGLU: passes beside the products. CUDA only.
+// Biases of experts and activations other than SwiGLU, as passes over rows in addition to the products. CUDA only.
 #pragma once
 
 #include "ops/moe_experts/moe_experts.h"
 
 namespace hone::cuda {
 
-/// Whether the kernels that form the activation inside of a product do not serve.
+/// Whether the kernels that fuse the activation into a product do not apply.
 inline bool needs_row_passes(const Tensor& bias, const ExpertActivation& function) {
   return bias.defined() || function.kind != ExpertActivation::Kind::kSwiglu;
 }
 
-/// y[r] += bias[e] for every row r of expert e; y [R, n], bias [E, n] of one dtype.
+/// y[r] += bias[e] for every row r of expert e; y [R, n] and bias [E, n] have the same dtype.
 void add_bias_rows(const Context& context, const ExpertRows& rows, const Tensor& bias, const Tensor& y);
 
-/// h[r] += bias[e], rounded, where bias is defined; then activation[r] = f(gate, up) of it.
+/// h[r] += bias[e], rounded, if bias is defined; then activation[r] = f(gate, up) of it.
 struct BiasedActivationArgs {
   ExpertRows rows;
   Tensor bias;  ///< [E, 2I] or undefined; dtype of h
@@ -23,7 +23,7 @@ struct BiasedActivationArgs {
 };
 void activate_biased_rows(const Context& context, const BiasedActivationArgs& args);
 
-/// With s = weights[c] of the row's choice c, per row r of expert e:
+/// With s = weights[c] of the row's choice c, for row r of expert e:
 ///   dweights[c] = <dact[r], act[r]> + <dout[token[r]], bias[e]>     dh[r] = s · dact[r] through f
 ///   scaled_act[r] = s · act[r]
 struct BiasedActivationGradArgs {

@@ -1,5 +1,5 @@
-// Chooses and calls the products of expert adapters: the tensor-core kernels of rank_products_cuda.h if ranks and rows
-// fit, else grouped products with masked rows in scratch.
+// Selects and calls the products of expert adapters: the tensor-core kernels of rank_products_cuda.h if they support
+// ranks and rows, else grouped products with masked rows in scratch.
 #include "ops/moe_experts/cuda/expert_lora_cuda.h"
 
 #include <algorithm>
@@ -128,7 +128,7 @@ void ExpertLora::project(const ExpertInput& input, const Tensor& xa) const {
   }
 }
 
-/// Each adapter has its own mask and so its own input; only its columns of the product with all of A count.
+/// Each adapter has its own mask and therefore its own input; of its product with all of A only its columns are used.
 void ExpertLora::project_masked(const ExpertInput& input, const Tensor& factor, const Tensor& xa) const {
   ArenaScope scratch(context_.scratch());
   const Tensor rows = masked(scratch, input);
@@ -214,7 +214,7 @@ void ExpertLora::lora_a_grad(const Tensor& v, const ExpertInput& input,
   }
 }
 
-/// From the gradient of all columns, [E, J, in].
+/// Stores an adapter's part of the gradient of all columns, [E, J, in].
 void ExpertLora::store_lora_a(size_t adapter, const Tensor& all, const GradDest& dest) const {
   if (!dest.wanted()) return;
   const int64_t experts = args_.weight[0], in = args_.weight[2], rank = slices_[adapter].rank;

@@ -1,5 +1,5 @@
-// Draws dropout masks of expert adapters: as bits for the tensor-core kernels, or applied to rows. Backward draws them
-// again instead of keeping them.
+// Generates dropout masks of expert adapters: as bits for the tensor-core kernels, or applied to rows. Backward
+// generates them again instead of storing them.
 #include "ops/moe_experts/cuda/expert_masks_cuda.h"
 
 #include "core/cuda_launch.h"
@@ -10,9 +10,9 @@ namespace hone::cuda {
 namespace {
 
 constexpr int kThreads = 256;
-constexpr int kGroup = 4;  // features that one draw of random numbers serves
+constexpr int kGroup = 4;  // features per draw of random numbers
 
-/// The inputs of one adapter's mask, besides the expert and the row.
+/// The parameters of one adapter's mask, except the expert and the row.
 struct Mask {
   const StepScalars* scalars;
   const int64_t* sample_ids;
@@ -36,7 +36,7 @@ Mask mask_of(const LoraDropoutContext& dropout, const ExpertAdapterView& adapter
           adapter.stream_id};
 }
 
-/// The expert of a row: the last whose offset is not above it and that has rows.
+/// The expert of a row: the last with rows whose offset is at most the row.
 __device__ inline int expert_of(const int64_t* offsets, int experts, int64_t row) {
   int low = 0, high = experts;  // offsets[low] <= row < offsets[high]
   while (high - low > 1) {
@@ -55,7 +55,7 @@ struct alignas(sizeof(T) * kGroup) Features {
   T values[kGroup];
 };
 
-/// A warp for each row.
+/// One warp per row.
 template <class T>
 __global__ void __launch_bounds__(kThreads)
     mask_rows_kernel(Mask mask, const int64_t* offsets, int experts, const int32_t* token, const T* src,
@@ -85,7 +85,7 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-/// A warp for each row, 8 features for each thread at a time.
+/// One warp per row, 8 features per thread at a time.
 __global__ void __launch_bounds__(kThreads)
     draw_masks_kernel(Mask mask, const int64_t* offsets, int experts, const int32_t* token, uint8_t* dst, int64_t rows,
                       int bytes, int64_t stride) {

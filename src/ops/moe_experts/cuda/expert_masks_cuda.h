@@ -1,4 +1,4 @@
-// Dropout masks of expert adapters, drawn where rows are read or added. CUDA only.
+// Dropout masks of expert adapters, generated where rows are read or added. CUDA only.
 #pragma once
 
 #include "ops/moe_experts/cuda/expert_rows_cuda.h"
@@ -17,7 +17,7 @@ struct MaskRowsArgs {
 };
 void mask_rows(const Context& context, const MaskRowsArgs& args);
 
-/// The bits of an adapter's masks, as RankSlice has them: dst u8 [R, mask_stride(n)]. Bits past n are any.
+/// The bits of an adapter's masks in RankSlice's layout: dst u8 [R, mask_stride(n)]. Bits past n are undefined.
 struct DrawMasksArgs {
   const ExpertRows& rows;
   const LoraDropoutContext& dropout;

@@ -1,5 +1,5 @@
-// The sum of a token's expert rows, weighted. Memory-bound: all rows of a token are loaded before the first is added,
-// so that their latencies overlap.
+// The weighted sum of a token's expert rows. Memory-bound: all rows of a token are loaded before the first is added, so
+// that their latencies overlap.
 #include "ops/moe_experts/cuda/expert_rows_cuda.h"
 
 #include <algorithm>
@@ -36,7 +36,7 @@ __device__ inline void load_here(const T* from, Vector& to) {
   }
 }
 
-/// A CTA per token, kWidth columns per thread.
+/// One CTA per token, kWidth columns per thread.
 template <class T, int kWidth>
 __global__ void __launch_bounds__(kThreads, 4) combine_kernel(Combine<T> c) {
   struct alignas(sizeof(T) * kWidth) Vector {
@@ -48,7 +48,7 @@ __global__ void __launch_bounds__(kThreads, 4) combine_kernel(Combine<T> c) {
   for (int64_t column = threadIdx.x * kWidth; column < c.n; column += blockDim.x * kWidth) {
     float sums[kWidth] = {};
     for (int64_t first = 0; first < c.k; first += kInFlight) {
-      // All are asked for at once; the last row again where there are fewer.
+      // All loads are issued together; the last row is repeated if there are fewer.
       int32_t from[kInFlight];
       Vector values[kInFlight];
 #pragma unroll

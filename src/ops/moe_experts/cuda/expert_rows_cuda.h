@@ -8,19 +8,19 @@ namespace hone::cuda {
 
 inline RowGroups groups_of(const ExpertRows& rows) { return {rows.offsets, rows.token.numel()}; }
 
-/// dst[t] = Σ_j weights[t, j] · y[row[t, j]] + beta · dst[t], j in rising order, float32 sums; without weights 1.
+/// dst[t] = Σ_j weights[t, j] · y[row[t, j]] + beta · dst[t], j in increasing order, float32 sums; without weights 1.
 struct CombineArgs {
   ExpertRows rows;
   Tensor y;             ///< [R, n]
   Tensor weights = {};  ///< [T, k] or undefined
-  GradDest dst;         ///< [T, n]; y, weights and dst of one dtype
+  GradDest dst;         ///< [T, n]; y, weights and dst have the same dtype
 };
 void combine_rows(const Context& context, const CombineArgs& args);
 
-/// dst = src + beta · dst; src f32, or of the dtype of dst.
+/// dst = src + beta · dst; src is f32, or has the dtype of dst.
 void store_gradient(const Context& context, const Tensor& src, const GradDest& dst);
 
-/// The weight itself, or where its dtype is another, a converted copy of it in scratch: products have one dtype.
+/// The weight itself or, if its dtype differs, a converted copy in scratch: products need equal dtypes.
 Tensor in_dtype(const Context& context, ArenaScope& scratch, const Tensor& weight, DType dtype);
 
 }  // namespace hone::cuda

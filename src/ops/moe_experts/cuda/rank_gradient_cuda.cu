@@ -14,15 +14,15 @@ namespace {
 
 using bf16 = __nv_bfloat16;
 
-// A CTA takes 128 columns of b for one expert and walks the expert's rows, 64 at a time, in a ring of 3 stages; each of
+// A CTA processes 128 columns of b for one expert, with the expert's rows, 64 at a time, in a ring of 3 stages; each of
 // its 8 warps has 16 of the columns and all ranks. Both operands are MN-major (the product sums over rows), so
-// fragments come from shared memory by ldmatrix.trans.
+// fragments are loaded from shared memory by ldmatrix.trans.
 constexpr int kThreads = 256;
 constexpr int kColumns = 128;
 constexpr int kRows = 64;
 constexpr int kStages = 3;
-constexpr int kUnits = kColumns / 8;           // of 16 bytes, in a row of b
-constexpr int kRowsApart = kThreads / kUnits;  // rows of b that the CTA copies at once
+constexpr int kUnits = kColumns / 8;           // 16-byte units of a row of b
+constexpr int kRowsApart = kThreads / kUnits;  // rows of b that the CTA copies at a time
 constexpr int kRowsEach = kRows / kRowsApart;
 
 struct RankDest {
@@ -45,8 +45,8 @@ struct RankGradient {
   RankMasks masks;
 };
 
-/// `kTiles` of 16 ranks. The 16-byte units of a row of b are swizzled, and a row of `thin` has an odd number of units,
-/// so that the 8 rows of one ldmatrix lie in different banks.
+/// `kTiles` tiles of 16 ranks. The 16-byte units of a row of b are swizzled, and a row of `thin` has an odd number of
+/// units, so that the 8 rows of one ldmatrix are in different banks.
 template <int kTiles, bool kMasked>
 struct RankStage {
   static constexpr int kThinUnits = 2 * kTiles + 1;
@@ -90,7 +90,7 @@ class RankGradientBlock {
   __device__ int unit() const { return static_cast<int>(threadIdx.x) % kUnits; }
   __device__ int row(int i) const { return static_cast<int>(threadIdx.x) / kUnits + i * kRowsApart; }
 
-  /// Which rows of b the thread copies at `step`; asked for a step ahead, so that no copy waits for them.
+  /// Finds the rows of b that the thread copies at `step`; called one step ahead, so that copies do not wait for them.
   __device__ void find_rows(int64_t step) {
 #pragma unroll
     for (int i = 0; i < kRowsEach; ++i) {
@@ -99,7 +99,7 @@ class RankGradientBlock {
     }
   }
 
-  /// Queues the rows of `step`, zeros past the end. Steps come in order.
+  /// Queues the rows of `step`, zeros past the end. Called in order of steps.
   __device__ void copy(int64_t step) {
     Stage& stage = stages_[step % kStages];
     const int64_t first_row = begin_ + step * kRows;
@@ -133,7 +133,7 @@ class RankGradientBlock {
     const int matrix = lane / 8, in_matrix = lane % 8;
 #pragma unroll
     for (int k = 0; k < kRows; k += 16) {
-      uint32_t b[4];  // rows k … and k + 8 …, of columns 0 … 7 then 8 … 15 of the warp
+      uint32_t b[4];  // rows k … and k + 8 … of columns 0 … 7, then 8 … 15 of the warp
       const int b_row = k + matrix % 2 * 8 + in_matrix;
       ldmatrix_x4_trans(b, shared_address(unit_of(stage.b[b_row], b_row, warp * 2 + matrix / 2)));
       uint32_t thin[kTiles][4];
@@ -171,13 +171,13 @@ class RankGradientBlock {
     mma_m16n8k16(sums_[tile][1], a[0], a[1], a[2], a[3], b[2], b[3]);
   }
 
-  /// kept = b where the mask has a one. A register of b has rows 2 quad and 2 quad + 1 of column `group`.
+  /// kept = b where the mask is one. A register of b has rows 2 quad and 2 quad + 1 of column `group`.
   __device__ void mask(const Stage& stage, int slice, int k, const uint32_t (&b)[4], uint32_t (&kept)[4]) const {
     const int lane = static_cast<int>(threadIdx.x) % 32, group = lane / 4, quad = lane % 4;
-    const int byte = static_cast<int>(threadIdx.x) / 32 * 2;  // of columns 0 … 7 of the warp
+    const int byte = static_cast<int>(threadIdx.x) / 32 * 2;  // byte of columns 0 … 7 of the warp
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      uint32_t bits[2];  // of both bytes
+      uint32_t bits[2];  // bits of both bytes
 #pragma unroll
       for (int i = 0; i < 2; ++i) {
         bits[i] = *reinterpret_cast<const uint16_t*>(&stage.masks[slice][k + half * 8 + 2 * quad + i][byte]);

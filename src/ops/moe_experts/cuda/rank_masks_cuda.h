@@ -6,7 +6,7 @@
 
 namespace hone::cuda {
 
-/// Adapter i has the columns [8 first[i], 8 last[i]) of J, and its mask; count 0 where nothing is dropped.
+/// Adapter i has columns [8 first[i], 8 last[i]) of J, and its mask; count 0 without dropout.
 struct RankMasks {
   const uint8_t* bits[kMaxRankSlices] = {};
   int first[kMaxRankSlices] = {}, last[kMaxRankSlices] = {};

@@ -1,7 +1,7 @@
 // Products with the J narrow columns of expert adapters in bfloat16, on the tensor cores of GPUs from 8.0 on. Each is
-// bound by reading its wide rows once, so a tile holds all of J. CUDA only.
+// bound by reading its wide rows once, so a tile has all of J. CUDA only.
 //
-// Made for 128 experts of 2048 x 768, ranks of 16 and 131,072 rows. One H200, 2026-11-22, `hone bench ops --op moe`:
+// Tuned for 128 experts of 2048 x 768, ranks of 16 and 131,072 rows. One H200, 2026-11-22, `hone bench ops --op moe`:
 // the experts of a layer with LoRA r16 on a frozen base, forward and backward, 6.77 ms, 366 model TFLOP/s
 // (bench/results/h200-moe-layer.json).
 #pragma once
@@ -10,25 +10,25 @@
 
 namespace hone::cuda {
 
-/// Columns [begin, begin + rank) of J are of one adapter; begin is a multiple of 8.
+/// Columns [begin, begin + rank) of J, which belong to one adapter; begin is a multiple of 8.
 struct RankSlice {
   int64_t begin = 0, rank = 0;
-  /// u8 [R, mask_stride(n)] or undefined: bit i of byte b of a row: whether feature 8 b + i of the adapter's input is
+  /// u8 [R, mask_stride(n)] or undefined. Bit i of byte b of a row: whether feature 8 b + i of the adapter's input is
   /// kept.
   Tensor mask = {};
 };
 
-/// Bytes of a mask row: whole units of 16 bytes.
+/// Bytes of a mask row: a multiple of 16.
 constexpr int64_t mask_stride(int64_t features) { return (features + 127) / 128 * 16; }
 
 constexpr int64_t kMaxRankColumns = 64;
 constexpr size_t kMaxRankSlices = 4;
 
-/// True if the products below take J columns beside rows of `widths` elements.
+/// Whether the products below support J columns with rows of `widths` elements.
 bool rank_products_fit(const Context& context, DType dtype, int64_t columns, size_t slices,
                        std::initializer_list<int64_t> widths);
 
-/// c[r, j] = Σ_k (m ∘ a(r))[k] · factor[e, j, k], with m the mask of the adapter of column j. All columns are written.
+/// c[r, j] = Σ_k (m ∘ a(r))[k] · factor[e, j, k], with m the mask of the adapter of column j. Writes all columns.
 struct RankRowsArgs {
   RowGroups groups;
   Tensor a;            ///< [·, K]
@@ -43,11 +43,11 @@ void rank_rows(const Context& context, const RankRowsArgs& args);
 struct RankGradientDest {
   GradDest dest;
   float scale = 1.0f;
-  int64_t first = 0, count = 0;  ///< of the columns of b
+  int64_t first = 0, count = 0;  ///< range of columns of b
 };
 
-/// dest[e, j, n] (or [e, n, j] with ranks_last) = scale · Σ_{r of e} thin[r, begin + j] · (m ∘ b(r))[first + n]
-/// + beta · dest, for each adapter whose gradient is wanted; j < rank, n < count. Fixed order of rows.
+/// dest[e, j, n] (or [e, n, j] with ranks_last) = scale · Σ_{r of e} thin[r, begin + j] · (m ∘ b(r))[first + n] + beta
+/// · dest, for each adapter whose gradient is wanted; j < rank, n < count. Fixed order of rows.
 struct RankGradientArgs {
   RowGroups groups;
   Tensor thin;         ///< [R, J]

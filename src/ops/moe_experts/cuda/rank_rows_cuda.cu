@@ -13,15 +13,15 @@ namespace {
 
 using bf16 = __nv_bfloat16;
 
-// A CTA takes 128 rows of one expert and all columns of c; each of its 8 warps 16 rows. A warp reads its rows straight
-// into registers, 16 bytes a thread (low_rank_kernels_cuda.h says how k is numbered); the factor, which all warps read,
-// is staged in shared memory, double-buffered.
+// A CTA processes 128 rows of one expert and all columns of c; each of its 8 warps has 16 rows. A warp reads its rows
+// directly into registers, 16 bytes per thread (low_rank_kernels_cuda.h explains the numbering of k); the factor, which
+// all warps read, is staged in shared memory with double buffering.
 constexpr int kThreads = 256;
 constexpr int kRows = 128;
-constexpr int kStep = 128;           // of k at once
-constexpr int kChunks = kStep / 32;  // of 32 elements: 8 for each thread of a quad
-constexpr int kStride = kStep + 32;  // padding: 16-byte reads of 8 threads fall into different banks
-constexpr int kUnits = kStep / 8;    // of 16 bytes
+constexpr int kStep = 128;           // elements of k per step
+constexpr int kChunks = kStep / 32;  // chunks of 32 elements: 8 per thread of a quad
+constexpr int kStride = kStep + 32;  // padding: 16-byte reads of 8 threads use different banks
+constexpr int kUnits = kStep / 8;    // 16-byte units of a step
 
 struct RankRows {
   const int64_t* offsets;
@@ -65,7 +65,7 @@ struct RowFragments {
   }
 };
 
-/// Adds the products of 32 elements of k for the columns [8 first, 8 last).
+/// Adds the products of 32 elements of k for columns [8 first, 8 last).
 template <int kTiles>
 __device__ void multiply_chunk(const uint4& upper, const uint4& lower, int chunk,
                                const bf16 (&factor)[8 * kTiles][kStride], int first, int last,

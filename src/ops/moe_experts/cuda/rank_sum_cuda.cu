@@ -11,9 +11,9 @@ namespace {
 
 using bf16 = __nv_bfloat16;
 
-// A CTA takes 128 rows of one expert × 256 columns, each of its 8 warps 16 of the rows, 32 columns at a time. The
-// columns of a warp's four MMAs are numbered so that a thread's accumulators are 8 neighbours: the 16 bytes that it
-// reads and writes. The factor (64 B to 32 KiB) is read through L1.
+// A CTA processes 128 rows of one expert × 256 columns, each of its 8 warps 16 of the rows, 32 columns at a time. The
+// columns of a warp's four MMAs are numbered so that a thread's accumulators are 8 adjacent columns: the 16 bytes that
+// it reads and writes. The factor (64 B to 32 KiB) is read through L1.
 constexpr int kThreads = 256;
 constexpr int kRows = 128, kColumns = 256;
 constexpr int kProducts = 4;
@@ -33,7 +33,7 @@ struct ThinFragments {
   uint32_t values[kUnits][2];  // rows g and g + 8, ranks 2 quad and 2 quad + 1 of a unit of 8
 };
 
-/// `kUnits` of 8 ranks.
+/// `kUnits` units of 8 ranks.
 template <int kUnits>
 __global__ void __launch_bounds__(kThreads, 2) rank_sum_kernel(const __grid_constant__ RankSum p) {
   const GroupTile tile = find_group_tile<kRows>(p.offsets, p.groups, blockIdx.x);

@@ -1,5 +1,5 @@
-// Copies between stacks of adapters' matrices, vectorised along rows or transposed through shared memory. Small beside
-// the products.
+// Copies between stacks of adapters' matrices, vectorised along rows or transposed through shared memory. Fast compared
+// to the products.
 #include "ops/moe_experts/cuda/slice_copy_cuda.h"
 
 #include "core/cuda_launch.h"
@@ -10,7 +10,7 @@ namespace {
 
 constexpr int kThreads = 256;
 
-/// kWidth neighbours for each thread.
+/// kWidth consecutive elements per thread.
 template <class S, class D, int kWidth>
 __global__ void __launch_bounds__(kThreads) copy_kernel(SliceCopy copy, const S* src, D* dst) {
   struct alignas(sizeof(S) * kWidth) From {
@@ -37,7 +37,7 @@ __global__ void __launch_bounds__(kThreads) copy_kernel(SliceCopy copy, const S*
 
 constexpr int kSide = 32;
 
-/// If rows of src are neighbours: transposes tiles of 32 x 32 in shared memory.
+/// If rows of src are contiguous: transposes tiles of 32 x 32 in shared memory.
 template <class S, class D>
 __global__ void __launch_bounds__(kThreads) transpose_kernel(SliceCopy copy, const S* src, D* dst) {
   __shared__ float tile[kSide][kSide + 1];

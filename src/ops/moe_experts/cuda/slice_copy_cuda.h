@@ -1,5 +1,5 @@
-// Copies between stacks of matrices of different layouts and dtypes: they turn adapters into operands of products, and
-// gradients of those operands into gradients of adapters. CUDA only.
+// Copies between stacks of matrices of different layouts and dtypes: converts adapters to operands of products, and
+// gradients of those operands to gradients of adapters. CUDA only.
 #pragma once
 
 #include "core/context.h"
@@ -13,7 +13,7 @@ struct SliceStrides {
 };
 
 /// dst(e, x, y) = scale · src(e, x, y) + beta · dst(e, x, y) for e < experts, x < rows, y < columns; beta is 1 if
-/// `adds`. Columns of dst are neighbours; of src either its columns or its rows.
+/// `adds`. Columns of dst are contiguous; in src either columns or rows are.
 struct SliceCopy {
   int64_t experts, rows, columns;
   SliceStrides from, to;
@@ -21,7 +21,7 @@ struct SliceCopy {
   bool adds = false;
 };
 
-/// From element `from_at` of src to element `to_at` of dst on; each float32 or bfloat16.
+/// From element `from_at` of src to element `to_at` of dst on; each is float32 or bfloat16.
 void copy_slice(const Context& context, const SliceCopy& copy, const Tensor& src, int64_t from_at, const Tensor& dst,
                 int64_t to_at);
 
