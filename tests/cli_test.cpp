@@ -143,8 +143,8 @@ TEST(Inspect, ShowsWhatAModelIs) {
   const Outcome outcome = run_hone({"inspect", model});
   ASSERT_EQ(outcome.code, 0) << outcome.err;
   // Experts: 2 layers x 4 experts x 3 x 16 x 32; half of them are active for a token.
-  for (const char* text : {"Qwen3MoeForCausalLM", "4 a layer of width 16, 2 for each token", "12,288", "6,144",
-                           "float32", "per expert, a tensor for each", "model.layers.*.self_attn.q_proj.weight",
+  for (const char* text : {"Qwen3MoeForCausalLM", "4 per layer of width 16, 2 per token", "12,288", "6,144", "float32",
+                           "per expert, a tensor for each", "model.layers.*.self_attn.q_proj.weight",
                            "model.layers.*.mlp.experts.gate_up_proj", "only data of type tokenized"}) {
     EXPECT_TRUE(contains(outcome.out, text)) << text << " is not in\n" << outcome.out;
   }
