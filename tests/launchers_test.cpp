@@ -78,7 +78,7 @@ TEST_P(LaunchedRanks, ARankThatKeepsTheOthersWaitingIsNamedAndEnded) {
   EXPECT_THAT(output,
               ::testing::ContainsRegex(
                   "all-reduce number 10 of step 10 has waited .* for rank 1 \\(.*\\), which is at step 10 and has "
-                  "come to 9 collectives"));
+                  "reached 9 collectives"));
   EXPECT_THAT(output, HasSubstr("[lost: 1]"));
 }
 
