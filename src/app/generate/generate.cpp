@@ -134,7 +134,7 @@ class Generation {
   }
 
   const GenerateOptions& options_;
-  Console console_{Terminal::of(2)};  // standard output is for the answers
+  Console console_{Terminal::of(2)};  // standard output has the answers
   InferenceModel model_;
   GenerationRequest request_;
   std::vector<PromptRow> prompts_;
