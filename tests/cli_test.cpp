@@ -532,7 +532,7 @@ TEST_F(AfterTraining, SaysWhatCannotBeCompared) {
   EXPECT_EQ(none.code, 2);
   const Outcome absent = eval({"--adapter", (folder_ / "absent").string()});
   EXPECT_EQ(absent.code, 2);
-  EXPECT_NE(absent.err.find("no such checkpoint"), std::string::npos) << absent.err;
+  EXPECT_NE(absent.err.find("the checkpoint does not exist"), std::string::npos) << absent.err;
 }
 
 TEST_F(AfterTraining, AdaptersAreWrittenForServersAndComeBack) {
@@ -602,7 +602,7 @@ TEST_F(AfterTraining, EvaluationNeedsNoKeysOfTraining) {
   EXPECT_EQ(Json::parse(outcome.out), evaluated({}));
   const Outcome nothing = run_hone({"eval", "model_name_or_path=" + model_});
   EXPECT_EQ(nothing.code, 2);
-  EXPECT_NE(nothing.err.find("there is no data to evaluate on"), std::string::npos) << nothing.err;
+  EXPECT_NE(nothing.err.find("the evaluation data are missing"), std::string::npos) << nothing.err;
 }
 
 TEST_F(AfterTraining, TheSettingsOfTheTemplateStayWithTheResult) {

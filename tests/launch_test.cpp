@@ -232,7 +232,7 @@ TEST(LaunchErrors, SayHowToStartRanks) {
   EXPECT_THAT(
       run_hone({"launch", "--hosts", "a,b", "eval", "run.yaml"}).err,
       HasSubstr("train, verify, bench do: hone launch -n 2 -- train run.yaml; other verbs run alone: hone eval"));
-  EXPECT_THAT(run_hone({"launch", "train", "run.yaml"}).err, HasSubstr("how many ranks to start is not said"));
+  EXPECT_THAT(run_hone({"launch", "train", "run.yaml"}).err, HasSubstr("the number of ranks is missing"));
   EXPECT_THAT(run_hone({"launch", "--hosts", "a,b", "-n", "0", "train", "x"}).err, HasSubstr("each host needs a rank"));
   EXPECT_THAT(run_hone({"launch", "-n", "0", "train", "run.yaml"}).err, HasSubstr("0 ranks cannot be started"));
   EXPECT_THAT(run_hone({"launch", "-n", "1000", "--device", "cuda", "train", "x"}).err, HasSubstr("as many GPUs"));

@@ -193,7 +193,7 @@ void add_estimate(CLI::App& app, Action& action) {
   verb->add_option("--ranks", options->ranks, "how many train together")
       ->capture_default_str()
       ->check(CLI::Range(1, 1 << 20));
-  verb->add_option("--memory", options->memory, "what the device has, such as 80GB; default: what is free on it")
+  verb->add_option("--memory", options->memory, "memory of the device, such as 80GB; default: its free memory")
       ->transform(CLI::AsSizeValue(true));
   add_json(verb, options->json);
   verb->callback([=, &action] {
@@ -352,7 +352,7 @@ void add_inference(CLI::App* verb, InferenceOptions& options) {
   verb->add_option("--top-p", sampling.top_p, "only the most probable tokens that make up this share");
   verb->add_option("--repetition-penalty", sampling.repetition_penalty, "above 1: repeats less");
   verb->add_option("--do-sample", sampling.do_sample, "draw tokens at random; default: if one of the above says how");
-  verb->add_option("--seed", sampling.seed, "of what is drawn");
+  verb->add_option("--seed", sampling.seed, "seed of random sampling");
   verb->add_option("--device", options.device, "auto (a GPU if there is one), cpu, cuda or cuda:N")
       ->capture_default_str();
   verb->add_option("--dtype", options.dtype, "float32 or bfloat16; default: what the model's config says");

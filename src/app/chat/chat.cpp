@@ -83,7 +83,7 @@ constexpr const char* kHelp =
     "  /save FILE      add the conversation to a JSONL file, as training reads it\n"
     "  /help           this list\n"
     "  /exit           end; so does Ctrl-D\n"
-    "  A line that ends in \\ goes on in the next one; // at the start stands for /. Ctrl-C stops an answer.\n";
+    "  A line that ends in \\ continues in the next line; // at the start means /. Ctrl-C stops an answer.\n";
 
 /// The messages so far.
 class Conversation {

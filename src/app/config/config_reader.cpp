@@ -135,7 +135,7 @@ ConfigNode parse_config_text(const std::string& text, const std::string& name, b
 ConfigNode read_config_file(const std::string& path) {
   if (path.ends_with(".sh") || path.ends_with(".py")) {
     throw UserError("this is a script, not a configuration", path,
-                    fmt::format("hone convert-config {} writes a configuration of what it trains", path));
+                    fmt::format("hone convert-config {} writes a configuration for its training", path));
   }
   std::string text;
   try {

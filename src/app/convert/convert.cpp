@@ -82,8 +82,8 @@ void convert_sharded_adapter(const WeightConversionOptions& options, const Shard
   const bool written_by_run = config.has_value();
   if (!config) {
     if (!rank) {
-      throw UserError("the LoRA weights do not say one rank, and there is no adapter_config.json",
-                      checkpoint.directory().string(), "put the run's adapter_config.json beside the checkpoint");
+      throw UserError("the LoRA weights do not have a common rank, and adapter_config.json is missing",
+                      checkpoint.directory().string(), "copy the run's adapter_config.json next to the checkpoint");
     }
     config = Json{{"peft_type", "LORA"}, {"task_type", "CAUSAL_LM"}, {"r", *rank}, {"bias", "none"}};
     (*config)["peft_version"] = "0.21.0";
@@ -122,8 +122,9 @@ void require_expert_names(const ParameterStore& store, AdapterLayout layout) {
   if (layout != AdapterLayout::kSplit) return;
   for (const Parameter& parameter : store.all()) {
     if (!is_experts(parameter) || parameter.adapters().empty() || has_expert_files(parameter)) continue;
-    throw UserError("the model's files hold all experts of a layer in one tensor, so there are no per-expert names",
-                    parameter.name(), "use --to target_parameters for PEFT, kt or sglang");
+    throw UserError(
+        "the model's files have one tensor for all experts of a layer, so they do not have per-expert names",
+        parameter.name(), "use --to target_parameters for PEFT, kt or sglang");
   }
 }
 
@@ -149,7 +150,7 @@ void convert_adapter(const WeightConversionOptions& options, const fs::path& out
 int run_convert(const WeightConversionOptions& options) {
   const fs::path input = options.input, output = options.output;
   if (!fs::is_directory(input))
-    throw UserError("there is no such folder", input.string(), "give a checkpoint's folder");
+    throw UserError("the folder does not exist", input.string(), "give a checkpoint's folder");
   if (options.max_shard_size < 1) throw UserError("a shard has no room", "--max-shard-size", "such as 5GB");
   const auto require_output_apart = [&] {
     require_apart(output, {{input, "the input"}, {options.model, "the base model"}});

@@ -184,7 +184,7 @@ TEST_F(WeightConversion, SaysWhatDoesNotFit) {
   nothing.input = folder_.string();
   EXPECT_EQ(problem(nothing), "the folder holds no sharded checkpoint");
   nothing.input += "/absent";
-  EXPECT_EQ(problem(nothing), "there is no such folder");
+  EXPECT_EQ(problem(nothing), "the folder does not exist");
   WeightConversionOptions unnamed = options("fsdp2_qwen3_moe");
   unnamed.model.clear();
   EXPECT_EQ(problem(unnamed), "the pretrained model is not named");

@@ -149,7 +149,7 @@ void check(const std::string& text, const ConvertOptions& options) {
     (void)resolve_config(parse_config_text(text, options.output), ConfigNode{});
   } catch (const UserError& error) {
     if (!options.accept_changes) {
-      throw UserError(fmt::format("what is translated does not fit together: {}", error.message()), error.where(),
+      throw UserError(fmt::format("the translated configuration is invalid: {}", error.message()), error.where(),
                       error.fix());
     }
     print_error(fmt::format("  correct this     {} ({}): {}\n", error.where(), error.fix(), error.message()));

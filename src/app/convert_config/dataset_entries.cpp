@@ -214,7 +214,7 @@ class EntryReader {
     if (!result.find("path")) {
       result.members.emplace_back("path", scalar(name, (data / (name.text + ".json")).string()));
       result_.look.push_back({"dataset: " + name.text, name.where,
-                              "there is no dataset_info.json here: put the path and the type of its file"});
+                              "dataset_info.json is missing: state the path and the type of the file"});
     }
     if (most && most->kind == Kind::kScalar && !result.find("samples")) result.members.emplace_back("samples", *most);
     return result;
@@ -333,7 +333,7 @@ class EntryReader {
     std::string file = path.text.substr(0, path.text.rfind('#'));
     if (file.find("${") != std::string::npos || std::filesystem::exists(file)) return;
     result_.look.push_back(
-        {"datasets: " + path.text, path.where, "there is no such file here: put the path of the data"});
+        {"datasets: " + path.text, path.where, "the file does not exist: state the path of the data"});
   }
 
   const DatasetSource& source_;

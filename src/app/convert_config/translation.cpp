@@ -150,7 +150,7 @@ class Translator {
     const std::string name = path.substr(path.rfind('.') + 1);
     const bool is_key = find_key(schema(), "", name).key != nullptr;
     if (value.kind == Kind::kScalar && (!is_key || value.text.ends_with(".json"))) {
-      result_.look.push_back({said(raw, value), value.where, "the file is not here: what it says is not known"});
+      result_.look.push_back({said(raw, value), value.where, "the file does not exist, so its settings are not known"});
     }
     if (is_key) by_schema(tool, path, name, raw, value);
   }
@@ -441,7 +441,7 @@ std::string converted_yaml(const Translation& translation, const Tool& tool, con
                            bool expand) {
   std::string text = fmt::format(
       "# Translated from {} ({}) by hone convert-config. Next: `hone validate` with this file.\n"
-      "# Behind each key is what it was called; a default is written where Hone's is another.\n",
+      "# The comment after a key is its original name. Defaults that differ from Hone's are stated.\n",
       source, tool.title);
   std::vector<TranslatedKey> keys = translation.stated;
   keys.insert(keys.end(), translation.defaults.begin(), translation.defaults.end());

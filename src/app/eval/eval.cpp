@@ -47,7 +47,7 @@ bool is_adapter(const fs::path& folder) { return fs::exists(folder / "adapter_co
 std::vector<std::string> checkpoint_overrides(const std::string& checkpoint) {
   if (checkpoint.empty()) return {};
   if (!fs::is_directory(checkpoint)) {
-    throw UserError("there is no such checkpoint", checkpoint, "give a folder that `hone train` wrote");
+    throw UserError("the checkpoint does not exist", checkpoint, "give a folder that `hone train` wrote");
   }
   const std::string path = Json(checkpoint).dump();
   if (!is_adapter(checkpoint)) return {"model_name_or_path=" + path};
@@ -120,7 +120,7 @@ RunConfig load_evaluation(const RunRequest& request, Logger& logger) {
   require_keys(config, {"model_name_or_path"});
   RunConfig run = config.run;
   if (run.data.datasets.empty() && run.data.eval_datasets.empty()) {
-    throw UserError("there is no data to evaluate on", "eval_datasets", "state eval_datasets: test.jsonl");
+    throw UserError("the evaluation data are missing", "eval_datasets", "state eval_datasets: test.jsonl");
   }
   if (run.data.datasets.empty()) {
     run.data.datasets = std::exchange(run.data.eval_datasets, {});

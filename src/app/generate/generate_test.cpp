@@ -295,7 +295,7 @@ TEST_F(Generate, RunsInBfloat16) {
 }
 
 TEST_F(Generate, SaysWhatIsWrongWithItsOptions) {
-  EXPECT_EQ(problem(options()), "--prompt: there is no prompt");
+  EXPECT_EQ(problem(options()), "--prompt: the prompt is missing");
   GenerateOptions both = options();
   both.prompt = both.input = "x";
   EXPECT_EQ(problem(both), "--prompt: both a prompt and a file of prompts are given");

@@ -216,7 +216,7 @@ int run_init(const InitOptions& stated) {
         "--preset", expectation(key_spec("preset")));
   }
   if (!stated.data.empty() && !std::filesystem::exists(stated.data)) {
-    throw UserError("there is no such data set", stated.data,
+    throw UserError("the data set does not exist", stated.data,
                     "give a file of rows (JSONL, JSON, CSV, TSV, Parquet, text), or a folder of them");
   }
   const ModelSource source = find_model(stated.model);

@@ -117,7 +117,7 @@ bool on_gpus(const std::string& name, int ranks) {
 int visible_gpus(const std::string& device) {
   const int gpus = rank_device_named(device) == RankDevice::kCpu ? 0 : cuda::device_count();
   if (gpus > 0) return gpus;
-  throw UserError("how many ranks to start is not said, and there is no GPU to count",
+  throw UserError("the number of ranks is missing, and this machine has no GPU to derive it from",
                   rank_device_named(device) == RankDevice::kCpu ? "--device" : cuda::why_no_device(),
                   "hone launch -n 2 --device cpu -- train run.yaml");
 }
@@ -169,7 +169,7 @@ std::shared_ptr<LaunchElsewhere> add_launch_elsewhere(CLI::App* verb) {
       ->delimiter(',')
       ->allow_extra_args(false)  // another option or the verb follows
       ->group(hosts);
-  verb->add_option("--ssh", options->ssh.ssh, "what is called with a host and a command")
+  verb->add_option("--ssh", options->ssh.ssh, "command that is called with a host and a command line")
       ->capture_default_str()
       ->group(hosts);
   verb->add_option("--master", options->ssh.master, "name or address of the first host for the others")->group(hosts);

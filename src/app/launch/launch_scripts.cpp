@@ -62,7 +62,7 @@ void check_launch_plan(const LaunchPlan& plan) {
                        });
     if (!valid) throw UserError(fmt::format("'{}' is not NAME=VALUE", variable), "--env", "e.g. NCCL_DEBUG=INFO");
     if (variable.starts_with("HONE_RUN_SECRET=")) {
-      throw UserError("the run's secret would stand in a script and on command lines", "--env",
+      throw UserError("the run's secret would be visible in a script and on command lines", "--env",
                       "leave it out: each run gets one of its own; or export HONE_RUN_SECRET before hone launch");
     }
   }
@@ -100,7 +100,8 @@ namespace {
 
 void check_value(const std::string& value, const char* option) {
   if (value.find_first_of(" \t\n#'\"\\$`") != std::string::npos) {
-    throw UserError(fmt::format("'{}' cannot stand in an #SBATCH line", value), option, "give it as sbatch takes it");
+    throw UserError(fmt::format("'{}' is not valid in an #SBATCH line", value), option,
+                    "use a value that sbatch accepts");
   }
 }
 
@@ -178,7 +179,7 @@ std::string slurm_explanation(const LaunchPlan& plan, const SlurmOptions& option
   const std::string logs = shell_word(plan.logs);
   text += fmt::format("submit:           mkdir -p {} && sbatch {}\n", logs, shell_word(options.file));
   text += fmt::format("watch:            squeue --me; tail -f {}/{}\n", logs, models > 0 ? "node_0.log" : "rank_0.log");
-  text += "stop:             scancel --signal=TERM JOB, which saves first; resume=auto goes on from there\n";
+  text += "stop:             scancel --signal=TERM JOB, which saves first; resume=auto continues the run\n";
   return text;
 }
 
@@ -318,7 +319,7 @@ echo "all ranks have ended well"
 }  // namespace
 
 void check_hosts(const SshHosts& hosts) {
-  if (hosts.hosts.empty()) throw UserError("there are no hosts", "--hosts", "name them: --hosts node1,node2");
+  if (hosts.hosts.empty()) throw UserError("the hosts are missing", "--hosts", "list them: --hosts node1,node2");
   for (size_t i = 0; i < hosts.hosts.size(); ++i) {
     const std::string& host = hosts.hosts[i];
     if (host.empty() || host.front() == '-' || host.find_first_of(" \t\n'\"\\$`;&|<>") != std::string::npos) {

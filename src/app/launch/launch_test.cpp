@@ -197,7 +197,7 @@ TEST(LaunchPlan, RefusesWhatCannotBeStarted) {
   expect([](LaunchPlan& p) { p.port = 80; }, "80 cannot be the port");
   expect([](LaunchPlan& p) { p.environment = {"=x"}; }, "NAME=VALUE");
   expect([](LaunchPlan& p) { p.environment = {"A B=x"}; }, "NAME=VALUE");
-  expect([](LaunchPlan& p) { p.environment = {"HONE_RUN_SECRET=0123456789abcdef"}; }, "would stand in a script");
+  expect([](LaunchPlan& p) { p.environment = {"HONE_RUN_SECRET=0123456789abcdef"}; }, "would be visible in a script");
 }
 
 TEST(ShellWord, IsOneWordOfAShell) {

@@ -152,7 +152,7 @@ class Quickstart {
   ExitCode german() {
     story_.act("Act 2", "LoRA on attention and experts: the same in German");
     story_.say(
-        fmt::format("{} train {}\n\nThe weights of act 1 stay as they are; small adapters beside them learn, "
+        fmt::format("{} train {}\n\nThe weights of act 1 do not change; small adapters learn, "
                     "with some English replayed:",
                     program_name(), (folder_ / "act2.yaml").generic_string()));
     const ModelPath base{folder_ / "act1"}, adapted{folder_ / "act1", folder_ / "act2"};
@@ -170,7 +170,7 @@ class Quickstart {
   void merge() {
     const std::string model = (folder_ / "act1").string(), adapter = (folder_ / "act2").string(),
                       output = (folder_ / "merged").string();
-    story_.act("Merge", "the adapter becomes part of the weights, and what was written is checked");
+    story_.act("Merge", "the adapter becomes part of the weights, and the written files are checked");
     story_.say(
         fmt::format("{} merge --model {} --adapter {} --output {} --force", program_name(), model, adapter, output));
     MergeOptions options;

@@ -155,7 +155,7 @@ constexpr uint64_t kShardSeed = 42;
 
 int split_over_nodes(const PrepareOptions& options, const ResolvedConfig& config, Logger& logger) {
   if (options.output.empty()) {
-    throw UserError("there is no folder to write the shards to", "--output", "state --output DIR");
+    throw UserError("the folder for the shards is missing", "--output", "state --output DIR");
   }
   if (*options.split_nodes < 1) throw UserError("there must be at least one node", "--split-nodes");
   require_keys(config, {"datasets"});
